@@ -26,16 +26,14 @@ type Analysis struct {
 // PutAnalysis records an analysis as the newest version of its kind and name, and returns the
 // version. a.Version is ignored. An empty kind or name and content that is not JSON are errors.
 func (d *DB) PutAnalysis(ctx context.Context, a Analysis) (version int, err error) {
-	op := fmt.Sprintf("store the %s %q", a.Kind, a.Name)
-	switch {
-	case a.Kind == "" || a.Name == "":
-		return 0, fmt.Errorf("%s: it has no kind or no name", op)
-	case !json.Valid(a.Content):
-		return 0, fmt.Errorf("%s: its content is not JSON", op)
-	}
 	// The version is found and used in one transaction; on a server a second writer of the same version
 	// breaks the UNIQUE index and is run again.
-	err = d.write(ctx, op, func(s *session) {
+	err = d.write(ctx, fmt.Sprintf("store the %s %q", a.Kind, a.Name), func(s *session) {
+		if a.Kind == "" || a.Name == "" {
+			s.fail(errors.New("it has no kind or no name"))
+		} else if !json.Valid(a.Content) {
+			s.fail(errors.New("its content is not JSON"))
+		}
 		version = one[int](s, `SELECT coalesce(max(version),0)+1 FROM analysis WHERE kind=? AND name=?`, a.Kind, a.Name)
 		id := one[int64](s, `INSERT INTO analysis(kind, name, version, made_ns, maker, content) VALUES(?,?,?,?,?,?)
 			RETURNING analysis_id`, a.Kind, a.Name, version, a.Made.UnixNano(), a.Maker, string(a.Content))
@@ -78,7 +76,6 @@ func (d *DB) Analysis(ctx context.Context, kind, name string, version int) (*Ana
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: %w", op, ErrNotFound)
 	}
-	// In ascending order of versions: the last is the newest.
 	return &list[len(list)-1], nil
 }
 
@@ -151,21 +148,17 @@ type TinyBin struct {
 // PutTiny records the energy of a tiny kernel that a task yields, in place of an earlier record.
 // Errors wrap ErrNotFound.
 func (d *DB) PutTiny(ctx context.Context, id TaskID, t Tiny) error {
-	op := fmt.Sprintf("store the tiny kernel of task %d", id)
-	if !json.Valid(t.Plan) {
-		return fmt.Errorf("%s: its plan is not JSON", op)
-	}
-	warnings, err := json.Marshal(append([]string{}, t.Warnings...))
-	if err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return d.write(ctx, op, func(s *session) {
+	return d.write(ctx, fmt.Sprintf("store the tiny kernel of task %d", id), func(s *session) {
+		if !json.Valid(t.Plan) {
+			s.fail(errors.New("its plan is not JSON"))
+		}
+		warnings := s.json(append([]string{}, t.Warnings...))
 		s.mustHave(id)
 		// Its budget and profile go with it, by ON DELETE CASCADE.
 		s.clear(id, "tiny")
 		s.exec(`INSERT INTO tiny VALUES(?,?,?,?, ?,?,?,?, ?,?,?, ?,?,?,?)`, id, t.Method, t.Kernel, t.Launches,
 			number(t.Energy.Energy), number(t.Energy.U), number(t.Length), number(t.Gap), number(t.Carrier), t.DOF,
-			number(t.Residual), number(t.Above.Energy), number(t.Above.U), string(t.Plan), string(warnings))
+			number(t.Residual), number(t.Above.Energy), number(t.Above.U), string(t.Plan), warnings)
 		for i, c := range t.Budget {
 			s.exec(`INSERT INTO tiny_budget VALUES(?,?,?,?,?)`, id, i, c.Source, number(c.U), c.Systematic)
 		}

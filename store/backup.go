@@ -25,24 +25,6 @@ const backupPages = 512
 // partSuffix ends the name of a file while it is being made.
 const partSuffix = ".wattmark-part"
 
-// newFile refuses a path that is taken, and returns the name to write to until the file is
-// whole. A part that an interrupted call left there is deleted.
-func newFile(path string) (part string, err error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range []string{abs, abs + "-wal", abs + "-journal"} {
-		if _, err := os.Lstat(p); err == nil {
-			return "", fmt.Errorf("%s: %w", p, ErrExists)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("%w: %w", ErrCannotOpen, err)
-		}
-	}
-	part = abs + partSuffix
-	return part, dropPart(part) // of one that was interrupted
-}
-
 // dropPart deletes a part and its logs; files that are not there are no error.
 func dropPart(part string) error {
 	var errs []error
@@ -67,8 +49,19 @@ func (d *DB) Backup(ctx context.Context, path string, progress func(done, of int
 // when it is whole; a part that is not is deleted, with its logs. Order of steps: fill, fold the log in,
 // sync, rename.
 func makeFile(ctx context.Context, path, op string, fill func(part string) error) (err error) {
-	part, err := newFile(path)
+	abs, err := filepath.Abs(path)
 	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	for _, p := range []string{abs, abs + "-wal", abs + "-journal"} {
+		if _, err := os.Lstat(p); err == nil {
+			return fmt.Errorf("%s: %s: %w", op, p, ErrExists)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
+		}
+	}
+	part := abs + partSuffix
+	if err := dropPart(part); err != nil { // of a call that was interrupted
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	defer func() {
@@ -82,7 +75,20 @@ func makeFile(ctx context.Context, path, op string, fill func(part string) error
 	if err := settle(ctx, part); err != nil {
 		return wrap(op, err)
 	}
-	return publish(part, path)
+	f, err := os.OpenFile(part, os.O_RDWR, 0)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrIO, err)
+	}
+	// A link refuses a name that was taken meanwhile, which renaming does not.
+	if err := os.Link(part, abs); err == nil {
+		return dropPart(part)
+	} else if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s: %w", path, ErrExists)
+	}
+	return os.Rename(part, abs) // a file system without links
 }
 
 // copyPages copies the database page by page into a new file, within one read transaction, and
@@ -145,29 +151,6 @@ func settle(ctx context.Context, path string) error {
 		err = fmt.Errorf("%w: it stays in journal mode %s", ErrBusy, mode)
 	}
 	return errors.Join(err, db.Close())
-}
-
-// publish syncs a whole file and gives it its name. A name that was taken meanwhile is
-// ErrExists.
-func publish(part, path string) error {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(part, os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrIO, err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("%w: %w", ErrIO, err)
-	}
-	// A link refuses a name that was taken meanwhile, which renaming does not.
-	if err := os.Link(part, abs); err == nil {
-		return dropPart(part)
-	} else if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s: %w", path, ErrExists)
-	}
-	return os.Rename(part, abs) // a file system without links
 }
 
 // Vacuum rewrites the file without the free pages that deleted tasks left, and returns its size

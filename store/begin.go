@@ -54,7 +54,12 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 			AND ordinal=? AND task_id IS NULL`, id, g.Group, g.Member) == 0 {
 			s.fail(fmt.Errorf("GPU %d of group %d: %w", g.Member, g.Group, ErrNotFound))
 		}
-		labelNew(s, id, &t)
+		if putTags(s, id, t.Tags); t.Note != "" {
+			putNote(s, id, time.Now(), t.Note)
+		}
+		if t.Provenance != nil {
+			putProvenance(s, id, t.Provenance)
+		}
 	})
 	if err == nil && t.Partial {
 		// This handle may read and fill the hidden task; others cannot see it.
@@ -102,25 +107,11 @@ func (d *DB) TryTask(ctx context.Context) error {
 	return err
 }
 
-// labelNew stores tags, note and provenance of a new task.
-func labelNew(s *session, id TaskID, t *NewTask) {
-	putTags(s, id, t.Tags)
-	if t.Note != "" {
-		putNote(s, id, time.Now(), t.Note)
-	}
-	if t.Provenance != nil {
-		putProvenance(s, id, t.Provenance)
-	}
-}
-
 // PutHeader records the header of the stream; it must come before the first chunk. The same
 // header again is no error; another setup under stored chunks is ErrConflict.
 func (d *DB) PutHeader(ctx context.Context, id TaskID, h Header) error {
-	op := fmt.Sprintf("store header of task %d", id)
-	if err := h.Setup.Validate(); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return d.write(ctx, op, func(s *session) {
+	return d.write(ctx, fmt.Sprintf("store header of task %d", id), func(s *session) {
+		s.fail(h.Setup.Validate())
 		// The calibration is shared by its digest; one that is inserted here and not used, as the
 		// header is refused below, goes with the rollback.
 		cal := putCalibration(s, id, h)

@@ -407,6 +407,11 @@ func (c *checker) whose(ctx context.Context, f *Finding) error {
 // lostUser is the login of a user of whom only the number is known.
 func lostUser(id int64) string { return fmt.Sprintf("lost-user-%d", id) }
 
+// carriedTags computes the column tags of a task t from task_tag.
+// json_group_object keeps the order of its rows, so equal tags give equal texts; no tags give NULL.
+const carriedTags = `(SELECT nullif(json_group_object(key,value),'{}') FROM (SELECT key, value FROM task_tag g
+	WHERE g.task_id=t.task_id ORDER BY key))`
+
 // search compares the full-text index with the tasks.
 func (c *checker) search(ctx context.Context) error {
 	var without, strange int
@@ -421,11 +426,6 @@ func (c *checker) search(ctx context.Context) error {
 	}
 	return s.err
 }
-
-// carriedTags computes the column tags of a task t from task_tag.
-// json_group_object keeps the order of its rows, so equal tags give equal texts; no tags give NULL.
-const carriedTags = `(SELECT nullif(json_group_object(key,value),'{}') FROM (SELECT key, value FROM task_tag g
-	WHERE g.task_id=t.task_id ORDER BY key))`
 
 // tags compares the column tags, which lists show, with the tags of the tasks.
 func (c *checker) tags(ctx context.Context) error {

@@ -167,43 +167,42 @@ func (k *kept) inconsistent() (out []string) {
 // little differently. So may lines of the budget; those of the window's ends are known only to
 // the program that found the window, and are not compared.
 func (k *kept) beside(got *measure.Result) (out []string) {
-	r, t := k.result, k.tables()
-	// far reports a figure that is further than within from the sum over the chunks.
-	far := func(table, what string, is, gives, within float64) {
-		if !nearly(is, gives, within) {
-			out = append(out, fmt.Sprintf("%s.%s is %v, the chunks give %v", table, what, is, gives))
-		}
+	type place struct {
+		table int
+		what  string
 	}
-	// Whole numbers are exact in every version.
-	far(t[0], "samples", float64(r.Samples), float64(got.Samples), 0)
-	far(t[0], "first_scan", float64(r.FirstScan), float64(got.FirstScan), 0)
-	far(t[0], "gaps", float64(r.Gaps), float64(got.Gaps), 0)
-	far(t[0], "lost", float64(r.Lost), float64(got.Lost), 0)
-	energy := func(table, of string, is, gives measure.Estimate, mean, givenMean, peak, givenPeak measure.Watt) {
-		// A relative 10⁻⁶ for the arithmetic, and a twentieth of U for another treatment of the ends.
-		// The mean is E/T, so its tolerance is the energy's divided by the window.
-		within := 1e-6*math.Abs(float64(gives.Energy)) + float64(gives.U)/20
-		far(table, "energy_j"+of, float64(is.Energy), float64(gives.Energy), within)
-		far(table, "mean_w"+of, float64(mean), float64(givenMean), within/float64(r.To-r.From))
-		// A peak depends on single samples, and on how they are smoothed.
-		far(table, "peak_w"+of, float64(peak), float64(givenPeak), 1e-3*math.Abs(float64(givenPeak)))
+	given := map[place]float64{}
+	for _, f := range figures(got) {
+		given[place{f.table, f.what}] = f.value
 	}
-	energy(t[0], "", r.Total, got.Total, r.Mean, got.Mean, r.Peak, got.Peak)
-	for i, x := range r.Rails {
-		if i < len(got.Rails) {
-			g := got.Rails[i]
-			energy(t[1], " of rail "+x.Name, x.Energy, g.Energy, x.Mean, g.Mean, x.Peak, g.Peak)
-		}
-	}
-	given := map[[2]string]float64{}
-	eachBudget(got, func(rail, source string, l measure.Contribution) { given[[2]string{rail, source}] = float64(l.U) })
 	// Sources that follow from the markers or the trimming, and not from the samples in the window.
 	ends := []string{"window edges", "window sampling", "sampling", "gaps"}
-	eachBudget(r, func(rail, source string, l measure.Contribution) {
-		if u, known := given[[2]string{rail, source}]; known && !slices.Contains(ends, source) {
-			far(t[2], "u_j of "+source+rail, float64(l.U), u, u/10)
+	for _, f := range figures(k.result) {
+		gives, known := given[place{f.table, f.what}]
+		name, of, _ := strings.Cut(f.what, " ")
+		if of != "" {
+			of = " " + of
 		}
-	})
+		// A relative 10⁻⁶ for the arithmetic, and a twentieth of U for another treatment of the ends.
+		within := 1e-6*math.Abs(given[place{f.table, "energy_j" + of}]) + given[place{f.table, "energy_u_j" + of}]/20
+		switch source, _, _ := strings.Cut(strings.TrimPrefix(of, " of "), " of rail "); name {
+		case "samples", "first_scan", "gaps", "lost":
+			within = 0 // whole numbers are exact in every version
+		case "energy_j":
+		case "mean_w": // it is E/T, so its tolerance is the energy's divided by the window
+			within /= float64(k.result.To - k.result.From)
+		case "peak_w": // it depends on single samples, and on how they are smoothed
+			within = 1e-3 * math.Abs(gives)
+		case "u_j":
+			within, known = gives/10, known && !slices.Contains(ends, source)
+		default:
+			continue
+		}
+		if known && !nearly(f.value, gives, within) {
+			out = append(out,
+				fmt.Sprintf("%s.%s is %v, the chunks give %v", k.tables()[f.table], f.what, f.value, gives))
+		}
+	}
 	return out
 }
 

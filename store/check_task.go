@@ -41,6 +41,9 @@ type taskState struct {
 	blocked string // why nothing is to be made anew
 }
 
+// end is the scan behind the chunk.
+func (h *head) end() int64 { return h.first + h.n }
+
 // columns is how many a chunk must have.
 // A stamped instrument's chunks have one more column, the residuals of the time stamps.
 func (t *taskState) columns() int64 {
@@ -175,7 +178,7 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		return
 	}
 	before := t.heads[i-1]
-	end := before.first + before.n
+	end := before.end()
 	switch {
 	case h.first < end:
 		f.Kind, f.Remedy = Overlap, asideRemedy
@@ -238,7 +241,7 @@ func (c *checker) falseGaps(t *taskState) {
 		// Chunks do not overlap, so the first chunk that ends behind the event's first scan is the only
 		// one that can hold it.
 		i, _ := slices.BinarySearchFunc(t.heads, first,
-			func(h head, scan int64) int { return cmp.Compare(h.first+h.n-1, scan) })
+			func(h head, scan int64) int { return cmp.Compare(h.end()-1, scan) })
 		if i < len(t.heads) && t.heads[i].first < end {
 			c.add(Finding{
 				Kind: FalseGap, Task: t.ID, Chunk: t.heads[i].no, Mendable: true, Remedy: "db repair sets the event aside",
@@ -265,26 +268,20 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 	for _, h := range t.heads {
 		err := readChunk(ctx, c.d.reader, t.ID, uint64(h.no), t.shape, &x)
 		switch {
-		// readChunk takes the first chunk from a number on: here the one asked for is gone.
-		case err == nil && x.No != uint64(h.no):
-			whole = false // it was deleted meanwhile
-			continue
-		case err == nil:
 		// All chunks from here on are gone: the task was deleted during the check.
 		case errors.Is(err, errNoMore):
 			return false, nil
-		case !isCorrupt(err):
+		case err != nil && !isCorrupt(err):
 			return false, err
-		default:
-			whole = false
-			if h.columns == t.columns() || h.columns == 0 && h.cold { // else it was found by its place
-				c.add(Finding{
-					Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy,
-					What: fmt.Sprintf("scans %d to %d: %v", h.first, h.first+h.n-1, err),
-				})
-			}
-			continue
+		// Damage of the columns that are missing was found by the chunk's place.
+		case err != nil && (h.columns == t.columns() || h.columns == 0 && h.cold):
+			c.add(Finding{
+				Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy,
+				What: fmt.Sprintf("scans %d to %d: %v", h.first, h.end()-1, err),
+			})
 		}
+		// readChunk takes the first chunk from a number on: here the one asked for was deleted meanwhile.
+		whole = whole && err == nil && x.No == uint64(h.no)
 		// After the first damage the sums and the pyramid would miss samples; only checksums are
 		// verified.
 		if !whole {
@@ -294,7 +291,6 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 			whole = false // out of their order, as was found by their places
 			continue
 		}
-		// A nil pages does nothing.
 		if err := pages.take(ctx, &x); err != nil {
 			return false, err
 		}

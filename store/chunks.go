@@ -270,11 +270,6 @@ func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape,
 		return nil
 	}
 	rows.Close() // the pool may have no other connection
-	return loadCold(ctx, q, id, sh, c)
-}
-
-// loadCold fills in the columns of a chunk that has none in chunk_column.
-func loadCold(ctx context.Context, q querier, id TaskID, sh shape, c *chunk.Chunk) error {
 	list, err := column[[]byte](ctx, q, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
 	if err != nil || len(list) == 0 {
 		return err
@@ -355,13 +350,10 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 	// an expansion takes the mark away at its end. An interruption leaves a cold task of mixed chunks,
 	// which this program reads, and which a second call completes.
 	err = d.write(ctx, op, func(s *session) {
-		switch one[State](s, `SELECT state FROM task WHERE task_id=?`, id) {
-		case Running:
+		s.must(`UPDATE task SET cold=1 WHERE task_id=? AND state<>6`, id)
+		if one[State](s, `SELECT state FROM task WHERE task_id=?`, id) == Running {
 			s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
-		case Partial:
-			s.fail(ErrNotFound)
 		}
-		s.exec(`UPDATE task SET cold=1 WHERE task_id=?`, id)
 	})
 	if err != nil {
 		return out, err
@@ -369,19 +361,18 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 	var c chunk.Chunk
 	for next, more := uint64(0), true; more; {
 		err := d.write(ctx, op, func(s *session) {
+			// Through the same transaction: no other program may turn it over meanwhile. A damaged chunk is
+			// not packed: its damage would be sealed in.
 			for range packBatch {
-				// Through the same transaction: no other program may turn it over meanwhile. A damaged
-				// chunk is not packed: its damage would be sealed in.
-				if err := readChunk(ctx, s.on, id, next, sh, &c); errors.Is(err, errNoMore) {
-					more = false
-					return
-				} else if err != nil {
+				err := readChunk(ctx, s.on, id, next, sh, &c)
+				if more = !errors.Is(err, errNoMore); more {
 					s.fail(err)
+				}
+				if err != nil {
 					return
 				}
 				before, after := turn(s, &c)
-				if s.err != nil {
-					s.note("chunk %d", c.No)
+				if s.note("chunk %d", c.No); s.err != nil {
 					return
 				}
 				next = c.No + 1
@@ -393,8 +384,8 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 			return out, err
 		}
 	}
-	if cold {
-		return out, nil
+	if !cold {
+		err = d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
 	}
-	return out, d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
+	return out, err
 }

@@ -36,7 +36,6 @@ func (c *copier) verify(ctx context.Context) error {
 		}
 		c.done.Rows += uint64(here)
 	}
-	// The checksums are in chunk order; the copy must yield the same sequence.
 	want := values[uint32](from, `SELECT crc FROM chunk WHERE task_id=? ORDER BY chunk_no`, c.id)
 	if err := cmp.Or(from.err, to.err); err != nil {
 		return err
@@ -213,7 +212,6 @@ func (t copiedTable) renewed() bool {
 }
 
 // copiedRow is a row by columns.
-// Column names are those of both databases.
 type copiedRow map[string]any
 
 // copiedTable is a table whose rows belong to tasks, with the columns to copy.
@@ -292,7 +290,8 @@ func (s *session) columnsOf(table string) []string {
 
 // insertText is an insert of one row.
 func insertText(table string, cols []string) string {
-	return `INSERT INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(?` + strings.Repeat(",?", len(cols)-1) + `)`
+	places := `?` + strings.Repeat(",?", len(cols)-1)
+	return `INSERT INTO ` + quotedName(table) + `(` + quoted(cols) + `) VALUES(` + places + `)`
 }
 
 // insert puts a row into a table and returns the number that it gets.
@@ -362,8 +361,8 @@ var sealed = []struct{ table, query string }{
 		t.clock_used, t.clock_rejected, t.has_result, t.from_s, t.to_s, t.samples, t.first_scan, t.gaps, t.lost,
 		t.end_scan, t.energy_j, t.energy_u_j, t.mean_w, t.peak_w, t.nvml_j, t.nvml_method, t.result, k.digest
 		FROM task t LEFT JOIN calibration k ON k.calibration_id=t.calibration_id WHERE t.task_id=?`},
-	{"marker", `SELECT ordinal, kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
-		FROM marker WHERE task_id=? ORDER BY ordinal`},
+	{"marker", `SELECT ordinal, kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok,
+		fallback FROM marker WHERE task_id=? ORDER BY ordinal`},
 	{"marker_edge", `SELECT ordinal, edge, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`},
 	{"rail_result", `SELECT ordinal, name, role, energy_j, energy_u_j, mean_w, peak_w FROM rail_result WHERE task_id=?
 		ORDER BY ordinal`},

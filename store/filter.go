@@ -332,11 +332,8 @@ func (d *DB) SetTags(ctx context.Context, id TaskID, set map[string]string, remo
 // Relabel changes a task's tags and whether it is pinned, in one transaction.
 // Errors wrap ErrNotFound.
 func (d *DB) Relabel(ctx context.Context, id TaskID, r Relabelling) error {
-	op := fmt.Sprintf("label task %d", id)
-	if err := CheckTags(r.Set); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return d.write(ctx, op, func(s *session) {
+	return d.write(ctx, fmt.Sprintf("label task %d", id), func(s *session) {
+		s.fail(CheckTags(r.Set))
 		s.must(`UPDATE task AS t SET pinned=coalesce(?,pinned) WHERE task_id=?`+d.unlessMine(id), r.Pinned, id)
 		remove := r.Remove
 		if r.Only {
@@ -368,11 +365,8 @@ func putTags(s *session, id TaskID, set map[string]string) {
 
 // AddNote adds a remark to a task and returns its number. Errors wrap ErrNotFound.
 func (d *DB) AddNote(ctx context.Context, id TaskID, at time.Time, text string) (number int, err error) {
-	op := fmt.Sprintf("note on task %d", id)
-	if err := CheckNote(text); err != nil {
-		return 0, fmt.Errorf("%s: %w", op, err)
-	}
-	err = d.write(ctx, op, func(s *session) {
+	err = d.write(ctx, fmt.Sprintf("note on task %d", id), func(s *session) {
+		s.fail(CheckNote(text))
 		s.must(`UPDATE task AS t SET state=state WHERE task_id=?`+d.unlessMine(id), id)
 		number = putNote(s, id, at, text)
 		few(s, "task_note", "a task's notes", id, maxNotes)
@@ -404,17 +398,6 @@ func (d *DB) RemoveNote(ctx context.Context, id TaskID, number int) error {
 // Pin keeps a task from Retain, or no longer. Errors wrap ErrNotFound.
 func (d *DB) Pin(ctx context.Context, id TaskID, pinned bool) error {
 	return d.Relabel(ctx, id, Relabelling{Pinned: &pinned})
-}
-
-// readLabels reads a task's notes and tags.
-func readLabels(s *session, t *Task) {
-	t.Tags = readTags(s, t.ID)
-	t.Notes = all(s, func(rows *sql.Rows, n *Note) error {
-		var at sql.NullInt64
-		err := rows.Scan(&n.Number, &at, textTo(&n.Text))
-		n.At = fromNanos(at)
-		return err
-	}, `SELECT number, at_ns, text FROM task_note WHERE task_id=? ORDER BY number`, t.ID)
 }
 
 // readTags returns nil where a task has none.

@@ -65,7 +65,6 @@ func (d *DB) Import(ctx context.Context, from *DB, opt ImportOptions) (*Imported
 	// Tasks here by the numbers at the source: analyses refer to tasks.
 	copies := map[TaskID]TaskID{}
 	for i, id := range ids {
-		// A copier serves one task; its fields are the state of its steps.
 		c := copier{
 			from: from, to: d, id: id, tables: tables, reason: importing, keepID: opt.KeepIDs, broken: broken,
 			done: CopiedTask{From: id},
@@ -101,7 +100,11 @@ func (d *DB) Import(ctx context.Context, from *DB, opt ImportOptions) (*Imported
 func (c *copier) importTask(ctx context.Context, bare bool) error {
 	steps := []func(context.Context) error{c.begin, c.samples, c.conclude}
 	if bare {
-		steps = []func(context.Context) error{c.begin, c.concludeBare}
+		// The counts are the source's, since no chunk is here to be counted; TakeTask compares with them.
+		steps = []func(context.Context) error{c.begin, func(ctx context.Context) error {
+			c.task["cold"] = int64(0)
+			return c.concludeCounted(ctx, c.task["chunks"], c.task["scans"])
+		}}
 	}
 	err := c.run(ctx, steps...)
 	c.done.Chunks = c.copied
@@ -305,7 +308,16 @@ func (d *DB) TakeTask(ctx context.Context, from *DB, id TaskID, a Arriving) (Cop
 	if c.tables, err = copiedTables(ctx, from, d); err == nil {
 		// As CopyTask, but that the chunks come from a and are compared with its checksums.
 		err = c.run(ctx, c.begin, func(ctx context.Context) error { return c.takeSamples(ctx, a) },
-			func(ctx context.Context) error { return c.checksums(ctx, a.CRCs) }, c.concludeTaken)
+			func(ctx context.Context) error { return c.checksums(ctx, a.CRCs) },
+			func(ctx context.Context) error {
+				c.task["cold"] = int64(0) // the chunks came unpacked
+				return c.concludeCounted(ctx, int64(c.done.Chunks), int64(c.done.Scans))
+			})
+	}
+	if err == nil && !c.done.Known {
+		// A pyramid that cannot be made now is made from the chunks when it is needed.
+		_ = d.finishPyramid(ctx, c.new)
+		d.emptyLog(ctx)
 	}
 	return c.done, wrap(op, err)
 }
@@ -336,25 +348,12 @@ func (c *copier) takeSamples(ctx context.Context, a Arriving) error {
 		if err := c.to.AppendChunks(ctx, id, batch, nil); err != nil {
 			return err
 		}
-		// The clones are dropped: the memory of the batch's slice alone is used again.
 		batch, size = batch[:0], 0
 	}
 	if len(batch) == 0 {
 		return nil
 	}
 	return c.to.AppendChunks(ctx, id, batch, nil)
-}
-
-// concludeTaken publishes the task. A pyramid that cannot be made now is made from the chunks
-// when it is needed.
-func (c *copier) concludeTaken(ctx context.Context) error {
-	c.task["cold"] = int64(0) // the chunks came unpacked
-	err := c.concludeCounted(ctx, int64(c.done.Chunks), int64(c.done.Scans))
-	if err == nil {
-		_ = c.to.finishPyramid(ctx, c.new)
-		c.to.emptyLog(ctx)
-	}
-	return err
 }
 
 // CopyAnalyses copies analyses as newest versions; one of the same content and moment is known.

@@ -41,17 +41,13 @@ func (d *DB) PutReadings(ctx context.Context, id TaskID, r []Reading) error {
 // PutKernels adds kernels; the same kernel again is no error and no second row.
 func (d *DB) PutKernels(ctx context.Context, id TaskID, k []Kernel) error {
 	return d.putAll(ctx, "kernels", `INSERT INTO kernel VALUES(?,?,?,?) ON CONFLICT DO NOTHING`, id, len(k),
-		func(i int) []any {
-			return []any{k[i].Start.UnixNano(), k[i].End.UnixNano(), k[i].Name}
-		})
+		func(i int) []any { return []any{k[i].Start.UnixNano(), k[i].End.UnixNano(), k[i].Name} })
 }
 
 // PutPlayed adds marker edges as played; the same marker and chip again replace.
 func (d *DB) PutPlayed(ctx context.Context, id TaskID, p []Played) error {
 	return d.putAll(ctx, "played markers", upsert("played", "task_id,kind,number,chip", "at_ns"), id, len(p),
-		func(i int) []any {
-			return []any{p[i].Kind, p[i].Number, p[i].Chip, p[i].At.UnixNano()}
-		})
+		func(i int) []any { return []any{p[i].Kind, p[i].Number, p[i].Chip, p[i].At.UnixNano()} })
 }
 
 // list reads rows with scan; a task that does not exist is ErrNotFound.
@@ -280,7 +276,6 @@ type NameEnergy struct {
 // PutNameEnergies stores the energies by name of one of a task's results, in place
 // of earlier ones.
 func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []NameEnergy) error {
-	// The lines of an energy belong to one result: another calibration has its own.
 	return d.write(ctx, fmt.Sprintf("store kernel energies of task %d", id), func(s *session) {
 		s.exec(`DELETE FROM kernel_energy WHERE task_id=? AND number=?`, id, result)
 		if one[int](s, `SELECT count(*) FROM result WHERE task_id=? AND number=?`, id, result) == 0 {
@@ -335,17 +330,13 @@ func (t Timing) IsZero() bool { return t.N == 0 }
 // stored one; new methods come behind those that are there. Errors wrap ErrNotFound, or
 // measure.ErrText for a name that cannot be printed.
 func (d *DB) PutMethods(ctx context.Context, id TaskID, m []MethodResult) error {
-	op := fmt.Sprintf("store methods of task %d", id)
-	for _, x := range m {
-		if err := measure.CheckText("method", x.Method); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
-		}
-	}
-	return d.write(ctx, op, func(s *session) {
+	return d.write(ctx, fmt.Sprintf("store methods of task %d", id), func(s *session) {
 		s.mustHave(id)
 		for _, x := range m {
+			s.fail(measure.CheckText("method", x.Method))
 			row := []any{
-				id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), number(x.Energy), number(x.Mean), int64(x.Readings),
+				id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), number(x.Energy), number(x.Mean),
+				int64(x.Readings),
 			}
 			// Twelve columns in the order of methodColumns: number, median, 99 % and maximum of each.
 			for _, t := range []Timing{x.Call, x.Alone, x.Beside} {

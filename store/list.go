@@ -146,23 +146,7 @@ func (q *ListQuery) parts(ctx context.Context, d *DB) (out []part, err error) {
 	if q.Ascending {
 		beyond = ">"
 	}
-	// limit is one more than the page.
-	all := part{from: "task t", id: "t.task_id", ascending: q.Ascending, limit: q.Limit + 1, few: names.few}
-	f := q.Filter
-	if i := slices.IndexFunc(f.Tags, valued); i >= 0 && q.Order == ByID {
-		// Only for ByID: other orders would have to sort the tag's tasks, which may be all there are.
-		// task_tag_value(key, value, task_id) is walked from its end; CROSS JOIN keeps SQLite from
-		// turning the loops around.
-		// The index of a tag has its tasks in order of their ids.
-		tag := f.Tags[i]
-		all.from, all.id = "task_tag g CROSS JOIN task t", "g.task_id"
-		f.Tags = slices.Delete(slices.Clone(f.Tags), i, i+1)
-		all.conditions = f.conditions(names)
-		all.add("g.key=? AND g.value=? AND t.task_id=g.task_id", tag.Key, tag.Value)
-	} else {
-		all.conditions = f.conditions(names)
-	}
-	all.add(published)
+	all := q.base(names)
 	add := func(one bool, key, cond string, args ...any) {
 		p := all
 		p.conditions, p.key, p.one = &conditions{slices.Clone(all.where), slices.Clone(all.args)}, key, one
@@ -194,6 +178,27 @@ func (q *ListQuery) parts(ctx context.Context, d *DB) (out []part, err error) {
 		add(true, "NULL", key.sql+" IS NULL AND t.task_id"+beyond+"?", int64(a.ID))
 	}
 	return out, nil
+}
+
+// base is the part of all tasks that the query selects, in the order of their ids.
+func (q *ListQuery) base(names namePattern) part {
+	// limit is one more than the page.
+	all := part{from: "task t", id: "t.task_id", ascending: q.Ascending, limit: q.Limit + 1, few: names.few}
+	f := q.Filter
+	if i := slices.IndexFunc(f.Tags, valued); i >= 0 && q.Order == ByID {
+		// Only for ByID: other orders would have to sort the tag's tasks, which may be all there are.
+		// task_tag_value(key, value, task_id) has the tasks of a tag in order of their ids, and is walked from
+		// its end; CROSS JOIN keeps SQLite from turning the loops around.
+		tag := f.Tags[i]
+		all.from, all.id = "task_tag g CROSS JOIN task t", "g.task_id"
+		f.Tags = slices.Delete(slices.Clone(f.Tags), i, i+1)
+		all.conditions = f.conditions(names)
+		all.add("g.key=? AND g.value=? AND t.task_id=g.task_id", tag.Key, tag.Value)
+	} else {
+		all.conditions = f.conditions(names)
+	}
+	all.add(published)
+	return all
 }
 
 // valued reports whether a tag is wanted with one value.

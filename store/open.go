@@ -122,7 +122,22 @@ func (d *DB) prepareFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkWritable(ctx, d.writer); err != nil {
+	// SQLite opens a file for reading only without a word where it has to.
+	conn, err := d.writer.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	err = conn.Raw(func(c any) error {
+		r, isOurs := c.(interface{ IsReadOnly(string) (bool, error) })
+		if !isOurs {
+			return fmt.Errorf("the SQLite driver's connection %T cannot say whether it may write", c)
+		}
+		if no, err := r.IsReadOnly("main"); err != nil || !no {
+			return err
+		}
+		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
+	})
+	if err := errors.Join(err, conn.Close()); err != nil {
 		return err
 	}
 	// The journal of the switch to WAL must not come back after a power cut, when the file
@@ -270,26 +285,6 @@ func checkOurs(ctx context.Context, db *sql.DB) (version int, err error) {
 			ErrOlder, version, schemaVersion)
 	}
 	return version, nil
-}
-
-// checkWritable asks SQLite whether it had to open the file for reading only,
-// which it does without a word.
-func checkWritable(ctx context.Context, db *sql.DB) error {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return conn.Raw(func(c any) error {
-		r, isOurs := c.(interface{ IsReadOnly(string) (bool, error) })
-		if !isOurs {
-			return fmt.Errorf("the SQLite driver's connection %T cannot say whether it may write", c)
-		}
-		if no, err := r.IsReadOnly("main"); err != nil || !no {
-			return err
-		}
-		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
-	})
 }
 
 // held is a file that a handle of this program has open.

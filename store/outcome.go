@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/clock"
-	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // Finish ends a task; finishing again replaces the outcome as a whole, with all results. The
@@ -29,8 +27,24 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		move(s, id, &o)
 		// Edges go with their markers, by ON DELETE CASCADE.
 		s.exec("DELETE FROM marker WHERE task_id=?", id)
-		putMarkers(s, id, o.Markers)
-		putClock(s, id, o.Clock)
+		for i, m := range o.Markers {
+			s.exec(`INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, id, i, m.Kind, number(m.T), number(m.U),
+				number(m.Begin), number(m.End), number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau),
+				m.Tag, m.TagOK, m.Fallback)
+			for k, e := range m.Edges {
+				s.exec(`INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, id, i, k, e.Chip, number(e.T), number(e.U))
+			}
+		}
+		// Nine NULLs without a fit: clock_used IS NULL is the sign of none.
+		fit := make([]any, 9)
+		if f := o.Clock; f != nil {
+			fit = []any{
+				number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB),
+				number(f.RMS), f.Used, f.Rejected,
+			}
+		}
+		s.exec(`UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?, clock_cov_ab=?,
+			clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(fit, id)...)
 		putOriginal(s, id, o.Result)
 		// A task that goes on running is not sealed: its rows still change.
 		if o.State != Running {
@@ -111,32 +125,6 @@ func move(s *session, id TaskID, o *Outcome) {
 		AND state=?`, to, o.Reason, stays, nvml, o.NVMLMethod, id, from) == 0 {
 		s.fail(fmt.Errorf("%w: by another program, just now", ErrEnded))
 	}
-}
-
-// putMarkers stores markers with their edges, in order.
-func putMarkers(s *session, id TaskID, found []marker.Found) {
-	for i, m := range found {
-		s.exec(`INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, id, i, m.Kind, number(m.T), number(m.U),
-			number(m.Begin), number(m.End), number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau), m.Tag,
-			m.TagOK, m.Fallback)
-		for k, e := range m.Edges {
-			s.exec(`INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, id, i, k, e.Chip, number(e.T), number(e.U))
-		}
-	}
-}
-
-// putClock stores a clock fit in the task's row; nil clears it.
-func putClock(s *session, id TaskID, f *clock.Fit) {
-	// Nine NULLs without a fit: clock_used IS NULL is the sign of none.
-	v := make([]any, 9)
-	if f != nil {
-		v = []any{
-			number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB),
-			number(f.RMS), f.Used, f.Rejected,
-		}
-	}
-	s.exec(`UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?, clock_cov_ab=?,
-		clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(v, id)...)
 }
 
 // figureColumns are the columns of a result's figures, in the order of figureValues, in the tables task
@@ -263,13 +251,12 @@ func useResult(s *session, id TaskID, no int, cal int64) {
 func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup,
 	r *measure.Result,
 ) (no int, added bool, err error) {
-	op := fmt.Sprintf("add a result of task %d", id)
-	if err := s.Validate(); err != nil {
-		return 0, false, fmt.Errorf("%s: %w", op, err)
-	}
 	// One transaction up to the seal; the pyramid follows in its own, since folding a long capture
 	// takes seconds in which no other writer should wait.
-	err = d.write(ctx, op, func(tx *session) {
+	err = d.write(ctx, fmt.Sprintf("add a result of task %d", id), func(tx *session) {
+		if tx.fail(s.Validate()); tx.err != nil {
+			return
+		}
 		h := Header{Setup: s, CalibrationID: s.CalibrationID()}
 		mayAdd(tx, id, &h, r)
 		cal := putCalibration(tx, id, h)
@@ -328,21 +315,6 @@ func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
 	}
 }
 
-// readResults lists a task's results.
-func readResults(s *session, t *Task) {
-	t.Results = all(s, func(rows *sql.Rows, r *ResultInfo) error {
-		var computed sql.NullInt64
-		err := rows.Scan(&r.Number, textTo(&r.CalibrationID), &computed, realTo(&r.Energy), realTo(&r.U),
-			&r.InUse)
-		if r.Computed = fromNanos(computed); r.InUse {
-			t.ResultNumber = r.Number
-		}
-		return err
-	}, `SELECT r.number, k.name, r.computed_ns, r.energy_j, r.energy_u_j, coalesce(r.number=t.result, 1=0)
-		FROM result r JOIN task t USING(task_id) JOIN calibration k ON k.calibration_id=r.calibration_id
-		WHERE r.task_id=? ORDER BY r.number`, t.ID)
-}
-
 // TaskResult returns a task as Task does, with the result of a number and the
 // setup that it follows in place of those in use; number 0 is Task. Errors wrap
 // ErrNotFound.
@@ -353,8 +325,7 @@ func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
 	}
 	// Task has read the result in use; the one asked for replaces it, with its setup, and the clipped
 	// readings are placed by its window.
-	op := fmt.Sprintf("read result %d of task %d", no, id)
-	err = d.view(ctx, op, func(s *session) {
+	err = d.view(ctx, fmt.Sprintf("read result %d of task %d", no, id), func(s *session) {
 		cal, found := readResult(s, &t, no)
 		if !found {
 			s.fail(fmt.Errorf("%w: it has %d result(s)", ErrNotFound, len(t.Results)))

@@ -145,22 +145,6 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, cali
 	return setup, calibration, err
 }
 
-// fold folds chunks in. Chunks of a call that fails must come again, after
-// keepFolding(nil).
-func (f *folding) fold(chunks []*chunk.Chunk) error {
-	// Take is not safe for concurrent use.
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range chunks {
-		// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
-		// folding is an error.
-		if err := f.Take(c); err != nil {
-			return fmt.Errorf("chunk %d: %w", c.No, err)
-		}
-	}
-	return nil
-}
-
 // putPages stores pages, in place of those of the same numbers.
 // An upsert: the last page of a level is stored when it is not full, and replaced once it is.
 func putPages(s *session, id TaskID, pages []fold.Page) {
@@ -298,8 +282,15 @@ func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (
 	// folded waits for its end: the caller lends the chunks until AppendChunks returns.
 	go func() {
 		defer close(done)
-		if err := f.fold(chunks); err != nil {
-			d.keepFolding(id, nil)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range chunks {
+			// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
+			// folding is an error.
+			if f.Take(c) != nil {
+				d.keepFolding(id, nil)
+				return
+			}
 		}
 	}()
 	return pages, func() { <-done }
@@ -339,36 +330,31 @@ func (c *checker) pyramid(ctx context.Context, t *taskState) (*refolding, error)
 
 // parsePages describes the first page that cannot be read; empty where all can.
 // By the primary key (task_id, level, page), page by page, in one query: pages are small.
-func (c *checker) parsePages(ctx context.Context, t *taskState) (string, error) {
-	rows, err := c.d.reader.QueryContext(ctx,
-		`SELECT level, page, data FROM pyramid WHERE task_id=? ORDER BY level, page`, int64(t.ID))
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
+func (c *checker) parsePages(ctx context.Context, t *taskState) (what string, err error) {
+	s := c.d.reading(ctx)
 	p := &pyramid.Page{}
 	var data sql.RawBytes
-	for rows.Next() {
-		if err := rows.Scan(&p.Level, &p.Number, &data); err != nil {
-			return "", err
-		}
-		if p.Level < 0 || p.Level >= pyramid.Levels {
-			return fmt.Sprintf("there is no level %d", p.Level), nil
-		}
-		if err := p.Parse(data); err != nil {
-			return fmt.Sprintf("level %d, page %d: %v", p.Level, p.Number, err), nil
-		}
-		if len(p.Series) != fold.Series(&t.setup) {
-			return fmt.Sprintf("level %d, page %d: %d series of %d", p.Level, p.Number, len(p.Series),
-				fold.Series(&t.setup)), nil
-		}
-		c.out.Pages++
-	}
+	s.each(`SELECT level, page, data FROM pyramid WHERE task_id=? ORDER BY level, page`, []any{t.ID},
+		func(rows *sql.Rows) bool {
+			if s.fail(rows.Scan(&p.Level, &p.Number, &data)); s.err != nil {
+				return false
+			}
+			if p.Level < 0 || p.Level >= pyramid.Levels {
+				what = fmt.Sprintf("there is no level %d", p.Level)
+			} else if err := p.Parse(data); err != nil {
+				what = fmt.Sprintf("level %d, page %d: %v", p.Level, p.Number, err)
+			} else if n := fold.Series(&t.setup); len(p.Series) != n {
+				what = fmt.Sprintf("level %d, page %d: %d series of %d", p.Level, p.Number, len(p.Series), n)
+			} else {
+				c.out.Pages++
+			}
+			return what == ""
+		})
 	// A malformed database page ends the query; that is a finding about the pyramid here, not an error.
-	if err := rows.Err(); !isCorrupt(err) {
-		return "", err
+	if isCorrupt(s.err) {
+		return "its pages cannot be read", nil
 	}
-	return "its pages cannot be read", nil
+	return what, s.err
 }
 
 // refolding makes a task's pyramid anew, in memory page by page, and compares it with the

@@ -133,8 +133,23 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 		readMarkers(s, &t)
 		readEvents(s, &t)
 		readRails(s, &t)
-		readResults(s, &t)
-		readLabels(s, &t)
+		t.Results = all(s, func(rows *sql.Rows, r *ResultInfo) error {
+			var computed sql.NullInt64
+			err := rows.Scan(&r.Number, textTo(&r.CalibrationID), &computed, realTo(&r.Energy), realTo(&r.U), &r.InUse)
+			if r.Computed = fromNanos(computed); r.InUse {
+				t.ResultNumber = r.Number
+			}
+			return err
+		}, `SELECT r.number, k.name, r.computed_ns, r.energy_j, r.energy_u_j, coalesce(r.number=t.result, 1=0)
+			FROM result r JOIN task t USING(task_id) JOIN calibration k ON k.calibration_id=r.calibration_id
+			WHERE r.task_id=? ORDER BY r.number`, id)
+		t.Tags = readTags(s, id)
+		t.Notes = all(s, func(rows *sql.Rows, n *Note) error {
+			var at sql.NullInt64
+			err := rows.Scan(&n.Number, &at, textTo(&n.Text))
+			n.At = fromNanos(at)
+			return err
+		}, `SELECT number, at_ns, text FROM task_note WHERE task_id=? ORDER BY number`, id)
 		readProvenance(s, &t)
 		// The clipped readings need the events, markers and result from above.
 		d.readClipped(s, &t)
@@ -243,18 +258,12 @@ func collectRails(s *session, t *Task, rails, budget, where string, key ...any) 
 type clips struct {
 	s     *session
 	t     *Task
-	heads []chunkHead
+	heads []head      // without columns
 	spans []scanRange // the first is the window, others are markers
 	out   []quality.Clipping
 	// the chunk read last: several channels of one chunk are counted from one read
 	c chunk.Chunk
 }
-
-// chunkHead is where a stored chunk lies.
-type chunkHead struct{ no, first, n, tick int64 }
-
-// end is the scan behind the chunk.
-func (h *chunkHead) end() int64 { return h.first + h.n }
 
 // scanRange is the scans from first to before end.
 type scanRange struct{ first, end int64 }
@@ -270,7 +279,7 @@ func (d *DB) readClipped(s *session, t *Task) {
 		return
 	}
 	k := &clips{s: s, t: t, out: make([]quality.Clipping, len(t.Setup.Channels))}
-	k.heads = all(s, func(rows *sql.Rows, h *chunkHead) error { return rows.Scan(&h.no, &h.first, &h.n, &h.tick) },
+	k.heads = all(s, func(rows *sql.Rows, h *head) error { return rows.Scan(&h.no, &h.first, &h.n, &h.tick) },
 		`SELECT chunk_no, first_scan, n, first_tick FROM chunk WHERE task_id=? ORDER BY chunk_no`, t.ID)
 	if len(k.heads) == 0 {
 		return // without chunks, the verdict rests on the events alone
@@ -310,19 +319,9 @@ func (k *clips) elsewhere(events []measure.Event) {
 }
 
 // place finds the scans of the window and of the markers.
-// The window is given as its first scan and a number of stored scans. Holes in it hold none, so its end
-// is found by walking the chunks, as endScan does.
 func (k *clips) place() {
-	w := scanRange{first: int64(k.t.Result.FirstScan)}
-	w.end = w.first
-	left := int64(k.t.Result.Samples)
-	for _, h := range k.heads {
-		if from := max(h.first, w.first); from < h.end() && left > 0 {
-			n := min(left, h.end()-from)
-			w.end, left = from+n, left-n
-		}
-	}
-	k.spans = []scanRange{w}
+	r := k.t.Result
+	k.spans = []scanRange{{int64(r.FirstScan), endScan(k.s, k.t.ID, r.FirstScan, r.Samples)}}
 	start, stop := marker.Pair(k.t.Markers)
 	for _, m := range []*marker.Found{start, stop} {
 		if m != nil {
@@ -337,7 +336,7 @@ func (k *clips) place() {
 func (k *clips) scanAt(at measure.Seconds) int64 {
 	tb := k.t.Setup.Timebase
 	tick := tb.Ticks(at)
-	i, _ := slices.BinarySearchFunc(k.heads, tick, func(h chunkHead, tick float64) int {
+	i, _ := slices.BinarySearchFunc(k.heads, tick, func(h head, tick float64) int {
 		if float64(h.tick) <= tick {
 			return -1
 		}
@@ -350,7 +349,7 @@ func (k *clips) scanAt(at measure.Seconds) int64 {
 
 // chunk takes the events of a stored chunk. They are enough where the chunk lies wholly
 // in one span, or in none; else its readings are counted.
-func (k *clips) chunk(h chunkHead, events []measure.Event) {
+func (k *clips) chunk(h head, events []measure.Event) {
 	// cut: an end of a span lies within the chunk, and the place of each clipped reading matters.
 	cut := slices.ContainsFunc(k.spans, func(s scanRange) bool {
 		return s.first < h.end() && s.end > h.first && (s.first > h.first || s.end < h.end())
@@ -386,7 +385,7 @@ func (k *clips) chunk(h chunkHead, events []measure.Event) {
 }
 
 // count counts a channel's clipped readings in a chunk, scan by scan.
-func (k *clips) count(h chunkHead, channel int) error {
+func (k *clips) count(h head, channel int) error {
 	// The chunk is read through the caller's transaction, so that a retention or a repair at the same
 	// time cannot take it away between two queries.
 	if len(k.c.Columns) == 0 || int64(k.c.No) != h.no {

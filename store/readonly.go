@@ -81,7 +81,13 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 // openFileToRead opens a file in the first of the three ways that works, and returns the version
 // of its schema.
 func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err error) {
-	if canLock(abs) {
+	// With locks where SQLite leaves nothing beside the file that was not there: files that would keep the
+	// owner of the file from writing. By its versions for writers and readers (bytes 18 and 19) the file may
+	// have no log; with one and its index another program has it open, or was killed.
+	head, opened, err := peek(abs)
+	if opened || err != nil || len(head) < 20 || !slices.Contains(head[18:20], 2) ||
+		exists(abs+"-wal") && exists(abs+"-shm") ||
+		hasLog(abs) && files.MayWrite(abs) && files.MayWrite(filepath.Dir(abs)) {
 		d.openReaders(dsn(abs, "ro", "_pragma=busy_timeout(10000)"))
 		d.held = hold(abs)
 		version, err = checkOurs(ctx, d.reader)
@@ -118,19 +124,6 @@ func (d *DB) closeReaders() {
 		d.held.release()
 	}
 	d.reader, d.held, d.still = nil, nil, nil
-}
-
-// canLock reports whether SQLite can read a file with its locks, and leave nothing beside
-// it that was not there: files that would keep the owner of the file from writing.
-func canLock(abs string) bool {
-	head, opened, err := peek(abs)
-	if opened || err != nil || len(head) < 20 || !slices.Contains(head[18:20], 2) {
-		return true // by its versions for writers and readers it has no log
-	}
-	if exists(abs+"-wal") && exists(abs+"-shm") {
-		return true // another program has it open, or was killed
-	}
-	return hasLog(abs) && files.MayWrite(abs) && files.MayWrite(filepath.Dir(abs))
 }
 
 // exists reports whether there is a file of this name.

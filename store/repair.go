@@ -75,7 +75,14 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 		return d.write(ctx, "compute what follows from a calibration",
 			func(s *session) { calibrationAnew(s, f.calibration) })
 	case BadSearch:
-		return d.write(ctx, "make the full-text index anew", searchAnew)
+		return d.write(ctx, "make the full-text index anew", func(s *session) {
+			// A damaged index may fail when it is changed in place: it is dropped.
+			schemaAnew(s, "task_text")
+			s.exec(`INSERT INTO task_text(rowid, name, notes, tags) SELECT task_id, name,
+				coalesce((SELECT group_concat(text, ' ') FROM task_note n WHERE n.task_id=t.task_id), ''),
+				coalesce((SELECT group_concat(key || ' ' || value, ' ') FROM task_tag g WHERE g.task_id=t.task_id), '')
+				FROM task t`)
+		})
 	case BadTags:
 		// Triggers carry the tags of task_tag into the column tags; here the column is computed from
 		// the same expression for the tasks where it differs.
@@ -90,18 +97,6 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 		return d.write(ctx, "make "+f.name+" anew", func(s *session) { schemaAnew(s, f.name) })
 	}
 	return fmt.Errorf("it cannot be mended here: %s", f.Remedy)
-}
-
-// searchAnew fills the full-text index from tasks, notes and tags.
-func searchAnew(s *session) {
-	want, err := reference()
-	s.fail(err)
-	// The index is dropped and made anew: a damaged one may fail when it is changed in place.
-	s.exec(`DROP TABLE task_text; ` + want["task_text"].sql + `;
-		INSERT INTO task_text(rowid, name, notes, tags) SELECT task_id, name,
-			coalesce((SELECT group_concat(text, ' ') FROM task_note n WHERE n.task_id=t.task_id), ''),
-			coalesce((SELECT group_concat(key || ' ' || value, ' ') FROM task_tag g WHERE g.task_id=t.task_id), '')
-				FROM task t`)
 }
 
 // schemaAnew makes a view, index or trigger again, or the rows of the look-up table.
@@ -247,7 +242,15 @@ func (r *repairer) mend(f Finding, result int) {
 	case BadResult:
 		r.result(f, result)
 	case FalseGap:
-		r.falseGap(f)
+		// Events of a loss that did not happen go to the table damage.
+		for _, e := range f.events {
+			// The primary key without the detail: the event came from the same rows.
+			where := ` WHERE task_id=? AND first_scan=? AND kind=? AND channel=? AND scans=? AND exact=1`
+			args := []any{r.id, int64(e.FirstScan), e.Kind, e.Channel, int64(e.Scans)}
+			row := rowsAsText(r.session, "event", where, args...)
+			keepDamage(r.session, r.id, f.Chunk, f, map[string]any{"event": row})
+			r.exec(`DELETE FROM event`+where, args...)
+		}
 	// Counts are put right by conclude.
 	case BadCount:
 	default:
@@ -310,17 +313,6 @@ func (r *repairer) result(f Finding, number int) {
 	readRails(r.session, &t.Task)
 	r.exec(`DELETE FROM result WHERE task_id=? AND number=?`, r.id, number)
 	keepResult(r.session, r.id, number, t.calibration, t.Result)
-}
-
-// falseGap moves events of a loss that did not happen to the table damage.
-func (r *repairer) falseGap(f Finding) {
-	for _, e := range f.events {
-		// The primary key without the detail: the event came from the same rows.
-		where := ` WHERE task_id=? AND first_scan=? AND kind=? AND channel=? AND scans=? AND exact=1`
-		args := []any{r.id, int64(e.FirstScan), e.Kind, e.Channel, int64(e.Scans)}
-		keepDamage(r.session, r.id, f.Chunk, f, map[string]any{"event": rowsAsText(r.session, "event", where, args...)})
-		r.exec(`DELETE FROM event`+where, args...)
-	}
 }
 
 // hole records an unreported loss before a chunk.

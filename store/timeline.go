@@ -254,8 +254,17 @@ func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to m
 		return Traces{}, wrap(op, err)
 	}
 	t := Traces{Unfitted: l.out.Unfitted}
-	if t.Methods, err = d.readingMethods(ctx, id); err != nil {
-		return Traces{}, wrap(op, err)
+	// A loose index scan: min(method) above the last one is one step in the primary key (task_id, method,
+	// at_ns); DISTINCT would walk all readings.
+	s := d.reading(ctx)
+	for last := (sql.NullString{Valid: true}); last.Valid; {
+		last = one[sql.NullString](s, `SELECT min(method) FROM reading WHERE task_id=? AND method>?`, id, last.String)
+		if last.Valid {
+			t.Methods = append(t.Methods, last.String)
+		}
+	}
+	if s.err != nil {
+		return Traces{}, wrap(op, s.err)
 	}
 	if len(methods) == 0 {
 		methods = t.Methods
@@ -270,20 +279,6 @@ func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to m
 		}
 	}
 	return t, nil
-}
-
-// readingMethods lists the methods that a task has readings of: one look into the index
-// each, however many readings there are.
-func (d *DB) readingMethods(ctx context.Context, id TaskID) (out []string, err error) {
-	// A loose index scan: min(method) above the last one is one step in the primary key (task_id,
-	// method, at_ns); DISTINCT would walk all readings.
-	s := d.reading(ctx)
-	for last := (sql.NullString{Valid: true}); ; out = append(out, last.String) {
-		last = one[sql.NullString](s, `SELECT min(method) FROM reading WHERE task_id=? AND method>?`, id, last.String)
-		if !last.Valid {
-			return out, s.err
-		}
-	}
 }
 
 // trace reads one method.

@@ -243,7 +243,6 @@ func (d *DB) Marks(ctx context.Context, from TaskID, others []TaskID) ([]Mark, e
 			out = append(out, all(s, scan, fields+"task_id=?", id)...)
 		}
 	}
-	// A walk along the primary key from the id on.
 	out = append(out, all(s, scan, fields+"task_id>=? ORDER BY task_id", from)...)
 	markLabels(s, out)
 	return out, wrap("watch the database", s.err)

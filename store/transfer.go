@@ -15,9 +15,9 @@ import (
 // of its steps:
 //
 //	CopyTask           look  begin  samples      verify     conclude
-//	TakeTask           look  begin  takeSamples  checksums  concludeTaken
+//	TakeTask           look  begin  takeSamples  checksums  concludeCounted
 //	Import, Detach     look  begin  samples                 conclude
-//	Import, NoSamples  look  begin                          conclude
+//	Import, NoSamples  look  begin                          concludeCounted
 //	Salvage            as Import, and goes on behind rows that cannot be read
 //
 // begin stores all rows but the samples as a Partial task, in one transaction; samples follow in
@@ -184,7 +184,8 @@ func (c *copier) begin(ctx context.Context) error {
 		if c.find(s); c.new != 0 {
 			// A resumed copy changes hands: the process that began it may be gone.
 			if c.done.Resumed {
-				s.exec(`UPDATE task SET state=?, cold=?, owner=? WHERE task_id=?`, Partial, partialCold, thisProcess(), c.new)
+				s.exec(`UPDATE task SET state=?, cold=?, owner=? WHERE task_id=?`, Partial, partialCold, thisProcess(),
+					c.new)
 			}
 			return
 		}
@@ -290,7 +291,6 @@ func (c *copier) samples(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Progress is reported for samples that are committed.
 		if c.copied += chunks; c.told != nil {
 			c.told(scans)
 		}
@@ -350,13 +350,6 @@ func (c *copier) conclude(ctx context.Context) error {
 func recount(s *session, id TaskID) {
 	s.must(`UPDATE task SET chunks=(SELECT count(*) FROM chunk WHERE task_id=?1),
 		scans=(SELECT coalesce(sum(n),0) FROM chunk WHERE task_id=?1) WHERE task_id=?1`, id)
-}
-
-// concludeBare publishes a task without samples, with the counts that it has at the source.
-// The counts are the source's, since no chunk is here to be counted; TakeTask compares with them.
-func (c *copier) concludeBare(ctx context.Context) error {
-	c.task["cold"] = int64(0)
-	return c.concludeCounted(ctx, c.task["chunks"], c.task["scans"])
 }
 
 // concludeCounted publishes the task with the given counts.

@@ -166,7 +166,8 @@ func NewMeta(t *store.Task, program string) Meta {
 	if r := t.Result; r != nil {
 		m.Result = &ResultMeta{
 			SpanMeta: SpanMeta{float64(r.From), float64(r.To)},
-			EnergyJ:  number(float64(r.Total.Energy)), EnergyUJ: number(float64(r.Total.U)), MeanW: number(float64(r.Mean)),
+			EnergyJ:  number(float64(r.Total.Energy)), EnergyUJ: number(float64(r.Total.U)),
+			MeanW: number(float64(r.Mean)),
 		}
 		for _, x := range r.Rails {
 			e, u := number(float64(x.Energy.Energy)), number(float64(x.Energy.U))

@@ -88,9 +88,18 @@ func NewTable(ctx context.Context, db Chunks, t *store.Task, program string, c C
 	if err := t.Setup.Validate(); err != nil {
 		return nil, fmt.Errorf("table of task %d: %w", t.ID, err)
 	}
-	rails, err := chosenRails(&t.Setup, c.Rails)
-	if err != nil {
-		return nil, fmt.Errorf("table of task %d: %w", t.ID, err)
+	// The indices of the named rails, in the order of the setup; all where none is named.
+	var rails []int
+	var have []string
+	for i, r := range t.Setup.Rails {
+		if have = append(have, r.Name); len(c.Rails) == 0 || slices.Contains(c.Rails, r.Name) {
+			rails = append(rails, i)
+		}
+	}
+	for _, n := range c.Rails {
+		if !slices.Contains(have, n) {
+			return nil, fmt.Errorf("table of task %d: rail %q: %w: it has %s", t.ID, n, ErrNoRail, strings.Join(have, ", "))
+		}
 	}
 	out := &Table{Meta: NewMeta(t, program)}
 	// The span of the metadata is the one asked for, not that of the rows in it.
@@ -106,26 +115,6 @@ func NewTable(ctx context.Context, db Chunks, t *store.Task, program string, c C
 		s.derived(out, rails)
 	}
 	out.Meta.Columns = out.Columns
-	return out, nil
-}
-
-// chosenRails returns the indices of the named rails; all where none is named.
-func chosenRails(s *measure.Setup, names []string) (out []int, err error) {
-	// In the order of the setup, whatever the order of the names.
-	for i, r := range s.Rails {
-		if len(names) == 0 || slices.Contains(names, r.Name) {
-			out = append(out, i)
-		}
-	}
-	for _, n := range names {
-		if !slices.ContainsFunc(s.Rails, func(r measure.Rail) bool { return r.Name == n }) {
-			var have []string
-			for _, r := range s.Rails {
-				have = append(have, r.Name)
-			}
-			return nil, fmt.Errorf("rail %q: %w: it has %s", n, ErrNoRail, strings.Join(have, ", "))
-		}
-	}
 	return out, nil
 }
 
@@ -386,12 +375,13 @@ func (s *scans) derived(t *Table, rails []int) {
 		if rail.Wiring == measure.WiringAssumed {
 			note = ", assumed, not measured"
 		}
+		of := func() *measure.Columns { return &p.Rails[r] }
 		// A rail that reads watts has neither current nor voltage.
 		if rail.Wiring != measure.WiringPower {
-			add(rail.Name, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].I[lo:hi]) })
-			add(rail.Name, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].V[lo:hi]) })
+			add(rail.Name, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().I[lo:hi]) })
+			add(rail.Name, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().V[lo:hi]) })
 		}
-		add(rail.Name, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, p.Rails[r].P[lo:hi]) })
+		add(rail.Name, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().P[lo:hi]) })
 	}
 	if s.hostTime {
 		list = append(list, s.hosted(func(i int) float64 { return p.Tick(i) }))

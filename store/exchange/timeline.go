@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -38,7 +39,6 @@ func (t *Timeline) Begin() int64 {
 			at = min(at, x)
 		}
 	}
-	// All readings and instants are looked at, and of the slices the first.
 	for _, i := range t.Instants {
 		at = min(at, i.At)
 	}
@@ -92,7 +92,6 @@ type Tasks interface {
 func NewTimeline(
 	ctx context.Context, db Tasks, t *store.Task, program string, c Choice, readable func(string) string,
 ) (*Timeline, error) {
-	// The columns of host time and power are needed for the counters.
 	c.Raw, c.HostTime = false, true
 	power, err := NewTable(ctx, db, t, program, c)
 	if err != nil {
@@ -125,7 +124,6 @@ type timelineBuilder struct {
 }
 
 // track numbers a track, making it where there is none of that name.
-// Tracks are few, so a search is as good as a map.
 func (b *timelineBuilder) track(name string) int {
 	if i := slices.Index(b.out.Tracks, name); i >= 0 {
 		return i
@@ -135,7 +133,6 @@ func (b *timelineBuilder) track(name string) int {
 }
 
 // inside reports whether a span of the host's clock reaches into the window.
-// Spans that only touch the window count.
 func (b *timelineBuilder) inside(from, to int64) bool {
 	if b.window == nil {
 		return true
@@ -154,8 +151,7 @@ func (b *timelineBuilder) marks() {
 	}
 	for _, f := range b.t.Markers {
 		name := "start marker"
-		// Kind 2 is marker.Stop.
-		if f.Kind == 2 {
+		if f.Kind == marker.Stop {
 			name = "stop marker"
 		}
 		add("markers", name, f.T,
@@ -210,7 +206,6 @@ func (b *timelineBuilder) readings() error {
 // The tracks must be known before the first slice is written: fixed slices are kept in memory,
 // launches, which may be millions, are read twice.
 func (b *timelineBuilder) slices() error {
-	// Window first, then the host's kernels; both are few.
 	var fixed []Slice
 	if r := b.t.Result; r != nil {
 		m := &b.out.Meta

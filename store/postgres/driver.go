@@ -360,10 +360,10 @@ func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
 		pick = fmt.Sprintf(`SELECT DISTINCT ON (%[1]s) %[2]s FROM %[3]s ORDER BY %[1]s, gathered_no DESC`, in.key, list,
 			name(own))
 	}
-	if _, err := c.Exec(ctx, fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict)); err != nil {
-		return err
+	_, err := c.Exec(ctx, fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict))
+	if err == nil {
+		_, err = c.Exec(ctx, "DELETE FROM "+name(own))
 	}
-	_, err := c.Exec(ctx, "DELETE FROM "+name(own))
 	return err
 }
 

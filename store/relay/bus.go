@@ -165,7 +165,7 @@ func connect(o Options) (*Bus, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	opts := []nats.Option{
-		nats.Name(o.Name),
+		nats.Name(o.Name), nats.Token(o.Token), nats.InProcessServer(o.Inside),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.RetryOnFailedConnect(true),
@@ -194,14 +194,8 @@ func connect(o Options) (*Bus, error) {
 	if o.Password != "" {
 		opts = append(opts, nats.UserInfo(User, o.Password))
 	}
-	if o.Token != "" {
-		opts = append(opts, nats.Token(o.Token))
-	}
 	if o.TLS != nil {
 		opts = append(opts, nats.Secure(o.TLS), nats.TLSHandshakeFirst())
-	}
-	if o.Inside != nil {
-		opts = append(opts, nats.InProcessServer(o.Inside))
 	}
 	nc, err := nats.Connect(o.Servers, opts...)
 	if err != nil {

@@ -115,14 +115,6 @@ func split(p piece, content []byte) ([]piece, error) {
 	return out, nil
 }
 
-// piecesOf cuts a chunk of which the payload is coded already.
-func piecesOf(key [16]byte, c *chunk.Chunk, payload []byte) ([]piece, error) {
-	return split(piece{head: head{
-		Key: key, Kind: chunkPiece,
-		No: c.No, FirstScan: c.FirstScan, FirstTick: c.FirstTick, Scans: uint32(c.Scans), CRC: c.CRC,
-	}}, payload)
-}
-
 // stands refuses a piece that is not the part expected: an index that names one piece again
 // and again must not fill the memory.
 func (p *piece) stands(part, parts int) error {

@@ -63,38 +63,34 @@ type Published struct {
 // blocks while the stream does not acknowledge, until the context ends.
 // A task is replicated once the last of its messages, the end, is acknowledged: stores look at ends
 // alone, so a task that was published in part is not seen.
-func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (Published, error) {
-	out, err := p.publish(ctx, id)
-	if err == nil {
-		err = p.DB.SetTags(ctx, id, map[string]string{TagReplicated: time.Now().UTC().Format(time.RFC3339)}, nil)
-	}
-	if err != nil {
-		return out, fmt.Errorf("replicate task %d: %w", id, err)
-	}
-	return out, nil
-}
-
-// publish publishes a task, and once more from the beginning where samples that the stream
-// had are removed meanwhile.
-func (p *Publisher) publish(ctx context.Context, id store.TaskID) (Published, error) {
+func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (out Published, err error) {
+	defer func() {
+		if err == nil {
+			err = p.DB.SetTags(ctx, id, map[string]string{TagReplicated: time.Now().UTC().Format(time.RFC3339)}, nil)
+		}
+		if err != nil {
+			err = fmt.Errorf("replicate task %d: %w", id, err)
+		}
+	}()
 	t, err := p.DB.Task(ctx, id)
 	if err != nil {
-		return Published{}, err
+		return out, err
 	}
 	if t.State == store.Running {
-		return Published{}, store.ErrRunning
+		return out, store.ErrRunning
 	}
 	s, err := p.sending(IdentityOf(&t))
 	if err != nil {
-		return Published{}, err
+		return out, err
 	}
-	out := Published{Task: id, Key: s.end.Key}
+	out = Published{Task: id, Key: s.end.Key}
 	// The end is there: a second publication, as after a crash before the tag was set, is a look-up.
 	if out.Known, err = p.Bus.has(ctx, s.partition, s.source, s.end.Key); err != nil || out.Known {
 		return out, err
 	}
 	s.reuse = p.Bus.index(ctx, s.partition, s.source)
-	// At most one run more: after again, no message is taken for known by its id.
+	// Once more from the beginning where samples that the stream had are removed meanwhile; at most once, since
+	// after again no message is taken for known by its id.
 	for {
 		err := s.run(ctx, func() error { return s.chunks(ctx, id) }, func() ([]byte, error) { return p.bare(ctx, id) })
 		if err != nil {
@@ -362,7 +358,10 @@ func (o *outbox) chunk(c *chunk.Chunk, payload []byte) error {
 		s.count(x, c, len(payload))
 		return nil
 	}
-	pieces, err := piecesOf(s.from, c, payload)
+	pieces, err := split(piece{head: head{
+		Key: s.from, Kind: chunkPiece,
+		No: c.No, FirstScan: c.FirstScan, FirstTick: c.FirstTick, Scans: uint32(c.Scans), CRC: c.CRC,
+	}}, payload)
 	if err != nil {
 		return fmt.Errorf("chunk %d: %w", c.No, err)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,20 +41,12 @@ const (
 func (s *Shipper) Run(ctx context.Context) error {
 	for {
 		if err := s.All(ctx); err != nil && ctx.Err() == nil {
-			s.log().Warn("could not publish all tasks", "error", err)
+			cmp.Or(s.Log, slog.New(slog.DiscardHandler)).Warn("could not publish all tasks", "error", err)
 		}
 		if backoff.Sleep(ctx, max(s.Every, 2*time.Second)) != nil {
 			return nil
 		}
 	}
-}
-
-// log returns the logger; one that discards where there is none.
-func (s *Shipper) log() *slog.Logger {
-	if s.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return s.Log
 }
 
 // atOnce is the number of tasks looked up at a time.

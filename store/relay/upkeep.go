@@ -369,55 +369,41 @@ func (b *Bus) shares(
 		}
 	}
 	out, waiting = map[share]*freeing{}, map[Key]bool{}
-	// last returns a subject's last message and its share; no message where another store
-	// has freed it meanwhile.
-	last := func(subject string) (*jetstream.RawStreamMsg, *freeing, error) {
-		m, err := s.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, nil, nil
-		} else if err != nil {
-			return nil, nil, err
-		}
-		a := parseSubject(subject)
-		f := out[share{a.by, a.source}]
-		if f == nil {
-			f = &freeing{}
-			out[share{a.by, a.source}] = f
-		}
-		if m.Time.After(f.newest) {
-			f.newest = m.Time
-		}
-		return m, f, nil
-	}
-	for sub := range of[kindEnd] {
-		m, f, err := last(sub)
-		if err != nil {
-			return nil, nil, err
-		} else if m == nil {
-			continue
-		}
-		var e End
-		a := parseSubject(sub)
-		// A note of a store that could not take the task stands beside the end.
-		_, aside := of[kindAside][strings.TrimSuffix(sub, kindEnd)+kindAside]
-		readable := json.Unmarshal(m.Data, &e) == nil && a.source != "" && a.key != ""
-		f.tasks++
-		waiting[a.source] = waiting[a.source] || m.Sequence > floor
-		// An end above the floor was not acknowledged by each of the stores.
-		f.keep = f.keep || aside || m.Sequence > floor || !readable
-		f.hosts = f.hosts || !e.Orphan
-	}
-	for sub := range of[kindChunk] {
-		a := parseSubject(sub)
-		// Looked up only where no end has decided: one request for each subject of samples.
-		if f := out[share{a.by, a.source}]; f != nil && (f.keep || f.hosts) {
-			continue // decided
-		}
-		m, f, err := last(sub)
-		if err != nil {
-			return nil, nil, err
-		} else if m != nil {
-			f.keep = f.keep || a.source == ""
+	// The ends come first: samples are looked up only where no end has decided, by one request for each of
+	// their subjects.
+	for _, kind := range []string{kindEnd, kindChunk} {
+		for sub := range of[kind] {
+			a := parseSubject(sub)
+			f := out[share{a.by, a.source}]
+			if kind == kindChunk && f != nil && (f.keep || f.hosts) {
+				continue
+			}
+			m, err := s.GetLastMsgForSubject(ctx, sub)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue // another store has freed it meanwhile
+			} else if err != nil {
+				return nil, nil, err
+			}
+			if f == nil {
+				f = &freeing{}
+				out[share{a.by, a.source}] = f
+			}
+			if m.Time.After(f.newest) {
+				f.newest = m.Time
+			}
+			if kind == kindChunk {
+				f.keep = f.keep || a.source == ""
+				continue
+			}
+			var e End
+			// A note of a store that could not take the task stands beside the end.
+			_, aside := of[kindAside][strings.TrimSuffix(sub, kindEnd)+kindAside]
+			readable := json.Unmarshal(m.Data, &e) == nil && a.source != "" && a.key != ""
+			f.tasks++
+			waiting[a.source] = waiting[a.source] || m.Sequence > floor
+			// An end above the floor was not acknowledged by each of the stores.
+			f.keep = f.keep || aside || m.Sequence > floor || !readable
+			f.hosts = f.hosts || !e.Orphan
 		}
 	}
 	return out, waiting, nil

@@ -126,7 +126,6 @@ func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 	if in.Plan, err = textin.NewPlan(columns, fields, o); err != nil {
 		return err
 	}
-	// Counted behind the choice of rails.
 	if n := len(in.Channels); n > maxChannels {
 		return t.Fault("%d of its %d columns are values: at most %d are taken: "+
 			"choose rails with --rail, or cut the file", n, len(t.Columns), maxChannels)

@@ -53,7 +53,8 @@ func Write(w io.Writer, t *exchange.Table) error {
 		return fmt.Errorf("parquet: %w", err)
 	}
 	out := parquet.NewGenericWriter[any](
-		w, parquet.NewSchema("schema", ordered{fields, t.Columns}), parquet.CreatedBy("wattmark", "", ""), parquet.DataPageVersion(1),
+		w, parquet.NewSchema("schema", ordered{fields, t.Columns}),
+		parquet.CreatedBy("wattmark", "", ""), parquet.DataPageVersion(1),
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.PageBufferSize(pageBytes),
 		parquet.KeyValueMetadata(exchange.MetaKey, string(meta)),
 		parquet.KeyValueMetadata(exchange.MetaKey+".units", string(unitsText)),

@@ -109,11 +109,6 @@ func (g *grid) frames(d float64, near func(frames int64) float64) (n int64, sure
 // next reports whether a stamp d µs after another is that of the next frame.
 func (g *grid) next(d int) bool { return math.Abs(float64(d)-g.period) <= g.near }
 
-// elapsed returns the time between two frames in µs, of which the stamps give the fine part.
-func (g *grid) elapsed(d int, frames int64) int64 {
-	return int64(d) + turn*int64(math.Round((float64(frames)*g.period-float64(d))/turn))
-}
-
 // fix is a gap of a length that the stamps alone do not give.
 type fix struct {
 	at     uint64 // number of the row after it
@@ -150,7 +145,8 @@ func (c *deviceClock) next(stamp int) (d int, frames int64, guess bool) {
 	default:
 		frames, guess = c.g.spans[d].frames, c.rest > 0 && at >= c.rest
 	}
-	c.micro += c.g.elapsed(d, frames)
+	// The stamps give the fine part of the time between the two.
+	c.micro += int64(d) + turn*int64(math.Round((float64(frames)*c.g.period-float64(d))/turn))
 	c.frame += frames
 	return d, frames, guess
 }
@@ -192,14 +188,6 @@ func (h *hostClock) next(printed, step float64, dt int64) {
 	default:
 		h.lo, h.hi = max(lo, sum), min(hi, h.hi+float64(dt)+1)
 	}
-}
-
-// time returns the time of the last row in µs, and half the width of its bounds.
-func (h *hostClock) time() (at, u float64) {
-	if at = h.print; math.IsNaN(at) {
-		at = (h.lo + h.hi) / 2
-	}
-	return at, (h.hi - h.lo) / 2
 }
 
 // printed reads a time as the library prints it, in µs, with the step of its last

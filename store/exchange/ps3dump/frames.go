@@ -274,7 +274,10 @@ func (r *reader) reading(l line, words []string, at, step float64, bad func(stri
 	}
 	last := r.host
 	r.host.next(at, step, int64(dt))
-	host, u := r.host.time()
+	host, u := r.host.print, (r.host.hi-r.host.lo)/2
+	if math.IsNaN(host) { // the printed time is too coarse
+		host = (r.host.lo + r.host.hi) / 2
+	}
 	// A last line that was cut may look whole: its power must agree with current and voltage.
 	if l.cut && checkPower(words, r.layout) != nil {
 		r.host, r.cut = last, true

@@ -142,10 +142,9 @@ func (in *Input) peek() (stamps []int, err error) {
 	} else if !errors.Is(err, enough) {
 		return nil, err
 	}
-	n := 0
 	r, err := in.frames(func(f *frame) error {
 		// A hundred readings are enough to refuse another tool's file early.
-		if n++; n <= 100 {
+		if len(stamps) < 100 {
 			if err := checkPower(f.values, &in.layout); err != nil {
 				return textin.Fault(f.line, "%w", err)
 			}

@@ -119,7 +119,9 @@ func (t *tracker) level(host, step float64) {
 	case t.open != nil || t.doubt == nil:
 	case over() < t.g.repeats()-2*slack: // no repeat has room
 		t.doubt, t.doubted = nil, 0
-	case t.seg.flat():
+	// Once a window: the least latencies of the last windows agree.
+	case t.seg.rows >= windows*window && t.seg.rows%window == 0 &&
+		slices.Max(t.seg.least[:])-slices.Min(t.seg.least[:]) < slack:
 		if turns := t.turns(slices.Min(t.seg.least[:])); turns > 0 {
 			t.resize(t.doubt, t.doubt.frames+turns*t.g.alike, t.doubted > 1)
 		}
@@ -247,11 +249,6 @@ func (s *segment) add(x, period, late float64) {
 	}
 	s.of64[0] = min(s.of64[0], late)
 	s.rows++
-}
-
-// flat reports, once a window, whether the least latencies of the last windows agree.
-func (s *segment) flat() bool {
-	return s.rows >= windows*window && s.rows%window == 0 && slices.Max(s.least[:])-slices.Min(s.least[:]) < slack
 }
 
 // late is the least latency of the last rows, in µs.

@@ -166,9 +166,8 @@ func (f *File) transaction(
 // place is the columns of a rail's values; −1 for a current and voltage
 // that it does not have.
 type place struct {
-	role       measure.Role
-	i, v, p    int
-	hasCurrent bool
+	role    measure.Role
+	i, v, p int
 }
 
 // roles finds the rails' columns in a derived table.
@@ -185,7 +184,7 @@ func roles(t *exchange.Table) (out []place, err error) {
 			}
 		}
 		if r.Wiring != measure.WiringPower.String() {
-			p.i, p.v, p.hasCurrent = at, at+1, true
+			p.i, p.v = at, at+1
 			at += 2
 		}
 		p.p = at
@@ -235,7 +234,7 @@ func (r *rows) role(b *exchange.Batch, row int, role measure.Role) (current, vol
 			continue
 		}
 		// A rail of the role without a current: the sum would not be the role's.
-		if !x.hasCurrent {
+		if x.i < 0 {
 			return nil, nil
 		}
 		n++

@@ -233,30 +233,17 @@ func pow10(e int) float64 {
 	return f
 }
 
-// digitsOf finds the digits behind the point that a number is written with.
-func digitsOf(s string) int {
-	exp, point, n := 0, false, 0
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '.':
-			point = true
-		case c == 'e' || c == 'E':
-			exp, _ = strconv.Atoi(s[i+1:]) // ParseFloat has checked it
-			return max(n-exp, 0)
-		case point && c >= '0' && c <= '9':
-			n++
-		}
-	}
-	return n
-}
-
 // parseQuantity reads a number of 10^exponent SI units.
 func parseQuantity(s string, exponent int) (quantity, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || strings.ContainsAny(s, "xX") || math.IsNaN(f) || math.IsInf(f, 0) || math.Abs(f) > 1e12 {
 		return quantity{}, ErrInput
 	}
-	return quantity{f * pow10(exponent), max(digitsOf(s)-exponent, 0)}, nil
+	// The digits behind the point that it is written with.
+	mantissa, power, _ := strings.Cut(strings.ToLower(s), "e")
+	_, fraction, _ := strings.Cut(mantissa, ".")
+	exp, _ := strconv.Atoi(power) // 0 for none; ParseFloat has checked it
+	return quantity{f * pow10(exponent), max(max(len(fraction)-exp, 0)-exponent, 0)}, nil
 }
 
 // Sink receives blocks and events. A block is lent until the call returns.

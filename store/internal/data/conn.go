@@ -164,29 +164,25 @@ var keptForm = lazy.Regexp(`^\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b`)
 
 // QueryContext runs a query by a statement that is kept.
 func (c *keeper) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.query(ctx, text, args)
-	if c.still == nil {
-		return rows, err
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.still())
-	}
-	return &stillRows{rows, c.still}, nil
-}
-
-func (c *keeper) query(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	s, err := c.statement(ctx, text)
-	if err != nil {
-		return nil, err
-	} else if s == nil {
-		return c.fullConn.QueryContext(ctx, text, args)
+	var rows driver.Rows
+	if err == nil && s == nil {
+		rows, err = c.fullConn.QueryContext(ctx, text, args)
+	} else if err == nil {
+		if rows, err = s.QueryContext(ctx, args); err == nil {
+			s.inUse = true
+			rows = &keptRows{Rows: rows, of: s}
+		}
 	}
-	rows, err := s.QueryContext(ctx, args)
-	if err != nil {
+	switch {
+	case err != nil && c.still != nil:
+		return nil, errors.Join(err, c.still())
+	case err != nil:
 		return nil, err
+	case c.still != nil:
+		return &stillRows{rows, c.still}, nil
 	}
-	s.inUse = true
-	return &keptRows{Rows: rows, of: s}, nil
+	return rows, nil
 }
 
 // ExecContext runs a statement that is kept.

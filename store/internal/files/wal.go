@@ -11,15 +11,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // walHead is the log's header, and the state of its checksums (SQLite's file format, section 4).
 type walHead struct {
-	order    binary.ByteOrder
-	page     int
-	salt     []byte
-	sum      [2]uint32
-	readable bool // its own checksum holds
+	order binary.ByteOrder
+	page  int
+	salt  []byte
+	sum   [2]uint32
 }
 
 const (
@@ -27,20 +30,16 @@ const (
 	walMagic                     = 0x377f0682
 )
 
-// parseWALHead reads the header of a log. ok is false for bytes that are no log.
+// parseWALHead reads the header of a log: a magic number, whose last bit is the byte order, the size of a page,
+// and the salt. ok is false for bytes that are no log, or are damaged.
 func parseWALHead(b []byte) (h walHead, ok bool) {
 	magic := binary.BigEndian.Uint32(b)
-	if magic&^1 != walMagic {
-		return h, false
-	}
-	h.order = binary.LittleEndian
-	if magic&1 == 1 {
+	if h.order = binary.LittleEndian; magic&1 == 1 {
 		h.order = binary.BigEndian
 	}
-	h.page, h.salt = int(binary.BigEndian.Uint32(b[8:])), bytes.Clone(b[16:24])
+	h.page, h.salt = int(binary.BigEndian.Uint32(b[8:])), b[16:24]
 	h.add(b[:24])
-	h.readable = h.is(b[24:])
-	return h, h.page >= 512 && h.page <= 1<<16 && h.page&(h.page-1) == 0
+	return h, magic&^1 == walMagic && h.page >= 512 && h.page <= 1<<16 && h.page&(h.page-1) == 0 && h.is(b[24:])
 }
 
 // add continues the checksum over 8 bytes at a time: s0 += x0 + s1, s1 += x1 + s0.
@@ -76,8 +75,8 @@ func Loss(abs string) string {
 	}
 	h, ok := parseWALHead(head)
 	counted := countedFrames(abs, head[16:24])
-	frame := make([]byte, frameHeadBytes+max(h.page, 512))
-	if !ok || !h.readable {
+	frame := make([]byte, frameHeadBytes+min(max(h.page, 512), 1<<16))
+	if !ok {
 		if _, err := io.ReadFull(r, frame); err == nil && !bytes.Equal(head, make([]byte, walHeadBytes)) {
 			return "its header is damaged, and all that it held is lost"
 		}
@@ -127,4 +126,32 @@ func countedFrames(abs string, salt []byte) uint32 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(b[16:])
+}
+
+// sharedByte is the byte of -shm on which each connection holds a lock.
+const sharedByte = 128
+
+// InUse reports whether another program has the file open with its log.
+func InUse(abs string) bool {
+	f, err := os.Open(abs + "-shm")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	l := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: sharedByte, Len: 1}
+	return syscall.FcntlFlock(f.Fd(), syscall.F_GETLK, &l) != nil || l.Type != syscall.F_UNLCK
+}
+
+// FreeBeside returns the bytes that may still be written on the disk of a file.
+func FreeBeside(path string) (free int64, known bool, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(path), &s); err != nil {
+		return 0, false, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), true, nil
+}
+
+// MayWrite reports whether this program may write a file, or make files in a folder.
+func MayWrite(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 }

@@ -99,11 +99,19 @@ func (f *Folder) Take(c *chunk.Chunk) error {
 			continue
 		}
 		n, err := f.unpack(c, k)
-		if err == nil {
-			err = f.block(first, int(max(from, first)-first), n)
-		}
 		if err != nil {
 			return err
+		}
+		for at := int(max(from, first) - first); at < n; {
+			m := n - at
+			if begun := int((first + uint64(at)) % pyramid.Base); begun > 0 { // the rest of a bin
+				m = min(pyramid.Base-begun, m)
+			}
+			f.Extremes(at, m)
+			if err := f.add(first+uint64(at), m); err != nil {
+				return err
+			}
+			at += m
 		}
 	}
 	return nil
@@ -144,22 +152,6 @@ func (f *Folder) unpack(c *chunk.Chunk, k int) (n int, err error) {
 		f.cols[ch] = f.counts[ch][:n]
 	}
 	return n, nil
-}
-
-// block folds scans at to n of a block that begins with scan first.
-func (f *Folder) block(first uint64, at, n int) error {
-	for at < n {
-		m := n - at
-		if begun := int((first + uint64(at)) % pyramid.Base); begun > 0 { // the rest of a bin
-			m = min(pyramid.Base-begun, m)
-		}
-		f.Extremes(at, m)
-		if err := f.add(first+uint64(at), m); err != nil {
-			return err
-		}
-		at += m
-	}
-	return nil
 }
 
 // Extremes returns the extremes of n scans of the unpacked block, from scan at on, by series. They

@@ -96,7 +96,7 @@ func New(settings ...string) (*Cluster, error) {
 			u, err = user.Lookup("nobody")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("neither postgres nor nobody is a user here, and PostgreSQL does not run as root: %w", err)
+			return nil, fmt.Errorf("neither postgres nor nobody is a user, and PostgreSQL does not run as root: %w", err)
 		}
 		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)

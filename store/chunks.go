@@ -355,12 +355,9 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 			s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
 		}
 	})
-	if err != nil {
-		return out, err
-	}
 	var c chunk.Chunk
-	for next, more := uint64(0), true; more; {
-		err := d.write(ctx, op, func(s *session) {
+	for next, more := uint64(0), true; more && err == nil; {
+		err = d.write(ctx, op, func(s *session) {
 			// Through the same transaction: no other program may turn it over meanwhile. A damaged chunk is
 			// not packed: its damage would be sealed in.
 			for range packBatch {
@@ -380,11 +377,8 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 				out.Before, out.After = out.Before+before, out.After+after
 			}
 		})
-		if err != nil {
-			return out, err
-		}
 	}
-	if !cold {
+	if err == nil && !cold {
 		err = d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
 	}
 	return out, err

@@ -65,8 +65,7 @@ func (d *DB) Analyses(ctx context.Context, kind string) ([]Analysis, error) {
 	return d.analyses(ctx, fmt.Sprintf("list the analyses %q", kind), `WHERE ?='' OR kind=?`, kind, kind)
 }
 
-// Analysis returns one version of an analysis, the newest where version is 0.
-// Errors wrap ErrNotFound.
+// Analysis returns one version of an analysis, the newest where version is 0. Errors wrap ErrNotFound.
 func (d *DB) Analysis(ctx context.Context, kind, name string, version int) (*Analysis, error) {
 	op := fmt.Sprintf("read the %s %q", kind, name)
 	list, err := d.analyses(ctx, op, `WHERE kind=? AND name=? AND (version=? OR ?=0)`, kind, name, version, version)
@@ -168,8 +167,7 @@ func (d *DB) PutTiny(ctx context.Context, id TaskID, t Tiny) error {
 	})
 }
 
-// Tiny returns the energy of a tiny kernel that a task yields; nil where the task was not
-// measured for one.
+// Tiny returns the energy of a tiny kernel that a task yields; nil where the task was not measured for one.
 func (d *DB) Tiny(ctx context.Context, id TaskID) (out *Tiny, err error) {
 	err = d.view(ctx, fmt.Sprintf("read the tiny kernel of task %d", id), func(s *session) {
 		var t Tiny
@@ -241,8 +239,7 @@ type InstructionRun struct {
 	Power map[string]measure.Watt
 }
 
-// BeginInstructions records a campaign. One of the same GPU that began at the
-// same instant is ErrConflict.
+// BeginInstructions records a campaign. One of the same GPU that began at the same instant is ErrConflict.
 func (d *DB) BeginInstructions(ctx context.Context, c InstructionCampaign) (id CampaignID, err error) {
 	err = d.write(ctx, "begin campaign", func(s *session) { id = beginInstructions(s, c) })
 	return id, err
@@ -276,8 +273,7 @@ func beginInstructions(s *session, c InstructionCampaign) (id CampaignID) {
 		c.GPU, c.GPUUUID, c.Driver, c.Started.UnixNano(), int64(c.Seed), c.Host, c.Version)
 }
 
-// AddInstruction adds a run to a campaign and returns its number, from 1. It is
-// on disk when this returns.
+// AddInstruction adds a run to a campaign and returns its number, from 1. It is on disk when this returns.
 func (d *DB) AddInstruction(ctx context.Context, id CampaignID, r InstructionRun) (number int, err error) {
 	err = d.write(ctx, fmt.Sprintf("store run of campaign %d", id), func(s *session) {
 		s.mustHaveCampaign(id)
@@ -338,8 +334,7 @@ func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (Instructio
 	return list[0], nil
 }
 
-// campaigns reads the campaigns of the end of a statement, with the numbers of their runs and
-// passes.
+// campaigns reads the campaigns of the end of a statement, with the numbers of their runs and passes.
 func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]InstructionCampaign, error) {
 	out, err := collect(ctx, d.reader, func(rows *sql.Rows, c *InstructionCampaign) error {
 		var started, seed int64

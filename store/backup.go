@@ -91,9 +91,8 @@ func makeFile(ctx context.Context, path, op string, fill func(part string) error
 	return os.Rename(part, abs) // a file system without links
 }
 
-// copyPages copies the database page by page into a new file, within one read transaction, and
-// calls progress after each step. A file that is read without locks is checked for changes at
-// the end.
+// copyPages copies the database page by page into a new file, within one read transaction, and calls
+// progress after each step. A file that is read without locks is checked for changes at the end.
 func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of int)) error {
 	d.beside()
 	pool := sql.OpenDB(data.Connector(d.readDSN))
@@ -153,9 +152,8 @@ func settle(ctx context.Context, path string) error {
 	return errors.Join(err, db.Close())
 }
 
-// Vacuum rewrites the file without the free pages that deleted tasks left, and returns its size
-// in bytes before and after. It needs as much room again meanwhile, and no other program may
-// write.
+// Vacuum rewrites the file without the free pages that deleted tasks left, and returns its size in bytes
+// before and after. It needs as much room again meanwhile, and no other program may write.
 func (d *DB) Vacuum(ctx context.Context) (before, after int64, err error) {
 	const op = "vacuum"
 	if d.writer == nil {

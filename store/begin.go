@@ -16,9 +16,8 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// BeginTask records a new task in state Running, or Partial. The name and the user must
-// not be empty, and printable: others wrap measure.ErrText. Beyond the limits it is
-// ErrFull.
+// BeginTask records a new task in state Running, or Partial. The name and the user must not be empty, and
+// printable: others wrap measure.ErrText. Beyond the limits it is ErrFull.
 func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	err := errors.Join(measure.CheckText("name", t.Name), measure.CheckText("user", t.User),
 		measure.CheckText("job", t.Job), CheckTags(t.Tags))
@@ -68,10 +67,9 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	return id, err
 }
 
-// insertTask inserts the row of a task, and its user where there is none. A Partial task is
-// marked as hidden and as this process's.
-// The user is inserted first, in the same transaction; ON CONFLICT makes it safe on a server, where two
-// hosts may begin the first tasks of one user at once.
+// insertTask inserts the row of a task, and its user where there is none. A Partial task is marked as
+// hidden and as this process's. The user is inserted first, in the same transaction; ON CONFLICT makes it
+// safe on a server, where two hosts may begin the first tasks of one user at once.
 func insertTask(s *session, t *NewTask, state State) TaskID {
 	s.exec(`INSERT INTO "user"(login) VALUES(?) ON CONFLICT DO NOTHING`, t.User)
 	m, cold, owner := t.Marker, 0, t.Owner
@@ -153,9 +151,8 @@ func digest(h Header) ([]byte, error) {
 	return sum[:], err
 }
 
-// putCalibration returns the number of the header's calibration, inserting it where there is
-// none of the same digest. The rails' linear forms are stored beside the channels: the view data
-// reads watts by them.
+// putCalibration returns the number of the header's calibration, inserting it where there is none of the
+// same digest. The rails' linear forms are stored beside the channels: the view data reads watts by them.
 func putCalibration(s *session, id TaskID, h Header) (cal int64) {
 	sum, err := digest(h)
 	s.fail(err)
@@ -273,8 +270,7 @@ func (d *DB) DropGroup(ctx context.Context, id GroupID) error {
 	return d.write(ctx, fmt.Sprintf("drop group %d", id), func(s *session) { dropEmpty(s, []GroupID{id}) })
 }
 
-// Group returns one group with its members in their order. Errors wrap
-// ErrNotFound.
+// Group returns one group with its members in their order. Errors wrap ErrNotFound.
 func (d *DB) Group(ctx context.Context, id GroupID) (g Group, err error) {
 	err = d.view(ctx, fmt.Sprintf("read group %d", id), func(s *session) {
 		var launched sql.NullInt64

@@ -78,9 +78,8 @@ type CheckReport struct {
 	Findings                    []Finding
 }
 
-// checker is one Check.
-// Its steps add findings and go on; an error ends the check only where the source of the error is not
-// the file's damage.
+// checker is one Check. Its steps add findings and go on; an error ends the check only where the source of
+// the error is not the file's damage.
 type checker struct {
 	d   *DB
 	opt CheckOptions
@@ -95,11 +94,10 @@ func (c *checker) add(f Finding) {
 	c.out.Findings = append(c.out.Findings, f)
 }
 
-// Check looks for damage: SQLite's own checks, the schema, rows that refer to nothing,
-// calibrations against their digests, each task's chunks against their checksums, numbers
-// and counts, its losses against its events, its results and pyramid against the chunks,
-// and its row, markers and results against its seal. It changes nothing. Damage
-// is no error: errors are of a check that could not be done. They wrap ErrNotFound
+// Check looks for damage: SQLite's own checks, the schema, rows that refer to nothing, calibrations against
+// their digests, each task's chunks against their checksums, numbers and counts, its losses against its
+// events, its results and pyramid against the chunks, and its row, markers and results against its seal. It
+// changes nothing. Damage is no error: errors are of a check that could not be done. They wrap ErrNotFound
 // for a task that is not there.
 func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	const op = "check the database"
@@ -190,8 +188,7 @@ func (c *checker) file(ctx context.Context) error {
 	return nil
 }
 
-// Messages of SQLite's check: of a table or index by its root page, and of an index that lacks
-// rows.
+// Messages of SQLite's check: of a table or index by its root page, and of an index that lacks rows.
 var (
 	tree     = lazy.Regexp(`^Tree (\d+)`)
 	badIndex = lazy.Regexp(`(missing from|wrong # of entries in) index`)
@@ -235,8 +232,7 @@ func (c *checker) pages(ctx context.Context) error {
 		if strings.Contains(s, "task_text") {
 			f.Kind, f.Remedy, f.Mendable = BadSearch, "db repair makes it anew", true
 		}
-		// An index can be made from its table, so the page counts as mendable, and the file as not
-		// torn.
+		// An index can be made from its table, so the page counts as mendable, and the file as not torn.
 		if badIndex().MatchString(s) {
 			f.Remedy, f.Mendable, f.name = "db repair makes the index anew", true, "REINDEX"
 		}
@@ -345,8 +341,7 @@ func (r *foreignKey) rows() string {
 		strings.Join(same, " AND ") + ")"
 }
 
-// dangling looks for rows that refer to a row that is not there, as PRAGMA
-// foreign_key_check does.
+// dangling looks for rows that refer to a row that is not there, as PRAGMA foreign_key_check does.
 func (c *checker) dangling(ctx context.Context) error {
 	keys, err := foreignKeys(ctx, c.d.reader)
 	if err != nil {

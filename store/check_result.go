@@ -122,8 +122,7 @@ func differences(a, b *kept) (out []string) {
 	return out
 }
 
-// nearly reports whether a and b differ by at most within. NaN equals NaN alone, an infinity
-// itself alone.
+// nearly reports whether a and b differ by at most within. NaN equals NaN alone, an infinity itself alone.
 func nearly(a, b, within float64) bool {
 	return a == b || math.Abs(a-b) <= within || math.IsNaN(a) && math.IsNaN(b)
 }
@@ -141,8 +140,7 @@ func (k *kept) inconsistent() (out []string) {
 	if len(r.Rails) > 0 && !nearly(sum, float64(r.Total.Energy), 1e-9*size) && !math.IsNaN(sum) {
 		out = append(out, fmt.Sprintf("%s.energy_j is %v, its rails come to %v", t[0], float64(r.Total.Energy), sum))
 	}
-	// The bounds are k of ∞ and of 1 degree of freedom, with a margin of 0.1 % for sums in another
-	// order.
+	// The bounds are k of ∞ and of 1 degree of freedom, with a margin of 0.1 % for sums in another order.
 	covered := func(table, of string, u measure.Joule, lines []measure.Contribution) {
 		squares := 0.0
 		for _, l := range lines {
@@ -246,10 +244,9 @@ func (t *taskState) inUse() *kept {
 	return nil
 }
 
-// summed returns the results to compare with the chunks: those whose calibration is intact, and
-// that were not computed before chunks were lost. The task's own row is one of them where it
-// differs from the result in use.
-// A task that runs or waits to be resumed has a result of part of its samples, if any.
+// summed returns the results to compare with the chunks: those whose calibration is intact, and that were
+// not computed before chunks were lost. The task's own row is one of them where it differs from the result
+// in use. A task that runs or waits to be resumed has a result of part of its samples, if any.
 func (c *checker) summed(t *taskState) (out []*kept) {
 	if t.State == Running || t.State == Partial || resumable(t.Reason) {
 		return nil
@@ -355,8 +352,7 @@ func (c *checker) useOfResult(t *taskState, changed []string, read bool) (right 
 	return right
 }
 
-// wrong lists contradictions of a result, and its differences from the chunks where all were
-// read.
+// wrong lists contradictions of a result, and its differences from the chunks where all were read.
 func (k *kept) wrong(t *taskState, read bool) []string {
 	out := k.inconsistent()
 	if k.sum == nil || !read {

@@ -56,8 +56,7 @@ func (t *taskState) columns() int64 {
 // task checks one task. Repairs by a changed calibration or by changed markers would be wrong
 // from then on: findings of such a task are not mendable.
 func (c *checker) task(ctx context.Context, id TaskID) error {
-	// A check of the whole file has compared all calibrations before; one of a single task does it
-	// here.
+	// A check of the whole file has compared all calibrations before; one of a single task does it here.
 	if c.opt.Task != 0 {
 		if err := c.calibrations(ctx, id); err != nil {
 			return err
@@ -117,8 +116,7 @@ func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	return c.results(ctx, t, whole)
 }
 
-// state reads a task and its chunks' heads in one transaction: a capture may be
-// coming in.
+// state reads a task and its chunks' heads in one transaction: a capture may be coming in.
 func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 	t := &taskState{}
 	err := c.d.view(ctx, "", func(s *session) {
@@ -189,8 +187,7 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		f.Kind, f.Remedy = Hole, "db repair records the loss, and marks the task incomplete"
 		f.What = fmt.Sprintf("of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1)
 		c.add(f)
-	// The scans join up but numbers are skipped: harmless for the energy, and no program of ours does
-	// it.
+	// The scans join up but numbers are skipped: harmless for the energy, and no program of ours does it.
 	case h.first == end && h.no != before.no+1:
 		f.Kind, f.Remedy, f.Mendable = MissingPart,
 			"nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
@@ -201,9 +198,8 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 
 const asideRemedy = "db repair sets it aside, records the loss, and computes the result anew"
 
-// untold returns the stretches of scans from one scan to before end that no event reports as
-// lost. A loss whose number is an estimate may be recorded a little beside its place, and then
-// covers the whole stretch.
+// untold returns the stretches of scans from one scan to before end that no event reports as lost. A loss
+// whose number is an estimate may be recorded a little beside its place, and then covers the whole stretch.
 func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 	for _, e := range events { // in their order
 		first, n := int64(e.FirstScan), int64(e.Scans)
@@ -252,9 +248,8 @@ func (c *checker) falseGaps(t *taskState) {
 	}
 }
 
-// chunks reads every chunk once: it checks its checksum, adds it up for the results, and
-// folds it into the pyramid that the stored one is compared with; pages may be nil. whole:
-// all could be read.
+// chunks reads every chunk once: it checks its checksum, adds it up for the results, and folds it into the
+// pyramid that the stored one is compared with; pages may be nil. whole: all could be read.
 func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (whole bool, err error) {
 	if t.cal == 0 || len(t.setup.Channels) == 0 {
 		return len(t.heads) == 0, nil
@@ -282,8 +277,7 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 		}
 		// readChunk takes the first chunk from a number on: here the one asked for was deleted meanwhile.
 		whole = whole && err == nil && x.No == uint64(h.no)
-		// After the first damage the sums and the pyramid would miss samples; only checksums are
-		// verified.
+		// After the first damage the sums and the pyramid would miss samples; only checksums are verified.
 		if !whole {
 			continue
 		}

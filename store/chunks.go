@@ -66,11 +66,10 @@ func (s *session) shapeOf(id TaskID, condition string) (sh shape) {
 // is ErrCorrupt, samples before PutHeader are ErrNoHeader. On an error nothing of the call is
 // stored. The chunks are borrowed until the call returns.
 //
-// The chunks are folded into the task's pyramid on another goroutine while they are written; the
-// pages that became complete by the call before are stored with them, so that the disk is never
-// waited for with folding still to be done.
-// write may run the function twice, on a server or when a file is locked: all effects outside of the
-// transaction (the folding) are undone at the begin of a second try.
+// The chunks are folded into the task's pyramid on another goroutine while they are written; the pages that
+// became complete by the call before are stored with them, so that the disk is never waited for with
+// folding still to be done. write may run the function twice, on a server or when a file is locked: all
+// effects outside of the transaction (the folding) are undone at the begin of a second try.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
 	again, folded := false, func() {}
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(s *session) {
@@ -152,8 +151,7 @@ func (d *DB) PutEvents(ctx context.Context, id TaskID, events []measure.Event) e
 	return d.write(ctx, fmt.Sprintf("store events of task %d", id), func(s *session) { putEvents(s, id, events) })
 }
 
-// NextChunk returns the number of the chunk to ask for next; any is false when
-// no chunk is stored yet.
+// NextChunk returns the number of the chunk to ask for next; any is false when no chunk is stored yet.
 func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err error) {
 	s := d.reading(ctx)
 	var last sql.NullInt64
@@ -168,10 +166,9 @@ func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err
 	return no, last.Valid, wrap(fmt.Sprintf("next chunk of task %d", id), s.err)
 }
 
-// Chunks yields the stored chunks from a number on, in order, each checked
-// against its checksum. A chunk is valid until the next one is asked for. Every
-// chunk is read on its own, so a slow reader holds nothing open. The sequence
-// ends after the first error.
+// Chunks yields the stored chunks from a number on, in order, each checked against its checksum. A chunk is
+// valid until the next one is asked for. Every chunk is read on its own, so a slow reader holds nothing
+// open. The sequence ends after the first error.
 func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		if err := d.shown(ctx, id); err != nil {

@@ -18,10 +18,9 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 )
 
-// verify counts both sides' rows and reads every chunk back.
-// Rows are counted in each table; samples, which are most of the bytes, are compared by their
-// checksums, and each chunk is decoded from the copy, so that a bad write is met now and not years
-// later.
+// verify counts both sides' rows and reads every chunk back. Rows are counted in each table; samples, which
+// are most of the bytes, are compared by their checksums, and each chunk is decoded from the copy, so that
+// a bad write is met now and not years later.
 func (c *copier) verify(ctx context.Context) error {
 	from, to := c.from.reading(ctx), c.to.reading(ctx)
 	for _, t := range c.tables {
@@ -376,9 +375,8 @@ var sealed = []struct{ table, query string }{
 		ORDER BY number, rail, ordinal`},
 }
 
-// sealOf makes the seal of a task as it is.
-// Eight bytes a part miss an accidental change with a probability of 2⁻⁶⁴. The seal is no protection
-// against intent, which would make it anew.
+// sealOf makes the seal of a task as it is. Eight bytes a part miss an accidental change with a probability
+// of 2⁻⁶⁴. The seal is no protection against intent, which would make it anew.
 func sealOf(s *session, id TaskID) []byte {
 	out := []byte{sealVersion}
 	for _, part := range sealed {

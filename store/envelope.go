@@ -22,11 +22,9 @@ type Envelope struct {
 	// First is the first scan; column c covers Scans·c/Columns to Scans·(c+1)/Columns
 	// of those from it on, to within a bin.
 	First, Scans uint64
-	// From and To are its bounds in device time: those asked for, as far as there are
-	// samples.
+	// From and To are its bounds in device time: those asked for, as far as there are samples.
 	From, To measure.Seconds
-	// BinScans is how many scans the finest bin that was looked at covers; 1 for
-	// single scans.
+	// BinScans is how many scans the finest bin that was looked at covers; 1 for single scans.
 	BinScans uint64
 	Columns  [][]pyramid.Bin // by series
 }
@@ -228,10 +226,9 @@ const MaxSpanScans = 1 << 26
 // ErrSpan: a span of device time cannot be integrated.
 var ErrSpan = errors.New("bad span")
 
-// SpanEnergy integrates a task's power from one device time to another, under the
-// calibration in use. It reads the chunks of the span and one on either side. The
-// uncertainty takes the two times as exact. Errors wrap ErrNotFound, ErrNoHeader,
-// ErrSpan or measure.ErrWindow.
+// SpanEnergy integrates a task's power from one device time to another, under the calibration in use. It
+// reads the chunks of the span and one on either side. The uncertainty takes the two times as exact. Errors
+// wrap ErrNotFound, ErrNoHeader, ErrSpan or measure.ErrWindow.
 func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds) (measure.Result, error) {
 	op := fmt.Sprintf("integrate task %d from %v to %v", id, from, to)
 	if err := d.shown(ctx, id); err != nil {

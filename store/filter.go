@@ -144,8 +144,7 @@ func (f *Filter) limits(c *conditions) {
 	}
 }
 
-// Tag is a tag that tasks are selected by: of this value, or of any where Value
-// is empty.
+// Tag is a tag that tasks are selected by: of this value, or of any where Value is empty.
 type Tag struct{ Key, Value string }
 
 // ParseTag reads key=value, or key alone for any value.
@@ -203,9 +202,8 @@ type namePattern struct {
 	few           []string // all names with the prefix, which the query binds one by one; nil for the conditions below
 }
 
-// parsePattern reads a pattern: * is any text, ? any one character; behind a
-// backslash, * and ? and the backslash are themselves. Any other backslash, and
-// every other character, is itself.
+// parsePattern reads a pattern: * is any text, ? any one character; behind a backslash, * and ? and the
+// backslash are themselves. Any other backslash, and every other character, is itself.
 func parsePattern(s string) (p namePattern, err error) {
 	var text, glob strings.Builder // text: up to the first wildcard
 	wild, stars, runes := false, 0, []rune(s)
@@ -244,8 +242,7 @@ func plain(text, glob *strings.Builder, r rune, wild bool) {
 	glob.WriteString(globOf(string(r)))
 }
 
-// globOf is a text as GLOB takes it for itself: a set of one where it would stand
-// for more.
+// globOf is a text as GLOB takes it for itself: a set of one where it would stand for more.
 func globOf(text string) string {
 	return strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]").Replace(text)
 }
@@ -329,8 +326,7 @@ func (d *DB) SetTags(ctx context.Context, id TaskID, set map[string]string, remo
 	return d.Relabel(ctx, id, Relabelling{Set: set, Remove: remove})
 }
 
-// Relabel changes a task's tags and whether it is pinned, in one transaction.
-// Errors wrap ErrNotFound.
+// Relabel changes a task's tags and whether it is pinned, in one transaction. Errors wrap ErrNotFound.
 func (d *DB) Relabel(ctx context.Context, id TaskID, r Relabelling) error {
 	return d.write(ctx, fmt.Sprintf("label task %d", id), func(s *session) {
 		s.fail(CheckTags(r.Set))

@@ -322,8 +322,7 @@ func (d *DB) TakeTask(ctx context.Context, from *DB, id TaskID, a Arriving) (Cop
 	return c.done, wrap(op, err)
 }
 
-// takenBytes is about how much one transaction takes: enough that the wait for the disk does
-// not count.
+// takenBytes is about how much one transaction takes: enough that the wait for the disk does not count.
 const takenBytes = 8 << 20
 
 // takeSamples stores the chunks behind those that are here.

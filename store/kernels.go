@@ -29,9 +29,8 @@ func (s *session) mustHave(id TaskID) {
 	}
 }
 
-// PutReadings adds readings by software methods. A reading of the same method
-// at the same nanosecond replaces the stored one, so that a batch can be put
-// again.
+// PutReadings adds readings by software methods. A reading of the same method at the same nanosecond
+// replaces the stored one, so that a batch can be put again.
 func (d *DB) PutReadings(ctx context.Context, id TaskID, r []Reading) error {
 	return d.putAll(ctx, "readings", upsert("reading", "task_id,method,at_ns", "value"), id, len(r), func(i int) []any {
 		return []any{r[i].Method, r[i].At.UnixNano(), number(r[i].Value)}
@@ -158,10 +157,9 @@ type LaunchTables struct {
 	Devices   []LaunchDevice
 }
 
-// PutLaunches adds launches in one transaction; first counts the ones before.
-// The same ones again are no error and no second rows.
-// The number first+i is a part of the primary key (task_id, start_ns, launch_no): launches of equal
-// start differ by it, and a batch that is put again conflicts with itself alone.
+// PutLaunches adds launches in one transaction; first counts the ones before. The same ones again are no
+// error and no second rows. The number first+i is a part of the primary key (task_id, start_ns, launch_no):
+// launches of equal start differ by it, and a batch that is put again conflicts with itself alone.
 func (d *DB) PutLaunches(ctx context.Context, id TaskID, first uint64, l []Launch) error {
 	return d.putAll(ctx, "launches", `INSERT INTO launch VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
 		id, len(l), func(i int) []any {
@@ -191,8 +189,7 @@ func (d *DB) PutLaunchTables(ctx context.Context, id TaskID, t LaunchTables) err
 	})
 }
 
-// LaunchTables returns the tables of a task's launches; all empty for a task that was not
-// recorded.
+// LaunchTables returns the tables of a task's launches; all empty for a task that was not recorded.
 func (d *DB) LaunchTables(ctx context.Context, id TaskID) (t LaunchTables, err error) {
 	if t.Processes, err = list(ctx, d, "launch processes", `SELECT pid, cupti, kernels, reported, dropped, whole,
 		trouble FROM launch_process WHERE task_id=? ORDER BY process`, id,
@@ -273,8 +270,7 @@ type NameEnergy struct {
 	Energy          measure.Estimate // k = 2
 }
 
-// PutNameEnergies stores the energies by name of one of a task's results, in place
-// of earlier ones.
+// PutNameEnergies stores the energies by name of one of a task's results, in place of earlier ones.
 func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []NameEnergy) error {
 	return d.write(ctx, fmt.Sprintf("store kernel energies of task %d", id), func(s *session) {
 		s.exec(`DELETE FROM kernel_energy WHERE task_id=? AND number=?`, id, result)
@@ -300,9 +296,8 @@ func (d *DB) NameEnergies(ctx context.Context, id TaskID, result int) ([]NameEne
 // MethodResult is the energy of a task by one software method of reading the GPU's own sensor.
 // docs/sensor.md defines the methods.
 type MethodResult struct {
-	// Method is "sma", "mtsm", "papi", "average", "instant", "counter",
-	// "counter-ends", or "nvidia-smi " and a column of its log; or a field and
-	// "corrected", "deconvolved" or "corrected by kernels".
+	// Method is "sma", "mtsm", "papi", "average", "instant", "counter", "counter-ends", or "nvidia-smi "
+	// and a column of its log; or a field and "corrected", "deconvolved" or "corrected by kernels".
 	Method   string
 	From, To time.Time     // of the work, on the host's wall clock
 	Energy   measure.Joule // NaN where the method has no value: Note holds the cause
@@ -356,8 +351,7 @@ const methodColumns = `from_ns,to_ns,energy_j,mean_w,readings,
 	calls,call_p50_s,call_p99_s,call_max_s,alone,alone_p50_s,alone_p99_s,alone_max_s,
 	beside,beside_p50_s,beside_p99_s,beside_max_s,note,energy_u_j`
 
-// Methods returns the results of software methods for a task, in the order in which they were
-// stored.
+// Methods returns the results of software methods for a task, in the order in which they were stored.
 func (d *DB) Methods(ctx context.Context, id TaskID) ([]MethodResult, error) {
 	return list(ctx, d, "methods", `SELECT method, `+methodColumns+`
 		FROM method_result WHERE task_id=? ORDER BY ordinal, method`, id,

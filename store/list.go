@@ -65,10 +65,9 @@ type Page struct {
 	Next *Position
 }
 
-// List returns a page of tasks in an order. Tasks without a key come last in either direction.
-// A page begins behind a place, not behind a number of tasks, so tasks that are added or deleted
-// meanwhile move nothing; a task whose key changes meanwhile may come twice or not at all.
-// Errors may wrap ErrPattern.
+// List returns a page of tasks in an order. Tasks without a key come last in either direction. A page
+// begins behind a place, not behind a number of tasks, so tasks that are added or deleted meanwhile move
+// nothing; a task whose key changes meanwhile may come twice or not at all. Errors may wrap ErrPattern.
 func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
 	// Each part is a query that enters an index once; the next one runs only where the page is not
 	// full. The query asks for one row more than a page, so that Next needs no count.
@@ -213,11 +212,10 @@ const fewNames = 16
 // and 1024 either takes some milliseconds, and with more or fewer the chosen way takes less.
 const commonNames = 1024
 
-// placeNames decides where a page of a prefix enters an index. In the order of names, that is
-// one end of the prefix's range, and the place the other. In the order of ids, the tasks of a
-// prefix of few names are merged from a walk for each name. Otherwise a common prefix is
-// found by walking along the order and passing over other names, a rare one by collecting its
-// tasks out of the index of names.
+// placeNames decides where a page of a prefix enters an index. In the order of names, that is one end of
+// the prefix's range, and the place the other. In the order of ids, the tasks of a prefix of few names are
+// merged from a walk for each name. Otherwise a common prefix is found by walking along the order and
+// passing over other names, a rare one by collecting its tasks out of the index of names.
 func (d *DB) placeNames(ctx context.Context, q *ListQuery, names *namePattern) error {
 	switch {
 	case names.prefix == "" || names.exact:
@@ -282,9 +280,8 @@ func (p *Position) keyOf(o Order) any {
 	return p.Number
 }
 
-// pick selects the ids and keys of a part's first tasks, out of an index alone where there is
-// one. The limit stands in the text: a server that plans for any parameter would plan for a
-// tenth of all rows.
+// pick selects the ids and keys of a part's first tasks, out of an index alone where there is one. The
+// limit stands in the text: a server that plans for any parameter would plan for a tenth of all rows.
 func (p *part) pick() string {
 	direction := " DESC"
 	if p.ascending {
@@ -453,9 +450,8 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	return list, wrap(op, s.err)
 }
 
-// list is the question as one for a page, newest first.
-// Query matches whole names, or prefixes with a star at the end; all other wildcards of a Filter are
-// escaped.
+// list is the question as one for a page, newest first. Query matches whole names, or prefixes with a star
+// at the end; all other wildcards of a Filter are escaped.
 func (q Query) list() ListQuery {
 	l := ListQuery{Order: ByID, Limit: q.Limit}
 	if l.Limit <= 0 {

@@ -1,8 +1,7 @@
-// Package store is the task database: SQLite by default. Raw counts are kept
-// as chunks; watts and joules are derived from them and the calibration that
-// was in force. The view data serves the paper's twelve columns in any stock
-// sqlite3 program; on this package's own connections a virtual table of the
-// same name takes its place and is many times faster.
+// Package store is the task database: SQLite by default. Raw counts are kept as chunks; watts and joules
+// are derived from them and the calibration that was in force. The view data serves the paper's twelve
+// columns in any stock sqlite3 program; on this package's own connections a virtual table of the same name
+// takes its place and is many times faster.
 //
 //	BeginTask ─▶ PutHeader ─▶ AppendChunks … ─▶ Finish     one writer
 //	Task, Tasks, Users, Chunks, SQL                         many readers
@@ -68,11 +67,10 @@ type DB struct {
 	unfold atomic.Bool
 }
 
-// Open opens the database of a path, creating it where there is none, or of an address on a
-// server whose kind was registered. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer, ErrOlder,
-// ErrReadOnly, ErrCannotOpen or ErrUnreachable; the file is left as it was. Open may wait up to
-// 30 s for another program that makes the file. A log that a killed program left is folded in;
-// see LogLoss.
+// Open opens the database of a path, creating it where there is none, or of an address on a server whose
+// kind was registered. Errors wrap ErrNotDatabase, ErrForeign, ErrNewer, ErrOlder, ErrReadOnly,
+// ErrCannotOpen or ErrUnreachable; the file is left as it was. Open may wait up to 30 s for another program
+// that makes the file. A log that a killed program left is folded in; see LogLoss.
 func Open(ctx context.Context, path string) (*DB, error) {
 	op := "open database " + Conceal(path)
 	if s, err := serverOf(path); err != nil {
@@ -112,8 +110,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return d, nil
 }
 
-// openPatience is how long a database that another program is just making may
-// keep Open waiting.
+// openPatience is how long a database that another program is just making may keep Open waiting.
 const openPatience = 30 * time.Second
 
 // prepareFile refuses foreign files, switches to WAL and makes the schema of an empty file.
@@ -183,8 +180,7 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// Path returns the file's path as it was given, a server's address without the
-// password.
+// Path returns the file's path as it was given, a server's address without the password.
 func (d *DB) Path() string { return d.path }
 
 // SQL returns a pool of connections that can read but not write, for queries

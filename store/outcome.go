@@ -12,16 +12,14 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// Finish ends a task; finishing again replaces the outcome as a whole, with all results. The
-// result is one under the calibration of the stream's header, and becomes number 1. With a
-// result, the view data is cut to the result's window: its scans are the Result.Samples stored
-// scans from Result.FirstScan on.
+// Finish ends a task; finishing again replaces the outcome as a whole, with all results. The result is one
+// under the calibration of the stream's header, and becomes number 1. With a result, the view data is cut
+// to the result's window: its scans are the Result.Samples stored scans from Result.FirstScan on.
 //
-// A step that the task's life does not have is ErrEnded: a task that has ended does not run
-// again. When Finish returns, an ended task is in the file itself and no longer depends on the
-// log (see emptyLog).
-// All steps are one transaction, in this order: the step in the task's life, which refuses late or
-// double ends; markers; clock; result; and the seal, which covers all that was stored before it.
+// A step that the task's life does not have is ErrEnded: a task that has ended does not run again. When
+// Finish returns, an ended task is in the file itself and no longer depends on the log (see emptyLog). All
+// steps are one transaction, in this order: the step in the task's life, which refuses late or double ends;
+// markers; clock; result; and the seal, which covers all that was stored before it.
 func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	err := d.write(ctx, fmt.Sprintf("finish task %d", id), func(s *session) {
 		move(s, id, &o)
@@ -139,9 +137,8 @@ func figureValues(r *measure.Result) []any {
 	}
 }
 
-// putResult makes a result the one in use.
-// The row of task, rail_result and budget repeat the result in use; readers of lists, sums and the view
-// data need no join by its number. r nil clears them.
+// putResult makes a result the one in use. The row of task, rail_result and budget repeat the result in
+// use; readers of lists, sums and the view data need no join by its number. r nil clears them.
 func putResult(s *session, id TaskID, r *measure.Result) {
 	s.clear(id, "rail_result", "budget")
 	set := ` SET has_result=?, end_scan=?, ` + strings.ReplaceAll(figureColumns, ",", "=?, ") + `=? WHERE task_id=?`
@@ -163,8 +160,7 @@ func (s *session) clear(id any, tables ...string) {
 	}
 }
 
-// putRails stores the rails and budgets of a result by statements that begin
-// with the values of key.
+// putRails stores the rails and budgets of a result by statements that begin with the values of key.
 func putRails(s *session, rail, budget string, key []any, r *measure.Result) {
 	// row appends to a copy: key is shared by all rows.
 	row := func(v ...any) []any { return append(slices.Clone(key), v...) }
@@ -201,9 +197,8 @@ func endScan(s *session, id TaskID, first, samples uint64) int64 {
 	return end
 }
 
-// putOriginal replaces all results of a task by one under the calibration of
-// the stream's header; nil for none. Where the numbers of that calibration were changed
-// since there is a result it is ErrCorrupt.
+// putOriginal replaces all results of a task by one under the calibration of the stream's header; nil for
+// none. Where the numbers of that calibration were changed since there is a result it is ErrCorrupt.
 func putOriginal(s *session, id TaskID, r *measure.Result) {
 	// What is computed anew is not computed by numbers that were changed.
 	before := one[sql.NullInt64](s, `SELECT max(calibration_id) FROM result WHERE task_id=? AND number=1`, id)
@@ -243,11 +238,10 @@ func useResult(s *session, id TaskID, no int, cal int64) {
 	s.must(`UPDATE task SET result=?, calibration_id=? WHERE task_id=?`, no, cal, id)
 }
 
-// AddResult adds a result of a task's counts under another calibration, over the same window,
-// and puts it in use: lists, the view data and exports follow it. Earlier results stay. For a
-// calibration that the task already has a result of, that result is put in use; added then is
-// false. Errors wrap ErrNotFound, and ErrConflict where the task has no result yet, still runs,
-// or has another window.
+// AddResult adds a result of a task's counts under another calibration, over the same window, and puts it
+// in use: lists, the view data and exports follow it. Earlier results stay. For a calibration that the task
+// already has a result of, that result is put in use; added then is false. Errors wrap ErrNotFound, and
+// ErrConflict where the task has no result yet, still runs, or has another window.
 func (d *DB) AddResult(ctx context.Context, id TaskID, s measure.Setup,
 	r *measure.Result,
 ) (no int, added bool, err error) {
@@ -292,8 +286,7 @@ func reuse(s *session, id TaskID, no int) {
 	useResult(s, id, no, cal)
 }
 
-// mayAdd refuses a result that is not one of the same samples, and fills in the
-// bench.
+// mayAdd refuses a result that is not one of the same samples, and fills in the bench.
 func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
 	var state State
 	var from, to sql.NullFloat64
@@ -315,9 +308,8 @@ func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
 	}
 }
 
-// TaskResult returns a task as Task does, with the result of a number and the
-// setup that it follows in place of those in use; number 0 is Task. Errors wrap
-// ErrNotFound.
+// TaskResult returns a task as Task does, with the result of a number and the setup that it follows in
+// place of those in use; number 0 is Task. Errors wrap ErrNotFound.
 func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
 	t, err := d.Task(ctx, id)
 	if err != nil || no == 0 {
@@ -356,8 +348,7 @@ func readResult(s *session, t *Task, no int) (cal int64, found bool) {
 	return cal, s.err == nil
 }
 
-// Calibrations returns the calibrations that are stored, in the order in which
-// they came.
+// Calibrations returns the calibrations that are stored, in the order in which they came.
 func (d *DB) Calibrations(ctx context.Context) (out []Calibration, err error) {
 	err = d.view(ctx, "list calibrations", func(s *session) {
 		var ids []int64

@@ -14,10 +14,9 @@ import (
 	"github.com/wattmark/wattmark/store/internal/fold"
 )
 
-// folding is the pyramid that grows with a task.
-// Invariant: the folder holds the pages of all chunks that were folded and whose pages were not handed
-// over; the pages handed over before are stored, or are lost with the transaction that failed, and then
-// the whole folding is dropped (keepFolding with nil).
+// folding is the pyramid that grows with a task. Invariant: the folder holds the pages of all chunks that
+// were folded and whose pages were not handed over; the pages handed over before are stored, or are lost
+// with the transaction that failed, and then the whole folding is dropped (keepFolding with nil).
 type folding struct {
 	// mu: on a server several goroutines may store chunks of one task. Chunks that were folded
 	// already are left out.
@@ -26,8 +25,7 @@ type folding struct {
 	calibration int64
 }
 
-// folding returns the pyramid that grows with a task. The first call resumes it behind the
-// stored pages.
+// folding returns the pyramid that grows with a task. The first call resumes it behind the stored pages.
 func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
 	// foldMu guards the map alone. Two goroutines may resume the same pyramid at once; both come to the
 	// same pages, the later one stays in the map.
@@ -80,10 +78,9 @@ func (d *DB) keepFolding(id TaskID, f *folding) {
 	d.folds[id] = f
 }
 
-// resume goes on behind the last page of the lowest level, reading the chunks from there on.
-// Level 0 has the finest bins; higher levels are folded from it. Its last page may not be full: the
-// folder reads it back and goes on in it.
-// spill takes complete pages on the way; nil keeps them for the next fold.
+// resume goes on behind the last page of the lowest level, reading the chunks from there on. Level 0 has
+// the finest bins; higher levels are folded from it. Its last page may not be full: the folder reads it
+// back and goes on in it. spill takes complete pages on the way; nil keeps them for the next fold.
 func (f *folding) resume(ctx context.Context, d *DB, id TaskID, spill func([]fold.Page) error) error {
 	s := d.reading(ctx)
 	last := one[sql.NullInt64](s, `SELECT max(page) FROM pyramid WHERE task_id=? AND level=0`, id)
@@ -153,9 +150,8 @@ func putPages(s *session, id TaskID, pages []fold.Page) {
 	}
 }
 
-// finishPyramid stores the rest of a task's pyramid and marks it as whole. A pyramid that does
-// not hold each scan of the task once, as where a page was stored before all of its chunks had
-// come, is made anew.
+// finishPyramid stores the rest of a task's pyramid and marks it as whole. A pyramid that does not hold
+// each scan of the task once, as where a page was stored before all of its chunks had come, is made anew.
 func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 	f, err := d.folding(ctx, id)
 	if errors.Is(err, ErrNoHeader) {
@@ -174,10 +170,9 @@ func (d *DB) finishPyramid(ctx context.Context, id TaskID) error {
 // errPartial: the pages do not hold each scan of the task once.
 var errPartial = errors.New("the pyramid does not hold all scans")
 
-// closePyramid stores the pages that are not full and notes that the pyramid is whole.
-// With counted, nothing is stored of one that holds other scans than the task has, and
-// the error is errPartial.
-// The map forgets the folding in any case: a closed one takes no chunks.
+// closePyramid stores the pages that are not full and notes that the pyramid is whole. With counted,
+// nothing is stored of one that holds other scans than the task has, and the error is errPartial. The map
+// forgets the folding in any case: a closed one takes no chunks.
 func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bool) error {
 	defer d.keepFolding(id, nil)
 	// Close makes pages of the bins that are not full; none of them is stored before.
@@ -236,9 +231,8 @@ func (f *folding) inUse(s *session, id TaskID) {
 	}
 }
 
-// BuildPyramids makes the pyramids that finished tasks lack, newest task first. tell is called
-// with each task and the error of its pyramid. It returns the first error of the list itself, or
-// the context's.
+// BuildPyramids makes the pyramids that finished tasks lack, newest task first. tell is called with each
+// task and the error of its pyramid. It returns the first error of the list itself, or the context's.
 func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
 	// Whole means: of as many scans as the task has, and of the calibration in use. NOT EXISTS probes
 	// the primary key of pyramid_whole once a task.
@@ -262,11 +256,10 @@ func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error 
 // DeferPyramids leaves folding until a task is finished, to measure the cost of the pyramid.
 func (d *DB) DeferPyramids() { d.unfold.Store(true) }
 
-// foldBeside folds chunks into the task's pyramid while they are being stored, and
-// returns the pages that were complete before, which go with them: so the disk is not
-// waited for with folding still to be done. Folded must be called before the chunks are
-// given back. A pyramid that cannot be made holds nothing up: it is made from the chunks
-// when it is wanted.
+// foldBeside folds chunks into the task's pyramid while they are being stored, and returns the pages that
+// were complete before, which go with them: so the disk is not waited for with folding still to be done.
+// Folded must be called before the chunks are given back. A pyramid that cannot be made holds nothing up:
+// it is made from the chunks when it is wanted.
 func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (pages []fold.Page, folded func()) {
 	if len(chunks) == 0 || d.unfold.Load() {
 		return nil, func() {}
@@ -383,8 +376,7 @@ func (r *refolding) take(ctx context.Context, x *chunk.Chunk) error {
 		return err
 	}
 	if r.fold.Pending() < spillRows {
-		// Pages are compared in batches, to keep the queries for stored pages off the path of each
-		// chunk.
+		// Pages are compared in batches, to keep the queries for stored pages off the path of each chunk.
 		return nil
 	}
 	return r.compare(ctx)
@@ -401,8 +393,7 @@ func (r *refolding) close(ctx context.Context) error {
 	return r.compare(ctx)
 }
 
-// compare compares the complete pages with the stored ones. The first difference ends the
-// comparison.
+// compare compares the complete pages with the stored ones. The first difference ends the comparison.
 func (r *refolding) compare(ctx context.Context) error {
 	for _, p := range r.fold.HandOver() {
 		what, err := r.c.comparePage(ctx, r.id, p)
@@ -434,9 +425,8 @@ func (c *checker) comparePage(ctx context.Context, id TaskID, r fold.Page) (stri
 		return "", err
 	}
 	for s := range want.Series {
-		// Values are stored as 16-bit steps of the range of a page. The tolerance is 8 steps of that
-		// range, for pages that were read back, rounded and folded again, and 10⁻⁶ of the size for
-		// float32.
+		// Values are stored as 16-bit steps of the range of a page. The tolerance is 8 steps of that range,
+		// for pages that were read back, rounded and folded again, and 10⁻⁶ of the size for float32.
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, b := range want.Series[s] {
 			if b.N > 0 {

@@ -30,9 +30,8 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
 	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
-// taskTables joins what taskColumns names. Both left joins are by a primary or unique key, so a task
-// stays one row; the inner join with user hides a task whose user is missing, which Check reports as
-// dangling.
+// taskTables joins what taskColumns names. Both left joins are by a primary or unique key, so a task stays
+// one row; the inner join with user hides a task whose user is missing, which Check reports as dangling.
 const taskTables = ` FROM task t JOIN "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT
 	JOIN group_member gm ON gm.task_id=t.task_id `
 
@@ -117,8 +116,7 @@ func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
 	return out, wrap("list users", s.err)
 }
 
-// Task returns one task with all but its samples and readings, as it stood at
-// one moment.
+// Task returns one task with all but its samples and readings, as it stood at one moment.
 func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 	// One transaction: in WAL mode all queries below see the same moment, also while the task is being
 	// revised. On a server the driver begins a snapshot.
@@ -249,10 +247,9 @@ func collectRails(s *session, t *Task, rails, budget, where string, key ...any) 
 	}
 }
 
-// An over-range event counts a channel's clipped readings in one chunk and names the
-// first: the places of the others in the chunk are unknown. So the readings that lie in
-// the window and in the markers are counted by scan, out of the chunks that reach over
-// an end of those.
+// An over-range event counts a channel's clipped readings in one chunk and names the first: the places of
+// the others in the chunk are unknown. So the readings that lie in the window and in the markers are
+// counted by scan, out of the chunks that reach over an end of those.
 
 // clips counts a task's clipped readings.
 type clips struct {
@@ -369,8 +366,7 @@ func (k *clips) chunk(h head, events []measure.Event) {
 				told, twice = told+x.Scans, twice+1
 			}
 		}
-		// Wholly inside or outside each span: every reading lies where the first scan of the chunk
-		// does.
+		// Wholly inside or outside each span: every reading lies where the first scan of the chunk does.
 		if !cut && twice == 1 {
 			k.add(e.Channel, h.first, told)
 			continue

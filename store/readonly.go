@@ -26,10 +26,9 @@ import (
 // sideSuffixes name what lies beside a file while it is written, or after a crash.
 var sideSuffixes = []string{"-wal", "-journal"}
 
-// OpenReadOnly opens an existing database that is never changed through this handle,
-// beside programs that write to it. It needs no right to write: not on the medium, nor in the
-// folder, nor of the file. A file of an older version is ErrOlder; see OpenSource. Close
-// must be called: it removes a private copy.
+// OpenReadOnly opens an existing database that is never changed through this handle, beside programs that
+// write to it. It needs no right to write: not on the medium, nor in the folder, nor of the file. A file of
+// an older version is ErrOlder; see OpenSource. Close must be called: it removes a private copy.
 func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
 	d, version, err := openToRead(ctx, path)
 	if err == nil && d.server == nil && version == 0 {
@@ -262,12 +261,11 @@ func (d *DB) beside() {
 // logPatience is how long a reader may keep the log from being emptied, in milliseconds.
 const logPatience = "200"
 
-// emptyLog writes the write-ahead log into the file, synced, and truncates the
-// log. What a damaged log holds is lost, and so it holds no task that has ended: a
-// monitor's capture is released behind this. A log that was only copied to the file would
-// not do: of one that is damaged later, the pages before the damage would hide newer ones
-// of the file. While others read or write for longer than logPatience, the log stays for
-// the next task that ends, or the last handle that closes.
+// emptyLog writes the write-ahead log into the file, synced, and truncates the log. What a damaged log
+// holds is lost, and so it holds no task that has ended: a monitor's capture is released behind this. A log
+// that was only copied to the file would not do: of one that is damaged later, the pages before the damage
+// would hide newer ones of the file. While others read or write for longer than logPatience, the log stays
+// for the next task that ends, or the last handle that closes.
 func (d *DB) emptyLog(ctx context.Context) {
 	if d.server != nil || d.writer == nil {
 		return

@@ -102,8 +102,7 @@ func (d *DB) repairFile(ctx context.Context, f Finding) error {
 // schemaAnew makes a view, index or trigger again, or the rows of the look-up table.
 func schemaAnew(s *session, name string) {
 	if name == "_u16" {
-		// _u16 maps each two-byte little-endian blob to its number: the plain view decodes samples by
-		// it.
+		// _u16 maps each two-byte little-endian blob to its number: the plain view decodes samples by it.
 		s.exec("DELETE FROM _u16")
 		s.exec(`WITH RECURSIVE s(v) AS (SELECT 0 UNION ALL SELECT v+1 FROM s WHERE v<65535)
 			INSERT INTO _u16 SELECT unhex(printf('%02x%02x', v&255, v>>8)), v FROM s`)
@@ -163,9 +162,8 @@ func keepDamage(s *session, task, no any, f Finding, content any) {
 		time.Now().UnixNano(), string(f.Kind), measure.Printable(f.What), s.json(content))
 }
 
-// repairTask mends one task's findings.
-// Order of steps: refuse a running task, mend each finding, count again, commit; only then the pyramid,
-// which has transactions of its own and can be made anew at any time.
+// repairTask mends one task's findings. Order of steps: refuse a running task, mend each finding, count
+// again, commit; only then the pyramid, which has transactions of its own and can be made anew at any time.
 func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out *Repaired) error {
 	// left moves all findings of the task to out.Left: its transaction was rolled back as a whole.
 	left := func(why string) {

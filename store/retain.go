@@ -76,8 +76,7 @@ func (d *DB) DeleteByUser(ctx context.Context, user string, o DeleteOptions) (De
 		"state<>6 AND user_id=(SELECT user_id FROM \"user\" WHERE login=?)", user, o)
 }
 
-// deleteAll deletes the tasks that the condition selects, but for pinned ones, all in one
-// transaction.
+// deleteAll deletes the tasks that the condition selects, but for pinned ones, all in one transaction.
 func (d *DB) deleteAll(ctx context.Context, op, where string, arg any, o DeleteOptions) (out Deleted, err error) {
 	err = d.write(ctx, op, func(s *session) {
 		out = Deleted{}
@@ -130,8 +129,7 @@ type RetainOptions struct {
 	// Before: tasks that came into this database earlier go; zero for none of these. When
 	// they were launched does not count: a recording may be old when it is imported.
 	Before time.Time
-	// KeepBytes is how much the tasks may take; when it is more, the oldest go. 0 for
-	// no bound.
+	// KeepBytes is how much the tasks may take; when it is more, the oldest go. 0 for no bound.
 	KeepBytes int64
 }
 
@@ -238,8 +236,7 @@ func (d *DB) Retain(ctx context.Context, o RetainOptions) (*Retention, error) {
 // stores samples meanwhile.
 const retireBatch = 64
 
-// Cold returns the tasks that have ended, came into this database before a moment, and are
-// not packed yet.
+// Cold returns the tasks that have ended, came into this database before a moment, and are not packed yet.
 func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
 	out, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6)
 		AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
@@ -269,9 +266,8 @@ var thisProcess = sync.OnceValue(func() string { return cmp.Or(Owner(), "unknown
 // before Partial left such tasks Incomplete.
 func resumable(reason string) bool { return reason == importing || reason == unfinishedCopy }
 
-// publishTask gives a Partial task its final state. The rest is as in the row of its
-// source; stored is when it came into the database. One that is published already, as by
-// another copier of it, stays as it is.
+// publishTask gives a Partial task its final state. The rest is as in the row of its source; stored is when
+// it came into the database. One that is published already, as by another copier of it, stays as it is.
 func publishTask(s *session, id TaskID, source map[string]any, state, reason, stored any) {
 	cold := source["cold"]
 	if cold == nil {
@@ -370,9 +366,8 @@ func (c *checker) unfinished(ctx context.Context) error {
 	return errors.Join(err, more)
 }
 
-// Sweep deletes unfinished tasks of processes that are gone, and returns their number. A copy
-// that can be continued stays for a day. It deletes some chunks at a time, so that others can
-// write meanwhile.
+// Sweep deletes unfinished tasks of processes that are gone, and returns their number. A copy that can be
+// continued stays for a day. It deletes some chunks at a time, so that others can write meanwhile.
 func (d *DB) Sweep(ctx context.Context) (n int, err error) {
 	return d.sweep(ctx, func(l *leftover) bool { return !l.kept })
 }

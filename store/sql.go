@@ -37,8 +37,7 @@ var (
 	ErrDamaged = fmt.Errorf("the database is damaged: %w", ErrCorrupt)
 	// ErrFull: the disk or the database is full; the last call changed nothing.
 	ErrFull = errors.New("disk full")
-	// ErrIO: the operating system could not read or write the file; the last call
-	// changed nothing.
+	// ErrIO: the operating system could not read or write the file; the last call changed nothing.
 	ErrIO = errors.New("database i/o error")
 	// ErrBusy: another program holds the database's lock for too long.
 	ErrBusy = errors.New("database is locked by another program")
@@ -379,10 +378,9 @@ func realTo[T ~float64](p *T) real[T] { return real[T]{p} }
 // Its connections understand the SQL of this package, which is SQLite's, and
 // return SQLite's values: integers for truth values, NULL for no number.
 type Server interface {
-	// Open connects to the database of an address and, unless it is only to be
-	// read, brings its schema up to date. A transaction of the writer sees one
-	// state of the database, and fails where it cannot be put behind another one's.
-	// The reader cannot write. A reader alone comes without a writer.
+	// Open connects to the database of an address and, unless it is only to be read, brings its schema up
+	// to date. A transaction of the writer sees one state of the database, and fails where it cannot be put
+	// behind another one's. The reader cannot write. A reader alone comes without a writer.
 	Open(ctx context.Context, address string, readOnly bool) (writer, reader *sql.DB, err error)
 	// Explain returns the remedy for an error of a connection, and the sentinel
 	// that it stands for; nil where it stands for none.

@@ -27,8 +27,7 @@ type Timeline struct {
 	Slices  []Slice
 	Kernels uint64 // that begin in the span
 	Merged  bool   // slices hold several kernels
-	// Recorded: the kernels are those of the program's record; otherwise the
-	// work as the host noted it.
+	// Recorded: the kernels are those of the program's record; otherwise the work as the host noted it.
 	Recorded bool
 	// Unfitted: there is no clock fit, the two clocks are taken as one.
 	Unfitted bool
@@ -237,10 +236,9 @@ type Traces struct {
 	Unfitted bool
 }
 
-// Traces returns readings of software methods between two device times, at most the given number
-// for each method; no methods stands for all. A reading holds until the next one, so the last
-// one before the span belongs to it, and the time of the first one behind it. Errors wrap
-// ErrNotFound or ErrNoClock.
+// Traces returns readings of software methods between two device times, at most the given number for each
+// method; no methods stands for all. A reading holds until the next one, so the last one before the span
+// belongs to it, and the time of the first one behind it. Errors wrap ErrNotFound or ErrNoClock.
 func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to measure.Seconds,
 	most int,
 ) (Traces, error) {

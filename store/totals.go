@@ -121,13 +121,12 @@ func (d *DB) Totals(ctx context.Context, f Filter) (Totals, error) {
 	return rows[0].Totals, nil
 }
 
-// totalsSQL adds up within keys. What a task's expanded uncertainty is made of
-// counts by the task's own coverage factor. Lines of errors that last are added
-// within an instrument, which its serial number names, or else the calibration;
-// all others, and tasks without lines, by their squares.
-// With u_i the lines of a task's budget of the total (rail -1), U its expanded uncertainty and k =
-// U/√Σu_i² its coverage factor, V = Σ (Σ k·u_i)² over groups of lasting lines + Σ (k·u_i)² over all
-// other lines + Σ U² of tasks without lines, and the result is √V.
+// totalsSQL adds up within keys. What a task's expanded uncertainty is made of counts by the task's own
+// coverage factor. Lines of errors that last are added within an instrument, which its serial number names,
+// or else the calibration; all others, and tasks without lines, by their squares. With u_i the lines of a
+// task's budget of the total (rail -1), U its expanded uncertainty and k = U/√Σu_i² its coverage factor, V
+// = Σ (Σ k·u_i)² over groups of lasting lines + Σ (k·u_i)² over all other lines + Σ U² of tasks without
+// lines, and the result is √V.
 const totalsSQL = `WITH s AS MATERIALIZED (
   SELECT %[1]s AS key, %[2]s AS label, t.task_id id, t.has_result r, t.energy_j e, t.energy_u_j u, t.to_s-t.from_s d,
 	t.samples n,
@@ -200,10 +199,9 @@ func (d *DB) NewWatch(ctx context.Context) (*Watch, error) {
 	return &Watch{conn: conn, version: -1}, nil
 }
 
-// Changed reports whether anything was written since it was last asked, by
-// whatever program; the first time it is true.
-// PRAGMA data_version changes with commits of other connections only, of this process or others; a
-// query of one integer, without a lock.
+// Changed reports whether anything was written since it was last asked, by whatever program; the first time
+// it is true. PRAGMA data_version changes with commits of other connections only, of this process or
+// others; a query of one integer, without a lock.
 func (w *Watch) Changed(ctx context.Context) (bool, error) {
 	var v int64
 	// The number stands for the commits of others that this connection has seen.
@@ -218,8 +216,7 @@ func (w *Watch) Changed(ctx context.Context) (bool, error) {
 // Close gives the connection back.
 func (w *Watch) Close() error { return w.conn.Close() }
 
-// Marks returns the marks of the tasks from an id on, and of the others named,
-// in order.
+// Marks returns the marks of the tasks from an id on, and of the others named, in order.
 func (d *DB) Marks(ctx context.Context, from TaskID, others []TaskID) ([]Mark, error) {
 	// All columns that a revision changes; chunks and scans of running tasks are left out, since they
 	// change with every batch.
@@ -258,8 +255,7 @@ func digestOfBytes(values ...sql.RawBytes) uint64 {
 	return h.Sum64()
 }
 
-// markLabels adds the tasks' tags and notes to their marks. Tasks with neither keep
-// theirs.
+// markLabels adds the tasks' tags and notes to their marks. Tasks with neither keep theirs.
 func markLabels(s *session, marks []Mark) {
 	if len(marks) == 0 {
 		return
@@ -291,8 +287,7 @@ func markLabels(s *session, marks []Mark) {
 // captures that a monitor holds are of today.
 const newestTasks = 1000
 
-// TaskOfCapture returns the task that a monitor's capture is for, of the newest
-// tasks; 0 where none is.
+// TaskOfCapture returns the task that a monitor's capture is for, of the newest tasks; 0 where none is.
 func (d *DB) TaskOfCapture(ctx context.Context, captureID string) (TaskID, error) {
 	if captureID == "" {
 		return 0, nil
@@ -304,12 +299,10 @@ func (d *DB) TaskOfCapture(ctx context.Context, captureID string) (TaskID, error
 	return id, wrap("find the task of capture "+captureID, s.err)
 }
 
-// TagHeld is the tag whose value is the monitor that keeps a task's capture until the task is
-// replicated.
+// TagHeld is the tag whose value is the monitor that keeps a task's capture until the task is replicated.
 const TagHeld = "held"
 
-// Untagged returns the tasks that have ended and do not bear a tag, oldest number
-// first, at most so many.
+// Untagged returns the tasks that have ended and do not bear a tag, oldest number first, at most so many.
 func (d *DB) Untagged(ctx context.Context, key string, most int) ([]TaskID, error) {
 	// By ascending id with a limit: the walk ends with the page.
 	ids, err := column[TaskID](ctx, d.reader, `SELECT t.task_id FROM task t WHERE t.state<>? AND `+published+`
@@ -342,8 +335,7 @@ func (d *DB) OfCapture(ctx context.Context, monitor, capture string) (id TaskID,
 	return id, wrap("find the task of capture "+capture, s.err)
 }
 
-// OfBenchCapture returns the tasks of a capture of a bench, by whatever address its monitor
-// was known.
+// OfBenchCapture returns the tasks of a capture of a bench, by whatever address its monitor was known.
 func (d *DB) OfBenchCapture(ctx context.Context, bench, capture string) (out []Task, err error) {
 	ids, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE capture_id=? ORDER BY task_id`, capture)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// One copier carries tasks between databases of any kind. Each way of carrying is a sequence
-// of its steps:
+// One copier carries tasks between databases of any kind. Each way of carrying is a sequence of its steps:
 //
 //	CopyTask           look  begin  samples      verify     conclude
 //	TakeTask           look  begin  takeSamples  checksums  concludeCounted
@@ -98,10 +97,9 @@ func (d *DB) CopyTask(ctx context.Context, to *DB, id TaskID, o CopyOptions) (Co
 	return c.done, wrap(op, err)
 }
 
-// run takes the steps until the task is known to be there whole, as it is when another copier
-// was faster. A copy with wrong samples is deleted: to continue it would find the same again.
-// look comes before all steps. The target's number is in done.To after each step, so that a failed copy
-// names its Partial task.
+// run takes the steps until the task is known to be there whole, as it is when another copier was faster. A
+// copy with wrong samples is deleted: to continue it would find the same again. look comes before all
+// steps. The target's number is in done.To after each step, so that a failed copy names its Partial task.
 func (c *copier) run(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range append([]func(context.Context) error{c.look}, steps...) {
 		if err := step(ctx); err != nil {
@@ -154,8 +152,7 @@ func (c *copier) look(ctx context.Context) (err error) {
 // errHidden: the program that stores the task can do so again.
 var errHidden = errors.New("task is being stored")
 
-// find looks for the task at the target.
-// Cleared first: find runs again within the transaction of begin.
+// find looks for the task at the target. Cleared first: find runs again within the transaction of begin.
 func (c *copier) find(s *session) {
 	c.new, c.done.Known, c.done.Resumed = 0, false, false
 	if c.keepID {

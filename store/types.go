@@ -80,8 +80,7 @@ type NewTask struct {
 // Header is the content of the stream's header.
 type Header struct {
 	Bench string
-	// BenchGPU is the UUID of the GPU that the bench measures, by its monitor; empty
-	// where it is unknown.
+	// BenchGPU is the UUID of the GPU that the bench measures, by its monitor; empty where it is unknown.
 	BenchGPU      string
 	Instrument    Instrument
 	Setup         measure.Setup
@@ -153,8 +152,7 @@ type Task struct {
 	Clipped []quality.Clipping
 	// Chunks and Scans count the stored samples, also outside the window.
 	Chunks, Scans uint64
-	// ResultNumber is the number of Result, under whose calibration Setup is; 0
-	// without one.
+	// ResultNumber is the number of Result, under whose calibration Setup is; 0 without one.
 	ResultNumber int
 	// Results are all results over the window, the original first.
 	Results []ResultInfo
@@ -241,11 +239,10 @@ type Kernel struct {
 
 // Reading is one reading by a software method, on the host's wall clock.
 type Reading struct {
-	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy"
-	// (joules, a counter), or a condition, whose name ends in its unit:
-	// "gpu.sm_clock_hz", "gpu.memory_clock_hz", "gpu.temperature_c", "gpu.throttle_bits".
-	// "method.sma" and its like are readings by the software methods themselves,
-	// "nvidia-smi power.draw" and its like an imported log.
+	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy" (joules, a counter), or
+	// a condition, whose name ends in its unit: "gpu.sm_clock_hz", "gpu.memory_clock_hz",
+	// "gpu.temperature_c", "gpu.throttle_bits". "method.sma" and its like are readings by the software
+	// methods themselves, "nvidia-smi power.draw" and its like an imported log.
 	Method string
 	At     time.Time
 	Value  float64
@@ -254,8 +251,7 @@ type Reading struct {
 // Played is a chip edge as the host played it.
 type Played struct {
 	Kind marker.Kind
-	// Number counts a kind's markers around single kernels from 1; 0 is the one that
-	// bounds the work.
+	// Number counts a kind's markers around single kernels from 1; 0 is the one that bounds the work.
 	Number int
 	Chip   int
 	At     time.Time
@@ -288,9 +284,8 @@ type Query struct {
 	Name         string // exact; a trailing * matches by prefix; empty for all
 	Job          string // exact; empty for all
 	Since, Until time.Time
-	// Search wants all of these words, or beginnings of words, in a task's name,
-	// notes and tags; Tags wants tags of these values, of any value where it is
-	// empty.
+	// Search wants all of these words, or beginnings of words, in a task's name, notes and tags; Tags wants
+	// tags of these values, of any value where it is empty.
 	Search string
 	Tags   map[string]string
 	// Without wants none of these tags.
@@ -311,9 +306,8 @@ var ErrEnded = errors.New("task has ended already")
 // Event moves a task from state to state.
 type Event uint8
 
-// The events. An end comes from the measurement itself, once;
-// a revision is made of a task that may have ended before, as when its window is set
-// by hand.
+// The events. An end comes from the measurement itself, once; a revision is made of a task that may have
+// ended before, as when its window is set by hand.
 const (
 	Begun             Event = iota + 1 // the capture has started
 	Postponed                          // the transfer stopped, and the monitor keeps the rest
@@ -340,8 +334,7 @@ func (e Event) String() string {
 	return fmt.Sprintf("event(%d)", uint8(e))
 }
 
-// Transitions is a table of a task's life. State 0 is that of a task that is not
-// there yet.
+// Transitions is a table of a task's life. State 0 is that of a task that is not there yet.
 type Transitions map[State]map[Event]State
 
 // transitions is the whole life of a task: steps that are not in the table are refused.

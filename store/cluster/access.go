@@ -87,13 +87,12 @@ func (d *door) export(s *server.Server) error {
 
 // user returns the server's user for a guest, whose account is made where there is none.
 //
-// Each user without the right Runs has an account of the server, shared by its connections. The
-// streams are in the global account, which exports the subjects above as services; an account
-// imports those of its guest. The server sends an answer to the reply subject of a request within
-// the account of the request: there it reaches only the guest's own subscriptions, or an import,
-// to which the guest may send anyway. Permissions alone would not do: the server does not check
-// reply subjects against them, and would put its answers into the streams, or take them for
-// requests of its own.
+// Each user without the right Runs has an account of the server, shared by its connections. The streams are
+// in the global account, which exports the subjects above as services; an account imports those of its
+// guest. The server sends an answer to the reply subject of a request within the account of the request:
+// there it reaches only the guest's own subscriptions, or an import, to which the guest may send anyway.
+// Permissions alone would not do: the server does not check reply subjects against them, and would put its
+// answers into the streams, or take them for requests of its own.
 func (d *door) user(g *Guest) (*server.User, error) {
 	if g.Right >= Runs {
 		return &server.User{Username: g.Name}, nil
@@ -132,8 +131,7 @@ type door struct {
 
 	server   *server.Server
 	accounts sync.Mutex // one is made at a time
-	// usage counts the users' messages, once the streams are there; limit bounds the bytes of
-	// each user.
+	// usage counts the users' messages, once the streams are there; limit bounds the bytes of each user.
 	usage atomic.Pointer[relay.Usage]
 	limit uint64
 
@@ -229,10 +227,9 @@ func (d *door) recheck(s *server.Server) {
 	}
 }
 
-// Stores request their consumers at the server's own subject, which their accounts map to one of
-// the nodes'. A node passes on the fields that a store needs, and no others: a consumer that
-// delivers by itself could deliver stored messages to any subject, for one as requests to the
-// server.
+// Stores request their consumers at the server's own subject, which their accounts map to one of the
+// nodes'. A node passes on the fields that a store needs, and no others: a consumer that delivers by itself
+// could deliver stored messages to any subject, for one as requests to the server.
 const (
 	createConsumer = "$JS.API.CONSUMER.CREATE."
 	nodeConsumer   = "wattmark-node.consumer."

@@ -257,8 +257,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// lines passes the server's log on, and keeps the last error. Its methods may be called at the
-// same time.
+// lines passes the server's log on, and keeps the last error. Its methods may be called at the same time.
 type lines struct {
 	log   *slog.Logger
 	mu    sync.Mutex

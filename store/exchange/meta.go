@@ -1,6 +1,5 @@
-// Package exchange turns stored tasks into tables and timelines that other
-// programs read, and their files into tasks. It knows no file format: the
-// packages below it do, one each.
+// Package exchange turns stored tasks into tables and timelines that other programs read, and their files
+// into tasks. It knows no file format: the packages below it do, one each.
 //
 //	chunks ──▶ Table (columns, units, Meta; batches) ──▶ csvfile, parquetfile, arrowfile, sqlitefile
 //	launches, kernels, markers, events, rails ──▶ Timeline ──▶ perfetto, chrome
@@ -24,9 +23,8 @@ const MetaKey = "wattmark"
 // metaFormat is the version of Meta: readers of another one must look again.
 const metaFormat = 1
 
-// Meta describes a table's numbers and their origin: enough to turn
-// raw counts into watts without the database. Times of day are UTC; device time
-// is in seconds since the capture's first scan.
+// Meta describes a table's numbers and their origin: enough to turn raw counts into watts without the
+// database. Times of day are UTC; device time is in seconds since the capture's first scan.
 type Meta struct {
 	Format   int         `json:"format"`
 	Program  string      `json:"program"`
@@ -131,8 +129,7 @@ type RailSum struct {
 	EnergyUJ *float64 `json:"energy_u_j"`
 }
 
-// ClockMeta relates the clocks: t_meter = a + b·(t_host − origin), with t_host in
-// seconds since 1970.
+// ClockMeta relates the clocks: t_meter = a + b·(t_host − origin), with t_host in seconds since 1970.
 type ClockMeta struct {
 	OriginS float64 `json:"origin_s"`
 	A       float64 `json:"a_s"`
@@ -232,8 +229,7 @@ type hostTime struct {
 	fitted  bool
 }
 
-// newHostTime takes the clock fit, or, where there is none, the monitor's own
-// clock at device time zero.
+// newHostTime takes the clock fit, or, where there is none, the monitor's own clock at device time zero.
 func newHostTime(t *store.Task) hostTime {
 	if f := t.Clock; f != nil && f.B > 0 {
 		sec := math.Floor(float64(f.Origin))

@@ -66,8 +66,7 @@ type Choice struct {
 	Raw bool
 	// Window bounds the device time, both ends taken in; nil for all scans.
 	Window *measure.Window
-	// Rails names the rails that get columns; none for all. The total is of all rails
-	// in any case.
+	// Rails names the rails that get columns; none for all. The total is of all rails in any case.
 	Rails []string
 	// HostTime adds the host's time of each scan.
 	HostTime bool

@@ -12,10 +12,9 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// Timeline is a task for a trace viewer: everything on the host's clock, in ns
-// since 1970.
-// The parts come from two clocks: samples and markers in device time, by the clock fit; kernels and
-// readings on the host's clock.
+// Timeline is a task for a trace viewer: everything on the host's clock, in ns since 1970. The parts come
+// from two clocks: samples and markers in device time, by the clock fit; kernels and readings on the host's
+// clock.
 type Timeline struct {
 	Meta Meta
 	// Tracks are those of the slices and instants, by their numbers.
@@ -201,10 +200,9 @@ func (b *timelineBuilder) readings() error {
 	return nil
 }
 
-// slices arranges for the kernels: those that were recorded within the program,
-// else those of the host.
-// The tracks must be known before the first slice is written: fixed slices are kept in memory,
-// launches, which may be millions, are read twice.
+// slices arranges for the kernels: those that were recorded within the program, else those of the host. The
+// tracks must be known before the first slice is written: fixed slices are kept in memory, launches, which
+// may be millions, are read twice.
 func (b *timelineBuilder) slices() error {
 	var fixed []Slice
 	if r := b.t.Result; r != nil {

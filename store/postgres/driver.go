@@ -67,10 +67,9 @@ func (c *conn) pgx() *pgx.Conn { return c.Conn.Conn() }
 // IsValid reports whether the pool may keep the connection.
 func (c *conn) IsValid() bool { return !c.pgx().IsClosed() }
 
-// CheckNamedValue brings arguments into the form that the columns have: truth
-// values are numbers, as in a file. PostgreSQL takes no zero byte and no broken
-// UTF-8 in a text; readers would see U+FFFD in their place from a file too.
-// PostgreSQL does not convert a boolean to a smallint column by itself.
+// CheckNamedValue brings arguments into the form that the columns have: truth values are numbers, as in a
+// file. PostgreSQL takes no zero byte and no broken UTF-8 in a text; readers would see U+FFFD in their
+// place from a file too. PostgreSQL does not convert a boolean to a smallint column by itself.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	value, err := driver.DefaultParameterConverter.ConvertValue(v.Value)
 	if err != nil {
@@ -98,9 +97,8 @@ func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedVal
 	return c.exec(ctx, s, args)
 }
 
-// exec runs a translated statement, or gathers its row.
-// An INSERT of one row is gathered and reported as one row; any other statement first sends the
-// gathered rows of the tables that it names.
+// exec runs a translated statement, or gathers its row. An INSERT of one row is gathered and reported as
+// one row; any other statement first sends the gathered rows of the tables that it names.
 func (c *conn) exec(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Result, error) {
 	// A nil gatherer: outside of a transaction rows are written at once.
 	if c.rows != nil {
@@ -291,12 +289,10 @@ func (g *gatherer) heap(s *statement) *heap {
 	return h
 }
 
-// flushFor sends the gathered rows that a statement might see: up to the last heap whose table
-// it names.
+// flushFor sends the gathered rows that a statement might see: up to the last heap whose table it names.
 func (g *gatherer) flushFor(ctx context.Context, s *statement) error {
 	for _, h := range g.heaps {
-		// words are the names in the statement's text; a name in a comment or text only sends rows
-		// early.
+		// words are the names in the statement's text; a name in a comment or text only sends rows early.
 		if len(h.rows) > 0 && s.words[h.statement.insert.table] {
 			if err := g.send(ctx, h); err != nil {
 				return err
@@ -312,8 +308,7 @@ func (g *gatherer) flush(ctx context.Context) error {
 	return g.send(ctx, nil)
 }
 
-// send sends the rows up to those of a heap: its foreign keys may rest on those
-// before it.
+// send sends the rows up to those of a heap: its foreign keys may rest on those before it.
 func (g *gatherer) send(ctx context.Context, last *heap) error {
 	for _, h := range g.heaps {
 		if err := h.send(ctx, g.conn.pgx()); err != nil || h == last {

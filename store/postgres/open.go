@@ -1,13 +1,11 @@
-// Package postgres holds the task database on a PostgreSQL server, for a lab
-// that shares one. It is a kind of server of package store: the same calls, the
-// same tables, the same answers. What differs is how a connection understands
-// SQL (internal/dialect), that a transaction's rows are gathered and sent by
-// COPY, and that the view data decodes the chunks in the server, by functions of
-// its own. docs/database.md is for users.
+// Package postgres holds the task database on a PostgreSQL server, for a lab that shares one. It is a kind
+// of server of package store: the same calls, the same tables, the same answers. What differs is how a
+// connection understands SQL (internal/dialect), that a transaction's rows are gathered and sent by COPY,
+// and that the view data decodes the chunks in the server, by functions of its own. docs/database.md is for
+// users.
 //
-// A connection writes under REPEATABLE READ. Two that are in each other's way do
-// not wait for a lock of the whole database, as they would on a file: one of them
-// fails and package store runs it again.
+// A connection writes under REPEATABLE READ. Two that are in each other's way do not wait for a lock of the
+// whole database, as they would on a file: one of them fails and package store runs it again.
 package postgres
 
 import (
@@ -278,9 +276,8 @@ func meaningOf(err error) meaning {
 	return meaning{}
 }
 
-// Again reports whether a transaction may go better when it is run again: others
-// were in its way, or the server was away. A unique key that was taken meanwhile
-// is one of the former: the next run sees it.
+// Again reports whether a transaction may go better when it is run again: others were in its way, or the
+// server was away. A unique key that was taken meanwhile is one of the former: the next run sees it.
 func (Server) Again(err error) bool {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {

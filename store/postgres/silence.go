@@ -12,10 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A server that stands still – stopped, swapped out, behind a line that is cut – keeps its
-// connections and answers nothing. A question may take its time, so silence alone
-// proves little: after some of it a connection of its own asks whether the server answers at all.
-// Where it does not, the question has failed.
+// A server that stands still – stopped, swapped out, behind a line that is cut – keeps its connections and
+// answers nothing. A question may take its time, so silence alone proves little: after some of it a
+// connection of its own asks whether the server answers at all. Where it does not, the question has failed.
 var (
 	// silence is how long a question goes unanswered before the server is doubted; it
 	// doubles up to longestSilence while the server answers others.

@@ -46,8 +46,7 @@ var (
 // ofFiles are words of statements about SQLite's files.
 var ofFiles = []string{"pragma", "sqlite_master", "sqlite_schema", "vacuum", "attach", "detach", "indexed"}
 
-// translate translates a statement; columns are those of each table. Errors wrap
-// store.ErrFileOnly.
+// translate translates a statement; columns are those of each table. Errors wrap store.ErrFileOnly.
 func translate(q string, columns map[string][]string) (*statement, error) {
 	s := &statement{words: map[string]bool{}}
 	params := 0

@@ -53,14 +53,12 @@ func isAny(err error, list ...error) bool {
 	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
-// tries is the number of tries of a task that cannot be stored for a reason that may not be its
-// own.
+// tries is the number of tries of a task that cannot be stored for a reason that may not be its own.
 const tries = 3
 
-// refused sets a task aside that cannot be stored, or has it tried again. It returns an error
-// where the database takes no task at all.
-// Order: a hopeless task is set aside at once; others only after tries, and only where the database
-// takes another task, which TryTask finds out by inserting a row and rolling back.
+// refused sets a task aside that cannot be stored, or has it tried again. It returns an error where the
+// database takes no task at all. Order: a hopeless task is set aside at once; others only after tries, and
+// only where the database takes another task, which TryTask finds out by inserting a row and rolling back.
 func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error) error {
 	// The content of the stream does not change: neither does the outcome of another try.
 	if !isAny(why, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict) {
@@ -185,10 +183,9 @@ func (b *Bus) asides(ctx context.Context, partition, most int) (out []Aside, err
 // ErrNotAside is wrapped where no such task was set aside.
 var ErrNotAside = errors.New("no such task was set aside")
 
-// Again offers a task that was set aside to all stores anew, or, with drop, removes it
-// from the stream.
-// Order of steps: the end is published anew, and then the note is removed; interrupted between the two,
-// the task is offered and still listed.
+// Again offers a task that was set aside to all stores anew, or, with drop, removes it from the stream.
+// Order of steps: the end is published anew, and then the note is removed; interrupted between the two, the
+// task is offered and still listed.
 func (b *Bus) Again(ctx context.Context, key Key, drop bool) error {
 	list, err := b.Asides(ctx)
 	if err != nil {

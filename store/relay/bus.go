@@ -17,12 +17,11 @@
 // right to publish for others, or _ for a publisher of any user's tasks. A task is made of its
 // user's messages and of those of _ alone.
 //
-// source is a digest of the capture and its bench. The host and the monitor both know these, so
-// either may publish the samples. key is a digest of the task's identity: monitor, capture,
-// launch, GPU, user and name; the partition follows from the source. Each message has its source
-// or key, kind and number as its id, by which the server drops doubles. The end is published
-// once the stream has acknowledged all other messages: a task with an end is whole, and after
-// the end's acknowledgement the capture may be released.
+// source is a digest of the capture and its bench. The host and the monitor both know these, so either may
+// publish the samples. key is a digest of the task's identity: monitor, capture, launch, GPU, user and
+// name; the partition follows from the source. Each message has its source or key, kind and number as its
+// id, by which the server drops doubles. The end is published once the stream has acknowledged all other
+// messages: a task with an end is whole, and after the end's acknowledgement the capture may be released.
 //
 // A monitor publishes a capture's samples as they become durable (Capture), and files the
 // capture as a task of its own, an orphan, where no host has published one in time.
@@ -93,9 +92,8 @@ const (
 	askWithin = 2 * time.Second
 )
 
-// Dial connects, and waits until the cluster answers and has its streams, which its nodes
-// make once most of them are up, or until the context ends. Errors wrap ErrRefused,
-// at once, or ErrNoStreams.
+// Dial connects, and waits until the cluster answers and has its streams, which its nodes make once most of
+// them are up, or until the context ends. Errors wrap ErrRefused, at once, or ErrNoStreams.
 func Dial(ctx context.Context, o Options) (*Bus, error) {
 	b, err := connect(o)
 	if err != nil {

@@ -61,9 +61,8 @@ func (c *Capture) Chunk(x *chunk.Chunk, payload []byte) error { return c.out.chu
 // Event adds an event of the capture.
 func (c *Capture) Event(e measure.Event) { c.events = append(c.events, e) }
 
-// Published blocks until the stream has acknowledged all chunks, and publishes their index for
-// hosts. again: chunks that the stream had were freed meanwhile, and the capture must be read
-// once more.
+// Published blocks until the stream has acknowledged all chunks, and publishes their index for hosts.
+// again: chunks that the stream had were freed meanwhile, and the capture must be read once more.
 func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 	if err := c.out.g.Wait(); err != nil {
 		return false, err

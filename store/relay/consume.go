@@ -106,8 +106,7 @@ type taker struct {
 	failed map[Key]int
 }
 
-// waitFor is the length of one request for tasks. A request that is lost, as in an election,
-// costs as much.
+// waitFor is the length of one request for tasks. A request that is lost, as in an election, costs as much.
 const waitFor = 5 * time.Second
 
 // run takes tasks until the context ends.
@@ -190,10 +189,9 @@ func (t *taker) round(ctx context.Context) error {
 // take stores the task of an end, and acknowledges it. It returns the errors that keep every
 // task from being stored; a task that itself cannot be stored is tried again or set aside.
 func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
-	// The end is acknowledged after the last transaction: a crash before that has the task sent
-	// again, and here finds it whole.
-	// From here the task is kept from other programs of this name until it is acknowledged: its AckWait is
-	// renewed after each third of it, so that two renewals may be lost.
+	// The end is acknowledged after the last transaction: a crash before that has the task sent again, and
+	// here finds it whole. From here the task is kept from other programs of this name until it is
+	// acknowledged: its AckWait is renewed after each third of it, so that two renewals may be lost.
 	keeping, stop := context.WithCancel(ctx)
 	var renewals sync.WaitGroup
 	renewals.Go(func() {

@@ -47,11 +47,10 @@ func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, e
 // ahead is the number of messages requested before they are needed.
 const ahead = 16
 
-// pieces yields the pieces at sequence numbers, in that order. A request takes a round trip to a
-// replica; ahead of them are under way at once, each in a goroutine that answers on a channel of
-// its own, and the channels stand in a queue in the order of the numbers.
-// It blocks for one round trip, and then for as long as the slowest of the requests ahead. An error
-// ends the sequence. No request outlives it.
+// pieces yields the pieces at sequence numbers, in that order. A request takes a round trip to a replica;
+// ahead of them are under way at once, each in a goroutine that answers on a channel of its own, and the
+// channels stand in a queue in the order of the numbers. It blocks for one round trip, and then for as long
+// as the slowest of the requests ahead. An error ends the sequence. No request outlives it.
 func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceKind) iter.Seq2[piece, error] {
 	return func(yield func(piece, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -178,9 +177,8 @@ func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg,
 	return &jetstream.RawStreamMsg{Subject: got.Message.Subject, Data: got.Message.Data}, nil
 }
 
-// rest reads the index of a task's chunks and the database of all else.
-// The SHA-256 in the end covers all of it: a rest that was pieced together wrongly does not pass.
-// Errors wrap ErrMalformed or ErrMissing.
+// rest reads the index of a task's chunks and the database of all else. The SHA-256 in the end covers all
+// of it: a rest that was pieced together wrongly does not pass. Errors wrap ErrMalformed or ErrMissing.
 func (f *fetcher) rest(ctx context.Context) (list []*indexed, database []byte, err error) {
 	var pieces []piece
 	for p, err := range f.pieces(ctx, slices.Values(f.end.Rest), restPiece) {
@@ -207,10 +205,9 @@ func (f *fetcher) rest(ctx context.Context) (list []*indexed, database []byte, e
 	return list, database, err
 }
 
-// chunks yields the chunks from a number on.
-// Chunks that are stored already are not asked for.
-// A chunk is one piece, or several that follow each other in the index; each is compared with the index
-// by number and checksum before the pieces are joined.
+// chunks yields the chunks from a number on. Chunks that are stored already are not asked for. A chunk is
+// one piece, or several that follow each other in the index; each is compared with the index by number and
+// checksum before the pieces are joined.
 func (f *fetcher) chunks(ctx context.Context, list []*indexed, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	for len(list) > 0 && list[0].no < from {
 		list = list[1:]

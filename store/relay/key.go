@@ -40,9 +40,8 @@ func IdentityOf(t *store.Task) Identity {
 // partitionDigits are the digits of a key that choose the stream.
 const partitionDigits = 4
 
-// Key returns the first half of the SHA-256 over the identity, with its source's digits where
-// they choose the partition: a capture's samples and all tasks made of them go through one
-// stream.
+// Key returns the first half of the SHA-256 over the identity, with its source's digits where they choose
+// the partition: a capture's samples and all tasks made of them go through one stream.
 func (i Identity) Key() Key {
 	k := digest(i)
 	return i.Source()[:partitionDigits] + k[partitionDigits:]
@@ -122,8 +121,7 @@ const sourceItself Key = "capture"
 type publisher string
 
 const (
-	// anyone publishes for all users: an operator, or any client of a cluster without access
-	// control.
+	// anyone publishes for all users: an operator, or any client of a cluster without access control.
 	anyone publisher = "_"
 	// nobody publishes nothing: a reader.
 	nobody publisher = ""

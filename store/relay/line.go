@@ -50,10 +50,9 @@ type place struct {
 	known bool
 }
 
-// publish blocks until the stream has acknowledged a message, and returns its place; a
-// message that was there already keeps its place. Errors are the context's, or
-// of a message that cannot be sent at all.
-// The loop ends with an acknowledgement, the context, or an error that no other try would change.
+// publish blocks until the stream has acknowledged a message, and returns its place; a message that was
+// there already keeps its place. Errors are the context's, or of a message that cannot be sent at all. The
+// loop ends with an acknowledgement, the context, or an error that no other try would change.
 func (l *line) publish(ctx context.Context, subject, id string, content []byte) (at place, err error) {
 	probed := false
 	wait := pauses()

@@ -165,8 +165,7 @@ type indexed struct {
 	seqs []uint64
 }
 
-// appendIndex appends an index to dst. A chunk takes some seven bytes, as neighbours differ
-// little:
+// appendIndex appends an index to dst. A chunk takes some seven bytes, as neighbours differ little:
 //
 //	chunks uvarint | of each chunk: step of its number uvarint | CRC-32C u32 |
 //	pieces uvarint | of each piece: step of its sequence number varint
@@ -270,9 +269,8 @@ func pack(list []*indexed, database []byte) ([]byte, error) {
 // skippable is the magic of a frame that decoders of zstd pass over.
 const skippable = 0x184D2A50
 
-// unpack undoes pack. An index of more than most chunks is refused, and no byte is
-// unpacked beyond the size that the frame's head states, nor beyond allowed: a stranger's
-// frame must not fill the memory.
+// unpack undoes pack. An index of more than most chunks is refused, and no byte is unpacked beyond the size
+// that the frame's head states, nor beyond allowed: a stranger's frame must not fill the memory.
 func unpack(b []byte, most uint64) (list []*indexed, database []byte, err error) {
 	var head zstd.Header
 	may := allowed(len(b))

@@ -58,11 +58,10 @@ type Published struct {
 	Known bool
 }
 
-// Replicate publishes a task that has ended and tags it as replicated. When it returns
-// without an error, the stream's replicas have acknowledged all of its messages. It
-// blocks while the stream does not acknowledge, until the context ends.
-// A task is replicated once the last of its messages, the end, is acknowledged: stores look at ends
-// alone, so a task that was published in part is not seen.
+// Replicate publishes a task that has ended and tags it as replicated. When it returns without an error,
+// the stream's replicas have acknowledged all of its messages. It blocks while the stream does not
+// acknowledge, until the context ends. A task is replicated once the last of its messages, the end, is
+// acknowledged: stores look at ends alone, so a task that was published in part is not seen.
 func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (out Published, err error) {
 	defer func() {
 		if err == nil {

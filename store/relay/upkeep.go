@@ -227,10 +227,9 @@ func (u *Usage) keep(f func(by publisher, subject string, h held) (held, bool)) 
 	}
 }
 
-// recount subtracts messages that were removed; those of a subject are removed together.
-// The streams give the number of messages a subject, and no sizes: where some of a subject's are
-// left, their bytes are taken to be its mean. Messages that come between the snapshot and the
-// answer stay counted.
+// recount subtracts messages that were removed; those of a subject are removed together. The streams give
+// the number of messages a subject, and no sizes: where some of a subject's are left, their bytes are taken
+// to be its mean. Messages that come between the snapshot and the answer stay counted.
 func (u *Usage) recount(ctx context.Context) {
 	u.mu.Lock()
 	users := slices.Collect(maps.Keys(u.of))

@@ -21,9 +21,8 @@ import (
 	"github.com/wattmark/wattmark/store/exchange"
 )
 
-// WriteStream writes a table as an Arrow IPC stream: record batches of
-// exchange.BatchRows rows, not compressed. The schema's metadata holds
-// exchange.Meta under exchange.MetaKey, each field's its unit.
+// WriteStream writes a table as an Arrow IPC stream: record batches of exchange.BatchRows rows, not
+// compressed. The schema's metadata holds exchange.Meta under exchange.MetaKey, each field's its unit.
 func WriteStream(w io.Writer, t *exchange.Table) error { return write(w, t, false) }
 
 // WriteFile writes the same as an Arrow IPC file (Feather version 2), with an

@@ -85,9 +85,8 @@ func (in *Input) Rows(row func(textin.Row) error) error {
 	})
 }
 
-// plan understands the heading.
-// Order: refuse raw exports, find the uses of columns, give PMT's columns a unit, choose among views of
-// one sensor, make rails.
+// plan understands the heading. Order: refuse raw exports, find the uses of columns, give PMT's columns a
+// unit, choose among views of one sensor, make rails.
 func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 	if in.Meta != nil && in.Meta.Content == "raw" {
 		return t.Fault("it holds raw counts: export without --raw, or carry tasks over with --format recording")
@@ -142,10 +141,9 @@ func (in *Input) plan(t *logfile.Table, o textin.Options) (err error) {
 // sensor, which are not to be added up.
 const sensorColumn = "power.draw"
 
-// columnsOf finds the uses of columns. Of several times the first is taken: an export of ours
-// has device time before the host's.
-// A column with a unit other than seconds is a value; one named for time, the time; others are left
-// out.
+// columnsOf finds the uses of columns. Of several times the first is taken: an export of ours has device
+// time before the host's. A column with a unit other than seconds is a value; one named for time, the time;
+// others are left out.
 func columnsOf(t *logfile.Table) (columns []textin.Column, fields []textin.Field, err error) {
 	if n := len(t.Columns); n > maxColumns {
 		return nil, nil, t.Fault("it names %d columns: at most %d are taken: cut the file", n, maxColumns)
@@ -172,15 +170,13 @@ func columnsOf(t *logfile.Table) (columns []textin.Column, fields []textin.Field
 	return columns, fields, nil
 }
 
-// quantities are words for a quantity that its unit implies.
-// They are cut off the column's name to give that of the rail: 12v_current and 12v_voltage are of rail
-// 12v.
+// quantities are words for a quantity that its unit implies. They are cut off the column's name to give
+// that of the rail: 12v_current and 12v_voltage are of rail 12v.
 var quantities = map[measure.Unit][]string{
 	measure.UnitAmpere: {"current", "i"}, measure.UnitVolt: {"voltage", "u", "v"}, measure.UnitWatt: {"power", "p"},
 }
 
-// railOf returns the rail of a column: its name without the word for the quantity. The
-// total has none.
+// railOf returns the rail of a column: its name without the word for the quantity. The total has none.
 func railOf(base string, u measure.Unit) string {
 	for _, q := range quantities[u] {
 		if base == q {

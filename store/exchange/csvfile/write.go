@@ -12,10 +12,9 @@ import (
 	"github.com/wattmark/wattmark/store/exchange"
 )
 
-// Write writes a table: comment lines that begin with # (task, units
-// and calibration, and all of it once more as JSON behind "# wattmark "), a line
-// of column names, one line a scan. Numbers read back to the same float64.
-// It blocks as long as w does, and keeps one batch in memory.
+// Write writes a table: comment lines that begin with # (task, units and calibration, and all of it once
+// more as JSON behind "# wattmark "), a line of column names, one line a scan. Numbers read back to the
+// same float64. It blocks as long as w does, and keeps one batch in memory.
 func Write(w io.Writer, t *exchange.Table) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	if err := header(out, t); err != nil {

@@ -27,10 +27,9 @@ const groupRows = 16 * exchange.BatchRows
 // pageBytes bounds a page before it is coded.
 const pageBytes = 1 << 20
 
-// Write writes a table. Whole numbers are coded by their differences
-// (DELTA_BINARY_PACKED), floats as they are; pages are compressed with Zstandard. The
-// file's metadata holds exchange.Meta under exchange.MetaKey, and the units by
-// column under "wattmark.units". One coded row group is kept in memory.
+// Write writes a table. Whole numbers are coded by their differences (DELTA_BINARY_PACKED), floats as they
+// are; pages are compressed with Zstandard. The file's metadata holds exchange.Meta under exchange.MetaKey,
+// and the units by column under "wattmark.units". One coded row group is kept in memory.
 func Write(w io.Writer, t *exchange.Table) error {
 	meta, err := t.Meta.JSON()
 	if err != nil {

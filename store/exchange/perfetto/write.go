@@ -1,11 +1,9 @@
-// Package perfetto writes timelines of tasks as Perfetto traces: protobuf messages
-// of the type perfetto.protos.Trace, which https://ui.perfetto.dev and its trace
-// processor read.
+// Package perfetto writes timelines of tasks as Perfetto traces: protobuf messages of the type
+// perfetto.protos.Trace, which https://ui.perfetto.dev and its trace processor read.
 //
-// Only the necessary fields of Perfetto's messages are written, by number. The
-// numbers are those of its public .proto files (protos/perfetto/trace/…), which
-// are kept compatible for ever; docs/export.md lists them. A test compares those
-// that Chromium's own traces use with a trace by Chromium.
+// Only the necessary fields of Perfetto's messages are written, by number. The numbers are those of its
+// public .proto files (protos/perfetto/trace/…), which are kept compatible for ever; docs/export.md lists
+// them. A test compares those that Chromium's own traces use with a trace by Chromium.
 package perfetto
 
 import (
@@ -96,9 +94,8 @@ func New(w io.Writer) *Writer {
 // Close writes the buffered bytes; it does not close the underlying writer.
 func (w *Writer) Close() error { return w.out.Flush() }
 
-// Add adds a task, below a track of its own.
-// Order: tracks, clocks, an instant with the metadata, slices, instants, counters. Tracks are described
-// before their events.
+// Add adds a task, below a track of its own. Order: tracks, clocks, an instant with the metadata, slices,
+// instants, counters. Tracks are described before their events.
 func (w *Writer) Add(t *exchange.Timeline) error {
 	w.tasks++
 	// Ids of tracks are unique in a trace: the task's number, then 32 bits for that of the track.

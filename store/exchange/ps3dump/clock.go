@@ -190,9 +190,8 @@ func (h *hostClock) next(printed, step float64, dt int64) {
 	}
 }
 
-// printed reads a time as the library prints it, in µs, with the step of its last
-// digit. The stream writes six significant digits and leaves zeros at the end out, or
-// six decimal places.
+// printed reads a time as the library prints it, in µs, with the step of its last digit. The stream writes
+// six significant digits and leaves zeros at the end out, or six decimal places.
 func printed(s string) (micros, step float64, ok bool) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(v) || math.Abs(v) > 1e12 || strings.ContainsAny(s, "xX") {

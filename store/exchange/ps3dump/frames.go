@@ -71,8 +71,7 @@ func (l line) values(buf []string) (marker byte, words []string) {
 // isHeading reports whether a line names columns.
 func (l line) isHeading() bool { return strings.HasPrefix(l.text, "marker time ") }
 
-// mark is a marker as the dump has it: at a place among the readings, or with times of
-// the host's clock.
+// mark is a marker as the dump has it: at a place among the readings, or with times of the host's clock.
 type mark struct {
 	name     string
 	from, to float64 // µs of the host; equal for an instant
@@ -81,9 +80,8 @@ type mark struct {
 	inline   bool // the first character of a reading
 }
 
-// parseMark reads a marker's own line: M and a character, M and a time with an optional
-// tag and name, or M, two times, a tag and a name.
-// The three forms are those of versions of the host library.
+// parseMark reads a marker's own line: M and a character, M and a time with an optional tag and name, or M,
+// two times, a tag and a name. The three forms are those of versions of the host library.
 func (l line) parseMark() (mark, error) {
 	rest := strings.TrimPrefix(strings.TrimPrefix(l.text, "M"), " ")
 	if len(rest) <= 1 {
@@ -185,9 +183,8 @@ type frame struct {
 	stamp  int
 }
 
-// reader makes frames of a dump's lines.
-// A frame is passed on when the next one begins, since a repeated frame replaces its values and adds
-// its markers.
+// reader makes frames of a dump's lines. A frame is passed on when the next one begins, since a repeated
+// frame replaces its values and adds its markers.
 type reader struct {
 	*layout
 	host    hostClock

@@ -1,11 +1,10 @@
 // Package ps3dump reads the text that PowerSensor3's host library writes while it
 // measures (versions 0.1 to 1.6.1).
 //
-// A reading is a line of a marker's character (S where there is none), the host's time
-// in seconds, the whole µs since the reading before, the device's time stamp (µs modulo
-// 1024), then current, voltage and power of each pair in use, and the power of all
-// together. A heading names the columns. Markers are the first character of a
-// reading (1.5 on), or by lines of their own that begin with M.
+// A reading is a line of a marker's character (S where there is none), the host's time in seconds, the
+// whole µs since the reading before, the device's time stamp (µs modulo 1024), then current, voltage and
+// power of each pair in use, and the power of all together. A heading names the columns. Markers are the
+// first character of a reading (1.5 on), or by lines of their own that begin with M.
 //
 //   - Time is the device's: its stamps, unwrapped (stamps.go). The host's clock
 //     (host.go) counts whole repeats of the stamps in gaps (tracker.go).
@@ -219,10 +218,9 @@ func (in *Input) survey(o Options) error {
 	return in.place(marks, from, to, n)
 }
 
-// pairing returns the pairing of readings, by the library's version or by signs in the dump.
-// Versions before 1.2 wrote each frame once for each group of sensors; from 1.2 on a reading has the
-// first sensor of its own frame and the others of the frame before; from 1.5 on markers stand within
-// readings.
+// pairing returns the pairing of readings, by the library's version or by signs in the dump. Versions
+// before 1.2 wrote each frame once for each group of sensors; from 1.2 on a reading has the first sensor of
+// its own frame and the others of the frame before; from 1.5 on markers stand within readings.
 func (in *Input) pairing(o Options, inline, marked bool) (Pairing, error) {
 	four := len(in.layout.pairs) == 4
 	if o.Library != "" {
@@ -254,9 +252,8 @@ func contradicts(version, why string) error {
 	return fmt.Errorf("%w: version %s of the host library: %s", ErrOption, version, why)
 }
 
-// place finds the times of markers, of n frames that are kept.
-// Markers with a host's time lie at the first frame behind it, others at their row. Both lists are
-// sorted and walked beside the frames once.
+// place finds the times of markers, of n frames that are kept. Markers with a host's time lie at the first
+// frame behind it, others at their row. Both lists are sorted and walked beside the frames once.
 func (in *Input) place(marks []placed, from, to float64, n uint64) error {
 	if len(marks) == 0 || n == 0 {
 		return nil

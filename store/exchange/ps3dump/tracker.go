@@ -16,11 +16,10 @@ const (
 	maxFixes = 1 << 20
 )
 
-// tracker finds the lengths of gaps in one pass. The stamps give them but for whole
-// repeats of the pattern (25.6 ms), which the host's clock counts. USB and a busy machine delay
-// a row on its way to the host, but it never comes early, and a host that is behind catches up:
-// a latency that stays above its least for good is time that was lost, and one that returns to it
-// shows that none was.
+// tracker finds the lengths of gaps in one pass. The stamps give them but for whole repeats of the pattern
+// (25.6 ms), which the host's clock counts. USB and a busy machine delay a row on its way to the host, but
+// it never comes early, and a host that is behind catches up: a latency that stays above its least for good
+// is time that was lost, and one that returns to it shows that none was.
 type tracker struct {
 	g     *grid
 	c     deviceClock // without fixes
@@ -210,9 +209,8 @@ func (t *tracker) resize(o *opened, frames int64, guess bool) {
 	}
 }
 
-// end settles the open gaps at the end of a dump. It returns the time in µs by which the host's
-// clock ran ahead without a gap for it: it was behind, or frames were
-// lost that the stamps do not show.
+// end settles the open gaps at the end of a dump. It returns the time in µs by which the host's clock ran
+// ahead without a gap for it: it was behind, or frames were lost that the stamps do not show.
 func (t *tracker) end() (behind float64) {
 	t.stamps()
 	t.direct()

@@ -54,10 +54,9 @@ type File struct {
 	args []any
 }
 
-// Create makes the file, which must not exist or be empty. It is not safe against
-// a crash before Close: write beside the place where it shall lie.
-// Without a journal and without syncs a file fills several times faster; a crash leaves rubbish under a
-// name that is not the final one.
+// Create makes the file, which must not exist or be empty. It is not safe against a crash before Close:
+// write beside the place where it shall lie. Without a journal and without syncs a file fills several times
+// faster; a crash leaves rubbish under a name that is not the final one.
 func Create(ctx context.Context, path string) (*File, error) {
 	pragmas := url.Values{
 		"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "page_size(16384)", "locking_mode(EXCLUSIVE)"},
@@ -163,16 +162,14 @@ func (f *File) transaction(
 	return true, tx.Commit()
 }
 
-// place is the columns of a rail's values; −1 for a current and voltage
-// that it does not have.
+// place is the columns of a rail's values; −1 for a current and voltage that it does not have.
 type place struct {
 	role    measure.Role
 	i, v, p int
 }
 
-// roles finds the rails' columns in a derived table.
-// The order of columns is that of exchange's derived tables: per rail current, voltage, power, or power
-// alone.
+// roles finds the rails' columns in a derived table. The order of columns is that of exchange's derived
+// tables: per rail current, voltage, power, or power alone.
 func roles(t *exchange.Table) (out []place, err error) {
 	at := 3 // scan, t_s, power_w
 	for _, r := range t.Meta.Setup.Rails {

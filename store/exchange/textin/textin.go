@@ -18,8 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure/logfile"
 )
 
-// ErrInput is wrapped by errors about files that cannot be taken in. They name the
-// line and the remedy.
+// ErrInput is wrapped by errors about files that cannot be taken in. They name the line and the remedy.
 var ErrInput = errors.New("cannot be imported")
 
 // Kind is the use of a column.
@@ -67,8 +66,7 @@ type Survey struct {
 	Rows        uint64
 	First, Last int64   // ns, of the file's own clock
 	Step        float64 // median distance of the first rows, in ns
-	// Gain is the value of one count by channel, in its unit; Exact: the
-	// file's own digits are kept.
+	// Gain is the value of one count by channel, in its unit; Exact: the file's own digits are kept.
 	Gain  []float64
 	Exact []bool
 }

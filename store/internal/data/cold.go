@@ -52,8 +52,7 @@ func Pack(c *chunk.Chunk) ([]byte, error) {
 	return data, nil
 }
 
-// Unpack fills in the columns of a chunk. It unpacks no more than a chunk of c.Scans
-// scans can hold.
+// Unpack fills in the columns of a chunk. It unpacks no more than a chunk of c.Scans scans can hold.
 func Unpack(c *chunk.Chunk, columns int, data []byte) error {
 	z, err := coders()
 	if err != nil {

@@ -35,9 +35,8 @@ var ourDriver = func() *sqlite.Driver {
 // Connector returns a connector to an SQLite database by its own connection string.
 func Connector(dsn string) driver.Connector { return &connector{dsn: dsn} }
 
-// Reader returns a connector whose connections cannot write; on them the name data means the
-// virtual table. still, unless it is nil, is called at the end of each query: its error becomes
-// the query's.
+// Reader returns a connector whose connections cannot write; on them the name data means the virtual table.
+// still, unless it is nil, is called at the end of each query: its error becomes the query's.
 func Reader(dsn string, still func() error) driver.Connector { return &connector{dsn, true, still} }
 
 type connector struct {
@@ -207,9 +206,8 @@ func (c *keeper) Close() error {
 	return err
 }
 
-// query runs a query inside another one of the same connection, which
-// database/sql would not let us do; it belongs to the goroutine that runs the
-// outer query. Each row is lent until the next.
+// query runs a query inside another one of the same connection, which database/sql would not let us do; it
+// belongs to the goroutine that runs the outer query. Each row is lent until the next.
 func query(conn fullConn, text string, args []driver.Value, row func([]driver.Value) error) (err error) {
 	st, err := conn.Prepare(text)
 	if err != nil {

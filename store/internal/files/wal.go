@@ -60,8 +60,7 @@ func (h *walHead) is(b []byte) bool {
 // first that does not, and with the number that the last program that had the log open counted
 // (in -shm, which it writes once frames are synced).
 //
-// A single damaged transaction at the end is no loss: a power cut may have ended it before it
-// was stored.
+// A single damaged transaction at the end is no loss: a power cut may have ended it before it was stored.
 func Loss(abs string) string {
 	f, err := os.Open(abs + "-wal")
 	if err != nil {

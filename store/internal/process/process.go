@@ -122,9 +122,8 @@ func TempDir() (string, error) {
 // tempPrefix begins the names of the folders.
 const tempPrefix = "wattmark-tmp-"
 
-// tempName is how the folders of a process begin: with its machine and boot, which may share
-// the folder for temporary files with others, its namespace of numbers, its number, and when
-// it was started.
+// tempName is how the folders of a process begin: with its machine and boot, which may share the folder for
+// temporary files with others, its namespace of numbers, its number, and when it was started.
 func tempName(machine string, o *owner) string {
 	return fmt.Sprintf("%s%s.%s-%s-%d-%s-", tempPrefix, machine, shortHash(o.boot), spaceNumber(o.space), o.pid, o.start)
 }

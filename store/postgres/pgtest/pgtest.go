@@ -80,10 +80,9 @@ func programs() string {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
 }
 
-// New makes a cluster and starts it. Settings are as in "fsync=off". It returns
-// nil without an error where PostgreSQL is not installed.
-// The data directory has no password and listens on a socket in a private folder only. Durability of
-// initdb itself is not wanted (--no-sync).
+// New makes a cluster and starts it. Settings are as in "fsync=off". It returns nil without an error where
+// PostgreSQL is not installed. The data directory has no password and listens on a socket in a private
+// folder only. Durability of initdb itself is not wanted (--no-sync).
 func New(settings ...string) (*Cluster, error) {
 	c := &Cluster{bin: programs(), settings: settings}
 	if c.bin == "" {
@@ -152,8 +151,7 @@ func (c *Cluster) Start() error {
 	}
 }
 
-// start makes one try: it ends when a connection is accepted, the process has ended, or at the
-// deadline.
+// start makes one try: it ends when a connection is accepted, the process has ended, or at the deadline.
 func (c *Cluster) start(args []string, end time.Time) error {
 	c.Log()
 	c.process = c.command("postgres", args...)
@@ -224,8 +222,7 @@ var shared struct {
 	sync.Mutex
 }
 
-// Run runs a package's tests and removes the cluster that they shared. TestMain
-// calls it.
+// Run runs a package's tests and removes the cluster that they shared. TestMain calls it.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if c := shared.cluster; c != nil {

@@ -108,7 +108,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// Until the server listens. Where it cannot go on – a port that is taken, a folder that cannot be written
 	// – its last error is the reason; the server itself goes on, without listening.
 	ready := make(chan bool, 1)
-	go func() { ready <- n.server.ReadyForConnections(readyWithin) && n.server.Running() }()
+	go func(s *server.Server) { ready <- s.ReadyForConnections(readyWithin) && s.Running() }(n.server)
 	listens := false
 	select {
 	case listens = <-ready:

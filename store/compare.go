@@ -287,6 +287,23 @@ func (s *session) columnsOf(table string) []string {
 	return cols
 }
 
+// upsert is an insert of one row that replaces the row of the same key. key and rest are the
+// table's columns, separated by commas.
+func upsert(table, key, rest string) string {
+	n := strings.Count(key, ",") + strings.Count(rest, ",") + 1
+	return "INSERT INTO " + table + "(" + key + "," + rest + ") VALUES(?" + strings.Repeat(",?", n) + ")" +
+		replacing(key, rest)
+}
+
+// replacing is the end of such an insert.
+func replacing(key, rest string) string {
+	var set []string
+	for c := range strings.SplitSeq(rest, ",") {
+		set = append(set, c+"=excluded."+c)
+	}
+	return " ON CONFLICT(" + key + ") DO UPDATE SET " + strings.Join(set, ",")
+}
+
 // insertText is an insert of one row.
 func insertText(table string, cols []string) string {
 	places := `?` + strings.Repeat(",?", len(cols)-1)

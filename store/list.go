@@ -497,17 +497,3 @@ func tagAll(s *session, list []Row) {
 			return true
 		})
 }
-
-// json is a value as JSON.
-func (s *session) json(v any) string {
-	text, err := json.Marshal(v)
-	s.fail(err)
-	return string(text)
-}
-
-// TaskIDs returns the numbers of all tasks, oldest number first.
-func (d *DB) TaskIDs(ctx context.Context) ([]TaskID, error) {
-	s := d.reading(ctx)
-	ids := values[TaskID](s, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
-	return ids, wrap("list tasks", s.err)
-}

@@ -116,6 +116,13 @@ func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
 	return out, wrap("list users", s.err)
 }
 
+// TaskIDs returns the numbers of all tasks, oldest number first.
+func (d *DB) TaskIDs(ctx context.Context) ([]TaskID, error) {
+	s := d.reading(ctx)
+	ids := values[TaskID](s, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
+	return ids, wrap("list tasks", s.err)
+}
+
 // Task returns one task with all but its samples and readings, as it stood at one moment.
 func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 	// One transaction: in WAL mode all queries below see the same moment, also while the task is being

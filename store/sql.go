@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -291,21 +291,11 @@ func values[T any](s *session, query string, args ...any) []T {
 	return all(s, func(rows *sql.Rows, v *T) error { return rows.Scan(v) }, query, args...)
 }
 
-// upsert is an insert of one row that replaces the row of the same key. key and rest are the
-// table's columns, separated by commas.
-func upsert(table, key, rest string) string {
-	n := strings.Count(key, ",") + strings.Count(rest, ",") + 1
-	return "INSERT INTO " + table + "(" + key + "," + rest + ") VALUES(?" + strings.Repeat(",?", n) + ")" +
-		replacing(key, rest)
-}
-
-// replacing is the end of such an insert.
-func replacing(key, rest string) string {
-	var set []string
-	for c := range strings.SplitSeq(rest, ",") {
-		set = append(set, c+"=excluded."+c)
-	}
-	return " ON CONFLICT(" + key + ") DO UPDATE SET " + strings.Join(set, ",")
+// json is a value as JSON.
+func (s *session) json(v any) string {
+	text, err := json.Marshal(v)
+	s.fail(err)
+	return string(text)
 }
 
 // nanos is a time as it is stored; NULL where there is none.

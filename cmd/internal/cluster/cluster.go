@@ -26,7 +26,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
@@ -95,15 +94,6 @@ func (f *ClusterFlags) Dial(ctx context.Context, command string, log *slog.Logge
 		err = fmt.Errorf("%w: the nodes of wattmark cluster make them once most are up", err)
 	}
 	return b, err
-}
-
-// clusterCmd returns the command cluster with its subcommands.
-func clusterCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "cluster", Short: "Replicate tasks over several machines (NATS JetStream)", Args: cobra.NoArgs,
-	}
-	c.AddCommand(clusterNodeCmd(a), clusterTrialCmd(a), clusterStatusCmd(a), clusterAsideCmd(a))
-	return c
 }
 
 // NodeFlags are the flags of a node. Cfg is complete after read and, for a node that
@@ -236,7 +226,11 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Many, help, clusterCmd(a), relayCmd(a), storeCmd(a))
+	c := &cobra.Command{
+		Use: "cluster", Short: "Replicate tasks over several machines (NATS JetStream)", Args: cobra.NoArgs,
+	}
+	c.AddCommand(clusterNodeCmd(a), clusterTrialCmd(a), clusterStatusCmd(a), clusterAsideCmd(a))
+	return cli.In(cli.Many, help, c, relayCmd(a), storeCmd(a))
 }
 
 // guard opens the access control of a node and sets Cfg.Access. It refuses combinations
@@ -315,12 +309,10 @@ func trustCluster(ctx context.Context, o *relay.Options) error {
 	return nil
 }
 
-// queryTimeout limits the commands that only read the state of a cluster.
-const queryTimeout = 15 * time.Second
-
-// query connects for at most queryTimeout and calls do.
+// query connects and calls do: both together for at most 15 s, as they only read the state of
+// the cluster.
 func (f *ClusterFlags) query(ctx context.Context, command string, do func(context.Context, *relay.Bus) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	b, err := f.Dial(ctx, command, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -349,8 +341,7 @@ func clusterStatusCmd(a *cli.App) *cobra.Command {
 // stream has no leader, or a replica that is offline or behind.
 func showStatus(a *cli.App, list []relay.StreamStatus) error {
 	bad := 0
-	t := out.NewTable(a.Out)
-	t.AppendHeader(table.Row{"stream", "leader", "replicas", "tasks", "aside", "bytes", "stores"})
+	t := out.NewTable(a.Out, "stream", "leader", "replicas", "tasks", "aside", "bytes", "stores")
 	for _, s := range list {
 		var replicas, stores []string
 		ill := s.Trouble != ""
@@ -376,7 +367,7 @@ func showStatus(a *cli.App, list []relay.StreamStatus) error {
 		if s.MaxBytes > 0 {
 			size += " of " + cli.SizeText(s.MaxBytes)
 		}
-		t.AppendRow(table.Row{
+		t.AppendRow(out.Row{
 			s.Stream, cmp.Or(s.Leader, s.Trouble), strings.Join(replicas, ", "), s.Tasks, s.Aside,
 			size, strings.Join(stores, ", "),
 		})
@@ -414,12 +405,9 @@ func showAside(w io.Writer, list []relay.StreamStatus) {
 
 // asideTable prints one row per task set aside.
 func asideTable(w io.Writer, list []relay.Aside) {
-	t := out.NewTable(w)
-	t.AppendHeader(table.Row{"task", "user", "name", "store", "when", "why"})
-	for _, x := range list {
-		t.AppendRow(table.Row{x.Key, x.User, x.Name, x.Store, x.At.Local().Format(time.DateTime), x.Why})
-	}
-	t.Render()
+	out.Table(w, out.Row{"task", "user", "name", "store", "when", "why"}, list, func(x relay.Aside) out.Row {
+		return out.Row{x.Key, x.User, x.Name, x.Store, x.At.Local().Format(time.DateTime), x.Why}
+	})
 }
 
 // clusterAsideCmd returns the command that lists tasks set aside, and with a flag returns one

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -37,14 +38,7 @@ type Gate struct {
 	mu      sync.Mutex
 	bus     *relay.Bus // nil until the first publication
 	pub     *relay.Publisher
-	pending *delayedRelease // nil if none
-}
-
-// delayedRelease is a capture whose task is to be published.
-type delayedRelease struct {
-	m       heldMonitor
-	task    store.TaskID
-	capture string
+	pending func() error // publishes the delayed task and releases its capture; nil if none
 }
 
 // OpenGate returns the gate of a command that measures. Close it before the database and
@@ -66,10 +60,8 @@ type GateFlags struct {
 // Usual returns the flags with defaults for those not set: WATTMARK_CLUSTER and 30 s. The
 // value none, also of the variable, means no cluster.
 func (f GateFlags) Usual() GateFlags {
-	if f.Servers == "" {
-		f.Servers = os.Getenv("WATTMARK_CLUSTER")
-	}
-	if f.Servers == noCluster {
+	f.Servers = cmp.Or(f.Servers, os.Getenv("WATTMARK_CLUSTER"))
+	if f.Servers == "none" {
 		f.Servers = ""
 	}
 	if f.wait == 0 {
@@ -78,15 +70,13 @@ func (f GateFlags) Usual() GateFlags {
 	return f
 }
 
-// noCluster as the value of --cluster overrides WATTMARK_CLUSTER.
-const noCluster = "none"
-
 // clusterWait is the default of --cluster-wait.
 const clusterWait = 30 * time.Second
 
 // AddTo adds the flags to fl.
 func (f *GateFlags) AddTo(fl *pflag.FlagSet) {
-	f.Register(fl, "cluster", clusterUsage, "")
+	f.Register(fl, "cluster", "also publish tasks to this cluster, and release their captures only then: nodes with "+
+		"commas between them (also WATTMARK_CLUSTER; none for not)", "")
 	fl.DurationVar(&f.wait, "cluster-wait", clusterWait, "how long a measurement waits for the cluster at its end; "+
 		"its capture stays at the monitor until the cluster has the task")
 }
@@ -174,21 +164,21 @@ func (m heldMonitor) Release(ctx context.Context, capture string) error {
 		if err := (&relay.Publisher{DB: m.gate.DB}).Hold(ctx, id, m.Address()); err != nil {
 			return err
 		}
-		return m.gate.exchangePending(&delayedRelease{m, id, capture})
+		return m.gate.exchangePending(func() error { return m.publishAndRelease(m.gate.ctx, id, capture) })
 	}
 	return m.publishAndRelease(ctx, id, capture)
 }
 
-// exchangePending makes next the delayed release, and publishes the previous one.
-func (g *Gate) exchangePending(next *delayedRelease) error {
+// exchangePending makes next the delayed release, and runs the previous one.
+func (g *Gate) exchangePending(next func() error) error {
 	g.mu.Lock()
-	r := g.pending
+	release := g.pending
 	g.pending = next
 	g.mu.Unlock()
-	if r == nil {
+	if release == nil {
 		return nil
 	}
-	return r.m.publishAndRelease(g.ctx, r.task, r.capture)
+	return release()
 }
 
 // publishAndRelease publishes a task, and on success releases its capture and clears the
@@ -245,6 +235,3 @@ func (g *Gate) Run(ctx context.Context) error {
 		}
 	}
 }
-
-const clusterUsage = "also publish tasks to this cluster, and release their captures only then: nodes with commas " +
-	"between them (also WATTMARK_CLUSTER; none for not)"

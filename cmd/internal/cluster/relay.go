@@ -71,22 +71,19 @@ func runRelay(ctx context.Context, a *cli.App, f *relayFlags, log *slog.Logger) 
 // default), releases their captures at the monitors and logs each task.
 func newShipper(db *store.DB, b *relay.Bus, every time.Duration, log *slog.Logger) *relay.Shipper {
 	return &relay.Shipper{
-		Publisher: &relay.Publisher{DB: db, Bus: b, Program: cli.Version()},
-		Release:   releaseAt, Every: every, Log: log,
+		Publisher: &relay.Publisher{DB: db, Bus: b, Program: cli.Version()}, Every: every, Log: log,
+		Release: func(ctx context.Context, monitor, capture string) error { // over a connection of its own
+			m, closeConn, err := session.DialMonitor(ctx, monitor)
+			if err != nil {
+				return err
+			}
+			return errors.Join(m.Release(ctx, capture), closeConn())
+		},
 		Shipped: func(p relay.Published) {
 			log.Info("published a task", "task", int64(p.Task), "key", p.Key, "chunks", p.Chunks, "bytes", p.Bytes,
 				"known", p.Known)
 		},
 	}
-}
-
-// releaseAt releases a capture at the monitor of an address, over a connection of its own.
-func releaseAt(ctx context.Context, monitor, capture string) error {
-	m, closeConn, err := session.DialMonitor(ctx, monitor)
-	if err != nil {
-		return err
-	}
-	return errors.Join(m.Release(ctx, capture), closeConn())
 }
 
 // consumeFlags are the flags of store.

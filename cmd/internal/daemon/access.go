@@ -18,8 +18,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/auth/pki"
@@ -247,14 +245,6 @@ func (x *Access) Ask(ctx context.Context) (before func(http.Handler) http.Handle
 	return before, func(r *http.Request) string { return h.User(r) }
 }
 
-// selfDialOption returns the credentials for a connection of the service to itself.
-func (x *Access) selfDialOption() grpc.DialOption {
-	if x.Server == nil {
-		return grpc.WithTransportCredentials(insecure.NewCredentials())
-	}
-	return grpc.WithTransportCredentials(credentials.NewTLS(x.Server.Itself()))
-}
-
 // Peers returns a guard for a Unix socket, which identifies callers by their account.
 func (x *Access) Peers(roles map[string]auth.Role) *auth.Guard {
 	return auth.New(auth.Config{Accounts: roles, Audit: x.Audit, Reads: x.reads, Log: x.Log})
@@ -274,24 +264,17 @@ func (x *Access) Run(ctx context.Context) {
 	day := time.NewTicker(24 * time.Hour)
 	defer day.Stop()
 	for {
-		x.warnOfExpiry()
+		if x.Server != nil {
+			if at, err := x.Server.Expires(); err == nil && time.Until(at) < Expiring {
+				x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which needs "+
+					"no restart", "expires", at.UTC().Format(time.RFC3339))
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-day.C:
 		}
-	}
-}
-
-// warnOfExpiry logs a warning if the server's certificate expires within Expiring.
-func (x *Access) warnOfExpiry() {
-	if x.Server == nil {
-		return
-	}
-	at, err := x.Server.Expires()
-	if err == nil && time.Until(at) < Expiring {
-		x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which needs "+
-			"no restart", "expires", at.UTC().Format(time.RFC3339))
 	}
 }
 

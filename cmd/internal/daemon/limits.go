@@ -43,23 +43,19 @@ func (f *LimitFlags) AddTo(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.Age, "limit-age", d.Age, "how old a connection may grow; it ends with its calls")
 }
 
-// callerOf returns the name whose limits a call counts against: the user's if callers are
-// authenticated, else that of its origin (address or account).
-func callerOf(ctx context.Context) (name string, stranger bool) {
-	who, asked := auth.From(ctx)
-	if !asked {
-		return limits.Origin(ctx), false
-	}
-	return limits.Named(who.Name, limits.Origin(ctx))
-}
-
 // Guard returns the guard that enforces the limits.
 func (f *LimitFlags) Guard() (*limits.Guard, error) {
 	f.Request = int(f.request)
 	if err := f.Check(); err != nil {
 		return nil, cli.WithCode(cli.ExitUsage, err)
 	}
-	f.Peer = callerOf
+	// Calls count against the user if callers are authenticated, else against their origin: address or account.
+	f.Peer = func(ctx context.Context) (name string, stranger bool) {
+		if who, asked := auth.From(ctx); asked {
+			return limits.Named(who.Name, limits.Origin(ctx))
+		}
+		return limits.Origin(ctx), false
+	}
 	return limits.New(f.Config), nil
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
@@ -103,7 +104,11 @@ func NewSelf(x *Access) *Self { return &Self{bufconn.Listen(PipeSize), x} }
 
 // Answers calls the service's health check; nil if it answers.
 func (s *Self) Answers(ctx context.Context) error {
-	_, err := AskVersion(ctx, "passthrough:///self", "", s.x.selfDialOption(),
+	secured := cli.Plainly()
+	if s.x.Server != nil {
+		secured = grpc.WithTransportCredentials(credentials.NewTLS(s.x.Server.Itself()))
+	}
+	_, err := AskVersion(ctx, "passthrough:///self", "", secured,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.DialContext(ctx) }))
 	return err
 }

@@ -4,13 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/guptarohit/asciigraph"
 	"github.com/ianlancetaylor/demangle"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -57,30 +60,12 @@ func Readable(symbol string) string {
 	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
 }
 
-// newKernelLine returns the report of one line; the mean power is over its share of time.
-func newKernelLine(e *store.NameEnergy) KernelLine {
-	l := KernelLine{
-		Class: classNames[e.Class], Name: Readable(e.Name), Launches: e.Launches, Short: e.Short, Busy: e.Busy,
-		Share: e.Share, EnergyJ: cli.Number(float64(e.Energy.Energy)), EnergyUJ: cli.Number(float64(e.Energy.U)),
-	}
-	if l.Name != e.Name {
-		l.Symbol = e.Name
-	}
-	if e.Share > 0 {
-		l.MeanW = cli.Number(float64(e.Energy.Energy) / float64(e.Share))
-	}
-	if e.Launches > 0 {
-		l.PerCallJ = cli.Number(float64(e.Energy.Energy) / float64(e.Launches))
-	}
-	return l
-}
-
 // AddKernels adds the energy by kernel name. If it is not stored for the result in use, as
 // after a change of calibration, it is calculated first. A task without recorded kernels
 // stays without; one whose energy cannot be divided gets a warning instead of lines.
-func (r *Report) AddKernels(ctx context.Context, db *store.DB, t *store.Task) error {
+func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 	k := &kernelsReport{Lines: []KernelLine{}}
-	tables, lines, err := NameEnergies(ctx, db, t)
+	tables, lines, err := NameEnergies(ctx, db, r.task)
 	switch {
 	case err == nil && len(tables.Processes) == 0:
 		return nil
@@ -90,14 +75,28 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB, t *store.Task) er
 		return err
 	}
 	var sum measure.Joule
-	for i := range lines {
-		k.Lines = append(k.Lines, newKernelLine(&lines[i]))
-		sum += lines[i].Energy.Energy
+	for _, e := range lines {
+		joules := float64(e.Energy.Energy)
+		l := KernelLine{
+			Class: classNames[e.Class], Name: Readable(e.Name), Launches: e.Launches, Short: e.Short, Busy: e.Busy,
+			Share: e.Share, EnergyJ: cli.Number(joules), EnergyUJ: cli.Number(e.Energy.U),
+		}
+		if l.Name != e.Name {
+			l.Symbol = e.Name
+		}
+		if e.Share > 0 { // the mean power is over the name's own share of time
+			l.MeanW = cli.Number(joules / float64(e.Share))
+		}
+		if e.Launches > 0 {
+			l.PerCallJ = cli.Number(joules / float64(e.Launches))
+		}
+		k.Lines = append(k.Lines, l)
+		sum += e.Energy.Energy
 	}
 	if len(lines) > 0 {
 		k.SumJ = cli.Number(sum)
 	}
-	k.addWarnings(&tables, lines, resolutionOf(t))
+	k.addWarnings(&tables, lines, resolutionOf(r.task))
 	r.Kernels = k
 	return nil
 }
@@ -130,15 +129,6 @@ func ShareAgain(ctx context.Context, db *store.DB, id store.TaskID) error {
 		return nil
 	}
 	return err
-}
-
-// AddKernelsOf is AddKernels for a task's number.
-func (r *Report) AddKernelsOf(ctx context.Context, db *store.DB, id store.TaskID) error {
-	t, err := db.Task(ctx, id)
-	if err != nil {
-		return err
-	}
-	return r.AddKernels(ctx, db, &t)
 }
 
 // resolutionOf returns the shortest span that the task's meter resolves: the largest of
@@ -290,4 +280,114 @@ func ExportKernels(ctx context.Context, w io.Writer, db *store.DB, t *store.Task
 	}
 	out.Flush()
 	return errors.Join(out.Error(), buf.Flush())
+}
+
+// tinyReport is the JSON of the energy of one launch of a tiny kernel, measured over many
+// launches; Carrier is the power of the load around each, for methods that have one.
+type tinyReport struct {
+	Method   string                 `json:"method"`
+	Kernel   string                 `json:"kernel"`
+	Launches int                    `json:"launches"`
+	Energy   measure.Joule          `json:"energy_j"`
+	EnergyU  measure.Joule          `json:"energy_u_j"`
+	Length   measure.Seconds        `json:"length_s,omitzero"`
+	Mean     measure.Watt           `json:"mean_w,omitzero"`
+	Carrier  measure.Watt           `json:"carrier_w,omitzero"`
+	DOF      int                    `json:"dof,omitempty"`    // degrees of freedom
+	Above    measure.Joule          `json:"above_j,omitzero"` // above the level around a launch
+	AboveU   measure.Joule          `json:"above_u_j,omitzero"`
+	WantedU  float64                `json:"planned_u_rel,omitempty"` // relative
+	Budget   []measure.Contribution `json:"budget"`
+	Profile  []store.TinyBin        `json:"profile,omitempty"` // over all launches, from the start of one
+	Warnings []string               `json:"warnings,omitempty"`
+	Plan     json.RawMessage        `json:"plan"`
+	coverage float64
+}
+
+// addTiny adds the energy of one launch of a tiny kernel, for a task made to measure that.
+func (r *Report) addTiny(ctx context.Context, db *store.DB) error {
+	t, err := db.Tiny(ctx, store.TaskID(r.TaskID))
+	if err != nil || t == nil {
+		return err
+	}
+	x := &tinyReport{
+		Method: t.Method, Kernel: t.Kernel, Launches: t.Launches, Energy: t.Energy.Energy, EnergyU: t.Energy.U,
+		Length: t.Length, Mean: measure.Watt(math.NaN()), Carrier: t.Carrier, DOF: t.DOF, Above: t.Above.Energy,
+		AboveU: t.Above.U, Budget: append([]measure.Contribution{}, t.Budget...), Profile: t.Profile, Warnings: t.Warnings,
+		Plan: t.Plan, coverage: measure.FactorOf(t.Energy, t.Budget),
+	}
+	if t.Length > 0 {
+		x.Mean = measure.Watt(float64(t.Energy.Energy) / float64(t.Length))
+	}
+	// The plan is stored as JSON of the version that measured; only its goal is read here.
+	var plan struct{ U float64 }
+	if err := json.Unmarshal(t.Plan, &plan); err == nil {
+		x.WantedU = plan.U
+	}
+	r.Tiny = x
+	return nil
+}
+
+// render writes the energy of one launch as text, with its profile.
+func (t *tinyReport) render(w io.Writer) {
+	if t == nil || !measure.Known(t.Energy) || !measure.Known(t.EnergyU) {
+		return
+	}
+	fmt.Fprintf(w, "One launch of %s, by %s over %d launches\n", t.Kernel, t.Method, t.Launches)
+	fmt.Fprintf(w, "  energy   %s (k = %.2g)", scaledEnergy(t.Energy, t.EnergyU), t.coverage)
+	if t.Energy > 0 {
+		fmt.Fprintf(w, ", ± %.2g %%", 100*float64(t.EnergyU)/float64(t.Energy))
+	}
+	fmt.Fprintln(w)
+	if t.Length > 0 {
+		fmt.Fprintf(w, "  length   %v by the GPU's clock: %v on the mean", t.Length, t.Mean)
+		if measure.Known(t.Carrier) {
+			fmt.Fprintf(w, ", in a carrier of %v", t.Carrier)
+		}
+		fmt.Fprintln(w)
+	}
+	if measure.Known(t.Above) && measure.Known(t.AboveU) {
+		fmt.Fprintf(w, "  above    %s above what surrounds it\n", scaledEnergy(t.Above, t.AboveU))
+	}
+	renderLargest(w, t.Budget)
+	for _, s := range t.Warnings {
+		fmt.Fprintf(w, "  warning  %s\n", s)
+	}
+	t.plot(w)
+	fmt.Fprintln(w)
+}
+
+// scaledEnergy returns E ± U in the unit from J to nJ that fits E.
+func scaledEnergy(e, u measure.Joule) string {
+	for _, p := range []struct {
+		scale measure.Joule
+		name  string
+	}{{1, "J"}, {1e-3, "mJ"}, {1e-6, "µJ"}, {1e-9, "nJ"}} {
+		if max(e, -e) >= p.scale || p.scale == 1e-9 {
+			return strings.ReplaceAll(out.EnergyText(e/p.scale, u/p.scale), " J", " "+p.name)
+		}
+	}
+	return ""
+}
+
+// plot draws the folded profile, and below it a ruler with the length of the launch.
+func (t *tinyReport) plot(w io.Writer) {
+	if len(t.Profile) < 2 {
+		return
+	}
+	var power []float64
+	for _, b := range t.Profile {
+		power = append(power, float64(b.Power))
+	}
+	// The profile has fewer points than columns: asciigraph interpolates them to the width.
+	width := max(out.PlotWidth(w), 40)
+	first, last := t.Profile[0].At, t.Profile[len(t.Profile)-1].At
+	ruler := []rune(strings.Repeat(" ", width))
+	out.Mark(ruler, first, last, 0, t.Length, '═')
+	g := out.Graph{
+		Series: [][]float64{power}, Height: 12, Axis: "%.0f W", Options: []asciigraph.Option{asciigraph.Width(width)},
+		Ruler: string(ruler), Key: "═ the launch", First: first.String(), Last: last.String(), Columns: width,
+	}
+	fmt.Fprintln(w)
+	g.Draw(w)
 }

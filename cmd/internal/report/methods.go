@@ -50,11 +50,6 @@ type Truthful struct {
 	Other func(*store.MethodResult) string
 }
 
-// agreement compares a method with the reference, with the uncertainties of both.
-func (t *Truthful) agreement(m *store.MethodResult) measure.Agreement {
-	return measure.Estimate{Energy: m.Energy, U: m.U}.Against(t.Meter, t.unseen)
-}
-
 // NewMethodReports returns the reports of software methods. With truth (nil for none) they
 // have the error and agreement, except methods that cover other work: these have a note.
 func NewMethodReports(results []store.MethodResult, truth *Truthful) (result []MethodReport) {
@@ -72,7 +67,9 @@ func NewMethodReports(results []store.MethodResult, truth *Truthful) (result []M
 				r.Note = out.JoinNonEmpty("; ", r.Note, other)
 			} else {
 				r.ErrorPct = cli.Number(100 * float64(m.Mean/truth.Mean-1))
-				if a := truth.agreement(m); a != measure.Unknown {
+				// The uncertainties of both count.
+				own := measure.Estimate{Energy: m.Energy, U: m.U}
+				if a := own.Against(truth.Meter, truth.unseen); a != measure.Unknown {
 					within := a == measure.Agrees
 					r.WithinU = &within
 				}

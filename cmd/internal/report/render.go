@@ -60,7 +60,12 @@ func RenderReport(w io.Writer, r *Report) {
 	}
 	fmt.Fprintln(w)
 	r.Tiny.render(w)
-	renderQuality(w, r.Quality)
+	if q := r.Quality; q != nil {
+		fmt.Fprintf(w, "  quality  %s\n", q.Level)
+		for _, reason := range q.Reasons {
+			fmt.Fprintf(w, "           %s: %s\n", reason.Level, reason.Text)
+		}
+	}
 	renderComparison(w, r)
 	renderMarkers(w, r)
 	for _, e := range r.Events {

@@ -4,8 +4,8 @@
 //
 //	task → NewReport (JSON) → RenderReport (text), PlotTask (terminal), DrawTask (SVG)
 //
-// A Report grows by parts: AddSide (condition of the GPU, software methods), AddTiny (one
-// launch of a tiny kernel), AddKernels (energy by kernel name), SetTruth (emulated board).
+// A Report grows by parts: AddSide (condition of the GPU, software methods, one launch of a
+// tiny kernel), AddKernels (energy by kernel name), SetTruth (emulated board).
 // Field names carry units: _j joule, _w watt, _s second, _u_j the expanded uncertainty in
 // joules (k = 2). A quantity that is not known is left out, never zero.
 package report
@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -191,7 +190,13 @@ func NewReport(t *store.Task, db string) *Report {
 	r.Caution = Caution(t.Setup.Response)
 	r.Records = NewRecordReports(&t.Setup)
 	r.NVMLMethod, r.ResultNumber, r.Results = t.NVMLMethod, t.ResultNumber, t.Results
-	r.addRails(t.Result)
+	if t.Result != nil {
+		for _, x := range t.Result.Rails {
+			r.Rails = append(r.Rails,
+				railReport{x.Name, float64(x.Energy.Energy), float64(x.Energy.U), float64(x.Mean), float64(x.Peak)})
+		}
+		r.Budget = t.Result.Budget
+	}
 	r.AddLabels(t)
 	r.Quality = NewQuality(t)
 	// Several candidates may be stored; the report shows the pair that bounds the window.
@@ -215,18 +220,6 @@ func Caution(m measure.Response) string {
 		m.Window, m.Update)
 }
 
-// addRails adds the rails and the uncertainty budget of a result, which may be nil.
-func (r *Report) addRails(res *measure.Result) {
-	if res == nil {
-		return
-	}
-	for _, x := range res.Rails {
-		r.Rails = append(r.Rails,
-			railReport{x.Name, float64(x.Energy.Energy), float64(x.Energy.U), float64(x.Mean), float64(x.Peak)})
-	}
-	r.Budget = res.Budget
-}
-
 // SetTruth adds the energy that an emulated board injected, and the relative error in
 // percent. drawn: the meter's gains, zeros and clock are off by random amounts, so that the
 // error tests ± U too; otherwise they are exact.
@@ -243,10 +236,10 @@ func (r *Report) SetTruth(truth measure.Joule, drawn bool) {
 	}
 }
 
-// AddSide adds the data recorded beside the meter: the GPU's condition and the results of
-// software methods.
+// AddSide adds the data recorded beside the meter: the GPU's condition, the results of
+// software methods, and the energy of one launch of a tiny kernel.
 func (r *Report) AddSide(ctx context.Context, db *store.DB) error {
-	return errors.Join(r.addCondition(ctx, db), r.AddMethods(ctx, db))
+	return errors.Join(r.addCondition(ctx, db), r.AddMethods(ctx, db), r.addTiny(ctx, db))
 }
 
 // NewQuality returns the verdict on a task; nil while it runs.
@@ -263,17 +256,6 @@ func NewQuality(t *store.Task) *quality.Verdict {
 	return &v
 }
 
-// renderQuality writes a verdict as text.
-func renderQuality(w io.Writer, q *quality.Verdict) {
-	if q == nil {
-		return
-	}
-	fmt.Fprintf(w, "  quality  %s\n", q.Level)
-	for _, r := range q.Reasons {
-		fmt.Fprintf(w, "           %s: %s\n", r.Level, r.Text)
-	}
-}
-
 // ShowTask prints a task at the end of a measurement, as JSON or as text with its plot. extra
 // (may be nil) adds the caller's own data to the report. An incomplete task is an error with
 // the exit code 3. After an interruption it prints nothing and returns nil.
@@ -286,7 +268,7 @@ func ShowTask(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, ex
 		return err
 	}
 	r := NewReport(&t, a.DB)
-	if err := errors.Join(r.AddSide(ctx, db), r.AddTiny(ctx, db)); err != nil {
+	if err := r.AddSide(ctx, db); err != nil {
 		return err
 	}
 	if extra != nil {

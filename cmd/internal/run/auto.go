@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
@@ -32,7 +31,7 @@ type autoRun struct {
 	selection string
 }
 
-// newAuto returns an autoRun with a new temporary folder for the logs; close removes it. It
+// newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes. It
 // searches the library beside the program where library is empty, and fails with ExitUsage
 // where it is missing.
 func newAuto(library string) (*autoRun, error) {
@@ -76,18 +75,6 @@ func IsFile(path string) bool {
 	return err == nil && i.Mode().IsRegular()
 }
 
-// env returns the variables that the measured program needs beside our own environment.
-func (r *autoRun) env() []string {
-	env := []string{cli.InjectionEnv + "=" + r.library, cupti.EnvLogs + "=" + r.logs}
-	if r.selection != "" {
-		env = append(env, cupti.EnvSelection+"="+r.selection)
-	}
-	return env
-}
-
-// close removes the logs; store has copied them into the database.
-func (r *autoRun) close() error { return os.RemoveAll(r.logs) }
-
 // store reads the logs into the database and divides the task's energy among the kernels.
 // The kernels stay stored where the division fails; the error (ErrNoShares for a task
 // without usable energy) gives the reason. It fails where no process wrote a log.
@@ -114,7 +101,7 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, auto.close()) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(auto.logs)) }() // they are in the database then
 	gpu, err := session.FindGPU(f.GPU)
 	if err != nil {
 		return err
@@ -129,7 +116,11 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
 		return err
 	}
-	id, err := Measure(a, ctx, cfg, session.CommandWork(a, args, auto.env()...))
+	env := []string{cli.InjectionEnv + "=" + auto.library, cupti.EnvLogs + "=" + auto.logs}
+	if auto.selection != "" {
+		env = append(env, cupti.EnvSelection+"="+auto.selection)
+	}
+	id, err := Measure(a, ctx, cfg, session.CommandWork(a, args, env...))
 	if id == 0 {
 		return err
 	}
@@ -143,7 +134,7 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	var r *report.Report
 	err = errors.Join(err, report.ShowTask(a, ctx, db, id, func(x *report.Report) {
 		r = x
-		shareErr = errors.Join(shareErr, x.AddKernelsOf(ctx, db, id))
+		shareErr = errors.Join(shareErr, x.AddKernels(ctx, db))
 	}))
 	if r != nil && !a.JSON {
 		report.RenderKernels(a, r)
@@ -181,15 +172,6 @@ type selectFlags struct {
 // defaultAtMost bounds the run time: each bracketed launch costs two markers, so a program
 // of a million launches would take days.
 const defaultAtMost = 100
-
-// register adds the flags to a command.
-func (f *selectFlags) register(c *cobra.Command) {
-	fl := c.Flags()
-	fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
-		"this regular expression matches (cuGraphLaunch: of graphs)")
-	fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
-	fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
-}
 
 // selects makes the program bracket the launches that f names, with a marker whose chips
 // fit the sample rate of the monitor's bench. It does nothing without --kernel. The tag is

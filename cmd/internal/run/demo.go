@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
-	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/store"
@@ -177,13 +176,11 @@ func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *st
 	if err != nil {
 		return 0, err
 	}
-	login, holder := cli.Whoami()
-	return Measure(a, ctx, measurement.Config{
-		DB: db, Monitor: client, Device: b.device, Sensor: b.sensor, Name: f.name, User: cmp.Or(f.user, login),
-		Holder: holder,
-		WarmUp: 200 * time.Millisecond, Progress: out.NewProgress(a.Err).Update,
-		Open: func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.device) },
-	}, work)
+	cfg := (&RunFlags{User: f.user, WarmUp: 200 * time.Millisecond}).task(a, ctx, f.name)
+	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor = db, client, b.device, b.sensor
+	cfg.Progress = out.NewProgress(a.Err).Update
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.device) }
+	return Measure(a, ctx, cfg, work)
 }
 
 // demoResult prints the task. With the emulated board it adds the true energy, which the

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -89,7 +87,6 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, closeGPUs(all)) }()
-	login, holder := cli.Whoami()
 	members, common, name, err := members(a, f, args, all)
 	if err != nil {
 		return err
@@ -117,15 +114,11 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 			members[i].Monitor = gate.Monitor(members[i].Monitor)
 		}
 	}
-	defer openLater(a, f, all, members)()
 	progress := out.NewGroupProgress(a, members)
+	each := f.task(a, ctx, name)
+	each.Warn = progress.Line.Warn
 	id, err := measurement.MeasureGroup(ctx, measurement.GroupConfig{
-		DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: measurement.Config{
-			Owner: store.Owner(),
-			Name:  cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder, WarmUp: f.WarmUp,
-			Wait: f.Wait, Lease: f.lease,
-			Tags: f.Tags, Note: f.Note, Provenance: report.Provenance(a, ctx, f.Redact), Warn: progress.Line.Warn,
-		},
+		DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: each,
 	}, common)
 	progress.End()
 	if i := cli.Interrupted(ctx, keptGroup(ctx, db, id)); i != nil {
@@ -160,11 +153,15 @@ func keptGroup(ctx context.Context, db *store.DB, id store.GroupID) string {
 
 // members returns a member for each GPU, and the work. A program runs once, on behalf of
 // all, and is returned as common; benchmarks and PTX kernels become the work of each
-// member.
+// member. A member's GPU is opened, with its own sensor, once its bench is held.
 func members(a *cli.App, f RunFlags, args []string, all []*session.FoundGPU,
 ) (out []measurement.Member, common measurement.Work, name string, err error) {
 	for _, g := range all {
-		m := measurement.Member{GPU: g.Info(), Device: g.Device}
+		m := measurement.Member{
+			GPU: g.Info(), Device: g.Device, Open: func(ctx context.Context) (gpu.PowerSensor, error) {
+				return g.OpenToMeasure(ctx, a, f.NoSensor, "the own sensor of "+g.Info().UUID)
+			},
+		}
 		if common == nil {
 			var w measurement.Work
 			if w, name, err = Work(a, g.Device, f, args); err != nil {
@@ -179,37 +176,6 @@ func members(a *cli.App, f RunFlags, args []string, all []*session.FoundGPU,
 		out = append(out, m)
 	}
 	return out, common, name, nil
-}
-
-// openLater sets Open of each member: the GPU is opened once its bench is held, with its
-// own sensor unless --no-nvml. A sensor that fails is left out with a warning. Members open
-// concurrently, hence the mutex. done closes the sensors after the measurement.
-func openLater(a *cli.App, f RunFlags, all []*session.FoundGPU, members []measurement.Member) (done func()) {
-	var mu sync.Mutex
-	var open []session.GPUSensor
-	for i, g := range all {
-		members[i].Open = func(ctx context.Context) (gpu.PowerSensor, error) {
-			if err := g.Open(ctx); err != nil || f.NoSensor {
-				return nil, err
-			}
-			s, err := g.OpenSensor()
-			if err != nil {
-				fmt.Fprintf(a.Err, "wattmark: the own sensor of %s is left out: %v\n", g.Info().UUID, err)
-				return nil, nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			open = append(open, s)
-			return s, nil
-		}
-	}
-	return func() {
-		for _, s := range open {
-			if err := s.Close(); err != nil {
-				fmt.Fprintln(a.Err, "wattmark:", err)
-			}
-		}
-	}
 }
 
 // askedMonitor is a monitor's connection with the bench that it reported, or its error.

@@ -140,7 +140,7 @@ func pulseResult(ctx context.Context, a *cli.App, f pulseFlags, db *store.DB, id
 	if err != nil {
 		return err
 	}
-	drawErr := report.DrawTask(a, ctx, db, &t, path)
+	drawErr := report.DrawTask(ctx, db, &t, path)
 	if drawErr != nil {
 		path = ""
 	}
@@ -200,11 +200,10 @@ func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card 
 	if err := card.Open(ctx); err != nil {
 		return err
 	}
-	s, err := card.OpenSensor()
+	s, err := card.Sensor()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	if f.WarmUp > 0 {
 		if err := card.WarmUp(ctx, f.WarmUp); err != nil {
 			return err

@@ -92,7 +92,10 @@ func runCmd(a *cli.App) *cobra.Command {
 	fl.IntVar(&f.Repeat, "repeat", 1, "launches of the PTX kernel")
 	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
-	f.selectFlags.register(c)
+	fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
+		"this regular expression matches (cuGraphLaunch: of graphs)")
+	fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
+	fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
 	f.LabelFlags.Register(fl)
 	cli.OtlpFlag(fl, &f.otlp)
 	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
@@ -222,67 +225,56 @@ func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
 
 // MeasureConfig opens the database and the connection to the monitor and returns a
 // configuration for Measure. The GPU and its sensor are opened by cfg.Open, once the bench
-// is held. The returned function closes all in reverse order and must be called after a
-// call without an error; after an error it has been called, or there is nothing to close.
+// is held. The returned function closes all but card, in reverse order; it is nil after an
+// error.
 func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
 ) (measurement.Config, func(), error) {
-	var closers []func() error
-	done := func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			if err := closers[i](); err != nil {
-				fmt.Fprintln(a.Err, "wattmark:", err)
-			}
-		}
-	}
-	login, holder := cli.Whoami()
 	progress := out.NewProgress(a.Err)
-	cfg := measurement.Config{
-		Device: card.Device, Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
-		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, NoMethods: f.NoMethods, Progress: progress.Update,
-		Warn: progress.Warn, Tags: f.Tags, Note: f.Note, Provenance: report.Provenance(a, ctx, f.Redact),
-	}
+	cfg := f.task(a, ctx, name)
+	cfg.Device, cfg.NoMethods, cfg.Progress, cfg.Warn = card.Device, f.NoMethods, progress.Update, progress.Warn
 	db, err := store.Open(ctx, a.DB)
 	if err != nil {
-		return cfg, done, err
+		return cfg, nil, err
 	}
-	cfg.DB, closers = db, append(closers, db.Close)
-	// Tasks of processes that died are finished first: one of them may still hold the
-	// bench.
-	session.LeftOvers(ctx, a, db) // one may hold the bench
+	// Tasks of processes that died are finished first: one of them may still hold the bench.
+	session.LeftOvers(ctx, a, db)
 	db.SetLimits(f.room.Limits())
 	mon, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
 	if err != nil {
-		done()
-		return cfg, done, err
+		return cfg, nil, errors.Join(err, db.Close())
 	}
 	// The gate wraps the monitor: with a cluster, Release waits until the task is
 	// replicated.
 	gate := cluster.OpenGate(a, ctx, f.Cluster, db)
-	cfg.Monitor, closers = gate.Monitor(mon), append(closers, mon.Close, func() error { gate.Close(); return nil })
-	// Open may be called more than once; the sensor is opened once.
-	var sensor gpu.PowerSensor
+	cfg.DB, cfg.Monitor = db, gate.Monitor(mon)
 	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
-		if err := card.Open(ctx); err != nil || f.NoSensor || sensor != nil {
-			return sensor, err
-		}
-		opened, err := card.OpenSensor()
-		if err != nil {
-			fmt.Fprintln(a.Err, "wattmark: the GPU's own sensor is left out:", err)
-			return nil, nil
-		}
-		sensor, closers = opened, append(closers, opened.Close)
-		return sensor, nil
+		return card.OpenToMeasure(ctx, a, f.NoSensor, "the GPU's own sensor")
 	}
-	return cfg, done, nil
+	return cfg, func() {
+		gate.Close()
+		if err := errors.Join(mon.Close(), db.Close()); err != nil {
+			fmt.Fprintln(a.Err, "wattmark:", err)
+		}
+	}, nil
+}
+
+// task returns the configuration of a measurement as far as the flags hold it: the labels of
+// its task, whose name is by default the one given, and the times.
+func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measurement.Config {
+	login, holder := cli.Whoami()
+	return measurement.Config{
+		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
+		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, Tags: f.Tags, Note: f.Note,
+		Provenance: report.Provenance(a, ctx, f.Redact),
+	}
 }
 
 // NewBench returns the bench of an experiment on card: with the meter of f.Monitor, or
 // alone without one. Its Run opens the GPU and, unless f.NoSensor, the GPU's own sensor,
 // without which an experiment alone fails. The returned function closes what was opened,
-// except card, and must be called after a call without an error.
-func NewBench(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string) (*experiment.Bench,
-	func(), error,
-) {
+// except card; it is nil after an error.
+func NewBench(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
+) (*experiment.Bench, func(), error) {
 	b := &experiment.Bench{Device: card.Device, WarmUp: f.WarmUp}
 	if f.Monitor != "" {
 		cfg, done, err := MeasureConfig(a, ctx, f, card, name)
@@ -295,25 +287,13 @@ func NewBench(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGP
 		}
 		return b, done, nil
 	}
-	var own session.GPUSensor
 	b.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
 		if err := card.Open(ctx); err != nil || f.NoSensor {
 			return nil, err
 		}
-		s, err := card.OpenSensor()
-		if err != nil {
-			return nil, err
-		}
-		own = s
-		return s, nil
+		return card.Sensor()
 	}
-	return b, func() {
-		if own != nil {
-			if err := own.Close(); err != nil {
-				fmt.Fprintln(a.Err, "wattmark:", err)
-			}
-		}
-	}, nil
+	return b, func() {}, nil
 }
 
 // Measure makes one measurement and blocks until its task is stored. It returns the task's

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/api/auth/pki"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -150,14 +151,7 @@ func (f *AuthFlags) ca() (*pki.CA, error) {
 	return ca, err
 }
 
-// authCmd returns the family auth with its commands.
-func authCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "auth", Short: "Say who may do what: a private CA, certificates, tokens"}
-	c.AddCommand(authInitCmd(a), authTokenCmd(a), authCertCmd(a), authListCmd(a), authRevokeCmd(a))
-	return c
-}
-
-// authInitCmd returns auth init.
+// authInitCmd returns auth init: CA, server certificate and administrator's token.
 func authInitCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
 	c := cli.Command("init --host NAME…", "Make a CA, a server's certificate and an administrator's token", cobra.NoArgs,
@@ -168,43 +162,38 @@ func authInitCmd(a *cli.App) *cobra.Command {
 			if len(f.hosts) == 0 {
 				return cli.Usagef("name the servers with --host, as clients will dial them")
 			}
-			return authInit(a, f)
+			now := time.Now()
+			cert := filepath.Join(f.Dir, pki.CACert)
+			// Refuse before anything is written: a folder that has a CA, an output file that exists.
+			if _, err := os.Stat(cert); err == nil {
+				return fmt.Errorf("%s has a CA already: wattmark auth cert and wattmark auth token add to it", f.Dir)
+			}
+			if _, err := os.Lstat(f.out); f.out != "" && err == nil {
+				return fmt.Errorf("%s exists: name a new file for the token with -o", f.out)
+			}
+			ca, err := pki.NewCA(f.Dir, now)
+			if err != nil {
+				return err
+			}
+			f.server = true
+			pair, err := ca.Server(f.hosts, now, time.Duration(f.Life))
+			if err := issueCredential(f, filepath.Join(f.Dir, "server"), pair, err); err != nil {
+				return err
+			}
+			text, err := f.AddToken("admin", auth.Admin, now, f.out)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Out,
+				"CA       %s\nserver   %s\nadmin    %s\n\nservices: --auth %s\nclients:  --tls-ca %s --token-file %s\n",
+				cert, filepath.Join(f.Dir, pki.ServerCert), cmp.Or(f.out, text), f.Dir, cert, cmp.Or(f.out, "FILE"))
+			return err
 		})
 	f.register(c.Flags(), 397*day, "the server's certificate and the token")
 	c.Flags().StringSliceVar(&f.hosts, "host", nil, "a name or address of a server (repeatable)")
 	c.Flags().StringVarP(&f.out, "output", "o", "",
 		"new file for the administrator's token, which nobody else can read (default: standard output)")
 	return c
-}
-
-// authInit creates CA, server certificate and administrator's token. It refuses a
-// folder that has a CA and an output file that exists, before it writes anything.
-func authInit(a *cli.App, f AuthFlags) error {
-	now := time.Now()
-	if _, err := os.Stat(filepath.Join(f.Dir, pki.CACert)); err == nil {
-		return fmt.Errorf("%s has a CA already: wattmark auth cert and wattmark auth token add to it", f.Dir)
-	}
-	if _, err := os.Lstat(f.out); f.out != "" && err == nil {
-		return fmt.Errorf("%s exists: name a new file for the token with -o", f.out)
-	}
-	ca, err := pki.NewCA(f.Dir, now)
-	if err != nil {
-		return err
-	}
-	f.server = true
-	pair, err := ca.Server(f.hosts, now, time.Duration(f.Life))
-	if err := issueCredential(f, filepath.Join(f.Dir, "server"), pair, err); err != nil {
-		return err
-	}
-	text, err := f.AddToken("admin", auth.Admin, now, f.out)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(a.Out,
-		"CA       %s\nserver   %s\nadmin    %s\n\nservices: --auth %s\nclients:  --tls-ca %s --token-file %s\n",
-		filepath.Join(f.Dir, pki.CACert), filepath.Join(f.Dir, pki.ServerCert), cmp.Or(f.out, text), f.Dir,
-		filepath.Join(f.Dir, pki.CACert), cmp.Or(f.out, "FILE"))
-	return nil
 }
 
 // issueCredential writes the pair of a certificate, base.key (mode 0600) and base.crt, and
@@ -281,7 +270,7 @@ func authTokenCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// authCertCmd returns auth cert.
+// authCertCmd returns auth cert, for a user or for the servers of the given hosts.
 func authCertCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
 	c := cli.Command("cert NAME | --server --host NAME…", "Make a certificate for a user, or a server's anew",
@@ -293,7 +282,25 @@ func authCertCmd(a *cli.App) *cobra.Command {
 			if f.server != (len(args) == 0) || f.server != (len(f.hosts) > 0) {
 				return cli.Usagef("name a user, or --server and its names with --host")
 			}
-			return authCert(a, f, role, args)
+			now := time.Now()
+			ca, err := f.ca()
+			if err != nil {
+				return err
+			}
+			base, pair := f.out, pki.Pair{}
+			if f.server {
+				base = cmp.Or(base, filepath.Join(f.Dir, "server"))
+				pair, err = ca.Server(f.hosts, now, time.Duration(f.Life))
+			} else {
+				base = cmp.Or(base, args[0])
+				pair, err = ca.User(args[0], role, now, time.Duration(f.Life))
+			}
+			if err := issueCredential(f, base, pair, err); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Out, "CA            %s\ncertificate   %s.crt\nkey           %s.key\n",
+				filepath.Join(f.Dir, pki.CACert), base, base)
+			return err
 		})
 	f.register(c.Flags(), 397*day, "the certificate")
 	fl := c.Flags()
@@ -303,31 +310,6 @@ func authCertCmd(a *cli.App) *cobra.Command {
 	fl.BoolVar(&f.server, "server", false, "a certificate for services")
 	fl.StringSliceVar(&f.hosts, "host", nil, "a name or address of the server (repeatable)")
 	return c
-}
-
-// authCert issues a certificate for the user args[0], or for servers of the given
-// hosts.
-func authCert(a *cli.App, f AuthFlags, role auth.Role, args []string) error {
-	now := time.Now()
-	ca, err := f.ca()
-	if err != nil {
-		return err
-	}
-	var base string
-	var pair pki.Pair
-	if f.server {
-		base = cmp.Or(f.out, filepath.Join(f.Dir, "server"))
-		pair, err = ca.Server(f.hosts, now, time.Duration(f.Life))
-	} else {
-		base = cmp.Or(f.out, args[0])
-		pair, err = ca.User(args[0], role, now, time.Duration(f.Life))
-	}
-	if err := issueCredential(f, base, pair, err); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.Out, "CA            %s\ncertificate   %s.crt\nkey           %s.key\n",
-		filepath.Join(f.Dir, pki.CACert), base, base)
-	return nil
 }
 
 // CredentialReport is a token or certificate in JSON. State is valid, expires
@@ -359,19 +341,6 @@ func newCredentialReport(kind, id, name string, role auth.Role, expires, revoked
 	return r
 }
 
-// listCredentials returns tokens, then certificates, in the order of their
-// creation.
-func listCredentials(l *auth.List, now time.Time) []CredentialReport {
-	out := []CredentialReport{} // never null in JSON
-	for _, t := range l.Tokens {
-		out = append(out, newCredentialReport("token", t.ID, t.Name, t.Role, t.Expires, t.Revoked, now))
-	}
-	for _, c := range l.Certificates {
-		out = append(out, newCredentialReport("certificate", c.Serial, c.Name, c.Role, c.Expires, c.Revoked, now))
-	}
-	return out
-}
-
 // authListCmd returns auth list.
 func authListCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
@@ -384,7 +353,13 @@ func authListCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := listCredentials(l, time.Now())
+			all, now := []CredentialReport{}, time.Now() // never null in JSON; in the order of their creation
+			for _, t := range l.Tokens {
+				all = append(all, newCredentialReport("token", t.ID, t.Name, t.Role, t.Expires, t.Revoked, now))
+			}
+			for _, c := range l.Certificates {
+				all = append(all, newCredentialReport("certificate", c.Serial, c.Name, c.Role, c.Expires, c.Revoked, now))
+			}
 			return a.Print(map[string]any{"credentials": all}, func(w io.Writer) { renderCredentials(w, all) })
 		})
 	f.register(c.Flags(), day, "")
@@ -425,4 +400,34 @@ func authRevokeCmd(a *cli.App) *cobra.Command {
 		})
 	f.register(c.Flags(), day, "")
 	return c
+}
+
+// takeoverCmd returns takeover, which ends the capture of another user; the
+// monitor requires the role operator.
+func takeoverCmd(a *cli.App) *cobra.Command {
+	var address, why, capture string
+	c := cli.Command("takeover --reason WHY", "Take the bench from its holder, as an operator", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if why == "" {
+				return cli.Usagef("say why with --reason: the holder reads it")
+			}
+			_, by := cli.Whoami()
+			m, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			id, holder, reason, err := m.End(ctx, capture, by, why)
+			if err != nil {
+				return err
+			}
+			return a.Print(map[string]string{"capture_id": id, "holder": holder, "reason": reason}, func(w io.Writer) {
+				fmt.Fprintf(w, "capture %s of %s has ended: %s\n", id, holder, reason)
+			})
+		})
+	fl := c.Flags()
+	fl.StringVar(&address, "monitor", cli.DefaultMonitor, "address of the monitor")
+	fl.StringVar(&why, "reason", "", "why, for the holder to read")
+	fl.StringVar(&capture, "capture", "", "capture to end (default: the one that has the bench)")
+	return a.JSONFlag(c)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/wattmark/wattmark/api"
-	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/api/metrics"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/config"
@@ -34,18 +32,15 @@ import (
 // hostFlags are the flags of wattmark host.
 type hostFlags struct {
 	daemon.ServiceFlags
-	listen, socket, mode string
-	monitors             daemon.Addresses // programs are measured with the first
+	doorFlags
+	socket, mode string
+	monitors     daemon.Addresses // programs are measured with the first
 	// retry is the pause between recoveries of interrupted tasks, retainEvery that
 	// between deletions of old ones.
 	retry, retainEvery time.Duration
 	keep               db.RetainFlags
-	http               webFlags
-	otlp               string
-	access             daemon.AccessFlags
 	roles              map[string]string // by account, on the socket
 	cluster            cluster.GateFlags
-	limits             daemon.LimitFlags
 	room               session.DatabaseFlags
 }
 
@@ -57,7 +52,16 @@ func hostCmd(a *cli.App) *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return host(ctx, a, &f, r, log)
+			s := &hostService{hostFlags: &f, door: door{log: log}}
+			defer s.close() // what was opened, also after an error
+			if err := s.open(ctx, a); err != nil {
+				return err
+			}
+			if err := s.register(ctx, a); err != nil {
+				return err
+			}
+			log.Info("serving the task database", "address", s.listener.Addr().String(), "database", a.DB)
+			return s.serve(ctx, r)
 		})
 	f.More = append([]string{"db"}, cli.TrustFlags...)
 	f.register(c.Flags())
@@ -79,8 +83,8 @@ func (f *hostFlags) check() error {
 
 // register defines the flags.
 func (f *hostFlags) register(fl *pflag.FlagSet) {
-	fl.StringVar(&f.listen, "listen", cli.DefaultHost,
-		"address to serve on; another one than this machine's own wants --auth")
+	f.doorFlags.addTo(fl, cli.DefaultHost,
+		"also serve a page and JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
 	fl.StringVar(&f.socket, "socket", "",
 		"unix socket to measure for programs on, or none (default $XDG_RUNTIME_DIR/wattmark/host.sock, "+
 			"/run/wattmark/host.sock or /tmp/wattmark-UID/host.sock)")
@@ -90,14 +94,10 @@ func (f *hostFlags) register(fl *pflag.FlagSet) {
 		"monitor to show live, several times for several; programs are measured with the first (also WATTMARK_MONITOR)")
 	fl.StringToStringVar(&f.roles, "socket-role", nil,
 		"roles of accounts on the socket, as in ada=operator; others measure for themselves, "+"root and this user may all")
-	f.access.AddTo(fl)
-	f.http.addTo(fl, "also serve a page and JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
-	cli.OtlpFlag(fl, &f.otlp)
 	f.cluster.AddTo(fl)
 	fl.DurationVar(&f.retry, "recover-every", time.Minute, "how often to look for unfinished tasks")
 	f.keep.Register(fl, "retain-")
 	fl.DurationVar(&f.retainEvery, "retain-every", time.Hour, "how often to look for tasks that are too old")
-	f.limits.AddTo(fl)
 	f.room.AddTo(fl)
 }
 
@@ -115,8 +115,7 @@ func (f *hostFlags) reloads(r *config.Reloader, log *slog.Logger) <-chan time.Du
 			return
 		}
 		select {
-		// A value not taken yet is replaced: only the newest matters.
-		case <-every: // not taken yet
+		case <-every: // not taken yet, and replaced: only the newest matters
 		default:
 		}
 		every <- f.retry
@@ -127,12 +126,8 @@ func (f *hostFlags) reloads(r *config.Reloader, log *slog.Logger) <-chan time.Du
 // hostService is a running host: database, listeners, and the parts that serve.
 type hostService struct {
 	*hostFlags
-	log      *slog.Logger
+	door
 	db       *store.DB
-	guard    *limits.Guard
-	x        *daemon.Access
-	listener net.Listener
-	traces   *cli.Tracing
 	gate     *cluster.Gate
 	programs *programs
 	monitors *monitors
@@ -141,21 +136,6 @@ type hostService struct {
 	inside   *grpc.Server // the same services for HTTP, behind a pipe; nil without --http
 	ends     []func()     // stops of the services, in order
 	closes   []func()     // closes of the resources, in reverse order
-}
-
-// host opens, registers and serves until ctx ends. Everything opened is closed on
-// return, also after an error.
-func host(ctx context.Context, a *cli.App, f *hostFlags, r *config.Reloader, log *slog.Logger) error {
-	s := &hostService{hostFlags: f, log: log}
-	defer s.close()
-	if err := s.open(ctx, a); err != nil {
-		return err
-	}
-	if err := s.register(ctx, a); err != nil {
-		return err
-	}
-	log.Info("serving the task database", "address", s.listener.Addr().String(), "database", a.DB)
-	return s.serve(ctx, r)
 }
 
 // open takes database, address and socket, and prepares all that needs no answer
@@ -170,25 +150,15 @@ func (s *hostService) open(ctx context.Context, a *cli.App) (err error) {
 	if err = s.db.OpenAll(ctx); err != nil {
 		return err
 	}
-	if s.guard, err = s.limits.Guard(); err != nil {
+	s.door, err = s.hostFlags.doorFlags.open(ctx, "host",
+		"is another wattmark host running? choose another --listen; wattmark doctor says who may have it", s.log)
+	s.closes = append(s.closes, func() { s.door.close(ctx) })
+	if err != nil {
 		return err
 	}
-	if s.x, err = s.access.Open(s.log); err != nil {
-		return err
-	}
-	s.closes = append(s.closes, func() { s.x.Audit.Close() })
-	if s.listener, err = s.x.Listen(ctx, s.listen,
-		"is another wattmark host running? choose another --listen; wattmark doctor says who may have it"); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	s.closes = append(s.closes, func() { s.listener.Close() })
-	if s.traces, err = cli.OpenTracing(ctx, s.otlp, "wattmark-host", cli.WarnOf(s.log)); err != nil {
-		return err
-	}
-	s.closes = append(s.closes, func() { cli.WarnOf(s.log)(s.traces.Close(ctx)) })
 	s.gate = &cluster.Gate{Flags: s.cluster.Usual(), DB: s.db, Log: s.log}
 	s.closes = append(s.closes, func() { s.gate.Close() })
-	if s.programs, err = openPrograms(ctx, a, s.db, s.hostFlags, s.x, s.gate, s.traces, s.log); err != nil {
+	if s.programs, err = openPrograms(ctx, a, s); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, func() { s.programs.close() })
@@ -243,7 +213,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	r.Always = s.x.Reopen
 	g, ctx := errgroup.WithContext(ctx)
 	if s.http.listen != "" {
-		stop, err := serveWeb(ctx, g, s.inside, s.counts, s.guard, s.http, s.x, s.log)
+		stop, err := s.serveWeb(ctx, g)
 		if err != nil {
 			return err
 		}
@@ -283,7 +253,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		}
 		return nil
 	})
-	g.Go(func() error { return recoverLoop(ctx, s.programs.others(s.db), s.gate.Dial, s.log, every) })
+	g.Go(func() error { return recoverLoop(ctx, notOurs{s.db, s.programs.link}, s.gate.Dial, s.log, every) })
 	g.Go(func() error { return s.gate.Run(ctx) })
 	g.Go(func() error { return makePyramids(ctx, s.db, s.log) })
 	g.Go(func() error { return db.RetainLoop(ctx, s.db, s.log, s.keep, s.retainEvery) })

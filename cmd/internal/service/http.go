@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -21,7 +23,84 @@ import (
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
+	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/capture"
 )
+
+// doorFlags select how a service is reached: its address, HTTP beside it, access, limits, and
+// the collector of its traces.
+type doorFlags struct {
+	listen, otlp string
+	http         webFlags
+	access       daemon.AccessFlags
+	limits       daemon.LimitFlags
+}
+
+// addTo defines the flags; address is the default of --listen, web the help of --http.
+func (f *doorFlags) addTo(fl *pflag.FlagSet, address, web string) {
+	fl.StringVar(&f.listen, "listen", address, "address to serve on; another one than this machine's own wants --auth")
+	cli.OtlpFlag(fl, &f.otlp)
+	f.access.AddTo(fl)
+	f.http.addTo(fl, web)
+	f.limits.AddTo(fl)
+}
+
+// door is how a service is reached: its address, with limits and access control.
+type door struct {
+	guard    *limits.Guard
+	x        *daemon.Access
+	listener net.Listener
+	traces   *cli.Tracing // nil without
+	log      *slog.Logger
+}
+
+// open takes the address for the service name; remedy is added to the error of an address
+// that is taken. The caller closes the door, also after an error.
+func (f *doorFlags) open(ctx context.Context, name, remedy string, log *slog.Logger) (d door, err error) {
+	d.log = log
+	if d.guard, err = f.limits.Guard(); err != nil {
+		return d, err
+	}
+	if d.x, err = f.access.Open(log); err != nil {
+		return d, err
+	}
+	if d.listener, err = d.x.Listen(ctx, f.listen, remedy); err != nil {
+		return d, fmt.Errorf("%s: %w", name, err)
+	}
+	d.traces, err = cli.OpenTracing(ctx, f.otlp, "wattmark-"+name, cli.WarnOf(log))
+	return d, err
+}
+
+// close delivers the last spans and closes what open opened.
+func (d *door) close(ctx context.Context) {
+	cli.WarnOf(d.log)(d.traces.Close(ctx))
+	if d.listener != nil {
+		d.listener.Close()
+	}
+	if d.x != nil {
+		d.x.Audit.Close()
+	}
+}
+
+// site takes the address of --http and returns the server of what handler makes there, not
+// yet serving, and its URL.
+func (d *door) site(ctx context.Context, f webFlags, counts *metrics.Metrics,
+	handler func(web.Options) (http.Handler, error),
+) (*web.Server, string, error) {
+	l, err := d.x.Listen(ctx, f.listen, "choose another --http")
+	if err != nil {
+		return nil, "", err
+	}
+	ask, user := d.x.Ask(ctx)
+	h, err := handler(web.Options{
+		Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Ask: ask,
+	})
+	if err != nil {
+		return nil, "", errors.Join(err, l.Close())
+	}
+	l, scheme := d.x.Web(d.guard.Listen(l))
+	return web.NewServer(l, d.guard.Handler(h, user), daemon.Calm(d.log)), scheme + l.Addr().String(), nil
+}
 
 // webFlags select the HTTP address beside gRPC.
 type webFlags struct {
@@ -54,39 +133,30 @@ func (f webFlags) check() error {
 }
 
 // serveWeb serves page, JSON and gRPC-Web in g until stop is called. The gateway reaches
-// server through an in-memory pipe, as any other client does: authentication and limits
-// then have one place. Live streams use a connection of their own.
-func serveWeb(ctx context.Context, g *errgroup.Group, server *grpc.Server, counts *metrics.Metrics, guard *limits.Guard,
-	f webFlags, x *daemon.Access, log *slog.Logger,
-) (stop func(), err error) {
-	l, err := x.Listen(ctx, f.listen, "choose another --http")
-	if err != nil {
-		return nil, fmt.Errorf("host: %w", err)
-	}
+// the server inside through an in-memory pipe, as any other client does: authentication and
+// limits then have one place. Live streams use a connection of their own.
+func (s *hostService) serveWeb(ctx context.Context, g *errgroup.Group) (stop func(), err error) {
 	pipe := bufconn.Listen(daemon.PipeSize)
 	conn, err := dialPipe(pipe, wire.DialOptions())
-	live, lerr := dialPipe(pipe, wire.LiveDialOptions())
-	if err := errors.Join(err, lerr); err != nil {
-		l.Close()
+	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	ask, user := x.Ask(ctx)
-	handler, err := web.Handler(ctx, conn, web.Options{
-		Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Live: live, Ask: ask,
+	live, err := dialPipe(pipe, wire.LiveDialOptions())
+	if err != nil {
+		return nil, fmt.Errorf("host: %w", errors.Join(err, conn.Close()))
+	}
+	server, address, err := s.site(ctx, s.http, s.counts, func(o web.Options) (http.Handler, error) {
+		o.Live = live
+		return web.Handler(ctx, conn, o)
 	})
 	if err != nil {
-		l.Close()
-		conn.Close()
-		live.Close()
-		return nil, fmt.Errorf("host: %w", err)
+		return nil, fmt.Errorf("host: %w", errors.Join(err, conn.Close(), live.Close()))
 	}
-	l, scheme := x.Web(guard.Listen(l))
-	s := web.NewServer(l, guard.Handler(handler, user), daemon.Calm(log))
-	g.Go(func() error { return server.Serve(auth.Inside(pipe)) })
-	g.Go(s.Serve)
-	log.Info("serving JSON over HTTP", "address", scheme+l.Addr().String(), "page", "/", "openapi", "/openapi.json")
+	g.Go(func() error { return s.inside.Serve(auth.Inside(pipe)) })
+	g.Go(server.Serve)
+	s.log.Info("serving JSON over HTTP", "address", address, "page", "/", "openapi", "/openapi.json")
 	return func() {
-		s.Stop(ctx, 2*time.Second)
+		server.Stop(ctx, 2*time.Second)
 		_, _ = conn.Close(), live.Close()
 	}, nil
 }
@@ -97,4 +167,80 @@ func dialPipe(pipe *bufconn.Listener, options []grpc.DialOption) (*grpc.ClientCo
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return pipe.DialContext(ctx)
 		}))...)
+}
+
+// monitorStats collects the counters of a bench for Prometheus.
+type monitorStats struct{ stats func() capture.Stats }
+
+// The metrics; names and help are part of the interface.
+var (
+	monCaptures = prometheus.NewDesc("wattmark_monitor_captures_total", "Captures begun, and found in the spool.", nil,
+		nil)
+	monHeld = prometheus.NewDesc("wattmark_monitor_captures_held", "Captures in the spool, by state.",
+		[]string{"state"}, nil)
+	monScans = prometheus.NewDesc("wattmark_monitor_scans_total", "Scans taken.", nil, nil)
+	monGaps  = prometheus.NewDesc("wattmark_monitor_gaps_total", "Gaps between scans.", nil, nil)
+	monLost  = prometheus.NewDesc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.", nil, nil)
+	monOver  = prometheus.NewDesc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.",
+		nil, nil)
+	monSpool = prometheus.NewDesc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.", nil, nil)
+	monAside = prometheus.NewDesc("wattmark_monitor_spool_set_aside",
+		"Entries of the spool that could not be used when the monitor started.", nil, nil)
+	monBusy    = prometheus.NewDesc("wattmark_monitor_busy", "1 while somebody has the bench.", nil, nil)
+	monTrouble = prometheus.NewDesc("wattmark_monitor_instrument_trouble",
+		"1 from a failure of the instrument until it has answered again.", nil, nil)
+	monLag = prometheus.NewDesc("wattmark_monitor_lag_seconds",
+		"How far the samples of the running capture are behind the wall clock.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m monitorStats) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector from one snapshot, so that the values
+// agree.
+func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
+	s := m.stats()
+	put := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	for _, c := range []struct {
+		desc  *prometheus.Desc
+		value uint64
+	}{{monCaptures, s.Captures}, {monScans, s.Scans}, {monGaps, s.Gaps}, {monLost, s.Lost}, {monOver, s.OverRange}} {
+		put(c.desc, prometheus.CounterValue, float64(c.value))
+	}
+	for state := session.Arming; state <= session.Incomplete; state++ {
+		put(monHeld, prometheus.GaugeValue, float64(s.Held[state]), state.String())
+	}
+	put(monSpool, prometheus.GaugeValue, float64(s.SpoolBytes))
+	put(monAside, prometheus.GaugeValue, float64(s.SetAside))
+	put(monLag, prometheus.GaugeValue, float64(s.Lag))
+	for d, yes := range map[*prometheus.Desc]bool{monBusy: s.Busy, monTrouble: s.Trouble} {
+		v := 0.0
+		if yes {
+			v = 1
+		}
+		put(d, prometheus.GaugeValue, v)
+	}
+}
+
+// serveMetrics serves /metrics, and profiles if wanted, until stop is called,
+// which waits up to two seconds for open requests.
+func (s *monitorService) serveMetrics(ctx context.Context, counts *metrics.Metrics) (stop func(), err error) {
+	if err := errors.Join(counts.Register(monitorStats{s.Stats}), counts.Register(s.guard)); err != nil {
+		return nil, fmt.Errorf("monitor: %w", err)
+	}
+	server, address, err := s.site(ctx, s.f.http, counts, func(o web.Options) (http.Handler, error) {
+		return web.Beside(o, http.NotFoundHandler()), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("monitor: %w", err)
+	}
+	go func() {
+		if err := server.Serve(); err != nil {
+			s.log.Error("metrics are not served any more", "error", err)
+		}
+	}()
+	s.log.Info("serving metrics", "address", address+"/metrics")
+	return func() { server.Stop(ctx, 2*time.Second) }, nil
 }

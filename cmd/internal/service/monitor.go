@@ -6,30 +6,36 @@ package service
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/api/metrics"
 	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/bench"
+	"github.com/wattmark/wattmark/monitor/capture"
 )
 
 // monitorFlags are the flags of wattmark monitor.
 type monitorFlags struct {
 	session.BenchFlags
 	daemon.ServiceFlags
-	listen, spool string
+	doorFlags
+	spool string
 	// drain is the time a capture may go on after SIGTERM; keep that after which a
 	// capture never fetched is dropped, 0 for never.
 	drain, keep time.Duration
-	http        webFlags
-	otlp        string
-	access      daemon.AccessFlags
-	limits      daemon.LimitFlags
 	room        daemon.RoomFlags
 	publish     publishFlags
 }
@@ -62,16 +68,12 @@ func (f *monitorFlags) addFlags(c *cobra.Command) {
 	fl.StringVar(&f.GPU, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
 	fl.StringVar(&f.Records, "calibration", "",
 		"folder of the calibration records (default: calibration/ beside the bench file)")
-	fl.StringVar(&f.listen, "listen", cli.DefaultMonitor,
-		"address to serve on; another one than this machine's own wants --auth")
-	cli.OtlpFlag(fl, &f.otlp)
+	f.doorFlags.addTo(fl, cli.DefaultMonitor,
+		"also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
 	fl.StringVar(&f.spool, "spool", DefaultSpool(), "directory of the spool")
-	f.access.AddTo(fl)
-	f.http.addTo(fl, "also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
 	fl.DurationVar(&f.drain, "drain", defaultDrain, "how long a capture may go on after SIGTERM")
 	fl.DurationVar(&f.keep, "keep", 0,
 		"drop captures that no host has fetched so long after they ended, counted while a monitor runs; 0 keeps them")
-	f.limits.AddTo(fl)
 	f.room.AddTo(fl)
 	f.publish.addTo(fl)
 	f.AddTo(c, "monitor")
@@ -99,10 +101,161 @@ func DefaultSpool() string {
 	return filepath.Join(dir, "wattmark", "spool")
 }
 
+// monitorService is a monitor that rereads its configuration at SIGHUP and drains
+// at SIGTERM.
+type monitorService struct {
+	*monitor.Monitor
+	door
+	f      *monitorFlags
+	within *daemon.Self
+	bench  *bench.Bench // in force; changed by rebind only
+	// keep and drain are the values in force, in ns. The flags themselves are
+	// overwritten while a file is tried, so other goroutines must not read them.
+	keep, drain atomic.Int64
+}
+
+// runMonitor opens the bench, the address and the spool, and serves until ctx
+// ends. What it opened is closed on return.
+func runMonitor(ctx context.Context, a *cli.App, f *monitorFlags, r *config.Reloader, log *slog.Logger) error {
+	n := daemon.NewNotifier(log)
+	s := &monitorService{f: f}
+	var err error
+	if s.bench, err = f.BenchFlags.Load(); err != nil {
+		return err
+	}
+	b, closeBench, err := session.MakeBench(s.bench, f.Folder())
+	if err != nil {
+		return err
+	}
+	defer closeBench()
+	s.door, err = f.doorFlags.open(ctx, "monitor", "choose another --listen; wattmark doctor says who may have it", log)
+	defer s.door.close(ctx)
+	if err != nil {
+		return err
+	}
+	s.within = daemon.NewSelf(s.x)
+	counts := metrics.New()
+	cfg := monitor.Config{
+		Bench: b, Dir: f.spool, Version: cli.Version(), Log: log, Listeners: []net.Listener{s.guard.Listen(s.listener), s.within},
+		Quota: f.room.Room(), AwaitReplicas: f.publish.Servers != "",
+		ServerOptions: slices.Concat(counts.ServerOptions(), s.traces.Server(), s.x.ServerOptions(s.guard)),
+	}
+	if s.Monitor, err = monitor.New(cfg); err != nil {
+		return err
+	}
+	if f.http.listen != "" {
+		stop, err := s.serveMetrics(ctx, counts)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	s.keep.Store(int64(f.keep))
+	s.drain.Store(int64(f.drain))
+	// The flags that may change at SIGHUP. The logger reads its level itself, and rebind the calibration.
+	r.Live["log-level"], r.Live["calibration"] = func() {}, func() {}
+	r.Live["drain"] = func() { s.drain.Store(int64(f.drain)) }
+	r.Live["keep"] = func() { s.keep.Store(int64(f.keep)) }
+	r.Always = func() {
+		s.x.Reopen()
+		s.rebind(ctx)
+	}
+	address := s.listener.Addr().String()
+	log.Info("serving the bench", "bench", b.Name, "address", address, "spool", f.spool)
+	return s.run(ctx, n, r, address)
+}
+
+// run serves until ctx ends and the drain is over. over outlives ctx: expiry,
+// publication and reloads go on while the last capture ends.
+func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.Reloader, address string) error {
+	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var g sync.WaitGroup
+	g.Go(func() { daemon.OnHangups(over, r.Reload) })
+	g.Go(func() { daemon.OnSecond(ctx, over, s.Hurry) })
+	g.Go(func() { s.expire(over) })
+	g.Go(func() { s.x.Run(over) })
+	g.Go(func() { (&capturePublisher{mon: s.Monitor, flags: s.f.publish, log: s.log}).Run(over) })
+	g.Go(func() {
+		n.Watchdog(over, func(check context.Context) error {
+			// Draining is no hang: the watchdog must not kill a monitor that lets a capture end.
+			if ctx.Err() != nil {
+				return nil
+			}
+			return s.within.Answers(check)
+		})
+	})
+	// serving ends with ctx, after the drain has been set: SIGTERM drains, SIGINT does not.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g.Go(func() {
+		select {
+		case <-ctx.Done():
+			n.Tell("STOPPING=1\nSTATUS=letting the capture that runs end")
+			if cli.AskedPolitely(ctx) {
+				s.SetDrain(time.Duration(s.drain.Load()))
+			}
+			stop()
+		case <-over.Done():
+		}
+	})
+	n.Tell("READY=1\nSTATUS=serving bench " + s.bench.Name + " on " + address)
+	err := s.Run(serving)
+	end()
+	g.Wait()
+	if errors.Is(err, capture.ErrMisfit) {
+		return cli.WithCode(cli.ExitUsage, err) // as for any other fault of the bench file
+	}
+	return err
+}
+
+// rebind rereads the bench file and the calibration records. A capture that runs
+// keeps those it began with. Other instruments, GPU or name need a restart; then,
+// and after an error, the bench stays as it was.
+func (s *monitorService) rebind(ctx context.Context) {
+	fresh, err := s.f.BenchFlags.Load()
+	switch {
+	case err != nil:
+		s.log.Error("reload: the bench stays as it is", "error", err)
+		return
+	case !s.bench.SameInstruments(fresh):
+		s.log.Warn("reload: the bench file names other instruments, another GPU or another name: this needs a restart",
+			"bench", s.f.File)
+		return
+	}
+	if err := s.Rebind(monitor.Bench{Setup: fresh.Setup, Calibrate: s.f.Folder().Calibrate}); err != nil {
+		s.log.Error("reload: the bench stays as it is", "error", err)
+		return
+	}
+	s.bench = fresh
+	s.log.Info("the bench file and the calibration records were read again: they hold from the next capture on",
+		"bench", fresh.Name)
+	go s.Probe(ctx) // it waits for a capture that runs, and ends with the monitor
+}
+
+// expire drops captures that ended longer than keep ago and were never fetched,
+// every expireEvery until ctx ends.
+func (s *monitorService) expire(ctx context.Context) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		if keep := time.Duration(s.keep.Load()); keep > 0 {
+			s.Expire(keep)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 //go:embed help.md
 var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Machines, help, monitorCmd(a), hostCmd(a), authCmd(a), takeoverCmd(a))
+	credentials := &cobra.Command{Use: "auth", Short: "Say who may do what: a private CA, certificates, tokens"}
+	credentials.AddCommand(authInitCmd(a), authTokenCmd(a), authCertCmd(a), authListCmd(a), authRevokeCmd(a))
+	return cli.In(cli.Machines, help, monitorCmd(a), hostCmd(a), credentials, takeoverCmd(a))
 }

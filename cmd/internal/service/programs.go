@@ -19,8 +19,6 @@ import (
 	"github.com/wattmark/wattmark/api/reports"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/cmd/internal/cluster"
-	daemoncmd "github.com/wattmark/wattmark/cmd/internal/daemon"
 	validatecmd "github.com/wattmark/wattmark/cmd/internal/study/validate"
 	"github.com/wattmark/wattmark/hostagent/daemon"
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -51,78 +49,67 @@ type programs struct {
 // openPrograms takes the socket and prepares the servers; the monitor need not
 // answer yet. With --socket none it returns programs that do nothing. A bad mode
 // or role is wrong usage.
-func openPrograms(ctx context.Context, a *cli.App, db *store.DB, f *hostFlags, x *daemoncmd.Access, gate *cluster.Gate,
-	traces *cli.Tracing, log *slog.Logger,
-) (*programs, error) {
+func openPrograms(ctx context.Context, a *cli.App, s *hostService) (*programs, error) {
+	f, db := s.hostFlags, s.db
 	if f.socket == noSocket {
 		return &programs{}, nil
 	}
-	mode, err := strconv.ParseUint(f.mode, 8, 32)
-	if err != nil || mode != 0o600 && mode != 0o660 {
-		return nil, cli.Usagef("--socket-mode %s: want 0600 for this user alone, or 0660 for its group too", f.mode)
-	}
-	roles, err := parseRoles(f.roles)
+	mode, roles, err := f.socketAccess()
 	if err != nil {
-		return nil, cli.WithCode(cli.ExitUsage, err)
+		return nil, err
 	}
 	path, err := filepath.Abs(db.Path())
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{log: log}
+	p := &programs{log: s.log}
 	if p.monitor, err = cli.DialMeter(ctx, f.monitors.List[0],
-		monitorclient.Options{Version: cli.Version(), Dial: traces.Dial()}); err != nil {
+		monitorclient.Options{Version: cli.Version(), Dial: s.traces.Dial()}); err != nil {
 		return nil, err
 	}
-	if p.listener, err = daemon.Listen(cmp.Or(f.socket, daemon.DefaultSocket()), fs.FileMode(mode)); err != nil {
+	if p.listener, err = daemon.Listen(cmp.Or(f.socket, daemon.DefaultSocket()), mode); err != nil {
 		if errors.Is(err, daemon.ErrTaken) {
 			err = fmt.Errorf("%w: stop it first", err)
 		}
-		return nil,
-			errors.Join(fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs",
-				err), p.monitor.Close())
+		err = fmt.Errorf("host: %w; or choose another --socket, or --socket none to measure for no programs", err)
+		return nil, errors.Join(err, p.monitor.Close())
 	}
 	p.link = daemon.NewServer(daemon.Config{
-		DB: db, Database: path, Monitor: gate.Monitor(p.monitor), Owner: store.Owner(), Admit: measurement.WholeGPU,
-		Sensor: sensorOf, Version: cli.Version(), Log: log,
+		DB: db, Database: path, Monitor: s.gate.Monitor(p.monitor), Owner: store.Owner(), Admit: measurement.WholeGPU,
+		Sensor: func(card gpu.Info) (gpu.PowerSensor, func() error, error) {
+			d, err := nvml.Open(card.PCIBusID)
+			if err != nil {
+				return nil, nil, err // d may be a nil pointer
+			}
+			return d, d.Close, nil
+		},
+		Version: cli.Version(), Log: s.log,
 	})
-	limit := programLimits()
-	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), traces.Server(),
-		x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
+	// No bound on rate and open calls: a program marks as often as it likes, and may be silent for hours while it
+	// computes.
+	local := limits.Default()
+	local.PeerRate, local.PeerCalls, local.Request = 0, 0, wire.MaxMessage
+	limit := limits.New(local)
+	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), s.traces.Server(),
+		s.x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
 	p.link.Register(p.server)
 	api.Register(ctx, p.server, db)
 	return p, nil
 }
 
-// parseRoles parses --socket-role; accounts not listed are measurers.
-func parseRoles(said map[string]string) (map[string]auth.Role, error) {
-	out := map[string]auth.Role{}
-	for name, word := range said {
-		role, err := auth.ParseRole(word)
-		if err != nil {
-			return nil, fmt.Errorf("--socket-role %s=%s: %w", name, word, err)
+// socketAccess parses --socket-mode and --socket-role; accounts not listed are measurers.
+func (f *hostFlags) socketAccess() (fs.FileMode, map[string]auth.Role, error) {
+	mode, err := strconv.ParseUint(f.mode, 8, 32)
+	if err != nil || mode != 0o600 && mode != 0o660 {
+		return 0, nil, cli.Usagef("--socket-mode %s: want 0600 for this user alone, or 0660 for its group too", f.mode)
+	}
+	roles := map[string]auth.Role{}
+	for name, word := range f.roles {
+		if roles[name], err = auth.ParseRole(word); err != nil {
+			return 0, nil, cli.Usagef("--socket-role %s=%s: %w", name, word, err)
 		}
-		out[name] = role
 	}
-	return out, nil
-}
-
-// programLimits returns limits for local programs: no bound on rate and open
-// calls, since a program marks as often as it likes and may be silent for hours
-// while it computes.
-func programLimits() *limits.Guard {
-	c := limits.Default()
-	c.PeerRate, c.PeerCalls, c.Request = 0, 0, wire.MaxMessage
-	return limits.New(c)
-}
-
-// sensorOf opens the own sensor of a program's GPU, by PCI bus id.
-func sensorOf(card gpu.Info) (gpu.PowerSensor, func() error, error) {
-	d, err := nvml.Open(card.PCIBusID)
-	if err != nil {
-		return nil, nil, err
-	}
-	return d, d.Close, nil
+	return fs.FileMode(mode), roles, nil
 }
 
 // serve serves the socket until ctx ends, then abandons the measurements under way
@@ -156,11 +143,8 @@ func (p *programs) close() error {
 	return errors.Join(p.listener.Close(), p.monitor.Close())
 }
 
-// others returns a view of db without the tasks that programs are being measured
-// for: recovery must not finish them.
-func (p *programs) others(db *store.DB) measurement.Store { return notOurs{db, p.link} }
-
-// notOurs is a store whose Unfinished leaves out the tasks of link.
+// notOurs is a store whose Unfinished leaves out the tasks that programs are being measured
+// for by link: recovery must not finish them.
 type notOurs struct {
 	*store.DB
 	link *daemon.Server // nil: no task is left out

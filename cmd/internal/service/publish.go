@@ -47,9 +47,7 @@ type capturePublisher struct {
 	mon   *monitor.Monitor
 	flags publishFlags
 	log   *slog.Logger
-
-	mu   sync.Mutex
-	busy map[string]bool // captures being published, by id
+	busy  sync.Map // captures being published, by id
 }
 
 // Periods and limits of the publication.
@@ -61,36 +59,27 @@ const (
 	oldAtOnce  = 2                // captures that have ended, beside the one that runs
 )
 
-// Run publishes until ctx ends; without a cluster it returns at once.
+// Run publishes until ctx ends; without a cluster it returns at once. Until the cluster
+// answers, captures wait in the spool.
 func (p *capturePublisher) Run(ctx context.Context) {
 	if p.flags.Servers == "" {
 		return
 	}
-	p.busy = map[string]bool{}
-	bus := p.connect(ctx)
-	if bus == nil {
-		return
-	}
-	defer bus.Close()
-	p.log.Info("publishing captures", "servers", p.flags.Servers, "partitions", bus.Partitions())
-	p.all(ctx, &relay.Publisher{Bus: bus, Program: cli.Version()})
-}
-
-// connect dials until the cluster answers; it returns nil once ctx has ended.
-// Captures wait in the spool meanwhile.
-func (p *capturePublisher) connect(ctx context.Context) *relay.Bus {
 	for {
 		trying, cancel := context.WithTimeout(ctx, tryFor)
 		bus, err := p.flags.Dial(trying, "monitor", p.log)
 		cancel()
 		if err == nil {
-			return bus
+			defer bus.Close()
+			p.log.Info("publishing captures", "servers", p.flags.Servers, "partitions", bus.Partitions())
+			p.all(ctx, &relay.Publisher{Bus: bus, Program: cli.Version()})
+			return
 		}
 		if ctx.Err() == nil {
 			p.log.Warn("captures are not published: they wait in the spool", "error", err)
 		}
 		if !cli.SleepUntil(ctx, time.Now().Add(tryAgain)) {
-			return nil
+			return
 		}
 	}
 }
@@ -107,16 +96,18 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 	for {
 		for _, i := range p.mon.Captures() {
 			c, err := p.mon.Capture(i.ID)
-			if err != nil || c.HasBeenReplicated() || i.State == session.Arming || !p.take(i.ID) {
+			if err != nil || c.HasBeenReplicated() || i.State == session.Arming {
+				continue
+			}
+			if _, busy := p.busy.LoadOrStore(i.ID, true); busy {
 				continue
 			}
 			turn := old
-			// A running capture never waits for a turn.
-			if !i.State.Ended() {
+			if !i.State.Ended() { // a running capture never waits for a turn
 				turn = nil
 			}
 			wg.Go(func() {
-				defer p.done(i.ID)
+				defer p.busy.Delete(i.ID)
 				p.one(ctx, pub, c, turn)
 			})
 		}
@@ -126,24 +117,6 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 		case <-tick.C:
 		}
 	}
-}
-
-// take reports whether the capture was free, and marks it as being published.
-func (p *capturePublisher) take(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy[id] {
-		return false
-	}
-	p.busy[id] = true
-	return true
-}
-
-// done frees a capture for the next attempt.
-func (p *capturePublisher) done(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.busy, id)
 }
 
 // one publishes a capture and ensures that a task of it exists in the cluster;
@@ -193,8 +166,8 @@ func (p *capturePublisher) claim(ctx context.Context, s *captureSending) error {
 		if err != nil || claimed {
 			return err
 		}
-		// The host's time runs from the last scan, also over restarts of the monitor.
-		if time.Since(s.ended()) >= p.flags.after {
+		// The host's time runs from the last scan, by the monitor's clock and also over its restarts.
+		if ended := s.c.Started().Add(s.sum.End.Duration()); time.Since(ended) >= p.flags.after {
 			break
 		}
 		if p.dropped(s.c) || !cli.SleepUntil(ctx, time.Now().Add(min(claimEvery, p.flags.after))) {
@@ -288,9 +261,6 @@ func (s *captureSending) Trailer(t session.Trailer) error {
 	s.sum = t.Summary
 	return nil
 }
-
-// ended returns the time of the last scan by the monitor's clock.
-func (s *captureSending) ended() time.Time { return s.c.Started().Add(s.sum.End.Duration()) }
 
 // outcome returns the result as the monitor alone can compute it: the energy
 // between the markers. It is always incomplete, without kernels and software

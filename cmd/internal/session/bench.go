@@ -71,7 +71,10 @@ func (f BenchFlags) Load() (b *bench.Bench, err error) {
 // MakeBench returns the bench with its instrument and the calibration records of a folder.
 // The instrument is not opened yet; the function returned closes it.
 func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func() error, error) {
-	meter, err := b.NewInstrument(registry.Env{NVML: openNVML})
+	meter, err := b.NewInstrument(registry.Env{NVML: func(_ context.Context, gpu string) (nvml.Sensor, error) {
+		d, err := hostnvml.Open(gpu)
+		return gpuMeter{d}, err
+	}})
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}
@@ -82,14 +85,6 @@ func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func(
 // gpuMeter adapts the host agent's NVML binding to the monitor's nvml driver: package
 // monitor must not import a GPU library.
 type gpuMeter struct{ *hostnvml.Device }
-
-func openNVML(_ context.Context, gpu string) (nvml.Sensor, error) {
-	d, err := hostnvml.Open(gpu)
-	if err != nil {
-		return nil, err
-	}
-	return gpuMeter{d}, nil
-}
 
 func (g gpuMeter) Info() nvml.Info {
 	i := g.Device.Info()

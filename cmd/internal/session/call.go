@@ -36,15 +36,6 @@ func method[A, R any](f func(*plantService, A) (R, error)) func(*plantService, *
 	}
 }
 
-// noMethod reads and drops the arguments of a method that does not exist; its call fails.
-func noMethod(name string) func(*plantService, *gob.Decoder) (func() (any, error), error) {
-	return func(_ *plantService, in *gob.Decoder) (func() (any, error), error) {
-		return func() (any, error) {
-			return nil, fmt.Errorf("the emulator has no call %q: is it of another version?", name)
-		}, in.DecodeValue(reflect.Value{}) // drops the value
-	}
-}
-
 // serve answers the calls of a connection one after the other until the caller closes it.
 func (s *plantService) serve(c net.Conn) {
 	defer c.Close()
@@ -54,11 +45,14 @@ func (s *plantService) serve(c net.Conn) {
 		if in.Decode(&name) != nil {
 			return
 		}
-		read, ok := plantMethods[name]
-		if !ok {
-			read = noMethod(name)
+		call, err := func() (any, error) {
+			return nil, fmt.Errorf("the emulator has no call %q: is it of another version?", name)
+		}, error(nil)
+		if read, ok := plantMethods[name]; ok {
+			call, err = read(s, in)
+		} else {
+			err = in.DecodeValue(reflect.Value{}) // drops the arguments
 		}
-		call, err := read(s, in)
 		if err != nil {
 			return
 		}

@@ -192,13 +192,6 @@ func (k *card) cancel(c *cardUser, after time.Time) {
 	_, _ = k.redraw(after) // an error is one of unknown loads, and these levels are in watts
 }
 
-// has reports whether a client has a context.
-func (k *card) has(c *cardUser) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Contains(k.clients, c)
-}
-
 // leave ends a client's context, and returns when its load really ends. The card is idle
 // after the last client's. Its past load is kept for processes.
 func (k *card) leave(c *cardUser, at time.Time) (time.Time, error) {
@@ -239,7 +232,10 @@ func (k *card) processes(from, to time.Time) (out []gpu.ProcessUse) {
 func (k *card) serve(c net.Conn) {
 	self := &cardUser{}
 	(&plantService{k.live, k, self}).serve(c)
-	if k.has(self) {
+	k.mu.Lock()
+	open := slices.Contains(k.clients, self)
+	k.mu.Unlock()
+	if open {
 		_, _ = k.leave(self, time.Now())
 	}
 }

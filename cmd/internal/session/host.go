@@ -21,11 +21,13 @@ import (
 // finished and those that it cannot finish. Without unfinished tasks, which is usual, the
 // cost is one query. db may be read-only: changes go through a connection of their own.
 func LeftOvers(ctx context.Context, a *cli.App, db *store.DB) {
-	var gone []store.TaskID
+	var gone []string
 	open, err := db.Unfinished(ctx)
 	for i := range open {
-		if t, err := db.Task(ctx, open[i].ID); err == nil && ownerState(&t) == store.Gone {
-			gone = append(gone, t.ID)
+		if t, err := db.Task(ctx, open[i].ID); err == nil {
+			if state, _ := store.Lives(t.Owner); state == store.Gone {
+				gone = append(gone, fmt.Sprintf("task %d", t.ID))
+			}
 		}
 	}
 	if err != nil || len(gone) == 0 {
@@ -33,14 +35,23 @@ func LeftOvers(ctx context.Context, a *cli.App, db *store.DB) {
 	}
 	w, err := store.Open(ctx, a.DB)
 	if err != nil {
-		fmt.Fprintf(a.Err, "wattmark: unfinished: %s, whose process is gone: %v\n", taskNumbers(gone), err)
+		fmt.Fprintf(a.Err, "wattmark: unfinished: %s, whose process is gone: %v\n", strings.Join(gone, ", "), err)
 		return
 	}
 	defer w.Close()
-	done, err := measurement.RecoverGone(ctx, w,
-		func(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
-			return dialForRecovery(ctx, w, address)
-		})
+	// With a cluster the capture is held instead of released: the publisher of the task releases it.
+	dial := func(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
+		o := monitorclient.Options{Version: cli.Version(), Patience: 2 * time.Second}
+		c, err := cli.DialMeter(ctx, address, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if cluster := os.Getenv("WATTMARK_CLUSTER"); cluster != "" && cluster != "none" {
+			return measurement.Held{Monitor: c, DB: w}, c.Close, nil
+		}
+		return c, c.Close, nil
+	}
+	done, err := measurement.RecoverGone(ctx, w, dial)
 	for _, id := range done {
 		if t, err := w.Task(ctx, id); err == nil {
 			fmt.Fprintf(a.Err, "wattmark: task %d was left by a process that is gone: finished (%s)\n", id, t.State.String())
@@ -50,28 +61,6 @@ func LeftOvers(ctx context.Context, a *cli.App, db *store.DB) {
 		fmt.Fprintf(a.Err, "wattmark: not finished, though its process is gone: %v\nwattmark host finishes such "+
 			"tasks once their monitors answer\n", err)
 	}
-}
-
-// recoveryPatience limits the wait for the monitor of another process's task.
-const recoveryPatience = 2 * time.Second
-
-// dialForRecovery connects to the monitor of an unfinished task. With a cluster the capture
-// is held instead of released: the publisher of the task releases it.
-func dialForRecovery(ctx context.Context, db *store.DB, address string) (measurement.Monitor, func() error, error) {
-	c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Patience: recoveryPatience})
-	if err != nil {
-		return nil, nil, err
-	}
-	if cluster := os.Getenv("WATTMARK_CLUSTER"); cluster != "" && cluster != "none" {
-		return measurement.Held{Monitor: c, DB: db}, c.Close, nil
-	}
-	return c, c.Close, nil
-}
-
-// ownerState returns whether the process that measures a task exists.
-func ownerState(t *store.Task) store.Liveness {
-	l, _ := store.Lives(t.Owner)
-	return l
 }
 
 // Unfinished returns, for a running task, the state of its process and the way to finish it;
@@ -87,15 +76,6 @@ func Unfinished(t *store.Task) string {
 		return fmt.Sprintf("its process is gone: "+remedy, t.Monitor)
 	}
 	return fmt.Sprintf("this machine does not know who measures it; if nobody does, "+remedy, t.Monitor)
-}
-
-// taskNumbers lists tasks as "task 1, task 2".
-func taskNumbers(ids []store.TaskID) string {
-	var out []string
-	for _, id := range ids {
-		out = append(out, fmt.Sprintf("task %d", id))
-	}
-	return strings.Join(out, ", ")
 }
 
 // DialMonitor connects to a monitor; one of an incompatible version is an error. A monitor

@@ -80,23 +80,21 @@ type GPUSensor interface {
 	Close() error
 }
 
-// SimSensor is the sensor of a simulated GPU. It shares the device's connection.
-type SimSensor struct{ gpu.PowerSensor }
-
-// sharedSensor is a SimSensor that also lists the processes on the card.
-type sharedSensor struct {
-	SimSensor
+// simSensor is the sensor of a simulated GPU, which also lists the processes on the card. It
+// shares the device's connection.
+type simSensor struct {
+	gpu.PowerSensor
 	plant RemotePlant
 }
 
 // Processes returns the processes on the card within a span, from the emulator.
-func (s sharedSensor) Processes(within gpu.Span) (out []gpu.ProcessUse, err error) {
+func (s simSensor) Processes(within gpu.Span) (out []gpu.ProcessUse, err error) {
 	err = s.plant.c.Call("Processes", TimeSpan{within.Start, within.End, time.Now()}, &out)
 	return out, err
 }
 
 // Close does nothing: the device closes the connection.
-func (SimSensor) Close() error { return nil }
+func (simSensor) Close() error { return nil }
 
 // SimSeed returns the seed of the simulated GPU of a socket, a 48-bit hash of its absolute
 // path: the GPU's UUID follows from the seed and thus differs between sockets.
@@ -123,7 +121,7 @@ func FindSim(socket string, k *sim.Kernel) (gpu.Device, GPUSensor, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	return SimDevice{dev, p}, sharedSensor{SimSensor{sim.NewSensor(p, sim.Wall{}, sim.Response{})}, p}, nil
+	return SimDevice{dev, p}, simSensor{sim.NewSensor(p, sim.Wall{}, sim.Response{}), p}, nil
 }
 
 // FoundGPU is a GPU without a context on it. Open it once its bench is held: a context would
@@ -131,6 +129,41 @@ func FindSim(socket string, k *sim.Kernel) (gpu.Device, GPUSensor, error) {
 type FoundGPU struct {
 	gpu.Device
 	OpenSensor func() (GPUSensor, error)
+	sensor     GPUSensor // nil until Sensor has opened it
+}
+
+// Sensor returns the GPU's own sensor, which it opens at the first call and Close closes.
+func (g *FoundGPU) Sensor() (gpu.PowerSensor, error) {
+	if g.sensor == nil {
+		s, err := g.OpenSensor()
+		if err != nil {
+			return nil, err // s may hold a nil pointer
+		}
+		g.sensor = s
+	}
+	return g.sensor, nil
+}
+
+// OpenToMeasure creates the context and opens the GPU's own sensor, unless without it. The
+// meter measures all the same where the sensor fails: that is a warning, which calls it called.
+func (g *FoundGPU) OpenToMeasure(ctx context.Context, a *cli.App, without bool, called string) (gpu.PowerSensor, error) {
+	if err := g.Open(ctx); err != nil || without {
+		return nil, err
+	}
+	s, err := g.Sensor()
+	if err != nil {
+		fmt.Fprintf(a.Err, "wattmark: %s is left out: %v\n", called, err)
+	}
+	return s, nil
+}
+
+// Close closes the sensor, if it was opened, and the GPU.
+func (g *FoundGPU) Close() error {
+	var err error
+	if g.sensor != nil {
+		err = g.sensor.Close()
+	}
+	return errors.Join(err, g.Device.Close())
 }
 
 // FindGPU returns the GPU of a selector, not yet opened: "sim:SOCKET", else a real one
@@ -141,13 +174,14 @@ func FindGPU(selector string) (*FoundGPU, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &FoundGPU{dev, func() (GPUSensor, error) { return sensor, nil }}, nil
+		return &FoundGPU{Device: dev, OpenSensor: func() (GPUSensor, error) { return sensor, nil }}, nil
 	}
 	dev, err := FindCUDA(selector)
 	if err != nil {
 		return nil, err
 	}
-	return &FoundGPU{dev, func() (GPUSensor, error) { return nvml.Open(dev.Info().PCIBusID) }}, nil
+	open := func() (GPUSensor, error) { return nvml.Open(dev.Info().PCIBusID) }
+	return &FoundGPU{Device: dev, OpenSensor: open}, nil
 }
 
 // FindCUDA returns a real GPU, not yet opened. If NVML does not identify the GPU of the

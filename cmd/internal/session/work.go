@@ -52,14 +52,10 @@ func PulseWork(d gpu.Device, b gpu.Benchmark, on, off, length time.Duration) mea
 
 // PauseUntil blocks until t, or until ctx ends and then returns its cause.
 func PauseUntil(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !cli.SleepUntil(ctx, t) {
 		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
+	return nil
 }
 
 // PTXWork returns work that launches a kernel from a PTX file; an error on a simulated GPU.

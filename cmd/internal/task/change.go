@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
-	"golang.org/x/term"
 )
 
 // YesFlag adds --yes, which skips the question of Confirm.
@@ -32,7 +31,7 @@ func Confirm(a *cli.App, yes bool, subject string) (bool, error) {
 	if yes {
 		return true, nil
 	}
-	if a.JSON || !isTerminalInput(a.In) {
+	if a.JSON || !out.IsTerminal(a.In) {
 		return false, cli.Usagef("this would delete %s: give --yes to do it", subject)
 	}
 	ok, err := a.Ask("Delete " + subject + "? [y/N] ")
@@ -40,12 +39,6 @@ func Confirm(a *cli.App, yes bool, subject string) (bool, error) {
 		fmt.Fprintln(a.Out, "Nothing was deleted.")
 	}
 	return ok, err
-}
-
-// isTerminalInput reports whether r is a file that is a terminal.
-func isTerminalInput(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // deleteFlags select tasks by name or user; numbers are arguments.

@@ -12,7 +12,6 @@ package task
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -194,16 +193,16 @@ func showCmd(a *cli.App) *cobra.Command {
 func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFlags) error {
 	r := report.NewReport(t, a.DB)
 	r.Reason = out.JoinNonEmpty("; ", t.Reason, session.Unfinished(t))
-	if err := errors.Join(r.AddSide(ctx, db), r.AddTiny(ctx, db)); err != nil {
+	if err := r.AddSide(ctx, db); err != nil {
 		return err
 	}
 	if f.kernels {
-		if err := r.AddKernels(ctx, db, t); err != nil {
+		if err := r.AddKernels(ctx, db); err != nil {
 			return err
 		}
 	}
 	if f.svg != "" {
-		if err := report.DrawTask(a, ctx, db, t, f.svg); err != nil {
+		if err := report.DrawTask(ctx, db, t, f.svg); err != nil {
 			return err
 		}
 		r.Picture = f.svg

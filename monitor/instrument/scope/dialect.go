@@ -327,7 +327,7 @@ func ChannelName(n int) string { return fmt.Sprintf("ch%d", n) }
 type Model struct {
 	Kind     string // of the driver that speaks with it
 	Maker    string // which the maker's field of *IDN? holds, in capitals
-	pattern  *regexp.Regexp
+	pattern  string // matches the model's name in *IDN? from its beginning; compiled when a scope is identified
 	Channels int
 	Memory   int    // points over all channels
 	Series   string // within the family, where that matters to its Dialect
@@ -335,9 +335,7 @@ type Model struct {
 
 // model makes a row of the table: the pattern is matched against the model's name in *IDN?.
 func model(kind, maker, pattern string, channels, memory int) Model {
-	return Model{
-		Kind: kind, Maker: maker, pattern: regexp.MustCompile("^" + pattern), Channels: channels, Memory: memory,
-	}
+	return Model{Kind: kind, Maker: maker, pattern: "^" + pattern, Channels: channels, Memory: memory}
 }
 
 // of names the series of a model.
@@ -388,7 +386,7 @@ var models = []Model{
 func Identify(id scpi.Identity) (Model, bool) {
 	maker, name := strings.ToUpper(id.Maker), strings.ToUpper(strings.TrimSpace(id.Model))
 	for _, m := range models {
-		if strings.Contains(maker, m.Maker) && m.pattern.MatchString(name) {
+		if strings.Contains(maker, m.Maker) && regexp.MustCompile(m.pattern).MatchString(name) {
 			return m, true
 		}
 	}

@@ -104,13 +104,25 @@ func ExitCode(err error) int {
 }
 
 // CheckUsage changes a command and all below it so that wrong arguments get the exit code
-// ExitUsage and a hint to --help.
+// ExitUsage and a hint to --help. A command that only groups others prints its help without
+// arguments, else an error with similar names.
 func CheckUsage(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		CheckUsage(sub)
 	}
 	if !c.Runnable() {
-		c.Args, c.RunE = cobra.ArbitraryArgs, noSuchCommand
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			hint := ""
+			c.SuggestionsMinimumDistance = 2
+			if s := c.SuggestionsFor(args[0]); len(s) > 0 {
+				hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
+			}
+			return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), args[0], hint, c.CommandPath())
+		}
 		return
 	}
 	check := c.Args
@@ -123,20 +135,6 @@ func CheckUsage(c *cobra.Command) {
 		}
 		return nil
 	}
-}
-
-// noSuchCommand runs a command that only groups others: help without arguments, else an
-// error with similar names.
-func noSuchCommand(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return c.Help()
-	}
-	hint := ""
-	c.SuggestionsMinimumDistance = 2
-	if s := c.SuggestionsFor(args[0]); len(s) > 0 {
-		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
-	}
-	return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), args[0], hint, c.CommandPath())
 }
 
 // JSONFlag adds --json to a command and returns the command.
@@ -298,21 +296,14 @@ func Version() string {
 }
 
 func (a *App) versionCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if a.JSON {
-				return a.PrintJSON(map[string]string{
-					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS,
-					"arch": runtime.GOARCH,
-				})
-			}
-			_, err := fmt.Fprintf(a.Out, "wattmark %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS,
-				runtime.GOARCH)
-			return err
-		},
-	}
-	return a.JSONFlag(c)
+	return a.JSONFlag(Command("version", "Print the version", cobra.NoArgs, func(context.Context, []string) error {
+		v, system, arch := runtime.Version(), runtime.GOOS, runtime.GOARCH
+		if a.JSON {
+			return a.PrintJSON(map[string]string{"version": Version(), "go": v, "os": system, "arch": arch})
+		}
+		_, err := fmt.Fprintf(a.Out, "wattmark %s (%s, %s/%s)\n", Version(), v, system, arch)
+		return err
+	}))
 }
 
 // serviceGC is GOGC, in percent, of services and of their benchmarks. Their heaps are some
@@ -345,29 +336,28 @@ docs/man, and make install-lib installs them.
 
 SOURCE_DATE_EPOCH sets their date.`,
 		Example: "  wattmark man /usr/local/share/man/man1\n  wattmark man /tmp/man && man -l /tmp/man/wattmark-run.1",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.man(cmd.Root(), args[0]) },
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		dir, root := args[0], cmd.Root()
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("man: %w", err)
+		}
+		removeLocalDefaults(root)
+		head := &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"}
+		if err := doc.GenManTree(root, head, dir); err != nil {
+			return fmt.Errorf("man: %w", err)
+		}
+		pages, err := filepath.Glob(filepath.Join(dir, "wattmark*.1"))
+		if err != nil {
+			return fmt.Errorf("man: %w", err)
+		}
+		if a.JSON {
+			return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
+		}
+		_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
+		return err
 	}
 	return a.JSONFlag(c)
-}
-
-func (a *App) man(root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("man: %w", err)
-	}
-	removeLocalDefaults(root)
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"},
-		dir); err != nil {
-		return fmt.Errorf("man: %w", err)
-	}
-	pages, err := filepath.Glob(filepath.Join(dir, "wattmark*.1"))
-	if err != nil {
-		return fmt.Errorf("man: %w", err)
-	}
-	if a.JSON {
-		return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
-	}
-	_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
-	return err
 }
 
 // removeLocalDefaults makes the manual pages of a command and all below it independent of

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// clusterTrialCmd returns the command that runs a whole cluster on this machine, for trials of failures.
+// clusterTrialCmd returns the command that runs a whole cluster on this machine, for trials of failures, until
+// its context ends. It prints the WATTMARK_CLUSTER that reaches the nodes as soon as the streams exist.
 func clusterTrialCmd(a *cli.App) *cobra.Command {
 	var f NodeFlags
 	var nodes, port int
@@ -29,7 +30,24 @@ func clusterTrialCmd(a *cli.App) *cobra.Command {
 			if err := f.read(); err != nil {
 				return err
 			}
-			return clusterTrial(ctx, a, &f, nodes, port)
+			g, ctx := errgroup.WithContext(ctx)
+			if err := startNodes(ctx, g, a, &f, nodes, port); err != nil {
+				return errors.Join(err, g.Wait())
+			}
+			var urls []string
+			for i := range nodes {
+				urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", port+i))
+			}
+			servers := strings.Join(urls, ",")
+			// Dial blocks until the streams exist.
+			b, err := relay.Dial(ctx, relay.Options{Servers: servers, Name: "wattmark trial"})
+			if err == nil {
+				fmt.Fprintf(a.Err, "%d streams are there; export WATTMARK_CLUSTER=%s\n", b.Partitions(), servers)
+				b.Close()
+			} else if ctx.Err() == nil {
+				fmt.Fprintln(a.Err, "wattmark:", err)
+			}
+			return g.Wait()
 		})
 	c.Flags().IntVar(&nodes, "nodes", 3, "how many")
 	c.Flags().IntVar(&port, "port", 7561,
@@ -38,58 +56,30 @@ func clusterTrialCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// trialNode returns the arguments for node i of several on this machine. Node i listens on
-// port+i for clients and on port+10+i for the other nodes.
-func trialNode(f *NodeFlags, i, nodes, port int) []string {
-	var peers []string
-	for k := range nodes {
-		peers = append(peers, fmt.Sprintf("127.0.0.1:%d", port+10+k))
-	}
-	args := []string{
-		"cluster", "node", "--name", fmt.Sprintf("n%d", i+1), "--dir",
-		filepath.Join(f.Cfg.Dir, fmt.Sprintf("n%d", i+1)), "--log-level", "warn",
-		"--listen", fmt.Sprintf("127.0.0.1:%d", port+i), "--nodes", peers[i], "--sync", f.Sync, "--partitions",
-		fmt.Sprint(f.Cfg.Streams.Partitions),
-		"--max-bytes", fmt.Sprint(int64(f.maxBytes)), "--max-store", fmt.Sprint(int64(f.maxStore)),
-	}
-	if nodes > 1 {
-		args = append(args, "--peers", strings.Join(peers, ","))
-	}
-	return args
-}
-
-// clusterTrial runs the nodes until ctx ends, and prints the WATTMARK_CLUSTER that reaches
-// them as soon as the streams exist.
-func clusterTrial(ctx context.Context, a *cli.App, f *NodeFlags, nodes, port int) error {
-	g, ctx := errgroup.WithContext(ctx)
-	if err := startNodes(ctx, g, a, f, nodes, port); err != nil {
-		return errors.Join(err, g.Wait())
-	}
-	var urls []string
-	for i := range nodes {
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", port+i))
-	}
-	servers := strings.Join(urls, ",")
-	b, err := relay.Dial(ctx, relay.Options{Servers: servers, Name: "wattmark trial"}) // blocks until the streams exist
-	if err == nil {
-		fmt.Fprintf(a.Err, "%d streams are there; export WATTMARK_CLUSTER=%s\n", b.Partitions(), servers)
-		b.Close()
-	} else if ctx.Err() == nil {
-		fmt.Fprintln(a.Err, "wattmark:", err)
-	}
-	return g.Wait()
-}
-
 // startNodes starts the nodes in g, each a process of its own with a folder of its own. They
 // end with ctx: SIGTERM, and SIGKILL 10 s later. A node that ends before is reported on
-// standard error with the command that starts it again, and the others go on.
+// standard error with the command that starts it again, and the others go on. Node i listens
+// on port+i for clients and on port+10+i for the other nodes.
 func startNodes(ctx context.Context, g *errgroup.Group, a *cli.App, f *NodeFlags, nodes, port int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
+	var peers []string
 	for i := range nodes {
-		args := trialNode(f, i, nodes, port)
+		peers = append(peers, fmt.Sprintf("127.0.0.1:%d", port+10+i))
+	}
+	for i, at := range peers {
+		name := fmt.Sprintf("n%d", i+1)
+		args := []string{
+			"cluster", "node", "--name", name, "--dir", filepath.Join(f.Cfg.Dir, name), "--log-level", "warn",
+			"--listen", fmt.Sprintf("127.0.0.1:%d", port+i), "--nodes", at, "--sync", f.Sync,
+			"--partitions", fmt.Sprint(f.Cfg.Streams.Partitions),
+			"--max-bytes", fmt.Sprint(int64(f.maxBytes)), "--max-store", fmt.Sprint(int64(f.maxStore)),
+		}
+		if nodes > 1 {
+			args = append(args, "--peers", strings.Join(peers, ","))
+		}
 		cmd := exec.CommandContext(ctx, self, args...)
 		cmd.Stdout, cmd.Stderr = a.Err, a.Err
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -97,11 +87,11 @@ func startNodes(ctx context.Context, g *errgroup.Group, a *cli.App, f *NodeFlags
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Err, "node n%d is process %d\n", i+1, cmd.Process.Pid)
+		fmt.Fprintf(a.Err, "node %s is process %d\n", name, cmd.Process.Pid)
 		g.Go(func() error {
 			err := cmd.Wait()
 			if ctx.Err() == nil { // no error for the group: that would end the other nodes
-				fmt.Fprintf(a.Err, "node n%d has ended: %v; start it again with:\n  wattmark %s\n", i+1, err,
+				fmt.Fprintf(a.Err, "node %s has ended: %v; start it again with:\n  wattmark %s\n", name, err,
 					strings.Join(args, " "))
 			}
 			return nil

@@ -254,7 +254,24 @@ func tagCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return cli.Usagef("%w\nSee: %s --help", err, cmd.CommandPath())
 			}
-			return tag(cmd.Context(), a, words[0], words[1:])
+			id, err := cli.TaskID(words[0])
+			if err != nil {
+				return err
+			}
+			var set, remove []string // key=value, and keys
+			for _, w := range words[1:] {
+				if k, minus := strings.CutPrefix(w, "-"); minus {
+					remove = append(remove, k)
+				} else {
+					set = append(set, w)
+				}
+			}
+			tags, err := parseTags(set, false)
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context() // both changes are one transaction
+			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) })
 		},
 	}
 	return a.JSONFlag(c)
@@ -282,27 +299,6 @@ func flagsByHand(a *cli.App, args []string) (words []string, help bool, err erro
 		}
 	}
 	return words, false, nil
-}
-
-// tag sets the tags key=value of a task and removes those given as -key, in one transaction.
-func tag(ctx context.Context, a *cli.App, task string, words []string) error {
-	id, err := cli.TaskID(task)
-	if err != nil {
-		return err
-	}
-	var set, remove []string // key=value, and keys
-	for _, w := range words {
-		if k, minus := strings.CutPrefix(w, "-"); minus {
-			remove = append(remove, k)
-		} else {
-			set = append(set, w)
-		}
-	}
-	tags, err := parseTags(set, false)
-	if err != nil {
-		return err
-	}
-	return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) })
 }
 
 // noteCmd returns the command note, which adds a remark or, with --remove, deletes one.

@@ -9,15 +9,21 @@ package main
 import "C"
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -60,26 +66,25 @@ func do(call string, text *C.char, n C.size_t, f func() error) C.int {
 
 //export wmgo_p_start
 func wmgo_p_start(text *C.char, n C.size_t) C.int {
-	return do("P_startMonitor", text, n, papers.start)
-}
-
-func (p *paperState) start() error {
-	if p.s != nil {
-		return fmt.Errorf("%w: the monitor is started already; P_stopMonitor and P_waitData end that", errState)
-	}
-	if err := p.drop(); err != nil {
-		return err
-	}
-	q := request{name: cmp.Or(os.Getenv("WATTMARK_TASK"), program()), warmUp: 200 * time.Millisecond}
-	if p.db != nil {
-		q.database = p.db.Path()
-	}
-	s, err := open(q)
-	if err != nil {
-		return err
-	}
-	p.s, p.begun, p.ended, p.stopped = s, false, false, false
-	return nil
+	return do("P_startMonitor", text, n, func() error {
+		p := &papers
+		if p.s != nil {
+			return fmt.Errorf("%w: the monitor is started already; P_stopMonitor and P_waitData end that", errState)
+		}
+		if err := p.drop(); err != nil {
+			return err
+		}
+		q := request{name: cmp.Or(os.Getenv("WATTMARK_TASK"), program()), warmUp: 200 * time.Millisecond}
+		if p.db != nil {
+			q.database = p.db.Path()
+		}
+		s, err := open(q)
+		if err != nil {
+			return err
+		}
+		p.s, p.begun, p.ended, p.stopped = s, false, false, false
+		return nil
+	})
 }
 
 // drop deletes the last measurement where the program did not want it stored.
@@ -105,99 +110,91 @@ func (p *paperState) drop() error {
 
 //export wmgo_p_marker
 func wmgo_p_marker(text *C.char, n C.size_t) C.int {
-	return do("P_marker", text, n, papers.marker)
-}
-
-func (p *paperState) marker() error {
-	switch {
-	case p.s == nil:
-		return fmt.Errorf("%w: call P_startMonitor first", errState)
-	case !p.begun:
-		p.begun = true
-		return p.s.m.Begin()
-	case !p.ended:
-		p.ended = true
-		return p.s.m.End()
-	}
-	return fmt.Errorf("%w: both markers have been played", errState)
+	return do("P_marker", text, n, func() error {
+		p := &papers
+		switch {
+		case p.s == nil:
+			return fmt.Errorf("%w: call P_startMonitor first", errState)
+		case !p.begun:
+			p.begun = true
+			return p.s.m.Begin()
+		case !p.ended:
+			p.ended = true
+			return p.s.m.End()
+		}
+		return fmt.Errorf("%w: both markers have been played", errState)
+	})
 }
 
 //export wmgo_p_stop
 func wmgo_p_stop(text *C.char, n C.size_t) C.int {
-	return do("P_stopMonitor", text, n, papers.stop)
-}
-
-func (p *paperState) stop() error {
-	switch {
-	case p.s == nil:
-		return fmt.Errorf("%w: call P_startMonitor first", errState)
-	case p.stopped:
-		return fmt.Errorf("%w: the monitor is stopped already", errState)
-	case !p.ended:
-		s := p.s
-		p.s = nil
-		return errors.Join(fmt.Errorf(
-			"%w: a measurement is between two calls of P_marker; it is given up, and its task is incomplete", errState),
-			s.abandon())
-	}
-	p.stopped = true
-	return p.s.m.Stopped()
+	return do("P_stopMonitor", text, n, func() error {
+		p := &papers
+		switch {
+		case p.s == nil:
+			return fmt.Errorf("%w: call P_startMonitor first", errState)
+		case p.stopped:
+			return fmt.Errorf("%w: the monitor is stopped already", errState)
+		case !p.ended:
+			s := p.s
+			p.s = nil
+			return errors.Join(fmt.Errorf(
+				"%w: a measurement is between two calls of P_marker; it is given up, and its task is incomplete", errState),
+				s.abandon())
+		}
+		p.stopped = true
+		return p.s.m.Stopped()
+	})
 }
 
 //export wmgo_p_wait
 func wmgo_p_wait(text *C.char, n C.size_t) C.int {
 	return ask("P_waitData", text, n, func() (int, error) {
-		id, err := papers.wait()
-		if id != 0 && errors.Is(err, errIncomplete) {
+		p := &papers
+		if p.s == nil || !p.stopped {
+			return 0, fmt.Errorf("%w: call P_stopMonitor first", errState)
+		}
+		s, path := p.s, p.s.path
+		p.s = nil
+		t, err := s.result()
+		if t.ID == 0 {
+			return 0, err
+		}
+		p.task, p.path, p.stored = t.ID, path, false
+		if errors.Is(err, errIncomplete) {
 			putText(text, int(n), "P_waitData: "+err.Error()) // a remark: the data can be read
 			err = nil
 		}
-		return id, err
+		return int(t.ID), err
 	})
 }
 
-func (p *paperState) wait() (int, error) {
-	if p.s == nil || !p.stopped {
-		return 0, fmt.Errorf("%w: call P_stopMonitor first", errState)
-	}
-	s, path := p.s, p.s.path
-	p.s = nil
-	t, err := s.result()
-	if t.ID == 0 {
-		return 0, err
-	}
-	p.task, p.path, p.stored = t.ID, path, false
-	return int(t.ID), err
-}
-
+// wmgo_p_test runs a benchmark in the measurement's stream, or in the current context
+// where nothing is being measured.
+//
 //export wmgo_p_test
 func wmgo_p_test(kind *C.char, ms C.int, text *C.char, n C.size_t) C.int {
 	b := gpu.Benchmark(C.GoString(kind))
 	return do("P_"+string(b)+"_test", text, n, func() error {
-		return papers.test(b, time.Duration(ms)*time.Millisecond)
+		d := time.Duration(ms) * time.Millisecond
+		if d <= 0 {
+			return fmt.Errorf("%w: a time of %v", errArgument, d)
+		}
+		ctx := context.Background()
+		if papers.s != nil {
+			_, err := papers.s.dev.RunBenchmark(ctx, b, d)
+			return err
+		}
+		dev, err := findDevice("", nil)
+		if err == nil {
+			err = dev.Open(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = dev.RunBenchmark(ctx, b, d)
+		return errors.Join(err, dev.Close())
 	})
-}
-
-// test runs a benchmark in the measurement's stream, or in the current context
-// where nothing is being measured.
-func (p *paperState) test(b gpu.Benchmark, d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("%w: a time of %v", errArgument, d)
-	}
-	ctx := context.Background()
-	if p.s != nil {
-		_, err := p.s.dev.RunBenchmark(ctx, b, d)
-		return err
-	}
-	dev, err := findDevice("", nil)
-	if err == nil {
-		err = dev.Open(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = dev.RunBenchmark(ctx, b, d)
-	return errors.Join(err, dev.Close())
 }
 
 // leave is the program's end: an open measurement is given up, one not stored is
@@ -211,4 +208,241 @@ func (p *paperState) leave() error {
 		p.s = nil
 	}
 	return errors.Join(err, p.drop())
+}
+
+//export wmgo_p_receive
+func wmgo_p_receive(handle C.int, rec *C.struct_record, text *C.char, n C.size_t) C.int {
+	return ask("P_receiveData", text, n, func() (int, error) {
+		p := &papers
+		if p.task == 0 || int(handle) != int(p.task) {
+			return 0, fmt.Errorf("%w: %d is not what P_waitData returned last", errHandle, handle)
+		}
+		ctx := context.Background()
+		db, err := store.OpenReadOnly(ctx, p.path)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errDatabase, err)
+		}
+		defer db.Close()
+		rows := 0
+		err = eachRow(ctx, db, "taskID=?", int64(p.task), func(r *row) error {
+			if rec != nil {
+				r.put((*C.struct_record)(unsafe.Add(unsafe.Pointer(rec), rows*C.sizeof_struct_record)))
+			}
+			rows++
+			return nil
+		})
+		return rows, err
+	})
+}
+
+// wmgo_p_store marks the last measurement as wanted. Its samples are in the
+// database since they came, so that a crash loses none.
+//
+//export wmgo_p_store
+func wmgo_p_store(rec *C.struct_record, text *C.char, n C.size_t) C.int {
+	return do("P_storeData", text, n, func() error {
+		p := &papers
+		switch {
+		case rec == nil:
+			return fmt.Errorf("%w: no records", errArgument)
+		case p.task == 0 || int64(rec.taskID) != int64(p.task):
+			return fmt.Errorf("%w: the records are of task %d, not of the last measurement", errArgument, rec.taskID)
+		}
+		p.stored = true
+		return nil
+	})
+}
+
+// row is a sample as the view data shows it.
+type row struct {
+	task       int64
+	name, user string
+	v          [7]float64 // power, current1..3, voltage1..3
+	at         string
+	seq        int64
+}
+
+const columns = "taskID\ttaskName\tuser\tpower\tcurrent1\tcurrent2\tcurrent3\tvoltage1\tvoltage2\tvoltage3\t" +
+	"taskTime\tseqNum\n"
+
+// eachRow calls f with every sample that a condition selects, in order. The
+// row is lent until f returns.
+func eachRow(ctx context.Context, db *store.DB, where string, arg any, f func(*row) error) error {
+	rows, err := db.SQL().QueryContext(ctx, `SELECT taskID, taskName, "user", power, current1, current2, current3,
+		voltage1, voltage2, voltage3, taskTime, seqNum FROM data WHERE `+where+` ORDER BY taskID, seqNum`, arg)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		var v [7]sql.NullFloat64
+		if err := rows.Scan(&r.task, &r.name, &r.user, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &r.at,
+			&r.seq); err != nil {
+			return fmt.Errorf("%w: %w", errDatabase, err)
+		}
+		for i := range v {
+			if r.v[i] = math.NaN(); v[i].Valid {
+				r.v[i] = v[i].Float64
+			}
+		}
+		if err := f(&r); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errDatabase, err)
+	}
+	return nil
+}
+
+// put fills one of the program's records.
+func (r *row) put(to *C.struct_record) {
+	to.taskID, to.seqNum = C.int(r.task), C.int(r.seq)
+	putText(&to.taskName[0], len(to.taskName), r.name)
+	putText(&to.user[0], len(to.user), r.user)
+	putText(&to.taskTime[0], len(to.taskTime), r.at)
+	to.power = C.double(r.v[0])
+	to.current1, to.current2, to.current3 = C.double(r.v[1]), C.double(r.v[2]), C.double(r.v[3])
+	to.voltage1, to.voltage2, to.voltage3 = C.double(r.v[4]), C.double(r.v[5]), C.double(r.v[6])
+}
+
+// print appends the row's line.
+func (r *row) print(b []byte) []byte {
+	b = strconv.AppendInt(b, r.task, 10)
+	b = append(append(b, '\t'), measure.Printable(r.name)...)
+	b = append(append(b, '\t'), measure.Printable(r.user)...)
+	for _, v := range r.v {
+		b = append(b, '\t')
+		if !math.IsNaN(v) {
+			b = strconv.AppendFloat(b, v, 'g', 9, 64)
+		}
+	}
+	b = append(append(b, '\t'), r.at...)
+	b = strconv.AppendInt(append(b, '\t'), r.seq, 10)
+	return append(b, '\n')
+}
+
+// withDB makes a call on the database that dbOpen opened.
+func withDB(call string, text *C.char, n C.size_t, f func(ctx context.Context, db *store.DB) (int, error)) C.int {
+	return ask(call, text, n, func() (int, error) {
+		if papers.db == nil {
+			return 0, fmt.Errorf("%w: call dbOpen first", errState)
+		}
+		out, err := f(context.Background(), papers.db)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errDatabase, err)
+		}
+		return out, nil
+	})
+}
+
+//export wmgo_db_open
+func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
+	return do("dbOpen", text, n, func() error {
+		switch {
+		case goText(name) == "":
+			return fmt.Errorf("%w: no file is named", errArgument)
+		case papers.db != nil:
+			return fmt.Errorf("%w: %s is open; dbClose first", errState, papers.db.Path())
+		}
+		ctx := context.Background()
+		db, err := openDatabase(ctx, goText(name))
+		if errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen) {
+			if read, only := store.OpenSource(ctx, goText(name)); only == nil {
+				db, err = read, nil // deletions then fail: nothing may be written
+			}
+		}
+		if err != nil {
+			return err
+		}
+		papers.db = db
+		return nil
+	})
+}
+
+//export wmgo_db_close
+func wmgo_db_close(text *C.char, n C.size_t) C.int {
+	return withDB("dbClose", text, n, func(_ context.Context, db *store.DB) (int, error) {
+		papers.db = nil
+		return 0, db.Close()
+	})
+}
+
+//export wmgo_db_read
+func wmgo_db_read(id C.int, name, text *C.char, n C.size_t) C.int {
+	return withDB("dbRead", text, n, func(ctx context.Context, db *store.DB) (int, error) {
+		where, arg := "taskID=?", any(int64(id))
+		if name != nil {
+			where, arg = "taskName=?", C.GoString(name)
+		} else if _, err := db.Task(ctx, store.TaskID(id)); err != nil {
+			return 0, err
+		}
+		out := bufio.NewWriter(os.Stdout)
+		count := 0
+		_, _ = out.WriteString(columns) // Flush returns the error
+		var line []byte
+		err := eachRow(ctx, db, where, arg, func(r *row) error {
+			line = r.print(line[:0])
+			count++
+			_, err := out.Write(line)
+			return err
+		})
+		if err == nil {
+			err = out.Flush()
+		}
+		return count, err
+	})
+}
+
+//export wmgo_db_users
+func wmgo_db_users(text *C.char, n C.size_t) C.int {
+	return withDB("dbGetUser", text, n, func(ctx context.Context, db *store.DB) (int, error) {
+		users, err := db.Users(ctx)
+		for _, u := range users {
+			if _, e := fmt.Println(u.User); e != nil {
+				return 0, e
+			}
+		}
+		return len(users), err
+	})
+}
+
+//export wmgo_db_tasks
+func wmgo_db_tasks(user, text *C.char, n C.size_t) C.int {
+	return withDB("dbGetTaskByUser", text, n, func(ctx context.Context, db *store.DB) (int, error) {
+		count := 0
+		for before := store.TaskID(0); ; {
+			tasks, err := db.Tasks(ctx, store.Query{User: goText(user), Before: before})
+			if err != nil || len(tasks) == 0 {
+				return count, err
+			}
+			for _, t := range tasks {
+				if _, err := fmt.Printf("%d\t%s\t%s\n", t.ID, t.Name, t.Launched.UTC().Format(time.RFC3339Nano)); err != nil {
+					return count, err
+				}
+				before = t.ID
+			}
+			count += len(tasks)
+		}
+	})
+}
+
+//export wmgo_db_delete
+func wmgo_db_delete(by, id C.int, name, text *C.char, n C.size_t) C.int {
+	return withDB("dbDelete", text, n, func(ctx context.Context, db *store.DB) (int, error) {
+		var gone store.Deleted // pinned tasks stay
+		var err error
+		switch by {
+		case 0:
+			if err = db.DeleteTask(ctx, store.TaskID(id)); err == nil {
+				gone.Tasks = 1
+			}
+		case 1:
+			gone, err = db.DeleteByName(ctx, goText(name), store.DeleteOptions{})
+		default:
+			gone, err = db.DeleteByUser(ctx, goText(name), store.DeleteOptions{})
+		}
+		return int(gone.Tasks), err
+	})
 }

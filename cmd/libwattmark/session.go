@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -56,17 +57,14 @@ func (q *request) fill() error {
 	}
 	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
 	q.database = cmp.Or(q.database, os.Getenv("WATTMARK_DB"))
-	q.user = cmp.Or(q.user, os.Getenv("WATTMARK_USER"), login())
+	q.user = cmp.Or(q.user, os.Getenv("WATTMARK_USER"))
+	if u, err := user.Current(); q.user == "" && err == nil {
+		q.user = u.Username
+	}
+	q.user = cmp.Or(q.user, "unknown")
 	var err error
 	q.socket, err = daemon.FindSocket(q.host)
 	return err
-}
-
-func login() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return "unknown"
 }
 
 func program() string { return filepath.Base(os.Args[0]) }
@@ -119,29 +117,27 @@ func open(q request) (*session, error) {
 	if err := q.fill(); err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
-	s := &session{}
-	if err := s.prepare(ctx, q); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
-}
-
-func (s *session) prepare(ctx context.Context, q request) error {
+	ctx, s := context.Background(), &session{}
 	var err error
 	if s.dev, err = findDevice(q.device, q.streams); err != nil {
-		return err
+		return nil, err
 	}
 	s.closes = append(s.closes, s.dev.Close)
+	host, _ := os.Hostname()
 	cfg := measurement.Config{
-		Device: s.dev, Name: q.name, User: q.user, Holder: holder(q.user), WarmUp: q.warmUp,
-		Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: store.Owner(),
+		Device: s.dev, Name: q.name, User: q.user, Holder: q.user + "@" + cmp.Or(host, "unknown"), // for others' eyes
+		WarmUp: q.warmUp, Wait: q.wait, Lease: q.lease, Provenance: whence(ctx), Owner: store.Owner(),
 	}
 	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, s.openDevice(ctx) }
 	if q.socket != "" {
-		return s.through(ctx, q, cfg)
+		err = s.through(ctx, q, cfg)
+	} else {
+		err = s.embed(ctx, q, cfg)
 	}
-	return s.embed(ctx, q, cfg)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
 }
 
 // openDevice gets the GPU ready, and waits for the work that the program has queued there.
@@ -233,12 +229,6 @@ func sameFile(a, b string) bool {
 	return err == nil && abs == b
 }
 
-// holder is who holds the bench, for others' eyes.
-func holder(user string) string {
-	host, _ := os.Hostname()
-	return user + "@" + cmp.Or(host, "unknown")
-}
-
 // opening lets the threads of a program open the database one after another:
 // the first may have to make it.
 var opening sync.Mutex
@@ -314,4 +304,42 @@ func (s *session) result() (store.Brief, error) {
 func (s *session) abandon() error {
 	_, err := s.m.Cancel()
 	return errors.Join(err, s.close())
+}
+
+// whence is where the program runs. It is found out once for each directory that the
+// program measures in, before a capture: asking git takes milliseconds.
+// WATTMARK_PROVENANCE=none keeps nothing, =redact of the command line only the
+// program's name.
+func whence(ctx context.Context) *store.Provenance {
+	how := os.Getenv("WATTMARK_PROVENANCE")
+	if how == "none" {
+		return nil
+	}
+	dir, _ := os.Getwd()
+	found.Lock()
+	defer found.Unlock()
+	p, known := found.by[dir]
+	if !known {
+		p = measurement.CollectProvenance(ctx, libraryVersion(), measurement.CommandLine(how == "redact"))
+		found.by[dir] = p
+	}
+	return p
+}
+
+var found = struct {
+	sync.Mutex
+	by map[string]*store.Provenance
+}{by: map[string]*store.Provenance{}}
+
+// libraryVersion names the source that the library was built from, where it is known.
+func libraryVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				return "libwattmark+" + s.Value[:12]
+			}
+		}
+	}
+	return "libwattmark"
 }

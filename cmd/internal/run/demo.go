@@ -111,14 +111,29 @@ func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	return errors.Join(err, g.Wait())
 }
 
-// demoParts opens the GPU and the meter: real ones with --gpu, else the emulated board. It
+// demoParts opens the GPU and the meter: real ones with --gpu, else a board in software, a
+// PowerSensor3 on a pseudo-terminal that reads it, and a simulated GPU that loads it. It
 // fails with ExitUsage for a real meter on an emulated card, which it could not see.
 func demoParts(ctx context.Context, a *cli.App, f demoFlags) (*demoBench, error) {
 	if !f.gpu {
 		if f.instrument != "" && f.instrument != "powersensor3" || f.port != "" {
 			return nil, cli.Usagef("a real meter sees nothing of an emulated card: add --gpu")
 		}
-		return softParts(f)
+		s, err := session.NewSoftBench(f.seed, f.imperfect)
+		if err != nil {
+			return nil, err
+		}
+		b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
+		if err != nil {
+			return nil, errors.Join(err, s.Port.Close())
+		}
+		dev, sensor, err := s.GPU()
+		if err != nil {
+			return nil, errors.Join(err, closeBench(), s.Port.Close())
+		}
+		return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
+			return errors.Join(dev.Close(), closeBench(), s.Port.Close())
+		}}, nil
 	}
 	dev, err := session.FindCUDA(f.selector)
 	if err == nil && dev.Info().PCIBusID == "" { // only the driver knows which one it is
@@ -140,26 +155,6 @@ func demoParts(ctx context.Context, a *cli.App, f demoFlags) (*demoBench, error)
 	}
 	return &demoBench{bench: b, device: dev, sensor: sensor, close: func() error {
 		return errors.Join(closeBench(), sensor.Close(), dev.Close())
-	}}, nil
-}
-
-// softParts builds the emulated bench: a board, a PowerSensor3 on a pseudo-terminal that
-// reads it, and a simulated GPU that loads it.
-func softParts(f demoFlags) (*demoBench, error) {
-	s, err := session.NewSoftBench(f.seed, f.imperfect)
-	if err != nil {
-		return nil, err
-	}
-	b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
-	if err != nil {
-		return nil, errors.Join(err, s.Port.Close())
-	}
-	dev, sensor, err := s.GPU()
-	if err != nil {
-		return nil, errors.Join(err, s.Port.Close())
-	}
-	return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
-		return errors.Join(dev.Close(), closeBench(), s.Port.Close())
 	}}, nil
 }
 

@@ -91,12 +91,17 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	if err != nil {
 		return err
 	}
-	monitors, closeMonitors, err := askMonitors(ctx, strings.Split(f.Monitor, ","), a.Tracing)
+	benches, clients, closeMonitors, err := askMonitors(ctx, strings.Split(f.Monitor, ","), a.Tracing)
 	defer closeMonitors()
 	if err != nil {
 		return err
 	}
-	if err := assign(members, monitors); err != nil {
+	var cards []gpu.Info
+	for _, m := range members {
+		cards = append(cards, m.GPU)
+	}
+	pairs, err := measurement.Assign(cards, benches) // of each GPU with the bench that measures it
+	if err != nil {
 		return err
 	}
 	db, err := store.Open(ctx, a.DB)
@@ -108,10 +113,9 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	db.SetLimits(f.room.Limits())
 	gate := cluster.OpenGate(a, ctx, f.Cluster, db)
 	defer gate.Close()
-	// A member without a monitor (its GPU is on no bench) is reported by MeasureGroup.
-	for i := range members {
-		if members[i].Monitor != nil {
-			members[i].Monitor = gate.Monitor(members[i].Monitor)
+	for i, p := range pairs {
+		if members[i].Missing = p.Missing; p.Missing == nil { // MeasureGroup reports the others
+			members[i].Monitor = gate.Monitor(clients[p.Monitor])
 		}
 	}
 	progress := out.NewGroupProgress(a, members)
@@ -124,10 +128,10 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	if i := cli.Interrupted(ctx, keptGroup(ctx, db, id)); i != nil {
 		return i
 	}
-	if errors.Is(err, monitorclient.ErrBusy) && id == 0 {
-		err = cli.WithCode(cli.ExitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
-	}
 	if id == 0 {
+		if errors.Is(err, monitorclient.ErrBusy) {
+			err = cli.WithCode(cli.ExitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
+		}
 		return err
 	}
 	return errors.Join(err, task.ShowGroup(ctx, a, db, id, true))
@@ -178,59 +182,31 @@ func members(a *cli.App, f RunFlags, args []string, all []*session.FoundGPU,
 	return out, common, name, nil
 }
 
-// askedMonitor is a monitor's connection with the bench that it reported, or its error.
-type askedMonitor struct {
-	measurement.MonitorBench
-	client *monitorclient.Client
-}
-
 // askMonitors dials all addresses and asks their benches concurrently. A monitor that does
-// not answer is reported in its entry's Err, not as an error: its GPU may not be wanted.
+// not answer is reported in its bench's Err, not as an error: its GPU may not be wanted.
 // done closes all connections; call it also after an error.
 func askMonitors(ctx context.Context, addresses []string, traces *cli.Tracing,
-) (out []askedMonitor, done func(), err error) {
+) (benches []measurement.MonitorBench, clients []*monitorclient.Client, done func(), err error) {
 	done = func() {
-		for _, m := range out {
-			_ = m.client.Close()
+		for _, c := range clients {
+			_ = c.Close()
 		}
 	}
 	for _, address := range addresses {
 		if address = strings.TrimSpace(address); address == "" {
-			return out, done, cli.Usagef("--monitor has an empty entry: want host:port, or several with commas between them")
+			err = cli.Usagef("--monitor has an empty entry: want host:port, or several with commas between them")
+			return nil, clients, done, err
 		}
 		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Dial: traces.Dial()})
 		if err != nil {
-			return out, done, err
+			return nil, clients, done, err
 		}
-		out = append(out, askedMonitor{measurement.MonitorBench{Address: address}, c})
+		benches, clients = append(benches, measurement.MonitorBench{Address: address}), append(clients, c)
 	}
 	var wg sync.WaitGroup
-	for i := range out {
-		wg.Go(func() { out[i].Bench, out[i].Err = out[i].client.GetBench(ctx) })
+	for i := range benches {
+		wg.Go(func() { benches[i].Bench, benches[i].Err = clients[i].GetBench(ctx) })
 	}
 	wg.Wait()
-	return out, done, ctx.Err()
-}
-
-// assign gives each member the monitor whose bench measures its GPU. A member without one
-// gets the cause in Missing. A mismatch wraps measurement.ErrWrongGPU.
-func assign(members []measurement.Member, monitors []askedMonitor) error {
-	var infos []gpu.Info
-	for _, m := range members {
-		infos = append(infos, m.GPU)
-	}
-	var benches []measurement.MonitorBench
-	for _, m := range monitors {
-		benches = append(benches, m.MonitorBench)
-	}
-	got, err := measurement.Assign(infos, benches)
-	if err != nil {
-		return err
-	}
-	for i, x := range got {
-		if members[i].Missing = x.Missing; x.Missing == nil {
-			members[i].Monitor = monitors[x.Monitor].client
-		}
-	}
-	return nil
+	return benches, clients, done, ctx.Err()
 }

@@ -220,42 +220,40 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		s.ends = append(s.ends, stop)
 	}
 	address, within := s.listener.Addr().String(), daemon.NewSelf(s.x)
-	for _, side := range []func(){
-		func() { daemon.OnHangups(ctx, r.Reload) },
-		func() { n.Watchdog(ctx, within.Answers) },
-		func() { s.x.Run(ctx) },
-		func() {
-			<-ctx.Done()
-			n.Tell("STOPPING=1")
-			for _, end := range s.ends {
-				end()
-			}
-			stopServer(s.server)
-			if s.inside != nil {
-				stopServer(s.inside)
-			}
-		},
-	} {
+	side := func(f func()) {
 		g.Go(func() error {
-			side()
+			f()
 			return nil
 		})
 	}
+	side(func() { daemon.OnHangups(ctx, r.Reload) })
+	side(func() { n.Watchdog(ctx, within.Answers) })
+	side(func() { s.x.Run(ctx) })
+	side(func() {
+		<-ctx.Done()
+		n.Tell("STOPPING=1")
+		for _, end := range s.ends {
+			end()
+		}
+		stopServer(s.server)
+		if s.inside != nil {
+			stopServer(s.inside)
+		}
+	})
+	side(func() {
+		if err := daemon.SweepPartial(ctx, s.db, s.log); err != nil && ctx.Err() == nil {
+			s.log.Warn("could not delete what interrupted imports left", "error", err)
+		}
+	})
+	side(func() { s.recoverLoop(ctx, every) })
+	side(func() { s.makePyramids(ctx) })
 	g.Go(func() error { return s.server.Serve(s.guard.Listen(s.listener)) })
 	// The watchdog calls this process through a listener of its own, which no limit
 	// blocks.
 	g.Go(func() error { return s.server.Serve(within) })
 	g.Go(func() error { return s.monitors.relay.Run(ctx) })
 	g.Go(func() error { return s.programs.serve(ctx) })
-	g.Go(func() error {
-		if err := daemon.SweepPartial(ctx, s.db, s.log); err != nil && ctx.Err() == nil {
-			s.log.Warn("could not delete what interrupted imports left", "error", err)
-		}
-		return nil
-	})
-	g.Go(func() error { return recoverLoop(ctx, notOurs{s.db, s.programs.link}, s.gate.Dial, s.log, every) })
 	g.Go(func() error { return s.gate.Run(ctx) })
-	g.Go(func() error { return makePyramids(ctx, s.db, s.log) })
 	g.Go(func() error { return db.RetainLoop(ctx, s.db, s.log, s.keep, s.retainEvery) })
 	n.Tell("READY=1\nSTATUS=serving " + s.db.Path() + " on " + address)
 	return g.Wait()
@@ -271,49 +269,43 @@ func stopServer(s *grpc.Server) {
 // makePyramids builds, once, the pyramids of finished tasks that an older version
 // measured; until then they are drawn from their samples, slowly. Failures are
 // logged and never end the host.
-func makePyramids(ctx context.Context, db *store.DB, log *slog.Logger) error {
+func (s *hostService) makePyramids(ctx context.Context) {
 	made := 0
-	err := db.BuildPyramids(ctx, func(id store.TaskID, err error) {
+	err := s.db.BuildPyramids(ctx, func(id store.TaskID, err error) {
 		if err != nil {
-			log.Warn("could not make a task's pyramid: it is drawn from its samples", "task", int64(id), "error", err)
+			s.log.Warn("could not make a task's pyramid: it is drawn from its samples", "task", int64(id), "error", err)
 			return
 		}
 		made++
 	})
 	if made > 0 {
-		log.Info("made pyramids of older tasks", "tasks", made)
+		s.log.Info("made pyramids of older tasks", "tasks", made)
 	}
 	if err != nil && ctx.Err() == nil {
-		log.Warn("could not make pyramids", "error", err)
+		s.log.Warn("could not make pyramids", "error", err)
 	}
-	return nil
 }
-
-// whileOpen is the pause between recoveries while captures of unfinished tasks
-// still run: those of a host that died go on until their leases end.
-const whileOpen = 5 * time.Second
 
 // recoverLoop finishes the tasks of interrupted runs, at the pause last received
 // from every, until ctx ends. Failures are logged and retried.
-func recoverLoop(ctx context.Context, db measurement.Store, dial measurement.Dial, log *slog.Logger,
-	every <-chan time.Duration,
-) error {
+func (s *hostService) recoverLoop(ctx context.Context, every <-chan time.Duration) {
+	db := notOurs{s.db, s.programs.link}
 	usual := <-every
 	for {
 		pause := usual
-		ids, err := measurement.Recover(ctx, db, dial)
+		ids, err := measurement.Recover(ctx, db, s.gate.Dial)
 		for _, id := range ids {
-			log.Info("finished a task that was interrupted", "task", int64(id))
+			s.log.Info("finished a task that was interrupted", "task", int64(id))
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("could not finish all interrupted tasks", "error", err)
+			s.log.Warn("could not finish all interrupted tasks", "error", err)
 		} else if open, err := db.Unfinished(ctx); err == nil && len(open) > 0 {
-			// Captures of a dead host still run: look again soon.
-			pause = min(pause, whileOpen)
+			// Captures of a host that died run on until their leases end: look again soon.
+			pause = min(pause, 5*time.Second)
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case usual = <-every:
 		case <-time.After(pause):
 		}

@@ -173,7 +173,13 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 	var g sync.WaitGroup
 	g.Go(func() { daemon.OnHangups(over, r.Reload) })
 	g.Go(func() { daemon.OnSecond(ctx, over, s.Hurry) })
-	g.Go(func() { s.expire(over) })
+	g.Go(func() {
+		for expire := true; expire; expire = cli.SleepUntil(over, time.Now().Add(time.Minute)) {
+			if keep := time.Duration(s.keep.Load()); keep > 0 {
+				s.Expire(keep) // captures that ended longer ago and were never fetched
+			}
+		}
+	})
 	g.Go(func() { s.x.Run(over) })
 	g.Go(func() { (&capturePublisher{mon: s.Monitor, flags: s.f.publish, log: s.log}).Run(over) })
 	g.Go(func() {
@@ -231,23 +237,6 @@ func (s *monitorService) rebind(ctx context.Context) {
 	s.log.Info("the bench file and the calibration records were read again: they hold from the next capture on",
 		"bench", fresh.Name)
 	go s.Probe(ctx) // it waits for a capture that runs, and ends with the monitor
-}
-
-// expire drops captures that ended longer than keep ago and were never fetched,
-// every expireEvery until ctx ends.
-func (s *monitorService) expire(ctx context.Context) {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
-		if keep := time.Duration(s.keep.Load()); keep > 0 {
-			s.Expire(keep)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 //go:embed help.md

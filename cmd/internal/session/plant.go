@@ -169,7 +169,15 @@ type RailSpan struct {
 // ServePlant serves a board on a Unix socket until ctx ends. A socket left from a process
 // that no longer exists is replaced; one that is served is an error.
 func ServePlant(ctx context.Context, socket string, live *board.Live) error {
-	removeStale(socket)
+	if i, err := os.Lstat(socket); err == nil && i.Mode()&os.ModeSocket != 0 {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) { // other errors leave it open whether there is a server
+			_ = os.Remove(socket)
+		}
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("--gpu: %w: is another emulator serving it? choose another name", err)
@@ -191,21 +199,6 @@ func servePlant(ctx context.Context, l net.Listener, live *board.Live) error {
 			return fmt.Errorf("--gpu: %w", err)
 		}
 		go shared.serve(c) // ends with the connection
-	}
-}
-
-// removeStale removes a socket without a server: one that refuses a connection.
-func removeStale(socket string) {
-	i, err := os.Lstat(socket)
-	if err != nil || i.Mode()&os.ModeSocket == 0 {
-		return
-	}
-	c, err := net.Dial("unix", socket)
-	if err == nil {
-		_ = c.Close()
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) { // other errors leave it open whether there is a server
-		_ = os.Remove(socket)
 	}
 }
 

@@ -70,7 +70,8 @@ func PTXWork(d gpu.Device, launch gpu.PTXLaunch) (measurement.Work, error) {
 // CommandWork returns work that runs a program. It has our standard streams, except that with
 // --json its output goes to standard error. env is added to its environment; tokens and
 // passwords of this program are removed from it. When ctx ends, the program gets SIGTERM and
-// 5 s later SIGKILL. A failure is a *measurement.ProgramError.
+// 5 s later SIGKILL. Its failure is a *measurement.ProgramError with a shell's exit code: the
+// program's own, or 128 plus the number of the signal.
 func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 	return func(ctx context.Context) ([]gpu.Kernel, error) {
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -84,7 +85,17 @@ func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 		start := time.Now()
 		err := c.Run()
 		k := gpu.Kernel{Name: strings.Join(args, " "), Span: gpu.Span{Start: start, End: time.Now()}}
-		return []gpu.Kernel{k}, programError(ctx, args[0], err)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			return []gpu.Kernel{k}, err
+		}
+		code := exit.ExitCode()
+		if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+			code = cli.Signalled + int(s.Signal())
+			// The same signal may come here: a terminal sends Ctrl-C to both processes.
+			cli.SleepUntil(ctx, time.Now().Add(50*time.Millisecond))
+		}
+		return []gpu.Kernel{k}, &measurement.ProgramError{Program: args[0], How: exit.String(), Code: code}
 	}
 }
 
@@ -104,29 +115,6 @@ func withoutSecrets(env []string, db string) []string {
 		}
 	}
 	return out
-}
-
-// signalGrace is how long to wait, after a signal has ended the program, for the same signal
-// here: a terminal sends Ctrl-C to both processes.
-const signalGrace = 50 * time.Millisecond
-
-// programError converts the error of a program's run to a *measurement.ProgramError with a
-// shell's exit code: the program's own, or 128 plus the number of the signal. Other errors,
-// as of a program that cannot be started, and nil are returned unchanged.
-func programError(ctx context.Context, program string, err error) error {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return err
-	}
-	code := exit.ExitCode()
-	if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		code = cli.Signalled + int(s.Signal())
-		select {
-		case <-ctx.Done():
-		case <-time.After(signalGrace):
-		}
-	}
-	return &measurement.ProgramError{Program: program, How: exit.String(), Code: code}
 }
 
 // ParseDims parses one to three positive sizes, "16" or "16,4,1"; those missing are 1.

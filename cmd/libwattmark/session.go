@@ -219,6 +219,7 @@ func agree(q request, d daemon.Description) error {
 	return nil
 }
 
+// sameFile compares the files or, where one does not exist yet, the paths; b is absolute.
 func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
@@ -268,19 +269,13 @@ func (s *session) close() error {
 
 // finish ends the work and waits for the result.
 func (s *session) finish() (store.Brief, error) {
-	if err := s.m.End(); err != nil {
-		t, other := s.result()
-		return t, both(err, other)
+	first := s.m.End()
+	t, then := s.result()
+	// The consequence of an error often repeats it.
+	if first != nil && then != nil && strings.Contains(first.Error(), then.Error()) {
+		return t, first
 	}
-	return s.result()
-}
-
-// both joins an error and its consequence, which often repeats it.
-func both(first, then error) error {
-	if then == nil || strings.Contains(first.Error(), then.Error()) {
-		return first
-	}
-	return errors.Join(first, then)
+	return t, errors.Join(first, then)
 }
 
 // result waits for the task and closes all. A task that lacks something is an

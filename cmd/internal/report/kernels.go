@@ -96,7 +96,13 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 	if len(lines) > 0 {
 		k.SumJ = cli.Number(sum)
 	}
-	k.addWarnings(&tables, lines, resolutionOf(r.task))
+	// The shortest span that the meter resolves: the largest of sample period, update interval, averaging window and
+	// twice the time constant.
+	var resolution measure.Seconds
+	if tb, m := r.task.Setup.Timebase, r.task.Setup.Response; tb.TicksPerScan > 0 {
+		resolution = max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
+	}
+	k.addWarnings(&tables, lines, resolution)
 	r.Kernels = k
 	return nil
 }
@@ -131,16 +137,6 @@ func ShareAgain(ctx context.Context, db *store.DB, id store.TaskID) error {
 	return err
 }
 
-// resolutionOf returns the shortest span that the task's meter resolves: the largest of
-// sample period, update interval, averaging window and twice the time constant.
-func resolutionOf(t *store.Task) measure.Seconds {
-	tb, m := t.Setup.Timebase, t.Setup.Response
-	if !(tb.TicksPerScan > 0) {
-		return 0
-	}
-	return max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
-}
-
 // addWarnings adds the counts of kernels, and warnings about missing kernels and about
 // errors that ± U does not include.
 func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.NameEnergy, resolution measure.Seconds) {
@@ -154,8 +150,8 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 			warn("process %d ended without its count (killed?): its last kernels are missing, their energy is in idle", p.PID)
 		}
 	}
-	if k.Reported == 0 &&
-		!slices.ContainsFunc(tables.Processes, func(p store.LaunchProcess) bool { return p.Trouble != "" }) {
+	troubled := func(p store.LaunchProcess) bool { return p.Trouble != "" }
+	if k.Reported == 0 && !slices.ContainsFunc(tables.Processes, troubled) {
 		warn("CUPTI reported no kernel: the program launched none, or another profiler took them; nothing is known " +
 			"of energy by kernel")
 	}
@@ -163,11 +159,8 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 		warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
 	}
 	// Without devices no kernel was recorded at all, which is warned of above.
-	measured := len(tables.Devices) == 0
-	for _, d := range tables.Devices {
-		measured = measured || d.Measured
-	}
-	if !measured {
+	measured := func(d store.LaunchDevice) bool { return d.Measured }
+	if len(tables.Devices) > 0 && !slices.ContainsFunc(tables.Devices, measured) {
 		warn("no kernel ran on the GPU that was measured")
 	}
 	var short, all uint64

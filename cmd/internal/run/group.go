@@ -125,16 +125,22 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: each,
 	}, common)
 	progress.End()
+	return groupResult(ctx, a, db, id, err)
+}
+
+// groupResult prints the group of a measurement and returns its error for the shell. An
+// interruption names the tasks kept; a busy bench, with which nothing was begun, has ExitBusy.
+func groupResult(ctx context.Context, a *cli.App, db *store.DB, id store.GroupID, err error) error {
 	if i := cli.Interrupted(ctx, keptGroup(ctx, db, id)); i != nil {
 		return i
 	}
-	if id == 0 {
-		if errors.Is(err, monitorclient.ErrBusy) {
-			err = cli.WithCode(cli.ExitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
-		}
-		return err
+	if id != 0 {
+		return errors.Join(err, task.ShowGroup(ctx, a, db, id, true))
 	}
-	return errors.Join(err, task.ShowGroup(ctx, a, db, id, true))
+	if errors.Is(err, monitorclient.ErrBusy) {
+		err = cli.WithCode(cli.ExitBusy, fmt.Errorf("%w\nWait for them with --wait 10m", err))
+	}
+	return err
 }
 
 // keptGroup describes the tasks kept of an interrupted measurement of several GPUs.

@@ -124,17 +124,17 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 // the capture again.
 func (p *capturePublisher) one(ctx context.Context, pub *relay.Publisher, c *capture.Capture, turn chan struct{}) {
 	s := &captureSending{pub: pub, c: c}
-	err := func() error {
-		if turn != nil {
-			select {
-			case turn <- struct{}{}:
-				defer func() { <-turn }()
-			case <-ctx.Done():
-				return nil
-			}
+	if turn != nil {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
-		return s.samples(ctx)
-	}()
+	}
+	err := s.samples(ctx)
+	if turn != nil {
+		<-turn
+	}
 	if err == nil && s.to != nil {
 		p.log.Info("published a capture", "capture", c.ID(), "chunks", s.chunks)
 		if s.chunks > 0 { // an empty capture needs no task
@@ -325,11 +325,10 @@ func (a *adding) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error 
 	if err != nil {
 		return err
 	}
-	c := &h
-	if err := chunk.ParsePayload(c, payload); err != nil {
-		return err
+	if err = chunk.ParsePayload(&h, payload); err == nil {
+		err = chunk.Decode(&h, a.setup.Timebase, len(a.setup.Channels), &a.block)
 	}
-	if err := chunk.Decode(c, a.setup.Timebase, len(a.setup.Channels), &a.block); err != nil {
+	if err != nil {
 		return err
 	}
 	return a.g.Add(&a.block)

@@ -127,13 +127,12 @@ func usersCmd(a *cli.App) *cobra.Command {
 				Tasks uint64 `json:"tasks"`
 			}
 			list := []user{} // never null in JSON
-			t := out.NewTable(a.Out)
-			t.AppendHeader([]any{"user", "tasks"})
 			for _, u := range users {
 				list = append(list, user(u))
-				t.AppendRow([]any{u.User, u.Tasks})
 			}
-			return a.Print(map[string]any{"users": list}, func(io.Writer) { t.Render() })
+			return a.Print(map[string]any{"users": list}, func(w io.Writer) {
+				out.Table(w, out.Row{"user", "tasks"}, list, func(u user) out.Row { return out.Row{u.User, u.Tasks} })
+			})
 		})
 	return a.JSONFlag(c)
 }
@@ -231,16 +230,13 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 // in joules, and whether the contribution averages out over many samples.
 func renderBudget(a *cli.App, r *report.Report) {
 	fmt.Fprintln(a.Out, "\nUncertainty budget of the total (standard uncertainties, k = 1):")
-	t := out.NewTable(a.Out)
-	t.AppendHeader([]any{"source", "u", "averages out"})
-	for _, b := range r.Budget {
-		avg := "yes"
+	out.Table(a.Out, out.Row{"source", "u", "averages out"}, r.Budget, func(b measure.Contribution) out.Row {
+		averages := "yes"
 		if b.Systematic {
-			avg = "no"
+			averages = "no"
 		}
-		t.AppendRow([]any{b.Source, measure.Joule(b.U), avg})
-	}
-	t.Render()
+		return out.Row{b.Source, b.U, averages}
+	})
 }
 
 // trimCmd returns the command trim. The window is in device time, in seconds since the
@@ -387,11 +383,10 @@ func ShowGroup(ctx context.Context, a *cli.App, db *store.DB, id store.GroupID, 
 // the reasons of members that were not measured or are incomplete, then the uncertainty.
 func renderGroup(w io.Writer, r *GroupReport) {
 	fmt.Fprintf(w, "Group %d  %s, by %s: %s\n\n", r.GroupID, r.Name, r.User, r.State)
-	t := out.NewTable(w)
-	t.AppendHeader(table.Row{"GPU", "name", "UUID", "task", "state", "duration", "energy (k = 2)", "mean"})
+	t := out.NewTable(w, "GPU", "name", "UUID", "task", "state", "duration", "energy (k = 2)", "mean")
 	for i, m := range r.GPUs {
 		// Cells of a task without a result stay empty.
-		row := table.Row{i, m.GPU, m.UUID, "", "not measured", "", "", ""}
+		row := out.Row{i, m.GPU, m.UUID, "", "not measured", "", "", ""}
 		if x := m.Task; x != nil {
 			row[3], row[4] = x.TaskID, x.State
 			if x.EnergyJ != nil && x.EnergyUJ != nil {
@@ -406,10 +401,7 @@ func renderGroup(w io.Writer, r *GroupReport) {
 		if s.Missing > 0 {
 			what = fmt.Sprintf("total of %d of %d GPUs", s.GPUs, s.GPUs+s.Missing)
 		}
-		t.AppendFooter(table.Row{
-			"", what, "", "", "", "", out.EnergyText(s.EnergyJ, s.EnergyUJ),
-			measure.Watt(s.MeanW),
-		})
+		t.AppendFooter(out.Row{"", what, "", "", "", "", out.EnergyText(s.EnergyJ, s.EnergyUJ), measure.Watt(s.MeanW)})
 	}
 	t.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 7, Align: text.AlignRight, AlignFooter: text.AlignRight},
@@ -433,13 +425,12 @@ func renderGroup(w io.Writer, r *GroupReport) {
 // renderShared writes the parts of the total's uncertainty: independent, shared, and the
 // upper bound.
 func renderShared(w io.Writer, s *totalReport) {
-	fmt.Fprintf(w, "  ± U      %v of the GPUs' own errors", measure.Joule(s.IndependentUJ))
-	if len(s.Shared) == 0 {
-		fmt.Fprint(w, ", none shared")
-	} else {
-		fmt.Fprintf(w, ", %v of shared ones", measure.Joule(s.SharedUJ))
+	shared := "none shared"
+	if len(s.Shared) > 0 {
+		shared = fmt.Sprintf("%v of shared ones", measure.Joule(s.SharedUJ))
 	}
-	fmt.Fprintf(w, "; %v if all that does not average out were one error\n", measure.Joule(s.AllSharedUJ))
+	fmt.Fprintf(w, "  ± U      %v of the GPUs' own errors, %s; %v if all that does not average out were one error\n",
+		measure.Joule(s.IndependentUJ), shared, measure.Joule(s.AllSharedUJ))
 	for _, l := range s.Shared {
 		fmt.Fprintf(w, "  shared   %s, by %s: %v over GPUs %v\n", l.Source, l.By, measure.Joule(l.UJ), l.GPUs)
 	}

@@ -66,6 +66,7 @@ var codes = []struct {
 	{measurement.ErrCancelled, C.WM_E_CANCELLED},
 }
 
+// codeOf returns the code of the first cause in codes that err wraps, else WM_E_FAILED.
 func codeOf(err error) C.int {
 	for _, c := range codes {
 		if errors.Is(err, c.err) {

@@ -53,6 +53,8 @@ func InitializeInjection() C.int {
 // watched are the targets of guard.c's calls, in its order of them.
 var watched = [...]func(){cupti.Yield, cupti.Yield, cupti.Unsubscribe, cupti.Flushed}
 
+// watch makes guard.c call wattmark_yield when the program itself calls one of CUPTI's
+// functions: only one profiler may use CUPTI, and the program's own has precedence.
 func watch(c cupti.Calls) error {
 	functions := [len(watched)]C.uintptr_t{
 		C.uintptr_t(c.Register), C.uintptr_t(c.Clock), C.uintptr_t(c.Subscribe),
@@ -174,6 +176,9 @@ func (s *selector) wants(name string) bool {
 	return true
 }
 
+// before plays the start marker of a launch that is to be bracketed, and reports whether it
+// did. It blocks the launching thread until the context's earlier work has ended. A launch
+// that is captured into a graph runs later or never: it is skipped.
 func (s *selector) before(name string, ctx, stream uintptr) bool {
 	if !s.wants(name) {
 		return false
@@ -201,6 +206,8 @@ func (s *selector) before(name string, ctx, stream uintptr) bool {
 	return err == nil
 }
 
+// fail logs the error and ends the bracketing for the rest of the process; the program itself
+// goes on.
 func (s *selector) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

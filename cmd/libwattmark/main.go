@@ -32,6 +32,8 @@ var sessions = struct {
 	m    map[C.wm_measurement]*session
 }{m: map[C.wm_measurement]*session{}}
 
+// lookUp returns the measurement of a handle, and with take removes it: of two concurrent
+// calls that end it, one gets it and the other errHandle.
 func lookUp(h C.wm_measurement, take bool) (*session, error) {
 	sessions.Lock()
 	defer sessions.Unlock()
@@ -111,6 +113,7 @@ func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *
 	})
 }
 
+// goText copies a text of C's; NULL is empty.
 func goText(s *C.char) string {
 	if s == nil {
 		return ""
@@ -173,6 +176,8 @@ func wmgo_end(h C.wm_measurement, r *C.wm_result, text *C.char, n C.size_t) C.in
 	})
 }
 
+// putResult fills a result, whose size the caller has set; quantities that are not known are
+// NaN. It does so also for an incomplete task, beside the error.
 func putResult(r *C.wm_result, t store.Brief) {
 	nan := C.double(math.NaN())
 	*r = C.wm_result{

@@ -234,6 +234,8 @@ func sameFile(a, b string) bool {
 // the first may have to make it.
 var opening sync.Mutex
 
+// openDatabase opens a task database for writing and makes one that does not exist; errors
+// wrap errDatabase.
 func openDatabase(ctx context.Context, path string) (*store.DB, error) {
 	opening.Lock()
 	defer opening.Unlock()

@@ -143,6 +143,7 @@ type interruption struct {
 	kept string
 }
 
+// Error returns the line for the user: the signal, and what remains of the data.
 func (i interruption) Error() string {
 	if i.kept == "" {
 		return fmt.Sprintf("interrupted by %s", i.Name())

@@ -228,6 +228,7 @@ type trace struct {
 	counts   []int       // scans, [column]
 }
 
+// newTrace returns an empty trace of a span of device time.
 func newTrace(from, to measure.Seconds, names []string, columns int) *trace {
 	t := &trace{from: from, to: to, names: names, total: make([]float64, columns), counts: make([]int, columns)}
 	for range names {

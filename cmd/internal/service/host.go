@@ -220,6 +220,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		s.ends = append(s.ends, stop)
 	}
 	address, within := s.listener.Addr().String(), daemon.NewSelf(s.x)
+	// The sides of the service end with ctx and have no error: only a server that fails ends the host.
 	side := func(f func()) {
 		g.Go(func() error {
 			f()

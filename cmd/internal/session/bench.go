@@ -175,6 +175,7 @@ func (p Plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
 	return p.Live.SetSteps(at, boardSteps(steps))
 }
 
+// boardSteps converts steps: sim and board number the loads alike.
 func boardSteps(steps []sim.Step) []board.Step {
 	out := make([]board.Step, len(steps))
 	for i, s := range steps {

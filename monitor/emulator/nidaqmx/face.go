@@ -13,8 +13,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -91,10 +93,15 @@ type Face struct {
 	made      int           // sessions that the server has named itself
 	virtual   time.Duration // board time where the pace is free
 	unplugged bool
-	faults    faults
-	first     time.Duration // board time of the newest start
-	lost      uint64        // of the newest start
-	conns     map[*conn]struct{}
+	faults    struct { // those to come; each happens once
+		stallAt, stall uint64
+		lateAt         uint64
+		late           bool
+		fail           map[string]int32
+	}
+	first time.Duration // board time of the newest start
+	lost  uint64        // of the newest start
+	conns map[*conn]struct{}
 }
 
 // New makes a server whose device reads a board.
@@ -113,9 +120,15 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		board: b, pace: p, cfg: cfg, poly: map[float64][]float64{}, sessions: map[string]*task{},
 		conns: map[*conn]struct{}{},
 	}
+	f.faults.fail = map[string]int32{}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6e69))
+	// From codes to volts: an offset of some tenths of a per mille, and higher terms that make some ten
+	// ppm of the range.
 	for _, r := range ranges {
-		f.poly[r] = drawScale(rng, r)
+		f.poly[r] = []float64{
+			2e-4 * r * rng.NormFloat64(), beyond * r / half * (1 + 1e-3*rng.NormFloat64()),
+			1e-5 * r / (half * half) * (2*rng.Float64() - 1), 3e-5 * r / (half * half * half) * (2*rng.Float64() - 1),
+		}
 	}
 	var err error
 	if f.ai, err = wiring.Connect(b, cfg.Rails, inputs, cfg.Spread, cfg.Draw, rng); err != nil {
@@ -160,21 +173,16 @@ func (f *Face) Serve(ctx context.Context, l net.Listener) error {
 	defer stop()
 	err := s.Serve(&listener{l, f})
 	s.Stop()
-	f.forget()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("emulated %s: %w", f.cfg.Product, err)
-}
-
-// forget ends all tasks and their sessions.
-func (f *Face) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, t := range f.sessions {
 		t.end()
 		delete(f.sessions, name)
 	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("emulated %s: %w", f.cfg.Product, err)
 }
 
 // listener keeps the connections, so that they can be broken.
@@ -242,24 +250,44 @@ func (f *Face) CreateTask(ctx context.Context, q *nipb.CreateTaskRequest) (*nipb
 			f.made++
 			name = fmt.Sprintf("unnamed-%d", f.made)
 		}
-		f.sessions[name] = f.newTask(name)
+		f.sessions[name] = &task{
+			f: f, name: name, overwrite: int32(nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE),
+			relative: int32(nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS),
+		}
 	}
 	return &nipb.CreateTaskResponse{Task: &nipb.Session{Name: name}, NewSessionInitialized: !there}, nil
 }
 
-// with runs a call's action on a task.
-func (f *Face) with(ctx context.Context, method string, s *nipb.Session, do func(*task) int32) error {
+// given maps the names of a request's enums to whether either of their two arms is set.
+type given map[string]bool
+
+// with runs a call's action on a task. A request that lacks an enum, a task that is not there and
+// the driver's errors end the call.
+func (f *Face) with(ctx context.Context, method string, enums given, s *nipb.Session, do func(*task) int32) error {
+	if err := enums.check(); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.sessions[s.GetName()]
-	if t == nil {
-		return refuse(ctx, errInvalidTask)
+	t, code := f.sessions[s.GetName()], int32(errInvalidTask)
+	if t != nil {
+		code = f.injected(method)
 	}
-	if code := f.injected(method); code != 0 {
+	if code == 0 {
+		code = do(t)
+	}
+	if code != 0 {
 		return refuse(ctx, code)
 	}
-	if code := do(t); code != 0 {
-		return refuse(ctx, code)
+	return nil
+}
+
+// check is the server's error for an enum with neither arm.
+func (g given) check() error {
+	for _, what := range slices.Sorted(maps.Keys(g)) {
+		if !g[what] {
+			return status.Errorf(codes.InvalidArgument, "The value for %s was not specified or out of range", what)
+		}
 	}
 	return nil
 }
@@ -268,15 +296,10 @@ func (f *Face) with(ctx context.Context, method string, s *nipb.Session, do func
 func (f *Face) CreateAIVoltageChan(ctx context.Context,
 	q *nipb.CreateAIVoltageChanRequest,
 ) (*nipb.CreateAIVoltageChanResponse, error) {
-	switch {
-	case q.GetTerminalConfigEnum() == nil:
-		return nil, unset("terminal_config")
-	case q.GetUnitsEnum() == nil:
-		return nil, unset("units")
-	}
+	enums := given{"terminal_config": q.GetTerminalConfigEnum() != nil, "units": q.GetUnitsEnum() != nil}
 	// Of the two arms one is zero.
 	terminal, units := int32(q.GetTerminalConfig())+q.GetTerminalConfigRaw(), int32(q.GetUnits())+q.GetUnitsRaw()
-	return &nipb.CreateAIVoltageChanResponse{}, f.with(ctx, "CreateAIVoltageChan", q.GetTask(), func(t *task) int32 {
+	return &nipb.CreateAIVoltageChanResponse{}, f.with(ctx, "CreateAIVoltageChan", enums, q.GetTask(), func(t *task) int32 {
 		if nipb.VoltageUnits(units) != nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS || q.GetCustomScaleName() != "" {
 			return errValue
 		}
@@ -288,14 +311,9 @@ func (f *Face) CreateAIVoltageChan(ctx context.Context,
 func (f *Face) CfgSampClkTiming(ctx context.Context, q *nipb.CfgSampClkTimingRequest) (*nipb.CfgSampClkTimingResponse,
 	error,
 ) {
-	switch {
-	case q.GetActiveEdgeEnum() == nil:
-		return nil, unset("active_edge")
-	case q.GetSampleModeEnum() == nil:
-		return nil, unset("sample_mode")
-	}
+	enums := given{"active_edge": q.GetActiveEdgeEnum() != nil, "sample_mode": q.GetSampleModeEnum() != nil}
 	edge, mode := int32(q.GetActiveEdge())+q.GetActiveEdgeRaw(), int32(q.GetSampleMode())+q.GetSampleModeRaw()
-	return &nipb.CfgSampClkTimingResponse{}, f.with(ctx, "CfgSampClkTiming", q.GetTask(), func(t *task) int32 {
+	return &nipb.CfgSampClkTimingResponse{}, f.with(ctx, "CfgSampClkTiming", enums, q.GetTask(), func(t *task) int32 {
 		finite := nipb.SampleMode(mode) == nipb.SampleMode_SAMPLE_MODE_FINITE
 		switch {
 		case t.running:
@@ -315,7 +333,7 @@ func (f *Face) CfgSampClkTiming(ctx context.Context, q *nipb.CfgSampClkTimingReq
 func (f *Face) CfgInputBuffer(ctx context.Context, q *nipb.CfgInputBufferRequest) (*nipb.CfgInputBufferResponse,
 	error,
 ) {
-	return &nipb.CfgInputBufferResponse{}, f.with(ctx, "CfgInputBuffer", q.GetTask(), func(t *task) int32 {
+	return &nipb.CfgInputBufferResponse{}, f.with(ctx, "CfgInputBuffer", nil, q.GetTask(), func(t *task) int32 {
 		if t.running {
 			return errNotWhileRunning
 		}
@@ -326,12 +344,12 @@ func (f *Face) CfgInputBuffer(ctx context.Context, q *nipb.CfgInputBufferRequest
 
 // StartTask begins to sample.
 func (f *Face) StartTask(ctx context.Context, q *nipb.StartTaskRequest) (*nipb.StartTaskResponse, error) {
-	return &nipb.StartTaskResponse{}, f.with(ctx, "StartTask", q.GetTask(), (*task).begin)
+	return &nipb.StartTaskResponse{}, f.with(ctx, "StartTask", nil, q.GetTask(), (*task).begin)
 }
 
 // StopTask ends sampling. A task that had failed reports so once more.
 func (f *Face) StopTask(ctx context.Context, q *nipb.StopTaskRequest) (*nipb.StopTaskResponse, error) {
-	return &nipb.StopTaskResponse{}, f.with(ctx, "StopTask", q.GetTask(), func(t *task) int32 {
+	return &nipb.StopTaskResponse{}, f.with(ctx, "StopTask", nil, q.GetTask(), func(t *task) int32 {
 		code := t.failed
 		t.end()
 		t.failed = 0
@@ -341,19 +359,11 @@ func (f *Face) StopTask(ctx context.Context, q *nipb.StopTaskRequest) (*nipb.Sto
 
 // ClearTask ends a task and its session.
 func (f *Face) ClearTask(ctx context.Context, q *nipb.ClearTaskRequest) (*nipb.ClearTaskResponse, error) {
-	return &nipb.ClearTaskResponse{}, f.with(ctx, "ClearTask", q.GetTask(), func(t *task) int32 {
+	return &nipb.ClearTaskResponse{}, f.with(ctx, "ClearTask", nil, q.GetTask(), func(t *task) int32 {
 		t.end()
 		delete(f.sessions, t.name)
 		return 0
 	})
-}
-
-// faults are those to come; each happens once.
-type faults struct {
-	stallAt, stall uint64
-	lateAt         uint64
-	late           bool
-	fail           map[string]int32
 }
 
 // Stall makes the read that begins at a sample, or behind it, come so many scans
@@ -377,9 +387,6 @@ func (f *Face) Late(at uint64) {
 func (f *Face) Fail(method string, code int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.faults.fail == nil {
-		f.faults.fail = map[string]int32{}
-	}
 	f.faults.fail[method] = code
 }
 
@@ -405,25 +412,6 @@ func (f *Face) Drop() {
 	for c := range f.conns {
 		_ = c.Conn.Close()
 	}
-}
-
-// stalled is the stall of a read that begins at a sample; f.mu is held.
-func (f *Face) stalled(t *task, at uint64) time.Duration {
-	if f.faults.stall == 0 || at < f.faults.stallAt {
-		return 0
-	}
-	d := time.Duration(float64(f.faults.stall) * t.step)
-	f.faults.stall = 0
-	return d
-}
-
-// isLate reports whether a read that begins at a sample runs late; f.mu is held.
-func (f *Face) isLate(at uint64) bool {
-	if !f.faults.late || at < f.faults.lateAt {
-		return false
-	}
-	f.faults.late = false
-	return true
 }
 
 // Errors of the driver.
@@ -482,14 +470,4 @@ var texts = map[int32]string{
 func refuse(ctx context.Context, code int32) error {
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-error", strconv.Itoa(int(code))))
 	return status.Error(codes.Unknown, texts[code])
-}
-
-// tellRead puts into the trailer how many samples a channel a read has taken.
-func tellRead(ctx context.Context, n int) {
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-samps-per-chan-read", strconv.Itoa(n)))
-}
-
-// unset is the server's error for an enum with neither arm.
-func unset(what string) error {
-	return status.Errorf(codes.InvalidArgument, "The value for %s was not specified or out of range", what)
 }

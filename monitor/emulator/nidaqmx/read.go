@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -32,7 +35,7 @@ type request struct {
 // moves the position on. It returns the scans, which are not converted yet, and
 // a status: 0, or errNotYet where there are fewer scans than asked for.
 func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, err error) {
-	defer func() { tellRead(ctx, n) }()
+	defer func() { _ = grpc.SetTrailer(ctx, metadata.Pairs("ni-samps-per-chan-read", strconv.Itoa(n))) }()
 	if q.room > maxRoom {
 		return nil, 0, 0, status.Errorf(codes.ResourceExhausted, "room for %d values: at most %d", q.room, maxRoom)
 	}
@@ -42,15 +45,23 @@ func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, e
 	if code != 0 {
 		return nil, 0, 0, refuse(ctx, code)
 	}
-	f.pause(ctx, t)
+	if f.faults.stall > 0 && t.pos >= f.faults.stallAt { // the read is held up
+		d := time.Duration(float64(f.faults.stall) * t.step)
+		f.faults.stall = 0
+		if f.pace.Free() {
+			f.virtual += d
+		} else {
+			f.sleep(ctx, t, f.now()+d, time.Hour)
+		}
+	}
 	first := t.from()
 	asked, code := t.asked(q, first)
 	if code != 0 {
 		return nil, 0, 0, refuse(ctx, code)
 	}
 	want := asked
-	if f.isLate(t.pos) {
-		want = asked / 2
+	if f.faults.late && t.pos >= f.faults.lateAt {
+		f.faults.late, want = false, asked/2
 	}
 	// What was overwritten is no longer waited for.
 	if code = t.lost(first); code == 0 {
@@ -67,7 +78,19 @@ func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, e
 	if n < asked {
 		st = errNotYet
 	}
-	return f.reading(t, uint64(first), n), n, st, nil
+	if uint64(first) > t.pos {
+		f.lost += uint64(first) - t.pos
+	}
+	t.pos = uint64(first) + uint64(n) // reads go on behind the scans that are returned
+	slow := f.clock.slow(t.begun + float64(first)*t.step)
+	r = &read{
+		f: f, chans: t.chans, first: uint64(first), at: t.at(uint64(first)), step: t.step * slow,
+		rng: rand.New(rand.NewPCG(f.cfg.Seed, uint64(first))),
+	}
+	if !f.cfg.Simultaneous {
+		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans)) * slow
+	}
+	return r, n, st, nil
 }
 
 // ready finds the task and starts it where it does not run, as a read does.
@@ -124,26 +147,14 @@ func (t *task) lost(first int64) int32 {
 	taken := t.taken()
 	switch {
 	case t.finite || taken <= t.size():
-	case !t.overwrites() && taken-t.size() > t.pos:
+	case nipb.ReadInt32Value(t.overwrite) != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
+		taken-t.size() > t.pos:
 		t.fail(errOverwritten)
 		return errOverwritten
 	case first < int64(taken-t.size()):
 		return errOverwritten
 	}
 	return 0
-}
-
-// pause holds a read up for a fault's time.
-func (f *Face) pause(ctx context.Context, t *task) {
-	d := f.stalled(t, t.pos)
-	if d == 0 {
-		return
-	}
-	if f.pace.Free() {
-		f.virtual += d
-		return
-	}
-	f.sleep(ctx, t, f.now()+d, time.Hour)
 }
 
 // await waits until so many samples were taken, the time-out passes, the task
@@ -183,27 +194,11 @@ func (f *Face) sleep(ctx context.Context, t *task, until, limit time.Duration) {
 	}
 }
 
-// reading moves the position on behind n scans, and returns them.
-func (f *Face) reading(t *task, first uint64, n int) *read {
-	if first > t.pos {
-		f.lost += first - t.pos
-	}
-	t.pos = first + uint64(n)
-	slow := f.clock.slow(t.begun + float64(first)*t.step)
-	r := &read{f: f, chans: t.chans, first: first, at: t.at(first), step: t.step * slow}
-	if !f.cfg.Simultaneous {
-		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans)) * slow
-	}
-	r.rng = rand.New(rand.NewPCG(f.cfg.Seed, first))
-	return r
-}
-
 // ReadRaw answers with codes, scan by scan.
 func (f *Face) ReadRaw(ctx context.Context, q *nipb.ReadRawRequest) (*nipb.ReadRawResponse, error) {
 	size := q.GetArraySizeInBytes()
 	r, n, st, err := f.take(ctx, request{
-		"ReadRaw", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
-		uint64(size / bytesCode),
+		"ReadRaw", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size / bytesCode),
 	})
 	if err != nil {
 		return nil, err
@@ -225,13 +220,12 @@ func order(mode int32, n, chans int) func(scan, ch int) int {
 
 // ReadBinaryI16 answers with codes.
 func (f *Face) ReadBinaryI16(ctx context.Context, q *nipb.ReadBinaryI16Request) (*nipb.ReadBinaryI16Response, error) {
-	if q.GetFillModeEnum() == nil {
-		return nil, unset("fill_mode")
+	if err := (given{"fill_mode": q.GetFillModeEnum() != nil}).check(); err != nil {
+		return nil, err
 	}
 	size := q.GetArraySizeInSamps()
 	r, n, st, err := f.take(ctx, request{
-		"ReadBinaryI16", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
-		uint64(size),
+		"ReadBinaryI16", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size),
 	})
 	if err != nil {
 		return nil, err
@@ -243,13 +237,12 @@ func (f *Face) ReadBinaryI16(ctx context.Context, q *nipb.ReadBinaryI16Request) 
 
 // ReadAnalogF64 answers with volts.
 func (f *Face) ReadAnalogF64(ctx context.Context, q *nipb.ReadAnalogF64Request) (*nipb.ReadAnalogF64Response, error) {
-	if q.GetFillModeEnum() == nil {
-		return nil, unset("fill_mode")
+	if err := (given{"fill_mode": q.GetFillModeEnum() != nil}).check(); err != nil {
+		return nil, err
 	}
 	size := q.GetArraySizeInSamps()
 	r, n, st, err := f.take(ctx, request{
-		"ReadAnalogF64", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(),
-		uint64(size),
+		"ReadAnalogF64", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size),
 	})
 	if err != nil {
 		return nil, err
@@ -270,17 +263,6 @@ const (
 	chunk   = 4096  // scans converted at once
 )
 
-// drawScale draws a range's polynomial from codes to volts: an offset of some
-// tenths of a per mille, and higher terms that make some ten ppm of the range.
-func drawScale(rng *rand.Rand, r float64) []float64 {
-	return []float64{
-		2e-4 * r * rng.NormFloat64(),
-		beyond * r / half * (1 + 1e-3*rng.NormFloat64()),
-		1e-5 * r / (half * half) * (2*rng.Float64() - 1),
-		3e-5 * r / (half * half * half) * (2*rng.Float64() - 1),
-	}
-}
-
 // volts evaluates a polynomial.
 func volts(c []float64, code float64) (v float64) {
 	for p := len(c) - 1; p >= 0; p-- {
@@ -298,19 +280,6 @@ func codeOf(c []float64, v float64) float64 {
 	return x
 }
 
-// nextRange is the smallest that holds both ends; 0 where none does.
-func nextRange(low, high float64) float64 {
-	for _, r := range ranges {
-		if high <= r && low >= -r {
-			return r
-		}
-	}
-	return 0
-}
-
-// quantum is a time that the device's clock can count, in seconds.
-func quantum(s float64) float64 { return math.Round(s*clock) / clock }
-
 // scanPeriod and convertPeriod are the driver's choice for a rate with n inputs,
 // in seconds: conversions follow each other as fast as the converter can plus a
 // padding, or evenly where that does not fit.
@@ -319,7 +288,7 @@ func (f *Face) scanPeriod(rate float64) float64 { return max(1, math.Round(clock
 // convertPeriod is the time from one input's conversion to the next, in seconds.
 func (f *Face) convertPeriod(rate float64, n int) float64 {
 	if padded := 1/float64(f.cfg.MaxRate) + padding; padded*float64(n) <= f.scanPeriod(rate) {
-		return quantum(padded)
+		return math.Round(padded*clock) / clock // as the device's clock counts it
 	}
 	return math.Floor(f.scanPeriod(rate)/float64(n)*clock) / clock
 }

@@ -3,7 +3,7 @@ package nidaqmx
 import (
 	"context"
 	"math"
-	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,16 +42,6 @@ type task struct {
 	begun   float64 // the same, by the device's clock, in ns
 	step    float64 // ns a scan, by the device's clock
 	pos     uint64  // where the last read ended
-	rng     *rand.Rand
-}
-
-// newTask is a task without inputs, reading where the last read ended.
-func (f *Face) newTask(name string) *task {
-	return &task{
-		f: f, name: name, overwrite: int32(nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE),
-		relative: int32(nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS),
-		rng:      rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365)),
-	}
 }
 
 // physical is the form of an input's name on the server: DEVICE/aiN.
@@ -82,13 +72,13 @@ func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
 	default:
 		return errValue
 	}
-	r := nextRange(low, high)
+	fits := slices.IndexFunc(ranges, func(r float64) bool { return high <= r && low >= -r }) // the smallest
 	switch {
 	case differential && ai%16 >= 8:
 		return errValue
 	case !(low < high):
 		return errMinMax
-	case r == 0:
+	case fits < 0:
 		return errValue
 	}
 	if name == "" {
@@ -97,7 +87,7 @@ func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
 	if t.channel(name) != nil {
 		return errDuplicate
 	}
-	t.chans = append(t.chans, channel{name: name, ai: ai, poly: t.f.poly[r]})
+	t.chans = append(t.chans, channel{name: name, ai: ai, poly: t.f.poly[ranges[fits]]})
 	return 0
 }
 
@@ -212,20 +202,12 @@ func (t *task) from() int64 {
 	return int64(t.pos) + int64(t.offset)
 }
 
-// overwrites reports whether sampling goes on over samples that were not read.
-func (t *task) overwrites() bool {
-	return nipb.ReadInt32Value(t.overwrite) == nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE
-}
-
 // GetTimingAttributeDouble returns the rates that the device will keep.
 func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 	q *nipb.GetTimingAttributeDoubleRequest,
 ) (*nipb.GetTimingAttributeDoubleResponse, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
-	out := &nipb.GetTimingAttributeDoubleResponse{}
-	return out, f.with(ctx, "GetTimingAttributeDouble", q.GetTask(), func(t *task) int32 {
+	out, enums := &nipb.GetTimingAttributeDoubleResponse{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetTimingAttributeDouble", enums, q.GetTask(), func(t *task) int32 {
 		if code := t.verify(); code != 0 {
 			return code
 		}
@@ -248,11 +230,8 @@ func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 func (f *Face) GetReadAttributeUInt32(ctx context.Context,
 	q *nipb.GetReadAttributeUInt32Request,
 ) (*nipb.GetReadAttributeUInt32Response, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
-	out := &nipb.GetReadAttributeUInt32Response{}
-	return out, f.with(ctx, "GetReadAttributeUInt32", q.GetTask(), func(t *task) int32 {
+	out, enums := &nipb.GetReadAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetReadAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
 		switch nipb.ReadUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
 		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_AVAIL_SAMP_PER_CHAN:
 			out.Value = uint32(max(0, int64(t.taken())-t.from()))
@@ -271,11 +250,8 @@ func (f *Face) GetReadAttributeUInt32(ctx context.Context,
 func (f *Face) GetReadAttributeUInt64(ctx context.Context,
 	q *nipb.GetReadAttributeUInt64Request,
 ) (*nipb.GetReadAttributeUInt64Response, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
-	out := &nipb.GetReadAttributeUInt64Response{}
-	return out, f.with(ctx, "GetReadAttributeUInt64", q.GetTask(), func(t *task) int32 {
+	out, enums := &nipb.GetReadAttributeUInt64Response{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetReadAttributeUInt64", enums, q.GetTask(), func(t *task) int32 {
 		switch nipb.ReadUInt64Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
 		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_CURR_READ_POS:
 			out.Value = t.pos
@@ -293,21 +269,24 @@ func (f *Face) GetReadAttributeUInt64(ctx context.Context,
 func (f *Face) SetReadAttributeInt32(ctx context.Context,
 	q *nipb.SetReadAttributeInt32Request,
 ) (*nipb.SetReadAttributeInt32Response, error) {
-	switch {
-	case q.GetAttributeEnum() == nil:
-		return nil, unset("attribute")
-	case q.GetValueEnum() == nil:
-		return nil, unset("value")
-	}
+	enums := given{"attribute": q.GetAttributeEnum() != nil, "value": q.GetValueEnum() != nil}
 	value := int32(q.GetValue()) + q.GetValueRaw()
 	return &nipb.SetReadAttributeInt32Response{},
-		f.with(ctx, "SetReadAttributeInt32", q.GetTask(), func(t *task) int32 {
+		f.with(ctx, "SetReadAttributeInt32", enums, q.GetTask(), func(t *task) int32 {
 			if f.cfg.Fixed {
 				return errAttribute
 			}
 			switch nipb.ReadInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
 			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
-				return t.setOverwrite(nipb.ReadInt32Value(value))
+				switch v := nipb.ReadInt32Value(value); {
+				case t.running: // a task that runs keeps its choice
+					return errNotWhileRunning
+				case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
+					v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
+					return errValue
+				}
+				t.overwrite = value
+				return 0
 			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO:
 				switch nipb.ReadInt32Value(value) {
 				case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
@@ -325,29 +304,12 @@ func (f *Face) SetReadAttributeInt32(ctx context.Context,
 		})
 }
 
-// setOverwrite chooses between stopping and overwriting where the buffer is full; a task that
-// runs keeps its choice.
-func (t *task) setOverwrite(v nipb.ReadInt32Value) int32 {
-	switch {
-	case t.running:
-		return errNotWhileRunning
-	case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
-		v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
-		return errValue
-	}
-	t.overwrite = int32(v)
-	return 0
-}
-
 // GetChanAttributeDoubleArray returns a channel's scale.
 func (f *Face) GetChanAttributeDoubleArray(ctx context.Context,
 	q *nipb.GetChanAttributeDoubleArrayRequest,
 ) (*nipb.GetChanAttributeDoubleArrayResponse, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
-	out := &nipb.GetChanAttributeDoubleArrayResponse{}
-	return out, f.with(ctx, "GetChanAttributeDoubleArray", q.GetTask(), func(t *task) int32 {
+	out, enums := &nipb.GetChanAttributeDoubleArrayResponse{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetChanAttributeDoubleArray", enums, q.GetTask(), func(t *task) int32 {
 		const scale = nipb.ChannelDoubleArrayAttribute_CHANNEL_DOUBLE_ARRAY_ATTRIBUTE_AI_DEV_SCALING_COEFF
 		c := t.channel(q.GetChannel())
 		switch {
@@ -365,11 +327,8 @@ func (f *Face) GetChanAttributeDoubleArray(ctx context.Context,
 func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 	q *nipb.GetBufferAttributeUInt32Request,
 ) (*nipb.GetBufferAttributeUInt32Response, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
-	out := &nipb.GetBufferAttributeUInt32Response{}
-	return out, f.with(ctx, "GetBufferAttributeUInt32", q.GetTask(), func(t *task) int32 {
+	out, enums := &nipb.GetBufferAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetBufferAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
 		const size = nipb.BufferUInt32Attribute_BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE
 		if int32(q.GetAttribute())+q.GetAttributeRaw() != int32(size) {
 			return errAttribute
@@ -379,8 +338,11 @@ func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 	})
 }
 
-// device checks a call about a device.
-func (f *Face) device(ctx context.Context, name string, known bool) error {
+// device checks a call about a device; known reports whether it has the attribute that is asked for.
+func (f *Face) device(ctx context.Context, enums given, name string, known bool) error {
+	if err := enums.check(); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -398,36 +360,30 @@ func (f *Face) device(ctx context.Context, name string, known bool) error {
 func (f *Face) GetDeviceAttributeString(ctx context.Context,
 	q *nipb.GetDeviceAttributeStringRequest,
 ) (*nipb.GetDeviceAttributeStringResponse, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
+	enums := given{"attribute": q.GetAttributeEnum() != nil}
 	a := nipb.DeviceStringAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
 	return &nipb.GetDeviceAttributeStringResponse{Value: f.cfg.Product},
-		f.device(ctx, q.GetDeviceName(), a == nipb.DeviceStringAttribute_DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE)
+		f.device(ctx, enums, q.GetDeviceName(), a == nipb.DeviceStringAttribute_DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE)
 }
 
 // GetDeviceAttributeUInt32 returns the serial number.
 func (f *Face) GetDeviceAttributeUInt32(ctx context.Context,
 	q *nipb.GetDeviceAttributeUInt32Request,
 ) (*nipb.GetDeviceAttributeUInt32Response, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
+	enums := given{"attribute": q.GetAttributeEnum() != nil}
 	a := nipb.DeviceUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
 	return &nipb.GetDeviceAttributeUInt32Response{Value: f.cfg.Serial},
-		f.device(ctx, q.GetDeviceName(), a == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM)
+		f.device(ctx, enums, q.GetDeviceName(), a == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM)
 }
 
 // GetDeviceAttributeBool reports how the device samples.
 func (f *Face) GetDeviceAttributeBool(ctx context.Context,
 	q *nipb.GetDeviceAttributeBoolRequest,
 ) (*nipb.GetDeviceAttributeBoolResponse, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
-	}
+	enums := given{"attribute": q.GetAttributeEnum() != nil}
 	a := nipb.DeviceBoolAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
 	return &nipb.GetDeviceAttributeBoolResponse{Value: f.cfg.Simultaneous},
-		f.device(ctx, q.GetDeviceName(),
+		f.device(ctx, enums, q.GetDeviceName(),
 			a == nipb.DeviceBoolAttribute_DEVICE_BOOL_ATTRIBUTE_AI_SIMULTANEOUS_SAMPLING_SUPPORTED)
 }
 
@@ -438,8 +394,8 @@ const versionMajor, versionMinor = 24, 5
 func (f *Face) GetSystemInfoAttributeUInt32(ctx context.Context,
 	q *nipb.GetSystemInfoAttributeUInt32Request,
 ) (*nipb.GetSystemInfoAttributeUInt32Response, error) {
-	if q.GetAttributeEnum() == nil {
-		return nil, unset("attribute")
+	if err := (given{"attribute": q.GetAttributeEnum() != nil}).check(); err != nil {
+		return nil, err
 	}
 	switch nipb.SystemUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
 	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION:

@@ -73,17 +73,6 @@ func seconds(s float64) string {
 	return time.Duration(math.Round(s * 1e9)).Round(10 * time.Nanosecond).String()
 }
 
-// found keeps the markers of this task.
-func (l *live) found(i int, f marker.Found) {
-	switch {
-	case !f.TagOK:
-	case f.Kind == marker.Start && l.start[i] == nil && l.awaiting:
-		l.start[i] = &f
-	case f.Kind == marker.Stop:
-		l.stop[i] = &f
-	}
-}
-
 // anchor aligns members by their start markers as they are seen, and gives up on
 // those that show none in time.
 func (l *live) anchor() error {
@@ -140,15 +129,6 @@ func (l *live) move(i int, f, base *marker.Found) {
 	l.m.noteAt(float64(base.End), "%s is aligned with %s by the start marker, within %s (k = 1); the host's clock "+
 		"had it %s off",
 		l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
-}
-
-// known returns the alignment for another stream of the same task; nil where no marker showed
-// it.
-func (l *live) known() *known {
-	if l.detect == nil || l.awaiting {
-		return nil
-	}
-	return &known{spec: l.spec, hidden: l.hidden}
 }
 
 // check compares the stop markers, once all are seen, with where the placing has
@@ -282,14 +262,13 @@ func (t *track) seek(at float64) state {
 		return later
 	}
 	for {
-		switch {
-		case at < t.from:
+		if at < t.from {
 			return missing
-		case at < t.until:
-			t.shown, t.quiet = true, false
-			return hit
 		}
-		from, ok := t.end()
+		from, ok := t.from, true
+		if at >= t.until {
+			from, ok = t.end()
+		}
 		switch {
 		case at < t.until:
 			t.shown, t.quiet = true, false
@@ -317,19 +296,6 @@ func (t *track) rewind() {
 	t.from, t.quiet = t.time-t.period/2-edge, true
 }
 
-// trim releases the packets that lie behind.
-func (t *track) trim() {
-	n := 0
-	for n < t.p && t.end1(n) < t.time-t.keep {
-		t.release(t.packets[n])
-		n++
-	}
-	if n > 0 {
-		t.packets = t.packets[:copy(t.packets, t.packets[n:])]
-		t.p -= n
-	}
-}
-
 // end1 is the time of a packet's last reading.
 func (t *track) end1(p int) float64 { return t.at(p, t.packets[p].block.Scans()-1) }
 
@@ -339,13 +305,6 @@ func (t *track) newest() float64 {
 		return math.Inf(-1)
 	}
 	return t.end1(len(t.packets) - 1)
-}
-
-// show copies the reading shown into scan k of the whole.
-func (t *track) show(out [][]measure.Count, k int) {
-	for c, col := range t.packets[t.p].block.Counts {
-		out[t.first+c][k] = col[t.i]
-	}
 }
 
 // loss is the member's own report of the gap before the reading that is shown, or at

@@ -113,20 +113,12 @@ func (c *Composite) Open(ctx context.Context) error {
 	}
 	c.open = true
 	c.learn()
-	if err := c.visible(); err != nil {
-		_ = c.Close()
-		return err
-	}
-	return nil
-}
-
-// visible refuses alignment by markers where a member could never see one.
-func (c *Composite) visible() error {
 	if c.align.By != Markers {
 		return nil
 	}
-	for i, m := range c.members {
+	for i, m := range c.members { // refused at once where a member could never see a marker
 		if _, err := c.setup(i); err != nil {
+			_ = c.Close()
 			return fmt.Errorf("align by markers: %s: %w: align by trigger or clock", m.Name, err)
 		}
 	}
@@ -147,10 +139,9 @@ func (c *Composite) setup(i int) (measure.Setup, error) {
 	if len(s.Rails) == 0 {
 		for x, ch := range s.Channels {
 			if ch.Unit == measure.UnitAmpere {
-				s.Rails = append(s.Rails,
-					measure.Rail{
-						Name: ch.Name, Role: measure.RolePSU, Wiring: measure.WiringAssumed, X: x, Y: -1, Assumed: assumedVolt,
-					})
+				s.Rails = append(s.Rails, measure.Rail{
+					Name: ch.Name, Role: measure.RolePSU, Wiring: measure.WiringAssumed, X: x, Y: -1, Assumed: assumedVolt,
+				})
 			}
 		}
 	}
@@ -211,12 +202,10 @@ type Align struct {
 	Master string
 }
 
-// defaultU is the delay that a link may hide: USB frames, a converter's latency timer of up
-// to 16 ms for small packets, packets that fill for 10 ms.
-const defaultU = 10 * time.Millisecond
-
-// WithDefaults fills in the fields that were left out.
+// WithDefaults fills in the fields that were left out. U is the delay that a link may hide: USB
+// frames, a converter's latency timer of up to 16 ms for small packets, packets that fill for 10 ms.
 func (a Align) WithDefaults() Align {
+	const defaultU = 10 * time.Millisecond
 	a.By, a.U = cmp.Or(a.By, Markers), cmp.Or(a.U, defaultU)
 	return a
 }
@@ -266,9 +255,9 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 	late := false
 	for i, m := range members {
 		r := in[i].Response
-		if held(in[base].Timebase, in[i].Timebase) {
-			r.Update = max(r.Update, period(in[i].Timebase))
-			out.Response.Centred = true
+		const slower = 1.5 // than the base: from there on readings are shown several times
+		if p := period(in[i].Timebase); p > slower*period(out.Timebase) {
+			r.Update, out.Response.Centred = max(r.Update, p), true
 		}
 		out.Response.Tau = max(out.Response.Tau, r.Tau)
 		out.Response.Window = max(out.Response.Window, r.Window)
@@ -299,10 +288,3 @@ func split(members []Member, i, base int, tb measure.Timebase, a Align) (moved, 
 
 // period is the time from one scan to the next.
 func period(tb measure.Timebase) measure.Seconds { return tb.Seconds(tb.TicksPerScan) }
-
-// held reports whether a member is so much slower that its readings are shown
-// several times.
-func held(base, m measure.Timebase) bool {
-	const slower = 1.5
-	return period(m) > slower*period(base)
-}

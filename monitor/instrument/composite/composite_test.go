@@ -440,7 +440,7 @@ func TestSpoolKeepsWhatItGot(t *testing.T) {
 		}, at: time.Unix(6, 0)},
 	}
 	for i := range want {
-		if err := s.write(&want[i]); err != nil {
+		if err := s.out.Encode(&record{want[i].block, want[i].at.UnixNano(), want[i].event}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -533,8 +533,8 @@ func BenchmarkMerge(b *testing.B) {
 	}
 	out := &nowhere{}
 	s := &session{c: c, sink: instrument.SinkOf(out), members: make([]member, 2), epoch: time.Unix(0, 0)}
-	for i := range 2 {
-		s.feeds = append(s.feeds, &feed{member: i, free: make(chan *packet, 256), stopped: &s.stopped})
+	for range 2 {
+		s.spare = append(s.spare, make(chan *packet, 256))
 	}
 	s.merger = newMerger(c, instrument.SinkOf(out), s.free)
 	if s.live, err = newLive(s); err != nil {
@@ -558,7 +558,7 @@ func BenchmarkMerge(b *testing.B) {
 				blk.Ticks[k] = int64(round)*10_000_000 + int64(k)*10_000_000/int64(n)
 			}
 			blk.FirstTick = blk.Ticks[0]
-			p := s.feeds[i].packet()
+			p := s.packet(i)
 			p.fill(blk, at)
 			if err := s.live.take(i, p); err != nil {
 				b.Fatal(err)

@@ -15,23 +15,29 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
-// openSpools makes a file for each member.
-func (s *session) openSpools() error {
-	for _, in := range s.c.parts {
-		f, err := newSpool(len(in.Channels))
-		if err != nil {
-			return err
-		}
-		s.spools = append(s.spools, f)
-	}
-	return nil
-}
-
-// replay merges the deliveries of all members.
+// replay places the members, now that all of their samples are at hand, and merges them.
 func (s *session) replay() error {
-	if err := s.placeDeferred(); err != nil {
+	pairs, err := s.markers()
+	if err != nil {
 		return err
 	}
+	for i := range s.members {
+		if i == s.c.base {
+			continue
+		}
+		moved, _ := split(s.c.members, i, s.c.base, s.merger.tb, s.c.align)
+		p, text := s.placeBy(i, float64(moved), pairs)
+		s.merger.place[i] = p
+		if err := s.merger.note("%s", text); err != nil {
+			return err
+		}
+	}
+	return s.mergeSpools()
+}
+
+// mergeSpools gives the merger as much of each member as the scans of the base need, until the base
+// or another member ends.
+func (s *session) mergeSpools() error {
 	for _, f := range s.spools {
 		if err := f.rewind(); err != nil {
 			return err
@@ -62,28 +68,23 @@ func (s *session) replay() error {
 		}
 		open = open && !ended
 	}
-	return s.closeReplay()
-}
-
-// closeReplay finds where the base ends, and ends there.
-func (s *session) closeReplay() error {
-	p := &packet{}
+	p := &packet{} // of the base, behind the end of another member
 	for {
-		err := s.spools[s.c.base].next(p)
+		err := s.spools[base].next(p)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		s.merger.count(p)
+		m.count(p)
 	}
-	if err := s.merger.finish(); err != nil || !s.merger.begun {
+	if err := m.finish(); err != nil || !m.begun {
 		return err
 	}
-	for _, t := range s.merger.tracks {
+	for _, t := range m.tracks {
 		if t != nil && t.unshown > 0 {
-			if err := s.merger.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown,
+			if err := m.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown,
 				t.name); err != nil {
 				return err
 			}
@@ -94,7 +95,7 @@ func (s *session) closeReplay() error {
 
 // feed gives the next record of a member to the merger; more is false at its end.
 func (s *session) feed(i int) (more bool, err error) {
-	p := s.feeds[i].packet()
+	p := s.packet(i)
 	err = s.spools[i].next(p)
 	if errors.Is(err, io.EOF) {
 		return false, nil
@@ -107,26 +108,6 @@ func (s *session) feed(i int) (more bool, err error) {
 	}
 	s.merger.add(i, p)
 	return true, nil
-}
-
-// placeDeferred places the members once all is at hand.
-func (s *session) placeDeferred() error {
-	pairs, err := s.markers()
-	if err != nil {
-		return err
-	}
-	for i := range s.members {
-		if i == s.c.base {
-			continue
-		}
-		moved, _ := split(s.c.members, i, s.c.base, s.merger.tb, s.c.align)
-		p, text := s.placeBy(i, float64(moved), pairs)
-		s.merger.place[i] = p
-		if err := s.merger.note("%s", text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // pair are the markers of one member.
@@ -191,7 +172,7 @@ func (s *session) markers() ([]pair, error) {
 		if err := f.rewind(); err != nil {
 			return nil, err
 		}
-		p := &packet{at: time.Time{}}
+		p := &packet{}
 		for {
 			err := f.next(p)
 			if errors.Is(err, io.EOF) {
@@ -258,11 +239,6 @@ func (s *spool) close() {
 	_ = os.Remove(s.file.Name())
 }
 
-// write appends a block or an event. Errors wrap the system's; more than maxSpool bytes are refused.
-func (s *spool) write(p *packet) error {
-	return s.out.Encode(&record{p.block, p.at.UnixNano(), p.event})
-}
-
 // Write takes the encoder's bytes.
 func (s *spool) Write(b []byte) (int, error) {
 	if s.size += int64(len(b)); s.size > maxSpool {
@@ -299,20 +275,14 @@ func (s *spool) next(p *packet) error {
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
 	}
-	if b := &r.Block; err == nil && r.Event == nil && !s.whole(b) {
-		err = fmt.Errorf("%d scans of %d channels", b.Scans(), len(b.Counts))
+	if b, n := &r.Block, r.Block.Scans(); err == nil && r.Event == nil && (len(b.Counts) != s.channels || n < 1 ||
+		n > maxScans || b.Ticks != nil && len(b.Ticks) != n ||
+		slices.ContainsFunc(b.Counts, func(c []measure.Count) bool { return len(c) != n })) {
+		err = fmt.Errorf("%d scans of %d channels", n, len(b.Counts))
 	}
 	if err != nil {
 		return fmt.Errorf("composite: read what was kept: %w: %w", errRecord, err)
 	}
 	p.block, p.at, p.event = r.Block, time.Unix(0, r.At), r.Event
 	return nil
-}
-
-// whole reports whether a block has all channels with equally many scans.
-func (s *spool) whole(b *measure.Block) bool {
-	n := b.Scans()
-	other := func(c []measure.Count) bool { return len(c) != n }
-	return len(b.Counts) == s.channels && n >= 1 && n <= maxScans && !slices.ContainsFunc(b.Counts, other) &&
-		(b.Ticks == nil || len(b.Ticks) == n)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -60,13 +59,18 @@ func newLive(s *session) (*live, error) {
 	}
 	if s.c.align.By == Trigger {
 		for i := range l.align {
-			l.align[i].anchorAt(0, -l.align[i].moved, float64(period(l.m.tb))/math.Sqrt(12))
-			l.m.place[i] = l.align[i].place
+			a := &l.align[i]
+			a.anchorAt(0, -a.moved, float64(period(l.m.tb))/math.Sqrt(12))
+			l.m.place[i] = a.place
+			if i == l.m.base {
+				continue
+			}
+			if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
+				l.m.names[l.m.base], seconds(a.u)); err != nil {
+				return nil, err
+			}
 		}
 		l.settled = true
-		if err := l.triggered(); err != nil {
-			return nil, err
-		}
 	}
 	var err error
 	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
@@ -86,26 +90,20 @@ func newLive(s *session) (*live, error) {
 	l.wait = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
 	l.lag = min(l.wait, maxLag)
 	for i, d := range l.detect {
-		d.OnFound(func(f marker.Found) { l.found(i, f) })
+		d.OnFound(func(f marker.Found) { // of other tasks' markers the tag is wrong
+			switch {
+			case !f.TagOK:
+			case f.Kind == marker.Start && l.start[i] == nil && l.awaiting:
+				l.start[i] = &f
+			case f.Kind == marker.Stop:
+				l.stop[i] = &f
+			}
+		})
 		if t := l.m.tracks[i]; t != nil {
 			t.keep = keepBehind
 		}
 	}
 	return l, nil
-}
-
-// triggered reports how far the trigger alone aligns the members.
-func (l *live) triggered() error {
-	for i := range l.align {
-		if i == l.m.base {
-			continue
-		}
-		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
-			l.m.names[l.m.base], seconds(l.align[i].anchor.u)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // take takes a block or an event of a member and delivers the scans that are due.
@@ -151,18 +149,15 @@ func (l *live) ready() bool {
 	return true
 }
 
-// u is the standard uncertainty of an alignment by clock, in seconds.
-func (l *live) u() float64 { return l.s.c.align.U.Seconds() }
-
 // settle places the members by the host's clock.
 func (l *live) settle() error {
 	l.settled = true
-	base := l.leads[l.m.base].line()
+	base, u := l.leads[l.m.base].line(), l.s.c.align.U.Seconds()
 	for i := range l.align {
 		if i == l.m.base {
 			continue
 		}
-		l.align[i].settle(base, l.leads[i].line(), 0, l.u())
+		l.align[i].settle(base, l.leads[i].line(), 0, u)
 		l.m.place[i] = l.align[i].place
 		if l.awaiting {
 			continue
@@ -190,7 +185,7 @@ func (l *live) track() {
 	}
 	for i := range l.align {
 		if i != l.m.base {
-			l.align[i].track(base, l.leads[i].line(), now, l.u())
+			l.align[i].track(base, l.leads[i].line(), now, l.s.c.align.U.Seconds())
 			l.m.place[i] = l.align[i].place
 		}
 	}
@@ -263,77 +258,12 @@ func (l *live) finish() error {
 	return nil
 }
 
-// kind is the kind of a member's message.
-type kind uint8
-
-const (
-	gaveBlock kind = iota
-	gaveEvent
-	armed    // a deferred member samples
-	waiting  // it waits for its trigger
-	progress // a deferred member's delivery
-	ended    // its Stream returned
-)
-
-// message goes from a member's goroutine to the session's.
-type message struct {
-	member      int
-	kind        kind
-	packet      *packet
-	event       measure.Event
-	at          time.Time
-	done, total uint64
-	err         error
-}
-
 // packet is a member's block, copied, with its time of arrival. Events keep their
 // place among the blocks.
 type packet struct {
 	block measure.Block
 	at    time.Time
 	event *measure.Event // instead of a block
-}
-
-// feed is a member's sink. It runs on the member's goroutine.
-type feed struct {
-	member  int
-	to      chan<- message
-	free    chan *packet // packets that were used up
-	stopped *atomic.Bool // no more is wanted
-	// unwanted is closed once the member's memory is not wanted any more.
-	unwanted <-chan struct{}
-}
-
-// sink is the feed as its member sees it.
-func (f *feed) sink() instrument.Sink {
-	return instrument.Sink{
-		Block: f.Block, Event: f.Event, Waiting: f.Waiting, Armed: f.Armed, Progress: f.Progress, Unwanted: f.unwanted,
-	}
-}
-
-// Block copies a block into a packet that is used again and again.
-func (f *feed) Block(b *measure.Block) error {
-	at := time.Now()
-	switch {
-	case f.stopped.Load():
-		return errStopped
-	case b.Scans() == 0:
-		return nil
-	}
-	p := f.packet()
-	p.fill(b, at)
-	f.to <- message{member: f.member, kind: gaveBlock, packet: p}
-	return nil
-}
-
-// packet is one that was used up, or a new one.
-func (f *feed) packet() *packet {
-	select {
-	case p := <-f.free:
-		return p
-	default:
-		return &packet{}
-	}
 }
 
 // fill copies a block, whose memory is the member's, into a packet.
@@ -351,58 +281,6 @@ func (p *packet) fill(b *measure.Block, at time.Time) {
 	}
 }
 
-// Event sends a member's event on, in order with its blocks.
-func (f *feed) Event(e measure.Event) error {
-	if f.stopped.Load() {
-		return errStopped
-	}
-	f.to <- message{member: f.member, kind: gaveEvent, event: e}
-	return nil
-}
-
-// Armed implements instrument.Sink for a member with a memory of its own.
-func (f *feed) Armed(at time.Time) error {
-	f.to <- message{member: f.member, kind: armed, at: at}
-	return nil
-}
-
-// Waiting implements instrument.Sink for a member that waits for a trigger.
-func (f *feed) Waiting() error {
-	f.to <- message{member: f.member, kind: waiting}
-	return nil
-}
-
-// Progress implements instrument.Sink for a member that delivers its memory.
-func (f *feed) Progress(done, total uint64) {
-	f.to <- message{member: f.member, kind: progress, done: done, total: total}
-}
-
-// hole takes note of scans that the base itself lost.
-func (m *merger) hole(n uint64) {
-	if m.begun {
-		m.dropped += n
-		m.why = m.names[m.base] + ": its scans jump"
-		if m.announce != nil {
-			m.why, m.exact = m.names[m.base]+": "+m.announce.Detail, m.exact && m.announce.Exact
-		}
-	}
-	m.announce = nil
-}
-
-// skip leaves out a scan of the base for which a member has no reading.
-func (m *merger) skip(t *track) {
-	if !m.begun {
-		return
-	}
-	why := t.loss(false)
-	if m.dropped++; m.why == "" {
-		m.why = t.name + ": no reading there"
-	}
-	if why != "" {
-		m.why = t.name + ": " + why
-	}
-}
-
 // reportGap reports the scans left out before scan next of the base.
 func (m *merger) reportGap(next uint64) error {
 	if m.dropped == 0 {
@@ -414,15 +292,6 @@ func (m *merger) reportGap(next uint64) error {
 	}
 	m.dropped, m.why, m.exact = 0, "", true
 	return m.sink.Event(e)
-}
-
-// baseEvent passes an event of the base on, in its place.
-func (m *merger) baseEvent(e measure.Event) error {
-	if e.Kind == measure.EventGap {
-		m.announce = &e
-		return nil
-	}
-	return m.event(m.base, e)
 }
 
 // event passes a member's event on. Its place is the scan that is due, which is
@@ -459,18 +328,6 @@ type remark struct {
 // noteAt queues a note for after the scans up to a time of the base.
 func (m *merger) noteAt(at float64, format string, a ...any) {
 	m.remarks = append(m.remarks, remark{at, fmt.Sprintf(format, a...)})
-}
-
-// makeRemarks makes the notes that are due before a time of the base.
-func (m *merger) makeRemarks(now float64) error {
-	for len(m.remarks) > 0 && m.remarks[0].at <= now {
-		text := m.remarks[0].text
-		m.remarks = m.remarks[1:]
-		if err := m.note("%s", text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // note reports a note on the whole, now.

@@ -2,7 +2,7 @@ package composite
 
 import (
 	"math"
-	"time"
+	"slices"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -124,7 +124,9 @@ func (m *merger) drain() (end bool, err error) {
 	for n < len(m.queue) {
 		p := m.queue[n]
 		if p.event != nil {
-			if err := m.baseEvent(*p.event); err != nil {
+			if p.event.Kind == measure.EventGap {
+				m.announce = p.event
+			} else if err := m.event(m.base, *p.event); err != nil {
 				return false, err
 			}
 		} else {
@@ -148,9 +150,15 @@ func (m *merger) pop(n int) {
 	}
 	m.queue = m.queue[:copy(m.queue, m.queue[n:])]
 	for _, t := range m.tracks {
-		if t != nil && t.valid {
-			t.trim()
+		if t == nil || !t.valid {
+			continue
 		}
+		k := 0
+		for ; k < t.p && t.end1(k) < t.time-t.keep; k++ {
+			t.release(t.packets[k])
+		}
+		t.packets = t.packets[:copy(t.packets, t.packets[k:])]
+		t.p -= k
 	}
 }
 
@@ -158,12 +166,20 @@ func (m *merger) pop(n int) {
 // all are; ended that a member has ended before them.
 func (m *merger) block(p *packet) (done, ended bool, err error) {
 	b := &p.block
-	if m.from == 0 && b.FirstScan > m.due {
-		m.hole(b.FirstScan - m.due)
+	if m.from == 0 && b.FirstScan > m.due { // the base itself lost scans
+		if m.begun {
+			m.dropped += b.FirstScan - m.due
+			m.why = m.names[m.base] + ": its scans jump"
+			if m.announce != nil {
+				m.why, m.exact = m.names[m.base]+": "+m.announce.Detail, m.exact && m.announce.Exact
+			}
+		}
+		m.announce = nil
 	}
-	n := b.Scans()
-	m.grow(n)
-	begin := m.from
+	n, begin := b.Scans(), m.from
+	for c := range m.cols {
+		m.cols[c] = slices.Grow(m.cols[c][:0], n)[:n]
+	}
 	i := begin
 	hz := float64(m.tb.TickHz)
 	for ; i < n; i++ {
@@ -182,14 +198,25 @@ func (m *merger) block(p *packet) (done, ended bool, err error) {
 			m.from, m.due = i, b.FirstScan+uint64(i)
 			return false, s == over, nil
 		}
-		m.skip(t)
-		begin = i + 1
+		if begin = i + 1; m.begun { // no scan of the base is missed before the first of the whole
+			m.dropped++
+			if why := t.loss(false); why != "" {
+				m.why = t.name + ": " + why
+			} else if m.why == "" {
+				m.why = t.name + ": no reading there"
+			}
+		}
 	}
 	m.from, m.due = i, b.FirstScan+uint64(i)
 	if err := m.deliver(p, begin, i); err != nil || i == 0 || !m.begun {
 		return i == n, false, err
 	}
-	return i == n, false, m.makeRemarks(b.TickAt(m.tb, i-1) / hz)
+	for now := b.TickAt(m.tb, i-1) / hz; len(m.remarks) > 0 && m.remarks[0].at <= now; m.remarks = m.remarks[1:] {
+		if err := m.note("%s", m.remarks[0].text); err != nil {
+			return false, false, err
+		}
+	}
+	return i == n, false, nil
 }
 
 // seek looks for every member's reading at an instant and puts it at scan k.
@@ -201,18 +228,11 @@ func (m *merger) seek(at float64, k int) (state, *track) {
 		if s := t.seek(m.place[i].of(at)); s != hit {
 			return s, t
 		}
-		t.show(m.cols, k)
-	}
-	return hit, nil
-}
-
-// grow makes room for n scans in every column.
-func (m *merger) grow(n int) {
-	for c := range m.cols {
-		if len(m.cols[c]) < n {
-			m.cols[c] = make([]measure.Count, n)
+		for c, col := range t.packets[t.p].block.Counts {
+			m.cols[t.first+c][k] = col[t.i]
 		}
 	}
+	return hit, nil
 }
 
 // deliver gives scans [from, to) of a block of the base, of which the members'
@@ -244,15 +264,10 @@ func (m *merger) deliver(p *packet, from, to int) error {
 		m.out.Counts[m.first+c] = b.Counts[c][from:to]
 	}
 	if m.sink.BlockAt != nil {
-		return m.sink.BlockAt(&m.out, m.arrival(p, to))
+		late := measure.Seconds(b.Scans()-to) * period(m.tb) // than scan to−1 would have come by itself
+		return m.sink.BlockAt(&m.out, p.at.Add(-late.Duration()))
 	}
 	return m.sink.Block(&m.out)
-}
-
-// arrival is when scan to − 1 of a packet would have come by itself.
-func (m *merger) arrival(p *packet, to int) time.Time {
-	late := measure.Seconds(p.block.Scans()-to) * period(m.tb)
-	return p.at.Add(-late.Duration())
 }
 
 // begin makes a scan of the base the first of the whole.

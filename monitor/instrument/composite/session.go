@@ -29,8 +29,8 @@ type session struct {
 	c       *Composite
 	sink    instrument.Sink
 	in      chan message
-	feeds   []*feed
-	stopped atomic.Bool
+	spare   []chan *packet // of each member, used up
+	stopped atomic.Bool    // no more samples are wanted
 	cancel  context.CancelFunc
 	// unwanted ends the delivery of members whose memory is not wanted any more.
 	unwanted context.Context
@@ -41,7 +41,7 @@ type session struct {
 	started  bool // all members were started
 	begun    bool // all have begun, and it is known whether the whole is deferred
 	deferred bool
-	before   []message // blocks and events of members from before that
+	before   []func() error // keep the members' blocks and events from before that
 	epoch    time.Time
 
 	merger *merger
@@ -73,18 +73,21 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 		case <-s.unwanted.Done():
 		}
 	}()
-	for i := range c.members {
-		s.feeds = append(s.feeds, &feed{
-			member: i, to: s.in, free: make(chan *packet, 256), stopped: &s.stopped, unwanted: s.unwanted.Done(),
-		})
+	for range c.members {
+		s.spare = append(s.spare, make(chan *packet, 256))
 	}
 	s.merger = newMerger(c, sink, s.free)
-	defer s.close()
+	defer func() {
+		for _, f := range s.spools {
+			f.close()
+		}
+	}()
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer s.cancel()
 	err := s.run(ctx)
-	if c.was = nil; s.live != nil && errors.Is(err, instrument.ErrDisconnected) {
-		c.was = s.live.known()
+	c.was = nil
+	if l := s.live; l != nil && l.detect != nil && !l.awaiting && errors.Is(err, instrument.ErrDisconnected) {
+		c.was = &known{spec: l.spec, hidden: l.hidden} // for another stream of the same task
 	}
 	return err
 }
@@ -92,21 +95,78 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 // free gives a packet back to its member, or leaves it to the collector.
 func (s *session) free(member int, p *packet) {
 	select {
-	case s.feeds[member].free <- p:
+	case s.spare[member] <- p:
 	default:
 	}
 }
 
-// close releases the members' files.
-func (s *session) close() {
-	for _, f := range s.spools {
-		f.close()
+// packet is one of a member's that was used up, or a new one.
+func (s *session) packet(member int) *packet {
+	select {
+	case p := <-s.spare[member]:
+		return p
+	default:
+		return &packet{}
+	}
+}
+
+// message goes from a member's goroutine to the session's, which carries it out there. Where the
+// session has failed only the ends of the members' streams are of interest.
+type message struct {
+	ended bool // the member's Stream returned
+	do    func() error
+}
+
+// receive makes the sink of a member, whose functions run on the member's goroutine. Blocks are
+// copied, as their memory is the member's. Order is kept.
+func (s *session) receive(ctx context.Context, i int) instrument.Sink {
+	of := &s.members[i]
+	send := func(do func() error) error { s.in <- message{do: do}; return nil }
+	return instrument.Sink{
+		Unwanted: s.unwanted.Done(),
+		Block: func(b *measure.Block) error {
+			at := time.Now()
+			switch {
+			case s.stopped.Load():
+				return errStopped
+			case b.Scans() == 0:
+				return nil
+			}
+			p := s.packet(i)
+			p.fill(b, at)
+			return send(func() error { return s.gave(ctx, i, p) })
+		},
+		Event: func(e measure.Event) error {
+			if s.stopped.Load() {
+				return errStopped
+			}
+			return send(func() error { return s.keep(i, &packet{event: &e}) })
+		},
+		Waiting: func() error {
+			return send(func() error { of.ready = true; s.launchMaster(ctx, false); return nil })
+		},
+		Armed: func(at time.Time) error {
+			return send(func() error {
+				of.armed, of.ready, of.begun, of.at = true, true, true, at
+				s.launchMaster(ctx, false)
+				return s.decide()
+			})
+		},
+		Progress: func(done, total uint64) {
+			_ = send(func() error { s.progress(of, done, total); return nil })
+		},
 	}
 }
 
 // run takes the members' messages until all have ended.
 func (s *session) run(ctx context.Context) (err error) {
-	s.launchFirst(ctx)
+	// All but the member that triggers the others.
+	for i := range s.members {
+		if s.c.align.By != Trigger || i != s.master() {
+			s.launch(ctx, i)
+		}
+	}
+	s.launchMaster(ctx, s.c.align.By != Trigger)
 	timer := time.NewTimer(beginWithin)
 	defer timer.Stop()
 	ready := time.NewTimer(readyWithin)
@@ -114,11 +174,11 @@ func (s *session) run(ctx context.Context) (err error) {
 	for s.running > 0 {
 		select {
 		case m := <-s.in:
-			if m.kind == ended {
+			if m.ended {
 				s.running--
 			}
 			if err == nil {
-				err = s.take(ctx, m)
+				err = m.do()
 			}
 		case <-ready.C:
 			s.launchMaster(ctx, true)
@@ -145,43 +205,30 @@ func (s *session) run(ctx context.Context) (err error) {
 	return s.live.finish()
 }
 
-// take handles one message.
-func (s *session) take(ctx context.Context, m message) error {
-	of := &s.members[m.member]
-	switch m.kind {
-	case waiting:
-		of.ready = true
+// gave takes a block of a member; the first one shows that the member has begun.
+func (s *session) gave(ctx context.Context, i int, p *packet) error {
+	if of := &s.members[i]; !of.begun {
+		span := measure.Seconds(p.block.Scans()) * period(s.c.parts[i].Timebase)
+		of.ready, of.begun, of.at = true, true, p.at.Add(-span.Duration())
 		s.launchMaster(ctx, false)
-	case armed:
-		of.armed, of.ready, of.begun, of.at = true, true, true, m.at
-		s.launchMaster(ctx, false)
-		return s.decide()
-	case gaveBlock:
-		if !of.begun {
-			of.ready, of.begun, of.at = true, true, m.packet.at.Add(-s.span(m.member, &m.packet.block).Duration())
-			s.launchMaster(ctx, false)
-			if err := s.decide(); err != nil {
-				return err
-			}
+		if err := s.decide(); err != nil {
+			return err
 		}
-		return s.keep(m)
-	case gaveEvent:
-		return s.keep(m)
-	case progress:
-		of.done, of.total = m.done, m.total
-		s.reportProgress()
-	case ended:
-		if m.err != nil {
-			return fmt.Errorf("%s: %w", s.c.members[m.member].Name, m.err)
-		}
-		s.cancel() // a recording is over: so is the whole
 	}
-	return nil
+	return s.keep(i, p)
 }
 
-// span is how much time the scans of a block cover.
-func (s *session) span(member int, b *measure.Block) measure.Seconds {
-	return measure.Seconds(b.Scans()) * period(s.c.parts[member].Timebase)
+// progress sums up the deliveries of all members.
+func (s *session) progress(of *member, done, total uint64) {
+	of.done, of.total = done, total
+	if s.sink.Progress == nil {
+		return
+	}
+	done, total = 0, 0
+	for _, m := range s.members {
+		done, total = done+m.done, total+m.total
+	}
+	s.sink.Progress(done, total)
 }
 
 // decide finds out, once all members have begun, whether the whole is deferred.
@@ -201,8 +248,12 @@ func (s *session) decide() error {
 	}
 	s.begun = true
 	if s.deferred {
-		if err := s.openSpools(); err != nil {
-			return err
+		for _, in := range s.c.parts {
+			f, err := newSpool(len(in.Channels))
+			if err != nil {
+				return err
+			}
+			s.spools = append(s.spools, f)
 		}
 		if s.sink.Armed != nil {
 			if err := s.sink.Armed(last); err != nil {
@@ -217,43 +268,25 @@ func (s *session) decide() error {
 	}
 	before := s.before
 	s.before = nil
-	for _, m := range before {
-		if err := s.keep(m); err != nil {
+	for _, keep := range before {
+		if err := keep(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// keep puts a block or an event where it belongs.
-func (s *session) keep(m message) error {
-	p := m.packet
-	if m.kind == gaveEvent {
-		e := m.event
-		p = &packet{event: &e}
-	}
+// keep puts a block or an event of a member where it belongs.
+func (s *session) keep(i int, p *packet) error {
 	switch {
 	case !s.begun:
-		s.before = append(s.before, m)
+		s.before = append(s.before, func() error { return s.keep(i, p) })
 		return nil
 	case s.deferred:
-		err := s.spools[m.member].write(p)
-		s.free(m.member, p)
-		return err
+		defer s.free(i, p)
+		return s.spools[i].out.Encode(&record{p.block, p.at.UnixNano(), p.event})
 	}
-	return s.live.take(m.member, p)
-}
-
-// reportProgress sums up the deliveries of all members.
-func (s *session) reportProgress() {
-	if s.sink.Progress == nil {
-		return
-	}
-	var done, total uint64
-	for _, m := range s.members {
-		done, total = done+m.done, total+m.total
-	}
-	s.sink.Progress(done, total)
+	return s.live.take(i, p)
 }
 
 // spec is the marker that the samples will hold; its code is marker.None where
@@ -287,16 +320,6 @@ func (s *session) detectors() ([]*marker.Detector, error) {
 	return out, nil
 }
 
-// launchFirst starts the members, but for the one that triggers the others.
-func (s *session) launchFirst(ctx context.Context) {
-	for i := range s.members {
-		if s.c.align.By != Trigger || i != s.master() {
-			s.launch(ctx, i)
-		}
-	}
-	s.launchMaster(ctx, s.c.align.By != Trigger)
-}
-
 // launchMaster starts it once all the others are ready for its trigger, or at once.
 func (s *session) launchMaster(ctx context.Context, now bool) {
 	if s.started {
@@ -328,7 +351,15 @@ func (s *session) launch(ctx context.Context, i int) {
 	s.members[i].launched = true
 	s.running++
 	go func() {
-		s.in <- message{member: i, kind: ended, err: s.c.members[i].Instrument.Stream(ctx, s.feeds[i].sink())}
+		m := &s.c.members[i]
+		err := m.Instrument.Stream(ctx, s.receive(ctx, i))
+		s.in <- message{ended: true, do: func() error {
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
+			}
+			s.cancel() // a recording is over: so is the whole
+			return nil
+		}}
 	}()
 }
 
@@ -386,21 +417,17 @@ func (l *lead) observe(host, device float64) bool {
 	l.seen = append(l.seen, l.best)
 	l.best, l.since, l.fresh = sight{host, math.Inf(-1)}, host, false
 	if len(l.seen) == maxSights {
-		l.widen()
+		// Two windows become one.
+		for i := range maxSights / 2 {
+			a, b := l.seen[2*i], l.seen[2*i+1]
+			if b.lead > a.lead {
+				a = b
+			}
+			l.seen[i] = a
+		}
+		l.seen, l.width = l.seen[:maxSights/2], 2*l.width
 	}
 	return true
-}
-
-// widen makes one window of two.
-func (l *lead) widen() {
-	for i := range maxSights / 2 {
-		a, b := l.seen[2*i], l.seen[2*i+1]
-		if b.lead > a.lead {
-			a = b
-		}
-		l.seen[i] = a
-	}
-	l.seen, l.width = l.seen[:maxSights/2], 2*l.width
 }
 
 // line is a straight line through sights.

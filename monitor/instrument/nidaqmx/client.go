@@ -46,13 +46,10 @@ func connect(address string) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 }
 
-// reply is any response of the driver's.
-type reply interface{ GetStatus() int32 }
-
 // call makes one call within a time. An error of the driver is a *DriverError,
 // also one that comes in a response's status; notYetAvailable is no
 // error.
-func call[Q any, R reply](ctx context.Context, within time.Duration,
+func call[Q any, R interface{ GetStatus() int32 }](ctx context.Context, within time.Duration,
 	f func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
 ) (R, error) {
 	own, cancel := context.WithTimeout(ctx, within)
@@ -69,6 +66,21 @@ func call[Q any, R reply](ctx context.Context, within time.Duration,
 	return r, nil
 }
 
+// ask makes one call of a series, and keeps the series' first error under a name; behind an error it
+// makes none.
+func ask[Q any, R interface{ GetStatus() int32 }](ctx context.Context, failed *error, what string,
+	f func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
+) (r R) {
+	if *failed != nil {
+		return r
+	}
+	r, err := call(ctx, callTime, f, request)
+	if err != nil {
+		*failed = fmt.Errorf("%s: %w", what, err)
+	}
+	return r
+}
+
 // setRead sets where reads begin, or the treatment of unread samples.
 func (d *Device) setRead(ctx context.Context, attribute nipb.ReadInt32Attribute, value int32) error {
 	_, err := call(ctx, callTime, d.api.SetReadAttributeInt32, &nipb.SetReadAttributeInt32Request{
@@ -78,28 +90,11 @@ func (d *Device) setRead(ctx context.Context, attribute nipb.ReadInt32Attribute,
 	return err
 }
 
-// position is the number of the sample at which the last read ended.
-func (d *Device) position(ctx context.Context) (uint64, error) {
-	r, err := call(ctx, callTime, d.api.GetReadAttributeUInt64, &nipb.GetReadAttributeUInt64Request{
-		Task: d.task, AttributeEnum: &nipb.GetReadAttributeUInt64Request_Attribute{Attribute: currentReadPosition},
-	})
-	return r.GetValue(), err
-}
-
 // timing reads a number of the task's timing.
-func (d *Device) timing(ctx context.Context, a nipb.TimingDoubleAttribute) (float64, error) {
-	r, err := call(ctx, callTime, d.api.GetTimingAttributeDouble, &nipb.GetTimingAttributeDoubleRequest{
+func (d *Device) timing(ctx context.Context, failed *error, what string, a nipb.TimingDoubleAttribute) float64 {
+	return ask(ctx, failed, what, d.api.GetTimingAttributeDouble, &nipb.GetTimingAttributeDoubleRequest{
 		Task: d.task, AttributeEnum: &nipb.GetTimingAttributeDoubleRequest_Attribute{Attribute: a},
-	})
-	return r.GetValue(), err
-}
-
-// system reads a number of the driver itself.
-func (d *Device) system(ctx context.Context, a nipb.SystemUInt32Attribute) (uint32, error) {
-	r, err := call(ctx, callTime, d.api.GetSystemInfoAttributeUInt32, &nipb.GetSystemInfoAttributeUInt32Request{
-		AttributeEnum: &nipb.GetSystemInfoAttributeUInt32Request_Attribute{Attribute: a},
-	})
-	return r.GetValue(), err
+	}).GetValue()
 }
 
 // Attributes and modes of the driver, by the names of NI-DAQmx.

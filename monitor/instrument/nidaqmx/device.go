@@ -66,7 +66,8 @@ func New(address string, o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{Base: base, opts: o.clone()}
+	o.Inputs = slices.Clone(o.Inputs)
+	d := &Device{Base: base, opts: o}
 	d.In, d.Dial, d.Release = Inputs(d.opts), nil, d.disconnect
 	return d, nil
 }
@@ -85,42 +86,34 @@ func (d *Device) connect(context.Context) (err error) {
 	return err
 }
 
-// identify reads the device's type and number.
-func (d *Device) identify(ctx context.Context) error {
+// identify reads the device's type and number, how it samples, and the driver's version.
+func (d *Device) identify(ctx context.Context) (err error) {
 	name := d.opts.Device
-	product, err := call(ctx, callTime, d.api.GetDeviceAttributeString, &nipb.GetDeviceAttributeStringRequest{
+	product := ask(ctx, &err, "device "+name, d.api.GetDeviceAttributeString, &nipb.GetDeviceAttributeStringRequest{
 		DeviceName: name, AttributeEnum: &nipb.GetDeviceAttributeStringRequest_Attribute{Attribute: productType},
-	})
-	if err != nil {
-		return fmt.Errorf("device %s: %w", name, err)
-	}
-	serial, err := call(ctx, callTime, d.api.GetDeviceAttributeUInt32, &nipb.GetDeviceAttributeUInt32Request{
-		DeviceName: name, AttributeEnum: &nipb.GetDeviceAttributeUInt32Request_Attribute{Attribute: serialNumber},
-	})
-	if err != nil {
-		return fmt.Errorf("serial number of %s: %w", name, err)
-	}
-	if want, _ := strconv.ParseUint(d.opts.Serial, 16, 32); d.opts.Serial != "" && uint32(want) != serial.GetValue() {
-		return fmt.Errorf("%w: %s has the serial number %X, not %s", instrument.ErrIdentity, name, serial.GetValue(),
+	}).GetValue()
+	serial := ask(ctx, &err, "serial number of "+name, d.api.GetDeviceAttributeUInt32,
+		&nipb.GetDeviceAttributeUInt32Request{
+			DeviceName: name, AttributeEnum: &nipb.GetDeviceAttributeUInt32Request_Attribute{Attribute: serialNumber},
+		}).GetValue()
+	if want, _ := strconv.ParseUint(d.opts.Serial, 16, 32); err == nil && d.opts.Serial != "" && uint32(want) != serial {
+		return fmt.Errorf("%w: %s has the serial number %X, not %s", instrument.ErrIdentity, name, serial,
 			strings.ToUpper(d.opts.Serial))
 	}
-	atOnce, err := call(ctx, callTime, d.api.GetDeviceAttributeBool, &nipb.GetDeviceAttributeBoolRequest{
-		DeviceName: name, AttributeEnum: &nipb.GetDeviceAttributeBoolRequest_Attribute{Attribute: samplesAtOnce},
-	})
-	if err != nil {
-		return fmt.Errorf("how %s samples: %w", name, err)
+	d.simultaneous = ask(ctx, &err, fmt.Sprintf("how %s samples", name), d.api.GetDeviceAttributeBool,
+		&nipb.GetDeviceAttributeBoolRequest{
+			DeviceName: name, AttributeEnum: &nipb.GetDeviceAttributeBoolRequest_Attribute{Attribute: samplesAtOnce},
+		}).GetValue()
+	version := func(a nipb.SystemUInt32Attribute) uint32 {
+		return ask(ctx, &err, "the driver's version", d.api.GetSystemInfoAttributeUInt32,
+			&nipb.GetSystemInfoAttributeUInt32Request{
+				AttributeEnum: &nipb.GetSystemInfoAttributeUInt32Request_Attribute{Attribute: a},
+			}).GetValue()
 	}
-	major, err := d.system(ctx, nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION)
-	if err != nil {
-		return fmt.Errorf("the driver's version: %w", err)
-	}
-	minor, err := d.system(ctx, nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION)
-	if err != nil {
-		return fmt.Errorf("the driver's version: %w", err)
-	}
-	d.simultaneous = atOnce.GetValue()
-	d.Identify(product.GetValue(), fmt.Sprintf("%X", serial.GetValue()), fmt.Sprintf("NI-DAQmx %d.%d", major, minor))
-	return nil
+	major := version(nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION)
+	minor := version(nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION)
+	d.Identify(product, fmt.Sprintf("%X", serial), fmt.Sprintf("NI-DAQmx %d.%d", major, minor))
+	return err
 }
 
 // begin makes the session. Sessions outlive connections and programs: one that
@@ -353,34 +346,35 @@ func timebase(rate float64) measure.Timebase {
 	return measure.Timebase{TickHz: measure.Hertz(rate), UTickHz: u50ppm, TicksPerScan: 1}
 }
 
-// clone keeps a driver's options apart from the caller's.
-func (o Options) clone() Options {
-	o.Inputs = slices.Clone(o.Inputs)
-	return o
-}
+// channelName is a channel's name in the task. The bench's own names may hold
+// characters that the driver refuses.
+func channelName(k int) string { return fmt.Sprintf("wattmark%d", k) }
 
 // setUp adds the inputs, sets clock and buffer, and reads back the result.
-func (d *Device) setUp(ctx context.Context) error {
-	for k := range d.opts.Inputs {
-		if err := d.addInput(ctx, k); err != nil {
-			return fmt.Errorf("input %s: %w", d.opts.physical(k), err)
-		}
+func (d *Device) setUp(ctx context.Context) (err error) {
+	for k, raw := range d.opts.Inputs {
+		i := raw.withDefaults()
+		ask(ctx, &err, "input "+d.opts.physical(k), d.api.CreateAIVoltageChan, &nipb.CreateAIVoltageChanRequest{
+			Task: d.task, PhysicalChannel: d.opts.physical(k), NameToAssignToChannel: channelName(k),
+			TerminalConfigEnum: &nipb.CreateAIVoltageChanRequest_TerminalConfig{TerminalConfig: terminals[i.Terminal]},
+			MinVal:             -i.Range, MaxVal: i.Range,
+			UnitsEnum: &nipb.CreateAIVoltageChanRequest_Units{Units: nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS},
+		})
 	}
 	buffer := uint32(math.Ceil(d.opts.Buffer.Seconds() * d.opts.Rate))
-	_, err := call(ctx, callTime, d.api.CfgSampClkTiming, &nipb.CfgSampClkTimingRequest{
-		Task: d.task, Rate: d.opts.Rate, SampsPerChan: uint64(buffer),
-		ActiveEdgeEnum: &nipb.CfgSampClkTimingRequest_ActiveEdge{ActiveEdge: nipb.Edge_EDGE_RISING},
-		SampleModeEnum: &nipb.CfgSampClkTimingRequest_SampleMode{SampleMode: nipb.SampleMode_SAMPLE_MODE_CONTINUOUS},
-	})
+	ask(ctx, &err, fmt.Sprintf("sample clock of %v", measure.Hertz(d.opts.Rate)), d.api.CfgSampClkTiming,
+		&nipb.CfgSampClkTimingRequest{
+			Task: d.task, Rate: d.opts.Rate, SampsPerChan: uint64(buffer),
+			ActiveEdgeEnum: &nipb.CfgSampClkTimingRequest_ActiveEdge{ActiveEdge: nipb.Edge_EDGE_RISING},
+			SampleModeEnum: &nipb.CfgSampClkTimingRequest_SampleMode{SampleMode: nipb.SampleMode_SAMPLE_MODE_CONTINUOUS},
+		})
+	ask(ctx, &err, fmt.Sprintf("buffer of %d samples", buffer), d.api.CfgInputBuffer,
+		&nipb.CfgInputBufferRequest{Task: d.task, NumSampsPerChan: buffer})
 	if err != nil {
-		return fmt.Errorf("sample clock of %v: %w", measure.Hertz(d.opts.Rate), err)
-	}
-	if _, err := call(ctx, callTime, d.api.CfgInputBuffer,
-		&nipb.CfgInputBufferRequest{Task: d.task, NumSampsPerChan: buffer}); err != nil {
-		return fmt.Errorf("buffer of %d samples: %w", buffer, err)
+		return err
 	}
 	// A full buffer must not stop the device: losses are counted instead.
-	// Where that cannot be had, a loss costs a restart (see recover.go).
+	// Where that cannot be had, a loss costs a restart (see stream.restart).
 	err = d.setRead(ctx, nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE,
 		int32(nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE))
 	if err != nil && driverCode(err) == 0 {
@@ -389,51 +383,45 @@ func (d *Device) setUp(ctx context.Context) error {
 	return d.readBack(ctx, buffer)
 }
 
-// addInput adds an input to the task with range and terminals as the options have them.
-func (d *Device) addInput(ctx context.Context, k int) error {
-	i := d.opts.Inputs[k].withDefaults()
-	_, err := call(ctx, callTime, d.api.CreateAIVoltageChan, &nipb.CreateAIVoltageChanRequest{
-		Task: d.task, PhysicalChannel: d.opts.physical(k), NameToAssignToChannel: channelName(k),
-		TerminalConfigEnum: &nipb.CreateAIVoltageChanRequest_TerminalConfig{TerminalConfig: terminals[i.Terminal]},
-		MinVal:             -i.Range, MaxVal: i.Range,
-		UnitsEnum: &nipb.CreateAIVoltageChanRequest_Units{Units: nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS},
-	})
-	return err
-}
-
-// channelName is a channel's name in the task. The bench's own names may hold
-// characters that the driver refuses.
-func channelName(k int) string { return fmt.Sprintf("wattmark%d", k) }
-
 // readBack learns the rate, the skew and the scale that the device keeps.
-func (d *Device) readBack(ctx context.Context, buffer uint32) error {
-	size, err := call(ctx, callTime, d.api.GetBufferAttributeUInt32, &nipb.GetBufferAttributeUInt32Request{
+func (d *Device) readBack(ctx context.Context, buffer uint32) (err error) {
+	size := ask(ctx, &err, "size of the buffer", d.api.GetBufferAttributeUInt32, &nipb.GetBufferAttributeUInt32Request{
 		Task: d.task, AttributeEnum: &nipb.GetBufferAttributeUInt32Request_Attribute{Attribute: inputBufferSize},
-	})
-	if err != nil {
-		return fmt.Errorf("size of the buffer: %w", err)
+	}).GetValue()
+	if err == nil && size < buffer {
+		return fmt.Errorf("the driver's buffer holds %d scans, not %d: lower buffer", size, buffer)
 	}
-	if size.GetValue() < buffer {
-		return fmt.Errorf("the driver's buffer holds %d scans, not %d: lower buffer", size.GetValue(), buffer)
-	}
-	rate, err := d.timing(ctx, nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE)
-	if err != nil {
-		return fmt.Errorf("rate of the sample clock: %w", err)
-	}
-	if !(math.Abs(rate/d.opts.Rate-1) < 0.01) {
+	rate := d.timing(ctx, &err, "rate of the sample clock",
+		nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE)
+	if err == nil && !(math.Abs(rate/d.opts.Rate-1) < 0.01) {
 		return fmt.Errorf("the device samples at %v a second, not %v: set rate: %v", rate, d.opts.Rate, rate)
 	}
-	step, err := d.skew(ctx, rate)
+	n, step := len(d.opts.Inputs), 0.0 // seconds between the conversions of two neighbours
+	if !d.simultaneous && n > 1 {
+		convert := d.timing(ctx, &err, "rate of the conversions",
+			nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE)
+		if err == nil && (!(convert*1.000001 >= rate*float64(n)) || math.IsInf(convert, 0)) {
+			return fmt.Errorf("%v conversions a second cannot make %v scans of %d inputs", convert, rate, n)
+		}
+		step = 1 / convert
+	}
 	if err != nil {
 		return err
 	}
 	in := instrument.Inputs{Timebase: timebase(rate)}
 	for k, raw := range d.opts.Inputs {
-		c, err := d.coefficients(ctx, k)
+		// The polynomial from codes to volts, which the device calibrates itself.
+		r, err := call(ctx, callTime, d.api.GetChanAttributeDoubleArray, &nipb.GetChanAttributeDoubleArrayRequest{
+			Task: d.task, Channel: channelName(k),
+			AttributeEnum: &nipb.GetChanAttributeDoubleArrayRequest_Attribute{Attribute: scalingCoefficients},
+		})
+		if err == nil {
+			err = checkScale(r.GetValue(), raw.withDefaults().Range)
+		}
 		if err != nil {
 			return fmt.Errorf("scale of %s: %w", d.opts.physical(k), err)
 		}
-		channel := linear(c, raw.withDefaults(), d.opts)
+		channel := linear(r.GetValue(), raw.withDefaults(), d.opts)
 		channel.Skew = measure.Seconds(float64(k) * step)
 		in.Channels = append(in.Channels, channel)
 	}
@@ -441,47 +429,19 @@ func (d *Device) readBack(ctx context.Context, buffer uint32) error {
 	return d.checkWidth(ctx)
 }
 
-// skew is the time between the conversions of two neighbours, in seconds.
-func (d *Device) skew(ctx context.Context, rate float64) (float64, error) {
-	n := len(d.opts.Inputs)
-	if d.simultaneous || n == 1 {
-		return 0, nil
-	}
-	convert, err := d.timing(ctx, nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE)
-	if err != nil {
-		return 0, fmt.Errorf("rate of the conversions: %w", err)
-	}
-	if !(convert*1.000001 >= rate*float64(n)) || math.IsInf(convert, 0) {
-		return 0, fmt.Errorf("%v conversions a second cannot make %v scans of %d inputs", convert, rate, n)
-	}
-	return 1 / convert, nil
-}
-
-// coefficients reads the polynomial from codes to volts, which the device calibrates itself.
-func (d *Device) coefficients(ctx context.Context, k int) ([]float64, error) {
-	r, err := call(ctx, callTime, d.api.GetChanAttributeDoubleArray, &nipb.GetChanAttributeDoubleArrayRequest{
-		Task: d.task, Channel: channelName(k),
-		AttributeEnum: &nipb.GetChanAttributeDoubleArrayRequest_Attribute{Attribute: scalingCoefficients},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return r.GetValue(), checkScale(r.GetValue(), d.opts.Inputs[k].withDefaults().Range)
-}
-
 // checkWidth makes sure that raw samples are codes of 16 bits. A raw sample of the
 // task is one input's to some, and a whole scan to others.
-func (d *Device) checkWidth(ctx context.Context) error {
-	r, err := call(ctx, callTime, d.api.GetReadAttributeUInt32, &nipb.GetReadAttributeUInt32Request{
+func (d *Device) checkWidth(ctx context.Context) (err error) {
+	width := ask(ctx, &err, "width of a raw scan", d.api.GetReadAttributeUInt32, &nipb.GetReadAttributeUInt32Request{
 		Task: d.task, AttributeEnum: &nipb.GetReadAttributeUInt32Request_Attribute{Attribute: rawDataWidth},
-	})
-	if err != nil {
-		return fmt.Errorf("width of a raw scan: %w", err)
+	}).GetValue()
+	n, inputs := len(d.opts.Inputs), "1 input"
+	if n > 1 {
+		inputs = fmt.Sprintf("%d inputs", n)
 	}
-	if n := len(d.opts.Inputs); !knownWidth(int(r.GetValue()), n) {
-		return fmt.Errorf("%w: a raw sample of %s has %d bytes: this driver knows converters of 16 bits (%d bytes, "+
-			"or %d for a scan of %s)",
-			instrument.ErrIdentity, d.ID.Model, r.GetValue(), bytesCode, bytesCode*n, inputsText(n))
+	if err == nil && !knownWidth(int(width), n) {
+		err = fmt.Errorf("%w: a raw sample of %s has %d bytes: this driver knows converters of 16 bits (%d bytes, "+
+			"or %d for a scan of %s)", instrument.ErrIdentity, d.ID.Model, width, bytesCode, bytesCode*n, inputs)
 	}
-	return nil
+	return err
 }

@@ -63,7 +63,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		// Whatever ends the stream, the device is stopped.
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
 		defer cancel()
-		_ = d.stop(own)
+		_, _ = call(own, callTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
 	}
 	if ferr := s.out.Flush(); err == nil {
 		err = ferr
@@ -84,12 +84,6 @@ func (d *Device) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends sampling; the task keeps its settings.
-func (d *Device) stop(ctx context.Context) error {
-	_, err := call(ctx, callTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
-	return err
-}
-
 // run reads until ctx ends. The read in progress is let end, as it holds samples
 // from before.
 func (s *stream) run(ctx context.Context) error {
@@ -103,7 +97,9 @@ func (s *stream) run(ctx context.Context) error {
 		case noLongerAvailable:
 			err = s.overwritten(reading)
 		case stoppedToProtect, fifoOverflow, fifoOverflowOld, busTooSlow:
-			err = s.stopped(reading, err)
+			if err = s.out.Overflow(err.Error()); err == nil {
+				err = s.restart(reading)
+			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -144,7 +140,10 @@ func (s *stream) next(ctx context.Context) (b []byte, first int64, err error) {
 	if s.blind {
 		return b, s.due(), nil
 	}
-	end, err := s.d.position(ctx)
+	r, err := call(ctx, callTime, s.d.api.GetReadAttributeUInt64, &nipb.GetReadAttributeUInt64Request{
+		Task: s.d.task, AttributeEnum: &nipb.GetReadAttributeUInt64Request_Attribute{Attribute: currentReadPosition},
+	})
+	end := r.GetValue()
 	first = int64(end) - int64(len(b)/(bytesCode*len(s.counts)))
 	switch {
 	case err == nil && first >= 0:
@@ -236,12 +235,10 @@ func (s *stream) overwritten(ctx context.Context) error {
 	}
 	b, first, err := s.jump(ctx)
 	switch {
-	case driverCode(err) != 0:
+	case driverCode(err) != 0, err == nil && (s.blind || len(b) == 0):
 		return s.restart(ctx)
 	case err != nil:
 		return err
-	case s.blind || len(b) == 0:
-		return s.restart(ctx)
 	}
 	return s.take(b, first)
 }
@@ -259,19 +256,12 @@ func (s *stream) jump(ctx context.Context) (b []byte, first int64, err error) {
 	return b, first, d.readOn(ctx)
 }
 
-// stopped goes on after the device itself has stopped sampling.
-func (s *stream) stopped(ctx context.Context, why error) error {
-	if err := s.out.Overflow(why.Error()); err != nil {
-		return err
-	}
-	return s.restart(ctx)
-}
-
 // restart stops and starts the task. No samples are counted meanwhile: the
 // host's clock gives the approximate number of missing scans.
 func (s *stream) restart(ctx context.Context) error {
 	// A StopTask that repeats the error that stopped the task has stopped it.
-	if err := s.d.stop(ctx); err != nil && driverCode(err) == 0 {
+	if _, err := call(ctx, callTime, s.d.api.StopTask, &nipb.StopTaskRequest{Task: s.d.task}); err != nil &&
+		driverCode(err) == 0 {
 		return err
 	}
 	before := time.Now()
@@ -297,14 +287,6 @@ var errReply = errors.New("the server's reply does not add up")
 // knownWidth reports whether samples of so many bytes are 16-bit codes: a sample is one
 // input's code to some, and a whole scan to others.
 func knownWidth(bytes, inputs int) bool { return bytes == bytesCode || bytes == bytesCode*inputs }
-
-// inputsText words a number of inputs.
-func inputsText(n int) string {
-	if n == 1 {
-		return "1 input"
-	}
-	return fmt.Sprintf("%d inputs", n)
-}
 
 // samples returns the bytes of the scans in a reply to ReadRaw that asked for at
 // most so many, of so many inputs. The server sends all of the room that it was

@@ -83,10 +83,15 @@ func (d *Device) start(ctx context.Context) error {
 	for total, bad := 0, uint64(0); ; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				return unanswered(total, limit, p)
+			switch {
+			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+				return fmt.Errorf("wait for lines: %w", err)
+			case total == 0:
+				return fmt.Errorf("%w: nothing came within %v (is this the right port? does the board want a start "+
+					"text?)", instrument.ErrSilent, limit)
 			}
-			return fmt.Errorf("wait for lines: %w", err)
+			return fmt.Errorf("%w: %d bytes came within %v, but too little that fits the pattern: %s",
+				instrument.ErrIdentity, total, limit, cmp.Or(p.reason(), "no end of line"))
 		}
 		total += n
 		for b := buf[:n]; ; {
@@ -111,24 +116,7 @@ func (d *Device) send(ctx context.Context, text string) error {
 	if text == "" {
 		return nil
 	}
-	if _, err := d.Conn.Write(ctx, []byte(text)); err != nil {
-		return fmt.Errorf("send %q: %w", text, err)
-	}
-	return nil
-}
-
-// unanswered words a start without enough samples, by the parser's own reason.
-func unanswered(bytes int, limit time.Duration, p parser) error {
-	if bytes == 0 {
-		return fmt.Errorf("%w: nothing came within %v (is this the right port? does the board want a start text?)",
-			instrument.ErrSilent, limit)
-	}
-	why := p.reason()
-	if why == "" {
-		why = "no end of line"
-	}
-	return fmt.Errorf("%w: %d bytes came within %v, but too little that fits the pattern: %s", instrument.ErrIdentity,
-		bytes, limit, why)
+	return d.Write(ctx, fmt.Sprintf("send %q", text), []byte(text))
 }
 
 // checkRate compares the distance of the stamps with the rate: losses could not be
@@ -243,7 +231,7 @@ func (o Options) layout() (layout, error) {
 	if _, err := o.Frame.header(); err != nil {
 		return l, fmt.Errorf("frame.header: %w", err)
 	}
-	if _, ok := checkBytes[o.Frame.check()]; !ok {
+	if _, ok := checkBytes[cmp.Or(o.Frame.Check, noCheck)]; !ok {
 		return l, fmt.Errorf("frame.check %q: want none, xor8, sum8 or crc16", o.Frame.Check)
 	}
 	if _, err := o.Frame.order(); err != nil {
@@ -264,9 +252,6 @@ func (f *Frame) header() ([]byte, error) {
 	return b, nil
 }
 
-// check names the check sum of a frame; "none" by default.
-func (f *Frame) check() string { return cmp.Or(f.Check, "none") }
-
 // order is the frame's byte order; little-endian by default.
 func (f *Frame) order() (binary.ByteOrder, error) {
 	switch f.Order {
@@ -278,17 +263,14 @@ func (f *Frame) order() (binary.ByteOrder, error) {
 	return nil, fmt.Errorf("frame.order %q: want little or big", f.Order)
 }
 
-// checked reports whether a check sum stands behind the values read.
-func (o Options) checked(l layout) bool {
-	if o.Frame != nil {
-		return o.Frame.check() != "none"
+// Inputs are the channels that the pattern names; none where it is wrong.
+func Inputs(o Options) instrument.Inputs {
+	l, err := o.layout()
+	if err != nil {
+		return instrument.Inputs{}
 	}
-	return slices.ContainsFunc(l.fields, func(f field) bool { return f.role == checksum })
-}
-
-// timebase follows the board's data: its own stamps, else the number of its
-// lines, else their arrival on the host's clock.
-func (o Options) timebase(l layout) measure.Timebase {
+	// The timebase follows the board's data: its own stamps, else the number of its lines, else their
+	// arrival on the host's clock.
 	tb := measure.Timebase{TickHz: measure.Hertz(o.Rate), UTickHz: o.UClock, TicksPerScan: 1}
 	switch {
 	case l.tickHz > 0:
@@ -296,16 +278,7 @@ func (o Options) timebase(l layout) measure.Timebase {
 	case l.seqMod == 0:
 		tb.TickHz, tb.TicksPerScan, tb.Stamped = 1e9, 1e9/o.Rate, true
 	}
-	return tb
-}
-
-// Inputs are the channels that the pattern names; none where it is wrong.
-func Inputs(o Options) instrument.Inputs {
-	l, err := o.layout()
-	if err != nil {
-		return instrument.Inputs{}
-	}
-	in := instrument.Inputs{Timebase: o.timebase(l), Channels: l.channels}
+	in := instrument.Inputs{Timebase: tb, Channels: l.channels}
 	for i := range in.Channels {
 		in.Channels[i].UGain, in.Channels[i].UOffset = o.UGain, o.UOffset
 	}

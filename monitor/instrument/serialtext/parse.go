@@ -2,7 +2,9 @@ package serialtext
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -23,12 +25,32 @@ type parser interface {
 	reason() string
 }
 
+// readings is the part that both parsers share: the last sample, and the account of the rest.
+type readings struct {
+	sample             sample
+	malformed, skipped uint64 // lines and bytes that could not be read
+	why                string // why the first one could not
+}
+
+// current is the sample of the last line or frame; valid until the next call of next.
+func (r *readings) current() *sample { return &r.sample }
+
+// errors returns the lines and bytes that could not be read since the last call.
+func (r *readings) errors() (malformed, skipped uint64) {
+	malformed, skipped = r.malformed, r.skipped
+	r.malformed, r.skipped = 0, 0
+	return malformed, skipped
+}
+
+// reason cites the first line that did not fit, and why, or words the refusal of a stream without frames.
+func (r *readings) reason() string { return r.why }
+
 // newParser makes the parser of the options: frames where Frame is given, else lines.
 func newParser(o Options, l layout) parser {
 	if f := o.Frame; f != nil {
 		header, _ := f.header()
 		order, _ := f.order()
-		return newFrameParser(l, header, order, f.check())
+		return newFrameParser(l, header, order, cmp.Or(f.Check, noCheck))
 	}
 	return newLineParser(l, o.Comment)
 }
@@ -71,9 +93,8 @@ type frameParser struct {
 	header []byte
 	order  binary.ByteOrder
 	check  string
-	sample sample
+	readings
 
-	skipped    uint64
 	buf        [4096]byte
 	start, end int
 }
@@ -81,31 +102,18 @@ type frameParser struct {
 // newFrameParser makes a parser for frames of fixed length.
 func newFrameParser(l layout, header []byte, order binary.ByteOrder, check string) *frameParser {
 	return &frameParser{
-		layout: l, header: header, order: order, check: check,
-		sample: sample{counts: make([]measure.Count, len(l.channels))},
+		layout: l, header: header, order: order, check: check, readings: readings{
+			sample: sample{counts: make([]measure.Count, len(l.channels))},
+			why:    "no frame with this header, size and check sum was found",
+		},
 	}
 }
 
-// current is the sample of the last frame; valid until the next call of next.
-func (p *frameParser) current() *sample { return &p.sample }
-
-// errors returns the frames and bytes that could not be read since the last call.
-func (p *frameParser) errors() (malformed, skipped uint64) {
-	n := p.skipped
-	p.skipped = 0
-	return 0, n
-}
-
-// reason words the refusal of a stream without frames.
-func (p *frameParser) reason() string {
-	return "no frame with this header, size and check sum was found"
-}
-
-// size is the bytes of a frame.
-func (p *frameParser) size() int { return len(p.header) + p.layout.size + checkBytes[p.check] }
+// noCheck is the default of Frame.Check.
+const noCheck = "none"
 
 // checkBytes are the check sums that a frame may end with, and their size.
-var checkBytes = map[string]int{"none": 0, "xor8": 1, "sum8": 1, "crc16": 2}
+var checkBytes = map[string]int{noCheck: 0, "xor8": 1, "sum8": 1, "crc16": 2}
 
 // next consumes bytes of b until a frame is complete; see lineParser.next.
 func (p *frameParser) next(b []byte) (n int, ok bool) {
@@ -115,9 +123,9 @@ func (p *frameParser) next(b []byte) (n int, ok bool) {
 // step releases a frame at the head of the buffer once its check sum, or the mark of the next,
 // confirms it.
 func (p *frameParser) step() bool {
-	size := p.size()
+	size := len(p.header) + p.layout.size + checkBytes[p.check]
 	want := size
-	if p.check == "none" {
+	if p.check == noCheck {
 		want += len(p.header)
 	}
 	for p.end-p.start >= want {
@@ -172,7 +180,19 @@ func crc16(b []byte) uint16 {
 func (p *frameParser) read(b []byte) {
 	for i := range p.layout.fields {
 		f := &p.layout.fields[i]
-		v := p.number(b[:f.size], f.signed)
+		var u uint32
+		switch f.size {
+		case 1:
+			u = uint32(b[0])
+		case 2:
+			u = uint32(p.order.Uint16(b))
+		default:
+			u = p.order.Uint32(b)
+		}
+		v := int64(u)
+		if above := 32 - 8*f.size; f.signed { // the sign moves up to bit 31 and back
+			v = int64(int32(u<<above) >> above)
+		}
 		b = b[f.size:]
 		switch f.role {
 		case stamp:
@@ -183,26 +203,6 @@ func (p *frameParser) read(b []byte) {
 			p.sample.counts[f.channel] = measure.Count(v)
 		}
 	}
-}
-
-// number reads a field of a frame by its width, sign and byte order.
-func (p *frameParser) number(b []byte, signed bool) int64 {
-	switch len(b) {
-	case 1:
-		if signed {
-			return int64(int8(b[0]))
-		}
-		return int64(b[0])
-	case 2:
-		if signed {
-			return int64(int16(p.order.Uint16(b)))
-		}
-		return int64(p.order.Uint16(b))
-	}
-	if signed {
-		return int64(int32(p.order.Uint32(b)))
-	}
-	return int64(p.order.Uint32(b))
 }
 
 // sample holds the values of a line or frame.
@@ -218,10 +218,7 @@ const maxLine = 512
 type lineParser struct {
 	layout  layout
 	comment []byte
-	sample  sample
-
-	malformed uint64
-	why       string // the first line that could not be read, and why
+	readings
 
 	buf    [maxLine]byte
 	n      int
@@ -233,22 +230,9 @@ type lineParser struct {
 func newLineParser(l layout, comment string) *lineParser {
 	return &lineParser{
 		layout: l, comment: []byte(comment),
-		sample: sample{counts: make([]measure.Count, len(l.channels))},
+		readings: readings{sample: sample{counts: make([]measure.Count, len(l.channels))}},
 	}
 }
-
-// current is the sample of the last line; valid until the next call of next.
-func (p *lineParser) current() *sample { return &p.sample }
-
-// errors returns the lines and bytes that could not be read since the last call.
-func (p *lineParser) errors() (malformed, skipped uint64) {
-	n := p.malformed
-	p.malformed = 0
-	return n, 0
-}
-
-// reason cites the first line that did not fit, and why.
-func (p *lineParser) reason() string { return p.why }
 
 // next consumes bytes of b up to the end of a line that could be read. It
 // returns how many it took and whether there is one. It takes all of b if not.
@@ -341,10 +325,20 @@ func (p *lineParser) read(text []byte) flaw {
 			at += len(f.text)
 			continue
 		case ignored:
-			at += word(text[at:], p.layout.fields[i+1:])
+			end := -1 // a word ends where the next literal begins
+			if after := p.layout.fields[i+1:]; len(after) > 0 {
+				end = bytes.Index(text[at:], []byte(after[0].text))
+			}
+			if at += end; end < 0 {
+				at = len(text)
+			}
 			continue
 		case checksum:
-			if len(text)-at < 2 || hexDigit(text[at])<<4|hexDigit(text[at+1]) != int(xor(text[:at])) {
+			var sum [1]byte
+			if len(text)-at < 2 {
+				return wrongSum
+			}
+			if _, err := hex.Decode(sum[:], text[at:at+2]); err != nil || sum[0] != xor(text[:at]) {
 				return wrongSum
 			}
 			at += 2
@@ -355,46 +349,29 @@ func (p *lineParser) read(text []byte) flaw {
 			return flaw
 		}
 		at += n
-		if flaw := p.store(f, v); flaw != fine {
-			return flaw
+		switch f.role {
+		case stamp:
+			if v < 0 || v >= stampMod {
+				return tooGreat
+			}
+			p.sample.stamp = v
+		case sequence:
+			if v < 0 || v >= p.layout.seqMod {
+				return tooGreat
+			}
+			p.sample.seq = v
+		default:
+			if v < math.MinInt32 || v > math.MaxInt32 {
+				return tooGreat
+			}
+			p.sample.counts[f.channel] = measure.Count(v)
 		}
+
 	}
 	if len(bytes.TrimSpace(text[at:])) > 0 {
 		return leftOver
 	}
 	return fine
-}
-
-// store puts a field's value into the sample: a count, the number, or the time.
-func (p *lineParser) store(f *field, v int64) flaw {
-	switch f.role {
-	case stamp:
-		if v < 0 || v >= stampMod {
-			return tooGreat
-		}
-		p.sample.stamp = v
-	case sequence:
-		if v < 0 || v >= p.layout.seqMod {
-			return tooGreat
-		}
-		p.sample.seq = v
-	default:
-		if v < math.MinInt32 || v > math.MaxInt32 {
-			return tooGreat
-		}
-		p.sample.counts[f.channel] = measure.Count(v)
-	}
-	return fine
-}
-
-// word is the length of a word that ends where the next literal begins.
-func word(text []byte, after []field) int {
-	if len(after) > 0 {
-		if i := bytes.Index(text, []byte(after[0].text)); i >= 0 {
-			return i
-		}
-	}
-	return len(text)
 }
 
 // number reads a decimal number as a whole number of 10^−decimals; blanks may
@@ -452,19 +429,6 @@ func xor(b []byte) (x byte) {
 		x ^= c
 	}
 	return x
-}
-
-// hexDigit is the value of a hex digit, or more than two of them can be.
-func hexDigit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return 1 << 12
 }
 
 // role is the purpose of a pattern's field.

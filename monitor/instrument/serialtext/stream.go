@@ -1,9 +1,11 @@
 package serialtext
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -12,9 +14,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-const (
-	blockTime = 0.02 // seconds a block
-)
+const blockTime = 0.02 // seconds a block
 
 // placer gives samples their place in time and among each other.
 type placer interface {
@@ -35,24 +35,23 @@ type stream struct {
 	place  placer
 }
 
-// newStream places samples by the board's number or time where it sends one, else by arrival.
-func (d *Device) newStream(sink instrument.Sink) *stream {
+// Stream delivers from now on until ctx ends.
+func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	o, l := d.opts, d.layout
 	out := series.New(series.Config{
 		Channels: len(l.channels), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
 	}, sink)
 	s := &stream{parser: newParser(o, l), now: d.Now, out: out}
+	// Samples are placed by the board's number or time where it sends one, else by arrival.
 	if l.tickHz == 0 && l.seqMod == 0 {
-		s.place = newArrivals(o.Rate, len(l.channels), out)
+		s.place = &arrivals{period: 1e9 / o.Rate, width: len(l.channels), out: out}
 	} else {
-		s.place = newCounted(o, l, out)
+		s.place = &counted{
+			layout: l, out: out, rate: series.Rate{Nominal: o.Rate}, period: l.tickHz / o.Rate,
+			trusted: o.Frame != nil && cmp.Or(o.Frame.Check, noCheck) != noCheck ||
+				slices.ContainsFunc(l.fields, func(f field) bool { return f.role == checksum }),
+		}
 	}
-	return s
-}
-
-// Stream delivers from now on until ctx ends.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	s := d.newStream(sink)
 	start := func(ctx context.Context) error {
 		if err := transport.Stale(ctx, d.Conn, staleBytes); err != nil {
 			return err
@@ -104,12 +103,6 @@ func gap(out *series.Builder, lost int64, exact bool) error {
 	return out.Gap(uint64(lost), exact, detail)
 }
 
-// copyTo copies a sample into room that is used again.
-func (s *sample) copyTo(to *sample) {
-	to.stamp, to.seq = s.stamp, s.seq
-	to.counts = append(to.counts[:0], s.counts...)
-}
-
 const (
 	// A line that is late by more was lost, with others: 50 ms and 20 lines.
 	lateTime  = 50e6
@@ -132,11 +125,6 @@ type arrivals struct {
 	counts []measure.Count // of the samples held, one after another
 	steps  []int64         // from one to the next: more than 1 behind a bad line
 	bad    int64
-}
-
-// newArrivals makes a placer for boards that send neither number nor time.
-func newArrivals(rate float64, channels int, out *series.Builder) *arrivals {
-	return &arrivals{period: 1e9 / rate, width: channels, out: out}
 }
 
 // lines leaves room for lines that could not be read.
@@ -181,11 +169,7 @@ func (a *arrivals) readDone(at time.Time, full bool) error {
 	if late < 0 {
 		pull = max(late*pullEarly, -0.4*float64(n)*a.period)
 	}
-	return a.deliver(a.period + pull/float64(n))
-}
-
-// deliver hands on the samples held, so many nanoseconds apart.
-func (a *arrivals) deliver(period float64) error {
+	period := a.period + pull/float64(n) // ns between the samples that are handed on
 	for i, s := range a.steps {
 		if err := gap(a.out, s-1, false); err != nil {
 			return err
@@ -227,15 +211,6 @@ type counted struct {
 	anew      bool // the board counts from somewhere else since this sample
 }
 
-// newCounted makes a placer by the board's own number or time.
-func newCounted(o Options, l layout, out *series.Builder) *counted {
-	c := &counted{layout: l, trusted: o.checked(l), out: out, rate: series.Rate{Nominal: o.Rate}}
-	if l.tickHz > 0 {
-		c.period = l.tickHz / o.Rate
-	}
-	return c
-}
-
 func (c *counted) lines(uint64) {} // the next sample's number or time shows it
 
 // readDone has nothing to place: each sample had its place at once.
@@ -266,11 +241,13 @@ func (c *counted) sample(s *sample, at time.Time) error {
 			c.out.Repeated()
 			return nil
 		}
-		n, exact = c.away(at), false // it counts from somewhere else now
+		expected, _ := c.rate.At(at) // it counts from somewhere else now: the host's clock saw so many
+		n, exact = max(2, int64(expected)-c.scan), false
 		c.anew = true
 		c.rate.Forget()
 	case n > 1 && !c.trusted:
-		s.copyTo(&c.suspect)
+		c.suspect.stamp, c.suspect.seq = s.stamp, s.seq
+		c.suspect.counts = append(c.suspect.counts[:0], s.counts...)
 		c.suspected, c.suspectAt = true, at
 		return nil
 	}
@@ -293,12 +270,6 @@ func (c *counted) settle() error {
 	}
 	c.suspected = false
 	return c.confirm(c.suspectAt)
-}
-
-// away is how many scans the host's clock saw since the last sample.
-func (c *counted) away(at time.Time) int64 {
-	expected, _ := c.rate.At(at)
-	return max(2, int64(expected)-c.scan)
 }
 
 // step is how many scans lie between two samples; zero or less for one that came

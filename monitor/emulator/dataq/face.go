@@ -22,7 +22,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -171,7 +170,13 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 		},
 		Command: f.received,
 		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.scanning },
-		Batch:   f.batch,
+		Batch: func(until time.Duration) error {
+			if f.beat.Late(until) { // its buffer is full: it reports so in clear text and stops
+				f.scanning = false
+				return f.w.Write([]byte("stop 01\r"))
+			}
+			return f.beat.Send(until, maxScans, nil, f.send)
+		},
 	}.Serve(ctx, rw)
 }
 
@@ -198,20 +203,16 @@ func (f *Face) received(b byte) error {
 		f.scanning, f.out = false, f.out[:0] // a packet that is not full is not sent
 		return f.echo("stop")
 	}
-	return f.command(words[0], numbers(words[1:]))
-}
-
-// numbers reads the parameters of a command; nil where one is no number, so that the
-// command fits no pattern and gets no echo.
-func numbers(words []string) (n []uint32) {
-	for _, w := range words {
+	var n []uint32
+	for _, w := range words[1:] {
 		v, err := strconv.ParseUint(w, 10, 32)
 		if err != nil {
-			return nil
+			n = nil // so that the command fits no pattern and gets no echo
+			break
 		}
 		n = append(n, uint32(v))
 	}
-	return n
+	return f.command(words[0], n)
 }
 
 // echo answers a command with itself.
@@ -226,14 +227,34 @@ func (f *Face) command(name string, n []uint32) error {
 	case name == "stop":
 		return f.echo(name)
 	case name == "start" && len(n) <= 1:
-		f.start()
+		items := len(f.scanList)
+		step := float64(max(f.srate, f.model.least(items))) * float64(f.dec) * 1e9 / float64(f.cfg.Dividend) /
+			(1 + f.clock)
+		if f.model.items {
+			step *= float64(items)
+		}
+		f.beat.Start, f.beat.Next, f.beat.Step = f.beat.Pace.Now(f.beat.Now()), 0, step
+		f.started.Store(int64(f.beat.Start))
+		f.scanning, f.out = true, f.out[:0]
+		for len(f.power) < items {
+			f.power = append(f.power, make([]measure.Watt, maxScans))
+		}
 		return nil // never echoed
 	case name == "info" && len(n) == 1:
-		return f.echo(name, n[0], f.info(n[0]))
+		about := map[uint32]string{ // maker, model, firmware, serial number, clock
+			0: "DATAQ", 1: f.model.number, 2: "101", 6: fmt.Sprintf("%08X00", 0x59A0_0000+f.cfg.Seed&0xFFFF),
+			9: strconv.FormatUint(uint64(f.cfg.Dividend), 10),
+		}
+		return f.echo(name, n[0], cmp.Or(about[n[0]], "0"))
 	case name == "slist" && len(n) == 2:
-		if !f.setItem(int(n[0]), uint16(n[1])) {
+		at, item := int(n[0]), uint16(n[1])
+		number, gain := int(item&0xFF), int(item>>8)
+		known := number < f.model.inputs && gain < len(f.model.ranges) ||
+			number == digitalItem && gain == 0 && f.model.divider
+		if !known || at > len(f.scanList) || at > f.model.inputs {
 			return nil
 		}
+		f.scanList = append(f.scanList[:at], item) // the first item begins a new list
 	case name == "srate" && len(n) == 1 && n[0] >= 1 && n[0] <= 65535:
 		f.srate = n[0]
 	case name == "dec" && f.model.divider && len(n) == 1 && n[0] >= 1 && n[0] <= 512:
@@ -252,73 +273,19 @@ func (f *Face) command(name string, n []uint32) error {
 	return f.echo(args...)
 }
 
-// info is the answer to an info query: maker, model, firmware, serial number or clock.
-func (f *Face) info(what uint32) string {
-	switch what {
-	case 0:
-		return "DATAQ"
-	case 1:
-		return f.model.number
-	case 2:
-		return "101"
-	case 6:
-		return fmt.Sprintf("%08X00", 0x59A0_0000+f.cfg.Seed&0xFFFF)
-	case 9:
-		return strconv.FormatUint(uint64(f.cfg.Dividend), 10)
-	}
-	return "0"
-}
-
 // digitalItem is the number of the digital inputs in a scan list.
 const digitalItem = 8
 
-// setItem puts an item into the scan list; its first one begins a new list.
-func (f *Face) setItem(at int, item uint16) bool {
-	number, gain := int(item&0xFF), int(item>>8)
-	known := number < f.model.inputs && gain < len(f.model.ranges) || number == digitalItem && gain == 0 &&
-		f.model.divider
-	if !known || at > len(f.scanList) || at > f.model.inputs {
-		return false
-	}
-	if at == 0 {
-		f.scanList = f.scanList[:0]
-	}
-	f.scanList = append(f.scanList[:at], item)
-	return true
-}
-
-// start begins to scan.
-func (f *Face) start() {
-	n := len(f.scanList)
-	step := float64(max(f.srate, f.model.least(n))) * float64(f.dec) * 1e9 / float64(f.cfg.Dividend) / (1 + f.clock)
-	if f.model.items {
-		step *= float64(n)
-	}
-	f.beat.Start, f.beat.Next, f.beat.Step = f.beat.Pace.Now(f.beat.Now()), 0, step
-	f.started.Store(int64(f.beat.Start))
-	f.scanning, f.out = true, f.out[:0]
-	for len(f.power) < n {
-		f.power = append(f.power, make([]measure.Watt, maxScans))
-	}
-	f.scanList = slices.Clip(f.scanList)
-}
-
 const maxScans = 256 // converted at once
-
-// batch sends the scans up to a board instant. A device whose buffer is full
-// reports so in clear text and stops.
-func (f *Face) batch(until time.Duration) error {
-	if f.beat.Late(until) {
-		f.scanning = false
-		return f.w.Write([]byte("stop 01\r"))
-	}
-	return f.beat.Send(until, maxScans, nil, f.send) // nothing is late
-}
 
 // send converts so many scans and writes the packets that they fill.
 func (f *Face) send(scans int) error {
 	for i := range f.scanList {
-		f.board.Trace(f.power[i][:scans], f.beat.Now()+f.behind(i), f.beat.Step)
+		behind := 0.0 // the scan, in ns
+		if f.model.items {
+			behind = float64(i) * f.beat.Step / float64(len(f.scanList))
+		}
+		f.board.Trace(f.power[i][:scans], f.beat.Now()+time.Duration(behind), f.beat.Step)
 	}
 	digital := byte(f.digital.Load())
 	for s := range scans {
@@ -336,14 +303,6 @@ func (f *Face) send(scans int) error {
 	err := f.w.Write(f.out[:whole])
 	f.out = f.out[:copy(f.out, f.out[whole:])]
 	return err
-}
-
-// behind is an item's delay behind its scan.
-func (f *Face) behind(item int) time.Duration {
-	if !f.model.items {
-		return 0
-	}
-	return time.Duration(float64(item) * f.beat.Step / float64(len(f.scanList)))
 }
 
 // word is the code that an item of the scan sends.

@@ -77,7 +77,7 @@ type Face struct {
 
 	mu        sync.Mutex
 	registers map[uint16]uint16
-	target    *sink // the stream's connection, nil for none
+	target    io.ReadWriteCloser // the stream's connection, nil for none
 	arrived   chan struct{}
 	cancel    context.CancelFunc
 	stopped   chan struct{} // closed when the stream has ended
@@ -112,7 +112,20 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		return nil, fmt.Errorf("emulated %s: %w", m.name, err)
 	}
 	f.manufacture(rng)
-	f.powerUp()
+	f.registers = map[uint16]uint16{} // as at power-on
+	for _, r := range []uint16{
+		regScanRate, regAddresses, regPerPacket, regSettling, regResolution, regBuffer,
+		regTarget, regDataType, regScans, regEnable, regFlashPointer,
+	} {
+		f.put(r, 0)
+	}
+	for i := range uint16(m.inputs) {
+		f.put(regScanList+2*i, 0)
+		f.put(regRange+2*i, math.Float32bits(float32(m.ranges[0])))
+	}
+	f.put(regProduct, math.Float32bits(cfg.Product))
+	f.put(regFirmware, math.Float32bits(1.0300))
+	f.put(regSerial, 470010000+uint32(cfg.Seed))
 	return f, nil
 }
 
@@ -161,25 +174,9 @@ const (
 	failed      = 4
 )
 
-// powerUp sets the registers to their values at power-on.
-func (f *Face) powerUp() {
-	f.registers = map[uint16]uint16{}
-	put := func(address uint16, v uint32) {
-		f.registers[address], f.registers[address+1] = uint16(v>>16), uint16(v)
-	}
-	for _, r := range []uint16{
-		regScanRate, regAddresses, regPerPacket, regSettling, regResolution, regBuffer,
-		regTarget, regDataType, regScans, regEnable, regFlashPointer,
-	} {
-		put(r, 0)
-	}
-	for i := range uint16(f.model.inputs) {
-		put(regScanList+2*i, 0)
-		put(regRange+2*i, math.Float32bits(float32(f.model.ranges[0])))
-	}
-	put(regProduct, math.Float32bits(f.cfg.Product))
-	put(regFirmware, math.Float32bits(1.0300))
-	put(regSerial, 470010000+uint32(f.cfg.Seed))
+// put sets a register pair, big-endian; f.mu is held.
+func (f *Face) put(address uint16, v uint32) {
+	f.registers[address], f.registers[address+1] = uint16(v>>16), uint16(v)
 }
 
 // u32 reads a register pair, big-endian; f.mu is held.
@@ -247,11 +244,21 @@ func (f *Face) read(address uint16, n int) ([]byte, byte) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if address == regFlashRead {
-		return f.readFlash(n), 0
-	}
-	f.convert(address, n)
 	out := []byte{byte(2 * n)}
+	if address == regFlashRead { // the flash, beginning where the pointer stands
+		for i := range uint32(n+1) / 2 {
+			v, ok := f.flash[f.u32(regFlashPointer)+4*i]
+			if !ok {
+				v = math.MaxUint32
+			}
+			out = binary.BigEndian.AppendUint32(out, v)
+		}
+		return out[:1+2*n], 0
+	}
+	at := f.pace.Now(0) // the present voltage of the inputs that are read, AINn at 2n
+	for ain := int(address) / 2; ain < f.model.inputs && 2*ain < int(address)+n; ain++ {
+		f.put(uint16(2*ain), math.Float32bits(float32(f.inputs.VoltsAt(ain, at))))
+	}
 	for i := range uint16(n) {
 		v, ok := f.registers[address+i]
 		if !ok {
@@ -262,23 +269,20 @@ func (f *Face) read(address uint16, n int) ([]byte, byte) {
 	return out, 0
 }
 
-// convert puts the present voltage of the inputs that are read into their
-// registers, AINn at 2n.
-func (f *Face) convert(address uint16, n int) {
-	if int(address) >= 2*f.model.inputs {
-		return
-	}
-	at := f.pace.Now(0)
-	for ain := int(address) / 2; ain < f.model.inputs && 2*ain < int(address)+n; ain++ {
-		v := math.Float32bits(float32(f.inputs.VoltsAt(ain, at)))
-		f.registers[uint16(2*ain)], f.registers[uint16(2*ain+1)] = uint16(v>>16), uint16(v)
-	}
-}
-
 // write sets registers; the stream's own cannot be changed while it runs.
 func (f *Face) write(ctx context.Context, address uint16, b []byte) byte {
-	if address == regEnable && len(b) == 4 {
-		return f.enable(ctx, binary.BigEndian.Uint32(b) != 0)
+	if address == regEnable && len(b) == 4 { // starts or stops the stream
+		on := binary.BigEndian.Uint32(b) != 0
+		f.mu.Lock()
+		runs := f.cancel != nil
+		f.mu.Unlock()
+		switch {
+		case on && f.startStream(ctx) != nil, !on && !runs:
+			return failed
+		case !on:
+			f.stopStream()
+		}
+		return 0
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -294,25 +298,6 @@ func (f *Face) write(ctx context.Context, address uint16, b []byte) byte {
 	for i := range len(b) / 2 {
 		f.registers[address+uint16(i)] = binary.BigEndian.Uint16(b[2*i:])
 	}
-	return 0
-}
-
-// enable starts or stops the stream.
-func (f *Face) enable(ctx context.Context, on bool) byte {
-	if on {
-		f.expect(ctx)
-		if f.startStream(ctx) != nil {
-			return failed
-		}
-		return 0
-	}
-	f.mu.Lock()
-	runs := f.cancel != nil
-	f.mu.Unlock()
-	if !runs {
-		return failed
-	}
-	f.stopStream()
 	return 0
 }
 
@@ -371,36 +356,17 @@ func (f *Face) manufacture(rng *rand.Rand) {
 				c = f.converters[0][r] // one converter, one set of constants
 			}
 			f.converters[ain][r] = c
-			if ain == 0 || m.perInput {
-				f.store(m.flash+16*uint32(r+ain*len(m.ranges)), c)
+			if ain > 0 && !m.perInput || f.cfg.Calibration == Erased {
+				continue
+			}
+			slope, center := c.slope/m.scale, c.center*m.scale
+			if f.cfg.Calibration == Foreign {
+				slope *= 1.33
+			}
+			at := m.flash + 16*uint32(r+ain*len(m.ranges))
+			for i, v := range []float64{slope, -slope, center, -slope * center} {
+				f.flash[at+4*uint32(i)] = math.Float32bits(float32(v))
 			}
 		}
 	}
-}
-
-// store writes a converter's constants.
-func (f *Face) store(at uint32, c converter) {
-	slope, center := c.slope/f.model.scale, c.center*f.model.scale
-	switch f.cfg.Calibration {
-	case Erased:
-		return
-	case Foreign:
-		slope *= 1.33
-	}
-	for i, v := range []float64{slope, -slope, center, -slope * center} {
-		f.flash[at+4*uint32(i)] = math.Float32bits(float32(v))
-	}
-}
-
-// readFlash reads registers from the flash, beginning where the pointer stands.
-func (f *Face) readFlash(n int) []byte {
-	out := []byte{byte(2 * n)}
-	for i := range uint32(n+1) / 2 {
-		v, ok := f.flash[f.u32(regFlashPointer)+4*i]
-		if !ok {
-			v = math.MaxUint32
-		}
-		out = binary.BigEndian.AppendUint32(out, v)
-	}
-	return out[:1+2*n]
 }

@@ -54,9 +54,6 @@ func accept(l net.Listener, serve func(net.Conn)) error {
 	}
 }
 
-// sink is the connection that the stream goes to.
-type sink struct{ io.ReadWriteCloser }
-
 // attach takes a connection for the stream; the one before it is dropped.
 func (f *Face) attach(c net.Conn) {
 	var rw io.ReadWriteCloser = c
@@ -69,32 +66,10 @@ func (f *Face) attach(c net.Conn) {
 	if f.target != nil {
 		_ = f.target.Close()
 	}
-	f.target = &sink{rw}
+	f.target = rw
 	select {
 	case f.arrived <- struct{}{}:
 	default:
-	}
-}
-
-// expect waits for the stream's connection, which a driver may have made a moment
-// ago.
-func (f *Face) expect(ctx context.Context) {
-	t := time.NewTimer(500 * time.Millisecond)
-	defer t.Stop()
-	for {
-		f.mu.Lock()
-		there := f.target != nil
-		f.mu.Unlock()
-		if there {
-			return
-		}
-		select {
-		case <-f.arrived:
-		case <-t.C:
-			return
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -115,15 +90,26 @@ func (f *Face) stopStream() {
 	<-stopped
 }
 
-// errNoTarget: a stream was enabled before its connection came.
-var errNoTarget = errors.New("no connection for the stream")
-
-// startStream begins to scan.
+// startStream begins to scan. It waits a moment for the stream's connection, which a driver may
+// have made just now.
 func (f *Face) startStream(ctx context.Context) error {
+	t := time.NewTimer(500 * time.Millisecond)
+	defer t.Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for late := false; f.target == nil && !late; {
+		f.mu.Unlock()
+		select {
+		case <-f.arrived:
+		case <-t.C:
+			late = true
+		case <-ctx.Done():
+			late = true
+		}
+		f.mu.Lock()
+	}
 	if f.target == nil || f.cancel != nil {
-		return errNoTarget
+		return errors.New("no connection for the stream, or one that runs")
 	}
 	s, err := f.newScanner()
 	if err != nil {
@@ -226,7 +212,11 @@ func (s *scanner) send(w io.Writer) error {
 		s.ends = status == StatusOverlap || status == StatusOverflow
 		return s.packet(w, status, 0, 0)
 	}
-	if lost := s.lost(); lost > 0 {
+	lost := int64(0) // scans, now
+	if s.scan >= s.f.loseAt.Load() {
+		lost = s.f.lose.Swap(0)
+	}
+	if lost > 0 {
 		if err := s.packet(w, StatusRecovering, 0, s.perPacket); err != nil {
 			return err
 		}
@@ -235,14 +225,6 @@ func (s *scanner) send(w io.Writer) error {
 		status, extra = StatusRecovered, uint16(min(lost, 1<<16-1))
 	}
 	return s.packet(w, status, extra, s.perPacket)
-}
-
-// lost is how many scans are to be lost now.
-func (s *scanner) lost() int64 {
-	if s.scan < s.f.loseAt.Load() {
-		return 0
-	}
-	return s.f.lose.Swap(0)
 }
 
 // packet converts so many scans and sends them as one packet, with a status and its further field.

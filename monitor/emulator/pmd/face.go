@@ -10,6 +10,7 @@
 package pmd
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -128,7 +129,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d64))
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	f.tickNs = 1e9 / float64(cfg.TickHz) / (1 + f.clock)
-	f.config = defaultConfig(cfg.Offsets)
+	f.config[0] = 4 // the stored configuration of a new device: version 4 and the offsets, with their CRC
+	for i, o := range cfg.Offsets {
+		f.config[configOffsets+i] = byte(o)
+	}
+	binary.LittleEndian.PutUint16(f.config[2:], line.CRC16(f.config[configOffsets:]))
 	if b == nil {
 		return f, nil
 	}
@@ -156,28 +161,22 @@ func (f *Face) Played() <-chan struct{} { return f.played }
 func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	defer f.stopPlayer()
 	return line.Device{
-		Pace:    f.pace,
-		Start:   func(w *line.Wire) error { f.w = w; f.reset(); return nil },
-		Command: f.received,
-		Next:    f.next,
-		Batch:   f.batch,
+		Pace:  f.pace,
+		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
+		Command: func(b byte) error { // one whose rest does not come is ignored
+			if err := f.command(b); !errors.Is(err, line.ErrTimeout) {
+				return err
+			}
+			return nil
+		},
+		Next: func() (time.Duration, bool) {
+			if f.play != nil { // a recording plays in its own time
+				return f.play.begun + f.play.done, true
+			}
+			return f.now(), f.mode.on && f.cfg.Play == nil
+		},
+		Batch: f.batch,
 	}.Serve(ctx, rw)
-}
-
-// received carries out a command; one whose rest does not come is ignored.
-func (f *Face) received(b byte) error {
-	if err := f.command(b); !errors.Is(err, line.ErrTimeout) {
-		return err
-	}
-	return nil
-}
-
-// next is the board's time of the next sample; a recording plays in its own time.
-func (f *Face) next() (time.Duration, bool) {
-	if f.play != nil {
-		return f.play.begun + f.play.done, true
-	}
-	return f.now(), f.mode.on && f.cfg.Play == nil
 }
 
 // reset puts the device into its state at power-on.
@@ -233,27 +232,27 @@ func (f *Face) command(b byte) error {
 		return f.w.Write([]byte("ElmorLabs PMD-USB"))
 	case 0x01:
 		return f.w.Write([]byte{0xEE, 0x0A, f.cfg.Firmware})
-	case 0x02:
-		f.idle()
-		return f.w.Write(f.sensors())
-	case 0x03:
-		f.idle()
-		return f.w.Write(f.values())
+	case 0x02, 0x03, 0x06:
+		return f.w.Write(f.single(b))
 	case 0x04:
 		return f.w.Write(f.config[:])
-	case 0x05:
-		return f.writeConfig()
-	case 0x06:
-		f.idle()
-		var out []byte
-		for _, n := range f.read() {
-			out = binary.LittleEndian.AppendUint16(out, uint16(n)<<4)
+	case 0x05: // takes a configuration whose CRC is right and drops any other
+		var p [ConfigSize]byte
+		err := f.w.Recv(p[:], hostTimeout)
+		if err == nil && line.CRC16(p[configOffsets:]) == binary.LittleEndian.Uint16(p[2:]) {
+			f.config = p
 		}
-		return f.w.Write(out)
+		return err
 	case 0x07:
 		return f.continuous()
-	case 0x08:
-		return f.uart()
+	case 0x08: // baud, parity, data bits, stop bits, each u32; a pty has no baud
+		var p [16]byte
+		err := f.w.Recv(p[:], hostTimeout)
+		switch baud := binary.LittleEndian.Uint32(p[:]); baud {
+		case 115200, 230400, 460800, 921600, 1500000, 2000000:
+			f.baud = baud
+		}
+		return err
 	case 0xF0:
 		f.reset()
 	case 0xF1:
@@ -262,37 +261,30 @@ func (f *Face) command(b byte) error {
 	return nil
 }
 
-// idle moves the clock on for a single reading, where no stream does.
-func (f *Face) idle() {
+// single is the reply to 02 (name, V/100, A/10 and W of each pair), 03 (without name and W) or 06
+// (all counts). Where no stream moves the clock on, it does.
+func (f *Face) single(command byte) (out []byte) {
 	if !f.mode.on {
 		f.catchUp()
 	}
-}
-
-// sensors is the reply to 02: name, V/100, A/10 and W of each pair.
-func (f *Face) sensors() []byte {
 	counts := f.read()
-	out := make([]byte, 0, 48)
-	for p, name := range PairNames {
-		var b [6]byte
-		copy(b[:], name)
-		v, a := f.pair(counts, p)
-		out = append(out, b[:]...)
-		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*100))))
-		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(a*10))))
-		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*a))))
+	if command == 0x06 {
+		for _, n := range counts {
+			out = binary.LittleEndian.AppendUint16(out, uint16(n)<<4)
+		}
+		return out
 	}
-	return out
-}
-
-// values is the reply to 03: V/100 and A/10 of each pair.
-func (f *Face) values() []byte {
-	counts := f.read()
-	out := make([]byte, 0, 16)
-	for p := range pairs {
+	for p, name := range PairNames {
 		v, a := f.pair(counts, p)
-		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(v*100))))
-		out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(a*10))))
+		shown := []float64{v * 100, a * 10}
+		if command == 0x02 {
+			var b [6]byte
+			copy(b[:], name)
+			out, shown = append(out, b[:]...), append(shown, v*a)
+		}
+		for _, x := range shown {
+			out = binary.LittleEndian.AppendUint16(out, uint16(int16(math.Round(x))))
+		}
 	}
 	return out
 }
@@ -321,8 +313,17 @@ func (f *Face) continuous() error {
 	if f.mode.size() == 0 {
 		f.mode.on = false
 	}
-	if f.cfg.Play != nil {
-		return f.switchPlayer()
+	if f.cfg.Play != nil { // it starts from its begin, or stops
+		f.stopPlayer()
+		if !f.mode.on {
+			return nil
+		}
+		src, err := f.cfg.Play()
+		if err != nil {
+			return fmt.Errorf("emulated PMD-USB: open the recording: %w", err)
+		}
+		f.play = &player{src: src, r: bufio.NewReaderSize(src, 1<<16), begun: f.pace.Now(0), fresh: true}
+		return nil
 	}
 	if f.mode.on && !was {
 		f.catchUp()
@@ -331,44 +332,6 @@ func (f *Face) continuous() error {
 	return nil
 }
 
-// uart is 08: baud, parity, data bits, stop bits, each u32. A pty has no baud;
-// the number matters only to Config.LimitToBaud.
-func (f *Face) uart() error {
-	var p [16]byte
-	if err := f.w.Recv(p[:], hostTimeout); err != nil {
-		return err
-	}
-	switch baud := binary.LittleEndian.Uint32(p[:]); baud {
-	case 115200, 230400, 460800, 921600, 1500000, 2000000:
-		f.baud = baud
-	}
-	return nil
-}
-
 // configOffsets is where the eight offsets lie in the stored configuration:
 // version u8, padding, CRC u16, offsets 8 × i8, and the display's settings.
 const configOffsets = 4
-
-// defaultConfig is the stored configuration of a new device: version 4 and the offsets, with
-// their CRC.
-func defaultConfig(offsets [Channels]int8) (c [ConfigSize]byte) {
-	c[0] = 4
-	for i, o := range offsets {
-		c[configOffsets+i] = byte(o)
-	}
-	binary.LittleEndian.PutUint16(c[2:], line.CRC16(c[configOffsets:]))
-	return c
-}
-
-// writeConfig is 05: it takes a configuration whose CRC is right and drops any
-// other.
-func (f *Face) writeConfig() error {
-	var p [ConfigSize]byte
-	if err := f.w.Recv(p[:], hostTimeout); err != nil {
-		return err
-	}
-	if line.CRC16(p[configOffsets:]) == binary.LittleEndian.Uint16(p[2:]) {
-		f.config = p
-	}
-	return nil
-}

@@ -31,26 +31,20 @@ type input struct {
 // PairNames are the names that command 02 reports, in channel order.
 var PairNames = [pairs]string{"PCIE1", "PCIE2", "EPS1", "EPS2"}
 
-// defaultRails puts the slot's 12 V on EPS1 and the other 12 V rails in order.
-func defaultRails(rails []board.RailConfig) (names [pairs]string) {
-	free := []int{0, 1, 3}
-	for _, r := range rails {
-		switch {
-		case r.Role == measure.RolePCIe12V && names[2] == "":
-			names[2] = r.Name
-		case r.Open > 6 && len(free) > 0 && !strings.Contains(r.Name, "3v3"):
-			names[free[0]] = r.Name
-			free = free[1:]
-		}
-	}
-	return names
-}
-
 // connect puts rails on the pairs and draws the true scale of each channel.
 func (f *Face) connect(rng *rand.Rand) error {
 	names := f.cfg.Rails
-	if names == [pairs]string{} {
-		names = defaultRails(f.board.Rails())
+	if names == [pairs]string{} { // the slot's 12 V on EPS1 and the other 12 V rails in order
+		free := []int{0, 1, 3}
+		for _, r := range f.board.Rails() {
+			switch {
+			case r.Role == measure.RolePCIe12V && names[2] == "":
+				names[2] = r.Name
+			case r.Open > 6 && len(free) > 0 && !strings.Contains(r.Name, "3v3"):
+				names[free[0]] = r.Name
+				free = free[1:]
+			}
+		}
 	}
 	sp := f.cfg.Spread
 	draw := meter.Drawing(rng, f.cfg.Draw)
@@ -170,34 +164,31 @@ func (f *Face) stopPlayer() {
 	}
 }
 
-// switchPlayer starts the recording from its begin, or stops it.
-func (f *Face) switchPlayer() error {
-	f.stopPlayer()
-	if !f.mode.on {
-		return nil
-	}
-	src, err := f.cfg.Play()
-	if err != nil {
-		return fmt.Errorf("emulated PMD-USB: open the recording: %w", err)
-	}
-	f.play = &player{src: src, r: bufio.NewReaderSize(src, 1<<16), begun: f.pace.Now(0), fresh: true}
-	return nil
-}
-
 // playBatch sends the records that are due.
 func (f *Face) playBatch(until time.Duration) error {
 	p := f.play
 	f.out = f.out[:0]
 	n := uint64(0)
+	verbatim := f.mode.stamp == 2 && f.mode.mask == 0xFF // the driver asked for the recorded form
 	for ; p.done <= until && n < maxSamples && !p.ended; n++ {
 		var rec [recordSize]byte
 		k, err := io.ReadFull(p.r, rec[:])
 		switch {
 		case err == nil:
-			p.advance(binary.LittleEndian.Uint16(rec[:]), float64(f.cfg.TickHz))
-			f.out = f.mode.transcode(f.out, rec, p.ticks)
+			stamp := binary.LittleEndian.Uint16(rec[:]) // which wraps
+			if p.fresh {
+				p.ticks, p.fresh = uint64(stamp), false
+			} else {
+				p.ticks += uint64(stamp - p.last)
+			}
+			p.last, p.done = stamp, time.Duration(float64(p.ticks)/float64(f.cfg.TickHz)*1e9)
+			if verbatim {
+				f.out = append(f.out, rec[:]...)
+			} else {
+				f.out = f.mode.transcode(f.out, rec, p.ticks)
+			}
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			if f.mode.verbatim() {
+			if verbatim {
 				f.out = append(f.out, rec[:k]...) // a torn tail is played too
 			}
 			p.ended = true
@@ -222,25 +213,8 @@ func (f *Face) playBatch(until time.Duration) error {
 	return nil
 }
 
-// advance moves the recording's time to a record's stamp, which wraps.
-func (p *player) advance(stamp uint16, tickHz float64) {
-	if p.fresh {
-		p.ticks, p.fresh = uint64(stamp), false
-	} else {
-		p.ticks += uint64(stamp - p.last)
-	}
-	p.last = stamp
-	p.done = time.Duration(float64(p.ticks) / tickHz * 1e9)
-}
-
-// verbatim reports whether the driver asked for the recorded form.
-func (m mode) verbatim() bool { return m.stamp == 2 && m.mask == 0xFF }
-
 // transcode appends a record in the form that the driver asked for.
 func (m mode) transcode(dst []byte, rec [recordSize]byte, ticks uint64) []byte {
-	if m.verbatim() {
-		return append(dst, rec[:]...)
-	}
 	var stamp [4]byte
 	binary.LittleEndian.PutUint32(stamp[:], uint32(ticks))
 	dst = append(dst, stamp[:m.stamp]...)

@@ -112,40 +112,22 @@ func (f *Face) status() string {
 	return "EPTY"
 }
 
-// data is the answer to WAV:DATA?: the oldest block, or an empty one where none
-// is complete. A memory that overflowed gives nothing more; the behaviour of a real
-// one is not documented.
-func (f *Face) data() ([]byte, error) {
-	if f.status() != "DATA" {
-		return scpi.Block(8, nil), nil
-	}
-	n := f.block()
-	out := scpi.Block(8, f.convert(f.acq.read, n))
-	f.acq.read += n
-	return out, nil
-}
-
-// delay is the time from a scan's begin to the conversion of its channel k: in
-// burst mode they follow each other as fast as the converter can, else they
-// share the scan's time evenly.
-func (f *Face) delay(k int) time.Duration {
-	step := 1e9 / float64(f.fastest)
-	if !f.burst {
-		step = 1e9 / float64(f.rate*len(f.scan))
-	}
-	return time.Duration(math.Round(float64(k) * step))
-}
-
 // convert makes little-endian codes of scans, interleaved.
 func (f *Face) convert(first, n int) []byte {
 	size := 2 * len(f.scan)
 	f.out = slices.Grow(f.out[:0], n*size)[:n*size]
 	f.power = slices.Grow(f.power[:0], n)
 	step := 1e9 / (float64(f.rate) * (1 + f.cfg.Clock))
+	// In burst mode conversions follow each other as fast as the converter can, else they share the
+	// scan's time evenly.
+	delay := 1e9 / float64(f.fastest)
+	if !f.burst {
+		delay = 1e9 / float64(f.rate*len(f.scan))
+	}
 	for k, number := range f.scan {
 		c := &f.inputs[number-firstChannel]
 		p := f.power[:n]
-		f.board.Trace(p, f.acq.begin+f.after(float64(first))+f.delay(k), step)
+		f.board.Trace(p, f.acq.begin+f.after(float64(first))+time.Duration(math.Round(float64(k)*delay)), step)
 		full, _ := strconv.ParseFloat(c.rng, 64)
 		for i, w := range p {
 			code := c.code(f.wired.Volts(number-firstChannel, w), full)

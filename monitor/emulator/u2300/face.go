@@ -118,7 +118,7 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	f.inputs = make([]channel, f.channels)
 	f.reset()
 	id := fmt.Sprintf("Keysight Technologies,%s,%s,A-01-2026", cfg.Model, cfg.Serial)
-	f.Instrument = scpi.New(id, f.reset, f.commands())
+	f.Instrument = scpi.New(id, f.reset, append(f.settings(), f.acquisitions()...))
 	f.Signed = true
 	return f, nil
 }
@@ -142,18 +142,38 @@ const (
 	maxPoints = 8 << 20 // of a block or a single shot, over all channels
 )
 
-// commands is the tree.
-func (f *Face) commands() []command { return append(f.settings(), f.acquisitions()...) }
-
 // settings can be changed only while nothing runs.
 func (f *Face) settings() []command {
 	return []command{
-		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, rangeWord),
-		f.setting("ROUTe:CHANnel:POLarity", func(c *channel) *string { return &c.polarity }, words("BIPolar", "UNIPolar")),
+		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c call) (string, error) {
+			v, err := c.Number(0)
+			if err == nil && !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
+				err = scpi.ErrRange
+			}
+			return strconv.FormatFloat(v, 'f', -1, 64), err
+		}),
+		f.setting("ROUTe:CHANnel:POLarity", func(c *channel) *string { return &c.polarity },
+			func(c call) (string, error) { return c.Word(0, "BIPolar", "UNIPolar") }),
 		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
-			words("SINGle", "DIFFerential", "NRS")),
-		{Pattern: "ROUTe:SCAN", Set: f.idle(f.setScan), Query: scpi.Reply(func() string { return list(f.scan) })},
-		{Pattern: "ACQuire:SRATe", Set: f.idle(scpi.Set(f.setRate)), Query: scpi.Show("%d", &f.rate)},
+			func(c call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
+		{Pattern: "ROUTe:SCAN", Set: f.idle(func(c call) error {
+			var numbers []int
+			err := f.each(c, 0, func(_ *channel, n int) error { numbers = append(numbers, n); return nil })
+			if err == nil && f.rate*len(numbers) > f.fastest {
+				err = scpi.ErrConflict // too long for the present rate
+			}
+			if err == nil {
+				f.scan = numbers
+			}
+			return err
+		}), Query: scpi.Reply(func() string { return list(f.scan) })},
+		{Pattern: "ACQuire:SRATe", Query: scpi.Show("%d", &f.rate), Set: f.idle(scpi.Set(func(v float64) error {
+			if !(v >= slowest && v*float64(len(f.scan)) <= float64(f.fastest)) { // all inputs share the converter's rate
+				return scpi.ErrRange
+			}
+			f.rate = int(math.Round(v))
+			return nil
+		}))},
 		{Pattern: "ACQuire:POINts", Set: f.idle(f.setPoints(&f.depth)), Query: scpi.Show("%d", &f.depth)},
 		{Pattern: "WAVeform:POINts", Set: f.idle(f.setPoints(&f.points)), Query: scpi.Show("%d", &f.points)},
 		{Pattern: "ACQuire:BURSt", Set: f.idle(scpi.Store(call.Bool, &f.burst)), Query: scpi.Reply(func() string {
@@ -183,8 +203,23 @@ func (f *Face) acquisitions() []command {
 			}
 			return "YES"
 		}),
-		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
-		{Pattern: "MEASure[:VOLTage][:DC]", Query: f.measure},
+		// The oldest block, or an empty one where none is complete. A memory that overflowed gives nothing
+		// more; the behaviour of a real one is not documented.
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) {
+			if f.status() != "DATA" {
+				return scpi.Block(8, nil), nil
+			}
+			n := f.block()
+			out := scpi.Block(8, f.convert(f.acq.read, n))
+			f.acq.read += n
+			return out, nil
+		}},
+		{Pattern: "MEASure[:VOLTage][:DC]", Query: func(c call) ([]byte, error) { // a single reading, in volts
+			now := f.cfg.Now()
+			return f.joined(c, func(_ *channel, n int) string {
+				return scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now))
+			})
+		}},
 	}
 }
 
@@ -215,6 +250,16 @@ func (f *Face) each(c call, i int, do func(*channel, int) error) error {
 	return nil
 }
 
+// joined is a reply of a value of each channel that parameter 0 lists, separated by commas.
+func (f *Face) joined(c call, of func(*channel, int) string) ([]byte, error) {
+	var out []string
+	err := f.each(c, 0, func(ch *channel, n int) error { out = append(out, of(ch, n)); return nil })
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.Join(out, ",")), nil
+}
+
 // setting is a header with a value and a list of channels.
 func (f *Face) setting(pattern string, at func(*channel) *string, parse func(call) (string, error)) command {
 	return command{
@@ -235,53 +280,9 @@ func (f *Face) setting(pattern string, at func(*channel) *string, parse func(cal
 			return f.each(c, 1, func(ch *channel, _ int) error { *at(ch) = v; return nil })
 		}),
 		Query: func(c call) ([]byte, error) {
-			var out []string
-			err := f.each(c, 0, func(ch *channel, _ int) error { out = append(out, *at(ch)); return nil })
-			return joined(out, err)
+			return f.joined(c, func(ch *channel, _ int) string { return *at(ch) })
 		},
 	}
-}
-
-// words makes a reader of a parameter that is one of some words.
-func words(w ...string) func(call) (string, error) {
-	return func(c call) (string, error) { return c.Word(0, w...) }
-}
-
-// rangeWord reads a range in volts, one of those that an input has.
-func rangeWord(c call) (string, error) {
-	v, err := c.Number(0)
-	if err != nil {
-		return "", err
-	}
-	if !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
-		return "", scpi.ErrRange
-	}
-	return strconv.FormatFloat(v, 'f', -1, 64), nil
-}
-
-// setScan takes a channel list; one too long for the present rate is refused.
-func (f *Face) setScan(c call) error {
-	numbers, err := c.Channels(0)
-	if err != nil {
-		return err
-	}
-	if err := f.each(c, 0, func(*channel, int) error { return nil }); err != nil {
-		return err
-	}
-	if f.rate*len(numbers) > f.fastest {
-		return scpi.ErrConflict
-	}
-	f.scan = numbers
-	return nil
-}
-
-// setRate takes scans a second; all inputs share the converter's rate.
-func (f *Face) setRate(v float64) error {
-	if !(v >= slowest && v*float64(len(f.scan)) <= float64(f.fastest)) {
-		return scpi.ErrRange
-	}
-	f.rate = int(math.Round(v))
-	return nil
 }
 
 // setPoints takes the scans of a block.
@@ -293,25 +294,6 @@ func (f *Face) setPoints(at *int) func(call) error {
 		*at = int(v)
 		return nil
 	})
-}
-
-// measure is a single reading of the channels listed, in volts.
-func (f *Face) measure(c call) ([]byte, error) {
-	var out []string
-	now := f.cfg.Now()
-	err := f.each(c, 0, func(_ *channel, n int) error {
-		out = append(out, scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now)))
-		return nil
-	})
-	return joined(out, err)
-}
-
-// joined is a reply of several values, separated by commas.
-func joined(values []string, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	return []byte(strings.Join(values, ",")), nil
 }
 
 // list writes a channel list.

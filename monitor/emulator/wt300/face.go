@@ -86,7 +86,7 @@ type Face struct {
 	header, verbose, hold  bool
 	remote, average, filt  bool
 	autoU, autoI           bool
-	items                  []item
+	items                  [maxItems]item
 	number                 int
 	filter                 [16]string
 	events, enabled, await uint16
@@ -126,20 +126,9 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 		cfg.Spread = meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5}
 	}
 	f := &Face{board: b, cfg: cfg}
-	f.wire(has, rails)
-	f.reset()
-	f.Instrument = scpi.New(fmt.Sprintf("YOKOGAWA,%s,%s,F1.03", cfg.Model, cfg.Serial), f.reset, f.commands())
-	f.MoveErrorQuery("STATus:ERRor")
-	f.Positive = true
-	f.Cleared = func() { f.update(); f.events = 0 }
-	return f, nil
-}
-
-// wire connects the rails and draws each element's errors.
-func (f *Face) wire(has, rails []int) {
-	draw, s := meter.Drawing(rand.New(rand.NewPCG(f.cfg.Seed, 0x7774333030)), f.cfg.Draw), f.cfg.Spread
+	draw, s := meter.Drawing(rand.New(rand.NewPCG(cfg.Seed, 0x7774333030)), cfg.Draw), cfg.Spread
 	f.cfg.Clock += draw(s.UClock)
-	for k, n := range has {
+	for k, n := range has { // connect the rails and draw each element's errors
 		e := &f.elements[n]
 		*e = element{
 			there: true, rail: -1, gainU: 1 + draw(s.UGainV), gainI: 1 + draw(s.UGainI), gainP: 1 + draw(s.UGainI),
@@ -149,6 +138,12 @@ func (f *Face) wire(has, rails []int) {
 			e.rail = rails[k]
 		}
 	}
+	f.reset()
+	f.Instrument = scpi.New(fmt.Sprintf("YOKOGAWA,%s,%s,F1.03", cfg.Model, cfg.Serial), f.reset, f.commands())
+	f.MoveErrorQuery("STATus:ERRor")
+	f.Positive = true
+	f.Cleared = func() { f.update(); f.events = 0 }
+	return f, nil
 }
 
 // reset is *RST. Replies then have headers, the maker's initial setting.
@@ -157,7 +152,7 @@ func (f *Face) reset() {
 	f.volts, f.amperes, f.crest = 600, 20, 3
 	f.header, f.verbose, f.hold, f.remote, f.average, f.filt = true, true, false, false, false, false
 	f.autoU, f.autoI = true, true
-	f.items, f.number = make([]item, maxItems), 3
+	f.number = 3
 	for i := range f.items {
 		f.items[i] = item{function: "NONE"}
 	}
@@ -248,6 +243,13 @@ func (f *Face) headed(c command) command {
 
 // commands is the tree.
 func (f *Face) commands() []command {
+	currents := current // of the model
+	switch {
+	case strings.HasSuffix(f.cfg.Model, "HC"):
+		currents = []float64{1, 2, 5, 10, 20, 40}
+	case strings.HasPrefix(f.cfg.Model, "WT33"):
+		currents = current[6:]
+	}
 	all := []command{
 		scpi.Switch("COMMunicate:HEADer", &f.header),
 		scpi.Switch("COMMunicate:VERBose", &f.verbose),
@@ -264,13 +266,20 @@ func (f *Face) commands() []command {
 			func(v float64) { f.crest = v }),
 		choice("[:INPut]:VOLTage:RANGe", "V", voltage, func() float64 { return f.volts },
 			func(v float64) { f.volts, f.autoU = v, false }),
-		choice("[:INPut]:CURRent:RANGe", "A", f.currents(), func() float64 { return f.amperes },
+		choice("[:INPut]:CURRent:RANGe", "A", currents, func() float64 { return f.amperes },
 			func(v float64) { f.amperes, f.autoI = v, false }),
 		choice("RATE", "S", rates, func() float64 { return f.rate.Seconds() },
 			func(v float64) { f.setRate(time.Duration(math.Round(v * 1e9))) }),
 		scpi.Whole("NUMeric[:NORMal]:NUMber", &f.number, 1, maxItems),
-		{Pattern: "NUMeric[:NORMal]:ITEM<n>", Set: f.setItem, Query: f.showItem},
-		{Pattern: "STATus:FILTer<n>", Set: f.setFilter, Query: f.showFilter},
+		numbered("NUMeric[:NORMal]:ITEM<n>", f.items[:], f.readItem, item.show),
+		// The condition register's filter latches the end of each update into the extended event register.
+		numbered("STATus:FILTer<n>", f.filter[:], func(c call) (string, error) {
+			w, err := c.Word(0, "RISE", "FALL", "BOTH", "NEVer")
+			if err == nil {
+				f.update()
+			}
+			return w, err
+		}, strings.Clone),
 		{Pattern: "STATus:EESE", Set: mask(&f.enabled), Query: scpi.Show("%d", &f.enabled)},
 	}
 	for i, c := range all {
@@ -279,15 +288,31 @@ func (f *Face) commands() []command {
 	return append(all, f.readings()...)
 }
 
-// currents are the ranges of the model.
-func (f *Face) currents() []float64 {
-	switch {
-	case strings.HasSuffix(f.cfg.Model, "HC"):
-		return []float64{1, 2, 5, 10, 20, 40}
-	case strings.HasPrefix(f.cfg.Model, "WT33"):
-		return current[6:]
+// numbered is a setting of which there are several, chosen by the number in its header.
+func numbered[T any](pattern string, all []T, read func(call) (T, error), show func(T) string) command {
+	at := func(c call) (*T, error) {
+		if n := c.Suffixes[0]; n >= 1 && n <= len(all) {
+			return &all[n-1], nil
+		}
+		return nil, scpi.ErrRange
 	}
-	return current
+	return command{Pattern: pattern, Set: func(c call) error {
+		to, err := at(c)
+		if err != nil {
+			return err
+		}
+		v, err := read(c)
+		if err == nil {
+			*to = v
+		}
+		return err
+	}, Query: func(c call) ([]byte, error) {
+		of, err := at(c)
+		if err != nil {
+			return nil, err
+		}
+		return []byte(show(*of)), nil
+	}}
 }
 
 // mask makes a setter of a register of 16 bits.
@@ -301,29 +326,6 @@ func mask(at *uint16) func(call) error {
 	})
 }
 
-// setFilter is STATus:FILTer: the condition register's filter latches the end of each update into
-// the extended event register.
-func (f *Face) setFilter(c call) error {
-	n := c.Suffixes[0]
-	if n < 1 || n > len(f.filter) {
-		return scpi.ErrRange
-	}
-	w, err := c.Word(0, "RISE", "FALL", "BOTH", "NEVer")
-	if err == nil {
-		f.update()
-		f.filter[n-1] = w
-	}
-	return err
-}
-
-// showFilter is STATus:FILTer?.
-func (f *Face) showFilter(c call) ([]byte, error) {
-	if n := c.Suffixes[0]; n >= 1 && n <= len(f.filter) {
-		return []byte(f.filter[n-1]), nil
-	}
-	return nil, scpi.ErrRange
-}
-
 // readings have no header: the values, and the registers by which a driver waits for an update
 // without polling. The extended event register clears when read.
 func (f *Face) readings() []command {
@@ -335,7 +337,16 @@ func (f *Face) readings() []command {
 			f.events = 0
 			return scpi.Text("%d", v)
 		}},
-		{Pattern: "STATus:CONDition", Query: func(call) ([]byte, error) { return scpi.Text("%d", f.condition()) }},
+		{Pattern: "STATus:CONDition", Query: func(call) ([]byte, error) { // an element that is over its range
+			bits := 0
+			f.update()
+			for n := 1; n <= maxElements; n++ {
+				if f.shown[n][2] == infinite {
+					bits |= 1 << (3 + 3*n)
+				}
+			}
+			return scpi.Text("%d", bits)
+		}},
 		{Pattern: "COMMunicate:WAIT", Set: mask(&f.await), Pause: func() time.Duration {
 			next := f.update()
 			if f.events&f.await != 0 {
@@ -344,15 +355,4 @@ func (f *Face) readings() []command {
 			return next
 		}},
 	}
-}
-
-// condition is the condition register: an element that is over its range.
-func (f *Face) condition() (bits int) {
-	f.update()
-	for n := 1; n <= maxElements; n++ {
-		if v := f.shown[n]; v[2] == infinite {
-			bits |= 1 << (3 + 3*n)
-		}
-	}
-	return bits
 }

@@ -12,41 +12,26 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
-// showItem is NUM:NORM:ITEMn?.
-func (f *Face) showItem(c call) ([]byte, error) {
-	n := c.Suffixes[0]
-	if n < 1 || n > len(f.items) {
-		return nil, scpi.ErrRange
-	}
-	it := f.items[n-1]
+// show is the answer to NUM:NORM:ITEMn?.
+func (it item) show() string {
 	if it.function == "NONE" {
-		return []byte(it.function), nil
+		return it.function
 	}
-	return scpi.Text("%s,%d", it.function, it.element)
+	return fmt.Sprintf("%s,%d", it.function, it.element)
 }
 
-// setItem is NUM:NORM:ITEMn.
-func (f *Face) setItem(c call) error {
-	n := c.Suffixes[0]
-	if n < 1 || n > len(f.items) {
-		return scpi.ErrRange
+// readItem reads the parameters of NUM:NORM:ITEMn: a function and an element that the meter has.
+func (f *Face) readItem(c call) (it item, err error) {
+	it.element = 1
+	if it.function, err = c.Word(0, "U", "I", "P", "NONE"); err != nil || it.function == "NONE" || len(c.Args) < 2 {
+		return it, err
 	}
-	w, err := c.Word(0, "U", "I", "P", "NONE")
-	if err != nil {
-		return err
+	v, err := c.Number(1)
+	it.element = int(v)
+	if err == nil && (it.element < 1 || it.element > maxElements || !f.elements[it.element].there) {
+		err = scpi.ErrRange
 	}
-	it := item{w, 1}
-	if w != "NONE" && len(c.Args) > 1 {
-		v, err := c.Number(1)
-		if err != nil {
-			return err
-		}
-		if it.element = int(v); it.element < 1 || it.element > maxElements || !f.elements[it.element].there {
-			return scpi.ErrRange
-		}
-	}
-	f.items[n-1] = it
-	return nil
+	return it, err
 }
 
 // read is the answer to NUM:VAL?.

@@ -71,10 +71,15 @@ func (d *Device) stop(ctx context.Context) error {
 	for total := 0; string(last[:]) != "stop\r"; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			if ctx.Err() == nil && transport.Ended(err) {
-				return notStopped(total)
+			switch {
+			case ctx.Err() != nil || !transport.Ended(err):
+				return fmt.Errorf("stop: %w", err)
+			case total == 0:
+				return fmt.Errorf("%w: nothing came back to stop within %v (is it in CDC mode, its LED blinking "+
+					"yellow?)", instrument.ErrSilent, settleTime)
 			}
-			return fmt.Errorf("stop: %w", err)
+			return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?",
+				instrument.ErrIdentity, total, settleTime)
 		}
 		total += n
 		tail := append(last[:], buf[:n]...)
@@ -83,24 +88,12 @@ func (d *Device) stop(ctx context.Context) error {
 	return transport.Stale(short, d.Conn, staleBytes)
 }
 
-// notStopped words a stop without an echo: silence, or a device of another kind.
-func notStopped(bytes int) error {
-	if bytes == 0 {
-		return fmt.Errorf("%w: nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)",
-			instrument.ErrSilent, settleTime)
-	}
-	return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?",
-		instrument.ErrIdentity, bytes, settleTime)
-}
-
-// askTimes are how long an echo may take, and how long once the command was sent again.
-var askTimes = []time.Duration{answerTime, 2 * answerTime}
-
 // ask sends a command and returns the text behind it in the echo. A line that is no
 // echo of it, such as the late answer to an earlier one, is passed over.
 func (d *Device) ask(ctx context.Context, command string) (answer string, err error) {
 	var line, other []byte
-	for _, within := range askTimes {
+	// How long an echo may take, and how long once the command was sent again.
+	for _, within := range []time.Duration{answerTime, 2 * answerTime} {
 		short, cancel := context.WithTimeout(ctx, within)
 		answer, err = d.askOnce(short, command, &line, &other)
 		cancel()
@@ -108,11 +101,14 @@ func (d *Device) ask(ctx context.Context, command string) (answer string, err er
 			return answer, err
 		}
 	}
-	if other != nil {
+	switch {
+	case other != nil:
 		return "", fmt.Errorf("%w: to %q it answered %q and not the echo that a DATAQ gives", instrument.ErrIdentity,
 			command, other)
+	case len(line) == 0:
+		return "", fmt.Errorf("%w: no echo of %q within %v", instrument.ErrSilent, command, answerTime)
 	}
-	return "", unanswered(command, line)
+	return "", fmt.Errorf("%w: to %q it sent %q and no end of line", instrument.ErrIdentity, command, line)
 }
 
 // askOnce adds the bytes that came to line, and sets other to one that is no echo.
@@ -138,14 +134,6 @@ func (d *Device) askOnce(ctx context.Context, command string, line, other *[]byt
 	return "", fmt.Errorf("%w: to %q it answered %q and no end of line", instrument.ErrIdentity, command, *line)
 }
 
-// unanswered words a command without an echo, by the bytes that came.
-func unanswered(command string, got []byte) error {
-	if len(got) == 0 {
-		return fmt.Errorf("%w: no echo of %q within %v", instrument.ErrSilent, command, answerTime)
-	}
-	return fmt.Errorf("%w: to %q it sent %q and no end of line", instrument.ErrIdentity, command, got)
-}
-
 // identify reads the device's type and number.
 func (d *Device) identify(ctx context.Context) error {
 	var told [10]string
@@ -168,22 +156,17 @@ func (d *Device) identify(ctx context.Context) error {
 	return nil
 }
 
-// packet is the size of the device's packets, as its ps command counts it: the
-// largest that fills in the time that a live view may lag.
-func (d *Device) packet() int {
-	ps, bytes := 0, d.opts.rate()*float64(2*d.opts.items())*packetTime
-	for ps < 7 && float64(int(32)<<ps) <= bytes {
-		ps++
-	}
-	return ps
-}
-
 // digitalItem is the number of the digital inputs in a scan list.
 const digitalItem = 8
 
 // setUp writes the scan. Putting its first item begins a new list.
 func (d *Device) setUp(ctx context.Context) error {
-	commands := []string{"encode 0", fmt.Sprintf("ps %d", d.packet())}
+	// The largest packet that fills in the time that a live view may lag: 32 bytes << ps.
+	ps, bytes := 0, d.opts.rate()*float64(2*d.opts.items())*packetTime
+	for ps < 7 && float64(int(32)<<ps) <= bytes {
+		ps++
+	}
+	commands := []string{"encode 0", fmt.Sprintf("ps %d", ps)}
 	put := func(item int) {
 		commands = append(commands, fmt.Sprintf("slist %d %d", len(commands)-2, item))
 	}

@@ -37,20 +37,6 @@ type stream struct {
 	judged bool
 }
 
-// newStream prepares one Stream call; blocks cover 20 ms.
-func (d *Device) newStream(sink instrument.Sink) *stream {
-	o := d.opts
-	s := &stream{
-		opts: o, now: d.Now, counts: make([]measure.Count, len(o.Inputs)),
-		framer: NewFramer(o.Layout()),
-		out: series.New(series.Config{
-			Channels: len(o.Inputs), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
-		}, sink),
-		rate: series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
-	}
-	return s
-}
-
 // Stream scans until ctx ends; then it stops the device.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	return d.Streaming(func() error { return d.stream(ctx, sink) })
@@ -65,7 +51,14 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		}
 		return fmt.Errorf("start: %w", err)
 	}
-	s := d.newStream(sink)
+	o := d.opts
+	s := &stream{
+		opts: o, now: d.Now, counts: make([]measure.Count, len(o.Inputs)), framer: NewFramer(o.Layout()),
+		out: series.New(series.Config{
+			Channels: len(o.Inputs), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
+		}, sink),
+		rate: series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
+	}
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.quiet, Finish: s.finish}
 	err := p.Run(ctx, d.Conn)
 	ended := ctx.Err() != nil && transport.Ended(err)
@@ -129,18 +122,25 @@ func (s *stream) finish() error {
 // scan takes the framer's scan, and reports the changes and losses before it.
 func (s *stream) scan(at time.Time) error {
 	f := s.framer
-	if !s.noted {
-		s.noted = true
-		if err := s.noteBlindness(); err != nil {
+	note := ""
+	switch { // once, of the losses that cannot be seen on this stream
+	case s.noted:
+	case f.Blind && models[s.opts.Model].digital && !s.opts.Sync:
+		note = "sync is off: lost bytes cannot be seen"
+	case f.Blind:
+		note = "the bits that should never change do: lost bytes cannot be seen"
+	case f.Weak:
+		note = "both digital inputs are low: lost words cannot be seen; leave one open"
+	}
+	for _, text := range []string{note, map[bool]string{true: "the digital inputs changed"}[f.Changed]} {
+		if text == "" {
+			continue
+		}
+		if err := s.out.Note("%s", text); err != nil {
 			return err
 		}
 	}
-	if f.Changed {
-		f.Changed = false
-		if err := s.out.Note("the digital inputs changed"); err != nil {
-			return err
-		}
-	}
+	s.noted, f.Changed = true, false
 	if f.Skipped > 0 {
 		lost := max(1, int(math.Round(float64(f.Skipped)/float64(2*s.opts.items()))))
 		s.out.Skipped(uint64(f.Skipped))
@@ -155,19 +155,6 @@ func (s *stream) scan(at time.Time) error {
 	}
 	if !s.judged {
 		s.rate.Seen(at, int64(s.out.Next()))
-	}
-	return nil
-}
-
-// noteBlindness notes once the losses that cannot be seen on this stream.
-func (s *stream) noteBlindness() error {
-	switch {
-	case s.framer.Blind && models[s.opts.Model].digital && !s.opts.Sync:
-		return s.out.Note("sync is off: lost bytes cannot be seen")
-	case s.framer.Blind:
-		return s.out.Note("the bits that should never change do: lost bytes cannot be seen")
-	case s.framer.Weak:
-		return s.out.Note("both digital inputs are low: lost words cannot be seen; leave one open")
 	}
 	return nil
 }
@@ -294,11 +281,7 @@ func (f *Framer) Rest() bool {
 	if !f.begun {
 		f.begin(b)
 	}
-	if !f.fits(b) {
-		return false
-	}
-	f.release()
-	return true
+	return f.fits(b) && f.release()
 }
 
 // Overflowed reports that the stream ends with the text of a full buffer, and takes
@@ -316,10 +299,11 @@ func (f *Framer) Overflowed() bool {
 	return true
 }
 
-// release hands out the scan at the head of the buffer.
-func (f *Framer) release() {
+// release hands out the scan at the head of the buffer; it returns true.
+func (f *Framer) release() bool {
 	f.Scan = f.buf[f.start : f.start+f.size]
 	f.start += f.size
+	return true
 }
 
 // step releases the scan at the head of the buffer, if that is sure.
@@ -332,17 +316,21 @@ func (f *Framer) step() bool {
 		case !f.begun:
 			f.begin(b)
 		case f.fits(b) && f.fits(b[f.size:]):
-			f.release()
-			return true
+			return f.release()
 		case len(b) < (2+confirmScans)*f.size+1:
 			return false
 		case f.fits(b) && f.changed(b[f.size:]):
-			f.release()
-			return true
+			return f.release()
 		case f.changed(b):
 			f.want[0], f.want[1], f.Changed = b[0]&f.mask[0], b[1]&f.mask[1], true
 		default:
-			n := f.search(b)
+			n := 1 // bytes to throw away: up to a new beginning, or a scan's worth where there is none
+			for n <= 2*f.size && (n+confirmScans*f.size > len(b) || !f.fitsAll(b[n:], confirmScans)) {
+				n++
+			}
+			if n > 2*f.size {
+				n = f.size
+			}
 			f.start += n
 			f.Skipped += n
 		}
@@ -401,15 +389,4 @@ func (f *Framer) changed(b []byte) bool {
 	ok := f.fitsAll(b, confirmScans)
 	f.want = was
 	return ok
-}
-
-// search looks for a new beginning behind the head of b, and returns how many
-// bytes are to be thrown away: up to there, or a scan's worth where there is none.
-func (f *Framer) search(b []byte) int {
-	for s := 1; s <= 2*f.size; s++ {
-		if s+confirmScans*f.size <= len(b) && f.fitsAll(b[s:], confirmScans) {
-			return s
-		}
-	}
-	return f.size
 }

@@ -11,10 +11,10 @@
 package labjack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -135,13 +135,6 @@ func (d *Device) identify(ctx context.Context) error {
 	return nil
 }
 
-// perPacket is a number of samples that holds whole scans and not much time.
-func (d *Device) perPacket() int {
-	n := len(d.opts.Inputs)
-	scans := min(int(d.opts.ScanRate*packetTime), maxSamples/n)
-	return max(1, scans) * n
-}
-
 // setUp writes the scan. A stream must be off for that; stopping one that does
 // not run is refused, which is as good.
 func (d *Device) setUp(ctx context.Context) error {
@@ -160,19 +153,18 @@ func (d *Device) setUp(ctx context.Context) error {
 	if err := m.setF32(ctx, regSettling, float64(d.opts.Settling)/1e3, 1e-6); err != nil {
 		return fmt.Errorf("settling: %w", err)
 	}
-	for _, r := range []struct {
-		address uint16
-		value   int
-	}{
-		{regAddresses, len(d.opts.Inputs)},
-		{regPerPacket, d.perPacket()},
+	n := len(d.opts.Inputs) // a packet holds whole scans, and not much time
+	perPacket := max(1, min(int(d.opts.ScanRate*packetTime), maxSamples/n)) * n
+	for _, r := range [][2]int{
+		{regAddresses, n},
+		{regPerPacket, perPacket},
 		{regResolution, 0},
 		{regBuffer, bufferBytes},
 		{regTarget, 1},
 		{regDataType, 0},
 		{regScans, 0},
 	} {
-		if err := m.set(ctx, r.address, uint32(r.value)); err != nil {
+		if err := m.set(ctx, uint16(r[0]), uint32(r[1])); err != nil {
 			return err
 		}
 	}
@@ -180,18 +172,6 @@ func (d *Device) setUp(ctx context.Context) error {
 		if err := m.set(ctx, regScanList+2*uint16(k), uint32(2*i.AIN)); err != nil {
 			return fmt.Errorf("scan list: %w", err)
 		}
-	}
-	return nil
-}
-
-// checkRate compares the rate that the device really keeps with the one asked for.
-func (d *Device) checkRate(ctx context.Context) error {
-	rate, err := d.registers.readF32(ctx, regScanRate)
-	if err != nil {
-		return fmt.Errorf("scan rate: %w", err)
-	}
-	if off := float64(rate)/d.opts.ScanRate - 1; math.Abs(off) > crystal {
-		return fmt.Errorf("the device scans at %v a second, not %v: set scan_rate: %v", rate, d.opts.ScanRate, rate)
 	}
 	return nil
 }
@@ -253,14 +233,8 @@ func (o Options) Validate() error {
 
 // skew is the time between two neighbours' conversions.
 func (o Options) skew() time.Duration {
-	if o.Skew > 0 {
-		return o.Skew
-	}
-	return max(minSkew, o.Settling)
+	return cmp.Or(o.Skew, max(minSkew, o.Settling))
 }
-
-// rangeIndex is the place of an input's range among the model's.
-func (m model) rangeIndex(i analog.Input) int { return slices.Index(m.Ranges, m.RangeOf(i)) }
 
 // Inputs are the channels of the scan before the device is opened: with the
 // nominal scale, of a T7 where it fulfils the options, else of a T8.
@@ -271,7 +245,7 @@ func Inputs(o Options) instrument.Inputs {
 	}
 	scales := make([]analog.Scale, len(o.Inputs))
 	for k, i := range o.Inputs {
-		scales[k] = m.nominal(m.rangeIndex(i))
+		scales[k] = m.nominal(slices.Index(m.Ranges, m.RangeOf(i)))
 	}
 	return inputs(o, m, scales)
 }
@@ -284,14 +258,14 @@ func inputs(o Options, m model, scales []analog.Scale) instrument.Inputs {
 	for k, i := range o.Inputs {
 		s := scales[k]
 		s.Noise, s.Max = noiseCodes, 65535
-		if o.UGain > 0 {
-			s.UGain = o.UGain
-		}
+		s.UGain = cmp.Or(o.UGain, s.UGain)
 		if o.UOffset > 0 {
 			s.UOffset = measure.Volt(o.UOffset * m.RangeOf(i))
 		}
 		c := i.Channel(s)
-		c.Skew = m.skewOf(o, k)
+		if !m.simultaneous { // each conversion lies behind the one before it
+			c.Skew = measure.SecondsOf(time.Duration(k) * o.skew())
+		}
 		in.Channels = append(in.Channels, c)
 	}
 	return in
@@ -376,12 +350,4 @@ func guess(o Options) (model, error) {
 		errs = append(errs, fmt.Errorf("as a %s: %w", m.name, err))
 	}
 	return models[0], errors.Join(errs...)
-}
-
-// skewOf is the delay of an input's conversion behind the scan's time.
-func (m model) skewOf(o Options, k int) measure.Seconds {
-	if m.simultaneous {
-		return 0
-	}
-	return measure.SecondsOf(time.Duration(k) * o.skew())
 }

@@ -251,20 +251,22 @@ func TestFaceAlone(t *testing.T) {
 	if err := r.dev.registers.writeU32(t.Context(), regEnable, 1); err != nil {
 		t.Fatal(err)
 	}
+	n := len(r.opts.Inputs)
+	perPacket := max(1, min(int(r.opts.ScanRate*packetTime), maxSamples/n)) * n
 	head := make([]byte, 16)
 	for i := range 10 {
 		if _, err := io.ReadFull(c, head); err != nil {
 			t.Fatal(err)
 		}
-		if head[7] != 76 || head[8] != 16 || binary.BigEndian.Uint16(head[4:]) != uint16(10+2*r.dev.perPacket()) {
+		if head[7] != 76 || head[8] != 16 || binary.BigEndian.Uint16(head[4:]) != uint16(10+2*perPacket) {
 			t.Fatalf("packet %d: % x", i, head)
 		}
-		data := make([]byte, 2*r.dev.perPacket())
+		data := make([]byte, 2*perPacket)
 		if _, err := io.ReadFull(c, data); err != nil {
 			t.Fatal(err)
 		}
 		v := (float64(binary.BigEndian.Uint16(data)) - 33523) * 3.158058e-4 * 2
-		scan := i * r.dev.perPacket() / len(r.opts.Inputs)
+		scan := i * perPacket / len(r.opts.Inputs)
 		want := float64(r.board.At(r.face.StreamStart() + time.Duration(scan)*200*time.Microsecond)[2].V)
 		if math.Abs(v-want) > 1e-3 {
 			t.Errorf("packet %d: %v V, the board had %v V", i, v, want)

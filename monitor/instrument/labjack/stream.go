@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -53,8 +54,12 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		defer cancel()
 		_ = d.registers.writeU32(own, regEnable, 0)
 	}()
-	if err := d.checkRate(ctx); err != nil {
-		return err
+	rate, err := d.registers.readF32(ctx, regScanRate) // which the device really keeps
+	if err != nil {
+		return fmt.Errorf("scan rate: %w", err)
+	}
+	if off := float64(rate)/d.opts.ScanRate - 1; math.Abs(off) > crystal {
+		return fmt.Errorf("the device scans at %v a second, not %v: set scan_rate: %v", rate, d.opts.ScanRate, rate)
 	}
 	n := len(d.opts.Inputs)
 	s := &stream{counts: make([]measure.Count, n)}
@@ -225,32 +230,28 @@ func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
 
 // set writes a register pair and reads it back; a device that keeps another value is an error.
 func (m *modbus) set(ctx context.Context, address uint16, v uint32) error {
-	if err := m.writeU32(ctx, address, v); err != nil {
-		return err
-	}
-	got, err := m.readU32(ctx, address)
+	err := m.writeU32(ctx, address, v)
 	if err != nil {
 		return err
 	}
-	if got != v {
-		return fmt.Errorf("register %d reads back as %d after %d was written", address, got, v)
+	got, err := m.readU32(ctx, address)
+	if err == nil && got != v {
+		err = fmt.Errorf("register %d reads back as %d after %d was written", address, got, v)
 	}
-	return nil
+	return err
 }
 
 // setF32 sets a register and allows for the device's rounding.
 func (m *modbus) setF32(ctx context.Context, address uint16, v, tolerance float64) error {
-	if err := m.writeU32(ctx, address, math.Float32bits(float32(v))); err != nil {
-		return err
-	}
-	got, err := m.readF32(ctx, address)
+	err := m.writeU32(ctx, address, math.Float32bits(float32(v)))
 	if err != nil {
 		return err
 	}
-	if math.Abs(float64(got)-v) > tolerance*math.Abs(v) {
-		return fmt.Errorf("register %d reads back as %v after %v was written", address, got, v)
+	got, err := m.readF32(ctx, address)
+	if err == nil && math.Abs(float64(got)-v) > tolerance*math.Abs(v) {
+		err = fmt.Errorf("register %d reads back as %v after %v was written", address, got, v)
 	}
-	return nil
+	return err
 }
 
 const (
@@ -328,11 +329,7 @@ func (p *Parser) step(followed bool) bool {
 		return false
 	}
 	size, ok := packetSize(b)
-	if !ok {
-		p.Broken = true
-		return false
-	}
-	if len(b) < size {
+	if p.Broken = !ok; p.Broken || len(b) < size {
 		return false
 	}
 	switch rest := b[size:]; {
@@ -411,33 +408,26 @@ func (m model) nominal(r int) analog.Scale {
 	}
 }
 
-// readSet reads the constants of an input on a range.
-func (d *Device) readSet(ctx context.Context, ain, r int) (set, error) {
-	at := d.model.flash + uint32(setBytes*r)
-	if d.model.perInput {
-		at += uint32(setBytes * len(d.model.Ranges) * ain)
-	}
-	if err := d.registers.writeU32(ctx, regFlashPointer, at); err != nil {
-		return set{}, err
-	}
-	b, err := d.registers.read(ctx, regFlashRead, setBytes/2)
-	if err != nil {
-		return set{}, err
-	}
-	return parseSet([setBytes]byte(b)), nil
-}
-
 // calibrate reads the constants of all inputs. Where one is not plausible the
 // nominal scale with its wide uncertainty serves, and the stream reports so.
 func (d *Device) calibrate(ctx context.Context) error {
 	d.doubt = ""
 	scales := make([]analog.Scale, len(d.opts.Inputs))
 	for k, i := range d.opts.Inputs {
-		r := d.model.rangeIndex(i)
-		s, err := d.readSet(ctx, i.AIN, r)
+		r := slices.Index(d.model.Ranges, d.model.RangeOf(i))
+		at := d.model.flash + uint32(setBytes*r)
+		if d.model.perInput {
+			at += uint32(setBytes * len(d.model.Ranges) * i.AIN)
+		}
+		var b []byte
+		err := d.registers.writeU32(ctx, regFlashPointer, at)
+		if err == nil {
+			b, err = d.registers.read(ctx, regFlashRead, setBytes/2)
+		}
 		if err != nil {
 			return fmt.Errorf("calibration constants: %w", err)
 		}
+		s := parseSet([setBytes]byte(b))
 		var ok bool
 		if scales[k], ok = s.scale(d.model, r); !ok {
 			scales[k] = d.model.nominal(r)

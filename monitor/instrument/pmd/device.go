@@ -55,9 +55,20 @@ func (d *Device) setUp(ctx context.Context) error {
 		return err
 	}
 	if d.opts.DeviceOffsets {
-		offsets, err := d.storedOffsets(ctx)
+		// The device's own zero adjustment, in counts: the eight signed bytes from byte 4 of its
+		// configuration (version, padding and checksum come first). The rest belongs to its display and
+		// differs between firmwares.
+		var b [12]byte
+		err := transport.Ask(ctx, d.Conn, []byte{cmdReadConfig}, b[:], answerTime)
+		if err == nil {
+			_, err = d.Conn.Drain(ctx, quietTime)
+		}
 		if err != nil {
 			return fmt.Errorf("read the stored offsets: %w", err)
+		}
+		var offsets [Channels]int8
+		for i := range offsets {
+			offsets[i] = int8(b[4+i])
 		}
 		d.In.Channels = channels(offsets)
 	}
@@ -106,11 +117,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// timebase has the device's stamps; a scan takes 613.7 ticks on average.
-func (o Options) timebase() measure.Timebase {
-	return measure.Timebase{TickHz: measure.Hertz(o.TickHz), UTickHz: o.UTick, TicksPerScan: ticksPerScan, Stamped: true}
-}
-
 const (
 	voltsPerCount   = 0.007568
 	amperesPerCount = 0.0488
@@ -153,7 +159,9 @@ func channels(offsets [Channels]int8) []measure.Channel {
 // Inputs are the device's channels before it is opened: those of a device
 // without stored offsets.
 func Inputs(o Options) instrument.Inputs {
-	return instrument.Inputs{Timebase: o.timebase(), Channels: channels([Channels]int8{})}
+	return instrument.Inputs{Timebase: measure.Timebase{ // the device's stamps; a scan takes 613.7 ticks on average
+		TickHz: measure.Hertz(o.TickHz), UTickHz: o.UTick, TicksPerScan: ticksPerScan, Stamped: true,
+	}, Channels: channels([Channels]int8{})}
 }
 
 // NaturalRails makes a rail of each connector, wired as in the public captures:

@@ -133,21 +133,6 @@ func (d *Device) identify(ctx context.Context) error {
 	return nil
 }
 
-// storedOffsets reads the device's own zero adjustment, in counts: the eight
-// signed bytes from byte 4 of its configuration (version, padding and checksum
-// come first). The rest belongs to its display and differs between firmwares.
-func (d *Device) storedOffsets(ctx context.Context) (offsets [Channels]int8, err error) {
-	var b [12]byte
-	if err := transport.Ask(ctx, d.Conn, []byte{cmdReadConfig}, b[:], answerTime); err != nil {
-		return offsets, err
-	}
-	for i := range offsets {
-		offsets[i] = int8(b[4+i])
-	}
-	_, err = d.Conn.Drain(ctx, quietTime)
-	return offsets, err
-}
-
 // raise sets the speed at which the samples fit through the line.
 func (d *Device) raise(ctx context.Context, from int) error {
 	line, ok := d.Conn.(transport.BaudSetter)
@@ -160,24 +145,18 @@ func (d *Device) raise(ctx context.Context, from int) error {
 	var err error
 	for _, within := range []time.Duration{tryTime, answerTime, answerTime} {
 		if err = d.greet(ctx, within); err == nil {
-			d.lowerLater(ctx, line)
+			// Close puts the speed back. It has no context, so that the exchange gets a short one of its own.
+			d.Release = func() error {
+				d.Release = nil
+				short, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime)
+				defer cancel()
+				_ = d.setSpeed(short, line, powerOnBaud) // a device that is gone needs no care
+				return nil
+			}
 			return nil
 		}
 	}
 	return fmt.Errorf("no answer at %d baud (try options: {baud: %d}): %w", d.opts.Baud, powerOnBaud, err)
-}
-
-// lowerLater arranges that Close puts the speed back. Close has no context, so
-// that the exchange gets a short one of its own.
-func (d *Device) lowerLater(ctx context.Context, line transport.BaudSetter) {
-	base := context.WithoutCancel(ctx)
-	d.Release = func() error {
-		d.Release = nil
-		short, cancel := context.WithTimeout(base, tryTime)
-		defer cancel()
-		_ = d.setSpeed(short, line, powerOnBaud) // a device that is gone needs no care
-		return nil
-	}
 }
 
 // setSpeed sets the device and then the port; 8 bits, no parity, 1 stop bit.
@@ -186,10 +165,11 @@ func (d *Device) setSpeed(ctx context.Context, line transport.BaudSetter, baud i
 	command[0] = cmdUART
 	binary.LittleEndian.PutUint32(command[1:], uint32(baud))
 	binary.LittleEndian.PutUint32(command[5:], 2) // no parity
-	if _, err := d.Conn.Write(ctx, command); err != nil {
-		return fmt.Errorf("set %d baud: %w", baud, err)
+	_, err := d.Conn.Write(ctx, command)
+	if err == nil {
+		_, err = d.Conn.Drain(ctx, quietTime)
 	}
-	if _, err := d.Conn.Drain(ctx, quietTime); err != nil {
+	if err != nil {
 		return fmt.Errorf("set %d baud: %w", baud, err)
 	}
 	return line.SetBaud(baud)
@@ -320,22 +300,19 @@ func follows(from, to uint16) bool {
 	return d >= MinStep && d < MaxStep
 }
 
-// aligned reports whether the low nibbles of all words are zero.
-func aligned(b []byte) bool {
-	bits := b[2] | b[4] | b[6] | b[8] | b[10] | b[12] | b[14] | b[16]
-	return bits&0xF == 0
-}
-
 // chained reports whether several records follow each other from here.
 func chained(b []byte) bool {
 	for i := range chain {
 		r := b[i*RecordBytes:]
-		if !aligned(r) {
-			return false
-		}
-		if i > 0 && !follows(stamp(b[(i-1)*RecordBytes:]), stamp(r)) {
+		if !aligned(r) || i > 0 && !follows(stamp(b[(i-1)*RecordBytes:]), stamp(r)) {
 			return false
 		}
 	}
 	return true
+}
+
+// aligned reports whether the low nibbles of all words are zero.
+func aligned(b []byte) bool {
+	bits := b[2] | b[4] | b[6] | b[8] | b[10] | b[12] | b[14] | b[16]
+	return bits&0xF == 0
 }

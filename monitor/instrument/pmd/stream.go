@@ -42,7 +42,10 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	take := func(b []byte, full bool) error { return s.take(d.Now(), b, full) }
 	start := func(ctx context.Context) error { return d.Write(ctx, "start", startCommand) }
 	// The record that waits for its successor is whole when a stream ends: it is the last.
-	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: take, Rest: s.rest, Finish: s.finish}
+	p := transport.Pump{
+		Size: readSize, Silence: d.opts.Silence, Take: take, Rest: func() error { return s.rest(s.parser.Rest()) },
+		Finish: func() error { return s.rest(s.parser.Flush()) },
+	}
 	return d.Pump(ctx, start, p, d.halt)
 }
 
@@ -73,19 +76,10 @@ func (s *stream) scan() error {
 	return s.asm.Scan(int64(s.parser.Record.Stamp), s.counts[:])
 }
 
-// rest delivers the scans held back while the line is quiet.
-func (s *stream) rest() error {
-	if s.parser.Rest() {
-		if err := s.scan(); err != nil {
-			return err
-		}
-	}
-	return s.asm.Flush()
-}
-
-// finish delivers the last record of a stream that has ended.
-func (s *stream) finish() error {
-	if s.parser.Flush() {
+// rest delivers the scans held back, and the record that was released, while the line is quiet or
+// has ended.
+func (s *stream) rest(released bool) error {
+	if released {
 		if err := s.scan(); err != nil {
 			return err
 		}
@@ -103,23 +97,21 @@ func ReadRecording(r io.Reader, o Options, sink instrument.Sink) error {
 	}
 	s := newStream(o, sink)
 	buf := make([]byte, 16*readSize)
-	for {
+	for ended := false; !ended; {
 		n, err := r.Read(buf)
 		if n > 0 {
 			if err := s.take(time.Time{}, buf[:n], true); err != nil {
 				return fmt.Errorf("%s: recording: %w", Kind, err)
 			}
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			if err := s.finish(); err != nil {
-				return fmt.Errorf("%s: recording: %w", Kind, err)
-			}
-			return nil
-		case err != nil:
+		if ended = errors.Is(err, io.EOF); ended {
+			err = s.rest(s.parser.Flush())
+		}
+		if err != nil {
 			return fmt.Errorf("%s: recording: %w", Kind, err)
 		}
 	}
+	return nil
 }
 
 // Total is the power of all four connectors at a record's time.

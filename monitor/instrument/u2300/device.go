@@ -96,10 +96,7 @@ func (d *Device) setUp(ctx context.Context) error {
 		setup = append(setup, fmt.Sprintf("ROUT:CHAN:POL %s,%s", i.polarity(), at),
 			fmt.Sprintf("ROUT:CHAN:RANG %g,%s", i.Range, at), fmt.Sprintf("ROUT:CHAN:STYP %s,%s", grounds[i.Ground], at))
 	}
-	burst := "OFF"
-	if d.opts.Burst {
-		burst = "ON"
-	}
+	burst := map[bool]string{false: "OFF", true: "ON"}[d.opts.Burst]
 	setup = append(setup, "ROUT:SCAN "+list(numbers...), "ACQ:BURS "+burst,
 		fmt.Sprintf("ACQ:SRAT %g", d.opts.ScanRate), fmt.Sprintf("WAV:POIN %d", d.opts.points()))
 	for _, s := range setup {
@@ -294,8 +291,7 @@ func Defaults() Options {
 		ScanRate: 10_000, Burst: true, Block: 50 * time.Millisecond, UGain: 0.003, UOffset: 6e-4, UClock: 1e-4,
 		Timeout: 2 * time.Second, Silence: 5 * time.Second,
 		Inputs: []Input{
-			{Channel: 101, Name: "aux.voltage", PerVolt: 2},
-			{Channel: 102, Name: "aux.current", Unit: "A", PerVolt: 10},
+			{Channel: 101, Name: "aux.voltage", PerVolt: 2}, {Channel: 102, Name: "aux.current", Unit: "A", PerVolt: 10},
 		},
 	}
 }
@@ -369,45 +365,37 @@ func (o Options) validateInputs(most model) error {
 // points is how many scans make a block.
 func (o Options) points() int { return max(1, int(o.ScanRate*o.Block.Seconds())) }
 
-// skew is the time between two neighbours' conversions on a model.
-func (o Options) skew(m model) measure.Seconds {
-	if o.Burst {
-		return measure.Seconds(1 / m.fastest)
-	}
-	return measure.Seconds(1 / (o.ScanRate * float64(len(o.Inputs))))
-}
-
 // Inputs are the channels of the scan as far as they are known before a model
 // is: the faster models' skew is taken.
 func Inputs(o Options) instrument.Inputs { return o.inputs(models[len(models)-1]) }
-
-// The scale, from the maker's User's Guide: V = 2·code/2^16·range on a bipolar
-// range, (code/2^16 + 1/2)·range on a unipolar one.
-func (i Input) scale() (gain, offset float64) {
-	if i.Unipolar {
-		return i.Range / codes, i.Range / 2
-	}
-	return 2 * i.Range / codes, 0
-}
 
 const (
 	codes      = 1 << 16
 	noiseCodes = 2 // of a conversion; ours
 )
 
-// inputs are the channels on a model, each later than the one before by its conversion.
+// inputs are the channels on a model, each later than the one before by its conversion. The scale,
+// from the maker's User's Guide: V = 2·code/2^16·range on a bipolar range, (code/2^16 + 1/2)·range
+// on a unipolar one.
 func (o Options) inputs(m model) instrument.Inputs {
 	in := instrument.Inputs{Timebase: measure.Timebase{
 		TickHz: measure.Hertz(o.ScanRate), UTickHz: o.UClock, TicksPerScan: 1,
 	}}
+	skew := 1 / m.fastest
+	if !o.Burst { // they share the scan's time evenly
+		skew = 1 / (o.ScanRate * float64(len(o.Inputs)))
+	}
 	for k, raw := range o.Inputs {
 		i := raw.withDefaults()
-		gain, offset := i.scale()
+		gain, offset := 2*i.Range/codes, 0.0
+		if i.Unipolar {
+			gain, offset = i.Range/codes, i.Range/2
+		}
 		per := math.Abs(i.PerVolt)
 		in.Channels = append(in.Channels, measure.Channel{
 			Name: i.Name, Unit: analog.Units[i.Unit], Gain: gain * i.PerVolt, Offset: offset * i.PerVolt, UGain: o.UGain,
 			UOffset: o.UOffset * per, Noise: noiseCodes * gain * per, MinCount: math.MinInt16, MaxCount: math.MaxInt16,
-			Skew: measure.Seconds(k) * o.skew(m),
+			Skew: measure.Seconds(float64(k) * skew),
 		})
 	}
 	return in

@@ -48,42 +48,30 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		heard: d.Now(),
 	}
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: n}, sink)
-	own, cancel := instrument.Outlast(ctx, 2*stopTime) // see run
+	// Exchanges have a context of their own, bounded by their time-outs: one that is broken off in the
+	// middle would lose a block.
+	own, cancel := instrument.Outlast(ctx, 2*stopTime)
 	defer cancel()
-	err := s.run(ctx, own)
+	_, err := s.start(own)
+	for wait := time.Duration(0); err == nil && ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+			wait, err = s.step(own)
+		}
+	}
 	if err == nil {
 		err = s.finish(own)
 	}
-	if !errors.Is(err, instrument.ErrDisconnected) {
-		s.stop(own)
+	if !errors.Is(err, instrument.ErrDisconnected) { // it still listens
+		short, cancel := context.WithTimeout(own, stopTime)
+		defer cancel()
+		_ = d.client.Command(short, "STOP")
 	}
 	if ferr := s.out.Flush(); err == nil {
 		err = ferr
 	}
 	return err
-}
-
-// run reads blocks until ctx ends or the device is lost. Exchanges have a context
-// of their own, bounded by their time-outs: one that is broken off in the middle
-// would lose a block.
-func (s *stream) run(ctx, own context.Context) error {
-	if _, err := s.start(own); err != nil {
-		return err
-	}
-	tick := time.NewTimer(0)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		wait, err := s.step(own)
-		if err != nil {
-			return err
-		}
-		tick.Reset(wait)
-	}
 }
 
 // start begins an acquisition and returns its host time.
@@ -227,13 +215,6 @@ func (s *stream) finish(ctx context.Context) error {
 		}
 	}
 	return s.gap(end, "the last blocks did not arrive", 0)
-}
-
-// stop ends the acquisition, if the device still listens.
-func (s *stream) stop(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, stopTime)
-	defer cancel()
-	_ = s.d.client.Command(ctx, "STOP")
 }
 
 // status is the answer to WAV:STAT?.

@@ -322,10 +322,6 @@ func Inputs(o Options) instrument.Inputs {
 // NaturalRails are the elements' power: the meter's own product, not that of its
 // mean voltage and current.
 func NaturalRails(in instrument.Inputs) (rails []measure.Rail, missing []string) {
-	for _, r := range instrument.PairRails(in.Channels) {
-		if r.Wiring == measure.WiringPower {
-			rails = append(rails, r)
-		}
-	}
-	return rails, nil
+	other := func(r measure.Rail) bool { return r.Wiring != measure.WiringPower }
+	return slices.DeleteFunc(instrument.PairRails(in.Channels), other), nil
 }

@@ -64,8 +64,15 @@ func (s *stream) step(ctx context.Context) (err error) {
 	if err == nil {
 		there, err = Readings(s.data, s.d.In.Channels, s.counts)
 	}
-	if err != nil {
-		return s.failed(err)
+	if err != nil { // the client brings the link in step before the next exchange
+		s.fails++
+		switch {
+		case errors.Is(err, instrument.ErrDisconnected):
+			return err
+		case s.fails > failures:
+			return fmt.Errorf("%w: %d times in a row: %w (is its HOLD on?)", instrument.ErrDisconnected, s.fails, err)
+		}
+		return nil
 	}
 	at, missed := s.grid.seen(asked, s.d.Now(), s.fails > 0)
 	s.fails = 0
@@ -77,19 +84,6 @@ func (s *stream) step(ctx context.Context) (err error) {
 		return s.out.Gap(1, true, "the meter showed no data (----)")
 	}
 	return s.out.Scan(at.Sub(s.zero).Nanoseconds(), s.counts)
-}
-
-// failed judges an exchange that failed: the client brings the link in step
-// before the next, unless the meter is gone or fails again and again.
-func (s *stream) failed(err error) error {
-	s.fails++
-	switch {
-	case errors.Is(err, instrument.ErrDisconnected):
-		return err
-	case s.fails > failures:
-		return fmt.Errorf("%w: %d times in a row: %w (is its HOLD on?)", instrument.ErrDisconnected, s.fails, err)
-	}
-	return nil
 }
 
 // grid follows the meter's updates with the host's clock: they come evenly, and

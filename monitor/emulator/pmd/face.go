@@ -250,7 +250,9 @@ func (f *Face) command(b byte) error {
 		err := f.w.Recv(p[:], hostTimeout)
 		switch baud := binary.LittleEndian.Uint32(p[:]); baud {
 		case 115200, 230400, 460800, 921600, 1500000, 2000000:
-			f.baud = baud
+			if err == nil {
+				f.baud = baud
+			}
 		}
 		return err
 	case 0xF0:

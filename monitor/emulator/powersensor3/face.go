@@ -132,22 +132,19 @@ func (f *Face) StreamStart() time.Duration { return f.BoardTime(f.began.Load()) 
 // fails. It returns nil for the first two and closes the line.
 func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	return line.Device{
-		Pace:    f.beat.Pace,
-		Start:   func(w *line.Wire) error { f.w = w; f.reset(); return nil },
-		Command: f.received,
-		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
-		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
+		Pace:  f.beat.Pace,
+		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
+		Command: func(b byte) error {
+			err := f.command(b)
+			if errors.Is(err, line.ErrTimeout) { // the firmware resets where the host owes it bytes for 2 s
+				f.reset()
+				return nil
+			}
+			return err
+		},
+		Next:  func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
+		Batch: func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
 	}.Serve(ctx, rw)
-}
-
-// received carries out a command. The firmware resets where the host owes it bytes for 2 s.
-func (f *Face) received(b byte) error {
-	err := f.command(b)
-	if errors.Is(err, line.ErrTimeout) {
-		f.reset()
-		return nil
-	}
-	return err
 }
 
 // reset puts the device into its state at power-on: nothing streams.
@@ -176,17 +173,19 @@ func (f *Face) send(n int) error {
 		if saturated {
 			levels[7] = maxLevel
 		}
-		putFrame(out[i*FrameBytes:], uint16(f.beat.Next*FrameMicros&1023), &levels, f.markers > 0)
-		f.markers = max(0, f.markers-1)
+		// A time stamp packet, then the sensors in order.
+		dst, micros := out[i*FrameBytes:], uint16(f.beat.Next*FrameMicros&1023)
+		dst[0], dst[1] = 0xF0|byte(micros>>6&0xF), 0x40|byte(micros&0x3F)
+		for s, l := range levels {
+			dst[2+2*s], dst[3+2*s] = 0x80|byte(s)<<4|byte(l>>6&0xF), byte(l&0x3F)
+		}
+		if f.markers > 0 {
+			dst[3] |= 0x40
+			f.markers--
+		}
 		f.beat.Next++
 	}
 	return f.w.Write(out)
-}
-
-// counter is the answer to Q: conversions since the stream began, one for each
-// sensor of each frame.
-func (f *Face) counter() []byte {
-	return binary.LittleEndian.AppendUint32(nil, uint32((f.beat.Next-f.origin)*Sensors))
 }
 
 const (
@@ -230,7 +229,9 @@ func (f *Face) command(b byte) error {
 		if !f.streaming { // the counter runs on between streams, too
 			f.beat.CatchUp()
 		}
-		return f.w.Write(f.counter())
+		// Conversions since the stream began, one for each sensor of each frame.
+		n := uint32((f.beat.Next - f.origin) * Sensors)
+		return f.w.Write(binary.LittleEndian.AppendUint32(nil, n))
 	case 'V':
 		return f.w.Write([]byte(f.cfg.Version + "\r\n"))
 	case 'Z':
@@ -373,20 +374,14 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 			return stored, hw, fmt.Errorf("emulated PowerSensor3: %w", err)
 		}
 		most := b.Rail(i, cfg.MaxPower)
-		hall := hallSensors[len(hallSensors)-1]
-		for _, h := range hallSensors {
-			if h.rated >= float64(most.I) {
-				hall = h
-				break
-			}
+		h, d := 0, 0
+		for h < len(hallSensors)-1 && hallSensors[h].rated < float64(most.I) {
+			h++
 		}
-		div := dividers[len(dividers)-1]
-		for _, d := range dividers {
-			if d*float64(rails[i].Open) < 3.1 {
-				div = d
-				break
-			}
+		for d < len(dividers)-1 && dividers[d]*float64(rails[i].Open) >= 3.1 {
+			d++
 		}
+		hall, div := hallSensors[h], dividers[d]
 		stored[2*pair], hw[2*pair] = sensor(rng, cfg, hall.name, name, i, true, 1.65, hall.gain)
 		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, "voltage", name, i, false, 0, div)
 	}
@@ -424,17 +419,4 @@ func (a *analog) level(r board.Reading, rng *rand.Rand) uint16 {
 		sum += int(min(max(math.Round(at+a.noise*rng.NormFloat64()), 0), maxLevel))
 	}
 	return uint16(sum / averaged)
-}
-
-// putFrame encodes a frame: a time stamp packet, then the sensors in order.
-func putFrame(dst []byte, micros uint16, levels *[Sensors]uint16, marker bool) {
-	dst[0] = 0xF0 | byte(micros>>6&0xF)
-	dst[1] = 0x40 | byte(micros&0x3F)
-	for i, l := range levels {
-		dst[2+2*i] = 0x80 | byte(i)<<4 | byte(l>>6&0xF)
-		dst[3+2*i] = byte(l & 0x3F)
-	}
-	if marker {
-		dst[3] |= 0x40
-	}
 }

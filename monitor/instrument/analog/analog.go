@@ -65,7 +65,8 @@ func (d Device) Check(inputs []Input) error {
 		case i.AIN < 0 || i.AIN >= d.Inputs || ains[i.AIN]:
 			return fmt.Errorf("inputs[%d].ain %d: want 0 to %d, each once", k, i.AIN, d.Inputs-1)
 		case !slices.Contains(d.Ranges, d.RangeOf(i)):
-			return fmt.Errorf("inputs[%d].range %v V: want %s", k, i.Range, d.choices())
+			choices := strings.ReplaceAll(strings.Trim(fmt.Sprint(d.Ranges), "[]"), " ", ", ")
+			return fmt.Errorf("inputs[%d].range %v V: want %s", k, i.Range, choices)
 		}
 		if err := CheckWiring(k, names, i.Name, i.Unit, i.PerVolt); err != nil {
 			return err
@@ -89,15 +90,6 @@ func CheckWiring(k int, taken map[string]bool, name, unit string, perVolt float6
 	}
 	taken[name] = true
 	return nil
-}
-
-// choices lists the ranges for an error message.
-func (d Device) choices() string {
-	var s []string
-	for _, r := range d.Ranges {
-		s = append(s, fmt.Sprint(r))
-	}
-	return strings.Join(s, ", ")
 }
 
 // Scale is how a converter's codes become volts at the input.

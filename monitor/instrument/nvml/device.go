@@ -340,7 +340,19 @@ func (p *poller) poll() error {
 		err = fmt.Errorf("the %s reading is gone", p.d.field)
 	}
 	if err != nil {
-		return p.miss(begin, err)
+		if p.failed == 0 {
+			p.deaf = begin
+		}
+		p.failed++
+		p.lastFail = err
+		if begin.Sub(p.deaf) < deafTime {
+			return nil
+		}
+		if ferr := p.out.Flush(); ferr != nil {
+			return ferr
+		}
+		return fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
+			instrument.ErrDisconnected, deafTime, err)
 	}
 	if p.first.IsZero() {
 		p.first = at
@@ -350,21 +362,4 @@ func (p *poller) poll() error {
 	}
 	p.failed = 0
 	return p.out.Scan(at.Sub(p.first).Nanoseconds(), []measure.Count{mw})
-}
-
-// miss notes a poll that failed and gives up when none has worked for long.
-func (p *poller) miss(at time.Time, err error) error {
-	if p.failed == 0 {
-		p.deaf = at
-	}
-	p.failed++
-	p.lastFail = err
-	if at.Sub(p.deaf) < deafTime {
-		return nil
-	}
-	if ferr := p.out.Flush(); ferr != nil {
-		return ferr
-	}
-	return fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
-		instrument.ErrDisconnected, deafTime, err)
 }

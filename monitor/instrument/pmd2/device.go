@@ -193,15 +193,10 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if err == nil {
 		err = series.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
 	}
-	if ctx.Err() != nil && (err == nil || transport.Ended(err)) {
-		err = s.finish()
-	}
-	return err
-}
-
-// finish delivers the readings held, and notes how many of their times are poorly known.
-func (s *stream) finish() error {
-	if s.slow == 0 {
+	switch {
+	case ctx.Err() == nil || err != nil && !transport.Ended(err):
+		return err
+	case s.slow == 0:
 		return s.out.Flush()
 	}
 	return s.out.Note("%d answers took more than %v: the time of each is known to half of what it took", s.slow,
@@ -211,7 +206,15 @@ func (s *stream) finish() error {
 // ask asks once. The reading's time is the middle between question and answer.
 func (s *stream) ask(ctx context.Context) error {
 	begin := time.Now()
-	n, err := s.exchange(ctx)
+	short, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	n := 0
+	_, err := s.d.Conn.Write(short, askReadings)
+	for n < ReplyBytes && err == nil { // until the answer is whole
+		var k int
+		k, err = s.d.Conn.Read(short, s.reply[n:])
+		n += k
+	}
 	end := time.Now()
 	quiet := quietTime
 	switch {
@@ -231,6 +234,14 @@ func (s *stream) ask(ctx context.Context) error {
 		return s.miss(ctx, end, quiet, err)
 	}
 	at := begin.Add(end.Sub(begin) / 2)
+	if end.Sub(begin) > slowTime {
+		s.slow++
+	}
+	return s.good(at, end)
+}
+
+// good delivers a reading of an instant whose answer was whole at end.
+func (s *stream) good(at, end time.Time) error {
 	if s.failed > 0 {
 		if err := s.out.Gap(s.failed, true,
 			fmt.Sprintf("%d questions without a good answer: %v", s.failed, s.why)); err != nil {
@@ -245,21 +256,10 @@ func (s *stream) ask(ctx context.Context) error {
 		s.first = at
 	}
 	s.heard, s.last = end, at
-	if end.Sub(begin) > slowTime {
-		s.slow++
-	}
-	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil {
+	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil || s.judged || s.took < judgeTime {
 		return err
 	}
-	return s.judge()
-}
-
-// judge reports once when the device is asked less often than it should be: a
-// machine, or a link, that is too slow for the period.
-func (s *stream) judge() error {
-	if s.judged || s.took < judgeTime {
-		return nil
-	}
+	// Once: is the device asked less often than it should be, by a machine, or a link, that is too slow?
 	s.judged = true
 	real := s.took / time.Duration(s.steps)
 	if float64(real) <= slowAsking*float64(s.d.opts.Period) {
@@ -267,21 +267,6 @@ func (s *stream) judge() error {
 	}
 	return s.out.Note("an answer every %v, not every %v: set a longer period, or markers may not be found",
 		real.Round(10*time.Microsecond), s.d.opts.Period)
-}
-
-// exchange sends the question and reads until the answer is whole.
-func (s *stream) exchange(ctx context.Context) (n int, err error) {
-	short, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
-	if _, err := s.d.Conn.Write(short, askReadings); err != nil {
-		return 0, err
-	}
-	for n < ReplyBytes && err == nil {
-		var k int
-		k, err = s.d.Conn.Read(short, s.reply[n:])
-		n += k
-	}
-	return n, err
 }
 
 // miss notes a question that got no good answer, and lets the line fall quiet, so

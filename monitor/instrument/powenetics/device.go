@@ -81,10 +81,15 @@ func (d *Device) start(ctx context.Context) error {
 	for total, frames := 0, 0; ; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				return unanswered(total)
+			switch {
+			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+				return fmt.Errorf("wait for frames: %w", err)
+			case total == 0:
+				return fmt.Errorf("%w: nothing came within %v of the start (is this the right port?)",
+					instrument.ErrSilent, answerTime)
 			}
-			return fmt.Errorf("wait for frames: %w", err)
+			return fmt.Errorf("%w: %d bytes came within %v, but no frames: is this a Powenetics v2?",
+				instrument.ErrIdentity, total, answerTime)
 		}
 		total += n
 		for b := buf[:n]; ; {
@@ -97,16 +102,6 @@ func (d *Device) start(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// unanswered words a start without frames: silence, or bytes of another device.
-func unanswered(bytes int) error {
-	if bytes == 0 {
-		return fmt.Errorf("%w: nothing came within %v of the start (is this the right port?)", instrument.ErrSilent,
-			answerTime)
-	}
-	return fmt.Errorf("%w: %d bytes came within %v, but no frames: is this a Powenetics v2?", instrument.ErrIdentity,
-		bytes, answerTime)
 }
 
 // Options are the settings of the driver in a bench file.
@@ -199,7 +194,6 @@ type stream struct {
 	now    func() time.Time
 	parser Parser
 	out    *series.Builder
-	sink   instrument.Sink
 	rate   series.Rate
 	counts [2 * Connectors]measure.Count
 
@@ -210,18 +204,12 @@ type stream struct {
 	noted    bool
 }
 
-// newStream prepares one Stream call; blocks cover 20 frames.
-func newStream(o Options, sink instrument.Sink) *stream {
-	return &stream{
-		opts: o, sink: sink, rate: series.Rate{Nominal: o.Rate},
-		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: o.timebase(), Flush: flush}, sink),
-	}
-}
-
 // Stream delivers from now on until ctx ends.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	s := newStream(d.opts, sink)
-	s.now = d.Now
+	s := &stream{
+		opts: d.opts, now: d.Now, rate: series.Rate{Nominal: d.opts.Rate},
+		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: d.opts.timebase(), Flush: flush}, sink),
+	}
 	stale := func(ctx context.Context) error { return transport.Stale(ctx, d.Conn, staleBytes) }
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
 	return d.Pump(ctx, stale, p, func(context.Context) error { return nil }) // it cannot be stopped
@@ -233,27 +221,21 @@ func (s *stream) take(b []byte, _ bool) error {
 	for {
 		n, ok := s.parser.Next(b)
 		b = b[n:]
-		s.passFaults()
-		if !ok {
+		p := &s.parser // whose faults are passed on
+		s.out.Skipped(p.Skipped)
+		for ; p.Repaired > 0; p.Repaired-- {
+			s.out.Repaired()
+		}
+		for ; p.Repeated > 0; p.Repeated-- {
+			s.out.Repeated()
+		}
+		if p.Skipped = 0; !ok {
 			return nil
 		}
 		if err := s.scan(at); err != nil {
 			return err
 		}
 	}
-}
-
-// passFaults passes on the parser's counts of faults.
-func (s *stream) passFaults() {
-	p := &s.parser
-	s.out.Skipped(p.Skipped)
-	for ; p.Repaired > 0; p.Repaired-- {
-		s.out.Repaired()
-	}
-	for ; p.Repeated > 0; p.Repeated-- {
-		s.out.Repeated()
-	}
-	p.Skipped = 0
 }
 
 // rest delivers the scans held back while the line is quiet.
@@ -277,7 +259,11 @@ func (s *stream) scan(at time.Time) error {
 			return nil
 		}
 		if step > 1 {
-			if err := s.out.Gap(uint64(step-1), exact, detail(step-1, exact)); err != nil {
+			detail := fmt.Sprintf("%d frames lost, by their numbers", step-1)
+			if !exact {
+				detail = fmt.Sprintf("about %d frames lost: the device began to count anew; by the host's clock", step-1)
+			}
+			if err := s.out.Gap(uint64(step-1), exact, detail); err != nil {
 				return err
 			}
 		}
@@ -318,14 +304,6 @@ func (s *stream) step(at time.Time) (n int64, exact bool) {
 	s.backward = 0
 	s.rate.Forget()
 	return max(2, int64(due)), false
-}
-
-// detail words a loss of frames.
-func detail(lost int64, exact bool) string {
-	if exact {
-		return fmt.Sprintf("%d frames lost, by their numbers", lost)
-	}
-	return fmt.Sprintf("about %d frames lost: the device began to count anew; by the host's clock", lost)
 }
 
 // judge reports once when the device's rate, by the host's clock, is not the one

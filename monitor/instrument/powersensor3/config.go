@@ -45,10 +45,15 @@ func Set(sensors *[Sensors]Sensor, key, value string) error {
 		if err = checkText(value); err == nil {
 			s.Type = value
 		}
-	case "vref":
-		err = setNumber(&s.Vref, value)
-	case "sensitivity":
-		err = setNumber(&s.Sensitivity, value)
+	case "vref", "sensitivity":
+		v, nan := strconv.ParseFloat(value, 32)
+		if nan != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			err = fmt.Errorf("%q: want a finite number", value)
+		} else if field == "vref" {
+			s.Vref = float32(v)
+		} else {
+			s.Sensitivity = float32(v)
+		}
 	case "in_use":
 		var on bool
 		if on, err = strconv.ParseBool(value); err == nil {
@@ -88,16 +93,6 @@ func checkText(s string) error {
 	return nil
 }
 
-// setNumber reads a finite number into a field of the configuration.
-func setNumber(to *float32, value string) error {
-	v, err := strconv.ParseFloat(value, 32)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return fmt.Errorf("%q: want a finite number", value)
-	}
-	*to = float32(v)
-	return nil
-}
-
 // OpenToConfigure opens a device whose configuration may be unfit to measure
 // with, to read and write it. Close ends it as Open's.
 func (d *Device) OpenToConfigure(ctx context.Context) error {
@@ -116,11 +111,29 @@ func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error
 	if err != nil {
 		return fmt.Errorf("%s: nothing was written: %w", Kind, err)
 	}
-	if err := d.write(ctx, sensors); err != nil {
-		return d.afterFailure(ctx, fmt.Errorf("%s: %w", Kind, err))
+	failure := d.write(ctx, sensors)
+	if failure == nil {
+		d.ids, d.In = ids, inputs
+		return nil
 	}
-	d.ids, d.In = ids, inputs
-	return nil
+	failure = fmt.Errorf("%s: %w", Kind, failure)
+	// The configuration is read again once the device has given up to wait for more, since it would
+	// take a command for configuration.
+	timer := time.NewTimer(hostOwes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return fmt.Errorf("%w; what the device holds now is not known", failure)
+	}
+	if err = d.silence(ctx); err == nil {
+		var held [Sensors]Sensor
+		if held, err = d.readConfig(ctx); err == nil {
+			d.sensors = held
+			return fmt.Errorf("%w: %w", ErrPartial, failure)
+		}
+	}
+	return fmt.Errorf("%w; what the device holds now is not known: %w", failure, err)
 }
 
 // ErrPartial: a configuration was not stored as it was sent; the device was read
@@ -156,28 +169,6 @@ func (d *Device) write(ctx context.Context, sensors [Sensors]Sensor) error {
 		}
 	}
 	return nil
-}
-
-// afterFailure reads the configuration of a device after a failed write. It waits
-// until the device has given up to wait for more, since it would take a command
-// for configuration.
-func (d *Device) afterFailure(ctx context.Context, failure error) error {
-	timer := time.NewTimer(hostOwes)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return fmt.Errorf("%w; what the device holds now is not known", failure)
-	}
-	err := d.silence(ctx)
-	if err == nil {
-		var held [Sensors]Sensor
-		if held, err = d.readConfig(ctx); err == nil {
-			d.sensors = held
-			return fmt.Errorf("%w: %w", ErrPartial, failure)
-		}
-	}
-	return fmt.Errorf("%w; what the device holds now is not known: %w", failure, err)
 }
 
 // SensorBytes is the size of a stored sensor: type[16], pair name[16], vref f32,

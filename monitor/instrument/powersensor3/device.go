@@ -109,8 +109,9 @@ var versionText = lazy.Regexp(`^F\d{3}-\d+\.\d+(\.\d+)?(-[A-Za-z0-9]+)*$`)
 // version asks for the firmware's version. What an earlier question is answered with
 // late is passed over.
 func (d *Device) version(ctx context.Context) (version string, err error) {
+	const tries = 3 // where something else comes back
 	quiet := quietTime
-	for try := range versionTries {
+	for try := range tries {
 		if try > 0 {
 			quiet *= 4
 			if err := transport.Quiet(ctx, d.Conn, quiet, settleTime); err != nil {
@@ -128,9 +129,6 @@ func (d *Device) version(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// versionTries is how often the version is asked for where something else comes back.
-const versionTries = 3
-
 // askVersion asks for the firmware's version, a line of text.
 func (d *Device) askVersion(ctx context.Context) (string, error) {
 	short, cancel := context.WithTimeout(ctx, answerTime)
@@ -142,10 +140,13 @@ func (d *Device) askVersion(ctx context.Context) (string, error) {
 	var b [1]byte
 	for len(line) < 64 {
 		if _, err := d.Conn.Read(short, b[:]); err != nil {
-			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				return "", noVersion(line)
+			switch {
+			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+				return "", fmt.Errorf("read the version: %w", err)
+			case len(line) == 0:
+				return "", fmt.Errorf("%w: nothing came back to V (is this the right port?)", instrument.ErrSilent)
 			}
-			return "", fmt.Errorf("read the version: %w", err)
+			return "", fmt.Errorf("%w: to V it sent %q and no end of line", instrument.ErrIdentity, line)
 		}
 		if b[0] == '\n' {
 			break
@@ -160,14 +161,6 @@ func (d *Device) askVersion(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// noVersion words a question for the version without a whole answer.
-func noVersion(line []byte) error {
-	if len(line) == 0 {
-		return fmt.Errorf("%w: nothing came back to V (is this the right port?)", instrument.ErrSilent)
-	}
-	return fmt.Errorf("%w: to V it sent %q and no end of line", instrument.ErrIdentity, line)
-}
-
 // readConfig reads the eight stored sensors.
 func (d *Device) readConfig(ctx context.Context) (s [Sensors]Sensor, err error) {
 	command := []byte{'R'}
@@ -179,19 +172,14 @@ func (d *Device) readConfig(ctx context.Context) (s [Sensors]Sensor, err error) 
 		s[i].Unmarshal(b)
 		command = []byte{'A'} // any byte asks for the next
 	}
-	return s, d.done(ctx, command)
-}
-
-// done sends the last byte of an exchange and awaits the D that ends it.
-func (d *Device) done(ctx context.Context, last []byte) error {
-	var b [1]byte
-	if err := transport.Ask(ctx, d.Conn, last, b[:], answerTime); err != nil {
-		return err
+	var b [1]byte // the D that ends the exchange
+	if err := transport.Ask(ctx, d.Conn, command, b[:], answerTime); err != nil {
+		return s, err
 	}
 	if b[0] != 'D' {
-		return fmt.Errorf("%w: %q where D was due", instrument.ErrIdentity, b[0])
+		err = fmt.Errorf("%w: %q where D was due", instrument.ErrIdentity, b[0])
 	}
-	return nil
+	return s, err
 }
 
 // describe makes the inputs of a configuration.

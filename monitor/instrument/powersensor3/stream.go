@@ -1,6 +1,7 @@
 package powersensor3
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -197,19 +198,9 @@ func (p *Parser) packet(id byte, marker bool, level uint16) bool {
 	if id == 0 {
 		p.Frame.Marker = marker
 	}
-	if p.seen&p.want() == p.want() {
-		p.open = false
-		return true
-	}
-	return false
-}
-
-// want is the set of sensors in use, as bits; all where Want is zero.
-func (p *Parser) want() uint8 {
-	if p.Want == 0 {
-		return 0xFF
-	}
-	return p.Want
+	want := cmp.Or(p.Want, 0xFF)
+	p.open = p.seen&want != want
+	return !p.open
 }
 
 // abandon gives up an unfinished frame.

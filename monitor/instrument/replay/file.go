@@ -76,25 +76,6 @@ type channelJSON struct {
 	SkewS    float64       `json:"skew_s"`
 }
 
-// metaOf is the form of recording.json for an identity and inputs.
-func metaOf(id instrument.Identity, in instrument.Inputs) meta {
-	m := meta{
-		Format: formatName, Version: formatVersion, Identity: identityJSON(id),
-		Timebase: timebaseJSON{
-			float64(in.Timebase.TickHz), in.Timebase.UTickHz, in.Timebase.TicksPerScan,
-			in.Timebase.Stamped,
-		},
-		Response: responseJSON{float64(in.Response.Tau), float64(in.Response.Window), float64(in.Response.Update)},
-	}
-	for _, c := range in.Channels {
-		m.Channels = append(m.Channels, channelJSON{
-			c.Name, c.Unit, c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise,
-			c.MinCount, c.MaxCount, float64(c.Skew),
-		})
-	}
-	return m
-}
-
 // inputs are those that the recording's text describes, checked.
 func (m meta) inputs() instrument.Inputs {
 	in := instrument.Inputs{
@@ -156,8 +137,7 @@ type row struct {
 func parseRow(line []byte, r *row) error {
 	field := func(bits int) (int64, error) {
 		f, rest, found := bytes.Cut(line, []byte{','})
-		line = rest
-		if !found {
+		if line = rest; !found {
 			line = nil
 		}
 		return strconv.ParseInt(string(bytes.TrimSpace(f)), 10, bits)
@@ -185,24 +165,8 @@ func parseRow(line []byte, r *row) error {
 
 // rows reads scans.csv line by line.
 type rows struct {
-	f    *os.File
 	in   *bufio.Reader
 	line int
-}
-
-// openRows opens the table of scans and passes over its heading.
-func openRows(dir string) (*rows, error) {
-	f, err := os.Open(filepath.Join(dir, scansFile))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	r := &rows{f: f, in: bufio.NewReaderSize(f, 1<<16)}
-	if _, err := r.in.ReadSlice('\n'); err != nil { // the names
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s has no header", ErrFormat, scansFile)
-	}
-	r.line = 1
-	return r, nil
 }
 
 // next reads a scan; io.EOF at the end. A last line without an end was cut off
@@ -272,19 +236,36 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fail(err)
 	}
-	b, err := json.MarshalIndent(metaOf(id, in), "", "  ")
+	m := meta{
+		Format: formatName, Version: formatVersion, Identity: identityJSON(id),
+		Timebase: timebaseJSON{
+			float64(in.Timebase.TickHz), in.Timebase.UTickHz, in.Timebase.TicksPerScan, in.Timebase.Stamped,
+		},
+		Response: responseJSON{float64(in.Response.Tau), float64(in.Response.Window), float64(in.Response.Update)},
+	}
+	names := []string{"scan", "tick"}
+	for _, c := range in.Channels {
+		names = append(names, c.Name)
+		m.Channels = append(m.Channels, channelJSON{
+			c.Name, c.Unit, c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise, c.MinCount, c.MaxCount, float64(c.Skew),
+		})
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fail(err)
 	}
+	create := func(name string) (*os.File, error) { // one that is there is an error
+		return os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	}
 	w := &Writer{tb: in.Timebase, n: len(in.Channels)}
-	if w.scans, err = create(dir, scansFile); err != nil {
+	if w.scans, err = create(scansFile); err != nil {
 		return fail(err)
 	}
-	if w.events, err = create(dir, eventsFile); err != nil {
+	if w.events, err = create(eventsFile); err != nil {
 		_ = w.scans.Close()
 		return fail(err)
 	}
-	meta, err := create(dir, metaFile)
+	meta, err := create(metaFile)
 	if err == nil {
 		_, err = meta.Write(append(b, '\n'))
 		err = errors.Join(err, meta.Close())
@@ -295,18 +276,9 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 	w.out, w.table = bufio.NewWriterSize(w.scans, 1<<16), csv.NewWriter(w.events)
 	_ = w.table.Write([]string{"kind", "first_scan", "scans", "exact", "channel", "detail"})
 	header := csv.NewWriter(w.out)
-	names := []string{"scan", "tick"}
-	for _, c := range in.Channels {
-		names = append(names, c.Name)
-	}
 	_ = header.Write(names)
 	header.Flush()
 	return w, header.Error()
-}
-
-// create makes a new file; one that is there is an error.
-func create(dir, name string) (*os.File, error) {
-	return os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 }
 
 // Block writes scans.

@@ -9,11 +9,14 @@
 package replay
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -109,15 +112,24 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if !d.open {
 		return fmt.Errorf("%s: stream: not open", Kind)
 	}
-	r, err := openRows(d.dir)
+	f, err := os.Open(filepath.Join(d.dir, scansFile))
 	if err != nil {
-		return fmt.Errorf("%s: %w", Kind, err)
+		return fmt.Errorf("%s: %w: %w", Kind, ErrFormat, err)
 	}
-	defer r.f.Close()
-	p := newPlayer(d, sink)
+	defer f.Close()
+	r := &rows{in: bufio.NewReaderSize(f, 1<<16), line: 1}
+	if _, err := r.in.ReadSlice('\n'); err != nil { // the names
+		return fmt.Errorf("%s: %w: %s has no header", Kind, ErrFormat, scansFile)
+	}
+	n := len(d.inputs.Channels)
+	p := &player{d: d, sink: sink, events: d.events, start: time.Now()}
+	p.row.counts, p.block.Counts = make([]measure.Count, n), make([][]measure.Count, n)
 	err = p.play(ctx, r)
 	if errors.Is(err, io.EOF) {
-		if err = p.finish(); err == nil && d.opts.AtEnd == "stop" {
+		if err = p.flush(); err == nil {
+			err = p.deliverEvents(math.MaxUint64)
+		}
+		if err == nil && d.opts.AtEnd == "stop" {
 			err = ErrEnd
 		}
 		if err == nil {
@@ -153,15 +165,6 @@ type player struct {
 	ticks  []int64
 }
 
-// newPlayer prepares a play from the first scan on.
-func newPlayer(d *Device, sink instrument.Sink) *player {
-	n := len(d.inputs.Channels)
-	p := &player{d: d, sink: sink, events: d.events, start: time.Now()}
-	p.row.counts = make([]measure.Count, n)
-	p.block.Counts = make([][]measure.Count, n)
-	return p
-}
-
 // play delivers scan after scan, each block when the time of its last scan has
 // come. It returns io.EOF at the end.
 func (p *player) play(ctx context.Context, r *rows) error {
@@ -173,7 +176,9 @@ func (p *player) play(ctx context.Context, r *rows) error {
 			p.begun, p.origin, p.first = true, p.row.tick, p.row.scan
 		}
 		scan, tick := p.row.scan-p.first, p.row.tick-p.origin
-		if n := p.block.Scans(); n > 0 && (scan != p.block.FirstScan+uint64(n) || p.due(tick)) {
+		held := p.d.inputs.Timebase.Seconds(float64(tick - p.block.FirstTick))
+		if n := p.block.Scans(); n > 0 && (scan != p.block.FirstScan+uint64(n) || n >= maxScans ||
+			held >= measure.SecondsOf(playTime)) {
 			if err := p.wait(ctx); err != nil {
 				return err
 			}
@@ -185,7 +190,17 @@ func (p *player) play(ctx context.Context, r *rows) error {
 				return err
 			}
 		}
-		p.add(scan, tick)
+		if p.block.Scans() == 0 {
+			p.block.FirstScan, p.block.FirstTick = scan, tick
+			p.ticks = p.ticks[:0]
+		}
+		p.ticks = append(p.ticks, tick)
+		if p.d.inputs.Timebase.Stamped {
+			p.block.Ticks = p.ticks
+		}
+		for c, v := range p.row.counts {
+			p.block.Counts[c] = append(p.block.Counts[c], v)
+		}
 	}
 }
 
@@ -206,27 +221,6 @@ func (p *player) jump(expected, scan uint64) error {
 		Kind: measure.EventGap, FirstScan: expected, Scans: scan - expected, Exact: true,
 		Channel: -1, Detail: "missing in the recording",
 	})
-}
-
-// due reports whether the block is long enough without the scan at tick.
-func (p *player) due(tick int64) bool {
-	tb := p.d.inputs.Timebase
-	return p.block.Scans() >= maxScans || tb.Seconds(float64(tick-p.block.FirstTick)) >= measure.SecondsOf(playTime)
-}
-
-// add appends a scan's row to the block.
-func (p *player) add(scan uint64, tick int64) {
-	if p.block.Scans() == 0 {
-		p.block.FirstScan, p.block.FirstTick = scan, tick
-		p.ticks = p.ticks[:0]
-	}
-	p.ticks = append(p.ticks, tick)
-	if p.d.inputs.Timebase.Stamped {
-		p.block.Ticks = p.ticks
-	}
-	for c, v := range p.row.counts {
-		p.block.Counts[c] = append(p.block.Counts[c], v)
-	}
 }
 
 // wait holds the block back until the time of its last scan.
@@ -279,12 +273,4 @@ func (p *player) deliverEvents(before uint64) error {
 		}
 	}
 	return nil
-}
-
-// finish delivers the remaining scans.
-func (p *player) finish() error {
-	if err := p.flush(); err != nil {
-		return err
-	}
-	return p.deliverEvents(^uint64(0))
 }

@@ -58,7 +58,16 @@ func New(cfg Config) (*Board, error) {
 		b.rails = append(b.rails, rail{float64(r.Open), float64(r.Source), float64(r.Base), r.Share})
 		b.base += float64(r.Base)
 	}
-	b.lines = drawLines(cfg.Ripple, rand.New(rand.NewPCG(cfg.Seed, 0x7269_70706c65)))
+	if r, rng := cfg.Ripple, rand.New(rand.NewPCG(cfg.Seed, 0x7269_70706c65)); r.RMS != 0 {
+		// One sine to each equal part of the band, so that no seed leaves a part of it empty.
+		width := float64(r.High-r.Low) / float64(r.Lines)
+		for i := range r.Lines {
+			f := float64(r.Low) + width*(float64(i)+rng.Float64())
+			b.lines = append(b.lines, line{
+				float64(r.RMS) * math.Sqrt(2/float64(r.Lines)), 2 * math.Pi * f, 2 * math.Pi * rng.Float64(),
+			})
+		}
+	}
 	b.segs = []segment{b.steady(float64(cfg.Levels.Idle))}
 	return b, nil
 }
@@ -100,20 +109,6 @@ func (b *Board) SetLevel(at time.Duration, w measure.Watt) (time.Duration, error
 	return b.SetLevels([]Change{{At: at, Level: w}})
 }
 
-// setLevel is SetLevel under the lock, of a level that is one.
-func (b *Board) setLevel(at time.Duration, w measure.Watt) time.Duration {
-	at = max(at, b.seen)
-	i := b.find(at)
-	if b.segs[i].start == at {
-		b.segs[i].target = float64(w)
-	} else {
-		i++
-		b.segs = slices.Insert(b.segs, i, segment{start: at, target: float64(w)})
-	}
-	b.relink(i)
-	return at
-}
-
 // Cancel drops every change laid down for after an instant: the load of that
 // instant stays. It cannot undo the past that a meter has read.
 func (b *Board) Cancel(after time.Duration) {
@@ -146,12 +141,6 @@ func (b *Board) observe(t time.Duration) {
 	}
 }
 
-// remembers reports whether t lies in the kept history.
-func (b *Board) remembers(t time.Duration) bool {
-	first := b.segs[0]
-	return first.forever || t >= first.start
-}
-
 // Change is a level from an instant on.
 type Change struct {
 	At    time.Duration
@@ -172,9 +161,17 @@ func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	first := b.setLevel(changes[0].At, changes[0].Level)
-	for _, c := range changes[1:] {
-		b.setLevel(c.At+first-changes[0].At, c.Level)
+	first := max(changes[0].At, b.seen)
+	for _, c := range changes {
+		at := max(c.At+first-changes[0].At, b.seen)
+		i := b.find(at)
+		if b.segs[i].start == at {
+			b.segs[i].target = float64(c.Level)
+		} else {
+			i++
+			b.segs = slices.Insert(b.segs, i, segment{start: at, target: float64(c.Level)})
+		}
+		b.relink(i)
 	}
 	return first, nil
 }

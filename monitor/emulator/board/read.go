@@ -3,7 +3,6 @@ package board
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -50,13 +49,13 @@ func (b *Board) Energy(from, to time.Duration) (Energy, error) {
 func (b *Board) MeanPower(from, to time.Duration) measure.Watt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.remembers(from) || to < from {
+	e, ok := b.integral(from, to)
+	switch {
+	case !ok || to < from:
 		return measure.Watt(math.NaN())
-	}
-	if from == to {
+	case from == to:
 		return measure.Watt(b.power(b.find(from), from))
 	}
-	e, _ := b.integral(from, to)
 	return measure.Watt(e / (to - from).Seconds())
 }
 
@@ -133,10 +132,16 @@ func (b *Board) power(i int, at time.Duration) float64 {
 
 // integral returns the total energy, and false where the past is forgotten.
 func (b *Board) integral(from, to time.Duration) (float64, bool) {
-	if !b.remembers(from) {
+	if first := b.segs[0]; !first.forever && from < first.start {
 		return 0, false
 	}
-	sum := b.rippleEnergy(from.Seconds(), to.Seconds())
+	sum := 0.0
+	for _, l := range b.lines { // the ripple's exact integral
+		// sin b − sin a as a product: the difference of two near sines would lose digits.
+		begin, end := from.Seconds(), to.Seconds()
+		mid, half := l.omega*(begin+end)/2+l.phase, l.omega*(end-begin)/2
+		sum += l.amp / l.omega * 2 * math.Cos(mid) * math.Sin(half)
+	}
 	for i := b.find(from); i < len(b.segs); i++ {
 		s := &b.segs[i]
 		end := to
@@ -202,15 +207,12 @@ func (b *Board) solve(s *segment) {
 func (b *Board) relink(i int) {
 	for ; i < len(b.segs); i++ {
 		s := &b.segs[i]
-		if i == 0 {
-			if s.forever {
-				*s = b.steady(s.target)
-			} else {
-				b.solve(s)
-			}
+		if i > 0 {
+			s.p0, s.theta0 = b.segs[i-1].state(s.start)
+		} else if s.forever {
+			*s = b.steady(s.target)
 			continue
 		}
-		s.p0, s.theta0 = b.segs[i-1].state(s.start)
 		b.solve(s)
 	}
 }
@@ -248,37 +250,11 @@ func (s *segment) energy(from, d float64) float64 {
 // line is one sine of the ripple: amp·cos(omega·t + phase).
 type line struct{ amp, omega, phase float64 }
 
-// drawLines spreads the sines over the band, one to each equal part of it, so
-// that no seed leaves a part of the band empty.
-func drawLines(r Ripple, rng *rand.Rand) []line {
-	if r.RMS == 0 {
-		return nil
-	}
-	out := make([]line, r.Lines)
-	width := float64(r.High-r.Low) / float64(r.Lines)
-	for i := range out {
-		f := float64(r.Low) + width*(float64(i)+rng.Float64())
-		out[i] = line{float64(r.RMS) * math.Sqrt(2/float64(r.Lines)), 2 * math.Pi * f, 2 * math.Pi * rng.Float64()}
-	}
-	return out
-}
-
 // ripple is the supply's periodic part of the power at an instant, for loads that are never quite steady.
 func (b *Board) ripple(t float64) float64 {
 	sum := 0.0
 	for _, l := range b.lines {
 		sum += l.amp * math.Cos(l.omega*t+l.phase)
-	}
-	return sum
-}
-
-// rippleEnergy is the exact integral of ripple over [from, to] in seconds.
-func (b *Board) rippleEnergy(from, to float64) float64 {
-	sum := 0.0
-	for _, l := range b.lines {
-		// sin b − sin a as a product: the difference of two near sines would lose digits.
-		mid, half := l.omega*(from+to)/2+l.phase, l.omega*(to-from)/2
-		sum += l.amp / l.omega * 2 * math.Cos(mid) * math.Sin(half)
 	}
 	return sum
 }

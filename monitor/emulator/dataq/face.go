@@ -16,10 +16,8 @@ package dataq
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -99,6 +97,7 @@ type Config struct {
 
 // Face is one device. Run serves one line at a time.
 type Face struct {
+	line.Device
 	board  *board.Board
 	cfg    Config
 	model  model
@@ -145,23 +144,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	f.beat = line.Beat{Pace: p, Start: cfg.Start}
-	return f, nil
-}
-
-// Scans is the number of scans sent.
-func (f *Face) Scans() uint64 { return f.scans.Load() }
-
-// StreamStart is the board's time of the newest stream's first scan.
-func (f *Face) StreamStart() time.Duration { return time.Duration(f.started.Load()) }
-
-// SetDigital changes the state of the digital inputs.
-func (f *Face) SetDigital(state byte) { f.digital.Store(uint32(state & f.model.digital)) }
-
-// Run powers the device up and serves a driver on a line until ctx ends, the
-// line is closed, or writing fails. It returns nil for the first two and closes
-// the line.
-func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	return line.Device{
+	f.Device = line.Device{
 		Pace: f.beat.Pace,
 		Start: func(w *line.Wire) error {
 			f.w, f.scanning, f.line = w, false, nil
@@ -177,8 +160,18 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 			}
 			return f.beat.Send(until, maxScans, nil, f.send)
 		},
-	}.Serve(ctx, rw)
+	}
+	return f, nil
 }
+
+// Scans is the number of scans sent.
+func (f *Face) Scans() uint64 { return f.scans.Load() }
+
+// StreamStart is the board's time of the newest stream's first scan.
+func (f *Face) StreamStart() time.Duration { return time.Duration(f.started.Load()) }
+
+// SetDigital changes the state of the digital inputs.
+func (f *Face) SetDigital(state byte) { f.digital.Store(uint32(state & f.model.digital)) }
 
 // maxLine bounds a command; further bytes are dropped until the carriage return.
 const maxLine = 64

@@ -4,11 +4,12 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sort"
+	"slices"
 	"sync"
 	"time"
 )
@@ -75,8 +76,7 @@ type Line struct {
 // New puts faults on a line.
 func New(rw io.ReadWriteCloser, f Faults) *Line {
 	l := &Line{rw: rw, faults: f, rng: rand.New(rand.NewPCG(f.Seed, 0x6661756c74)), closed: make(chan struct{})}
-	l.script = append(l.script, f.Script...)
-	sort.SliceStable(l.script, func(i, j int) bool { return l.script[i].At < l.script[j].At })
+	l.script = slices.SortedStableFunc(slices.Values(f.Script), func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return l
 }
 
@@ -112,7 +112,14 @@ func (l *Line) Close() error {
 // unless the line itself fails: the device cannot know of losses.
 func (l *Line) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
-		n, fault := l.upTo(p[done:])
+		// So many bytes precede the next scripted fault, which happens once its place is reached.
+		n, fault := len(p)-done, (*Fault)(nil)
+		l.mu.Lock()
+		if len(l.script) > 0 && l.script[0].At < l.counts.Sent+int64(n) {
+			n, fault = int(max(0, l.script[0].At-l.counts.Sent)), &l.script[0]
+			l.script = l.script[1:]
+		}
+		l.mu.Unlock()
 		if err := l.send(p[done : done+n]); err != nil {
 			return done, err
 		}
@@ -127,19 +134,6 @@ func (l *Line) Write(p []byte) (int, error) {
 		done += n
 	}
 	return len(p), nil
-}
-
-// upTo returns how many bytes of p precede the next scripted fault, and that
-// fault once its place is reached.
-func (l *Line) upTo(p []byte) (int, *Fault) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.script) == 0 || l.script[0].At >= l.counts.Sent+int64(len(p)) {
-		return len(p), nil
-	}
-	f := l.script[0]
-	l.script = l.script[1:]
-	return int(max(0, f.At-l.counts.Sent)), &f
 }
 
 // do carries out a scripted fault on the bytes that follow and returns how many
@@ -161,10 +155,8 @@ func (l *Line) do(f Fault, p []byte) (int, error) {
 		l.count(func(c *Counts) { c.Sent += int64(n); c.Corrupted += int64(n) })
 		return n, l.push(l.out)
 	case Stall:
-		t := time.NewTimer(f.For)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(f.For):
 			return 0, nil
 		case <-l.closed:
 			return 0, fmt.Errorf("fault: stalled line: %w", io.ErrClosedPipe)

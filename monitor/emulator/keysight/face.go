@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/scope"
@@ -78,7 +79,7 @@ func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 	}
 	f.reset()
 	f.Instrument = scpi.New(cfg.Identity("KEYSIGHT TECHNOLOGIES", m.name, m.serial, "02.12.2021071625"), f.reset,
-		f.commands())
+		slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands()))
 	f.Signed, f.Cleared = true, func() { f.events(); f.armed, f.triggered = false, false }
 	return f, nil
 }
@@ -133,17 +134,6 @@ func (f *Face) events() {
 	}
 }
 
-// condition is the operation status condition register.
-func (f *Face) condition() (v int) {
-	if f.Running() {
-		v |= 1 << 3
-	}
-	if f.State() == scope.Waiting {
-		v |= 1 << 5
-	}
-	return v
-}
-
 // take reads an event register and clears it.
 func take(at *bool) string {
 	was := *at
@@ -163,12 +153,6 @@ const nr3 = "%+.5E"
 // exact writes a number with all the digits that a preamble has.
 func exact(v float64) string { return fmt.Sprintf("%+.8E", v) }
 
-// commands is the tree.
-func (f *Face) commands() []command {
-	return slices.Concat(f.rootCommands(), f.timeCommands(), f.rangeCommands(), f.inputCommands(), f.triggerCommands(),
-		f.waveCommands())
-}
-
 // rootCommands start and stop the scope and read its event registers, which clear when read.
 func (f *Face) rootCommands() []command {
 	return []command{
@@ -179,7 +163,16 @@ func (f *Face) rootCommands() []command {
 		scpi.Action("DIGitize", func() { f.start(true); f.Force() }),
 		scpi.Asked("TER", func() string { f.events(); return take(&f.triggered) }),
 		scpi.Asked("AER", func() string { return take(&f.armed) }),
-		scpi.Asked("OPERegister:CONDition", func() string { return fmt.Sprintf("%+d", f.condition()) }),
+		scpi.Asked("OPERegister:CONDition", func() string {
+			v := 0
+			if f.Running() {
+				v |= 1 << 3
+			}
+			if f.State() == scope.Waiting {
+				v |= 1 << 5
+			}
+			return fmt.Sprintf("%+d", v)
+		}),
 		{Pattern: "RSTate", Query: scpi.Reply(func() string {
 			switch {
 			case !f.Running():
@@ -224,47 +217,44 @@ func (f *Face) timeCommands() []command {
 	}
 }
 
-// rangeCommands set how volts become codes. A value out of range is set to the nearest that is
-// not, in silence.
-func (f *Face) rangeCommands() []command {
-	clip := func(v, least, most float64) float64 { return min(max(v, least), most) }
-	setScale := func(ch *channel, v float64) error { ch.Scale = clip(v, 5e-4*ch.Ratio, 10*ch.Ratio); return nil }
+// flag is a channel's setting that is on or off.
+func (f *Face) flag(pattern string, at func(*channel) *string) command {
+	k := f.Keep(pattern, at)
+	k.Set = f.On(func(ch *channel, c call) error {
+		v, err := c.Bool(0)
+		if err == nil {
+			*at(ch) = scpi.Flag(v)
+		}
+		return err
+	})
+	return k
+}
+
+// inputCommands set how volts become codes, and a channel's other settings. A value out of range is
+// set to the nearest that is not, in silence.
+func (f *Face) inputCommands() []command {
+	setScale := func(ch *channel, v float64) error {
+		ch.Scale = min(max(v, 5e-4*ch.Ratio), 10*ch.Ratio)
+		return nil
+	}
 	return []command{
 		f.Value("CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, setScale),
 		f.Value("CHANnel<n>:RANGe", func(ch *channel) float64 { return ch.Scale * rows },
 			func(ch *channel, v float64) error { return setScale(ch, v/rows) }),
-		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return -ch.Shift },
-			func(ch *channel, v float64) error {
-				most := 25 * ch.Ratio
-				if ch.Scale < 0.2*ch.Ratio {
-					most = 2 * ch.Ratio
-				}
-				ch.Shift = -clip(v, -most, most)
-				return nil
-			}),
+		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return -ch.Shift }, func(ch *channel, v float64) error {
+			most := 25 * ch.Ratio
+			if ch.Scale < 0.2*ch.Ratio {
+				most = 2 * ch.Ratio
+			}
+			ch.Shift = -min(max(v, -most), most)
+			return nil
+		}),
 		f.Value("CHANnel<n>:PROBe", func(ch *channel) float64 { return ch.Ratio },
 			func(ch *channel, v float64) error { return ch.SetRatio(v, 0.1, 10000) }),
-	}
-}
-
-// inputCommands are a channel's other settings.
-func (f *Face) inputCommands() []command {
-	flag := func(pattern string, at func(*channel) *string) command {
-		k := f.Keep(pattern, at)
-		k.Set = f.On(func(ch *channel, c call) error {
-			v, err := c.Bool(0)
-			if err == nil {
-				*at(ch) = scpi.Flag(v)
-			}
-			return err
-		})
-		return k
-	}
-	return []command{
 		f.Display("CHANnel<n>:DISPlay", func() {}),
 		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC"),
-		flag("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }),
-		flag("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }),
+		f.flag("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }),
+		f.flag("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }),
 		f.Keep("CHANnel<n>:UNITs", func(ch *channel) *string { return &ch.Units }, "VOLT", "AMPere"),
 		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel, c call) error {
 			if len(c.Args) == 0 {
@@ -272,10 +262,10 @@ func (f *Face) inputCommands() []command {
 			}
 			ch.Label = c.Args[0][:min(10, len(c.Args[0]))]
 			return nil
-		}), Query: f.Of(func(ch *channel) ([]byte, error) { return scpi.Text("%q", ch.Label) })},
+		}), Query: f.Of(func(ch *channel) string { return strconv.Quote(ch.Label) })},
 		{Pattern: "CHANnel<n>", Query: func(c call) ([]byte, error) {
-			return f.Of(func(ch *channel) ([]byte, error) {
-				return scpi.Text(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
+			return f.Of(func(ch *channel) string {
+				return fmt.Sprintf(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
 					"PROB "+nr3+";PROB:SKEW +0.00E+00;STYP SING", c.Suffixes[0], ch.Scale*rows, -ch.Shift, ch.Coupling,
 					scpi.Flag(ch.Shown), ch.Limit, ch.Invert, ch.Label, ch.Units, ch.Ratio)
 			})(c)
@@ -334,29 +324,26 @@ func (f *Face) waveCommands() []command {
 		scpi.Switch("WAVeform:UNSigned", &w.unsigned),
 		scpi.Choice("WAVeform:POINts:MODE", &w.mode, "NORMal", "MAXimum", "RAW"),
 		{
-			Pattern: "WAVeform:POINts", Set: f.setPoints,
+			Pattern: "WAVeform:POINts", Set: func(c call) error { // a number of the table; MAX sets that mode, too
+				if word, err := c.Word(0, "MAXimum"); err == nil && word == "MAX" {
+					w.points, w.mode = steps[len(steps)-1], "MAX"
+					return nil
+				}
+				v, err := c.Number(0)
+				if err == nil && !slices.Contains(steps, int(v)) {
+					err = scpi.ErrRange
+				}
+				if err == nil {
+					w.points = int(v)
+				}
+				return err
+			},
 			Query: scpi.Reply(func() string { return fmt.Sprintf("%+d", f.view().Points) }),
 		},
 		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.preamble() }},
 		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
 		{Pattern: "WAVeform:TYPE", Query: scpi.Show("%s", &f.acqType)},
 	}
-}
-
-// setPoints takes a number of the table; MAX takes all and sets that mode.
-func (f *Face) setPoints(c call) error {
-	if w, err := c.Word(0, "MAXimum"); err == nil && w == "MAX" {
-		f.wav.points, f.wav.mode = steps[len(steps)-1], "MAX"
-		return nil
-	}
-	v, err := c.Number(0)
-	if err == nil && !slices.Contains(steps, int(v)) {
-		err = scpi.ErrRange
-	}
-	if err == nil {
-		f.wav.points = int(v)
-	}
-	return err
 }
 
 // view is the points that would be sent now. Deep memory that has more than are
@@ -369,15 +356,6 @@ func (f *Face) view() scope.View {
 	depth, step := f.Depth(), f.Memory().Step
 	every := max(1, (depth+f.wav.points-1)/f.wav.points)
 	return scope.View{Points: depth / every, Step: step * float64(every)}
-}
-
-// taken is how many points of a view were really taken.
-func (f *Face) taken(v scope.View) int {
-	if f.Running() {
-		return v.Points
-	}
-	m := f.Memory()
-	return min(v.Points, int(float64(m.Points)*m.Step/v.Step+1e-6))
 }
 
 // preamble is the answer to :WAV:PRE?.
@@ -406,7 +384,12 @@ func (f *Face) data() ([]byte, error) {
 	if w.mode == "RAW" && f.Running() {
 		return scpi.Block(8, nil), scpi.ErrConflict
 	}
-	w.codes = f.Codes(w.codes[:0], w.source, 0, f.taken(v), v)
+	taken := v.Points // really, of the view
+	if !f.Running() {
+		m := f.Memory()
+		taken = min(v.Points, int(float64(m.Points)*m.Step/v.Step+1e-6))
+	}
+	w.codes = f.Codes(w.codes[:0], w.source, 0, taken, v)
 	for len(w.codes) < v.Points {
 		w.codes = append(w.codes, hole)
 	}

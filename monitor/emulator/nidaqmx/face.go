@@ -143,25 +143,29 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 // now is the board's time; f.mu is held.
 func (f *Face) now() time.Duration { return f.pace.Now(f.virtual) }
 
-// StreamStart is the board's time of the first scan since the newest start.
-func (f *Face) StreamStart() time.Duration {
+// locked calls g while no call of a client is served.
+func (f *Face) locked(g func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.first
+	g()
+}
+
+// StreamStart is the board's time of the first scan since the newest start.
+func (f *Face) StreamStart() (at time.Duration) {
+	f.locked(func() { at = f.first })
+	return at
 }
 
 // Skipped is the scans since the newest start that reads have passed over.
-func (f *Face) Skipped() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lost
+func (f *Face) Skipped() (n uint64) {
+	f.locked(func() { n = f.lost })
+	return n
 }
 
 // Sessions is how many sessions the server holds.
-func (f *Face) Sessions() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.sessions)
+func (f *Face) Sessions() (n int) {
+	f.locked(func() { n = len(f.sessions) })
+	return n
 }
 
 // Serve serves on a listener until ctx ends; it returns nil then. Sessions end
@@ -369,26 +373,16 @@ func (f *Face) ClearTask(ctx context.Context, q *nipb.ClearTaskRequest) (*nipb.C
 // Stall makes the read that begins at a sample, or behind it, come so many scans
 // late: the device samples on meanwhile.
 func (f *Face) Stall(at, scans uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults.stallAt, f.faults.stall = at, scans
+	f.locked(func() { f.faults.stallAt, f.faults.stall = at, scans })
 }
 
 // Late makes the read that begins at a sample, or behind it, run into its
 // time-out with half of its samples.
-func (f *Face) Late(at uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults.lateAt, f.faults.late = at, true
-}
+func (f *Face) Late(at uint64) { f.locked(func() { f.faults.lateAt, f.faults.late = at, true }) }
 
 // Fail makes the next call of a method fail with an error of the driver; one of
 // those that stop the device does so.
-func (f *Face) Fail(method string, code int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults.fail[method] = code
-}
+func (f *Face) Fail(method string, code int32) { f.locked(func() { f.faults.fail[method] = code }) }
 
 // Unplug takes the device off the server's machine, or puts it back.
 func (f *Face) Unplug(off bool) {

@@ -45,15 +45,7 @@ func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, e
 	if code != 0 {
 		return nil, 0, 0, refuse(ctx, code)
 	}
-	if f.faults.stall > 0 && t.pos >= f.faults.stallAt { // the read is held up
-		d := time.Duration(float64(f.faults.stall) * t.step)
-		f.faults.stall = 0
-		if f.pace.Free() {
-			f.virtual += d
-		} else {
-			f.sleep(ctx, t, f.now()+d, time.Hour)
-		}
-	}
+	f.stall(ctx, t)
 	first := t.from()
 	asked, code := t.asked(q, first)
 	if code != 0 {
@@ -91,6 +83,19 @@ func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, e
 		r.skew = 1e9 * f.convertPeriod(t.rate, len(t.chans)) * slow
 	}
 	return r, n, st, nil
+}
+
+// stall holds a read up for a fault's time, once.
+func (f *Face) stall(ctx context.Context, t *task) {
+	if f.faults.stall > 0 && t.pos >= f.faults.stallAt {
+		d := time.Duration(float64(f.faults.stall) * t.step)
+		f.faults.stall = 0
+		if f.pace.Free() {
+			f.virtual += d
+		} else {
+			f.sleep(ctx, t, f.now()+d, time.Hour)
+		}
+	}
 }
 
 // ready finds the task and starts it where it does not run, as a read does.

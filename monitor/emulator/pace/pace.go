@@ -4,6 +4,7 @@
 package pace
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -30,26 +31,17 @@ func (p Pace) Free() bool { return p.Epoch.IsZero() }
 
 // speed is board seconds a wall second.
 func (p Pace) speed() float64 {
-	if p.Speed > 0 {
-		return p.Speed
-	}
-	return 1
+	return cmp.Or(max(0, p.Speed), 1)
 }
 
 // Step returns the batch with its default.
 func (p Pace) Step() time.Duration {
-	if p.Batch > 0 {
-		return p.Batch
-	}
-	return 2 * time.Millisecond
+	return cmp.Or(max(0, p.Batch), 2*time.Millisecond)
 }
 
 // MaxBacklog returns the backlog with its default.
 func (p Pace) MaxBacklog() time.Duration {
-	if p.Backlog > 0 {
-		return p.Backlog
-	}
-	return 2 * time.Second
+	return cmp.Or(max(0, p.Backlog), 2*time.Second)
 }
 
 // Now returns the board's time; done, the newest time produced, where the pace

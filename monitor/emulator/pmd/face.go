@@ -176,7 +176,7 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 			return f.now(), f.mode.on && f.cfg.Play == nil
 		},
 		Batch: f.batch,
-	}.Serve(ctx, rw)
+	}.Run(ctx, rw)
 }
 
 // reset puts the device into its state at power-on.

@@ -8,9 +8,7 @@ package pmd2
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
-	"io"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -60,6 +58,7 @@ var rest = [Sensors]board.Reading{
 
 // Face is one device. Run serves one line at a time.
 type Face struct {
+	line.Device
 	board   *board.Board
 	pace    pace.Pace
 	cfg     Config
@@ -87,21 +86,15 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
 	f.sensors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
+	f.Device = line.Device{Command: f.command, Start: func(w *line.Wire) error {
+		f.w, f.last = w, -1
+		return w.Write([]byte(welcome))
+	}}
 	return f, nil
 }
 
 // Mute leaves the next n requests for readings without an answer.
 func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
-
-// Run powers the device up, greets, and serves a driver on a line until ctx ends,
-// the line is closed, or writing fails. It returns nil for the first two and
-// closes the line.
-func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	return line.Device{Command: f.command, Start: func(w *line.Wire) error {
-		f.w, f.last = w, -1
-		return w.Write([]byte(welcome))
-	}}.Serve(ctx, rw)
-}
 
 // command answers a command of one byte; those that it does not know, and those
 // that change the device, it ignores.

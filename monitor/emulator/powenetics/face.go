@@ -9,10 +9,8 @@ package powenetics
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -60,6 +58,7 @@ type Config struct {
 // Face is one device. Run serves one line at a time. As the real one, it cannot
 // be stopped: once started it sends until it loses its power.
 type Face struct {
+	line.Device
 	board      *board.Board
 	cfg        Config
 	connectors []wiring.Pair
@@ -93,6 +92,16 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	clock := meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	f.beat = line.Beat{Pace: p, Start: cfg.Start, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
 	f.power = make([]measure.Watt, maxFrames)
+	f.Device = line.Device{
+		Pace: f.beat.Pace,
+		Start: func(w *line.Wire) error {
+			f.w, f.streaming, f.last = w, false, [4]byte{}
+			return w.Write([]byte(greeting))
+		},
+		Command: f.command,
+		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
+		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
+	}
 	return f, nil
 }
 
@@ -104,22 +113,6 @@ func (f *Face) Cleared() uint64 { return f.cleared.Load() }
 
 // BoardTime is the board's time of a frame, by its count.
 func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
-
-// Run powers the device up and serves a driver on a line until ctx ends, the
-// line is closed, or writing fails. It returns nil for the first two and closes
-// the line.
-func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	return line.Device{
-		Pace: f.beat.Pace,
-		Start: func(w *line.Wire) error {
-			f.w, f.streaming, f.last = w, false, [4]byte{}
-			return w.Write([]byte(greeting))
-		},
-		Command: f.command,
-		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
-		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
-	}.Serve(ctx, rw)
-}
 
 // command looks for a command at the end of the bytes that came.
 func (f *Face) command(b byte) error {

@@ -14,11 +14,9 @@ package powersensor3
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -60,6 +58,7 @@ type Config struct {
 // Face is one device. Its stored configuration outlives the driver's visits;
 // Run serves one line at a time.
 type Face struct {
+	line.Device
 	board  *board.Board
 	cfg    Config
 	hw     [Sensors]analog
@@ -100,6 +99,20 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	step := FrameMicros * 1e3 / (1 + f.clock)
 	f.beat = line.Beat{Pace: p, Start: cfg.Start - time.Duration(math.Round(step/2)), Step: step}
+	f.Device = line.Device{
+		Pace:  f.beat.Pace,
+		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
+		Command: func(b byte) error {
+			err := f.command(b)
+			if errors.Is(err, line.ErrTimeout) { // the firmware resets where the host owes it bytes for 2 s
+				f.reset()
+				return nil
+			}
+			return err
+		},
+		Next:  func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
+		Batch: func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
+	}
 	return f, nil
 }
 
@@ -127,25 +140,6 @@ func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
 // StreamStart is the board's time at the centre of the first frame of the
 // newest stream: the driver's device time zero. Valid once a frame came.
 func (f *Face) StreamStart() time.Duration { return f.BoardTime(f.began.Load()) }
-
-// Run serves a driver on a line until ctx ends, the line is closed, or writing
-// fails. It returns nil for the first two and closes the line.
-func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	return line.Device{
-		Pace:  f.beat.Pace,
-		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
-		Command: func(b byte) error {
-			err := f.command(b)
-			if errors.Is(err, line.ErrTimeout) { // the firmware resets where the host owes it bytes for 2 s
-				f.reset()
-				return nil
-			}
-			return err
-		},
-		Next:  func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
-		Batch: func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
-	}.Serve(ctx, rw)
-}
 
 // reset puts the device into its state at power-on: nothing streams.
 func (f *Face) reset() { f.streaming, f.markers = false, 0 }

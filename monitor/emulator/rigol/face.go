@@ -8,6 +8,8 @@
 package rigol
 
 import (
+	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -103,19 +105,16 @@ func (f *Face) Points() int {
 	// AUTO takes the depth that the fastest rate needs, in the steps of the manual.
 	known := f.family.depths(f.Share())
 	for _, n := range known {
-		if float64(n) >= f.Window()*f.maxRate() {
+		if float64(n) >= f.Window()*f.family.maxRate/float64(f.Share()) {
 			return n
 		}
 	}
 	return known[len(known)-1]
 }
 
-// maxRate is the fastest rate with the channels that are shown, in samples a second.
-func (f *Face) maxRate() float64 { return f.family.maxRate / float64(f.Share()) }
-
 // Rate is the nominal rate of a channel, in samples a second.
 func (f *Face) Rate() float64 {
-	rate := min(f.maxRate(), float64(f.Points())/f.Window())
+	rate := min(f.family.maxRate/float64(f.Share()), float64(f.Points())/f.Window())
 	for i := len(f.family.rates) - 1; i >= 0; i-- {
 		if f.family.rates[i] <= rate*(1+1e-9) {
 			return f.family.rates[i]
@@ -136,12 +135,18 @@ func (f *Face) setDepth(c scpi.Call) error {
 		f.depth = 0
 		return nil
 	}
-	v, err := points(c.Args[0])
+	s, unit := strings.ToLower(c.Args[0]), 1.0 // also as 10k or 1M
+	if t, ok := strings.CutSuffix(s, "k"); ok {
+		s, unit = t, 1e3
+	} else if t, ok := strings.CutSuffix(s, "m"); ok {
+		s, unit = t, 1e6
+	}
+	v, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return err
+		return scpi.ErrType
 	}
 	for _, d := range f.family.depths(f.Share()) {
-		if v == float64(d) {
+		if v*unit == float64(d) {
 			f.depth = d
 			return nil
 		}
@@ -232,21 +237,6 @@ func offsets(table ...float64) func(float64) float64 {
 	}
 }
 
-// points reads a number of points, also as 10k or 1M.
-func points(s string) (float64, error) {
-	unit := 1.0
-	if t, ok := strings.CutSuffix(strings.ToLower(s), "k"); ok {
-		s, unit = t, 1e3
-	} else if t, ok := strings.CutSuffix(strings.ToLower(s), "m"); ok {
-		s, unit = t, 1e6
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return 0, scpi.ErrType
-	}
-	return v * unit, nil
-}
-
 type (
 	call    = scpi.Call
 	command = scpi.Command
@@ -255,24 +245,14 @@ type (
 // commands is the tree. Settings that only change the picture on the screen are
 // kept and reported, no more.
 func (f *Face) commands() []command {
-	return slices.Concat([]command{
+	return append([]command{
 		scpi.Action("RUN", func() { f.Start(false) }),
 		scpi.Action("STOP", f.Stop),
 		scpi.Action("SINGle", func() { f.Trig.Sweep = "SING"; f.Start(true) }),
 		scpi.Action("TFORce", f.Force),
 		scpi.Action("CLEar", func() {}),
-	}, f.timeCommands(), f.acquireCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
-}
-
-// timeCommands set the time base in steps of 1, 2, 5.
-func (f *Face) timeCommands() []command {
-	return []command{
 		{Pattern: "TIMebase[:MAIN]:SCALe", Query: scpi.Number(&f.timeScale), Set: scpi.Set(func(v float64) error {
-			v, err := scope.Step125(v, 5e-9, 50)
-			if err == nil {
-				f.timeScale = v
-			}
-			return err
+			return scope.Step125(&f.timeScale, v, 5e-9, 50)
 		})},
 		// The window moves back by half a screen at most, on by 1 s or 100 divisions.
 		{Pattern: "TIMebase[:MAIN]:OFFSet", Query: scpi.Number(&f.timeShift), Set: func(c call) error {
@@ -287,12 +267,6 @@ func (f *Face) timeCommands() []command {
 			Query: scpi.Fixed("0"),
 		},
 		scpi.Choice("TIMebase:ROLL", &f.roll, "0", "1"),
-	}
-}
-
-// acquireCommands set the depth; the rate follows from it and the time base.
-func (f *Face) acquireCommands() []command {
-	return []command{
 		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string {
 			switch {
 			case f.family.pages: // also where AUTO chose it
@@ -302,10 +276,11 @@ func (f *Face) acquireCommands() []command {
 			}
 			return f.family.showDepth(f.depth)
 		})},
+		// The rate follows from depth and time base.
 		scpi.Asked("ACQuire:SRATe", func() string { return scpi.Exponent(f.Rate()) }),
 		scpi.Choice("ACQuire:TYPE", &f.acqType, "NORMal", "AVERages", "PEAK", "HRESolution"),
 		{Pattern: "ACQuire:AVERages", Query: scpi.Show("%d", &f.average)},
-	}
+	}, slices.Concat(f.inputCommands(), f.triggerCommands(), f.waveCommands())...)
 }
 
 // inputCommands set how a channel's volts become codes, and its other settings.
@@ -313,11 +288,7 @@ func (f *Face) inputCommands() []command {
 	return []command{
 		f.Value("CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
 			func(ch *scope.Channel, v float64) error {
-				v, err := scope.Step125(v, 1e-3*ch.Ratio, 10*ch.Ratio)
-				if err == nil {
-					ch.Scale = v
-				}
-				return err
+				return scope.Step125(&ch.Scale, v, 1e-3*ch.Ratio, 10*ch.Ratio)
 			}),
 		f.Value("CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift },
 			func(ch *scope.Channel, v float64) error {
@@ -338,11 +309,9 @@ func (f *Face) inputCommands() []command {
 	}
 }
 
-// status is the answer to :TRIG:STAT?.
-func (f *Face) status() string {
-	return map[scope.State]string{
-		scope.Stopped: "STOP", scope.Waiting: "WAIT", scope.Sampling: "RUN", scope.Free: "AUTO", scope.Triggered: "TD",
-	}[f.State()]
+// states are the answers to :TRIG:STAT?.
+var states = map[scope.State]string{
+	scope.Stopped: "STOP", scope.Waiting: "WAIT", scope.Sampling: "RUN", scope.Free: "AUTO", scope.Triggered: "TD",
 }
 
 // triggerCommands set the trigger. SINGle rearms a scope that runs. The node of the edge's
@@ -350,7 +319,7 @@ func (f *Face) status() string {
 func (f *Face) triggerCommands() []command {
 	t, edge := &f.Trig, "TRIGger:"+f.family.edge
 	return []command{
-		scpi.Asked("TRIGger:STATus", f.status),
+		scpi.Asked("TRIGger:STATus", func() string { return states[f.State()] }),
 		{Pattern: "TRIGger:POSition", Query: scpi.Fixed("-1")},
 		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
 		scpi.Choice("TRIGger:COUPling", &t.Coupling, "DC", "AC", "LFReject", "HFReject"),
@@ -366,4 +335,132 @@ func (f *Face) triggerCommands() []command {
 		scpi.Choice(edge+":SLOPe", &t.Slope, "POSitive", "NEGative", "RFALl"),
 		f.Level(edge+":LEVel", f.family.level*1.001),
 	}
+}
+
+// waveform holds the settings of :WAV.
+type waveform struct {
+	source       int
+	mode, format string
+	start, stop  int
+	// fresh: mode and format were set since the last acquisition settled.
+	fresh [2]bool
+	codes []int32
+}
+
+// waveCommands choose source, mode, form and the points of a download, and give preamble and data.
+func (f *Face) waveCommands() []command {
+	w, most := &f.wav, float64(slices.Max(f.family.depths(1)))
+	// refresh notes a setting that the reader wants to hear again behind an acquisition, once that has
+	// settled.
+	refresh := func(which int, set func(call) error) func(call) error {
+		return func(c call) error {
+			w.fresh[which] = !f.Running() && f.Since() >= f.family.settle
+			return set(c)
+		}
+	}
+	return []command{
+		f.SourceOf("WAVeform:SOURce", "CHANnel", &w.source),
+		{
+			Pattern: "WAVeform:MODE", Set: refresh(0, scpi.Word(&w.mode, "NORMal", "MAXimum", "RAW")),
+			Query: scpi.Show("%s", &w.mode),
+		},
+		{
+			Pattern: "WAVeform:FORMat", Set: refresh(1, scpi.Word(&w.format, "BYTE", "WORD", "ASCii")),
+			Query: scpi.Show("%s", &w.format),
+		},
+		scpi.Whole("WAVeform:STARt", &w.start, 1, most), scpi.Whole("WAVeform:STOP", &w.stop, 1, most),
+		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) {
+			format := map[string]int{"BYTE": 0, "WORD": 1, "ASC": 2}[w.format]
+			kind := map[string]int{"NORM": 0, "MAX": 1, "RAW": 2}[w.mode]
+			v := f.view()
+			points := v.Points
+			if f.family.pages {
+				points = max(0, w.stop-w.start+1)
+			}
+			inc, origin := f.scaling()
+			return scpi.Text("%d,%d,%d,1,%s,%s,0,%s,%d,%d", format, kind, points, exact(v.Step*1e-9), exact(f.Delay()),
+				exact(inc), origin, f.reference())
+		}},
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		scpi.Asked("WAVeform:XINCrement", func() string { return exact(f.view().Step * 1e-9) }),
+		scpi.Asked("WAVeform:YINCrement", func() string { inc, _ := f.scaling(); return exact(inc) }),
+		scpi.Asked("WAVeform:YORigin", func() string { _, origin := f.scaling(); return fmt.Sprint(origin) }),
+		scpi.Asked("WAVeform:YREFerence", func() string { return fmt.Sprint(f.reference()) }),
+	}
+}
+
+// view is the points that can be read now.
+func (f *Face) view() scope.View {
+	if f.wav.mode == "NORM" || (f.wav.mode == "MAX" && f.Running()) {
+		return f.Screen(f.family.screen)
+	}
+	return f.Memory()
+}
+
+// unit is how many of the converter's codes make one of those reported.
+func (f *Face) unit() float64 {
+	if f.family.words && f.wav.format != "WORD" {
+		return 256
+	}
+	return 1
+}
+
+// reference is the code of the screen's middle, in the unit of the codes sent.
+func (f *Face) reference() int { return int(f.Middle / f.unit()) }
+
+// scaling turns the source's codes into volts.
+func (f *Face) scaling() (inc float64, origin int) {
+	inc = f.Increment(f.wav.source) * f.unit()
+	return inc, int(math.Round(f.Channel[f.wav.source].Shift / inc))
+}
+
+// exact writes a number with all the digits that it has.
+func exact(v float64) string { return fmt.Sprintf("%.9e", v) }
+
+// data is the answer to :WAV:DATA?: the points from :WAV:STAR to :WAV:STOP.
+// Deep memory is readable only while the scope stands; a read that cannot be
+// gives an empty block.
+func (f *Face) data() ([]byte, error) {
+	v, w := f.view(), &f.wav
+	first, n := w.start-1, w.stop-w.start+1
+	most := f.family.maxRead / map[string]int{"BYTE": 1, "WORD": 2, "ASC": 16}[w.format]
+	hasty := f.family.settle > 0 && (f.Since() < f.family.settle || w.fresh != [2]bool{true, true})
+	if w.mode != "NORM" && (f.Running() || hasty) || !f.Channel[w.source].Shown {
+		return scpi.Block(9, nil), nil
+	}
+	limit := v.Points
+	if f.family.pages && w.mode != "NORM" {
+		limit = f.Depth()
+	}
+	if n < 1 || n > most || first+n > limit {
+		return scpi.Block(9, nil), scpi.ErrRange
+	}
+	w.codes = f.Codes(w.codes[:0], w.source, first, max(0, min(n, v.Points-first)), v)
+	for len(w.codes) < n { // never filled
+		w.codes = append(w.codes, int32(f.Middle))
+	}
+	return scpi.Block(9, f.encode(w.codes)), nil
+}
+
+// encode writes codes as :WAV:FORM asks for: a byte, a word, or text in volts.
+func (f *Face) encode(codes []int32) (out []byte) {
+	switch f.wav.format {
+	case "WORD":
+		for _, c := range codes {
+			out = binary.LittleEndian.AppendUint16(out, uint16(c))
+		}
+	case "ASC":
+		inc, origin := f.scaling()
+		for i, c := range codes {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(out, scpi.Exponent((float64(c)/f.unit()-float64(origin+f.reference()))*inc)...)
+		}
+	default:
+		for _, c := range codes {
+			out = append(out, byte(c/int32(f.unit())))
+		}
+	}
+	return out
 }

@@ -80,8 +80,11 @@ func (s *Scope) Force() {
 // shift.
 func (s *Scope) fire(at time.Duration) {
 	s.acq.triggered, s.acq.begin = true, at+measure.Seconds(s.geometry.Delay()).Duration()
-	if s.cfg.TriggerOut != nil {
-		s.cfg.TriggerOut.pulse(at)
+	if l := s.cfg.TriggerOut; l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.pulses = append(l.pulses, at)
+		l.pulses = slices.Delete(l.pulses, 0, max(0, len(l.pulses)-keepPulses)) // those that are long past
 	}
 }
 
@@ -191,12 +194,12 @@ func (s *Scope) On(set func(*Channel, scpi.Call) error) func(scpi.Call) error {
 }
 
 // Of makes a query of the channel that a header names.
-func (s *Scope) Of(get func(*Channel) ([]byte, error)) func(scpi.Call) ([]byte, error) {
+func (s *Scope) Of(get func(*Channel) string) func(scpi.Call) ([]byte, error) {
 	return func(c call) ([]byte, error) {
 		if n := c.Suffixes[0]; n < 1 || n > len(s.Channel) {
 			return nil, scpi.ErrUndefined
 		}
-		return get(&s.Channel[c.Suffixes[0]-1])
+		return []byte(get(&s.Channel[c.Suffixes[0]-1])), nil
 	}
 }
 
@@ -204,7 +207,7 @@ func (s *Scope) Of(get func(*Channel) ([]byte, error)) func(scpi.Call) ([]byte, 
 func (s *Scope) Keep(pattern string, at func(*Channel) *string, words ...string) scpi.Command {
 	return command{
 		Pattern: pattern, Set: s.On(func(ch *Channel, c call) error { return scpi.Word(at(ch), words...)(c) }),
-		Query: s.Of(func(ch *Channel) ([]byte, error) { return []byte(*at(ch)), nil }),
+		Query: s.Of(func(ch *Channel) string { return *at(ch) }),
 	}
 }
 
@@ -223,7 +226,7 @@ func (s *Scope) ValueIn(form func(float64) string, pattern string, get func(*Cha
 		Set: s.On(func(ch *Channel, c call) error {
 			return scpi.Set(func(v float64) error { return set(ch, v) })(c)
 		}),
-		Query: s.Of(func(ch *Channel) ([]byte, error) { return []byte(form(get(ch))), nil }),
+		Query: s.Of(func(ch *Channel) string { return form(get(ch)) }),
 	}
 }
 
@@ -258,7 +261,7 @@ func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 			}
 			return err
 		}),
-		Query: s.Of(func(ch *Channel) ([]byte, error) { return []byte(scpi.Flag(ch.Shown)), nil }),
+		Query: s.Of(func(ch *Channel) string { return scpi.Flag(ch.Shown) }),
 	}
 }
 
@@ -312,18 +315,24 @@ func (s *Scope) Slope(pattern string, show func(string) string, words ...string)
 	}, Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
 }
 
-// Step125 rounds a scale up to steps of 1, 2, 5 within limits.
-func Step125(v, least, most float64) (float64, error) {
+// Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.
+func Step125(at *float64, v, least, most float64) error { return step(at, v, least, most, 1, 2, 5, 10) }
+
+// Step124 is Step125 with steps of 1, 2, 4.
+func Step124(at *float64, v, least, most float64) error { return step(at, v, least, most, 1, 2, 4, 10) }
+
+// step puts a setting on the next of a decade's steps.
+func step(at *float64, v, least, most float64, steps ...float64) error {
 	if !(v >= least*0.999) || v > most*1.001 {
-		return 0, scpi.ErrRange
+		return scpi.ErrRange
 	}
 	decade := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
-	for _, m := range []float64{1, 2, 5, 10} {
-		if v <= m*decade*1.001 {
-			return m * decade, nil
+	for _, m := range steps {
+		if *at = m * decade; v <= *at*1.001 {
+			break
 		}
 	}
-	return 10 * decade, nil
+	return nil
 }
 
 // View is the points that can be read: how many, and how far apart they lie in

@@ -7,6 +7,7 @@
 package scope
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -94,11 +95,13 @@ type Channel struct {
 	Shown        bool
 	Scale, Ratio float64 // V a division; the probe's ratio
 	Shift        float64 // volts added before the converter
-	Coupling     string
-	Invert       string
-	Limit        string // bandwidth
-	Units        string
-	Label        string
+	// Offset in volts and Position in divisions make the shift of a maker that has both.
+	Offset, Position float64
+	Coupling         string
+	Invert           string
+	Limit            string // bandwidth
+	Units            string
+	Label            string
 
 	probe Probe
 	rail  int
@@ -133,19 +136,26 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 	cfg.NoiseCodes = max(0, cfg.NoiseCodes)
 	rails := b.Rails()
 	if cfg.Probes == ([MaxChannels]Probe{}) {
-		cfg.Probes = usual(rails, t.Channels)
+		for i := range t.Channels { // clamps on the odd channels and voltage probes on the even ones
+			p := Probe{Quantity: Load, Rail: rails[max(0, len(rails)-2+i/2)].Name}
+			if i%2 == 0 {
+				p.Quantity, p.VoltPerAmpere = Clamp, 0.01
+			}
+			cfg.Probes[i] = p
+		}
 	}
-	if cfg.Draw {
-		cfg.draw(t)
+	if cfg.Draw { // evenly within the maker's limits
+		rng := rand.New(rand.NewPCG(cfg.Seed, 0x73636f7065))
+		within := func(limit float64) float64 { return limit * (2*rng.Float64() - 1) }
+		for i := range cfg.Gain {
+			cfg.Gain[i], cfg.Zero[i] = within(t.GainLimit), within(t.ZeroLimit)
+		}
+		cfg.Clock = within(t.ClockLimit)
 	}
 	s := &Scope{Traits: t, board: b, cfg: cfg, geometry: g, Channel: make([]Channel, t.Channels)}
 	for i, p := range cfg.Probes[:t.Channels] {
-		s.Channel[i].probe, s.Channel[i].rail = p, -1
-		for r := range rails {
-			if rails[r].Name == p.Rail {
-				s.Channel[i].rail = r
-			}
-		}
+		s.Channel[i].probe = p
+		s.Channel[i].rail = slices.IndexFunc(rails, func(r board.RailConfig) bool { return r.Name == p.Rail })
 		if p.Quantity == TriggerIn && p.Line == nil {
 			return nil, fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)
 		}
@@ -156,38 +166,10 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 	return s, nil
 }
 
-// usual wires clamps to the odd channels and voltage probes to the even ones.
-func usual(rails []board.RailConfig, channels int) (out [MaxChannels]Probe) {
-	for i := range channels {
-		p := Probe{Quantity: Load, Rail: rails[max(0, len(rails)-2+i/2)].Name}
-		if i%2 == 0 {
-			p.Quantity, p.VoltPerAmpere = Clamp, 0.01
-		}
-		out[i] = p
-	}
-	return out
-}
-
-// draw draws the scope's errors, evenly within its maker's limits.
-func (c *Config) draw(t Traits) {
-	rng := rand.New(rand.NewPCG(c.Seed, 0x73636f7065))
-	within := func(limit float64) float64 { return limit * (2*rng.Float64() - 1) }
-	for i := range c.Gain {
-		c.Gain[i], c.Zero[i] = within(t.GainLimit), within(t.ZeroLimit)
-	}
-	c.Clock = within(t.ClockLimit)
-}
-
 // Identity is the reply to *IDN?: the configured model and serial number, or the
 // face's own.
 func (c Config) Identity(maker, model, serial, firmware string) string {
-	if c.Model != "" {
-		model = c.Model
-	}
-	if c.Serial != "" {
-		serial = c.Serial
-	}
-	return fmt.Sprintf("%s,%s,%s,%s", maker, model, serial, firmware)
+	return fmt.Sprintf("%s,%s,%s,%s", maker, cmp.Or(c.Model, model), cmp.Or(c.Serial, serial), firmware)
 }
 
 // Begin is the board's time of the first point in memory, valid after a trigger.
@@ -209,11 +191,8 @@ func (s *Scope) Shown() (n int) {
 // Share is the number of channels among which memory and rate are divided: with
 // three or four the converters are all in use.
 func (s *Scope) Share() int {
-	switch n := s.Shown(); {
-	case n <= 1:
-		return 1
-	case n == 2:
-		return 2
+	if n := s.Shown(); n <= 2 {
+		return max(1, n)
 	}
 	return 4
 }
@@ -231,16 +210,6 @@ const (
 	pulseWidth = time.Millisecond
 	keepPulses = 64
 )
-
-// pulse records a trigger on the line and forgets those that are long past.
-func (l *TriggerLine) pulse(at time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pulses = append(l.pulses, at)
-	if len(l.pulses) > keepPulses {
-		l.pulses = slices.Delete(l.pulses, 0, 1)
-	}
-}
 
 // after is the first pulse that begins between two instants.
 func (l *TriggerLine) after(from, to time.Duration) (at time.Duration, ok bool) {

@@ -95,11 +95,7 @@ func New(identity string, reset func(), commands []Command) *Instrument {
 }
 
 // SetIdentity changes the answer to *IDN?: another instrument at the same address.
-func (i *Instrument) SetIdentity(s string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.identity = s
-}
+func (i *Instrument) SetIdentity(s string) { i.Do(func() { i.identity = s }) }
 
 // Text makes a reply of text.
 func Text(format string, a ...any) ([]byte, error) { return fmt.Appendf(nil, format, a...), nil }
@@ -112,20 +108,14 @@ func Block(digits int, data []byte) []byte {
 
 // common are the commands of IEEE 488.2 and the error queue.
 func (i *Instrument) common() []Command {
-	number := func(p *int) func(Call) ([]byte, error) {
-		return func(Call) ([]byte, error) { return Text("%d", *p) }
-	}
 	mask := func(p *int) func(Call) error {
-		return func(c Call) error {
-			v, err := c.Number(0)
-			if err == nil && (v < 0 || v > 255) {
-				err = ErrRange
+		return Set(func(v float64) error {
+			if v < 0 || v > 255 {
+				return ErrRange
 			}
-			if err == nil {
-				*p = int(v)
-			}
-			return err
-		}
+			*p = int(v)
+			return nil
+		})
 	}
 	done := func(Call) ([]byte, error) { return Text("1") }
 	return []Command{
@@ -147,42 +137,42 @@ func (i *Instrument) common() []Command {
 		{Pattern: "*WAI", Set: func(Call) error { return nil }},
 		{Pattern: "*TST", Query: func(Call) ([]byte, error) { return Text("0") }},
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) { v := i.esr; i.esr = 0; return Text("%d", v) }},
-		{Pattern: "*ESE", Set: mask(&i.ese), Query: number(&i.ese)},
-		{Pattern: "*SRE", Set: mask(&i.sre), Query: number(&i.sre)},
-		{Pattern: "*STB", Query: func(Call) ([]byte, error) { return Text("%d", i.status()) }},
-		{Pattern: errorQuery, Query: func(Call) ([]byte, error) { return i.next() }},
+		{Pattern: "*ESE", Set: mask(&i.ese), Query: Show("%d", &i.ese)},
+		{Pattern: "*SRE", Set: mask(&i.sre), Query: Show("%d", &i.sre)},
+		{Pattern: "*STB", Query: func(Call) ([]byte, error) { // the status byte
+			b := 0
+			if len(i.queue) > 0 {
+				b |= 1 << 2
+			}
+			if i.esr&i.ese != 0 {
+				b |= 1 << 5
+			}
+			if b&i.sre != 0 {
+				b |= 1 << 6
+			}
+			return Text("%d", b)
+		}},
+		{Pattern: errorQuery, Query: func(Call) ([]byte, error) { return []byte(i.next()), nil }},
 	}
 }
 
-// status is the status byte.
-func (i *Instrument) status() (b int) {
-	if len(i.queue) > 0 {
-		b |= 1 << 2
-	}
-	if i.esr&i.ese != 0 {
-		b |= 1 << 5
-	}
-	if b&i.sre != 0 {
-		b |= 1 << 6
-	}
-	return b
-}
+// errorQuery is the header of the error queue in SCPI.
+const errorQuery = "SYSTem:ERRor[:NEXT]"
 
 // next takes the oldest error out of the queue.
-func (i *Instrument) next() ([]byte, error) {
-	if len(i.queue) > 0 {
+func (i *Instrument) next() string {
+	switch {
+	case len(i.queue) > 0:
 		e := i.queue[0]
 		i.queue = i.queue[1:]
 		if i.Positive {
 			e = &Error{-e.Code, e.Text}
 		}
-		return []byte(e.Error()), nil
+		return e.Error()
+	case i.Signed:
+		return `+0,"No error"`
 	}
-	sign := ""
-	if i.Signed {
-		sign = "+"
-	}
-	return Text(`%s0,"No error"`, sign)
+	return `0,"No error"`
 }
 
 // raise puts an error into the queue and sets its status bit.
@@ -209,11 +199,7 @@ func (i *Instrument) raise(err error) {
 }
 
 // Raise puts an error into the queue, as an instrument's own trouble does.
-func (i *Instrument) Raise(e *Error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.raise(e)
-}
+func (i *Instrument) Raise(e *Error) { i.Do(func() { i.raise(e) }) }
 
 // Do calls f while no client is served, for access to the handlers' state.
 func (i *Instrument) Do(f func()) {
@@ -244,11 +230,8 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 		}
 		if err != nil {
 			i.raise(err)
-			if reply == nil {
-				continue
-			}
 		}
-		if u.query {
+		if u.query && (err == nil || reply != nil) {
 			replies = append(replies, reply)
 		}
 	}
@@ -260,11 +243,9 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 func (i *Instrument) do(u unit) (reply []byte, pause func() time.Duration, err error) {
 	for _, c := range i.commands {
 		suffixes, ok := match(c.nodes, u.words)
-		if !ok {
-			continue
-		}
 		call := Call{Suffixes: suffixes, Args: u.args}
 		switch {
+		case !ok:
 		case u.query && c.Query != nil:
 			reply, err = c.Query(call)
 			return reply, nil, err
@@ -311,9 +292,6 @@ func (c Call) Channels(i int) (out []int, err error) {
 	return out, nil
 }
 
-// errorQuery is the header of the error queue in SCPI.
-const errorQuery = "SYSTem:ERRor[:NEXT]"
-
 // MoveErrorQuery gives the error queue another header, for instruments that
 // speak IEEE 488.2 but not SCPI. It is called before clients are served.
 func (i *Instrument) MoveErrorQuery(pattern string) {
@@ -332,44 +310,37 @@ func (i *Instrument) UseEvents() {
 	i.commands = slices.DeleteFunc(i.commands, func(c command) bool {
 		return c.Pattern == "*ESR" || strings.HasPrefix(c.Pattern, "SYSTem:ERRor")
 	})
-	q := &events{i: i}
-	i.Cleared = func() { q.released = nil }
+	var released []*Error // by *ESR?
+	i.Cleared = func() { released = nil }
+	// take takes so many events out of the queue, or the code for none.
+	take := func(n int) string {
+		n = min(n, len(released))
+		if n == 0 && len(i.queue) > 0 {
+			return `1,"No events to report - new events pending *ESR?"`
+		}
+		if n == 0 {
+			return `0,"No events to report - queue empty"`
+		}
+		all := make([]string, n)
+		for k, e := range released[:n] {
+			all[k] = fmt.Sprintf("%d,%q", max(e.Code, -e.Code), e.Text)
+		}
+		released = released[n:]
+		return strings.Join(all, ",")
+	}
 	for _, c := range []Command{
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) {
 			v := i.esr
-			i.queue, i.esr, q.released = nil, 0, i.queue
+			i.queue, i.esr, released = nil, 0, i.queue
 			return Text("%d", v)
 		}},
-		{Pattern: "ALLEv", Query: func(Call) ([]byte, error) { return []byte(q.takeEvents(len(q.released))), nil }},
-		{Pattern: "EVMsg", Query: func(Call) ([]byte, error) { return []byte(q.takeEvents(1)), nil }},
-		{Pattern: "EVENT", Query: func(Call) ([]byte, error) {
-			code, _, _ := strings.Cut(q.takeEvents(1), ",")
-			return []byte(code), nil
-		}},
+		Asked("ALLEv", func() string { return take(len(released)) }),
+		Asked("EVMsg", func() string { return take(1) }),
+		Asked("EVENT", func() string {
+			code, _, _ := strings.Cut(take(1), ",")
+			return code
+		}),
 	} {
 		i.commands = append(i.commands, command{compile(c.Pattern), c})
 	}
-}
-
-// events are those that *ESR? has released.
-type events struct {
-	i        *Instrument
-	released []*Error
-}
-
-// takeEvents takes so many events out of the queue, or the code for none.
-func (q *events) takeEvents(n int) string {
-	n = min(n, len(q.released))
-	if n == 0 && len(q.i.queue) > 0 {
-		return `1,"No events to report - new events pending *ESR?"`
-	}
-	if n == 0 {
-		return `0,"No events to report - queue empty"`
-	}
-	all := make([]string, n)
-	for k, e := range q.released[:n] {
-		all[k] = fmt.Sprintf("%d,%q", max(e.Code, -e.Code), e.Text)
-	}
-	q.released = q.released[n:]
-	return strings.Join(all, ",")
 }

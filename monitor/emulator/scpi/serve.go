@@ -2,6 +2,7 @@ package scpi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) er
 			return err
 		}
 	} else if len(reply) > 0 {
-		reply = append(reply, i.end()...)
+		reply = append(reply, cmp.Or(i.End, "\n")...)
 	}
 	if len(reply) == 0 {
 		return nil
@@ -77,26 +78,16 @@ func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) er
 	return err
 }
 
-// end appends the end of a reply.
-func (i *Instrument) end() string {
-	if i.End == "" {
-		return "\n"
-	}
-	return i.End
-}
-
 // spoil applies a fault to a reply and appends its end.
 func (i *Instrument) spoil(ctx context.Context, reply []byte, f Fault) ([]byte, error) {
 	whole := reply
 	if len(reply) > 0 {
-		whole = append(reply, i.end()...)
+		whole = append(reply, cmp.Or(i.End, "\n")...)
 	}
 	switch f.Kind {
 	case Late:
-		t := time.NewTimer(f.For)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(f.For):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -165,7 +156,7 @@ func (s *Session) Send(message string) {
 		s.i.Raise(ErrInterrupted)
 	}
 	if reply := s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")); len(reply) > 0 {
-		s.out = append(reply, s.i.end()...)
+		s.out = append(reply, cmp.Or(s.i.End, "\n")...)
 	}
 }
 
@@ -209,10 +200,8 @@ type Fault struct {
 
 // Inject lets a fault happen.
 func (i *Instrument) Inject(f Fault) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	f.Times = max(1, f.Times)
-	i.faults = append(i.faults, &f)
+	i.Do(func() { i.faults = append(i.faults, &f) })
 }
 
 // fault takes the fault that concerns a message.
@@ -239,29 +228,23 @@ func (i *Instrument) fault(message string) (Fault, bool) {
 }
 
 // Pending is how many faults have not happened to their end.
-func (i *Instrument) Pending() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return len(i.faults)
+func (i *Instrument) Pending() (n int) {
+	i.Do(func() { n = len(i.faults) })
+	return n
 }
 
 // pause waits, without the lock, until a command's Pause gives zero.
 func (i *Instrument) pause(ctx context.Context, ask func() time.Duration) error {
-	for {
-		d := ask()
-		if d <= 0 {
-			return nil
-		}
+	for d := ask(); d > 0; d = ask() {
 		i.mu.Unlock()
-		t := time.NewTimer(d)
 		select {
-		case <-t.C:
+		case <-time.After(d):
 		case <-ctx.Done():
 		}
-		t.Stop()
 		i.mu.Lock()
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
+	return nil
 }

@@ -163,10 +163,9 @@ func match(nodes []node, words []string) (suffixes []int, ok bool) {
 
 // unit is one program message unit.
 type unit struct {
-	words  []string
-	common bool // *XYZ
-	query  bool
-	args   []string
+	words []string
+	query bool
+	args  []string
 }
 
 // split parses one unit, whose header stands below path unless it begins with a
@@ -179,7 +178,7 @@ func split(text string, path []string) (u unit, next []string) {
 	head, u.query = strings.CutSuffix(head, "?")
 	u.args = arguments(args)
 	if strings.HasPrefix(head, "*") {
-		u.common, u.words = true, []string{head}
+		u.words = []string{head}
 		return u, path
 	}
 	absolute := strings.HasPrefix(head, ":")
@@ -192,11 +191,22 @@ func split(text string, path []string) (u unit, next []string) {
 }
 
 // arguments splits parameters at commas outside of quotes and parentheses.
-func arguments(s string) (out []string) {
-	s = strings.TrimSpace(s)
-	if s == "" {
+func arguments(s string) []string {
+	if s = strings.TrimSpace(s); s == "" {
 		return nil
 	}
+	out := cut(s, ',')
+	for i := range out {
+		out[i] = clean(out[i])
+	}
+	return out
+}
+
+// units splits a program message at semicolons outside of quotes.
+func units(line string) []string { return cut(line, ';') }
+
+// cut splits at a mark outside of quotes, and at commas outside of parentheses, too.
+func cut(s string, mark rune) (out []string) {
 	var quoted rune
 	open, start := false, 0
 	for i, r := range s {
@@ -205,16 +215,14 @@ func arguments(s string) (out []string) {
 			quoted = 0
 		case quoted == 0 && (r == '"' || r == '\''):
 			quoted = r
-		case quoted == 0 && r == '(':
-			open = true
-		case quoted == 0 && r == ')':
-			open = false
-		case quoted == 0 && !open && r == ',':
-			out = append(out, clean(s[start:i]))
+		case quoted == 0 && (r == '(' || r == ')'):
+			open = mark == ',' && r == '('
+		case quoted == 0 && !open && r == mark:
+			out = append(out, s[start:i])
 			start = i + 1
 		}
 	}
-	return append(out, clean(s[start:]))
+	return append(out, s[start:])
 }
 
 // clean takes blanks and quotes off a parameter.
@@ -224,22 +232,4 @@ func clean(s string) string {
 		return s[1 : n-1]
 	}
 	return s
-}
-
-// units splits a program message at semicolons outside of quotes.
-func units(line string) (out []string) {
-	var quoted rune
-	start := 0
-	for i, r := range line {
-		switch {
-		case quoted != 0 && r == quoted:
-			quoted = 0
-		case quoted == 0 && (r == '"' || r == '\''):
-			quoted = r
-		case quoted == 0 && r == ';':
-			out = append(out, line[start:i])
-			start = i + 1
-		}
-	}
-	return append(out, line[start:])
 }

@@ -9,10 +9,8 @@ package serialtext
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -48,6 +46,7 @@ type Config struct {
 // Face is one board. Run serves one line at a time. It sends as soon as it has
 // power and takes no commands.
 type Face struct {
+	line.Device
 	board *board.Board
 	cfg   Config
 	rails []int
@@ -79,20 +78,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		}
 		f.rails = append(f.rails, i)
 	}
-	return f, nil
-}
-
-// Lines is the number of lines sent, Skipped of those lost because the driver did not read.
-func (f *Face) Lines() uint64   { return f.lines.Load() }
-func (f *Face) Skipped() uint64 { return f.skipped.Load() }
-
-// BoardTime is the card's time of a line, by its count.
-func (f *Face) BoardTime(line uint64) time.Duration { return f.beat.At(line) }
-
-// Run powers the board up and sends until ctx ends, the line is closed, or
-// writing fails. It returns nil for the first two and closes the line.
-func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	return line.Device{
+	f.Device = line.Device{
 		Pace: f.beat.Pace,
 		Start: func(w *line.Wire) error {
 			if f.w = w; f.cfg.Binary {
@@ -103,8 +89,16 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 		Command: func(byte) error { return nil }, // it takes none
 		Next:    func() (time.Duration, bool) { return f.beat.Now(), true },
 		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxLines, &f.skipped, f.send) },
-	}.Serve(ctx, rw)
+	}
+	return f, nil
 }
+
+// Lines is the number of lines sent, Skipped of those lost because the driver did not read.
+func (f *Face) Lines() uint64   { return f.lines.Load() }
+func (f *Face) Skipped() uint64 { return f.skipped.Load() }
+
+// BoardTime is the card's time of a line, by its count.
+func (f *Face) BoardTime(line uint64) time.Duration { return f.beat.At(line) }
 
 // send reads and writes n lines.
 func (f *Face) send(n int) error {

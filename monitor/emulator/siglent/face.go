@@ -7,6 +7,7 @@
 package siglent
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -155,17 +156,6 @@ func (f *Face) setDepth(c scpi.Call) error {
 	return scpi.ErrValue
 }
 
-// share puts the depth on the steps of as many channels as are on.
-func (f *Face) share() {
-	least := 20_000 / f.pairs()
-	for d := least; ; d *= 10 {
-		if d >= f.depth || d >= 10_000*least {
-			f.depth = d
-			return
-		}
-	}
-}
-
 // suffixes of a number of points, the largest first.
 var suffixes = []struct {
 	unit string
@@ -188,16 +178,6 @@ func points(s string) (float64, error) {
 	return math.Round(v * unit), nil
 }
 
-// showPoints writes one.
-func showPoints(n int) string {
-	for _, x := range suffixes {
-		if v := float64(n) / x.v; v >= 1 {
-			return strconv.FormatFloat(v, 'g', -1, 64) + x.unit
-		}
-	}
-	return fmt.Sprint(n)
-}
-
 // number writes a setting as this maker does: three digits.
 func number(v float64) string { return fmt.Sprintf("%.2E", v) }
 
@@ -208,8 +188,7 @@ type (
 
 // commands is the tree. Settings without an effect on the measurement are kept and reported.
 func (f *Face) commands() []command {
-	return slices.Concat(f.timeCommands(), f.rangeCommands(), f.inputCommands(), f.triggerCommands(), f.edgeCommands(),
-		f.waveCommands())
+	return slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
 }
 
 // keep is a setting without an effect here.
@@ -227,25 +206,24 @@ func (f *Face) keep(pattern string, words ...string) command {
 	}
 }
 
-// clamp sets a value out of range to the range's end, as this maker does,
-// without an error.
-func clamp(v, least, most float64) float64 { return min(max(v, least), most) }
-
 // timeCommands set time base and memory. A value out of range is set to the range's end.
 func (f *Face) timeCommands() []command {
 	return []command{
 		{Pattern: "TIMebase:SCALe", Set: scpi.Set(func(v float64) error {
-			v, err := scope.Step125(clamp(v, 1e-9, 1000), 1e-9, 1000)
-			if err == nil {
-				f.timeScale = v
-			}
-			return err
+			return scope.Step125(&f.timeScale, min(max(v, 1e-9), 1000), 1e-9, 1000)
 		}), Query: scpi.Reply(func() string { return number(f.timeScale) })},
 		{Pattern: "TIMebase:DELay", Set: scpi.Set(func(v float64) error {
-			f.delay = clamp(v, -5*f.timeScale, 5000*f.timeScale)
+			f.delay = min(max(v, -5*f.timeScale), 5000*f.timeScale)
 			return nil
 		}), Query: scpi.Reply(func() string { return number(f.delay) })},
-		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string { return showPoints(f.depth) })},
+		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string {
+			for _, x := range suffixes {
+				if v := float64(f.depth) / x.v; v >= 1 {
+					return strconv.FormatFloat(v, 'g', -1, 64) + x.unit
+				}
+			}
+			return fmt.Sprint(f.depth)
+		})},
 		scpi.Asked("ACQuire:SRATe", func() string { return number(f.Rate()) }),
 		scpi.Asked("ACQuire:POINts", func() string { return number(float64(f.readable())) }),
 		f.keep("ACQuire:TYPE", "NORMal", "PEAK"),
@@ -256,60 +234,56 @@ func (f *Face) timeCommands() []command {
 	}
 }
 
-// rangeCommands set how volts become codes.
-func (f *Face) rangeCommands() []command {
-	shift := func(ch *scope.Channel, v float64) error {
-		most := 2.0
-		switch {
-		case ch.Scale >= 1.02*ch.Ratio:
-			most = 200
-		case ch.Scale >= 0.12*ch.Ratio:
-			most = 20
-		}
-		ch.Shift = clamp(v, -most*ch.Ratio, most*ch.Ratio)
-		return nil
+// shift sets a channel's offset; its range depends on the scale.
+func shift(ch *scope.Channel, v float64) error {
+	most := 2.0
+	switch {
+	case ch.Scale >= 1.02*ch.Ratio:
+		most = 200
+	case ch.Scale >= 0.12*ch.Ratio:
+		most = 20
 	}
+	ch.Shift = min(max(v, -most*ch.Ratio), most*ch.Ratio)
+	return nil
+}
+
+// inputCommands set how volts become codes, and a channel's other settings.
+func (f *Face) inputCommands() []command {
 	return []command{
 		f.ValueIn(number, "CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
 			func(ch *scope.Channel, v float64) error {
-				ch.Scale = clamp(v, 500e-6*ch.Ratio, 10*ch.Ratio)
+				ch.Scale = min(max(v, 500e-6*ch.Ratio), 10*ch.Ratio)
 				return shift(ch, ch.Shift)
 			}),
 		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift }, shift),
-		{
-			Pattern: "CHANnel<n>:PROBe",
-			Set: f.On(func(ch *scope.Channel, c call) error {
-				v := 1.0
-				w, err := c.Word(0, "DEFault", "VALue")
-				if err == nil && w == "VAL" {
-					v, err = c.Number(1)
-				}
-				if err != nil {
-					return err
-				}
-				return ch.SetRatio(v, 1e-6, 1e6)
-			}),
-			Query: f.Of(func(ch *scope.Channel) ([]byte, error) { return []byte(number(ch.Ratio)), nil }),
-		},
-	}
-}
-
-// inputCommands are a channel's other settings.
-func (f *Face) inputCommands() []command {
-	return []command{
+		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *scope.Channel, c call) error {
+			v := 1.0
+			w, err := c.Word(0, "DEFault", "VALue")
+			if err == nil && w == "VAL" {
+				v, err = c.Number(1)
+			}
+			if err != nil {
+				return err
+			}
+			return ch.SetRatio(v, 1e-6, 1e6)
+		}), Query: f.Of(func(ch *scope.Channel) string { return number(ch.Ratio) })},
 		{
 			Pattern: "CHANnel<n>:SWITch",
 			Set: f.On(func(ch *scope.Channel, c call) error {
 				on, err := c.Bool(0)
 				if err == nil {
 					ch.Shown = on
-					f.share()
+					least := 20_000 / f.pairs() // the depth stays on the steps of as many channels as are on
+					for d := least; d <= 10_000*least; d *= 10 {
+						if d >= f.depth || d == 10_000*least {
+							f.depth = d
+							break
+						}
+					}
 				}
 				return err
 			}),
-			Query: f.Of(func(ch *scope.Channel) ([]byte, error) {
-				return []byte(map[bool]string{true: "ON", false: "OFF"}[ch.Shown]), nil
-			}),
+			Query: f.Of(func(ch *scope.Channel) string { return map[bool]string{true: "ON", false: "OFF"}[ch.Shown] }),
 		},
 		f.Keep("CHANnel<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
 		f.Keep("CHANnel<n>:BWLimit", func(ch *scope.Channel) *string { return &ch.Limit }, "FULL", "20M", "200M"),
@@ -337,8 +311,10 @@ func (f *Face) begin(mode string) {
 	}
 }
 
-// triggerCommands start and stop the scope: the trigger's mode decides how it runs.
+// triggerCommands start and stop the scope: the trigger's mode decides how it runs. The level of its
+// edge stays within 4.1 divisions of the middle.
 func (f *Face) triggerCommands() []command {
+	t := &f.Trig
 	status := map[scope.State]string{
 		scope.Stopped: "Stop", scope.Waiting: "Ready", scope.Sampling: "Trig'd", scope.Free: "Auto",
 		scope.Triggered: "Trig'd",
@@ -356,21 +332,121 @@ func (f *Face) triggerCommands() []command {
 		scpi.Action("TRIGger:RUN", func() { f.begin(f.mode) }),
 		scpi.Action("TRIGger:STOP", f.Stop),
 		scpi.Asked("TRIGger:STATus", func() string { return status[f.State()] }),
-		scpi.Choice("TRIGger:TYPE", &f.Trig.Mode, "EDGE"),
-	}
-}
-
-// edgeCommands set the edge trigger; its level stays within 4.1 divisions of the middle.
-func (f *Face) edgeCommands() []command {
-	t := &f.Trig
-	return []command{
+		scpi.Choice("TRIGger:TYPE", &t.Mode, "EDGE"),
 		f.SourceOf("TRIGger:EDGE:SOURce", "C", &t.Source),
 		f.Slope("TRIGger:EDGE:SLOPe", strings.Clone, "RISing", "FALLing", "ALTernate"),
 		scpi.Choice("TRIGger:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFREJect", "HFREJect"),
 		{Pattern: "TRIGger:EDGE:LEVel", Set: scpi.Set(func(v float64) error {
 			ch, most := f.Channel[t.Source], 4.1
-			t.Level = clamp(v, -most*ch.Scale-ch.Shift, most*ch.Scale-ch.Shift)
+			t.Level = min(max(v, -most*ch.Scale-ch.Shift), most*ch.Scale-ch.Shift)
 			return nil
 		}), Query: scpi.Reply(func() string { return number(t.Level) })},
 	}
+}
+
+// waveform holds the settings of :WAV.
+type waveform struct {
+	source                 int
+	width                  string
+	start, point, interval int
+}
+
+// waveCommands choose source, width and points of a download, and give descriptor and data.
+func (f *Face) waveCommands() []command {
+	const most = 1e9 // of points
+	w := &f.wav
+	return []command{
+		f.SourceOf("WAVeform:SOURce", "C", &w.source),
+		scpi.Choice("WAVeform:WIDTh", &w.width, "BYTE", "WORD"),
+		scpi.Whole("WAVeform:STARt", &w.start, 0, most), scpi.Whole("WAVeform:POINt", &w.point, 0, most),
+		scpi.Whole("WAVeform:INTerval", &w.interval, 0, most),
+		scpi.Asked("WAVeform:MAXPoint", func() string { return fmt.Sprint(f.family.maxRead / f.bytes()) }),
+		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.block(f.descriptor()), nil }},
+		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+	}
+}
+
+// bytes of a code.
+func (f *Face) bytes() int { return map[string]int{"BYTE": 1, "WORD": 2}[f.wav.width] }
+
+// readable is the points that can be read: none of a recording that was stopped
+// before memory was full, which the manual does not describe.
+func (f *Face) readable() int {
+	if v := f.Memory(); v.Points == f.Depth() {
+		return v.Points
+	}
+	return 0
+}
+
+// block makes a block; this maker ends it with two line feeds.
+func (f *Face) block(data []byte) []byte {
+	digits := f.family.digits
+	if digits == 0 {
+		digits = len(fmt.Sprint(len(data)))
+	}
+	return append(scpi.Block(digits, data), '\n')
+}
+
+// descriptor is the answer to :WAV:PRE?: LeCroy's WAVEDESC, of which this maker
+// fills a part. Volts are those at the input, in front of them the probe.
+func (f *Face) descriptor() []byte {
+	b := make([]byte, 346)
+	copy(b[0:], "WAVEDESC")
+	copy(b[16:], "WAVEACE")
+	copy(b[76:], "Siglent SDS")
+	ch, v, le := f.Channel[f.wav.source], f.Memory(), binary.LittleEndian
+	codes := perDiv / 256.0 // a division
+	switch {
+	case f.wav.width == "WORD" && f.family.low:
+		codes = perDiv / math.Ldexp(1, 16-f.family.bits)
+	case f.wav.width == "WORD", f.family.wordCodes:
+		codes = perDiv
+	}
+	word := func(at, v int) { le.PutUint16(b[at:], uint16(v)) }
+	long := func(at, v int) { le.PutUint32(b[at:], uint32(v)) }
+	single := func(at int, v float64) { le.PutUint32(b[at:], math.Float32bits(float32(v))) }
+	word(32, f.bytes()-1)
+	long(36, len(b))
+	long(60, f.readable()*f.bytes())
+	long(116, f.readable())
+	long(132, f.wav.start)
+	long(136, f.wav.interval)
+	single(156, ch.Scale/ch.Ratio)
+	single(160, ch.Shift/ch.Ratio)
+	single(164, codes)
+	word(172, f.family.bits)
+	single(176, v.Step*1e-9)
+	le.PutUint64(b[180:], math.Float64bits(f.delay))
+	single(328, ch.Ratio)
+	word(344, f.wav.source)
+	return b
+}
+
+// data is the answer to :WAV:DATA?: :WAV:POIN points (all where it is 0) behind
+// :WAV:STAR, no more than :WAV:MAXP at a time and than there are.
+func (f *Face) data() ([]byte, error) {
+	w := &f.wav
+	v := f.Memory()
+	n := f.readable() - w.start
+	if w.point > 0 {
+		n = min(n, w.point)
+	}
+	n = min(n, f.family.maxRead/f.bytes())
+	if f.Running() || !f.Channel[w.source].Shown || n <= 0 || w.interval > 1 {
+		return f.block(nil), nil
+	}
+	out := make([]byte, 0, n*f.bytes())
+	f.Each(w.source, w.start, n, v, func(codes []int32) {
+		for _, c := range codes {
+			switch {
+			case w.width == "BYTE":
+				out = append(out, byte(c>>8))
+			case f.family.low:
+				out = binary.LittleEndian.AppendUint16(out, uint16(c)>>(16-f.family.bits))
+			default:
+				out = binary.LittleEndian.AppendUint16(out, uint16(c))
+			}
+		}
+	})
+	return f.block(out), nil
 }

@@ -72,9 +72,6 @@ func traits(name string, bits int, gain, clock float64) scope.Traits {
 	}
 }
 
-// input holds a channel's settings beside the scope's.
-type input struct{ offset, position float64 }
-
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
 	*scope.Scope
@@ -82,7 +79,6 @@ type Face struct {
 	now    func() time.Duration
 
 	header, verbose bool
-	inputs          []input
 	timeScale       float64 // s a division
 	position        float64 // of the trigger, percent of the record
 	rate            float64 // as set, with manual
@@ -101,7 +97,6 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 	if f.Scope, err = scope.New(b, cfg, family.traits, f); err != nil {
 		return nil, err
 	}
-	f.inputs = make([]input, len(f.Channel))
 	f.reset()
 	id := cfg.Identity("TEKTRONIX", family.model, family.serial, family.firmware)
 	f.Instrument = scpi.New(id, f.reset, f.commands())
@@ -111,24 +106,12 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 
 // reset is *RST. It leaves HEADer and VERBose alone.
 func (f *Face) reset() {
-	for i := range f.Channel {
-		c := &f.Channel[i]
-		c.Shown, c.Scale, c.Ratio = i == 0, 0.1, 1
-		c.Coupling, c.Invert, c.Limit = "DC", "0", "FUL"
-		f.inputs[i] = input{}
-		f.shift(i)
-	}
+	f.Reset(scope.Channel{Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
 	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
 	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
 	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1"}
 	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
 	f.Power()
-}
-
-// shift is the effect of offset and position in front of the converter.
-func (f *Face) shift(i int) {
-	c := &f.Channel[i]
-	c.Shift = f.inputs[i].position*c.Scale - f.inputs[i].offset
 }
 
 // Window is the time that memory spans.
@@ -191,40 +174,15 @@ func (f *Face) setDepth(v float64) error {
 	return nil
 }
 
-// setTimeScale takes the next of 1, 2, 4 and their decades.
-func (f *Face) setTimeScale(v float64) error {
-	if !(v >= 1e-9*0.999 && v <= 1000*1.001) {
-		return scpi.ErrRange
-	}
-	decade := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
-	for _, m := range []float64{1, 2, 4, 10} {
-		if v <= m*decade*1.001 {
-			f.timeScale, f.manual = m*decade, false
-			return nil
-		}
-	}
-	return nil
-}
-
-// longHeader makes a header of a command's pattern, as HEADer ON puts it before replies.
-func longHeader(pattern string, suffixes []int, verbose bool) string {
-	for _, n := range suffixes {
-		pattern = strings.Replace(pattern, "<n>", strconv.Itoa(n), 1)
-	}
-	if !verbose {
-		pattern = scpi.Short(pattern)
-	}
-	return ":" + strings.ToUpper(pattern) + " "
-}
-
 type (
 	call    = scpi.Call
 	command = scpi.Command
+	channel = scope.Channel
 )
 
 // commands is the tree. With HEADer ON each reply begins with its header.
 func (f *Face) commands() []command {
-	own := []command{f.display("SELect:CH<n>"), f.probe("CH<n>:PRObe:GAIN")} // of the 3000 and 4000 series alone
+	own := []command{f.Display("SELect:CH<n>", func() {}), f.probe("CH<n>:PRObe:GAIN")} // of the 3000 and 4000 series alone
 	if f.family.series {
 		own = f.seriesCommands()
 	}
@@ -236,8 +194,15 @@ func (f *Face) commands() []command {
 		}
 		all[i].Query = func(a call) ([]byte, error) {
 			out, err := c.Query(a)
-			if f.header && out != nil {
-				out = append([]byte(longHeader(c.Pattern, a.Suffixes, f.verbose)), out...)
+			if f.header && out != nil { // the pattern with its numbers, in the long form or in capitals alone
+				header := c.Pattern
+				for _, n := range a.Suffixes {
+					header = strings.Replace(header, "<n>", strconv.Itoa(n), 1)
+				}
+				if !f.verbose {
+					header = scpi.Short(header)
+				}
+				out = append([]byte(":"+strings.ToUpper(header)+" "), out...)
 			}
 			return out, err
 		}
@@ -302,20 +267,17 @@ func (f *Face) acquireCommands() []command {
 			return err
 		}, Query: scpi.Reply(func() string { return scpi.Flag(f.Running()) })},
 		scpi.Choice("ACQuire:STOPAfter", &f.stopAfter, "RUNSTop", "SEQuence"),
-		scpi.Asked("ACQuire:NUMACq", func() string { return fmt.Sprint(f.taken()) }),
+		scpi.Asked("ACQuire:NUMACq", func() string { // acquisitions finished since the last start
+			n := 0
+			if f.stopAfter != "SEQ" {
+				n = int((f.now() - f.began).Seconds() / f.Window())
+			} else if !f.Running() && f.whole() {
+				n = 1
+			}
+			return fmt.Sprint(n)
+		}),
 		f.keep("ACQuire:MODe", "SAMple", "PEAKdetect", "HIRes", "AVErage", "ENVelope"),
 	}
-}
-
-// taken is how many acquisitions were finished since the last start.
-func (f *Face) taken() int {
-	switch {
-	case f.stopAfter != "SEQ":
-		return int((f.now() - f.began).Seconds() / f.Window())
-	case !f.Running() && f.whole():
-		return 1
-	}
-	return 0
 }
 
 // whole reports whether memory holds a record that was finished.
@@ -324,7 +286,13 @@ func (f *Face) whole() bool { return f.Memory().Points == f.Depth() }
 // timeCommands set the time base, the depth and the place of the trigger; the rate follows.
 func (f *Face) timeCommands() []command {
 	return []command{
-		number("HORizontal:SCAle", func() float64 { return f.Window() / divisions }, f.setTimeScale),
+		number("HORizontal:SCAle", func() float64 { return f.Window() / divisions }, func(v float64) error {
+			err := scope.Step124(&f.timeScale, v, 1e-9, 1000)
+			if err == nil {
+				f.manual = false
+			}
+			return err
+		}),
 		{Pattern: "HORizontal:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 		scpi.Asked("HORizontal:SAMPLERate", func() string { return thousands(f.Rate()) }),
 		{
@@ -354,7 +322,7 @@ func (f *Face) seriesCommands() []command {
 		number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
 		{Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 		{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
-		f.display("DISplay:GLObal:CH<n>:STATE"),
+		f.Display("DISplay:GLObal:CH<n>:STATE", func() {}),
 		f.probe("CH<n>:PROBEFunc:EXTAtten"),
 	}
 }

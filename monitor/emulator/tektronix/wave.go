@@ -68,15 +68,15 @@ type shape struct {
 
 // shape computes the preamble: points, their distance in s, and the scale of the codes in V.
 func (f *Face) shape() shape {
-	in, v := f.inputs[f.data.source], f.Memory()
+	in, v := &f.Channel[f.data.source], f.Memory()
 	p := shape{
 		points: max(0, min(f.data.stop, v.Points)-f.data.start+1), step: v.Step * 1e-9, xZero: f.Delay(),
-		gain: f.Increment(f.data.source) * f.unit(), zero: in.offset,
+		gain: f.Increment(f.data.source) * f.unit(), zero: in.Offset,
 	}
 	if f.family.series { // position and offset are reported as one
-		p.zero -= in.position * f.Channel[f.data.source].Scale
+		p.zero -= in.Position * in.Scale
 	} else {
-		p.offset = in.position * perDiv / f.unit()
+		p.offset = in.Position * perDiv / f.unit()
 	}
 	return p
 }
@@ -107,25 +107,20 @@ func (f *Face) preamble() []byte {
 		head = append(head, "INTEGER")
 	}
 	head = append(head, order)
-	if f.active() {
-		head = append(head, f.described()...)
+	if f.active() { // the fields behind the byte order
+		p, ch := f.shape(), f.Channel[f.data.source]
+		if !f.family.noID {
+			head = append(head, fmt.Sprintf("\"Ch%d, %s coupling, %.4gV/div, %.4gs/div, %d points, Sample mode\"",
+				f.data.source+1, ch.Coupling, ch.Scale, f.Window()/divisions, f.depth))
+		}
+		head = append(head, strconv.Itoa(p.points), "Y", "LINEAR", `"s"`, thousands(p.step), thousands(p.xZero), "0",
+			`"V"`, thousands(p.gain), thousands(p.offset), thousands(p.zero), "TIME", "ANALOG", "0.0E+0", "0.0E+0",
+			"0.0E+0")
+		if f.family.series {
+			head = append(head, "1")
+		}
 	}
 	return []byte(f.named(head))
-}
-
-// described are the fields of a preamble behind the byte order.
-func (f *Face) described() (out []string) {
-	p, ch := f.shape(), f.Channel[f.data.source]
-	if !f.family.noID {
-		out = append(out, fmt.Sprintf("\"Ch%d, %s coupling, %.4gV/div, %.4gs/div, %d points, Sample mode\"",
-			f.data.source+1, ch.Coupling, ch.Scale, f.Window()/divisions, f.depth))
-	}
-	out = append(out, strconv.Itoa(p.points), "Y", "LINEAR", `"s"`, thousands(p.step), thousands(p.xZero), "0", `"V"`,
-		thousands(p.gain), thousands(p.offset), thousands(p.zero), "TIME", "ANALOG", "0.0E+0", "0.0E+0", "0.0E+0")
-	if f.family.series {
-		out = append(out, "1")
-	}
-	return out
 }
 
 // named puts the fields' names before them where headers are on.
@@ -188,100 +183,65 @@ func (d *transfer) encode(out []byte, codes []int32) []byte {
 	return out
 }
 
-// display puts a channel on the screen; memory is a channel's own here.
-func (f *Face) display(pattern string) command { return f.Display(pattern, func() {}) }
-
-// channel is a setting of one: a number.
-func (f *Face) channel(pattern string, get func(i int) float64, set func(i int, v float64) error) command {
-	in := func(c call) (int, error) {
-		if n := c.Suffixes[0]; n < 1 || n > len(f.Channel) {
-			return 0, scpi.ErrUndefined
-		}
-		return c.Suffixes[0] - 1, nil
-	}
-	return command{
-		Pattern: pattern,
-		Set: func(c call) error {
-			i, err := in(c)
-			if err != nil {
-				return err
-			}
-			v, err := c.Number(0)
-			if err == nil {
-				err = set(i, v)
-			}
-			f.shift(i)
-			return err
-		},
-		Query: func(c call) ([]byte, error) {
-			i, err := in(c)
-			if err != nil {
-				return nil, err
-			}
-			return []byte(thousands(get(i))), nil
-		},
-	}
+// channel is a setting of one: a number. What it changes shows in front of the converter.
+func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error,
+) command {
+	return f.ValueIn(thousands, pattern, get, func(c *channel, v float64) error {
+		err := set(c, v)
+		c.Shift = c.Position*c.Scale - c.Offset
+		return err
+	})
 }
 
 // probe is the probe's gain: 0.1 of one that divides by ten.
 func (f *Face) probe(pattern string) command {
-	return f.channel(pattern, func(i int) float64 { return 1 / f.Channel[i].Ratio }, func(i int, v float64) error {
+	return f.channel(pattern, func(c *channel) float64 { return 1 / c.Ratio }, func(c *channel, v float64) error {
 		if !(v >= 1e-4 && v <= 1e4) {
 			return scpi.ErrRange
 		}
-		c := &f.Channel[i]
-		c.Scale, f.inputs[i].offset, c.Ratio = c.Scale/v/c.Ratio, f.inputs[i].offset/v/c.Ratio, 1/v
+		c.Scale, c.Offset, c.Ratio = c.Scale/v/c.Ratio, c.Offset/v/c.Ratio, 1/v
 		return nil
 	})
+}
+
+// within sets a number that must lie between two limits.
+func within(at *float64, v, least, most float64) error {
+	if !(v >= least && v <= most) {
+		return scpi.ErrRange
+	}
+	*at = v
+	return nil
 }
 
 // inputCommands set the channels.
 func (f *Face) inputCommands() []command {
 	return []command{
-		f.channel("CH<n>:SCAle", func(i int) float64 { return f.Channel[i].Scale }, func(i int, v float64) error {
-			if c := &f.Channel[i]; v >= 1e-3*c.Ratio*0.999 && v <= 10*c.Ratio*1.001 {
-				c.Scale = v
-				return nil
-			}
-			return scpi.ErrRange
+		f.channel("CH<n>:SCAle", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
+			return within(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
-		f.channel("CH<n>:OFFSet", func(i int) float64 { return f.inputs[i].offset }, func(i int, v float64) error {
+		f.channel("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
 			most := 1.0
-			switch s := f.Channel[i].Scale / f.Channel[i].Ratio; {
+			switch s := c.Scale / c.Ratio; {
 			case s > 1:
 				most = 100
 			case s > 0.05:
 				most = 50 // 10 V below 0.1 V a division on some
 			}
-			if !(math.Abs(v) <= most*f.Channel[i].Ratio) {
-				return scpi.ErrRange
-			}
-			f.inputs[i].offset = v
-			return nil
+			return within(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
 		}),
-		f.channel("CH<n>:POSition", func(i int) float64 { return f.inputs[i].position }, func(i int, v float64) error {
-			if !(math.Abs(v) <= 8) {
-				return scpi.ErrRange
-			}
-			f.inputs[i].position = v
-			return nil
+		f.channel("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
+			return within(&c.Position, v, -8, 8)
 		}),
-		f.Keep("CH<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC"),
-		f.Keep("CH<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "OFF", "0"),
-		f.Keep("CH<n>:BANdwidth", func(ch *scope.Channel) *string { return &ch.Limit }, "FULl", "TWEnty"),
+		f.Keep("CH<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC"),
+		f.Keep("CH<n>:INVert", func(ch *channel) *string { return &ch.Invert }, "OFF", "0"),
+		f.Keep("CH<n>:BANdwidth", func(ch *channel) *string { return &ch.Limit }, "FULl", "TWEnty"),
 	}
 }
 
-// status is the answer to TRIGger:STATE?.
-func (f *Face) status() string {
-	long := map[scope.State]string{
-		scope.Stopped: "SAVE", scope.Waiting: "READY", scope.Sampling: "TRIGGER", scope.Free: "AUTO",
-		scope.Triggered: "TRIGGER",
-	}[f.State()]
-	if f.verbose {
-		return long
-	}
-	return map[string]string{"SAVE": "SAV", "READY": "REA", "TRIGGER": "TRIG", "AUTO": "AUTO"}[long]
+// states are the answers to TRIGger:STATE?, in their long and short form.
+var states = map[scope.State][2]string{
+	scope.Stopped: {"SAVE", "SAV"}, scope.Waiting: {"READY", "REA"}, scope.Sampling: {"TRIGGER", "TRIG"},
+	scope.Free: {"AUTO", "AUTO"}, scope.Triggered: {"TRIGGER", "TRIG"},
 }
 
 // triggerCommands set mode and edge of the trigger and force it.
@@ -295,19 +255,19 @@ func (f *Face) triggerCommands() []command {
 			}
 			return err
 		}},
-		scpi.Asked("TRIGger:STATE", f.status),
+		scpi.Asked("TRIGger:STATE", func() string {
+			forms := states[f.State()]
+			if f.verbose {
+				return forms[0]
+			}
+			return forms[1]
+		}),
 		scpi.Choice("TRIGger:A:TYPe", &t.Mode, "EDGE"),
 		scpi.Choice("TRIGger:A:MODe", &t.Sweep, "AUTO", "NORMal"),
 		f.SourceOf("TRIGger:A:EDGE:SOUrce", "CH", &t.Source),
 		f.Slope("TRIGger:A:EDGE:SLOpe", strings.ToUpper, "RISe", "FALL", "EITher"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "HFRej", "LFRej", "NOISErej"),
-		f.channel("TRIGger:A:LEVel:CH<n>", func(int) float64 { return t.Level }, func(i int, v float64) error {
-			c := f.Channel[i]
-			if !(math.Abs(v+c.Shift) <= 8*c.Scale) {
-				return scpi.ErrRange
-			}
-			t.Level = v
-			return nil
-		}),
+		f.channel("TRIGger:A:LEVel:CH<n>", func(*channel) float64 { return t.Level },
+			func(c *channel, v float64) error { return within(&t.Level, v, -8*c.Scale-c.Shift, 8*c.Scale-c.Shift) }),
 	}
 }

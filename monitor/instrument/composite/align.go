@@ -316,3 +316,25 @@ func (t *track) loss(end bool) (why string) {
 	}
 	return why
 }
+
+// place maps the base's time to a member's: base + d + slope·(base − at).
+type place struct {
+	at, d, slope float64
+}
+
+// of is the member's time at a time of the base, in seconds.
+func (p place) of(base float64) float64 { return base + p.offset(base) }
+
+// offset is the member's time less the base's, in seconds.
+func (p place) offset(base float64) float64 { return p.d + p.slope*(base-p.at) }
+
+// maxSlew is how fast a placing is moved to its place by the clocks.
+const maxSlew = 500e-6
+
+// steer makes a placing that goes on where the old one is and reaches the clocks'
+// place a second later, or as far as maxSlew beside their own slope lets it.
+func (p place) steer(base, wanted, slope float64) place {
+	d := p.offset(base)
+	lead := wanted + slope - d // over the next second
+	return place{at: base, d: d, slope: min(max(lead, slope-maxSlew), slope+maxSlew)}
+}

@@ -68,9 +68,14 @@ func (s *session) mergeSpools() error {
 		}
 		open = open && !ended
 	}
-	p := &packet{} // of the base, behind the end of another member
+	return s.finish()
+}
+
+// finish takes what the base holds behind the end of another member, and ends there.
+func (s *session) finish() error {
+	p, m := &packet{}, s.merger
 	for {
-		err := s.spools[base].next(p)
+		err := s.spools[s.c.base].next(p)
 		if errors.Is(err, io.EOF) {
 			break
 		}

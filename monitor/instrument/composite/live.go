@@ -58,19 +58,9 @@ func newLive(s *session) (*live, error) {
 		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved)}
 	}
 	if s.c.align.By == Trigger {
-		for i := range l.align {
-			a := &l.align[i]
-			a.anchorAt(0, -a.moved, float64(period(l.m.tb))/math.Sqrt(12))
-			l.m.place[i] = a.place
-			if i == l.m.base {
-				continue
-			}
-			if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
-				l.m.names[l.m.base], seconds(a.u)); err != nil {
-				return nil, err
-			}
+		if err := l.triggered(); err != nil {
+			return nil, err
 		}
-		l.settled = true
 	}
 	var err error
 	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
@@ -104,6 +94,24 @@ func newLive(s *session) (*live, error) {
 		}
 	}
 	return l, nil
+}
+
+// triggered places the members by their common trigger alone.
+func (l *live) triggered() error {
+	l.settled = true
+	for i := range l.align {
+		a := &l.align[i]
+		a.anchorAt(0, -a.moved, float64(period(l.m.tb))/math.Sqrt(12))
+		l.m.place[i] = a.place
+		if i == l.m.base {
+			continue
+		}
+		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
+			l.m.names[l.m.base], seconds(a.u)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take takes a block or an event of a member and delivers the scans that are due.

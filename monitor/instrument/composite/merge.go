@@ -167,14 +167,7 @@ func (m *merger) pop(n int) {
 func (m *merger) block(p *packet) (done, ended bool, err error) {
 	b := &p.block
 	if m.from == 0 && b.FirstScan > m.due { // the base itself lost scans
-		if m.begun {
-			m.dropped += b.FirstScan - m.due
-			m.why = m.names[m.base] + ": its scans jump"
-			if m.announce != nil {
-				m.why, m.exact = m.names[m.base]+": "+m.announce.Detail, m.exact && m.announce.Exact
-			}
-		}
-		m.announce = nil
+		m.hole(b.FirstScan - m.due)
 	}
 	n, begin := b.Scans(), m.from
 	for c := range m.cols {
@@ -217,6 +210,17 @@ func (m *merger) block(p *packet) (done, ended bool, err error) {
 		}
 	}
 	return i == n, false, nil
+}
+
+// hole takes note of scans that the base itself lost.
+func (m *merger) hole(n uint64) {
+	if m.begun {
+		m.dropped, m.why = m.dropped+n, m.names[m.base]+": its scans jump"
+		if m.announce != nil {
+			m.why, m.exact = m.names[m.base]+": "+m.announce.Detail, m.exact && m.announce.Exact
+		}
+	}
+	m.announce = nil
 }
 
 // seek looks for every member's reading at an instant and puts it at scan k.

@@ -51,12 +51,11 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	base.In = Inputs(o)
-	return &Device{Base: base, opts: o, model: models[o.Model]}, nil
+	d := &Device{Base: base, opts: o, model: models[o.Model]}
+	// Whatever an earlier program left running is stopped first; every command must be echoed.
+	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, d.stream
+	return d, nil
 }
-
-// Open connects, stops whatever an earlier program left running, identifies the
-// device and sets the scan up; every command must be echoed.
-func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.stop, d.identify, d.setUp) }
 
 // stop ends a scan, whether ours or another program's, and discards its remaining bytes: the echo
 // comes behind the last packet.

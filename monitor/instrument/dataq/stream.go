@@ -37,11 +37,6 @@ type stream struct {
 	judged bool
 }
 
-// Stream scans until ctx ends; then it stops the device.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	return d.Streaming(func() error { return d.stream(ctx, sink) })
-}
-
 // stream starts the scan, pumps it, and stops the device however it ended: a device that scans on
 // would not hear the next Open.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {

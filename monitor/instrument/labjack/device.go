@@ -72,6 +72,8 @@ func New(address string, o Options) (*Device, error) {
 	}
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o}
+	// A stream that an earlier program left running is stopped, and every setting is read back.
+	d.Steps = []instrument.Step{d.identify, d.setUp, d.calibrate}
 	d.Dial = func(ctx context.Context) (transport.Conn, error) { return d.connect(ctx, false) }
 	return d, nil
 }
@@ -96,12 +98,6 @@ func (d *Device) connect(ctx context.Context, stream bool) (transport.Conn, erro
 		target = net.JoinHostPort(host, strconv.Itoa(n))
 	}
 	return transport.Dial(ctx, "tcp:"+target, transport.Options{})
-}
-
-// Open connects, identifies the device, stops a stream that an earlier program
-// left running, and sets the scan up; every setting is read back.
-func (d *Device) Open(ctx context.Context) error {
-	return d.Connect(ctx, d.identify, d.setUp, d.calibrate)
 }
 
 // identify reads product, firmware and serial number. A device that is neither a T7 nor a T8, or

@@ -68,14 +68,9 @@ func New(address string, o Options) (*Device, error) {
 	}
 	o.Inputs = slices.Clone(o.Inputs)
 	d := &Device{Base: base, opts: o}
+	d.Steps = []instrument.Step{d.connect, d.identify, d.begin, d.setUp}
 	d.In, d.Dial, d.Release = Inputs(d.opts), nil, d.disconnect
 	return d, nil
-}
-
-// Open connects, identifies the device, makes the task, and reads back the rates and
-// scales that the device chose.
-func (d *Device) Open(ctx context.Context) error {
-	return d.Connect(ctx, d.connect, d.identify, d.begin, d.setUp)
 }
 
 // connect makes the client; the first call dials.

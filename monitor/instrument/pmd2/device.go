@@ -62,11 +62,10 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	base.In = Inputs(o)
-	return &Device{Base: base, opts: o}, nil
+	d := &Device{Base: base, opts: o}
+	d.Steps, d.Run = []instrument.Step{d.identify}, d.stream
+	return d, nil
 }
-
-// Open connects and identifies the device.
-func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.identify) }
 
 // identify asks for vendor and product. Bytes from before, its greeting
 // or an answer that was never read, is passed over.
@@ -177,11 +176,6 @@ type stream struct {
 	took   time.Duration
 	judged bool
 	why    error
-}
-
-// Stream asks until ctx ends.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	return d.Streaming(func() error { return d.stream(ctx, sink) })
 }
 
 // stream asks on the grid of the period; questions that are overdue are left out, not made up.

@@ -58,11 +58,10 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	base.In = Inputs(o)
-	return &Device{Base: base, opts: o}, nil
+	d := &Device{Base: base, opts: o}
+	d.Steps = []instrument.Step{d.start}
+	return d, nil
 }
-
-// Open connects, starts the device and waits until frames come.
-func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.start) }
 
 // start sets the device going, if it does not go already, and identifies it by
 // its frames.

@@ -119,10 +119,8 @@ func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error
 	failure = fmt.Errorf("%s: %w", Kind, failure)
 	// The configuration is read again once the device has given up to wait for more, since it would
 	// take a command for configuration.
-	timer := time.NewTimer(hostOwes)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(hostOwes):
 	case <-ctx.Done():
 		return fmt.Errorf("%w; what the device holds now is not known", failure)
 	}

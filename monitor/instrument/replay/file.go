@@ -49,50 +49,39 @@ type identityJSON struct {
 
 // timebaseJSON is a measure.Timebase in a recording.
 type timebaseJSON struct {
-	TickHz       float64 `json:"tick_hz"`
-	UTickRel     float64 `json:"u_tick_rel"`
-	TicksPerScan float64 `json:"ticks_per_scan"`
-	Stamped      bool    `json:"stamped"`
+	TickHz       measure.Hertz `json:"tick_hz"`
+	UTickHz      float64       `json:"u_tick_rel"`
+	TicksPerScan float64       `json:"ticks_per_scan"`
+	Stamped      bool          `json:"stamped"`
 }
 
 // responseJSON is a measure.Response in a recording.
 type responseJSON struct {
-	TauS    float64 `json:"tau_s"`
-	WindowS float64 `json:"window_s"`
-	UpdateS float64 `json:"update_s"`
+	Tau     measure.Seconds `json:"tau_s"`
+	Window  measure.Seconds `json:"window_s"`
+	Update  measure.Seconds `json:"update_s"`
+	Centred bool            `json:"-"`
 }
 
-// channelJSON holds one channel; gain, offset, u_offset and noise are in unit.
+// channelJSON is a measure.Channel in a recording; gain, offset, u_offset and noise are in unit.
 type channelJSON struct {
-	Name     string        `json:"name"`
-	Unit     measure.Unit  `json:"unit"`
-	Gain     float64       `json:"gain"`
-	Offset   float64       `json:"offset"`
-	UGainRel float64       `json:"u_gain_rel"`
-	UOffset  float64       `json:"u_offset"`
-	Noise    float64       `json:"noise"`
-	MinCount measure.Count `json:"min_count"`
-	MaxCount measure.Count `json:"max_count"`
-	SkewS    float64       `json:"skew_s"`
+	Name     string          `json:"name"`
+	Unit     measure.Unit    `json:"unit"`
+	Gain     float64         `json:"gain"`
+	Offset   float64         `json:"offset"`
+	UGain    float64         `json:"u_gain_rel"`
+	UOffset  float64         `json:"u_offset"`
+	Noise    float64         `json:"noise"`
+	MinCount measure.Count   `json:"min_count"`
+	MaxCount measure.Count   `json:"max_count"`
+	Skew     measure.Seconds `json:"skew_s"`
 }
 
 // inputs are those that the recording's text describes, checked.
 func (m meta) inputs() instrument.Inputs {
-	in := instrument.Inputs{
-		Timebase: measure.Timebase{
-			TickHz: measure.Hertz(m.Timebase.TickHz), UTickHz: m.Timebase.UTickRel,
-			TicksPerScan: m.Timebase.TicksPerScan, Stamped: m.Timebase.Stamped,
-		},
-		Response: measure.Response{
-			Tau: measure.Seconds(m.Response.TauS), Window: measure.Seconds(m.Response.WindowS),
-			Update: measure.Seconds(m.Response.UpdateS),
-		},
-	}
+	in := instrument.Inputs{Timebase: measure.Timebase(m.Timebase), Response: measure.Response(m.Response)}
 	for _, c := range m.Channels {
-		in.Channels = append(in.Channels, measure.Channel{
-			Name: c.Name, Unit: c.Unit, Gain: c.Gain, Offset: c.Offset, UGain: c.UGainRel, UOffset: c.UOffset,
-			Noise: c.Noise, MinCount: c.MinCount, MaxCount: c.MaxCount, Skew: measure.Seconds(c.SkewS),
-		})
+		in.Channels = append(in.Channels, measure.Channel(c))
 	}
 	return in
 }
@@ -238,17 +227,12 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 	}
 	m := meta{
 		Format: formatName, Version: formatVersion, Identity: identityJSON(id),
-		Timebase: timebaseJSON{
-			float64(in.Timebase.TickHz), in.Timebase.UTickHz, in.Timebase.TicksPerScan, in.Timebase.Stamped,
-		},
-		Response: responseJSON{float64(in.Response.Tau), float64(in.Response.Window), float64(in.Response.Update)},
+		Timebase: timebaseJSON(in.Timebase), Response: responseJSON(in.Response),
 	}
 	names := []string{"scan", "tick"}
 	for _, c := range in.Channels {
 		names = append(names, c.Name)
-		m.Channels = append(m.Channels, channelJSON{
-			c.Name, c.Unit, c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise, c.MinCount, c.MaxCount, float64(c.Skew),
-		})
+		m.Channels = append(m.Channels, channelJSON(c))
 	}
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

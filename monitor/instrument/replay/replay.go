@@ -232,10 +232,8 @@ func (p *player) wait(ctx context.Context) error {
 		return nil
 	}
 	at := p.d.inputs.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
-	t := time.NewTimer(time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration())))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration()))):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

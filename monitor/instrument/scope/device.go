@@ -75,7 +75,7 @@ func New(cfg Config) (*Device, error) {
 	d := &Device{Base: base, cfg: cfg, dialect: f.Dialect(), client: scpi.New(scpi.Config{
 		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
 	})}
-	d.Dial, d.Release = nil, d.client.Close // the client holds the link
+	d.Run, d.Dial, d.Release = d.stream, nil, d.client.Close // the client holds the link
 	return d, nil
 }
 
@@ -105,7 +105,12 @@ func (d *Device) setUp(ctx context.Context) error {
 	if _, err = again(ctx, func() (any, error) { return nil, d.dialect.SetUp(ctx, d.client, d.plan) }); err != nil {
 		return err
 	}
-	switch err := d.check(ctx); {
+	if own, ok := d.dialect.(Checker); ok { // asks the scope for complaints
+		err = own.Check(ctx, d.client)
+	} else {
+		err = d.client.Check(ctx, "set up")
+	}
+	switch {
 	case errors.Is(err, instrument.ErrIdentity):
 		return err
 	case err != nil:
@@ -116,28 +121,12 @@ func (d *Device) setUp(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := d.mem.validate(); err != nil {
-		return err
-	}
-	return d.learn(ctx)
-}
-
-// check asks the scope for complaints.
-func (d *Device) check(ctx context.Context) error {
-	if own, ok := d.dialect.(Checker); ok {
-		return own.Check(ctx, d.client)
-	}
-	return d.client.Check(ctx, "set up")
-}
-
-// validate guards the numbers that all arithmetic rests on.
-func (m Memory) validate() error {
-	const most = 1 << 30
-	if m.Points < 1 || m.Points > most || !(m.Step > 0) || math.IsInf(m.Step, 0) || m.Piece < 1 || m.Codes.Bytes < 1 ||
-		m.Codes.Bytes > 2 {
+	const most = 1 << 30 // guards the numbers that all arithmetic rests on
+	if m := d.mem; m.Points < 1 || m.Points > most || !(m.Step > 0) || math.IsInf(m.Step, 0) || m.Piece < 1 ||
+		m.Codes.Bytes < 1 || m.Codes.Bytes > 2 {
 		return fmt.Errorf("%w: a memory of %d points, %v s apart", scpi.ErrInstrument, m.Points, m.Step)
 	}
-	return nil
+	return d.learn(ctx)
 }
 
 // learn asks for the scale of each channel and makes the inputs.
@@ -175,12 +164,9 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, v := range []float64{s.Gain, s.Zero, s.Division, s.Step, s.Begin} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return s, fmt.Errorf("%w: channel %d is scaled by %+v", scpi.ErrInstrument, channel, s)
-		}
-	}
-	if s.Gain == 0 || !(s.Step > 0) || !(s.Division > 0) {
+	odd := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	if slices.ContainsFunc([]float64{s.Gain, s.Zero, s.Division, s.Step, s.Begin}, odd) || s.Gain == 0 ||
+		!(s.Step > 0) || !(s.Division > 0) {
 		return s, fmt.Errorf("%w: channel %d is scaled by %+v", scpi.ErrInstrument, channel, s)
 	}
 	return s, nil
@@ -193,7 +179,8 @@ func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	const tries, moment = 3, 100 * time.Millisecond
 	for n := range time.Duration(tries) {
 		v, err = f()
-		if err == nil || ctx.Err() != nil || !retryable(err) {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, instrument.ErrSilent) &&
+			!errors.Is(err, instrument.ErrDisconnected) && !errors.Is(err, scpi.ErrReply) && !errors.Is(err, ErrFewer) {
 			return v, err
 		}
 		if errors.Is(err, ErrFewer) {
@@ -203,12 +190,6 @@ func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 		}
 	}
 	return v, err
-}
-
-// retryable reports whether an error is one of the link's.
-func retryable(err error) bool {
-	return errors.Is(err, instrument.ErrSilent) || errors.Is(err, instrument.ErrDisconnected) ||
-		errors.Is(err, scpi.ErrReply) || errors.Is(err, ErrFewer)
 }
 
 // Input is how one channel is set.
@@ -225,9 +206,7 @@ type Input struct {
 }
 
 // Ratio is the probe's.
-func (i Input) Ratio() float64 {
-	return cmp.Or(i.Probe, 1)
-}
+func (i Input) Ratio() float64 { return cmp.Or(i.Probe, 1) }
 
 // Options are the settings of a scope in a bench file. Family.Defaults makes them.
 type Options struct {

@@ -33,12 +33,10 @@ func (s State) String() string {
 // Dialect speaks the commands of one family of scopes. A Device makes one for
 // itself, calls it on one goroutine, and hands in the link. Methods send and
 // ask, and return the link's errors as they are; they do not retry: the Device
-// repeats the calls (all but Arm, Force and Stop) when its error is
+// repeats the calls (all but Arm) when its error is
 // one of the link's, scpi.ErrReply or ErrFewer, possibly over a new connection
 // behind *CLS. Each of these must therefore send every setting that it rests
-// on, and a Dialect keeps no state but that learned in ReadBack and from calls
-//
-//	(Arm, Force, Triggered, Stop).
+// on, and a Dialect keeps no state but that learned in ReadBack and from Arm and SetTriggered.
 type Dialect interface {
 	// SetUp sets the channels of the plan, with the others off, the window, the
 	// depth, and a trigger on a rising edge, Plan.Edge, so that the memory starts at
@@ -55,16 +53,12 @@ type Dialect interface {
 	Scale(ctx context.Context, c *scpi.Client, channel int) (Scale, error)
 	// Arm begins one single acquisition.
 	Arm(ctx context.Context, c *scpi.Client) error
-	// Force triggers it. It is sent once and never again.
-	Force(ctx context.Context, c *scpi.Client) error
-	// Triggered reports that a trigger from outside came: the Dialect then stands where
-	// Force would have left it.
-	Triggered()
+	// SetTriggered notes that no trigger has come since Arm, or that one has, forced or from outside.
+	// Embed Record for it.
+	SetTriggered(on bool)
 	// State asks for the state of the trigger. Before Force a scope that has armed is
 	// Waiting; one that is Sampling then has triggered by itself.
 	State(ctx context.Context, c *scpi.Client) (State, error)
-	// Stop ends the acquisition. The Device then asks State until it is Stopped.
-	Stop(ctx context.Context, c *scpi.Client) error
 	// Held asks how many points of a channel a stopped scope holds. exact is false
 	// where it only reports the size of its memory, also after an early Stop: the
 	// Device then keeps to the points that must have been taken by the host's clock.
@@ -75,6 +69,12 @@ type Dialect interface {
 	// it can be is to be refused before it is read: bound QueryBlock.
 	Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error)
 }
+
+// Record is a Dialect's knowledge of the acquisition that was armed last.
+type Record struct{ Triggered bool }
+
+// SetTriggered implements Dialect.
+func (r *Record) SetTriggered(on bool) { r.Triggered = on }
 
 // Plan holds the settings to make: the options of the bench file on the model that
 // answers.
@@ -208,10 +208,8 @@ func Expect(ctx context.Context, c *scpi.Client, query string, want, within floa
 
 // Pause waits, unless ctx ends first.
 func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -241,6 +239,9 @@ type Family struct {
 	// Whole is true where a stop in the middle of a recording leaves unknown contents: the
 	// Device then waits until memory is full, and reads the points that are due.
 	Whole bool
+	// Force is the command that triggers an armed scope, sent once and never again, and Stop the one
+	// that ends the acquisition: the Device then asks State until it is Stopped.
+	Force, Stop string
 	// Spec is its accuracy.
 	Spec Spec
 	// Dialect makes a speaker of its commands.

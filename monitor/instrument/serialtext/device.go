@@ -58,12 +58,10 @@ func New(address string, o Options) (*Device, error) {
 	}
 	base.In = Inputs(o)
 	l, _ := o.layout() // which Validate has checked
-	return &Device{Base: base, opts: o, layout: l}, nil
+	d := &Device{Base: base, opts: o, layout: l}
+	d.Steps = []instrument.Step{d.start}
+	return d, nil
 }
-
-// Open connects, sends the start text and waits until lines come that fit the
-// pattern, at the rate that the options state.
-func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.start) }
 
 // start waits until enough samples came that fit the pattern, and checks their rate. A board that
 // starts anew when its port is opened may take answerTime for that.

@@ -153,25 +153,8 @@ func (b *Builder) Note(format string, a ...any) error {
 
 // Flush delivers the scans of a block that is not full yet.
 func (b *Builder) Flush() error {
-	if err := b.report(); err != nil {
-		return err
-	}
-	if b.block.Scans() == 0 {
-		return nil
-	}
-	err := b.sink.Block(&b.block)
-	for c := range b.block.Counts {
-		b.block.Counts[c] = b.block.Counts[c][:0]
-	}
-	if b.block.Ticks != nil {
-		b.block.Ticks = b.block.Ticks[:0]
-	}
-	return err
-}
-
-// report sums up once a block the bytes skipped and scans repaired, so that a bad line
-// cannot flood the stream with events.
-func (b *Builder) report() error {
+	// Bytes skipped and scans repaired are summed up once a block, so that a bad line cannot flood the
+	// stream with events.
 	for _, r := range []struct {
 		n      *uint64
 		kind   measure.EventKind
@@ -191,7 +174,17 @@ func (b *Builder) report() error {
 			return err
 		}
 	}
-	return nil
+	if b.block.Scans() == 0 {
+		return nil
+	}
+	err := b.sink.Block(&b.block)
+	for c := range b.block.Counts {
+		b.block.Counts[c] = b.block.Counts[c][:0]
+	}
+	if b.block.Ticks != nil {
+		b.block.Ticks = b.block.Ticks[:0]
+	}
+	return err
 }
 
 // Rate follows a device's count of scans with the host's clock: the expected count

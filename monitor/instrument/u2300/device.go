@@ -47,7 +47,7 @@ func New(address string, o Options) (*Device, error) {
 	}
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o}
-	d.client = scpi.New(d.config())
+	d.client, d.Run = scpi.New(d.config()), d.stream
 	d.Dial, d.Release = nil, func() error { return d.client.Close() } // the client holds the link
 	return d, nil
 }

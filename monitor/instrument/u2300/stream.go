@@ -34,12 +34,6 @@ type stream struct {
 	heard  time.Time
 }
 
-// Stream runs the device until ctx ends; then it takes the blocks that are still
-// due and stops it.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	return d.Streaming(func() error { return d.stream(ctx, sink) })
-}
-
 // stream reads blocks until ctx ends, then those still due, and stops the device.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n := d.opts.points()

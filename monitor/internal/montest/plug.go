@@ -6,9 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 )
@@ -16,22 +14,6 @@ import (
 // Firmware is a protocol face.
 type Firmware interface {
 	Run(context.Context, io.ReadWriteCloser) error
-}
-
-// Workload is a board that changes its load every 137 ms for so long.
-func Workload(t *testing.T, d time.Duration) *board.Board {
-	t.Helper()
-	b, err := board.New(board.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
-	for i := 0; time.Duration(i)*137*time.Millisecond < d; i++ {
-		if _, err := b.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b
 }
 
 // Plug is an emulated device on a pseudo-terminal.

@@ -21,27 +21,36 @@ import (
 const Python = "/usr/bin/python3"
 
 // Idle is a board without a load.
-func Idle(t *testing.T) *board.Board {
-	t.Helper()
-	b, err := board.New(board.Config{Seed: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+func Idle(t *testing.T) *board.Board { return loaded(t, 3, time.Second, 0) }
 
 // Busy is a board whose load changes every 7 ms for a minute, with its time.
 func Busy(t *testing.T) (*board.Board, func() time.Duration) {
 	t.Helper()
-	b := Idle(t)
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle}
-	for i := range 8000 {
-		if _, err := b.SetLoad(time.Duration(i)*7*time.Millisecond, loads[i%len(loads)]); err != nil {
+	b := loaded(t, 3, 7*time.Millisecond, 8000, board.Compute, board.Sleep, board.Memory, board.ActiveIdle)
+	epoch := time.Now()
+	return b, func() time.Duration { return time.Since(epoch) }
+}
+
+// Workload is a board that changes its load every 137 ms for so long.
+func Workload(t *testing.T, d time.Duration) *board.Board {
+	t.Helper()
+	const step = 137 * time.Millisecond
+	return loaded(t, 1, step, int((d+step-1)/step), board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half)
+}
+
+// loaded is a board with n changes of load, in turn.
+func loaded(t *testing.T, seed uint64, step time.Duration, n int, loads ...board.Load) *board.Board {
+	t.Helper()
+	b, err := board.New(board.Config{Seed: seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := b.SetLoad(time.Duration(i)*step, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	epoch := time.Now()
-	return b, func() time.Duration { return time.Since(epoch) }
+	return b
 }
 
 // Instrument is an emulated one.
@@ -85,20 +94,8 @@ func Refused(t *testing.T, i Instrument, messages ...string) {
 // Listen serves an instrument until the test ends, and returns its port.
 func Listen(t *testing.T, i Instrument) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- i.Serve(ctx, l, nil) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	at, _ := Serve(t, "127.0.0.1:0", func(ctx context.Context, l net.Listener) error { return i.Serve(ctx, l, nil) })
+	_, port, _ := net.SplitHostPort(at)
 	return port
 }
 

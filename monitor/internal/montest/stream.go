@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,40 +92,39 @@ func (c *Collector) Event(e measure.Event) error {
 	return nil
 }
 
-// Scans returns the indices of all scans.
-func (c *Collector) Scans() []uint64 {
+// locked calls f while no block is taken.
+func (c *Collector) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.scans)
+	f()
+}
+
+// Scans returns the indices of all scans.
+func (c *Collector) Scans() (out []uint64) {
+	c.locked(func() { out = slices.Clone(c.scans) })
+	return out
 }
 
 // Ticks returns the device times of all scans.
-func (c *Collector) Ticks() []int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.ticks)
+func (c *Collector) Ticks() (out []int64) {
+	c.locked(func() { out = slices.Clone(c.ticks) })
+	return out
 }
 
-// Counts returns all counts of a channel.
-func (c *Collector) Counts(channel int) []measure.Count {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.counts == nil {
-		return nil
-	}
-	return slices.Clone(c.counts[channel])
+// Counts returns all counts of a channel; none before the first block.
+func (c *Collector) Counts(channel int) (out []measure.Count) {
+	c.locked(func() {
+		if c.counts != nil {
+			out = slices.Clone(c.counts[channel])
+		}
+	})
+	return out
 }
 
 // Events returns the events of a kind; all for kind 0.
-func (c *Collector) Events(kind measure.EventKind) []measure.Event {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []measure.Event
-	for _, e := range c.events {
-		if kind == 0 || e.Kind == kind {
-			out = append(out, e)
-		}
-	}
+func (c *Collector) Events(kind measure.EventKind) (out []measure.Event) {
+	other := func(e measure.Event) bool { return kind != 0 && e.Kind != kind }
+	c.locked(func() { out = slices.DeleteFunc(slices.Clone(c.events), other) })
 	return out
 }
 
@@ -248,38 +248,21 @@ func Energy(t *testing.T, setup *measure.Setup, out *Collector, from, to measure
 	return res.Total
 }
 
-// heard is a line that calls then before the device gets the bytes of its left-th
-// read.
+// heard is a line that calls then before the device gets the bytes of its left-th read. then is set
+// before left is, which counts the reads still to come.
 type heard struct {
 	*fault.Line
-	mu   sync.Mutex
-	left int
+	left atomic.Int64
 	then func()
 }
 
 // Read counts the device's reads.
 func (h *heard) Read(p []byte) (int, error) {
 	n, err := h.Line.Read(p)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.left--; h.left == 0 {
+	if h.left.Add(-1) == 0 {
 		h.then()
 	}
 	return n, err
-}
-
-// after sets the function to call at the left-th read from now.
-func (h *heard) after(left int, then func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.left, h.then = left, then
-}
-
-// due reports that the read has not come yet.
-func (h *heard) due() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.left > 0
 }
 
 // Interrupted breaks Open off at each thing in turn that the device hears of it,
@@ -288,11 +271,11 @@ func Interrupted(t *testing.T, p *Plug, dev instrument.Instrument) {
 	t.Helper()
 	for at := 1; ; at++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		p.heard.after(at, cancel)
+		p.heard.then = cancel
+		p.heard.left.Store(int64(at))
 		err := dev.Open(ctx)
 		cancel()
-		whole := p.heard.due()
-		p.heard.after(0, nil)
+		whole := p.heard.left.Swap(0) > 0 // the read has not come yet
 		if err == nil {
 			_ = dev.Close()
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
-// Device is a serial device in software. Serve calls its functions from one goroutine.
+// Device is a serial device in software, which a face embeds. Run calls its functions from one
+// goroutine, for one line at a time.
 type Device struct {
 	// Pace of the board's time.
 	Pace pace.Pace
@@ -33,9 +34,9 @@ type Device struct {
 	Batch func(until time.Duration) error
 }
 
-// Serve runs a device on a line until ctx ends, the line is closed, or writing fails. It
-// returns nil for the first two and closes the line.
-func (d Device) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
+// Run powers a device up and serves a driver on a line until ctx ends, the line is closed, or
+// writing fails. It returns nil for the first two and closes the line.
+func (d Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := Attach(ctx, rw)
@@ -209,8 +210,7 @@ func (w *Wire) Write(p []byte) error {
 
 // Recv fills p with the driver's next bytes, waiting at most for d.
 func (w *Wire) Recv(p []byte, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
+	late := time.After(d)
 	for i := range p {
 		select {
 		case b, ok := <-w.in:
@@ -218,7 +218,7 @@ func (w *Wire) Recv(p []byte, d time.Duration) error {
 				return w.Ended()
 			}
 			p[i] = b
-		case <-t.C:
+		case <-late:
 			return fmt.Errorf("emulated device: %d of %d bytes came: %w", i, len(p), ErrTimeout)
 		case <-w.ctx.Done():
 			return w.ctx.Err()
@@ -229,10 +229,8 @@ func (w *Wire) Recv(p []byte, d time.Duration) error {
 
 // Sleep waits for d, or until ctx ends.
 func (w *Wire) Sleep(d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	case <-w.ctx.Done():
 		return w.ctx.Err()

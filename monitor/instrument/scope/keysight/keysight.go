@@ -25,6 +25,7 @@ var InfiniiVision = &scope.Family{
 	Port:     5025,
 	Channels: 4, Usual: 2, Memory: 8_000_000, MaxWindow: divisions * 50 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 40,
+	Force: ":TRIG:FORC", Stop: ":STOP",
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 60e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect { return &infiniivision{} },
 }
@@ -34,8 +35,9 @@ const divisions = 10
 
 // infiniivision remembers the armed state, which an event register reports once.
 type infiniivision struct {
-	armed, forced bool
-	points        int // as ReadBack learned them
+	scope.Record
+	armed  bool
+	points int // as ReadBack learned them
 }
 
 // SetUp sets channels, window, and the trigger. It
@@ -88,6 +90,7 @@ func (d *infiniivision) ReadBack(ctx context.Context, c *scpi.Client, p *scope.P
 
 // try takes a moment of a single acquisition.
 func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
+	d.SetTriggered(false)
 	if err := d.Arm(ctx, c); err != nil {
 		return err
 	}
@@ -98,15 +101,16 @@ func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
 		case err != nil:
 			return err
 		case s == scope.Waiting:
-			if err := d.Force(ctx, c); err != nil {
+			d.SetTriggered(true)
+			if err := c.Command(ctx, InfiniiVision.Force); err != nil {
 				return err
 			}
 			if _, err := d.State(ctx, c); err != nil { // the trigger was taken
 				return err
 			}
-			return d.Stop(ctx, c)
+			return c.Command(ctx, InfiniiVision.Stop)
 		case s == scope.Sampling: // an edge from outside was faster
-			return d.Stop(ctx, c)
+			return c.Command(ctx, InfiniiVision.Stop)
 		case n == tries:
 			return fmt.Errorf("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
 		}
@@ -118,25 +122,11 @@ func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
 
 // Arm begins a single acquisition.
 func (d *infiniivision) Arm(ctx context.Context, c *scpi.Client) error {
-	d.armed, d.forced = false, false
+	d.armed = false
 	if _, err := c.QueryNumber(ctx, ":AER?"); err != nil { // reading clears it
 		return err
 	}
 	return c.Command(ctx, ":SING")
-}
-
-// Force triggers it.
-func (d *infiniivision) Force(ctx context.Context, c *scpi.Client) error {
-	d.Triggered()
-	return c.Command(ctx, ":TRIG:FORC")
-}
-
-// Triggered lets State distinguish a recording from a scope that runs freely.
-func (d *infiniivision) Triggered() { d.forced = true }
-
-// Stop ends it.
-func (d *infiniivision) Stop(ctx context.Context, c *scpi.Client) error {
-	return c.Command(ctx, ":STOP")
 }
 
 // The bits of the operation status condition register.
@@ -159,8 +149,12 @@ func (d *infiniivision) State(ctx context.Context, c *scpi.Client) (scope.State,
 	switch {
 	case bits&running == 0:
 		return scope.Stopped, nil
-	case d.forced:
-		return d.single(ctx, c)
+	case d.Triggered: // a recording that goes on, or a scope that was set to run freely meanwhile
+		s, err := c.Query(ctx, ":TRIG:SWE?")
+		if err == nil && !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), "NORM") {
+			return scope.Free, nil
+		}
+		return scope.Sampling, err
 	case bits&waiting != 0:
 		return scope.Waiting, nil
 	}
@@ -173,19 +167,6 @@ func (d *infiniivision) State(ctx context.Context, c *scpi.Client) (scope.State,
 	}
 	if d.armed {
 		return scope.Sampling, nil // it has armed and waits no more
-	}
-	return scope.Free, nil
-}
-
-// single distinguishes a recording that goes on from a scope that was set to run freely
-// meanwhile.
-func (d *infiniivision) single(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	s, err := c.Query(ctx, ":TRIG:SWE?")
-	if err != nil {
-		return 0, err
-	}
-	if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), "NORM") {
-		return scope.Sampling, nil
 	}
 	return scope.Free, nil
 }
@@ -205,9 +186,7 @@ func (d *infiniivision) Scale(ctx context.Context, c *scpi.Client, channel int) 
 	}, err
 }
 
-// Held is the preamble's number. After a stop in the middle it is unknown how much
-//
-//	of that was taken.
+// Held is the preamble's number. After a stop in the middle it is unknown how much of that was taken.
 func (d *infiniivision) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
 	p, err := preamble(ctx, c, channel)
 	return p.Points, false, err

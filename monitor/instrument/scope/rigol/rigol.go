@@ -18,6 +18,7 @@ import (
 
 // dialect speaks the commands of the families that need no care of their own.
 type dialect struct {
+	scope.Record
 	divisions float64  // across the screen; memory spans it
 	above     float64  // divisions of the trigger's level, near to the end of its range
 	setup     []string // settings of the family's own
@@ -33,7 +34,7 @@ type dialect struct {
 }
 
 // format of the codes, and the bytes of one.
-func (d dialect) format() (string, int) {
+func (d *dialect) format() (string, int) {
 	if d.words {
 		return "WORD", 2
 	}
@@ -41,7 +42,7 @@ func (d dialect) format() (string, int) {
 }
 
 // SetUp sets channels, window, depth and the trigger.
-func (d dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 	// Memory can be set only while the scope runs.
 	setup := slices.Concat([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup,
 		p.Channels(":CHAN%[1]d:DISP OFF", ":CHAN%[1]d:DISP ON", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV OFF",
@@ -60,7 +61,7 @@ func (d dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error
 }
 
 // span is the time that memory spans, around the middle of the screen.
-func (d dialect) span(ctx context.Context, c *scpi.Client, p *scope.Plan) (float64, error) {
+func (d *dialect) span(ctx context.Context, c *scpi.Client, p *scope.Plan) (float64, error) {
 	if !d.wide {
 		return d.timeScale(p) * d.divisions, nil
 	}
@@ -89,12 +90,12 @@ func suffixed(points int) string {
 }
 
 // timeScale is the next time per division for the window.
-func (d dialect) timeScale(p *scope.Plan) float64 {
+func (d *dialect) timeScale(p *scope.Plan) float64 {
 	return scope.Step125(p.Window.Seconds() / d.divisions)
 }
 
 // ReadBack compares depth and window with the settings, and reads the rate.
-func (d dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m scope.Memory, err error) {
+func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m scope.Memory, err error) {
 	if err := scope.Expect(ctx, c, ":ACQ:MDEP?", float64(p.Points), 0); err != nil {
 		return m, err
 	}
@@ -117,19 +118,10 @@ func (d dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m
 const pieceBytes = 250_000
 
 // Arm begins a single acquisition.
-func (dialect) Arm(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":SING") }
-
-// Force triggers it.
-func (dialect) Force(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":TFOR") }
-
-// Triggered changes nothing.
-func (dialect) Triggered() {}
-
-// Stop ends it.
-func (dialect) Stop(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":STOP") }
+func (*dialect) Arm(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":SING") }
 
 // State asks for the trigger's state.
-func (dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
+func (*dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
 	return scpi.Ask(ctx, c, ":TRIG:STAT?", parseState)
 }
 
@@ -146,19 +138,19 @@ func parseState(s string) (scope.State, error) {
 	return 0, fmt.Errorf("%w: :TRIG:STAT? gives %q", scpi.ErrReply, s)
 }
 
-// selectMemory selects a channel's deep memory. Everything is set anew each
-// time: the link may be a new one.
-func selectMemory(ctx context.Context, c *scpi.Client, channel int, format string) error {
-	return scope.Send(ctx, c, fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM "+format)
+// selectMemory selects a channel's deep memory, and more about it. Everything is set anew each time:
+// the link may be a new one.
+func selectMemory(ctx context.Context, c *scpi.Client, channel int, format string, more ...string) error {
+	return scope.Send(ctx, c, append([]string{
+		fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM " + format,
+	}, more...)...)
 }
 
 // Read reads a piece.
-func (d dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
+func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
 	format, size := d.format()
-	if err := selectMemory(ctx, c, channel, format); err != nil {
-		return dst, err
-	}
-	if err := scope.Send(ctx, c, fmt.Sprintf(":WAV:STAR %d", first+1), fmt.Sprintf(":WAV:STOP %d", first+n)); err != nil {
+	if err := selectMemory(ctx, c, channel, format, fmt.Sprintf(":WAV:STAR %d", first+1),
+		fmt.Sprintf(":WAV:STOP %d", first+n)); err != nil {
 		return dst, err
 	}
 	return c.QueryBlock(ctx, ":WAV:DATA?", size*n, dst)
@@ -166,7 +158,7 @@ func (d dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int
 
 // Scale reads a channel's scale in the preamble: V = (code − origin − reference)·increment,
 // with the origin in codes.
-func (d dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
+func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
 	p, err := d.preamble(ctx, c, channel)
 	if err != nil {
 		return scope.Scale{}, err
@@ -183,7 +175,7 @@ func (d dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.
 }
 
 // Held is the preamble's number, the points really taken, or the depth where that is not known.
-func (d dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
+func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
 	if d.pages {
 		depth, err := c.QueryNumber(ctx, ":ACQ:MDEP?")
 		return int(depth), false, err
@@ -193,7 +185,7 @@ func (d dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points 
 }
 
 // preamble selects a channel's deep memory and asks how its codes are scaled.
-func (d dialect) preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, error) {
+func (d *dialect) preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, error) {
 	format, size := d.format()
 	if err := selectMemory(ctx, c, channel, format); err != nil {
 		return scpi.Preamble{}, err
@@ -213,9 +205,10 @@ var DHO = &scope.Family{
 	Channels: 4, Usual: 4, Memory: 50_000_000, MaxWindow: 10 * 500 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 100,
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000),
-	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 30e-6, NoiseCodes: 16},
+	Force:  ":TFOR", Stop: ":STOP",
+	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 30e-6, NoiseCodes: 16},
 	Dialect: func() scope.Dialect {
-		return dialect{
+		return &dialect{
 			divisions: 10, above: 4.4, wide: true, depth: suffixed, words: true, pages: true,
 			setup: []string{":TRIG:SWE AUTO", ":TIM:ROLL 0"},
 		}
@@ -228,9 +221,10 @@ var DS1000Z = &scope.Family{
 	Kind: "rigol-ds1000z", Name: "Rigol DS1000Z (DS1054Z, DS1074Z, DS1104Z, MSO1074Z, …)", Port: 5555,
 	Channels: 4, Usual: 4, Memory: 12_000_000, MaxWindow: 12 * 50 * time.Second,
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
-	Depths:  thousandths,
+	Depths: thousandths,
+	Force:  ":TFOR", Stop: ":STOP",
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
-	Dialect: func() scope.Dialect { return dialect{divisions: 12, above: 4.9, depth: strconv.Itoa} },
+	Dialect: func() scope.Dialect { return &dialect{divisions: 12, above: 4.9, depth: strconv.Itoa} },
 }
 
 // thousandths are a thousandth, a hundredth, a tenth and the whole of each
@@ -260,7 +254,8 @@ var MSO5000 = &scope.Family{
 	Channels: 4, Usual: 4, Memory: 100_000_000, MaxWindow: 10 * 50 * time.Second,
 	MinScale: 5e-4, MaxScale: 10, MaxOffset: 100,
 	Depths: inSteps(1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
-	Spec:   scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
+	Force:  ":TFOR", Stop: ":STOP",
+	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
 		return &mso5000{dialect: dialect{
 			divisions: 10, above: 4.9, wide: true, depth: suffixed, setup: []string{":TRIG:SWE AUTO"},
@@ -283,22 +278,10 @@ func inSteps(all ...int) func(m scope.Model, used int) []int {
 // mso5000 is a DS1000Z that wants to be waited for: read too soon after a
 // trigger it sends a block's header and then nothing, until mode and format were
 // set once more.
-type mso5000 struct {
-	dialect
-	fresh bool // triggered since the last wait
-}
+type mso5000 struct{ dialect }
 
 // settle is how long it gets behind a stop.
 const settle = 100 * time.Millisecond
-
-// Force triggers.
-func (d *mso5000) Force(ctx context.Context, c *scpi.Client) error {
-	d.Triggered()
-	return d.dialect.Force(ctx, c)
-}
-
-// Triggered makes the next to look wait.
-func (d *mso5000) Triggered() { d.fresh = true }
 
 // Read waits until the scope has carried out its commands, and then sets everything
 // anew. The Device asks again where the scope was not ready yet.
@@ -311,11 +294,11 @@ func (d *mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n in
 
 // Held waits as well: it is the first to read the recording.
 func (d *mso5000) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
-	if d.fresh {
+	if d.Triggered { // since the last wait
 		if err := scope.Pause(ctx, settle); err != nil {
 			return 0, false, err
 		}
-		d.fresh = false
+		d.Triggered = false
 	}
 	return d.dialect.Held(ctx, c, channel)
 }

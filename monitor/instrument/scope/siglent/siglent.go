@@ -29,8 +29,9 @@ var E11 = &scope.Family{
 	Port:     5025,
 	Channels: 4, Usual: 4, Memory: 500_000_000, MaxWindow: divisions * 100 * time.Second,
 	MinScale: 500e-6, MaxScale: 10, MaxOffset: 200,
-	Depths:  depths,
-	Whole:   true,
+	Depths: depths,
+	Whole:  true,
+	Force:  ":TRIG:MODE FTRIG", Stop: ":TRIG:STOP",
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.12, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect { return &dialect{} },
 }
@@ -42,9 +43,9 @@ const (
 
 // dialect remembers of ReadBack how wide points are, and whether it was triggered.
 type dialect struct {
-	words  bool
-	bits   int
-	forced bool
+	scope.Record
+	words bool
+	bits  int
 }
 
 // SetUp sets channels, window, depth and the trigger. The
@@ -73,7 +74,24 @@ func (*dialect) Check(context.Context, *scpi.Client) error { return nil }
 // ReadBack compares the scope's answers with the settings.
 func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (scope.Memory, error) {
 	for _, n := range p.Used {
-		if err := readChannel(ctx, c, p, n); err != nil {
+		// Three digits come back; an offset may be rounded to a pixel.
+		in, _ := p.On(n)
+		on, err := scpi.Ask(ctx, c, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool)
+		if err == nil && !on {
+			err = fmt.Errorf("%w: channel %d stays off", scpi.ErrInstrument, n)
+		}
+		if err == nil {
+			err = scope.Expect(ctx, c, fmt.Sprintf(":CHAN%d:SCAL?", n), in.Scale, 1e-2)
+		}
+		if err != nil {
+			return scope.Memory{}, err
+		}
+		offset, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:OFFS?", n))
+		if err == nil && !(math.Abs(offset-in.Offset) <= in.Scale/10+math.Abs(in.Offset)/100) {
+			err = fmt.Errorf("%w: channel %d has an offset of %v V after %v V was set: too far for %v V a division?",
+				scpi.ErrInstrument, n, offset, in.Offset, in.Scale)
+		}
+		if err != nil {
 			return scope.Memory{}, err
 		}
 	}
@@ -93,28 +111,6 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 		return scope.Memory{}, err
 	}
 	return d.memory(ctx, c, p, t*divisions)
-}
-
-// readChannel compares one channel. Three digits come back; an offset may be
-// rounded to a pixel.
-func readChannel(ctx context.Context, c *scpi.Client, p *scope.Plan, n int) error {
-	in, _ := p.On(n)
-	on, err := scpi.Ask(ctx, c, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool)
-	if err == nil && !on {
-		err = fmt.Errorf("%w: channel %d stays off", scpi.ErrInstrument, n)
-	}
-	if err != nil {
-		return err
-	}
-	if err := scope.Expect(ctx, c, fmt.Sprintf(":CHAN%d:SCAL?", n), in.Scale, 1e-2); err != nil {
-		return err
-	}
-	offset, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:OFFS?", n))
-	if err == nil && !(math.Abs(offset-in.Offset) <= in.Scale/10+math.Abs(in.Offset)/100) {
-		err = fmt.Errorf("%w: channel %d has an offset of %v V after %v V was set: too far for %v V a division?",
-			scpi.ErrInstrument, n, offset, in.Offset, in.Scale)
-	}
-	return err
 }
 
 // memory learns how points are recorded and read.
@@ -146,17 +142,27 @@ func (d *dialect) memory(ctx context.Context, c *scpi.Client, p *scope.Plan, win
 	points := min(float64(p.Points), math.Round(rate*window))
 	return scope.Memory{
 		Points: int(points), Step: 1 / rate, Piece: min(piece, maxPiece),
-		Codes: scope.Codes{Bytes: desc.width(), Signed: true},
+		Codes: scope.Codes{Bytes: size(desc.words), Signed: true},
 	}, nil
 }
 
-// from selects a channel and the width of its points.
-func (d *dialect) from(ctx context.Context, c *scpi.Client, channel int) error {
+// from selects a channel and the width of its points, and sends more settings behind that.
+func (d *dialect) from(ctx context.Context, c *scpi.Client, channel int, more ...string) error {
 	width := "BYTE"
 	if d.words {
 		width = "WORD"
 	}
-	return scope.Send(ctx, c, fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT "+width, ":WAV:INT 1")
+	return scope.Send(ctx, c, append([]string{
+		fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT " + width, ":WAV:INT 1",
+	}, more...)...)
+}
+
+// size is the bytes of a point.
+func size(words bool) int {
+	if words {
+		return 2
+	}
+	return 1
 }
 
 // describe asks for a channel's descriptor.
@@ -190,26 +196,13 @@ func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope
 
 // Arm begins a single acquisition.
 func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
-	d.forced = false
 	return c.Command(ctx, ":TRIG:MODE SING")
 }
-
-// Force triggers it.
-func (d *dialect) Force(ctx context.Context, c *scpi.Client) error {
-	d.Triggered()
-	return c.Command(ctx, ":TRIG:MODE FTRIG")
-}
-
-// Triggered lets State distinguish the time behind a trigger from that before it.
-func (d *dialect) Triggered() { d.forced = true }
-
-// Stop ends it.
-func (*dialect) Stop(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":TRIG:STOP") }
 
 // State asks for the trigger's state.
 func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
 	s, err := scpi.Ask(ctx, c, ":TRIG:STAT?", parseState)
-	return s.Settled(d.forced), err
+	return s.Settled(d.Triggered), err
 }
 
 // states are the answers to :TRIG:STAT?, in lower case.
@@ -235,18 +228,11 @@ func (*dialect) Held(ctx context.Context, c *scpi.Client, _ int) (points int, ex
 
 // Read reads a piece.
 func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := d.from(ctx, c, channel); err != nil {
+	if err := d.from(ctx, c, channel, fmt.Sprintf(":WAV:STAR %d", first), fmt.Sprintf(":WAV:POIN %d", n)); err != nil {
 		return dst, err
-	}
-	if err := scope.Send(ctx, c, fmt.Sprintf(":WAV:STAR %d", first), fmt.Sprintf(":WAV:POIN %d", n)); err != nil {
-		return dst, err
-	}
-	size := n
-	if d.words {
-		size *= 2
 	}
 	from := len(dst)
-	out, err := c.QueryBlock(ctx, ":WAV:DATA?", size, dst)
+	out, err := c.QueryBlock(ctx, ":WAV:DATA?", n*size(d.words), dst)
 	if err == nil && d.words {
 		extend(out[from:], d.bits)
 	}
@@ -419,14 +405,6 @@ func (d descriptor) aligned() (descriptor, error) {
 			d.codes, d.bits)
 	}
 	return d, nil
-}
-
-// width is the bytes of a point.
-func (d descriptor) width() int {
-	if d.words {
-		return 2
-	}
-	return 1
 }
 
 // quantum is how many codes a step of the converter is wide.

@@ -115,37 +115,41 @@ func (w *walk) word(what string, words ...string) string {
 	return ""
 }
 
-// whole reads a field that is a whole number.
-func (w *walk) whole(what string, most int) int {
-	v, err := strconv.Atoi(w.peek())
-	if err != nil || v < 0 || v > most {
+// field takes a field that parse can read.
+func field[T any](w *walk, what string, parse func(string) (T, bool)) (v T) {
+	v, ok := parse(w.peek())
+	if !ok {
 		w.fail(what)
-		return 0
+		return *new(T)
 	}
 	w.next()
 	return v
+}
+
+// whole reads a field that is a whole number.
+func (w *walk) whole(what string, most int) int {
+	return field(w, what, func(s string) (int, bool) {
+		v, err := strconv.Atoi(s)
+		return v, err == nil && v >= 0 && v <= most
+	})
 }
 
 // number reads a field that is a number.
 func (w *walk) number(what string) float64 {
-	v, err := scpi.ParseNumber(w.peek())
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		w.fail(what)
-		return 0
-	}
-	w.next()
-	return v
+	return field(w, what, func(s string) (float64, bool) {
+		v, err := scpi.ParseNumber(s)
+		return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+	})
 }
 
 // quoted reads a field in quotes, in which a quote is doubled.
 func (w *walk) quoted(what string) string {
-	s := w.peek()
-	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
-		w.fail(what)
-		return ""
-	}
-	w.next()
-	return strings.ReplaceAll(s[1:len(s)-1], `""`, `"`)
+	return field(w, what, func(s string) (string, bool) {
+		if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
+			return "", false
+		}
+		return strings.ReplaceAll(s[1:len(s)-1], `""`, `"`), true
+	})
 }
 
 // parsePreamble reads a preamble. It refuses one that cannot scale a waveform.
@@ -238,7 +242,7 @@ func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (s sco
 		Gain: division / codes, Zero: offset - position*division, Division: division, Step: d.step,
 		Least: measure.Count(-top), Most: measure.Count(top - d.quantum), Quantum: d.quantum,
 	}
-	if !d.taken {
+	if !d.Triggered {
 		return s, nil
 	}
 	p, err := d.describe(ctx, c, channel)

@@ -25,8 +25,9 @@ var Tektronix = &scope.Family{
 	Kind: "tektronix", Name: "Tektronix MDO/MSO/DPO 3000 or 4000, or 4, 5 or 6 Series MSO", Port: 4000,
 	Channels: 4, Usual: 4, Memory: 250_000_000, MaxWindow: divisions * 100 * time.Second,
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
-	Depths:  depths,
-	Whole:   true,
+	Depths: depths,
+	Whole:  true,
+	Force:  "TRIG FORC", Stop: "ACQ:STATE STOP",
 	Spec:    scope.Spec{Gain: 0.02, ZeroDiv: 0.2, ZeroVolt: 1e-3, OffsetPart: 0.005, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect { return &dialect{} },
 }
@@ -54,12 +55,12 @@ type dialect struct {
 	width, depth int
 	step         float64
 	quantum      float64 // codes between two steps of the converter
-	taken        bool
+	scope.Record
 }
 
 // SetUp sets channels, window, depth and the trigger.
 func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
-	d.taken = false
+	d.Triggered = false // a record of its own is there no more
 	newer := p.Model.Series == series
 	setup := []string{
 		"HEAD OFF", "VERB ON", "ACQ:STATE STOP", "ACQ:MOD SAM", "ACQ:STOPA SEQ", "HOR:DEL:MOD OFF", "HOR:POS 0",
@@ -148,28 +149,13 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 
 // Arm begins a single acquisition.
 func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
-	d.taken = false
 	return scope.Send(ctx, c, "HEAD OFF", "ACQ:STOPA SEQ", "ACQ:STATE RUN")
-}
-
-// Force triggers it.
-func (d *dialect) Force(ctx context.Context, c *scpi.Client) error {
-	d.Triggered()
-	return c.Command(ctx, "TRIG FORC")
-}
-
-// Triggered reports that a record will be there.
-func (d *dialect) Triggered() { d.taken = true }
-
-// Stop ends it.
-func (*dialect) Stop(ctx context.Context, c *scpi.Client) error {
-	return c.Command(ctx, "ACQ:STATE STOP")
 }
 
 // State asks for the trigger's state.
 func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
 	s, err := scpi.Ask(ctx, c, "TRIG:STATE?", parseState)
-	return s.Settled(d.taken), err
+	return s.Settled(d.Triggered), err
 }
 
 // parseState reads a state, in its long or short form.
@@ -205,7 +191,9 @@ func parseEvents(s string) (out []scpi.DeviceError, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: ALLEv? gives %s", err, shown(s))
 		}
-		if complaint(v) {
+		// 4xx are events of the system, of which 410 to 430 are errors of queries; 5xx and 6xx are warnings
+		// (programmer manuals, "Event Codes").
+		if v >= 100 && !(v >= 400 && v < 410) && !(v > 430 && v < 700) {
 			out = append(out, scpi.DeviceError{Code: v, Text: text})
 		}
 		if more == "" {
@@ -213,19 +201,6 @@ func parseEvents(s string) (out []scpi.DeviceError, err error) {
 		}
 		rest = more
 	}
-}
-
-// complaint reports whether a code is an error. 4xx are events of the system, of which
-// 410 to 430 are errors of queries; 5xx and 6xx are warnings (programmer manuals,
-// "Event Codes").
-func complaint(code int) bool {
-	switch {
-	case code < 100:
-		return false
-	case code >= 400 && code < 410, code > 430 && code < 700:
-		return false
-	}
-	return true
 }
 
 // quotedText takes a string in quotes, and the comma behind it where more follows.

@@ -141,11 +141,7 @@ func take(at *bool) string {
 	return "+" + scpi.Flag(was)
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-	channel = scope.Channel
-)
+type channel = scope.Channel
 
 // nr3 is the form of the scope's numbers.
 const nr3 = "%+.5E"
@@ -154,8 +150,8 @@ const nr3 = "%+.5E"
 func exact(v float64) string { return fmt.Sprintf("%+.8E", v) }
 
 // rootCommands start and stop the scope and read its event registers, which clear when read.
-func (f *Face) rootCommands() []command {
-	return []command{
+func (f *Face) rootCommands() []scpi.Command {
+	return []scpi.Command{
 		scpi.Action("RUN", func() { f.start(false) }),
 		scpi.Action("STOP", func() { f.events(); f.Stop() }),
 		scpi.Action("SINGle", func() { f.start(true) }),
@@ -188,8 +184,8 @@ func (f *Face) rootCommands() []command {
 }
 
 // timeCommands set time base and acquisition. Range and scale are one setting: the screen has ten divisions.
-func (f *Face) timeCommands() []command {
-	return []command{
+func (f *Face) timeCommands() []scpi.Command {
+	return []scpi.Command{
 		scpi.Choice("TIMebase:MODE", &f.mode, "MAIN"),
 		scpi.Choice("TIMebase:REFerence", &f.reference, "LEFT", "CENTer", "RIGHt"),
 		{
@@ -218,9 +214,9 @@ func (f *Face) timeCommands() []command {
 }
 
 // flag is a channel's setting that is on or off.
-func (f *Face) flag(pattern string, at func(*channel) *string) command {
+func (f *Face) flag(pattern string, at func(*channel) *string) scpi.Command {
 	k := f.Keep(pattern, at)
-	k.Set = f.On(func(ch *channel, c call) error {
+	k.Set = f.On(func(ch *channel, c scpi.Call) error {
 		v, err := c.Bool(0)
 		if err == nil {
 			*at(ch) = scpi.Flag(v)
@@ -232,12 +228,12 @@ func (f *Face) flag(pattern string, at func(*channel) *string) command {
 
 // inputCommands set how volts become codes, and a channel's other settings. A value out of range is
 // set to the nearest that is not, in silence.
-func (f *Face) inputCommands() []command {
+func (f *Face) inputCommands() []scpi.Command {
 	setScale := func(ch *channel, v float64) error {
 		ch.Scale = min(max(v, 5e-4*ch.Ratio), 10*ch.Ratio)
 		return nil
 	}
-	return []command{
+	return []scpi.Command{
 		f.Value("CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, setScale),
 		f.Value("CHANnel<n>:RANGe", func(ch *channel) float64 { return ch.Scale * rows },
 			func(ch *channel, v float64) error { return setScale(ch, v/rows) }),
@@ -256,14 +252,14 @@ func (f *Face) inputCommands() []command {
 		f.flag("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }),
 		f.flag("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }),
 		f.Keep("CHANnel<n>:UNITs", func(ch *channel) *string { return &ch.Units }, "VOLT", "AMPere"),
-		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel, c call) error {
+		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel, c scpi.Call) error {
 			if len(c.Args) == 0 {
 				return scpi.ErrMissing
 			}
 			ch.Label = c.Args[0][:min(10, len(c.Args[0]))]
 			return nil
 		}), Query: f.Of(func(ch *channel) string { return strconv.Quote(ch.Label) })},
-		{Pattern: "CHANnel<n>", Query: func(c call) ([]byte, error) {
+		{Pattern: "CHANnel<n>", Query: func(c scpi.Call) ([]byte, error) {
 			return f.Of(func(ch *channel) string {
 				return fmt.Sprintf(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
 					"PROB "+nr3+";PROB:SKEW +0.00E+00;STYP SING", c.Suffixes[0], ch.Scale*rows, -ch.Shift, ch.Coupling,
@@ -274,9 +270,9 @@ func (f *Face) inputCommands() []command {
 }
 
 // triggerCommands set the edge trigger. Its level must lie within six divisions of the middle.
-func (f *Face) triggerCommands() []command {
+func (f *Face) triggerCommands() []scpi.Command {
 	t := &f.Trig
-	return []command{
+	return []scpi.Command{
 		scpi.Action("TRIGger:FORCe", f.Force),
 		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
 		scpi.Choice("TRIGger:SWEep", &t.Sweep, "AUTO", "NORMal"),
@@ -306,25 +302,25 @@ var steps = []int{
 }
 
 // waveCommands choose source, form and number of points of a download, and give preamble and data.
-func (f *Face) waveCommands() []command {
+func (f *Face) waveCommands() []scpi.Command {
 	w := &f.wav
 	source := f.SourceOf("WAVeform:SOURce", "CHANnel", &w.source)
 	set := source.Set
-	source.Set = func(c call) error { // which also puts the channel on the screen
+	source.Set = func(c scpi.Call) error { // which also puts the channel on the screen
 		err := set(c)
 		if err == nil {
 			f.Channel[w.source].Shown = true
 		}
 		return err
 	}
-	return []command{
+	return []scpi.Command{
 		source,
 		scpi.Choice("WAVeform:FORMat", &w.format, "BYTE", "WORD", "ASCii"),
 		scpi.Choice("WAVeform:BYTeorder", &w.order, "MSBFirst", "LSBFirst"),
 		scpi.Switch("WAVeform:UNSigned", &w.unsigned),
 		scpi.Choice("WAVeform:POINts:MODE", &w.mode, "NORMal", "MAXimum", "RAW"),
 		{
-			Pattern: "WAVeform:POINts", Set: func(c call) error { // a number of the table; MAX sets that mode, too
+			Pattern: "WAVeform:POINts", Set: func(c scpi.Call) error { // a number of the table; MAX sets that mode, too
 				if word, err := c.Word(0, "MAXimum"); err == nil && word == "MAX" {
 					w.points, w.mode = steps[len(steps)-1], "MAX"
 					return nil
@@ -340,8 +336,8 @@ func (f *Face) waveCommands() []command {
 			},
 			Query: scpi.Reply(func() string { return fmt.Sprintf("%+d", f.view().Points) }),
 		},
-		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.preamble() }},
-		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "WAVeform:PREamble", Query: func(scpi.Call) ([]byte, error) { return f.preamble() }},
+		{Pattern: "WAVeform:DATA", Query: func(scpi.Call) ([]byte, error) { return f.data() }},
 		{Pattern: "WAVeform:TYPE", Query: scpi.Show("%s", &f.acqType)},
 	}
 }

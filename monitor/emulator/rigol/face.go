@@ -237,15 +237,10 @@ func offsets(table ...float64) func(float64) float64 {
 	}
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-)
-
 // commands is the tree. Settings that only change the picture on the screen are
 // kept and reported, no more.
-func (f *Face) commands() []command {
-	return append([]command{
+func (f *Face) commands() []scpi.Command {
+	return append([]scpi.Command{
 		scpi.Action("RUN", func() { f.Start(false) }),
 		scpi.Action("STOP", f.Stop),
 		scpi.Action("SINGle", func() { f.Trig.Sweep = "SING"; f.Start(true) }),
@@ -255,15 +250,15 @@ func (f *Face) commands() []command {
 			return scope.Step125(&f.timeScale, v, 5e-9, 50)
 		})},
 		// The window moves back by half a screen at most, on by 1 s or 100 divisions.
-		{Pattern: "TIMebase[:MAIN]:OFFSet", Query: scpi.Number(&f.timeShift), Set: func(c call) error {
+		{Pattern: "TIMebase[:MAIN]:OFFSet", Query: scpi.Number(&f.timeShift), Set: func(c scpi.Call) error {
 			return scpi.Within(&f.timeShift, -f.Window()/2*1.001, max(1, 100*f.timeScale))(c)
 		}},
 		{
-			Pattern: "TIMebase:MODE", Set: func(c call) error { _, err := c.Word(0, "MAIN"); return err },
+			Pattern: "TIMebase:MODE", Set: func(c scpi.Call) error { _, err := c.Word(0, "MAIN"); return err },
 			Query: scpi.Fixed("MAIN"),
 		},
 		{
-			Pattern: "TIMebase:DELay:ENABle", Set: func(c call) error { _, err := c.Bool(0); return err },
+			Pattern: "TIMebase:DELay:ENABle", Set: func(c scpi.Call) error { _, err := c.Bool(0); return err },
 			Query: scpi.Fixed("0"),
 		},
 		scpi.Choice("TIMebase:ROLL", &f.roll, "0", "1"),
@@ -284,8 +279,8 @@ func (f *Face) commands() []command {
 }
 
 // inputCommands set how a channel's volts become codes, and its other settings.
-func (f *Face) inputCommands() []command {
-	return []command{
+func (f *Face) inputCommands() []scpi.Command {
+	return []scpi.Command{
 		f.Value("CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
 			func(ch *scope.Channel, v float64) error {
 				return scope.Step125(&ch.Scale, v, 1e-3*ch.Ratio, 10*ch.Ratio)
@@ -316,15 +311,15 @@ var states = map[scope.State]string{
 
 // triggerCommands set the trigger. SINGle rearms a scope that runs. The node of the edge's
 // commands is spelt differently in the families.
-func (f *Face) triggerCommands() []command {
+func (f *Face) triggerCommands() []scpi.Command {
 	t, edge := &f.Trig, "TRIGger:"+f.family.edge
-	return []command{
+	return []scpi.Command{
 		scpi.Asked("TRIGger:STATus", func() string { return states[f.State()] }),
 		{Pattern: "TRIGger:POSition", Query: scpi.Fixed("-1")},
 		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
 		scpi.Choice("TRIGger:COUPling", &t.Coupling, "DC", "AC", "LFReject", "HFReject"),
 		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
-		{Pattern: "TRIGger:SWEep", Set: func(c call) error {
+		{Pattern: "TRIGger:SWEep", Set: func(c scpi.Call) error {
 			err := scpi.Word(&t.Sweep, "AUTO", "NORMal", "SINGle")(c)
 			if err == nil && t.Sweep == "SING" && f.Running() {
 				f.Start(true)
@@ -348,17 +343,17 @@ type waveform struct {
 }
 
 // waveCommands choose source, mode, form and the points of a download, and give preamble and data.
-func (f *Face) waveCommands() []command {
+func (f *Face) waveCommands() []scpi.Command {
 	w, most := &f.wav, float64(slices.Max(f.family.depths(1)))
 	// refresh notes a setting that the reader wants to hear again behind an acquisition, once that has
 	// settled.
-	refresh := func(which int, set func(call) error) func(call) error {
-		return func(c call) error {
+	refresh := func(which int, set func(scpi.Call) error) func(scpi.Call) error {
+		return func(c scpi.Call) error {
 			w.fresh[which] = !f.Running() && f.Since() >= f.family.settle
 			return set(c)
 		}
 	}
-	return []command{
+	return []scpi.Command{
 		f.SourceOf("WAVeform:SOURce", "CHANnel", &w.source),
 		{
 			Pattern: "WAVeform:MODE", Set: refresh(0, scpi.Word(&w.mode, "NORMal", "MAXimum", "RAW")),
@@ -369,7 +364,7 @@ func (f *Face) waveCommands() []command {
 			Query: scpi.Show("%s", &w.format),
 		},
 		scpi.Whole("WAVeform:STARt", &w.start, 1, most), scpi.Whole("WAVeform:STOP", &w.stop, 1, most),
-		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) {
+		{Pattern: "WAVeform:PREamble", Query: func(scpi.Call) ([]byte, error) {
 			format := map[string]int{"BYTE": 0, "WORD": 1, "ASC": 2}[w.format]
 			kind := map[string]int{"NORM": 0, "MAX": 1, "RAW": 2}[w.mode]
 			v := f.view()
@@ -381,7 +376,7 @@ func (f *Face) waveCommands() []command {
 			return scpi.Text("%d,%d,%d,1,%s,%s,0,%s,%d,%d", format, kind, points, exact(v.Step*1e-9), exact(f.Delay()),
 				exact(inc), origin, f.reference())
 		}},
-		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "WAVeform:DATA", Query: func(scpi.Call) ([]byte, error) { return f.data() }},
 		scpi.Asked("WAVeform:XINCrement", func() string { return exact(f.view().Step * 1e-9) }),
 		scpi.Asked("WAVeform:YINCrement", func() string { inc, _ := f.scaling(); return exact(inc) }),
 		scpi.Asked("WAVeform:YORigin", func() string { _, origin := f.scaling(); return fmt.Sprint(origin) }),

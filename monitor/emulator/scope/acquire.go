@@ -178,14 +178,9 @@ func (s *Scope) look(now time.Duration) {
 	s.acq.armed += time.Duration(float64(n-1) * step)
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-)
-
 // On makes a setter of the channel that a header names by its first number.
 func (s *Scope) On(set func(*Channel, scpi.Call) error) func(scpi.Call) error {
-	return func(c call) error {
+	return func(c scpi.Call) error {
 		if n := c.Suffixes[0]; n < 1 || n > len(s.Channel) {
 			return scpi.ErrUndefined
 		}
@@ -195,7 +190,7 @@ func (s *Scope) On(set func(*Channel, scpi.Call) error) func(scpi.Call) error {
 
 // Of makes a query of the channel that a header names.
 func (s *Scope) Of(get func(*Channel) string) func(scpi.Call) ([]byte, error) {
-	return func(c call) ([]byte, error) {
+	return func(c scpi.Call) ([]byte, error) {
 		if n := c.Suffixes[0]; n < 1 || n > len(s.Channel) {
 			return nil, scpi.ErrUndefined
 		}
@@ -205,8 +200,8 @@ func (s *Scope) Of(get func(*Channel) string) func(scpi.Call) ([]byte, error) {
 
 // Keep is a channel's setting that is one of some words.
 func (s *Scope) Keep(pattern string, at func(*Channel) *string, words ...string) scpi.Command {
-	return command{
-		Pattern: pattern, Set: s.On(func(ch *Channel, c call) error { return scpi.Word(at(ch), words...)(c) }),
+	return scpi.Command{
+		Pattern: pattern, Set: s.On(func(ch *Channel, c scpi.Call) error { return scpi.Word(at(ch), words...)(c) }),
 		Query: s.Of(func(ch *Channel) string { return *at(ch) }),
 	}
 }
@@ -221,9 +216,9 @@ func (s *Scope) Value(pattern string, get func(*Channel) float64, set func(*Chan
 func (s *Scope) ValueIn(form func(float64) string, pattern string, get func(*Channel) float64,
 	set func(*Channel, float64) error,
 ) scpi.Command {
-	return command{
+	return scpi.Command{
 		Pattern: pattern,
-		Set: s.On(func(ch *Channel, c call) error {
+		Set: s.On(func(ch *Channel, c scpi.Call) error {
 			return scpi.Set(func(v float64) error { return set(ch, v) })(c)
 		}),
 		Query: s.Of(func(ch *Channel) string { return form(get(ch)) }),
@@ -251,9 +246,9 @@ func (c *Channel) SetRatio(v, least, most float64) error {
 // Display is the setting that puts a channel on the screen; changed is called
 // where that changes the share of memory.
 func (s *Scope) Display(pattern string, changed func()) scpi.Command {
-	return command{
+	return scpi.Command{
 		Pattern: pattern,
-		Set: s.On(func(ch *Channel, c call) error {
+		Set: s.On(func(ch *Channel, c scpi.Call) error {
 			v, err := c.Bool(0)
 			if err == nil && ch.Shown != v {
 				ch.Shown = v
@@ -267,7 +262,7 @@ func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 
 // Source reads a channel's name behind a word such as CHANnel, into its index.
 func (s *Scope) Source(at *int, name string) func(scpi.Call) error {
-	return func(c call) error {
+	return func(c scpi.Call) error {
 		if len(c.Args) == 0 {
 			return scpi.ErrMissing
 		}
@@ -287,7 +282,7 @@ func (s *Scope) Source(at *int, name string) func(scpi.Call) error {
 
 // SourceOf is a setting that names a channel behind a word such as CHANnel.
 func (s *Scope) SourceOf(pattern, name string, at *int) scpi.Command {
-	return command{Pattern: pattern, Set: s.Source(at, name), Query: scpi.Reply(func() string {
+	return scpi.Command{Pattern: pattern, Set: s.Source(at, name), Query: scpi.Reply(func() string {
 		return fmt.Sprintf("%s%d", scpi.Short(name), *at+1)
 	})}
 }
@@ -295,7 +290,7 @@ func (s *Scope) SourceOf(pattern, name string, at *int) scpi.Command {
 // Level is the trigger's level, which must lie so many divisions of its source from the
 // screen's middle at most.
 func (s *Scope) Level(pattern string, divisions float64) scpi.Command {
-	return command{Pattern: pattern, Query: scpi.Number(&s.Trig.Level), Set: func(c call) error {
+	return scpi.Command{Pattern: pattern, Query: scpi.Number(&s.Trig.Level), Set: func(c scpi.Call) error {
 		ch := &s.Channel[s.Trig.Source]
 		reach := divisions * ch.Scale
 		return scpi.Within(&s.Trig.Level, -reach-ch.Shift, reach-ch.Shift)(c)
@@ -306,7 +301,7 @@ func (s *Scope) Level(pattern string, divisions float64) scpi.Command {
 // makes the answer of a word.
 func (s *Scope) Slope(pattern string, show func(string) string, words ...string) scpi.Command {
 	kept := []string{"POS", "NEG", "RFAL"}
-	return command{Pattern: pattern, Set: func(c call) error {
+	return scpi.Command{Pattern: pattern, Set: func(c scpi.Call) error {
 		w, err := c.Word(0, words...)
 		if err == nil {
 			s.Trig.Slope = kept[slices.IndexFunc(words, func(long string) bool { return scpi.Short(long) == w })]

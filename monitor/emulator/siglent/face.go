@@ -181,21 +181,16 @@ func points(s string) (float64, error) {
 // number writes a setting as this maker does: three digits.
 func number(v float64) string { return fmt.Sprintf("%.2E", v) }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-)
-
 // commands is the tree. Settings without an effect on the measurement are kept and reported.
-func (f *Face) commands() []command {
+func (f *Face) commands() []scpi.Command {
 	return slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
 }
 
 // keep is a setting without an effect here.
-func (f *Face) keep(pattern string, words ...string) command {
-	return command{
+func (f *Face) keep(pattern string, words ...string) scpi.Command {
+	return scpi.Command{
 		Pattern: pattern,
-		Set: func(c call) error {
+		Set: func(c scpi.Call) error {
 			w, err := c.Word(0, words...)
 			if err == nil {
 				f.words[pattern] = w
@@ -207,8 +202,8 @@ func (f *Face) keep(pattern string, words ...string) command {
 }
 
 // timeCommands set time base and memory. A value out of range is set to the range's end.
-func (f *Face) timeCommands() []command {
-	return []command{
+func (f *Face) timeCommands() []scpi.Command {
+	return []scpi.Command{
 		{Pattern: "TIMebase:SCALe", Set: scpi.Set(func(v float64) error {
 			return scope.Step125(&f.timeScale, min(max(v, 1e-9), 1000), 1e-9, 1000)
 		}), Query: scpi.Reply(func() string { return number(f.timeScale) })},
@@ -248,15 +243,15 @@ func shift(ch *scope.Channel, v float64) error {
 }
 
 // inputCommands set how volts become codes, and a channel's other settings.
-func (f *Face) inputCommands() []command {
-	return []command{
+func (f *Face) inputCommands() []scpi.Command {
+	return []scpi.Command{
 		f.ValueIn(number, "CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
 			func(ch *scope.Channel, v float64) error {
 				ch.Scale = min(max(v, 500e-6*ch.Ratio), 10*ch.Ratio)
 				return shift(ch, ch.Shift)
 			}),
 		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift }, shift),
-		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *scope.Channel, c call) error {
+		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *scope.Channel, c scpi.Call) error {
 			v := 1.0
 			w, err := c.Word(0, "DEFault", "VALue")
 			if err == nil && w == "VAL" {
@@ -269,7 +264,7 @@ func (f *Face) inputCommands() []command {
 		}), Query: f.Of(func(ch *scope.Channel) string { return number(ch.Ratio) })},
 		{
 			Pattern: "CHANnel<n>:SWITch",
-			Set: f.On(func(ch *scope.Channel, c call) error {
+			Set: f.On(func(ch *scope.Channel, c scpi.Call) error {
 				on, err := c.Bool(0)
 				if err == nil {
 					ch.Shown = on
@@ -313,14 +308,14 @@ func (f *Face) begin(mode string) {
 
 // triggerCommands start and stop the scope: the trigger's mode decides how it runs. The level of its
 // edge stays within 4.1 divisions of the middle.
-func (f *Face) triggerCommands() []command {
+func (f *Face) triggerCommands() []scpi.Command {
 	t := &f.Trig
 	status := map[scope.State]string{
 		scope.Stopped: "Stop", scope.Waiting: "Ready", scope.Sampling: "Trig'd", scope.Free: "Auto",
 		scope.Triggered: "Trig'd",
 	}
-	return []command{
-		{Pattern: "TRIGger:MODE", Set: func(c call) error {
+	return []scpi.Command{
+		{Pattern: "TRIGger:MODE", Set: func(c scpi.Call) error {
 			mode, err := c.Word(0, "AUTO", "NORMal", "SINGle", "FTRIG")
 			if err == nil {
 				f.begin(mode)
@@ -352,17 +347,17 @@ type waveform struct {
 }
 
 // waveCommands choose source, width and points of a download, and give descriptor and data.
-func (f *Face) waveCommands() []command {
+func (f *Face) waveCommands() []scpi.Command {
 	const most = 1e9 // of points
 	w := &f.wav
-	return []command{
+	return []scpi.Command{
 		f.SourceOf("WAVeform:SOURce", "C", &w.source),
 		scpi.Choice("WAVeform:WIDTh", &w.width, "BYTE", "WORD"),
 		scpi.Whole("WAVeform:STARt", &w.start, 0, most), scpi.Whole("WAVeform:POINt", &w.point, 0, most),
 		scpi.Whole("WAVeform:INTerval", &w.interval, 0, most),
 		scpi.Asked("WAVeform:MAXPoint", func() string { return fmt.Sprint(f.family.maxRead / f.bytes()) }),
-		{Pattern: "WAVeform:PREamble", Query: func(call) ([]byte, error) { return f.block(f.descriptor()), nil }},
-		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) { return f.data() }},
+		{Pattern: "WAVeform:PREamble", Query: func(scpi.Call) ([]byte, error) { return f.block(f.descriptor()), nil }},
+		{Pattern: "WAVeform:DATA", Query: func(scpi.Call) ([]byte, error) { return f.data() }},
 	}
 }
 

@@ -174,15 +174,12 @@ func (f *Face) setDepth(v float64) error {
 	return nil
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-	channel = scope.Channel
-)
+type channel = scope.Channel
 
 // commands is the tree. With HEADer ON each reply begins with its header.
-func (f *Face) commands() []command {
-	own := []command{f.Display("SELect:CH<n>", func() {}), f.probe("CH<n>:PRObe:GAIN")} // of the 3000 and 4000 series alone
+func (f *Face) commands() []scpi.Command {
+	// Of the 3000 and 4000 series alone.
+	own := []scpi.Command{f.Display("SELect:CH<n>", func() {}), f.probe("CH<n>:PRObe:GAIN")}
 	if f.family.series {
 		own = f.seriesCommands()
 	}
@@ -192,7 +189,7 @@ func (f *Face) commands() []command {
 		if c.Query == nil {
 			continue
 		}
-		all[i].Query = func(a call) ([]byte, error) {
+		all[i].Query = func(a scpi.Call) ([]byte, error) {
 			out, err := c.Query(a)
 			if f.header && out != nil { // the pattern with its numbers, in the long form or in capitals alone
 				header := c.Pattern
@@ -211,10 +208,10 @@ func (f *Face) commands() []command {
 }
 
 // keep is a setting that is reported in its long form.
-func (f *Face) keep(pattern string, words ...string) command {
-	return command{
+func (f *Face) keep(pattern string, words ...string) scpi.Command {
+	return scpi.Command{
 		Pattern: pattern,
-		Set: func(c call) error {
+		Set: func(c scpi.Call) error {
 			for _, w := range words {
 				if got, err := c.Word(0, w); err == nil {
 					if f.words[pattern] = strings.ToUpper(w); !f.verbose {
@@ -230,8 +227,8 @@ func (f *Face) keep(pattern string, words ...string) command {
 }
 
 // number is a setting with its reply in steps of thousands: 400.0000E-12.
-func number(pattern string, get func() float64, set func(float64) error) command {
-	return command{Pattern: pattern, Set: scpi.Set(set), Query: scpi.Reply(func() string { return thousands(get()) })}
+func number(pattern string, get func() float64, set func(float64) error) scpi.Command {
+	return scpi.Command{Pattern: pattern, Set: scpi.Set(set), Query: scpi.Reply(func() string { return thousands(get()) })}
 }
 
 // thousands writes a number as this maker does.
@@ -253,9 +250,9 @@ func (f *Face) begin() {
 }
 
 // acquireCommands start and stop the scope and count its acquisitions.
-func (f *Face) acquireCommands() []command {
-	return []command{
-		{Pattern: "ACQuire:STATE", Set: func(c call) error {
+func (f *Face) acquireCommands() []scpi.Command {
+	return []scpi.Command{
+		{Pattern: "ACQuire:STATE", Set: func(c scpi.Call) error {
 			w, err := c.Word(0, "RUN", "STOP", "ON", "OFF", "1", "0")
 			switch {
 			case err != nil:
@@ -284,8 +281,8 @@ func (f *Face) acquireCommands() []command {
 func (f *Face) whole() bool { return f.Memory().Points == f.Depth() }
 
 // timeCommands set the time base, the depth and the place of the trigger; the rate follows.
-func (f *Face) timeCommands() []command {
-	return []command{
+func (f *Face) timeCommands() []scpi.Command {
+	return []scpi.Command{
 		number("HORizontal:SCAle", func() float64 { return f.Window() / divisions }, func(v float64) error {
 			err := scope.Step124(&f.timeScale, v, 1e-9, 1000)
 			if err == nil {
@@ -299,7 +296,7 @@ func (f *Face) timeCommands() []command {
 			Pattern: "HORizontal:POSition", Set: scpi.Within(&f.position, 0, 100),
 			Query: scpi.Reply(func() string { return thousands(f.position) }),
 		},
-		{Pattern: "HORizontal:DELay:MODe", Set: func(c call) error {
+		{Pattern: "HORizontal:DELay:MODe", Set: func(c scpi.Call) error {
 			on, err := c.Bool(0)
 			if err == nil {
 				f.words["HORizontal:DELay:MODe"] = scpi.Flag(on)
@@ -310,9 +307,9 @@ func (f *Face) timeCommands() []command {
 }
 
 // seriesCommands are those of the 4, 5 and 6 Series alone.
-func (f *Face) seriesCommands() []command {
-	return []command{
-		{Pattern: "HORizontal:MODe", Set: func(c call) error {
+func (f *Face) seriesCommands() []scpi.Command {
+	return []scpi.Command{
+		{Pattern: "HORizontal:MODe", Set: func(c scpi.Call) error {
 			w, err := c.Word(0, "AUTO", "MANual")
 			if err == nil {
 				f.manual = w == "MAN"

@@ -23,29 +23,29 @@ type transfer struct {
 var errNotActive = &scpi.Error{Code: 2244, Text: "Source waveform is not active"}
 
 // dataCommands choose source, encoding and points of a transfer.
-func (f *Face) dataCommands() []command {
+func (f *Face) dataCommands() []scpi.Command {
 	d := &f.data
-	return []command{
+	return []scpi.Command{
 		f.SourceOf("DATa:SOUrce", "CH", &d.source),
 		scpi.Choice("DATa:ENCdg", &d.encoding, "ASCIi", "RIBinary", "RPBinary", "SRIbinary", "SRPbinary"),
 		scpi.Whole("DATa:WIDth", &d.width, 1, 2), scpi.Whole("DATa:STARt", &d.start, 1, math.MaxInt32),
 		scpi.Whole("DATa:STOP", &d.stop, 1, math.MaxInt32),
-		{Pattern: "CURVe", Query: func(call) ([]byte, error) { return f.curve() }},
+		{Pattern: "CURVe", Query: func(scpi.Call) ([]byte, error) { return f.curve() }},
 	}
 }
 
 // preambleCommands are the fields of the preamble, each a query of its own.
-func (f *Face) preambleCommands() []command {
-	field := func(pattern string, get func(p shape) string) command {
-		return command{Pattern: pattern, Query: func(call) ([]byte, error) {
+func (f *Face) preambleCommands() []scpi.Command {
+	field := func(pattern string, get func(p shape) string) scpi.Command {
+		return scpi.Command{Pattern: pattern, Query: func(scpi.Call) ([]byte, error) {
 			if !f.active() {
 				return nil, errNotActive
 			}
 			return []byte(get(f.shape())), nil
 		}}
 	}
-	return []command{
-		{Pattern: "WFMOutpre", Query: func(call) ([]byte, error) { return f.preamble(), nil }},
+	return []scpi.Command{
+		{Pattern: "WFMOutpre", Query: func(scpi.Call) ([]byte, error) { return f.preamble(), nil }},
 		field("WFMOutpre:NR_Pt", func(p shape) string { return fmt.Sprint(p.points) }),
 		field("WFMOutpre:XINcr", func(p shape) string { return thousands(p.step) }),
 		field("WFMOutpre:XZEro", func(p shape) string { return thousands(p.xZero) }),
@@ -185,7 +185,7 @@ func (d *transfer) encode(out []byte, codes []int32) []byte {
 
 // channel is a setting of one: a number. What it changes shows in front of the converter.
 func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error,
-) command {
+) scpi.Command {
 	return f.ValueIn(thousands, pattern, get, func(c *channel, v float64) error {
 		err := set(c, v)
 		c.Shift = c.Position*c.Scale - c.Offset
@@ -194,7 +194,7 @@ func (f *Face) channel(pattern string, get func(*channel) float64, set func(*cha
 }
 
 // probe is the probe's gain: 0.1 of one that divides by ten.
-func (f *Face) probe(pattern string) command {
+func (f *Face) probe(pattern string) scpi.Command {
 	return f.channel(pattern, func(c *channel) float64 { return 1 / c.Ratio }, func(c *channel, v float64) error {
 		if !(v >= 1e-4 && v <= 1e4) {
 			return scpi.ErrRange
@@ -214,8 +214,8 @@ func within(at *float64, v, least, most float64) error {
 }
 
 // inputCommands set the channels.
-func (f *Face) inputCommands() []command {
-	return []command{
+func (f *Face) inputCommands() []scpi.Command {
+	return []scpi.Command{
 		f.channel("CH<n>:SCAle", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
 			return within(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
@@ -245,10 +245,10 @@ var states = map[scope.State][2]string{
 }
 
 // triggerCommands set mode and edge of the trigger and force it.
-func (f *Face) triggerCommands() []command {
+func (f *Face) triggerCommands() []scpi.Command {
 	t := &f.Trig
-	return []command{
-		{Pattern: "TRIGger", Set: func(c call) error {
+	return []scpi.Command{
+		{Pattern: "TRIGger", Set: func(c scpi.Call) error {
 			_, err := c.Word(0, "FORCe")
 			if err == nil {
 				f.Force()

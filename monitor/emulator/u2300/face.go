@@ -133,20 +133,15 @@ func (f *Face) reset() {
 	f.acq = acquisition{}
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-)
-
 const (
 	slowest   = 3       // scans a second
 	maxPoints = 8 << 20 // of a block or a single shot, over all channels
 )
 
 // settings can be changed only while nothing runs.
-func (f *Face) settings() []command {
-	return []command{
-		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c call) (string, error) {
+func (f *Face) settings() []scpi.Command {
+	return []scpi.Command{
+		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c scpi.Call) (string, error) {
 			v, err := c.Number(0)
 			if err == nil && !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
 				err = scpi.ErrRange
@@ -154,10 +149,10 @@ func (f *Face) settings() []command {
 			return strconv.FormatFloat(v, 'f', -1, 64), err
 		}),
 		f.setting("ROUTe:CHANnel:POLarity", func(c *channel) *string { return &c.polarity },
-			func(c call) (string, error) { return c.Word(0, "BIPolar", "UNIPolar") }),
+			func(c scpi.Call) (string, error) { return c.Word(0, "BIPolar", "UNIPolar") }),
 		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
-			func(c call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
-		{Pattern: "ROUTe:SCAN", Set: f.idle(func(c call) error {
+			func(c scpi.Call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
+		{Pattern: "ROUTe:SCAN", Set: f.idle(func(c scpi.Call) error {
 			var numbers []int
 			err := f.each(c, 0, func(_ *channel, n int) error { numbers = append(numbers, n); return nil })
 			if err == nil && f.rate*len(numbers) > f.fastest {
@@ -177,21 +172,21 @@ func (f *Face) settings() []command {
 		}))},
 		{Pattern: "ACQuire:POINts", Set: f.idle(f.setPoints(&f.depth)), Query: scpi.Show("%d", &f.depth)},
 		{Pattern: "WAVeform:POINts", Set: f.idle(f.setPoints(&f.points)), Query: scpi.Show("%d", &f.points)},
-		{Pattern: "ACQuire:BURSt", Set: f.idle(scpi.Store(call.Bool, &f.burst)), Query: scpi.Reply(func() string {
+		{Pattern: "ACQuire:BURSt", Set: f.idle(scpi.Store(scpi.Call.Bool, &f.burst)), Query: scpi.Reply(func() string {
 			return scpi.Flag(f.burst)
 		})},
 		{
 			Pattern: "TRIGger:SOURce", Query: scpi.Fixed("NONE"),
-			Set: f.idle(func(c call) error { _, err := c.Word(0, "NONE"); return err }),
+			Set: f.idle(func(c scpi.Call) error { _, err := c.Word(0, "NONE"); return err }),
 		},
 	}
 }
 
 // acquisitions start and stop the converter, and read the memory.
-func (f *Face) acquisitions() []command {
-	return []command{
-		{Pattern: "RUN", Set: func(call) error { return f.start(false) }},
-		{Pattern: "DIGitize", Set: func(call) error { return f.start(true) }},
+func (f *Face) acquisitions() []scpi.Command {
+	return []scpi.Command{
+		{Pattern: "RUN", Set: func(scpi.Call) error { return f.start(false) }},
+		{Pattern: "DIGitize", Set: func(scpi.Call) error { return f.start(true) }},
 		scpi.Action("STOP", func() {
 			if f.update(); f.acq.running {
 				f.freeze(f.converted())
@@ -206,7 +201,7 @@ func (f *Face) acquisitions() []command {
 		}),
 		// The oldest block, or an empty one where none is complete. A memory that overflowed gives nothing
 		// more; the behaviour of a real one is not documented.
-		{Pattern: "WAVeform:DATA", Query: func(call) ([]byte, error) {
+		{Pattern: "WAVeform:DATA", Query: func(scpi.Call) ([]byte, error) {
 			if f.status() != "DATA" {
 				return scpi.Block(8, nil), nil
 			}
@@ -215,7 +210,7 @@ func (f *Face) acquisitions() []command {
 			f.acq.read += n
 			return out, nil
 		}},
-		{Pattern: "MEASure[:VOLTage][:DC]", Query: func(c call) ([]byte, error) { // a single reading, in volts
+		{Pattern: "MEASure[:VOLTage][:DC]", Query: func(c scpi.Call) ([]byte, error) { // a single reading, in volts
 			now := f.cfg.Now()
 			return f.joined(c, func(_ *channel, n int) string {
 				return scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now))
@@ -225,8 +220,8 @@ func (f *Face) acquisitions() []command {
 }
 
 // idle lets a command pass only while no acquisition runs.
-func (f *Face) idle(set func(call) error) func(call) error {
-	return func(c call) error {
+func (f *Face) idle(set func(scpi.Call) error) func(scpi.Call) error {
+	return func(c scpi.Call) error {
 		if f.update(); f.acq.running {
 			return scpi.ErrConflict
 		}
@@ -235,7 +230,7 @@ func (f *Face) idle(set func(call) error) func(call) error {
 }
 
 // each finds the channels that parameter i lists.
-func (f *Face) each(c call, i int, do func(*channel, int) error) error {
+func (f *Face) each(c scpi.Call, i int, do func(*channel, int) error) error {
 	numbers, err := c.Channels(i)
 	if err != nil {
 		return err
@@ -252,7 +247,7 @@ func (f *Face) each(c call, i int, do func(*channel, int) error) error {
 }
 
 // joined is a reply of a value of each channel that parameter 0 lists, separated by commas.
-func (f *Face) joined(c call, of func(*channel, int) string) ([]byte, error) {
+func (f *Face) joined(c scpi.Call, of func(*channel, int) string) ([]byte, error) {
 	var out []string
 	err := f.each(c, 0, func(ch *channel, n int) error { out = append(out, of(ch, n)); return nil })
 	if err != nil {
@@ -262,10 +257,10 @@ func (f *Face) joined(c call, of func(*channel, int) string) ([]byte, error) {
 }
 
 // setting is a header with a value and a list of channels.
-func (f *Face) setting(pattern string, at func(*channel) *string, parse func(call) (string, error)) command {
-	return command{
+func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scpi.Call) (string, error)) scpi.Command {
+	return scpi.Command{
 		Pattern: pattern,
-		Set: f.idle(func(c call) error {
+		Set: f.idle(func(c scpi.Call) error {
 			v, err := parse(c)
 			if err != nil {
 				return err
@@ -280,14 +275,14 @@ func (f *Face) setting(pattern string, at func(*channel) *string, parse func(cal
 			}
 			return f.each(c, 1, func(ch *channel, _ int) error { *at(ch) = v; return nil })
 		}),
-		Query: func(c call) ([]byte, error) {
+		Query: func(c scpi.Call) ([]byte, error) {
 			return f.joined(c, func(ch *channel, _ int) string { return *at(ch) })
 		},
 	}
 }
 
 // setPoints takes the scans of a block.
-func (f *Face) setPoints(at *int) func(call) error {
+func (f *Face) setPoints(at *int) func(scpi.Call) error {
 	return scpi.Set(func(v float64) error {
 		if v < 1 || v != math.Trunc(v) || v*float64(len(f.scan)) > maxPoints {
 			return scpi.ErrRange

@@ -166,11 +166,6 @@ func (f *Face) reset() {
 	f.setRate(250 * time.Millisecond)
 }
 
-type (
-	call    = scpi.Call
-	command = scpi.Command
-)
-
 var (
 	rates   = []float64{0.1, 0.25, 0.5, 1, 2, 5}
 	voltage = []float64{15, 30, 60, 150, 300, 600}
@@ -182,7 +177,7 @@ var (
 var multipliers = map[string]float64{"": 1, "K": 1e3, "M": 1e-3, "U": 1e-6}
 
 // quantity reads parameter 0 with an optional multiplier and unit.
-func quantity(c call, unit string) (float64, error) {
+func quantity(c scpi.Call, unit string) (float64, error) {
 	if len(c.Args) == 0 {
 		return 0, scpi.ErrMissing
 	}
@@ -201,8 +196,8 @@ func quantity(c call, unit string) (float64, error) {
 }
 
 // choice is a setting out of a list of numbers.
-func choice(pattern, unit string, of []float64, get func() float64, set func(float64)) command {
-	return command{Pattern: pattern, Set: func(c call) error {
+func choice(pattern, unit string, of []float64, get func() float64, set func(float64)) scpi.Command {
+	return scpi.Command{Pattern: pattern, Set: func(c scpi.Call) error {
 		v, err := quantity(c, unit)
 		if err == nil && !slices.ContainsFunc(of, func(x float64) bool { return math.Abs(v-x) < 1e-9 }) {
 			err = scpi.ErrRange
@@ -224,10 +219,10 @@ func nr3(v float64) string {
 }
 
 // headed is a setting whose reply has its pattern for a header, in capitals, where headers are on.
-func (f *Face) headed(c command) command {
+func (f *Face) headed(c scpi.Command) scpi.Command {
 	header := strings.ToUpper(strings.TrimPrefix(strings.NewReplacer("[", "", "]", "").Replace(c.Pattern), ":"))
 	query := c.Query
-	c.Query = func(a call) ([]byte, error) {
+	c.Query = func(a scpi.Call) ([]byte, error) {
 		value, err := query(a)
 		if err != nil || !f.header {
 			return value, err
@@ -242,7 +237,7 @@ func (f *Face) headed(c command) command {
 }
 
 // commands is the tree.
-func (f *Face) commands() []command {
+func (f *Face) commands() []scpi.Command {
 	currents := current // of the model
 	switch {
 	case strings.HasSuffix(f.cfg.Model, "HC"):
@@ -250,7 +245,7 @@ func (f *Face) commands() []command {
 	case strings.HasPrefix(f.cfg.Model, "WT33"):
 		currents = current[6:]
 	}
-	all := []command{
+	all := []scpi.Command{
 		scpi.Switch("COMMunicate:HEADer", &f.header),
 		scpi.Switch("COMMunicate:VERBose", &f.verbose),
 		scpi.Switch("COMMunicate:REMote", &f.remote),
@@ -273,7 +268,7 @@ func (f *Face) commands() []command {
 		scpi.Whole("NUMeric[:NORMal]:NUMber", &f.number, 1, maxItems),
 		numbered("NUMeric[:NORMal]:ITEM<n>", f.items[:], f.readItem, item.show),
 		// The condition register's filter latches the end of each update into the extended event register.
-		numbered("STATus:FILTer<n>", f.filter[:], func(c call) (string, error) {
+		numbered("STATus:FILTer<n>", f.filter[:], func(c scpi.Call) (string, error) {
 			w, err := c.Word(0, "RISE", "FALL", "BOTH", "NEVer")
 			if err == nil {
 				f.update()
@@ -289,14 +284,14 @@ func (f *Face) commands() []command {
 }
 
 // numbered is a setting of which there are several, chosen by the number in its header.
-func numbered[T any](pattern string, all []T, read func(call) (T, error), show func(T) string) command {
-	at := func(c call) (*T, error) {
+func numbered[T any](pattern string, all []T, read func(scpi.Call) (T, error), show func(T) string) scpi.Command {
+	at := func(c scpi.Call) (*T, error) {
 		if n := c.Suffixes[0]; n >= 1 && n <= len(all) {
 			return &all[n-1], nil
 		}
 		return nil, scpi.ErrRange
 	}
-	return command{Pattern: pattern, Set: func(c call) error {
+	return scpi.Command{Pattern: pattern, Set: func(c scpi.Call) error {
 		to, err := at(c)
 		if err != nil {
 			return err
@@ -306,7 +301,7 @@ func numbered[T any](pattern string, all []T, read func(call) (T, error), show f
 			*to = v
 		}
 		return err
-	}, Query: func(c call) ([]byte, error) {
+	}, Query: func(c scpi.Call) ([]byte, error) {
 		of, err := at(c)
 		if err != nil {
 			return nil, err
@@ -316,7 +311,7 @@ func numbered[T any](pattern string, all []T, read func(call) (T, error), show f
 }
 
 // mask makes a setter of a register of 16 bits.
-func mask(at *uint16) func(call) error {
+func mask(at *uint16) func(scpi.Call) error {
 	return scpi.Set(func(v float64) error {
 		if v < 0 || v > math.MaxUint16 {
 			return scpi.ErrRange
@@ -328,16 +323,16 @@ func mask(at *uint16) func(call) error {
 
 // readings have no header: the values, and the registers by which a driver waits for an update
 // without polling. The extended event register clears when read.
-func (f *Face) readings() []command {
-	return []command{
-		{Pattern: "NUMeric[:NORMal]:VALue", Query: func(call) ([]byte, error) { return f.read(), nil }},
-		{Pattern: "STATus:EESR", Query: func(call) ([]byte, error) {
+func (f *Face) readings() []scpi.Command {
+	return []scpi.Command{
+		{Pattern: "NUMeric[:NORMal]:VALue", Query: func(scpi.Call) ([]byte, error) { return f.read(), nil }},
+		{Pattern: "STATus:EESR", Query: func(scpi.Call) ([]byte, error) {
 			f.update()
 			v := f.events
 			f.events = 0
 			return scpi.Text("%d", v)
 		}},
-		{Pattern: "STATus:CONDition", Query: func(call) ([]byte, error) { // an element that is over its range
+		{Pattern: "STATus:CONDition", Query: func(scpi.Call) ([]byte, error) { // an element that is over its range
 			bits := 0
 			f.update()
 			for n := 1; n <= maxElements; n++ {

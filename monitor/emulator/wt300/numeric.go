@@ -21,7 +21,7 @@ func (it item) show() string {
 }
 
 // readItem reads the parameters of NUM:NORM:ITEMn: a function and an element that the meter has.
-func (f *Face) readItem(c call) (it item, err error) {
+func (f *Face) readItem(c scpi.Call) (it item, err error) {
 	it.element = 1
 	if it.function, err = c.Word(0, "U", "I", "P", "NONE"); err != nil || it.function == "NONE" || len(c.Args) < 2 {
 		return it, err

@@ -75,7 +75,7 @@ func seconds(s float64) string {
 
 // anchor aligns members by their start markers as they are seen, and gives up on
 // those that show none in time.
-func (l *live) anchor() error {
+func (l *live) anchor() {
 	base := l.start[l.m.base]
 	missing, latest := 0, math.Inf(-1)
 	for i, f := range l.start {
@@ -93,10 +93,10 @@ func (l *live) anchor() error {
 	}
 	if missing == 0 {
 		l.awaiting = false
-		return nil
+		return
 	}
 	if l.m.newest() < latest+l.wait || math.IsInf(latest, 0) {
-		return nil
+		return
 	}
 	l.awaiting = false
 	for i := range l.align {
@@ -107,13 +107,10 @@ func (l *live) anchor() error {
 		if l.start[i] != nil {
 			blind = l.m.names[l.m.base]
 		}
-		if err := l.m.note("no start marker was seen in the power of %s: %s is aligned with %s by the host's clock, "+
+		l.m.note("no start marker was seen in the power of %s: %s is aligned with %s by the host's clock, "+
 			"within %s (k = 1)",
-			blind, l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
-			return err
-		}
+			blind, l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
 	}
-	return nil
 }
 
 // move places a member by its start marker and the base's.
@@ -133,11 +130,11 @@ func (l *live) move(i int, f, base *marker.Found) {
 
 // check compares the stop markers, once all are seen, with where the placing has
 // them, and reports how the clocks ran.
-func (l *live) check() (done bool, err error) {
+func (l *live) check() (done bool) {
 	base := l.stop[l.m.base]
 	for _, f := range l.stop {
 		if f == nil {
-			return false, nil
+			return false
 		}
 	}
 	for i, f := range l.stop {
@@ -145,13 +142,11 @@ func (l *live) check() (done bool, err error) {
 			continue
 		}
 		off := float64(f.T-base.T) - l.align[i].place.offset(float64(base.T))
-		if err := l.m.note("at the stop marker %s lies %s ± %s (k = 1) off %s; %s", l.m.names[i], seconds(off),
-			seconds(math.Hypot(float64(f.U), float64(base.U))), l.m.names[l.m.base], l.rates(i)); err != nil {
-			return false, err
-		}
+		l.m.note("at the stop marker %s lies %s ± %s (k = 1) off %s; %s", l.m.names[i], seconds(off),
+			seconds(math.Hypot(float64(f.U), float64(base.U))), l.m.names[l.m.base], l.rates(i))
 	}
 	clear(l.stop)
-	return true, nil
+	return true
 }
 
 // rates words how a member's clock ran against the base's.

@@ -28,9 +28,7 @@ func (s *session) replay() error {
 		moved, _ := split(s.c.members, i, s.c.base, s.merger.tb, s.c.align)
 		p, text := s.placeBy(i, float64(moved), pairs)
 		s.merger.place[i] = p
-		if err := s.merger.note("%s", text); err != nil {
-			return err
-		}
+		s.merger.note("%s", text)
 	}
 	return s.mergeSpools()
 }
@@ -89,13 +87,10 @@ func (s *session) finish() error {
 	}
 	for _, t := range m.tracks {
 		if t != nil && t.unshown > 0 {
-			if err := m.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown,
-				t.name); err != nil {
-				return err
-			}
+			m.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown, t.name)
 		}
 	}
-	return nil
+	return m.failed
 }
 
 // feed gives the next record of a member to the merger; more is false at its end.

@@ -58,9 +58,7 @@ func newLive(s *session) (*live, error) {
 		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved)}
 	}
 	if s.c.align.By == Trigger {
-		if err := l.triggered(); err != nil {
-			return nil, err
-		}
+		l.triggered()
 	}
 	var err error
 	if l.detect, err = s.detectors(); err != nil || l.detect == nil {
@@ -97,7 +95,7 @@ func newLive(s *session) (*live, error) {
 }
 
 // triggered places the members by their common trigger alone.
-func (l *live) triggered() error {
+func (l *live) triggered() {
 	l.settled = true
 	for i := range l.align {
 		a := &l.align[i]
@@ -106,12 +104,9 @@ func (l *live) triggered() error {
 		if i == l.m.base {
 			continue
 		}
-		if err := l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
-			l.m.names[l.m.base], seconds(a.u)); err != nil {
-			return err
-		}
+		l.m.note("%s is aligned with %s by their common trigger, within %s (k = 1)", l.m.names[i],
+			l.m.names[l.m.base], seconds(a.u))
 	}
-	return nil
 }
 
 // take takes a block or an event of a member and delivers the scans that are due.
@@ -137,9 +132,7 @@ func (l *live) take(i int, p *packet) error {
 		if !l.ready() {
 			return nil
 		}
-		if err := l.settle(); err != nil {
-			return err
-		}
+		l.settle()
 	}
 	if window && i == l.m.base {
 		l.track()
@@ -158,7 +151,7 @@ func (l *live) ready() bool {
 }
 
 // settle places the members by the host's clock.
-func (l *live) settle() error {
+func (l *live) settle() {
 	l.settled = true
 	base, u := l.leads[l.m.base].line(), l.s.c.align.U.Seconds()
 	for i := range l.align {
@@ -177,12 +170,9 @@ func (l *live) settle() error {
 				l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
 			continue
 		}
-		if err := l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i],
-			l.m.names[l.m.base], seconds(l.align[i].u)); err != nil {
-			return err
-		}
+		l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i],
+			l.m.names[l.m.base], seconds(l.align[i].u))
 	}
-	return nil
 }
 
 // track follows the members' rates.
@@ -202,21 +192,15 @@ func (l *live) track() {
 // advance delivers the scans that are due.
 func (l *live) advance() error {
 	if l.awaiting {
-		if err := l.anchor(); err != nil {
-			return err
-		}
+		l.anchor()
 	}
 	l.m.release = math.Inf(1)
 	if l.awaiting {
 		l.m.release = l.m.newest() - l.lag
 	}
 	if stop := l.stop[l.m.base]; stop != nil {
-		checked, err := l.check()
-		if err != nil {
-			return err
-		}
 		// Who ends with the stop marker shall have the note on it as well.
-		if end := float64(stop.End); !checked && l.m.newest() < end+l.wait {
+		if end := float64(stop.End); !l.check() && l.m.newest() < end+l.wait {
 			l.m.release = min(l.m.release, end)
 		}
 	}
@@ -257,13 +241,11 @@ func (l *live) finish() error {
 	}
 	for i := range l.align {
 		if i != l.m.base {
-			if err := l.m.note("%s against %s: %s; aligned within %s (k = 1)", l.m.names[i], l.m.names[l.m.base],
-				l.rates(i), seconds(l.align[i].u)); err != nil {
-				return err
-			}
+			l.m.note("%s against %s: %s; aligned within %s (k = 1)", l.m.names[i], l.m.names[l.m.base],
+				l.rates(i), seconds(l.align[i].u))
 		}
 	}
-	return nil
+	return l.m.failed
 }
 
 // packet is a member's block, copied, with its time of arrival. Events keep their
@@ -338,11 +320,13 @@ func (m *merger) noteAt(at float64, format string, a ...any) {
 	m.remarks = append(m.remarks, remark{at, fmt.Sprintf(format, a...)})
 }
 
-// note reports a note on the whole, now.
-func (m *merger) note(format string, a ...any) error {
-	return m.sink.Event(measure.Event{
-		Kind: measure.EventNote, FirstScan: m.next(), Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...),
-	})
+// note reports a note on the whole, now. Where that fails, the next drain returns the error.
+func (m *merger) note(format string, a ...any) {
+	if m.failed == nil {
+		m.failed = m.sink.Event(measure.Event{
+			Kind: measure.EventNote, FirstScan: m.next(), Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...),
+		})
+	}
 }
 
 // tail is how much of the base may lie behind the end of another member without

@@ -23,6 +23,7 @@ type merger struct {
 	// release is the base's time up to which scans may go out.
 	release float64
 
+	failed   error // of a note
 	begun    bool
 	scan0    uint64  // the base's scan that is scan zero of the whole
 	tick0    float64 // and its tick
@@ -121,7 +122,7 @@ func (m *merger) oldest() float64 {
 // nothing more can come out.
 func (m *merger) drain() (end bool, err error) {
 	n := 0
-	for n < len(m.queue) {
+	for m.failed == nil && n < len(m.queue) {
 		p := m.queue[n]
 		if p.event != nil {
 			if p.event.Kind == measure.EventGap {
@@ -140,7 +141,7 @@ func (m *merger) drain() (end bool, err error) {
 		n++
 	}
 	m.pop(n)
-	return false, nil
+	return false, m.failed
 }
 
 // pop releases the first n packets of the base, and those of the others that no scan will show.
@@ -205,11 +206,9 @@ func (m *merger) block(p *packet) (done, ended bool, err error) {
 		return i == n, false, err
 	}
 	for now := b.TickAt(m.tb, i-1) / hz; len(m.remarks) > 0 && m.remarks[0].at <= now; m.remarks = m.remarks[1:] {
-		if err := m.note("%s", m.remarks[0].text); err != nil {
-			return false, false, err
-		}
+		m.note("%s", m.remarks[0].text)
 	}
-	return i == n, false, nil
+	return i == n, false, m.failed
 }
 
 // hole takes note of scans that the base itself lost.

@@ -79,7 +79,7 @@ func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 	}
 	f.reset()
 	f.Instrument = scpi.New(cfg.Identity("KEYSIGHT TECHNOLOGIES", m.name, m.serial, "02.12.2021071625"), f.reset,
-		slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands()))
+		slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.waveCommands()))
 	f.Signed, f.Cleared = true, func() { f.events(); f.armed, f.triggered = false, false }
 	return f, nil
 }
@@ -149,8 +149,10 @@ const nr3 = "%+.5E"
 // exact writes a number with all the digits that a preamble has.
 func exact(v float64) string { return fmt.Sprintf("%+.8E", v) }
 
-// rootCommands start and stop the scope and read its event registers, which clear when read.
+// rootCommands start and stop the scope, read its event registers, which clear when read, and set the
+// edge trigger. Its level must lie within six divisions of the middle.
 func (f *Face) rootCommands() []scpi.Command {
+	t := &f.Trig
 	return []scpi.Command{
 		scpi.Action("RUN", func() { f.start(false) }),
 		scpi.Action("STOP", func() { f.events(); f.Stop() }),
@@ -180,6 +182,14 @@ func (f *Face) rootCommands() []scpi.Command {
 		})},
 		scpi.Action("AUToscale", func() {}),
 		scpi.Action("SYSTem:PRESet", f.reset),
+		scpi.Action("TRIGger:FORCe", f.Force),
+		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
+		scpi.Choice("TRIGger:SWEep", &t.Sweep, "AUTO", "NORMal"),
+		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
+		f.SourceOf("TRIGger[:EDGE]:SOURce", "CHANnel", &t.Source),
+		scpi.Choice("TRIGger[:EDGE]:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
+		scpi.Choice("TRIGger[:EDGE]:COUPling", &t.Coupling, "DC", "AC", "LFReject"),
+		f.Level("TRIGger[:EDGE]:LEVel", 6),
 	}
 }
 
@@ -266,21 +276,6 @@ func (f *Face) inputCommands() []scpi.Command {
 					scpi.Flag(ch.Shown), ch.Limit, ch.Invert, ch.Label, ch.Units, ch.Ratio)
 			})(c)
 		}},
-	}
-}
-
-// triggerCommands set the edge trigger. Its level must lie within six divisions of the middle.
-func (f *Face) triggerCommands() []scpi.Command {
-	t := &f.Trig
-	return []scpi.Command{
-		scpi.Action("TRIGger:FORCe", f.Force),
-		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
-		scpi.Choice("TRIGger:SWEep", &t.Sweep, "AUTO", "NORMal"),
-		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
-		f.SourceOf("TRIGger[:EDGE]:SOURce", "CHANnel", &t.Source),
-		scpi.Choice("TRIGger[:EDGE]:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
-		scpi.Choice("TRIGger[:EDGE]:COUPling", &t.Coupling, "DC", "AC", "LFReject"),
-		f.Level("TRIGger[:EDGE]:LEVel", 6),
 	}
 }
 

@@ -243,20 +243,15 @@ func (s *scanner) packet(w io.Writer, status, extra uint16, scans int) error {
 	}
 	for i := range scans {
 		for k, ain := range s.ain {
-			s.out = binary.BigEndian.AppendUint16(s.out, s.code(k, ain, s.power[k][i]))
+			c := s.f.inputs.Volts(ain, s.power[k][i])/s.converter[k].slope + s.converter[k].center
+			if s.f.cfg.Noise > 0 {
+				c += s.f.cfg.Noise * s.rng.NormFloat64()
+			}
+			s.out = binary.BigEndian.AppendUint16(s.out, uint16(min(max(math.Round(c), 0), 65535)))
 		}
 	}
 	s.scan += uint64(scans)
 	s.f.scans.Add(uint64(scans))
 	_, err := w.Write(s.out)
 	return err
-}
-
-// code converts an input when the board draws p.
-func (s *scanner) code(k, ain int, p measure.Watt) uint16 {
-	c := s.f.inputs.Volts(ain, p)/s.converter[k].slope + s.converter[k].center
-	if s.f.cfg.Noise > 0 {
-		c += s.f.cfg.Noise * s.rng.NormFloat64()
-	}
-	return uint16(min(max(math.Round(c), 0), 65535))
 }

@@ -212,7 +212,11 @@ func (f *Face) batch(until time.Duration) error {
 	f.out = f.out[:0]
 	n := uint64(0)
 	for ; f.now() <= until && n < maxSamples; n++ {
-		f.out = f.sample(f.out)
+		var rec [recordSize]byte
+		for c, n := range f.read() {
+			binary.LittleEndian.PutUint16(rec[2+2*c:], uint16(n)<<4)
+		}
+		f.out = f.mode.transcode(f.out, rec, f.tick)
 		f.tick += f.nextStep()
 	}
 	f.samples.Add(n)
@@ -277,7 +281,10 @@ func (f *Face) single(command byte) (out []byte) {
 		return out
 	}
 	for p, name := range PairNames {
-		v, a := f.pair(counts, p)
+		// The device's own reading of a pair's counts.
+		off := f.config[configOffsets+2*p:]
+		v := (float64(counts[2*p]) + float64(int8(off[0]))) * VoltCount
+		a := (float64(counts[2*p+1]) + float64(int8(off[1]))) * AmpCount
 		shown := []float64{v * 100, a * 10}
 		if command == 0x02 {
 			var b [6]byte
@@ -289,14 +296,6 @@ func (f *Face) single(command byte) (out []byte) {
 		}
 	}
 	return out
-}
-
-// pair is the device's own reading of a pair's counts.
-func (f *Face) pair(counts [Channels]int16, p int) (volts, amperes float64) {
-	off := f.config[configOffsets:]
-	v := float64(counts[2*p]) + float64(int8(off[2*p]))
-	a := float64(counts[2*p+1]) + float64(int8(off[2*p+1]))
-	return v * VoltCount, a * AmpCount
 }
 
 // continuous is 07: enable, bytes of the time stamp, channel mask.

@@ -102,19 +102,6 @@ func convert(x float64, off int8) int16 {
 	return int16(min(max(math.Round(x)-float64(off), -2048), 2047))
 }
 
-// sample appends one sample of continuous mode.
-func (f *Face) sample(dst []byte) []byte {
-	var stamp [4]byte
-	binary.LittleEndian.PutUint32(stamp[:], uint32(f.tick))
-	dst = append(dst, stamp[:f.mode.stamp]...)
-	for c, n := range f.read() {
-		if f.mode.mask>>c&1 == 1 {
-			dst = binary.LittleEndian.AppendUint16(dst, uint16(n)<<4)
-		}
-	}
-	return dst
-}
-
 // steps are distances of samples in ticks with the share of samples that have
 // it: most come from a loop of 602 ticks, the rest from the loop being
 // held up by the device's display and buttons (counted in the public captures).
@@ -213,7 +200,7 @@ func (f *Face) playBatch(until time.Duration) error {
 	return nil
 }
 
-// transcode appends a record in the form that the driver asked for.
+// transcode appends a sample in the form that the driver asked for.
 func (m mode) transcode(dst []byte, rec [recordSize]byte, ticks uint64) []byte {
 	var stamp [4]byte
 	binary.LittleEndian.PutUint32(stamp[:], uint32(ticks))

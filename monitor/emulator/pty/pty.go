@@ -33,18 +33,11 @@ func Open() (master *os.File, slavePath string, err error) {
 	if err != nil {
 		return fail("number of the slave", err)
 	}
-	if err := setRaw(fd); err != nil {
-		return fail("raw mode", err)
-	}
-	return os.NewFile(uintptr(fd), "/dev/ptmx"), fmt.Sprintf("/dev/pts/%d", n), nil
-}
-
-// setRaw clears everything that the line discipline would do to bytes. On
-// Linux the ioctl on the master sets the slave's attributes.
-func setRaw(fd int) error {
+	// Raw mode clears everything that the line discipline would do to bytes. On Linux the ioctl on the
+	// master sets the slave's attributes.
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
-		return err
+		return fail("raw mode", err)
 	}
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP |
 		unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
@@ -52,7 +45,10 @@ func setRaw(fd int) error {
 	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8 | unix.CREAD | unix.CLOCAL
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
+		return fail("raw mode", err)
+	}
+	return os.NewFile(uintptr(fd), "/dev/ptmx"), fmt.Sprintf("/dev/pts/%d", n), nil
 }
 
 // Port is the device's end of a serial line. It holds the slave open itself, so

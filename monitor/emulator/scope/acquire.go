@@ -260,31 +260,28 @@ func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 	}
 }
 
-// Source reads a channel's name behind a word such as CHANnel, into its index.
-func (s *Scope) Source(at *int, name string) func(scpi.Call) error {
-	return func(c scpi.Call) error {
-		if len(c.Args) == 0 {
-			return scpi.ErrMissing
-		}
-		w := strings.ToUpper(c.Args[0])
-		if rest, ok := strings.CutPrefix(w, strings.ToUpper(name)); ok {
-			w = rest
-		} else if w, ok = strings.CutPrefix(w, scpi.Short(name)); !ok {
-			return scpi.ErrValue
-		}
-		if len(w) != 1 || w[0] < '1' || int(w[0]-'0') > len(s.Channel) {
-			return scpi.ErrValue
-		}
-		*at = int(w[0] - '1')
-		return nil
-	}
-}
-
 // SourceOf is a setting that names a channel behind a word such as CHANnel.
 func (s *Scope) SourceOf(pattern, name string, at *int) scpi.Command {
-	return scpi.Command{Pattern: pattern, Set: s.Source(at, name), Query: scpi.Reply(func() string {
-		return fmt.Sprintf("%s%d", scpi.Short(name), *at+1)
-	})}
+	return scpi.Command{
+		Pattern: pattern,
+		Query:   scpi.Reply(func() string { return fmt.Sprintf("%s%d", scpi.Short(name), *at+1) }),
+		Set: func(c scpi.Call) error {
+			if len(c.Args) == 0 {
+				return scpi.ErrMissing
+			}
+			w := strings.ToUpper(c.Args[0])
+			if rest, ok := strings.CutPrefix(w, strings.ToUpper(name)); ok {
+				w = rest
+			} else if w, ok = strings.CutPrefix(w, scpi.Short(name)); !ok {
+				return scpi.ErrValue
+			}
+			if len(w) != 1 || w[0] < '1' || int(w[0]-'0') > len(s.Channel) {
+				return scpi.ErrValue
+			}
+			*at = int(w[0] - '1')
+			return nil
+		},
+	}
 }
 
 // Level is the trigger's level, which must lie so many divisions of its source from the

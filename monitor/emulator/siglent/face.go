@@ -87,7 +87,7 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 	}
 	f.reset()
 	id := cfg.Identity("Siglent Technologies", family.model, family.serial, family.firmware)
-	f.Instrument = scpi.New(id, f.reset, f.commands())
+	f.Instrument = scpi.New(id, f.reset, slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands()))
 	return f, nil
 }
 
@@ -180,11 +180,6 @@ func points(s string) (float64, error) {
 
 // number writes a setting as this maker does: three digits.
 func number(v float64) string { return fmt.Sprintf("%.2E", v) }
-
-// commands is the tree. Settings without an effect on the measurement are kept and reported.
-func (f *Face) commands() []scpi.Command {
-	return slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
-}
 
 // keep is a setting without an effect here.
 func (f *Face) keep(pattern string, words ...string) scpi.Command {
@@ -307,9 +302,11 @@ func (f *Face) begin(mode string) {
 }
 
 // triggerCommands start and stop the scope: the trigger's mode decides how it runs. The level of its
-// edge stays within 4.1 divisions of the middle.
+// edge stays within 4.1 divisions of the middle. The last choose source, width and points of a
+// download, and give descriptor and data.
 func (f *Face) triggerCommands() []scpi.Command {
-	t := &f.Trig
+	const most = 1e9 // of points
+	t, w := &f.Trig, &f.wav
 	status := map[scope.State]string{
 		scope.Stopped: "Stop", scope.Waiting: "Ready", scope.Sampling: "Trig'd", scope.Free: "Auto",
 		scope.Triggered: "Trig'd",
@@ -336,21 +333,6 @@ func (f *Face) triggerCommands() []scpi.Command {
 			t.Level = min(max(v, -most*ch.Scale-ch.Shift), most*ch.Scale-ch.Shift)
 			return nil
 		}), Query: scpi.Reply(func() string { return number(t.Level) })},
-	}
-}
-
-// waveform holds the settings of :WAV.
-type waveform struct {
-	source                 int
-	width                  string
-	start, point, interval int
-}
-
-// waveCommands choose source, width and points of a download, and give descriptor and data.
-func (f *Face) waveCommands() []scpi.Command {
-	const most = 1e9 // of points
-	w := &f.wav
-	return []scpi.Command{
 		f.SourceOf("WAVeform:SOURce", "C", &w.source),
 		scpi.Choice("WAVeform:WIDTh", &w.width, "BYTE", "WORD"),
 		scpi.Whole("WAVeform:STARt", &w.start, 0, most), scpi.Whole("WAVeform:POINt", &w.point, 0, most),
@@ -359,6 +341,13 @@ func (f *Face) waveCommands() []scpi.Command {
 		{Pattern: "WAVeform:PREamble", Query: func(scpi.Call) ([]byte, error) { return f.block(f.descriptor()), nil }},
 		{Pattern: "WAVeform:DATA", Query: func(scpi.Call) ([]byte, error) { return f.data() }},
 	}
+}
+
+// waveform holds the settings of :WAV.
+type waveform struct {
+	source                 int
+	width                  string
+	start, point, interval int
 }
 
 // bytes of a code.

@@ -181,10 +181,24 @@ func (f *Face) commands() []scpi.Command {
 	// Of the 3000 and 4000 series alone.
 	own := []scpi.Command{f.Display("SELect:CH<n>", func() {}), f.probe("CH<n>:PRObe:GAIN")}
 	if f.family.series {
-		own = f.seriesCommands()
+		own = []scpi.Command{
+			{Pattern: "HORizontal:MODe", Set: func(c scpi.Call) error {
+				w, err := c.Word(0, "AUTO", "MANual")
+				if err == nil {
+					f.manual = w == "MAN"
+				}
+				return err
+			}, Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
+			number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
+			{
+				Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth),
+			},
+			{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
+			f.Display("DISplay:GLObal:CH<n>:STATE", func() {}), f.probe("CH<n>:PROBEFunc:EXTAtten"),
+		}
 	}
 	all := slices.Concat(f.acquireCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(),
-		f.dataCommands(), f.preambleCommands(), own)
+		f.waveCommands(), own)
 	for i, c := range all {
 		if c.Query == nil {
 			continue
@@ -240,15 +254,6 @@ func thousands(v float64) string {
 	return fmt.Sprintf("%.4fE%+d", v/math.Pow(10, float64(e)), e)
 }
 
-// begin is ACQuire:STATE RUN.
-func (f *Face) begin() {
-	f.began = f.now()
-	f.Start(f.stopAfter == "SEQ")
-	if f.stopAfter == "SEQ" && f.Trig.Sweep == "AUTO" {
-		f.Force() // it does not wait for long
-	}
-}
-
 // acquireCommands start and stop the scope and count its acquisitions.
 func (f *Face) acquireCommands() []scpi.Command {
 	return []scpi.Command{
@@ -257,7 +262,11 @@ func (f *Face) acquireCommands() []scpi.Command {
 			switch {
 			case err != nil:
 			case w == "RUN" || w == "ON" || w == "1":
-				f.begin()
+				f.began = f.now()
+				f.Start(f.stopAfter == "SEQ")
+				if f.stopAfter == "SEQ" && f.Trig.Sweep == "AUTO" {
+					f.Force() // it does not wait for long
+				}
 			default:
 				f.Stop()
 			}
@@ -303,23 +312,5 @@ func (f *Face) timeCommands() []scpi.Command {
 			}
 			return err
 		}, Query: scpi.Reply(func() string { return f.words["HORizontal:DELay:MODe"] })},
-	}
-}
-
-// seriesCommands are those of the 4, 5 and 6 Series alone.
-func (f *Face) seriesCommands() []scpi.Command {
-	return []scpi.Command{
-		{Pattern: "HORizontal:MODe", Set: func(c scpi.Call) error {
-			w, err := c.Word(0, "AUTO", "MANual")
-			if err == nil {
-				f.manual = w == "MAN"
-			}
-			return err
-		}, Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
-		number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
-		{Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
-		{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
-		f.Display("DISplay:GLObal:CH<n>:STATE", func() {}),
-		f.probe("CH<n>:PROBEFunc:EXTAtten"),
 	}
 }

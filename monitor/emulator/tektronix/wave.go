@@ -22,20 +22,9 @@ type transfer struct {
 // errNotActive is the answer of a channel without a record.
 var errNotActive = &scpi.Error{Code: 2244, Text: "Source waveform is not active"}
 
-// dataCommands choose source, encoding and points of a transfer.
-func (f *Face) dataCommands() []scpi.Command {
-	d := &f.data
-	return []scpi.Command{
-		f.SourceOf("DATa:SOUrce", "CH", &d.source),
-		scpi.Choice("DATa:ENCdg", &d.encoding, "ASCIi", "RIBinary", "RPBinary", "SRIbinary", "SRPbinary"),
-		scpi.Whole("DATa:WIDth", &d.width, 1, 2), scpi.Whole("DATa:STARt", &d.start, 1, math.MaxInt32),
-		scpi.Whole("DATa:STOP", &d.stop, 1, math.MaxInt32),
-		{Pattern: "CURVe", Query: func(scpi.Call) ([]byte, error) { return f.curve() }},
-	}
-}
-
-// preambleCommands are the fields of the preamble, each a query of its own.
-func (f *Face) preambleCommands() []scpi.Command {
+// waveCommands choose source, encoding and points of a transfer, and give the record, the preamble and
+// each of its fields.
+func (f *Face) waveCommands() []scpi.Command {
 	field := func(pattern string, get func(p shape) string) scpi.Command {
 		return scpi.Command{Pattern: pattern, Query: func(scpi.Call) ([]byte, error) {
 			if !f.active() {
@@ -44,7 +33,13 @@ func (f *Face) preambleCommands() []scpi.Command {
 			return []byte(get(f.shape())), nil
 		}}
 	}
+	d := &f.data
 	return []scpi.Command{
+		f.SourceOf("DATa:SOUrce", "CH", &d.source),
+		scpi.Choice("DATa:ENCdg", &d.encoding, "ASCIi", "RIBinary", "RPBinary", "SRIbinary", "SRPbinary"),
+		scpi.Whole("DATa:WIDth", &d.width, 1, 2), scpi.Whole("DATa:STARt", &d.start, 1, math.MaxInt32),
+		scpi.Whole("DATa:STOP", &d.stop, 1, math.MaxInt32),
+		{Pattern: "CURVe", Query: func(scpi.Call) ([]byte, error) { return f.curve() }},
 		{Pattern: "WFMOutpre", Query: func(scpi.Call) ([]byte, error) { return f.preamble(), nil }},
 		field("WFMOutpre:NR_Pt", func(p shape) string { return fmt.Sprint(p.points) }),
 		field("WFMOutpre:XINcr", func(p shape) string { return thousands(p.step) }),

@@ -162,7 +162,9 @@ func (f *Face) settings() []scpi.Command {
 				f.scan = numbers
 			}
 			return err
-		}), Query: scpi.Reply(func() string { return list(f.scan) })},
+		}), Query: scpi.Reply(func() string {
+			return "(@" + strings.Trim(strings.ReplaceAll(fmt.Sprint(f.scan), " ", ","), "[]") + ")"
+		})},
 		{Pattern: "ACQuire:SRATe", Query: scpi.Show("%d", &f.rate), Set: f.idle(scpi.Set(func(v float64) error {
 			if !(v >= slowest && v*float64(len(f.scan)) <= float64(f.fastest)) { // all inputs share the converter's rate
 				return scpi.ErrRange
@@ -290,15 +292,6 @@ func (f *Face) setPoints(at *int) func(scpi.Call) error {
 		*at = int(v)
 		return nil
 	})
-}
-
-// list writes a channel list.
-func list(numbers []int) string {
-	s := make([]string, len(numbers))
-	for i, n := range numbers {
-		s[i] = fmt.Sprint(n)
-	}
-	return "(@" + strings.Join(s, ",") + ")"
 }
 
 // acquisition is one begun by RUN or DIG.

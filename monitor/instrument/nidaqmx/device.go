@@ -122,7 +122,16 @@ func (d *Device) begin(ctx context.Context) error {
 		return fmt.Errorf("%w: session %q exists on the server: another program measures, or one that crashed left "+
 			"it behind; if none does, set take_over: true, or name another session", err, d.opts.Session)
 	}
-	if err := d.takeOver(ctx); err != nil {
+	// Attach to the session that is there, and clear it, unless it has gone by itself meanwhile.
+	r, err := call(ctx, callTime, d.api.CreateTask, &nipb.CreateTaskRequest{
+		SessionName: d.opts.Session, InitializationBehavior: oldSession,
+	})
+	if err == nil {
+		_, err = call(ctx, callTime, d.api.ClearTask, &nipb.ClearTaskRequest{Task: r.GetTask()})
+	} else if status.Code(err) == codes.FailedPrecondition {
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("take over session %q: %w", d.opts.Session, err)
 	}
 	return d.create(ctx)
@@ -138,21 +147,6 @@ func (d *Device) create(ctx context.Context) error {
 	}
 	d.task, d.left, d.moved = r.GetTask(), true, false
 	return nil
-}
-
-// takeOver attaches to the session that is there, and clears it.
-func (d *Device) takeOver(ctx context.Context) error {
-	r, err := call(ctx, callTime, d.api.CreateTask, &nipb.CreateTaskRequest{
-		SessionName: d.opts.Session, InitializationBehavior: oldSession,
-	})
-	if status.Code(err) == codes.FailedPrecondition {
-		return nil // it has gone by itself
-	}
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, callTime, d.api.ClearTask, &nipb.ClearTaskRequest{Task: r.GetTask()})
-	return err
 }
 
 // disconnect clears the task, so that the device is free for others, and hangs up.

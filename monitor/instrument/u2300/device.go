@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -75,13 +74,9 @@ func (d *Device) identify(context.Context) (err error) {
 	return d.model.fits(d.opts)
 }
 
-// list writes a channel list.
+// list writes a channel list: (@101,102).
 func list(numbers ...int) string {
-	s := make([]string, len(numbers))
-	for i, n := range numbers {
-		s[i] = strconv.Itoa(n)
-	}
-	return "(@" + strings.Join(s, ",") + ")"
+	return "(@" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]") + ")"
 }
 
 // setUp sets the scan. The rate goes down first: a device refuses a scan list

@@ -13,7 +13,7 @@ import (
 type aligner struct {
 	shared bool    // one oscillator: rates are equal
 	moved  float64 // a known delay, in whole scans of the base
-	place  place
+	place  *place  // the merger's
 	// anchor is where the offset is known: at the base's time at, it is d ± u.
 	anchor struct {
 		at, d, u float64
@@ -27,7 +27,7 @@ type aligner struct {
 func (a *aligner) anchorAt(at, d, u float64) {
 	a.anchor.at, a.anchor.d, a.anchor.u, a.anchor.known = at, d, u, true
 	a.u = u
-	a.place = place{at: at, d: d, slope: a.slope}
+	*a.place = place{at: at, d: d, slope: a.slope}
 }
 
 // significant is how many standard uncertainties a difference of rates must have
@@ -48,11 +48,11 @@ func (a *aligner) track(base, member line, now float64, clockU float64) {
 		if !a.shared {
 			a.u = math.Hypot(a.u, scatter)
 		}
-		a.place = a.place.steer(now, a.anchor.d+slope*(now-a.anchor.at), slope)
+		*a.place = a.place.steer(now, a.anchor.d+slope*(now-a.anchor.at), slope)
 		return
 	}
 	a.u = math.Hypot(clockU, scatter)
-	a.place = a.place.steer(now, a.byClock(base, member, now), slope)
+	*a.place = a.place.steer(now, a.byClock(base, member, now), slope)
 }
 
 // byClock is the offset by times of arrival, at a base's time. A reading that lies
@@ -65,7 +65,7 @@ func (a *aligner) byClock(base, member line, now float64) float64 {
 // settle begins a placing by clock.
 func (a *aligner) settle(base, member line, now, clockU float64) {
 	a.u = math.Hypot(clockU, math.Hypot(member.rms, base.rms))
-	a.place = place{at: now, d: a.byClock(base, member, now)}
+	*a.place = place{at: now, d: a.byClock(base, member, now)}
 }
 
 // seconds writes a time for a note, to 10 ns.
@@ -120,7 +120,6 @@ func (l *live) move(i int, f, base *marker.Found) {
 	d, u := float64(f.T-base.T), math.Hypot(float64(f.U), float64(base.U))
 	l.hidden[i] = d - was
 	a.anchorAt(float64(base.T), d, math.Hypot(u, float64(period(l.m.tb))/math.Sqrt(12)))
-	l.m.place[i] = a.place
 	l.m.tracks[i].rewind()
 	// Behind the marker, so that it stays with a capture that is trimmed to it.
 	l.m.noteAt(float64(base.End), "%s is aligned with %s by the start marker, within %s (k = 1); the host's clock "+

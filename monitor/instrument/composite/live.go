@@ -55,7 +55,7 @@ func newLive(s *session) (*live, error) {
 	}
 	for i := range l.align {
 		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align)
-		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved)}
+		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved), place: &l.m.place[i]}
 	}
 	if s.c.align.By == Trigger {
 		l.triggered()
@@ -100,7 +100,6 @@ func (l *live) triggered() {
 	for i := range l.align {
 		a := &l.align[i]
 		a.anchorAt(0, -a.moved, float64(period(l.m.tb))/math.Sqrt(12))
-		l.m.place[i] = a.place
 		if i == l.m.base {
 			continue
 		}
@@ -159,7 +158,6 @@ func (l *live) settle() {
 			continue
 		}
 		l.align[i].settle(base, l.leads[i].line(), 0, u)
-		l.m.place[i] = l.align[i].place
 		if l.awaiting {
 			continue
 		}
@@ -184,7 +182,6 @@ func (l *live) track() {
 	for i := range l.align {
 		if i != l.m.base {
 			l.align[i].track(base, l.leads[i].line(), now, l.s.c.align.U.Seconds())
-			l.m.place[i] = l.align[i].place
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/transport"
@@ -243,6 +244,9 @@ func (s Sensor) channel(id int, name string) (measure.Channel, error) {
 	return c, nil
 }
 
+// odd are the characters that a rail's name has not.
+var odd = lazy.Regexp(`[^a-z0-9]+`)
+
 // pairNames names the four pairs: as the device stores them where these names
 // can serve, else pair0 to pair3.
 func pairNames(s [Sensors]Sensor) (names [Sensors / 2]string) {
@@ -251,7 +255,7 @@ func pairNames(s [Sensors]Sensor) (names [Sensors / 2]string) {
 		name := ""
 		for _, x := range s[2*p : 2*p+2] {
 			if x.InUse && name == "" {
-				name = plainName(x.Pair)
+				name = strings.Trim(odd().ReplaceAllString(strings.ToLower(x.Pair), "_"), "_")
 			}
 		}
 		if name == "" || taken[name] {
@@ -261,18 +265,4 @@ func pairNames(s [Sensors]Sensor) (names [Sensors / 2]string) {
 		names[p] = name
 	}
 	return names
-}
-
-// plainName makes a rail's name of a text: lower case letters, digits and _.
-func plainName(s string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(s) {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			b.WriteRune(r)
-		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
-			b.WriteByte('_')
-		}
-	}
-	return strings.TrimSuffix(b.String(), "_")
 }

@@ -311,9 +311,12 @@ func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
 }
 
 // Step125 rounds up to 1, 2 or 5 times a power of ten, as scopes' scales are.
-func Step125(v float64) float64 {
+func Step125(v float64) float64 { return Step(v, 1, 2, 5) }
+
+// Step rounds up to the next of some steps of a decade.
+func Step(v float64, steps ...float64) float64 {
 	decade := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5} {
+	for _, m := range steps {
 		if v <= m*decade*(1+1e-9) {
 			return m * decade
 		}

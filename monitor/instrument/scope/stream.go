@@ -3,7 +3,6 @@ package scope
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -234,35 +233,24 @@ type Codes struct {
 // Decode writes as many codes as dst has room for, or raw holds, and returns
 // their number. A trailing half of a code is none.
 func (c Codes) Decode(dst []measure.Count, raw []byte) int {
-	n := min(len(dst), len(raw)/max(1, c.Bytes))
-	dst = dst[:n]
-	switch {
-	case c.Bytes != 2 && c.Signed:
-		for i := range dst {
-			dst[i] = measure.Count(int8(raw[i]))
+	size, low, shift := 1, 0, 8 // bytes a code, the place of its low byte, and of its sign below bit 15
+	if c.Bytes == 2 {
+		size, shift = 2, 0
+	}
+	if c.BigEndian {
+		low = size - 1
+	}
+	n := min(len(dst), len(raw)/size)
+	for i := range dst[:n] {
+		v := uint16(raw[size*i+low])
+		if size == 2 {
+			v |= uint16(raw[2*i+1-low]) << 8
 		}
-	case c.Bytes != 2:
-		for i := range dst {
-			dst[i] = measure.Count(raw[i])
-		}
-	case c.BigEndian:
-		for i := range dst {
-			dst[i] = c.word(binary.BigEndian.Uint16(raw[2*i:]))
-		}
-	default:
-		for i := range dst {
-			dst[i] = c.word(binary.LittleEndian.Uint16(raw[2*i:]))
+		if dst[i] = measure.Count(v); c.Signed {
+			dst[i] = measure.Count(int16(v<<shift) >> shift)
 		}
 	}
 	return n
-}
-
-// word is the count of a 16-bit code.
-func (c Codes) word(v uint16) measure.Count {
-	if c.Signed {
-		return measure.Count(int16(v))
-	}
-	return measure.Count(v)
 }
 
 // Trigger is an edge to wait for.

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -87,16 +86,7 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 }
 
 // timeScale is the next of the steps 1, 2, 4 of seconds a division.
-func timeScale(p *scope.Plan) float64 {
-	want := p.Window.Seconds() / divisions
-	decade := math.Pow(10, math.Floor(math.Log10(want)))
-	for _, m := range []float64{1, 2, 4} {
-		if want <= m*decade*(1+1e-9) {
-			return m * decade
-		}
-	}
-	return 10 * decade
-}
+func timeScale(p *scope.Plan) float64 { return scope.Step(p.Window.Seconds()/divisions, 1, 2, 4) }
 
 // setRate looks for the fastest rate at which memory spans the window: the scope
 // takes one of its own near the command's, and may change the depth by it.

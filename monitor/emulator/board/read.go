@@ -205,6 +205,7 @@ func (b *Board) solve(s *segment) {
 
 // relink carries the state over from segment i−1 to i and on to the last.
 func (b *Board) relink(i int) {
+	// Each segment begins where the one before it ends, so that all behind a change are solved anew.
 	for ; i < len(b.segs); i++ {
 		s := &b.segs[i]
 		if i > 0 {

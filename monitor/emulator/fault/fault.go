@@ -189,6 +189,7 @@ func (l *Line) send(p []byte) error {
 	l.out = l.out[:0]
 	for _, b := range p {
 		c.Sent++
+		// One draw decides between the three, so that at most one of them befalls a byte.
 		r := l.rng.Float64()
 		switch {
 		case c.Sent <= f.After:

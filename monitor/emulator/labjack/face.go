@@ -145,7 +145,8 @@ func (f *Face) Lose(at uint64, scans int) {
 // Stop makes the device end the stream with a status.
 func (f *Face) Stop(status uint16) { f.injected.Store(uint32(status)) }
 
-// Registers of the device.
+// Registers of the device, from the T-series datasheet: pairs of 16 bits, big-endian. Scan rate,
+// settling time (µs), ranges (V), product and firmware are IEEE floats, all others unsigned numbers.
 const (
 	regScanRate   = 4002
 	regAddresses  = 4004
@@ -167,7 +168,8 @@ const (
 	regFlashRead    = 61812
 )
 
-// Modbus exceptions.
+// Modbus exceptions: a refused request comes back with the top bit of its function set, and one of
+// these as its only byte.
 const (
 	badFunction = 1
 	badAddress  = 2
@@ -192,6 +194,7 @@ func (f *Face) session(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	head := make([]byte, 8)
 	for {
+		// Transaction, protocol 0, length of all that follows it, unit, function.
 		if _, err := io.ReadFull(c, head); err != nil {
 			return
 		}

@@ -230,6 +230,8 @@ func (s *scanner) send(w io.Writer) error {
 // packet converts so many scans and sends them as one packet, with a status and its further field.
 func (s *scanner) packet(w io.Writer, status, extra uint16, scans int) error {
 	n := len(s.ain)
+	// Transaction, protocol 0, length of the rest, unit 1, function 76, type 16, a reserved byte, a
+	// backlog of 0, status and its further field.
 	s.out = s.out[:0]
 	s.tid++
 	s.out = binary.BigEndian.AppendUint16(s.out, s.tid)

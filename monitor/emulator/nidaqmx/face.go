@@ -408,7 +408,8 @@ func (f *Face) Drop() {
 	}
 }
 
-// Errors of the driver.
+// Errors of the driver, by NI's numbers. All but errNotYet fail a call; that one comes in the status
+// of a reply whose samples are fewer than were asked for.
 const (
 	errNotYet          = -200284
 	errOverwritten     = -200279

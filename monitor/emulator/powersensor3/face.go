@@ -376,6 +376,7 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 			d++
 		}
 		hall, div := hallSensors[h], dividers[d]
+		// A Hall sensor rests at half of its supply of 3.3 V, a divider at 0 V.
 		stored[2*pair], hw[2*pair] = sensor(rng, cfg, hall.name, name, i, true, 1.65, hall.gain)
 		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, "voltage", name, i, false, 0, div)
 	}

@@ -114,6 +114,7 @@ func (f *Face) Points() int {
 
 // Rate is the nominal rate of a channel, in samples a second.
 func (f *Face) Rate() float64 {
+	// A family with rates of its own takes the next slower one: memory then spans more than the screen.
 	rate := min(f.family.maxRate/float64(f.Share()), float64(f.Points())/f.Window())
 	for i := len(f.family.rates) - 1; i >= 0; i-- {
 		if f.family.rates[i] <= rate*(1+1e-9) {

@@ -126,6 +126,7 @@ func (s *Scope) Stop() {
 	} else if !s.acq.triggered {
 		points = 0
 	} else {
+		// A millionth of a point more than the time gives keeps a whole point from being rounded away.
 		points = int(min(float64(points), max(0, (now-s.acq.begin).Seconds()*s.geometry.Rate()*(1+s.cfg.Clock)+1e-6)))
 	}
 	s.freeze(points, now)
@@ -157,6 +158,8 @@ func (s *Scope) look(now time.Duration) {
 		}
 		return
 	}
+	// The signal is looked at as a screen shows it, in 1200 steps of the window or every microsecond,
+	// whichever is coarser: edges that come and go between two steps are not seen.
 	const most, screen = 1 << 16, 1200
 	step := max(s.geometry.Window()/screen*1e9, 1000)
 	n := int(float64(now-s.acq.armed) / step)
@@ -375,6 +378,8 @@ func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 	if s.acq.running { // the screen of a scope that runs shows the newest points
 		begin = s.cfg.Now() - time.Duration(s.geometry.Window()*1e9)
 	}
+	// Gain and shift act in front of the converter, whose zero and clock have errors of their own. Noise
+	// is added to whole steps, so that it does not vanish in a coarse converter.
 	volts := s.Volts(channel, begin+time.Duration(math.Round(float64(first)*step)), step, n)
 	inc, quantum, shift := s.Increment(channel), float64(max(1, s.Quantum)), s.Channel[channel].Shift
 	base := s.Middle + s.cfg.Zero[channel]*s.PerDiv

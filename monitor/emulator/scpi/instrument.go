@@ -181,6 +181,7 @@ func (i *Instrument) raise(err error) {
 	if !errors.As(err, &e) {
 		e = &Error{-200, "Execution error: " + err.Error()}
 	}
+	// The hundreds of a code are its class, which has a bit of the standard event status register.
 	switch e.Code / 100 {
 	case -1:
 		i.esr |= esrCommand

@@ -135,7 +135,8 @@ func compile(pattern string) (nodes []node) {
 	return nodes
 }
 
-// match reports whether the words of a header are the nodes of a pattern.
+// match reports whether the words of a header are the nodes of a pattern. A node that may be left out
+// is first tried with the next word and then without it, so that a word goes to the first node it fits.
 func match(nodes []node, words []string) (suffixes []int, ok bool) {
 	if len(nodes) == 0 {
 		return nil, len(words) == 0
@@ -181,6 +182,7 @@ func split(text string, path []string) (u unit, next []string) {
 		u.words = []string{head}
 		return u, path
 	}
+	// A header without a colon in front stands beside the one before it in the message.
 	absolute := strings.HasPrefix(head, ":")
 	words := strings.Split(strings.TrimPrefix(head, ":"), ":")
 	if !absolute {

@@ -142,7 +142,7 @@ func (f *Face) Pattern() string {
 	}
 }
 
-// micros is the time that a line shows.
+// micros is the time that a line shows, as micros() of a sketch counts it: it wraps after 71 minutes.
 func (f *Face) micros() uint32 {
 	return uint32(math.Round((float64(f.beat.Next) + float64(f.cfg.First)) * f.beat.Step / 1e3))
 }

@@ -147,6 +147,7 @@ func (f *Face) setRate(v float64) error {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return scpi.ErrRange
 	}
+	// Nearest is meant by ratio; the next decade's first rate competes with this decade's.
 	v = min(max(v, 1.5625), f.family.maxRate)
 	decade, best := math.Pow(10, math.Floor(math.Log10(v))), math.Inf(1)
 	for _, m := range append([]float64{10}, f.family.rates...) {
@@ -250,6 +251,7 @@ func thousands(v float64) string {
 	if v == 0 {
 		return "0.0E+0"
 	}
+	// The exponent is a multiple of three; the small number keeps 1000 from becoming 999.9999.
 	e := 3 * int(math.Floor(math.Log10(math.Abs(v))/3+1e-12))
 	return fmt.Sprintf("%.4fE%+d", v/math.Pow(10, float64(e)), e)
 }

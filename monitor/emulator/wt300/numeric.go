@@ -124,6 +124,8 @@ func (f *Face) update() time.Duration {
 		return next - now
 	}
 	f.late = 0
+	// Of several updates that went by since the last look only the newest is shown: as on the meter,
+	// the others are overwritten.
 	f.count = max(f.count+1, int64(float64(now-f.origin)/f.period()))
 	if !f.hold {
 		f.latch(f.due(f.count)-time.Duration(f.period()), f.due(f.count))

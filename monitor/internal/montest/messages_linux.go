@@ -29,6 +29,8 @@ func Messages(t *testing.T, s Session) func(context.Context) (transport.Conn, er
 	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
 		t.Fatal(err)
 	}
+	// Like the system's driver it is read by a call that ends after a while, so that a time-out works;
+	// and a message without a question mark has no answer that could be fetched.
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

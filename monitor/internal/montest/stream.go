@@ -41,6 +41,7 @@ type Collector struct {
 func (c *Collector) Block(b *measure.Block) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// A stream begins at zero, and each block where the scans and gaps before it end.
 	if err := b.Validate(c.Timebase, c.Channels); err != nil {
 		return err
 	}
@@ -61,6 +62,7 @@ func (c *Collector) Block(b *measure.Block) error {
 	}
 	c.begun = true
 	for i := range b.Scans() {
+		// Device time advances from scan to scan, also across blocks and gaps.
 		tick := int64(b.TickAt(c.Timebase, i))
 		if n := len(c.ticks); n > 0 && tick <= c.ticks[n-1] {
 			return fmt.Errorf("scan %d: tick %d does not follow %d", b.FirstScan+uint64(i), tick, c.ticks[n-1])
@@ -231,6 +233,7 @@ func Energy(t *testing.T, setup *measure.Setup, out *Collector, from, to measure
 	if err != nil {
 		t.Fatal(err)
 	}
+	// All samples go into the integrator as one block.
 	blk := measure.Block{}
 	if setup.Timebase.Stamped {
 		blk.Ticks = out.Ticks()
@@ -279,6 +282,7 @@ func Interrupted(t *testing.T, p *Plug, dev instrument.Instrument) {
 		if err == nil {
 			_ = dev.Close()
 		}
+		// One message more than Open sends is never heard: then all places were tried.
 		if whole {
 			if err != nil || at == 1 {
 				t.Fatalf("Open, with nothing that breaks it off but after %d messages: %v", at-1, err)

@@ -19,7 +19,8 @@
 // # Adding a meter
 //
 //  1. A folder here: device.go with Kind, Options (Defaults, Validate), Inputs and a Device
-//     that embeds Base; stream.go with the parser and Stream. A new oscilloscope is a
+//     that embeds Base and sets its Steps, by which it is opened, and Run, which is one Stream;
+//     the parser beside it, in a file of its own where it is long. A new oscilloscope is a
 //     scope.Family with a Dialect. Without rails of its own it needs no NaturalRails.
 //  2. One line in registry.kinds: name, summary, form of the address, and the four functions.
 //  3. A folder in monitor/emulator that speaks the device's protocol, and its line in

@@ -195,6 +195,7 @@ func (s *scanner) run(ctx context.Context, w io.Writer) error {
 		case <-timer.C(last - s.f.pace.Step()):
 		}
 		if now := s.f.pace.Now(last); now-last > s.f.pace.MaxBacklog() {
+			// Whole packets are lost, as many as the time that is too much for the buffer would fill.
 			s.f.loseAt.Store(0)
 			s.f.lose.Add(int64(float64(now-last)/s.step) / int64(s.perPacket) * int64(s.perPacket))
 		}

@@ -63,6 +63,7 @@ func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
 	if t.running {
 		return errNotWhileRunning
 	}
+	// A differential pair is an input below eight of its bank of sixteen and the one eight above it.
 	differential := false
 	switch nipb.TerminalConfig(terminal) {
 	case nipb.TerminalConfig_TERMINAL_CONFIG_DIFFERENTIAL:

@@ -123,6 +123,7 @@ func (f *Face) nextStep() uint64 {
 		r -= s.share
 	}
 	if f.cfg.LimitToBaud {
+		// A byte takes ten bits on the line.
 		ticks = max(ticks, uint64(float64(f.mode.size()*10)/float64(f.baud)*float64(f.cfg.TickHz)))
 	}
 	return ticks

@@ -198,8 +198,12 @@ func arguments(s string) []string {
 		return nil
 	}
 	out := cut(s, ',')
-	for i := range out {
-		out[i] = clean(out[i])
+	for i, p := range out { // without blanks and quotes
+		p = strings.TrimSpace(p)
+		if n := len(p); n >= 2 && p[0] == p[n-1] && (p[0] == '"' || p[0] == '\'') {
+			p = p[1 : n-1]
+		}
+		out[i] = p
 	}
 	return out
 }
@@ -225,13 +229,4 @@ func cut(s string, mark rune) (out []string) {
 		}
 	}
 	return append(out, s[start:])
-}
-
-// clean takes blanks and quotes off a parameter.
-func clean(s string) string {
-	s = strings.TrimSpace(s)
-	if n := len(s); n >= 2 && s[0] == s[n-1] && (s[0] == '"' || s[0] == '\'') {
-		return s[1 : n-1]
-	}
-	return s
 }

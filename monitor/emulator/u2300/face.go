@@ -363,6 +363,7 @@ func (f *Face) update() {
 	if !f.acq.running {
 		return
 	}
+	// Memory holds whole scans that were not read yet.
 	n, most := f.converted(), f.acq.read+f.cfg.Memory/len(f.scan)
 	switch {
 	case f.acq.single && n >= f.depth:

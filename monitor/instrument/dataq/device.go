@@ -324,14 +324,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// skew is the time between two neighbours' conversions.
-func (o Options) skew() time.Duration {
-	if o.Skew > 0 || !models[o.Model].items {
-		return o.Skew
-	}
-	return time.Duration(1e9 / (o.rate() * float64(o.items())))
-}
-
 // Inputs are the channels of the scan with the nominal scale: ± the range over
 // 16 bits, of which a DI-1100 uses the upper twelve.
 func Inputs(o Options) instrument.Inputs {
@@ -340,13 +332,17 @@ func Inputs(o Options) instrument.Inputs {
 	in := instrument.Inputs{Timebase: measure.Timebase{
 		TickHz: measure.Hertz(o.rate()), UTickHz: o.UClock, TicksPerScan: 1,
 	}}
+	skew := o.Skew // between two neighbours' conversions: without one, an even share of the scan
+	if skew == 0 && m.items {
+		skew = time.Duration(1e9 / (o.rate() * float64(o.items())))
+	}
 	for k, i := range o.Inputs {
 		r := m.RangeOf(i)
 		c := i.Channel(analog.Scale{
 			Gain: r / (1 << 15), UGain: o.UGain, UOffset: measure.Volt(o.UOffset * r), Noise: float64(step),
 			Min: -1 << 15, Max: measure.Count(1<<15 - step),
 		})
-		c.Skew = measure.SecondsOf(time.Duration(k+o.items()-len(o.Inputs)) * o.skew())
+		c.Skew = measure.SecondsOf(time.Duration(k+o.items()-len(o.Inputs)) * skew)
 		in.Channels = append(in.Channels, c)
 	}
 	return in

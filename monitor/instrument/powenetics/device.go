@@ -272,10 +272,21 @@ func (s *stream) scan(at time.Time) error {
 	for c := range Connectors {
 		s.counts[2*c], s.counts[2*c+1] = measure.Count(f.Millivolts[c]), measure.Count(f.Milliamperes[c])
 	}
-	if err := s.out.Scan(s.frame, s.counts[:]); err != nil {
+	if err := s.out.Scan(s.frame, s.counts[:]); err != nil || s.noted {
 		return err
 	}
-	return s.judge()
+	// Once: is the device's rate, by the host's clock, the one that is assumed?
+	rate, span := s.rate.Measured()
+	if span < noteAfter {
+		return nil
+	}
+	s.noted = true
+	off := rate/s.opts.Rate - 1
+	if math.Abs(off) <= 2*s.opts.URate {
+		return nil
+	}
+	return s.out.Note("the device sends %.4g scans a second by the host's clock, not %.4g (%+.2g %%): set rate in "+
+		"the bench file", rate, s.opts.Rate, 100*off)
 }
 
 // step is how many frames the device has counted since the last one; zero or
@@ -303,25 +314,6 @@ func (s *stream) step(at time.Time) (n int64, exact bool) {
 	s.backward = 0
 	s.rate.Forget()
 	return max(2, int64(due)), false
-}
-
-// judge reports once when the device's rate, by the host's clock, is not the one
-// that is assumed.
-func (s *stream) judge() error {
-	if s.noted {
-		return nil
-	}
-	rate, span := s.rate.Measured()
-	if span < noteAfter {
-		return nil
-	}
-	s.noted = true
-	off := rate/s.opts.Rate - 1
-	if math.Abs(off) <= 2*s.opts.URate {
-		return nil
-	}
-	return s.out.Note("the device sends %.4g scans a second by the host's clock, not %.4g (%+.2g %%): set rate in "+
-		"the bench file", rate, s.opts.Rate, 100*off)
 }
 
 const (

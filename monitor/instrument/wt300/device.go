@@ -351,7 +351,10 @@ type stream struct {
 
 // stream reads update after update; one message asks for waiting, condition and values at once.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	s := &stream{d: d, counts: make([]measure.Count, len(d.In.Channels)), zero: d.Now(), grid: newGrid(d.opts.Rate)}
+	s := &stream{
+		d: d, counts: make([]measure.Count, len(d.In.Channels)), zero: d.Now(),
+		grid: grid{period: d.opts.Rate, rate: series.Rate{Nominal: 1 / d.opts.Rate.Seconds()}},
+	}
 	// One reading a block: at this pace no block waits for a second one.
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: 1}, sink)
 	// A message that is broken off would leave the meter waiting, and its reply to
@@ -402,11 +405,6 @@ type grid struct {
 	rate   series.Rate
 	n      int64 // the update that the last reading showed; the first is 0
 	begun  bool
-}
-
-// newGrid expects updates at the meter's period.
-func newGrid(period time.Duration) grid {
-	return grid{period: period, rate: series.Rate{Nominal: 1 / period.Seconds()}}
 }
 
 // slack is the part of an update by which a reply may be early or late and still
@@ -467,13 +465,9 @@ func Readings(data []byte, channels []measure.Channel, counts []measure.Count) (
 			v = math.Copysign(math.Inf(1), v)
 		}
 		if ok {
-			counts[i] = count(v / c.Gain)
+			steps := math.RoundToEven(v / c.Gain)
+			counts[i] = measure.Count(min(max(steps, -limitCount), limitCount))
 		}
 	}
 	return ok, nil
-}
-
-// count rounds to a whole number of steps.
-func count(n float64) measure.Count {
-	return measure.Count(min(max(math.RoundToEven(n), -limitCount), limitCount))
 }

@@ -221,20 +221,17 @@ var DS1000Z = &scope.Family{
 	Kind: "rigol-ds1000z", Name: "Rigol DS1000Z (DS1054Z, DS1074Z, DS1104Z, MSO1074Z, …)", Port: 5555,
 	Channels: 4, Usual: 4, Memory: 12_000_000, MaxWindow: 12 * 50 * time.Second,
 	MinScale: 1e-3, MaxScale: 10, MaxOffset: 100,
-	Depths: thousandths,
-	Force:  ":TFOR", Stop: ":STOP",
+	// A thousandth, a hundredth, a tenth and the whole of each channel's share of memory.
+	Depths: func(m scope.Model, used int) (out []int) {
+		most := m.Memory / share(used)
+		for d := most / 1000; d <= most; d *= 10 {
+			out = append(out, d)
+		}
+		return out
+	},
+	Force: ":TFOR", Stop: ":STOP",
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect { return &dialect{divisions: 12, above: 4.9, depth: strconv.Itoa} },
-}
-
-// thousandths are a thousandth, a hundredth, a tenth and the whole of each
-// channel's share of memory.
-func thousandths(m scope.Model, used int) (out []int) {
-	most := m.Memory / share(used)
-	for d := most / 1000; d <= most; d *= 10 {
-		out = append(out, d)
-	}
-	return out
 }
 
 // share is into how many parts memory is divided: with three or four channels

@@ -139,47 +139,51 @@ type Power struct {
 
 // ParsePower reads a table of powers: a header; a column of names, the first
 // unless one is called so; a column of watts. AccelWattch's is one.
-func ParsePower(file string, r io.Reader) ([]Power, error) {
+func ParsePower(r io.Reader, file string) ([]Power, error) {
+	list, err := parsePower(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return list, nil
+}
+
+func parsePower(r io.Reader) (out []Power, err error) {
 	data, err := readAll(r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
 	lines, _, err := split(string(data), Plain)
-	if err == nil && len(lines) < 2 {
-		err = fmt.Errorf("%w: want a header and rows", ErrFormat)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
+	}
+	if len(lines) < 2 {
+		return nil, fmt.Errorf("%w: want a header and rows", ErrFormat)
 	}
 	head := lines[0]
 	name, _ := roles[1].find(head.fields, "")
-	if name < 0 {
-		name = 0
-	}
+	name = max(name, 0)
 	at, scale := roles[0].find(head.fields, "")
 	if at < 0 {
 		at = slices.IndexFunc(head.fields, func(f string) bool { return strings.Contains(usual(f), "power") })
 	}
 	if at < 0 || at == name {
-		return nil, fmt.Errorf("%s: line %d: %w: no column of powers: call it power_w", file, head.no, ErrFormat)
+		return nil, head.fault("no column of powers: call it power_w")
 	}
-	var out []Power
 	seen := map[string]int{}
 	for _, l := range lines[1:] {
 		if err := l.width(len(head.fields)); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, err
 		}
 		v, err := l.value(at, head.fields[at])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, err
 		}
 		p := Power{Name: l.fields[name], Power: measure.Watt(v * scale), Line: l.no}
 		if first := seen[p.Name]; first > 0 {
-			return nil, fmt.Errorf("%s: line %d: %w: %q has a power in line %d already: leave one", file, l.no,
-				ErrFormat, p.Name, first)
+			return nil, l.fault("%q has a power in line %d already: leave one", p.Name, first)
 		}
 		if !(p.Power > 0) {
-			return nil, fmt.Errorf("%s: line %d: %w: a power of %v: want more than 0 W", file, l.no, ErrFormat, p.Power)
+			return nil, l.fault("a power of %v: want more than 0 W", p.Power)
 		}
 		seen[p.Name] = l.no
 		out = append(out, p)

@@ -238,7 +238,7 @@ func TestMerge(t *testing.T) {
 }
 
 func TestPowers(t *testing.T) {
-	list, err := ParsePower("p.csv", strings.NewReader("kernel,power_mw\na,1500\nb,2500\nc,1\n"))
+	list, err := ParsePower(strings.NewReader("kernel,power_mw\na,1500\nb,2500\nc,1\n"), "p.csv")
 	ok(t, err)
 	tb := read(t, "kernel,x\na,1\nb,2\n", Options{})
 	ok(t, tb.JoinPower("p.csv", list))
@@ -258,7 +258,7 @@ func TestPowers(t *testing.T) {
 		"kernel,power_w\na,1,2\n":     "3 fields",
 		"kernel,power_w\na,\"1,5\"\n": "LC_ALL=C",
 	} {
-		if _, err := ParsePower("p.csv", strings.NewReader(text)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), words) {
+		if _, err := ParsePower(strings.NewReader(text), "p.csv"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -367,7 +367,7 @@ func TestAccelWattch(t *testing.T) {
 	f, err := os.Open(shared(t, "accelwattch-volta-power.csv"))
 	ok(t, err)
 	defer f.Close()
-	list, err := ParsePower("power", f)
+	list, err := ParsePower(f, "power")
 	ok(t, err)
 	ok(t, tb.JoinPower("power", list))
 	e := judge(t, tb, 10, model.ByOne)
@@ -431,7 +431,7 @@ func FuzzParsePower(f *testing.F) {
 	f.Add("kernel,power_w\na,1500\n")
 	f.Add(",mean HW_power,st_dev\nbackprop_k1,219.7978,0.26\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := ParsePower("p", strings.NewReader(text))
+		list, err := ParsePower(strings.NewReader(text), "p")
 		if err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatalf("%v", err)
 		}

@@ -26,6 +26,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // The palette of Okabe and Ito, without its yellow on white.
@@ -191,6 +192,24 @@ func Save(w io.Writer, p *plot.Plot, width, height vg.Length) error {
 		return fmt.Errorf("plot: %w", err)
 	}
 	return Encode(w, c)
+}
+
+// Stack writes plots as SVG, one above the other with their axes aligned. tiles holds the
+// distances around and between them.
+func Stack(w io.Writer, width, height vg.Length, tiles draw.Tiles, plots []*plot.Plot) error {
+	canvas := vgsvg.New(width, height)
+	dc := draw.New(canvas)
+	dc.SetColor(color.White) // a white ground keeps the axes readable on a dark page
+	dc.Fill(dc.Rectangle.Path())
+	rows := make([][]*plot.Plot, len(plots))
+	for i, p := range plots {
+		rows[i] = []*plot.Plot{p}
+	}
+	tiles.Rows, tiles.Cols = len(plots), 1
+	for i, row := range plot.Align(rows, tiles, dc) {
+		plots[i].Draw(row[0])
+	}
+	return Encode(w, canvas)
 }
 
 // Encode writes an SVG canvas. Liberation Sans, which the plots are laid out with,

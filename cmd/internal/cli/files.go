@@ -132,6 +132,16 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	})
 }
 
+// ReadFile opens the file at path and returns what read makes of its bytes and its name.
+func ReadFile[T any](path string, read func(r io.Reader, name string) (T, error)) (T, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return *new(T), err
+	}
+	defer f.Close()
+	return read(f, path)
+}
+
 // WriteWhole calls write to create a file or folder under a temporary name next to path, and
 // renames it to path on success. After an error nothing is left. A path that exists is an
 // error, also if it appears during the call.

@@ -20,58 +20,49 @@ import (
 // seven sets, or a stored model applied to a file. It reads files and, with --tasks, the
 // database; it stores nothing.
 func modelEvalCmd(a *cli.App) *cobra.Command {
-	var cf counterFlags
-	var ff featureFlags
-	var tf trainFlags
+	var f studyFlags
 	var svg, stored string
-	c := &cobra.Command{
-		Use: "eval FILE...", Short: "Tell how well power follows from counters", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := tf.options(cmd)
+	c := command(a, "eval FILE...", "Tell how well power follows from counters", cobra.MinimumNArgs(1),
+		func(ctx context.Context, files []string) error {
+			o, err := f.options()
 			if err != nil {
 				return err
 			}
-			t, err := counterTable(a, cmd.Context(), &cf, args)
-			if err != nil {
-				return modelUsage(err)
+			t, err := f.table(a, ctx, files)
+			switch {
+			case err != nil:
+				return err
+			case stored != "":
+				return modelEvalStored(a, ctx, stored, t, svg)
+			case strings.EqualFold(f.set, "paper"):
+				return f.evalPaper(a, t, o, svg)
 			}
-			if stored != "" {
-				return modelEvalStored(a, cmd.Context(), stored, t, svg)
-			}
-			if strings.EqualFold(ff.set, "paper") {
-				return modelEvalPaper(a, t, &cf, &tf, o, ff.scale, svg)
-			}
-			set, err := ff.of(t)
+			set, err := f.of(t)
 			if err != nil {
 				return err
 			}
-			r, err := evaluate(t, set, &cf, &tf, o, ff.scale)
+			r, err := f.evaluate(t, set, o)
 			if err != nil {
-				return modelUsage(err)
+				return err
 			}
 			return printEval(a, r, svg)
-		},
-	}
-	cf.add(c)
-	ff.add(c)
-	tf.add(c)
+		})
+	f.add(c)
 	cli.SVGFlag(c.Flags(), &svg, "file to draw estimated against measured power into")
 	c.Flags().StringVar(&stored, "model", "", "stored model, NAME or NAME@VERSION, to hold against the file")
-	return a.JSONFlag(c)
+	return c
 }
 
 // evaluate trains on all folds but one and estimates the one left out, for each
 // fold in turn. The report holds the errors of the left-out rows, the same for the
 // mean power alone, and the coefficients of a fit on all rows. Errors name the
 // file.
-func evaluate(t *counters.Table, set counters.Set, cf *counterFlags, tf *trainFlags, o model.Options,
-	scale string,
-) (*EvalReport, error) {
-	d, err := modelData(t, set, scale)
+func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Options) (*EvalReport, error) {
+	d, err := trainingData(t, set, f.scale)
 	if err != nil {
 		return nil, err
 	}
-	folds, err := model.Folds(d, model.FoldBy(tf.foldBy), tf.folds, tf.seed)
+	folds, err := model.Folds(d, model.FoldBy(f.foldBy), f.folds, f.seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
@@ -79,18 +70,17 @@ func evaluate(t *counters.Table, set counters.Set, cf *counterFlags, tf *trainFl
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
+	r := newEvalReport(t, set, d, t.PerSecond(f.scale))
 	// The fold models differ in their coefficients; the one printed is trained on all rows.
-	whole, err := model.Train(d, o)
-	if err != nil {
+	if r.fit, err = model.Train(d, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
 	g, err := model.Diagnose(d)
 	if err != nil {
 		return nil, err
 	}
-	r := newEvalReport(t, set, d, t.PerSecond(counters.Scale(scale)))
-	r.Method, r.FoldBy, r.Folds = string(o.Method), tf.foldBy, e.Folds
-	r.Score, r.Alpha, r.ConditionNumber = e.Score, measure.Number(whole.Alpha), measure.Number(g.Condition)
+	r.Method, r.FoldBy, r.Folds = string(o.Method), f.foldBy, e.Folds
+	r.Score, r.Alpha, r.ConditionNumber = e.Score, measure.Number(r.fit.Alpha), measure.Number(g.Condition)
 	r.Constant = &baseline{e.Constant.MSE, e.Constant.MAPE, constantMAPE(d)}
 	// Least squares has no penalty, so no list.
 	if math.IsNaN(o.Alpha) && o.Method != model.LeastSquares {
@@ -100,8 +90,8 @@ func evaluate(t *counters.Table, set counters.Set, cf *counterFlags, tf *trainFl
 		r.Kernels = append(r.Kernels, newRowReport(d.Rows[h.Row], h.Fold+1, h.Estimate))
 	}
 	r.groups()
-	r.Shares = sharesOf(d, whole, g.VIF)
-	r.Warnings = slices.Concat(r.Warnings, g.Warnings, e.Warnings, t.Doubts(cf.minBlocks, cf.minTime))
+	r.Shares = sharesOf(d, r.fit, g.VIF)
+	r.Warnings = slices.Concat(r.Warnings, g.Warnings, e.Warnings, t.Doubts(f.minBlocks, f.minTime))
 	return r, nil
 }
 
@@ -114,7 +104,7 @@ func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Ta
 	if err != nil {
 		return err
 	}
-	d, err := modelData(t, counters.Set{Name: m.Name, Features: m.Content.Features}, m.scale())
+	d, err := trainingData(t, counters.Set{Name: m.Name, Features: m.Content.Features}, m.scale())
 	if err != nil {
 		return err
 	}
@@ -142,20 +132,18 @@ func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Ta
 	return printEval(a, r, svg)
 }
 
-// modelEvalPaper compares the seven models of Fig. 2 of Nagasaka et al. (2010) on the rows
+// evalPaper compares the seven models of Fig. 2 of Nagasaka et al. (2010) on the rows
 // of t: one line per set, in the order of the paper. The folds are the same for every set,
 // so that the errors compare.
-func modelEvalPaper(a *cli.App, t *counters.Table, cf *counterFlags, tf *trainFlags, o model.Options, scale,
-	svg string,
-) error {
+func (f *studyFlags) evalPaper(a *cli.App, t *counters.Table, o model.Options, svg string) error {
 	if svg != "" {
 		return cli.Usagef("--svg draws one model: name it with --set")
 	}
 	var list []*EvalReport
 	for _, s := range counters.PaperSets() {
-		r, err := evaluate(t, s, cf, tf, o, scale)
+		r, err := f.evaluate(t, s, o)
 		if err != nil {
-			return modelUsage(err)
+			return err
 		}
 		list = append(list, r)
 	}
@@ -175,31 +163,25 @@ func modelEvalPaper(a *cli.App, t *counters.Table, cf *counterFlags, tf *trainFl
 func modelExplainCmd(a *cli.App) *cobra.Command {
 	var cf counterFlags
 	var svg string
-	c := &cobra.Command{
-		Use: "explain MODEL [FILE...]", Short: "Tell what each counter and the intercept add to an estimate",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, d, err := runPredict(a, cmd.Context(), &cf, &intervalFlags{interval: "none", level: 0.95}, args[0], args[1:])
-			if err != nil {
-				return err
-			}
-			m, err := loadModel(a, cmd.Context(), args[0])
+	c := command(a, "explain MODEL [FILE...]", "Tell what each counter and the intercept add to an estimate",
+		cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
+			f := intervalFlags{interval: "none", level: 0.95}
+			r, err := f.predict(a, ctx, &cf, args[0], args[1:])
 			if err != nil {
 				return err
 			}
 			// The mean shares are those of the rows explained, not of the training.
-			r.Shares = sharesOf(d, m.Content.Fit, nil)
+			r.Shares = sharesOf(r.data, r.fit, nil)
 			if svg != "" {
-				if err := cli.WriteFile(svg, func(w io.Writer) error { return drawParts(w, r) }); err != nil {
+				if err := cli.WriteFile(svg, r.drawParts); err != nil {
 					return err
 				}
 			}
 			return a.Print(r, r.renderParts)
-		},
-	}
+		})
 	cf.add(c)
 	cli.SVGFlag(c.Flags(), &svg, "file to draw stacked bars into")
-	return a.JSONFlag(c)
+	return c
 }
 
 // renderParts writes a table of mean contributions, then one row per kernel: estimate,

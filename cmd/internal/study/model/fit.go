@@ -73,109 +73,82 @@ func (m *modelDocument) data() *model.Data {
 // intervals, store as the next version of --name, and print. --out also writes the stored
 // form to a file, which the other commands accept in place of a name.
 func modelFitCmd(a *cli.App) *cobra.Command {
-	var cf counterFlags
-	var ff featureFlags
-	var tf trainFlags
+	var f studyFlags
 	var name, by, out string
-	c := &cobra.Command{
-		Use: "fit FILE...", Short: "Fit power to counters and keep the model", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := tf.options(cmd)
-			if err != nil {
+	c := command(a, "fit FILE...", "Fit power to counters and keep the model", cobra.MinimumNArgs(1),
+		func(ctx context.Context, files []string) error {
+			o, err := f.options()
+			switch {
+			case err != nil:
 				return err
-			}
-			if name == "" {
+			case name == "":
 				return cli.Usagef("name the model with --name")
-			}
-			if strings.Contains(name, "@") || measure.CheckText("the name", name) != nil {
+			case strings.Contains(name, "@") || measure.CheckText("the name", name) != nil:
 				return cli.Usagef("--name %q: want a printable name without @", name)
-			}
-			if !slices.Contains([]string{"auto", "rows", "applications"}, by) {
+			case !slices.Contains([]string{"auto", "rows", "applications"}, by):
 				return cli.Usagef("--interval-by %q: want auto, rows or applications", by)
 			}
-			doc, err := fitModel(a, cmd.Context(), args, &cf, &ff, &tf, o, by)
-			if err != nil {
-				return modelUsage(err)
-			}
-			// The tasks whose powers were used are kept as references.
-			x, err := kind.Keep(a, cmd.Context(), name, doc, cf.tasksUsed)
+			doc, err := f.fit(a, ctx, files, o, by)
 			if err != nil {
 				return err
 			}
-			if out != "" {
-				if err := cli.WriteFile(out, func(w io.Writer) error { return json.NewEncoder(w).Encode(doc) }); err != nil {
-					return err
-				}
+			// The tasks whose powers were used are kept as references.
+			x, err := kind.Keep(a, ctx, name, doc, f.tasksUsed)
+			if err == nil && out != "" {
+				err = cli.WriteFile(out, func(w io.Writer) error { return json.NewEncoder(w).Encode(doc) })
+			}
+			if err != nil {
+				return err
 			}
 			return printModel(a, &storedModel{Analysis: x, Content: doc})
-		},
-	}
-	cf.add(c)
-	ff.add(c)
-	tf.add(c)
+		})
+	f.add(c)
 	fl := c.Flags()
 	fl.StringVar(&name, "name", "", "name of the model, as the GPU's")
 	fl.StringVar(&by, "interval-by", "auto",
 		"leave rows or applications out for the prediction intervals; auto: applications where there are 20 or more")
 	cli.OutFlag(fl, &out, "out", "file to write the model into as well", "JSON", ".json")
-	return a.JSONFlag(c)
+	return c
 }
 
-// fitModel reads the files, cross-validates, and trains on all rows. It stores nothing.
-// Errors about options or formulas carry the exit code of wrong usage after modelUsage.
-func fitModel(a *cli.App, ctx context.Context, files []string, cf *counterFlags, ff *featureFlags, tf *trainFlags,
-	o model.Options, by string,
-) (*modelDocument, error) {
-	t, err := counterTable(a, ctx, cf, files)
+// fit reads the files, cross-validates, and trains on all rows. It stores nothing. by is the
+// unit left out for the residuals that jackknife+ needs. With "auto" it is the application
+// where every row names one and there are 20 or more: kernels of one program resemble each
+// other, and leaving out single rows would make the intervals too narrow. Jackknife+ at
+// 95 % needs 19 units at least.
+func (f *studyFlags) fit(a *cli.App, ctx context.Context, files []string, o model.Options, by string) (*modelDocument,
+	error,
+) {
+	t, err := f.table(a, ctx, files)
 	if err != nil {
 		return nil, err
 	}
-	set, err := ff.of(t)
+	set, err := f.of(t)
 	if err != nil {
 		return nil, err
 	}
-	// Evaluated before trained: a set that cannot be cross-validated is not stored.
-	r, err := evaluate(t, set, cf, tf, o, ff.scale)
-	if err != nil {
-		return nil, err
-	}
-	d, err := modelData(t, set, ff.scale)
-	if err != nil {
-		return nil, err
-	}
-	f, err := model.Train(d, o)
+	r, err := f.evaluate(t, set, o)
 	if err != nil {
 		return nil, err
 	}
 	doc := &modelDocument{
-		Format: 1, Set: set.Name, Features: set.Features, PerSecond: r.PerSecond, Files: files, Fit: f,
+		Format: 1, Set: set.Name, Features: set.Features, PerSecond: r.PerSecond, Files: files, Fit: r.fit,
 		Held: &heldDocument{r.FoldBy, r.Folds, r.MSE, r.MAPE, r.Bias}, Warnings: r.Warnings, Notes: t.Notes,
 	}
-	for _, row := range d.Rows {
+	apps, all := map[string]bool{}, true // all rows name an application
+	for _, row := range r.data.Rows {
 		doc.Training = append(doc.Training, trainingRow{row.Name, row.Group, row.Power, row.X})
-	}
-	return doc, doc.calibrate(d, by)
-}
-
-// calibrate computes the leave-one-out residuals that jackknife+ needs. With by
-// "auto" it leaves out applications where every row names one and there are 20 or
-// more: kernels of one program resemble each other, and leaving out single rows
-// would make the intervals too narrow. Jackknife+ at 95 % needs 19 units at least.
-func (m *modelDocument) calibrate(d *model.Data, by string) error {
-	apps := map[string]bool{}
-	whole := true
-	for _, r := range d.Rows {
-		apps[r.Group] = true
-		whole = whole && r.Group != ""
+		apps[row.Group] = true
+		all = all && row.Group != ""
 	}
 	const enough = 20
 	if by == "auto" {
-		if by = "rows"; whole && len(apps) >= enough {
+		if by = "rows"; all && len(apps) >= enough {
 			by = "applications"
 		}
 	}
-	m.IntervalBy = by
-	return m.Fit.Calibrate(d, by == "applications")
+	doc.IntervalBy = by
+	return doc, doc.Fit.Calibrate(r.data, by == "applications")
 }
 
 // PredictReport is the JSON of model predict and model explain. Powers are in W; Level is
@@ -193,6 +166,9 @@ type PredictReport struct {
 	Shares   []shareReport   `json:"contributions,omitempty"`
 	Warnings []model.Warning `json:"warnings"`
 	Notes    []string        `json:"notes,omitempty"`
+
+	fit  *model.Fit
+	data *model.Data // of Kernels, in the same order
 }
 
 // intervalFlags choose the prediction interval and its level.
@@ -206,18 +182,6 @@ func (f *intervalFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.interval, "interval", "jackknife",
 		"prediction interval: jackknife (jackknife+), analytic (ridge and ols) or none")
 	c.Flags().Float64Var(&f.level, "level", 0.95, "probability that the interval holds the power")
-}
-
-// check refuses unknown kinds of interval, and levels outside (0, 1), as wrong
-// usage.
-func (f *intervalFlags) check() error {
-	switch {
-	case !slices.Contains([]string{"jackknife", "analytic", "none"}, f.interval):
-		return cli.Usagef("--interval %q: want jackknife, analytic or none", f.interval)
-	case !(f.level > 0 && f.level < 1):
-		return cli.Usagef("--level %v: want more than 0 and less than 1", f.level)
-	}
-	return nil
 }
 
 // of returns the interval of one row x, and false where the model does not allow one:
@@ -238,77 +202,74 @@ func (f *intervalFlags) of(fit *model.Fit, x []float64) (model.Interval, bool) {
 func modelPredictCmd(a *cli.App) *cobra.Command {
 	var cf counterFlags
 	var f intervalFlags
-	c := &cobra.Command{
-		Use: "predict MODEL FILE...", Short: "Estimate the power of kernels from their counters",
-		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, _, err := runPredict(a, cmd.Context(), &cf, &f, args[0], args[1:])
+	c := command(a, "predict MODEL FILE...", "Estimate the power of kernels from their counters", cobra.MinimumNArgs(2),
+		func(ctx context.Context, args []string) error {
+			r, err := f.predict(a, ctx, &cf, args[0], args[1:])
 			if err != nil {
 				return err
 			}
 			return a.Print(r, r.render)
-		},
-	}
+		})
 	cf.add(c)
 	f.add(c)
-	return a.JSONFlag(c)
+	return c
 }
 
-// runPredict loads a model, reads the files and estimates their rows. Without files it
-// estimates the training rows. It returns the report and the rows, in the same order.
-func runPredict(a *cli.App, ctx context.Context, cf *counterFlags, f *intervalFlags, name string,
-	files []string,
-) (*PredictReport, *model.Data, error) {
-	if err := f.check(); err != nil {
-		return nil, nil, err
+// predict loads a model, reads the files and estimates their rows; without files it
+// estimates the training rows. It refuses unknown kinds of interval, and levels outside
+// (0, 1), as wrong usage.
+func (f *intervalFlags) predict(a *cli.App, ctx context.Context, cf *counterFlags, name string, files []string) (
+	*PredictReport, error,
+) {
+	switch {
+	case !slices.Contains([]string{"jackknife", "analytic", "none"}, f.interval):
+		return nil, cli.Usagef("--interval %q: want jackknife, analytic or none", f.interval)
+	case !(f.level > 0 && f.level < 1):
+		return nil, cli.Usagef("--level %v: want more than 0 and less than 1", f.level)
 	}
 	m, err := loadModel(a, ctx, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r := &PredictReport{
 		Model: m.id(), Interval: f.interval, Level: f.level, Kernels: []rowReport{}, Warnings: []model.Warning{},
+		fit: m.Content.Fit, data: m.Content.data(),
 	}
-	d := m.Content.data()
 	if len(files) > 0 {
-		t, err := counterTable(a, ctx, cf, files)
+		t, err := cf.table(a, ctx, files)
 		if err != nil {
-			return nil, nil, modelUsage(err)
+			return nil, err
 		}
-		if d, err = t.Data(m.Content.Features, counters.Scale(m.scale())); err != nil {
-			return nil, nil, modelUsage(fmt.Errorf("model %s: %w", m.id(), err))
+		if r.data, err = t.Data(m.Content.Features, m.scale()); err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.id(), err)
 		}
 		r.File, r.Notes, r.Warnings = t.File, t.Notes, append(r.Warnings, t.Doubts(cf.minBlocks, cf.minTime)...)
 	}
-	if err := r.estimate(m.Content.Fit, d, f); err != nil {
-		return nil, nil, err
-	}
-	return r, d, nil
+	return r, r.estimate(f)
 }
 
-// estimate appends one report row per row of d: estimate, interval, contributions and,
-// where measured, the error. It sets Score if every row has a power and Covered if every
-// row also has an interval.
-func (r *PredictReport) estimate(fit *model.Fit, d *model.Data, f *intervalFlags) error {
-	list, err := fit.Apply(d)
+// estimate appends one report row per row of the data: estimate, interval, contributions
+// and, where measured, the error. It sets Score if every row has a power and Covered if
+// every row also has an interval.
+func (r *PredictReport) estimate(f *intervalFlags) error {
+	list, err := r.fit.Apply(r.data)
 	if err != nil {
 		return err
 	}
 	var measured, estimated []watt
-	// given counts rows with an interval, inside those whose measured power lies in
-	// it.
+	// given counts rows with an interval, inside those whose measured power lies in it.
 	inside, given := 0, 0
 	for i, e := range list {
-		x := newRowReport(d.Rows[i], 0, e)
-		x.Intercept = fit.Intercept
-		if iv, ok := f.of(fit, d.Rows[i].X); ok {
+		x := newRowReport(r.data.Rows[i], 0, e)
+		x.Intercept = r.fit.Intercept
+		if iv, ok := f.of(r.fit, r.data.Rows[i].X); ok {
 			x.Low, x.High = iv.Low, iv.High
 			if given++; x.Measured >= iv.Low && x.Measured <= iv.High {
 				inside++
 			}
 		}
 		for j, c := range e.Contributions {
-			x.Added = append(x.Added, addedReport{d.Counters[j], c})
+			x.Added = append(x.Added, addedReport{r.data.Counters[j], c})
 		}
 		if measure.Known(x.Measured) {
 			measured, estimated = append(measured, x.Measured), append(estimated, e.Power)
@@ -317,27 +278,22 @@ func (r *PredictReport) estimate(fit *model.Fit, d *model.Data, f *intervalFlags
 	}
 	if len(measured) == len(list) && len(list) > 0 {
 		s := model.NewScore(measured, estimated)
-		r.Score = &s
-		if given == len(list) {
+		if r.Score = &s; given == len(list) {
 			r.Covered = &inside
 		}
 	}
-	// No interval at all is a property of the model and noted once; a single row without one
-	// shows as a blank.
-	if given == 0 && f.interval != "none" {
-		r.Notes = append(r.Notes, noInterval(fit, f))
+	// No interval at all is a property of the model, noted once with its cause; a single row
+	// without one shows as a blank.
+	switch {
+	case given > 0 || f.interval == "none":
+	case f.interval == "analytic":
+		r.Notes = append(r.Notes, fmt.Sprintf("no analytic interval: it wants ridge or ols and degrees of freedom, the "+
+			"model is %s with %.3g", r.fit.Method, r.fit.DOF))
+	default:
+		r.Notes = append(r.Notes, fmt.Sprintf("no interval: %d training rows are too few for %g %%: lower --level or "+
+			"train with more", r.fit.Rows, 100*f.level))
 	}
 	return nil
-}
-
-// noInterval returns the note for a model without intervals: cause and remedy.
-func noInterval(fit *model.Fit, f *intervalFlags) string {
-	if f.interval == "analytic" {
-		return fmt.Sprintf("no analytic interval: it wants ridge or ols and degrees of freedom, the model is %s "+
-			"with %.3g", fit.Method, fit.DOF)
-	}
-	return fmt.Sprintf("no interval: %d training rows are too few for %g %%: lower --level or train with more",
-		fit.Rows, 100*f.level)
 }
 
 // render writes one line per kernel, the errors where measured, and the warnings.
@@ -375,13 +331,12 @@ func (r *PredictReport) render(w io.Writer) {
 }
 
 // codes joins the codes of the warnings, each once, in order of appearance.
-func codes(list []model.Warning) (result string) {
-	var seen []model.Code
+func codes(list []model.Warning) string {
+	var seen []string
 	for _, x := range list {
-		if !slices.Contains(seen, x.Code) {
-			seen = append(seen, x.Code)
-			result = out.JoinNonEmpty(", ", result, string(x.Code))
+		if !slices.Contains(seen, string(x.Code)) {
+			seen = append(seen, string(x.Code))
 		}
 	}
-	return result
+	return strings.Join(seen, ", ")
 }

@@ -26,17 +26,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// modelCmd returns the family model with its commands.
-func modelCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "model", Short: "Estimate power from performance counters"}
-	c.AddCommand(modelFitCmd(a), modelEvalCmd(a), modelPredictCmd(a), modelExplainCmd(a),
-		stored.ListCmd(a, kind, "List the models", readModel,
-			func(list []*storedModel) error { return printModels(a, list) }),
-		kind.DeleteCmd(a, "Delete a model, or one version of it"),
-		modelShowCmd(a), modelPlanCmd(a))
-	return c
-}
-
 // trainFlags are the flags of training and cross-validation.
 type trainFlags struct {
 	// alpha is a number or "auto"; preset replaces the defaults of flags not given.
@@ -47,10 +36,12 @@ type trainFlags struct {
 	folds      int
 	foldBy     string
 	seed       uint64
+	changed    func(flag string) bool // whether the command line gives a flag
 }
 
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
+	f.changed = fl.Changed
 	fl.StringVar(&f.method, "method", string(model.Ridge),
 		"ridge, ridge-positive (no negative coefficients), lasso or ols")
 	fl.StringVar(&f.alpha, "alpha", "auto", "weight of the penalty, or auto: by cross-validation over the training rows")
@@ -64,37 +55,26 @@ func (f *trainFlags) add(c *cobra.Command) {
 
 // options returns the options of training. A preset applies only to flags that the command
 // line leaves out. Every error is wrong usage.
-func (f *trainFlags) options(c *cobra.Command) (model.Options, error) {
+func (f *trainFlags) options() (o model.Options, err error) {
 	switch f.preset {
 	case "":
 	case "accelwattch":
-		if !c.Flags().Changed("alpha") {
+		if !f.changed("alpha") {
 			f.alpha = "10"
 		}
-		if !c.Flags().Changed("fold-by") {
+		if !f.changed("fold-by") {
 			f.foldBy = string(model.ByOne)
 		}
 	default:
-		return model.Options{}, cli.Usagef("--preset %q: there is accelwattch", f.preset)
+		return o, cli.Usagef("--preset %q: there is accelwattch", f.preset)
 	}
-	o := model.Options{Method: model.Method(f.method), Alpha: model.Auto, AlphaFolds: f.alphaFolds}
+	o = model.Options{Method: model.Method(f.method), Alpha: model.Auto, AlphaFolds: f.alphaFolds}
 	if f.alpha != "auto" {
-		v, err := strconv.ParseFloat(f.alpha, 64)
-		if err != nil || math.IsNaN(v) {
+		if o.Alpha, err = strconv.ParseFloat(f.alpha, 64); err != nil || math.IsNaN(o.Alpha) {
 			return o, cli.Usagef("--alpha %q: want a number of 0 or more, or auto", f.alpha)
 		}
-		o.Alpha = v
 	}
-	return o, modelUsage(o.Check())
-}
-
-// modelUsage gives errors in options and formulas the exit code of wrong usage. Other
-// errors, and nil, pass unchanged.
-func modelUsage(err error) error {
-	if errors.Is(err, model.ErrOptions) || errors.Is(err, counters.ErrFormula) {
-		return cli.WithCode(cli.ExitUsage, err)
-	}
-	return err
+	return o, o.Check()
 }
 
 //go:embed help.md
@@ -102,7 +82,47 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, modelCmd(a))
+	c := &cobra.Command{Use: "model", Short: "Estimate power from performance counters"}
+	show := command(a, "show NAME[@VERSION]", "Show a model", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error {
+			m, err := loadModel(a, ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return printModel(a, m)
+		})
+	c.AddCommand(modelFitCmd(a), modelEvalCmd(a), modelPredictCmd(a), modelExplainCmd(a),
+		stored.ListCmd(a, kind, "List the models", readModel,
+			func(list []*storedModel) error { return printModels(a, list) }),
+		kind.DeleteCmd(a, "Delete a model, or one version of it"), show, modelPlanCmd(a))
+	return cli.In(cli.Learn, help, c)
+}
+
+// command returns a command with --json that gives errors in options and formulas the exit
+// code of wrong usage.
+func command(a *cli.App, use, short string, args cobra.PositionalArgs,
+	run func(context.Context, []string) error,
+) *cobra.Command {
+	return a.JSONFlag(cli.Command(use, short, args, func(ctx context.Context, args []string) error {
+		err := run(ctx, args)
+		if errors.Is(err, model.ErrOptions) || errors.Is(err, counters.ErrFormula) {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		return err
+	}))
+}
+
+// studyFlags are the flags of fit and eval: the files, the model's columns, and the training.
+type studyFlags struct {
+	counterFlags
+	featureFlags
+	trainFlags
+}
+
+func (f *studyFlags) add(c *cobra.Command) {
+	f.counterFlags.add(c)
+	f.featureFlags.add(c)
+	f.trainFlags.add(c)
 }
 
 // counterFlags select and read files of counters, and the powers that belong to them.
@@ -151,8 +171,9 @@ func (f *counterFlags) add(c *cobra.Command) {
 // featureFlags choose a model's columns: a named set, formulas, or a YAML file of
 // formulas. All that are given are joined.
 type featureFlags struct {
-	set, file, scale string
-	features         []string
+	set, file string
+	scale     counters.Scale
+	features  []string
 }
 
 func (f *featureFlags) add(c *cobra.Command) {
@@ -163,23 +184,21 @@ func (f *featureFlags) add(c *cobra.Command) {
 	fl.StringArrayVar(&f.features, "feature", nil,
 		"a column by a formula: 'dram = (DRAM_Rd + DRAM_Wr)/Elapsed_Cycles' (repeatable)")
 	fl.StringVar(&f.file, "features", "", "YAML file with name: formula")
-	fl.StringVar(&f.scale, "scale", string(counters.Auto),
+	fl.StringVar((*string)(&f.scale), "scale", string(counters.Auto),
 		"counts of events per-second, none, or auto: per second where every row has a time")
 }
 
-// counterTable reads the files and returns one table: rows of different kernels are
-// appended, passes of the same kernels are joined by column. Then powers are joined, from
-// --power first, from tasks for rows still without. Doubtful rows are dropped last, when
-// the duration of each power is known.
-func counterTable(a *cli.App, ctx context.Context, f *counterFlags, files []string) (*counters.Table, error) {
+// table reads the files and returns one table: rows of different kernels are appended,
+// passes of the same kernels are joined by column. Then powers are joined, from --power
+// first, from tasks for rows still without. Doubtful rows are dropped last, when the
+// duration of each power is known.
+func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t *counters.Table, err error) {
 	if f.kernel != "" {
-		re, err := regexp.Compile(f.kernel)
-		if err != nil {
+		if f.Kernel, err = regexp.Compile(f.kernel); err != nil {
 			return nil, cli.Usagef("--kernel: %w", err)
 		}
-		f.Kernel = re
 	}
-	f.Options.Form, f.Options.By = counters.Form(f.form), counters.By(f.by)
+	f.Form, f.By = counters.Form(f.form), counters.By(f.by)
 	var tables []*counters.Table
 	for _, arg := range files {
 		o := f.Options
@@ -192,26 +211,24 @@ func counterTable(a *cli.App, ctx context.Context, f *counterFlags, files []stri
 		}
 		tables = append(tables, t)
 	}
-	t, err := counters.Merge(tables...)
-	if err != nil {
+	if t, err = counters.Merge(tables...); err != nil {
 		return nil, err
 	}
 	if f.power != "" {
-		if err := joinPowerFile(a, t, f.power); err != nil {
+		list, err := cli.ReadFile(f.power, counters.ParsePower)
+		if err == nil {
+			err = t.JoinPower(f.power, list)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	if err := joinTasks(a, ctx, t, f); err != nil {
-		return nil, err
+	if err := f.joinTasks(a, ctx, t); err != nil || !f.leaveOut {
+		return t, err
 	}
-	if f.leaveOut {
-		if n := t.Drop(func(r counters.Run) bool {
-			return r.Blocks < f.minBlocks || r.Measured < f.minTime
-		}); n > 0 {
-			t.Notes = append(t.Notes,
-				fmt.Sprintf("%d rows were left out: fewer than %g blocks, or measured for less than %g s", n,
-					f.minBlocks, float64(f.minTime)))
-		}
+	if n := t.Drop(func(r counters.Run) bool { return r.Blocks < f.minBlocks || r.Measured < f.minTime }); n > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d rows were left out: fewer than %g blocks, or measured for less than %g s",
+			n, f.minBlocks, float64(f.minTime)))
 	}
 	return t, nil
 }
@@ -225,46 +242,41 @@ func readCounters(a *cli.App, arg string, o counters.Options) (*counters.Table, 
 			o.AppName, path = name, file
 		}
 	}
-	var r io.Reader = a.In
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		r = f
+	read := func(r io.Reader, name string) (*counters.Table, error) { return counters.Parse(name, r, o) }
+	if path == "-" {
+		return read(a.In, path)
 	}
-	return counters.Parse(path, r, o)
+	return cli.ReadFile(path, read)
 }
 
-// joinPowerFile reads the powers of the file at path and joins them to the rows of
-// t by name.
-func joinPowerFile(a *cli.App, t *counters.Table, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	list, err := counters.ParsePower(path, f)
-	if err != nil {
-		return err
-	}
-	return t.JoinPower(path, list)
-}
+// none reports whether no flag names a column.
+func (f *featureFlags) none() bool { return f.set == "" && len(f.features) == 0 && f.file == "" }
 
 // of returns the columns to train on: those of the set, of the YAML file and of --feature,
-// in this order. Without any flag it returns the usual set of the table's form. t may be
-// nil if --set is not "all".
+// in this order. The set is a known one, all columns of the table, or a list of counters.
+// Without any flag it is the usual one of the table's form. t may be nil if --set is not "all".
 func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
-	if f.set == "" && len(f.features) == 0 && f.file == "" {
+	if f.none() {
 		return t.Usual(), nil
 	}
-	s, err := f.named(t)
-	if err != nil {
-		return s, err
+	s, known := counters.Named(f.set)
+	switch {
+	case known:
+	case f.set == "":
+		s.Name = "own"
+	case f.set == "all" && t != nil:
+		s = t.All()
+	default:
+		s.Name = f.set
+		for name := range strings.SplitSeq(f.set, ",") {
+			if name = strings.TrimSpace(name); name == "" {
+				return s, cli.Usagef("--set %q: a name is empty", f.set)
+			}
+			s.Features = append(s.Features, counters.Feature{Name: name})
+		}
 	}
 	if f.file != "" {
-		more, err := readFeatures(f.file)
+		more, err := cli.ReadFile(f.file, readFeatures)
 		if err != nil {
 			return s, err
 		}
@@ -280,32 +292,10 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	return s, nil
 }
 
-// named returns the set of --set: a known one, all columns of the table, or a list of
-// counters. It is empty without --set, to be filled by formulas.
-func (f *featureFlags) named(t *counters.Table) (counters.Set, error) {
-	s, known := counters.Named(f.set)
-	switch {
-	case f.set == "":
-		return counters.Set{Name: "own"}, nil
-	case known:
-		return s, nil
-	case f.set == "all" && t != nil:
-		return t.All(), nil
-	}
-	s.Name = f.set
-	for name := range strings.SplitSeq(f.set, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			return s, cli.Usagef("--set %q: a name is empty", f.set)
-		}
-		s.Features = append(s.Features, counters.Feature{Name: name})
-	}
-	return s, nil
-}
-
 // readFeatures reads a YAML mapping of name to formula and keeps its order, which is the
 // order of the coefficients.
-func readFeatures(path string) ([]counters.Feature, error) {
-	data, err := os.ReadFile(path)
+func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) {
+	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +303,6 @@ func readFeatures(path string) ([]counters.Feature, error) {
 	if err := yaml.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var out []counters.Feature
 	for _, item := range m {
 		name, ok := item.Key.(string)
 		formula, text := item.Value.(string)
@@ -328,18 +317,17 @@ func readFeatures(path string) ([]counters.Feature, error) {
 	return out, nil
 }
 
-// modelData computes the columns of s for every row of t. It fails where a row has no
+// trainingData computes the columns of s for every row of t. It fails where a row has no
 // power, naming file and line.
-func modelData(t *counters.Table, s counters.Set, scale string) (*model.Data, error) {
-	d, err := t.Data(s.Features, counters.Scale(scale))
+func trainingData(t *counters.Table, s counters.Set, scale counters.Scale) (*model.Data, error) {
+	d, err := t.Data(s.Features, scale)
 	if err != nil {
-		return nil, modelUsage(fmt.Errorf("%s: %w", cmp.Or(s.Name, "features"), err))
+		return nil, fmt.Errorf("%s: %w", cmp.Or(s.Name, "features"), err)
 	}
 	for i, r := range t.Runs {
 		if math.IsNaN(float64(r.Power)) {
-			return nil,
-				fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks with "+
-					"--tasks", r.File, r.Line, d.Rows[i].Name)
+			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks with "+
+				"--tasks", r.File, r.Line, d.Rows[i].Name)
 		}
 	}
 	return d, nil

@@ -22,9 +22,9 @@ import (
 // PlanReport is the JSON of model plan: counters, and the runs they are dealt
 // into.
 type PlanReport struct {
-	Set    string `json:"set"`
-	Source string `json:"source"`
-	PerRun int    `json:"per_run"`
+	Set    string          `json:"set"`
+	Source counters.Source `json:"source"`
+	PerRun int             `json:"per_run"`
 	// Counters are the events still to be counted; Have are those that files contain.
 	Counters []string   `json:"counters"`
 	Have     []string   `json:"have,omitempty"`
@@ -47,49 +47,53 @@ type setSummary struct {
 // limits bound the counters of one run, in all and per hardware unit.
 type planFlags struct {
 	featureFlags
-	source, program string
-	perRun          int
-	limits          []string
-	have            []string
+	source  counters.Source
+	program string
+	perRun  int
+	limits  []string
+	have    []string
 }
 
 // modelPlanCmd returns model plan. It reads the files of --have and touches
 // neither GPU nor database.
 func modelPlanCmd(a *cli.App) *cobra.Command {
 	var f planFlags
-	c := &cobra.Command{
-		Use: "plan [-- PROGRAM ARGS...]", Short: "Deal a model's counters into the fewest runs",
-		RunE: func(_ *cobra.Command, args []string) error {
+	c := command(a, "plan [-- PROGRAM ARGS...]", "Deal a model's counters into the fewest runs", nil,
+		func(_ context.Context, args []string) error {
 			f.program = cli.ShellWords(args)
 			r, err := modelPlan(a, &f)
 			if err != nil {
-				return modelUsage(err)
+				return err
 			}
 			return a.Print(r, r.render)
-		},
-	}
+		})
 	f.add(c)
 	fl := c.Flags()
-	fl.StringVar(&f.source, "source", string(counters.CUDAProfiler),
+	fl.StringVar((*string)(&f.source), "source", string(counters.CUDAProfiler),
 		"what counts: cuda-profiler (the paper's names) or ncu")
 	fl.IntVar(&f.perRun, "per-run", 4, "counters in one run; 0 for no limit (the paper's GPU: 4)")
 	fl.StringArrayVar(&f.limits, "limit", nil,
 		"UNIT=N: at most N metrics whose name begins with UNIT__ in one run (repeatable)")
 	fl.StringArrayVar(&f.have, "have", nil, "file that has some of the counters already (repeatable)")
-	return a.JSONFlag(c)
+	return c
 }
 
 // modelPlan expands the columns to their base counters, drops those that files
 // already have, and deals the rest into the fewest runs within the limits. Without
 // --set the source decides: full for the paper's names, nsight-units for ncu.
 func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
-	source := counters.Source(f.source)
-	if source != counters.CUDAProfiler && source != counters.NsightSource {
+	nsight := f.source == counters.NsightSource
+	if !nsight && f.source != counters.CUDAProfiler {
 		return nil, cli.Usagef("--source %q: want %s or %s", f.source, counters.CUDAProfiler, counters.NsightSource)
 	}
-	limit, err := f.limit()
-	if err != nil {
-		return nil, err
+	limit := counters.Limit{Total: f.perRun, PerUnit: map[string]int{}}
+	for _, s := range f.limits {
+		u, n, _ := strings.Cut(s, "=")
+		v, err := strconv.Atoi(n)
+		if err != nil || v < 1 || u == "" {
+			return nil, cli.Usagef("--limit %q: want UNIT=N, as in dram=4", s)
+		}
+		limit.PerUnit[u] = v
 	}
 	r := &PlanReport{Source: f.source, PerRun: f.perRun}
 	for _, path := range f.have {
@@ -101,44 +105,39 @@ func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 			r.Have = append(r.Have, c.Name)
 		}
 	}
-	// Without --set the names that the source knows decide.
-	if f.set == "" && len(f.features) == 0 && f.file == "" {
-		f.set = "full"
-		if source == counters.NsightSource {
-			f.set = "nsight-units"
-		}
+	if f.none() {
+		f.set = map[bool]string{true: "nsight-units", false: "full"}[nsight]
 	}
 	set, err := f.of(nil)
 	if err != nil {
 		return nil, err
 	}
 	r.Set = set.Name
-	if r.Counters, err = counters.Base(set.Features, source, r.Have); err != nil {
+	if r.Counters, r.Runs, err = deal(set, f.source, r.Have, limit); err != nil {
 		return nil, err
 	}
-	if r.Runs, err = counters.Plan(r.Counters, limit); err != nil {
-		return nil, err
-	}
-	if source == counters.NsightSource {
+	if nsight {
 		r.Commands = commands(r.Runs, f.program)
-	} else {
-		r.Sets, err = summaries(limit)
+		return r, nil
 	}
-	return r, err
+	for _, s := range counters.PaperSets() {
+		base, runs, err := deal(s, f.source, nil, limit)
+		if err != nil {
+			return nil, err
+		}
+		r.Sets = append(r.Sets, setSummary{s.Name, len(base), len(runs)})
+	}
+	return r, nil
 }
 
-// limit parses --per-run and --limit UNIT=N; each error is wrong usage.
-func (f *planFlags) limit() (counters.Limit, error) {
-	l := counters.Limit{Total: f.perRun, PerUnit: map[string]int{}}
-	for _, s := range f.limits {
-		u, n, _ := strings.Cut(s, "=")
-		v, err := strconv.Atoi(n)
-		if err != nil || v < 1 || u == "" {
-			return l, cli.Usagef("--limit %q: want UNIT=N, as in dram=4", s)
-		}
-		l.PerUnit[u] = v
+// deal returns the counters of a set that are not in have, and the runs to count them in.
+func deal(s counters.Set, from counters.Source, have []string, limit counters.Limit) (base []string, runs [][]string,
+	err error,
+) {
+	if base, err = counters.Base(s.Features, from, have); err == nil {
+		runs, err = counters.Plan(base, limit)
 	}
-	return l, nil
+	return base, runs, err
 }
 
 // commands returns one ncu command line per run. Each also counts
@@ -152,23 +151,6 @@ func commands(runs [][]string, program string) (out []string) {
 				"--log-file pass%d.csv %s", strings.Join(metrics, ","), i+1, program))
 	}
 	return out
-}
-
-// summaries returns, per model of the paper, the number of base counters and of
-// runs under l.
-func summaries(l counters.Limit) (out []setSummary, err error) {
-	for _, s := range counters.PaperSets() {
-		base, err := counters.Base(s.Features, counters.CUDAProfiler, nil)
-		if err != nil {
-			return nil, err
-		}
-		runs, err := counters.Plan(base, l)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, setSummary{s.Name, len(base), len(runs)})
-	}
-	return out, nil
 }
 
 // render writes the runs as a table, then the commands, then the paper's models.
@@ -200,7 +182,7 @@ func (r *PlanReport) render(w io.Writer) {
 // number or name gets that one's power; with --tasks any other row gets that of
 // the newest task named as its kernel, else as its application. The database is
 // opened only if some row needs it. Errors name file and line.
-func joinTasks(a *cli.App, ctx context.Context, t *counters.Table, f *counterFlags) error {
+func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Table) error {
 	wanted := func(r counters.Run) bool {
 		return math.IsNaN(float64(r.Power)) && (r.Task != "" || f.tasks)
 	}
@@ -218,10 +200,10 @@ func joinTasks(a *cli.App, ctx context.Context, t *counters.Table, f *counterFla
 			continue
 		}
 		task, err := taskOf(a, ctx, db, r)
-		if err != nil {
-			return fmt.Errorf("%s: line %d (%s): %w", r.File, r.Line, r.Name, err)
+		if err == nil {
+			r.Power, r.Measured, err = taskPower(ctx, db, task, r.Name)
 		}
-		if r.Power, r.Measured, err = taskPower(ctx, db, task, r.Name); err != nil {
+		if err != nil {
 			return fmt.Errorf("%s: line %d (%s): %w", r.File, r.Line, r.Name, err)
 		}
 		if !slices.Contains(f.tasksUsed, task.ID) {
@@ -242,10 +224,12 @@ func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*st
 	if r.Task == "" {
 		names = []string{r.Name, r.App}
 	}
+	var tried []string
 	for _, name := range names {
 		if name == "" {
 			continue
 		}
+		tried = append(tried, strconv.Quote(name))
 		list, err := db.Tasks(ctx, store.Query{Name: strings.TrimRight(name, "*"), Limit: 1})
 		if err != nil {
 			return nil, err
@@ -256,17 +240,7 @@ func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*st
 		}
 	}
 	return nil, cli.NotFoundf("no task named %s in %s: measure it with wattmark run --name, or give the power in a "+
-		"column or with --power", strings.Join(quotedNames(names), " or "), a.DB)
-}
-
-// quotedNames quotes the names that are not empty.
-func quotedNames(names []string) (out []string) {
-	for _, n := range names {
-		if n != "" {
-			out = append(out, fmt.Sprintf("%q", n))
-		}
-	}
-	return out
+		"column or with --power", strings.Join(tried, " or "), a.DB)
 }
 
 // taskPower returns a mean power and the seconds it was averaged over: of the
@@ -285,18 +259,13 @@ func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) 
 		return 0, 0, err
 	}
 	for _, l := range lines {
+		// Files name a kernel by its symbol, or demangled with or without its parameters.
+		same := slices.Contains([]string{l.Name, demangle.Filter(l.Name), demangle.Filter(l.Name, demangle.NoParams)}, kernel)
 		// Mean power of the kernel: its energy divided by its share of the window in
 		// seconds. Short counts launches below the meter's resolution.
-		if l.Class == store.KernelEnergy && sameKernel(l.Name, kernel) && l.Share > 0 && l.Energy.Energy > 0 &&
-			l.Short == 0 {
+		if same && l.Class == store.KernelEnergy && l.Share > 0 && l.Energy.Energy > 0 && l.Short == 0 {
 			return measure.Watt(float64(l.Energy.Energy) / float64(l.Share)), l.Share, nil
 		}
 	}
 	return t.Result.Mean, t.Result.To - t.Result.From, nil
-}
-
-// sameKernel reports whether name is the mangled symbol, or its demangled form
-// with or without parameters.
-func sameKernel(symbol, name string) bool {
-	return name == symbol || name == demangle.Filter(symbol) || name == demangle.Filter(symbol, demangle.NoParams)
 }

@@ -54,6 +54,9 @@ type EvalReport struct {
 	Groups          []groupScore    `json:"groups,omitempty"`
 	Warnings        []model.Warning `json:"warnings"`
 	Notes           []string        `json:"notes,omitempty"`
+
+	data *model.Data // of Kernels, in the same order
+	fit  *model.Fit  // to all rows; nil where a stored model was applied
 }
 
 // baseline holds the errors of an estimate by the mean power alone.
@@ -119,6 +122,7 @@ func newEvalReport(t *counters.Table, s counters.Set, d *model.Data, perSecond b
 	return &EvalReport{
 		File: t.File, Form: string(t.Form), Set: s.Name, Features: s.Features, PerSecond: perSecond, Rows: len(d.Rows),
 		Kernels: []rowReport{}, Warnings: []model.Warning{}, Notes: t.Notes, ConditionNumber: measure.Number(unknown),
+		data: d,
 	}
 }
 
@@ -197,7 +201,7 @@ func constantMAPE(d *model.Data) float64 {
 // printEval draws the SVG if named, then prints JSON or text.
 func printEval(a *cli.App, r *EvalReport, svg string) error {
 	if svg != "" {
-		if err := cli.WriteFile(svg, func(w io.Writer) error { return drawAgainst(w, r) }); err != nil {
+		if err := cli.WriteFile(svg, r.drawAgainst); err != nil {
 			return err
 		}
 	}
@@ -315,7 +319,7 @@ func renderWarnings(w io.Writer, list []model.Warning, notes []string) {
 // drawAgainst writes an SVG of estimated over measured power, both in W and on the
 // same scale, with the diagonal. Kernels unlike the training have their own
 // symbol. Every row needs a measured power.
-func drawAgainst(w io.Writer, r *EvalReport) error {
+func (r *EvalReport) drawAgainst(w io.Writer) error {
 	title := fmt.Sprintf("%s: %.4g W², %.3g %%", r.Set, float64(r.MSE), r.MAPE)
 	pl := figure.New(title, "measured power / W", "estimated power / W")
 	pl.Add(figure.Grid())
@@ -349,7 +353,7 @@ func drawAgainst(w io.Writer, r *EvalReport) error {
 // drawParts writes an SVG of stacked bars, one per kernel: positive contributions
 // upward from 0, negative ones downward, the estimate as a dot and the measured
 // power as a cross. The first share is the intercept.
-func drawParts(w io.Writer, r *PredictReport) error {
+func (r *PredictReport) drawParts(w io.Writer) error {
 	pl := figure.New("model "+r.Model+": what adds to the estimated power", "kernel", "power / W")
 	n := len(r.Kernels)
 	var names []string

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/counters"
 	"github.com/wattmark/wattmark/analysis/model"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -34,11 +33,11 @@ func (m *storedModel) id() string {
 
 // scale returns the scaling of counts that the training used; predictions must use
 // the same.
-func (m *storedModel) scale() string {
+func (m *storedModel) scale() counters.Scale {
 	if m.Content.PerSecond {
-		return string(counters.PerSecond)
+		return counters.PerSecond
 	}
-	return string(counters.AsIs)
+	return counters.AsIs
 }
 
 // loadModel reads a model from a file, if arg ends in .json, else from the
@@ -152,20 +151,6 @@ func printModel(a *cli.App, m *storedModel) error {
 		fmt.Fprintln(w)
 		renderShares(w, r.Shares)
 		renderWarnings(w, r.Warnings, r.Notes)
-	})
-}
-
-// modelShowCmd returns model show.
-func modelShowCmd(a *cli.App) *cobra.Command {
-	return a.JSONFlag(&cobra.Command{
-		Use: "show NAME[@VERSION]", Short: "Show a model", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := loadModel(a, cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return printModel(a, m)
-		},
 	})
 }
 

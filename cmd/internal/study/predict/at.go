@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,23 +22,18 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// predictCmd returns the family predict with its commands.
-func predictCmd(a *cli.App) *cobra.Command {
+//go:embed help.md
+var help string
+
+// Commands returns the commands of this package.
+func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "predict", Short: "Predict a kernel's time and energy from its number of blocks"}
 	c.AddCommand(predictAdviseCmd(a), predictCalibrateCmd(a), predictSweepCmd(a), predictAtCmd(a), predictShowCmd(a),
 		stored.ListCmd(a, kind, "List the stored models", readPrediction,
 			func(list []*Prediction) error { return printPredictions(a, list) }),
 		kind.DeleteCmd(a, "Delete a model, or one version of it"),
 		predictCheckCmd(a), predictExportCmd(a), predictSimGridCmd(a), predictReferenceCmd(a))
-	return c
-}
-
-//go:embed help.md
-var help string
-
-// Commands returns the commands of this package.
-func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, predictCmd(a))
+	return cli.In(cli.Learn, help, c)
 }
 
 // platformFlags select the numbers of blocks to predict, and either a stored model
@@ -72,100 +66,95 @@ func (f *platformFlags) add(c *cobra.Command) {
 // read parses the platform and derives its round: flops/speed seconds at the busy
 // power, for sms × resident blocks. Fig3 brings its own work and number of
 // multiprocessors; a file contains neither, so the flags must.
-func (f *platformFlags) read() (*simgrid.Platform, predict.Round, error) {
-	p, flops, sms := simgrid.Fig3(), f.flops, f.sms
+func (f *platformFlags) read() (p *simgrid.Platform, r predict.Round, err error) {
+	flops, sms := f.flops, f.sms
 	if f.platform == Fig3 {
-		if flops == 0 {
-			flops = simgrid.Fig3Flops
-		}
-		if sms == 0 {
-			sms = predict.FigSMs
-		}
+		p, flops, sms = simgrid.Fig3(), cmp.Or(flops, simgrid.Fig3Flops), cmp.Or(sms, predict.FigSMs)
 	} else {
-		file, err := os.Open(f.platform)
+		p, err = cli.ReadFile(f.platform, func(r io.Reader, name string) (*simgrid.Platform, error) {
+			p, err := simgrid.Parse(r)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return p, err
+		})
 		if err != nil {
-			return nil, predict.Round{}, err
-		}
-		defer file.Close()
-		if p, err = simgrid.Parse(file); err != nil {
-			return nil, predict.Round{}, fmt.Errorf("%s: %w", f.platform, err)
+			return nil, r, err
 		}
 		// A platform has a speed and powers; without work and blocks per round, no time
 		// follows.
 		if flops == 0 || sms == 0 {
-			return nil, predict.Round{}, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
+			return nil, r, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
 		}
 	}
-	r, err := predict.RoundOf(flops, p.Speed, p.Busy, p.Idle, sms*max(1, f.resident))
+	r, err = predict.RoundOf(flops, p.Speed, p.Busy, p.Idle, sms*max(1, f.resident))
 	return p, r, err
 }
 
 // predictAtCmd returns predict at.
 func predictAtCmd(a *cli.App) *cobra.Command {
 	var f platformFlags
-	c := &cobra.Command{
-		Use: "at [NAME[@VERSION]]", Short: "Predict time and energy of numbers of blocks", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return predictAt(a, cmd.Context(), f, args) },
-	}
+	c := cli.Command("at [NAME[@VERSION]]", "Predict time and energy of numbers of blocks", cobra.MaximumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			blocks, err := f.wanted(args)
+			switch {
+			case err != nil:
+				return err
+			case f.platform != "":
+				return predictByPlatform(a, f, blocks)
+			}
+			return predictAt(a, ctx, f, args, blocks)
+		})
 	f.add(c)
 	return a.JSONFlag(c)
 }
 
-// predictAt predicts each number of blocks by a stored model, or by the platform
-// of f, and prints time in s and energy in J with the half widths of their
-// prediction bands. Nothing is stored.
-func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string) error {
-	blocks, err := f.wanted()
-	if err != nil {
-		return err
-	}
-	if f.platform != "" {
-		if len(args) > 0 {
-			return cli.Usagef("name a model or a platform, not both")
-		}
-		return predictByPlatform(a, f, blocks)
-	}
+// predictAt predicts each number of blocks by a stored model, and prints time in s and
+// energy in J with the half widths of their prediction bands, and the reasons for larger
+// errors. Nothing is stored.
+func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, blocks []uint64) error {
 	p, err := loadPrediction(a, ctx, args)
 	if err != nil {
 		return err
 	}
-	to := predict.Target{SMs: f.sms, Resident: f.resident}
 	list := []predict.Prediction{}
 	for _, n := range blocks {
-		q, err := p.model.At(n, to)
+		q, err := p.model.At(n, predict.Target{SMs: f.sms, Resident: f.resident})
 		if err != nil {
 			return cli.WithCode(cli.ExitUsage, err)
 		}
 		list = append(list, q)
 	}
-	v := map[string]any{"name": p.Name, "version": p.Version, "level": p.Options.Level, "predictions": list}
-	return a.Print(v, func(w io.Writer) { renderPredictions(w, list, p.Options.Level) })
-}
-
-// renderPredictions writes times and energies with the half widths of their bands, and
-// the reasons for larger errors.
-func renderPredictions(w io.Writer, list []predict.Prediction, level float64) {
-	head := out.Row{"blocks", "rounds", "time by the line", "by rounds", "energy by the line", "by rounds", "mixed"}
-	out.Table(w, head, list, func(q predict.Prediction) out.Row {
-		return out.Row{
-			q.Blocks, q.Rounds, bandText(q.Linear.Time), bandText(q.ByRounds.Time), bandText(q.Linear.Energy),
-			bandText(q.ByRounds.Energy), bandText(q.Mixed.Energy),
+	level := p.Options.Level
+	v := map[string]any{"name": p.Name, "version": p.Version, "level": level, "predictions": list}
+	return a.Print(v, func(w io.Writer) {
+		head := out.Row{"blocks", "rounds", "time by the line", "by rounds", "energy by the line", "by rounds", "mixed"}
+		out.Table(w, head, list, func(q predict.Prediction) out.Row {
+			return out.Row{
+				q.Blocks, q.Rounds, bandText(q.Linear.Time), bandText(q.ByRounds.Time), bandText(q.Linear.Energy),
+				bandText(q.ByRounds.Energy), bandText(q.Mixed.Energy),
+			}
+		})
+		fmt.Fprintf(w, "\n± holds one new measurement in %.3g %% of cases, if the kernel keeps to the model.\n", 100*level)
+		for _, q := range list {
+			for _, x := range q.Warnings {
+				fmt.Fprintf(w, "%d blocks: %s\n", q.Blocks, x)
+			}
 		}
 	})
-	fmt.Fprintf(w, "\n± holds one new measurement in %.3g %% of cases, if the kernel keeps to the model.\n", 100*level)
-	for _, q := range list {
-		for _, x := range q.Warnings {
-			fmt.Fprintf(w, "%d blocks: %s\n", q.Blocks, x)
-		}
-	}
 }
 
-// wanted returns the numbers of blocks of --blocks; none is wrong usage.
-func (f *platformFlags) wanted() ([]uint64, error) {
+// wanted returns the numbers of blocks of --blocks. None, and both a platform and a model in
+// args, are wrong usage.
+func (f *platformFlags) wanted(args []string) ([]uint64, error) {
 	if len(f.blocks) == 0 {
 		return nil, cli.Usagef("--blocks: say for which numbers of blocks, as 15,140,9765")
 	}
-	return parseBlocks("blocks", f.blocks)
+	list, err := parseBlocks("blocks", f.blocks)
+	if err == nil && f.platform != "" && len(args) > 0 {
+		err = cli.Usagef("name a model or a platform, not both")
+	}
+	return list, err
 }
 
 // RoundReport is a prediction by rounds alone, as a SimGrid platform allows it.
@@ -208,16 +197,14 @@ func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 // predictShowCmd returns predict show.
 func predictShowCmd(a *cli.App) *cobra.Command {
 	var svg string
-	c := &cobra.Command{
-		Use: "show [NAME[@VERSION]]", Short: "Show a model: coefficients, errors, a plot", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := loadPrediction(a, cmd.Context(), args)
+	c := cli.Command("show [NAME[@VERSION]]", "Show a model: coefficients, errors, a plot", cobra.MaximumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			p, err := loadPrediction(a, ctx, args)
 			if err != nil {
 				return err
 			}
-			return showPrediction(a, p, svg)
-		},
-	}
+			return p.show(a, svg)
+		})
 	cli.SVGFlag(c.Flags(), &svg, "draw time and energy into this file")
 	return a.JSONFlag(c)
 }
@@ -226,30 +213,30 @@ func predictShowCmd(a *cli.App) *cobra.Command {
 func predictCheckCmd(a *cli.App) *cobra.Command {
 	var s pointSources
 	var name string
-	c := &cobra.Command{
-		Use: "check [TASK...]", Short: "Hold a model against measured launches",
-		RunE: func(cmd *cobra.Command, args []string) error { return predictCheck(a, cmd.Context(), s, name, args) },
-	}
+	c := cli.Command("check [TASK...]", "Hold a model against measured launches", nil,
+		func(ctx context.Context, args []string) error {
+			if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
+				return cli.Usagef("name what to check against: tasks, --csv or --trace")
+			}
+			var names []string
+			if name != "" {
+				names = []string{name}
+			}
+			p, err := loadPrediction(a, ctx, names)
+			if err != nil {
+				return err
+			}
+			return p.check(a, ctx, s, args)
+		})
 	c.Flags().StringVar(&name, "model", "", "NAME or NAME@VERSION of the model (default: the only one)")
 	s.add(c.Flags())
 	return a.JSONFlag(c)
 }
 
-// predictCheck gathers points, evaluates the model on them, and prints worst, best
+// check gathers points, evaluates the model on them, and prints worst, best
 // and average relative error (WRE, BRE, ARE). Points that the model was calibrated
 // on are counted and reported: they make the errors look smaller.
-func predictCheck(a *cli.App, ctx context.Context, s pointSources, name string, args []string) error {
-	if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
-		return cli.Usagef("name what to check against: tasks, --csv or --trace")
-	}
-	var names []string
-	if name != "" {
-		names = []string{name}
-	}
-	p, err := loadPrediction(a, ctx, names)
-	if err != nil {
-		return err
-	}
+func (p *Prediction) check(a *cli.App, ctx context.Context, s pointSources, args []string) error {
 	db, err := a.OpenDB(ctx)
 	if err != nil {
 		return err
@@ -267,9 +254,8 @@ func predictCheck(a *cli.App, ctx context.Context, s pointSources, name string, 
 	// digits.
 	known := 0
 	for _, x := range points {
-		if slices.ContainsFunc(p.Points, func(q predict.Point) bool {
-			return q.Blocks == x.Blocks && measure.Joule(q.Energy) == x.Energy
-		}) {
+		if slices.ContainsFunc(p.Points,
+			func(q predict.Point) bool { return q.Blocks == x.Blocks && q.Energy == x.Energy }) {
 			known++
 		}
 	}
@@ -282,43 +268,36 @@ func predictCheck(a *cli.App, ctx context.Context, s pointSources, name string, 
 	})
 }
 
-// predictReferenceCmd returns predict reference. It reads no file and no database.
+// predictReferenceCmd returns predict reference: the rows of the paper, and a note on each
+// that contradicts itself. It reads no file and no database.
 func predictReferenceCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "reference", Short: "Show the errors that the paper reports", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+	render := func(w io.Writer) {
+		var notes []string
+		head := out.Row{"device", "kernel", "time WRE", "BRE", "ARE", "energy WRE", "BRE", "ARE", ""}
+		out.Table(w, head, predict.References(), func(r predict.Reference) out.Row {
+			mark := ""
+			if r.Irregular != "" {
+				mark = "*"
+				notes = append(notes, fmt.Sprintf("* %s on %s: %s\n", r.Kernel, r.Device, r.Irregular))
+			}
+			t, e := r.Time, r.Energy
+			return out.Row{r.Device, r.Kernel, t.Worst, t.Best, t.Average, e.Worst, e.Best, e.Average, mark}
+		})
+		fmt.Fprint(w, strings.Join(notes, ""))
+	}
+	return a.JSONFlag(cli.Command("reference", "Show the errors that the paper reports", cobra.NoArgs,
+		func(context.Context, []string) error {
 			v := map[string]any{"source": "Boughzala et al. 2020, Tables IV and V", "rows": predict.References()}
-			return a.Print(v, renderReferences)
-		},
-	}
-	return a.JSONFlag(c)
-}
-
-// renderReferences writes the rows of the paper, and a note on each that contradicts itself.
-func renderReferences(w io.Writer) {
-	var notes []string
-	head := out.Row{"device", "kernel", "time WRE", "BRE", "ARE", "energy WRE", "BRE", "ARE", ""}
-	out.Table(w, head, predict.References(), func(r predict.Reference) out.Row {
-		mark := ""
-		if r.Irregular != "" {
-			mark = "*"
-			notes = append(notes, fmt.Sprintf("* %s on %s: %s", r.Kernel, r.Device, r.Irregular))
-		}
-		t, e := r.Time, r.Energy
-		return out.Row{r.Device, r.Kernel, t.Worst, t.Best, t.Average, e.Worst, e.Best, e.Average, mark}
-	})
-	for _, n := range notes {
-		fmt.Fprintln(w, n)
-	}
+			return a.Print(v, render)
+		}))
 }
 
 // predictAdviseCmd returns predict advise: numbers of blocks that determine line
 // and rounds.
 func predictAdviseCmd(a *cli.App) *cobra.Command {
 	var sms, resident, largest uint64
-	c := &cobra.Command{
-		Use: "advise", Short: "Say which numbers of blocks to measure for a calibration", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+	c := cli.Command("advise", "Say which numbers of blocks to measure for a calibration", cobra.NoArgs,
+		func(context.Context, []string) error {
 			x, err := predict.Advise(sms, resident, largest)
 			if err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
@@ -329,8 +308,7 @@ func predictAdviseCmd(a *cli.App) *cobra.Command {
 					fmt.Fprintln(w, " -", why)
 				}
 			})
-		},
-	}
+		})
 	c.Flags().Uint64Var(&sms, "sms", 0, "multiprocessors of the GPU (required)")
 	c.Flags().Uint64Var(&resident, "resident", 1, "blocks that a multiprocessor holds at a time")
 	c.Flags().Uint64Var(&largest, "largest", 0, "largest number of blocks that is to be predicted")
@@ -352,11 +330,10 @@ func parseBlocks(flag string, list []string) (out []uint64, err error) {
 
 // blocksText lists the numbers of blocks of points in ascending order, each once.
 func blocksText(points []predict.Point) string {
-	sorted := slices.SortedFunc(slices.Values(points),
-		func(a, b predict.Point) int { return cmp.Compare(a.Blocks, b.Blocks) })
-	var out []string
-	for _, p := range sorted {
-		out = append(out, strconv.FormatUint(p.Blocks, 10))
+	var sizes []uint64
+	for _, p := range points {
+		sizes = append(sizes, p.Blocks)
 	}
-	return strings.Join(slices.Compact(out), ", ")
+	slices.Sort(sizes)
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(slices.Compact(sizes)), "[]"), " ", ", ")
 }

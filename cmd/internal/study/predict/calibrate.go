@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -47,10 +47,8 @@ type predictFlags struct {
 // predictCalibrateCmd returns predict calibrate.
 func predictCalibrateCmd(a *cli.App) *cobra.Command {
 	var f predictFlags
-	c := &cobra.Command{
-		Use: "calibrate [TASK...]", Short: "Make a model from three or more measured launches",
-		RunE: func(cmd *cobra.Command, args []string) error { return predictCalibrate(a, cmd.Context(), f, args) },
-	}
+	c := cli.Command("calibrate [TASK...]", "Make a model from three or more measured launches", nil,
+		func(ctx context.Context, args []string) error { return predictCalibrate(a, ctx, f, args) })
 	fl := c.Flags()
 	fl.StringVar(&f.name, "name", "", "name of the model (default: the kernel's, or prediction)")
 	f.pointSources.add(fl)
@@ -82,12 +80,10 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 		return cli.Usagef("name what to calibrate from: tasks, --csv or --trace")
 	}
 	var db *store.DB
-	open := func() (*store.DB, error) {
-		if db == nil {
-			db, err = a.OpenDB(ctx)
-		}
+	open := sync.OnceValues(func() (*store.DB, error) {
+		db, err = a.OpenDB(ctx)
 		return db, err
-	}
+	})
 	defer func() {
 		if db != nil {
 			err = errors.Join(err, db.Close())
@@ -124,7 +120,7 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 			return err
 		}
 	}
-	return showPrediction(a, p, f.svg)
+	return p.show(a, f.svg)
 }
 
 // options sets the idle power, the GPU's shape, weights, and level of c. With
@@ -169,7 +165,7 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 	}
 	switch {
 	case f.idleTrace != "":
-		t, err := readTrace(f.idleTrace)
+		t, err := cli.ReadFile(f.idleTrace, predict.ReadTrace)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -179,9 +175,12 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 		if err != nil {
 			return 0, 0, err
 		}
-		t, err := idleTask(ctx, db, store.TaskID(f.idleTask))
+		t, err := storedTask(ctx, db, store.TaskID(f.idleTask))
+		if err == nil && t.Result == nil {
+			err = fmt.Errorf("task %d has no window: see wattmark show %d", f.idleTask, f.idleTask)
+		}
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, fmt.Errorf("--idle-task: %w", err)
 		}
 		// U is expanded with k = 2: u(P) = U / (2 · duration).
 		w, u = t.Result.Mean, measure.Watt(float64(t.Result.Total.U)/2/float64(t.Result.Duration()))
@@ -200,18 +199,6 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 		u = measure.Watt(v)
 	}
 	return w, u, nil
-}
-
-// idleTask returns a task that has a window.
-func idleTask(ctx context.Context, db *store.DB, id store.TaskID) (*store.Task, error) {
-	t, err := storedTask(ctx, db, id)
-	if err == nil && t.Result == nil {
-		err = fmt.Errorf("task %d has no window: see wattmark show %d", id, id)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--idle-task: %w", err)
-	}
-	return t, nil
 }
 
 // storedTask reads a task; one that does not exist has the exit code ExitNotFound.
@@ -299,8 +286,12 @@ func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error
 	tasks []string,
 ) (points []predict.Point, ids []store.TaskID, err error) {
 	if s.csv != "" {
-		if points, err = s.fromCSV(); err != nil {
+		table, err := cli.ReadFile(s.csv, predict.ReadPoints)
+		if err != nil {
 			return nil, nil, err
+		}
+		if points, err = table.Kernel(s.kernel); err != nil {
+			return nil, nil, cli.Usagef("--kernel: %s: %w", s.csv, err)
 		}
 	}
 	for _, t := range s.traces {
@@ -337,25 +328,6 @@ func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error
 	return points, ids, nil
 }
 
-// fromCSV reads the points of one kernel; a file of several kernels needs
-// --kernel.
-func (s *pointSources) fromCSV() ([]predict.Point, error) {
-	f, err := os.Open(s.csv)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	table, err := predict.ReadPoints(f, s.csv)
-	if err != nil {
-		return nil, err
-	}
-	points, err := table.Kernel(s.kernel)
-	if err != nil {
-		return nil, cli.Usagef("--kernel: %s: %w", s.csv, err)
-	}
-	return points, nil
-}
-
 // fromTrace reads BLOCKS=FILE. Readings outside performance state P0 are dropped
 // unless --all-states: the clocks of other states belong to an idle GPU. Time and
 // energy are those of one launch.
@@ -365,7 +337,7 @@ func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
 	if err != nil || !ok {
 		return p, cli.Usagef("--trace %q: write BLOCKS=FILE, as 140=run.csv", arg)
 	}
-	t, err := readTrace(file)
+	t, err := cli.ReadFile(file, predict.ReadTrace)
 	if err != nil {
 		return p, err
 	}
@@ -377,17 +349,6 @@ func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
 	}
 	p.Time, p.Energy = p.Time/measure.Seconds(g.launches), p.Energy/measure.Joule(g.launches)
 	return p, nil
-}
-
-// readTrace reads a power trace: CSV with time_s and power_w, or a log of
-// nvidia-smi.
-func readTrace(file string) (*predict.Trace, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return predict.ReadTrace(f, file)
 }
 
 // gridByTask parses --blocks.

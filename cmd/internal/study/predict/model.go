@@ -102,15 +102,27 @@ func (p *Prediction) as(x *store.Analysis) {
 	p.Version, p.Made, p.Tasks = x.Version, x.Made.UTC().Truncate(time.Second), x.Tasks
 }
 
-// loadPrediction returns the model NAME or NAME@VERSION of args, or without args
-// the only one stored. None or several, and an unknown name, are errors.
+// loadPrediction returns the model NAME or NAME@VERSION of args, or without args the only
+// one stored, of which there may be several versions. None or several, and an unknown name,
+// are errors.
 func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction, error) {
 	if len(args) == 0 {
-		name, err := onlyPrediction(a, ctx)
+		list, err := kind.All(a, ctx)
 		if err != nil {
 			return nil, err
 		}
-		args = []string{name}
+		names := map[string]bool{}
+		for _, x := range list {
+			names[x.Name] = true
+		}
+		switch len(names) {
+		case 0:
+			return nil, cli.NotFoundf("no prediction is stored yet: make one with wattmark predict calibrate")
+		case 1:
+			args = []string{list[0].Name}
+		default:
+			return nil, cli.Usagef("there are %d predictions: name one (wattmark predict list)", len(names))
+		}
 	}
 	x, err := kind.Get(a, ctx, args[0])
 	if err != nil {
@@ -134,27 +146,6 @@ func readPrediction(x *store.Analysis) (*Prediction, error) {
 	return nil, fmt.Errorf("prediction %s@%d: its content is not a model of this program: %w", x.Name, x.Version, err)
 }
 
-// onlyPrediction returns the name of the only model, of which there may be several
-// versions.
-func onlyPrediction(a *cli.App, ctx context.Context) (string, error) {
-	list, err := kind.All(a, ctx)
-	if err != nil {
-		return "", err
-	}
-	// Several versions of one name are one model.
-	names := map[string]bool{}
-	for _, x := range list {
-		names[x.Name] = true
-	}
-	switch len(names) {
-	case 0:
-		return "", cli.NotFoundf("no prediction is stored yet: make one with wattmark predict calibrate")
-	case 1:
-		return list[0].Name, nil
-	}
-	return "", cli.Usagef("there are %d predictions: name one (wattmark predict list)", len(names))
-}
-
 // printPredictions writes one line per model.
 func printPredictions(a *cli.App, list []*Prediction) error {
 	for _, p := range list {
@@ -175,9 +166,8 @@ func printPredictions(a *cli.App, list []*Prediction) error {
 	})
 }
 
-// showPrediction draws the SVG if named, then prints JSON, or text with a plot of
-// energy.
-func showPrediction(a *cli.App, p *Prediction, svg string) error {
+// show draws the SVG if named, then prints JSON, or text with a plot of energy.
+func (p *Prediction) show(a *cli.App, svg string) error {
 	if svg != "" {
 		if err := cli.WriteFile(svg, p.writeSVG); err != nil {
 			return err

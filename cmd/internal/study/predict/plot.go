@@ -6,7 +6,7 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"strings"
+	"slices"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
@@ -17,7 +17,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // quantityOf selects time or energy for one panel: the forecast with its half
@@ -32,13 +31,13 @@ type quantityOf struct {
 // predicted are the panels, from top to bottom. Mixed times equal those by rounds.
 var predicted = []quantityOf{
 	{
-		"time / s", func(f predict.Forecast) (float64, float64) {
-			return float64(f.Time.Value), float64(f.Time.Prediction)
-		},
+		"time / s",
+		func(f predict.Forecast) (float64, float64) { return float64(f.Time.Value), float64(f.Time.Prediction) },
 		func(p predict.Point) float64 { return float64(p.Time) }, false,
 	},
 	{
-		"energy / J", func(f predict.Forecast) (float64, float64) {
+		"energy / J",
+		func(f predict.Forecast) (float64, float64) {
 			return float64(f.Energy.Value), float64(f.Energy.Prediction)
 		},
 		func(p predict.Point) float64 { return float64(p.Energy) }, true,
@@ -79,29 +78,18 @@ func (p *Prediction) writeSVG(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c := vgsvg.New(report.PictureWidth, 1.6*report.PictureHeight)
-	tiles := draw.Tiles{
-		Rows: 2, Cols: 1, PadTop: vg.Millimeter, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter,
-		PadLeft: 2 * vg.Millimeter,
-	}
-	var plots [][]*plot.Plot
+	var plots []*plot.Plot
 	title := fmt.Sprintf("%s: time and energy by number of blocks", p.Name)
 	for _, q := range predicted {
 		pl, err := p.panel(q, curve, title)
 		if err != nil {
 			return err
 		}
-		plots, title = append(plots, []*plot.Plot{pl}), ""
+		plots, title = append(plots, pl), ""
 	}
-	dc := draw.New(c)
-	// A white ground keeps the axes readable on a dark page.
-	dc.FillPolygon(color.White, []vg.Point{
-		dc.Min, {X: dc.Max.X, Y: dc.Min.Y}, dc.Max, {X: dc.Min.X, Y: dc.Max.Y},
-	})
-	for i, row := range plot.Align(plots, tiles, dc) {
-		plots[i][0].Draw(row[0])
-	}
-	return figure.Encode(w, c)
+	return figure.Stack(w, report.PictureWidth, 1.6*report.PictureHeight, draw.Tiles{
+		PadTop: vg.Millimeter, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter, PadLeft: 2 * vg.Millimeter,
+	}, plots)
 }
 
 // bandColor fills the band of prediction.
@@ -122,11 +110,9 @@ func (p *Prediction) panel(q quantityOf, curve []predict.Prediction, title strin
 			steps = append(steps, plotter.XY{X: x, Y: steps[n-1].Y})
 		}
 		steps = append(steps, plotter.XY{X: x, Y: r})
-		m, _ := q.value(c.Mixed)
-		mixed = append(mixed, plotter.XY{X: x, Y: m})
-	}
-	if !q.mixed {
-		mixed = nil
+		if m, _ := q.value(c.Mixed); q.mixed {
+			mixed = append(mixed, plotter.XY{X: x, Y: m})
+		}
 	}
 	dots := func(points []predict.Point) (xy plotter.XYs) {
 		for _, x := range points {
@@ -144,62 +130,47 @@ func (p *Prediction) panel(q quantityOf, curve []predict.Prediction, title strin
 		figure.Add(pl, "calibrated on", figure.Style{Color: figure.Blue, Radius: 3}, dots(p.model.Points())),
 		figure.Add(pl, "measured, not calibrated on",
 			figure.Style{Color: figure.Green, Radius: 3, Shape: draw.TriangleGlyph{}}, dots(p.Others)))
-	p.scale(pl, q, line)
-	return pl, err
-}
-
-// scale limits the ordinate to 1.25 times the largest value, so that a wide band
-// does not flatten the curves.
-func (p *Prediction) scale(pl *plot.Plot, q quantityOf, line plotter.XYs) {
+	// 1.25 times the largest value, so that a wide band does not flatten the curves.
 	most := line[len(line)-1].Y
 	for _, x := range append(p.model.Points(), p.Others...) {
 		most = max(most, q.points(x))
 	}
 	pl.X.Min, pl.Y.Min, pl.Y.Max = 0, 0, 1.25*most
+	return pl, err
 }
 
 // plot draws energy over blocks as text, as wide as the terminal. A curve that
 // cannot be predicted is left out without an error: the figures above it are
 // complete.
 func (p *Prediction) plot(w io.Writer) {
-	width := out.PlotWidth(w)
-	curve, err := p.curve(uint64(width))
+	curve, err := p.curve(uint64(out.PlotWidth(w)))
 	if err != nil || len(curve) < 2 {
 		return
 	}
 	most := p.reach()
-	series := make([][]float64, 3)
-	for i := range series {
-		series[i] = make([]float64, len(curve))
+	var line, rounds []float64
+	for _, c := range curve {
+		line, rounds = append(line, float64(c.Linear.Energy.Value)), append(rounds, float64(c.ByRounds.Energy.Value))
 	}
-	for i, c := range curve {
-		series[0][i], _ = predicted[1].value(c.Linear)
-		series[1][i], _ = predicted[1].value(c.ByRounds)
-		// NaN leaves the column empty.
-		series[2][i] = math.NaN()
-	}
+	measured := slices.Repeat([]float64{math.NaN()}, len(curve)) // NaN leaves the column empty
 	for _, x := range append(p.model.Points(), p.Others...) {
 		// The column of a point, by linear interpolation between 1 and the reach.
 		i := int(float64(x.Blocks-1) / float64(max(most-1, 1)) * float64(len(curve)-1))
-		series[2][i] = float64(x.Energy)
+		measured[i] = float64(x.Energy)
 	}
-	opts := []asciigraph.Option{
-		asciigraph.Height(14), asciigraph.Offset(3), asciigraph.LowerBound(0), asciigraph.SeriesChars(
-			asciigraph.CreateCharSet("·"), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("o")),
-		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.4g J", v) }),
-		asciigraph.SeriesLegends("by the line", "by rounds", "measured"),
+	g := out.Graph{
+		Series: [][]float64{line, rounds, measured}, Height: 14, Axis: "%.4g J", Columns: len(curve),
+		First: "1", Last: fmt.Sprintf("%d blocks", most),
+		Colours: []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red, asciigraph.Green},
+		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.SeriesChars(
+			asciigraph.CreateCharSet("·"), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("o"))},
 	}
 	if out.IsTerminal(w) {
-		opts = append(opts, asciigraph.SeriesColors(asciigraph.Blue, asciigraph.Red, asciigraph.Green))
+		g.Legends = []string{"by the line", "by rounds", "measured"}
 	}
-	lines := strings.Split(asciigraph.PlotMany(series, opts...), "\n")
-	left := out.LeftEdge(lines)
-	body, legend := out.SplitLegend(lines)
-	first, last := "1", fmt.Sprintf("%d blocks", most)
-	text := strings.Trim(strings.Join(legend, "\n"), "\n")
-	if !out.IsTerminal(w) {
-		text = "   · by the line   ─ by rounds   o measured"
+	fmt.Fprintln(w)
+	g.Draw(w)
+	if !out.IsTerminal(w) { // the legend of a graph names colours alone
+		fmt.Fprintln(w, "   · by the line   ─ by rounds   o measured")
 	}
-	fmt.Fprintf(w, "\n%s\n%s%s%*s\n%s\n", strings.Join(body, "\n"), strings.Repeat(" ", left), first,
-		len(curve)-len(first), last, text)
 }

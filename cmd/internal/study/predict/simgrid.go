@@ -25,14 +25,13 @@ import (
 // predictExportCmd returns predict export-platform: a SimGrid platform file, or
 // the same on standard output for "-".
 func predictExportCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "export-platform FILE [NAME[@VERSION]]", Short: "Write a model as a platform file of SimGrid",
-		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	return a.JSONFlag(cli.Command("export-platform FILE [NAME[@VERSION]]",
+		"Write a model as a platform file of SimGrid", cobra.RangeArgs(1, 2),
+		func(ctx context.Context, args []string) error {
 			if err := cli.CheckEnding(args[0], "XML", ".xml"); err != nil {
 				return err
 			}
-			p, err := loadPrediction(a, cmd.Context(), args[1:])
+			p, err := loadPrediction(a, ctx, args[1:])
 			if err != nil {
 				return err
 			}
@@ -51,9 +50,7 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			return a.Print(v, func(w io.Writer) {
 				fmt.Fprintf(w, "%s@%d is in %s: execute %g flop a round\n", p.Name, p.Version, args[0], p.FlopsPerRound)
 			})
-		},
-	}
-	return a.JSONFlag(c)
+		}))
 }
 
 // platform returns p as a SimGrid host of one core: the speed is the work of a
@@ -73,13 +70,10 @@ const simGridTolerance = 1e-9
 func predictSimGridCmd(a *cli.App) *cobra.Command {
 	var f platformFlags
 	var rest float64
-	c := &cobra.Command{
-		Use: "simgrid [NAME[@VERSION]]", Short: "Run a model on the real SimGrid and compare",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return predictSimGrid(a, cmd.Context(), f, measure.Seconds(rest), args)
-		},
-	}
+	c := cli.Command("simgrid [NAME[@VERSION]]", "Run a model on the real SimGrid and compare", cobra.MaximumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			return predictSimGrid(a, ctx, f, measure.Seconds(rest), args)
+		})
 	f.add(c)
 	c.Flags().Float64Var(&rest, "rest", 10, "seconds of idleness behind the rounds")
 	return a.JSONFlag(c)
@@ -103,7 +97,7 @@ type SimGridReport struct {
 // prints the comparison. It blocks while compiler and simulation run; ctx ends
 // both. A difference above simGridTolerance is an error, returned after the table.
 func predictSimGrid(a *cli.App, ctx context.Context, f platformFlags, rest measure.Seconds, args []string) error {
-	blocks, err := f.wanted()
+	blocks, err := f.wanted(args)
 	if err != nil {
 		return err
 	}
@@ -133,7 +127,8 @@ func predictSimGrid(a *cli.App, ctx context.Context, f platformFlags, rest measu
 	if err := a.Print(x, func(w io.Writer) {
 		fmt.Fprintf(w, "SimGrid %s, a host of %g flop/s, %v idle and %v busy; rounds of %d blocks\n\n", ver,
 			platform.Speed, platform.Idle, platform.Busy, round.Blocks)
-		renderSimGrid(w, list, rest)
+		head := out.Row{"blocks", "rounds", "time", "energy", fmt.Sprintf("%v idle", rest), "closed form differs by"}
+		out.Table(w, head, list, SimGridReport.row)
 	}); err != nil {
 		return err
 	}
@@ -144,26 +139,20 @@ func predictSimGrid(a *cli.App, ctx context.Context, f platformFlags, rest measu
 	return nil
 }
 
-// renderSimGrid writes the comparison as a table.
-func renderSimGrid(w io.Writer, list []SimGridReport, rest measure.Seconds) {
-	head := out.Row{"blocks", "rounds", "time", "energy", fmt.Sprintf("%v idle", rest), "closed form differs by"}
-	out.Table(w, head, list, func(r SimGridReport) out.Row {
-		return out.Row{
-			r.Blocks, r.Rounds, fmt.Sprintf("%.10g s", float64(r.SimTime)), fmt.Sprintf("%.10g J", float64(r.SimEnergy)),
-			fmt.Sprintf("%.10g J", float64(r.SimRest)), fmt.Sprintf("%.1e", r.Disagreement),
-		}
-	})
+// row returns the comparison's line of the table.
+func (r SimGridReport) row() out.Row {
+	return out.Row{
+		r.Blocks, r.Rounds, fmt.Sprintf("%.10g s", float64(r.SimTime)), fmt.Sprintf("%.10g J", float64(r.SimEnergy)),
+		fmt.Sprintf("%.10g J", float64(r.SimRest)), fmt.Sprintf("%.1e", r.Disagreement),
+	}
 }
 
 // simulated returns the platform, its round, and the work of a round in flop: of
 // --platform, or of a stored model for the GPU that --sms and --resident name.
-func simulated(a *cli.App, ctx context.Context, f platformFlags, args []string) (*simgrid.Platform, predict.Round,
-	float64, error,
+func simulated(a *cli.App, ctx context.Context, f platformFlags, args []string) (_ *simgrid.Platform, r predict.Round,
+	flops float64, err error,
 ) {
 	if f.platform != "" {
-		if len(args) > 0 {
-			return nil, predict.Round{}, 0, cli.Usagef("name a model or a platform, not both")
-		}
 		p, r, err := f.read()
 		if err != nil {
 			return nil, r, 0, err
@@ -172,14 +161,12 @@ func simulated(a *cli.App, ctx context.Context, f platformFlags, args []string) 
 	}
 	p, err := loadPrediction(a, ctx, args)
 	if err != nil {
-		return nil, predict.Round{}, 0, err
+		return nil, r, 0, err
 	}
-	r, err := p.model.Round(predict.Target{SMs: f.sms, Resident: f.resident})
-	if err != nil {
+	if p.Round, err = p.model.Round(predict.Target{SMs: f.sms, Resident: f.resident}); err != nil {
 		return nil, r, 0, cli.WithCode(cli.ExitUsage, err)
 	}
-	p.Round = r
-	return p.platform(), r, p.flopsPerBlock() * float64(r.Blocks), nil
+	return p.platform(), p.Round, p.flopsPerBlock() * float64(p.Round.Blocks), nil
 }
 
 // compareSimGrid sets the closed form beside SimGrid's outcome o. Values that are

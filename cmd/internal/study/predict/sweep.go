@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -50,10 +51,8 @@ const byMeter = "meter"
 // predictSweepCmd returns predict sweep.
 func predictSweepCmd(a *cli.App) *cobra.Command {
 	var f predictSweepFlags
-	c := &cobra.Command{
-		Use: "sweep", Short: "Measure a kernel over its number of blocks, calibrate, and predict the rest",
-		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return predictSweep(a, cmd.Context(), f) },
-	}
+	c := cli.Command("sweep", "Measure a kernel over its number of blocks, calibrate, and predict the rest", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return predictSweep(a, ctx, f) })
 	fl := c.Flags()
 	f.AddBench(fl)
 	fl.StringVar(&f.kernel, "kernel", "", "vectoradd or matmul (required)")
@@ -312,11 +311,7 @@ func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.
 func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep.Outcome, points []predict.Point,
 	idle [2]measure.Watt, tasks []store.TaskID,
 ) error {
-	resident := f.resident
-	if resident == 0 {
-		resident = o.Resident
-	}
-	use := f.use
+	resident, use := cmp.Or(f.resident, o.Resident), f.use
 	if len(use) == 0 {
 		// One, two and four full rounds determine both slope and step.
 		r := o.SMs * resident
@@ -346,7 +341,7 @@ func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep
 	if err := p.keep(a, ctx, tasks); err != nil {
 		return err
 	}
-	return showPrediction(a, p, f.svg)
+	return p.show(a, f.svg)
 }
 
 // throttled describes the reasons for reduced clocks, "" for none.
@@ -363,12 +358,8 @@ func throttled(o *sweep.Outcome) string {
 	if n == 0 {
 		return ""
 	}
-	var names []string
-	for t := range by {
-		names = append(names, t)
-	}
-	slices.Sort(names)
-	return fmt.Sprintf("in %d launches the clocks were held down by %s", n, strings.Join(names, ", "))
+	return fmt.Sprintf("in %d launches the clocks were held down by %s", n,
+		strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }
 
 // simBlocks runs the blocks of a sweep on a simulated GPU, after the paper's

@@ -13,7 +13,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // roofPanel is one of the three plots against intensity; log selects a logarithmic
@@ -38,27 +37,18 @@ var roofPanels = []roofPanel{
 // writeSVG draws flop/s, flop/J and power in W over intensity in flop/byte, one
 // above the other, aligned on the abscissa.
 func (r *RooflineReport) writeSVG(w io.Writer) error {
-	const width, height = 20 * vg.Centimeter, 27 * vg.Centimeter
-	canvas := vgsvg.New(width, height)
-	dc := draw.New(canvas)
-	dc.SetColor(color.White)
-	dc.Fill(dc.Rectangle.Path()) // readable on a dark page too
-	var rows [][]*plot.Plot
+	var plots []*plot.Plot
 	for i, p := range roofPanels {
 		pl, err := r.panel(p, i == 0, i == len(roofPanels)-1)
 		if err != nil {
 			return fmt.Errorf("plot: %w", err)
 		}
-		rows = append(rows, []*plot.Plot{pl})
+		plots = append(plots, pl)
 	}
-	tiles := draw.Tiles{
-		Rows: len(rows), Cols: 1, PadX: 2 * vg.Millimeter, PadY: 4 * vg.Millimeter, PadTop: 3 * vg.Millimeter,
-		PadBottom: 3 * vg.Millimeter, PadLeft: 3 * vg.Millimeter, PadRight: 5 * vg.Millimeter,
-	}
-	for i, row := range plot.Align(rows, tiles, dc) {
-		rows[i][0].Draw(row[0])
-	}
-	return figure.Encode(w, canvas)
+	const mm = vg.Millimeter
+	return figure.Stack(w, 20*vg.Centimeter, 27*vg.Centimeter, draw.Tiles{
+		PadX: 2 * mm, PadY: 4 * mm, PadTop: 3 * mm, PadBottom: 3 * mm, PadLeft: 3 * mm, PadRight: 5 * mm,
+	}, plots)
 }
 
 // siTicks labels the decades of a logarithmic axis with SI prefixes.

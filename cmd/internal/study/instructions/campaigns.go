@@ -1,11 +1,11 @@
 package instructions
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -17,32 +17,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
-
-// instructionsCmd returns the family instructions with its commands.
-func instructionsCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "instructions", Short: "Measure what single GPU instructions cost"}
-	c.AddCommand(instructionsListCmd(a), instructionsRunCmd(a), instructionsTableCmd(a), instructionsCompareCmd(a),
-		instructionsImportCmd(a), instructionsCampaignsCmd(a), instructionsDeleteCmd(a), instructionsSASSCmd(a))
-	return c
-}
-
-// instructionsListCmd returns instructions list: the catalogue, without GPU or
-// database.
-func instructionsListCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "list", Short: "List the instructions that can be measured", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			list := instructions.Catalogue()
-			return a.Print(map[string]any{"instructions": list}, func(w io.Writer) {
-				head := out.Row{"instruction", "group", "row of Arafa et al.", "step"}
-				out.Table(w, head, list, func(i instructions.Instruction) out.Row {
-					return out.Row{i.Name, i.Group, i.Row, i.Step}
-				})
-			})
-		},
-	}
-	return a.JSONFlag(c)
-}
 
 // joules formats energies of pJ to µJ with three digits.
 func joules(e measure.Joule) string {
@@ -71,40 +45,69 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Measure, help, instructionsCmd(a))
+	c := &cobra.Command{Use: "instructions", Short: "Measure what single GPU instructions cost"}
+	catalogue := listCmd(a, "list", "List the instructions that can be measured", "instructions",
+		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil },
+		out.Row{"instruction", "group", "row of Arafa et al.", "step"},
+		func(i instructions.Instruction) out.Row { return out.Row{i.Name, i.Group, i.Row, i.Step} })
+	campaigns := listCmd(a, "campaigns", "List the campaigns of instructions, newest first", "campaigns",
+		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) },
+		out.Row{"campaign", "started", "GPU", "driver", "host", "seed", "passes", "runs"},
+		func(c store.InstructionCampaign) out.Row {
+			return out.Row{c.ID, c.Started.Local().Format(time.DateTime), c.GPU, c.Driver, c.Host, c.Seed, c.Passes, c.Runs}
+		})
+	c.AddCommand(catalogue, instructionsRunCmd(a), instructionsTableCmd(a), instructionsCompareCmd(a),
+		instructionsImportCmd(a), campaigns, instructionsDeleteCmd(a), instructionsSASSCmd(a))
+	return cli.In(cli.Measure, help, c)
 }
 
-// instructionsImportCmd returns instructions import. The database is created if
-// absent.
+// listCmd returns a command that prints a list: under a key in JSON, as a table in text.
+func listCmd[T any](a *cli.App, use, short, key string, load func(context.Context) ([]T, error), head out.Row,
+	row func(T) out.Row,
+) *cobra.Command {
+	return a.JSONFlag(cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		list, err := load(ctx)
+		if err != nil {
+			return err
+		}
+		list = append([]T{}, list...) // JSON shows none as []
+		return a.Print(map[string]any{key: list}, func(w io.Writer) { out.Table(w, head, list, row) })
+	}))
+}
+
+// allCampaigns reads the campaigns of the task database, newest first.
+func allCampaigns(a *cli.App, ctx context.Context) ([]store.InstructionCampaign, error) {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return db.InstructionCampaigns(ctx)
+}
+
+// instructionsImportCmd returns instructions import. The database is created if absent.
 func instructionsImportCmd(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "import FILE...", Short: "Put files of runs into the task database", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := store.Open(cmd.Context(), a.DB)
+	return cli.Command("import FILE...", "Put files of runs into the task database", cobra.MinimumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			db, err := store.Open(ctx, a.DB)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
 			for _, name := range args {
-				if err := instructionsImport(a, cmd, db, name); err != nil {
+				if err := instructionsImport(a, ctx, db, name); err != nil {
 					return err
 				}
 			}
 			return nil
-		},
-	}
+		})
 }
 
 // instructionsImport stores the runs of one file as campaigns, one per start and
 // GPU, each in one transaction. A campaign already stored is reported and skipped,
 // so that a file can be imported again after it has grown.
-func instructionsImport(a *cli.App, cmd *cobra.Command, db *store.DB, name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	runs, err := instructions.ReadRuns(f, name)
+func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name string) error {
+	runs, err := cli.ReadFile(name, instructions.ReadRuns)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func instructionsImport(a *cli.App, cmd *cobra.Command, db *store.DB, name strin
 			if len(list) == 0 {
 				continue
 			}
-			id, err := db.ImportInstructions(cmd.Context(), c, list)
+			id, err := db.ImportInstructions(ctx, c, list)
 			switch {
 			case errors.Is(err, store.ErrConflict):
 				fmt.Fprintf(a.Out, "%s, %s: passed over: %v\n", name, at.Format(time.RFC3339), err)
@@ -137,43 +140,16 @@ func instructionsImport(a *cli.App, cmd *cobra.Command, db *store.DB, name strin
 	return nil
 }
 
-// instructionsCampaignsCmd returns instructions campaigns.
-func instructionsCampaignsCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "campaigns", Short: "List the campaigns of instructions, newest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := a.OpenDB(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			list, err := db.InstructionCampaigns(cmd.Context())
-			if err != nil {
-				return err
-			}
-			list = append([]store.InstructionCampaign{}, list...) // JSON shows none as []
-			return a.Print(map[string]any{"campaigns": list}, func(w io.Writer) {
-				head := out.Row{"campaign", "started", "GPU", "driver", "host", "seed", "passes", "runs"}
-				out.Table(w, head, list, func(c store.InstructionCampaign) out.Row {
-					return out.Row{c.ID, c.Started.Local().Format(time.DateTime), c.GPU, c.Driver, c.Host, c.Seed, c.Passes, c.Runs}
-				})
-			})
-		},
-	}
-	return a.JSONFlag(c)
-}
-
 // instructionsDeleteCmd returns instructions delete, which asks before it deletes.
 func instructionsDeleteCmd(a *cli.App) *cobra.Command {
 	var yes bool
-	c := &cobra.Command{
-		Use: "delete CAMPAIGN", Short: "Delete a campaign of instructions", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("delete CAMPAIGN", "Delete a campaign of instructions", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error {
 			n, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
 				return cli.Usagef("%q is not a campaign's number: list them with wattmark instructions campaigns", args[0])
 			}
-			db, err := a.OpenToChange(cmd.Context())
+			db, err := a.OpenToChange(ctx)
 			if err != nil {
 				return err
 			}
@@ -181,13 +157,12 @@ func instructionsDeleteCmd(a *cli.App) *cobra.Command {
 			if ok, err := task.Confirm(a, yes, fmt.Sprintf("campaign %d of %s", n, a.DB)); err != nil || !ok {
 				return err
 			}
-			if err := db.DeleteInstructions(cmd.Context(), store.CampaignID(n)); err != nil {
+			if err := db.DeleteInstructions(ctx, store.CampaignID(n)); err != nil {
 				return noCampaign(a, err)
 			}
 			fmt.Fprintf(a.Out, "Deleted campaign %d from %s\n", n, a.DB)
 			return nil
-		},
-	}
+		})
 	task.YesFlag(c.Flags(), &yes)
 	return c
 }

@@ -17,20 +17,6 @@ import (
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions/reference"
 )
 
-// wholeTable replaces table1 by the columns of all GPUs of Table I.
-func wholeTable(names []string) (out []string) {
-	for _, n := range names {
-		if n != strings.TrimSuffix(table1Prefix, ":") {
-			out = append(out, n)
-			continue
-		}
-		for _, gpu := range reference.GPUs() {
-			out = append(out, table1Prefix+strings.ToLower(gpu))
-		}
-	}
-	return out
-}
-
 // BesideReport is the JSON of two or more tables side by side.
 type BesideReport struct {
 	Tables   []string              `json:"tables"`
@@ -51,11 +37,9 @@ var besideMarks = map[string]string{"order": "†", "equal": "=", "digits": "‡
 // besideLegend explains the signs.
 const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed with more or fewer than four decimals"
 
-// instructionsBeside prints tables side by side: JSON, CSV, Markdown or text.
-// Tables without a common row are an error.
-func instructionsBeside(a *cli.App, cmd *cobra.Command, names []string, tables [][]instructions.Estimate,
-	q instructions.Quantity, f *comparisonFlags,
-) error {
+// sideBySide prints tables side by side: JSON, CSV, Markdown or text. Tables without a
+// common row are an error.
+func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]instructions.Estimate) error {
 	notes := make([]map[reference.Noted][]string, len(names))
 	papers := false
 	for n, name := range names {
@@ -64,18 +48,17 @@ func instructionsBeside(a *cli.App, cmd *cobra.Command, names []string, tables [
 		}
 	}
 	// A column of Table I has two methods: without --method both are shown.
-	all := a.JSON || f.asCSV || papers && !cmd.Flags().Changed("method")
-	r := BesideReport{Tables: names, Quantity: q, Rows: []besideRow{}}
-	for _, b := range instructions.SideBySide(tables, q) {
-		if !f.takes(cmd, b.Method, b.Layout, b.Level, all) {
+	all := a.JSON || f.asCSV || papers && !f.changed("method")
+	r := BesideReport{Tables: names, Quantity: f.quantity, Rows: []besideRow{}}
+	for _, b := range instructions.SideBySide(tables, f.quantity) {
+		if !f.takes(b.Method, b.Layout, b.Level, all) {
 			continue
 		}
 		row := besideRow{b, make([][]string, len(names))}
 		for n := range names {
 			row.Notes[n] = []string{}
 			// Table I has one thread and two methods only, so other rows have no notes.
-			if b.Layout == instructions.OneThread &&
-				(b.Method == instructions.PAPI || b.Method == instructions.MTSM) { // all that Table I has
+			if b.Layout == instructions.OneThread && (b.Method == instructions.PAPI || b.Method == instructions.MTSM) {
 				row.Notes[n] = append(row.Notes[n], notes[n][reference.Noted{Instruction: b.Instruction, Level: b.Level}]...)
 			}
 		}
@@ -139,40 +122,31 @@ func (r *BesideReport) table(a *cli.App, markdown bool) {
 	}
 }
 
-// csv writes energies in J with nine digits, and the notes as text.
+// csv writes energies in J with nine digits, and the notes as text. A table without the row
+// leaves its cells empty, so that columns keep their meaning.
 func (r *BesideReport) csv(a *cli.App) error {
-	w := csv.NewWriter(a.Out)
 	header := []string{"instruction", "layout", "level", "method"}
 	for _, name := range r.Tables {
-		header = append(header, name+" "+string(r.Quantity)+"_j", name+" spread_j", name+" passes", name+" ratio", name+
-			" note")
+		header = append(header, name+" "+string(r.Quantity)+"_j", name+" spread_j", name+" passes", name+" ratio",
+			name+" note")
 	}
-	if err := w.Write(header); err != nil {
-		return err
-	}
+	lines := [][]string{header}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
 	for _, row := range r.Rows {
 		line := []string{row.Instruction, string(row.Layout), strconv.Itoa(row.Level), string(row.Method)}
 		for n, c := range row.Cells {
-			note := strings.Join(row.Notes[n], "; ")
-			if c == nil {
-				line = append(line, "", "", "", "", note)
-				continue
+			energy, spread, passes, ratio := "", "", "", ""
+			if c != nil {
+				energy, spread, passes = number(float64(c.Energy)), number(float64(c.Spread)), strconv.Itoa(c.Passes)
+				if c.Ratio != nil {
+					ratio = number(*c.Ratio)
+				}
 			}
-			// A table without the row leaves its cells empty, so that columns keep their
-			// meaning.
-			ratio := ""
-			if c.Ratio != nil {
-				ratio = number(*c.Ratio)
-			}
-			line = append(line, number(float64(c.Energy)), number(float64(c.Spread)), strconv.Itoa(c.Passes), ratio, note)
+			line = append(line, energy, spread, passes, ratio, strings.Join(row.Notes[n], "; "))
 		}
-		if err := w.Write(line); err != nil {
-			return err
-		}
+		lines = append(lines, line)
 	}
-	w.Flush()
-	return w.Error()
+	return csv.NewWriter(a.Out).WriteAll(lines)
 }
 
 // table1Prefix before a GPU's name selects a column of Table I of Arafa et al.
@@ -182,20 +156,17 @@ const table1Prefix = "table1:"
 // comparisonFlags select rows and the form of the output.
 type comparisonFlags struct {
 	tableFlags
-	quantity      string
+	quantity      instructions.Quantity
 	beside, asCSV bool
 }
 
 // instructionsCompareCmd returns instructions compare.
 func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	var f comparisonFlags
-	c := &cobra.Command{
-		Use: "compare A B [C...]", Short: "Hold measurements of instructions against each other",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return compareInstructions(a, cmd, args, &f) },
-	}
+	c := cli.Command("compare A B [C...]", "Hold measurements of instructions against each other", cobra.MinimumNArgs(1),
+		func(ctx context.Context, args []string) error { return f.compare(a, ctx, args) })
 	f.add(c)
-	c.Flags().StringVar(&f.quantity, "quantity", string(instructions.EnergyOf),
+	c.Flags().StringVar((*string)(&f.quantity), "quantity", string(instructions.EnergyOf),
 		"energy, or dynamic: above the idle GPU's")
 	c.Flags().BoolVar(&f.beside, "markdown", false, "print a table for a document, the figures side by side")
 	c.Flags().BoolVar(&f.asCSV, "csv", false, "print CSV, the figures side by side")
@@ -206,35 +177,43 @@ func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// compareInstructions reads each measurement and prints two as differences with
-// Welch's test, more than two side by side.
-func compareInstructions(a *cli.App, cmd *cobra.Command, args []string, f *comparisonFlags) error {
-	q := instructions.Quantity(f.quantity)
-	if q != instructions.EnergyOf && q != instructions.DynamicOf {
+// compare reads each measurement and prints two as differences with Welch's test, more than
+// two side by side. table1 stands for the columns of all GPUs of Table I.
+func (f *comparisonFlags) compare(a *cli.App, ctx context.Context, args []string) error {
+	if f.quantity != instructions.EnergyOf && f.quantity != instructions.DynamicOf {
 		return cli.Usagef("--quantity %q: want %s or %s", f.quantity, instructions.EnergyOf, instructions.DynamicOf)
 	}
-	args = wholeTable(args)
-	if len(args) < 2 {
+	var names []string
+	for _, n := range args {
+		if n != strings.TrimSuffix(table1Prefix, ":") {
+			names = append(names, n)
+			continue
+		}
+		for _, gpu := range reference.GPUs() {
+			names = append(names, table1Prefix+strings.ToLower(gpu))
+		}
+	}
+	if len(names) < 2 {
 		return cli.Usagef("name two measurements or more, or table1 for the four GPUs of the paper")
 	}
-	sides := make([][]instructions.Estimate, len(args))
-	for n, name := range args {
+	sides := make([][]instructions.Estimate, len(names))
+	for n, name := range names {
 		var err error
-		if sides[n], err = estimatesNamed(a, cmd.Context(), name, q); err != nil {
+		if sides[n], err = estimatesNamed(a, ctx, name, f.quantity); err != nil {
 			return err
 		}
 	}
 	// Two measurements get a test of their difference, more get ratios to the first.
-	if len(args) > 2 || f.beside || f.asCSV {
-		return instructionsBeside(a, cmd, args, sides, q, f)
+	if len(names) > 2 || f.beside || f.asCSV {
+		return f.sideBySide(a, names, sides)
 	}
 	rows := []instructions.Comparison{}
-	for _, r := range instructions.Compare(sides[0], sides[1], q) {
-		if f.takes(cmd, r.Method, r.Layout, r.Level, a.JSON) {
+	for _, r := range instructions.Compare(sides[0], sides[1], f.quantity) {
+		if f.takes(r.Method, r.Layout, r.Level, a.JSON) {
 			rows = append(rows, r)
 		}
 	}
-	return printComparison(a, args, rows)
+	return printComparison(a, names, rows)
 }
 
 // estimatesNamed returns the estimates of a column of Table I, a campaign or a

@@ -44,16 +44,14 @@ type InstructionsFlags struct {
 // instructionsRunCmd returns instructions run.
 func instructionsRunCmd(a *cli.App) *cobra.Command {
 	var f InstructionsFlags
-	c := &cobra.Command{
-		Use: "run [INSTRUCTION...]", Short: "Measure instructions on a GPU",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("run [INSTRUCTION...]", "Measure instructions on a GPU", nil,
+		func(ctx context.Context, args []string) error {
 			p, err := f.Plan(args)
 			if err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
 			}
-			return instructionsRun(a, cmd.Context(), f, p)
-		},
-	}
+			return instructionsRun(a, ctx, f, p)
+		})
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
 	fl.StringVar(&f.GPU, "gpu", "", "GPU by index, UUID or PCI bus id; the first when left out")
@@ -200,18 +198,23 @@ func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
 	return s, func() { done(); _ = s.DB.Close() }, nil
 }
 
-// Add stores a run; the first one begins the campaign. It stores even if ctx has
-// ended: the measurement is already paid for.
-func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) error {
+// Add stores a run; the first one begins the campaign and opens the file for appending, so
+// that campaigns collect in it. It stores even if ctx has ended: the measurement is already
+// paid for.
+func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err error) {
 	campaign, run := r.Stored()
-	// An interrupted campaign keeps every run that has ended.
 	ctx = context.WithoutCancel(ctx)
 	if s.ID == 0 {
-		if err := s.start(ctx, campaign); err != nil {
+		s.begin = time.Now()
+		if s.File != "" {
+			if s.out, err = os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+				return fmt.Errorf("--out: %w", err)
+			}
+		}
+		if s.ID, err = s.DB.BeginInstructions(ctx, campaign); err != nil {
 			return err
 		}
 	}
-	var err error
 	if s.N, err = s.DB.AddInstruction(ctx, s.ID, run); err != nil {
 		return err
 	}
@@ -226,45 +229,24 @@ func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) error {
 	return json.NewEncoder(s.out).Encode(r)
 }
 
-// start opens the file for appending, so that campaigns collect in it, and begins
-// the campaign.
-func (s *InstructionSink) start(ctx context.Context, c store.InstructionCampaign) (err error) {
-	s.begin = time.Now()
-	if s.File != "" {
-		if s.out, err = os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
-			return fmt.Errorf("--out: %w", err)
-		}
-	}
-	s.ID, err = s.DB.BeginInstructions(ctx, c)
-	return err
-}
-
-// Close ends the progress line, writes a late file, and closes it.
-func (s *InstructionSink) Close(ctx context.Context) error {
+// Close ends the progress line and closes the file. With a meter it first copies the
+// campaign from the database to the file, one JSON object per line.
+func (s *InstructionSink) Close(ctx context.Context) (err error) {
 	if s.live && s.N > 0 {
 		fmt.Fprint(s.a.Err, "\r\x1b[K")
 	}
 	if s.out == nil {
 		return nil
 	}
-	var err error
 	if s.Bench.Meter != nil {
-		err = s.write(context.WithoutCancel(ctx))
-	}
-	return errors.Join(err, s.out.Close())
-}
-
-// write copies the campaign from the database to the file, one JSON object per
-// line.
-func (s *InstructionSink) write(ctx context.Context) error {
-	runs, err := CampaignRuns(ctx, s.DB, s.ID)
-	enc := json.NewEncoder(s.out)
-	for _, r := range runs {
-		if err := enc.Encode(r); err != nil {
-			return err
+		var runs []instructions.Run
+		runs, err = CampaignRuns(context.WithoutCancel(ctx), s.DB, s.ID)
+		enc := json.NewEncoder(s.out)
+		for i := 0; i < len(runs) && err == nil; i++ {
+			err = enc.Encode(runs[i])
 		}
 	}
-	return err
+	return errors.Join(err, s.out.Close())
 }
 
 // meter stores the external meter's mean power of every run as one more method.
@@ -292,11 +274,18 @@ func (s *InstructionSink) meter(ctx context.Context, task store.TaskID) error {
 }
 
 // Measure runs work on the bench, then adds the meter's mean powers to the runs, even if
-// work failed: the runs before that are complete.
+// work failed: the runs before that are complete. The launches are kernels of the task,
+// named by their number in the campaign; runs that launched nothing have an empty span and
+// are left out.
 func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context) error) error {
-	ran, err := s.Bench.Run(ctx, func(ctx context.Context) ([]gpu.Kernel, error) {
+	ran, err := s.Bench.Run(ctx, func(ctx context.Context) (kernels []gpu.Kernel, _ error) {
 		err := work(ctx)
-		return s.kernels(), err
+		for n, span := range s.Spans {
+			if span.Start.Before(span.End) {
+				kernels = append(kernels, gpu.Kernel{Name: fmt.Sprintf("instruction run %d", n+1), Span: span})
+			}
+		}
+		return kernels, err
 	})
 	if ran.Task == 0 || s.N == 0 {
 		return err
@@ -305,52 +294,33 @@ func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context
 	return errors.Join(err, s.meter(context.WithoutCancel(ctx), ran.Task))
 }
 
-// kernels returns the launches as kernels of the task, named by their number in
-// the campaign. Runs that launched nothing have an empty span and are left out.
-func (s *InstructionSink) kernels() []gpu.Kernel {
-	var out []gpu.Kernel
-	for n, span := range s.Spans {
-		if span.Start.Before(span.End) {
-			out = append(out, gpu.Kernel{Name: fmt.Sprintf("instruction run %d", n+1), Span: span})
-		}
-	}
-	return out
-}
-
 // instructionsSASSCmd returns instructions sass, which needs the CUDA toolkit and
 // no GPU.
 func instructionsSASSCmd(a *cli.App) *cobra.Command {
 	var capability, steps int
 	var show bool
-	c := &cobra.Command{
-		Use: "sass [INSTRUCTION...]", Short: "Check in machine code what the compiler made of the instructions",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("sass [INSTRUCTION...]", "Check in machine code what the compiler made of the instructions", nil,
+		func(ctx context.Context, args []string) error {
 			list, err := instructions.Find(args...)
 			if err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
 			}
-			if show {
-				return showPTX(a, list, instructions.Kernel{Steps: steps, Block: true, Capability: capability})
+			if !show {
+				return instructionsSASS(a, ctx, list, steps, capability)
 			}
-			return instructionsSASS(a, cmd.Context(), list, steps, capability)
-		},
-	}
+			for _, i := range list {
+				text, err := i.PTX(instructions.Kernel{Steps: steps, Block: true, Capability: capability})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(a.Out, "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
+			}
+			return nil
+		})
 	c.Flags().IntVar(&capability, "capability", 90, "compute capability, as 90 for 9.0")
 	c.Flags().IntVar(&steps, "steps", 5, "steps of the loop")
 	c.Flags().BoolVar(&show, "ptx", false, "print the programs' PTX text")
 	return a.JSONFlag(c)
-}
-
-// showPTX prints the generated programs.
-func showPTX(a *cli.App, list []instructions.Instruction, k instructions.Kernel) error {
-	for _, i := range list {
-		text, err := i.PTX(k)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(a.Out, "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
-	}
-	return nil
 }
 
 // instructionsSASS assembles each instruction at levels 3 and 0 and counts the

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,10 +30,12 @@ type tableFlags struct {
 	markdown       bool
 	byMethod       bool
 	sass           string
+	changed        func(flag string) bool // whether the command line gives a flag
 }
 
 // add defines the flags that table and compare share.
 func (f *tableFlags) add(c *cobra.Command) {
+	f.changed = c.Flags().Changed
 	c.Flags().StringVar(&f.method, "method", string(instructions.Instant), "sma, mtsm, papi, counter, instant, or meter")
 	c.Flags().StringVar(&f.layout, "layout", "", "one-thread or whole-gpu; both when left out")
 	c.Flags().IntVar(&f.level, "level", -1, "optimisation level; all when left out")
@@ -40,28 +43,26 @@ func (f *tableFlags) add(c *cobra.Command) {
 
 // takes reports whether a row is selected; with all, every method is, unless one
 // is named.
-func (f *tableFlags) takes(c *cobra.Command, m instructions.Method, l instructions.Layout, level int, all bool) bool {
-	return (f.method == string(m) || all && !c.Flags().Changed("method")) &&
+func (f *tableFlags) takes(m instructions.Method, l instructions.Layout, level int, all bool) bool {
+	return (f.method == string(m) || all && !f.changed("method")) &&
 		(f.layout == "" || f.layout == string(l)) && (f.level < 0 || f.level == level)
 }
 
 // instructionsTableCmd returns instructions table.
 func instructionsTableCmd(a *cli.App) *cobra.Command {
 	var f tableFlags
-	c := &cobra.Command{
-		Use: "table [FILE|CAMPAIGN...]", Short: "Show the energy of the instructions that were measured",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("table [FILE|CAMPAIGN...]", "Show the energy of the instructions that were measured", nil,
+		func(ctx context.Context, args []string) error {
 			// --campaign N is another spelling of the argument N.
 			for _, n := range f.campaigns {
 				args = append(args, strconv.FormatInt(n, 10))
 			}
-			runs, err := instructionRuns(a, cmd.Context(), args)
+			runs, err := instructionRuns(a, ctx, args)
 			if err != nil {
 				return err
 			}
-			return f.print(a, cmd, instructions.Estimates(runs))
-		},
-	}
+			return f.print(a, instructions.Estimates(runs))
+		})
 	f.add(c)
 	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
 	c.Flags().BoolVar(&f.check, "check", false, "hold the figures against what one expects")
@@ -72,7 +73,7 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 }
 
 // print prints the estimates as the flags ask: checks, Markdown, or the selected rows.
-func (f *tableFlags) print(a *cli.App, cmd *cobra.Command, table []instructions.Estimate) error {
+func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
 	switch {
 	case f.check:
 		return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
@@ -88,7 +89,7 @@ func (f *tableFlags) print(a *cli.App, cmd *cobra.Command, table []instructions.
 	}
 	rows := []instructions.Estimate{}
 	for _, e := range table {
-		if f.takes(cmd, e.Method, e.Layout, e.Level, a.JSON) {
+		if f.takes(e.Method, e.Layout, e.Level, a.JSON) {
 			rows = append(rows, e)
 		}
 	}
@@ -100,11 +101,14 @@ func (f *tableFlags) print(a *cli.App, cmd *cobra.Command, table []instructions.
 // several GPUs are wrong usage: their passes cannot be averaged.
 func instructionRuns(a *cli.App, ctx context.Context, names []string) ([]instructions.Run, error) {
 	if len(names) == 0 {
-		n, err := newestCampaign(a, ctx)
+		list, err := allCampaigns(a, ctx)
+		if err == nil && len(list) == 0 {
+			err = cli.NotFoundf("no campaign in %s: measure one with wattmark instructions run, or name a file", a.DB)
+		}
 		if err != nil {
 			return nil, err
 		}
-		names = []string{n}
+		names = []string{strconv.FormatInt(int64(list[0].ID), 10)}
 	}
 	var runs []instructions.Run
 	for _, name := range names {
@@ -122,33 +126,11 @@ func instructionRuns(a *cli.App, ctx context.Context, names []string) ([]instruc
 	return runs, nil
 }
 
-// newestCampaign returns the number of the newest campaign, as an argument.
-func newestCampaign(a *cli.App, ctx context.Context) (string, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer db.Close()
-	list, err := db.InstructionCampaigns(ctx)
-	if err == nil && len(list) == 0 {
-		err = cli.NotFoundf("no campaign in %s: measure one with wattmark instructions run, or name a file", a.DB)
-	}
-	if err != nil {
-		return "", err
-	}
-	return strconv.FormatInt(int64(list[0].ID), 10), nil
-}
-
 // runsNamed reads one campaign if name is a number, else a file.
 func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run, error) {
 	n, err := strconv.ParseInt(name, 10, 64)
 	if err != nil {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return instructions.ReadRuns(f, name)
+		return cli.ReadFile(name, instructions.ReadRuns)
 	}
 	db, err := a.OpenDB(ctx)
 	if err != nil {
@@ -275,13 +257,10 @@ func byKey(table []instructions.Estimate, method instructions.Method) map[markdo
 // markdownByMethod writes one row per instruction and level with a column per
 // method. One thread shows the paper's total energies, the whole GPU dynamic ones.
 func markdownByMethod(w io.Writer, table []instructions.Estimate, layout instructions.Layout) {
+	head := []string{"instruction", ""}
 	at := map[instructions.Method]map[markdownKey]instructions.Estimate{}
 	for _, m := range instructions.Methods() {
-		at[m] = byKey(table, m)
-	}
-	head := []string{"instruction", ""}
-	for _, m := range instructions.Methods() {
-		head = append(head, string(m))
+		head, at[m] = append(head, string(m)), byKey(table, m)
 	}
 	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
 	for _, i := range instructions.Catalogue() {
@@ -309,7 +288,6 @@ func markdown(w io.Writer, table []instructions.Estimate, method instructions.Me
 	sass map[markdownKey]instructions.SASS,
 ) {
 	at := byKey(table, method)
-	one, whole := instructions.OneThread, instructions.WholeGPU
 	fmt.Fprintln(w,
 		"| instruction | one thread -O3 | cycles | one thread -O0 | cycles | whole GPU -O3, dynamic | whole GPU "+
 			"-O0, dynamic | machine code at -O3 | at -O0 |")
@@ -320,34 +298,26 @@ func markdown(w io.Writer, table []instructions.Estimate, method instructions.Me
 			group = i.Group
 			fmt.Fprintf(w, "| **%s** | | | | | | | | |\n", group)
 		}
-		row := []string{i.Name}
+		var one, whole, code []string
 		for _, level := range []int{3, 0} {
-			e, ok := at[markdownKey{i.Name, one, level}]
-			if !ok {
-				row = append(row, "–", "–")
-				continue
+			energy, cycles, dynamic := "–", "–", "–"
+			if e, ok := at[markdownKey{i.Name, instructions.OneThread, level}]; ok {
+				energy, cycles = spreadOf(e.Energy, e.Spread, e.Passes), fmt.Sprintf("%.1f", e.Cycles)
 			}
-			row = append(row, spreadOf(e.Energy, e.Spread, e.Passes), fmt.Sprintf("%.1f", e.Cycles))
-		}
-		for _, level := range []int{3, 0} {
-			text := "–"
-			if e, ok := at[markdownKey{i.Name, whole, level}]; ok {
-				text = spreadOf(e.Dynamic, e.DynamicSpread, e.Passes)
+			if e, ok := at[markdownKey{i.Name, instructions.WholeGPU, level}]; ok {
+				dynamic = spreadOf(e.Dynamic, e.DynamicSpread, e.Passes)
 			}
-			row = append(row, text)
+			one, whole = append(one, energy, cycles), append(whole, dynamic)
+			code = append(code, sassText(sass[markdownKey{instruction: i.Name, level: level}]))
 		}
-		for _, level := range []int{3, 0} {
-			row = append(row, sassText(sass, i.Name, level))
-		}
-		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+		fmt.Fprintf(w, "| %s |\n", strings.Join(slices.Concat([]string{i.Name}, one, whole, code), " | "))
 	}
 }
 
 // sassText returns the number of machine instructions per PTX instruction and the
 // most frequent opcode; the opcode alone if it is exactly one.
-func sassText(sass map[markdownKey]instructions.SASS, name string, level int) string {
-	s, ok := sass[markdownKey{instruction: name, level: level}]
-	if !ok || len(s.Opcodes) == 0 {
+func sassText(s instructions.SASS) string {
+	if len(s.Opcodes) == 0 {
 		return "–"
 	}
 	op, _, _ := strings.Cut(s.Opcodes[0], "×")

@@ -50,51 +50,12 @@ func (f *rooflineFlags) add(c *cobra.Command) {
 		"also show this task, without fitting it: TASK or TASK:flop=W,byte=Q (repeatable)")
 }
 
-// rooflineCmd returns roofline, with sweep below it.
-func rooflineCmd(a *cli.App) *cobra.Command {
-	var f rooflineFlags
-	c := &cobra.Command{
-		Use:   "roofline TASK...",
-		Short: "Fit an energy roofline: joules by flop, by byte and by time, and where they balance",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := a.OpenDB(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			f.tasks = strings.Join(args, ",")
-			return runRoofline(a, cmd.Context(), db, f)
-		},
-	}
-	f.add(c)
-	c.Flags().StringArrayVar(&f.work, "work", nil, "what a task did: TASK:flop=W,byte=Q (repeatable)")
-	c.AddCommand(rooflineSweepCmd(a))
-	return a.JSONFlag(c)
-}
-
 // runRoofline fits E = flop·ε_flop + byte·ε_mem + π0·T to the tasks of f, adds the
 // points that are only shown, and prints the roofline. All fitted tasks must have
 // run on one GPU: the coefficients are properties of a device. Errors of the fit
 // are wrong usage.
 func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags) error {
-	given := map[store.TaskID]roofline.Work{}
-	for _, s := range f.work {
-		id, w, err := roofline.ParseTaskWork(s)
-		if err != nil {
-			return cli.WithCode(cli.ExitUsage, err)
-		}
-		given[store.TaskID(id)] = w
-	}
-	tasks, passed, err := compare.TasksNamed(a, ctx, db, f.tasks)
-	if err != nil {
-		return err
-	}
-	if a, b := tasks[0], tasks[len(tasks)-1]; slices.ContainsFunc(tasks,
-		func(t *store.Task) bool { return t.GPUUUID != a.GPUUUID }) {
-		return cli.Usagef("tasks %d to %d are of several GPUs: a roofline is one device's", a.ID, b.ID)
-	}
-	points, err := roofPoints(a, ctx, db, tasks, given)
+	tasks, points, passed, err := f.fitted(a, ctx, db)
 	if err != nil {
 		return err
 	}
@@ -121,45 +82,50 @@ func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags)
 	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
 }
 
-// roofPoints returns the tasks as points of the fit, with the work given, or
-// stored by the sweep. A failed task is an error.
-func roofPoints(a *cli.App, ctx context.Context, db *store.DB, tasks []*store.Task,
-	given map[store.TaskID]roofline.Work,
-) (out []roofline.Point, err error) {
-	for _, t := range tasks {
-		if err := compare.NotFailed(t); err != nil {
-			return nil, err
-		}
-		w, ok := given[t.ID]
-		if !ok {
-			// Work on the command line overrides the stored one.
-			if w, err = keptWork(ctx, db, t.ID); err != nil {
-				return nil, err
-			}
-		}
-		p, err := roofPoint(ctx, db, t, w)
+// fitted returns the tasks to fit and their points, with the work given, or stored by the
+// sweep. passed names tasks that a pattern matched and that are left out; a failed task is
+// an error.
+func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (tasks []*store.Task,
+	points []roofline.Point, passed []string, err error,
+) {
+	given := map[store.TaskID]roofline.Work{}
+	for _, s := range f.work {
+		id, w, err := roofline.ParseTaskWork(s)
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, cli.WithCode(cli.ExitUsage, err)
 		}
-		out = append(out, p)
+		given[store.TaskID(id)] = w
 	}
-	return out, nil
-}
-
-// endedThrottled reports whether the clocks were reduced when a task's work ended.
-// Without two readings of the GPU's state it is false.
-func endedThrottled(ctx context.Context, db *store.DB, id store.TaskID) (bool, error) {
-	readings, err := db.Readings(ctx, id)
-	if err != nil {
-		return false, err
+	if tasks, passed, err = compare.TasksNamed(a, ctx, db, f.tasks); err != nil {
+		return nil, nil, nil, err
 	}
-	c := sensor.Conditions(readings)
-	return len(c) > 1 && len(c[len(c)-1].Throttled()) > 0, nil
+	first, last := tasks[0], tasks[len(tasks)-1]
+	if slices.ContainsFunc(tasks, func(t *store.Task) bool { return t.GPUUUID != first.GPUUUID }) {
+		return nil, nil, nil, cli.Usagef("tasks %d to %d are of several GPUs: a roofline is one device's", first.ID, last.ID)
+	}
+	for _, t := range tasks {
+		w, ok := given[t.ID] // overrides the stored one
+		err := compare.NotFailed(t)
+		if err == nil && !ok {
+			w, err = keptWork(ctx, db, t.ID)
+		}
+		var p roofline.Point
+		if err == nil {
+			p, err = roofPoint(ctx, db, t, w)
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		points = append(points, p)
+	}
+	return tasks, points, passed, nil
 }
 
 // roofPoint returns the task with its work and the relative standard uncertainty
 // of its energy. Only contributions of this measurement count; those that last,
-// such as calibration, are common to all tasks and enter by commonOf.
+// such as calibration, are common to all tasks and enter by commonOf. The task counts as
+// throttled where the clocks were reduced when its work ended, by the last of two or more
+// readings of the GPU's state.
 func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work) (roofline.Point, error) {
 	r := t.Result
 	var own float64
@@ -170,10 +136,12 @@ func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work
 			own += u * u
 		}
 	}
-	throttled, err := endedThrottled(ctx, db, t.ID)
+	readings, err := db.Readings(ctx, t.ID)
+	c := sensor.Conditions(readings)
 	return roofline.Point{
 		Name: fmt.Sprintf("task %d %s", t.ID, t.Name), Flop: w.Flop, Bytes: w.Bytes,
-		Energy: r.Total.Energy, Time: r.Duration(), U: math.Sqrt(own), Throttled: throttled,
+		Energy: r.Total.Energy, Time: r.Duration(), U: math.Sqrt(own),
+		Throttled: len(c) > 1 && len(c[len(c)-1].Throttled()) > 0,
 	}, err
 }
 
@@ -245,9 +213,24 @@ func commonOf(tasks []*store.Task) roofline.Common {
 //go:embed help.md
 var help string
 
-// Commands returns the commands of this package.
+// Commands returns the commands of this package: roofline, with sweep below it.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, rooflineCmd(a))
+	var f rooflineFlags
+	c := cli.Command("roofline TASK...",
+		"Fit an energy roofline: joules by flop, by byte and by time, and where they balance", cobra.MinimumNArgs(1),
+		func(ctx context.Context, args []string) error {
+			db, err := a.OpenDB(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			f.tasks = strings.Join(args, ",")
+			return runRoofline(a, ctx, db, f)
+		})
+	f.add(c)
+	c.Flags().StringArrayVar(&f.work, "work", nil, "what a task did: TASK:flop=W,byte=Q (repeatable)")
+	c.AddCommand(rooflineSweepCmd(a))
+	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
 // RooflineReport is the JSON of roofline: the model with the tasks on it. U is the half width of a 95 % interval.

@@ -38,11 +38,8 @@ var sweepRounds = []uint{1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 1024}
 func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	var f rooflineSweepFlags
 	var r rooflineFlags
-	c := &cobra.Command{
-		Use: "sweep", Short: "Measure the device by a kernel of many intensities, and fit its energy roofline",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(a, cmd.Context(), f, r) },
-	}
+	c := cli.Command("sweep", "Measure the device by a kernel of many intensities, and fit its energy roofline",
+		cobra.NoArgs, func(ctx context.Context, _ []string) error { return runSweep(a, ctx, f, r) })
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
 	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")

@@ -48,57 +48,6 @@ type tinyFlags struct {
 	dryRun                 bool
 }
 
-// tinyCmd returns tiny.
-func tinyCmd(a *cli.App) *cobra.Command {
-	var f tinyFlags
-	c := &cobra.Command{
-		Use: "tiny", Short: "Measure a kernel far shorter than the meter can bracket", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("u") && !(f.u > 0) {
-				return cli.Usagef("--u %v: want more than 0", f.u)
-			}
-			return runTiny(a, cmd.Context(), f)
-		},
-	}
-	f.addFlags(c)
-	return a.JSONFlag(c)
-}
-
-// addFlags defines the flags on c.
-func (f *tinyFlags) addFlags(c *cobra.Command) {
-	fl := c.Flags()
-	f.AddBench(fl)
-	fl.StringVar(&f.method, "method", "contrast", "contrast, fold or repeat")
-	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
-	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
-	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the kernel)")
-	fl.StringVar(&f.simKernel, "sim-kernel", "",
-		"kernel of a simulated GPU: POWER:TIME,… and, after a slash, the same once its data is cached")
-	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark as the kernel: half, compute or memory")
-	fl.DurationVar(&f.length, "length", 0,
-		"how long the benchmark runs; of a PTX kernel, how long it is expected to (default: tried out)")
-	f.AddPTX(fl)
-	fl.Float64Var(&f.u, "u", 0,
-		"relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
-	fl.Float64Var(&f.energy, "expect-energy", 0,
-		"joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")
-	fl.Float64Var(&f.drift, "drift", 0, "watts a second that the card's power wanders, for the plan")
-	fl.DurationVar(&f.slice, "slice", 0,
-		"carrier between two launches (default: 100 µs, or the kernel's length if that is more)")
-	fl.DurationVar(&f.phase, "phase", 0, "contrast: length of a phase (default: planned)")
-	fl.IntVar(&f.blocks, "blocks", 0, "contrast: number of blocks of four phases (default: planned)")
-	fl.IntVar(&f.launches, "launches", 0, "fold and repeat: number of launches (default: planned)")
-	fl.IntVar(&f.bins, "bins", 100, "fold: points of the profile")
-	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
-		"fold: how long the power may take to settle behind a launch")
-	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
-	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
-		"load the GPU for this long before the first marker; 0 for none")
-	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "show the plan and measure nothing")
-}
-
 // runTiny plans, measures a train of launches under one capture, computes the
 // energy of a launch, stores it with the task, and prints the task. A dry run
 // stops after the plan. The plan is made in the preparation of the measurement,
@@ -109,7 +58,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 		return err
 	}
 	if f.dryRun && f.length > 0 {
-		return tinyDryRun(a, ctx, f, insert)
+		return f.dry(a, ctx, insert)
 	}
 	card, runner, err := findTinyGPU(f.GPU, kernel)
 	if err != nil {
@@ -149,6 +98,20 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 		err = f.result(ctx, db, ran.Task, plan, train, insert.Name)
 	}
 	return errors.Join(err, report.ShowTask(a, ctx, db, ran.Task, nil))
+}
+
+// dry prints the plan for a kernel of known length on the present bench. It opens no GPU and
+// takes no capture.
+func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) error {
+	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
+	if err != nil {
+		return err
+	}
+	plan, length, err := f.plan(ctx, m, nil, insert)
+	if err = errors.Join(err, m.Close()); err != nil {
+		return err
+	}
+	return printTinyPlan(a, plan, length)
 }
 
 // result computes the energy of a launch from the samples of task id and stores
@@ -205,7 +168,48 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Measure, help, tinyCmd(a))
+	var f tinyFlags
+	c := &cobra.Command{
+		Use: "tiny", Short: "Measure a kernel far shorter than the meter can bracket", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("u") && !(f.u > 0) {
+				return cli.Usagef("--u %v: want more than 0", f.u)
+			}
+			return runTiny(a, cmd.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	f.AddBench(fl)
+	fl.StringVar(&f.method, "method", "contrast", "contrast, fold or repeat")
+	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
+	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the kernel)")
+	fl.StringVar(&f.simKernel, "sim-kernel", "",
+		"kernel of a simulated GPU: POWER:TIME,… and, after a slash, the same once its data is cached")
+	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark as the kernel: half, compute or memory")
+	fl.DurationVar(&f.length, "length", 0,
+		"how long the benchmark runs; of a PTX kernel, how long it is expected to (default: tried out)")
+	f.AddPTX(fl)
+	fl.Float64Var(&f.u, "u", 0,
+		"relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
+	fl.Float64Var(&f.energy, "expect-energy", 0,
+		"joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")
+	fl.Float64Var(&f.drift, "drift", 0, "watts a second that the card's power wanders, for the plan")
+	fl.DurationVar(&f.slice, "slice", 0,
+		"carrier between two launches (default: 100 µs, or the kernel's length if that is more)")
+	fl.DurationVar(&f.phase, "phase", 0, "contrast: length of a phase (default: planned)")
+	fl.IntVar(&f.blocks, "blocks", 0, "contrast: number of blocks of four phases (default: planned)")
+	fl.IntVar(&f.launches, "launches", 0, "fold and repeat: number of launches (default: planned)")
+	fl.IntVar(&f.bins, "bins", 100, "fold: points of the profile")
+	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
+		"fold: how long the power may take to settle behind a launch")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
+	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
+		"load the GPU for this long before the first marker; 0 for none")
+	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "show the plan and measure nothing")
+	return cli.In(cli.Measure, help, a.JSONFlag(c))
 }
 
 // insert checks the flags and returns the kernel to insert between the slices of
@@ -299,20 +303,6 @@ func findTinyGPU(selector string, k *sim.Kernel) (card *session.FoundGPU, r gpu.
 		return nil, nil, errors.Join(err, card.Close())
 	}
 	return card, r, nil
-}
-
-// tinyDryRun prints the plan for a kernel of known length on the present bench. It
-// opens no GPU and takes no capture.
-func tinyDryRun(a *cli.App, ctx context.Context, f tinyFlags, insert gpu.Insert) error {
-	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
-	if err != nil {
-		return err
-	}
-	plan, length, err := f.plan(ctx, m, nil, insert)
-	if err = errors.Join(err, m.Close()); err != nil {
-		return err
-	}
-	return printTinyPlan(a, plan, length)
 }
 
 // printTinyPlan writes the plan as JSON or as one line.

@@ -79,16 +79,21 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	var names []string // host and task, by the index of the part in the sum
 	working := 0
 	for i := range t.Hosts {
-		h := &t.Hosts[i]
-		x := newJobHostReport(h, &hosts[i])
+		h, from := &t.Hosts[i], &hosts[i]
+		x := jobHostReport{
+			Host: h.Name, Tasks: []jobTaskReport{}, Busy: h.Busy, Before: h.Before, Between: h.Between, After: h.After,
+			ByName: from.byName, Missing: h.Missing,
+		}
 		if len(h.Tasks) > 0 {
+			x.Estimate = &h.Sum.Energy
 			working++
 		}
-		for _, task := range h.Tasks {
-			names = append(names, h.Name+" "+task.Name)
+		for i, t := range h.Tasks {
+			names = append(names, h.Name+" "+t.Name)
+			x.Tasks = append(x.Tasks, jobTaskReport{from.tasks[i], t.GPU, t.Span.From, t.Span.To, t.Part.Result.Total})
 		}
 		r.Hosts = append(r.Hosts, x)
-		r.Cautions = append(r.Cautions, hosts[i].cautions...)
+		r.Cautions = append(r.Cautions, from.cautions...)
 	}
 	for _, l := range s.Lines {
 		x := jobSharedReport{Source: l.Source, By: l.By, U: l.U}
@@ -109,21 +114,6 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 		r.Cautions = append(r.Cautions, fmt.Sprintf("%d tasks, more than the %d that were expected", t.Tasks, f.expect))
 	}
 	return r
-}
-
-// newJobHostReport converts the total of one source; from holds the names of its tasks.
-func newJobHostReport(h *job.HostTotal, from *jobHost) jobHostReport {
-	x := jobHostReport{
-		Host: h.Name, Tasks: []jobTaskReport{}, Busy: h.Busy, Before: h.Before, Between: h.Between, After: h.After,
-		ByName: from.byName, Missing: h.Missing,
-	}
-	if len(h.Tasks) > 0 {
-		x.Estimate = &h.Sum.Energy
-	}
-	for i, t := range h.Tasks {
-		x.Tasks = append(x.Tasks, jobTaskReport{from.tasks[i], t.GPU, t.Span.From, t.Span.To, t.Part.Result.Total})
-	}
-	return x
 }
 
 // render writes the report as text: the sum, the table of hosts, missing tasks,
@@ -147,7 +137,16 @@ func (r *JobReport) render(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	out.Table(w, out.Row{"host", ">tasks", ">energy (k = 2)", ">busy", ">idle before", ">between", ">after", ""},
-		r.Hosts, jobHostReport.row)
+		r.Hosts, func(h jobHostReport) out.Row {
+			name := ""
+			if h.ByName {
+				name = "by task name: no job there"
+			}
+			if h.Estimate == nil {
+				return out.Row{h.Host, len(h.Tasks), "", "", "", "", "", name}
+			}
+			return out.Row{h.Host, len(h.Tasks), out.Energy(*h.Estimate), h.Busy, h.Before, h.Between, h.After, name}
+		})
 	fmt.Fprintln(w)
 	for _, h := range r.Hosts {
 		for _, m := range h.Missing {
@@ -160,18 +159,6 @@ func (r *JobReport) render(w io.Writer) {
 	for _, c := range r.Cautions {
 		fmt.Fprintf(w, "  caution: %s\n", c)
 	}
-}
-
-// row returns the source's line of the table.
-func (h jobHostReport) row() out.Row {
-	name := ""
-	if h.ByName {
-		name = "by task name: no job there"
-	}
-	if h.Estimate == nil {
-		return out.Row{h.Host, len(h.Tasks), "", "", "", "", "", name}
-	}
-	return out.Row{h.Host, len(h.Tasks), out.Energy(*h.Estimate), h.Busy, h.Before, h.Between, h.After, name}
 }
 
 // renderShares writes the parts of U, the largest shared errors, and the time at which

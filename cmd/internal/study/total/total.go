@@ -48,30 +48,6 @@ type totalFlags struct {
 	timeout time.Duration
 }
 
-// totalCmd builds the command.
-func totalCmd(a *cli.App) *cobra.Command {
-	var f totalFlags
-	c := &cobra.Command{
-		Use: "total --job NAME [--from DATABASE|HOST:PORT]...", Short: "Add up one job's energy over many hosts",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.job == "" {
-				return cli.Usagef("--job names what is added up: the NAME of wattmark run --job NAME")
-			}
-			return total(a, cmd.Context(), f)
-		},
-	}
-	fl := c.Flags()
-	fl.StringVar(&f.job, "job", "", "the job, as wattmark run --job named it")
-	fl.StringArrayVar(&f.from, "from", nil,
-		"a task database, or host:port of a wattmark host (repeatable; default: --db)")
-	fl.StringVar(&f.since, "since", "", "only tasks launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
-	fl.StringVar(&f.until, "until", "", "only tasks launched before")
-	fl.IntVar(&f.expect, "expect", 0, "how many tasks (GPUs) there should be; fewer are an error")
-	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for a host")
-	return a.JSONFlag(c)
-}
-
 // total reads all sources, adds up the job and prints the report. After the report it
 // returns an ExitNotFound error for a job without tasks, or an ExitIncomplete error where
 // some are missing.
@@ -87,12 +63,20 @@ func total(a *cli.App, ctx context.Context, f totalFlags) error {
 	if len(f.from) == 0 {
 		f.from = []string{a.DB}
 	}
-	for i := range f.from {
-		f.from[i] = store.Conceal(f.from[i]) // the report prints it
+	// Sources are read concurrently, each within its own timeout.
+	hosts := make([]jobHost, len(f.from))
+	var wg sync.WaitGroup
+	for i, from := range f.from {
+		f.from[i] = store.Conceal(from) // the report prints it
+		wg.Go(func() { hosts[i] = readJobHost(ctx, f.from[i], f, q) })
 	}
-	hosts, list, err := readJobHosts(ctx, f, q)
-	if err != nil {
-		return err
+	wg.Wait()
+	var list []job.Host
+	for _, h := range hosts {
+		if h.err != nil {
+			return fmt.Errorf("%s: %w", h.Name, h.err)
+		}
+		list = append(list, h.Host)
 	}
 	t, err := job.Of(list)
 	if err != nil {
@@ -108,26 +92,6 @@ func total(a *cli.App, ctx context.Context, f totalFlags) error {
 		return cli.WithCode(cli.ExitIncomplete, fmt.Errorf("job %q is not whole: %d missing", f.job, r.Missing))
 	}
 	return nil
-}
-
-// readJobHosts reads the sources concurrently, each with its own timeout, and blocks for
-// the slowest. The error is that of a contradictory question, never of an unreachable
-// source.
-func readJobHosts(ctx context.Context, f totalFlags, q store.Query) ([]jobHost, []job.Host, error) {
-	hosts := make([]jobHost, len(f.from))
-	var wg sync.WaitGroup
-	for i, from := range f.from {
-		wg.Go(func() { hosts[i] = readJobHost(ctx, from, f, q) })
-	}
-	wg.Wait()
-	var list []job.Host
-	for _, h := range hosts {
-		if h.err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", h.Name, h.err)
-		}
-		list = append(list, h.Host)
-	}
-	return hosts, list, nil
 }
 
 // jobHost is one source of a job, with the names of its tasks for the report.
@@ -205,11 +169,49 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Learn, help, totalCmd(a))
+	var f totalFlags
+	c := cli.Command("total --job NAME [--from DATABASE|HOST:PORT]...", "Add up one job's energy over many hosts",
+		cobra.NoArgs, func(ctx context.Context, _ []string) error {
+			if f.job == "" {
+				return cli.Usagef("--job names what is added up: the NAME of wattmark run --job NAME")
+			}
+			return total(a, ctx, f)
+		})
+	fl := c.Flags()
+	fl.StringVar(&f.job, "job", "", "the job, as wattmark run --job named it")
+	fl.StringArrayVar(&f.from, "from", nil,
+		"a task database, or host:port of a wattmark host (repeatable; default: --db)")
+	fl.StringVar(&f.since, "since", "", "only tasks launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
+	fl.StringVar(&f.until, "until", "", "only tasks launched before")
+	fl.IntVar(&f.expect, "expect", 0, "how many tasks (GPUs) there should be; fewer are an error")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for a host")
+	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
-// readDatabase reads the job's tasks from a task database, by job or, where no task
-// carries it, by name. GPUs of the tasks' groups that have no task are noted as missing.
+// readTasks reads a job's tasks from a source, by job or, where no task carries it, by name,
+// and adds them to h, the oldest first. list returns the newest first.
+func readTasks[T any](h *jobHost, job string, list func(name, job string) ([]T, error), add func(T) error) error {
+	found, err := list("", job)
+	byName := err == nil && len(found) == 0
+	if byName {
+		found, err = list(job, "")
+	}
+	if err != nil {
+		return err
+	}
+	for _, t := range slices.Backward(found) {
+		if err := add(t); err != nil {
+			return err
+		}
+	}
+	if byName && len(found) > 0 {
+		return h.oneEach(job)
+	}
+	return nil
+}
+
+// readDatabase reads the job's tasks from a task database. GPUs of the tasks' groups that
+// have no task are noted as missing.
 func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q store.Query) error {
 	if _, err := os.Stat(path); err != nil && !store.OnServer(path) {
 		return fmt.Errorf("no task database: %w", err)
@@ -219,124 +221,76 @@ func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q
 		return err
 	}
 	defer db.Close()
-	q.Job = f.job
-	list, err := db.Tasks(ctx, q)
-	if err != nil {
-		return err
-	}
-	byName := len(list) == 0
-	if byName {
-		q.Job, q.Name = "", f.job
-		if list, err = db.Tasks(ctx, q); err != nil {
-			return err
-		}
-	}
-	slices.Reverse(list) // oldest first
 	// Several tasks belong to one group: its missing GPUs count once.
-	groups := map[store.GroupID]bool{}
-	for i := range list {
-		t, err := db.Task(ctx, list[i].ID)
+	groups := map[store.GroupID]bool{0: true}
+	list := func(name, job string) ([]store.Row, error) {
+		q.Name, q.Job = name, job
+		return db.Tasks(ctx, q)
+	}
+	return readTasks(h, f.job, list, func(x store.Row) error {
+		t, err := db.Task(ctx, x.ID)
 		if err != nil {
 			return err
 		}
 		h.add(jobTask{t.ID, t.Name, t.State.String(), t.GPU}, t.GPUUUID, taskSpan(t.Result, t.Clock, t.Started),
 			group.Part{Instrument: t.Instrument, Setup: &t.Setup, Result: t.Result}, t.Reason)
-		if id := t.Group.Group; id != 0 && !groups[id] {
-			groups[id] = true
-			if err := h.addMissingOf(ctx, db, id); err != nil {
-				return err
+		id := t.Group.Group
+		if groups[id] {
+			return nil
+		}
+		groups[id] = true
+		g, err := db.Group(ctx, id)
+		for _, m := range g.Members {
+			if m.Task == 0 {
+				h.Missing = append(h.Missing,
+					fmt.Sprintf("%s of group %d: %s", cmp.Or(m.GPUUUID, m.GPU), id, cmp.Or(m.Reason, "no task")))
 			}
 		}
-	}
-	if byName && len(list) > 0 {
-		return h.oneEach(f.job)
-	}
-	return nil
-}
-
-// addMissingOf notes the GPUs of a group that have no task.
-func (h *jobHost) addMissingOf(ctx context.Context, db *store.DB, id store.GroupID) error {
-	g, err := db.Group(ctx, id)
-	if err != nil {
 		return err
-	}
-	for _, m := range g.Members {
-		if m.Task == 0 {
-			h.Missing = append(h.Missing,
-				fmt.Sprintf("%s of group %d: %s", cmp.Or(m.GPUUUID, m.GPU), id, cmp.Or(m.Reason, "no task")))
-		}
-	}
-	return nil
+	})
 }
 
-// readService reads the job's tasks from a wattmark host, in the same order of attempts
-// as readDatabase.
+// readService reads the job's tasks from a wattmark host. A result without a budget counts
+// as independent of all others, with a caution.
 func (h *jobHost) readService(ctx context.Context, address string, f totalFlags, q store.Query) error {
 	c, err := cli.DialTasks(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	collect := func(name, job string) (list []client.Task, err error) {
+	list := func(name, job string) (list []client.Task, err error) {
 		for t, err := range c.Tasks(ctx, client.Query{Name: name, Job: job, Since: q.Since, Until: q.Until}) {
 			if err != nil {
 				return nil, fmt.Errorf("asking for its tasks: %s", status.Convert(err).Message())
 			}
 			// A host of an older version ignores the job and returns all tasks.
-			if job != "" && t.Job != job {
-				continue
+			if job == "" || t.Job == job {
+				list = append(list, t)
 			}
-			list = append(list, t)
 		}
 		return list, nil
 	}
-	list, err := collect("", f.job)
-	if err != nil {
-		return err
-	}
-	byName := len(list) == 0
-	if byName {
-		if list, err = collect(f.job, ""); err != nil {
-			return err
-		}
-	}
-	slices.Reverse(list)
-	for _, x := range list {
+	return readTasks(h, f.job, list, func(x client.Task) error {
 		d, err := c.Task(ctx, x.ID)
 		if err != nil {
 			return fmt.Errorf("asking for task %d: %s", x.ID, status.Convert(err).Message())
 		}
-		h.addServed(&d, address)
-	}
-	if byName && len(list) > 0 {
-		return h.oneEach(f.job)
-	}
-	return nil
-}
-
-// addServed adds a task as a host serves it. A result without a budget counts as
-// independent of all others, with a caution.
-func (h *jobHost) addServed(d *client.Detail, address string) {
-	r := resultOf(d)
-	h.add(jobTask{store.TaskID(d.ID), d.Name, client.Word(d.State), d.GPU}, d.GPUUUID,
-		taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
-		group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r}, d.Reason)
-	if r != nil && len(r.Budget) == 0 {
-		h.cautions = append(h.cautions,
-			fmt.Sprintf("%s does not tell what the U of task %d is made of: it is taken as its own", address, d.ID))
-	}
-}
-
-// resultOf converts the window of a served task; nil where the task has none.
-func resultOf(d *client.Detail) *measure.Result {
-	w := d.Window
-	if w == nil {
+		var r *measure.Result // nil where the task has no window
+		if w := d.Window; w != nil {
+			r = &measure.Result{
+				From: d.From, To: d.To, Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
+				Rails: d.Rails, Total: w.Energy, Mean: w.Mean, Peak: w.Peak, Budget: d.Budget,
+			}
+			if len(d.Budget) == 0 {
+				h.cautions = append(h.cautions, fmt.Sprintf("%s does not tell what the U of task %d is made of: it is taken "+
+					"as its own", address, d.ID))
+			}
+		}
+		h.add(jobTask{store.TaskID(d.ID), d.Name, client.Word(d.State), d.GPU}, d.GPUUUID,
+			taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
+			group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r}, d.Reason)
 		return nil
-	}
-	return &measure.Result{
-		From: d.From, To: d.To, Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
-		Rails: d.Rails, Total: w.Energy, Mean: w.Mean, Peak: w.Peak, Budget: d.Budget,
-	}
+	})
 }
 
 // add adds a task to the sum where it has an energy, else to the missing ones. A task

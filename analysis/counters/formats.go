@@ -25,16 +25,8 @@ const (
 	blocksMetric = "launch__grid_size"
 )
 
-// kindOf classifies a metric by its name: sums over the units are events, unless they
-// are rates or shares of a peak.
-func kindOf(metric string) Kind {
-	if strings.HasSuffix(metric, ".sum") {
-		return Count
-	}
-	return Rate
-}
-
-// metric returns the column of a metric.
+// metric returns the column of a metric. Sums over the units are events, unless they are
+// rates or shares of a peak.
 func (t *Table) metric(name, base string) int {
 	if i, seen := t.index[name]; seen {
 		return i
@@ -43,18 +35,21 @@ func (t *Table) metric(name, base string) int {
 		t.index = map[string]int{}
 	}
 	t.index[name] = len(t.Columns)
-	context := name == timeMetric
-	for _, p := range []string{"launch__", "device__", "profiler__"} {
-		context = context || strings.HasPrefix(name, p)
+	c := Column{Name: name, Unit: base, Context: name == timeMetric}
+	if strings.HasSuffix(name, ".sum") {
+		c.Kind = Count
 	}
-	t.Columns = append(t.Columns, Column{Name: name, Unit: base, Kind: kindOf(name), Context: context})
+	for _, p := range []string{"launch__", "device__", "profiler__"} {
+		c.Context = c.Context || strings.HasPrefix(name, p)
+	}
+	t.Columns = append(t.Columns, c)
 	return len(t.Columns) - 1
 }
 
 // metricValue reads a metric's value by Nsight Compute; NaN where it is not a number.
 func metricValue(name, base, text string) (float64, error) {
 	switch {
-	case foreignSum().MatchString(text) && kindOf(name) == Count &&
+	case foreignSum().MatchString(text) && strings.HasSuffix(name, ".sum") &&
 		slices.Contains([]string{"inst", "sector", "request", "warp", "thread", "block"}, base):
 		return 0, fmt.Errorf("%w: %q %s cannot be: export again with LC_ALL=C", ErrFormat, text, base)
 	case text == "" || !strings.ContainsAny(text[:1], "0123456789+-.") || strings.ContainsAny(text, "xX{[(;"):
@@ -81,42 +76,34 @@ func (t *Table) take(to *launch, l line, metric, un, text string) error {
 	return nil
 }
 
-// identity holds the columns that identify a launch.
-type identity struct{ id, pid, app, kernel, grid, block int }
+// at returns the index of a heading, −1 for none.
+func (l line) at(heading string) int { return slices.Index(l.fields, heading) }
 
-// identify finds the columns by their headings, −1 for a missing one.
-func identify(fields []string) identity {
-	at := func(name string) int { return slices.Index(fields, name) }
-	return identity{
-		at("ID"), at("Process ID"), at("Process Name"), at("Kernel Name"), at("Grid Size"), at("Block Size"),
-	}
-}
-
-// launch starts a launch with the texts that identify it.
-func (d identity) launch(l line) *launch {
-	text := func(i int) string {
-		if i < 0 {
-			return ""
+// launch starts a launch with the texts that identify it, below the headings of head; empty
+// where the header lacks one.
+func (l line) launch(head line) *launch {
+	text := func(heading string) string {
+		if i := head.at(heading); i >= 0 {
+			return l.fields[i]
 		}
-		return l.fields[i]
+		return ""
 	}
 	return &launch{
-		app: text(d.app), kernel: text(d.kernel), grid: text(d.grid), block: text(d.block), line: l.no,
-		values: map[int]float64{},
+		app: text("Process Name"), kernel: text("Kernel Name"), grid: text("Grid Size"), block: text("Block Size"),
+		line: l.no, values: map[int]float64{},
 	}
 }
 
 // nsightLong reads a metric a line.
 func (t *Table) nsightLong(lines []line, o Options) error {
 	head := lines[0]
-	d := identify(head.fields)
-	at := func(name string) int { return slices.Index(head.fields, name) }
-	name, un, value := at("Metric Name"), at("Metric Unit"), at("Metric Value")
-	if d.id < 0 || d.kernel < 0 || name < 0 || un < 0 || value < 0 {
+	id, process, kernel := head.at("ID"), head.at("Process ID"), head.at("Kernel Name")
+	name, un, value := head.at("Metric Name"), head.at("Metric Unit"), head.at("Metric Value")
+	if min(id, kernel, name, un, value) < 0 {
 		return head.fault("want the columns ID, Kernel Name, Metric Name, Metric Unit and Metric Value: write it by " +
 			"ncu --csv")
 	}
-	need := max(d.id, d.kernel, name, un, value, d.app, d.pid, d.grid, d.block)
+	need := max(id, process, kernel, name, un, value, head.at("Process Name"), head.at("Grid Size"), head.at("Block Size"))
 	by := map[string]*launch{}
 	var order []*launch
 	for _, l := range lines[1:] {
@@ -127,10 +114,10 @@ func (t *Table) nsightLong(lines []line, o Options) error {
 		if metric == "" { // a rule's line
 			continue
 		}
-		key := l.fields[d.id] + "\x00" + l.fields[max(d.pid, 0)]
+		key := l.fields[id] + "\x00" + l.fields[max(process, 0)]
 		at := by[key]
 		if at == nil {
-			at = d.launch(l)
+			at = l.launch(head)
 			by[key], order = at, append(order, at)
 		}
 		if err := t.take(at, l, metric, l.fields[un], l.fields[value]); err != nil {
@@ -143,31 +130,28 @@ func (t *Table) nsightLong(lines []line, o Options) error {
 // nsightWide reads a launch a line, below a line of units.
 func (t *Table) nsightWide(lines []line, o Options) error {
 	head := lines[0]
-	d := identify(head.fields)
-	if d.id < 0 || d.kernel < 0 || len(lines) < 2 {
+	id := head.at("ID")
+	if id < 0 || head.at("Kernel Name") < 0 || len(lines) < 2 {
 		return head.fault("want the columns ID and Kernel Name and a line of units: write it by ncu --csv --page raw")
 	}
 	if err := header(head); err != nil {
 		return err
 	}
-	units, rows := lines[1], lines[2:]
-	if len(units.fields) != len(head.fields) || units.fields[d.id] != "" {
-		return units.fault("want a line of units below the header, as ncu --csv --page raw writes it")
-	}
-	var metrics []int
-	for i, name := range head.fields {
-		if strings.Contains(name, "__") { // in every metric's name, in no other column's
-			metrics = append(metrics, i)
-		}
+	units := lines[1].fields
+	if len(units) != len(head.fields) || units[id] != "" {
+		return lines[1].fault("want a line of units below the header, as ncu --csv --page raw writes it")
 	}
 	var order []*launch
-	for _, l := range rows {
+	for _, l := range lines[2:] {
 		if err := l.width(len(head.fields)); err != nil {
 			return err
 		}
-		at := d.launch(l)
-		for _, i := range metrics {
-			if err := t.take(at, l, head.fields[i], units.fields[i], l.fields[i]); err != nil {
+		at := l.launch(head)
+		for i, name := range head.fields {
+			if !strings.Contains(name, "__") { // in every metric's name, in no other column's
+				continue
+			}
+			if err := t.take(at, l, name, units[i], l.fields[i]); err != nil {
 				return err
 			}
 		}
@@ -176,37 +160,16 @@ func (t *Table) nsightWide(lines []line, o Options) error {
 	return t.combine(order, o)
 }
 
-// accelwattch reads the counters of AccelWattch's hardware model: Benchmark, Kernel
-// and numbers for the whole kernel. Rows get the names of its table of powers:
-// the k-th kernel of app is app_kK.
-func (t *Table) accelwattch(lines []line) error {
-	head := lines[0]
-	if err := header(head); err != nil {
+// accelwattch reads the counters of AccelWattch's hardware model: a plain table of Benchmark,
+// Kernel and numbers for the whole kernel, without a time in seconds. Rows get the names of
+// its table of powers: the k-th kernel of app is app_kK.
+func (t *Table) accelwattch(lines []line, o Options) error {
+	if lines[0].at("Benchmark") < 0 || lines[0].at("Kernel") < 0 {
+		return lines[0].fault("want the columns Benchmark and Kernel")
+	}
+	o.App, o.Name = "Benchmark", "Kernel"
+	if err := t.plain(lines, o); err != nil {
 		return err
-	}
-	// The columns of names may stand anywhere; all others are counters.
-	app, kernel := slices.Index(head.fields, "Benchmark"), slices.Index(head.fields, "Kernel")
-	if app < 0 || kernel < 0 {
-		return head.fault("want the columns Benchmark and Kernel")
-	}
-	var at []int
-	for i, name := range head.fields {
-		if i != app && i != kernel {
-			at = append(at, i)
-			t.Columns = append(t.Columns, Column{Name: name}) // it has no time in seconds
-		}
-	}
-	for _, l := range lines[1:] {
-		if err := l.width(len(head.fields)); err != nil {
-			return err
-		}
-		r := blank(len(at))
-		r.Line, r.App, r.Name = l.no, l.fields[app], l.fields[kernel]
-		var err error
-		if r.Values, err = l.values(head, at); err != nil {
-			return err
-		}
-		t.Runs = append(t.Runs, r)
 	}
 	for n, list := range t.byApp() {
 		t.numberKernels(n, list)
@@ -360,23 +323,22 @@ func (t *Table) utilisationRow(l line, names []string, defaults []float64) (Run,
 		return r, l.fault("%d fields: want power, %d clocks and %d utilisations, perhaps behind a name, or a name and "+
 			"%d utilisations", len(l.fields), domains, total, total)
 	}
-	if rest > 0 {
-		p, err := l.value(at, "power")
-		if err != nil {
-			return r, err
-		}
-		r.Power = measure.Watt(p)
+	labels := []string{"power"}
+	for i := range defaults {
+		labels = append(labels, clockName(i))
 	}
-	for i := range rest - 1 {
+	labels = append(labels[:rest], names...)
+	values := make([]float64, len(labels))
+	for i, label := range labels {
 		var err error
-		if r.Values[total+i], err = l.value(at+1+i, clockName(i)); err != nil {
+		if values[i], err = l.value(at+i, label); err != nil {
 			return r, err
 		}
 	}
-	skip := at + rest
-	var err error
-	for i := 0; i < total && err == nil; i++ {
-		r.Values[i], err = l.value(skip+i, names[i])
+	if rest > 0 {
+		r.Power = measure.Watt(values[0])
+		copy(r.Values[total:], values[1:rest])
 	}
-	return r, err
+	copy(r.Values, values[rest:])
+	return r, nil
 }

@@ -148,11 +148,7 @@ func ParsePower(r io.Reader, file string) ([]Power, error) {
 }
 
 func parsePower(r io.Reader) (out []Power, err error) {
-	data, err := readAll(r)
-	if err != nil {
-		return nil, err
-	}
-	lines, _, err := split(string(data), Plain)
+	lines, _, err := records(r, Plain)
 	if err != nil {
 		return nil, err
 	}
@@ -380,29 +376,19 @@ func (c Column) over(g []*launch, at int, times []float64) float64 {
 
 // prune leaves out columns that hold no number in any row.
 func (t *Table) prune() {
-	var keep []int
 	var none []string
-	for c := range t.Columns {
+	for c := len(t.Columns) - 1; c >= 0; c-- {
 		if slices.ContainsFunc(t.Runs, func(r Run) bool { return !math.IsNaN(r.Values[c]) }) {
-			keep = append(keep, c)
-		} else {
-			none = append(none, t.Columns[c].Name)
+			continue
+		}
+		none = append(none, t.Columns[c].Name)
+		t.Columns = slices.Delete(t.Columns, c, c+1)
+		for i := range t.Runs {
+			t.Runs[i].Values = slices.Delete(t.Runs[i].Values, c, c+1)
 		}
 	}
-	if len(none) == 0 {
-		return
+	if len(none) > 0 {
+		slices.Reverse(none)
+		t.note("left out, for they hold no number: %s", quoted(none))
 	}
-	columns := make([]Column, len(keep))
-	for k, c := range keep {
-		columns[k] = t.Columns[c]
-	}
-	for i := range t.Runs {
-		v := make([]float64, len(keep))
-		for k, c := range keep {
-			v[k] = t.Runs[i].Values[c]
-		}
-		t.Runs[i].Values = v
-	}
-	t.Columns = columns
-	t.note("left out, for they hold no number: %s", quoted(none))
 }

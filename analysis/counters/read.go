@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -24,9 +25,10 @@ func (l line) fault(format string, a ...any) error {
 	return fmt.Errorf("line %d: %w: %w", l.no, ErrFormat, fmt.Errorf(format, a...))
 }
 
-// Parse reads a table of counters. file names it in errors, which wrap ErrFormat.
+// Parse reads a table of counters. file names it in errors, which wrap ErrFormat. Names that
+// cannot be printed, and powers and times that are not positive, are errors too.
 func Parse(file string, r io.Reader, o Options) (*Table, error) {
-	t, err := parse(file, r, o)
+	t, err := parse(r, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -46,41 +48,31 @@ func Parse(file string, r io.Reader, o Options) (*Table, error) {
 				r.Name = o.AppName
 			}
 		}
-		if err := r.check(t); err != nil {
-			return nil, fmt.Errorf("%s: line %d: %w", file, r.Line, err)
+		var err error
+		for _, s := range []string{r.Name, r.App, r.Task} {
+			err = cmp.Or(err, measure.CheckText("the name", s))
+		}
+		switch {
+		case err != nil:
+		case r.Power <= 0:
+			err = fmt.Errorf("a power of %v: want more than 0 W", r.Power)
+		case r.Time <= 0:
+			err = fmt.Errorf("a time of %v: want more than 0 s", r.Time)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w: %w", file, r.Line, ErrFormat, err)
 		}
 	}
 	return t, nil
 }
 
-// check refuses unprintable names, and powers and times that are not positive. Errors
-// wrap ErrFormat.
-func (r *Run) check(t *Table) error {
-	for _, s := range []string{r.Name, r.App, r.Task} {
-		if err := measure.CheckText("the name", s); err != nil {
-			return fmt.Errorf("%w: %w", ErrFormat, err)
-		}
-	}
-	switch {
-	case r.Power <= 0:
-		return fmt.Errorf("%w: a power of %v: want more than 0 W", ErrFormat, r.Power)
-	case r.Time <= 0:
-		return fmt.Errorf("%w: a time of %v: want more than 0 s", ErrFormat, r.Time)
-	}
-	return nil
-}
-
 // parse reads the records, detects the form unless it is given, and lets its reader
 // fill a table.
-func parse(file string, r io.Reader, o Options) (*Table, error) {
+func parse(r io.Reader, o Options) (*Table, error) {
 	if o.Form != "" && !slices.Contains(Forms(), o.Form) {
 		return nil, fmt.Errorf("%w: no form %q: want one of %v", ErrFormat, o.Form, Forms())
 	}
-	data, err := readAll(r)
-	if err != nil {
-		return nil, err
-	}
-	lines, head, err := split(string(data), o.Form)
+	lines, head, err := records(r, o.Form)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +92,7 @@ func parse(file string, r io.Reader, o Options) (*Table, error) {
 	case NsightWide:
 		return t, t.nsightWide(lines, o)
 	case AccelWattch:
-		return t, t.accelwattch(lines)
+		return t, t.accelwattch(lines, o)
 	}
 	return t, t.plain(lines, o)
 }
@@ -108,29 +100,28 @@ func parse(file string, r io.Reader, o Options) (*Table, error) {
 // mostBytes is more than any profiler's table of a day.
 const mostBytes = 256 << 20
 
-// readAll reads a file that is not too large.
-func readAll(r io.Reader) ([]byte, error) {
+// records reads the records of a file that is not too large. Of one by Nsight Compute, whose
+// header head reports, it leaves out output of the profiled program and the profiler before
+// the header and between rows.
+func records(r io.Reader, form Form) (lines []line, head bool, err error) {
 	data, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
-	if err == nil && len(data) > mostBytes {
-		err = fmt.Errorf("%w: larger than 256 MiB: cut out the kernels that are wanted", ErrFormat)
+	if err != nil {
+		return nil, false, err
 	}
-	return data, err
-}
-
-// split reads the records. Of a file by Nsight Compute, it leaves out output of the
-// profiled program and the profiler before the header and between rows.
-func split(text string, form Form) (lines []line, head bool, err error) {
-	rows := strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n")
-	for i, row := range rows {
-		if nsightHeader(row) && (form == "" || form == NsightLong || form == NsightWide) {
-			head = true
-			for j := range rows {
-				repeated := j > i && strings.TrimSpace(rows[j]) == strings.TrimSpace(row)
-				if j < i || strings.HasPrefix(rows[j], "==") || repeated {
-					rows[j] = ""
-				}
+	if len(data) > mostBytes {
+		return nil, false, fmt.Errorf("%w: larger than 256 MiB: cut out the kernels that are wanted", ErrFormat)
+	}
+	rows := strings.Split(strings.TrimPrefix(string(data), "\ufeff"), "\n")
+	i := slices.IndexFunc(rows, func(row string) bool {
+		return strings.Contains(row, "Kernel Name") && (strings.HasPrefix(row, `"ID"`) || strings.HasPrefix(row, "ID,"))
+	})
+	if head = i >= 0 && (form == "" || form == NsightLong || form == NsightWide); head {
+		heading := strings.TrimSpace(rows[i])
+		for j := range rows {
+			repeated := j > i && strings.TrimSpace(rows[j]) == heading
+			if j < i || strings.HasPrefix(rows[j], "==") || repeated {
+				rows[j] = ""
 			}
-			break
 		}
 	}
 	t, err := logfile.Open(strings.NewReader(strings.Join(rows, "\n")), logfile.Options{Kind: ErrFormat, Ragged: true})
@@ -147,11 +138,6 @@ func split(text string, form Form) (lines []line, head bool, err error) {
 		}
 	}
 	return lines, head, nil
-}
-
-// nsightHeader reports whether a row is the header of Nsight Compute's CSV output.
-func nsightHeader(row string) bool {
-	return strings.Contains(row, "Kernel Name") && (strings.HasPrefix(row, `"ID"`) || strings.HasPrefix(row, "ID,"))
 }
 
 // detect returns the form by the headings: the columns that only one tool writes, or

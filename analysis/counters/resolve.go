@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -26,17 +27,28 @@ const (
 // ErrMissing is wrapped by errors about counters that a table does not have.
 var ErrMissing = errors.New("counter missing")
 
-// resolved is a feature whose names are columns of the table.
-type resolved struct {
-	column  int // −1 for a formula
-	formula *Formula
-	of      map[string]*resolved
+// reader returns a feature of a row, counts per second if asked. A missing counter is an
+// error that wraps ErrMissing.
+type reader func(r *Run, perSecond bool) (float64, error)
+
+// reader returns the reader of a column.
+func (t *Table) reader(column int) reader {
+	return func(r *Run, perSecond bool) (float64, error) {
+		v, c := r.Values[column], t.Columns[column]
+		if math.IsNaN(v) {
+			return 0, fmt.Errorf("%w: %q was not counted for it", ErrMissing, c.Name)
+		}
+		if perSecond && c.Kind == Count {
+			v /= float64(r.Time)
+		}
+		return v, nil
+	}
 }
 
 // resolveAll finds the columns of features. Errors name the feature and wrap ErrMissing
 // or ErrFormula.
-func (t *Table) resolveAll(features []Feature) ([]*resolved, error) {
-	out := make([]*resolved, len(features))
+func (t *Table) resolveAll(features []Feature) ([]reader, error) {
+	out := make([]reader, len(features))
 	for i, f := range features {
 		var err error
 		if f.Formula != "" {
@@ -51,24 +63,22 @@ func (t *Table) resolveAll(features []Feature) ([]*resolved, error) {
 	return out, nil
 }
 
-// resolve finds a name: a column, else a virtual counter.
-func (t *Table) resolve(name string, above []string) (*resolved, error) {
+// resolve finds a name: a column, else the first definition of a virtual counter whose
+// counters are all there. above holds the names whose definitions led here.
+func (t *Table) resolve(name string, above []string) (reader, error) {
 	if i := t.column(name); i >= 0 {
-		return &resolved{column: i}, nil
+		return t.reader(i), nil
 	}
 	if slices.Contains(above, name) {
 		return nil, fmt.Errorf("%w: %s is defined by itself", ErrFormula, name)
 	}
 	var first error
-	// The first definition whose counters are all there holds.
 	for _, text := range virtual[name] {
 		r, err := t.resolveFormula(text, append(above, name))
 		if err == nil {
 			return r, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	if first != nil {
 		return nil, first
@@ -77,27 +87,27 @@ func (t *Table) resolve(name string, above []string) (*resolved, error) {
 	for i, c := range t.Columns {
 		names[i] = c.Name
 	}
-	return nil, fmt.Errorf("%s: %w: no counter %q in it: there are %s", t.File, ErrMissing, name,
-		quoted(names))
+	return nil, fmt.Errorf("%s: %w: no counter %q in it: there are %s", t.File, ErrMissing, name, quoted(names))
 }
 
-// resolveFormula finds the columns of a formula, which may be the plain name of one;
-// above holds the names whose definitions led here.
-func (t *Table) resolveFormula(text string, above []string) (*resolved, error) {
+// resolveFormula finds the columns of a formula, which may be the plain name of one.
+func (t *Table) resolveFormula(text string, above []string) (reader, error) {
 	if i := t.column(text); i >= 0 { // a name that is no word needs no quotes by itself
-		return &resolved{column: i}, nil
+		return t.reader(i), nil
 	}
 	f, err := ParseFormula(text)
 	if err != nil {
 		return nil, err
 	}
-	r := &resolved{column: -1, formula: f, of: map[string]*resolved{}}
+	of := map[string]reader{}
 	for _, name := range f.Counters() {
-		if r.of[name], err = t.resolve(name, above); err != nil {
+		if of[name], err = t.resolve(name, above); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	return func(r *Run, perSecond bool) (float64, error) {
+		return f.Value(func(name string) (float64, error) { return of[name](r, perSecond) })
+	}, nil
 }
 
 // Data returns the features of a table as training data. Errors name the row.
@@ -118,7 +128,7 @@ func (t *Table) Data(features []Feature, scale Scale) (*model.Data, error) {
 		r := &t.Runs[i]
 		row := model.Row{Name: r.Name, Group: r.App, Power: r.Power, X: make([]float64, len(rs))}
 		for j, x := range rs {
-			if row.X[j], err = x.value(t, r, perSecond); err != nil {
+			if row.X[j], err = x(r, perSecond); err != nil {
 				return nil, fmt.Errorf("%s: line %d (%s): %s: %w", r.File, r.Line, r.Name, features[j].Name, err)
 			}
 		}
@@ -154,29 +164,17 @@ func (t *Table) perSecond(scale Scale) (bool, error) {
 	return true, nil
 }
 
-// value returns a feature of a row, counts per second if asked. A missing counter is an
-// error that wraps ErrMissing.
-func (x *resolved) value(t *Table, r *Run, perSecond bool) (float64, error) {
-	if x.formula != nil {
-		return x.formula.Value(func(name string) (float64, error) { return x.of[name].value(t, r, perSecond) })
-	}
-	v, c := r.Values[x.column], t.Columns[x.column]
-	if math.IsNaN(v) {
-		return 0, fmt.Errorf("%w: %q was not counted for it", ErrMissing, c.Name)
-	}
-	if perSecond && c.Kind == Count {
-		v /= float64(r.Time)
-	}
-	return v, nil
-}
-
 // Formula works a virtual counter out of others: numbers, + − * /, parentheses,
 // min(a, b), max(a, b), and names of counters. A name that is no word, as "SP ADD",
 // stands in quotes. It is read by Go's own parser.
 type Formula struct {
-	text string
-	root ast.Expr
+	text  string
+	names []string // of counters, each once, as they come
+	value term
 }
+
+// term evaluates an expression over the counters' values, which of returns.
+type term func(of func(string) (float64, error)) (float64, error)
 
 // ErrFormula is wrapped by errors about formulas.
 var ErrFormula = errors.New("not a formula")
@@ -196,8 +194,8 @@ func ParseFormula(text string) (*Formula, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q: %w: names that are no words stand in quotes", ErrFormula, text, err)
 	}
-	f := &Formula{text, root}
-	if err := check(root, 0); err != nil {
+	f := &Formula{text: text}
+	if f.value, err = f.compile(root, 0); err != nil {
 		return nil, fmt.Errorf("%w: %q: %w", ErrFormula, text, err)
 	}
 	return f, nil
@@ -223,112 +221,80 @@ func nameOf(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// check refuses anything but numbers, names, the four operations, parentheses, and min
-// and max of two, nested at most 200 deep: Go's parser accepts any expression.
-func check(e ast.Expr, depth int) error {
+// operations are those of a formula; 0/0 is 0: a kernel without either event has no such
+// ratio.
+var operations = map[token.Token]func(a, b float64) float64{
+	token.ADD: func(a, b float64) float64 { return a + b },
+	token.SUB: func(a, b float64) float64 { return a - b },
+	token.MUL: func(a, b float64) float64 { return a * b },
+	token.QUO: func(a, b float64) float64 {
+		if a == 0 && b == 0 {
+			return 0
+		}
+		return a / b
+	},
+}
+
+var functions = map[string]func(a, b float64) float64{"min": math.Min, "max": math.Max}
+
+// compile turns an expression into a term and notes its names. It refuses anything but
+// numbers, names, the four operations, parentheses, and min and max of two, nested at most
+// 200 deep: Go's parser accepts any expression.
+func (f *Formula) compile(e ast.Expr, depth int) (term, error) {
 	if depth > formulaDepth {
-		return errors.New("nested too deeply")
+		return nil, errors.New("nested too deeply")
 	}
-	if _, ok := nameOf(e); ok {
-		return nil
+	if name, ok := nameOf(e); ok {
+		if !slices.Contains(f.names, name) {
+			f.names = append(f.names, name)
+		}
+		return func(of func(string) (float64, error)) (float64, error) { return of(name) }, nil
 	}
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if v, err := strconv.ParseFloat(e.Value, 64); err == nil && !math.IsInf(v, 0) && e.Kind != token.CHAR {
-			return nil
+			return func(func(string) (float64, error)) (float64, error) { return v, nil }, nil
 		}
 	case *ast.ParenExpr:
-		return check(e.X, depth+1)
+		return f.compile(e.X, depth+1)
 	case *ast.UnaryExpr:
-		if e.Op == token.SUB || e.Op == token.ADD {
-			return check(e.X, depth+1)
+		switch e.Op {
+		case token.ADD:
+			return f.compile(e.X, depth+1)
+		case token.SUB:
+			return f.apply(operations[token.MUL], &ast.BasicLit{Kind: token.INT, Value: "-1"}, e.X, depth+1)
 		}
 	case *ast.BinaryExpr:
-		if slices.Contains([]token.Token{token.ADD, token.SUB, token.MUL, token.QUO}, e.Op) {
-			return errors.Join(check(e.X, depth+1), check(e.Y, depth+1))
+		if op := operations[e.Op]; op != nil {
+			return f.apply(op, e.X, e.Y, depth+1)
 		}
 	case *ast.CallExpr:
-		if f, ok := e.Fun.(*ast.Ident); ok && (f.Name == "min" || f.Name == "max") && len(e.Args) == 2 {
-			return errors.Join(check(e.Args[0], depth+1), check(e.Args[1], depth+1))
+		if fn, ok := e.Fun.(*ast.Ident); ok && functions[fn.Name] != nil && len(e.Args) == 2 {
+			return f.apply(functions[fn.Name], e.Args[0], e.Args[1], depth+1)
 		}
 	}
-	return fmt.Errorf("at character %d: want numbers, names, + - * /, parentheses, min and max of two", e.Pos())
+	return nil, fmt.Errorf("at character %d: want numbers, names, + - * /, parentheses, min and max of two", e.Pos())
+}
+
+// apply compiles two operands and joins them by an operation.
+func (f *Formula) apply(op func(a, b float64) float64, x, y ast.Expr, depth int) (term, error) {
+	a, err1 := f.compile(x, depth)
+	b, err2 := f.compile(y, depth)
+	return func(of func(string) (float64, error)) (float64, error) {
+		v, err1 := a(of)
+		w, err2 := b(of)
+		return op(v, w), errors.Join(err1, err2)
+	}, errors.Join(err1, err2)
 }
 
 // Counters returns the names in a formula, each once, as they come.
-func (f *Formula) Counters() (out []string) {
-	functions := map[ast.Node]bool{} // min and max
-	ast.Inspect(f.root, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			functions[call.Fun] = true
-		}
-		e, ok := n.(ast.Expr)
-		if !ok || functions[n] {
-			return ok
-		}
-		name, named := nameOf(e)
-		if named && !slices.Contains(out, name) {
-			out = append(out, name)
-		}
-		return !named
-	})
-	return out
-}
+func (f *Formula) Counters() []string { return f.names }
 
-// Value evaluates a formula; of returns the counters' values. 0/0 is 0: a kernel
-// without either event has no such ratio.
+// Value evaluates a formula; of returns the counters' values.
 func (f *Formula) Value(of func(string) (float64, error)) (float64, error) {
-	v, err := value(f.root, of)
+	v, err := f.value(of)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
 		err = fmt.Errorf("%w: %q comes to %v: does it divide by zero?", ErrFormula, f.text, v)
 	}
 	return v, err
-}
-
-// value evaluates an expression that check has passed.
-func value(e ast.Expr, of func(string) (float64, error)) (float64, error) {
-	if name, ok := nameOf(e); ok {
-		return of(name)
-	}
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		return strconv.ParseFloat(e.Value, 64)
-	case *ast.ParenExpr:
-		return value(e.X, of)
-	case *ast.UnaryExpr:
-		v, err := value(e.X, of)
-		if e.Op == token.SUB {
-			v = -v
-		}
-		return v, err
-	case *ast.BinaryExpr:
-		return binary(e, of)
-	case *ast.CallExpr:
-		a, err1 := value(e.Args[0], of)
-		b, err2 := value(e.Args[1], of)
-		if e.Fun.(*ast.Ident).Name == "min" {
-			return min(a, b), errors.Join(err1, err2)
-		}
-		return max(a, b), errors.Join(err1, err2)
-	}
-	return 0, fmt.Errorf("%w: %T", ErrFormula, e) // check lets none through
-}
-
-// binary evaluates an operation; 0/0 is 0.
-func binary(e *ast.BinaryExpr, of func(string) (float64, error)) (float64, error) {
-	a, err1 := value(e.X, of)
-	b, err2 := value(e.Y, of)
-	err := errors.Join(err1, err2)
-	switch e.Op {
-	case token.ADD:
-		return a + b, err
-	case token.SUB:
-		return a - b, err
-	case token.MUL:
-		return a * b, err
-	}
-	if a == 0 && b == 0 {
-		return 0, err
-	}
-	return a / b, err
 }

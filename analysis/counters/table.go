@@ -11,6 +11,7 @@
 package counters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -172,8 +173,8 @@ type Feature struct {
 
 // Set is a named choice of features.
 type Set struct {
-	Name, What string
-	Features   []Feature
+	Name     string
+	Features []Feature
 }
 
 // events are the counters of the CUDA Profiler 2.3 in Table I of Nagasaka et al.,
@@ -202,28 +203,30 @@ var virtual = map[string][]string{
 }
 
 // plainSet returns a set of counters as they are, without formulas.
-func plainSet(name, what string, names ...string) Set {
-	s := Set{Name: name, What: what}
+func plainSet(name string, names ...string) Set {
+	s := Set{Name: name}
 	for _, n := range names {
 		s.Features = append(s.Features, Feature{Name: n})
 	}
 	return s
 }
 
-// Sets returns the choices that have names. The first seven are the paper's.
+// Sets returns the choices that have names. The first seven are the paper's. nsight-full is
+// the paper's full by Nsight Compute's metrics: no TLB misses, texture reads instead.
+// nsight-units counts the work of today's units, per-cycle has sums of AccelWattch's counters.
 func Sets() []Set {
 	return []Set{
-		plainSet("mem", "Mem of the paper", "mem"),
-		plainSet("inst", "Inst of the paper", "instructions"),
-		plainSet("mem/inst", "Mem/Inst of the paper", "mem", "instructions"),
-		plainSet("mem/inst/branch", "Mem/Inst/Branch of the paper", "mem", "instructions", "branch"),
-		plainSet("mem/inst/ws", "Mem/Inst/WS of the paper", "mem", "instructions", "warp_serialize"),
-		plainSet("mem/inst/tlb", "Mem/Inst/TLB of the paper", "mem", "instructions", "tlb_miss"),
-		plainSet("full", "Full of the paper", "gld", "gst", "local_load", "local_store", "branch", "divergent_branch",
-			"instructions", "warp_serialize", "tlb_miss"),
-		plainSet("nsight-full", "Full by Nsight Compute's metrics: no TLB misses, texture reads instead", "gld", "gst",
-			"local_load", "local_store", "branch", "divergent_branch", "instructions", "warp_serialize", "texture"),
-		{Name: "nsight-units", What: "what today's units do, by Nsight Compute's metrics", Features: []Feature{
+		plainSet("mem", "mem"),
+		plainSet("inst", "instructions"),
+		plainSet("mem/inst", "mem", "instructions"),
+		plainSet("mem/inst/branch", "mem", "instructions", "branch"),
+		plainSet("mem/inst/ws", "mem", "instructions", "warp_serialize"),
+		plainSet("mem/inst/tlb", "mem", "instructions", "tlb_miss"),
+		plainSet("full", "gld", "gst", "local_load", "local_store", "branch", "divergent_branch", "instructions",
+			"warp_serialize", "tlb_miss"),
+		plainSet("nsight-full", "gld", "gst", "local_load", "local_store", "branch", "divergent_branch", "instructions",
+			"warp_serialize", "texture"),
+		{Name: "nsight-units", Features: []Feature{
 			{"dram", "dram__bytes.sum"},
 			{"l2", "lts__t_sectors.sum"},
 			{"l1", "l1tex__t_sectors.sum"},
@@ -236,7 +239,7 @@ func Sets() []Set {
 			{"tensor", "sm__inst_executed_pipe_tensor.sum"},
 			{"instructions", "smsp__inst_executed.sum"},
 		}},
-		{Name: "per-cycle", What: "sums per cycle of AccelWattch's counters", Features: []Feature{
+		{Name: "per-cycle", Features: []Feature{
 			{"DRAM", "(DRAM_Rd + DRAM_Wr)/Elapsed_Cycles"},
 			{"L2", "(L2_RH + L2_RM + L2_WH + L2_WM)/Elapsed_Cycles"},
 			{"L1", "(L1_RH + L1_RM + L1_WH + L1_WM)/Elapsed_Cycles"},
@@ -277,7 +280,7 @@ func (t *Table) Usual() Set {
 }
 
 // All returns the set of all columns.
-func (t *Table) All() Set { return plainSet("all", "all counters of the file", t.Names()...) }
+func (t *Table) All() Set { return plainSet("all", t.Names()...) }
 
 // Source is the counting tool.
 type Source string
@@ -314,8 +317,10 @@ func Base(features []Feature, s Source, have []string) ([]string, error) {
 		if slices.Contains(above, name) {
 			return fmt.Errorf("%w: %s is defined by itself", ErrFormula, name)
 		}
+		// Names with "__" are Nsight Compute's metrics, others the paper's; "mem" is defined by
+		// virtual counters of both.
 		for _, text := range virtual[name] {
-			if s.has(name, text) {
+			if strings.Contains(text, "__") == (s == NsightSource) || name == "mem" {
 				return formula(text, append(above, name))
 			}
 		}
@@ -340,16 +345,6 @@ func Base(features []Feature, s Source, have []string) ([]string, error) {
 	return out, nil
 }
 
-// has reports whether a source counts the names in a formula of a virtual counter: those
-// with "__" are Nsight Compute's metrics, others the paper's, but "mem" is defined by
-// virtual counters of both.
-func (s Source) has(name, formula string) bool {
-	if strings.Contains(formula, "__") {
-		return s == NsightSource
-	}
-	return s != NsightSource || name == "mem"
-}
-
 // Limit is how many counters can be counted in one run: in all, and of one unit.
 type Limit struct {
 	Total   int            // 0 for no limit
@@ -359,9 +354,26 @@ type Limit struct {
 // Plan deals counters into the fewest runs that cover all of them, within the
 // limits. Dealt unit by unit, round and round, no run gets more than its share of
 // the whole and of each unit, so the number of runs is the least there can be: the
-// largest of ⌈n/k⌉ over all and over the units.
+// largest of ⌈n/k⌉ over all and over the units, of n counters with a limit of k.
 func Plan(counters []string, l Limit) ([][]string, error) {
-	runs, err := l.runs(counters)
+	units := map[string]int{}
+	for _, c := range counters {
+		units[unitOf(c)]++
+	}
+	runs := min(len(counters), 1)
+	share := func(n, k int, what string) error {
+		if k < 0 {
+			return fmt.Errorf("%w: %d counters of %s in a run: want 1 or more", ErrFormula, k, what)
+		}
+		if k > 0 {
+			runs = max(runs, (n+k-1)/k)
+		}
+		return nil
+	}
+	err := share(len(counters), l.Total, "all")
+	for u, n := range units {
+		err = cmp.Or(err, share(n, l.PerUnit[u], u))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -374,43 +386,11 @@ func Plan(counters []string, l Limit) ([][]string, error) {
 	return out, nil
 }
 
-// runs returns the least number of runs: the largest ⌈n/k⌉ over all counters and over
-// the units, with n counters and a limit of k.
-func (l Limit) runs(counters []string) (int, error) {
-	if len(counters) == 0 {
-		return 0, nil
-	}
-	runs := 1
-	of := func(n, k int, what string) error {
-		if k < 0 {
-			return fmt.Errorf("%w: %d counters of %s in a run: want 1 or more", ErrFormula, k, what)
-		}
-		if k > 0 {
-			runs = max(runs, (n+k-1)/k)
-		}
-		return nil
-	}
-	if err := of(len(counters), l.Total, "all"); err != nil {
-		return 0, err
-	}
-	units := map[string]int{}
-	for _, c := range counters {
-		units[unitOf(c)]++
-	}
-	for u, n := range units {
-		if err := of(n, l.PerUnit[u], u); err != nil {
-			return 0, err
-		}
-	}
-	return runs, nil
-}
-
 // unitOf returns the unit of a metric of Nsight Compute, the part before "__"; empty
 // for any other name.
 func unitOf(counter string) string {
-	u, _, ok := strings.Cut(counter, "__")
-	if !ok {
-		return ""
+	if u, _, ok := strings.Cut(counter, "__"); ok {
+		return u
 	}
-	return u
+	return ""
 }

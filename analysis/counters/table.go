@@ -317,8 +317,7 @@ func Base(features []Feature, s Source, have []string) ([]string, error) {
 		if slices.Contains(above, name) {
 			return fmt.Errorf("%w: %s is defined by itself", ErrFormula, name)
 		}
-		// Names with "__" are Nsight Compute's metrics, others the paper's; "mem" is defined by
-		// virtual counters of both.
+		// Names with "__" are Nsight Compute's metrics; "mem" is of virtual counters of both.
 		for _, text := range virtual[name] {
 			if strings.Contains(text, "__") == (s == NsightSource) || name == "mem" {
 				return formula(text, append(above, name))

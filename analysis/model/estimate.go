@@ -52,62 +52,60 @@ func (f *Fit) Estimate(x []float64) (Estimate, error) {
 	return e, nil
 }
 
-// standard returns the standardised values of a row; 0 where a counter did not
-// vary in training.
-func (f *Fit) standard(x []float64) []float64 {
-	z := make([]float64, len(x))
-	for j := range x {
-		if f.Scale[j] > 0 {
-			z[j] = (x[j] - f.Mean[j]) / f.Scale[j]
-		}
-	}
-	return z
-}
-
 // spreadOf decomposes the Gram matrix of the training rows, for leverages.
 func (f *Fit) spreadOf() *spread {
 	if f.spread != nil {
 		return f.spread
 	}
 	s := &spread{}
+	f.spread = s
 	for j, v := range f.Scale {
 		if v > 0 {
 			s.active = append(s.active, j)
 		}
 	}
 	p := len(s.active)
-	var sub *mat.SymDense
-	if p > 0 {
-		sub = mat.NewSymDense(p, nil)
-		for a, i := range s.active {
-			for b, j := range s.active[a:] {
-				sub.SetSym(a, a+b, f.Gram[i*len(f.Counters)+j])
-			}
-		}
+	if p == 0 {
+		return s
 	}
+	var sub mat.SymDense
+	sub.SubsetSym(mat.NewSymDense(len(f.Counters), f.Gram), s.active)
 	var eig mat.EigenSym
-	if p > 0 && eig.Factorize(sub, true) {
-		s.values = eig.Values(nil)
-		eig.VectorsTo(&s.vectors)
-		for k, v := range s.values {
-			// Eigenvalues are squares: rounding makes 10⁻¹⁶ of the largest out of nothing.
-			if v > s.values[p-1]*1e-12 {
-				s.rank++
-			} else {
-				s.values[k] = 0
-			}
+	if !eig.Factorize(&sub, true) {
+		return s
+	}
+	s.values = eig.Values(nil)
+	eig.VectorsTo(&s.vectors)
+	for k, v := range s.values {
+		// Eigenvalues are squares: rounding makes 10⁻¹⁶ of the largest out of nothing.
+		if v > s.values[p-1]*1e-12 {
+			s.rank++
+		} else {
+			s.values[k] = 0
 		}
 	}
-	f.spread = s
 	return s
+}
+
+// along returns a row's parts along the directions of the training rows' spread, in units of
+// their standard deviations, and that spread.
+func (f *Fit) along(x []float64) ([]float64, *spread) {
+	s := f.spreadOf()
+	out := make([]float64, len(s.values))
+	for a, j := range s.active {
+		z := (x[j] - f.Mean[j]) / f.Scale[j]
+		for k := range out {
+			out[k] += s.vectors.At(a, k) * z
+		}
+	}
+	return out, s
 }
 
 // leverage is 1/n + zᵀ(ZᵀZ)⁻¹z.
 func (f *Fit) leverage(x []float64) float64 {
-	s := f.spreadOf()
+	along, s := f.along(x)
 	h := 1 / float64(f.Rows)
 	var size float64
-	along := s.along(f.standard(x))
 	for _, t := range along {
 		size += t * t
 	}
@@ -122,17 +120,6 @@ func (f *Fit) leverage(x []float64) float64 {
 		}
 	}
 	return h
-}
-
-// along returns a standardised row's parts along the directions of the spread.
-func (s *spread) along(z []float64) []float64 {
-	out := make([]float64, len(s.values))
-	for k := range out {
-		for a, j := range s.active {
-			out[k] += s.vectors.At(a, k) * z[j]
-		}
-	}
-	return out
 }
 
 // Interval holds a power with a stated probability.
@@ -213,9 +200,9 @@ func (f *Fit) Analytic(x []float64, level float64) (Interval, bool) {
 	if f.DOF <= 0 || (f.Method != Ridge && f.Method != LeastSquares) {
 		return Interval{}, false
 	}
-	s := f.spreadOf()
+	along, s := f.along(x)
 	q := 1 + 1/float64(f.Rows)
-	for k, t := range s.along(f.standard(x)) {
+	for k, t := range along {
 		if v := s.values[k]; v > 0 {
 			q += t * t * v / ((v + f.Alpha) * (v + f.Alpha))
 		}
@@ -311,52 +298,45 @@ func Diagnose(d *Data) (*Diagnosis, error) {
 		return nil, err
 	}
 	pr := standardise(d)
+	n, p := len(d.Rows), len(pr.active)
 	g := &Diagnosis{Condition: 1, VIF: make([]float64, len(d.Counters))}
 	for j, c := range d.Counters {
-		if g.VIF[j] = math.NaN(); pr.scale[j] == 0 {
-			g.Warnings = append(g.Warnings, d.still(j, c))
+		if g.VIF[j] = math.NaN(); pr.scale[j] > 0 {
+			continue
+		}
+		if v := d.Rows[0].X[j]; v == 0 {
+			g.warn(ZeroInTraining, c, "%s is zero in all rows: it gets no coefficient, and kernels that use it will be "+
+				"estimated too low", c)
+		} else {
+			g.warn(Constant, c, "%s is %.4g in all rows: it gets no coefficient", c, v)
 		}
 	}
-	if n, p := len(d.Rows), len(pr.active); n < rowsPerColumn*(p+1) {
-		g.warn(FewRows, "",
-			fmt.Sprintf("%d rows for %d counters and the intercept: want %d or more", n, p, rowsPerColumn*(p+1)))
+	if n < rowsPerColumn*(p+1) {
+		g.warn(FewRows, "", "%d rows for %d counters and the intercept: want %d or more", n, p, rowsPerColumn*(p+1))
 	}
-	sp, ok := pr.decompose()
-	if !ok || len(sp.s) == 0 {
+	sp, err := pr.decompose()
+	if err != nil || len(sp.s) == 0 {
 		return g, nil
 	}
-	p := len(pr.active)
-	if g.Condition = math.Inf(1); len(sp.s) == p && sp.significant(p-1, pr.n) {
+	if g.Condition = math.Inf(1); len(sp.s) == p && sp.significant(p-1, n) {
 		g.Condition = sp.s[0] / sp.s[p-1]
 	}
 	for k, j := range pr.active {
-		g.VIF[j] = sp.inflation(k, pr.n)
-		if g.VIF[j] > vifLimit {
-			g.warn(Collinear, d.Counters[j], fmt.Sprintf("%s follows from the other counters (variance inflation "+
-				"%.3g): its coefficient by itself means little", d.Counters[j], g.VIF[j]))
+		if g.VIF[j] = sp.inflation(k, n); g.VIF[j] > vifLimit {
+			g.warn(Collinear, d.Counters[j], "%s follows from the other counters (variance inflation %.3g): its "+
+				"coefficient by itself means little", d.Counters[j], g.VIF[j])
 		}
 	}
 	if g.Condition > conditionLimit {
-		g.warn(Condition, "", fmt.Sprintf("the counters hardly tell kernels apart in some direction (condition "+
-			"number %.3g): keep α above 0", g.Condition))
+		g.warn(Condition, "", "the counters hardly tell kernels apart in some direction (condition number %.3g): keep α "+
+			"above 0", g.Condition)
 	}
 	return g, nil
 }
 
 // warn adds a warning about a counter.
-func (g *Diagnosis) warn(c Code, counter, text string) {
-	g.Warnings = append(g.Warnings, Warning{Code: c, Counter: counter, Text: text})
-}
-
-// still warns of a counter that does not vary.
-func (d *Data) still(j int, name string) Warning {
-	v := d.Rows[0].X[j]
-	if v == 0 {
-		return Warning{Code: ZeroInTraining, Counter: name, Text: name +
-			" is zero in all rows: it gets no coefficient, and kernels that use it will be estimated too low"}
-	}
-	text := fmt.Sprintf("%s is %.4g in all rows: it gets no coefficient", name, v)
-	return Warning{Code: Constant, Counter: name, Text: text}
+func (g *Diagnosis) warn(c Code, counter, format string, args ...any) {
+	g.Warnings = append(g.Warnings, Warning{Code: c, Counter: counter, Text: fmt.Sprintf(format, args...)})
 }
 
 // inflation is n·[(ZᵀZ)⁻¹]_kk.
@@ -380,12 +360,12 @@ func (sp *spectrum) inflation(k, n int) (v float64) {
 // underestimated finds applications that draw more than the model can explain, by an
 // event that no counter counts: all their rows lie below, and their mean by more than
 // three robust standard deviations.
-func underestimated(d *Data, estimated []float64) (out []Warning) {
+func underestimated(d *Data, estimated []measure.Watt) (out []Warning) {
 	var sizes []float64
 	by := map[string][]float64{}
 	var order []string
 	for i, r := range d.Rows {
-		e := estimated[i] - float64(r.Power)
+		e := float64(estimated[i]) - float64(r.Power)
 		sizes = append(sizes, e)
 		if r.Group == "" {
 			continue

@@ -60,15 +60,8 @@ func Evaluate(d *Data, o Options, folds []int) (*Evaluation, error) {
 		}
 	}
 	e.Score, e.Constant = NewScore(measured, estimated), NewScore(measured, constant)
-	e.collect(d)
-	return e, nil
-}
-
-// collect gathers the warnings that bear on the whole, and names rows.
-func (e *Evaluation) collect(d *Data) {
-	powers := make([]float64, len(e.Held))
+	// Of the rows' warnings only a missing coefficient bears on the whole.
 	for i, h := range e.Held {
-		powers[i] = float64(h.Power)
 		for _, w := range h.Warnings {
 			if w.Code == ZeroInTraining {
 				w.Row = d.Rows[i].Name
@@ -76,7 +69,8 @@ func (e *Evaluation) collect(d *Data) {
 			}
 		}
 	}
-	e.Warnings = append(e.Warnings, underestimated(d, powers)...)
+	e.Warnings = append(e.Warnings, underestimated(d, estimated)...)
+	return e, nil
 }
 
 // Apply holds a trained model against rows that it was not trained on.
@@ -127,18 +121,6 @@ func NewScore(measured, estimated []measure.Watt) Score {
 	return s
 }
 
-// Choice is the α that cross-validation over the training rows prefers.
-type Choice struct {
-	Alpha float64
-	Tried []Tried // in order of α
-}
-
-// Tried is one α and its mean squared error over the left-out rows.
-type Tried struct {
-	Alpha float64    `json:"alpha"`
-	MSE   SquareWatt `json:"mse_w2"`
-}
-
 // The grid of α: so many a decade.
 const (
 	ridgeLeast, ridgeMost = -4, 5
@@ -146,55 +128,46 @@ const (
 	lassoDecades          = 4
 )
 
-// ChooseAlpha tries a grid of α by cross-validation: rows dealt by whole
-// applications where every row has one and there are enough of them, else by row
-// number. Of equal errors the larger α wins.
-func ChooseAlpha(d *Data, o Options) (*Choice, error) {
-	k := o.AlphaFolds
-	if k == 0 {
-		k = defaultFolds
-	}
-	k = min(k, len(d.Rows))
+// ChooseAlpha returns the α of a grid that cross-validation over the training rows prefers:
+// rows dealt by whole applications where every row has one and there are enough of them, else
+// by row number. Of equal errors the larger α wins.
+func ChooseAlpha(d *Data, o Options) (alpha float64, err error) {
+	k := min(cmp.Or(o.AlphaFolds, defaultFolds), len(d.Rows))
 	folds, err := Folds(d, ByGroupK, k, 0)
 	if err != nil {
 		folds, err = Folds(d, ByRowMod, k, 0)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("choose α: %w", err)
+		return 0, fmt.Errorf("choose α: %w", err)
 	}
 	grid := o.grid(d)
 	square := make([]float64, len(grid))
 	for f := range count(folds) {
 		if err := tryFold(d, o, folds, f, grid, square); err != nil {
-			return nil, fmt.Errorf("choose α: %w", err)
+			return 0, fmt.Errorf("choose α: %w", err)
 		}
 	}
-	c := &Choice{}
 	best := math.Inf(1)
 	for i, a := range grid {
-		mse := square[i] / float64(len(d.Rows))
-		c.Tried = append(c.Tried, Tried{a, SquareWatt(mse)})
-		if mse <= best {
-			best, c.Alpha = mse, a
+		if mse := square[i] / float64(len(d.Rows)); mse <= best {
+			best, alpha = mse, a
 		}
 	}
-	return c, nil
+	return alpha, nil
 }
 
 // tryFold adds the squared errors of one fold under every α.
 func tryFold(d *Data, o Options, folds []int, fold int, grid, square []float64) error {
 	pr := standardise(d.without(fold, folds))
-	var sp *spectrum
+	var sp *spectrum // the solutions of all α at once
+	var err error
 	if o.Method == Ridge {
-		var ok bool
-		if sp, ok = pr.decompose(); !ok {
-			return fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values",
-				ErrData)
+		if sp, err = pr.decompose(); err != nil {
+			return err
 		}
 	}
 	for i, a := range grid {
 		var w []float64
-		var err error
 		if sp != nil {
 			w = sp.ridge(a, pr.n)
 		} else if w, _, err = pr.solve(Options{Method: o.Method, Alpha: a}); err != nil {

@@ -92,13 +92,13 @@ func TestAlphaIsChosen(t *testing.T) {
 		ok(t, err)
 		small, err := ChooseAlpha(signal, Options{Method: m})
 		ok(t, err)
-		if big.Alpha < 30 || small.Alpha > 1 {
-			t.Errorf("%s: α = %g of noise, %g of signal", m, big.Alpha, small.Alpha)
+		if big < 30 || small > 1 {
+			t.Errorf("%s: α = %g of noise, %g of signal", m, big, small)
 		}
 	}
 	c, err := ChooseAlpha(noise, Options{Method: Lasso})
 	ok(t, err)
-	f, err := Train(noise, Options{Method: Lasso, Alpha: c.Alpha})
+	f, err := Train(noise, Options{Method: Lasso, Alpha: c})
 	ok(t, err)
 	used := 0
 	for _, w := range f.Weights {

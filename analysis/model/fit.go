@@ -129,11 +129,10 @@ func Train(d *Data, o Options) (*Fit, error) {
 		return nil, fmt.Errorf("%w: %d rows: want at least %d", ErrData, len(d.Rows), minimumOfRows)
 	}
 	if o.Method != LeastSquares && math.IsNaN(o.Alpha) {
-		c, err := ChooseAlpha(d, o)
-		if err != nil {
+		var err error
+		if o.Alpha, err = ChooseAlpha(d, o); err != nil {
 			return nil, err
 		}
-		o.Alpha = c.Alpha
 	}
 	if o.Method == LeastSquares {
 		o.Alpha = 0
@@ -154,10 +153,9 @@ func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
 	}
 	switch o.Method {
 	case Ridge, LeastSquares:
-		sp, ok := pr.decompose()
-		if !ok {
-			return nil, 0, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd "+
-				"values", ErrData)
+		sp, err := pr.decompose()
+		if err != nil {
+			return nil, 0, err
 		}
 		return sp.ridge(o.Alpha, pr.n), sp.effective(o.Alpha, pr.n), nil
 	}
@@ -188,14 +186,10 @@ func (pr *problem) worth(g *mat.SymDense, w []float64, l2 float64) (df float64) 
 	if len(on) == 0 {
 		return 0
 	}
-	sub := mat.NewSymDense(len(on), nil)
-	for i, a := range on {
-		for j := i; j < len(on); j++ {
-			sub.SetSym(i, j, g.At(a, on[j]))
-		}
-	}
+	var sub mat.SymDense
+	sub.SubsetSym(g, on)
 	var eig mat.EigenSym
-	if !eig.Factorize(sub, false) {
+	if !eig.Factorize(&sub, false) {
 		return float64(len(on))
 	}
 	for _, v := range eig.Values(nil) {

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -88,15 +89,15 @@ type spectrum struct {
 	uty []float64
 }
 
-// decompose returns the singular values and vectors of the standardised columns; false
-// where the decomposition fails.
-func (pr *problem) decompose() (*spectrum, bool) {
+// decompose returns the singular values and vectors of the standardised columns. An error
+// wraps ErrData.
+func (pr *problem) decompose() (*spectrum, error) {
 	if len(pr.active) == 0 {
-		return &spectrum{}, true
+		return &spectrum{}, nil
 	}
 	var svd mat.SVD
 	if !svd.Factorize(pr.z, mat.SVDThin) {
-		return nil, false
+		return nil, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values", ErrData)
 	}
 	sp := &spectrum{s: svd.Values(nil)}
 	var u mat.Dense
@@ -106,7 +107,7 @@ func (pr *problem) decompose() (*spectrum, bool) {
 	t := mat.NewVecDense(len(sp.s), nil)
 	t.MulVec(u.T(), mat.NewVecDense(pr.n, pr.y))
 	sp.uty = t.RawVector().Data
-	return sp, true
+	return sp, nil
 }
 
 // significant reports whether a singular value is more than rounding.
@@ -175,7 +176,7 @@ func descend(g *mat.SymDense, b []float64, r rule) ([]float64, error) {
 	// On the Gram matrix G = ZᵀZ and b = Zᵀy a sweep costs p², whatever the rows. Every
 	// tenth sweep refreshes the gradient and tests the optimum; the exact finish is tried
 	// early and then rarely, since it costs p³.
-	grad := append([]float64{}, b...) // b − Gw
+	grad := slices.Clone(b) // b − Gw
 	for s := range sweeps {
 		sweep(g, grad, w, r)
 		if s%10 == 9 {
@@ -259,7 +260,7 @@ func (r rule) violation(grad, w []float64) (worst float64) {
 // given, stop where one reaches zero and leave it out, take in the one that
 // violates the conditions most. It changes w only if it succeeds.
 func polish(g *mat.SymDense, b, w []float64, r rule, scale float64) bool {
-	s := active{rule: r, g: g, b: b, w: append([]float64{}, w...), sign: make([]float64, len(w))}
+	s := active{rule: r, g: g, b: b, w: slices.Clone(w), sign: make([]float64, len(w))}
 	for j, v := range w {
 		if v != 0 {
 			s.sign[j] = math.Copysign(1, v)
@@ -306,18 +307,17 @@ func (s *active) step() (whole, ok bool) {
 	if len(on) == 0 {
 		return true, true
 	}
-	a, rhs := mat.NewSymDense(len(on), nil), mat.NewVecDense(len(on), nil)
+	var a mat.SymDense
+	a.SubsetSym(s.g, on)
+	rhs := mat.NewVecDense(len(on), nil)
 	for i, j := range on {
-		for k := i; k < len(on); k++ {
-			a.SetSym(i, k, s.g.At(j, on[k]))
-		}
 		a.SetSym(i, i, s.g.At(j, j)+s.l2)
 		// The gradient of l1·|w| is the given sign times l1.
 		rhs.SetVec(i, s.b[j]-s.sign[j]*s.l1/2)
 	}
 	var chol mat.Cholesky
 	var x mat.VecDense
-	if !chol.Factorize(a) || chol.Cond() > 1e14 || chol.SolveVecTo(&x, rhs) != nil {
+	if !chol.Factorize(&a) || chol.Cond() > 1e14 || chol.SolveVecTo(&x, rhs) != nil {
 		return false, false
 	}
 	// Go the whole way, or up to the first weight that would change its sign.

@@ -120,17 +120,21 @@ type Model struct {
 	dof            float64       // 0 for stated uncertainties
 }
 
-// Fit makes a model of three points or more.
+// Fit makes a model of three points or more. With Stated weights each point must state its
+// uncertainties. Lines that fall are an error.
 func Fit(points []Point, o Options) (*Model, error) {
 	o, err := o.defaults()
 	if err == nil {
 		err = checkPoints(points)
 	}
-	if err == nil && o.Weights == Stated {
-		err = checkStated(points)
-	}
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range points {
+		if o.Weights == Stated && (p.UTime <= 0 || p.UEnergy <= 0) {
+			return nil, fmt.Errorf("%w: %v: its uncertainty of time or energy is not known: state it, or choose equal or "+
+				"relative weights", ErrPoints, p)
+		}
 	}
 	m := &Model{o: o, points: slices.SortedStableFunc(slices.Values(points), byBlocks), dof: float64(len(points) - 2)}
 	var t, e []float64
@@ -139,39 +143,23 @@ func Fit(points []Point, o Options) (*Model, error) {
 	}
 	st, se := sigmas(m.points, o.Weights)
 	m.time, m.energy = fitLine(m.x, t, st), fitLine(m.x, e, se)
-	m.share = correlation(m.time.residual, m.energy.residual)
-	if o.Weights == Stated {
-		m.dof, m.share = 0, 0 // a meter's errors have nothing to do with a clock's
-		m.pTime, m.pEnergy = m.time.birge(), m.energy.birge()
+	if o.Weights == Stated { // a meter's errors have nothing to do with a clock's: no share
+		m.dof, m.pTime, m.pEnergy = 0, m.time.birge(), m.energy.birge()
+	} else {
+		m.share = correlation(m.time.residual, m.energy.residual)
 	}
 	for i, p := range m.points {
 		m.perBlock += measure.Joule(m.energy.slopeOf[i] * (float64(p.Energy) - float64(o.Idle)*float64(p.Time)))
 	}
-	return m, m.check()
-}
-
-// checkStated refuses points of which only some state an uncertainty.
-func checkStated(points []Point) error {
-	for _, p := range points {
-		if p.UTime <= 0 || p.UEnergy <= 0 {
-			return fmt.Errorf("%w: %v: its uncertainty of time or energy is not known: state it, or choose equal or "+
-				"relative weights", ErrPoints, p)
-		}
-	}
-	return nil
-}
-
-// check refuses lines that fall.
-func (m *Model) check() error {
 	switch {
 	case !(m.time.slope > 0):
-		return fmt.Errorf("%w: the time falls with the number of blocks (%v s a block): are all points of one "+
+		return m, fmt.Errorf("%w: the time falls with the number of blocks (%v s a block): are all points of one "+
 			"kernel with the same work a block?", ErrPoints, m.time.slope)
 	case !(m.perBlock > 0):
-		return fmt.Errorf("%w: the energy above idle falls with the number of blocks (%v J a block): is the idle "+
+		return m, fmt.Errorf("%w: the energy above idle falls with the number of blocks (%v J a block): is the idle "+
 			"power of %v right, and does the energy hold it?", ErrPoints, float64(m.perBlock), m.o.Idle)
 	}
-	return nil
+	return m, nil
 }
 
 // sigmas returns the standard deviations of times and energies, up to scale

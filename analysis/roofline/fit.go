@@ -45,21 +45,16 @@ func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 		rest = points
 		m, err = fit(rest, points, common, given)
 	}
-	if err == nil && n > 0 {
-		m.Throttled = len(rest) == len(points)
-		m.throttled(n, len(points))
+	if err != nil || n == 0 {
+		return m, err
 	}
-	return m, err
-}
-
-// throttled adds the caution about throttled points.
-func (m *Model) throttled(n, of int) {
 	what := "they are shown, and not fitted"
-	if m.Throttled {
+	if m.Throttled = len(rest) == len(points); m.Throttled {
 		what = "they are fitted, for too few others are left; measure more intensities far from the balance"
 	}
 	m.Cautions = append(m.Cautions, fmt.Sprintf("%d of %d points were throttled: at lower clocks and voltage a flop "+
-		"costs less, and the model has one cost; %s", n, of, what))
+		"costs less, and the model has one cost; %s", n, len(points), what))
+	return m, nil
 }
 
 // fit is Fit to some of the points; the best rates are those of all.

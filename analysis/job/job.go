@@ -20,27 +20,46 @@ import (
 // ErrTwice: a GPU's energy would be counted twice.
 var ErrTwice = errors.New("measured twice at the same time")
 
-// Task is one measured task of a job.
+// Task is one measured task of a job, named as its source does.
 type Task struct {
-	Name string // as in "task 3"
-	GPU  string // UUID; empty where it is not known
-	Span Span
-	Part group.Part
+	ID    int64  `json:"task_id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	GPU   string `json:"gpu,omitempty"`      // its model
+	UUID  string `json:"gpu_uuid,omitempty"` // of the GPU; empty where it is not known
+	Span
+	measure.Estimate            // of Part
+	Part             group.Part `json:"-"`
 }
 
 // Span is a stretch of time by the host's clock.
-type Span struct{ From, To time.Time }
+type Span struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+// Host is the job's part in one database. The estimate, Span and the times are Of's, and
+// nil or zero without tasks.
+type Host struct {
+	Name              string `json:"host"`
+	*measure.Estimate        // of its tasks
+	Tasks             []Task `json:"tasks"`
+	// Busy is the time covered by at least one task's window, Before and After the
+	// waiting for the other hosts' begin and end, Between the rest. No energy was
+	// measured outside of windows, and none is in the sum.
+	Busy    measure.Seconds `json:"busy_s"`
+	Before  measure.Seconds `json:"idle_before_s"`
+	Between measure.Seconds `json:"idle_between_s"`
+	After   measure.Seconds `json:"idle_after_s"`
+	// ByName: the tasks were found by their name, and none carries the job.
+	ByName bool `json:"matched_by_name,omitempty"`
+	// Missing names the tasks that the host should have and has not.
+	Missing []string `json:"missing,omitempty"`
+	Span    Span     `json:"-"`
+}
 
 // Length is how long a span is.
 func (s Span) Length() measure.Seconds { return measure.SecondsOf(s.To.Sub(s.From)) }
-
-// Host is the job's part in one database.
-type Host struct {
-	Name  string
-	Tasks []Task
-	// Missing names the tasks that the host should have and has not.
-	Missing []string
-}
 
 // Total is a job's energy.
 type Total struct {
@@ -49,20 +68,9 @@ type Total struct {
 	// Together is how long all hosts that have tasks worked at once, each from its
 	// first begin to its last end; negative for how long they missed each other.
 	Together measure.Seconds
-	Hosts    []HostTotal
+	Hosts    []Host
 	Tasks    int
 	Missing  int
-}
-
-// HostTotal is one host's share.
-type HostTotal struct {
-	Host
-	Sum  group.Sum
-	Span Span // zero without tasks
-	// Busy is the time covered by at least one task's window, Before and After the
-	// waiting for the other hosts' begin and end, Between the rest. No energy was
-	// measured outside of windows, and none is in the sum.
-	Busy, Before, Between, After measure.Seconds
 }
 
 // Of adds a job up. Two tasks of one GPU at the same time are ErrTwice: a database
@@ -74,16 +82,17 @@ func Of(hosts []Host) (Total, error) {
 	var t Total
 	var parts []group.Part
 	for _, h := range hosts {
-		own := HostTotal{Host: h}
 		var its []group.Part
 		for _, x := range h.Tasks {
 			its = append(its, x.Part)
-			own.Span = own.Span.with(x.Span)
+			h.Span = h.Span.with(x.Span)
 		}
-		own.Sum = group.Of(its)
+		if sum := group.Of(its); len(its) > 0 {
+			h.Estimate = &sum.Energy
+		}
 		parts = append(parts, its...)
-		t.Hosts, t.Tasks, t.Missing = append(t.Hosts, own), t.Tasks+len(its), t.Missing+len(h.Missing)
-		t.Span = t.Span.with(own.Span)
+		t.Hosts, t.Tasks, t.Missing = append(t.Hosts, h), t.Tasks+len(its), t.Missing+len(h.Missing)
+		t.Span = t.Span.with(h.Span)
 	}
 	t.Sum = group.Of(parts)
 	t.times()
@@ -151,21 +160,20 @@ func once(hosts []Host) error {
 	var list []at
 	for _, h := range hosts {
 		for _, x := range h.Tasks {
-			if x.GPU != "" {
+			if x.UUID != "" {
 				list = append(list, at{x, h.Name})
 			}
 		}
 	}
-	slices.SortFunc(list,
-		func(a, b at) int { return cmp.Or(cmp.Compare(a.GPU, b.GPU), a.Span.From.Compare(b.Span.From)) })
+	slices.SortFunc(list, func(a, b at) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), a.From.Compare(b.From)) })
 	last := 0 // of one GPU's tasks, the one that ends last
 	for i := 1; i < len(list); i++ {
 		a, b := &list[last], &list[i]
-		if a.GPU == b.GPU && b.Span.From.Before(a.Span.To) {
-			return fmt.Errorf("GPU %s: %s of %s and %s of %s: %w: leave one of them out", a.GPU, a.Name, a.host, b.Name,
+		if a.UUID == b.UUID && b.From.Before(a.To) {
+			return fmt.Errorf("GPU %s: task %d of %s and task %d of %s: %w: leave one of them out", a.UUID, a.ID, a.host, b.ID,
 				b.host, ErrTwice)
 		}
-		if a.GPU != b.GPU || b.Span.To.After(a.Span.To) {
+		if a.UUID != b.UUID || b.To.After(a.To) {
 			last = i
 		}
 	}

@@ -21,7 +21,7 @@ func task(gpu string, from, to, joules float64, serial string, lines ...measure.
 	for _, c := range lines {
 		v += float64(c.U * c.U)
 	}
-	return Task{Name: "task", GPU: gpu, Span: Span{at(from), at(to)}, Part: group.Part{
+	return Task{Name: "task", UUID: gpu, Span: Span{at(from), at(to)}, Part: group.Part{
 		Instrument: measure.Identity{Kind: "daq", Serial: serial}, Setup: &measure.Setup{},
 		Result: &measure.Result{Total: measure.Estimate{Energy: measure.Joule(joules), U: measure.Joule(2 * math.Sqrt(v))}, Budget: lines},
 	}}
@@ -42,7 +42,7 @@ func TestTimes(t *testing.T) {
 	if total.Sum.Energy.Energy != 250 || total.Tasks != 4 || total.Missing != 2 || !near(total.Span.Length(), 14) || !near(total.Together, 8) {
 		t.Errorf("got %+v", total)
 	}
-	if a.Sum.Energy.Energy != 150 || !near(a.Busy, 10) || !near(a.Before, 0) || !near(a.After, 4) || !near(a.Between, 0) {
+	if a.Energy != 150 || !near(a.Busy, 10) || !near(a.Before, 0) || !near(a.After, 4) || !near(a.Between, 0) {
 		t.Errorf("a: %+v", a)
 	}
 	if !near(b.Busy, 10) || !near(b.Between, 2) || !near(b.Before, 2) || !near(b.After, 0) {

@@ -94,14 +94,14 @@ func TestCoverage(t *testing.T) {
 			}
 			within := func(v, of, half float64) bool { return v-of <= half && of-v <= half }
 			l, r := p.Linear, p.ByRounds
-			hit("confidence of time", within(wantT, float64(l.Time.Value), float64(l.Time.Confidence)))
-			hit("confidence of energy", within(wantE, float64(l.Energy.Value), float64(l.Energy.Confidence)))
-			hit("prediction of time", l.Time.Within(measure.Seconds(newT)))
-			hit("prediction of energy", l.Energy.Within(measure.Joule(newE)))
+			hit("confidence of time", within(wantT, float64(l.Time), float64(l.TimeConfidence)))
+			hit("confidence of energy", within(wantE, float64(l.Energy), float64(l.EnergyConfidence)))
+			hit("prediction of time", within(newT, float64(l.Time), float64(l.TimePrediction)))
+			hit("prediction of energy", within(newE, float64(l.Energy), float64(l.EnergyPrediction)))
 			// By rounds the model has no b, so its truth has none: Eqs. 4 and 6.
-			hit("confidence of time by rounds", within(wantT-g.b, float64(r.Time.Value), float64(r.Time.Confidence)))
-			hit("confidence of energy by rounds", within(wantE-g.idle*g.b, float64(r.Energy.Value), float64(r.Energy.Confidence)))
-			hit("confidence of mixed energy", within(wantE-g.idle*g.b, float64(p.Mixed.Energy.Value), float64(p.Mixed.Energy.Confidence)))
+			hit("confidence of time by rounds", within(wantT-g.b, float64(r.Time), float64(r.TimeConfidence)))
+			hit("confidence of energy by rounds", within(wantE-g.idle*g.b, float64(r.Energy), float64(r.EnergyConfidence)))
+			hit("confidence of mixed energy", within(wantE-g.idle*g.b, float64(p.Mixed.Energy), float64(p.Mixed.EnergyConfidence)))
 			q := m.Parameters()
 			hit("E_b", within(g.eb, float64(q.Block), float64(q.UBlock)))
 			hit("a", within(g.a, float64(q.PerBlock), float64(q.UPerBlock)))

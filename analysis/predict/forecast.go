@@ -1,7 +1,7 @@
 package predict
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"math"
 	"sort"
@@ -9,49 +9,16 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// Band is a value with the half widths of two intervals around it: Confidence holds the
-// true mean, Prediction one new measurement. Both rest on the scatter of the points
-// alone; neither covers an error of the model.
-type Band[T ~float64] struct {
-	Value, Confidence, Prediction T
-}
-
-// Within reports whether a new measurement lies inside.
-func (b Band[T]) Within(v T) bool {
-	return math.Abs(float64(v-b.Value)) <= float64(b.Prediction)
-}
-
-// Forecast is a time and an energy.
+// Forecast is a time and an energy, each with the half widths of two intervals around it:
+// the one of confidence holds the true mean, the one of prediction one new measurement.
+// Both rest on the scatter of the points alone; neither covers an error of the model.
 type Forecast struct {
-	Time   Band[measure.Seconds]
-	Energy Band[measure.Joule]
-}
-
-// flat is the JSON form of a Forecast: both values with their half widths side by side.
-type flat struct {
 	Time             measure.Seconds `json:"time_s"`
 	TimeConfidence   measure.Seconds `json:"time_confidence_s"`
 	TimePrediction   measure.Seconds `json:"time_prediction_s"`
 	Energy           measure.Joule   `json:"energy_j"`
 	EnergyConfidence measure.Joule   `json:"energy_confidence_j"`
 	EnergyPrediction measure.Joule   `json:"energy_prediction_j"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (f Forecast) MarshalJSON() ([]byte, error) {
-	return json.Marshal(flat{
-		f.Time.Value, f.Time.Confidence, f.Time.Prediction,
-		f.Energy.Value, f.Energy.Confidence, f.Energy.Prediction,
-	})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (f *Forecast) UnmarshalJSON(b []byte) error {
-	var x flat
-	err := json.Unmarshal(b, &x)
-	f.Time = Band[measure.Seconds]{x.Time, x.TimeConfidence, x.TimePrediction}
-	f.Energy = Band[measure.Joule]{x.Energy, x.EnergyConfidence, x.EnergyPrediction}
-	return err
 }
 
 // Prediction is a model's time and energy of one number of blocks, in three ways.
@@ -76,12 +43,7 @@ type Target struct {
 
 // target replaces zeros by the calibration's own values. Errors wrap ErrInput.
 func (m *Model) target(t Target) (Target, error) {
-	if t.SMs == 0 {
-		t.SMs = m.o.SMs
-	}
-	if t.Resident == 0 {
-		t.Resident = m.o.Resident
-	}
+	t.SMs, t.Resident = cmp.Or(t.SMs, m.o.SMs), cmp.Or(t.Resident, m.o.Resident)
 	if t.SMs > mostSMs || t.Resident > mostResident {
 		return t, fmt.Errorf("%w: %d multiprocessors with %d resident blocks each: at most %d and %d", ErrInput, t.SMs,
 			t.Resident, mostSMs, mostResident)
@@ -99,28 +61,15 @@ func (m *Model) At(blocks uint64, t Target) (Prediction, error) {
 	if blocks == 0 || blocks > MostBlocks {
 		return Prediction{}, fmt.Errorf("%w: %d blocks: a launch has 1 to %d", ErrInput, blocks, uint64(MostBlocks))
 	}
-	x := float64(blocks)
 	p := Prediction{Blocks: blocks, Rounds: Rounds(blocks, t.SMs, t.Resident), Warnings: m.warnings(blocks, t)}
-	// Coefficients of the points' times and energies in each prediction, so that their
-	// scatter propagates exactly.
-	stretch := float64(m.o.SMs) / float64(t.SMs) // of a block's share of the time
-	p.Linear.Time = m.timeBand(x, func(i int) float64 { return x*stretch*m.time.slopeOf[i] + m.time.interceptOf[i] })
-	p.Linear.Energy = m.energyBand(x, func(i int) (float64, float64) {
-		e := x * m.energy.slopeOf[i]
-		return e, x*stretch*m.time.slopeOf[i] + m.time.interceptOf[i] - e
-	})
+	// The coefficients of the points' times in each time, so that their scatter propagates
+	// exactly. A block's share of the time stretches where fewer multiprocessors share it.
+	x, k := float64(blocks), float64(p.Rounds)
+	stretch := float64(m.o.SMs) / float64(t.SMs)
 	wide, many := float64(m.o.SMs*t.Resident), float64(t.SMs*t.Resident)
-	k := float64(p.Rounds)
-	p.ByRounds.Time = m.timeBand(x, func(i int) float64 { return k * wide * m.time.slopeOf[i] })
-	p.ByRounds.Energy = m.energyBand(x, func(i int) (float64, float64) {
-		e := k * many * m.energy.slopeOf[i]
-		return e, k*wide*m.time.slopeOf[i] - e
-	})
-	p.Mixed.Time = p.ByRounds.Time
-	p.Mixed.Energy = m.energyBand(x, func(i int) (float64, float64) {
-		e := x * m.energy.slopeOf[i]
-		return e, k*wide*m.time.slopeOf[i] - e
-	})
+	line := func(i int) float64 { return x*stretch*m.time.slopeOf[i] + m.time.interceptOf[i] }
+	rounds := func(i int) float64 { return k * wide * m.time.slopeOf[i] }
+	p.Linear, p.ByRounds, p.Mixed = m.forecast(x, line, x), m.forecast(x, rounds, k*many), m.forecast(x, rounds, x)
 	return p, nil
 }
 
@@ -173,34 +122,31 @@ func (m *Model) factor(s spread) float64 {
 	return quantile(m.o.Level, max(m.dof, m.dof*v*v/square))
 }
 
-// energyBand returns an energy at x blocks with its intervals; of returns the
-// coefficients of a point's energy and time in it.
-func (m *Model) energyBand(x float64, of func(i int) (e, t float64)) Band[measure.Joule] {
-	value, mean := m.combine(of)
-	one := mean
-	d := m.energy.scale * m.scatter(&m.energy, x, value)
-	one.ofEnergy += d * d
-	return Band[measure.Joule]{
-		measure.Joule(value), measure.Joule(m.factor(mean) * math.Sqrt(mean.variance())),
-		measure.Joule(m.factor(one) * math.Sqrt(one.variance())),
-	}
-}
-
-// timeBand returns a time at x blocks with its intervals; of returns the coefficient of
-// a point's time in it.
-func (m *Model) timeBand(x float64, of func(i int) float64) Band[measure.Seconds] {
+// forecast returns time and energy at x blocks with their intervals. time returns the
+// coefficient of a point's time in the time; the energy is the dynamic one of a number of
+// blocks and the idle power's over that time.
+func (m *Model) forecast(x float64, time func(i int) float64, blocks float64) (f Forecast) {
 	var value, variance float64
 	for i, p := range m.points {
-		c := of(i)
+		c := time(i)
 		value += c * float64(p.Time)
 		d := c * m.time.scale * m.time.sigma[i]
 		variance += d * d
 	}
-	k, d := quantile(m.o.Level, m.dof), m.time.scale*m.scatter(&m.time, x, value)
-	sd := math.Sqrt(variance)
-	return Band[measure.Seconds]{
-		measure.Seconds(value), measure.Seconds(k * sd), measure.Seconds(k * math.Hypot(sd, d)),
-	}
+	k, d, sd := quantile(m.o.Level, m.dof), m.time.scale*m.scatter(&m.time, x, value), math.Sqrt(variance)
+	f.Time, f.TimeConfidence = measure.Seconds(value), measure.Seconds(k*sd)
+	f.TimePrediction = measure.Seconds(k * math.Hypot(sd, d))
+
+	value, mean := m.combine(func(i int) (e, t float64) {
+		e = blocks * m.energy.slopeOf[i]
+		return e, time(i) - e
+	})
+	one := mean // and the scatter of one new measurement
+	d = m.energy.scale * m.scatter(&m.energy, x, value)
+	one.ofEnergy += d * d
+	f.Energy, f.EnergyConfidence = measure.Joule(value), measure.Joule(m.factor(mean)*math.Sqrt(mean.variance()))
+	f.EnergyPrediction = measure.Joule(m.factor(one) * math.Sqrt(one.variance()))
+	return f
 }
 
 // scatter is the standard deviation of one new measurement, up to the line's
@@ -279,14 +225,11 @@ func (m *Model) Evaluate(points []Point) (Evaluation, error) {
 		}
 		out.Points = append(out.Points, Scored{p, q})
 	}
-	var err error
-	if out.Linear, err = score(out.Points, func(p Prediction) Forecast { return p.Linear }); err == nil {
-		out.ByRounds, err = score(out.Points, func(p Prediction) Forecast { return p.ByRounds })
-	}
-	if err == nil {
-		out.Mixed, err = score(out.Points, func(p Prediction) Forecast { return p.Mixed })
-	}
-	return out, err
+	var err1, err2, err3 error
+	out.Linear, err1 = score(out.Points, func(p Prediction) Forecast { return p.Linear })
+	out.ByRounds, err2 = score(out.Points, func(p Prediction) Forecast { return p.ByRounds })
+	out.Mixed, err3 = score(out.Points, func(p Prediction) Forecast { return p.Mixed })
+	return out, cmp.Or(err1, err2, err3)
 }
 
 // score compares one of the three predictions with the points.
@@ -296,12 +239,12 @@ func score(points []Scored, of func(Prediction) Forecast) (s Score, err error) {
 	var e, ep []measure.Joule
 	for _, p := range points {
 		f := of(p.Prediction)
-		t, tp = append(t, p.Time), append(tp, f.Time.Value)
-		e, ep = append(e, p.Energy), append(ep, f.Energy.Value)
-		if f.Time.Within(p.Time) {
+		t, tp = append(t, p.Time), append(tp, f.Time)
+		e, ep = append(e, p.Energy), append(ep, f.Energy)
+		if math.Abs(float64(p.Time-f.Time)) <= float64(f.TimePrediction) {
 			s.TimeHit++
 		}
-		if f.Energy.Within(p.Energy) {
+		if math.Abs(float64(p.Energy-f.Energy)) <= float64(f.EnergyPrediction) {
 			s.EnergyHit++
 		}
 	}

@@ -82,15 +82,7 @@ const (
 
 // defaults replaces zeros and refuses values out of bounds. Errors wrap ErrInput.
 func (o Options) defaults() (Options, error) {
-	if o.Resident == 0 {
-		o.Resident = 1
-	}
-	if o.Weights == "" {
-		o.Weights = Equal
-	}
-	if o.Level == 0 {
-		o.Level = 0.95
-	}
+	o.Resident, o.Weights, o.Level = cmp.Or(o.Resident, 1), cmp.Or(o.Weights, Equal), cmp.Or(o.Level, 0.95)
 	switch {
 	case !(o.Idle >= 0 && measure.Known(o.Idle) && o.UIdle >= 0 && measure.Known(o.UIdle)):
 		return o, fmt.Errorf("%w: an idle power of %v ± %v W: it must be finite and not negative", ErrInput,

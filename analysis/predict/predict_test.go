@@ -84,11 +84,11 @@ func TestFitFindsWhatMadeThePoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantT, wantE := fig3(t).At(n, 0)
-			near(t, "time by rounds", float64(q.ByRounds.Time.Value), float64(wantT), 1e-9)
-			near(t, "energy by rounds", float64(q.ByRounds.Energy.Value), float64(wantE), 1e-9)
+			near(t, "time by rounds", float64(q.ByRounds.Time), float64(wantT), 1e-9)
+			near(t, "energy by rounds", float64(q.ByRounds.Energy), float64(wantE), 1e-9)
 			x := float64(n)
-			near(t, "time by the line", float64(q.Linear.Time.Value), a*x+b, 1e-9)
-			near(t, "energy by the line", float64(q.Linear.Energy.Value), eb*x+idle*(a*x+b), 1e-9)
+			near(t, "time by the line", float64(q.Linear.Time), a*x+b, 1e-9)
+			near(t, "energy by the line", float64(q.Linear.Energy), eb*x+idle*(a*x+b), 1e-9)
 		}
 	}
 }
@@ -105,10 +105,10 @@ func TestWhatIf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "time", float64(q.ByRounds.Time.Value), 5, 1e-9)
-	near(t, "energy", float64(q.ByRounds.Energy.Value), 700+150, 1e-9)
-	near(t, "time by the line", float64(q.Linear.Time.Value), 5, 1e-9)
-	near(t, "energy by the line", float64(q.Linear.Energy.Value), 700+150, 1e-9)
+	near(t, "time", float64(q.ByRounds.Time), 5, 1e-9)
+	near(t, "energy", float64(q.ByRounds.Energy), 700+150, 1e-9)
+	near(t, "time by the line", float64(q.Linear.Time), 5, 1e-9)
+	near(t, "energy by the line", float64(q.Linear.Energy), 700+150, 1e-9)
 	if q.Rounds != 5 || !strings.Contains(strings.Join(q.Warnings, ";"), "28 multiprocessors") {
 		t.Errorf("got %+v", q)
 	}
@@ -117,9 +117,9 @@ func TestWhatIf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "time of 15 with two resident", float64(q.ByRounds.Time.Value), 2, 1e-9)
-	near(t, "energy of 15 with two resident", float64(q.ByRounds.Energy.Value), 200, 1e-9)
-	near(t, "mixed energy of 15 with two resident", float64(q.Mixed.Energy.Value), 15*5+2*30, 1e-9)
+	near(t, "time of 15 with two resident", float64(q.ByRounds.Time), 2, 1e-9)
+	near(t, "energy of 15 with two resident", float64(q.ByRounds.Energy), 200, 1e-9)
+	near(t, "mixed energy of 15 with two resident", float64(q.Mixed.Energy), 15*5+2*30, 1e-9)
 	for _, c := range []struct {
 		n  uint64
 		to Target

@@ -73,7 +73,7 @@ func TestPredictFromCSV(t *testing.T) {
 		Predictions []predict.Prediction `json:"predictions"`
 	}
 	object(t, inside(t, "predict", "at", "--blocks", "15,140", "--json", "--db", db).ok(t).out, &at)
-	if at.Version != 2 || len(at.Predictions) != 2 || at.Predictions[0].Rounds != 2 || !(at.Predictions[1].Linear.Energy.Prediction > 0) {
+	if at.Version != 2 || len(at.Predictions) != 2 || at.Predictions[0].Rounds != 2 || !(at.Predictions[1].Linear.EnergyPrediction > 0) {
 		t.Errorf("got %+v", at)
 	}
 	object(t, inside(t, "predict", "at", "vadd", "--blocks", "140", "--sms", "28", "--json", "--db", db).ok(t).out, &at)

@@ -75,7 +75,8 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// print prints the estimates as the flags ask: checks, Markdown, or the selected rows.
+// print prints the estimates as the flags ask: checks, Markdown, or the selected rows, whose
+// dynamic energy is that above the idle GPU.
 func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
 	switch {
 	case f.check:
@@ -96,7 +97,21 @@ func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
 			rows = append(rows, e)
 		}
 	}
-	return instructionsTable(a, rows)
+	head := out.Row{
+		"instruction", "layout", "level", "energy", "± spread", "dynamic", "± spread", "cycles", "power", "passes", "result",
+	}
+	return a.Print(rows, func(w io.Writer) {
+		out.Table(w, head, rows, func(e instructions.Estimate) out.Row {
+			checked := ""
+			if e.Checked {
+				checked = "checked"
+			}
+			return out.Row{
+				e.Instruction, e.Layout, levelText(e.Level), joules(e.Energy), spread(e.Spread, e.Passes), joules(e.Dynamic),
+				spread(e.DynamicSpread, e.Passes), fmt.Sprintf("%.1f", e.Cycles), e.Power, e.Passes, checked,
+			}
+		})
+	})
 }
 
 // instructionRuns reads campaigns, by number, and files, and joins their runs as
@@ -161,26 +176,6 @@ func CampaignRuns(ctx context.Context, db *store.DB, id store.CampaignID) ([]ins
 	}
 	runs, err := db.Instructions(ctx, id)
 	return instructions.FromStore(c, runs), err
-}
-
-// instructionsTable writes one row per estimate; dynamic energy is that above the
-// idle GPU.
-func instructionsTable(a *cli.App, rows []instructions.Estimate) error {
-	return a.Print(rows, func(w io.Writer) {
-		head := out.Row{
-			"instruction", "layout", "level", "energy", "± spread", "dynamic", "± spread", "cycles", "power", "passes", "result",
-		}
-		out.Table(w, head, rows, func(e instructions.Estimate) out.Row {
-			checked := ""
-			if e.Checked {
-				checked = "checked"
-			}
-			return out.Row{
-				e.Instruction, e.Layout, levelText(e.Level), joules(e.Energy), spread(e.Spread, e.Passes), joules(e.Dynamic),
-				spread(e.DynamicSpread, e.Passes), fmt.Sprintf("%.1f", e.Cycles), e.Power, e.Passes, checked,
-			}
-		})
-	})
 }
 
 // instructionsCheck prints the expectations, such as a division costing more than

@@ -62,7 +62,7 @@ func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Optio
 	if err != nil {
 		return nil, err
 	}
-	folds, err := model.Folds(d, model.FoldBy(f.foldBy), f.folds, f.seed)
+	folds, err := model.Folds(d, f.foldBy, f.folds, f.seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
@@ -79,7 +79,7 @@ func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Optio
 	if err != nil {
 		return nil, err
 	}
-	r.Method, r.FoldBy, r.Folds = string(o.Method), f.foldBy, e.Folds
+	r.Method, r.FoldBy, r.Folds = string(o.Method), string(f.foldBy), e.Folds
 	r.Score, r.Alpha, r.ConditionNumber = e.Score, measure.Number(r.fit.Alpha), measure.Number(g.Condition)
 	r.Constant = &baseline{e.Constant.MSE, e.Constant.MAPE, constantMAPE(d)}
 	// Least squares has no penalty, so no list.

@@ -28,26 +28,25 @@ import (
 
 // trainFlags are the flags of training and cross-validation.
 type trainFlags struct {
+	model.Options
 	// alpha is a number or "auto"; preset replaces the defaults of flags not given.
-	method, alpha, preset string
-	// alphaFolds belongs to the inner cross-validation that chooses α; folds, foldBy and seed
-	// to the outer one that measures the errors.
-	alphaFolds int
-	folds      int
-	foldBy     string
-	seed       uint64
-	changed    func(flag string) bool // whether the command line gives a flag
+	alpha, preset string
+	// The inner cross-validation, of Options, chooses α; this outer one measures the errors.
+	folds   int
+	foldBy  model.FoldBy
+	seed    uint64
+	changed func(flag string) bool // whether the command line gives a flag
 }
 
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	f.changed = fl.Changed
-	fl.StringVar(&f.method, "method", string(model.Ridge),
+	fl.StringVar((*string)(&f.Method), "method", string(model.Ridge),
 		"ridge, ridge-positive (no negative coefficients), lasso or ols")
 	fl.StringVar(&f.alpha, "alpha", "auto", "weight of the penalty, or auto: by cross-validation over the training rows")
-	fl.IntVar(&f.alphaFolds, "alpha-folds", 10, "folds of that cross-validation")
+	fl.IntVar(&f.AlphaFolds, "alpha-folds", 10, "folds of that cross-validation")
 	fl.IntVar(&f.folds, "folds", 10, "folds of the cross-validation")
-	fl.StringVar(&f.foldBy, "fold-by", string(model.ByRowMod),
+	fl.StringVar((*string)(&f.foldBy), "fold-by", string(model.ByRowMod),
 		"row-mod (row number modulo folds), block, random, loo (each row), group (each application), group-k")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of --fold-by random")
 	fl.StringVar(&f.preset, "preset", "", "accelwattch: per-cycle sums, α = 10, each row left out")
@@ -56,6 +55,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 // options returns the options of training. A preset applies only to flags that the command
 // line leaves out. Every error is wrong usage.
 func (f *trainFlags) options() (o model.Options, err error) {
+	o = f.Options
 	switch f.preset {
 	case "":
 	case "accelwattch":
@@ -63,13 +63,12 @@ func (f *trainFlags) options() (o model.Options, err error) {
 			f.alpha = "10"
 		}
 		if !f.changed("fold-by") {
-			f.foldBy = string(model.ByOne)
+			f.foldBy = model.ByOne
 		}
 	default:
 		return o, cli.Usagef("--preset %q: there is accelwattch", f.preset)
 	}
-	o = model.Options{Method: model.Method(f.method), Alpha: model.Auto, AlphaFolds: f.alphaFolds}
-	if f.alpha != "auto" {
+	if o.Alpha = model.Auto; f.alpha != "auto" {
 		if o.Alpha, err = strconv.ParseFloat(f.alpha, 64); err != nil || math.IsNaN(o.Alpha) {
 			return o, cli.Usagef("--alpha %q: want a number of 0 or more, or auto", f.alpha)
 		}
@@ -128,8 +127,8 @@ func (f *studyFlags) add(c *cobra.Command) {
 // counterFlags select and read files of counters, and the powers that belong to them.
 type counterFlags struct {
 	counters.Options
-	// form and by override the detected form and grouping; kernel is a regular expression.
-	form, by, kernel string
+	// kernel is a regular expression.
+	kernel string
 	// power is a file of powers by name; tasks takes them from stored tasks instead.
 	power         string
 	tasks, byFile bool
@@ -145,7 +144,7 @@ type counterFlags struct {
 
 func (f *counterFlags) add(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.form, "form", "",
+	fl.StringVar((*string)(&f.Form), "form", "",
 		"form of the files: csv, utilisation, ncu, ncu-long, accelwattch (default: found out)")
 	fl.StringVar(&f.power, "power", "", "file with the powers: a header, a column of names, a column power_w")
 	fl.BoolVar(&f.tasks, "tasks", false,
@@ -158,7 +157,7 @@ func (f *counterFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.Task, "task-column", "", "column with the number or name of a stored task, whose power counts")
 	fl.StringArrayVar(&f.Ignore, "ignore", nil, "leave a column out (repeatable)")
 	fl.StringArrayVar(&f.Rates, "rate", nil, "column that is no count of events: not divided by the time (repeatable)")
-	fl.StringVar(&f.by, "rows", string(counters.ByKernel),
+	fl.StringVar((*string)(&f.By), "rows", string(counters.ByKernel),
 		"of Nsight Compute's launches make a row by kernel, launch or app")
 	fl.BoolVar(&f.byFile, "by-file", false, "each file is of an application that is named as the file")
 	fl.StringVar(&f.kernel, "kernel", "", "only kernels whose name matches this regular expression")
@@ -198,7 +197,6 @@ func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t
 			return nil, cli.Usagef("--kernel: %w", err)
 		}
 	}
-	f.Form, f.By = counters.Form(f.form), counters.By(f.by)
 	var tables []*counters.Table
 	for _, arg := range files {
 		o := f.Options

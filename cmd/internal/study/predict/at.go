@@ -129,11 +129,10 @@ func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, 
 	v := map[string]any{"name": p.Name, "version": p.Version, "level": level, "predictions": list}
 	return a.Print(v, func(w io.Writer) {
 		head := out.Row{"blocks", "rounds", "time by the line", "by rounds", "energy by the line", "by rounds", "mixed"}
+		t := func(f predict.Forecast) string { return fmt.Sprintf("%v ± %v", f.Time, f.TimePrediction) }
+		e := func(f predict.Forecast) string { return fmt.Sprintf("%v ± %v", f.Energy, f.EnergyPrediction) }
 		out.Table(w, head, list, func(q predict.Prediction) out.Row {
-			return out.Row{
-				q.Blocks, q.Rounds, bandText(q.Linear.Time), bandText(q.ByRounds.Time), bandText(q.Linear.Energy),
-				bandText(q.ByRounds.Energy), bandText(q.Mixed.Energy),
-			}
+			return out.Row{q.Blocks, q.Rounds, t(q.Linear), t(q.ByRounds), e(q.Linear), e(q.ByRounds), e(q.Mixed)}
 		})
 		fmt.Fprintf(w, "\n± holds one new measurement in %.3g %% of cases, if the kernel keeps to the model.\n", 100*level)
 		for _, q := range list {

@@ -102,25 +102,15 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 	if c.Points, c.Others, err = f.split(all); err != nil {
 		return err
 	}
-	name := cmp.Or(f.name, f.kernel, "prediction")
-	p, err := c.model(name)
-	if err != nil {
-		return err
-	}
-	p.Doubts = append(predict.Review(c.Points, c.Options), p.Doubts...)
-	if p.Fitted && len(p.Others) > 0 {
-		p.Doubts = append(p.Doubts,
+	var doubts []string
+	if c.Fitted && len(c.Others) > 0 {
+		doubts = append(doubts,
 			"the resident blocks were fitted from the times of all points, those that are predicted among them")
 	}
 	if len(f.traces) > 0 {
-		p.Doubts = append(p.Doubts, predict.TooShort(c.Points, predict.SamplePeriod)...)
+		doubts = append(doubts, predict.TooShort(c.Points, predict.SamplePeriod)...)
 	}
-	if !f.dryRun {
-		if err := p.keep(a, ctx, tasks); err != nil {
-			return err
-		}
-	}
-	return p.show(a, f.svg)
+	return c.finish(a, ctx, cmp.Or(f.name, f.kernel, "prediction"), doubts, tasks, f.dryRun, f.svg)
 }
 
 // options sets the idle power, the GPU's shape, weights, and level of c. With

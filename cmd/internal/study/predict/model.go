@@ -99,12 +99,25 @@ func (c *predictionContent) flopsPerBlock() float64 {
 	return 1
 }
 
-// keep stores p as the next version of its name, with references to tasks, and sets version
-// and time. The database is created if absent.
-func (p *Prediction) keep(a *cli.App, ctx context.Context, tasks []store.TaskID) error {
-	x, err := kind.Keep(a, ctx, p.Name, p.predictionContent, tasks)
-	p.as(&x)
-	return err
+// finish fits the model to c, stores it as the next version of name unless dry, with
+// references to tasks, and prints it. doubts are those about the origin of the points. The
+// database is created if absent.
+func (c predictionContent) finish(a *cli.App, ctx context.Context, name string, doubts []string, tasks []store.TaskID,
+	dry bool, svg string,
+) error {
+	p, err := c.model(name)
+	if err != nil {
+		return err
+	}
+	p.Doubts = append(predict.Review(c.Points, c.Options), doubts...)
+	if !dry {
+		x, err := kind.Keep(a, ctx, name, p.predictionContent, tasks)
+		if err != nil {
+			return err
+		}
+		p.as(&x)
+	}
+	return p.show(a, svg)
 }
 
 // as sets the identity of p to that of its stored form.
@@ -244,10 +257,10 @@ func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 	head := out.Row{"blocks", "rounds", "time", "by the line", "by rounds", "energy", "by the line", "by rounds", "mixed"}
 	out.Table(w, head, v.Points, func(p predict.Scored) out.Row {
 		t := func(f predict.Forecast) string {
-			return relative(measure.FormatPercent, 100*float64(f.Time.Value-p.Time)/float64(p.Time))
+			return relative(measure.FormatPercent, 100*float64(f.Time-p.Time)/float64(p.Time))
 		}
 		e := func(f predict.Forecast) string {
-			return relative(measure.FormatPercent, 100*float64(f.Energy.Value-p.Energy)/float64(p.Energy))
+			return relative(measure.FormatPercent, 100*float64(f.Energy-p.Energy)/float64(p.Energy))
 		}
 		return out.Row{
 			p.Point.Blocks, p.Rounds, p.Time, t(p.Linear), t(p.ByRounds), p.Energy, e(p.Linear), e(p.ByRounds), e(p.Mixed),
@@ -270,11 +283,6 @@ func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 	t.Render()
 }
 
-// bandText formats a value with the half width of its prediction band.
-func bandText[T measure.Seconds | measure.Joule](b predict.Band[T]) string {
-	return fmt.Sprintf("%v ± %v", b.Value, b.Prediction)
-}
-
 // quantityOf selects time or energy for one panel: the forecast with its half
 // width, and the measured value.
 type quantityOf struct {
@@ -287,15 +295,11 @@ type quantityOf struct {
 // predicted are the panels, from top to bottom. Mixed times equal those by rounds.
 var predicted = []quantityOf{
 	{
-		"time / s",
-		func(f predict.Forecast) (float64, float64) { return float64(f.Time.Value), float64(f.Time.Prediction) },
+		"time / s", func(f predict.Forecast) (float64, float64) { return float64(f.Time), float64(f.TimePrediction) },
 		func(p predict.Point) float64 { return float64(p.Time) }, false,
 	},
 	{
-		"energy / J",
-		func(f predict.Forecast) (float64, float64) {
-			return float64(f.Energy.Value), float64(f.Energy.Prediction)
-		},
+		"energy / J", func(f predict.Forecast) (float64, float64) { return float64(f.Energy), float64(f.EnergyPrediction) },
 		func(p predict.Point) float64 { return float64(p.Energy) }, true,
 	},
 }
@@ -406,7 +410,7 @@ func (p *Prediction) plot(w io.Writer) {
 	most := p.reach()
 	var line, rounds []float64
 	for _, c := range curve {
-		line, rounds = append(line, float64(c.Linear.Energy.Value)), append(rounds, float64(c.ByRounds.Energy.Value))
+		line, rounds = append(line, float64(c.Linear.Energy)), append(rounds, float64(c.ByRounds.Energy))
 	}
 	measured := slices.Repeat([]float64{math.NaN()}, len(curve)) // NaN leaves the column empty
 	for _, x := range append(p.model.Points(), p.Others...) {

@@ -109,7 +109,11 @@ func predictSimGrid(a *cli.App, ctx context.Context, f platformFlags, rest measu
 	if err != nil {
 		return err
 	}
-	defer sim.remove(a.Err)
+	defer func() {
+		if err := os.RemoveAll(sim.dir); err != nil {
+			fmt.Fprintln(a.Err, "wattmark:", err)
+		}
+	}()
 	var list []SimGridReport
 	worst, ver := 0.0, ""
 	for _, n := range blocks {
@@ -194,7 +198,7 @@ func compareSimGrid(r predict.Round, blocks uint64, rest measure.Seconds, o simg
 type simGridProgram struct{ dir, program, platform string }
 
 // buildSimGrid compiles the embedded program with $CXX, or g++, into a new
-// temporary directory. On error the directory is removed; on success remove does
+// temporary directory. On error the directory is removed; on success the caller removes
 // it. Errors contain the first lines of the compiler's output, and a hint if
 // SimGrid's headers or library are missing.
 func buildSimGrid(ctx context.Context, p *simgrid.Platform) (_ *simGridProgram, err error) {
@@ -255,11 +259,4 @@ func (s *simGridProgram) run(ctx context.Context, flops float64, rounds uint64, 
 		return simgrid.Outcome{}, fmt.Errorf("SimGrid: %w\n%s", err, firstLines(said.Bytes(), 5))
 	}
 	return simgrid.ParseOutcome(out.String())
-}
-
-// remove deletes the directory and reports a failure to w.
-func (s *simGridProgram) remove(w io.Writer) {
-	if err := os.RemoveAll(s.dir); err != nil {
-		fmt.Fprintln(w, "wattmark:", err)
-	}
 }

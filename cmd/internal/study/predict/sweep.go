@@ -326,22 +326,15 @@ func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep
 		FlopsPerBlock: o.Kernel.Flops() * float64(o.Loops),
 		Options:       predict.Options{Idle: idle[0], UIdle: idle[1], SMs: o.SMs, Resident: resident},
 	}
-	p, err := c.model(cmp.Or(f.name, f.kernel))
-	if err != nil {
-		return err
-	}
-	p.Doubts = predict.Review(fit, c.Options)
+	var doubts []string
 	if o.GPU.Simulated {
-		p.Doubts = append(p.Doubts, "the GPU is simulated: its blocks draw what they were made to draw")
+		doubts = append(doubts, "the GPU is simulated: its blocks draw what they were made to draw")
 	}
 	// Reduced clocks lengthen some launches and not others, and bend the line.
 	if held := throttled(o); held != "" {
-		p.Doubts = append(p.Doubts, held)
+		doubts = append(doubts, held)
 	}
-	if err := p.keep(a, ctx, tasks); err != nil {
-		return err
-	}
-	return p.show(a, f.svg)
+	return c.finish(a, ctx, cmp.Or(f.name, f.kernel), doubts, tasks, false, f.svg)
 }
 
 // throttled describes the reasons for reduced clocks, "" for none.

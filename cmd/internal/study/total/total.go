@@ -94,28 +94,17 @@ func total(a *cli.App, ctx context.Context, f totalFlags) error {
 	return nil
 }
 
-// jobHost is one source of a job, with the names of its tasks for the report.
+// jobHost is one source of a job.
 type jobHost struct {
 	job.Host
-	tasks  []jobTask // as Host.Tasks
-	byName bool      // no task carries the job; matched by task name
-	// cautions of this source
 	cautions []string
 	err      error // a usage error; trouble with the source is in Missing
-}
-
-// jobTask names a task as its source does.
-type jobTask struct {
-	TaskID store.TaskID `json:"task_id"`
-	Name   string       `json:"name"`
-	State  string       `json:"state"`
-	GPU    string       `json:"gpu,omitempty"`
 }
 
 // readJobHost reads one source within the timeout. A source that cannot be read, or has
 // no task of the job, is noted as missing.
 func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) jobHost {
-	h := jobHost{Host: job.Host{Name: from}}
+	h := jobHost{Host: job.Host{Name: from, Tasks: []job.Task{}}} // JSON shows none as []
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	var err error
@@ -152,15 +141,15 @@ func isAddress(from string) bool {
 // oneEach returns a usage error for several tasks of one GPU that were matched by name
 // alone: they may be separate runs.
 func (h *jobHost) oneEach(name string) error {
-	seen := map[string]store.TaskID{}
-	for i, t := range h.Tasks {
-		if first, twice := seen[t.GPU]; twice && t.GPU != "" {
+	seen := map[string]int64{}
+	for _, t := range h.Tasks {
+		if first, twice := seen[t.UUID]; twice && t.UUID != "" {
 			return cli.Usagef("tasks %d and %d are both named %q and of one GPU: say "+
-				"which run is meant with --since and --until, or measure with run --job", first, h.tasks[i].TaskID, name)
+				"which run is meant with --since and --until, or measure with run --job", first, t.ID, name)
 		}
-		seen[t.GPU] = h.tasks[i].TaskID
+		seen[t.UUID] = t.ID
 	}
-	h.byName = true
+	h.ByName = true
 	return nil
 }
 
@@ -232,8 +221,11 @@ func (h *jobHost) readDatabase(ctx context.Context, path string, f totalFlags, q
 		if err != nil {
 			return err
 		}
-		h.add(jobTask{t.ID, t.Name, t.State.String(), t.GPU}, t.GPUUUID, taskSpan(t.Result, t.Clock, t.Started),
-			group.Part{Instrument: t.Instrument, Setup: &t.Setup, Result: t.Result}, t.Reason)
+		h.add(job.Task{
+			ID: int64(t.ID), Name: t.Name, State: t.State.String(), GPU: t.GPU, UUID: t.GPUUUID,
+			Span: taskSpan(t.Result, t.Clock, t.Started),
+			Part: group.Part{Instrument: t.Instrument, Setup: &t.Setup, Result: t.Result},
+		}, t.Reason)
 		id := t.Group.Group
 		if groups[id] {
 			return nil
@@ -286,30 +278,32 @@ func (h *jobHost) readService(ctx context.Context, address string, f totalFlags,
 					"as its own", address, d.ID))
 			}
 		}
-		h.add(jobTask{store.TaskID(d.ID), d.Name, client.Word(d.State), d.GPU}, d.GPUUUID,
-			taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
-			group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r}, d.Reason)
+		h.add(job.Task{
+			ID: int64(d.ID), Name: d.Name, State: client.Word(d.State), GPU: d.GPU, UUID: d.GPUUUID,
+			Span: taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
+			Part: group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r},
+		}, d.Reason)
 		return nil
 	})
 }
 
 // add adds a task to the sum where it has an energy, else to the missing ones. A task
 // that is not complete is summed with a caution.
-func (h *jobHost) add(t jobTask, uuid string, span job.Span, p group.Part, reason string) {
+func (h *jobHost) add(t job.Task, reason string) {
+	p := &t.Part
 	if p.Result == nil || p.Setup == nil {
-		h.Missing = append(h.Missing,
-			fmt.Sprintf("task %d is %s: %s", t.TaskID, t.State, cmp.Or(reason, "it has no energy")))
+		h.Missing = append(h.Missing, fmt.Sprintf("task %d is %s: %s", t.ID, t.State, cmp.Or(reason, "it has no energy")))
 		return
 	}
 	if t.State != store.Complete.String() {
-		h.cautions = append(h.cautions, fmt.Sprintf("%s: task %d is %s: %s", h.Name, t.TaskID, t.State, reason))
+		h.cautions = append(h.cautions, fmt.Sprintf("%s: task %d is %s: %s", h.Name, t.ID, t.State, reason))
 	}
 	if p.Instrument.Serial == "" { // identified by address and GPU
-		p.Meter = fmt.Sprintf("the %s of %s at %s", p.Instrument.Kind, uuid,
+		p.Meter = fmt.Sprintf("the %s of %s at %s", p.Instrument.Kind, t.UUID,
 			out.JoinNonEmpty(" ", h.Name, p.Instrument.Address))
 	}
-	h.tasks = append(h.tasks, t)
-	h.Tasks = append(h.Tasks, job.Task{Name: fmt.Sprintf("task %d", t.TaskID), GPU: uuid, Span: span, Part: p})
+	t.Estimate = p.Result.Total
+	h.Tasks = append(h.Tasks, t)
 }
 
 // taskSpan returns a result's window by the host's clock; without a clock fit f, the
@@ -346,34 +340,9 @@ type JobReport struct {
 	// from the first begin to the last end, and the time with all hosts at work
 	Span     measure.Seconds   `json:"span_s"`
 	Together measure.Seconds   `json:"together_s"`
-	Hosts    []jobHostReport   `json:"hosts"`
+	Hosts    []job.Host        `json:"hosts"`
 	Lines    []jobSharedReport `json:"shared,omitempty"`
 	Cautions []string          `json:"cautions,omitempty"`
-}
-
-// jobHostReport is one source: its sum, the times at which its GPUs were idle within the
-// job, and its missing tasks. The energy is left out where it has no task.
-type jobHostReport struct {
-	Host              string          `json:"host"`
-	*measure.Estimate                 // of its tasks
-	Tasks             []jobTaskReport `json:"tasks"`
-	// time at work, and idle before, between and after its tasks
-	Busy    measure.Seconds `json:"busy_s"`
-	Before  measure.Seconds `json:"idle_before_s"`
-	Between measure.Seconds `json:"idle_between_s"`
-	After   measure.Seconds `json:"idle_after_s"`
-	// matched by task name: no task of the source carries the job
-	ByName  bool     `json:"matched_by_name,omitempty"`
-	Missing []string `json:"missing,omitempty"`
-}
-
-// jobTaskReport is one task in the sum.
-type jobTaskReport struct {
-	jobTask
-	UUID string    `json:"gpu_uuid,omitempty"`
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-	measure.Estimate
 }
 
 // jobSharedReport is an error that several tasks share; Tasks names host and task of
@@ -392,26 +361,16 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	r := &JobReport{
 		Job: f.job, Estimate: s.Energy, Independent: s.Independent, Shared: s.Shared, AllShared: s.AllShared,
 		Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,
-		Span: t.Span.Length(), Together: t.Together,
+		Span: t.Span.Length(), Together: t.Together, Hosts: t.Hosts,
 	}
 	var names []string // host and task, by the index of the part in the sum
 	working := 0
-	for i := range t.Hosts {
-		h, from := &t.Hosts[i], &hosts[i]
-		x := jobHostReport{
-			Host: h.Name, Tasks: []jobTaskReport{}, Busy: h.Busy, Before: h.Before, Between: h.Between, After: h.After,
-			ByName: from.byName, Missing: h.Missing,
+	for i, h := range t.Hosts {
+		working += min(len(h.Tasks), 1)
+		for _, t := range h.Tasks {
+			names = append(names, fmt.Sprintf("%s task %d", h.Name, t.ID))
 		}
-		if len(h.Tasks) > 0 {
-			x.Estimate = &h.Sum.Energy
-			working++
-		}
-		for i, t := range h.Tasks {
-			names = append(names, h.Name+" "+t.Name)
-			x.Tasks = append(x.Tasks, jobTaskReport{from.tasks[i], t.GPU, t.Span.From, t.Span.To, t.Part.Result.Total})
-		}
-		r.Hosts = append(r.Hosts, x)
-		r.Cautions = append(r.Cautions, from.cautions...)
+		r.Cautions = append(r.Cautions, hosts[i].cautions...)
 	}
 	for _, l := range s.Lines {
 		x := jobSharedReport{Source: l.Source, By: l.By, U: l.U}
@@ -455,20 +414,20 @@ func (r *JobReport) render(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	out.Table(w, out.Row{"host", ">tasks", ">energy (k = 2)", ">busy", ">idle before", ">between", ">after", ""},
-		r.Hosts, func(h jobHostReport) out.Row {
+		r.Hosts, func(h job.Host) out.Row {
 			name := ""
 			if h.ByName {
 				name = "by task name: no job there"
 			}
 			if h.Estimate == nil {
-				return out.Row{h.Host, len(h.Tasks), "", "", "", "", "", name}
+				return out.Row{h.Name, len(h.Tasks), "", "", "", "", "", name}
 			}
-			return out.Row{h.Host, len(h.Tasks), out.Energy(*h.Estimate), h.Busy, h.Before, h.Between, h.After, name}
+			return out.Row{h.Name, len(h.Tasks), out.Energy(*h.Estimate), h.Busy, h.Before, h.Between, h.After, name}
 		})
 	fmt.Fprintln(w)
 	for _, h := range r.Hosts {
 		for _, m := range h.Missing {
-			fmt.Fprintf(w, "  missing  %s: %s\n", h.Host, m)
+			fmt.Fprintf(w, "  missing  %s: %s\n", h.Name, m)
 		}
 	}
 	if r.Tasks > 0 {

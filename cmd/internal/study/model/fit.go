@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/counters"
@@ -15,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // kind selects counter models among the stored analyses.
@@ -151,192 +154,167 @@ func (f *studyFlags) fit(a *cli.App, ctx context.Context, files []string, o mode
 	return doc, doc.Fit.Calibrate(r.data, by == "applications")
 }
 
-// PredictReport is the JSON of model predict and model explain. Powers are in W; Level is
-// the nominal coverage, 0 to 1.
-type PredictReport struct {
-	Model    string      `json:"model"`
-	File     string      `json:"file,omitempty"`
-	Interval string      `json:"interval"`
-	Level    float64     `json:"level"`
-	Kernels  []rowReport `json:"kernels"`
-	// Score and Covered are set only if every row has a measured power; Covered counts the
-	// measured powers inside their intervals.
-	Score    *model.Score    `json:"score,omitempty"`
-	Covered  *int            `json:"within_interval,omitempty"`
-	Shares   []shareReport   `json:"contributions,omitempty"`
-	Warnings []model.Warning `json:"warnings"`
-	Notes    []string        `json:"notes,omitempty"`
-
-	fit  *model.Fit
-	data *model.Data // of Kernels, in the same order
+// storedModel is a model with its place in the database; of a file, Version is 0.
+type storedModel struct {
+	store.Analysis
+	Content *modelDocument
 }
 
-// intervalFlags choose the prediction interval and its level.
-type intervalFlags struct {
-	interval string
-	level    float64
-}
-
-// add defines the flags on c.
-func (f *intervalFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.interval, "interval", "jackknife",
-		"prediction interval: jackknife (jackknife+), analytic (ridge and ols) or none")
-	c.Flags().Float64Var(&f.level, "level", 0.95, "probability that the interval holds the power")
-}
-
-// of returns the interval of one row x, and false where the model does not allow one:
-// jackknife+ needs enough training rows for the level, analytic needs ridge or least
-// squares with degrees of freedom left.
-func (f *intervalFlags) of(fit *model.Fit, x []float64) (model.Interval, bool) {
-	switch f.interval {
-	case "jackknife":
-		return fit.Jackknife(x, f.level)
-	case "analytic":
-		return fit.Analytic(x, f.level)
+// id returns NAME@VERSION, or the file's name.
+func (m *storedModel) id() string {
+	if m.Version == 0 {
+		return m.Name // of a file
 	}
-	return model.Interval{}, false
+	return fmt.Sprintf("%s@%d", m.Name, m.Version)
 }
 
-// modelPredictCmd returns model predict: estimates with prediction intervals for the rows
-// of files, by a stored model.
-func modelPredictCmd(a *cli.App) *cobra.Command {
-	var cf counterFlags
-	var f intervalFlags
-	c := command(a, "predict MODEL FILE...", "Estimate the power of kernels from their counters", cobra.MinimumNArgs(2),
-		func(ctx context.Context, args []string) error {
-			r, err := f.predict(a, ctx, &cf, args[0], args[1:])
-			if err != nil {
-				return err
-			}
-			return a.Print(r, r.render)
-		})
-	cf.add(c)
-	f.add(c)
-	return c
+// scale returns the scaling of counts that the training used; predictions must use
+// the same.
+func (m *storedModel) scale() counters.Scale {
+	if m.Content.PerSecond {
+		return counters.PerSecond
+	}
+	return counters.AsIs
 }
 
-// predict loads a model, reads the files and estimates their rows; without files it
-// estimates the training rows. It refuses unknown kinds of interval, and levels outside
-// (0, 1), as wrong usage.
-func (f *intervalFlags) predict(a *cli.App, ctx context.Context, cf *counterFlags, name string, files []string) (
-	*PredictReport, error,
-) {
-	switch {
-	case !slices.Contains([]string{"jackknife", "analytic", "none"}, f.interval):
-		return nil, cli.Usagef("--interval %q: want jackknife, analytic or none", f.interval)
-	case !(f.level > 0 && f.level < 1):
-		return nil, cli.Usagef("--level %v: want more than 0 and less than 1", f.level)
-	}
-	m, err := loadModel(a, ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	r := &PredictReport{
-		Model: m.id(), Interval: f.interval, Level: f.level, Kernels: []rowReport{}, Warnings: []model.Warning{},
-		fit: m.Content.Fit, data: m.Content.data(),
-	}
-	if len(files) > 0 {
-		t, err := cf.table(a, ctx, files)
+// loadModel reads a model from a file, if arg ends in .json, else from the
+// database by NAME or NAME@VERSION. An unknown name has exit code ExitNotFound.
+func loadModel(a *cli.App, ctx context.Context, arg string) (*storedModel, error) {
+	if strings.HasSuffix(arg, ".json") {
+		data, err := os.ReadFile(arg)
 		if err != nil {
 			return nil, err
 		}
-		if r.data, err = t.Data(m.Content.Features, m.scale()); err != nil {
-			return nil, fmt.Errorf("model %s: %w", m.id(), err)
-		}
-		r.File, r.Notes, r.Warnings = t.File, t.Notes, append(r.Warnings, t.Doubts(cf.minBlocks, cf.minTime)...)
+		return readModel(&store.Analysis{Name: arg, Content: data})
 	}
-	return r, r.estimate(f)
+	x, err := kind.Get(a, ctx, arg)
+	if err != nil {
+		return nil, err
+	}
+	return readModel(x)
 }
 
-// estimate appends one report row per row of the data: estimate, interval, contributions
-// and, where measured, the error. It sets Score if every row has a power and Covered if
-// every row also has an interval.
-func (r *PredictReport) estimate(f *intervalFlags) error {
-	list, err := r.fit.Apply(r.data)
-	if err != nil {
-		return err
+// readModel decodes and validates a model. The content may come from a foreign
+// file, so every length and index that the estimates rely on is checked here;
+// estimates then cannot run out of range.
+func readModel(s *store.Analysis) (*storedModel, error) {
+	var doc modelDocument
+	if err := json.Unmarshal(s.Content, &doc); err != nil {
+		return nil, fmt.Errorf("model %q: %w", s.Name, err)
 	}
-	var measured, estimated []watt
-	// given counts rows with an interval, inside those whose measured power lies in it.
-	inside, given := 0, 0
-	for i, e := range list {
-		x := newRowReport(r.data.Rows[i], 0, e)
-		x.Intercept = r.fit.Intercept
-		if iv, ok := f.of(r.fit, r.data.Rows[i].X); ok {
-			x.Low, x.High = iv.Low, iv.High
-			if given++; x.Measured >= iv.Low && x.Measured <= iv.High {
-				inside++
+	f := doc.Fit
+	bad := doc.Format != 1 || f == nil || len(doc.Features) != len(f.Counters)
+	if !bad {
+		p := len(f.Counters)
+		for _, l := range append([]model.Linear{f.Linear}, f.Held...) {
+			bad = bad || len(l.Coefficients) != p
+		}
+		// An index out of range would otherwise panic in the intervals.
+		for _, h := range f.HeldRows {
+			bad = bad || h.Model < 0 || h.Model >= len(f.Held)
+		}
+		for _, r := range doc.Training {
+			bad = bad || len(r.X) != p
+		}
+		bad = bad || len(f.Weights) != p || len(f.Mean) != p || len(f.Scale) != p || len(f.Min) != p ||
+			len(f.Max) != p || len(f.Gram) != p*p || f.Rows < 1
+	}
+	if bad {
+		return nil, fmt.Errorf("model %q: this is no model of this version of wattmark: fit it again", s.Name)
+	}
+	return &storedModel{Analysis: *s, Content: &doc}, nil
+}
+
+// ModelReport is the JSON of model show, list and fit. Sigma is the residual
+// standard deviation in W with DOF effective degrees of freedom.
+type ModelReport struct {
+	Name      string             `json:"name"`
+	Version   int                `json:"version"`
+	Made      string             `json:"made,omitempty"`
+	Maker     string             `json:"maker,omitempty"`
+	Tasks     []store.TaskID     `json:"tasks,omitempty"`
+	Set       string             `json:"set"`
+	Features  []counters.Feature `json:"features"`
+	PerSecond bool               `json:"per_second"`
+	Method    string             `json:"method"`
+	Alpha     float64            `json:"alpha"`
+	Rows      int                `json:"rows"`
+	Files     []string           `json:"files,omitempty"`
+	Sigma     watt               `json:"sigma_w"`
+	DOF       float64            `json:"dof"`
+	Held      *heldDocument      `json:"cross_validation,omitempty"`
+	// Intercept, and Shares computed on the training rows, are the model itself.
+	Intercept  watt            `json:"intercept_w"`
+	Shares     []shareReport   `json:"contributions,omitempty"`
+	IntervalBy string          `json:"interval_by"`
+	Warnings   []model.Warning `json:"warnings,omitempty"`
+	Notes      []string        `json:"notes,omitempty"`
+}
+
+// newModelReport returns the report of m. Contributions need the training rows and
+// are left out without them.
+func newModelReport(m *storedModel) *ModelReport {
+	c := m.Content
+	r := &ModelReport{
+		Name: m.Name, Version: m.Version, Maker: m.Maker, Tasks: m.Tasks, Set: c.Set, Features: c.Features,
+		PerSecond: c.PerSecond, Method: string(c.Fit.Method), Alpha: c.Fit.Alpha, Rows: c.Fit.Rows, Files: c.Files,
+		Sigma: c.Fit.Sigma, DOF: c.Fit.DOF, Held: c.Held, Intercept: c.Fit.Intercept,
+		IntervalBy: c.IntervalBy, Warnings: c.Warnings, Notes: c.Notes,
+	}
+	if !m.Made.IsZero() {
+		r.Made = m.Made.UTC().Format(time.RFC3339)
+	}
+	if len(c.Training) > 0 {
+		r.Shares = sharesOf(c.data(), c.Fit, nil)
+	}
+	return r
+}
+
+// printModel writes one model as JSON or text.
+func printModel(a *cli.App, m *storedModel) error {
+	r := newModelReport(m)
+	return a.Print(r, func(w io.Writer) {
+		fmt.Fprintf(w, "model %s: %s, α = %.4g, %d kernels, %d columns (%s)\n", measure.Printable(m.id()), r.Method, r.Alpha,
+			r.Rows, len(r.Features), measure.Printable(r.Set))
+		if h := r.Held; h != nil {
+			fmt.Fprintf(w, "left out by %s: %.4g W², %.3g %%, bias %+.2g W; prediction intervals by leaving %s out\n",
+				h.FoldBy, float64(h.MSE), h.MAPE, float64(h.Bias), r.IntervalBy)
+		}
+		for _, f := range r.Features {
+			if f.Formula != "" {
+				fmt.Fprintf(w, "  %s = %s\n", measure.Printable(f.Name), measure.Printable(f.Formula))
 			}
 		}
-		for j, c := range e.Contributions {
-			x.Added = append(x.Added, addedReport{r.data.Counters[j], c})
-		}
-		if measure.Known(x.Measured) {
-			measured, estimated = append(measured, x.Measured), append(estimated, e.Power)
-		}
-		r.Kernels = append(r.Kernels, x)
-	}
-	if len(measured) == len(list) && len(list) > 0 {
-		s := model.NewScore(measured, estimated)
-		if r.Score = &s; given == len(list) {
-			r.Covered = &inside
-		}
-	}
-	// No interval at all is a property of the model, noted once with its cause; a single row
-	// without one shows as a blank.
-	switch {
-	case given > 0 || f.interval == "none":
-	case f.interval == "analytic":
-		r.Notes = append(r.Notes, fmt.Sprintf("no analytic interval: it wants ridge or ols and degrees of freedom, the "+
-			"model is %s with %.3g", r.fit.Method, r.fit.DOF))
-	default:
-		r.Notes = append(r.Notes, fmt.Sprintf("no interval: %d training rows are too few for %g %%: lower --level or "+
-			"train with more", r.fit.Rows, 100*f.level))
-	}
-	return nil
-}
-
-// render writes one line per kernel, the errors where measured, and the warnings.
-func (r *PredictReport) render(w io.Writer) {
-	head := out.Row{"kernel", "estimated", fmt.Sprintf("%g %% interval", 100*r.Level)}
-	if r.Score != nil {
-		head = append(head, "measured", "error")
-	}
-	out.Table(w, append(head, ""), r.Kernels, func(k rowReport) out.Row {
-		row := out.Row{short(k.Name), optional(k.Estimated, "%.1f W"), ""}
-		if measure.Known(k.Low) && measure.Known(k.High) {
-			row[2] = fmt.Sprintf("%.1f to %.1f W", float64(k.Low), float64(k.High))
-		}
-		if r.Score != nil {
-			row = append(row, optional(k.Measured, "%.1f W"), measure.FormatPercent(float64(k.ErrorPct)))
-		}
-		return append(row, codes(k.Warnings))
-	})
-	if s := r.Score; s != nil {
-		fmt.Fprintf(w, "\n%.4g W², %.3g %%, bias %+.2g W", float64(s.MSE), s.MAPE, float64(s.Bias))
-		if r.Covered != nil {
-			fmt.Fprintf(w, "; %d of %d powers lie within their intervals", *r.Covered, len(r.Kernels))
-		}
 		fmt.Fprintln(w)
-	}
-	fmt.Fprintln(w)
-	var all []model.Warning
-	for _, k := range r.Kernels {
-		for _, x := range k.Warnings {
-			x.Row = k.Name
-			all = append(all, x)
-		}
-	}
-	renderWarnings(w, append(all, r.Warnings...), r.Notes)
+		renderShares(w, r.Shares)
+		renderWarnings(w, r.Warnings, r.Notes)
+	})
 }
 
-// codes joins the codes of the warnings, each once, in order of appearance.
-func codes(list []model.Warning) string {
-	var seen []string
-	for _, x := range list {
-		if !slices.Contains(seen, string(x.Code)) {
-			seen = append(seen, string(x.Code))
-		}
+// printModels writes one line per model, without contributions and warnings.
+func printModels(a *cli.App, list []*storedModel) error {
+	reports := []*ModelReport{}
+	for _, m := range list {
+		r := newModelReport(m)
+		r.Shares, r.Warnings, r.Notes = nil, nil, nil
+		reports = append(reports, r)
 	}
-	return strings.Join(seen, ", ")
+	return a.Print(map[string]any{"models": reports}, func(w io.Writer) {
+		if len(reports) == 0 {
+			fmt.Fprintf(w, "no model in %s: make one with wattmark model fit\n", a.DB)
+			return
+		}
+		head := out.Row{
+			"model", "version", "made", "method", "α", "kernels", "columns", "squared error", "error ratio", "left out by",
+		}
+		out.Table(w, head, reports, func(r *ModelReport) out.Row {
+			row := out.Row{
+				measure.Printable(r.Name), r.Version, r.Made, r.Method, fmt.Sprintf("%.4g", r.Alpha), r.Rows, len(r.Features),
+			}
+			if h := r.Held; h != nil {
+				row = append(row, optional(h.MSE, "%.4g W²"), fmt.Sprintf("%.3g %%", h.MAPE), h.FoldBy)
+			}
+			return row
+		})
+	})
 }

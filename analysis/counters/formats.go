@@ -49,9 +49,12 @@ func (t *Table) metric(name, base string) int {
 // metricValue reads a metric's value by Nsight Compute; NaN where it is not a number.
 func metricValue(name, base, text string) (float64, error) {
 	switch {
+	// A sum of whole things has no fraction: "1.024 inst" is 1024 in a locale that groups
+	// thousands by dots.
 	case foreignSum().MatchString(text) && strings.HasSuffix(name, ".sum") &&
 		slices.Contains([]string{"inst", "sector", "request", "warp", "thread", "block"}, base):
 		return 0, fmt.Errorf("%w: %q %s cannot be: export again with LC_ALL=C", ErrFormat, text, base)
+	// Names, lists and hexadecimal numbers are no figures to fit.
 	case text == "" || !strings.ContainsAny(text[:1], "0123456789+-.") || strings.ContainsAny(text, "xX{[(;"):
 		return nan, nil
 	}
@@ -94,6 +97,16 @@ func (l line) launch(head line) *launch {
 	}
 }
 
+// The forms of Nsight Compute, with one launch of one metric each. Long, as --csv prints:
+//
+// 	"ID","Process ID",…,"Kernel Name",…,"Metric Name","Metric Unit","Metric Value"
+// 	"0","4711",…,"add(float *)",…,"dram__bytes.sum","byte","1,048,576"
+//
+// Wide, as --csv --page raw prints, with a line of units below the header:
+//
+// 	"ID","Process ID",…,"Kernel Name",…,"dram__bytes.sum"
+// 	"","",…,"",…,"byte"
+// 	"0","4711",…,"add(float *)",…,"1,048,576"
 // nsightLong reads a metric a line.
 func (t *Table) nsightLong(lines []line, o Options) error {
 	head := lines[0]
@@ -228,6 +241,13 @@ const (
 	MemoryClock = "memory_mhz"
 )
 
+// The form of gpupowermodel, of two clock domains with three and one utilisations:
+//
+// 	2
+// 	1100, 3505
+// 	3, 1
+// 	sm, l2, shared, dram
+// 	add, 104.5, 1100, 3505, 0.41, 0.12, 0, 0.87
 // utilisation reads the form of gpupowermodel: the number of clock domains, their
 // default clocks in MHz, how many utilisations each has, their names; then rows of
 // power, clocks and utilisations, perhaps behind a name; of a name and utilisations
@@ -323,6 +343,7 @@ func (t *Table) utilisationRow(l line, names []string, defaults []float64) (Run,
 		return r, l.fault("%d fields: want power, %d clocks and %d utilisations, perhaps behind a name, or a name and "+
 			"%d utilisations", len(l.fields), domains, total, total)
 	}
+	// The fields from at on are power, clocks and utilisations, as far as the row has them.
 	labels := []string{"power"}
 	for i := range defaults {
 		labels = append(labels, clockName(i))

@@ -26,6 +26,7 @@ func Merge(tables ...*Table) (*Table, error) {
 	if err := out.columnsOf(tables); err != nil {
 		return nil, err
 	}
+	// Rows by application and kernel: a name alone may come from two programs.
 	at := map[string]int{}
 	passes := 0
 	for _, t := range tables {
@@ -85,6 +86,7 @@ func (t *Table) columnsOf(tables []*Table) error {
 func (t *Table) join(r *Run, pass Run) error {
 	// launches scales counts for the comparison, same for filling in.
 	launches := float64(r.Launches) / float64(pass.Launches)
+	// A pass may have run the kernel more often or for longer than the row's.
 	same := launches
 	if s := float64(r.Time / pass.Time); !math.IsNaN(s) {
 		same = s
@@ -98,6 +100,7 @@ func (t *Table) join(r *Run, pass Run) error {
 		case math.IsNaN(v):
 		case math.IsNaN(have):
 			r.Values[j] = v
+		// Clocks and sizes describe a pass; the first one's stay.
 		case t.Columns[j].Context:
 		case math.Abs(again-have) > agree*max(math.Abs(again), math.Abs(have)):
 			return fmt.Errorf("%s: line %d: %w: %s of %q is %.6g, in %s %.6g: these are not passes of one run",
@@ -224,6 +227,7 @@ func (t *Table) JoinPower(file string, list []Power) error {
 // kernel, or of the application if it has one row alone; else the longest name that the
 // kernel's begins with, with the same number.
 func find(list []Power, name, app string, alone bool) int {
+	// An exact name wins, that of the application only where no other row could claim it.
 	for _, want := range []string{name, app} {
 		if want == "" || want == app && !alone {
 			continue
@@ -359,6 +363,7 @@ func (c Column) over(g []*launch, at int, times []float64) float64 {
 		if !ok || math.IsNaN(v) {
 			continue
 		}
+		// A rate of two launches is their mean over the time, a count their sum.
 		w := 1.0
 		if c.Kind == Rate && !math.IsNaN(times[i]) {
 			w = times[i]

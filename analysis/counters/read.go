@@ -116,6 +116,7 @@ func records(r io.Reader, form Form) (lines []line, head bool, err error) {
 		return strings.Contains(row, "Kernel Name") && (strings.HasPrefix(row, `"ID"`) || strings.HasPrefix(row, "ID,"))
 	})
 	if head = i >= 0 && (form == "" || form == NsightLong || form == NsightWide); head {
+		// Emptied rows rather than deleted ones keep the numbers of lines in errors.
 		heading := strings.TrimSpace(rows[i])
 		for j := range rows {
 			repeated := j > i && strings.TrimSpace(rows[j]) == heading
@@ -306,6 +307,7 @@ type place struct {
 // columns finds out what each column of a plain table is.
 func (o Options) columns(head line) (*place, error) {
 	p := &place{at: map[string]int{}, scale: map[string]float64{}}
+	// Columns that the caller names take precedence over those found by their usual names.
 	given := map[string]string{
 		"power": o.Power, "name": o.Name, "app": o.App, "time": o.Time, "blocks": o.Blocks, "task": o.Task,
 	}
@@ -409,6 +411,7 @@ func (t *Table) plainRow(l, head line, p *place) error {
 	if r.Name == "" {
 		r.Name, r.unnamed = fmt.Sprintf("row %d", len(t.Runs)+1), true
 	}
+	// A row that names a task may leave its power empty: the task has it.
 	values := map[string]*float64{"power": (*float64)(&r.Power), "time": (*float64)(&r.Time), "blocks": &r.Blocks}
 	for what, to := range values {
 		i := p.at[what]

@@ -101,6 +101,7 @@ func (t *Table) resolveFormula(text string, above []string) (reader, error) {
 	}
 	of := map[string]reader{}
 	for _, name := range f.Counters() {
+		// Resolved once here, not for each row.
 		if of[name], err = t.resolve(name, above); err != nil {
 			return nil, err
 		}

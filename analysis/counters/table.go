@@ -376,6 +376,7 @@ func Plan(counters []string, l Limit) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Neighbours of one unit go to different runs: i modulo the number of runs.
 	byUnit := slices.Clone(counters)
 	slices.SortStableFunc(byUnit, func(a, b string) int { return strings.Compare(unitOf(a), unitOf(b)) })
 	out := make([][]string, runs)

@@ -118,6 +118,7 @@ func (s Span) with(o Span) Span {
 
 // times derives the relation of the hosts' times.
 func (t *Total) times() {
+	// All hosts worked at once from the latest begin to the earliest end.
 	var late, early time.Time
 	for i := range t.Hosts {
 		h := &t.Hosts[i]

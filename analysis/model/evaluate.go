@@ -133,6 +133,7 @@ const (
 // by row number. Of equal errors the larger α wins.
 func ChooseAlpha(d *Data, o Options) (alpha float64, err error) {
 	k := min(cmp.Or(o.AlphaFolds, defaultFolds), len(d.Rows))
+	// Kernels of one application resemble each other: apart, they would flatter a small α.
 	folds, err := Folds(d, ByGroupK, k, 0)
 	if err != nil {
 		folds, err = Folds(d, ByRowMod, k, 0)
@@ -187,6 +188,8 @@ func tryFold(d *Data, o Options, folds []int, fold int, grid, square []float64) 
 // grid returns the α to try: for ridge from 10⁻⁴ to 10⁵; for lasso up to the one
 // that leaves no counter.
 func (o Options) grid(d *Data) (out []float64) {
+	// Columns have a variance of 1, so the useful α lie around the number of rows for ridge, and
+	// below twice the largest correlation Zᵀy for lasso, where the last weight leaves zero.
 	most, decades := math.Pow(10, ridgeMost), ridgeMost-ridgeLeast
 	if o.Method == Lasso {
 		most, decades = 1, lassoDecades

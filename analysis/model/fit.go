@@ -137,6 +137,7 @@ func Train(d *Data, o Options) (*Fit, error) {
 	if o.Method == LeastSquares {
 		o.Alpha = 0
 	}
+	// Standardised columns make one α fit counters of any unit.
 	pr := standardise(d)
 	w, df, err := pr.solve(o)
 	if err != nil {

@@ -155,6 +155,7 @@ func ReadTrace(r io.Reader, name string) (*Trace, error) {
 		return nil, err
 	}
 	t := &Trace{Name: name}
+	// Dates count from the trace's first reading, plain seconds as they are.
 	var first int64 // ns, the zero of a trace with dates: milliseconds stay exact
 	for row, err := range in.Rows() {
 		if err != nil {

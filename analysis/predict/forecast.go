@@ -107,6 +107,7 @@ func (m *Model) factor(s spread) float64 {
 	if m.dof == 0 || s.variance() == 0 {
 		return quantile(m.o.Level, m.dof)
 	}
+	// Σ holds the (co)variances of the residuals, M the coefficients of the value's variance.
 	// M is scaled such that the variances in Σ are one: Σ = (1 ρ; ρ 1).
 	rho, c := m.share, s.shared
 	if rho != 0 {

@@ -320,6 +320,7 @@ func fitLine(x, y, sigma []float64) line {
 		sum += w[i]
 		spread += w[i] * (x[i] - mean) * (x[i] - mean)
 	}
+	// The slope is Σ slopeOf·y with slopeOf = w(x − x̄)/Σw(x − x̄)²; the intercept follows.
 	var chi2 float64
 	for i := range x {
 		slope := w[i] * (x[i] - mean) / spread
@@ -401,6 +402,7 @@ func FitStaircase(points []Point, sms, most uint64) ([]Staircase, error) {
 	}
 	slices.SortStableFunc(out, func(a, b Staircase) int { return cmp.Compare(a.RMS, b.RMS) })
 	straight, _ := fitStairs(points, func(b uint64) float64 { return float64(b) })
+	// Two kinds of doubt make the answer worthless: no steps at all, or two step widths alike.
 	best := out[0]
 	if best.RMS >= straight.RMS {
 		return out, fmt.Errorf("%w: a straight line explains the times as well (%v rms) as steps do (%v): give the "+

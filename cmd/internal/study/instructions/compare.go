@@ -40,6 +40,7 @@ const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed wit
 // sideBySide prints tables side by side: JSON, CSV, Markdown or text. Tables without a
 // common row are an error.
 func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]instructions.Estimate) error {
+	// Irregularities in print, per table; nil for measurements of one's own.
 	notes := make([]map[reference.Noted][]string, len(names))
 	papers := false
 	for n, name := range names {
@@ -91,6 +92,7 @@ func (r *BesideReport) table(a *cli.App, markdown bool) {
 	for _, row := range r.Rows {
 		line := table.Row{row.Instruction, row.Layout, levelText(row.Level), row.Method}
 		for n, c := range row.Cells {
+			// A dash marks a table without the row.
 			figure, ratio := "–", ""
 			if c != nil {
 				figure = joules(c.Energy)

@@ -75,6 +75,7 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 // none is named. It touches no GPU. A simulated GPU is refused, since it runs no
 // PTX.
 func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
+	// The defaults that differ by layout are the plan's: a flag replaces those of all layouts.
 	p := instructions.DefaultPlan()
 	p.Passes, p.Levels, p.Seed, p.Version = f.Passes, f.Levels, f.seed, cli.Version()
 	if err := errors.Join(session.NotNegative(session.Span{Flag: "--wait", Value: f.Wait}),
@@ -140,6 +141,7 @@ func instructionsRun(a *cli.App, ctx context.Context, f InstructionsFlags, p ins
 			_ = sensor.Close() // only read: nothing to lose
 		}
 	}()
+	// The GPU stays open: only buffers in its memory are released by Close.
 	gpu := instructions.OnGPU(dev)
 	err = sink.Measure(ctx, func(ctx context.Context) error {
 		return instructions.Measure(ctx, gpu, sensor, p, func(r instructions.Run) error { return sink.Add(ctx, r) })

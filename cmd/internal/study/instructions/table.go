@@ -296,6 +296,7 @@ func markdown(w io.Writer, table []instructions.Estimate, method instructions.Me
 			group = i.Group
 			fmt.Fprintf(w, "| **%s** | | | | | | | | |\n", group)
 		}
+		// Columns go by layout and then by level, as in the header.
 		var one, whole, code []string
 		for _, level := range []int{3, 0} {
 			energy, cycles, dynamic := "–", "–", "–"

@@ -75,6 +75,7 @@ func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Optio
 	if r.fit, err = model.Train(d, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
+	// The variance inflation belongs to the data, not to a fit.
 	g, err := model.Diagnose(d)
 	if err != nil {
 		return nil, err
@@ -104,6 +105,7 @@ func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Ta
 	if err != nil {
 		return err
 	}
+	// The counts are scaled as in the training, whatever --scale is.
 	d, err := trainingData(t, counters.Set{Name: m.Name, Features: m.Content.Features}, m.scale())
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ func modelFitCmd(a *cli.App) *cobra.Command {
 			case !slices.Contains([]string{"auto", "rows", "applications"}, by):
 				return cli.Usagef("--interval-by %q: want auto, rows or applications", by)
 			}
+			// Evaluated before it is stored: a set that cannot be cross-validated is not kept.
 			doc, err := f.fit(a, ctx, files, o, by)
 			if err != nil {
 				return err
@@ -203,6 +204,7 @@ func readModel(s *store.Analysis) (*storedModel, error) {
 		return nil, fmt.Errorf("model %q: %w", s.Name, err)
 	}
 	f := doc.Fit
+	// Every column needs a coefficient, and every left-out row a model.
 	bad := doc.Format != 1 || f == nil || len(doc.Features) != len(f.Counters)
 	if !bad {
 		p := len(f.Counters)

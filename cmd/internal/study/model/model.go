@@ -212,6 +212,7 @@ func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t
 	if t, err = counters.Merge(tables...); err != nil {
 		return nil, err
 	}
+	// A file of powers covers every row or is an error; tasks fill the rest.
 	if f.power != "" {
 		list, err := cli.ReadFile(f.power, counters.ParsePower)
 		if err == nil {
@@ -257,6 +258,7 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	if f.none() {
 		return t.Usual(), nil
 	}
+	// Formulas may be given without a set, and then make one of their own.
 	s, known := counters.Named(f.set)
 	switch {
 	case known:
@@ -297,6 +299,7 @@ func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) 
 	if err != nil {
 		return nil, err
 	}
+	// A Go map would lose the order.
 	var m yaml.MapSlice
 	if err := yaml.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

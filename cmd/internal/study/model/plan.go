@@ -183,6 +183,7 @@ func (r *PlanReport) render(w io.Writer) {
 // the newest task named as its kernel, else as its application. The database is
 // opened only if some row needs it. Errors name file and line.
 func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Table) error {
+	// A power in the files or of --power takes precedence over a task's.
 	wanted := func(r counters.Run) bool {
 		return math.IsNaN(float64(r.Power)) && (r.Task != "" || f.tasks)
 	}
@@ -217,6 +218,7 @@ func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Ta
 // r.Task, or, if that is empty, the kernel's or the application's. Names match
 // exactly, so a trailing * is cut.
 func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*store.Task, error) {
+	// A number is a task's, though a task may be named by digits as well.
 	if _, err := cli.TaskID(r.Task); err == nil {
 		return a.Task(ctx, db, r.Task)
 	}

@@ -228,6 +228,7 @@ func (r *EvalReport) render(w io.Writer) {
 	if r.Model != "" {
 		how = "model " + r.Model + ", trained before"
 	}
+	// Least squares has no α, and a chosen one differs from fold to fold.
 	alpha := ""
 	if r.Method != string(model.LeastSquares) {
 		alpha = optional(r.Alpha, ", α = %.4g")
@@ -346,6 +347,7 @@ func (r *EvalReport) drawAgainst(w io.Writer) error {
 	); err != nil {
 		return err
 	}
+	// Equal axes: the diagonal halves the plot, and a distance from it is an error in W.
 	pl.X.Min, pl.X.Max, pl.Y.Min, pl.Y.Max = low, high, low, high
 	return figure.Save(w, pl, 16*vg.Centimeter, 16*vg.Centimeter)
 }
@@ -358,6 +360,7 @@ func (r *PredictReport) drawParts(w io.Writer) error {
 	n := len(r.Kernels)
 	var names []string
 	var dots, measured plotter.XYs
+	// The ends of the bars, as far as they are stacked.
 	up, down := make([]float64, n), make([]float64, n)
 	for i, k := range r.Kernels {
 		names = append(names, ellipsis(short(k.Name), 28))

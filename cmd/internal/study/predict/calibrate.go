@@ -131,6 +131,7 @@ func (f *predictFlags) options(ctx context.Context, open func() (*store.DB, erro
 		return cli.Usagef("--off %q: want a power, as 10W", f.off)
 	}
 	c.Off = measure.Watt(off)
+	// Idle power and resident blocks follow below, once their sources are read.
 	c.Options = predict.Options{SMs: f.sms, Weights: predict.Weighting(f.weights), Level: f.level}
 	// The staircase needs the times of all points, including those held back.
 	if f.resident == "fit" {
@@ -154,6 +155,7 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle 134W, --idle-task and --idle-trace")
 	}
 	switch {
+	// A trace has no uncertainty of its own.
 	case f.idleTrace != "":
 		t, err := cli.ReadFile(f.idleTrace, predict.ReadTrace)
 		if err != nil {
@@ -291,6 +293,7 @@ func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error
 		}
 		points = append(points, p)
 	}
+	// Numbers of blocks on the command line take precedence over recorded launches and names.
 	given, err := s.gridByTask()
 	if err != nil {
 		return nil, nil, err

@@ -359,6 +359,7 @@ var bandColor = color.NRGBA{0x00, 0x72, 0xb2, 0x30}
 func (p *Prediction) panel(q quantityOf, curve []predict.Prediction, title string) (*plot.Plot, error) {
 	pl := figure.New(title, "number of blocks", q.label)
 	pl.Add(figure.Grid())
+	// The band may reach below zero where a time or an energy cannot.
 	var upper, lower, steps, line, mixed plotter.XYs
 	for _, c := range curve {
 		x := float64(c.Blocks)

@@ -180,6 +180,7 @@ func compareSimGrid(r predict.Round, blocks uint64, rest measure.Seconds, o simg
 		RoundReport: newRoundReport(r, blocks), SimTime: o.Time, SimEnergy: o.Energy, SimRest: o.RestEnergy - o.Energy,
 		Rest: measure.Joule(float64(r.Idle) * float64(rest)),
 	}
+	// The simulation ends after the rest; its energies at the end of the rounds are read there.
 	_, all := r.At(blocks, rest)
 	for _, c := range [][2]float64{
 		{float64(x.Time), float64(o.Time)},

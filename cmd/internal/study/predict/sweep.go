@@ -200,6 +200,7 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 	if b.Meter != nil {
 		b.Meter.Progress = nil // sweepProgress shows the launches
 	}
+	// The sensor is opened by Prepare, after the capture, and read by the sweep.
 	var own session.GPUSensor
 	b.Prepare = func(context.Context) error {
 		s, err := card.OpenSensor()
@@ -264,6 +265,7 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 ) {
 	var rests []float64
 	for i, l := range o.Launches {
+		// A sensor that updates every 100 ms may have no value within a short launch.
 		e, ok := l.Energy[sensor.Method(method)]
 		if method == byMeter {
 			e, ok = measure.Joule(float64(meter[i])*float64(l.Time())), !math.IsNaN(float64(meter[i]))

@@ -148,6 +148,7 @@ func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work
 // addRoofPoint adds a task to r that is not fitted: TASK with stored work, or
 // TASK:flop=W,byte=Q. One of another GPU gets a caution.
 func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineReport, m *roofline.Model, s string) error {
+	// Work on the command line takes precedence over the stored one.
 	number, _, has := strings.Cut(s, ":")
 	t, err := a.Task(ctx, db, number)
 	if err != nil {
@@ -184,6 +185,7 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 // relative for gains, in W for offsets, averaged per source over the tasks and
 // then combined as the root of the sum of squares.
 func commonOf(tasks []*store.Task) roofline.Common {
+	// Means over the tasks, by source: the same error contributes to every task.
 	gains, offsets := map[string]float64{}, map[string]float64{}
 	rootOfSquares := func(m map[string]float64) float64 {
 		var s float64

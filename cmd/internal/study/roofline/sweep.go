@@ -63,6 +63,7 @@ func (f *rooflineSweepFlags) validate() error {
 	if err := f.Check(nil); err != nil {
 		return err
 	}
+	// Repetitions of one intensity add no equation.
 	distinct := map[uint]bool{}
 	for _, n := range f.rounds {
 		if n < 1 || n > 1<<20 {

@@ -144,6 +144,7 @@ func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p
 	if err != nil {
 		return err
 	}
+	// NaN stands for figures that the method does not give; the database has NULL there.
 	row := store.Tiny{
 		Method: string(out.Method), Kernel: name, Launches: out.Launches, Energy: out.Energy, Budget: out.Budget,
 		Length: out.Length, Gap: out.Gap, Carrier: out.Carrier, DOF: out.DOF, Residual: out.Residual,
@@ -335,6 +336,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 		length = t.Length
 	}
 	e := tiny.Expect{Length: length, Energy: measure.Joule(f.energy)}
+	// The noise at 200 W, about the load of a carrier.
 	meter := tiny.MeterOf(&bench.Setup, 200)
 	meter.Drift = measure.Watt(f.drift)
 	p, err := f.planned(e, meter)

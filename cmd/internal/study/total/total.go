@@ -273,16 +273,16 @@ func (h *jobHost) readService(ctx context.Context, address string, f totalFlags,
 				From: d.From, To: d.To, Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
 				Rails: d.Rails, Total: w.Energy, Mean: w.Mean, Peak: w.Peak, Budget: d.Budget,
 			}
-			if len(d.Budget) == 0 {
-				h.cautions = append(h.cautions, fmt.Sprintf("%s does not tell what the U of task %d is made of: it is taken "+
-					"as its own", address, d.ID))
-			}
 		}
 		h.add(job.Task{
 			ID: int64(d.ID), Name: d.Name, State: client.Word(d.State), GPU: d.GPU, UUID: d.GPUUUID,
 			Span: taskSpan(r, d.Clock, cmp.Or(d.Started, d.Launched)),
 			Part: group.Part{Instrument: d.Instrument, Setup: d.Setup, Result: r},
 		}, d.Reason)
+		if r != nil && len(r.Budget) == 0 {
+			h.cautions = append(h.cautions,
+				fmt.Sprintf("%s does not tell what the U of task %d is made of: it is taken as its own", address, d.ID))
+		}
 		return nil
 	})
 }
@@ -312,6 +312,7 @@ func taskSpan(r *measure.Result, f *clock.Fit, started time.Time) job.Span {
 	if r == nil {
 		return job.Span{}
 	}
+	// The fit has the drift of the meter's clock; the start alone has its offset only.
 	at := func(s measure.Seconds) time.Time {
 		if f == nil {
 			return started.Add(s.Duration())
@@ -363,6 +364,7 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 		Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,
 		Span: t.Span.Length(), Together: t.Together, Hosts: t.Hosts,
 	}
+	// Shared errors refer to parts by their index over all hosts.
 	var names []string // host and task, by the index of the part in the sum
 	working := 0
 	for i, h := range t.Hosts {

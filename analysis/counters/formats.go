@@ -97,17 +97,10 @@ func (l line) launch(head line) *launch {
 	}
 }
 
-// The forms of Nsight Compute, with one launch of one metric each. Long, as --csv prints:
+// nsightLong reads a metric a line, as ncu --csv prints:
 //
-// 	"ID","Process ID",…,"Kernel Name",…,"Metric Name","Metric Unit","Metric Value"
-// 	"0","4711",…,"add(float *)",…,"dram__bytes.sum","byte","1,048,576"
-//
-// Wide, as --csv --page raw prints, with a line of units below the header:
-//
-// 	"ID","Process ID",…,"Kernel Name",…,"dram__bytes.sum"
-// 	"","",…,"",…,"byte"
-// 	"0","4711",…,"add(float *)",…,"1,048,576"
-// nsightLong reads a metric a line.
+//	"ID","Process ID",…,"Kernel Name",…,"Metric Name","Metric Unit","Metric Value"
+//	"0","4711",…,"add(float *)",…,"dram__bytes.sum","byte","1,048,576"
 func (t *Table) nsightLong(lines []line, o Options) error {
 	head := lines[0]
 	id, process, kernel := head.at("ID"), head.at("Process ID"), head.at("Kernel Name")
@@ -140,7 +133,11 @@ func (t *Table) nsightLong(lines []line, o Options) error {
 	return t.combine(order, o)
 }
 
-// nsightWide reads a launch a line, below a line of units.
+// nsightWide reads a launch a line, below a line of units, as ncu --csv --page raw prints:
+//
+//	"ID","Process ID",…,"Kernel Name",…,"dram__bytes.sum"
+//	"","",…,"",…,"byte"
+//	"0","4711",…,"add(float *)",…,"1,048,576"
 func (t *Table) nsightWide(lines []line, o Options) error {
 	head := lines[0]
 	id := head.at("ID")
@@ -241,17 +238,16 @@ const (
 	MemoryClock = "memory_mhz"
 )
 
-// The form of gpupowermodel, of two clock domains with three and one utilisations:
-//
-// 	2
-// 	1100, 3505
-// 	3, 1
-// 	sm, l2, shared, dram
-// 	add, 104.5, 1100, 3505, 0.41, 0.12, 0, 0.87
 // utilisation reads the form of gpupowermodel: the number of clock domains, their
 // default clocks in MHz, how many utilisations each has, their names; then rows of
 // power, clocks and utilisations, perhaps behind a name; of a name and utilisations
 // where the power is to be estimated.
+//
+//	2
+//	1100, 3505
+//	3, 1
+//	sm, l2, shared, dram
+//	add, 104.5, 1100, 3505, 0.41, 0.12, 0, 0.87
 func (t *Table) utilisation(lines []line) error {
 	if len(lines) < 4 {
 		return fmt.Errorf("%w: %d lines: want clock domains, default clocks, sizes, names and rows", ErrFormat,

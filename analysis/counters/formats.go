@@ -109,7 +109,8 @@ func (t *Table) nsightLong(lines []line, o Options) error {
 		return head.fault("want the columns ID, Kernel Name, Metric Name, Metric Unit and Metric Value: write it by " +
 			"ncu --csv")
 	}
-	need := max(id, process, kernel, name, un, value, head.at("Process Name"), head.at("Grid Size"), head.at("Block Size"))
+	need := max(id, process, kernel, name, un, value, head.at("Process Name"), head.at("Grid Size"),
+		head.at("Block Size"))
 	by := map[string]*launch{}
 	var order []*launch
 	for _, l := range lines[1:] {

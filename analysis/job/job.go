@@ -171,8 +171,8 @@ func once(hosts []Host) error {
 	for i := 1; i < len(list); i++ {
 		a, b := &list[last], &list[i]
 		if a.UUID == b.UUID && b.From.Before(a.To) {
-			return fmt.Errorf("GPU %s: task %d of %s and task %d of %s: %w: leave one of them out", a.UUID, a.ID, a.host, b.ID,
-				b.host, ErrTwice)
+			return fmt.Errorf("GPU %s: task %d of %s and task %d of %s: %w: leave one of them out", a.UUID, a.ID, a.host,
+				b.ID, b.host, ErrTwice)
 		}
 		if a.UUID != b.UUID || b.To.After(a.To) {
 			last = i

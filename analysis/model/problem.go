@@ -97,7 +97,8 @@ func (pr *problem) decompose() (*spectrum, error) {
 	}
 	var svd mat.SVD
 	if !svd.Factorize(pr.z, mat.SVDThin) {
-		return nil, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values", ErrData)
+		return nil, fmt.Errorf("%w: the singular values of the counters do not converge: look for absurd values",
+			ErrData)
 	}
 	sp := &spectrum{s: svd.Values(nil)}
 	var u mat.Dense

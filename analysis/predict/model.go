@@ -124,8 +124,8 @@ func Fit(points []Point, o Options) (*Model, error) {
 	}
 	for _, p := range points {
 		if o.Weights == Stated && (p.UTime <= 0 || p.UEnergy <= 0) {
-			return nil, fmt.Errorf("%w: %v: its uncertainty of time or energy is not known: state it, or choose equal or "+
-				"relative weights", ErrPoints, p)
+			return nil, fmt.Errorf("%w: %v: its uncertainty of time or energy is not known: state it, or choose equal "+
+				"or relative weights", ErrPoints, p)
 		}
 	}
 	m := &Model{o: o, points: slices.SortedStableFunc(slices.Values(points), byBlocks), dof: float64(len(points) - 2)}

@@ -343,8 +343,8 @@ func (r *PredictReport) estimate(f *intervalFlags) error {
 	switch {
 	case given > 0 || f.interval == "none":
 	case f.interval == "analytic":
-		r.Notes = append(r.Notes, fmt.Sprintf("no analytic interval: it wants ridge or ols and degrees of freedom, the "+
-			"model is %s with %.3g", r.fit.Method, r.fit.DOF))
+		r.Notes = append(r.Notes, fmt.Sprintf("no analytic interval: it wants ridge or ols and degrees of freedom, "+
+			"the model is %s with %.3g", r.fit.Method, r.fit.DOF))
 	default:
 		r.Notes = append(r.Notes, fmt.Sprintf("no interval: %d training rows are too few for %g %%: lower --level or "+
 			"train with more", r.fit.Rows, 100*f.level))

@@ -226,8 +226,8 @@ func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t
 		return t, err
 	}
 	if n := t.Drop(func(r counters.Run) bool { return r.Blocks < f.minBlocks || r.Measured < f.minTime }); n > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("%d rows were left out: fewer than %g blocks, or measured for less than %g s",
-			n, f.minBlocks, float64(f.minTime)))
+		t.Notes = append(t.Notes, fmt.Sprintf("%d rows were left out: fewer than %g blocks, or measured for less than "+
+			"%g s", n, f.minBlocks, float64(f.minTime)))
 	}
 	return t, nil
 }
@@ -327,8 +327,8 @@ func trainingData(t *counters.Table, s counters.Set, scale counters.Scale) (*mod
 	}
 	for i, r := range t.Runs {
 		if math.IsNaN(float64(r.Power)) {
-			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks with "+
-				"--tasks", r.File, r.Line, d.Rows[i].Name)
+			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks "+
+				"with --tasks", r.File, r.Line, d.Rows[i].Name)
 		}
 	}
 	return d, nil

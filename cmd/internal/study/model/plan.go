@@ -262,10 +262,11 @@ func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) 
 	}
 	for _, l := range lines {
 		// Files name a kernel by its symbol, or demangled with or without its parameters.
-		same := slices.Contains([]string{l.Name, demangle.Filter(l.Name), demangle.Filter(l.Name, demangle.NoParams)}, kernel)
+		forms := []string{l.Name, demangle.Filter(l.Name), demangle.Filter(l.Name, demangle.NoParams)}
 		// Mean power of the kernel: its energy divided by its share of the window in
 		// seconds. Short counts launches below the meter's resolution.
-		if same && l.Class == store.KernelEnergy && l.Share > 0 && l.Energy.Energy > 0 && l.Short == 0 {
+		if slices.Contains(forms, kernel) && l.Class == store.KernelEnergy && l.Share > 0 && l.Energy.Energy > 0 &&
+			l.Short == 0 {
 			return measure.Watt(float64(l.Energy.Energy) / float64(l.Share)), l.Share, nil
 		}
 	}

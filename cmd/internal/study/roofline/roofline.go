@@ -101,7 +101,8 @@ func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (t
 	}
 	first, last := tasks[0], tasks[len(tasks)-1]
 	if slices.ContainsFunc(tasks, func(t *store.Task) bool { return t.GPUUUID != first.GPUUUID }) {
-		return nil, nil, nil, cli.Usagef("tasks %d to %d are of several GPUs: a roofline is one device's", first.ID, last.ID)
+		return nil, nil, nil, cli.Usagef("tasks %d to %d are of several GPUs: a roofline is one device's", first.ID,
+			last.ID)
 	}
 	for _, t := range tasks {
 		w, ok := given[t.ID] // overrides the stored one

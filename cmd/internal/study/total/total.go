@@ -292,7 +292,8 @@ func (h *jobHost) readService(ctx context.Context, address string, f totalFlags,
 func (h *jobHost) add(t job.Task, reason string) {
 	p := &t.Part
 	if p.Result == nil || p.Setup == nil {
-		h.Missing = append(h.Missing, fmt.Sprintf("task %d is %s: %s", t.ID, t.State, cmp.Or(reason, "it has no energy")))
+		h.Missing = append(h.Missing,
+			fmt.Sprintf("task %d is %s: %s", t.ID, t.State, cmp.Or(reason, "it has no energy")))
 		return
 	}
 	if t.State != store.Complete.String() {

@@ -79,7 +79,9 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 		return err
 	case 6:
 		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
-		m.apply(taskMessage(&store.Brief{ID: 1, Result: &store.Figures{}}))
+		if m != nil {
+			m.prune(taskMessage(&store.Brief{ID: 1, Result: &store.Figures{}}).ProtoReflect())
+		}
 		return err
 	case 7:
 		var r pb.UpdateTaskRequest

@@ -73,16 +73,15 @@ func (s *Service) UpdateTask(ctx context.Context, req *pb.UpdateTaskRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	op := fmt.Sprintf("label task %d", id)
-	if err := s.mine(ctx, id, auth.Operator); err != nil {
-		return nil, toStatus(op, err)
+	var t store.Task
+	if err = s.mine(ctx, id, auth.Operator); err == nil {
+		err = s.db.Relabel(ctx, id, change)
 	}
-	if err := s.db.Relabel(ctx, id, change); err != nil {
-		return nil, toStatus(op, err)
+	if err == nil {
+		t, err = s.taskResult(ctx, id, 0)
 	}
-	t, err := s.taskResult(ctx, id, 0)
 	if err != nil {
-		return nil, toStatus(op, err)
+		return nil, toStatus(fmt.Sprintf("label task %d", id), err)
 	}
 	brief := t.Brief()
 	m := taskMessage(&brief)
@@ -90,11 +89,15 @@ func (s *Service) UpdateTask(ctx context.Context, req *pb.UpdateTaskRequest) (*p
 	return &pb.UpdateTaskResponse{Task: m}, nil
 }
 
-// relabelling returns the changes that a mask asks for (AIP-134, AIP-161).
+// relabelling returns the changes that a mask asks for (AIP-134, AIP-161). An empty mask stands for
+// the fields that are set.
 func relabelling(t *pb.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err error) {
 	paths := m.GetPaths()
-	if len(paths) == 0 {
-		paths = populated(t)
+	if len(paths) == 0 && t.GetPinned() {
+		paths = append(paths, "pinned")
+	}
+	if len(m.GetPaths()) == 0 && len(t.GetTags()) > 0 {
+		paths = append(paths, "tags")
 	}
 	if len(paths) > maxPaths {
 		return r, invalid("update_mask", "%d paths: at most %d", len(paths), maxPaths)
@@ -106,10 +109,7 @@ func relabelling(t *pb.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err
 		switch {
 		case path == "pinned" || path == "*":
 			pinned := t.GetPinned()
-			r.Pinned = &pinned
-			if path == "*" {
-				r.Only = true
-			}
+			r.Pinned, r.Only = &pinned, r.Only || path == "*"
 		case path == "tags":
 			r.Only = true
 		case one && there:
@@ -129,17 +129,6 @@ func relabelling(t *pb.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err
 		r.Set = t.GetTags()
 	}
 	return r, checkChange(&r)
-}
-
-// populated are the paths that an empty mask stands for.
-func populated(t *pb.Task) (paths []string) {
-	if t.GetPinned() {
-		paths = append(paths, "pinned")
-	}
-	if len(t.GetTags()) > 0 {
-		paths = append(paths, "tags")
-	}
-	return paths
 }
 
 // checkChange refuses a change of nothing, of too many tags, and tags that cannot be.
@@ -166,10 +155,10 @@ func (s *Service) CreateNote(ctx context.Context, req *pb.CreateNoteRequest) (*p
 	if err := store.CheckNote(n.Text); err != nil {
 		return nil, invalid("note.text", "%v", err)
 	}
-	if err := s.mine(ctx, id, auth.Operator); err != nil {
-		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
+	if err = s.mine(ctx, id, auth.Operator); err == nil {
+		n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text)
 	}
-	if n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text); err != nil {
+	if err != nil {
 		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
 	}
 	return &pb.CreateNoteResponse{Note: noteMessage(n)}, nil
@@ -184,34 +173,20 @@ func (s *Service) DeleteNote(ctx context.Context, req *pb.DeleteNoteRequest) (*p
 	if req.GetNumber() == 0 {
 		return nil, invalid("number", "0: notes are numbered from 1")
 	}
+	op := fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id)
 	if err := s.mine(ctx, id, auth.Operator); err != nil {
-		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
+		return nil, toStatus(op, err)
 	}
-	if err := s.db.RemoveNote(ctx, id, int(req.GetNumber())); errors.Is(err, store.ErrNotFound) {
-		return nil, status.Errorf(codes.NotFound,
-			"remove note %d of task %d: there is no such note; GetTask shows which there are", req.GetNumber(), id)
-	} else if err != nil {
-		return nil, toStatus(fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id), err)
+	err = s.db.RemoveNote(ctx, id, int(req.GetNumber()))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, status.Error(codes.NotFound, op+": there is no such note; GetTask shows which there are")
 	}
-	return &pb.DeleteNoteResponse{}, nil
+	return &pb.DeleteNoteResponse{}, toStatus(op, err)
 }
 
 // noteMessage converts a remark.
 func noteMessage(n store.Note) *pb.Note {
 	return &pb.Note{Number: uint32(n.Number), At: wire.Time(n.At), Text: wire.Text(n.Text)}
-}
-
-// provenanceMessage converts a task's provenance; nil for none.
-func provenanceMessage(p *store.Provenance) *pb.Provenance {
-	if p == nil {
-		return nil
-	}
-	return &pb.Provenance{
-		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version),
-		MonitorVersion: wire.Text(p.MonitorVersion),
-		Directory:      wire.Text(p.Directory), GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
-		Command: wire.Each(p.Command, wire.Text), TraceId: wire.Text(p.TraceID),
-	}
 }
 
 // tagMessages converts a task's tags.
@@ -224,4 +199,17 @@ func tagMessages(tags map[string]string) map[string]string {
 		out[wire.Text(k)] = wire.Text(v)
 	}
 	return out
+}
+
+// provenanceMessage converts a task's provenance; nil for none.
+func provenanceMessage(p *store.Provenance) *pb.Provenance {
+	if p == nil {
+		return nil
+	}
+	return &pb.Provenance{
+		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version),
+		MonitorVersion: wire.Text(p.MonitorVersion), Directory: wire.Text(p.Directory),
+		GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
+		Command: wire.Each(p.Command, wire.Text), TraceId: wire.Text(p.TraceID),
+	}
 }

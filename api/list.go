@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,9 @@ func (s *Service) ListTasks(ctx context.Context, req *pb.ListTasksRequest) (*pb.
 		if len(q.verdicts) > 0 && !slices.Contains(q.verdicts, m.Verdict) {
 			continue
 		}
-		q.mask.apply(m)
+		if q.mask != nil {
+			q.mask.prune(m.ProtoReflect())
+		}
 		res.Tasks = append(res.Tasks, m)
 	}
 	// Over the whole selection, whatever the page and the verdicts.
@@ -101,7 +104,8 @@ func question(req *pb.ListTasksRequest) (q listing, err error) {
 	if q.mask, err = parseMask(req.GetReadMask()); err != nil {
 		return q, err
 	}
-	q.verdicts, q.judge = req.GetVerdicts(), len(req.GetVerdicts()) > 0 || q.mask.names("verdict")
+	_, named := q.mask["verdict"]
+	q.verdicts, q.judge = req.GetVerdicts(), named || len(req.GetVerdicts()) > 0
 	// The orders' numbers are the store's.
 	q.Order, q.Ascending = max(store.ByID, store.Order(req.GetOrder())), req.GetAscending()
 	q.After, err = parsePageToken(req.GetPageToken(), &q.ListQuery)
@@ -161,24 +165,15 @@ func filter(req filtering) (f store.Filter, err error) {
 		MinEnergy: measure.Joule(req.GetMinEnergyJ()), MaxEnergy: measure.Joule(req.GetMaxEnergyJ()),
 		MinDuration: measure.Seconds(req.GetMinDurationS()), MaxDuration: measure.Seconds(req.GetMaxDurationS()),
 	}
-	for _, t := range [][2]string{{"user", f.User}, {"name", f.Name}, {"job", f.Job}, {"gpu", f.GPU}} {
-		if err := validText(t[0], t[1]); err != nil {
-			return f, err
-		}
-	}
-	if err := f.Check(); err != nil {
-		return f, invalid("name", "%v", err)
-	}
-	if err := labels(req, req.GetSearch(), &f); err != nil {
+	if err := cmp.Or(validNames(&f), validText("gpu", f.GPU), labels(req, req.GetSearch(), &f)); err != nil {
 		return f, err
 	}
 	if f.Group < 0 {
 		return f, invalid("group_id", "%d: groups are numbered from 1", f.Group)
 	}
-	if err := limits("energy_j", req.GetMinEnergyJ(), req.GetMaxEnergyJ()); err != nil {
-		return f, err
-	}
-	if err := limits("duration_s", req.GetMinDurationS(), req.GetMaxDurationS()); err != nil {
+	err = cmp.Or(limits("energy_j", req.GetMinEnergyJ(), req.GetMaxEnergyJ()),
+		limits("duration_s", req.GetMinDurationS(), req.GetMaxDurationS()))
+	if err != nil {
 		return f, err
 	}
 	if f.States, err = states(req.GetStates()); err != nil {
@@ -194,6 +189,15 @@ func filter(req filtering) (f store.Filter, err error) {
 		return f, invalid("until", "%v is not after since, %v", f.Until, f.Since)
 	}
 	return f, nil
+}
+
+// validNames refuses names to select by that are too long, and patterns that cannot be.
+func validNames(f *store.Filter) error {
+	err := cmp.Or(validText("user", f.User), validText("name", f.Name), validText("job", f.Job))
+	if err == nil && f.Check() != nil {
+		err = invalid("name", "%v", f.Check())
+	}
+	return err
 }
 
 // limits refuses a least and a greatest value that cannot be.
@@ -253,8 +257,12 @@ func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.
 	if by := req.GetBy(); by < pb.AggregateBy_AGGREGATE_BY_USER || by > pb.AggregateBy_AGGREGATE_BY_TAG {
 		return nil, invalid("by", "%v: want user, day, GPU, kernel, job or tag", by)
 	}
-	if err := tagKey(req); err != nil {
-		return nil, err
+	key, byTag := req.GetTagKey(), req.GetBy() == pb.AggregateBy_AGGREGATE_BY_TAG
+	if key != "" && !byTag {
+		return nil, invalid("tag_key", "%q goes with AGGREGATE_BY_TAG alone", key)
+	}
+	if err := store.CheckTags(map[string]string{key: ""}); byTag && err != nil {
+		return nil, invalid("tag_key", "%v", err)
 	}
 	offset := req.GetUtcOffsetMin()
 	if offset < -maxOffsetMin || offset > maxOffsetMin {
@@ -263,7 +271,7 @@ func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.
 	}
 	// The groupings' numbers are the store's.
 	rows, err := s.db.Aggregate(ctx, store.AggregateQuery{
-		Filter: f, By: store.Grouping(req.GetBy()), Offset: measure.Seconds(60 * float64(offset)), Tag: req.GetTagKey(),
+		Filter: f, By: store.Grouping(req.GetBy()), Offset: measure.Seconds(60 * float64(offset)), Tag: key,
 	})
 	if err != nil {
 		return nil, toStatus("add tasks up", err)
@@ -279,18 +287,4 @@ func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.
 		})
 	}
 	return res, nil
-}
-
-// tagKey checks the key of a grouping by tag, which no other has.
-func tagKey(req *pb.AggregateRequest) error {
-	key, byTag := req.GetTagKey(), req.GetBy() == pb.AggregateBy_AGGREGATE_BY_TAG
-	switch {
-	case byTag:
-		if err := store.CheckTags(map[string]string{key: ""}); err != nil {
-			return invalid("tag_key", "%v", err)
-		}
-	case key != "":
-		return invalid("tag_key", "%q goes with AGGREGATE_BY_TAG alone", key)
-	}
-	return nil
 }

@@ -34,14 +34,11 @@ func pageToken(at *store.Position, q *store.ListQuery) string {
 	b := append(make([]byte, 0, tokenHead+len(at.Text)), tokenVersion)
 	b = binary.BigEndian.AppendUint64(b, 0) // the hash's place
 	b = binary.BigEndian.AppendUint64(b, uint64(at.ID))
-	none, key := byte(0), uint64(at.Nanos)
-	if at.None {
-		none = 1
-	}
+	key := uint64(at.Nanos)
 	if at.Number != 0 {
 		key = math.Float64bits(at.Number)
 	}
-	b = binary.BigEndian.AppendUint64(append(b, none), key)
+	b = binary.BigEndian.AppendUint64(append(b, byte(bit(at.None))), key)
 	b = append(b, at.Text...)
 	binary.BigEndian.PutUint64(b[1:], questionHash(b[9:], q))
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -107,14 +104,17 @@ func questionHash(place []byte, q *store.ListQuery) uint64 {
 	for _, s := range q.States {
 		states |= 1 << s
 	}
-	ascending := uint64(0)
-	if q.Ascending {
-		ascending = 1
-	}
-	for _, v := range []uint64{states, uint64(q.Group), uint64(q.Order), ascending} {
+	for _, v := range []uint64{states, uint64(q.Group), uint64(q.Order), bit(q.Ascending)} {
 		number(v)
 	}
 	return h.Sum64()
+}
+
+func bit(set bool) uint64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // instant is a time as a number; all that counts is that equal times are equal.
@@ -172,21 +172,8 @@ func (m mask) add(message protoreflect.MessageDescriptor, path string) bool {
 	return sub.add(f.Message(), rest)
 }
 
-// names reports whether a field is named itself.
-func (m mask) names(field protoreflect.Name) bool {
-	_, ok := m[field]
-	return ok
-}
-
-// apply clears the fields that are not wanted.
-func (m mask) apply(message interface{ ProtoReflect() protoreflect.Message }) {
-	if m != nil {
-		m.prune(message.ProtoReflect())
-	}
-}
-
 // prune clears the fields of a message that are not in the tree, and goes down where the
-// tree does.
+// tree does. m is not nil.
 func (m mask) prune(message protoreflect.Message) {
 	message.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch sub, wanted := m[f.Name()]; {

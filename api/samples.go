@@ -1,14 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"sort"
-
-	"google.golang.org/grpc"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
@@ -19,9 +18,7 @@ import (
 
 // ReadSamples streams a task's samples, calibrated or as raw chunks, with the
 // events between them. gRPC's flow control holds it back when the reader is slow.
-func (s *Service) ReadSamples(req *pb.ReadSamplesRequest,
-	stream grpc.ServerStreamingServer[pb.ReadSamplesResponse],
-) error {
+func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) error {
 	id, err := validID(req.GetTaskId())
 	if err != nil {
 		return err
@@ -44,7 +41,13 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest,
 			return toStatus(operation, err)
 		}
 	}
-	r.bound(req.GetFromSeq(), req.GetLimit())
+	r.from, r.end = saturated(r.base, req.GetFromSeq()), math.MaxUint64
+	if limit := req.GetLimit(); limit > 0 {
+		r.end = saturated(r.from, limit)
+	}
+	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool { // that do not touch the range
+		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
+	})
 	from, err := s.seek(ctx, id, t.Chunks, r.from)
 	if err != nil {
 		return toStatus(operation, err)
@@ -125,7 +128,7 @@ const (
 
 // reading is one call's way through a task. It belongs to one goroutine.
 type reading struct {
-	stream grpc.ServerStreamingServer[pb.ReadSamplesResponse]
+	stream pb.TaskService_ReadSamplesServer
 	setup  *measure.Setup
 	meter  *measure.PowerMeter
 	events []measure.Event // those still to come, by first scan
@@ -143,7 +146,7 @@ type reading struct {
 
 // newReading prepares a call's way through a task: sequence numbers and times begin with
 // the window, where there is one. A setup that cannot be is store.ErrCorrupt.
-func newReading(t *store.Task, stream grpc.ServerStreamingServer[pb.ReadSamplesResponse]) (*reading, error) {
+func newReading(t *store.Task, stream pb.TaskService_ReadSamplesServer) (*reading, error) {
 	meter, err := measure.NewPowerMeter(&t.Setup)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrCorrupt, err)
@@ -152,32 +155,12 @@ func newReading(t *store.Task, stream grpc.ServerStreamingServer[pb.ReadSamplesR
 		stream: stream, setup: &t.Setup, meter: meter, events: slices.Clone(t.Events), last: math.Inf(1),
 		batch: max(1, min(maxBatch, maxBatchBytes/(8*(2+3*len(t.Setup.Rails))))),
 	}
-	slices.SortStableFunc(r.events, func(a, b measure.Event) int {
-		switch {
-		case a.FirstScan < b.FirstScan:
-			return -1
-		case a.FirstScan > b.FirstScan:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(r.events, func(a, b measure.Event) int { return cmp.Compare(a.FirstScan, b.FirstScan) })
 	if w := t.Result; w != nil {
 		tb := t.Setup.Timebase
 		r.base, r.zero, r.last = w.FirstScan, tb.Ticks(w.From), tb.Ticks(w.To)
 	}
 	return r, nil
-}
-
-// bound sets the range and drops events that do not touch it.
-func (r *reading) bound(fromSeq, limit uint64) {
-	r.from = saturated(r.base, fromSeq)
-	r.end = math.MaxUint64
-	if limit > 0 {
-		r.end = saturated(r.from, limit)
-	}
-	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool {
-		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
-	})
 }
 
 // over reports whether an event is over before the range begins, if its scans lie side
@@ -250,10 +233,7 @@ func (r *reading) batches(c *chunk.Chunk) (more bool, err error) {
 		return false, err
 	}
 	first := r.block.FirstScan
-	lo := 0
-	if r.from > first {
-		lo = int(r.from - first)
-	}
+	lo := int(max(r.from, first) - first)
 	hi := int(min(uint64(r.block.Scans()), r.end-first))
 	// The window may end within the chunk: ticks grow, so its last scan is found by bisection.
 	inside := sort.Search(r.block.Scans(), func(i int) bool { return r.block.TickAt(tb, i) > r.last })

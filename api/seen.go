@@ -89,12 +89,10 @@ func (s *seen) drop(id store.TaskID) {
 
 // digest is one task's part of the sum over all.
 func digest(id store.TaskID, sum uint64) uint64 {
-	h := fnv.New64a()
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(id))
 	binary.BigEndian.PutUint64(b[8:], sum)
-	_, _ = h.Write(b[:])
-	return h.Sum64()
+	return bytesHash(b[:])
 }
 
 // waypoint is the state of the tasks from which later changes are found

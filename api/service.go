@@ -81,8 +81,8 @@ func New(ctx context.Context, db Database, o Options) *Service {
 	if o.Poll <= 0 {
 		o.Poll = 250 * time.Millisecond
 	}
-	s := &Service{db: db}
-	s.hub.begin(ctx, db, o)
+	s := &Service{db: db, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}}
+	s.hub.closed, s.hub.close = context.WithCancel(ctx)
 	return s
 }
 
@@ -113,14 +113,6 @@ func (s *Service) mine(ctx context.Context, id store.TaskID, over auth.Role) err
 		return err
 	}
 	return auth.Own(ctx, fmt.Sprintf("task %d", id), t.User, over)
-}
-
-// deleteOf deletes all tasks of a user, who must be the caller.
-func (s *Service) deleteOf(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error) {
-	if err := auth.Own(ctx, "what "+user+" measured", user, auth.Admin); err != nil {
-		return store.Deleted{}, err
-	}
-	return s.db.DeleteByUser(ctx, user, o)
 }
 
 // deleteNamed deletes the tasks of a name: all of them, or the caller's. One after

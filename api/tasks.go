@@ -98,6 +98,7 @@ func (s *Service) ListUsers(ctx context.Context, _ *pb.ListUsersRequest) (*pb.Li
 // DeleteTasks deletes by id, by name or by user. Pinned tasks stay unless it is forced.
 func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (*pb.DeleteTasksResponse, error) {
 	var gone store.Deleted
+	var err error
 	o := store.DeleteOptions{Pinned: req.GetForce()}
 	switch by := req.GetBy().(type) {
 	case *pb.DeleteTasksRequest_TaskId:
@@ -113,17 +114,19 @@ func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (
 		}
 		gone.Tasks = 1
 	case *pb.DeleteTasksRequest_Name:
-		var err error
-		if gone, err = deleteAll(ctx, "name", by.Name, o, s.deleteNamed); err != nil {
-			return nil, err
-		}
+		gone, err = deleteAll("name", by.Name, func() (store.Deleted, error) { return s.deleteNamed(ctx, by.Name, o) })
 	case *pb.DeleteTasksRequest_User:
-		var err error
-		if gone, err = deleteAll(ctx, "user", by.User, o, s.deleteOf); err != nil {
-			return nil, err
-		}
+		gone, err = deleteAll("user", by.User, func() (store.Deleted, error) {
+			if err := auth.Own(ctx, "what "+by.User+" measured", by.User, auth.Admin); err != nil {
+				return store.Deleted{}, err
+			}
+			return s.db.DeleteByUser(ctx, by.User, o)
+		})
 	default:
-		return nil, invalid("by", "nothing chosen: set task_id, name or user")
+		err = invalid("by", "nothing chosen: set task_id, name or user")
+	}
+	if err != nil {
+		return nil, err
 	}
 	pinned := wire.Each(gone.Pinned, func(id store.TaskID) int64 { return int64(id) })
 	return &pb.DeleteTasksResponse{Deleted: gone.Tasks, PinnedTaskIds: pinned}, nil
@@ -131,16 +134,14 @@ func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (
 
 // deleteAll deletes by name or by user; an empty one is more likely a mistake
 // than a wish.
-func deleteAll(ctx context.Context, field, value string, o store.DeleteOptions,
-	del func(context.Context, string, store.DeleteOptions) (store.Deleted, error),
-) (store.Deleted, error) {
+func deleteAll(field, value string, del func() (store.Deleted, error)) (store.Deleted, error) {
 	if value == "" {
 		return store.Deleted{}, invalid(field, "empty: say whose tasks, or which")
 	}
 	if err := validText(field, value); err != nil {
 		return store.Deleted{}, err
 	}
-	gone, err := del(ctx, value, o)
+	gone, err := del()
 	return gone, toStatus(fmt.Sprintf("delete tasks by %s %q", field, value), err)
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -20,19 +20,9 @@ import (
 const maxSent = 256
 
 // WatchTasks streams new tasks and their changes, until it is cancelled.
-func (s *Service) WatchTasks(req *pb.WatchTasksRequest,
-	stream grpc.ServerStreamingServer[pb.WatchTasksResponse],
-) error {
+func (s *Service) WatchTasks(req *pb.WatchTasksRequest, stream pb.TaskService_WatchTasksServer) error {
 	f := store.Filter{User: req.GetUser(), Name: req.GetName(), Job: req.GetJob()}
-	for _, t := range [][2]string{{"user", f.User}, {"name", f.Name}, {"job", f.Job}} {
-		if err := validText(t[0], t[1]); err != nil {
-			return err
-		}
-	}
-	if err := f.Check(); err != nil {
-		return invalid("name", "%v", err)
-	}
-	if err := labels(req, "", &f); err != nil {
+	if err := cmp.Or(validNames(&f), labels(req, "", &f)); err != nil {
 		return err
 	}
 	since, err := parseResume(req.GetResumeToken())
@@ -44,7 +34,14 @@ func (s *Service) WatchTasks(req *pb.WatchTasksRequest,
 	if err != nil {
 		return watchStatus(err)
 	}
-	defer s.hub.leave(w)
+	defer func() { // the last one stops the run
+		s.hub.mu.Lock()
+		defer s.hub.mu.Unlock()
+		delete(s.hub.watchers, w)
+		if len(s.hub.watchers) == 0 {
+			s.hub.halt()
+		}
+	}()
 	if err := begin(stream, since, &at, anew); err != nil {
 		return err
 	}
@@ -67,7 +64,7 @@ func (s *Service) WatchTasks(req *pb.WatchTasksRequest,
 }
 
 // begin sends that the watch has begun, and whether changes were missed.
-func begin(stream grpc.ServerStreamingServer[pb.WatchTasksResponse], since, at *waypoint, anew bool) error {
+func begin(stream pb.TaskService_WatchTasksServer, since, at *waypoint, anew bool) error {
 	token := at.token()
 	if since != nil { // until the changes since are sent, that is its place
 		token = since.token()
@@ -81,7 +78,7 @@ func begin(stream grpc.ServerStreamingServer[pb.WatchTasksResponse], since, at *
 
 // send sends events, oldest task first. The token goes with the last of them: a
 // client that is cut off before gets all of them again.
-func (s *Service) send(ctx context.Context, stream grpc.ServerStreamingServer[pb.WatchTasksResponse], f store.Filter,
+func (s *Service) send(ctx context.Context, stream pb.TaskService_WatchTasksServer, f store.Filter,
 	events map[store.TaskID]pb.TaskEvent, token string,
 ) error {
 	// One message is held back, so that the token can go with the last, which is known only behind it.
@@ -159,12 +156,6 @@ type watcher struct {
 	err      error
 }
 
-// begin prepares the hub; its runs end with ctx at the latest.
-func (h *hub) begin(ctx context.Context, db Database, o Options) {
-	h.db, h.options, h.watchers = db, o, map[*watcher]bool{}
-	h.closed, h.close = context.WithCancel(ctx)
-}
-
 // errClosing ends watches when the server stops.
 var errClosing = errors.New("the server is stopping")
 
@@ -199,12 +190,9 @@ func (h *hub) join(ctx context.Context, since *waypoint) (w *watcher, at waypoin
 	return w, at, anew, nil
 }
 
-// leave removes a watcher; the last one stops the run.
-func (h *hub) leave(w *watcher) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.watchers, w)
-	if len(h.watchers) == 0 && h.stop != nil {
+// halt ends the run that goes on, if one does. The lock is held.
+func (h *hub) halt() {
+	if h.stop != nil {
 		h.stop()
 		h.stop = nil
 	}
@@ -224,10 +212,7 @@ func (h *hub) run(ctx context.Context, s *seen) {
 		w.end(err)
 	}
 	clear(h.watchers)
-	if h.stop != nil {
-		h.stop()
-		h.stop = nil
-	}
+	h.halt()
 }
 
 // poll compares the database with s every Options.Poll until ctx ends or the database
@@ -296,10 +281,10 @@ func (w *watcher) add(events map[store.TaskID]pb.TaskEvent, at waypoint) {
 	defer w.mu.Unlock()
 	for id, event := range events {
 		old, pending := w.pending[id]
-		if pending && old == pb.TaskEvent_TASK_EVENT_ADDED && event == pb.TaskEvent_TASK_EVENT_CHANGED {
-			continue // it is still new to this one
+		// A task that was added and is not sent yet stays new to this one.
+		if !pending || old != pb.TaskEvent_TASK_EVENT_ADDED || event != pb.TaskEvent_TASK_EVENT_CHANGED {
+			w.pending[id] = event
 		}
-		w.pending[id] = event
 	}
 	w.waypoint = at
 	w.signal()

@@ -58,19 +58,10 @@ func (c Channel) Validate() error {
 	if c.Unit != UnitVolt && c.Unit != UnitAmpere && c.Unit != UnitWatt {
 		return fmt.Errorf("channel %s: unit %q: want V, A or W", c.Name, c.Unit)
 	}
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{
-		{"gain", c.Gain},
-		{"offset", c.Offset},
-		{"u_gain", c.UGain},
-		{"u_offset", c.UOffset},
-		{"noise", c.Noise},
-		{"skew", float64(c.Skew)},
-	} {
-		if !Known(f.v) {
-			return fmt.Errorf("channel %s: %s is %v: must be a finite number", c.Name, f.name, f.v)
+	names := [...]string{"gain", "offset", "u_gain", "u_offset", "noise", "skew"}
+	for i, v := range []float64{c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise, float64(c.Skew)} {
+		if !Known(v) {
+			return fmt.Errorf("channel %s: %s is %v: must be a finite number", c.Name, names[i], v)
 		}
 	}
 	if c.Gain == 0 {

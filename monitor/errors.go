@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -58,7 +59,13 @@ func toStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	s := status.New(codeOf(err), strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	code := codes.Internal
+	for _, s := range slices.Backward(statuses) { // the first row that fits remains
+		if errors.Is(err, s.err) {
+			code = s.code
+		}
+	}
+	s := status.New(code, strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	var busy *capture.BusyError
 	if errors.As(err, &busy) {
 		detailed, derr := s.WithDetails(&errdetails.PreconditionFailure{
@@ -72,14 +79,4 @@ func toStatus(err error) error {
 		}
 	}
 	return s.Err()
-}
-
-// codeOf returns the code of an error, INTERNAL for one without an entry.
-func codeOf(err error) codes.Code {
-	for _, s := range statuses {
-		if errors.Is(err, s.err) {
-			return s.code
-		}
-	}
-	return codes.Internal
 }

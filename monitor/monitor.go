@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,12 +101,11 @@ type Monitor struct {
 	store  *spool.Store
 	owner  *capture.Owner
 	health *health.Server
-	// stopping is closed before the server drains, so that endless streams end.
-	stopping chan struct{}
-	stopOnce sync.Once
-	drain    atomic.Int64  // Config.Drain, as it is now
-	hurry    chan struct{} // closed when running captures are no longer awaited
-	haste    sync.Once
+	drain  atomic.Int64 // Config.Drain, as it is now
+	// stopping ends before the server drains, so that endless streams end, and hurry when running
+	// captures are no longer awaited.
+	stopping, hurry     context.Context
+	endStreams, noWaits context.CancelFunc
 }
 
 // New takes the spool's directory and restores the captures in it. It does not touch the
@@ -133,17 +131,16 @@ func New(cfg Config) (*Monitor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())
 	}
-	m := &Monitor{
-		cfg: cfg, store: store, owner: owner, health: health.NewServer(),
-		stopping: make(chan struct{}), hurry: make(chan struct{}),
-	}
+	m := &Monitor{cfg: cfg, store: store, owner: owner, health: health.NewServer()}
+	m.stopping, m.endStreams = context.WithCancel(context.Background())
+	m.hurry, m.noWaits = context.WithCancel(context.Background())
 	m.SetDrain(cfg.Drain)
 	return m, nil
 }
 
 // NewServer returns a gRPC server with MonitorService, health and reflection.
 func (m *Monitor) NewServer() *grpc.Server {
-	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version)...)
+	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version))
 	s := grpc.NewServer(append(options, m.cfg.ServerOptions...)...)
 	pb.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
 	grpc_health_v1.RegisterHealthServer(s, m.health)
@@ -184,7 +181,12 @@ func (m *Monitor) Run(ctx context.Context) error {
 			stop(m.awaitCaptures(ctx))
 		}
 		m.setServing(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-		m.endCalls(server)
+		// Calls may end: readers get the trailer of the capture that was just ended, viewers the
+		// error that the monitor stops.
+		m.endStreams()
+		timer := time.AfterFunc(callsTime, server.Stop)
+		defer timer.Stop()
+		server.GracefulStop()
 		return nil
 	})
 	return g.Wait()
@@ -196,20 +198,11 @@ func (m *Monitor) setServing(s grpc_health_v1.HealthCheckResponse_ServingStatus)
 	m.health.SetServingStatus(pb.MonitorService_ServiceDesc.ServiceName, s)
 }
 
-// endCalls lets calls end: readers get the trailer of the capture that was just ended,
-// viewers the error that the monitor stops.
-func (m *Monitor) endCalls(s *grpc.Server) {
-	m.stopOnce.Do(func() { close(m.stopping) })
-	timer := time.AfterFunc(callsTime, s.Stop)
-	defer timer.Stop()
-	s.GracefulStop()
-}
-
 // SetDrain changes Config.Drain.
 func (m *Monitor) SetDrain(limit time.Duration) { m.drain.Store(int64(limit)) }
 
 // Hurry ends the wait for running captures, now or later.
-func (m *Monitor) Hurry() { m.haste.Do(func() { close(m.hurry) }) }
+func (m *Monitor) Hurry() { m.noWaits() }
 
 // awaitCaptures refuses new holders and waits until the running capture has ended and was
 // fetched, or ctx has ended. It returns the cause that ends a capture that is left.
@@ -236,34 +229,29 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-free:
-		m.awaitFetched(id)
-		return nil
 	case <-ctx.Done(): // a task failed meanwhile
 		return nil
-	case <-m.hurry:
+	case <-m.hurry.Done():
 		return capture.StopCause("the monitor was stopped at once, while it waited for this capture to end")
 	case <-timer.C:
 		return capture.StopCause(fmt.Sprintf(
 			"the monitor was stopped: this capture had not ended %v after it was asked to", limit))
 	}
-}
-
-// awaitFetched waits until a host has released a capture, for fetchTime at most.
-func (m *Monitor) awaitFetched(id string) {
-	timer, tick := time.NewTimer(fetchTime), time.NewTicker(20*time.Millisecond)
-	defer timer.Stop()
+	// A host has fetchTime to fetch and release it.
+	fetch, tick := time.NewTimer(fetchTime), time.NewTicker(20*time.Millisecond)
+	defer fetch.Stop()
 	defer tick.Stop()
 	for {
 		if c, err := m.owner.Get(id); err != nil || c.HasBeenReleased() {
-			return
+			return nil
 		}
 		select {
 		case <-tick.C:
-		case <-m.hurry:
-			return
-		case <-timer.C:
+		case <-m.hurry.Done():
+			return nil
+		case <-fetch.C:
 			m.cfg.Log.Warn("stopping: the capture that ended was not fetched; it stays in the spool", "capture", id)
-			return
+			return nil
 		}
 	}
 }

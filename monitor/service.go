@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -116,10 +116,7 @@ func (s *service) checkProtocol(q *pb.StartCaptureRequest) error {
 	if theirs.Major > wire.Speaks.Major {
 		older = "the monitor"
 	}
-	version := q.Version
-	if version == "" {
-		version = "of an unknown version"
-	}
+	version := cmp.Or(q.Version, "of an unknown version")
 	return status.Errorf(codes.Unimplemented,
 		"the host is wattmark %s and speaks protocol %v, this monitor is wattmark %s and speaks %v: update %s",
 		measure.Printable(version), theirs, s.version, wire.Speaks, older)
@@ -193,9 +190,7 @@ func (s *service) ListCaptures(context.Context, *pb.ListCapturesRequest) (*pb.Li
 }
 
 // ReadCapture streams a capture; see capture.Capture.Read.
-func (s *service) ReadCapture(
-	q *pb.ReadCaptureRequest, stream grpc.ServerStreamingServer[pb.ReadCaptureResponse],
-) error {
+func (s *service) ReadCapture(q *pb.ReadCaptureRequest, stream pb.MonitorService_ReadCaptureServer) error {
 	c, err := s.owner.Get(q.CaptureId)
 	if err != nil {
 		return toStatus(err)
@@ -206,7 +201,7 @@ func (s *service) ReadCapture(
 
 // receiver sends a capture's stream over gRPC.
 type receiver struct {
-	stream grpc.ServerStreamingServer[pb.ReadCaptureResponse]
+	stream pb.MonitorService_ReadCaptureServer
 }
 
 // payloads are lent to gRPC until it has sent them.
@@ -224,24 +219,19 @@ func (r receiver) Chunk(head chunk.Chunk, load func(*[]byte) ([]byte, error)) er
 }
 
 func (r receiver) Header(h session.Opening) error {
-	item := &pb.ReadCaptureResponse_Header{Header: wire.Opening(h)}
-	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Header{Header: wire.Opening(h)}})
 }
 
 func (r receiver) Event(e measure.Event) error {
-	item := &pb.ReadCaptureResponse_Event{Event: wire.Event(e)}
-	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Event{Event: wire.Event(e)}})
 }
 
 func (r receiver) Trailer(t session.Trailer) error {
-	item := &pb.ReadCaptureResponse_Trailer{Trailer: wire.Trailer(t)}
-	return r.stream.Send(&pb.ReadCaptureResponse{Item: item})
+	return r.stream.Send(&pb.ReadCaptureResponse{Item: &pb.ReadCaptureResponse_Trailer{Trailer: wire.Trailer(t)}})
 }
 
 // WatchRails streams until the caller or the monitor ends it.
-func (s *service) WatchRails(
-	q *pb.WatchRailsRequest, stream grpc.ServerStreamingServer[pb.WatchRailsResponse],
-) error {
+func (s *service) WatchRails(q *pb.WatchRailsRequest, stream pb.MonitorService_WatchRailsServer) error {
 	o := session.WatchOptions{Every: watchEvery, Idle: q.Idle}
 	if q.Every != nil {
 		if o.Every = q.Every.AsDuration(); q.Every.CheckValid() != nil || o.Every <= 0 {
@@ -250,12 +240,6 @@ func (s *service) WatchRails(
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	go func() {
-		select {
-		case <-s.monitor.stopping:
-			cancel(capture.ErrStopped)
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(s.monitor.stopping, func() { cancel(capture.ErrStopped) })()
 	return toStatus(s.owner.Watch(ctx, o, func(m session.Moment) error { return stream.Send(wire.Moment(m)) }))
 }

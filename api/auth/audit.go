@@ -155,23 +155,22 @@ func (r *reopened) Close() error {
 }
 
 // KeepRead keeps a read: once in ten minutes for the same caller and subject, and at most
-// readsASec a second in all; the next entry carries the number left out.
+// readsASec a second in all; the next entry carries the number left out. The subject is the task,
+// capture or bench, whatever part of it is read.
 func (a *Audit) KeepRead(ctx context.Context, e Entry) {
-	if a != nil && a.fresh(&e) {
-		a.Keep(ctx, e)
+	if a == nil {
+		return
 	}
-}
-
-// subject identifies the caller, the call and its task, capture or bench, whatever part of it.
-func (e *Entry) subject() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "%q %q %q %s", e.Who.Name, e.Who.ID, e.What, e.Code)
+	var subject strings.Builder
+	fmt.Fprintf(&subject, "%q %q %q %s", e.Who.Name, e.Who.ID, e.What, e.Code)
 	for _, on := range e.On {
 		if on.Key == "bench" || strings.HasSuffix(on.Key, "_id") {
-			fmt.Fprintf(&s, " %s=%q", on.Key, on.Value)
+			fmt.Fprintf(&subject, " %s=%q", on.Key, on.Value)
 		}
 	}
-	return s.String()
+	if a.fresh(subject.String(), &e) {
+		a.Keep(ctx, e)
+	}
 }
 
 // budget bounds the entries of one kind a second, so that they cannot fill the disk. The next
@@ -206,12 +205,12 @@ const (
 	mostReaders   = 4096 // that are remembered; beyond, all are forgotten, and kept anew
 )
 
-// fresh reports whether a read is to be kept, and notes in it how many had no room before.
-func (a *Audit) fresh(e *Entry) (ok bool) {
+// fresh reports whether a read of a subject is to be kept, and notes in it how many had no room before.
+func (a *Audit) fresh(subject string, e *Entry) (ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	key, now := e.subject(), a.now()
-	if at, was := a.seen[key]; was && now.Sub(at) < readAgain {
+	now := a.now()
+	if at, was := a.seen[subject]; was && now.Sub(at) < readAgain {
 		return false
 	}
 	if e.leftOut, ok = a.reads.take(now, readsASec); !ok {
@@ -220,6 +219,6 @@ func (a *Audit) fresh(e *Entry) (ok bool) {
 	if a.seen == nil || len(a.seen) >= mostReaders {
 		a.seen = map[string]time.Time{}
 	}
-	a.seen[key] = now
+	a.seen[subject] = now
 	return true
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,21 +32,12 @@ type Client struct {
 // WATTMARK_TLS_KEY, WATTMARK_TOKEN_FILE and WATTMARK_TOKEN. A token has no flag: a
 // command line can be read by others.
 func (c Client) FromEnv() Client {
-	for _, f := range []struct {
-		to  *string
-		env string
-	}{
-		{&c.CA, "WATTMARK_TLS_CA"},
-		{&c.Cert, "WATTMARK_TLS_CERT"},
-		{&c.Key, "WATTMARK_TLS_KEY"},
-		{&c.TokenFile, "WATTMARK_TOKEN_FILE"},
-	} {
-		if *f.to == "" {
-			*f.to = os.Getenv(f.env)
-		}
-	}
-	if c.Token == "" && c.TokenFile == os.Getenv("WATTMARK_TOKEN_FILE") { // a file that was named goes first
-		c.Token = os.Getenv("WATTMARK_TOKEN")
+	c.CA = cmp.Or(c.CA, os.Getenv("WATTMARK_TLS_CA"))
+	c.Cert = cmp.Or(c.Cert, os.Getenv("WATTMARK_TLS_CERT"))
+	c.Key = cmp.Or(c.Key, os.Getenv("WATTMARK_TLS_KEY"))
+	c.TokenFile = cmp.Or(c.TokenFile, os.Getenv("WATTMARK_TOKEN_FILE"))
+	if c.TokenFile == os.Getenv("WATTMARK_TOKEN_FILE") { // a file that was named goes first
+		c.Token = cmp.Or(c.Token, os.Getenv("WATTMARK_TOKEN"))
 	}
 	return c
 }
@@ -75,20 +67,14 @@ func (c Client) DialOptions(target string) ([]grpc.DialOption, error) {
 	return options, nil
 }
 
-// Secret is the token, empty for none, and whether TLS must be spoken to an address: where
-// the server is to be known by a certificate, or this client is, and where a token would
-// leave this machine.
+// Secret is the token or the content of its file, empty for none, and whether TLS must be spoken to
+// an address: where the server is to be known by a certificate, or this client is, and where a token
+// would leave this machine.
 func (c Client) Secret(target string) (token string, secure bool, err error) {
-	token, err = c.token()
-	return token, c.CA != "" || c.Cert != "" || token != "" && !IsLoopback(target), err
-}
-
-// token returns the token itself, or the content of its file; empty for none.
-func (c Client) token() (string, error) {
-	if c.Token != "" || c.TokenFile == "" {
-		return c.Token, nil
+	if token = c.Token; token == "" && c.TokenFile != "" {
+		token, err = readToken(c.TokenFile)
 	}
-	return readToken(c.TokenFile)
+	return token, c.CA != "" || c.Cert != "" || token != "" && !IsLoopback(target), err
 }
 
 // TLS is how the client speaks it: 1.3, with a server that the CA, or without one this
@@ -96,14 +82,11 @@ func (c Client) token() (string, error) {
 func (c Client) TLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if c.CA != "" {
-		b, err := ReadPublic(c.CA)
+		pool, err := ReadCA(c.CA)
 		if err != nil {
-			return nil, fmt.Errorf("CA: %w", err)
+			return nil, err
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("CA: there is no certificate in %s", c.CA)
-		}
+		config.RootCAs = pool
 	}
 	if (c.Cert == "") != (c.Key == "") {
 		return nil, errors.New("a client's certificate and its key belong together: name both (--tls-cert, --tls-key)")
@@ -116,6 +99,19 @@ func (c Client) TLS() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{*pair}
 	}
 	return config, nil
+}
+
+// ReadCA reads the certificates that others must come from; there must be one.
+func ReadCA(path string) (*x509.CertPool, error) {
+	b, err := ReadPublic(path)
+	if err != nil {
+		return nil, fmt.Errorf("CA: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("CA: there is no certificate in %s", path)
+	}
+	return pool, nil
 }
 
 // ReadPair reads a certificate and its key.

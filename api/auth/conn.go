@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -31,10 +32,7 @@ type insideListener struct{ net.Listener }
 // Accept marks the connection as one from within this program.
 func (l insideListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return insideConn{c}, nil
+	return insideConn{c}, err
 }
 
 type insideConn struct{ net.Conn }
@@ -47,11 +45,10 @@ type handshakes struct {
 // Handshakes are the transport credentials of a server that speaks TLS, to all but unix
 // sockets and pipes within this program. c is nil where it is not spoken.
 func Handshakes(c *tls.Config) credentials.TransportCredentials {
-	h := handshakes{}
-	if c != nil {
-		h.TransportCredentials = credentials.NewTLS(c)
+	if c == nil {
+		return handshakes{}
 	}
-	return h
+	return handshakes{credentials.NewTLS(c)}
 }
 
 var errServerOnly = errors.New("these credentials are a server's")
@@ -104,13 +101,11 @@ func peerAccount(c *net.UnixConn) (uid uint32, err error) {
 	}
 	var cred *unix.Ucred
 	var asked error
-	if err := raw.Control(func(fd uintptr) {
+	err = raw.Control(func(fd uintptr) {
 		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, err
-	}
-	if asked != nil {
-		return 0, fmt.Errorf("who is at the other end of the socket: %w", asked)
+	})
+	if err = cmp.Or(err, asked); err != nil {
+		return 0, fmt.Errorf("who is at the other end of the socket: %w", err)
 	}
 	return cred.Uid, nil
 }

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,9 +48,7 @@ type Guard struct {
 	cfg Config
 
 	accounts sync.Map // uint32 to Identity: a lookup may take its time, and is made once
-
-	mu    sync.Mutex
-	calls map[*call]struct{}
+	calls    sync.Map // *call, those that go on
 }
 
 // call is one that goes on.
@@ -68,7 +65,7 @@ func New(cfg Config) *Guard {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Guard{cfg: cfg, calls: map[*call]struct{}{}}
+	return &Guard{cfg: cfg}
 }
 
 // howTo is the remedy in a refusal.
@@ -152,20 +149,15 @@ func (g *Guard) Run(ctx context.Context) {
 	}
 }
 
-// Recheck ends the running calls of callers that have expired or were revoked.
+// Recheck ends the running calls of callers that have expired or were revoked. Calls come and go
+// meanwhile: Valid may wait for the file of tokens.
 func (g *Guard) Recheck() {
-	g.mu.Lock()
-	all := make([]*call, 0, len(g.calls))
-	for c := range g.calls {
-		all = append(all, c)
-	}
-	g.mu.Unlock()
-	// Without the lock: Valid may read the file of tokens, and calls come and go meanwhile.
-	for _, c := range slices.Clip(all) {
-		if err := g.Valid(c.who); err != nil {
-			c.cancel(err)
+	g.calls.Range(func(c, _ any) bool {
+		if err := g.Valid(c.(*call).who); err != nil {
+			c.(*call).cancel(err)
 		}
-	}
+		return true
+	})
 }
 
 // Watch returns a context that ends when the caller is revoked or expires; Run checks.
@@ -173,13 +165,9 @@ func (g *Guard) Recheck() {
 func (g *Guard) Watch(ctx context.Context, who Identity) (watched context.Context, leave func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{who, cancel}
-	g.mu.Lock()
-	g.calls[c] = struct{}{}
-	g.mu.Unlock()
+	g.calls.Store(c, nil)
 	return ctx, func() {
-		g.mu.Lock()
-		delete(g.calls, c)
-		g.mu.Unlock()
+		g.calls.Delete(c)
 		cancel(nil)
 	}
 }
@@ -228,7 +216,7 @@ func (g *Guard) admit(ctx context.Context, info *tap.Info) (context.Context, err
 		})
 		return ctx, err
 	}
-	return withFrom(With(ctx, who), from), nil
+	return WithFrom(ctx, who, from), nil
 }
 
 // caller returns the identity and the address of a caller.
@@ -329,18 +317,15 @@ func RelayOptions() []grpc.DialOption {
 
 type fromKey struct{}
 
-func withFrom(ctx context.Context, from string) context.Context {
-	return context.WithValue(ctx, fromKey{}, from)
+// WithFrom returns a context with the identity and the address of the caller.
+func WithFrom(ctx context.Context, i Identity, from string) context.Context {
+	return context.WithValue(With(ctx, i), fromKey{}, from)
 }
 
+// fromOf returns the address of the caller; empty for none.
 func fromOf(ctx context.Context) string {
 	s, _ := ctx.Value(fromKey{}).(string)
 	return s
-}
-
-// WithFrom returns a context with the identity and the address of the caller.
-func WithFrom(ctx context.Context, i Identity, from string) context.Context {
-	return withFrom(With(ctx, i), from)
 }
 
 // notes are the attributes of a call, for the audit log.
@@ -374,11 +359,8 @@ func (n *notes) request(req any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.IsList() || f.IsMap():
-		case f.Kind() == protoreflect.StringKind:
-			n.attrs = append(n.attrs, slog.String(string(f.Name()), shown(v.String())))
-		case strings.HasSuffix(string(f.Name()), "_id") && f.Kind() != protoreflect.BytesKind:
+		id := strings.HasSuffix(string(f.Name()), "_id") && f.Kind() != protoreflect.BytesKind
+		if !f.IsList() && !f.IsMap() && (id || f.Kind() == protoreflect.StringKind) {
 			n.attrs = append(n.attrs, slog.String(string(f.Name()), shown(v.String())))
 		}
 		return len(n.attrs) < mostNoted
@@ -396,10 +378,10 @@ func (g *Guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	defer leave()
 	resp, err := handle(ctx, req)
 	err = ended(ctx, err)
-	if g.kept(info.FullMethod, err) {
+	if kept(info.FullMethod, err) {
 		n.request(req)
 		g.cfg.Audit.Keep(ctx, entry(ctx, info.FullMethod, n, err))
-	} else if g.reads(info.FullMethod) {
+	} else if g.cfg.Reads && Rows[info.FullMethod].Reads {
 		n.request(req)
 		g.cfg.Audit.KeepRead(ctx, entry(ctx, info.FullMethod, n, err))
 	}
@@ -421,12 +403,12 @@ func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	read := func(err error) {
 		once.Do(func() { g.cfg.Audit.KeepRead(ctx, entry(ctx, info.FullMethod, n, err)) })
 	}
-	if g.reads(info.FullMethod) {
+	if g.cfg.Reads && Rows[info.FullMethod].Reads {
 		x.notes, x.first = n, func() { read(nil) }
 	}
 	err := ended(ctx, handle(srv, x))
 	switch {
-	case g.kept(info.FullMethod, err):
+	case kept(info.FullMethod, err):
 		g.cfg.Audit.Keep(ctx, entry(ctx, info.FullMethod, n, err))
 	case x.first != nil:
 		read(err) // it ended with nothing
@@ -476,17 +458,11 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// kept reports whether a call belongs into the audit log.
-func (g *Guard) kept(method string, err error) bool {
-	switch status.Code(err) {
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return true
-	}
-	return Rows[method].Changes
+// kept reports whether a call belongs into the audit log, whatever it reads.
+func kept(method string, err error) bool {
+	c := status.Code(err)
+	return c == codes.Unauthenticated || c == codes.PermissionDenied || Rows[method].Changes
 }
-
-// reads reports whether a call is kept because it hands out data.
-func (g *Guard) reads(method string) bool { return g.cfg.Reads && Rows[method].Reads }
 
 // entry makes the log entry of a call with its outcome.
 func entry(ctx context.Context, method string, n *notes, err error) Entry {

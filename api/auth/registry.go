@@ -38,7 +38,7 @@ type Registry struct {
 type stamp struct {
 	modified time.Time
 	size     int64
-	inode    uint64
+	inode    uint64      // differs in a file that replaced another
 	mode     fs.FileMode // one that was opened to others is not read any more
 }
 
@@ -58,7 +58,10 @@ func (r *Registry) current() (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRegistry, err)
 	}
-	now := stamp{s.ModTime(), s.Size(), inode(s), s.Mode()}
+	now := stamp{s.ModTime(), s.Size(), 0, s.Mode()}
+	if st, ok := s.Sys().(*syscall.Stat_t); ok {
+		now.inode = st.Ino
+	}
 	r.mu.Lock()
 	// A failure is remembered with the stamp too: a broken file is read again only when it changes.
 	l, err, fresh := r.list, r.err, now == r.stamp
@@ -92,7 +95,8 @@ func (r *Registry) Token(text string, now time.Time) (Identity, error) {
 	if !known.matches(secret) || !ok || known.ID == "" {
 		return Identity{}, fmt.Errorf("%w: this token is not known here", ErrUnknown)
 	}
-	return known.identity(), valid("this token", known.Expires, known.Revoked, now)
+	i := Identity{Name: known.Name, Role: known.Role, By: ByToken, ID: known.ID, Expires: known.Expires}
+	return i, valid("this token", known.Expires, known.Revoked, now)
 }
 
 // Valid refuses an identity that expired, was revoked or has changed.
@@ -122,14 +126,6 @@ func (r *Registry) Valid(i Identity, now time.Time) error {
 		return fmt.Errorf("%w: this token is another's now, or of another role: sign in again", ErrUnknown)
 	}
 	return valid("this token", t.Expires, t.Revoked, now)
-}
-
-// inode distinguishes a file from one that replaced it.
-func inode(s fs.FileInfo) uint64 {
-	if st, ok := s.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
 }
 
 // Certificate is the entry of an issued certificate.
@@ -316,9 +312,4 @@ func valid(what string, expires, revoked, now time.Time) error {
 			ErrUnknown, what, expires.Format(time.RFC3339))
 	}
 	return nil
-}
-
-// identity returns the identity that a token stands for.
-func (t *Token) identity() Identity {
-	return Identity{Name: t.Name, Role: t.Role, By: ByToken, ID: t.ID, Expires: t.Expires}
 }

@@ -290,7 +290,7 @@ func (c *Client) aggregate(ctx context.Context, q Query, by Grouping, tag string
 // Event is a change of a task.
 type Event struct {
 	Kind EventKind
-	Task *Task // nil for Watching and ListAnew
+	Task *Task // nil for Watching and ListAnew; has its ID alone for Deleted
 	// Resume is where to go on from behind this event.
 	Resume string
 }
@@ -316,7 +316,18 @@ func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
 			return nil, err
 		}
 		return stream.Recv, nil
-	}, parseEvent)
+	}, func(m *pb.WatchTasksResponse) (e Event, err error) {
+		e = Event{Kind: m.GetEvent(), Resume: m.GetResumeToken()}
+		switch {
+		case e.Kind == Deleted:
+			e.Task = &Task{ID: m.GetTask().GetTaskId()}
+		case m.GetTask() != nil:
+			var t Task
+			t, err = parseTask(m.GetTask())
+			e.Task = &t
+		}
+		return e, err
+	})
 }
 
 // items yields the messages of a stream as parse reads them, until the stream or
@@ -344,20 +355,6 @@ func items[M, T any](ctx context.Context, open func(context.Context) (func() (M,
 		var none T
 		yield(none, err)
 	}
-}
-
-// parseEvent reads an event with its task; a deleted task has its ID only.
-func parseEvent(m *pb.WatchTasksResponse) (e Event, err error) {
-	e = Event{Kind: m.GetEvent(), Resume: m.GetResumeToken()}
-	switch {
-	case e.Kind == Deleted:
-		e.Task = &Task{ID: m.GetTask().GetTaskId()}
-	case m.GetTask() != nil:
-		var t Task
-		t, err = parseTask(m.GetTask())
-		e.Task = &t
-	}
-	return e, err
 }
 
 // Note is a remark on a task.

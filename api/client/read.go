@@ -108,14 +108,10 @@ func parseRaw(m *pb.ReadSamplesResponse, setup *measure.Setup, ch *chunk.Chunk) 
 		e, err := wire.ParseEvent(m.GetEvent())
 		return RawItem{Event: &e}, err
 	}
-	channels, columns := len(setup.Channels), len(setup.Channels)
-	if setup.Timebase.Stamped {
-		columns++
-	}
-	if err := wire.ParseChunk(m.GetChunk(), columns, ch); err != nil {
+	if err := wire.ParseChunk(m.GetChunk(), chunk.Columns(setup.Timebase, len(setup.Channels)), ch); err != nil {
 		return RawItem{}, err
 	}
-	return RawItem{Chunk: ch}, ch.Validate(setup.Timebase, channels)
+	return RawItem{Chunk: ch}, ch.Validate(setup.Timebase, len(setup.Channels))
 }
 
 // parseItem reads an event, or a batch with its columns as quantities. Columns of
@@ -135,7 +131,8 @@ func parseItem(m *pb.ReadSamplesResponse) (Item, error) {
 		return Item{}, fmt.Errorf("%w: %d powers for %d samples", wire.ErrMessage, len(b.Power), n)
 	}
 	for _, r := range p.Rails {
-		if !fits(len(r.CurrentA), n) || !fits(len(r.VoltageV), n) || len(r.PowerW) != n {
+		if len(r.CurrentA) != 0 && len(r.CurrentA) != n || len(r.VoltageV) != 0 && len(r.VoltageV) != n ||
+			len(r.PowerW) != n { // a sensor that reads watts has no currents and voltages
 			return Item{}, fmt.Errorf("%w: rail %q: %d currents, %d voltages and %d powers for %d samples",
 				wire.ErrMessage, r.Rail, len(r.CurrentA), len(r.VoltageV), len(r.PowerW), n)
 		}
@@ -146,9 +143,6 @@ func parseItem(m *pb.ReadSamplesResponse) (Item, error) {
 	}
 	return Item{Batch: b}, nil
 }
-
-// fits reports whether a column has a value a sample, or none at all.
-func fits(column, samples int) bool { return column == 0 || column == samples }
 
 // typed gives numbers their unit.
 func typed[T ~float64](column []float64) []T {

@@ -128,6 +128,13 @@ func parseDetail(p *pb.GetTaskResponse) (Detail, error) {
 	if p.Setup != nil {
 		setup := wire.Field(&f, wire.ParseSetup, p.Setup)
 		d.Setup = &setup
+		for i := range d.Rails { // their roles do not travel with the results
+			for _, s := range setup.Rails {
+				if s.Name == d.Rails[i].Name {
+					d.Rails[i].Role = s.Role
+				}
+			}
+		}
 	}
 	if d.From, d.To, _, err = wire.ParseWindow(p.Window); f.Err == nil {
 		f.Err = err
@@ -135,22 +142,7 @@ func parseDetail(p *pb.GetTaskResponse) (Detail, error) {
 	if f.Err != nil {
 		return Detail{}, fmt.Errorf("task %d: %w", task.ID, f.Err)
 	}
-	d.assignRoles()
 	return d, nil
-}
-
-// assignRoles takes the rails' roles from the setup: they do not travel with the results.
-func (d *Detail) assignRoles() {
-	if d.Setup == nil {
-		return
-	}
-	for i := range d.Rails {
-		for _, s := range d.Setup.Rails {
-			if s.Name == d.Rails[i].Name {
-				d.Rails[i].Role = s.Role
-			}
-		}
-	}
 }
 
 // parseResult reads one of a task's results.

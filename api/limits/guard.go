@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -93,7 +94,13 @@ func (g *Guard) Options() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: wire.PingEvery, Timeout: wire.PingTimeout, MaxConnectionIdle: c.Idle, MaxConnectionAge: c.Age,
 		}),
-		grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(g.stream),
+		grpc.ChainStreamInterceptor(g.stream),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+			handler grpc.UnaryHandler,
+		) (any, error) {
+			arrived(ctx) // the request was read
+			return handler(ctx, req)
+		}),
 	}
 	if c.Streams > 0 {
 		options = append(options, grpc.MaxConcurrentStreams(c.Streams))
@@ -201,16 +208,17 @@ const strangersShare = 10
 
 // of returns a peer's usage. The lock is held.
 func (g *Guard) of(by peerName) *usage {
-	g.sweep()
+	if g.now().Sub(g.swept) >= sweepEvery {
+		g.sweep(g.now())
+	}
 	u := g.peers[by]
 	if u == nil {
 		u = &usage{}
-		if g.cfg.PeerRate > 0 {
-			u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate), g.cfg.PeerBurst)
+		if perSecond, burst := g.cfg.PeerRate, g.cfg.PeerBurst; perSecond > 0 {
 			if by.stranger {
-				u.bucket = rate.NewLimiter(rate.Limit(g.cfg.PeerRate/strangersShare),
-					max(1, g.cfg.PeerBurst/strangersShare))
+				perSecond, burst = perSecond/strangersShare, max(1, burst/strangersShare)
 			}
+			u.bucket = rate.NewLimiter(rate.Limit(perSecond), burst)
 		}
 		g.peers[by] = u
 	}
@@ -222,18 +230,12 @@ const sweepEvery = time.Minute
 
 // sweep forgets peers that have nothing open and a full bucket, so that many
 // addresses do not grow the memory. The lock is held.
-func (g *Guard) sweep() {
-	now := g.now()
-	if now.Sub(g.swept) < sweepEvery {
-		return
-	}
+func (g *Guard) sweep(now time.Time) {
 	g.swept = now
-	for name, u := range g.peers {
+	maps.DeleteFunc(g.peers, func(_ peerName, u *usage) bool {
 		full := u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst())
-		if u.calls == 0 && u.connections == 0 && full {
-			delete(g.peers, name)
-		}
-	}
+		return u.calls == 0 && u.connections == 0 && full
+	})
 }
 
 // refuse counts a refusal for the metrics.
@@ -299,23 +301,23 @@ func arrived(ctx context.Context) {
 	}
 }
 
-// unary is called when the request was read.
-func unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	arrived(ctx)
-	return handler(ctx, req)
-}
-
 // stream ends a stream whose reader takes nothing for Config.Stall.
 func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	limited := &stream{ServerStream: s, ctx: ctx, cancel: cancel}
+	limited := &stream{ServerStream: s, ctx: ctx}
 	if g.cfg.Stall > 0 {
 		limited.stall = g.cfg.Stall
-		limited.timer = time.AfterFunc(g.cfg.Stall, limited.stop)
+		limited.timer = time.AfterFunc(g.cfg.Stall, func() {
+			cancel(errStalled)
+			// A send that waits for the reader ends with the call's own context.
+			if w, ok := s.Context().Value(watchedKey{}).(watched); ok {
+				w.cancel(errStalled)
+			}
+		})
 		limited.timer.Stop()
 	}
-	// The cause is in the call's own context, which stop ended; limited's would end with the handler too.
+	// The cause is in the call's own context, which the timer ended; limited's would end with the handler too.
 	err := handler(srv, limited)
 	if errors.Is(context.Cause(s.Context()), errStalled) {
 		g.refuse(stalled)
@@ -328,23 +330,14 @@ func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 // stream is a stream whose reader is watched.
 type stream struct {
 	grpc.ServerStream
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	begun  bool
-	stall  time.Duration
-	timer  *time.Timer // nil for no limit
+	ctx   context.Context
+	begun bool
+	stall time.Duration
+	timer *time.Timer // nil for no limit
 }
 
 // Context is part of grpc.ServerStream.
 func (s *stream) Context() context.Context { return s.ctx }
-
-// stop ends the call, and with it a send that waits for the reader.
-func (s *stream) stop() {
-	s.cancel(errStalled)
-	if w, ok := s.ServerStream.Context().Value(watchedKey{}).(watched); ok {
-		w.cancel(errStalled)
-	}
-}
 
 // RecvMsg ends the time limit of the request with its first message.
 func (s *stream) RecvMsg(m any) error {

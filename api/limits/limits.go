@@ -75,18 +75,10 @@ const leastRequest = 64 << 10
 // Check refuses limits that cannot be meant.
 func (c *Config) Check() error {
 	var errs []error
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"connections", c.Connections},
-		{"strangers", c.Strangers},
-		{"connections of a peer", c.PeerConnections},
-		{"calls of a peer", c.PeerCalls},
-		{"burst of a peer", c.PeerBurst},
-	} {
-		if n.value < 0 {
-			errs = append(errs, fmt.Errorf("limit of %s: %d: want 0, for none, or more", n.name, n.value))
+	names := []string{"connections", "strangers", "connections of a peer", "calls of a peer", "burst of a peer"}
+	for i, n := range []int{c.Connections, c.Strangers, c.PeerConnections, c.PeerCalls, c.PeerBurst} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("limit of %s: %d: want 0, for none, or more", names[i], n))
 		}
 	}
 	if c.PeerRate < 0 || c.PeerRate > 0 && c.PeerBurst == 0 {

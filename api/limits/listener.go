@@ -85,7 +85,7 @@ func (l *listener) admit(c *conn) *conn {
 		if count[c.from] >= max(1, most/2) || len(l.strangers) >= most {
 			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
 			g.refused[strangers]++
-			l.drop(old)
+			old.settle()
 		}
 	}
 	l.strangers = append(l.strangers, c)
@@ -94,11 +94,6 @@ func (l *listener) admit(c *conn) *conn {
 		c.timer = time.AfterFunc(g.cfg.Handshake, c.late)
 	}
 	return old
-}
-
-// drop takes a connection from the strangers. The guard's lock is held.
-func (l *listener) drop(c *conn) {
-	l.strangers = slices.DeleteFunc(l.strangers, func(s *conn) bool { return s == c })
 }
 
 // conn is a connection that counts until it is closed. The guard's lock protects all that
@@ -136,9 +131,9 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 func (c *conn) late() {
 	g := c.listener.guard
 	g.mu.Lock()
-	// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
 	waits := c.known == nil && !c.closed
 	if waits && c.asking > 0 {
+		// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
 		c.timer.Reset(g.cfg.Handshake)
 		waits = false
 	}
@@ -158,10 +153,7 @@ func (c *conn) Close() error {
 	if !c.closed {
 		c.closed = true
 		g.all--
-		c.listener.drop(c)
-		if c.timer != nil {
-			c.timer.Stop()
-		}
+		c.settle()
 		if c.known != nil {
 			c.known.connections--
 		}
@@ -171,6 +163,14 @@ func (c *conn) Close() error {
 	}
 	g.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// settle takes the connection from the strangers. The guard's lock is held.
+func (c *conn) settle() {
+	c.listener.strangers = slices.DeleteFunc(c.listener.strangers, func(s *conn) bool { return s == c })
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }
 
 // meet counts the connection of a call that was let in as its caller's, or refuses the
@@ -202,10 +202,7 @@ func (g *Guard) meet(at net.Addr, by peerName) error {
 	if c.known = u; !c.local {
 		g.open++
 	}
-	c.listener.drop(c)
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.settle()
 	return nil
 }
 
@@ -231,7 +228,13 @@ func (g *Guard) busy(at net.Addr) (done func()) {
 func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		by := peerName{name: originOf(at, r)}
+		by := peerName{name: r.RemoteAddr}
+		if name, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+			by.name = name
+		}
+		if p, ok := at.(place); ok { // as Origin
+			by.name = p.conn.from
+		}
 		if user != nil {
 			by.name, by.stranger = Named(user(r), by.name)
 		}
@@ -258,17 +261,6 @@ func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// originOf is [Origin] of a request.
-func originOf(at net.Addr, r *http.Request) string {
-	if p, ok := at.(place); ok {
-		return p.conn.from
-	}
-	if name, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return name
-	}
-	return r.RemoteAddr
 }
 
 // body gives a request's body its time.

@@ -67,29 +67,27 @@ func (m *Metrics) ServerOptions() []grpc.ServerOption {
 // unary counts a call of one answer.
 func (m *Metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler,
-) (any, error) {
-	end := m.begin(info.FullMethod)
-	res, err := handler(ctx, req)
-	end(err)
-	return res, err
+) (res any, err error) {
+	defer m.begin(info.FullMethod)(&err)
+	return handler(ctx, req)
 }
 
 // stream counts a stream and its messages.
-func (m *Metrics) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	end := m.begin(info.FullMethod)
-	err := handler(srv, &countedStream{s, m.sent.WithLabelValues(method(info.FullMethod))})
-	end(err)
-	return err
+func (m *Metrics) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler,
+) (err error) {
+	defer m.begin(info.FullMethod)(&err)
+	return handler(srv, &countedStream{s, m.sent.WithLabelValues(method(info.FullMethod))})
 }
 
 // begin counts a call as active until the returned function is called with its outcome.
-func (m *Metrics) begin(full string) func(error) {
+func (m *Metrics) begin(full string) func(*error) {
 	name, start := method(full), time.Now()
 	active := m.active.WithLabelValues(name)
 	active.Inc()
-	return func(err error) {
+	return func(err *error) {
 		active.Dec()
-		m.requests.WithLabelValues(name, status.Code(err).String()).Inc()
+		m.requests.WithLabelValues(name, status.Code(*err).String()).Inc()
 		m.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
 	}
 }
@@ -136,11 +134,7 @@ var (
 )
 
 // Describe is part of prometheus.Collector.
-func (d *Database) Describe(ch chan<- *prometheus.Desc) {
-	for _, x := range []*prometheus.Desc{databaseBytes, databaseTasks, databaseRuns, databaseUsers, databaseUp} {
-		ch <- x
-	}
-}
+func (d *Database) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(d, ch) }
 
 // Collect is part of prometheus.Collector.
 func (d *Database) Collect(ch chan<- prometheus.Metric) {

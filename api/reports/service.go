@@ -25,7 +25,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -70,8 +69,8 @@ func New(ctx context.Context, cfg Config) *Service {
 // Register adds the service to a server.
 func (s *Service) Register(server *grpc.Server) { pb.RegisterReportServiceServer(server, s) }
 
-// Close gives up the validations under way.
-func (s *Service) Close() { s.judge.close() }
+// Close gives up the validations under way; all that wait get errStopped.
+func (s *Service) Close() { s.judge.cancel() }
 
 // toStatus turns an error of an operation into a status by outcomes.
 func toStatus(operation string, err error) error { return wire.Status(operation, err, outcomes) }
@@ -96,11 +95,7 @@ func (s *Service) ListValidations(ctx context.Context,
 	slices.SortStableFunc(list, func(a, b store.Analysis) int {
 		return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(b.Version, a.Version))
 	})
-	r := &pb.ListValidationsResponse{More: len(list) > n}
-	for i := range list[:min(n, len(list))] {
-		r.Validations = append(r.Validations, saved(&list[i]))
-	}
-	return r, nil
+	return &pb.ListValidationsResponse{More: len(list) > n, Validations: wire.Each(list[:min(n, len(list))], saved)}, nil
 }
 
 // kept is the part that is read of a kept validation: one subject, or several in a list.
@@ -119,12 +114,10 @@ type subject struct {
 
 // saved converts a kept validation to its entry in a list. Content that cannot be read,
 // of another program, leaves the name alone.
-func saved(a *store.Analysis) *pb.SavedValidation {
+func saved(a store.Analysis) *pb.SavedValidation {
 	m := &pb.SavedValidation{
 		Name: wire.Text(a.Name), Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
-	}
-	for _, t := range a.Tasks {
-		m.TaskIds = append(m.TaskIds, int64(t))
+		TaskIds: taskIDs(a.Tasks),
 	}
 	var x kept
 	if json.Unmarshal(a.Content, &x) != nil { // of another program: its name is all there is
@@ -133,12 +126,16 @@ func saved(a *store.Analysis) *pb.SavedValidation {
 	if x.Verdict != "" {
 		x.Subjects = append(x.Subjects, x.subject)
 	}
-	for _, v := range x.Subjects {
-		m.Verdicts = append(m.Verdicts, &pb.SavedVerdict{
+	m.Verdicts = wire.Each(x.Subjects, func(v subject) *pb.SavedVerdict {
+		return &pb.SavedVerdict{
 			Name: wire.Text(v.Name), Gpu: wire.Text(v.GPU), Driver: wire.Text(v.Driver), Verdict: wire.Text(v.Verdict),
-		})
-	}
+		}
+	})
 	return m
+}
+
+func taskIDs(tasks []store.TaskID) []int64 {
+	return wire.Each(tasks, func(t store.TaskID) int64 { return int64(t) })
 }
 
 // ListSensors returns stored profiles.
@@ -189,15 +186,13 @@ func profile(a *store.Analysis) (*pb.SensorProfile, error) {
 		LagUS: float64(p.ULag), Calibrated: p.Calibrated, Gain: p.Gain, GainU: p.UGain, OffsetW: float64(p.Offset),
 		OffsetUW: float64(p.UOffset), QuantumW: float64(p.Quantum), NoiseW: float64(p.Noise), ShareSeen: p.Seen,
 		ShareSeenU: p.USeen, Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
+		TaskIds: taskIDs(a.Tasks),
 	}
 	if p.Model == sensor.FirstOrder {
 		m.ConstantS, m.ConstantUS = float64(p.Tau), float64(p.UTau)
 	}
 	if p.Evidence != nil {
 		m.Updates = uint32(p.Evidence.Updates)
-	}
-	for _, t := range a.Tasks {
-		m.TaskIds = append(m.TaskIds, int64(t))
 	}
 	return m, nil
 }
@@ -233,9 +228,6 @@ func (s *Service) ListSensorErrors(ctx context.Context,
 	return r, nil
 }
 
-// percentOff is a method's error of the mean power, in per cent.
-func percentOff(said, truth measure.Watt) float64 { return 100 * float64(said/truth-1) }
-
 // errorsOf sums up one method's errors, of which there is at least one. The interval
 // is Student's.
 func errorsOf(list []store.MethodError) *pb.SensorError {
@@ -243,7 +235,7 @@ func errorsOf(list []store.MethodError) *pb.SensorError {
 	var all []float64
 	worst := -1.0
 	for _, x := range list {
-		v := percentOff(x.Said, x.Truth)
+		v := 100 * float64(x.Said/x.Truth-1)
 		all = append(all, v)
 		e.MinErrorPct, e.MaxErrorPct = min(e.MinErrorPct, v), max(e.MaxErrorPct, v)
 		if math.Abs(v) > worst {
@@ -255,8 +247,8 @@ func errorsOf(list []store.MethodError) *pb.SensorError {
 		}
 	}
 	// Below three tasks a standard deviation says nothing about the mean: no interval then.
-	mean, sd := stat.MeanStdDev(all, nil)
-	e.MeanErrorPct = mean
+	var sd float64
+	e.MeanErrorPct, sd = stat.MeanStdDev(all, nil)
 	if n := float64(len(all)); n >= 3 {
 		e.MeanErrorUPct = known(distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * sd / math.Sqrt(n))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,16 +50,14 @@ func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
 		Verdict: wire.Text(r.Verdict), Started: wire.Time(r.Origin), DurationS: float64(r.Work.Length()),
 		Samples: r.Samples, Energy: energy(r.Truth), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
 		LostS: float64(r.Lost), Clock: wire.Text(clockText(&r.Clock)), ClockUS: known(r.Clock.OffsetU),
-		UnseenW: known(r.MissingPower), Level: r.Level, Resamples: uint32(r.Resamples), Seed: r.Seed,
+		UnseenW: known(r.MissingPower), Cautions: wire.Each(r.Cautions, wire.Text), Level: r.Level,
+		Resamples: uint32(r.Resamples), Seed: r.Seed,
 		TraceFromS: float64(r.Trace.From - r.Work.From), TraceToS: float64(r.Trace.To - r.Work.From),
 	}
 	for _, x := range r.Missing {
 		m.Unseen = append(m.Unseen, &pb.UnseenRail{
 			Name: wire.Text(x.Name), MostW: known(x.Most), Reason: wire.Text(x.Reason),
 		})
-	}
-	for _, x := range r.Cautions {
-		m.Cautions = append(m.Cautions, wire.Text(x))
 	}
 	for i := range r.Methods {
 		m.Methods = append(m.Methods, methodMessage(&r.Methods[i], r.Work.From))
@@ -77,16 +76,10 @@ func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
 	}
 	// The rest of the kernels is in OtherKernels, with its sum.
 	m.MoreKernels = uint32(max(len(r.Kernels)-mostKernels, 0))
-	addTrace(m, r)
-	return m
-}
-
-// addTrace adds the columns that hold samples.
-func addTrace(m *pb.ReadValidationResponse, r *validate.Report) {
 	// A column's time is that of its middle; the trace is cut into columns of one length.
 	n := len(r.Trace.Columns)
 	for i, c := range r.Trace.Columns {
-		if math.IsNaN(float64(c.Mean)) {
+		if math.IsNaN(float64(c.Mean)) { // no samples
 			continue
 		}
 		m.TraceTS = append(m.TraceTS, m.TraceFromS+(float64(i)+0.5)*(m.TraceToS-m.TraceFromS)/float64(n))
@@ -94,6 +87,7 @@ func addTrace(m *pb.ReadValidationResponse, r *validate.Report) {
 		m.TraceMinW = append(m.TraceMinW, float64(c.Min))
 		m.TraceMaxW = append(m.TraceMaxW, float64(c.Max))
 	}
+	return m
 }
 
 // known is a number as it travels, not set where it is none.
@@ -209,9 +203,6 @@ func newJudge(ctx context.Context, cfg *Config) *judge {
 	return j
 }
 
-// close ends the work; all that wait get errStopped.
-func (j *judge) close() { j.cancel() }
-
 // validation returns a task's validation. Who asks while it is worked out waits for
 // the same one; it is finished, within its limit, also when nobody waits any more.
 func (j *judge) validation(ctx context.Context, id store.TaskID) (*verdict, error) {
@@ -289,13 +280,7 @@ func (j *judge) find(key string, t *store.Task) (*verdict, error) {
 // used puts a task at the end of the order, and drops the least recently used one.
 // The lock is held.
 func (j *judge) used(id store.TaskID) {
-	for i, x := range j.order {
-		if x == id {
-			j.order = append(j.order[:i], j.order[i+1:]...)
-			break
-		}
-	}
-	j.order = append(j.order, id)
+	j.order = append(slices.DeleteFunc(j.order, func(x store.TaskID) bool { return x == id }), id)
 	if len(j.order) > mostKept {
 		delete(j.kept, j.order[0])
 		j.order = j.order[1:]
@@ -309,7 +294,7 @@ func (j *judge) work(v *verdict) {
 	defer cancel()
 	select {
 	case <-j.turn:
-		v.report, v.err = j.run(ctx, v.id)
+		v.report, v.err = run(ctx, j.cfg.Subject, v.id)
 		v.made = time.Now()
 		j.turn <- struct{}{}
 	case <-ctx.Done():
@@ -326,23 +311,19 @@ func (j *judge) work(v *verdict) {
 	}
 }
 
-// run validates a task, with a fixed seed: the same data give the same intervals.
-func (j *judge) run(ctx context.Context, id store.TaskID) (*validate.Report, error) {
-	s, err := j.cfg.Subject(ctx, id)
-	if err != nil {
-		return nil, unfit(err)
+// run validates a task, with a fixed seed: the same data give the same intervals. A subject that is
+// refused is errUnfit, unless the database is to blame.
+func run(ctx context.Context, subject Subject, id store.TaskID) (*validate.Report, error) {
+	s, err := subject(ctx, id)
+	if err == nil {
+		return validate.Run(ctx, s, validate.Options{Seed: 1, Columns: columns})
 	}
-	return validate.Run(ctx, s, validate.Options{Seed: 1, Columns: columns})
-}
-
-// unfit marks the reason of a refused subject, unless the database is to blame.
-func unfit(err error) error {
 	for _, e := range []error{
 		store.ErrNotFound, store.ErrBusy, store.ErrCorrupt, store.ErrIO, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, e) {
-			return err
+			return nil, err
 		}
 	}
-	return fmt.Errorf("%w: %w", errUnfit, err)
+	return nil, fmt.Errorf("%w: %w", errUnfit, err)
 }

@@ -39,17 +39,14 @@ func (p strictParser) Parse(m proto.Message, values url.Values, filter *utilitie
 				return fmt.Errorf("parameter %q is not UTF-8", key)
 			}
 		}
-		if !known(m.ProtoReflect().Descriptor(), strings.Split(key, ".")) || chosen(m.ProtoReflect(), key) {
+		// Of several fields that exclude each other the path may have set one already.
+		f := m.ProtoReflect().Descriptor().Fields().ByTextName(key)
+		chosen := f != nil && f.ContainingOneof() != nil && m.ProtoReflect().WhichOneof(f.ContainingOneof()) != nil
+		if chosen || !known(m.ProtoReflect().Descriptor(), strings.Split(key, ".")) {
 			return fmt.Errorf("there is no parameter %q", key)
 		}
 	}
 	return p.DefaultQueryParser.Parse(m, values, filter)
-}
-
-// chosen reports whether a field is one of several of which the path has set one already.
-func chosen(m protoreflect.Message, key string) bool {
-	f := m.Descriptor().Fields().ByTextName(key)
-	return f != nil && f.ContainingOneof() != nil && m.WhichOneof(f.ContainingOneof()) != nil
 }
 
 // known reports whether a path leads to a field.

@@ -84,7 +84,8 @@ func limit(next http.Handler) http.Handler {
 		}
 		control := http.NewResponseController(w)
 		if hasBody(r) {
-			if !isCall(r.Header.Get("Content-Type")) {
+			t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+			if err != nil || !slices.Contains(calls, t) {
 				refuse(w, http.StatusUnsupportedMediaType,
 					"a body must be application/json or application/grpc-web+proto")
 				return
@@ -116,12 +117,6 @@ func hasBody(r *http.Request) bool {
 var calls = []string{
 	"application/json", "application/grpc-web", "application/grpc-web+proto", "application/grpc-web+json",
 	"application/proto", "application/connect+proto", "application/connect+json",
-}
-
-// isCall reports whether a content type is one of calls.
-func isCall(contentType string) bool {
-	t, _, err := mime.ParseMediaType(contentType)
-	return err == nil && slices.Contains(calls, t)
 }
 
 // timedWriter sets a deadline for every write.

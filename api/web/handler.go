@@ -91,7 +91,12 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 	}
 	mux := http.NewServeMux()
 	rpcs(mux, conn, live)
-	mux.Handle("/", alike(masked(gateway)))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); q.Has("read_mask") || q.Has("readMask") {
+			r.Header.Set("Accept", sparse)
+		}
+		gateway.ServeHTTP(&refusal{ResponseWriter: w}, r)
+	})
 	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /assets/", page.Handler())
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -110,9 +115,16 @@ func Beside(o Options, next http.Handler) http.Handler {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
 	if o.Profiles {
-		profiles(mux)
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return guard(asked(mux, o), o)
+	if o.Ask == nil {
+		return guard(mux, o)
+	}
+	return guard(o.Ask(mux), o)
 }
 
 // misrouted answers requests for unknown paths, in the calls' own form.
@@ -129,15 +141,6 @@ func misrouted(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, 
 	runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, httpStatus)
 }
 
-// profiles serves Go's own profiles.
-func profiles(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-}
-
 // marshaler writes JSON with the fields' own names and marks streams as such.
 type marshaler struct{ *runtime.JSONPb }
 
@@ -145,37 +148,12 @@ type marshaler struct{ *runtime.JSONPb }
 // fields, the fields that nobody asked for would otherwise look like zeros.
 const sparse = "application/vnd.wattmark.sparse+json"
 
-// masked answers a request that names fields with nothing but fields.
-func masked(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if q := r.URL.Query(); q.Has("read_mask") || q.Has("readMask") {
-			r.Header.Set("Accept", sparse)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // StreamContentType is that of a stream: one object a line.
 func (marshaler) StreamContentType(any) string { return "application/x-ndjson" }
 
-// asked puts the question who is there before a site, where it is asked.
-func asked(site http.Handler, o Options) http.Handler {
-	if o.Ask == nil {
-		return site
-	}
-	return o.Ask(site)
-}
-
-// alike makes the refusal of a stream that cannot begin look like that of any other
-// call: the gateway wraps it as it would one in the middle, {"error": …}, which the
+// refusal is a writer that makes the refusal of a stream that cannot begin look like that of any
+// other call: the gateway wraps it as it would one in the middle, {"error": …}, which the
 // OpenAPI file does not know.
-func alike(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&refusal{ResponseWriter: w}, r)
-	})
-}
-
-// refusal is a writer that unwraps the error of a refused stream.
 type refusal struct {
 	http.ResponseWriter
 	refused bool
@@ -232,7 +210,8 @@ func NewServer(l net.Listener, h http.Handler, log *slog.Logger) *Server {
 	}
 	return &Server{listen: l, server: &http.Server{
 		Handler: h, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ConnContext: lean,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnContext: lean,
 	}}
 }
 

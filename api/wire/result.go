@@ -96,7 +96,8 @@ func ParseClock(p *pb.Clock) (*clock.Fit, error) {
 	}
 	err := cmp.Or(
 		finite("clock", field{"a_s", p.AS}, field{"b", p.B}, field{"origin_s", p.OriginS}, field{"cov_ab_s", p.CovAbS}),
-		notNegative("clock", field{"u_s", p.US}, field{"rms_s", p.RmsS}, field{"var_a_s2", p.VarAS2}, field{"var_b", p.VarB}))
+		notNegative("clock", field{"u_s", p.US}, field{"rms_s", p.RmsS}, field{"var_a_s2", p.VarAS2},
+			field{"var_b", p.VarB}))
 	if err == nil && !(p.B > 0) {
 		err = refuse("clock: rate b is %v: must be positive", p.B)
 	}
@@ -187,15 +188,12 @@ func ParseMarker(p *pb.Marker) (marker.Found, error) {
 		Correlation: p.Correlation, PSLR: measure.Decibel(p.PslrDb), Step: measure.Watt(p.StepW), Tau: seconds(p.TauS),
 		Tag: p.Tag, TagOK: p.TagOk, Fallback: p.Fallback,
 	}
-	m.Edges, err = ParseEach(p.Edges, parseEdge)
+	m.Edges, err = ParseEach(p.Edges, func(e *pb.Edge) (marker.Edge, error) {
+		err := cmp.Or(finite("marker edge", field{"t_s", e.GetTS()}),
+			notNegative(fmt.Sprint("marker edge ", e.GetChip()), field{"u_s", e.GetUS()}))
+		return marker.Edge{Chip: int(e.GetChip()), T: seconds(e.GetTS()), U: seconds(e.GetUS())}, err
+	})
 	return m, err
-}
-
-// parseEdge converts an edge of a marker; its uncertainty must not be negative.
-func parseEdge(e *pb.Edge) (marker.Edge, error) {
-	err := cmp.Or(finite("marker edge", field{"t_s", e.GetTS()}),
-		notNegative(fmt.Sprint("marker edge ", e.GetChip()), field{"u_s", e.GetUS()}))
-	return marker.Edge{Chip: int(e.GetChip()), T: seconds(e.GetTS()), U: seconds(e.GetUS())}, err
 }
 
 // Markers converts a list of markers.

@@ -68,15 +68,10 @@ func ServerOptions() []grpc.ServerOption {
 // ServerOptions. Credentials are the caller's to add.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(Codec),
-			grpc.MaxCallRecvMsgSize(MaxMessage),
-			grpc.MaxCallSendMsgSize(MaxMessage),
-		),
-		grpc.WithWriteBufferSize(socketBuffer),
-		grpc.WithReadBufferSize(socketBuffer),
-		grpc.WithInitialWindowSize(window),
-		grpc.WithInitialConnWindowSize(2 * window),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec), grpc.MaxCallRecvMsgSize(MaxMessage),
+			grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(2 * window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: PingEvery, Timeout: PingTimeout, PermitWithoutStream: true,
 		}),
@@ -111,16 +106,14 @@ func RegisterStandard(server *grpc.Server) *health.Server {
 const VersionHeader = "wattmark-version"
 
 // TellVersion makes a server send its version with every answer.
-func TellVersion(version string) []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, _ *grpc.UnaryServerInfo,
-			handle grpc.UnaryHandler,
-		) (any, error) {
-			// A client that has gone does not want it.
-			_ = grpc.SetHeader(ctx, metadata.Pairs(VersionHeader, version))
-			return handle(ctx, q)
-		}),
-	}
+func TellVersion(version string) grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, _ *grpc.UnaryServerInfo,
+		handle grpc.UnaryHandler,
+	) (any, error) {
+		// A client that has gone does not want it.
+		_ = grpc.SetHeader(ctx, metadata.Pairs(VersionHeader, version))
+		return handle(ctx, q)
+	})
 }
 
 // ErrMessage is wrapped by every error about a message that contradicts itself or

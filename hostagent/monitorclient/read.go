@@ -186,10 +186,7 @@ func (r *reading) header(p *pb.Header) error {
 	if r.any && h.FirstChunk > r.next {
 		return fmt.Errorf("%w: the stream resumes at chunk %d, wanted %d", ErrMismatch, h.FirstChunk, r.next)
 	}
-	r.setup, r.columns = h.Setup, len(h.Setup.Channels)
-	if h.Setup.Timebase.Stamped {
-		r.columns++
-	}
+	r.setup, r.columns = h.Setup, chunk.Columns(h.Setup.Timebase, len(h.Setup.Channels))
 	return r.sink.Header(store.Header{
 		Bench: h.Bench, BenchGPU: h.GPU, Instrument: h.Instrument, Setup: h.Setup,
 		CalibrationID: h.CalibrationID, Started: h.Started,

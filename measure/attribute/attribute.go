@@ -219,15 +219,11 @@ func (a *account) edge(d, before, after, host float64) {
 
 // take moves all of another account here.
 func (a *account) take(o *account) {
-	for _, p := range [][2]*sum{
-		{&a.busy, &o.busy},
-		{&a.share, &o.share},
-		{&a.energy, &o.energy},
-		{&a.spill, &o.spill},
-		{&a.scatter, &o.scatter},
-	} {
-		p[0].take(p[1])
-	}
+	a.busy.take(&o.busy)
+	a.share.take(&o.share)
+	a.energy.take(&o.energy)
+	a.spill.take(&o.spill)
+	a.scatter.take(&o.scatter)
 	a.before.take(&o.before)
 	a.after.take(&o.after)
 }

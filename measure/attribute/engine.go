@@ -280,33 +280,20 @@ func (e *Engine) draw() error {
 			return e.err
 		}
 		e.begun = float64(k.Start)
-		if e.grow(k); e.clip(&k) {
+		if n := k.Name + 1 - len(e.names); n > 0 {
+			e.names = append(e.names, make([]account, n)...)
+		}
+		a := &e.names[k.Name]
+		a.launches++
+		if e.rate*float64(k.End-k.Start) < float64(e.cfg.Resolution) {
+			a.short++
+		}
+		if start, end := e.meter(float64(k.Start)), e.meter(float64(k.End)); end >= e.from && start <= e.to {
+			a.busy.add(min(end, e.to) - max(start, e.from)) // within the window
 			e.ahead = k
 			return nil
 		}
 	}
-}
-
-// grow counts a kernel among those of its name.
-func (e *Engine) grow(k Kernel) {
-	if n := k.Name + 1 - len(e.names); n > 0 {
-		e.names = append(e.names, make([]account, n)...)
-	}
-	a := &e.names[k.Name]
-	a.launches++
-	if e.rate*float64(k.End-k.Start) < float64(e.cfg.Resolution) {
-		a.short++
-	}
-}
-
-// clip cuts a kernel to the window; false for one that lies outside of it.
-func (e *Engine) clip(k *Kernel) bool {
-	start, end := e.meter(float64(k.Start)), e.meter(float64(k.End))
-	if end < e.from || start > e.to {
-		return false
-	}
-	e.names[k.Name].busy.add(min(end, e.to) - max(start, e.from))
-	return true
 }
 
 // ends is a heap of the kernels that run, by their end.

@@ -49,7 +49,7 @@ func (r *Record) Of(id measure.Identity) bool {
 func (h History) Apply(nominal measure.Setup, id measure.Identity,
 	now time.Time,
 ) (s measure.Setup, notes []string, err error) {
-	a := applying{h: h, own: OwnersOf(&nominal, id), used: map[int]bool{}, told: map[string]bool{}}
+	a := applying{h: h, own: OwnersOf(&nominal, id), used: map[int]bool{}}
 	s = nominal
 	s.Channels, s.Rails, s.Records = slices.Clone(nominal.Channels), slices.Clone(nominal.Rails), nil
 	for i := range s.Channels {
@@ -83,16 +83,19 @@ type applying struct {
 	h     History
 	own   Owners
 	used  map[int]bool
-	told  map[string]bool
 	notes []string
 }
 
 // note adds a note, once.
 func (a *applying) note(format string, v ...any) {
-	if t := fmt.Sprintf(format, v...); !a.told[t] {
-		a.told[t] = true
+	if t := fmt.Sprintf(format, v...); !slices.Contains(a.notes, t) {
 		a.notes = append(a.notes, t)
 	}
+}
+
+// unfit notes why a record is not applied.
+func (a *applying) unfit(r *Record, format string, v ...any) {
+	a.note("record %s of %s is not applied%s", r.ID, day(r.At), fmt.Sprintf(format, v...))
 }
 
 // channel gives a channel its newest scale that fits, and its newest note.
@@ -110,13 +113,11 @@ func (a *applying) channel(s *measure.Setup, channel int) {
 			a.used[i], noted = a.used[i] || !noted, true
 		case scaled:
 		case x.Unit != c.Unit:
-			a.note("record %s of %s is not applied: %s was in %s then, and is in %s now", r.ID, day(r.At), c.Name,
-				x.Unit, c.Unit)
+			a.unfit(r, ": %s was in %s then, and is in %s now", c.Name, x.Unit, c.Unit)
 		case !alike(x.Nominal.Gain, c.Gain) || !alike(x.Nominal.Offset, c.Offset):
-			a.note(
-				"record %s of %s is not applied to %s: the instrument or the bench file says gain %.6g and offset "+
-					"%.6g of it now, %.6g and %.6g when the record was made; calibrate again, or put back what it was",
-				r.ID, day(r.At), c.Name, c.Gain, c.Offset, x.Nominal.Gain, x.Nominal.Offset)
+			a.unfit(r, " to %s: the instrument or the bench file says gain %.6g and offset %.6g of it now, %.6g and "+
+				"%.6g when the record was made; calibrate again, or put back what it was",
+				c.Name, c.Gain, c.Offset, x.Nominal.Gain, x.Nominal.Offset)
 		default:
 			*c = x.Scale.On(*c)
 			scaled = true
@@ -157,10 +158,8 @@ func (a *applying) rail(s *measure.Setup, rail int) {
 		}
 		x := rec.Rails[k]
 		if !alike(x.NominalOhm, float64(r.Shunt)) {
-			a.note(
-				"record %s of %s is not applied to rail %s: the bench file says a shunt of %.6g Ω now, %.6g Ω when "+
-					"the record was made; calibrate again, or put back what it was",
-				rec.ID, day(rec.At), r.Name, float64(r.Shunt), x.NominalOhm)
+			a.unfit(rec, " to rail %s: the bench file says a shunt of %.6g Ω now, %.6g Ω when the record was made; "+
+				"calibrate again, or put back what it was", r.Name, float64(r.Shunt), x.NominalOhm)
 			continue
 		}
 		r.Shunt, r.UShunt = measure.Ohm(x.Ohm), x.URel
@@ -175,8 +174,8 @@ func (a *applying) strangers(s *measure.Setup) {
 	general := false
 	for i := len(a.h) - 1; i >= 0; i-- {
 		r := &a.h[i]
-		if !a.own.record(r) {
-			a.note("record %s of %s is not applied: it is of a %s, this is a %s", r.ID, day(r.At), r.Instrument, a.own)
+		if !slices.ContainsFunc(a.own.ids, r.Of) {
+			a.unfit(r, ": it is of a %s, this is a %s", r.Instrument, a.own)
 			continue
 		}
 		if r.Done == Note && len(r.Channels) == 0 && !general {
@@ -186,19 +185,16 @@ func (a *applying) strangers(s *measure.Setup) {
 			switch {
 			case a.names(s, r, c.Name):
 			case a.own.unclear(r, c.Name):
-				a.note(
-					"record %s of %s is not applied to %s: two instruments of this bench are a %s, and it does not "+
-						"say which: make a new one",
-					r.ID, day(r.At), c.Name, r.Instrument)
+				a.unfit(r, " to %s: two instruments of this bench are a %s, and it does not say which: make a new one",
+					c.Name, r.Instrument)
 			default:
-				a.note("record %s of %s is not applied to %s: this bench has no such channel", r.ID, day(r.At), c.Name)
+				a.unfit(r, " to %s: this bench has no such channel", c.Name)
 			}
 		}
 		for _, x := range r.Rails {
 			if !slices.ContainsFunc(s.Rails,
 				func(y measure.Rail) bool { return y.Name == x.Name && y.Wiring == measure.WiringShunt }) {
-				a.note("record %s of %s is not applied to %s: this bench has no such shunt rail", r.ID, day(r.At),
-					x.Name)
+				a.unfit(r, " to %s: this bench has no such shunt rail", x.Name)
 			}
 		}
 	}
@@ -274,9 +270,6 @@ func (o Owners) Name(s *measure.Setup, channel int) string {
 	}
 	return o.names[channel]
 }
-
-// record reports whether a record speaks of any of the instruments.
-func (o Owners) record(r *Record) bool { return slices.ContainsFunc(o.ids, r.Of) }
 
 // find returns the record's entry of a channel; nil for none.
 func (o Owners) find(s *measure.Setup, r *Record, channel int) *Channel {

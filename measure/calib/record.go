@@ -5,6 +5,7 @@
 package calib
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -189,16 +190,10 @@ func (r *Record) check() error {
 	if r.At.IsZero() || r.By == "" || r.Instrument.Kind == "" {
 		return errors.New("at, by and instrument.kind must be given")
 	}
-	for _, t := range [][2]string{
-		{"by", r.By},
-		{"remark", r.Remark},
-		{"instrument", r.Instrument.Kind},
-		{"serial", r.Instrument.Serial},
-		{"reference", r.Conditions.Reference},
-	} {
-		if err := shortText(t[0], t[1]); err != nil {
-			return err
-		}
+	err = cmp.Or(shortText("by", r.By), shortText("remark", r.Remark), shortText("instrument", r.Instrument.Kind),
+		shortText("serial", r.Instrument.Serial), shortText("reference", r.Conditions.Reference))
+	if err != nil {
+		return err
 	}
 	if t := r.Conditions.TemperatureC; t != nil && !measure.Known(*t) {
 		return fmt.Errorf("temperature_c is %v", *t)
@@ -235,8 +230,8 @@ func (r *Record) checkContent() error {
 		if err := once(x.Name); err != nil {
 			return fmt.Errorf("rails: %w", err)
 		}
-		if !(x.Ohm > 0) || !measure.Known(x.Ohm) || !(x.NominalOhm > 0) || !measure.Known(x.NominalOhm) || !notNegative(x.URel) ||
-			!notNegative(x.NominalURel) {
+		if !(x.Ohm > 0) || !measure.Known(x.Ohm) || !(x.NominalOhm > 0) || !measure.Known(x.NominalOhm) ||
+			!notNegative(x.URel) || !notNegative(x.NominalURel) {
 			return fmt.Errorf("rail %s: ohm and nominal_ohm must be positive, u_rel and nominal_u_rel zero or positive",
 				x.Name)
 		}
@@ -271,8 +266,8 @@ func (c *Channel) check(done Act) error {
 		if s == nil {
 			continue
 		}
-		if !measure.Known(s.Gain) || s.Gain == 0 || !measure.Known(s.Offset) || !notNegative(s.UGain) || !notNegative(s.UOffset) ||
-			!notNegative(s.Noise) {
+		if !measure.Known(s.Gain) || s.Gain == 0 || !measure.Known(s.Offset) || !notNegative(s.UGain) ||
+			!notNegative(s.UOffset) || !notNegative(s.Noise) {
 			return fmt.Errorf("a scale of %+v cannot be", *s)
 		}
 	}

@@ -83,8 +83,8 @@ func (c *Chunk) Clone() *Chunk {
 	return &out
 }
 
-// columns returns the number of columns that the timebase asks for.
-func columns(tb measure.Timebase, channels int) int {
+// Columns returns the number of columns that the timebase asks for.
+func Columns(tb measure.Timebase, channels int) int {
 	if tb.Stamped {
 		return channels + 1
 	}
@@ -233,7 +233,7 @@ func (c *Chunk) validateShape(tb measure.Timebase, channels int) error {
 	if c.Scans < 1 || c.Scans > MaxScans {
 		return corrupt("%d scans: want 1 to %d", c.Scans, MaxScans)
 	}
-	if want := columns(tb, channels); len(c.Columns) != want {
+	if want := Columns(tb, channels); len(c.Columns) != want {
 		return corrupt("%d columns, want %d (%d channels, stamped: %v)", len(c.Columns), want, channels, tb.Stamped)
 	}
 	for i := range c.Columns {

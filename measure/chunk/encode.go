@@ -45,7 +45,7 @@ func NewEncoder(tb measure.Timebase, channels, maxScans int) (*Encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chunk encoder: %w", err)
 	}
-	n := columns(tb, channels)
+	n := Columns(tb, channels)
 	if channels < 1 || n > MaxColumns {
 		return nil, fmt.Errorf("chunk encoder: %d channels: want 1 to %d columns", channels, MaxColumns)
 	}

@@ -88,11 +88,6 @@ func (p *Page) clear() {
 	}
 }
 
-// hasData reports whether a page has any scan.
-func (p *Page) hasData() bool {
-	return slices.ContainsFunc(p.Series[0], func(b Bin) bool { return b.N > 0 })
-}
-
 // Builder makes the pages of a capture from its scans, in their order. Its memory
 // is a page a level. It is not safe for concurrent use.
 type Builder struct {
@@ -226,7 +221,8 @@ func (b *Builder) Resume(last uint64, page func(level int, number uint64) (*Page
 // Close hands on the pages that are not full. The builder is done.
 func (b *Builder) Close() error {
 	for level := range b.open { // closing one opens the next
-		if p := b.open[level]; p == nil || !p.hasData() {
+		p := b.open[level]
+		if p == nil || !slices.ContainsFunc(p.Series[0], func(bin Bin) bool { return bin.N > 0 }) {
 			continue
 		}
 		if err := b.close(level); err != nil {

@@ -139,11 +139,26 @@ func Judge(in Input) Verdict {
 	} else {
 		v.result(in.Setup, in.Result)
 		v.events(in.Result, in.Events)
-		v.clippings(&in)
+		if in.Clipped == nil {
+			in.Clipped = unplaced(&in)
+		}
+		for _, n := range in.Clipped {
+			if n.Channel >= 0 && n.Channel < len(in.Setup.Channels) {
+				v.clipped(&in, in.Setup.Channels[n.Channel], n)
+			}
+		}
 	}
 	v.rails(in.Setup)
-	v.markers(in.Marker, in.Markers)
-	v.others(&in)
+	if in.Marker.Code != marker.None {
+		start, stop := marker.Pair(in.Markers)
+		v.marker("start", marker.Start, start, in.Marker, in.Markers)
+		v.marker("stop", marker.Stop, stop, in.Marker, in.Markers)
+	}
+	for _, e := range in.Events {
+		if e.Kind == measure.EventOthers && in.Result != nil {
+			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
+		}
+	}
 	v.clock(&in)
 	slices.SortStableFunc(v.Reasons, func(a, b Reason) int { return int(b.Level) - int(a.Level) })
 	return v
@@ -262,19 +277,6 @@ func (v *Verdict) events(r *measure.Result, events []measure.Event) {
 	}
 }
 
-// clippings judges the readings at the ends of their channels' ranges.
-func (v *Verdict) clippings(in *Input) {
-	list := in.Clipped
-	if list == nil {
-		list = unplaced(in)
-	}
-	for _, n := range list {
-		if n.Channel >= 0 && n.Channel < len(in.Setup.Channels) {
-			v.clipped(in, in.Setup.Channels[n.Channel], n)
-		}
-	}
-}
-
 // unplaced takes over-range events alone: each counts the clipped readings of one chunk
 // from the first on, which may lie anywhere up to the chunk's end.
 func unplaced(in *Input) []Clipping {
@@ -372,16 +374,7 @@ func (v *Verdict) rails(s *measure.Setup) {
 	}
 }
 
-// markers judges the markers that bound the task.
-func (v *Verdict) markers(spec marker.Spec, found []marker.Found) {
-	if spec.Code == marker.None {
-		return
-	}
-	start, stop := marker.Pair(found)
-	v.marker("start", marker.Start, start, spec, found)
-	v.marker("stop", marker.Stop, stop, spec, found)
-}
-
+// marker judges one of the markers that bound the task; f is nil where it was not found.
 func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec marker.Spec, found []marker.Found) {
 	another := slices.ContainsFunc(found, func(f marker.Found) bool { return f.Kind == kind && !f.TagOK })
 	switch {
@@ -395,15 +388,6 @@ func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec ma
 		v.add(Reason{Cause: Fallback, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
 			"the %s marker was found by its plain up-down pattern only: it may be another's, and its time is "+
 				"rough", name)})
-	}
-}
-
-// others judges the use of the GPU by other processes.
-func (v *Verdict) others(in *Input) {
-	for _, e := range in.Events {
-		if e.Kind == measure.EventOthers && in.Result != nil {
-			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
-		}
 	}
 }
 

@@ -15,10 +15,8 @@ package bench
 import (
 	"bytes"
 	"cmp"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"reflect"
 	"slices"
 	"strings"
@@ -205,7 +203,8 @@ func (b *Bench) instruments() error {
 	return nil
 }
 
-// instrument reads one entry of instruments and appends it.
+// instrument reads one entry of instruments and appends it, with the options decoded into its
+// driver's type and checked.
 func (b *Bench) instrument(y instrumentYAML, at path) error {
 	if y.Kind == "" {
 		return b.src.fault(at, errors.New("kind is missing"))
@@ -232,22 +231,18 @@ func (b *Bench) instrument(y instrumentYAML, at path) error {
 		return b.src.fault(at, fmt.Errorf("port is missing: a %s wants a %s", k.Name, k.Address))
 	}
 	b.Instruments = append(b.Instruments, i)
-	return b.options(y, i, at.with("options"))
-}
-
-// options decodes an instrument's options into its driver's type, and checks them.
-func (b *Bench) options(y instrumentYAML, i Instrument, at path) error {
+	at = at.with("options")
 	if y.Options != nil {
 		// Decoded from the syntax tree, so that errors keep their places.
-		node := b.src.find(at)
-		if node == nil {
+		node, whole := b.src.find(at)
+		if !whole {
 			return b.src.fault(at, errors.New("write the options out: an alias or a merge cannot be followed here"))
 		}
 		if err := yaml.NodeToValue(node, i.options, yaml.Strict()); err != nil {
 			return b.src.yamlError(err, node, reflect.TypeOf(i.options))
 		}
 	}
-	if err := i.kind.Check(i.options); err != nil {
+	if err := k.Check(i.options); err != nil {
 		return b.src.fault(at, err)
 	}
 	return nil
@@ -266,11 +261,11 @@ func (b *Bench) several() bool { return len(b.Instruments) > 1 }
 
 // align returns the alignment of several instruments, with the defaults.
 func (b *Bench) align() composite.Align {
-	y := b.file.Align
-	if y == nil {
-		return composite.Align{}.WithDefaults()
+	a := composite.Align{}
+	if y := b.file.Align; y != nil {
+		a = composite.Align{By: composite.By(y.By), U: y.U, Master: y.Master, SharedClock: y.SharedClock}
 	}
-	return composite.Align{By: composite.By(y.By), U: y.U, Master: y.Master, SharedClock: y.SharedClock}.WithDefaults()
+	return a.WithDefaults()
 }
 
 // members returns the members of a composite, without their drivers.
@@ -343,26 +338,4 @@ func (b *Bench) SameInstruments(o *Bench) bool {
 		}
 	}
 	return true
-}
-
-//go:embed examples/*.yaml
-var examples embed.FS
-
-// Examples lists the kinds of instrument that have a ready-made bench file.
-func Examples() []string {
-	entries, _ := fs.ReadDir(examples, "examples")
-	var out []string
-	for _, e := range entries {
-		out = append(out, strings.TrimSuffix(e.Name(), ".yaml"))
-	}
-	return out
-}
-
-// Example is a ready-made bench file for a kind of instrument, to be edited.
-func Example(kind string) ([]byte, error) {
-	b, err := examples.ReadFile("examples/" + kind + ".yaml")
-	if err != nil {
-		return nil, fmt.Errorf("no example for %q: want one of %s", kind, strings.Join(Examples(), ", "))
-	}
-	return b, nil
 }

@@ -50,7 +50,9 @@ func (b *Bench) check() error {
 		}
 	}
 	b.checkMissing(names, add)
-	b.checkResponse(add)
+	if r := b.file.Response; r != nil && (r.Tau < 0 || r.Window < 0 || r.Update < 0) {
+		add(path{"response"}, "a time is negative")
+	}
 	return errors.Join(faults...)
 }
 
@@ -160,17 +162,6 @@ func (b *Bench) checkMissing(rails map[string]bool, add report) {
 			add(at, "%s: a rail that is measured cannot be missing", m)
 		}
 		seen[m] = true
-	}
-}
-
-// checkResponse refuses negative times.
-func (b *Bench) checkResponse(add report) {
-	r := b.file.Response
-	if r == nil {
-		return
-	}
-	if r.Tau < 0 || r.Window < 0 || r.Update < 0 {
-		add(path{"response"}, "a time is negative")
 	}
 }
 

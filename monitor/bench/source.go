@@ -110,24 +110,15 @@ func firstLine(s string) string {
 // fault returns an error at the entry that a path leads to, or at the nearest entry around
 // it that the file has.
 func (s *source) fault(p path, err error) error {
-	node := s.root
-	for _, step := range p {
-		next := child(node, step)
-		if next == nil {
-			break
-		}
-		node = next
-	}
+	node, _ := s.find(p)
 	return s.at(node, p, err)
 }
 
 // faultKey returns an error at an entry's key instead of its value.
 func (s *source) faultKey(p path, err error) error {
-	if len(p) > 0 {
-		if m := s.find(p[:len(p)-1]); m != nil {
-			if kv := entry(m, p[len(p)-1]); kv != nil {
-				return s.at(kv.Key, p, err)
-			}
+	if m, whole := s.find(p[:len(p)-1]); whole {
+		if kv := entry(m, p[len(p)-1]); kv != nil {
+			return s.at(kv.Key, p, err)
 		}
 	}
 	return s.fault(p, err)
@@ -140,15 +131,18 @@ func (s *source) at(node ast.Node, p path, err error) error {
 	return e
 }
 
-// find follows a path; nil where the file has no such entry.
-func (s *source) find(p path) ast.Node {
-	node := s.root
+// find follows a path to the entry that it leads to, or to the nearest one around it that the file
+// has: whole is false then.
+func (s *source) find(p path) (node ast.Node, whole bool) {
+	node = s.root
 	for _, step := range p {
-		if node = child(node, step); node == nil {
-			return nil
+		next := child(node, step)
+		if next == nil {
+			return node, false
 		}
+		node = next
 	}
-	return node
+	return node, true
 }
 
 // entry returns the entry of a mapping under a key, nil where there is none.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,19 +65,15 @@ func ParseCertificate(name string, data []byte) (Certificate, error) {
 	}
 	var faults []error
 	for i, p := range c.Points {
+		place := fmt.Sprintf("%s: points[%d]", name, i)
+		if p.line > 0 {
+			place = fmt.Sprintf("%s:%d", name, p.line)
+		}
 		if err := p.check(); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", p.place(name, i), err))
+			faults = append(faults, fmt.Errorf("%s: %w", place, err))
 		}
 	}
 	return c, errors.Join(faults...)
-}
-
-// place returns a row's place for an error: file:line in CSV, the index in YAML.
-func (r Row) place(name string, i int) string {
-	if r.line > 0 {
-		return fmt.Sprintf("%s:%d", name, r.line)
-	}
-	return fmt.Sprintf("%s: points[%d]", name, i)
 }
 
 // check refuses a row without value, reading or a positive u, and numbers that are not
@@ -194,10 +191,8 @@ func (c Certificate) Of(channel string) (points []calib.Point) {
 // Channels returns the channels of the certificate in its order; the empty name stands for
 // rows without one.
 func (c Certificate) Channels() (names []string) {
-	seen := map[string]bool{}
 	for _, r := range c.Points {
-		if !seen[r.Channel] {
-			seen[r.Channel] = true
+		if !slices.Contains(names, r.Channel) {
 			names = append(names, r.Channel)
 		}
 	}

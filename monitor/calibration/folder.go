@@ -63,22 +63,18 @@ func (f Folder) Load() (calib.History, error) {
 	}
 	var all []calib.Record
 	for _, e := range entries {
-		r, err := read(filepath.Join(string(f), e.Name()))
+		path := filepath.Join(string(f), e.Name())
+		data, err := regular.Read(path, maxSize) // refuses a pipe in its place
+		var r calib.Record
+		if err == nil {
+			r, err = Parse(path, data)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("calibration records: %w", err)
 		}
 		all = append(all, r)
 	}
 	return calib.NewHistory(all), nil
-}
-
-// read reads one record. A pipe in its place is refused.
-func read(path string) (calib.Record, error) {
-	data, err := regular.Read(path, maxSize)
-	if err != nil {
-		return calib.Record{}, err
-	}
-	return Parse(path, data)
 }
 
 // Calibrate applies the records in force to a nominal setup, see calib.History.Apply. It
@@ -99,10 +95,10 @@ func (f Folder) Add(r *calib.Record) (path string, err error) {
 		return "", errors.New(
 			"calibration record: no folder for it: name one with --calibration, or a bench file with --bench")
 	}
-	if err := r.Seal(); err != nil {
-		return "", err
+	if err = r.Seal(); err == nil {
+		err = r.Validate()
 	}
-	if err := r.Validate(); err != nil {
+	if err != nil {
 		return "", err
 	}
 	text, err := Marshal(*r)
@@ -210,17 +206,17 @@ func Marshal(r calib.Record) ([]byte, error) {
 // decode decodes strict YAML of one document. Errors have file, line and column.
 func decode(name string, data []byte, to any) error {
 	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(to)
-	var ye yaml.Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &ye):
-		text, _, _ := strings.Cut(ye.GetMessage(), "\n")
-		if t := ye.GetToken(); t != nil && t.Position != nil {
-			return fmt.Errorf("%s:%d:%d: %s", name, t.Position.Line, t.Position.Column, text)
-		}
-		return fmt.Errorf("%s: %s", name, text)
 	}
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return fmt.Errorf("%s: %s", name, text)
+	text, place := err.Error(), name
+	var ye yaml.Error
+	if errors.As(err, &ye) {
+		text = ye.GetMessage()
+		if t := ye.GetToken(); t != nil && t.Position != nil {
+			place = fmt.Sprintf("%s:%d:%d", name, t.Position.Line, t.Position.Column)
+		}
+	}
+	text, _, _ = strings.Cut(text, "\n") // without the library's own snippet
+	return fmt.Errorf("%s: %s", place, text)
 }

@@ -20,6 +20,7 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,29 +90,16 @@ type MakeSetup = func(instrument.Inputs) (measure.Setup, error)
 type Calibrate = func(measure.Setup, instrument.Identity) (measure.Setup, []string, error)
 
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		of  *time.Duration
-		def time.Duration
-	}{
-		{&c.FlushEvery, 200 * time.Millisecond},
-		{&c.Reopen, 10 * time.Second},
-		{&c.OpenTimeout, 10 * time.Second},
-		{&c.ArmTimeout, 10 * time.Second},
-		{&c.StopTail, 150 * time.Millisecond},
-		{&c.StopGrace, 1500 * time.Millisecond},
-	} {
-		if *d.of == 0 {
-			*d.of = d.def
-		}
-	}
-	if c.ChunkScans <= 0 {
-		c.ChunkScans = chunk.MaxScans
-	}
+	c.FlushEvery = cmp.Or(c.FlushEvery, 200*time.Millisecond)
+	c.Reopen = cmp.Or(c.Reopen, 10*time.Second)
+	c.OpenTimeout = cmp.Or(c.OpenTimeout, 10*time.Second)
+	c.ArmTimeout = cmp.Or(c.ArmTimeout, 10*time.Second)
+	c.StopTail = cmp.Or(c.StopTail, 150*time.Millisecond)
+	c.StopGrace = cmp.Or(c.StopGrace, 1500*time.Millisecond)
+	c.ChunkScans = cmp.Or(max(c.ChunkScans, 0), chunk.MaxScans)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,13 @@ func (o *Owner) fail(err error, mute bool) {
 	d.trouble, d.mute = err, mute
 }
 
+// state returns the instrument's state as it is now.
+func (o *Owner) state() device {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.device
+}
+
 // answered ends the bench's trouble: the instrument was opened, or has sampled.
 func (o *Owner) answered(sampled bool) {
 	o.mu.Lock()
@@ -83,21 +91,6 @@ func (o *Owner) streamed(ctx context.Context, err error) {
 	default:
 		o.fail(fmt.Errorf("%w: %w", ErrUnavailable, err), true)
 	}
-}
-
-// troubled reports whether the instrument cannot be used now, and the reason if it never
-// can.
-func (o *Owner) troubled() (now bool, misfit error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.device.trouble != nil, o.device.misfit
-}
-
-// known reports whether the instrument's inputs are known.
-func (o *Owner) known() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.device.setup != nil
 }
 
 // probeRequest asks for a probe.
@@ -130,10 +123,7 @@ func (o *Owner) probe(ctx context.Context) {
 	o.probed = o.cfg.Now()
 	_, err := o.open(ctx)
 	defer o.close(err == nil)
-	o.mu.Lock()
-	mute := o.device.mute
-	o.mu.Unlock()
-	if err == nil && mute {
+	if err == nil && o.state().mute {
 		sctx, cancel := context.WithTimeout(ctx, o.cfg.ArmTimeout)
 		defer cancel()
 		o.streamed(ctx, o.cfg.Instrument.Stream(sctx, o.firstSign(errSampled)))
@@ -266,9 +256,9 @@ func (o *Owner) learn(in instrument.Inputs, calibrate Calibrate) (measure.Setup,
 	}
 	if calibrate != nil && (d.nominal == nil || !d.recordsLogged || !slices.Equal(d.setup.Records, setup.Records)) {
 		d.recordsLogged = true
-		var ids []string
-		for _, r := range setup.Records {
-			ids = append(ids, r.ID)
+		ids := make([]string, len(setup.Records))
+		for i, r := range setup.Records {
+			ids[i] = r.ID
 		}
 		o.cfg.Log.Info("calibration",
 			"bench", o.cfg.Bench, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
@@ -300,9 +290,10 @@ func Calibrated(
 	}
 	setup = nominal
 	if calibrate != nil {
-		if setup, notes, err = calibrate(nominal, id); err != nil {
-			return nominal, setup, nil, err
-		}
+		setup, notes, err = calibrate(nominal, id)
+	}
+	if err != nil {
+		return nominal, setup, nil, err
 	}
 	return nominal, setup, notes, setup.Validate()
 }
@@ -310,18 +301,10 @@ func Calibrated(
 // sensorOf returns the UUID of the GPU whose own sensor an instrument is, which has it as
 // its serial number; empty for any other instrument.
 func sensorOf(id instrument.Identity) string {
-	gpu, err := measure.ParseGPUUUID(id.Serial)
-	if err != nil {
-		return ""
-	}
+	gpu, _ := measure.ParseGPUUUID(id.Serial) // empty with an error
 	return gpu
 }
 
 // gpuOf returns the UUID of the GPU that the bench measures: that of the bench file, else
 // of the GPU whose own sensor the instrument is. Empty where unknown.
-func (o *Owner) gpuOf(id instrument.Identity) string {
-	if o.cfg.GPU != "" {
-		return o.cfg.GPU
-	}
-	return sensorOf(id)
-}
+func (o *Owner) gpuOf(id instrument.Identity) string { return cmp.Or(o.cfg.GPU, sensorOf(id)) }

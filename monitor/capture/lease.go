@@ -22,23 +22,18 @@ func (c *Capture) Renew() (time.Time, session.State) {
 	return c.until, c.seen.State
 }
 
-// startLease begins the first lease, at the first scan.
+// startLease begins the first lease, at the first scan. Its end seals the capture, unless a
+// renewal came first: the timer may already run when it is reset.
 func (c *Capture) startLease() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = c.owner.cfg.Now().Add(c.req.Lease)
-	c.lease = time.AfterFunc(c.req.Lease, c.leaseEnds)
-}
-
-// leaseEnds seals the capture, unless a renewal came first: the timer may already run when it
-// is reset.
-func (c *Capture) leaseEnds() {
-	until := c.LeaseUntil()
-	if c.owner.cfg.Now().Before(until) { // renewed in the same moment
-		return
-	}
-	c.end(LeaseEnded, fmt.Sprintf("lease of %s ended at %s: not renewed for %v",
-		c.req.Holder, until.UTC().Format(time.RFC3339), c.req.Lease))
+	c.lease = time.AfterFunc(c.req.Lease, func() {
+		if until := c.LeaseUntil(); !c.owner.cfg.Now().Before(until) {
+			c.end(LeaseEnded, fmt.Sprintf("lease of %s ended at %s: not renewed for %v",
+				c.req.Holder, until.UTC().Format(time.RFC3339), c.req.Lease))
+		}
+	})
 }
 
 // LeaseUntil returns the end of the lease if it is not renewed.

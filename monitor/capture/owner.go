@@ -74,7 +74,7 @@ func New(cfg Config) (*Owner, error) {
 // bench is free. It returns nil, or an error that wraps ErrMisfit.
 func (o *Owner) Run(ctx context.Context) error {
 	defer close(o.done)
-	if !o.known() {
+	if o.state().setup == nil {
 		o.probe(ctx)
 	}
 	// A free bench serves viewers with a preview, and answers probes. Each failure of
@@ -88,11 +88,10 @@ func (o *Owner) Run(ctx context.Context) error {
 		if p == nil && again == nil {
 			p = o.startPreview(ctx)
 		}
-		troubled, misfit := o.troubled()
-		switch {
-		case misfit != nil:
-			return misfit
-		case p == nil && again == nil && retry == nil && troubled:
+		switch d := o.state(); {
+		case d.misfit != nil:
+			return d.misfit
+		case p == nil && again == nil && retry == nil && d.trouble != nil:
 			retry = time.After(retryAfter)
 		}
 		select {
@@ -128,7 +127,7 @@ func (o *Owner) Run(ctx context.Context) error {
 // Bench describes the bench, with the trouble that is known. It returns at once, unless
 // the instrument's inputs are not known yet: then it is Ask.
 func (o *Owner) Bench(ctx context.Context) session.Bench {
-	if !o.known() {
+	if o.state().setup == nil {
 		return o.Ask(ctx)
 	}
 	return o.bench()
@@ -150,12 +149,11 @@ func (o *Owner) Ask(ctx context.Context) session.Bench {
 
 // bench describes the bench without touching the instrument.
 func (o *Owner) bench() session.Bench {
-	b := session.Bench{Name: o.cfg.Bench, SetAside: o.setAside}
+	d := o.state()
+	b := session.Bench{
+		Name: o.cfg.Bench, SetAside: o.setAside, GPU: o.gpuOf(d.identity), Instrument: d.identity, Notes: d.notes,
+	}
 	o.queue.describe(&b)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	d := &o.device
-	b.GPU, b.Instrument, b.Notes = o.gpuOf(d.identity), d.identity, d.notes
 	if d.trouble != nil {
 		b.Trouble = d.trouble.Error()
 	}
@@ -175,7 +173,11 @@ func (o *Owner) Start(ctx context.Context, req session.Request) (*Capture, error
 	if err := o.checkQuota(req.Holder); err != nil {
 		return nil, fmt.Errorf("start capture: %w", err)
 	}
-	c := newCapture(o, newID(o.cfg.Now()), req)
+	// The id sorts by time and cannot be guessed.
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	id := o.cfg.Now().UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
+	c := newCapture(o, id, req)
 	if err := o.queue.enter(ctx, req.Holder, c.id, req.Wait); err != nil {
 		return nil, err
 	}
@@ -206,13 +208,6 @@ func (o *Owner) Start(ctx context.Context, req session.Request) (*Capture, error
 	default:
 		return nil, fmt.Errorf("start capture: %w", c.failure())
 	}
-}
-
-// newID returns a name that sorts by time and cannot be guessed.
-func newID(now time.Time) string {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return now.UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
 }
 
 // Get returns a capture. Errors wrap ErrUnknown.
@@ -377,8 +372,7 @@ func (o *Owner) Stats() Stats {
 			s.Lag = measure.SecondsOf(time.Since(begun)) - sum.End
 		}
 	}
-	s.Trouble, _ = o.troubled()
-	s.Busy = o.queue.held().holder != ""
+	s.Trouble, s.Busy = o.state().trouble != nil, o.queue.held().holder != ""
 	return s
 }
 

@@ -137,18 +137,14 @@ func (r *reading) first(ctx context.Context) (uint64, error) {
 	}
 }
 
-// limit returns the chunk before which the stream ends, as far as known. A reader that
-// followed may have chunks from before the stop marker was recognised: they belong to its
-// stream.
-func (r *reading) limit(s snapshot) uint64 {
-	if r.o.Untrimmed || !s.stopKnown {
-		return ^uint64(0)
-	}
-	return max(s.EndChunk, r.o.From)
-}
-
-// sendUpTo sends the log's records up to the limit.
+// sendUpTo sends the log's records up to the chunk before which the stream ends, as far as
+// known. A reader that followed may have chunks from before the stop marker was recognised:
+// they belong to its stream.
 func (r *reading) sendUpTo(ctx context.Context, s snapshot, first uint64) error {
+	limit := ^uint64(0)
+	if s.stopKnown && !r.o.Untrimmed {
+		limit = max(s.EndChunk, r.o.From)
+	}
 	for ctx.Err() == nil {
 		rec, err := r.take()
 		if errors.Is(err, io.EOF) {
@@ -165,7 +161,7 @@ func (r *reading) sendUpTo(ctx context.Context, s snapshot, first uint64) error 
 			}
 			r.held = append(r.held, e)
 		case spool.RecordChunk:
-			if rec.Chunk.No >= r.limit(s) {
+			if rec.Chunk.No >= limit {
 				r.next = &rec
 				return nil
 			}

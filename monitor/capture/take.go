@@ -203,11 +203,11 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		}
 		switch {
 		case c.delivers():
-			t, reason := TailWritten, ""
-			if err != nil {
-				t, reason = Failed, err.Error()
+			if err == nil {
+				c.end(TailWritten, "")
+			} else {
+				c.end(Failed, err.Error())
 			}
-			c.end(t, reason)
 			return
 		case ctx.Err() != nil:
 		case err == nil:

@@ -102,10 +102,21 @@ func (p *Pipeline) Block(b *measure.Block, at time.Time) error {
 	}
 	p.pace.arrived(p.tb.Seconds(p.stitch.endTick), at.Sub(p.firstAt))
 	p.live.Block(out)
-	if err := p.codeAndDetect(out, at); err != nil {
-		return err
+	// The encoder and the detector run on two processors when it is worth it. Both are awaited: the
+	// block is borrowed.
+	switch {
+	case p.det == nil:
+		err = p.code(out, at)
+	case out.Scans() < forkScans:
+		err = errors.Join(p.code(out, at), p.det.Push(out))
+	default:
+		go func() { p.forked <- p.det.Push(out) }()
+		err = errors.Join(p.code(out, at), <-p.forked)
 	}
-	if err := p.writeFound(); err != nil {
+	if err == nil {
+		err = p.writeFound()
+	}
+	if err != nil {
 		return err
 	}
 	return p.FlushOld(at)
@@ -114,19 +125,6 @@ func (p *Pipeline) Block(b *measure.Block, at time.Time) error {
 // SamplingTime returns how long an instrument takes for a number of scans.
 func SamplingTime(scans int, tb measure.Timebase) time.Duration {
 	return time.Duration(float64(scans) / float64(tb.SampleRate()) * 1e9)
-}
-
-// codeAndDetect runs the encoder and the detector over a block, on two processors when
-// it is worth it. Both are awaited: the block is borrowed.
-func (p *Pipeline) codeAndDetect(b *measure.Block, at time.Time) error {
-	switch {
-	case p.det == nil:
-		return p.code(b, at)
-	case b.Scans() < forkScans:
-		return errors.Join(p.code(b, at), p.det.Push(b))
-	}
-	go func() { p.forked <- p.det.Push(b) }()
-	return errors.Join(p.code(b, at), <-p.forked)
 }
 
 // code appends a block to the open chunk, ending chunks where they are full.
@@ -160,10 +158,11 @@ func (p *Pipeline) Flush() error {
 	if c == nil {
 		return nil
 	}
-	if err := c.OverRangeEvents(p.header.Setup.Channels, p.write); err != nil {
-		return err
+	err := c.OverRangeEvents(p.header.Setup.Channels, p.write)
+	if err == nil {
+		err = p.log.Chunk(c)
 	}
-	if err := p.log.Chunk(c); err != nil {
+	if err != nil {
 		return err
 	}
 	p.index.add(c.FirstTick)
@@ -190,7 +189,7 @@ func (p *Pipeline) Event(e measure.Event) error {
 }
 
 func (p *Pipeline) write(e measure.Event) error {
-	p.totals.addEvent(e)
+	p.totals.add(e)
 	p.live.Event(e)
 	return p.log.Event(e)
 }

@@ -54,8 +54,6 @@ func (t *Totals) addChunk(c *chunk.Chunk, tb measure.Timebase) {
 	t.EndTick = float64(c.FirstTick) + float64(c.Scans)*tb.TicksPerScan
 }
 
-func (t *Totals) addEvent(e measure.Event) { t.Losses.add(e) }
-
 // AddMarker counts a marker.
 func (t *Totals) AddMarker(f marker.Found) { t.Markers = append(slices.Clip(t.Markers), f) }
 
@@ -89,14 +87,14 @@ func (t *Totals) Add(r *spool.Reader, rec spool.Record, tb measure.Timebase) err
 		t.addChunk(&rec.Chunk, tb)
 	case spool.RecordEvent:
 		e, err := r.Event(rec)
-		t.addEvent(e)
+		t.add(e)
 		return err
 	case spool.RecordMarker:
 		f, err := r.Marker(rec)
-		if err != nil {
-			return err
+		if err == nil {
+			t.AddMarker(f)
 		}
-		t.AddMarker(f)
+		return err
 	case spool.RecordState:
 		s, err := r.State(rec)
 		if err != nil {

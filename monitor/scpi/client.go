@@ -10,6 +10,7 @@
 package scpi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,23 +50,13 @@ type Config struct {
 
 // withDefaults fills in the times of a quick instrument on a good link.
 func (c Config) withDefaults() Config {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&c.Timeout, 2*time.Second)
-	def(&c.Quiet, 50*time.Millisecond)
-	def(&c.Reconnect, 10*time.Second)
-	if c.Stale == 0 {
-		c.Stale = 200 * time.Microsecond
-	}
-	if c.ErrorQuery == "" {
-		c.ErrorQuery = "SYST:ERR?"
-	}
+	c.Timeout = cmp.Or(max(c.Timeout, 0), 2*time.Second)
+	c.Quiet = cmp.Or(max(c.Quiet, 0), 50*time.Millisecond)
+	c.Reconnect = cmp.Or(max(c.Reconnect, 0), 10*time.Second)
+	c.Stale = cmp.Or(c.Stale, 200*time.Microsecond)
+	c.ErrorQuery = cmp.Or(c.ErrorQuery, "SYST:ERR?")
 	if c.Dial == nil {
-		address, o := c.Address, transport.Options{Baud: c.Baud, Exclusive: true}
-		c.Dial = transport.Dialer(address, o)
+		c.Dial = transport.Dialer(c.Address, transport.Options{Baud: c.Baud, Exclusive: true})
 	}
 	return c
 }
@@ -264,25 +255,28 @@ func (c *Client) settle(ctx context.Context) error {
 
 // hello drains, clears the error queue and asks for the identity. A reply that
 // is no identity is returned as one that no instrument has.
-func (c *Client) hello(ctx context.Context) (Identity, error) {
+func (c *Client) hello(ctx context.Context) (id Identity, err error) {
 	own, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.stats.Discarded += uint64(len(c.buf))
 	c.buf = nil
 	n, err := c.conn.Drain(own, c.cfg.Quiet)
 	c.stats.Discarded += uint64(n)
-	if err != nil {
-		return Identity{}, c.silent(ctx, err)
+	if err == nil {
+		err = c.send(own, "*CLS")
 	}
-	if err := c.send(own, "*CLS"); err != nil {
-		return Identity{}, c.silent(ctx, err)
+	var s string
+	if err == nil {
+		s, err = c.exchange(own, "*IDN?")
 	}
-	s, err := c.exchange(own, "*IDN?")
-	if err != nil {
-		return Identity{}, c.silent(ctx, err)
+	switch {
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded): // the exchange's own time-out
+		return id, fmt.Errorf("%w: no reply to *IDN? within %v: is it in remote mode, is %s right? (%w)",
+			instrument.ErrSilent, c.cfg.Timeout, place(c.cfg.Address), err)
+	case err != nil:
+		return id, err
 	}
-	id, err := ParseIdentity(s)
-	if err != nil {
+	if id, err = ParseIdentity(s); err != nil {
 		return Identity{Maker: s}, nil
 	}
 	return id, nil
@@ -296,16 +290,7 @@ func place(address string) string {
 	return "the address"
 }
 
-// silent distinguishes a time-out of the exchange from the end of the caller's context.
-func (c *Client) silent(ctx context.Context, err error) error {
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no reply to *IDN? within %v: is it in remote mode, is %s right? (%w)",
-			instrument.ErrSilent, c.cfg.Timeout, place(c.cfg.Address), err)
-	}
-	return err
-}
-
-// connect dials and identifies.
+// connect dials, asks *IDN? and compares the answer with that of the first Open.
 func (c *Client) connect(ctx context.Context) error {
 	conn, err := c.cfg.Dial(ctx)
 	if err != nil {
@@ -313,7 +298,12 @@ func (c *Client) connect(ctx context.Context) error {
 	}
 	m, ok := conn.(transport.MessageReader)
 	c.conn, c.buf, c.messages = conn, nil, ok && m.ReadsMessages()
-	if err := c.identify(ctx); err != nil {
+	if c.known {
+		err = c.settle(ctx)
+	} else {
+		err = c.identify(ctx)
+	}
+	if err != nil {
 		_ = c.Close()
 		return fmt.Errorf("%s: %w", c.cfg.Address, err)
 	}
@@ -321,11 +311,8 @@ func (c *Client) connect(ctx context.Context) error {
 	return nil
 }
 
-// identify asks *IDN? and compares the answer with that of the first Open.
+// identify remembers the instrument that answers, if it is wanted.
 func (c *Client) identify(ctx context.Context) error {
-	if c.known {
-		return c.settle(ctx)
-	}
 	var id Identity
 	for try := 0; try < settleTries && id.Model == ""; try++ { // the reply to another program's query may come first
 		var err error

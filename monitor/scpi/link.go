@@ -54,21 +54,17 @@ func (c *Client) line(ctx context.Context) (string, error) {
 				return "", err
 			}
 		}
-		i := bytes.IndexByte(c.buf, '\n')
-		if i < 0 {
-			line = append(line, c.buf...)
-			c.buf = nil
+		part, rest, ended := bytes.Cut(c.buf, []byte("\n"))
+		line, c.buf = append(line, part...), rest
+		if !ended {
 			if len(line) > maxLine {
 				return "", fmt.Errorf("%w: %d bytes without the end of a line", ErrTooLong, len(line))
 			}
 			continue
 		}
-		line = append(line, c.buf[:i]...)
-		c.buf = c.buf[i+1:]
 		if line = bytes.TrimRight(line, "\r"); len(line) > 0 {
 			return string(line), nil
 		}
-		line = line[:0]
 	}
 }
 

@@ -44,13 +44,13 @@ func plain(s string) bool {
 // contain commas; a reply of less than two fields, of more than 256 bytes, or with
 // bytes that cannot be printed is refused.
 func ParseIdentity(s string) (Identity, error) {
-	f := strings.SplitN(strings.TrimSpace(s), ",", 4)
-	if len(f) < 2 || !plain(strings.TrimSpace(s)) || strings.TrimSpace(f[0]) == "" || strings.TrimSpace(f[1]) == "" {
-		return Identity{}, fmt.Errorf("%w: *IDN? gives %s", ErrReply, quote(s))
-	}
+	text := strings.TrimSpace(s)
 	var fields [4]string
-	for i := range f {
-		fields[i] = strings.TrimSpace(f[i])
+	for i, f := range strings.SplitN(text, ",", 4) {
+		fields[i] = strings.TrimSpace(f)
+	}
+	if fields[0] == "" || fields[1] == "" || !plain(text) {
+		return Identity{}, fmt.Errorf("%w: *IDN? gives %s", ErrReply, quote(s))
 	}
 	return Identity{fields[0], fields[1], fields[2], fields[3]}, nil
 }
@@ -97,14 +97,10 @@ const (
 // NR2, NR3). 9.91E37 is NaN, ±9.9E37 is an infinity, as SCPI has it.
 func ParseNumber(s string) (float64, error) {
 	t := strings.TrimSpace(s)
-	if strings.ContainsAny(t, "xXpP_nNiI") { // Go's own forms are not SCPI's
-		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
-	}
 	v, err := strconv.ParseFloat(t, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
-	}
 	switch {
+	case err != nil || strings.ContainsAny(t, "xXpP_nNiI"): // Go's own forms are not SCPI's
+		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
 	case v == notANumber:
 		return math.NaN(), nil
 	case math.Abs(v) == infinite:
@@ -114,18 +110,16 @@ func ParseNumber(s string) (float64, error) {
 }
 
 // ParseNumbers reads exactly n numbers with commas between.
-func ParseNumbers(s string, n int) ([]float64, error) {
+func ParseNumbers(s string, n int) (out []float64, err error) {
 	fields := strings.Split(strings.TrimSpace(s), ",")
 	if len(fields) != n {
 		return nil, fmt.Errorf("%w: %d numbers in %s, want %d", ErrReply, len(fields), quote(s), n)
 	}
-	out := make([]float64, n)
+	out = make([]float64, n)
 	for i, f := range fields {
-		v, err := ParseNumber(f)
-		if err != nil {
+		if out[i], err = ParseNumber(f); err != nil {
 			return nil, err
 		}
-		out[i] = v
 	}
 	return out, nil
 }
@@ -241,26 +235,4 @@ func (h *header) Feed(b byte) (done bool, err error) {
 		h.state = 3
 	}
 	return h.state == 3, nil
-}
-
-// ParseBlock splits a definite block off the begin of b: its data, and the
-// bytes behind it. ok is false, without an error, where b ends before the block does.
-// The data alias b.
-func ParseBlock(b []byte) (data, rest []byte, ok bool, err error) {
-	var h header
-	for i, c := range b {
-		done, err := h.Feed(c)
-		if err != nil {
-			return nil, nil, false, err
-		}
-		if !done {
-			continue
-		}
-		b = b[i+1:]
-		if len(b) < h.length {
-			return nil, nil, false, nil
-		}
-		return b[:h.length], b[h.length:], true, nil
-	}
-	return nil, nil, false, nil
 }

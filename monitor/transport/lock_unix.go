@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -101,24 +102,20 @@ func Holder(port string) (who string, ok bool) {
 	locks, _ := os.ReadFile("/proc/locks") // not everywhere
 	for line := range strings.Lines(string(locks)) {
 		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == file {
-			return process(f[4]), true
+			pid := f[4]
+			who = "process " + pid
+			if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
+				who += fmt.Sprintf(" (%q)", strings.TrimSpace(string(name)))
+			}
+			if info, err := os.Stat("/proc/" + pid); err == nil {
+				if st, ok := info.Sys().(*syscall.Stat_t); ok {
+					who += " of user " + userName(st.Uid)
+				}
+			}
+			return who, true
 		}
 	}
 	return "", false
-}
-
-// process describes a process by its number.
-func process(pid string) string {
-	text := "process " + pid
-	if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
-		text += fmt.Sprintf(" (%q)", strings.TrimSpace(string(name)))
-	}
-	if info, err := os.Stat("/proc/" + pid); err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			text += " of user " + userName(st.Uid)
-		}
-	}
-	return text
 }
 
 // userName is a user's name, or number where it has none.
@@ -136,12 +133,8 @@ func (l *portLock) release() { _ = l.f.Close() }
 
 // gone reports whether an error means a device that is absent.
 func gone(err error) bool {
-	for _, e := range []error{unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EIO, unix.EBADF, unix.ENOTTY} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EIO, unix.EBADF, unix.ENOTTY},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // ptyLine is which pseudo-terminal a path names: the number of one that is gone is given to

@@ -32,15 +32,10 @@ type messageConn struct {
 	lock *portLock
 
 	reads   chan struct{}
-	got     chan messageResult
+	got     chan result // of the read that was asked for; its bytes are in buf
+	buf     []byte
 	reading bool   // a read was asked for and has not come back
 	rest    []byte // of the message last read
-}
-
-// messageResult is the outcome of one read of the file.
-type messageResult struct {
-	p   []byte
-	err error
 }
 
 // openMessages opens a USBTMC device, which is locked as a port is.
@@ -73,7 +68,7 @@ func NewMessages(f io.ReadWriteCloser, name string) Conn { return newMessages(f,
 func newMessages(f io.ReadWriteCloser, address string, lock *portLock) *messageConn {
 	m := &messageConn{
 		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
-		got: make(chan messageResult, 1),
+		got: make(chan result, 1), buf: make([]byte, messageSize),
 	}
 	go m.reader()
 	go m.run(func(p []byte) (int, error) {
@@ -92,26 +87,43 @@ func (m *messageConn) ReadsMessages() bool { return true }
 // reader makes the blocking reads. The kernel ends them only after its own
 // time-out, so that one that was given up is answered later.
 func (m *messageConn) reader() {
-	buf := make([]byte, messageSize)
 	for {
 		select {
 		case <-m.done:
 			return
 		case <-m.reads:
 		}
-		n, err := m.f.Read(buf)
+		n, err := m.f.Read(m.buf)
 		if n == 0 && err == nil {
 			err = io.EOF
 		}
-		m.got <- messageResult{buf[:n], err}
+		m.got <- result{n, err}
 	}
 }
 
-// Read implements Conn; a message is handed out in pieces where p is short.
+// Read implements Conn; a message is handed out in pieces where p is short. The reader's memory is
+// read out before it is asked again.
 func (m *messageConn) Read(ctx context.Context, p []byte) (int, error) {
 	for len(m.rest) == 0 {
-		if err := m.await(ctx); err != nil {
-			return 0, err
+		if err := ctx.Err(); err != nil {
+			return 0, fmt.Errorf("read %s: %w", m.address, err)
+		}
+		if m.closed.Load() {
+			return 0, fmt.Errorf("read %s: %w", m.address, ErrClosed)
+		}
+		if !m.reading {
+			m.reading = true
+			m.reads <- struct{}{}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("read %s: %w", m.address, ctx.Err())
+		case <-m.done:
+			return 0, fmt.Errorf("read %s: %w", m.address, ErrClosed)
+		case r := <-m.got:
+			if err := m.take("read", r); err != nil {
+				return 0, err
+			}
 		}
 	}
 	n := copy(p, m.rest)
@@ -119,52 +131,31 @@ func (m *messageConn) Read(ctx context.Context, p []byte) (int, error) {
 	return n, nil
 }
 
-// await gets the next message. The reader's memory is read out before it is
-// asked again.
-func (m *messageConn) await(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("read %s: %w", m.address, err)
+// take takes over the message of a read that came back; one that the system timed out has none.
+func (m *messageConn) take(op string, r result) error {
+	m.reading = false
+	if r.err != nil && !timedOut(r.err) {
+		return m.fail(op, r.err)
 	}
-	if m.closed.Load() {
-		return fmt.Errorf("read %s: %w", m.address, ErrClosed)
-	}
-	if !m.reading {
-		m.reading = true
-		m.reads <- struct{}{}
-	}
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("read %s: %w", m.address, ctx.Err())
-	case <-m.done:
-		return fmt.Errorf("read %s: %w", m.address, ErrClosed)
-	case r := <-m.got:
-		m.reading = false
-		if r.err != nil && !timedOut(r.err) {
-			return m.fail("read", r.err)
-		}
-		m.rest = r.p
-		return nil
-	}
+	m.rest = m.buf[:r.n]
+	return nil
 }
 
 // Drain drops the bytes read already, and a reply that is still owed. It never
 // asks the device for more: a reply that was not asked for does not come.
-func (m *messageConn) Drain(ctx context.Context, _ time.Duration) (int, error) {
-	n := len(m.rest)
-	m.rest = nil
-	if !m.reading {
-		return n, nil
-	}
-	select {
-	case r := <-m.got:
-		m.reading = false
-		if r.err != nil && !timedOut(r.err) {
-			return n, m.fail("drain", r.err)
+func (m *messageConn) Drain(ctx context.Context, _ time.Duration) (n int, err error) {
+	if m.reading {
+		select {
+		case r := <-m.got:
+			n = len(m.rest)
+			err = m.take("drain", r)
+		case <-ctx.Done():
+			err = fmt.Errorf("drain %s: %w", m.address, ctx.Err())
 		}
-		return n + len(r.p), nil
-	case <-ctx.Done():
-		return n, fmt.Errorf("drain %s: %w", m.address, ctx.Err())
 	}
+	n += len(m.rest)
+	m.rest = nil
+	return n, err
 }
 
 // Close implements Conn. A read that the kernel still waits for ends with its own time-out.

@@ -25,12 +25,6 @@ type serialConn struct {
 	timeout time.Duration // the library's read time-out as it is set now
 }
 
-// writeResult is the outcome of one write.
-type writeResult struct {
-	n   int
-	err error
-}
-
 // openSerial locks and opens a port: eight bits, no parity, one stop bit.
 func openSerial(path string, baud int) (Conn, error) {
 	address := "serial:" + path
@@ -59,20 +53,18 @@ func openSerial(path string, baud int) (Conn, error) {
 // openError returns the remedy for a port that does not open.
 func openError(path, address string, err error) error {
 	var pe *serial.PortError
+	code := serial.PortErrorCode(-1)
 	if errors.As(err, &pe) {
-		switch pe.Code() {
-		case serial.PortBusy:
-			return fmt.Errorf("open %s: %w: %w (close the other program)", address, ErrBusy, err)
-		case serial.PermissionDenied:
-			return fmt.Errorf("open %s: %w: %w (%s)", address, fs.ErrPermission, err, AccessHint(path))
-		case serial.PortNotFound:
-			return fmt.Errorf("%w (is the device plugged in?)", disconnected("open", address, err))
-		}
+		code = pe.Code()
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case code == serial.PortBusy:
+		return fmt.Errorf("open %s: %w: %w (close the other program)", address, ErrBusy, err)
+	case code == serial.PermissionDenied:
+		return fmt.Errorf("open %s: %w: %w (%s)", address, fs.ErrPermission, err, AccessHint(path))
+	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
-	}
-	if gone(err) {
+	case code == serial.PortNotFound || gone(err):
 		return fmt.Errorf("%w (is the device plugged in?)", disconnected("open", address, err))
 	}
 	return fmt.Errorf("open %s: %w", address, err)
@@ -170,6 +162,12 @@ func (l *lockedConn) Close() error {
 	return err
 }
 
+// result is the outcome of one call of the system.
+type result struct {
+	n   int
+	err error
+}
+
 // writer is the sending half of a link whose writes block and cannot be ended: they are made on
 // a goroutine of their own. One that is given up leaves that goroutine behind until the kernel
 // lets go, and breaks the link.
@@ -177,7 +175,7 @@ type writer struct {
 	address string
 	takes   string // what the device takes, for errors
 	writes  chan []byte
-	written chan writeResult
+	written chan result
 	done    chan struct{} // closed by Close
 	broken  bool          // a write was given up
 	closed  *atomic.Bool
@@ -185,7 +183,7 @@ type writer struct {
 
 func newWriter(address, takes string) writer {
 	return writer{
-		address: address, takes: takes, writes: make(chan []byte), written: make(chan writeResult, 1),
+		address: address, takes: takes, writes: make(chan []byte), written: make(chan result, 1),
 		done: make(chan struct{}), closed: new(atomic.Bool),
 	}
 }
@@ -198,7 +196,7 @@ func (w *writer) run(write func([]byte) (int, error)) {
 			return
 		case p := <-w.writes:
 			n, err := write(p)
-			w.written <- writeResult{n, err}
+			w.written <- result{n, err}
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 // Ask sends a command and fills reply within d. A device that sends nothing, or
@@ -12,14 +14,17 @@ import (
 func Ask(ctx context.Context, c Conn, command, reply []byte, d time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	if _, err := c.Write(short, command); err != nil {
-		return silent(ctx, fmt.Errorf("send % x: %w", command, err), 0, len(reply))
-	}
-	n, err := ReadFull(short, c, reply)
+	n := 0
+	_, err := c.Write(short, command)
 	if err != nil {
-		return silent(ctx, fmt.Errorf("answer to % x: %w", command, err), n, len(reply))
+		err = fmt.Errorf("send % x: %w", command, err)
+	} else if n, err = ReadFull(short, c, reply); err != nil {
+		err = fmt.Errorf("answer to % x: %w", command, err)
 	}
-	return nil
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // the exchange's own time-out
+		return fmt.Errorf("%w: %d of %d bytes came: %w", ErrSilent, n, len(reply), err)
+	}
+	return err
 }
 
 // askTries is how often AskFor asks.
@@ -74,14 +79,6 @@ func Quiet(ctx context.Context, c Conn, quiet, limit time.Duration) error {
 	_, err := c.Drain(short, quiet)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: it keeps sending without being asked", ErrSilent)
-	}
-	return err
-}
-
-// silent marks a time-out of the exchange itself, not of the caller's context.
-func silent(ctx context.Context, err error, n, want int) error {
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %d of %d bytes came: %w", ErrSilent, n, want, err)
 	}
 	return err
 }
@@ -157,37 +154,24 @@ type Backoff struct {
 	First, Max time.Duration
 }
 
-// curable reports whether opening again may cure an error: a device that is gone or
-// silent, a port that the system has not let go of yet. A wrong device and an
-// impossible address do not change.
-func curable(err error) bool { return !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrAddress) }
-
-// Redial calls open until it succeeds, ctx ends, or it fails in a way that
-// trying again does not cure. What it returns wraps the last error that was not
+// Redial calls open until it succeeds, ctx ends, or it fails in a way that trying again does not
+// cure: a wrong device and an impossible address do not change. A device that is gone or silent may
+// come back, and the system may let go of a port. What it returns wraps the last error that was not
 // the end of ctx itself.
 func (b Backoff) Redial(ctx context.Context, open func(context.Context) error) error {
-	wait, limit := b.First, b.Max
-	if wait <= 0 {
-		wait = 100 * time.Millisecond
-	}
-	if limit <= 0 {
-		limit = 5 * time.Second
-	}
+	pause := backoff.Backoff{First: b.First, Max: b.Max}
 	var last error
 	for attempt := 1; ; attempt++ {
 		err := open(ctx)
-		if err == nil || !curable(err) {
+		if err == nil || errors.Is(err, ErrIdentity) || errors.Is(err, ErrAddress) {
 			return err
 		}
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return fmt.Errorf("given up after %d attempts: %w: %w", attempt, ctx.Err(), last)
+		if err := pause.Wait(ctx); err != nil {
+			return fmt.Errorf("given up after %d attempts: %w: %w", attempt, err, last)
 		}
-		wait = min(2*wait, limit)
 	}
 }
 

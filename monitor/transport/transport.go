@@ -10,6 +10,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -269,11 +270,5 @@ func Dial(ctx context.Context, address string, o Options) (Conn, error) {
 	case a.Scheme == "usbtmc":
 		return openMessages(a.Target)
 	}
-	baud := defaultBaud
-	for _, b := range []int{o.Baud, a.Baud} {
-		if b != 0 {
-			baud = b
-		}
-	}
-	return openSerial(a.Target, baud)
+	return openSerial(a.Target, cmp.Or(a.Baud, o.Baud, defaultBaud))
 }

@@ -209,17 +209,12 @@ func OpenServer(cert, key, users string, log *slog.Logger) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cert: cert, key: key, log: log}
-	if _, err := s.read(); err != nil {
-		return nil, err
+	_, err := s.read()
+	if err == nil && users != "" {
+		s.users, err = auth.ReadCA(users)
 	}
-	if users != "" {
-		b, err := auth.ReadPublic(users)
-		if err != nil {
-			return nil, fmt.Errorf("CA: %w", err)
-		}
-		if s.users = x509.NewCertPool(); !s.users.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("CA: there is no certificate in %s", users)
-		}
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -54,20 +54,16 @@ func (s *sessions) begin(who auth.Identity, now time.Time) (value string, until 
 
 // tidy drops ended sessions, and makes room for one more of a user. The lock is held.
 func (s *sessions) tidy(user string, now time.Time) {
-	var first [sha256.Size]byte
-	var ends time.Time
+	var first [sha256.Size]byte // of the user's, the one that ends first
 	n := 0
 	for k, v := range s.all {
-		if !now.Before(v.until) {
+		switch {
+		case !now.Before(v.until):
 			s.drop(k)
-			continue
-		}
-		if v.who.Name != user {
-			continue
-		}
-		n++
-		if ends.IsZero() || v.until.Before(ends) {
-			first, ends = k, v.until
+		case v.who.Name == user:
+			if n++; n == 1 || v.until.Before(s.all[first].until) {
+				first = k
+			}
 		}
 	}
 	if n >= most {

@@ -51,14 +51,6 @@ func New(ctx context.Context, guard *auth.Guard, next http.Handler, now func() t
 	return h
 }
 
-// ours are the paths that are answered here, and open to everybody.
-func ours(path string) bool {
-	return path == "/v1/session" || path == "/signin" || strings.HasPrefix(path, "/signin/")
-}
-
-// open are the paths of the site that are open to everybody.
-func open(path string) bool { return path == "/healthz" }
-
 // role is the least role that a request needs. gRPC-Web and Connect ask for a call by its name,
 // always by POST; JSON calls that are not safe need more by their own row.
 func role(r *http.Request) auth.Role {
@@ -79,11 +71,11 @@ func safe(r *http.Request) bool { return r.Method == http.MethodGet || r.Method 
 
 // ServeHTTP serves authenticated callers, and the sign-in page to others.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if ours(r.URL.Path) {
+	switch path := r.URL.Path; { // these are open to everybody
+	case path == "/v1/session" || path == "/signin" || strings.HasPrefix(path, "/signin/"):
 		h.own.ServeHTTP(w, r)
 		return
-	}
-	if open(r.URL.Path) {
+	case path == "/healthz":
 		h.next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), auth.Identity{})))
 		return
 	}

@@ -71,18 +71,14 @@ func Fill(ctx context.Context, db *store.DB) error {
 			return fmt.Errorf("task %d: %w", id, err)
 		}
 	}
-	return db.PutReadings(ctx, 3, readings())
-}
-
-// readings are ten watts more each tenth of a second from Launched on, and a temperature.
-func readings() (out []store.Reading) {
+	// Ten watts more each tenth of a second from Launched on, and a temperature.
+	readings := []store.Reading{{Method: "gpu.temperature_c", At: Launched.Add(500 * time.Millisecond), Value: 40}}
 	for i := range 10 {
-		out = append(out, store.Reading{
-			Method: "nvml.instant",
-			At:     Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i),
+		readings = append(readings, store.Reading{
+			Method: "nvml.instant", At: Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i),
 		})
 	}
-	return append(out, store.Reading{Method: "gpu.temperature_c", At: Launched.Add(500 * time.Millisecond), Value: 40})
+	return db.PutReadings(ctx, 3, readings)
 }
 
 // fill stores header, chunks, gap and result of one task.

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -76,29 +77,23 @@ var files = sync.OnceValue(func() map[string]file {
 	if err != nil {
 		panic(err) // the files are part of the program
 	}
-	out["/assets/style.css"] = newFile("style.css", sheets())
-	index, err := static.ReadFile("static/index.html")
-	if err != nil {
-		panic(err)
-	}
-	// Modules import each other: with the list of all, the browser need not find them
-	// one behind the other.
-	out["/"] = newFile("index.html", []byte(strings.Replace(string(index), "<!--modules-->\n", modules.String(), 1)))
-	return out
-})
-
-// sheets are the style sheets, in the order in which they count, as one: nothing is
-// painted before the last one is there.
-func sheets() (all []byte) {
-	for _, name := range []string{"base", "parts", "plot", "live"} {
-		content, err := static.ReadFile("static/css/" + name + ".css")
+	read := func(name string) []byte {
+		content, err := static.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // the files are part of the program
 		}
-		all = append(all, content...)
+		return content
 	}
-	return all
-}
+	// The style sheets, in the order in which they count, as one: nothing is painted before the last
+	// one is there.
+	out["/assets/style.css"] = newFile("style.css",
+		slices.Concat(read("css/base.css"), read("css/parts.css"), read("css/plot.css"), read("css/live.css")))
+	// Modules import each other: with the list of all, the browser need not find them
+	// one behind the other.
+	out["/"] = newFile("index.html",
+		[]byte(strings.Replace(string(read("index.html")), "<!--modules-->\n", modules.String(), 1)))
+	return out
+})
 
 // early is the script that runs before the first paint; it is no module.
 const early = "/assets/js/early.js"

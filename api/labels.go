@@ -189,18 +189,6 @@ func noteMessage(n store.Note) *pb.Note {
 	return &pb.Note{Number: uint32(n.Number), At: wire.Time(n.At), Text: wire.Text(n.Text)}
 }
 
-// tagMessages converts a task's tags.
-func tagMessages(tags map[string]string) map[string]string {
-	if len(tags) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(tags))
-	for k, v := range tags {
-		out[wire.Text(k)] = wire.Text(v)
-	}
-	return out
-}
-
 // provenanceMessage converts a task's provenance; nil for none.
 func provenanceMessage(p *store.Provenance) *pb.Provenance {
 	if p == nil {

@@ -126,7 +126,13 @@ func taskMessage(t *store.Brief) *pb.Task {
 		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: pb.TaskState(t.State),
 		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
 		GroupId: int64(t.Group), Job: wire.Text(t.Job), GpuUuid: wire.Text(t.GPUUUID),
-		Tags: tagMessages(t.Tags), Pinned: t.Pinned,
+		Pinned: t.Pinned,
+	}
+	for k, v := range t.Tags {
+		if m.Tags == nil {
+			m.Tags = make(map[string]string, len(t.Tags))
+		}
+		m.Tags[wire.Text(k)] = wire.Text(v)
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
 		m.Nvml = &pb.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
@@ -250,7 +256,7 @@ func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.
 	if err != nil {
 		return nil, err
 	}
-	limit, err := bounded("limit", req.GetLimit(), defaultRows, maxRows)
+	limit, err := amount{"limit", req.GetLimit(), defaultRows, maxRows}.bounded()
 	if err != nil {
 		return nil, err
 	}

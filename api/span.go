@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,62 +29,80 @@ type spanning interface {
 	GetToS() float64
 }
 
+// extent is the span of a task that a request is about, and how many of something are wanted of it.
+type extent struct {
+	id       store.TaskID
+	from, to measure.Seconds
+	n        int
+}
+
+// amount is how many of something a request asks for, 0 for the usual number.
+type amount struct {
+	field       string
+	asked       int32
+	usual, most int
+}
+
 // span returns the task and the span that a request is about: with no bounds the
 // window, and without a window all that is stored.
-func (s *Service) span(ctx context.Context, req spanning) (id store.TaskID, from, to measure.Seconds, err error) {
-	if id, err = validID(req.GetTaskId()); err != nil {
-		return 0, 0, 0, err
+func (s *Service) span(ctx context.Context, req spanning, wanted amount) (x extent, err error) {
+	if x.n, err = wanted.bounded(); err != nil {
+		return x, err
 	}
-	from, to = measure.Seconds(req.GetFromS()), measure.Seconds(req.GetToS())
-	for _, b := range []struct {
-		field string
-		value measure.Seconds
-	}{{"from_s", from}, {"to_s", to}} {
+	if x.id, err = validID(req.GetTaskId()); err != nil {
+		return x, err
+	}
+	x.from, x.to = measure.Seconds(req.GetFromS()), measure.Seconds(req.GetToS())
+	for i, v := range []float64{req.GetFromS(), req.GetToS()} {
 		// Device time counts from the capture's first sample; 30 years are enough.
-		if v := float64(b.value); math.IsNaN(v) || math.Abs(v) > 1e9 {
-			return 0, 0, 0, invalid(b.field, "%v: want seconds of device time", v)
+		if math.IsNaN(v) || math.Abs(v) > 1e9 {
+			return x, invalid([]string{"from_s", "to_s"}[i], "%v: want seconds of device time", v)
 		}
 	}
-	if from != 0 || to != 0 {
-		if !(from < to) {
-			return 0, 0, 0, invalid("to_s", "%v s is not after from_s, %v s", float64(to), float64(from))
+	if x.from != 0 || x.to != 0 {
+		if !(x.from < x.to) {
+			return x, invalid("to_s", "%v s is not after from_s, %v s", float64(x.to), float64(x.from))
 		}
-		return id, from, to, nil
+		return x, nil
 	}
-	op := fmt.Sprintf("read task %d", id)
-	from, to, windowed, err := s.db.Window(ctx, id)
-	if err == nil && !windowed {
-		from, to, err = s.db.Extent(ctx, id)
-		if err == nil && !(from < to) {
+	var windowed bool
+	if x.from, x.to, windowed, err = s.db.Window(ctx, x.id); err == nil && !windowed {
+		x.from, x.to, err = s.db.Extent(ctx, x.id)
+		if err == nil && !(x.from < x.to) {
 			err = store.ErrNoHeader
 		}
 	}
-	return id, from, to, toStatus(op, err)
+	return x, toStatus(fmt.Sprintf("read task %d", x.id), err)
+}
+
+// bounded returns the number that is wanted.
+func (a amount) bounded() (int, error) {
+	n := int(a.asked)
+	if n < 0 || n > a.most {
+		return 0, invalid(a.field, "%d: want 1 to %d, or 0 for %d", n, a.most, a.usual)
+	}
+	return cmp.Or(n, a.usual), nil
 }
 
 // ReadEnvelope returns a task's power between two device times, as
 // columns to draw.
 func (s *Service) ReadEnvelope(ctx context.Context, req *pb.ReadEnvelopeRequest) (*pb.ReadEnvelopeResponse, error) {
-	columns, err := bounded("columns", req.GetColumns(), defaultColumns, maxColumns)
+	x, err := s.span(ctx, req, amount{"columns", req.GetColumns(), defaultColumns, maxColumns})
 	if err != nil {
 		return nil, err
 	}
-	id, from, to, err := s.span(ctx, req)
+	e, err := s.db.Envelope(ctx, x.id, x.from, x.to, x.n)
 	if err != nil {
-		return nil, err
-	}
-	e, err := s.db.Envelope(ctx, id, from, to, columns)
-	if err != nil {
-		return nil, toStatus(fmt.Sprintf("read the envelope of task %d", id), err)
+		return nil, toStatus(fmt.Sprintf("read the envelope of task %d", x.id), err)
 	}
 	for i, name := range req.GetRails() {
 		if !slices.Contains(e.Series, name) {
-			return nil, invalid(fmt.Sprintf("rails[%d]", i), "%q is not a rail of task %d: it has %q", name, id,
+			return nil, invalid(fmt.Sprintf("rails[%d]", i), "%q is not a rail of task %d: it has %q", name, x.id,
 				e.Series)
 		}
 	}
 	res := &pb.ReadEnvelopeResponse{
-		FromS: float64(e.From), ToS: float64(e.To), Columns: int32(columns), BinSamples: e.BinScans,
+		FromS: float64(e.From), ToS: float64(e.To), Columns: int32(x.n), BinSamples: e.BinScans,
 	}
 	for i, name := range e.Series {
 		if len(req.GetRails()) > 0 && !slices.Contains(req.GetRails(), name) {
@@ -105,30 +124,18 @@ func (s *Service) ReadEnvelope(ctx context.Context, req *pb.ReadEnvelopeRequest)
 	return res, nil
 }
 
-// bounded checks how many of something are wanted.
-func bounded(field string, asked int32, usual, most int) (int, error) {
-	switch n := int(asked); {
-	case n < 0 || n > most:
-		return 0, invalid(field, "%d: want 1 to %d, or 0 for %d", n, most, usual)
-	case n == 0:
-		return usual, nil
-	default:
-		return n, nil
-	}
-}
-
 // ReadEnergy returns the energy between two device times, from the samples.
 func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*pb.ReadEnergyResponse, error) {
-	id, from, to, err := s.span(ctx, req)
+	x, err := s.span(ctx, req, amount{})
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.db.SpanEnergy(ctx, id, from, to)
+	r, err := s.db.SpanEnergy(ctx, x.id, x.from, x.to)
 	switch {
 	case errors.Is(err, measure.ErrWindow), errors.Is(err, measure.ErrNoData), errors.Is(err, store.ErrSpan):
 		return nil, invalid("from_s", "%v", err)
 	case err != nil:
-		return nil, toStatus(fmt.Sprintf("read the energy of task %d", id), err)
+		return nil, toStatus(fmt.Sprintf("read the energy of task %d", x.id), err)
 	}
 	res := &pb.ReadEnergyResponse{
 		FromS: float64(r.From), ToS: float64(r.To), Energy: wire.Energy(r.Total), MeanW: float64(r.Mean),
@@ -140,20 +147,16 @@ func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*p
 
 // ReadTimeline returns the kernels that ran between two device times.
 func (s *Service) ReadTimeline(ctx context.Context, req *pb.ReadTimelineRequest) (*pb.ReadTimelineResponse, error) {
-	n, err := bounded("max_slices", req.GetMaxSlices(), defaultSlices, maxSlices)
+	x, err := s.span(ctx, req, amount{"max_slices", req.GetMaxSlices(), defaultSlices, maxSlices})
 	if err != nil {
 		return nil, err
 	}
-	id, from, to, err := s.span(ctx, req)
+	t, err := s.db.Timeline(ctx, x.id, x.from, x.to, x.n)
 	if err != nil {
-		return nil, err
-	}
-	t, err := s.db.Timeline(ctx, id, from, to, n)
-	if err != nil {
-		return nil, toStatus(fmt.Sprintf("read the timeline of task %d", id), err)
+		return nil, toStatus(fmt.Sprintf("read the timeline of task %d", x.id), err)
 	}
 	return &pb.ReadTimelineResponse{
-		FromS: float64(from), ToS: float64(to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded,
+		FromS: float64(x.from), ToS: float64(x.to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded,
 		Unfitted: t.Unfitted,
 		Slices: wire.Each(t.Slices, func(x store.Slice) *pb.TimelineSlice {
 			return &pb.TimelineSlice{
@@ -173,21 +176,17 @@ const (
 // ReadReadings returns the readings by software of the GPU's own sensors between two
 // device times.
 func (s *Service) ReadReadings(ctx context.Context, req *pb.ReadReadingsRequest) (*pb.ReadReadingsResponse, error) {
-	n, err := bounded("max_readings", req.GetMaxReadings(), defaultReadings, maxReadings)
-	if err != nil {
-		return nil, err
-	}
-	id, from, to, err := s.span(ctx, req)
+	x, err := s.span(ctx, req, amount{"max_readings", req.GetMaxReadings(), defaultReadings, maxReadings})
 	if err != nil {
 		return nil, err
 	}
 	// The least and the greatest are two.
-	t, err := s.db.Traces(ctx, id, req.GetMethods(), from, to, max(2, n))
+	t, err := s.db.Traces(ctx, x.id, req.GetMethods(), x.from, x.to, max(2, x.n))
 	if err != nil {
-		return nil, toStatus(fmt.Sprintf("read the readings of task %d", id), err)
+		return nil, toStatus(fmt.Sprintf("read the readings of task %d", x.id), err)
 	}
 	return &pb.ReadReadingsResponse{
-		FromS: float64(from), ToS: float64(to), Unfitted: t.Unfitted, Methods: wire.Each(t.Methods, wire.Text),
+		FromS: float64(x.from), ToS: float64(x.to), Unfitted: t.Unfitted, Methods: wire.Each(t.Methods, wire.Text),
 		Traces: wire.Each(t.Traces, func(r store.Trace) *pb.ReadingTrace {
 			return &pb.ReadingTrace{
 				Method: wire.Text(r.Method), TS: floats(r.At), Value: r.Value, Thinned: r.Thinned,

@@ -208,8 +208,14 @@ const strangersShare = 10
 
 // of returns a peer's usage. The lock is held.
 func (g *Guard) of(by peerName) *usage {
-	if g.now().Sub(g.swept) >= sweepEvery {
-		g.sweep(g.now())
+	if now := g.now(); now.Sub(g.swept) >= sweepEvery {
+		// Peers that have nothing open and a full bucket are forgotten, so that many addresses do not
+		// grow the memory.
+		g.swept = now
+		maps.DeleteFunc(g.peers, func(_ peerName, u *usage) bool {
+			full := u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst())
+			return u.calls == 0 && u.connections == 0 && full
+		})
 	}
 	u := g.peers[by]
 	if u == nil {
@@ -227,16 +233,6 @@ func (g *Guard) of(by peerName) *usage {
 
 // sweepEvery is how often peers that are gone are forgotten.
 const sweepEvery = time.Minute
-
-// sweep forgets peers that have nothing open and a full bucket, so that many
-// addresses do not grow the memory. The lock is held.
-func (g *Guard) sweep(now time.Time) {
-	g.swept = now
-	maps.DeleteFunc(g.peers, func(_ peerName, u *usage) bool {
-		full := u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst())
-		return u.calls == 0 && u.connections == 0 && full
-	})
-}
 
 // refuse counts a refusal for the metrics.
 func (g *Guard) refuse(r reason) {

@@ -95,7 +95,8 @@ func (s *Service) ListValidations(ctx context.Context,
 	slices.SortStableFunc(list, func(a, b store.Analysis) int {
 		return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(b.Version, a.Version))
 	})
-	return &pb.ListValidationsResponse{More: len(list) > n, Validations: wire.Each(list[:min(n, len(list))], saved)}, nil
+	shown := wire.Each(list[:min(n, len(list))], saved)
+	return &pb.ListValidationsResponse{More: len(list) > n, Validations: shown}, nil
 }
 
 // kept is the part that is read of a kept validation: one subject, or several in a list.

@@ -26,9 +26,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"syscall"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -215,9 +217,21 @@ func NewServer(l net.Listener, h http.Handler, log *slog.Logger) *Server {
 	}}
 }
 
-// lean makes a new connection keep little that is not on its way.
+// unsent is how much of an answer may wait in a socket for the network, in bytes. More
+// would be old news when it comes to who watches over a slow line. How fast a line is
+// does not suffer, as a small buffer for all that is on its way would make it.
+const unsent = 16 << 10
+
+// lean bounds the bytes that a new connection takes and cannot send yet to unsent.
+// Where the kernel does not support it its own buffers must do.
 func lean(ctx context.Context, c net.Conn) context.Context {
-	keepLittle(c)
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+			})
+		}
+	}
 	return ctx
 }
 

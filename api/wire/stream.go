@@ -35,19 +35,27 @@ type codec struct{ plain encoding.CodecV2 }
 func (codec) Name() string { return encproto.Name }
 
 // Marshal returns v's wire form. gRPC forbids changing a message after it was
-// sent, so a payload that the generated Send was given can go by reference too. One with
-// fields of a later version takes the ordinary way, which keeps them.
+// sent, so a payload that the generated Send was given can go by reference too.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	var ch *pb.Chunk
 	switch m := v.(type) {
 	case *outgoing:
 		return m.buffers(), nil
 	case *pb.ReadCaptureResponse:
-		ch = m.GetChunk()
+		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
+			return c.chunk(v, ch)
+		}
 	case *pb.ReadSamplesResponse:
-		ch = m.GetChunk()
+		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
+			return c.chunk(v, ch)
+		}
 	}
-	if ch == nil || len(v.(proto.Message).ProtoReflect().GetUnknown())+len(ch.ProtoReflect().GetUnknown()) != 0 {
+	return c.plain.Marshal(v)
+}
+
+// chunk returns the wire form of a message that is one chunk. One with fields of a later
+// version takes the ordinary way, which keeps them.
+func (c codec) chunk(v any, ch *pb.Chunk) (mem.BufferSlice, error) {
+	if len(ch.ProtoReflect().GetUnknown()) != 0 {
 		return c.plain.Marshal(v)
 	}
 	return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
@@ -88,13 +96,7 @@ const copyBelow = 1 << 10
 // memory that is never reused. c's columns are not looked at. It blocks as Send
 // does, and must not be called from two goroutines at once on one stream.
 func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
-	o := &outgoing{head: chunkHead(c), payload: payload, release: release}
-	err := stream.SendMsg(o)
-	// Another codec copied the payload, or the stream ended before it was looked at.
-	if !o.taken && release != nil {
-		release()
-	}
-	return err
+	return send(stream, &outgoing{head: chunkHead(c), payload: payload, release: release})
 }
 
 // SendChunk is SendPayload for a chunk in columns, which are copied into a
@@ -103,6 +105,16 @@ func SendChunk(stream grpc.ServerStream, c *chunk.Chunk) error {
 	b := pool.Get(chunk.PayloadSize(c))
 	payload := chunk.AppendPayload((*b)[:0], c)
 	return SendPayload(stream, c, payload, func() { pool.Put(b) })
+}
+
+// send sends a chunk, and releases its payload where the codec did not take it.
+func send(stream grpc.ServerStream, o *outgoing) error {
+	err := stream.SendMsg(o)
+	// Another codec copied the payload, or the stream ended before it was looked at.
+	if !o.taken && o.release != nil {
+		o.release()
+	}
+	return err
 }
 
 // outgoing is a chunk on its way out. It is a proto.Message too, so that a
@@ -203,7 +215,7 @@ func NewReceiver[T Streamed](stream grpc.ServerStreamingClient[T]) *Receiver[T] 
 
 // Recv returns the next message, or the error of the stream's RecvMsg: io.EOF
 // at its end, a status error otherwise. The message is borrowed: it and its
-// payload are valid until the next Recv or Free.
+// payload are valid until the next Recv or Free, unless Keep was called.
 func (r *Receiver[T]) Recv() (*T, error) {
 	if r.frame == nil {
 		r.msg = new(T)
@@ -215,6 +227,17 @@ func (r *Receiver[T]) Recv() (*T, error) {
 		return nil, err
 	}
 	return r.msg, nil
+}
+
+// Keep makes the last message the caller's: it stays valid until release is
+// called, once, on any goroutine, whatever the Receiver does meanwhile.
+func (r *Receiver[T]) Keep() (release func()) {
+	if r.frame == nil {
+		return func() {}
+	}
+	f := r.frame
+	r.frame, r.msg = nil, nil
+	return f.free
 }
 
 // Free gives the last message's buffer back. The Receiver can go on.
@@ -328,6 +351,14 @@ func setVarint(c *pb.Chunk, number protowire.Number, v uint64) {
 	case chunkFirstTick:
 		c.FirstTick = protowire.DecodeZigZag(v)
 	}
+}
+
+// Chunk converts a chunk to its message, with a copy of its columns as the
+// payload (chunk.AppendPayload). SendChunk and SendPayload do it cheaper.
+func Chunk(c *chunk.Chunk) *pb.Chunk {
+	p := chunkHead(c)
+	p.Payload = chunk.AppendPayload(make([]byte, 0, chunk.PayloadSize(c)), c)
+	return p
 }
 
 // chunkHead converts all of a chunk but its columns.

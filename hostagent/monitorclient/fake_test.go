@@ -159,10 +159,7 @@ func (s *server) ReadCapture(q *pb.ReadCaptureRequest, stream grpc.ServerStreami
 		if breaks && i == limit {
 			return status.Error(codes.Unavailable, "connection was cut by the test")
 		}
-		p := &pb.Chunk{
-			ChunkNo: c.No, FirstScan: c.FirstScan, FirstTick: c.FirstTick, Scans: uint32(c.Scans), Crc32C: c.CRC,
-			Payload: chunk.AppendPayload(nil, c),
-		}
+		p := wire.Chunk(c)
 		if s.spoil != nil {
 			s.spoil(p)
 		}

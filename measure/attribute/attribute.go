@@ -126,13 +126,6 @@ func (r *trace) push(t, p float64) {
 	r.t, r.p = append(r.t, t), append(r.p, p)
 }
 
-// drop forgets the scans that no instant from t on needs.
-func (r *trace) drop(t float64) {
-	for r.head+1 < len(r.t) && r.t[r.head+1] <= t {
-		r.head++
-	}
-}
-
 // at is the power at an instant: on the straight line between two scans, and
 // that of the first or last one beyond them.
 func (r *trace) at(t float64) float64 {

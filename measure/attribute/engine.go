@@ -121,7 +121,9 @@ func (e *Engine) advance(until float64) error {
 	if until > e.at {
 		e.book(until)
 	}
-	e.trace.drop(e.at - e.beside)
+	for r := &e.trace; r.head+1 < len(r.t) && r.t[r.head+1] <= e.at-e.beside; {
+		r.head++ // no instant from here on needs that scan
+	}
 	return e.err
 }
 

@@ -379,30 +379,24 @@ func ParsePlanes(c *Chunk, columns int, b []byte) error {
 
 // fromPlanes packs a column's data, and returns how many bytes of planes it took.
 func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
-	size, total := 0, 0
+	size := 0
+	var next [MaxWidth/8 + 1]int // where a plane begins, and how far it was read; behind them the end
 	for k := range len(col.Dir) / DirEntry {
 		_, w, at := col.entry(k)
 		if w > MaxWidth || at != 32*size {
 			return 0, corrupt("block %d: width %d at %d", k, w, at)
 		}
 		size += int(w)
-		total += blockBytes(mode) * int((w+7)/8)
-	}
-	if len(b) < total {
-		return 0, corrupt("%d bytes of planes, want %d", len(b), total)
-	}
-	// Where a plane begins, and how far it was read.
-	var next [MaxWidth / 8]int
-	for k := range len(col.Dir) / DirEntry {
-		_, w, _ := col.entry(k)
-		for p := 1; p < len(next); p++ {
-			if w > uint(8*(p-1)) {
-				next[p] += blockBytes(mode)
-			}
+		for p := 0; uint(8*p) < w; p++ {
+			next[p+1] += blockBytes(mode)
 		}
 	}
 	for p := 1; p < len(next); p++ {
 		next[p] += next[p-1]
+	}
+	total := next[len(next)-1]
+	if len(b) < total {
+		return 0, corrupt("%d bytes of planes, want %d", len(b), total)
 	}
 	col.Data = make([]byte, 32*size+Pad)
 	var v [BlockScans]int32

@@ -131,7 +131,14 @@ func (e *Encoder) take(b *measure.Block, at, m int) int {
 	e.scans += m
 	e.open += m
 	if e.open == BlockScans {
-		e.close(whole)
+		from := 0
+		if whole { // the channels' blocks are packed already
+			from = e.channels
+		}
+		for c := from; c < len(e.cols); c++ {
+			e.cols[c].pack(&e.cols[c].block)
+		}
+		e.open = 0
 	}
 	if e.scans == e.max {
 		e.full = true
@@ -156,19 +163,6 @@ func (e *Encoder) stamp(ticks []int64) int {
 // due is ⌊i·TicksPerScan⌋, the ticks from a chunk's first scan to scan i where
 // the device keeps its nominal rate.
 func due(tb measure.Timebase, i int) int64 { return int64(float64(i) * tb.TicksPerScan) }
-
-// close packs the full open block; the channels' are packed already when the
-// block was taken whole.
-func (e *Encoder) close(whole bool) {
-	from := 0
-	if whole {
-		from = e.channels
-	}
-	for c := from; c < len(e.cols); c++ {
-		e.cols[c].pack(&e.cols[c].block)
-	}
-	e.open = 0
-}
 
 // pack codes one block of counts.
 func (c *column) pack(s *[BlockScans]int32) {

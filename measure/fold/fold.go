@@ -217,7 +217,14 @@ func (f *Folder) Profile() (Profile, error) {
 		return out, fmt.Errorf("%w: no bin lies outside of the kernel: add to what is before and behind it", ErrFold)
 	}
 	f.energies(&out, quiet, float64(width))
-	f.addSlopes(out.Bins)
+	// The instants' uncertainty, common and own, moves a bin along the slope of its neighbours.
+	for i := range out.Bins {
+		lo, hi := &out.Bins[max(i-1, 0)], &out.Bins[min(i+1, len(out.Bins)-1)]
+		slope := float64(hi.Power-lo.Power) / float64(hi.At-lo.At)
+		b := &out.Bins[i]
+		u := math.Hypot(float64(f.cfg.UClock), float64(f.cfg.UStart)/math.Sqrt(float64(b.N)))
+		b.U = measure.Watt(math.Hypot(float64(b.U), slope*u))
+	}
 	return out, nil
 }
 
@@ -231,20 +238,6 @@ func (f *Folder) quiet(bins []Bin) []bool {
 		out[i] = b.At < -guard || b.At > f.cfg.Length+f.cfg.Settle+guard
 	}
 	return out
-}
-
-// addSlopes adds the instants' common uncertainty times the slope.
-func (f *Folder) addSlopes(bins []Bin) {
-	raw := make([]float64, len(bins))
-	for i, b := range bins {
-		raw[i] = float64(b.Power)
-	}
-	for i := range bins {
-		lo, hi := max(i-1, 0), min(i+1, len(bins)-1)
-		slope := (raw[hi] - raw[lo]) / float64(bins[hi].At-bins[lo].At)
-		u := math.Hypot(float64(f.cfg.UClock), float64(f.cfg.UStart)/math.Sqrt(float64(bins[i].N)))
-		bins[i].U = measure.Watt(math.Hypot(float64(bins[i].U), slope*u))
-	}
 }
 
 // energies integrates the bins' power above the level.

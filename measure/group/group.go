@@ -64,16 +64,14 @@ type Line struct {
 func Of(parts []Part) Sum {
 	var s Sum
 	var independent, systematic, random float64 // squares, but systematic
-	shared := map[[2]string]*Line{}
-	var lines []*Line // in order of first use: sums come out the same each time
+	var lines []*Line                           // in order of first use: sums come out the same each time
 	for i, p := range parts {
 		s.Energy.Energy += p.Result.Total.Energy
 		s.Mean += p.Result.Mean
 		k := measure.FactorOf(p.Result.Total, p.Result.Budget)
 		if len(p.Result.Budget) == 0 || math.IsNaN(k) { // the budget of U was not kept
 			u := float64(p.Result.Total.U)
-			independent += u * u
-			systematic += u
+			independent, systematic = independent+u*u, systematic+u
 			continue
 		}
 		h, _ := calib.HistoryOf(p.Setup) // records of a later version bind nothing
@@ -91,16 +89,9 @@ func Of(parts []Part) Sum {
 			}
 			if by == "" {
 				independent += u * u
-				continue
+			} else {
+				lines = share(lines, Line{Source: c.Source, By: by, Parts: []int{i}, U: measure.Joule(u)})
 			}
-			l := shared[[2]string{c.Source, by}]
-			if l == nil {
-				l = &Line{Source: c.Source, By: by}
-				shared[[2]string{c.Source, by}] = l
-				lines = append(lines, l)
-			}
-			l.U += measure.Joule(u)
-			l.Parts = append(l.Parts, i)
 		}
 		systematic += math.Sqrt(own)
 	}
@@ -109,10 +100,10 @@ func Of(parts []Part) Sum {
 		u := float64(l.U)
 		if len(l.Parts) == 1 { // no other part shares it
 			independent += u * u
-			continue
+		} else {
+			common += u * u
+			s.Lines = append(s.Lines, *l)
 		}
-		common += u * u
-		s.Lines = append(s.Lines, *l)
 	}
 	slices.SortFunc(s.Lines, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(b.U, a.U), cmp.Compare(a.Source, b.Source), cmp.Compare(a.By, b.By))
@@ -121,6 +112,18 @@ func Of(parts []Part) Sum {
 	s.Energy.U = measure.Joule(math.Sqrt(independent + common))
 	s.AllShared = measure.Joule(math.Sqrt(systematic*systematic + random))
 	return s
+}
+
+// share adds a part's line to the one of the same error: amounts of one error add up.
+func share(lines []*Line, l Line) []*Line {
+	for _, x := range lines {
+		if x.Source == l.Source && x.By == l.By {
+			x.U += l.U
+			x.Parts = append(x.Parts, l.Parts...)
+			return lines
+		}
+	}
+	return append(lines, &l)
 }
 
 // Lasts reports whether a line of a budget stays as it is from one measurement on a
@@ -139,8 +142,13 @@ func SharedBy(c measure.Contribution, h calib.History, id measure.Identity) stri
 		return ""
 	}
 	if kind == "gain" || kind == "offset" || kind == "shunt" {
-		if r := inForce(h, id, of); r != nil {
-			return "record " + r.ID
+		// Of several instruments a record names its own channel, without the instrument's name ahead.
+		_, bare, _ := strings.Cut(of, "/")
+		for _, part := range id.Parts() {
+			device := calib.Instrument{Kind: part.Kind, Serial: part.Serial}
+			if r := cmp.Or(h.InForce(device, of), h.InForce(device, bare)); r != nil {
+				return "record " + r.ID
+			}
 		}
 	}
 	// A shunt is the riser's, not the instrument's.
@@ -149,19 +157,4 @@ func SharedBy(c measure.Contribution, h calib.History, id measure.Identity) stri
 		return ""
 	}
 	return "instrument " + id.Kind + " " + id.Serial
-}
-
-// inForce finds the record of a channel or rail. Of several instruments a record
-// names its own channel, without the instrument's name ahead.
-func inForce(h calib.History, id measure.Identity, of string) *calib.Record {
-	_, bare, _ := strings.Cut(of, "/")
-	for _, part := range id.Parts() {
-		device := calib.Instrument{Kind: part.Kind, Serial: part.Serial}
-		for _, name := range []string{of, bare} {
-			if r := h.InForce(device, name); r != nil {
-				return r
-			}
-		}
-	}
-	return nil
 }

@@ -124,10 +124,10 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestExamplesAreSound(t *testing.T) {
-	if len(Examples()) != len(registry.Kinds()) {
-		t.Errorf("examples %v for %d kinds", Examples(), len(registry.Kinds()))
+	if len(exampleKinds()) != len(registry.Kinds()) {
+		t.Errorf("examples %v for %d kinds", exampleKinds(), len(registry.Kinds()))
 	}
-	for _, kind := range Examples() {
+	for _, kind := range exampleKinds() {
 		text, err := os.ReadFile("examples/" + kind + ".yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestNoNaturalRails(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(fourWirings))
-	for _, kind := range Examples() {
+	for _, kind := range exampleKinds() {
 		text, _ := os.ReadFile("examples/" + kind + ".yaml")
 		f.Add(text)
 	}
@@ -341,8 +341,8 @@ func TestBenchesToCopy(t *testing.T) {
 	}
 }
 
-// Examples lists the kinds of instrument that have a ready-made bench file.
-func Examples() (kinds []string) {
+// exampleKinds lists the kinds of instrument that have a ready-made bench file.
+func exampleKinds() (kinds []string) {
 	entries, _ := os.ReadDir("examples")
 	for _, e := range entries {
 		kinds = append(kinds, strings.TrimSuffix(e.Name(), ".yaml"))

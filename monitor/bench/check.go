@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
 var roles = map[string]measure.Role{
@@ -49,7 +48,19 @@ func (b *Bench) check() error {
 			owner[c.name] = r.Name
 		}
 	}
-	b.checkMissing(names, add)
+	seen := map[string]bool{}
+	for i, m := range b.file.Missing {
+		at := path{"missing", i}
+		switch {
+		case m == "":
+			add(at, "an empty name")
+		case seen[m]:
+			add(at, "%s: named twice", m)
+		case names[m]:
+			add(at, "%s: a rail that is measured cannot be missing", m)
+		}
+		seen[m] = true
+	}
 	if r := b.file.Response; r != nil && (r.Tau < 0 || r.Window < 0 || r.Update < 0) {
 		add(path{"response"}, "a time is negative")
 	}
@@ -124,53 +135,20 @@ func (b *Bench) checkChannels(of int, add report) {
 	channels := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
 		c, at := channels[name], path{"instruments", of, "channels", name}
-		for _, f := range []struct {
-			key      string
-			v        *float64
-			negative bool
-		}{
-			{"gain", c.Gain, true},
-			{"offset", c.Offset, true},
-			{"u_gain", c.UGain, false},
-			{"u_offset", c.UOffset, false},
-			{"noise", c.Noise, false},
-		} {
+		keys := [...]string{"gain", "offset", "u_gain", "u_offset", "noise"}
+		for i, v := range []*float64{c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise} {
+			key := keys[i]
 			switch {
-			case f.v == nil:
-			case math.IsNaN(*f.v) || math.IsInf(*f.v, 0):
-				add(at.with(f.key), "channel %s: %s is %v: must be a finite number", name, f.key, *f.v)
-			case *f.v < 0 && !f.negative:
-				add(at.with(f.key), "channel %s: %s is negative", name, f.key)
-			case *f.v == 0 && f.key == "gain":
-				add(at.with(f.key), "channel %s: gain is 0: every count would read the same", name)
+			case v == nil:
+			case math.IsNaN(*v) || math.IsInf(*v, 0):
+				add(at.with(key), "channel %s: %s is %v: must be a finite number", name, key, *v)
+			case *v < 0 && key != "gain" && key != "offset":
+				add(at.with(key), "channel %s: %s is negative", name, key)
+			case *v == 0 && key == "gain":
+				add(at.with(key), "channel %s: gain is 0: every count would read the same", name)
 			}
 		}
 	}
-}
-
-// checkMissing refuses missing rails that are empty, repeated or measured.
-func (b *Bench) checkMissing(rails map[string]bool, add report) {
-	seen := map[string]bool{}
-	for i, m := range b.file.Missing {
-		at := path{"missing", i}
-		switch {
-		case m == "":
-			add(at, "an empty name")
-		case seen[m]:
-			add(at, "%s: named twice", m)
-		case rails[m]:
-			add(at, "%s: a rail that is measured cannot be missing", m)
-		}
-		seen[m] = true
-	}
-}
-
-// role returns a rail's stated role, or the one that its name suggests.
-func (r railYAML) role() measure.Role {
-	if r.Role == "" {
-		return instrument.RoleOf(r.Name)
-	}
-	return roles[r.Role]
 }
 
 // file is the YAML form of a bench. A nil pointer is an absent entry.

@@ -23,8 +23,17 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 			Centred: in.Response.Centred,
 		}
 	}
-	if err := b.calibrate(s.Channels); err != nil {
-		return measure.Setup{}, err
+	for i, y := range b.Instruments {
+		// The delay of a single instrument is a skew of all its channels; of several the composite
+		// takes it off.
+		for c := range s.Channels {
+			if !b.several() {
+				s.Channels[c].Skew += y.Delay
+			}
+		}
+		if err := b.calibrateOne(i, s.Channels); err != nil {
+			return measure.Setup{}, err
+		}
 	}
 	if len(b.file.Rails) == 0 {
 		s.Rails, s.Missing = b.natural(in)
@@ -84,22 +93,6 @@ func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []s
 	return rails, missing
 }
 
-// calibrate applies the file's calibration to the channels. The delay of a single
-// instrument is a skew of all its channels; of several the composite takes it off.
-func (b *Bench) calibrate(channels []measure.Channel) error {
-	for i, y := range b.Instruments {
-		if !b.several() {
-			for c := range channels {
-				channels[c].Skew += y.Delay
-			}
-		}
-		if err := b.calibrateOne(i, channels); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // calibrateOne applies the file's calibration to one instrument's channels.
 func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 	set := func(to *float64, v *float64) {
@@ -153,7 +146,10 @@ func (b *Bench) rails(s *measure.Setup) error {
 func (b *Bench) rail(
 	y railYAML, at path, channels []measure.Channel, take func(channel int) string,
 ) (measure.Rail, error) {
-	r := measure.Rail{Name: y.Name, Role: y.role(), X: -1, Y: -1}
+	r := measure.Rail{Name: y.Name, Role: roles[y.Role], X: -1, Y: -1}
+	if y.Role == "" {
+		r.Role = instrument.RoleOf(y.Name)
+	}
 	var faults []error
 	// find sets an index to a channel that no other rail has.
 	find := func(to *int, name string, key path) {

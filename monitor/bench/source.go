@@ -116,12 +116,15 @@ func (s *source) fault(p path, err error) error {
 
 // faultKey returns an error at an entry's key instead of its value.
 func (s *source) faultKey(p path, err error) error {
-	if m, whole := s.find(p[:len(p)-1]); whole {
-		if kv := entry(m, p[len(p)-1]); kv != nil {
-			return s.at(kv.Key, p, err)
-		}
+	at, _ := s.find(p)
+	if around, whole := s.find(p[:len(p)-1]); whole {
+		eachChild(around, func(step any, key, _ ast.Node) {
+			if step == p[len(p)-1] {
+				at = key
+			}
+		})
 	}
-	return s.fault(p, err)
+	return s.at(at, p, err)
 }
 
 // at returns an error at a node.
@@ -145,33 +148,14 @@ func (s *source) find(p path) (node ast.Node, whole bool) {
 	return node, true
 }
 
-// entry returns the entry of a mapping under a key, nil where there is none.
-func entry(node ast.Node, key any) *ast.MappingValueNode {
-	m, ok := node.(ast.MapNode)
-	if !ok {
-		return nil
-	}
-	for it := m.MapRange(); it.Next(); {
-		if t := it.Key().GetToken(); t != nil && t.Value == key {
-			return it.KeyValue()
-		}
-	}
-	return nil
-}
-
 // child takes one step of a path, nil where there is no such entry.
-func child(node ast.Node, step any) ast.Node {
-	switch step := step.(type) {
-	case string:
-		if kv := entry(node, step); kv != nil {
-			return kv.Value
+func child(node ast.Node, step any) (found ast.Node) {
+	eachChild(node, func(s any, _, value ast.Node) {
+		if found == nil && s == step {
+			found = value
 		}
-	case int:
-		if seq, ok := node.(*ast.SequenceNode); ok && step < len(seq.Values) {
-			return seq.Values[step]
-		}
-	}
-	return nil
+	})
+	return found
 }
 
 // firstToken returns the token at which an entry begins for a reader: for a block mapping
@@ -304,14 +288,13 @@ var unitOf = map[string]string{
 }
 
 // keyOf returns the last key on the way to a value.
-func (s *source) keyOf(t *token.Token) string {
-	p := s.pathTo(t)
-	for i := len(p) - 1; i >= 0; i-- {
-		if key, ok := p[i].(string); ok {
-			return key
+func (s *source) keyOf(t *token.Token) (key string) {
+	for _, step := range s.pathTo(t) {
+		if k, ok := step.(string); ok {
+			key = k
 		}
 	}
-	return ""
+	return key
 }
 
 // pathTo returns the path of the value that a token begins; empty where it begins none.
@@ -330,7 +313,7 @@ func (s *source) pathTo(t *token.Token) path {
 			return p
 		}
 		var found path
-		eachChild(n, func(step any, child ast.Node) {
+		eachChild(n, func(step any, _, child ast.Node) {
 			if found == nil {
 				found = find(child, p.with(step))
 			}
@@ -340,17 +323,17 @@ func (s *source) pathTo(t *token.Token) path {
 	return find(s.root, nil)
 }
 
-// eachChild calls f with the entries of a mapping or a list.
-func eachChild(n ast.Node, f func(step any, child ast.Node)) {
+// eachChild calls f with the entries of a mapping or a list; those of a list have no key.
+func eachChild(n ast.Node, f func(step any, key, value ast.Node)) {
 	switch n := n.(type) {
 	case *ast.SequenceNode:
 		for i, v := range n.Values {
-			f(i, v)
+			f(i, nil, v)
 		}
 	case ast.MapNode:
 		for it := n.MapRange(); it.Next(); {
 			if t := it.Key().GetToken(); t != nil {
-				f(t.Value, it.Value())
+				f(t.Value, it.KeyValue().Key, it.Value())
 			}
 		}
 	}
@@ -373,7 +356,7 @@ func badDuration(n ast.Node, t reflect.Type) (bad ast.Node, text string) {
 		}
 		return nil, ""
 	}
-	eachChild(n, func(step any, child ast.Node) {
+	eachChild(n, func(step any, _, child ast.Node) {
 		if bad == nil {
 			bad, text = badDuration(child, within(t, step))
 		}

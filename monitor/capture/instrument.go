@@ -179,14 +179,6 @@ func (p *preview) end() *preview {
 	return nil
 }
 
-// over is closed when the preview has ended.
-func (p *preview) over() <-chan struct{} {
-	if p == nil {
-		return nil
-	}
-	return p.done
-}
-
 // startPreview begins to sample a free bench where a viewer wants it.
 func (o *Owner) startPreview(ctx context.Context) *preview {
 	if !o.live.Wanted() || ctx.Err() != nil {

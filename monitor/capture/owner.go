@@ -80,13 +80,16 @@ func (o *Owner) Run(ctx context.Context) error {
 	// A free bench serves viewers with a preview, and answers probes. Each failure of
 	// either pauses it for retryAfter, so that a broken instrument is not hammered; a
 	// capture goes first at any time.
-	var again <-chan time.Time // when a preview that failed is tried again
-	var retry <-chan time.Time // when an instrument in trouble is probed again
-	var p *preview             // for viewers of the free bench; nil for none
+	var again, retry <-chan time.Time // when a failed preview, and an instrument in trouble, are tried again
+	var p *preview                    // for viewers of the free bench; nil for none
 	defer func() { p.end() }()
 	for {
 		if p == nil && again == nil {
 			p = o.startPreview(ctx)
+		}
+		var over <-chan struct{} // of the preview
+		if p != nil {
+			over = p.done
 		}
 		switch d := o.state(); {
 		case d.misfit != nil:
@@ -98,8 +101,7 @@ func (o *Owner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case c := <-o.starts:
-			p = p.end()
-			again = nil
+			p, again = p.end(), nil
 			o.take(ctx, c)
 		case q := <-o.probes:
 			// Samples, or a probe since the request, answer it as well.
@@ -118,7 +120,7 @@ func (o *Owner) Run(ctx context.Context) error {
 			if retry = nil; p == nil {
 				o.probe(ctx)
 			}
-		case <-p.over():
+		case <-over:
 			p, again = nil, time.After(retryAfter)
 		}
 	}

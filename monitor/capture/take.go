@@ -201,14 +201,17 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		if c.hasEnded() {
 			return
 		}
-		switch {
-		case c.delivers():
+		select {
+		case <-c.deliver: // a deferred instrument was asked for its samples, and has no more
 			if err == nil {
 				c.end(TailWritten, "")
 			} else {
 				c.end(Failed, err.Error())
 			}
 			return
+		default:
+		}
+		switch {
 		case ctx.Err() != nil:
 		case err == nil:
 			c.exhaust()
@@ -237,16 +240,6 @@ func (c *Capture) hasEnded() bool {
 	c.data.Lock()
 	defer c.data.Unlock()
 	return c.life.Ended()
-}
-
-// delivers reports whether a deferred instrument was asked for its samples.
-func (c *Capture) delivers() bool {
-	select {
-	case <-c.deliver:
-		return true
-	default:
-		return false
-	}
 }
 
 // exhaust notes that the instrument, as a recording, ended its stream.

@@ -43,9 +43,7 @@ func Findings(r *Result) []Finding {
 			"is it wired to what it measures, and does its stream run?",
 		}}
 	}
-	var out []Finding
-	out = append(out, r.rate())
-	out = append(out, r.losses()...)
+	out := append([]Finding{r.rate()}, r.losses()...)
 	for i := range r.Channels {
 		out = append(out, r.channel(i)...)
 	}

@@ -212,9 +212,12 @@ func (v *Survey) Result() *Result {
 		r.Rate, r.URate = v.pace.rate()
 	}
 	for i := range v.channels {
-		t, c := &v.channels[i], v.setup.Channels[i]
+		t, c, noise := &v.channels[i], v.setup.Channels[i], v.noise[i].Deviation()
+		for k := range noise {
+			noise[k].Dev *= math.Abs(c.Gain) // from counts to the channel's unit
+		}
 		r.Channels = append(r.Channels, Channel{
-			Spread: t.scaled(c.Gain, c.Offset), Low: t.low, High: t.high, Noise: noiseOf(c, v.noise[i].Deviation()),
+			Spread: t.scaled(c.Gain, c.Offset), Low: t.low, High: t.high, Noise: noise,
 		})
 	}
 	for _, k := range []measure.EventKind{
@@ -246,16 +249,6 @@ func railValues(rails []railTally) []Rail {
 	return out
 }
 
-// noiseOf converts an Allan deviation from counts to the channel's unit.
-func noiseOf(c measure.Channel, points []quality.AllanPoint) []quality.AllanPoint {
-	out := make([]quality.AllanPoint, len(points))
-	for i, p := range points {
-		p.Dev *= math.Abs(c.Gain)
-		out[i] = p
-	}
-	return out
-}
-
 // tally sums readings of one quantity. Sums are relative to the first reading, so that a
 // small scatter on a large value keeps its digits.
 type tally struct {
@@ -277,28 +270,18 @@ func (t *tally) add(v float64) {
 	t.least, t.most = min(t.least, v), max(t.most, v)
 }
 
-// mean returns the mean reading, NaN without any.
-func (t *tally) mean() float64 {
-	if t.n == 0 {
-		return math.NaN()
-	}
-	return t.origin + t.sum/float64(t.n)
-}
-
-// deviation returns the sample standard deviation; zero of a single reading.
-func (t *tally) deviation() float64 {
-	if t.n < 2 {
-		return 0
-	}
-	n := float64(t.n)
-	return math.Sqrt(max(t.square-t.sum*t.sum/n, 0) / (n - 1))
-}
-
-// scaled returns the spread of offset + gain·reading.
+// scaled returns the spread of offset + gain·reading. The mean is NaN without readings, the
+// standard deviation zero of a single one.
 func (t *tally) scaled(gain, offset float64) Spread {
 	s := Spread{
-		N: t.n, Mean: offset + gain*t.mean(), Deviation: math.Abs(gain) * t.deviation(),
-		Least: offset + gain*t.least, Most: offset + gain*t.most,
+		N: t.n, Mean: math.NaN(), Least: offset + gain*t.least, Most: offset + gain*t.most,
+	}
+	n := float64(t.n)
+	if t.n > 0 {
+		s.Mean = offset + gain*(t.origin+t.sum/n)
+	}
+	if t.n > 1 {
+		s.Deviation = math.Abs(gain) * math.Sqrt(max(t.square-t.sum*t.sum/n, 0)/(n-1))
 	}
 	if gain < 0 {
 		s.Least, s.Most = s.Most, s.Least
@@ -356,26 +339,22 @@ type pace struct {
 // them has its true time.
 const together = 2 * time.Millisecond
 
-// observe takes the arrival of everything before a scan.
+// observe takes the arrival of everything before a scan, and counts the one before in the sums of
+// the line's fit where it was the last of its delivery.
 func (p *pace) observe(at time.Time, scan float64) {
 	if l := p.last; !l.at.IsZero() && at.Sub(l.at) > together {
-		p.count(l.at, l.scan)
+		if p.n == 0 {
+			p.begin, p.first = l.at, l.scan
+		}
+		t, s := l.at.Sub(p.begin).Seconds(), l.scan-p.first
+		p.n++
+		p.st += t
+		p.ss += s
+		p.stt += t * t
+		p.sts += t * s
+		p.sss += s * s
 	}
 	p.last.at, p.last.scan = at, scan
-}
-
-// count adds an arrival to the sums of the line's fit.
-func (p *pace) count(at time.Time, scan float64) {
-	if p.n == 0 {
-		p.begin, p.first = at, scan
-	}
-	t, s := at.Sub(p.begin).Seconds(), scan-p.first
-	p.n++
-	p.st += t
-	p.ss += s
-	p.stt += t * t
-	p.sts += t * s
-	p.sss += s * s
 }
 
 // leastArrivals is the number of arrivals that a rate needs.

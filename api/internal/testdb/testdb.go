@@ -75,7 +75,8 @@ func Fill(ctx context.Context, db *store.DB) error {
 	readings := []store.Reading{{Method: "gpu.temperature_c", At: Launched.Add(500 * time.Millisecond), Value: 40}}
 	for i := range 10 {
 		readings = append(readings, store.Reading{
-			Method: "nvml.instant", At: Launched.Add(time.Duration(i) * 100 * time.Millisecond), Value: float64(100 + 10*i),
+			Method: "nvml.instant", At: Launched.Add(time.Duration(i) * 100 * time.Millisecond),
+			Value: float64(100 + 10*i),
 		})
 	}
 	return db.PutReadings(ctx, 3, readings)

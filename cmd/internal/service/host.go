@@ -186,8 +186,8 @@ func (s *hostService) register(ctx context.Context, a *cli.App) error {
 	}
 	tasks, reports := api.New(ctx, s.db, api.Options{}), OpenReports(ctx, a, s.db)
 	serve := func(options []grpc.ServerOption) *grpc.Server {
-		server := grpc.NewServer(slices.Concat(wire.ServerOptions(), []grpc.ServerOption{wire.TellVersion(cli.Version())},
-			s.counts.ServerOptions(), s.traces.Server(), options)...)
+		shared := append(wire.ServerOptions(), wire.TellVersion(cli.Version()))
+		server := grpc.NewServer(slices.Concat(shared, s.counts.ServerOptions(), s.traces.Server(), options)...)
 		health := tasks.Register(server)
 		s.monitors.Register(server)
 		reports.Register(server)

@@ -1,5 +1,3 @@
-//go:build unix
-
 package transport
 
 import (
@@ -184,3 +182,9 @@ func hintOf(path string, mode fs.FileMode, uid, gid uint32) string {
 
 // Accessible reports whether this user may read and write a device node.
 func Accessible(path string) bool { return unix.Access(path, unix.R_OK|unix.W_OK) == nil }
+
+// timedOut reports the kernel's own time-out of a message read.
+func timedOut(err error) bool {
+	return errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
+}

@@ -39,25 +39,19 @@ func tags(field string, words []string) (out []store.Tag, err error) {
 	return out, nil
 }
 
-// labelling is a request that selects by tags.
-type labelling interface {
-	GetTags() []string
-	GetWithoutTags() []string
-}
-
 // labels reads a request's selection by labels.
-func labels(req labelling, search string, f *store.Filter) (err error) {
+func labels(req *pb.ListTasksRequest, f *store.Filter) (err error) {
 	if f.Tags, err = tags("tags", req.GetTags()); err != nil {
 		return err
 	}
 	if f.Without, err = tags("without_tags", req.GetWithoutTags()); err != nil {
 		return err
 	}
-	f.Search = search
-	if err := validText("search", search); err != nil {
+	f.Search = req.GetSearch()
+	if err := validText("search", f.Search); err != nil {
 		return err
 	}
-	if err := store.CheckSearch(search); err != nil {
+	if err := store.CheckSearch(f.Search); err != nil {
 		return invalid("search", "%v", err)
 	}
 	return nil

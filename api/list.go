@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/measure"
@@ -145,33 +143,22 @@ func taskMessage(t *store.Brief) *pb.Task {
 	return m
 }
 
-// filtering is a request that selects tasks.
-type filtering interface {
-	GetUser() string
-	GetName() string
-	GetJob() string
-	GetGpu() string
-	GetSince() *timestamppb.Timestamp
-	GetUntil() *timestamppb.Timestamp
-	GetStates() []pb.TaskState
-	GetGroupId() int64
-	GetMinEnergyJ() float64
-	GetMaxEnergyJ() float64
-	GetMinDurationS() float64
-	GetMaxDurationS() float64
-	GetSearch() string
-	labelling
-}
-
 // filter validates and returns a request's selection.
-func filter(req filtering) (f store.Filter, err error) {
+func filter(req *pb.ListTasksRequest) (f store.Filter, err error) {
 	f = store.Filter{
 		User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), GPU: req.GetGpu(),
 		Group:     store.GroupID(req.GetGroupId()),
 		MinEnergy: measure.Joule(req.GetMinEnergyJ()), MaxEnergy: measure.Joule(req.GetMaxEnergyJ()),
 		MinDuration: measure.Seconds(req.GetMinDurationS()), MaxDuration: measure.Seconds(req.GetMaxDurationS()),
 	}
-	if err := cmp.Or(validNames(&f), validText("gpu", f.GPU), labels(req, req.GetSearch(), &f)); err != nil {
+	err = cmp.Or(validText("user", f.User), validText("name", f.Name), validText("job", f.Job), validText("gpu", f.GPU))
+	if err != nil {
+		return f, err
+	}
+	if err := f.Check(); err != nil {
+		return f, invalid("name", "%v", err)
+	}
+	if err := labels(req, &f); err != nil {
 		return f, err
 	}
 	if f.Group < 0 {
@@ -195,15 +182,6 @@ func filter(req filtering) (f store.Filter, err error) {
 		return f, invalid("until", "%v is not after since, %v", f.Until, f.Since)
 	}
 	return f, nil
-}
-
-// validNames refuses names to select by that are too long, and patterns that cannot be.
-func validNames(f *store.Filter) error {
-	err := cmp.Or(validText("user", f.User), validText("name", f.Name), validText("job", f.Job))
-	if err == nil && f.Check() != nil {
-		err = invalid("name", "%v", f.Check())
-	}
-	return err
 }
 
 // limits refuses a least and a greatest value that cannot be.
@@ -252,7 +230,12 @@ const maxOffsetMin = 26 * 60
 
 // Aggregate adds tasks up: by user, day, GPU, kernel, job or a tag.
 func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.AggregateResponse, error) {
-	f, err := filter(req)
+	f, err := filter(&pb.ListTasksRequest{
+		User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), Gpu: req.GetGpu(), Since: req.GetSince(),
+		Until: req.GetUntil(), States: req.GetStates(), GroupId: req.GetGroupId(), MinEnergyJ: req.GetMinEnergyJ(),
+		MaxEnergyJ: req.GetMaxEnergyJ(), MinDurationS: req.GetMinDurationS(), MaxDurationS: req.GetMaxDurationS(),
+		Search: req.GetSearch(), Tags: req.GetTags(), WithoutTags: req.GetWithoutTags(),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -21,8 +20,11 @@ const maxSent = 256
 
 // WatchTasks streams new tasks and their changes, until it is cancelled.
 func (s *Service) WatchTasks(req *pb.WatchTasksRequest, stream pb.TaskService_WatchTasksServer) error {
-	f := store.Filter{User: req.GetUser(), Name: req.GetName(), Job: req.GetJob()}
-	if err := cmp.Or(validNames(&f), labels(req, "", &f)); err != nil {
+	f, err := filter(&pb.ListTasksRequest{
+		User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), Tags: req.GetTags(),
+		WithoutTags: req.GetWithoutTags(),
+	})
+	if err != nil {
 		return err
 	}
 	since, err := parseResume(req.GetResumeToken())

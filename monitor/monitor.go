@@ -26,39 +26,13 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
-	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
-// Bench is the measuring setup of a monitor, made from a bench file, or by hand in a test.
-type Bench struct {
-	// Name is shown to hosts.
-	Name string
-	// GPU is the UUID of the GPU that the bench measures; empty where unknown.
-	GPU string
-	// Instrument belongs to the monitor from New on.
-	Instrument instrument.Instrument
-	// Setup makes rails of the instrument's inputs, with the calibration in force. It is
-	// called whenever the instrument was opened.
-	Setup capture.MakeSetup
-	// Calibrate applies calibration records to the result of Setup; nil for none.
-	Calibrate capture.Calibrate
-}
-
-// Open opens the instrument, and makes the setup under which a monitor would measure now;
-// notes are on the calibration records, for the operator. The caller closes the
-// instrument, also after an error.
-func (b *Bench) Open(ctx context.Context) (setup measure.Setup, notes []string, err error) {
-	ins := b.Instrument
-	if err := ins.Open(ctx); err != nil {
-		return setup, nil, err
-	}
-	_, setup, notes, err = capture.Calibrated(ins.Inputs(), ins.Identity(), b.GPU, b.Setup, b.Calibrate)
-	return setup, notes, err
-}
+// Bench is the measuring setup of a monitor.
+type Bench = capture.Bench
 
 // Config describes a monitor.
 type Config struct {
@@ -78,8 +52,7 @@ type Config struct {
 	Quota capture.Quota
 	// AwaitReplicas keeps captures that were released until Replicated.
 	AwaitReplicas bool
-	// Tune changes the capture's defaults. Its Bench, GPU, Instrument, Setup, Calibrate,
-	// Store, Quota, AwaitReplicas and Log are ignored.
+	// Tune changes the capture's defaults. Its Bench, Store, Quota, AwaitReplicas and Log are ignored.
 	Tune capture.Config
 	// Spool changes the spool's defaults.
 	Spool spool.Options
@@ -124,9 +97,8 @@ func New(cfg Config) (*Monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	c, b := cfg.Tune, cfg.Bench
-	c.Bench, c.GPU, c.Instrument, c.Setup, c.Calibrate = b.Name, b.GPU, b.Instrument, b.Setup, b.Calibrate
-	c.Store, c.Log, c.Quota, c.AwaitReplicas = store, cfg.Log, cfg.Quota, cfg.AwaitReplicas
+	c := cfg.Tune
+	c.Bench, c.Store, c.Log, c.Quota, c.AwaitReplicas = cfg.Bench, store, cfg.Log, cfg.Quota, cfg.AwaitReplicas
 	owner, err := capture.New(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())

@@ -28,35 +28,24 @@ type listener struct {
 	strangers []*conn // the oldest first; guard.mu protects it
 }
 
-// Accept is part of net.Listener.
+// Accept is part of net.Listener. A connection comes from the account at its other end, if that is
+// on this machine and the kernel names its owner, otherwise from the address.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	x := &conn{Conn: c, listener: l, from: origin(c), local: isLocal(host(c.RemoteAddr()))}
+	x := &conn{Conn: c, listener: l, from: host(c.RemoteAddr())}
+	a, err := netip.ParseAddr(x.from)
+	if x.local = err != nil || a.IsLoopback(); x.local { // a unix socket has no address
+		if uid, ok := accountOf(c); ok {
+			x.from = "uid " + strconv.FormatUint(uint64(uid), 10)
+		}
+	}
 	if old := l.admit(x); old != nil {
 		_ = old.Close()
 	}
 	return x, nil
-}
-
-// origin names where a connection comes from: the account at its other end, if that is
-// on this machine and the kernel names its owner, otherwise the address.
-func origin(c net.Conn) string {
-	name := host(c.RemoteAddr())
-	if isLocal(name) {
-		if uid, ok := accountOf(c); ok {
-			return "uid " + strconv.FormatUint(uint64(uid), 10)
-		}
-	}
-	return name
-}
-
-// isLocal reports whether an address is one of this machine.
-func isLocal(name string) bool {
-	a, err := netip.ParseAddr(name)
-	return err != nil || a.IsLoopback() // a unix socket has none
 }
 
 // admit counts a new connection among the strangers, and returns the one that must make

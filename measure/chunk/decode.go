@@ -21,28 +21,25 @@ func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) err
 		return fmt.Errorf("decode chunk %d: %w", c.No, err)
 	}
 	dst.FirstScan, dst.FirstTick = c.FirstScan, c.FirstTick
-	if cap(dst.Counts) < channels {
-		dst.Counts = append(dst.Counts[:cap(dst.Counts)], make([][]measure.Count, channels-cap(dst.Counts))...)
-	}
-	dst.Counts = dst.Counts[:channels]
+	dst.Counts = slices.Grow(dst.Counts[:0], channels)[:channels]
 	for i := range dst.Counts {
-		dst.Counts[i] = resize(dst.Counts[i], c.Scans)
+		dst.Counts[i] = slices.Grow(dst.Counts[i][:0], c.Scans)[:c.Scans]
 		c.Columns[i].decode(dst.Counts[i])
 	}
 	if !tb.Stamped {
 		dst.Ticks = nil
 		return nil
 	}
-	dst.Ticks = resize(dst.Ticks, c.Scans)
-	c.decodeTicks(tb, &c.Columns[channels], dst.Ticks)
-	return nil
-}
-
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
+	dst.Ticks = slices.Grow(dst.Ticks[:0], c.Scans)[:c.Scans]
+	var residuals [BlockScans]int32
+	for at := 0; at < c.Scans; at += BlockScans {
+		c.Columns[channels].block(at/BlockScans, &residuals)
+		part := dst.Ticks[at:min(at+BlockScans, c.Scans)]
+		for i := range part {
+			part[i] = c.FirstTick + due(tb, at+i) + int64(residuals[i])
+		}
 	}
-	return s[:n]
+	return nil
 }
 
 // decode writes len(dst) counts; the column has passed check.
@@ -63,17 +60,6 @@ func (col *Column) decode(dst []measure.Count) {
 func (col *Column) block(k int, dst *[BlockScans]int32) {
 	base, width, at := col.entry(k)
 	unpack(dst, col.Data[at:at+32*int(width)+Pad], base, width)
-}
-
-func (c *Chunk) decodeTicks(tb measure.Timebase, col *Column, dst []int64) {
-	var r [BlockScans]int32
-	for at := 0; at < len(dst); at += BlockScans {
-		col.block(at/BlockScans, &r)
-		part := dst[at:min(at+BlockScans, len(dst))]
-		for i := range part {
-			part[i] = c.FirstTick + due(tb, at+i) + int64(r[i])
-		}
-	}
 }
 
 // Block decodes block k (scans 256·k on) of a column alone and returns how

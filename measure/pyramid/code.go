@@ -189,19 +189,12 @@ func (p *Page) Parse(b []byte) error {
 	if err != nil {
 		return err
 	}
-	p.Series = sized(p.Series, of.series)
+	p.Series = slices.Grow(p.Series[:0], of.series)[:of.series]
 	for s := range p.Series {
-		p.Series[s] = sized(p.Series[s], PageBins)
+		p.Series[s] = slices.Grow(p.Series[s][:0], PageBins)[:PageBins]
 		for i := range p.Series[s] {
 			p.Series[s][i] = of.join(s, i, i+1, BinScans(p.Level))
 		}
 	}
 	return nil
-}
-
-func sized[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

@@ -129,9 +129,7 @@ func (s *source) faultKey(p path, err error) error {
 
 // at returns an error at a node.
 func (s *source) at(node ast.Node, p path, err error) error {
-	e := &Error{File: s.name, Path: p.String(), Message: err.Error(), Err: err}
-	s.place(e, firstToken(node))
-	return e
+	return s.placed(&Error{File: s.name, Path: p.String(), Message: err.Error(), Err: err}, firstToken(node))
 }
 
 // find follows a path to the entry that it leads to, or to the nearest one around it that the file
@@ -174,30 +172,26 @@ func firstToken(node ast.Node) *token.Token {
 	return node.GetToken()
 }
 
-// place fills in line, column and snippet.
-func (s *source) place(e *Error, t *token.Token) {
+// placed fills in line, column and snippet: the line with two before and one behind it, and a caret
+// below the column. Tabs become single spaces, so that the caret stands right.
+func (s *source) placed(e *Error, t *token.Token) *Error {
 	if t == nil || t.Position == nil || t.Position.Line < 1 || t.Position.Line > len(s.lines) {
-		return
+		return e
 	}
 	e.Line, e.Column = t.Position.Line, max(1, t.Position.Column)
-	e.Snippet = s.snippet(e.Line, e.Column)
-}
-
-// snippet returns a line with two before and one behind it, and a caret below the column. Tabs
-// become single spaces, so that the caret stands right.
-func (s *source) snippet(line, column int) string {
 	var b strings.Builder
-	for n := max(1, line-2); n <= min(len(s.lines), line+1); n++ {
+	for n := max(1, e.Line-2); n <= min(len(s.lines), e.Line+1); n++ {
 		mark := ' '
-		if n == line {
+		if n == e.Line {
 			mark = '>'
 		}
 		fmt.Fprintf(&b, "%c %3d | %s\n", mark, n, strings.ReplaceAll(s.lines[n-1], "\t", " "))
-		if n == line {
-			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", column-1))
+		if n == e.Line {
+			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", e.Column-1))
 		}
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	e.Snippet = strings.TrimSuffix(b.String(), "\n")
+	return e
 }
 
 // yamlError converts an error of the YAML library. node was decoded into a to; both are nil
@@ -232,15 +226,12 @@ func (s *source) yamlError(err error, node ast.Node, to reflect.Type) error {
 	if strings.HasPrefix(e.Message, "unknown field") {
 		e.Message += ": no such key here (misspelt, or indented wrongly?)"
 	}
-	s.place(e, ye.GetToken())
-	return e
+	return s.placed(e, ye.GetToken())
 }
 
 // mismatch returns an error at a value of another type than its key wants.
 func (s *source) mismatch(t *token.Token, message string) error {
-	e := &Error{File: s.name, Path: s.pathTo(t).String(), Message: message}
-	s.place(e, t)
-	return e
+	return s.placed(&Error{File: s.name, Path: s.pathTo(t).String(), Message: message}, t)
 }
 
 // quoted quotes the value at a place, for the begin of a message; empty where it is no single

@@ -379,5 +379,5 @@ func (s sink) Armed(at time.Time) error {
 func (s sink) Progress(done, total uint64) {
 	o := s.c.owner
 	o.cfg.Log.Info("reading the instrument's memory",
-		"bench", o.cfg.Bench, "capture", s.c.id, "scans", done, "of", total)
+		"bench", o.cfg.Bench.Name, "capture", s.c.id, "scans", done, "of", total)
 }

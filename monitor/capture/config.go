@@ -21,6 +21,7 @@ package capture
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,20 +35,36 @@ import (
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
+// Bench is a measuring setup, made from a bench file, or by hand in a test.
+type Bench struct {
+	// Name is shown to hosts.
+	Name string
+	// GPU is the UUID of the GPU that the bench measures; empty where unknown.
+	GPU string
+	// Instrument belongs to the Owner from New on.
+	Instrument instrument.Instrument
+	// Setup makes rails of the instrument's inputs, with the calibration in force. It is
+	// called whenever the instrument was opened.
+	Setup MakeSetup
+	// Calibrate applies calibration records to the result of Setup; nil for none.
+	Calibrate Calibrate
+}
+
+// Open opens the instrument, and makes the setup under which a monitor would measure now;
+// notes are on the calibration records, for the operator. The caller closes the
+// instrument, also after an error.
+func (b *Bench) Open(ctx context.Context) (setup measure.Setup, notes []string, err error) {
+	ins := b.Instrument
+	if err := ins.Open(ctx); err != nil {
+		return setup, nil, err
+	}
+	_, setup, notes, err = calibrated(ins.Inputs(), ins.Identity(), b.GPU, b.Setup, b.Calibrate)
+	return setup, notes, err
+}
+
 // Config describes an Owner. Zero durations mean the defaults.
 type Config struct {
-	// Bench is the bench's name.
-	Bench string
-	// GPU is the UUID of the GPU that the bench measures; empty where the bench file has
-	// none.
-	GPU string
-	// Instrument is owned by the Owner from New on.
-	Instrument instrument.Instrument
-	// Setup makes rails of the instrument's inputs, under the calibration in force.
-	Setup MakeSetup
-	// Calibrate applies calibration records each time the instrument is opened for a
-	// capture; nil for none.
-	Calibrate Calibrate
+	Bench
 	// Store keeps the captures.
 	Store *spool.Store
 	// Quota bounds the captures.

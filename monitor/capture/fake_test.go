@@ -202,7 +202,7 @@ type lab struct {
 // newLab runs an owner; change may alter its configuration.
 func newLab(t *testing.T, m *meter, dir string, change func(*Config, *spool.Options)) *lab {
 	t.Helper()
-	cfg := Config{Bench: "fake bench", Instrument: m, Setup: rails}
+	cfg := Config{Bench: Bench{Name: "fake bench", Instrument: m, Setup: rails}}
 	var opt spool.Options
 	if change != nil {
 		change(&cfg, &opt)

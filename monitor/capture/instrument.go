@@ -40,7 +40,7 @@ func (o *Owner) open(ctx context.Context) (setup measure.Setup, err error) {
 // close closes the instrument. An error is logged, unless it follows a failed opening.
 func (o *Owner) close(opened bool) {
 	if err := o.cfg.Instrument.Close(); err != nil && opened {
-		o.cfg.Log.Warn("instrument did not close well", "bench", o.cfg.Bench, "error", err)
+		o.cfg.Log.Warn("instrument did not close well", "bench", o.cfg.Bench.Name, "error", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func (o *Owner) fail(err error, mute bool) {
 	case d.setup == nil && errors.Is(err, ErrMisfit):
 		d.misfit = err // Run returns it
 	case d.trouble == nil || d.trouble.Error() != err.Error():
-		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench, "error", err)
+		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench.Name, "error", err)
 	}
 	d.trouble, d.mute = err, mute
 }
@@ -75,7 +75,7 @@ func (o *Owner) answered(sampled bool) {
 		return
 	}
 	if !errors.Is(d.trouble, errUnopened) {
-		o.cfg.Log.Info("instrument can be used again", "bench", o.cfg.Bench)
+		o.cfg.Log.Info("instrument can be used again", "bench", o.cfg.Bench.Name)
 	}
 	d.trouble, d.mute = nil, false
 }
@@ -238,7 +238,7 @@ func (o *Owner) samplePreview(ctx context.Context, p *preview) (err error) {
 func (o *Owner) learn(in instrument.Inputs, calibrate Calibrate) (measure.Setup, error) {
 	identity := o.cfg.Instrument.Identity()
 	makeSetup, _ := o.making()
-	nominal, setup, notes, err := Calibrated(in, identity, o.cfg.GPU, makeSetup, calibrate)
+	nominal, setup, notes, err := calibrated(in, identity, o.cfg.GPU, makeSetup, calibrate)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d := &o.device
@@ -253,23 +253,23 @@ func (o *Owner) learn(in instrument.Inputs, calibrate Calibrate) (measure.Setup,
 			ids[i] = r.ID
 		}
 		o.cfg.Log.Info("calibration",
-			"bench", o.cfg.Bench, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
+			"bench", o.cfg.Bench.Name, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
 	}
 	d.setup, d.nominal, d.made, d.inputs = &setup, &nominal, makeSetup, &in
 	for _, n := range notes {
 		if !slices.Contains(d.notes, n) { // logged once, not with every capture
-			o.cfg.Log.Warn("calibration", "bench", o.cfg.Bench, "note", n)
+			o.cfg.Log.Warn("calibration", "bench", o.cfg.Bench.Name, "note", n)
 		}
 	}
 	d.notes = notes
 	return setup, nil
 }
 
-// Calibrated makes the setup of an instrument's inputs for the bench of a GPU, without
+// calibrated makes the setup of an instrument's inputs for the bench of a GPU, without
 // and with its calibration records; notes are on the records, for the operator. calibrate
 // may be nil. Errors of make wrap ErrMisfit; a sensor of another GPU gives
 // instrument.ErrIdentity.
-func Calibrated(
+func calibrated(
 	in instrument.Inputs, id instrument.Identity, gpu string, makeSetup MakeSetup, calibrate Calibrate,
 ) (nominal, setup measure.Setup, notes []string, err error) {
 	if sensor := sensorOf(id); sensor != "" && gpu != "" && !measure.SameGPU(sensor, gpu) {

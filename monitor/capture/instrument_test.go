@@ -212,9 +212,9 @@ func TestMisfitEndsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		cfg := Config{Bench: "b", Instrument: m, Store: store, Setup: func(instrument.Inputs) (s measure.Setup, err error) {
+		cfg := Config{Store: store, Bench: Bench{Name: "b", Instrument: m, Setup: func(instrument.Inputs) (s measure.Setup, err error) {
 			return s, errors.New("unknown channel \"curent\"")
-		}}
+		}}}
 		o, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -153,7 +153,7 @@ func (o *Owner) Ask(ctx context.Context) session.Bench {
 func (o *Owner) bench() session.Bench {
 	d := o.state()
 	b := session.Bench{
-		Name: o.cfg.Bench, SetAside: o.setAside, GPU: o.gpuOf(d.identity), Instrument: d.identity, Notes: d.notes,
+		Name: o.cfg.Bench.Name, SetAside: o.setAside, GPU: o.gpuOf(d.identity), Instrument: d.identity, Notes: d.notes,
 	}
 	o.queue.describe(&b)
 	if d.trouble != nil {

@@ -89,7 +89,7 @@ func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	}
 	id := o.cfg.Instrument.Identity()
 	h := &session.Header{
-		CaptureID: c.id, Bench: o.cfg.Bench, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName,
+		CaptureID: c.id, Bench: o.cfg.Bench.Name, Holder: c.req.Holder, Owner: c.req.Owner, TaskName: c.req.TaskName,
 		Created: o.cfg.Now(), Instrument: id, Setup: setup, CalibrationID: setup.CalibrationID(),
 		Marker: c.req.Marker, GPU: o.gpuOf(id),
 	}

@@ -203,7 +203,7 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := owning.New(owning.Config{Bench: "bench", Instrument: ins, Setup: file.Setup, Store: store})
+	owner, err := owning.New(owning.Config{Bench: owning.Bench{Name: "bench", Instrument: ins, Setup: file.Setup}, Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}

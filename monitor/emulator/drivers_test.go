@@ -322,8 +322,8 @@ func TestARecordOfOneOfTwoMeters(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	owner, err := owning.New(owning.Config{
-		Bench: "bench", Instrument: ins, Setup: file.Setup,
-		Calibrate: folder.Calibrate, Store: store,
+		Bench: owning.Bench{Name: "bench", Instrument: ins, Setup: file.Setup, Calibrate: folder.Calibrate},
+		Store: store,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -430,8 +430,7 @@ func TestBenchTellsOfAnUnpluggedMeter(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := owning.New(owning.Config{
-		Bench: b.Name, Instrument: ins, Setup: b.Setup, Store: store,
-		Reopen: time.Minute,
+		Bench: owning.Bench{Name: b.Name, Instrument: ins, Setup: b.Setup}, Store: store, Reopen: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -640,8 +639,7 @@ func own(t *testing.T, family scopeCase, imperfect bool) *owned {
 		t.Fatal(err)
 	}
 	if o.owner, err = owning.New(owning.Config{
-		Bench: "scope", Instrument: ins, Setup: file.Setup,
-		Store: store,
+		Bench: owning.Bench{Name: "scope", Instrument: ins, Setup: file.Setup}, Store: store,
 	}); err != nil {
 		t.Fatal(err)
 	}

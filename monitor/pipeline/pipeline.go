@@ -308,8 +308,3 @@ func (p *Pipeline) Rescue() error {
 	p.totals = t
 	return p.retrim(true)
 }
-
-// Summary returns the capture's result so far.
-func (p *Pipeline) Summary(s session.State, reason string) session.Summary {
-	return Summarize(p.header, &p.totals, p.trim, s, reason)
-}

@@ -236,3 +236,25 @@ func (h *header) Feed(b byte) (done bool, err error) {
 	}
 	return h.state == 3, nil
 }
+
+// ParseBlock splits a definite block off the begin of b: its data, and the
+// bytes behind it. ok is false, without an error, where b ends before the block does.
+// The data alias b.
+func ParseBlock(b []byte) (data, rest []byte, ok bool, err error) {
+	var h header
+	for i, c := range b {
+		done, err := h.Feed(c)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		if !done {
+			continue
+		}
+		b = b[i+1:]
+		if len(b) < h.length {
+			return nil, nil, false, nil
+		}
+		return b[:h.length], b[h.length:], true, nil
+	}
+	return nil, nil, false, nil
+}

@@ -125,9 +125,13 @@ func userName(uid uint32) string {
 	return id
 }
 
-// release lets go. A lock file stays: removing it would let two programs lock two
-// files of one name.
-func (l *portLock) release() { _ = l.f.Close() }
+// release lets go; nil holds nothing. A lock file stays: removing it would let two programs lock
+// two files of one name.
+func (l *portLock) release() {
+	if l != nil {
+		_ = l.f.Close()
+	}
+}
 
 // gone reports whether an error means a device that is absent.
 func gone(err error) bool {

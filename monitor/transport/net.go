@@ -164,17 +164,15 @@ func (m *messageConn) Close() error {
 		return nil
 	}
 	close(m.done)
-	err := m.f.Close()
-	if m.lock != nil {
-		m.lock.release()
-	}
-	return err
+	defer m.lock.release()
+	return m.f.Close()
 }
 
 // netConn is a Conn over any net.Conn.
 type netConn struct {
 	c       net.Conn
 	address string
+	lock    *portLock // of the address; nil for none
 	closed  atomic.Bool
 }
 
@@ -188,20 +186,27 @@ func NewNet(c net.Conn) Conn {
 	return &netConn{c: c, address: address}
 }
 
-// dialTCP connects with keep-alive probes, so that a peer that vanished is noticed within seconds.
-func dialTCP(ctx context.Context, target string) (Conn, error) {
+// dialTCP connects, with the lock of the address where exclusive, and with keep-alive probes, so
+// that a peer that vanished is noticed within seconds.
+func dialTCP(ctx context.Context, target string, exclusive bool) (_ Conn, err error) {
+	n := &netConn{address: "tcp:" + target}
+	if exclusive {
+		if n.lock, err = lockAddress(target); err != nil {
+			return nil, fmt.Errorf("open %s: %w", n.address, err)
+		}
+	}
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
 	}}
-	c, err := d.DialContext(ctx, "tcp", target)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("open tcp:%s: %w", target, ctx.Err())
-		}
-		return nil, fmt.Errorf("%w (is the device switched on and its address right?)",
-			disconnected("open", "tcp:"+target, err))
+	if n.c, err = d.DialContext(ctx, "tcp", target); err == nil {
+		return n, nil
 	}
-	return &netConn{c: c, address: "tcp:" + target}, nil
+	n.lock.release()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("open %s: %w", n.address, ctx.Err())
+	}
+	return nil, fmt.Errorf("%w (is the device switched on and its address right?)",
+		disconnected("open", n.address, err))
 }
 
 // past is a deadline that has gone by: it ends a blocked call at once.
@@ -259,10 +264,11 @@ func (n *netConn) Drain(ctx context.Context, quiet time.Duration) (int, error) {
 	return drain(ctx, n, quiet)
 }
 
-// Close implements Conn.
+// Close implements Conn, and releases the address's lock.
 func (n *netConn) Close() error {
 	if n.closed.Swap(true) {
 		return nil
 	}
+	defer n.lock.release()
 	return n.c.Close()
 }

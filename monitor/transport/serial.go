@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -132,34 +131,6 @@ func (s *serialConn) Close() error {
 		return fmt.Errorf("close %s: %w", s.address, err)
 	}
 	return nil
-}
-
-// lockedConn is a Conn that holds the lock of its address.
-type lockedConn struct {
-	Conn
-	lock *portLock
-	once sync.Once
-}
-
-// dialLocked takes the lock of a TCP address before it connects.
-func dialLocked(ctx context.Context, target string) (Conn, error) {
-	lock, err := lockAddress(target)
-	if err != nil {
-		return nil, fmt.Errorf("open tcp:%s: %w", target, err)
-	}
-	c, err := dialTCP(ctx, target)
-	if err != nil {
-		lock.release()
-		return nil, err
-	}
-	return &lockedConn{Conn: c, lock: lock}, nil
-}
-
-// Close implements Conn, and releases the address's lock once.
-func (l *lockedConn) Close() error {
-	err := l.Conn.Close()
-	l.once.Do(l.lock.release)
-	return err
 }
 
 // result is the outcome of one call of the system.

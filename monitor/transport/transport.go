@@ -263,10 +263,8 @@ func Dial(ctx context.Context, address string, o Options) (Conn, error) {
 		return nil, fmt.Errorf("open %s: %w", address, err)
 	}
 	switch {
-	case a.Scheme == "tcp" && o.Exclusive:
-		return dialLocked(ctx, a.Target)
 	case a.Scheme == "tcp":
-		return dialTCP(ctx, a.Target)
+		return dialTCP(ctx, a.Target, o.Exclusive)
 	case a.Scheme == "usbtmc":
 		return openMessages(a.Target)
 	}

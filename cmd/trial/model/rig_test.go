@@ -157,7 +157,7 @@ func (r *rig) start() {
 	}
 	r.meter = &puppet{do: make(chan func(instrument.Sink) (bool, error))}
 	r.owner, err = capture.New(capture.Config{
-		Bench: "model", Instrument: r.meter, Setup: puppetRails, Store: s, ChunkScans: scansOf,
+		Bench: capture.Bench{Name: "model", Instrument: r.meter, Setup: puppetRails}, Store: s, ChunkScans: scansOf,
 		FlushEvery: ages, OpenTimeout: ages, ArmTimeout: ages, StopTail: ages, StopGrace: ages, Reopen: -1,
 	})
 	if err != nil {

@@ -279,7 +279,7 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"cmd/internal/cli", "cmd/internal/out", ""},
 		{"cmd/internal/report", "cmd/internal/task", ""},
 		{"cmd/internal/study/tiny", "cmd/internal/service", ""},
-		{"cmd/trial/faults", "cmd/internal/session", ""},
+		{"cmd/trial", "cmd/internal/session", ""},
 		{"elsewhere", "measure", ""},
 		{"store", "monitor", "test"},
 		{"measure", "store", "xtest"},

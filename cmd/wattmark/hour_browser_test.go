@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/perf"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -52,18 +56,55 @@ func TestLongCaptureInBrowser(t *testing.T) {
 	t.Logf("all of it and a fifth, in turn: %s", timesOf(b.drawn()[zooms:]))
 }
 
-// keepLong makes a task of that length.
+// keepLong stores a task of that length: six channels at 100 kS/s, of the generator's counts.
 func keepLong(t *testing.T, path string, length time.Duration) {
 	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	db, err := store.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(err)
 	defer db.Close()
-	m := perf.MadeCapture{G: perf.NewGenerator(perf.LongRateHz, false), Rate: perf.LongRateHz, Scans: uint64(length.Seconds() * float64(perf.LongRateHz))}
-	if _, _, err := m.Store(t.Context(), db, "long"); err != nil {
+	const rate = 100e3
+	g := perf.NewGenerator(rate, false)
+	s, err := g.Setup(g.Inputs())
+	must(err)
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: "long", User: "bench", Launched: time.Now()})
+	must(err)
+	must(db.PutHeader(t.Context(), id, store.Header{Bench: "generator", Setup: s, CalibrationID: s.CalibrationID()}))
+	e, err := chunk.NewEncoder(s.Timebase, len(s.Channels), chunk.MaxScans)
+	must(err)
+	no, left, all := uint64(0), int(length.Seconds()*rate), errors.New("all is stored")
+	err = g.Stream(t.Context(), instrument.Sink{Block: func(b *measure.Block) error {
+		for at := 0; at < b.Scans() && left > 0; {
+			part := measure.Block{FirstScan: b.FirstScan + uint64(at), FirstTick: b.FirstTick + int64(at)}
+			for _, c := range b.Counts {
+				part.Counts = append(part.Counts, c[at:min(len(c), at+left)])
+			}
+			took, err := e.Append(&part)
+			if err != nil {
+				return err
+			}
+			at, left = at+took, left-took
+			if e.Full() || left == 0 {
+				if err := db.AppendChunks(t.Context(), id, []*chunk.Chunk{e.Flush(no)}, nil); err != nil {
+					return err
+				}
+				no++
+			}
+		}
+		if left == 0 {
+			return all
+		}
+		return nil
+	}})
+	if !errors.Is(err, all) {
 		t.Fatal(err)
 	}
+	must(db.Finish(t.Context(), id, store.Outcome{State: store.Incomplete, Reason: "made by a test"}))
 }
 
 // drawnTimes is true once so many views are on the screen.

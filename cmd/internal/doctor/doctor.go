@@ -1,6 +1,6 @@
 // Package doctor checks a machine for faults that keep a measurement from working,
-// and names the remedy of each. Probes read the machine; findings are computed
-// from their answers alone, so that tests replace the probes.
+// and names the remedy of each. Probes read the machine; each check computes its
+// findings from their answers alone, so that tests replace the probes.
 package doctor
 
 import (
@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,21 +49,6 @@ type Finding struct {
 	Level  level  `json:"level"`
 	Found  string `json:"found"`
 	Remedy string `json:"remedy,omitempty"`
-}
-
-// ok returns a finding without fault.
-func ok(check, format string, a ...any) Finding {
-	return Finding{Check: check, Level: levelOK, Found: fmt.Sprintf(format, a...)}
-}
-
-// warn returns a finding that does not prevent measurements.
-func warn(check, remedy, format string, a ...any) Finding {
-	return Finding{Check: check, Level: levelWarn, Found: fmt.Sprintf(format, a...), Remedy: remedy}
-}
-
-// failed returns a finding that prevents measurements.
-func failed(check, remedy, format string, a ...any) Finding {
-	return Finding{Check: check, Level: levelFail, Found: fmt.Sprintf(format, a...), Remedy: remedy}
 }
 
 // doctorFlags are the flags of doctor.
@@ -109,37 +95,53 @@ func doctorCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// doctor examines a machine through its probes.
+// doctor examines a machine through its probes, and collects the findings.
 type doctor struct {
 	doctorFlags
 	probes
-	db string
+	db    string
+	found []Finding
+}
+
+// ok adds a finding without fault.
+func (d *doctor) ok(check, format string, a ...any) {
+	d.found = append(d.found, Finding{Check: check, Level: levelOK, Found: fmt.Sprintf(format, a...)})
+}
+
+// warn adds a finding that does not prevent measurements.
+func (d *doctor) warn(check, remedy, format string, a ...any) {
+	d.found = append(d.found, Finding{check, levelWarn, fmt.Sprintf(format, a...), remedy})
+}
+
+// failed adds a finding that prevents measurements.
+func (d *doctor) failed(check, remedy, format string, a ...any) {
+	d.found = append(d.found, Finding{check, levelFail, fmt.Sprintf(format, a...), remedy})
 }
 
 // examine runs all checks, services first and the clock last: its step is measured
 // over the whole examination.
-func (d *doctor) examine(ctx context.Context) (all []Finding) {
+func (d *doctor) examine(ctx context.Context) []Finding {
 	watch := d.stepWatch()
-	peers := d.peers(ctx)
-	all = append(all, peers.findings...)
+	bench := d.peers(ctx)
 	if d.meter() {
-		all = append(all, d.serialPorts()...)
-		all = append(all, d.instrument(ctx, peers)...)
+		d.serialPorts()
+		d.instrument(ctx, bench)
 	}
 	if d.gpu() {
-		all = append(all, d.driver()...)
-		all = append(all, d.recording()...)
+		d.driver()
+		d.recording()
 	}
 	if d.meter() {
-		all = append(all, d.disk(ctx, "spool disk", d.spool, false)...)
+		d.disk(ctx, "spool disk", d.spool, false)
 	}
 	if d.gpu() {
-		all = append(all, d.disk(ctx, "database disk", d.db, true)...)
-		all = append(all, d.database(ctx)...)
+		d.disk(ctx, "database disk", filepath.Dir(d.db), true)
+		d.database(ctx)
 	}
-	all = append(all, d.access(time.Now())...)
-	all = append(all, d.limits()...)
-	return append(all, d.clock(watch)...)
+	d.access(time.Now())
+	d.limits()
+	d.clock(watch)
+	return d.found
 }
 
 // DoctorReport is the JSON of doctor.
@@ -221,75 +223,62 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // driver checks NVML, MIG and CUDA. A missing driver is a failure only on a
 // machine whose role is host.
-func (d *doctor) driver() (out []Finding) {
-	missing := warn
+func (d *doctor) driver() {
+	missing := d.warn
 	if d.role == roleHost {
-		missing = failed
+		missing = d.failed
 	}
 	cards, err := d.cards()
 	switch {
 	case errors.Is(err, nvml.ErrNoNVML):
-		out = append(out, missing("NVML", "install NVIDIA's driver; the machine with the meter needs none", "%s",
-			cli.FirstLineOf(err)))
+		missing("NVML", "install NVIDIA's driver; the machine with the meter needs none", "%s", cli.FirstLineOf(err))
 	case err != nil:
-		out = append(out, failed("NVML", "look at nvidia-smi; after an update of the driver, restart the machine", "%s",
-			cli.FirstLineOf(err)))
+		d.failed("NVML", "look at nvidia-smi; after an update of the driver, restart the machine", "%s",
+			cli.FirstLineOf(err))
 	case len(cards) == 0:
-		out = append(out, missing("NVML", "look at nvidia-smi and lspci", "the driver sees no GPU"))
+		missing("NVML", "look at nvidia-smi and lspci", "the driver sees no GPU")
 	}
 	for i, c := range cards {
 		if c.Cut {
-			out = append(out, warn("MIG",
-				"its energy is the whole card's: switch MIG off (nvidia-smi -i <GPU> -mig 0), or keep the other "+"slices idle",
-				"%s (%s) is cut into MIG devices: a meter cannot tell whose power it reads", c.Name, c.UUID))
+			d.warn("MIG", "its energy is the whole card's: switch MIG off (nvidia-smi -i <GPU> -mig 0), or keep the other "+
+				"slices idle", "%s (%s) is cut into MIG devices: a meter cannot tell whose power it reads", c.Name, c.UUID)
 		}
 		if i == 0 {
-			out = append(out, ok("NVML", "%s, driver %s, NVML %s: %s", cli.Plural(len(cards), "GPU"), c.Driver,
-				cmp.Or(d.nvmlVersion(), "of an unknown version"), c.Name))
+			d.ok("NVML", "%s, driver %s, NVML %s: %s", cli.Plural(len(cards), "GPU"), c.Driver,
+				cmp.Or(d.nvmlVersion(), "of an unknown version"), c.Name)
 		}
 	}
 	gpus, err := d.gpus()
 	switch {
 	case errors.Is(err, cuda.ErrNoDriver):
-		out = append(out, missing("CUDA", "install NVIDIA's driver, which brings libcuda.so.1", "%s", cli.FirstLineOf(err)))
+		missing("CUDA", "install NVIDIA's driver, which brings libcuda.so.1", "%s", cli.FirstLineOf(err))
 	case err != nil && len(cards) > 0:
-		out = append(out, failed("CUDA", "look at CUDA_VISIBLE_DEVICES and at the driver's log (dmesg)", "%s",
-			cli.FirstLineOf(err)))
+		d.failed("CUDA", "look at CUDA_VISIBLE_DEVICES and at the driver's log (dmesg)", "%s", cli.FirstLineOf(err))
 	case err != nil:
-		out = append(out, missing("CUDA", "look at nvidia-smi and CUDA_VISIBLE_DEVICES", "%s", cli.FirstLineOf(err)))
+		missing("CUDA", "look at nvidia-smi and CUDA_VISIBLE_DEVICES", "%s", cli.FirstLineOf(err))
 	case len(gpus) < len(cards):
-		out = append(out, ok("CUDA", "%s; sees %d of %d GPUs (CUDA_VISIBLE_DEVICES=%s)", gpus[0].Driver, len(gpus),
-			len(cards), d.getenv("CUDA_VISIBLE_DEVICES")))
+		d.ok("CUDA", "%s; sees %d of %d GPUs (CUDA_VISIBLE_DEVICES=%s)", gpus[0].Driver, len(gpus), len(cards),
+			d.getenv("CUDA_VISIBLE_DEVICES"))
 	default:
-		out = append(out, ok("CUDA", "%s, %s", gpus[0].Driver, cli.Plural(len(gpus), "GPU")))
+		d.ok("CUDA", "%s, %s", gpus[0].Driver, cli.Plural(len(gpus), "GPU"))
 	}
-	return out
 }
 
 // recording checks CUPTI and libwattmark, which run --auto needs, and other
 // profilers, which exclude it.
-func (d *doctor) recording() (out []Finding) {
+func (d *doctor) recording() {
 	tried := cupti.Candidates(d.getenv, d.glob)
-	found := ""
-	for _, path := range tried {
-		if d.loadable(path) {
-			found = path
-			break
-		}
-	}
-	if found != "" {
-		out = append(out, ok("CUPTI", "%s", found))
+	if i := slices.IndexFunc(tried, d.loadable); i >= 0 {
+		d.ok("CUPTI", "%s", tried[i])
 	} else {
-		out = append(out, warn("CUPTI",
-			"install the CUDA toolkit or the wheel nvidia-cuda-cupti, or name the file with "+cupti.EnvLibrary+
-				"; only run --auto needs it", "not found in %s", cli.Plural(len(tried), "place")))
+		d.warn("CUPTI", "install the CUDA toolkit or the wheel nvidia-cuda-cupti, or name the file with "+cupti.EnvLibrary+
+			"; only run --auto needs it", "not found in %s", cli.Plural(len(tried), "place"))
 	}
 	if lib := d.library(); lib != "" {
-		out = append(out, ok("libwattmark", "%s", lib))
+		d.ok("libwattmark", "%s", lib)
 	} else {
-		out = append(out, warn("libwattmark",
-			"make lib, and put libwattmark.so beside wattmark, or into ../lib; run --auto and programs in C need it",
-			"not beside this program"))
+		d.warn("libwattmark", "make lib, and put libwattmark.so beside wattmark, or into ../lib; run --auto and "+
+			"programs in C need it", "not beside this program")
 	}
 	var others []string
 	for _, v := range []string{cli.InjectionEnv, "NVTX_INJECTION64_PATH", "CUDA_INJECTION32_PATH"} {
@@ -302,12 +291,12 @@ func (d *doctor) recording() (out []Finding) {
 			others = append(others, who)
 		}
 	}
-	if len(others) > 0 {
-		return append(out, warn("profilers",
-			"end them while run --auto measures: profilers exclude each other, and load the GPU; dcgmi profile "+
-				"--pause for DCGM", "%s", strings.Join(others, "; ")))
+	if len(others) == 0 {
+		d.ok("profilers", "none seen")
+		return
 	}
-	return append(out, ok("profilers", "none seen"))
+	d.warn("profilers", "end them while run --auto measures: profilers exclude each other, and load the GPU; dcgmi "+
+		"profile --pause for DCGM", "%s", strings.Join(others, "; "))
 }
 
 // profilers are known profilers by process name.
@@ -317,56 +306,37 @@ var profilers = map[string]string{
 	"dcgm-exporter": "DCGM's exporter runs (dcgm-exporter)", "nvprof": "nvprof runs",
 }
 
-// distrusted returns a finding, and true, if a service answers but refuses this
-// user, or fails the TLS handshake. The gRPC errors have no code for it, so the
-// texts are compared.
-func distrusted(name, address string, err error) (Finding, bool) {
-	text := cli.FirstLineOf(err)
-	switch {
-	case strings.Contains(text, "not signed in"):
-		return failed(name,
-			"give a token (--token-file, WATTMARK_TOKEN) or a certificate (--tls-cert, --tls-key); wattmark auth "+
-				"token makes one", "answers at %s, and asks who you are: %s", address, text), true
-	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
-		return failed(name,
-			"name the CA of its certificate (--tls-ca), and dial a name that is in it; without TLS leave --tls-ca out",
-			"somebody answers at %s, but not as we speak: %s", address, text), true
-	}
-	return Finding{}, false
-}
-
 // access checks CA, server certificate, key and tokens in the folder of
 // credentials, if there is one.
-func (d *doctor) access(now time.Time) (out []Finding) {
+func (d *doctor) access(now time.Time) {
 	if d.auth == "" || !d.exists(d.auth) {
-		return nil
+		return
 	}
-	for _, name := range []string{pki.CACert, pki.ServerCert} {
-		out = append(out, certificateFinding(filepath.Join(d.auth, name), now)...)
-	}
+	d.certificate(filepath.Join(d.auth, pki.CACert), now)
+	d.certificate(filepath.Join(d.auth, pki.ServerCert), now)
 	if key := filepath.Join(d.auth, pki.ServerKey); d.exists(key) {
 		if _, err := auth.ReadSecret(key); err != nil && !errors.Is(err, fs.ErrPermission) {
-			out = append(out, failed("access", "let its owner alone read it", "%v", err))
+			d.failed("access", "let its owner alone read it", "%v", err)
 		}
 	}
 	l, err := auth.ReadList(filepath.Join(d.auth, pki.Tokens))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return out
 	case errors.Is(err, fs.ErrPermission):
-		return append(out, ok("access", "the tokens in %s are not this user's to read", d.auth))
+		d.ok("access", "the tokens in %s are not this user's to read", d.auth)
 	case err != nil:
-		return append(out, failed("access", "services let nobody in until this was mended", "%v", err))
+		d.failed("access", "services let nobody in until this was mended", "%v", err)
+	default:
+		d.tokens(l, now)
 	}
-	return append(out, tokenFindings(l, now)...)
 }
 
-// certificateFinding checks a certificate's expiry at now; a file that is absent
+// certificate checks a certificate's expiry at now; a file that is absent
 // or not readable for this user is skipped.
-func certificateFinding(path string, now time.Time) []Finding {
+func (d *doctor) certificate(path string, now time.Time) {
 	b, err := auth.ReadPublic(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil
+		return
 	}
 	var c *x509.Certificate
 	if err == nil {
@@ -376,31 +346,34 @@ func certificateFinding(path string, now time.Time) []Finding {
 			err = errors.New(path + " is no certificate")
 		}
 	}
-	const remedy = "wattmark auth cert --server makes a new one, which needs no restart"
-	switch {
-	case err != nil:
-		return []Finding{failed("access", "wattmark auth cert makes one", "%v", err)}
-	case !now.Before(c.NotAfter):
-		return []Finding{failed("access", remedy, "%s expired at %s", path, c.NotAfter.Format(time.DateOnly))}
-	case c.NotAfter.Sub(now) < daemon.Expiring:
-		return []Finding{warn("access", remedy, "%s expires at %s", path, c.NotAfter.Format(time.DateOnly))}
+	if err != nil {
+		d.failed("access", "wattmark auth cert makes one", "%v", err)
+		return
 	}
-	return []Finding{ok("access", "%s holds until %s", path, c.NotAfter.Format(time.DateOnly))}
+	const remedy = "wattmark auth cert --server makes a new one, which needs no restart"
+	switch ends := c.NotAfter.Format(time.DateOnly); {
+	case !now.Before(c.NotAfter):
+		d.failed("access", remedy, "%s expired at %s", path, ends)
+	case c.NotAfter.Sub(now) < daemon.Expiring:
+		d.warn("access", remedy, "%s expires at %s", path, ends)
+	default:
+		d.ok("access", "%s holds until %s", path, ends)
+	}
 }
 
-// tokenFindings counts valid tokens and warns of those that expire soon.
-func tokenFindings(l *auth.List, now time.Time) (out []Finding) {
-	valid := 0
+// tokens counts valid tokens and warns of those that expire soon.
+func (d *doctor) tokens(l *auth.List, now time.Time) {
+	valid, soon := 0, 0
 	for _, t := range l.Tokens {
 		switch {
 		case !t.Revoked.IsZero() || !now.Before(t.Expires):
 		case t.Expires.Sub(now) < daemon.Expiring/4:
-			out = append(out, warn("access", "wattmark auth token makes a new one", "the token %s of %s expires at %s",
-				t.ID, t.Name, t.Expires.Format(time.DateOnly)))
+			soon++
+			d.warn("access", "wattmark auth token makes a new one", "the token %s of %s expires at %s", t.ID, t.Name,
+				t.Expires.Format(time.DateOnly))
 		default:
 			valid++
 		}
 	}
-	return append(out, ok("access", "%s, and %s that expire soon", cli.Plural(valid, "valid token"),
-		cli.Plural(len(out), "token")))
+	d.ok("access", "%s, and %s that expire soon", cli.Plural(valid, "valid token"), cli.Plural(soon, "token"))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,50 +42,46 @@ var remote = map[string]bool{
 	"fuse.glusterfs": true,
 }
 
-// disk checks the disk of a directory or, with database, of a database file: room,
-// kind and speed.
-func (d *doctor) disk(ctx context.Context, check, path string, database bool) (out []Finding) {
-	dir := path
-	if database {
-		dir = filepath.Dir(path)
-	}
+// disk checks the disk of a directory, which the database may lie in: room, kind and speed.
+func (d *doctor) disk(ctx context.Context, check, dir string, database bool) {
 	at := d.nearest(dir)
 	s, err := d.tryDisk(ctx, at)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return []Finding{failed(check, "let this user write there, or choose another place with --spool or --db",
-			"%s cannot be written", at)}
+		d.failed(check, "let this user write there, or choose another place with --spool or --db", "%s cannot be written", at)
+		return
 	case err != nil:
-		return []Finding{failed(check, "look at the disk: df, dmesg", "%s: %v", at, err)}
+		d.failed(check, "look at the disk: df, dmesg", "%s: %v", at, err)
+		return
 	}
 	text := fmt.Sprintf("%s: %s, %s free, fsync %v, %s/s", at, s.Kind, cli.SizeText(s.Free), measure.SecondsOf(s.Fsync),
 		cli.SizeText(s.Speed))
-	add := func(make func(check, remedy, format string, a ...any) Finding, remedy, why string) {
-		out = append(out, make(check, remedy, "%s: %s", text, why))
+	before := len(d.found)
+	add := func(as func(check, remedy, format string, a ...any), remedy, why string) {
+		as(check, remedy, "%s: %s", text, why)
 	}
 	switch {
 	case s.Free < leastFree:
-		add(failed, "make room: wattmark delete, wattmark tasks; captures on the monitor are released by their hosts",
+		add(d.failed, "make room: wattmark delete, wattmark tasks; captures on the monitor are released by their hosts",
 			"almost full")
 	case s.Free < lowFree:
-		add(warn, "make room: an hour of six channels at 100 kS/s takes 1.5 GB", "little room")
+		add(d.warn, "make room: an hour of six channels at 100 kS/s takes 1.5 GB", "little room")
 	}
 	switch {
 	case s.Kind == "tmpfs" || s.Kind == "ramfs":
-		add(warn, "choose a place on a disk: what was measured must outlive a restart", "this is memory")
+		add(d.warn, "choose a place on a disk: what was measured must outlive a restart", "this is memory")
 	case remote[s.Kind] && database:
-		add(failed, "put the database on a disk of this machine: SQLite's write-ahead log needs one",
+		add(d.failed, "put the database on a disk of this machine: SQLite's write-ahead log needs one",
 			"this is on another machine")
 	case remote[s.Kind]:
-		add(warn, "put it on a disk of this machine", "this is on another machine")
+		add(d.warn, "put it on a disk of this machine", "this is on another machine")
 	}
 	if s.Fsync > slowFsync || s.Speed < slowDisk {
-		add(warn, "use a faster disk: samples wait in memory while it writes", "slow")
+		add(d.warn, "use a faster disk: samples wait in memory while it writes", "slow")
 	}
-	if len(out) == 0 {
-		out = []Finding{ok(check, "%s", text)}
+	if len(d.found) == before {
+		d.ok(check, "%s", text)
 	}
-	return out
 }
 
 // databaseState describes a database; sizes are in bytes.
@@ -104,37 +99,40 @@ const largeWAL = 256 << 20
 
 // database checks schema, integrity, log and unfinished tasks. No database yet is
 // no fault.
-func (d *doctor) database(ctx context.Context) (out []Finding) {
+func (d *doctor) database(ctx context.Context) {
 	const check = "database"
 	s, err := d.readDatabase(ctx, d.db)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []Finding{ok(check, "none at %s yet: the first measurement makes one", d.db)}
+		d.ok(check, "none at %s yet: the first measurement makes one", d.db)
+		return
 	case errors.Is(err, store.ErrNewer):
-		return []Finding{failed(check, "update wattmark on this machine", "%v", err)}
+		d.failed(check, "update wattmark on this machine", "%v", err)
+		return
 	case errors.Is(err, store.ErrNotDatabase), errors.Is(err, store.ErrForeign):
-		return []Finding{failed(check, "name another file with --db", "%v", err)}
+		d.failed(check, "name another file with --db", "%v", err)
+		return
 	case err != nil:
-		return []Finding{failed(check, "open it once for writing: wattmark tasks --db "+d.db+
-			"; if that fails, restore a copy", "%v", err)}
+		d.failed(check, "open it once for writing: wattmark tasks --db "+d.db+"; if that fails, restore a copy", "%v", err)
+		return
 	}
+	before := len(d.found)
 	text := fmt.Sprintf("%s: schema %d, %s, %s", d.db, s.Schema, cli.Plural(s.Tasks, "task"), cli.SizeText(s.Size))
 	if s.Check != "" && s.Check != "ok" {
-		out = append(out, failed(check, "restore a copy, or save what can be read: sqlite3 OLD .recover | sqlite3 NEW",
-			"%s: SQLite finds it damaged: %s", text, s.Check))
+		d.failed(check, "restore a copy, or save what can be read: sqlite3 OLD .recover | sqlite3 NEW",
+			"%s: SQLite finds it damaged: %s", text, s.Check)
 	}
 	if s.WAL > largeWAL {
-		out = append(out, warn(check, "end programs that read it for long; the log is folded in when the last one closes it",
-			"%s: its log has grown to %s", text, cli.SizeText(s.WAL)))
+		d.warn(check, "end programs that read it for long; the log is folded in when the last one closes it",
+			"%s: its log has grown to %s", text, cli.SizeText(s.WAL))
 	}
 	if s.Unfinished > 0 {
-		out = append(out, warn(check, "run wattmark host, which finishes them",
-			"%s is not finished, or is being measured now", cli.Plural(s.Unfinished, "task")))
+		d.warn(check, "run wattmark host, which finishes them", "%s is not finished, or is being measured now",
+			cli.Plural(s.Unfinished, "task"))
 	}
-	if len(out) == 0 {
-		out = []Finding{ok(check, "%s", text)}
+	if len(d.found) == before {
+		d.ok(check, "%s", text)
 	}
-	return out
 }
 
 // clockState is the kernel's state of its clock.
@@ -150,204 +148,187 @@ const largestStep = 2 * time.Millisecond
 
 // clock checks synchronisation, and whether the clock was stepped during the
 // examination.
-func (d *doctor) clock(moved func() time.Duration) (out []Finding) {
+func (d *doctor) clock(moved func() time.Duration) {
 	const check = "clock"
 	s, err := d.readClock()
 	switch {
 	case err != nil:
-		out = append(out, warn(check, "look at timedatectl", "the kernel does not tell: %v", err))
+		d.warn(check, "look at timedatectl", "the kernel does not tell: %v", err)
 	case !s.Synchronised:
-		out = append(out, warn(check,
-			"install chrony or systemd-timesyncd: joules do not need it, but times of several hosts, imported "+
-				"logs and playback do", "not synchronised"))
+		d.warn(check, "install chrony or systemd-timesyncd: joules do not need it, but times of several hosts, imported "+
+			"logs and playback do", "not synchronised")
 	default:
-		out = append(out, ok(check, "synchronised, offset %v, within %v", measure.SecondsOf(s.Offset),
-			measure.SecondsOf(s.MaxError)))
+		d.ok(check, "synchronised, offset %v, within %v", measure.SecondsOf(s.Offset), measure.SecondsOf(s.MaxError))
 	}
 	if step := moved(); step.Abs() > largestStep {
-		out = append(out,
-			warn(check, "find out who sets it: CUPTI and NVML stamp with it, and a step within a measurement moves kernels "+
-				"against the samples", "CLOCK_REALTIME was moved by %v while this looked", measure.SecondsOf(step)))
+		d.warn(check, "find out who sets it: CUPTI and NVML stamp with it, and a step within a measurement moves kernels "+
+			"against the samples", "CLOCK_REALTIME was moved by %v while this looked", measure.SecondsOf(step))
 	}
-	return out
 }
 
 // limitState holds resource limits of this process; ^uint64(0) means unlimited.
 type limitState struct{ Files, Locked uint64 }
 
 // limits checks open files and, on a machine with a GPU, locked memory in bytes.
-func (d *doctor) limits() (out []Finding) {
+func (d *doctor) limits() {
 	const check = "limits"
 	l, err := d.readLimits()
 	if err != nil {
-		return []Finding{warn(check, "look at ulimit -a", "%v", err)}
+		d.warn(check, "look at ulimit -a", "%v", err)
+		return
 	}
+	before := len(d.found)
 	if l.Files < 1024 {
-		out = append(out, warn(check, "ulimit -n 4096, or LimitNOFILE= in the service", "%d open files at most", l.Files))
+		d.warn(check, "ulimit -n 4096, or LimitNOFILE= in the service", "%d open files at most", l.Files)
 	}
 	if d.gpu() && l.Locked < 8<<20 {
-		out = append(out, warn(check, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service",
+		d.warn(check, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service",
 			"%s of locked memory at most: pinned host memory of CUDA and of network cards may be refused",
-			cli.SizeText(l.Locked)))
+			cli.SizeText(l.Locked))
 	}
-	if len(out) == 0 {
-		out = []Finding{ok(check, "open files: %s; locked memory: %s",
-			limitText(l.Files, func(n float64) string { return fmt.Sprint(uint64(n)) }), limitText(l.Locked, cli.SizeText))}
+	if len(d.found) == before {
+		text := func(n uint64, unit func(float64) string) string {
+			if n == ^uint64(0) {
+				return "no limit"
+			}
+			return unit(float64(n))
+		}
+		d.ok(check, "open files: %s; locked memory: %s",
+			text(l.Files, func(n float64) string { return fmt.Sprint(uint64(n)) }), text(l.Locked, cli.SizeText))
 	}
-	return out
 }
 
-// limitText formats a limit.
-func limitText(n uint64, text func(float64) string) string {
-	if n == ^uint64(0) {
-		return "no limit"
-	}
-	return text(float64(n))
-}
-
-// peers holds the findings about the services, and the monitor's bench.
-type peers struct {
-	findings []Finding
-	bench    *session.Bench // nil where no monitor answers
-}
-
-// peers checks monitor and host and compares their versions with this program's.
-func (d *doctor) peers(ctx context.Context) (p peers) {
+// peers checks monitor and host, compares their versions with this program's, and returns the monitor's bench: nil
+// where none answers.
+func (d *doctor) peers(ctx context.Context) (bench *session.Bench) {
 	b, err := d.askBench(ctx, d.monitor)
 	switch {
 	case errors.Is(err, monitorclient.ErrVersion):
-		p.findings = append(p.findings, failed("monitor", "install the same major version on both machines", "%v", err))
+		d.failed("monitor", "install the same major version on both machines", "%v", err)
 	case err == nil:
-		p.bench = &b
-		p.findings = append(p.findings, d.monitorFindings(b)...)
+		bench = &b
+		d.answering(b)
 	default:
-		p.findings = append(p.findings, d.silent("monitor", d.monitor, d.monitorNamed, d.role == roleMonitor, err,
-			"start it: wattmark monitor --bench bench.yaml (or systemctl start wattmark-monitor)"))
+		d.silent("monitor", d.monitor, d.monitorNamed || d.role == roleMonitor, err,
+			"start it: wattmark monitor --bench bench.yaml (or systemctl start wattmark-monitor)")
 	}
 	if !d.gpu() && !d.hostNamed {
-		return p // it belongs to the other machine, which never connects to this one
+		return bench // it belongs to the other machine, which never connects to this one
 	}
-	version, err := d.askHost(ctx, d.host)
-	switch {
-	case err == nil:
-		p.findings = append(p.findings, d.hostFinding(version))
+	switch version, err := d.askHost(ctx, d.host); {
+	case err != nil:
+		d.silent("host", d.host, d.hostNamed || d.role == roleHost, err,
+			"start it: wattmark host (or systemctl start wattmark-host); wattmark run works without it")
+	case version == "": // too old to send one
+		d.warn("host", "update wattmark host and start it anew",
+			"answers at %s, and does not tell its version: it is older than this program (%s)", d.host, cli.Version())
+	case version == cli.Version():
+		d.ok("host", "answers at %s, version %s", d.host, version)
 	default:
-		p.findings = append(p.findings, d.silent("host", d.host, d.hostNamed, d.role == roleHost, err,
-			"start it: wattmark host (or systemctl start wattmark-host); wattmark run works without it"))
+		d.warn("host", "start it anew after an update: systemctl restart wattmark-host",
+			"answers at %s with version %s, this program is %s", d.host, measure.Printable(version), cli.Version())
 	}
-	return p
+	return bench
 }
 
-// monitorFindings returns the findings about a monitor that answers.
-func (d *doctor) monitorFindings(b session.Bench) (out []Finding) {
+// answering adds the findings about a monitor that answers.
+func (d *doctor) answering(b session.Bench) {
 	who := "free"
 	if b.Holder != "" {
 		who = "held by " + b.Holder
 	}
-	out = append(out, ok("monitor", "answers at %s: bench %s, %s", d.monitor, b.Name, who))
+	d.ok("monitor", "answers at %s: bench %s, %s", d.monitor, b.Name, who)
 	if b.Draining {
-		out = append(out, warn("monitor", "wait until it was started anew", "it is being stopped and takes no new captures"))
+		d.warn("monitor", "wait until it was started anew", "it is being stopped and takes no new captures")
 	}
 	for _, s := range b.SetAside {
-		out = append(out, warn("spool",
-			"look at it on the monitor's machine: mend it from a copy, or move it away, and start the monitor anew",
-			"left as it is: %s", s))
+		d.warn("spool", "look at it on the monitor's machine: mend it from a copy, or move it away, and start the monitor "+
+			"anew", "left as it is: %s", s)
 	}
 	switch {
 	case b.Bridged != "":
-		out = append(out, warn("versions", "update the older of the two; measurements work, and each task has a note",
-			"%s", b.Bridged))
+		d.warn("versions", "update the older of the two; measurements work, and each task has a note", "%s", b.Bridged)
 	case b.Version != cli.Version():
-		out = append(out, ok("versions", "monitor %s, this program %s; both speak protocol %v",
-			measure.Printable(b.Version), cli.Version(), b.Protocol))
+		d.ok("versions", "monitor %s, this program %s; both speak protocol %v", measure.Printable(b.Version), cli.Version(),
+			b.Protocol)
 	default:
-		out = append(out, ok("versions", "monitor and this program are %s, protocol %v", cli.Version(), b.Protocol))
+		d.ok("versions", "monitor and this program are %s, protocol %v", cli.Version(), b.Protocol)
 	}
-	return append(out, calibrationNotes(b.Notes)...)
+	d.calibration(b.Notes)
 }
 
-// calibrationNotes returns one warning per note of the monitor on its calibration
-// records.
-func calibrationNotes(notes []string) (out []Finding) {
+// calibration adds one warning per note of the monitor on its calibration records.
+func (d *doctor) calibration(notes []string) {
 	for _, n := range notes {
-		out = append(out, warn("calibration", "wattmark calibrate show; docs/calibration.md", "%s", n))
+		d.warn("calibration", "wattmark calibrate show; docs/calibration.md", "%s", n)
 	}
-	return out
 }
 
-// hostFinding compares the host's version with this program's; "" is a version too
-// old to send one.
-func (d *doctor) hostFinding(theirs string) Finding {
-	switch theirs {
-	case "":
-		return warn("host", "update wattmark host and start it anew",
-			"answers at %s, and does not tell its version: it is older than this program (%s)", d.host, cli.Version())
-	case cli.Version():
-		return ok("host", "answers at %s, version %s", d.host, theirs)
-	}
-	return warn("host", "start it anew after an update: systemctl restart wattmark-host",
-		"answers at %s with version %s, this program is %s", d.host, measure.Printable(theirs), cli.Version())
-}
-
-// silent returns the finding for an address without an answer of wattmark. Trying
-// to listen there separates a free port, a foreign program, and another machine. A
-// free port is a failure only if the service is required here.
-func (d *doctor) silent(name, address string, named, wanted bool, err error, remedy string) Finding {
-	if f, ok := distrusted(name, address, err); ok {
-		return f
-	}
-	switch err := d.bindable(address); {
-	case err == nil && (named || wanted):
-		return failed(name, remedy, "nothing listens at %s; the port is free", address)
-	case err == nil:
-		return warn(name, remedy, "nothing listens at %s; the port is free", address)
-	case errors.Is(err, errInUse):
-		return failed(name, "find out who has it (ss -ltnp), stop it, or choose another --listen",
+// silent adds the finding for an address without an answer of wattmark. A service that refuses this user, or fails the
+// TLS handshake, is known by its text alone: gRPC has no code for it. Else trying to listen there separates a free
+// port, a foreign program, and another machine. A free port is a failure only if the service is wanted here.
+func (d *doctor) silent(name, address string, wanted bool, err error, remedy string) {
+	text, bound := cli.FirstLineOf(err), d.bindable(address)
+	switch {
+	case strings.Contains(text, "not signed in"):
+		d.failed(name, "give a token (--token-file, WATTMARK_TOKEN) or a certificate (--tls-cert, --tls-key); wattmark auth "+
+			"token makes one", "answers at %s, and asks who you are: %s", address, text)
+	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
+		d.failed(name, "name the CA of its certificate (--tls-ca), and dial a name that is in it; without TLS leave "+
+			"--tls-ca out", "somebody answers at %s, but not as we speak: %s", address, text)
+	case bound == nil && wanted:
+		d.failed(name, remedy, "nothing listens at %s; the port is free", address)
+	case bound == nil:
+		d.warn(name, remedy, "nothing listens at %s; the port is free", address)
+	case errors.Is(bound, errInUse):
+		d.failed(name, "find out who has it (ss -ltnp), stop it, or choose another --listen",
 			"another program listens at %s", address)
-	case errors.Is(err, errNotLocal):
-		return failed(name, "start the service there, and look at the network and firewall between the two",
+	case errors.Is(bound, errNotLocal):
+		d.failed(name, "start the service there, and look at the network and firewall between the two",
 			"%s does not answer", address)
 	default:
-		return failed(name, "look at the address", "%s: %s", address, cli.FirstLineOf(err))
+		d.failed(name, "look at the address", "%s: %s", address, cli.FirstLineOf(bound))
 	}
 }
 
 // instrument checks the meter through the monitor, or by opening it from the bench
-// file if no monitor answers.
-func (d *doctor) instrument(ctx context.Context, p peers) []Finding {
-	if b := p.bench; b != nil {
-		if b.Trouble != "" {
-			return []Finding{failed("instrument", "look at its cable and power, and at wattmark instruments",
-				"the monitor cannot use it: %s", cli.FirstLine(b.Trouble))}
+// file if no monitor answers: b is nil then.
+func (d *doctor) instrument(ctx context.Context, b *session.Bench) {
+	const check = "instrument"
+	switch {
+	case b == nil && d.bench == "":
+		d.warn(check, "start the monitor, or name a bench file with --bench", "not tried: no monitor answers")
+	case b == nil:
+		found, notes, err := d.tryBench(ctx, d.bench)
+		if err != nil {
+			d.failed(check, "look at its cable, its power and the bench file; wattmark instruments finds meters", "%s",
+				cli.FirstLineOf(err))
+			return
 		}
+		d.calibration(notes)
+		d.ok(check, "%s", found)
+	case b.Trouble != "":
+		d.failed(check, "look at its cable and power, and at wattmark instruments", "the monitor cannot use it: %s",
+			cli.FirstLine(b.Trouble))
+	default:
 		text := fmt.Sprintf("%s, %v, %s, %s", out.InstrumentText(b.Instrument),
 			out.RateText(b.Setup.Timebase.SampleRate()), cli.Plural(len(b.Setup.Rails), "rail"),
 			sessioncmd.RecordsText(&b.Setup))
 		if b.Holder != "" {
-			return []Finding{ok("instrument", "%s; no trouble in the capture that runs", text)}
-		}
-		if b.Version == cli.Version() { // an earlier one reports from memory, not from a probe
+			text += "; no trouble in the capture that runs"
+		} else if b.Version == cli.Version() { // an earlier one reports from memory, not from a probe
 			text = "answers: " + text
 		}
-		return []Finding{ok("instrument", "%s", text)}
+		d.ok(check, "%s", text)
 	}
-	if d.bench == "" {
-		return []Finding{warn("instrument", "start the monitor, or name a bench file with --bench",
-			"not tried: no monitor answers")}
-	}
-	found, notes, err := d.tryBench(ctx, d.bench)
-	if err != nil {
-		return []Finding{failed("instrument",
-			"look at its cable, its power and the bench file; wattmark instruments finds meters", "%s", cli.FirstLineOf(err))}
-	}
-	return append(calibrationNotes(notes), ok("instrument", "%s", found))
 }
 
 // serialPorts checks whether this user may open the meters' ports.
-func (d *doctor) serialPorts() (out []Finding) {
+func (d *doctor) serialPorts() {
 	ports, err := d.ports()
 	if err != nil {
-		return []Finding{warn("ports", "look at /dev", "they cannot be listed: %v", err)}
+		d.warn("ports", "look at /dev", "they cannot be listed: %v", err)
+		return
 	}
 	meters, free := 0, 0
 	for _, p := range ports {
@@ -359,25 +340,23 @@ func (d *doctor) serialPorts() (out []Finding) {
 		hint, denied := strings.CutPrefix(p.Trouble, "permission denied: ")
 		switch {
 		case denied:
-			f := failed("ports", hint+d.udev(), "%s may not be opened by this user", what)
+			closed := d.failed
 			if len(p.Kinds) == 0 { // a port of something else, maybe
-				f.Level = levelWarn
+				closed = d.warn
 			}
-			out = append(out, f)
+			closed("ports", hint+d.udev(), "%s may not be opened by this user", what)
 		case p.Trouble != "":
-			out = append(out, ok("ports", "%s: %s", what, p.Trouble))
+			d.ok("ports", "%s: %s", what, p.Trouble)
 		default:
 			free++
 			if len(p.Kinds) > 0 {
-				out = append(out, ok("ports", "%s may be opened", what))
+				d.ok("ports", "%s may be opened", what)
 			}
 		}
 	}
 	if meters == 0 {
-		out = append(out, ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened",
-			cli.Plural(free, "port")))
+		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", cli.Plural(free, "port"))
 	}
-	return out
 }
 
 // udev returns the remedy for a closed port: replug if the udev rule is installed,

@@ -128,7 +128,7 @@ func checkSamples(t *testing.T, path string, want uint64) {
 	}
 	defer db.Close()
 	g := NewGenerator(10e6, false)
-	g.tag = 0x5a
+	g.tag = markerTag
 	setup, err := g.Setup(g.Inputs())
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestQuantileAndLatencies(t *testing.T) {
 func TestGeneratorPlaysMarkers(t *testing.T) {
 	for _, rate := range []measure.Hertz{trimRate, 1e6} {
 		g := NewGenerator(rate, false)
-		g.tag = 0x5a
+		g.tag = markerTag
 		setup, err := g.Setup(g.Inputs())
 		if err != nil {
 			t.Fatal(err)

@@ -108,7 +108,7 @@ func (s *benchSubject) measure(ctx context.Context, r *meterRecording, each time
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	cpu := processUsage().cpu()
+	cpu := processUsage().CPUS
 	begin := time.Now()
 	for time.Since(begin) < each && ctx.Err() == nil {
 		for n := 0; n <= 100_000; n += d.Scans { // some recordings are short: the clock is not read for each
@@ -118,7 +118,7 @@ func (s *benchSubject) measure(ctx context.Context, r *meterRecording, each time
 			d.Passes++
 		}
 	}
-	if cpu = processUsage().cpu() - cpu; cpu <= 0 { // a system that does not tell
+	if cpu = processUsage().CPUS - cpu; cpu <= 0 { // a system that does not tell
 		cpu = time.Since(begin).Seconds()
 	}
 	runtime.ReadMemStats(&after)

@@ -2,6 +2,7 @@ package perf
 
 import (
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,4 +18,12 @@ func forget(path string) error {
 		return err
 	}
 	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+// peakBytes returns the peak memory in RAM of a process that has ended; Linux counts it in KiB.
+func peakBytes(s *os.ProcessState) int64 {
+	if r, ok := s.SysUsage().(*syscall.Rusage); ok {
+		return r.Maxrss * 1024
+	}
+	return 0
 }

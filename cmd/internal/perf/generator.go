@@ -4,9 +4,11 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -34,9 +36,8 @@ type generator struct {
 	allowed atomic.Int64
 	more    chan struct{}
 
-	// asked is set by playStop; played gets a value when the stop marker can have been
-	// detected.
-	asked  atomic.Bool
+	// played gets a value when the stop marker can have been detected.
+	asked  atomic.Bool // true requests the stop marker
 	played chan struct{}
 	begun  atomic.Int64 // wall clock of the first scan, ns since 1970
 	passed atomic.Int64 // scans delivered since
@@ -79,30 +80,32 @@ func (g *generator) Identity() instrument.Identity {
 	return instrument.Identity{Kind: "generator", Model: "six 16-bit channels", Address: "none"}
 }
 
+// generatorRails are three rails with two channels each, current and voltage.
+var generatorRails = []measure.Rail{
+	{Name: "pcie_3v3", Role: measure.RolePCIe3V3, Wiring: measure.WiringClamp, X: 0, Y: 1},
+	{Name: "pcie_12v", Role: measure.RolePCIe12V, Wiring: measure.WiringClamp, X: 2, Y: 3},
+	{Name: "aux_12v", Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 4, Y: 5},
+}
+
 // Inputs returns six channels: current (1 mA a count) and voltage (0.5 mV) of three rails.
 func (g *generator) Inputs() instrument.Inputs {
 	in := instrument.Inputs{Timebase: measure.Timebase{TickHz: g.rate, TicksPerScan: 1, UTickHz: 1e-6}}
-	for _, rail := range []string{"pcie_3v3", "pcie_12v", "aux_12v"} {
-		in.Channels = append(in.Channels, measure.Channel{
-			Name: rail + ".current", Unit: measure.UnitAmpere, Gain: 1e-3, MinCount: -32768, MaxCount: 32767,
-		}, measure.Channel{Name: rail + ".voltage", Unit: measure.UnitVolt, Gain: 5e-4, MinCount: -32768, MaxCount: 32767})
+	for _, r := range generatorRails {
+		c := measure.Channel{Name: r.Name + ".current", Unit: measure.UnitAmpere, Gain: 1e-3, MinCount: -32768, MaxCount: 32767}
+		in.Channels = append(in.Channels, c)
+		c.Name, c.Unit, c.Gain = r.Name+".voltage", measure.UnitVolt, 5e-4
+		in.Channels = append(in.Channels, c)
 	}
 	return in
 }
 
 // Setup makes the three rails of the six channels.
 func (g *generator) Setup(in instrument.Inputs) (measure.Setup, error) {
-	s := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response}
-	for i, role := range []measure.Role{measure.RolePCIe3V3, measure.RolePCIe12V, measure.RolePSU} {
-		s.Rails = append(s.Rails, measure.Rail{
-			Name: []string{"pcie_3v3", "pcie_12v", "aux_12v"}[i], Role: role, Wiring: measure.WiringClamp, X: 2 * i, Y: 2*i + 1,
-		})
+	s := measure.Setup{
+		Timebase: in.Timebase, Channels: in.Channels, Response: in.Response, Rails: slices.Clone(generatorRails),
 	}
 	return s, s.Validate()
 }
-
-// playStop requests the stop marker; g.played signals when it has been delivered.
-func (g *generator) playStop() { g.asked.Store(true) }
 
 // allow raises the number of scans that may be delivered in all, and wakes Stream.
 func (g *generator) allow(scans int64) {
@@ -130,8 +133,6 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 	if g.paced {
 		size = uint64(max(16, min(generatorBlock, float64(g.rate)/1000)))
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	begin := time.Now()
 	g.begun.Store(begin.UnixNano())
 	for scan, n := uint64(0), uint64(0); ctx.Err() == nil; scan += n {
@@ -141,7 +142,7 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 		if scan < s.startEnd {
 			n = min(n, s.startEnd-scan)
 		}
-		if !g.wait(ctx, timer, begin, scan+n) {
+		if !g.wait(ctx, begin, scan+n) {
 			return nil
 		}
 		// Keep the markers apart: the detector cannot separate markers that touch.
@@ -162,16 +163,9 @@ func (g *generator) Stream(ctx context.Context, sink instrument.Sink) error {
 
 // wait blocks until the scans before end are due (paced) or allowed. It returns false where
 // ctx ended first.
-func (g *generator) wait(ctx context.Context, timer *time.Timer, begin time.Time, end uint64) bool {
+func (g *generator) wait(ctx context.Context, begin time.Time, end uint64) bool {
 	if g.paced {
-		due := begin.Add(measure.Seconds(float64(end) / float64(g.rate)).Duration())
-		timer.Reset(time.Until(due))
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return true
-		}
+		return cli.SleepUntil(ctx, begin.Add(measure.Seconds(float64(end)/float64(g.rate)).Duration()))
 	}
 	for g.allowed.Load() < int64(end) {
 		select {
@@ -208,14 +202,15 @@ func (g *generator) newScore() (*score, error) {
 		return nil, err
 	}
 	spec := marker.ProfileFor(setup, g.tag)
-	s := &score{g: g, perChip: float64(spec.Chip) * float64(g.rate), stop: never}
-	s.chips = [2][]bool{spec.Chips(marker.Start), spec.Chips(marker.Stop)}
+	s := &score{
+		g: g, perChip: float64(spec.Chip) * float64(g.rate), chips: [2][]bool{spec.Chips(marker.Start), spec.Chips(marker.Stop)},
+		start: uint64(generatorLead.Seconds() * float64(g.rate)), stop: never,
+	}
 	s.length = uint64(math.Ceil(s.perChip * float64(spec.Len())))
 	if !g.paced {
 		// Without a pace there is no time to wait for the marker's sidelobes to pass.
 		s.settle = s.length / 2
 	}
-	s.start = uint64(generatorLead.Seconds() * float64(g.rate))
 	s.startEnd = s.start + s.length
 	s.blk.Counts = make([][]measure.Count, len(g.busy))
 	for range g.busy {
@@ -251,13 +246,9 @@ func (s *score) mix(scan, n, begin uint64, chips []bool) {
 	for c := 0; c < len(s.blk.Counts); c += 2 {
 		dst := s.mixed[c][:n]
 		copy(dst, s.blk.Counts[c])
-		for i := range dst {
-			at := scan + uint64(i)
-			if at < begin {
-				continue
-			}
+		for at := max(begin, scan); at < scan+n; at++ {
 			if chip := int(float64(at-begin) / s.perChip); chip < len(chips) && chips[chip] {
-				dst[i] += 1500
+				dst[at-scan] += 1500
 			}
 		}
 		s.blk.Counts[c] = dst

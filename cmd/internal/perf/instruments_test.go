@@ -152,9 +152,9 @@ func (s *driveSubject) measure(ctx context.Context, length time.Duration, stderr
 	streaming, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	n := &counting{}
-	cpu, begin := processUsage().cpu(), time.Now()
+	cpu, begin := processUsage().CPUS, time.Now()
 	err = d.Stream(streaming, instrument.SinkOf(n))
-	cpu, r.DurationS = processUsage().cpu()-cpu, time.Since(begin).Seconds()
+	cpu, r.DurationS = processUsage().CPUS-cpu, time.Since(begin).Seconds()
 	if err = errors.Join(err, d.Close()); err != nil {
 		return r, err
 	}

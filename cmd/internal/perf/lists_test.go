@@ -325,7 +325,7 @@ const (
 )
 
 func benchLong(ctx context.Context, dir string, length time.Duration) (*longReport, error) {
-	r := &longReport{LengthS: length.Seconds(), RateHz: LongRateHz, Scans: uint64(length.Seconds() * LongRateHz)}
+	r := &longReport{LengthS: length.Seconds(), RateHz: longRateHz, Scans: uint64(length.Seconds() * longRateHz)}
 	r.RawBytes = 12 * float64(r.Scans)
 	path := filepath.Join(dir, "long.db")
 	db, err := store.Open(ctx, path)
@@ -333,7 +333,7 @@ func benchLong(ctx context.Context, dir string, length time.Duration) (*longRepo
 		return nil, err
 	}
 	defer func() { _ = db.Close() }() // the one of an error; it was only read
-	m := MadeCapture{G: NewGenerator(LongRateHz, false), Rate: LongRateHz, Scans: r.Scans}
+	m := madeCapture{G: NewGenerator(longRateHz, false), Rate: longRateHz, Scans: r.Scans}
 	id, took, err := m.Store(ctx, db, "long")
 	if err != nil {
 		return nil, err
@@ -363,7 +363,7 @@ func zooms(length float64) (out []float64) {
 		out = append(out, span)
 	}
 	for level := range pyramid.Levels {
-		if span := drawColumns * float64(pyramid.BinScans(level)-1) / LongRateHz; span < length {
+		if span := drawColumns * float64(pyramid.BinScans(level)-1) / longRateHz; span < length {
 			out = append(out, span)
 		}
 	}

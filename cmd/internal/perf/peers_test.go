@@ -40,7 +40,7 @@ type otherWays struct {
 }
 
 func benchPeers(ctx context.Context, dir, postgres string, samples int) ([]peerReport, error) {
-	p := &otherWays{dir: dir, postgres: postgres, samples: samples, g: NewGenerator(LongRateHz, false)}
+	p := &otherWays{dir: dir, postgres: postgres, samples: samples, g: NewGenerator(longRateHz, false)}
 	ways := []func(context.Context) error{p.ours, p.rows, p.csv}
 	if postgres != "" {
 		ways = append(ways, p.oursOnServer, p.copied)
@@ -124,7 +124,7 @@ func (p *otherWays) ourTask(ctx context.Context, db *store.DB, name string, size
 	error,
 ) {
 	begin := time.Now()
-	m := MadeCapture{G: p.g, Rate: LongRateHz, Scans: uint64(p.samples), steady: true}
+	m := madeCapture{G: p.g, Rate: longRateHz, Scans: uint64(p.samples), steady: true}
 	id, _, err := m.Store(ctx, db, "peer")
 	if err != nil {
 		return 0, err
@@ -218,7 +218,7 @@ func (p *otherWays) csv(context.Context) error {
 		for _, v := range p.sample(i) {
 			line = strconv.AppendFloat(append(line, ','), v, 'g', 7, 64)
 		}
-		line = strconv.AppendFloat(append(line, ','), float64(i)/LongRateHz, 'f', -1, 64)
+		line = strconv.AppendFloat(append(line, ','), float64(i)/longRateHz, 'f', -1, 64)
 		line = append(strconv.AppendInt(append(line, ','), int64(i), 10), '\n')
 		if _, err := w.Write(line); err != nil {
 			return err
@@ -308,7 +308,7 @@ func (p *otherWays) copied(ctx context.Context) error {
 			for k, v := range p.sample(i) {
 				row[3+k] = v
 			}
-			row[10], row[11] = float64(i)/LongRateHz, int64(i)
+			row[10], row[11] = float64(i)/longRateHz, int64(i)
 			return row, nil
 		}))
 	if err != nil {

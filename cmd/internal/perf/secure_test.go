@@ -106,15 +106,17 @@ func benchMemory(ctx context.Context, log io.Writer, f memoryFlags) (*memoryRepo
 	}
 	defer remove()
 	r := &memoryReport{Machine: describeMachine(dir), WarmUpS: min(f.warmUp, length.Seconds()/10)}
-	run := streamRun{dir: dir, db: dir + "/power.db", length: length}
-	run.monitor = monitorOptions{transport: f.transport, rate: f.rate, paced: true, tag: 0x5a, profile: f.profile}
+	f.dir = dir
+	run := streamRun{
+		monitorOptions: monitorOptions{f.benchFlagsShared, f.rate, true}, db: dir + "/power.db", length: length,
+	}
 	var heap []float64
 	run.each = func(_ time.Duration, host, mon monitorNote) {
 		r.SeriesBytes = append(r.SeriesBytes, mon.RSSBytes)
 		heap = append(heap, float64(mon.HeapBytes))
 		r.HostRSSMax = max(r.HostRSSMax, float64(host.RSSBytes))
 	}
-	r.Stream, err = run.run(ctx, cli.Streams{Out: log, Err: log})
+	r.Stream, err = run.run(ctx, log)
 	if err != nil {
 		return nil, err
 	}

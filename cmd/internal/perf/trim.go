@@ -96,23 +96,21 @@ func benchTrim(ctx context.Context, a *cli.App, f trimFlags) error {
 	if r.DetectorScansPerS, err = detectorRate(ctx, ofSeconds(f.seconds)); err != nil {
 		return err
 	}
-	p, err := startBenchMonitor(ctx, dir, monitorOptions{
-		transport: f.transport, rate: trimRate, paced: true, tag: 0x5a, profile: f.profile,
-	}, a.Err)
+	f.dir = dir
+	p, err := startBenchMonitor(ctx, monitorOptions{f.benchFlagsShared, trimRate, true}, a.Err)
 	if err != nil {
 		return err
 	}
-	bar := newBenchBar(a.Err, "captures", 0)
-	err = r.measure(ctx, p, f.captures, bar)
-	bar.clear()
+	err = r.measure(ctx, p, f.captures, a.Err)
+	drawBar(a.Err, "captures", -1, 0)
 	if err = errors.Join(err, p.stop()); err != nil {
 		return err
 	}
 	for _, s := range r.Sizes {
-		r.Goals = append(r.Goals,
-			atMost(fmt.Sprintf("%d kB, in the monitor, p50", s.PaperBytes/1000), s.MonitorP50S, goalTrimS, "ms", 1e-3),
-			atMost(fmt.Sprintf("%d kB, in the monitor, p99", s.PaperBytes/1000), s.MonitorP99S, goalTrimS, "ms", 1e-3),
-			atMost(fmt.Sprintf("%d kB, over gRPC, p50", s.PaperBytes/1000), s.StopP50S, goalTrimS, "ms", 1e-3))
+		size := fmt.Sprintf("%d kB, ", s.PaperBytes/1000)
+		r.Goals = append(r.Goals, atMost(size+"in the monitor, p50", s.MonitorP50S, goalTrimS, "ms", 1e-3),
+			atMost(size+"in the monitor, p99", s.MonitorP99S, goalTrimS, "ms", 1e-3),
+			atMost(size+"over gRPC, p50", s.StopP50S, goalTrimS, "ms", 1e-3))
 	}
 	return a.Print(r, r.render)
 }
@@ -124,7 +122,7 @@ func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	det, err := marker.NewDetector(marker.ProfileFor(setup, 0x5a), &setup)
+	det, err := marker.NewDetector(marker.ProfileFor(setup, markerTag), &setup)
 	if err != nil {
 		return 0, err
 	}
@@ -150,33 +148,27 @@ func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
 
 // measure makes the captures of each size. A capture's length follows from the bytes per
 // scan of the capture before.
-func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures int, bar *benchBar) error {
-	bench, err := p.client.GetBench(ctx)
-	if err != nil {
-		return err
-	}
+func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures int, log io.Writer) (err error) {
 	if r.CallP50S, err = callTime(ctx, p); err != nil {
 		return err
 	}
-	t := trimming{p: p, spec: marker.ProfileFor(bench.Setup, 0x5a)}
-	t.perScan = 4.45 // bytes; the first capture replaces this estimate
+	perScan := 4.45 // bytes; the first capture replaces this estimate
+	length := ofSeconds(float64(captures) * (93 + 142 + 213) * 1e3 / perScan / trimRate)
 	begin := time.Now()
+	drawBar(log, "captures", 0, length)
 	for _, size := range paperSizes {
 		s := trimSize{PaperBytes: size.bytes, PaperS: size.paperS, Captures: captures}
 		var inside, stops, headers []float64
 		for i := range captures {
-			scans := float64(size.bytes) / t.perScan
-			if i == 0 && len(r.Sizes) == 0 {
-				bar.length = ofSeconds(float64(captures) * (93 + 142 + 213) * 1e3 / t.perScan / trimRate)
-			}
-			if err := t.one(ctx, ofSeconds(scans/trimRate)); err != nil {
+			c, err := trimOnce(ctx, p, ofSeconds(float64(size.bytes)/perScan/trimRate))
+			if err != nil {
 				return fmt.Errorf("capture %d of %d bytes: %w", i, size.bytes, err)
 			}
-			inside = append(inside, t.inside)
-			stops, headers = append(stops, t.stop.Seconds()), append(headers, t.header.Seconds())
-			s.Bytes += float64(t.bytes) / float64(captures)
-			s.Scans += float64(t.scans) / float64(captures)
-			bar.update(time.Since(begin))
+			inside, stops, headers = append(inside, c.inside), append(stops, c.stop), append(headers, c.header)
+			s.Bytes += c.bytes / float64(captures)
+			s.Scans += c.scans / float64(captures)
+			perScan = c.bytes / c.scans
+			drawBar(log, "captures", time.Since(begin), length)
 		}
 		slices.Sort(inside)
 		slices.Sort(stops)
@@ -228,74 +220,52 @@ func (r *trimReport) render(w io.Writer) {
 	renderGoals(w, r.Goals)
 }
 
-// trimming makes captures one after another; its fields hold the figures of the newest.
-type trimming struct {
-	p       *monitorProcess
-	spec    marker.Spec
-	perScan float64
+// trimmed are the figures of one capture: times in s, bytes in the spool.
+type trimmed struct{ inside, stop, header, bytes, scans float64 }
 
-	inside       float64 // seconds in the monitor
-	stop, header time.Duration
-	bytes        uint64
-	scans        uint64
-}
-
-// one makes a capture of about the given length, markers and leads included.
-func (t *trimming) one(ctx context.Context, length time.Duration) error {
-	_, holder := cli.Whoami()
-	started, err := t.p.client.Start(ctx, session.Request{Holder: holder, TaskName: "bench", Marker: t.spec})
+// trimOnce makes a capture of about the given length, markers and leads included, and releases it.
+func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration) (c trimmed, err error) {
+	id, spec, err := p.begin(ctx)
 	if err != nil {
-		return err
+		return c, err
 	}
-	note, err := t.p.ask("usage")
+	note, err := p.ask("usage")
 	if err != nil {
-		return err
+		return c, err
 	}
-	work := length - t.spec.Duration().Duration() - generatorLead
+	work := length - spec.Duration().Duration() - generatorLead
 	if !cli.SleepUntil(ctx, time.Unix(0, note.BegunNS).Add(work)) {
-		return ctx.Err()
+		return c, ctx.Err()
 	}
-	if _, err := t.p.ask("stop"); err != nil {
-		return err
+	if _, err := p.ask("stop"); err != nil {
+		return c, err
 	}
 	if !cli.SleepUntil(ctx, time.Now().Add(generatorLead)) {
-		return ctx.Err()
+		return c, ctx.Err()
 	}
 	// The clock starts with the stop request, 50 ms after the marker, as on a host.
-	begin := time.Now()
-	sum, err := t.p.client.Stop(ctx, started.CaptureID)
-	t.stop = time.Since(begin)
+	header := headerClock{begin: time.Now()}
+	sum, err := p.client.Stop(ctx, id)
+	c.stop, c.scans = time.Since(header.begin).Seconds(), float64(sum.Scans)
 	if err != nil {
-		return err
+		return c, err
 	}
 	if sum.State != session.Complete || sum.Window == nil {
-		return fmt.Errorf("ended in state %d without a window: %s%s", sum.State, sum.Reason, sum.NoWindowReason)
+		return c, fmt.Errorf("ended in state %d without a window: %s%s", sum.State, sum.Reason, sum.NoWindowReason)
 	}
-	first := headerClock{begin: begin}
-	if _, err := t.p.client.Read(ctx, monitorclient.ReadOptions{CaptureID: started.CaptureID}, &first); err != nil {
-		return err
+	if _, err := p.client.Read(ctx, monitorclient.ReadOptions{CaptureID: id}, &header); err != nil {
+		return c, err
 	}
-	t.header, t.scans = first.took, sum.Scans
-	if note, err = t.p.ask("usage"); err != nil {
-		return err
-	}
-	t.inside = note.StopS
-	return t.release(ctx, started.CaptureID)
-}
-
-// release records the capture's size in the spool and releases it.
-func (t *trimming) release(ctx context.Context, id string) error {
-	held, err := t.p.client.Captures(ctx)
+	note, err = p.ask("usage")
+	c.header, c.inside = header.took.Seconds(), note.StopS
 	if err != nil {
-		return err
+		return c, err
 	}
-	for _, c := range held {
-		if c.ID == id {
-			t.bytes = c.SpoolBytes
-			t.perScan = float64(t.bytes) / float64(t.scans)
-		}
+	held, err := p.client.Captures(ctx)
+	if i := slices.IndexFunc(held, func(h session.Capture) bool { return h.ID == id }); i >= 0 {
+		c.bytes = float64(held[i].SpoolBytes)
 	}
-	return t.p.client.Release(ctx, id)
+	return c, errors.Join(err, p.client.Release(ctx, id))
 }
 
 // headerClock records when the header of a stream arrived.

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// MadeCapture is a synthetic capture that is encoded and stored as fast as both go, without
+// madeCapture is a synthetic capture that is encoded and stored as fast as both go, without
 // a meter and a network.
-type MadeCapture struct {
+type madeCapture struct {
 	G     *generator
 	Rate  measure.Hertz // of its samples
 	Scans uint64
@@ -27,7 +27,7 @@ const chunksAtOnce = 4
 
 // Store encodes and stores the capture as a new task, in two goroutines, and returns the
 // time until all is durable. Rate must be set; the task ends Incomplete, without a result.
-func (m *MadeCapture) Store(ctx context.Context, db *store.DB, name string,
+func (m *madeCapture) Store(ctx context.Context, db *store.DB, name string,
 ) (id store.TaskID, took time.Duration, err error) {
 	in := m.G.Inputs()
 	in.Timebase.TickHz = m.Rate
@@ -67,7 +67,7 @@ func (m *MadeCapture) Store(ctx context.Context, db *store.DB, name string,
 
 // code encodes the chunks and sends them in batches. Kernels of 0.05 to 5 s alternate with
 // rest; noise, steps and ripple are the generator's. It blocks while the store is behind.
-func (m *MadeCapture) code(ctx context.Context, tb measure.Timebase, out chan<- []*chunk.Chunk) error {
+func (m *madeCapture) code(ctx context.Context, tb measure.Timebase, out chan<- []*chunk.Chunk) error {
 	e, err := chunk.NewEncoder(tb, len(m.G.busy), chunk.MaxScans)
 	if err != nil {
 		return err
@@ -121,5 +121,5 @@ func (m *MadeCapture) code(ctx context.Context, tb measure.Timebase, out chan<- 
 	return nil
 }
 
-// LongRateHz is the sample rate of a long made-up capture.
-const LongRateHz = 100e3
+// longRateHz is the sample rate of a long made-up capture.
+const longRateHz = 100e3

@@ -102,16 +102,19 @@ func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 			return c.fault(s.at, fmt.Errorf("%s is said twice, first in line %d", s.key, other.at.Line))
 		}
 	}
-	if list, ok := kv.Value.(*ast.SequenceNode); ok && isList(flag) {
-		return c.addList(s, list, flag)
-	}
-	value, ok := kv.Value.(ast.ScalarNode)
-	if !ok || kv.Value.Type() == ast.NullType {
-		return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", s.key))
-	}
-	s.value, s.at = value.GetToken().Value, value.GetToken().Position
-	if lit, ok := kv.Value.(*ast.LiteralNode); ok {
-		s.value = lit.Value.Value
+	if _, many := flag.Value.(pflag.SliceValue); many && kv.Value.Type() == ast.SequenceType {
+		if err := c.joined(&s, kv.Value.(*ast.SequenceNode)); err != nil {
+			return err
+		}
+	} else {
+		value, ok := kv.Value.(ast.ScalarNode)
+		if !ok || kv.Value.Type() == ast.NullType {
+			return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", s.key))
+		}
+		s.value, s.at = value.GetToken().Value, value.GetToken().Position
+		if lit, ok := kv.Value.(*ast.LiteralNode); ok {
+			s.value = lit.Value.Value
+		}
 	}
 	// A trial on a copy of the flag, so that a bad file changes nothing.
 	if err := try(flag, s.value); err != nil {
@@ -121,14 +124,8 @@ func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// isList reports whether a flag may be given several times.
-func isList(f *pflag.Flag) bool {
-	_, ok := f.Value.(pflag.SliceValue)
-	return ok
-}
-
-// addList adds a key with several values, which the flag takes with commas between.
-func (c *File) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) error {
+// joined sets s to the values of a list, with commas between, as a flag takes them.
+func (c *File) joined(s *setting, list *ast.SequenceNode) error {
 	var values []string
 	for _, v := range list.Values {
 		if _, ok := v.(ast.ScalarNode); !ok || v.Type() == ast.NullType {
@@ -139,10 +136,6 @@ func (c *File) addList(s setting, list *ast.SequenceNode, flag *pflag.Flag) erro
 	if s.value = strings.Join(values, ","); s.value == "" {
 		return c.fault(s.at, fmt.Errorf("%s: the list is empty", s.key))
 	}
-	if err := try(flag, s.value); err != nil {
-		return c.fault(s.at, fmt.Errorf("%s: %q: %w", s.key, s.value, err))
-	}
-	c.settings = append(c.settings, s)
 	return nil
 }
 

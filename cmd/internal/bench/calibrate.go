@@ -33,14 +33,6 @@ type calibrateFlags struct {
 	hasCelsius bool
 }
 
-// calibrateCmd returns the command calibrate with its subcommands.
-func calibrateCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "calibrate", Short: "Calibrate the meter's channels, and show their calibration"}
-	c.AddCommand(calibrateZeroCmd(a), calibrateGainCmd(a), calibrateImportCmd(a), calibrateShuntCmd(a),
-		calibrateNoteCmd(a), calibrateShowCmd(a))
-	return c
-}
-
 // flags adds the flags of commands that write a record; measures adds --for.
 func (f *calibrateFlags) flags(a *cli.App, c *cobra.Command, measures bool) {
 	f.where(c)

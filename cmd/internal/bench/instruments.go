@@ -55,7 +55,9 @@ func instrumentsCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringSliceVar(&ask, "ask", nil,
 		"ask who is at these addresses, and list only that: /dev/ttyACM0, tcp:HOST:PORT, usbtmc:/dev/usbtmc0")
 	a.JSONFlag(c)
-	c.AddCommand(probeCmd(a), checkCmd(a))
+	c.AddCommand(
+		meterCmd(a, "probe", "Show what a meter reads now, in volts, amperes and watts", 0, probe),
+		meterCmd(a, "check", "Check a bench: noise, rate, losses, polarity, swapped rails", checkFor, check))
 	return c
 }
 
@@ -102,7 +104,11 @@ wattmark emulate powersensor3 in another terminal.`)
 		l.Ports, l.GPUs = nil, nil
 	}
 	for _, p := range l.Ports {
-		t.AppendRow(table.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), oneOf(p.Kinds), p.Trouble})
+		kinds := strings.Join(p.Kinds, ", ")
+		if len(p.Kinds) > 1 {
+			kinds = "one of " + kinds + " (--ask)"
+		}
+		t.AppendRow(table.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), kinds, p.Trouble})
 	}
 	for _, g := range l.GPUs {
 		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, "nvml", "its own sensor: not the truth"})
@@ -118,14 +124,6 @@ wattmark emulate powersensor3 in another terminal.`)
 		}
 	}
 	return nil
-}
-
-// oneOf formats the kinds that fit a device: the only one, or a choice that --ask settles.
-func oneOf(kinds []string) string {
-	if len(kinds) < 2 {
-		return strings.Join(kinds, "")
-	}
-	return "one of " + strings.Join(kinds, ", ") + " (--ask)"
 }
 
 // mostGPUs bounds the search for GPUs by index.
@@ -169,8 +167,23 @@ type meterFlags struct {
 	length time.Duration
 }
 
-// add registers the flags; length is the default of --for.
-func (f *meterFlags) add(c *cobra.Command, length time.Duration) {
+// meterCmd returns a command that measures with an instrument for the time of --for, by default length. It fails with
+// ExitUsage unless exactly one of bench file and instrument is given.
+func meterCmd(a *cli.App, use, short string, length time.Duration,
+	measure func(context.Context, *cli.App, meterFlags) error,
+) *cobra.Command {
+	var f meterFlags
+	c := cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		switch {
+		case (f.File == "") == (f.Instrument == ""):
+			return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
+		case f.Nominal && f.Records != "":
+			return cli.Usagef("--nominal leaves the records out that --calibration names: give one of them")
+		case f.length < 0:
+			return cli.Usagef("--for %v: must be positive", f.length)
+		}
+		return measure(ctx, a, f)
+	})
 	fl := c.Flags()
 	fl.StringVar(&f.File, "bench", "", "bench file")
 	fl.StringVar(&f.Instrument, "instrument", "", "meter without a bench file (wattmark instruments --kinds lists them)")
@@ -181,20 +194,7 @@ func (f *meterFlags) add(c *cobra.Command, length time.Duration) {
 	fl.BoolVar(&f.Nominal, "nominal", false,
 		"leave the calibration records out: the scale of the instrument and the bench file alone")
 	fl.DurationVar(&f.length, "for", length, "how long to measure")
-}
-
-// check fails with ExitUsage unless exactly one of bench file and instrument is given.
-func (f *meterFlags) check() error {
-	if (f.File == "") == (f.Instrument == "") {
-		return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
-	}
-	if f.Nominal && f.Records != "" {
-		return cli.Usagef("--nominal leaves the records out that --calibration names: give one of them")
-	}
-	if f.length < 0 {
-		return cli.Usagef("--for %v: must be positive", f.length)
-	}
-	return nil
+	return a.JSONFlag(c)
 }
 
 //go:embed help.md
@@ -202,8 +202,13 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Bench, help, instrumentsCmd(a), calibrateCmd(a), recalculateCmd(a), powersensor3Cmd(a),
-		emulateCmd(a), replayCmd(a))
+	calibrate := &cobra.Command{Use: "calibrate", Short: "Calibrate the meter's channels, and show their calibration"}
+	calibrate.AddCommand(calibrateZeroCmd(a), calibrateGainCmd(a), calibrateImportCmd(a), calibrateShuntCmd(a),
+		calibrateNoteCmd(a), calibrateShowCmd(a))
+	powersensor3 := &cobra.Command{Use: "powersensor3", Short: "Look after a PowerSensor3"}
+	powersensor3.AddCommand(psConfigCmd(a))
+	return cli.In(cli.Bench, help, instrumentsCmd(a), calibrate, recalculateCmd(a), powersensor3, emulateCmd(a),
+		replayCmd(a))
 }
 
 // askedPort is an address with the identity that the device there reported, or with the

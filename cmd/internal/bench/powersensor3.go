@@ -17,13 +17,6 @@ import (
 // sensorTable is the stored configuration: eight sensors, current and voltage in turn.
 type sensorTable = [powersensor3.Sensors]powersensor3.Sensor
 
-// powersensor3Cmd returns the command powersensor3.
-func powersensor3Cmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "powersensor3", Short: "Look after a PowerSensor3"}
-	c.AddCommand(psConfigCmd(a))
-	return c
-}
-
 // psConfigCmd returns powersensor3 config.
 func psConfigCmd(a *cli.App) *cobra.Command {
 	var port string

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
@@ -17,26 +17,13 @@ import (
 	"github.com/wattmark/wattmark/monitor/checkup"
 )
 
-// checkCmd returns instruments check.
-func checkCmd(a *cli.App) *cobra.Command {
-	var f meterFlags
-	c := cli.Command("check", "Check a bench: noise, rate, losses, polarity, swapped rails", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return check(ctx, a, f)
-		})
-	f.add(c, 10*time.Second)
-	return a.JSONFlag(c)
-}
+// checkFor is the length of a check by default, and of one that is to have none.
+const checkFor = 10 * time.Second
 
 // check measures a bench and prints findings. It fails with ExitFailed where a finding is a
 // fault: a figure measured on this bench would be wrong.
 func check(ctx context.Context, a *cli.App, f meterFlags) error {
-	if f.length == 0 {
-		f.length = 10 * time.Second
-	}
+	f.length = cmp.Or(f.length, checkFor)
 	begin, live := time.Now(), out.IsTerminal(a.Err)
 	r, err := survey(ctx, f, tableOut(a), a.Err, func(b monitor.Bench, _ *checkup.Survey) {
 		if live {
@@ -47,7 +34,13 @@ func check(ctx context.Context, a *cli.App, f meterFlags) error {
 		return err
 	}
 	findings := checkup.Findings(r)
-	err = a.Print(checkReport(r, findings), func(w io.Writer) { renderCheck(w, r, findings) })
+	report := checkJSON{ProbeJSON: probeReport(r), Findings: findings, Worst: checkup.Worst(findings)}
+	for i, c := range r.Channels {
+		report.Channels = append(report.Channels, channelCheck{
+			r.Setup.Channels[i].Name, r.Setup.Channels[i].Unit, c.Mean, c.Least, c.Most, c.Low + c.High, c.Noise,
+		})
+	}
+	err = a.Print(report, func(w io.Writer) { renderCheck(w, r, findings) })
 	if err != nil || checkup.Worst(findings) < checkup.Fault {
 		return err
 	}
@@ -137,31 +130,6 @@ type channelCheck struct {
 	Allan     []quality.AllanPoint `json:"allan"`
 }
 
-// checkReport converts a survey and its findings for JSON.
-func checkReport(r *checkup.Result, findings []checkup.Finding) checkJSON {
-	out := checkJSON{ProbeJSON: probeReport(r), Findings: findings, Worst: checkup.Worst(findings)}
-	for i, c := range r.Channels {
-		out.Channels = append(out.Channels, channelCheck{
-			r.Setup.Channels[i].Name, r.Setup.Channels[i].Unit, c.Mean, c.Least, c.Most, c.Low + c.High, c.Noise,
-		})
-	}
-	return out
-}
-
-// probeCmd returns instruments probe.
-func probeCmd(a *cli.App) *cobra.Command {
-	var f meterFlags
-	c := cli.Command("probe", "Show what a meter reads now, in volts, amperes and watts", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return probe(ctx, a, f)
-		})
-	f.add(c, 0)
-	return a.JSONFlag(c)
-}
-
 // Times of a probe.
 const (
 	probeOnce  = 2 * time.Second
@@ -207,8 +175,11 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 	if r.Scans == 0 {
 		return shown
 	}
-	text := fmt.Sprintf("%s  %v, %d scans%s   (Ctrl-C ends)\n", bench, r.Duration, r.Scans, rateNote(r)) +
-		railTable(r, rails)
+	rate := "" // not known at first
+	if r.Rate != 0 {
+		rate = ", " + out.RateText(r.Rate)
+	}
+	text := fmt.Sprintf("%s  %v, %d scans%s   (Ctrl-C ends)\n", bench, r.Duration, r.Scans, rate) + railTable(r, rails)
 	up := ""
 	// Cursor up, then erase to the end of the screen.
 	if shown > 0 {
@@ -216,14 +187,6 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 	}
 	fmt.Fprint(w, up+text)
 	return strings.Count(text, "\n")
-}
-
-// rateNote formats the measured sample rate; empty before it is known.
-func rateNote(r *checkup.Result) string {
-	if r.Rate == 0 {
-		return ""
-	}
-	return ", " + out.RateText(r.Rate)
 }
 
 // railTable formats the rails' mean voltage, current and power, with the extremes of the

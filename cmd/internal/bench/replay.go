@@ -21,7 +21,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/session"
-	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
@@ -76,7 +75,7 @@ func runReplay(ctx context.Context, a *cli.App, dir string, f ReplayFlags) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	id, err := replayTask(ctx, a, dir, rec, f, db)
+	id, err := replayTask(ctx, dir, rec, f, db)
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func runReplay(ctx context.Context, a *cli.App, dir string, f ReplayFlags) (err 
 // replayTask plays the bytes through a pseudo-terminal, the pmd driver and a monitor into a
 // task, and returns its number, 0 where none was begun. All parts run in this process and
 // have ended when it returns.
-func replayTask(ctx context.Context, a *cli.App, dir string, rec *recording.Recording, f ReplayFlags, db *store.DB,
+func replayTask(ctx context.Context, dir string, rec *recording.Recording, f ReplayFlags, db *store.DB,
 ) (id store.TaskID, err error) {
 	port, err := pty.OpenPort()
 	if err != nil {
@@ -123,34 +122,23 @@ func replayTask(ctx context.Context, a *cli.App, dir string, rec *recording.Reco
 	if err != nil {
 		return 0, err
 	}
-	spool, err := store.TempDir()
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
-	bench, closeBench, err := sessioncmd.OpenBench(sessioncmd.BenchFlags{Instrument: "pmd", Port: port.Path()})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, closeBench()) }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	address, err := sessioncmd.StartMonitor(ctx, g, monitor.Config{Bench: bench, Dir: spool, Version: cli.Version()},
-		"127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	g.Go(func() error { return face.Run(ctx, port) })
-	id, err = capturePlayed(ctx, a, address, cmp.Or(f.name, filepath.Base(filepath.Clean(dir))), f, rec, db, face, port)
-	cancel()
-	return id, errors.Join(err, g.Wait())
+	f.name = cmp.Or(f.name, filepath.Base(filepath.Clean(dir)))
+	meter := sessioncmd.BenchFlags{Instrument: "pmd", Port: port.Path()}
+	err = withMonitor(ctx, meter, func(ctx context.Context, address string) (err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return face.Run(ctx, port) })
+		id, err = capturePlayed(ctx, address, f, rec, db, face, port)
+		cancel()
+		return errors.Join(err, g.Wait())
+	})
+	return id, err
 }
 
 // capturePlayed captures until the recording has been played and read, then stores the rest
 // and releases the capture. After a failure the task is incomplete.
-func capturePlayed(ctx context.Context, a *cli.App, address, name string, f ReplayFlags, rec *recording.Recording,
-	db *store.DB, face *pmdface.Face, port *pty.Port,
+func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *recording.Recording, db *store.DB,
+	face *pmdface.Face, port *pty.Port,
 ) (id store.TaskID, err error) {
 	client, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
@@ -158,12 +146,12 @@ func capturePlayed(ctx context.Context, a *cli.App, address, name string, f Repl
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	login, holder := cli.Whoami()
-	started, err := client.Start(ctx, session.Request{Holder: holder, TaskName: name})
+	started, err := client.Start(ctx, session.Request{Holder: holder, TaskName: f.name})
 	if err != nil {
 		return 0, err
 	}
 	id, err = db.BeginTask(ctx, store.NewTask{
-		Name: name, User: cmp.Or(f.user, login), Launched: rec.Events[0], Monitor: address,
+		Name: f.name, User: cmp.Or(f.user, login), Launched: rec.Events[0], Monitor: address,
 		CaptureID: started.CaptureID, GPU: "recorded",
 	})
 	if err != nil {

@@ -45,42 +45,46 @@ func withRig(ctx context.Context, a *cli.App, f *calibrateFlags, do func(context
 		return cli.Usagef("say where the records are: --bench FILE (they lie in " +
 			"calibration/ beside it), or --calibration DIR")
 	}
-	if f.monitor != "" {
-		return atMonitor(ctx, f.monitor, folder, do)
+	at := func(ctx context.Context, address string) error {
+		client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(ctx, &calRig{client: client, folder: folder}), client.Close())
 	}
-	if (f.bench.File == "") == (f.bench.Instrument == "") {
+	switch {
+	case f.monitor != "":
+		return at(ctx, f.monitor)
+	case (f.bench.File == "") == (f.bench.Instrument == ""):
 		return cli.Usagef("say what to calibrate: a bench file with --bench, a meter " +
 			"with --instrument and --port, or a monitor that runs with --monitor")
 	}
+	return withMonitor(ctx, f.bench, at)
+}
+
+// withMonitor calls do with the address of a monitor that runs in this process, with a spool
+// of its own, until do returns. Its end ends the context of do.
+func withMonitor(ctx context.Context, f sessioncmd.BenchFlags, do func(context.Context, string) error) (err error) {
 	spool, err := store.TempDir()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(spool)
-	b, closeBench, err := sessioncmd.OpenBench(f.bench)
+	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
+	b, closeBench, err := sessioncmd.OpenBench(f)
 	if err != nil {
 		return err
 	}
-	defer closeBench()
+	defer func() { err = errors.Join(err, closeBench()) }()
 	serving, stop := context.WithCancel(ctx)
+	defer stop()
 	g, serving := errgroup.WithContext(serving)
 	address, err := sessioncmd.StartMonitor(serving, g, monitor.Config{Bench: b, Dir: spool, Version: cli.Version()},
 		"127.0.0.1:0")
 	if err == nil {
-		err = atMonitor(serving, address, folder, do)
+		err = do(serving, address)
 	}
 	stop()
 	return errors.Join(err, g.Wait())
-}
-
-// atMonitor calls do with the monitor at an address, and closes the connection.
-func atMonitor(ctx context.Context, address string, folder calibration.Folder, do func(context.Context, *calRig) error,
-) error {
-	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(ctx, &calRig{client: client, folder: folder}), client.Close())
 }
 
 // measureFor captures for d and prints the monitor's notes. It blocks for d and a little
@@ -93,10 +97,6 @@ func measureFor(ctx context.Context, a *cli.App, r *calRig, what string, d time.
 	err := r.measure(ctx, what, d)
 	if errors.Is(err, monitorclient.ErrBusy) {
 		return cli.WithCode(cli.ExitBusy, err)
-	}
-	if err == nil && len(r.bench.Nominal.Channels) == 0 {
-		err = errors.New("this monitor does not tell what the instrument itself says of its channels: bring it up " +
-			"to date")
 	}
 	for _, n := range r.bench.Notes {
 		fmt.Fprintln(a.Err, "Note:", n)
@@ -149,7 +149,10 @@ func (r *calRig) measure(ctx context.Context, what string, d time.Duration) erro
 	if err != nil {
 		return err
 	}
-	r.bench, err = r.client.GetBench(ctx)
+	if r.bench, err = r.client.GetBench(ctx); err == nil && len(r.bench.Nominal.Channels) == 0 {
+		err = errors.New("this monitor does not tell what the instrument itself says of its channels: bring it up " +
+			"to date")
+	}
 	return err
 }
 
@@ -220,14 +223,7 @@ func (r *calRig) channel(name string) *measure.Channel {
 
 // look captures 100 ms to learn the setup and the nominal scale; it ignores the readings.
 func (r *calRig) look(ctx context.Context) error {
-	if err := r.measure(ctx, "look", 100*time.Millisecond); err != nil {
-		return err
-	}
-	if len(r.bench.Nominal.Channels) == 0 {
-		return errors.New("this monitor does not tell what the instrument itself says of its channels: bring it up " +
-			"to date")
-	}
-	return nil
+	return r.measure(ctx, "look", 100*time.Millisecond)
 }
 
 // follows captures again and checks that the setup in force holds the records ids. The

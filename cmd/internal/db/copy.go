@@ -125,43 +125,39 @@ func newMergeReport(db, file string, in *store.Imported) MergeReport {
 	return r
 }
 
-// dbDetachCmd returns db detach, which wants either --task or --user.
+// dbDetachCmd returns db detach, which writes the chosen tasks into a new file under their own
+// numbers. It wants either --task or --user. The source stays as it is.
 func dbDetachCmd(a *cli.App) *cobra.Command {
-	var ids []int64
+	var numbers []int64
 	var user string
 	c := cli.Command("detach FILE --task N… | --user NAME", "Write tasks into a new file to carry away",
 		cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
-			if (len(ids) > 0) == (user != "") {
+			if (len(numbers) > 0) == (user != "") {
 				return cli.Usagef("name the tasks by --task or by --user")
 			}
-			return dbDetach(ctx, a, args[0], ids, user)
+			file := args[0]
+			if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
+				return err
+			}
+			db, err := a.OpenDB(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			ids, err := chosen(ctx, a, db, numbers, user)
+			if err != nil {
+				return err
+			}
+			in, err := db.Detach(ctx, file, ids, nil)
+			if err != nil {
+				return err
+			}
+			return printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks),
+				a.DB), file)
 		})
-	c.Flags().Int64SliceVar(&ids, "task", nil, "this task (repeatable, or with commas)")
+	c.Flags().Int64SliceVar(&numbers, "task", nil, "this task (repeatable, or with commas)")
 	c.Flags().StringVar(&user, "user", "", "all tasks of this user")
 	return a.JSONFlag(c)
-}
-
-// dbDetach writes the chosen tasks into a new file under their own numbers. The source
-// stays as it is.
-func dbDetach(ctx context.Context, a *cli.App, file string, numbers []int64, user string) error {
-	if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
-		return err
-	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ids, err := chosen(ctx, a, db, numbers, user)
-	if err != nil {
-		return err
-	}
-	in, err := db.Detach(ctx, file, ids, nil)
-	if err != nil {
-		return err
-	}
-	return printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks), a.DB),
-		file)
 }
 
 // chosen returns the tasks of the given numbers, or all tasks of a user; the caller passes

@@ -26,14 +26,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// dbCmd returns the command db with its subcommands.
-func dbCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "db", Short: "Check, repair, back up, carry, merge, pack and prune the task database"}
-	c.AddCommand(dbTransferCmd(a), dbCheckCmd(a), dbRepairCmd(a), dbBackupCmd(a), dbDetachCmd(a), dbImportCmd(a),
-		dbVacuumCmd(a), dbRetainCmd(a), dbCompactCmd(a), dbExpandCmd(a))
-	return c
-}
-
 // findingReport is one damage in JSON. Chunk is the chunk's number in its task, nil for a
 // finding about the task or the file. Mendable reports whether db repair can remove it.
 type findingReport struct {
@@ -102,8 +94,8 @@ func openToLook(ctx context.Context, a *cli.App) (*store.DB, error) {
 	return db, err
 }
 
-// dbCheck runs the check and prints its report. It returns an error with ExitDamaged where
-// there are findings. It reads the whole file unless opt.Quick is set.
+// dbCheck runs the check and prints its findings, then one line of totals with the verdict. It returns an error with
+// ExitDamaged where there are findings. It reads the whole file unless opt.Quick is set.
 func dbCheck(ctx context.Context, a *cli.App, opt store.CheckOptions) error {
 	db, err := openToLook(ctx, a)
 	if err != nil {
@@ -114,7 +106,18 @@ func dbCheck(ctx context.Context, a *cli.App, opt store.CheckOptions) error {
 	if err != nil {
 		return err
 	}
-	err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) { renderCheck(w, a.DB, r, opt.Quick) })
+	verdict := "sound"
+	if len(r.Findings) > 0 {
+		verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
+	}
+	if opt.Quick {
+		verdict += ", by a quick look"
+	}
+	err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
+		printFindings(w, r.Findings)
+		fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", a.DB, r.Tasks, r.Chunks, r.Scans,
+			r.Pages, verdict)
+	})
 	if err != nil {
 		return err
 	}
@@ -138,20 +141,6 @@ func damaged(list []store.Finding) error {
 	return cli.WithCode(cli.ExitDamaged, fmt.Errorf("the database is damaged: %d finding(s)", len(list)))
 }
 
-// renderCheck prints the findings, then one line of totals with the verdict.
-func renderCheck(w io.Writer, db string, r *store.CheckReport, quick bool) {
-	printFindings(w, r.Findings)
-	verdict := "sound"
-	if len(r.Findings) > 0 {
-		verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
-	}
-	if quick {
-		verdict += ", by a quick look"
-	}
-	fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", db, r.Tasks, r.Chunks, r.Scans,
-		r.Pages, verdict)
-}
-
 // printFindings prints each finding with its place and, indented below, its remedy.
 func printFindings(w io.Writer, list []store.Finding) {
 	for _, f := range list {
@@ -171,7 +160,10 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Database, help, dbCmd(a))
+	c := &cobra.Command{Use: "db", Short: "Check, repair, back up, carry, merge, pack and prune the task database"}
+	c.AddCommand(dbTransferCmd(a), dbCheckCmd(a), dbRepairCmd(a), dbBackupCmd(a), dbDetachCmd(a), dbImportCmd(a),
+		dbVacuumCmd(a), dbRetainCmd(a), dbCompactCmd(a), dbExpandCmd(a))
+	return cli.In(cli.Database, help, c)
 }
 
 // RepairReport is the JSON of db repair. Mended and Left divide Findings once Done is true.

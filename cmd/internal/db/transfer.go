@@ -43,12 +43,6 @@ type transferFlags struct {
 	update       bool
 }
 
-// all reports whether every task is selected. Only then are analyses and campaigns copied:
-// they may refer to any task.
-func (f *transferFlags) all() bool {
-	return len(f.tasks) == 0 && reflect.DeepEqual(f.q, store.Query{})
-}
-
 // dbTransferCmd returns db copy. A report is printed also where the copy failed half-way.
 func dbTransferCmd(a *cli.App) *cobra.Command {
 	var f transferFlags
@@ -174,7 +168,8 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 	ids := map[store.TaskID]store.TaskID{}
 	for i := range list {
 		before := bar.samples
-		bar.at(i, list[i].ID)
+		bar.task, bar.id = i, list[i].ID
+		bar.show()
 		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: bar.add})
 		if errors.Is(err, store.ErrRunning) {
 			r.Running = append(r.Running, list[i].ID)
@@ -201,7 +196,8 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 			r.Copied++
 		}
 	}
-	if !f.all() {
+	// Analyses and campaigns may refer to any task.
+	if len(f.tasks) > 0 || !reflect.DeepEqual(f.q, store.Query{}) {
 		return nil
 	}
 	var err error
@@ -268,12 +264,6 @@ type transferBar struct {
 	total, samples uint64
 	live           bool
 	began          time.Time
-}
-
-// at begins the i-th task.
-func (b *transferBar) at(i int, id store.TaskID) {
-	b.task, b.id = i, id
-	b.show()
 }
 
 // add counts copied samples. CopyTask calls it after each batch.

@@ -122,6 +122,7 @@ func (d *doctor) failed(check, remedy, format string, a ...any) {
 // over the whole examination.
 func (d *doctor) examine(ctx context.Context) []Finding {
 	watch := d.stepWatch()
+	d.found = nil
 	bench := d.peers(ctx)
 	if d.meter() {
 		d.serialPorts()

@@ -140,8 +140,10 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 	t := tasks[0]
 	write := func(w io.Writer) error { return exportTable(ctx, w, db, t, f) }
 	switch info.Name {
-	case "recording":
-		return exportRecording(ctx, f.output, db, t)
+	case "recording": // the raw counts, which the replay instrument plays again, and host.json
+		return cli.WriteWhole(f.output, func(part string) error {
+			return errors.Join(recordInto(ctx, part, db, t), writeHostSide(ctx, part, db, t))
+		})
 	case "sqlite":
 		return exportSQLite(ctx, f.output, db, tasks, f)
 	case "kernels":
@@ -183,7 +185,9 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	return cli.In(cli.Look, help, exportCmd(a), importCmd(a))
+	in := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
+	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a))
+	return cli.In(cli.Look, help, exportCmd(a), in)
 }
 
 // exportFlags are the flags of export. result is the number of a result, 0 for the one in

@@ -73,17 +73,6 @@ func (m markerJSON) Spec() marker.Spec {
 	}
 }
 
-// exportRecording writes a folder with the raw counts, which the replay instrument plays
-// again, and host.json. The folder appears whole or not at all.
-func exportRecording(ctx context.Context, dir string, db *store.DB, t *store.Task) error {
-	if dir == "" || dir == "-" {
-		return cli.Usagef("a recording is a folder: name it with -o")
-	}
-	return cli.WriteWhole(dir, func(part string) error {
-		return errors.Join(recordInto(ctx, part, db, t), writeHostSide(ctx, part, db, t))
-	})
-}
-
 // recordInto writes the meter's part: events first, then all blocks of samples.
 func recordInto(ctx context.Context, dir string, db *store.DB, t *store.Task) (err error) {
 	in := instrument.Inputs{Timebase: t.Setup.Timebase, Response: t.Setup.Response, Channels: t.Setup.Channels}

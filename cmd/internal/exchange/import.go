@@ -23,13 +23,6 @@ import (
 	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
-// importCmd returns the command import with its subcommands.
-func importCmd(a *cli.App) *cobra.Command {
-	c := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
-	c.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a))
-	return c
-}
-
 // SmiFlags are the flags of import nvidia-smi. Offset is the log's local time minus UTC;
 // Given reports that it was set.
 type SmiFlags struct {

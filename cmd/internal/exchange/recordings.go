@@ -213,7 +213,7 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(pmd.ReadRecording(r, opts, instrument.SinkOf(pmdSink{sink})), r.Close())
+		return errors.Join(pmd.ReadRecording(r, opts, instrument.Sink{Block: sink.Block, Event: sink.Event}), r.Close())
 	}
 	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, _ measure.Window) error {
 		reason, err := provenance("ElmorLabs PMD-USB, serial bytes", serial, recording.SerialFile,
@@ -226,10 +226,3 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 	}
 	return ImportTask(ctx, a, in)
 }
-
-// pmdSink adapts textin.Sink to the methods that the driver's parser calls.
-type pmdSink struct{ to textin.Sink }
-
-func (s pmdSink) Block(b *measure.Block) error { return s.to.Block(b) }
-
-func (s pmdSink) Event(e measure.Event) error { return s.to.Event(e) }

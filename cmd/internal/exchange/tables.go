@@ -123,7 +123,8 @@ func importCSV(ctx context.Context, a *cli.App, path string, f importFlags, w gi
 		return err
 	}
 	if m := in.Meta; m != nil {
-		f.adopt(out, m.Task.Name, m.Task.GPU)
+		out.Task.Name = cmp.Or(f.name, measure.Printable(m.Task.Name), out.Task.Name)
+		out.Task.GPU = cmp.Or(f.gpu, measure.Printable(m.Task.GPU), out.Task.GPU)
 		out.notes = append(out.notes, fmt.Sprintf("the file is an export of task %d, %s, of calibration %s", m.Task.ID,
 			m.Task.Name, m.Setup.ID))
 	}
@@ -153,16 +154,6 @@ func assumedVolts(assume []string) (map[string]measure.Volt, error) {
 		out[rail] = measure.Volt(v)
 	}
 	return out, nil
-}
-
-// adopt takes name and GPU from an export of ours where the flags leave them open.
-func (f *importFlags) adopt(in *Incoming, name, gpu string) {
-	if f.name == "" && name != "" {
-		in.Task.Name = measure.Printable(name)
-	}
-	if f.gpu == "" && gpu != "" {
-		in.Task.GPU = measure.Printable(gpu)
-	}
 }
 
 // adoptUncertainties copies the uncertainties that an export states for its channels to the
@@ -317,7 +308,15 @@ func (in *Incoming) endBy(format, file string, w givenSpan) {
 		if err != nil {
 			return err
 		}
-		return finishWindow(ctx, db, id, window, reason, w.edges)
+		t, err := db.Task(ctx, id)
+		if err != nil {
+			return err
+		}
+		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges)
+		if err != nil {
+			return err
+		}
+		return db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: reason, Result: res})
 	}
 }
 
@@ -417,20 +416,4 @@ func (s *chunkStore) flush() error {
 	err := s.db.AppendChunks(s.ctx, s.id, chunks, s.events)
 	s.events = s.events[:0]
 	return err
-}
-
-// finishWindow integrates the stored samples over a window and completes the task. edges
-// are the uncertainties of the window's ends.
-func finishWindow(ctx context.Context, db *store.DB, id store.TaskID, w measure.Window, reason string,
-	edges measure.Edges,
-) error {
-	t, err := db.Task(ctx, id)
-	if err != nil {
-		return err
-	}
-	res, err := measurement.Integrate(ctx, db, id, &t.Setup, w, edges)
-	if err != nil {
-		return err
-	}
-	return db.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: reason, Result: res})
 }

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"charm.land/bubbletea/v2"
@@ -58,12 +59,18 @@ func top(ctx context.Context, a *cli.App, f topFlags) error {
 	}
 	defer client.Close()
 	switch {
-	case f.once || a.JSON:
-		return topOnce(ctx, a, client, f)
-	case f.plain || !out.IsTerminal(a.Out):
+	case !f.once && !a.JSON && !f.plain && out.IsTerminal(a.Out):
+		return topScreen(ctx, a, client, f)
+	case !f.once && !a.JSON:
 		return topLines(ctx, a, client, f)
 	}
-	return topScreen(ctx, a, client, f)
+	s, err := snapshot(ctx, client, f)
+	if err != nil {
+		return err
+	}
+	return a.Print(s.report(), func(w io.Writer) {
+		fmt.Fprintln(w, TopView{Width: out.TerminalWidth(a.Out), Now: time.Now(), Look: out.PlainLook()}.Picture(s))
+	})
 }
 
 // topMessage is a change of the state; Apply runs on the goroutine that owns the
@@ -167,21 +174,6 @@ func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topSta
 		return nil, err
 	}
 	return s, nil
-}
-
-// topOnce prints one picture, or its JSON.
-func topOnce(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFlags) error {
-	s, err := snapshot(ctx, c, f)
-	if err != nil {
-		return err
-	}
-	if a.JSON {
-		return a.PrintJSON(s.report())
-	}
-	_, err = fmt.Fprintln(a.Out, TopView{
-		Width: out.TerminalWidth(a.Out), Now: time.Now(), Look: out.PlainLook(),
-	}.Picture(s))
-	return err
 }
 
 // topLines prints a line every topPoll until ctx ends. All messages between two

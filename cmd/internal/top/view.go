@@ -31,7 +31,7 @@ const leastWidth = 30
 // and foot stay, rails are cut before the total, and captures are cut first.
 func (v TopView) Picture(s *topState) string {
 	head := v.head(s)
-	foot := v.foot(s)
+	foot := v.foot()
 	room := math.MaxInt
 	if v.height > 0 {
 		room = max(v.height-len(head)-len(foot), 0)
@@ -127,7 +127,7 @@ func (v TopView) flow(m *session.Moment) string {
 
 // foot returns the keys; nothing where the height is unlimited, as in a single
 // picture.
-func (v TopView) foot(*topState) []string {
+func (v TopView) foot() []string {
 	if v.height == 0 {
 		return nil
 	}

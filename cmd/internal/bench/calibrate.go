@@ -191,55 +191,50 @@ func showChange(a *cli.App, r *calRig, rec *calib.Record) {
 	}
 }
 
-// calibrateZeroCmd returns calibrate zero.
+// calibrateZeroCmd returns calibrate zero, which measures the named channels, or all, and
+// records their means as zeros. It judges all channels before it writes: one that does not
+// rest, or lies beyond the tolerance of its zero, fails the whole record.
 func calibrateZeroCmd(a *cli.App) *cobra.Command {
 	var f calibrateFlags
 	var channels []string
 	c := cli.Command("zero", "Measure the zeros, with nothing at the inputs", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			return withRig(ctx, a, &f, func(ctx context.Context, r *calRig) error {
-				return zero(ctx, a, &f, r, channels)
+				if err := measureFor(ctx, a, r, "zero", f.length); err != nil {
+					return err
+				}
+				if len(channels) == 0 {
+					for _, c := range r.setup.Channels {
+						channels = append(channels, c.Name)
+					}
+				}
+				rec, err := f.record(calib.Zero, r)
+				if err != nil {
+					return err
+				}
+				// Collect the faults of all channels, so that one run shows them all.
+				var faults []error
+				for _, name := range channels {
+					i, err := r.index(name)
+					if err != nil {
+						return err
+					}
+					c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
+					if err != nil {
+						faults = append(faults, err)
+						continue
+					}
+					rec.Channels = append(rec.Channels, c)
+				}
+				if len(faults) > 0 {
+					return fmt.Errorf("nothing was written:\n%w", errors.Join(faults...))
+				}
+				return writeRecord(ctx, a, &f, r, rec)
 			})
 		})
 	f.flags(a, c, true)
 	c.Flags().StringSliceVar(&channels, "channel", nil, "only these channels (repeatable; default: all)")
 	return c
-}
-
-// zero measures the named channels, or all, and records their means as zeros. It judges all
-// channels before it writes: one that does not rest, or lies beyond the tolerance of its
-// zero, fails the whole record.
-func zero(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, names []string) error {
-	if err := measureFor(ctx, a, r, "zero", f.length); err != nil {
-		return err
-	}
-	if len(names) == 0 {
-		for _, c := range r.setup.Channels {
-			names = append(names, c.Name)
-		}
-	}
-	rec, err := f.record(calib.Zero, r)
-	if err != nil {
-		return err
-	}
-	// Collect the faults of all channels, so that one run shows them all.
-	var faults []error
-	for _, name := range names {
-		i, err := r.index(name)
-		if err != nil {
-			return err
-		}
-		c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		rec.Channels = append(rec.Channels, c)
-	}
-	if len(faults) > 0 {
-		return fmt.Errorf("nothing was written:\n%w", errors.Join(faults...))
-	}
-	return writeRecord(ctx, a, f, r, rec)
 }
 
 // calibrateGainCmd returns calibrate gain.

@@ -95,14 +95,30 @@ func importCertificate(f *calibrateFlags, r *calRig, rec *calib.Record, cert cal
 	return nil
 }
 
-// calibrateShuntCmd returns calibrate shunt.
+// calibrateShuntCmd returns calibrate shunt, which records the resistance in Ω of a rail's
+// shunt and its relative uncertainty u.
 func calibrateShuntCmd(a *cli.App) *cobra.Command {
 	var f calibrateFlags
 	var rail string
 	var ohm, u float64
 	c := cli.Command("shunt", "Record a shunt's resistance", cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		return recordOn(ctx, a, &f, calib.Shunt,
-			func(r *calRig, rec *calib.Record) error { return shunt(r, rec, rail, ohm, u) })
+		return recordOn(ctx, a, &f, calib.Shunt, func(r *calRig, rec *calib.Record) error {
+			i := slices.IndexFunc(r.bench.Nominal.Rails, func(x measure.Rail) bool {
+				return x.Name == rail && x.Wiring == measure.WiringShunt
+			})
+			if i < 0 {
+				return cli.Usagef("no rail %q with a shunt on this bench", rail)
+			}
+			own := r.bench.Nominal.Rails[i]
+			// A larger deviation (−20 % … +25 %) is a wrong unit or a wrong rail rather than a
+			// tolerance.
+			if off := ohm/float64(own.Shunt) - 1; off > 0.25 || off < -0.2 {
+				return cli.Usagef("%g Ω is %+.0f %% off the bench file's %g Ω: check the unit, "+
+					"or correct the bench file first", ohm, 100*off, float64(own.Shunt))
+			}
+			rec.Rails = []calib.Rail{{Name: rail, Ohm: ohm, URel: u, NominalOhm: float64(own.Shunt), NominalURel: own.UShunt}}
+			return nil
+		})
 	})
 	f.flags(a, c, false)
 	fl := c.Flags()
@@ -114,25 +130,6 @@ func calibrateShuntCmd(a *cli.App) *cobra.Command {
 		_ = c.MarkFlagRequired(must)
 	}
 	return c
-}
-
-// shunt records the resistance in Ω of a rail's shunt and its relative uncertainty u.
-func shunt(r *calRig, rec *calib.Record, rail string, ohm, u float64) error {
-	i := slices.IndexFunc(r.bench.Nominal.Rails, func(x measure.Rail) bool {
-		return x.Name == rail && x.Wiring == measure.WiringShunt
-	})
-	if i < 0 {
-		return cli.Usagef("no rail %q with a shunt on this bench", rail)
-	}
-	own := r.bench.Nominal.Rails[i]
-	// A larger deviation (−20 % … +25 %) is a wrong unit or a wrong rail rather than a
-	// tolerance.
-	if off := ohm/float64(own.Shunt) - 1; off > 0.25 || off < -0.2 {
-		return cli.Usagef("%g Ω is %+.0f %% off the bench file's %g Ω: check the unit, "+
-			"or correct the bench file first", ohm, 100*off, float64(own.Shunt))
-	}
-	rec.Rails = []calib.Rail{{Name: rail, Ohm: ohm, URel: u, NominalOhm: float64(own.Shunt), NominalURel: own.UShunt}}
-	return nil
 }
 
 // calibrateNoteCmd returns calibrate note.

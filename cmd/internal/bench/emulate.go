@@ -202,23 +202,6 @@ func NewFace(kind string, b *board.Board, epoch time.Time, f EmulateFlags) (Firm
 	return nil, cli.Usagef("emulate %q: want one of %s", kind, strings.Join(emulated(), ", "))
 }
 
-// alternate changes the card's load every period, idle between the others, until ctx ends.
-func alternate(ctx context.Context, live *board.Live, period time.Duration) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	loads := []board.Load{board.ActiveIdle, board.Compute, board.ActiveIdle, board.Memory, board.ActiveIdle, board.Half}
-	for i := 0; ; i++ {
-		if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
 // servePTY serves a meter on a pseudo-terminal until ctx ends. With --link it makes a
 // symbolic link to it, and removes the link unless it points elsewhere by then.
 func servePTY(ctx context.Context, a *cli.App, face Firmware, kind string, f EmulateFlags) error {
@@ -308,57 +291,55 @@ func connectCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// truthCmd returns emulate truth.
+// truthCmd returns emulate truth, which prints a task's results beside the energy in J that
+// the emulated card drew from the first kernel's start to the last one's end. It fails where
+// the bench names a rail that the card does not have, or where the emulator no longer
+// remembers the time.
 func truthCmd(a *cli.App) *cobra.Command {
 	var socket string
 	c := cli.Command("truth TASK", "Show a task beside what the emulated card really drew", cli.OneTask,
-		func(ctx context.Context, args []string) error { return truth(ctx, a, args[0], socket) })
+		func(ctx context.Context, args []string) error {
+			db, t, err := a.OpenTask(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			ks, err := db.Kernels(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			if len(ks) == 0 || len(t.Results) == 0 {
+				return fmt.Errorf("task %d has no kernels or no result to compare", t.ID)
+			}
+			p, err := session.DialPlant(socket)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			q := session.RailSpan{TimeSpan: session.TimeSpan{From: ks[0].Start, To: ks[len(ks)-1].End}}
+			for _, r := range t.Setup.Rails {
+				if !slices.ContainsFunc(board.DefaultRails(), func(x board.RailConfig) bool { return x.Name == r.Name }) {
+					return fmt.Errorf("the emulated card has no rail %s: name the bench's rails as the card's", r.Name)
+				}
+				q.Rails = append(q.Rails, r.Name)
+			}
+			var joules float64
+			if err := p.Call("Energy", q, &joules); err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(map[string]any{"truth_j": joules, "results": t.Results})
+			}
+			fmt.Fprintf(a.Out, "Task %d: the card drew %.3f J\n", t.ID, joules)
+			for _, r := range t.Results {
+				fmt.Fprintf(a.Out, "  result %d  %s: error %s, %s\n", r.Number, out.Energy(r.Estimate),
+					measure.FormatPercent(100*(float64(r.Energy)/joules-1)), report.InsideText(r.Estimate, joules))
+			}
+			return nil
+		})
 	c.Flags().StringVar(&socket, "gpu", "", "socket of the emulator")
 	_ = c.MarkFlagRequired("gpu")
 	return a.JSONFlag(c)
-}
-
-// truth prints a task's results beside the energy in J that the emulated card drew from the
-// first kernel's start to the last one's end. It fails where the bench names a rail that
-// the card does not have, or where the emulator no longer remembers the time.
-func truth(ctx context.Context, a *cli.App, arg, socket string) error {
-	db, t, err := a.OpenTask(ctx, arg)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ks, err := db.Kernels(ctx, t.ID)
-	if err != nil {
-		return err
-	}
-	if len(ks) == 0 || len(t.Results) == 0 {
-		return fmt.Errorf("task %d has no kernels or no result to compare", t.ID)
-	}
-	p, err := session.DialPlant(socket)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	q := session.RailSpan{TimeSpan: session.TimeSpan{From: ks[0].Start, To: ks[len(ks)-1].End}}
-	for _, r := range t.Setup.Rails {
-		if !slices.ContainsFunc(board.DefaultRails(), func(x board.RailConfig) bool { return x.Name == r.Name }) {
-			return fmt.Errorf("the emulated card has no rail %s: name the bench's rails as the card's", r.Name)
-		}
-		q.Rails = append(q.Rails, r.Name)
-	}
-	var joules float64
-	if err := p.Call("Energy", q, &joules); err != nil {
-		return err
-	}
-	if a.JSON {
-		return a.PrintJSON(map[string]any{"truth_j": joules, "results": t.Results})
-	}
-	fmt.Fprintf(a.Out, "Task %d: the card drew %.3f J\n", t.ID, joules)
-	for _, r := range t.Results {
-		fmt.Fprintf(a.Out, "  result %d  %s: error %s, %s\n", r.Number, out.Energy(r.Estimate),
-			measure.FormatPercent(100*(float64(r.Energy)/joules-1)), report.InsideText(r.Estimate, joules))
-	}
-	return nil
 }
 
 // labJackAddress is the default address of an emulated LabJack: ports below 1024 need
@@ -458,7 +439,20 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 		if f.gpu != "" {
 			return session.ServePlant(ctx, f.gpu, live)
 		}
-		return alternate(ctx, live, f.Period)
+		// Without a GPU the load changes every period, idle between the others.
+		tick := time.NewTicker(f.Period)
+		defer tick.Stop()
+		loads := []board.Load{board.ActiveIdle, board.Compute, board.ActiveIdle, board.Memory, board.ActiveIdle, board.Half}
+		for i := 0; ; i++ {
+			if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
 	})
 	for i, kind := range kinds {
 		g.Go(func() error { return emulateOne(ctx, a, kind, b, live, each[i]) })

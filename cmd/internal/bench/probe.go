@@ -59,11 +59,29 @@ var levelSigns = map[checkup.Level]string{
 	checkup.Fault: "FAULT",
 }
 
-// renderCheck prints each channel's noise, the rails, and the findings with remedies.
+// renderCheck prints each channel's noise from scan to scan, the noise that the setup states,
+// and the floor: the least Allan deviation, with its averaging time. The rails, and the
+// findings with remedies, follow.
 func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
 	fmt.Fprintf(w, "%d scans in %v\n\n", r.Scans, r.Duration)
 	if r.Scans > 0 {
-		renderNoise(w, r)
+		n := out.NewTable(w)
+		n.AppendHeader(table.Row{"channel", "mean", "noise a scan", "stated", "floor", "averaged over"})
+		for i, c := range r.Channels {
+			ch := r.Setup.Channels[i]
+			noise, stated, floor, over := "", "", "", ""
+			if len(c.Noise) > 0 {
+				noise = inUnit(c.Noise[0].Dev, ch.Unit)
+			}
+			if ch.Noise > 0 {
+				stated = inUnit(ch.Noise, ch.Unit)
+			}
+			if f, ok := c.Floor(); ok {
+				floor, over = inUnit(f.Best.Dev, ch.Unit), f.Best.Tau.String()
+			}
+			n.AppendRow(table.Row{ch.Name, inUnit(c.Mean, ch.Unit), noise, stated, floor, over})
+		}
+		n.Render()
 		fmt.Fprintf(w, "\n%s\n", railTable(r, r.Rails))
 	}
 	t := out.NewTable(w)
@@ -72,28 +90,6 @@ func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
 		if f.Remedy != "" {
 			t.AppendRow(table.Row{"", "", "→ " + f.Remedy})
 		}
-	}
-	t.Render()
-}
-
-// renderNoise prints each channel's noise from scan to scan, the noise that the setup
-// states, and the floor: the least Allan deviation, with its averaging time.
-func renderNoise(w io.Writer, r *checkup.Result) {
-	t := out.NewTable(w)
-	t.AppendHeader(table.Row{"channel", "mean", "noise a scan", "stated", "floor", "averaged over"})
-	for i, c := range r.Channels {
-		ch := r.Setup.Channels[i]
-		noise, stated, floor, over := "", "", "", ""
-		if len(c.Noise) > 0 {
-			noise = inUnit(c.Noise[0].Dev, ch.Unit)
-		}
-		if ch.Noise > 0 {
-			stated = inUnit(ch.Noise, ch.Unit)
-		}
-		if f, ok := c.Floor(); ok {
-			floor, over = inUnit(f.Best.Dev, ch.Unit), f.Best.Tau.String()
-		}
-		t.AppendRow(table.Row{ch.Name, inUnit(c.Mean, ch.Unit), noise, stated, floor, over})
 	}
 	t.Render()
 }

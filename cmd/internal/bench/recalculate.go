@@ -20,7 +20,9 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// recalculateCmd returns the command recalculate.
+// recalculateCmd returns the command recalculate, which adds a result to each task under the
+// chosen calibration. It goes on behind a task that fails, and returns the errors together.
+// Earlier results are kept.
 func recalculateCmd(a *cli.App) *cobra.Command {
 	var records, name string
 	var latest bool
@@ -29,41 +31,35 @@ func recalculateCmd(a *cli.App) *cobra.Command {
 			if session.CountTrue(records != "", name != "", latest) > 1 {
 				return cli.Usagef("name one calibration: --latest, --calibration or --records")
 			}
-			return recalculate(ctx, a, args, records, name)
+			db, err := a.OpenToChange(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			var faults []error
+			done := []*report.Report{}
+			for _, arg := range args {
+				t, err := recalculateOne(ctx, a, db, arg, records, name)
+				if err != nil {
+					faults = append(faults, err)
+					continue
+				}
+				r := report.NewReport(t, a.DB)
+				if done = append(done, r); !a.JSON {
+					fmt.Fprintf(a.Out, "Task %d  %s\n", t.ID, r.Name)
+					report.RenderResults(a.Out, r)
+				}
+			}
+			if a.JSON {
+				faults = append(faults, a.PrintJSON(map[string]any{"tasks": done}))
+			}
+			return errors.Join(faults...)
 		})
 	fl := c.Flags()
 	fl.StringVar(&records, "records", "", "folder of calibration records")
 	fl.StringVar(&name, "calibration", "", "calibration in the database, by name or by a record of it")
 	fl.BoolVar(&latest, "latest", false, "the newest calibration in the database that fits")
 	return a.JSONFlag(c)
-}
-
-// recalculate adds a result to each task under the chosen calibration. It goes on behind a
-// task that fails, and returns the errors together. Earlier results are kept.
-func recalculate(ctx context.Context, a *cli.App, args []string, records, name string) error {
-	db, err := a.OpenToChange(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	var faults []error
-	done := []*report.Report{}
-	for _, arg := range args {
-		t, err := recalculateOne(ctx, a, db, arg, records, name)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		r := report.NewReport(t, a.DB)
-		if done = append(done, r); !a.JSON {
-			fmt.Fprintf(a.Out, "Task %d  %s\n", t.ID, r.Name)
-			report.RenderResults(a.Out, r)
-		}
-	}
-	if a.JSON {
-		faults = append(faults, a.PrintJSON(map[string]any{"tasks": done}))
-	}
-	return errors.Join(faults...)
 }
 
 // recalculateOne recalculates one task, divides the new energy among its kernels where the

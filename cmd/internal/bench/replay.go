@@ -41,11 +41,44 @@ type ReplayFlags struct {
 	user, name               string
 }
 
-// replayCmd returns the command replay.
+// replayCmd returns the command replay, which plays a recording into a task and compares the
+// energies. The samples stay stored where no result can be computed.
 func replayCmd(a *cli.App) *cobra.Command {
 	var f ReplayFlags
 	c := cli.Command("replay DIR", "Play a recording of an external meter through the driver", cobra.ExactArgs(1),
-		func(ctx context.Context, args []string) error { return runReplay(ctx, a, args[0], f) })
+		func(ctx context.Context, args []string) (err error) {
+			dir := args[0]
+			rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+			if err != nil {
+				return fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
+			}
+			db, err := store.Open(ctx, a.DB)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, db.Close()) }()
+			id, err := replayTask(ctx, dir, rec, f, db)
+			if err != nil {
+				return err
+			}
+			field, nvml, err := ReplayResult(ctx, rec, f, db, id, "clocks related by hand")
+			if err != nil {
+				o := store.Outcome{State: store.Untrimmed, Reason: err.Error()}
+				return errors.Join(fmt.Errorf("task %d has all samples, but no result: %w", id, err),
+					db.Finish(context.WithoutCancel(ctx), id, o))
+			}
+			t, err := db.Task(ctx, id)
+			if err != nil {
+				return err
+			}
+			r := report.NewReport(&t, a.DB)
+			r.ErrorPct = cli.Number(100 * (float64(nvml)/float64(t.Result.Total.Energy) - 1))
+			if a.JSON {
+				return a.PrintJSON(ReplayReport{r, float64(t.Result.Total.Energy), string(field)})
+			}
+			report.RenderReport(a.Out, r)
+			return report.PlotTask(a, ctx, db, &t, r)
+		})
 	fl := c.Flags()
 	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
 	fl.DurationVar(&f.UShift, "u-shift", DefaultUShift, "standard uncertainty of the shift")
@@ -61,41 +94,6 @@ type ReplayReport struct {
 	*report.Report
 	MeterJ float64 `json:"meter_j"`
 	Field  string  `json:"nvml_field"`
-}
-
-// runReplay plays a recording into a task and compares the energies. The samples stay
-// stored where no result can be computed.
-func runReplay(ctx context.Context, a *cli.App, dir string, f ReplayFlags) (err error) {
-	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
-	if err != nil {
-		return fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
-	}
-	db, err := store.Open(ctx, a.DB)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	id, err := replayTask(ctx, dir, rec, f, db)
-	if err != nil {
-		return err
-	}
-	field, nvml, err := ReplayResult(ctx, rec, f, db, id, "clocks related by hand")
-	if err != nil {
-		o := store.Outcome{State: store.Untrimmed, Reason: err.Error()}
-		return errors.Join(fmt.Errorf("task %d has all samples, but no result: %w", id, err),
-			db.Finish(context.WithoutCancel(ctx), id, o))
-	}
-	t, err := db.Task(ctx, id)
-	if err != nil {
-		return err
-	}
-	r := report.NewReport(&t, a.DB)
-	r.ErrorPct = cli.Number(100 * (float64(nvml)/float64(t.Result.Total.Energy) - 1))
-	if a.JSON {
-		return a.PrintJSON(ReplayReport{r, float64(t.Result.Total.Energy), string(field)})
-	}
-	report.RenderReport(a.Out, r)
-	return report.PlotTask(a, ctx, db, &t, r)
 }
 
 // replayTask plays the bytes through a pseudo-terminal, the pmd driver and a monitor into a

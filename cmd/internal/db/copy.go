@@ -22,60 +22,58 @@ type BackupReport struct {
 	SoundReport
 }
 
-// dbBackupCmd returns db backup.
+// dbBackupCmd returns db backup, which copies the database into a new file and checks the
+// copy. The source is opened for reading only, and captures may write to it meanwhile. An
+// error with ExitDamaged means that the copy is complete but holds the source's damage.
 func dbBackupCmd(a *cli.App) *cobra.Command {
 	var quick bool
 	c := cli.Command("backup FILE", "Copy the database while captures come in, and verify the copy", cobra.ExactArgs(1),
-		func(ctx context.Context, args []string) error { return dbBackup(ctx, a, args[0], quick) })
+		func(ctx context.Context, args []string) error {
+			file := args[0]
+			if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
+				return err
+			}
+			db, err := openToLook(ctx, a)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if err := db.Backup(ctx, file, nil); err != nil {
+				return err
+			}
+			// The check runs on the copy: it proves that the file just written can be read.
+			copied, err := store.OpenReadOnly(ctx, file)
+			if err != nil {
+				return fmt.Errorf("the copy: %w", err)
+			}
+			defer copied.Close()
+			r, err := copied.Check(ctx, store.CheckOptions{Quick: quick})
+			if err != nil {
+				return fmt.Errorf("the copy: %w", err)
+			}
+			out := BackupReport{Database: a.DB, File: file, Verified: "full", SoundReport: newSoundReport(a.DB, r, quick)}
+			if quick {
+				out.Verified = "quick"
+			}
+			if out.Bytes, err = fileSize(file); err != nil {
+				return err
+			}
+			err = a.Print(out, func(w io.Writer) {
+				printFindings(w, r.Findings)
+				fmt.Fprintf(w, "%s: %s, %d task(s), %d chunks, verified\n", file, cli.SizeText(out.Bytes), r.Tasks, r.Chunks)
+			})
+			if err == nil && len(r.Findings) > 0 {
+				err = cli.WithCode(cli.ExitDamaged,
+					errors.New("the copy has the damage of the database: wattmark db check, then wattmark db repair"))
+			}
+			return err
+		})
 	c.Flags().BoolVar(&quick, "quick", false, "verify without reading the chunks again")
 	return a.JSONFlag(c)
 }
 
 // databaseEnds are the file endings that the commands accept for a new database.
 var databaseEnds = []string{".db", ".sqlite", ".sqlite3"}
-
-// dbBackup copies the database into a new file and checks the copy. The source is opened
-// for reading only, and captures may write to it meanwhile. An error with ExitDamaged means
-// that the copy is complete but holds the source's damage.
-func dbBackup(ctx context.Context, a *cli.App, file string, quick bool) error {
-	if err := cli.CheckEnding(file, "a database", databaseEnds...); err != nil {
-		return err
-	}
-	db, err := openToLook(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := db.Backup(ctx, file, nil); err != nil {
-		return err
-	}
-	// The check runs on the copy: it proves that the file just written can be read.
-	copied, err := store.OpenReadOnly(ctx, file)
-	if err != nil {
-		return fmt.Errorf("the copy: %w", err)
-	}
-	defer copied.Close()
-	r, err := copied.Check(ctx, store.CheckOptions{Quick: quick})
-	if err != nil {
-		return fmt.Errorf("the copy: %w", err)
-	}
-	out := BackupReport{Database: a.DB, File: file, Verified: "full", SoundReport: newSoundReport(a.DB, r, quick)}
-	if quick {
-		out.Verified = "quick"
-	}
-	if out.Bytes, err = fileSize(file); err != nil {
-		return err
-	}
-	err = a.Print(out, func(w io.Writer) {
-		printFindings(w, r.Findings)
-		fmt.Fprintf(w, "%s: %s, %d task(s), %d chunks, verified\n", file, cli.SizeText(out.Bytes), r.Tasks, r.Chunks)
-	})
-	if err == nil && len(r.Findings) > 0 {
-		err = cli.WithCode(cli.ExitDamaged,
-			errors.New("the copy has the damage of the database: wattmark db check, then wattmark db repair"))
-	}
-	return err
-}
 
 // fileSize returns a file's length in bytes.
 func fileSize(path string) (int64, error) {

@@ -69,11 +69,39 @@ func newFindings(list []store.Finding) []findingReport {
 	return out
 }
 
-// dbCheckCmd returns db check, which only reads.
+// dbCheckCmd returns db check, which prints the findings, then one line of totals with the
+// verdict. It only reads: the whole file, unless --quick is set. Findings are an error with
+// ExitDamaged.
 func dbCheckCmd(a *cli.App) *cobra.Command {
 	var opt store.CheckOptions
 	c := cli.Command("check", "Look for damage: pages, checksums, counts, holes, results, pyramids", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error { return dbCheck(ctx, a, opt) })
+		func(ctx context.Context, _ []string) error {
+			db, err := openToLook(ctx, a)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			r, err := checkOf(ctx, a, db, opt)
+			if err != nil {
+				return err
+			}
+			verdict := "sound"
+			if len(r.Findings) > 0 {
+				verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
+			}
+			if opt.Quick {
+				verdict += ", by a quick look"
+			}
+			err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
+				printFindings(w, r.Findings)
+				fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", a.DB, r.Tasks, r.Chunks, r.Scans,
+					r.Pages, verdict)
+			})
+			if err != nil {
+				return err
+			}
+			return damaged(r.Findings)
+		})
 	c.Flags().Int64Var((*int64)(&opt.Task), "task", 0, "only this task")
 	c.Flags().BoolVar(&opt.Quick, "quick", false, "do not read the chunks")
 	return a.JSONFlag(c)
@@ -92,36 +120,6 @@ func openToLook(ctx context.Context, a *cli.App) (*store.DB, error) {
 			err))
 	}
 	return db, err
-}
-
-// dbCheck runs the check and prints its findings, then one line of totals with the verdict. It returns an error with
-// ExitDamaged where there are findings. It reads the whole file unless opt.Quick is set.
-func dbCheck(ctx context.Context, a *cli.App, opt store.CheckOptions) error {
-	db, err := openToLook(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	r, err := checkOf(ctx, a, db, opt)
-	if err != nil {
-		return err
-	}
-	verdict := "sound"
-	if len(r.Findings) > 0 {
-		verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
-	}
-	if opt.Quick {
-		verdict += ", by a quick look"
-	}
-	err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
-		printFindings(w, r.Findings)
-		fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", a.DB, r.Tasks, r.Chunks, r.Scans,
-			r.Pages, verdict)
-	})
-	if err != nil {
-		return err
-	}
-	return damaged(r.Findings)
 }
 
 // checkOf checks the database; a task that does not exist has the exit code 4.

@@ -331,6 +331,12 @@ func (d *doctor) serialPorts() {
 		return
 	}
 	meters, free := 0, 0
+	udev := "; or install packaging/udev/" + udevRule + ", which comes with the Debian package"
+	for _, dir := range []string{"/etc/udev/rules.d/", "/usr/lib/udev/rules.d/", "/lib/udev/rules.d/"} {
+		if d.exists(dir + udevRule) {
+			udev = "; the udev rule is installed: plug the meter in again"
+		}
+	}
 	for _, p := range ports {
 		what := p.Address
 		if len(p.Kinds) > 0 {
@@ -344,7 +350,7 @@ func (d *doctor) serialPorts() {
 			if len(p.Kinds) == 0 { // a port of something else, maybe
 				closed = d.warn
 			}
-			closed("ports", hint+d.udev(), "%s may not be opened by this user", what)
+			closed("ports", hint+udev, "%s may not be opened by this user", what)
 		case p.Trouble != "":
 			d.ok("ports", "%s: %s", what, p.Trouble)
 		default:
@@ -357,17 +363,6 @@ func (d *doctor) serialPorts() {
 	if meters == 0 {
 		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", cli.Plural(free, "port"))
 	}
-}
-
-// udev returns the remedy for a closed port: replug if the udev rule is installed,
-// else install it.
-func (d *doctor) udev() string {
-	for _, dir := range []string{"/etc/udev/rules.d/", "/usr/lib/udev/rules.d/", "/lib/udev/rules.d/"} {
-		if d.exists(dir + udevRule) {
-			return "; the udev rule is installed: plug the meter in again"
-		}
-	}
-	return "; or install packaging/udev/" + udevRule + ", which comes with the Debian package"
 }
 
 // udevRule is the file name of the rule that gives serial meters to group dialout.

@@ -232,23 +232,29 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 		Bench: "import", Instrument: store.Instrument{Kind: "import-" + format, Model: "imported file", Address: name},
 		Setup: setup, CalibrationID: setup.CalibrationID(), Started: start,
 	}
-	out.notes = append(out.notes, fmt.Sprintf("%d rows over %v, every %v", s.Rows,
-		measure.Seconds(float64(s.Last-s.First)/1e9), measure.Seconds(s.Step/1e9)))
-	for i, c := range setup.Channels {
-		how := "as the file has more digits than a count holds"
-		if s.Exact[i] {
-			how = "the file's last decimal place"
-		}
-		out.notes = append(out.notes, fmt.Sprintf("%s: one count is %g %s, %s", c.Name, c.Gain, c.Unit, how))
-	}
-	for _, l := range p.Left {
-		out.notes = append(out.notes, "left out: "+l)
-	}
+	out.notes = append(out.notes, readingNotes(p, s, setup.Channels)...)
 	if !stated {
 		out.notes = append(out.notes,
 			"no uncertainty of the scales was stated (--u-gain): ± U holds rounding, noise and the time scale only")
 	}
 	return out, nil
+}
+
+// readingNotes returns notes on how a file was read: its rows, the value of a count by channel, and columns left out.
+func readingNotes(p *textin.Plan, s *textin.Survey, channels []measure.Channel) []string {
+	notes := []string{fmt.Sprintf("%d rows over %v, every %v", s.Rows, measure.Seconds(float64(s.Last-s.First)/1e9),
+		measure.Seconds(s.Step/1e9))}
+	for i, c := range channels {
+		how := "as the file has more digits than a count holds"
+		if s.Exact[i] {
+			how = "the file's last decimal place"
+		}
+		notes = append(notes, fmt.Sprintf("%s: one count is %g %s, %s", c.Name, c.Gain, c.Unit, how))
+	}
+	for _, l := range p.Left {
+		notes = append(notes, "left out: "+l)
+	}
+	return notes
 }
 
 // maxEvents bounds a file of events in bytes.

@@ -130,7 +130,7 @@ func TestDemoPulse(t *testing.T) {
 	if relative(*r.NVMLJ, *r.TruthJ) < 0.2 {
 		t.Errorf("NVML: %v J, truth %v J: it should not see what happens between its looks", *r.NVMLJ, *r.TruthJ)
 	}
-	if *r.DurationS < 0.9 { // of 0.95 s; a busy machine takes longer
+	if *r.DurationS < 0.8 { // of 0.95 s; on a busy machine the last pulse does not begin in time
 		t.Errorf("a window of %v s", *r.DurationS)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,24 +31,46 @@ import (
 // certificates, and the audit log.
 type AccessFlags struct {
 	Dir, cert, key, users, tokens, audit string
-	reads                                bool          // audit reading calls too
-	insecure                             bool          // serve other machines unprotected
-	flags                                []*pflag.Flag // of the files and folders, sorted by name
+	reads                                bool               // audit reading calls too
+	insecure                             bool               // serve other machines unprotected
+	given                                map[string]*string // values by name of the flags given, also empty ones
 }
+
+// pathFlag is the pflag.Value of a file or folder. Open refuses one given with an empty value:
+// an unset shell variable must not disable access control.
+type pathFlag struct {
+	f    *AccessFlags
+	name string
+	to   *string
+}
+
+// String implements pflag.Value.
+func (p pathFlag) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return *p.to
+}
+
+// Set implements pflag.Value.
+func (p pathFlag) Set(text string) error {
+	p.f.given[p.name], *p.to = p.to, text
+	return nil
+}
+
+// Type implements pflag.Value.
+func (pathFlag) Type() string { return "string" }
 
 // AddTo adds the flags to fl.
 func (f *AccessFlags) AddTo(fl *pflag.FlagSet) {
-	fl.StringVar(&f.Dir, "auth", "",
+	f.given = map[string]*string{}
+	name := func(to *string, name, usage string) { fl.Var(pathFlag{f, name, to}, name, usage) }
+	name(&f.Dir, "auth",
 		"folder made by wattmark auth init: speak TLS with its server.crt, and ask for its tokens and certificates")
-	fl.StringVar(&f.cert, "serve-cert", "", "certificate to speak TLS with (default: server.crt of --auth)")
-	fl.StringVar(&f.key, "serve-key", "",
-		"its key, a file that nobody else may read (default: server.key of --auth)")
-	fl.StringVar(&f.users, "client-ca", "", "CA whose certificates say who a client is (default: ca.crt of --auth)")
-	fl.StringVar(&f.tokens, "tokens", "",
-		"file of the tokens that are asked for (default: tokens.json of --auth)")
-	for _, name := range []string{"auth", "client-ca", "serve-cert", "serve-key", "tokens"} {
-		f.flags = append(f.flags, fl.Lookup(name))
-	}
+	name(&f.cert, "serve-cert", "certificate to speak TLS with (default: server.crt of --auth)")
+	name(&f.key, "serve-key", "its key, a file that nobody else may read (default: server.key of --auth)")
+	name(&f.users, "client-ca", "CA whose certificates say who a client is (default: ca.crt of --auth)")
+	name(&f.tokens, "tokens", "file of the tokens that are asked for (default: tokens.json of --auth)")
 	fl.StringVar(&f.audit, "audit", "", "file to add who did what to, a JSON object a line (default: the log)")
 	fl.BoolVar(&f.reads, "audit-reads", false, "keep there too who reads what: the same once in ten minutes")
 	fl.BoolVar(&f.insecure, "insecure", false,
@@ -67,10 +91,9 @@ type Access struct {
 // withFolder returns the flags with those not given set to the files in the folder of --auth
 // that exist. The list of tokens is required: it also holds the revoked certificates.
 func (f AccessFlags) withFolder() (AccessFlags, error) {
-	// An unset shell variable must not disable access control.
-	for _, x := range f.flags {
-		if x.Changed && x.Value.String() == "" {
-			return f, fmt.Errorf("--%s is empty: name what it is for, or leave it out, also in the configuration file", x.Name)
+	for _, name := range slices.Sorted(maps.Keys(f.given)) {
+		if *f.given[name] == "" {
+			return f, fmt.Errorf("--%s is empty: name what it is for, or leave it out, also in the configuration file", name)
 		}
 	}
 	if f.Dir == "" {

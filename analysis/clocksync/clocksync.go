@@ -38,7 +38,8 @@ const (
 	uRate = 500e-6
 	// uOnset is that of the delay from the host's time stamp of a start to the rise of
 	// the power, and from the end of the work to its time stamp, where the edges do not
-	// show it, in seconds.
+	// show it, in seconds. It is of a program's own time stamps around a launch;
+	// measure.UPowerDelay, of the GPU's stamps, is a small part of it.
 	uOnset = 0.15e-3
 	// uFirst is the same of a program's first launch alone, which loads code.
 	uFirst = 0.3e-3

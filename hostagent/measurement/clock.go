@@ -27,10 +27,6 @@ func HostTime(f clock.Fit, s measure.Seconds) time.Time {
 	return time.Unix(int64(f.Origin), 0).Add(s.Duration())
 }
 
-// kernelDelay is the standard uncertainty, in s, of the time between a kernel's time stamp
-// and the power that follows it, for an instrument that samples without averaging.
-const kernelDelay = 20e-6
-
 // hostRate is the relative standard uncertainty of an undisciplined host clock: an
 // ordinary quartz.
 const hostRate = 50e-6
@@ -63,20 +59,28 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
 	origin := first.At.Truncate(time.Second)
 	var edges []clock.Obs
-	for _, p := range pairs(markersOf(played), found) {
+	for i, p := range pairs(markersOf(played), found) {
 		seen := p.found.Edges
 		if len(seen) == 0 { // the marker's own time counts, as chip 0
 			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
 		}
 		for _, e := range seen {
 			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
-				edges = append(edges, clock.Obs{Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U})
+				edges = append(edges, clock.Obs{
+					Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Group: i, Shared: p.found.SharedU(),
+				})
 			}
 		}
 	}
+	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
+	// All markers are played on one card: of the variance that the edges of each share, which comes of
+	// the card's response, half is common to all.
+	for _, o := range edges {
+		u = math.Hypot(u, float64(o.Shared)/math.Sqrt(2*float64(len(edges))))
+	}
 	fit, err := clock.FitClock(edges, clock.Prior{
 		Origin:  measure.Seconds(origin.Unix()),
-		UOffset: measure.Seconds(math.Hypot(kernelDelay, float64(setup.Response.Window)/2)),
+		UOffset: measure.Seconds(u),
 		URate:   max(clock.DefaultURate, 2*setup.Timebase.UTickHz),
 	})
 	if err != nil {

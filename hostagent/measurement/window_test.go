@@ -142,7 +142,7 @@ func TestClocksAreRelatedByEveryEdge(t *testing.T) {
 		t.Errorf("used %d edges, rate %v", fit.Used, fit.B)
 	}
 	got, u := fit.Meter(HostSeconds(*fit, host(5)))
-	if math.Abs(float64(got)-5) > 1e-6 || u < kernelDelay || u > 2*kernelDelay {
+	if math.Abs(float64(got)-5) > 1e-6 || u < measure.UPowerDelay || u > 2*measure.UPowerDelay {
 		t.Errorf("5 s on the meter: got %v ± %v", got, u)
 	}
 	if back := HostTime(*fit, HostSeconds(*fit, host(5))); back.Sub(host(5)).Abs() > time.Nanosecond {

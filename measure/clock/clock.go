@@ -17,6 +17,10 @@ type Obs struct {
 	Host  measure.Seconds
 	Meter measure.Seconds
 	U     measure.Seconds // standard uncertainty of Meter
+	// Group numbers the observations of one marker, and Shared is the standard uncertainty that
+	// they have in common: it does not average out among them. Zero for none.
+	Group  int
+	Shared measure.Seconds
 }
 
 // Prior is the knowledge before the first observation.
@@ -167,19 +171,22 @@ type solver struct {
 	x, y   []float64 // seconds
 	u      []float64 // seconds, as stated
 	w      []float64 // Huber's weights, 0 for an outlier
-	scale  float64   // how much larger than stated the scatter is, at least 1
+	group  []int
+	shared map[int]float64 // variance that a group has in common, s²
+	scale  float64         // how much larger than stated the scatter is, at least 1
 	span   float64
 }
 
 func newSolver(obs []Obs, prior Prior) *solver {
 	n := len(obs)
 	s := &solver{
-		prior: prior, scale: 1,
+		prior: prior, scale: 1, group: make([]int, n), shared: map[int]float64{},
 		x: make([]float64, n), y: make([]float64, n), u: make([]float64, n), w: make([]float64, n),
 	}
 	var weights float64
 	for i, o := range obs {
 		s.u[i] = float64(o.U)
+		s.group[i], s.shared[o.Group] = o.Group, float64(o.Shared*o.Shared)
 		w := 1 / (s.u[i] * s.u[i])
 		weights += w
 		s.centre += (float64(o.Host) - s.centre) * w / weights
@@ -246,10 +253,16 @@ func (s *solver) reweigh(l line) {
 func (s *solver) residual(l line, i int) float64 { return s.y[i] - l.d - l.slope*s.x[i] }
 
 // normal returns the normal equations' sums for stated uncertainties times k;
-// the prior on the slope is one more observation.
+// the prior on the slope is one more observation. The weight of a group is that of its mean, whose
+// variance is 1/Σw and that which the group shares.
 func (s *solver) normal(k float64) (sw, sx, sxx, sy, sxy float64) {
+	sums := map[int]float64{}
+	for i, w := range s.w {
+		sums[s.group[i]] += w / (k * k * s.u[i] * s.u[i])
+	}
 	for i, w := range s.w {
 		w /= k * k * s.u[i] * s.u[i]
+		w /= 1 + s.shared[s.group[i]]*sums[s.group[i]]
 		sw += w
 		sx += w * s.x[i]
 		sxx += w * s.x[i] * s.x[i]

@@ -3,6 +3,7 @@ package marker
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -63,13 +64,27 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	}
 	per := 1
 	if fresh >= leastBins {
-		per = max(1, int(perChip/pointsPerChip))
+		per = pointScans(perChip)
 		d.finder = newSampled(spec, setup, per, d.report)
 	} else {
 		d.finder = newUpdates(spec, setup, d.report)
 	}
 	d.dec = newDecimator(setup, per, d.finder.point)
 	return d, nil
+}
+
+// pointScans returns how many scans make a point, so that a chip has pointsPerChip to twice as many
+// points, and of those the number that is nearest to offGrid off a whole one: each chip's edge then falls on
+// another phase of the points.
+func pointScans(perChip float64) (per int) {
+	best := math.Inf(1)
+	for n := max(1, int(perChip/(2*pointsPerChip))); n <= max(1, int(perChip/pointsPerChip)); n++ {
+		_, part := math.Modf(perChip / float64(n))
+		if d := math.Abs(math.Min(part, 1-part) - offGrid); d <= best {
+			best, per = d, n
+		}
+	}
+	return per
 }
 
 const (

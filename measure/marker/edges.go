@@ -10,6 +10,7 @@ import (
 // constants; none where edges are sharper than the points are dense, or where
 // noise leaves a single edge worse than a tenth of a chip.
 func (s *sampled) place(f *fitted) []Edge {
+	f.birge = 1
 	w, chip := &s.work, float64(s.spec.Chip)
 	if rise, _ := f.tau(&f.par); rise+f.box/2 < s.space/4 {
 		return nil
@@ -37,10 +38,9 @@ func (s *sampled) place(f *fitted) []Edge {
 	// Where the edges scatter more than the noise explains, as a GPU that
 	// schedules its chips late makes them, every one is that much less certain
 	// (Birge's ratio).
-	if birge := math.Sqrt(chi2 / (n - 1)); birge > 1 {
-		for i := range out {
-			out[i].U *= measure.Seconds(birge)
-		}
+	f.birge = max(1, math.Sqrt(chi2/(n-1)))
+	for i := range out {
+		out[i].U *= measure.Seconds(f.birge)
 	}
 	return out
 }

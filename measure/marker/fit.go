@@ -34,6 +34,8 @@ type fitted struct {
 	inverse  [params]vector
 	variance float64 // of a point about the model
 	uT0      float64
+	// birge is the factor by which single edges scatter more than noise explains, at least 1.
+	birge float64
 }
 
 // fit refines a candidate whose code begins near t0; nil where the trace there is not a
@@ -64,6 +66,7 @@ func (s *sampled) fit(kind Kind, t0 float64, pass func(*fitted, []Edge, []bool) 
 	if !(f.uT0 < chip/4) || !s.plausible(f) || !pass(f, edges, spec.Chips(kind)) {
 		return nil
 	}
+	s.findBegin(f, edges)
 	s.blurClipped(f, edges)
 	rise, _ = f.tau(&f.par)
 	begin := measure.Seconds(t0 + f.par[parT0])

@@ -87,6 +87,20 @@ type Found struct {
 	Edges       []Edge
 }
 
+// SharedU returns the standard uncertainty that all edges of the marker have in common: the part of U that
+// their own uncertainties do not explain. Where the response of the card begins is seen in all of them
+// together.
+func (f *Found) SharedU() measure.Seconds {
+	var weight float64
+	for _, e := range f.Edges {
+		weight += 1 / float64(e.U*e.U)
+	}
+	if weight == 0 {
+		return 0
+	}
+	return measure.Seconds(math.Sqrt(max(0, float64(f.U*f.U)-1/weight)))
+}
+
 // ErrSpec is wrapped by errors about a marker that cannot be played or found.
 var ErrSpec = errors.New("unusable marker")
 

@@ -8,10 +8,8 @@ import (
 )
 
 const (
-	// gpuSlew is the standard uncertainty of the mean delay of a GPU's power
-	// behind its work, in seconds: no sensor's updates show it. Cards rise within
-	// 0.1 to 0.3 ms and fall within 0.3 to 1 ms.
-	gpuSlew = 0.25e-3
+	// gpuSlew is measure.UPowerResponse in seconds: no sensor's updates show that delay.
+	gpuSlew = float64(measure.UPowerResponse)
 	// lagWander is the standard uncertainty of a sensor's lag at one marker,
 	// relative to the lag that is corrected: an H200's drifts by 2 ms, a sixth of
 	// it, between two markers ten seconds apart.

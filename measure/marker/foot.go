@@ -1,0 +1,358 @@
+package marker
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/wattmark/wattmark/measure"
+)
+
+// A card's power follows its load by a response that no formula gives: recorded falls are
+// straight ramps, S-curves and two steps in turn, rises overshoot. The model of fit takes
+// exponentials, and so places the begin of a code wrong by a third of a time constant. A
+// chip begins where the response begins, at its foot, which this file looks for in the trace
+// itself. All edges of one direction are laid over each other, and
+//
+//	y(u) = m for u < x,  m + a·(u − x) + b·(u − x)² for x ≤ u ≤ reach
+//
+// is fitted to the points up to a reach that grows for as long as the foot x stays where it is
+// (Lepski's method, O. Lepskii, Theory Probab. Appl. 35 (1991) 454): a short reach needs no
+// shape but sees little, a long one sees more but must be a parabola.
+const (
+	// exponentialFoot is the error of the foot, in time constants, of the least-squares
+	// exponential of a straight ramp: for a ramp of length 1 it is 0.152, with a time constant
+	// of 0.394. exponentialMisfit is its squared residual over the squared step, integrated over
+	// time, in time constants. Both are computed.
+	exponentialFoot   = 0.39
+	exponentialMisfit = 0.0193
+
+	footSteps = 24  // trials of a foot on either side of the guess
+	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
+	footReach = 1.4 // time constants that a reach may have at most
+	noticed   = 4   // standard deviations at which an edge is noticed
+)
+
+// stacked is a point beside an edge: seconds behind the edge's place, and watts above the level
+// before it, positive for rises and falls alike.
+type stacked struct{ u, y float64 }
+
+// foot is an estimate of the place where a response begins, in seconds behind the place of
+// the fit, with its standard uncertainty.
+type foot struct{ x, u float64 }
+
+// stack is the edges of one direction, laid over each other in the order of u.
+type stack struct {
+	pts    []stacked
+	edges  int
+	before int     // points well before the edge
+	noise  float64 // variance of those points
+	box    float64 // width of the window that a point averages over, seconds
+	tau    float64 // time constant by the fit
+	step   float64 // of the power, by the fit
+	gap    float64 // mean distance of points beside an edge, seconds
+}
+
+// findBegin moves the begin of the code, and with it the edges, from the place that the
+// exponentials give it to the foot of the edges, and sets its uncertainty. An instrument
+// whose own lag hides the card's response is left alone.
+func (s *sampled) findBegin(f *fitted, edges []Edge) {
+	if s.resp.Tau > 0 {
+		return
+	}
+	late := f.lateness(edges)
+	var stacks [2]stack
+	for i, direction := range [2]float64{1, -1} {
+		// Where the response is no exponential and points are few, edges seem late that are not.
+		stacks[i] = s.stack(f, direction, nil)
+		if moved := s.stack(f, direction, late); moved.roughness() < stacks[i].roughness()/2 {
+			stacks[i] = moved
+		}
+	}
+	fit := foot{0, f.uT0}
+	var shape, feetW, w, wx, chi2, n float64
+	for i := range stacks {
+		shape += stacks[i].shape() / 2
+	}
+	fit.u = math.Hypot(fit.u, shape)
+	found := []foot{fit}
+	for i := range stacks {
+		if e, ok := stacks[i].foot(float64(s.spec.Chip)); ok {
+			found = append(found, e)
+			feetW += 1 / (e.u * e.u)
+		}
+	}
+	for _, e := range found {
+		w, wx = w+1/(e.u*e.u), wx+e.x/(e.u*e.u)
+	}
+	x := wx / w
+	for _, e := range found {
+		chi2, n = chi2+(e.x-x)*(e.x-x)/(e.u*e.u), n+1
+	}
+	// Fit and feet see the same noise, so that together they are no more certain than the better of
+	// them. Where they differ by more, all are that much less certain (Birge's ratio).
+	u := math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))
+	// What all edges share: the scatter of the chips themselves, and the length of a chip.
+	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
+	if v := f.inverse[parStretch][parStretch]; v > 0 {
+		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
+	}
+	f.par[parT0] += x
+	f.uT0 = u
+	for i := range edges {
+		edges[i].T += measure.Seconds(x)
+	}
+	if len(edges) == 1 {
+		edges[0].U = measure.Seconds(u)
+	}
+}
+
+// lateness returns by chip how far, in seconds, each edge lies behind its place among those of
+// its direction, as far as that is more than noise: a GPU may begin its chips late. The edges
+// of each direction are moved so that their mean lies in its place: the exponentials place rises
+// and falls wrong by different amounts.
+func (f *fitted) lateness(edges []Edge) map[int]float64 {
+	if len(edges) < 2 {
+		return nil
+	}
+	late := make(map[int]float64, len(edges))
+	t0, scale := f.origin+f.par[parT0], 1+f.par[parStretch]
+	for _, sign := range [2]float64{1, -1} {
+		var w, wd, square, n float64
+		each := func(do func(e *Edge, d, u float64)) {
+			k := 0
+			for i := range edges {
+				for f.edges[k].chip != edges[i].Chip {
+					k++
+				}
+				if f.edges[k].sign == sign {
+					do(&edges[i], float64(edges[i].T)-t0-f.edges[k].at*scale, float64(edges[i].U)/f.birge)
+				}
+			}
+		}
+		each(func(_ *Edge, d, u float64) { w, wd, n = w+1/(u*u), wd+d/(u*u), n+1 })
+		mean := wd / w
+		each(func(_ *Edge, d, u float64) { square += (d-mean)*(d-mean) - u*u })
+		excess := max(0, square/max(n-1, 1)) // the variance that noise does not explain
+		// Of the mean itself as much may be scatter.
+		shift := mean * max(0, 1-(1/w+excess/max(n, 1))/(mean*mean))
+		each(func(e *Edge, d, u float64) {
+			late[e.Chip] = (d - shift) * excess / (excess + u*u)
+			e.T -= measure.Seconds(shift)
+		})
+	}
+	return late
+}
+
+// stack lays the edges of one direction over each other, from a third of a chip before each to most
+// of a chip behind it.
+func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stack {
+	chip := float64(s.spec.Chip)
+	rise, fall := f.tau(&f.par)
+	out := stack{box: f.box, step: f.par[parStep], tau: rise}
+	level := f.par[parLow]
+	if direction < 0 {
+		out.tau, level = fall, level+f.par[parStep]
+	}
+	for i := range f.edges {
+		e := &f.edges[i]
+		if e.sign != direction {
+			continue
+		}
+		out.edges++
+		at := f.origin + f.par[parT0] + e.at*(1+f.par[parStretch]) + late[e.chip]
+		for k := search(f.pts, at-chip/3); k < len(f.pts) && f.pts[k].t < at+0.9*chip; k++ {
+			p := &f.pts[k]
+			out.pts = append(out.pts, stacked{p.t - at, direction * (p.p - level - f.par[parDrift]*(p.t-f.middle))})
+		}
+	}
+	out.gap = s.space / float64(max(out.edges, 1))
+	slices.SortFunc(out.pts, func(a, b stacked) int { return cmp.Compare(a.u, b.u) })
+	out.before = out.index(-0.1*chip - f.box)
+	mean, square := 0.0, 0.0
+	for _, p := range out.pts[:out.before] {
+		mean, square = mean+p.y/float64(out.before), square+p.y*p.y
+	}
+	n := float64(out.before)
+	// Noise below a millionth of the step is that of no converter.
+	out.noise = max((square-n*mean*mean)/max(n-1, 1), 1e-12*out.step*out.step)
+	return out
+}
+
+// roughness is the sum of squares of the differences of neighbours beside the edge.
+func (s *stack) roughness() (sum float64) {
+	for i := s.index(-s.tau) + 1; i < s.index(3*s.tau+s.box); i++ {
+		sum += (s.pts[i].y - s.pts[i-1].y) * (s.pts[i].y - s.pts[i-1].y)
+	}
+	return sum
+}
+
+// index returns the number of points before u.
+func (s *stack) index(u float64) int {
+	i, _ := slices.BinarySearchFunc(s.pts, u, func(p stacked, u float64) int { return cmp.Compare(p.u, u) })
+	return i
+}
+
+// shape returns the standard uncertainty of a foot, in seconds, that comes of the difference
+// between the response and an exponential: the error for a straight ramp, in proportion to the
+// misfit. A misfit that noise would hide counts up to that of a ramp.
+func (s *stack) shape() float64 {
+	m := max(s.edges, 2) // points a bin: one of each edge
+	var misfit, variance float64
+	to := s.index(4*s.tau + s.box)
+	for i := s.index(-s.tau - s.box/2); i+m < min(to, len(s.pts)); i += m {
+		var mean float64
+		for _, p := range s.pts[i : i+m] {
+			e, _, _ := stepAt(p.u, s.box, s.tau)
+			mean += (p.y - s.step*e) / float64(m)
+		}
+		width, noise := s.pts[i+m].u-s.pts[i].u, s.noise/float64(m)
+		misfit += (mean*mean - noise) * width
+		variance += 2 * noise * noise * width * width
+	}
+	ramp := exponentialMisfit * s.step * s.step * s.tau
+	hidden := math.Sqrt(variance)
+	u := exponentialFoot * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	if s.tau < s.gap {
+		return max(u, s.gap/2) // the edge lies somewhere between two points
+	}
+	return u
+}
+
+// foot returns the foot of the stacked edges; false where noise hides it.
+func (s *stack) foot(chip float64) (best foot, ok bool) {
+	first, run := s.notice()
+	if first < 0 {
+		return foot{}, false
+	}
+	limit := min(s.index(s.pts[first].u+footReach*s.tau), len(s.pts))
+	var seen []foot
+	for k := 0; ; k = max(k+run, 7*k/5) {
+		end := min(first+1+k, limit)
+		reach := s.pts[end-1].u - s.pts[s.before].u
+		now, chi2 := s.weigh(end, s.pts[first].u-reach/5, reach/4)
+		n := float64(end - s.before)
+		fits := len(seen) == 0 || chi2-float64(s.before) < n+3*math.Sqrt(2*n)
+		for _, e := range seen {
+			fits = fits && math.Abs(now.x-e.x) <= footStays*e.u
+		}
+		if fits {
+			seen = append(seen, now)
+		}
+		if !fits || end == limit {
+			break
+		}
+	}
+	best = seen[len(seen)-1]
+	if n := len(seen); n > 1 {
+		// The bias grows with the square of the reach: the last one is about twice its last growth.
+		best.u = math.Hypot(best.u, 2*(best.x-seen[n-2].x))
+	}
+	return best, best.u < chip/4
+}
+
+// notice returns the first point at which the mean of the last run points exceeds the level
+// before the edge by noticed standard deviations; −1 for none. A run is long enough to see a
+// twelfth of the step.
+func (s *stack) notice() (first, run int) {
+	sigma := math.Sqrt(s.noise)
+	run = max(3, int(math.Ceil(math.Pow(12*sigma/s.step, 2))))
+	if s.before < 4 {
+		return -1, run
+	}
+	var mean, sum float64
+	for _, p := range s.pts[:s.before] {
+		mean += p.y / float64(s.before)
+	}
+	for i := s.before; i < len(s.pts); i++ {
+		sum += s.pts[i].y - mean
+		if i >= s.before+run {
+			sum -= s.pts[i-run].y - mean
+		}
+		if i >= s.before+run-1 && sum > noticed*sigma*math.Sqrt(float64(run)) {
+			return i, run
+		}
+	}
+	return -1, run
+}
+
+// weigh returns mean and standard deviation of the foot over a grid around the guess that is made
+// finer until it fits, weighted by likelihood, for the first n points, and the least χ².
+func (s *stack) weigh(n int, guess, spread float64) (best foot, chi2 float64) {
+	best = foot{guess, spread}
+	for range 5 {
+		var costs [2*footSteps + 1]float64
+		cell := 4 * best.u / footSteps
+		for i := range costs {
+			costs[i] = s.cost(n, best.x+cell*float64(i-footSteps))
+		}
+		chi2 = slices.Min(costs[:])
+		var w, wd, wdd float64
+		for i, c := range costs {
+			p, d := math.Exp((chi2-c)/2), cell*float64(i-footSteps)
+			w, wd, wdd = w+p, wd+p*d, wdd+p*d*d
+		}
+		mean := wd / w
+		u := math.Sqrt(max(wdd/w-mean*mean, 0) + cell*cell/12)
+		done := u > 0.8*best.u
+		if best = (foot{best.x + mean, u}); done {
+			break
+		}
+	}
+	return best, chi2
+}
+
+// cost returns χ² of the best level, slope and bend for a foot at x and the first n points.
+func (s *stack) cost(n int, x float64) float64 {
+	var h, l [3][3]float64
+	var g, z [3]float64
+	scale := s.pts[n-1].u - s.pts[0].u
+	cost := 0.0
+	for _, p := range s.pts[:n] {
+		row := [3]float64{1, 0, 0}
+		row[1], row[2] = footMeans((p.u-x)/scale, s.box/scale)
+		cost += p.y * p.y
+		for a, v := range row {
+			g[a] += v * p.y
+			for b := range a + 1 {
+				h[a][b] += v * row[b]
+			}
+		}
+	}
+	// By Cholesky's factor; a term that no point shows is left out.
+	for a := range l {
+		for b := range a + 1 {
+			v := h[a][b]
+			for k := range b {
+				v -= l[a][k] * l[b][k]
+			}
+			switch {
+			case a == b && v > 1e-9*h[a][a]:
+				l[a][a] = math.Sqrt(v)
+			case a != b && l[b][b] > 0:
+				l[a][b] = v / l[b][b]
+			}
+		}
+		if l[a][a] > 0 {
+			z[a] = g[a]
+			for k := range a {
+				z[a] -= l[a][k] * z[k]
+			}
+			z[a] /= l[a][a]
+			cost -= z[a] * z[a]
+		}
+	}
+	return cost / s.noise
+}
+
+// footMeans returns the means of t and of t², for t > 0, over a centred box.
+func footMeans(t, box float64) (line, square float64) {
+	high := t + box/2
+	switch {
+	case high <= 0:
+		return 0, 0
+	case t >= box/2:
+		return t, t*t + box*box/12
+	}
+	return high * high / (2 * box), high * high * high / (3 * box)
+}

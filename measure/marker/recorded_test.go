@@ -268,35 +268,45 @@ func (s *session) late(f *Found) float64 {
 	return math.NaN()
 }
 
-// TestMarkersOfAnH200 compares the two markers of a session: the sensor's lag is
-// another one in each session, but both markers share it, and must agree within
-// their uncertainties. Updates are left out in all of them, and the lag of
-// "memory" falls back by 20 ms within its stop marker.
+// TestMarkersOfAnH200 compares markers that an H200's own sensor saw with the GPU's clock, with the lag that
+// today's driver corrects. No constant of the detector or the driver was set on "markers", which were
+// recorded on another card afterwards; they are judged alone, too.
 func TestMarkersOfAnH200(t *testing.T) {
-	for _, name := range []string{"memory", "compute", "half", "pulse"} {
-		t.Run(name, func(t *testing.T) {
-			s := readSession(t, name)
-			m := s.Marker
-			spec := Spec{m.Code, m.Chip, m.Guard, m.TagBits, m.Tag}
-			found := detect(spec, &s.setup, s.block)
-			if len(found) != 2 {
-				t.Fatalf("found %+v", found)
+	sessions := []string{"memory", "compute", "half", "pulse", "pulse2"}
+	older := len(sessions)
+	for i := 1; i <= 8; i++ {
+		sessions = append(sessions, fmt.Sprint("markers/", i))
+	}
+	var all, recent []float64
+	least, most := math.Inf(1), math.Inf(-1)
+	for i, name := range sessions {
+		s := readSession(t, name)
+		m := s.Marker
+		s.setup.Channels[0].Skew = -10e-3
+		found := detect(Spec{m.Code, m.Chip, m.Guard, m.TagBits, m.Tag}, &s.setup, s.block)
+		start, stop := Pair(found)
+		if len(found) != 2 || start == nil || stop == nil {
+			t.Fatalf("%s: found %+v", name, found)
+		}
+		for _, f := range []*Found{start, stop} {
+			late := s.late(f)
+			z := late / float64(f.U)
+			t.Logf("%-10s %-5v %+6.2f ms late, u %.2f ms, z %+.2f, correlation %.4f", name, f.Kind, late*1e3,
+				float64(f.U)*1e3, z, f.Correlation)
+			if math.Abs(z) > 2 || f.Correlation < 0.97 || f.U > 8e-3 {
+				t.Errorf("%s, %v: %v s late, %+v", name, f.Kind, late, f)
 			}
-			start, stop := Pair(found)
-			if start == nil || stop == nil {
-				t.Fatalf("no pair in %+v", found)
+			least, most = min(least, late), max(most, late)
+			all = append(all, z)
+			if i >= older {
+				recent = append(recent, z)
 			}
-			for _, f := range []*Found{start, stop} {
-				late := s.late(f)
-				t.Logf("%v %.2f ms late, U %.2f ms, correlation %.4f", f.Kind, late*1e3, float64(f.U)*1e3, f.Correlation)
-				if !(math.Abs(late) < 15e-3) || f.Correlation < 0.99 || f.U > 4e-3 {
-					t.Errorf("%v: %v s late, %+v", f.Kind, late, f)
-				}
-			}
-			apart := s.late(stop) - s.late(start)
-			if u := math.Hypot(float64(start.U), float64(stop.U)); !(math.Abs(apart) < 2*u) || math.Abs(apart) > 6e-3 {
-				t.Errorf("the markers differ by %.2f ms, u %.2f ms", apart*1e3, u*1e3)
-			}
-		})
+		}
+	}
+	t.Logf("%+.1f to %+.1f ms; normalised rms %.2f, of the later recordings alone %.2f", least*1e3, most*1e3, rms(all), rms(recent))
+	for _, r := range []float64{rms(all), rms(recent)} {
+		if r < 0.8 || r > 1.2 {
+			t.Errorf("normalised rms %.2f, want 0.8 to 1.2", r)
+		}
 	}
 }

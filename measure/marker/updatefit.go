@@ -10,10 +10,10 @@ import (
 const (
 	// gpuSlew is measure.UPowerResponse in seconds: no sensor's updates show that delay.
 	gpuSlew = float64(measure.UPowerResponse)
-	// lagWander is the standard uncertainty of a sensor's lag at one marker,
-	// relative to the lag that is corrected: an H200's drifts by 2 ms, a sixth of
-	// it, between two markers ten seconds apart.
-	lagWander = 1.0 / 8
+	// lagWander is the standard uncertainty of a sensor's lag at one marker, relative to the lag that is
+	// corrected: an H200's grows by some 0.2 ms a second and falls back to none at 20 ms, so that it lies
+	// anywhere between none and twice its mean, which is corrected (rectangular: GUM, 4.3.7).
+	lagWander = 1 / 1.7320508075688772
 )
 
 // skipped is the share of updates, one in so many, up to which repeated values

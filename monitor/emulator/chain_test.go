@@ -161,13 +161,13 @@ func analyse(setup *measure.Setup, spec marker.Spec, blocks []*measure.Block, ed
 		host[key{e.kind, e.chip}] = e.host - origin
 	}
 	var obs []clock.Obs
-	for _, f := range found {
+	for i, f := range found {
 		if !f.TagOK || f.Tag != spec.Tag {
 			return none, fmt.Errorf("%v marker carries tag %d (%v), want %d", f.Kind, f.Tag, f.TagOK, spec.Tag)
 		}
 		for _, e := range f.Edges {
 			if t, ok := host[key{f.Kind, e.Chip}]; ok {
-				obs = append(obs, clock.Obs{Host: t, Meter: e.T, U: e.U})
+				obs = append(obs, clock.Obs{Host: t, Meter: e.T, U: e.U, Group: i, Shared: f.SharedU()})
 			}
 		}
 	}
@@ -289,8 +289,8 @@ func TestCoverageOfTheWholeChain(t *testing.T) {
 				bc, load, length := slews(seed)
 				return task{board: bc, meter: cfg, kernel: load, length: length, stampNoise: 1e-6, seed: seed}.outcome()
 			})
-			if c := summary(t, outs); !raceEnabled && (c < 0.93 || c > 0.98) {
-				t.Errorf("coverage %.1f %%, want 93 to 98 %%", 100*c)
+			if c := summary(t, outs); !raceEnabled && (c < 0.93 || c > 0.97) {
+				t.Errorf("coverage %.1f %%, want 93 to 97 %%", 100*c)
 			}
 		})
 	}

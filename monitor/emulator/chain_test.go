@@ -296,6 +296,29 @@ func TestCoverageOfTheWholeChain(t *testing.T) {
 	}
 }
 
+// TestCoverageOnEdges sweeps the shapes of a card's edges and short kernels, with a meter that has no errors to
+// hide those of timing behind. Without the product's allowance for a kernel's own delay, what is left is the
+// marker's uncertainty.
+func TestCoverageOnEdges(t *testing.T) {
+	for name, e := range board.Edges {
+		for _, length := range []time.Duration{500 * time.Microsecond, 10 * time.Millisecond, 100 * time.Millisecond} {
+			t.Run(fmt.Sprint(name, " ", length), func(t *testing.T) {
+				outs := each(60, func(seed uint64) outcome {
+					bc, load, _ := slews(seed)
+					bc.Rise, bc.Fall = e[0], e[1]
+					cfg := meter.Config{Rate: 20e3, Seed: seed, Draw: true, Spread: meter.Spread{
+						UClock: 50e-6, NoiseI: 0.15, NoiseV: 0.005, ClockOffsetRange: 20 * time.Millisecond,
+					}}
+					return task{board: bc, meter: cfg, kernel: load, length: length, stampNoise: 1e-6, seed: seed}.outcome()
+				})
+				if c := summary(t, outs); !raceEnabled && c < 0.85 {
+					t.Errorf("coverage %.1f %%, want at least 85 %% of 60", 100*c)
+				}
+			})
+		}
+	}
+}
+
 // step100 is a board of one rail whose markers step from 100 W to 200 W.
 func step100(seed uint64) board.Config {
 	return board.Config{

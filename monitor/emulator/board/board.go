@@ -114,7 +114,11 @@ func (b *Board) SetLevel(at time.Duration, w measure.Watt) (time.Duration, error
 func (b *Board) Cancel(after time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.segs = b.segs[:b.find(max(after, b.seen))+1]
+	i := b.find(max(after, b.seen)) + 1
+	for i < len(b.segs) && b.segs[i].leg > 0 { // of a change that has begun
+		i++
+	}
+	b.segs = b.segs[:i]
 }
 
 // find returns the segment that holds t. The first segment has no begin.
@@ -165,12 +169,25 @@ func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
 	for _, c := range changes {
 		at := max(c.At+first-changes[0].At, b.seen)
 		i := b.find(at)
-		if b.segs[i].start == at {
-			b.segs[i].target = float64(c.Level)
-		} else {
+		if b.segs[i].start < at {
 			i++
-			b.segs = slices.Insert(b.segs, i, segment{start: at, target: float64(c.Level)})
 		}
+		end := i
+		if end < len(b.segs) && b.segs[end].start == at {
+			end++
+		}
+		for end < len(b.segs) && b.segs[end].leg > 0 { // the rest of a change that this one breaks off
+			end++
+		}
+		edge := b.cfg.Rise
+		if i > 0 && float64(c.Level) < b.segs[i-1].target {
+			edge = b.cfg.Fall
+		}
+		added := edge.segments(at, float64(c.Level))
+		for end < len(b.segs) && added[len(added)-1].start >= b.segs[end].start { // the next change breaks it off
+			added = added[:len(added)-1]
+		}
+		b.segs = slices.Replace(b.segs, i, end, added...)
 		b.relink(i)
 	}
 	return first, nil
@@ -242,6 +259,8 @@ type Config struct {
 	// TauUp and TauDown are the first-order time constants of the slew, 50 µs to
 	// 1 ms; defaults 120 µs and 300 µs.
 	TauUp, TauDown time.Duration
+	// Rise and Fall are the shapes of changes of the load in place of a first-order slew; nil for that.
+	Rise, Fall Edge
 	// Drift is the leakage power added per watt of load once the card is warm
 	// (default 0.02, negative for none); TauThermal is the time it takes
 	// (default 4 s, at least 10 × the slew).
@@ -295,6 +314,9 @@ func (c Config) validate() error {
 		if tau < 50*time.Microsecond || tau > time.Millisecond {
 			return fmt.Errorf("board: slew of %v: must lie in 50 µs to 1 ms", tau)
 		}
+	}
+	if err := errors.Join(c.Rise.validate(), c.Fall.validate()); err != nil {
+		return err
 	}
 	if c.TauThermal < 10*max(c.TauUp, c.TauDown) {
 		return fmt.Errorf("board: thermal time constant %v: must be at least ten times the slew", c.TauThermal)

@@ -76,8 +76,12 @@ func numeric(b *Board, from, to time.Duration) (total float64, rails []float64) 
 }
 
 func TestEnergyEqualsNumericIntegral(t *testing.T) {
-	for _, ripple := range []Ripple{{}, {RMS: 3, Low: 200, High: 2000}} {
-		b, end := busy(t, Config{Seed: 7, Ripple: ripple}, 60)
+	for _, cfg := range []Config{
+		{}, {Ripple: Ripple{RMS: 3, Low: 200, High: 2000}}, {Rise: Edges["stacked"][0], Fall: Edges["stacked"][1]},
+		{Fall: Edges["ramp"][1]},
+	} {
+		cfg.Seed = 7
+		b, end := busy(t, cfg, 60)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 8 {
 			from := time.Duration(rng.Int64N(int64(end))) - 20*time.Millisecond

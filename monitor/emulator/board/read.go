@@ -172,12 +172,20 @@ type segment struct {
 	target  float64 // watts that the load settles at, cool
 	forever bool    // it began before all times: no transient is left in it
 
+	// edge is the shape of the change to target, nil for first-order slew, and leg the number of its
+	// straight part that this segment is. begin is the power at which the change began.
+	edge  Edge
+	leg   int
+	begin float64
+
 	p0, theta0 float64 // load power and its thermal average at start, W
-	// P(t) = c0 + c1·e^(−t/tau) + c2·e^(−t/heat)
-	c0, c1, c2 float64
-	tau, heat  float64
-	thetaC     float64 // θ(t) = target + thetaC·e^(−t/tau) + thetaD·e^(−t/heat)
-	thetaD     float64
+	// P(t) = c0 + c1·e^(−t/tau) + c2·e^(−t/heat) + c3·t
+	c0, c1, c2, c3 float64
+	tau, heat      float64
+	// θ(t) = θ₀ + thetaC·e^(−t/tau) + thetaD·e^(−t/heat) + slope·t, with θ₀ the target, or p0 − slope·heat
+	// in a straight part.
+	thetaC, thetaD float64
+	slope          float64 // of the load power, W/s
 }
 
 // steady is the segment of a level that has lasted for ever.
@@ -188,9 +196,19 @@ func (b *Board) steady(level float64) segment {
 }
 
 // solve works out the exponentials from the state at the segment's start:
-// p' = (target − p)/τ and θ' = (p − θ)/τθ, and the leakage is Drift·(θ − idle).
+// p' = (target − p)/τ, or a straight line, θ' = (p − θ)/τθ, and the leakage is Drift·(θ − idle).
 func (b *Board) solve(s *segment) {
 	s.tau, s.heat = b.cfg.TauUp.Seconds(), b.cfg.TauThermal.Seconds()
+	if s.edge != nil {
+		s.slope = 0
+		if from, to := s.edge.leg(s.leg); to.After > from.After {
+			s.slope = (s.target - s.begin) * (to.Part - from.Part) / (to.After - from.After).Seconds()
+		}
+		k, lag := b.cfg.Drift, s.slope*s.heat
+		s.thetaC, s.thetaD = 0, s.theta0-s.p0+lag
+		s.c0, s.c1, s.c2, s.c3 = s.p0+k*(s.p0-lag-float64(b.cfg.Levels.Idle)), 0, k*s.thetaD, s.slope*(1+k)
+		return
+	}
 	if s.target < s.p0 {
 		s.tau = b.cfg.TauDown.Seconds()
 	}
@@ -209,7 +227,12 @@ func (b *Board) relink(i int) {
 	for ; i < len(b.segs); i++ {
 		s := &b.segs[i]
 		if i > 0 {
-			s.p0, s.theta0 = b.segs[i-1].state(s.start)
+			before := &b.segs[i-1]
+			if s.p0, s.theta0 = before.state(s.start); s.leg == 0 {
+				s.begin = s.p0
+			} else {
+				s.begin = before.begin
+			}
 		} else if s.forever {
 			*s = b.steady(s.target)
 			continue
@@ -225,6 +248,10 @@ func (s *segment) state(at time.Duration) (p, theta float64) {
 	}
 	t := (at - s.start).Seconds()
 	e1, e2 := math.Exp(-t/s.tau), math.Exp(-t/s.heat)
+	if s.edge != nil {
+		p = s.p0 + s.slope*t
+		return p, p - s.slope*s.heat + s.thetaD*e2
+	}
 	return s.target + (s.p0-s.target)*e1, s.target + s.thetaC*e1 + s.thetaD*e2
 }
 
@@ -233,7 +260,7 @@ func (s *segment) power(t float64) float64 {
 	if s.forever {
 		return s.c0
 	}
-	return s.c0 + s.c1*math.Exp(-t/s.tau) + s.c2*math.Exp(-t/s.heat)
+	return s.c0 + s.c1*math.Exp(-t/s.tau) + s.c2*math.Exp(-t/s.heat) + s.c3*t
 }
 
 // energy returns the integral of the power over [from, from+d] seconds after
@@ -245,7 +272,7 @@ func (s *segment) energy(from, d float64) float64 {
 	part := func(c, tau float64) float64 {
 		return -c * tau * math.Exp(-from/tau) * math.Expm1(-d/tau)
 	}
-	return s.c0*d + part(s.c1, s.tau) + part(s.c2, s.heat)
+	return s.c0*d + part(s.c1, s.tau) + part(s.c2, s.heat) + s.c3*d*(from+d/2)
 }
 
 // line is one sine of the ripple: amp·cos(omega·t + phase).

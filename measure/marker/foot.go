@@ -30,7 +30,7 @@ const (
 	footSteps = 24  // trials of a foot on either side of the guess
 	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
 	footReach = 1.4 // time constants that a reach may have at most
-	noticed   = 4   // standard deviations at which an edge is noticed
+	noticed   = 5   // standard deviations at which an edge is noticed: noise does so once in three million runs
 )
 
 // stacked is a point beside an edge: seconds behind the edge's place, and watts above the level
@@ -238,6 +238,9 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 		}
 		if fits {
 			seen = append(seen, now)
+		}
+		if !fits && len(seen) == 1 {
+			return foot{}, false // what was noticed is noise
 		}
 		if !fits || end == limit {
 			break

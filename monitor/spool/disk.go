@@ -1,5 +1,3 @@
-//go:build unix
-
 package spool
 
 import (
@@ -52,4 +50,13 @@ func safeInfo(path string, info fs.FileInfo, want fs.FileMode) error {
 		return fmt.Errorf("%s: %w: everybody may write there (mode %#o): chmod o-w", path, ErrUnsafe, mode.Perm())
 	}
 	return nil
+}
+
+// datasync makes a file's bytes and length durable, without its times.
+func datasync(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
+			return err
+		}
+	}
 }

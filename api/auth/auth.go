@@ -79,17 +79,26 @@ func CheckName(name string) error {
 	return nil
 }
 
-type identityKey struct{}
+// caller is an identified caller and its address, which is empty for none.
+type caller struct {
+	Who  Identity `json:"who"`
+	From string   `json:"from"`
+}
+
+type callerKey struct{}
 
 // With returns a context with the identity of the caller.
-func With(ctx context.Context, i Identity) context.Context {
-	return context.WithValue(ctx, identityKey{}, i)
+func With(ctx context.Context, i Identity) context.Context { return WithFrom(ctx, i, "") }
+
+// WithFrom returns a context with the identity and the address of the caller.
+func WithFrom(ctx context.Context, i Identity, from string) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{i, from})
 }
 
 // From returns the caller's identity; false where the service does not identify callers.
 func From(ctx context.Context) (Identity, bool) {
-	i, ok := ctx.Value(identityKey{}).(Identity)
-	return i, ok
+	c, ok := ctx.Value(callerKey{}).(caller)
+	return c.Who, ok
 }
 
 // May returns an error unless the caller has at least a role. It allows every caller of a service

@@ -429,3 +429,13 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 		t.Errorf("put back: %v", err)
 	}
 }
+
+func TestIsLoopback(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1:1": true, "localhost:1": true, "[::1]:1": true, "0.0.0.0:1": false, ":1": false, "192.168.1.2:1": false, "lab:1": false, "127.0.0.1": false,
+	} {
+		if IsLoopback(address) != want {
+			t.Errorf("%s: loopback %v", address, !want)
+		}
+	}
+}

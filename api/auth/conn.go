@@ -2,25 +2,23 @@ package auth
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // A server's connections are of three kinds, and the peer of each is identified in its
 // own way: TLS by a certificate, a unix socket by the account, a pipe within this
 // program by the identity that its other end relays. All others are plain TCP.
 
-// Kinds of connections without TLS.
+// Kinds of connections without TLS whose peers are known.
 const (
-	account = "account" // a unix socket: the account at its other end is known
+	account = "account" // a unix socket: the account at its other end
 	inside  = "inside"  // a pipe within this program
-	plain   = "plain"   // TCP: nothing is known
 )
 
 // Inside marks a listener's connections as coming from within this program: the
@@ -37,25 +35,19 @@ func (l insideListener) Accept() (net.Conn, error) {
 
 type insideConn struct{ net.Conn }
 
-// handshakes are the transport credentials of a server.
+// handshakes are the transport credentials of a server: those of TLS, or of plain text. gRPC
+// calls a server's ServerHandshake and Info alone.
 type handshakes struct {
-	credentials.TransportCredentials // TLS; nil where it is not spoken
+	credentials.TransportCredentials
 }
 
 // Handshakes are the transport credentials of a server that speaks TLS, to all but unix
 // sockets and pipes within this program. c is nil where it is not spoken.
 func Handshakes(c *tls.Config) credentials.TransportCredentials {
 	if c == nil {
-		return handshakes{}
+		return handshakes{insecure.NewCredentials()}
 	}
 	return handshakes{credentials.NewTLS(c)}
-}
-
-var errServerOnly = errors.New("these credentials are a server's")
-
-// ClientHandshake is part of credentials.TransportCredentials.
-func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errServerOnly
 }
 
 // ServerHandshake identifies the peer.
@@ -68,30 +60,8 @@ func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo,
 		uid, err := peerAccount(c)
 		return c, local{private, account, uid}, err
 	}
-	if h.TransportCredentials == nil {
-		return c, local{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, plain, 0}, nil
-	}
 	return h.TransportCredentials.ServerHandshake(c)
 }
-
-// Info is part of credentials.TransportCredentials.
-func (h handshakes) Info() credentials.ProtocolInfo {
-	if h.TransportCredentials == nil {
-		return credentials.ProtocolInfo{SecurityProtocol: "plain"}
-	}
-	return h.TransportCredentials.Info()
-}
-
-// Clone is part of credentials.TransportCredentials.
-func (h handshakes) Clone() credentials.TransportCredentials {
-	if h.TransportCredentials != nil {
-		h.TransportCredentials = h.TransportCredentials.Clone()
-	}
-	return h
-}
-
-// OverrideServerName is part of credentials.TransportCredentials.
-func (handshakes) OverrideServerName(string) error { return errServerOnly }
 
 // peerAccount asks the kernel which account made a unix connection.
 func peerAccount(c *net.UnixConn) (uid uint32, err error) {
@@ -110,7 +80,7 @@ func peerAccount(c *net.UnixConn) (uid uint32, err error) {
 	return cred.Uid, nil
 }
 
-// local is the other end of a connection without TLS.
+// local is the other end of a unix socket, or of a pipe within this program.
 type local struct {
 	credentials.CommonAuthInfo
 	kind string

@@ -263,15 +263,9 @@ func Status(err error) error {
 	return err
 }
 
-// relayHeader carries the caller's identity within this program; names need not be
-// ASCII. From elsewhere it is ignored.
+// relayHeader carries the caller within this program, as JSON; names need not be ASCII.
+// From elsewhere it is ignored.
 const relayHeader = "wattmark-relayed-bin"
-
-// relay is the content of relayHeader.
-type relay struct {
-	Who  Identity `json:"who"`
-	From string   `json:"from"`
-}
 
 // relayed reads relayHeader: the identity and the address of the caller at the other end
 // of the program.
@@ -280,22 +274,22 @@ func relayed(header metadata.MD) (Identity, string, error) {
 	if len(said) != 1 {
 		return Identity{}, "", fmt.Errorf("%w: %s", ErrUnknown, howTo)
 	}
-	var r relay
-	if err := json.Unmarshal([]byte(said[0]), &r); err != nil {
+	var c caller
+	if err := json.Unmarshal([]byte(said[0]), &c); err != nil {
 		return Identity{}, "", fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return r.Who, r.From, nil
+	return c.Who, c.From, nil
 }
 
 // RelayOptions dial the other end of a listener that is Inside: calls are made for who
 // asks by the context that they are made with.
 func RelayOptions() []grpc.DialOption {
 	tell := func(ctx context.Context) context.Context {
-		who, known := From(ctx)
+		c, known := ctx.Value(callerKey{}).(caller)
 		if !known {
 			return ctx
 		}
-		b, err := json.Marshal(relay{who, fromOf(ctx)})
+		b, err := json.Marshal(c)
 		if err != nil { // a stranger has no role to be written
 			return ctx
 		}
@@ -313,19 +307,6 @@ func RelayOptions() []grpc.DialOption {
 			return open(tell(ctx), d, cc, method, o...)
 		}),
 	}
-}
-
-type fromKey struct{}
-
-// WithFrom returns a context with the identity and the address of the caller.
-func WithFrom(ctx context.Context, i Identity, from string) context.Context {
-	return context.WithValue(With(ctx, i), fromKey{}, from)
-}
-
-// fromOf returns the address of the caller; empty for none.
-func fromOf(ctx context.Context) string {
-	s, _ := ctx.Value(fromKey{}).(string)
-	return s
 }
 
 // notes are the attributes of a call, for the audit log.
@@ -466,10 +447,10 @@ func kept(method string, err error) bool {
 
 // entry makes the log entry of a call with its outcome.
 func entry(ctx context.Context, method string, n *notes, err error) Entry {
-	who, _ := From(ctx)
+	c, _ := ctx.Value(callerKey{}).(caller)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e := Entry{Who: who, From: fromOf(ctx), What: method, Code: status.Code(err).String(), On: n.attrs}
+	e := Entry{Who: c.Who, From: c.From, What: method, Code: status.Code(err).String(), On: n.attrs}
 	if err != nil {
 		e.Why = status.Convert(err).Message()
 	}

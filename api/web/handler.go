@@ -191,13 +191,6 @@ func (w *refusal) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *refusal) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// IsLoopback reports whether an address to listen on can be reached from this
-// machine alone.
-func IsLoopback(address string) bool {
-	h, _, err := net.SplitHostPort(address)
-	return err == nil && local(h)
-}
-
 // Server is an HTTP server with its limits.
 type Server struct {
 	server *http.Server

@@ -93,7 +93,7 @@ func (d *door) site(ctx context.Context, f webFlags, counts *metrics.Metrics,
 	}
 	ask, user := d.x.Ask(ctx)
 	h, err := handler(web.Options{
-		Metrics: counts.Handler(), Profiles: f.profiles, Loopback: web.IsLoopback(f.listen), Ask: ask,
+		Metrics: counts.Handler(), Profiles: f.profiles, Loopback: auth.IsLoopback(f.listen), Ask: ask,
 	})
 	if err != nil {
 		return nil, "", errors.Join(err, l.Close())

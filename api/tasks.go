@@ -40,21 +40,21 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		}
 	})
 	res.Events, res.Started = wire.Each(t.Events, wire.Event), wire.Time(t.Started)
-	var from, to measure.Seconds
+	var w measure.Window
 	if r := t.Result; r != nil {
 		res.Budget = wire.Budget(r.Budget)
-		from, to = r.From, r.To
-		res.Window, res.FirstScan = wire.Window(from, to), r.FirstScan
+		w = measure.Window{From: r.From, To: r.To}
+		res.Window, res.FirstScan = wire.Window(&w), r.FirstScan
 		res.Rails = wire.Each(r.Rails, wire.RailResult)
 	} else if res.FirstScan, err = s.firstStored(ctx, id); err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
 	if t.Clock != nil {
-		res.Clock = wire.Clock(*t.Clock, from, to)
+		res.Clock = wire.Clock(*t.Clock, w.From, w.To)
 	}
 	switch from, to, err := s.db.Extent(ctx, id); {
 	case err == nil && from < to:
-		res.Extent = wire.Window(from, to)
+		res.Extent = wire.Window(&measure.Window{From: from, To: to})
 	case err != nil && !errors.Is(err, store.ErrNoHeader):
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}

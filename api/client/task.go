@@ -136,8 +136,8 @@ func parseDetail(p *pb.GetTaskResponse) (Detail, error) {
 			}
 		}
 	}
-	if d.From, d.To, _, err = wire.ParseWindow(p.Window); f.Err == nil {
-		f.Err = err
+	if w := wire.Field(&f, wire.ParseWindow, p.Window); w != nil {
+		d.From, d.To = w.From, w.To
 	}
 	if f.Err != nil {
 		return Detail{}, fmt.Errorf("task %d: %w", task.ID, f.Err)

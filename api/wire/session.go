@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -152,31 +151,23 @@ func ParseCapture(p *pb.CaptureInfo) (session.Capture, error) {
 
 // Summary converts the result of a capture to its message.
 func Summary(s session.Summary) *pb.Summary {
-	p := &pb.Summary{
+	return &pb.Summary{
 		State: pb.CaptureState(s.State), Reason: Text(s.Reason), Scans: s.Scans, ScansLost: s.Lost,
 		Gaps: s.Gaps, OverRange: s.OverRange, Chunks: s.Chunks, FirstChunk: s.FirstChunk, EndChunk: s.EndChunk,
 		Markers: Markers(s.Markers), NoWindowReason: s.NoWindowReason, EndS: float64(s.End),
+		Window: Window(s.Window),
 	}
-	if s.Window != nil {
-		p.Window = Window(s.Window.From, s.Window.To)
-	}
-	return p
 }
 
 // ParseSummary converts the result of a capture.
 func ParseSummary(p *pb.Summary) (session.Summary, error) {
 	var f Fields
-	s := session.Summary{
+	return session.Summary{
 		State: session.State(p.GetState()), Reason: p.GetReason(), Scans: p.GetScans(), Lost: p.GetScansLost(),
 		Gaps: p.GetGaps(), OverRange: p.GetOverRange(), Chunks: p.GetChunks(), FirstChunk: p.GetFirstChunk(),
 		EndChunk: p.GetEndChunk(), NoWindowReason: p.GetNoWindowReason(), End: seconds(p.GetEndS()),
-		Markers: Field(&f, ParseMarkers, p.GetMarkers()),
-	}
-	from, to, ok, err := ParseWindow(p.GetWindow())
-	if ok {
-		s.Window = &measure.Window{From: from, To: to}
-	}
-	return s, cmp.Or(f.Err, err)
+		Markers: Field(&f, ParseMarkers, p.GetMarkers()), Window: Field(&f, ParseWindow, p.GetWindow()),
+	}, f.Err
 }
 
 // Opening converts the header of a stream to its message.

@@ -244,21 +244,22 @@ func ParseEvent(p *pb.Event) (measure.Event, error) {
 	}, nil
 }
 
-// Window converts a span of device time to its message.
-func Window(from, to measure.Seconds) *pb.Window {
-	return &pb.Window{FromS: float64(from), ToS: float64(to)}
+// Window converts a span of device time to its message; nil stays nil.
+func Window(w *measure.Window) *pb.Window {
+	if w == nil {
+		return nil
+	}
+	return &pb.Window{FromS: float64(w.From), ToS: float64(w.To)}
 }
 
-// ParseWindow converts a span of device time; ok is false when it is not set.
-func ParseWindow(p *pb.Window) (from, to measure.Seconds, ok bool, err error) {
+// ParseWindow converts a span of device time; nil where it is not set.
+func ParseWindow(p *pb.Window) (*measure.Window, error) {
 	if p == nil {
-		return 0, 0, false, nil
-	}
-	if err := finite("window", field{"from_s", p.FromS}, field{"to_s", p.ToS}); err != nil {
-		return 0, 0, false, err
+		return nil, nil
 	}
 	if p.ToS < p.FromS {
-		return 0, 0, false, refuse("window: ends at %v s, before it begins at %v s", p.ToS, p.FromS)
+		return nil, refuse("window: ends at %v s, before it begins at %v s", p.ToS, p.FromS)
 	}
-	return seconds(p.FromS), seconds(p.ToS), true, nil
+	return &measure.Window{From: seconds(p.FromS), To: seconds(p.ToS)},
+		finite("window", field{"from_s", p.FromS}, field{"to_s", p.ToS})
 }

@@ -190,12 +190,12 @@ func TestEventsWindowsAndResults(t *testing.T) {
 			t.Errorf("%v: %v", kind, err)
 		}
 	}
-	from, to, ok, err := ParseWindow(overTheWire(t, Window(1.25, 2.5)))
-	if from != 1.25 || to != 2.5 || !ok || err != nil {
-		t.Errorf("window: got %v %v %v %v", from, to, ok, err)
+	window := measure.Window{From: 1.25, To: 2.5}
+	if got, err := ParseWindow(overTheWire(t, Window(&window))); err != nil || got == nil || *got != window {
+		t.Errorf("window: got %v %v", got, err)
 	}
-	if _, _, ok, err := ParseWindow(nil); ok || err != nil {
-		t.Errorf("no window: got %v %v", ok, err)
+	if got, err := ParseWindow(Window(nil)); got != nil || err != nil {
+		t.Errorf("no window: got %v %v", got, err)
 	}
 	rail := measure.RailResult{Name: "aux", Energy: measure.Estimate{Energy: 100, U: 2}, Mean: 50, Peak: 80, Budget: []measure.Contribution{{Source: "gain aux.current", U: 1, Systematic: true}}}
 	gotRail, err := ParseRailResult(overTheWire(t, RailResult(rail)))
@@ -219,7 +219,7 @@ func TestEventsWindowsAndResults(t *testing.T) {
 		return err
 	})
 	refused(t, "before it begins", func() error {
-		_, _, _, err := ParseWindow(&pb.Window{FromS: 2, ToS: 1})
+		_, err := ParseWindow(&pb.Window{FromS: 2, ToS: 1})
 		return err
 	})
 	refused(t, "energy_u_j", func() error { _, err := ParseEnergy(&pb.Energy{EnergyUJ: -1}); return err })

@@ -129,7 +129,7 @@ func (s *server) summary() *pb.Summary {
 	return &pb.Summary{
 		State: pb.CaptureState_CAPTURE_STATE_COMPLETE, Scans: 100, ScansLost: 3, Gaps: 1, OverRange: 2,
 		Chunks: uint64(len(s.chunks)), FirstChunk: s.first, EndChunk: uint64(len(s.chunks)), EndS: 0.1,
-		Window: wire.Window(0.25, 0.5), NoWindowReason: "",
+		Window: wire.Window(&measure.Window{From: 0.25, To: 0.5}), NoWindowReason: "",
 	}
 }
 

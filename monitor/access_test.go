@@ -24,14 +24,14 @@ func TestCapturesOfOthers(t *testing.T) {
 	as := func(name string, r auth.Role) context.Context {
 		return auth.With(t.Context(), auth.Identity{Name: name, Role: r})
 	}
-	s := &service{monitor: m, owner: m.owner, version: "test"}
+	s := &service{monitor: m}
 	started, err := s.StartCapture(as("ada", auth.Measurer), &pb.StartCaptureRequest{Holder: "root@lab", TaskName: "gemm"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := started.CaptureId
-	if c, err := m.owner.Get(id); err != nil || c.Owner() != "ada" || m.owner.Bench(t.Context()).Holder != "ada" {
-		t.Errorf("it is held by %s, %v", m.owner.Bench(t.Context()).Holder, err)
+	if c, err := m.Owner.Get(id); err != nil || c.Owner() != "ada" || m.Owner.Bench(t.Context()).Holder != "ada" {
+		t.Errorf("it is held by %s, %v", m.Owner.Bench(t.Context()).Holder, err)
 	}
 	refused := func(when string) {
 		t.Helper()
@@ -59,7 +59,7 @@ func TestCapturesOfOthers(t *testing.T) {
 	}
 	stop()
 	m, client, _, _ := run(t, rampConfig(dir))
-	s.monitor, s.owner = m, m.owner
+	s.monitor = m
 	refused("after a new start")
 	if l, err := client.ListCaptures(t.Context(), &pb.ListCapturesRequest{}); err != nil || len(l.Captures) != 1 {
 		t.Errorf("%v %v", l, err)

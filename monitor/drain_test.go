@@ -146,7 +146,7 @@ func TestExpireDropsWhatNobodyFetched(t *testing.T) {
 	running := s.start(t)
 	s.m.Expire(time.Hour)
 	held := func() (ids []string) {
-		for _, i := range s.m.owner.List() {
+		for _, i := range s.m.Owner.List() {
 			ids = append(ids, i.ID)
 		}
 		return ids

@@ -130,10 +130,10 @@ func FuzzCalls(f *testing.F) {
 		if code := status.Code(err); code == codes.Unknown {
 			t.Fatalf("%v", err)
 		}
-		for _, c := range m.owner.List() { // what was begun is ended, so that the next may begin
-			if held, err := m.owner.Get(c.ID); err == nil {
+		for _, c := range m.Owner.List() { // what was begun is ended, so that the next may begin
+			if held, err := m.Owner.Get(c.ID); err == nil {
 				_, _ = held.Stop(t.Context())
-				_ = m.owner.Release(c.ID)
+				_ = m.Owner.Release(c.ID)
 			}
 		}
 		if _, err := pb.NewMonitorServiceClient(l).GetBench(t.Context(), &pb.GetBenchRequest{}); err != nil {

@@ -26,7 +26,6 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
@@ -68,11 +67,12 @@ const (
 	fetchTime = 5 * time.Second
 )
 
-// Monitor is a monitor machine. Its methods are safe for concurrent use.
+// Monitor is a monitor machine: the owner of its bench, with a spool and a server. Its methods
+// are safe for concurrent use.
 type Monitor struct {
+	*capture.Owner
 	cfg    Config
 	store  *spool.Store
-	owner  *capture.Owner
 	health *health.Server
 	drain  atomic.Int64 // Config.Drain, as it is now
 	// stopping ends before the server drains, so that endless streams end, and hurry when running
@@ -103,7 +103,7 @@ func New(cfg Config) (*Monitor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("monitor: %w", err), store.Close())
 	}
-	m := &Monitor{cfg: cfg, store: store, owner: owner, health: health.NewServer()}
+	m := &Monitor{Owner: owner, cfg: cfg, store: store, health: health.NewServer()}
 	m.stopping, m.endStreams = context.WithCancel(context.Background())
 	m.hurry, m.noWaits = context.WithCancel(context.Background())
 	m.SetDrain(cfg.Drain)
@@ -114,7 +114,7 @@ func New(cfg Config) (*Monitor, error) {
 func (m *Monitor) NewServer() *grpc.Server {
 	options := append(wire.ServerOptions(), wire.TellVersion(m.cfg.Version))
 	s := grpc.NewServer(append(options, m.cfg.ServerOptions...)...)
-	pb.RegisterMonitorServiceServer(s, &service{monitor: m, owner: m.owner, version: m.cfg.Version})
+	pb.RegisterMonitorServiceServer(s, &service{monitor: m})
 	grpc_health_v1.RegisterHealthServer(s, m.health)
 	reflection.Register(s)
 	return s
@@ -130,9 +130,9 @@ func (m *Monitor) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return m.owner.Run(ctx) })
+	g.Go(func() error { return m.Owner.Run(ctx) })
 	g.Go(func() error {
-		m.owner.Probe(ctx) // logs at once that an instrument is not there
+		m.Probe(ctx) // logs at once that an instrument is not there
 		return nil
 	})
 	for _, l := range m.cfg.Listeners {
@@ -179,7 +179,7 @@ func (m *Monitor) Hurry() { m.noWaits() }
 // awaitCaptures refuses new holders and waits until the running capture has ended and was
 // fetched, or ctx has ended. It returns the cause that ends a capture that is left.
 func (m *Monitor) awaitCaptures(ctx context.Context) error {
-	free := m.owner.Drain()
+	free := m.Drain()
 	limit := time.Duration(m.drain.Load())
 	select {
 	case <-free:
@@ -190,7 +190,7 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 		return nil
 	}
 	id := ""
-	for _, c := range m.owner.List() {
+	for _, c := range m.List() {
 		if !c.State.Ended() {
 			id = c.ID
 			break
@@ -214,7 +214,7 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	defer fetch.Stop()
 	defer tick.Stop()
 	for {
-		if c, err := m.owner.Get(id); err != nil || c.HasBeenReleased() {
+		if c, err := m.Get(id); err != nil || c.HasBeenReleased() {
 			return nil
 		}
 		select {
@@ -231,16 +231,12 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 // Rebind changes the rails from the next opening of the instrument on, to b.Setup and
 // b.Calibrate. Nothing changes where b does not fit the instrument's inputs; the error
 // wraps capture.ErrMisfit and names the place.
-func (m *Monitor) Rebind(b Bench) error { return m.owner.Replace(b.Setup, b.Calibrate) }
-
-// Probe opens the instrument once the bench is free, so that trouble is logged. It returns
-// when that is done, or ctx or the monitor has ended.
-func (m *Monitor) Probe(ctx context.Context) { m.owner.Probe(ctx) }
+func (m *Monitor) Rebind(b Bench) error { return m.Replace(b.Setup, b.Calibrate) }
 
 // Expire drops captures that no host fetched for longer than keep, and returns their ids;
 // see capture.Owner.Expire. Errors are logged.
 func (m *Monitor) Expire(keep time.Duration) (dropped []string) {
-	dropped, err := m.owner.Expire(keep)
+	dropped, err := m.Owner.Expire(keep)
 	for _, id := range dropped {
 		m.cfg.Log.Warn("dropped a capture that no host fetched", "capture", id, "after", keep)
 	}
@@ -249,16 +245,3 @@ func (m *Monitor) Expire(keep time.Duration) (dropped []string) {
 	}
 	return dropped
 }
-
-// Captures lists the captures held, newest first.
-func (m *Monitor) Captures() []session.Capture { return m.owner.List() }
-
-// Capture returns a capture. Errors wrap capture.ErrUnknown.
-func (m *Monitor) Capture(id string) (*capture.Capture, error) { return m.owner.Get(id) }
-
-// Replicated notes that other machines have a capture: it is dropped once its host has
-// released it.
-func (m *Monitor) Replicated(id string) error { return m.owner.Replicated(id) }
-
-// Stats returns sums over the bench's captures.
-func (m *Monitor) Stats() capture.Stats { return m.owner.Stats() }

@@ -35,13 +35,11 @@ const (
 type service struct {
 	pb.UnimplementedMonitorServiceServer
 	monitor *Monitor
-	owner   *capture.Owner
-	version string
 }
 
 // own returns a capture that the caller may end: the caller's own, or any for an operator.
 func (s *service) own(ctx context.Context, id string) (*capture.Capture, error) {
-	c, err := s.owner.Get(id)
+	c, err := s.monitor.Get(id)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +68,12 @@ func signed(ctx context.Context, r session.Request) session.Request {
 func (s *service) GetBench(ctx context.Context, q *pb.GetBenchRequest) (*pb.GetBenchResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	about := s.owner.Bench
+	about := s.monitor.Bench
 	if q.Ask {
-		about = s.owner.Ask
+		about = s.monitor.Ask
 	}
 	b := about(ctx)
-	b.Version, b.Protocol = s.version, wire.Speaks
+	b.Version, b.Protocol = s.monitor.cfg.Version, wire.Speaks
 	if n := len(b.SetAside); n > mostSetAside {
 		more := fmt.Sprintf("and %d more: the log names them", n-mostSetAside+1)
 		b.SetAside = append(b.SetAside[:mostSetAside-1:mostSetAside-1], more)
@@ -92,7 +90,7 @@ func (s *service) StartCapture(ctx context.Context, q *pb.StartCaptureRequest) (
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	c, err := s.owner.Start(ctx, signed(ctx, req))
+	c, err := s.monitor.Start(ctx, signed(ctx, req))
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -119,7 +117,7 @@ func (s *service) checkProtocol(q *pb.StartCaptureRequest) error {
 	version := cmp.Or(q.Version, "of an unknown version")
 	return status.Errorf(codes.Unimplemented,
 		"the host is wattmark %s and speaks protocol %v, this monitor is wattmark %s and speaks %v: update %s",
-		measure.Printable(version), theirs, s.version, wire.Speaks, older)
+		measure.Printable(version), theirs, s.monitor.cfg.Version, wire.Speaks, older)
 }
 
 // RenewLease extends the lease of a capture of the caller's.
@@ -153,7 +151,7 @@ func (s *service) EndCapture(ctx context.Context, q *pb.EndCaptureRequest) (*pb.
 	if caller, known := auth.From(ctx); known { // and an operator: auth.Rows
 		by = caller.Name
 	}
-	c, err := s.owner.End(ctx, q.CaptureId, by, q.Reason)
+	c, err := s.monitor.End(ctx, q.CaptureId, by, q.Reason)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -169,7 +167,7 @@ func (s *service) ReleaseCapture(
 ) (*pb.ReleaseCaptureResponse, error) {
 	_, err := s.own(ctx, q.CaptureId)
 	if err == nil || errors.Is(err, capture.ErrUnknown) {
-		err = s.owner.Release(q.CaptureId)
+		err = s.monitor.Release(q.CaptureId)
 	}
 	if err != nil {
 		return nil, toStatus(err)
@@ -180,7 +178,7 @@ func (s *service) ReleaseCapture(
 // ListCaptures lists the captures held, newest first.
 func (s *service) ListCaptures(context.Context, *pb.ListCapturesRequest) (*pb.ListCapturesResponse, error) {
 	r := &pb.ListCapturesResponse{}
-	for _, c := range s.owner.List() {
+	for _, c := range s.monitor.List() {
 		if c.Released { // the reason why it is still there
 			c.Reason = strings.TrimPrefix(c.Reason+"; released; it waits until the cluster has it", "; ")
 		}
@@ -191,7 +189,7 @@ func (s *service) ListCaptures(context.Context, *pb.ListCapturesRequest) (*pb.Li
 
 // ReadCapture streams a capture; see capture.Capture.Read.
 func (s *service) ReadCapture(q *pb.ReadCaptureRequest, stream pb.MonitorService_ReadCaptureServer) error {
-	c, err := s.owner.Get(q.CaptureId)
+	c, err := s.monitor.Get(q.CaptureId)
 	if err != nil {
 		return toStatus(err)
 	}
@@ -241,5 +239,5 @@ func (s *service) WatchRails(q *pb.WatchRailsRequest, stream pb.MonitorService_W
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.monitor.stopping, func() { cancel(capture.ErrStopped) })()
-	return toStatus(s.owner.Watch(ctx, o, func(m session.Moment) error { return stream.Send(wire.Moment(m)) }))
+	return toStatus(s.monitor.Watch(ctx, o, func(m session.Moment) error { return stream.Send(wire.Moment(m)) }))
 }

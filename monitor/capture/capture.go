@@ -292,23 +292,22 @@ type sinkError struct {
 func (e *sinkError) Error() string { return fmt.Sprintf("capture %s: %v", e.id, e.err) }
 func (e *sinkError) Unwrap() error { return e.err }
 
-// sink takes an instrument's data for a capture.
-type sink struct{ c *Capture }
-
-func (s sink) instrument() instrument.Sink {
+// sink returns the taker of an instrument's data. The error of block ends the stream.
+func (c *Capture) sink() instrument.Sink {
 	return instrument.Sink{
-		Block: s.Block, Event: s.Event, BlockAt: s.BlockAt, Armed: s.Armed, Progress: s.Progress,
-		Marker:   func() marker.Spec { return s.c.req.Marker },
-		Unwanted: s.c.quit, // closed once the capture has ended, whatever the instrument still holds
+		Block: func(b *measure.Block) error { return c.block(b, c.owner.cfg.Now()) },
+		Event: c.event, BlockAt: c.block, Armed: c.armed,
+		Marker:   func() marker.Spec { return c.req.Marker },
+		Unwanted: c.quit, // closed once the capture has ended, whatever the instrument still holds
+		Progress: func(done, total uint64) {
+			c.owner.cfg.Log.Info("reading the instrument's memory",
+				"bench", c.owner.cfg.Bench.Name, "capture", c.id, "scans", done, "of", total)
+		},
 	}
 }
 
-// Block takes samples. Its error ends the stream.
-func (s sink) Block(b *measure.Block) error { return s.BlockAt(b, s.c.owner.cfg.Now()) }
-
-// BlockAt takes samples that arrived at an instant.
-func (s sink) BlockAt(b *measure.Block, at time.Time) error {
-	c := s.c
+// block takes samples that arrived at an instant.
+func (c *Capture) block(b *measure.Block, at time.Time) error {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.life.Ended() {
@@ -347,9 +346,8 @@ func (c *Capture) begin(at time.Time) {
 	c.owner.answered(true)
 }
 
-// Event takes an event of the stream.
-func (s sink) Event(e measure.Event) error {
-	c := s.c
+// event takes an event of the stream.
+func (c *Capture) event(e measure.Event) error {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.life.Ended() {
@@ -362,9 +360,8 @@ func (s sink) Event(e measure.Event) error {
 	return nil
 }
 
-// Armed notes that a deferred instrument samples.
-func (s sink) Armed(at time.Time) error {
-	c := s.c
+// armed notes that a deferred instrument samples.
+func (c *Capture) armed(at time.Time) error {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.life != session.Arming {
@@ -373,11 +370,4 @@ func (s sink) Armed(at time.Time) error {
 	c.deferred = true
 	c.begin(at)
 	return nil
-}
-
-// Progress logs the progress of a delivery.
-func (s sink) Progress(done, total uint64) {
-	o := s.c.owner
-	o.cfg.Log.Info("reading the instrument's memory",
-		"bench", o.cfg.Bench.Name, "capture", s.c.id, "scans", done, "of", total)
 }

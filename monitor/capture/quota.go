@@ -79,25 +79,14 @@ func (o *Owner) usedBy(holder string) (held int, used int64) {
 	return held, used
 }
 
-// watchQuota ends the capture when it exceeds the quota, until done. It runs on a
-// goroutine of its own: a disk that does not answer must not hold up the samples.
-func (c *Capture) watchQuota(done <-chan struct{}) {
-	if q := c.owner.cfg.Quota; q.Bytes <= 0 && q.Free <= 0 {
+// checkQuota ends the capture when it exceeds the quota.
+func (c *Capture) checkQuota(time.Time) {
+	if c.hasEnded() {
 		return
 	}
-	tick := time.NewTicker(quotaEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if why := c.owner.exceeded(); why != "" {
-				c.owner.cfg.Log.Warn("a capture is ended", "capture", c.id, "reason", why)
-				c.end(Failed, why)
-				return
-			}
-		case <-done:
-			return
-		}
+	if why := c.owner.exceeded(); why != "" {
+		c.owner.cfg.Log.Warn("a capture is ended", "capture", c.id, "reason", why)
+		c.end(Failed, why)
 	}
 }
 

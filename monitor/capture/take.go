@@ -30,8 +30,10 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 	}
 	arming := time.AfterFunc(o.cfg.ArmTimeout, c.armTimeout)
 	defer arming.Stop()
-	go c.flushOld(over)
-	go c.watchQuota(over)
+	go every(o.cfg.FlushEvery, over, c.flushOld)
+	if q := o.cfg.Quota; q.Bytes > 0 || q.Free > 0 {
+		go every(quotaEvery, over, c.checkQuota)
+	}
 	o.stream(ctx, c)
 	select {
 	case <-c.ready:
@@ -156,21 +158,23 @@ func (c *Capture) armTimeout() {
 	}
 }
 
-// flushOld ends old chunks while the instrument is silent, until done.
-func (c *Capture) flushOld(done <-chan struct{}) {
-	t := time.NewTicker(c.owner.cfg.FlushEvery)
+// every calls do at intervals until done. It runs on a goroutine of its own: a disk that does
+// not answer must not hold up the samples.
+func every(interval time.Duration, done <-chan struct{}, do func(now time.Time)) {
+	t := time.NewTicker(interval)
 	defer t.Stop()
 	for {
 		select {
 		case now := <-t.C:
-			c.tick(now)
+			do(now)
 		case <-done:
 			return
 		}
 	}
 }
 
-func (c *Capture) tick(now time.Time) {
+// flushOld ends old chunks while the instrument is silent.
+func (c *Capture) flushOld(now time.Time) {
 	c.data.Lock()
 	defer c.data.Unlock()
 	if c.life != session.Running && c.life != session.Stopping {
@@ -196,7 +200,7 @@ func (c *Capture) tick(now time.Time) {
 //	other error       Failed
 func (o *Owner) stream(ctx context.Context, c *Capture) {
 	for {
-		err := o.cfg.Instrument.Stream(ctx, sink{c}.instrument())
+		err := o.cfg.Instrument.Stream(ctx, c.sink())
 		o.streamed(ctx, err)
 		if c.hasEnded() {
 			return

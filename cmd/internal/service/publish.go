@@ -94,8 +94,8 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		for _, i := range p.mon.Captures() {
-			c, err := p.mon.Capture(i.ID)
+		for _, i := range p.mon.List() {
+			c, err := p.mon.Get(i.ID)
 			if err != nil || c.HasBeenReplicated() || i.State == session.Arming {
 				continue
 			}
@@ -153,7 +153,7 @@ func (p *capturePublisher) one(ctx context.Context, pub *relay.Publisher, c *cap
 
 // dropped reports whether the spool no longer has the capture.
 func (p *capturePublisher) dropped(c *capture.Capture) bool {
-	_, err := p.mon.Capture(c.ID())
+	_, err := p.mon.Get(c.ID())
 	return errors.Is(err, capture.ErrUnknown)
 }
 

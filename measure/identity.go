@@ -14,11 +14,9 @@ type Identity struct {
 	Kind, Model, Serial, Firmware, Address string
 }
 
-// fields are all of an Identity's.
-var fields = []func(*Identity) *string{
-	func(i *Identity) *string { return &i.Kind }, func(i *Identity) *string { return &i.Model },
-	func(i *Identity) *string { return &i.Serial }, func(i *Identity) *string { return &i.Firmware },
-	func(i *Identity) *string { return &i.Address },
+// fields are all of an Identity's, the kind first.
+func (i *Identity) fields() [5]*string {
+	return [...]*string{&i.Kind, &i.Model, &i.Serial, &i.Firmware, &i.Address}
 }
 
 // and separates the fields of several instruments that are read as one.
@@ -26,20 +24,15 @@ const and = " + "
 
 // JoinIdentities is the identity of several instruments that are read as one: each
 // field of all of them, in their order; empty where all are.
-func JoinIdentities(parts []Identity) Identity {
-	join := func(f func(*Identity) *string) string {
+func JoinIdentities(parts []Identity) (out Identity) {
+	for f, field := range out.fields() {
 		var all []string
 		for i := range parts {
-			all = append(all, strings.ReplaceAll(*f(&parts[i]), and, "+"))
+			all = append(all, strings.ReplaceAll(*parts[i].fields()[f], and, "+"))
 		}
-		if strings.Join(all, "") == "" {
-			return ""
+		if strings.Join(all, "") != "" {
+			*field = strings.Join(all, and)
 		}
-		return strings.Join(all, and)
-	}
-	var out Identity
-	for _, f := range fields {
-		*f(&out) = join(f)
 	}
 	return out
 }
@@ -49,17 +42,16 @@ func JoinIdentities(parts []Identity) Identity {
 func (i Identity) Parts() []Identity {
 	kinds := strings.Split(i.Kind, and)
 	out := make([]Identity, len(kinds))
-	for _, f := range fields {
-		joined := *f(&i)
-		if joined == "" {
+	for f, joined := range i.fields() {
+		if *joined == "" {
 			continue
 		}
-		each := strings.Split(joined, and)
+		each := strings.Split(*joined, and)
 		if len(each) != len(kinds) {
 			return []Identity{i}
 		}
 		for k := range out {
-			*f(&out[k]) = each[k]
+			*out[k].fields()[f] = each[k]
 		}
 	}
 	return out

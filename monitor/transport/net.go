@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"sync/atomic"
@@ -49,14 +48,7 @@ func openMessages(path string) (Conn, error) {
 		}
 		lock.release()
 	}
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
-	case gone(err):
-		return nil, fmt.Errorf("%w (is the instrument plugged in, and is the usbtmc module loaded?)",
-			disconnected("open", address, err))
-	}
-	return nil, fmt.Errorf("open %s: %w", address, err)
+	return nil, openError(path, address, "is the instrument plugged in, and is the usbtmc module loaded?", err)
 }
 
 // NewMessages makes a Conn of a file whose reads and writes are whole messages.

@@ -29,13 +29,13 @@ func openSerial(path string, baud int) (Conn, error) {
 	address := "serial:" + path
 	lock, err := lockPort(path)
 	if err != nil {
-		return nil, openError(path, address, err)
+		return nil, openError(path, address, "is the device plugged in?", err)
 	}
 	// No modem lines: pseudo-terminals have none and the devices ignore them.
 	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})
 	if err != nil {
 		lock.release()
-		return nil, openError(path, address, err)
+		return nil, openError(path, address, "is the device plugged in?", err)
 	}
 	s := &serialConn{writer: newWriter(address, "bytes"), port: port, lock: lock, timeout: -1}
 	go s.run(func(p []byte) (n int, err error) {
@@ -49,8 +49,9 @@ func openSerial(path string, baud int) (Conn, error) {
 	return s, nil
 }
 
-// openError returns the remedy for a port that does not open.
-func openError(path, address string, err error) error {
+// openError adds the remedy to the error of a device that does not open; absent is the one for
+// a device that is not there.
+func openError(path, address, absent string, err error) error {
 	var pe *serial.PortError
 	code := serial.PortErrorCode(-1)
 	if errors.As(err, &pe) {
@@ -64,7 +65,7 @@ func openError(path, address string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("open %s: %w (%s)", address, err, AccessHint(path))
 	case code == serial.PortNotFound || gone(err):
-		return fmt.Errorf("%w (is the device plugged in?)", disconnected("open", address, err))
+		return fmt.Errorf("%w (%s)", disconnected("open", address, err), absent)
 	}
 	return fmt.Errorf("open %s: %w", address, err)
 }

@@ -86,6 +86,27 @@ func (m meta) inputs() instrument.Inputs {
 	return in
 }
 
+// checkKnown refuses a null, which a quantity reads as NaN: with it no time is known.
+func (m meta) checkKnown() error {
+	type quantity struct {
+		field string
+		value float64
+	}
+	all := []quantity{
+		{"timebase.tick_hz", float64(m.Timebase.TickHz)}, {"response.tau_s", float64(m.Response.Tau)},
+		{"response.window_s", float64(m.Response.Window)}, {"response.update_s", float64(m.Response.Update)},
+	}
+	for i, c := range m.Channels {
+		all = append(all, quantity{fmt.Sprintf("channels[%d].skew_s", i), float64(c.Skew)})
+	}
+	for _, q := range all {
+		if !measure.Known(q.value) {
+			return fmt.Errorf("%s: want a finite number, not null", q.field)
+		}
+	}
+	return nil
+}
+
 // readMeta reads recording.json. Errors wrap ErrFormat and name the file.
 func readMeta(dir string) (meta, error) {
 	var m meta
@@ -94,11 +115,17 @@ func readMeta(dir string) (meta, error) {
 		return m, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
+		if at := (*json.SyntaxError)(nil); errors.As(err, &at) { // such as NaN, which other programs write
+			err = fmt.Errorf("%w, behind %q", err, b[max(0, at.Offset-40):at.Offset])
+		}
 		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
 	}
 	if m.Format != formatName || m.Version != formatVersion {
 		return m, fmt.Errorf("%w: %s says format %q, version %d; this program reads %q, version %d", ErrFormat,
 			metaFile, m.Format, m.Version, formatName, formatVersion)
+	}
+	if err := m.checkKnown(); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
 	}
 	in := m.inputs()
 	if err := in.Timebase.Validate(); err != nil {

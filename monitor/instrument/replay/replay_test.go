@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,6 +215,28 @@ func TestBadRecordings(t *testing.T) {
 				t.Errorf("%v, want ErrFormat", err)
 			}
 		})
+	}
+}
+
+// A quantity that is null, or the NaN of other programs, is refused with the name of its field.
+func TestUnknownQuantities(t *testing.T) {
+	for field, written := range map[string]string{
+		"tick_hz": "1000000", "tau_s": "0", "window_s": "0.025", "update_s": "0.1", "skew_s": "0.00001",
+	} {
+		for _, unknown := range []string{"null", "NaN"} {
+			dir := record(t)
+			if err := replace(dir, metaFile, fmt.Sprintf("%q: %s", field, written),
+				fmt.Sprintf("%q: %s", field, unknown)); err != nil {
+				t.Fatal(field, err)
+			}
+			d, err := New(dir, Options{AtEnd: "stop"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = d.Open(t.Context()); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s of %s: %v, want ErrFormat and the field", field, unknown, err)
+			}
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func compile(pattern string) (nodes []node) {
 		if inner, ok := strings.CutPrefix(rest, "["); ok {
 			word, rest, ok = strings.Cut(inner, "]")
 			if !ok {
-				panic(fmt.Sprintf("scpiface: pattern %q: a bracket does not close", pattern))
+				panic(fmt.Sprintf("scpi: pattern %q: a bracket does not close", pattern))
 			}
 			n.optional = true
 			word = strings.Trim(word, ":")

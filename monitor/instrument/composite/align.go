@@ -167,7 +167,6 @@ type track struct {
 	period  float64
 	first   int // index of its first channel in the whole
 	packets []*packet
-	release func(*packet)
 	done    bool // no more will come
 	// keep is for how long readings stay behind the one that is shown, so that a
 	// new alignment can go back to them.

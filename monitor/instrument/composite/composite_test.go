@@ -536,7 +536,7 @@ func BenchmarkMerge(b *testing.B) {
 	for range 2 {
 		s.spare = append(s.spare, make(chan *packet, 256))
 	}
-	s.merger = newMerger(c, instrument.SinkOf(out), s.free)
+	s.merger = newMerger(c, instrument.SinkOf(out))
 	if s.live, err = newLive(s); err != nil {
 		b.Fatal(err)
 	}

@@ -251,6 +251,15 @@ type packet struct {
 	block measure.Block
 	at    time.Time
 	event *measure.Event // instead of a block
+	home  chan *packet   // its member's, for packets that are used up; nil for one that is not used again
+}
+
+// free gives a packet back to its member, or leaves it to the collector. It never blocks.
+func (p *packet) free() {
+	select {
+	case p.home <- p:
+	default:
+	}
 }
 
 // fill copies a block, whose memory is the member's, into a packet.

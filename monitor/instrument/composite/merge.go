@@ -16,7 +16,6 @@ type merger struct {
 	tracks []*track         // of all members but the base, which is nil
 	place  []place          // of each member, by index
 	queue  []*packet        // the base's, not yet delivered
-	free   func(int, *packet)
 	names  []string
 	first  int // channel of the base's first
 
@@ -42,9 +41,9 @@ type merger struct {
 }
 
 // newMerger lays out the channels of all members in their order, the base's among them.
-func newMerger(c *Composite, sink instrument.Sink, free func(int, *packet)) *merger {
+func newMerger(c *Composite, sink instrument.Sink) *merger {
 	m := &merger{
-		sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)), free: free,
+		sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)),
 		release: math.Inf(1), exact: true,
 	}
 	first := 0
@@ -56,7 +55,6 @@ func newMerger(c *Composite, sink instrument.Sink, free func(int, *packet)) *mer
 		} else {
 			m.tracks = append(m.tracks, &track{
 				name: c.members[i].Name, tb: in.Timebase, period: float64(period(in.Timebase)), first: first,
-				release: func(p *packet) { free(i, p) },
 			})
 		}
 		first += len(in.Channels)
@@ -147,7 +145,7 @@ func (m *merger) drain() (end bool, err error) {
 // pop releases the first n packets of the base, and those of the others that no scan will show.
 func (m *merger) pop(n int) {
 	for _, p := range m.queue[:n] {
-		m.free(m.base, p)
+		p.free()
 	}
 	m.queue = m.queue[:copy(m.queue, m.queue[n:])]
 	for _, t := range m.tracks {
@@ -156,7 +154,7 @@ func (m *merger) pop(n int) {
 		}
 		k := 0
 		for ; k < t.p && t.end1(k) < t.time-t.keep; k++ {
-			t.release(t.packets[k])
+			t.packets[k].free()
 		}
 		t.packets = t.packets[:copy(t.packets, t.packets[k:])]
 		t.p -= k

@@ -76,7 +76,7 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 	for range c.members {
 		s.spare = append(s.spare, make(chan *packet, 256))
 	}
-	s.merger = newMerger(c, sink, s.free)
+	s.merger = newMerger(c, sink)
 	defer func() {
 		for _, f := range s.spools {
 			f.close()
@@ -92,21 +92,13 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 	return err
 }
 
-// free gives a packet back to its member, or leaves it to the collector.
-func (s *session) free(member int, p *packet) {
-	select {
-	case s.spare[member] <- p:
-	default:
-	}
-}
-
 // packet is one of a member's that was used up, or a new one.
 func (s *session) packet(member int) *packet {
 	select {
 	case p := <-s.spare[member]:
 		return p
 	default:
-		return &packet{}
+		return &packet{home: s.spare[member]}
 	}
 }
 
@@ -283,7 +275,7 @@ func (s *session) keep(i int, p *packet) error {
 		s.before = append(s.before, func() error { return s.keep(i, p) })
 		return nil
 	case s.deferred:
-		defer s.free(i, p)
+		defer p.free()
 		return s.spools[i].out.Encode(&record{p.block, p.at.UnixNano(), p.event})
 	}
 	return s.live.take(i, p)

@@ -18,14 +18,9 @@ import (
 
 // input is a pair of channels with its true errors.
 type input struct {
-	rail           int // −1 where nothing is connected
-	voltGain       float64
-	ampGain        float64 // units a count
-	voltOff        float64
-	ampOff         float64 // units at count zero
-	voltOff0       int8    // the host adds these
-	ampOff0        int8
-	noiseV, noiseI float64
+	rail              int     // −1 where nothing is connected
+	voltGain, ampGain float64 // units a count
+	voltOff, ampOff   float64 // units at count zero
 }
 
 // PairNames are the names that command 02 reports, in channel order.
@@ -50,10 +45,7 @@ func (f *Face) connect(rng *rand.Rand) error {
 	draw := meter.Drawing(rng, f.cfg.Draw)
 	for p := range f.inputs {
 		in := &f.inputs[p]
-		*in = input{
-			rail: -1, noiseV: f.cfg.NoiseV, noiseI: f.cfg.NoiseI, voltOff0: f.cfg.Offsets[2*p], ampOff0: f.cfg.Offsets[2*p+1],
-		}
-		in.voltGain, in.ampGain = VoltCount/(1+draw(sp.UGainV)), AmpCount/(1+draw(sp.UGainI))
+		in.rail, in.voltGain, in.ampGain = -1, VoltCount/(1+draw(sp.UGainV)), AmpCount/(1+draw(sp.UGainI))
 		in.voltOff, in.ampOff = draw(float64(sp.UOffsetV)), draw(float64(sp.UOffsetI))
 		if names[p] == "" {
 			continue
@@ -78,28 +70,24 @@ func (f *Face) Rails() (names [4]string) {
 
 // read converts all channels now.
 func (f *Face) read() (counts [Channels]int16) {
-	var total [1]measure.Watt
-	if f.board != nil {
-		f.board.Trace(total[:], f.now(), 0)
+	if f.board == nil {
+		return counts
 	}
-	for p := range f.inputs {
-		in := &f.inputs[p]
+	var total [1]measure.Watt
+	f.board.Trace(total[:], f.now(), 0)
+	// The host adds the offsets to a signed 12-bit count.
+	convert := func(c int, x float64) {
+		counts[c] = int16(min(max(math.Round(x)-float64(f.cfg.Offsets[c]), -2048), 2047))
+	}
+	for p, in := range f.inputs {
 		var r board.Reading
 		if in.rail >= 0 {
 			r = f.board.Rail(in.rail, total[0])
 		}
-		if f.board == nil {
-			continue
-		}
-		counts[2*p] = convert((float64(r.V)+in.voltOff)/in.voltGain+in.noiseV*f.rng.NormFloat64(), in.voltOff0)
-		counts[2*p+1] = convert((float64(r.I)+in.ampOff)/in.ampGain+in.noiseI*f.rng.NormFloat64(), in.ampOff0)
+		convert(2*p, (float64(r.V)+in.voltOff)/in.voltGain+f.cfg.NoiseV*f.rng.NormFloat64())
+		convert(2*p+1, (float64(r.I)+in.ampOff)/in.ampGain+f.cfg.NoiseI*f.rng.NormFloat64())
 	}
 	return counts
-}
-
-// convert rounds to a signed 12-bit count; the host adds off to it.
-func convert(x float64, off int8) int16 {
-	return int16(min(max(math.Round(x)-float64(off), -2048), 2047))
 }
 
 // steps are distances of samples in ticks with the share of samples that have

@@ -52,14 +52,12 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Device plays a recording. It implements instrument.Instrument.
+// Device plays a recording. It implements instrument.Instrument. Its identity and inputs are those
+// of the recorded instrument, once opened; the kind stays replay.
 type Device struct {
-	dir      string
-	opts     Options
-	identity instrument.Identity
-	inputs   instrument.Inputs
-	events   []measure.Event
-	open     bool
+	instrument.Base
+	opts   Options
+	events []measure.Event
 }
 
 // New makes a player of a folder; nothing is read yet.
@@ -70,58 +68,40 @@ func New(dir string, o Options) (*Device, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("%s: no folder: give the recording's as address", Kind)
 	}
-	return &Device{dir: dir, opts: o, identity: instrument.Identity{Kind: Kind, Address: dir}}, nil
+	d := &Device{Base: instrument.Base{ID: instrument.Identity{Kind: Kind, Address: dir}}, opts: o}
+	d.Steps, d.Run = []instrument.Step{d.load}, d.stream
+	return d, nil
 }
 
-// Identity is that of the recorded instrument, once opened; the kind stays replay.
-func (d *Device) Identity() instrument.Identity { return d.identity }
-
-// Inputs are those of the recorded instrument, once opened.
-func (d *Device) Inputs() instrument.Inputs { return d.inputs }
-
-// Open reads the recording. Errors wrap ErrFormat.
-func (d *Device) Open(ctx context.Context) error {
-	if d.open {
-		return fmt.Errorf("%s: open %s: already open", Kind, d.dir)
-	}
-	m, err := readMeta(d.dir)
+// load reads the recording but for its scans. Errors wrap ErrFormat.
+func (d *Device) load(ctx context.Context) error {
+	m, err := readMeta(d.ID.Address)
 	if err == nil {
-		d.events, err = readEvents(d.dir)
+		d.events, err = readEvents(d.ID.Address)
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: open %s: %w", Kind, d.dir, err)
+		return err
 	}
-	d.identity = instrument.Identity(m.Identity)
-	d.identity.Model = fmt.Sprintf("%s %s", d.identity.Kind, d.identity.Model)
-	d.identity.Kind, d.identity.Address = Kind, d.dir
-	d.inputs, d.open = m.inputs(), true
+	d.In = m.inputs()
+	d.Identify(fmt.Sprintf("%s %s", m.Identity.Kind, m.Identity.Model), m.Identity.Serial, m.Identity.Firmware)
 	return nil
 }
 
-// Close forgets the recording.
-func (d *Device) Close() error {
-	d.open = false
-	return nil
-}
-
-// Stream plays the recording from its beginning.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	if !d.open {
-		return fmt.Errorf("%s: stream: not open", Kind)
-	}
-	f, err := os.Open(filepath.Join(d.dir, scansFile))
+// stream plays the recording from its beginning.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
+	f, err := os.Open(filepath.Join(d.ID.Address, scansFile))
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", Kind, ErrFormat, err)
+		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	defer f.Close()
 	r := &rows{in: bufio.NewReaderSize(f, 1<<16), line: 1}
 	if _, err := r.in.ReadSlice('\n'); err != nil { // the names
-		return fmt.Errorf("%s: %w: %s has no header", Kind, ErrFormat, scansFile)
+		return fmt.Errorf("%w: %s has no header", ErrFormat, scansFile)
 	}
-	n := len(d.inputs.Channels)
+	n := len(d.In.Channels)
 	p := &player{d: d, sink: sink, events: d.events, start: time.Now()}
 	p.row.counts, p.block.Counts = make([]measure.Count, n), make([][]measure.Count, n)
 	err = p.play(ctx, r)
@@ -139,10 +119,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = p.flush()
 	}
-	if err != nil {
-		return fmt.Errorf("%s: play %s: %w", Kind, d.dir, err)
-	}
-	return nil
+	return err
 }
 
 // playTime is how much of the recording one block holds.
@@ -176,7 +153,7 @@ func (p *player) play(ctx context.Context, r *rows) error {
 			p.begun, p.origin, p.first = true, p.row.tick, p.row.scan
 		}
 		scan, tick := p.row.scan-p.first, p.row.tick-p.origin
-		held := p.d.inputs.Timebase.Seconds(float64(tick - p.block.FirstTick))
+		held := p.d.In.Timebase.Seconds(float64(tick - p.block.FirstTick))
 		if n := p.block.Scans(); n > 0 && (scan != p.block.FirstScan+uint64(n) || n >= maxScans ||
 			held >= measure.SecondsOf(playTime)) {
 			if err := p.wait(ctx); err != nil {
@@ -195,7 +172,7 @@ func (p *player) play(ctx context.Context, r *rows) error {
 			p.ticks = p.ticks[:0]
 		}
 		p.ticks = append(p.ticks, tick)
-		if p.d.inputs.Timebase.Stamped {
+		if p.d.In.Timebase.Stamped {
 			p.block.Ticks = p.ticks
 		}
 		for c, v := range p.row.counts {
@@ -231,7 +208,7 @@ func (p *player) wait(ctx context.Context) error {
 	if p.d.opts.Speed == 0 {
 		return nil
 	}
-	at := p.d.inputs.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
+	at := p.d.In.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
 	select {
 	case <-time.After(time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration()))):
 		return nil

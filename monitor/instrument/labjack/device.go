@@ -138,35 +138,31 @@ func (d *Device) setUp(ctx context.Context) error {
 	if err := m.writeU32(ctx, regEnable, 0); err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
-	for _, i := range d.opts.Inputs {
-		if err := m.setF32(ctx, regRange+2*uint16(i.AIN), d.model.RangeOf(i), 1e-6); err != nil {
-			return fmt.Errorf("range of AIN%d: %w", i.AIN, err)
-		}
-	}
-	if err := m.setF32(ctx, regScanRate, d.opts.ScanRate, 1e-3); err != nil {
-		return fmt.Errorf("scan rate: %w", err)
-	}
-	if err := m.setF32(ctx, regSettling, float64(d.opts.Settling)/1e3, 1e-6); err != nil {
-		return fmt.Errorf("settling: %w", err)
-	}
 	n := len(d.opts.Inputs) // a packet holds whole scans, and not much time
 	perPacket := max(1, min(int(d.opts.ScanRate*packetTime), maxSamples/n)) * n
-	for _, r := range [][2]int{
-		{regAddresses, n},
-		{regPerPacket, perPacket},
-		{regResolution, 0},
-		{regBuffer, bufferBytes},
-		{regTarget, 1},
-		{regDataType, 0},
-		{regScans, 0},
-	} {
-		if err := m.set(ctx, uint16(r[0]), uint32(r[1])); err != nil {
-			return err
-		}
+	var settings []setting
+	for _, i := range d.opts.Inputs {
+		settings = append(settings, setting{
+			fmt.Sprintf("range of AIN%d", i.AIN), regRange + 2*uint16(i.AIN), d.model.RangeOf(i), 1e-6,
+		})
 	}
+	settings = append(settings, []setting{
+		{"scan rate", regScanRate, d.opts.ScanRate, 1e-3},
+		{"settling", regSettling, float64(d.opts.Settling) / 1e3, 1e-6},
+		{"inputs", regAddresses, float64(n), 0},
+		{"packet", regPerPacket, float64(perPacket), 0},
+		{"resolution", regResolution, 0, 0},
+		{"buffer", regBuffer, bufferBytes, 0},
+		{"target", regTarget, 1, 0},
+		{"data type", regDataType, 0, 0},
+		{"scans", regScans, 0, 0},
+	}...)
 	for k, i := range d.opts.Inputs {
-		if err := m.set(ctx, regScanList+2*uint16(k), uint32(2*i.AIN)); err != nil {
-			return fmt.Errorf("scan list: %w", err)
+		settings = append(settings, setting{"scan list", regScanList + 2*uint16(k), float64(2 * i.AIN), 0})
+	}
+	for _, s := range settings {
+		if err := m.set(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
 		}
 	}
 	return nil

@@ -218,7 +218,7 @@ func (m *modbus) readF32(ctx context.Context, address uint16) (float32, error) {
 	return math.Float32frombits(v), err
 }
 
-// writeU32 writes two registers; set also reads them back.
+// writeU32 writes a register pair, big-endian.
 func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
 	b := binary.BigEndian.AppendUint16(nil, address)
 	b = append(b, 0, 2, 4)
@@ -228,28 +228,31 @@ func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
 	return nil
 }
 
-// set writes a register pair and reads it back; a device that keeps another value is an error.
-func (m *modbus) set(ctx context.Context, address uint16, v uint32) error {
-	err := m.writeU32(ctx, address, v)
-	if err != nil {
-		return err
-	}
-	got, err := m.readU32(ctx, address)
-	if err == nil && got != v {
-		err = fmt.Errorf("register %d reads back as %d after %d was written", address, got, v)
-	}
-	return err
+// setting is a value for a register pair.
+type setting struct {
+	what     string
+	register uint16
+	value    float64
+	// float is by how much the device may round an IEEE float, relative; zero for a whole number.
+	float float64
 }
 
-// setF32 sets a register and allows for the device's rounding.
-func (m *modbus) setF32(ctx context.Context, address uint16, v, tolerance float64) error {
-	err := m.writeU32(ctx, address, math.Float32bits(float32(v)))
-	if err != nil {
+// set writes a setting and reads it back; a device that keeps another value is an error.
+func (m *modbus) set(ctx context.Context, s setting) error {
+	v := uint32(s.value)
+	if s.float > 0 {
+		v = math.Float32bits(float32(s.value))
+	}
+	if err := m.writeU32(ctx, s.register, v); err != nil {
 		return err
 	}
-	got, err := m.readF32(ctx, address)
-	if err == nil && math.Abs(float64(got)-v) > tolerance*math.Abs(v) {
-		err = fmt.Errorf("register %d reads back as %v after %v was written", address, got, v)
+	kept, err := m.readU32(ctx, s.register)
+	got := float64(kept)
+	if s.float > 0 {
+		got = float64(math.Float32frombits(kept))
+	}
+	if err == nil && !(math.Abs(got-s.value) <= s.float*math.Abs(s.value)) {
+		err = fmt.Errorf("register %d reads back as %v after %v was written", s.register, got, s.value)
 	}
 	return err
 }

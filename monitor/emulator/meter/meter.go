@@ -45,11 +45,7 @@ type Config struct {
 	Bits int
 	// Wiring of every rail: shunt, clamp or assumed (default clamp).
 	Wiring measure.Wiring
-	// Shunt is the nominal resistance of a shunt rail (default 5 mΩ).
-	Shunt measure.Ohm
-	// VoltRange and CurrentRange are the ends of the bipolar ranges (defaults
-	// 15 V and 50 A).
-	VoltRange    measure.Volt
+	// CurrentRange is the end of the bipolar range of currents (default 50 A).
 	CurrentRange measure.Ampere
 	// Skew is the delay from one channel's conversion to the next.
 	Skew time.Duration
@@ -62,6 +58,11 @@ type Config struct {
 	// Start is the board's time at the first scan.
 	Start time.Duration
 }
+
+const (
+	voltRange = 15   // V, both ways
+	shuntOhms = 5e-3 // nominal, of a shunt rail
+)
 
 // Drawn holds the true errors of one meter. Tests know it; the meter does not.
 type Drawn struct {
@@ -96,9 +97,6 @@ type Instrument struct {
 	src  *Sampler
 	pace pace.Pace
 	name string
-	// Limit ends a stream after so many scans of it; zero for none. A free
-	// pace without a limit runs until ctx ends.
-	Limit uint64
 
 	block measure.Block
 }
@@ -130,13 +128,14 @@ func (m *Instrument) Inputs() instrument.Inputs {
 // Setup is the sampler's setup, with the rails that its channels make.
 func (m *Instrument) Setup() measure.Setup { return m.src.Setup() }
 
-// Stream delivers blocks of one batch each until ctx ends.
+// Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the
+// sink takes them.
 func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
 	m.src.Restart(m.pace.Now(m.src.Elapsed()))
 	timer := m.pace.NewTimer()
 	defer timer.Stop()
 	scan := 1 / float64(m.src.Setup().Timebase.SampleRate())
-	for sent := uint64(0); m.Limit == 0 || sent < m.Limit; {
+	for {
 		done := m.src.Elapsed()
 		select {
 		case <-ctx.Done():
@@ -147,16 +146,11 @@ func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
 			return nil
 		}
 		n := min(maxBlock, uint64(max(1, (m.pace.Due(done)-done).Seconds()/scan)))
-		if m.Limit > 0 {
-			n = min(n, m.Limit-sent)
-		}
 		m.src.Next(&m.block, int(n))
 		if err := sink.Block(&m.block); err != nil {
 			return fmt.Errorf("emulated meter: %w", err)
 		}
-		sent += n
 	}
-	return nil
 }
 
 // maxBlock bounds a block after a long wait.
@@ -170,7 +164,6 @@ type channel struct {
 	noise         float64                     // in counts
 	lo, hi        float64
 	skew          time.Duration
-	stated        measure.Channel
 	sharedInstant bool // converted at the same instant as the channel before
 }
 
@@ -193,8 +186,7 @@ type Sampler struct {
 func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	c := &cfg
 	c.Rate, c.TickHz, c.Bits = cmp.Or(c.Rate, 100e3), cmp.Or(c.TickHz, 1e9), cmp.Or(c.Bits, 16)
-	c.VoltRange, c.CurrentRange = cmp.Or(c.VoltRange, 15), cmp.Or(c.CurrentRange, 50)
-	c.Wiring, c.Shunt = cmp.Or(c.Wiring, measure.WiringClamp), cmp.Or(c.Shunt, 5e-3)
+	c.CurrentRange, c.Wiring = cmp.Or(c.CurrentRange, 50), cmp.Or(c.Wiring, measure.WiringClamp)
 	known := []measure.Wiring{measure.WiringShunt, measure.WiringClamp, measure.WiringAssumed}
 	switch {
 	case !slices.Contains(known, c.Wiring):
@@ -203,8 +195,8 @@ func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 		return nil, fmt.Errorf("emulated meter: %d bits: want 8 to 24", c.Bits)
 	case !(c.Rate > 0) || c.Rate > 10e6:
 		return nil, fmt.Errorf("emulated meter: rate %v: want up to 10 MHz", c.Rate)
-	case c.VoltRange <= 0 || c.CurrentRange <= 0 || c.Shunt <= 0:
-		return nil, fmt.Errorf("emulated meter: ranges and shunt must be positive")
+	case c.CurrentRange <= 0:
+		return nil, fmt.Errorf("emulated meter: the range of currents must be positive")
 	}
 	s := &Sampler{board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x64726177))
@@ -239,7 +231,7 @@ func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 		s.input(draw, i, measure.Channel{
 			Name: r.Name + name, Unit: measure.UnitVolt, UGain: sp.UGainV,
 			UOffset: float64(sp.UOffsetV), Noise: float64(sp.NoiseV),
-		}, float64(cfg.VoltRange), read)
+		}, voltRange, read)
 	}
 	amperes := func() {
 		s.input(draw, i, measure.Channel{
@@ -251,9 +243,9 @@ func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 	switch cfg.Wiring {
 	case measure.WiringShunt:
 		shunt = draw(sp.UShunt)
-		rail.Shunt, rail.UShunt = cfg.Shunt, sp.UShunt
+		rail.Shunt, rail.UShunt = shuntOhms, sp.UShunt
 		// The stated resistance is the true one times (1 + error).
-		ohms := float64(cfg.Shunt) / (1 + shunt)
+		ohms := shuntOhms / (1 + shunt)
 		volts(".source", func(q board.Reading) float64 { return float64(q.V) + ohms*float64(q.I) })
 		volts(".load", load)
 	case measure.WiringClamp:
@@ -280,7 +272,7 @@ func (s *Sampler) input(draw func(float64) float64, rail int, c measure.Channel,
 	s.drawn.Gain, s.drawn.Offset = append(s.drawn.Gain, ge), append(s.drawn.Offset, oe)
 	s.setup.Channels = append(s.setup.Channels, c)
 	s.channels = append(s.channels, channel{
-		rail: rail, read: read, stated: c,
+		rail: rail, read: read,
 		// stated = true·(1 + error), so true = stated/(1 + error)
 		gain: c.Gain / (1 + ge), offset: c.Offset - oe, noise: c.Noise / c.Gain,
 		lo: -half, hi: half - 1, skew: skew,
@@ -314,9 +306,6 @@ func (s *Sampler) BoardTime(scan float64) time.Duration {
 func (s *Sampler) DeviceTime(at time.Duration) measure.Seconds {
 	return measure.Seconds(float64(at-s.start) / s.step / float64(s.cfg.Rate))
 }
-
-// Skip loses n scans: the next block begins after them.
-func (s *Sampler) Skip(n uint64) { s.scan += n }
 
 // Next fills b with the next n scans.
 func (s *Sampler) Next(b *measure.Block, n int) {

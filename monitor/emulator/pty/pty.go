@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package pty opens pseudo-terminals with the kernel's ioctls alone: a serial
 // line in software, one end for an emulated device, the other a path that a
 // driver opens like any port.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
@@ -95,6 +96,27 @@ func TestRunOnTwoGPUs(t *testing.T) {
 		t.Errorf("no group in\n%s", text)
 	}
 	inside(t, "show", "--group", "2", "--db", a.db).fails(t, cli.ExitNotFound, "no group 2")
+}
+
+// --no-methods leaves the software methods out of every member's task; without it each has some.
+func TestGroupWithoutMethods(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	for _, more := range [][]string{nil, {"--no-methods"}} {
+		p := both(a, b, append([]string{"--benchmark", "memory", "--duration", "300ms", "--json"}, more...)...)
+		if code := p.wait(t); code != 0 {
+			t.Fatalf("exit code %d", code)
+		}
+		var got task.GroupReport
+		object(t, p.out.String(), &got)
+		for _, m := range got.GPUs {
+			var shown report.Report
+			object(t, inside(t, "show", fmt.Sprint(m.Task.TaskID), "--json", "--db", a.db).ok(t).out, &shown)
+			if (len(shown.Methods) == 0) != (more != nil) {
+				t.Errorf("%v: task %d has %d methods", more, m.Task.TaskID, len(shown.Methods))
+			}
+		}
+	}
 }
 
 // A program runs once, between the markers of all GPUs.

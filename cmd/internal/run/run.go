@@ -231,7 +231,7 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 ) (measurement.Config, func(), error) {
 	progress := out.NewProgress(a.Err)
 	cfg := f.task(a, ctx, name)
-	cfg.Device, cfg.NoMethods, cfg.Progress, cfg.Warn = card.Device, f.NoMethods, progress.Update, progress.Warn
+	cfg.Device, cfg.Progress, cfg.Warn = card.Device, progress.Update, progress.Warn
 	db, err := store.Open(ctx, a.DB)
 	if err != nil {
 		return cfg, nil, err
@@ -264,7 +264,7 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	login, holder := cli.Whoami()
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
-		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, Tags: f.Tags, Note: f.Note,
+		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
 		Provenance: report.Provenance(a, ctx, f.Redact),
 	}
 }

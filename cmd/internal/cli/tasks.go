@@ -104,6 +104,11 @@ func (a *App) Task(ctx context.Context, db *store.DB, arg string) (*store.Task, 
 	if err != nil {
 		return nil, err
 	}
+	return a.TaskByID(ctx, db, id)
+}
+
+// TaskByID reads a task; one that does not exist has the exit code 4.
+func (a *App) TaskByID(ctx context.Context, db *store.DB, id store.TaskID) (*store.Task, error) {
 	t, err := db.Task(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, NotFoundf("no task %d in %s: list them with wattmark tasks", id, a.DB)

@@ -241,7 +241,7 @@ func (p *Prediction) check(a *cli.App, ctx context.Context, s pointSources, args
 		return err
 	}
 	defer db.Close()
-	points, _, err := s.gather(ctx, func() (*store.DB, error) { return db, nil }, args)
+	points, _, err := s.gather(a, ctx, func() (*store.DB, error) { return db, nil }, args)
 	if err != nil {
 		return err
 	}

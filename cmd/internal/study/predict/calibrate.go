@@ -91,12 +91,12 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 	}()
 	// All points are needed before the split: the resident blocks may be fitted to
 	// every time.
-	all, tasks, err := f.gather(ctx, open, args)
+	all, tasks, err := f.gather(a, ctx, open, args)
 	if err != nil {
 		return err
 	}
 	c := predictionContent{Kernel: f.kernel, FlopsPerBlock: f.flops}
-	if err := f.options(ctx, open, all, &c); err != nil {
+	if err := f.options(a, ctx, open, all, &c); err != nil {
 		return err
 	}
 	if c.Points, c.Others, err = f.split(all); err != nil {
@@ -116,7 +116,7 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 // options sets the idle power, the GPU's shape, weights, and level of c. With
 // --resident fit the resident blocks, 1 to 32, are those whose staircase fits the
 // times best. Bad flags are wrong usage.
-func (f *predictFlags) options(ctx context.Context, open func() (*store.DB, error), all []predict.Point,
+func (f *predictFlags) options(a *cli.App, ctx context.Context, open func() (*store.DB, error), all []predict.Point,
 	c *predictionContent,
 ) error {
 	if f.sms == 0 {
@@ -143,14 +143,15 @@ func (f *predictFlags) options(ctx context.Context, open func() (*store.DB, erro
 	} else if c.Options.Resident, err = strconv.ParseUint(f.resident, 10, 32); err != nil || c.Options.Resident == 0 {
 		return cli.Usagef("--resident %q: want a number from 1 on, or fit", f.resident)
 	}
-	c.Options.Idle, c.Options.UIdle, err = f.idlePower(ctx, open)
+	c.Options.Idle, c.Options.UIdle, err = f.idlePower(a, ctx, open)
 	return err
 }
 
 // idlePower returns the idle power P_s and its standard uncertainty in W, from the
 // flag, a task of the resting GPU, or a trace. A task's expanded uncertainty (k =
 // 2) is halved; a trace has none. --idle-u replaces either.
-func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, error)) (w, u measure.Watt, err error) {
+func (f *predictFlags) idlePower(a *cli.App, ctx context.Context, open func() (*store.DB, error),
+) (w, u measure.Watt, err error) {
 	if session.CountTrue(f.idle != "", f.idleTask != 0, f.idleTrace != "") != 1 {
 		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle 134W, --idle-task and --idle-trace")
 	}
@@ -167,7 +168,7 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 		if err != nil {
 			return 0, 0, err
 		}
-		t, err := storedTask(ctx, db, store.TaskID(f.idleTask))
+		t, err := a.TaskByID(ctx, db, store.TaskID(f.idleTask))
 		if err == nil && t.Result == nil {
 			err = fmt.Errorf("task %d has no window: see wattmark show %d", f.idleTask, f.idleTask)
 		}
@@ -191,15 +192,6 @@ func (f *predictFlags) idlePower(ctx context.Context, open func() (*store.DB, er
 		u = measure.Watt(v)
 	}
 	return w, u, nil
-}
-
-// storedTask reads a task; one that does not exist has the exit code ExitNotFound.
-func storedTask(ctx context.Context, db *store.DB, id store.TaskID) (*store.Task, error) {
-	t, err := db.Task(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		err = cli.NotFoundf("no task %d: list them with wattmark tasks", id)
-	}
-	return &t, err
 }
 
 // split separates the points to fit, whose numbers of blocks --use lists, from the
@@ -274,7 +266,7 @@ func parseGrid(s string) (g grid, err error) {
 // gather returns the points of the file, the traces and the tasks, in this order,
 // and the numbers of the tasks. open is called per task only. A task in --blocks
 // that is not among the tasks is wrong usage.
-func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error),
+func (s *pointSources) gather(a *cli.App, ctx context.Context, open func() (*store.DB, error),
 	tasks []string,
 ) (points []predict.Point, ids []store.TaskID, err error) {
 	if s.csv != "" {
@@ -307,7 +299,7 @@ func (s *pointSources) gather(ctx context.Context, open func() (*store.DB, error
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := taskPoint(ctx, db, id, given)
+		p, err := taskPoint(a, ctx, db, id, given)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -365,10 +357,9 @@ func (s *pointSources) gridByTask() (map[store.TaskID]grid, error) {
 // taskPoint returns the point of a task, per launch. The expanded uncertainty of
 // the energy is divided by its coverage factor k (2 if unknown); that of the time
 // combines the two markers: u² = u_start² + u_stop².
-func taskPoint(ctx context.Context, db *store.DB, id store.TaskID, given map[store.TaskID]grid) (p predict.Point,
-	err error,
-) {
-	t, err := storedTask(ctx, db, id)
+func taskPoint(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, given map[store.TaskID]grid,
+) (p predict.Point, err error) {
+	t, err := a.TaskByID(ctx, db, id)
 	if err != nil {
 		return p, err
 	}

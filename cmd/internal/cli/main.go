@@ -30,6 +30,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -370,3 +371,11 @@ func (h TracedLog) WithAttrs(a []slog.Attr) slog.Handler { return TracedLog{h.Ha
 
 // WithGroup implements slog.Handler.
 func (h TracedLog) WithGroup(name string) slog.Handler { return TracedLog{h.Handler.WithGroup(name)} }
+
+// outputClosed reports whether the standard output or standard error is a pipe or socket
+// whose reader is gone.
+func outputClosed() bool {
+	fds := []unix.PollFd{{Fd: 1}, {Fd: 2}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && (fds[0].Revents|fds[1].Revents)&(unix.POLLERR|unix.POLLHUP) != 0
+}

@@ -206,11 +206,22 @@ func (c *cursor) Column(col int) (vtab.Value, error) {
 		watts, _, _ := s.sums(c.at, s.rails)
 		return watts, nil
 	case col >= colCurrent1 && col <= colVoltage3:
-		current, voltage := s.role(c.at, (col-colCurrent1)%3+1)
-		if col < colVoltage1 {
-			return current, nil
+		r := &s.roles[(col-colCurrent1)%3+1]
+		if len(r.rails) == 0 || r.hidden {
+			return nil, nil
 		}
-		return voltage, nil
+		// A role of several rails has ΣI, and as its voltage ΣP/ΣI: their product is the power. Only the
+		// column that is asked for becomes a vtab.Value, since each of these allocates.
+		watts, amperes, volts := s.sums(c.at, r.rails)
+		switch {
+		case col < colVoltage1:
+			return amperes, nil
+		case len(r.rails) == 1:
+			return volts, nil
+		case amperes == 0:
+			return nil, nil
+		}
+		return watts / amperes, nil
 	case col == colTask:
 		return s.task, nil
 	case col == colName:
@@ -464,33 +475,15 @@ func (s *scanner) decodeCold(p span, col int) error {
 // sums returns ΣI·V in W and ΣI in A over rails at a scan, and the voltage of the last of them. With the
 // counts x and y of a rail's channels, I = i0 + ix·x + iy·y in A and V = v0 + vy·y in V.
 func (s *scanner) sums(seq int64, rails []railForm) (watts, amperes, volts float64) {
-	i := int(seq - s.first) // of the decoded part
+	i, counts := int(seq-s.first), s.counts // of the decoded part
 	for k := range rails {
 		f := &rails[k]
-		x, y := float64(s.counts[f.x][i]), 0.0
+		x, y := float64(counts[f.x][i]), 0.0
 		if f.y >= 0 {
-			y = float64(s.counts[f.y][i])
+			y = float64(counts[f.y][i])
 		}
 		a, v := f.I0+f.IX*x+f.IY*y, f.V0+f.VY*y
 		watts, amperes, volts = watts+a*v, amperes+a, v
 	}
 	return watts, amperes, volts
-}
-
-// role returns the current of a role's rails together, and the voltage of its only rail, or ΣP/ΣI of
-// several, so that current times voltage is their power. Without a rail both are NULL, the voltage also
-// where that divides by zero.
-func (s *scanner) role(seq int64, role int) (current, voltage driver.Value) {
-	r := &s.roles[role]
-	if len(r.rails) == 0 || r.hidden {
-		return nil, nil
-	}
-	watts, amperes, volts := s.sums(seq, r.rails)
-	switch {
-	case len(r.rails) == 1:
-		return amperes, volts
-	case amperes == 0:
-		return amperes, nil
-	}
-	return amperes, watts / amperes
 }

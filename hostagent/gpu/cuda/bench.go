@@ -142,35 +142,30 @@ func (d *Device) runStamped(ctx context.Context, name string, repeat int, launch
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	before, err := d.relate()
-	if err != nil {
-		return nil, err
-	}
-	err = d.stamp(d.work, d.stamps)
-	for i := 0; err == nil && i < repeat; i++ {
-		err = launch()
-	}
-	if err == nil {
-		err = d.stamp(d.work, d.stamps+8)
-	}
-	if err == nil {
-		err = d.wait(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
 	b := make([]byte, 16)
-	if err := d.download(b, d.stamps); err != nil {
-		return nil, err
-	}
-	after, err := d.relate()
+	s, err := d.related(func() error {
+		err := d.stamp(d.work, d.stamps)
+		for i := 0; err == nil && i < repeat; i++ {
+			err = launch()
+		}
+		if err == nil {
+			err = d.stamp(d.work, d.stamps+8)
+		}
+		if err == nil {
+			err = d.wait(ctx)
+		}
+		if err == nil {
+			// Before the clocks are related again: that writes to the same place.
+			err = d.download(b, d.stamps)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	if repeat > 1 {
 		name = fmt.Sprintf("%s ×%d", name, repeat)
 	}
-	s := span{before, after}
 	at := gpu.Span{Start: s.host(binary.LittleEndian.Uint64(b)), End: s.host(binary.LittleEndian.Uint64(b[8:]))}
 	return []gpu.Kernel{{Name: name, Span: at}}, nil
 }
@@ -274,26 +269,17 @@ func (r *trainRun) stampSlot(slot int) error {
 // run queues the train between two relations of the clocks. It waits for the queue also
 // after an error: the control words must outlive every kernel that writes them.
 func (r *trainRun) run(ctx context.Context) (gpu.Ran, error) {
-	before, err := r.d.relate()
-	if err != nil {
-		return gpu.Ran{}, err
-	}
-	queueErr := r.queue(ctx)
-	if err := r.d.sync(); err != nil {
-		return gpu.Ran{}, errors.Join(queueErr, err)
-	}
-	if queueErr != nil {
-		return gpu.Ran{}, queueErr
-	}
 	words := make([]byte, r.slots*kernels.CtlSize)
-	if err := r.d.download(words, r.ctl); err != nil {
-		return gpu.Ran{}, err
-	}
-	after, err := r.d.relate()
+	s, err := r.d.related(func() error {
+		if err := errors.Join(r.queue(ctx), r.d.sync()); err != nil {
+			return err
+		}
+		return r.d.download(words, r.ctl)
+	})
 	if err != nil {
 		return gpu.Ran{}, err
 	}
-	return r.read(words, span{before, after})
+	return r.read(words, s)
 }
 
 // queue launches the phases in order. A slice's launch costs some microseconds on the host,

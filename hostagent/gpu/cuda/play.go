@@ -26,21 +26,18 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 	}
 	chips := spec.Chips(kind)
 	chip := uint64(math.Round(float64(spec.Chip) * 1e9))
-	var edges []uint64
-	var s span
-	err := d.w.do(func() (err error) {
-		edges, s, err = d.playChips(ctx, chips, chip)
-		return err
+	return ask(d, "play marker", func() (gpu.Played, error) {
+		p := gpu.Played{Kind: kind}
+		edges, s, err := d.playChips(ctx, chips, chip)
+		if err != nil {
+			return p, err
+		}
+		for i, e := range edges {
+			p.Edges = append(p.Edges, gpu.PlayedEdge{Chip: i - spec.CodeStart(), At: s.host(e)})
+		}
+		p.Span = gpu.Span{Start: p.Edges[0].At, End: p.Edges[len(chips)].At}
+		return p, nil
 	})
-	if err != nil {
-		return gpu.Played{}, fmt.Errorf("cuda: play marker: %w", err)
-	}
-	p := gpu.Played{Kind: kind}
-	for i, e := range edges {
-		p.Edges = append(p.Edges, gpu.PlayedEdge{Chip: i - spec.CodeStart(), At: s.host(e)})
-	}
-	p.Span = gpu.Span{Start: p.Edges[0].At, End: p.Edges[len(chips)].At}
-	return p, nil
 }
 
 // playChips runs the marker kernel and returns the GPU's time of every edge.
@@ -92,18 +89,25 @@ func (d *Device) runTimed(ctx context.Context, f function, list []unsafe.Pointer
 	if err := ctx.Err(); err != nil {
 		return span{}, context.Cause(ctx)
 	}
-	before, err := d.relate()
-	if err != nil {
-		return span{}, err
+	return d.related(func() error {
+		if err := errors.Join(d.zero(d.ctl, kernels.CtlSize), d.launch(f, list...)); err != nil {
+			return err
+		}
+		return d.wait(ctx)
+	})
+}
+
+// related runs fn between two relations of the clocks, by which instants of the GPU's clock within it are
+// mapped. It blocks for the round trips of both, some milliseconds.
+func (d *Device) related(fn func() error) (s span, err error) {
+	if s.a, err = d.relate(); err != nil {
+		return s, err
 	}
-	if err := errors.Join(d.zero(d.ctl, kernels.CtlSize), d.launch(f, list...)); err != nil {
-		return span{}, err
+	if err = fn(); err != nil {
+		return s, err
 	}
-	if err := d.wait(ctx); err != nil {
-		return span{}, err
-	}
-	after, err := d.relate()
-	return span{before, after}, err
+	s.b, err = d.relate()
+	return s, err
 }
 
 // poll is how often a running kernel is looked at: often enough that work

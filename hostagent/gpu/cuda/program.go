@@ -29,20 +29,17 @@ func (d *Device) Load(source []byte, entry string, level int) (*Program, error) 
 		return nil, fmt.Errorf("cuda: load %s: optimisation level %d: want %d to %d", entry, level, leastLevel,
 			mostLevel)
 	}
-	p := &Program{d: d}
-	err := d.w.do(func() (err error) {
-		if p.mod, err = d.drv.compile(source, level); err != nil {
-			return err
+	return ask(d, "load "+entry, func() (*Program, error) {
+		mod, err := d.drv.compile(source, level)
+		if err != nil {
+			return nil, err
 		}
-		if p.fn, err = d.drv.function(p.mod, entry); err != nil {
-			err = errors.Join(err, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(p.mod)))
+		fn, err := d.drv.function(mod, entry)
+		if err != nil {
+			return nil, errors.Join(err, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(mod)))
 		}
-		return err
+		return &Program{d, mod, fn}, nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("cuda: load %s: %w", entry, err)
-	}
-	return p, nil
 }
 
 // Run launches the kernel and waits for its end. The span is the host's, from the
@@ -52,23 +49,19 @@ func (p *Program) Run(ctx context.Context, grid, block [3]uint32, args ...uint64
 	if ctx.Err() != nil {
 		return s, context.Cause(ctx)
 	}
-	err = p.d.w.do(func() error {
+	return ask(p.d, "run program", func() (s gpu.Span, err error) {
 		list := make([]*uint64, len(args))
 		for i := range args {
 			list[i] = &args[i]
 		}
 		s.Start = time.Now()
 		if err := p.d.launchGrid(p.fn, grid, block, 0, params(list...)); err != nil {
-			return err
+			return s, err
 		}
-		err := p.d.sync()
+		err = p.d.sync()
 		s.End = time.Now()
-		return err
+		return s, err
 	})
-	if err != nil {
-		return s, fmt.Errorf("cuda: run program: %w", err)
-	}
-	return s, nil
 }
 
 // Blocks is how many blocks of so many threads are resident on the whole GPU.

@@ -27,6 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
@@ -322,4 +324,11 @@ func Pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// nap waits for less than the millisecond to which the runtime's timers round on Linux. It ignores the
+// context, for the wait is short, and may return early on a signal.
+func nap(_ context.Context, d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&ts, nil) // a signal may cut it short
 }

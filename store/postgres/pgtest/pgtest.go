@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -129,7 +130,8 @@ func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
-	cmd.SysProcAttr = attributes(c.as)
+	// It ends with the test.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
 	return cmd
 }
 
@@ -306,4 +308,38 @@ func Psql(t testing.TB, address, query string) string {
 		t.Fatalf("psql: %v", err)
 	}
 	return string(bytes.TrimSpace(out))
+}
+
+// Freeze lets the server and all of its processes stand still, as a machine that swaps or a
+// line that is cut does, until the returned function is called, or the test ends.
+func (c *Cluster) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	main := c.process.Process.Pid
+	// The one that starts others stands still first.
+	pids := []int{main}
+	if err := syscall.Kill(main, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		raw, _ := os.ReadFile(path) // it may have ended
+		_, rest, _ := strings.Cut(string(raw), ") ")
+		var state string
+		var parent int
+		if n, _ := fmt.Sscan(rest, &state, &parent); n == 2 && parent == main {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+		}
+	}
+	thaw = func() {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+		}
+	}
+	t.Cleanup(thaw)
+	return thaw
 }

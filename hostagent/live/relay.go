@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -177,14 +176,12 @@ func (r *Relay) String() string { return fmt.Sprintf("watch of %d benches", len(
 // and returns nil.
 func (r *Relay) Run(ctx context.Context) error {
 	defer close(r.stopped)
-	var g errgroup.Group
+	var all sync.WaitGroup
 	for _, b := range r.benches {
-		g.Go(func() error {
-			b.run(ctx)
-			return nil
-		})
+		all.Go(func() { b.run(ctx) })
 	}
-	return g.Wait()
+	all.Wait()
+	return nil
 }
 
 // States returns all benches in the order of the configuration. Benches without viewers

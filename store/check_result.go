@@ -83,22 +83,15 @@ func figures(r *measure.Result) []figure {
 			figure{1, "energy_u_j" + of, float64(x.Energy.U)}, figure{1, "mean_w" + of, float64(x.Mean)},
 			figure{1, "peak_w" + of, float64(x.Peak)})
 	}
-	eachBudget(r, func(rail, source string, l measure.Contribution) {
-		out = append(out, figure{2, "u_j of " + source + rail, float64(l.U)})
-	})
-	return out
-}
-
-// eachBudget hands out the lines of the budgets of a result's rails, then of the total.
-func eachBudget(r *measure.Result, f func(rail, source string, l measure.Contribution)) {
 	for _, x := range r.Rails {
 		for _, l := range x.Budget {
-			f(" of rail "+x.Name, l.Source, l)
+			out = append(out, figure{2, "u_j of " + l.Source + " of rail " + x.Name, float64(l.U)})
 		}
 	}
 	for _, l := range r.Budget {
-		f("", l.Source, l)
+		out = append(out, figure{2, "u_j of " + l.Source, float64(l.U)})
 	}
+	return out
 }
 
 // differences lists the places where two stored forms of one result differ.

@@ -98,7 +98,7 @@ func (c *Capture) Claimed(ctx context.Context) (bool, error) {
 
 // Filed reports whether the capture's own task is in the stream.
 func (c *Capture) Filed(ctx context.Context) (bool, error) {
-	return c.p.Bus.has(ctx, c.partition, c.source, c.end.Key)
+	return c.p.Bus.has(ctx, c.partition, c.source, c.end.Key), nil
 }
 
 // File publishes the capture as a task of its own, from its header, events and outcome. All

@@ -251,7 +251,7 @@ func (f *fetcher) chunks(ctx context.Context, list []*indexed, from uint64) iter
 // has reports whether a task's end is in its stream. A replica that lags may not have
 // it yet; the task is then published twice, and the stores recognise it.
 // An end may have been published by this program, or for anyone by a monitor.
-func (b *Bus) has(ctx context.Context, partition int, source, key Key) (bool, error) {
+func (b *Bus) has(ctx context.Context, partition int, source, key Key) bool {
 	_, err := b.last(ctx, partition, subject(partition, b.by, source, key, kindEnd))
 	if errors.Is(err, jetstream.ErrMsgNotFound) && b.by != anyone {
 		_, err = b.last(ctx, partition, subject(partition, anyone, source, key, kindEnd))
@@ -259,7 +259,7 @@ func (b *Bus) has(ctx context.Context, partition int, source, key Key) (bool, er
 	if err != nil && ctx.Err() == nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		b.log.Debug("cannot tell whether a task is in its stream", "error", err)
 	}
-	return err == nil, nil
+	return err == nil
 }
 
 // last returns the last message of a subject.

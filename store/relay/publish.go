@@ -84,8 +84,8 @@ func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (out Publish
 	}
 	out = Published{Task: id, Key: s.end.Key}
 	// The end is there: a second publication, as after a crash before the tag was set, is a look-up.
-	if out.Known, err = p.Bus.has(ctx, s.partition, s.source, s.end.Key); err != nil || out.Known {
-		return out, err
+	if out.Known = p.Bus.has(ctx, s.partition, s.source, s.end.Key); out.Known {
+		return out, nil
 	}
 	s.reuse = p.Bus.index(ctx, s.partition, s.source)
 	// Once more from the beginning where samples that the stream had are removed meanwhile; at most once, since

@@ -133,7 +133,10 @@ func checkSamples(t *testing.T, path string, want uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := g.newScore()
+	s, err := g.newScore()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var next, n, odd uint64
 	var got measure.Block
 	for c, err := range db.Chunks(t.Context(), 1, 0) {
@@ -294,7 +297,10 @@ func TestGeneratorPlaysMarkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := g.newScore()
+		s, err := g.newScore()
+		if err != nil {
+			t.Fatal(err)
+		}
 		spec := marker.ProfileFor(setup, g.tag)
 		det, err := marker.NewDetector(spec, &setup)
 		if err != nil {

@@ -9,8 +9,8 @@
 //	└──── monitor process ─────┘         └─ host process ──┘
 //
 // A generator stands in for the meter and plays the markers; everything behind it is the
-// product's own code. The parent controls the monitor process by JSON-RPC over its standard
-// input and output (control has the methods).
+// product's own code. The parent controls the monitor process over its standard input
+// (monitorNote lists the commands).
 package perf
 
 import (

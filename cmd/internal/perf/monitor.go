@@ -1,20 +1,22 @@
 package perf
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/rpc"
-	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +33,6 @@ import (
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
@@ -41,10 +42,14 @@ const overTLS = "tls"
 // markerTag is the tag of all markers.
 const markerTag = 0x5a
 
-// Usage is the answer of the monitor process of a benchmark to its parent. The parent calls
-// the methods of control by JSON-RPC over the process's standard input and output.
-type Usage struct {
-	Address   string  `json:"address"` // of the monitor, as gRPC dials it
+// monitorNote is a line that the monitor process of a benchmark writes to its
+// parent: first when it listens, then in answer to every command but allow.
+//
+//	usage      processor time and memory used so far
+//	allow N    the generator may deliver N scans in all
+//	stop       play the stop marker; answered when it can have been seen
+type monitorNote struct {
+	Address   string  `json:"address,omitempty"` // as gRPC dials it
 	CPUS      float64 `json:"cpu_s"`
 	RSSBytes  int64   `json:"rss_bytes"`
 	HeapBytes uint64  `json:"heap_bytes"`
@@ -56,9 +61,15 @@ type Usage struct {
 // monitorProcess is the parent's handle of the benchmark's monitor, a process of its own.
 // Its methods are safe for concurrent use.
 type monitorProcess struct {
-	client  *monitorclient.Client
-	cmd     *exec.Cmd
-	control *rpc.Client
+	client *monitorclient.Client
+	cmd    *exec.Cmd
+
+	// asking is held from a command to its answer; commands without an answer may be sent
+	// meanwhile. writing is held for one line.
+	asking  sync.Mutex
+	writing sync.Mutex
+	in      io.WriteCloser
+	out     *json.Decoder
 }
 
 // monitorOptions configure the monitor process: spool and socket are in dir, rate is in scans/s.
@@ -96,31 +107,27 @@ func startBenchMonitor(ctx context.Context, o monitorOptions, stderr io.Writer) 
 	}
 	p := &monitorProcess{cmd: exec.CommandContext(ctx, exe, args...)}
 	p.cmd.Stderr, p.cmd.WaitDelay = stderr, 5*time.Second
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+	p.out = json.NewDecoder(out)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the monitor process: %w", err)
 	}
-	p.control = jsonrpc.NewClient(struct {
-		io.Reader
-		io.WriteCloser
-	}{out, in})
 	if err := p.connect(known); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the monitor process: %w", err), p.stop())
 	}
 	return p, nil
 }
 
-// connect asks for the monitor's address and dials it.
+// connect reads the monitor's first line, its address, and dials it.
 func (p *monitorProcess) connect(known auth.Client) error {
-	n, err := p.ask("Usage")
-	if err != nil {
+	var n monitorNote
+	if err := p.out.Decode(&n); err != nil {
 		return err
 	}
 	o, err := known.DialOptions(n.Address)
@@ -147,19 +154,32 @@ func (p *monitorProcess) stop() (err error) {
 	if p.client != nil {
 		err = p.client.Close()
 	}
-	_ = p.control.Close() // the end of its input is the signal
+	p.in.Close() // its end is the signal
 	if ended := p.cmd.Wait(); ended != nil {
 		err = errors.Join(err, fmt.Errorf("monitor process: %w", ended))
 	}
 	return err
 }
 
-// ask calls a method of control that answers with Usage. It blocks until the answer.
-func (p *monitorProcess) ask(method string) (u Usage, err error) {
-	if err = p.control.Call("Monitor."+method, struct{}{}, &u); err != nil {
-		err = fmt.Errorf("monitor process: %s: %w", method, err)
+// ask sends a command and returns the answer. It blocks while another command is answered.
+func (p *monitorProcess) ask(verb string) (n monitorNote, err error) {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	if err = p.send(verb); err == nil {
+		err = p.out.Decode(&n)
 	}
-	return u, err
+	if err != nil {
+		return n, fmt.Errorf("monitor process: %s: %w", verb, err)
+	}
+	return n, nil
+}
+
+// send writes a command and does not wait for an answer.
+func (p *monitorProcess) send(line string) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, err := fmt.Fprintln(p.in, line)
+	return err
 }
 
 // benchLab creates a CA, a server certificate and a token in dir, for the TLS transport,
@@ -252,7 +272,7 @@ func (b *benchMonitor) run(ctx context.Context, s cli.Streams) error {
 	})
 	group.Go(func() error {
 		defer cancel()
-		return serveControl(&control{b, ctx, dial}, s, cancel)
+		return b.serve(ctx, s, dial)
 	})
 	return group.Wait()
 }
@@ -268,80 +288,60 @@ func (b *benchMonitor) clockStop(ctx context.Context, req any, info *grpc.UnaryS
 	return resp, err
 }
 
-// control has the methods that the parent calls. Each call has a goroutine of its own: the
-// parent goes on to allow scans while the stop marker is played.
-type control struct {
-	b       *benchMonitor
-	ctx     context.Context
-	address string
-}
-
-// Usage returns the processor time and memory used so far.
-func (c *control) Usage(_ struct{}, u *Usage) error {
-	*u = processUsage()
-	u.Address, u.StopS = c.address, time.Duration(c.b.stopNS.Load()).Seconds()
-	u.BegunNS, u.Scans = c.b.g.begun.Load(), c.b.g.passed.Load()
-	return nil
-}
-
-// Allow raises the number of scans that the generator may deliver in all.
-func (c *control) Allow(scans int64, _ *struct{}) error {
-	c.b.g.allow(scans)
-	return nil
-}
-
-// Stop plays the stop marker. It blocks until the marker can have been seen, or ctx ends.
-func (c *control) Stop(_ struct{}, u *Usage) error {
-	c.b.g.asked.Store(true)
-	select {
-	case <-c.b.g.played:
-		return c.Usage(struct{}{}, u)
-	case <-c.ctx.Done():
-		return c.ctx.Err()
-	}
-}
-
-// endingReader calls ended when its reader fails or ends.
-type endingReader struct {
-	io.Reader
-	ended func()
-}
-
-func (r endingReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	if err != nil {
-		r.ended()
-	}
-	return n, err
-}
-
-// serveControl serves the parent's calls until it closes the pipe. Its end calls ended at once:
-// ServeCodec waits for the calls under way, and a pending Stop returns only with its context.
-func serveControl(c *control, s cli.Streams, ended func()) error {
-	server := rpc.NewServer()
-	if err := server.RegisterName("Monitor", c); err != nil {
+// serve executes the parent's commands until it closes the pipe. The parent sends one
+// question at a time, but goes on to allow scans while the stop marker is played; hence
+// answers have goroutines of their own.
+func (b *benchMonitor) serve(ctx context.Context, s cli.Streams, address string) error {
+	out := json.NewEncoder(s.Out)
+	if err := out.Encode(monitorNote{Address: address}); err != nil {
 		return err
 	}
-	server.ServeCodec(jsonrpc.NewServerCodec(struct {
-		io.Reader
-		io.Writer
-		io.Closer
-	}{endingReader{s.In, ended}, s.Out, io.NopCloser(nil)}))
-	return nil
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answers, ctx := errgroup.WithContext(ctx)
+	answer := func() error {
+		n := processUsage()
+		n.StopS, n.BegunNS, n.Scans = time.Duration(b.stopNS.Load()).Seconds(), b.g.begun.Load(), b.g.passed.Load()
+		return out.Encode(n)
+	}
+	for in := bufio.NewScanner(s.In); ctx.Err() == nil && in.Scan(); {
+		verb, arg, _ := strings.Cut(in.Text(), " ")
+		switch verb {
+		case "usage":
+			answers.Go(answer)
+		case "allow":
+			n, err := strconv.ParseInt(arg, 10, 64)
+			if err != nil {
+				return err
+			}
+			b.g.allow(n)
+		case "stop":
+			answers.Go(func() error {
+				b.g.asked.Store(true)
+				select {
+				case <-b.g.played:
+					return answer()
+				case <-ctx.Done():
+					return nil
+				}
+			})
+		default:
+			return fmt.Errorf("benchmark's monitor: no such command: %q", verb)
+		}
+	}
+	stop() // the parent has gone: cancel a pending answer
+	return answers.Wait()
 }
 
-// processUsage returns the processor time that this process has used so far, of its own and of
-// the system for it (getrusage), and its memory.
-func processUsage() Usage {
+// processUsage returns the processor time and memory that this process has used so far. Its memory in RAM is 0 on
+// systems without Linux's /proc.
+func processUsage() monitorNote {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	var size, resident int64 // in pages
 	b, _ := os.ReadFile("/proc/self/statm")
 	_, _ = fmt.Sscan(string(b), &size, &resident)
-	var r unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // fails only for bad arguments
-	cpu := float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
-	return Usage{CPUS: cpu, RSSBytes: resident * int64(os.Getpagesize()), HeapBytes: m.HeapAlloc}
+	return monitorNote{CPUS: cpuSeconds(), RSSBytes: resident * int64(os.Getpagesize()), HeapBytes: m.HeapAlloc}
 }
 
 // startProfile writes a CPU profile to a new file until stop is called.

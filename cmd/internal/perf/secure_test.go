@@ -43,7 +43,7 @@ func benchSecure(ctx context.Context, log io.Writer, f ingestFlags, rounds int) 
 			which := (i + j) % 2 // the first of a pair is not always the same
 			f.transport = []string{"tcp", overTLS}[which]
 			if pair[which], err = ingestOnce(ctx, &cli.App{Streams: cli.Streams{Out: log, Err: log}}, f, dir,
-				&streamRun{name: fmt.Sprintf("%s %d", f.transport, i+1), length: ofSeconds(f.seconds)}); err != nil {
+				ingestRun{name: fmt.Sprintf("%s %d", f.transport, i+1), length: ofSeconds(f.seconds)}); err != nil {
 				return nil, err
 			}
 		}
@@ -111,7 +111,7 @@ func benchMemory(ctx context.Context, log io.Writer, f memoryFlags) (*memoryRepo
 		monitorOptions: monitorOptions{f.benchFlagsShared, f.rate, true}, db: dir + "/power.db", length: length,
 	}
 	var heap []float64
-	run.each = func(_ time.Duration, host, mon Usage) {
+	run.each = func(_ time.Duration, host, mon monitorNote) {
 		r.SeriesBytes = append(r.SeriesBytes, mon.RSSBytes)
 		heap = append(heap, float64(mon.HeapBytes))
 		r.HostRSSMax = max(r.HostRSSMax, float64(host.RSSBytes))

@@ -28,19 +28,18 @@ const backlogScans = 32 << 20
 // streamRun is one capture, streamed from the generator into the database.
 type streamRun struct {
 	monitorOptions
-	name   string // of its directory and in its progress
 	db     string // path
 	length time.Duration
 	flat   bool // without pyramids
 	// each is called every second with the processes' usage.
-	each func(at time.Duration, host, monitor Usage)
+	each func(at time.Duration, host, monitor monitorNote)
 
 	p             *monitorProcess
 	tasks         *clockedStore
 	id            string // of the capture
 	stored        measurement.Counters
-	begun         time.Time // the generator's first scan
-	host, monitor Usage     // used by the processes: before, then during
+	begun         time.Time   // the generator's first scan
+	host, monitor monitorNote // used by the processes: before, then during
 	summary       session.Summary
 	trailer       session.Trailer
 	delivered     int64
@@ -133,7 +132,7 @@ func (r *streamRun) run(ctx context.Context, stderr io.Writer) (out *streamRepor
 		defer stop()
 	}
 	r.tasks, r.host = &clockedStore{DB: db}, processUsage()
-	if r.monitor, err = r.p.ask("Usage"); err != nil {
+	if r.monitor, err = r.p.ask("usage"); err != nil {
 		return nil, err
 	}
 	if err := r.capture(ctx); err != nil {
@@ -191,7 +190,7 @@ func (r *streamRun) capture(ctx context.Context) error {
 		return err
 	}
 	host := processUsage()
-	monitor, err := r.p.ask("Usage")
+	monitor, err := r.p.ask("usage")
 	if err != nil {
 		return err
 	}
@@ -216,8 +215,8 @@ func (r *streamRun) feed(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			allow := r.stored.Scans.Load() + backlogScans
-			if err := r.p.control.Call("Monitor.Allow", allow, &struct{}{}); err != nil && ctx.Err() == nil {
+			allow := fmt.Sprintf("allow %d", r.stored.Scans.Load()+backlogScans)
+			if err := r.p.send(allow); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -228,7 +227,7 @@ func (r *streamRun) feed(ctx context.Context) error {
 // stopAfter plays the stop marker after the run's length, as a host does, and stops the
 // capture.
 func (r *streamRun) stopAfter(ctx context.Context) error {
-	note, err := r.p.ask("Usage")
+	note, err := r.p.ask("usage")
 	if err != nil {
 		return err
 	}
@@ -238,12 +237,12 @@ func (r *streamRun) stopAfter(ctx context.Context) error {
 		if !cli.SleepUntil(ctx, next) {
 			return fmt.Errorf("the stream ended before its time: %w", context.Cause(ctx))
 		}
-		if note, err = r.p.ask("Usage"); err != nil {
+		if note, err = r.p.ask("usage"); err != nil {
 			return err
 		}
 		r.each(time.Since(r.begun), processUsage(), note)
 	}
-	if _, err := r.p.ask("Stop"); err != nil {
+	if _, err := r.p.ask("stop"); err != nil {
 		return err
 	}
 	// A host waits until the marker must have been seen; without a pace there is

@@ -229,7 +229,7 @@ func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration) (c t
 	if err != nil {
 		return c, err
 	}
-	note, err := p.ask("Usage")
+	note, err := p.ask("usage")
 	if err != nil {
 		return c, err
 	}
@@ -237,7 +237,7 @@ func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration) (c t
 	if !cli.SleepUntil(ctx, time.Unix(0, note.BegunNS).Add(work)) {
 		return c, ctx.Err()
 	}
-	if _, err := p.ask("Stop"); err != nil {
+	if _, err := p.ask("stop"); err != nil {
 		return c, err
 	}
 	if !cli.SleepUntil(ctx, time.Now().Add(generatorLead)) {
@@ -256,7 +256,7 @@ func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration) (c t
 	if _, err := p.client.Read(ctx, monitorclient.ReadOptions{CaptureID: id}, &header); err != nil {
 		return c, err
 	}
-	note, err = p.ask("Usage")
+	note, err = p.ask("usage")
 	c.header, c.inside = header.took.Seconds(), note.StopS
 	if err != nil {
 		return c, err

@@ -33,6 +33,7 @@ import (
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
@@ -342,6 +343,16 @@ func processUsage() monitorNote {
 	b, _ := os.ReadFile("/proc/self/statm")
 	_, _ = fmt.Sscan(string(b), &size, &resident)
 	return monitorNote{CPUS: cpuSeconds(), RSSBytes: resident * int64(os.Getpagesize()), HeapBytes: m.HeapAlloc}
+}
+
+// cpuSeconds returns this process's processor time in s, of its own and of the system for it (getrusage); 0 where that
+// fails.
+func cpuSeconds() float64 {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0
+	}
+	return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
 }
 
 // startProfile writes a CPU profile to a new file until stop is called.

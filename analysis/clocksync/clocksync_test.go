@@ -286,17 +286,18 @@ func BenchmarkFind(b *testing.B) {
 
 // bench is a synthetic measurement whose clocks are known.
 type bench struct {
-	offset, drift float64 // t_host = t_meter + offset − drift·(t_meter − first start's)
-	jumpAt, jump  float64 // host time behind which the offset is larger by jump
-	onset         float64 // the power follows the time stamps late by this
-	late, early   float64 // starts are seen late by this besides, ends early
-	noise         float64 // W
-	rise, fall    float64 // s
-	rate          float64 // samples a second
-	from, to      float64 // host's time in which the meter runs
-	jitter        float64 // s, of single time stamps, one standard deviation
-	rest          float64 // W
-	work          float64 // W above rest
+	offset, drift float64               // t_host = t_meter + offset − drift·(t_meter − first start's)
+	jumpAt, jump  float64               // host time behind which the offset is larger by jump
+	wander        func(float64) float64 // of the offset by the host's time, s; nil for none
+	onset         float64               // the power follows the time stamps late by this
+	late, early   float64               // starts are seen late by this besides, ends early
+	noise         float64               // W
+	rise, fall    float64               // s
+	rate          float64               // samples a second
+	from, to      float64               // host's time in which the meter runs
+	jitter        float64               // s, of single time stamps, one standard deviation
+	rest          float64               // W
+	work          float64               // W above rest
 	kernels       []validate.Kernel
 	seed          uint64
 }
@@ -322,6 +323,9 @@ func (b *bench) meter(host float64) float64 {
 	off := b.offset
 	if b.jump != 0 && host > b.jumpAt {
 		off += b.jump
+	}
+	if b.wander != nil {
+		off += b.wander(host)
 	}
 	// host = m + off − drift·(m − first)
 	return (host - off - b.drift*first) / (1 - b.drift)

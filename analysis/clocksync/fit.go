@@ -64,12 +64,7 @@ func (f *Fit) solve(first measure.Seconds) error {
 	f.Start = measure.Seconds(float64(first) - s.y0)
 	s.robustly()
 	for range maxJumps {
-		// The most significant jump not yet in the fit, a large one first.
-		scale := s.roughness()
-		at, ok := s.largeJump(scale)
-		if !ok {
-			at, ok = s.smallJump(scale)
-		}
+		at, ok := s.findJump()
 		if !ok {
 			break
 		}
@@ -322,115 +317,14 @@ func (s *solver) wander() float64 {
 	return math.Sqrt((1 + rho) / (1 - rho))
 }
 
-const (
-	maxJumps = 8
-	// beside is the number of edges on either side that are compared for a jump,
-	// minBeside the least.
-	beside, minBeside = 10, 3
-	// leastJump, in seconds, is a change between neighbours that wander alone makes.
-	leastJump = 0.12e-3
-	// sureJump is the least size of a jump in standard uncertainties.
-	sureJump = 6
-)
-
-// smallJump finds the place at which one more step in the fit would be the most
-// significant, by all edges: the step's column is projected off the other columns
-// (R. Frisch and F. V. Waugh, Econometrica 1 (1933) 387). Running sums from the last
-// edge backwards make one pass of it.
-func (s *solver) smallJump(scale float64) (at float64, ok bool) {
-	k := columns + len(s.jumps)
-	row, v := make([]float64, k), make([]float64, k)
-	var num, den, sum float64
-	best := sureJump * scale
-	for i := len(s.x) - 1; i >= minBeside; i-- {
-		w := s.w[i] / (s.scale * s.scale * s.u[i] * s.u[i])
-		s.row(i, row)
-		for p := range v {
-			v[p] += w * row[p]
-		}
-		num += w * s.residual[i]
-		sum += w
-		if len(s.x)-i < minBeside || slices.Contains(s.jumps, s.between(i)) {
-			continue
-		}
-		den = sum
-		for p := range v {
-			for q := range v {
-				den -= v[p] * s.cov.At(p, q) * v[q]
-			}
-		}
-		if den < 1e-6*sum {
-			continue
-		}
-		// The scatter of the size is scale/√(edges), sum being edges/(scale² as fitted).
-		size := num / den
-		u := scale * math.Sqrt(sum/den) / math.Sqrt(float64(len(s.x)-i))
-		if math.Abs(size) > max(leastJump, 3*scale) && math.Abs(size)/u*scale > best {
-			best, at, ok = math.Abs(size)/u*scale, s.between(i), true
-		}
-	}
-	return at, ok
-}
-
-// largeJump finds the place at which the medians of the residuals on both sides differ
-// most, in standard uncertainties; a median's is √(π/2) times a mean's.
-func (s *solver) largeJump(scale float64) (at float64, ok bool) {
-	best := 0.0
-	for k := minBeside; k+minBeside <= len(s.x); k++ {
-		if slices.Contains(s.jumps, s.between(k)) {
-			continue
-		}
-		before, after := s.residual[s.side(k, -1):k], s.residual[k:s.side(k, 1)]
-		size := stats.Median(after) - stats.Median(before)
-		u := scale * math.Sqrt(math.Pi/2*(1/float64(len(before))+1/float64(len(after))))
-		if z := math.Abs(size) / u; z > sureJump && math.Abs(size) > max(leastJump, 3*scale) && z > best {
-			best, at, ok = z, s.between(k), true
-		}
-	}
-	return at, ok
-}
-
-// between is the place half-way between edges k − 1 and k.
-func (s *solver) between(k int) float64 { return (s.x[k-1] + s.x[k]) / 2 }
-
-// side returns the end of the edges on a side of k: at most 10, up to the next known
-// jump.
-func (s *solver) side(k, way int) int {
-	i := k
-	for n := 0; n < beside && i+way >= 0 && i+way <= len(s.x); n++ {
-		i += way
-		if i > 0 && i < len(s.x) && slices.Contains(s.jumps, s.between(i)) {
-			break
-		}
-	}
-	return i
-}
-
-// roughness returns the standard deviation of the residuals by the differences of
-// neighbours, starts and ends apart; at least 1 µs. Neither a jump nor a wrong slope
-// widens it.
-func (s *solver) roughness() float64 {
-	var d []float64
-	last := map[bool]float64{}
-	for i, e := range s.edges {
-		if before, seen := last[e.End]; seen {
-			d = append(d, s.residual[i]-before)
-		}
-		last[e.End] = s.residual[i]
-	}
-	if len(d) == 0 {
-		return math.Inf(1)
-	}
-	return max(stats.SD(d)/math.Sqrt2, 1e-6)
-}
-
-// prune drops jumps below four standard uncertainties or 0.12 ms in the whole fit.
+// prune drops jumps that fall below four standard uncertainties in the whole fit, once
+// others have been added.
 func (s *solver) prune() {
 	for {
 		drop := -1
 		for j := range s.jumps {
 			size, u := s.beta[columns+j], math.Sqrt(s.cov.At(columns+j, columns+j))
-			if math.Abs(size) < 4*u || math.Abs(size) < leastJump {
+			if math.Abs(size) < 4*u {
 				drop = j
 			}
 		}

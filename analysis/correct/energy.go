@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sort"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Lag describes a sensor that follows the power as a capacitor does, and the static
@@ -46,6 +48,12 @@ type Energy struct {
 	Readings int                    `json:"-"`                // within the span
 }
 
+// Sources of a budget.
+const (
+	readingsNoise = "readings' noise"
+	constantC     = "constant C"
+)
+
 // ErrSpan is wrapped where readings do not cover a span.
 var ErrSpan = errors.New("the readings do not cover the span")
 
@@ -73,21 +81,59 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err
 	}
-	u, first, err := trapezoid(rs, s)
+	v, byC, err := l.linear(rs, s)
 	if err != nil {
 		return Energy{}, err
 	}
 	e := Energy{Span: s}
-	v := map[int]float64{} // energy = Σ v·reading; most of the inner slopes cancel
-	var byC float64
+	for _, r := range rs {
+		if r.At >= s.From && r.At <= s.To {
+			e.Readings++
+		}
+	}
+	if e.Raw, err = Integrate(rs, s); err != nil {
+		return Energy{}, err
+	}
+	g, length := l.gain(), float64(s.Length())
+	sum := float64(e.Raw) + float64(l.C)*byC
+	e.Energy = measure.Joule((sum - float64(l.Offset)*length) / g)
+	noise := l.noise(rs)
+	squares := 0.0
+	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
+		squares += v[i] * v[i]
+	}
+	steps := l.bend(rs, s.From) + l.bend(rs, s.To)
+	e.budget([]measure.Contribution{
+		{Source: readingsNoise, U: measure.Joule(float64(noise) * math.Sqrt(squares) / g)},
+		{Source: constantC, U: measure.Joule(math.Abs(byC) * float64(l.U) / 2 / g), Systematic: true},
+		{Source: "gain", U: measure.Joule(math.Abs(float64(e.Energy)) * l.UGain / 2 / g), Systematic: true},
+		{Source: "offset", U: measure.Joule(length * float64(l.UOffset) / 2 / g), Systematic: true},
+		{Source: "steps between readings", U: measure.Joule(steps / g), Systematic: true},
+	})
+	return e, nil
+}
+
+// noise returns the standard deviation of a reading, from the readings if not known.
+func (l Lag) noise(rs []Reading) measure.Watt {
+	if l.Noise != 0 {
+		return l.Noise
+	}
+	return Noise(rs)
+}
+
+// linear returns the corrected integral over a span as weights of the readings by index,
+// in seconds, before the static line: most of the inner slopes cancel. byC is its
+// derivative by the constant C, in watts. Errors wrap ErrSpan.
+func (l Lag) linear(rs []Reading, s Span) (v map[int]float64, byC float64, err error) {
+	u, first, err := trapezoid(rs, s)
+	if err != nil {
+		return nil, 0, err
+	}
+	v = map[int]float64{}
 	var w []float64
 	for j, weight := range u {
 		i := first + j
 		v[i] += weight
-		e.Raw += measure.Joule(weight * float64(rs[i].Power))
-		if rs[i].At >= s.From && rs[i].At <= s.To {
-			e.Readings++
-		}
 		var lo int
 		lo, w = l.Slope.weights(rs, i, w)
 		for k, x := range w {
@@ -95,26 +141,7 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 			byC += weight * x * float64(rs[lo+k].Power)
 		}
 	}
-	g, length := l.gain(), float64(s.Length())
-	sum := float64(e.Raw) + float64(l.C)*byC
-	e.Energy = measure.Joule((sum - float64(l.Offset)*length) / g)
-	noise := l.Noise
-	if noise == 0 {
-		noise = Noise(rs)
-	}
-	squares := 0.0
-	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
-		squares += v[i] * v[i]
-	}
-	steps := l.bend(rs, s.From) + l.bend(rs, s.To)
-	e.budget([]measure.Contribution{
-		{Source: "readings' noise", U: measure.Joule(float64(noise) * math.Sqrt(squares) / g)},
-		{Source: "constant C", U: measure.Joule(math.Abs(byC) * float64(l.U) / 2 / g), Systematic: true},
-		{Source: "gain", U: measure.Joule(math.Abs(float64(e.Energy)) * l.UGain / 2 / g), Systematic: true},
-		{Source: "offset", U: measure.Joule(length * float64(l.UOffset) / 2 / g), Systematic: true},
-		{Source: "steps between readings", U: measure.Joule(steps / g), Systematic: true},
-	})
-	return e, nil
+	return v, byC, nil
 }
 
 // budget keeps the contributions that are not zero, and sets U to twice their root sum
@@ -208,11 +235,7 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 	if first-n < 2 || last+n > len(rs)-3 || last-n-1 < first+n+2 {
 		return l.Energy(rs, work)
 	}
-	rise, err := l.step(rs, first-n, first+1+n)
-	if err != nil {
-		return Energy{}, err
-	}
-	fall, err := l.step(rs, last-1-n, last+n)
+	rise, fall, err := l.steps(rs, first, last)
 	if err != nil {
 		return Energy{}, err
 	}
@@ -221,7 +244,7 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 	if err != nil || !(rise.at < fall.at) {
 		return e, err
 	}
-	out := rise.before*float64(rise.at-whole.From) + fall.after*float64(whole.To-fall.at)
+	out := outside(whole, rise, fall)
 	e.Energy -= measure.Joule((out - float64(l.Offset)*float64(whole.Length()-(fall.at-rise.at))) / l.gain())
 	raw, err := Integrate(rs, Span{From: rise.at, To: fall.at})
 	if err != nil {
@@ -229,9 +252,85 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 	}
 	e.Span, e.Raw = Span{From: rise.at, To: fall.at}, raw
 	base := (rise.before + fall.after) / 2
+	noise, constant, err := l.stepsU(rs, whole, first, last)
+	if err != nil {
+		return Energy{}, err
+	}
+	e.Budget = slices.DeleteFunc(e.Budget, func(c measure.Contribution) bool {
+		return c.Source == readingsNoise || c.Source == constantC
+	})
+	e.Budget = append(e.Budget, measure.Contribution{Source: readingsNoise, U: noise},
+		measure.Contribution{Source: constantC, U: constant, Systematic: true})
 	e.budget(append(e.Budget,
 		measure.Contribution{Source: "instants of the steps", U: measure.Joule(base * float64(Spacing(rs)) / 4)}))
 	return e, nil
+}
+
+// stepDraws is the number of draws of the readings' noise: they determine its effect on
+// the steps to 1/√(2·stepDraws), 5 %.
+const stepDraws = 200
+
+// stepsU returns the standard uncertainties in joules of [Lag.Piece] by the readings'
+// noise and by the constant: those of the integral over the whole span, of the levels
+// beside the work and of the instants of the steps together, since they share both.
+// Levels are medians, so noise is drawn for the readings near the steps (the same draws
+// each time); those between count by their weights. Errors wrap ErrSpan.
+func (l Lag) stepsU(rs []Reading, whole Span, first, last int) (byNoise, byC measure.Joule, err error) {
+	v, perC, err := l.linear(rs, whole)
+	if err != nil {
+		return 0, 0, err
+	}
+	// A level looks at three readings beyond the ramp, and their slopes at reach more.
+	n := 2 * (l.Slope.reach() + 1)
+	low, high := max(first-n-1, 0), min(last+n+2, len(rs))
+	noise, inner := float64(l.noise(rs)), 0.0
+	near := func(i int) bool { return i < first+n+3 || i >= last-n-2 }
+	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
+		if !near(i) {
+			inner += v[i] * v[i]
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	shaken, energies := slices.Clone(rs[low:high]), make([]float64, stepDraws)
+	for k := range energies {
+		for i := low; i < high; i++ {
+			if near(i) {
+				d := noise * r.NormFloat64()
+				shaken[i-low].Power = rs[i].Power + measure.Watt(d)
+				energies[k] += v[i] * d
+			}
+		}
+		rise, fall, err := l.steps(shaken, first-low, last-low)
+		if err != nil {
+			return 0, 0, err
+		}
+		energies[k] -= outside(whole, rise, fall)
+	}
+	byNoise = measure.Joule(math.Hypot(stat.StdDev(energies, nil), noise*math.Sqrt(inner)) / l.gain())
+	change := func(sign measure.Seconds) float64 {
+		other := l
+		other.C += sign * l.U / 2
+		rise, fall, stepErr := other.steps(rs, first, last)
+		err = errors.Join(err, stepErr)
+		return perC*float64(other.C-l.C) - outside(whole, rise, fall)
+	}
+	return byNoise, measure.Joule(math.Abs(change(1)-change(-1)) / 2 / l.gain()), err
+}
+
+// steps places the beginning and the end of work between readings first and last.
+func (l Lag) steps(rs []Reading, first, last int) (rise, fall step, err error) {
+	n := l.Slope.reach() + 1
+	if rise, err = l.step(rs, first-n, first+1+n); err != nil {
+		return rise, fall, err
+	}
+	fall, err = l.step(rs, last-1-n, last+n)
+	return rise, fall, err
+}
+
+// outside returns the energy in joules of a whole span before and after the work, before
+// the static line.
+func outside(whole Span, rise, fall step) float64 {
+	return rise.before*float64(rise.at-whole.From) + fall.after*float64(whole.To-fall.at)
 }
 
 // step is a change of the corrected power, before the static line.

@@ -261,14 +261,23 @@ const (
 	IdleEnergy       EnergyClass = 3 // before the first and after the last
 )
 
+// fitted is added to the stored class of a line whose energy is by least squares.
+const fitted EnergyClass = 10
+
 // NameEnergy is the energy of all kernels of one name, or of the time without.
 type NameEnergy struct {
-	Class           EnergyClass
-	Name            string // of KernelEnergy
+	Class EnergyClass
+	// Fitted: the energy is by least squares over the whole trace, else by the edges of the launches.
+	Fitted bool
+	// Name is of KernelEnergy. Names that the readings do not tell apart are one line, with Together between them.
+	Name            string
 	Launches, Short uint64 // Short: of these, shorter than the meter resolves
 	Busy, Share     measure.Seconds
 	Energy          measure.Estimate // k = 2
 }
+
+// Together separates the names of a group; a symbol has no spaces.
+const Together = " + "
 
 // PutNameEnergies stores the energies by name of one of a task's results, in place of earlier ones.
 func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []NameEnergy) error {
@@ -278,6 +287,9 @@ func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []Nam
 			s.fail(fmt.Errorf("%w: result %d", ErrNotFound, result))
 		}
 		for i, x := range e {
+			if x.Fitted {
+				x.Class += fitted
+			}
 			s.exec(`INSERT INTO kernel_energy VALUES(?,?,?,?,?,?,?,?,?,?,?)`, id, result, i, x.Class, x.Name,
 				int64(x.Launches), int64(x.Short), number(x.Busy), number(x.Share), number(x.Energy.Energy), number(x.Energy.U))
 		}
@@ -287,8 +299,12 @@ func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []Nam
 // NameEnergies returns the stored energies by name of a result; none where there are none.
 func (d *DB) NameEnergies(ctx context.Context, id TaskID, result int) ([]NameEnergy, error) {
 	return collect(ctx, d.reader, func(rows *sql.Rows, x *NameEnergy) error {
-		return rows.Scan(&x.Class, textTo(&x.Name), &x.Launches, &x.Short, realTo(&x.Busy), realTo(&x.Share),
+		err := rows.Scan(&x.Class, textTo(&x.Name), &x.Launches, &x.Short, realTo(&x.Busy), realTo(&x.Share),
 			realTo(&x.Energy.Energy), realTo(&x.Energy.U))
+		if x.Fitted = x.Class > fitted; x.Fitted {
+			x.Class -= fitted
+		}
+		return err
 	}, `SELECT class, name, launches, short, busy_s, share_s, energy_j, energy_u_j FROM kernel_energy
 		WHERE task_id=? AND number=? ORDER BY ordinal`, int64(id), result)
 }

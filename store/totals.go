@@ -164,13 +164,13 @@ func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, e
 	if len(c.where) > 0 {
 		join = "CROSS JOIN" // SQLite: from the tasks of the filter to their kernels, never from all kernels
 	}
-	// Of the result in use: kernel_energy has lines for each result.
+	// Of the result in use: kernel_energy has lines for each result. Classes 1 and 11 are kernels (see fitted).
 	c.add("k.task_id=t.task_id AND k.number=t.result")
 	c.add(published)
 	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy),
 			realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
-	}, `SELECT CASE WHEN k.class=1 THEN k.name ELSE '' END, CASE WHEN k.class=1 THEN '' ELSE '`+NoKernel+`' END,
+	}, `SELECT CASE WHEN k.class IN (1,11) THEN k.name ELSE '' END, CASE WHEN k.class IN (1,11) THEN '' ELSE '`+NoKernel+`' END,
 		count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
 			coalesce(sum(k.energy_j),0), coalesce(sum(k.energy_u_j),0), coalesce(sum(k.busy_s),0), sum(k.launches)
 		FROM task t `+join+` kernel_energy k `+c.sql()+`GROUP BY 1, 2`, c.args...)

@@ -1,7 +1,6 @@
 package measurement
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +54,10 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 	if err != nil {
 		return nil, fmt.Errorf("attribute: task %d: %w", id, err)
 	}
-	out := s.lines(r)
+	out, err := s.lines(r)
+	if err != nil {
+		return nil, fmt.Errorf("attribute: task %d: %w", id, err)
+	}
 	if err := db.PutNameEnergies(ctx, id, t.ResultNumber, out); err != nil {
 		return out, fmt.Errorf("attribute: %w", err)
 	}
@@ -70,12 +72,13 @@ type sharing struct {
 	tables  *store.LaunchTables
 	engines []*attribute.Engine
 	groups  [][]int // the rails that an engine sees
+	// resolution is the span that the instrument cannot look into.
+	resolution measure.Seconds
 }
 
 // run pushes the stored scans through one engine for each group of rails that are
 // read at one instant.
 func (s *sharing) run() (attribute.Result, error) {
-	t := s.task
 	if err := s.open(); err != nil {
 		return attribute.Result{}, err
 	}
@@ -84,20 +87,7 @@ func (s *sharing) run() (attribute.Result, error) {
 			e.Close()
 		}
 	}()
-	stream, err := measure.NewPowerStream(&t.Setup, s.push)
-	if err != nil {
-		return attribute.Result{}, err
-	}
-	tb := t.Setup.Timebase
-	// Powers are computed for runs of scans, and each engine gets the sum of its rails.
-	late := measure.Seconds(1) // more than any edge looks ahead
-	err = eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
-		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+late, stream.Add(b)
-	})
-	if err == nil {
-		err = stream.Close()
-	}
-	if err != nil {
+	if err := s.scans(s.push); err != nil {
 		return attribute.Result{}, err
 	}
 	var parts []attribute.Result
@@ -111,6 +101,23 @@ func (s *sharing) run() (attribute.Result, error) {
 	return attribute.Merge(parts...), nil
 }
 
+// scans hands the stored scans on, up to one second behind the window: more than any edge looks ahead.
+func (s *sharing) scans(push func(*measure.Powers) error) error {
+	t := s.task
+	// Powers are computed for runs of scans, and each engine gets the sum of its rails.
+	stream, err := measure.NewPowerStream(&t.Setup, push)
+	if err != nil {
+		return err
+	}
+	tb := t.Setup.Timebase
+	if err := eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+1, stream.Add(b)
+	}); err != nil {
+		return err
+	}
+	return stream.Close()
+}
+
 // open makes the engines.
 //
 // Resolution is the span that the instrument cannot look into. Spill is how long a step of
@@ -120,6 +127,7 @@ func (s *sharing) open() error {
 	t := s.task
 	r := t.Setup.Response
 	scan := t.Setup.Timebase.Seconds(t.Setup.Timebase.TicksPerScan)
+	s.resolution = max(scan, r.Update, r.Window, 2*r.Tau)
 	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
 	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
@@ -129,7 +137,7 @@ func (s *sharing) open() error {
 		if !ok {
 			e, err := attribute.New(attribute.Config{
 				Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock, Delay: skew,
-				Resolution: max(scan, r.Update, r.Window, 2*r.Tau),
+				Resolution: s.resolution,
 				Spill:      max(scan, r.Update)/6 + r.Window/2 + r.Tau,
 			}, s.kernels())
 			if err != nil {
@@ -181,23 +189,6 @@ func (s *sharing) kernels() iter.Seq2[attribute.Kernel, error] {
 	}
 }
 
-// lines are the result as it is stored.
-func (s *sharing) lines(r attribute.Result) (out []store.NameEnergy) {
-	line := func(class store.EnergyClass, name string, u *attribute.Use) store.NameEnergy {
-		return store.NameEnergy{
-			Class: class, Name: name, Launches: u.Launches, Short: u.Short, Busy: u.Busy, Share: u.Share,
-			Energy: measure.Estimate{Energy: u.Energy, U: 2 * s.uncertainty(u)},
-		}
-	}
-	for i := range r.Kernels {
-		if u := &r.Kernels[i]; u.Launches > 0 {
-			out = append(out, line(store.KernelEnergy, s.tables.Names[i], u))
-		}
-	}
-	slices.SortStableFunc(out, func(a, b store.NameEnergy) int { return cmp.Compare(b.Energy.Energy, a.Energy.Energy) })
-	return append(out, line(store.ActiveIdleEnergy, "", &r.ActiveIdle), line(store.IdleEnergy, "", &r.Idle))
-}
-
 // uncertainty returns the standard uncertainty of one line: the root of the sum of squares of
 //
 //	u(edges), u(sampling)   of the attribution itself
@@ -207,8 +198,11 @@ func (s *sharing) lines(r attribute.Result) (out []store.NameEnergy) {
 //	           the larger of the line's two shares, of the energy and of the time
 //	k = √p     sources that average out
 //	k = 1      gaps: all may lie in this line
-//	k = 0      the window's own edges and sampling, which the first row replaces
-func (s *sharing) uncertainty(u *attribute.Use) measure.Joule {
+//	k = 0      the window's own edges and sampling, which the first row replaces; not so of a
+//	           fitted line, whose first row is of the division of the window's energy alone
+//
+// U of a line (k = 2) is no more than makes it nothing, or all that the window can have.
+func (s *sharing) uncertainty(u *attribute.Use, fitted bool) measure.Joule {
 	r := s.task.Result
 	part := float64(u.Share) / float64(r.To-r.From)
 	if e := float64(r.Total.Energy); e > 0 {
@@ -220,7 +214,9 @@ func (s *sharing) uncertainty(u *attribute.Use) measure.Joule {
 		k := part
 		switch {
 		case c.Source == "window edges" || c.Source == "window sampling":
-			k = 0
+			if !fitted {
+				k = 0
+			}
 		case c.Source == "gaps":
 			k = 1 // they may all lie here
 		case !c.Systematic:
@@ -231,7 +227,8 @@ func (s *sharing) uncertainty(u *attribute.Use) measure.Joule {
 		}
 		v += k * k * float64(c.U) * float64(c.U)
 	}
-	return measure.Joule(math.Sqrt(v))
+	all := r.Total.Energy + max(r.Total.U, 0)
+	return attribute.Bound(u.Energy, 2*measure.Joule(math.Sqrt(v)), all) / 2
 }
 
 // launchBatch is how many launches one transaction takes.

@@ -175,22 +175,36 @@ func (g *grouping) merge() {
 
 // finish distributes the remainder and applies the bounds.
 func (s *Solution) finish(total measure.Joule) {
-	var sum measure.Joule
-	for i := range s.Entries {
-		e := &s.Entries[i]
-		e.Power = measure.Watt(float64(e.Energy) / float64(e.Share))
-		e.Shared = max(e.Energy, 0) // no name gives energy back
-		sum += e.Shared
-	}
 	s.Remainder = total
 	for i := range s.Entries {
 		e := &s.Entries[i]
+		e.Power = measure.Watt(float64(e.Energy) / float64(e.Share))
 		s.Remainder -= e.Energy
-		fitted := e.Shared
-		if e.Shared = total * fitted / sum; len(s.Entries) > 1 {
-			e.UShared = Bound(e.Shared, 2*measure.Joule(math.Hypot(float64(e.U), float64(e.Shared-fitted))), total) / 2
-		}
 	}
+	Distribute(s.Entries, total, total)
+	if len(s.Entries) == 1 {
+		s.Entries[0].UShared = 0 // the window's energy itself
+	}
+}
+
+// Distribute sets Shared and UShared of entries that come to an energy, in a window of energy total: each
+// has the remainder in proportion to its energy, and what it gets of that is a part of its uncertainty.
+// It reports whether there was any energy to distribute by.
+func Distribute(entries []Entry, energy, total measure.Joule) bool {
+	var sum measure.Joule
+	for i := range entries {
+		sum += max(entries[i].Energy, 0) // no name gives energy back
+	}
+	if !(sum > 0) || !(energy > 0) {
+		return false
+	}
+	for i := range entries {
+		e := &entries[i]
+		e.Shared = energy * max(e.Energy, 0) / sum
+		u := measure.Joule(math.Hypot(float64(e.U), float64(e.Shared-e.Energy)))
+		e.UShared = Bound(e.Shared, 2*u, total) / 2
+	}
+	return true
 }
 
 // Bound is the largest U that E ± U needs: an energy between 0 and the window's is at most

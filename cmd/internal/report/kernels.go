@@ -37,9 +37,14 @@ type kernelsReport struct {
 // KernelLine is the energy of one kernel name, or of the time without kernels: between the
 // first and the last kernel (active_idle), or outside of them (idle).
 type KernelLine struct {
-	Class    string          `json:"class"` // kernel, active_idle, idle
-	Name     string          `json:"name,omitempty"`
-	Symbol   string          `json:"symbol,omitempty"` // mangled, if it differs from Name
+	Class  string `json:"class"` // kernel, active_idle, idle
+	Name   string `json:"name,omitempty"`
+	Symbol string `json:"symbol,omitempty"` // mangled, if it differs from Name
+	// Method is "edges" (the meter's power between begin and end of the launches) or "least squares" (one
+	// mean power for each name, fitted to the whole trace).
+	Method string `json:"method"`
+	// Together are the names of a group that the readings do not tell apart.
+	Together []string        `json:"together,omitempty"`
 	Launches uint64          `json:"launches"`
 	Short    uint64          `json:"short_launches"` // shorter than the meter resolves
 	Busy     measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
@@ -60,6 +65,15 @@ func Readable(symbol string) string {
 	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
 }
 
+// readableGroup returns the names of a line of energy, one unless it is of a group.
+func readableGroup(name string) []string {
+	out := strings.Split(name, store.Together)
+	for i := range out {
+		out[i] = Readable(out[i])
+	}
+	return out
+}
+
 // AddKernels adds the energy by kernel name. If it is not stored for the result in use, as
 // after a change of calibration, it is calculated first. A task without recorded kernels
 // stays without; one whose energy cannot be divided gets a warning instead of lines.
@@ -78,8 +92,16 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 	for _, e := range lines {
 		joules := float64(e.Energy.Energy)
 		l := KernelLine{
-			Class: classNames[e.Class], Name: Readable(e.Name), Launches: e.Launches, Short: e.Short, Busy: e.Busy,
-			Share: e.Share, EnergyJ: cli.Number(joules), EnergyUJ: cli.Number(e.Energy.U),
+			Class: classNames[e.Class], Launches: e.Launches, Short: e.Short, Busy: e.Busy, Share: e.Share,
+			EnergyJ: cli.Number(joules), EnergyUJ: cli.Number(e.Energy.U), Method: "edges",
+		}
+		names := readableGroup(e.Name)
+		l.Name = strings.Join(names, store.Together)
+		if len(names) > 1 {
+			l.Together = names
+		}
+		if e.Fitted {
+			l.Method = "least squares"
 		}
 		if l.Name != e.Name {
 			l.Symbol = e.Name
@@ -163,9 +185,27 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 	if len(tables.Devices) > 0 && !slices.ContainsFunc(tables.Devices, measured) {
 		warn("no kernel ran on the GPU that was measured")
 	}
-	var short, all uint64
+	var short, all, fitted uint64
+	groups := 0
 	for _, l := range lines {
-		short, all = short+l.Short, all+l.Launches
+		all += l.Launches
+		if !l.Fitted {
+			short += l.Short
+			continue
+		}
+		fitted += l.Short
+		if strings.Contains(l.Name, store.Together) {
+			groups++
+		}
+	}
+	if fitted > 0 {
+		warn("%d of %d kernels are shorter than the %v that the meter resolves: their energies are of the mean power "+
+			"of each name, fitted to the trace by least squares; launches of a name that draw differently are averaged",
+			fitted, all, resolution)
+	}
+	if groups > 0 {
+		warn("%d lines are of names that the meter does not tell apart: the energy is of all of a line's names together",
+			groups)
 	}
 	if short > 0 {
 		warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+
@@ -185,10 +225,13 @@ func RenderKernels(a *cli.App, r *Report) {
 	}
 	fmt.Fprintf(a.Out, "\nEnergy by kernel (equal shares where several run at once), %d recorded of %d:\n", k.Recorded,
 		k.Reported+k.Dropped)
-	t := out.NewTable(a.Out, "kernel", "launches", "time", "energy (k = 2)", "mean", "a launch")
+	t := out.NewTable(a.Out, "kernel", "launches", "time", "energy (k = 2)", "mean", "a launch", "by")
 	for i := range k.Lines {
 		l := &k.Lines[i]
-		row := []any{Shorten(l.Name, 60), l.Launches, l.Busy, "", "", ""}
+		row := []any{Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
+		if n := len(l.Together); n > 0 {
+			row[0] = fmt.Sprintf("%d together: %s", n, Shorten(l.Name, 48))
+		}
 		// The time without kernels has no name and no launches; kernels of our own library
 		// (markers around single kernels) are marked as such.
 		switch l.Class {
@@ -197,7 +240,7 @@ func RenderKernels(a *cli.App, r *Report) {
 		case classNames[store.IdleEnergy]:
 			row[0], row[1] = "(before and after)", ""
 		default:
-			if strings.HasPrefix(l.Name, ownKernels) {
+			if strings.HasPrefix(l.Name, ownKernels) && len(l.Together) == 0 {
 				row[0] = fmt.Sprintf("(%s: around single kernels)", l.Name)
 			}
 		}
@@ -213,7 +256,7 @@ func RenderKernels(a *cli.App, r *Report) {
 		t.AppendRow(row)
 	}
 	if k.SumJ != nil && r.EnergyJ != nil && r.EnergyUJ != nil {
-		t.AppendFooter([]any{"sum", "", "", out.EnergyText(*k.SumJ, *r.EnergyUJ), "", ""})
+		t.AppendFooter([]any{"sum", "", "", out.EnergyText(*k.SumJ, *r.EnergyUJ), "", "", ""})
 	}
 	t.Render()
 	for _, w := range k.Warnings {

@@ -135,7 +135,7 @@ func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 	}
 	uses, left := slices.Concat(r.Kernels, []attribute.Use{r.ActiveIdle, r.Idle}), r.Total
 	entries := slices.DeleteFunc(x.Entries, func(e attribute.Entry) bool {
-		if len(e.Columns) > 1 || s.brief(e.Share, e.Spans) {
+		if !e.Apart {
 			return false
 		}
 		for i, c := range columns {
@@ -161,6 +161,7 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 	x, err := attribute.NewSolver(attribute.Model{
 		Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock,
 		Delay: t.Setup.Channels[t.Setup.Rails[0].X].Skew, Tau: r.Tau, Average: r.Window, Columns: columns,
+		Brief: few * s.resolution,
 	}, s.kernels())
 	if err != nil {
 		return attribute.Solution{}, err

@@ -42,7 +42,9 @@ func brief(t *testing.T, spans []gpu.Span, uuid [16]byte) []string {
 
 // Kernels shorter than a scan are fitted: the lines come to the window's energy, the pair's to the board's within
 // U, and no line has a U above what makes it nothing or everything.
-func TestShortKernelsAreFitted(t *testing.T) { inVirtualTimeWith(t, meter.Config{Seed: 3, Rate: 20e3}, testShortKernels) }
+func TestShortKernelsAreFitted(t *testing.T) {
+	inVirtualTimeWith(t, meter.Config{Seed: 3, Rate: 20e3}, testShortKernels)
+}
 
 func testShortKernels(t *testing.T, b *bench) {
 	ctx := t.Context()

@@ -17,6 +17,7 @@ type Entry struct {
 	Power   measure.Watt
 	U       measure.Joule // standard uncertainty of Energy, with that of the clock fit
 	Spans   uint64        // stretches: launches, or pauses
+	Apart   bool          // long enough for its edges, see Model.Brief
 	// Shared is Energy with the Remainder distributed: all come to the window's energy.
 	// UShared is its standard uncertainty, within 0 ≤ E ≤ the window's energy at k = 2.
 	Shared, UShared measure.Joule
@@ -74,7 +75,7 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 		if w.share[i] > 0 {
 			g.entries = append(g.entries, Entry{
 				Columns: []int{i}, Share: measure.Seconds(w.share[i]), Spans: w.spans[i],
-				Energy: measure.Joule(w.share[i] * f.p.AtVec(i)),
+				Energy: measure.Joule(w.share[i] * f.p.AtVec(i)), Apart: s.apart(w, i),
 			})
 		}
 	}
@@ -85,6 +86,12 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 	}
 	out.finish(total)
 	return out, nil
+}
+
+// apart reports whether a column joins no group.
+func (s *Solver) apart(w *walker, column int) bool {
+	b := float64(s.model.Brief)
+	return b > 0 && (column == s.columns-1 || w.share[column] >= b*float64(w.spans[column]))
 }
 
 // edges is the change of each column's power with one standard uncertainty of the clock fit: the larger
@@ -136,6 +143,25 @@ func (g *grouping) variance(e *Entry) float64 {
 	return max(v, 0)
 }
 
+// closest are the two entries of the most negative correlation, one of them bad; equal where there are none.
+func (g *grouping) closest(bad []bool) (a, b int) {
+	least := math.Inf(1)
+	for i := range g.entries {
+		for j := range i {
+			if !bad[i] && !bad[j] || g.entries[i].Apart || g.entries[j].Apart {
+				continue
+			}
+			x, y := g.entries[i].Columns, g.entries[j].Columns
+			r := covariance(g.fresh, x, y) /
+				math.Sqrt(covariance(g.fresh, x, x)*covariance(g.fresh, y, y))
+			if a == b || r < least {
+				a, b, least = j, i, r
+			}
+		}
+	}
+	return a, b
+}
+
 // merge joins entries until all are determined.
 func (g *grouping) merge() {
 	for {
@@ -144,26 +170,15 @@ func (g *grouping) merge() {
 		for i := range g.entries {
 			e := &g.entries[i]
 			e.U = measure.Joule(math.Sqrt(g.variance(e)))
-			bad[i] = 2*float64(e.U) >= g.mean*float64(e.Share)
+			bad[i] = !e.Apart && 2*float64(e.U) >= g.mean*float64(e.Share)
 			open = open || bad[i]
 		}
 		if !open || len(g.entries) < 2 {
 			break
 		}
-		var a, b int
-		least := math.Inf(1)
-		for i := range g.entries {
-			for j := range i {
-				if !bad[i] && !bad[j] {
-					continue
-				}
-				x, y := g.entries[i].Columns, g.entries[j].Columns
-				r := covariance(g.fresh, x, y) /
-					math.Sqrt(covariance(g.fresh, x, x)*covariance(g.fresh, y, y))
-				if a == b || r < least {
-					a, b, least = j, i, r
-				}
-			}
+		a, b := g.closest(bad)
+		if a == b {
+			return // none is left to join
 		}
 		x, y := &g.entries[a], g.entries[b]
 		x.Columns = append(x.Columns, y.Columns...)

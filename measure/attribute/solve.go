@@ -28,6 +28,9 @@ type Model struct {
 	Tau, Average measure.Seconds
 	// Columns is the column of each name, from 0 on. Names of one column have one mean power.
 	Columns []int
+	// Brief is the mean length from which on a column's edges give its energy better than the fit: the
+	// column joins no group, and nor does idle, which has but two stretches. Zero: none stays apart.
+	Brief measure.Seconds
 }
 
 // blocks is the number of spans of the window whose residuals show scatter that is not new in

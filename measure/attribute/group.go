@@ -58,7 +58,8 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 	if err != nil {
 		return Solution{}, err
 	}
-	g := grouping{fresh: mat.NewDense(s.columns, s.columns, nil), blocked: mat.NewDense(s.columns, s.columns, nil), mean: mean}
+	g := grouping{mean: mean}
+	g.fresh, g.blocked = mat.NewDense(s.columns, s.columns, nil), mat.NewDense(s.columns, s.columns, nil)
 	fresh, blocked := s.covariances(&f)
 	edges, err := s.edges(mean, f.p)
 	if err != nil {

@@ -74,6 +74,18 @@ func readableGroup(name string) []string {
 	return out
 }
 
+// describe sets the names and the method of a line.
+func (l *KernelLine) describe(e *store.NameEnergy) {
+	names := readableGroup(e.Name)
+	l.Name = strings.Join(names, store.Together)
+	if len(names) > 1 {
+		l.Together = names
+	}
+	if e.Fitted {
+		l.Method = "least squares"
+	}
+}
+
 // AddKernels adds the energy by kernel name. If it is not stored for the result in use, as
 // after a change of calibration, it is calculated first. A task without recorded kernels
 // stays without; one whose energy cannot be divided gets a warning instead of lines.
@@ -95,14 +107,7 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 			Class: classNames[e.Class], Launches: e.Launches, Short: e.Short, Busy: e.Busy, Share: e.Share,
 			EnergyJ: cli.Number(joules), EnergyUJ: cli.Number(e.Energy.U), Method: "edges",
 		}
-		names := readableGroup(e.Name)
-		l.Name = strings.Join(names, store.Together)
-		if len(names) > 1 {
-			l.Together = names
-		}
-		if e.Fitted {
-			l.Method = "least squares"
-		}
+		l.describe(&e)
 		if l.Name != e.Name {
 			l.Symbol = e.Name
 		}
@@ -185,6 +190,12 @@ func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.Na
 	if len(tables.Devices) > 0 && !slices.ContainsFunc(tables.Devices, measured) {
 		warn("no kernel ran on the GPU that was measured")
 	}
+	k.warnOfShort(lines, resolution)
+}
+
+// warnOfShort adds warnings about kernels shorter than the meter resolves.
+func (k *kernelsReport) warnOfShort(lines []store.NameEnergy, resolution measure.Seconds) {
+	warn := func(format string, a ...any) { k.Warnings = append(k.Warnings, fmt.Sprintf(format, a...)) }
 	var short, all, fitted uint64
 	groups := 0
 	for _, l := range lines {

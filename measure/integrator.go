@@ -43,6 +43,8 @@ type Integrator struct {
 	anchorTick float64
 	nextIn     uint64 // the scan expected next
 	noise      []noiseMeter
+	lone       []loneMeter
+	rest       rest
 	stride     int // distance of independent readings, in scans
 }
 
@@ -85,7 +87,7 @@ func NewIntegrator(s *Setup, from, to Seconds) (*Integrator, error) {
 	}
 	g := &Integrator{
 		setup: *s, meter: m, from: from, to: to,
-		noise: make([]noiseMeter, len(s.Channels)), stride: holdScans(s),
+		noise: make([]noiseMeter, len(s.Channels)), lone: make([]loneMeter, len(s.Channels)), stride: holdScans(s),
 	}
 	g.setup.Channels, g.setup.Rails = slices.Clone(s.Channels), slices.Clone(s.Rails)
 	g.begin()
@@ -179,6 +181,7 @@ func (g *Integrator) Add(b *Block) error {
 	}
 	g.anchored, g.nextIn = true, b.FirstScan+uint64(n)
 	g.listen(&s)
+	g.rest.observe(&s)
 	var err error
 	if g.align != nil {
 		err = g.align.add(&s, g.late.add)
@@ -204,6 +207,15 @@ func (g *Integrator) listen(s *stretch[Count]) {
 		for c := range g.noise {
 			g.noise[c].observe(s.cols[c][from:min(from+groupScans, hi)], g.stride)
 		}
+	}
+	lo = s.find(func(t float64) bool { return t >= g.lo })
+	hi = s.find(func(t float64) bool { return t > g.hi })
+	for c := range g.lone {
+		known := 0.0
+		if g.noise[c].total >= noiseEnough {
+			known = g.noise[c].sigma()
+		}
+		g.lone[c].observe(s.cols[c][lo:hi], g.stride, known)
 	}
 }
 

@@ -184,11 +184,22 @@ func (g *Integrator) stats(r int) railStats {
 		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
 		m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail),
 	}
+	st.ox = g.others(rail.X, st.nx, st.spacing)
 	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
+		st.oy = g.others(rail.Y, st.ny, st.spacing)
 	}
 	return st
+}
+
+// others returns what is in a channel's readings beside white, normal noise.
+func (g *Integrator) others(channel int, n scatter, spacing float64) disturbance {
+	sigma := n.sigma
+	if m := &g.noise[channel]; m.total > 0 {
+		sigma = max(sigma, m.sigma())
+	}
+	return disturbance{slow: g.slow(channel, n, spacing), lone: g.lone[channel].of(sigma)}
 }
 
 // rail returns the result of one rail and the lines of its budget that are its own.

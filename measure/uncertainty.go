@@ -63,6 +63,7 @@ type railStats struct {
 	rail   Rail
 	x, y   Channel // y is zero for a rail of one channel
 	nx, ny scatter // of a reading
+	ox, oy disturbance
 	m      Moments
 	// spacing is the mean distance of two independent readings, in seconds.
 	spacing float64
@@ -93,6 +94,17 @@ func (s *railStats) sensitivities() sensitivities {
 // freedom; zero of those where it is stated.
 type scatter struct{ sigma, dof float64 }
 
+// disturbance is what a channel's readings hold beside white, normal noise.
+type disturbance struct {
+	slow scatter // of the mean over the window
+	lone lone
+}
+
+// LoneReadings begins the budget's lines of readings that stand alone; a channel's name follows. They may
+// be work or a disturbance, anything between none and all of them: with b joules of them u = b/√3, the
+// root mean square of a uniform distribution from 0 to b.
+const LoneReadings = "lone readings "
+
 // budget lists the contributions that belong to this rail alone.
 func (s *railStats) budget() []term {
 	var out []term
@@ -102,7 +114,7 @@ func (s *railStats) budget() []term {
 		}
 	}
 	d := s.sensitivities()
-	channel := func(c Channel, n scatter, d, gain form) {
+	channel := func(c Channel, n scatter, o disturbance, d, gain form) {
 		add("gain "+c.Name, c.UGain*s.m.product(gain, d), true)
 		add("offset "+c.Name, c.UOffset*s.m.integral(d), true)
 		random := math.Abs(c.Gain) * math.Sqrt(s.spacing*max(s.m.product(d, d), 0))
@@ -111,11 +123,16 @@ func (s *railStats) budget() []term {
 		}
 		fixed, dithered := quantisation(n.sigma)
 		fixedU, ditheredU := fixed*c.Gain*s.m.integral(d), dithered*random
+		if u := o.slow.sigma * math.Abs(c.Gain*s.m.integral(d)); u > 0 {
+			out = append(out, term{Contribution{Source: "slow noise " + c.Name, U: Joule(u), Systematic: true}, o.slow.dof})
+		}
+		add("heavy tail "+c.Name, math.Sqrt(o.lone.variance)*random, false)
+		add(LoneReadings+c.Name, o.lone.mean*c.Gain*s.m.integral(d)/math.Sqrt(3), true)
 		add("quantisation "+c.Name, math.Hypot(fixedU, ditheredU), math.Abs(fixedU) > ditheredU)
 	}
-	channel(s.x, s.nx, d.dx, d.gainX)
+	channel(s.x, s.nx, s.ox, d.dx, d.gainX)
 	if s.rail.Y >= 0 {
-		channel(s.y, s.ny, d.dy, d.gainY)
+		channel(s.y, s.ny, s.oy, d.dy, d.gainY)
 	}
 	i, v := s.rail.Linear([]Channel{s.x, s.y}).forms()
 	switch s.rail.Wiring {

@@ -117,17 +117,19 @@ func eachBlock(
 }
 
 // Integrate computes the result of a window from a task's stored chunks; e are the
-// uncertainties of the window's ends.
+// uncertainties of the window's ends. The card rests outside of the markers that bound the
+// task, if found has them.
 func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges,
+	found []marker.Found,
 ) (*measure.Result, error) {
 	g, err := measure.NewIntegrator(setup, w.From, w.To)
 	if err != nil {
 		return nil, err
 	}
+	g.Rest(marker.Rest(found))
 	err = eachBlock(ctx, db, id, setup, func(b *measure.Block) (bool, error) {
 		err := g.Add(b)
-		_, last, ok := g.Covered()
-		return ok && last > w.To, err // chunks behind the window add nothing
+		return g.Done(), err
 	})
 	if err != nil {
 		return nil, err

@@ -213,6 +213,20 @@ func Pair(found []Found) (start, stop *Found) {
 	return start, stop
 }
 
+// Rest returns the device times before and behind which the card rests, outside of the markers
+// that bound the task; NaN where there is none.
+func Rest(found []Found) (before, behind measure.Seconds) {
+	before, behind = measure.Seconds(math.NaN()), measure.Seconds(math.NaN())
+	start, stop := Pair(found)
+	if start != nil {
+		before = start.Begin
+	}
+	if stop != nil {
+		behind = stop.End
+	}
+	return before, behind
+}
+
 // point is the mean total power of a few neighbouring scans.
 type point struct {
 	t float64 // the centre of its scans, seconds of device time

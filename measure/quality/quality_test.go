@@ -171,3 +171,16 @@ func TestRangeEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestLoneReadings: lone readings make a result doubtful from a quarter of U on.
+func TestLoneReadings(t *testing.T) {
+	for share, want := range map[float64]Level{0.2: Usable, 0.3: Doubtful} {
+		r := measure.Result{Samples: 1000, Total: measure.Estimate{Energy: 100, U: 2}}
+		u := measure.Joule(share * 2 / math.Sqrt(3))
+		r.Budget = []measure.Contribution{{Source: measure.LoneReadings + "gpu.i", U: u}}
+		v := Judge(Input{Setup: &measure.Setup{}, Result: &r})
+		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" {
+			t.Errorf("share %v: %+v, want %v", share, v, want)
+		}
+	}
+}

@@ -318,7 +318,7 @@ func (in *Incoming) endBy(format, file string, w givenSpan) {
 		if err != nil {
 			return err
 		}
-		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges)
+		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges, t.Markers)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,221 @@
+package measure
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// The noise line of a budget takes readings as independent: the mean of m of them then scatters
+// by σ/√m. Real converters also have flicker and drift, which averaging does not remove. Where the
+// capture has rest, how the means of longer and longer blocks scatter there is held against
+// that, and what is more becomes a line of its own, "slow noise".
+//
+// The variance of a mean over a time T about the mean over a far longer one is, by Haar's
+// decomposition, half the sum of the Allan variances at T, 2T, 4T, …: for white noise ½·(1 + ½ + ¼ + …) = 1
+// of σ²/m. The sum ends at blocks as long as the capture: the zero was taken in another recording,
+// and what is slower than both is in the channel's stated zero error.
+//
+// A card that does not rest there is taken for noise of the meter, so U is then too large.
+
+const (
+	// restMost is how many scans of rest are kept on either side of the work: 256 KiB a channel.
+	restMost = 1 << 16
+	// restLeast is how many second differences an averaging time needs: with the 4 degrees of
+	// freedom of eight the deviation is known to a third.
+	restLeast = 8
+	// restAlarm is the probability that white, normal noise of one channel is taken for slow noise.
+	restAlarm = 1e-3
+)
+
+// rest keeps the readings before and behind the work.
+type rest struct {
+	spans [2]struct{ lo, hi float64 } // in ticks; empty for none
+	runs  []restRun
+}
+
+// restRun is a stretch of rest without a gap.
+type restRun struct {
+	span int
+	next uint64 // the scan behind it
+	cols [][]Count
+}
+
+// Rest announces where the card rests, in device time: before the first instant, and behind
+// the second; NaN where it is not known to. It is called before the first Add. Blocks up to Done
+// are then of use.
+func (g *Integrator) Rest(before, behind Seconds) {
+	tb := g.setup.Timebase
+	long := restMost * tb.TicksPerScan
+	if t := tb.Ticks(before); !math.IsNaN(t) {
+		g.rest.spans[0].lo, g.rest.spans[0].hi = max(t-long, 0), t
+	}
+	if t := tb.Ticks(behind); !math.IsNaN(t) {
+		g.rest.spans[1].lo, g.rest.spans[1].hi = t, t+long
+	}
+}
+
+// Done reports whether no later block bears on the result.
+func (g *Integrator) Done() bool {
+	_, last, ok := g.Covered()
+	return ok && last > g.to && g.setup.Timebase.Ticks(last) > g.rest.spans[1].hi
+}
+
+// observe keeps the scans of a block that lie in the rest.
+func (r *rest) observe(s *stretch[Count]) {
+	for i, span := range r.spans {
+		if span.hi <= span.lo {
+			continue
+		}
+		lo := s.find(func(t float64) bool { return t >= span.lo })
+		hi := s.find(func(t float64) bool { return t >= span.hi })
+		if hi <= lo {
+			continue
+		}
+		if n := len(r.runs); n == 0 || r.runs[n-1].span != i || r.runs[n-1].next != s.first+uint64(lo) {
+			r.runs = append(r.runs, restRun{span: i, cols: make([][]Count, len(s.cols))})
+		}
+		run := &r.runs[len(r.runs)-1]
+		for c := range s.cols {
+			run.cols[c] = append(run.cols[c], s.cols[c][lo:hi]...)
+		}
+		run.next = s.first + uint64(hi)
+	}
+}
+
+// restOctave is the variance of means of 2^k readings, in count², by second differences of
+// neighbouring blocks, in which a drift does not count (Hadamard variance, NIST SP 1065, 5.2.9).
+type restOctave struct{ v, dof float64 }
+
+// octaves returns the variances for k = 0, 1, … as far as the rest allows, of readings that
+// lie stride scans apart.
+//
+// Differences beyond four standard deviations by their median are left out: a card that changes
+// its state at rest makes steps. Second differences of independent blocks that overlap by two
+// of three are correlated by −2/3 and 1/6, so that n of them have n/(1 + 2·(4/9 + 1/36)) = 18n/35
+// degrees of freedom.
+func (r *rest) octaves(channel, stride int) (out []restOctave) {
+	for m := stride; ; m *= 2 {
+		var d []float64
+		for _, run := range r.runs {
+			d = append(d, secondDifferences(run.cols[channel], m, stride)...)
+		}
+		if len(d) < restLeast {
+			return out
+		}
+		slices.Sort(d)
+		// Sums of whole counts: a scatter below one is as good as one.
+		limit := 4 * max(d[len(d)/2]/0.674489750196082, 1)
+		var squares, n float64
+		for _, x := range d {
+			if x <= limit {
+				squares, n = squares+x*x, n+1
+			}
+		}
+		size := float64(m / stride)
+		out = append(out, restOctave{squares / n / 6 / (size * size), n * 18 / 35})
+	}
+}
+
+// secondDifferences returns the magnitudes of the second differences of the sums of blocks of m
+// scans, of which every stride-th is taken.
+func secondDifferences(x []Count, m, stride int) (out []float64) {
+	var sums [2]int64 // of the two blocks before
+	for b := 0; (b+1)*m <= len(x); b++ {
+		var s int64
+		for i := b * m; i < (b+1)*m; i += stride {
+			s += int64(x[i])
+		}
+		if b >= 2 {
+			out = append(out, math.Abs(float64(sums[0]-2*sums[1]+s)))
+		}
+		sums[0], sums[1] = sums[1], s
+	}
+	return out
+}
+
+// slow returns the standard deviation in counts by which the mean of a channel over the window
+// is more uncertain than white noise makes it, with its degrees of freedom; zero where the rest is
+// white. n is the scatter of one reading, spacing the distance of readings in seconds.
+func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
+	octaves := g.rest.octaves(channel, g.stride)
+	if len(octaves) < 3 {
+		return scatter{}
+	}
+	fixed, _ := quantisation(n.sigma)
+	white := max(n.sigma*n.sigma+1.0/12, octaves[0].v)
+	if !slower(octaves, white) {
+		return scatter{}
+	}
+	length := float64(g.to - g.from)
+	long := g.span()
+	var sum, dof float64
+	for ; length <= max(long, float64(g.to-g.from)); length *= 2 {
+		v, bias, of := restAt(octaves, math.Log2(length/spacing))
+		dof = of
+		sum += bias * max(v-white*spacing/length-fixed*fixed, 0) / 2
+	}
+	return scatter{math.Sqrt(sum), dof}
+}
+
+// span is the length of the capture that was looked at, from the rest before the work to the rest
+// behind it, in seconds.
+func (g *Integrator) span() float64 {
+	lo, hi := g.lo, g.hi
+	for _, s := range g.rest.spans {
+		if s.hi > s.lo {
+			lo, hi = min(lo, s.lo), max(hi, min(s.hi, g.lastTick))
+		}
+	}
+	return (hi - lo) / float64(g.setup.Timebase.TickHz)
+}
+
+// slower reports whether means scatter more than those of white noise of that variance: Fisher's
+// test for each averaging time, at restAlarm for all together (Bonferroni).
+func slower(octaves []restOctave, white float64) bool {
+	for k, o := range octaves[1:] {
+		f := math.Ldexp(o.v/white, k+1)
+		d0 := octaves[0].dof
+		if mathext.RegIncBeta(d0/2, o.dof/2, d0/(d0+o.dof*f)) < restAlarm/float64(len(octaves)-1) {
+			return true
+		}
+	}
+	return false
+}
+
+// restAt returns the variance of means of 2^k readings, its degrees of freedom, and the factor
+// from it to the Allan variance: 1 for white noise, 2·ln 2 / (½·ln(256/27)) for flicker, 2 for a random walk.
+//
+// It is a power law through the three nearest averaging times, by least squares with their
+// degrees of freedom as weights; ln of χ²/ν is 1/ν too low in the mean. Beyond the longest
+// time the law is that of a kind of noise, whose slope is a whole number, for the rest is too short
+// to know fractions of it: flicker, unless the slope is nearer to another by a standard error.
+func restAt(octaves []restOctave, k float64) (v, bias, dof float64) {
+	last := max(min(int(math.Round(k))+1, len(octaves)-1), 2)
+	var w, x, y float64
+	for i := last - 2; i <= last; i++ {
+		o := octaves[i]
+		w, x, y = w+o.dof, x+o.dof*float64(i), y+o.dof*(math.Log2(max(o.v, 1e-30))+math.Log2E/o.dof)
+	}
+	x, y = x/w, y/w
+	var xx, xy float64
+	for i := last - 2; i <= last; i++ {
+		o := octaves[i]
+		d := float64(i) - x
+		xx, xy = xx+o.dof*d*d, xy+o.dof*d*(math.Log2(max(o.v, 1e-30))+math.Log2E/o.dof-y)
+	}
+	slope := max(min(xy/xx, 1), -1)
+	kind := 0.0
+	// ln of χ²/ν has the variance 2/ν.
+	if u := math.Log2E * math.Sqrt(2/xx); slope+u < -0.5 {
+		kind = -1
+	} else if slope-u > 0.5 {
+		kind = 1
+	}
+	if k > float64(len(octaves)-1) {
+		slope = kind
+	}
+	bias = map[float64]float64{-1: 1, 0: 4 * math.Ln2 / math.Log(256.0/27), 1: 2}[kind]
+	return math.Exp2(y + slope*(k-x)), bias, w
+}

@@ -140,6 +140,7 @@ func Judge(in Input) Verdict {
 		})
 	} else {
 		v.result(in.Setup, in.Result)
+		v.lone(in.Result)
 		v.events(in.Result, in.Events)
 		if in.Clipped == nil {
 			in.Clipped = unplaced(&in)
@@ -224,16 +225,6 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
-		if channel, is := strings.CutPrefix(c.Source, measure.LoneReadings); is {
-			energy := math.Sqrt(3) * float64(c.U)
-			share := energy / float64(r.Total.U)
-			v.add(Reason{
-				Cause: LoneReadings, Level: by(share, loneDoubtful, math.Inf(1)), Subject: channel, Share: share,
-				Text: fmt.Sprintf("single readings of channel %s stand far out, with %.2g J in all: either the meter is "+
-					"disturbed, so look at its cables and supply, or the work has pulses shorter than a scan, so sample "+
-					"faster", channel, energy),
-			})
-		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
 			level := Usable
 			if share > edgesDoubtful {
@@ -247,6 +238,22 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 	if m := s.Response; m.Update > m.Window && m.Update > 0 {
 		v.add(Reason{Cause: LooksAway, Level: Doubtful, Share: 1 - float64(m.Window/m.Update), Text: fmt.Sprintf(
 			"the meter sees %v of every %v: work that changes faster is misread by any amount", m.Window, m.Update)})
+	}
+}
+
+// lone judges the readings that stand alone, from the budget's lines of them.
+func (v *Verdict) lone(r *measure.Result) {
+	for _, c := range r.Budget {
+		if channel, is := strings.CutPrefix(c.Source, measure.LoneReadings); is {
+			energy := math.Sqrt(3) * float64(c.U)
+			share := energy / float64(r.Total.U)
+			v.add(Reason{
+				Cause: LoneReadings, Level: by(share, loneDoubtful, math.Inf(1)), Subject: channel, Share: share,
+				Text: fmt.Sprintf("single readings of channel %s stand far out, with %.2g J in all: either the meter is "+
+					"disturbed, so look at its cables and supply, or the work has pulses shorter than a scan, so sample "+
+					"faster", channel, energy),
+			})
+		}
 	}
 }
 

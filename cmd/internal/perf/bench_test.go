@@ -133,10 +133,7 @@ func checkSamples(t *testing.T, path string, want uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := g.newScore()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := g.newScore()
 	var next, n, odd uint64
 	var got measure.Block
 	for c, err := range db.Chunks(t.Context(), 1, 0) {
@@ -297,10 +294,7 @@ func TestGeneratorPlaysMarkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := g.newScore()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := g.newScore()
 		spec := marker.ProfileFor(setup, g.tag)
 		det, err := marker.NewDetector(spec, &setup)
 		if err != nil {

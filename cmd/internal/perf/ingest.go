@@ -105,16 +105,16 @@ func benchIngest(ctx context.Context, a *cli.App, f ingestFlags, keep string) er
 	if r.Pairs, err = ingestPairs(ctx, a, f, dir); err != nil {
 		return err
 	}
-	run := ingestRun{name: "fast", length: ofSeconds(f.seconds)}
+	fast := &streamRun{name: "fast", length: ofSeconds(f.seconds)}
 	if f.rate <= 0 {
-		run.keep = keep
+		fast.db = keep
 	}
-	if r.Fast, err = ingestOnce(ctx, a, f, dir, run); err != nil {
+	if r.Fast, err = ingestOnce(ctx, a, f, dir, fast); err != nil {
 		return err
 	}
 	if f.rate > 0 {
-		if r.Paced, err = ingestOnce(ctx, a, f, dir, ingestRun{
-			name: "paced", length: ofSeconds(f.pacedSeconds), paced: true, keep: keep,
+		if r.Paced, err = ingestOnce(ctx, a, f, dir, &streamRun{
+			name: "paced", length: ofSeconds(f.pacedSeconds), monitorOptions: monitorOptions{paced: true}, db: keep,
 		}); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func ingestPairs(ctx context.Context, a *cli.App, f ingestFlags, dir string) (ou
 	for i := 0; i < f.pairs && f.seconds > 0; i++ {
 		var p pairReport
 		for _, flat := range []bool{i%2 == 0, i%2 != 0} { // neither is always the first
-			r, err := ingestOnce(ctx, a, f, dir, ingestRun{
+			r, err := ingestOnce(ctx, a, f, dir, &streamRun{
 				name: fmt.Sprintf("pair%d", i+1), length: ofSeconds(f.seconds), flat: flat,
 			})
 			if err != nil {
@@ -146,35 +146,26 @@ func ingestPairs(ctx context.Context, a *cli.App, f ingestFlags, dir string) (ou
 	return out, nil
 }
 
-// ingestRun is one run. flat leaves the pyramid out; keep is the path of its database,
-// empty for a file in the scratch directory.
-type ingestRun struct {
-	name        string
-	length      time.Duration
-	paced, flat bool
-	keep        string
-}
-
 // ingestOnce makes one run in a directory of its own, so that the database holds one task
-// and its size is that task's. It returns nil for a run of no length.
-func ingestOnce(ctx context.Context, a *cli.App, f ingestFlags, dir string, r ingestRun) (*streamReport, error) {
-	if r.length <= 0 {
+// and its size is that task's; without a path the database is in that directory too. It
+// returns nil for a run of no length.
+func ingestOnce(ctx context.Context, a *cli.App, f ingestFlags, dir string, run *streamRun) (*streamReport, error) {
+	if run.length <= 0 {
 		return nil, nil
 	}
-	run := streamRun{length: r.length, flat: r.flat, monitorOptions: monitorOptions{f.benchFlagsShared, f.rate, r.paced}}
-	run.dir = filepath.Join(dir, r.name)
-	run.db = cmp.Or(r.keep, filepath.Join(run.dir, "power.db"))
+	run.benchFlagsShared, run.rate, run.dir = f.benchFlagsShared, f.rate, filepath.Join(dir, run.name)
+	run.db = cmp.Or(run.db, filepath.Join(run.dir, "power.db"))
 	if run.rate <= 0 {
 		run.rate = 10e6
 	}
 	if f.profile != "" {
-		run.profile = f.profile + "." + r.name
+		run.profile = f.profile + "." + run.name
 	}
 	if err := os.Mkdir(run.dir, 0o755); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(run.dir)
-	run.each = func(at time.Duration, _, _ monitorNote) { drawBar(a.Err, r.name+" run", at, r.length) }
+	run.each = func(at time.Duration, _, _ monitorNote) { drawBar(a.Err, run.name+" run", at, run.length) }
 	run.each(0, monitorNote{}, monitorNote{})
 	defer run.each(-1, monitorNote{}, monitorNote{})
 	return run.run(ctx, a.Err)

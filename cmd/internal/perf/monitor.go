@@ -334,25 +334,18 @@ func (b *benchMonitor) serve(ctx context.Context, s cli.Streams, address string)
 	return answers.Wait()
 }
 
-// processUsage returns the processor time and memory that this process has used so far. Its memory in RAM is 0 on
-// systems without Linux's /proc.
+// processUsage returns the processor time that this process has used so far, of its own and of
+// the system for it (getrusage), and its memory.
 func processUsage() monitorNote {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	var size, resident int64 // in pages
 	b, _ := os.ReadFile("/proc/self/statm")
 	_, _ = fmt.Sscan(string(b), &size, &resident)
-	return monitorNote{CPUS: cpuSeconds(), RSSBytes: resident * int64(os.Getpagesize()), HeapBytes: m.HeapAlloc}
-}
-
-// cpuSeconds returns this process's processor time in s, of its own and of the system for it (getrusage); 0 where that
-// fails.
-func cpuSeconds() float64 {
 	var r unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // fails only for bad arguments
+	cpu := float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+	return monitorNote{CPUS: cpu, RSSBytes: resident * int64(os.Getpagesize()), HeapBytes: m.HeapAlloc}
 }
 
 // startProfile writes a CPU profile to a new file until stop is called.

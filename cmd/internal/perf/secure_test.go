@@ -43,7 +43,7 @@ func benchSecure(ctx context.Context, log io.Writer, f ingestFlags, rounds int) 
 			which := (i + j) % 2 // the first of a pair is not always the same
 			f.transport = []string{"tcp", overTLS}[which]
 			if pair[which], err = ingestOnce(ctx, &cli.App{Streams: cli.Streams{Out: log, Err: log}}, f, dir,
-				ingestRun{name: fmt.Sprintf("%s %d", f.transport, i+1), length: ofSeconds(f.seconds)}); err != nil {
+				&streamRun{name: fmt.Sprintf("%s %d", f.transport, i+1), length: ofSeconds(f.seconds)}); err != nil {
 				return nil, err
 			}
 		}

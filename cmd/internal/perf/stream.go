@@ -28,6 +28,7 @@ const backlogScans = 32 << 20
 // streamRun is one capture, streamed from the generator into the database.
 type streamRun struct {
 	monitorOptions
+	name   string // of its directory and in its progress
 	db     string // path
 	length time.Duration
 	flat   bool // without pyramids

@@ -126,11 +126,7 @@ func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s, err := g.newScore()
-	if err != nil {
-		return 0, err
-	}
-	begin, scan := time.Now(), uint64(0)
+	s, begin, scan := g.newScore(), time.Now(), uint64(0)
 	for time.Since(begin) < length {
 		// Read the clock once in 64 blocks only.
 		for range 64 {

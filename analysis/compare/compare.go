@@ -2,17 +2,17 @@
 // ratios in energy, time, mean power and the energy-delay products, with an interval
 // and a test. Its nouns: a Run is one measurement with its Errors, a Quantity a product
 // of powers of energy and time, an Effect the ratio of B to A in a quantity, PerWork
-// the ratio by amount of work, a Permutation the test beside Welch's.
+// the ratio by amount of work, a Permutation the test beside the regression.
 //
 // All computation is on logarithms, where products are sums and ratios differences:
 // means are geometric. An error with a common source, such as the gain of one meter,
 // changes A and B by the same factor and cancels; an error that is new with every run
 // does not. [Error.Behind] names the source.
 //
-// With several runs of each, their scatter is the uncertainty by chance (GUM type A):
-// the test is Welch's (B. L. Welch, Biometrika 34 (1947) 28–35), with a permutation
-// test beside it. With one run on either side the scatter of that side is unknown:
-// there is a ratio, with the uncertainty of the meters, and no test.
+// With runs of both sides in turns, a regression on the time of the runs takes a drift
+// off and tests what is left ([Design], regress). In blocks a drift of the card looks the
+// same as a difference, and one run shows no scatter: there is a ratio with an interval
+// that names what it covers, and no test.
 //
 // The package is pure, its functions safe for concurrent use.
 package compare
@@ -98,34 +98,6 @@ func check(side string, runs []Run) error {
 	return nil
 }
 
-// Interleaved reports whether the runs of A and B took turns: where all of one
-// came before all of the other, a card that warms up looks like a difference. It
-// is true where a time is not known.
-func Interleaved(a, b []Run) bool {
-	firstA, lastA := span(a)
-	firstB, lastB := span(b)
-	if firstA.IsZero() || firstB.IsZero() {
-		return true
-	}
-	return lastA.After(firstB) && lastB.After(firstA)
-}
-
-// span returns the begins of the first and the last run; zero where one is unknown.
-func span(runs []Run) (first, last time.Time) {
-	for i, r := range runs {
-		if r.At.IsZero() {
-			return time.Time{}, time.Time{}
-		}
-		if i == 0 || r.At.Before(first) {
-			first = r.At
-		}
-		if i == 0 || r.At.After(last) {
-			last = r.At
-		}
-	}
-	return first, last
-}
-
 // side is one version's runs, seen by one quantity, on logarithms.
 type side struct {
 	logs   []float64
@@ -172,8 +144,10 @@ func (s *side) chance() term {
 	return term{s.own * s.own, math.Inf(1)}
 }
 
-// chances returns the same of a difference. A single run on one side is taken to
-// scatter as the other side does, where that exceeds its budget.
+// chances returns the same of a difference of independent runs, with the degrees of
+// freedom of B. L. Welch (Biometrika 34 (1947) 28–35). A single run on one side is taken
+// to scatter as the other side does, where that exceeds its budget. Beside a side of two
+// runs the degrees of freedom are at most two: two may lie close together by chance.
 func chances(a, b *side) term {
 	lone, many := a, b
 	if len(b.logs) == 1 {
@@ -183,16 +157,8 @@ func chances(a, b *side) term {
 		n := float64(len(many.logs))
 		return term{many.spread * many.spread * (1 + 1/n), n - 1}
 	}
-	return welch(a.chance(), b.chance(), len(a.logs), len(b.logs))
-}
-
-// welch adds the variances of two means of so many runs, with Welch's degrees of
-// freedom. Beside a side of two runs they are at most two, as of two runs each: two
-// may lie close together by chance, and against ten Welch's own test would show a
-// difference in 10 % of the comparisons without one.
-func welch(a, b term, runsA, runsB int) term {
-	u, dof := combine(a, b)
-	if min(runsA, runsB) == 2 {
+	u, dof := combine(a.chance(), b.chance())
+	if min(len(a.logs), len(b.logs)) == 2 {
 		dof = min(dof, 2)
 	}
 	return term{u * u, dof}
@@ -275,15 +241,18 @@ type Work struct {
 
 // PerWork is energy by work.
 type PerWork struct {
-	Unit   string         `json:"unit"`
-	WorkA  float64        `json:"work_a"`
-	WorkB  float64        `json:"work_b"`
-	A      Mean           `json:"a_j_per_unit"`
-	B      Mean           `json:"b_j_per_unit"`
-	Change                // of the energies, each by its own work
-	P      measure.Number `json:"p"`
-	RateA  float64        `json:"a_per_s"` // units a second
-	RateB  float64        `json:"b_per_s"`
+	Unit   string  `json:"unit"`
+	WorkA  float64 `json:"work_a"`
+	WorkB  float64 `json:"work_b"`
+	A      Mean    `json:"a_j_per_unit"`
+	B      Mean    `json:"b_j_per_unit"`
+	Change         // of the energies, each by its own work
+	// P is not corrected. Corrected is that of the energies where A and B do the same work,
+	// else P.
+	P         measure.Number `json:"p"`
+	Corrected measure.Number `json:"p_corrected"`
+	RateA     float64        `json:"a_per_s"` // units a second
+	RateB     float64        `json:"b_per_s"`
 }
 
 // Per divides the energies by the work of a run of A and of B. energy and time are the
@@ -299,10 +268,11 @@ func Per(energy, time *Effect, w Work) (PerWork, error) {
 	out := PerWork{
 		Unit: w.Unit, WorkA: w.A, WorkB: w.B, A: energy.A.by(w.A), B: energy.B.by(w.B),
 		Change: newChange(energy.Ratio*scale, energy.Low*scale, energy.High*scale, energy.U),
-		RateA:  w.A / time.A.Value, RateB: w.B / time.B.Value, P: energy.P,
+		RateA:  w.A / time.A.Value, RateB: w.B / time.B.Value, P: energy.P, Corrected: energy.Corrected,
 	}
 	if scale != 1 {
-		out.P = energy.chanceOf(math.Log(energy.Ratio * scale))
+		out.P = energy.chanceOf(-math.Log(scale))
+		out.Corrected = out.P
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 
 	"gonum.org/v1/gonum/stat/combin"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -22,7 +23,9 @@ const (
 	Meters Coverage = "meters"
 	// OneSide: one run against several, taken to scatter as those do.
 	OneSide Coverage = "meters, and the scatter of the side with several runs"
-	// BothSides: several runs of each.
+	// NoDrift: several runs of each, whose order does not tell a drift from a difference.
+	NoDrift Coverage = "meters and scatter, no drift"
+	// BothSides: several runs of each, in turns.
 	BothSides Coverage = "meters and scatter"
 )
 
@@ -48,21 +51,23 @@ type Effect struct {
 	A Mean `json:"a"`
 	B Mean `json:"b"`
 	Change
-	// Ratio is B over A; Low and High hold it at Level.
+	// Ratio is B over A without the drift; Low and High hold it at Level.
 	Ratio float64 `json:"-"`
 	Low   float64 `json:"-"`
 	High  float64 `json:"-"`
 	// Holds names the errors that the interval of the ratio covers.
 	Holds Coverage `json:"interval_holds"`
-	// P is the chance of a difference as large where there is none. It is NaN where a
-	// side has one run, or where the runs do not scatter and have no budget.
+	// Design is the order of the runs, without which there is no P.
+	Design Design `json:"design"`
+	// P is the chance of a difference as large where there is none, by itself. It is NaN
+	// in another design than Turns, or where the runs do not scatter.
 	P measure.Number `json:"p"`
 	// DoF are the degrees of freedom of U; +Inf for a budget's.
 	DoF measure.Number `json:"dof"`
-	// Shown is true where a difference was shown at Level, in view of all tests of the family.
+	// Corrected is P in view of all tests of a family; P itself of a single one.
+	Corrected measure.Number `json:"p_corrected"`
+	// Shown is true where a difference was shown at Level, by Corrected.
 	Shown bool `json:"shown"`
-	// Holm is P in view of all tests of a family; P itself of a single one.
-	Holm measure.Number `json:"-"`
 	// U is the standard uncertainty of the ratio's logarithm, Common the part of it by errors
 	// that stand behind several runs and do not cancel.
 	U      float64 `json:"-"`
@@ -70,8 +75,8 @@ type Effect struct {
 	// Cancelled are the errors that A and B share.
 	Cancelled []Cancelled `json:"-"`
 
-	a, b  side
-	turns bool // the runs took turns
+	a, b side
+	post posterior // of the difference of logarithms; nil without a test
 }
 
 // ChangeU is half of the interval of Change.
@@ -86,9 +91,8 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 		return Effect{}, err
 	}
 	sa, sb := newSide(a, q), newSide(b, q)
-	e := Effect{
-		Quantity: q, A: sa.figure(), B: sb.figure(), Holds: Meters, a: sa, b: sb, turns: Interleaved(a, b),
-	}
+	seq, design := order(a, b)
+	e := Effect{Quantity: q, A: sa.figure(), B: sb.figure(), Design: design, Holds: NoDrift, a: sa, b: sb}
 	// The errors that both sides have, the largest first.
 	size := func(v float64) measure.Ratio { return measure.Ratio(math.Abs(v)) }
 	for by, c := range sa.shared {
@@ -99,45 +103,84 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 	slices.SortFunc(e.Cancelled,
 		func(x, y Cancelled) int { return cmp.Or(cmp.Compare(y.A, x.A), cmp.Compare(x.Behind, y.Behind)) })
 	switch {
-	case min(len(a), len(b)) > 1:
+	case design == Turns:
 		e.Holds = BothSides
-	case max(len(a), len(b)) > 1:
+	case max(len(a), len(b)) == 1:
+		e.Holds = Meters
+	case design == Single:
 		e.Holds = OneSide
 	}
 	fixed := common(&sa, &sb)
-	u, dof := combine(chances(&sa, &sb), term{fixed, math.Inf(1)})
-	e.U, e.DoF, e.Common = u, measure.Number(dof), math.Sqrt(fixed)
-	d := sb.mean - sa.mean
-	k := stats.Student((1+Level)/2, dof) * u
-	e.Ratio, e.Low, e.High = math.Exp(d), math.Exp(d-k), math.Exp(d+k)
-	e.Change = newChange(e.Ratio, e.Low, e.High, u)
-	e.P = e.chanceOf(d)
+	e.Common = math.Sqrt(fixed)
+	if design != Turns {
+		u, dof := combine(chances(&sa, &sb), term{fixed, math.Inf(1)})
+		d, k := sb.mean-sa.mean, stats.Student((1+Level)/2, dof)*u
+		e.estimate(d, d-k, d+k, u, dof)
+	} else if e.post = regress(seq, e.ordered(seq), fixed); e.post != nil {
+		d, u, dof := e.post.moments()
+		e.estimate(d, e.post.quantile((1-Level)/2), e.post.quantile((1+Level)/2), u, dof)
+	} else {
+		d := sb.mean - sa.mean
+		e.estimate(d, d, d, 0, math.Inf(1))
+	}
+	e.P = e.chanceOf(0)
 	e.correct(e.P)
 	return e, nil
 }
 
-// chanceOf returns the probability of a difference of logarithms as large by chance
-// alone; NaN with one run on either side, whose scatter is unknown.
-func (e *Effect) chanceOf(difference float64) measure.Number {
-	if e.Holds != BothSides || !(e.U > 0) {
+// ordered returns the logarithms of the runs in the order of time.
+func (e *Effect) ordered(seq []ordered) []float64 {
+	logs := make([]float64, len(seq))
+	for i, r := range seq {
+		if r.b {
+			logs[i] = e.b.logs[r.index]
+		} else {
+			logs[i] = e.a.logs[r.index]
+		}
+	}
+	return logs
+}
+
+// estimate sets the ratio from a difference of logarithms with its interval, standard
+// uncertainty and degrees of freedom.
+func (e *Effect) estimate(d, low, high, u, dof float64) {
+	e.U, e.DoF = u, measure.Number(dof)
+	e.Ratio, e.Low, e.High = math.Exp(d), math.Exp(low), math.Exp(high)
+	e.Change = newChange(e.Ratio, e.Low, e.High, u)
+}
+
+// chanceOf returns the probability of a difference of logarithms as far from null by
+// chance alone; NaN without a test.
+func (e *Effect) chanceOf(null float64) measure.Number {
+	if e.post == nil {
 		return measure.Number(math.NaN())
 	}
-	return measure.Number(stats.StudentTail(difference/e.U, float64(e.DoF)))
+	below := e.post.cdf(null)
+	// 1 − below loses the digits of a small chance: the mirrored distribution has them.
+	mirrored := slices.Clone(e.post)
+	for i := range mirrored {
+		mirrored[i].mean = -mirrored[i].mean
+	}
+	return measure.Number(min(1, 2*min(below, mirrored.cdf(-null))))
 }
 
 // correct sets the chance in view of a family of tests.
-func (e *Effect) correct(p measure.Number) { e.Holm, e.Shown = p, p < 1-Level }
+func (e *Effect) correct(p measure.Number) { e.Corrected, e.Shown = p, p < 1-Level }
 
-// Permute tests the difference by permutation; nil where a side has one run.
+// Permute tests the difference by permutation; nil without a test of the runs' order.
 func (e *Effect) Permute() *Permutation {
-	if len(e.a.logs) < 2 || len(e.b.logs) < 2 {
+	if e.post == nil {
 		return nil
 	}
 	return permute(e.a.logs, e.b.logs)
 }
 
-// All compares in all quantities. They are made of two, energy and time, so they
-// are no family of tests: each has its own p.
+// All compares in all quantities, and corrects their tests for their number. Each
+// quantity follows from energy and time, so that any two of the hypotheses "no
+// difference" hold only if all five do. Holm's correction then has two steps (J. P.
+// Shaffer, J. Am. Stat. Assoc. 81 (1986) 826–831; closed tests: R. Marcus, E. Peritz and
+// K. R. Gabriel, Biometrika 63 (1976) 655–660): all five at once, by the smaller of the
+// two p of energy and time, doubled; then each by its own p.
 func All(a, b []Run) ([]Effect, error) {
 	var out []Effect
 	for _, q := range Quantities() {
@@ -146,6 +189,16 @@ func All(a, b []Run) ([]Effect, error) {
 			return nil, err
 		}
 		out = append(out, e)
+	}
+	first := slices.Clone(out[:2])
+	Holm(first)
+	// Holm leaves the smaller p doubled; one that is not known counts for nothing.
+	global := first[0].Corrected
+	if !(first[1].Corrected > global) && measure.Known(first[1].Corrected) {
+		global = first[1].Corrected
+	}
+	for i := range out {
+		out[i].correct(max(out[i].P, global))
 	}
 	return out, nil
 }
@@ -171,60 +224,78 @@ func Holm(family []Effect) {
 // power is the chance to show a difference that Visible names.
 const power = 0.8
 
-// trials is how many experiments Visible thinks through.
-const trials = 4000
+// AssumedScatter is the relative standard deviation of a run (k = 1) that is assumed
+// where the runs show none.
+const AssumedScatter = 0.01
 
-// Visible returns the smallest relative difference that so many runs of each would show
-// in four of five experiments, by the scatter of the present runs: 4000 experiments
-// draw their scatter anew and are tested as Between does. It is NaN where the scatter
-// is unknown, and for fewer than two runs of either, which show nothing. seen is false
-// where no side has two runs: then it holds the meter's noise alone.
-func (e *Effect) Visible(runsA, runsB int) (change float64, seen bool) {
-	va, vb, dof, seen := e.scatter(runsA, runsB)
-	va, vb = va/float64(runsA), vb/float64(runsB)
-	fixed := e.Common * e.Common
-	u := math.Sqrt(va + vb + fixed)
-	if !(u > 0) || min(runsA, runsB) < 2 {
-		return math.NaN(), seen
+// Scatter is the relative standard deviation of a run: as the test sees it in turns,
+// else the root mean square of the sides', else that of the side with several runs, but
+// at least what the meter adds to a run. seen is false where it is AssumedScatter.
+func (e *Effect) Scatter() (sd float64, seen bool) {
+	na, nb := float64(len(e.a.logs)), float64(len(e.b.logs))
+	switch sa, sb := e.a.spread, e.b.spread; {
+	case e.post != nil:
+		return math.Sqrt(max(e.U*e.U-e.Common*e.Common, 0) / (1/na + 1/nb)), true
+	case na > 1 && nb > 1:
+		return math.Sqrt((sa*sa + sb*sb) / 2), true
+	case na > 1:
+		return max(sa, e.b.own), true
+	case nb > 1:
+		return max(sb, e.a.own), true
 	}
-	// Equal steps of probability in an order of chance: a Latin hypercube.
-	rng := rand.New(rand.NewPCG(uint64(runsA), uint64(runsB)))
-	orderA, orderB := rng.Perm(trials), rng.Perm(trials)
-	need := make([]float64, trials)
-	for i := range need {
-		drawn, nu := combine(welch(term{va * estimated(orderA[i], dof[0]), dof[0]},
-			term{vb * estimated(orderB[i], dof[1]), dof[1]}, runsA, runsB), term{fixed, math.Inf(1)})
-		need[i] = stats.Student((1+Level)/2, nu)*drawn - u*distuv.UnitNormal.Quantile(step(i))
-	}
-	slices.Sort(need)
-	return math.Expm1(max(need[int(power*trials)], 0)), seen
+	return max(AssumedScatter, math.Hypot(e.a.own, e.b.own)/math.Sqrt2), false
 }
 
-// step returns the middle of one of trials equal steps of probability.
-func step(i int) float64 { return (float64(i) + 0.5) / trials }
-
-// estimated is a variance as runs estimate it, over the true one, at a step of
-// probability.
-func estimated(i int, dof float64) float64 {
-	if math.IsInf(dof, 1) {
-		return 1
+// Visible returns the smallest relative difference that so many runs of each, in turns,
+// show in four of five experiments, of runs with a scatter sd (k = 1) and no drift. It
+// counts with two tests, of energy and time. It is NaN for fewer runs than a test
+// needs, and where sd is 0.
+func (e *Effect) Visible(runsA, runsB int, sd float64) float64 {
+	dof := float64(runsA + runsB - 4)
+	if min(runsA, runsB) < 2 || runsA+runsB < leastRuns || !(sd > 0) {
+		return math.NaN()
 	}
-	return distuv.ChiSquared{K: dof}.Quantile(step(i)) / dof
+	v := sd * sd * (1/float64(runsA) + 1/float64(runsB))
+	critical := stats.Student(1-(1-Level)/4, dof)
+	// In units of the uncertainty by scatter: the estimated variance is spread as χ²/ν, in
+	// equal steps of probability.
+	const steps = 200
+	var bounds []float64
+	for i := range steps {
+		chi2 := distuv.ChiSquared{K: dof}.Quantile((float64(i) + 0.5) / steps)
+		bounds = append(bounds, critical*math.Sqrt(v*chi2/dof+e.Common*e.Common))
+	}
+	u := math.Sqrt(v + e.Common*e.Common)
+	lo, hi := 0.0, bounds[steps-1]+10*u
+	for range 50 {
+		mid, shown := (lo+hi)/2, 0.0
+		for _, b := range bounds {
+			shown += distuv.UnitNormal.Survival((b-mid)/u) / steps
+		}
+		if shown < power {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return math.Expm1(hi)
 }
 
-// scatter is the variance of a run of A and of B, with the degrees of freedom that
-// so many runs will have.
-func (e *Effect) scatter(runsA, runsB int) (va, vb float64, dof [2]float64, seen bool) {
-	sa, sb := e.a.spread, e.b.spread
-	switch {
-	case math.IsNaN(sa) && math.IsNaN(sb):
-		return e.a.own * e.a.own, e.b.own * e.b.own, [2]float64{math.Inf(1), math.Inf(1)}, false
-	case math.IsNaN(sa):
-		sa = max(sb, e.a.own)
-	case math.IsNaN(sb):
-		sb = max(sa, e.b.own)
+// mostNeeded bounds the runs that Needed names.
+const mostNeeded = 1000
+
+// Needed returns the smallest number of runs of each, in turns, that show the present
+// difference in four of five experiments, of runs with a scatter sd; 0 for more than
+// 1000, or where there is no difference.
+func (e *Effect) Needed(sd float64) int {
+	n := leastRuns/2 + sort.Search(mostNeeded, func(i int) bool {
+		n := leastRuns/2 + i
+		return e.Visible(n, n, sd) <= math.Expm1(math.Abs(math.Log(e.Ratio)))
+	})
+	if n > mostNeeded {
+		return 0
 	}
-	return sa * sa, sb * sb, [2]float64{float64(max(runsA-1, 1)), float64(max(runsB-1, 1))}, true
+	return n
 }
 
 // Permutation is a permutation test of the difference of two means: the share of the

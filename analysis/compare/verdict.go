@@ -14,11 +14,14 @@ const more = 5
 // Repeats are the runs of each that are advised.
 const Repeats = 5
 
-// Verdict states the differences shown in energy and time, in one sentence. With one
-// run on either side it states the ratios, and that no difference follows from them.
+// inTurns is the advised order: a drift and a wandering level change both sides alike.
+const inTurns = "in turns (A, B, B, A, A, B …)"
+
+// Verdict states the differences shown in energy and time, in one sentence. Without a
+// test it states the ratios, the reason, and the remedy.
 func Verdict(energy, time *Effect) string {
-	if energy.Holds != BothSides {
-		return lone(energy, time)
+	if energy.Design != Turns {
+		return untested(energy, time)
 	}
 	if !measure.Known(energy.P) {
 		return "Nothing is known of what chance does to these energies: the runs of each side are equal to the last " +
@@ -26,7 +29,7 @@ func Verdict(energy, time *Effect) string {
 	}
 	var parts []string
 	state := func(format string, e *Effect) {
-		parts = append(parts, fmt.Sprintf(format, amount(e), PText(float64(e.Holm))))
+		parts = append(parts, fmt.Sprintf(format, amount(e), PText(float64(e.Corrected))))
 	}
 	if energy.Shown {
 		state("B uses %s energy (p %s)", energy)
@@ -40,39 +43,65 @@ func Verdict(energy, time *Effect) string {
 	default:
 		state("no difference in time could be shown (%s, p %s)", time)
 	}
-	if !energy.turns && (energy.Shown || time.Shown) {
-		parts = append(parts, "this holds only if nothing else changed between the runs of A and those of B, which "+
-			"did not take turns: "+
-			"what warms up or drifts shows as a difference, and p does not know of it")
-	}
 	if !energy.Shown {
-		change, _ := energy.Visible(len(energy.a.logs)+more, len(energy.b.logs)+more)
-		parts = append(parts,
-			fmt.Sprintf("with %d more repeats of each one would see %.*f %%", more, decimals(100*change), 100*change))
+		sd, _ := energy.Scatter()
+		change := 100 * energy.Visible(len(energy.a.logs)+more, len(energy.b.logs)+more, sd)
+		parts = append(parts, fmt.Sprintf("with %d more repeats of each one would see %.*f %%", more, decimals(change), change))
 	}
 	s := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// lone is the verdict where a side has a single run.
-func lone(energy, time *Effect) string {
-	who, covers := "one run of each", "± is the meters' alone"
-	if n := len(energy.a.logs) + len(energy.b.logs); n > 2 {
-		side, other := "A", "B"
-		if len(energy.b.logs) == 1 {
-			side, other = other, side
+// untested is the verdict of runs whose design has no test.
+func untested(energy, time *Effect) string {
+	na, nb := len(energy.a.logs), len(energy.b.logs)
+	covers, reason := "± is the meters' and the runs' scatter, without a drift", ""
+	runs := fmt.Sprintf("%d runs of A and %d of B", na, nb)
+	switch energy.Design {
+	case Blocks:
+		reason = "All of one side ran before all of the other: a drift of the card looks the same as a difference."
+	case LongBlocks:
+		reason = "The runs hardly took turns: a drift of the card looks the same as a difference."
+	case Unordered:
+		reason = "The order of the runs is not known: a drift of the card may look like a difference."
+	case Few:
+		reason = fmt.Sprintf("A test needs %d runs: a drift and the scatter cannot be told apart in %d.", leastRuns, na+nb)
+	default:
+		reason = "One run cannot tell a difference of the work from its scatter from run to run."
+		runs, covers = "one run of each", "± is the meters' alone"
+		if na+nb > 2 {
+			side, other := "A", "B"
+			if nb == 1 {
+				side, other = other, side
+			}
+			runs = fmt.Sprintf("one run of %s and %d of %s", side, na+nb-1, other)
+			covers = fmt.Sprintf("± takes the run of %s to scatter as those of %s do", side, other)
 		}
-		who, covers = fmt.Sprintf("one run of %s and %d of %s", side, n-1,
-			other), fmt.Sprintf("± takes the run of %s to scatter as those of %s do", side, other)
 	}
 	if !(energy.U > 0) {
 		covers = "nothing is known of the meters' uncertainty"
 	}
-	return fmt.Sprintf("B over A, by %s: energy %s, time %s (%s). One run cannot tell a difference of the work from "+
-		"its scatter from run to run: "+
-		"repeat each at least three times, better %d times, in turns; %d of each show in 4 of 5 cases a difference "+
-		"twice as large as the scatter of a run.",
-		who, ratioText(energy), ratioText(time), covers, Repeats, Repeats)
+	return fmt.Sprintf("B over A, by %s: energy %s, time %s (%s). %s %s", runs, ratioText(energy), ratioText(time),
+		covers, reason, remedy(energy))
+}
+
+// remedy is a sentence on the runs that would show the difference in energy, on which scatter.
+func remedy(energy *Effect) string {
+	sd, seen := energy.Scatter()
+	if !(sd > 0) {
+		return fmt.Sprintf("Repeat each %d times, %s.", Repeats, inTurns)
+	}
+	scatter := fmt.Sprintf("if runs scatter by %.2g %%, as these do", 100*sd)
+	if !seen {
+		scatter = fmt.Sprintf("if runs scatter by %.2g %%, which is an assumption", 100*sd)
+	}
+	n := energy.Needed(sd)
+	if n == 0 {
+		return fmt.Sprintf("%d runs of each, %s, would not tell this difference in energy from chance, %s.", mostNeeded,
+			inTurns, scatter)
+	}
+	return fmt.Sprintf("%d runs of each, %s, would tell a difference in energy of this size from chance in 4 of 5 "+
+		"cases, %s.", n, inTurns, scatter)
 }
 
 // ratioText is a ratio with its interval: "0.9973 ± 0.0023".

@@ -144,7 +144,7 @@ func TestCompareRepeats(t *testing.T) {
 		}
 	}
 	text := inside(t, "compare", "v1", "v2", "--db", db).ok(t).out
-	for _, want := range []string{"B against A (95 %)", "energy-delay² product", "by permutation p", "3 % of A", "4 of 5 trials"} {
+	for _, want := range []string{"B against A (95 %)", "energy-delay² product", "by permutation, with no drift taken off, p", "3 % of A", "4 of 5 trials"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -302,17 +302,19 @@ func behind(c measure.Contribution, h calib.History, t *store.Task, meter, side,
 }
 
 // durationU returns the standard uncertainty of a window's length in seconds: of the
-// clock fit at its two ends, which are correlated, else of the markers that bound it.
+// clock fit at its two ends, which are correlated, and of the jitter of the stamps at
+// each end, which is the scatter about the fit; else of the markers that bound it. The
+// scatter of the work from run to run is not in it: the runs themselves show that.
 //
-//	u² = u²(from) + u²(to) − 2 r u(from) u(to)
+//	u² = u²(from) + u²(to) − 2 r u(from) u(to) + 2 RMS²
 func durationU(t *store.Task) measure.Seconds {
 	r := t.Result
 	if t.Clock != nil {
 		from, _ := t.Clock.Host(r.From)
 		to, _ := t.Clock.Host(r.To)
 		e := t.Clock.Edges(from, to)
-		return measure.Seconds(
-			math.Sqrt(max(float64(e.UFrom*e.UFrom+e.UTo*e.UTo)-2*e.Correlation*float64(e.UFrom*e.UTo), 0)))
+		fit := max(float64(e.UFrom*e.UFrom+e.UTo*e.UTo)-2*e.Correlation*float64(e.UFrom*e.UTo), 0)
+		return measure.Seconds(math.Sqrt(fit + 2*float64(t.Clock.RMS*t.Clock.RMS)))
 	}
 	var v float64
 	for _, m := range t.Markers {

@@ -88,7 +88,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 			return err
 		}
 	}
-	var family []compare.Effect
+	var family, times []compare.Effect
 	only := [2]int{}
 	for name, a := range by[0] {
 		b, both := by[1][name]
@@ -100,13 +100,14 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 		if err != nil {
 			return fmt.Errorf("kernel %s: %w", report.Readable(name), err)
 		}
-		family, r.Kernels = append(family, k.Energy), append(r.Kernels, k)
+		family, times, r.Kernels = append(family, k.Energy), append(times, k.Time), append(r.Kernels, k)
 	}
 	only[1] = len(by[1]) - len(r.Kernels)
 	// The family is complete only here: the correction depends on the number of tests.
 	compare.Holm(family)
+	compare.Holm(times)
 	for i := range family {
-		r.Kernels[i].Energy, r.Kernels[i].Holm = family[i], family[i].Holm
+		r.Kernels[i].Energy, r.Kernels[i].Time, r.Kernels[i].Holm = family[i], times[i], family[i].Corrected
 	}
 	// By the larger of both energies: a kernel that B made cheap stays near the top.
 	slices.SortFunc(r.Kernels, func(x, y kernelEffect) int {

@@ -26,6 +26,7 @@ type CompareReport struct {
 	Kernels    []kernelEffect       `json:"kernels,omitempty"`
 	Shared     []compare.Cancelled  `json:"shared,omitempty"`
 	Visible    []visibleReport      `json:"visible,omitempty"`
+	Needed     *neededReport        `json:"needed,omitempty"`
 	Permuted   *compare.Permutation `json:"permutation,omitempty"`
 	Cautions   []string             `json:"cautions,omitempty"`
 	Level      float64              `json:"confidence"`
@@ -48,6 +49,15 @@ type visibleReport struct {
 	Change measure.Ratio `json:"change_pct"`
 }
 
+// neededReport is the number of runs of each side, in turns, that would show the present
+// difference in energy in 4 of 5 trials; 0 for more than 1000. It is there without a test.
+type neededReport struct {
+	Runs    int           `json:"runs"`
+	Change  measure.Ratio `json:"change_pct"`
+	Scatter measure.Ratio `json:"scatter_pct"` // standard deviation of a run
+	Assumed bool          `json:"scatter_assumed"`
+}
+
 // newCompareReport builds the report of both sides. effects starts with energy and time.
 func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareReport {
 	energy, time := &effects[0], &effects[1]
@@ -56,9 +66,13 @@ func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareRepo
 		A: s[0].sideReport, B: s[1].sideReport, Shared: energy.Cancelled, Permuted: energy.Permute(),
 	}
 	na, nb := len(s[0].runs), len(s[1].runs)
-	// Differences that these runs, five more, or twenty more of each side would show.
+	sd, seen := energy.Scatter()
+	if energy.Design != compare.Turns {
+		r.Needed = &neededReport{energy.Needed(sd), energy.Relative, measure.Ratio(sd), !seen}
+	}
+	// Differences that as many runs, five more, or twenty more of each side would show in turns.
 	for _, more := range []int{0, 5, 20} {
-		if change, seen := energy.Visible(na+more, nb+more); seen && !math.IsNaN(change) {
+		if change := energy.Visible(na+more, nb+more, sd); seen && measure.Known(change) {
 			r.Visible = append(r.Visible, visibleReport{[2]int{na + more, nb + more}, measure.Ratio(change)})
 		}
 	}
@@ -78,18 +92,15 @@ func addNew(list []string, s string) []string {
 // confounded sides, doubtful tasks, and a permutation test that disagrees.
 func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	add := func(format string, a ...any) { r.Cautions = append(r.Cautions, fmt.Sprintf(format, a...)) }
-	na, nb := len(s[0].runs), len(s[1].runs)
-	switch {
-	case na == 1 && nb == 1:
-		add("one run of each: ± is the meters' alone, of the time the clocks'; how the work scatters from run to " +
-			"run is in none of these figures")
-	case na == 1 || nb == 1:
+	switch energy.Holds {
+	case compare.Meters:
+		add("one run of each: ± is the meters' alone, of the time the clocks' and the stamps'; how the work scatters " +
+			"from run to run is in none of these figures")
+	case compare.OneSide:
 		add("one side has a single run: ± takes it to scatter as the other side does, which nobody has seen; there " +
 			"is no test")
-	}
-	if na+nb > 2 && !compare.Interleaved(s[0].runs, s[1].runs) {
-		add("all runs of one side came before the other's: a card that warms up meanwhile looks like a difference; " +
-			"let them take turns")
+	case compare.NoDrift:
+		add("the runs are %s: ± does not cover a drift of the card, and there is no test", energy.Design)
 	}
 	if a, b := strings.Join(r.A.GPUs, "; "), strings.Join(r.B.GPUs, "; "); a != b {
 		add("A ran on %s, B on %s: the difference is theirs too", a, b)
@@ -111,15 +122,11 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	if a, b := missingRails(s[0].tasks), missingRails(s[1].tasks); a != b {
 		add("not the same rails were measured: A lacks %s, B lacks %s", cmp.Or(a, "none"), cmp.Or(b, "none"))
 	}
-	switch p := r.Permuted; {
-	case p == nil || !energy.Shown || p.P < 1-compare.Level:
-	// The smallest p of a two-sided exact test is 2/ways: here no data could reach the
-	// level.
-	case p.Exact && 2/float64(p.Ways) >= 1-compare.Level:
-		add("with so few runs no permutation test can show a difference: the p of Welch's test rests on scatter " +
-			"that is as good as normal")
-	default:
-		add("the permutation test does not show it (p = %.2g of %d ways): one run may be far off the others", p.P, p.Ways)
+	// The smallest p of a two-sided exact test is 2/ways: with more no data could reach
+	// the level.
+	if p := r.Permuted; p != nil && energy.Shown && p.P >= 1-compare.Level && 2/float64(p.Ways) < 1-compare.Level {
+		add("the permutation test, which takes no drift off, does not show it (p = %.2g of %d ways): there is a drift, "+
+			"or one run is far off the others", p.P, p.Ways)
 	}
 }
 
@@ -148,11 +155,11 @@ func (r *CompareReport) render(w io.Writer) {
 	fmt.Fprintln(w)
 	renderCommon(w, r.Shared)
 	if p := r.Permuted; p != nil {
-		fmt.Fprintf(w, "  chance   by permutation p %s (%d ways to call the runs A and B%s)\n",
+		fmt.Fprintf(w, "  chance   by permutation, with no drift taken off, p %s (%d ways to call the runs A and B%s)\n",
 			compare.PText(p.P), p.Ways, map[bool]string{true: ", all", false: ", at random"}[p.Exact])
 	}
 	for _, v := range r.Visible {
-		fmt.Fprintf(w, "  visible  with %d and %d runs a difference of %.2g %% would be shown in 4 of 5 trials\n",
+		fmt.Fprintf(w, "  visible  with %d and %d runs in turns a difference of %.2g %% would be shown in 4 of 5 trials\n",
 			v.Runs[0], v.Runs[1], 100*v.Change)
 	}
 	for _, c := range slices.Concat(r.A.Passed, r.B.Passed) {
@@ -177,12 +184,12 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	for i := range r.Quantities {
 		e := &r.Quantities[i]
 		row(e.Name, measure.FormatU(e.A.Value, e.A.U(), e.Unit), measure.FormatU(e.B.Value, e.B.U(), e.Unit),
-			changeText(e.Change), pText(e.P))
+			changeText(e.Change), pText(e.Corrected))
 	}
 	for _, x := range r.Work {
 		unit := "J/" + x.Unit
 		row("energy by "+x.Unit, measure.FormatU(x.A.Value, x.A.U(), unit), measure.FormatU(x.B.Value, x.B.U(), unit),
-			changeText(x.Change), pText(x.P))
+			changeText(x.Change), pText(x.Corrected))
 		row(x.Unit+" a second", measure.FormatSI(x.RateA, x.Unit+"/s"), measure.FormatSI(x.RateB, x.Unit+"/s"), "", "")
 	}
 	t.Render()
@@ -220,7 +227,7 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 	if len(kernels) == 0 {
 		return
 	}
-	title, covers := "By kernel, p corrected for their number after Holm (none where one side has one run):", "95 %"
+	title, covers := "By kernel, p corrected for their number after Holm (none without runs of both sides in turns):", "95 %"
 	if !slices.ContainsFunc(kernels, func(k kernelEffect) bool { return measure.Known(k.Holm) }) {
 		title, covers = "By kernel, without a test:", "± "+coveredText(kernels[0].Energy.Holds)
 	}
@@ -241,8 +248,11 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 
 // coveredText names the scatter that an interval covers.
 func coveredText(c compare.Coverage) string {
-	if c == compare.Meters {
+	switch c {
+	case compare.Meters:
 		return "meters"
+	case compare.NoDrift:
+		return "no drift"
 	}
 	return "one side's scatter"
 }

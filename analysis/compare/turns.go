@@ -1,0 +1,221 @@
+package compare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/wattmark/wattmark/analysis/stats"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+)
+
+// Design is the order in time of the runs. Only Turns has a test.
+type Design string
+
+// The designs.
+const (
+	// Single: fewer than two runs on a side, whose scatter is unknown.
+	Single Design = "one run"
+	// Unordered: the time of a run is unknown, or the same as of a run of the other side.
+	Unordered Design = "order unknown"
+	// Blocks: all of one side before all of the other, which a drift changes alike.
+	Blocks Design = "in blocks"
+	// LongBlocks: the sides change too seldom to tell a wandering level from a difference.
+	LongBlocks Design = "hardly in turns"
+	// Few: in turns, fewer runs than a drift and the scatter need.
+	Few Design = "too few runs"
+	// Turns: the sides change at least three times, and as often as the smaller one has runs.
+	Turns Design = "in turns"
+)
+
+// leastRuns is the fewest runs of both sides that are tested: four of the degrees of
+// freedom go into the level, the drift and the difference.
+const leastRuns = 6
+
+// ordered is a run in the order of time: its index in its side and its distance from
+// the first one in median gaps.
+type ordered struct {
+	b     bool
+	index int
+	at    float64
+}
+
+// order sorts the runs of both sides by time and returns their design.
+func order(a, b []Run) ([]ordered, Design) {
+	if min(len(a), len(b)) < 2 {
+		return nil, Single
+	}
+	var seq []ordered
+	for i, runs := range [][]Run{a, b} {
+		for k, r := range runs {
+			if r.At.IsZero() {
+				return nil, Unordered
+			}
+			seq = append(seq, ordered{b: i == 1, index: k, at: r.At.Sub(a[0].At).Seconds()})
+		}
+	}
+	slices.SortStableFunc(seq, func(x, y ordered) int { return cmp.Compare(x.at, y.at) })
+	changes := 0
+	for i := range seq[1:] {
+		if seq[i].b != seq[i+1].b {
+			changes++
+			if seq[i].at == seq[i+1].at {
+				return nil, Unordered
+			}
+		}
+	}
+	switch {
+	case changes == 1:
+		return nil, Blocks
+	case changes < max(3, min(len(a), len(b))):
+		return nil, LongBlocks
+	case len(seq) < leastRuns:
+		return nil, Few
+	}
+	return scaled(seq), Turns
+}
+
+// scaled measures the times in median gaps. A gap counts as a quarter of the median at
+// least: runs that began together are not one run.
+func scaled(seq []ordered) []ordered {
+	gaps := make([]float64, len(seq)-1)
+	for i := range gaps {
+		gaps[i] = seq[i+1].at - seq[i].at
+	}
+	median := stats.Median(slices.Clone(gaps))
+	if !(median > 0) {
+		median = 1
+	}
+	seq[0].at = 0
+	for i, g := range gaps {
+		seq[i+1].at = seq[i].at + max(g/median, 0.25)
+	}
+	return seq
+}
+
+// correlations are the correlations of neighbouring runs that are weighed against each
+// other, with their prior weights: runs that do not depend on each other, and a level
+// that wanders. The weight of the first bounds the false alarms of independent runs in
+// strict turns to 6 % (TestTypeI); equal weights would have 6 to 7 %.
+var correlations = []struct{ rho, prior float64 }{{0, 3}, {0.9, 1}}
+
+// part is Student's t distribution of a difference of logarithms, given one correlation.
+type part struct{ weight, mean, u, dof float64 }
+
+// posterior is the distribution of a difference: a mixture of t distributions.
+type posterior []part
+
+// regress returns the distribution of B − A from logarithms in the order of time, with
+// the additional variance fixed, which no run shows. The model is a level, a drift of second order
+// in time, a step for B, and errors whose correlation falls as ρ^gap with the gap
+// between runs. Each ρ gives a t distribution by generalised least squares; they are
+// weighed by their restricted likelihood (A. Zellner and G. C. Tiao, J. Am. Stat. Assoc.
+// 59 (1964) 763–778; D. A. Harville, Biometrika 61 (1974) 383–385). It is nil where
+// the runs have no scatter about the model.
+func regress(seq []ordered, logs []float64, fixed float64) posterior {
+	p := make(posterior, len(correlations))
+	for i, c := range correlations {
+		s, likelihood, ok := fitStep(seq, logs, c.rho)
+		if !ok {
+			return nil
+		}
+		s.u, s.dof = combine(term{s.u * s.u, s.dof}, term{fixed, math.Inf(1)})
+		s.weight = math.Log(c.prior) + likelihood
+		p[i] = s
+	}
+	weights := make([]float64, len(p))
+	for i := range p {
+		weights[i] = p[i].weight
+	}
+	all := floats.LogSumExp(weights)
+	for i := range p {
+		p[i].weight = math.Exp(weights[i] - all)
+	}
+	return p
+}
+
+// fitStep fits the model of regress at one correlation. likelihood is the logarithm of
+// the restricted likelihood, up to a constant:
+//
+//	−½ ln|Σ| − ½ ln|XᵀΣ⁻¹X| − ½ ν ln S
+//
+// with S the weighted sum of squares and ν = n − 4. Σ is that of a Markov chain, so that
+// it is taken off by differences of neighbours.
+func fitStep(seq []ordered, logs []float64, rho float64) (s part, likelihood float64, ok bool) {
+	columns := make([][]float64, 5) // 1, τ, τ², B, the logarithms
+	length := seq[len(seq)-1].at
+	mean := stat.Mean(logs, nil)
+	for i, r := range seq {
+		tau, step := r.at/length-0.5, 0.0
+		if r.b {
+			step = 1
+		}
+		for k, v := range []float64{1, tau, tau * tau, step, logs[i] - mean} {
+			columns[k] = append(columns[k], v)
+		}
+	}
+	for i := len(seq) - 1; i > 0; i-- { // backwards: each needs its neighbour as it was
+		phi := math.Pow(rho, seq[i].at-seq[i-1].at)
+		left := math.Sqrt(1 - phi*phi)
+		likelihood -= math.Log(left)
+		for _, c := range columns {
+			c[i] = (c[i] - phi*c[i-1]) / left
+		}
+	}
+	y := columns[4]
+	whole := floats.Dot(y, y)
+	for i, x := range columns[:4] { // Gram–Schmidt: each is taken off all behind it
+		xx := floats.Dot(x, x)
+		likelihood -= math.Log(xx) / 2
+		for _, c := range columns[i+1:] {
+			s.mean = floats.Dot(c, x) / xx // of B off the logarithms at last
+			floats.AddScaled(c, -s.mean, x)
+		}
+		s.u = xx
+	}
+	rest := floats.Dot(y, y)
+	s.dof = float64(len(seq) - 4)
+	s.u = math.Sqrt(rest / s.dof / s.u)
+	// Less than rounding leaves is no scatter.
+	return s, likelihood - s.dof/2*math.Log(rest), rest > 1e-20*whole && s.u > 0 && !math.IsInf(s.u, 1)
+}
+
+// cdf is the probability of a difference below v.
+func (p posterior) cdf(v float64) (below float64) {
+	for _, s := range p {
+		tail := stats.StudentTail((v-s.mean)/s.u, s.dof) / 2
+		if v > s.mean {
+			tail = 1 - tail
+		}
+		below += s.weight * tail
+	}
+	return below
+}
+
+// quantile is the inverse of cdf. It lies between those of the parts.
+func (p posterior) quantile(q float64) float64 {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, s := range p {
+		v := s.mean + s.u*stats.Student(q, s.dof)
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	for range 50 {
+		if v := (lo + hi) / 2; p.cdf(v) < q {
+			lo = v
+		} else {
+			hi = v
+		}
+	}
+	return (lo + hi) / 2
+}
+
+// moments returns the mean, the standard uncertainty and the degrees of freedom, each
+// averaged over the parts.
+func (p posterior) moments() (mean, u, dof float64) {
+	v := 0.0
+	for _, s := range p {
+		mean, v, dof = mean+s.weight*s.mean, v+s.weight*s.u*s.u, dof+s.weight*s.dof
+	}
+	return mean, math.Sqrt(v), dof
+}

@@ -25,13 +25,17 @@ const (
 	LongBlocks Design = "hardly in turns"
 	// Few: in turns, fewer runs than a drift and the scatter need.
 	Few Design = "too few runs"
-	// Turns: the sides change at least three times, and as often as the smaller one has runs.
+	// Turns: the sides change at least four times, and as often as the smaller one has runs.
 	Turns Design = "in turns"
 )
 
 // leastRuns is the fewest runs of both sides that are tested: four of the degrees of
 // freedom go into the level, the drift and the difference.
 const leastRuns = 6
+
+// leastChanges is the fewest changes of side that are tested: in A B B A A B, with three, a
+// wandering level makes 9 % of false alarms.
+const leastChanges = 4
 
 // ordered is a run in the order of time: its index in its side and its distance from
 // the first one in median gaps.
@@ -68,10 +72,10 @@ func order(a, b []Run) ([]ordered, Design) {
 	switch {
 	case changes == 1:
 		return nil, Blocks
-	case changes < max(3, min(len(a), len(b))):
-		return nil, LongBlocks
 	case len(seq) < leastRuns:
 		return nil, Few
+	case changes < max(leastChanges, min(len(a), len(b))):
+		return nil, LongBlocks
 	}
 	return scaled(seq), Turns
 }

@@ -14,8 +14,8 @@ const more = 5
 // Repeats are the runs of each that are advised.
 const Repeats = 5
 
-// inTurns is the advised order: a drift and a wandering level change both sides alike.
-const inTurns = "in turns (A, B, B, A, A, B …)"
+// inTurns is the advised order.
+const inTurns = "in turns (A, B, A, B …)"
 
 // Verdict states the differences shown in energy and time, in one sentence. Without a
 // test it states the ratios, the reason, and the remedy.

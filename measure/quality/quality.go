@@ -197,7 +197,9 @@ const (
 	// The ends' expanded uncertainty as a share of the energy.
 	edgesUsable, edgesDoubtful = 0.02, 0.1
 	// The energy of lone readings as a share of U. A bias of a quarter of U, half a standard
-	// uncertainty, lowers the coverage from 95.4 to 92.7 %.
+	// uncertainty, lowers the coverage from 95.4 to 92.7 %; one of a fortieth by 0.03 %, which
+	// is not worth a word.
+	loneUsable      = 0.025
 	loneDoubtful    = 0.25
 	fewObservations = 8
 )
@@ -247,6 +249,9 @@ func (v *Verdict) lone(r *measure.Result) {
 		if channel, is := strings.CutPrefix(c.Source, measure.LoneReadings); is {
 			energy := math.Sqrt(3) * float64(c.U)
 			share := energy / float64(r.Total.U)
+			if share < loneUsable {
+				continue
+			}
 			v.add(Reason{
 				Cause: LoneReadings, Level: by(share, loneDoubtful, math.Inf(1)), Subject: channel, Share: share,
 				Text: fmt.Sprintf("single readings of channel %s stand far out, with %.2g J in all: either the meter is "+

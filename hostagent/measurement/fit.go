@@ -57,10 +57,25 @@ func (s *sharing) lines(r attribute.Result) ([]store.NameEnergy, error) {
 			out = append(out, s.line(class, "", &uses[n+i], false))
 		}
 	}
+	byDifference(out, s.task.Result.Total.U)
 	slices.SortStableFunc(out, func(a, b store.NameEnergy) int {
 		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(b.Energy.Energy, a.Energy.Energy))
 	})
 	return out, nil
+}
+
+// byDifference lowers each line's U to that of the window's energy less the other lines: together
+// they come to the window's, and uncertainties add up at most, however they hang together.
+func byDifference(lines []store.NameEnergy, window measure.Joule) {
+	var sum measure.Joule
+	for i := range lines {
+		sum += lines[i].Energy.U
+	}
+	rest := sum + window
+	for i := range lines {
+		u := &lines[i].Energy.U
+		*u = min(*u, rest-*u)
+	}
 }
 
 func (s *sharing) line(class store.EnergyClass, name string, u *attribute.Use, fitted bool) store.NameEnergy {

@@ -17,7 +17,8 @@ import (
 // of σ²/m. The sum ends at blocks as long as the capture: the zero was taken in another recording,
 // and what is slower than both is in the channel's stated zero error.
 //
-// A card that does not rest there is taken for noise of the meter, so U is then too large.
+// A step of the card ends the rest. A card that is restless without steps is taken for noise of the meter, so
+// that U is then too large.
 
 const (
 	// restMost is how many scans of rest are kept on either side of the work: 256 KiB a channel.
@@ -25,6 +26,10 @@ const (
 	// restLeast is how many second differences an averaging time needs: with the 4 degrees of
 	// freedom of eight the deviation is known to a third.
 	restLeast = 8
+	// restBlock is the number of readings averaged to find steps of the card; a step exceeds restStep
+	// standard deviations of the differences of such averages.
+	restBlock = 32
+	restStep  = 8
 	// restAlarm is the probability that white, normal noise of one channel is taken for slow noise.
 	restAlarm = 1e-3
 )
@@ -84,6 +89,67 @@ func (r *rest) observe(s *stretch[Count]) {
 	}
 }
 
+// steady cuts the rest to what lies next to the work without a step in any channel: a warm-up, another
+// program, or a card that goes to sleep end it. Readings lie stride scans apart. It is idempotent.
+func (r *rest) steady(stride int) {
+	for i := range r.runs {
+		run := &r.runs[i]
+		lo, hi := 0, len(run.cols[0])
+		for _, x := range run.cols {
+			first, last := steps(x, restBlock*stride)
+			if run.span == 0 {
+				lo = max(lo, last)
+			} else {
+				hi = min(hi, first)
+			}
+		}
+		all := len(run.cols[0])
+		for c, x := range run.cols {
+			run.cols[c] = x[min(lo, hi):hi]
+		}
+		switch { // runs beyond the step are no rest
+		case lo > 0:
+			for k := range i {
+				if r.runs[k].span == 0 {
+					clear(r.runs[k].cols)
+				}
+			}
+		case hi < all:
+			r.runs = r.runs[:i+1]
+			return
+		}
+	}
+}
+
+// steps returns the scans where the first step of a channel begins and where the last one is over, in
+// blocks of m scans; the length and 0 where there is none.
+func steps(x []Count, m int) (first, last int) {
+	first = len(x)
+	var d []float64
+	var before int64
+	for b := 0; (b+1)*m <= len(x); b++ {
+		var s int64
+		for _, v := range x[b*m : (b+1)*m] {
+			s += int64(v)
+		}
+		if b > 0 {
+			d = append(d, math.Abs(float64(s-before)))
+		}
+		before = s
+	}
+	if len(d) < restLeast {
+		return first, 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	limit := restStep * max(sorted[len(d)/2]/0.674489750196082, math.Sqrt(float64(m)))
+	for k, v := range d {
+		if v > limit {
+			first, last = min(first, k*m), (k+2)*m
+		}
+	}
+	return first, last
+}
+
 // restOctave is the variance of means of 2^k readings, in count², by second differences of
 // neighbouring blocks, in which a drift does not count (Hadamard variance, NIST SP 1065, 5.2.9).
 type restOctave struct{ v, dof float64 }
@@ -139,6 +205,7 @@ func secondDifferences(x []Count, m, stride int) (out []float64) {
 // is more uncertain than white noise makes it, with its degrees of freedom; zero where the rest is
 // white. n is the scatter of one reading, spacing the distance of readings in seconds.
 func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
+	g.rest.steady(g.stride)
 	octaves := g.rest.octaves(channel, g.stride)
 	if len(octaves) < 3 {
 		return scatter{}

@@ -77,7 +77,9 @@ func numeric(b *Board, from, to time.Duration) (total float64, rails []float64) 
 
 func TestEnergyEqualsNumericIntegral(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Ripple: Ripple{RMS: 3, Low: 200, High: 2000}}, {Rise: Edges["stacked"][0], Fall: Edges["stacked"][1]},
+		{},
+		{Ripple: Ripple{RMS: 3, Low: 200, High: 2000}},
+		{Rise: Edges["stacked"][0], Fall: Edges["stacked"][1]},
 		{Fall: Edges["ramp"][1]},
 	} {
 		cfg.Seed = 7

@@ -93,8 +93,10 @@ func (m meta) checkKnown() error {
 		value float64
 	}
 	all := []quantity{
-		{"timebase.tick_hz", float64(m.Timebase.TickHz)}, {"response.tau_s", float64(m.Response.Tau)},
-		{"response.window_s", float64(m.Response.Window)}, {"response.update_s", float64(m.Response.Update)},
+		{"timebase.tick_hz", float64(m.Timebase.TickHz)},
+		{"response.tau_s", float64(m.Response.Tau)},
+		{"response.window_s", float64(m.Response.Window)},
+		{"response.update_s", float64(m.Response.Update)},
 	}
 	for i, c := range m.Channels {
 		all = append(all, quantity{fmt.Sprintf("channels[%d].skew_s", i), float64(c.Skew)})

@@ -87,7 +87,7 @@ func TestEdgesAsCardsHaveThem(t *testing.T) {
 	seeds, least := uint64(10), 0.85
 	rates, noises := []float64{4785, 20e3}, []float64{2}
 	if slow {
-		seeds, least = 100, 0.9
+		seeds, least = 30, 0.9
 		rates, noises = append(rates, 100e3), append(noises, 15)
 	}
 	for name, card := range cards {

@@ -101,8 +101,8 @@ func scaled(seq []ordered) []ordered {
 // correlations are the correlations of neighbouring runs that are weighed against each
 // other, with their prior weights: runs that do not depend on each other, and a level
 // that wanders. The weight of the first bounds the false alarms of independent runs in
-// strict turns to 6 % (TestTypeI); equal weights would have 6 to 7 %.
-var correlations = []struct{ rho, prior float64 }{{0, 3}, {0.9, 1}}
+// strict turns to 6 % (TestTypeI); equal weights have 7 %.
+var correlations = []struct{ rho, prior float64 }{{0, 12}, {0.9, 1}}
 
 // part is Student's t distribution of a difference of logarithms, given one correlation.
 type part struct{ weight, mean, u, dof float64 }

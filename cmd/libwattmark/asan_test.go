@@ -34,7 +34,7 @@ func TestUnderAddressSanitizer(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			// Leaks are not looked for: Go's runtime keeps threads and memory to the end.
-			r.more = []string{"LD_LIBRARY_PATH=" + dir + ":" + r.dir, "ASAN_OPTIONS=detect_leaks=0:abort_on_error=0"}
+			r.more = []string{"LD_LIBRARY_PATH=" + dir + ":" + r.dir, "ASAN_OPTIONS=detect_leaks=0:abort_on_error=0", "LEASE_MS=60000"}
 			r.open() // makes it: the instrumented SQLite takes long for that
 			name, through := strings.CutPrefix(name, "daemon ")
 			if through {

@@ -39,7 +39,7 @@ func TestPixelsInBrowser(t *testing.T) {
 	})
 }
 
-// lossyTask is task 1 without some of its chunks in the middle.
+// lossyTask is task 1 without the tenth of its scans from the middle on.
 func (r *rig) lossyTask() gapIn {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -59,18 +59,28 @@ func (r *rig) lossyTask() gapIn {
 	id, err := db.BeginTask(ctx, store.NewTask{Name: "lossy", User: "ada", Launched: time.Now()})
 	must(err)
 	must(db.PutHeader(ctx, id, store.Header{Bench: "lab", Setup: whole.Setup, CalibrationID: whole.CalibrationID, Started: time.Now()}))
-	var no, first, behind uint64
-	for c, err := range db.Chunks(ctx, 1, 0) {
+	tb, first, behind := whole.Setup.Timebase, whole.Scans/2, whole.Scans*6/10
+	enc, err := chunk.NewEncoder(tb, len(whole.Setup.Channels), chunk.MaxScans)
+	must(err)
+	var chunks []*chunk.Chunk
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, 1, 0), &whole.Setup) {
 		must(err)
-		if middle := whole.Chunks / 2; no != middle {
-			must(db.AppendChunks(ctx, id, []*chunk.Chunk{c.Clone()}, nil))
-		} else {
-			first, behind = c.FirstScan, c.FirstScan+uint64(c.Scans)
+		end := b.FirstScan + uint64(b.Scans())
+		for _, keep := range [][2]uint64{{b.FirstScan, min(end, first)}, {max(b.FirstScan, behind), end}} {
+			for at := keep[0]; at < keep[1]; {
+				kept := b.Slice(tb, int(at-b.FirstScan), int(keep[1]-b.FirstScan))
+				n, err := enc.Append(&kept)
+				must(err)
+				if at += uint64(n); at < keep[1] {
+					chunks = append(chunks, enc.Flush(uint64(len(chunks))).Clone())
+				}
+			}
 		}
-		no++
 	}
-	must(db.AppendChunks(ctx, id, nil, []measure.Event{{Kind: measure.EventGap, FirstScan: first, Scans: behind - first, Exact: true, Channel: -1}}))
+	chunks = append(chunks, enc.Flush(uint64(len(chunks))).Clone())
+	lost := measure.Event{Kind: measure.EventGap, FirstScan: first, Scans: behind - first, Exact: true, Channel: -1}
+	must(db.AppendChunks(ctx, id, chunks, []measure.Event{lost}))
 	must(db.Finish(ctx, id, store.Outcome{State: store.Untrimmed, Reason: "no markers were found"}))
-	scan := float64(whole.Setup.Timebase.TicksPerScan) / float64(whole.Setup.Timebase.TickHz)
+	scan := tb.TicksPerScan / float64(tb.TickHz)
 	return gapIn{int64(id), float64(first) * scan, float64(behind) * scan}
 }

@@ -4,8 +4,6 @@ package main
 
 import (
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -31,46 +29,27 @@ import (
 )
 
 // families are the packages that bring the commands, with the names of these.
-var families = []struct {
-	names    string
-	commands cli.Family
-}{
-	{"demo pulse run", run.Commands},
-	{"delete note pin show tag tasks trim unpin users", task.Commands},
-	{"export import", exchange.Commands},
-	{"db", db.Commands},
-	{"calibrate emulate instruments powersensor3 recalculate replay", bench.Commands},
-	{"auth host monitor takeover", service.Commands},
-	{"cluster relay store", cluster.Commands},
-	{"top", top.Commands},
-	{"doctor", doctor.Commands},
-	{"validate", validate.Commands},
-	{"sensor", sensor.Commands},
-	{"correct", correct.Commands},
-	{"compare", compare.Commands},
-	{"total", total.Commands},
-	{"roofline", roofline.Commands},
-	{"model", model.Commands},
-	{"predict", predict.Commands},
-	{"tiny", tiny.Commands},
-	{"instructions", instructions.Commands},
-	{"bench", perf.Commands},
+var families = []cli.Named{
+	{Names: "demo pulse run", Commands: run.Commands},
+	{Names: "delete note pin show tag tasks trim unpin users", Commands: task.Commands},
+	{Names: "export import", Commands: exchange.Commands},
+	{Names: "db", Commands: db.Commands},
+	{Names: "calibrate emulate instruments powersensor3 recalculate replay", Commands: bench.Commands},
+	{Names: "auth host monitor takeover", Commands: service.Commands},
+	{Names: "cluster relay store", Commands: cluster.Commands},
+	{Names: "top", Commands: top.Commands},
+	{Names: "doctor", Commands: doctor.Commands},
+	{Names: "validate", Commands: validate.Commands},
+	{Names: "sensor", Commands: sensor.Commands},
+	{Names: "correct", Commands: correct.Commands},
+	{Names: "compare", Commands: compare.Commands},
+	{Names: "total", Commands: total.Commands},
+	{Names: "roofline", Commands: roofline.Commands},
+	{Names: "model", Commands: model.Commands},
+	{Names: "predict", Commands: predict.Commands},
+	{Names: "tiny", Commands: tiny.Commands},
+	{Names: "instructions", Commands: instructions.Commands},
+	{Names: "bench", Commands: perf.Commands},
 }
 
-// familiesFor returns the families that a command line needs: that of its first word, none for the version, and all
-// where the first word is a global flag, help or no command. To build all commands takes 2 ms and a megabyte, and the
-// garbage collection that follows as much again.
-func familiesFor(args []string) (all []cli.Family) {
-	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") {
-		return nil
-	}
-	for _, f := range families {
-		if len(args) > 0 && slices.Contains(strings.Fields(f.names), args[0]) {
-			return []cli.Family{f.commands}
-		}
-		all = append(all, f.commands)
-	}
-	return all
-}
-
-func main() { cli.Main(familiesFor(os.Args[1:])...) }
+func main() { cli.Main(cli.FamiliesFor(os.Args[1:], families)...) }

@@ -311,26 +311,26 @@ func noRaces(t *testing.T) {
 }
 
 // root returns the program's command.
-func root(a *cli.App) *cobra.Command { return cli.Root(a, familiesFor(nil)...) }
+func root(a *cli.App) *cobra.Command { return cli.Root(a, cli.FamiliesFor(nil, families)...) }
 
 // Every family has the commands by whose names it is chosen, and no others.
 func TestFamiliesByName(t *testing.T) {
 	for _, f := range families {
 		var names []string
-		for _, c := range f.commands(&cli.App{}) {
+		for _, c := range f.Commands(&cli.App{}) {
 			names = append(names, c.Name())
 		}
 		slices.Sort(names)
-		if got := strings.Join(names, " "); got != f.names {
-			t.Errorf("a family of %q has %q", f.names, got)
+		if got := strings.Join(names, " "); got != f.Names {
+			t.Errorf("a family of %q has %q", f.Names, got)
 		}
 	}
-	if n := len(familiesFor([]string{"--db", "x", "tasks"})); n != len(families) {
+	if n := len(cli.FamiliesFor([]string{"--db", "x", "tasks"}, families)); n != len(families) {
 		t.Errorf("a flag before the command: %d families", n)
 	}
 }
 
 // execute runs a command line in this process.
 func execute(ctx context.Context, args []string, s cli.Streams) error {
-	return cli.Run(ctx, args, s, familiesFor(args)...)
+	return cli.Run(ctx, args, s, cli.FamiliesFor(args, families)...)
 }

@@ -39,12 +39,13 @@ type Client struct {
 }
 
 // Dial prepares a connection; nothing is sent before the first call, which
-// fails with UNAVAILABLE when nobody answers. target is host:port, unix:path or
+// fails with UNAVAILABLE when nobody answers. target is host, host:port, unix:path or
 // any other gRPC target. Without options the connection is not encrypted; add
 // grpc.WithTransportCredentials for TLS, or auth.Client.DialOptions for TLS
 // and a token.
 func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	all := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	target = wire.WithPort(target, wire.HostPort)
 	conn, err := grpc.NewClient(target, append(all, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial the task database at %s: %w", target, err)

@@ -17,8 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,6 +53,26 @@ const (
 	// own estimate starts at 64 KiB, and grows only while data flows.
 	window = 8 << 20
 )
+
+// The ports that monitors and hosts listen on unless they are configured otherwise.
+const (
+	MonitorPort = "7551"
+	HostPort    = "7552"
+)
+
+// WithPort returns the target with a port where it is a host or an IP address without one;
+// other gRPC targets (unix:PATH, dns:///HOST) stay.
+func WithPort(target, port string) string {
+	if _, _, err := net.SplitHostPort(target); err == nil || target == "" || strings.ContainsAny(target, "/ ") ||
+		strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
+		return target
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(target, "["), "]")
+	if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return target
+	}
+	return net.JoinHostPort(host, port)
+}
 
 // ServerOptions are the options of a server of ours: the codec, the message
 // limit, and pings, so that a peer that vanished is noticed.

@@ -261,3 +261,15 @@ func TestClock(t *testing.T) {
 func testMarkerSpec() marker.Spec {
 	return marker.Spec{Code: marker.M31, Chip: 0.02, Guard: 4, TagBits: 8, Tag: 0xA5}
 }
+
+func TestWithPort(t *testing.T) {
+	for target, want := range map[string]string{
+		"lab": "lab:7551", "lab:1": "lab:1", "10.0.0.1": "10.0.0.1:7551", "::1": "[::1]:7551", "[fe80::1]": "[fe80::1]:7551",
+		"[::1]:2": "[::1]:2", "unix:/run/x": "unix:/run/x", "dns:///lab": "dns:///lab", "": "", "a:b:c": "a:b:c",
+		"unix-abstract:x": "unix-abstract:x",
+	} {
+		if got := WithPort(target, MonitorPort); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
+	}
+}

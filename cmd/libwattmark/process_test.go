@@ -14,7 +14,7 @@ func (r *rig) command(name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(r.t.Context(), name, args...)
 	c.Env = append(os.Environ(), append([]string{
 		"LD_LIBRARY_PATH=" + r.dir, "FAKE_BOARD=" + r.board, "WATTMARK_MONITOR=" + r.address, "WATTMARK_DB=" + r.db, "WATTMARK_HOST=" + r.host,
-		"WATTMARK_USER=lab", "WATTMARK_TASK=p",
+		"WATTMARK_USER=lab", "WATTMARK_TASK=p", "WATTMARK_CONFIG=none",
 	}, r.more...)...)
 	return c
 }

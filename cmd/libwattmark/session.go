@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/hostagent/daemon"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
@@ -28,7 +30,7 @@ import (
 
 // The default places; those of the program wattmark.
 const (
-	defaultMonitor = "127.0.0.1:7551"
+	defaultMonitor = "127.0.0.1:" + wire.MonitorPort
 	defaultDB      = "power.db"
 	leastLease     = time.Second
 )
@@ -41,9 +43,11 @@ type request struct {
 	streams                         []uintptr
 	warmUp, wait, lease             time.Duration
 	noSensor                        bool
+	config                          *config.Client // of the client
 }
 
-// fill takes unset fields from the environment.
+// fill takes unset fields from the environment. The client configuration's monitor and
+// database are for programs without a daemon: a daemon has its own.
 func (q *request) fill() error {
 	if q.name == "" {
 		return fmt.Errorf("%w: a measurement needs a name", errArgument)
@@ -57,14 +61,23 @@ func (q *request) fill() error {
 	}
 	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
 	q.database = cmp.Or(q.database, os.Getenv("WATTMARK_DB"))
-	q.user = cmp.Or(q.user, os.Getenv("WATTMARK_USER"))
+	var err error
+	if q.config, err = config.OpenClient(""); err != nil {
+		return fmt.Errorf("%w: %w", errArgument, err)
+	}
+	q.user = cmp.Or(q.user, q.setting("user"))
 	if u, err := user.Current(); q.user == "" && err == nil {
 		q.user = u.Username
 	}
 	q.user = cmp.Or(q.user, "unknown")
-	var err error
 	q.socket, err = daemon.FindSocket(q.host)
 	return err
+}
+
+// setting returns a value of the environment or of the client configuration; empty for none.
+func (q *request) setting(key string) string {
+	v, _ := q.config.Value(key)
+	return v
 }
 
 func program() string { return filepath.Base(os.Args[0]) }
@@ -151,7 +164,7 @@ func (s *session) openDevice(ctx context.Context) error {
 
 // embed measures here.
 func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) error {
-	db, err := openDatabase(ctx, cmp.Or(q.database, defaultDB))
+	db, err := openDatabase(ctx, cmp.Or(q.database, q.setting("db"), defaultDB))
 	if err != nil {
 		return err
 	}
@@ -160,8 +173,11 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 		return t.Brief(), err
 	}
 	s.closes = append(s.closes, db.Close)
-	address := cmp.Or(q.monitor, defaultMonitor)
-	known, err := auth.Client{}.FromEnv().DialOptions(address)
+	address := wire.WithPort(cmp.Or(q.monitor, q.setting("monitor"), defaultMonitor), wire.MonitorPort)
+	trust := auth.Client{
+		CA: q.setting("tls_ca"), Cert: q.setting("tls_cert"), Key: q.setting("tls_key"), TokenFile: q.setting("token_file"),
+	}
+	known, err := trust.FromEnv().DialOptions(address)
 	if err != nil {
 		return err
 	}

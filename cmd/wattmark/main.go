@@ -7,6 +7,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/client"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
 	"github.com/wattmark/wattmark/cmd/internal/db"
 	"github.com/wattmark/wattmark/cmd/internal/doctor"
@@ -50,6 +51,7 @@ var families = []cli.Named{
 	{Names: "tiny", Commands: tiny.Commands},
 	{Names: "instructions", Commands: instructions.Commands},
 	{Names: "bench", Commands: perf.Commands},
+	{Names: "config", Commands: client.Commands},
 }
 
 func main() { cli.Main(cli.FamiliesFor(os.Args[1:], families)...) }

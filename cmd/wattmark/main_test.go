@@ -32,9 +32,10 @@ var buildDir string
 
 func TestMain(m *testing.M) {
 	// The environment of who runs the tests must not decide what they see.
-	for _, name := range []string{"DB", "JOB", "MONITOR", "AUTH", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE"} {
+	for _, name := range []string{"DB", "JOB", "MONITOR", "HOST", "USER", "GPU", "CONTEXT", "AUTH", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE"} {
 		_ = os.Unsetenv("WATTMARK_" + name)
 	}
+	_ = os.Setenv("WATTMARK_CONFIG", "none")
 	// Nor must an ignored SIGHUP (nohup): programs start with the default for what is caught here.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "wattmark-test-")

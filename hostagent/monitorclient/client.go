@@ -77,7 +77,7 @@ type Client struct {
 	rpc     pb.MonitorServiceClient
 }
 
-// Dial prepares a client for a monitor at host:port. It does not wait for the connection:
+// Dial prepares a client for a monitor at host or host:port. It does not wait for the connection:
 // the first call does.
 func Dial(address string, o Options) (*Client, error) {
 	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
@@ -87,6 +87,7 @@ func Dial(address string, o Options) (*Client, error) {
 	opts := append(wire.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}))
+	address = wire.WithPort(address, wire.MonitorPort)
 	conn, err := grpc.NewClient(address, append(opts, o.Dial...)...)
 	if err != nil {
 		return nil, fmt.Errorf("monitor %s: %w", address, err)
@@ -116,6 +117,10 @@ func (c *Client) fail(operation string, err error) error {
 		lost := []string{"connection", "transport", "name resolver", "produced zero addresses"}
 		if slices.ContainsFunc(lost, func(s string) bool { return strings.Contains(text, s) }) {
 			advice := remedy(text)
+			here := strings.HasPrefix(c.address, "127.") || strings.HasPrefix(c.address, "localhost:")
+			if strings.Contains(text, "connection refused") && !here {
+				advice += " It listens on its own machine alone unless it has --listen and --auth"
+			}
 			// A dialler's error comes without gRPC's text around it.
 			const around = "Error while dialing: "
 			if i := strings.LastIndex(text, around); i >= 0 {

@@ -84,7 +84,7 @@ func replayCmd(a *cli.App) *cobra.Command {
 	fl.DurationVar(&f.UShift, "u-shift", DefaultUShift, "standard uncertainty of the shift")
 	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
 	fl.Float64Var(&f.speed, "speed", 0, "recorded seconds a second; 0 for as fast as the driver reads")
-	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.user)
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the directory)")
 	return a.JSONFlag(c)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
@@ -217,6 +218,7 @@ func Trust(ctx context.Context, address string) ([]grpc.DialOption, error) {
 
 // DialMeter returns a client of a monitor, with the context's trust. It does not connect yet.
 func DialMeter(ctx context.Context, address string, o monitorclient.Options) (*monitorclient.Client, error) {
+	address = wire.WithPort(address, wire.MonitorPort)
 	more, err := Trust(ctx, address)
 	if err != nil {
 		return nil, err
@@ -227,6 +229,7 @@ func DialMeter(ctx context.Context, address string, o monitorclient.Options) (*m
 
 // DialTasks returns a client of a host agent's task service, with the context's trust.
 func DialTasks(ctx context.Context, address string) (*client.Client, error) {
+	address = wire.WithPort(address, wire.HostPort)
 	more, err := Trust(ctx, address)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/store"
@@ -254,8 +255,8 @@ func SleepUntil(ctx context.Context, at time.Time) bool {
 
 // The default addresses of the services of the two machines.
 const (
-	DefaultMonitor = "127.0.0.1:7551"
-	DefaultHost    = "127.0.0.1:7552"
+	DefaultMonitor = "127.0.0.1:" + wire.MonitorPort
+	DefaultHost    = "127.0.0.1:" + wire.HostPort
 )
 
 // SmiPrefix is the prefix of methods' names that are columns of an nvidia-smi log.

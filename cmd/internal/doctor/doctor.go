@@ -85,8 +85,9 @@ func doctorCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	cli.MonitorFlag(fl, &f.monitor, "address of the monitor")
 	fl.StringVar(&f.host, "host", cli.DefaultHost, "address of wattmark host")
+	cli.Configured(fl, "host")
 	fl.StringVar(&f.bench, "bench", "", "bench file whose instrument is tried where no monitor has it")
 	fl.StringVar(&f.spool, "spool", service.DefaultSpool(), "directory of the monitor's spool")
 	fl.StringVar(&f.auth, "auth", "",

@@ -282,7 +282,7 @@ type importFlags struct {
 func (f *importFlags) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.name, "name", "", "name of the task (default: the file's)")
-	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.user)
 	fl.StringVar(&f.gpu, "gpu", "", "the GPU that was measured")
 }
 

@@ -51,7 +51,7 @@ func demoCmd(a *cli.App) *cobra.Command {
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the emulated card and meter")
 	fl.BoolVar(&f.imperfect, "imperfect", false,
 		"give the emulated meter gain, offset and clock errors within its stated uncertainty")
-	fl.StringVar(&f.user, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.user)
 	fl.StringVar(&f.name, "name", "demo", "name of the task")
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the demo's monitor")
 	return a.JSONFlag(c)

@@ -50,14 +50,14 @@ func pulseCmd(a *cli.App) *cobra.Command {
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")
 	fl.DurationVar(&f.length, "for", 5*time.Second, "length of it all")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel of the pulses: half, compute or memory")
-	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
 	fl.BoolVar(&f.alone, "no-meter", false, "measure without a meter")
 	cli.SVGFlag(fl, &f.svg, "file to draw into (default: pulse-TASK.svg, or pulse-TIME.svg without a meter)")
 	fl.BoolVar(&f.flatOut, "flat-out", false, "let MTSM read without pause, as the paper has it, instead of every 0.5 ms")
 	fl.BoolVar(&f.noCounter, "no-counter", false,
 		"do not read the energy counter, whose calls take milliseconds; without a meter there is no truth then")
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "pulse", "name of the task")
 	return a.JSONFlag(c)
 }

@@ -73,11 +73,11 @@ func runCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor,
+	cli.MonitorFlag(fl, &f.Monitor,
 		"address of the monitor; with --gpus several, with commas between them")
 	f.room.AddTo(c.Flags())
 	f.AddBench(fl)
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
 	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"),
 		"job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
@@ -107,8 +107,7 @@ func runCmd(a *cli.App) *cobra.Command {
 // AddBench adds the flags that choose the GPU, wait for its bench, and name a cluster.
 func (f *RunFlags) AddBench(fl *pflag.FlagSet) {
 	f.Cluster.AddTo(fl)
-	fl.StringVar(&f.GPU, "gpu", "",
-		"GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
+	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
 }
 

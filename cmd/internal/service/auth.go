@@ -426,7 +426,7 @@ func takeoverCmd(a *cli.App) *cobra.Command {
 			})
 		})
 	fl := c.Flags()
-	fl.StringVar(&address, "monitor", cli.DefaultMonitor, "address of the monitor")
+	cli.MonitorFlag(fl, &address, "address of the monitor")
 	fl.StringVar(&why, "reason", "", "why, for the holder to read")
 	fl.StringVar(&capture, "capture", "", "capture to end (default: the one that has the bench)")
 	return a.JSONFlag(c)

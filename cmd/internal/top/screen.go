@@ -43,7 +43,7 @@ func topCmd(a *cli.App) *cobra.Command {
 			return top(ctx, a, f)
 		})
 	fl := c.Flags()
-	fl.StringVar(&f.monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
+	cli.MonitorFlag(fl, &f.monitor, "address of the monitor")
 	fl.DurationVar(&f.every, "every", 50*time.Millisecond, "distance of the values, each an average")
 	fl.BoolVar(&f.once, "once", false, "print one picture and end")
 	fl.BoolVar(&f.idle, "idle", true, "also sample a bench that nobody holds")

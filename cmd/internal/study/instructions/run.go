@@ -54,7 +54,7 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 		})
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
-	fl.StringVar(&f.GPU, "gpu", "", "GPU by index, UUID or PCI bus id; the first when left out")
+	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id; the first when left out")
 	cli.OutFlag(fl, &f.Out, "out", "file that every run is added to as well, a JSON object a line",
 		"a JSON object a line", ".jsonl", ".ndjson", ".json")
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")

@@ -42,10 +42,9 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 		cobra.NoArgs, func(ctx context.Context, _ []string) error { return runSweep(a, ctx, f, r) })
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
-	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
-	fl.StringVar(&f.GPU, "gpu", "",
-		"GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
-	fl.StringVar(&f.User, "user", "", "user of the tasks (default: the login name)")
+	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
+	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the tasks (default: roofline, with the time)")
 	fl.UintSliceVar(&f.rounds, "rounds", sweepRounds, "rounds of 32 multiply-adds for 128 bytes: rounds/2 flop a byte")
 	fl.DurationVar(&f.Duration, "duration", 3*time.Second, "length of each")

@@ -66,7 +66,7 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "sensor-load", "name of the task")
 	return a.JSONFlag(c)
 }

@@ -56,7 +56,7 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter to hold it against (default: none)")
 	f.AddPTX(fl)
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "sensor-run", "name of the task")
 	return a.JSONFlag(c)
 }

@@ -183,8 +183,8 @@ func Commands(a *cli.App) []*cobra.Command {
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "method", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
-	fl.StringVar(&f.Monitor, "monitor", cli.DefaultMonitor, "address of the monitor")
-	fl.StringVar(&f.User, "user", "", "user of the task (default: the login name)")
+	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
+	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the kernel)")
 	fl.StringVar(&f.simKernel, "sim-kernel", "",
 		"kernel of a simulated GPU: POWER:TIME,… and, after a slash, the same once its data is cached")

@@ -56,7 +56,7 @@ var rules = []rule{
 	{"api/web", []string{"api/wattmarkv1", "api/web/page"}, "it serves what a connection leads to"},
 	{"api/web/page", nil, "files for a browser, which asks the JSON API as any other client"},
 	{"api/limits", []string{"api/wire"}, "it guards any service, and knows none"},
-	{"api/metrics", []string{"store"}, "it counts calls of any service, and the store"},
+	{"api/metrics", []string{"store", "measure/..."}, "it counts calls of any service, the store, and watts"},
 	{"api/reports", []string{"api/wire", "api/wattmarkv1", "measure/...", "store", "analysis/sensor", "analysis/validate"}, "what analysis finds is served here, and nowhere else in api"},
 	{"api/...", []string{"api/...", "measure/...", "store"}, "the services stand on the store"},
 

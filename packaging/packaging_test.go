@@ -4,6 +4,8 @@ package packaging_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -291,5 +293,55 @@ func TestUdevNamesNoInstrumentByASharedNumber(t *testing.T) {
 	}
 	if seen != 3 {
 		t.Errorf("%d rules for shared numbers, want 3", seen)
+	}
+}
+
+// The dashboard asks for metrics that there are, in queries that Prometheus parses.
+func TestDashboard(t *testing.T) {
+	var d struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	data, err := os.ReadFile("grafana/wattmark.json")
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
+	if err != nil || len(d.Panels) < 10 {
+		t.Fatal(len(d.Panels), err)
+	}
+	var declared []byte
+	for _, source := range []string{"../api/metrics/metrics.go", "../api/metrics/power.go", "../cmd/internal/service/http.go"} {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared = append(declared, text...)
+	}
+	rules := []byte("groups:\n- name: dashboard\n  rules:\n")
+	variables := strings.NewReplacer("$bench", ".*", "$__range", "1h", "$__rate_interval", "1m")
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			for _, name := range regexp.MustCompile(`wattmark_\w+`).FindAllString(target.Expr, -1) {
+				if !bytes.Contains(declared, []byte(`"`+name+`"`)) {
+					t.Errorf("%s: there is no metric %s", p.Title, name)
+				}
+			}
+			rules = fmt.Appendf(rules, "  - record: x%d\n    expr: '%s'\n", len(rules), variables.Replace(target.Expr))
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("the queries are not parsed: there is no promtool")
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, rules, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -55,8 +55,9 @@ func (m *Metrics) Register(c prometheus.Collector) error { return m.registry.Reg
 
 // Handler serves all of it.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry,
-		promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		Registry: m.registry, EnableOpenMetrics: true, MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	})
 }
 
 // ServerOptions make a gRPC server count its calls.
@@ -118,6 +119,8 @@ func (s *countedStream) SendMsg(m any) error {
 type Database struct {
 	Context context.Context // of the service
 	Stats   func(ctx context.Context) (store.Stats, error)
+	// Tasks lists tasks, for the last one of each bench.
+	Tasks func(ctx context.Context, q store.Query) ([]store.Row, error)
 }
 
 // statsTime is how long the database may take to count.
@@ -154,4 +157,5 @@ func (d *Database) Collect(ch chan<- prometheus.Metric) {
 	gauge(databaseTasks, float64(s.Tasks))
 	gauge(databaseRuns, float64(s.Running))
 	gauge(databaseUsers, float64(s.Users))
+	d.lastTasks(ctx, ch)
 }

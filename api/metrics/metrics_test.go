@@ -83,7 +83,7 @@ func TestDatabaseTellsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := New()
-	if err := m.Register(&Database{Context: t.Context(), Stats: db.Stats}); err != nil {
+	if err := m.Register(&Database{Context: t.Context(), Stats: db.Stats, Tasks: db.Tasks}); err != nil {
 		t.Fatal(err)
 	}
 	got := page(t, m)

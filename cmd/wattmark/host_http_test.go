@@ -5,8 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +129,45 @@ func TestMonitorServesMetrics(t *testing.T) {
 	has(t, fetch(t, url+"/metrics"), "wattmark_monitor_captures_total 0", `wattmark_monitor_captures_held{state="RUNNING"} 0`, "wattmark_monitor_busy 0", "wattmark_monitor_lag_seconds 0")
 	if code := m.stop(t); code != 0 {
 		t.Errorf("the monitor ended with %d", code)
+	}
+}
+
+// A scrape looks at an idle bench with --scrape-idle: both services export its watts and joules,
+// and the host the last task's energy.
+func TestMetricsHoldWattsAndJoules(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.monitor.stop(t)
+	r.startMonitor(r.address, "--http", "127.0.0.1:0", "--scrape-idle")
+	r.run("--benchmark", "memory", "--duration", "300ms").wait(t)
+	h := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--socket", "none",
+		"--monitor", r.address, "--scrape-idle")
+	for _, url := range []string{
+		r.monitor.await(t, `serving metrics" address=(http://[0-9.:]+)`)[1],
+		h.await(t, `serving JSON over HTTP" address=(http://[0-9.:]+)`)[1],
+	} {
+		value := func(line string) float64 {
+			found := regexp.MustCompile(`(?m)^` + line + `\{.*\} (\S+)$`).FindStringSubmatch(fetch(t, url+"/metrics"))
+			if found == nil {
+				return math.NaN()
+			}
+			v, _ := strconv.ParseFloat(found[1], 64)
+			return v
+		}
+		eventually(t, "watts and joules", func() bool {
+			return value("wattmark_power_watts") > 0 && value("wattmark_energy_joules_total") > 0 &&
+				value("wattmark_energy_seconds_total") > 0
+		})
+		if promtool, err := exec.LookPath("promtool"); err == nil {
+			check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+			check.Stdin = strings.NewReader(fetch(t, url+"/metrics"))
+			if out, err := check.CombinedOutput(); err != nil {
+				t.Errorf("promtool: %v: %s", err, out)
+			}
+		}
+		if strings.Contains(fetch(t, url+"/metrics"), "wattmark_tasks ") && !(value("wattmark_last_task_energy_joules") > 10) {
+			t.Errorf("last task: %v J", value("wattmark_last_task_energy_joules"))
+		}
 	}
 }
 

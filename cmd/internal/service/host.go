@@ -132,6 +132,7 @@ type hostService struct {
 	programs *programs
 	monitors *monitors
 	counts   *metrics.Metrics
+	power    *metrics.Power
 	server   *grpc.Server
 	inside   *grpc.Server // the same services for HTTP, behind a pipe; nil without --http
 	ends     []func()     // stops of the services, in order
@@ -180,8 +181,9 @@ func (s *hostService) close() {
 // with --http one for the gateway.
 func (s *hostService) register(ctx context.Context, a *cli.App) error {
 	s.counts = metrics.New()
-	if err := errors.Join(s.counts.Register(&metrics.Database{Context: ctx, Stats: s.db.Stats}),
-		s.counts.Register(s.guard)); err != nil {
+	s.power = metrics.NewPower(s.http.look, s.monitors.watchPower)
+	if err := errors.Join(s.counts.Register(&metrics.Database{Context: ctx, Stats: s.db.Stats, Tasks: s.db.Tasks}),
+		s.counts.Register(s.guard), s.counts.Register(s.power)); err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
 	tasks, reports := api.New(ctx, s.db, api.Options{}), OpenReports(ctx, a, s.db)
@@ -247,6 +249,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 		}
 	})
 	side(func() { s.recoverLoop(ctx, every) })
+	side(func() { s.power.Run(ctx) })
 	side(func() { s.makePyramids(ctx) })
 	g.Go(func() error { return s.server.Serve(s.guard.Listen(s.listener)) })
 	// The watchdog calls this process through a listener of its own, which no limit

@@ -107,6 +107,7 @@ type webFlags struct {
 	listen   string // "" for no HTTP
 	public   bool
 	profiles bool
+	look     bool // a scrape counts as a look at an idle bench
 }
 
 // addTo defines the flags; the second parameter is the help of --http.
@@ -115,6 +116,8 @@ func (f *webFlags) addTo(fl *pflag.FlagSet, what string) {
 	fl.BoolVar(&f.public, "http-public", false, "")
 	_ = fl.MarkDeprecated("http-public",
 		"an address that other machines can reach wants --auth, or --insecure") // the flag exists: no error is possible
+	fl.BoolVar(&f.look, "scrape-idle", false,
+		"sample benches that nobody holds while /metrics is scraped, for watts and joules between measurements")
 	fl.BoolVar(&f.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
 }
 
@@ -227,7 +230,17 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 // serveMetrics serves /metrics, and profiles if wanted, until stop is called,
 // which waits up to two seconds for open requests.
 func (s *monitorService) serveMetrics(ctx context.Context, counts *metrics.Metrics) (stop func(), err error) {
-	if err := errors.Join(counts.Register(monitorStats{s.Stats}), counts.Register(s.guard)); err != nil {
+	bench := metrics.Bench{Name: s.bench.Name, GPU: s.bench.GPU}
+	power := metrics.NewPower(s.f.http.look, func(ctx context.Context, idle bool,
+		see func(metrics.Bench, session.Moment),
+	) error {
+		return s.Watch(ctx, session.WatchOptions{Every: metrics.PowerEvery, Idle: idle}, func(m session.Moment) error {
+			see(bench, m)
+			return nil
+		})
+	})
+	err = errors.Join(counts.Register(monitorStats{s.Stats}), counts.Register(s.guard), counts.Register(power))
+	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
 	server, address, err := s.site(ctx, s.f.http, counts, func(o web.Options) (http.Handler, error) {
@@ -236,11 +249,16 @@ func (s *monitorService) serveMetrics(ctx context.Context, counts *metrics.Metri
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
+	watching, end := context.WithCancel(ctx)
+	go power.Run(watching)
 	go func() {
 		if err := server.Serve(); err != nil {
 			s.log.Error("metrics are not served any more", "error", err)
 		}
 	}()
 	s.log.Info("serving metrics", "address", address+"/metrics")
-	return func() { server.Stop(ctx, 2*time.Second) }, nil
+	return func() {
+		end()
+		server.Stop(ctx, 2*time.Second)
+	}, nil
 }

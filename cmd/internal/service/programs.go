@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/limits"
+	"github.com/wattmark/wattmark/api/metrics"
 	"github.com/wattmark/wattmark/api/reports"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -26,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/live"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 )
@@ -164,6 +166,21 @@ func (n notOurs) Unfinished(ctx context.Context) ([]store.Row, error) {
 type monitors struct {
 	relay   *live.Relay
 	clients []*monitorclient.Client
+}
+
+// watchPower hands the averages of all benches to see, until ctx ends.
+func (m *monitors) watchPower(ctx context.Context, idle bool, see func(metrics.Bench, session.Moment)) error {
+	benches := map[string]metrics.Bench{} // by address
+	o := live.Options{Every: metrics.PowerEvery, Idle: idle}
+	return m.relay.Watch(ctx, "", o, func(n live.News) error {
+		if n.State != nil {
+			benches[n.Address] = metrics.Bench{Name: cmp.Or(n.State.Bench.Name, n.Address), GPU: n.State.Bench.GPU}
+		}
+		if n.Moment != nil {
+			see(benches[n.Address], n.Moment.Moment)
+		}
+		return nil
+	})
 }
 
 // benchPatience bounds a call to a silent monitor.

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv("WATTMARK_" + name)
 	}
 	_ = os.Setenv("WATTMARK_CONFIG", "none")
+	_ = os.Setenv("LC_ALL", "C.UTF-8")
 	// Nor must an ignored SIGHUP (nohup): programs start with the default for what is caught here.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "wattmark-test-")

@@ -45,6 +45,8 @@ type App struct {
 	DB   string // --db, without a password
 	// Context is the named set of the client configuration to use (--context); empty for that of the files.
 	Context string
+	// Wide lets lines and tables be wider than the terminal, ASCII has no other signs: --wide, --ascii.
+	Wide, ASCII bool
 	// Trust holds the certificates and the token for connections to services.
 	Trust auth.Client
 	// Args are the words of the command line after the program's name.
@@ -233,7 +235,7 @@ func Main(families ...Family) {
 	io := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	if err := Said(ctx, Run(ctx, os.Args[1:], io, families...)); err != nil {
 		if !Silently(err) {
-			fmt.Fprintln(os.Stderr, "wattmark:", Printable(err))
+			fmt.Fprintln(NewScreen(os.Stderr, false, wantsASCII()), "wattmark:", Printable(err))
 		}
 		os.Exit(ExitCode(err))
 	}
@@ -244,7 +246,7 @@ func Main(families ...Family) {
 func Run(ctx context.Context, args []string, s Streams, families ...Family) error {
 	root := Root(&App{Streams: s, Args: args}, families...)
 	root.SetArgs(args)
-	root.SetOut(s.Out)
+	root.SetOut(NewScreen(s.Out, false, wantsASCII())) // help
 	root.SetErr(s.Err)
 	root.SetIn(s.In)
 	return root.ExecuteContext(ctx)
@@ -354,15 +356,20 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetHelpCommandGroupID(And)
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
+	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages |", ".FlagUsagesWrapped helpWidth |"))
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")
+	root.PersistentFlags().BoolVar(&a.Wide, "wide", false, "let lines and tables be wider than the terminal")
+	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := a.configure(c); err != nil {
 			return err
 		}
 		a.DB = store.Conceal(a.DB) // messages print it
+		a.Out = NewScreen(Raw(a.Out), a.Wide, a.ASCII || wantsASCII())
 		c.SetContext(Trusting(c.Context(), &a.Trust))
 		CollectRarely(c)
 		return nil

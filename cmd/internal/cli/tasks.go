@@ -178,7 +178,7 @@ func Number[T ~float64](v T) *float64 {
 
 // PrintJSON writes v as indented JSON to the standard output.
 func (a *App) PrintJSON(v any) error {
-	enc := json.NewEncoder(a.Out)
+	enc := json.NewEncoder(Raw(a.Out))
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }

@@ -152,7 +152,7 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 		write = func(w io.Writer) error { return exportTimelines(ctx, w, db, tasks, f) }
 	}
 	if toStdout {
-		return write(a.Out)
+		return write(cli.Raw(a.Out))
 	}
 	return cli.WriteFile(f.output, cli.Compressed(f.output, write))
 }

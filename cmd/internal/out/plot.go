@@ -8,11 +8,15 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"golang.org/x/term"
 )
 
 // TerminalWidth returns the number of columns of a terminal; 80 if it is unknown.
 func TerminalWidth(w io.Writer) int {
+	if s, ok := w.(*cli.Screen); ok {
+		return s.Width()
+	}
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			return width
@@ -47,24 +51,28 @@ type Graph struct {
 	// First and Last are the ends of the abscissa, Columns apart.
 	First, Last string
 	Columns     int
-	// Room is the width in which key and legend wrap; 0 for no limit.
+	// Room is the width in which key and legend wrap; 0 for that of a terminal.
 	Room int
 }
 
 // Draw writes the plot: body, ruler, abscissa and legend. Only a terminal gets colours.
 func (g *Graph) Draw(w io.Writer) {
+	room := g.Room
+	if room == 0 && IsTerminal(w) {
+		room = TerminalWidth(w)
+	}
 	opts := append([]asciigraph.Option{
 		asciigraph.Height(g.Height), asciigraph.Offset(3), asciigraph.Precision(0),
 		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf(g.Axis, v) }),
 	}, g.Options...)
-	if len(g.Colours) > 0 && IsTerminal(w) {
+	if len(g.Colours) > 0 && Coloured(w) {
 		opts = append(opts, asciigraph.SeriesColors(g.Colours...))
 	}
 	if len(g.Legends) > 0 {
 		opts = append(opts, asciigraph.SeriesLegends(g.Legends...))
 	}
 	text := asciigraph.PlotMany(g.Series, opts...)
-	if !IsTerminal(w) {
+	if !Coloured(w) {
 		text = ansi.Strip(text) // asciigraph colours its legend in any case
 	}
 	// The legend comes below the abscissa, so that ruler and abscissa lie right under the body.
@@ -73,12 +81,12 @@ func (g *Graph) Draw(w io.Writer) {
 	left := LeftEdge(body)
 	indent := strings.Repeat(" ", left)
 	if g.Ruler != "" {
-		fmt.Fprintln(w, withKey(indent+g.Ruler, g.Key, left, g.Room))
+		fmt.Fprintln(w, withKey(indent+g.Ruler, g.Key, left, room))
 	}
 	last := ansi.StringWidth(g.Last)
 	fmt.Fprintf(w, "%s%s%*s\n", indent, g.First, max(g.Columns-ansi.StringWidth(g.First), last+1), g.Last)
 	if text = strings.Trim(strings.Join(legend, "\n"), "\n"); text != "" {
-		fmt.Fprintln(w, wrapLegend(text, left, g.Room))
+		fmt.Fprintln(w, wrapLegend(text, left, room))
 	}
 }
 

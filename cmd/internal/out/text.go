@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,29 +30,156 @@ type Row = table.Row
 
 // NewTable returns a table without borders that Render writes to w, with the header if one is given. A column whose
 // header begins with > is aligned to the right.
+//
+// In a terminal that is too narrow, the widest column of words is wrapped; if that does not do, columns are left out and
+// named: those whose header begins with - (before >) first, then from the right. The first column stays.
 func NewTable(w io.Writer, header ...any) table.Writer {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
+	t := &fitted{Writer: table.NewWriter(), w: w, configs: map[int]table.ColumnConfig{}}
+	t.screen, _ = w.(*cli.Screen)
 	t.SetStyle(table.StyleLight)
+	if t.ascii() {
+		t.SetStyle(table.StyleDefault)
+	}
 	t.Style().Options.DrawBorder = false
 	t.Style().Options.SeparateColumns = false
 	t.Style().Format.Header = text.FormatDefault
 	t.Style().Format.Footer = text.FormatDefault
-	var right []table.ColumnConfig
-	// The mark is no part of the name; the header itself may be shared between calls.
-	names := slices.Clone(header)
-	for i, h := range header {
-		if name, found := strings.CutPrefix(fmt.Sprint(h), ">"); found {
-			r := text.AlignRight
-			names[i] = name
-			right = append(right, table.ColumnConfig{Number: i + 1, Align: r, AlignHeader: r, AlignFooter: r})
-		}
-	}
 	if len(header) > 0 {
-		t.AppendHeader(names)
-		t.SetColumnConfigs(right)
+		t.AppendHeader(header)
 	}
 	return t
+}
+
+// fitted is a table that fits into a terminal.
+type fitted struct {
+	table.Writer
+	w       io.Writer
+	screen  *cli.Screen // nil where w is none
+	names   []string
+	widths  []int // of the widest cell
+	early   []int // columns to leave out first, counted from 1
+	configs map[int]table.ColumnConfig
+}
+
+func (t *fitted) ascii() bool { return t.screen != nil && t.screen.ASCII }
+
+// AppendHeader sets the header; marks at the begin of names are as in NewTable.
+func (t *fitted) AppendHeader(header table.Row, more ...table.RowConfig) {
+	names := slices.Clone(header) // the header itself may be shared between calls
+	for i, h := range header {
+		c := table.ColumnConfig{Number: i + 1}
+		name, early := strings.CutPrefix(fmt.Sprint(h), "-")
+		if early {
+			t.early = append(t.early, i+1)
+		}
+		if plain, right := strings.CutPrefix(name, ">"); right {
+			name, c.Align, c.AlignHeader, c.AlignFooter = plain, text.AlignRight, text.AlignRight, text.AlignRight
+		}
+		names[i] = name
+		if t.ascii() {
+			plain := func(v any) string { return cli.ToASCII(fmt.Sprint(v)) }
+			c.Transformer, c.TransformerHeader, c.TransformerFooter = plain, plain, plain
+		}
+		t.configs[i+1] = c
+		t.names, t.widths = append(t.names, name), append(t.widths, ansi.StringWidth(name))
+	}
+	t.Writer.AppendHeader(names, more...)
+	t.SetColumnConfigs(nil)
+}
+
+// AppendRow adds a row.
+func (t *fitted) AppendRow(row table.Row, more ...table.RowConfig) {
+	for i, v := range row {
+		if i < len(t.widths) {
+			t.widths[i] = max(t.widths[i], Widest(fmt.Sprint(v)))
+		}
+	}
+	t.Writer.AppendRow(row, more...)
+}
+
+// SetColumnConfigs adds to the configuration of columns; alignment and hiding stay.
+func (t *fitted) SetColumnConfigs(more []table.ColumnConfig) {
+	for _, m := range more {
+		c := t.configs[m.Number]
+		m.Hidden = m.Hidden || c.Hidden
+		if m.Align == text.AlignDefault {
+			m.Align, m.AlignHeader, m.AlignFooter = c.Align, c.AlignHeader, c.AlignFooter
+		}
+		m.Transformer, m.TransformerHeader, m.TransformerFooter = c.Transformer, c.TransformerHeader, c.TransformerFooter
+		t.configs[m.Number] = m
+	}
+	t.Writer.SetColumnConfigs(slices.Collect(maps.Values(t.configs)))
+}
+
+// leastWords is the least width of a wrapped column.
+const leastWords = 24
+
+// Render writes the table, and the names of the columns that were left out.
+func (t *fitted) Render() string {
+	drawn := t.Writer.Render()
+	var hidden []string
+	if t.screen != nil && t.screen.Columns > 0 {
+		drawn = t.wrap(drawn)
+		for _, n := range t.order() {
+			if Widest(drawn) <= t.screen.Columns {
+				break
+			}
+			if t.names[n-1] != "" {
+				hidden = append(hidden, t.names[n-1])
+			}
+			t.SetColumnConfigs([]table.ColumnConfig{{Number: n, Hidden: true}})
+			drawn = t.wrap(t.Writer.Render())
+		}
+	}
+	if drawn != "" {
+		fmt.Fprintln(cli.Raw(t.w), drawn)
+	}
+	if len(hidden) > 0 {
+		slices.Reverse(hidden)
+		fmt.Fprintf(t.w, "  left out: %s (--wide)\n", strings.Join(hidden, ", "))
+	}
+	return drawn
+}
+
+// wrap wraps the widest columns of words where the table is too wide and that is enough.
+func (t *fitted) wrap(drawn string) string {
+	over := Widest(drawn) - t.screen.Columns
+	if over <= 0 {
+		return drawn
+	}
+	widths, narrowed := slices.Clone(t.widths), map[int]int{}
+	for over > 0 {
+		widest := -1
+		for i, w := range widths {
+			c := t.configs[i+1]
+			if !c.Hidden && c.Align != text.AlignRight && w > leastWords && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return drawn
+		}
+		w := max(leastWords, widths[widest]-over)
+		over -= widths[widest] - w
+		widths[widest], narrowed[widest] = w, w
+	}
+	for i, w := range narrowed {
+		c := t.configs[i+1]
+		c.WidthMax, c.WidthMaxEnforcer = w, text.WrapSoft
+		t.SetColumnConfigs([]table.ColumnConfig{c})
+	}
+	return t.Writer.Render()
+}
+
+// order returns the columns, counted from 1, in the order in which they are left out.
+func (t *fitted) order() []int {
+	order := slices.Clone(t.early)
+	for n := len(t.names); n > 1; n-- {
+		if !slices.Contains(t.early, n) {
+			order = append(order, n)
+		}
+	}
+	return order
 }
 
 // Table writes a table with a header and one row per item of list.
@@ -125,8 +253,18 @@ func FileSystem(dir string) string {
 	return kind
 }
 
-// IsTerminal reports whether a stream is a file that is a terminal.
+// Coloured reports whether a stream is a terminal that is to have colours: not with NO_COLOR,
+// a TERM that is dumb, or in ASCII.
+func Coloured(w io.Writer) bool {
+	s, ok := w.(*cli.Screen)
+	return IsTerminal(w) && !(ok && s.ASCII) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// IsTerminal reports whether a stream is a file that is a terminal, or a screen on one.
 func IsTerminal(stream any) bool {
+	if s, ok := stream.(*cli.Screen); ok {
+		return s.Terminal
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -75,7 +75,7 @@ func PTXWork(d gpu.Device, launch gpu.PTXLaunch) (measurement.Work, error) {
 func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 	return func(ctx context.Context) ([]gpu.Kernel, error) {
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
-		c.Stdin, c.Stdout, c.Stderr = a.In, a.Out, a.Err
+		c.Stdin, c.Stdout, c.Stderr = a.In, cli.Raw(a.Out), a.Err
 		if a.JSON {
 			c.Stdout = a.Err
 		}

@@ -233,7 +233,7 @@ func topScreen(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFl
 	model := &topModel{
 		state: NewTopState(c.Address()), view: TopView{Width: out.TerminalWidth(a.Out), height: 24, Look: out.Colours()},
 	}
-	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(a.Out),
+	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(cli.Raw(a.Out)),
 		tea.WithoutSignalHandler())
 	done := make(chan struct{})
 	go func() {

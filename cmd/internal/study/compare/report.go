@@ -174,7 +174,7 @@ func (r *CompareReport) render(w io.Writer) {
 func (r *CompareReport) renderEffects(w io.Writer) {
 	// All quantities have the same runs, and so the same coverage.
 	holds := r.Quantities[0].Holds
-	head := []any{"", ">A", ">B", ">B against A (± " + coveredText(holds) + ")"}
+	head := []any{"", "->A", "->B", ">B against A (± " + coveredText(holds) + ")"}
 	tested := holds == compare.BothSides
 	if tested { // without a test there is no column of p
 		head = append(head[:3], ">B against A (95 %)", ">p")

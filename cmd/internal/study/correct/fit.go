@@ -196,9 +196,9 @@ func printK20(a *cli.App, m correct.Model) error {
 		for _, r := range rs {
 			out.Readings = append(out.Readings, reading{float64(r.At), float64(r.Power)})
 		}
-		return json.NewEncoder(a.Out).Encode(out)
+		return json.NewEncoder(cli.Raw(a.Out)).Encode(out)
 	}
-	w := bufio.NewWriter(a.Out)
+	w := bufio.NewWriter(cli.Raw(a.Out))
 	fmt.Fprintln(w, "time_s,power_w")
 	for _, r := range rs {
 		fmt.Fprintf(w, "%.6f,%.3f\n", float64(r.At), float64(r.Power))

@@ -148,7 +148,7 @@ func (r *BesideReport) csv(a *cli.App) error {
 		}
 		lines = append(lines, line)
 	}
-	return csv.NewWriter(a.Out).WriteAll(lines)
+	return csv.NewWriter(cli.Raw(a.Out)).WriteAll(lines)
 }
 
 // table1Prefix before a GPU's name selects a column of Table I of Arafa et al.

@@ -315,7 +315,7 @@ func instructionsSASSCmd(a *cli.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(a.Out, "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
+				fmt.Fprintf(cli.Raw(a.Out), "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
 			}
 			return nil
 		})

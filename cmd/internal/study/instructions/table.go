@@ -82,12 +82,12 @@ func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
 	case f.check:
 		return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
 	case f.markdown && f.byMethod:
-		markdownByMethod(a.Out, table, instructions.Layout(cmp.Or(f.layout, string(instructions.OneThread))))
+		markdownByMethod(cli.Raw(a.Out), table, instructions.Layout(cmp.Or(f.layout, string(instructions.OneThread))))
 		return nil
 	case f.markdown:
 		sass, err := readSASS(f.sass)
 		if err == nil {
-			markdown(a.Out, table, instructions.Method(f.method), sass)
+			markdown(cli.Raw(a.Out), table, instructions.Method(f.method), sass)
 		}
 		return err
 	}

@@ -426,12 +426,12 @@ func (p *Prediction) plot(w io.Writer) {
 		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.SeriesChars(
 			asciigraph.CreateCharSet("·"), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("o"))},
 	}
-	if out.IsTerminal(w) {
+	if out.Coloured(w) {
 		g.Legends = []string{"by the line", "by rounds", "measured"}
 	}
 	fmt.Fprintln(w)
 	g.Draw(w)
-	if !out.IsTerminal(w) { // the legend of a graph names colours alone
+	if !out.Coloured(w) { // the legend of a graph names colours alone
 		fmt.Fprintln(w, "   · by the line   ─ by rounds   o measured")
 	}
 }

@@ -38,7 +38,7 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			platform := p.platform()
 			write := func(w io.Writer) error { _, err := platform.WriteTo(w); return err }
 			if args[0] == "-" {
-				return write(a.Out)
+				return write(cli.Raw(a.Out))
 			}
 			if err := cli.WriteFile(args[0], write); err != nil {
 				return err

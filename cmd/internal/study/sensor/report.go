@@ -238,11 +238,11 @@ func plotIdentified(w io.Writer, x *sensor.Identified) {
 		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f W", v) }),
 		asciigraph.SeriesLegends("register", string(x.Profile.Model)),
 	}
-	if out.IsTerminal(w) {
+	if out.Coloured(w) {
 		opts = append(opts, asciigraph.SeriesColors(asciigraph.Red, asciigraph.Blue))
 	}
 	graph := asciigraph.PlotMany(series, opts...)
-	if !out.IsTerminal(w) {
+	if !out.Coloured(w) {
 		graph = ansi.Strip(graph)
 	}
 	fmt.Fprintf(w, "%s\n   %v of readings\n", graph, to-from)

@@ -98,7 +98,7 @@ func intervalText(i validate.Interval) string {
 // renderMethods writes the table of methods, one row each.
 func renderMethods(w io.Writer, r *validate.Report) {
 	t := out.NewTable(w, "method", ">energy", ">error %", "± U", fmt.Sprintf(">%.4g %% interval", 100*r.Level),
-		">bias", ">RMSE", ">MAPE %", ">lag (k = 2)", ">readings")
+		"->bias", "->RMSE", ">MAPE %", ">lag (k = 2)", ">readings")
 	for i := range r.Methods {
 		m := &r.Methods[i]
 		lag := "–"
@@ -129,7 +129,7 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	fmt.Fprintln(w, "\nBy kernel, in equal shares where several run at once; error in % of what each method's "+
 		"readings make of the same shares:")
 	// One column a method, with its error alone: the intervals are in JSON and on the page.
-	head := out.Row{"kernel", ">launches", ">time", ">meter (k = 2)"}
+	head := out.Row{"kernel", "->launches", "->time", ">meter (k = 2)"}
 	for i := range r.Methods {
 		head = append(head, ">"+measure.Printable(r.Methods[i].Name))
 	}
@@ -174,7 +174,7 @@ func plotValidation(w io.Writer, r *validate.Report) {
 		First: fmt.Sprintf("%.3f s", float64(r.Trace.From-r.Work.From)),
 		Last:  fmt.Sprintf("%.3f s", float64(r.Trace.To-r.Work.From)),
 	}
-	plain := !out.IsTerminal(w)
+	plain := !out.Coloured(w)
 	if plain {
 		chars := asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("*"))
 		g.Options = append(g.Options, chars)

@@ -2,17 +2,18 @@
 // ratios in energy, time, mean power and the energy-delay products, with an interval
 // and a test. Its nouns: a Run is one measurement with its Errors, a Quantity a product
 // of powers of energy and time, an Effect the ratio of B to A in a quantity, PerWork
-// the ratio by amount of work, a Permutation the test beside the regression.
+// the ratio by amount of work, a Randomisation the exact test of pairs.
 //
 // All computation is on logarithms, where products are sums and ratios differences:
 // means are geometric. An error with a common source, such as the gain of one meter,
 // changes A and B by the same factor and cancels; an error that is new with every run
 // does not. [Error.Behind] names the source.
 //
-// With runs of both sides in turns, a regression on the time of the runs takes a drift
-// off and tests what is left ([Design], regress). In blocks a drift of the card looks the
-// same as a difference, and one run shows no scatter: there is a ratio with an interval
-// that names what it covers, and no test.
+// Runs in pairs whose order was drawn at random are tested by their differences (paired,
+// [Effect.Randomise]), others in turns by a regression that takes a drift off ([Design],
+// regress). In blocks a drift of the card looks the same as a difference, and one run
+// shows no scatter: there is a ratio with an interval that names what it covers, and no
+// test.
 //
 // The package is pure, its functions safe for concurrent use.
 package compare
@@ -54,6 +55,7 @@ type Run struct {
 	Energy measure.Joule
 	Time   measure.Seconds
 	Errors []Error
+	Turn   Turn // in a series of pairs of random order; zero for none
 }
 
 // Quantity is a compared quantity: Energy^a · Time^b.
@@ -220,6 +222,16 @@ func (s *side) figure() Mean {
 	u, dof := combine(terms...)
 	k := stats.Student((1+Level)/2, dof) * u
 	return Mean{math.Exp(s.mean), math.Exp(s.mean - k), math.Exp(s.mean + k), measure.Ratio(s.spread), len(s.logs)}
+}
+
+// Figure returns the mean of repeated runs of one version. Its interval holds the scatter
+// of the runs, taken as independent, and the meter's errors.
+func Figure(runs []Run, q Quantity) (Mean, error) {
+	if err := check("the work", runs); err != nil {
+		return Mean{}, err
+	}
+	s := newSide(runs, q)
+	return s.figure(), nil
 }
 
 // Cancelled is an error that A and B have in common.

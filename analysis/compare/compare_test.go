@@ -125,63 +125,92 @@ func TestWelchByHand(t *testing.T) {
 	if math.Abs(math.Log(e.Ratio)-3) > 1e-12 || math.Abs(e.U*e.U-u2) > 1e-12 || math.Abs(float64(e.DoF)-dof) > 1e-9 {
 		t.Errorf("got ratio %v, u² %v, dof %v; want e³, %v, %v", e.Ratio, e.U*e.U, e.DoF, u2, dof)
 	}
-	// Of 35 ways to pick three of seven, those with a difference of means of 3 or
-	// more: sums of 6 (1+2+3, twice for the two threes) below, and 17 of 26 above.
-	if p := permute(e.a.logs, e.b.logs); p.Ways != 35 || math.Abs(p.P-permuteByHand([]float64{1, 2, 3}, []float64{3, 4, 5, 8})) > 1e-12 {
-		t.Errorf("got %+v", p)
-	}
 }
 
-// permuteByHand goes through all subsets of a's size by their bits.
-func permuteByHand(a, b []float64) float64 {
-	all := append(append([]float64(nil), a...), b...)
-	mean := func(mask int, in int) float64 {
-		s, n := 0.0, 0.0
-		for i, v := range all {
-			if mask>>i&1 == in {
-				s, n = s+v, n+1
-			}
+// The exact test against signs counted by hand: of 16 ways to sign 1, 2, 3 and −1, a sum of
+// 5 or more in absolute value have those of ±7, ±5 (twice each: the two ones).
+func TestRandomiseByHand(t *testing.T) {
+	t.Parallel()
+	of := func(differences ...float64) *Randomisation {
+		var a, b []Run
+		for i, d := range differences {
+			turn := Turn{Series: "s", Number: i + 1, Planned: len(differences)}
+			a = append(a, Run{Energy: 1, Time: 1, Turn: turn})
+			b = append(b, Run{Energy: measure.Joule(math.Exp(d)), Time: 1, Turn: turn})
 		}
-		return s / n
+		e, err := Between(a, b, Energy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.Randomise()
 	}
-	first := 1<<len(a) - 1
-	seen := math.Abs(mean(first, 0) - mean(first, 1))
-	extreme, ways := 0, 0
-	for mask := range 1 << len(all) {
-		bits := 0
-		for i := range all {
-			bits += mask >> i & 1
+	if r := of(1, 2, 3, -1); *r != (Randomisation{6.0 / 16, 16, true}) {
+		t.Errorf("got %+v", r)
+	}
+	// Where there are too many ways a random choice of them stands for all.
+	rng := rand.New(rand.NewPCG(5, 6))
+	d := make([]float64, 18)
+	for i := range d {
+		d[i] = 0.5 + rng.NormFloat64()
+	}
+	extreme := 0
+	for way := range 1 << len(d) {
+		sum, seen := 0.0, 0.0
+		for i, v := range d {
+			sum, seen = sum+v*float64(1-2*(way>>i&1)), seen+v
 		}
-		if bits != len(a) {
-			continue
-		}
-		ways++
-		if math.Abs(mean(mask, 0)-mean(mask, 1)) >= seen-1e-12 {
+		if math.Abs(sum) >= math.Abs(seen)-1e-12 {
 			extreme++
 		}
 	}
-	return float64(extreme) / float64(ways)
+	want := float64(extreme) / float64(int(1)<<len(d))
+	if r := of(d...); r.Exact || r.Ways != mostWays || math.Abs(r.P-want) > 5*math.Sqrt(want*(1-want)/mostWays) {
+		t.Errorf("p %+v by choice, %v by counting", r, want)
+	}
 }
 
-// Where there are too many ways a random choice of them stands for all.
-func TestPermutationByChoice(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	var a, b []float64
-	for range 12 {
-		a, b = append(a, rng.NormFloat64()), append(b, 0.8+rng.NormFloat64())
+// The test of pairs is Student's of their differences: by hand for 1, 2, 3 and −1, whose mean
+// is 1.25 and whose variance 35/12. The first pairs alone have the scatter where it set
+// the number of all.
+func TestPairsByHand(t *testing.T) {
+	t.Parallel()
+	var a, b []Run
+	for i, d := range []float64{1, 2, 3, -1} {
+		turn := Turn{Series: "s", Number: i + 1, Planned: 4}
+		a = append([]Run{{Energy: 1, Time: 1, Turn: turn}}, a...) // in whichever order
+		b = append(b, Run{Energy: measure.Joule(math.Exp(d)), Time: 1, Turn: turn})
 	}
-	p := permute(a, b)
-	// All ways of 12 of 24 are 2.7 million: enough to count here once.
-	if testing.Short() {
-		t.Skip("counting 2.7 million ways takes a second")
+	between := func() Effect {
+		e, err := Between(a, b, Energy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
 	}
-	want := permuteByHand(a[:9], b[:9])
-	q := permute(a[:9], b[:9])
-	if q.Exact || math.Abs(q.P-want) > 5*math.Sqrt(want*(1-want)/mostWays)+1e-4 {
-		t.Errorf("p %v by choice, %v by counting", q.P, want)
+	e := between()
+	if e.Design != RandomPairs || math.Abs(math.Log(e.Ratio)-1.25) > 1e-12 ||
+		math.Abs(e.U*e.U-35.0/48) > 1e-12 || e.DoF != 3 {
+		t.Errorf("got %+v", e)
 	}
-	if p.Exact || p.Ways != mostWays || !(p.P > 0) {
-		t.Errorf("got %+v", p)
+	// t = 1.25/0.8539 = 1.4639 with 3 degrees of freedom.
+	if math.Abs(float64(e.P)-0.2394) > 2e-4 {
+		t.Errorf("p %v", e.P)
+	}
+	b[2].Turn.Second, b[3].Turn.Second = true, true
+	a[1].Turn.Second, a[0].Turn.Second = true, true
+	if e = between(); math.Abs(e.U*e.U-0.5/4) > 1e-12 || e.DoF != 1 || e.Randomise() != nil {
+		t.Errorf("with a second part %+v", e)
+	}
+	// Without the last planned pair the interval stays, and there is no p.
+	for i := range a {
+		a[i].Turn.Planned, b[i].Turn.Planned = 5, 5
+	}
+	if e = between(); e.Design != EndedEarly || measure.Known(e.P) || !(e.High > e.Low) || e.Holds != BothSides {
+		t.Errorf("ended early: %+v", e)
+	}
+	b[0].Turn.Series = "another" // no partner
+	if e = between(); e.Design.inPairs() {
+		t.Errorf("without a partner: %+v", e)
 	}
 }
 
@@ -280,7 +309,7 @@ func TestVisible(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 10))
 	c := bench{gain: 0.03, work: 0.02, clock: 0.02, sameMeter: true}
-	for _, n := range []int{3, 4, 5, 10, 20} {
+	for _, n := range []int{4, 5, 8, 10, 20} {
 		pilot, _ := c.trial(rng, [2]float64{100, 100}, [2]int{2, 2})
 		e, err := Between(pilot, pilot, Energy)
 		if err != nil {
@@ -291,7 +320,10 @@ func TestVisible(t *testing.T) {
 		shown := 0
 		for range trials {
 			a, b := c.trial(rng, [2]float64{100, 100 * (1 + change)}, [2]int{n, n})
-			inOrder(strings.Repeat("AB", n), a, b)
+			for i := range n {
+				a[i].Turn = Turn{Series: "s", Number: i + 1, Planned: n}
+				b[i].Turn = a[i].Turn
+			}
 			effects, err := All(a, b)
 			if err != nil {
 				t.Fatal(err)
@@ -301,9 +333,9 @@ func TestVisible(t *testing.T) {
 			}
 		}
 		share := float64(shown) / float64(trials)
-		t.Logf("%d of each: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*share)
+		t.Logf("%d pairs: %.2f %% shown in %.1f %% of trials", n, 100*change, 100*share)
 		if !coverage.Within(share, 0.72, 0.85, trials) {
-			t.Errorf("%d of each: %.2f %% was shown in %.1f %% of trials", n, 100*change, 100*share)
+			t.Errorf("%d pairs: %.2f %% was shown in %.1f %% of trials", n, 100*change, 100*share)
 		}
 	}
 }
@@ -354,10 +386,10 @@ func TestVerdict(t *testing.T) {
 	}{
 		{side(5, 100, 0.005), side(6, 88, 0.005), []string{"B uses 1", "% less energy (p <", "it takes"}},
 		{side(5, 100, 0.02), side(5, 100.1, 0.02), []string{"No difference in energy could be shown (B uses", "with 5 more repeats of each one would see"}},
-		{side(1, 100, 0), side(1, 100.1, 0), []string{"which is an assumption", "in turns"}},
+		{side(1, 100, 0), side(1, 100.1, 0), []string{"which is an assumption", "in pairs of random order"}},
 		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"energy 2, time 1 (nothing is known of the meters' uncertainty)"}},
 		{side(4, 100, 0), side(4, 100.1, 0), []string{"Nothing is known", "equal to the last digit"}},
-		{side(2, 100, 0.01), side(2, 100.1, 0.01), []string{"A test needs 6 runs"}},
+		{side(2, 100, 0.01), side(2, 100.1, 0.01), []string{"A test needs 4 pairs of random order, or 6 runs in turns"}},
 	} {
 		inOrder(strings.Repeat("AB", len(c.a))+strings.Repeat("B", len(c.b)-len(c.a)), c.a, c.b)
 		effects, err := All(c.a, c.b)
@@ -392,7 +424,8 @@ func TestOneRunShowsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range effects {
-			if !math.IsNaN(float64(e.P)) || !math.IsNaN(float64(e.Corrected)) || e.Shown || e.Permute() != nil || e.Holds == BothSides {
+			if !math.IsNaN(float64(e.P)) || !math.IsNaN(float64(e.Corrected)) || e.Shown || e.Randomise() != nil ||
+				e.Holds == BothSides {
 				t.Fatalf("%v: %s: %+v", n, e.Quantity.Name, e)
 			}
 		}
@@ -426,7 +459,8 @@ func inOrder(letters string, a, b []Run) {
 func TestDesigns(t *testing.T) {
 	for letters, want := range map[string]Design{
 		"AB": Single, "ABBB": Single, "AABB": Blocks, "BBBAAA": Blocks, "ABBA": Few, "AAABBBAAA": LongBlocks,
-		"AABBAABB": LongBlocks, "ABABA": Few, "ABBAAB": LongBlocks, "ABABAB": Turns, "ABBAABBA": Turns, "AAABAAAABAAA": Turns,
+		"AABBAABB": LongBlocks, "ABABA": Few, "ABBAAB": LongBlocks, "ABABAB": Turns, "ABBAABBA": LongBlocks,
+		"ABABBABA": Turns, "AAABAAAABAAA": Turns,
 	} {
 		rng := rand.New(rand.NewPCG(17, 18))
 		n := [2]int{strings.Count(letters, "A"), strings.Count(letters, "B")}
@@ -437,7 +471,8 @@ func TestDesigns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range effects {
-			if e.Design != want || measure.Known(e.P) != (want == Turns) || measure.Known(e.Corrected) != (want == Turns) || (e.Permute() != nil) != (want == Turns) {
+			if e.Design != want || measure.Known(e.P) != (want == Turns) ||
+				measure.Known(e.Corrected) != (want == Turns) {
 				t.Errorf("%s: %+v", letters, e)
 			}
 		}

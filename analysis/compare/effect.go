@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sort"
 
-	"gonum.org/v1/gonum/stat/combin"
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/wattmark/wattmark/analysis/stats"
@@ -25,7 +24,7 @@ const (
 	OneSide Coverage = "meters, and the scatter of the side with several runs"
 	// NoDrift: several runs of each, whose order does not tell a drift from a difference.
 	NoDrift Coverage = "meters and scatter, no drift"
-	// BothSides: several runs of each, in turns.
+	// BothSides: several runs of each, in turns or in pairs.
 	BothSides Coverage = "meters and scatter"
 )
 
@@ -60,7 +59,7 @@ type Effect struct {
 	// Design is the order of the runs, without which there is no P.
 	Design Design `json:"design"`
 	// P is the chance of a difference as large where there is none, by itself. It is NaN
-	// in another design than Turns, or where the runs do not scatter.
+	// in a design without a test, or where the runs do not scatter.
 	P measure.Number `json:"p"`
 	// DoF are the degrees of freedom of U; +Inf for a budget's.
 	DoF measure.Number `json:"dof"`
@@ -75,8 +74,9 @@ type Effect struct {
 	// Cancelled are the errors that A and B share.
 	Cancelled []Cancelled `json:"-"`
 
-	a, b side
-	post posterior // of the difference of logarithms; nil without a test
+	a, b  side
+	pairs []pair
+	post  posterior // of the difference of logarithms; nil where no order allows for a drift
 }
 
 // ChangeU is half of the interval of Change.
@@ -103,7 +103,7 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 	slices.SortFunc(e.Cancelled,
 		func(x, y Cancelled) int { return cmp.Or(cmp.Compare(y.A, x.A), cmp.Compare(x.Behind, y.Behind)) })
 	switch {
-	case design == Turns:
+	case design == Turns, design.inPairs():
 		e.Holds = BothSides
 	case max(len(a), len(b)) == 1:
 		e.Holds = Meters
@@ -112,16 +112,23 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 	}
 	fixed := common(&sa, &sb)
 	e.Common = math.Sqrt(fixed)
-	if design != Turns {
-		u, dof := combine(chances(&sa, &sb), term{fixed, math.Inf(1)})
-		d, k := sb.mean-sa.mean, stats.Student((1+Level)/2, dof)*u
-		e.estimate(d, d-k, d+k, u, dof)
-	} else if e.post = regress(seq, e.ordered(seq), fixed); e.post != nil {
+	switch {
+	case design == Turns:
+		e.post = regress(seq, e.ordered(seq), fixed)
+	case design.inPairs():
+		e.pairs, _ = pairs(a, b)
+		e.post = paired(e.pairs, sa.logs, sb.logs, fixed)
+	}
+	switch d := sb.mean - sa.mean; {
+	case e.post != nil:
 		d, u, dof := e.post.moments()
 		e.estimate(d, e.post.quantile((1-Level)/2), e.post.quantile((1+Level)/2), u, dof)
-	} else {
-		d := sb.mean - sa.mean
+	case e.Holds == BothSides: // no scatter
 		e.estimate(d, d, d, 0, math.Inf(1))
+	default:
+		u, dof := combine(chances(&sa, &sb), term{fixed, math.Inf(1)})
+		k := stats.Student((1+Level)/2, dof) * u
+		e.estimate(d, d-k, d+k, u, dof)
 	}
 	e.P = e.chanceOf(0)
 	e.correct(e.P)
@@ -152,7 +159,7 @@ func (e *Effect) estimate(d, low, high, u, dof float64) {
 // chanceOf returns the probability of a difference of logarithms as far from null by
 // chance alone; NaN without a test.
 func (e *Effect) chanceOf(null float64) measure.Number {
-	if e.post == nil {
+	if e.post == nil || !e.Design.tested() {
 		return measure.Number(math.NaN())
 	}
 	below := e.post.cdf(null)
@@ -166,14 +173,6 @@ func (e *Effect) chanceOf(null float64) measure.Number {
 
 // correct sets the chance in view of a family of tests.
 func (e *Effect) correct(p measure.Number) { e.Corrected, e.Shown = p, p < 1-Level }
-
-// Permute tests the difference by permutation; nil without a test of the runs' order.
-func (e *Effect) Permute() *Permutation {
-	if e.post == nil {
-		return nil
-	}
-	return permute(e.a.logs, e.b.logs)
-}
 
 // All compares in all quantities, and corrects their tests for their number. Each
 // quantity follows from energy and time, so that any two of the hypotheses "no
@@ -246,13 +245,16 @@ func (e *Effect) Scatter() (sd float64, seen bool) {
 	return max(AssumedScatter, math.Hypot(e.a.own, e.b.own)/math.Sqrt2), false
 }
 
-// Visible returns the smallest relative difference that so many runs of each, in turns,
-// show in four of five experiments, of runs with a scatter sd (k = 1) and no drift. It
-// counts with two tests, of energy and time. It is NaN for fewer runs than a test
-// needs, and where sd is 0.
+// Visible returns the smallest relative difference that so many runs of each, in turns
+// where the present ones are, else in pairs of random order, show in four of five
+// experiments, of runs with a scatter sd (k = 1) and no drift. It counts with two tests,
+// of energy and time. It is NaN for fewer runs than a test needs, and where sd is 0.
 func (e *Effect) Visible(runsA, runsB int, sd float64) float64 {
-	dof := float64(runsA + runsB - 4)
-	if min(runsA, runsB) < 2 || runsA+runsB < leastRuns || !(sd > 0) {
+	dof, enough := float64(min(runsA, runsB)-1), min(runsA, runsB) >= leastPairs
+	if e.Design == Turns {
+		dof, enough = float64(runsA+runsB-4), min(runsA, runsB) >= 2 && runsA+runsB >= leastRuns
+	}
+	if !enough || !(sd > 0) {
 		return math.NaN()
 	}
 	v := sd * sd * (1/float64(runsA) + 1/float64(runsB))
@@ -284,12 +286,12 @@ func (e *Effect) Visible(runsA, runsB int, sd float64) float64 {
 // mostNeeded bounds the runs that Needed names.
 const mostNeeded = 1000
 
-// Needed returns the smallest number of runs of each, in turns, that show the present
-// difference in four of five experiments, of runs with a scatter sd; 0 for more than
+// Needed returns the smallest number of runs of each, ordered as for Visible, that show
+// the present difference in four of five experiments, of runs with a scatter sd; 0 for more than
 // 1000, or where there is no difference.
 func (e *Effect) Needed(sd float64) int {
-	n := leastRuns/2 + sort.Search(mostNeeded, func(i int) bool {
-		n := leastRuns/2 + i
+	n := leastPairs + sort.Search(mostNeeded, func(i int) bool {
+		n := leastPairs + i
 		return e.Visible(n, n, sd) <= math.Expm1(math.Abs(math.Log(e.Ratio)))
 	})
 	if n > mostNeeded {
@@ -298,59 +300,81 @@ func (e *Effect) Needed(sd float64) int {
 	return n
 }
 
-// Permutation is a permutation test of the difference of two means: the share of the
-// assignments of runs to A and B that make a difference as large. It assumes neither
-// errors of the meter nor a distribution.
-type Permutation struct {
+// PairsFor returns the pairs after which the interval of the ratio is no wider than ± u
+// (relative), by the scatter of the present pairs; 0 where the errors of the meters alone are
+// wider, or for more than most. Pairs beyond the present ones are Second, see [Turn].
+func (e *Effect) PairsFor(u measure.Ratio, most int) int {
+	now := len(e.pairs)
+	if now < 2 || e.post == nil {
+		return 0
+	}
+	v := max(e.U*e.U-e.Common*e.Common, 0) * float64(now)
+	n := now + sort.Search(most-now+1, func(more int) bool {
+		u1, dof := combine(term{v / float64(now+more), float64(now - 1)}, term{e.Common * e.Common, math.Inf(1)})
+		return stats.Student((1+Level)/2, dof)*u1 <= float64(u)
+	})
+	if n > most {
+		return 0
+	}
+	return n
+}
+
+// Randomisation is the exact test of pairs whose order was drawn at random (R. A. Fisher,
+// The Design of Experiments (1935), section 21): without a difference each pair could as
+// well have had the other sign. P is the share of the signs that make a mean difference as
+// large. It assumes no distribution and no form of the drift; with n pairs it is at
+// least 2^(1−n).
+type Randomisation struct {
 	P float64 `json:"p"`
-	// Ways is the number of assignments evaluated; Exact: these are all.
+	// Ways is the number of signs evaluated; Exact: these are all.
 	Ways  int  `json:"ways"`
 	Exact bool `json:"exact"`
 }
 
-// mostWays bounds the assignments; of more a random sample is evaluated.
-const mostWays = 20_000
+const (
+	// allPairs are the most pairs of which all signs are evaluated.
+	allPairs = 14
+	// mostWays is the size of the random sample of the signs of more pairs.
+	mostWays = 20_000
+)
 
-// permute makes the test. The random choice is the same for the same numbers of
-// runs, so that a result can be repeated.
-func permute(a, b []float64) *Permutation {
-	all := slices.Concat(a, b)
-	add := func(list []float64) (sum float64) {
-		for _, v := range list {
-			sum += v
-		}
-		return sum
+// Randomise makes the test; nil without pairs of random order, and where their scatter set
+// their number, which is not the same for all signs. The random choice is the same for the
+// same number of pairs, so that a result can be repeated.
+func (e *Effect) Randomise() *Randomisation {
+	second := func(p pair) bool { return p.turn.Second }
+	if e.post == nil || e.Design != RandomPairs || slices.ContainsFunc(e.pairs, second) {
+		return nil
 	}
-	total := add(all)
-	na, nb := float64(len(a)), float64(len(b))
-	difference := func(sum float64) float64 { return math.Abs((total-sum)/nb - sum/na) }
-	seen := difference(add(a))
-	seen -= 1e-9 * (seen + math.Abs(total)*1e-6) // the same difference, added up in another order
-	p := &Permutation{Ways: mostWays}
+	sum, size := 0.0, 0.0
+	d := make([]float64, len(e.pairs))
+	for i, p := range e.pairs {
+		d[i] = e.b.logs[p.b] - e.a.logs[p.a]
+		sum, size = sum+d[i], size+math.Abs(d[i])
+	}
+	seen := math.Abs(sum) - 1e-9*size // the same sum, added up in another order
+	r := &Randomisation{Ways: mostWays, Exact: len(d) <= allPairs}
+	if r.Exact {
+		r.Ways = 1 << len(d)
+	}
+	rng := rand.New(rand.NewPCG(uint64(len(d)), 0))
 	extreme := 0
-	if n := combin.GeneralizedBinomial(na+nb, na); n <= mostWays {
-		p.Exact, p.Ways = true, int(math.Round(n))
-		g := combin.NewCombinationGenerator(len(all), len(a))
-		pick := make([]int, len(a))
-		for g.Next() {
-			sum := 0.0
-			for _, i := range g.Combination(pick) {
-				sum += all[i]
+	for way := range r.Ways {
+		signs := uint64(way)
+		flipped := 0.0
+		for i, v := range d {
+			if !r.Exact && way > 0 && i%64 == 0 { // the first way is the observed one
+				signs = rng.Uint64()
 			}
-			if difference(sum) >= seen {
-				extreme++
+			if signs>>(i%64)&1 == 1 {
+				v = -v
 			}
+			flipped += v
 		}
-		p.P = float64(extreme) / float64(p.Ways)
-		return p
-	}
-	rng := rand.New(rand.NewPCG(uint64(len(a)), uint64(len(b))))
-	for range mostWays - 1 {
-		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if difference(add(all[:len(a)])) >= seen {
+		if math.Abs(flipped) >= seen {
 			extreme++
 		}
 	}
-	p.P = float64(extreme+1) / mostWays // the observed assignment is one of them
-	return p
+	r.P = float64(extreme) / float64(r.Ways)
+	return r
 }

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Design is the order in time of the runs. Only Turns has a test.
+// Design is the order in time of the runs. Only RandomPairs and Turns have a test.
 type Design string
 
 // The designs.
@@ -25,17 +25,81 @@ const (
 	LongBlocks Design = "hardly in turns"
 	// Few: in turns, fewer runs than a drift and the scatter need.
 	Few Design = "too few runs"
-	// Turns: the sides change at least four times, and as often as the smaller one has runs.
+	// Turns: the sides change often enough ([changesOf]) in an order that was not drawn.
 	Turns Design = "in turns"
+	// RandomPairs: pairs of a run of A and one of B, each in an order drawn at random.
+	RandomPairs Design = "in pairs of random order"
+	// EndedEarly: the same, ended before the planned number of pairs. A choice of the end
+	// may depend on the result, which no p allows for.
+	EndedEarly Design = "in pairs of random order, ended early"
 )
+
+// inPairs reports whether the runs are compared pair by pair.
+func (d Design) inPairs() bool { return d == RandomPairs || d == EndedEarly }
+
+// tested reports whether the runs have a test.
+func (d Design) tested() bool { return d == RandomPairs || d == Turns }
+
+// Turn is the place of a run in a series of pairs of random order.
+type Turn struct {
+	Series  string // empty for a run that is in none
+	Number  int    // of the pair, from 1
+	Planned int    // number of pairs
+	// Second: the number of pairs was set by the scatter of those that are not Second.
+	Second bool
+}
+
+// pair is a pair of runs by their index in A and B.
+type pair struct {
+	a, b int
+	turn Turn
+}
+
+// pairs returns the pairs of both sides in the order of A, nil unless each run has a
+// partner. early reports a series without its last planned pair.
+func pairs(a, b []Run) (out []pair, early bool) {
+	type key struct {
+		series string
+		number int
+	}
+	partner := map[key]int{}
+	for i, r := range b {
+		partner[key{r.Turn.Series, r.Turn.Number}] = i
+	}
+	latest := map[string]Turn{}
+	for i, r := range a {
+		k := key{r.Turn.Series, r.Turn.Number}
+		j, ok := partner[k]
+		if !ok || k.series == "" {
+			return nil, false
+		}
+		delete(partner, k)
+		out = append(out, pair{i, j, r.Turn})
+		if r.Turn.Number >= latest[k.series].Number {
+			latest[k.series] = r.Turn
+		}
+	}
+	if len(out) != len(b) {
+		return nil, false
+	}
+	for _, t := range latest {
+		early = early || t.Number < t.Planned
+	}
+	return out, early
+}
+
+// leastPairs is the fewest pairs of random order that are tested: of three, the sign of a
+// drift in each makes a scatter too far from normal (3 to 6 % of false alarms).
+const leastPairs = 4
 
 // leastRuns is the fewest runs of both sides that are tested: four of the degrees of
 // freedom go into the level, the drift and the difference.
 const leastRuns = 6
 
-// leastChanges is the fewest changes of side that are tested: in A B B A A B, with three, a
-// wandering level makes 9 % of false alarms.
-const leastChanges = 4
+// changesOf returns the fewest changes of side that are tested where the smaller side has
+// so many runs. With fewer, a wandering level makes up to 11 % of false alarms
+// (A B A A A A B B B A).
+func changesOf(smaller int) int { return max(4, min(2*smaller-1, 6), smaller) }
 
 // ordered is a run in the order of time: its index in its side and its distance from
 // the first one in median gaps.
@@ -49,6 +113,14 @@ type ordered struct {
 func order(a, b []Run) ([]ordered, Design) {
 	if min(len(a), len(b)) < 2 {
 		return nil, Single
+	}
+	switch p, early := pairs(a, b); {
+	case len(p) >= leastPairs && early:
+		return nil, EndedEarly
+	case len(p) >= leastPairs:
+		return nil, RandomPairs
+	case p != nil:
+		return nil, Few
 	}
 	var seq []ordered
 	for i, runs := range [][]Run{a, b} {
@@ -74,7 +146,7 @@ func order(a, b []Run) ([]ordered, Design) {
 		return nil, Blocks
 	case len(seq) < leastRuns:
 		return nil, Few
-	case changes < max(leastChanges, min(len(a), len(b))):
+	case changes < changesOf(min(len(a), len(b))):
 		return nil, LongBlocks
 	}
 	return scaled(seq), Turns
@@ -183,6 +255,31 @@ func fitStep(seq []ordered, logs []float64, rho float64) (s part, likelihood flo
 	s.u = math.Sqrt(rest / s.dof / s.u)
 	// Less than rounding leaves is no scatter.
 	return s, likelihood - s.dof/2*math.Log(rest), rest > 1e-20*whole && s.u > 0 && !math.IsInf(s.u, 1)
+}
+
+// paired returns the distribution of B − A from the differences of logarithms within
+// pairs, whose order was drawn at random: Student's t of their mean. Of a drift, of
+// whatever form, a random sign is left in each difference, which is scatter. Where the
+// scatter of the first pairs set the number of all, u is of their scatter alone, with
+// their degrees of freedom, and the end of the series leaves t as it is (C. Stein, Ann.
+// Math. Stat. 16 (1945) 243–258). It is nil where the differences have no scatter.
+func paired(list []pair, a, b []float64, fixed float64) posterior {
+	d, first := make([]float64, len(list)), []float64{}
+	for i, p := range list {
+		d[i] = b[p.b] - a[p.a]
+		if !p.turn.Second {
+			first = append(first, d[i])
+		}
+	}
+	if len(first) < 2 {
+		first = d
+	}
+	s := stat.StdDev(first, nil)
+	if !(s > 1e-12) { // no more than rounding of a logarithm
+		return nil
+	}
+	u, dof := combine(term{s * s / float64(len(d)), float64(len(first) - 1)}, term{fixed, math.Inf(1)})
+	return posterior{{1, stat.Mean(d, nil), u, dof}}
 }
 
 // cdf is the probability of a difference below v.

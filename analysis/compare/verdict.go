@@ -14,13 +14,13 @@ const more = 5
 // Repeats are the runs of each that are advised.
 const Repeats = 5
 
-// inTurns is the advised order.
-const inTurns = "in turns (A, B, A, B …)"
+// inPairs is the advised order.
+const inPairs = "in pairs of random order (wattmark run --times)"
 
 // Verdict states the differences shown in energy and time, in one sentence. Without a
 // test it states the ratios, the reason, and the remedy.
 func Verdict(energy, time *Effect) string {
-	if energy.Design != Turns {
+	if !energy.Design.tested() {
 		return untested(energy, time)
 	}
 	if !measure.Known(energy.P) {
@@ -65,7 +65,11 @@ func untested(energy, time *Effect) string {
 	case Unordered:
 		reason = "The order of the runs is not known: a drift of the card may look like a difference."
 	case Few:
-		reason = fmt.Sprintf("A test needs %d runs: a drift and the scatter cannot be told apart in %d.", leastRuns, na+nb)
+		reason = fmt.Sprintf("A test needs %d pairs of random order, or %d runs in turns: a drift and the scatter cannot "+
+			"be told apart in fewer.", leastPairs, leastRuns)
+	case EndedEarly:
+		covers = "± is the meters' and the runs' scatter"
+		reason = "The series ended before its planned pairs: an end that may depend on the result has no p."
 	default:
 		reason = "One run cannot tell a difference of the work from its scatter from run to run."
 		runs, covers = "one run of each", "± is the meters' alone"
@@ -89,7 +93,7 @@ func untested(energy, time *Effect) string {
 func remedy(energy *Effect) string {
 	sd, seen := energy.Scatter()
 	if !(sd > 0) {
-		return fmt.Sprintf("Repeat each %d times, %s.", Repeats, inTurns)
+		return fmt.Sprintf("Repeat each %d times, %s.", Repeats, inPairs)
 	}
 	scatter := fmt.Sprintf("if runs scatter by %.2g %%, as these do", 100*sd)
 	if !seen {
@@ -98,10 +102,10 @@ func remedy(energy *Effect) string {
 	n := energy.Needed(sd)
 	if n == 0 {
 		return fmt.Sprintf("%d runs of each, %s, would not tell this difference in energy from chance, %s.", mostNeeded,
-			inTurns, scatter)
+			inPairs, scatter)
 	}
 	return fmt.Sprintf("%d runs of each, %s, would tell a difference in energy of this size from chance in 4 of 5 "+
-		"cases, %s.", n, inTurns, scatter)
+		"cases, %s.", n, inPairs, scatter)
 }
 
 // ratioText is a ratio with its interval: "0.9973 ± 0.0023".

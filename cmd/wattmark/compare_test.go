@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type made struct {
 	gain, noise            float64 // relative standard uncertainties
 	state                  store.State
 	group                  store.GroupRef
+	tags                   map[string]string
 }
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
@@ -49,7 +51,8 @@ func (m made) put(t *testing.T, db *store.DB) store.TaskID {
 	t.Helper()
 	at := noon.Add(m.at)
 	id, err := db.BeginTask(t.Context(), store.NewTask{
-		Name: m.name, User: "lab", Job: m.job, Launched: at, Monitor: "meters:7551", CaptureID: "c", GPU: "H200", GPUUUID: m.gpu, Group: m.group,
+		Name: m.name, User: "lab", Job: m.job, Launched: at, Monitor: "meters:7551", CaptureID: "c", GPU: "H200",
+		GPUUUID: m.gpu, Group: m.group, Tags: m.tags,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +102,60 @@ func versions(n int, share, spread float64) (out []made) {
 	return out
 }
 
+// inSeries tags runs of versions as a series of pairs of random order with so many planned.
+func inSeries(runs []made, planned int) []made {
+	for i := range runs {
+		runs[i].tags = map[string]string{
+			compare.TagSeries: "s", compare.TagSide: string("AB"[i%2]), compare.TagTurn: strconv.Itoa(i/2 + 1),
+			compare.TagPlanned: strconv.Itoa(planned), compare.TagRest: strconv.FormatFloat(50+float64(i%2), 'f', 3,
+				64),
+		}
+	}
+	return runs
+}
+
+// Pairs of a series are tested pair by pair; a task without a partner is left out, and a
+// series that ended early has no p.
+func TestCompareSeries(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	db := filepath.Join(t.TempDir(), "power.db")
+	makeTasks(t, db, inSeries(versions(6, 0.97, 0.005), 6)...)
+	r := comparison(t, "v1", "v2", "--db", db)
+	e := r.Quantities[0]
+	if e.Design != analysis.RandomPairs || !e.Shown || e.DoF != 5 || r.Random == nil || r.Random.Ways != 64 ||
+		!r.Random.Exact {
+		t.Errorf("energy %+v, %+v", e, r.Random)
+	}
+	if s := r.Start; s == nil || s.Rest != [2]measure.Watt{50, 51} || measure.Known(s.Temperature[0]) ||
+		len(r.Cautions) != 0 {
+		t.Errorf("start %+v, cautions %q", s, r.Cautions)
+	}
+	r = comparison(t, "--a", "1,5,7,9,11", "--b", "2,4,6,8,10,12", "--db", db)
+	if len(r.B.Tasks) != 5 || len(r.B.Passed) != 1 || !strings.Contains(r.B.Passed[0], "task 4") ||
+		len(r.Cautions) != 1 || !strings.Contains(r.Cautions[0], "1 of the 6 planned pairs") {
+		t.Errorf("without a partner: %+v, %q", r.B, r.Cautions)
+	}
+	r = comparison(t, "--a", "1,3,5,7,9", "--b", "2,4,6,8,10", "--db", db)
+	if e := r.Quantities[0]; e.Design != analysis.EndedEarly || measure.Known(e.P) ||
+		!(e.ChangeHigh > e.ChangeLow) || !strings.Contains(r.Verdict, "ended before its planned pairs") {
+		t.Errorf("ended early: %+v, %q", e, r.Verdict)
+	}
+	if r := comparison(t, "1,3,5", "8,10,12", "--db", db); r.Quantities[0].Design != analysis.Blocks || len(r.A.Tasks) != 3 {
+		t.Errorf("no pairs at all: %+v", r)
+	}
+	warm := inSeries(versions(4, 0.97, 0.005), 4)
+	for i := range warm {
+		warm[i].tags[compare.TagRest] = []string{"50", "52"}[i%2]
+	}
+	other := filepath.Join(t.TempDir(), "power.db")
+	makeTasks(t, other, warm...)
+	if r := comparison(t, "v1", "v2", "--db", other); len(r.Cautions) != 1 ||
+		!strings.Contains(r.Cautions[0], "50 W before runs of A, 52 W before runs of B") {
+		t.Errorf("cautions %q", r.Cautions)
+	}
+}
+
 // As compareReport is printed.
 func comparison(t *testing.T, args ...string) compare.CompareReport {
 	t.Helper()
@@ -127,8 +184,8 @@ func TestCompareRepeats(t *testing.T) {
 	if !strings.HasPrefix(r.Verdict, "B uses 1") && !strings.HasPrefix(r.Verdict, "B uses 9.") || !strings.Contains(r.Verdict, "% less energy (p < 0.0001)") {
 		t.Errorf("verdict %q", r.Verdict)
 	}
-	if p := r.Permuted; p == nil || p.Ways != 252 || p.P > 0.01 {
-		t.Errorf("permutation %+v", r.Permuted)
+	if r.Random != nil {
+		t.Errorf("runs in turns of a fixed order have an exact test: %+v", r.Random)
 	}
 	if w := r.Work; len(w) != 2 || math.Abs(w[0].A.Value-e.A.Value/512) > 1e-9 || math.Abs(float64(w[0].Relative-e.Relative)) > 1e-11 || w[1].Relative-e.Relative < 0.09 {
 		t.Errorf("work %+v", r.Work)
@@ -144,7 +201,7 @@ func TestCompareRepeats(t *testing.T) {
 		}
 	}
 	text := inside(t, "compare", "v1", "v2", "--db", db).ok(t).out
-	for _, want := range []string{"B against A (95 %)", "energy-delay² product", "by permutation, with no drift taken off, p", "3 % of A", "4 of 5 trials"} {
+	for _, want := range []string{"B against A (95 %)", "ED²P", "3 % of A", "4 of 5 trials"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -190,7 +247,7 @@ func TestCompareSingleRuns(t *testing.T) {
 	}
 	for _, sides := range [][2]string{{"1", "2"}, {"1", "2,3,5"}, {"1,4", "5"}} {
 		text := inside(t, "compare", sides[0], sides[1], "--db", db, "--work", "token=5,6").ok(t).out
-		for _, not := range []string{"uses", "takes ", "(p ", "p <", "p =", " p\n", "permutation"} {
+		for _, not := range []string{"uses", "takes ", "(p ", "p <", "p =", " p\n", "randomisation"} {
 			if strings.Contains(strings.ReplaceAll(text, "± takes ", ""), not) {
 				t.Errorf("%v: %q in\n%s", sides, not, text)
 			}

@@ -88,6 +88,8 @@ func TestGoldenOutput(t *testing.T) {
 	}
 	dir := t.TempDir()
 	goldenDatabase(t, filepath.Join(dir, "power.db"))
+	makeTasks(t, filepath.Join(dir, "turns.db"), versions(5, 0.97, 0.005)...)
+	makeTasks(t, filepath.Join(dir, "pairs.db"), inSeries(versions(8, 0.97, 0.005), 8)...)
 	for to, from := range map[string]string{"in": filepath.Join(goldenDir, "in"), "h200": "../../testdata/h200"} {
 		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(from)); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,11 @@ func Commands(a *cli.App) []*cobra.Command {
 			if err := f.sides(args); err != nil {
 				return err
 			}
-			return runCompare(a, cmd.Context(), f)
+			r, err := compareSides(a, cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			return a.Print(r, r.Render)
 		},
 	}
 	fl := c.Flags()
@@ -97,14 +101,14 @@ type comparedSide struct {
 	runs  []compare.Run
 }
 
-// runCompare reads both sides, compares them and prints the report. Both databases stay
-// open until the kernels are compared.
-func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
+// compareSides reads both sides and compares them. Both databases stay open until the
+// kernels are compared.
+func compareSides(a *cli.App, ctx context.Context, f compareFlags) (*CompareReport, error) {
 	var work []compare.Work
 	for _, s := range f.work {
 		w, err := compare.ParseWork(s)
 		if err != nil {
-			return cli.Usagef("--work %w", err)
+			return nil, cli.Usagef("--work %w", err)
 		}
 		work = append(work, w)
 	}
@@ -112,7 +116,7 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 	var sides [2]comparedSide
 	for i, s := range [][3]string{{f.a, f.aDB, "A"}, {f.b, f.bDB, "B"}} {
 		if sides[i], err = readSide(a, ctx, s[0], store.Conceal(cmp.Or(s[1], a.DB))); err != nil {
-			return fmt.Errorf("%s: %w", s[2], err)
+			return nil, fmt.Errorf("%s: %w", s[2], err)
 		}
 		defer sides[i].db.Close()
 		for _, t := range sides[i].tasks {
@@ -120,26 +124,27 @@ func runCompare(a *cli.App, ctx context.Context, f compareFlags) error {
 		}
 	}
 	if err := disjoint(&sides); err != nil {
-		return err
+		return nil, err
 	}
+	leaveUnpaired(&sides)
 	effects, err := compare.All(sides[0].runs, sides[1].runs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := newCompareReport(&sides, effects)
 	for _, w := range work {
 		p, err := compare.Per(&effects[0], &effects[1], w)
 		if err != nil {
-			return cli.WithCode(cli.ExitUsage, err)
+			return nil, cli.WithCode(cli.ExitUsage, err)
 		}
 		r.Work = append(r.Work, p)
 	}
 	if f.kernels {
 		if err := r.addKernels(ctx, &sides); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return a.Print(r, r.render)
+	return r, r.addStart(ctx, &sides)
 }
 
 // disjoint returns a usage error for a task that is on both sides.
@@ -248,7 +253,7 @@ const (
 // database; both identify errors that do not carry a serial number.
 func comparedRun(t *store.Task, meter, side, path string) compare.Run {
 	r := t.Result
-	run := compare.Run{Name: fmt.Sprintf("task %d", t.ID), At: t.Launched, Energy: r.Total.Energy, Time: r.Duration()}
+	run := compare.Run{Name: fmt.Sprintf("task %d", t.ID), At: t.Launched, Energy: r.Total.Energy, Time: r.Duration(), Turn: turnOf(t)}
 	e := math.Abs(float64(r.Total.Energy))
 	if len(r.Budget) == 0 { // an older database stored U alone
 		run.Errors = append(run.Errors, compare.Error{Energy: float64(r.Total.U) / 2 / e})

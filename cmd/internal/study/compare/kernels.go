@@ -63,7 +63,7 @@ func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]kernelRuns, er
 //
 //	rest² = (U/2E)² − Σ shared²
 func kernelRun(l *store.NameEnergy, whole *compare.Run) compare.Run {
-	out := compare.Run{Name: whole.Name, At: whole.At, Energy: l.Energy.Energy, Time: l.Share}
+	out := compare.Run{Name: whole.Name, At: whole.At, Energy: l.Energy.Energy, Time: l.Share, Turn: whole.Turn}
 	u := float64(l.Energy.U) / 2 / float64(l.Energy.Energy)
 	rest := u * u
 	for _, e := range whole.Errors {

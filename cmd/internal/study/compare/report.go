@@ -18,18 +18,19 @@ import (
 
 // CompareReport is the result of compare. Intervals cover 95 %.
 type CompareReport struct {
-	Verdict    string               `json:"verdict"`
-	A          sideReport           `json:"a"`
-	B          sideReport           `json:"b"`
-	Quantities []compare.Effect     `json:"quantities"`
-	Work       []compare.PerWork    `json:"work,omitempty"`
-	Kernels    []kernelEffect       `json:"kernels,omitempty"`
-	Shared     []compare.Cancelled  `json:"shared,omitempty"`
-	Visible    []visibleReport      `json:"visible,omitempty"`
-	Needed     *neededReport        `json:"needed,omitempty"`
-	Permuted   *compare.Permutation `json:"permutation,omitempty"`
-	Cautions   []string             `json:"cautions,omitempty"`
-	Level      float64              `json:"confidence"`
+	Verdict    string                 `json:"verdict"`
+	A          sideReport             `json:"a"`
+	B          sideReport             `json:"b"`
+	Quantities []compare.Effect       `json:"quantities"`
+	Work       []compare.PerWork      `json:"work,omitempty"`
+	Kernels    []kernelEffect         `json:"kernels,omitempty"`
+	Shared     []compare.Cancelled    `json:"shared,omitempty"`
+	Visible    []visibleReport        `json:"visible,omitempty"`
+	Needed     *neededReport          `json:"needed,omitempty"`
+	Random     *compare.Randomisation `json:"randomisation,omitempty"`
+	Start      *startReport           `json:"start,omitempty"`
+	Cautions   []string               `json:"cautions,omitempty"`
+	Level      float64                `json:"confidence"`
 }
 
 // sideReport lists the tasks of a side with their GPUs and meters.
@@ -42,14 +43,14 @@ type sideReport struct {
 	Passed   []string       `json:"passed_over,omitempty"`
 }
 
-// visibleReport is the smallest difference that so many runs of each side would show in 4
-// of 5 trials.
+// visibleReport is the smallest difference that so many runs of each side, in turns where
+// the present ones are, else in pairs of random order, would show in 4 of 5 trials.
 type visibleReport struct {
 	Runs   [2]int        `json:"runs"`
 	Change measure.Ratio `json:"change_pct"`
 }
 
-// neededReport is the number of runs of each side, in turns, that would show the present
+// neededReport is the number of pairs of random order that would show the present
 // difference in energy in 4 of 5 trials; 0 for more than 1000. It is there without a test.
 type neededReport struct {
 	Runs    int           `json:"runs"`
@@ -63,14 +64,14 @@ func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareRepo
 	energy, time := &effects[0], &effects[1]
 	r := &CompareReport{
 		Verdict: compare.Verdict(energy, time), Level: compare.Level, Quantities: effects,
-		A: s[0].sideReport, B: s[1].sideReport, Shared: energy.Cancelled, Permuted: energy.Permute(),
+		A: s[0].sideReport, B: s[1].sideReport, Shared: energy.Cancelled, Random: energy.Randomise(),
 	}
 	na, nb := len(s[0].runs), len(s[1].runs)
 	sd, seen := energy.Scatter()
-	if energy.Design != compare.Turns {
+	if energy.Design != compare.Turns && energy.Design != compare.RandomPairs {
 		r.Needed = &neededReport{energy.Needed(sd), energy.Relative, measure.Ratio(sd), !seen}
 	}
-	// Differences that as many runs, five more, or twenty more of each side would show in turns.
+	// Differences that as many runs, five more, or twenty more of each side would show.
 	for _, more := range []int{0, 5, 20} {
 		if change := energy.Visible(na+more, nb+more, sd); seen && measure.Known(change) {
 			r.Visible = append(r.Visible, visibleReport{[2]int{na + more, nb + more}, measure.Ratio(change)})
@@ -89,7 +90,7 @@ func addNew(list []string, s string) []string {
 }
 
 // caution adds the cautions: errors and scatter that the intervals do not cover,
-// confounded sides, doubtful tasks, and a permutation test that disagrees.
+// confounded sides, doubtful tasks, an exact test that disagrees, and missing pairs.
 func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	add := func(format string, a ...any) { r.Cautions = append(r.Cautions, fmt.Sprintf(format, a...)) }
 	switch energy.Holds {
@@ -122,11 +123,21 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	if a, b := missingRails(s[0].tasks), missingRails(s[1].tasks); a != b {
 		add("not the same rails were measured: A lacks %s, B lacks %s", cmp.Or(a, "none"), cmp.Or(b, "none"))
 	}
-	// The smallest p of a two-sided exact test is 2/ways: with more no data could reach
-	// the level.
-	if p := r.Permuted; p != nil && energy.Shown && p.P >= 1-compare.Level && 2/float64(p.Ways) < 1-compare.Level {
-		add("the permutation test, which takes no drift off, does not show it (p = %.2g of %d ways): there is a drift, "+
-			"or one run is far off the others", p.P, p.Ways)
+	// The smallest p of the exact test is 2/ways: with more no data could reach the level.
+	if p := r.Random; p != nil && energy.Shown && p.P >= 1-compare.Level && 2/float64(p.Ways) < 1-compare.Level {
+		add("the exact test does not show it (p = %.2g): the differences of the pairs are far from normally distributed",
+			p.P)
+	}
+	planned := map[string]int{}
+	for _, run := range s[0].runs {
+		planned[run.Turn.Series] = run.Turn.Planned
+	}
+	missing := -len(s[0].runs)
+	for _, n := range planned {
+		missing += n
+	}
+	if energy.Design == compare.RandomPairs && missing > 0 {
+		add("%d of the %d planned pairs are not compared", missing, missing+len(s[0].runs))
 	}
 }
 
@@ -141,12 +152,15 @@ func missingRails(tasks []*store.Task) string {
 	return strings.Join(out, ", ")
 }
 
-// render writes the report as text.
-func (r *CompareReport) render(w io.Writer) {
+// Render writes the report as text.
+func (r *CompareReport) Render(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", r.Verdict)
 	for i, s := range []*sideReport{&r.A, &r.B} {
 		tasks := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.Tasks)), ", "), "[]")
-		fmt.Fprintf(w, "  %c  %s: task %s on %s, by %s\n", 'A'+i, s.Spec, tasks, strings.Join(s.GPUs, "; "),
+		if s.Spec != strings.ReplaceAll(tasks, " ", "") { // a name
+			tasks += " (" + s.Spec + ")"
+		}
+		fmt.Fprintf(w, "  %c  task %s on %s, by %s\n", 'A'+i, tasks, strings.Join(s.GPUs, "; "),
 			strings.Join(s.Meters, "; "))
 	}
 	fmt.Fprintln(w)
@@ -154,13 +168,24 @@ func (r *CompareReport) render(w io.Writer) {
 	renderKernels(w, r.Kernels)
 	fmt.Fprintln(w)
 	renderCommon(w, r.Shared)
-	if p := r.Permuted; p != nil {
-		fmt.Fprintf(w, "  chance   by permutation, with no drift taken off, p %s (%d ways to call the runs A and B%s)\n",
-			compare.PText(p.P), p.Ways, map[bool]string{true: ", all", false: ", at random"}[p.Exact])
+	if r.Start != nil {
+		r.Start.render(w)
+	}
+	if p := r.Random; p != nil {
+		ways := map[bool]string{true: "all ", false: "random "}[p.Exact]
+		fmt.Fprintf(w, "  exact    by randomisation, no model of drift or scatter: p %s (%s%d orders)\n",
+			compare.PText(p.P), ways, p.Ways)
+	}
+	order := "pairs of random order"
+	if r.Quantities[0].Design == compare.Turns {
+		order = "runs of each in turns"
 	}
 	for _, v := range r.Visible {
-		fmt.Fprintf(w, "  visible  with %d and %d runs in turns a difference of %.2g %% would be shown in 4 of 5 trials\n",
-			v.Runs[0], v.Runs[1], 100*v.Change)
+		runs := fmt.Sprint(v.Runs[0])
+		if v.Runs[0] != v.Runs[1] {
+			runs += fmt.Sprint(" and ", v.Runs[1])
+		}
+		fmt.Fprintf(w, "  visible  with %s %s: %.2g %%, in 4 of 5 trials\n", runs, order, 100*v.Change)
 	}
 	for _, c := range slices.Concat(r.A.Passed, r.B.Passed) {
 		fmt.Fprintf(w, "  passed over: %s\n", c)
@@ -183,7 +208,7 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	row := func(cells ...any) { t.AppendRow(cells[:len(head)]) }
 	for i := range r.Quantities {
 		e := &r.Quantities[i]
-		row(e.Name, measure.FormatU(e.A.Value, e.A.U(), e.Unit), measure.FormatU(e.B.Value, e.B.U(), e.Unit),
+		row(short(e.Quantity), measure.FormatU(e.A.Value, e.A.U(), e.Unit), measure.FormatU(e.B.Value, e.B.U(), e.Unit),
 			changeText(e.Change), pText(e.Corrected))
 	}
 	for _, x := range r.Work {
@@ -193,6 +218,17 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 		row(x.Unit+" a second", measure.FormatSI(x.RateA, x.Unit+"/s"), measure.FormatSI(x.RateB, x.Unit+"/s"), "", "")
 	}
 	t.Render()
+}
+
+// short is the name of a quantity in the table.
+func short(q compare.Quantity) string {
+	switch q {
+	case compare.EDP:
+		return "EDP"
+	case compare.ED2P:
+		return "ED²P"
+	}
+	return q.Name
 }
 
 // renderCommon writes the errors that A and B have in common, added in quadrature by

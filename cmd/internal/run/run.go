@@ -54,6 +54,8 @@ type RunFlags struct {
 	auto    bool
 	library string
 	selectFlags
+	seriesFlags
+	quiet bool // one of a series, which reports its progress
 	task.LabelFlags
 	// Address of an OpenTelemetry collector for traces.
 	otlp    string
@@ -82,9 +84,9 @@ func runCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"),
 		"job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
 	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
-	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
-	fl.DurationVar(&f.Duration, "duration", time.Second, "length of the benchmark")
-	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the benchmark with rest, each for this long")
+	f.Duration = time.Second
+	f.addBenchmark(fl)
+	f.seriesFlags.register(fl)
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
 		"load the GPU for this long before the first marker; 0 for none")
 	fl.DurationVar(&f.lease, "lease", 0, "free the bench when this host is silent for so long, 1s to 24h (default 30s)")
@@ -102,6 +104,13 @@ func runCmd(a *cli.App) *cobra.Command {
 	fl.BoolVar(&f.NoMethods, "no-methods", false,
 		"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
 	return a.JSONFlag(c)
+}
+
+// addBenchmark adds the flags of a built-in benchmark, with the present values as defaults.
+func (f *RunFlags) addBenchmark(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Benchmark, "benchmark", f.Benchmark, "built-in benchmark: half, compute or memory")
+	fl.DurationVar(&f.Duration, "duration", f.Duration, "length of the benchmark")
+	fl.DurationVar(&f.pulse, "pulse", f.pulse, "alternate the benchmark with rest, each for this long")
 }
 
 // AddBench adds the flags that choose the GPU, wait for its bench, and name a cluster.
@@ -123,20 +132,21 @@ func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
 	fl.UintSliceVar(&f.Scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
 }
 
-// measureRun checks the flags against each other and measures: one GPU here, several in
-// runGroup, recorded kernels in measureAuto. All checks precede the first contact with a
-// GPU or a monitor. It blocks until the task is stored.
+// measureRun checks the flags against each other and measures: one GPU in measureTask,
+// several in runGroup, recorded kernels in measureAuto, repeated runs in measureSeries. All
+// checks precede the first contact with a GPU or a monitor. It blocks until all is stored.
 func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
-	if n := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != ""); n != 1 {
-		return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
+	if len(f.with) == 0 {
+		if n := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != ""); n != 1 {
+			return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
+		}
 	}
-	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.Check(args)); err != nil {
-		return err
-	}
-	if err := session.Positive(session.Span{Flag: "--duration", Value: f.Duration}); f.Benchmark != "" && err != nil {
+	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args)); err != nil {
 		return err
 	}
 	switch {
+	case f.wanted():
+		return measureSeries(ctx, a, f, args)
 	case f.gpus != "" && f.GPU != "":
 		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
 	case f.gpus != "" && f.auto:
@@ -148,6 +158,24 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	case f.auto:
 		return measureAuto(ctx, a, f, args)
 	}
+	return measureTask(ctx, a, f, args, func(db *store.DB, id store.TaskID) error {
+		return report.ShowTask(a, ctx, db, id, nil)
+	})
+}
+
+// checkWork is Check, with the length of the benchmark.
+func (f *RunFlags) checkWork(args []string) error {
+	if err := f.Check(args); err != nil || f.Benchmark == "" {
+		return err
+	}
+	return session.Positive(session.Span{Flag: "--duration", Value: f.Duration})
+}
+
+// measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
+// handed to show, also one that was interrupted or is incomplete.
+func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
+	show func(*store.DB, store.TaskID) error,
+) error {
 	gpu, err := session.FindGPU(f.GPU)
 	if err != nil {
 		return err
@@ -163,12 +191,10 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	}
 	defer done()
 	id, err := Measure(a, ctx, cfg, work)
-	// Without a task number there is nothing to show; with one, an interrupted or
-	// incomplete task is shown beside the error.
 	if id == 0 {
 		return err
 	}
-	return errors.Join(err, report.ShowTask(a, ctx, cfg.DB.(*store.DB), id, nil))
+	return errors.Join(err, show(cfg.DB.(*store.DB), id))
 }
 
 // Work returns the work to measure and a default name for its task: a program (args), a
@@ -230,7 +256,10 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 ) (measurement.Config, func(), error) {
 	progress := out.NewProgress(a.Err)
 	cfg := f.task(a, ctx, name)
-	cfg.Device, cfg.Progress, cfg.Warn = card.Device, progress.Update, progress.Warn
+	cfg.Device, cfg.Warn = card.Device, progress.Warn
+	if !f.quiet || out.IsTerminal(a.Err) { // else the lines of all phases would hide those of the series
+		cfg.Progress = progress.Update
+	}
 	db, err := store.Open(ctx, a.DB)
 	if err != nil {
 		return cfg, nil, err

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/floats"
 
@@ -49,7 +49,7 @@ func (r *run) judge(m *Method) MethodReport {
 	out := MethodReport{
 		Name: m.Name, Note: m.Note, Energy: m.Energy, U: m.U, Own: m.Silent || !math.IsNaN(float64(m.Energy)),
 		ErrorPct: none, Interval: Interval{none, none}, Block: never, Agreement: Unknown, late: math.NaN(),
-		Lag: never, LagU: never, Correlation: none, Update: update(m.Readings),
+		Lag: never, LagU: never, Correlation: none, EndsPct: none, Update: update(m.Readings),
 		Points: thin(m.Readings, r.columns[0], r.columns[len(r.columns)-1], 2*r.o.Columns),
 	}
 	said := ofReadings(r.truth.cuts, m.Readings, reach)
@@ -57,8 +57,8 @@ func (r *run) judge(m *Method) MethodReport {
 		out.Energy = measure.Joule(said.between(r.from, r.to))
 	}
 	r.pointwise(&out, m)
-	r.energyOf(&out, m, said)
-	r.lagOf(&out, m, said)
+	f := r.lagOf(&out, m, said)
+	r.energyOf(&out, m, said, f)
 	return out
 }
 
@@ -81,7 +81,7 @@ func (r *run) pointwise(out *MethodReport, m *Method) {
 }
 
 // energyOf fills in the error with its interval.
-func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
+func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative, f *follower) {
 	e, truth := float64(out.Energy), float64(r.rep.Truth.Energy)
 	if math.IsNaN(e) || math.IsInf(e, 0) {
 		if n := len(m.Readings); n == 0 {
@@ -92,39 +92,48 @@ func (r *run) energyOf(out *MethodReport, m *Method, said *cumulative) {
 		}
 		return
 	}
-	// The interval combines in quadrature the uncertainties of meter and method with the
-	// bootstrap of E/E_truth over cells of the work.
-	// Relative uncertainties of truth and method add in quadrature: their causes are
-	// independent of each other.
 	ratio := e / truth
 	out.ErrorPct = measure.Number(100 * (ratio - 1))
-	u := math.Hypot(ratio*float64(r.rep.Truth.U), float64(m.U)) / truth
-	below, above := u, u
 	cells := said.cells(r.edges)
 	middle := len(cells) / 2
 	out.late = 100 * (floats.Sum(cells[middle:])/floats.Sum(r.power[middle:]) - 1)
-	i := slices.IndexFunc(cells, math.IsNaN)
-	if len(m.Readings) > 1 && i < 0 {
+	r.interval(out, m, f, cells, ratio)
+	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy, U: m.U}, r.total(), float64(r.s.Work.Length()))
+	if out.Agreement == Agrees && !measure.Known(out.EndsPct) { // judged by the difference, not the ratio: a hair wider
+		out.Interval = Interval{min(out.Interval.Lo, 0), max(out.Interval.Hi, 0)}
+	}
+}
+
+// interval sets a method's interval, and the part of its error that comes from the lag at the
+// work's ends: those of the readings and the meter's power at the instants that they show
+// ([run.follow]), or at the same instants where the lag is not known. The relative
+// uncertainties of meter and method add in quadrature: their causes are independent.
+func (r *run) interval(out *MethodReport, m *Method, f *follower, cells []float64, ratio float64) {
+	u := math.Hypot(ratio*float64(r.rep.Truth.U), float64(m.U)) / float64(r.rep.Truth.Energy)
+	b := stats.Interval{Lo: math.NaN()}
+	whole := floats.Sum(cells)
+	switch {
+	case f != nil && !math.IsNaN(f.band.Lo):
+		b = f.band
+		// The method's own rule has the same ends as its readings.
+		in := ratio * b.Point * float64(r.rep.Truth.Energy) / whole
+		out.EndsPct, ratio = measure.Number(100*(ratio-in)), in
+	case len(m.Readings) > 1 && !math.IsNaN(whole):
 		// Blocks shorter than two updates of the sensor would hold no independent error.
 		boot := r.bootstrap()
 		boot.Least = leastUpdates * float64(out.Update) / (r.to - r.from) * float64(len(cells))
-		b := boot.Ratio(cells, r.power)
-		if !math.IsNaN(b.Lo) {
-			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
-			out.Block = seconds(b.Block * (r.to - r.from) / float64(len(cells)))
-		}
+		b = boot.Ratio(cells, r.power)
+		b.Block *= (r.to - r.from) / float64(len(cells))
+	}
+	below, above := u, u
+	if math.IsNaN(b.Lo) {
+		out.Note = strings.TrimPrefix(out.Note+"; its interval holds the meter's uncertainty alone: there are no readings "+
+			"all along the work to resample", "; ")
 	} else {
-		if out.Note != "" {
-			out.Note += "; "
-		}
-		out.Note += "its interval holds the meter's uncertainty alone: there are no readings all along the work to " +
-			"resample"
+		below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
+		out.Block = seconds(b.Block)
 	}
-	out.Interval = errorInterval(out.ErrorPct, below, above)
-	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy, U: m.U}, r.total(), float64(r.s.Work.Length()))
-	if out.Agreement == Agrees { // judged by the difference, not the ratio: a hair wider
-		out.Interval = Interval{min(out.Interval.Lo, 0), max(out.Interval.Hi, 0)}
-	}
+	out.Interval = errorInterval(measure.Number(100*(ratio-1)), below, above)
 }
 
 // total is the meter's energy that methods are held against.
@@ -166,11 +175,12 @@ const (
 	mostLag          = 1.5 // seconds: half of the longest window of a sensor, and some more
 )
 
-// lagOf fills in by how much the readings trail the truth.
-func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
+// lagOf fills in by how much the readings trail the truth, and returns how they follow it, nil
+// where that is not known.
+func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) *follower {
 	if len(m.Readings) < 4 {
 		out.LagNote = "too few readings"
-		return
+		return nil
 	}
 	// A sensor averages over its update: smooth the truth alike before correlating.
 	truth, reads := r.truth.cells(r.wide), said.cells(r.wide)
@@ -183,28 +193,30 @@ func (r *run) lagOf(out *MethodReport, m *Method, said *cumulative) {
 	switch {
 	case !(d.Correlation >= leastCorrelation):
 		out.LagNote = "the readings do not follow the power"
-		return
+		return nil
 	case math.IsNaN(d.U):
 		out.LagNote = fmt.Sprintf("the readings follow best at the end of what was searched, ±%v: too little "+
 			"changed to tell", seconds(float64(most)*h))
-		return
+		return nil
 	case d.Rival >= rivalry*d.Correlation:
 		out.LagNote = "the load repeats itself: the lag may be longer or shorter by its period"
 	}
-	// One edge is seen no better than the readings' distance; many edges at phases
-	// of chance by the root of their number.
-	// One update is a rectangular distribution of the edge (/√12).
-	seen := float64(out.Update) / math.Sqrt(12*edges(truth[from:to]))
-	u := max(d.U*h, seen)
-	if 2*u > mostLag/4 {
-		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
-		return
+	// One edge is seen no better than the update, rectangular; many edges at phases of chance by
+	// the root of their number.
+	lag, u := d.Lag*h, max(d.U*h, float64(out.Update)/math.Sqrt(12*edges(truth[from:to])))
+	f := r.follow(m.Readings, lag, float64(out.Update))
+	if f != nil {
+		lag, u = f.lag(u)
 	}
-	if math.IsNaN(u) {
+	switch {
+	case math.IsNaN(u):
 		out.LagNote = "it has too few readings to tell"
-		return
+	case 2*u > mostLag/4:
+		out.LagNote = fmt.Sprintf("too little changed to tell it within %v", seconds(mostLag/4))
+	default:
+		out.Lag, out.LagU = seconds(lag), seconds(2*math.Hypot(u, r.shift))
 	}
-	out.Lag, out.LagU = seconds(d.Lag*h), seconds(2*math.Hypot(u, r.shift))
+	return f
 }
 
 // smooth returns the means over an odd number of cells around each, about as many as

@@ -301,8 +301,11 @@ type MethodReport struct {
 	// ErrorPct is 100·(E/E_truth − 1). Interval holds it for other work like this: from
 	// the truth's uncertainty, the method's own, and from resampling blocks of length
 	// Block.
-	ErrorPct  measure.Number  `json:"error_pct,omitzero"`
-	Interval  Interval        `json:"interval"`
+	ErrorPct measure.Number `json:"error_pct,omitzero"`
+	Interval Interval       `json:"interval"`
+	// EndsPct is the part of ErrorPct that comes from the lag at the begin and the end of the
+	// work; Interval is without it.
+	EndsPct   measure.Number  `json:"ends_pct,omitzero"`
 	Block     measure.Seconds `json:"block_s,omitzero"`
 	Agreement Agreement       `json:"agreement"` // over this work
 

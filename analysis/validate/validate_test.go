@@ -130,6 +130,11 @@ func TestAlternatingLoad(t *testing.T) {
 	// The mean of a second rises over the first: half of a second's 150 W is missed.
 	around(t, "instant's blocks, in periods", float64(instant.Block)/0.1, math.Round(float64(instant.Block)/0.1), 1e-6)
 	around(t, "average", average.ErrorPct, -100*(0.5+0.05)*150/1250, 0.2)
+	// All of that comes from the begin and the end of the work.
+	around(t, "average's ends", average.EndsPct, float64(average.ErrorPct), 0.3)
+	if average.Interval.Lo > 0 || average.Interval.Hi < 0 || average.Interval.Hi-average.Interval.Lo > 2 || !average.LateEnds() {
+		t.Errorf("average without its ends: %+v", average)
+	}
 	around(t, "counter", counter.ErrorPct, 0.16, 0.02)
 	if counter.Agreement != Agrees || !counter.Own || average.Own {
 		t.Errorf("counter %+v, average %+v", counter, average)

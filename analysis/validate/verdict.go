@@ -146,6 +146,13 @@ func (rep *Report) conclude() {
 // not lie in the interval.
 func (m *MethodReport) everOff() bool { return m.Interval.Lo > 0 || m.Interval.Hi < 0 }
 
+// LateEnds reports whether the error over this work lies outside of the interval for longer
+// work, because the readings show its begin and its end late.
+func (m *MethodReport) LateEnds() bool {
+	return measure.Known(m.EndsPct) && m.EndsPct != 0 && measure.Known(m.Lag) &&
+		(m.ErrorPct < m.Interval.Lo || m.ErrorPct > m.Interval.Hi)
+}
+
 // sentence describes a method's error.
 func (rep *Report) sentence(m *MethodReport) string {
 	if m.Agreement == Agrees {
@@ -157,8 +164,12 @@ func (rep *Report) sentence(m *MethodReport) string {
 			against = "which the meter does not see enough to judge"
 		}
 		d := decimals(half(m))
-		return fmt.Sprintf("%s read %.*f %% %s this time, %s; of work like this it may say anything from %+.*f to "+
-			"%+.*f %%", m.Name, d, size(m.ErrorPct), way(m), against, d, m.Interval.Lo, d, m.Interval.Hi)
+		rest := "of work like this it may say anything from"
+		if m.LateEnds() {
+			rest = fmt.Sprintf("it shows begin and end %v late, without which it is off by", m.Lag)
+		}
+		return fmt.Sprintf("%s read %.*f %% %s this time, %s; %s %+.*f to %+.*f %%", m.Name, d, size(m.ErrorPct),
+			way(m), against, rest, d, m.Interval.Lo, d, m.Interval.Hi)
 	}
 	out := fmt.Sprintf("%s reads %s %s over this work", m.Name, sized(m), way(m))
 	switch why := rep.advice(m); {
@@ -183,6 +194,10 @@ func way(m *MethodReport) string {
 func (rep *Report) agreeing(m *MethodReport) string {
 	out := fmt.Sprintf("%s is within the uncertainty over this work (%s)", m.Name, errorText(m))
 	var but []string
+	if m.everOff() {
+		but = append(but, fmt.Sprintf("longer work like this would be off by %+.1f to %+.1f %%", m.Interval.Lo,
+			m.Interval.Hi))
+	}
 	if name, off := rep.worstKernel(m.Name); name != "" {
 		but = append(but, fmt.Sprintf("by kernel it is off by up to %+.1f %% (%s)", off, name))
 	}

@@ -74,7 +74,7 @@ func TestValidate(t *testing.T) {
 	}
 	for _, m := range x.Methods {
 		got := verdictOf(t, &v.Report, sensor.Method(m.Method))
-		if math.Abs(float64(got.ErrorPct)-*m.ErrorPct) > 0.01 || float64(got.Interval.Lo) > float64(got.ErrorPct) || float64(got.Interval.Hi) < float64(got.ErrorPct) {
+		if inside := got.ErrorPct - got.EndsPct; math.Abs(float64(got.ErrorPct)-*m.ErrorPct) > 0.01 || got.Interval.Lo > inside || got.Interval.Hi < inside {
 			t.Errorf("%s: error %v in %v … %v, shown as %v", m.Method, float64(got.ErrorPct), float64(got.Interval.Lo), float64(got.Interval.Hi), *m.ErrorPct)
 		}
 	}

@@ -252,6 +252,10 @@ func Notes(list []validate.MethodReport) (out []string) {
 	}
 	for i := range list {
 		add(list[i].Name, list[i].Note)
+		if m := &list[i]; m.LateEnds() {
+			add(m.Name, fmt.Sprintf("%+.2f %% of its error come from the begin and the end of the work, which it shows %v "+
+				"late; the interval is without them", m.EndsPct, m.Lag))
+		}
 		if list[i].LagNote != "" {
 			add(list[i].Name, "lag: "+list[i].LagNote)
 		}

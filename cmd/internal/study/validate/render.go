@@ -113,7 +113,7 @@ func renderMethods(w io.Writer, r *validate.Report) {
 	}
 	t.Render()
 	fmt.Fprintf(w, "  ± U: whether the energy over this work agrees with the meter's, within the meter's "+
-		"uncertainty and the method's own (k = 2);\n  interval: what other work like this may show\n")
+		"uncertainty and the method's own (k = 2);\n  interval: what longer work like this may show, without what a lag does at its begin and end\n")
 }
 
 // mostKernelLines is the number of kernel names in the text; --json and --html have all.

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -144,23 +147,12 @@ func (t *trace) points() []Point {
 // slope is a counter's growth between its first and its last change in a span,
 // and the number of changes; NaN with fewer than two.
 func (t *trace) slope(s span) (measure.Watt, int) {
-	var first, last *run
-	changes := 0
-	for i := 1; i < len(t.runs); i++ { // when the first value came is not known
-		r := &t.runs[i]
-		if r.since < s.from || r.since > s.to {
-			continue
-		}
-		if first == nil {
-			first = r
-		}
-		last = r
-		changes++
+	in := t.changes(s)
+	if len(in) < 2 {
+		return measure.Watt(math.NaN()), len(in)
 	}
-	if changes < 2 {
-		return measure.Watt(math.NaN()), changes
-	}
-	return measure.Watt((last.v - first.v) / (float64(last.since-first.since) / 1e9)), changes
+	first, last := in[0], in[len(in)-1]
+	return measure.Watt((last.v - first.v) / (float64(last.since-first.since) / 1e9)), len(in)
 }
 
 // span is an interval of the wall clock in ns.
@@ -286,7 +278,7 @@ func (w *Watcher) Results(of gpu.Span) []store.MethodResult {
 		}
 		out = append(out, store.MethodResult{
 			Method: string(m), From: of.Start, To: of.End,
-			Energy: a.energy, Mean: measure.Watt(float64(a.energy) / s.seconds()), Readings: a.n,
+			Energy: a.energy, U: a.u, Mean: measure.Watt(float64(a.energy) / s.seconds()), Readings: a.n,
 			Call: c.call.timing(), Alone: c.alone.timing(), Beside: c.beside.timing(),
 			Note: strings.Join(a.notes, "; "),
 		})
@@ -297,6 +289,7 @@ func (w *Watcher) Results(of gpu.Span) []store.MethodResult {
 // answer is a method's result over a span.
 type answer struct {
 	energy measure.Joule
+	u      measure.Joule // expanded (k = 2), of a counter's updates alone; 0 for none
 	n      uint64
 	notes  []string
 }
@@ -363,36 +356,107 @@ func answerField(t *trace, s span) answer {
 	return answer{energy: e, n: n}
 }
 
-// answerSlope is a counter's slope times T.
+// answerSlope is a counter's slope times T, with its U (k = 2): by the instants of the first and
+// the last change, each rectangular between two readings; by the time before and behind them,
+// whose power spreads as that between the changes does, with Student's t; and by the quantum.
 func answerSlope(t *trace, s span) answer {
 	p, changes := t.slope(s)
 	if changes < 2 {
 		return silent("the counter moved %d times in %v: its slope needs two", changes, measure.Seconds(s.seconds()))
 	}
-	return answer{energy: measure.Joule(float64(p) * s.seconds()), n: uint64(changes)}
+	a := answer{energy: measure.Joule(float64(p) * s.seconds()), n: uint64(changes)}
+	in := t.changes(s)
+	first, last := in[0], in[len(in)-1]
+	length := float64(last.since-first.since) / 1e9
+	instants := math.Hypot(first.late(), last.late()) / length * float64(a.energy)
+	// A single interval shows no spread: up to the mean power itself, rectangular.
+	spread, wider := float64(p)/math.Sqrt(3), 1.0
+	if dof := float64(len(in) - 2); dof > 0 {
+		spread = stat.StdDev(powersOf(in), nil)
+		wider = distuv.StudentsT{Sigma: 1, Nu: dof}.Quantile(0.975) / 2
+	}
+	beside, update := s.seconds()-length, length/float64(len(in)-1)
+	ends := wider * spread * math.Sqrt(beside*max(beside, update))
+	a.u = measure.Joule(2 * math.Hypot(math.Hypot(instants, ends), t.quantum()))
+	return a
 }
 
 // answerEnds is the counter after the work less the counter before it, as a caller would have
-// read them: last before the span began, first after it ended.
+// read them: last before the span began, first after it ended. Both values are up to an update
+// τ old, x rectangular from 0 to τ, at powers p₀ before the work and p₁ before its end: the mean
+// square of p₁x₁ − p₀x₀ is τ²(p₀²/3 + p₁²/3 − p₀p₁/2). Each power is one of those between the
+// changes around it; U (k = 2) is that of the worst, with the quantum.
 func answerEnds(t *trace, s span) answer {
-	before, after := math.NaN(), math.NaN()
-	for _, r := range t.runs {
+	before, after := -1, -1
+	for i, r := range t.runs {
 		if r.first <= s.from {
-			before = r.v
+			before = i
 		}
 		if r.last >= s.to {
-			after = r.v
+			after = i
 			break
 		}
 	}
-	if math.IsNaN(before) || math.IsNaN(after) {
+	if before < 0 || after < 0 {
 		return silent("the counter was not read on both sides of the work")
 	}
-	a := answer{energy: measure.Joule(after - before), n: 2}
-	if after == before {
+	a := answer{energy: measure.Joule(t.runs[after].v - t.runs[before].v), n: 2}
+	if a.energy == 0 {
 		a.notes = append(a.notes, "the counter did not move")
 	}
+	around := func(i int) []float64 { return powersOf(t.runs[max(1, i-1):min(len(t.runs), i+2)]) }
+	all := t.changes(span{math.MinInt64, math.MaxInt64})
+	if len(all) < 2 {
+		return a
+	}
+	var apart []float64
+	for i := range all[1:] {
+		apart = append(apart, float64(all[i+1].since-all[i].since)/1e9)
+	}
+	slices.Sort(apart)
+	update := stat.Quantile(0.5, stat.Empirical, apart, nil)
+	worst := 0.0
+	for _, p := range around(before) {
+		for _, q := range around(after) {
+			worst = max(worst, p*p/3+q*q/3-p*q/2)
+		}
+	}
+	a.u = measure.Joule(2 * math.Hypot(update*math.Sqrt(worst), t.quantum()))
 	return a
+}
+
+// changes are the runs of a counter whose values came within a span; when the very first came
+// is not known.
+func (t *trace) changes(s span) (out []run) {
+	for _, r := range t.runs[min(1, len(t.runs)):] {
+		if r.since >= s.from && r.since <= s.to {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// late is the standard uncertainty of the instant at which a value came, in seconds.
+func (r run) late() float64 { return 2 * float64(r.first-r.since) / 1e9 / math.Sqrt(12) }
+
+// powersOf are a counter's mean powers between its changes, in watts.
+func powersOf(list []run) (out []float64) {
+	for i := 1; i < len(list); i++ {
+		out = append(out, (list[i].v-list[i-1].v)/(float64(list[i].since-list[i-1].since)/1e9))
+	}
+	return out
+}
+
+// quantum is the standard uncertainty in joules of a difference of two values by the counter's
+// step: the greatest common divisor of its increments, in units of NVML's 1 mJ.
+func (t *trace) quantum() float64 {
+	var step int64
+	for i := 1; i < len(t.runs); i++ {
+		for b := int64(math.Round(1e3 * (t.runs[i].v - t.runs[i-1].v))); b != 0; {
+			step, b = b, step%b
+		}
+	}
+	return math.Abs(float64(step)) / 1e3 / math.Sqrt(6)
 }
 
 // nothing is the answer of a trace without a reading in a span.

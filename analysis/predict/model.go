@@ -138,6 +138,7 @@ func Fit(points []Point, o Options) (*Model, error) {
 	if o.Weights == Stated { // a meter's errors have nothing to do with a clock's: no share
 		m.dof, m.pTime, m.pEnergy = 0, m.time.birge(), m.energy.birge()
 	} else {
+		m.time.scale = max(m.time.scale, timeStep/math.Sqrt(12)/slices.Min(st))
 		m.share = correlation(m.time.residual, m.energy.residual)
 	}
 	for i, p := range m.points {
@@ -153,6 +154,10 @@ func Fit(points []Point, o Options) (*Model, error) {
 	}
 	return m, nil
 }
+
+// timeStep is the step of stored times, in seconds: points that lie on a line know it no better
+// than to a rectangular error of that width.
+const timeStep = 1e-9
 
 // sigmas returns the standard deviations of times and energies, up to scale
 // unless they are stated.

@@ -309,3 +309,20 @@ func TestReferences(t *testing.T) {
 		t.Errorf("%d irregular rows", irregular)
 	}
 }
+
+// Points exactly on a line give no time that is known better than the step of a stored time.
+func TestTimeOfAnExactLine(t *testing.T) {
+	var points []Point
+	for n := 10; n <= 60; n += 10 {
+		points = append(points, Point{Blocks: uint64(n), Time: measure.Seconds(0.001 + 0.002*float64(n)), Energy: measure.Joule(10 * n)})
+	}
+	for _, w := range []Weighting{Equal, Relative} {
+		m, err := Fit(points, Options{Idle: 30, SMs: 14, Weights: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := m.Parameters().UStart; !(float64(u) >= 0.25e-9) || u > 100e-9 {
+			t.Errorf("%v: the start is known to %v", w, u)
+		}
+	}
+}

@@ -284,7 +284,12 @@ func byWindow(rs []Reading, p *sensor.Profile, work Span) validate.Method {
 	if s != nil {
 		course = s.Readings()
 	}
-	return method(p, MethodSmooth, course, e, fmt.Sprintf("mean of %v every %v", p.Window, p.Period), err)
+	// The ± takes the power's steps as alike at all times, which work after rest is not: it is no
+	// uncertainty of the energy.
+	note := fmt.Sprintf("mean of %v every %v; its ± is not known (of a power that changes alike at all times ± %v)",
+		p.Window, p.Period, e.U)
+	e.U = 0
+	return method(p, MethodSmooth, course, e, note, err)
 }
 
 // FromProfile returns the lag of a first-order profile, for readings whose time stamps

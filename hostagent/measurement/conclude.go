@@ -342,6 +342,7 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	if s, err = calib.Under(t.Setup, s); err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
 	}
+	s = calib.Aged(s, t.Launched)
 	var r *measure.Result
 	e, err := edgesOf(ctx, db, &t)
 	if err == nil {

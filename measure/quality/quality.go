@@ -81,6 +81,7 @@ const (
 	LooksAway    Cause = "meter looks away"
 	LoneReadings Cause = "lone readings"
 	Expired      Cause = "calibration expired"
+	Aliased      Cause = "aliasing"
 )
 
 // Reason is one thing that was noticed.
@@ -207,6 +208,8 @@ const (
 	loneUsable      = 0.025
 	loneDoubtful    = 0.25
 	fewObservations = 8
+	// Twice the line of aliasing as a share of U.
+	aliasingUsable = 0.5
 )
 
 // result judges the figures themselves.
@@ -232,6 +235,11 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
+		if share := 2 * float64(c.U) / energy; c.Source == measure.Aliasing && 2*c.U > aliasingUsable*r.Total.U {
+			v.add(Reason{Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(
+				"the meter's readings fall into the pauses between launches more or less often than the time does: the energy "+
+					"may be off by %.2g %% (k = 2); sample at another rate, or faster", 100*share)})
+		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
 			level := Usable
 			if share > edgesDoubtful {

@@ -130,6 +130,12 @@ func TestRules(t *testing.T) {
 			calibrated(t, 0.01, time.Date(2027, 1, 6, 0, 0, 0, 0, time.UTC)), Expired, Usable,
 			"(gain of 2026-01-05) expired on 2027-01-05: ± U takes the nominal uncertainty of its channels; calibrate again with wattmark calibrate gain",
 		},
+		"aliasing": {func(in *Input) {
+			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 1})
+		}, Aliased, Usable, "pauses between launches more or less often than the time does: the energy may be off by 0.8 %"},
+		"much aliasing": {func(in *Input) {
+			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 15})
+		}, Aliased, Doubtful, "off by 12 %"},
 		"expired, and no nominal u": {calibrated(t, 0, time.Date(2027, 1, 6, 0, 0, 0, 0, time.UTC)), Expired, Doubtful, "± U is too small"},
 	} {
 		t.Run(name, func(t *testing.T) {

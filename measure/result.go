@@ -102,6 +102,10 @@ type Edges struct {
 	// Gaps is that of the length of all gaps within the window together, where it
 	// was estimated.
 	Gaps Seconds
+	// Aliasing is the standard uncertainty of the total by readings that keep step with the load, where that
+	// is known.
+	Aliasing Joule
+	aliasing float64 // relative
 }
 
 // Duration returns the window's length.
@@ -125,6 +129,12 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	}
 	var total sum
 	var terms []term
+	if e.Aliasing > 0 {
+		for r := range g.setup.Rails {
+			e.aliasing += math.Abs(float64(g.Moments(r).Energy(g.meter.rails[r].lin)))
+		}
+		e.aliasing = float64(e.Aliasing) / max(e.aliasing, 1e-30)
+	}
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)
 		total.add(float64(rail.Energy.Energy))
@@ -139,10 +149,10 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 }
 
 func (e Edges) validate() error {
-	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps)} {
+	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps), float64(e.Aliasing)} {
 		if !(u >= 0) || math.IsInf(u, 0) {
 			return fmt.Errorf(
-				"uncertainty of an end, or of the gaps' length, is %v s: %w: must be zero or positive and "+
+				"uncertainty of an end, of the gaps' length or by aliasing is %v: %w: must be zero or positive and "+
 					"finite", u, ErrWindow)
 		}
 	}
@@ -218,6 +228,9 @@ func (g *Integrator) rail(r int, e Edges) (RailResult, []term) {
 	return out, own
 }
 
+// Aliasing is the budget's line of a load that keeps step with the scans, as far as launch times show it.
+const Aliasing = "aliasing"
+
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
 func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term {
@@ -232,7 +245,9 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	add("window edges", tick*math.Sqrt(ends), true)
 	add("window sampling", g.sampled(r, e), true)
-	add("sampling", g.between(r, &s.jumps, e), false)
+	steps, keeps := g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
+	add("sampling", steps, false)
+	add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
 	one := g.one.value()
 	gaps := math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick))
 	if g.gap1 > 0 {

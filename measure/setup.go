@@ -40,7 +40,14 @@ type Channel struct {
 	MinCount, MaxCount Count
 	// Skew is the delay of this channel's reading behind the scan's tick.
 	Skew Seconds
+	// Drift is the part of the calibration's uncertainty that came after it; zero without a record. It is
+	// of a time, so it is no part of CalibrationID, and neither stored nor sent: calib.Aged sets it.
+	Drift Drift `json:"-"`
 }
+
+// Drift is the standard uncertainty of a gain, relative, and of an offset, in the channel's unit, by the
+// age of the calibration and by temperatures other than the calibration's. A shunt has gains alone.
+type Drift struct{ AgeGain, AgeOffset, TemperatureGain, TemperatureOffset float64 }
 
 // Value returns the calibrated value of a count, in the channel's unit.
 func (c Channel) Value(n Count) float64 { return c.Offset + c.Gain*float64(n) }
@@ -123,6 +130,7 @@ type Rail struct {
 	// Shunt is the shunt's resistance and UShunt its relative standard uncertainty.
 	Shunt  Ohm
 	UShunt float64
+	Drift  Drift `json:"-"` // of the shunt, as a channel's
 	// Assumed is the assumed voltage and UAssumed its standard uncertainty.
 	Assumed  Volt
 	UAssumed Volt

@@ -115,8 +115,11 @@ func (s *railStats) budget() []term {
 	}
 	d := s.sensitivities()
 	channel := func(c Channel, n scatter, o disturbance, d, gain form) {
-		add("gain "+c.Name, c.UGain*s.m.product(gain, d), true)
-		add("offset "+c.Name, c.UOffset*s.m.integral(d), true)
+		byGain, byOffset := s.m.product(gain, d), s.m.integral(d)
+		add("gain "+c.Name, c.UGain*byGain, true)
+		add("offset "+c.Name, c.UOffset*byOffset, true)
+		add("age "+c.Name, math.Hypot(c.Drift.AgeGain*byGain, c.Drift.AgeOffset*byOffset), true)
+		add("temperature "+c.Name, math.Hypot(c.Drift.TemperatureGain*byGain, c.Drift.TemperatureOffset*byOffset), true)
 		random := math.Abs(c.Gain) * math.Sqrt(s.spacing*max(s.m.product(d, d), 0))
 		if u := n.sigma * random; u > 0 {
 			out = append(out, term{Contribution{Source: "noise " + c.Name, U: Joule(u)}, n.dof})
@@ -138,6 +141,8 @@ func (s *railStats) budget() []term {
 	switch s.rail.Wiring {
 	case WiringShunt:
 		add("shunt "+s.rail.Name, s.rail.UShunt*s.m.product(i, v), true)
+		add("age shunt "+s.rail.Name, s.rail.Drift.AgeGain*s.m.product(i, v), true)
+		add("temperature shunt "+s.rail.Name, s.rail.Drift.TemperatureGain*s.m.product(i, v), true)
 		// Y enters squared, so its scatter shifts the mean by σ²/R. It is not
 		// corrected: scatter that both channels share would not do it.
 		_, dithered := quantisation(s.ny.sigma)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 )
 
 // Finish ends a task; finishing again replaces the outcome as a whole, with all results. The result is one
@@ -325,6 +326,7 @@ func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
 		// readSetup fills a zero value: slices of the setup in use must not stay.
 		t.Setup = measure.Setup{}
 		readSetup(s, cal, &t.Setup)
+		t.Setup = calib.Aged(t.Setup, t.Launched)
 		d.readClipped(s, &t)
 	})
 	if errors.Is(err, ErrNotFound) {

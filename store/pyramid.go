@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/pyramid"
 	"github.com/wattmark/wattmark/store/internal/fold"
@@ -130,7 +131,8 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, cali
 	setup = &measure.Setup{}
 	err = d.view(ctx, "", func(s *session) {
 		var cal sql.NullInt64
-		switch found := s.row(`SELECT calibration_id FROM task WHERE task_id=?`, id).found(&cal); {
+		var launched sql.NullInt64
+		switch found := s.row(`SELECT calibration_id, launched_ns FROM task WHERE task_id=?`, id).found(&cal, &launched); {
 		case !found:
 			s.fail(ErrNotFound)
 		case !cal.Valid:
@@ -138,6 +140,7 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, cali
 		}
 		calibration = cal.Int64
 		readSetup(s, calibration, setup)
+		*setup = calib.Aged(*setup, fromNanos(launched))
 	})
 	return setup, calibration, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -135,6 +136,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 		}
 		t = rows[0].Task
 		readSetup(s, rows[0].calibration, &t.Setup)
+		t.Setup = calib.Aged(t.Setup, t.Launched)
 		readMarkers(s, &t)
 		readEvents(s, &t)
 		readRails(s, &t)

@@ -192,7 +192,7 @@ func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 	}
 	return quality.Judge(quality.Input{
 		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
-		Clock: t.Clock, Failure: t.Failure.Text(),
+		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched,
 	}), true
 }
 

@@ -91,9 +91,9 @@ func (p *place) holds(what string, r report.Report, truth float64) {
 	}
 }
 
-// calibrate runs a subcommand through the running monitor.
+// calibrate runs a subcommand through the running monitor. An emulated meter does not drift.
 func (p *place) calibrate(args ...string) []string {
-	return append([]string{"calibrate", args[0], "--monitor", p.address, "--bench", p.bench, "--by", "ada", "--yes"}, args[1:]...)
+	return append([]string{"calibrate", args[0], "--monitor", p.address, "--bench", p.bench, "--by", "ada", "--yes", "--drift", "none"}, args[1:]...)
 }
 
 const ps3Bench = "name: lab-a\ninstruments:\n- kind: powersensor3\n  port: %s\n"

@@ -172,6 +172,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 			a.clock = g.note()
 		}
 	}
+	p.edges.Aliasing = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
 	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, found); err != nil {
 		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
 			return a, err
@@ -342,6 +343,7 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	if s, err = calib.Under(t.Setup, s); err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
 	}
+	s = calib.Aged(s, t.Launched)
 	var r *measure.Result
 	e, err := edgesOf(ctx, db, &t)
 	if err == nil {
@@ -430,7 +432,10 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 		g, _ := t.Clock.Meter(b)
 		if is(f, g) {
 			w := Window{From: f, To: g}
-			return guess(t, bound(t.Markers), t.Clock, w).edges(t.Clock.Edges(a, b)), nil
+			m := bound(t.Markers)
+			e := guess(t, m, t.Clock, w).edges(t.Clock.Edges(a, b))
+			e.Aliasing = aliased(t.Setup.Timebase, t.Clock, kernels, m)
+			return e, nil
 		}
 	}
 	if m := bound(t.Markers); m.start != nil && m.stop != nil && is(m.start.End, m.stop.Begin) {

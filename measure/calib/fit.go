@@ -179,24 +179,15 @@ func Nominal(s measure.Setup) (measure.Setup, error) {
 		return s, err
 	}
 	s.Channels, s.Rails, s.Records = slices.Clone(s.Channels), slices.Clone(s.Rails), nil
-	for i, c := range s.Channels {
-		for k := len(h) - 1; k >= 0; k-- {
-			if x := h[k].either(c.Name); x != nil && x.Scale != nil && x.Scale.near(ScaleOf(c)) {
-				s.Channels[i] = x.Nominal.On(c)
-				break
-			}
-		}
+	h.inForce(&s, func(c, k int) { s.Channels[c] = h[k].either(s.Channels[c].Name).Nominal.On(s.Channels[c]) },
+		func(r, _ int, x *Rail) {
+			s.Rails[r].Shunt, s.Rails[r].UShunt = measure.Ohm(x.NominalOhm), x.NominalURel
+		})
+	for i := range s.Channels {
+		s.Channels[i].Drift = measure.Drift{}
 	}
-	for i, r := range s.Rails {
-		for k := len(h) - 1; k >= 0; k-- {
-			j := slices.IndexFunc(h[k].Rails,
-				func(x Rail) bool { return x.Name == r.Name && alike(x.Ohm, float64(r.Shunt)) })
-			if j >= 0 && r.Wiring == measure.WiringShunt {
-				x := h[k].Rails[j]
-				s.Rails[i].Shunt, s.Rails[i].UShunt = measure.Ohm(x.NominalOhm), x.NominalURel
-				break
-			}
-		}
+	for i := range s.Rails {
+		s.Rails[i].Drift = measure.Drift{}
 	}
 	return s, nil
 }

@@ -63,9 +63,9 @@ func (h History) Apply(nominal measure.Setup, id measure.Identity,
 		if !a.used[i] {
 			continue
 		}
-		if !r.ValidUntil.IsZero() && now.After(r.ValidUntil) {
-			a.note("record %s of %s (%s, by %s) has expired on %s: calibrate again; until then it stays in force",
-				r.ID, day(r.At), r.Done, r.By, day(r.ValidUntil))
+		if r.Expired(now) {
+			a.note("record %s of %s (%s, by %s) has expired on %s: calibrate again; until then ± U takes the nominal "+
+				"uncertainty of its channels", r.ID, day(r.At), r.Done, r.By, day(r.ValidUntil))
 		}
 		c, err := r.Travel()
 		if err != nil {

@@ -220,7 +220,7 @@ func random(rng *rand.Rand) Record {
 		r.Channels = append(r.Channels, c)
 	}
 	for range rng.IntN(2) {
-		r.Rails = append(r.Rails, Rail{word(), number(), number(), number(), number()})
+		r.Rails = append(r.Rails, Rail{word(), number(), number(), number(), number(), nil})
 	}
 	return r
 }

@@ -287,6 +287,7 @@ func PointOf(c measure.Channel, value, u float64, s Stat) (Point, error) {
 
 // GainOf makes a channel's entry of a gain or import record.
 func GainOf(c, nominal measure.Channel, basis string, points []Point) (Channel, error) {
+	c.UOffset = math.Hypot(c.UOffset, math.Hypot(c.Drift.AgeOffset, c.Drift.TemperatureOffset)) // of the zero in force
 	line, err := Fit(c, points)
 	if err != nil {
 		return Channel{}, fmt.Errorf("%s: %w", c.Name, err)

@@ -58,6 +58,8 @@ type Instrument struct {
 // Conditions are the circumstances, as far as they were written down.
 type Conditions struct {
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
+	// WithinK is how far from that the meter may be when it measures, in K; nil for 5 K.
+	WithinK *float64 `json:"within_k,omitempty"`
 	// Reference names the standard that the readings were compared with, and its certificate.
 	Reference string `json:"reference,omitempty"`
 }
@@ -84,6 +86,8 @@ type Channel struct {
 	// Basis is the record that was in force before: a zero keeps its gain, a gain
 	// leans on its zero. Empty where there was none.
 	Basis string `json:"basis,omitempty"`
+	// Drift is how far the scale may move; nil for the default.
+	Drift *Drift `json:"drift,omitempty"`
 	// Points are the measurements that the scale was fitted to.
 	Points []Point `json:"points,omitempty"`
 }
@@ -112,6 +116,7 @@ type Rail struct {
 	// made.
 	NominalOhm  float64 `json:"nominal_ohm"`
 	NominalURel float64 `json:"nominal_u_rel"`
+	Drift       *Drift  `json:"drift,omitempty"` // nil for the default
 }
 
 // ScaleOf returns the scale that a channel has.
@@ -198,6 +203,9 @@ func (r *Record) check() error {
 	if t := r.Conditions.TemperatureC; t != nil && !measure.Known(*t) {
 		return fmt.Errorf("temperature_c is %v", *t)
 	}
+	if w := r.Conditions.WithinK; w != nil && !notNegative(*w) {
+		return fmt.Errorf("within_k is %v: want zero or more", *w)
+	}
 	if !r.ValidUntil.IsZero() && r.ValidUntil.Before(r.At) {
 		return fmt.Errorf("valid_until %v lies before at %v", r.ValidUntil, r.At)
 	}
@@ -235,6 +243,9 @@ func (r *Record) checkContent() error {
 			return fmt.Errorf("rail %s: ohm and nominal_ohm must be positive, u_rel and nominal_u_rel zero or positive",
 				x.Name)
 		}
+		if err := x.Drift.check(); err != nil {
+			return fmt.Errorf("rail %s: %w", x.Name, err)
+		}
 	}
 	switch r.Done {
 	case Zero, Gain, Import:
@@ -271,7 +282,7 @@ func (c *Channel) check(done Act) error {
 			return fmt.Errorf("a scale of %+v cannot be", *s)
 		}
 	}
-	if err := shortText("basis", c.Basis); err != nil {
+	if err := cmp.Or(shortText("basis", c.Basis), c.Drift.check()); err != nil {
 		return err
 	}
 	if len(c.Points) > maxPoints {

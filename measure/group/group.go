@@ -131,7 +131,7 @@ func share(lines []*Line, l Line) []*Line {
 // effect of quantisation: that depends on where the readings lie.
 func Lasts(c measure.Contribution) bool {
 	kind, _, _ := strings.Cut(c.Source, " ")
-	return c.Systematic && slices.Contains([]string{"gain", "offset", "shunt", "skew", "assumed", "tick"}, kind)
+	return c.Systematic && slices.Contains([]string{"gain", "offset", "shunt", "age", "skew", "assumed", "tick"}, kind)
 }
 
 // SharedBy names the cause that a line of a budget would share with the same line of
@@ -141,7 +141,10 @@ func SharedBy(c measure.Contribution, h calib.History, id measure.Identity) stri
 	if !c.Systematic {
 		return ""
 	}
-	if kind == "gain" || kind == "offset" || kind == "shunt" {
+	if kind == "age" {
+		of = strings.TrimPrefix(of, "shunt ")
+	}
+	if kind == "gain" || kind == "offset" || kind == "shunt" || kind == "age" {
 		// Of several instruments a record names its own channel, without the instrument's name ahead.
 		_, bare, _ := strings.Cut(of, "/")
 		for _, part := range id.Parts() {

@@ -11,8 +11,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -78,6 +80,8 @@ const (
 	TooUncertain Cause = "large uncertainty"
 	LooksAway    Cause = "meter looks away"
 	LoneReadings Cause = "lone readings"
+	Expired      Cause = "calibration expired"
+	Aliased      Cause = "aliasing"
 )
 
 // Reason is one thing that was noticed.
@@ -112,7 +116,8 @@ type Input struct {
 	Marker  marker.Spec // the markers played; Code None for none
 	Markers []marker.Found
 	Clock   *clock.Fit
-	Failure string // how the work failed; empty where it did not
+	Failure string    // how the work failed; empty where it did not
+	At      time.Time // of the measurement; zero for not known
 }
 
 // Clipping is how many readings of a channel stood at an end of its range.
@@ -152,6 +157,7 @@ func Judge(in Input) Verdict {
 		}
 	}
 	v.rails(in.Setup)
+	v.expired(&in)
 	if in.Marker.Code != marker.None {
 		start, stop := marker.Pair(in.Markers)
 		v.marker("start", marker.Start, start, in.Marker, in.Markers)
@@ -202,6 +208,8 @@ const (
 	loneUsable      = 0.025
 	loneDoubtful    = 0.25
 	fewObservations = 8
+	// Twice the line of aliasing as a share of U.
+	aliasingUsable = 0.5
 )
 
 // result judges the figures themselves.
@@ -227,6 +235,11 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
+		if share := 2 * float64(c.U) / energy; c.Source == measure.Aliasing && 2*c.U > aliasingUsable*r.Total.U {
+			v.add(Reason{Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(
+				"the meter's readings fall into the pauses between launches more or less often than the time does: the energy "+
+					"may be off by %.2g %% (k = 2); sample at another rate, or faster", 100*share)})
+		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
 			level := Usable
 			if share > edgesDoubtful {
@@ -398,6 +411,19 @@ func (v *Verdict) rails(s *measure.Setup) {
 				"channel %s has no stated uncertainty: ± U takes it as exact; state u_gain and "+
 					"u_offset", s.Channels[c].Name)})
 		}
+	}
+}
+
+// expired judges the calibration records: past its date a record has the nominal uncertainty again.
+func (v *Verdict) expired(in *Input) {
+	for _, x := range calib.StaleAt(in.Setup, in.At) {
+		level, u := Usable, "± U takes the nominal uncertainty of its channels"
+		if x.Unbounded {
+			level, u = Doubtful, "its channels have no nominal uncertainty, so that ± U is too small"
+		}
+		v.add(Reason{Cause: Expired, Level: level, Subject: x.ID, Text: fmt.Sprintf(
+			"calibration record %s (%s of %s) expired on %s: %s; calibrate again with wattmark calibrate %s", x.ID, x.Done,
+			x.Record.At.UTC().Format(time.DateOnly), x.ValidUntil.UTC().Format(time.DateOnly), u, x.Done)})
 	}
 }
 

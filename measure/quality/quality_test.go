@@ -4,8 +4,10 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
 )
@@ -38,6 +40,37 @@ func clean() Input {
 func TestNothingToSay(t *testing.T) {
 	if v := Judge(clean()); v.Level != Good || len(v.Reasons) != 0 || v.Level.String() != "good" {
 		t.Errorf("a clean measurement is %v", v)
+	}
+}
+
+// calibrated gives a channel a record of January, which is valid for a year, and measures at a time.
+func calibrated(t *testing.T, nominal float64, at time.Time) func(*Input) {
+	return func(in *Input) {
+		c := in.Setup.Channels[0]
+		scale := calib.ScaleOf(c)
+		was := scale
+		was.UGain = nominal
+		r := calib.Record{
+			Done: calib.Gain, At: time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC), By: "ada", Instrument: calib.Instrument{Kind: "pmd"},
+			ValidUntil: time.Date(2027, 1, 5, 0, 0, 0, 0, time.UTC),
+			Channels:   []calib.Channel{{Name: c.Name, Unit: c.Unit, Scale: &scale, Nominal: &was}},
+		}
+		if err := r.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		record, err := r.Travel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Setup.Records, in.At = []measure.CalibrationRecord{record}, at
+	}
+}
+
+func TestACalibrationInForceIsNotMentioned(t *testing.T) {
+	in := clean()
+	calibrated(t, 0.01, time.Date(2027, 1, 4, 0, 0, 0, 0, time.UTC))(&in)
+	if v := Judge(in); v.Level != Good || len(v.Reasons) > 0 {
+		t.Errorf("%+v", v)
 	}
 }
 
@@ -93,6 +126,17 @@ func TestRules(t *testing.T) {
 		"uncertain":               {func(in *Input) { in.Result.Total.U = 100 }, TooUncertain, Doubtful, "40 % of the energy"},
 		"nothing but uncertainty": {func(in *Input) { in.Result.Total.U = 300 }, TooUncertain, Void, "120 %"},
 		"a meter that looks away": {func(in *Input) { in.Setup.Response = measure.Response{Window: 0.025, Update: 0.1} }, LooksAway, Doubtful, "25 ms of every 100 ms"},
+		"expired": {
+			calibrated(t, 0.01, time.Date(2027, 1, 6, 0, 0, 0, 0, time.UTC)), Expired, Usable,
+			"(gain of 2026-01-05) expired on 2027-01-05: ± U takes the nominal uncertainty of its channels; calibrate again with wattmark calibrate gain",
+		},
+		"aliasing": {func(in *Input) {
+			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 1})
+		}, Aliased, Usable, "pauses between launches more or less often than the time does: the energy may be off by 0.8 %"},
+		"much aliasing": {func(in *Input) {
+			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 15})
+		}, Aliased, Doubtful, "off by 12 %"},
+		"expired, and no nominal u": {calibrated(t, 0, time.Date(2027, 1, 6, 0, 0, 0, 0, time.UTC)), Expired, Doubtful, "± U is too small"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := clean()

@@ -27,10 +27,12 @@ type calibrateFlags struct {
 	reference string
 	valid     string
 	celsius   float64
+	within    float64
+	drift     []string
 	length    time.Duration
 	yes       bool
 
-	hasCelsius bool
+	hasCelsius, hasWithin bool
 }
 
 // flags adds the flags of commands that write a record; measures adds --for.
@@ -40,8 +42,10 @@ func (f *calibrateFlags) flags(a *cli.App, c *cobra.Command, measures bool) {
 	login, _ := cli.Whoami()
 	fl.StringVar(&f.by, "by", login, "who calibrates")
 	fl.StringVar(&f.remark, "remark", "", "something to remember: the clamp's position, the cable")
-	fl.StringVar(&f.valid, "valid", "", "for how long, such as 365d; after that the monitor reminds of it")
+	fl.StringVar(&f.valid, "valid", "", "for how long, such as 365d; after that the nominal uncertainty counts again")
 	fl.Float64Var(&f.celsius, "temperature", 0, "of the room, in °C")
+	fl.Float64Var(&f.within, "within", 5, "by how many kelvins it may differ when measuring")
+	fl.StringSliceVar(&f.drift, "drift", nil, "limits of the data sheet, such as gain=0.1%/year,offset=2mA/year,gain=50ppm/K")
 	fl.BoolVar(&f.yes, "yes", false, "write the record without asking")
 	a.JSONFlag(c)
 	if measures {
@@ -49,7 +53,10 @@ func (f *calibrateFlags) flags(a *cli.App, c *cobra.Command, measures bool) {
 	}
 	// Runs after parsing, when it is known which flags were given.
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		f.hasCelsius = c.Flags().Changed("temperature")
+		f.hasCelsius, f.hasWithin = c.Flags().Changed("temperature"), c.Flags().Changed("within")
+		if _, err := ParseDrift(f.drift, ""); err != nil {
+			return err
+		}
 		if a.JSON && !f.yes {
 			return cli.Usagef("--json prints the record and asks nothing: add --yes")
 		}
@@ -78,6 +85,9 @@ func (f *calibrateFlags) record(done calib.Act, r *calRig) (*calib.Record, error
 	}
 	if f.hasCelsius {
 		rec.Conditions.TemperatureC = &f.celsius
+	}
+	if f.hasWithin {
+		rec.Conditions.WithinK = &f.within
 	}
 	if f.valid == "" {
 		return rec, nil
@@ -114,6 +124,9 @@ func recordOn(ctx context.Context, a *cli.App, f *calibrateFlags, done calib.Act
 // folder: one file for each instrument that owns channels of it. With --monitor it then
 // checks that the monitor follows the files. A refusal is not an error.
 func writeRecord(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, rec *calib.Record) error {
+	if err := f.drifts(rec); err != nil {
+		return err
+	}
 	if !a.JSON {
 		showChange(a, r, rec)
 	}

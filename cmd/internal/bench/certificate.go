@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -200,7 +202,7 @@ func showHistory(a *cli.App, h calib.History) error {
 	fmt.Fprintln(a.Out)
 	t := out.NewTable(a.Out)
 	t.AppendHeader([]any{
-		"in force", "record", "of", "by", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero",
+		"in force", "record", "of", "by", "gain (a count)", "u, today", "zero (at count 0)", "u, today",
 	})
 	all := named(h)
 	for _, n := range all {
@@ -216,16 +218,19 @@ func showHistory(a *cli.App, h calib.History) error {
 			shown += " of " + n.of.String()
 		}
 		row := []any{measure.Printable(shown), r.ID, cli.AtDay(r.At) + cli.Expired(r), measure.Printable(r.By)}
+		d := h.DriftAt(n.of, name, time.Now())
+		today := func(u, age, temperature float64) float64 { return math.Hypot(u, math.Hypot(age, temperature)) }
 		for _, c := range r.Channels {
 			if c.Name == name {
 				s := c.Scale
-				row = append(row, fmt.Sprintf("%.7g %s", s.Gain, c.Unit), fmt.Sprintf("%.2g %%", 100*s.UGain),
-					fmt.Sprintf("%.6g %s", s.Offset, c.Unit), fmt.Sprintf("%.2g %s", s.UOffset, c.Unit))
+				row = append(row, fmt.Sprintf("%.7g %s", s.Gain, c.Unit),
+					fmt.Sprintf("%.2g %%", 100*today(s.UGain, d.AgeGain, d.TemperatureGain)), fmt.Sprintf("%.6g %s", s.Offset, c.Unit),
+					fmt.Sprintf("%.2g %s", today(s.UOffset, d.AgeOffset, d.TemperatureOffset), c.Unit))
 			}
 		}
 		for _, x := range r.Rails {
 			if x.Name == name {
-				row = append(row, fmt.Sprintf("%.6g Ω", x.Ohm), fmt.Sprintf("%.2g %%", 100*x.URel))
+				row = append(row, fmt.Sprintf("%.6g Ω", x.Ohm), fmt.Sprintf("%.2g %%", 100*today(x.URel, d.AgeGain, d.TemperatureGain)))
 			}
 		}
 		t.AppendRow(row)
@@ -280,6 +285,9 @@ func recordText(r *calib.Record) string {
 	}
 	if t := r.Conditions.TemperatureC; t != nil {
 		text += fmt.Sprintf(", at %g °C", *t)
+	}
+	if w := r.Conditions.WithinK; w != nil {
+		text += fmt.Sprintf(" ± %g K", *w)
 	}
 	if !r.ValidUntil.IsZero() {
 		text += ", valid until " + cli.AtDay(r.ValidUntil)

@@ -159,7 +159,7 @@ func (r *calRig) measure(ctx context.Context, what string, d time.Duration) erro
 // Header begins the statistics with the setup in force. The stream repeats it on reconnect.
 func (r *calRig) Header(h store.Header, _ uint64) error {
 	if r.meter == nil {
-		r.setup = h.Setup
+		r.setup = calib.Aged(h.Setup, time.Now())
 		r.meter = calib.NewMeter(&r.setup)
 	}
 	return nil

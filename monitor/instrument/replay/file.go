@@ -75,6 +75,7 @@ type channelJSON struct {
 	MinCount measure.Count   `json:"min_count"`
 	MaxCount measure.Count   `json:"max_count"`
 	Skew     measure.Seconds `json:"skew_s"`
+	Drift    measure.Drift   `json:"-"`
 }
 
 // inputs are those that the recording's text describes, checked.

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -297,6 +298,9 @@ func behind(c measure.Contribution, h calib.History, t *store.Task, meter, side,
 	if by := group.SharedBy(c, h, t.Instrument); by != "" {
 		if strings.HasPrefix(by, "instrument") { // an adjustment changes the error
 			by += ", calibration " + t.CalibrationID
+		}
+		if strings.HasPrefix(c.Source, "age ") { // within a day a calibration ages by little
+			by += " on " + t.Launched.UTC().Format(time.DateOnly)
 		}
 		return c.Source + ", by " + by
 	}

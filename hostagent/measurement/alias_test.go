@@ -1,0 +1,168 @@
+package measurement
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/wattmark/wattmark/internal/referee"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/store"
+)
+
+// loop launches a kernel again and again, at a period within 1 % of that given; each launch begins up to jitter
+// periods late. The last one ends with the work.
+func loop(period, duty, jitter float64) func(*rand.Rand, float64, float64, float64, float64) []referee.Level {
+	return func(rng *rand.Rand, from, to, power, low float64) (out []referee.Level) {
+		period := period * (1 + 0.01*(2*rng.Float64()-1))
+		last := to - duty*period
+		for at := from; at+(duty+jitter)*period < last; at += period {
+			begin := at
+			if at > from {
+				begin += jitter * period * rng.Float64()
+			}
+			out = append(out, referee.Level{At: begin, W: power}, referee.Level{At: begin + duty*period, W: low})
+		}
+		return append(out, referee.Level{At: last, W: power})
+	}
+}
+
+// looped is what the product makes of one loop.
+type looped struct {
+	within, blind bool // in E ± U with and without launch times
+	named         bool
+	level         quality.Level
+	u             float64 // over the energy
+}
+
+// measureLoop integrates a recording of a loop over its work, by clocks that are related exactly and with a
+// marker's step that is that of the card.
+func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
+	t.Helper()
+	rec := b.Record(seed, referee.Marker{Chips: []bool{true, false, true}, Chip: 5e-3}, referee.Marker{Chips: []bool{true, false}, Chip: 5e-3})
+	setup := &measure.Setup{Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 1e6 / b.Meter.Rate}}
+	for _, c := range rec.Channels {
+		unit := measure.UnitVolt
+		if c.Current {
+			unit = measure.UnitAmpere
+		}
+		setup.Channels = append(setup.Channels, measure.Channel{Name: c.Name, Unit: unit, Gain: c.Gain, UGain: c.UGain, UOffset: c.UOffset})
+	}
+	for i, name := range []string{"slot", "plug"} {
+		setup.Rails = append(setup.Rails, measure.Rail{Name: name, Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 2*i + 1, Y: 2 * i})
+	}
+	l := rec.TrueLevels
+	first, last := l[1].At, l[len(l)-2].At // of the first chip of the start, and the last of the stop marker
+	a, z := rec.Edges[0].Host, rec.Edges[len(rec.Edges)-1].Host
+	rate := (z - a) / (last - first)
+	host := func(at float64) time.Time {
+		return time.Unix(0, 0).Add(measure.Seconds(a + (at-first)*rate).Duration())
+	}
+	fit := clock.Fit{Origin: measure.Seconds(a), A: measure.Seconds(first), B: 1 / rate}
+	var kernels []store.Kernel
+	for i, x := range l {
+		if x.W == b.Card.Power {
+			kernels = append(kernels, store.Kernel{Name: "k", Start: host(x.At), End: host(l[i+1].At)})
+		}
+	}
+	step := bounds{start: &marker.Found{Step: measure.Watt(b.Card.High - b.Card.Low)}}
+	from, _ := fit.Meter(measure.Seconds(rec.From - a))
+	to, _ := fit.Meter(measure.Seconds(rec.To - a))
+	g, err := measure.NewIntegrator(setup, from, to)
+	for _, r := range rec.Runs {
+		blk := &measure.Block{FirstScan: r.First}
+		for _, c := range r.Counts {
+			v := make([]measure.Count, len(c))
+			for i, x := range c {
+				v[i] = measure.Count(x)
+			}
+			blk.Counts = append(blk.Counts, v)
+		}
+		if err == nil {
+			err = g.Add(blk)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := func(e measure.Edges) (measure.Result, bool) {
+		r, err := g.Result(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, math.Abs(float64(r.Total.Energy)-rec.Energy) <= float64(r.Total.U)
+	}
+	_, out.blind = result(measure.Edges{})
+	var r measure.Result
+	r, out.within = result(measure.Edges{Aliasing: aliased(setup.Timebase, &fit, kernels, step)})
+	out.u = float64(r.Total.U / r.Total.Energy)
+	v := quality.Judge(quality.Input{Setup: setup, Result: &r, Clock: &clock.Fit{Used: 40, B: 1}})
+	out.level = v.Level
+	out.named = slices.ContainsFunc(v.Reasons, func(r quality.Reason) bool { return r.Cause == quality.Aliased })
+	return out
+}
+
+// The energy of a loop of kernels whose launches are known is covered, and the verdict names the aliasing where
+// the loop is near the scan rate or twice that; far from it the verdict is silent. Without the launch times no
+// reading tells such a loop from a steady load.
+func TestLoopsNearTheScanRate(t *testing.T) {
+	seeds := 40
+	if slow {
+		seeds = 500
+	}
+	edge := referee.Ramp(10e-6)
+	card := referee.Card{Rise: edge, Fall: edge, Idle: 58, Low: 61, High: 280, Power: 250}
+	meter := referee.Meter{Rate: 4800, Noise: referee.White, NoiseW: 2, UGain: 6e-3, UOffset: 1, UTick: 50e-6}
+	const always, never, either = 0.95, 0.05, -1
+	for _, c := range []struct {
+		name         string
+		scans        float64 // of the period
+		duty, jitter float64
+		length       float64
+		blind        float64 // largest share that is covered without launch times
+		named        float64 // share
+	}{
+		{"the scan rate", 1, 0.5, 0, 20e-3, 0.2, always},
+		{"the scan rate, longer", 1, 0.5, 0, 100e-3, 0.6, always},
+		{"short pauses", 1, 0.9, 0, 50e-3, 0.7, always},
+		{"twice the scan rate", 0.5, 0.5, 0, 50e-3, 0.6, always},
+		{"half the scan rate", 2, 0.5, 0, 100e-3, 1, never},
+		{"0.37 of the scan rate", 2.7, 0.5, 0, 100e-3, 1, never},
+		{"a seventh of the scan rate", 7, 0.5, 0, 100e-3, 1, either},
+		{"random launches", 1.3, 0.5, 0.5, 100e-3, 1, either},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := referee.Bench{Name: c.name, Card: card, Meter: meter, Length: c.length}
+			b.Card.Work = loop(c.scans/meter.Rate, c.duty, c.jitter)
+			n := float64(seeds)
+			var within, blind, named, doubtful, u float64
+			count := func(yes bool) float64 {
+				if yes {
+					return 1 / n
+				}
+				return 0
+			}
+			for seed := range seeds {
+				x := measureLoop(t, b, uint64(seed))
+				within, blind, named = within+count(x.within), blind+count(x.blind), named+count(x.named)
+				doubtful, u = doubtful+count(x.level >= quality.Doubtful), u+x.u/n
+			}
+			t.Logf("%.1f %% within U (%.1f %% without launch times), U %.2g %%, named %.1f %%, doubtful %.1f %%", 100*within, 100*blind, 100*u, 100*named, 100*doubtful)
+			scatter := func(p float64) float64 { return 2 * math.Sqrt(p*(1-p)/n) }
+			if within < 0.9545-scatter(0.9545) {
+				t.Errorf("%.1f %% within U", 100*within)
+			}
+			if c.blind < 1 && blind > c.blind+scatter(c.blind) {
+				t.Errorf("%.1f %% within U without launch times: this case proves nothing", 100*blind)
+			}
+			if c.named != either && math.Abs(named-c.named) > 0.05+scatter(0.05) {
+				t.Errorf("named in %.1f %%", 100*named)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ type Drift struct {
 
 // The defaults of a record that does not state its drift. A multimeter's accuracy of one year holds within
 // 5 K of the temperature of its calibration, and grows by 0.15 of itself for each kelvin (Agilent U3401A,
-// User's and Service Guide, "Accuracy specifications"; other makers state 0.05 to 0.15).
+// User's and Service Guide, "Accuracy specifications").
 const (
 	defaultYears   = 1.0
 	defaultWithinK = 5.0

@@ -87,14 +87,14 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 	if err != nil {
 		return err
 	}
-	if len(logs) == 0 && card.Simulated {
-		return fmt.Errorf("no kernels were recorded: no process of the program ran a built-in benchmark on the "+
-			"simulated GPU (P_compute_test in C, wattmark.benchmark in Python), and none loaded %s with CUDA",
-			cmp.Or(r.library, "libwattmark.so"))
-	}
 	if len(logs) == 0 {
+		hint := ""
+		if card.Simulated {
+			hint = " On the simulated GPU itself it ran no built-in benchmark (P_compute_test in C, wattmark.benchmark in " +
+				"Python)"
+		}
 		return fmt.Errorf("no kernels were recorded: no process of the program loaded %s. Does it use CUDA, and can "+
-			"the library be loaded there (ldd)?", r.library)
+			"the library be loaded there (ldd)?%s", cmp.Or(r.library, "libwattmark.so"), hint)
 	}
 	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
 		return err

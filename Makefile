@@ -37,13 +37,24 @@ lib: ## the C library; needs a C compiler
 	rm -f bin/libwattmark.h
 
 PREFIX ?= /usr/local
-install-lib: lib install-man3 ## the C library, its headers, its manual and its Python module, below PREFIX
+PYTHON ?= python3
+# Where PYTHON finds modules: those of Debian's packages, else those that pip installs.
+PYTHON_DIR ?= $(if $(filter /usr,$(PREFIX)),/usr/lib/python3/dist-packages,$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))'))
+install-lib: lib install-man3 ## the C library, its headers, its manual and its Python package, below PREFIX
 	install -D -m 755 bin/libwattmark.so $(DESTDIR)$(PREFIX)/lib/libwattmark.so
 	install -D -m 644 cmd/libwattmark/wattmark.h $(DESTDIR)$(PREFIX)/include/wattmark.h
 	install -D -m 644 cmd/libwattmark/power.h $(DESTDIR)$(PREFIX)/include/power.h
-	install -D -m 644 api/python/wattmark.py $(DESTDIR)$(PREFIX)/share/wattmark/python/wattmark.py
+	install -d $(DESTDIR)$(PYTHON_DIR)/wattmark
+	install -m 644 api/python/src/wattmark/* $(DESTDIR)$(PYTHON_DIR)/wattmark
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' cmd/libwattmark/wattmark.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/wattmark.pc
+
+WHEELS ?= bin
+.PHONY: wheel
+wheel: ## the Python package, without a network; needs setuptools and wheel of PYTHON
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && cp -r api/python "$$tmp" && \
+	  sed -i 's/^version = .*/version = "$(VERSION)"/' "$$tmp/python/pyproject.toml" && \
+	  $(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index --disable-pip-version-check -w '$(WHEELS)' "$$tmp/python"
 
 deb: LDFLAGS = -s -w
 deb: build $(NFPM) ## Debian packages of the program and, where there is a C compiler, of the library

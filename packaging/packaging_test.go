@@ -194,7 +194,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	deb, dpkg := need(t, "dpkg-deb"), need(t, "dpkg")
 	dir := t.TempDir()
-	for _, name := range []string{"packaging", "docs", "proto", "testdata", "api/python", "cmd/libwattmark"} {
+	for _, name := range []string{"packaging", "docs", "proto", "testdata", "cmd/libwattmark"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join("..", name))); err != nil {
 			t.Fatal(err)
 		}

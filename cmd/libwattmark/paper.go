@@ -169,8 +169,9 @@ func wmgo_p_wait(text *C.char, n C.size_t) C.int {
 	})
 }
 
-// wmgo_p_test runs a benchmark in the measurement's stream, or in the current context
-// where nothing is being measured.
+// wmgo_p_test runs a benchmark in the measurement's stream. Where P_startMonitor has started none
+// it runs on the GPU that a measurement of wm_begin names, else on that of the environment, or in
+// the current context.
 //
 //export wmgo_p_test
 func wmgo_p_test(kind *C.char, ms C.int, text *C.char, n C.size_t) C.int {
@@ -185,16 +186,32 @@ func wmgo_p_test(kind *C.char, ms C.int, text *C.char, n C.size_t) C.int {
 			_, err := papers.s.dev.RunBenchmark(ctx, b, d)
 			return err
 		}
-		dev, err := findDevice("", nil)
-		if err == nil {
-			err = dev.Open(ctx)
+		q := request{name: string(b), device: deviceInUse()}
+		if err := q.fill(); err != nil {
+			return err
 		}
+		dev, _, err := findDevice(q.device, nil)
 		if err != nil {
 			return err
 		}
-		_, err = dev.RunBenchmark(ctx, b, d)
+		err = dev.Open(ctx)
+		if err == nil {
+			_, err = dev.RunBenchmark(ctx, b, d)
+		}
 		return errors.Join(err, dev.Close())
 	})
+}
+
+// deviceInUse returns the GPU that a measurement in progress was asked for; empty for none.
+func deviceInUse() string {
+	sessions.Lock()
+	defer sessions.Unlock()
+	for _, s := range sessions.m {
+		if s.device != "" {
+			return s.device
+		}
+	}
+	return ""
 }
 
 // leave is the program's end: an open measurement is given up, one not stored is

@@ -23,6 +23,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/store"
@@ -56,15 +57,15 @@ func (q *request) fill() error {
 		return fmt.Errorf("%w: a lease of %v: at least %v, or a busy moment loses the bench", errArgument, q.lease,
 			leastLease)
 	}
-	if q.device != "" && len(q.streams) > 0 {
-		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
-	}
-	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
-	q.database = cmp.Or(q.database, os.Getenv("WATTMARK_DB"))
 	var err error
 	if q.config, err = config.OpenClient(""); err != nil {
 		return fmt.Errorf("%w: %w", errArgument, err)
 	}
+	if q.device = q.chosen(); q.device != "" && len(q.streams) > 0 {
+		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
+	}
+	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
+	q.database = cmp.Or(q.database, os.Getenv("WATTMARK_DB"))
 	q.user = cmp.Or(q.user, q.setting("user"))
 	if u, err := user.Current(); q.user == "" && err == nil {
 		q.user = u.Username
@@ -86,15 +87,50 @@ func program() string { return filepath.Base(os.Args[0]) }
 // monitor are the library's own.
 type session struct {
 	m      *measurement.Bracket
-	dev    *cuda.Device
-	path   string // of the database
-	task   func(context.Context, store.TaskID) (store.Brief, error)
-	closes []func() error
+	dev    device
+	device string // as it was asked for
+	// simulated is the sensor of a simulated GPU, else nil.
+	simulated gpu.PowerSensor
+	path      string // of the database
+	task      func(context.Context, store.TaskID) (store.Brief, error)
+	closes    []func() error
+}
+
+// device is a GPU with or without a context: *cuda.Device, or sim.RemoteDevice.
+type device interface {
+	gpu.Device
+	gpu.Opener
+}
+
+// chosen returns the GPU that is asked for: by the program, or, with "sim:" before the socket of
+// wattmark emulate --gpu, by WATTMARK_GPU or the client configuration. Empty for the context that
+// is current, else for the first GPU.
+func (q *request) chosen() string {
+	if s := q.setting("gpu"); q.device == "" && strings.HasPrefix(s, sim.Prefix) {
+		return s
+	}
+	return q.device
 }
 
 // findDevice finds the GPU, and does nothing there yet. It must run on the thread whose
-// context is meant.
-func findDevice(selector string, streams []uintptr) (*cuda.Device, error) {
+// context is meant. simulated is the sensor of a simulated GPU, else nil.
+func findDevice(selector string, streams []uintptr) (dev device, simulated gpu.PowerSensor, err error) {
+	if socket, ok := strings.CutPrefix(selector, sim.Prefix); ok {
+		d, sensor, err := sim.FindRemote(socket, nil)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", cuda.ErrNoDevice, err)
+		}
+		return d, sensor, nil
+	}
+	d, err := findCUDA(selector, streams)
+	if err != nil {
+		return nil, nil, err // d may be a nil pointer
+	}
+	return d, nil, nil
+}
+
+// findCUDA is findDevice of a real GPU.
+func findCUDA(selector string, streams []uintptr) (*cuda.Device, error) {
 	if selector != "" {
 		return findOwn(selector)
 	}
@@ -130,9 +166,9 @@ func open(q request) (*session, error) {
 	if err := q.fill(); err != nil {
 		return nil, err
 	}
-	ctx, s := context.Background(), &session{}
+	ctx, s := context.Background(), &session{device: q.device}
 	var err error
-	if s.dev, err = findDevice(q.device, q.streams); err != nil {
+	if s.dev, s.simulated, err = findDevice(q.device, q.streams); err != nil {
 		return nil, err
 	}
 	s.closes = append(s.closes, s.dev.Close)
@@ -158,7 +194,11 @@ func (s *session) openDevice(ctx context.Context) error {
 	if err := s.dev.Open(ctx); err != nil {
 		return err
 	}
-	_, err := s.dev.Settle()
+	t, ok := s.dev.(measurement.Timer)
+	if !ok {
+		return nil // a simulated GPU has no queue
+	}
+	_, err := t.Settle()
 	return err
 }
 
@@ -190,6 +230,9 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
 		if err := s.openDevice(ctx); err != nil {
 			return nil, err
+		}
+		if s.dev.Info().Simulated {
+			return s.sensor(q), nil
 		}
 		return s.sensor(q), measurement.WholeGPU(s.dev.Info())
 	}
@@ -266,6 +309,9 @@ func openDatabase(ctx context.Context, path string) (*store.DB, error) {
 func (s *session) sensor(q request) gpu.PowerSensor {
 	if q.noSensor {
 		return nil
+	}
+	if s.simulated != nil {
+		return s.simulated
 	}
 	d, err := nvml.Open(s.dev.Info().PCIBusID)
 	if err != nil {

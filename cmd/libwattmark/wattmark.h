@@ -54,8 +54,9 @@ typedef struct wm_options {
   size_t size;           /* sizeof(wm_options) */
   const char *monitor;   /* host:port; NULL: WATTMARK_MONITOR, else the daemon's, else 127.0.0.1:7551 */
   const char *database;  /* file; NULL: WATTMARK_DB, else the daemon's, else power.db */
-  const char *device;    /* index, UUID or PCI bus id, in its primary context;
-                            NULL: the calling thread's current context, else the first GPU */
+  const char *device;    /* index, UUID or PCI bus id, in its primary context; sim:SOCKET, a simulated GPU;
+                            NULL: WATTMARK_GPU's where that is simulated, else the calling thread's current
+                            context, else the first GPU */
   void *const *streams;  /* CUstream or cudaStream_t that carry the work, of the current context.
                             The first plays the markers, wm_end waits for all of them. */
   size_t stream_count;   /* 0: markers in the default stream, wm_end waits for the whole context */

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -82,4 +81,4 @@ func TestPlanAloneFreesTheBench(t *testing.T) {
 	r.free()
 }
 
-var _ gpu.Opener = session.SimDevice{Device: &sim.Device{}, Plant: session.RemotePlant{}}
+var _ gpu.Opener = sim.RemoteDevice{Device: &sim.Device{}}

@@ -11,14 +11,13 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/store"
 )
 
 // gpu is the UUID of the rig's simulated GPU.
-func (r *rig) gpu() string { return sim.UUID(session.SimSeed(r.socket)) }
+func (r *rig) gpu() string { return sim.UUID(sim.SocketSeed(r.socket)) }
 
 // say restarts the monitor with a bench file that names the GPU.
 func (r *rig) say(gpu string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/daemon"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
@@ -152,7 +153,7 @@ func (r *rig) through(socket, name string) (store.TaskID, error) {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	card, sensor, err := session.FindSim(r.socket, nil)
+	card, sensor, err := sim.FindRemote(r.socket, nil)
 	if err := errors.Join(err, session.OpenDevice(r.t.Context(), card)); err != nil {
 		r.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	instructionscmd "github.com/wattmark/wattmark/cmd/internal/study/instructions"
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -69,7 +70,7 @@ func (slowSensor) Condition() gpu.Condition { return gpu.Condition{} }
 // simCampaign runs a small plan on the rig's simulated GPU, with its meter.
 func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (*instructionscmd.InstructionSink, *store.DB, error) {
 	t.Helper()
-	dev, sensor, err := session.FindSim(r.socket, nil)
+	dev, sensor, err := sim.FindRemote(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

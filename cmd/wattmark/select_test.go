@@ -16,7 +16,6 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -37,7 +36,7 @@ func selecting(t *testing.T) *injected {
 	})
 	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(in.program))
 	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
-	uuid := strings.TrimPrefix(sim.UUID(session.SimSeed(in.socket)), "GPU-")
+	uuid := strings.TrimPrefix(sim.UUID(sim.SocketSeed(in.socket)), "GPU-")
 	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
 	in.serveFakes(os.Getenv("FAKE_BOARD"))
 	return in

@@ -274,7 +274,7 @@ func connectCmd(a *cli.App) *cobra.Command {
 			if (args[0] == "source") != (q.Amperes != 0 || q.Volts != 0) {
 				return cli.Usagef("--current and --voltage say what a source holds; nothing and card take none")
 			}
-			p, err := session.DialPlant(socket)
+			p, err := sim.Dial(socket)
 			if err != nil {
 				return err
 			}
@@ -311,12 +311,12 @@ func truthCmd(a *cli.App) *cobra.Command {
 			if len(ks) == 0 || len(t.Results) == 0 {
 				return fmt.Errorf("task %d has no kernels or no result to compare", t.ID)
 			}
-			p, err := session.DialPlant(socket)
+			p, err := sim.Dial(socket)
 			if err != nil {
 				return err
 			}
 			defer p.Close()
-			q := session.RailSpan{TimeSpan: session.TimeSpan{From: ks[0].Start, To: ks[len(ks)-1].End}}
+			q := session.RailSpan{TimeSpan: sim.TimeSpan{From: ks[0].Start, To: ks[len(ks)-1].End}}
 			for _, r := range t.Setup.Rails {
 				if !slices.ContainsFunc(board.DefaultRails(), func(x board.RailConfig) bool { return x.Name == r.Name }) {
 					return fmt.Errorf("the emulated card has no rail %s: name the bench's rails as the card's", r.Name)
@@ -431,8 +431,8 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 	// All meters read one board, on one time axis.
 	live := board.NewLive(b, time.Now())
 	if f.gpu != "" {
-		fmt.Fprintf(a.Out, "simulated GPU %s: wattmark run --gpu %s%s\n", sim.UUID(session.SimSeed(f.gpu)),
-			session.SimPrefix, f.gpu)
+		fmt.Fprintf(a.Out, "simulated GPU %s: wattmark run --gpu %s%s\n", sim.UUID(sim.SocketSeed(f.gpu)),
+			sim.Prefix, f.gpu)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -17,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -32,17 +35,18 @@ type autoRun struct {
 }
 
 // newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes. It
-// searches the library beside the program where library is empty, and fails with ExitUsage
-// where it is missing.
-func newAuto(library string) (*autoRun, error) {
-	if library == "" {
-		library = FindLibrary()
-	}
+// searches the library beside the program where none is named, and fails with ExitUsage
+// where it is missing. A simulated GPU needs none: it writes the launch log itself.
+func newAuto(f RunFlags) (*autoRun, error) {
+	library := cmp.Or(f.library, FindLibrary())
 	abs, err := filepath.Abs(library)
 	if err == nil {
 		_, err = os.Stat(abs)
 	}
-	if library == "" || err != nil {
+	switch {
+	case library == "" && f.kernel == "" && strings.HasPrefix(f.GPU, sim.Prefix):
+		abs = ""
+	case library == "" || err != nil:
 		return nil, cli.Usagef("--auto: libwattmark.so is not beside this program: " +
 			"build it (go build -buildmode=c-shared -o libwattmark.so ./cmd/libwattmark) and name it with --library")
 	}
@@ -84,8 +88,13 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 		return err
 	}
 	if len(logs) == 0 {
+		hint := ""
+		if card.Simulated {
+			hint = " On the simulated GPU itself it ran no built-in benchmark (P_compute_test in C, wattmark.benchmark in " +
+				"Python)"
+		}
 		return fmt.Errorf("no kernels were recorded: no process of the program loaded %s. Does it use CUDA, and can "+
-			"the library be loaded there (ldd)?", r.library)
+			"the library be loaded there (ldd)?%s", cmp.Or(r.library, "libwattmark.so"), hint)
 	}
 	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
 		return err
@@ -97,7 +106,7 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 // measureAuto measures a program with its kernels recorded. The logs are stored also after
 // an interruption.
 func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
-	auto, err := newAuto(f.library)
+	auto, err := newAuto(f)
 	if err != nil {
 		return err
 	}
@@ -116,7 +125,13 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
 		return err
 	}
-	env := []string{cli.InjectionEnv + "=" + auto.library, cupti.EnvLogs + "=" + auto.logs}
+	env := []string{cupti.EnvLogs + "=" + auto.logs}
+	if auto.library != "" {
+		env = append(env, cli.InjectionEnv+"="+auto.library)
+	}
+	if gpu.Info().Simulated {
+		env = append(env, "WATTMARK_GPU="+f.GPU) // for the program's own launches there
+	}
 	if auto.selection != "" {
 		env = append(env, cupti.EnvSelection+"="+auto.selection)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/store"
@@ -27,7 +28,7 @@ func findGPUs(list string) (out []*session.FoundGPU, err error) {
 	simulated := 0
 	for i := range names {
 		names[i] = strings.TrimSpace(names[i])
-		if strings.HasPrefix(names[i], session.SimPrefix) {
+		if strings.HasPrefix(names[i], sim.Prefix) {
 			simulated++
 		}
 	}

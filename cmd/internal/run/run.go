@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/experiment"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/store"
@@ -393,7 +394,7 @@ func (f *RunFlags) Check(args []string) error {
 // checkPTX reads the PTX file, finds the kernel, and compares its parameters with the
 // buffers and scalars given. It needs no GPU.
 func (f *RunFlags) checkPTX() error {
-	if strings.HasPrefix(f.GPU, session.SimPrefix) || strings.HasPrefix(f.gpus, session.SimPrefix) {
+	if strings.HasPrefix(f.GPU, sim.Prefix) || strings.HasPrefix(f.gpus, sim.Prefix) {
 		return cli.Usagef("--ptx needs a real GPU; the simulated one runs the built-in benchmarks")
 	}
 	if f.Repeat < 1 {

@@ -9,11 +9,11 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
@@ -33,28 +33,10 @@ func (s *plantService) Hello(p gpu.ProcessUse) (bool, error) {
 }
 
 // Processes returns the processes with contexts on the card within a span.
-func (s *plantService) Processes(t TimeSpan) ([]gpu.ProcessUse, error) {
+func (s *plantService) Processes(t sim.TimeSpan) ([]gpu.ProcessUse, error) {
 	caller := newCallerClock(t.Sent)
 	return s.card.processes(caller.here(t.From), caller.here(t.To)), nil
 }
-
-// LoadChange is the request for a load at a time of day. Sent, in this
-// and the other requests, is the caller's time of day when it sends the request.
-type LoadChange struct {
-	At   time.Time
-	Load uint8
-	Sent time.Time
-}
-
-// StepsChange is the request for several steps of load.
-type StepsChange struct {
-	At    time.Time
-	Steps []board.Step
-	Sent  time.Time
-}
-
-// TimeSpan is the request for a span of the time of day.
-type TimeSpan struct{ From, To, Sent time.Time }
 
 // callerClock converts a caller's times of day to this process's monotonic clock, by which
 // the board runs, so that setting the wall clock moves no load. Both processes read the same
@@ -86,7 +68,7 @@ func (c callerClock) there(t time.Time) time.Time {
 
 // SetLoad changes the caller's load, and returns the actual time of the change. The idle load
 // ends the caller's context.
-func (s *plantService) SetLoad(c LoadChange) (time.Time, error) {
+func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
 	caller := newCallerClock(c.Sent)
 	lay := func() (time.Time, error) {
 		return s.card.schedule(s.self, caller.here(c.At), []board.Step{{Load: board.Load(c.Load)}})
@@ -99,21 +81,21 @@ func (s *plantService) SetLoad(c LoadChange) (time.Time, error) {
 }
 
 // SetSteps schedules steps of the caller's load, and returns the actual beginning of the first.
-func (s *plantService) SetSteps(c StepsChange) (time.Time, error) {
+func (s *plantService) SetSteps(c sim.StepsChange) (time.Time, error) {
 	caller := newCallerClock(c.Sent)
-	begin, err := s.card.schedule(s.self, caller.here(c.At), c.Steps)
+	begin, err := s.card.schedule(s.self, caller.here(c.At), boardSteps(c.Steps))
 	return caller.there(begin), err
 }
 
 // Cancel removes the caller's steps that begin after the instant From.
-func (s *plantService) Cancel(after TimeSpan) (bool, error) {
+func (s *plantService) Cancel(after sim.TimeSpan) (bool, error) {
 	s.card.cancel(s.self, newCallerClock(after.Sent).here(after.From))
 	return true, nil
 }
 
 // MeanPower returns the true mean power of a span; NaN if it is older than the
 // board's memory.
-func (s *plantService) MeanPower(t TimeSpan) (measure.Watt, error) {
+func (s *plantService) MeanPower(t sim.TimeSpan) (measure.Watt, error) {
 	caller := newCallerClock(t.Sent)
 	return s.live.MeanPower(caller.here(t.From), caller.here(t.To)), nil
 }
@@ -162,7 +144,7 @@ func (s *plantService) Energy(q RailSpan) (sum measure.Joule, err error) {
 
 // RailSpan is the request for a span on some rails.
 type RailSpan struct {
-	TimeSpan
+	sim.TimeSpan
 	Rails []string
 }
 
@@ -260,42 +242,3 @@ func (s *plantService) serve(c net.Conn) {
 		}
 	}
 }
-
-// PlantClient calls the board of another process. It is safe for concurrent use; calls wait
-// for each other.
-type PlantClient struct {
-	mu   sync.Mutex
-	conn net.Conn
-	in   *gob.Decoder
-	out  *gob.Encoder
-}
-
-// DialPlant connects to the emulator that serves a socket.
-func DialPlant(socket string) (*PlantClient, error) {
-	c, err := net.Dial("unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s running?", err, socket)
-	}
-	return &PlantClient{conn: c, in: gob.NewDecoder(c), out: gob.NewEncoder(c)}, nil
-}
-
-// Call blocks until the board has answered, and stores the result in reply, a pointer, or drops
-// it where that is nil.
-func (p *PlantClient) Call(method string, args, reply any) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := errors.Join(p.out.Encode(method), p.out.Encode(args)); err != nil {
-		return err
-	}
-	var fault string
-	if err := p.in.Decode(&fault); err != nil {
-		return err
-	}
-	if fault != "" {
-		return errors.New(fault)
-	}
-	return p.in.Decode(reply)
-}
-
-// Close closes the connection, which ends the caller's context on the card.
-func (p *PlantClient) Close() error { return p.conn.Close() }

@@ -104,10 +104,10 @@ func TestClockThatIsSetMovesNoLoad(t *testing.T) {
 		s := &plantService{live, &card{live: live}, &cardUser{}}
 		asked := time.Now()
 		sent := asked.Round(0).Add(off) // as it is sent: without a monotonic reading
-		begin, err := s.SetSteps(StepsChange{
-			sent.Add(time.Minute),
-			[]board.Step{{Load: board.Full, For: time.Second}},
-			sent,
+		begin, err := s.SetSteps(sim.StepsChange{
+			At:    sent.Add(time.Minute),
+			Steps: []sim.Step{{Load: sim.Full, For: time.Second}},
+			Sent:  sent,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestClockThatIsSetMovesNoLoad(t *testing.T) {
 		if late := begin.Sub(sent.Add(time.Minute)); late.Abs() > took+time.Microsecond {
 			t.Errorf("%+v: it begins %v late", off, late)
 		}
-		at := onClockOf(asked.Add(time.Minute), begin.Add(-off))
+		at := sim.OnClockOf(asked.Add(time.Minute), begin.Add(-off))
 		if at == at.Round(0) || at.Sub(asked.Add(time.Minute)).Abs() > took+time.Microsecond {
 			t.Errorf("%+v: awaited until %v of %v", off, at, asked.Add(time.Minute))
 		}
@@ -151,12 +151,12 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := DialPlant(socket)
+	c, err := sim.Dial(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, now := RemotePlant{c}, time.Now()
+	p, now := sim.RemotePlant{C: c}, time.Now()
 	if w := p.MeanPower(now, now); !(w > 0) {
 		t.Errorf("the idle card draws %v", w)
 	}
@@ -165,7 +165,7 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 		t.Errorf("the load begins at %v, %v", begin, err)
 	}
 	var uses []gpu.ProcessUse
-	if err := c.Call("Processes", TimeSpan{now, now.Add(2 * time.Second), now}, &uses); err != nil || len(uses) != 1 {
+	if err := c.Call("Processes", sim.TimeSpan{From: now, To: now.Add(2 * time.Second), Sent: now}, &uses); err != nil || len(uses) != 1 {
 		t.Errorf("%v, %v", uses, err)
 	}
 	if err := c.Call("Connect", SourceChange{Rails: []string{"none"}}, nil); err == nil || !strings.Contains(err.Error(), "none") {

@@ -8,7 +8,7 @@ root=$(cd "$here/../../.." && pwd)
 bin=$(cd "${BIN:?}" && pwd)
 mkdir -p "${OUT:?}"; out=$(cd "$OUT" && pwd)
 work=$(mktemp -d)
-export PATH=$bin:$PATH LD_LIBRARY_PATH=$bin:${LD_LIBRARY_PATH:-} PYTHONPATH=$root/api/python WATTMARK_LIBRARY=$bin/libwattmark.so
+export PATH=$bin:$PATH LD_LIBRARY_PATH=$bin:${LD_LIBRARY_PATH:-} PYTHONPATH=$root/api/python/src WATTMARK_LIBRARY=$bin/libwattmark.so
 export WATTMARK_DB=$work/power.db WATTMARK_USER=lab
 cd "$work" || exit
 

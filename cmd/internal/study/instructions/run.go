@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -90,7 +91,7 @@ func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
 			return p, fmt.Errorf("--level %d: want 0 to 4", l)
 		}
 	}
-	if strings.HasPrefix(f.GPU, session.SimPrefix) {
+	if strings.HasPrefix(f.GPU, sim.Prefix) {
 		return p, fmt.Errorf("--gpu %s: instructions are PTX, which a simulated GPU does not run: name a CUDA GPU", f.GPU)
 	}
 	if f.Length < 0 || f.Settle < 0 {

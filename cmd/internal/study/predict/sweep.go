@@ -168,7 +168,7 @@ func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
 		return nil, nil, err
 	}
 	switch d := card.Device.(type) {
-	case session.SimDevice:
+	case sim.RemoteDevice:
 		return card, simBlocks{d}, nil
 	case *cuda.Device:
 		return card, sweep.OnGPU(d), nil
@@ -360,7 +360,7 @@ func throttled(o *sweep.Outcome) string {
 // simBlocks runs the blocks of a sweep on a simulated GPU, after the paper's
 // model: in rounds of SimSMs × SimResident blocks at SimBusy, and the last round
 // above SimRest in proportion to the blocks in it. It computes nothing.
-type simBlocks struct{ session.SimDevice }
+type simBlocks struct{ sim.RemoteDevice }
 
 // Shape and powers of the simulated GPU. SimRest equals the active idle power of
 // the emulated board. simTurn is the time of one turn of a block's loop.
@@ -387,7 +387,7 @@ func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, err
 		share := float64(min(left, wide)) / wide
 		steps = append(steps, sim.Step{Level: SimRest + measure.Watt(share*float64(SimBusy-SimRest)), For: length})
 	}
-	begin, err := s.Plant.SetSteps(time.Now().Add(session.SimLaunch), append(steps, sim.Step{Load: sim.ActiveIdle}))
+	begin, err := s.Plant.SetSteps(time.Now().Add(sim.RemoteLaunch), append(steps, sim.Step{Load: sim.ActiveIdle}))
 	if err != nil {
 		return gpu.Span{}, fmt.Errorf("simulated GPU: %w", err)
 	}

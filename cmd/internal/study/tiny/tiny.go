@@ -244,7 +244,7 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	}
 	switch {
 	case f.simKernel != "":
-		if !strings.HasPrefix(f.GPU, session.SimPrefix) {
+		if !strings.HasPrefix(f.GPU, sim.Prefix) {
 			return usage(errors.New("--sim-kernel is for a simulated GPU: --gpu sim:SOCKET"))
 		}
 		k, err := parseSimKernel(f.simKernel)
@@ -289,8 +289,8 @@ func parseSimKernel(text string) (*sim.Kernel, error) {
 // findTinyGPU finds the GPU of selector, which must be able to run trains. A simulated one
 // shows the kernel k, unless that is nil.
 func findTinyGPU(selector string, k *sim.Kernel) (card *session.FoundGPU, r gpu.TrainRunner, err error) {
-	if socket, simulated := strings.CutPrefix(selector, session.SimPrefix); simulated && k != nil {
-		dev, sensor, err := session.FindSim(socket, k)
+	if socket, simulated := strings.CutPrefix(selector, sim.Prefix); simulated && k != nil {
+		dev, sensor, err := sim.FindRemote(socket, k)
 		if err != nil {
 			return nil, nil, err
 		}

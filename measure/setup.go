@@ -235,6 +235,9 @@ type Response struct {
 	Tau    Seconds // first-order time constant, a first guess for the fit
 	Window Seconds // boxcar average before each new value
 	Update Seconds // distance of new values; zero: every scan is new
+	// Delay is how long after the lag, or the end of the window, a value appears on the mean. The channels'
+	// Skew takes it off, so that it is neither stored nor sent.
+	Delay Seconds `json:"-"`
 	// Centred is set where each value is shown around its time rather than after it,
 	// as readings that are placed afterwards: it lags behind by nothing. It is
 	// needed where markers are looked for alone, so it is neither stored nor sent.

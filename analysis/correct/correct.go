@@ -78,7 +78,8 @@ func Run(polled []Reading, o Options) (*Result, error) {
 	if err := Check(tidy); err != nil {
 		return nil, err
 	}
-	r := &Result{Readings: Collapse(tidy, Near, o.Period)}
+	o.Lag = o.Lag.Aged(tidy, o.Period)
+	r := &Result{Readings: Collapse(tidy, o.Period, o.Period)}
 	if d := Spacing(tidy); d > 1.1*o.Period { // step 1
 		r.Warnings = append(r.Warnings,
 			fmt.Sprintf("sampled every %v (%.1f Hz): the sensor looks every %v, sample at %.1f Hz or more", d,

@@ -23,6 +23,9 @@ type Lag struct {
 	Slope Slope
 	// Noise is a reading's standard deviation; zero to derive it from the readings.
 	Noise measure.Watt
+	// Hold is the period of a register that may hold values, and Age the standard uncertainty of the mean
+	// age of two successive readings of it; zero for values without age.
+	Hold, Age measure.Seconds
 	// Gain and Offset: reading = gain · truth + offset. A gain of zero means 1.
 	Gain, UGain     float64
 	Offset, UOffset measure.Watt
@@ -51,6 +54,7 @@ type Energy struct {
 // Sources of a budget.
 const (
 	readingsNoise = "readings' noise"
+	readingsAge   = "readings' age"
 	constantC     = "constant C"
 )
 
@@ -251,7 +255,6 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 		return Energy{}, err
 	}
 	e.Span, e.Raw = Span{From: rise.at, To: fall.at}, raw
-	base := (rise.before + fall.after) / 2
 	noise, constant, err := l.stepsU(rs, whole, first, last)
 	if err != nil {
 		return Energy{}, err
@@ -261,8 +264,9 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 	})
 	e.Budget = append(e.Budget, measure.Contribution{Source: readingsNoise, U: noise},
 		measure.Contribution{Source: constantC, U: constant, Systematic: true})
-	e.budget(append(e.Budget,
-		measure.Contribution{Source: "instants of the steps", U: measure.Joule(base * float64(Spacing(rs)) / 4)}))
+	// The age of the readings around a step moves it, with all of the work's power.
+	moved := measure.Joule((rise.after + fall.before) / math.Sqrt2 * float64(l.age(rs, first+n, last-n)) / l.gain())
+	e.budget(append(e.Budget, measure.Contribution{Source: readingsAge, U: moved}))
 	return e, nil
 }
 
@@ -315,6 +319,60 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int) (byNoise, byC mea
 		return perC*float64(other.C-l.C) - outside(whole, rise, fall)
 	}
 	return byNoise, measure.Joule(math.Abs(change(1)-change(-1)) / 2 / l.gain()), err
+}
+
+// Aged returns the lag for polls of a register that may hold its value for a period h: a poll finds it 0 to
+// h old, or as old as polls are apart where that is less (rectangular). From one reading to the next the age
+// goes on by the part f of h that is left of the time between polls, which correlates the two by
+// 1 − 6f + 6f².
+func (l Lag) Aged(polled []Reading, h measure.Seconds) Lag {
+	longest, sum := min(h, Spacing(polled)), 0.0
+	for i := 1; i < len(polled); i++ {
+		d := polled[i].At - polled[i-1].At
+		_, f := math.Modf(float64(max(d, h) / min(d, h)))
+		sum += 1 - 3*f + 3*f*f // (1 + correlation)/2
+	}
+	l.Hold, l.Age = h, longest*measure.Seconds(math.Sqrt(sum/float64(len(polled)-1)/12))
+	return l
+}
+
+// age returns the standard uncertainty of the age of the readings around a step. Whether a register holds
+// values at all is judged where readings near the steady power after a step, at readings first and last:
+// from one to the next either the time between them passed, or a multiple of Hold. The likelihoods of both,
+// alike beforehand, weigh the variance of the age.
+func (l Lag) age(rs []Reading, first, last int) measure.Seconds {
+	if !(l.Age > 0) {
+		return 0
+	}
+	evidence := 0.0
+	for _, part := range [][]Reading{rs[first:last], rs[last+1:]} {
+		if end := sort.Search(len(part), func(i int) bool { return part[i].At > part[0].At+4*l.C }); end > 2 {
+			evidence += l.holds(part[:end])
+		}
+	}
+	return l.Age / measure.Seconds(math.Sqrt(1+math.Exp(-evidence)))
+}
+
+// holds returns the logarithm of how much likelier readings that near a steady power are of a register
+// that holds values than of one that is looked at when read.
+func (l Lag) holds(rs []Reading) (evidence float64) {
+	noise, a, b := max(float64(l.noise(rs)), 1e-9), rs[0], rs[len(rs)-1]
+	e, err := Integrate(rs, Span{From: a.At, To: b.At})
+	if err != nil {
+		return 0
+	}
+	power := (float64(e) + float64(l.C)*float64(b.Power-a.Power)) / float64(b.At-a.At)
+	for i := 1; i < len(rs); i++ {
+		last, rise := float64(rs[i-1].Power), float64(rs[i].Power-rs[i-1].Power)
+		likely := func(passed measure.Seconds) float64 {
+			off := rise + (power-last)*math.Expm1(-float64(passed/l.C))
+			return math.Exp(-off*off/(4*noise*noise)) + 1e-6 // the load is as steady as that
+		}
+		n, part := math.Modf(float64((rs[i].At - rs[i-1].At) / l.Hold))
+		held := measure.Seconds(n) * l.Hold
+		evidence += math.Log((1-part)*likely(held)+part*likely(held+l.Hold)) - math.Log(likely(rs[i].At-rs[i-1].At))
+	}
+	return evidence
 }
 
 // steps places the beginning and the end of work between readings first and last.

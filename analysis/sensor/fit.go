@@ -88,9 +88,14 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 		return rss*(1+s.ratio[j]*t*t/float64(n-p)) + 1e-12
 	}
 	l.intervals(&f.fit, all, r, b, limit(0), limit(1))
+	for _, end := range []*measure.Seconds{&f.fit.DelayLow, &f.fit.DelayHigh} {
+		off := math.Hypot(float64(*end-r.delay), 2*l.uDelay)
+		*end = r.delay + measure.Seconds(math.Copysign(off, float64(*end-r.delay)))
+	}
 	// The mean delay is d + share·c: its variance by the logarithm of c and by d.
 	c := float64(r.constant) * share(r.model)
 	f.uLag = measure.Seconds(s.t(0, nu) * math.Sqrt(max(c*c*s.cov.At(0, 0)+2*c*s.cov.At(0, 1)+s.cov.At(1, 1), 0)))
+	f.uLag = measure.Seconds(math.Hypot(float64(f.uLag), 2*l.uDelay))
 	return f, nil
 }
 
@@ -142,6 +147,9 @@ func (l *linear) spread(f *fitted, b bounds) (*spread, error) {
 	var a, inv mat.Dense
 	a.Mul(j.T(), j)
 	a.Set(2, 2, a.At(2, 2)+l.prior())
+	for i := p - l.k.warm; i < p; i++ {
+		a.Set(i, i, a.At(i, i)+l.warmPrior())
+	}
 	for i := range p {
 		a.Set(i, i, a.At(i, i)*(1+1e-9)+1e-9)
 	}

@@ -17,6 +17,7 @@ type linear struct {
 	k *Known
 	// at and y are the renewals that are fitted; w, the inverse of their variances.
 	at, y, w []float64
+	variance []float64 // of each renewal, those of weight zero too
 	// huber is the residual beyond which the loss is linear; zero once w holds each
 	// renewal's own weight. huberOf is its value for the search.
 	huber, huberOf float64
@@ -30,6 +31,9 @@ type linear struct {
 	top  float64 // the largest reading
 	// uClock is the standard uncertainty of the clocks' relation, in seconds.
 	uClock float64
+	// uDelay is the standard uncertainty of the run's mean delay that no residual shows, in seconds: of its
+	// wander, and of the power's response to a kernel.
+	uDelay float64
 
 	starts [2]response // of boxcar and lag, from the search
 }
@@ -48,15 +52,28 @@ func newLinear(k *Known, at, y []float64) *linear {
 		cols: make([]float64, n*k.k),
 		ata:  mat.NewSymDense(k.k, nil), b: mat.NewVecDense(k.k, nil), x: mat.NewVecDense(k.k, nil),
 	}
-	for i := range l.w {
-		l.w[i] = 1
-	}
 	s := slices.Clone(y)
 	slices.Sort(s)
 	l.top = math.Abs(s[n-1])
 	l.huberOf = 0.01*(s[n*95/100]-s[n*5/100]) + 1e-3
-	l.huber = l.huberOf
+	l.forget()
 	return l
+}
+
+// forget gives all renewals the same weight again.
+func (l *linear) forget() {
+	l.huber = l.huberOf
+	for i := range l.w {
+		l.w[i] = 1
+	}
+}
+
+// better returns the response of the two found that leaves less.
+func (l *linear) better() response {
+	if l.solve(l.starts[1]) < l.solve(l.starts[0]) {
+		return l.starts[1]
+	}
+	return l.starts[0]
 }
 
 // solve fits the weights and returns the loss: the sum of the residuals' weighted
@@ -120,6 +137,9 @@ func (l *linear) normal() bool {
 		a.Data[0] += p
 		b[0] += p
 	}
+	for j := n - l.k.warm; j < n; j++ {
+		a.Data[j*a.Stride+j] += l.warmPrior()
+	}
 	// A kind of work that no window touches is held at zero.
 	for j := range n {
 		a.Data[j*a.Stride+j] += 1e-12*a.Data[j*a.Stride+j] + 1e-9
@@ -136,6 +156,19 @@ func (l *linear) prior() float64 {
 	return 0
 }
 
+// warmSpread is the prior standard uncertainty of a kernel's drift, relative to the largest reading.
+const warmSpread = 0.05
+
+// warmPrior returns the weight of the prior of a kernel's drift, in the units of the readings' weights.
+func (l *linear) warmPrior() float64 {
+	if l.huber > 0 {
+		return square(l.huber / (warmSpread * l.top))
+	}
+	return square(1 / (warmSpread * l.top))
+}
+
+func square(x float64) float64 { return x * x }
+
 // loss returns the sum of squares, linear beyond huber, with the prior of the gain.
 func (l *linear) loss() (sum float64) {
 	for i, d := range l.r {
@@ -146,8 +179,10 @@ func (l *linear) loss() (sum float64) {
 		}
 	}
 	if p := l.prior(); p > 0 {
-		g := l.x.AtVec(0) - 1
-		sum += p * g * g
+		sum += p * square(l.x.AtVec(0)-1)
+	}
+	for j := l.k.k - l.k.warm; j < l.k.k; j++ {
+		sum += l.warmPrior() * square(l.x.AtVec(j))
 	}
 	return sum
 }
@@ -179,8 +214,8 @@ func (l *linear) sensible() bool {
 //
 // slope is the steeper of the two models' predictions, r the smaller of their residuals,
 // which favours neither model.
-func weigh(r, slope, when []float64, least float64) (w []float64, noise float64, left int) {
-	noise = max(stats.SD(r), least)
+func weigh(r, slope, when []float64, least float64) (w, variance []float64, left int) {
+	noise := max(stats.SD(r), least)
 	scale := 1.0
 	for range 3 {
 		var rest, steep []float64
@@ -198,24 +233,27 @@ func weigh(r, slope, when []float64, least float64) (w []float64, noise float64,
 			scale = min(max(scale*stats.SD(steep), 0.5), 4)
 		}
 	}
-	const far = 6 // standard deviations
-	all := make([]float64, len(r))
-	w = make([]float64, len(r))
+	w, variance = make([]float64, len(r)), make([]float64, len(r))
 	for i := range r {
 		s := math.Hypot(noise, scale*slope[i]*when[i])
-		all[i] = 1 / (s * s)
+		variance[i], w[i] = s*s, 1/(s*s)
 		if math.Abs(r[i]) > far*s {
+			w[i] = 0
 			left++
-		} else {
-			w[i] = all[i]
 		}
 	}
 	// Many misses mean wrong models, not wrong renewals.
 	if left > len(r)/4 {
-		return all, noise, 0
+		for i, v := range variance {
+			w[i] = 1 / v
+		}
+		left = 0
 	}
-	return w, noise, left
+	return w, variance, left
 }
+
+// far is the distance from which a residual is no error of the model, in standard deviations.
+const far = 6
 
 // slopes returns the slope of the prediction around each renewal in W/s: the change over
 // the uncertainty of its instant on both sides, which includes kinks.

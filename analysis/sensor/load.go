@@ -243,6 +243,7 @@ type Known struct {
 	signals
 	names []string // of the levels; none for a meter
 	ends  int      // signals beyond the levels, one for the end of each long kernel
+	warm  int      // and behind them those of kernels that warm up
 }
 
 // rest is the kind of load between kernels.
@@ -259,6 +260,16 @@ const (
 	longKernel = measure.Seconds(1)
 	lastOf     = measure.Seconds(5e-3)
 )
+
+// A kernel's power drifts after it began, by clocks, voltages and temperatures, which a constant level would
+// take for a sensor that follows more slowly. So the commonest kinds each have two more unknowns, the
+// weights of 1 − exp(−t/τ) with t since the begin, which together come near any such course between.
+const warmKinds = 3
+
+var warmTau = [2]float64{0.05, 0.5} // s
+
+// warmStep is the least length of a piece of that course, a third of the time since the kernel began.
+const warmStep = 10e-3
 
 // FromMeter takes a meter's trace as the load.
 func FromMeter(l *Load) *Known {
@@ -286,7 +297,8 @@ func FromPhases(phases []Phase) (*Known, error) {
 			k.ends++
 		}
 	}
-	k.k = len(k.names) + k.ends
+	k.warm = len(warmTau) * min(len(names), warmKinds)
+	k.k = len(k.names) + k.ends + k.warm
 	row := make([]float64, k.k)
 	ended := 0
 	piece := func(at measure.Seconds, kind int) {
@@ -310,9 +322,10 @@ func FromPhases(phases []Phase) (*Known, error) {
 			piece(end, 0)
 		}
 		piece(p.From, signal[p.Name])
+		k.warmUp(row, signal[p.Name], float64(p.From), float64(to-lastOf))
 		if long(p) && to == p.To {
 			k.push(float64(to-lastOf), row...)
-			k.value[len(k.value)-k.ends+ended] = 0.1 / float64(lastOf)
+			k.value[len(k.value)-k.ends-k.warm+ended] = 0.1 / float64(lastOf)
 			ended++
 		}
 		end = to
@@ -320,6 +333,27 @@ func FromPhases(phases []Phase) (*Known, error) {
 	piece(end, 0)
 	k.close(float64(end) + 1)
 	return k, nil
+}
+
+// warmUp cuts a kernel of a kind into pieces of its course, the last of which begins before to. The row is
+// that of the last.
+func (k *Known) warmUp(row []float64, kind int, from, to float64) {
+	first := k.k - k.warm + len(warmTau)*(kind-1)
+	if kind*len(warmTau) > k.warm {
+		return
+	}
+	for t := 0.0; t < to-from; {
+		step := max(warmStep, t/3)
+		for i, tau := range warmTau {
+			row[first+i] = 1 + math.Exp(-t/tau)*math.Expm1(-step/tau)*tau/step // the mean over the piece
+		}
+		if t == 0 {
+			copy(k.value[len(k.value)-k.k:], row)
+		} else {
+			k.push(from+t, row...)
+		}
+		t += step
+	}
 }
 
 // kinds numbers the names of phases from 1 on by their total time, the longest first;

@@ -28,6 +28,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -73,6 +74,10 @@ type Profile struct {
 	UTau    measure.Seconds `json:"tau_u_s"`
 	Delay   measure.Seconds `json:"delay_s"`
 	UDelay  measure.Seconds `json:"delay_u_s"`
+	// DelayLow to DelayHigh is how far the delay went over the run, seen block by block; both are zero
+	// where it stayed. UDelay and ULag are those of the delay at any one time.
+	DelayLow  measure.Seconds `json:"delay_low_s,omitzero"`
+	DelayHigh measure.Seconds `json:"delay_high_s,omitzero"`
 
 	// Lag is the mean delay of readings, polled at any time, behind the power: delay,
 	// half of a window or all of τ, and half a period for which the register holds its
@@ -120,8 +125,8 @@ type Fit struct {
 	ConstantLow  measure.Seconds `json:"constant_low_s"`
 	ConstantHigh measure.Seconds `json:"constant_high_s"`
 	Delay        measure.Seconds `json:"delay_s"`
-	DelayLow     measure.Seconds `json:"delay_low_s"`
-	DelayHigh    measure.Seconds `json:"delay_high_s"`
+	DelayLow     measure.Seconds `json:"delay_low_s,omitzero"`
+	DelayHigh    measure.Seconds `json:"delay_high_s,omitzero"`
 	Gain         float64         `json:"gain"`
 	UGain        float64         `json:"gain_u"`
 	Offset       measure.Watt    `json:"offset_w"`
@@ -171,6 +176,11 @@ func (p *Profile) PredictAt(l *Load, at []measure.Seconds) []measure.Watt {
 		}
 	}
 	return out
+}
+
+// Response returns the profile's dynamics as a meter's setup has them.
+func (p *Profile) Response() measure.Response {
+	return measure.Response{Tau: p.Tau, Window: p.Window, Update: p.Period, Delay: p.Delay}
 }
 
 // response returns the profile's dynamics, without the static line.
@@ -228,6 +238,14 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	l.uClock = b.u
 	quantum := Quantum(polls)
 	left := l.believe(b, out.Updates, u, quantum)
+	way := l.wanders(l.better())
+	if way.take(at); way.sd > 0 { // again, of a sensor whose delay stays
+		l.forget()
+		left = l.believe(b, out.Updates, u, quantum)
+	}
+	if l.uDelay = way.u; !k.metered() {
+		l.uDelay = math.Hypot(l.uDelay, float64(measure.UPowerResponse))
+	}
 	box, err := fitModel(l, l.starts[0], b)
 	if err != nil {
 		return nil, err
@@ -239,6 +257,7 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	criteria(box, lag, k.k+2)
 	out.Boxcar, out.FirstOrder = watts(box.predicted), watts(lag.predicted)
 	out.Profile = profileOf(field, u, quantum, box, lag, k)
+	out.Profile.wanders(way)
 	out.judge(b, box, lag, k, left)
 	return out, nil
 }
@@ -317,6 +336,18 @@ func profileOf(field string, u *Updates, quantum measure.Watt, box, lag *fitted,
 	return p
 }
 
+// wanders adds to a profile how its delay went over the run: twice the standard deviation to the expanded
+// uncertainties of delay and lag.
+func (p *Profile) wanders(w wander) {
+	if w.sd == 0 {
+		return
+	}
+	p.DelayLow = p.Delay + measure.Seconds(floats.Min(w.delay))
+	p.DelayHigh = p.Delay + measure.Seconds(floats.Max(w.delay))
+	p.UDelay = measure.Seconds(math.Hypot(float64(p.UDelay), 2*w.sd))
+	p.ULag = measure.Seconds(math.Hypot(float64(p.ULag), 2*w.sd))
+}
+
 // half returns the larger half of an uneven interval.
 func half(lo, hi, at measure.Seconds) measure.Seconds { return max(hi-at, at-lo) }
 
@@ -353,7 +384,7 @@ func (l *linear) believe(b bounds, list []Update, u *Updates, quantum measure.Wa
 		// The readings' range from the 5th to the 95th percentile, as newLinear took it.
 		least = max(least, sameKind*(100*(l.huberOf-1e-3)))
 	}
-	l.w, _, left = weigh(r, slope, when, least)
+	l.w, l.variance, left = weigh(r, slope, when, least)
 	l.huber = 0
 	return left
 }

@@ -73,6 +73,9 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 		}
 	}
 	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
+	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
+		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
+	}
 	// All markers are played on one card: of the variance that the edges of each share, which comes of
 	// the card's response, half is common to all.
 	for _, o := range edges {

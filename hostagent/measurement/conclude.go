@@ -427,6 +427,14 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 		return measure.Edges{}, err
 	}
 	if from, to, some := span(kernels); some && t.Clock != nil {
+		played, err := db.Played(ctx, t.ID)
+		if err != nil {
+			return measure.Edges{}, err
+		}
+		// The stamps' jitter is not stored: the marker's edges show it again.
+		if again, err := relate(&t.Setup, played, bound(t.Markers).timed(t.Marker, t.Markers)); err == nil {
+			t.Clock.Jitter = again.Jitter
+		}
 		a, b := HostSeconds(*t.Clock, from), HostSeconds(*t.Clock, to)
 		f, _ := t.Clock.Meter(a)
 		g, _ := t.Clock.Meter(b)

@@ -274,6 +274,11 @@ func refereeCases() (out []refereeCase) {
 		}})
 		out[len(out)-1].bench.Meter.Noise = n
 	}
+	for _, jitter := range []float64{10e-6, 50e-6, 0.5e-3} {
+		add(fmt.Sprintf("stamps that jitter by %v ms, calibrated meter", jitter*1e3), 50e-3, 0.92, false, func(b *referee.Bench) {
+			b.Meter, b.Jitter = calibrated, jitter
+		})
+	}
 	add("clipped by a tenth", 50e-3, 0, true, func(b *referee.Bench) { b.Meter.Clip = 16 })
 	return out
 }

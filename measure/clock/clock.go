@@ -44,13 +44,16 @@ const DefaultURate = 200e-6
 
 // Fit is t_meter = A + B·(t_host − Origin) with its covariance.
 type Fit struct {
-	Origin   measure.Seconds `json:"-"`
-	A        measure.Seconds `json:"a_s"`
-	B        float64         `json:"b"`
-	VarA     float64         `json:"-"` // s²
-	VarB     float64         `json:"-"`
-	CovAB    float64         `json:"-"` // s
-	RMS      measure.Seconds `json:"rms_s"`
+	Origin measure.Seconds `json:"-"`
+	A      measure.Seconds `json:"a_s"`
+	B      float64         `json:"b"`
+	VarA   float64         `json:"-"` // s²
+	VarB   float64         `json:"-"`
+	CovAB  float64         `json:"-"` // s
+	RMS    measure.Seconds `json:"rms_s"`
+	// Jitter is the standard deviation of a single host stamp by which the observations scatter more than
+	// their own uncertainties: a stamp of the work is off by as much. Zero where they do not.
+	Jitter   measure.Seconds `json:"-"`
 	Used     int             `json:"observations"`
 	Rejected int             `json:"rejected"`
 }
@@ -68,10 +71,11 @@ func (f Fit) Host(meter measure.Seconds) (t, u measure.Seconds) {
 	return t, measure.Seconds(math.Sqrt(f.covariance(t, t)) / f.B)
 }
 
-// Edges returns the uncertainty of a window's ends, given as host times counted
-// from Origin, with their correlation.
+// Edges returns the uncertainty of a window's ends, given as stamps of the host counted
+// from Origin, with their correlation. The stamps' jitter is each end's own.
 func (f Fit) Edges(from, to measure.Seconds) measure.Edges {
-	vf, vt := f.covariance(from, from), f.covariance(to, to)
+	own := float64(f.Jitter * f.Jitter)
+	vf, vt := f.covariance(from, from)+own, f.covariance(to, to)+own
 	e := measure.Edges{UFrom: measure.Seconds(math.Sqrt(vf)), UTo: measure.Seconds(math.Sqrt(vt))}
 	if vf > 0 && vt > 0 {
 		e.Correlation = max(-1, min(1, f.covariance(from, to)/math.Sqrt(vf*vt)))
@@ -284,7 +288,7 @@ func (s *solver) solve() line {
 // finish computes the covariance and moves the line to the caller's origin.
 func (s *solver) finish(l line) (Fit, error) {
 	f := Fit{Origin: s.prior.Origin}
-	var chi2, squares float64
+	var chi2, squares, stated float64
 	for i, w := range s.w {
 		if w == 0 {
 			f.Rejected++
@@ -293,6 +297,7 @@ func (s *solver) finish(l line) (Fit, error) {
 		f.Used++
 		r := s.residual(l, i)
 		squares += r * r
+		stated += s.u[i] * s.u[i]
 		chi2 += r * r / (s.u[i] * s.u[i])
 	}
 	// The offset costs a degree of freedom, the slope as much of one as the
@@ -302,6 +307,10 @@ func (s *solver) finish(l line) (Fit, error) {
 	dof := float64(f.Used-1) - (1 - prior/(sxx-sx*sx/sw))
 	if dof > 0.5 {
 		birge = math.Sqrt(max(1, chi2/dof))
+	}
+	// What exceeds the stated uncertainties by more than two standard deviations of χ² is the stamps'.
+	if chi2 > dof+2*math.Sqrt(2*dof) {
+		f.Jitter = measure.Seconds(math.Sqrt(max(0, squares/dof-stated/float64(f.Used))))
 	}
 	sw, sx, sxx, _, _ = s.normal(birge)
 	mx := sx / sw

@@ -94,7 +94,7 @@ func TestPollsOnAGrid(t *testing.T) {
 		if id := d.Identity(); id.Model != "NVIDIA H200" || id.Serial != "GPU-1" || d.Field() != FieldInstant {
 			t.Errorf("%+v, field %s", id, d.Field())
 		}
-		if got := d.Inputs().Response; got != (measure.Response{Update: 0.1, Window: 0.025}) {
+		if got := d.Inputs().Response; got != (measure.Response{Update: 0.1, Tau: 0.0132, Delay: 0.01}) {
 			t.Errorf("response %+v", got)
 		}
 		_ = d.Close()

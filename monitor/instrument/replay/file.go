@@ -60,6 +60,7 @@ type responseJSON struct {
 	Tau     measure.Seconds `json:"tau_s"`
 	Window  measure.Seconds `json:"window_s"`
 	Update  measure.Seconds `json:"update_s"`
+	Delay   measure.Seconds `json:"-"`
 	Centred bool            `json:"-"`
 }
 

@@ -81,6 +81,9 @@ func renderProfile(w io.Writer, p *sensor.Profile) {
 	fmt.Fprintf(w, "  model    %s\n", model)
 	fmt.Fprintf(w, "  delay    %v ± %v; polled readings lie %v ± %v behind the power\n", p.Delay, p.UDelay, p.Lag,
 		p.ULag)
+	if p.DelayLow < p.DelayHigh {
+		fmt.Fprintf(w, "  wander   delay %v to %v over the run\n", p.DelayLow, p.DelayHigh)
+	}
 	fmt.Fprintf(w, "  sees     %s of the time\n", shareText(p.Seen, p.USeen))
 	if p.Calibrated {
 		fmt.Fprintf(w, "  static   reading = (%.4f ± %.4f) · power %+.2f W ± %.2f W\n", p.Gain, p.UGain,

@@ -87,7 +87,8 @@ func (c *tiny) play(t testing.TB, rng *rand.Rand) (Solution, []float64, float64)
 	advance(c.length, 60)
 	s, err := NewSolver(Model{
 		Window: measure.Window{From: 0, To: measure.Seconds(c.length)},
-		Clock:  clock.Fit{B: 1, VarA: c.uClock * c.uClock}, Tau: tau, Average: measure.Seconds(c.window), Columns: columns,
+		Clock:  clock.Fit{B: 1, VarA: c.uClock * c.uClock}, Memory: 1e-3, Average: measure.Seconds(c.window), ULate: tau,
+		Columns: columns,
 	}, each(ks))
 	if err != nil {
 		t.Fatal(err)

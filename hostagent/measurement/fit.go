@@ -15,8 +15,11 @@ import (
 const few = 3
 
 // mostColumns is how many names have a mean power of their own in a fit; rarer ones have one together. The
-// fit's memory is some 600 times its square, times 8 bytes.
-const mostColumns = 100
+// fit's memory is some 8 kB times its square, with averages five times that.
+const (
+	mostColumns  = 100
+	mostAveraged = 40
+)
 
 // The names of the time without kernels, where it is part of a group.
 const (
@@ -31,6 +34,9 @@ func (s *sharing) brief(busy measure.Seconds, launches uint64) bool {
 
 // blind is the span that the meter cannot look into, or within which a card has not followed its load.
 func (s *sharing) blind() measure.Seconds { return max(s.resolution, measure.PowerSettles) }
+
+// averages reports whether the meter's average is so long that the card's response does not matter beside it.
+func (s *sharing) averages() bool { return s.task.Setup.Response.Window > few*measure.PowerSettles }
 
 // lines are the result as it is stored: the largest kernel first, then the time without.
 func (s *sharing) lines(r attribute.Result) ([]store.NameEnergy, error) {
@@ -129,6 +135,9 @@ func (s *sharing) columns(r *attribute.Result) []int {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Kernels[b].Share, r.Kernels[a].Share) })
 	out := make([]int, len(order)+2)
 	kernels := min(len(order), mostColumns)
+	if s.averages() {
+		kernels = min(kernels, mostAveraged)
+	}
 	for rank, name := range order {
 		out[name] = min(rank, kernels-1)
 	}
@@ -181,7 +190,7 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 		Delay: t.Setup.Channels[t.Setup.Rails[0].X].Skew, Memory: measure.PowerSettles + r.Window + 5*r.Tau,
 		Columns: columns, Brief: few * s.blind(),
 	}
-	if r.Window > few*measure.PowerSettles {
+	if s.averages() {
 		m.Average, m.ULate = r.Window, measure.UPowerResponse
 	}
 	x, err := attribute.NewSolver(m, s.kernels())

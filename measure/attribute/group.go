@@ -40,7 +40,8 @@ type Solution struct {
 
 // Solve ends the fit. total is the window's energy, which the entries come to.
 // Two entries that are most alike (the most negative correlation) become one until each has a U (k = 2) below
-// its share of the window's energy, by time, or until one is left.
+// its share of the window's energy, by time, and a variance that is not inflated by what the columns have in
+// common, or until one is left.
 func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 	sums := newNormal(len(s.x))
 	for i := range s.sums {
@@ -55,33 +56,23 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 	}
 	mean := float64(total) / (s.to - s.from)
 	g := grouping{mean: mean, total: float64(total), memory: float64(cmp.Or(s.model.Average, s.model.Memory))}
-	var f fit
-	var p []float64
-	for i, groups := range s.merged {
-		n := sums.merge(s.ends, groups)
-		v, err := n.solve(mean, len(groups))
-		if err != nil {
-			return Solution{}, err
-		}
-		if i == 0 {
-			f, p = v, v.powers()
-			continue
-		}
-		other := v.powers()
+	fits, likely, err := s.fits(&sums, mean)
+	if err != nil {
+		return Solution{}, err
+	}
+	f := &fits[0]
+	p := f.powers()
+	for i := range fits[1:] {
+		other := fits[i+1].powers()
 		for c := range other {
-			other[c] = w.share[c] * (other[c] - p[c])
+			other[c] = math.Sqrt(likely[i+1]) * w.share[c] * (other[c] - p[c])
 		}
 		g.others = append(g.others, other)
 	}
-	fresh, blocked := s.covariances(&f)
+	fresh, blocked := s.covariances(f)
 	g.noise = f.sigma2 / s.weights
-	g.fresh, g.blocked = mat.NewDense(s.columns, s.columns, nil), mat.NewDense(s.columns, s.columns, nil)
+	g.fresh, g.blocked = energies(fresh, w.share), energies(blocked, w.share)
 	for i := range s.columns {
-		for j := range s.columns {
-			a := w.share[i] * w.share[j]
-			g.fresh.Set(i, j, a*fresh.At(i, j))
-			g.blocked.Set(i, j, a*blocked.At(i, j))
-		}
 		if w.share[i] > 0 {
 			g.entries = append(g.entries, Entry{
 				Columns: []int{i}, Share: measure.Seconds(w.share[i]), Spans: w.spans[i],
@@ -100,6 +91,13 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 	}
 	out.finish(total)
 	return out, nil
+}
+
+// energies turns a covariance of powers into one of energies.
+func energies(powers *mat.SymDense, share []float64) *mat.Dense {
+	out := mat.NewDense(len(share), len(share), nil)
+	out.Apply(func(i, j int, v float64) float64 { return share[i] * share[j] * v }, powers)
+	return out
 }
 
 // determined counts the combinations of columns whose powers are known to better than the mean.
@@ -122,8 +120,9 @@ func (s *Solver) apart(w *walker, column int) bool {
 	return b > 0 && (column == s.columns-1 || w.share[column] >= b*float64(w.spans[column]))
 }
 
-// collinear is the inflation of a variance from which on columns are not told apart (D. Marquardt, Technometrics 12
-// (1970) 591: above 10 what a model leaves out outweighs what noise does).
+// collinear is the inflation of a variance from which on columns are not told apart: the usual bound of variance
+// inflation factors (D. Marquardt, Technometrics 12 (1970) 591). Beyond it U would be that of the residuals
+// alone, which do not show how far a response that depends on what ran before moves the energies.
 const collinear = 10
 
 // grouping merges entries. Covariances are of energies, by column, in J².

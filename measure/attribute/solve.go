@@ -46,9 +46,12 @@ type Model struct {
 // on what ran before.
 const blocks = 32
 
+// shifts is in how many steps the instant of a boxcar is tried, up to its standard uncertainty either way.
+const shifts = 4
+
 // bins returns the ends of the lags in seconds, and how they are merged: first for the fit, then for
-// others that a response within Memory allows as well. By how much the results differ is part of the
-// uncertainty: it is much where readings hardly tell columns apart.
+// others that a response within Memory allows as well. By how much the results differ bounds the
+// uncertainty from below. Of boxcars the fit takes the instant at which they leave the least residuals.
 func (m *Model) bins() (ends []float64, merged [][][]int) {
 	var u measure.Seconds
 	for _, at := range []measure.Seconds{m.Window.From, (m.Window.From + m.Window.To) / 2, m.Window.To} {
@@ -58,7 +61,19 @@ func (m *Model) bins() (ends []float64, merged [][][]int) {
 	}
 	if w := float64(m.Average); w > 0 {
 		a := min(max(math.Hypot(float64(m.ULate), float64(u)), w/1000), w/4)
-		return []float64{-a, 0, a, w - a, w, w + a}, [][][]int{{{1, 2, 3}}, {{0, 1, 2}}, {{2, 3, 4}}}
+		for _, at := range []float64{0, w} {
+			for k := range 2*shifts + 1 {
+				ends = append(ends, at+a*float64(k-shifts)/shifts)
+			}
+		}
+		for k := range 2*shifts + 1 {
+			var bins []int
+			for j := k; j <= k+2*shifts; j++ {
+				bins = append(bins, j)
+			}
+			merged = append(merged, [][]int{bins})
+		}
+		return ends, merged
 	}
 	ends = []float64{-3 * float64(u)}
 	for k := range 8 {
@@ -250,6 +265,31 @@ type fit struct {
 	sigma2  float64       // weighted residual variance
 	dof     float64
 	bins    int
+}
+
+// fits are the solutions for all ways to merge bins, the one to use first, and how likely each of the others
+// is beside it: 1 where the readings do not decide.
+func (s *Solver) fits(sums *normal, mean float64) (out []fit, likely []float64, err error) {
+	best := 0
+	for i, groups := range s.merged {
+		n := sums.merge(s.ends, groups)
+		f, err := n.solve(mean, len(groups))
+		if err != nil {
+			return nil, nil, err
+		}
+		if out = append(out, f); s.model.Average > 0 && f.sigma2 < out[best].sigma2 {
+			best = i
+		}
+	}
+	out[0], out[best] = out[best], out[0]
+	s.merged[0], s.merged[best] = s.merged[best], s.merged[0]
+	for i := range out {
+		likely = append(likely, 1)
+		if s.model.Average > 0 {
+			likely[i] = math.Pow(out[0].sigma2/out[i].sigma2, out[i].dof/2)
+		}
+	}
+	return out, likely, nil
 }
 
 // solve finds p of (A + λ)·p = g + λ·mean, with λ = σ²/(loose·mean)², for so many bins of each column.

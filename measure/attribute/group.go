@@ -61,15 +61,18 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 		return Solution{}, err
 	}
 	f := &fits[0]
-	p := f.powers()
+	p, fresh := f.powers(), f.fresh()
 	for i := range fits[1:] {
 		other := fits[i+1].powers()
+		var less mat.Dense
+		less.Sub(energies(fresh, w.share), energies(fits[i+1].fresh(), w.share))
+		g.chance = append(g.chance, &less)
 		for c := range other {
 			other[c] = math.Sqrt(likely[i+1]) * w.share[c] * (other[c] - p[c])
 		}
 		g.others = append(g.others, other)
 	}
-	fresh, blocked := s.covariances(f)
+	blocked := s.blocked(f)
 	g.noise = f.sigma2 / s.weights
 	g.fresh, g.blocked = energies(fresh, w.share), energies(blocked, w.share)
 	for i := range s.columns {
@@ -129,9 +132,10 @@ const collinear = 10
 type grouping struct {
 	entries        []Entry
 	fresh, blocked *mat.Dense
-	others         [][]float64 // by how much the energies differ of fits with other lags, J
-	mean, total    float64     // of the window's power, W; its energy, J
-	memory, noise  float64     // s; variance of a reading's noise over the number of readings, W²
+	others         [][]float64  // by how much the energies differ of fits with other lags, J
+	chance         []*mat.Dense // what noise alone makes of that, squared
+	mean, total    float64      // of the window's power, W; its energy, J
+	memory, noise  float64      // s; variance of a reading's noise over the number of readings, W²
 }
 
 // covariance sums a matrix over two entries' columns.
@@ -145,11 +149,12 @@ func covariance(m *mat.Dense, a, b []int) (v float64) {
 }
 
 // variance is that of an entry: of the blocks, or the square of its difference to fits with other lags where
-// that is larger.
+// that is larger, less what chance makes of it: a fit with fewer coefficients differs by the difference of the
+// two variances (J. Hausman, Econometrica 46 (1978) 1251).
 func (g *grouping) variance(e *Entry) float64 {
 	v := covariance(g.blocked, e.Columns, e.Columns)
-	for _, other := range g.others {
-		v = max(v, square(other, e.Columns, e.Columns))
+	for i, other := range g.others {
+		v = max(v, square(other, e.Columns, e.Columns)-max(covariance(g.chance[i], e.Columns, e.Columns), 0))
 	}
 	return v
 }

@@ -355,9 +355,15 @@ func student(dof float64) float64 {
 	return distuv.StudentsT{Sigma: 1, Nu: dof}.Quantile(0.97725) / 2
 }
 
-// covariances are those of the columns' powers, in W²: of residuals that are new in each scan, and of
-// residuals that hold together within a block (a sandwich estimate).
-func (s *Solver) covariances(f *fit) (fresh, blocked *mat.SymDense) {
+// fresh is the covariance of the columns' powers, in W², of residuals that are new in each scan.
+func (f *fit) fresh() *mat.SymDense {
+	k := student(f.dof)
+	return f.contract(f.inverse, k*k*f.sigma2)
+}
+
+// blocked is the covariance of the columns' powers, in W², of residuals that hold together within a block (a
+// sandwich estimate).
+func (s *Solver) blocked(f *fit) *mat.SymDense {
 	m := f.p.Len()
 	meat := mat.NewSymDense(m, nil)
 	var score mat.VecDense
@@ -370,6 +376,6 @@ func (s *Solver) covariances(f *fit) (fresh, blocked *mat.SymDense) {
 	var half, whole mat.Dense
 	half.Mul(f.inverse, meat)
 	whole.Mul(&half, f.inverse)
-	k, b := student(f.dof), student(blocks-1)
-	return f.contract(f.inverse, k*k*f.sigma2), f.contract(&whole, b*b)
+	b := student(blocks - 1)
+	return f.contract(&whole, b*b)
 }

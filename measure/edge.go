@@ -6,15 +6,16 @@ import (
 	"sort"
 )
 
-// How a card's power follows a kernel, one statement for markers, clocks and sensors. Both are
-// standard uncertainties.
+// How a card's power follows a kernel, one statement for markers, clocks and sensors.
 const (
-	// UPowerDelay is that of the begin of the power's response behind the kernel's time stamp. It
+	// PowerSettles is when power has followed a change of the load: the slowest recorded card's, within 1.9 ms.
+	PowerSettles Seconds = 2e-3
+	// UPowerDelay is the standard uncertainty of the begin of the power's response behind the kernel's time stamp. It
 	// is an estimate: a regulator's input current follows its load within its switching period
 	// and input filter, some 10 µs, and %globaltimer of an H200 steps by 1 µs or less. The public
 	// recordings cannot show it: their clocks were related by hand (arXiv 2312.02741).
 	UPowerDelay Seconds = 20e-6
-	// UPowerResponse is that of the mean delay of the response, from its begin to its middle, which an
+	// UPowerResponse is the standard uncertainty of the mean delay of the response, from its begin to its middle, which an
 	// average over a longer window cannot show: recorded cards rise within 0.1 to 0.4 ms and fall within
 	// 0.3 to 1.9 ms (3090-square, a100-step).
 	UPowerResponse Seconds = 0.25e-3

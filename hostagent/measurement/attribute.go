@@ -219,7 +219,7 @@ func (s *sharing) uncertainty(u *attribute.Use, fitted bool) measure.Joule {
 			}
 		case c.Source == "gaps":
 			k = 1 // they may all lie here
-		case !c.Systematic:
+		case !c.Systematic && !fitted:
 			k = math.Sqrt(part)
 		}
 		if u.Share == 0 {

@@ -43,6 +43,8 @@ type bench struct {
 	db      *store.DB
 	unplug  atomic.Pointer[context.CancelCauseFunc]
 	line    *bufconn.Listener // in virtual time, in place of TCP
+	card    board.Config
+	nvml    bool // the meter is the GPU's own sensor, on a card of the tenth of a second and windows of a quarter of that
 }
 
 type plant struct{ *board.Live }
@@ -103,11 +105,17 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, b *bench)) {
 // inVirtualTimeWith is inVirtualTime with a meter of its own kind.
 func inVirtualTimeWith(t *testing.T, c meter.Config, f func(t *testing.T, b *bench)) {
 	t.Helper()
+	inVirtualTimeOn(t, &bench{}, c, f)
+}
+
+// inVirtualTimeOn is inVirtualTimeWith on a bench of its own card.
+func inVirtualTimeOn(t *testing.T, b *bench, c meter.Config, f func(t *testing.T, b *bench)) {
+	t.Helper()
 	if _, err := emptyDatabase(); err != nil { // made outside of the bubble
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{db: openDatabase(t), line: bufconn.Listen(1 << 20)}
+		b.db, b.line = openDatabase(t), bufconn.Listen(1<<20)
 		t.Cleanup(func() {
 			if err := b.db.Close(); err != nil {
 				t.Error(err)
@@ -135,7 +143,8 @@ func newBenchOf(t *testing.T, db *store.DB, seed uint64, says bool, c meter.Conf
 // build makes the parts of a bench and serves it.
 func (b *bench) build(t *testing.T, seed uint64, says bool, c meter.Config) {
 	t.Helper()
-	model, err := board.New(board.Config{Seed: seed})
+	b.card.Seed = seed
+	model, err := board.New(b.card)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +161,13 @@ func (b *bench) build(t *testing.T, seed uint64, says bool, c meter.Config) {
 	if says {
 		gpu = b.device.Info().UUID
 	}
-	b.serve(t, cable{meter.NewInstrument("emulated", source, pace.Real(epoch)), b}, source.Setup(), gpu)
+	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
+	var device instrument.Instrument = meter.NewInstrument("emulated", source, pace.Real(epoch))
+	setup := source.Setup()
+	if b.nvml {
+		device, setup = b.ownSensor(t)
+	}
+	b.serve(t, cable{device, b}, setup, gpu)
 	o := monitorclient.Options{Pause: time.Millisecond, Patience: 3 * time.Second}
 	if b.line != nil {
 		dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.line.DialContext(ctx) }
@@ -161,7 +176,6 @@ func (b *bench) build(t *testing.T, seed uint64, says bool, c meter.Config) {
 	if b.client, err = monitorclient.Dial(b.address, o); err != nil {
 		t.Fatal(err)
 	}
-	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
 	t.Cleanup(func() {
 		if err := b.client.Close(); err != nil {
 			t.Error(err)

@@ -10,13 +10,16 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// few is how many spans of the meter's resolution a kernel has on the mean where its edges are too
-// few readings apart to see its power.
+// few is how many spans of the meter's resolution, or of the card's response, a kernel has on the mean where its
+// edges are too close to each other to see its power.
 const few = 3
 
 // mostColumns is how many names have a mean power of their own in a fit; rarer ones have one together. The
-// fit's memory is some 35 times its square, times 8 bytes.
-const mostColumns = 250
+// fit's memory is some 8 kB times its square, with averages five times that.
+const (
+	mostColumns  = 100
+	mostAveraged = 40
+)
 
 // The names of the time without kernels, where it is part of a group.
 const (
@@ -26,8 +29,14 @@ const (
 
 // brief reports whether launches of a mean length are too short for their edges.
 func (s *sharing) brief(busy measure.Seconds, launches uint64) bool {
-	return launches > 0 && float64(busy)/float64(launches) < few*float64(s.resolution)
+	return launches > 0 && float64(busy)/float64(launches) < few*float64(s.blind())
 }
+
+// blind is the span that the meter cannot look into, or within which a card has not followed its load.
+func (s *sharing) blind() measure.Seconds { return max(s.resolution, measure.PowerSettles) }
+
+// averages reports whether the meter's average is so long that the card's response does not matter beside it.
+func (s *sharing) averages() bool { return s.task.Setup.Response.Window > few*measure.PowerSettles }
 
 // lines are the result as it is stored: the largest kernel first, then the time without.
 func (s *sharing) lines(r attribute.Result) ([]store.NameEnergy, error) {
@@ -126,6 +135,9 @@ func (s *sharing) columns(r *attribute.Result) []int {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Kernels[b].Share, r.Kernels[a].Share) })
 	out := make([]int, len(order)+2)
 	kernels := min(len(order), mostColumns)
+	if s.averages() {
+		kernels = min(kernels, mostAveraged)
+	}
 	for rank, name := range order {
 		out[name] = min(rank, kernels-1)
 	}
@@ -173,11 +185,15 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 	t := s.task
 	r, tb := t.Setup.Response, t.Setup.Timebase
 	scan := tb.Seconds(tb.TicksPerScan)
-	x, err := attribute.NewSolver(attribute.Model{
+	m := attribute.Model{
 		Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock,
-		Delay: t.Setup.Channels[t.Setup.Rails[0].X].Skew, Tau: r.Tau, Average: r.Window, Columns: columns,
-		Brief: few * s.resolution,
-	}, s.kernels())
+		Delay: t.Setup.Channels[t.Setup.Rails[0].X].Skew, Memory: measure.PowerSettles + r.Window + 5*r.Tau,
+		Columns: columns, Brief: few * s.blind(),
+	}
+	if s.averages() {
+		m.Average, m.ULate = r.Window, measure.UPowerResponse
+	}
+	x, err := attribute.NewSolver(m, s.kernels())
 	if err != nil {
 		return attribute.Solution{}, err
 	}

@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,54 +40,81 @@ type Solution struct {
 
 // Solve ends the fit. total is the window's energy, which the entries come to.
 // Two entries that are most alike (the most negative correlation) become one until each has a U (k = 2) below
-// its share of the window's energy, by time, or until one is left.
+// its share of the window's energy, by time, and a variance that is not inflated by what the columns have in
+// common, or until one is left.
 func (s *Solver) Solve(total measure.Joule) (Solution, error) {
-	sums := newNormal(s.columns)
-	for i := range s.models[0].sums {
-		sums.plus(&s.models[0].sums[i])
+	sums := newNormal(len(s.x))
+	for i := range s.sums {
+		sums.plus(&s.sums[i])
 	}
 	if sums.n == 0 || !(total > 0) {
 		return Solution{}, fmt.Errorf("attribute: %d readings of %v: %w", sums.n, total, ErrNoData)
 	}
-	for i := range s.models { // the rest of the launches' time
-		if err := s.models[i].now.to(s.to); err != nil {
-			return Solution{}, fmt.Errorf("attribute: %w", err)
-		}
+	w := s.walkers[0]
+	if err := w.to(s.to); err != nil { // the rest of the launches' time
+		return Solution{}, fmt.Errorf("attribute: %w", err)
 	}
 	mean := float64(total) / (s.to - s.from)
-	f, err := sums.solve(mean)
+	g := grouping{mean: mean, total: float64(total), memory: float64(cmp.Or(s.model.Average, s.model.Memory))}
+	fits, likely, err := s.fits(&sums, mean)
 	if err != nil {
 		return Solution{}, err
 	}
-	g := grouping{mean: mean}
-	g.fresh, g.blocked = mat.NewDense(s.columns, s.columns, nil), mat.NewDense(s.columns, s.columns, nil)
-	fresh, blocked := s.covariances(&f)
-	edges, err := s.edges(mean, f.p)
-	if err != nil {
-		return Solution{}, err
-	}
-	w := s.models[0].now
-	for i := range s.columns {
-		for j := range s.columns {
-			a := w.share[i] * w.share[j]
-			e := edges[i] * edges[j]
-			g.fresh.Set(i, j, a*(fresh.At(i, j)+e))
-			g.blocked.Set(i, j, a*(blocked.At(i, j)+e))
+	f := &fits[0]
+	p, fresh := f.powers(), f.fresh()
+	for i := range fits[1:] {
+		other := fits[i+1].powers()
+		var less mat.Dense
+		less.Sub(energies(fresh, w.share), energies(fits[i+1].fresh(), w.share))
+		g.chance = append(g.chance, &less)
+		for c := range other {
+			other[c] = math.Sqrt(likely[i+1]) * w.share[c] * (other[c] - p[c])
 		}
+		g.others = append(g.others, other)
+	}
+	blocked := s.blocked(f)
+	g.noise = f.sigma2 / s.weights
+	g.fresh, g.blocked = energies(fresh, w.share), energies(blocked, w.share)
+	for i := range s.columns {
 		if w.share[i] > 0 {
 			g.entries = append(g.entries, Entry{
 				Columns: []int{i}, Share: measure.Seconds(w.share[i]), Spans: w.spans[i],
-				Energy: measure.Joule(w.share[i] * f.p.AtVec(i)), Apart: s.apart(w, i),
+				Energy: measure.Joule(w.share[i] * p[i]), Apart: s.apart(w, i),
 			})
 		}
 	}
+	rank, err := determined(fresh, mean)
+	if err != nil {
+		return Solution{}, err
+	}
 	g.merge()
 	out := Solution{
-		Entries: g.entries, Columns: s.columns, Rank: f.rank, Scans: sums.n,
+		Entries: g.entries, Columns: s.columns, Rank: rank, Scans: sums.n,
 		Noise: measure.Watt(math.Sqrt(f.sigma2 * float64(sums.n) / s.weights)),
 	}
 	out.finish(total)
 	return out, nil
+}
+
+// energies turns a covariance of powers into one of energies.
+func energies(powers *mat.SymDense, share []float64) *mat.Dense {
+	out := mat.NewDense(len(share), len(share), nil)
+	out.Apply(func(i, j int, v float64) float64 { return share[i] * share[j] * v }, powers)
+	return out
+}
+
+// determined counts the combinations of columns whose powers are known to better than the mean.
+func determined(covariance *mat.SymDense, mean float64) (rank int, err error) {
+	var eigen mat.EigenSym
+	if !eigen.Factorize(covariance, false) {
+		return 0, fmt.Errorf("attribute: no eigenvalues of %d columns: %w", covariance.SymmetricDim(), ErrNoData)
+	}
+	for _, v := range eigen.Values(nil) {
+		if v < mean*mean {
+			rank++
+		}
+	}
+	return rank, nil
 }
 
 // apart reports whether a column joins no group.
@@ -95,33 +123,19 @@ func (s *Solver) apart(w *walker, column int) bool {
 	return b > 0 && (column == s.columns-1 || w.share[column] >= b*float64(w.spans[column]))
 }
 
-// edges is the change of each column's power with one standard uncertainty of the clock fit: the larger
-// of the two directions, in W.
-func (s *Solver) edges(mean float64, p *mat.VecDense) ([]float64, error) {
-	out := make([]float64, s.columns)
-	for i := 1; i < len(s.models); i++ {
-		f, err := s.models[i].sums[0].solve(mean)
-		if err != nil {
-			return nil, err
-		}
-		for c := range out {
-			d := f.p.AtVec(c) - p.AtVec(c)
-			if i == 2 { // the other direction, so that signs among columns stay
-				d = -d
-			}
-			if math.Abs(d) > math.Abs(out[c]) {
-				out[c] = d
-			}
-		}
-	}
-	return out, nil
-}
+// collinear is the inflation of a variance from which on columns are not told apart: the usual bound of variance
+// inflation factors (D. Marquardt, Technometrics 12 (1970) 591). Beyond it U would be that of the residuals
+// alone, which do not show how far a response that depends on what ran before moves the energies.
+const collinear = 10
 
 // grouping merges entries. Covariances are of energies, by column, in J².
 type grouping struct {
 	entries        []Entry
 	fresh, blocked *mat.Dense
-	mean           float64 // of the window's power, W
+	others         [][]float64  // by how much the energies differ of fits with other lags, J
+	chance         []*mat.Dense // what noise alone makes of that, squared
+	mean, total    float64      // of the window's power, W; its energy, J
+	memory, noise  float64      // s; variance of a reading's noise over the number of readings, W²
 }
 
 // covariance sums a matrix over two entries' columns.
@@ -134,14 +148,49 @@ func covariance(m *mat.Dense, a, b []int) (v float64) {
 	return v
 }
 
-// variance is that of an entry: of the blocks where they scatter by more than 1.5 times what chance
-// leaves of 32 of them, else of the scans.
+// variance is that of an entry: of the blocks, or the square of its difference to fits with other lags where
+// that is larger, less what chance makes of it: a fit with fewer coefficients differs by the difference of the
+// two variances (J. Hausman, Econometrica 46 (1978) 1251).
 func (g *grouping) variance(e *Entry) float64 {
-	v, b := covariance(g.fresh, e.Columns, e.Columns), covariance(g.blocked, e.Columns, e.Columns)
-	if b > 1.5*v {
-		v = b
+	v := covariance(g.blocked, e.Columns, e.Columns)
+	for i, other := range g.others {
+		v = max(v, square(other, e.Columns, e.Columns)-max(covariance(g.chance[i], e.Columns, e.Columns), 0))
 	}
-	return max(v, 0)
+	return v
+}
+
+// inflation is by how much the variance that the noise of the scans gives an entry exceeds that of
+// launches in random order: with shares s of the time, n readings and a memory M,
+//
+//	σ²·M/(n·s·(1 − s)·l)    l: mean length of a launch
+//
+// It measures how far the entry's duty follows from those of the others.
+func (g *grouping) inflation(e *Entry) float64 {
+	share := float64(e.Share) * g.mean / g.total
+	length := min(float64(e.Share)/float64(max(e.Spans, 1)), g.memory)
+	return covariance(g.fresh, e.Columns, e.Columns) / (float64(e.Share) * float64(e.Share)) *
+		share * (1 - share) * length / (g.noise * g.memory)
+}
+
+// square is the product of the sums of v over two entries' columns.
+func square(v []float64, a, b []int) float64 {
+	var x, y float64
+	for _, i := range a {
+		x += v[i]
+	}
+	for _, i := range b {
+		y += v[i]
+	}
+	return x * y
+}
+
+// joint is the covariance of two entries, with what other lags make of them.
+func (g *grouping) joint(a, b []int) float64 {
+	v := covariance(g.fresh, a, b)
+	for _, other := range g.others {
+		v += square(other, a, b)
+	}
+	return v
 }
 
 // closest are the two entries of the most negative correlation, one of them bad; equal where there are none.
@@ -153,8 +202,7 @@ func (g *grouping) closest(bad []bool) (a, b int) {
 				continue
 			}
 			x, y := g.entries[i].Columns, g.entries[j].Columns
-			r := covariance(g.fresh, x, y) /
-				math.Sqrt(covariance(g.fresh, x, x)*covariance(g.fresh, y, y))
+			r := g.joint(x, y) / math.Sqrt(g.joint(x, x)*g.joint(y, y))
 			if a == b || r < least {
 				a, b, least = j, i, r
 			}
@@ -171,7 +219,7 @@ func (g *grouping) merge() {
 		for i := range g.entries {
 			e := &g.entries[i]
 			e.U = measure.Joule(math.Sqrt(g.variance(e)))
-			bad[i] = !e.Apart && 2*float64(e.U) >= g.mean*float64(e.Share)
+			bad[i] = !e.Apart && (2*float64(e.U) >= g.mean*float64(e.Share) || g.inflation(e) > collinear)
 			open = open || bad[i]
 		}
 		if !open || len(g.entries) < 2 {

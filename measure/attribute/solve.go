@@ -15,17 +15,25 @@ import (
 // ErrColumns: names without a column, or columns with a gap.
 var ErrColumns = errors.New("columns do not fit the names")
 
-// Model is what a Solver takes a reading for. Each name of a kernel has one mean power p; where n
-// kernels run at once each has a duty of 1/n, and the time without kernels has a duty of 1.
-// A reading at t is Σ p·x, with x the duty behind the lag Tau and averaged over the span
-// Average before t.
+// Model is how readings follow the kernels. Where n kernels run at once each has a duty of 1/n, and the
+// time without kernels has a duty of 1. A reading at t is a sum over the columns,
+//
+//	P(t) = Σ_c Σ_j β_cj · (mean duty of c from t − l_j+1 to t − l_j)
+//
+// a distributed lag (S. Almon, Econometrica 33 (1965) 178) of its own for each column. So neither the
+// card's response nor the meter's is assumed, as long as they are over within the lags l. The power of a
+// column is Σ_j β_cj: what the energy grows by, in the mean over the contexts of its launches, for a
+// second more of it. Of a card of linear response that is its own power, and in general the energies come to
+// the window's, as the sum of duties is 1.
 type Model struct {
 	Window measure.Window
 	Clock  clock.Fit
 	Delay  measure.Seconds // as in Config
-	// Tau is the time constant of the card's and the meter's response, Average the length of
-	// the meter's boxcar; zeros mean readings of an instant.
-	Tau, Average measure.Seconds
+	// Memory is how long a load acts on later readings, by the card's and the meter's response.
+	Memory measure.Seconds
+	// Average is the length of the meter's boxcar where Memory does not matter beside it, else zero: each
+	// column then has one coefficient, for the boxcar. ULate is the standard uncertainty of its instant.
+	Average, ULate measure.Seconds
 	// Columns is the column of each name, from 0 on. Names of one column have one mean power.
 	Columns []int
 	// Brief is the mean length from which on a column's edges give its energy better than the fit: the
@@ -34,8 +42,47 @@ type Model struct {
 }
 
 // blocks is the number of spans of the window whose residuals show scatter that is not new in
-// each scan: unrest of the card, or kernels of one name that draw differently.
+// each scan: unrest of the card, kernels of one name that draw differently, and a response that depends
+// on what ran before.
 const blocks = 32
+
+// shifts is in how many steps the instant of a boxcar is tried, up to its standard uncertainty either way.
+const shifts = 4
+
+// bins returns the ends of the lags in seconds, and how they are merged: first for the fit, then for
+// others that a response within Memory allows as well. By how much the results differ bounds the
+// uncertainty from below. Of boxcars the fit takes the instant at which they leave the least residuals.
+func (m *Model) bins() (ends []float64, merged [][][]int) {
+	var u measure.Seconds
+	for _, at := range []measure.Seconds{m.Window.From, (m.Window.From + m.Window.To) / 2, m.Window.To} {
+		host, _ := m.Clock.Host(at)
+		_, v := m.Clock.Meter(host)
+		u = max(u, v)
+	}
+	if w := float64(m.Average); w > 0 {
+		a := min(max(math.Hypot(float64(m.ULate), float64(u)), w/1000), w/4)
+		for _, at := range []float64{0, w} {
+			for k := range 2*shifts + 1 {
+				ends = append(ends, at+a*float64(k-shifts)/shifts)
+			}
+		}
+		for k := range 2*shifts + 1 {
+			var bins []int
+			for j := k; j <= k+2*shifts; j++ {
+				bins = append(bins, j)
+			}
+			merged = append(merged, [][]int{bins})
+		}
+		return ends, merged
+	}
+	ends = []float64{-3 * float64(u)}
+	for k := range 8 {
+		ends = append(ends, math.Ldexp(float64(m.Memory), k-7))
+	}
+	return ends, [][][]int{
+		{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}, {{0}, {1}, {2}, {3}, {4}, {5}, {6}}, {{0}, {1, 2}, {3, 4}, {5, 6}, {7}},
+	}
+}
 
 // normal holds the sums of a weighted least-squares fit, upper triangle by rows.
 type normal struct {
@@ -44,18 +91,17 @@ type normal struct {
 	n    int
 }
 
-func newNormal(columns int) normal {
-	return normal{a: make([]float64, columns*columns), g: make([]float64, columns)}
-}
+func newNormal(m int) normal { return normal{a: make([]float64, m*(m+1)/2), g: make([]float64, m)} }
 
-// add takes one reading; used are the columns whose x is not zero, in rising order.
+// add takes one reading; used are the places where x is not zero, in rising order.
 func (n *normal) add(x []float64, used []int, y, weight float64) {
 	m := len(n.g)
 	for i, r := range used {
+		row, v := n.a[r*(2*m-r-1)/2:], weight*x[r]
 		for _, c := range used[i:] {
-			n.a[r*m+c] += weight * x[r] * x[c]
+			row[c] += v * x[c]
 		}
-		n.g[r] += weight * x[r] * y
+		n.g[r] += v * y
 	}
 	n.yy += weight * y * y
 	n.n++
@@ -71,11 +117,54 @@ func (n *normal) plus(o *normal) {
 	n.yy, n.n = n.yy+o.yy, n.n+o.n
 }
 
-// moved is the model with all kernels moved alike: by nothing, and by one standard uncertainty of the
-// clock fit either way. late walks one Average behind.
-type moved struct {
-	now, late *walker
-	sums      []normal // by block for the first, one for the others
+// matrix returns Σ w·x·xᵀ.
+func (n *normal) matrix() *mat.SymDense {
+	m := len(n.g)
+	out := mat.NewSymDense(m, nil)
+	for r := range m {
+		for c := r; c < m; c++ {
+			out.SetSym(r, c, n.a[r*(2*m-r-1)/2+c])
+		}
+	}
+	return out
+}
+
+// merge returns the sums for bins that are merged, each by its width: bins of one group have one coefficient.
+func (n *normal) merge(ends []float64, groups [][]int) normal {
+	bins, size := len(ends)-1, len(groups)
+	to, part := make([]int, bins), make([]float64, bins)
+	for j := range to {
+		to[j] = -1
+	}
+	for k, group := range groups {
+		width := ends[group[len(group)-1]+1] - ends[group[0]]
+		for _, j := range group {
+			to[j], part[j] = k, (ends[j+1]-ends[j])/width
+		}
+	}
+	m := len(n.g)
+	out := newNormal(m / bins * size)
+	out.yy, out.n = n.yy, n.n
+	wide := len(out.g)
+	for r := range m {
+		i := r/bins*size + to[r%bins]
+		if to[r%bins] < 0 {
+			continue
+		}
+		out.g[i] += part[r%bins] * n.g[r]
+		for c := r; c < m; c++ {
+			if to[c%bins] < 0 {
+				continue
+			}
+			j, v := c/bins*size+to[c%bins], part[r%bins]*part[c%bins]*n.a[r*(2*m-r-1)/2+c]
+			if i == j && r != c {
+				v *= 2
+			}
+			lo, hi := min(i, j), max(i, j)
+			out.a[lo*(2*wide-lo-1)/2+hi] += v
+		}
+	}
+	return out
 }
 
 // Solver fits the mean power of each column to the readings, by least squares. Memory grows with
@@ -85,7 +174,10 @@ type Solver struct {
 	columns  int // of kernels, then active idle, then idle
 	from, to float64
 	feed     *feed
-	models   []moved
+	ends     []float64 // of the lags, s
+	merged   [][][]int
+	walkers  []*walker // one for each of ends, so far behind
+	sums     []normal  // by block
 	x        []float64
 	used     []int
 	last     float64
@@ -95,8 +187,8 @@ type Solver struct {
 // NewSolver prepares a fit. Kernels come in order of their begin.
 func NewSolver(m Model, kernels iter.Seq2[Kernel, error]) (*Solver, error) {
 	w := m.Window
-	if !(w.From < w.To) || !(m.Clock.B > 0) {
-		return nil, fmt.Errorf("attribute: from %v to %v: %w", w.From, w.To, ErrWindow)
+	if !(w.From < w.To) || !(m.Clock.B > 0) || !(m.Memory > 0) {
+		return nil, fmt.Errorf("attribute: from %v to %v, memory %v: %w", w.From, w.To, m.Memory, ErrWindow)
 	}
 	s := &Solver{model: m, from: float64(w.From - m.Delay), to: float64(w.To - m.Delay), last: math.Inf(-1)}
 	for _, c := range m.Columns {
@@ -106,33 +198,19 @@ func NewSolver(m Model, kernels iter.Seq2[Kernel, error]) (*Solver, error) {
 		s.columns = max(s.columns, c+1)
 	}
 	s.columns += 2
-	s.x, s.feed = make([]float64, s.columns), newFeed(kernels)
-	var u measure.Seconds
-	for _, at := range []measure.Seconds{w.From, (w.From + w.To) / 2, w.To} {
-		host, _ := m.Clock.Host(at)
-		_, v := m.Clock.Meter(host)
-		u = max(u, v)
-	}
-	for i, shift := range []float64{0, float64(u), -float64(u)} {
-		if i > 0 && u == 0 {
-			break
-		}
-		v := moved{sums: make([]normal, 1)}
-		if i == 0 {
-			v.sums = make([]normal, blocks)
-		}
-		for j := range v.sums {
-			v.sums[j] = newNormal(s.columns)
-		}
-		var err error
-		if v.now, err = s.newWalker(s.feed, shift); err == nil && m.Average > 0 {
-			v.late, err = s.newWalker(s.feed, shift)
-		}
+	s.feed = newFeed(kernels)
+	s.ends, s.merged = m.bins()
+	for range s.ends {
+		v, err := s.newWalker(s.feed)
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("attribute: %w", err)
 		}
-		s.models = append(s.models, v)
+		s.walkers = append(s.walkers, v)
+	}
+	s.x = make([]float64, s.columns*(len(s.ends)-1))
+	for range blocks {
+		s.sums = append(s.sums, newNormal(len(s.x)))
 	}
 	return s, nil
 }
@@ -148,134 +226,156 @@ func (s *Solver) Add(at, watts, noise float64) error {
 		return fmt.Errorf("attribute: a reading at %v with noise %v: %w", at, noise, ErrOrder)
 	}
 	s.last = at
-	if at > s.to || at-float64(s.model.Average)-5*float64(s.model.Tau) < s.from {
+	n := len(s.ends) - 1
+	if at-s.ends[0] > s.to || at-s.ends[n] < s.from {
 		return nil
 	}
-	block := min(int(blocks*(at-s.from)/(s.to-s.from)), blocks-1)
-	weight := 1 / (noise * noise)
-	s.weights += weight
 	need := math.MaxInt
-	for i := range s.models {
-		v := &s.models[i]
-		if err := s.row(v, at); err != nil {
+	for i, w := range s.walkers {
+		if err := w.to(at - s.ends[i]); err != nil {
 			return fmt.Errorf("attribute: %w", err)
 		}
-		v.sums[min(block, len(v.sums)-1)].add(s.x, s.used, watts, weight)
-		need = min(need, v.now.number)
-		if v.late != nil {
-			need = min(need, v.late.number)
-		}
+		need = min(need, w.number)
 	}
 	s.feed.drop(need)
-	return nil
-}
-
-// row computes what a reading has of each column.
-func (s *Solver) row(v *moved, at float64) error {
-	if err := v.now.to(at); err != nil {
-		return err
-	}
-	average := float64(s.model.Average)
-	if v.late != nil {
-		if err := v.late.to(at - average); err != nil {
-			return err
-		}
-	}
 	s.used = s.used[:0]
 	for i := range s.x {
-		switch {
-		case v.late != nil:
-			s.x[i] = (v.now.integral(i) - v.late.integral(i)) / average
-		case s.model.Tau > 0:
-			s.x[i] = v.now.lag[i]
-		default:
-			s.x[i] = v.now.duty(i)
-		}
-		if math.Abs(s.x[i]) > 1e-9 {
+		c, j := i/n, i%n
+		s.x[i] = (s.walkers[j].share[c] - s.walkers[j+1].share[c]) / (s.ends[j+1] - s.ends[j])
+		if s.x[i] > 1e-7 {
 			s.used = append(s.used, i)
 		}
 	}
+	weight := 1 / (noise * noise)
+	s.weights += weight
+	block := min(int(blocks*(at-s.from)/(s.to-s.from)), blocks-1)
+	s.sums[block].add(s.x, s.used, watts, weight)
 	return nil
 }
 
-// loose is the standard deviation, in mean powers of the window, of the powers that are taken as
+// loose is the standard deviation, in mean powers of the window, of the coefficients that are taken as
 // possible before anything is read. It makes the equations solvable where readings determine
 // nothing, and is far outside of what a reported entry may have.
 const loose = 10
 
 // fit is the solution for one set of sums.
 type fit struct {
-	p       *mat.VecDense // W, by column
+	p       *mat.VecDense // W, by column and bin
 	inverse *mat.SymDense // of the normal matrix
 	sigma2  float64       // weighted residual variance
-	rank    int           // directions that the readings determine to better than the mean power
 	dof     float64
+	bins    int
 }
 
-// solve finds p of (A + λ)·p = g + λ·mean, with λ = σ²/(loose·mean)².
-func (n *normal) solve(mean float64) (fit, error) {
-	m := len(n.g)
-	a := mat.NewSymDense(m, append([]float64(nil), n.a...))
-	f := fit{p: mat.NewVecDense(m, nil), inverse: mat.NewSymDense(m, nil)}
-	var eigen mat.EigenSym
-	if !eigen.Factorize(a, false) {
-		return f, fmt.Errorf("attribute: no eigenvalues of %d columns: %w", m, ErrNoData)
+// fits are the solutions for all ways to merge bins, the one to use first, and how likely each of the others
+// is beside it: 1 where the readings do not decide.
+func (s *Solver) fits(sums *normal, mean float64) (out []fit, likely []float64, err error) {
+	best := 0
+	for i, groups := range s.merged {
+		n := sums.merge(s.ends, groups)
+		f, err := n.solve(mean, len(groups))
+		if err != nil {
+			return nil, nil, err
+		}
+		if out = append(out, f); s.model.Average > 0 && f.sigma2 < out[best].sigma2 {
+			best = i
+		}
 	}
-	values := eigen.Values(nil)
-	f.sigma2 = 1e-9 * values[m-1] * mean * mean
+	out[0], out[best] = out[best], out[0]
+	s.merged[0], s.merged[best] = s.merged[best], s.merged[0]
+	for i := range out {
+		likely = append(likely, 1)
+		if s.model.Average > 0 {
+			likely[i] = math.Pow(out[0].sigma2/out[i].sigma2, out[i].dof/2)
+		}
+	}
+	return out, likely, nil
+}
+
+// solve finds p of (A + λ)·p = g + λ·mean, with λ = σ²/(loose·mean)², for so many bins of each column.
+func (n *normal) solve(mean float64, bins int) (fit, error) {
+	m := len(n.g)
+	f := fit{p: mat.NewVecDense(m, nil), inverse: mat.NewSymDense(m, nil), bins: bins}
+	a, g := n.matrix(), mat.NewVecDense(m, n.g)
+	largest := 0.0
+	for i := range m {
+		largest = max(largest, a.At(i, i))
+	}
+	f.sigma2 = 1e-9 * largest * mean * mean
+	f.dof = float64(n.n - min(m, n.n))
 	for range 4 { // σ² and λ depend on each other, weakly
-		ridge := max(f.sigma2/(loose*loose*mean*mean), 1e-13*values[m-1])
-		b, right := mat.NewSymDense(m, append([]float64(nil), n.a...)), mat.NewVecDense(m, nil)
+		ridge := max(f.sigma2/(loose*loose*mean*mean), 1e-12*largest)
+		b, right := mat.NewSymDense(m, nil), mat.NewVecDense(m, nil)
+		b.CopySym(a)
 		for i := range m {
 			b.SetSym(i, i, b.At(i, i)+ridge)
-			right.SetVec(i, n.g[i]+ridge*mean)
+			right.SetVec(i, n.g[i]+ridge*mean/float64(bins))
 		}
 		var c mat.Cholesky
 		if !c.Factorize(b) {
-			return f, fmt.Errorf("attribute: the equations of %d columns: %w", m, ErrNoData)
+			return f, fmt.Errorf("attribute: the equations of %d columns: %w", m/bins, ErrNoData)
 		}
 		if err := errors.Join(c.SolveVecTo(f.p, right), c.InverseTo(f.inverse)); err != nil {
 			return f, fmt.Errorf("attribute: %w", err)
 		}
-		rss := n.yy - 2*mat.Dot(f.p, mat.NewVecDense(m, n.g)) + mat.Inner(f.p, a, f.p)
-		f.rank = 0
-		for _, v := range values {
-			if v*mean*mean > f.sigma2 {
-				f.rank++
-			}
-		}
-		f.dof = float64(n.n - f.rank)
+		rss := n.yy - 2*mat.Dot(f.p, g) + mat.Inner(f.p, a, f.p)
 		f.sigma2 = max(rss, 1e-12*n.yy) / max(f.dof, 1)
 	}
 	return f, nil
 }
 
-// covariances are those of the columns' powers, in W²: of residuals that are new in each scan, and of
-// residuals that hold together within a block (a sandwich estimate).
-func (s *Solver) covariances(f *fit) (fresh, blocked *mat.SymDense) {
-	m := s.columns
-	fresh, meat := mat.NewSymDense(m, nil), mat.NewSymDense(m, nil)
-	// Student's factor for few scans, in place of k = 2 (95.45 %).
-	k := 1e3
-	if f.dof >= 2 {
-		k = distuv.StudentsT{Sigma: 1, Nu: f.dof}.Quantile(0.97725) / 2
+// powers are the sums of the columns' coefficients.
+func (f *fit) powers() []float64 {
+	out := make([]float64, f.p.Len()/f.bins)
+	for i, v := range f.p.RawVector().Data {
+		out[i/f.bins] += v
 	}
-	fresh.ScaleSym(k*k*f.sigma2, f.inverse)
+	return out
+}
+
+// contract sums a covariance of coefficients over each column's bins.
+func (f *fit) contract(m mat.Matrix, scale float64) *mat.SymDense {
+	n := f.p.Len()
+	out := mat.NewSymDense(n/f.bins, nil)
+	for i := range n {
+		for j := range n {
+			if r, c := i/f.bins, j/f.bins; r <= c {
+				out.SetSym(r, c, out.At(r, c)+scale*(m.At(i, j)+m.At(j, i))/2)
+			}
+		}
+	}
+	return out
+}
+
+// student returns Student's factor of so many degrees of freedom, relative to k = 2 (95.45 %).
+func student(dof float64) float64 {
+	if dof < 2 {
+		return 1e3
+	}
+	return distuv.StudentsT{Sigma: 1, Nu: dof}.Quantile(0.97725) / 2
+}
+
+// fresh is the covariance of the columns' powers, in W², of residuals that are new in each scan.
+func (f *fit) fresh() *mat.SymDense {
+	k := student(f.dof)
+	return f.contract(f.inverse, k*k*f.sigma2)
+}
+
+// blocked is the covariance of the columns' powers, in W², of residuals that hold together within a block (a
+// sandwich estimate).
+func (s *Solver) blocked(f *fit) *mat.SymDense {
+	m := f.p.Len()
+	meat := mat.NewSymDense(m, nil)
 	var score mat.VecDense
-	for i := range s.models[0].sums {
-		n := &s.models[0].sums[i]
-		score.MulVec(mat.NewSymDense(m, n.a), f.p)
+	for i := range s.sums {
+		n := s.sums[i].merge(s.ends, s.merged[0])
+		score.MulVec(n.matrix(), f.p)
 		score.SubVec(mat.NewVecDense(m, n.g), &score)
 		meat.SymRankOne(meat, blocks/(blocks-1.0), &score)
 	}
 	var half, whole mat.Dense
 	half.Mul(f.inverse, meat)
 	whole.Mul(&half, f.inverse)
-	blocked = mat.NewSymDense(m, nil)
-	for i := range m {
-		for j := i; j < m; j++ {
-			blocked.SetSym(i, j, (whole.At(i, j)+whole.At(j, i))/2)
-		}
-	}
-	return fresh, blocked
+	b := student(blocks - 1)
+	return f.contract(&whole, b*b)
 }

@@ -44,32 +44,27 @@ func (f *feed) drop(i int) {
 	}
 }
 
-// walker follows the duty of each column through time: 1/n each for n kernels at once, and
+// walker sums the duty of each column over time: 1/n each for n kernels at once, and
 // 1 for active idle or idle where none runs, so that the duties come to 1.
 type walker struct {
 	s       *Solver
 	feed    *feed
-	number  int     // of the next kernel
-	shift   float64 // added to device times of kernels, s
+	number  int // of the next kernel
 	ahead   Kernel
 	more    bool
 	begun   bool
 	last    float64 // host's begin of the last one drawn
 	running ends
-	count   []int     // running, by column
 	t       float64   // device time, s
 	share   []float64 // integral of each duty, s
-	lag     []float64 // duty behind the first-order lag
 	spans   []uint64  // stretches of each column
 }
 
-func (s *Solver) newWalker(f *feed, shift float64) (*walker, error) {
-	n := s.columns
+func (s *Solver) newWalker(f *feed) (*walker, error) {
 	w := &walker{
-		s: s, feed: f, shift: shift, t: s.from, last: math.Inf(-1),
-		count: make([]int, n), share: make([]float64, n), lag: make([]float64, n), spans: make([]uint64, n),
+		s: s, feed: f, t: s.from, last: math.Inf(-1),
+		share: make([]float64, s.columns), spans: make([]uint64, s.columns),
 	}
-	w.lag[n-1] = 1 // the window begins idle; the first scans, within five lags, are not used
 	return w, w.draw()
 }
 
@@ -99,7 +94,7 @@ func (w *walker) draw() error {
 // time is a host's instant in the scans' time.
 func (w *walker) time(host float64) float64 {
 	c := &w.s.model.Clock
-	return float64(c.A-w.s.model.Delay) + c.B*host + w.shift
+	return float64(c.A-w.s.model.Delay) + c.B*host
 }
 
 // to moves on to an instant of device time.
@@ -118,17 +113,14 @@ func (w *walker) to(t float64) error {
 		}
 		w.step(min(begin, end))
 		if end <= begin {
-			k := w.running.pop()
-			w.count[w.s.model.Columns[k.Name]]--
+			w.running.pop()
 			if len(w.running) == 0 {
 				w.spans[w.rest()]++
 			}
 			continue
 		}
 		w.running.push(w.ahead)
-		column := w.s.model.Columns[w.ahead.Name]
-		w.count[column]++
-		w.spans[column]++
+		w.spans[w.s.model.Columns[w.ahead.Name]]++
 		w.begun = true
 		if err := w.draw(); err != nil {
 			return err
@@ -144,38 +136,17 @@ func (w *walker) rest() int {
 	return w.s.columns - 1
 }
 
-// duty is what a column has of the present instant.
-func (w *walker) duty(column int) float64 {
-	if len(w.running) == 0 {
-		if column == w.rest() {
-			return 1
-		}
-		return 0
-	}
-	return share(w.count[column], len(w.running))
-}
-
-// step goes through a stretch of constant duties: the lag follows 1 − exp(−dt/τ).
+// step goes through a stretch of constant duties.
 func (w *walker) step(t float64) {
 	dt := t - w.t
 	if !(dt > 0) {
 		return
 	}
 	w.t = t
-	tau := float64(w.s.model.Tau)
-	gain := 1.0
-	if tau > 0 {
-		gain = -math.Expm1(-dt / tau)
+	if len(w.running) == 0 {
+		w.share[w.rest()] += dt
 	}
-	for i := range w.share {
-		d := w.duty(i)
-		w.share[i] += d * dt
-		w.lag[i] += (d - w.lag[i]) * gain
+	for i := range w.running {
+		w.share[w.s.model.Columns[w.running[i].Name]] += dt / float64(len(w.running))
 	}
-}
-
-// integral is that of a column's duty behind the lag, up to a constant: from τ·L' = s − L
-// follows ∫L = ∫s − τ·L.
-func (w *walker) integral(column int) float64 {
-	return w.share[column] - float64(w.s.model.Tau)*w.lag[column]
 }

@@ -106,6 +106,14 @@ func question(req *pb.ListTasksRequest) (q listing, err error) {
 	q.verdicts, q.judge = req.GetVerdicts(), named || len(req.GetVerdicts()) > 0
 	// The orders' numbers are the store's.
 	q.Order, q.Ascending = max(store.ByID, store.Order(req.GetOrder())), req.GetAscending()
+	before := store.TaskID(req.GetBeforeTaskId())
+	switch {
+	case before < 0 || before > 0 && (q.Order != store.ByID || q.Ascending || req.GetPageToken() != ""):
+		return q, invalid("before_task_id", "%d: goes with the order of task_id, descending, and no page_token", before)
+	case before > 0:
+		q.After = &store.Position{ID: before}
+		return q, nil
+	}
 	q.After, err = parsePageToken(req.GetPageToken(), &q.ListQuery)
 	return q, err
 }
@@ -137,7 +145,7 @@ func taskMessage(t *store.Brief) *pb.Task {
 	}
 	if r := t.Result; r != nil {
 		m.Samples, m.Gaps, m.Lost = r.Samples, r.Gaps, r.Lost
-		m.DurationS = float64(r.To - r.From)
+		m.DurationS, m.Window = float64(r.To-r.From), wire.Window(&measure.Window{From: r.From, To: r.To})
 		m.Energy, m.MeanW, m.PeakW = wire.Energy(r.Total), float64(r.Mean), float64(r.Peak)
 	}
 	return m

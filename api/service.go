@@ -55,6 +55,10 @@ type Database interface {
 	RemoveNote(ctx context.Context, id store.TaskID, number int) error
 	Traces(ctx context.Context, id store.TaskID, methods []string, from, to measure.Seconds, most int) (store.Traces,
 		error)
+	// Extract and Accept carry whole tasks in a file; Room is whether there is room for more.
+	Extract(ctx context.Context, path string, ids []store.TaskID) (*store.Imported, error)
+	Accept(ctx context.Context, path string, user func(string) string) ([]store.CopiedTask, error)
+	Room(ctx context.Context) error
 	// NewWatch, Marks and Selected serve WatchTasks.
 	NewWatch(ctx context.Context) (*store.Watch, error)
 	Marks(ctx context.Context, from store.TaskID, others []store.TaskID) ([]store.Mark, error)
@@ -65,8 +69,9 @@ type Database interface {
 // of all watches, and nothing while there is none.
 type Service struct {
 	pb.UnimplementedTaskServiceServer
-	db  Database
-	hub hub
+	db    Database
+	hub   hub
+	files chan struct{} // has an element for each file on its way
 }
 
 // Options change how the service works.
@@ -81,7 +86,9 @@ func New(ctx context.Context, db Database, o Options) *Service {
 	if o.Poll <= 0 {
 		o.Poll = 250 * time.Millisecond
 	}
-	s := &Service{db: db, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}}
+	s := &Service{
+		db: db, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
+	}
 	s.hub.closed, s.hub.close = context.WithCancel(ctx)
 	return s
 }
@@ -192,6 +199,11 @@ var outcomes = []wire.Outcome{
 	},
 	{store.ErrPattern, codes.InvalidArgument, ""},
 	{store.ErrPinned, codes.FailedPrecondition, ""},
+	{store.ErrRunning, codes.FailedPrecondition, "wait for its end: ListTasks (wattmark tasks) shows the state"},
+	{store.ErrNotDatabase, codes.InvalidArgument, ""},
+	{store.ErrForeign, codes.InvalidArgument, ""},
+	{store.ErrOlder, codes.FailedPrecondition, "the client's version of wattmark is older than the host's: update it"},
+	{store.ErrNewer, codes.FailedPrecondition, "the host's version of wattmark is older than the client's: update it"},
 	{store.ErrConflict, codes.FailedPrecondition, ""},
 	{store.ErrBusy, codes.Unavailable, "try again, or close the other program"},
 	{store.ErrFull, codes.ResourceExhausted, "free some space and try again"},

@@ -18,9 +18,11 @@ import (
 type ImportOptions struct {
 	// Tasks are those to copy; nil for all, with all analyses and campaigns.
 	Tasks []TaskID
-	// KeepIDs gives the copies the numbers that the tasks have, where they are free. The
-	// target is a new file.
+	// KeepIDs gives the copies the numbers that the tasks and groups have, where they are free.
+	// The target is a new file.
 	KeepIDs bool
+	// Analyses copies all analyses, also where Tasks names some tasks.
+	Analyses bool
 	// Salvage goes on behind rows that cannot be read, and copies also tasks that still run.
 	Salvage bool
 	// NoSamples leaves the samples and their pyramid out, for a carrier that brings those by
@@ -87,7 +89,7 @@ func (d *DB) Import(ctx context.Context, from *DB, opt ImportOptions) (*Imported
 		}
 		// Analyses and campaigns come last, when the copies of their tasks have numbers.
 	}
-	out.Analyses, err = from.copyAnalyses(ctx, d, copies, opt.Tasks == nil)
+	out.Analyses, err = from.copyAnalyses(ctx, d, copies, opt.Tasks == nil || opt.Analyses)
 	if err = broken.forgive(err, "the analyses", 0, NoChunk); err == nil && opt.Tasks == nil {
 		out.Campaigns, err = from.CopyCampaigns(ctx, d)
 		err = broken.forgive(err, "the campaigns of instructions", 0, NoChunk)
@@ -116,6 +118,11 @@ func (c *copier) importTask(ctx context.Context, bare bool) error {
 // takes its name when it is whole.
 func (d *DB) Detach(ctx context.Context, path string, ids []TaskID, progress func(done, of int)) (*Imported, error) {
 	return fill(ctx, path, d, ImportOptions{Tasks: ids, KeepIDs: true, Progress: progress}, "detach to "+path)
+}
+
+// Extract is Detach with all analyses of the database, for a reader without access to it.
+func (d *DB) Extract(ctx context.Context, path string, ids []TaskID) (*Imported, error) {
+	return fill(ctx, path, d, ImportOptions{Tasks: ids, KeepIDs: true, Analyses: true}, "extract to "+path)
 }
 
 // Salvage writes the readable part of a broken file into a new one. The old one stays as it is.

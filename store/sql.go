@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -409,10 +410,18 @@ func serverOf(address string) (Server, error) {
 	if s := servers.kinds[m[1]]; s != nil {
 		return s, nil
 	}
+	if strings.HasPrefix(address, HostScheme) {
+		return nil, fmt.Errorf("%w: this wants a SQLite file or a PostgreSQL database, and not a wattmark host: name one "+
+			"with --db, or copy tasks with wattmark db copy", ErrCannotOpen)
+	}
 	return nil, fmt.Errorf("%w: %s:// is no kind of database server that this program knows", ErrCannotOpen, m[1])
 }
 
-// OnServer reports whether an address names a database server and not a file.
+// HostScheme begins the address of a wattmark host, whose database is reached over TaskService
+// and is not opened by this package.
+const HostScheme = "host://"
+
+// OnServer reports whether an address names a database server or a host, and not a file.
 func OnServer(address string) bool { return schemeOf().MatchString(address) }
 
 // Conceal takes the password out of a server's address, so that it can be shown.
@@ -422,6 +431,9 @@ func Conceal(address string) string {
 		return address
 	}
 	// An address that is none may hold a password anywhere.
+	if strings.HasPrefix(address, HostScheme) {
+		return address
+	}
 	shown := schemeOf().FindString(address) + "…"
 	if u, err := url.Parse(address); err == nil {
 		if q := u.Query(); q.Has("password") {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -53,6 +54,8 @@ type CopyOptions struct {
 	Update bool
 	// Samples receives the number of scans of each transaction once it is stored; nil for none.
 	Samples func(scans uint64)
+	// User is the user of the copy; empty for that of the task.
+	User string
 }
 
 // copier carries one task.
@@ -60,6 +63,7 @@ type copier struct {
 	from, to *DB
 	id, new  TaskID // the task's number at the source and at the target; new is 0 until begin
 	login    string
+	user     string // of the copy in place of login; empty for login
 	task     copiedRow
 	tables   []copiedTable // of tasks, those that others refer to first
 	reason   string        // of the Partial task
@@ -81,7 +85,9 @@ func (d *DB) CopyTask(ctx context.Context, to *DB, id TaskID, o CopyOptions) (Co
 	if to.writer == nil {
 		return CopiedTask{}, fmt.Errorf("%s: %w", op, ErrReadOnly)
 	}
-	c := copier{from: d, to: to, id: id, reason: unfinishedCopy, told: o.Samples, done: CopiedTask{From: id}}
+	c := copier{
+		from: d, to: to, id: id, user: o.User, reason: unfinishedCopy, told: o.Samples, done: CopiedTask{From: id},
+	}
 	var err error
 	if c.tables, err = copiedTables(ctx, d, to); err == nil {
 		err = c.run(ctx, c.begin, c.samples, c.verify, c.conclude)
@@ -143,6 +149,7 @@ func (c *copier) look(ctx context.Context) (err error) {
 	if err = c.broken.forgive(from.err, "the name of its user", c.id, NoChunk); err != nil {
 		return err
 	}
+	c.login = cmp.Or(c.user, c.login)
 	// By the writer's connection: a copy that was committed just now must be seen.
 	s := session{ctx: ctx, on: c.to.writer}
 	c.find(&s)
@@ -414,13 +421,18 @@ func (c *copier) findGroup(s, from *session, here int64) int64 {
 	if from.err != nil {
 		return 0
 	}
+	if c.user != "" {
+		g["user"] = c.user
+	}
 	for _, id := range values[int64](s, `SELECT group_id FROM task_group WHERE name=? AND "user"=?
 		AND launched_ns IS NOT DISTINCT FROM ? ORDER BY group_id`, g["name"], g["user"], g["launched_ns"]) {
 		if slices.Equal(gpus(s, id), want) {
 			return id
 		}
 	}
-	delete(g, "group_id")
+	if !c.keepID || one[int](s, `SELECT count(*) FROM task_group WHERE group_id=?`, here) > 0 {
+		delete(g, "group_id")
+	}
 	there := g.insert(s, "task_group", "group_id")
 	t := copiedTable{"group_member", []string{"group_id", "ordinal", "gpu", "gpu_uuid", "monitor", "reason"}}
 	c.parts(s, from, t, "group_id", here, there)

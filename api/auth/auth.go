@@ -234,6 +234,8 @@ var Rows = map[string]Row{
 	taskService + "ReadReadings": {Role: Viewer, Reads: true},
 	taskService + "Aggregate":    {Role: Viewer, Reads: true},
 	taskService + "WatchTasks":   {Role: Viewer, Reads: true},
+	taskService + "ReadTasks":    {Role: Viewer, Reads: true},
+	taskService + "StoreTasks":   {Role: Measurer, Changes: true}, // as the caller's own
 	taskService + "DeleteTasks":  {Role: Measurer, Changes: true}, // of others: admin
 	taskService + "UpdateTask":   {Role: Measurer, Changes: true}, // of others: operator
 	taskService + "CreateNote":   {Role: Measurer, Changes: true}, // of others: operator

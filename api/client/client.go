@@ -79,6 +79,8 @@ type Query struct {
 	MinDuration, MaxDuration measure.Seconds
 	Order                    Order // 0 is ByID
 	Ascending                bool  // otherwise the greatest or newest first
+	// Before selects tasks with a smaller ID, in the order of ByID without Ascending; 0 for all.
+	Before int64
 	// Page is how many tasks are asked for at once, 1 to 1000; 0 leaves it to the
 	// server. All tasks are delivered in any case.
 	Page int
@@ -101,7 +103,7 @@ func (c *Client) Tasks(ctx context.Context, q Query) iter.Seq2[Task, error] {
 					return
 				}
 			}
-			if req.PageToken = res.NextPageToken; req.PageToken == "" {
+			if req.PageToken, req.BeforeTaskId = res.NextPageToken, 0; req.PageToken == "" {
 				return
 			}
 		}
@@ -133,9 +135,16 @@ func (c *Client) Users(ctx context.Context) ([]User, error) {
 	return wire.Each(res.GetUsers(), func(u *pb.User) User { return User{u.GetUser(), u.GetTasks()} }), err
 }
 
-// Delete deletes one task with all that belongs to it; NOT_FOUND when there is none.
-func (c *Client) Delete(ctx context.Context, id int64) error {
-	_, err := c.stub.DeleteTasks(ctx, &pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: id}})
+// Delete deletes one task with all that belongs to it; NOT_FOUND when there is none. A pinned
+// one is FAILED_PRECONDITION.
+func (c *Client) Delete(ctx context.Context, id int64) error { return c.delete(ctx, id, false) }
+
+// DeletePinned is Delete, of a pinned task too.
+func (c *Client) DeletePinned(ctx context.Context, id int64) error { return c.delete(ctx, id, true) }
+
+func (c *Client) delete(ctx context.Context, id int64, force bool) error {
+	_, err := c.stub.DeleteTasks(ctx,
+		&pb.DeleteTasksRequest{By: &pb.DeleteTasksRequest_TaskId{TaskId: id}, Force: force})
 	return err
 }
 
@@ -233,7 +242,7 @@ func (q Query) request() *pb.ListTasksRequest {
 		GroupId: q.Group, States: q.States, Verdicts: q.Verdicts, MinEnergyJ: float64(q.MinEnergy),
 		MaxEnergyJ: float64(q.MaxEnergy), MinDurationS: float64(q.MinDuration),
 		MaxDurationS: float64(q.MaxDuration), Tags: q.Tags, WithoutTags: q.WithoutTags, Search: q.Search,
-		Order: q.Order, Ascending: q.Ascending, PageSize: int32(min(q.Page, 1000)),
+		Order: q.Order, Ascending: q.Ascending, PageSize: int32(min(q.Page, 1000)), BeforeTaskId: q.Before,
 	}
 }
 

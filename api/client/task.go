@@ -38,6 +38,7 @@ type Task struct {
 
 // Window is the result over the time between the markers.
 type Window struct {
+	From, To   measure.Seconds // in device time; both zero from a host of version 0.1
 	Duration   measure.Seconds
 	Samples    uint64
 	Gaps, Lost uint64
@@ -100,6 +101,7 @@ func parseTask(p *pb.Task) (Task, error) {
 	}
 	if p.GetEnergy() != nil {
 		t.Window = &Window{
+			From: measure.Seconds(p.GetWindow().GetFromS()), To: measure.Seconds(p.GetWindow().GetToS()),
 			Duration: measure.Seconds(p.DurationS), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost,
 			Energy: wire.Field(&f, wire.ParseEnergy, p.Energy), Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
 		}

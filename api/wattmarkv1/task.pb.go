@@ -614,7 +614,9 @@ type Task struct {
 	// with "-"; a value has at most 4096 bytes.
 	Tags map[string]string `protobuf:"bytes,50,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Retention leaves it.
-	Pinned        bool `protobuf:"varint,51,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Pinned bool `protobuf:"varint,51,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Window of the result; not set without one.
+	Window        *Window `protobuf:"bytes,52,opt,name=window,proto3" json:"window,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,6 +812,13 @@ func (x *Task) GetPinned() bool {
 		return x.Pinned
 	}
 	return false
+}
+
+func (x *Task) GetWindow() *Window {
+	if x != nil {
+		return x.Window
+	}
+	return nil
 }
 
 type isTask_Nvml interface {
@@ -1250,7 +1259,10 @@ type ListTasksRequest struct {
 	WithoutTags []string `protobuf:"bytes,31,rep,name=without_tags,json=withoutTags,proto3" json:"without_tags,omitempty"`
 	// Only with all of these words, or beginnings of words, in name, notes or tags,
 	// in any order, in upper or lower case; at most 32 words; empty for all.
-	Search        string `protobuf:"bytes,32,opt,name=search,proto3" json:"search,omitempty"`
+	Search string `protobuf:"bytes,32,opt,name=search,proto3" json:"search,omitempty"`
+	// Only with a task_id below this one; 0 for no limit. In the order of task_id,
+	// descending, and without page_token.
+	BeforeTaskId  int64 `protobuf:"varint,33,opt,name=before_task_id,json=beforeTaskId,proto3" json:"before_task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1437,6 +1449,13 @@ func (x *ListTasksRequest) GetSearch() string {
 		return x.Search
 	}
 	return ""
+}
+
+func (x *ListTasksRequest) GetBeforeTaskId() int64 {
+	if x != nil {
+		return x.BeforeTaskId
+	}
+	return 0
 }
 
 // ListTasksResponse is a page.
@@ -4367,6 +4386,265 @@ func (x *ReadingTrace) GetUntilS() float64 {
 	return 0
 }
 
+// ReadTasksRequest names tasks.
+type ReadTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tasks, 1 to 1000. One that does not exist is NOT_FOUND, one that is being
+	// measured FAILED_PRECONDITION.
+	TaskIds       []int64 `protobuf:"varint,1,rep,packed,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTasksRequest) Reset() {
+	*x = ReadTasksRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTasksRequest) ProtoMessage() {}
+
+func (x *ReadTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTasksRequest.ProtoReflect.Descriptor instead.
+func (*ReadTasksRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ReadTasksRequest) GetTaskIds() []int64 {
+	if x != nil {
+		return x.TaskIds
+	}
+	return nil
+}
+
+// ReadTasksResponse is a part of the file. The file is whole at the end of a stream
+// without error.
+type ReadTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTasksResponse) Reset() {
+	*x = ReadTasksResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTasksResponse) ProtoMessage() {}
+
+func (x *ReadTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTasksResponse.ProtoReflect.Descriptor instead.
+func (*ReadTasksResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ReadTasksResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// StoreTasksRequest is a part of the file, of at most 4 MiB.
+type StoreTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// In the first part: an operator's tasks keep the users that they have in the file.
+	KeepUsers     bool `protobuf:"varint,2,opt,name=keep_users,json=keepUsers,proto3" json:"keep_users,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreTasksRequest) Reset() {
+	*x = StoreTasksRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreTasksRequest) ProtoMessage() {}
+
+func (x *StoreTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreTasksRequest.ProtoReflect.Descriptor instead.
+func (*StoreTasksRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *StoreTasksRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StoreTasksRequest) GetKeepUsers() bool {
+	if x != nil {
+		return x.KeepUsers
+	}
+	return false
+}
+
+// StoredTask is one task of the file.
+type StoredTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its task_id in the file.
+	FileTaskId int64 `protobuf:"varint,1,opt,name=file_task_id,json=fileTaskId,proto3" json:"file_task_id,omitempty"`
+	// Its task_id in the host's database.
+	TaskId int64 `protobuf:"varint,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// It was there already.
+	Known         bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredTask) Reset() {
+	*x = StoredTask{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredTask) ProtoMessage() {}
+
+func (x *StoredTask) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
+func (*StoredTask) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *StoredTask) GetFileTaskId() int64 {
+	if x != nil {
+		return x.FileTaskId
+	}
+	return 0
+}
+
+func (x *StoredTask) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *StoredTask) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+// StoreTasksResponse lists the tasks of the file, all of which are stored.
+type StoreTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tasks, in the order of file_task_id.
+	Tasks         []*StoredTask `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreTasksResponse) Reset() {
+	*x = StoreTasksResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreTasksResponse) ProtoMessage() {}
+
+func (x *StoreTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreTasksResponse.ProtoReflect.Descriptor instead.
+func (*StoreTasksResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *StoreTasksResponse) GetTasks() []*StoredTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
 var File_wattmark_v1_task_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_task_proto_rawDesc = "" +
@@ -4387,7 +4665,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x06energy\x18\x02 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
 	"\x06mean_w\x18\x03 \x01(\x01R\x05meanW\x12\x15\n" +
 	"\x06peak_w\x18\x04 \x01(\x01R\x05peakW\x121\n" +
-	"\x06budget\x18\x05 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\"\xc6\x05\n" +
+	"\x06budget\x18\x05 \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\"\xf3\x05\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4412,7 +4690,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bgpu_uuid\x18* \x01(\tR\agpuUuid\x12.\n" +
 	"\averdict\x18+ \x01(\x0e2\x14.wattmark.v1.VerdictR\averdict\x12/\n" +
 	"\x04tags\x182 \x03(\v2\x1b.wattmark.v1.Task.TagsEntryR\x04tags\x12\x16\n" +
-	"\x06pinned\x183 \x01(\bR\x06pinned\x1a7\n" +
+	"\x06pinned\x183 \x01(\bR\x06pinned\x12+\n" +
+	"\x06window\x184 \x01(\v2\x13.wattmark.v1.WindowR\x06window\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
@@ -4450,7 +4729,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\bvar_a_s2\x18\b \x01(\x01R\x06varAS2\x12\x13\n" +
 	"\x05var_b\x18\t \x01(\x01R\x04varB\x12\x18\n" +
 	"\bcov_ab_s\x18\n" +
-	" \x01(\x01R\x06covAbS\"\x80\x06\n" +
+	" \x01(\x01R\x06covAbS\"\xa6\x06\n" +
 	"\x10ListTasksRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -4478,7 +4757,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\tread_mask\x18\x13 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\x12\x12\n" +
 	"\x04tags\x18\x1e \x03(\tR\x04tags\x12!\n" +
 	"\fwithout_tags\x18\x1f \x03(\tR\vwithoutTags\x12\x16\n" +
-	"\x06search\x18  \x01(\tR\x06search\"\x91\x01\n" +
+	"\x06search\x18  \x01(\tR\x06search\x12$\n" +
+	"\x0ebefore_task_id\x18! \x01(\x03R\fbeforeTaskId\"\x91\x01\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.wattmark.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
@@ -4695,7 +4975,23 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x03t_s\x18\x02 \x03(\x01R\x02tS\x12\x14\n" +
 	"\x05value\x18\x03 \x03(\x01R\x05value\x12\x18\n" +
 	"\athinned\x18\x04 \x01(\bR\athinned\x12\x17\n" +
-	"\auntil_s\x18\x05 \x01(\x01R\x06untilS*\xa4\x01\n" +
+	"\auntil_s\x18\x05 \x01(\x01R\x06untilS\"-\n" +
+	"\x10ReadTasksRequest\x12\x19\n" +
+	"\btask_ids\x18\x01 \x03(\x03R\ataskIds\"'\n" +
+	"\x11ReadTasksResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"F\n" +
+	"\x11StoreTasksRequest\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1d\n" +
+	"\n" +
+	"keep_users\x18\x02 \x01(\bR\tkeepUsers\"]\n" +
+	"\n" +
+	"StoredTask\x12 \n" +
+	"\ffile_task_id\x18\x01 \x01(\x03R\n" +
+	"fileTaskId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\x03R\x06taskId\x12\x14\n" +
+	"\x05known\x18\x03 \x01(\bR\x05known\"C\n" +
+	"\x12StoreTasksResponse\x12-\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x17.wattmark.v1.StoredTaskR\x05tasks*\xa4\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_RUNNING\x10\x01\x12\x17\n" +
@@ -4730,7 +5026,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
 	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
 	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
-	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xe9\b\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\x88\n" +
+	"\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
 	"\aGetTask\x12\x1b.wattmark.v1.GetTaskRequest\x1a\x1c.wattmark.v1.GetTaskResponse\x12J\n" +
@@ -4750,7 +5047,10 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"CreateNote\x12\x1e.wattmark.v1.CreateNoteRequest\x1a\x1f.wattmark.v1.CreateNoteResponse\x12M\n" +
 	"\n" +
 	"DeleteNote\x12\x1e.wattmark.v1.DeleteNoteRequest\x1a\x1f.wattmark.v1.DeleteNoteResponse\x12S\n" +
-	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponse\x12L\n" +
+	"\tReadTasks\x12\x1d.wattmark.v1.ReadTasksRequest\x1a\x1e.wattmark.v1.ReadTasksResponse0\x01\x12O\n" +
+	"\n" +
+	"StoreTasks\x12\x1e.wattmark.v1.StoreTasksRequest\x1a\x1f.wattmark.v1.StoreTasksResponse(\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_task_proto_rawDescOnce sync.Once
@@ -4765,7 +5065,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(Verdict)(0),                  // 1: wattmark.v1.Verdict
@@ -4817,110 +5117,121 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*ReadReadingsRequest)(nil),   // 47: wattmark.v1.ReadReadingsRequest
 	(*ReadReadingsResponse)(nil),  // 48: wattmark.v1.ReadReadingsResponse
 	(*ReadingTrace)(nil),          // 49: wattmark.v1.ReadingTrace
-	nil,                           // 50: wattmark.v1.Task.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil), // 52: google.protobuf.FieldMask
-	(*Setup)(nil),                 // 53: wattmark.v1.Setup
-	(*Marker)(nil),                // 54: wattmark.v1.Marker
-	(*Event)(nil),                 // 55: wattmark.v1.Event
-	(*Window)(nil),                // 56: wattmark.v1.Window
-	(*Instrument)(nil),            // 57: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 58: wattmark.v1.Chunk
+	(*ReadTasksRequest)(nil),      // 50: wattmark.v1.ReadTasksRequest
+	(*ReadTasksResponse)(nil),     // 51: wattmark.v1.ReadTasksResponse
+	(*StoreTasksRequest)(nil),     // 52: wattmark.v1.StoreTasksRequest
+	(*StoredTask)(nil),            // 53: wattmark.v1.StoredTask
+	(*StoreTasksResponse)(nil),    // 54: wattmark.v1.StoreTasksResponse
+	nil,                           // 55: wattmark.v1.Task.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*Window)(nil),                // 57: wattmark.v1.Window
+	(*fieldmaskpb.FieldMask)(nil), // 58: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 59: wattmark.v1.Setup
+	(*Marker)(nil),                // 60: wattmark.v1.Marker
+	(*Event)(nil),                 // 61: wattmark.v1.Event
+	(*Instrument)(nil),            // 62: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 63: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
 	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
 	11, // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
 	0,  // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	51, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	56, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
 	6,  // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
 	1,  // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
-	50, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
-	51, // 8: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
-	51, // 9: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	51, // 10: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 11: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
-	1,  // 12: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
-	2,  // 13: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
-	52, // 14: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
-	8,  // 15: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	15, // 16: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
-	6,  // 17: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
-	51, // 18: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
-	6,  // 19: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
-	8,  // 20: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	53, // 21: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
-	7,  // 22: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	54, // 23: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	55, // 24: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	12, // 25: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	56, // 26: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	57, // 27: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	17, // 28: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
-	11, // 29: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	51, // 30: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
-	5,  // 31: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
-	9,  // 32: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
-	10, // 33: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
-	56, // 34: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
-	20, // 35: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	24, // 36: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	23, // 37: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	58, // 38: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	55, // 39: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	30, // 40: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
-	6,  // 41: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
-	7,  // 42: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
-	11, // 43: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
-	35, // 44: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
-	51, // 45: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	51, // 46: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
-	3,  // 47: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
-	0,  // 48: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
-	38, // 49: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
-	15, // 50: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
-	15, // 51: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
-	4,  // 52: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
-	8,  // 53: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
-	8,  // 54: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
-	52, // 55: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
-	8,  // 56: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
-	9,  // 57: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
-	9,  // 58: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
-	49, // 59: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
-	13, // 60: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	16, // 61: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	19, // 62: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	22, // 63: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	28, // 64: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	31, // 65: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	33, // 66: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	36, // 67: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	39, // 68: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	26, // 69: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	41, // 70: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
-	43, // 71: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
-	45, // 72: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
-	47, // 73: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
-	14, // 74: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	18, // 75: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	21, // 76: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	25, // 77: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	29, // 78: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	32, // 79: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	34, // 80: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	37, // 81: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	40, // 82: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	27, // 83: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	42, // 84: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
-	44, // 85: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
-	46, // 86: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
-	48, // 87: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
-	74, // [74:88] is the sub-list for method output_type
-	60, // [60:74] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	55, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
+	57, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
+	56, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
+	56, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	56, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 12: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
+	1,  // 13: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
+	2,  // 14: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
+	58, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	8,  // 16: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
+	15, // 17: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
+	6,  // 18: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
+	56, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	6,  // 20: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
+	8,  // 21: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
+	59, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	7,  // 23: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
+	60, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	61, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	12, // 26: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	57, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	62, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	17, // 29: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	11, // 30: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
+	56, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	5,  // 32: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
+	9,  // 33: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
+	10, // 34: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
+	57, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
+	20, // 36: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	24, // 37: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	23, // 38: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	63, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	61, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	30, // 41: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
+	6,  // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
+	7,  // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
+	11, // 44: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
+	35, // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
+	56, // 46: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	56, // 47: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,  // 48: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,  // 49: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	38, // 50: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	15, // 51: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	15, // 52: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,  // 53: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,  // 54: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	8,  // 55: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
+	58, // 56: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,  // 57: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
+	9,  // 58: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
+	9,  // 59: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
+	49, // 60: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
+	53, // 61: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
+	13, // 62: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16, // 63: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19, // 64: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22, // 65: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28, // 66: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31, // 67: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33, // 68: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	36, // 69: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	39, // 70: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26, // 71: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	41, // 72: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	43, // 73: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	45, // 74: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	47, // 75: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	50, // 76: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
+	52, // 77: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
+	14, // 78: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18, // 79: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21, // 80: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25, // 81: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29, // 82: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32, // 83: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34, // 84: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	37, // 85: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	40, // 86: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27, // 87: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	42, // 88: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	44, // 89: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	46, // 90: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	48, // 91: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	51, // 92: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
+	54, // 93: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
+	78, // [78:94] is the sub-list for method output_type
+	62, // [62:78] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -4949,7 +5260,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   46,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

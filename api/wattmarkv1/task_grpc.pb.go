@@ -33,6 +33,8 @@ const (
 	TaskService_CreateNote_FullMethodName   = "/wattmark.v1.TaskService/CreateNote"
 	TaskService_DeleteNote_FullMethodName   = "/wattmark.v1.TaskService/DeleteNote"
 	TaskService_ReadReadings_FullMethodName = "/wattmark.v1.TaskService/ReadReadings"
+	TaskService_ReadTasks_FullMethodName    = "/wattmark.v1.TaskService/ReadTasks"
+	TaskService_StoreTasks_FullMethodName   = "/wattmark.v1.TaskService/StoreTasks"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -72,6 +74,13 @@ type TaskServiceClient interface {
 	// ReadReadings returns what software read of the GPU's own sensors between two
 	// device times, to draw it over the meter's truth.
 	ReadReadings(ctx context.Context, in *ReadReadingsRequest, opts ...grpc.CallOption) (*ReadReadingsResponse, error)
+	// ReadTasks streams whole tasks as a SQLite task database, with all that belongs to
+	// them and the database's analyses.
+	ReadTasks(ctx context.Context, in *ReadTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTasksResponse], error)
+	// StoreTasks stores the ended tasks of a SQLite task database as the caller's own. A
+	// task that is stored already is left as it is: the call may be repeated. An empty file
+	// stores nothing, and is refused where tasks would be.
+	StoreTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[StoreTasksRequest, StoreTasksResponse], error)
 }
 
 type taskServiceClient struct {
@@ -240,6 +249,38 @@ func (c *taskServiceClient) ReadReadings(ctx context.Context, in *ReadReadingsRe
 	return out, nil
 }
 
+func (c *taskServiceClient) ReadTasks(ctx context.Context, in *ReadTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTasksResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[2], TaskService_ReadTasks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadTasksRequest, ReadTasksResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_ReadTasksClient = grpc.ServerStreamingClient[ReadTasksResponse]
+
+func (c *taskServiceClient) StoreTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[StoreTasksRequest, StoreTasksResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[3], TaskService_StoreTasks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StoreTasksRequest, StoreTasksResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_StoreTasksClient = grpc.ClientStreamingClient[StoreTasksRequest, StoreTasksResponse]
+
 // TaskServiceServer is the server API for TaskService service.
 // All implementations must embed UnimplementedTaskServiceServer
 // for forward compatibility.
@@ -277,6 +318,13 @@ type TaskServiceServer interface {
 	// ReadReadings returns what software read of the GPU's own sensors between two
 	// device times, to draw it over the meter's truth.
 	ReadReadings(context.Context, *ReadReadingsRequest) (*ReadReadingsResponse, error)
+	// ReadTasks streams whole tasks as a SQLite task database, with all that belongs to
+	// them and the database's analyses.
+	ReadTasks(*ReadTasksRequest, grpc.ServerStreamingServer[ReadTasksResponse]) error
+	// StoreTasks stores the ended tasks of a SQLite task database as the caller's own. A
+	// task that is stored already is left as it is: the call may be repeated. An empty file
+	// stores nothing, and is refused where tasks would be.
+	StoreTasks(grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]) error
 	mustEmbedUnimplementedTaskServiceServer()
 }
 
@@ -328,6 +376,12 @@ func (UnimplementedTaskServiceServer) DeleteNote(context.Context, *DeleteNoteReq
 }
 func (UnimplementedTaskServiceServer) ReadReadings(context.Context, *ReadReadingsRequest) (*ReadReadingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadReadings not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadTasks(*ReadTasksRequest, grpc.ServerStreamingServer[ReadTasksResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadTasks not implemented")
+}
+func (UnimplementedTaskServiceServer) StoreTasks(grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]) error {
+	return status.Error(codes.Unimplemented, "method StoreTasks not implemented")
 }
 func (UnimplementedTaskServiceServer) mustEmbedUnimplementedTaskServiceServer() {}
 func (UnimplementedTaskServiceServer) testEmbeddedByValue()                     {}
@@ -588,6 +642,24 @@ func _TaskService_ReadReadings_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskService_ReadTasks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadTasksRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(TaskServiceServer).ReadTasks(m, &grpc.GenericServerStream[ReadTasksRequest, ReadTasksResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_ReadTasksServer = grpc.ServerStreamingServer[ReadTasksResponse]
+
+func _TaskService_StoreTasks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(TaskServiceServer).StoreTasks(&grpc.GenericServerStream[StoreTasksRequest, StoreTasksResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_StoreTasksServer = grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]
+
 // TaskService_ServiceDesc is the grpc.ServiceDesc for TaskService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -654,6 +726,16 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "WatchTasks",
 			Handler:       _TaskService_WatchTasks_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadTasks",
+			Handler:       _TaskService_ReadTasks_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StoreTasks",
+			Handler:       _TaskService_StoreTasks_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "wattmark/v1/task.proto",

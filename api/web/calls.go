@@ -117,6 +117,7 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.TaskService_GetTask_FullMethodName, s.GetTask)
 	unary(mux, pb.TaskService_ListUsers_FullMethodName, s.ListUsers)
 	streamed(mux, pb.TaskService_ReadSamples_FullMethodName, s.ReadSamples)
+	streamed(mux, pb.TaskService_ReadTasks_FullMethodName, s.ReadTasks)
 	unary(mux, pb.TaskService_ReadEnvelope_FullMethodName, s.ReadEnvelope)
 	unary(mux, pb.TaskService_ReadEnergy_FullMethodName, s.ReadEnergy)
 	unary(mux, pb.TaskService_ReadTimeline_FullMethodName, s.ReadTimeline)

@@ -108,6 +108,9 @@ func TestEveryCallIsServed(t *testing.T) {
 	web := map[string]string{"Content-Type": "application/grpc-web+proto"}
 	methods := pb.File_wattmark_v1_task_proto.Services().ByName("TaskService").Methods()
 	for i := range methods.Len() {
+		if methods.Get(i).IsStreamingClient() {
+			continue // which gRPC-Web cannot
+		}
 		path := "/wattmark.v1.TaskService/" + string(methods.Get(i).Name())
 		// A message cut short is refused by who knows the call, without doing anything.
 		res, err := http.Post(s.url+path, "application/grpc-web+proto", strings.NewReader("\x00\x00\x00\x00\x01\x08"))

@@ -42,7 +42,8 @@ type Streams struct {
 type App struct {
 	Streams
 	JSON bool   // --json
-	DB   string // --db, without a password
+	DB   string // --db, without a password; host://ADDRESS for the database of a wattmark host
+	host string // --host, in place of --db
 	// Context is the named set of the client configuration to use (--context); empty for that of the files.
 	Context string
 	// Wide lets lines and tables be wider than the terminal, ASCII has no other signs: --wide, --ascii.
@@ -365,7 +366,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		if err := a.configure(c); err != nil {
+		if err := errors.Join(a.configure(c), a.chooseHost(c.Flags())); err != nil {
 			return err
 		}
 		a.DB = store.Conceal(a.DB) // messages print it

@@ -26,8 +26,12 @@ import (
 )
 
 // OpenDB opens the task database for reading; it must exist and need not be writable. A
-// database of an older version is migrated if it is writable, else a copy of it is.
-func (a *App) OpenDB(ctx context.Context) (*store.DB, error) {
+// database of an older version is migrated if it is writable, else a copy of it is. Of a host
+// a copy of the tasks that numbers name is opened; without numbers that is a usage error.
+func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) {
+	if _, ok := a.OnHost(); ok {
+		return a.fetch(ctx, numbers)
+	}
 	if err := a.mustExist(); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,7 @@ func (a *App) TaskByID(ctx context.Context, db *store.DB, id store.TaskID) (*sto
 // OpenTask opens the database for reading and reads the task that arg numbers. The caller
 // closes the database; after an error there is nothing to close.
 func (a *App) OpenTask(ctx context.Context, arg string) (*store.DB, *store.Task, error) {
-	db, err := a.OpenDB(ctx)
+	db, err := a.OpenDB(ctx, arg)
 	if err != nil {
 		return nil, nil, err
 	}

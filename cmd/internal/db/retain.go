@@ -92,9 +92,9 @@ func dbRetainCmd(a *cli.App) *cobra.Command {
 // dbRetain lists the tasks beyond the bounds and, with yes, deletes them one at a time. The
 // dry run opens the database for reading only.
 func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) error {
-	open := a.OpenDB
-	if yes {
-		open = a.OpenToChange
+	open := a.OpenToChange
+	if !yes {
+		open = func(ctx context.Context) (*store.DB, error) { return a.OpenDB(ctx) }
 	}
 	db, err := open(ctx)
 	if err != nil {

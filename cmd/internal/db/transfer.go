@@ -97,7 +97,7 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) && !store.OnServer(from) {
 		return nil, cli.NotFoundf("no task database at %s: the source comes first", from)
 	}
-	source, err := store.OpenSource(ctx, from)
+	source, err := openSource(ctx, a, from, f.tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +105,13 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	list, err := selected(ctx, source, &f)
 	if err != nil {
 		return nil, err
+	}
+	began := time.Now()
+	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
+	if host := (&cli.App{Streams: a.Streams, DB: to}); strings.HasPrefix(to, store.HostScheme) {
+		err = sendAll(ctx, host, source, list, r)
+		r.DurationS = time.Since(began).Seconds()
+		return r, err
 	}
 	target, err := store.Open(ctx, to)
 	if err != nil {
@@ -114,11 +121,48 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	if _, err := target.Sweep(ctx); err != nil {
 		return nil, errors.Join(err, target.Close())
 	}
-	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
-	began := time.Now()
 	err = transferAll(ctx, a, source, target, list, &f, r)
 	r.DurationS = time.Since(began).Seconds()
 	return r, errors.Join(err, target.Close())
+}
+
+// openSource opens the source of a copy. Of a host the tasks of --task are fetched.
+func openSource(ctx context.Context, a *cli.App, from string, tasks []int64) (*store.DB, error) {
+	if !strings.HasPrefix(from, store.HostScheme) {
+		return store.OpenSource(ctx, from)
+	}
+	var numbers []string
+	for _, id := range tasks {
+		numbers = append(numbers, fmt.Sprint(id))
+	}
+	if len(numbers) == 0 {
+		return nil, cli.Usagef("from a wattmark host tasks are copied by number: name them with --task")
+	}
+	return (&cli.App{Streams: a.Streams, DB: from}).OpenDB(ctx, numbers...)
+}
+
+// sendAll sends tasks to a host one by one, and counts into r. Running ones are left out.
+func sendAll(ctx context.Context, host *cli.App, from *store.DB, list []store.Row, r *TransferReport) error {
+	for i := range list {
+		t := &list[i]
+		if t.State == store.Running {
+			r.Running = append(r.Running, t.ID)
+			continue
+		}
+		sent, err := host.Send(ctx, from, true, t.ID)
+		if err != nil {
+			return err
+		}
+		done := store.CopiedTask{
+			From: t.ID, To: store.TaskID(sent[t.ID].Task), Known: sent[t.ID].Known, Scans: t.Scans,
+		}
+		if r.Tasks, r.Samples = append(r.Tasks, done), r.Samples+t.Scans; done.Known {
+			r.Known++
+		} else {
+			r.Copied++
+		}
+	}
+	return nil
 }
 
 // sameDatabase reports whether two names are one address, or one file by whatever link.

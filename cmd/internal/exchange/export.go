@@ -55,7 +55,7 @@ func exportCmd(a *cli.App) *cobra.Command {
 	fl.DurationVar(&f.to, "to", 0, "only up to this device time")
 	fl.BoolVar(&f.hostTime, "host-time", false, "a column host_ns with the host's clock (csv, parquet, arrow)")
 	fl.BoolVar(&f.every, "all-tasks", false, "all tasks of the database")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // ExportReport is the JSON of export: the file or folder written, its size in bytes (all
@@ -84,7 +84,7 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 			return err
 		}
 	}
-	db, err := a.OpenDB(ctx)
+	db, err := a.OpenDB(ctx, args...)
 	if err != nil {
 		return err
 	}

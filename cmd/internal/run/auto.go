@@ -146,6 +146,9 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	if errors.Is(shareErr, measurement.ErrNoShares) {
 		shareErr = nil
 	}
+	if f.hand.takes(id) {
+		return errors.Join(err, shareErr)
+	}
 	var r *report.Report
 	err = errors.Join(err, report.ShowTask(a, ctx, db, id, func(x *report.Report) {
 		r = x

@@ -116,7 +116,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	defer gate.Close()
 	for i, p := range pairs {
 		if members[i].Missing = p.Missing; p.Missing == nil { // MeasureGroup reports the others
-			members[i].Monitor = gate.Monitor(clients[p.Monitor])
+			members[i].Monitor = f.hand.monitor(gate.Monitor(clients[p.Monitor]))
 		}
 	}
 	progress := out.NewGroupProgress(a, members)
@@ -126,6 +126,9 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: each,
 	}, common)
 	progress.End()
+	if f.hand != nil && id != 0 {
+		return errors.Join(err, f.hand.sendGroup(ctx, db, id))
+	}
 	return groupResult(ctx, a, db, id, err)
 }
 

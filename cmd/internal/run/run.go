@@ -62,6 +62,7 @@ type RunFlags struct {
 	otlp    string
 	Cluster cluster.GateFlags
 	room    session.DatabaseFlags
+	hand    *handOver // of tasks to a host; nil for none
 }
 
 // runCmd returns the command run.
@@ -71,6 +72,9 @@ func runCmd(a *cli.App) *cobra.Command {
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.Traced(cmd.Context(), f.otlp, "wattmark run", func(ctx context.Context) error {
+				if _, ok := a.OnHost(); ok {
+					return runForHost(ctx, a, f, args)
+				}
 				return measureRun(ctx, a, f, args)
 			})
 		},
@@ -104,7 +108,7 @@ func runCmd(a *cli.App) *cobra.Command {
 	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.NoMethods, "no-methods", false,
 		"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // addBenchmark adds the flags of a built-in benchmark, with the present values as defaults.
@@ -192,7 +196,7 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	}
 	defer done()
 	id, err := Measure(a, ctx, cfg, work)
-	if id == 0 {
+	if id == 0 || f.hand.takes(id) {
 		return err
 	}
 	return errors.Join(err, show(cfg.DB.(*store.DB), id))
@@ -275,11 +279,12 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 	// The gate wraps the monitor: with a cluster, Release waits until the task is
 	// replicated.
 	gate := cluster.OpenGate(a, ctx, f.Cluster, db)
-	cfg.DB, cfg.Monitor = db, gate.Monitor(mon)
+	cfg.DB, cfg.Monitor = db, f.hand.monitor(gate.Monitor(mon))
 	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) {
 		return card.OpenToMeasure(ctx, a, f.NoSensor, "the GPU's own sensor")
 	}
 	return cfg, func() {
+		f.hand.send(ctx, db)
 		gate.Close()
 		if err := errors.Join(mon.Close(), db.Close()); err != nil {
 			fmt.Fprintln(a.Err, "wattmark:", err)

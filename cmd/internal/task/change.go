@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -74,12 +75,15 @@ func deleteCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
 	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
 	YesFlag(c.Flags(), &f.yes)
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // deleteTasks deletes the selected tasks in one transaction after a confirmation, and prints
 // the number deleted and the pinned tasks that stay.
 func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFlags) error {
+	if _, ok := a.OnHost(); ok {
+		return a.AskHost(ctx, func(c *client.Client) error { return deleteOnHost(ctx, a, c, ids, f) })
+	}
 	db, err := a.OpenToChange(ctx)
 	if err != nil {
 		return err
@@ -103,12 +107,17 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 			return err
 		}
 	}
+	return printDeleted(a, len(goes), stay)
+}
+
+// printDeleted prints how many tasks were deleted, and the pinned ones that stay.
+func printDeleted(a *cli.App, gone int, stay []store.Brief) error {
 	pinned := []store.TaskID{}
 	for i := range stay {
 		pinned = append(pinned, stay[i].ID)
 	}
-	return a.Print(map[string]any{"deleted": len(goes), "pinned": pinned}, func(w io.Writer) {
-		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", len(goes), a.DB)
+	return a.Print(map[string]any{"deleted": gone, "pinned": pinned}, func(w io.Writer) {
+		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", gone, a.DB)
 		if len(stay) > 0 {
 			fmt.Fprintf(w, "Pinned, and kept: %s. --force deletes them too.\n", namedTasks(stay))
 		}
@@ -239,20 +248,24 @@ func parseTags(words []string, alone bool) (map[string]string, error) {
 }
 
 // tagCmd returns the command tag, which parses its flags itself: cobra would take -key for one.
+// It does so before the root's own preparation, which needs them.
 func tagCmd(a *cli.App) *cobra.Command {
+	var words []string
 	c := &cobra.Command{
 		Use: "tag TASK key=value… | -key…", Short: "Set tags of a task, or remove them with a minus before the key",
 		DisableFlagParsing: true, // -key is a word here
-		RunE: func(cmd *cobra.Command, args []string) error {
-			words, help, err := flagsByHand(a, args)
-			if help {
-				return cmd.Help()
-			}
-			if err == nil && len(words) < 2 {
-				err = errors.New("name a task and its tags")
-			}
-			if err != nil {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			if words, err = flagsByHand(cmd, args); err != nil {
 				return cli.Usagef("%w\nSee: %s --help", err, cmd.CommandPath())
+			}
+			return cmd.Root().PersistentPreRunE(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if help, err := cmd.Flags().GetBool("help"); help || err != nil {
+				return errors.Join(cmd.Help(), err)
+			}
+			if len(words) < 2 {
+				return cli.Usagef("name a task and its tags\nSee: %s --help", cmd.CommandPath())
 			}
 			id, err := cli.TaskID(words[0])
 			if err != nil {
@@ -271,34 +284,48 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
-			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) })
+			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) },
+				func(c *client.Client) error {
+					_, err := c.SetTags(ctx, int64(id), tags, remove...)
+					return err
+				})
 		},
 	}
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
-// flagsByHand parses the flags of tag, the command to which -key is an argument and no flag:
-// it removes --db and --json from args and applies them, and returns the other words. help
-// reports --help, or -h before the first word; later, -h removes the tag h.
-func flagsByHand(a *cli.App, args []string) (words []string, help bool, err error) {
-	for i := 0; i < len(args); i++ { // i also advances past the value of --db
-		switch w := args[i]; {
-		case w == "--help" || w == "-h" && len(words) == 0:
-			return nil, true, nil
-		case w == "--json":
-			a.JSON = true
-		case strings.HasPrefix(w, "--db="):
-			a.DB = strings.TrimPrefix(w, "--db=")
-		case w == "--db" && i+1 < len(args):
-			i++
-			a.DB = args[i]
-		case strings.HasPrefix(w, "--"):
-			return nil, false, fmt.Errorf("unknown flag %s", w)
+// flagsByHand parses the flags of tag, the command to which -key is an argument and no flag: it
+// sets the flags that begin with two minus signs, and returns the other words. -h before the
+// first word is --help; later, it removes the tag h.
+func flagsByHand(c *cobra.Command, args []string) (words []string, err error) {
+	for i := 0; i < len(args); i++ { // i also advances past the values of flags
+		if args[i] == "-h" && len(words) == 0 {
+			args[i] = "--help"
+		}
+		flag, long := strings.CutPrefix(args[i], "--")
+		if !long {
+			words = append(words, args[i])
+			continue
+		}
+		name, value, given := strings.Cut(flag, "=")
+		f := c.Flag(name)
+		switch {
+		case f == nil:
+			return nil, fmt.Errorf("unknown flag %s", args[i])
+		case given:
+		case f.NoOptDefVal != "":
+			value = f.NoOptDefVal
+		case i+1 == len(args):
+			return nil, fmt.Errorf("flag needs an argument: %s", args[i])
 		default:
-			words = append(words, w)
+			i++
+			value = args[i]
+		}
+		if err := c.Flags().Set(name, value); err != nil {
+			return nil, err
 		}
 	}
-	return words, false, nil
+	return words, nil
 }
 
 // noteCmd returns the command note, which adds a remark or, with --remove, deletes one.
@@ -319,10 +346,16 @@ func noteCmd(a *cli.App) *cobra.Command {
 				}
 				_, err := db.AddNote(ctx, id, time.Now(), strings.Join(args[1:], " "))
 				return err
+			}, func(c *client.Client) error {
+				if remove > 0 {
+					return c.RemoveNote(ctx, int64(id), uint32(remove))
+				}
+				_, err := c.AddNote(ctx, int64(id), strings.Join(args[1:], " "))
+				return err
 			})
 		})
 	c.Flags().IntVar(&remove, "remove", 0, "number of the remark to remove, as wattmark show counts them")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // pinCmd returns the command pin, or unpin.
@@ -331,18 +364,40 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 	if !pin {
 		use, short = "unpin TASK", "Give a task back to retention"
 	}
-	return a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
+	return a.HostFlag(a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
 		id, err := cli.TaskID(args[0])
 		if err != nil {
 			return err
 		}
-		return relabel(ctx, a, id, func(db *store.DB) error { return db.Pin(ctx, id, pin) })
-	}))
+		return relabel(ctx, a, id, func(db *store.DB) error { return db.Pin(ctx, id, pin) },
+			func(c *client.Client) error {
+				_, err := c.Pin(ctx, int64(id), pin)
+				return err
+			})
+	})))
 }
 
-// relabel applies change to the database and prints the labels that the task then has. A task
-// that does not exist gets the exit code 4 before change runs.
-func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*store.DB) error) error {
+// relabel applies a change to the database, or to the host, and prints the labels that the task
+// then has. A task that does not exist gets the exit code 4 before the change.
+func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*store.DB) error,
+	changeHost func(*client.Client) error,
+) error {
+	if _, ok := a.OnHost(); ok {
+		return a.AskHost(ctx, func(c *client.Client) error {
+			if err := changeHost(c); err != nil {
+				return err
+			}
+			d, err := c.Task(ctx, int64(id))
+			if err != nil {
+				return err
+			}
+			t := &store.Task{NewTask: store.NewTask{Name: d.Name, User: d.User, Tags: d.Tags}, Pinned: d.Pinned}
+			for _, n := range d.Notes {
+				t.Notes = append(t.Notes, store.Note{Number: int(n.Number), At: n.At, Text: n.Text})
+			}
+			return printLabels(a, id, t)
+		})
+	}
 	db, err := a.OpenToChange(ctx)
 	if err != nil {
 		return err
@@ -358,6 +413,11 @@ func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*stor
 	if err != nil {
 		return err
 	}
+	return printLabels(a, id, t)
+}
+
+// printLabels prints the labels of a task.
+func printLabels(a *cli.App, id store.TaskID, t *store.Task) error {
 	// Only the labels are filled in: the report prints no figures.
 	r := &report.Report{ListedReport: report.ListedReport{TaskID: int64(id), Name: t.Name, User: t.User}}
 	r.AddLabels(t)

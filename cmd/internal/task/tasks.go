@@ -21,6 +21,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -35,6 +36,7 @@ func tasksCmd(a *cli.App) *cobra.Command {
 	var q store.Query
 	var since, until string
 	var tags, without []string
+	var watch bool
 	c := cli.Command("tasks", "List tasks, newest first, by user, name and time", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			var err error
@@ -54,13 +56,20 @@ func tasksCmd(a *cli.App) *cobra.Command {
 				}
 				q.Without = append(q.Without, t)
 			}
-			db, err := a.OpenDB(ctx)
-			if err != nil {
-				return err
+			if watch {
+				return watchTasks(ctx, a, q)
 			}
-			defer db.Close()
-			session.LeftOvers(ctx, a, db)
-			tasks, err := db.Tasks(ctx, q)
+			if _, ok := a.OnHost(); !ok {
+				db, err := a.OpenDB(ctx)
+				if err != nil {
+					return err
+				}
+				session.LeftOvers(ctx, a, db)
+				if err := db.Close(); err != nil {
+					return err
+				}
+			}
+			tasks, err := a.List(ctx, q)
 			if err != nil {
 				return err
 			}
@@ -75,9 +84,11 @@ func tasksCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringArrayVar(&without, "without-tag", nil, "only without this tag: key=value, or key alone (repeatable)")
 	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	c.Flags().StringVar(&until, "until", "", "only launched before")
+	c.Flags().BoolVar(&watch, "watch", false,
+		"with --host: print a line for each new task and each change, until it is interrupted")
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")
 	c.Flags().Int64Var((*int64)(&q.Before), "before", 0, "only tasks with a smaller number, for the next page")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // printTasks prints a list: as JSON, or as a table no wider than the terminal. A full page
@@ -113,12 +124,7 @@ func printTasks(a *cli.App, tasks []store.Row, q store.Query) error {
 func usersCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("users", "List users with their number of tasks", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			db, err := a.OpenDB(ctx)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			users, err := db.Users(ctx)
+			users, err := usersOf(ctx, a)
 			if err != nil {
 				return err
 			}
@@ -134,7 +140,27 @@ func usersCmd(a *cli.App) *cobra.Command {
 				out.Table(w, out.Row{"user", "tasks"}, list, func(u user) out.Row { return out.Row{u.User, u.Tasks} })
 			})
 		})
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
+}
+
+// usersOf reads the users of a database or a host.
+func usersOf(ctx context.Context, a *cli.App) (out []store.UserTasks, err error) {
+	if _, ok := a.OnHost(); ok {
+		err = a.AskHost(ctx, func(c *client.Client) error {
+			list, err := c.Users(ctx)
+			for _, u := range list {
+				out = append(out, store.UserTasks{User: u.Name, Tasks: u.Tasks})
+			}
+			return err
+		})
+		return out, err
+	}
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return db.Users(ctx)
 }
 
 //go:embed help.md
@@ -166,12 +192,11 @@ func showCmd(a *cli.App) *cobra.Command {
 	}
 	c := cli.Command("show TASK | --group N", "Show one task, or several GPUs' group: energy, rails, markers, a plot",
 		taskOrGroup, func(ctx context.Context, args []string) error {
-			db, err := a.OpenDB(ctx)
+			db, err := openShown(ctx, a, args, store.GroupID(f.group))
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			session.LeftOvers(ctx, a, db)
 			if f.group > 0 {
 				return ShowGroup(ctx, a, db, store.GroupID(f.group), false)
 			}
@@ -188,7 +213,21 @@ func showCmd(a *cli.App) *cobra.Command {
 		"list the energy by kernel name, where run --auto recorded the kernels")
 	cli.SVGFlag(c.Flags(), &f.svg, "also draw the power by the meter and by software into this file")
 	c.Flags().BoolVar(&f.budget, "budget", false, "list the contributions to the total's uncertainty")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
+}
+
+// openShown opens the database of a task, or of a group, and finishes tasks of processes that no
+// longer exist.
+func openShown(ctx context.Context, a *cli.App, args []string, group store.GroupID) (db *store.DB, err error) {
+	if group > 0 {
+		db, err = a.OpenGroup(ctx, group)
+	} else {
+		db, err = a.OpenDB(ctx, args...)
+	}
+	if _, remote := a.OnHost(); err == nil && !remote {
+		session.LeftOvers(ctx, a, db)
+	}
+	return db, err
 }
 
 // show prints one task: the report, then the parts that flags select, then the plot. The

@@ -76,7 +76,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.StringVar(&f.meter, "meter", meterAuto, "auto, same or different: whether A and B were measured with one meter")
 	fl.StringArrayVar(&f.work, "work", nil, "work of one run, UNIT=AMOUNT or UNIT=A's,B's (repeatable)")
 	fl.BoolVar(&f.kernels, "kernels", true, "compare the kernels too, where they were recorded")
-	return cli.In(cli.Learn, help, a.JSONFlag(c))
+	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
 // sides takes A and B from the arguments or from the flags, and checks --meter.
@@ -173,10 +173,14 @@ func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSid
 	side := *a
 	side.DB = path
 	s.Spec, s.Database = spec, path
-	if s.db, err = side.OpenDB(ctx); err != nil {
+	var numbers []string
+	if numbers, s.Passed, err = numbered(&side, ctx, spec); err != nil {
 		return s, err
 	}
-	if s.tasks, s.Passed, err = TasksNamed(&side, ctx, s.db, spec); err != nil {
+	if s.db, err = side.OpenDB(ctx, numbers...); err != nil {
+		return s, err
+	}
+	if s.tasks, err = measured(&side, ctx, s.db, numbers); err != nil {
 		return s, errors.Join(err, s.db.Close())
 	}
 	for _, t := range s.tasks {
@@ -193,6 +197,16 @@ func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSid
 func TasksNamed(a *cli.App, ctx context.Context, db *store.DB,
 	spec string,
 ) (out []*store.Task, passed []string, err error) {
+	numbers, passed, err := numbered(a, ctx, spec)
+	if err == nil {
+		out, err = measured(a, ctx, db, numbers)
+	}
+	return out, passed, err
+}
+
+// numbered returns the numbers of the tasks of spec, sorted, and describes the tasks of a name
+// that are not complete.
+func numbered(a *cli.App, ctx context.Context, spec string) (numbers, passed []string, err error) {
 	var ids []store.TaskID
 	for part := range strings.SplitSeq(spec, ",") {
 		part = strings.TrimSpace(part)
@@ -203,7 +217,7 @@ func TasksNamed(a *cli.App, ctx context.Context, db *store.DB,
 			ids = append(ids, store.TaskID(n))
 			continue
 		}
-		list, err := db.Tasks(ctx, store.Query{Name: part, Limit: MostNamed})
+		list, err := a.List(ctx, store.Query{Name: part, Limit: MostNamed})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -221,17 +235,25 @@ func TasksNamed(a *cli.App, ctx context.Context, db *store.DB,
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		t, err := a.Task(ctx, db, strconv.FormatInt(int64(id), 10))
+		numbers = append(numbers, strconv.FormatInt(int64(id), 10))
+	}
+	return numbers, passed, nil
+}
+
+// measured reads tasks, which must have a result.
+func measured(a *cli.App, ctx context.Context, db *store.DB, numbers []string) (out []*store.Task, err error) {
+	for _, n := range numbers {
+		t, err := a.Task(ctx, db, n)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if t.Result == nil {
-			return nil, nil, cli.WithCode(cli.ExitIncomplete,
-				fmt.Errorf("task %d is %s and has no energy: %s", id, t.State.String(), t.Reason))
+			return nil, cli.WithCode(cli.ExitIncomplete,
+				fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
 		}
 		out = append(out, t)
 	}
-	return out, passed, nil
+	return out, nil
 }
 
 // NotFailed returns an ExitIncomplete error for a task whose work failed, for figures

@@ -109,7 +109,7 @@ func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) 
 	defer cancel()
 	var err error
 	if isAddress(from) {
-		err = h.readService(ctx, from, f, q)
+		err = h.readService(ctx, strings.TrimPrefix(from, store.HostScheme), f, q)
 	} else {
 		err = h.readDatabase(ctx, from, f, q)
 	}
@@ -127,6 +127,9 @@ func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) 
 // isAddress reports whether from is host:port and not a database. An existing file and
 // the URL of a database server are databases.
 func isAddress(from string) bool {
+	if strings.HasPrefix(from, store.HostScheme) {
+		return true
+	}
 	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
 		return false
 	}
@@ -174,7 +177,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.StringVar(&f.until, "until", "", "only tasks launched before")
 	fl.IntVar(&f.expect, "expect", 0, "how many tasks (GPUs) there should be; fewer are an error")
 	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for a host")
-	return cli.In(cli.Learn, help, a.JSONFlag(c))
+	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
 // readTasks reads a job's tasks from a source, by job or, where no task carries it, by name,

@@ -19,6 +19,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,7 +89,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
 	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")
-	return cli.In(cli.Learn, help, a.JSONFlag(c))
+	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
 // check parses the task numbers and returns a usage error for contradictory flags.
@@ -117,13 +118,8 @@ func (f *ValidateFlags) check(args []string) (ids []store.TaskID, err error) {
 // validateTasks validates stored tasks: those named by ids, else those that the filters
 // select, oldest first. It returns an ExitNotFound error where the filters match no task.
 func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f ValidateFlags) error {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
 	if len(ids) == 0 {
-		list, err := db.Tasks(ctx, store.Query{User: f.user, Name: f.name, Limit: f.limit})
+		list, err := a.List(ctx, store.Query{User: f.user, Name: f.name, Limit: f.limit})
 		if err != nil {
 			return err
 		}
@@ -135,6 +131,15 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 			ids = append(ids, list[i].ID)
 		}
 	}
+	var numbers []string
+	for _, id := range ids {
+		numbers = append(numbers, strconv.FormatInt(int64(id), 10))
+	}
+	db, err := a.OpenDB(ctx, numbers...)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	return judgeSubjects(a, ctx, TaskSubjects(a, ctx, db, ids, &f), f, ids)
 }
 

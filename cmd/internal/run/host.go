@@ -1,0 +1,192 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/store"
+)
+
+// handOver sends the tasks of a measurement to a host. They are measured into a database of
+// this machine, the outbox, and leave it once the host has stored them; captures are released
+// only then. The methods of a nil handOver do nothing.
+type handOver struct {
+	host     *cli.App // DB names the host
+	outbox   string
+	keepUser bool
+	ids      []store.TaskID
+	sent     []string // numbers at the host
+	err      error
+
+	mu      sync.Mutex
+	release []func(context.Context) error
+}
+
+// lateMonitor is a monitor whose captures are released by handOver.send.
+type lateMonitor struct {
+	measurement.Monitor
+	hand *handOver
+}
+
+// Release notes the capture.
+func (m lateMonitor) Release(_ context.Context, capture string) error {
+	m.hand.mu.Lock()
+	defer m.hand.mu.Unlock()
+	m.hand.release = append(m.hand.release,
+		func(ctx context.Context) error { return m.Monitor.Release(ctx, capture) })
+	return nil
+}
+
+// monitor returns a monitor whose captures are released once the host has their tasks.
+func (h *handOver) monitor(m measurement.Monitor) measurement.Monitor {
+	if h == nil {
+		return m
+	}
+	return lateMonitor{m, h}
+}
+
+// takes notes a task for send, and reports whether it is to be sent.
+func (h *handOver) takes(id store.TaskID) bool {
+	if h != nil && id != 0 {
+		h.ids = append(h.ids, id)
+	}
+	return h != nil
+}
+
+// sendTimeout bounds the sending of tasks of a measurement that was interrupted.
+const sendTimeout = time.Minute
+
+// send stores the noted tasks at the host, then deletes them here and releases their captures.
+// After an error they stay, and the error names their file.
+func (h *handOver) send(ctx context.Context, db *store.DB) {
+	if h == nil || len(h.ids) == 0 {
+		return
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+		defer cancel()
+	}
+	stored, err := h.host.Send(ctx, db, h.keepUser, h.ids...)
+	if err != nil {
+		h.err = fmt.Errorf("%w\nThe measurement is kept in %s: wattmark db copy %s %s sends it", err, h.outbox,
+			cli.ShellWords([]string{h.outbox}), h.host.DB)
+		return
+	}
+	for _, id := range h.ids {
+		h.sent = append(h.sent, fmt.Sprint(stored[id].Task))
+	}
+	for _, release := range h.release {
+		err = errors.Join(err, release(ctx))
+	}
+	err = errors.Join(err, db.DeleteTasks(ctx, h.ids, store.DeleteOptions{Pinned: true}))
+	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 {
+		fmt.Fprintf(h.host.Err, "wattmark: %s has %d earlier task(s) that no host has: wattmark tasks --db lists them, "+
+			"and db copy sends them\n", h.outbox, len(rest))
+	}
+	h.err = err
+}
+
+// sendGroup sends the tasks of a group.
+func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID) error {
+	g, err := db.Group(context.WithoutCancel(ctx), id)
+	if err != nil {
+		return err
+	}
+	for _, m := range g.Members {
+		h.takes(m.Task)
+	}
+	interrupted := cli.Interrupted(ctx, keptGroup(ctx, db, id)) // before the tasks leave
+	h.send(ctx, db)
+	return interrupted
+}
+
+// outbox returns the database for tasks on their way to a host, and makes its folder.
+func outbox(address string) (string, error) {
+	home, err := os.UserHomeDir()
+	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
+	if err != nil && !filepath.IsAbs(state) {
+		return "", fmt.Errorf("run --host keeps tasks in $XDG_STATE_HOME until the host has them: %w", err)
+	}
+	dir := filepath.Join(state, "wattmark")
+	name := strings.Map(func(r rune) rune {
+		if r == '/' || r == ':' {
+			return '_'
+		}
+		return r
+	}, address)
+	return filepath.Join(dir, "outbox-"+name+".db"), os.MkdirAll(dir, 0o700)
+}
+
+// runForHost measures as measureRun does, stores the tasks at the host, and prints them as the
+// host has them. A host that would not store them is an error before the measurement.
+func runForHost(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
+	if f.wanted() {
+		return cli.Usagef("--times compares the tasks of a file or of PostgreSQL: measure with --db, and send them to the " +
+			"host with wattmark db copy")
+	}
+	address, _ := a.OnHost()
+	path, err := outbox(address)
+	if err != nil {
+		return err
+	}
+	err = a.AskHost(ctx, func(c *client.Client) error {
+		_, err := c.Store(ctx, strings.NewReader(""), false)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\nNothing was measured", err)
+	}
+	f.hand = &handOver{host: a, outbox: path, keepUser: f.User != ""}
+	local := *a
+	local.DB = path
+	err = errors.Join(measureRun(ctx, &local, f, args), f.hand.err)
+	switch {
+	case len(f.hand.sent) == 0:
+		return err
+	case ctx.Err() != nil:
+		fmt.Fprintf(a.Err, "wattmark: stored as task %s of %s\n", strings.Join(f.hand.sent, ", "), a.DB)
+		return err
+	}
+	return errors.Join(err, showSent(ctx, a, f))
+}
+
+// showSent prints the tasks, or their group, that the host has stored.
+func showSent(ctx context.Context, a *cli.App, f RunFlags) error {
+	db, err := a.OpenDB(ctx, slices.Clone(f.hand.sent)...)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	t, err := a.Task(ctx, db, f.hand.sent[0])
+	if err != nil {
+		return err
+	}
+	if id := t.Group.Group; id != 0 {
+		return task.ShowGroup(ctx, a, db, id, true)
+	}
+	var r *report.Report
+	var more error
+	err = report.ShowTask(a, ctx, db, t.ID, func(x *report.Report) {
+		if f.auto {
+			r, more = x, x.AddKernels(ctx, db)
+		}
+	})
+	if r != nil && !a.JSON {
+		report.RenderKernels(a, r)
+	}
+	return errors.Join(err, more)
+}

@@ -1,0 +1,122 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store"
+)
+
+// deleteOnHost deletes the selected tasks of a host after a confirmation. Numbers are all looked
+// up before the first is deleted; what is refused later ends the call, and is reported with the
+// number of those deleted before.
+func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store.TaskID, f deleteFlags) error {
+	var goes, stay []store.Brief
+	add := func(t *client.Task) {
+		if b := cli.RowOf(t).Brief; b.Pinned && !f.force {
+			stay = append(stay, b)
+		} else {
+			goes = append(goes, b)
+		}
+	}
+	for _, id := range ids {
+		d, err := c.Task(ctx, int64(id))
+		if err != nil {
+			return err
+		}
+		add(&d.Task)
+	}
+	if len(ids) > 0 && len(stay) > 0 {
+		return fmt.Errorf("pinned, and nothing was deleted: %s: wattmark unpin %d, or --force", namedTasks(stay), stay[0].ID)
+	}
+	if len(ids) == 0 {
+		for t, err := range c.Tasks(ctx, client.Query{User: f.user, Name: cli.HostPattern(f.name)}) {
+			if err != nil {
+				return err
+			}
+			// The name is exact, also with a trailing *.
+			if f.name == "" || t.Name == f.name {
+				add(&t)
+			}
+		}
+	}
+	if len(goes) > 0 {
+		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
+		if err != nil || !ok {
+			return err
+		}
+	}
+	remove := c.Delete
+	if f.force {
+		remove = c.DeletePinned
+	}
+	for i := range goes {
+		if err := remove(ctx, int64(goes[i].ID)); err != nil {
+			if i > 0 {
+				fmt.Fprintf(a.Err, "wattmark: %d of %d task(s) were deleted\n", i, len(goes))
+			}
+			return err
+		}
+	}
+	return printDeleted(a, len(goes), stay)
+}
+
+// Watched is the JSON of one line of tasks --watch.
+type Watched struct {
+	Event string               `json:"event"` // watching, added, changed, deleted or list_anew
+	Task  *report.ListedReport `json:"task,omitempty"`
+}
+
+// watchTasks prints a line for each change of the tasks of a host, until ctx ends.
+func watchTasks(ctx context.Context, a *cli.App, q store.Query) error {
+	if _, ok := a.OnHost(); !ok {
+		return cli.Usagef("--watch follows the tasks of a wattmark host: name it with --host")
+	}
+	if q.Search != "" || !q.Since.IsZero() || !q.Until.IsZero() || q.Before != 0 {
+		return cli.Usagef("--watch selects by --user, --name, --job, --tag and --without-tag alone")
+	}
+	w := client.Watch{User: q.User, Name: cli.HostPattern(q.Name), Job: q.Job}
+	w.Tags, w.WithoutTags = cli.TagTexts(q)
+	return a.AskHost(ctx, func(c *client.Client) error {
+		for e, err := range c.Watch(ctx, w) {
+			if err != nil {
+				return err
+			}
+			if err := printEvent(a, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// printEvent prints one change, as a JSON object on a line or as text.
+func printEvent(a *cli.App, e client.Event) error {
+	x := Watched{Event: client.Word(e.Kind)}
+	var row store.Row
+	if e.Task != nil {
+		row = cli.RowOf(e.Task)
+		r := report.NewListedReport(&row, a.DB)
+		x.Task = &r
+	}
+	if a.JSON {
+		return json.NewEncoder(a.Out).Encode(x)
+	}
+	line := fmt.Sprintf("%s  %-9s", time.Now().Format(time.TimeOnly), x.Event)
+	if e.Kind == client.Deleted {
+		line += fmt.Sprintf("  task %d", row.ID)
+	} else if e.Task != nil {
+		line += fmt.Sprintf("  task %d  %s, by %s: %s", row.ID, row.Name, row.User, row.State)
+		if f := row.Result; f != nil {
+			line += ", " + out.Energy(f.Total)
+		}
+	}
+	_, err := fmt.Fprintln(a.Out, line)
+	return err
+}

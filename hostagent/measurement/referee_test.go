@@ -141,7 +141,8 @@ func (s *shelf) capture(rec *referee.Recording) ([]marker.Found, error) {
 	}
 	end := uint64(0)
 	for _, r := range rec.Runs {
-		b := &measure.Block{FirstScan: r.First, FirstTick: int64(math.Round(float64(r.First) * t.Setup.Timebase.TicksPerScan))}
+		tick := math.Round(float64(r.First) * t.Setup.Timebase.TicksPerScan)
+		b := &measure.Block{FirstScan: r.First, FirstTick: int64(tick)}
 		for _, c := range r.Counts {
 			v := make([]measure.Count, len(c))
 			for i, x := range c {

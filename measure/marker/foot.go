@@ -16,7 +16,7 @@ import (
 //
 //	y(u) = m for u < x,  m + a·(u − x) + b·(u − x)² for x ≤ u ≤ reach
 //
-// is fitted to the points up to a reach that grows for as long as the foot x stays where it is
+// averaged over the time w that it takes to set in, is fitted to the points up to a reach that grows for as long as the foot x stays where it is
 // (Lepski's method, O. Lepskii, Theory Probab. Appl. 35 (1991) 454): a short reach needs no
 // shape but sees little, a long one sees more but must be a parabola.
 const (
@@ -26,11 +26,17 @@ const (
 	// time, in time constants. Both are computed.
 	exponentialFoot   = 0.39
 	exponentialMisfit = 0.0193
+	// Behind an average over a time W, (W/τ)² = h, the error grows to exponentialFoot + averagedFoot·h/(1.5 + h)
+	// and the misfit shrinks by 1 + averagedMisfit·h: both computed for W/τ from 0 to 13, and right to a fifth.
+	averagedFoot, averagedMisfit = 0.28, 0.75
 
 	footSteps = 24  // trials of a foot on either side of the guess
 	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
 	footReach = 1.4 // time constants that a reach may have at most
-	noticed   = 5   // standard deviations at which an edge is noticed: noise does so once in three million runs
+	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
+	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
+	gained  = 1.5
+	noticed = 5 // standard deviations at which an edge is noticed: noise does so once in three million runs
 )
 
 // stacked is a point beside an edge: seconds behind the edge's place, and watts above the level
@@ -71,8 +77,11 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	}
 	fit := foot{0, f.uT0}
 	var shape, feetW, w, wx, chi2, n float64
-	for i := range stacks {
-		shape += stacks[i].shape() / 2
+	for i, st := range stacks {
+		if st.tau < st.box { // the average hides which of the two responses is slow
+			st.tau = max(st.tau, stacks[1-i].tau)
+		}
+		shape += st.shape() / 2
 	}
 	fit.u = math.Hypot(fit.u, shape)
 	found := []foot{fit}
@@ -97,6 +106,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	if v := f.inverse[parStretch][parStretch]; v > 0 {
 		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
 	}
+	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
 	f.par[parT0] += x
 	f.uT0 = u
 	for i := range edges {
@@ -142,6 +152,27 @@ func (f *fitted) lateness(edges []Edge) map[int]float64 {
 		})
 	}
 	return late
+}
+
+// together returns the part of the edges' lateness, rms in seconds, that neighbours have in common, as where
+// the meter's clock changes its rate within the marker: it does not average out. It is the excess of the
+// variance over half the mean square of successive differences, from two standard deviations of independent
+// ones on (J. von Neumann, Ann. Math. Stat. 12 (1941) 367).
+func together(edges []Edge, late map[int]float64) float64 {
+	var square, jumps float64
+	for i, e := range edges {
+		d := late[e.Chip]
+		square += d * d
+		if i > 0 {
+			d -= late[edges[i-1].Chip]
+			jumps += d * d / 2
+		}
+	}
+	n := float64(len(edges))
+	if square-jumps < 2*square/math.Sqrt(n) {
+		return 0
+	}
+	return math.Sqrt((square - jumps) / n)
 }
 
 // stack lays the edges of one direction over each other, from a third of a chip before each to most
@@ -210,9 +241,10 @@ func (s *stack) shape() float64 {
 		misfit += (mean*mean - noise) * width
 		variance += 2 * noise * noise * width * width
 	}
-	ramp := exponentialMisfit * s.step * s.step * s.tau
+	h := s.box * s.box / (s.tau * s.tau)
+	ramp := exponentialMisfit / (1 + averagedMisfit*h) * s.step * s.step * s.tau
 	hidden := math.Sqrt(variance)
-	u := exponentialFoot * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	u := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
 	if s.tau < s.gap {
 		return max(u, s.gap/2) // the edge lies somewhere between two points
 	}
@@ -227,6 +259,7 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 	}
 	limit := min(s.index(s.pts[first].u+footReach*s.tau), len(s.pts))
 	var seen []foot
+	var reached, u float64
 	for k := 0; ; k = max(k+run, 7*k/5) {
 		end := min(first+1+k, limit)
 		reach := s.pts[end-1].u - s.pts[s.before].u
@@ -237,7 +270,9 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 			fits = fits && math.Abs(now.x-e.x) <= footStays*e.u
 		}
 		if fits {
-			seen = append(seen, now)
+			far := s.pts[end-1].u - now.x
+			u = max(now.u, u*math.Pow(min(1, reached/far), gained))
+			seen, reached = append(seen, now), far
 		}
 		if !fits && len(seen) == 1 {
 			return foot{}, false // what was noticed is noise
@@ -246,7 +281,7 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 			break
 		}
 	}
-	best = seen[len(seen)-1]
+	best = foot{seen[len(seen)-1].x, u}
 	if n := len(seen); n > 1 {
 		// The bias grows with the square of the reach: the last one is about twice its last growth.
 		best.u = math.Hypot(best.u, 2*(best.x-seen[n-2].x))
@@ -305,15 +340,31 @@ func (s *stack) weigh(n int, guess, spread float64) (best foot, chi2 float64) {
 	return best, chi2
 }
 
-// cost returns χ² of the best level, slope and bend for a foot at x and the first n points.
+// cost returns −2·ln of the likelihood of a foot at x for the first n points, but for a constant: its mean over
+// the times that the response may take to set in, which an average of some size hides.
 func (s *stack) cost(n int, x float64) float64 {
+	least := s.chi2(n, x, 0)
+	if s.box > s.tau/2 {
+		return least
+	}
+	costs := [...]float64{least, s.chi2(n, x, s.tau/4), s.chi2(n, x, s.tau/2), s.chi2(n, x, s.tau), s.chi2(n, x, 2*s.tau)}
+	least = slices.Min(costs[:])
+	sum := 3 * math.Exp((least-costs[0])/2) // as much as all others together
+	for _, c := range costs {
+		sum += math.Exp((least - c) / 2)
+	}
+	return least - 2*math.Log(sum)
+}
+
+// chi2 returns χ² of the best level, slope and bend for a foot at x that takes some time to set in.
+func (s *stack) chi2(n int, x, setIn float64) float64 {
 	var h, l [3][3]float64
 	var g, z [3]float64
 	scale := s.pts[n-1].u - s.pts[0].u
-	cost := 0.0
+	box, cost := math.Hypot(s.box, setIn), 0.0
 	for _, p := range s.pts[:n] {
 		row := [3]float64{1, 0, 0}
-		row[1], row[2] = footMeans((p.u-x)/scale, s.box/scale)
+		row[1], row[2] = footMeans((p.u-x-setIn/2)/scale, box/scale)
 		cost += p.y * p.y
 		for a, v := range row {
 			g[a] += v * p.y

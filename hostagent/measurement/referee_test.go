@@ -65,26 +65,11 @@ func (c *refereeCase) attempt(seed uint64) (out trial, err error) {
 	}
 	spec := marker.ProfileFor(setup, uint32(seed))
 	play := func(k marker.Kind) referee.Marker {
-		return referee.Marker{
-			Chips: spec.Chips(k), Chip: float64(spec.Chip), Code: spec.CodeStart(), Tag: spec.CodeStart() + spec.CodeLen(),
-		}
+		code := spec.CodeStart()
+		return referee.Marker{Chips: spec.Chips(k), Chip: float64(spec.Chip), Code: code, Tag: code + spec.CodeLen()}
 	}
 	rec := c.bench.Record(seed, play(marker.Start), play(marker.Stop))
-	for _, ch := range rec.Channels {
-		unit := measure.UnitVolt
-		if ch.Current {
-			unit = measure.UnitAmpere
-		}
-		setup.Channels = append(setup.Channels, measure.Channel{
-			Name: ch.Name, Unit: unit, Gain: ch.Gain, Offset: ch.Offset, UGain: ch.UGain, UOffset: ch.UOffset,
-			MinCount: measure.Count(ch.Min), MaxCount: measure.Count(ch.Max),
-		})
-	}
-	for i, role := range []measure.Role{measure.RolePSU, measure.RolePCIe12V} {
-		setup.Rails = append(setup.Rails, measure.Rail{
-			Name: fmt.Sprint("rail", i+1), Role: role, Wiring: measure.WiringClamp, X: 2*i + 1, Y: 2 * i,
-		})
-	}
+	wire(&setup, rec)
 	db := &shelf{task: store.Task{ID: 1, NewTask: store.NewTask{Marker: spec}}}
 	db.task.Setup = setup
 	db.host(rec)
@@ -107,6 +92,25 @@ func (c *refereeCase) attempt(seed uint64) (out trial, err error) {
 	}
 	out.markers(rec.Marks, found, float64(spec.Chip))
 	return out, nil
+}
+
+// wire gives a setup the recording's channels and rails.
+func wire(setup *measure.Setup, rec *referee.Recording) {
+	for _, ch := range rec.Channels {
+		unit := measure.UnitVolt
+		if ch.Current {
+			unit = measure.UnitAmpere
+		}
+		setup.Channels = append(setup.Channels, measure.Channel{
+			Name: ch.Name, Unit: unit, Gain: ch.Gain, Offset: ch.Offset, UGain: ch.UGain, UOffset: ch.UOffset,
+			MinCount: measure.Count(ch.Min), MaxCount: measure.Count(ch.Max),
+		})
+	}
+	for i, role := range []measure.Role{measure.RolePSU, measure.RolePCIe12V} {
+		setup.Rails = append(setup.Rails, measure.Rail{
+			Name: fmt.Sprint("rail", i+1), Role: role, Wiring: measure.WiringClamp, X: 2*i + 1, Y: 2 * i,
+		})
+	}
 }
 
 // host keeps the host's record of a recording.
@@ -143,13 +147,7 @@ func (s *shelf) capture(rec *referee.Recording) ([]marker.Found, error) {
 	for _, r := range rec.Runs {
 		tick := math.Round(float64(r.First) * t.Setup.Timebase.TicksPerScan)
 		b := &measure.Block{FirstScan: r.First, FirstTick: int64(tick)}
-		for _, c := range r.Counts {
-			v := make([]measure.Count, len(c))
-			for i, x := range c {
-				v[i] = measure.Count(x)
-			}
-			b.Counts = append(b.Counts, v)
-		}
+		b.Counts = r.Counts
 		if r.First > end && end > 0 {
 			t.Events = append(t.Events, measure.Event{
 				Kind: measure.EventGap, FirstScan: end, Scans: r.First - end, Exact: true, Channel: -1,

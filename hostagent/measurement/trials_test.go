@@ -165,9 +165,7 @@ func noiseCases(add adder) {
 
 // meterCases are meters that lose scans, clip, drift, average, and wander.
 func meterCases(add adder) {
-	type change = func(*refereeCase)
-	meter := func(f func(*referee.Meter)) change { return func(c *refereeCase) { f(&c.bench.Meter) } }
-	lose := func(burst int) change {
+	lose := func(burst int) func(*refereeCase) {
 		return meter(func(m *referee.Meter) { m.Lost, m.Burst = 0.02, burst })
 	}
 	for _, name := range []string{"stated", "calibrated"} {
@@ -207,10 +205,23 @@ func meterCases(add adder) {
 		add(name+", averages 0.4 ms, stated", m, odd, func(c *refereeCase) {
 			c.bench.Meter.Average, c.window = [2]float64{0.4e-3, 0.4e-3}, true
 		})
-		add(name+", negative currents, two-sided converter", m, holds, meter(func(m *referee.Meter) { m.Backward = 0.1 }))
+		back := meter(func(m *referee.Meter) { m.Backward = 0.1 })
+		add(name+", negative currents, two-sided converter", m, holds, back)
 	}
-	add("stated, gains off by 1 u more, at random", stated(20e3), beyond, meter(func(m *referee.Meter) { m.Drift[1] = 1 }))
-	add("stated, all gains off by 3 u", stated(20e3), beyond, meter(func(m *referee.Meter) { m.Drift[0] = 3 }))
+	rangeCases(add)
+}
+
+func meter(f func(*referee.Meter)) func(*refereeCase) {
+	return func(c *refereeCase) { f(&c.bench.Meter) }
+}
+
+// rangeCases are meters beyond their statement, and beyond their range.
+func rangeCases(add adder) {
+	drift := func(all, each float64) func(*refereeCase) {
+		return meter(func(m *referee.Meter) { m.Drift = [2]float64{all, each} })
+	}
+	add("stated, gains off by 1 u more, at random", stated(20e3), beyond, drift(0, 1))
+	add("stated, all gains off by 3 u", stated(20e3), beyond, drift(3, 0))
 	add("negative currents, one-sided converter", stated(20e3), lost, meter(func(m *referee.Meter) {
 		m.Backward, m.Unipolar = 0.1, true
 	}))
@@ -220,12 +231,14 @@ func meterCases(add adder) {
 	add("calibrated, the range ends at 0.95 to 1.05 of the work", calibrated(20e3), odd, meter(func(m *referee.Meter) {
 		m.Clip = [2]float64{0.95, 1.05}
 	}))
-	add("clipped markers and work", stated(20e3), lost, meter(func(m *referee.Meter) { m.ClipAll = [2]float64{0.6, 0.95} }))
+	add("clipped markers and work", stated(20e3), lost, meter(func(m *referee.Meter) {
+		m.ClipAll = [2]float64{0.6, 0.95}
+	}))
 }
 
 var (
 	refereeTrials = flag.Int("trials", 0, "recordings a case in TestReferee; 0 for 12, or 40 with the tag slow")
-	refereeOnly   = flag.String("cases", "", "the cases of TestReferee, a regular expression; empty for all with the tag slow")
+	refereeOnly   = flag.String("cases", "", "cases of TestReferee, a regular expression; empty for all with the tag slow")
 )
 
 // TestReferee measures benches of known energy that share no model with the product, and counts how often

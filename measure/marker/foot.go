@@ -16,9 +16,9 @@ import (
 //
 //	y(u) = m for u < x,  m + a·(u − x) + b·(u − x)² for x ≤ u ≤ reach
 //
-// averaged over the time w that it takes to set in, is fitted to the points up to a reach that grows for as long as the foot x stays where it is
-// (Lepski's method, O. Lepskii, Theory Probab. Appl. 35 (1991) 454): a short reach needs no
-// shape but sees little, a long one sees more but must be a parabola.
+// averaged over the time that it takes to set in, is fitted to the points up to a reach that grows
+// for as long as the foot x stays where it is (Lepski's method, O. Lepskii, Theory Probab. Appl. 35
+// (1991) 454): a short reach needs no shape but sees little, a long one sees more but must be a parabola.
 const (
 	// exponentialFoot is the error of the foot, in time constants, of the least-squares
 	// exponential of a straight ramp: for a ramp of length 1 it is 0.152, with a time constant
@@ -75,7 +75,27 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 			stacks[i] = moved
 		}
 	}
-	fit := foot{0, f.uT0}
+	begin := s.begin(&stacks, f.uT0)
+	x, u := begin.x, begin.u
+	// What all edges share: the scatter of the chips themselves, and the length of a chip.
+	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
+	if v := f.inverse[parStretch][parStretch]; v > 0 {
+		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
+	}
+	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
+	f.par[parT0] += x
+	f.uT0 = u
+	for i := range edges {
+		edges[i].T += measure.Seconds(x)
+	}
+	if len(edges) == 1 {
+		edges[0].U = measure.Seconds(u)
+	}
+}
+
+// begin returns where the code begins, behind the place of the fit, by that and by the feet of rises and
+// falls. u is the standard uncertainty of the fit by noise.
+func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	var shape, feetW, w, wx, chi2, n float64
 	for i, st := range stacks {
 		if st.tau < st.box { // the average hides which of the two responses is slow
@@ -83,7 +103,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 		}
 		shape += st.shape() / 2
 	}
-	fit.u = math.Hypot(fit.u, shape)
+	fit := foot{0, math.Hypot(u, shape)}
 	found := []foot{fit}
 	for i := range stacks {
 		if e, ok := stacks[i].foot(float64(s.spec.Chip)); ok {
@@ -100,21 +120,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	}
 	// Fit and feet see the same noise, so that together they are no more certain than the better of
 	// them. Where they differ by more, all are that much less certain (Birge's ratio).
-	u := math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))
-	// What all edges share: the scatter of the chips themselves, and the length of a chip.
-	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
-	if v := f.inverse[parStretch][parStretch]; v > 0 {
-		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
-	}
-	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
-	f.par[parT0] += x
-	f.uT0 = u
-	for i := range edges {
-		edges[i].T += measure.Seconds(x)
-	}
-	if len(edges) == 1 {
-		edges[0].U = measure.Seconds(u)
-	}
+	return foot{x, math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))}
 }
 
 // lateness returns by chip how far, in seconds, each edge lies behind its place among those of
@@ -347,7 +353,10 @@ func (s *stack) cost(n int, x float64) float64 {
 	if s.box > s.tau/2 {
 		return least
 	}
-	costs := [...]float64{least, s.chi2(n, x, s.tau/4), s.chi2(n, x, s.tau/2), s.chi2(n, x, s.tau), s.chi2(n, x, 2*s.tau)}
+	costs := [5]float64{least}
+	for i, w := range [...]float64{s.tau / 4, s.tau / 2, s.tau, 2 * s.tau} {
+		costs[i+1] = s.chi2(n, x, w)
+	}
 	least = slices.Min(costs[:])
 	sum := 3 * math.Exp((least-costs[0])/2) // as much as all others together
 	for _, c := range costs {

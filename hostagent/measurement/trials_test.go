@@ -15,7 +15,7 @@ import (
 	"github.com/wattmark/wattmark/internal/referee"
 )
 
-// refereeCase is a line of the table in docs/uncertainty.md.
+// refereeCase is a line of the table in docs/calibration.md.
 type refereeCase struct {
 	name   string
 	bench  referee.Bench
@@ -242,7 +242,7 @@ var (
 )
 
 // TestReferee measures benches of known energy that share no model with the product, and counts how often
-// E ± U and the markers' u hold the truth. The table of docs/uncertainty.md is its output with
+// E ± U and the markers' u hold the truth. The table of docs/calibration.md is its output with
 //
 //	go test -tags slow ./hostagent/measurement -run 'TestReferee$' -timeout 60m -args -trials 500
 func TestReferee(t *testing.T) {

@@ -314,7 +314,7 @@ func attempts(t *testing.T, cases []refereeCase, trials int) [][]trial {
 type summary struct {
 	n, in, bad, goodIn     int
 	u                      []float64
-	z, z2                  float64
+	z2                     float64
 	goodMarkers, goodIn2u  int
 	markers, false, missed int
 	in2u                   int

@@ -106,6 +106,9 @@ type Edges struct {
 	// is known.
 	Aliasing Joule
 	aliasing float64 // relative
+	// Rate is the relative standard uncertainty of the meter's seconds as its clock shows it against another;
+	// of it and the stated one the larger counts.
+	Rate float64
 }
 
 // Duration returns the window's length.
@@ -155,6 +158,10 @@ func (e Edges) validate() error {
 				"uncertainty of an end, of the gaps' length or by aliasing is %v: %w: must be zero or positive and "+
 					"finite", u, ErrWindow)
 		}
+	}
+	if !(e.Rate >= 0) || math.IsInf(e.Rate, 0) {
+		return fmt.Errorf("relative uncertainty of the clock's rate is %v: %w: must be zero or positive and finite", e.Rate,
+			ErrWindow)
 	}
 	if !(math.Abs(e.Correlation) <= 1) {
 		return fmt.Errorf("correlation of the ends is %v: %w: must lie in [−1, 1]", e.Correlation, ErrWindow)
@@ -241,7 +248,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 		}
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
-	add("tick rate", tb.UTickHz*math.Abs(energy), true)
+	add("tick rate", max(tb.UTickHz, e.Rate)*math.Abs(energy), true)
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	add("window edges", tick*math.Sqrt(ends), true)
 	add("window sampling", g.sampled(r, e), true)

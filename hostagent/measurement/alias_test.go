@@ -17,18 +17,20 @@ import (
 
 // loop launches a kernel again and again, at a period within 1 % of that given; each launch begins up to jitter
 // periods late. The last one ends with the work.
-func loop(period, duty, jitter float64) func(*rand.Rand, float64, float64, float64, float64) []referee.Level {
-	return func(rng *rand.Rand, from, to, power, low float64) (out []referee.Level) {
+func loop(period, duty, jitter float64) referee.Work {
+	return func(rng *rand.Rand, task referee.Task) referee.Done {
+		var out []referee.Level
+		power, low := task.Power, task.Low
 		period := period * (1 + 0.01*(2*rng.Float64()-1))
-		last := to - duty*period
-		for at := from; at+(duty+jitter)*period < last; at += period {
+		last := task.To - duty*period
+		for at := task.From; at+(duty+jitter)*period < last; at += period {
 			begin := at
-			if at > from {
+			if at > task.From {
 				begin += jitter * period * rng.Float64()
 			}
 			out = append(out, referee.Level{At: begin, W: power}, referee.Level{At: begin + duty*period, W: low})
 		}
-		return append(out, referee.Level{At: last, W: power})
+		return referee.Done{Levels: append(out, referee.Level{At: last, W: power}), To: task.To}
 	}
 }
 
@@ -44,7 +46,15 @@ type looped struct {
 // marker's step that is that of the card.
 func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 	t.Helper()
-	rec := b.Record(seed, referee.Marker{Chips: []bool{true, false, true}, Chip: 5e-3}, referee.Marker{Chips: []bool{true, false}, Chip: 5e-3})
+	const chip = 5e-3
+	var task referee.Task
+	var done referee.Done
+	work := b.Work
+	b.Work = func(rng *rand.Rand, x referee.Task) referee.Done {
+		task, done = x, work(rng, x)
+		return done
+	}
+	rec := b.Record(seed, referee.Marker{Chips: []bool{true, false, true}, Chip: chip}, referee.Marker{Chips: []bool{true, false}, Chip: chip})
 	setup := &measure.Setup{Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 1e6 / b.Meter.Rate}}
 	for _, c := range rec.Channels {
 		unit := measure.UnitVolt
@@ -56,8 +66,7 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 	for i, name := range []string{"slot", "plug"} {
 		setup.Rails = append(setup.Rails, measure.Rail{Name: name, Role: measure.RolePSU, Wiring: measure.WiringClamp, X: 2*i + 1, Y: 2 * i})
 	}
-	l := rec.TrueLevels
-	first, last := l[1].At, l[len(l)-2].At // of the first chip of the start, and the last of the stop marker
+	first, last := rec.Marks[0].At, rec.Marks[len(rec.Marks)-1].At+chip // of the first chip of the start, and the last of the stop marker
 	a, z := rec.Edges[0].Host, rec.Edges[len(rec.Edges)-1].Host
 	rate := (z - a) / (last - first)
 	host := func(at float64) time.Time {
@@ -65,12 +74,13 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 	}
 	fit := clock.Fit{Origin: measure.Seconds(a), A: measure.Seconds(first), B: 1 / rate}
 	var kernels []store.Kernel
+	l := append(done.Levels, referee.Level{At: done.To})
 	for i, x := range l {
-		if x.W == b.Card.Power {
+		if x.W == task.Power {
 			kernels = append(kernels, store.Kernel{Name: "k", Start: host(x.At), End: host(l[i+1].At)})
 		}
 	}
-	step := bounds{start: &marker.Found{Step: measure.Watt(b.Card.High - b.Card.Low)}}
+	step := bounds{start: &marker.Found{Step: measure.Watt(task.High - task.Low)}}
 	from, _ := fit.Meter(measure.Seconds(rec.From - a))
 	to, _ := fit.Meter(measure.Seconds(rec.To - a))
 	g, err := measure.NewIntegrator(setup, from, to)
@@ -115,8 +125,10 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 	if slow {
 		seeds = 500
 	}
-	edge := referee.Ramp(10e-6)
-	card := referee.Card{Rise: edge, Fall: edge, Idle: 58, Low: 61, High: 280, Power: 250}
+	edges := func(*rand.Rand) (rise, fall referee.Response) {
+		edge := referee.Response{Line: [][2]float64{{10e-6, 1}}}
+		return edge, edge
+	}
 	meter := referee.Meter{Rate: 4800, Noise: referee.White, NoiseW: 2, UGain: 6e-3, UOffset: 1, UTick: 50e-6}
 	const always, never, either = 0.95, 0.05, -1
 	for _, c := range []struct {
@@ -137,8 +149,7 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 		{"random launches", 1.3, 0.5, 0.5, 100e-3, 1, either},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := referee.Bench{Name: c.name, Card: card, Meter: meter, Length: c.length}
-			b.Card.Work = loop(c.scans/meter.Rate, c.duty, c.jitter)
+			b := referee.Bench{Edges: edges, Work: loop(c.scans/meter.Rate, c.duty, c.jitter), Meter: meter, Length: c.length}
 			n := float64(seeds)
 			var within, blind, named, doubtful, u float64
 			count := func(yes bool) float64 {

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -56,22 +59,7 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 	if len(played) == 0 {
 		return nil, errors.New("no marker was played to its end")
 	}
-	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
-	origin := first.At.Truncate(time.Second)
-	var edges []clock.Obs
-	for i, p := range pairs(markersOf(played), found) {
-		seen := p.found.Edges
-		if len(seen) == 0 { // the marker's own time counts, as chip 0
-			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
-		}
-		for _, e := range seen {
-			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
-				edges = append(edges, clock.Obs{
-					Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Group: i, Shared: p.found.SharedU(),
-				})
-			}
-		}
-	}
+	edges, origin := observe(played, found)
 	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
 	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
 		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
@@ -90,6 +78,54 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 		return nil, err
 	}
 	return &fit, nil
+}
+
+// observe returns the edges that were both played and found; their host times count from origin.
+func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, origin time.Time) {
+	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
+	origin = first.At.Truncate(time.Second)
+	for i, p := range pairs(markersOf(played), found) {
+		seen := p.found.Edges
+		if len(seen) == 0 { // the marker's own time counts, as chip 0
+			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
+		}
+		for _, e := range seen {
+			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
+				edges = append(edges, clock.Obs{
+					Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Group: i, Shared: p.found.SharedU(),
+				})
+			}
+		}
+	}
+	return edges, origin
+}
+
+// unsteady returns the relative standard uncertainty of the meter's seconds as its markers show them: how far the
+// rate between them, or within one of them where that is more than noise makes (3 standard uncertainties), is off
+// the host's, less what the fit and the host's clock may be off. Within the window the rate may be any of these.
+func unsteady(fit *clock.Fit, played []store.Played, found []marker.Found) float64 {
+	if fit == nil || len(played) == 0 {
+		return 0
+	}
+	most := (fit.B-1)*(fit.B-1) - fit.VarB
+	edges, _ := observe(played, found)
+	for len(edges) > 0 {
+		n := slices.IndexFunc(edges, func(o clock.Obs) bool { return o.Group != edges[0].Group })
+		if n < 0 {
+			n = len(edges)
+		}
+		x, y, w := make([]float64, n), make([]float64, n), make([]float64, n)
+		for i, o := range edges[:n] {
+			x[i], y[i], w[i] = float64(o.Host), float64(o.Meter-o.Host), 1/float64(o.U*o.U)
+		}
+		_, off := stat.LinearRegression(x, y, w, false)
+		_, v := stat.MeanVariance(x, nil)
+		if square := 1 / (floats.Sum(w) * v); n > 2 && off*off > 9*square {
+			most = max(most, off*off-square)
+		}
+		edges = edges[n:]
+	}
+	return math.Sqrt(max(0, most-hostRate*hostRate))
 }
 
 // playedMarker is a marker as the host played it.

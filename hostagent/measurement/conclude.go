@@ -166,6 +166,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	if p.note != "" {
 		a.why = errors.New(p.note)
 	}
+	p.edges.Rate = unsteady(a.fit, played, a.timed(task.Marker, found))
 	if g := guess(task, a.bounds, a.fit, p.Window); g.any() {
 		p.edges = g.edges(p.edges)
 		if a.clock != "" {
@@ -439,11 +440,13 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 		f, _ := t.Clock.Meter(a)
 		g, _ := t.Clock.Meter(b)
 		if is(f, g) {
-			w := Window{From: f, To: g}
-			m := bound(t.Markers)
-			e := guess(t, m, t.Clock, w).edges(t.Clock.Edges(a, b))
-			e.Aliasing = aliased(t.Setup.Timebase, t.Clock, kernels, m)
-			return e, nil
+			w, ends := Window{From: f, To: g}, bound(t.Markers)
+			e := t.Clock.Edges(a, b)
+			played, err := db.Played(ctx, t.ID)
+			e.Rate = unsteady(t.Clock, played, ends.timed(t.Marker, t.Markers))
+			e = guess(t, ends, t.Clock, w).edges(e)
+			e.Aliasing = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
+			return e, err
 		}
 	}
 	if m := bound(t.Markers); m.start != nil && m.stop != nil && is(m.start.End, m.stop.Begin) {

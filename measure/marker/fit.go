@@ -168,7 +168,16 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 	f.guess = f.par[parTau]
 	white := whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p })
 	f.prior, f.clocks = white/(1.5*1.5), white/(s.uClock*s.uClock)
-	if !s.minimise(f) || !(f.par[parStep] > 0) {
+	if !s.minimise(f) {
+		return nil
+	}
+	if f.variance > white { // edges that no exponential describes must not stretch the chips
+		f.clocks = f.variance / (s.uClock * s.uClock)
+		if !s.minimise(f) {
+			return nil
+		}
+	}
+	if !(f.par[parStep] > 0) {
 		return nil
 	}
 	return f

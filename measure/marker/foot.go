@@ -16,9 +16,9 @@ import (
 //
 //	y(u) = m for u < x,  m + a·(u − x) + b·(u − x)² for x ≤ u ≤ reach
 //
-// is fitted to the points up to a reach that grows for as long as the foot x stays where it is
-// (Lepski's method, O. Lepskii, Theory Probab. Appl. 35 (1991) 454): a short reach needs no
-// shape but sees little, a long one sees more but must be a parabola.
+// averaged over the time that it takes to set in, is fitted to the points up to a reach that grows
+// for as long as the foot x stays where it is (Lepski's method, O. Lepskii, Theory Probab. Appl. 35
+// (1991) 454): a short reach needs no shape but sees little, a long one sees more but must be a parabola.
 const (
 	// exponentialFoot is the error of the foot, in time constants, of the least-squares
 	// exponential of a straight ramp: for a ramp of length 1 it is 0.152, with a time constant
@@ -26,11 +26,17 @@ const (
 	// time, in time constants. Both are computed.
 	exponentialFoot   = 0.39
 	exponentialMisfit = 0.0193
+	// Behind an average over a time W, (W/τ)² = h, the error grows to exponentialFoot + averagedFoot·h/(1.5 + h)
+	// and the misfit shrinks by 1 + averagedMisfit·h: both computed for W/τ from 0 to 13, and right to a fifth.
+	averagedFoot, averagedMisfit = 0.28, 0.75
 
 	footSteps = 24  // trials of a foot on either side of the guess
 	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
 	footReach = 1.4 // time constants that a reach may have at most
-	noticed   = 5   // standard deviations at which an edge is noticed: noise does so once in three million runs
+	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
+	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
+	gained  = 1.5
+	noticed = 5 // standard deviations at which an edge is noticed: noise does so once in three million runs
 )
 
 // stacked is a point beside an edge: seconds behind the edge's place, and watts above the level
@@ -69,12 +75,35 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 			stacks[i] = moved
 		}
 	}
-	fit := foot{0, f.uT0}
-	var shape, feetW, w, wx, chi2, n float64
-	for i := range stacks {
-		shape += stacks[i].shape() / 2
+	begin := s.begin(&stacks, f.uT0)
+	x, u := begin.x, begin.u
+	// What all edges share: the scatter of the chips themselves, and the length of a chip.
+	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
+	if v := f.inverse[parStretch][parStretch]; v > 0 {
+		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
 	}
-	fit.u = math.Hypot(fit.u, shape)
+	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
+	f.par[parT0] += x
+	f.uT0 = u
+	for i := range edges {
+		edges[i].T += measure.Seconds(x)
+	}
+	if len(edges) == 1 {
+		edges[0].U = measure.Seconds(u)
+	}
+}
+
+// begin returns where the code begins, behind the place of the fit, by that and by the feet of rises and
+// falls. u is the standard uncertainty of the fit by noise.
+func (s *sampled) begin(stacks *[2]stack, u float64) foot {
+	var shape, feetW, w, wx, chi2, n float64
+	for i, st := range stacks {
+		if st.tau < st.box { // the average hides which of the two responses is slow
+			st.tau = max(st.tau, stacks[1-i].tau)
+		}
+		shape += st.shape() / 2
+	}
+	fit := foot{0, math.Hypot(u, shape)}
 	found := []foot{fit}
 	for i := range stacks {
 		if e, ok := stacks[i].foot(float64(s.spec.Chip)); ok {
@@ -91,20 +120,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	}
 	// Fit and feet see the same noise, so that together they are no more certain than the better of
 	// them. Where they differ by more, all are that much less certain (Birge's ratio).
-	u := math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))
-	// What all edges share: the scatter of the chips themselves, and the length of a chip.
-	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
-	if v := f.inverse[parStretch][parStretch]; v > 0 {
-		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
-	}
-	f.par[parT0] += x
-	f.uT0 = u
-	for i := range edges {
-		edges[i].T += measure.Seconds(x)
-	}
-	if len(edges) == 1 {
-		edges[0].U = measure.Seconds(u)
-	}
+	return foot{x, math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))}
 }
 
 // lateness returns by chip how far, in seconds, each edge lies behind its place among those of
@@ -142,6 +158,27 @@ func (f *fitted) lateness(edges []Edge) map[int]float64 {
 		})
 	}
 	return late
+}
+
+// together returns the part of the edges' lateness, rms in seconds, that neighbours have in common, as where
+// the meter's clock changes its rate within the marker: it does not average out. It is the excess of the
+// variance over half the mean square of successive differences, from two standard deviations of independent
+// ones on (J. von Neumann, Ann. Math. Stat. 12 (1941) 367).
+func together(edges []Edge, late map[int]float64) float64 {
+	var square, jumps float64
+	for i, e := range edges {
+		d := late[e.Chip]
+		square += d * d
+		if i > 0 {
+			d -= late[edges[i-1].Chip]
+			jumps += d * d / 2
+		}
+	}
+	n := float64(len(edges))
+	if square-jumps < 2*square/math.Sqrt(n) {
+		return 0
+	}
+	return math.Sqrt((square - jumps) / n)
 }
 
 // stack lays the edges of one direction over each other, from a third of a chip before each to most
@@ -210,9 +247,10 @@ func (s *stack) shape() float64 {
 		misfit += (mean*mean - noise) * width
 		variance += 2 * noise * noise * width * width
 	}
-	ramp := exponentialMisfit * s.step * s.step * s.tau
+	h := s.box * s.box / (s.tau * s.tau)
+	ramp := exponentialMisfit / (1 + averagedMisfit*h) * s.step * s.step * s.tau
 	hidden := math.Sqrt(variance)
-	u := exponentialFoot * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	u := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
 	if s.tau < s.gap {
 		return max(u, s.gap/2) // the edge lies somewhere between two points
 	}
@@ -227,6 +265,7 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 	}
 	limit := min(s.index(s.pts[first].u+footReach*s.tau), len(s.pts))
 	var seen []foot
+	var reached, u float64
 	for k := 0; ; k = max(k+run, 7*k/5) {
 		end := min(first+1+k, limit)
 		reach := s.pts[end-1].u - s.pts[s.before].u
@@ -237,7 +276,9 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 			fits = fits && math.Abs(now.x-e.x) <= footStays*e.u
 		}
 		if fits {
-			seen = append(seen, now)
+			far := s.pts[end-1].u - now.x
+			u = max(now.u, u*math.Pow(min(1, reached/far), gained))
+			seen, reached = append(seen, now), far
 		}
 		if !fits && len(seen) == 1 {
 			return foot{}, false // what was noticed is noise
@@ -246,7 +287,7 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 			break
 		}
 	}
-	best = seen[len(seen)-1]
+	best = foot{seen[len(seen)-1].x, u}
 	if n := len(seen); n > 1 {
 		// The bias grows with the square of the reach: the last one is about twice its last growth.
 		best.u = math.Hypot(best.u, 2*(best.x-seen[n-2].x))
@@ -305,15 +346,34 @@ func (s *stack) weigh(n int, guess, spread float64) (best foot, chi2 float64) {
 	return best, chi2
 }
 
-// cost returns χ² of the best level, slope and bend for a foot at x and the first n points.
+// cost returns −2·ln of the likelihood of a foot at x for the first n points, but for a constant: its mean over
+// the times that the response may take to set in, which an average of some size hides.
 func (s *stack) cost(n int, x float64) float64 {
+	least := s.chi2(n, x, 0)
+	if s.box > s.tau/2 {
+		return least
+	}
+	costs := [5]float64{least}
+	for i, w := range [...]float64{s.tau / 4, s.tau / 2, s.tau, 2 * s.tau} {
+		costs[i+1] = s.chi2(n, x, w)
+	}
+	least = slices.Min(costs[:])
+	sum := 3 * math.Exp((least-costs[0])/2) // as much as all others together
+	for _, c := range costs {
+		sum += math.Exp((least - c) / 2)
+	}
+	return least - 2*math.Log(sum)
+}
+
+// chi2 returns χ² of the best level, slope and bend for a foot at x that takes some time to set in.
+func (s *stack) chi2(n int, x, setIn float64) float64 {
 	var h, l [3][3]float64
 	var g, z [3]float64
 	scale := s.pts[n-1].u - s.pts[0].u
-	cost := 0.0
+	box, cost := math.Hypot(s.box, setIn), 0.0
 	for _, p := range s.pts[:n] {
 		row := [3]float64{1, 0, 0}
-		row[1], row[2] = footMeans((p.u-x)/scale, s.box/scale)
+		row[1], row[2] = footMeans((p.u-x-setIn/2)/scale, box/scale)
 		cost += p.y * p.y
 		for a, v := range row {
 			g[a] += v * p.y

@@ -1,0 +1,405 @@
+package measurement
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/wattmark/wattmark/internal/referee"
+)
+
+// refereeCase is a line of the table in docs/calibration.md.
+type refereeCase struct {
+	name   string
+	bench  referee.Bench
+	window bool // the converter's averaging is stated
+	expect expectation
+	fast   bool // one of the short test
+}
+
+// expectation is how a case is judged: by default energies and markers hold the truth, and at most a
+// tenth is flagged, doubtful or void.
+type expectation uint8
+
+const (
+	holds  expectation = iota
+	odd                // it may be flagged: what is odd about it is
+	lost               // it must be flagged: no evaluation can have the truth
+	beyond             // worse than the meter states, and no trace shows it: not judged
+)
+
+func stated(rate float64) referee.Meter {
+	return referee.Meter{Rate: rate, NoiseW: 2, UGain: 6e-3, UOffset: 1, UTick: 50e-6}
+}
+
+// calibrated is a meter whose gains hide nothing.
+func calibrated(rate float64) referee.Meter {
+	return referee.Meter{Rate: rate, NoiseW: 2, UGain: 1e-5, UOffset: 0.02, UTick: 50e-6}
+}
+
+// refereeCases are all cases. A change of the bench begins from 50 ms at 20 kS/s.
+func refereeCases() (out []refereeCase) {
+	add := func(name string, m referee.Meter, e expectation, change func(*refereeCase)) {
+		c := refereeCase{name: name, expect: e, bench: referee.Bench{Meter: m, Length: 50e-3}}
+		if change != nil {
+			change(&c)
+		}
+		out = append(out, c)
+	}
+	meters := map[string]func(float64) referee.Meter{"stated": stated, "calibrated": calibrated}
+	names := []string{"stated", "calibrated"}
+	for _, name := range names {
+		for _, rate := range []float64{4800, 20e3} {
+			for _, length := range []float64{0.5e-3, 2e-3, 20e-3, 50e-3, 1, 10} {
+				e := holds
+				if length*rate < 40 {
+					e = odd // few readings, or window ends above a tenth of the energy
+				}
+				what := fmt.Sprintf("%s, %g kS/s, %g ms", name, rate/1e3, length*1e3)
+				add(what, meters[name](rate), e, func(c *refereeCase) {
+					c.bench.Length, c.fast = length, length == 2e-3 || length == 20e-3
+				})
+			}
+		}
+	}
+	edgeCases(add)
+	for _, name := range names {
+		loadCases(name, meters[name], add)
+	}
+	noiseCases(add)
+	meterCases(add)
+	return out
+}
+
+type adder = func(name string, m referee.Meter, e expectation, change func(*refereeCase))
+
+func edgeCases(add adder) {
+	for _, kind := range []struct {
+		name  string
+		edges referee.Edges
+	}{
+		{"exponentials", referee.Exponentials},
+		{"A100", referee.OfA100},
+		{"3090", referee.Of3090},
+		{"ramps", referee.Ramps},
+		{"two steps", referee.TwoSteps},
+		{"S-curves", referee.Curves},
+	} {
+		for _, length := range []float64{0.5e-3, 2e-3, 20e-3} {
+			e := holds
+			if length < 1e-3 {
+				e = odd
+			}
+			what := fmt.Sprintf("calibrated, edges: %s, %g ms", kind.name, length*1e3)
+			add(what, calibrated(20e3), e, func(c *refereeCase) {
+				c.bench.Edges, c.bench.Length = kind.edges, length
+				c.fast = length == 2e-3 && kind.name != "exponentials" && kind.name != "ramps"
+			})
+		}
+	}
+	add("calibrated, falls of 2 ms", calibrated(20e3), odd, func(c *refereeCase) { c.bench.Edges = referee.SlowFalls })
+}
+
+// loadCases are loads. Period and rate of scans make a load alias whatever the meter.
+func loadCases(name string, meter func(float64) referee.Meter, add adder) {
+	for _, l := range []struct {
+		name   string
+		rate   float64
+		work   referee.Work
+		expect expectation
+	}{
+		{"a start code", 20e3, referee.Codes(false, 1), holds},
+		{"a stop code", 20e3, referee.Codes(true, 1), holds},
+		{"a slower code", 20e3, referee.Codes(false, 1.3), holds},
+		{"a faster stop code", 20e3, referee.Codes(true, 0.8), holds},
+		{"up and down", 20e3, referee.UpDown, holds},
+		{"telegraph of 5 ms", 20e3, referee.Telegraph(5e-3), holds},
+		{"telegraph of 0.5 ms", 20e3, referee.Telegraph(0.5e-3), holds},
+		{"slopes", 20e3, referee.Slopes, holds},
+		{"pulses at fs ± 1 %", 4800, referee.Pulses(0.99, 1.01), odd},
+		{"pulses at fs", 4800, referee.Pulses(1, 1), odd},
+		{"pulses at fs/2 ± 2 %", 4800, referee.Pulses(0.49, 0.51), odd},
+		{"pulses at 0.05 to 0.3 fs", 4800, referee.Pulses(0.05, 0.3), odd},
+	} {
+		add(name+", work: "+l.name, meter(l.rate), l.expect, func(c *refereeCase) {
+			c.bench.Work, c.bench.Length = l.work, 100e-3
+		})
+	}
+}
+
+func noiseCases(add adder) {
+	for _, n := range []struct {
+		name  string
+		noise referee.Noise
+	}{
+		{"Student's of 3", referee.Student(3)},
+		{"Student's of 2", referee.Student(2)},
+		{"Cauchy's", referee.Student(1)},
+		{"spikes", referee.Spiky},
+		{"1/f", referee.Pink},
+		{"AR(1) 0.95", referee.AR1(0.95)},
+	} {
+		add("calibrated, noise of 2 W: "+n.name, calibrated(20e3), odd, func(c *refereeCase) {
+			c.bench.Meter.Noise, c.fast = n.noise, n.name == "1/f" || n.name == "Cauchy's"
+		})
+	}
+	noisy := func(name string, m referee.Meter, noise referee.Noise, w, steps float64) {
+		m.Noise, m.NoiseW, m.Steps = noise, w, steps
+		add(name, m, odd, nil)
+	}
+	noisy("calibrated, noise of 0.2 W: 1/f", calibrated(20e3), referee.Pink, 0.2, 0)
+	noisy("stated, noise of 2 W: 1/f", stated(20e3), referee.Pink, 2, 0)
+	noisy("stated, noise of 20 W: 1/f", stated(20e3), referee.Pink, 20, 0)
+	noisy("calibrated, noise of 20 W: 1/f", calibrated(20e3), referee.Pink, 20, 0)
+	for _, steps := range []float64{0.1, 0.5, 1, 1.5} {
+		noisy(fmt.Sprintf("calibrated, noise of %g steps", steps), calibrated(20e3), nil, 0, steps)
+	}
+}
+
+// meterCases are meters that lose scans, clip, drift, average, and wander.
+func meterCases(add adder) {
+	lose := func(burst int) func(*refereeCase) {
+		return meter(func(m *referee.Meter) { m.Lost, m.Burst = 0.02, burst })
+	}
+	for _, name := range []string{"stated", "calibrated"} {
+		m := stated(20e3)
+		if name == "calibrated" {
+			m = calibrated(20e3)
+		}
+		add(name+", 2 % lost, one by one", m, odd, lose(1))
+		add(name+", 2 % lost, in bursts", m, odd, lose(40))
+		add(name+", 2 % lost, in bursts, telegraph of 5 ms", m, odd, func(c *refereeCase) {
+			lose(40)(c)
+			c.bench.Work = referee.Telegraph(5e-3)
+		})
+		add(name+", stamps off by 50 µs", m, odd, func(c *refereeCase) { c.bench.Jitter = 50e-6 })
+		add(name+", stamps off by 0.5 ms", m, odd, func(c *refereeCase) { c.bench.Jitter = 0.5e-3 })
+		for _, off := range []float64{2e-4, 1e-3} {
+			shift := meter(func(m *referee.Meter) { m.TickOff = off })
+			ppm := fmt.Sprintf("%g ppm", 1e6*off)
+			add(name+", clock off by "+ppm, m, odd, shift)
+			add(name+", clock off by "+ppm+", 1 s", m, odd, func(c *refereeCase) {
+				shift(c)
+				c.bench.Length = 1
+			})
+			add(name+", clock steps by "+ppm, m, odd, func(c *refereeCase) {
+				c.bench.Meter.TickStep, c.fast = off, name == "calibrated"
+			})
+		}
+		add(name+", clock steps by 200 ppm, stated", m, odd, meter(func(m *referee.Meter) {
+			m.TickStep, m.UTick = 2e-4, 2e-4
+		}))
+		average := func(c *refereeCase) { c.bench.Meter.Average = [2]float64{0.1e-3, 0.4e-3} }
+		e := odd
+		if name == "calibrated" {
+			e = beyond // a card of like rises and falls looks the same
+		}
+		add(name+", averages 0.1 to 0.4 ms, not stated", m, e, average)
+		add(name+", averages 0.4 ms, stated", m, odd, func(c *refereeCase) {
+			c.bench.Meter.Average, c.window = [2]float64{0.4e-3, 0.4e-3}, true
+		})
+		back := meter(func(m *referee.Meter) { m.Backward = 0.1 })
+		add(name+", negative currents, two-sided converter", m, holds, back)
+	}
+	rangeCases(add)
+}
+
+func meter(f func(*referee.Meter)) func(*refereeCase) {
+	return func(c *refereeCase) { f(&c.bench.Meter) }
+}
+
+// rangeCases are meters beyond their statement, and beyond their range.
+func rangeCases(add adder) {
+	drift := func(all, each float64) func(*refereeCase) {
+		return meter(func(m *referee.Meter) { m.Drift = [2]float64{all, each} })
+	}
+	add("stated, gains off by 1 u more, at random", stated(20e3), beyond, drift(0, 1))
+	add("stated, all gains off by 3 u", stated(20e3), beyond, drift(3, 0))
+	add("negative currents, one-sided converter", stated(20e3), lost, meter(func(m *referee.Meter) {
+		m.Backward, m.Unipolar = 0.1, true
+	}))
+	add("clipped work, the range ends at 0.5 to 0.95 of it", stated(20e3), lost, meter(func(m *referee.Meter) {
+		m.Clip = [2]float64{0.5, 0.95}
+	}))
+	add("calibrated, the range ends at 0.95 to 1.05 of the work", calibrated(20e3), odd, meter(func(m *referee.Meter) {
+		m.Clip = [2]float64{0.95, 1.05}
+	}))
+	add("clipped markers and work", stated(20e3), lost, meter(func(m *referee.Meter) {
+		m.ClipAll = [2]float64{0.6, 0.95}
+	}))
+}
+
+var (
+	refereeTrials = flag.Int("trials", 0, "recordings a case in TestReferee; 0 for 12, or 40 with the tag slow")
+	refereeOnly   = flag.String("cases", "", "cases of TestReferee, a regular expression; empty for all with the tag slow")
+)
+
+// TestReferee measures benches of known energy that share no model with the product, and counts how often
+// E ± U and the markers' u hold the truth. The table of docs/calibration.md is its output with
+//
+//	go test -tags slow ./hostagent/measurement -run 'TestReferee$' -timeout 60m -args -trials 500
+func TestReferee(t *testing.T) {
+	t.Parallel()
+	trials := *refereeTrials
+	if trials == 0 {
+		trials = 12
+		if slow {
+			trials = 40
+		}
+	}
+	only, err := regexp.Compile(*refereeOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []refereeCase
+	for _, c := range refereeCases() {
+		if only.MatchString(c.name) && (c.fast || slow || *refereeOnly != "") {
+			cases = append(cases, c)
+		}
+	}
+	lines := []string{refereeHead}
+	for i, rs := range attempts(t, cases, trials) {
+		s := summarise(rs)
+		lines = append(lines, s.row(&cases[i]))
+		for _, fault := range s.faults(cases[i].expect) {
+			t.Errorf("%s: %s", cases[i].name, fault)
+		}
+	}
+	table := strings.Join(lines, "\n")
+	if *refereeTrials > 0 {
+		fmt.Println(table)
+	} else {
+		t.Log("\n" + table)
+	}
+}
+
+// attempts makes the trials of all cases on all processors.
+func attempts(t *testing.T, cases []refereeCase, trials int) [][]trial {
+	out, first := make([][]trial, len(cases)), make([]uint64, len(cases))
+	for i := range out {
+		out[i] = make([]trial, trials)
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(cases[i].name))
+		first[i] = h.Sum64()
+	}
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for k := range next {
+				i, seed := k/trials, k%trials
+				var err error
+				if out[i][seed], err = cases[i].attempt(first[i] + uint64(seed)); err != nil {
+					t.Errorf("%s, recording %d: %v", cases[i].name, seed, err)
+				}
+			}
+		})
+	}
+	for k := range len(cases) * trials {
+		next <- k
+	}
+	close(next)
+	wg.Wait()
+	return out
+}
+
+// summary counts the trials of a case.
+type summary struct {
+	n, in, bad, goodIn     int
+	u                      []float64
+	z2                     float64
+	goodMarkers, goodIn2u  int
+	markers, false, missed int
+	in2u                   int
+}
+
+func summarise(rs []trial) (s summary) {
+	for _, r := range rs {
+		s.n++
+		within := math.Abs(r.miss) <= 1
+		if within {
+			s.in++
+		}
+		switch {
+		case r.bad:
+			s.bad++
+		case within:
+			s.goodIn++
+		}
+		s.false, s.missed = s.false+r.false, s.missed+r.missed
+		for _, z := range r.z {
+			s.markers++
+			s.z2 += z * z
+			hit := 0
+			if math.Abs(z) <= 2 {
+				hit = 1
+			}
+			s.in2u += hit
+			if !r.bad {
+				s.goodMarkers, s.goodIn2u = s.goodMarkers+1, s.goodIn2u+hit
+			}
+		}
+		if !math.IsNaN(r.relU) {
+			s.u = append(s.u, r.relU)
+		}
+	}
+	return s
+}
+
+const refereeHead = "| case | E in U | flagged | of the rest in U | U/E, median | markers in 2u | of the rest | z, rms | " +
+	"false, missed |\n|---|---|---|---|---|---|---|---|---|"
+
+func (s *summary) row(c *refereeCase) string {
+	share := func(k, n int) string {
+		if n == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.1f %%", 100*float64(k)/float64(n))
+	}
+	return fmt.Sprintf("| %s%s | %s | %s | %s | %.2g %% | %s | %s | %.2f | %d, %d |",
+		c.name, c.expect.mark(), share(s.in, s.n), share(s.bad, s.n), share(s.goodIn, s.n-s.bad), 100*middle(s.u),
+		share(s.in2u, s.markers), share(s.goodIn2u, s.goodMarkers), math.Sqrt(s.z2/float64(max(s.markers, 1))),
+		s.false, s.missed)
+}
+
+func middle(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func (e expectation) mark() string { return [...]string{"", "", " (lost)", " (beyond)"}[e] }
+
+// faults lists where the shares of a case miss what is expected, each by two standard deviations of such a share.
+func (s *summary) faults(e expectation) (out []string) {
+	below := func(k, n int, p float64, what string) {
+		if n > 0 && float64(k)/float64(n) < p-2*math.Sqrt(p*(1-p)/float64(n)) {
+			out = append(out, fmt.Sprintf("%s: %d of %d, want %g %%", what, k, n, 100*p))
+		}
+	}
+	rest := s.n - s.bad
+	switch e {
+	case lost:
+		below(s.bad, s.n, 0.99, "doubtful or void")
+		return out
+	case beyond:
+		return nil
+	case holds:
+		below(rest, s.n, 0.9, "not flagged")
+	}
+	below(s.goodIn, rest, 0.93, "E within U where nothing is flagged")
+	below(s.goodIn2u, s.goodMarkers, 0.93, "markers within 2 u where nothing is flagged")
+	if s.false > 0 {
+		out = append(out, fmt.Sprintf("%d false markers", s.false))
+	}
+	return out
+}

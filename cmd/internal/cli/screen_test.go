@@ -47,8 +47,12 @@ func TestLocale(t *testing.T) {
 		all, ctype, lang string
 		want             bool
 	}{
-		{"", "", "", false}, {"C", "", "en_US.UTF-8", true}, {"", "", "POSIX", true}, {"", "de_DE.utf8", "C", false},
-		{"C.UTF-8", "", "C", false}, {"", "", "de_DE.ISO-8859-1", true},
+		{"", "", "", false},
+		{"C", "", "en_US.UTF-8", true},
+		{"", "", "POSIX", true},
+		{"", "de_DE.utf8", "C", false},
+		{"C.UTF-8", "", "C", false},
+		{"", "", "de_DE.ISO-8859-1", true},
 	} {
 		t.Setenv("LC_ALL", c.all)
 		t.Setenv("LC_CTYPE", c.ctype)

@@ -206,7 +206,9 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 		if d := math.Abs(*l.EnergyJ - truth[name]); !(d <= *l.EnergyUJ) {
 			t.Errorf("%s: %v J off, U is %v J", name, d, *l.EnergyUJ)
 		}
-		if *l.EnergyUJ > 0.1*truth[name] {
+		// The fit of kernels of microseconds assumes no response of the card, which costs U.
+		most := map[bool]float64{true: 0.2, false: 0.1}[name == "tiny"]
+		if *l.EnergyUJ > most*truth[name] {
 			t.Errorf("%s: U is %v J of %v J", name, *l.EnergyUJ, truth[name])
 		}
 		delete(truth, name)

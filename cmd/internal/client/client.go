@@ -48,8 +48,9 @@ func Commands(a *cli.App) []*cobra.Command {
 	unset := cli.Command("unset KEY", "Remove a value, from a context with --context", cobra.ExactArgs(1),
 		func(_ context.Context, args []string) error { return change(a, args[0], "") })
 	set.ValidArgsFunction, unset.ValidArgsFunction = keys, keys
-	c.AddCommand(set, unset, cli.Command("use [CONTEXT]", "Use a context from now on, or none",
-		cobra.MaximumNArgs(1), func(_ context.Context, args []string) error { return use(strings.Join(args, "")) }))
+	c.AddCommand(a.JSONFlag(set), a.JSONFlag(unset), a.JSONFlag(cli.Command("use [CONTEXT]",
+		"Use a context from now on, or none", cobra.MaximumNArgs(1),
+		func(_ context.Context, args []string) error { return use(a, strings.Join(args, "")) })))
 	return cli.In(cli.And, help, c)
 }
 
@@ -89,7 +90,7 @@ func change(a *cli.App, key, value string) error {
 	if !slices.Contains(config.Keys(), key) {
 		return cli.Usagef("no setting is named %q: there are %s", key, strings.Join(config.Keys(), ", "))
 	}
-	return edit(func(f *config.ClientFile) error {
+	return edit(a, func(f *config.ClientFile) error {
 		s := &f.Settings
 		if a.Context != "" {
 			if f.Contexts[a.Context] == nil {
@@ -109,8 +110,8 @@ func change(a *cli.App, key, value string) error {
 }
 
 // use puts a context in use for later calls; empty for none.
-func use(name string) error {
-	return edit(func(f *config.ClientFile) error {
+func use(a *cli.App, name string) error {
+	return edit(a, func(f *config.ClientFile) error {
 		if name != "" {
 			if _, err := config.OpenClient(name); err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
@@ -121,8 +122,8 @@ func use(name string) error {
 	})
 }
 
-// edit reads the user's file, changes and replaces it.
-func edit(f func(*config.ClientFile) error) error {
+// edit reads the user's file, changes and replaces it; with --json it prints what is in force then.
+func edit(a *cli.App, f func(*config.ClientFile) error) error {
 	path, err := config.UserFile()
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
@@ -139,6 +140,9 @@ func edit(f func(*config.ClientFile) error) error {
 	}
 	if errors.Is(err, os.ErrPermission) {
 		err = fmt.Errorf("config: %w", err)
+	}
+	if err == nil && a.JSON {
+		err = show(a)
 	}
 	return err
 }

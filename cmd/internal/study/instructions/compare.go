@@ -114,7 +114,7 @@ func (r *BesideReport) table(a *cli.App, markdown bool) {
 		t.AppendRow(line)
 	}
 	if markdown {
-		t.RenderMarkdown()
+		fmt.Fprintln(cli.Raw(a.Out), t.RenderMarkdown())
 	} else {
 		t.Render()
 	}

@@ -266,10 +266,11 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 	limit := min(s.index(s.pts[first].u+footReach*s.tau), len(s.pts))
 	var seen []foot
 	var reached, u float64
+	last := 0
 	for k := 0; ; k = max(k+run, 7*k/5) {
 		end := min(first+1+k, limit)
 		reach := s.pts[end-1].u - s.pts[s.before].u
-		now, chi2 := s.weigh(end, s.pts[first].u-reach/5, reach/4)
+		now, chi2 := s.weigh(s.cost, end, s.pts[first].u-reach/5, reach/4)
 		n := float64(end - s.before)
 		fits := len(seen) == 0 || chi2-float64(s.before) < n+3*math.Sqrt(2*n)
 		for _, e := range seen {
@@ -278,7 +279,7 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 		if fits {
 			far := s.pts[end-1].u - now.x
 			u = max(now.u, u*math.Pow(min(1, reached/far), gained))
-			seen, reached = append(seen, now), far
+			seen, reached, last = append(seen, now), far, end
 		}
 		if !fits && len(seen) == 1 {
 			return foot{}, false // what was noticed is noise
@@ -288,6 +289,9 @@ func (s *stack) foot(chip float64) (best foot, ok bool) {
 		}
 	}
 	best = foot{seen[len(seen)-1].x, u}
+	// A creep before the edge looks as a time to set in: the foot of a sharp onset is as likely a place.
+	sharp, _ := s.weigh(func(n int, x float64) float64 { return s.chi2(n, x, 0) }, last, best.x, 2*best.u)
+	best.u = math.Hypot(best.u, sharp.x-best.x)
 	if n := len(seen); n > 1 {
 		// The bias grows with the square of the reach: the last one is about twice its last growth.
 		best.u = math.Hypot(best.u, 2*(best.x-seen[n-2].x))
@@ -321,14 +325,14 @@ func (s *stack) notice() (first, run int) {
 }
 
 // weigh returns mean and standard deviation of the foot over a grid around the guess that is made
-// finer until it fits, weighted by likelihood, for the first n points, and the least χ².
-func (s *stack) weigh(n int, guess, spread float64) (best foot, chi2 float64) {
+// finer until it fits, weighted by likelihood, for the first n points, and the least χ². cost is −2·ln of it.
+func (s *stack) weigh(cost func(n int, x float64) float64, n int, guess, spread float64) (best foot, chi2 float64) {
 	best = foot{guess, spread}
 	for range 5 {
 		var costs [2*footSteps + 1]float64
 		cell := 4 * best.u / footSteps
 		for i := range costs {
-			costs[i] = s.cost(n, best.x+cell*float64(i-footSteps))
+			costs[i] = cost(n, best.x+cell*float64(i-footSteps))
 		}
 		chi2 = slices.Min(costs[:])
 		var w, wd, wdd float64

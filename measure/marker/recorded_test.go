@@ -122,7 +122,7 @@ func TestMarkersOnRecordedNoise(t *testing.T) {
 				}
 				tr.add(spec, detect(spec, pmdSetup(), b), map[Kind]float64{Start: t0})
 			}
-			tr.check(t, 15e-6, 0.4, 1.8, 0)
+			tr.check(t, 15e-6, 0.35, 1.8, 0)
 		})
 	}
 }

@@ -172,9 +172,9 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 		return nil
 	}
 	if f.variance > white { // edges that no exponential describes must not stretch the chips
-		f.clocks = f.variance / (s.uClock * s.uClock)
-		if !s.minimise(f) {
-			return nil
+		stretched := *f
+		if f.clocks = f.variance / (s.uClock * s.uClock); !s.minimise(f) {
+			*f = stretched
 		}
 	}
 	if !(f.par[parStep] > 0) {

@@ -92,7 +92,7 @@ async function wholeColumns(page, task) {
     // on the axis that these make with the readings.
     const row = (w, most) => height - (height / room) * (w / Math.max(most, reading)), got = Math.min(...all.map((c) => c.highest));
     const dot = w * period > 6 * (to - from) ? 2.4 : 0; // the radius of single samples' dots, where they have room
-    const least = row(beside, beside) - 2 - dot, most = row(peak, beside) + 2;
+    const least = row(beside, beside) - 2 - dot, most = row(peak, beside) + 3;
     assert.ok(got > least && got < most, `${said}: ${peak} W, ${beside} W with the samples beside them, lie at ${least} to ${most}, drawn is up to ${got}`);
   }
 }

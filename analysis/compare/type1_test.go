@@ -60,7 +60,7 @@ func warm(y []float64) []float64 {
 
 // typeITrials is the number of null trials a case with the build tag slow. The figures of docs/compare.md
 // took 10 000, with which a share of 5 % is known to 0.2 %: minutes.
-var typeITrials = flag.Int("trials", 600, "null trials a case in TestTypeI")
+var typeITrials = flag.Int("trials", 1000, "null trials a case in TestTypeI")
 
 // judge compares a share of null trials with what is wanted, on 2 standard deviations of
 // a share of 5 %.

@@ -72,7 +72,7 @@ func TestCoverageOfWorkThatIsFound(t *testing.T) {
 		{"held, 0.1 s", tau1, 0.015, 0.015},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			covered(t, 500, func(r *rand.Rand) (float64, Energy) { return found(t, r, c.lag, c.period, c.every) })
+			covered(t, 1000, func(r *rand.Rand) (float64, Energy) { return found(t, r, c.lag, c.period, c.every) })
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // trials is the number of sensors of [TestCoverageOfRealSensors].
-var trials = flag.Int("trials", map[bool]int{true: 10, false: 4}[coverage.Slow], "sensors a case")
+var trials = flag.Int("trials", map[bool]int{true: 20, false: 4}[coverage.Slow], "sensors a case")
 
 // real is a card and its sensor as they are found, outside of the model that is fitted.
 type real struct {

@@ -123,7 +123,7 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 func TestLoopsNearTheScanRate(t *testing.T) {
 	seeds := 40
 	if slow {
-		seeds = 250
+		seeds = 500
 	}
 	edges := func(*rand.Rand) (rise, fall referee.Response) {
 		edge := referee.Response{Line: [][2]float64{{10e-6, 1}}}

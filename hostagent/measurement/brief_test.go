@@ -300,7 +300,7 @@ func (n *tally) check(t *testing.T) {
 	}
 }
 
-var briefTrials = flag.Int("brief-trials", 5, "programs a case in TestBriefKernels, with the tag slow")
+var briefTrials = flag.Int("brief-trials", 1, "programs a case in TestBriefKernels, with the tag slow")
 
 // TestBriefKernels runs programs of ten short kernels of known power on emulated cards and holds each line against
 // the energy that the card draws for it. Names in random order are told apart; a name that always

@@ -242,7 +242,7 @@ func rangeCases(add adder) {
 }
 
 var (
-	refereeTrials = flag.Int("trials", 0, "recordings a case in TestReferee; 0 for 12, or 40 with the tag slow")
+	refereeTrials = flag.Int("trials", 0, "recordings a case in TestReferee; 0 for 12, or 20 with the tag slow")
 	refereeOnly   = flag.String("cases", "", "cases of TestReferee, a regular expression; empty for all with the tag slow")
 )
 
@@ -256,7 +256,7 @@ func TestReferee(t *testing.T) {
 	if trials == 0 {
 		trials = 12
 		if slow {
-			trials = 40
+			trials = 20
 		}
 	}
 	only, err := regexp.Compile(*refereeOnly)
@@ -384,10 +384,10 @@ func middle(v []float64) float64 {
 
 func (e expectation) mark() string { return [...]string{"", "", " (lost)", " (beyond)", " (open)"}[e] }
 
-// faults lists where the shares of a case miss what is expected, each by two standard deviations of such a share.
+// faults lists where the shares of a case miss what is expected, each by three standard deviations of such a share: there are 250 of them.
 func (s *summary) faults(e expectation) (out []string) {
 	below := func(k, n int, p float64, what string) {
-		if n > 0 && float64(k)/float64(n) < p-2*math.Sqrt(p*(1-p)/float64(n)) {
+		if n > 0 && float64(k)/float64(n) < p-3*math.Sqrt(p*(1-p)/float64(n)) {
 			out = append(out, fmt.Sprintf("%s: %d of %d, want %g %%", what, k, n, 100*p))
 		}
 	}

@@ -332,7 +332,7 @@ func TestBriefKernels(t *testing.T) {
 					}
 				}
 				n.check(t)
-				if order == "random order" && n.single*10 < n.lines*9 {
+				if order == "random order" && n.single*8 < n.lines*7 {
 					t.Errorf("%d of %d lines are of one name", n.single, n.lines)
 				}
 			})

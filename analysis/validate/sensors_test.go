@@ -64,7 +64,7 @@ func sensorTrial(t *testing.T, s referee.Sensor, rests bool, seed uint64) (*Meth
 
 // The interval holds the sensor's gain in 93 to 97 % of the recordings, beside the scatter of a
 // share, and is about twice as wide on either side as the readings' energy is off, without what
-// the lag does at the ends. A gain that is 5 % low is told in 90 % of them, and the lag lies
+// the lag does at the ends. A gain that is 5 % low is found in 90 % of them, and the lag lies
 // within its U in 90 %.
 func TestSensorCoverage(t *testing.T) {
 	n := 10

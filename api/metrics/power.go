@@ -21,8 +21,7 @@ type Bench struct{ Name, GPU string } // GPU is its UUID, empty where unknown
 // integral of the averages that arrived, and the counter of seconds beside it the time that
 // they cover: neither goes on while nothing is sampled.
 type Power struct {
-	// Watch hands live averages to see until ctx ends. idle also samples benches that nobody
-	// holds.
+	// Watch hands live averages to see until ctx ends. idle also samples free benches.
 	Watch func(ctx context.Context, idle bool, see func(Bench, session.Moment)) error
 	Idle  bool // a scrape counts as a look at idle benches
 

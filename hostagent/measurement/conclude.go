@@ -432,21 +432,21 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 		if err != nil {
 			return measure.Edges{}, err
 		}
+		ends := bound(t.Markers)
+		timed := ends.timed(t.Marker, t.Markers)
 		// The stamps' jitter is not stored: the marker's edges show it again.
-		if again, err := relate(&t.Setup, played, bound(t.Markers).timed(t.Marker, t.Markers)); err == nil {
+		if again, err := relate(&t.Setup, played, timed); err == nil {
 			t.Clock.Jitter = again.Jitter
 		}
 		a, b := HostSeconds(*t.Clock, from), HostSeconds(*t.Clock, to)
 		f, _ := t.Clock.Meter(a)
 		g, _ := t.Clock.Meter(b)
 		if is(f, g) {
-			w, ends := Window{From: f, To: g}, bound(t.Markers)
 			e := t.Clock.Edges(a, b)
-			played, err := db.Played(ctx, t.ID)
-			e.Rate = unsteady(t.Clock, played, ends.timed(t.Marker, t.Markers))
-			e = guess(t, ends, t.Clock, w).edges(e)
+			e.Rate = unsteady(t.Clock, played, timed)
+			e = guess(t, ends, t.Clock, Window{From: f, To: g}).edges(e)
 			e.Aliasing = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
-			return e, err
+			return e, nil
 		}
 	}
 	if m := bound(t.Markers); m.start != nil && m.stop != nil && is(m.start.End, m.stop.Begin) {

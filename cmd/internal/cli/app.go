@@ -366,7 +366,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(a.configure(c), a.chooseHost(c.Flags())); err != nil {
+		if err := errors.Join(a.chooseHost(c.Flags()), a.configure(c)); err != nil {
 			return err
 		}
 		a.DB = store.Conceal(a.DB) // messages print it

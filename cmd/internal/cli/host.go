@@ -26,7 +26,7 @@ func (a *App) HostFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// chooseHost sets DB to the host of --host.
+// chooseHost sets --db to the host of --host, which so goes before a configured database.
 func (a *App) chooseHost(fl *pflag.FlagSet) error {
 	if a.host == "" {
 		return nil
@@ -34,8 +34,7 @@ func (a *App) chooseHost(fl *pflag.FlagSet) error {
 	if fl.Changed("db") {
 		return Usagef("--db and --host: keep one of them")
 	}
-	a.DB = store.HostScheme + a.host
-	return nil
+	return fl.Set("db", store.HostScheme+a.host)
 }
 
 // OnHost returns the address of the host that DB names, as in host://gpu-host:7552; false for a

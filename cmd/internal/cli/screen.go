@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
@@ -13,13 +14,15 @@ import (
 
 // Screen writes text for people to a stream. On a terminal it wraps lines between words at
 // the terminal's width; in ASCII it replaces what is not. The beginning of a line is written
-// at once, as prompts need it, and is not broken by what follows.
+// at once, as prompts need it, and is not broken by what follows. It is safe for concurrent use.
 type Screen struct {
 	w        io.Writer
 	Terminal bool
-	Columns  int    // to wrap at; 0 for no limit
-	ASCII    bool   // for terminals and locales without UTF-8
-	begun    string // the line that has no end yet, as written
+	Columns  int  // to wrap at; 0 for no limit
+	ASCII    bool // for terminals and locales without UTF-8
+
+	mu    sync.Mutex
+	begun string // the line that has no end yet, as written
 }
 
 // NewScreen returns a screen on a stream. wide lets lines be as long as they are, ascii
@@ -58,6 +61,8 @@ func (s *Screen) Width() int {
 
 // Write writes text; the count is of p, whatever it became.
 func (s *Screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	text := string(p)
 	if s.ASCII {
 		text = ToASCII(text)

@@ -117,7 +117,7 @@ func (f *webFlags) addTo(fl *pflag.FlagSet, what string) {
 	_ = fl.MarkDeprecated("http-public",
 		"an address that other machines can reach wants --auth, or --insecure") // the flag exists: no error is possible
 	fl.BoolVar(&f.look, "scrape-idle", false,
-		"sample benches that nobody holds while /metrics is scraped, for watts and joules between measurements")
+		"sample free benches while /metrics is scraped, for watts and joules between measurements")
 	fl.BoolVar(&f.profiles, "pprof", false, "serve profiles of this program below /debug/pprof/ of --http")
 }
 

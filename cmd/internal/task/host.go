@@ -106,7 +106,7 @@ func printEvent(a *cli.App, e client.Event) error {
 		x.Task = &r
 	}
 	if a.JSON {
-		return json.NewEncoder(a.Out).Encode(x)
+		return json.NewEncoder(cli.Raw(a.Out)).Encode(x)
 	}
 	line := fmt.Sprintf("%s  %-9s", time.Now().Format(time.TimeOnly), x.Event)
 	if e.Kind == client.Deleted {

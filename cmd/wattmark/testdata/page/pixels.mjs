@@ -63,16 +63,16 @@ function* spans(task) {
 }
 
 /**
- * watts returns the greatest power of the samples in a span, and of those and the ones
- * beside it, to which the lines lead and which the axis therefore includes; and what the readings hold there.
+ * watts returns the greatest power of the samples in a span without its edges, whose columns
+ * are not looked at, and of those and the ones beside the span, to which the lines lead and which the axis therefore includes; and what the readings hold there.
  */
-async function watts(id, from, to, period, method) {
+async function watts(id, from, to, period, method, edge) {
   const peak = async (room) => {
     const e = await api(`/v1/tasks/${id}/envelope`, { from_s: from - room, to_s: to + room, columns: 8192, rails: 'total' });
     return Math.max(...e.series[0].max_w.map(Number));
   };
   const r = method ? (await api(`/v1/tasks/${id}/readings`, { from_s: from, to_s: to, methods: method, max_readings: 20000 })).traces[0] : undefined;
-  return { peak: await peak(0), beside: await peak(3 * period), reading: r ? Math.max(...r.value.map(Number)) : 0, from: r ? r.t_s[0] : to, until: r ? r.until_s : to };
+  return { peak: await peak(-edge), beside: await peak(3 * period), reading: r ? Math.max(...r.value.map(Number)) : 0, from: r ? r.t_s[0] : to, until: r ? r.until_s : to };
 }
 
 async function wholeColumns(page, task) {
@@ -81,7 +81,7 @@ async function wholeColumns(page, task) {
     await look(page, id, from, to);
     const w = await page.evaluate(() => document.querySelector('.plot').clientWidth) - gutter - right;
     const said = `task ${id}, ${from} to ${to} s`;
-    const { peak, beside, reading, from: first, until } = await watts(id, from, to, period, task.nvml_method);
+    const { peak, beside, reading, from: first, until } = await watts(id, from, to, period, task.nvml_method, (3 / w) * (to - from));
     const x = (t) => gutter + ((t - from) / (to - from)) * w;
     const all = (await columns(page)).filter((c) => c.x > gutter + 2 && c.x < gutter + w - 1);
     const holes = all.filter((c) => c.low < 130), twice = all.filter((c) => c.low > 175), bald = all.filter((c) => c.most < 190);
@@ -92,7 +92,7 @@ async function wholeColumns(page, task) {
     // on the axis that these make with the readings.
     const row = (w, most) => height - (height / room) * (w / Math.max(most, reading)), got = Math.min(...all.map((c) => c.highest));
     const dot = w * period > 6 * (to - from) ? 2.4 : 0; // the radius of single samples' dots, where they have room
-    const least = row(beside, beside) - 2 - dot, most = row(peak, beside) + 3;
+    const least = row(beside, beside) - 2 - dot, most = row(peak, beside) + 2;
     assert.ok(got > least && got < most, `${said}: ${peak} W, ${beside} W with the samples beside them, lie at ${least} to ${most}, drawn is up to ${got}`);
   }
 }

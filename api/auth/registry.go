@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,8 +188,8 @@ func Change(path string, f func(*List) error) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	defer flock.Close(lock)
+	if err := flock.Wait(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	l, err := ReadList(path)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -163,7 +164,7 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	if err := l.listen(mode); err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, errors.Join(err, l.lock.Close()))
+		return nil, fmt.Errorf("socket %s: %w", path, errors.Join(err, flock.Close(l.lock)))
 	}
 	return l, nil
 }
@@ -177,8 +178,8 @@ func take(path string) (*os.File, error) {
 		return nil, err
 	}
 	// The kernel drops the lock when the process ends, however it ends.
-	lockErr := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if lockErr != nil && !errors.Is(lockErr, unix.EWOULDBLOCK) {
+	lockErr := flock.Try(f)
+	if lockErr != nil && !errors.Is(lockErr, flock.ErrHeld) {
 		return nil, errors.Join(lockErr, f.Close())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 32))
@@ -270,7 +271,7 @@ func (l *Listener) Close() error {
 	case err == nil && os.SameFile(now, l.made):
 		err = os.Remove(l.path)
 	}
-	err = errors.Join(err, l.UnixListener.Close(), l.lock.Close())
+	err = errors.Join(err, l.UnixListener.Close(), flock.Close(l.lock))
 	l.lock = nil
 	return err
 }

@@ -18,10 +18,6 @@ func freeBytes(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// lock takes a file for this process alone. The system releases it when the process
-// ends, however it ends.
-func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
-
 // noFollow makes an open fail on a link that was planted in place of a file of the
 // spool, and return at once on a pipe.
 const noFollow = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK

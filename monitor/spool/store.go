@@ -26,6 +26,8 @@ import (
 
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure/session"
+
+	"github.com/wattmark/wattmark/internal/flock"
 )
 
 // Errors of Open, wrapped with the remedy.
@@ -92,7 +94,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	if err := lock(f); err != nil {
+	if err := flock.Try(f); err != nil {
 		err = fmt.Errorf("spool %s: %w: stop it, or name another directory", dir, ErrLocked)
 		return nil, errors.Join(err, f.Close())
 	}
@@ -123,7 +125,7 @@ func checkForeign(dir string) error {
 }
 
 // Close gives the directory back; logs that are open remain so.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() error { return flock.Close(s.lock) }
 
 // Free returns the bytes that may still be written on the spool's disk.
 func (s *Store) Free() (int64, error) { return s.opt.Free(s.dir) }

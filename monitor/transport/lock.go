@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/wattmark/wattmark/internal/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,11 +68,11 @@ func openLock(path string) (*os.File, error) {
 
 // lock takes the lock of an open file, which it closes on an error.
 func lock(f *os.File) (*portLock, error) {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err := flock.Try(f)
 	if err == nil {
 		return &portLock{f}, nil
 	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, flock.ErrHeld) {
 		err = busy(f.Name())
 	} else {
 		err = fmt.Errorf("lock the port (%s): %w", f.Name(), err)
@@ -129,7 +130,7 @@ func userName(uid uint32) string {
 // two files of one name.
 func (l *portLock) release() {
 	if l != nil {
-		_ = l.f.Close()
+		_ = flock.Close(l.f)
 	}
 }
 

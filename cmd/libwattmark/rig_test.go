@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -165,8 +166,9 @@ func (r *rig) serveMonitor(i instrument.Instrument, setup measure.Setup, o ...gr
 	})
 }
 
-// serveBoard takes the stand-in GPU's words: "L ns load" lays a load down and
-// is answered with when it really begins; "C ns" takes back what comes later.
+// serveBoard takes the stand-in GPU's lines: "P ns load ns load ns ..." lays loads of those
+// lengths down at once and is answered with when the first really begins; "C ns" takes back
+// what comes later.
 func (r *rig) serveBoard() {
 	l, err := net.Listen("unix", r.board)
 	if err != nil {
@@ -188,23 +190,39 @@ func (r *rig) serveBoard() {
 func (r *rig) converse(c net.Conn) {
 	defer c.Close()
 	for in := bufio.NewScanner(c); in.Scan(); {
-		var what rune
-		var ns int64
-		var load uint8
-		if _, err := fmt.Sscanf(in.Text(), "%c %d %d", &what, &ns, &load); err != nil {
-			r.t.Errorf("the stand-in GPU said %q", in.Text())
+		at, err := r.obey(strings.Fields(in.Text()))
+		if err != nil {
+			r.t.Errorf("the stand-in GPU said %q: %v", in.Text(), err)
 			return
-		}
-		at := time.Unix(0, ns)
-		if what == 'C' {
-			r.live.Cancel(at)
-		} else if begin, err := r.live.SetLoad(at, board.Load(load)); err == nil {
-			at = begin
 		}
 		if _, err := fmt.Fprintln(c, at.UnixNano()); err != nil {
 			return
 		}
 	}
+}
+
+func (r *rig) obey(words []string) (time.Time, error) {
+	var n []int64
+	for _, w := range words[min(1, len(words)):] {
+		x, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			return time.Time{}, err
+		}
+		n = append(n, x)
+	}
+	if len(n)%2 == 0 {
+		return time.Time{}, errors.New("want a time and pairs of load and length")
+	}
+	at := time.Unix(0, n[0])
+	if words[0] == "C" {
+		r.live.Cancel(at)
+		return at, nil
+	}
+	var steps []board.Step
+	for i := 1; i < len(n); i += 2 {
+		steps = append(steps, board.Step{Load: board.Load(n[i]), For: time.Duration(n[i+1])})
+	}
+	return r.live.SetSteps(at, steps)
 }
 
 // monitorClient talks to the monitor.

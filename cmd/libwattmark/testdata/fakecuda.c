@@ -71,8 +71,8 @@ static CUresult fails(const char *call) {
   CALL;                                       \
   if (current == 0) return NO_CONTEXT
 
-// say tells the board a line and returns the number that it answers.
-static uint64_t say(char what, uint64_t at, int load) {
+// tell sends the board a line and returns the number that it answers, or at where there is no board.
+static uint64_t tell(const char *text, uint64_t at) {
   char line[64];
   uint64_t answer = at;
   size_t n = 0;
@@ -84,12 +84,30 @@ static uint64_t say(char what, uint64_t at, int load) {
     board = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(board, (struct sockaddr *)&a, sizeof a) != 0) abort();
   }
-  snprintf(line, sizeof line, "%c %llu %d\n", what, (unsigned long long)at, load);
-  if (write(board, line, strlen(line)) < 0) return at;
+  if (write(board, text, strlen(text)) < 0) return at;
   while (n < sizeof line - 1 && read(board, line + n, 1) == 1 && line[n] != '\n') n++;
   line[n] = 0;
   sscanf(line, "%llu", (unsigned long long *)&answer);
   return answer;
+}
+
+// cancel takes back what the board is to do after a time.
+static void cancel(uint64_t at) {
+  char line[64];
+  snprintf(line, sizeof line, "C %llu\n", (unsigned long long)at);
+  tell(line, at);
+}
+
+// play lays n loads of one length down, then the idle one, all in one line: no meter reads
+// between them. It returns when the first really begins.
+static uint64_t play(uint64_t at, const int *loads, uint32_t n, uint64_t length) {
+  static char line[64 + 32 * 257];
+  int used = snprintf(line, sizeof line, "P %llu", (unsigned long long)at);
+  if (n > 256) abort();
+  for (uint32_t k = 0; k < n; k++)
+    used += snprintf(line + used, sizeof line - (size_t)used, " %d %llu", loads[k], (unsigned long long)length);
+  snprintf(line + used, sizeof line - (size_t)used, " %d 0\n", ACTIVE_IDLE);
+  return tell(line, at);
 }
 
 CUresult cuInit(unsigned f) { (void)f; CALL; ready = 1; return 0; }
@@ -177,8 +195,8 @@ static void obey(void) {
   uint64_t t = now();
   for (int i = 0; i < 64; i++)
     if (streams[i].until > t) streams[i].until = t;
-  say('C', t, 0);
-  say('L', t, ACTIVE_IDLE);
+  cancel(t);
+  play(t, NULL, 0, 0);
   stopWord = NULL;
 }
 
@@ -219,13 +237,6 @@ CUresult cuMemFreeHost(void *p) { CONTEXT; free(p); return 0; }
 
 static uint64_t arg(void **p, int i) { return *(uint64_t *)p[i]; }
 
-// hold lays one load down and returns when it really begins.
-static uint64_t hold(uint64_t at, int load, uint64_t length) {
-  uint64_t begin = say('L', at, load);
-  say('L', begin + length, ACTIVE_IDLE);
-  return begin;
-}
-
 static void timed(uint64_t *ctl, uint64_t begin, uint64_t end) {
   ctl[0] = begin + SKEW;
   ctl[1] = end + SKEW;
@@ -233,17 +244,16 @@ static void timed(uint64_t *ctl, uint64_t begin, uint64_t end) {
   stopWord = ctl + 2;
 }
 
-// marker lays its chips down, and writes when each really began.
+// marker lays its chips down, writes when each begins, and returns when the last one ends.
 static uint64_t marker(void **p, uint64_t begin) {
-  uint64_t *ctl = (void *)(uintptr_t)arg(p, 0), *edges = (void *)(uintptr_t)arg(p, 1), chip = arg(p, 5), t = 0;
+  uint64_t *ctl = (void *)(uintptr_t)arg(p, 0), *edges = (void *)(uintptr_t)arg(p, 1), chip = arg(p, 5);
   uint32_t *words = (void *)(uintptr_t)arg(p, 2), n = *(uint32_t *)p[7];
-  for (uint32_t k = 0; k <= n; k++) {
-    int load = k == n ? ACTIVE_IDLE : words[k / 32] >> (k % 32) & 1 ? FULL : SLEEP;
-    t = say('L', begin + arg(p, 6) + k * chip, load);
-    edges[k] = t + SKEW;
-  }
-  timed(ctl, edges[0] - SKEW, t);
-  return t;
+  int loads[256];
+  for (uint32_t k = 0; k < n && k < 256; k++) loads[k] = words[k / 32] >> (k % 32) & 1 ? FULL : SLEEP;
+  begin = play(begin + arg(p, 6), loads, n, chip);
+  for (uint32_t k = 0; k <= n; k++) edges[k] = begin + k * chip + SKEW;
+  timed(ctl, begin, begin + n * chip);
+  return begin + n * chip;
 }
 
 CUresult cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -261,11 +271,11 @@ CUresult cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsi
     stream(s)->until = marker(p, begin + LAUNCH);
   } else if (strcmp(name, "wm_half") == 0 || strcmp(name, "wm_compute") == 0 || strcmp(name, "wm_memory") == 0) {
     int load = name[3] == 'h' ? HALF : name[3] == 'c' ? COMPUTE : MEMORY;
-    begin = hold(begin + LAUNCH, load, arg(p, 3));
+    begin = play(begin + LAUNCH, &load, 1, arg(p, 3));
     stream(s)->until = begin + arg(p, 3);
     timed((void *)(uintptr_t)arg(p, 0), begin, begin + arg(p, 3));
   } else if (strcmp(name, "wm_fill") != 0) { // the program's own
-    begin = hold(begin, COMPUTE, length);
+    begin = play(begin, &(int){COMPUTE}, 1, length);
     stream(s)->until = begin + length;
   }
   pthread_mutex_unlock(&lock);

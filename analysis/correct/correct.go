@@ -90,7 +90,7 @@ func Run(polled []Reading, o Options) (*Result, error) {
 		return nil, err
 	}
 	spans := []Span{o.Kernel}
-	energy := o.Lag.Energy
+	energy := o.Lag.Kernel
 	if o.Kernel == (Span{}) {
 		spans, energy = Work(r.Corrected, r.Level.Threshold, o.Lag.Slope), o.Lag.Piece
 		if len(spans) == 0 {

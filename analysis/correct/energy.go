@@ -26,6 +26,7 @@ type Lag struct {
 	// Hold is the period of a register that may hold values, and Age the standard uncertainty of the mean
 	// age of two successive readings of it; zero for values without age.
 	Hold, Age measure.Seconds
+	oldest    measure.Seconds // age of a reading of such a register
 	// Gain and Offset: reading = gain · truth + offset. A gain of zero means 1.
 	Gain, UGain     float64
 	Offset, UOffset measure.Watt
@@ -229,17 +230,29 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 // of an instant costs the power beside the work, not the power of the work. The span of
 // the result is between those instants. Work too short to have a middle is integrated
 // as it stands.
-func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
+func (l Lag) Piece(rs []Reading, work Span) (Energy, error) { return l.piece(rs, work, Span{}) }
+
+// Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both
+// ramps, and takes off the energy beside the kernel, whose power it takes to be steady for as long
+// as a slope's readings. So the age of a value matters only where the power before the kernel is not that behind it.
+func (l Lag) Kernel(rs []Reading, kernel Span) (Energy, error) { return l.piece(rs, kernel, kernel) }
+
+// piece is Piece for work between given instants; for the zero span they are found.
+func (l Lag) piece(rs []Reading, work, given Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err
 	}
 	n := l.Slope.reach() + 1
 	first := sort.Search(len(rs), func(i int) bool { return rs[i].At > work.From }) - 1
 	last := sort.Search(len(rs), func(i int) bool { return rs[i].At >= work.To })
-	if first-n < 2 || last+n > len(rs)-3 || last-n-1 < first+n+2 {
+	if given != (Span{}) {
+		last++ // a reading behind the end may be older
+	}
+	middle := given != (Span{}) || last-n-1 >= first+n+2 // its levels tell instants apart
+	if first-n < 2 || last+n > len(rs)-3 || !middle {
 		return l.Energy(rs, work)
 	}
-	rise, fall, err := l.steps(rs, first, last)
+	rise, fall, err := l.steps(rs, first, last, given)
 	if err != nil {
 		return Energy{}, err
 	}
@@ -255,18 +268,14 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 		return Energy{}, err
 	}
 	e.Span, e.Raw = Span{From: rise.at, To: fall.at}, raw
-	noise, constant, err := l.stepsU(rs, whole, first, last)
+	list, err := l.stepsU(rs, whole, first, last, given)
 	if err != nil {
 		return Energy{}, err
 	}
 	e.Budget = slices.DeleteFunc(e.Budget, func(c measure.Contribution) bool {
 		return c.Source == readingsNoise || c.Source == constantC
 	})
-	e.Budget = append(e.Budget, measure.Contribution{Source: readingsNoise, U: noise},
-		measure.Contribution{Source: constantC, U: constant, Systematic: true})
-	// The age of the readings around a step moves it, with all of the work's power.
-	moved := measure.Joule((rise.after + fall.before) / math.Sqrt2 * float64(l.age(rs, first+n, last-n)) / l.gain())
-	e.budget(append(e.Budget, measure.Contribution{Source: readingsAge, U: moved}))
+	e.budget(append(e.Budget, list...))
 	return e, nil
 }
 
@@ -274,51 +283,69 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) {
 // the steps to 1/√(2·stepDraws), 5 %.
 const stepDraws = 200
 
-// stepsU returns the standard uncertainties in joules of [Lag.Piece] by the readings'
-// noise and by the constant: those of the integral over the whole span, of the levels
-// beside the work and of the instants of the steps together, since they share both.
-// Levels are medians, so noise is drawn for the readings near the steps (the same draws
-// each time); those between count by their weights. Errors wrap ErrSpan.
-func (l Lag) stepsU(rs []Reading, whole Span, first, last int) (byNoise, byC measure.Joule, err error) {
+// stepsU returns the standard uncertainties of [Lag.Piece] by the readings' noise and age and by the constant:
+// those of the integral over the whole span, of the levels beside the work and of the instants of the steps
+// together, since they share them. Levels are medians, so errors are drawn for the readings near the steps
+// (the same draws each time); those between count by their weights. Errors wrap ErrSpan.
+func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]measure.Contribution, error) {
 	v, perC, err := l.linear(rs, whole)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	// A level looks at three readings beyond the ramp, and their slopes at reach more.
 	n := 2 * (l.Slope.reach() + 1)
 	low, high := max(first-n-1, 0), min(last+n+2, len(rs))
-	noise, inner := float64(l.noise(rs)), 0.0
 	near := func(i int) bool { return i < first+n+3 || i >= last-n-2 }
-	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
-		if !near(i) {
-			inner += v[i] * v[i]
-		}
-	}
 	r := rand.New(rand.NewPCG(1, 2))
-	shaken, energies := slices.Clone(rs[low:high]), make([]float64, stepDraws)
-	for k := range energies {
-		for i := low; i < high; i++ {
-			if near(i) {
-				d := noise * r.NormFloat64()
-				shaken[i-low].Power = rs[i].Power + measure.Watt(d)
-				energies[k] += v[i] * d
+	off, energies := make([]float64, high-low), make([]float64, stepDraws)
+	scatter := func(draw func()) float64 {
+		shaken := slices.Clone(rs[low:high])
+		for k := range energies {
+			draw()
+			energies[k] = 0
+			for i, d := range off {
+				energies[k] += v[low+i] * d
+				if near(low + i) {
+					shaken[i].Power = rs[low+i].Power + measure.Watt(d)
+				}
 			}
+			rise, fall, stepErr := l.steps(shaken, first-low, last-low, given)
+			err = errors.Join(err, stepErr)
+			energies[k] -= outside(whole, rise, fall)
 		}
-		rise, fall, err := l.steps(shaken, first-low, last-low)
-		if err != nil {
-			return 0, 0, err
-		}
-		energies[k] -= outside(whole, rise, fall)
+		return stat.StdDev(energies, nil)
 	}
-	byNoise = measure.Joule(math.Hypot(stat.StdDev(energies, nil), noise*math.Sqrt(inner)) / l.gain())
+	noise := float64(l.noise(rs))
+	list := []measure.Contribution{{Source: readingsNoise, U: measure.Joule(scatter(func() {
+		for i := range off {
+			off[i] = noise * r.NormFloat64()
+		}
+	}) / l.gain())}}
+	inner := min(n/2, (last-first-1)/2)
+	if age := l.age(rs, first+inner, last-inner); age > 0 {
+		slope := l
+		slope.C = 1
+		list = append(list, measure.Contribution{Source: readingsAge, U: measure.Joule(scatter(func() {
+			phase := r.Float64()
+			for i := range off {
+				passed := float64((rs[low+i].At - rs[low].At) / l.Hold)
+				if l.oldest < l.Hold/2 { // renewals passed, and polls since the last of them
+					passed = math.Round(passed) * float64(l.Hold/l.oldest)
+				}
+				_, share := math.Modf(passed + phase)
+				off[i] = -(slope.at(rs, low+i) - float64(rs[low+i].Power)) * share * float64(l.oldest)
+			}
+		}) * float64(age/l.Age) / l.gain())})
+	}
 	change := func(sign measure.Seconds) float64 {
 		other := l
 		other.C += sign * l.U / 2
-		rise, fall, stepErr := other.steps(rs, first, last)
+		rise, fall, stepErr := other.steps(rs, first, last, given)
 		err = errors.Join(err, stepErr)
 		return perC*float64(other.C-l.C) - outside(whole, rise, fall)
 	}
-	return byNoise, measure.Joule(math.Abs(change(1)-change(-1)) / 2 / l.gain()), err
+	constant := math.Abs(change(1)-change(-1)) / 2 / l.gain()
+	return append(list, measure.Contribution{Source: constantC, U: measure.Joule(constant), Systematic: true}), err
 }
 
 // Aged returns the lag for polls of a register that may hold its value for a period h: a poll finds it 0 to
@@ -332,7 +359,7 @@ func (l Lag) Aged(polled []Reading, h measure.Seconds) Lag {
 		_, f := math.Modf(float64(max(d, h) / min(d, h)))
 		sum += 1 - 3*f + 3*f*f // (1 + correlation)/2
 	}
-	l.Hold, l.Age = h, longest*measure.Seconds(math.Sqrt(sum/float64(len(polled)-1)/12))
+	l.Hold, l.oldest, l.Age = h, longest, longest*measure.Seconds(math.Sqrt(sum/float64(len(polled)-1)/12))
 	return l
 }
 
@@ -375,13 +402,16 @@ func (l Lag) holds(rs []Reading) (evidence float64) {
 	return evidence
 }
 
-// steps places the beginning and the end of work between readings first and last.
-func (l Lag) steps(rs []Reading, first, last int) (rise, fall step, err error) {
+// steps places the beginning and the end of work between readings first and last, at those that are given.
+func (l Lag) steps(rs []Reading, first, last int, given Span) (rise, fall step, err error) {
 	n := l.Slope.reach() + 1
 	if rise, err = l.step(rs, first-n, first+1+n); err != nil {
 		return rise, fall, err
 	}
 	fall, err = l.step(rs, last-1-n, last+n)
+	if given != (Span{}) {
+		rise.at, fall.at = given.From, given.To
+	}
 	return rise, fall, err
 }
 

@@ -227,10 +227,12 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 		out = append(out, byWindow(rs, p, work))
 	} else {
 		l, moved := FromProfile(p), Collapse(rs, Near, p.Period)
+		l.C = p.Tau // without the mean age of a value, which cancels between rest before and behind
+		l = l.Aged(rs, p.Period)
 		for i := range moved {
 			moved[i].At -= p.Delay
 		}
-		e, err := l.Energy(moved, work)
+		e, err := l.Kernel(moved, work)
 		var course []Reading
 		if err == nil {
 			course = l.True(moved)

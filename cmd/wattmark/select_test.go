@@ -1,24 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"fmt"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/libwattmark/cudatest"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure/marker"
-	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -38,50 +34,8 @@ func selecting(t *testing.T) *injected {
 	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
 	uuid := strings.TrimPrefix(sim.UUID(sim.SocketSeed(in.socket)), "GPU-")
 	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
-	in.serveFakes(os.Getenv("FAKE_BOARD"))
+	cudatest.Serve(t, os.Getenv("FAKE_BOARD"), in.live)
 	return in
-}
-
-// serveFakes takes the stand-in GPU's words: "L ns load" lays a load down and is
-// answered with when it really begins; "C ns" takes back what comes later.
-func (in *injected) serveFakes(socket string) {
-	in.t.Helper()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	in.t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				for s := bufio.NewScanner(c); s.Scan(); {
-					fmt.Fprintln(c, in.obey(s.Text()).UnixNano())
-				}
-			})
-		}
-	})
-}
-
-func (in *injected) obey(line string) time.Time {
-	var what rune
-	var ns int64
-	var load uint8
-	if _, err := fmt.Sscanf(line, "%c %d %d", &what, &ns, &load); err != nil {
-		in.t.Errorf("the stand-in GPU said %q", line)
-	}
-	at := time.Unix(0, ns)
-	if what == 'C' {
-		in.live.Cancel(at)
-	} else if begin, err := in.live.SetLoad(at, board.Load(load)); err == nil {
-		at = begin
-	}
-	return at
 }
 
 // bracketed measures the program with a selection. Where a busy machine loses a

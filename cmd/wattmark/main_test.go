@@ -116,11 +116,25 @@ func start(t *testing.T, args ...string) *process {
 // startWith starts the program with a standard input.
 func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	t.Helper()
+	return startCommand(t, in, command(t, args...))
+}
+
+// startEnv starts the program with variables that are added to this process's environment.
+func startEnv(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	c := command(t, args...)
+	c.Env = append(os.Environ(), env...)
+	return startCommand(t, nil, c)
+}
+
+// command is the program with its arguments, not yet started.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startCommand(t, in, exec.Command(path, args...))
+	return exec.Command(path, args...)
 }
 
 // startCommand starts what leads to the program in the end.
@@ -207,7 +221,12 @@ type result struct {
 // wattmark runs the program in a process of its own, to its end.
 func wattmark(t *testing.T, args ...string) result {
 	t.Helper()
-	p := start(t, args...)
+	return start(t, args...).result(t)
+}
+
+// result waits for the end and returns what the command came to.
+func (p *process) result(t *testing.T) result {
+	t.Helper()
 	code := p.wait(t)
 	return result{p.out.String(), p.err.String(), code}
 }

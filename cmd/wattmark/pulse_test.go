@@ -47,6 +47,7 @@ var legends = []string{"instant field", "average field", "MTSM", "SMA", "PAPI", 
 
 // One command tells what each method says beside the meter, and draws it.
 func TestPulse(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	svg := filepath.Join(t.TempDir(), "pulse.svg")
 	common := []string{"pulse", "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms", "--json"}

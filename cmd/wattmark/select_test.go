@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -30,11 +29,10 @@ func selecting(t *testing.T) *injected {
 		}
 		return []string{"-L" + dir, "-l:libcuda.so.1", "-Wl,-rpath," + dir}
 	})
-	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(in.program))
-	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
 	uuid := strings.TrimPrefix(sim.UUID(sim.SocketSeed(in.socket)), "GPU-")
-	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
-	cudatest.Serve(t, os.Getenv("FAKE_BOARD"), in.live)
+	gpu := filepath.Join(t.TempDir(), "board")
+	in.env = append(in.env, "LD_LIBRARY_PATH="+filepath.Dir(in.program), "FAKE_BOARD="+gpu, "FAKE_UUID="+strings.ReplaceAll(uuid, "-", ""))
+	cudatest.Serve(t, gpu, in.live)
 	return in
 }
 
@@ -64,6 +62,7 @@ func (in *injected) bracketed(flags ...string) (r report.Report, x store.Task) {
 // Markers around every second launch of one kernel: played by the library in the
 // program's own context, found in the trace, and part of the clock fit.
 func TestMarkersAroundSelectedKernels(t *testing.T) {
+	t.Parallel()
 	in := selecting(t)
 	r, x := in.bracketed("--kernel", "gemm", "--every", "2")
 	count := map[marker.Kind]int{}
@@ -126,6 +125,7 @@ func (in *injected) asTheBoard(x store.Task, r report.Report) {
 }
 
 func TestSelectionsThatComeToNothing(t *testing.T) {
+	t.Parallel()
 	in := selecting(t)
 	for name, c := range map[string]struct {
 		flags   []string
@@ -137,10 +137,7 @@ func TestSelectionsThatComeToNothing(t *testing.T) {
 		"no memory":      {[]string{"--kernel", "gemm"}, "cuMemAlloc_v2=2", "no further kernels are bracketed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := in.t
-			in.t = t
-			defer func() { in.t = whole }()
-			t.Setenv("FAKE_FAIL", c.fail)
+			defer in.within(t, "FAKE_FAIL="+c.fail)()
 			r, _ := in.bracketed(c.flags...)
 			if w := strings.Join(r.Kernels.Warnings, "\n"); !strings.Contains(w, c.warning) {
 				t.Errorf("warnings: %q", w)

@@ -57,6 +57,7 @@ type manyValidations struct {
 // One command holds what software said of a stored task against its meter, in
 // numbers, in a figure and in a page; several tasks get a summary.
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	r := newRig(t)
 	r.pulse(t, "one")
@@ -257,6 +258,7 @@ func overlap(t *testing.T, path string, id store.TaskID) {
 // Kernels that overlap have one energy on every surface, by equal shares, and the
 // lines come to the task's energy, whose sum is shown.
 func TestKernelsShareEverywhere(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	r := newRig(t)
 	r.pulse(t, "streams")
@@ -344,6 +346,7 @@ func TestKernelsShareEverywhere(t *testing.T) {
 // own or without, show, validate, its page and the report hold it against the meter
 // alike, and name as many readings.
 func TestOneWordEverywhere(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	r := newRig(t)
 	r.pulse(t, "words")

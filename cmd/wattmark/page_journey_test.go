@@ -55,10 +55,9 @@ func TestJourneyInBrowser(t *testing.T) {
 func TestSignInJourneyInBrowser(t *testing.T) {
 	t.Parallel()
 	pageModules(t)
-	r := &rig{t: t, db: filepath.Join(t.TempDir(), "power.db")}
+	r := &rig{t: t, db: demoDB(t, pulseDemo)}
 	dir := filepath.Join(t.TempDir(), "auth")
 	const hostile = `<img src=x onerror=window.ran=1><script>window.ran=1</script>`
-	inside(t, "demo", "--db", r.db, "--pulse", "20ms", "--duration", "100ms").ok(t)
 	execSQL(t, r.db, "UPDATE task SET name='"+hostile+"' WHERE task_id=1")
 	inside(t, "auth", "init", "--dir", dir, "--host", "127.0.0.1", "-o", filepath.Join(t.TempDir(), "admin.token")).ok(t)
 	token := func(args ...string) string {

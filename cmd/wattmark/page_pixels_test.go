@@ -3,7 +3,6 @@
 package main
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,8 +23,7 @@ type gapIn struct {
 func TestPixelsInBrowser(t *testing.T) {
 	t.Parallel()
 	pageModules(t)
-	r := &rig{t: t, db: filepath.Join(t.TempDir(), "power.db")}
-	inside(t, "demo", "--db", r.db, "--pulse", "20ms", "--duration", "300ms").ok(t)
+	r := &rig{t: t, db: demoDB(t, pulseDemo)}
 	gap := r.lossyTask()
 	setup := pageSetup{Dense: []int64{1}, Gaps: []gapIn{gap}}
 	t.Run("emulated", func(t *testing.T) {

@@ -21,9 +21,7 @@ import (
 func TestHostIsReadAsItsDatabase(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	dir := t.TempDir()
-	db := filepath.Join(dir, "power.db")
-	inside(t, "demo", "--db", db, "--duration", "200ms", "--user", "ada").ok(t)
+	dir, db := t.TempDir(), demoDB(t, demo)
 	inside(t, "tag", "1", "run=1", "--db", db).ok(t)
 	inside(t, "note", "1", "first", "--db", db).ok(t)
 	makeTasks(t, db,

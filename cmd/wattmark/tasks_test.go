@@ -24,11 +24,7 @@ import (
 // twoTasks makes a database with a task of ada's and one of bob's.
 func twoTasks(t *testing.T) (db string) {
 	t.Helper()
-	db = filepath.Join(t.TempDir(), "power.db")
-	for _, user := range []string{"ada", "bob"} {
-		inside(t, "demo", "--db", db, "--duration", "100ms", "--user", user, "--name", "gemm-"+user).ok(t)
-	}
-	return db
+	return demoDB(t, demoOf{"gemm-ada", "ada", demo.length, 0}, demoOf{"gemm-bob", "bob", demo.length, 0})
 }
 
 type taskList struct {
@@ -150,8 +146,7 @@ func equal(a, b []int64) bool {
 // What is exported is what the view shows, to the last digit that both print.
 func TestShowAndExport(t *testing.T) {
 	t.Parallel()
-	db := filepath.Join(t.TempDir(), "power.db")
-	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
+	db := demoDB(t, demo)
 	var r report.Report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
 	checkRails(t, &r)

@@ -27,6 +27,9 @@ import (
 // that only what hangs runs into it.
 const patience = 60 * time.Second
 
+// endBrowser ends the browser that tests share, if one was started.
+var endBrowser = func() {}
+
 // buildDir is where the program is built, once for all tests.
 var buildDir string
 
@@ -46,6 +49,7 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	code := m.Run()
+	endBrowser()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

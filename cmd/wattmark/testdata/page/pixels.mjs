@@ -35,10 +35,10 @@ const columns = (page) => page.evaluate(([top, height]) => {
   copy.drawImage(c, 0, 0);
   const y0 = Math.round(top * f), rows = Math.round(height * f), data = copy.getImageData(0, y0, c.width, rows).data;
   return Array.from({ length: c.width }, (_, x) => {
-    const at = (y) => 4 * (y * c.width + x), low = [];
+    const low = [];
     let most = 0, highest = rows, reading = false;
-    for (let y = rows - 1; y >= 0; y--) {
-      const [r, g, b, a] = data.slice(at(y), at(y) + 4);
+    for (let y = rows - 1, at = 4 * (y * c.width + x); y >= 0; y--, at -= 4 * c.width) {
+      const r = data[at], g = data[at + 1], b = data[at + 2], a = data[at + 3];
       if (y < rows - 2 * f && y >= rows - 14 * f) low.push(a);
       most = Math.max(most, a);
       if (r > 200 && g < 60 && b > 200 && a > 200) reading = true;

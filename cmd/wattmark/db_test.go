@@ -215,7 +215,7 @@ func TestDeleteAsksAndLeavesPinned(t *testing.T) {
 func TestLabelsOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	db := demoDB(t, demoOf{"gemm-fp16", "ada", demo.length, 0})
+	db := demoDB(t, demoOf{name: "gemm-fp16", user: "ada", length: demo.length})
 	inside(t, "tag", "1", "node=a3", "cooler=water", "--db", db).ok(t)
 	inside(t, "--db", db, "tag", "1", "-cooler", "psu=x y").ok(t)
 	inside(t, "note", "1", "fan at 40 %", "--db", db).ok(t)

@@ -64,7 +64,7 @@ var (
 
 func built(name, env string, args ...string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	c := exec.Command("go", append([]string{"build", "-trimpath", "-o", path}, args...)...)
+	c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", path}, args...)...)
 	c.Env = append(os.Environ(), env)
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -50,6 +50,7 @@ func newRig(t *testing.T, env ...string) *rig {
 		t: t, link: filepath.Join(dir, "meter"), socket: filepath.Join(dir, "gpu"), spool: filepath.Join(dir, "spool"),
 		db: filepath.Join(dir, "power.db"), env: env,
 	}
+	emptyDB(t, r.db)
 	b, err := board.New(board.Config{Seed: 7})
 	if err != nil {
 		t.Fatal(err)

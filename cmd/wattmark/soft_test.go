@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,13 @@ import (
 type demoOf struct {
 	name, user    string
 	length, pulse time.Duration
+	kernel        gpu.Benchmark // half where empty
 }
 
 var (
-	demo      = demoOf{"demo", "ada", 100 * time.Millisecond, 0}
-	longDemo  = demoOf{"demo", "ada", 1500 * time.Millisecond, 0}
-	pulseDemo = demoOf{"demo", "ada", 300 * time.Millisecond, 20 * time.Millisecond}
+	demo      = demoOf{name: "demo", user: "ada", length: 100 * time.Millisecond}
+	longDemo  = demoOf{name: "demo", user: "ada", length: 1500 * time.Millisecond}
+	pulseDemo = demoOf{name: "demo", user: "ada", length: 300 * time.Millisecond, pulse: 20 * time.Millisecond}
 )
 
 var (
@@ -72,11 +74,37 @@ func demoDB(t *testing.T, tasks ...demoOf) string {
 	return path
 }
 
+// emptyDatabase is a database file without a task: its schema takes a tenth of a second to make.
+var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
+	path := filepath.Join(buildDir, "empty.db")
+	db, err := store.Open(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// emptyDB writes a database without a task.
+func emptyDB(t *testing.T, path string) {
+	t.Helper()
+	b, err := emptyDatabase()
+	if err == nil {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // makeDemo measures in virtual time: no other process can delay an edge, and no wait takes
 // time. The line of the meter and that of the monitor are memory.
 func makeDemo(t *testing.T, path string, tasks []demoOf) {
 	t.Helper()
 	now := time.Now()
+	emptyDB(t, path)
 	synctest.Test(t, func(t *testing.T) {
 		<-time.After(time.Until(now))
 		db, err := store.Open(t.Context(), path)
@@ -103,9 +131,10 @@ func makeDemo(t *testing.T, path string, tasks []demoOf) {
 				Open: func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, dev) },
 			}
 			cfg.Methods.Nap = func(ctx context.Context, d time.Duration) { _ = sensor.Pause(ctx, d) }
-			work := session.BenchmarkWork(dev, gpu.BenchHalf, x.length)
+			kernel := cmp.Or(x.kernel, gpu.BenchHalf)
+			work := session.BenchmarkWork(dev, kernel, x.length)
 			if x.pulse > 0 {
-				work = session.PulseWork(dev, gpu.BenchHalf, x.pulse, x.pulse, x.length)
+				work = session.PulseWork(dev, kernel, x.pulse, x.pulse, x.length)
 			}
 			id, err := run.Measure(a, t.Context(), cfg, work)
 			if err != nil {

@@ -24,7 +24,7 @@ import (
 // twoTasks makes a database with a task of ada's and one of bob's.
 func twoTasks(t *testing.T) (db string) {
 	t.Helper()
-	return demoDB(t, demoOf{"gemm-ada", "ada", demo.length, 0}, demoOf{"gemm-bob", "bob", demo.length, 0})
+	return demoDB(t, demoOf{name: "gemm-ada", user: "ada", length: demo.length}, demoOf{name: "gemm-bob", user: "bob", length: demo.length})
 }
 
 type taskList struct {

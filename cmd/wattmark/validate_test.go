@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/service"
 	"github.com/wattmark/wattmark/cmd/internal/study/validate"
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
@@ -59,9 +60,7 @@ type manyValidations struct {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := newRig(t)
-	r.pulse(t, "one")
-	r.pulse(t, `<script>alert(1)</script>`)
+	r := &rig{db: demoDB(t, pulsesOf("one"), pulsesOf(`<script>alert(1)</script>`))}
 	dir := t.TempDir()
 	svg, html := filepath.Join(dir, "v.svg"), filepath.Join(dir, "v.html")
 
@@ -103,11 +102,9 @@ func TestValidate(t *testing.T) {
 	r.validateText(t)
 }
 
-// pulse makes a task of 15 pulses.
-func (r *rig) pulse(t *testing.T, name string) {
-	t.Helper()
-	inside(t, "pulse", "--gpu", "sim:"+r.socket, "--db", r.db, "--warm-up", "50ms", "--monitor", r.address, "--for", "1500ms",
-		"--user", "lab", "--name", name, "--json", "--svg", filepath.Join(t.TempDir(), "p.svg")).ok(t)
+// pulsesOf is a task of 15 pulses.
+func pulsesOf(name string) demoOf {
+	return demoOf{name: name, user: "lab", length: 1500 * time.Millisecond, pulse: 50 * time.Millisecond, kernel: gpu.BenchMemory}
 }
 
 func readText(t *testing.T, path string) string {
@@ -260,8 +257,7 @@ func overlap(t *testing.T, path string, id store.TaskID) {
 func TestKernelsShareEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := newRig(t)
-	r.pulse(t, "streams")
+	r := &rig{db: demoDB(t, pulsesOf("streams"))}
 	overlap(t, r.db, 1)
 
 	var x report.Report
@@ -348,8 +344,7 @@ func TestKernelsShareEverywhere(t *testing.T) {
 func TestOneWordEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := newRig(t)
-	r.pulse(t, "words")
+	r := &rig{db: demoDB(t, pulsesOf("words"))}
 	db, err := store.Open(t.Context(), r.db)
 	if err != nil {
 		t.Fatal(err)

@@ -136,7 +136,7 @@ func newRig(t *testing.T, o ...grpc.ServerOption) *rig {
 		t.Fatal(err)
 	}
 	cudatest.Serve(t, r.board, r.live)
-	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Real(epoch)), source.Setup(), o...)
+	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Pace{Epoch: epoch, Backlog: time.Minute}), source.Setup(), o...)
 	return r
 }
 

@@ -56,17 +56,7 @@ func TestPulse(t *testing.T) {
 	if x.State != "complete" || len(x.Methods) != len(sensor.Methods()) || x.Picture != svg {
 		t.Fatalf("%s: %s, %d methods, picture %q", x.State, x.Reason, len(x.Methods), x.Picture)
 	}
-	// The simulated sensor updates at whole periods of the clock, where the pulses begin:
-	// the instant field sees 25 ms of every rest.
-	if e := *method(t, x.Methods, sensor.InstantField).ErrorPct; e > -40 {
-		t.Errorf("instant: error %.1f %%", e)
-	}
-	if w := method(t, x.Methods, sensor.InstantField).WithinU; w == nil || *w {
-		t.Error("instant is said to be within ± U")
-	}
-	if e := *method(t, x.Methods, sensor.Counter).ErrorPct; math.Abs(e) > 5 {
-		t.Errorf("counter: error %.1f %%", e)
-	}
+	// How far each is off is a test in virtual time, TestValidate's: here the machine may read late.
 	for _, m := range x.Methods {
 		if m.EnergyJ == nil || m.Readings == 0 || m.Call.N == 0 || !measure.Known(m.Call.P50) {
 			t.Errorf("%+v", m)

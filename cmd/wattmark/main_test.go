@@ -25,7 +25,7 @@ import (
 
 // patience bounds every wait in these tests: far more than is ever needed, so
 // that only what hangs runs into it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // endBrowser ends the browser that tests share, if one was started.
 var endBrowser = func() {}

@@ -208,7 +208,7 @@ func compareWithView(t *testing.T, db string, rows [][]string) {
 func TestExportedRecordingPlays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.free()
+	r.db = demoDB(t, demo)
 	folder := filepath.Join(t.TempDir(), "task.recording")
 	inside(t, "export", "1", "--format", "recording", "-o", folder, "--db", r.db).ok(t)
 	if _, err := os.Stat(filepath.Join(folder, exchange.HostFile)); err != nil {
@@ -217,7 +217,7 @@ func TestExportedRecordingPlays(t *testing.T) {
 	inside(t, "export", "1", "--format", "recording", "--db", r.db).fails(t, cli.ExitUsage, "name it with -o")
 	m := start(t, "monitor", "--instrument", "replay", "--port", folder, "--spool", filepath.Join(t.TempDir(), "spool"), "--listen", "127.0.0.1:0")
 	r.address = m.await(t, `msg="serving the bench".* address=(\S+)`)[1]
-	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "played", "--warm-up", "0")
+	p := r.run("--benchmark", "half", "--duration", "1s", "--name", "played", "--warm-up", "0") // longer than the task
 	code := p.wait(t)
 	var got report.Report
 	object(t, p.out.String(), &got)

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/wattmark/wattmark/cmd/libwattmark/cudatest"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
@@ -136,8 +135,8 @@ func newRig(t *testing.T, o ...grpc.ServerOption) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.serveBoard()
-	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Real(epoch)), source.Setup(), o...)
+	cudatest.Serve(t, r.board, r.live)
+	r.serveMonitor(meter.NewInstrument("emulated", source, pace.Pace{Epoch: epoch, Backlog: time.Minute}), source.Setup(), o...)
 	return r
 }
 
@@ -164,65 +163,6 @@ func (r *rig) serveMonitor(i instrument.Instrument, setup measure.Setup, o ...gr
 			r.t.Errorf("monitor: %v", err)
 		}
 	})
-}
-
-// serveBoard takes the stand-in GPU's lines: "P ns load ns load ns ..." lays loads of those
-// lengths down at once and is answered with when the first really begins; "C ns" takes back
-// what comes later.
-func (r *rig) serveBoard() {
-	l, err := net.Listen("unix", r.board)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	r.t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { r.converse(c) })
-		}
-	})
-}
-
-func (r *rig) converse(c net.Conn) {
-	defer c.Close()
-	for in := bufio.NewScanner(c); in.Scan(); {
-		at, err := r.obey(strings.Fields(in.Text()))
-		if err != nil {
-			r.t.Errorf("the stand-in GPU said %q: %v", in.Text(), err)
-			return
-		}
-		if _, err := fmt.Fprintln(c, at.UnixNano()); err != nil {
-			return
-		}
-	}
-}
-
-func (r *rig) obey(words []string) (time.Time, error) {
-	var n []int64
-	for _, w := range words[min(1, len(words)):] {
-		x, err := strconv.ParseInt(w, 10, 64)
-		if err != nil {
-			return time.Time{}, err
-		}
-		n = append(n, x)
-	}
-	if len(n)%2 == 0 {
-		return time.Time{}, errors.New("want a time and pairs of load and length")
-	}
-	at := time.Unix(0, n[0])
-	if words[0] == "C" {
-		r.live.Cancel(at)
-		return at, nil
-	}
-	var steps []board.Step
-	for i := 1; i < len(n); i += 2 {
-		steps = append(steps, board.Step{Load: board.Load(n[i]), For: time.Duration(n[i+1])})
-	}
-	return r.live.SetSteps(at, steps)
 }
 
 // monitorClient talks to the monitor.

@@ -18,8 +18,7 @@ func TestAuditOfReading(t *testing.T) {
 	t.Parallel()
 	s := &siege{T: t, dir: filepath.Join(t.TempDir(), "auth")}
 	s.lab()
-	db := filepath.Join(t.TempDir(), "power.db")
-	inside(t, "demo", "--db", db, "--duration", "50ms", "--user", "ada").ok(t)
+	db := demoDB(t, demo)
 	read := func(more ...string) string {
 		t.Helper()
 		h := start(t, append([]string{

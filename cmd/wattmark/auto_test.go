@@ -37,9 +37,9 @@ func compiledFrom(t *testing.T, from string, more func(dir string) []string) *in
 	t.Helper()
 	dir := t.TempDir()
 	in := &injected{program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
-	t.Setenv("WATTMARK_CUPTI", cuptitest.Build(t, 10, 130001)) // skips without a compiler
-	t.Setenv("PROGRAM_PLAN", in.plan)
+	cupti := cuptitest.Build(t, 10, 130001) // skips without a compiler
 	in.rig = newRig(t)
+	in.env = []string{"WATTMARK_CUPTI=" + cupti, "PROGRAM_PLAN=" + in.plan}
 	source, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,13 @@ func compiledFrom(t *testing.T, from string, more func(dir string) []string) *in
 		t.Fatal(err)
 	}
 	return in
+}
+
+// within makes a subtest the rig's own, with a variable more, until the function returned is called.
+func (in *injected) within(t *testing.T, variable string) (end func()) {
+	whole, env := in.t, in.env
+	in.t, in.env = t, append(slices.Clone(env), variable)
+	return func() { in.t, in.env = whole, env }
 }
 
 // planned is a kernel of the plan, with the load that it is.
@@ -186,6 +193,7 @@ func (in *injected) measured() (got report.Report, plan []planned) {
 // The whole way: libcuda's call into the library, CUPTI's buffers, the log, the
 // database, the clock fit, the shares. Each name's energy is the board's within U.
 func TestEnergyByKernelOfAProgram(t *testing.T) {
+	t.Parallel()
 	in := compiled(t)
 	got, plan := in.measured()
 	if got.Kernels == nil {
@@ -256,21 +264,16 @@ func (in *injected) looksBack(id int64, plan []planned) {
 // Without CUPTI the program runs all the same, and the task says why there is
 // nothing. So does one that is killed.
 func TestAutoSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	in := compiled(t)
-	library := os.Getenv("WATTMARK_CUPTI")
 	for name, c := range map[string]struct {
-		env, value string
-		warning    string
+		env, warning string
 	}{
-		"no CUPTI": {"WATTMARK_CUPTI", "/nowhere/libcupti.so", "CUPTI was not found"},
-		"killed":   {"PROGRAM_DIES", "1", "ended without its count"},
+		"no CUPTI": {"WATTMARK_CUPTI=/nowhere/libcupti.so", "CUPTI was not found"},
+		"killed":   {"PROGRAM_DIES=1", "ended without its count"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := in.t
-			in.t = t
-			defer func() { in.t = whole }()
-			t.Setenv("WATTMARK_CUPTI", library)
-			t.Setenv(c.env, c.value)
+			defer in.within(t, c.env)()
 			got, _ := in.measured()
 			if got.Kernels == nil || !strings.Contains(strings.Join(got.Kernels.Warnings, "\n"), c.warning) {
 				t.Errorf("%+v", got.Kernels)
@@ -286,6 +289,7 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 // CUPTI serves one profiler a process. The program's own gets all of its kernels whenever
 // it begins; what ran before then is recorded, and the task says what is not.
 func TestProgramsOwnProfilerWins(t *testing.T) {
+	t.Parallel()
 	in := compiled(t)
 	for name, c := range map[string]struct {
 		recorded uint64
@@ -297,10 +301,7 @@ func TestProgramsOwnProfilerWins(t *testing.T) {
 		"clock": {1021, 1, "after it had initialised CUDA its own profiler"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := in.t
-			in.t = t
-			defer func() { in.t = whole }()
-			t.Setenv("PROGRAM_PROFILES", name)
+			defer in.within(t, "PROGRAM_PROFILES="+name)()
 			_ = os.Remove(in.plan)
 			p := in.run()
 			p.await(t, "ready for the plan")

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,27 +27,33 @@ type tab struct {
 	list []string
 }
 
+// browser is started once for all tabs, each of which has a profile of its own there.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(buildDir, "chromium")), chromedp.DisableGPU)
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
+	ctx, cancel := chromedp.NewContext(ctx)
+	endBrowser = func() { cancel(); stop() }
+	return ctx, chromedp.Do(ctx, chromedp.Navigate("about:blank"))
+})
+
 // openPage opens the page of a host. When the test is over, every complaint and every
 // request to elsewhere fails it.
 func openPage(t *testing.T, url string) *tab {
 	t.Helper()
-	chromium, err := exec.LookPath("chromium")
-	if err != nil && os.Getenv("WATTMARK_REQUIRE_TOOLS") != "1" {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	tool(t, "chromium")
 	browsers <- struct{}{}
 	t.Cleanup(func() { <-browsers })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // of a whole visit
-	t.Cleanup(cancel)
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, o...)
-	t.Cleanup(cancel)
+	running, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := &tab{T: t, url: url}
-	b.ctx, cancel = chromedp.NewContext(ctx)
+	ctx, close := chromedp.NewContext(running, chromedp.WithNewBrowserContext())
+	var cancel context.CancelFunc
+	b.ctx, cancel = context.WithTimeout(ctx, 5*patience) // of a whole visit
 	t.Cleanup(func() {
 		cancel()
+		close()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, c := range b.list {

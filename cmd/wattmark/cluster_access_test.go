@@ -53,6 +53,7 @@ func (l *lab) as(c auth.Client, within time.Duration) (*relay.Bus, error) {
 // Nodes that speak TLS let in who has a token or a certificate of their CA, and no others;
 // they know each other by certificates; each role may do its part, and a revoked token ends.
 func TestClusterAsksWhoCalls(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}

@@ -24,10 +24,10 @@ func campaign(t *testing.T) {
 
 // publishing starts a relay and a store, and returns the store's database.
 func (l *lab) publishing() *store.DB {
-	start(l.t, "relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
+	l.run("relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(l.t, path)
-	start(l.t, "store", "--db", path, "--servers", l.servers(), "--name", "lab")
+	l.run("store", "--db", path, "--servers", l.servers(), "--name", "lab")
 	return there
 }
 

@@ -31,7 +31,8 @@ type lab struct {
 	ports   [3][2]int // for clients and nodes
 	space   [3]string // network namespace; empty for none
 	more    []string  // flags of all nodes
-	host    string    // the database whose tasks are published
+	trust   auth.Client
+	host    string // the database whose tasks are published
 	db      *store.DB
 	tasks   int
 }
@@ -111,8 +112,7 @@ func (l *lab) networks() {
 	}
 	dir := secured(l.t, l.address[:]...)
 	l.more = append(slices.Clone(l.more), "--auth", dir)
-	l.t.Setenv("WATTMARK_TLS_CA", filepath.Join(dir, "ca.crt"))
-	l.t.Setenv("WATTMARK_TOKEN_FILE", filepath.Join(dir, "operator.token"))
+	l.trust = auth.Client{CA: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "operator.token")}
 }
 
 func (l *lab) ip(args ...string) {
@@ -147,6 +147,15 @@ func (l *lab) start(i int) {
 	l.nodes[i] = startCommand(l.t, nil, exec.Command(args[0], args[1:]...))
 }
 
+// run starts the program as an operator of the cluster.
+func (l *lab) run(args ...string) *process {
+	l.t.Helper()
+	if l.trust.CA != "" {
+		args = append(args, "--tls-ca", l.trust.CA, "--token-file", l.trust.TokenFile)
+	}
+	return start(l.t, args...)
+}
+
 // peer is a node's address for the others.
 func (l *lab) peer(i int) string { return fmt.Sprintf("%s:%d", l.address[i], l.ports[i][1]) }
 
@@ -177,7 +186,7 @@ func (l *lab) status(b *relay.Bus, want func([]relay.StreamStatus) bool) []relay
 
 func (l *lab) dial() *relay.Bus {
 	l.t.Helper()
-	b, err := l.as(auth.Client{}, patience)
+	b, err := l.as(l.trust, patience)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -24,12 +24,13 @@ func TestTasksArriveOnceThroughFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}
+	t.Parallel()
 	l := newLab(t, true)
 	bus := l.dial()
-	relay := start(t, "relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
+	relay := l.run("relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(t, path)
-	taking := func() *process { return start(t, "store", "--db", path, "--servers", l.servers(), "--name", "lab") }
+	taking := func() *process { return l.run("store", "--db", path, "--servers", l.servers(), "--name", "lab") }
 	store := taking()
 
 	l.measured(20, 4)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,6 +37,9 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 // makeTasks puts tasks into a database and returns their numbers.
 func makeTasks(t *testing.T, path string, tasks ...made) (ids []store.TaskID) {
 	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		emptyDB(t, path)
+	}
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

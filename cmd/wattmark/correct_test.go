@@ -173,9 +173,9 @@ func TestCorrectRefuses(t *testing.T) {
 func TestCorrectATask(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	path := filepath.Join(t.TempDir(), "power.db")
+	path := demoDB(t, longDemo)
 	var task report.Report
-	object(t, inside(t, "demo", "--json", "--duration", "1s", "--db", path).ok(t).out, &task)
+	object(t, inside(t, "show", "1", "--json", "--db", path).ok(t).out, &task)
 	run := func(args ...string) (out correct.TaskCorrection) {
 		object(t, inside(t, append([]string{"correct", "1", "--json", "--db", path}, args...)...).ok(t).out, &out)
 		return out

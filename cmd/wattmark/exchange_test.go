@@ -28,11 +28,7 @@ import (
 func TestExportFormats(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	dir := t.TempDir()
-	db := filepath.Join(dir, "power.db")
-	for range 2 {
-		inside(t, "demo", "--db", db, "--duration", "60ms").ok(t)
-	}
+	dir, db := t.TempDir(), demoDB(t, demo, demo)
 	var r report.Report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
 	file := func(name string, args ...string) []byte {
@@ -296,9 +292,8 @@ func tasksIn(t *testing.T, path string) int {
 func TestExportIsImported(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	dir := t.TempDir()
-	db, table := filepath.Join(dir, "power.db"), filepath.Join(dir, "demo.csv")
-	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
+	dir, db := t.TempDir(), demoDB(t, demo)
+	table := filepath.Join(dir, "demo.csv")
 	inside(t, "export", "1", "--all", "--db", db, "-o", table).ok(t)
 	inside(t, "import", "csv", table, "--db", db).ok(t)
 	was, _ := onlyTask(t, db, 1)

@@ -85,19 +85,21 @@ func TestEveryMeasurementHasAGate(t *testing.T) {
 // A command of several measurements, and one that stores more when the measurement has ended,
 // publish it all, and the cluster of the environment is theirs as well as one of a flag.
 func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--partitions", "1")
 	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
 	node.await(t, "the streams are there")
+	var env []string
 	ran := func(args ...string) {
 		t.Helper()
-		p := start(t, append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
+		p := startEnv(t, env, append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
 		if code := p.wait(t); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s%s", args, code, &p.out, &p.err)
 		}
 	}
 	ran("roofline", "sweep", "--rounds", "1,64,256", "--duration", "100ms", "--warm-up", "50ms", "--name", "line", "--cluster", servers)
-	t.Setenv("WATTMARK_CLUSTER", servers)
+	env = []string{"WATTMARK_CLUSTER=" + servers}
 	ran("tiny", "--method", "repeat", "--benchmark", "compute", "--length", "1ms", "--launches", "20", "--name", "small")
 	tasks := tasksOf(t, r.db)
 	if len(tasks) != 4 {

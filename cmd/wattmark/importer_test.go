@@ -72,9 +72,9 @@ func smiReadings(t *testing.T, path string) (n uint64) {
 
 func TestImportNvidiaSmi(t *testing.T) {
 	t.Parallel()
-	db := filepath.Join(t.TempDir(), "power.db")
+	db := demoDB(t, longDemo)
 	var task report.Report
-	object(t, inside(t, "demo", "--json", "--duration", "400ms", "--db", db).ok(t).out, &task)
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &task)
 	smi := func(path string, more ...string) result {
 		return inside(t, append([]string{"import", "nvidia-smi", path, "--db", db, "--task", "1", "--json"}, more...)...)
 	}
@@ -85,7 +85,7 @@ func TestImportNvidiaSmi(t *testing.T) {
 	_, summer := task.Launched.In(berlin).Zone()
 	ahead := time.Duration(summer) * time.Second
 	far := smiLog(t, db, ahead+12*time.Hour, nil)
-	want := smiReadings(t, db) // how many a busy machine took
+	want := smiReadings(t, db)
 	if want < 2 {
 		t.Fatalf("the sensor was read %d times during the work", want)
 	}

@@ -100,6 +100,7 @@ func simCampaign(t *testing.T, r *rig, ctx context.Context, after func(n int)) (
 // Each program of a campaign gets the power that the board drew meanwhile, from an
 // emulated meter on a real line, through the markers' clock.
 func TestInstructionsWithAMeter(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	sink, db, err := simCampaign(t, r, t.Context(), func(int) {})
 	// mul.f16 does not load: the meter saw what ran, and says how many that were.
@@ -151,6 +152,7 @@ func TestInstructionsWithAMeter(t *testing.T) {
 
 // A campaign that is cut short keeps what it has, in database and file.
 func TestInstructionsWithAMeterCutShort(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

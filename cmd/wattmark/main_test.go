@@ -25,7 +25,10 @@ import (
 
 // patience bounds every wait in these tests: far more than is ever needed, so
 // that only what hangs runs into it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
+
+// endBrowser ends the browser that tests share, if one was started.
+var endBrowser = func() {}
 
 // buildDir is where the program is built, once for all tests.
 var buildDir string
@@ -46,6 +49,7 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	code := m.Run()
+	endBrowser()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -60,7 +64,7 @@ var (
 
 func built(name, env string, args ...string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	c := exec.Command("go", append([]string{"build", "-trimpath", "-o", path}, args...)...)
+	c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", path}, args...)...)
 	c.Env = append(os.Environ(), env)
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
@@ -116,11 +120,25 @@ func start(t *testing.T, args ...string) *process {
 // startWith starts the program with a standard input.
 func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	t.Helper()
+	return startCommand(t, in, command(t, args...))
+}
+
+// startEnv starts the program with variables that are added to this process's environment.
+func startEnv(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	c := command(t, args...)
+	c.Env = append(os.Environ(), env...)
+	return startCommand(t, nil, c)
+}
+
+// command is the program with its arguments, not yet started.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startCommand(t, in, exec.Command(path, args...))
+	return exec.Command(path, args...)
 }
 
 // startCommand starts what leads to the program in the end.
@@ -207,7 +225,12 @@ type result struct {
 // wattmark runs the program in a process of its own, to its end.
 func wattmark(t *testing.T, args ...string) result {
 	t.Helper()
-	p := start(t, args...)
+	return start(t, args...).result(t)
+}
+
+// result waits for the end and returns what the command came to.
+func (p *process) result(t *testing.T) result {
+	t.Helper()
 	code := p.wait(t)
 	return result{p.out.String(), p.err.String(), code}
 }

@@ -43,6 +43,7 @@ func tasksOf(t *testing.T, path string) (out []store.Task) {
 // the stores have the capture all the same, whole, by its monitor. When the host is back,
 // its task takes that one's place, and the monitor is told that it may forget.
 func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}
@@ -96,6 +97,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 // No cluster answers: the measurement is none the worse, what its host released stays in the
 // spool, over a restart of the monitor too, and is published when the cluster is there.
 func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	address := freeAddress(t)
 	servers := "nats://" + address

@@ -17,8 +17,7 @@ func TestNamesDoNotLie(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	dir := t.TempDir()
-	db := filepath.Join(dir, "power.db")
-	inside(t, "demo", "--db", db, "--duration", "60ms").ok(t)
+	db := demoDB(t, demo)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	plain := inside(t, "export", "1", "--db", db).ok(t).out
 	for name, open := range map[string]func(io.Reader) (io.Reader, error){

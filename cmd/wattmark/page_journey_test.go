@@ -10,12 +10,16 @@ import (
 	"testing"
 )
 
-// measured is a bench, and a host's page that shows two tasks of it.
-func measured(t *testing.T) (r *rig, url string) {
-	t.Helper()
+// A scripted user before a real host, with a real monitor of an emulated meter: finds
+// a task by its name, zooms, puts two cursors and reads joules that are the API's,
+// compares two tasks, follows a capture live; by mouse, by keys alone, by fingers. Then
+// Lighthouse finds nothing that is not for everyone or not good practice, and nothing that moves
+// while the page is made. WATTMARK_LIGHTHOUSE=all looks at every view, and scores its times.
+func TestJourneyInBrowser(t *testing.T) {
+	t.Parallel()
 	pageModules(t)
-	r = newRig(t)
-	url = r.pageOf(r.address)
+	r := newRig(t)
+	url := r.pageOf(r.address)
 	for _, args := range [][]string{
 		{"--benchmark", "memory", "--duration", "600ms", "--name", "gemm v1"},
 		{"--benchmark", "half", "--duration", "400ms", "--name", "gemm v2"},
@@ -24,22 +28,17 @@ func measured(t *testing.T) (r *rig, url string) {
 			t.Fatalf("%v: exit code %d", args, code)
 		}
 	}
-	return r, url
-}
-
-// A scripted user before a real host, with a real monitor of an emulated meter: finds
-// a task by its name, zooms, puts two cursors and reads joules that are the API's,
-// compares two tasks, follows a capture live; by mouse, by keys alone, by fingers.
-func TestJourneyInBrowser(t *testing.T) {
-	t.Parallel()
-	r, url := measured(t)
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+	port := 0
+	if !testing.Short() { // it waits until a view has been quiet for seconds
+		port = freePort(t)
+	}
 	figures := filepath.Join(t.TempDir(), "figures.json")
 	visitPage(t, "journey.mjs", pageSetup{
-		URL: url, Tasks: 2, Figures: figures,
+		URL: url, Tasks: 2, Figures: figures, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all",
 		Run: append([]string{path}, r.runArgs("--benchmark", "memory", "--duration", "2s", "--name", "gemm live")...),
 	})
 	var seen struct {
@@ -55,10 +54,9 @@ func TestJourneyInBrowser(t *testing.T) {
 func TestSignInJourneyInBrowser(t *testing.T) {
 	t.Parallel()
 	pageModules(t)
-	r := &rig{t: t, db: filepath.Join(t.TempDir(), "power.db")}
+	r := &rig{t: t, db: demoDB(t, pulseDemo)}
 	dir := filepath.Join(t.TempDir(), "auth")
 	const hostile = `<img src=x onerror=window.ran=1><script>window.ran=1</script>`
-	inside(t, "demo", "--db", r.db, "--pulse", "20ms", "--duration", "100ms").ok(t)
 	execSQL(t, r.db, "UPDATE task SET name='"+hostile+"' WHERE task_id=1")
 	inside(t, "auth", "init", "--dir", dir, "--host", "127.0.0.1", "-o", filepath.Join(t.TempDir(), "admin.token")).ok(t)
 	token := func(args ...string) string {
@@ -71,16 +69,4 @@ func TestSignInJourneyInBrowser(t *testing.T) {
 	visitPage(t, "signin.mjs", pageSetup{URL: url, Missing: []string{"/v1/", "/assets/icon.svg", "/signin"}, Tokens: &tokens{Good: good, Wrong: map[string]string{
 		good[:len(good)-1]: "not known", expired: "expired", revoked: "revoked", "wm_\x1b[31m\u202e": "not known", "wm_" + strings.Repeat("a", 100_000): "longer than any",
 	}}})
-}
-
-// Lighthouse finds nothing that is not for everyone or not good practice, and nothing
-// that moves while the page is made. WATTMARK_LIGHTHOUSE=all looks at every view, and
-// scores its times.
-func TestLighthouse(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits until a view has been quiet for seconds")
-	}
-	t.Parallel()
-	_, url := measured(t)
-	visitPage(t, "lighthouse.mjs", pageSetup{URL: url, Port: freePort(t), All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all"})
 }

@@ -271,6 +271,7 @@ func TestPredictFromTraces(t *testing.T) {
 // A sweep on the simulated GPU, seen by an emulated meter on a real line: what the
 // blocks draw comes back.
 func TestPredictSweep(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	r := newRig(t)
 	csv := filepath.Join(t.TempDir(), "sweep.csv")

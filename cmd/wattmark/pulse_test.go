@@ -47,6 +47,7 @@ var legends = []string{"instant field", "average field", "MTSM", "SMA", "PAPI", 
 
 // One command tells what each method says beside the meter, and draws it.
 func TestPulse(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	svg := filepath.Join(t.TempDir(), "pulse.svg")
 	common := []string{"pulse", "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms", "--json"}
@@ -55,17 +56,7 @@ func TestPulse(t *testing.T) {
 	if x.State != "complete" || len(x.Methods) != len(sensor.Methods()) || x.Picture != svg {
 		t.Fatalf("%s: %s, %d methods, picture %q", x.State, x.Reason, len(x.Methods), x.Picture)
 	}
-	// The simulated sensor updates at whole periods of the clock, where the pulses begin:
-	// the instant field sees 25 ms of every rest.
-	if e := *method(t, x.Methods, sensor.InstantField).ErrorPct; e > -40 {
-		t.Errorf("instant: error %.1f %%", e)
-	}
-	if w := method(t, x.Methods, sensor.InstantField).WithinU; w == nil || *w {
-		t.Error("instant is said to be within ± U")
-	}
-	if e := *method(t, x.Methods, sensor.Counter).ErrorPct; math.Abs(e) > 5 {
-		t.Errorf("counter: error %.1f %%", e)
-	}
+	// How far each is off is a test in virtual time, TestValidate's: here the machine may read late.
 	for _, m := range x.Methods {
 		if m.EnergyJ == nil || m.Readings == 0 || m.Call.N == 0 || !measure.Known(m.Call.P50) {
 			t.Errorf("%+v", m)

@@ -21,9 +21,7 @@ import (
 func TestHostIsReadAsItsDatabase(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	dir := t.TempDir()
-	db := filepath.Join(dir, "power.db")
-	inside(t, "demo", "--db", db, "--duration", "200ms", "--user", "ada").ok(t)
+	dir, db := t.TempDir(), demoDB(t, demo)
 	inside(t, "tag", "1", "run=1", "--db", db).ok(t)
 	inside(t, "note", "1", "first", "--db", db).ok(t)
 	makeTasks(t, db,
@@ -154,9 +152,10 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 // A task is measured for a host: the host has it as its owner's, and the outbox and the monitor
 // are empty. What the host did not take stays in the outbox, with its capture at the monitor.
 func TestRunForAHost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
-	dir := secured(t)
-	t.Setenv("XDG_STATE_HOME", filepath.Join(t.TempDir(), "state"))
+	dir, state := secured(t), filepath.Join(t.TempDir(), "state")
+	measures := func(args []string) *process { return startEnv(t, []string{"XDG_STATE_HOME=" + state}, args...) }
 	monitor := r.address
 	r.monitor.stop(t)
 	r.startMonitor(monitor, "--auth", dir)
@@ -173,13 +172,12 @@ func TestRunForAHost(t *testing.T) {
 	run := func(user, length string) []string {
 		return as(user, "run", "--benchmark", "half", "--duration", length, "--gpu", "sim:"+r.socket, "--monitor", strings.Replace(monitor, "127.0.0.1", "localhost", 1))
 	}
-	refused := wattmark(t, run("viewer", "100ms")...)
-	refused.fails(t, cli.ExitFailed, "viewer", "measurer", "Nothing was measured")
-	got := wattmark(t, run("measurer", "100ms")...).ok(t)
+	measures(run("viewer", "100ms")).result(t).fails(t, cli.ExitFailed, "viewer", "measurer", "Nothing was measured")
+	got := measures(run("measurer", "100ms")).result(t).ok(t)
 	if !strings.Contains(got.out, "Task 1") || !strings.Contains(got.out, "by measurer") {
 		t.Errorf("%s%s", got.out, got.err)
 	}
-	outbox := filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "outbox-localhost_"+listen[strings.LastIndex(listen, ":")+1:]+".db")
+	outbox := filepath.Join(state, "wattmark", "outbox-localhost_"+listen[strings.LastIndex(listen, ":")+1:]+".db")
 	waiting := func(want int) {
 		t.Helper()
 		var list struct {
@@ -220,7 +218,7 @@ func TestRunForAHost(t *testing.T) {
 	watch.stop(t)
 
 	// The host goes away while the measurement runs.
-	p := start(t, run("measurer", "2s")...)
+	p := measures(run("measurer", "2s"))
 	p.await(t, "running the work")
 	h.kill(t)
 	if code := p.wait(t); code == 0 || !strings.Contains(p.err.String(), "kept in "+outbox) || !strings.Contains(p.err.String(), "wattmark db copy") {

@@ -29,7 +29,8 @@ import (
 type rig struct {
 	t                       *testing.T
 	link, socket, spool, db string
-	address                 string // of the monitor
+	address                 string   // of the monitor
+	env                     []string // of what run starts, besides this process's
 	monitor                 *process
 
 	live *board.Live
@@ -38,7 +39,8 @@ type rig struct {
 	ran  chan struct{} // closed when the face has let go of the port
 }
 
-func newRig(t *testing.T) *rig {
+// newRig makes a rig whose monitor's environment is this process's with more.
+func newRig(t *testing.T, env ...string) *rig {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")
@@ -46,14 +48,17 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	r := &rig{
 		t: t, link: filepath.Join(dir, "meter"), socket: filepath.Join(dir, "gpu"), spool: filepath.Join(dir, "spool"),
-		db: filepath.Join(dir, "power.db"),
+		db: filepath.Join(dir, "power.db"), env: env,
 	}
+	emptyDB(t, r.db)
 	b, err := board.New(board.Config{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.live = board.NewLive(b, time.Now())
-	if r.face, err = ps3face.New(b, pace.Real(r.live.Epoch), ps3face.Config{Seed: 7}); err != nil {
+	// A busy machine sends samples late, and loses none.
+	late := pace.Pace{Epoch: r.live.Epoch, Backlog: patience}
+	if r.face, err = ps3face.New(b, late, ps3face.Config{Seed: 7}); err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
@@ -118,14 +123,14 @@ func (r *rig) unplug() {
 func (r *rig) startMonitor(listen string, more ...string) {
 	r.t.Helper()
 	args := append([]string{"monitor", "--instrument", "powersensor3", "--port", r.link, "--spool", r.spool, "--listen", listen}, more...)
-	r.monitor = start(r.t, args...)
+	r.monitor = startEnv(r.t, r.env, args...)
 	r.address = r.monitor.await(r.t, `msg="serving the bench".* address=(\S+)`)[1]
 }
 
 // run starts a measurement on the simulated GPU, on a disk however small.
 func (r *rig) run(more ...string) *process {
 	r.t.Helper()
-	return start(r.t, r.runArgs(more...)...)
+	return startEnv(r.t, r.env, r.runArgs(more...)...)
 }
 
 // runArgs are the arguments of run.

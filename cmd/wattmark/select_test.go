@@ -1,24 +1,19 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"fmt"
 	"math"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/libwattmark/cudatest"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure/marker"
-	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -34,54 +29,11 @@ func selecting(t *testing.T) *injected {
 		}
 		return []string{"-L" + dir, "-l:libcuda.so.1", "-Wl,-rpath," + dir}
 	})
-	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(in.program))
-	t.Setenv("FAKE_BOARD", filepath.Join(t.TempDir(), "board"))
 	uuid := strings.TrimPrefix(sim.UUID(sim.SocketSeed(in.socket)), "GPU-")
-	t.Setenv("FAKE_UUID", strings.ReplaceAll(uuid, "-", ""))
-	in.serveFakes(os.Getenv("FAKE_BOARD"))
+	gpu := filepath.Join(t.TempDir(), "board")
+	in.env = append(in.env, "LD_LIBRARY_PATH="+filepath.Dir(in.program), "FAKE_BOARD="+gpu, "FAKE_UUID="+strings.ReplaceAll(uuid, "-", ""))
+	cudatest.Serve(t, gpu, in.live)
 	return in
-}
-
-// serveFakes takes the stand-in GPU's words: "L ns load" lays a load down and is
-// answered with when it really begins; "C ns" takes back what comes later.
-func (in *injected) serveFakes(socket string) {
-	in.t.Helper()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	in.t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				for s := bufio.NewScanner(c); s.Scan(); {
-					fmt.Fprintln(c, in.obey(s.Text()).UnixNano())
-				}
-			})
-		}
-	})
-}
-
-func (in *injected) obey(line string) time.Time {
-	var what rune
-	var ns int64
-	var load uint8
-	if _, err := fmt.Sscanf(line, "%c %d %d", &what, &ns, &load); err != nil {
-		in.t.Errorf("the stand-in GPU said %q", line)
-	}
-	at := time.Unix(0, ns)
-	if what == 'C' {
-		in.live.Cancel(at)
-	} else if begin, err := in.live.SetLoad(at, board.Load(load)); err == nil {
-		at = begin
-	}
-	return at
 }
 
 // bracketed measures the program with a selection. Where a busy machine loses a
@@ -110,6 +62,7 @@ func (in *injected) bracketed(flags ...string) (r report.Report, x store.Task) {
 // Markers around every second launch of one kernel: played by the library in the
 // program's own context, found in the trace, and part of the clock fit.
 func TestMarkersAroundSelectedKernels(t *testing.T) {
+	t.Parallel()
 	in := selecting(t)
 	r, x := in.bracketed("--kernel", "gemm", "--every", "2")
 	count := map[marker.Kind]int{}
@@ -172,6 +125,7 @@ func (in *injected) asTheBoard(x store.Task, r report.Report) {
 }
 
 func TestSelectionsThatComeToNothing(t *testing.T) {
+	t.Parallel()
 	in := selecting(t)
 	for name, c := range map[string]struct {
 		flags   []string
@@ -183,10 +137,7 @@ func TestSelectionsThatComeToNothing(t *testing.T) {
 		"no memory":      {[]string{"--kernel", "gemm"}, "cuMemAlloc_v2=2", "no further kernels are bracketed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := in.t
-			in.t = t
-			defer func() { in.t = whole }()
-			t.Setenv("FAKE_FAIL", c.fail)
+			defer in.within(t, "FAKE_FAIL="+c.fail)()
 			r, _ := in.bracketed(c.flags...)
 			if w := strings.Join(r.Kernels.Warnings, "\n"); !strings.Contains(w, c.warning) {
 				t.Errorf("warnings: %q", w)

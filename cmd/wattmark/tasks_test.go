@@ -24,11 +24,7 @@ import (
 // twoTasks makes a database with a task of ada's and one of bob's.
 func twoTasks(t *testing.T) (db string) {
 	t.Helper()
-	db = filepath.Join(t.TempDir(), "power.db")
-	for _, user := range []string{"ada", "bob"} {
-		inside(t, "demo", "--db", db, "--duration", "100ms", "--user", user, "--name", "gemm-"+user).ok(t)
-	}
-	return db
+	return demoDB(t, demoOf{name: "gemm-ada", user: "ada", length: demo.length}, demoOf{name: "gemm-bob", user: "bob", length: demo.length})
 }
 
 type taskList struct {
@@ -150,8 +146,7 @@ func equal(a, b []int64) bool {
 // What is exported is what the view shows, to the last digit that both print.
 func TestShowAndExport(t *testing.T) {
 	t.Parallel()
-	db := filepath.Join(t.TempDir(), "power.db")
-	inside(t, "demo", "--db", db, "--duration", "100ms").ok(t)
+	db := demoDB(t, demo)
 	var r report.Report
 	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &r)
 	checkRails(t, &r)
@@ -213,7 +208,7 @@ func compareWithView(t *testing.T, db string, rows [][]string) {
 func TestExportedRecordingPlays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.free()
+	r.db = demoDB(t, demo)
 	folder := filepath.Join(t.TempDir(), "task.recording")
 	inside(t, "export", "1", "--format", "recording", "-o", folder, "--db", r.db).ok(t)
 	if _, err := os.Stat(filepath.Join(folder, exchange.HostFile)); err != nil {
@@ -222,7 +217,7 @@ func TestExportedRecordingPlays(t *testing.T) {
 	inside(t, "export", "1", "--format", "recording", "--db", r.db).fails(t, cli.ExitUsage, "name it with -o")
 	m := start(t, "monitor", "--instrument", "replay", "--port", folder, "--spool", filepath.Join(t.TempDir(), "spool"), "--listen", "127.0.0.1:0")
 	r.address = m.await(t, `msg="serving the bench".* address=(\S+)`)[1]
-	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "played", "--warm-up", "0")
+	p := r.run("--benchmark", "half", "--duration", "1s", "--name", "played", "--warm-up", "0") // longer than the task
 	code := p.wait(t)
 	var got report.Report
 	object(t, p.out.String(), &got)

@@ -66,6 +66,7 @@ func (r *rig) added(id store.TaskID, length time.Duration) float64 {
 // The whole way: a kernel of 20 µs on a meter of 20 kS/s, over the monitor, into
 // the database and out again.
 func TestTinyContrast(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	x := r.tinyRun("--sim-kernel", "280W:20us", "--phase", "200ms", "--blocks", "3")
 	truth := r.added(1, 20*time.Microsecond)
@@ -89,6 +90,7 @@ func TestTinyContrast(t *testing.T) {
 }
 
 func TestTinyFoldAndRepeat(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	x := r.tinyRun("--method", "fold", "--sim-kernel", "280W:600us,120W:400us", "--launches", "300", "--settle", "2500us", "--bins", "60", "--u", "0.1")
 	if n := len(x.Tiny.Profile); n != 60 {

@@ -112,11 +112,11 @@ func (r *receiver) of(task int64) (trace string, spans map[string]received) {
 // One trace spans both machines, two processes here: every span of the monitor hangs
 // below a step of the host's, errors are in it, and log and task name it.
 func TestOneTraceSpansBothMachines(t *testing.T) {
+	t.Parallel()
 	collected, address := collect(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+address) // the monitor's
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-	r := newRig(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+	soon := "OTEL_BSP_SCHEDULE_DELAY=20"
+	r := newRig(t, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+address, soon)
+	r.env = []string{soon}
 	if code := r.run("--otlp", address, "--benchmark", "half", "--duration", "100ms", "--name", "traced").wait(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}

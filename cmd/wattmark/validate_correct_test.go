@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +56,7 @@ func verdictNamed(t *testing.T, v *vreport.Report, name string) *vreport.MethodR
 func TestValidateUsesTheProfileOfTheGPU(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	path := filepath.Join(t.TempDir(), "power.db")
-	inside(t, "demo", "--json", "--duration", "1500ms", "--db", path).ok(t)
+	path := demoDB(t, longDemo)
 	db, err := store.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

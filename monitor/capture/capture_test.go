@@ -338,22 +338,28 @@ func TestAnUnreadableRecordStopsTheBench(t *testing.T) {
 // stop marker have arrived: they are awaited, but not for ever.
 func TestStopOvertakesTheStopMarker(t *testing.T) {
 	for name, tt := range map[string]struct {
+		inner  bool          // markers around a kernel lie within the task's
 		late   time.Duration // of every block
 		ask    float64       // behind the end of the stop marker, seconds
 		played bool
 		window bool
 		within time.Duration
 	}{
-		"all at hand":        {0, 0.2, true, true, 0},
-		"tail on its way":    {0, 0, true, true, 50 * time.Millisecond},
-		"slow line":          {60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
-		"never played":       {0, 0, false, false, 200 * time.Millisecond},
-		"asked far too soon": {0, -0.4, true, false, 200 * time.Millisecond},
+		"all at hand":               {false, 0, 0.2, true, true, 0},
+		"tail on its way":           {false, 0, 0, true, true, 50 * time.Millisecond},
+		"slow line":                 {false, 60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
+		"slow line, markers within": {true, 60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
+		"never played":              {false, 0, 0, false, false, 200 * time.Millisecond},
+		"asked far too soon":        {false, 0, -0.4, true, false, 200 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMeter()
 				m.play(testSpec, marker.Start, 0.5)
+				if tt.inner {
+					m.play(testSpec, marker.Start, 1)
+					m.play(testSpec, marker.Stop, 1.5)
+				}
 				if tt.played {
 					m.play(testSpec, marker.Stop, 2)
 				}
@@ -370,6 +376,9 @@ func TestStopOvertakesTheStopMarker(t *testing.T) {
 				sum, err := c.Stop(t.Context())
 				if err != nil || sum.State != session.Complete || (sum.Window != nil) != tt.window {
 					t.Fatalf("%+v, %v", sum, err)
+				}
+				if tt.window && sum.Window.To < 1.9 {
+					t.Errorf("the window ends at %v", sum.Window.To)
 				}
 				if took := time.Since(asked); took > tt.within {
 					t.Errorf("stop took %v, want at most %v", took, tt.within)

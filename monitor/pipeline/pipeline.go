@@ -252,7 +252,23 @@ func (p *Pipeline) Exhausted() error {
 
 // AwaitsStop reports whether a stop marker may still arrive.
 func (p *Pipeline) AwaitsStop() bool {
-	return p.header.Marker.Code != marker.None && p.trim.Stop == nil && !p.exhausted
+	return p.header.Marker.Code != marker.None && !p.closed() && !p.exhausted
+}
+
+// closed reports whether the task's stop marker was seen. One of a kernel, within the task, is not
+// it: the task's start marker still lacks its own.
+func (p *Pipeline) closed() bool {
+	open := 0
+	for i := range p.totals.Markers {
+		switch f := &p.totals.Markers[i]; {
+		case !f.TagOK:
+		case f.Kind == marker.Start:
+			open++
+		default:
+			open--
+		}
+	}
+	return p.trim.Stop != nil && open <= 0
 }
 
 // DeviceTime returns the device time at an instant, as far as arrivals show it.
@@ -264,7 +280,7 @@ func (p *Pipeline) Covered() time.Duration { return p.tb.Seconds(p.stitch.endTic
 // Finish writes the rest: open chunk, markers, announced gaps. It returns all errors.
 func (p *Pipeline) Finish() error {
 	var errs []error
-	if p.det != nil && p.trim.Stop == nil { // behind a stop marker of the task no other counts
+	if p.det != nil && !p.closed() { // behind a stop marker of the task no other counts
 		errs = append(errs, p.det.Finish())
 	}
 	errs = append(errs, p.Flush(), p.writeFound())

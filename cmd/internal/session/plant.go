@@ -40,17 +40,19 @@ func (s *plantService) Processes(t sim.TimeSpan) ([]gpu.ProcessUse, error) {
 
 // callerClock converts a caller's times of day to this process's monotonic clock, by which
 // the board runs, so that setting the wall clock moves no load. Both processes read the same
-// wall clock; it was set between their readings if these differ by more than a call takes.
+// clocks: the wall clock was set between their readings by what it moved against the monotonic
+// one, however long the call took.
 type callerClock struct {
 	now   time.Time     // when the request arrived, with its monotonic reading
 	ahead time.Duration // of the caller's wall clock; 0 unless it was set
 }
 
-// newCallerClock returns the conversion for a request sent at a time of day; zero for unknown.
-func newCallerClock(sent time.Time) callerClock {
-	c := callerClock{now: time.Now()}
-	const longestCall = 100 * time.Millisecond
-	if off := sent.Sub(c.now.Round(0)); !sent.IsZero() && off.Abs() > longestCall {
+// newCallerClock returns the conversion for a request sent at a moment.
+func newCallerClock(sent sim.Moment) callerClock {
+	now := sim.Now()
+	c := callerClock{now: now.Day}
+	const leastSet = 100 * time.Millisecond // the two clocks are not read at one instant
+	if off := sent.Day.Sub(now.Day.Round(0)) - (sent.Up - now.Up); sent.Up != 0 && off.Abs() > leastSet {
 		c.ahead = off
 	}
 	return c

@@ -93,33 +93,37 @@ func TestDatabaseKeepsRoomWithoutFlags(t *testing.T) {
 }
 
 // Loads of a caller whose wall clock was set, by an hour or by a second, begin at the intended
-// instant, and the caller gets the beginning by its own clock.
+// instant, and the caller gets the beginning by its own clock, also where the call took long.
 func TestClockThatIsSetMovesNoLoad(t *testing.T) {
-	for _, off := range []time.Duration{0, time.Second, -time.Second, time.Hour, -time.Hour} {
+	for _, c := range []struct{ off, delay time.Duration }{
+		{0, 0}, {time.Second, 0}, {-time.Second, 0}, {time.Hour, 0}, {-time.Hour, 0}, {0, time.Second}, {time.Hour, time.Second},
+	} {
+		off := c.off
 		b, err := board.New(board.Config{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		live := board.NewLive(b, time.Now())
 		s := &plantService{live, &card{live: live}, &cardUser{}}
-		asked := time.Now()
+		clock := sim.Now()
+		asked := clock.Day.Add(-c.delay)
 		sent := asked.Round(0).Add(off) // as it is sent: without a monotonic reading
 		begin, err := s.SetSteps(sim.StepsChange{
 			At:    sent.Add(time.Minute),
 			Steps: []sim.Step{{Load: sim.Full, For: time.Second}},
-			Sent:  sent,
+			Sent:  sim.Moment{Day: sent, Up: clock.Up - c.delay},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The duration of the call is an error of the conversion if the clocks differ.
-		took := time.Since(asked)
+		took := time.Since(clock.Day)
 		if late := begin.Sub(sent.Add(time.Minute)); late.Abs() > took+time.Microsecond {
-			t.Errorf("%+v: it begins %v late", off, late)
+			t.Errorf("%+v: it begins %v late", c, late)
 		}
 		at := sim.OnClockOf(asked.Add(time.Minute), begin.Add(-off))
 		if at == at.Round(0) || at.Sub(asked.Add(time.Minute)).Abs() > took+time.Microsecond {
-			t.Errorf("%+v: awaited until %v of %v", off, at, asked.Add(time.Minute))
+			t.Errorf("%+v: awaited until %v of %v", c, at, asked.Add(time.Minute))
 		}
 		from, to := asked.Add(time.Minute+100*time.Millisecond), asked.Add(time.Minute+900*time.Millisecond)
 		full, err := live.Level(board.Full)
@@ -127,7 +131,7 @@ func TestClockThatIsSetMovesNoLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := live.MeanPower(from, to); got < full/2 {
-			t.Errorf("%+v: %v W are drawn when %v W are meant", off, got, full)
+			t.Errorf("%+v: %v W are drawn when %v W are meant", c, got, full)
 		}
 	}
 }
@@ -165,7 +169,7 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 		t.Errorf("the load begins at %v, %v", begin, err)
 	}
 	var uses []gpu.ProcessUse
-	if err := c.Call("Processes", sim.TimeSpan{From: now, To: now.Add(2 * time.Second), Sent: now}, &uses); err != nil || len(uses) != 1 {
+	if err := c.Call("Processes", sim.TimeSpan{From: now, To: now.Add(2 * time.Second), Sent: sim.Now()}, &uses); err != nil || len(uses) != 1 {
 		t.Errorf("%v, %v", uses, err)
 	}
 	if err := c.Call("Connect", SourceChange{Rails: []string{"none"}}, nil); err == nil || !strings.Contains(err.Error(), "none") {

@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure"
+	"golang.org/x/sys/unix"
 )
 
 // Prefix before a socket's path selects the simulated GPU of an emulated meter
@@ -26,22 +27,39 @@ import (
 const Prefix = "sim:"
 
 // LoadChange is the request for a load at a time of day. Sent, in this
-// and the other requests, is the caller's time of day when it sends the request.
+// and the other requests, is when the caller sends the request.
 type LoadChange struct {
 	At   time.Time
 	Load uint8
-	Sent time.Time
+	Sent Moment
 }
 
 // StepsChange is the request for several steps of load.
 type StepsChange struct {
 	At    time.Time
 	Steps []Step
-	Sent  time.Time
+	Sent  Moment
 }
 
 // TimeSpan is the request for a span of the time of day.
-type TimeSpan struct{ From, To, Sent time.Time }
+type TimeSpan struct {
+	From, To time.Time
+	Sent     Moment
+}
+
+// Moment is an instant by two clocks of the machine: the time of day, which can be set, and the
+// monotonic clock (CLOCK_MONOTONIC), which cannot and is the same in all processes; 0 for unknown.
+type Moment struct {
+	Day time.Time
+	Up  time.Duration
+}
+
+// Now returns the present moment.
+func Now() Moment {
+	var up unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &up) // leaves 0 where there is no such clock
+	return Moment{time.Now(), time.Duration(up.Nano())}
+}
 
 // Connection calls the board of another process. It is safe for concurrent use; calls wait
 // for each other.
@@ -87,13 +105,13 @@ type RemotePlant struct{ C *Connection }
 
 // SetLoad sets the load from an instant on, and returns the actual instant.
 func (p RemotePlant) SetLoad(at time.Time, l Load) (begin time.Time, err error) {
-	err = p.C.Call("SetLoad", LoadChange{at, uint8(l), time.Now()}, &begin)
+	err = p.C.Call("SetLoad", LoadChange{at, uint8(l), Now()}, &begin)
 	return OnClockOf(at, begin), err
 }
 
 // SetSteps schedules steps of load from an instant on, and returns the actual beginning.
 func (p RemotePlant) SetSteps(at time.Time, steps []Step) (begin time.Time, err error) {
-	err = p.C.Call("SetSteps", StepsChange{at, steps, time.Now()}, &begin)
+	err = p.C.Call("SetSteps", StepsChange{at, steps, Now()}, &begin)
 	return OnClockOf(at, begin), err
 }
 
@@ -104,13 +122,13 @@ func OnClockOf(asked, answer time.Time) time.Time { return asked.Add(answer.Sub(
 // Cancel removes the steps after an instant. Errors are ignored: a board whose process has
 // ended has no steps.
 func (p RemotePlant) Cancel(after time.Time) {
-	_ = p.C.Call("Cancel", TimeSpan{From: after, Sent: time.Now()}, nil)
+	_ = p.C.Call("Cancel", TimeSpan{From: after, Sent: Now()}, nil)
 }
 
 // MeanPower returns the true mean power of a span; NaN if it is unknown.
 func (p RemotePlant) MeanPower(from, to time.Time) measure.Watt {
 	var w measure.Watt
-	if p.C.Call("MeanPower", TimeSpan{from, to, time.Now()}, &w) != nil {
+	if p.C.Call("MeanPower", TimeSpan{from, to, Now()}, &w) != nil {
 		return measure.Watt(math.NaN())
 	}
 	return w
@@ -188,7 +206,7 @@ type RemoteSensor struct {
 
 // Processes returns the processes on the card within a span, from the emulator.
 func (s RemoteSensor) Processes(within gpu.Span) (out []gpu.ProcessUse, err error) {
-	err = s.plant.C.Call("Processes", TimeSpan{within.Start, within.End, time.Now()}, &out)
+	err = s.plant.C.Call("Processes", TimeSpan{within.Start, within.End, Now()}, &out)
 	return out, err
 }
 

@@ -29,16 +29,16 @@ async function look(page, id, from, to) {
  * columns reads the panel back: of each column of the screen its place in CSS pixels, the middle opacity
  * just above the axis, where the areas are, the greatest one, the highest row that is inked, and whether the readings' line is in it.
  */
-const columns = (page) => page.evaluate(([top, height]) => {
+const columns = async (page) => JSON.parse(await page.evaluate(([top, height]) => {
   const c = document.querySelector('.plot canvas'), f = c.width / c.clientWidth;
   const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', { willReadFrequently: true });
   copy.drawImage(c, 0, 0);
   const y0 = Math.round(top * f), rows = Math.round(height * f), data = copy.getImageData(0, y0, c.width, rows).data;
-  return Array.from({ length: c.width }, (_, x) => {
-    const at = (y) => 4 * (y * c.width + x), low = [];
+  return JSON.stringify(Array.from({ length: c.width }, (_, x) => { // as text: values go one by one
+    const low = [];
     let most = 0, highest = rows, reading = false;
-    for (let y = rows - 1; y >= 0; y--) {
-      const [r, g, b, a] = data.slice(at(y), at(y) + 4);
+    for (let y = rows - 1, at = 4 * (y * c.width + x); y >= 0; y--, at -= 4 * c.width) {
+      const r = data[at], g = data[at + 1], b = data[at + 2], a = data[at + 3];
       if (y < rows - 2 * f && y >= rows - 14 * f) low.push(a);
       most = Math.max(most, a);
       if (r > 200 && g < 60 && b > 200 && a > 200) reading = true;
@@ -46,8 +46,8 @@ const columns = (page) => page.evaluate(([top, height]) => {
     }
     low.sort((p, q) => p - q);
     return { x: (x + 0.5) / f, low: low[low.length >> 1], most, highest: highest / f, reading };
-  });
-}, [top, height]);
+  }));
+}, [top, height]));
 
 const share = (part, all) => `${part.length} of ${all.length} columns: ${part.slice(0, 5).map((c) => c.x.toFixed(1))} …`;
 

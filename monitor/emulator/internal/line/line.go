@@ -116,8 +116,9 @@ func (b *Beat) CatchUp() {
 // Late reports whether the next sample is too old for the device's buffer at an instant.
 func (b *Beat) Late(until time.Duration) bool { return until-b.Now() > b.Pace.MaxBacklog() }
 
-// Send calls send for the samples up to an instant, at most n at a time; send moves Next
-// on. Samples too old for the device's buffer are left out and counted in lost.
+// Send calls send for the samples up to an instant, n at most: the rest is due again at once, and
+// a command in between is obeyed. send moves Next on. Samples too old for the device's buffer are
+// left out and counted in lost.
 func (b *Beat) Send(until time.Duration, n int64, lost *atomic.Uint64, send func(n int) error) error {
 	if b.Late(until) {
 		if k := b.Due(until - b.Pace.Step()); k > 0 {
@@ -127,10 +128,8 @@ func (b *Beat) Send(until time.Duration, n int64, lost *atomic.Uint64, send func
 			}
 		}
 	}
-	for due := b.Due(until); due > 0; due -= n {
-		if err := send(int(min(due, n))); err != nil {
-			return err
-		}
+	if due := min(b.Due(until), n); due > 0 {
+		return send(int(due))
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -213,21 +212,15 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostClock{rng: rand.New(rand.NewPCG(1, 1))}
 	m := &measured{c: c}
-	if _, m.from, err = lay(p.board, h, spec, marker.Start, p.now()+400*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	m.from = lay(t, p.board, spec, marker.Start, p.now()+400*time.Millisecond)
 	for i, l := range []board.Load{board.Compute, board.Memory, board.Half, board.Compute, board.Sleep} {
 		if _, err := p.board.SetLoad(m.from+work/10+time.Duration(i)*work/5, l); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.to = m.from + work + 50*time.Millisecond
-	_, end, err := lay(p.board, h, spec, marker.Stop, m.to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := lay(t, p.board, spec, marker.Stop, m.to)
 	if during != nil {
 		<-time.After(time.Until(p.live.Time(m.from + work/2)))
 		during()

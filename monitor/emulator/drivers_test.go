@@ -304,6 +304,7 @@ func TestAPulledCableEndsTheDriver(t *testing.T) {
 // Of two meters on one card, one has been calibrated: its record is in force in the
 // capture of both, and that of a third meter is not.
 func TestARecordOfOneOfTwoMeters(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	file, err := bench.Parse("bench.yaml",
 		[]byte(instrumentsKey+p.pmd(0, "aux_12v_1", "aux_12v_2")+p.labjack("pcie_12v", "pcie_3v3")))

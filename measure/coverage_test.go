@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	trials "github.com/wattmark/wattmark/internal/coverage"
 )
 
 // simBench is a simulated bench: the nominal setup, and how large the errors are
@@ -231,7 +233,7 @@ func TestTrueEnergyLiesWithinU(t *testing.T) {
 	same := func(*simBench) {}
 	exact := func(sb *simBench) { sb.scale.calibration, sb.uTick, sb.edges = 0, 0, Edges{} }
 	seeds := uint64(500)
-	if !slow {
+	if !trials.Slow {
 		seeds = 60 // enough for all sources together, not for each
 	}
 	var mu sync.Mutex
@@ -288,7 +290,7 @@ func TestTrueEnergyLiesWithinU(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			all.inside, all.of = all.inside+inside, all.of+int(seeds)
-			if slow && (share < 0.93 || share > 0.98) {
+			if trials.Slow && (share < 0.93 || share > 0.98) {
 				t.Errorf("the true energy lies within U in %.1f %% of %d cases, want 93 to 98 %%", 100*share, seeds)
 			}
 		})

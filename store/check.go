@@ -255,7 +255,7 @@ func (c *checker) schema(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		w := want[name]
 		g, there := got[name]
-		if there && canonicalSQL(g.sql) == canonicalSQL(w.sql) {
+		if there && (g.sql == w.sql || canonicalSQL(g.sql) == canonicalSQL(w.sql)) {
 			continue
 		}
 		// A table holds data: making it anew would lose them.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 

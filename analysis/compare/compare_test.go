@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -416,7 +416,7 @@ func TestOneRunShowsNothing(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 14))
 	c := bench{gain: 0.02, noise: 1e-4, work: 0.01, clock: 1e-6, sameMeter: true, budgets: true}
-	for i := range 400 {
+	for i := range coverage.Trials(400) {
 		n := [][2]int{{1, 1}, {1, 5}, {7, 1}, {1, 2}}[i%4]
 		a, b := c.trial(rng, [2]float64{100, 100 + 100*float64(i%2)}, n)
 		effects, err := All(a, b)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -250,7 +250,7 @@ func TestBlocksSayNothing(t *testing.T) {
 		"AAABBBAAABBB", "ABBAABBA", "ABAAAABBBA",
 	} {
 		for name, noise := range noises {
-			for i := range coverage.Trials(2000) {
+			for i := range coverage.Trials(600) {
 				effects := null(t, letters, noise, rng)
 				for _, e := range effects {
 					if measure.Known(e.P) || measure.Known(e.Corrected) || e.Shown {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // ar makes a series x[i] = phi·x[i−1] + noise around a mean, of standard deviation one.

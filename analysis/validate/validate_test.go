@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wattmark/wattmark/analysis/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/measure/clock"

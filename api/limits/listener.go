@@ -94,6 +94,7 @@ type conn struct {
 	local    bool
 
 	timer  *time.Timer // until its first call must have come; nil for no limit
+	until  time.Time   // no earlier than this the timer's end counts
 	asking int         // HTTP requests of a stranger that are being answered
 	known  *usage      // of its caller; nil of a stranger
 	closed bool
@@ -121,17 +122,22 @@ func (c *conn) late() {
 	g := c.listener.guard
 	g.mu.Lock()
 	waits := c.known == nil && !c.closed
+	more := time.Until(c.until)
 	if waits && c.asking > 0 {
 		// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
-		c.timer.Reset(g.cfg.Handshake)
+		more = g.cfg.Handshake
+	}
+	if waits && more > 0 {
+		c.timer.Reset(more)
 		waits = false
 	}
 	if waits {
 		g.refused[silent]++
+		c.leave() // under the same lock: no request begins on a connection that is about to close
 	}
 	g.mu.Unlock()
 	if waits {
-		_ = c.Close()
+		_ = c.Conn.Close()
 	}
 }
 
@@ -139,19 +145,26 @@ func (c *conn) late() {
 func (c *conn) Close() error {
 	g := c.listener.guard
 	g.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		g.all--
-		c.settle()
-		if c.known != nil {
-			c.known.connections--
-		}
-		if c.known != nil && !c.local {
-			g.open--
-		}
-	}
+	c.leave()
 	g.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// leave takes a connection out of all counts, once. The guard's lock is held.
+func (c *conn) leave() {
+	g := c.listener.guard
+	if c.closed {
+		return
+	}
+	c.closed = true
+	g.all--
+	c.settle()
+	if c.known != nil {
+		c.known.connections--
+	}
+	if c.known != nil && !c.local {
+		g.open--
+	}
 }
 
 // settle takes the connection from the strangers. The guard's lock is held.
@@ -196,19 +209,26 @@ func (g *Guard) meet(at net.Addr, by peerName) error {
 }
 
 // busy keeps the connection of a stranger open while a request of it is answered; done
-// ends that.
-func (g *Guard) busy(at net.Addr) (done func()) {
-	p, ok := at.(place)
-	if !ok {
-		return func() {}
+// ends that, and leaves the answer, which the server sends after its handler, Config.Handshake
+// to arrive. ok is false where the connection is closed already: nobody would read an answer.
+func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
+	p, limited := at.(place)
+	if !limited {
+		return func() {}, true
 	}
-	add := func(n int) {
+	c := p.conn
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.closed {
+		return func() {}, false
+	}
+	c.asking++
+	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		p.conn.asking += n
-	}
-	add(1)
-	return func() { add(-1) }
+		c.asking--
+		c.until = time.Now().Add(g.cfg.Handshake)
+	}, true
 }
 
 // Handler holds the peers of an HTTP server to the same limits: of calls, of a
@@ -240,7 +260,11 @@ func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http
 			return
 		}
 		defer g.end(by)
-		defer g.busy(at)()
+		done, ok := g.busy(at)
+		if !ok {
+			panic(http.ErrAbortHandler)
+		}
+		defer done()
 		control := http.NewResponseController(w)
 		if r.ContentLength != 0 {
 			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))

@@ -1,18 +1,19 @@
 package limits
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -190,30 +191,70 @@ func TestStrangersRate(t *testing.T) {
 	}
 }
 
-// A slow answer to a stranger is not cut off.
+// pipes is a listener of connections within this process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// An answer to a stranger is not cut off, however slow the handler is and whether the reader
+// takes it at once: the handshake's limit counts again from the end of the handler.
 func TestSlowAnswerToStranger(t *testing.T) {
-	cfg := Default()
-	cfg.Handshake = 30 * time.Millisecond
-	g := New(cfg)
-	var asked atomic.Bool
-	s := httptest.NewUnstartedServer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Store(true)
-		<-time.After(5 * cfg.Handshake)
-		_, _ = io.WriteString(w, "sign in")
-	}), func(*http.Request) string { return "" }))
-	s.Listener = g.Listen(s.Listener)
-	s.Start()
-	defer s.Close()
-	r, err := http.Get(s.URL)
-	for err != nil && !asked.Load() { // a busy machine brought the request after the handshake's time
-		r, err = http.Get(s.URL)
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Config{Handshake: time.Second, Strangers: 4})
+		l := make(pipes)
+		s := &http.Server{Handler: g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5500 * time.Millisecond)
+			_, _ = io.WriteString(w, "sign in")
+		}), func(*http.Request) string { return "" })}
+		go func() { _ = s.Serve(g.Listen(l)) }()
+		defer s.Close()
+		near, far := net.Pipe()
+		l <- far
+		if _, err := io.WriteString(near, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6400 * time.Millisecond)
+		r, err := http.ReadResponse(bufio.NewReader(near), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(r.Body); err != nil || string(b) != "sign in" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a stranger who asks no more is kept: %v", err)
+		}
+	})
+}
+
+// The handshake's limit and a request's begin exclude each other: no handler runs for a
+// connection that the limit has closed.
+func TestRequestAfterHandshake(t *testing.T) {
+	g := New(Config{Handshake: time.Hour})
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &conn{Conn: near, listener: g.Listen(nil).(*listener)}
+	c.listener.admit(c)
+	done, ok := g.busy(c.LocalAddr())
+	if c.late(); !ok || c.closed {
+		t.Fatal("closed while a request is answered")
 	}
-	if err != nil {
-		t.Fatal(err)
+	done()
+	c.until = time.Time{} // the time after the answer is over
+	c.late()
+	if _, ok := g.busy(c.LocalAddr()); ok {
+		t.Error("a request begins on a closed connection")
 	}
-	defer r.Body.Close()
-	if b, err := io.ReadAll(r.Body); err != nil || string(b) != "sign in" {
-		t.Errorf("%q, %v", b, err)
+	if g.all != 0 {
+		t.Errorf("%d connections are counted", g.all)
 	}
 }
 

@@ -61,26 +61,24 @@ var (
 
 func init() {
 	f := &settings
-	flag.IntVar(&f.o.Schedules, "schedules", 0, "number of schedules; 0 for as many as fit into a plain test's time")
+	flag.IntVar(&f.o.Schedules, "schedules", 0, "number of schedules; 0 for the few of a plain test, or all that -limit allows")
 	flag.Uint64Var(&f.o.Seed, "seed", 1, "seed of the first schedule; the others follow it")
 	flag.IntVar(&f.o.Workers, "workers", 0, "schedules played at once; 0 for the campaign's own number")
 	flag.StringVar(&f.o.Dir, "dir", "", "parent of the schedules' folders; empty for a folder in memory")
 	flag.BoolVar(&f.o.Stop, "stop", false, "end at the first violation")
-	flag.DurationVar(&f.limit, "limit", 0, "begin no schedule after this time; 0 for no limit, or that of a plain test")
+	flag.DurationVar(&f.limit, "limit", 0, "begin no schedule after this time; 0 for no limit")
 }
 
-// Options returns the settings from the command line. Without -schedules they are those of a plain test: so many
-// schedules, none begun after the limit once a tenth was. With -v each result is logged when its schedule ends.
-func (f *Flags) Options(t *testing.T, schedules int, limit time.Duration) Options {
+// Options returns the settings from the command line. Without -schedules and -limit they are those of a plain test: the
+// first few of so many schedules, in the order of stride. With -v each result is logged when its schedule ends.
+func (f *Flags) Options(t *testing.T, schedules, few int) Options {
 	o := f.o
 	o.Dir = Path(o.Dir)
-	if o.Schedules > 0 {
-		limit = f.limit
-	} else if o.Schedules = schedules; f.limit > 0 {
-		limit = f.limit
+	if o.Schedules == 0 {
+		o.Schedules, o.Least, o.Until = schedules, few, time.Now()
 	}
-	if limit > 0 {
-		o.Until, o.Least = time.Now().Add(limit), (o.Schedules+9)/10
+	if f.limit > 0 {
+		o.Until = time.Now().Add(f.limit)
 	}
 	if testing.Verbose() {
 		o.Report = func(r Result) { t.Log(r) }

@@ -297,8 +297,12 @@ func (p *relayPlace) do(e end) error {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	next := ""
+	within := time.Second // of a look that waits for the sync's writer in the end; it goes on at the next look
+	if p.o.Broken == PublishHalf {
+		within = p.o.Patience // it must come as far as to publish, also on a busy machine
+	}
 	p.strike = func() {
-		_ = p.look(time.Second) // it goes on at the next look
+		_ = p.look(within)
 		switch e {
 		case killed:
 			if err := p.disk.Kill(filepath.Join(p.dir, "killed.db")); err != nil {

@@ -103,12 +103,17 @@ func (s RelaySchedule) String() string {
 	return fmt.Sprintf("relays, seed %d: %s at sync %d, done again: %v", s.Seed, s.name, s.At, s.Again)
 }
 
+// relayFaults are the kinds that can be tried; files are imported where there is a program.
+func relayFaults(files bool) []relayKind {
+	if files {
+		return relayKinds
+	}
+	return slices.DeleteFunc(slices.Clone(relayKinds), func(k relayKind) bool { return k.deed == fileIn })
+}
+
 // DrawRelays makes the schedule of a seed; files are imported where there is a program.
 func DrawRelays(seed uint64, files bool) RelaySchedule {
-	all := relayKinds
-	if !files {
-		all = slices.DeleteFunc(slices.Clone(relayKinds), func(k relayKind) bool { return k.deed == fileIn })
-	}
+	all := relayFaults(files)
 	rng := rand.New(rand.NewPCG(seed, 0x4e1a))
 	return RelaySchedule{Seed: seed, relayKind: all[seed%uint64(len(all))], At: 1 + rng.IntN(8), Again: rng.IntN(2) == 0}
 }
@@ -155,12 +160,15 @@ func PlayRelays(ctx context.Context, o RelayOptions, s RelaySchedule) (r Result,
 	return r, errors.Join(err, os.RemoveAll(dir))
 }
 
-// Tasks come to a store whole or not at all, for as many schedules as there is time for.
+// Tasks come to a store whole or not at all: each fault once.
 func TestRelays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("store/relay looks for races")
 	}
-	r, err := RunRelays(t.Context(), RelayOptions{Options: settings.Options(t, 44, 25*time.Second), Program: Path(*wattmark)})
+	o := RelayOptions{Program: Path(*wattmark)}
+	faults := len(relayFaults(o.Program != ""))
+	o.Options = settings.Options(t, faults, faults)
+	r, err := RunRelays(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +189,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		broken RelayBuild
 		seed   uint64 // of a schedule in which it has the chance
 	}{
-		{"published half", PublishHalf, 0},
+		{"published half", PublishHalf, 22},
 		{"tried for ever", KeepTrying, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/internal/referee"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -122,7 +123,7 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 // reading tells such a loop from a steady load.
 func TestLoopsNearTheScanRate(t *testing.T) {
 	seeds := 40
-	if slow {
+	if coverage.Slow {
 		seeds = 500
 	}
 	edges := func(*rand.Rand) (rise, fall referee.Response) {

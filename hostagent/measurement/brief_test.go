@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -311,7 +312,7 @@ func TestBriefKernels(t *testing.T) {
 		"20 kS/s": {rate: 20e3, length: 500 * time.Millisecond}, "4.8 kS/s": {rate: 4800, length: time.Second},
 		"the GPU's sensor": {length: 20 * time.Second},
 	}
-	if !measurement.Slow {
+	if !coverage.Slow {
 		edges, trials = edges[1:3], 2
 		rates = map[string]briefCase{"20 kS/s": {rate: 20e3, length: 200 * time.Millisecond}}
 	}

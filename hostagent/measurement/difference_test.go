@@ -9,9 +9,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// Slow is slow for the tests outside of the package.
-const Slow = slow
-
 // A line that holds nearly all of the window is as certain as the window less the others: figures of a
 // training step on an H200, 4060 ± 269 J in all.
 func TestLinesAreBoundedByTheRest(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/internal/referee"
 )
 
@@ -255,7 +256,7 @@ func TestReferee(t *testing.T) {
 	trials := *refereeTrials
 	if trials == 0 {
 		trials = 12
-		if slow {
+		if coverage.Slow {
 			trials = 20
 		}
 	}
@@ -265,7 +266,7 @@ func TestReferee(t *testing.T) {
 	}
 	var cases []refereeCase
 	for _, c := range refereeCases() {
-		if only.MatchString(c.name) && (c.fast || slow || *refereeOnly != "") {
+		if only.MatchString(c.name) && (c.fast || coverage.Slow || *refereeOnly != "") {
 			cases = append(cases, c)
 		}
 	}

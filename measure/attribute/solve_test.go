@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 )
@@ -147,7 +148,7 @@ func TestShortKernelsAreWithinU(t *testing.T) {
 			if c.scene.window > 0 {
 				runs = 5
 			}
-			if slow {
+			if coverage.Slow {
 				runs = 100
 			}
 			inside, shared, of, single, share := 0, 0, 0, 0, 0.0

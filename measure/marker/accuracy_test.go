@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -44,7 +45,7 @@ func (tr *trial) add(spec Spec, found []Found, truth map[Kind]float64) {
 
 // trials returns the number of trials: n of them in slow tests, a third otherwise.
 func trials(n int) int {
-	if !slow {
+	if !coverage.Slow {
 		return (n + 2) / 3
 	}
 	return n

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -285,7 +286,7 @@ func workload(rng *rand.Rand, chip, seconds float64) []level {
 // with the wrong tag is as false as one with the right one.
 func stretches(t *testing.T, spec Spec, setup *measure.Setup, total, each float64, run func(levels []level, rng *rand.Rand) measure.Block) {
 	t.Helper()
-	if !slow {
+	if !coverage.Slow {
 		total /= 12
 	}
 	matched := 0

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -154,7 +155,7 @@ func TestPlainIsNoWeakerThanUpDown(t *testing.T) {
 	spec := FastProfile(measure.Hertz(s.rate), 0x5a)
 	updown := Spec{Code: UpDown, Chip: spec.Chip, Guard: spec.Guard}
 	total := 3600.0
-	if !slow {
+	if !coverage.Slow {
 		total /= 12
 	}
 	patterns, reported, asUpDown := 0, 0, 0

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -86,7 +87,7 @@ func (s sim) superpose(levels []level, until float64, rise, fall response, rng *
 func TestEdgesAsCardsHaveThem(t *testing.T) {
 	seeds, least := uint64(10), 0.85
 	rates, noises := []float64{4785, 20e3}, []float64{2}
-	if slow {
+	if coverage.Slow {
 		seeds, least = 30, 0.9
 		rates, noises = append(rates, 100e3), append(noises, 15)
 	}
@@ -117,7 +118,7 @@ func TestEdgesAsCardsHaveThem(t *testing.T) {
 			}
 			t.Logf("within 2 u: %.1f %%", 100*within)
 			all.check(t, 0.13e-3, 0.4, 1.3, 1)
-			if within < least || slow && within > 0.995 {
+			if within < least || coverage.Slow && within > 0.995 {
 				t.Errorf("%.1f %% within 2 u", 100*within)
 			}
 		})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -213,21 +212,15 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostClock{rng: rand.New(rand.NewPCG(1, 1))}
 	m := &measured{c: c}
-	if _, m.from, err = lay(p.board, h, spec, marker.Start, p.now()+400*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	m.from = lay(t, p.board, spec, marker.Start, p.now()+400*time.Millisecond)
 	for i, l := range []board.Load{board.Compute, board.Memory, board.Half, board.Compute, board.Sleep} {
 		if _, err := p.board.SetLoad(m.from+work/10+time.Duration(i)*work/5, l); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.to = m.from + work + 50*time.Millisecond
-	_, end, err := lay(p.board, h, spec, marker.Stop, m.to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := lay(t, p.board, spec, marker.Stop, m.to)
 	if during != nil {
 		<-time.After(time.Until(p.live.Time(m.from + work/2)))
 		during()
@@ -286,6 +279,7 @@ func (p *plant) compare(m *measured, rails ...int) {
 const instrumentsKey = "instruments:\n"
 
 func TestAPMDBesideAPowerSensor3(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	m := p.measure(instrumentsKey+p.pmd(0, "aux_12v_1", "aux_12v_2")+p.powerSensor(0, "pcie_12v", "pcie_3v3")+`
 rails:
@@ -301,6 +295,7 @@ rails:
 }
 
 func TestALabJackBesideAPowerSensor3(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	m := p.measure(instrumentsKey+p.labjack("pcie_12v", "pcie_3v3")+p.powerSensor(0, "aux_12v_1", "aux_12v_2")+`
 rails:
@@ -313,6 +308,7 @@ rails:
 }
 
 func TestASlowBoardBesideALabJack(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	m := p.measure(instrumentsKey+p.text(250, "aux_12v_1")+p.labjack("pcie_12v", "pcie_3v3", "aux_12v_2")+`
 rails:
@@ -369,6 +365,7 @@ missing: [aux_12v_2]
 func TestTwoScopesOnOneTrigger(t *testing.T) {
 	for _, by := range []string{"trigger", "markers"} {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			p := newPlant(t)
 			text, a, b := p.twoScopes(by)
 			m := p.measure(text, marker.FastProfile(20e3, 7), 500*time.Millisecond, nil)
@@ -388,6 +385,7 @@ func TestTwoScopesOnOneTrigger(t *testing.T) {
 
 // A scope, which delivers at the end, beside a meter that streams.
 func TestAScopeBesideAPowerSensor3(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	_, address := p.scope(rigolface.Config{})
 	m := p.measure(instrumentsKey+p.powerSensor(0, "pcie_12v", "pcie_3v3")+`
@@ -441,6 +439,7 @@ func (p *plant) startIn(m *measured, spec marker.Spec, r measure.Response, rails
 // it: afterwards both see the start marker within a scan of the faster one and
 // what the marker itself leaves open.
 func TestMarkersRemoveAHiddenDelay(t *testing.T) {
+	t.Parallel()
 	for _, late := range []time.Duration{3 * time.Millisecond, 0} {
 		p := newPlant(t)
 		spec := marker.FastProfile(4800, 7)
@@ -467,6 +466,7 @@ rails:
 
 // What the slower or the faster instrument loses is lost by the whole, exactly.
 func TestALossInOneInstrument(t *testing.T) {
+	t.Parallel()
 	const rails = `
 rails:
   - {name: aux_12v_1, clamp: {current: arduino/aux_12v_1.current, voltage: arduino/aux_12v_1.voltage}}
@@ -528,6 +528,7 @@ func (p *plant) plugged(face interface {
 // One instrument is unplugged in the middle of a task and comes back: so does the
 // whole, and says how much is missing.
 func TestOneOfTwoIsUnplugged(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	face, err := pmdface.New(p.board, p.pace(0), pmdface.Config{Seed: 5, Rails: [4]string{"aux_12v_1"}})
 	if err != nil {

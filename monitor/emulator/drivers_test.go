@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -305,6 +304,7 @@ func TestAPulledCableEndsTheDriver(t *testing.T) {
 // Of two meters on one card, one has been calibrated: its record is in force in the
 // capture of both, and that of a third meter is not.
 func TestARecordOfOneOfTwoMeters(t *testing.T) {
+	t.Parallel()
 	p := newPlant(t)
 	file, err := bench.Parse("bench.yaml",
 		[]byte(instrumentsKey+p.pmd(0, "aux_12v_1", "aux_12v_2")+p.labjack("pcie_12v", "pcie_3v3")))
@@ -659,6 +659,26 @@ func own(t *testing.T, family scopeCase, imperfect bool) *owned {
 	return o
 }
 
+// lay puts a marker on the board as a GPU would play it and returns its end.
+func lay(t *testing.T, b *board.Board, spec marker.Spec, kind marker.Kind, begin time.Duration) (end time.Duration) {
+	t.Helper()
+	chips := spec.Chips(kind)
+	for i := 0; i <= len(chips); i++ {
+		l := board.ActiveIdle
+		if i < len(chips) {
+			l = board.Sleep
+			if chips[i] {
+				l = board.Full
+			}
+		}
+		end = begin + measure.Seconds(float64(i)*float64(spec.Chip)).Duration()
+		if _, err := b.SetLoad(end, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return end
+}
+
 func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 	o := own(t, family, imperfect)
 	spec := marker.FastProfile(family.rate, 7)
@@ -666,18 +686,11 @@ func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostClock{rng: rand.New(rand.NewPCG(1, 1))}
-	_, begin, err := lay(o.board, h, spec, marker.Start, o.live.Since(time.Now())+50*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	begin := lay(t, o.board, spec, marker.Start, o.live.Since(time.Now())+50*time.Millisecond)
 	if _, err := o.board.SetLoad(begin+20*time.Millisecond, board.Compute); err != nil {
 		t.Fatal(err)
 	}
-	_, end, err := lay(o.board, h, spec, marker.Stop, begin+250*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := lay(t, o.board, spec, marker.Stop, begin+250*time.Millisecond)
 	<-time.After(time.Until(o.live.Time(end)))
 	sum, err := c.Stop(t.Context())
 	if err != nil || sum.State != session.Complete || sum.Window == nil || sum.Lost != 0 {

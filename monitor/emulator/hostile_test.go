@@ -358,9 +358,11 @@ func (s *strict) Event(e measure.Event) error {
 	return s.broken
 }
 
-// stream opens an instrument, streams for a while, and closes it; opened and begun are
-// called on the way.
-func stream(t *testing.T, dev instrument.Instrument, d time.Duration, opened, begun func()) (scans int, err error) {
+// stream opens an instrument, streams for a while, and closes it; opened and, with what ends
+// the stream, begun are called on the way.
+func stream(t *testing.T, dev instrument.Instrument, d time.Duration, opened func(),
+	begun func(enough func()),
+) (scans int, err error) {
 	t.Helper()
 	err = within(t, "open", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -369,10 +371,11 @@ func stream(t *testing.T, dev instrument.Instrument, d time.Duration, opened, be
 	})
 	if err == nil {
 		opened()
-		out := &strict{Collector: montest.For(dev.Inputs()), first: begun}
+		out := &strict{Collector: montest.For(dev.Inputs())}
 		err = within(t, "stream", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
+			out.first = func() { begun(cancel) }
 			return dev.Stream(ctx, instrument.SinkOf(out))
 		})
 		if errors.Is(err, errEnough) {
@@ -438,18 +441,16 @@ func TestHostileDevices(t *testing.T) {
 				t.Run(kind+", "+name+" "+when, func(t *testing.T) {
 					t.Parallel()
 					h := &hostile{attack: attacks[name]}
-					arm := func(at string) func() {
-						return func() { h.armed.Store(h.armed.Load() || when == at) }
-					}
+					arm := func(at string) { h.armed.Store(h.armed.Load() || when == at) }
 					dev := h.driver(t, kind)
-					arm(whens[0])()
+					arm(whens[0])
 					began := time.Now()
-					scans, err := stream(t, dev, 800*time.Millisecond, arm(whens[1]), arm(whens[2]))
+					scans, err := stream(t, dev, 800*time.Millisecond, func() { arm(whens[1]) }, func(func()) { arm(whens[2]) })
 					t.Logf("%d scans in %.1f s: %.200v", scans, time.Since(began).Seconds(), err)
 					when = "" // never again
 					h.armed.Store(false)
 					for end := time.Now().Add(patience); ; {
-						if scans, err = stream(t, dev, time.Second, func() {}, func() {}); err == nil && scans > 0 {
+						if scans, err = stream(t, dev, time.Second, func() {}, func(enough func()) { enough() }); err == nil && scans > 0 {
 							break
 						}
 						if time.Now().After(end) {

@@ -157,6 +157,7 @@ func request(t *testing.T, nc *nats.Conn, to, reply, content string) {
 // What the server answers goes to who has asked, whatever subject the answer is wanted at: not
 // into the streams, not to the server itself, and not to others.
 func TestAnswersGoToWhoAsksAlone(t *testing.T) {
+	t.Parallel()
 	a := ask(t)
 	root := a.as("root")
 	for range 3 {
@@ -218,6 +219,7 @@ func TestAnswersGoToWhoAsksAlone(t *testing.T) {
 
 // Each role sends what it may, and is refused all else.
 func TestRolesSendWhatTheyMay(t *testing.T) {
+	t.Parallel()
 	a := ask(t)
 	root := a.as("root")
 	if _, err := root.Request("$JS.API.CONSUMER.DURABLE.CREATE.WATTMARK-00.lab", []byte(`{"stream_name":"WATTMARK-00","config":{"durable_name":"lab","ack_policy":"explicit"}}`), time.Minute); err != nil {
@@ -265,6 +267,7 @@ func TestRolesSendWhatTheyMay(t *testing.T) {
 
 // A user who has too much in the streams publishes no more until it is taken; others do.
 func TestUsersHaveALimit(t *testing.T) {
+	t.Parallel()
 	a := ask(t, func(c *cluster.Config) { c.MaxUser = 3 << 20 })
 	root, eve, ada := a.as("root"), a.as("eve"), a.as("ada")
 	n, big := 0, make([]byte, 256<<10)
@@ -305,6 +308,7 @@ func TestUsersHaveALimit(t *testing.T) {
 
 // A store's consumer is asked for what it has, and sends nothing anywhere by itself.
 func TestConsumersSendNothing(t *testing.T) {
+	t.Parallel()
 	a := ask(t)
 	root, nc := a.as("root"), a.as("store")
 	if _, err := root.Request(subject("", "end"), nil, time.Minute); err != nil { // without content, as a request to delete is
@@ -372,6 +376,7 @@ func take(t *testing.T, bus *relay.Bus, to *store.DB, tasks int) (users []string
 
 // A user publishes the own tasks alone; who publishes for others publishes all.
 func TestUsersPublishTheirOwn(t *testing.T) {
+	t.Parallel()
 	a := ask(t)
 	host, there := open(t, "host.db"), open(t, "there.db")
 	adas, bobs := measured(t, host, "ada"), measured(t, host, "bob")
@@ -428,6 +433,7 @@ func TestUsersPublishTheirOwn(t *testing.T) {
 // Another user's task that names a capture neither claims it from its monitor, nor has its
 // samples removed; the task of who took the bench does both.
 func TestOthersClaimNoCapture(t *testing.T) {
+	t.Parallel()
 	a := ask(t)
 	host, eves, there := open(t, "host.db"), open(t, "eves.db"), open(t, "there.db")
 	id := measured(t, host, "ada")

@@ -59,6 +59,7 @@ func (l logged) await(t *testing.T, text string) {
 
 // However many tasks cannot be stored, and for whatever reason, the others arrive.
 func TestPoisonKeepsNothingBack(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host, there := open(t, "host.db"), open(t, "there.db")
@@ -112,6 +113,7 @@ func TestPoisonKeepsNothingBack(t *testing.T) {
 
 // A database that is locked says nothing of the tasks that come meanwhile.
 func TestNothingIsSetAsideWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host, there := open(t, "host.db"), open(t, "there.db")

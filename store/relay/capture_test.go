@@ -56,6 +56,7 @@ func only(t *testing.T, d *store.DB) store.Task {
 // A monitor publishes a capture and, since no host has, what it knows of it; the host comes
 // back later, sends no sample again, and its task takes the place of the monitor's.
 func TestMonitorPublishesWhatHostsMightNot(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{Partitions: 4})
 	host, there := open(t, "host.db"), open(t, "there.db")
@@ -135,6 +136,7 @@ func free(t *testing.T, bus *relay.Bus, unclaimed time.Duration) (n int) {
 
 // The host goes first; the monitor's samples are those that the stream has.
 func TestHostAndMonitorPublishTheSame(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host, there := open(t, "host.db"), open(t, "there.db")
@@ -163,6 +165,7 @@ func TestHostAndMonitorPublishTheSame(t *testing.T) {
 
 // A host that lost samples does not take away those that the monitor published.
 func TestMonitorHasMoreThanItsHost(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	whole, part, there, other := open(t, "whole.db"), open(t, "part.db"), open(t, "there.db"), open(t, "other.db")
@@ -184,6 +187,7 @@ func TestMonitorHasMoreThanItsHost(t *testing.T) {
 
 // Samples of which neither host nor monitor ever said anything are removed by their age.
 func TestUnclaimedSamplesAreRemoved(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host, there := open(t, "host.db"), open(t, "there.db")

@@ -15,6 +15,7 @@ import (
 )
 
 func TestPiecesComeTogetherAgain(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, maxPiece, maxPiece + 1, 3*maxPiece - 1} {
 		content := bytes.Repeat([]byte{1, 2, 3}, n/3+1)[:n]
 		pieces, err := split(piece{head: head{Kind: restPiece, Key: [16]byte{7}}}, content)
@@ -43,6 +44,7 @@ func TestPiecesComeTogetherAgain(t *testing.T) {
 
 // A bit that has flipped anywhere is noticed.
 func TestDamagedPieces(t *testing.T) {
+	t.Parallel()
 	p := piece{head: head{Kind: chunkPiece, Parts: 1, No: 5, Scans: 7}, body: []byte("samples")}
 	whole := p.append(nil)
 	for i := range whole {
@@ -84,6 +86,7 @@ func FuzzParseIndex(f *testing.F) {
 }
 
 func TestIndex(t *testing.T) {
+	t.Parallel()
 	want := []*indexed{{0, 1, []uint64{9, 10}}, {1, 2, []uint64{8}}, {7, 3, []uint64{1 << 40}}}
 	packed, err := pack(want, []byte("rows"))
 	if err != nil {
@@ -104,6 +107,7 @@ func TestIndex(t *testing.T) {
 }
 
 func TestEndsAreChecked(t *testing.T) {
+	t.Parallel()
 	id := Identity{Monitor: "lab:7551", Capture: "c-1", User: "ada", Name: "gemm"}
 	key := id.Key()
 	for text, why := range map[string]string{
@@ -120,6 +124,7 @@ func TestEndsAreChecked(t *testing.T) {
 
 // What is told apart here is told apart in every program: keys and partitions must not change.
 func TestKeysStayAsTheyAre(t *testing.T) {
+	t.Parallel()
 	id := Identity{Monitor: "lab:7551", Capture: "c-1", LaunchedNS: 1, GPU: "GPU-1", User: "ada", Name: "gemm", Bench: "desk"}
 	orphan := Identity{Capture: "c-1", LaunchedNS: 2, User: "ada", Name: "gemm", Bench: "desk"}
 	k, from := id.Key(), id.Source()
@@ -142,6 +147,7 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 // A small message cannot make a store unpack a large one, nor one that it does not state;
 // what packs very well is published all the same.
 func TestUnpackingIsBounded(t *testing.T) {
+	t.Parallel()
 	w, err := zstd.NewWriter(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +178,7 @@ func TestUnpackingIsBounded(t *testing.T) {
 
 // A piece that is named again and again is read once.
 func TestPiecesAreTheOnesThatShouldStandThere(t *testing.T) {
+	t.Parallel()
 	p := piece{head: head{Part: 0, Parts: 1}}
 	if err := p.stands(0, 1); err != nil {
 		t.Error(err)

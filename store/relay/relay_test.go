@@ -66,6 +66,7 @@ func node(t *testing.T, s relay.StreamOptions) *cluster.Node {
 
 // Who connects before the nodes have made the streams waits for them.
 func TestStreamsAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	n := node(t, relay.StreamOptions{Partitions: 2})
 	log := logged{seen: make(chan string, 1000)}
 	dialled := make(chan error, 1)
@@ -92,6 +93,7 @@ func TestStreamsAreWaitedFor(t *testing.T) {
 
 // Who waits for nodes that do not answer says which.
 func TestNodesThatDoNotAnswerAreNamed(t *testing.T) {
+	t.Parallel()
 	servers := "nats://" + must(freeport.Address())(t)
 	log := logged{seen: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,6 +108,7 @@ func TestNodesThatDoNotAnswerAreNamed(t *testing.T) {
 
 // A node whose port is taken fails to start as soon as the server knows it, with the reason.
 func TestNodeWithATakenPort(t *testing.T) {
+	t.Parallel()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	started := make(chan error, 1)
@@ -232,6 +235,7 @@ func sameTask(t *testing.T, a *store.DB, ida store.TaskID, b *store.DB, idb stor
 }
 
 func TestTasksArriveOnce(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{Partitions: 4})
 	host := open(t, "host.db")
@@ -295,6 +299,7 @@ func TestTasksArriveOnce(t *testing.T) {
 }
 
 func TestPoisonIsSetAside(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host, there := open(t, "host.db"), open(t, "there.db")
@@ -333,6 +338,7 @@ func TestPoisonIsSetAside(t *testing.T) {
 
 // A stream that is full refuses, and the publisher goes on when there is room.
 func TestFullStreamRefuses(t *testing.T) {
+	t.Parallel()
 	bus := alone(t, relay.StreamOptions{MaxBytes: 160 << 10})
 	host, there := open(t, "host.db"), open(t, "there.db")
 	states := make(chan relay.State, 16)
@@ -369,6 +375,7 @@ func TestFullStreamRefuses(t *testing.T) {
 
 // A publisher that gives up says what it waited for.
 func TestPublisherGivesUp(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{MaxBytes: 1 << 10})
 	host := open(t, "host.db")
@@ -388,6 +395,7 @@ func TestPublisherGivesUp(t *testing.T) {
 // Captures are released once their tasks are published, and kept where their monitor
 // does not answer.
 func TestShipperReleases(t *testing.T) {
+	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
 	host := open(t, "host.db")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/store"
@@ -230,7 +231,10 @@ var together = flag.Bool("together", false, "explore also two hosts that measure
 func TestModelHolds(t *testing.T) {
 	all := []Rules{rules(1, 1), rules(1, 2), hands(1, 2)}
 	if !testing.Short() {
-		all = append(all, rules(2, 1), rules(2, 2))
+		all = append(all, rules(2, 1))
+	}
+	if coverage.Slow {
+		all = append(all, rules(2, 2))
 	}
 	if *together {
 		r := rules(2, 1)

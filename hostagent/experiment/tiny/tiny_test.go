@@ -8,6 +8,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/experiment/tiny"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -94,15 +95,12 @@ func TestContrastCoverage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds := uint64(200)
-			if testing.Short() {
-				seeds = 20
-			}
+			seeds := coverage.Trials(200)
 			k := []sim.Step{{Level: 280, For: c.length}}
 			p := contrastPlan(t, c.length, 280, c.cfg, 0.03)
 			p.Lead = 100 * time.Millisecond
 			inside, squares, worst := 0, 0.0, 0.0
-			for seed := range seeds {
+			for seed := range uint64(seeds) {
 				b := newBenchOf(t, board.Config{Drift: c.drift}, seed, &sim.Kernel{Cold: k}, c.cfg)
 				out, ran := b.measure(t, p, seed)
 				truth := b.truth(t, ran, k)
@@ -117,10 +115,7 @@ func TestContrastCoverage(t *testing.T) {
 			t.Logf("%.1f %% within U over %d seeds, errors %.2f standard uncertainties rms, worst %.2f %%; %d blocks "+
 				"of %d slices, planned U %.2g",
 				100*share, seeds, math.Sqrt(squares/float64(seeds)), 100*worst, p.Blocks, p.Slices, p.U)
-			if testing.Short() {
-				return
-			}
-			if share < 0.93 || share > c.most {
+			if !coverage.Within(share, 0.93, c.most, seeds) {
 				t.Errorf("the truth lies within U in %.1f %% of %d cases, want 93 to %.0f %%", 100*share, seeds,
 					100*c.most)
 			}
@@ -188,10 +183,7 @@ func slewed(t float64) float64 {
 // The truth lies within fold's E ± U as often as k = 2 promises.
 func TestFoldCoverage(t *testing.T) {
 	k := []sim.Step{{Level: 280, For: 120 * time.Microsecond}, {Level: 120, For: 80 * time.Microsecond}}
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds = 20
-	}
+	seeds := coverage.Trials(200)
 	b := newBench(t, 0, nil, good)
 	setup := b.meter.Setup()
 	p, err := tiny.PlanFold(tiny.Expect{Length: 200e-6, Energy: 0.043, Carrier: 190}, tiny.MeterOf(&setup, 190), 0.05,
@@ -201,7 +193,7 @@ func TestFoldCoverage(t *testing.T) {
 	}
 	p.Launches, p.Lead = 400, 100*time.Millisecond
 	inside, squares := 0, 0.0
-	for seed := range seeds {
+	for seed := range uint64(seeds) {
 		b := newBench(t, seed, &sim.Kernel{Cold: k}, good)
 		out, ran := b.measure(t, p, seed)
 		z := 2 * (float64(out.Energy.Energy) - b.truth(t, ran, k)) / float64(out.Energy.U)
@@ -213,7 +205,7 @@ func TestFoldCoverage(t *testing.T) {
 	share := float64(inside) / float64(seeds)
 	t.Logf("%.1f %% within U over %d seeds, errors %.2f standard uncertainties rms", 100*share, seeds,
 		math.Sqrt(squares/float64(seeds)))
-	if !testing.Short() && (share < 0.93 || share > 0.99) {
+	if !coverage.Within(share, 0.93, 0.99, seeds) {
 		t.Errorf("the truth lies within U in %.1f %% of %d cases", 100*share, seeds)
 	}
 }

@@ -381,7 +381,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	montest.Cycles(t, emulate(t, pace.Real(time.Now()), dataqface.Config{}).dev, 1000)
 }
 

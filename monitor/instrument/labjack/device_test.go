@@ -426,7 +426,7 @@ func TestDeviceStops(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	r := emulate(t, labjackface.Config{}, fault.Faults{})
 	montest.Cycles(t, r.dev, 1000)
 }

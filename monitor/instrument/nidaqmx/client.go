@@ -24,8 +24,19 @@ const (
 	maxReply = 256 << 20       // bytes; gRPC's own limit of 4 MB is less than a read
 )
 
+// dialer makes a connection to host:port.
+type dialer func(ctx context.Context, target string) (net.Conn, error)
+
+// dialTCP is the dialer of a network.
+func dialTCP(ctx context.Context, target string) (net.Conn, error) {
+	d := net.Dialer{Timeout: callTime, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+	}}
+	return d.DialContext(ctx, "tcp", target)
+}
+
 // connect reaches the server. Its line is neither encrypted nor authenticated.
-func connect(address string) (*grpc.ClientConn, error) {
+func connect(address string, dial dialer) (*grpc.ClientConn, error) {
 	a, err := transport.ParseAddress(address)
 	if err != nil {
 		return nil, err
@@ -34,14 +45,9 @@ func connect(address string) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("%w %q: NI's gRPC Device Server is reached over TCP: tcp:host:31763",
 			transport.ErrAddress, address)
 	}
-	d := net.Dialer{Timeout: callTime, KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
-	}}
 	return grpc.NewClient("passthrough:///"+a.Target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
-			return d.DialContext(ctx, "tcp", target)
-		}),
+		grpc.WithContextDialer(dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 }

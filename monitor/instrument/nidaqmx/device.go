@@ -49,6 +49,7 @@ const Kind = "nidaqmx"
 type Device struct {
 	instrument.Base
 	opts Options
+	dial dialer
 
 	server *grpc.ClientConn
 	api    nipb.NiDAQmxClient
@@ -67,7 +68,7 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	o.Inputs = slices.Clone(o.Inputs)
-	d := &Device{Base: base, opts: o}
+	d := &Device{Base: base, opts: o, dial: dialTCP}
 	d.Steps = []instrument.Step{d.connect, d.identify, d.begin, d.setUp}
 	d.In, d.Dial, d.Release = Inputs(d.opts), nil, d.disconnect
 	return d, nil
@@ -75,7 +76,7 @@ func New(address string, o Options) (*Device, error) {
 
 // connect makes the client; the first call dials.
 func (d *Device) connect(context.Context) (err error) {
-	if d.server, err = connect(d.ID.Address); err == nil {
+	if d.server, err = connect(d.ID.Address, d.dial); err == nil {
 		d.api = nipb.NewNiDAQmxClient(d.server)
 	}
 	return err

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
@@ -290,6 +292,7 @@ type rig struct {
 	dev    *Device
 	at     string
 	unplug func() // ends the server
+	dial   dialer // other than TCP's, or nil
 }
 
 // rails are on the face's inputs in this order.
@@ -297,6 +300,28 @@ var rails = []string{"aux_12v_1", "pcie_3v3", "pcie_12v", "aux_12v_2"}
 
 // emulate puts an emulated server on a TCP port of this machine.
 func emulate(t *testing.T, cfg niface.Config, paces ...pace.Pace) *rig {
+	t.Helper()
+	r := build(t, cfg, append(paces, pace.Pace{})[0])
+	r.plug(t, "127.0.0.1:0")
+	r.make(t)
+	return r
+}
+
+// piped puts an emulated server, at the pace of the clock, behind a pipe of this process, for tests in
+// virtual time.
+func piped(t *testing.T, cfg niface.Config) *rig {
+	t.Helper()
+	r := build(t, cfg, pace.Real(time.Now()))
+	l := bufconn.Listen(1 << 20)
+	r.dial = func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+	r.serve(t, l)
+	r.at = "piped:1"
+	r.make(t)
+	return r
+}
+
+// build makes an emulated device with rails on its inputs.
+func build(t *testing.T, cfg niface.Config, p pace.Pace) *rig {
 	t.Helper()
 	r := &rig{opts: Defaults()}
 	var err error
@@ -310,7 +335,7 @@ func emulate(t *testing.T, cfg niface.Config, paces ...pace.Pace) *rig {
 		}
 	}
 	cfg.Rails = rails
-	if r.face, err = niface.New(r.board, append(paces, pace.Pace{})[0], cfg); err != nil {
+	if r.face, err = niface.New(r.board, p, cfg); err != nil {
 		t.Fatal(err)
 	}
 	r.opts.Inputs = nil
@@ -320,8 +345,6 @@ func emulate(t *testing.T, cfg niface.Config, paces ...pace.Pace) *rig {
 			Input{AI: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: niface.PerVolt, Range: 5})
 	}
 	r.opts.Rate, r.opts.Buffer = 5000, 2*time.Second
-	r.plug(t, "127.0.0.1:0")
-	r.make(t)
 	return r
 }
 
@@ -333,6 +356,9 @@ func (r *rig) make(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := r.dev
+	if r.dial != nil {
+		dev.dial = r.dial
+	}
 	t.Cleanup(func() { _ = dev.Close() })
 }
 
@@ -351,6 +377,12 @@ func (r *rig) plug(t *testing.T, at string) {
 		t.Fatal(err)
 	}
 	r.at = l.Addr().String()
+	r.serve(t, l)
+}
+
+// serve serves the device on a listener.
+func (r *rig) serve(t *testing.T, l net.Listener) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.face.Serve(ctx, l) }()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -372,7 +373,7 @@ func TestSamplesTakenByOthers(t *testing.T) {
 	r.open(t)
 	var stolen uint64
 	out, err := r.stream(t, 5000, func() {
-		conn, err := connect("tcp:" + r.at)
+		conn, err := connect("tcp:"+r.at, dialTCP)
 		if err != nil {
 			t.Error(err)
 			return
@@ -413,10 +414,6 @@ func TestSamplesNotYetAvailable(t *testing.T) {
 
 // A device that has stopped is started again; the gap says that it is estimated.
 func TestRestartsAreEstimated(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a buffer of 200 ms in real time runs over by itself under the race detector")
-	}
-	t.Parallel()
 	for name, c := range map[string]struct {
 		fixed  bool
 		break_ func(*rig)
@@ -434,60 +431,62 @@ func TestRestartsAreEstimated(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := emulate(t, niface.Config{Codes: numbered, Fixed: c.fixed}, pace.Real(time.Now()))
-			r.opts.Interval, r.opts.Buffer = 20*time.Millisecond, 200*time.Millisecond
-			r.make(t)
-			r.open(t)
-			before := time.Time{}
-			out, err := r.stream(t, 4000, func() { before = time.Now(); c.break_(r) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			gaps := out.Events(measure.EventGap)
-			if len(gaps) != 1 || gaps[0].Exact || len(out.Events(measure.EventOverflow)) != 1 {
-				t.Fatalf("%+v", out.Events(0))
-			}
-			// The gap is what the host's clock tells, to what a busy machine's delays allow.
-			most := uint64(time.Since(before).Seconds() * r.opts.Rate)
-			if gaps[0].Scans < c.exact || gaps[0].Scans > most {
-				t.Errorf("%d scans missing, between %d and %d are", gaps[0].Scans, c.exact, most)
-			}
-			// What came after is the new start's, scan by scan.
-			zero := gaps[0].FirstScan + gaps[0].Scans
-			counts := out.Counts(0)
-			for i, scan := range out.Scans() {
-				want := numbered(0, scan)
-				if scan >= zero {
-					want = numbered(0, scan-zero)
+			synctest.Test(t, func(t *testing.T) {
+				r := piped(t, niface.Config{Codes: numbered, Fixed: c.fixed})
+				r.opts.Interval, r.opts.Buffer = 20*time.Millisecond, 200*time.Millisecond
+				r.make(t)
+				r.open(t)
+				before := time.Time{}
+				out, err := r.stream(t, 4000, func() { before = time.Now(); c.break_(r) })
+				if err != nil {
+					t.Fatal(err)
 				}
-				if counts[i] != measure.Count(want) {
-					t.Fatalf("scan %d: %d, want %d", scan, counts[i], want)
+				gaps := out.Events(measure.EventGap)
+				if len(gaps) != 1 || gaps[0].Exact || len(out.Events(measure.EventOverflow)) != 1 {
+					t.Fatalf("%+v", out.Events(0))
 				}
-			}
+				// The gap is what the host's clock tells.
+				most := uint64(time.Since(before).Seconds() * r.opts.Rate)
+				if gaps[0].Scans < c.exact || gaps[0].Scans > most {
+					t.Errorf("%d scans missing, between %d and %d are", gaps[0].Scans, c.exact, most)
+				}
+				// What came after is the new start's, scan by scan.
+				zero := gaps[0].FirstScan + gaps[0].Scans
+				counts := out.Counts(0)
+				for i, scan := range out.Scans() {
+					want := numbered(0, scan)
+					if scan >= zero {
+						want = numbered(0, scan-zero)
+					}
+					if counts[i] != measure.Count(want) {
+						t.Fatalf("scan %d: %d, want %d", scan, counts[i], want)
+					}
+				}
+			})
 		})
 	}
 }
 
 // A stream that ends brings what the read in progress holds.
 func TestTheTailIsDelivered(t *testing.T) {
-	t.Parallel()
-	epoch := time.Now()
-	r := emulate(t, niface.Config{Codes: numbered}, pace.Real(epoch))
-	r.open(t)
-	in := r.dev.Inputs()
-	out := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := time.Duration(0)
-	err := r.dev.Stream(ctx, instrument.SinkOf(&until{Collector: out, n: 1000, stop: sync.OnceFunc(func() {
-		time.AfterFunc(30*time.Millisecond, func() { ended = time.Since(epoch); cancel() })
-	})}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := r.face.StreamStart() + time.Duration(float64(len(out.Scans()))/r.opts.Rate*1e9)
-	if last < ended {
-		t.Errorf("samples up to %v, the stream was ended at %v", last, ended)
-	}
-	r.counted(t, out)
+	synctest.Test(t, func(t *testing.T) {
+		epoch := time.Now()
+		r := piped(t, niface.Config{Codes: numbered})
+		r.open(t)
+		in := r.dev.Inputs()
+		out := &montest.Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := time.Duration(0)
+		err := r.dev.Stream(ctx, instrument.SinkOf(&until{Collector: out, n: 1000, stop: sync.OnceFunc(func() {
+			time.AfterFunc(30*time.Millisecond, func() { ended = time.Since(epoch); cancel() })
+		})}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := r.face.StreamStart() + time.Duration(float64(len(out.Scans()))/r.opts.Rate*1e9)
+		if last < ended {
+			t.Errorf("samples up to %v, the stream was ended at %v", last, ended)
+		}
+		r.counted(t, out)
+	})
 }

@@ -330,7 +330,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	montest.Cycles(t, emulate(t, pmd2face.Config{}).dev, 1000)
 }
 

@@ -245,7 +245,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	r := emulate(t, pace.Pace{}, poweneticsface.Config{})
 	montest.Cycles(t, r.dev, 1000)
 }

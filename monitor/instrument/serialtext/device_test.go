@@ -217,7 +217,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	montest.Cycles(t, emulate(t, textface.Config{}).dev, 1000)
 }
 

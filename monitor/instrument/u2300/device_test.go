@@ -429,7 +429,7 @@ func TestDevicesThatAreLost(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	o := Defaults()
 	r := emulate(t, u2300face.Config{}, o, 0)
 	r.dev.quick()

@@ -390,7 +390,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-func TestThousandCycles(t *testing.T) {
+func TestCycles(t *testing.T) {
 	r := emulate(t, wt300face.Config{}, options("WT310"))
 	r.dev.quick()
 	montest.Cycles(t, r.dev, 1000)

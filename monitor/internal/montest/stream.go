@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -298,11 +299,11 @@ func Interrupted(t *testing.T, p *Plug, dev instrument.Instrument) {
 	}
 }
 
-// Cycles opens and closes an instrument n times, a tenth of that in short tests,
+// Cycles opens and closes an instrument n times, a tenth of that without the build tag slow,
 // and fails the test where goroutines or descriptors are left behind.
 func Cycles(t *testing.T, i instrument.Instrument, n int) {
 	t.Helper()
-	if testing.Short() {
+	if !coverage.Slow {
 		n = (n + 9) / 10
 	}
 	once := func() {

@@ -1,4 +1,4 @@
-package emulator_test
+package meter_test
 
 import (
 	"fmt"

@@ -1,5 +1,5 @@
 //go:build race
 
-package emulator_test
+package meter_test
 
 const raceEnabled = true

@@ -84,7 +84,9 @@ func TestEnergyNeverFalls(t *testing.T) {
 	}
 	last := 0.0
 	for i, w := range []measure.Watt{1, 3, -0.5, 0.25, measure.Watt(math.NaN()), 0.5, 2} {
-		p.see(b, session.Moment{CaptureID: "a", T: measure.Seconds(i), Rails: []session.RailValue{{Rail: "slot", Power: w}}})
+		p.see(b, session.Moment{
+			CaptureID: "a", T: measure.Seconds(i), Rails: []session.RailValue{{Rail: "slot", Power: w}},
+		})
 		families, err := m.registry.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -12,9 +12,12 @@ import (
 // A database's password is kept, and not shown: output is copied into reports.
 func TestPasswordIsNotShown(t *testing.T) {
 	t.Setenv("WATTMARK_CONFIG", filepath.Join(t.TempDir(), "config.yaml"))
-	for _, args := range [][]string{{"config", "set", "db", "postgres://ada:secret@lab/power"}, {"config"}, {"config", "--json"}} {
+	for _, args := range [][]string{
+		{"config", "set", "db", "postgres://ada:secret@lab/power"}, {"config"}, {"config", "--json"},
+	} {
 		var out, errs bytes.Buffer
-		if err := cli.Run(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, Commands); err != nil {
+		s := cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
+		if err := cli.Run(t.Context(), args, s, Commands); err != nil {
 			t.Fatal(err)
 		}
 		if text := out.String() + errs.String(); strings.Contains(text, "secret") || len(args) != 4 &&

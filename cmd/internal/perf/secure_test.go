@@ -90,7 +90,9 @@ func benchPyramid(ctx context.Context, log io.Writer, f ingestFlags, rounds int)
 	defer remove()
 	var ratio []float64
 	for i := range rounds {
-		pair, err := streamPair(ctx, log, f, dir, i, func(_ *ingestFlags, run *streamRun, second bool) { run.flat = second })
+		pair, err := streamPair(ctx, log, f, dir, i, func(_ *ingestFlags, run *streamRun, second bool) {
+			run.flat = second
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -362,7 +362,8 @@ func (r *resting) add(m wire.Moment) {
 	switch {
 	case m.CaptureID != "":
 		*r = resting{}
-	case !r.begun || m.T <= r.last: // device time begins anew with each look at a free bench
+	// Device time begins anew with each look at a free bench.
+	case !r.begun || m.T <= r.last:
 		*r = resting{begun: true, from: m.T, last: m.T}
 	default:
 		r.energy += measure.Joule(float64(m.Total) * float64(m.T-r.last))

@@ -202,6 +202,7 @@ var outcomes = []wire.Outcome{
 	{store.ErrRunning, codes.FailedPrecondition, "wait for its end: ListTasks (wattmark tasks) shows the state"},
 	{store.ErrNotDatabase, codes.InvalidArgument, ""},
 	{store.ErrForeign, codes.InvalidArgument, ""},
+	{store.ErrLabel, codes.InvalidArgument, ""},
 	{store.ErrOlder, codes.FailedPrecondition, "the client's version of wattmark is older than the host's: update it"},
 	{store.ErrNewer, codes.FailedPrecondition, "the host's version of wattmark is older than the client's: update it"},
 	{store.ErrConflict, codes.FailedPrecondition, ""},

@@ -20,12 +20,12 @@ import (
 
 // Bounds on the transfer of whole tasks.
 const (
-	maxFetched   = 1000     // tasks of one call
-	maxFile      = 16 << 30 // bytes of a task database on its way
-	maxPart      = 1 << 20  // bytes of one message that is sent
-	maxFiles     = 4        // files at once; further calls wait
-	storeStall   = time.Minute
-	perSample    = 4 // bytes of one channel's sample in a file, at most and about
+	maxFetched   = 1000        // tasks of one call
+	maxFile      = 16 << 30    // bytes of a task database on its way
+	maxPart      = 1 << 20     // bytes of one message that is sent
+	maxFiles     = 4           // files at once; further calls wait
+	storeStall   = time.Minute // for each maxPart of an upload
+	perSample    = 4           // bytes of one channel's sample in a file, at most and about
 	transferName = "tasks.db"
 )
 
@@ -146,8 +146,9 @@ func (s *Service) StoreTasks(stream pb.TaskService_StoreTasksServer) error {
 	})})
 }
 
-// receive writes the file of a stream. It ends with DEADLINE_EXCEEDED where nothing comes for
-// storeStall.
+// receive writes the file of a stream. It ends with DEADLINE_EXCEEDED where the next maxPart, or the
+// end, does not come within storeStall: a call that is as good as silent would keep its place from
+// others.
 func (s *Service) receive(ctx context.Context, stream pb.TaskService_StoreTasksServer, path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -165,15 +166,18 @@ func (s *Service) receive(ctx context.Context, stream pb.TaskService_StoreTasksS
 	ended := make(chan end, 1)
 	go func() {
 		var e end
-		size := 0
+		size, next := 0, maxPart
 		for e.err == nil {
 			var m *pb.StoreTasksRequest
 			if m, e.err = stream.Recv(); e.err != nil {
 				break
 			}
-			stalled.Reset(storeStall)
 			e.keep = e.keep || m.GetKeepUsers()
-			if size += len(m.GetData()); size > maxFile {
+			if size += len(m.GetData()); size >= next {
+				stalled.Reset(storeStall)
+				next = size + maxPart
+			}
+			if size > maxFile {
 				e.err = status.Errorf(codes.ResourceExhausted, "the file has more than %d GiB: store fewer tasks at once",
 					maxFile>>30)
 				break
@@ -193,6 +197,6 @@ func (s *Service) receive(ctx context.Context, stream pb.TaskService_StoreTasksS
 		if err := stream.Context().Err(); err != nil {
 			return false, err
 		}
-		return false, status.Errorf(codes.DeadlineExceeded, "nothing came for %v", storeStall)
+		return false, status.Errorf(codes.DeadlineExceeded, "less than %d KiB came in %v", maxPart>>10, storeStall)
 	}
 }

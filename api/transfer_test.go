@@ -260,7 +260,28 @@ func TestUnsoundFilesAreRefused(t *testing.T) {
 		"of a later version":   {changed("PRAGMA user_version=1000"), codes.FailedPrecondition},
 		"samples were changed": {changed("UPDATE chunk SET crc=crc+1 WHERE chunk_no=2"), codes.DataLoss},
 		"a view for a table":   {changed("ALTER TABLE reading RENAME TO r2; CREATE VIEW reading AS SELECT * FROM r2"), codes.DataLoss},
-		"still running":        {changed("UPDATE task SET state=1"), codes.FailedPrecondition},
+		"a view changed":       {changed("DROP VIEW cold; CREATE VIEW cold AS SELECT 1 taskID"), codes.DataLoss},
+		"an index of a costly expression": {
+			changed("CREATE INDEX x ON task(hex(zeroblob(1000)))"), codes.DataLoss,
+		},
+		"a table with a costly constraint": {
+			changed("CREATE TABLE x(a CHECK(length(hex(zeroblob(1000)))>0)); INSERT INTO x VALUES(1)"), codes.DataLoss,
+		},
+		"a trigger": {
+			changed("CREATE TRIGGER x AFTER INSERT ON task BEGIN DELETE FROM task; END"), codes.DataLoss,
+		},
+		"a statement named as SQLite's own": {
+			changed("PRAGMA writable_schema=1; INSERT INTO sqlite_master VALUES('view','sqlite_x','sqlite_x',0," +
+				"'CREATE VIEW sqlite_x AS SELECT 1')"), codes.DataLoss,
+		},
+		"a name for a terminal":  {changed("UPDATE task SET name='a'||char(27)||'[2J', seal=NULL"), codes.InvalidArgument},
+		"a name without an end":  {changed("UPDATE task SET name=hex(zeroblob(4000)), seal=NULL"), codes.InvalidArgument},
+		"a tag that no one sets": {changed("INSERT INTO task_tag VALUES(1,'a=b','c')"), codes.InvalidArgument},
+		"notes without an end": {
+			changed("WITH n(i) AS (SELECT 10 UNION ALL SELECT i+1 FROM n WHERE i<600) INSERT INTO task_note " +
+				"SELECT 1, i, 1, 'x' FROM n"), codes.InvalidArgument,
+		},
+		"still running": {changed("UPDATE task SET state=1"), codes.FailedPrecondition},
 	} {
 		if got, err := target.c.Store(t.Context(), bytes.NewReader(c.b), false); status.Code(err) != c.code {
 			t.Errorf("%s: %v %v, want %v", name, got, err, c.code)

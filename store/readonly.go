@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/internal/files"
 )
 
@@ -339,4 +343,151 @@ func (c *checker) log(context.Context) error {
 		c.add(f)
 	}
 	return nil
+}
+
+// readWithin bounds the check of a database file that another machine made.
+const readWithin = 5 * time.Minute
+
+// Accept stores the ended tasks of a database file that another program made. The file is
+// checked first as by Check, and refused as a whole with ErrCorrupt; each task is then copied
+// and verified as by CopyTask, under the user that user returns for the one in the file. Tasks
+// that are here already stay as they are. Errors wrap ErrRunning for a task without an end,
+// ErrLabel for a name, tag or note that could not be stored by itself, ErrOlder and ErrNewer for a
+// file of another version.
+func (d *DB) Accept(ctx context.Context, path string, user func(string) string) (out []CopiedTask, err error) {
+	from, err := OpenReadOnly(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	reading, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	ids, err := from.sound(reading)
+	if err != nil {
+		return nil, wrap("accept tasks", err)
+	}
+	for _, id := range ids {
+		t, err := from.Task(ctx, id)
+		if err != nil {
+			return out, err
+		}
+		done, err := from.CopyTask(ctx, d, id, CopyOptions{User: user(t.User)})
+		if err != nil {
+			return out, err
+		}
+		out = append(out, done)
+	}
+	return out, nil
+}
+
+// sound returns the tasks of a database that has the schema of this program and nothing beside
+// it, in which Check finds nothing, and whose texts are as BeginTask, SetTags and AddNote take
+// them.
+func (d *DB) sound(ctx context.Context) ([]TaskID, error) {
+	if err := d.foreign(ctx); err != nil {
+		return nil, err
+	}
+	r, err := d.Check(ctx, CheckOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(r.Findings); n > 0 {
+		f := r.Findings[0]
+		return nil, fmt.Errorf("%w: %d finding(s), the first: task %d: %s", ErrCorrupt, n, f.Task, f.What)
+	}
+	if err := d.checkTexts(ctx); err != nil {
+		return nil, err
+	}
+	return d.TaskIDs(ctx)
+}
+
+// internals are SQLite's own tables, which no other text may define, by name.
+var internals = map[string]string{
+	"sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)",
+	"sqlite_stat1":    "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
+	"sqlite_stat4":    "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
+}
+
+// foreign returns ErrCorrupt for a file with an object that a new database does not have, or has
+// otherwise. Views, indexes, constraints and generated columns hold expressions that whoever made
+// the file chose, and that a check or a copy would compute.
+func (d *DB) foreign(ctx context.Context) error {
+	want, err := reference()
+	if err != nil {
+		return err
+	}
+	s := d.reading(ctx)
+	s.each(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master`, nil, func(rows *sql.Rows) bool {
+		var o object
+		s.fail(rows.Scan(&o.kind, &o.name, &o.sql))
+		w, own := want[o.name]
+		own = own && o.kind == w.kind && canonicalSQL(o.sql) == canonicalSQL(w.sql) ||
+			o.kind == "table" && o.sql != "" && o.sql == internals[o.name] ||
+			// The index of a PRIMARY KEY or UNIQUE column follows from its table.
+			o.kind == "index" && o.sql == "" && strings.HasPrefix(o.name, "sqlite_autoindex_")
+		if s.err == nil && !own {
+			s.fail(fmt.Errorf("%w: %s %s is not one of a task database", ErrCorrupt, o.kind, o.name))
+		}
+		return s.err == nil
+	})
+	return s.err
+}
+
+// ErrLabel: a name, job, tag or note is longer than allowed, or not printable.
+var ErrLabel = errors.New("a name, tag or note that cannot be stored")
+
+// checkTexts refuses names, tags and notes of tasks that could not be stored one by one.
+func (d *DB) checkTexts(ctx context.Context) error {
+	s := d.reading(ctx)
+	check := func(query string, f func(id TaskID, key, value string) error) {
+		s.each(query, nil, func(rows *sql.Rows) bool {
+			var id TaskID
+			var key, value string
+			if s.fail(rows.Scan(&id, &key, &value)); s.err == nil {
+				if err := f(id, key, value); err != nil {
+					s.fail(fmt.Errorf("%w: task %d: %w", ErrLabel, id, err))
+				}
+			}
+			return s.err == nil
+		})
+	}
+	check(`SELECT task_id, name, coalesce(job,'') FROM task`, func(_ TaskID, name, job string) error {
+		if name == "" || len(name) > maxText || len(job) > maxText {
+			return fmt.Errorf("a name has 1 to %d bytes", maxText)
+		}
+		return errors.Join(measure.CheckText("name", name), measure.CheckText("job", job))
+	})
+	tags, notes := map[TaskID]int{}, map[TaskID]int{}
+	check(`SELECT task_id, key, value FROM task_tag`, func(id TaskID, key, value string) error {
+		if tags[id]++; tags[id] > maxTags {
+			return fmt.Errorf("more than %d tags", maxTags)
+		}
+		return CheckTags(map[string]string{key: value})
+	})
+	check(`SELECT task_id, '', text FROM task_note`, func(id TaskID, _, text string) error {
+		if notes[id]++; notes[id] > maxNotes {
+			return fmt.Errorf("more than %d notes", maxNotes)
+		}
+		return CheckNote(text)
+	})
+	return s.err
+}
+
+// OpenReceived opens, for reading, a database file that receive writes at a path. It lies in a
+// private folder, which Close removes.
+func OpenReceived(ctx context.Context, receive func(path string) error) (*DB, error) {
+	dir, err := TempDir()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "power.db")
+	var d *DB
+	if err = receive(path); err == nil {
+		d, err = OpenReadOnly(ctx, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	d.temporary = dir
+	return d, nil
 }

@@ -46,8 +46,18 @@ type railSums struct {
 	t       measure.Seconds // of the last average, in device time
 	at      time.Time
 	watts   map[string]measure.Watt // by rail
-	joules  map[string]measure.Joule
+	joules  map[string]*railEnergy
 	seconds measure.Seconds
+}
+
+// railEnergy is the integral of a rail's power. A rail without a load reads some milliwatts below
+// zero at times: shown, the largest value so far, does not fall, as a counter that falls stands
+// for a restart, after which rate() adds its whole value again.
+type railEnergy struct{ sum, shown measure.Joule }
+
+func (e *railEnergy) add(j measure.Joule) {
+	e.sum += j
+	e.shown = max(e.shown, e.sum)
 }
 
 // NewPower returns a collector without benches; Run feeds it.
@@ -65,9 +75,9 @@ func (p *Power) Run(ctx context.Context) {
 		}
 		for left := p.left(); left > 0 && ctx.Err() == nil; left = p.left() {
 			watching, cancel := context.WithTimeout(ctx, left)
-			err := p.Watch(watching, p.Idle, p.see)
-			if err != nil && watching.Err() == nil {
-				select { // the bench does not answer
+			_ = p.Watch(watching, p.Idle, p.see)
+			if watching.Err() == nil {
+				select { // the bench does not answer, or has ended the watch
 				case <-watching.Done():
 				case <-time.After(PowerEvery):
 				}
@@ -91,7 +101,7 @@ func (p *Power) see(b Bench, m session.Moment) {
 	defer p.mu.Unlock()
 	s := p.benches[b]
 	if s == nil {
-		s = &railSums{joules: map[string]measure.Joule{}}
+		s = &railSums{joules: map[string]*railEnergy{}}
 		p.benches[b] = s
 	}
 	dt := m.T - s.t
@@ -104,9 +114,13 @@ func (p *Power) see(b Bench, m session.Moment) {
 	s.watts = make(map[string]measure.Watt, len(m.Rails))
 	for _, r := range m.Rails {
 		s.watts[r.Rail] = r.Power
-		if follows {
-			s.joules[r.Rail] += measure.Joule(float64(r.Power) * float64(dt))
+		if !follows || !measure.Known(r.Power) { // one that is unknown would stay in the sum for good
+			continue
 		}
+		if s.joules[r.Rail] == nil {
+			s.joules[r.Rail] = &railEnergy{}
+		}
+		s.joules[r.Rail].add(measure.Joule(float64(r.Power) * float64(dt)))
 	}
 	if follows {
 		s.seconds += dt
@@ -154,7 +168,7 @@ func (p *Power) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 		for rail, j := range s.joules {
-			ch <- prometheus.MustNewConstMetric(powerJoules, prometheus.CounterValue, float64(j), b.Name, b.GPU, rail)
+			ch <- prometheus.MustNewConstMetric(powerJoules, prometheus.CounterValue, float64(j.shown), b.Name, b.GPU, rail)
 		}
 		ch <- prometheus.MustNewConstMetric(powerSeconds, prometheus.CounterValue, float64(s.seconds), b.Name, b.GPU)
 	}

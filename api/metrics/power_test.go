@@ -7,6 +7,10 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
@@ -67,4 +71,53 @@ func TestPowerIntegrates(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// A rail without a load reads a little below zero at times, and a broken one not at all: the
+// counter neither falls nor loses its sum.
+func TestEnergyNeverFalls(t *testing.T) {
+	b := Bench{"lab", "GPU-1"}
+	p := NewPower(false, nil)
+	m := New()
+	if err := m.Register(p); err != nil {
+		t.Fatal(err)
+	}
+	last := 0.0
+	for i, w := range []measure.Watt{1, 3, -0.5, 0.25, measure.Watt(math.NaN()), 0.5, 2} {
+		p.see(b, session.Moment{
+			CaptureID: "a", T: measure.Seconds(i), Rails: []session.RailValue{{Rail: "slot", Power: w}},
+		})
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "wattmark_energy_joules_total" {
+				continue
+			}
+			v := f.GetMetric()[0].GetCounter().GetValue()
+			if !(v >= last) {
+				t.Errorf("after %v W: %v J, before %v J", w, v, last)
+			}
+			last = v
+		}
+	}
+	if last != 3-0.5+0.25+0.5+2 {
+		t.Errorf("%v J", last)
+	}
+}
+
+// A watch that ends by itself is begun again at leisure.
+func TestEndedWatchIsNoLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		p := NewPower(false, func(context.Context, bool, func(Bench, session.Moment)) error { n++; return nil })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		p.Collect(make(chan prometheus.Metric, 1))
+		p.Run(ctx)
+		if n > 12 {
+			t.Errorf("%d watches in 10 s", n)
+		}
+	})
 }

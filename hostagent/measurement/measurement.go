@@ -146,8 +146,6 @@ type Config struct {
 	Wait time.Duration
 	// Lease ends the capture when this host goes silent for so long; 30 s when zero.
 	Lease time.Duration
-	// SampleEvery is the distance of the sensor's readings; 10 ms when zero.
-	SampleEvery time.Duration
 	// Methods tune the software methods that read the sensor beside the truth;
 	// NoMethods leaves them out.
 	Methods   sensor.MethodOptions

@@ -71,7 +71,7 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		put := func(ctx context.Context, r []store.Reading) error {
 			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
 		}
-		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{Every: s.cfg.SampleEvery}, put)
+		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{}, put)
 		return errors.Join(err, stats.Err())
 	})
 	stopMethods := func() {}

@@ -61,3 +61,17 @@ func TestCounterWithinU(t *testing.T) {
 		}
 	}
 }
+
+// A counter whose first change comes after the work has begun is uncertain by its updates all
+// the same.
+func TestCounterWithoutAChangeBefore(t *testing.T) {
+	tr := trace{steps: true}
+	for i := range 60 { // 300 W, renewed every 100 ms and read every 20 ms
+		tr.add(time.Unix(1000, int64(i)*20e6), 30*float64(i/5)+1e-3*float64(i/5%2)) // in steps of 1 mJ
+	}
+	start := time.Unix(1000, 0).UnixNano()
+	a := answerEnds(&tr, span{start + 50e6, start + 1000e6})
+	if want := 2 * 0.1 * 300 / math.Sqrt(6); math.Abs(float64(a.u)-want) > 0.3*want {
+		t.Errorf("%v ± %v, want ± %.1f J", a.energy, a.u, want)
+	}
+}

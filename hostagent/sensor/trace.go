@@ -404,7 +404,11 @@ func answerEnds(t *trace, s span) answer {
 	if a.energy == 0 {
 		a.notes = append(a.notes, "the counter did not move")
 	}
-	around := func(i int) []float64 { return powersOf(t.runs[max(1, i-1):min(len(t.runs), i+2)]) }
+	// The power up to the first change is not known: the one behind it stands for it.
+	around := func(i int) []float64 {
+		first := max(1, i-1)
+		return powersOf(t.runs[first:min(len(t.runs), max(i, first)+2)])
+	}
 	all := t.changes(span{math.MinInt64, math.MaxInt64})
 	if len(all) < 2 {
 		return a

@@ -152,7 +152,7 @@ func covariance(m *mat.Dense, a, b []int) (v float64) {
 // that is larger, less what chance makes of it: a fit with fewer coefficients differs by the difference of the
 // two variances (J. Hausman, Econometrica 46 (1978) 1251).
 func (g *grouping) variance(e *Entry) float64 {
-	v := covariance(g.blocked, e.Columns, e.Columns)
+	v := max(covariance(g.blocked, e.Columns, e.Columns), 0) // rounding may leave less than nothing
 	for i, other := range g.others {
 		v = max(v, square(other, e.Columns, e.Columns)-max(covariance(g.chance[i], e.Columns, e.Columns), 0))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"gonum.org/v1/gonum/mat"
 )
 
 // tiny is a window full of short kernels of known power behind a first-order response of 0.1 ms.
@@ -220,5 +221,13 @@ func TestInseparableKernelsAreGrouped(t *testing.T) {
 		if d := math.Abs(float64(e.Energy) - want); d > 3*float64(e.U) || 2*float64(e.U) > 0.1*want {
 			t.Errorf("seed %d: %v ± %v J, true %v J", seed, e.Energy, 2*e.U, want)
 		}
+	}
+}
+
+// What rounding leaves of a variance of zero is no U that is not a number.
+func TestVarianceOfNothing(t *testing.T) {
+	g := grouping{blocked: mat.NewDense(1, 1, []float64{-1e-30})}
+	if v := g.variance(&Entry{Columns: []int{0}}); v != 0 {
+		t.Errorf("%v", v)
 	}
 }

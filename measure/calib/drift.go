@@ -49,13 +49,17 @@ type aging struct {
 //
 // A drift that is not stated brings the nominal uncertainty back over the record's interval, one year
 // where it has no date; the temperature's default is within what is left of the nominal one. A record
-// that has expired has no less than the nominal uncertainty.
+// that has expired has no less than the nominal uncertainty. At an unknown time (the zero one) a record is as
+// old as it may be: at the end of its interval.
 func (g aging) at(r *Record, at time.Time) (age, temperature float64) {
 	interval := defaultYears
 	if !r.ValidUntil.IsZero() {
 		interval = max(years(r.ValidUntil.Sub(r.At)), 1e-9)
 	}
 	t := years(at.Sub(r.At))
+	if at.IsZero() {
+		t = interval
+	}
 	if g.perYear != nil {
 		age = *g.perYear * growth(t)
 	} else {

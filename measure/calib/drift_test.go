@@ -148,6 +148,11 @@ func TestDefaultDriftAndExpiry(t *testing.T) {
 	age, temperature = u(s, year)
 	near("at the date", age, nominal)
 	near("within the nominal uncertainty", temperature, 0)
+	// Of a recording whose time is not known the record is neither new nor centuries old.
+	age, _ = u(s, time.Time{})
+	near("at an unknown time", age, nominal)
+	age, _ = u(aged(t, &Drift{GainPerYear: value(1e-3)}, year), time.Time{})
+	near("at an unknown time, stated", age, 1e-3)
 	// Stated to be steady: until it expires.
 	s = aged(t, &Drift{value(0), value(0), value(0), value(0)}, year)
 	age, temperature = u(s, year.Add(-time.Hour))

@@ -222,6 +222,8 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 	switch share := float64(r.Total.U) / energy; {
 	case math.IsNaN(share): // the energy, its uncertainty, or the quotient of two zeros
 		v.add(Reason{Cause: TooUncertain, Level: Void, Text: "the energy or its uncertainty is not a number"})
+	case energy == 0: // of which no U is a share
+		v.add(Reason{Cause: TooUncertain, Level: Void, Text: "the energy is zero: the meter saw no power"})
 	case share > uDoubtful:
 		v.add(Reason{Cause: TooUncertain, Level: by(share, uDoubtful, uVoid), Share: share, Text: fmt.Sprintf(
 			"the uncertainty is %.0f %% of the energy: the budget says what it owes most to", 100*share)})
@@ -235,7 +237,7 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
-		if share := 2 * float64(c.U) / energy; c.Source == measure.Aliasing && 2*c.U > aliasingUsable*r.Total.U {
+		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == measure.Aliasing && 2*c.U > aliasingUsable*r.Total.U {
 			v.add(Reason{Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(
 				"the meter's readings fall into the pauses between launches more or less often than the time does: the energy "+
 					"may be off by %.2g %% (k = 2); sample at another rate, or faster", 100*share)})

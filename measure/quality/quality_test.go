@@ -1,6 +1,7 @@
 package quality
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -226,5 +227,19 @@ func TestLoneReadings(t *testing.T) {
 		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" {
 			t.Errorf("share %v: %+v, want %v", share, v, want)
 		}
+	}
+}
+
+// A verdict of an energy of zero has no share, which JSON could not hold.
+func TestNoEnergyIsVoid(t *testing.T) {
+	in := clean()
+	in.Result.Total = measure.Estimate{U: 3}
+	in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 15})
+	v := Judge(in)
+	if _, err := json.Marshal(v); err != nil {
+		t.Error(err)
+	}
+	if v.Level != Void || len(v.Reasons) != 1 || v.Reasons[0].Cause != TooUncertain {
+		t.Errorf("%+v", v)
 	}
 }

@@ -16,9 +16,10 @@ import (
 	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/store"
 )
 
-// Setting is the JSON of one setting. Source is a variable, a file, or "default".
+// Setting is the JSON of one setting, a database's without its password. Source is a variable, a file, or "default".
 type Setting struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -68,7 +69,7 @@ func show(a *cli.App) error {
 	defaults := map[string]string{"monitor": cli.DefaultMonitor, "host": cli.DefaultHost, "db": cli.DefaultDB}
 	for _, key := range config.Keys() {
 		if v, source := c.Value(key); source != "" {
-			s.Settings = append(s.Settings, Setting{key, v, source})
+			s.Settings = append(s.Settings, Setting{key, store.Conceal(v), source})
 		} else if v := defaults[key]; v != "" {
 			s.Settings = append(s.Settings, Setting{key, v, "default"})
 		}

@@ -91,6 +91,10 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	if f.q.Until, err = cli.ParseTime(f.until); err != nil {
 		return nil, err
 	}
+	if f.update && strings.HasPrefix(to, store.HostScheme) {
+		return nil, cli.Usagef("--update: a wattmark host keeps the tasks that it has; change them with wattmark tag, note " +
+			"and pin --host")
+	}
 	if sameDatabase(from, to) {
 		return nil, cli.Usagef("%s is both the source and the target: name another target", from)
 	}

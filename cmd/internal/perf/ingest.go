@@ -8,14 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/measure"
 )
 
 // Goals of the ingest benchmark, on two cores.
@@ -24,36 +22,23 @@ const (
 	leastScansPerS   = 15e6
 	goalBytesPerScan = 4.5
 	goalPyramidBytes = 0.08 * 12 // of the raw counts of a scan
-	goalPyramidRatio = 0.85
 	goalLatencyP99S  = 0.1
 	goalHostCores    = 0.5
 )
 
 // ingestReport is the JSON of bench ingest. Fast runs as fast as the slowest stage, Paced
-// at a meter's rate; Rows is the table of the paper with a row per sample.
+// at a meter's rate.
 type ingestReport struct {
 	Machine machineReport `json:"machine"`
-	Limits  limitsReport  `json:"limits"`
-	Rows    rowsReport    `json:"row_per_sample"`
 	Fast    *streamReport `json:"fast,omitempty"`
 	Paced   *streamReport `json:"paced,omitempty"`
-	Pairs   []pairReport  `json:"pairs,omitempty"`
 	Goals   []goal        `json:"goals"`
-}
-
-// pairReport is a pair of runs at full speed, one with and one without the pyramid.
-type pairReport struct {
-	With       float64 `json:"scans_per_s_with_pyramid"`
-	Without    float64 `json:"scans_per_s_without"`
-	WithCPU    float64 `json:"cpu_s_per_scan_with_pyramid"` // of both processes
-	WithoutCPU float64 `json:"cpu_s_per_scan_without"`
 }
 
 // ingestFlags are the flags of bench ingest; times in s, rate in scans/s.
 type ingestFlags struct {
 	benchFlagsShared
-	seconds, rate, pacedSeconds, rowSeconds float64
-	pairs                                   int
+	seconds, rate, pacedSeconds float64
 }
 
 // benchIngestCmd returns bench ingest.
@@ -73,8 +58,6 @@ func benchIngestCmd(a *cli.App) *cobra.Command {
 	fl.Float64Var(&f.seconds, "seconds", 5, "length of the run at full speed; 0 leaves it out")
 	fl.Float64Var(&f.rate, "paced", 10e6, "scans a second of the paced run; 0 leaves it out")
 	fl.Float64Var(&f.pacedSeconds, "paced-seconds", 30, "length of the paced run")
-	fl.IntVar(&f.pairs, "pairs", 3, "pairs of runs at full speed, with and without the pyramid; 0 leaves them out")
-	fl.Float64Var(&f.rowSeconds, "row-seconds", 2, "length of the row-a-sample run")
 	return benchFlags(a, c, &f.benchFlagsShared)
 }
 
@@ -96,15 +79,6 @@ func benchIngest(ctx context.Context, a *cli.App, f ingestFlags, keep string) er
 	}
 	defer remove()
 	r := &ingestReport{Machine: describeMachine(dir)}
-	if r.Limits, err = measureLimits(ctx, dir); err != nil {
-		return err
-	}
-	if r.Rows, err = measureRows(ctx, dir, ofSeconds(f.rowSeconds)); err != nil {
-		return err
-	}
-	if r.Pairs, err = ingestPairs(ctx, a, f, dir); err != nil {
-		return err
-	}
 	fast := &streamRun{name: "fast", length: ofSeconds(f.seconds)}
 	if f.rate <= 0 {
 		fast.db = keep
@@ -121,29 +95,6 @@ func benchIngest(ctx context.Context, a *cli.App, f ingestFlags, keep string) er
 	}
 	r.judge()
 	return a.Print(r, r.render)
-}
-
-// ingestPairs alternates runs with and without the pyramid, so that other load on the
-// machine affects both alike.
-func ingestPairs(ctx context.Context, a *cli.App, f ingestFlags, dir string) (out []pairReport, err error) {
-	for i := 0; i < f.pairs && f.seconds > 0; i++ {
-		var p pairReport
-		for _, flat := range []bool{i%2 == 0, i%2 != 0} { // neither is always the first
-			r, err := ingestOnce(ctx, a, f, dir, &streamRun{
-				name: fmt.Sprintf("pair%d", i+1), length: ofSeconds(f.seconds), flat: flat,
-			})
-			if err != nil {
-				return nil, err
-			}
-			rate, cpu := &p.With, &p.WithCPU
-			if flat {
-				rate, cpu = &p.Without, &p.WithoutCPU
-			}
-			*rate, *cpu = r.ScansPerS, (r.HostCPUS+r.MonitorCPUS)/float64(r.Stored)
-		}
-		out = append(out, p)
-	}
-	return out, nil
 }
 
 // ingestOnce makes one run in a directory of its own, so that the database holds one task
@@ -179,15 +130,6 @@ func (r *ingestReport) judge() {
 			atMost("full speed, stored", f.BytesPerScan, goalBytesPerScan, "bytes a scan", 1),
 			atMost("full speed, pyramid", f.PyramidBytes, goalPyramidBytes, "bytes a scan", 1), f.complete("full speed"))
 	}
-	if len(r.Pairs) > 0 {
-		var of []float64
-		for _, p := range r.Pairs {
-			of = append(of, p.With/p.Without)
-		}
-		slices.Sort(of)
-		r.Goals = append(r.Goals, atLeast("ingest with the pyramid, of that without, median", quantile(of, 0.5),
-			goalPyramidRatio, "%", 0.01))
-	}
 	if p := r.Paced; p != nil {
 		r.Goals = append(r.Goals, atMost("paced, sample to durable p99", p.LatencyP99S, goalLatencyP99S, "ms", 1e-3),
 			atMost("paced, host", p.HostCores, goalHostCores, "cores", 1),
@@ -195,12 +137,9 @@ func (r *ingestReport) judge() {
 	}
 }
 
-// render prints the machine, its limits, the runs, the pairs, and the goals.
+// render prints the machine, the runs and the goals.
 func (r *ingestReport) render(w io.Writer) {
 	r.Machine.render(w)
-	fmt.Fprintf(w, "  limits   memcpy %s/s, write and sync %s/s, sync of 4 KiB p50 %v, p99 %v\n\n",
-		cli.SizeText(r.Limits.MemcpyBytesPerS), cli.SizeText(r.Limits.WriteBytesPerS),
-		measure.Seconds(r.Limits.SyncP50S), measure.Seconds(r.Limits.SyncP99S))
 	t := out.NewTable(w)
 	t.AppendHeader(table.Row{"", "scans/s", "as int16", "bytes a scan", "monitor", "host", "sample to durable p50, p99"})
 	for _, s := range []struct {
@@ -220,15 +159,7 @@ func (r *ingestReport) render(w io.Writer) {
 			fmt.Sprintf("%.2f cores", s.r.MonitorCores), fmt.Sprintf("%.2f cores", s.r.HostCores), latency,
 		})
 	}
-	t.AppendRow(table.Row{
-		"row a sample", fmt.Sprintf("%.2f M", r.Rows.RowsPerS/1e6), cli.SizeText(12*r.Rows.RowsPerS) + "/s",
-		fmt.Sprintf("%.3f", r.Rows.BytesPerRow), "", "", "",
-	})
 	t.Render()
-	for _, p := range r.Pairs {
-		fmt.Fprintf(w, "  with the pyramid %.1f M scans/s, without %.1f: %.0f %%; processor %.1f and %.1f ns a scan\n",
-			p.With/1e6, p.Without/1e6, 100*p.With/p.Without, 1e9*p.WithCPU, 1e9*p.WithoutCPU)
-	}
 	fmt.Fprintln(w)
 	renderGoals(w, r.Goals)
 }

@@ -330,36 +330,51 @@ func (s *series) atRest(ctx context.Context) (measure.Watt, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*restSpan)
 	defer cancel()
 	enough := errors.New("enough")
-	var from measure.Seconds
-	var energy measure.Joule
-	n := 0
-	last := from
+	var rest resting
 	err := s.monitor.Watch(ctx, wire.WatchOptions{Every: restSpan / 10, Idle: true}, func(m wire.Moment) error {
-		switch {
-		case m.Trouble != "":
+		if m.Trouble != "" {
 			return errors.New(m.Trouble)
-		case m.CaptureID != "": // another user's, or our own that is just being released
-			n = 0
-			return nil
-		case n == 0: // it may have begun before the bench was free
-			from = m.T
-		default:
-			energy += measure.Joule(float64(m.Total) * float64(m.T-last))
 		}
-		n, last = n+1, m.T
-		if last-from >= measure.SecondsOf(restSpan) {
+		if rest.add(m); rest.over() >= measure.SecondsOf(restSpan) {
 			return enough
 		}
 		return nil
 	})
 	switch {
 	case errors.Is(err, enough):
-		return measure.Watt(float64(energy) / float64(last-from)), nil
+		return rest.mean(), nil
 	case err != nil:
 		return 0, err
 	}
 	return 0, fmt.Errorf("the bench at %s was not free", s.monitor.Address())
 }
+
+// resting is the power of a free bench since it was last in use. Its zero value is ready to use.
+type resting struct {
+	begun      bool
+	from, last measure.Seconds
+	energy     measure.Joule
+}
+
+// add takes a moment. One of a capture, another user's or our own that is just being released,
+// ends the rest; the first one behind it may have begun before the bench was free.
+func (r *resting) add(m wire.Moment) {
+	switch {
+	case m.CaptureID != "":
+		*r = resting{}
+	// Device time begins anew with each look at a free bench.
+	case !r.begun || m.T <= r.last:
+		*r = resting{begun: true, from: m.T, last: m.T}
+	default:
+		r.energy += measure.Joule(float64(m.Total) * float64(m.T-r.last))
+		r.last = m.T
+	}
+}
+
+// over is the time that the mean is of.
+func (r *resting) over() measure.Seconds { return r.last - r.from }
+
+func (r *resting) mean() measure.Watt { return measure.Watt(float64(r.energy) / float64(r.over())) }
 
 // print prints the comparison of two versions, or the means of one, and the series.
 func (s *series) print(ctx context.Context) error {

@@ -3,7 +3,32 @@ package run
 import (
 	"slices"
 	"testing"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
 )
+
+// The power at rest is of the time since the bench was last in use, and not of the rest before.
+func TestRestingBeginsAnew(t *testing.T) {
+	var r resting
+	for i, m := range []struct {
+		capture string
+		w       measure.Watt
+	}{
+		{"", 900},
+		{"", 300},
+		{"", 300},
+		{"ours", 700},
+		{"", 500}, // a part of it may be the capture's
+		{"", 60},
+		{"", 64},
+	} {
+		r.add(session.Moment{CaptureID: m.capture, T: measure.Seconds(i), Total: m.w})
+	}
+	if r.over() != 2 || r.mean() != 62 {
+		t.Errorf("%v over %v", r.mean(), r.over())
+	}
+}
 
 // A command line is split as by a shell, which expands nothing.
 func TestWords(t *testing.T) {

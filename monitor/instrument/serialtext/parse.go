@@ -71,10 +71,6 @@ func NewParser(o Options) (*Parser, error) {
 // only when all of b is taken.
 func (p *Parser) Next(b []byte) (n int, ok bool) { return p.p.next(b) }
 
-// Counts are those of the channels in the sample that Next read last; valid until its next
-// call.
-func (p *Parser) Counts() []measure.Count { return p.p.current().counts }
-
 // Unread returns the lines that could not be read and the bytes that belonged to
 // no frame since it was called last.
 func (p *Parser) Unread() (lines, bytes uint64) { return p.p.errors() }

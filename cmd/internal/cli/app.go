@@ -283,6 +283,51 @@ func Configured(fl *pflag.FlagSet, names ...string) {
 	}
 }
 
+// section is the annotation of flags that the help lists under a heading of their own.
+const section = "wattmark_section"
+
+// Section lists the flags that add adds to fl under a heading of the help. In a command with
+// sections the flags stand in the order in which they were added.
+func Section(fl *pflag.FlagSet, title string, add func()) {
+	fl.SortFlags = false
+	before := map[string]bool{}
+	fl.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
+	add()
+	fl.VisitAll(func(f *pflag.Flag) {
+		if !before[f.Name] {
+			_ = fl.SetAnnotation(f.Name, section, []string{title}) // the flag is there
+		}
+	})
+}
+
+// flagSection is a part of a command's help: flags under their heading.
+type flagSection struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// flagSections returns the flags of a command by section, those without one first.
+func flagSections(c *cobra.Command) []flagSection {
+	all := c.LocalFlags()
+	list := []flagSection{{"Flags", new(pflag.FlagSet)}}
+	all.VisitAll(func(f *pflag.Flag) {
+		title := strings.Join(f.Annotations[section], "")
+		i := slices.IndexFunc(list, func(s flagSection) bool { return s.Title == cmp.Or(title, "Flags") })
+		if i < 0 {
+			i, list = len(list), append(list, flagSection{title, new(pflag.FlagSet)})
+		}
+		list[i].Flags.SortFlags = all.SortFlags
+		list[i].Flags.AddFlag(f)
+	})
+	return list
+}
+
+// Given reports whether the command line itself sets a flag.
+func Given(fl *pflag.FlagSet, name string) bool {
+	f := fl.Lookup(name)
+	return f != nil && f.Changed && len(f.Annotations[configured]) == 0
+}
+
 // MonitorFlag adds --monitor of a command that needs one.
 func MonitorFlag(fl *pflag.FlagSet, to *string, usage string) {
 	fl.StringVar(to, "monitor", DefaultMonitor, usage)
@@ -325,6 +370,7 @@ func (a *App) configure(c *cobra.Command) error {
 			if c.Flags().Lookup("config") != nil { // a service's own file has precedence
 				set = func() error { return f.Value.Set(value) }
 			}
+			f.Annotations[configured] = []string{source}
 			if serr := set(); serr != nil && err == nil {
 				err = Usagef("%s: %s: %w", source, f.Name, serr)
 			}
@@ -358,7 +404,12 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
 	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages |", ".FlagUsagesWrapped helpWidth |"))
+	cobra.AddTemplateFunc("flagSections", flagSections)
+	root.SetUsageTemplate(strings.NewReplacer(
+		"Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
+		"{{range $i, $s := flagSections .}}{{if $i}}\n\n{{end}}{{.Title}}:\n"+
+			"{{.Flags.FlagUsagesWrapped helpWidth | trimTrailingWhitespaces}}{{end}}",
+		".FlagUsages |", ".FlagUsagesWrapped helpWidth |").Replace(root.UsageTemplate()))
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")

@@ -1,11 +1,9 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
@@ -116,19 +115,14 @@ func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID
 
 // outbox returns the database for tasks on their way to a host, and makes its folder.
 func outbox(address string) (string, error) {
-	home, err := os.UserHomeDir()
-	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
-	if err != nil && !filepath.IsAbs(state) {
-		return "", fmt.Errorf("run --host keeps tasks in $XDG_STATE_HOME until the host has them: %w", err)
-	}
-	dir := filepath.Join(state, "wattmark")
+	dir, err := session.StateFolder()
 	name := strings.Map(func(r rune) rune {
 		if r == '/' || r == ':' {
 			return '_'
 		}
 		return r
 	}, address)
-	return filepath.Join(dir, "outbox-"+name+".db"), os.MkdirAll(dir, 0o700)
+	return filepath.Join(dir, "outbox-"+name+".db"), err
 }
 
 // runForHost measures as measureRun does, stores the tasks at the host, and prints them as the

@@ -30,7 +30,6 @@ type seriesFlags struct {
 	with     []string // command lines, or flags of a benchmark, of A and B
 	untilU   percent
 	coolDown time.Duration
-	within   percent
 }
 
 // pilotPairs are the pairs whose scatter sets the number of all with --until-u.
@@ -63,15 +62,13 @@ func (*percent) Type() string { return "percent" }
 
 // register adds the flags to fl.
 func (f *seriesFlags) register(fl *pflag.FlagSet) {
-	f.within.Ratio = 0.02
 	fl.IntVar(&f.times, "times", 0, "repeat the run so many times, or so many pairs of --with; 0 for a single run")
 	fl.StringArrayVar(&f.with, "with", nil,
 		"with --times: a program with its arguments, or '--benchmark half --duration 1s'; twice, for A and B")
 	fl.Var(&f.untilU, "until-u", fmt.Sprintf("with --with: set the number of pairs, up to --times, after the first %d, "+
 		"so that U of B over A in energy is no wider", pilotPairs))
 	fl.DurationVar(&f.coolDown, "cool-down", 2*time.Minute,
-		"with --times: wait at most so long until the card's power is back at rest; 0 for no wait")
-	fl.Var(&f.within, "rest-within", "with --cool-down: of the power before the first run")
+		"with --times: wait at most so long until the card's power is within 2 % of that before the first run; 0 for no wait")
 }
 
 // wanted reports whether the flags ask for more than one run.
@@ -292,11 +289,14 @@ func (s *series) plan(ctx context.Context) error {
 	return errors.Join(err, db.Close())
 }
 
-// restSpan is the time over which the power at rest is averaged.
-const restSpan = time.Second
+const (
+	// restSpan is the time over which the power at rest is averaged.
+	restSpan = time.Second
+	// restWithin is how much more than before the first run the card may draw, relative.
+	restWithin = 0.02
+)
 
-// cool waits until the power is back at that before the first run, to the tolerance of the
-// flags, or until the time is over. It returns the last power; NaN where none is read.
+// cool waits until the power is back at that before the first run, within restWithin, or until the time is over. It returns the last power; NaN where none is read.
 func (s *series) cool(ctx context.Context) measure.Watt {
 	if s.flags.coolDown == 0 {
 		return measure.Watt(math.NaN())
@@ -313,7 +313,7 @@ func (s *series) cool(ctx context.Context) measure.Watt {
 		case !measure.Known(s.rest):
 			s.rest = w
 			return w
-		case w <= s.rest*measure.Watt(1+s.flags.within.Ratio):
+		case w <= s.rest*(1+restWithin):
 			return w
 		case time.Now().After(until):
 			fmt.Fprintf(s.app.Err, "wattmark: the card draws %s after %v of cool-down, %s before the first run\n", w,

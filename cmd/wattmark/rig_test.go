@@ -40,6 +40,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	r := newMeter(t)
+	r.startMonitor(freeAddress(t))
+	return r
+}
+
+// newMeter is a rig without a monitor.
+func newMeter(t *testing.T) *rig {
+	t.Helper()
 	if raceEnabled {
 		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")
 	}
@@ -67,7 +75,6 @@ func newRig(t *testing.T) *rig {
 	})
 	r.plug()
 	t.Cleanup(r.unplug)
-	r.startMonitor(freeAddress(t))
 	return r
 }
 

@@ -43,6 +43,8 @@ func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 		return nil
 	case cli.Given(fl, "monitor"):
 		return cli.Usagef("--monitor names a meter, and so does --instrument or --bench: keep one of them")
+	case f.meter.Instrument == nvml.Kind && f.meter.Port != "":
+		return cli.Usagef("--instrument nvml has no --port: name the GPU with --gpu")
 	case f.gpus != "" && f.meter.Instrument != nvml.Kind:
 		return cli.Usagef("--bench and --instrument read one meter, of one GPU: measure several GPUs with a monitor for " +
 			"each (--monitor), or by their own sensors (--instrument nvml)")
@@ -54,30 +56,33 @@ func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 // monitor is and none answers at the default address, one within this process. The latter
 // reads the GPU's own sensor, with a caution.
 func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Context, RunFlags) error) error {
-	if f.meter.File == "" && f.meter.Instrument == "" {
-		if f.meter.named || listens(ctx, f.Monitor) {
-			return do(ctx, f)
-		}
+	chosen := f.meter.File != "" || f.meter.Instrument != ""
+	switch {
+	case !chosen && (f.meter.named || listens(ctx, f.Monitor)):
+		return do(ctx, f)
+	case !chosen:
 		f.meter.Instrument = nvml.Kind
-		fmt.Fprintf(a.Err, "wattmark: caution: no monitor is named, and none answers at %s: the GPU's own sensor measures, as "+
-			"with --instrument nvml, and may be off by more than ± U. Name a meter with --instrument and --port, or with "+
-			"--monitor\n", f.Monitor)
-	}
-	if f.meter.Instrument != nvml.Kind {
+	case f.meter.Instrument != nvml.Kind:
 		return f.within(ctx, nil, do)
-	}
-	if f.meter.Port != "" {
-		return cli.Usagef("--instrument nvml has no --port: name the GPU with --gpu")
 	}
 	cards, err := f.sensors()
 	if err != nil {
 		return err
 	}
+	if !chosen {
+		fmt.Fprintf(a.Err, "wattmark: caution: no monitor is named, and none answers at %s: the GPU's own sensor measures, as "+
+			"with --instrument nvml, and may be off by more than ± U. Name a meter with --instrument and --port, or with "+
+			"--monitor\n", f.Monitor)
+	}
 	return f.within(ctx, cards, do)
 }
 
-// sensors returns the GPUs whose own sensors are the meters, as --instrument nvml is told them.
-func (f *RunFlags) sensors() (names []string, err error) {
+// ownSensor is a GPU whose own sensor is a meter, as --instrument nvml is told it. uuid is empty
+// where it is not known before the sensor is open.
+type ownSensor struct{ selector, uuid string }
+
+// sensors returns the GPUs whose own sensors are the meters.
+func (f *RunFlags) sensors() (list []ownSensor, err error) {
 	var all []*session.FoundGPU
 	if f.gpus != "" {
 		all, err = findGPUs(f.gpus)
@@ -90,54 +95,53 @@ func (f *RunFlags) sensors() (names []string, err error) {
 	}
 	asked := strings.Split(cmp.Or(f.gpus, f.GPU), ",")
 	for i, g := range all {
-		switch info := g.Info(); {
-		case info.Simulated:
-			names = append(names, strings.TrimSpace(asked[i]))
-		case info.UUID != "":
-			names = append(names, info.UUID)
-		default: // NVML knows no such GPU, and says so
-			names = append(names, f.GPU)
+		s := ownSensor{uuid: g.Info().UUID}
+		if s.selector = s.uuid; s.uuid == "" || g.Info().Simulated {
+			s.selector = strings.TrimSpace(asked[i])
 		}
+		list = append(list, s)
 	}
-	return names, closeGPUs(all)
+	return list, closeGPUs(all)
 }
 
-// within calls do with monitors within this process: of the bench of the flags, or one for
-// each GPU whose own sensor is read.
-func (f RunFlags) within(ctx context.Context, cards []string, do func(context.Context, RunFlags) error) error {
-	var benches []session.BenchFlags
-	for _, name := range cards {
-		b := f.meter.BenchFlags
-		b.GPU = name
-		benches = append(benches, b)
-	}
-	if cards == nil {
-		benches = append(benches, f.meter.BenchFlags)
+// within calls do with a monitor within this process, or one for each of several sensors.
+func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(context.Context, RunFlags) error) error {
+	if len(sensors) == 0 {
+		return f.withinOne(ctx, ownSensor{}, do)
 	}
 	var addresses []string
-	var next func(context.Context) error
-	next = func(ctx context.Context) error {
-		if len(addresses) == len(benches) {
-			f.Monitor = strings.Join(addresses, ",")
-			return do(ctx, f)
+	var next func(context.Context, RunFlags) error
+	next = func(ctx context.Context, g RunFlags) error {
+		if n := len(addresses); n < len(sensors) {
+			return f.withinOne(ctx, sensors[n], func(ctx context.Context, g RunFlags) error {
+				addresses = append(addresses, g.Monitor)
+				return next(ctx, g)
+			})
 		}
-		chosen := benches[len(addresses)]
-		dir, err := chosen.SpoolFolder()
-		if err != nil {
-			return err
-		}
-		b, closeBench, err := session.OpenBench(chosen)
-		if err != nil {
-			return err
-		}
-		w := session.Within{Bench: b, Spool: dir, Wait: f.Wait}
-		err = w.Do(ctx, func(ctx context.Context, address string) error {
-			addresses = append(addresses, address)
-			return next(ctx)
-		})
-		return errors.Join(err, closeBench())
+		g.Monitor = strings.Join(addresses, ",")
+		return do(ctx, g)
 	}
-	return next(ctx)
+	return next(ctx, f)
+}
+
+// withinOne calls do with a monitor of the bench of the flags within this process.
+func (f RunFlags) withinOne(ctx context.Context, of ownSensor, do func(context.Context, RunFlags) error) error {
+	f.meter.GPU = of.selector
+	dir, err := f.meter.SpoolFolder()
+	if err != nil {
+		return err
+	}
+	b, closeBench, err := session.OpenBench(f.meter.BenchFlags)
+	if err != nil {
+		return err
+	}
+	b.GPU = cmp.Or(b.GPU, of.uuid)
+	w := session.Within{Bench: b, Spool: dir, Wait: f.Wait}
+	err = w.Do(ctx, func(ctx context.Context, address string) error {
+		f.Monitor = address
+		return do(ctx, f)
+	})
+	return errors.Join(err, closeBench())
 }
 
 // listens reports whether something listens at the address of a monitor.

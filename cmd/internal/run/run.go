@@ -193,6 +193,9 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 			return measureAuto(ctx, a, f, args)
 		}
 		return measureTask(ctx, a, f, args, func(db *store.DB, id store.TaskID) error {
+			if f.hand != nil { // it is shown as the host has it
+				return nil
+			}
 			return report.ShowTask(a, ctx, db, id, nil)
 		})
 	})
@@ -207,7 +210,7 @@ func (f *RunFlags) checkWork(args []string) error {
 }
 
 // measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
-// handed to show, also one that was interrupted or is incomplete.
+// given to show, also one that was interrupted or is incomplete, and then sent to its host.
 func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	show func(*store.DB, store.TaskID) error,
 ) error {
@@ -226,9 +229,10 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	}
 	defer done()
 	id, err := Measure(a, ctx, cfg, work)
-	if id == 0 || f.hand.takes(id) {
+	if id == 0 {
 		return err
 	}
+	f.hand.takes(id)
 	return errors.Join(err, show(cfg.DB.(*store.DB), id))
 }
 

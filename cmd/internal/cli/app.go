@@ -262,8 +262,9 @@ calibration that was in force, and every joule comes with its uncertainty.
 
 Start here:
   wattmark demo                             a whole bench in software
-  wattmark monitor --instrument nvml        on the machine with the meter
-  wattmark run --name gemm -- ./gemm 4096   on the GPU machine
+  wattmark run -- ./gemm 4096               a program, by the GPU's own sensor
+  wattmark run --instrument powersensor3 --port /dev/ttyACM0 -- ./gemm 4096
+                                            the same by a meter
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or

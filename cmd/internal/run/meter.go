@@ -24,6 +24,9 @@ type meterFlags struct {
 	named bool
 }
 
+// chosen reports whether the flags name a bench that this process reads.
+func (f *meterFlags) chosen() bool { return f.File != "" || f.Instrument != "" }
+
 // addMeter adds the flags that choose the meter.
 func (f *RunFlags) addMeter(fl *pflag.FlagSet) {
 	f.meter.AddTo(fl)
@@ -35,11 +38,10 @@ func (f *RunFlags) addMeter(fl *pflag.FlagSet) {
 // fl is of the command line.
 func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 	f.meter.named = fl.Changed("monitor")
-	within := f.meter.File != "" || f.meter.Instrument != ""
 	switch {
-	case !within && (f.meter.Port != "" || f.meter.Records != ""):
+	case !f.meter.chosen() && (f.meter.Port != "" || f.meter.Records != ""):
 		return cli.Usagef("--port and --calibration go with --instrument or --bench")
-	case !within:
+	case !f.meter.chosen():
 		return nil
 	case cli.Given(fl, "monitor"):
 		return cli.Usagef("--monitor names a meter, and so does --instrument or --bench: keep one of them")
@@ -56,7 +58,7 @@ func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 // monitor is and none answers at the default address, one within this process. The latter
 // reads the GPU's own sensor, with a caution.
 func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Context, RunFlags) error) error {
-	chosen := f.meter.File != "" || f.meter.Instrument != ""
+	chosen := f.meter.chosen()
 	switch {
 	case !chosen && (f.meter.named || listens(ctx, f.Monitor)):
 		return do(ctx, f)
@@ -127,20 +129,18 @@ func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(conte
 // withinOne calls do with a monitor of the bench of the flags within this process.
 func (f RunFlags) withinOne(ctx context.Context, of ownSensor, do func(context.Context, RunFlags) error) error {
 	f.meter.GPU = of.selector
-	dir, err := f.meter.SpoolFolder()
-	if err != nil {
-		return err
-	}
 	b, closeBench, err := session.OpenBench(f.meter.BenchFlags)
 	if err != nil {
 		return err
 	}
 	b.GPU = cmp.Or(b.GPU, of.uuid)
-	w := session.Within{Bench: b, Spool: dir, Wait: f.Wait}
-	err = w.Do(ctx, func(ctx context.Context, address string) error {
-		f.Monitor = address
-		return do(ctx, f)
-	})
+	w := session.Within{Bench: b, Wait: f.Wait}
+	if w.Spool, err = f.meter.SpoolFolder(); err == nil {
+		err = w.Do(ctx, func(ctx context.Context, address string) error {
+			f.Monitor = address
+			return do(ctx, f)
+		})
+	}
 	return errors.Join(err, closeBench())
 }
 

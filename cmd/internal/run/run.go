@@ -180,7 +180,7 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
 	case f.gpus != "" && f.auto:
 		return cli.Usagef("--auto shares one GPU's energy among kernels: run it with --gpu")
-	case f.gpus == "" && strings.Contains(f.Monitor, ","):
+	case f.gpus == "" && !f.meter.chosen() && strings.Contains(f.Monitor, ","):
 		return cli.Usagef("several monitors measure several GPUs: name those with --gpus")
 	}
 	return f.withMeter(ctx, a, func(ctx context.Context, f RunFlags) error {

@@ -21,30 +21,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// alone are the arguments of run where it reads the rig's meter itself.
-func (r *rig) alone(more ...string) []string {
-	return append([]string{
-		"run", "--instrument", "powersensor3", "--port", r.link, "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms",
-		"--db-free", "0",
-	}, more...)
-}
-
-// kept are the captures in the spool of run for the rig's meter.
-func (r *rig) kept() (captures []string) {
-	r.t.Helper()
-	spool := filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "spool", "powersensor3-"+strings.ReplaceAll(r.link, "/", "_"))
-	entries, err := os.ReadDir(spool)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			captures = append(captures, e.Name())
-		}
-	}
-	return captures
-}
-
 // One command reads the meter, measures a program and passes its exit code on; whichever way
 // it ends, the samples are in the database and the spool is empty.
 func TestOneCommandMeasures(t *testing.T) {

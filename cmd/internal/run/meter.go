@@ -106,39 +106,29 @@ func (f *RunFlags) sensors() (list []ownSensor, err error) {
 	return list, closeGPUs(all)
 }
 
-// within calls do with a monitor within this process, or one for each of several sensors.
+// within calls do with a monitor within this process: of the bench of the flags, or one for
+// each of the sensors.
 func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(context.Context, RunFlags) error) error {
-	if len(sensors) == 0 {
-		return f.withinOne(ctx, ownSensor{}, do)
+	gpu := ""
+	if len(sensors) > 0 {
+		f.meter.GPU, gpu, sensors = sensors[0].selector, sensors[0].uuid, sensors[1:]
 	}
-	var addresses []string
-	var next func(context.Context, RunFlags) error
-	next = func(ctx context.Context, g RunFlags) error {
-		if n := len(addresses); n < len(sensors) {
-			return f.withinOne(ctx, sensors[n], func(ctx context.Context, g RunFlags) error {
-				addresses = append(addresses, g.Monitor)
-				return next(ctx, g)
-			})
-		}
-		g.Monitor = strings.Join(addresses, ",")
-		return do(ctx, g)
-	}
-	return next(ctx, f)
-}
-
-// withinOne calls do with a monitor of the bench of the flags within this process.
-func (f RunFlags) withinOne(ctx context.Context, of ownSensor, do func(context.Context, RunFlags) error) error {
-	f.meter.GPU = of.selector
 	b, closeBench, err := session.OpenBench(f.meter.BenchFlags)
 	if err != nil {
 		return err
 	}
-	b.GPU = cmp.Or(b.GPU, of.uuid)
+	b.GPU = cmp.Or(b.GPU, gpu)
 	w := session.Within{Bench: b, Wait: f.Wait}
 	if w.Spool, err = f.meter.SpoolFolder(); err == nil {
 		err = w.Do(ctx, func(ctx context.Context, address string) error {
-			f.Monitor = address
-			return do(ctx, f)
+			if len(sensors) == 0 {
+				f.Monitor = address
+				return do(ctx, f)
+			}
+			return f.within(ctx, sensors, func(ctx context.Context, others RunFlags) error {
+				others.Monitor = address + "," + others.Monitor
+				return do(ctx, others)
+			})
 		})
 	}
 	return errors.Join(err, closeBench())

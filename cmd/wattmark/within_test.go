@@ -147,6 +147,25 @@ func TestOneCommandWaitsForItsMeter(t *testing.T) {
 	}
 }
 
+// bySensor measures by the own sensors of simulated GPUs. A machine so busy that this process
+// does not see each of their readings, ten a second, loses a marker; then it is measured again.
+func bySensor(t *testing.T, args ...string) (p *process) {
+	t.Helper()
+	for range 4 {
+		p = start(t, append([]string{"run", "--db-free", "0", "--json"}, args...)...)
+		code := p.wait(t)
+		if code == 0 {
+			return p
+		}
+		if code != cli.ExitIncomplete || !strings.Contains(p.out.String(), "marker was found") {
+			t.Fatalf("exit code %d\n%s", code, &p.err)
+		}
+		t.Log("measured again")
+	}
+	t.Fatal("no measurement is complete")
+	return p
+}
+
 // Where no monitor is named and none answers, the GPU's own sensor measures, with a caution on
 // the terminal and on the task.
 func TestOwnSensorByDefault(t *testing.T) {
@@ -156,17 +175,14 @@ func TestOwnSensorByDefault(t *testing.T) {
 		t.Skip("a monitor serves at the default address of this machine")
 	}
 	r := newMeter(t)
-	p := start(t, "run", "--gpu", "sim:"+r.socket, "--db", r.db, "--db-free", "0", "--json", "--benchmark", "memory", "--duration", "2s")
-	if code := p.wait(t); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, &p.err)
-	}
+	p := bySensor(t, "--gpu", "sim:"+r.socket, "--db", r.db, "--benchmark", "memory", "--duration", "2s")
 	if n := strings.Count(p.err.String(), "caution: no monitor is named"); n != 1 {
 		t.Errorf("cautioned %d times:\n%s", n, &p.err)
 	}
 	var got report.Report
 	object(t, p.out.String(), &got)
 	cautioned := slices.ContainsFunc(got.Quality.Reasons, func(r quality.Reason) bool { return r.Cause == quality.OwnSensor })
-	if truth := r.truth(1); !cautioned || math.Abs(*got.EnergyJ-truth) > *got.EnergyUJ {
+	if truth := r.truth(store.TaskID(got.TaskID)); !cautioned || math.Abs(*got.EnergyJ-truth) > *got.EnergyUJ {
 		t.Errorf("%v ± %v J, truth %v J, %+v", *got.EnergyJ, *got.EnergyUJ, truth, got.Quality)
 	}
 }
@@ -175,11 +191,7 @@ func TestOwnSensorByDefault(t *testing.T) {
 func TestOwnSensorsOfTwoGPUs(t *testing.T) {
 	t.Parallel()
 	a, b := newMeter(t), newMeter(t)
-	p := start(t, "run", "--instrument", "nvml", "--gpus", "sim:"+a.socket+",sim:"+b.socket, "--db", a.db, "--json", "--db-free", "0",
-		"--", "sleep", "2")
-	if code := p.wait(t); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, &p.err)
-	}
+	p := bySensor(t, "--instrument", "nvml", "--gpus", "sim:"+a.socket+",sim:"+b.socket, "--db", a.db, "--", "sleep", "2")
 	var got task.GroupReport
 	if object(t, p.out.String(), &got); got.State != "complete" || len(got.GPUs) != 2 || got.Total == nil {
 		t.Errorf("%+v", got)

@@ -185,6 +185,9 @@ func (t *Task) Row() Row {
 	}
 }
 
+// OwnSensor reports whether the meter was the GPU's own sensor.
+func (t *Task) OwnSensor() bool { return t.Instrument.Kind == "nvml" }
+
 // Verdict judges the task by all that is known of it; ok is false while it runs.
 func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 	if t.State == Running {
@@ -192,7 +195,7 @@ func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 	}
 	return quality.Judge(quality.Input{
 		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
-		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched,
+		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched, OwnSensor: t.OwnSensor(),
 	}), true
 }
 

@@ -23,6 +23,7 @@ import (
 type injected struct {
 	*rig
 	library, program, plan string
+	own                    bool // run reads the meter itself
 }
 
 // compiled builds the injection library and the program that stands for one that
@@ -161,7 +162,11 @@ func minTime(a, b time.Time) time.Time {
 
 func (in *injected) run(more ...string) *process {
 	in.t.Helper()
-	return in.rig.run(append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)...)
+	args := append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)
+	if in.own {
+		return start(in.t, in.alone(append([]string{"--json"}, args...)...)...)
+	}
+	return in.rig.run(args...)
 }
 
 // measured records the program on a timeline. A machine so busy that the meter in
@@ -190,11 +195,13 @@ func (in *injected) measured() (got report.Report, plan []planned) {
 	return got, plan
 }
 
-// The whole way: libcuda's call into the library, CUPTI's buffers, the log, the
+// The whole way in one command: libcuda's call into the library, CUPTI's buffers, the log, the
 // database, the clock fit, the shares. Each name's energy is the board's within U.
 func TestEnergyByKernelOfAProgram(t *testing.T) {
 	t.Parallel()
 	in := compiled(t)
+	in.monitor.stop(t)
+	in.own = true
 	got, plan := in.measured()
 	if got.Kernels == nil {
 		t.Fatal("no kernels in the report")

@@ -57,7 +57,11 @@ func TestUsageErrors(t *testing.T) {
 		{"show 1 2", "wattmark show --help"},
 		{"tasks --nope", "wattmark tasks --help"},
 		{"tasks --since yesterday", "write 2026-01-31"},
-		{"demo --port /dev/ttyACM0", "--gpu"},
+		{"run --instrument pmd --monitor lab -- true", "keep one of them"},
+		{"run --instrument pmd --bench b.yaml -- true", "name a bench file with --bench, or a meter"},
+		{"run --instrument pmd --gpus all -- true", "--instrument nvml"},
+		{"run --instrument nvml --port /dev/ttyACM0 -- true", "--gpu"},
+		{"run --port /dev/ttyACM0 -- true", "--instrument"},
 		{"demo --benchmark most", "half, compute or memory"},
 		{"monitor", "--bench"},
 		{"run", "--benchmark"},
@@ -258,7 +262,6 @@ func TestPortIsTaken(t *testing.T) {
 	for _, args := range [][]string{
 		{"monitor", "--instrument", "pmd", "--port", "/dev/null", "--spool", filepath.Join(dir, "spool"), "--listen", taken},
 		{"host", "--db", filepath.Join(dir, "power.db"), "--listen", taken},
-		{"demo", "--db", filepath.Join(dir, "power.db"), "--listen", taken},
 		{"emulate", "pmd", "--listen", taken},
 	} {
 		inside(t, args...).fails(t, cli.ExitFailed, taken, "address already in use", "choose another --listen")
@@ -272,7 +275,6 @@ func TestNoCUDA(t *testing.T) {
 		t.Skip("there is a CUDA driver on this machine")
 	}
 	r.fails(t, cli.ExitFailed, "no CUDA driver", "libcuda.so.1", "nvidia-smi", "wattmark demo")
-	inside(t, "demo", "--gpu", "--db", filepath.Join(t.TempDir(), "power.db")).fails(t, cli.ExitFailed, "libcuda.so.1", "Without --gpu")
 	inside(t, "run", "--gpu", "sim:/no/socket", "--", "true").fails(t, cli.ExitFailed, "/no/socket", "wattmark emulate --gpu")
 }
 

@@ -91,7 +91,6 @@ func TestHostIsReadAsItsDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside(t, "tasks", "--host", address, "--db", db).fails(t, cli.ExitUsage, "--db and --host")
-	inside(t, "run", "--times", "2", "--benchmark", "half", "--host", address).fails(t, cli.ExitUsage, "--times", "db copy")
 	inside(t, "tasks", "--watch", "--db", db).fails(t, cli.ExitUsage, "--host")
 	inside(t, "show", "99", "--host", address).fails(t, cli.ExitNotFound, address, "99")
 	inside(t, "show", "--group", "99", "--host", address).fails(t, cli.ExitNotFound, "no group 99")

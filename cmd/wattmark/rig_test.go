@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,14 @@ type rig struct {
 // newRig makes a rig whose monitor's environment is this process's with more.
 func newRig(t *testing.T, env ...string) *rig {
 	t.Helper()
+	r := newMeter(t)
+	r.startMonitor(freeAddress(t))
+	return r
+}
+
+// newMeter is a rig without a monitor.
+func newMeter(t *testing.T) *rig {
+	t.Helper()
 	if raceEnabled {
 		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")
 	}
@@ -72,7 +81,6 @@ func newRig(t *testing.T, env ...string) *rig {
 	})
 	r.plug()
 	t.Cleanup(r.unplug)
-	r.startMonitor(freeAddress(t))
 	return r
 }
 
@@ -136,6 +144,30 @@ func (r *rig) run(more ...string) *process {
 // runArgs are the arguments of run.
 func (r *rig) runArgs(more ...string) []string {
 	return append([]string{"run", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms", "--db-free", "0"}, more...)
+}
+
+// alone are the arguments of run where it reads the rig's meter itself.
+func (r *rig) alone(more ...string) []string {
+	return append([]string{
+		"run", "--instrument", "powersensor3", "--port", r.link, "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms",
+		"--db-free", "0",
+	}, more...)
+}
+
+// kept are the captures in the spool of run for the rig's meter.
+func (r *rig) kept() (captures []string) {
+	r.t.Helper()
+	spool := filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "spool", "powersensor3-"+strings.ReplaceAll(r.link, "/", "_"))
+	entries, err := os.ReadDir(spool)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			captures = append(captures, e.Name())
+		}
+	}
+	return captures
 }
 
 // client talks to the monitor.

@@ -65,6 +65,9 @@ type Options struct {
 	Call time.Duration
 	// Version of this host, sent to the monitor.
 	Version string
+	// Target is what gRPC is given in place of the address, which then only names the monitor;
+	// empty for the address.
+	Target string
 	// Dial adds options to the connection: credentials, a dialer.
 	Dial []grpc.DialOption
 }
@@ -88,7 +91,7 @@ func Dial(address string, o Options) (*Client, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}))
 	address = wire.WithPort(address, wire.MonitorPort)
-	conn, err := grpc.NewClient(address, append(opts, o.Dial...)...)
+	conn, err := grpc.NewClient(cmp.Or(o.Target, address), append(opts, o.Dial...)...)
 	if err != nil {
 		return nil, fmt.Errorf("monitor %s: %w", address, err)
 	}

@@ -82,6 +82,7 @@ const (
 	LoneReadings Cause = "lone readings"
 	Expired      Cause = "calibration expired"
 	Aliased      Cause = "aliasing"
+	OwnSensor    Cause = "own sensor"
 )
 
 // Reason is one thing that was noticed.
@@ -116,8 +117,10 @@ type Input struct {
 	Marker  marker.Spec // the markers played; Code None for none
 	Markers []marker.Found
 	Clock   *clock.Fit
-	Failure string    // how the work failed; empty where it did not
-	At      time.Time // of the measurement; zero for not known
+	Failure string // how the work failed; empty where it did not
+	// OwnSensor: the meter is the GPU's own sensor.
+	OwnSensor bool
+	At        time.Time // of the measurement; zero for not known
 }
 
 // Clipping is how many readings of a channel stood at an end of its range.
@@ -157,6 +160,10 @@ func Judge(in Input) Verdict {
 		}
 	}
 	v.rails(in.Setup)
+	if in.OwnSensor {
+		v.add(Reason{Cause: OwnSensor, Level: Usable, Text: "the meter is the GPU's own sensor, whose errors nobody has " +
+			"measured here: a meter at the card's supply does (wattmark run --instrument, or --monitor)"})
+	}
 	v.expired(&in)
 	if in.Marker.Code != marker.None {
 		start, stop := marker.Pair(in.Markers)

@@ -118,6 +118,7 @@ func TestRules(t *testing.T) {
 		"tag not read":            {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
 		"no stop marker":          {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
 		"no clock":                {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
+		"the GPU's own sensor":    {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
 		"few edges":               {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
 		"edges that disagree":     {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},
 		"wrong clock rate":        {func(in *Input) { in.Clock.B = 1.002 }, WrongRate, Doubtful, "0.2 % off"},

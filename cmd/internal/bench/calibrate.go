@@ -67,12 +67,8 @@ func (f *calibrateFlags) flags(a *cli.App, c *cobra.Command, measures bool) {
 // where adds the flags that choose the bench.
 func (f *calibrateFlags) where(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.bench.File, "bench", "", "bench file")
-	fl.StringVar(&f.bench.Instrument, "instrument", "", "meter without a bench file")
-	fl.StringVar(&f.bench.Port, "port", "", "where the meter is")
+	f.bench.AddTo(fl)
 	fl.StringVar(&f.monitor, "monitor", "", "address of a monitor that runs here, to measure through it")
-	fl.StringVar(&f.bench.Records, "calibration", "",
-		"folder of the records (default: calibration/ beside the bench file)")
 }
 
 // record returns a new record with the facts of the flags, dated now, without channels. It

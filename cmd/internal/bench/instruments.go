@@ -174,9 +174,9 @@ func meterCmd(a *cli.App, use, short string, length time.Duration,
 ) *cobra.Command {
 	var f meterFlags
 	c := cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		switch {
-		case (f.File == "") == (f.Instrument == ""):
-			return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
+		switch err := f.Check(); {
+		case err != nil:
+			return err
 		case f.Nominal && f.Records != "":
 			return cli.Usagef("--nominal leaves the records out that --calibration names: give one of them")
 		case f.length < 0:
@@ -185,12 +185,8 @@ func meterCmd(a *cli.App, use, short string, length time.Duration,
 		return measure(ctx, a, f)
 	})
 	fl := c.Flags()
-	fl.StringVar(&f.File, "bench", "", "bench file")
-	fl.StringVar(&f.Instrument, "instrument", "", "meter without a bench file (wattmark instruments --kinds lists them)")
-	fl.StringVar(&f.Port, "port", "", "where the meter is")
+	f.AddTo(fl)
 	fl.StringVar(&f.GPU, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
-	fl.StringVar(&f.Records, "calibration", "",
-		"folder of the calibration records (default: calibration/ beside the bench file)")
 	fl.BoolVar(&f.Nominal, "nominal", false,
 		"leave the calibration records out: the scale of the instrument and the bench file alone")
 	fl.DurationVar(&f.length, "for", length, "how long to measure")

@@ -138,7 +138,7 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *recording.Recording, db *store.DB,
 	face *pmdface.Face, port *pty.Port,
 ) (id store.TaskID, err error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,10 +15,8 @@ import (
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
-	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/calibration"
 	"github.com/wattmark/wattmark/store"
-	"golang.org/x/sync/errgroup"
 )
 
 // calRig is a bench under calibration: a client of its monitor, the folder of records, and
@@ -62,29 +59,14 @@ func withRig(ctx context.Context, a *cli.App, f *calibrateFlags, do func(context
 	return withMonitor(ctx, f.bench, at)
 }
 
-// withMonitor calls do with the address of a monitor that runs in this process, with a spool
-// of its own, until do returns. Its end ends the context of do.
-func withMonitor(ctx context.Context, f sessioncmd.BenchFlags, do func(context.Context, string) error) (err error) {
-	spool, err := store.TempDir()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
+// withMonitor calls do with the address of a monitor within this process, with a spool of its
+// own, until do returns.
+func withMonitor(ctx context.Context, f sessioncmd.BenchFlags, do func(context.Context, string) error) error {
 	b, closeBench, err := sessioncmd.OpenBench(f)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeBench()) }()
-	serving, stop := context.WithCancel(ctx)
-	defer stop()
-	g, serving := errgroup.WithContext(serving)
-	address, err := sessioncmd.StartMonitor(serving, g, monitor.Config{Bench: b, Dir: spool, Version: cli.Version()},
-		"127.0.0.1:0")
-	if err == nil {
-		err = do(serving, address)
-	}
-	stop()
-	return errors.Join(err, g.Wait())
+	return errors.Join(sessioncmd.Within{Bench: b}.DoBriefly(ctx, do), closeBench())
 }
 
 // measureFor captures for d and prints the monitor's notes. It blocks for d and a little

@@ -26,7 +26,6 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
-	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres"
@@ -262,8 +261,9 @@ calibration that was in force, and every joule comes with its uncertainty.
 
 Start here:
   wattmark demo                             a whole bench in software
-  wattmark monitor --instrument nvml        on the machine with the meter
-  wattmark run --name gemm -- ./gemm 4096   on the GPU machine
+  wattmark run -- ./gemm 4096               a program, by the GPU's own sensor
+  wattmark run --instrument powersensor3 --port /dev/ttyACM0 -- ./gemm 4096
+                                            the same by a meter
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
@@ -271,67 +271,6 @@ without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged
 126 the program cannot be run; 127 there is no such program; 128 and its number
 where a signal ended the measurement. A program that was measured and failed passes
 its own exit code on.`
-
-// configured is the annotation of flags that the client configuration may set.
-const configured = "wattmark_configured"
-
-// Configured marks flags that take their value from the client configuration where the
-// command line has none.
-func Configured(fl *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		_ = fl.SetAnnotation(name, configured, nil) // fails for a flag that does not exist
-	}
-}
-
-// MonitorFlag adds --monitor of a command that needs one.
-func MonitorFlag(fl *pflag.FlagSet, to *string, usage string) {
-	fl.StringVar(to, "monitor", DefaultMonitor, usage)
-	Configured(fl, "monitor")
-}
-
-// UserFlag adds --user of a command that makes tasks.
-func UserFlag(fl *pflag.FlagSet, to *string) {
-	fl.StringVar(to, "user", "", "user of the task (default: the login name)")
-	Configured(fl, "user")
-}
-
-// GPUFlag adds --gpu of a command that measures.
-func GPUFlag(fl *pflag.FlagSet, to *string, usage string) {
-	fl.StringVar(to, "gpu", "", usage)
-	Configured(fl, "gpu")
-}
-
-// configure sets the flags that the command line does not set from the client configuration,
-// for commands that use it.
-func (a *App) configure(c *cobra.Command) error {
-	top := c
-	for top.HasParent() && top.Parent().HasParent() {
-		top = top.Parent()
-	}
-	if slices.Contains([]string{"bench", "config", "version", "man", "completion", "help"}, top.Name()) {
-		return nil
-	}
-	settings, err := config.OpenClient(a.Context)
-	if err != nil {
-		return WithCode(ExitUsage, err)
-	}
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Annotations[configured]; !ok || f.Changed {
-			return
-		}
-		value, source := settings.Value(strings.ReplaceAll(f.Name, "-", "_"))
-		if source != "" {
-			set := func() error { return c.Flags().Set(f.Name, value) }
-			if c.Flags().Lookup("config") != nil { // a service's own file has precedence
-				set = func() error { return f.Value.Set(value) }
-			}
-			if serr := set(); serr != nil && err == nil {
-				err = Usagef("%s: %s: %w", source, f.Name, serr)
-			}
-		}
-	})
-	return err
-}
 
 // Root returns the program's command with those of all families below it. Its PersistentPreRun
 // runs before every command: it conceals a password in --db, puts the trust of services
@@ -358,7 +297,12 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
 	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages |", ".FlagUsagesWrapped helpWidth |"))
+	cobra.AddTemplateFunc("flagSections", flagSections)
+	root.SetUsageTemplate(strings.NewReplacer(
+		"Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
+		"{{range $i, $s := flagSections .}}{{if $i}}\n\n{{end}}{{.Title}}:\n"+
+			"{{.Flags.FlagUsagesWrapped helpWidth | trimTrailingWhitespaces}}{{end}}",
+		".FlagUsages |", ".FlagUsagesWrapped helpWidth |").Replace(root.UsageTemplate()))
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")

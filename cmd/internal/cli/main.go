@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -216,8 +217,32 @@ func Trust(ctx context.Context, address string) ([]grpc.DialOption, error) {
 	return o, err
 }
 
-// DialMeter returns a client of a monitor, with the context's trust. It does not connect yet.
+// SpoolScheme begins the address of a monitor within a process: host and folder of its spool.
+const SpoolScheme = "spool://"
+
+// within is the context key of a monitor within this process, by its address. Its value is a
+// dialer.
+type within string
+
+// dialer connects to a monitor within this process.
+type dialer = func(context.Context) (net.Conn, error)
+
+// WithMonitor returns a context in which DialMeter reaches a monitor within this process.
+func WithMonitor(ctx context.Context, address string, dial func(context.Context) (net.Conn, error)) context.Context {
+	return context.WithValue(ctx, within(address), dial)
+}
+
+// HasMonitor reports whether address is that of a monitor within this process.
+func HasMonitor(ctx context.Context, address string) bool { return ctx.Value(within(address)) != nil }
+
+// DialMeter returns a client of a monitor: of one within this process, or of another with the
+// context's trust. It does not connect yet.
 func DialMeter(ctx context.Context, address string, o monitorclient.Options) (*monitorclient.Client, error) {
+	if dial, ok := ctx.Value(within(address)).(dialer); ok {
+		o.Target = "passthrough:///within"
+		o.Dial = append(o.Dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
+		return monitorclient.Dial(address, o)
+	}
 	address = wire.WithPort(address, wire.MonitorPort)
 	more, err := Trust(ctx, address)
 	if err != nil {

@@ -201,7 +201,7 @@ func (t TaskTimes) Wall(at time.Time) measure.Seconds { return measure.SecondsOf
 // LooksAway reports whether the meter cannot be the reference for software methods: it does
 // not measure all the time (Caution), or it is the GPU's own sensor.
 func LooksAway(t *store.Task) bool {
-	return Caution(t.Setup.Response) != "" || t.Instrument.Kind == "nvml"
+	return Caution(t.Setup.Response) != "" || t.OwnSensor()
 }
 
 // SameWork reports whether a method's span is the span of the work, and the larger

@@ -34,10 +34,23 @@ type autoRun struct {
 	selection string
 }
 
-// newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes. It
-// searches the library beside the program where none is named, and fails with ExitUsage
-// where it is missing. A simulated GPU needs none: it writes the launch log itself.
+// newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes.
 func newAuto(f RunFlags) (*autoRun, error) {
+	library, err := f.autoLibrary()
+	if err != nil {
+		return nil, err
+	}
+	logs, err := store.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	return &autoRun{library: library, logs: logs}, nil
+}
+
+// autoLibrary returns the path of the library, beside the program where none is named, and
+// fails with ExitUsage where it is missing. A simulated GPU needs none: it writes the launch log
+// itself.
+func (f *RunFlags) autoLibrary() (string, error) {
 	library := cmp.Or(f.library, FindLibrary())
 	abs, err := filepath.Abs(library)
 	if err == nil {
@@ -45,16 +58,12 @@ func newAuto(f RunFlags) (*autoRun, error) {
 	}
 	switch {
 	case library == "" && f.kernel == "" && strings.HasPrefix(f.GPU, sim.Prefix):
-		abs = ""
+		return "", nil
 	case library == "" || err != nil:
-		return nil, cli.Usagef("--auto: libwattmark.so is not beside this program: " +
+		return "", cli.Usagef("--auto: libwattmark.so is not beside this program: " +
 			"build it (go build -buildmode=c-shared -o libwattmark.so ./cmd/libwattmark) and name it with --library")
 	}
-	logs, err := store.TempDir()
-	if err != nil {
-		return nil, err
-	}
-	return &autoRun{library: abs, logs: logs}, nil
+	return abs, nil
 }
 
 // FindLibrary returns the path of libwattmark.so beside this program or in ../lib, as
@@ -160,8 +169,8 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	return errors.Join(err, shareErr)
 }
 
-// autoCheck fails with ExitUsage for flags that need --auto, for --auto without a program,
-// and where the environment already injects a profiler: CUDA loads only one.
+// autoCheck fails with ExitUsage for flags that need --auto, for --auto without a program or
+// library, and where the environment already injects a profiler: CUDA loads only one.
 func (f RunFlags) autoCheck(args []string) error {
 	switch {
 	case !f.auto && f.kernel != "":
@@ -177,7 +186,8 @@ func (f RunFlags) autoCheck(args []string) error {
 	case os.Getenv(cli.InjectionEnv) != "":
 		return cli.Usagef("%s is set already: two profilers exclude each other", cli.InjectionEnv)
 	}
-	return nil
+	_, err := f.autoLibrary()
+	return err
 }
 
 // selectFlags choose the launches that get markers of their own: kernels by a regular

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu"
-	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/store"
@@ -25,26 +23,19 @@ import (
 
 // demoFlags are the flags of demo. imperfect draws the emulated meter's errors from seed.
 type demoFlags struct {
-	gpu, imperfect     bool
-	instrument, port   string
-	selector           string
-	benchmark          string
-	duration, pulse    time.Duration
-	seed               uint64
-	user, name, listen string
+	imperfect       bool
+	benchmark       string
+	duration, pulse time.Duration
+	seed            uint64
+	user, name      string
 }
 
 // demoCmd returns the command demo.
 func demoCmd(a *cli.App) *cobra.Command {
 	var f demoFlags
-	c := cli.Command("demo", "Measure one task, whole bench included", cobra.NoArgs,
+	c := cli.Command("demo", "Measure one task on a whole bench in software", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error { return demo(ctx, a, f) })
 	fl := c.Flags()
-	fl.BoolVar(&f.gpu, "gpu", false, "use a real GPU")
-	fl.StringVar(&f.selector, "device", "", "GPU by index, UUID or PCI bus id (default: the first)")
-	fl.StringVar(&f.instrument, "instrument", "",
-		"meter: powersensor3, pmd or nvml (default: emulated powersensor3; nvml with --gpu)")
-	fl.StringVar(&f.port, "port", "", "where the meter is: /dev/ttyACM0 or tcp:host:port")
 	fl.StringVar(&f.benchmark, "benchmark", "half", "kernel to measure: half, compute or memory")
 	fl.DurationVar(&f.duration, "duration", time.Second, "length of the kernel")
 	fl.DurationVar(&f.pulse, "pulse", 0, "alternate the kernel with rest, each for this long")
@@ -53,29 +44,28 @@ func demoCmd(a *cli.App) *cobra.Command {
 		"give the emulated meter gain, offset and clock errors within its stated uncertainty")
 	cli.UserFlag(fl, &f.user)
 	fl.StringVar(&f.name, "name", "demo", "name of the task")
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the demo's monitor")
 	return a.JSONFlag(c)
 }
 
-// demoBench is the bench of a demo: meter, GPU and the GPU's sensor. close releases all and
-// is called once.
+// demoBench is a board in software, with its meter, GPU and the GPU's sensor. close releases all
+// and is called once.
 type demoBench struct {
+	soft   *session.SoftBench
 	bench  monitor.Bench
 	device gpu.Device
 	sensor gpu.PowerSensor
-	soft   *session.SoftBench // nil with real parts
 	close  func() error
 }
 
-// demo runs a monitor, a host and their database in this process and measures one task over
-// TCP. The monitor and the emulated board stop when the task is shown.
+// demo runs a board, a monitor, a host and their database in this process and measures one
+// task. Monitor and board stop when the task is shown.
 func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	if err := errors.Join(session.CheckBenchmark("--benchmark", f.benchmark),
 		session.Positive(session.Span{Flag: "--duration", Value: f.duration}),
 		session.NotNegative(session.Span{Flag: "--pulse", Value: f.pulse})); err != nil {
 		return err
 	}
-	bench, err := demoParts(ctx, a, f)
+	bench, err := demoParts(f)
 	if err != nil {
 		return err
 	}
@@ -85,76 +75,37 @@ func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	spool, err := store.TempDir()
-	if err != nil {
+	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var g errgroup.Group
+	g.Go(func() error { return bench.soft.Run(playing) })
+	err = session.Within{Bench: bench.bench}.DoBriefly(ctx, func(ctx context.Context, address string) error {
+		id, err := demoTask(ctx, a, f, bench, db, address)
+		if id != 0 {
+			err = errors.Join(err, demoResult(ctx, a, f, bench, db, id))
+		}
 		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(spool)) }()
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	// The monitor listens when StartMonitor returns: no wait before the first call.
-	address, err := session.StartMonitor(ctx, g, monitor.Config{Bench: bench.bench, Dir: spool, Version: cli.Version()},
-		f.listen)
-	if err != nil {
-		return err
-	}
-	if bench.soft != nil {
-		g.Go(func() error { return bench.soft.Run(ctx) })
-	}
-	id, err := demoTask(ctx, a, f, bench, db, address)
-	if id != 0 {
-		err = errors.Join(err, demoResult(ctx, a, f, bench, db, id))
-	}
-	cancel()
+	})
+	stop()
 	return errors.Join(err, g.Wait())
 }
 
-// demoParts opens the GPU and the meter: real ones with --gpu, else a board in software, a
-// PowerSensor3 on a pseudo-terminal that reads it, and a simulated GPU that loads it. It
-// fails with ExitUsage for a real meter on an emulated card, which it could not see.
-func demoParts(ctx context.Context, a *cli.App, f demoFlags) (*demoBench, error) {
-	if !f.gpu {
-		if f.instrument != "" && f.instrument != "powersensor3" || f.port != "" {
-			return nil, cli.Usagef("a real meter sees nothing of an emulated card: add --gpu")
-		}
-		s, err := session.NewSoftBench(f.seed, f.imperfect)
-		if err != nil {
-			return nil, err
-		}
-		b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
-		if err != nil {
-			return nil, errors.Join(err, s.Port.Close())
-		}
-		dev, sensor, err := s.GPU()
-		if err != nil {
-			return nil, errors.Join(err, closeBench(), s.Port.Close())
-		}
-		return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
-			return errors.Join(dev.Close(), closeBench(), s.Port.Close())
-		}}, nil
-	}
-	dev, err := session.FindCUDA(f.selector)
-	if err == nil && dev.Info().PCIBusID == "" { // only the driver knows which one it is
-		err = dev.Open(ctx)
-	}
+// demoParts opens a board in software, a PowerSensor3 on a pseudo-terminal that reads it, and a
+// simulated GPU that loads it.
+func demoParts(f demoFlags) (*demoBench, error) {
+	s, err := session.NewSoftBench(f.seed, f.imperfect)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nWithout --gpu the demo runs in software", err)
+		return nil, err
 	}
-	bus := dev.Info().PCIBusID
-	sensor, err := nvml.Open(bus)
+	b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
 	if err != nil {
-		return nil, errors.Join(err, dev.Close())
+		return nil, errors.Join(err, s.Port.Close())
 	}
-	b, closeBench, err := session.OpenBench(session.BenchFlags{
-		Instrument: cmp.Or(f.instrument, "nvml"), Port: f.port, GPU: bus,
-	})
+	dev, sensor, err := s.GPU()
 	if err != nil {
-		return nil, errors.Join(err, sensor.Close(), dev.Close())
+		return nil, errors.Join(err, closeBench(), s.Port.Close())
 	}
-	return &demoBench{bench: b, device: dev, sensor: sensor, close: func() error {
-		return errors.Join(closeBench(), sensor.Close(), dev.Close())
+	return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
+		return errors.Join(dev.Close(), closeBench(), s.Port.Close())
 	}}, nil
 }
 
@@ -162,7 +113,7 @@ func demoParts(ctx context.Context, a *cli.App, f demoFlags) (*demoBench, error)
 // none was begun.
 func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, address string,
 ) (id store.TaskID, err error) {
-	client, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		return 0, err
 	}
@@ -178,15 +129,15 @@ func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *st
 	return Measure(a, ctx, cfg, work)
 }
 
-// demoResult prints the task. With the emulated board it adds the true energy, which the
-// board integrates over the kernels' time, and then suggests further commands.
+// demoResult prints the task with the true energy, which the board integrates over the kernels'
+// time, and then suggests further commands.
 func demoResult(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, id store.TaskID) error {
 	ks, err := db.Kernels(ctx, id)
 	if err != nil {
 		return err
 	}
 	var extra func(*report.Report)
-	if b.soft != nil && len(ks) > 0 {
+	if len(ks) > 0 {
 		truth, err := b.soft.Truth(ks[0].Start, ks[len(ks)-1].End)
 		if err != nil {
 			return err
@@ -232,9 +183,7 @@ func whatNext(a *cli.App, f demoFlags, id store.TaskID) {
 	} else {
 		next = append(next, [2]string{self + " demo --pulse 50ms", "what the GPU's own sensor gets wrong"})
 	}
-	if !f.gpu {
-		next = append(next, [2]string{self + " demo --gpu --instrument nvml", "on a real GPU"})
-	}
+	next = append(next, [2]string{self + " run -- ./program", "a program on a real GPU, by its own sensor"})
 	width := 0
 	for _, n := range next {
 		width = max(width, len(n[0]))

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
@@ -27,8 +26,9 @@ type handOver struct {
 	host     *cli.App // DB names the host
 	outbox   string
 	keepUser bool
-	ids      []store.TaskID
-	sent     []string // numbers at the host
+	ids      []store.TaskID // not yet sent
+	sent     []store.TaskID // numbers at the host
+	told     bool           // of earlier tasks in the outbox
 	err      error
 
 	mu      sync.Mutex
@@ -50,9 +50,11 @@ func (m lateMonitor) Release(_ context.Context, capture string) error {
 	return nil
 }
 
-// monitor returns a monitor whose captures are released once the host has their tasks.
+// monitor returns a monitor whose captures are released once the host has their tasks. One
+// within this process has nothing that the outbox beside its spool has not: it is returned as
+// it is.
 func (h *handOver) monitor(m measurement.Monitor) measurement.Monitor {
-	if h == nil {
+	if h == nil || strings.HasPrefix(m.Address(), cli.SpoolScheme) {
 		return m
 	}
 	return lateMonitor{m, h}
@@ -64,6 +66,24 @@ func (h *handOver) takes(id store.TaskID) bool {
 		h.ids = append(h.ids, id)
 	}
 	return h != nil
+}
+
+// numbers returns the numbers at the host of the tasks that were sent.
+func (h *handOver) numbers() (out []string) {
+	for _, id := range h.sent {
+		out = append(out, fmt.Sprint(id))
+	}
+	return out
+}
+
+// interrupted returns the error of an interrupted measurement with the number that its last
+// task has at the host, in place of err, which has that of the outbox.
+func (h *handOver) interrupted(ctx context.Context, err error) error {
+	if h.err != nil || len(h.sent) == 0 {
+		return err
+	}
+	i := cli.Interrupted(ctx, fmt.Sprintf("stored as task %d of %s", h.sent[len(h.sent)-1], h.host.DB))
+	return cmp.Or(i, err)
 }
 
 // sendTimeout bounds the sending of tasks of a measurement that was interrupted.
@@ -87,13 +107,15 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 		return
 	}
 	for _, id := range h.ids {
-		h.sent = append(h.sent, fmt.Sprint(stored[id].Task))
+		h.sent = append(h.sent, store.TaskID(stored[id].Task))
 	}
 	for _, release := range h.release {
 		err = errors.Join(err, release(ctx))
 	}
 	err = errors.Join(err, db.DeleteTasks(ctx, h.ids, store.DeleteOptions{Pinned: true}))
-	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 {
+	h.ids, h.release = nil, nil
+	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 && !h.told {
+		h.told = true
 		fmt.Fprintf(h.host.Err, "wattmark: %s has %d earlier task(s) that no host has: wattmark tasks --db lists them, "+
 			"and db copy sends them\n", h.outbox, len(rest))
 	}
@@ -116,28 +138,19 @@ func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID
 
 // outbox returns the database for tasks on their way to a host, and makes its folder.
 func outbox(address string) (string, error) {
-	home, err := os.UserHomeDir()
-	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
-	if err != nil && !filepath.IsAbs(state) {
-		return "", fmt.Errorf("run --host keeps tasks in $XDG_STATE_HOME until the host has them: %w", err)
-	}
-	dir := filepath.Join(state, "wattmark")
+	dir, err := session.StateFolder()
 	name := strings.Map(func(r rune) rune {
 		if r == '/' || r == ':' {
 			return '_'
 		}
 		return r
 	}, address)
-	return filepath.Join(dir, "outbox-"+name+".db"), os.MkdirAll(dir, 0o700)
+	return filepath.Join(dir, "outbox-"+name+".db"), err
 }
 
 // runForHost measures as measureRun does, stores the tasks at the host, and prints them as the
 // host has them. A host that would not store them is an error before the measurement.
 func runForHost(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
-	if f.wanted() {
-		return cli.Usagef("--times compares the tasks of a file or of PostgreSQL: measure with --db, and send them to the " +
-			"host with wattmark db copy")
-	}
 	address, _ := a.OnHost()
 	path, err := outbox(address)
 	if err != nil {
@@ -155,23 +168,23 @@ func runForHost(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	local.DB = path
 	err = errors.Join(measureRun(ctx, &local, f, args), f.hand.err)
 	switch {
-	case len(f.hand.sent) == 0:
+	case len(f.hand.sent) == 0 || f.wanted(): // a series prints its comparison
 		return err
 	case ctx.Err() != nil:
-		fmt.Fprintf(a.Err, "wattmark: stored as task %s of %s\n", strings.Join(f.hand.sent, ", "), a.DB)
-		return err
+		return f.hand.interrupted(ctx, err)
 	}
 	return errors.Join(err, showSent(ctx, a, f))
 }
 
 // showSent prints the tasks, or their group, that the host has stored.
 func showSent(ctx context.Context, a *cli.App, f RunFlags) error {
-	db, err := a.OpenDB(ctx, slices.Clone(f.hand.sent)...)
+	numbers := f.hand.numbers()
+	db, err := a.OpenDB(ctx, numbers...)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	t, err := a.Task(ctx, db, f.hand.sent[0])
+	t, err := a.Task(ctx, db, numbers[0])
 	if err != nil {
 		return err
 	}

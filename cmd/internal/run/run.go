@@ -41,10 +41,8 @@ type RunFlags struct {
 	gpus      string
 	Benchmark string
 	// On-time and off-time of the benchmark; 0 runs it without pauses.
-	pulse                  time.Duration
-	Duration, WarmUp, Wait time.Duration
-	// The monitor frees the bench after this silence; 0 for its default of 30 s.
-	lease                   time.Duration
+	pulse                   time.Duration
+	Duration, WarmUp, Wait  time.Duration
 	PTX, Entry, Grid, Block string
 	Shared                  uint32
 	Buffers                 []int64
@@ -56,6 +54,7 @@ type RunFlags struct {
 	library string
 	selectFlags
 	seriesFlags
+	meter meterFlags
 	quiet bool // one of a series, which reports its progress
 	task.LabelFlags
 	// Address of an OpenTelemetry collector for traces.
@@ -71,6 +70,9 @@ func runCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.checkMeter(cmd.Flags()); err != nil {
+				return err
+			}
 			return a.Traced(cmd.Context(), f.otlp, "wattmark run", func(ctx context.Context) error {
 				if _, ok := a.OnHost(); ok {
 					return runForHost(ctx, a, f, args)
@@ -79,36 +81,50 @@ func runCmd(a *cli.App) *cobra.Command {
 			})
 		},
 	}
+	f.register(a, c)
+	return c
+}
+
+// register adds the flags of run, in sections of its help.
+func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 	fl := c.Flags()
-	cli.MonitorFlag(fl, &f.Monitor,
-		"address of the monitor; with --gpus several, with commas between them")
-	f.room.AddTo(c.Flags())
-	f.AddBench(fl)
-	cli.UserFlag(fl, &f.User)
-	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
-	fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"),
-		"job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
-	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
 	f.Duration = time.Second
 	f.addBenchmark(fl)
-	f.seriesFlags.register(fl)
-	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
-		"load the GPU for this long before the first marker; 0 for none")
-	fl.DurationVar(&f.lease, "lease", 0, "free the bench when this host is silent for so long, 1s to 24h (default 30s)")
-	f.AddPTX(fl)
-	fl.IntVar(&f.Repeat, "repeat", 1, "launches of the PTX kernel")
-	fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
-	fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
-	fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
-		"this regular expression matches (cuGraphLaunch: of graphs)")
-	fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
-	fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
-	f.LabelFlags.Register(fl)
-	cli.OtlpFlag(fl, &f.otlp)
-	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
-	fl.BoolVar(&f.NoMethods, "no-methods", false,
-		"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
-	return a.HostFlag(a.JSONFlag(c))
+	f.addGPU(fl)
+	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
+	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
+	a.JSONFlag(c)
+	cli.Section(fl, "The meter", func() { f.addMeter(fl) })
+	cli.Section(fl, "Several runs", func() { f.seriesFlags.register(fl) })
+	cli.Section(fl, "Kernels of the program", func() {
+		fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
+		fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
+			"this regular expression matches (cuGraphLaunch: of graphs)")
+		fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
+		fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
+		fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
+	})
+	cli.Section(fl, "A kernel of a PTX file", func() {
+		f.AddPTX(fl)
+		fl.IntVar(&f.Repeat, "repeat", 1, "launches of the PTX kernel")
+	})
+	cli.Section(fl, "How it is measured", func() {
+		fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
+			"load the GPU for this long before the first marker; 0 for none")
+		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
+		fl.BoolVar(&f.NoMethods, "no-methods", false,
+			"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
+		cli.OtlpFlag(fl, &f.otlp)
+	})
+	cli.Section(fl, "How it is stored", func() {
+		a.HostFlag(c)
+		cli.UserFlag(fl, &f.User)
+		fl.StringVar(&f.job, "job", os.Getenv("WATTMARK_JOB"),
+			"job that the task is part of, on however many hosts: wattmark total adds them up (also WATTMARK_JOB)")
+		f.LabelFlags.Register(fl)
+		f.room.AddTo(fl)
+		f.Cluster.AddTo(fl)
+	})
 }
 
 // addBenchmark adds the flags of a built-in benchmark, with the present values as defaults.
@@ -121,6 +137,11 @@ func (f *RunFlags) addBenchmark(fl *pflag.FlagSet) {
 // AddBench adds the flags that choose the GPU, wait for its bench, and name a cluster.
 func (f *RunFlags) AddBench(fl *pflag.FlagSet) {
 	f.Cluster.AddTo(fl)
+	f.addGPU(fl)
+}
+
+// addGPU adds the flags that choose the GPU, and wait for its bench.
+func (f *RunFlags) addGPU(fl *pflag.FlagSet) {
 	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
 }
@@ -139,7 +160,7 @@ func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
 
 // measureRun checks the flags against each other and measures: one GPU in measureTask,
 // several in runGroup, recorded kernels in measureAuto, repeated runs in measureSeries. All
-// checks precede the first contact with a GPU or a monitor. It blocks until all is stored.
+// checks precede the first contact with a GPU or a meter. It blocks until all is stored.
 func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
 	if len(f.with) == 0 {
 		if n := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != ""); n != 1 {
@@ -149,22 +170,34 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args)); err != nil {
 		return err
 	}
+	if f.wanted() {
+		if _, err := f.versions(args); err != nil {
+			return err
+		}
+	}
 	switch {
-	case f.wanted():
-		return measureSeries(ctx, a, f, args)
 	case f.gpus != "" && f.GPU != "":
 		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
 	case f.gpus != "" && f.auto:
 		return cli.Usagef("--auto shares one GPU's energy among kernels: run it with --gpu")
-	case f.gpus != "":
-		return runGroup(ctx, a, f, args)
-	case strings.Contains(f.Monitor, ","):
+	case f.gpus == "" && !f.meter.chosen() && strings.Contains(f.Monitor, ","):
 		return cli.Usagef("several monitors measure several GPUs: name those with --gpus")
-	case f.auto:
-		return measureAuto(ctx, a, f, args)
 	}
-	return measureTask(ctx, a, f, args, func(db *store.DB, id store.TaskID) error {
-		return report.ShowTask(a, ctx, db, id, nil)
+	return f.withMeter(ctx, a, func(ctx context.Context, f RunFlags) error {
+		switch {
+		case f.wanted():
+			return measureSeries(ctx, a, f, args)
+		case f.gpus != "":
+			return runGroup(ctx, a, f, args)
+		case f.auto:
+			return measureAuto(ctx, a, f, args)
+		}
+		return measureTask(ctx, a, f, args, func(db *store.DB, id store.TaskID) error {
+			if f.hand != nil { // it is shown as the host has it
+				return nil
+			}
+			return report.ShowTask(a, ctx, db, id, nil)
+		})
 	})
 }
 
@@ -177,7 +210,7 @@ func (f *RunFlags) checkWork(args []string) error {
 }
 
 // measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
-// handed to show, also one that was interrupted or is incomplete.
+// given to show, also one that was interrupted or is incomplete, and then sent to its host.
 func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	show func(*store.DB, store.TaskID) error,
 ) error {
@@ -196,9 +229,10 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	}
 	defer done()
 	id, err := Measure(a, ctx, cfg, work)
-	if id == 0 || f.hand.takes(id) {
+	if id == 0 {
 		return err
 	}
+	f.hand.takes(id)
 	return errors.Join(err, show(cfg.DB.(*store.DB), id))
 }
 
@@ -298,7 +332,7 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	login, holder := cli.Whoami()
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
-		WarmUp: f.WarmUp, Wait: f.Wait, Lease: f.lease, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
+		WarmUp: f.WarmUp, Wait: f.Wait, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
 		Provenance: report.Provenance(a, ctx, f.Redact),
 	}
 }
@@ -381,9 +415,6 @@ func (f *RunFlags) Check(args []string) error {
 	if err := session.NotNegative(session.Span{Flag: "--warm-up", Value: f.WarmUp},
 		session.Span{Flag: "--wait", Value: f.Wait}, session.Span{Flag: "--pulse", Value: f.pulse}); err != nil {
 		return err
-	}
-	if f.lease != 0 && (f.lease < time.Second || f.lease > 24*time.Hour) {
-		return cli.Usagef("--lease %v: want 1s to 24h", f.lease)
 	}
 	switch {
 	case len(args) > 0:

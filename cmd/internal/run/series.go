@@ -9,12 +9,14 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
@@ -30,7 +32,6 @@ type seriesFlags struct {
 	with     []string // command lines, or flags of a benchmark, of A and B
 	untilU   percent
 	coolDown time.Duration
-	within   percent
 }
 
 // pilotPairs are the pairs whose scatter sets the number of all with --until-u.
@@ -63,15 +64,13 @@ func (*percent) Type() string { return "percent" }
 
 // register adds the flags to fl.
 func (f *seriesFlags) register(fl *pflag.FlagSet) {
-	f.within.Ratio = 0.02
 	fl.IntVar(&f.times, "times", 0, "repeat the run so many times, or so many pairs of --with; 0 for a single run")
 	fl.StringArrayVar(&f.with, "with", nil,
 		"with --times: a program with its arguments, or '--benchmark half --duration 1s'; twice, for A and B")
 	fl.Var(&f.untilU, "until-u", fmt.Sprintf("with --with: set the number of pairs, up to --times, after the first %d, "+
 		"so that U of B over A in energy is no wider", pilotPairs))
 	fl.DurationVar(&f.coolDown, "cool-down", 2*time.Minute,
-		"with --times: wait at most so long until the card's power is back at rest; 0 for no wait")
-	fl.Var(&f.within, "rest-within", "with --cool-down: of the power before the first run")
+		"with --times: wait at most so long until the card's power is within 2 % of that before the first run; 0 for no wait")
 }
 
 // wanted reports whether the flags ask for more than one run.
@@ -175,7 +174,8 @@ func words(text string) (out []string, err error) {
 
 // series makes repeated runs.
 type series struct {
-	app      *cli.App
+	app      *cli.App  // whose database the runs are measured into
+	hand     *handOver // of each run to a host; nil for none
 	name     string
 	planned  int
 	versions []version
@@ -188,7 +188,7 @@ type series struct {
 // After an interruption, or where a run fails, it prints that of the runs so far beside
 // the error. It blocks until all is stored.
 func measureSeries(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
-	s := &series{app: a, planned: f.times, rest: measure.Watt(math.NaN()), flags: &f.seriesFlags}
+	s := &series{app: a, hand: f.hand, planned: f.times, rest: measure.Watt(math.NaN()), flags: &f.seriesFlags}
 	if s.versions, err = f.versions(args); err != nil {
 		return err
 	}
@@ -252,23 +252,44 @@ func (s *series) measure(ctx context.Context, turn, i int) error {
 	}
 	f := v.RunFlags
 	f.quiet, f.Tags = true, tags
-	return measureTask(ctx, s.app, f, v.args, func(db *store.DB, id store.TaskID) error {
-		t, err := db.Task(context.WithoutCancel(ctx), id)
-		if err != nil {
-			return err
-		}
-		if t.State == store.Complete && t.Failure == nil {
-			v.ids = append(v.ids, id)
-		}
-		fmt.Fprintf(s.app.Err, "turn %d of %d: %stask %d (%s)\n", turn, s.planned, label, id, t.State.String())
-		return nil
+	var t store.Task
+	err := measureTask(ctx, s.app, f, v.args, func(db *store.DB, id store.TaskID) (err error) {
+		t, err = db.Task(context.WithoutCancel(ctx), id)
+		return err
 	})
+	if t.ID == 0 {
+		return err
+	}
+	if s.hand != nil {
+		if s.hand.err != nil {
+			return cmp.Or(err, errNotSent)
+		}
+		// By now the host has it, under its own number.
+		t.ID = s.hand.sent[len(s.hand.sent)-1]
+		err = s.hand.interrupted(ctx, err)
+	}
+	if t.State == store.Complete && t.Failure == nil {
+		v.ids = append(v.ids, t.ID)
+	}
+	fmt.Fprintf(s.app.Err, "turn %d of %d: %stask %d (%s)\n", turn, s.planned, label, t.ID, t.State.String())
+	return err
+}
+
+// errNotSent ends a series whose run did not reach its host; the reason is that of handOver.
+var errNotSent = errors.New("the series has ended")
+
+// stored is where the runs are once they are stored: a database, or a host.
+func (s *series) stored() *cli.App {
+	if s.hand != nil {
+		return s.hand.host
+	}
+	return s.app
 }
 
 // plan sets the number of pairs by the scatter of those so far, and stores it with their
 // tasks.
 func (s *series) plan(ctx context.Context) error {
-	r, err := compare.Tasks(ctx, s.app, s.versions[0].ids, s.versions[1].ids)
+	r, err := compare.Tasks(ctx, s.stored(), s.versions[0].ids, s.versions[1].ids)
 	if err != nil {
 		return err
 	}
@@ -280,23 +301,39 @@ func (s *series) plan(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.app.Err, "by the scatter of %d pairs, %d are enough for U of %s\n", pilotPairs, n, &target)
 	s.planned = n
+	return s.tag(ctx, map[string]string{compare.TagPlanned: strconv.Itoa(n)})
+}
+
+// tag sets tags of all complete runs.
+func (s *series) tag(ctx context.Context, tags map[string]string) (err error) {
+	ids := slices.Concat(s.versions[0].ids, s.versions[1].ids)
+	if s.hand != nil {
+		return s.hand.host.AskHost(ctx, func(c *client.Client) (err error) {
+			for _, id := range ids {
+				_, failed := c.SetTags(ctx, int64(id), tags)
+				err = errors.Join(err, failed)
+			}
+			return err
+		})
+	}
 	db, err := store.Open(ctx, s.app.DB)
 	if err != nil {
 		return err
 	}
-	for _, v := range s.versions {
-		for _, id := range v.ids {
-			err = errors.Join(err, db.SetTags(ctx, id, map[string]string{compare.TagPlanned: strconv.Itoa(n)}, nil))
-		}
+	for _, id := range ids {
+		err = errors.Join(err, db.SetTags(ctx, id, tags, nil))
 	}
 	return errors.Join(err, db.Close())
 }
 
-// restSpan is the time over which the power at rest is averaged.
-const restSpan = time.Second
+const (
+	// restSpan is the time over which the power at rest is averaged.
+	restSpan = time.Second
+	// restWithin is how much more than before the first run the card may draw, relative.
+	restWithin = 0.02
+)
 
-// cool waits until the power is back at that before the first run, to the tolerance of the
-// flags, or until the time is over. It returns the last power; NaN where none is read.
+// cool waits until the power is back at that before the first run, within restWithin, or until the time is over. It returns the last power; NaN where none is read.
 func (s *series) cool(ctx context.Context) measure.Watt {
 	if s.flags.coolDown == 0 {
 		return measure.Watt(math.NaN())
@@ -313,7 +350,7 @@ func (s *series) cool(ctx context.Context) measure.Watt {
 		case !measure.Known(s.rest):
 			s.rest = w
 			return w
-		case w <= s.rest*measure.Watt(1+s.flags.within.Ratio):
+		case w <= s.rest*(1+restWithin):
 			return w
 		case time.Now().After(until):
 			fmt.Fprintf(s.app.Err, "wattmark: the card draws %s after %v of cool-down, %s before the first run\n", w,
@@ -383,13 +420,13 @@ func (s *series) print(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.app.Err, "series %s: wattmark tasks --tag series=%s\n", s.name, s.name)
 	if len(s.versions) == 1 {
-		r, err := compare.Repeats(ctx, s.app, s.versions[0].ids)
+		r, err := compare.Repeats(ctx, s.stored(), s.versions[0].ids)
 		if err != nil {
 			return err
 		}
 		return s.app.Print(r, r.Render)
 	}
-	r, err := compare.Tasks(ctx, s.app, s.versions[0].ids, s.versions[1].ids)
+	r, err := compare.Tasks(ctx, s.stored(), s.versions[0].ids, s.versions[1].ids)
 	if err != nil {
 		return err
 	}

@@ -61,13 +61,8 @@ func monitorCmd(a *cli.App) *cobra.Command {
 // addFlags defines the flags on c, the keys of the configuration file included.
 func (f *monitorFlags) addFlags(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.File, "bench", "", "bench file")
-	fl.StringVar(&f.Instrument, "instrument", "", "meter without a bench file; wattmark instruments --kinds lists them")
-	fl.StringVar(&f.Port, "port", "",
-		"where the meter is: /dev/ttyACM0, tcp:host:port, usbtmc:/dev/usbtmc0, or a recording")
+	f.BenchFlags.AddTo(fl)
 	fl.StringVar(&f.GPU, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
-	fl.StringVar(&f.Records, "calibration", "",
-		"folder of the calibration records (default: calibration/ beside the bench file)")
 	f.doorFlags.addTo(fl, cli.DefaultMonitor,
 		"also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
 	fl.StringVar(&f.spool, "spool", DefaultSpool(), "directory of the spool")
@@ -76,14 +71,14 @@ func (f *monitorFlags) addFlags(c *cobra.Command) {
 		"drop captures that no host has fetched so long after they ended, counted while a monitor runs; 0 keeps them")
 	f.room.AddTo(fl)
 	f.publish.addTo(fl)
-	f.AddTo(c, "monitor")
+	f.ServiceFlags.AddTo(c, "monitor")
 }
 
 // check refuses contradictory flags before anything is opened.
 func (f *monitorFlags) check() error {
-	switch {
-	case (f.File == "") == (f.Instrument == ""):
-		return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
+	switch err := f.BenchFlags.Check(); {
+	case err != nil:
+		return err
 	case f.publish.after < 0:
 		return cli.Usagef("--record-after: want 0 or more")
 	case f.drain < 0 || f.keep < 0:

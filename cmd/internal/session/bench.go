@@ -4,6 +4,7 @@
 //
 //	sim:SOCKET ─ a GPU of another process: calls as gobs, one card a board
 //	softBench  ─ board, emulated meter and monitor in one process, for demo and studies
+//	Within     ─ a monitor within this process, for run, demo and calibrate
 //	work       ─ what runs between the markers, and how it ended
 package session
 
@@ -13,10 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
@@ -31,7 +32,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
-	"golang.org/x/sync/errgroup"
 )
 
 // OpenBench returns the bench of the flags: from a bench file, else from the instrument's own
@@ -71,9 +71,8 @@ func (f BenchFlags) Load() (b *bench.Bench, err error) {
 // MakeBench returns the bench with its instrument and the calibration records of a folder.
 // The instrument is not opened yet; the function returned closes it.
 func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func() error, error) {
-	meter, err := b.NewInstrument(registry.Env{NVML: func(_ context.Context, gpu string) (nvml.Sensor, error) {
-		d, err := hostnvml.Open(gpu)
-		return gpuMeter{d}, err
+	meter, err := b.NewInstrument(registry.Env{NVML: func(_ context.Context, selector string) (nvml.Sensor, error) {
+		return openSensor(selector)
 	}})
 	if err != nil {
 		return monitor.Bench{}, nil, err
@@ -82,17 +81,39 @@ func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func(
 		meter.Close, nil
 }
 
-// gpuMeter adapts the host agent's NVML binding to the monitor's nvml driver: package
+// openSensor opens the own sensor of a GPU, a simulated one among them, as a meter.
+func openSensor(selector string) (nvml.Sensor, error) {
+	if strings.HasPrefix(selector, sim.Prefix) {
+		card, err := FindGPU(selector)
+		if err != nil {
+			return nil, err
+		}
+		s, err := card.OpenSensor()
+		return gpuMeter{s, card.Info(), card.Close}, err
+	}
+	d, err := hostnvml.Open(selector)
+	if err != nil {
+		return nil, err
+	}
+	return gpuMeter{d, d.Info(), d.Close}, nil
+}
+
+// gpuMeter adapts the host agent's view of a GPU's sensor to the monitor's nvml driver: package
 // monitor must not import a GPU library.
-type gpuMeter struct{ *hostnvml.Device }
+type gpuMeter struct {
+	sensor gpu.PowerSensor
+	info   gpu.Info
+	end    func() error
+}
+
+func (g gpuMeter) Close() error { return g.end() }
 
 func (g gpuMeter) Info() nvml.Info {
-	i := g.Device.Info()
-	return nvml.Info{Name: i.Name, UUID: i.UUID, Driver: i.Driver}
+	return nvml.Info{Name: g.info.Name, UUID: g.info.UUID, Driver: g.info.Driver}
 }
 
 func (g gpuMeter) Read() (nvml.Reading, error) {
-	r, err := g.Device.Read()
+	r, err := g.sensor.Read()
 	return nvml.Reading{Instant: milliwatts(r.Instant), Average: milliwatts(r.Average), Usage: milliwatts(r.Usage)}, err
 }
 
@@ -106,27 +127,29 @@ func milliwatts(w measure.Watt) int32 {
 	return int32(mw)
 }
 
+// AddTo adds the flags that choose the bench, but for that of its GPU.
+func (f *BenchFlags) AddTo(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Instrument, "instrument", "", "meter without a bench file; wattmark instruments --kinds lists them")
+	fl.StringVar(&f.Port, "port", "",
+		"where the meter is: /dev/ttyACM0, tcp:host:port, usbtmc:/dev/usbtmc0, or a recording")
+	fl.StringVar(&f.File, "bench", "", "bench file")
+	fl.StringVar(&f.Records, "calibration", "",
+		"folder of the calibration records (default: calibration/ beside the bench file)")
+}
+
+// Check returns a usage error unless either a bench file or an instrument is named.
+func (f *BenchFlags) Check() error {
+	if (f.File == "") == (f.Instrument == "") {
+		return cli.Usagef("name a bench file with --bench, or a meter with --instrument and --port")
+	}
+	return nil
+}
+
 // BenchFlags select the bench of a monitor: File, or Instrument with Port or GPU.
 type BenchFlags struct {
 	File, Instrument, Port, GPU string
 	Records                     string // folder of the calibration records
 	Nominal                     bool   // ignore the calibration records
-}
-
-// StartMonitor starts a monitor in g on a TCP address, and returns the address with its
-// actual port. The monitor ends with ctx.
-func StartMonitor(ctx context.Context, g *errgroup.Group, cfg monitor.Config, listen string) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
-	if err != nil {
-		return "", fmt.Errorf("monitor: %w: choose another --listen", err)
-	}
-	cfg.Listeners = []net.Listener{l}
-	m, err := monitor.New(cfg)
-	if err != nil {
-		return "", errors.Join(err, l.Close())
-	}
-	g.Go(func() error { return m.Run(ctx) })
-	return l.Addr().String(), nil
 }
 
 // SoftBench is a bench in software: an emulated board, an emulated PowerSensor3 that measures

@@ -42,14 +42,14 @@ func LeftOvers(ctx context.Context, a *cli.App, db *store.DB) {
 	// With a cluster the capture is held instead of released: the publisher of the task releases it.
 	dial := func(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
 		o := monitorclient.Options{Version: cli.Version(), Patience: 2 * time.Second}
-		c, err := cli.DialMeter(ctx, address, o)
+		c, end, err := dialKept(ctx, address, o, true)
 		if err != nil {
 			return nil, nil, err
 		}
 		if cluster := os.Getenv("WATTMARK_CLUSTER"); cluster != "" && cluster != "none" {
-			return measurement.Held{Monitor: c, DB: w}, c.Close, nil
+			return measurement.Held{Monitor: c, DB: w}, end, nil
 		}
-		return c, c.Close, nil
+		return c, end, nil
 	}
 	done, err := measurement.RecoverGone(ctx, w, dial)
 	for _, id := range done {
@@ -81,14 +81,14 @@ func Unfinished(t *store.Task) string {
 // DialMonitor connects to a monitor; one of an incompatible version is an error. A monitor
 // that does not answer is none: the client connects again on each call.
 func DialMonitor(ctx context.Context, address string) (measurement.Monitor, func() error, error) {
-	c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
+	c, end, err := dialKept(ctx, address, monitorclient.Options{Version: cli.Version()}, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, err := c.GetBench(ctx); errors.Is(err, monitorclient.ErrVersion) {
-		return nil, nil, errors.Join(err, c.Close())
+		return nil, nil, errors.Join(err, end())
 	}
-	return c, c.Close, nil
+	return c, end, nil
 }
 
 // DefaultFree is the free disk space in bytes below which no task or capture begins; wattmark

@@ -287,7 +287,7 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	}
 	// The nvml meter is the sensor itself, and a trace without a clock fit cannot be
 	// placed: the kernels are the only known load.
-	events = events || t.Instrument.Kind == "nvml" || t.Scans == 0 || t.Clock == nil
+	events = events || t.OwnSensor() || t.Scans == 0 || t.Clock == nil
 	s.usePlace(t, events)
 	for _, r := range readings {
 		field, ok := strings.CutPrefix(r.Method, "nvml.")

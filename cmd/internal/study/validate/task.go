@@ -184,7 +184,7 @@ func cautionsOf(t *store.Task) (result []string) {
 	if away != "" {
 		result = append(result, away)
 	}
-	if t.Instrument.Kind == "nvml" {
+	if t.OwnSensor() {
 		result = append(result,
 			"the meter is the GPU's own sensor: methods are held against one another, not against a truth")
 	}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wattmark/wattmark/cmd/config"
+)
+
+// configured is the annotation of flags that the client configuration may set.
+const configured = "wattmark_configured"
+
+// Configured marks flags that take their value from the client configuration where the
+// command line has none.
+func Configured(fl *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		_ = fl.SetAnnotation(name, configured, nil) // fails for a flag that does not exist
+	}
+}
+
+// section is the annotation of flags that the help lists under a heading of their own.
+const section = "wattmark_section"
+
+// Section lists the flags that add adds to fl under a heading of the help. In a command with
+// sections the flags stand in the order in which they were added.
+func Section(fl *pflag.FlagSet, title string, add func()) {
+	fl.SortFlags = false
+	before := map[string]bool{}
+	fl.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
+	add()
+	fl.VisitAll(func(f *pflag.Flag) {
+		if !before[f.Name] {
+			_ = fl.SetAnnotation(f.Name, section, []string{title}) // the flag is there
+		}
+	})
+}
+
+// flagSection is a part of a command's help: flags under their heading.
+type flagSection struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// flagSections returns the flags of a command by section, those without one first.
+func flagSections(c *cobra.Command) []flagSection {
+	all := c.LocalFlags()
+	list := []flagSection{{"Flags", new(pflag.FlagSet)}}
+	all.VisitAll(func(f *pflag.Flag) {
+		title := strings.Join(f.Annotations[section], "")
+		i := slices.IndexFunc(list, func(s flagSection) bool { return s.Title == cmp.Or(title, "Flags") })
+		if i < 0 {
+			i, list = len(list), append(list, flagSection{title, new(pflag.FlagSet)})
+		}
+		list[i].Flags.SortFlags = all.SortFlags
+		list[i].Flags.AddFlag(f)
+	})
+	return list
+}
+
+// Given reports whether the command line itself sets a flag.
+func Given(fl *pflag.FlagSet, name string) bool {
+	f := fl.Lookup(name)
+	return f != nil && f.Changed && len(f.Annotations[configured]) == 0
+}
+
+// MonitorFlag adds --monitor of a command that needs one.
+func MonitorFlag(fl *pflag.FlagSet, to *string, usage string) {
+	fl.StringVar(to, "monitor", DefaultMonitor, usage)
+	Configured(fl, "monitor")
+}
+
+// UserFlag adds --user of a command that makes tasks.
+func UserFlag(fl *pflag.FlagSet, to *string) {
+	fl.StringVar(to, "user", "", "user of the task (default: the login name)")
+	Configured(fl, "user")
+}
+
+// GPUFlag adds --gpu of a command that measures.
+func GPUFlag(fl *pflag.FlagSet, to *string, usage string) {
+	fl.StringVar(to, "gpu", "", usage)
+	Configured(fl, "gpu")
+}
+
+// configure sets the flags that the command line does not set from the client configuration,
+// for commands that use it.
+func (a *App) configure(c *cobra.Command) error {
+	top := c
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	if slices.Contains([]string{"bench", "config", "version", "man", "completion", "help"}, top.Name()) {
+		return nil
+	}
+	settings, err := config.OpenClient(a.Context)
+	if err != nil {
+		return WithCode(ExitUsage, err)
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Annotations[configured]; !ok || f.Changed {
+			return
+		}
+		value, source := settings.Value(strings.ReplaceAll(f.Name, "-", "_"))
+		if source != "" {
+			set := func() error { return c.Flags().Set(f.Name, value) }
+			if c.Flags().Lookup("config") != nil { // a service's own file has precedence
+				set = func() error { return f.Value.Set(value) }
+			}
+			f.Annotations[configured] = []string{source}
+			if serr := set(); serr != nil && err == nil {
+				err = Usagef("%s: %s: %w", source, f.Name, serr)
+			}
+		}
+	})
+	return err
+}

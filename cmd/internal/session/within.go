@@ -1,0 +1,204 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/spool"
+	"github.com/wattmark/wattmark/store"
+)
+
+const (
+	// pipeSize is the buffer between this process and the monitor within it, in bytes.
+	pipeSize = 256 << 10
+	// spoolGrace is how long a spool in use is tried again at least: whoever finishes a left-over
+	// task, or looks for one, has it for a moment. spoolPause is the pause between two tries.
+	spoolGrace = 5 * time.Second
+	spoolPause = 50 * time.Millisecond
+)
+
+// Within is a monitor within this process: its bench, and the folder of its spool, whose lock
+// keeps a second process from the meter. Wait is how long that is waited for, at least
+// spoolGrace; negative for not at all.
+type Within struct {
+	Bench monitor.Bench
+	Spool string
+	Wait  time.Duration
+}
+
+// Do runs the monitor and calls do with its address, which cli.DialMeter connects to in the
+// context of do alone: nothing listens. The context of do ends with ctx, or where the monitor
+// fails. The monitor ends after do: a measurement that is cancelled still gets its samples. A
+// spool in use is ExitBusy.
+func (w Within) Do(ctx context.Context, do func(ctx context.Context, address string) error) error {
+	inside, stop, err := w.start(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(inside, spoolAddress(w.Spool))
+	return errors.Join(err, stop())
+}
+
+// start starts the monitor, and returns the context in which it is reached. The function
+// returned ends it.
+func (w Within) start(ctx context.Context) (inside context.Context, stop func() error, err error) {
+	pipe := bufconn.Listen(pipeSize)
+	m, err := w.monitor(ctx, pipe)
+	if err != nil {
+		return nil, nil, errors.Join(err, pipe.Close())
+	}
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	g, failed := errgroup.WithContext(serving)
+	g.Go(func() error { return m.Run(failed) })
+	inside, cancel := context.WithCancelCause(cli.WithMonitor(ctx, spoolAddress(w.Spool), pipe.DialContext))
+	context.AfterFunc(failed, func() { cancel(context.Cause(failed)) })
+	return inside, func() error {
+		end()
+		return g.Wait()
+	}, nil
+}
+
+// monitor makes the monitor, and waits for its spool.
+func (w Within) monitor(ctx context.Context, l net.Listener) (*monitor.Monitor, error) {
+	cfg := monitor.Config{
+		Bench: w.Bench, Dir: w.Spool, Listeners: []net.Listener{l}, Version: cli.Version(),
+		Quota: capture.Quota{Free: DefaultFree},
+	}
+	until := time.Now().Add(w.Wait)
+	if w.Wait >= 0 && w.Wait < spoolGrace {
+		until = time.Now().Add(spoolGrace)
+	}
+	for {
+		m, err := monitor.New(cfg)
+		if !errors.Is(err, spool.ErrLocked) {
+			return m, err
+		}
+		if time.Now().After(until) {
+			return nil, cli.WithCode(cli.ExitBusy, fmt.Errorf(
+				"another process measures with this meter (it has the spool %s): wait for it with --wait 10m", w.Spool))
+		}
+		if !cli.SleepUntil(ctx, time.Now().Add(spoolPause)) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// DoBriefly is Do with a spool that is removed afterwards.
+func (w Within) DoBriefly(ctx context.Context, do func(ctx context.Context, address string) error) (err error) {
+	if w.Spool, err = store.TempDir(); err != nil {
+		return err
+	}
+	return errors.Join(w.Do(ctx, do), os.RemoveAll(w.Spool))
+}
+
+// spoolAddress returns the address of a monitor within a process, by which its spool is found
+// when that process is gone.
+func spoolAddress(dir string) string {
+	host, _ := os.Hostname()
+	return cli.SpoolScheme + host + dir
+}
+
+// SpoolFolder returns the folder of the spool of a bench that is read within a process: one for
+// each meter of a user, in the user's state folder, so that it outlives the process.
+func (f BenchFlags) SpoolFolder() (string, error) {
+	what := f.File
+	if what == "" {
+		what = strings.Join(strings.Fields(f.Instrument+" "+f.Port+" "+f.GPU), "-")
+	} else if abs, err := filepath.Abs(what); err == nil {
+		what = abs
+	}
+	name := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("/:\\", r) {
+			return '_'
+		}
+		return r
+	}, what)
+	const longest = 200 // of a file's name, and a suffix
+	return StateFolder("spool", name[max(0, len(name)-longest):])
+}
+
+// StateFolder returns a folder below that of the user's state, and makes it.
+func StateFolder(below ...string) (string, error) {
+	home, err := os.UserHomeDir()
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if err != nil && !filepath.IsAbs(state) {
+		return "", fmt.Errorf("a measurement keeps its samples in $XDG_STATE_HOME until the database has them: %w", err)
+	}
+	dir := filepath.Join(append([]string{state, "wattmark"}, below...)...)
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// dialKept is cli.DialMeter that also reaches the captures of a monitor within a process that is
+// gone: it serves their spool while the connection is open. A spool of another machine, or in
+// use, is monitorclient.ErrUnreachable. So is one that is missing, unless its process is known
+// to be gone: then it has no captures.
+func dialKept(ctx context.Context, address string, o monitorclient.Options, gone bool,
+) (*monitorclient.Client, func() error, error) {
+	place, kept := strings.CutPrefix(address, cli.SpoolScheme)
+	if !kept || cli.HasMonitor(ctx, address) {
+		c, err := cli.DialMeter(ctx, address, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, c.Close, nil
+	}
+	unreachable := func(err error) error { return fmt.Errorf("%w: %s: %w", monitorclient.ErrUnreachable, address, err) }
+	host, _ := os.Hostname()
+	dir, here := strings.CutPrefix(place, host)
+	if !here || !filepath.IsAbs(dir) {
+		return nil, nil, unreachable(errors.New("it is the spool of another machine"))
+	}
+	remove := func() error { return nil }
+	if _, err := os.Stat(dir); err != nil {
+		if !gone {
+			return nil, nil, unreachable(err)
+		}
+		if dir, err = store.TempDir(); err != nil {
+			return nil, nil, err
+		}
+		remove = func() error { return os.RemoveAll(dir) }
+	}
+	w := Within{Bench: monitor.Bench{Instrument: absent{}, Setup: noSetup}, Spool: dir, Wait: -1}
+	inside, stop, err := w.start(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(unreachable(err), remove())
+	}
+	end := func() error { return errors.Join(stop(), remove()) }
+	c, err := cli.DialMeter(inside, spoolAddress(dir), o)
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return c, func() error { return errors.Join(c.Close(), end()) }, nil
+}
+
+// absent is the instrument of a monitor that serves stored captures alone.
+type absent struct{}
+
+func (absent) Open(context.Context) error                    { return instrument.ErrDisconnected }
+func (absent) Identity() measure.Identity                    { return measure.Identity{} }
+func (absent) Inputs() instrument.Inputs                     { return instrument.Inputs{} }
+func (absent) Stream(context.Context, instrument.Sink) error { return instrument.ErrDisconnected }
+func (absent) Close() error                                  { return nil }
+
+// noSetup makes no rails: absent has no inputs.
+func noSetup(instrument.Inputs) (measure.Setup, error) {
+	return measure.Setup{}, instrument.ErrDisconnected
+}

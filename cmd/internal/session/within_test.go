@@ -1,0 +1,78 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/monitor"
+)
+
+// A spool is one process's: a second monitor of it is a busy bench, and whoever looks for
+// captures in it cannot reach it. When it is free its captures can be asked for.
+func TestSpoolWithinAProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	w := Within{Bench: monitor.Bench{Instrument: absent{}, Setup: noSetup}, Spool: dir, Wait: -1}
+	var at string
+	err := w.Do(t.Context(), func(ctx context.Context, address string) error {
+		at = address
+		c, err := cli.DialMeter(ctx, address, monitorclient.Options{})
+		if err != nil {
+			return err
+		}
+		if _, err := c.Captures(ctx); err != nil || c.Address() != address || !cli.HasMonitor(ctx, address) {
+			t.Errorf("%s: %v", c.Address(), err)
+		}
+		if err := w.Do(t.Context(), func(context.Context, string) error { return nil }); cli.ExitCode(err) != cli.ExitBusy {
+			t.Errorf("a second monitor: %v", err)
+		}
+		if _, _, err := dialKept(t.Context(), address, monitorclient.Options{}, true); !errors.Is(err, monitorclient.ErrUnreachable) {
+			t.Errorf("a spool in use: %v", err)
+		}
+		return c.Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := cli.SpoolScheme + "elsewhere" + dir
+	for _, x := range []struct {
+		address   string
+		gone, can bool
+	}{{at, false, true}, {at + "2", false, false}, {at + "2", true, true}, {other, true, false}} {
+		c, end, err := dialKept(t.Context(), x.address, monitorclient.Options{}, x.gone)
+		if (err == nil) != x.can || err != nil && !errors.Is(err, monitorclient.ErrUnreachable) {
+			t.Errorf("%+v: %v", x, err)
+		}
+		if err == nil {
+			_, err = c.Stop(t.Context(), "20260101-000000-00000000")
+			if !errors.Is(err, monitorclient.ErrGone) {
+				t.Errorf("%+v: a capture that is not there: %v", x, err)
+			}
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// What is done within ends with its context, and the monitor after it.
+func TestMonitorWithinOutlivesACancellation(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := Within{Bench: monitor.Bench{Instrument: absent{}, Setup: noSetup}}
+	err := w.DoBriefly(ctx, func(ctx context.Context, address string) error {
+		c, err := cli.DialMeter(ctx, address, monitorclient.Options{})
+		if err != nil {
+			return err
+		}
+		cancel()
+		<-ctx.Done()
+		_, err = c.Captures(context.WithoutCancel(ctx))
+		return errors.Join(err, c.Close())
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

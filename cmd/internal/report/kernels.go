@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/ianlancetaylor/demangle"
+	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -284,6 +286,59 @@ func Shorten(s string, most int) string {
 	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
 }
 
+// mostLaunches bounds the recorded launches held in memory.
+const mostLaunches = 1 << 20
+
+// TaskKernels returns the launches recorded in the program on the measured GPU, else the
+// kernels that the benchmark noted; at is the time of an instant of the host's wall clock.
+// note is a caution where only the first mostLaunches count.
+func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.Time) measure.Seconds) (
+	out []validate.Kernel, note string, err error,
+) {
+	tables, err := db.LaunchTables(ctx, t.ID)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(tables.Processes) == 0 {
+		list, err := db.Kernels(ctx, t.ID)
+		for _, k := range list {
+			out = append(out, validate.Kernel{
+				Name: measure.Printable(k.Name), Span: validate.Span{From: at(k.Start), To: at(k.End)},
+			})
+		}
+		return out, "", err
+	}
+	names := readableNames(&tables)
+	for l, err := range db.Launches(ctx, t.ID) {
+		switch {
+		case err != nil:
+			return nil, "", err
+		case l.Name >= len(names) || l.Device >= len(tables.Devices):
+			return nil, "", fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device,
+				store.ErrCorrupt)
+		case !tables.Devices[l.Device].Measured:
+			continue
+		case len(out) == mostLaunches:
+			return out, fmt.Sprintf("of the recorded kernels only the first %d count: what later ones drew is in "+
+				"the line of no kernel", mostLaunches), nil
+		}
+		out = append(out, validate.Kernel{
+			Name: names[l.Name],
+			Span: validate.Span{From: at(time.Unix(0, l.Start)), To: at(time.Unix(0, l.End))},
+		})
+	}
+	return out, "", nil
+}
+
+// readableNames demangles the names of a task's launches, which refer to them by index.
+func readableNames(tables *store.LaunchTables) []string {
+	names := make([]string, len(tables.Names))
+	for i, n := range tables.Names {
+		names[i] = Readable(n)
+	}
+	return names
+}
+
 // ExportKernels writes the recorded launches of a task as CSV in the order of their start,
 // one line per launch. Times are nanoseconds of the host's clock. A launch that refers to
 // a name or device outside the tables is store.ErrCorrupt.
@@ -303,11 +358,7 @@ func ExportKernels(ctx context.Context, w io.Writer, db *store.DB, t *store.Task
 	}); err != nil {
 		return err
 	}
-	// Demangle each name once: launches refer to names by index.
-	names := make([]string, len(tables.Names))
-	for i, n := range tables.Names {
-		names[i] = Readable(n)
-	}
+	names := readableNames(&tables)
 	u := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
 	for l, err := range db.Launches(ctx, t.ID) {
 		if err != nil {

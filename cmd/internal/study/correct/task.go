@@ -56,9 +56,13 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	if err != nil {
 		return err
 	}
-	kernels, err := correctedKernels(ctx, db, t.ID, from)
+	since := func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) }
+	kernels, note, err := report.TaskKernels(ctx, db, t, since)
 	if err != nil {
 		return err
+	}
+	if note != "" {
+		fmt.Fprintln(a.Err, "wattmark:", note)
 	}
 	// The caller's profile keeps its field; the copy names the one that was read.
 	profile := *p
@@ -117,22 +121,6 @@ func storedForm(list []validate.Method, from, to time.Time) (results []store.Met
 		}
 	}
 	return results, readings
-}
-
-// correctedKernels returns the kernels of a task in seconds since origin.
-func correctedKernels(ctx context.Context, db *store.DB, id store.TaskID, origin time.Time) ([]validate.Kernel, error) {
-	ks, err := db.Kernels(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	var out []validate.Kernel
-	for _, k := range ks {
-		out = append(out, validate.Kernel{
-			Name: k.Name,
-			Span: correct.Span{From: measure.SecondsOf(k.Start.Sub(origin)), To: measure.SecondsOf(k.End.Sub(origin))},
-		})
-	}
-	return out, nil
 }
 
 // render writes the correction as text, with the table of methods.

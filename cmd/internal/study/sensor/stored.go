@@ -2,7 +2,6 @@ package sensor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +14,11 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
-
-// kind selects profiles among the stored analyses.
-var kind = stored.Kind{Kind: sensor.Kind, Noun: "profile", Family: "sensor"}
 
 // StoredProfile is a profile with its name, version and origin in the database.
 type StoredProfile struct {
@@ -38,12 +34,11 @@ type StoredProfile struct {
 // newStoredProfile decodes and validates a stored analysis.
 func newStoredProfile(s *store.Analysis) (*StoredProfile, error) {
 	x := &StoredProfile{Name: s.Name, Version: s.Version, Made: s.Made, Maker: s.Maker, Tasks: s.Tasks}
-	if err := json.Unmarshal(s.Content, &x.Profile); err != nil {
-		return nil, fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", s.Name, s.Version, err)
+	p, err := correct.ReadProfile(s)
+	if err != nil {
+		return nil, err
 	}
-	if err := x.Profile.Validate(); err != nil {
-		return nil, fmt.Errorf("profile %q, version %d: %w", s.Name, s.Version, err)
-	}
+	x.Profile = *p
 	return x, nil
 }
 
@@ -142,7 +137,7 @@ func sensorDeleteCmd(a *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return kind.Delete(a, ctx, db, p.Name, version, yes)
+		return correct.Profiles.Delete(a, ctx, db, p.Name, version, yes)
 	}
 	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2), remove)
 	c.Flags().IntVar(&version, "version", 0, "version to delete")

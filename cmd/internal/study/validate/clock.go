@@ -17,7 +17,7 @@ import (
 // recovered from the data, or under both where --recover is set.
 func (m *foreignRun) subjects(f RecordedFlags) subjects {
 	return func(yield func(validate.Subject, error) bool) {
-		if f.offsetGiven {
+		if f.OffsetGiven {
 			s, err := m.given(f)
 			if f.recover {
 				s.Name += ", clock given"
@@ -26,8 +26,8 @@ func (m *foreignRun) subjects(f RecordedFlags) subjects {
 				return
 			}
 		}
-		if !f.offsetGiven || f.recover {
-			s, err := m.Found()
+		if !f.OffsetGiven || f.recover {
+			s, err := m.found()
 			if f.recover {
 				s.Name += ", clock recovered"
 			}
@@ -36,10 +36,18 @@ func (m *foreignRun) subjects(f RecordedFlags) subjects {
 	}
 }
 
+// Related relates the clocks by the offset of flags where one is given, else from the data.
+func (m *foreignRun) Related(f RecordedFlags) (validate.Subject, error) {
+	if f.OffsetGiven {
+		return m.given(f)
+	}
+	return m.found()
+}
+
 // given relates the clocks by --clock-offset: a constant in seconds added to the meter's
 // times, without a correction of the drift. It reads the whole trace once.
 func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
-	s, by := m.Subject, measure.SecondsOf(f.offset)
+	s, by := m.Subject, measure.SecondsOf(f.Offset)
 	// The first pass collects the gaps, which must be complete before the subject is used.
 	for _, err := range m.trace() {
 		if err != nil {
@@ -55,10 +63,10 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 	return s, nil
 }
 
-// Found relates the clocks by matching the edges of the metered power with the begins and
+// found relates the clocks by matching the edges of the metered power with the begins and
 // ends of the kernels. The error names --clock-offset as the remedy where the edges do
 // not determine the offset.
-func (m *foreignRun) Found() (validate.Subject, error) {
+func (m *foreignRun) found() (validate.Subject, error) {
 	s := m.Subject
 	fit, err := clocksync.Find(m.trace, s.Kernels)
 	if err != nil {
@@ -88,7 +96,7 @@ func (m *foreignRun) Found() (validate.Subject, error) {
 }
 
 // put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
-// host's clock. It copies the cautions, because given and Found share one slice. Where
+// host's clock. It copies the cautions, because given and found share one slice. Where
 // the clock jumps back, samples up to the last time already yielded are dropped, so that
 // times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {

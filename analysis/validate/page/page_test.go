@@ -172,7 +172,7 @@ func TestReadingsBesideThePicture(t *testing.T) {
 	origin := float64(r.Work.From)
 	beside := validate.Reading{At: r.Trace.To + 10, Power: 1}
 	r.Methods[0].Points = append(r.Methods[0].Points, beside)
-	p, err := powerPlot(r)
+	p, err := Power(r).Plot()
 	if err != nil {
 		t.Fatal(err)
 	}

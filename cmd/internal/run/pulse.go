@@ -290,16 +290,12 @@ func counterTruth(results []store.MethodResult) *report.Truthful {
 // alonePicture returns the plot of the methods' traces over the time since the first kernel
 // began, with the counter's mean as a horizontal line.
 func alonePicture(r *PulseReport, traces []sensor.Trace, of gpu.Span, truth *report.Truthful) *report.Picture {
-	p := &report.Picture{
-		Title:  fmt.Sprintf("%g ms on, %g ms off on %s: power by software, no meter", 1e3*r.OnS, 1e3*r.OffS, r.GPU),
-		Length: measure.SecondsOf(of.End.Sub(of.Start)),
-	}
+	p := report.NewPicture(fmt.Sprintf("%g ms on, %g ms off on %s: power by software, no meter", 1e3*r.OnS, 1e3*r.OffS,
+		r.GPU), measure.SecondsOf(of.End.Sub(of.Start)))
 	if truth != nil {
 		mean := float64(truth.Mean)
-		p.Lines = append(p.Lines, report.PictureLine{
-			Name: "counter's mean", Look: report.Looks["truth"],
-			Xy: plotter.XYs{{X: 0, Y: mean}, {X: float64(p.Length), Y: mean}},
-		})
+		ends := plotter.XYs{{X: 0, Y: mean}, {X: of.End.Sub(of.Start).Seconds(), Y: mean}}
+		p.Line("counter's mean", report.Looks["truth"], ends)
 	}
 	p.AddTraces(traces, func(pt sensor.Point) measure.Seconds { return measure.SecondsOf(pt.At.Sub(of.Start)) })
 	return p

@@ -250,7 +250,7 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 			"the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
 	}
 	if f.svg != "" {
-		if err := cli.WriteFile(f.svg, r.writeSVG); err != nil {
+		if err := cli.WriteFile(f.svg, r.chart().WriteSVG); err != nil {
 			return err
 		}
 		r.Picture = f.svg

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
 
 	"github.com/wattmark/wattmark/analysis/roofline"
@@ -373,40 +372,4 @@ func (p roofTask) row() out.Row {
 		fmt.Sprintf("%.0f %%", 100*p.Roof), measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power,
 		measure.FormatPercent(float64(100 * p.Residual)), shown,
 	}
-}
-
-// plot draws flop/s and flop/J in percent of their best over the logarithm of the
-// intensity, with both balances marked below.
-func (r *RooflineReport) plot(w io.Writer) {
-	columns := min(out.PlotWidth(w), 100)
-	low, high := r.bounds()
-	// The best flop/J is that at an intensity where bytes no longer matter.
-	_, best, _ := r.At(1e9 * high)
-	var speed, energy []float64
-	// Columns are equal steps of the logarithm of the intensity.
-	for i := range columns {
-		s, j, _ := r.At(low * math.Pow(high/low, float64(i)/float64(columns-1)))
-		speed, energy = append(speed, 100*s/r.Flops), append(energy, 100*j/best)
-	}
-	ruler := []rune(strings.Repeat(" ", columns))
-	for _, mark := range []struct {
-		at float64
-		c  rune
-	}{{r.EnergyBalance.Value, 'E'}, {r.TimeBalance, 'T'}} {
-		// A balance outside the drawn intensities has no mark.
-		if i := math.Log(mark.at/low) / math.Log(high/low) * float64(columns-1); i >= 0 && i < float64(columns) {
-			ruler[int(i)] = mark.c
-		}
-	}
-	g := out.Graph{
-		Series: [][]float64{speed, energy}, Height: 12, Axis: "%.0f %%",
-		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.UpperBound(100)},
-		Legends: []string{"flop/s, % of the best", "flop/J, % of the best"},
-		Colours: []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red},
-		Ruler:   string(ruler), Key: "balance: T in time, E in energy", Columns: columns,
-		First: fmt.Sprintf("%.3g flop/byte", low), Last: fmt.Sprintf("%.3g (logarithmic)", high),
-	}
-	fmt.Fprintln(w)
-	g.Draw(w)
-	fmt.Fprintln(w)
 }

@@ -197,7 +197,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 		}
 		fields = []string{f.field}
 	}
-	r := &SensorReport{Source: s.description, Truth: s.truth}
+	r := &SensorReport{Source: s.description, Truth: s.truth, source: s}
 	var errs []error
 	for _, field := range fields {
 		// The clocks' uncertainty adds to that of the delay.
@@ -219,7 +219,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 		return errors.Join(errs...)
 	}
 	if f.svg != "" {
-		if err := r.draw(f.svg, s); err != nil {
+		if err := r.draw(f.svg); err != nil {
 			return err
 		}
 	}
@@ -233,7 +233,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 
 // draw draws each field into a file of its own. With several fields their names are
 // inserted before the extension.
-func (r *SensorReport) draw(svg string, s *sensorSource) error {
+func (r *SensorReport) draw(svg string) error {
 	for i := range r.Fields {
 		x := &r.Fields[i]
 		x.Picture = svg
@@ -241,7 +241,7 @@ func (r *SensorReport) draw(svg string, s *sensorSource) error {
 			ext := filepath.Ext(svg)
 			x.Picture = strings.TrimSuffix(svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
 		}
-		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, s).WriteSVG); err != nil {
+		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, r.source).WriteSVG); err != nil {
 			return err
 		}
 	}

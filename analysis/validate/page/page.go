@@ -38,17 +38,8 @@ type Refusal struct {
 	Reason string `json:"reason"`
 }
 
-// short cuts a name for a plot in its middle, since names differ at both ends. The
-// result is printable.
-func short(s string) string {
-	const most = 30
-	s = measure.Printable(s)
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
-}
+// short cuts a name for a plot, and makes it printable.
+func short(s string) string { return measure.Shorten(measure.Printable(s), 30) }
 
 // drawing is a plot within a page.
 type drawing struct {

@@ -241,9 +241,9 @@ func RenderKernels(a *cli.App, r *Report) {
 	t := out.NewTable(a.Out, "kernel", "launches", "time", "energy (k = 2)", "mean", "a launch", "by")
 	for i := range k.Lines {
 		l := &k.Lines[i]
-		row := []any{Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
+		row := []any{measure.Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
 		if n := len(l.Together); n > 0 {
-			row[0] = fmt.Sprintf("%d together: %s", n, Shorten(l.Name, 48))
+			row[0] = fmt.Sprintf("%d together: %s", n, measure.Shorten(l.Name, 48))
 		}
 		// The time without kernels has no name and no launches; kernels of our own library
 		// (markers around single kernels) are marked as such.
@@ -275,15 +275,6 @@ func RenderKernels(a *cli.App, r *Report) {
 	for _, w := range k.Warnings {
 		fmt.Fprintln(a.Out, "  caution:", w)
 	}
-}
-
-// Shorten cuts a name in its middle to at most most characters: both ends distinguish kernels.
-func Shorten(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
 }
 
 // mostLaunches bounds the recorded launches held in memory.
@@ -432,7 +423,7 @@ func (t *tinyReport) render(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "One launch of %s, by %s over %d launches\n", t.Kernel, t.Method, t.Launches)
-	fmt.Fprintf(w, "  energy   %s (k = %.2g)", scaledEnergy(t.Energy, t.EnergyU), t.coverage)
+	fmt.Fprintf(w, "  energy   %s (k = %.2g)", measure.FormatU(float64(t.Energy), float64(t.EnergyU), "J"), t.coverage)
 	if t.Energy > 0 {
 		fmt.Fprintf(w, ", ± %.2g %%", 100*float64(t.EnergyU)/float64(t.Energy))
 	}
@@ -445,7 +436,7 @@ func (t *tinyReport) render(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	if measure.Known(t.Above) && measure.Known(t.AboveU) {
-		fmt.Fprintf(w, "  above    %s above what surrounds it\n", scaledEnergy(t.Above, t.AboveU))
+		fmt.Fprintf(w, "  above    %s above what surrounds it\n", measure.FormatU(float64(t.Above), float64(t.AboveU), "J"))
 	}
 	renderLargest(w, t.Budget)
 	for _, s := range t.Warnings {
@@ -453,19 +444,6 @@ func (t *tinyReport) render(w io.Writer) {
 	}
 	t.plot(w)
 	fmt.Fprintln(w)
-}
-
-// scaledEnergy returns E ± U in the unit from J to nJ that fits E.
-func scaledEnergy(e, u measure.Joule) string {
-	for _, p := range []struct {
-		scale measure.Joule
-		name  string
-	}{{1, "J"}, {1e-3, "mJ"}, {1e-6, "µJ"}, {1e-9, "nJ"}} {
-		if max(e, -e) >= p.scale || p.scale == 1e-9 {
-			return strings.ReplaceAll(out.EnergyText(e/p.scale, u/p.scale), " J", " "+p.name)
-		}
-	}
-	return ""
 }
 
 // plot draws the folded profile, and below it a ruler with the length of the launch.

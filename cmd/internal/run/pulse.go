@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/experiment"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -197,20 +198,26 @@ const settleAlone = 300 * time.Millisecond
 func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card *session.FoundGPU,
 	work measurement.Work,
 ) error {
-	if err := card.Open(ctx); err != nil {
-		return err
-	}
-	s, err := card.Sensor()
+	f.Monitor, f.NoSensor = "", false
+	b, done, err := NewBench(a, ctx, f.RunFlags, card, f.Name)
 	if err != nil {
 		return err
 	}
-	if f.WarmUp > 0 {
-		if err := card.WarmUp(ctx, f.WarmUp); err != nil {
-			return err
-		}
+	defer done()
+	var w *sensor.Watcher
+	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) ([]gpu.Kernel, error) {
+		w = sensor.NewWatcher(own, f.options())
+		return experiment.Around(ctx, settleAlone, settleAlone, w.Run, func(ctx context.Context) ([]gpu.Kernel, error) {
+			w.Begin()
+			defer w.End()
+			return work(ctx)
+		})
 	}
-	w := sensor.NewWatcher(s, f.options())
-	kernels, err := watchWork(ctx, w, work)
+	ran, err := b.Run(ctx, work)
+	kernels := ran.Kernels
+	if err == nil && len(kernels) == 0 {
+		err = errors.New("no kernel ran")
+	}
 	if err != nil {
 		return err
 	}
@@ -243,34 +250,6 @@ func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card 
 		return err
 	}
 	return a.Print(r, func(w io.Writer) { renderPulse(w, r) })
-}
-
-// watchWork runs the work while w reads the sensor in another goroutine, which has ended
-// when watchWork returns. It fails where no kernel ran.
-func watchWork(ctx context.Context, w *sensor.Watcher, work measurement.Work) ([]gpu.Kernel, error) {
-	side, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.Run(side)
-	}()
-	defer func() {
-		cancel()
-		<-done
-	}()
-	if err := session.PauseUntil(ctx, time.Now().Add(settleAlone)); err != nil {
-		return nil, err
-	}
-	w.Begin()
-	kernels, err := work(ctx)
-	w.End()
-	if err == nil && len(kernels) == 0 {
-		err = errors.New("no kernel ran")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return kernels, session.PauseUntil(ctx, time.Now().Add(settleAlone))
 }
 
 // counterTruth returns the counter's mean power as reference, nil where the counter gave no

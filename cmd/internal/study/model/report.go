@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/wattmark/wattmark/analysis/counters"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/model"
@@ -287,15 +288,7 @@ func (r *EvalReport) renderWorst(w io.Writer) {
 }
 
 // short limits a kernel's name to 48 letters: template arguments make hundreds.
-func short(name string) string { return ellipsis(measure.Printable(name), 48) }
-
-// ellipsis limits a text to a number of letters.
-func ellipsis(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return text
-}
+func short(name string) string { return ansi.Truncate(measure.Printable(name), 48, "…") }
 
 // renderWarnings writes at most twelve warnings, then all notes. Row names come
 // from files and are made printable first.
@@ -360,7 +353,7 @@ func (r *PredictReport) drawParts(w io.Writer) error {
 	// The ends of the bars, as far as they are stacked.
 	up, down := make([]float64, n), make([]float64, n)
 	for i, k := range r.Kernels {
-		names = append(names, ellipsis(short(k.Name), 28))
+		names = append(names, ansi.Truncate(short(k.Name), 28, "…"))
 		dots = append(dots, plotter.XY{X: float64(i), Y: float64(k.Estimated)})
 		if measure.Known(k.Measured) {
 			measured = append(measured, plotter.XY{X: float64(i), Y: float64(k.Measured)})

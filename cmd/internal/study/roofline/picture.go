@@ -118,8 +118,8 @@ func (r *RooflineReport) plot(w io.Writer) {
 	c := &figure.Chart{
 		X: intensity, Y: "share of the best / %", LogX: true, YRange: [2]float64{0, 100}, Marks: r.balances(),
 	}
-	c.Line("flop/s", figure.Style{Color: figure.Blue, Sketch: true}, speed)
-	c.Line("flop/J", figure.Style{Color: figure.Vermillion, Sketch: true}, energy)
+	c.Line("flop/s, % of the best", figure.Style{Color: figure.Blue, Sketch: true}, speed)
+	c.Line("flop/J, % of the best", figure.Style{Color: figure.Vermillion, Sketch: true}, energy)
 	out.Sketch(w, c)
 	fmt.Fprintln(w)
 }

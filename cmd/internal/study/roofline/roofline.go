@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/roofline"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
@@ -368,7 +367,7 @@ func (p roofTask) row() out.Row {
 		shown = out.JoinNonEmpty(", ", "throttled", shown)
 	}
 	return out.Row{
-		p.TaskID, report.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
+		p.TaskID, measure.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
 		fmt.Sprintf("%.0f %%", 100*p.Roof), measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power,
 		measure.FormatPercent(float64(100 * p.Residual)), shown,
 	}

@@ -2,10 +2,8 @@ package sensor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,48 +42,42 @@ func newStoredProfile(s *store.Analysis) (*StoredProfile, error) {
 
 // findProfile reads the profile of a field of a GPU; version 0 is the newest. gpu is the
 // beginning of the UUID, with or without "GPU-". No match is an ExitNotFound error,
-// several matches are a usage error.
-func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field string,
-	version int,
-) (*StoredProfile, error) {
-	all, err := db.Analyses(ctx, sensor.Kind)
+// several GPUs are a usage error.
+func findProfile(a *cli.App, ctx context.Context, gpu, field string, version int) (*StoredProfile, error) {
+	all, err := correct.Profiles.All(a, ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, s := range all {
-		if uuid, ok := strings.CutSuffix(s.Name, " "+field); ok && !slices.Contains(names, s.Name) &&
-			(strings.HasPrefix(uuid, gpu) || strings.HasPrefix(uuid, "GPU-"+gpu)) {
-			names = append(names, s.Name)
+	var found *store.Analysis // the last one that fits: versions are in order
+	names := map[string]bool{}
+	for i := range all {
+		s := &all[i]
+		uuid, ok := strings.CutSuffix(s.Name, " "+field)
+		if !ok || !strings.HasPrefix(uuid, gpu) && !strings.HasPrefix(uuid, "GPU-"+gpu) {
+			continue
+		}
+		names[s.Name] = true
+		if version == 0 || s.Version == version {
+			found = s
 		}
 	}
-	switch len(names) {
-	case 0:
+	switch {
+	case len(names) > 1:
+		return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
+	case len(names) == 0:
 		return nil, cli.NotFoundf("no profile of the %s field of a GPU %q in %s: see "+
 			"wattmark sensor list, or make one with wattmark sensor load", field, gpu, a.DB)
-	case 1:
-		s, err := db.Analysis(ctx, sensor.Kind, names[0], version)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, cli.NotFoundf("%q has no version %d: see wattmark sensor list", names[0], version)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return newStoredProfile(s)
+	case found == nil:
+		return nil, cli.NotFoundf("the profile of GPU %q has no version %d: see wattmark sensor list", gpu, version)
 	}
-	return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
+	return newStoredProfile(found)
 }
 
 // sensorShowCmd builds sensor show.
 func sensorShowCmd(a *cli.App) *cobra.Command {
 	var version int
 	show := func(ctx context.Context, args []string) error {
-		db, err := a.OpenDB(ctx)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		p, err := findProfile(a, ctx, db, args[0], args[1], version)
+		p, err := findProfile(a, ctx, args[0], args[1], version)
 		if err != nil {
 			return err
 		}
@@ -128,16 +120,11 @@ func sensorDeleteCmd(a *cli.App) *cobra.Command {
 		if (version > 0) == all {
 			return cli.Usagef("say which: --version N or --all")
 		}
-		db, err := a.OpenToChange(ctx)
+		p, err := findProfile(a, ctx, args[0], args[1], version)
 		if err != nil {
 			return err
 		}
-		defer db.Close()
-		p, err := findProfile(a, ctx, db, args[0], args[1], version)
-		if err != nil {
-			return err
-		}
-		return correct.Profiles.Delete(a, ctx, db, p.Name, version, yes)
+		return correct.Profiles.Delete(a, ctx, p.Name, version, yes)
 	}
 	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2), remove)
 	c.Flags().IntVar(&version, "version", 0, "version to delete")
@@ -200,12 +187,7 @@ func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu string) (
 		return nil, cli.Usagef(
 			"name the sensor: a stored profile by --gpu-uuid and --field, or --period with --window or --tau")
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	s, err := findProfile(a, ctx, db, gpu, f.field, f.version)
+	s, err := findProfile(a, ctx, gpu, f.field, f.version)
 	if err != nil {
 		return nil, err
 	}

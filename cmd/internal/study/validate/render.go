@@ -9,7 +9,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -136,7 +135,7 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	for i := range lines {
 		k := &lines[i]
 		row := out.Row{
-			report.Shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, out.EnergyText(k.Truth.Energy, k.Truth.U),
+			measure.Shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, out.EnergyText(k.Truth.Energy, k.Truth.U),
 		}
 		for _, m := range k.Methods {
 			row = append(row, orDash(m.ErrorPct, "%+.1f"))

@@ -103,15 +103,10 @@ func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (t
 			last.ID)
 	}
 	for _, t := range tasks {
-		w, ok := given[t.ID] // overrides the stored one
-		err := compare.NotFailed(t)
-		if err == nil && !ok {
-			w, err = keptWork(ctx, db, t.ID)
+		if err := compare.NotFailed(t); err != nil {
+			return nil, nil, nil, err
 		}
-		var p roofline.Point
-		if err == nil {
-			p, err = roofPoint(ctx, db, t, w)
-		}
+		p, err := roofPoint(ctx, db, t, given)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -120,12 +115,20 @@ func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (t
 	return tasks, points, passed, nil
 }
 
-// roofPoint returns the task with its work and the relative standard uncertainty
-// of its energy. Only contributions of this measurement count; those that last,
+// roofPoint returns the task with its work, given or as the sweep stored it, and the
+// relative standard uncertainty of its energy. Only contributions of this measurement count; those that last,
 // such as calibration, are common to all tasks and enter by commonOf. The task counts as
 // throttled where the clocks were reduced when its work ended, by the last of two or more
 // readings of the GPU's state.
-func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work) (roofline.Point, error) {
+func roofPoint(ctx context.Context, db *store.DB, t *store.Task, given map[store.TaskID]roofline.Work) (
+	p roofline.Point, err error,
+) {
+	w, ok := given[t.ID]
+	if !ok {
+		if w, err = keptWork(ctx, db, t.ID); err != nil {
+			return p, err
+		}
+	}
 	r := t.Result
 	var own float64
 	for _, c := range r.Budget {
@@ -148,7 +151,15 @@ func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work
 // TASK:flop=W,byte=Q. One of another GPU gets a caution.
 func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineReport, m *roofline.Model, s string) error {
 	// Work on the command line takes precedence over the stored one.
+	given := map[store.TaskID]roofline.Work{}
 	number, _, has := strings.Cut(s, ":")
+	if has {
+		id, w, err := roofline.ParseTaskWork(s)
+		if err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		given[store.TaskID(id)] = w
+	}
 	t, err := a.Task(ctx, db, number)
 	if err != nil {
 		return err
@@ -157,22 +168,11 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 		return cli.WithCode(cli.ExitIncomplete,
 			fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
 	}
-	var w roofline.Work
-	if has {
-		if _, w, err = roofline.ParseTaskWork(s); err != nil {
-			return cli.WithCode(cli.ExitUsage, err)
-		}
-	} else {
-		w, err = keptWork(ctx, db, t.ID)
-	}
-	if err != nil {
-		return err
-	}
 	if t.GPUUUID != r.UUID {
 		r.Cautions = append(r.Cautions,
 			fmt.Sprintf("task %d ran on another GPU (%s)", t.ID, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID)))
 	}
-	p, err := roofPoint(ctx, db, t, w)
+	p, err := roofPoint(ctx, db, t, given)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,7 @@
 package validate
 
 import (
-	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -183,46 +181,4 @@ func turns(size measure.Seconds) string {
 		return ""
 	}
 	return fmt.Sprintf("; it is %.0f turns of a PMD's time stamp, so that samples were lost there", n)
-}
-
-// renderClock writes the offset and drift between the meter's clock and the host's. Of a
-// recovered clock it adds the time at which the offset holds, the number of edges behind
-// it, and the breaks.
-func renderClock(w io.Writer, c *validate.Clock) {
-	fmt.Fprintf(w, "  clock    %s", cmp.Or(c.How, "as given"))
-	if math.IsNaN(float64(c.OffsetU)) {
-		fmt.Fprintln(w, ", how well is not known")
-	} else {
-		fmt.Fprint(w, ": ")
-		if !math.IsNaN(float64(c.Offset)) {
-			fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
-		}
-		fmt.Fprintf(w, "± %v", c.OffsetU)
-		if measure.Known(c.DriftPPM) {
-			fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
-		}
-		fmt.Fprintln(w)
-	}
-	f := c.Found
-	if f == nil || c.OffsetAt == nil {
-		return
-	}
-	fmt.Fprintf(w,
-		"           the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
-		float64(*c.OffsetAt), milliseconds(c.Offset, c.OffsetU), f.Edges, f.Rejected, f.Unseen)
-	if !math.IsNaN(float64(f.Scatter)) {
-		fmt.Fprintf(w, "; one scatters by %.3f ms", 1e3*float64(f.Scatter))
-	}
-	fmt.Fprintln(w)
-	for _, b := range f.Breaks {
-		fmt.Fprintf(w, "           %s at %.3f s: %s\n", milliseconds(b.Size, b.U), float64(b.At), b.Note)
-	}
-}
-
-// milliseconds formats a time with its expanded uncertainty in milliseconds. A NaN uncertainty is left out.
-func milliseconds(v, u measure.Seconds) string {
-	if math.IsNaN(float64(u)) {
-		return fmt.Sprintf("%+.3f ms", 1e3*float64(v))
-	}
-	return fmt.Sprintf("%+.3f ± %.3f ms", 1e3*float64(v), 1e3*float64(u))
 }

@@ -57,7 +57,13 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	}
 	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", cmp.Or(r.Meter, "unnamed"),
 		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), r.Samples)
-	renderClock(w, &r.Clock)
+	for i, l := range page.Clock(r.Clock) {
+		label := "clock"
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(w, "  %-8s %s\n", label, l)
+	}
 	for _, m := range r.Missing {
 		bound := m.Reason
 		if !math.IsNaN(float64(m.Most)) {

@@ -112,28 +112,30 @@ func unitOf(label string) string {
 // inColumns returns the mean of a line's points in each column, within the chart's limits of
 // Y. Columns between two points are interpolated, except of dots; those outside are NaN.
 func inColumns(c *figure.Chart, l *figure.Line, place func(float64) float64, columns int) []float64 {
-	sum, n := make([]float64, columns), make([]float64, columns)
+	mean, n := slices.Repeat([]float64{math.NaN()}, columns), make([]float64, columns)
+	last := -1 // the column of the point before, whose value is y
+	var y float64
 	for _, p := range l.Points {
-		if i := min(int(math.Floor(place(p.X))), columns-1); i >= 0 && place(p.X) <= float64(columns) {
-			sum[i], n[i] = sum[i]+p.Y, n[i]+1
-		}
-	}
-	before := -1 // the last column with points
-	for i := range sum {
-		if n[i] == 0 {
-			sum[i] = math.NaN()
+		i := min(int(math.Floor(place(p.X))), columns-1)
+		if i < 0 || place(p.X) > float64(columns) {
 			continue
 		}
-		sum[i] /= n[i]
+		v := p.Y
 		if c.YRange[0] < c.YRange[1] {
-			sum[i] = max(c.YRange[0], min(c.YRange[1], sum[i]))
+			v = max(c.YRange[0], min(c.YRange[1], v))
 		}
-		for k := before + 1; k < i && before >= 0 && l.Radius == 0; k++ {
-			sum[k] = sum[before] + (sum[i]-sum[before])*float64(k-before)/float64(i-before)
+		// From the point itself and not from its column's mean: a staircase stays level.
+		for k := last + 1; k < i && last >= 0 && l.Radius == 0; k++ {
+			mean[k] = y + (v-y)*float64(k-last)/float64(i-last)
 		}
-		before = i
+		if n[i]++; n[i] == 1 {
+			mean[i] = v
+		} else {
+			mean[i] += (v - mean[i]) / n[i]
+		}
+		last, y = i, v
 	}
-	return sum
+	return mean
 }
 
 // ruler returns the line of marks below a plot and their key; empty without marks.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 

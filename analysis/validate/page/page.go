@@ -193,7 +193,8 @@ func Clock(c validate.Clock) (lines []string) {
 		out += fmt.Sprintf(", ± %s (k = 2)", span(c.OffsetU))
 	}
 	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) && c.DriftUPPM != 0 {
-		out += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)
+		gains := fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)
+		out += strings.Replace(gains, "-", "−", 1)
 	}
 	lines = []string{out}
 	f := c.Found

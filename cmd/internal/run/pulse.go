@@ -198,26 +198,7 @@ const settleAlone = 300 * time.Millisecond
 func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card *session.FoundGPU,
 	work measurement.Work,
 ) error {
-	f.Monitor, f.NoSensor = "", false
-	b, done, err := NewBench(a, ctx, f.RunFlags, card, f.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	var w *sensor.Watcher
-	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) ([]gpu.Kernel, error) {
-		w = sensor.NewWatcher(own, f.options())
-		return experiment.Around(ctx, settleAlone, settleAlone, w.Run, func(ctx context.Context) ([]gpu.Kernel, error) {
-			w.Begin()
-			defer w.End()
-			return work(ctx)
-		})
-	}
-	ran, err := b.Run(ctx, work)
-	kernels := ran.Kernels
-	if err == nil && len(kernels) == 0 {
-		err = errors.New("no kernel ran")
-	}
+	w, kernels, err := watched(ctx, a, f, card, work)
 	if err != nil {
 		return err
 	}
@@ -250,6 +231,32 @@ func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card 
 		return err
 	}
 	return a.Print(r, func(w io.Writer) { renderPulse(w, r) })
+}
+
+// watched runs the work without a meter while every method reads the GPU's sensor. No kernel is
+// an error.
+func watched(ctx context.Context, a *cli.App, f pulseFlags, card *session.FoundGPU, work measurement.Work) (
+	w *sensor.Watcher, kernels []gpu.Kernel, err error,
+) {
+	f.Monitor, f.NoSensor = "", false
+	b, done, err := NewBench(a, ctx, f.RunFlags, card, f.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) ([]gpu.Kernel, error) {
+		w = sensor.NewWatcher(own, f.options())
+		return experiment.Around(ctx, settleAlone, settleAlone, w.Run, func(ctx context.Context) ([]gpu.Kernel, error) {
+			w.Begin()
+			defer w.End()
+			return work(ctx)
+		})
+	}
+	ran, err := b.Run(ctx, work)
+	if err == nil && len(ran.Kernels) == 0 {
+		err = errors.New("no kernel ran")
+	}
+	return w, ran.Kernels, err
 }
 
 // counterTruth returns the counter's mean power as reference, nil where the counter gave no

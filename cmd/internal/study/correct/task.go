@@ -56,13 +56,9 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	if err != nil {
 		return err
 	}
-	since := func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) }
-	kernels, note, err := report.TaskKernels(ctx, db, t, since)
+	kernels, err := kernelsSince(a, ctx, db, t, from)
 	if err != nil {
 		return err
-	}
-	if note != "" {
-		fmt.Fprintln(a.Err, "wattmark:", note)
 	}
 	// The caller's profile keeps its field; the copy names the one that was read.
 	profile := *p
@@ -86,6 +82,19 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 		r.Raw = measure.Joule(math.NaN()) // left out: it is for comparison
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, t) })
+}
+
+// kernelsSince returns the kernels of a task in seconds since an instant. Its note on kernels
+// that are left out goes to standard error.
+func kernelsSince(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, from time.Time) (
+	[]validate.Kernel, error,
+) {
+	kernels, note, err := report.TaskKernels(ctx, db, t,
+		func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) })
+	if note != "" {
+		fmt.Fprintln(a.Err, "wattmark:", note)
+	}
+	return kernels, err
 }
 
 // openDB opens the database for writing. Where that is not permitted it prints a note,

@@ -109,6 +109,15 @@ func Printable(s string) string {
 	}, s)
 }
 
+// Shorten cuts a name in its middle to at most most characters: both ends tell names apart.
+func Shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
+}
+
 // maxExcerpt bounds the text of a device or a stranger, in bytes.
 const maxExcerpt = 1 << 10
 

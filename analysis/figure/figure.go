@@ -119,6 +119,7 @@ type Style struct {
 	Dashed bool
 	Radius vg.Length
 	Shape  draw.GlyphDrawer // of dots; a disc where nil
+	Sketch bool             // of a Chart: in a terminal too, which can show few series
 }
 
 // Add draws a series and enters it into the legend, unless name is empty. A series

@@ -88,7 +88,7 @@ func Of(hosts []Host) (Total, error) {
 			h.Span = h.Span.with(x.Span)
 		}
 		if sum := group.Of(its); len(its) > 0 {
-			h.Estimate = &sum.Energy
+			h.Estimate = &sum.Estimate
 		}
 		parts = append(parts, its...)
 		t.Hosts, t.Tasks, t.Missing = append(t.Hosts, h), t.Tasks+len(its), t.Missing+len(h.Missing)

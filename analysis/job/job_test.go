@@ -39,7 +39,7 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b, c := total.Hosts[0], total.Hosts[1], total.Hosts[2]
-	if total.Sum.Energy.Energy != 250 || total.Tasks != 4 || total.Missing != 2 || !near(total.Span.Length(), 14) || !near(total.Together, 8) {
+	if total.Sum.Energy != 250 || total.Tasks != 4 || total.Missing != 2 || !near(total.Span.Length(), 14) || !near(total.Together, 8) {
 		t.Errorf("got %+v", total)
 	}
 	if a.Energy != 150 || !near(a.Busy, 10) || !near(a.Before, 0) || !near(a.After, 4) || !near(a.Between, 0) {
@@ -55,7 +55,7 @@ func TestTimes(t *testing.T) {
 	if err != nil || !near(apart.Together, -4) {
 		t.Errorf("got %v, %v", apart.Together, err)
 	}
-	if empty, err := Of([]Host{{Name: "a", Missing: []string{"x"}}}); err != nil || empty.Tasks != 0 || empty.Sum.Energy.Energy != 0 || empty.Together != 0 {
+	if empty, err := Of([]Host{{Name: "a", Missing: []string{"x"}}}); err != nil || empty.Tasks != 0 || empty.Sum.Energy != 0 || empty.Together != 0 {
 		t.Errorf("got %+v, %v", empty, err)
 	}
 }
@@ -113,13 +113,13 @@ func TestUHoldsTheTruth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(got-truth) <= float64(total.Sum.Energy.U) {
+		if math.Abs(got-truth) <= float64(total.Sum.U) {
 			held++
 		}
 		if math.Abs(got-truth) <= math.Sqrt(independent) {
 			alone++
 		}
-		if total.Sum.AllShared < total.Sum.Energy.U || len(total.Sum.Lines) != 2 {
+		if total.Sum.AllShared < total.Sum.U || len(total.Sum.Lines) != 2 {
 			t.Fatalf("got %+v", total.Sum)
 		}
 	}

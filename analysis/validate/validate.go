@@ -145,8 +145,8 @@ type Method struct {
 
 // Reading is one value of the sensor.
 type Reading struct {
-	At    measure.Seconds
-	Power measure.Watt
+	At    measure.Seconds `json:"time_s"`
+	Power measure.Watt    `json:"power_w"`
 }
 
 // ErrSubject is wrapped by errors about subjects that cannot be judged.

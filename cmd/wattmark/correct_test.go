@@ -199,7 +199,7 @@ func TestCorrectATask(t *testing.T) {
 	if n := len(shown.Methods); n != len(task.Methods)+4 {
 		t.Errorf("%d methods, before %d: want four more", n, len(task.Methods))
 	}
-	inside(t, "correct", "1", "--db", path, "--profile", "slow").fails(t, cli.ExitNotFound, "there are fast")
+	inside(t, "correct", "1", "--db", path, "--profile", "slow").fails(t, cli.ExitNotFound, "list them with wattmark sensor list")
 	inside(t, "correct", "1", "--db", path, "--tau", "1s", "--field", "power.draw").fails(t, cli.ExitFailed, "no readings of power.draw")
 	inside(t, "correct", "2", "--db", path, "--tau", "1s").fails(t, cli.ExitNotFound, "no task 2")
 }

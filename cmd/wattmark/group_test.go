@@ -75,14 +75,14 @@ func TestRunOnTwoGPUs(t *testing.T) {
 			t.Errorf("GPU %d: %v ± %v J, truth %v J", i, *m.Task.EnergyJ, *m.Task.EnergyUJ, drawn)
 		}
 	}
-	if x := got.Total; math.Abs(x.EnergyJ-truth) > x.EnergyUJ || x.SharedUJ != 0 || x.AllSharedUJ < x.EnergyUJ {
+	if x := got.Total; math.Abs(float64(x.Energy)-truth) > float64(x.U) || x.Shared != 0 || x.AllShared < x.U {
 		t.Errorf("total %+v, truth %v", x, truth)
 	}
-	t.Logf("%v ± %v J, truth %v J", got.Total.EnergyJ, got.Total.EnergyUJ, truth)
+	t.Logf("%v ± %v J, truth %v J", got.Total.Energy, got.Total.U, truth)
 
 	var again task.GroupReport
 	object(t, inside(t, "show", "--group", "1", "--json", "--db", a.db).ok(t).out, &again)
-	if again.Total.EnergyJ != got.Total.EnergyJ || again.Total.EnergyUJ != got.Total.EnergyUJ || again.Total.MeanW != got.Total.MeanW {
+	if again.Total.Estimate != got.Total.Estimate || again.Total.Mean != got.Total.Mean {
 		t.Errorf("shown again: %+v", again.Total)
 	}
 	text := inside(t, "show", "--group", "1", "--db", a.db).ok(t).out

@@ -81,7 +81,7 @@ func TestPredictFromCSV(t *testing.T) {
 		t.Errorf("got %+v", at)
 	}
 	text := inside(t, "predict", "show", "vadd@1", "--db", db).ok(t).out
-	for _, want := range []string{"rounds   of 14 blocks", "energy, mixed", "by rounds   o measured", "fitted from the steps"} {
+	for _, want := range []string{"rounds   of 14 blocks", "energy, mixed", "measured, not calibrated on (o)", "fitted from the steps"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

@@ -152,7 +152,7 @@ func TestRooflineOfTasks(t *testing.T) {
 		t.Errorf("cautions %q", r.Cautions)
 	}
 	text := inside(t, args...).ok(t).out
-	for _, want := range []string{"a flop                 6.00 ± 0.24 pJ", "balance in time        20 flop/byte", "T in time, E in energy", "flop/J, % of the best"} {
+	for _, want := range []string{"a flop                 6.00 ± 0.24 pJ", "balance in time        20 flop/byte", "E balance in energy, ", "flop/J, % of the best"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

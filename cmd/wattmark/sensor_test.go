@@ -173,12 +173,11 @@ func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dev, own, _ := simulated(t, r)
 				defer dev.Close()
-				read, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 3*time.Second, 1))
+				s, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 3*time.Second, 1))
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := read.Source(kernels, dev.Info())
-				if err != nil {
+				if err := s.LoadedBy(kernels, dev.Info()); err != nil {
 					t.Fatal(err)
 				}
 				want := r
@@ -305,13 +304,11 @@ func syntheticFiles(t *testing.T) (readings, events string) {
 		dev, own, _ := simulated(t, sim.Response{Update: 50 * time.Millisecond, Instant: 30 * time.Millisecond, Average: time.Second})
 		defer dev.Close()
 		periods := []time.Duration{530 * time.Millisecond, 87 * time.Millisecond, 37 * time.Millisecond}
-		read, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 2*time.Second, 1))
+		s, kernels, err := sensorcmd.ReadDuring(t.Context(), own, 3*time.Millisecond, sensorcmd.WavesWork(dev, gpu.BenchMemory, periods, 2*time.Second, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		read.Average, read.Usage = nil, nil
-		s, err := read.Source(kernels, dev.Info())
-		if err == nil {
+		if err = s.LoadedBy(kernels, dev.Info()); err == nil {
 			s.Polls["power"], s.Fields = s.Polls["instant"], []string{"power"}
 			err = (&sensorcmd.SensorLoadFlags{Out: dir}).Write(s)
 		}

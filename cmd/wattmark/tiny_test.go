@@ -84,7 +84,7 @@ func TestTinyContrast(t *testing.T) {
 		t.Errorf("show says %+v, tiny said %+v", again.Tiny, x.Tiny)
 	}
 	text := wattmark(t, "show", "1", "--db", r.db).ok(t).out
-	if !strings.Contains(text, "One launch of 280W:20us, by contrast over") || !strings.Contains(text, "mJ ±") {
+	if !strings.Contains(text, "One launch of 280W:20us, by contrast over") || !strings.Contains(text, " mJ (k = ") {
 		t.Errorf("for a person:\n%s", text)
 	}
 }

@@ -70,8 +70,8 @@ func TestTotalOverHosts(t *testing.T) {
 		if all := 2 * math.Hypot(gain*1000, noise*math.Sqrt(300000)); math.Abs(float64(r.AllShared)-all) > 1e-6 {
 			t.Errorf("%s: %v J if all were one error, want %v", source, r.AllShared, all)
 		}
-		if len(r.Lines) != 1 || r.Lines[0].By != "instrument daq 7" || len(r.Lines[0].Tasks) != 2 || r.Lines[0].Tasks[1] != source+" task 1" {
-			t.Errorf("%s: shared %+v", source, r.Lines)
+		if len(r.Common) != 1 || r.Common[0].By != "instrument daq 7" || len(r.Common[0].Tasks) != 2 || r.Common[0].Tasks[1] != source+" task 1" {
+			t.Errorf("%s: shared %+v", source, r.Common)
 		}
 		// Windows begin a second after the start of the capture, which is a second before
 		// the launch: at the launch.
@@ -151,7 +151,7 @@ func TestTotalByName(t *testing.T) {
 	c := filepath.Join(dir, "c.db")
 	makeTasks(t, c, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001}, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001, at: time.Hour})
 	object(t, inside(t, "total", "--job", "K", "--from", c, "--json").ok(t).out, &again)
-	if len(again.Lines) != 1 || math.Abs(float64(again.Shared)-4) > 1e-9 {
+	if len(again.Common) != 1 || math.Abs(float64(again.Shared)-4) > 1e-9 {
 		t.Errorf("got %+v", again)
 	}
 }

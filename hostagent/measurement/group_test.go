@@ -71,7 +71,7 @@ func (p *place) check(t *testing.T, g *measurement.GroupResult) {
 		sum += truth
 		within(t, task.GPUUUID, task.Result.Total, truth)
 	}
-	within(t, "total", g.Sum.Energy, sum)
+	within(t, "total", g.Sum.Estimate, sum)
 }
 
 func within(t *testing.T, what string, e measure.Estimate, truth measure.Joule) {
@@ -153,7 +153,7 @@ func TestGroupOfBenchmarks(t *testing.T) {
 		}
 	}
 	// Three meters, one of which tells no serial number: nothing is shared.
-	if s := g.Sum; s.Shared != 0 || s.Energy.U != s.Independent || s.AllShared < s.Energy.U {
+	if s := g.Sum; s.Shared != 0 || s.U != s.Independent || s.AllShared < s.U {
 		t.Errorf("sum %+v", s)
 	}
 	p.mustBeFree(t)

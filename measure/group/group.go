@@ -38,18 +38,19 @@ type Part struct {
 // Sum is the energy of all parts. Its uncertainties are expanded ones: each
 // part's contributions times the coverage factor of that part.
 type Sum struct {
-	// Energy with U² = Independent² + Shared².
-	Energy measure.Estimate
+	// U² = Independent² + Shared².
+	measure.Estimate
 	// Independent is the uncertainty by the parts' own errors, Shared by errors that
 	// parts have in common come to.
-	Independent, Shared measure.Joule
+	Independent measure.Joule `json:"independent_u_j"`
+	Shared      measure.Joule `json:"shared_u_j"`
 	// AllShared is the U that would result if all that does not average out were one
 	// error for all parts: no correlation between the parts makes it larger.
-	AllShared measure.Joule
+	AllShared measure.Joule `json:"all_shared_u_j"`
 	// Lines are the errors that parts share, the largest first.
-	Lines []Line
+	Lines []Line `json:"-"`
 	// Mean is the sum of the parts' mean powers.
-	Mean measure.Watt
+	Mean measure.Watt `json:"-"`
 }
 
 // Line is one error that several parts share.
@@ -66,7 +67,7 @@ func Of(parts []Part) Sum {
 	var independent, systematic, random float64 // squares, but systematic
 	var lines []*Line                           // in order of first use: sums come out the same each time
 	for i, p := range parts {
-		s.Energy.Energy += p.Result.Total.Energy
+		s.Energy += p.Result.Total.Energy
 		s.Mean += p.Result.Mean
 		k := measure.FactorOf(p.Result.Total, p.Result.Budget)
 		if len(p.Result.Budget) == 0 || math.IsNaN(k) { // the budget of U was not kept
@@ -109,7 +110,7 @@ func Of(parts []Part) Sum {
 		return cmp.Or(cmp.Compare(b.U, a.U), cmp.Compare(a.Source, b.Source), cmp.Compare(a.By, b.By))
 	})
 	s.Independent, s.Shared = measure.Joule(math.Sqrt(independent)), measure.Joule(math.Sqrt(common))
-	s.Energy.U = measure.Joule(math.Sqrt(independent + common))
+	s.U = measure.Joule(math.Sqrt(independent + common))
 	s.AllShared = measure.Joule(math.Sqrt(systematic*systematic + random))
 	return s
 }

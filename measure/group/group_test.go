@@ -97,12 +97,12 @@ func TestSum(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := Of(c.parts)
-			if !near(s.Energy.Energy, c.energy) || !near(s.Independent, c.independent) || !near(s.Shared, c.shared) ||
-				!near(s.Energy.U, math.Hypot(c.independent, c.shared)) || !near(s.AllShared, c.all) || len(s.Lines) != c.lines {
+			if !near(s.Energy, c.energy) || !near(s.Independent, c.independent) || !near(s.Shared, c.shared) ||
+				!near(s.U, math.Hypot(c.independent, c.shared)) || !near(s.AllShared, c.all) || len(s.Lines) != c.lines {
 				t.Errorf("got %+v", s)
 			}
-			if s.AllShared < s.Energy.U-1e-9 {
-				t.Errorf("U %v above its bound %v", s.Energy.U, s.AllShared)
+			if s.AllShared < s.U-1e-9 {
+				t.Errorf("U %v above its bound %v", s.U, s.AllShared)
 			}
 		})
 	}

@@ -180,10 +180,14 @@ func (s section) facts() g.Node {
 			missed = append(missed, text(missing(m)), h.Br())
 		}
 	}
+	var clock []g.Node
+	for _, l := range Clock(s.Clock) {
+		clock = append(clock, text(l), h.Br())
+	}
 	return h.Dl(
 		h.Class("facts"), fact("work", text(work)),
 		fact("meter", text(meter), h.Strong(text(energyText(s.Truth.Energy, s.Truth.U))), text(rest)),
-		fact("its clock", text(clockText(s.Clock))), fact("not measured", missed...),
+		fact("its clock", clock...), fact("not measured", missed...),
 	)
 }
 

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"errors"
 	"fmt"
 	"image/color"
 	"io"
@@ -51,101 +50,84 @@ func colours(r *validate.Report) []color.NRGBA {
 	return out
 }
 
-// panel returns one plot of a figure's row, whose title is a point smaller.
-func panel(title, x, y string) *plot.Plot {
-	p := figure.New(title, x, y)
-	p.Title.TextStyle.Font.Size = 11
-	p.Add(figure.Grid())
-	return p
-}
-
-// powerPlot is the power by the meter and by software over time.
-func powerPlot(r *validate.Report) (*plot.Plot, error) {
-	p := panel("Power over time", "time since the work began / s", "power / W")
-	origin := float64(r.Work.From)
-	if err := addTruth(p, r, origin); err != nil {
-		return nil, err
+// Power returns the power by the meter, with the range of its samples, and by software over
+// time. A terminal shows the meter and the method with the largest error.
+func Power(r *validate.Report) *figure.Chart {
+	origin := r.Work.From
+	c := &figure.Chart{
+		Title: "Power over time", X: "time since the work began / s", Y: "power / W", FromZero: true,
+		// A reading before the picture and one behind it lead their lines to its edges.
+		XRange: [2]float64{float64(r.Trace.From - origin), float64(r.Trace.To - origin)},
+		// The legend has one line a method above the highest power.
+		Headroom: 1.12 + 0.08*float64(len(r.Methods)+1),
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = figure.Ticks(6), figure.Ticks(5)
+	addTruth(c, r, origin)
+	far := farthest(r)
 	cs := colours(r)
 	for i := range r.Methods {
 		m := &r.Methods[i]
 		// Two rules for one register have the same readings, and make one line.
-		if slices.ContainsFunc(r.Methods[:i], func(b validate.MethodReport) bool {
-			return len(b.Points) > 0 && slices.Equal(b.Points, m.Points)
-		}) {
+		same := func(b validate.MethodReport) bool { return len(b.Points) > 0 && slices.Equal(b.Points, m.Points) }
+		if slices.ContainsFunc(r.Methods[:i], same) {
 			continue
 		}
-		if err := addMethod(p, m, cs[i], r, origin); err != nil {
-			return nil, fmt.Errorf("draw %s: %w", m.Name, err)
+		l := figure.Line{Name: short(m.Name), Style: figure.Style{Color: cs[i], Width: 1.4}}
+		l.Sketch = far != nil && (m == far || slices.Equal(m.Points, far.Points))
+		l.Dashed = m.Name == "mtsm" || m.Compared == 1
+		if m.Name == "sma" {
+			l.Radius = 1.3
 		}
-	}
-	// Room above the highest power for a legend of one line a method.
-	// Trace and readings both count: a sensor may overshoot the meter.
-	top := 0.0
-	for _, c := range r.Trace.Columns {
-		if v := float64(c.Max); v > top {
-			top = v
+		for _, x := range m.Points {
+			l.Points = append(l.Points, plotter.XY{X: float64(x.At - origin), Y: float64(x.Power)})
 		}
-	}
-	for i := range r.Methods {
-		for _, x := range r.Methods[i].Points {
-			top = max(top, float64(x.Power))
+		if m.Compared == 1 { // one reading stands for the work
+			w := float64(r.Mean + m.Bias)
+			l.Points = plotter.XYs{{X: 0, Y: w}, {X: float64(r.Work.Length()), Y: w}}
 		}
+		c.Lines = append(c.Lines, l)
 	}
-	// A reading before the picture and one behind it lead their lines to its edges.
-	p.X.Min, p.X.Max = float64(r.Trace.From)-origin, float64(r.Trace.To)-origin
-	p.Y.Min, p.Y.Max = 0, top*(1.12+0.08*float64(len(r.Methods)+1))
-	p.Legend.XOffs = 4 * vg.Millimeter
-	return p, nil
+	return c
 }
 
-// addTruth draws the meter's means over the range of its samples.
-func addTruth(p *plot.Plot, r *validate.Report, origin float64) error {
-	var mean, upper, lower plotter.XYs
-	n := len(r.Trace.Columns)
-	for i, c := range r.Trace.Columns {
-		at := float64(r.Trace.From) + (float64(i)+0.5)*float64(r.Trace.To-r.Trace.From)/float64(n) - origin
-		if math.IsNaN(float64(c.Mean)) {
-			continue
+// farthest returns the method with readings and the largest error; nil for none.
+func farthest(r *validate.Report) (far *validate.MethodReport) {
+	for i := range r.Methods {
+		m := &r.Methods[i]
+		if len(m.Points) > 1 && measure.Known(m.ErrorPct) &&
+			(far == nil || math.Abs(float64(m.ErrorPct)) > math.Abs(float64(far.ErrorPct))) {
+			far = m
 		}
-		mean = append(mean, plotter.XY{X: at, Y: float64(c.Mean)})
-		upper = append(upper, plotter.XY{X: at, Y: float64(c.Max)})
-		lower = append(lower, plotter.XY{X: at, Y: float64(c.Min)})
 	}
+	return far
+}
+
+// addTruth adds the meter's means over the range of its samples.
+func addTruth(c *figure.Chart, r *validate.Report, origin measure.Seconds) {
 	name := "meter"
 	if r.Meter != "" {
 		name += ": " + short(r.Meter)
 	}
-	return errors.Join(
-		figure.Between(p, "", figure.Band, lower, upper),
-		figure.Add(p, name+", mean and range", figure.Style{Color: figure.Truth, Width: 1}, mean))
-}
-
-// addMethod draws a method's readings; one reading stands for the work.
-func addMethod(p *plot.Plot, m *validate.MethodReport, c color.Color, r *validate.Report, origin float64) error {
-	if len(m.Points) == 0 && m.Compared != 1 {
-		return nil
+	area := figure.Area{Color: figure.Band}
+	var mean plotter.XYs
+	n := measure.Seconds(len(r.Trace.Columns))
+	for i, x := range r.Trace.Columns {
+		if math.IsNaN(float64(x.Mean)) {
+			continue
+		}
+		at := float64(r.Trace.From + (measure.Seconds(i)+0.5)*(r.Trace.To-r.Trace.From)/n - origin)
+		mean = append(mean, plotter.XY{X: at, Y: float64(x.Mean)})
+		area.Upper = append(area.Upper, plotter.XY{X: at, Y: float64(x.Max)})
+		area.Lower = append(area.Lower, plotter.XY{X: at, Y: float64(x.Min)})
 	}
-	var xy plotter.XYs
-	for _, x := range m.Points {
-		xy = append(xy, plotter.XY{X: float64(x.At) - origin, Y: float64(x.Power)})
-	}
-	if m.Compared == 1 {
-		w := float64(r.Mean + m.Bias)
-		xy = plotter.XYs{{X: 0, Y: w}, {X: float64(r.Work.Length()), Y: w}}
-	}
-	s := figure.Style{Color: c, Width: 1.4, Dashed: m.Name == "mtsm" || m.Compared == 1}
-	if m.Name == "sma" {
-		s.Radius = 1.3
-	}
-	return figure.Add(p, short(m.Name), s, xy)
+	c.Areas = append(c.Areas, area)
+	c.Line(name+", mean and range", figure.Style{Color: figure.Truth, Width: 1, Sketch: true}, mean)
 }
 
 // energyPlot is the energy by each method with its interval, and the meter's as a
 // line with its uncertainty.
 func energyPlot(r *validate.Report) (*plot.Plot, error) {
-	p := panel("Energy of the work", "energy / J (grey: the meter)", "")
+	p := figure.New("Energy of the work", "energy / J (grey: the meter)", "")
+	p.Add(figure.Grid())
 	truth, u := float64(r.Truth.Energy), float64(r.Truth.U)
 	n := len(r.Methods)
 	names := make([]string, n)
@@ -257,11 +239,16 @@ func heading(r *validate.Report) string {
 	return measure.Printable(out)
 }
 
-// plots draws power over time, and the energies beside it.
+// plots draws power over time, and the energies beside it. Their titles are a point smaller.
 func plots(r *validate.Report) (power, energy *plot.Plot, err error) {
-	if power, err = powerPlot(r); err != nil {
+	if power, err = Power(r).Plot(); err != nil {
 		return nil, nil, err
 	}
-	energy, err = energyPlot(r)
-	return power, energy, err
+	power.X.Tick.Marker, power.Y.Tick.Marker = figure.Ticks(6), figure.Ticks(5)
+	power.Legend.XOffs = 4 * vg.Millimeter
+	if energy, err = energyPlot(r); err != nil {
+		return nil, nil, err
+	}
+	power.Title.TextStyle.Font.Size, energy.Title.TextStyle.Font.Size = 11, 11
+	return power, energy, nil
 }

@@ -5,6 +5,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
 	"image/color"
@@ -38,17 +39,8 @@ type Refusal struct {
 	Reason string `json:"reason"`
 }
 
-// short cuts a name for a plot in its middle, since names differ at both ends. The
-// result is printable.
-func short(s string) string {
-	const most = 30
-	s = measure.Printable(s)
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
-}
+// short cuts a name for a plot, and makes it printable.
+func short(s string) string { return measure.Shorten(measure.Printable(s), 30) }
 
 // drawing is a plot within a page.
 type drawing struct {
@@ -188,21 +180,45 @@ func span(s measure.Seconds) string {
 	return strings.Replace(s.String(), "-", "−", 1)
 }
 
-// clockText describes the relation of the meter's clock to the host's.
-func clockText(c validate.Clock) string {
-	if c.How == "" && c.Offset == 0 {
-		return "as given"
-	}
-	out := c.How
-	if measure.Known(c.Offset) && measure.Known(c.OffsetU) {
+// Clock describes the relation of the meter's clock to the host's in lines; of a recovered
+// clock also the time at which the offset holds, the edges behind it, and the breaks.
+func Clock(c validate.Clock) (lines []string) {
+	out := cmp.Or(c.How, "as given")
+	switch {
+	case measure.Known(c.Offset) && measure.Known(c.OffsetU) && (c.Offset != 0 || c.OffsetU != 0):
 		out += fmt.Sprintf("; %s were added to its times, ± %s (k = 2)", span(c.Offset), span(c.OffsetU))
-	} else if measure.Known(c.OffsetU) {
+	case !measure.Known(c.OffsetU):
+		out += ", how well is not known"
+	case c.OffsetU != 0:
 		out += fmt.Sprintf(", ± %s (k = 2)", span(c.OffsetU))
 	}
-	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) {
-		out += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)
+	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) && c.DriftUPPM != 0 {
+		gains := fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", c.DriftPPM, c.DriftUPPM)
+		out += strings.Replace(gains, "-", "−", 1)
 	}
-	return out
+	lines = []string{out}
+	f := c.Found
+	if f == nil || c.OffsetAt == nil {
+		return lines
+	}
+	out = fmt.Sprintf("the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
+		float64(*c.OffsetAt), milliseconds(c.Offset, c.OffsetU), f.Edges, f.Rejected, f.Unseen)
+	if measure.Known(f.Scatter) {
+		out += fmt.Sprintf("; one scatters by %.3f ms", 1e3*float64(f.Scatter))
+	}
+	lines = append(lines, out)
+	for _, b := range f.Breaks {
+		lines = append(lines, fmt.Sprintf("%s at %.3f s: %s", milliseconds(b.Size, b.U), float64(b.At), b.Note))
+	}
+	return lines
+}
+
+// milliseconds writes a time with its expanded uncertainty, which is left out where it is not known.
+func milliseconds(v, u measure.Seconds) string {
+	if !measure.Known(u) {
+		return fmt.Sprintf("%+.3f ms", 1e3*float64(v))
+	}
+	return fmt.Sprintf("%+.3f ± %.3f ms", 1e3*float64(v), 1e3*float64(u))
 }
 
 // missing gives the bound of a rail that is not measured.

@@ -172,7 +172,7 @@ func TestReadingsBesideThePicture(t *testing.T) {
 	origin := float64(r.Work.From)
 	beside := validate.Reading{At: r.Trace.To + 10, Power: 1}
 	r.Methods[0].Points = append(r.Methods[0].Points, beside)
-	p, err := powerPlot(r)
+	p, err := Power(r).Plot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestTexts(t *testing.T) {
 		{interval(validate.Interval{Lo: -3, Hi: 4}), "−3.00 … +4.00 %"},
 		{interval(validate.Interval{Lo: measure.Number(math.NaN()), Hi: 4}), none},
 		{watts(-1.25), "−1.2 W"},
-		{clockText(validate.Clock{}), "as given"},
+		{strings.Join(Clock(validate.Clock{}), ""), "as given"},
 		{lagText(validate.MethodReport{Lag: 0.0123, LagU: 0.0021}), "12.3 ± 2.1 ms"},
 		{lagText(validate.MethodReport{Lag: measure.Seconds(math.NaN())}), none},
 		{missing(validate.MissingRail{Name: "x", Most: measure.Watt(math.NaN()), Reason: "nothing bounds it"}), "x: nothing bounds it"},

@@ -3,6 +3,7 @@ package out
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -63,7 +64,9 @@ func (g *Graph) Draw(w io.Writer) {
 	}
 	opts := append([]asciigraph.Option{
 		asciigraph.Height(g.Height), asciigraph.Offset(3), asciigraph.Precision(0),
-		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf(g.Axis, v) }),
+		asciigraph.YAxisValueFormatter(func(v float64) string {
+			return fmt.Sprintf(g.Axis, math.Round(1e9*v)/1e9+0) // no negative zero
+		}),
 	}, g.Options...)
 	if len(g.Colours) > 0 && Coloured(w) {
 		opts = append(opts, asciigraph.SeriesColors(g.Colours...))

@@ -1,8 +1,14 @@
 package out
 
 import (
+	"math"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/wattmark/wattmark/analysis/figure"
+	"gonum.org/v1/plot/plotter"
 )
 
 func TestLegendFits(t *testing.T) {
@@ -18,5 +24,44 @@ func TestLegendFits(t *testing.T) {
 	}
 	if k := withKey("  MM══MM", "M marker, ═ window", 2, 20); Widest(k) > 20 || !strings.Contains(k, "\n  M marker") {
 		t.Errorf("key %q", k)
+	}
+}
+
+// A chart's line is interpolated between its points, dots are not; marks lie below, and what
+// is not for a terminal is left out.
+func TestSketch(t *testing.T) {
+	line := plotter.XYs{{X: 1, Y: 0}, {X: 9, Y: 80}}
+	c := &figure.Chart{
+		X: "time / s", Y: "share / %", XRange: [2]float64{0, 10}, YRange: [2]float64{0, 60},
+		Lines: []figure.Line{
+			{Name: "rise", Style: figure.Style{Sketch: true}, Points: line},
+			{Name: "seen", Style: figure.Style{Radius: 2, Sketch: true}, Points: line},
+			{Name: "hidden", Points: plotter.XYs{{X: 5, Y: 1e6}}},
+		},
+		Marks: []figure.Mark{{Name: "middle", Sign: 'M', At: 5}, {Name: "beyond", Sign: 'B', At: 11}},
+	}
+	place := func(x float64) float64 { return x }
+	want := []float64{math.NaN(), 0, 7.5, 15, 22.5, 30, 37.5, 45, 52.5, 60}
+	if diff := cmp.Diff(want, inColumns(c, &c.Lines[0], place, 10), cmpopts.EquateNaNs()); diff != "" {
+		t.Error(diff)
+	}
+	dots := inColumns(c, &c.Lines[1], place, 10)
+	if dots[1] != 0 || dots[9] != 60 || !math.IsNaN(dots[5]) {
+		t.Errorf("dots %v", dots)
+	}
+	var b strings.Builder
+	Sketch(&b, c)
+	for _, want := range []string{" 60 % ┤", "M middle", "0 s", "10 s", "rise", "seen (o)"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "hidden") || strings.Contains(b.String(), "beyond") {
+		t.Errorf("too much in\n%s", b.String())
+	}
+	b.Reset()
+	Sketch(&b, &figure.Chart{})
+	if b.Len() > 0 {
+		t.Errorf("an empty chart draws %q", b.String())
 	}
 }

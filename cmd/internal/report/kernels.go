@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/ianlancetaylor/demangle"
+	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -239,9 +241,9 @@ func RenderKernels(a *cli.App, r *Report) {
 	t := out.NewTable(a.Out, "kernel", "launches", "time", "energy (k = 2)", "mean", "a launch", "by")
 	for i := range k.Lines {
 		l := &k.Lines[i]
-		row := []any{Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
+		row := []any{measure.Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
 		if n := len(l.Together); n > 0 {
-			row[0] = fmt.Sprintf("%d together: %s", n, Shorten(l.Name, 48))
+			row[0] = fmt.Sprintf("%d together: %s", n, measure.Shorten(l.Name, 48))
 		}
 		// The time without kernels has no name and no launches; kernels of our own library
 		// (markers around single kernels) are marked as such.
@@ -275,13 +277,57 @@ func RenderKernels(a *cli.App, r *Report) {
 	}
 }
 
-// Shorten cuts a name in its middle to at most most characters: both ends distinguish kernels.
-func Shorten(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
+// mostLaunches bounds the recorded launches held in memory.
+const mostLaunches = 1 << 20
+
+// TaskKernels returns the launches recorded in the program on the measured GPU, else the
+// kernels that the benchmark noted; at is the time of an instant of the host's wall clock.
+// note is a caution where only the first mostLaunches count.
+func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.Time) measure.Seconds) (
+	out []validate.Kernel, note string, err error,
+) {
+	tables, err := db.LaunchTables(ctx, t.ID)
+	if err != nil {
+		return nil, "", err
 	}
-	return string(r[:most/2]) + "…" + string(r[len(r)-most/2+1:])
+	if len(tables.Processes) == 0 {
+		list, err := db.Kernels(ctx, t.ID)
+		for _, k := range list {
+			out = append(out, validate.Kernel{
+				Name: measure.Printable(k.Name), Span: validate.Span{From: at(k.Start), To: at(k.End)},
+			})
+		}
+		return out, "", err
+	}
+	names := readableNames(&tables)
+	for l, err := range db.Launches(ctx, t.ID) {
+		switch {
+		case err != nil:
+			return nil, "", err
+		case l.Name >= len(names) || l.Device >= len(tables.Devices):
+			return nil, "", fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device,
+				store.ErrCorrupt)
+		case !tables.Devices[l.Device].Measured:
+			continue
+		case len(out) == mostLaunches:
+			return out, fmt.Sprintf("of the recorded kernels only the first %d count: what later ones drew is in "+
+				"the line of no kernel", mostLaunches), nil
+		}
+		out = append(out, validate.Kernel{
+			Name: names[l.Name],
+			Span: validate.Span{From: at(time.Unix(0, l.Start)), To: at(time.Unix(0, l.End))},
+		})
+	}
+	return out, "", nil
+}
+
+// readableNames demangles the names of a task's launches, which refer to them by index.
+func readableNames(tables *store.LaunchTables) []string {
+	names := make([]string, len(tables.Names))
+	for i, n := range tables.Names {
+		names[i] = Readable(n)
+	}
+	return names
 }
 
 // ExportKernels writes the recorded launches of a task as CSV in the order of their start,
@@ -303,11 +349,7 @@ func ExportKernels(ctx context.Context, w io.Writer, db *store.DB, t *store.Task
 	}); err != nil {
 		return err
 	}
-	// Demangle each name once: launches refer to names by index.
-	names := make([]string, len(tables.Names))
-	for i, n := range tables.Names {
-		names[i] = Readable(n)
-	}
+	names := readableNames(&tables)
 	u := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
 	for l, err := range db.Launches(ctx, t.ID) {
 		if err != nil {
@@ -381,7 +423,7 @@ func (t *tinyReport) render(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "One launch of %s, by %s over %d launches\n", t.Kernel, t.Method, t.Launches)
-	fmt.Fprintf(w, "  energy   %s (k = %.2g)", scaledEnergy(t.Energy, t.EnergyU), t.coverage)
+	fmt.Fprintf(w, "  energy   %s (k = %.2g)", measure.FormatU(float64(t.Energy), float64(t.EnergyU), "J"), t.coverage)
 	if t.Energy > 0 {
 		fmt.Fprintf(w, ", ± %.2g %%", 100*float64(t.EnergyU)/float64(t.Energy))
 	}
@@ -394,7 +436,7 @@ func (t *tinyReport) render(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	if measure.Known(t.Above) && measure.Known(t.AboveU) {
-		fmt.Fprintf(w, "  above    %s above what surrounds it\n", scaledEnergy(t.Above, t.AboveU))
+		fmt.Fprintf(w, "  above    %s above what surrounds it\n", measure.FormatU(float64(t.Above), float64(t.AboveU), "J"))
 	}
 	renderLargest(w, t.Budget)
 	for _, s := range t.Warnings {
@@ -402,19 +444,6 @@ func (t *tinyReport) render(w io.Writer) {
 	}
 	t.plot(w)
 	fmt.Fprintln(w)
-}
-
-// scaledEnergy returns E ± U in the unit from J to nJ that fits E.
-func scaledEnergy(e, u measure.Joule) string {
-	for _, p := range []struct {
-		scale measure.Joule
-		name  string
-	}{{1, "J"}, {1e-3, "mJ"}, {1e-6, "µJ"}, {1e-9, "nJ"}} {
-		if max(e, -e) >= p.scale || p.scale == 1e-9 {
-			return strings.ReplaceAll(out.EnergyText(e/p.scale, u/p.scale), " J", " "+p.name)
-		}
-	}
-	return ""
 }
 
 // plot draws the folded profile, and below it a ruler with the length of the launch.

@@ -21,23 +21,27 @@ import (
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 )
 
-// Picture is a plot of power over time: the meter's trace and the readings of software.
+// Picture is a plot of power over time: the meter's trace and the readings of software, in
+// seconds since the work began and watts.
 type Picture struct {
-	Title  string
-	Length measure.Seconds // of the work, which begins at zero
-	Lines  []PictureLine
+	figure.Chart
+	length measure.Seconds // of the work
 }
 
-// PictureLine is one series, in seconds since the work began and watts.
-type PictureLine struct {
-	Name string // in the legend; empty for a continued line
-	Look figure.Style
-	Xy   plotter.XYs
+// NewPicture returns a picture of work of a length, without lines yet. It reaches beyond the
+// work by 5 % of it, at least 50 ms.
+func NewPicture(title string, length measure.Seconds) *Picture {
+	p := &Picture{length: length}
+	p.Chart = figure.Chart{
+		Title: title, X: "time since the work began / s", Y: "power / W", FromZero: true, Headroom: 1.45,
+		XRange: [2]float64{float64(-p.margin()), float64(length + p.margin())},
+	}
+	return p
 }
 
 // Looks are the styles by method.
@@ -56,14 +60,11 @@ var Looks = map[sensor.Method]figure.Style{
 	cli.SmiPrefix + sensor.Method(smilog.Average): {Color: figure.Blue, Width: 1.2, Dashed: true},
 }
 
-const (
-	PictureWidth, PictureHeight = 24 * vg.Centimeter, 12 * vg.Centimeter
-	// PictureColumns is the number of means that a trace is drawn with.
-	PictureColumns = 2000
-)
+// PictureColumns is the number of means that a trace is drawn with.
+const PictureColumns = 2000
 
 // margin returns the time drawn before and after the work: 5 % of it, at least 50 ms.
-func (p *Picture) margin() measure.Seconds { return max(p.Length/20, 0.05) }
+func (p *Picture) margin() measure.Seconds { return max(p.length/20, 0.05) }
 
 // add adds a method's readings as a line, clipped to the work and its margins. at returns
 // the time of a reading since the work began. Nothing is added if no reading is near.
@@ -75,11 +76,11 @@ func (p *Picture) add(m sensor.Method, label string, points []sensor.Point, at f
 	case sensor.PAPI: // one reading is its result for the whole work
 		if len(points) > 0 {
 			v := points[len(points)-1].Value
-			xy = plotter.XYs{{X: 0, Y: v}, {X: float64(p.Length), Y: v}}
+			xy = plotter.XYs{{X: 0, Y: v}, {X: float64(p.length), Y: v}}
 		}
 		points = nil
 	}
-	from, to := -p.margin(), p.Length+p.margin()
+	from, to := -p.margin(), p.length+p.margin()
 	var near bool
 	for i, pt := range points {
 		// The last reading before and the first behind the margins extend the line to the edges.
@@ -92,7 +93,7 @@ func (p *Picture) add(m sensor.Method, label string, points []sensor.Point, at f
 		}
 	}
 	if near || len(xy) > 1 {
-		p.Lines = append(p.Lines, PictureLine{label, Looks[m], xy})
+		p.Line(label, Looks[m], xy)
 	}
 }
 
@@ -118,21 +119,6 @@ func PowerOf(points []sensor.Point) (out []sensor.Point) {
 	return out
 }
 
-// WriteSVG writes the picture as SVG.
-func (p *Picture) WriteSVG(w io.Writer) error {
-	pl := figure.New(p.Title, "time since the work began / s", "power / W")
-	pl.Add(figure.Grid())
-	for _, l := range p.Lines {
-		if err := figure.Add(pl, l.Name, l.Look, l.Xy); err != nil {
-			return err
-		}
-	}
-	pl.X.Min, pl.X.Max = float64(-p.margin()), float64(p.Length+p.margin()) // clips readings beyond the margins
-	pl.Y.Min = 0
-	pl.Y.Max *= 1.45 // room for the legend
-	return figure.Save(w, pl, PictureWidth, PictureHeight)
-}
-
 // DrawTask writes the picture of a task as SVG to a new file: the meter's trace around its
 // window, and the readings of software in the same time. A task without a window is an error.
 func DrawTask(ctx context.Context, db *store.DB, t *store.Task, path string) error {
@@ -140,10 +126,8 @@ func DrawTask(ctx context.Context, db *store.DB, t *store.Task, path string) err
 		return fmt.Errorf("task %d has no window to draw: see wattmark show %d", t.ID, t.ID)
 	}
 	from, to := t.Result.From, t.Result.To
-	p := &Picture{
-		Title:  fmt.Sprintf("%s on %s: power by the meter (%s) and by software", t.Name, t.GPU, t.Instrument.Kind),
-		Length: to - from,
-	}
+	title := fmt.Sprintf("%s on %s: power by the meter (%s) and by software", t.Name, t.GPU, t.Instrument.Kind)
+	p := NewPicture(title, to-from)
 	tr, err := drawTrace(ctx, db, t, from-p.margin(), to+p.margin(), PictureColumns)
 	if err != nil {
 		return err
@@ -155,7 +139,7 @@ func DrawTask(ctx context.Context, db *store.DB, t *store.Task, path string) err
 			at := float64(tr.from) + (float64(i)+0.5)*float64(tr.to-tr.from)/float64(len(tr.total))
 			xy = append(xy, plotter.XY{X: at - float64(from), Y: w})
 		} else if len(xy) > 0 { // lost samples are a hole in the line
-			p.Lines = append(p.Lines, PictureLine{name, Looks["truth"], xy})
+			p.Line(name, Looks["truth"], xy)
 			name, xy = "", nil
 		}
 	}
@@ -296,9 +280,9 @@ func (t *trace) ruler(r *Report) string {
 	if r.Window != nil {
 		out.Mark(line, t.from, t.to, r.Window.From, r.Window.To, '═')
 	}
-	for _, m := range []*MarkerReport{r.Markers.Start, r.Markers.Stop} {
+	for _, m := range []*marker.Found{r.Markers.Start, r.Markers.Stop} {
 		if m != nil {
-			out.Mark(line, t.from, t.to, m.begin, m.end, 'M')
+			out.Mark(line, t.from, t.to, m.Begin, m.End, 'M')
 		}
 	}
 	return string(line)

@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/experiment"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -197,20 +198,7 @@ const settleAlone = 300 * time.Millisecond
 func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card *session.FoundGPU,
 	work measurement.Work,
 ) error {
-	if err := card.Open(ctx); err != nil {
-		return err
-	}
-	s, err := card.Sensor()
-	if err != nil {
-		return err
-	}
-	if f.WarmUp > 0 {
-		if err := card.WarmUp(ctx, f.WarmUp); err != nil {
-			return err
-		}
-	}
-	w := sensor.NewWatcher(s, f.options())
-	kernels, err := watchWork(ctx, w, work)
+	w, kernels, err := watched(ctx, a, f, card, work)
 	if err != nil {
 		return err
 	}
@@ -245,32 +233,30 @@ func pulseAlone(ctx context.Context, a *cli.App, f pulseFlags, why string, card 
 	return a.Print(r, func(w io.Writer) { renderPulse(w, r) })
 }
 
-// watchWork runs the work while w reads the sensor in another goroutine, which has ended
-// when watchWork returns. It fails where no kernel ran.
-func watchWork(ctx context.Context, w *sensor.Watcher, work measurement.Work) ([]gpu.Kernel, error) {
-	side, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.Run(side)
-	}()
-	defer func() {
-		cancel()
-		<-done
-	}()
-	if err := session.PauseUntil(ctx, time.Now().Add(settleAlone)); err != nil {
-		return nil, err
+// watched runs the work without a meter while every method reads the GPU's sensor. No kernel is
+// an error.
+func watched(ctx context.Context, a *cli.App, f pulseFlags, card *session.FoundGPU, work measurement.Work) (
+	w *sensor.Watcher, kernels []gpu.Kernel, err error,
+) {
+	f.Monitor, f.NoSensor = "", false
+	b, done, err := NewBench(a, ctx, f.RunFlags, card, f.Name)
+	if err != nil {
+		return nil, nil, err
 	}
-	w.Begin()
-	kernels, err := work(ctx)
-	w.End()
-	if err == nil && len(kernels) == 0 {
+	defer done()
+	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) ([]gpu.Kernel, error) {
+		w = sensor.NewWatcher(own, f.options())
+		return experiment.Around(ctx, settleAlone, settleAlone, w.Run, func(ctx context.Context) ([]gpu.Kernel, error) {
+			w.Begin()
+			defer w.End()
+			return work(ctx)
+		})
+	}
+	ran, err := b.Run(ctx, work)
+	if err == nil && len(ran.Kernels) == 0 {
 		err = errors.New("no kernel ran")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return kernels, session.PauseUntil(ctx, time.Now().Add(settleAlone))
+	return w, ran.Kernels, err
 }
 
 // counterTruth returns the counter's mean power as reference, nil where the counter gave no
@@ -290,16 +276,12 @@ func counterTruth(results []store.MethodResult) *report.Truthful {
 // alonePicture returns the plot of the methods' traces over the time since the first kernel
 // began, with the counter's mean as a horizontal line.
 func alonePicture(r *PulseReport, traces []sensor.Trace, of gpu.Span, truth *report.Truthful) *report.Picture {
-	p := &report.Picture{
-		Title:  fmt.Sprintf("%g ms on, %g ms off on %s: power by software, no meter", 1e3*r.OnS, 1e3*r.OffS, r.GPU),
-		Length: measure.SecondsOf(of.End.Sub(of.Start)),
-	}
+	p := report.NewPicture(fmt.Sprintf("%g ms on, %g ms off on %s: power by software, no meter", 1e3*r.OnS, 1e3*r.OffS,
+		r.GPU), measure.SecondsOf(of.End.Sub(of.Start)))
 	if truth != nil {
 		mean := float64(truth.Mean)
-		p.Lines = append(p.Lines, report.PictureLine{
-			Name: "counter's mean", Look: report.Looks["truth"],
-			Xy: plotter.XYs{{X: 0, Y: mean}, {X: float64(p.Length), Y: mean}},
-		})
+		ends := plotter.XYs{{X: 0, Y: mean}, {X: of.End.Sub(of.Start).Seconds(), Y: mean}}
+		p.Line("counter's mean", report.Looks["truth"], ends)
 	}
 	p.AddTraces(traces, func(pt sensor.Point) measure.Seconds { return measure.SecondsOf(pt.At.Sub(of.Start)) })
 	return p

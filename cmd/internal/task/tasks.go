@@ -28,6 +28,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/group"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -338,25 +339,19 @@ type memberReport struct {
 // totalReport is the sum over the GPUs that have a result. Errors with a common cause, such
 // as one meter for several GPUs, add linearly; the GPUs' own errors add in quadrature.
 type totalReport struct {
-	EnergyJ  float64 `json:"energy_j"`
-	EnergyUJ float64 `json:"energy_u_j"` // k = 2
-	// U² = independent² + shared². AllSharedUJ is the upper bound of U: the value if all
-	// systematic errors were one.
-	IndependentUJ float64        `json:"independent_u_j"`
-	SharedUJ      float64        `json:"shared_u_j"`
-	AllSharedUJ   float64        `json:"all_shared_u_j"`
-	MeanW         float64        `json:"mean_w"`
-	GPUs          int            `json:"gpus_summed"`
-	Missing       int            `json:"gpus_missing"`
-	Shared        []sharedReport `json:"shared,omitempty"`
+	group.Sum
+	Mean    measure.Watt   `json:"mean_w"`
+	GPUs    int            `json:"gpus_summed"`
+	Missing int            `json:"gpus_missing"`
+	Common  []sharedReport `json:"shared,omitempty"`
 }
 
 // sharedReport is one error that several GPUs have in common.
 type sharedReport struct {
-	Source string  `json:"source"` // the line of the uncertainty budget
-	By     string  `json:"by"`     // the common cause, as an instrument
-	GPUs   []int   `json:"gpus"`   // counted from 0
-	UJ     float64 `json:"u_j"`
+	Source string        `json:"source"` // the line of the uncertainty budget
+	By     string        `json:"by"`     // the common cause, as an instrument
+	GPUs   []int         `json:"gpus"`   // counted from 0
+	U      measure.Joule `json:"u_j"`
 }
 
 // newGroupReport returns the report of a group; db is the database's name for display, made
@@ -382,19 +377,16 @@ func newGroupReport(g *measurement.GroupResult, db string) *GroupReport {
 	if len(g.Summed) == 0 { // no member has a result: no total, rather than one of zero
 		return r
 	}
-	s := g.Sum
 	r.Total = &totalReport{
-		EnergyJ: float64(s.Energy.Energy), EnergyUJ: float64(s.Energy.U), IndependentUJ: float64(s.Independent),
-		SharedUJ: float64(s.Shared), AllSharedUJ: float64(s.AllShared), MeanW: float64(s.Mean), GPUs: len(g.Summed),
-		Missing: len(g.Members) - len(g.Summed),
+		Sum: g.Sum, Mean: g.Sum.Mean, GPUs: len(g.Summed), Missing: len(g.Members) - len(g.Summed),
 	}
-	for _, l := range s.Lines {
+	for _, l := range g.Sum.Lines {
 		// Parts count the summed GPUs; the report counts all GPUs of the group.
 		members := make([]int, len(l.Parts))
 		for i, p := range l.Parts {
 			members[i] = g.Summed[p]
 		}
-		r.Total.Shared = append(r.Total.Shared, sharedReport{l.Source, l.By, members, float64(l.U)})
+		r.Total.Common = append(r.Total.Common, sharedReport{l.Source, l.By, members, l.U})
 	}
 	return r
 }
@@ -440,7 +432,7 @@ func renderGroup(w io.Writer, r *GroupReport) {
 		if s.Missing > 0 {
 			what = fmt.Sprintf("total of %d of %d GPUs", s.GPUs, s.GPUs+s.Missing)
 		}
-		t.AppendFooter(out.Row{"", what, "", "", "", "", out.EnergyText(s.EnergyJ, s.EnergyUJ), measure.Watt(s.MeanW)})
+		t.AppendFooter(out.Row{"", what, "", "", "", "", out.Energy(s.Estimate), s.Mean})
 	}
 	t.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 7, Align: text.AlignRight, AlignFooter: text.AlignRight},
@@ -465,12 +457,12 @@ func renderGroup(w io.Writer, r *GroupReport) {
 // upper bound.
 func renderShared(w io.Writer, s *totalReport) {
 	shared := "none shared"
-	if len(s.Shared) > 0 {
-		shared = fmt.Sprintf("%v of shared ones", measure.Joule(s.SharedUJ))
+	if len(s.Common) > 0 {
+		shared = fmt.Sprintf("%v of shared ones", s.Shared)
 	}
 	fmt.Fprintf(w, "  ± U      %v of the GPUs' own errors, %s; %v if all that does not average out were one error\n",
-		measure.Joule(s.IndependentUJ), shared, measure.Joule(s.AllSharedUJ))
-	for _, l := range s.Shared {
-		fmt.Fprintf(w, "  shared   %s, by %s: %v over GPUs %v\n", l.Source, l.By, measure.Joule(l.UJ), l.GPUs)
+		s.Independent, shared, s.AllShared)
+	for _, l := range s.Common {
+		fmt.Fprintf(w, "  shared   %s, by %s: %v over GPUs %v\n", l.Source, l.By, l.U, l.GPUs)
 	}
 }

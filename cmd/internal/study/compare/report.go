@@ -274,7 +274,7 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 	for i := range kernels {
 		k := &kernels[i]
 		t.AppendRow([]any{
-			report.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),
+			measure.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),
 			joules(k.Energy.A.Value), joules(k.Energy.B.Value), changeText(k.Energy.Change), changeText(k.Time.Change),
 			joules(k.PerCallA), joules(k.PerCallB), pText(k.Holm),
 		})

@@ -19,7 +19,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -35,6 +34,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/store"
@@ -164,7 +164,11 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.Period)}
 	switch {
 	case f.Profile != "":
-		if p, err = namedProfile(a, ctx, f.Profile); err != nil {
+		x, err := Profiles.Get(a, ctx, f.Profile)
+		if err != nil {
+			return nil, o, err
+		}
+		if p, err = ReadProfile(x); err != nil {
 			return nil, o, err
 		}
 		o.Period = p.Period
@@ -195,34 +199,18 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	return p, o, p.Validate()
 }
 
-// namedProfile opens the database and reads the newest version of a profile. The
-// ExitNotFound error of an unknown name lists those that exist.
-func namedProfile(a *cli.App, ctx context.Context, name string) (*sensor.Profile, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	x, err := db.Analysis(ctx, sensor.Kind, name, 0)
-	if errors.Is(err, store.ErrNotFound) {
-		there := "there are none"
-		if list, err := db.Analyses(ctx, sensor.Kind); err == nil && len(list) > 0 {
-			var names []string
-			for _, x := range list {
-				names = append(names, x.Name)
-			}
-			there = "there are " + strings.Join(slices.Compact(names), ", ")
-		}
-		return nil, cli.NotFoundf("no sensor profile %q in the database: %s", name, there)
+// Profiles are the stored profiles of sensors.
+var Profiles = stored.Kind{Kind: sensor.Kind, Noun: "profile", Family: "sensor"}
+
+// ReadProfile decodes and validates a stored profile.
+func ReadProfile(x *store.Analysis) (p *sensor.Profile, err error) {
+	if err = json.Unmarshal(x.Content, &p); err == nil {
+		err = p.Validate()
 	}
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", x.Name, x.Version, err)
 	}
-	var p sensor.Profile
-	if err := json.Unmarshal(x.Content, &p); err != nil {
-		return nil, fmt.Errorf("sensor profile %q: %w", name, err)
-	}
-	return &p, p.Validate()
+	return p, err
 }
 
 // runCorrect corrects a task or a file, and prints the result.
@@ -262,7 +250,7 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 			"the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
 	}
 	if f.svg != "" {
-		if err := cli.WriteFile(f.svg, r.writeSVG); err != nil {
+		if err := cli.WriteFile(f.svg, r.chart().WriteSVG); err != nil {
 			return err
 		}
 		r.Picture = f.svg

@@ -185,17 +185,10 @@ func correctModelCmd(a *cli.App) *cobra.Command {
 func printK20(a *cli.App, m correct.Model) error {
 	rs := m.Readings()
 	if a.JSON {
-		type reading struct {
-			T float64 `json:"time_s"`
-			P float64 `json:"power_w"`
-		}
 		out := struct {
-			EnergyJ  float64   `json:"energy_j"`
-			Readings []reading `json:"readings"`
-		}{EnergyJ: float64(m.Energy())}
-		for _, r := range rs {
-			out.Readings = append(out.Readings, reading{float64(r.At), float64(r.Power)})
-		}
+			Energy   measure.Joule     `json:"energy_j"`
+			Readings []correct.Reading `json:"readings"`
+		}{m.Energy(), rs}
 		return json.NewEncoder(cli.Raw(a.Out)).Encode(out)
 	}
 	w := bufio.NewWriter(cli.Raw(a.Out))

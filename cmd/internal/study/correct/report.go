@@ -175,8 +175,8 @@ func (r *CorrectionReport) render(w io.Writer, plot bool) {
 			return out.Row{p.Kind, seconds(p.From), seconds(p.Length()), joules(p.Raw)}
 		})
 	}
-	if plot {
-		r.plot(w)
+	if plot && len(r.raw) > 1 && len(r.truth) > 1 {
+		out.Sketch(w, r.chart())
 	}
 	if r.Picture != "" {
 		fmt.Fprintf(w, "\nDrawn into %s\n", r.Picture)

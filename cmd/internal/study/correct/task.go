@@ -56,7 +56,7 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	if err != nil {
 		return err
 	}
-	kernels, err := correctedKernels(ctx, db, t.ID, from)
+	kernels, err := kernelsSince(a, ctx, db, t, from)
 	if err != nil {
 		return err
 	}
@@ -82,6 +82,19 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 		r.Raw = measure.Joule(math.NaN()) // left out: it is for comparison
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, t) })
+}
+
+// kernelsSince returns the kernels of a task in seconds since an instant. Its note on kernels
+// that are left out goes to standard error.
+func kernelsSince(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, from time.Time) (
+	[]validate.Kernel, error,
+) {
+	kernels, note, err := report.TaskKernels(ctx, db, t,
+		func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) })
+	if note != "" {
+		fmt.Fprintln(a.Err, "wattmark:", note)
+	}
+	return kernels, err
 }
 
 // openDB opens the database for writing. Where that is not permitted it prints a note,
@@ -117,22 +130,6 @@ func storedForm(list []validate.Method, from, to time.Time) (results []store.Met
 		}
 	}
 	return results, readings
-}
-
-// correctedKernels returns the kernels of a task in seconds since origin.
-func correctedKernels(ctx context.Context, db *store.DB, id store.TaskID, origin time.Time) ([]validate.Kernel, error) {
-	ks, err := db.Kernels(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	var out []validate.Kernel
-	for _, k := range ks {
-		out = append(out, validate.Kernel{
-			Name: k.Name,
-			Span: correct.Span{From: measure.SecondsOf(k.Start.Sub(origin)), To: measure.SecondsOf(k.End.Sub(origin))},
-		})
-	}
-	return out, nil
 }
 
 // render writes the correction as text, with the table of methods.

@@ -26,22 +26,27 @@ var kind = stored.Kind{Kind: "counter-model", Noun: "model", Family: "model"}
 // modelDocument is the stored form of a model, in JSON. It keeps the training rows, so
 // that the model can be explained, and refitted by a later version, without the files.
 type modelDocument struct {
-	Format int    `json:"format"` // 1
-	Set    string `json:"set"`
+	Format int `json:"format"` // 1
+	modelHead
+	Fit      *model.Fit    `json:"fit"`
+	Training []trainingRow `json:"training"`
+}
+
+// modelHead is the part of a model that its report shows as it is stored.
+type modelHead struct {
+	Set string `json:"set"`
 	// Features are the columns in the order of the coefficients. PerSecond: counts of events
 	// were divided by the run's time before training.
 	Features  []counters.Feature `json:"features"`
 	PerSecond bool               `json:"per_second"`
-	Files     []string           `json:"files"`
-	Fit       *model.Fit         `json:"fit"`
+	Files     []string           `json:"files,omitempty"`
 	// Held holds the cross-validated errors: mean squared error in W², mean of
 	// |error|/measured in percent, and mean of estimated − measured in W.
-	Held *heldDocument `json:"cross_validation"`
+	Held *heldDocument `json:"cross_validation,omitempty"`
 	// IntervalBy is "rows" or "applications": the unit left out at a time for the jackknife+
 	// intervals.
 	IntervalBy string          `json:"interval_by"`
-	Training   []trainingRow   `json:"training"`
-	Warnings   []model.Warning `json:"warnings"`
+	Warnings   []model.Warning `json:"warnings,omitempty"`
 	Notes      []string        `json:"notes,omitempty"`
 }
 
@@ -136,8 +141,10 @@ func (f *studyFlags) fit(a *cli.App, ctx context.Context, files []string, o mode
 		return nil, err
 	}
 	doc := &modelDocument{
-		Format: 1, Set: set.Name, Features: set.Features, PerSecond: r.PerSecond, Files: files, Fit: r.fit,
-		Held: &heldDocument{r.FoldBy, r.Folds, r.MSE, r.MAPE, r.Bias}, Warnings: r.Warnings, Notes: t.Notes,
+		Format: 1, Fit: r.fit, modelHead: modelHead{
+			Set: set.Name, Features: set.Features, PerSecond: r.PerSecond, Files: files,
+			Held: &heldDocument{r.FoldBy, r.Folds, r.MSE, r.MAPE, r.Bias}, Warnings: r.Warnings, Notes: t.Notes,
+		},
 	}
 	apps, all := map[string]bool{}, true // all rows name an application
 	for _, row := range r.data.Rows {
@@ -230,27 +237,20 @@ func readModel(s *store.Analysis) (*storedModel, error) {
 // ModelReport is the JSON of model show, list and fit. Sigma is the residual
 // standard deviation in W with DOF effective degrees of freedom.
 type ModelReport struct {
-	Name      string             `json:"name"`
-	Version   int                `json:"version"`
-	Made      string             `json:"made,omitempty"`
-	Maker     string             `json:"maker,omitempty"`
-	Tasks     []store.TaskID     `json:"tasks,omitempty"`
-	Set       string             `json:"set"`
-	Features  []counters.Feature `json:"features"`
-	PerSecond bool               `json:"per_second"`
-	Method    string             `json:"method"`
-	Alpha     float64            `json:"alpha"`
-	Rows      int                `json:"rows"`
-	Files     []string           `json:"files,omitempty"`
-	Sigma     watt               `json:"sigma_w"`
-	DOF       float64            `json:"dof"`
-	Held      *heldDocument      `json:"cross_validation,omitempty"`
+	Name    string         `json:"name"`
+	Version int            `json:"version"`
+	Made    string         `json:"made,omitempty"`
+	Maker   string         `json:"maker,omitempty"`
+	Tasks   []store.TaskID `json:"tasks,omitempty"`
+	modelHead
+	Method string  `json:"method"`
+	Alpha  float64 `json:"alpha"`
+	Rows   int     `json:"rows"`
+	Sigma  watt    `json:"sigma_w"`
+	DOF    float64 `json:"dof"`
 	// Intercept, and Shares computed on the training rows, are the model itself.
-	Intercept  watt            `json:"intercept_w"`
-	Shares     []shareReport   `json:"contributions,omitempty"`
-	IntervalBy string          `json:"interval_by"`
-	Warnings   []model.Warning `json:"warnings,omitempty"`
-	Notes      []string        `json:"notes,omitempty"`
+	Intercept watt          `json:"intercept_w"`
+	Shares    []shareReport `json:"contributions,omitempty"`
 }
 
 // newModelReport returns the report of m. Contributions need the training rows and
@@ -258,10 +258,9 @@ type ModelReport struct {
 func newModelReport(m *storedModel) *ModelReport {
 	c := m.Content
 	r := &ModelReport{
-		Name: m.Name, Version: m.Version, Maker: m.Maker, Tasks: m.Tasks, Set: c.Set, Features: c.Features,
-		PerSecond: c.PerSecond, Method: string(c.Fit.Method), Alpha: c.Fit.Alpha, Rows: c.Fit.Rows, Files: c.Files,
-		Sigma: c.Fit.Sigma, DOF: c.Fit.DOF, Held: c.Held, Intercept: c.Fit.Intercept,
-		IntervalBy: c.IntervalBy, Warnings: c.Warnings, Notes: c.Notes,
+		Name: m.Name, Version: m.Version, Maker: m.Maker, Tasks: m.Tasks, modelHead: c.modelHead,
+		Method: string(c.Fit.Method), Alpha: c.Fit.Alpha, Rows: c.Fit.Rows, Sigma: c.Fit.Sigma, DOF: c.Fit.DOF,
+		Intercept: c.Fit.Intercept,
 	}
 	if !m.Made.IsZero() {
 		r.Made = m.Made.UTC().Format(time.RFC3339)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/wattmark/wattmark/analysis/counters"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/model"
@@ -201,7 +202,7 @@ func constantMAPE(d *model.Data) float64 {
 // printEval draws the SVG if named, then prints JSON or text.
 func printEval(a *cli.App, r *EvalReport, svg string) error {
 	if svg != "" {
-		if err := cli.WriteFile(svg, r.drawAgainst); err != nil {
+		if err := cli.WriteFile(svg, r.against().WriteSVG); err != nil {
 			return err
 		}
 	}
@@ -287,15 +288,7 @@ func (r *EvalReport) renderWorst(w io.Writer) {
 }
 
 // short limits a kernel's name to 48 letters: template arguments make hundreds.
-func short(name string) string { return ellipsis(measure.Printable(name), 48) }
-
-// ellipsis limits a text to a number of letters.
-func ellipsis(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return text
-}
+func short(name string) string { return ansi.Truncate(measure.Printable(name), 48, "…") }
 
 // renderWarnings writes at most twelve warnings, then all notes. Row names come
 // from files and are made printable first.
@@ -317,13 +310,10 @@ func renderWarnings(w io.Writer, list []model.Warning, notes []string) {
 	}
 }
 
-// drawAgainst writes an SVG of estimated over measured power, both in W and on the
-// same scale, with the diagonal. Kernels unlike the training have their own
-// symbol. Every row needs a measured power.
-func (r *EvalReport) drawAgainst(w io.Writer) error {
-	title := fmt.Sprintf("%s: %.4g W², %.3g %%", r.Set, float64(r.MSE), r.MAPE)
-	pl := figure.New(title, "measured power / W", "estimated power / W")
-	pl.Add(figure.Grid())
+// against draws estimated over measured power, both in W and on the same scale, with the
+// diagonal. Kernels unlike the training have their own symbol. Every row needs a measured
+// power.
+func (r *EvalReport) against() *figure.Chart {
 	var fine, warned plotter.XYs
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, k := range r.Kernels {
@@ -338,18 +328,18 @@ func (r *EvalReport) drawAgainst(w io.Writer) error {
 	// 5 % of margin, and 1 W where all powers are equal: the axes need an extent.
 	room := max(0.05*(high-low), 1)
 	low, high = low-room, high+room
-	if err := errors.Join(
-		figure.Add(pl, "estimated = measured", figure.Style{Color: figure.Rule, Width: 1, Dashed: true},
-			plotter.XYs{{X: low, Y: low}, {X: high, Y: high}}),
-		figure.Add(pl, "kernel like the training", figure.Style{Color: figure.Blue, Radius: 2.5}, fine),
-		figure.Add(pl, "kernel unlike the training",
-			figure.Style{Color: figure.Vermillion, Radius: 2.5, Shape: draw.PyramidGlyph{}}, warned),
-	); err != nil {
-		return err
-	}
 	// Equal axes: the diagonal halves the plot, and a distance from it is an error in W.
-	pl.X.Min, pl.X.Max, pl.Y.Min, pl.Y.Max = low, high, low, high
-	return figure.Save(w, pl, 16*vg.Centimeter, 16*vg.Centimeter)
+	c := &figure.Chart{
+		Title: fmt.Sprintf("%s: %.4g W², %.3g %%", r.Set, float64(r.MSE), r.MAPE),
+		X:     "measured power / W", Y: "estimated power / W", XRange: [2]float64{low, high}, YRange: [2]float64{low, high},
+		Width: 16 * vg.Centimeter, Height: 16 * vg.Centimeter,
+	}
+	c.Line("estimated = measured", figure.Style{Color: figure.Rule, Width: 1, Dashed: true},
+		plotter.XYs{{X: low, Y: low}, {X: high, Y: high}})
+	c.Line("kernel like the training", figure.Style{Color: figure.Blue, Radius: 2.5}, fine)
+	c.Line("kernel unlike the training",
+		figure.Style{Color: figure.Vermillion, Radius: 2.5, Shape: draw.PyramidGlyph{}}, warned)
+	return c
 }
 
 // drawParts writes an SVG of stacked bars, one per kernel: positive contributions
@@ -363,7 +353,7 @@ func (r *PredictReport) drawParts(w io.Writer) error {
 	// The ends of the bars, as far as they are stacked.
 	up, down := make([]float64, n), make([]float64, n)
 	for i, k := range r.Kernels {
-		names = append(names, ellipsis(short(k.Name), 28))
+		names = append(names, ansi.Truncate(short(k.Name), 28, "…"))
 		dots = append(dots, plotter.XY{X: float64(i), Y: float64(k.Estimated)})
 		if measure.Known(k.Measured) {
 			measured = append(measured, plotter.XY{X: float64(i), Y: float64(k.Measured)})

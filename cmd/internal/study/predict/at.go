@@ -19,7 +19,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/store"
 )
 
 //go:embed help.md
@@ -236,12 +235,7 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 // and average relative error (WRE, BRE, ARE). Points that the model was calibrated
 // on are counted and reported: they make the errors look smaller.
 func (p *Prediction) check(a *cli.App, ctx context.Context, s pointSources, args []string) error {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	points, _, err := s.gather(a, ctx, func() (*store.DB, error) { return db, nil }, args)
+	points, _, err := s.gather(a, ctx, args)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -75,28 +74,18 @@ func predictCalibrateCmd(a *cli.App) *cobra.Command {
 // predictCalibrate gathers the points, fits a model to them, stores it unless
 // --dry-run, and prints it. The database is opened for reading only if a task is
 // named. Points held back by --use are predicted and compared.
-func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) (err error) {
+func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) error {
 	if f.csv == "" && len(f.traces) == 0 && len(args) == 0 {
 		return cli.Usagef("name what to calibrate from: tasks, --csv or --trace")
 	}
-	var db *store.DB
-	open := sync.OnceValues(func() (*store.DB, error) {
-		db, err = a.OpenDB(ctx)
-		return db, err
-	})
-	defer func() {
-		if db != nil {
-			err = errors.Join(err, db.Close())
-		}
-	}()
 	// All points are needed before the split: the resident blocks may be fitted to
 	// every time.
-	all, tasks, err := f.gather(a, ctx, open, args)
+	all, tasks, err := f.gather(a, ctx, args)
 	if err != nil {
 		return err
 	}
 	c := predictionContent{Kernel: f.kernel, FlopsPerBlock: f.flops}
-	if err := f.options(a, ctx, open, all, &c); err != nil {
+	if err := f.options(a, ctx, all, &c); err != nil {
 		return err
 	}
 	if c.Points, c.Others, err = f.split(all); err != nil {
@@ -116,9 +105,7 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 // options sets the idle power, the GPU's shape, weights, and level of c. With
 // --resident fit the resident blocks, 1 to 32, are those whose staircase fits the
 // times best. Bad flags are wrong usage.
-func (f *predictFlags) options(a *cli.App, ctx context.Context, open func() (*store.DB, error), all []predict.Point,
-	c *predictionContent,
-) error {
+func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Point, c *predictionContent) error {
 	if f.sms == 0 {
 		return cli.Usagef("--sms: say how many multiprocessors the GPU has (132 of an H200, 108 of an A100, 14 of the " +
 			"paper's two)")
@@ -143,15 +130,14 @@ func (f *predictFlags) options(a *cli.App, ctx context.Context, open func() (*st
 	} else if c.Options.Resident, err = strconv.ParseUint(f.resident, 10, 32); err != nil || c.Options.Resident == 0 {
 		return cli.Usagef("--resident %q: want a number from 1 on, or fit", f.resident)
 	}
-	c.Options.Idle, c.Options.UIdle, err = f.idlePower(a, ctx, open)
+	c.Options.Idle, c.Options.UIdle, err = f.idlePower(a, ctx)
 	return err
 }
 
 // idlePower returns the idle power P_s and its standard uncertainty in W, from the
 // flag, a task of the resting GPU, or a trace. A task's expanded uncertainty (k =
 // 2) is halved; a trace has none. --idle-u replaces either.
-func (f *predictFlags) idlePower(a *cli.App, ctx context.Context, open func() (*store.DB, error),
-) (w, u measure.Watt, err error) {
+func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.Watt, err error) {
 	if session.CountTrue(f.idle != "", f.idleTask != 0, f.idleTrace != "") != 1 {
 		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle 134W, --idle-task and --idle-trace")
 	}
@@ -164,10 +150,11 @@ func (f *predictFlags) idlePower(a *cli.App, ctx context.Context, open func() (*
 		}
 		w = t.Mean()
 	case f.idleTask != 0:
-		db, err := open()
+		db, err := a.OpenDB(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
+		defer db.Close()
 		t, err := a.TaskByID(ctx, db, store.TaskID(f.idleTask))
 		if err == nil && t.Result == nil {
 			err = fmt.Errorf("task %d has no window: see wattmark show %d", f.idleTask, f.idleTask)
@@ -264,11 +251,11 @@ func parseGrid(s string) (g grid, err error) {
 }
 
 // gather returns the points of the file, the traces and the tasks, in this order,
-// and the numbers of the tasks. open is called per task only. A task in --blocks
-// that is not among the tasks is wrong usage.
-func (s *pointSources) gather(a *cli.App, ctx context.Context, open func() (*store.DB, error),
-	tasks []string,
-) (points []predict.Point, ids []store.TaskID, err error) {
+// and the numbers of the tasks. The database is opened for tasks alone. A task in
+// --blocks that is not among the tasks is wrong usage.
+func (s *pointSources) gather(a *cli.App, ctx context.Context, tasks []string) (
+	points []predict.Point, ids []store.TaskID, err error,
+) {
 	if s.csv != "" {
 		table, err := cli.ReadFile(s.csv, predict.ReadPoints)
 		if err != nil {
@@ -290,12 +277,15 @@ func (s *pointSources) gather(a *cli.App, ctx context.Context, open func() (*sto
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, arg := range tasks {
-		id, err := cli.TaskID(arg)
-		if err != nil {
+	var db *store.DB
+	if len(tasks) > 0 {
+		if db, err = a.OpenDB(ctx); err != nil {
 			return nil, nil, err
 		}
-		db, err := open()
+		defer db.Close()
+	}
+	for _, arg := range tasks {
+		id, err := cli.TaskID(arg)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -3,20 +3,16 @@ package predict
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"image/color"
 	"io"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -341,13 +337,15 @@ func (p *Prediction) writeSVG(w io.Writer) error {
 	var plots []*plot.Plot
 	title := fmt.Sprintf("%s: time and energy by number of blocks", p.Name)
 	for _, q := range predicted {
-		pl, err := p.panel(q, curve, title)
+		c := p.chart(q, curve)
+		c.Title, title = title, ""
+		pl, err := c.Plot()
 		if err != nil {
 			return err
 		}
-		plots, title = append(plots, pl), ""
+		plots = append(plots, pl)
 	}
-	return figure.Stack(w, report.PictureWidth, 1.6*report.PictureHeight, draw.Tiles{
+	return figure.Stack(w, figure.Width, 1.6*figure.Height, draw.Tiles{
 		PadTop: vg.Millimeter, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter, PadLeft: 2 * vg.Millimeter,
 	}, plots)
 }
@@ -355,16 +353,14 @@ func (p *Prediction) writeSVG(w io.Writer) error {
 // bandColor fills the band of prediction.
 var bandColor = color.NRGBA{0x00, 0x72, 0xb2, 0x30}
 
-// panel draws one quantity: the band, the three predictions, and the points.
-func (p *Prediction) panel(q quantityOf, curve []predict.Prediction, title string) (*plot.Plot, error) {
-	pl := figure.New(title, "number of blocks", q.label)
-	pl.Add(figure.Grid())
+// chart draws one quantity: the band, the three predictions, and the points.
+func (p *Prediction) chart(q quantityOf, curve []predict.Prediction) *figure.Chart {
 	// The band may reach below zero where a time or an energy cannot.
-	var upper, lower, steps, line, mixed plotter.XYs
+	var upper, lower, steps, linear, mixed plotter.XYs
 	for _, c := range curve {
 		x := float64(c.Blocks)
 		v, half := q.value(c.Linear)
-		line = append(line, plotter.XY{X: x, Y: v})
+		linear = append(linear, plotter.XY{X: x, Y: v})
 		upper, lower = append(upper, plotter.XY{X: x, Y: v + half}), append(lower, plotter.XY{X: x, Y: max(v-half, 0)})
 		r, _ := q.value(c.ByRounds)
 		if n := len(steps); n > 0 && steps[n-1].Y != r { // a step goes straight up
@@ -381,57 +377,29 @@ func (p *Prediction) panel(q quantityOf, curve []predict.Prediction, title strin
 		}
 		return xy
 	}
-	style := func(c color.Color, width vg.Length) figure.Style { return figure.Style{Color: c, Width: width} }
-	err := errors.Join(
-		figure.Between(pl, fmt.Sprintf("band of prediction, %.3g %%", 100*p.Options.Level), bandColor, lower, upper),
-		figure.Add(pl, "by the line (Eqs. 1, 3)", style(figure.Blue, 1.4), line),
-		figure.Add(pl, "by rounds (Eqs. 4, 6)", style(figure.Vermillion, 1.4), steps),
-		figure.Add(pl, "mixed: the blocks' energy, the rounds' time",
-			figure.Style{Color: figure.Pink, Width: 1.2, Dashed: true}, mixed),
-		figure.Add(pl, "calibrated on", figure.Style{Color: figure.Blue, Radius: 3}, dots(p.model.Points())),
-		figure.Add(pl, "measured, not calibrated on",
-			figure.Style{Color: figure.Green, Radius: 3, Shape: draw.TriangleGlyph{}}, dots(p.Others)))
 	// 1.25 times the largest value, so that a wide band does not flatten the curves.
-	most := line[len(line)-1].Y
+	most := linear[len(linear)-1].Y
 	for _, x := range append(p.model.Points(), p.Others...) {
 		most = max(most, q.points(x))
 	}
-	pl.X.Min, pl.Y.Min, pl.Y.Max = 0, 0, 1.25*most
-	return pl, err
+	c := &figure.Chart{
+		X: "blocks", Y: q.label, XRange: [2]float64{0, float64(p.reach())}, YRange: [2]float64{0, most}, Headroom: 1.25,
+	}
+	band := fmt.Sprintf("band of prediction, %.3g %%", 100*p.Options.Level)
+	c.Areas = []figure.Area{{Name: band, Color: bandColor, Lower: lower, Upper: upper}}
+	c.Line("by the line (Eqs. 1, 3)", figure.Style{Color: figure.Blue, Width: 1.4, Sketch: true}, linear)
+	c.Line("by rounds (Eqs. 4, 6)", figure.Style{Color: figure.Vermillion, Width: 1.4, Sketch: true}, steps)
+	c.Line("mixed: the blocks' energy, the rounds' time", figure.Style{Color: figure.Pink, Width: 1.2, Dashed: true}, mixed)
+	c.Line("calibrated on", figure.Style{Color: figure.Blue, Radius: 3, Sketch: true}, dots(p.model.Points()))
+	c.Line("measured, not calibrated on",
+		figure.Style{Color: figure.Green, Radius: 3, Shape: draw.TriangleGlyph{}, Sketch: true}, dots(p.Others))
+	return c
 }
 
-// plot draws energy over blocks as text, as wide as the terminal. A curve that
-// cannot be predicted is left out without an error: the figures above it are
-// complete.
+// plot draws energy over blocks in the terminal. A curve that cannot be predicted is left
+// out without an error: the figures above it are complete.
 func (p *Prediction) plot(w io.Writer) {
-	curve, err := p.curve(uint64(out.PlotWidth(w)))
-	if err != nil || len(curve) < 2 {
-		return
-	}
-	most := p.reach()
-	var line, rounds []float64
-	for _, c := range curve {
-		line, rounds = append(line, float64(c.Linear.Energy)), append(rounds, float64(c.ByRounds.Energy))
-	}
-	measured := slices.Repeat([]float64{math.NaN()}, len(curve)) // NaN leaves the column empty
-	for _, x := range append(p.model.Points(), p.Others...) {
-		// The column of a point, by linear interpolation between 1 and the reach.
-		i := int(float64(x.Blocks-1) / float64(max(most-1, 1)) * float64(len(curve)-1))
-		measured[i] = float64(x.Energy)
-	}
-	g := out.Graph{
-		Series: [][]float64{line, rounds, measured}, Height: 14, Axis: "%.4g J", Columns: len(curve),
-		First: "1", Last: fmt.Sprintf("%d blocks", most),
-		Colours: []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red, asciigraph.Green},
-		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.SeriesChars(
-			asciigraph.CreateCharSet("·"), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("o"))},
-	}
-	if out.Coloured(w) {
-		g.Legends = []string{"by the line", "by rounds", "measured"}
-	}
-	fmt.Fprintln(w)
-	g.Draw(w)
-	if !out.Coloured(w) { // the legend of a graph names colours alone
-		fmt.Fprintln(w, "   · by the line   ─ by rounds   o measured")
+	if curve, err := p.curve(plotSteps); err == nil && len(curve) > 1 {
+		out.Sketch(w, p.chart(predicted[1], curve))
 	}
 }

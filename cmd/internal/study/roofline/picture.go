@@ -1,14 +1,12 @@
 package roofline
 
 import (
-	"errors"
 	"fmt"
 	"image/color"
 	"io"
-	"math"
 
 	"github.com/wattmark/wattmark/analysis/figure"
-	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -34,16 +32,25 @@ var roofPanels = []roofPanel{
 	},
 }
 
+// intensity is the label of the abscissa.
+const intensity = "arithmetic intensity / (flop/byte)"
+
 // writeSVG draws flop/s, flop/J and power in W over intensity in flop/byte, one
-// above the other, aligned on the abscissa.
+// above the other, aligned on the abscissa. Title and legend belong to the first.
 func (r *RooflineReport) writeSVG(w io.Writer) error {
 	var plots []*plot.Plot
-	for i, p := range roofPanels {
-		pl, err := r.panel(p, i == 0, i == len(roofPanels)-1)
+	for i, panel := range roofPanels {
+		c := r.panel(panel, i == 0)
+		if i == len(roofPanels)-1 {
+			c.X = intensity
+		}
+		p, err := c.Plot()
 		if err != nil {
 			return fmt.Errorf("plot: %w", err)
 		}
-		plots = append(plots, pl)
+		p.Legend.Top = false // thumbs first: long text in any font stays clear
+		p.Legend.XOffs, p.Legend.YOffs = 10*vg.Centimeter, 4*vg.Millimeter
+		plots = append(plots, p)
 	}
 	const mm = vg.Millimeter
 	return figure.Stack(w, 20*vg.Centimeter, 27*vg.Centimeter, draw.Tiles{
@@ -51,35 +58,12 @@ func (r *RooflineReport) writeSVG(w io.Writer) error {
 	}, plots)
 }
 
-// siTicks labels the decades of a logarithmic axis with SI prefixes.
-type siTicks struct{ plot.LogTicks }
-
-// Ticks implements plot.Ticker.
-func (t siTicks) Ticks(low, high float64) []plot.Tick {
-	result := t.LogTicks.Ticks(low, high)
-	for i := range result {
-		if result[i].Label != "" {
-			s, name := measure.SIPrefix(result[i].Value)
-			result[i].Label = fmt.Sprintf("%.3g%s", result[i].Value/s, name)
-		}
-	}
-	return result
-}
-
-// panel draws the model's curve, the tasks and the two balances. Title and legend
-// belong to the first panel, the label of the abscissa to the last. The legend holds what exists.
-func (r *RooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error) {
-	pl := figure.New("", "", p.label)
-	pl.X.Scale, pl.X.Tick.Marker = plot.LogScale{}, siTicks{}
-	if last {
-		pl.X.Label.Text = "arithmetic intensity / (flop/byte)"
-	}
-	name := func(string) string { return "" }
-	if first {
-		pl.Title.Text = "Energy roofline of " + r.GPU
-		name = func(s string) string { return s }
-		pl.Legend.Top = false // thumbs first: long text in any font stays clear
-		pl.Legend.XOffs, pl.Legend.YOffs = 10*vg.Centimeter, 4*vg.Millimeter
+// panel returns the model's curve, the tasks and the two balances; without names, which
+// the legend holds, unless it is the first.
+func (r *RooflineReport) panel(p roofPanel, first bool) *figure.Chart {
+	c := &figure.Chart{Y: p.label, LogX: true, LogY: p.log, FromZero: !p.log, Headroom: 1.1}
+	if p.log {
+		c.Headroom = 1.5
 	}
 	var model plotter.XYs
 	for _, l := range r.Line {
@@ -93,26 +77,49 @@ func (r *RooflineReport) panel(p roofPanel, first, last bool) (*plot.Plot, error
 			tasks[i] = append(tasks[i], plotter.XY{X: float64(x.Intensity), Y: y})
 		}
 	}
-	pl.Add(figure.Grid())
-	err := errors.Join(figure.Add(pl, name("model"), figure.Style{Color: figure.Blue, Width: 1.6}, model),
-		figure.Add(pl, name("fitted tasks"), figure.Style{Color: figure.Vermillion, Radius: 3}, tasks[0]),
-		figure.Add(pl, name("other tasks"), figure.Style{Color: figure.Pink, Radius: 3, Shape: draw.BoxGlyph{}}, tasks[1]))
-	if p.log {
-		pl.Y.Scale, pl.Y.Tick.Marker = plot.LogScale{}, siTicks{}
-		pl.Y.Min, pl.Y.Max = pl.Y.Min/1.5, pl.Y.Max*1.5
-	} else {
-		pl.Y.Min, pl.Y.Max, pl.Y.Tick.Marker = 0, pl.Y.Max*1.1, figure.Ticks(6)
+	c.Line("model", figure.Style{Color: figure.Blue, Width: 1.6}, model)
+	c.Line("fitted tasks", figure.Style{Color: figure.Vermillion, Radius: 3}, tasks[0])
+	c.Line("other tasks", figure.Style{Color: figure.Pink, Radius: 3, Shape: draw.BoxGlyph{}}, tasks[1])
+	c.Marks = r.balances()
+	if first {
+		c.Title = "Energy roofline of " + r.GPU
+		return c
 	}
-	// A balance that is not positive and finite has no line.
-	for _, m := range []struct {
-		name string
-		at   float64
-		c    color.Color
-	}{{"time", r.TimeBalance, figure.Rule}, {"energy", r.EnergyBalance.Value, figure.Green}} {
-		if m.at > 0 && !math.IsInf(m.at, 0) {
-			err = errors.Join(err, figure.Add(pl, name(fmt.Sprintf("balance in %s, %.3g", m.name, m.at)),
-				figure.Style{Color: m.c, Width: 1, Dashed: true}, plotter.XYs{{X: m.at, Y: pl.Y.Min}, {X: m.at, Y: pl.Y.Max}}))
-		}
+	for i := range c.Lines {
+		c.Lines[i].Name = ""
 	}
-	return pl, err
+	for i := range c.Marks {
+		c.Marks[i].Name = ""
+	}
+	return c
+}
+
+// balances marks the intensities of the two balances.
+func (r *RooflineReport) balances() []figure.Mark {
+	mark := func(name string, sign rune, at float64, c color.Color) figure.Mark {
+		return figure.Mark{Name: fmt.Sprintf("%s, %.3g", name, at), Sign: sign, At: at, Color: c}
+	}
+	return []figure.Mark{
+		mark("balance in energy", 'E', r.EnergyBalance.Value, figure.Green),
+		mark("balance in time", 'T', r.TimeBalance, figure.Rule),
+	}
+}
+
+// plot draws flop/s and flop/J in percent of their best in the terminal.
+func (r *RooflineReport) plot(w io.Writer) {
+	_, high := r.bounds()
+	// The best flop/J is that at an intensity where bytes no longer matter.
+	_, best, _ := r.At(1e9 * high)
+	var speed, energy plotter.XYs
+	for _, l := range r.Line {
+		speed = append(speed, plotter.XY{X: l.Intensity, Y: 100 * l.FlopPerS / r.Flops})
+		energy = append(energy, plotter.XY{X: l.Intensity, Y: 100 * l.FlopPerJ / best})
+	}
+	c := &figure.Chart{
+		X: intensity, Y: "share of the best / %", LogX: true, YRange: [2]float64{0, 100}, Marks: r.balances(),
+	}
+	c.Line("flop/s, % of the best", figure.Style{Color: figure.Blue, Sketch: true}, speed)
+	c.Line("flop/J, % of the best", figure.Style{Color: figure.Vermillion, Sketch: true}, energy)
+	out.Sketch(w, c)
+	fmt.Fprintln(w)
 }

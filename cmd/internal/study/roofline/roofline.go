@@ -12,13 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
 
 	"github.com/wattmark/wattmark/analysis/roofline"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
@@ -105,15 +103,10 @@ func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (t
 			last.ID)
 	}
 	for _, t := range tasks {
-		w, ok := given[t.ID] // overrides the stored one
-		err := compare.NotFailed(t)
-		if err == nil && !ok {
-			w, err = keptWork(ctx, db, t.ID)
+		if err := compare.NotFailed(t); err != nil {
+			return nil, nil, nil, err
 		}
-		var p roofline.Point
-		if err == nil {
-			p, err = roofPoint(ctx, db, t, w)
-		}
+		p, err := roofPoint(ctx, db, t, given)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -122,12 +115,20 @@ func (f *rooflineFlags) fitted(a *cli.App, ctx context.Context, db *store.DB) (t
 	return tasks, points, passed, nil
 }
 
-// roofPoint returns the task with its work and the relative standard uncertainty
-// of its energy. Only contributions of this measurement count; those that last,
+// roofPoint returns the task with its work, given or as the sweep stored it, and the
+// relative standard uncertainty of its energy. Only contributions of this measurement count; those that last,
 // such as calibration, are common to all tasks and enter by commonOf. The task counts as
 // throttled where the clocks were reduced when its work ended, by the last of two or more
 // readings of the GPU's state.
-func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work) (roofline.Point, error) {
+func roofPoint(ctx context.Context, db *store.DB, t *store.Task, given map[store.TaskID]roofline.Work) (
+	p roofline.Point, err error,
+) {
+	w, ok := given[t.ID]
+	if !ok {
+		if w, err = keptWork(ctx, db, t.ID); err != nil {
+			return p, err
+		}
+	}
 	r := t.Result
 	var own float64
 	for _, c := range r.Budget {
@@ -150,7 +151,15 @@ func roofPoint(ctx context.Context, db *store.DB, t *store.Task, w roofline.Work
 // TASK:flop=W,byte=Q. One of another GPU gets a caution.
 func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineReport, m *roofline.Model, s string) error {
 	// Work on the command line takes precedence over the stored one.
+	given := map[store.TaskID]roofline.Work{}
 	number, _, has := strings.Cut(s, ":")
+	if has {
+		id, w, err := roofline.ParseTaskWork(s)
+		if err != nil {
+			return cli.WithCode(cli.ExitUsage, err)
+		}
+		given[store.TaskID(id)] = w
+	}
 	t, err := a.Task(ctx, db, number)
 	if err != nil {
 		return err
@@ -159,22 +168,11 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 		return cli.WithCode(cli.ExitIncomplete,
 			fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
 	}
-	var w roofline.Work
-	if has {
-		if _, w, err = roofline.ParseTaskWork(s); err != nil {
-			return cli.WithCode(cli.ExitUsage, err)
-		}
-	} else {
-		w, err = keptWork(ctx, db, t.ID)
-	}
-	if err != nil {
-		return err
-	}
 	if t.GPUUUID != r.UUID {
 		r.Cautions = append(r.Cautions,
 			fmt.Sprintf("task %d ran on another GPU (%s)", t.ID, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID)))
 	}
-	p, err := roofPoint(ctx, db, t, w)
+	p, err := roofPoint(ctx, db, t, given)
 	if err != nil {
 		return err
 	}
@@ -369,44 +367,8 @@ func (p roofTask) row() out.Row {
 		shown = out.JoinNonEmpty(", ", "throttled", shown)
 	}
 	return out.Row{
-		p.TaskID, report.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
+		p.TaskID, measure.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
 		fmt.Sprintf("%.0f %%", 100*p.Roof), measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power,
 		measure.FormatPercent(float64(100 * p.Residual)), shown,
 	}
-}
-
-// plot draws flop/s and flop/J in percent of their best over the logarithm of the
-// intensity, with both balances marked below.
-func (r *RooflineReport) plot(w io.Writer) {
-	columns := min(out.PlotWidth(w), 100)
-	low, high := r.bounds()
-	// The best flop/J is that at an intensity where bytes no longer matter.
-	_, best, _ := r.At(1e9 * high)
-	var speed, energy []float64
-	// Columns are equal steps of the logarithm of the intensity.
-	for i := range columns {
-		s, j, _ := r.At(low * math.Pow(high/low, float64(i)/float64(columns-1)))
-		speed, energy = append(speed, 100*s/r.Flops), append(energy, 100*j/best)
-	}
-	ruler := []rune(strings.Repeat(" ", columns))
-	for _, mark := range []struct {
-		at float64
-		c  rune
-	}{{r.EnergyBalance.Value, 'E'}, {r.TimeBalance, 'T'}} {
-		// A balance outside the drawn intensities has no mark.
-		if i := math.Log(mark.at/low) / math.Log(high/low) * float64(columns-1); i >= 0 && i < float64(columns) {
-			ruler[int(i)] = mark.c
-		}
-	}
-	g := out.Graph{
-		Series: [][]float64{speed, energy}, Height: 12, Axis: "%.0f %%",
-		Options: []asciigraph.Option{asciigraph.LowerBound(0), asciigraph.UpperBound(100)},
-		Legends: []string{"flop/s, % of the best", "flop/J, % of the best"},
-		Colours: []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red},
-		Ruler:   string(ruler), Key: "balance: T in time, E in energy", Columns: columns,
-		First: fmt.Sprintf("%.3g flop/byte", low), Last: fmt.Sprintf("%.3g (logarithmic)", high),
-	}
-	fmt.Fprintln(w)
-	g.Draw(w)
-	fmt.Fprintln(w)
 }

@@ -29,14 +29,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
-	"github.com/wattmark/wattmark/cmd/internal/study/validate"
+	study "github.com/wattmark/wattmark/cmd/internal/study/validate"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -50,7 +50,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	short := "Find out what a GPU's built-in power sensor does, and measure well with it alone"
 	c := &cobra.Command{Use: "sensor", Short: short}
 	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
-		stored.ListCmd(a, kind, "List the stored profiles of sensors", newStoredProfile,
+		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile,
 			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
 	return cli.In(cli.Learn, help, c)
 }
@@ -166,25 +166,24 @@ func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (er
 // accuracy of nvidia-smi's time stamps.
 func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	const stamped = 3 * time.Millisecond // standard uncertainty of nvidia-smi's time stamps
-	if f.shiftGiven || f.noMeter {
-		if f.uClock == 0 {
-			f.uClock = stamped
-		}
-		return sensorRecording(f.recording, recording.Clocks{Shift: f.shift, UTCOffset: f.utcOffset}, f.noMeter)
+	r := study.RecordedFlags{
+		Dir: f.recording, SmiTime: exchange.SmiFlags{Offset: f.utcOffset, Given: f.utcGiven}, Offset: f.shift,
+		OffsetGiven: f.shiftGiven,
 	}
-	r := validate.RecordedFlags{Dir: f.recording, SmiTime: exchange.SmiFlags{Offset: f.utcOffset, Given: f.utcGiven}}
 	m, err := r.ReadDir()
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.Found()
+	if f.noMeter {
+		f.uClock = cmp.Or(f.uClock, stamped)
+		return sourceOf(&m.Subject, false)
+	}
+	s, err := m.Related(r)
 	if err != nil {
 		return nil, fmt.Errorf("%w (here: --shift)", err)
 	}
-	if f.uClock == 0 {
-		f.uClock = measure.Seconds(math.Hypot(float64(s.Clock.OffsetU)/2, stamped.Seconds())).Duration()
-	}
-	return sourceOf(&s)
+	f.uClock = cmp.Or(f.uClock, measure.Seconds(math.Hypot(float64(s.Clock.OffsetU)/2, stamped.Seconds())).Duration())
+	return sourceOf(&s, true)
 }
 
 // identifySource identifies the fields of s, then draws, stores and prints the
@@ -198,7 +197,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 		}
 		fields = []string{f.field}
 	}
-	r := &SensorReport{Source: s.description, Truth: s.truth}
+	r := &SensorReport{Source: s.description, Truth: s.truth, source: s}
 	var errs []error
 	for _, field := range fields {
 		// The clocks' uncertainty adds to that of the delay.
@@ -220,7 +219,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 		return errors.Join(errs...)
 	}
 	if f.svg != "" {
-		if err := r.draw(f.svg, s); err != nil {
+		if err := r.draw(f.svg); err != nil {
 			return err
 		}
 	}
@@ -234,7 +233,7 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 
 // draw draws each field into a file of its own. With several fields their names are
 // inserted before the extension.
-func (r *SensorReport) draw(svg string, s *sensorSource) error {
+func (r *SensorReport) draw(svg string) error {
 	for i := range r.Fields {
 		x := &r.Fields[i]
 		x.Picture = svg
@@ -242,7 +241,7 @@ func (r *SensorReport) draw(svg string, s *sensorSource) error {
 			ext := filepath.Ext(svg)
 			x.Picture = strings.TrimSuffix(svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
 		}
-		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, s).WriteSVG); err != nil {
+		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, r.source).WriteSVG); err != nil {
 			return err
 		}
 	}
@@ -260,7 +259,7 @@ func (r *SensorReport) keep(ctx context.Context, db *store.DB, tasks []store.Tas
 		if p.UUID == "" {
 			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu-uuid (nvidia-smi -L tells it)")
 		}
-		v, err := kind.Put(ctx, db, profileName(p.UUID, p.Field), p, tasks)
+		v, err := correct.Profiles.Put(ctx, db, profileName(p.UUID, p.Field), p, tasks)
 		if err != nil {
 			return err
 		}
@@ -305,16 +304,8 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	if events {
 		return s, taskPhases(ctx, db, t, s)
 	}
-	sink, err := newLoadSink(&t.Setup)
-	if err != nil {
-		return nil, err
-	}
-	for b, err := range report.Blocks(ctx, db, t) {
-		if err := errors.Join(err, sink.Block(b)); err != nil {
-			return nil, err
-		}
-	}
-	return s, s.useMeter(&sink.trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
+	trace := study.TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at })
+	return s, s.useMeter(trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
 }
 
 // usePlace sets the mapping from the host's clock to the source's: the meter's clock by
@@ -341,29 +332,12 @@ func missingText(rails []string) string {
 // that the benchmark noted, with the chips of the markers: those load the GPU, so that the
 // sensor's readings show them. A chip lasts until the next one of the same marker begins.
 func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSource) error {
-	tables, err := db.LaunchTables(ctx, t.ID)
+	kernels, _, err := report.TaskKernels(ctx, db, t, s.place)
 	if err != nil {
 		return err
 	}
-	phase := func(name string, from, to time.Time) {
-		s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(from), To: s.place(to)})
-	}
-	// Recorded launches cover the whole program, noted kernels the benchmark alone.
-	if len(tables.Names) > 0 {
-		for l, err := range db.Launches(ctx, t.ID) {
-			if err != nil {
-				return err
-			}
-			phase(tables.Names[l.Name], time.Unix(0, l.Start), time.Unix(0, l.End))
-		}
-	} else {
-		kernels, err := db.Kernels(ctx, t.ID)
-		if err != nil {
-			return err
-		}
-		for _, k := range kernels {
-			phase(k.Name, k.Start, k.End)
-		}
+	for _, k := range kernels {
+		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
 	}
 	played, err := db.Played(ctx, t.ID)
 	if err != nil {
@@ -375,7 +349,8 @@ func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSourc
 		// Chips count from the start of the code; a sequence with a lost chip is skipped.
 		c := x.Chip + t.Marker.CodeStart()
 		if next.Kind == x.Kind && next.Chip == x.Chip+1 && c >= 0 && c < len(chips) {
-			phase(map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]], x.At, next.At)
+			name := map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]]
+			s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(x.At), To: s.place(next.At)})
 		}
 	}
 	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })

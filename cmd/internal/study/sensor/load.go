@@ -118,9 +118,9 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 		return err
 	}
 	defer done()
-	var read *sensorReadings
+	var s *sensorSource
 	b.Alone = func(ctx context.Context, own gpu.PowerSensor, work measurement.Work) (k []gpu.Kernel, err error) {
-		read, k, err = ReadDuring(ctx, own, f.every, work)
+		s, k, err = ReadDuring(ctx, own, f.every, work)
 		return k, err
 	}
 	ran, err := b.Run(ctx, work)
@@ -129,9 +129,8 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	}
 	// With a meter the source is the stored task, with the meter's trace as the load.
 	var db *store.DB
-	var s *sensorSource
 	if b.Meter == nil {
-		s, err = read.Source(ran.Kernels, card.Info())
+		err = s.LoadedBy(ran.Kernels, card.Info())
 	} else {
 		db = b.Meter.DB.(*store.DB)
 		s, err = sensorTask(a, ctx, db, fmt.Sprint(ran.Task), false)
@@ -227,22 +226,17 @@ func (f *SensorLoadFlags) Write(s *sensorSource) error {
 	})
 }
 
-// sensorReadings are the polls of all power registers. A register that the GPU lacks
-// reads NaN.
-type sensorReadings struct {
-	at                      []time.Time
-	instant, Average, Usage []measure.Watt
-}
-
-// ReadDuring polls s at the interval every while work runs, from 1.2 s before it until
+// ReadDuring polls own at the interval every while work runs, from 1.2 s before it until
 // 1.5 s after it, so that the sensor's rest levels are covered. It blocks until both have
-// ended and returns an error where no poll succeeded.
-func ReadDuring(ctx context.Context, s gpu.PowerSensor, every time.Duration,
+// ended. The source has the readings, without those that are NaN of a register that the GPU
+// lacks, and as yet no load; its origin is the first poll. No poll is an error.
+func ReadDuring(ctx context.Context, own gpu.PowerSensor, every time.Duration,
 	work measurement.Work,
-) (*sensorReadings, []gpu.Kernel, error) {
+) (*sensorSource, []gpu.Kernel, error) {
 	const before, after = 1200 * time.Millisecond, 1500 * time.Millisecond
-	var r sensorReadings
-	var last error // of a failed read, which is skipped
+	var origin, last time.Time
+	s := &sensorSource{place: func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }}
+	var failed error // of the last read that failed and was skipped
 	kernels, err := experiment.Around(ctx, before, after, func(ctx context.Context) {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -252,46 +246,40 @@ func ReadDuring(ctx context.Context, s gpu.PowerSensor, every time.Duration,
 				return
 			case <-tick.C:
 			}
-			x, err := s.Read()
+			x, err := own.Read()
 			if err != nil {
-				last = err
+				failed = err
 				continue
 			}
-			if n := len(r.at); n > 0 && x.At.Before(r.at[n-1]) {
+			if x.At.Before(last) {
 				continue // the clock was set
 			}
-			r.at = append(r.at, x.At)
-			r.instant, r.Average, r.Usage = append(r.instant, x.Instant), append(r.Average, x.Average),
-				append(r.Usage, x.Usage)
+			if last = x.At; origin.IsZero() {
+				origin = last
+			}
+			s.poll("instant", x.At, x.Instant)
+			s.poll("average", x.At, x.Average)
+			s.poll("usage", x.At, x.Usage)
 		}
 	}, work)
-	if err == nil && len(r.at) == 0 {
-		err = fmt.Errorf("the GPU's sensor gave no reading: %w", last)
+	if err == nil && origin.IsZero() {
+		err = fmt.Errorf("the GPU's sensor gave no reading: %w", failed)
 	}
-	return &r, kernels, err
+	return s, kernels, err
 }
 
-// polled returns the readings as a source without a load, whose origin is the first poll.
-// A register reads NaN where the GPU lacks it.
-func (r *sensorReadings) polled() *sensorSource {
-	origin := r.at[0]
-	s := &sensorSource{place: func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }}
-	for i, field := range []string{"instant", "average", "usage"} {
-		for j, w := range [][]measure.Watt{r.instant, r.Average, r.Usage}[i] {
-			if !math.IsNaN(float64(w)) {
-				s.add(field, sensor.Poll{At: s.place(r.at[j]), Power: w})
-			}
-		}
+// poll adds a reading of a register, unless it is NaN.
+func (s *sensorSource) poll(field string, at time.Time, w measure.Watt) {
+	if !math.IsNaN(float64(w)) {
+		s.add(field, sensor.Poll{At: s.place(at), Power: w})
 	}
-	return s
 }
 
-// Source converts readings and kernels to a source whose origin is the first poll.
-func (r *sensorReadings) Source(kernels []gpu.Kernel, info gpu.Info) (*sensorSource, error) {
-	s := r.polled()
+// LoadedBy sets the load to kernels on a GPU.
+func (s *sensorSource) LoadedBy(kernels []gpu.Kernel, info gpu.Info) error {
 	s.gpu, s.uuid, s.driver, s.description = info.Name, info.UUID, info.Driver, "load on "+info.Name
 	for _, k := range kernels {
 		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: s.place(k.Span.Start), To: s.place(k.Span.End)})
 	}
-	return s, s.usePhases("the times of the kernels")
+	return s.usePhases("the times of the kernels")
 }

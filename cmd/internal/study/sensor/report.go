@@ -8,8 +8,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
-	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -26,6 +24,7 @@ type SensorReport struct {
 	Truth   string              `json:"load_from"`
 	Fields  []SensorFieldReport `json:"fields"`
 	Refused []string            `json:"refused,omitempty"`
+	source  *sensorSource       // to draw
 }
 
 // SensorFieldReport is the profile of one field, with the notes of its identification and
@@ -54,8 +53,7 @@ func (r *SensorReport) render(w io.Writer, plot bool) {
 			fmt.Fprintf(w, "  drawn    into %s\n", x.Picture)
 		}
 		if plot {
-			fmt.Fprintln(w)
-			plotIdentified(w, x.found)
+			out.Sketch(w, &sensorPicture(x.found, r.source).Chart)
 		}
 	}
 	for _, x := range r.Refused {
@@ -141,32 +139,29 @@ func bestFit(e *sensor.Evidence) *sensor.Fit {
 func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 	u := x.Updates
 	from, to := u[0].At, u[len(u)-1].At
-	p := &report.Picture{
-		Title:  fmt.Sprintf("%s, %s: the register and the models", cmp.Or(x.Profile.GPU, s.description), x.Profile.Field),
-		Length: to - from,
-	}
+	title := fmt.Sprintf("%s, %s: the register and the models", cmp.Or(x.Profile.GPU, s.description), x.Profile.Field)
+	p := report.NewPicture(title, to-from)
 	if xy := loadLine(x, s, from, to); len(xy) > 0 {
-		p.Lines = append(p.Lines, report.PictureLine{
-			Name: "load: " + strings.SplitN(s.truth, " (", 2)[0], Look: report.Looks["truth"], Xy: xy,
-		})
+		p.Line("load: "+strings.SplitN(s.truth, " (", 2)[0], report.Looks["truth"], xy)
 	}
-	// A register holds a value until its next renewal.
-	line := func(name string, c color.Color, width vg.Length, dashed bool, w func(i int) measure.Watt) {
-		l := report.PictureLine{Name: name, Look: figure.Style{Color: c, Width: width, Dashed: dashed}}
+	// A register holds a value until its next renewal. A terminal shows the preferred model.
+	line := func(name string, c color.Color, width vg.Length, m sensor.Model, w func(i int) measure.Watt) {
+		var xy plotter.XYs
 		for i := range u {
 			t := float64(u[i].At - from)
 			if i > 0 {
-				l.Xy = append(l.Xy, plotter.XY{X: t, Y: float64(w(i - 1))})
+				xy = append(xy, plotter.XY{X: t, Y: float64(w(i - 1))})
 			}
-			l.Xy = append(l.Xy, plotter.XY{X: t, Y: float64(w(i))})
+			xy = append(xy, plotter.XY{X: t, Y: float64(w(i))})
 		}
-		p.Lines = append(p.Lines, l)
+		sketch := m == "" || m == x.Profile.Model
+		p.Line(name, figure.Style{Color: c, Width: width, Dashed: m != "", Sketch: sketch}, xy)
 	}
 	box, lag := x.Profile.Evidence.Boxcar, x.Profile.Evidence.FirstOrder
-	line("register, "+x.Profile.Field, figure.Vermillion, 1.6, false, func(i int) measure.Watt { return u[i].Power })
-	line(fmt.Sprintf("boxcar of %v, residual %v", box.Constant, box.Residual), figure.Blue, 1.4, true,
+	line("register, "+x.Profile.Field, figure.Vermillion, 1.6, "", func(i int) measure.Watt { return u[i].Power })
+	line(fmt.Sprintf("boxcar of %v, residual %v", box.Constant, box.Residual), figure.Blue, 1.4, sensor.Boxcar,
 		func(i int) measure.Watt { return x.Boxcar[i] })
-	line(fmt.Sprintf("first order of %v, residual %v", lag.Constant, lag.Residual), figure.Green, 1.4, true,
+	line(fmt.Sprintf("first order of %v, residual %v", lag.Constant, lag.Residual), figure.Green, 1.4, sensor.FirstOrder,
 		func(i int) measure.Watt { return x.FirstOrder[i] })
 	return p
 }
@@ -213,40 +208,4 @@ func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (
 		}
 	}
 	return xy
-}
-
-// plotIdentified draws the register and its model in the terminal, without colours where
-// w is no terminal.
-func plotIdentified(w io.Writer, x *sensor.Identified) {
-	columns := out.PlotWidth(w)
-	model := x.Boxcar
-	if x.Profile.Model == sensor.FirstOrder {
-		model = x.FirstOrder
-	}
-	u := x.Updates
-	from, to := u[0].At, u[len(u)-1].At
-	// A column shows the value that the register holds at its beginning.
-	series := [][]float64{make([]float64, columns), make([]float64, columns)}
-	at := 0
-	for c := range columns {
-		t := from + (to-from)*measure.Seconds(c)/measure.Seconds(columns)
-		// at is the last renewal at or before the column.
-		for at+1 < len(u) && u[at+1].At <= t {
-			at++
-		}
-		series[0][c], series[1][c] = float64(u[at].Power), float64(model[at])
-	}
-	opts := []asciigraph.Option{
-		asciigraph.Height(12), asciigraph.Offset(3), asciigraph.Precision(0),
-		asciigraph.YAxisValueFormatter(func(v float64) string { return fmt.Sprintf("%.0f W", v) }),
-		asciigraph.SeriesLegends("register", string(x.Profile.Model)),
-	}
-	if out.Coloured(w) {
-		opts = append(opts, asciigraph.SeriesColors(asciigraph.Red, asciigraph.Blue))
-	}
-	graph := asciigraph.PlotMany(series, opts...)
-	if !out.Coloured(w) {
-		graph = ansi.Strip(graph)
-	}
-	fmt.Fprintf(w, "%s\n   %v of readings\n", graph, to-from)
 }

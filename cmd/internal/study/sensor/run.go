@@ -188,11 +188,10 @@ func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.F
 func SensorRunAlone(ctx context.Context, f SensorRunFlags, own gpu.PowerSensor, s *SensorTrials,
 	r *SensorRunReport,
 ) error {
-	read, _, err := ReadDuring(ctx, own, f.Every, s.work)
+	src, _, err := ReadDuring(ctx, own, f.Every, s.work)
 	if err != nil {
 		return err
 	}
-	src := read.polled()
 	if len(src.Polls[r.Field]) == 0 {
 		return cli.Usagef("--field %q: this GPU's sensor does not have it: want instant, average or usage", r.Field)
 	}

@@ -3,20 +3,17 @@ package sensor
 import (
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/sensor"
-	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
-	"github.com/wattmark/wattmark/monitor/instrument"
-	"github.com/wattmark/wattmark/monitor/instrument/pmd"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -53,9 +50,17 @@ func (s *sensorSource) add(field string, p sensor.Poll) {
 
 // useMeter sets the load to a meter's trace; origin describes it in the report. It
 // returns an error for a trace without samples.
-func (s *sensorSource) useMeter(t *sensor.Trace, origin string) (err error) {
-	if s.load, err = t.Load(); err == nil {
-		s.Known, s.truth = sensor.FromMeter(s.load), origin
+func (s *sensorSource) useMeter(samples iter.Seq2[validate.Sample, error], origin string) error {
+	var trace sensor.Trace
+	for x, err := range samples {
+		if err != nil {
+			return err
+		}
+		trace.Add(x.At, x.Power)
+	}
+	load, err := trace.Load()
+	if err == nil {
+		s.load, s.Known, s.truth = load, sensor.FromMeter(load), origin
 	}
 	return err
 }
@@ -95,52 +100,9 @@ func parseColumns[T any](path, columns string, parse func(io.Reader, string) (T,
 	return v, err
 }
 
-// sensorRecording reads a folder in the layout of arXiv 2312.02741, with the clocks
-// related by c. With nvmlOnly the load comes from the kernel events and the meter's file
-// is not opened.
-func sensorRecording(dir string, c recording.Clocks, nvmlOnly bool) (*sensorSource, error) {
-	rec, err := recording.Read(os.DirFS(dir), c)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
-	}
-	s := &sensorSource{description: filepath.Base(filepath.Clean(dir))}
-	at := func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(rec.Start)) }
-	for _, field := range []smilog.Field{smilog.Instant, smilog.Average, smilog.Draw} {
-		for _, r := range rec.Sensor.Columns[field] {
-			s.add(string(field), sensor.Poll{At: at(r.At), Power: r.Power})
-		}
-	}
-	// Kernel events alternate between begin and end.
-	for i := 0; i+1 < len(rec.Events); i += 2 {
-		s.Phases = append(s.Phases, sensor.Phase{Name: "kernel", From: at(rec.Events[i]), To: at(rec.Events[i+1])})
-	}
-	if nvmlOnly {
-		return s, s.usePhases("kernel events")
-	}
-	// The serial bytes of the meter: their times start at zero.
-	path := filepath.Join(dir, recording.SerialFile)
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	o := pmd.Defaults()
-	in := pmd.Inputs(o)
-	setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-	setup.Rails, setup.Missing = pmd.NaturalRails(in)
-	sink, err := newLoadSink(&setup)
-	if err != nil {
-		return nil, err
-	}
-	if err := pmd.ReadRecording(f, o, instrument.SinkOf(sink)); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, s.useMeter(&sink.trace, "the meter's trace (ElmorLabs PMD-USB; the slot's 3.3 V is not measured)")
-}
-
-// sourceOf converts a measurement of other tools whose clocks are related. It reads the
-// whole trace of the meter into memory.
-func sourceOf(m *validate.Subject) (*sensorSource, error) {
+// sourceOf converts a measurement of other tools. With the meter its clocks are related, and
+// the load is the meter's whole trace, read into memory; without it the kernels are the load.
+func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 	s := &sensorSource{description: m.Name}
 	for _, x := range m.Methods {
 		for _, r := range x.Readings {
@@ -150,42 +112,13 @@ func sourceOf(m *validate.Subject) (*sensorSource, error) {
 	for _, k := range m.Kernels {
 		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
 	}
-	var trace sensor.Trace
-	for x, err := range m.Truth {
-		if err != nil {
-			return nil, err
-		}
-		trace.Add(x.At, x.Power)
+	if !meter {
+		return s, s.usePhases("kernel events")
 	}
-	return s, s.useMeter(&trace, fmt.Sprintf("the meter's trace (%s, its clock by the data %+.1f ms%s)", m.Meter,
+	how := "given"
+	if m.Clock.Found != nil {
+		how = "by the data"
+	}
+	return s, s.useMeter(m.Truth, fmt.Sprintf("the meter's trace (%s, its clock %s %+.1f ms%s)", m.Meter, how,
 		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
-}
-
-// loadSink sums the rails of blocks into a load. It implements the sink of an instrument.
-type loadSink struct {
-	// converts counts of the rails to watts
-	meter *measure.PowerMeter
-	tb    measure.Timebase
-	// buffer reused between blocks
-	watts []measure.Watt
-	trace sensor.Trace
-}
-
-// newLoadSink returns a sink for blocks of the setup s, or an error where its rails are
-// invalid.
-func newLoadSink(s *measure.Setup) (*loadSink, error) {
-	m, err := measure.NewPowerMeter(s)
-	return &loadSink{meter: m, tb: s.Timebase}, err
-}
-
-// Event ignores events: they carry no power.
-func (s *loadSink) Event(measure.Event) error { return nil }
-
-// Block appends the total power of each scan of b; it does not keep b.
-func (s *loadSink) Block(b *measure.Block) error {
-	s.watts = s.meter.Total(b, s.watts)
-	for i, w := range s.watts {
-		s.trace.Add(s.tb.Seconds(b.TickAt(s.tb, i)), w)
-	}
-	return nil
 }

@@ -2,11 +2,8 @@ package sensor
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +12,11 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
-
-// kind selects profiles among the stored analyses.
-var kind = stored.Kind{Kind: sensor.Kind, Noun: "profile", Family: "sensor"}
 
 // StoredProfile is a profile with its name, version and origin in the database.
 type StoredProfile struct {
@@ -38,59 +32,52 @@ type StoredProfile struct {
 // newStoredProfile decodes and validates a stored analysis.
 func newStoredProfile(s *store.Analysis) (*StoredProfile, error) {
 	x := &StoredProfile{Name: s.Name, Version: s.Version, Made: s.Made, Maker: s.Maker, Tasks: s.Tasks}
-	if err := json.Unmarshal(s.Content, &x.Profile); err != nil {
-		return nil, fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", s.Name, s.Version, err)
+	p, err := correct.ReadProfile(s)
+	if err != nil {
+		return nil, err
 	}
-	if err := x.Profile.Validate(); err != nil {
-		return nil, fmt.Errorf("profile %q, version %d: %w", s.Name, s.Version, err)
-	}
+	x.Profile = *p
 	return x, nil
 }
 
 // findProfile reads the profile of a field of a GPU; version 0 is the newest. gpu is the
 // beginning of the UUID, with or without "GPU-". No match is an ExitNotFound error,
-// several matches are a usage error.
-func findProfile(a *cli.App, ctx context.Context, db *store.DB, gpu, field string,
-	version int,
-) (*StoredProfile, error) {
-	all, err := db.Analyses(ctx, sensor.Kind)
+// several GPUs are a usage error.
+func findProfile(a *cli.App, ctx context.Context, gpu, field string, version int) (*StoredProfile, error) {
+	all, err := correct.Profiles.All(a, ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, s := range all {
-		if uuid, ok := strings.CutSuffix(s.Name, " "+field); ok && !slices.Contains(names, s.Name) &&
-			(strings.HasPrefix(uuid, gpu) || strings.HasPrefix(uuid, "GPU-"+gpu)) {
-			names = append(names, s.Name)
+	var found *store.Analysis // the last one that fits: versions are in order
+	names := map[string]bool{}
+	for i := range all {
+		s := &all[i]
+		uuid, ok := strings.CutSuffix(s.Name, " "+field)
+		if !ok || !strings.HasPrefix(uuid, gpu) && !strings.HasPrefix(uuid, "GPU-"+gpu) {
+			continue
+		}
+		names[s.Name] = true
+		if version == 0 || s.Version == version {
+			found = s
 		}
 	}
-	switch len(names) {
-	case 0:
+	switch {
+	case len(names) > 1:
+		return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
+	case len(names) == 0:
 		return nil, cli.NotFoundf("no profile of the %s field of a GPU %q in %s: see "+
 			"wattmark sensor list, or make one with wattmark sensor load", field, gpu, a.DB)
-	case 1:
-		s, err := db.Analysis(ctx, sensor.Kind, names[0], version)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, cli.NotFoundf("%q has no version %d: see wattmark sensor list", names[0], version)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return newStoredProfile(s)
+	case found == nil:
+		return nil, cli.NotFoundf("the profile of GPU %q has no version %d: see wattmark sensor list", gpu, version)
 	}
-	return nil, cli.Usagef("%d GPUs fit %q: write more of the UUID", len(names), gpu)
+	return newStoredProfile(found)
 }
 
 // sensorShowCmd builds sensor show.
 func sensorShowCmd(a *cli.App) *cobra.Command {
 	var version int
 	show := func(ctx context.Context, args []string) error {
-		db, err := a.OpenDB(ctx)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		p, err := findProfile(a, ctx, db, args[0], args[1], version)
+		p, err := findProfile(a, ctx, args[0], args[1], version)
 		if err != nil {
 			return err
 		}
@@ -133,16 +120,11 @@ func sensorDeleteCmd(a *cli.App) *cobra.Command {
 		if (version > 0) == all {
 			return cli.Usagef("say which: --version N or --all")
 		}
-		db, err := a.OpenToChange(ctx)
+		p, err := findProfile(a, ctx, args[0], args[1], version)
 		if err != nil {
 			return err
 		}
-		defer db.Close()
-		p, err := findProfile(a, ctx, db, args[0], args[1], version)
-		if err != nil {
-			return err
-		}
-		return kind.Delete(a, ctx, db, p.Name, version, yes)
+		return correct.Profiles.Delete(a, ctx, p.Name, version, yes)
 	}
 	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2), remove)
 	c.Flags().IntVar(&version, "version", 0, "version to delete")
@@ -205,12 +187,7 @@ func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu string) (
 		return nil, cli.Usagef(
 			"name the sensor: a stored profile by --gpu-uuid and --field, or --period with --window or --tau")
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	s, err := findProfile(a, ctx, db, gpu, f.field, f.version)
+	s, err := findProfile(a, ctx, gpu, f.field, f.version)
 	if err != nil {
 		return nil, err
 	}

@@ -51,13 +51,17 @@ func (k Kind) Get(a *cli.App, ctx context.Context, arg string) (*store.Analysis,
 	}
 	defer db.Close()
 	x, err := db.Analysis(ctx, k.Kind, name, version)
-	return x, k.missing(a, err, arg)
+	return x, k.missing(a, err, name, version)
 }
 
 // missing replaces store.ErrNotFound by an error that names the command that lists the
 // kind; other errors, and nil, pass.
-func (k Kind) missing(a *cli.App, err error, arg string) error {
+func (k Kind) missing(a *cli.App, err error, name string, version int) error {
 	if errors.Is(err, store.ErrNotFound) {
+		arg := name
+		if version > 0 {
+			arg = fmt.Sprintf("%s@%d", name, version)
+		}
 		return cli.NotFoundf("no %s %q in %s: list them with wattmark %s list", k.Noun, arg, a.DB, k.Family)
 	}
 	return err
@@ -127,12 +131,7 @@ func (k Kind) DeleteCmd(a *cli.App, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		db, err := a.OpenToChange(ctx)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		return k.missing(a, k.Delete(a, ctx, db, name, version, yes), args[0])
+		return k.Delete(a, ctx, name, version, yes)
 	}
 	c := cli.Command("delete NAME[@VERSION]", short, cobra.ExactArgs(1), remove)
 	task.YesFlag(c.Flags(), &yes)
@@ -140,10 +139,16 @@ func (k Kind) DeleteCmd(a *cli.App, short string) *cobra.Command {
 }
 
 // Delete deletes one version, or with version 0 all of them, after a confirmation that yes
-// skips, and prints the number deleted. It returns store.ErrNotFound before the question.
-func (k Kind) Delete(a *cli.App, ctx context.Context, db *store.DB, name string, version int, yes bool) error {
-	if _, err := db.Analysis(ctx, k.Kind, name, version); err != nil {
+// skips, and prints the number deleted. An unknown one has the exit code ExitNotFound, without
+// a question.
+func (k Kind) Delete(a *cli.App, ctx context.Context, name string, version int, yes bool) error {
+	db, err := a.OpenToChange(ctx)
+	if err != nil {
 		return err
+	}
+	defer db.Close()
+	if _, err := db.Analysis(ctx, k.Kind, name, version); err != nil {
+		return k.missing(a, err, name, version)
 	}
 	// The question names the versions that would be lost.
 	which := "all versions"

@@ -329,14 +329,9 @@ func taskSpan(r *measure.Result, f *clock.Fit, started time.Time) job.Span {
 
 // JobReport is the total of a job. Energies are in joules, U is expanded (k = 2).
 type JobReport struct {
-	Job              string `json:"job"`
-	measure.Estimate        // of all tasks
-	// U² = independent² + shared². AllShared is the upper bound of U, where all
-	// systematic errors were one.
-	Independent measure.Joule `json:"independent_u_j"`
-	Shared      measure.Joule `json:"shared_u_j"`
-	AllShared   measure.Joule `json:"all_shared_u_j"`
-	Tasks       int           `json:"tasks_summed"`
+	Job string `json:"job"`
+	group.Sum
+	Tasks int `json:"tasks_summed"`
 	// tasks that are not in the sum
 	Missing  int       `json:"missing"`
 	Expected int       `json:"expected,omitempty"`
@@ -346,7 +341,7 @@ type JobReport struct {
 	Span     measure.Seconds   `json:"span_s"`
 	Together measure.Seconds   `json:"together_s"`
 	Hosts    []job.Host        `json:"hosts"`
-	Lines    []jobSharedReport `json:"shared,omitempty"`
+	Common   []jobSharedReport `json:"shared,omitempty"`
 	Cautions []string          `json:"cautions,omitempty"`
 }
 
@@ -362,10 +357,8 @@ type jobSharedReport struct {
 // newTotalReport builds the report of a total. hosts are the sources in the order of
 // t.Hosts.
 func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
-	s := t.Sum
 	r := &JobReport{
-		Job: f.job, Estimate: s.Energy, Independent: s.Independent, Shared: s.Shared, AllShared: s.AllShared,
-		Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,
+		Job: f.job, Sum: t.Sum, Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,
 		Span: t.Span.Length(), Together: t.Together, Hosts: t.Hosts,
 	}
 	// Shared errors refer to parts by their index over all hosts.
@@ -378,12 +371,12 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 		}
 		r.Cautions = append(r.Cautions, hosts[i].cautions...)
 	}
-	for _, l := range s.Lines {
+	for _, l := range t.Sum.Lines {
 		x := jobSharedReport{Source: l.Source, By: l.By, U: l.U}
 		for _, p := range l.Parts {
 			x.Tasks = append(x.Tasks, names[p])
 		}
-		r.Lines = append(r.Lines, x)
+		r.Common = append(r.Common, x)
 	}
 	if working > 1 && t.Together <= 0 {
 		r.Cautions = append(r.Cautions, fmt.Sprintf("the hosts never worked all at once (they missed each other by "+
@@ -450,10 +443,10 @@ func (r *JobReport) renderShares(w io.Writer) {
 	fmt.Fprintf(w, "  ± U      %v of the tasks' own errors, %v of shared ones; %v if all that does not average "+
 		"out were one error\n", r.Independent, r.Shared, r.AllShared)
 	const most = 4
-	for _, l := range r.Lines[:min(most, len(r.Lines))] {
+	for _, l := range r.Common[:min(most, len(r.Common))] {
 		fmt.Fprintf(w, "  shared   %s, by %s: %v over %d tasks\n", l.Source, l.By, l.U, len(l.Tasks))
 	}
-	if more := len(r.Lines) - most; more > 0 {
+	if more := len(r.Common) - most; more > 0 {
 		fmt.Fprintf(w, "  shared   %d more, smaller ones: --json lists them\n", more)
 	}
 	if len(r.Hosts) > 1 && r.Together > 0 {

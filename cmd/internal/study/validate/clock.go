@@ -1,9 +1,7 @@
 package validate
 
 import (
-	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -17,7 +15,7 @@ import (
 // recovered from the data, or under both where --recover is set.
 func (m *foreignRun) subjects(f RecordedFlags) subjects {
 	return func(yield func(validate.Subject, error) bool) {
-		if f.offsetGiven {
+		if f.OffsetGiven {
 			s, err := m.given(f)
 			if f.recover {
 				s.Name += ", clock given"
@@ -26,8 +24,8 @@ func (m *foreignRun) subjects(f RecordedFlags) subjects {
 				return
 			}
 		}
-		if !f.offsetGiven || f.recover {
-			s, err := m.Found()
+		if !f.OffsetGiven || f.recover {
+			s, err := m.found()
 			if f.recover {
 				s.Name += ", clock recovered"
 			}
@@ -36,10 +34,18 @@ func (m *foreignRun) subjects(f RecordedFlags) subjects {
 	}
 }
 
+// Related relates the clocks by the offset of flags where one is given, else from the data.
+func (m *foreignRun) Related(f RecordedFlags) (validate.Subject, error) {
+	if f.OffsetGiven {
+		return m.given(f)
+	}
+	return m.found()
+}
+
 // given relates the clocks by --clock-offset: a constant in seconds added to the meter's
 // times, without a correction of the drift. It reads the whole trace once.
 func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
-	s, by := m.Subject, measure.SecondsOf(f.offset)
+	s, by := m.Subject, measure.SecondsOf(f.Offset)
 	// The first pass collects the gaps, which must be complete before the subject is used.
 	for _, err := range m.trace() {
 		if err != nil {
@@ -55,10 +61,10 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 	return s, nil
 }
 
-// Found relates the clocks by matching the edges of the metered power with the begins and
+// found relates the clocks by matching the edges of the metered power with the begins and
 // ends of the kernels. The error names --clock-offset as the remedy where the edges do
 // not determine the offset.
-func (m *foreignRun) Found() (validate.Subject, error) {
+func (m *foreignRun) found() (validate.Subject, error) {
 	s := m.Subject
 	fit, err := clocksync.Find(m.trace, s.Kernels)
 	if err != nil {
@@ -88,7 +94,7 @@ func (m *foreignRun) Found() (validate.Subject, error) {
 }
 
 // put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
-// host's clock. It copies the cautions, because given and Found share one slice. Where
+// host's clock. It copies the cautions, because given and found share one slice. Where
 // the clock jumps back, samples up to the last time already yielded are dropped, so that
 // times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
@@ -175,46 +181,4 @@ func turns(size measure.Seconds) string {
 		return ""
 	}
 	return fmt.Sprintf("; it is %.0f turns of a PMD's time stamp, so that samples were lost there", n)
-}
-
-// renderClock writes the offset and drift between the meter's clock and the host's. Of a
-// recovered clock it adds the time at which the offset holds, the number of edges behind
-// it, and the breaks.
-func renderClock(w io.Writer, c *validate.Clock) {
-	fmt.Fprintf(w, "  clock    %s", cmp.Or(c.How, "as given"))
-	if math.IsNaN(float64(c.OffsetU)) {
-		fmt.Fprintln(w, ", how well is not known")
-	} else {
-		fmt.Fprint(w, ": ")
-		if !math.IsNaN(float64(c.Offset)) {
-			fmt.Fprintf(w, "%v added to the meter's times, ", c.Offset)
-		}
-		fmt.Fprintf(w, "± %v", c.OffsetU)
-		if measure.Known(c.DriftPPM) {
-			fmt.Fprintf(w, "; %+.1f ppm on the host's", c.DriftPPM)
-		}
-		fmt.Fprintln(w)
-	}
-	f := c.Found
-	if f == nil || c.OffsetAt == nil {
-		return
-	}
-	fmt.Fprintf(w,
-		"           the offset is that at %.3f s, %s; found by %d edges of the power, %d lie off, %d not seen",
-		float64(*c.OffsetAt), milliseconds(c.Offset, c.OffsetU), f.Edges, f.Rejected, f.Unseen)
-	if !math.IsNaN(float64(f.Scatter)) {
-		fmt.Fprintf(w, "; one scatters by %.3f ms", 1e3*float64(f.Scatter))
-	}
-	fmt.Fprintln(w)
-	for _, b := range f.Breaks {
-		fmt.Fprintf(w, "           %s at %.3f s: %s\n", milliseconds(b.Size, b.U), float64(b.At), b.Note)
-	}
-}
-
-// milliseconds formats a time with its expanded uncertainty in milliseconds. A NaN uncertainty is left out.
-func milliseconds(v, u measure.Seconds) string {
-	if math.IsNaN(float64(u)) {
-		return fmt.Sprintf("%+.3f ms", 1e3*float64(v))
-	}
-	return fmt.Sprintf("%+.3f ± %.3f ms", 1e3*float64(v), 1e3*float64(u))
 }

@@ -2,8 +2,6 @@ package validate
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -78,11 +76,11 @@ func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.D
 		if !newest || !strings.HasPrefix(x.Name, uuid+" ") {
 			continue
 		}
-		var p sensor.Profile
-		if err := json.Unmarshal(x.Content, &p); err != nil {
-			return nil, fmt.Errorf("sensor profile %q: %w", x.Name, err)
+		p, err := correctcmd.ReadProfile(&x)
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, &p)
+		out = append(out, p)
 	}
 	return out, nil
 }

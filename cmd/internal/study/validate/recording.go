@@ -34,11 +34,11 @@ type RecordedFlags struct {
 	meter, smi, events string
 	// local time of nvidia-smi against UTC
 	SmiTime exchange.SmiFlags
-	// added to the meter's times, where offsetGiven
-	offset time.Duration
+	// added to the meter's times, where OffsetGiven
+	Offset time.Duration
 	// standard uncertainty of offset
 	uOffset     time.Duration
-	offsetGiven bool
+	OffsetGiven bool
 	// recover the offset from the data too, beside the given one
 	recover bool
 	// begin of the meter's relative times, RFC 3339
@@ -63,7 +63,7 @@ func (f *RecordedFlags) flags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.SmiTime.Offset, "utc-offset", 0,
 		"how far nvidia-smi's local time was ahead of UTC, as in 1h or -5h30m")
 	fl.StringVar(&f.SmiTime.Zone, "zone", "", "nvidia-smi's time zone, as in Europe/Berlin")
-	fl.DurationVar(&f.offset, "clock-offset", 0,
+	fl.DurationVar(&f.Offset, "clock-offset", 0,
 		"what to add to the meter's times, as in -50ms: then nothing is searched for")
 	fl.DurationVar(&f.uOffset, "u-clock-offset", time.Millisecond, "standard uncertainty of --clock-offset")
 	fl.BoolVar(&f.recover, "recover", false, "beside a given --clock-offset, find it from the data too")
@@ -90,7 +90,7 @@ func (f *ValidateFlags) checkRecorded(args []string) error {
 		why = "give --utc-offset or --zone, not both"
 	case r.SmiTime.Offset > 14*time.Hour || r.SmiTime.Offset < -14*time.Hour:
 		why = fmt.Sprintf("--utc-offset %v: no place on earth is so far from UTC", r.SmiTime.Offset)
-	case r.recover && !r.offsetGiven:
+	case r.recover && !r.OffsetGiven:
 		why = "--recover goes beside --clock-offset; alone, the offset is found from the data anyway"
 	case r.uOffset < 0:
 		why = fmt.Sprintf("--u-clock-offset %v: want zero or more", r.uOffset)
@@ -351,7 +351,7 @@ func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 		if m.Origin, err = time.Parse(time.RFC3339Nano, f.start); err != nil {
 			return nil, cli.Usagef("--meter-start %q: want a time such as 2026-01-02T15:04:05.123Z", f.start)
 		}
-	case f.offsetGiven && !f.recover:
+	case f.OffsetGiven && !f.recover:
 		return nil, cli.Usagef("%s has relative times: --clock-offset says nothing without --meter-start", f.meter)
 	default: // the start is found from the data
 		m.Origin, m.placed = from, false

@@ -6,11 +6,9 @@ import (
 	"io"
 	"math"
 
-	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -59,7 +57,13 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	}
 	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", cmp.Or(r.Meter, "unnamed"),
 		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), r.Samples)
-	renderClock(w, &r.Clock)
+	for i, l := range page.Clock(r.Clock) {
+		label := "clock"
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(w, "  %-8s %s\n", label, l)
+	}
 	for _, m := range r.Missing {
 		bound := m.Reason
 		if !math.IsNaN(float64(m.Most)) {
@@ -76,7 +80,7 @@ func renderValidation(w io.Writer, r *validate.Report) {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
 	renderKernels(w, r)
-	plotValidation(w, r)
+	out.Sketch(w, page.Power(r))
 }
 
 // orDash formats v, or returns a dash where it is NaN or infinite.
@@ -137,7 +141,7 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	for i := range lines {
 		k := &lines[i]
 		row := out.Row{
-			report.Shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, out.EnergyText(k.Truth.Energy, k.Truth.U),
+			measure.Shorten(measure.Printable(k.Name), 40), k.Launches, k.Busy, out.EnergyText(k.Truth.Energy, k.Truth.U),
 		}
 		for _, m := range k.Methods {
 			row = append(row, orDash(m.ErrorPct, "%+.1f"))
@@ -157,81 +161,4 @@ func renderKernels(w io.Writer, r *validate.Report) {
 	if len(r.Kernels) > mostKernelLines {
 		fmt.Fprintln(w, "  --json and --html have every name")
 	}
-}
-
-// plotValidation draws the meter and the method with the largest error. Without colours,
-// as in a file or pipe, the method is drawn with asterisks.
-func plotValidation(w io.Writer, r *validate.Report) {
-	width := out.PlotWidth(w)
-	// Time at the middle of a column of the plot.
-	at := func(c int) float64 {
-		return float64(r.Trace.From) + (float64(c)+0.5)*float64(r.Trace.To-r.Trace.From)/float64(width)
-	}
-	g := out.Graph{
-		Series: [][]float64{meterColumns(r, width)}, Legends: []string{"meter"}, Height: 10, Axis: "%.0f W",
-		Colours: []asciigraph.AnsiColor{asciigraph.Default, asciigraph.Red},
-		Options: []asciigraph.Option{asciigraph.LowerBound(0)}, Columns: width,
-		First: fmt.Sprintf("%.3f s", float64(r.Trace.From-r.Work.From)),
-		Last:  fmt.Sprintf("%.3f s", float64(r.Trace.To-r.Work.From)),
-	}
-	plain := !out.Coloured(w)
-	if plain {
-		chars := asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("*"))
-		g.Options = append(g.Options, chars)
-	}
-	// One method is drawn, as more lines in one colour cannot be told apart: that with the
-	// largest error.
-	var far *validate.MethodReport
-	for i := range r.Methods {
-		m := &r.Methods[i]
-		if len(m.Points) > 1 && measure.Known(m.ErrorPct) &&
-			(far == nil || math.Abs(float64(m.ErrorPct)) > math.Abs(float64(far.ErrorPct))) {
-			far = m
-		}
-	}
-	if far != nil {
-		readings := make([]float64, width)
-		for c := range readings {
-			readings[c] = readingAt(far, at(c))
-		}
-		name := measure.Printable(far.Name)
-		if plain {
-			name += " (*)"
-		}
-		g.Series, g.Legends = append(g.Series, readings), append(g.Legends, name)
-	}
-	fmt.Fprintln(w)
-	g.Draw(w)
-}
-
-// meterColumns averages the meter's trace to width columns. Where the trace has fewer
-// columns than the plot, neighbours repeat.
-func meterColumns(r *validate.Report, width int) []float64 {
-	columns := make([]float64, width)
-	n := len(r.Trace.Columns)
-	for c := range columns {
-		var sum float64
-		from, to := c*n/width, max((c+1)*n/width, c*n/width+1)
-		for _, x := range r.Trace.Columns[from:to] {
-			sum += float64(x.Mean)
-		}
-		columns[c] = sum / float64(to-from)
-	}
-	return columns
-}
-
-// readingAt returns the power in watts of the last reading at or before an instant, or
-// NaN where none lies within 0.5 s.
-func readingAt(m *validate.MethodReport, at float64) float64 {
-	const near = 0.5 // seconds
-	v := math.NaN()
-	for _, p := range m.Points {
-		if float64(p.At) > at {
-			break
-		}
-		if at-float64(p.At) < near {
-			v = float64(p.Power)
-		}
-	}
-	return v
 }

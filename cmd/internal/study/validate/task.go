@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
@@ -62,7 +61,7 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 	times := report.NewTaskTimes(t)
 	s.Origin = times.Origin
 	s.Work = validate.Span{From: times.Host(t.Result.From), To: times.Host(t.Result.To)}
-	s.Truth = taskTruth(ctx, db, t, times)
+	s.Truth = TaskTruth(ctx, db, t, times.Host)
 	s.Systematic, s.Offset = budgetOf(t.Result)
 	s.Total, s.LooksAway = t.Result.Total, report.LooksAway(t)
 	s.Clock = clockOf(t)
@@ -72,7 +71,7 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 		return s, err
 	}
 	var note string
-	s.Kernels, note, err = taskKernels(ctx, db, t, times)
+	s.Kernels, note, err = report.TaskKernels(ctx, db, t, times.Wall)
 	if note != "" {
 		s.Cautions = append(s.Cautions, note)
 	}
@@ -82,10 +81,11 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 // errStopped ends the power stream early after the consumer has stopped the iteration.
 var errStopped = errors.New("stopped")
 
-// taskTruth yields the sum of a task's rails, scan by scan, on the host's clock. Gaps
-// yield no samples. Each iteration reads the chunks from the database anew.
-func taskTruth(ctx context.Context, db *store.DB, t *store.Task,
-	times report.TaskTimes,
+// TaskTruth yields the sum of a task's rails, scan by scan, with at for the time of an
+// instant of the meter's clock. Gaps yield no samples. Each iteration reads the chunks
+// from the database anew.
+func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
+	at func(measure.Seconds) measure.Seconds,
 ) iter.Seq2[validate.Sample, error] {
 	return func(yield func(validate.Sample, error) bool) {
 		// A sample is timed by the mean skew between a scan and the conversion of its rails.
@@ -101,7 +101,7 @@ func taskTruth(ctx context.Context, db *store.DB, t *store.Task,
 				for r := range p.Rails {
 					w += p.Rails[r].P[i]
 				}
-				if !yield(validate.Sample{At: times.Host(tb.Seconds(p.Tick(i)) + skew), Power: w}, nil) {
+				if !yield(validate.Sample{At: at(tb.Seconds(p.Tick(i)) + skew), Power: w}, nil) {
 					return errStopped
 				}
 			}
@@ -199,51 +199,4 @@ func cautionsOf(t *store.Task) (result []string) {
 		result = append(result, out.GapText(t.Result.Gaps, t.Result.Lost)+" within the work")
 	}
 	return result
-}
-
-// mostLaunches bounds the recorded launches held in memory.
-const mostLaunches = 1 << 20
-
-// taskKernels returns the launches recorded in the program on the measured GPU, else the
-// kernels that the benchmark noted. note is a caution where only the first mostLaunches
-// count.
-func taskKernels(ctx context.Context, db *store.DB, t *store.Task,
-	times report.TaskTimes,
-) (out []validate.Kernel, note string, err error) {
-	tables, err := db.LaunchTables(ctx, t.ID)
-	if err != nil {
-		return nil, "", err
-	}
-	if len(tables.Processes) == 0 {
-		list, err := db.Kernels(ctx, t.ID)
-		for _, k := range list {
-			out = append(out, validate.Kernel{
-				Name: measure.Printable(k.Name), Span: validate.Span{From: times.Wall(k.Start), To: times.Wall(k.End)},
-			})
-		}
-		return out, "", err
-	}
-	names := make([]string, len(tables.Names))
-	for i, n := range tables.Names {
-		names[i] = report.Readable(n)
-	}
-	for l, err := range db.Launches(ctx, t.ID) {
-		switch {
-		case err != nil:
-			return nil, "", err
-		case l.Name >= len(names) || l.Device >= len(tables.Devices):
-			return nil, "", fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device,
-				store.ErrCorrupt)
-		case !tables.Devices[l.Device].Measured:
-			continue
-		case len(out) == mostLaunches:
-			return out, fmt.Sprintf("of the recorded kernels only the first %d count: what later ones drew is in "+
-				"the line of no kernel", mostLaunches), nil
-		}
-		out = append(out, validate.Kernel{
-			Name: names[l.Name],
-			Span: validate.Span{From: times.Wall(time.Unix(0, l.Start)), To: times.Wall(time.Unix(0, l.End))},
-		})
-	}
-	return out, "", nil
 }

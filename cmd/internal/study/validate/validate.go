@@ -66,7 +66,7 @@ func Commands(a *cli.App) []*cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Zero is a valid value of both offsets.
 			given := cmd.Flags().Changed
-			f.recorded.SmiTime.Given, f.recorded.offsetGiven = given("utc-offset"), given("clock-offset")
+			f.recorded.SmiTime.Given, f.recorded.OffsetGiven = given("utc-offset"), given("clock-offset")
 			if slices.ContainsFunc(recordedNames, given) {
 				return validateRecorded(a, cmd.Context(), args, f)
 			}

@@ -46,6 +46,8 @@ type App struct {
 	host string // --host, in place of --db
 	// Context is the named set of the client configuration to use (--context); empty for that of the files.
 	Context string
+	// Quiet leaves out progress and hints: --quiet.
+	Quiet bool
 	// Wide lets lines and tables be wider than the terminal, ASCII has no other signs: --wide, --ascii.
 	Wide, ASCII bool
 	// Trust holds the certificates and the token for connections to services.
@@ -357,11 +359,15 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetHelpCommandGroupID(And)
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
+	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
+		a.CompleteValues(root)
+	}
 	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages |", ".FlagUsagesWrapped helpWidth |"))
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")
+	root.PersistentFlags().BoolVar(&a.Quiet, "quiet", false, "print results, warnings and errors alone: no progress, no hints")
 	root.PersistentFlags().BoolVar(&a.Wide, "wide", false, "let lines and tables be wider than the terminal")
 	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)

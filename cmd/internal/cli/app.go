@@ -55,6 +55,7 @@ type App struct {
 	// Args are the words of the command line after the program's name.
 	Args    []string
 	Tracing *Tracing // of run; nil without tracing
+	kept    string   // what remains of an interrupted command's data: Keep
 	// lines buffers In for Line; nil until its first call.
 	lines *bufio.Reader
 }
@@ -236,7 +237,7 @@ func Main(families ...Family) {
 	ctx, stop := UntilAsked(context.Background())
 	defer stop()
 	io := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	if err := Said(ctx, Run(ctx, os.Args[1:], io, families...)); err != nil {
+	if err := Run(ctx, os.Args[1:], io, families...); err != nil {
 		if !Silently(err) {
 			fmt.Fprintln(NewScreen(os.Stderr, false, wantsASCII()), "wattmark:", Printable(err))
 		}
@@ -244,15 +245,16 @@ func Main(families ...Family) {
 	}
 }
 
-// Run runs one command line, without the program's name, and blocks until it ends. Concurrent
-// calls are safe.
+// Run runs one command line, without the program's name, and blocks until it ends. Its error is the one for the
+// user. Concurrent calls are safe.
 func Run(ctx context.Context, args []string, s Streams, families ...Family) error {
-	root := Root(&App{Streams: s, Args: args}, families...)
+	a := &App{Streams: s, Args: args}
+	root := Root(a, families...)
 	root.SetArgs(args)
 	root.SetOut(NewScreen(s.Out, false, wantsASCII())) // help
 	root.SetErr(s.Err)
 	root.SetIn(s.In)
-	return root.ExecuteContext(ctx)
+	return a.said(ctx, root.ExecuteContext(ctx))
 }
 
 const longHelp = `wattmark measures what a GPU really draws.

@@ -29,6 +29,7 @@ import (
 // database of an older version is migrated if it is writable, else a copy of it is. Of a host
 // a copy of the tasks that numbers name is opened; without numbers that is a usage error.
 func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) {
+	a.Keep("nothing was changed")
 	if _, ok := a.OnHost(); ok {
 		return a.fetch(ctx, numbers)
 	}
@@ -47,6 +48,7 @@ func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) 
 
 // OpenToChange opens the task database for writing; it must exist.
 func (a *App) OpenToChange(ctx context.Context) (*store.DB, error) {
+	a.Keep("what was changed before is kept")
 	if err := a.mustExist(); err != nil {
 		return nil, err
 	}
@@ -203,6 +205,13 @@ func (a *App) Print(v any, text func(io.Writer)) error {
 func (a *App) Hintf(format string, args ...any) {
 	if !a.Quiet && !a.JSON {
 		fmt.Fprintf(a.Out, format, args...)
+	}
+}
+
+// Stepf writes the step that runs to standard error, formatted as by fmt.Fprintf; nothing with --quiet.
+func (a *App) Stepf(format string, args ...any) {
+	if !a.Quiet {
+		fmt.Fprintf(a.Err, format, args...)
 	}
 }
 

@@ -331,6 +331,13 @@ func (p *progressLine) Warn(text string) {
 	fmt.Fprintln(p.w, "wattmark:", text)
 }
 
+// End removes the line.
+func (p *progressLine) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
 func (p *progressLine) clear() {
 	if p.live && !p.quiet {
 		fmt.Fprint(p.w, "\r\x1b[K")

@@ -284,6 +284,7 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 		return card.OpenToMeasure(ctx, a, f.NoSensor, "the GPU's own sensor")
 	}
 	return cfg, func() {
+		progress.End()
 		f.hand.send(ctx, db)
 		gate.Close()
 		if err := errors.Join(mon.Close(), db.Close()); err != nil {

@@ -130,7 +130,7 @@ func pageFolder(t *testing.T, path string) string {
 		in("gemm"): program, in("gemm-v1"): program, in("gemm-v2"): program, in("v1"): program, in("v2"): program,
 		filepath.Join(dir, "bin", "ssh"): "#!/bin/sh\n", // the other machine is this one
 		in("bench.yaml"):                 "instruments:\n  - kind: powersensor3\n    address: serial:meter\n",
-		filepath.Join(dir, "hosts"): "127.0.0.1 localhost gpu-host lab-monitor lab lab-a meters node1 node2\n",
+		filepath.Join(dir, "hosts"):      "127.0.0.1 localhost gpu-host lab-monitor lab lab-a meters node1 node2\n",
 	}
 	for to, from := range map[string]string{
 		"kernels.csv": goldenDir + "/in/kernels.csv", "scope.csv": goldenDir + "/in/scope.csv",

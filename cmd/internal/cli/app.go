@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -113,6 +114,9 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
+// wrongNumber matches cobra's errors about the number of arguments.
+var wrongNumber = regexp.MustCompile(`^(accepts|requires) .*arg|^unknown command`)
+
 // CheckUsage changes a command and all below it so that wrong arguments get the exit code
 // ExitUsage and a hint to --help. A command that only groups others prints its help without
 // arguments, else an error with similar names.
@@ -141,6 +145,9 @@ func CheckUsage(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
+			if wrongNumber.MatchString(err.Error()) {
+				err = fmt.Errorf("%s takes other arguments: %s %s", c.CommandPath(), c.Parent().CommandPath(), c.Use)
+			}
 			return Usagef("%w\nSee: %s --help", err, c.CommandPath())
 		}
 		return nil

@@ -52,4 +52,3 @@ func TestTaskTableFits(t *testing.T) {
 		t.Error("a column of groups without a group")
 	}
 }
-

@@ -434,10 +434,13 @@ func tagsOf(object string) (map[string]string, error) {
 	return tags, nil
 }
 
-// Tasks returns a page of tasks, newest first.
+// Tasks returns a page of tasks in the order of q, by default the newest first.
 func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	const op = "list tasks"
 	l := q.list()
+	if l.Order != ByID || l.Ascending {
+		return d.ordered(ctx, l)
+	}
 	parts, err := l.parts(ctx, d)
 	if err != nil {
 		return nil, wrap(op, err)
@@ -450,10 +453,28 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	return list, wrap(op, s.err)
 }
 
-// list is the question as one for a page, newest first. Query matches whole names, or prefixes with a star
+// ordered returns the rows of a page of List.
+func (d *DB) ordered(ctx context.Context, l ListQuery) ([]Row, error) {
+	page, err := d.List(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[TaskID]int, len(page.Tasks))
+	ids := make([]TaskID, len(page.Tasks))
+	for i, t := range page.Tasks {
+		at[t.ID], ids[i] = i, t.ID
+	}
+	s := d.reading(ctx)
+	list := rowsWhere(s, "WHERE t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
+	slices.SortFunc(list, func(a, b Row) int { return cmp.Compare(at[a.ID], at[b.ID]) })
+	tagAll(s, list)
+	return list, wrap("list tasks", s.err)
+}
+
+// list is the question as one for a page. Query matches whole names, or prefixes with a star
 // at the end; all other wildcards of a Filter are escaped.
 func (q Query) list() ListQuery {
-	l := ListQuery{Order: ByID, Limit: q.Limit}
+	l := ListQuery{Order: cmp.Or(q.Order, ByID), Ascending: q.Ascending, Limit: q.Limit}
 	if l.Limit <= 0 {
 		l.Limit = 100
 	}

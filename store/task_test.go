@@ -245,6 +245,9 @@ func TestQueriesAndDeletes(t *testing.T) {
 		"nobody":         {Query{User: "nobody"}, nil},
 		"no such name":   {Query{Name: "gem"}, nil},
 		"star in middle": {Query{Name: "g*m"}, nil},
+		"oldest":         {Query{Limit: 2, Ascending: true}, []TaskID{1, 2}},
+		"by name":        {Query{Order: ByName, Ascending: true, Limit: 2}, []TaskID{4, 9}},
+		"by launch":      {Query{Order: ByLaunched, User: "user1", Limit: 2}, []TaskID{29, 26}},
 	} {
 		if got := ids(c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

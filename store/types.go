@@ -293,8 +293,11 @@ type Query struct {
 	Tags   map[string]string
 	// Without wants none of these tags.
 	Without []Tag
-	Before  TaskID // only tasks with a smaller id; 0 from the newest
+	Before  TaskID // only tasks with a smaller id, in the order ByID; 0 from the newest
 	Limit   int    // 0 for 100
+	// Order is that of the list, the greatest first unless it is Ascending; 0 is ByID.
+	Order     Order
+	Ascending bool
 }
 
 // UserTasks is a user with the number of their tasks.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +44,46 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 		}
 	}
 	r.free()
+}
+
+// interrupted runs a command that a signal ends before it has done anything.
+func interrupted(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cli.Asked{Signal: syscall.SIGINT})
+	var out, errs bytes.Buffer
+	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	r := result{out: out.String(), err: errs.String()}
+	if err != nil {
+		r.err, r.code = r.err+"wattmark: "+err.Error()+"\n", cli.ExitCode(err)
+	}
+	return r
+}
+
+// Every command that a signal ends says so in one line, with what was kept where it writes, and has the exit code of
+// the signal.
+func TestSignalsEndCommandsInOneLine(t *testing.T) {
+	goldenUser(t)
+	dir := t.TempDir()
+	goldenDatabase(t, filepath.Join(dir, "power.db"))
+	t.Chdir(dir)
+	const nothing = ": nothing was changed"
+	for command, kept := range map[string]string{
+		"tasks": nothing, "users": nothing, "show 1": nothing, "compare gemm-fp16 gemm-fp8": "",
+		"tasks --sort mean": nothing, "db check": nothing, "db repair": nothing, "validate 7": nothing,
+		"export 7 -o x.csv": nothing, "db copy power.db b.db": ": nothing was copied",
+		"db vacuum": ": what was changed before is kept", "delete 7 --yes": ": what was changed before is kept",
+		"recalculate 7": ": what was changed before is kept", "db backup c.db": nothing,
+	} {
+		r := interrupted(t, strings.Fields(command)...)
+		if want := "wattmark: interrupted by SIGINT" + kept + "\n"; r.code != 130 || r.err != want {
+			t.Errorf("%s: exit code %d, %q, want %q", command, r.code, r.err, want)
+		}
+	}
+	left, err := filepath.Glob("*")
+	if err != nil || len(left) != 1 {
+		t.Errorf("files %v: %v", left, err)
+	}
 }
 
 // nohup is respected: a SIGHUP that was ignored before stays ignored.

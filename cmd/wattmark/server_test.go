@@ -47,6 +47,12 @@ func TestLabOnAServer(t *testing.T) {
 	if again := inside(t, "export", "1", "--db", file).ok(t); again.out != csv.out {
 		t.Error("the samples differ in the copy")
 	}
+	for _, sort := range []string{"-energy", "name", "user", "-task", "mean"} {
+		args := []string{"tasks", "--format", "csv", "--columns", "name,user,energy,mean", "--sort", sort, "--db"}
+		if onServer, inFile := inside(t, append(args, db_)...).ok(t).out, inside(t, append(args, file)...).ok(t).out; onServer != inFile {
+			t.Errorf("--sort %s: %s on the server\n%s in the file", sort, onServer, inFile)
+		}
+	}
 	object(t, inside(t, "db", "copy", file, c.URL("other"), "--user", "bob", "--json").ok(t).out, &copied)
 	if copied.Copied != 1 || copied.Tasks[0].From != 2 || copied.Tasks[0].To != 1 {
 		t.Errorf("the copy of bob's says %+v", copied)

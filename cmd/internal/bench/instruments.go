@@ -307,10 +307,10 @@ func askSCPI(ctx context.Context, address string) askedPort {
 }
 
 // survey opens an instrument and streams it for f.length, or until ctx ends where that is
-// 0, and returns the statistics of its readings. The calibration in force is written to out
+// 0, and returns the statistics of its readings. The calibration in force is printed
 // once the instrument is open; each is called every probeRenew from then on, in another
 // goroutine than the stream's.
-func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(monitor.Bench, *checkup.Survey),
+func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, each func(monitor.Bench, *checkup.Survey),
 ) (*checkup.Result, error) {
 	b, closeBench, err := session.OpenBench(f.BenchFlags)
 	if err != nil {
@@ -321,9 +321,9 @@ func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(m
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(out, f.CalibrationText(&setup))
+	fmt.Fprintln(tableOut(a), f.CalibrationText(&setup))
 	for _, r := range remarks {
-		fmt.Fprintln(notes, "Note:", r)
+		fmt.Fprintln(a.Err, "Note:", r)
 	}
 	s, err := checkup.New(&setup)
 	if err != nil {
@@ -344,7 +344,7 @@ func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(m
 		return b.Instrument.Stream(measuring, s.Sink())
 	})
 	g.Go(func() error {
-		watchSurvey(notes, ended, b, s, each)
+		watchSurvey(a, bar, ended, b, s, each)
 		return nil
 	})
 	if err := g.Wait(); err != nil {
@@ -353,26 +353,27 @@ func survey(ctx context.Context, f meterFlags, out, notes io.Writer, each func(m
 	return s.Result(), nil
 }
 
-// watchSurvey calls each until ended is closed. On a terminal it shows the progress of
-// instruments that record first and deliver their memory afterwards.
-func watchSurvey(notes io.Writer, ended <-chan struct{}, b monitor.Bench, s *checkup.Survey,
+// watchSurvey calls each until ended is closed, and shows the progress of instruments that record first and
+// deliver their memory afterwards: on bar or, where that is nil, on a line of its own.
+func watchSurvey(a *cli.App, bar *cli.Progress, ended <-chan struct{}, b monitor.Bench, s *checkup.Survey,
 	each func(monitor.Bench, *checkup.Survey),
 ) {
 	tick := time.NewTicker(probeRenew)
 	defer tick.Stop()
-	live := out.IsTerminal(notes)
+	defer func() { bar.End() }()
 	for {
 		select {
 		case <-ended:
-			if live {
-				fmt.Fprint(notes, "\r\x1b[K")
-			}
 			return
 		case <-tick.C:
 		}
 		each(b, s)
-		if done, total := s.Delivery(); live && total > 0 {
-			fmt.Fprintf(notes, "\r\x1b[Kreading the instrument's memory: %d of %d scans", done, total)
+		if done, total := s.Delivery(); total > 0 {
+			if bar == nil {
+				bar = a.Progress("reading the instrument's memory")
+			}
+			bar.Note("reading the instrument's memory")
+			bar.Set(int(done), int(total))
 		}
 	}
 }

@@ -24,11 +24,11 @@ const checkFor = 10 * time.Second
 // fault: a figure measured on this bench would be wrong.
 func check(ctx context.Context, a *cli.App, f meterFlags) error {
 	f.length = cmp.Or(f.length, checkFor)
-	begin, live := time.Now(), out.IsTerminal(a.Err)
-	r, err := survey(ctx, f, tableOut(a), a.Err, func(b monitor.Bench, _ *checkup.Survey) {
-		if live {
-			fmt.Fprintf(a.Err, "\r\x1b[Kchecking %s: %v of %v", b.Name, time.Since(begin).Round(time.Second), f.length)
-		}
+	begin, bar := time.Now(), a.Progress("checking")
+	defer bar.End()
+	r, err := survey(ctx, a, f, bar, func(b monitor.Bench, _ *checkup.Survey) {
+		bar.Note(b.Name)
+		bar.Set(int(time.Since(begin)), int(f.length))
 	})
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func probe(ctx context.Context, a *cli.App, f meterFlags) error {
 		f.length = probeOnce
 	}
 	shown := 0
-	r, err := survey(ctx, f, tableOut(a), a.Err, func(b monitor.Bench, s *checkup.Survey) {
+	r, err := survey(ctx, a, f, nil, func(b monitor.Bench, s *checkup.Survey) {
 		if live {
 			shown = redraw(a.Out, shown, b.Name, s.Result(), s.Recent())
 		}

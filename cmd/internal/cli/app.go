@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -45,6 +46,8 @@ type App struct {
 	host string // --host, in place of --db
 	// Context is the named set of the client configuration to use (--context); empty for that of the files.
 	Context string
+	// Quiet leaves out progress and hints: --quiet.
+	Quiet bool
 	// Wide lets lines and tables be wider than the terminal, ASCII has no other signs: --wide, --ascii.
 	Wide, ASCII bool
 	// Trust holds the certificates and the token for connections to services.
@@ -52,6 +55,7 @@ type App struct {
 	// Args are the words of the command line after the program's name.
 	Args    []string
 	Tracing *Tracing // of run; nil without tracing
+	kept    string   // what remains of an interrupted command's data: Keep
 	// lines buffers In for Line; nil until its first call.
 	lines *bufio.Reader
 }
@@ -109,6 +113,9 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
+// wrongNumber matches cobra's errors about the number of arguments.
+var wrongNumber = regexp.MustCompile(`^(accepts|requires) .*arg|^unknown command`)
+
 // CheckUsage changes a command and all below it so that wrong arguments get the exit code
 // ExitUsage and a hint to --help. A command that only groups others prints its help without
 // arguments, else an error with similar names.
@@ -137,6 +144,9 @@ func CheckUsage(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
+			if wrongNumber.MatchString(err.Error()) {
+				err = fmt.Errorf("%s takes other arguments: %s %s", c.CommandPath(), c.Parent().CommandPath(), c.Use)
+			}
 			return Usagef("%w\nSee: %s --help", err, c.CommandPath())
 		}
 		return nil
@@ -233,7 +243,7 @@ func Main(families ...Family) {
 	ctx, stop := UntilAsked(context.Background())
 	defer stop()
 	io := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	if err := Said(ctx, Run(ctx, os.Args[1:], io, families...)); err != nil {
+	if err := Run(ctx, os.Args[1:], io, families...); err != nil {
 		if !Silently(err) {
 			fmt.Fprintln(NewScreen(os.Stderr, false, wantsASCII()), "wattmark:", Printable(err))
 		}
@@ -241,15 +251,16 @@ func Main(families ...Family) {
 	}
 }
 
-// Run runs one command line, without the program's name, and blocks until it ends. Concurrent
-// calls are safe.
+// Run runs one command line, without the program's name, and blocks until it ends. Its error is the one for the
+// user. Concurrent calls are safe.
 func Run(ctx context.Context, args []string, s Streams, families ...Family) error {
-	root := Root(&App{Streams: s, Args: args}, families...)
+	a := &App{Streams: s, Args: args}
+	root := Root(a, families...)
 	root.SetArgs(args)
 	root.SetOut(NewScreen(s.Out, false, wantsASCII())) // help
 	root.SetErr(s.Err)
 	root.SetIn(s.In)
-	return root.ExecuteContext(ctx)
+	return a.said(ctx, root.ExecuteContext(ctx))
 }
 
 const longHelp = `wattmark measures what a GPU really draws.
@@ -296,6 +307,9 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetHelpCommandGroupID(And)
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
+	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
+		a.CompleteValues(root)
+	}
 	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
 	cobra.AddTemplateFunc("flagSections", flagSections)
 	root.SetUsageTemplate(strings.NewReplacer(
@@ -306,6 +320,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")
+	root.PersistentFlags().BoolVar(&a.Quiet, "quiet", false, "print results, warnings and errors alone: no progress, no hints")
 	root.PersistentFlags().BoolVar(&a.Wide, "wide", false, "let lines and tables be wider than the terminal")
 	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)

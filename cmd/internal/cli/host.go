@@ -122,7 +122,7 @@ func (a *App) Send(ctx context.Context, db *store.DB, keepUsers bool, ids ...sto
 	return out, err
 }
 
-// List returns the tasks that a query selects, newest first, of a database or a host.
+// List returns the tasks that a query selects, in its order, of a database or a host.
 func (a *App) List(ctx context.Context, q store.Query) ([]store.Row, error) {
 	if _, ok := a.OnHost(); ok {
 		return a.listOf(ctx, q, 0)
@@ -141,6 +141,7 @@ func (a *App) listOf(ctx context.Context, q store.Query, group store.GroupID) (o
 	x := client.Query{
 		User: q.User, Name: HostPattern(q.Name), Job: q.Job, Since: q.Since, Until: q.Until, Search: q.Search,
 		Before: int64(q.Before), Group: int64(group), Page: limit,
+		Order: client.Order(q.Order), Ascending: q.Ascending, // of one numbering
 	}
 	x.Tags, x.WithoutTags = TagTexts(q)
 	err = a.AskHost(ctx, func(c *client.Client) error {

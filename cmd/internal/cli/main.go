@@ -34,7 +34,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // Printable returns an error's text without control characters other than line breaks: it
@@ -88,7 +90,7 @@ type HangupsKey struct{}
 
 // UntilAsked returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with the
 // cause Asked; and a SIGPIPE, if the standard output or error has no reader any more, as
-// behind a pipe into head. A SIGHUP or SIGPIPE that the parent process has ignored, as nohup
+// behind a pipe into head. A second SIGINT ends the process at once. A SIGHUP or SIGPIPE that the parent process has ignored, as nohup
 // does, stays ignored; a SIGHUP that means reload (daemon.OnHangups) does not cancel. The
 // function returned ends the handling of signals.
 func UntilAsked(parent context.Context) (context.Context, func()) {
@@ -111,6 +113,7 @@ func UntilAsked(parent context.Context) (context.Context, func()) {
 					continue
 				}
 				cancel(Asked{s})
+				signal.Reset(os.Interrupt) // a second one ends the process at once
 			case <-ctx.Done():
 			}
 			return
@@ -161,25 +164,34 @@ func Silently(err error) bool {
 	return errors.As(err, &i) && i.Signal == syscall.SIGPIPE && i.kept == ""
 }
 
-// Said converts a command's error to the one for the user. A cancellation by a signal becomes
-// Interrupted; a standard output without a reader counts as SIGPIPE, as in a shell, unless
+// said converts a command's error to the one for the user. That of a command that a signal ended becomes
+// Interrupted, unless it has an exit code of its own; a standard output without a reader counts as SIGPIPE, as in a shell, unless
 // the measured program failed: its exit code has precedence.
-func Said(ctx context.Context, err error) error {
+func (a *App) said(ctx context.Context, err error) error {
 	var reported interruption
 	var out *fs.PathError
+	var program *measurement.ProgramError
 	if errors.As(err, &out) && out.Path == os.Stdout.Name() && errors.Is(out, syscall.EPIPE) {
-		var program *measurement.ProgramError
 		if errors.As(err, &program) {
 			return program
 		}
 		gone := Asked{syscall.SIGPIPE}
 		return WithCode(gone.code(), interruption{Asked: gone})
 	}
-	if err == nil || errors.As(err, &reported) || !errors.Is(err, context.Canceled) {
+	var coded codedError
+	if err == nil || errors.As(err, &reported) || errors.As(err, &coded) || errors.As(err, &program) {
 		return err
 	}
-	return cmp.Or(Interrupted(ctx, ""), err)
+	kept := a.kept
+	if !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
+		kept = FirstLineOf(err) // another error, at about the time of the signal
+	}
+	return cmp.Or(Interrupted(ctx, kept), err)
 }
+
+// Keep notes what remains of the data if a signal ends the command: "no file was written". It is the end of the
+// one line that the user then reads.
+func (a *App) Keep(format string, args ...any) { a.kept = fmt.Sprintf(format, args...) }
 
 // TrustFlags are the names of the flags that authenticate services and this client to them.
 var TrustFlags = []string{"tls-ca", "tls-cert", "tls-key", "token-file"}

@@ -29,6 +29,7 @@ import (
 // database of an older version is migrated if it is writable, else a copy of it is. Of a host
 // a copy of the tasks that numbers name is opened; without numbers that is a usage error.
 func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) {
+	a.Keep("nothing was changed")
 	if _, ok := a.OnHost(); ok {
 		return a.fetch(ctx, numbers)
 	}
@@ -47,6 +48,7 @@ func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) 
 
 // OpenToChange opens the task database for writing; it must exist.
 func (a *App) OpenToChange(ctx context.Context) (*store.DB, error) {
+	a.Keep("what was changed before is kept")
 	if err := a.mustExist(); err != nil {
 		return nil, err
 	}
@@ -157,8 +159,8 @@ func ParseAge(s string) (age time.Duration, err error) {
 	return age, nil
 }
 
-// ParseTime parses a date or an RFC 3339 instant, in local time without a zone; an empty
-// text is the zero time, which stands for no limit.
+// ParseTime parses a date or an RFC 3339 instant, in local time without a zone, or an age as
+// ParseAge does, before now; an empty text is the zero time, which stands for no limit.
 func ParseTime(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -168,7 +170,10 @@ func ParseTime(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, Usagef("%q is not a time: write 2026-01-31 or 2026-01-31T15:04:05Z", s)
+	if age, err := ParseAge(s); err == nil {
+		return time.Now().Add(-age), nil
+	}
+	return time.Time{}, Usagef("%q is not a time: write 2026-01-31, 2026-01-31T15:04:05Z, or 7d for seven days ago", s)
 }
 
 // Number returns a pointer for JSON, nil where v is not a finite number.
@@ -194,6 +199,20 @@ func (a *App) Print(v any, text func(io.Writer)) error {
 	}
 	text(a.Out)
 	return nil
+}
+
+// Hintf writes what to do next to the standard output, formatted as by fmt.Fprintf; nothing with --quiet or --json.
+func (a *App) Hintf(format string, args ...any) {
+	if !a.Quiet && !a.JSON {
+		fmt.Fprintf(a.Out, format, args...)
+	}
+}
+
+// Stepf writes the step that runs to standard error, formatted as by fmt.Fprintf; nothing with --quiet.
+func (a *App) Stepf(format string, args ...any) {
+	if !a.Quiet {
+		fmt.Fprintf(a.Err, format, args...)
+	}
 }
 
 // Size is the pflag.Value of a number of bytes, written as 50GB or 500MiB.

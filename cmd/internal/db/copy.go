@@ -38,16 +38,22 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			defer db.Close()
-			if err := db.Backup(ctx, file, nil); err != nil {
+			a.Keep("no file was written")
+			bar := a.Progress("copying the database")
+			defer bar.End()
+			if err := db.Backup(ctx, file, bar.Set); err != nil {
 				return err
 			}
+			a.Keep("%s is written, but not verified", file)
+			bar.Note("verifying")
 			// The check runs on the copy: it proves that the file just written can be read.
 			copied, err := store.OpenReadOnly(ctx, file)
 			if err != nil {
 				return fmt.Errorf("the copy: %w", err)
 			}
 			defer copied.Close()
-			r, err := copied.Check(ctx, store.CheckOptions{Quick: quick})
+			r, err := copied.Check(ctx, store.CheckOptions{Quick: quick, Progress: bar.Set})
+			bar.End()
 			if err != nil {
 				return fmt.Errorf("the copy: %w", err)
 			}
@@ -146,7 +152,10 @@ func dbDetachCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			in, err := db.Detach(ctx, file, ids, nil)
+			bar := a.Progress("writing tasks")
+			a.Keep("no file was written")
+			in, err := db.Detach(ctx, file, ids, bar.Set)
+			bar.End()
 			if err != nil {
 				return err
 			}
@@ -240,13 +249,18 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	if _, err := db.Sweep(ctx); err != nil {
 		return err
 	}
-	in, err := db.Import(ctx, from, store.ImportOptions{})
+	bar := a.Progress("importing tasks")
+	defer bar.End()
+	a.Keep("what came so far is kept; the same command goes on")
+	in, err := db.Import(ctx, from, store.ImportOptions{Progress: bar.Set})
 	if err != nil {
 		return fmt.Errorf("%w\nWhat came so far is kept: the same command goes on", err)
 	}
 	known := 0
 	var bad []store.Finding
-	for _, t := range in.Tasks {
+	bar.Note("checking them")
+	for i, t := range in.Tasks {
+		bar.Set(i, len(in.Tasks))
 		if t.Known {
 			known++
 			continue
@@ -259,6 +273,7 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 		}
 		bad = append(bad, r.Findings...)
 	}
+	bar.End()
 	r := newMergeReport(a.DB, other, in)
 	r.Findings = newFindings(bad)
 	what := fmt.Sprintf("%s: %d task(s) of %s, %d known already, %d analyses, %d campaigns", a.DB, len(in.Tasks)-known,
@@ -273,7 +288,10 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 // repairs that file, and lists the losses. ExitDamaged reports a loss. The broken file is
 // not changed.
 func dbSalvage(ctx context.Context, a *cli.App, file string) error {
-	in, err := store.Salvage(ctx, a.DB, file, nil)
+	bar := a.Progress("salvaging tasks")
+	a.Keep("no file was written")
+	in, err := store.Salvage(ctx, a.DB, file, bar.Set)
+	bar.End()
 	if err != nil {
 		return err
 	}
@@ -325,7 +343,10 @@ func dbVacuumCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			defer db.Close()
+			bar := a.Progress("writing the database anew")
+			a.Keep("nothing was changed")
 			before, after, err := db.Vacuum(ctx)
+			bar.End()
 			if err != nil {
 				return err
 			}

@@ -81,7 +81,10 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			defer db.Close()
+			bar := a.Progress("checking tasks")
+			opt.Progress = bar.Set
 			r, err := checkOf(ctx, a, db, opt)
+			bar.End()
 			if err != nil {
 				return err
 			}
@@ -111,6 +114,7 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 // nothing in it. It fails with ExitNotFound where there is no file, and
 // with ExitDamaged where damage keeps the file from being opened.
 func openToLook(ctx context.Context, a *cli.App) (*store.DB, error) {
+	a.Keep("nothing was changed")
 	if _, err := os.Stat(a.DB); errors.Is(err, os.ErrNotExist) && !store.OnServer(a.DB) {
 		return nil, cli.NotFoundf("no task database at %s: name one with --db", a.DB)
 	}
@@ -210,7 +214,9 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 		return err
 	}
 	defer func() { _ = db.Close() }() // repairs are committed by then
-	found, err := checkOf(ctx, a, db, store.CheckOptions{Task: task})
+	bar := a.Progress("checking tasks")
+	defer bar.End()
+	found, err := checkOf(ctx, a, db, store.CheckOptions{Task: task, Progress: bar.Set})
 	if err != nil {
 		return err
 	}
@@ -219,6 +225,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 		Left: []findingReport{}, Recomputed: []int64{}, Marked: []int64{},
 	}
 	if !yes {
+		bar.End()
 		err = a.Print(r, func(w io.Writer) {
 			printFindings(w, found.Findings)
 			fmt.Fprintf(w, "%s: %d finding(s). Nothing was changed; wattmark db repair --yes mends what can be.\n", a.DB,
@@ -236,16 +243,22 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 		if db, err = a.OpenToChange(ctx); err != nil {
 			return err
 		}
+		bar.Set(0, 0)
+		bar.Note("mending")
+		a.Keep("what was mended so far is kept; the same command goes on")
 		if done, err = db.Repair(ctx, found.Findings); err != nil {
 			return err
 		}
 	}
 	r.Mended, r.Left = newFindings(done.Mended), newFindings(done.Left)
-	for _, id := range done.Cut {
+	for i, id := range done.Cut {
+		bar.Set(i, len(done.Cut))
+		bar.Note(fmt.Sprintf("computing task %d", id))
 		if err := recompute(ctx, a, db, id, &r); err != nil {
 			return err
 		}
 	}
+	bar.End()
 	return errors.Join(a.Print(r, func(w io.Writer) { renderRepair(w, &r, done) }), damaged(done.Left))
 }
 

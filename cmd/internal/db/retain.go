@@ -105,7 +105,12 @@ func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) 
 	if yes {
 		do, verb, then = db.Retain, "Deleted", "\n"
 	}
+	bar := a.Progress("deleting tasks")
+	if yes {
+		a.Keep("each task is deleted or whole; the same command goes on")
+	}
 	r, err := do(ctx, o)
+	bar.End()
 	if err != nil {
 		return err
 	}
@@ -235,7 +240,11 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 	r := PackReport{Database: a.DB, Tasks: []packedTask{}}
 	// The time covers packing alone, not the selection of tasks.
 	begun := time.Now()
-	for _, id := range ids {
+	bar := a.Progress("packing")
+	defer bar.End()
+	for i, id := range ids {
+		bar.Set(i, len(ids))
+		a.Keep("%d of %d tasks are done; the same command goes on", i, len(ids))
 		p, err := turn(db, ctx, id)
 		if errors.Is(err, store.ErrNoHeader) {
 			continue // it has no samples
@@ -247,6 +256,7 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 		r.Before, r.After = r.Before+p.Before, r.After+p.After
 	}
 	r.Seconds = time.Since(begun).Seconds()
+	bar.End()
 	return a.Print(r, func(w io.Writer) {
 		for _, t := range r.Tasks {
 			fmt.Fprintf(w, "task %d: %s, was %s (%d samples)\n", t.TaskID, cli.SizeText(t.After), cli.SizeText(t.Before),

@@ -85,6 +85,7 @@ type TransferReport struct {
 // report where it failed before the first task, else a report beside the error. It fails
 // with ExitUsage where both names are one database, with ExitNotFound without a source.
 func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags) (r *TransferReport, err error) {
+	a.Keep("nothing was copied")
 	if f.q.Since, err = cli.ParseTime(f.since); err != nil {
 		return nil, err
 	}
@@ -113,7 +114,9 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	began := time.Now()
 	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
 	if host := (&cli.App{Streams: a.Streams, DB: to}); strings.HasPrefix(to, store.HostScheme) {
-		err = sendAll(ctx, host, source, list, r)
+		bar := a.Progress("sending")
+		defer bar.End()
+		err = sendAll(ctx, a, host, source, list, bar, r)
 		r.DurationS = time.Since(began).Seconds()
 		return r, err
 	}
@@ -146,13 +149,17 @@ func openSource(ctx context.Context, a *cli.App, from string, tasks []int64) (*s
 }
 
 // sendAll sends tasks to a host one by one, and counts into r. Running ones are left out.
-func sendAll(ctx context.Context, host *cli.App, from *store.DB, list []store.Row, r *TransferReport) error {
+func sendAll(ctx context.Context, a, host *cli.App, from *store.DB, list []store.Row, bar *cli.Progress,
+	r *TransferReport,
+) error {
 	for i := range list {
 		t := &list[i]
+		bar.Set(i, len(list))
 		if t.State == store.Running {
 			r.Running = append(r.Running, t.ID)
 			continue
 		}
+		a.Keep("%d of %d tasks are sent; the same command goes on", len(r.Tasks), len(list))
 		sent, err := host.Send(ctx, from, true, t.ID)
 		if err != nil {
 			return err
@@ -208,26 +215,31 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []store.Row, f *transferFlags,
 	r *TransferReport,
 ) error {
-	bar := &transferBar{a: a, tasks: len(list), live: out.IsTerminal(a.Err) && !a.JSON, began: time.Now()}
+	// The unit is the sample, since tasks differ in length by orders of magnitude.
+	var copied, all uint64
 	for i := range list {
-		bar.total += list[i].Scans
+		all += list[i].Scans
 	}
-	defer bar.clear()
+	bar := a.Progress("copying")
+	defer bar.End()
+	add := func(scans uint64) {
+		copied += scans
+		bar.Set(int(copied), int(all))
+	}
 	ids := map[store.TaskID]store.TaskID{}
 	for i := range list {
-		before := bar.samples
-		bar.task, bar.id = i, list[i].ID
-		bar.show()
-		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: bar.add})
+		before := copied
+		bar.Note(fmt.Sprintf("task %d (%d of %d)", list[i].ID, i+1, len(list)))
+		a.Keep("%d of %d tasks are copied; the same command goes on", len(r.Tasks), len(list))
+		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: add})
 		if errors.Is(err, store.ErrRunning) {
 			r.Running = append(r.Running, list[i].ID)
 			continue
 		} else if err != nil {
 			return err
 		}
-		// A task known to the target reports no samples: advance the bar by its full
-		// length.
-		bar.samples = before + list[i].Scans
+		copied = before // a task known to the target reports no samples
+		add(list[i].Scans)
 		ids[list[i].ID] = done.To
 		r.Tasks = append(r.Tasks, done)
 		r.Samples += done.Scans
@@ -300,45 +312,5 @@ func renderTransfer(w io.Writer, r *TransferReport) {
 			t.AppendRow([]any{x.From, x.To, x.Scans, x.Rows, note})
 		}
 		t.Render()
-	}
-}
-
-// transferBar draws the progress of a copy on a terminal; elsewhere it prints nothing. Its
-// unit is the sample, since tasks differ in length by orders of magnitude.
-type transferBar struct {
-	a              *cli.App
-	tasks, task    int
-	id             store.TaskID
-	total, samples uint64
-	live           bool
-	began          time.Time
-}
-
-// add counts copied samples. CopyTask calls it after each batch.
-func (b *transferBar) add(scans uint64) {
-	b.samples += scans
-	b.show()
-}
-
-// show redraws the line: by samples, or by tasks where no task has samples.
-func (b *transferBar) show() {
-	if !b.live {
-		return
-	}
-	const width = 30
-	part := float64(b.task) / float64(max(b.tasks, 1))
-	if b.total > 0 {
-		part = min(1, float64(b.samples)/float64(b.total))
-	}
-	full := int(part * width)
-	fmt.Fprintf(b.a.Err, "\r\x1b[K[%s%s] %3.0f %%  task %d (%d of %d), %.1f M samples/s", strings.Repeat("█", full),
-		strings.Repeat("·", width-full),
-		100*part, b.id, b.task+1, b.tasks, float64(b.samples)/1e6/max(time.Since(b.began).Seconds(), 1e-3))
-}
-
-// clear erases the line.
-func (b *transferBar) clear() {
-	if b.live {
-		fmt.Fprint(b.a.Err, "\r\x1b[K")
 	}
 }

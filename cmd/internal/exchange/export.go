@@ -138,18 +138,26 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 	toStdout bool,
 ) error {
 	t := tasks[0]
-	write := func(w io.Writer) error { return exportTable(ctx, w, db, t, f) }
+	from := &counted{DB: db, bar: a.Progress("writing " + f.output)}
+	defer from.bar.End()
+	for _, t := range tasks {
+		from.all += int(t.Scans)
+	}
+	if !toStdout {
+		a.Keep("no file was written")
+	}
+	write := func(w io.Writer) error { return exportTable(ctx, w, from, t, f) }
 	switch info.Name {
 	case "recording": // the raw counts, which the replay instrument plays again, and host.json
 		return cli.WriteWhole(f.output, func(part string) error {
-			return errors.Join(recordInto(ctx, part, db, t), writeHostSide(ctx, part, db, t))
+			return errors.Join(recordInto(ctx, part, from, t), writeHostSide(ctx, part, db, t))
 		})
 	case "sqlite":
-		return exportSQLite(ctx, f.output, db, tasks, f)
+		return exportSQLite(ctx, f.output, from, tasks, f)
 	case "kernels":
 		write = func(w io.Writer) error { return report.ExportKernels(ctx, w, db, t) }
 	case "perfetto", "chrome":
-		write = func(w io.Writer) error { return exportTimelines(ctx, w, db, tasks, f) }
+		write = func(w io.Writer) error { return exportTimelines(ctx, w, from, tasks, f) }
 	}
 	if toStdout {
 		return write(cli.Raw(a.Out))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/replay"
@@ -73,8 +75,30 @@ func (m markerJSON) Spec() marker.Spec {
 	}
 }
 
+// counted is a database whose chunks count on a progress line.
+type counted struct {
+	*store.DB
+	bar       *cli.Progress
+	read, all int // samples
+}
+
+// Chunks implements exchange.Chunks.
+func (c *counted) Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
+	return func(yield func(*chunk.Chunk, error) bool) {
+		for x, err := range c.DB.Chunks(ctx, id, from) {
+			if err == nil {
+				c.read += x.Scans
+				c.bar.Set(c.read, c.all)
+			}
+			if !yield(x, err) {
+				return
+			}
+		}
+	}
+}
+
 // recordInto writes the meter's part: events first, then all blocks of samples.
-func recordInto(ctx context.Context, dir string, db *store.DB, t *store.Task) (err error) {
+func recordInto(ctx context.Context, dir string, db *counted, t *store.Task) (err error) {
 	in := instrument.Inputs{Timebase: t.Setup.Timebase, Response: t.Setup.Response, Channels: t.Setup.Channels}
 	w, err := replay.Create(dir, instrument.Identity(t.Instrument), in)
 	if err != nil {
@@ -86,7 +110,7 @@ func recordInto(ctx context.Context, dir string, db *store.DB, t *store.Task) (e
 			return err
 		}
 	}
-	for b, err := range report.Blocks(ctx, db, t) {
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup) {
 		if err == nil {
 			err = w.Block(b)
 		}
@@ -175,8 +199,8 @@ func madeBy() string { return "wattmark " + cli.Version() }
 // tableOf returns a task's table for the column formats, with the texts of its calibration
 // records as notes. Rows are read as the table is written, so its size is not bounded by
 // memory; db must stay open until then.
-func tableOf(ctx context.Context, db *store.DB, t *store.Task, f exportFlags) (*exchange.Table, error) {
-	c, err := f.choice(ctx, db, t)
+func tableOf(ctx context.Context, db *counted, t *store.Task, f exportFlags) (*exchange.Table, error) {
+	c, err := f.choice(ctx, db.DB, t)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +223,7 @@ func noRail(err error) error {
 }
 
 // exportTable writes one task as Parquet, Arrow or CSV.
-func exportTable(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, f exportFlags) error {
+func exportTable(ctx context.Context, w io.Writer, db *counted, t *store.Task, f exportFlags) error {
 	tab, err := tableOf(ctx, db, t, f)
 	if err != nil {
 		return err
@@ -216,7 +240,7 @@ func exportTable(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, 
 }
 
 // exportSQLite writes tasks into a new SQLite file, which appears whole or not at all.
-func exportSQLite(ctx context.Context, path string, db *store.DB, tasks []*store.Task, f exportFlags) error {
+func exportSQLite(ctx context.Context, path string, db *counted, tasks []*store.Task, f exportFlags) error {
 	return cli.WriteWhole(path, func(part string) (err error) {
 		out, err := sqlitefile.Create(ctx, part)
 		if err != nil {
@@ -239,10 +263,10 @@ func exportSQLite(ctx context.Context, path string, db *store.DB, tasks []*store
 // exportTimelines writes tasks as one Perfetto or Chrome trace. It reads all timelines
 // before it writes the first byte, so that a task that cannot be exported leaves no partial
 // file.
-func exportTimelines(ctx context.Context, w io.Writer, db *store.DB, tasks []*store.Task, f exportFlags) error {
+func exportTimelines(ctx context.Context, w io.Writer, db *counted, tasks []*store.Task, f exportFlags) error {
 	var lines []*exchange.Timeline
 	for _, t := range tasks {
-		c, err := f.choice(ctx, db, t)
+		c, err := f.choice(ctx, db.DB, t)
 		if err != nil {
 			return err
 		}

@@ -316,6 +316,7 @@ type Incoming struct {
 	Task   store.NewTask
 	Header store.Header
 	notes  []string // printed after the import
+	rows   int      // scans that Stream delivers, where that is known
 	// before stores the parts of the task other than samples, such as kernels; may be nil.
 	before func(ctx context.Context, db *store.DB, id store.TaskID) error
 	// Stream delivers blocks and events in the order of time.
@@ -353,13 +354,17 @@ func ImportTask(ctx context.Context, a *cli.App, in *Incoming) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := storeIncoming(ctx, db, id, in); err != nil {
+	bar := a.Progress("importing " + nameOf(in.Path))
+	defer bar.End()
+	a.Keep("nothing of it was stored")
+	if err := storeIncoming(ctx, db, id, in, bar); err != nil {
 		if gone := db.DeleteTask(context.WithoutCancel(ctx), id); gone != nil {
 			return errors.Join(fmt.Errorf("%s: %w", in.Path, err),
 				fmt.Errorf("what was stored of it is not deleted: %w: the next import does that", gone))
 		}
 		return fmt.Errorf("%s: %w\nNothing of it was stored", in.Path, err)
 	}
+	bar.End()
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return err

@@ -300,6 +300,7 @@ func (in *Incoming) read(rows textin.Source, p *textin.Plan, s *textin.Survey, k
 	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
 		return db.PutKernels(ctx, id, kernels)
 	}
+	in.rows = int(s.Rows)
 	in.Stream = func(sink textin.Sink) error { return textin.Read(rows, p.Columns, s, sink) }
 }
 
@@ -328,7 +329,7 @@ func (in *Incoming) endBy(format, file string, w givenSpan) {
 
 // storeIncoming stores head, samples and result of a Partial task; the last step publishes
 // it. It fails for a file without samples.
-func storeIncoming(ctx context.Context, db *store.DB, id store.TaskID, in *Incoming) error {
+func storeIncoming(ctx context.Context, db *store.DB, id store.TaskID, in *Incoming, bar *cli.Progress) error {
 	if err := db.PutHeader(ctx, id, in.Header); err != nil {
 		return err
 	}
@@ -342,7 +343,13 @@ func storeIncoming(ctx context.Context, db *store.DB, id store.TaskID, in *Incom
 	if s.encoder, err = chunk.NewEncoder(s.tb, len(in.Header.Setup.Channels), ImportChunk); err != nil {
 		return err
 	}
-	if err := in.Stream(textin.Sink{Block: s.block, Event: s.event}); err != nil {
+	rows := 0
+	block := func(b *measure.Block) error {
+		rows += b.Scans()
+		bar.Set(rows, in.rows)
+		return s.block(b)
+	}
+	if err := in.Stream(textin.Sink{Block: block, Event: s.event}); err != nil {
 		return err
 	}
 	if err := s.flush(); err != nil {

@@ -274,6 +274,7 @@ func IsTerminal(stream any) bool {
 type progressLine struct {
 	w     io.Writer
 	live  bool          // w is a terminal
+	quiet bool          // only warnings
 	every time.Duration // least time between two drawings
 
 	mu    sync.Mutex
@@ -289,9 +290,9 @@ var phaseTexts = map[measurement.Phase]string{
 	measurement.PhaseTransfer: "fetching samples", measurement.PhaseAnalysis: "computing joules",
 }
 
-// NewProgress returns a progress line on w. Times count from now.
-func NewProgress(w io.Writer) *progressLine {
-	return &progressLine{w: w, live: IsTerminal(w), every: 100 * time.Millisecond, begin: time.Now()}
+// NewProgress returns a progress line on standard error. Times count from now.
+func NewProgress(a *cli.App) *progressLine {
+	return &progressLine{w: a.Err, live: IsTerminal(a.Err), quiet: a.Quiet, every: 100 * time.Millisecond, begin: time.Now()}
 }
 
 // Update shows a measurement's progress; the phase PhaseDone clears the line.
@@ -300,6 +301,8 @@ func (p *progressLine) Update(u measurement.Progress) {
 	defer p.mu.Unlock()
 	if u.Phase == measurement.PhaseDone {
 		p.clear()
+	}
+	if p.quiet || u.Phase == measurement.PhaseDone {
 		return
 	}
 	changed := u.Phase != p.phase
@@ -328,8 +331,15 @@ func (p *progressLine) Warn(text string) {
 	fmt.Fprintln(p.w, "wattmark:", text)
 }
 
+// End removes the line.
+func (p *progressLine) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
 func (p *progressLine) clear() {
-	if p.live {
+	if p.live && !p.quiet {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
@@ -348,7 +358,7 @@ type groupProgress struct {
 // NewGroupProgress returns the progress of a group's measurement; missing members count as ended.
 func NewGroupProgress(a *cli.App, members []measurement.Member) *groupProgress {
 	p := &groupProgress{
-		a: a, Line: NewProgress(a.Err), last: make([]measurement.Progress, len(members)), ended: make([]bool, len(members)),
+		a: a, Line: NewProgress(a), last: make([]measurement.Progress, len(members)), ended: make([]bool, len(members)),
 	}
 	for i, m := range members {
 		p.ended[i] = m.Missing != nil

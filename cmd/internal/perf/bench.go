@@ -21,7 +21,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -108,20 +107,6 @@ func renderGoals(w io.Writer, goals []goal) {
 		t.AppendRow(table.Row{g.Name, g.Want, g.shown, map[bool]string{true: "met", false: "MISSED"}[g.Met]})
 	}
 	t.Render()
-}
-
-// drawBar shows the progress of a run on one line of a terminal; other writers get nothing. A negative time clears
-// the line.
-func drawBar(w io.Writer, name string, at, length time.Duration) {
-	const width = 30
-	switch n := min(width, int(width*at/max(length, 1))); {
-	case !out.IsTerminal(w):
-	case at < 0:
-		fmt.Fprint(w, "\r\x1b[K")
-	default:
-		fmt.Fprintf(w, "\r\x1b[K%-14s %s%s %.0f of %.0f s", name, strings.Repeat("█", n), strings.Repeat("░", width-n),
-			at.Seconds(), length.Seconds())
-	}
 }
 
 // machineReport describes the machine. Load1 is the load average of the minute before.

@@ -116,9 +116,9 @@ func ingestOnce(ctx context.Context, a *cli.App, f ingestFlags, dir string, run 
 		return nil, err
 	}
 	defer os.RemoveAll(run.dir)
-	run.each = func(at time.Duration, _, _ monitorNote) { drawBar(a.Err, run.name+" run", at, run.length) }
-	run.each(0, monitorNote{}, monitorNote{})
-	defer run.each(-1, monitorNote{}, monitorNote{})
+	bar := a.Progress(run.name + " run")
+	defer bar.End()
+	run.each = func(at time.Duration, _, _ monitorNote) { bar.Set(int(at), int(run.length)) }
 	return run.run(ctx, a.Err)
 }
 

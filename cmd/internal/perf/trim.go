@@ -101,8 +101,9 @@ func benchTrim(ctx context.Context, a *cli.App, f trimFlags) error {
 	if err != nil {
 		return err
 	}
-	err = r.measure(ctx, p, f.captures, a.Err)
-	drawBar(a.Err, "captures", -1, 0)
+	bar := a.Progress("captures")
+	err = r.measure(ctx, p, f.captures, bar)
+	bar.End()
 	if err = errors.Join(err, p.stop()); err != nil {
 		return err
 	}
@@ -144,14 +145,13 @@ func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
 
 // measure makes the captures of each size. A capture's length follows from the bytes per
 // scan of the capture before.
-func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures int, log io.Writer) (err error) {
+func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures int, bar *cli.Progress) (err error) {
 	if r.CallP50S, err = callTime(ctx, p); err != nil {
 		return err
 	}
 	perScan := 4.45 // bytes; the first capture replaces this estimate
 	length := ofSeconds(float64(captures) * (93 + 142 + 213) * 1e3 / perScan / trimRate)
 	begin := time.Now()
-	drawBar(log, "captures", 0, length)
 	for _, size := range paperSizes {
 		s := trimSize{PaperBytes: size.bytes, PaperS: size.paperS, Captures: captures}
 		var inside, stops, headers []float64
@@ -164,7 +164,7 @@ func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures in
 			s.Bytes += c.bytes / float64(captures)
 			s.Scans += c.scans / float64(captures)
 			perScan = c.bytes / c.scans
-			drawBar(log, "captures", time.Since(begin), length)
+			bar.Set(int(time.Since(begin)), int(length))
 		}
 		slices.Sort(inside)
 		slices.Sort(stops)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -144,88 +142,6 @@ func renderMarkers(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  clock    residual %v rms over %d edges (%d rejected), meter runs %+.1f ppm against the host\n",
 			c.RMS, c.Used, c.Rejected, (c.B-1)*1e6)
 	}
-}
-
-// TaskRow is one line of the list of tasks: texts by column, of those in taskColumns.
-type TaskRow map[string]string
-
-// taskColumns are all columns of the list; group appears only if a task has one.
-var taskColumns = []string{"task", "launched", "user", "name", "state", "duration", "energy (k = 2)", "mean", "group"}
-
-// NewTaskRow formats a task for the list, with its local launch time.
-func NewTaskRow(x *store.Row) TaskRow {
-	row := TaskRow{
-		"task": fmt.Sprint(x.ID), "launched": x.Launched.Local().Format("2006-01-02 15:04:05"), "user": x.User,
-		"name": x.Name, "state": x.State.String(),
-	}
-	if r := x.Result; r != nil {
-		row["duration"], row["energy (k = 2)"], row["mean"] = (r.To - r.From).String(), out.Energy(r.Total), r.Mean.String()
-	}
-	if x.Group != 0 {
-		row["group"] = fmt.Sprint(x.Group)
-	}
-	return row
-}
-
-// narrowings are the forms of the list from wide to narrow, the least important information left out first: the
-// width of the launch time, of names and of users (0 for no limit), and the columns that are left out.
-var narrowings = []struct {
-	launched, name, user int
-	without              []string
-}{
-	{},
-	{16, 0, 0, nil}, // without seconds
-	{16, 24, 12, nil},
-	{16, 12, 8, nil},
-	{16, 12, 8, []string{"mean"}},
-	{16, 12, 8, []string{"mean", "duration"}},
-	{10, 12, 8, []string{"mean", "duration"}}, // the day
-	{10, 12, 8, []string{"mean", "duration", "state"}},
-	{10, 12, 8, []string{"mean", "duration", "state", "launched"}},
-}
-
-// TaskTable returns the list of tasks, at most width terminal columns wide; 0 for no limit.
-// If all narrowings do not suffice, the lines are cut with an ellipsis. rows are not modified.
-func TaskTable(rows []TaskRow, width int) (text string) {
-	grouped := slices.ContainsFunc(rows, func(r TaskRow) bool { return r["group"] != "" })
-	for _, n := range narrowings {
-		var columns []string
-		var head out.Row
-		for _, c := range taskColumns {
-			if !slices.Contains(n.without, c) && (c != "group" || grouped) {
-				if columns = append(columns, c); c == "task" {
-					c = ">task"
-				}
-				head = append(head, c)
-			}
-		}
-		t := out.NewTable(io.Discard, head...)
-		// Only these columns hold texts of any length, or more of a time than a narrow list needs.
-		limits := map[string]int{"launched": n.launched, "name": n.name, "user": n.user}
-		for _, r := range rows {
-			var row out.Row
-			for _, c := range columns {
-				cell := r[c]
-				switch limit := limits[c]; {
-				case limit > 0 && c == "launched":
-					cell = cell[:min(limit, len(cell))]
-				case limit > 0:
-					cell = ansi.Truncate(cell, limit, "…")
-				}
-				row = append(row, cell)
-			}
-			t.AppendRow(row)
-		}
-		if text = t.Render(); width <= 0 || out.Widest(text) <= width {
-			return text
-		}
-	}
-	// Narrower than the narrowest form: cut each line.
-	lines := strings.Split(text, "\n")
-	for i, l := range lines {
-		lines[i] = ansi.Truncate(l, width, "…")
-	}
-	return strings.Join(lines, "\n")
 }
 
 // AddLabels adds the task's tags, pin, notes and provenance.

@@ -124,7 +124,7 @@ func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *st
 	}
 	cfg := (&RunFlags{User: f.user, WarmUp: 200 * time.Millisecond}).task(a, ctx, f.name)
 	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor = db, client, b.device, b.sensor
-	cfg.Progress = out.NewProgress(a.Err).Update
+	cfg.Progress = out.NewProgress(a).Update
 	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.device) }
 	return Measure(a, ctx, cfg, work)
 }
@@ -188,8 +188,8 @@ func whatNext(a *cli.App, f demoFlags, id store.TaskID) {
 	for _, n := range next {
 		width = max(width, len(n[0]))
 	}
-	fmt.Fprintln(a.Out, "\nNext:")
+	a.Hintf("\nNext:\n")
 	for _, n := range next {
-		fmt.Fprintf(a.Out, "  %-*s   %s\n", width, n[0], n[1])
+		a.Hintf("  %-*s   %s\n", width, n[0], n[1])
 	}
 }

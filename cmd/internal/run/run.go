@@ -293,7 +293,7 @@ func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
 // error.
 func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
 ) (measurement.Config, func(), error) {
-	progress := out.NewProgress(a.Err)
+	progress := out.NewProgress(a)
 	cfg := f.task(a, ctx, name)
 	cfg.Device, cfg.Warn = card.Device, progress.Warn
 	if !f.quiet || out.IsTerminal(a.Err) { // else the lines of all phases would hide those of the series
@@ -318,6 +318,7 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 		return card.OpenToMeasure(ctx, a, f.NoSensor, "the GPU's own sensor")
 	}
 	return cfg, func() {
+		progress.End()
 		f.hand.send(ctx, db)
 		gate.Close()
 		if err := errors.Join(mon.Close(), db.Close()); err != nil {
@@ -373,7 +374,7 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 	}
 	cfg.Owner = store.Owner()
 	if cfg.Warn == nil {
-		cfg.Warn = out.NewProgress(a.Err).Warn
+		cfg.Warn = out.NewProgress(a).Warn
 	}
 	id, err := measurement.Measure(ctx, cfg, work)
 	if i := cli.Interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {

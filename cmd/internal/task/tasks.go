@@ -21,7 +21,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
-	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -38,6 +37,7 @@ func tasksCmd(a *cli.App) *cobra.Command {
 	var since, until string
 	var tags, without []string
 	var watch bool
+	var l look
 	c := cli.Command("tasks", "List tasks, newest first, by user, name and time", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			var err error
@@ -57,6 +57,9 @@ func tasksCmd(a *cli.App) *cobra.Command {
 				}
 				q.Without = append(q.Without, t)
 			}
+			if err := l.check(a, watch); err != nil {
+				return err
+			}
 			if watch {
 				return watchTasks(ctx, a, q)
 			}
@@ -70,11 +73,11 @@ func tasksCmd(a *cli.App) *cobra.Command {
 					return err
 				}
 			}
-			tasks, err := a.List(ctx, q)
+			tasks, err := l.list(ctx, a, q)
 			if err != nil {
 				return err
 			}
-			return printTasks(a, tasks, q)
+			return l.print(a, tasks, q)
 		})
 	c.Flags().StringVar(&q.User, "user", "", "only this user's")
 	c.Flags().StringVar(&q.Name, "name", "", "only of this name; a trailing * matches what begins so")
@@ -83,49 +86,21 @@ func tasksCmd(a *cli.App) *cobra.Command {
 		"only with all of these words, or beginnings of words, in name, notes or tags")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "only with this tag: key=value, or key alone (repeatable)")
 	c.Flags().StringArrayVar(&without, "without-tag", nil, "only without this tag: key=value, or key alone (repeatable)")
-	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
+	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31, 2026-01-31T15:04:05Z, or 7d for the last seven days")
 	c.Flags().StringVar(&until, "until", "", "only launched before")
 	c.Flags().BoolVar(&watch, "watch", false,
 		"with --host: print a line for each new task and each change, until it is interrupted")
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")
+	l.flags(c)
 	c.Flags().Int64Var((*int64)(&q.Before), "before", 0, "only tasks with a smaller number, for the next page")
 	return a.HostFlag(a.JSONFlag(c))
-}
-
-// printTasks prints a list: as JSON, or as a table no wider than the terminal. A full page
-// ends with the command for the next one.
-func printTasks(a *cli.App, tasks []store.Row, q store.Query) error {
-	if a.JSON {
-		list := []report.ListedReport{}
-		for i := range tasks {
-			list = append(list, report.NewListedReport(&tasks[i], a.DB))
-		}
-		return a.PrintJSON(map[string]any{"tasks": list})
-	}
-	if len(tasks) == 0 {
-		fmt.Fprintln(a.Out, "No such tasks in", a.DB)
-		return nil
-	}
-	rows := make([]report.TaskRow, len(tasks))
-	for i := range tasks {
-		rows[i] = report.NewTaskRow(&tasks[i])
-	}
-	width := 0 // no limit in a file
-	if out.IsTerminal(a.Out) {
-		width = out.TerminalWidth(a.Out)
-	}
-	fmt.Fprintln(a.Out, report.TaskTable(rows, width))
-	if q.Limit > 0 && len(tasks) == q.Limit {
-		fmt.Fprintf(a.Out, "\nOlder ones: wattmark tasks --before %d\n", tasks[len(tasks)-1].ID)
-	}
-	return nil
 }
 
 // usersCmd returns the command users.
 func usersCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("users", "List users with their number of tasks", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			users, err := usersOf(ctx, a)
+			users, err := a.Users(ctx)
 			if err != nil {
 				return err
 			}
@@ -142,26 +117,6 @@ func usersCmd(a *cli.App) *cobra.Command {
 			})
 		})
 	return a.HostFlag(a.JSONFlag(c))
-}
-
-// usersOf reads the users of a database or a host.
-func usersOf(ctx context.Context, a *cli.App) (out []store.UserTasks, err error) {
-	if _, ok := a.OnHost(); ok {
-		err = a.AskHost(ctx, func(c *client.Client) error {
-			list, err := c.Users(ctx)
-			for _, u := range list {
-				out = append(out, store.UserTasks{User: u.Name, Tasks: u.Tasks})
-			}
-			return err
-		})
-		return out, err
-	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.Users(ctx)
 }
 
 //go:embed help.md

@@ -188,7 +188,7 @@ func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &InstructionSink{Bench: b, a: a, File: f.Out, live: out.IsTerminal(a.Err)}
+	s := &InstructionSink{Bench: b, a: a, File: f.Out, live: out.IsTerminal(a.Err) && !a.Quiet}
 	if b.Meter != nil {
 		b.Meter.Progress = nil // Add shows its own
 		s.DB = b.Meter.DB.(*store.DB)

@@ -149,7 +149,7 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 // sweepProgress returns a function that shows the number of launches done on one
 // line of standard error, or nil if that is no terminal.
 func sweepProgress(a *cli.App, k sweep.Kernel) func(done, all int) {
-	if !out.IsTerminal(a.Err) {
+	if a.Quiet || !out.IsTerminal(a.Err) {
 		return nil
 	}
 	return func(done, all int) {

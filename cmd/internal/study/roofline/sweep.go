@@ -129,7 +129,7 @@ func sweepAll(a *cli.App, ctx context.Context, f rooflineSweepFlags, cfg measure
 		}
 	}
 	for n, rounds := range plan {
-		fmt.Fprintf(a.Err, "%d of %d: %g flop/byte\n", n+1, len(plan), gpu.MixIntensity(uint32(rounds)))
+		a.Stepf("%d of %d: %g flop/byte\n", n+1, len(plan), gpu.MixIntensity(uint32(rounds)))
 		var ran gpu.MixRan
 		id, err := run.Measure(a, ctx, cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
 			var err error

@@ -178,7 +178,7 @@ func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.F
 	if f.planOnly {
 		return cli.ErrPlanned
 	}
-	fmt.Fprintf(a.Err, "plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments,
+	a.Stepf("plan: %d trials of %d segments of %d repetitions, %v in all\n", x.Trials, x.Segments,
 		x.PerSegment, x.Total)
 	return nil
 }

@@ -78,7 +78,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 			err = cli.ErrPlanned
 		}
 		if err == nil {
-			fmt.Fprintln(a.Err, planText(plan, length))
+			a.Stepf("%s\n", planText(plan, length))
 		}
 		return err
 	}

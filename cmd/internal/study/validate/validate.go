@@ -151,7 +151,10 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFlags, tasks []store.TaskID) error {
 	v := &validation{}
 	var errs []error
+	bar := a.Progress("judging the methods")
+	defer bar.End()
 	for s, err := range list {
+		bar.Set(len(v.reports)+len(v.refused), len(tasks))
 		var r *validate.Report
 		if err == nil {
 			r, err = validate.Run(ctx, s, validate.Options{Seed: f.seed, Resamples: f.resamples})
@@ -165,6 +168,7 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 			v.reports = append(v.reports, r)
 		}
 	}
+	bar.End()
 	if len(v.reports) == 0 {
 		return errors.Join(errs...)
 	}

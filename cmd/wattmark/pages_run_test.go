@@ -1,0 +1,281 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"golang.org/x/sys/unix"
+)
+
+// pageBlock is a block of command lines of a page. One that is not run has the reason in an HTML comment before it:
+// <!-- not run: REASON -->
+type pageBlock struct {
+	lines  []string
+	reason string
+}
+
+var (
+	isCommand = regexp.MustCompile(`^(?:\$ )?(wattmark|sqlite3|curl|make|go|sudo|sudoedit|ssh|pip|python3|export|createdb|psql|cc|WATTMARK_\w+=\S*) `)
+	notRun    = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
+	serves    = regexp.MustCompile(`^wattmark (emulate [a-z]+[0-9]* --|monitor|host|store|relay --db [^ ]+$|cluster trial)`)
+	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate)`)
+)
+
+// blocksOf returns the blocks of command lines of a page: indented lines behind an empty one. Of a transcript, with
+// "$ " before its commands, the other lines are output.
+func blocksOf(page string) (blocks []pageBlock) {
+	reason := ""
+	for part := range strings.SplitSeq(regexp.MustCompile(` \\\n\s*`).ReplaceAllString(page, " "), "\n\n") {
+		part = strings.Trim(part, "\n")
+		if m := notRun.FindStringSubmatch(part); m != nil {
+			reason = m[1]
+			continue
+		}
+		b := pageBlock{reason: reason}
+		reason = ""
+		if !strings.HasPrefix(part, "    ") || !isCommand.MatchString(strings.TrimLeft(part, " ")) {
+			continue
+		}
+		for line := range strings.SplitSeq(part, "\n") {
+			if line = strings.TrimSpace(line); isCommand.MatchString(line) {
+				b.lines = append(b.lines, strings.TrimPrefix(line, "$ "))
+			}
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// pagePrelude is the shell in which the lines of a page run: in namespaces of their own, so that /tmp, the ports and
+// the names of other machines are theirs. Services are awaited by what they print.
+const pagePrelude = `
+ip link set lo up
+mount --bind "$DIR/hosts" /etc/hosts
+mount --bind "$DIR" /tmp
+cd /tmp/work
+services=
+serve() { # NAME PATTERN COMMAND
+	sh -c "exec $3" >/tmp/$1.log 2>&1 </dev/null &
+	services="$services $!"
+	i=0
+	until grep -q "$2" /tmp/$1.log; do
+		sleep 0.05; i=$((i+1))
+		if [ $i -gt 1200 ] || ! kill -0 $! 2>/dev/null; then cat /tmp/$1.log; false; return; fi
+	done
+}
+stop() { [ -z "$services" ] || kill $services; for p in $services; do wait $p; done; services=; rm -f /tmp/meter /tmp/gpu /tmp/work/meter; }
+`
+
+// pageScript returns the shell script of the blocks that are run, and their lines by number.
+func pageScript(blocks []pageBlock) (script string, lines []string) {
+	var b strings.Builder
+	b.WriteString(pagePrelude)
+	emulator := false
+	for _, block := range blocks {
+		if block.reason != "" {
+			continue
+		}
+		text := strings.Join(block.lines, "\n")
+		if strings.Contains(text, "wattmark emulate") {
+			b.WriteString("stop\n")
+			emulator = false
+		} else if measures.MatchString(text) && !emulator {
+			emulator = true
+			b.WriteString("serve emulate 'powersensor3 on' 'wattmark emulate powersensor3 --link meter --gpu /tmp/gpu'\n")
+			if !strings.Contains(text, "wattmark monitor") && !strings.Contains(text, "wattmark instruments") {
+				b.WriteString("serve monitor 'serving the bench' 'wattmark monitor --bench bench.yaml'\n")
+			}
+		}
+		for _, line := range block.lines {
+			fmt.Fprintf(&b, "printf '@@begin %d\\n'\n", len(lines))
+			command, _, _ := strings.Cut(line, "  #")
+			if m := serves.FindString(command); m != "" {
+				command = strings.TrimSuffix(strings.TrimSpace(command), "&")
+				fmt.Fprintf(&b, "serve s%d ' on /\\|serving\\|streams are there\\|taking' '%s'\n", len(lines), command)
+			} else {
+				fmt.Fprintf(&b, "{ %s\n} </dev/null\n", command)
+			}
+			b.WriteString("printf '\\n@@end %d\\n' $?\n")
+			lines = append(lines, line)
+		}
+	}
+	return b.String() + "stop\n", lines
+}
+
+// pageFolder makes what the commands of pages refer to: the program, a database, a bench file, programs to measure.
+func pageFolder(t *testing.T, path string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"bin", "work", "home", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, "work", name) }
+	goldenDatabase(t, in("power.db"))
+	goldenDatabase(t, in("node-a.db"))
+	goldenDatabase(t, in("host.db"))
+	program := "#!/bin/sh\nsleep 0.3\n"
+	files := map[string]string{
+		in("gemm"): program, in("gemm-v1"): program, in("gemm-v2"): program, in("v1"): program, in("v2"): program,
+		filepath.Join(dir, "bin", "ssh"): "#!/bin/sh\n", // the other machine is this one
+		in("bench.yaml"):                 "instruments:\n  - kind: powersensor3\n    address: serial:meter\n",
+		filepath.Join(dir, "hosts"):      "127.0.0.1 localhost gpu-host lab-monitor lab lab-a meters node1 node2\n",
+	}
+	for to, from := range map[string]string{
+		"kernels.csv": goldenDir + "/in/kernels.csv", "scope.csv": goldenDir + "/in/scope.csv",
+		"h200.jsonl": "../../testdata/h200/instructions/pass1.jsonl",
+	} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[in(to)] = string(text)
+	}
+	kernels := strings.Split(strings.TrimSpace(files[in("kernels.csv")]), "\n")
+	for i := range kernels {
+		kernels[i] += fmt.Sprintf(",app%d", i%5)
+	}
+	kernels[0] = strings.Replace(kernels[0], ",app0", ",group", 1)
+	files[in("kernels.csv")] = strings.Join(kernels, "\n") + "\n"
+	files[in("others.csv")] = files[in("kernels.csv")]
+	files[in("smi.csv")] = inside(t, "correct", "model").ok(t).out
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(path, filepath.Join(dir, "bin", "wattmark")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// inTerminal runs a command with its output on a terminal of 80 columns, and returns that.
+func inTerminal(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	master, path, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	tty, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = tty, tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tty.Close()
+	text := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(master) // ends with an error when the last end is closed
+		text <- string(b)
+	}()
+	got := <-text
+	_ = cmd.Wait() // each line has its own exit code
+	return got
+}
+
+var printed = regexp.MustCompile(`(?s)@@begin (\d+)\r?\n(.*?)\n@@end (\d+)`)
+
+// Every command line of the pages runs as it is written, on an emulated bench, and prints nothing wider than 80
+// columns; those that cannot are marked, with the reason.
+func TestCommandsOfPagesRun(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	if testing.Short() {
+		t.Skip("starts a bench for each page")
+	}
+	for _, need := range []string{"sqlite3", "curl", "ip"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skip(err)
+		}
+	}
+	if err := exec.Command("unshare", "-U", "-r", "-n", "-m", "true").Run(); err != nil {
+		t.Skip("no namespaces: ", err)
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, left := 0, 0
+	for _, name := range append(names, "../../README.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := blocksOf(string(text))
+		for _, b := range blocks {
+			if b.reason != "" {
+				left += len(b.lines)
+			}
+		}
+		script, lines := pageScript(blocks)
+		if run += len(lines); len(lines) > 0 {
+			t.Run(filepath.Base(name), func(t *testing.T) {
+				t.Parallel()
+				runPage(t, path, script, lines)
+			})
+		}
+	}
+	t.Logf("%d lines are run, %d are not", run, left)
+	if run < 60 || left > 130 {
+		t.Errorf("%d lines are run, want at least 60; %d are not, want at most 130", run, left)
+	}
+}
+
+// runPage runs the script of a page and judges each of its lines.
+func runPage(t *testing.T, path, script string, lines []string) {
+	dir := pageFolder(t, path)
+	cmd := exec.Command("unshare", "-U", "-r", "-n", "-m", "sh", "-c", script)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "XDG_") })
+	cmd.Env = append(cmd.Env, "DIR="+dir, "HOME=/tmp/home", "WATTMARK_CONFIG=/tmp/home/config.yaml", "TMPDIR=/tmp/run",
+		"PATH=/tmp/bin:"+os.Getenv("PATH"), "WATTMARK_GPU=sim:/tmp/gpu", "LC_ALL=C.UTF-8", "TERM=xterm-256color", "USER=ada",
+		"LOGNAME=ada")
+	all := inTerminal(t, cmd)
+	found := printed.FindAllStringSubmatch(all, -1)
+	if len(found) != len(lines) {
+		t.Errorf("%d of %d lines ran", len(found), len(lines))
+	}
+	for i, m := range found {
+		text := ansi.Strip(strings.ReplaceAll(m[2], "\r\n", "\n"))
+		if m[3] != "0" {
+			t.Errorf("%s\nexit code %s\n%s", lines[i], m[3], text)
+		}
+		if strings.HasPrefix(lines[i], "curl") || strings.Contains(lines[i], "--json") || strings.Contains(lines[i], "--format") {
+			continue // for programs, not for people
+		}
+		for l := range strings.SplitSeq(text, "\n") {
+			l = l[strings.LastIndexByte(l, '\r')+1:]
+			if w := ansi.StringWidth(strings.TrimRight(l, " ")); w > 80 {
+				t.Errorf("%s\n%d columns: %s", lines[i], w, l)
+			}
+		}
+	}
+	if t.Failed() {
+		logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		for _, name := range logs {
+			text, rerr := os.ReadFile(name)
+			t.Logf("%s %v\n%.2000s", filepath.Base(name), errors.Join(err, rerr), text)
+		}
+	}
+}

@@ -43,13 +43,13 @@ type rig struct {
 // newRig makes a rig whose monitor's environment is this process's with more.
 func newRig(t *testing.T, env ...string) *rig {
 	t.Helper()
-	r := newMeter(t)
+	r := newMeter(t, env...)
 	r.startMonitor(freeAddress(t))
 	return r
 }
 
 // newMeter is a rig without a monitor.
-func newMeter(t *testing.T) *rig {
+func newMeter(t *testing.T, env ...string) *rig {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")

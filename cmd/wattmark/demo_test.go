@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Object decodes the one JSON object on standard output, and fails where there
@@ -96,13 +96,13 @@ func checkMarkers(t *testing.T, r *report.Report) {
 	if start == nil || stop == nil || r.Window == nil || r.Clock == nil {
 		t.Fatalf("markers %+v, window %+v, clock %+v", r.Markers, r.Window, r.Clock)
 	}
-	for _, m := range []*marker.Found{start, stop} {
-		if !m.TagOK || m.Fallback || m.PSLR < 3 || m.Correlation < 0.9 || m.U <= 0 || m.U > 1e-4 || m.Step < 50 {
+	for _, m := range []*report.MarkerReport{start, stop} {
+		if !m.TagOK || m.Fallback || m.PSLRdB < 3 || m.Correlation < 0.9 || m.US <= 0 || m.US > 1e-4 || m.StepW < 50 {
 			t.Errorf("marker %+v", m)
 		}
 	}
-	if !(start.T < r.Window.From && r.Window.From < r.Window.To && r.Window.To < stop.T) {
-		t.Errorf("markers at %v s and %v s, window %+v", start.T, stop.T, r.Window)
+	if !(measure.Seconds(start.TS) < r.Window.From && r.Window.From < r.Window.To && r.Window.To < measure.Seconds(stop.TS)) {
+		t.Errorf("markers at %v s and %v s, window %+v", start.TS, stop.TS, r.Window)
 	}
 	if r.Clock.RMS > 1e-4 || math.Abs(r.Clock.B-1) > 1e-3 {
 		t.Errorf("clock %+v", r.Clock)

@@ -33,7 +33,7 @@ func TestRunInPairs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.run("--times", "4", "--with", halfRun, "--with", memoryRun, "--name", "pair", "--tag", "lab=1",
-		"--cool-down", "20s", "--rest-within", "20%")
+		"--cool-down", "20s")
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, &p.err)
 	}

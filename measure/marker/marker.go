@@ -72,20 +72,19 @@ type Edge struct {
 }
 
 // Found is a marker found in a trace. Times are device time; U is a standard
-// uncertainty (k = 1).
+// uncertainty (k = 1). The spool keeps it as JSON under these names.
 type Found struct {
-	Kind        Kind            `json:"-"`
-	T           measure.Seconds `json:"t_s"`
-	U           measure.Seconds `json:"u_s"`
-	Begin, End  measure.Seconds `json:"-"`       // of the leading and trailing guard
-	PSLR        measure.Decibel `json:"pslr_db"` // peak-to-sidelobe ratio of the correlation
-	Correlation float64         `json:"correlation"`
-	Step        measure.Watt    `json:"step_w"` // of the power
-	Tau         measure.Seconds `json:"-"`
-	Tag         uint32          `json:"-"`
-	TagOK       bool            `json:"tag_ok"`   // the task's tag was decoded
-	Fallback    bool            `json:"fallback"` // the plain up-down pattern
-	Edges       []Edge          `json:"-"`
+	Kind        Kind
+	T, U        measure.Seconds
+	Begin, End  measure.Seconds // of the leading and trailing guard
+	Correlation float64
+	PSLR        measure.Decibel
+	Step        measure.Watt
+	Tau         measure.Seconds
+	Tag         uint32
+	TagOK       bool
+	Fallback    bool // the plain up-down pattern
+	Edges       []Edge
 }
 
 // SharedU returns the standard uncertainty that all edges of the marker have in common: the part of U that

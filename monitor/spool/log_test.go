@@ -145,7 +145,7 @@ func TestLogReadsBackWhatWasAppended(t *testing.T) {
 	if ev, err := r.Event(e); err != nil || ev.Detail != "µ" || ev.Scans != 9 || ev.Channel != -1 {
 		t.Errorf("event %+v, %v", ev, err)
 	}
-	if f, err := r.Marker(m); err != nil || f.T != 1.5 || f.U != 0 || f.PSLR != math.MaxFloat64 || len(f.Edges) != 1 {
+	if f, err := r.Marker(m); err != nil || f.Kind != marker.Start || f.T != 1.5 || f.U != 0 || f.PSLR != math.MaxFloat64 || len(f.Edges) != 1 {
 		t.Errorf("marker %+v, %v", f, err)
 	}
 	if c, err := r.Next(); err != nil || !cmp.Equal(c.Chunk, chunk.Chunk{Scans: 300, CRC: testChunk(t, 0, 300).CRC}) {

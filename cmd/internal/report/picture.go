@@ -21,7 +21,6 @@ import (
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
-	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/plot/plotter"
 )
@@ -280,9 +279,9 @@ func (t *trace) ruler(r *Report) string {
 	if r.Window != nil {
 		out.Mark(line, t.from, t.to, r.Window.From, r.Window.To, '═')
 	}
-	for _, m := range []*marker.Found{r.Markers.Start, r.Markers.Stop} {
+	for _, m := range []*MarkerReport{r.Markers.Start, r.Markers.Stop} {
 		if m != nil {
-			out.Mark(line, t.from, t.to, m.Begin, m.End, 'M')
+			out.Mark(line, t.from, t.to, m.begin, m.end, 'M')
 		}
 	}
 	return string(line)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -122,7 +121,7 @@ func renderMarkers(w io.Writer, r *Report) {
 	}
 	for _, m := range []struct {
 		name string
-		m    *marker.Found
+		m    *MarkerReport
 	}{{"start", r.Markers.Start}, {"stop", r.Markers.Stop}} {
 		if m.m == nil {
 			fmt.Fprintf(w, "  marker   %-5s not found\n", m.name)
@@ -136,7 +135,7 @@ func renderMarkers(w io.Writer, r *Report) {
 			note += ", tag not read"
 		}
 		fmt.Fprintf(w, "  marker   %-5s at %.6f s ± %v (k = 1), correlation %.3f, PSLR %.1f dB, step %v%s\n",
-			m.name, float64(m.m.T), m.m.U, m.m.Correlation, float64(m.m.PSLR), m.m.Step, note)
+			m.name, m.m.TS, measure.Seconds(m.m.US), m.m.Correlation, m.m.PSLRdB, measure.Watt(m.m.StepW), note)
 	}
 	if c := r.Clock; c != nil {
 		fmt.Fprintf(w, "  clock    residual %v rms over %d edges (%d rejected), meter runs %+.1f ppm against the host\n",

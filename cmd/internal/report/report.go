@@ -108,10 +108,23 @@ type railReport struct {
 	PeakW    float64 `json:"peak_w"`
 }
 
-// markersReport holds the two markers around the work in device time, null for one not found.
+// markersReport holds the two markers around the work, null for one not found.
 type markersReport struct {
-	Start *marker.Found `json:"start"`
-	Stop  *marker.Found `json:"stop"`
+	Start *MarkerReport `json:"start"`
+	Stop  *MarkerReport `json:"stop"`
+}
+
+// MarkerReport is a marker found in the power trace, in device time.
+type MarkerReport struct {
+	TS          float64 `json:"t_s"`
+	US          float64 `json:"u_s"`     // standard uncertainty (k = 1)
+	PSLRdB      float64 `json:"pslr_db"` // peak-to-sidelobe ratio of the correlation
+	Correlation float64 `json:"correlation"`
+	StepW       float64 `json:"step_w"`   // height of the power step
+	TagOK       bool    `json:"tag_ok"`   // the task's tag was decoded
+	Fallback    bool    `json:"fallback"` // found by the plain up-down pattern
+
+	begin, end measure.Seconds // including its guard intervals, for the plot
 }
 
 // eventReport is a gap or another event in the stream of samples.
@@ -121,6 +134,16 @@ type eventReport struct {
 	Scans     uint64 `json:"scans"`
 	Exact     bool   `json:"exact"` // Scans is a count, not an estimate
 	Detail    string `json:"detail,omitempty"`
+}
+
+// newMarkerReport returns the report of a marker; nil for nil.
+func newMarkerReport(m *marker.Found) *MarkerReport {
+	if m == nil {
+		return nil
+	}
+	return &MarkerReport{
+		float64(m.T), float64(m.U), float64(m.PSLR), m.Correlation, float64(m.Step), m.TagOK, m.Fallback, m.Begin, m.End,
+	}
 }
 
 // NewListedReport returns the list entry of a task. db is the database's name for display; a
@@ -178,7 +201,7 @@ func NewReport(t *store.Task, db string) *Report {
 	r.Quality = NewQuality(t)
 	// Several candidates may be stored; the report shows the pair that bounds the window.
 	start, stop := marker.Pair(t.Markers)
-	r.Markers = markersReport{start, stop}
+	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
 	for _, e := range t.Events {
 		r.Events = append(r.Events, eventReport{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
 	}

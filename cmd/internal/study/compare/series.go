@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -194,8 +193,14 @@ func (r *RepeatsReport) Render(w io.Writer) {
 
 // spec writes tasks as flags name them: 1,2,5.
 func spec(tasks []store.TaskID) string {
-	sorted := slices.Sorted(slices.Values(tasks))
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(sorted), " ", ","), "[]")
+	var b []byte
+	for i, id := range slices.Sorted(slices.Values(tasks)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(id), 10)
+	}
+	return string(b)
 }
 
 // Tasks compares tasks of one database, as compare does with their numbers.

@@ -164,7 +164,7 @@ func (in *injected) run(more ...string) *process {
 	in.t.Helper()
 	args := append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)
 	if in.own {
-		return start(in.t, in.alone(append([]string{"--json"}, args...)...)...)
+		return startEnv(in.t, in.env, in.alone(append([]string{"--json"}, args...)...)...)
 	}
 	return in.rig.run(args...)
 }

@@ -29,6 +29,7 @@ var (
 	notRun    = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
 	serves    = regexp.MustCompile(`^wattmark (emulate [a-z]+[0-9]* --|monitor|host|store|relay --db [^ ]+$|cluster trial)`)
 	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate)`)
+	reads     = regexp.MustCompile(`wattmark (monitor|instruments|run .*--port)`) // the meter itself
 )
 
 // blocksOf returns the blocks of command lines of a page: indented lines behind an empty one. Of a transcript, with
@@ -80,23 +81,27 @@ stop() { [ -z "$services" ] || kill $services; for p in $services; do wait $p; d
 func pageScript(blocks []pageBlock) (script string, lines []string) {
 	var b strings.Builder
 	b.WriteString(pagePrelude)
-	emulator := false
+	emulator, monitor := false, false
 	for _, block := range blocks {
 		if block.reason != "" {
 			continue
 		}
-		text := strings.Join(block.lines, "\n")
-		if strings.Contains(text, "wattmark emulate") {
+		text := strings.ReplaceAll(strings.Join(block.lines, "\n"), "/dev/ttyACM0", "/tmp/work/meter")
+		switch {
+		case strings.Contains(text, "wattmark emulate"):
 			b.WriteString("stop\n")
-			emulator = false
-		} else if measures.MatchString(text) && !emulator {
+			emulator, monitor = false, false
+		case measures.MatchString(text):
+			if !emulator {
+				b.WriteString("serve emulate 'powersensor3 on' 'wattmark emulate powersensor3 --link meter --gpu /tmp/gpu'\n")
+			}
 			emulator = true
-			b.WriteString("serve emulate 'powersensor3 on' 'wattmark emulate powersensor3 --link meter --gpu /tmp/gpu'\n")
-			if !strings.Contains(text, "wattmark monitor") && !strings.Contains(text, "wattmark instruments") {
+			if !monitor && !reads.MatchString(text) {
 				b.WriteString("serve monitor 'serving the bench' 'wattmark monitor --bench bench.yaml'\n")
 			}
+			monitor = monitor || !reads.MatchString(text) || strings.Contains(text, "wattmark monitor")
 		}
-		for _, line := range block.lines {
+		for line := range strings.SplitSeq(text, "\n") {
 			fmt.Fprintf(&b, "printf '@@begin %d\\n'\n", len(lines))
 			command, _, _ := strings.Cut(line, "  #")
 			if m := serves.FindString(command); m != "" {

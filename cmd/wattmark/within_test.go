@@ -176,7 +176,7 @@ func TestOwnSensorByDefault(t *testing.T) {
 	}
 	r := newMeter(t)
 	p := bySensor(t, "--gpu", "sim:"+r.socket, "--db", r.db, "--benchmark", "memory", "--duration", "2s")
-	if n := strings.Count(p.err.String(), "caution: no monitor is named"); n != 1 {
+	if n := strings.Count(p.err.String(), "caution: the GPU's own sensor measures"); n != 1 {
 		t.Errorf("cautioned %d times:\n%s", n, &p.err)
 	}
 	var got report.Report

@@ -72,9 +72,9 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 		return err
 	}
 	if !chosen {
-		fmt.Fprintf(a.Err, "wattmark: caution: no monitor is named, and none answers at %s: the GPU's own sensor measures, as "+
-			"with --instrument nvml, and may be off by more than ± U. Name a meter with --instrument and --port, or with "+
-			"--monitor\n", f.Monitor)
+		fmt.Fprintf(a.Err, "wattmark: caution: the GPU's own sensor measures; it may be off beyond ± U:\n"+
+			"  no monitor is named, and none answers at %s. Name a meter with\n"+
+			"  --instrument and --port, or with --monitor; --instrument nvml for this one\n", f.Monitor)
 	}
 	return f.within(ctx, cards, do)
 }

@@ -299,7 +299,7 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 		return gpu.Ran{}, fmt.Errorf("sim: train: carrier %q: want half, compute or memory", t.Carrier)
 	}
 	// The whole train is laid down ahead of the meter's clock, in parts: the plant must have a
-	// step before the meter reads it. Each part begins where the one before ends.
+	// step before the meter reads it. The first part may begin late, each other one where the one before ends.
 	steps, ran := lay(&t, k, carrier)
 	steps = append(steps, Step{Load: ActiveIdle})
 	begin := d.launch().Add(time.Duration(min(len(steps), maxSteps)) * perStep)
@@ -307,6 +307,9 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	for from := 0; from < len(steps); from += maxSteps {
 		part := steps[from:min(from+maxSteps, len(steps))]
 		at, err := d.cfg.Plant.SetSteps(end, part)
+		if from == 0 {
+			begin, end = at, at
+		}
 		if err == nil && !at.Equal(end) {
 			err = fmt.Errorf("the meter had read %v further than the train was laid down", at.Sub(end))
 		}

@@ -90,6 +90,25 @@ func openSim(t *testing.T, p *plant) *Device {
 	return d
 }
 
+// A train that a busy machine lays down late begins later, as a whole.
+func TestTrainThatBeginsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plant{moved: 10 * time.Millisecond}
+		d := openSim(t, p)
+		begin := time.Now()
+		ran, err := d.RunTrain(t.Context(), gpu.Train{
+			Carrier: gpu.BenchHalf, Insert: gpu.Insert{Name: "k", Benchmark: gpu.BenchCompute, Length: time.Millisecond},
+			Phases: []gpu.TrainPhase{{Bare: 20}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late := ran.Phases[0].Span.Start.Sub(begin); late < 10*time.Millisecond {
+			t.Errorf("the train began after %v, the plant moved it by %v", late, p.moved)
+		}
+	})
+}
+
 func TestMarkerIsLaidDownExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plant{}

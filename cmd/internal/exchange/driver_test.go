@@ -1,6 +1,6 @@
 //go:build slow
 
-package main
+package exchange_test
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ import (
 // and chips, on the host's clock.
 func recordedSensor(t *testing.T, name string) *sensor.Identified {
 	t.Helper()
-	dir := filepath.Join("..", "..", "testdata", "h200", name)
+	dir := filepath.Join("..", "..", "..", "testdata", "h200", name)
 	var host exchange.HostSide
 	b, err := os.ReadFile(filepath.Join(dir, exchange.HostFile))
 	if err != nil {
@@ -47,14 +47,14 @@ func recordedSensor(t *testing.T, name string) *sensor.Identified {
 	}
 	var ph []sensor.Phase
 	for _, k := range host.Kernels {
-		ph = append(ph, sensor.Phase{Name: "kernel", From: sinceStart(&host, k.Start), To: sinceStart(&host, k.End)})
+		ph = append(ph, sensor.Phase{Name: "kernel", From: measure.SecondsOf(k.Start.Sub(host.Started)), To: measure.SecondsOf(k.End.Sub(host.Started))})
 	}
 	spec := host.Marker.Spec()
 	for i := 0; i+1 < len(host.Played); i++ {
 		x, next := host.Played[i], host.Played[i+1]
 		chips := spec.Chips(marker.Kind(x.Kind))
 		if c := x.Chip + spec.CodeStart(); next.Kind == x.Kind && next.Chip == x.Chip+1 && c >= 0 && c < len(chips) {
-			ph = append(ph, sensor.Phase{Name: fmt.Sprint("chip ", chips[c]), From: sinceStart(&host, x.At), To: sinceStart(&host, next.At)})
+			ph = append(ph, sensor.Phase{Name: fmt.Sprint("chip ", chips[c]), From: measure.SecondsOf(x.At.Sub(host.Started)), To: measure.SecondsOf(next.At.Sub(host.Started))})
 		}
 	}
 	slices.SortStableFunc(ph, func(a, b sensor.Phase) int { return cmp.Compare(a.From, b.From) })

@@ -66,8 +66,8 @@ func (k kernel) found(t *testing.T, r *rand.Rand, given bool) (float64, Energy) 
 
 // TestCoverageOfWorkThatIsFound: the command finds the work in noisy corrected power, or is given the kernel's
 // times. The energies of a K20's kernels lie within U as often as stated, whether values have an age or not.
-// Where polls are slower than the register U is a fifth too wide: the readings' slopes, which carry the age,
-// hold some of it already.
+// Up to 98 % are within U, not 97: whether a register holds values is not sure, of a short kernel least, and
+// where polls are slower than the register the readings' slopes hold some of the age already.
 func TestCoverageOfWorkThatIsFound(t *testing.T) {
 	k20, tau3, tau1 := Lag{C: 0.8333, U: 0.005, Noise: 0.15}, Lag{C: 0.3, U: 0.002, Noise: 0.15}, Lag{C: 0.1, U: 0.001}
 	for _, c := range []kernel{
@@ -86,16 +86,12 @@ func TestCoverageOfWorkThatIsFound(t *testing.T) {
 		{"20 ms", k20, 0, 0.015, 0.02},
 		{"0.1 s", k20, 0, 0.015, 0.1},
 	} {
-		most := 0.97
-		if c.every > c.period && c.period > 0 {
-			most = 0.98
-		}
 		for _, given := range []bool{false, true} {
 			if c.length > 0 && !given { // hardly to be found
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, given %v", c.name, given), func(t *testing.T) {
-				coveredUpTo(t, 1000, most, func(r *rand.Rand) (float64, Energy) {
+				coveredUpTo(t, 1000, 0.98, func(r *rand.Rand) (float64, Energy) {
 					return c.found(t, r, given)
 				})
 			})

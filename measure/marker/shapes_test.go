@@ -118,7 +118,7 @@ func TestEdgesAsCardsHaveThem(t *testing.T) {
 			}
 			t.Logf("within 2 u: %.1f %%", 100*within)
 			all.check(t, 0.13e-3, 0.4, 1.3, 1)
-			if within < least || coverage.Slow && within > 0.995 {
+			if within < least || coverage.Slow && within > 0.998 { // one of 360
 				t.Errorf("%.1f %% within 2 u", 100*within)
 			}
 		})

@@ -226,9 +226,7 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 	if p.Model == sensor.Boxcar {
 		out = append(out, byWindow(rs, p, work))
 	} else {
-		l, moved := FromProfile(p), Collapse(rs, Near, p.Period)
-		l.C = p.Tau // without the mean age of a value, which cancels between rest before and behind
-		l = l.Aged(rs, p.Period)
+		l, moved := FromProfile(p).Aged(rs, p.Period), Collapse(rs, Near, p.Period)
 		for i := range moved {
 			moved[i].At -= p.Delay
 		}
@@ -295,15 +293,11 @@ func byWindow(rs []Reading, p *sensor.Profile, work Span) validate.Method {
 	return method(p, MethodSmooth, course, e, note, err)
 }
 
-// FromProfile returns the lag of a first-order profile, for readings whose time stamps
-// were moved back by the profile's delay. The constant is the profile's mean lag of
-// polled readings, where known, since it includes the holding of the register; else τ.
+// FromProfile returns the lag of a first-order profile, for readings whose time stamps were moved back by the
+// profile's delay. Its constant is τ: the mean age of a value, which the profile's lag includes, cancels between
+// the power before a kernel and that behind it ([Lag.Aged] has the rest). U is the larger of those of τ and lag.
 func FromProfile(p *sensor.Profile) Lag {
-	c, u := p.Tau, p.UTau
-	if p.Lag > p.Delay {
-		c, u = p.Lag-p.Delay, p.ULag
-	}
-	return Lag{C: c, U: u, Noise: p.Noise, Gain: p.Gain, UGain: p.UGain, Offset: p.Offset, UOffset: p.UOffset}
+	return Lag{C: p.Tau, U: max(p.UTau, p.ULag), Noise: p.Noise, Gain: p.Gain, UGain: p.UGain, Offset: p.Offset, UOffset: p.UOffset}
 }
 
 // Activities returns kernels as activities that do not overlap: one that begins while

@@ -26,7 +26,7 @@ type Lag struct {
 	// Hold is the period of a register that may hold values, and Age the standard uncertainty of the mean
 	// age of two successive readings of it; zero for values without age.
 	Hold, Age measure.Seconds
-	oldest    measure.Seconds // age of a reading of such a register
+	oldest    measure.Seconds // the greatest age of a reading
 	// Gain and Offset: reading = gain · truth + offset. A gain of zero means 1.
 	Gain, UGain     float64
 	Offset, UOffset measure.Watt
@@ -232,12 +232,12 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 // as it stands.
 func (l Lag) Piece(rs []Reading, work Span) (Energy, error) { return l.piece(rs, work, Span{}) }
 
-// Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both
-// ramps, and takes off the energy beside the kernel, whose power it takes to be steady for as long
-// as a slope's readings. So the age of a value matters only where the power before the kernel is not that behind it.
+// Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both ramps and
+// subtracts the energy beside the kernel, at the power of the nearest readings outside of the ramps. It needs
+// about five readings before the kernel and six behind it; with fewer it is [Lag.Energy], which loses half of each ramp.
 func (l Lag) Kernel(rs []Reading, kernel Span) (Energy, error) { return l.piece(rs, kernel, kernel) }
 
-// piece is Piece for work between given instants; for the zero span they are found.
+// piece is Piece, or Kernel where given is not the zero span.
 func (l Lag) piece(rs []Reading, work, given Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err

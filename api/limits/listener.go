@@ -210,7 +210,7 @@ func (g *Guard) meet(at net.Addr, by peerName) error {
 
 // busy keeps the connection of a stranger open while a request of it is answered; done
 // ends that, and leaves the answer, which the server sends after its handler, Config.Handshake
-// to arrive. ok is false where the connection is closed already: nobody would read an answer.
+// to arrive. ok is false where the connection is closed already: an answer could not be sent.
 func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
 	p, limited := at.(place)
 	if !limited {

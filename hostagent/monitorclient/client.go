@@ -65,8 +65,8 @@ type Options struct {
 	Call time.Duration
 	// Version of this host, sent to the monitor.
 	Version string
-	// Target is what gRPC is given in place of the address, which then only names the monitor;
-	// empty for the address.
+	// Target is the name that gRPC resolves in place of the address, which then appears in messages
+	// alone; empty for the address.
 	Target string
 	// Dial adds options to the connection: credentials, a dialer.
 	Dial []grpc.DialOption

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock that was released is free at once, whoever still has a copy of its descriptor, as
-// a process has that is being started.
+// A lock that was released is free at once, even while a process that is being started still
+// has a copy of its descriptor.
 func TestReleasedAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	open := func() *os.File {

@@ -161,8 +161,8 @@ func Judge(in Input) Verdict {
 	}
 	v.rails(in.Setup)
 	if in.OwnSensor {
-		v.add(Reason{Cause: OwnSensor, Level: Usable, Text: "the meter is the GPU's own sensor, whose errors nobody has " +
-			"measured here: a meter at the card's supply does (wattmark run --instrument, or --monitor)"})
+		v.add(Reason{Cause: OwnSensor, Level: Usable, Text: "the meter is the GPU's own sensor, whose errors were not " +
+			"measured: use a meter at the card's supply (wattmark run --instrument, or --monitor)"})
 	}
 	v.expired(&in)
 	if in.Marker.Code != marker.None {

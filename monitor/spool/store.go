@@ -24,10 +24,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/wattmark/wattmark/internal/flock"
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure/session"
-
-	"github.com/wattmark/wattmark/internal/flock"
 )
 
 // Errors of Open, wrapped with the remedy.

@@ -26,7 +26,7 @@ func (a *App) HostFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// chooseHost sets --db to the host of --host, which so goes before a configured database.
+// chooseHost sets --db to the host of --host, which has precedence over a configured database.
 func (a *App) chooseHost(fl *pflag.FlagSet) error {
 	if a.host == "" {
 		return nil

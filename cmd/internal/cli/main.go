@@ -90,9 +90,9 @@ type HangupsKey struct{}
 
 // UntilAsked returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with the
 // cause Asked; and a SIGPIPE, if the standard output or error has no reader any more, as
-// behind a pipe into head. A second SIGINT ends the process at once. A SIGHUP or SIGPIPE that the parent process has ignored, as nohup
-// does, stays ignored; a SIGHUP that means reload (daemon.OnHangups) does not cancel. The
-// function returned ends the handling of signals.
+// behind a pipe into head. A second SIGINT ends the process at once. A SIGHUP or SIGPIPE that
+// the parent process has ignored, as nohup does, stays ignored; a SIGHUP that means reload
+// (daemon.OnHangups) does not cancel. The function returned ends the handling of signals.
 func UntilAsked(parent context.Context) (context.Context, func()) {
 	h := new(Hangups)
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, HangupsKey{}, h))
@@ -164,9 +164,9 @@ func Silently(err error) bool {
 	return errors.As(err, &i) && i.Signal == syscall.SIGPIPE && i.kept == ""
 }
 
-// said converts a command's error to the one for the user. That of a command that a signal ended becomes
-// Interrupted, unless it has an exit code of its own; a standard output without a reader counts as SIGPIPE, as in a shell, unless
-// the measured program failed: its exit code has precedence.
+// said converts a command's error to the one for the user. That of a command that a signal ended
+// becomes Interrupted, unless it has an exit code of its own; a standard output without a reader
+// counts as SIGPIPE, as in a shell, unless the measured program failed: its exit code has precedence.
 func (a *App) said(ctx context.Context, err error) error {
 	var reported interruption
 	var out *fs.PathError

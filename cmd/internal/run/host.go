@@ -28,7 +28,7 @@ type handOver struct {
 	keepUser bool
 	ids      []store.TaskID // not yet sent
 	sent     []store.TaskID // numbers at the host
-	told     bool           // of earlier tasks in the outbox
+	warned   bool           // of earlier tasks in the outbox
 	err      error
 
 	mu      sync.Mutex
@@ -114,8 +114,8 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 	}
 	err = errors.Join(err, db.DeleteTasks(ctx, h.ids, store.DeleteOptions{Pinned: true}))
 	h.ids, h.release = nil, nil
-	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 && !h.told {
-		h.told = true
+	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 && !h.warned {
+		h.warned = true
 		fmt.Fprintf(h.host.Err, "wattmark: %s has %d earlier task(s) that no host has: wattmark tasks --db lists them, "+
 			"and db copy sends them\n", h.outbox, len(rest))
 	}

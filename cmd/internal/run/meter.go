@@ -79,8 +79,8 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 	return f.within(ctx, cards, do)
 }
 
-// ownSensor is a GPU whose own sensor is a meter, as --instrument nvml is told it. uuid is empty
-// where it is not known before the sensor is open.
+// ownSensor is a GPU whose own sensor is a meter. selector finds it for --instrument nvml; uuid is
+// empty where it is not known before the sensor is open.
 type ownSensor struct{ selector, uuid string }
 
 // sensors returns the GPUs whose own sensors are the meters.

@@ -333,7 +333,8 @@ const (
 	restWithin = 0.02
 )
 
-// cool waits until the power is back at that before the first run, within restWithin, or until the time is over. It returns the last power; NaN where none is read.
+// cool waits until the power is back at that before the first run, within restWithin, or until
+// the time is over. It returns the last power; NaN where none is read.
 func (s *series) cool(ctx context.Context) measure.Watt {
 	if s.flags.coolDown == 0 {
 		return measure.Watt(math.NaN())

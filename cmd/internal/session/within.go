@@ -26,15 +26,15 @@ import (
 const (
 	// pipeSize is the buffer between this process and the monitor within it, in bytes.
 	pipeSize = 256 << 10
-	// spoolGrace is how long a spool in use is tried again at least: whoever finishes a left-over
-	// task, or looks for one, has it for a moment. spoolPause is the pause between two tries.
+	// spoolGrace is the least time for which a spool in use is tried again: a command that looks for
+	// left-over tasks locks it for a moment. spoolPause is the pause between two tries.
 	spoolGrace = 5 * time.Second
 	spoolPause = 50 * time.Millisecond
 )
 
 // Within is a monitor within this process: its bench, and the folder of its spool, whose lock
-// keeps a second process from the meter. Wait is how long that is waited for, at least
-// spoolGrace; negative for not at all.
+// keeps a second process from the meter. Wait is how long to wait for that lock, at least
+// spoolGrace; negative for no wait.
 type Within struct {
 	Bench monitor.Bench
 	Spool string

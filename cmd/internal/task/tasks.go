@@ -31,69 +31,87 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
+// listFlags are the flags of tasks.
+type listFlags struct {
+	q             store.Query
+	since, until  string
+	tags, without []string
+	watch         bool
+	look
+}
+
 // tasksCmd returns the command tasks, whose flags fill a store.Query.
 func tasksCmd(a *cli.App) *cobra.Command {
-	var q store.Query
-	var since, until string
-	var tags, without []string
-	var watch bool
-	var l look
+	var f listFlags
 	c := cli.Command("tasks", "List tasks, newest first, by user, name and time", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error {
-			var err error
-			if q.Since, err = cli.ParseTime(since); err != nil {
-				return err
-			}
-			if q.Until, err = cli.ParseTime(until); err != nil {
-				return err
-			}
-			if q.Tags, err = parseTags(tags, true); err != nil {
-				return err
-			}
-			for _, w := range without {
-				t, err := store.ParseTag(w)
-				if err != nil {
-					return cli.WithCode(cli.ExitUsage, err)
-				}
-				q.Without = append(q.Without, t)
-			}
-			if err := l.check(a, watch); err != nil {
-				return err
-			}
-			if watch {
-				return watchTasks(ctx, a, q)
-			}
-			if _, ok := a.OnHost(); !ok {
-				db, err := a.OpenDB(ctx)
-				if err != nil {
-					return err
-				}
-				session.LeftOvers(ctx, a, db)
-				if err := db.Close(); err != nil {
-					return err
-				}
-			}
-			tasks, err := l.list(ctx, a, q)
-			if err != nil {
-				return err
-			}
-			return l.print(a, tasks, q)
-		})
-	c.Flags().StringVar(&q.User, "user", "", "only this user's")
-	c.Flags().StringVar(&q.Name, "name", "", "only of this name; a trailing * matches what begins so")
-	c.Flags().StringVar(&q.Job, "job", "", "only of this job")
-	c.Flags().StringVar(&q.Search, "search", "",
-		"only with all of these words, or beginnings of words, in name, notes or tags")
-	c.Flags().StringArrayVar(&tags, "tag", nil, "only with this tag: key=value, or key alone (repeatable)")
-	c.Flags().StringArrayVar(&without, "without-tag", nil, "only without this tag: key=value, or key alone (repeatable)")
-	c.Flags().StringVar(&since, "since", "", "only launched at or after: 2026-01-31, 2026-01-31T15:04:05Z, or 7d for the last seven days")
-	c.Flags().StringVar(&until, "until", "", "only launched before")
-	c.Flags().BoolVar(&watch, "watch", false,
-		"with --host: print a line for each new task and each change, until it is interrupted")
-	c.Flags().IntVar(&q.Limit, "limit", 50, "how many")
-	l.flags(c)
-	c.Flags().Int64Var((*int64)(&q.Before), "before", 0, "only tasks with a smaller number, for the next page")
+		func(ctx context.Context, _ []string) error { return f.run(ctx, a) })
+	fl := c.Flags()
+	fl.StringVar(&f.q.User, "user", "", "only this user's")
+	fl.StringVar(&f.q.Name, "name", "", "only of this name; a trailing * matches what begins so")
+	fl.StringVar(&f.q.Job, "job", "", "only of this job")
+	fl.StringVar(&f.q.Search, "search", "", "only with all of these words, or beginnings of words, in name, notes or tags")
+	fl.StringArrayVar(&f.tags, "tag", nil, "only with this tag: key=value, or key alone (repeatable)")
+	fl.StringArrayVar(&f.without, "without-tag", nil, "only without this tag: key=value, or key alone (repeatable)")
+	fl.StringVar(&f.since, "since", "", "only launched at or after: 2026-01-31, 2026-01-31T15:04:05Z, or 7d for the last "+
+		"seven days")
+	fl.StringVar(&f.until, "until", "", "only launched before")
+	fl.BoolVar(&f.watch, "watch", false, "with --host: print a line for each new task and each change, until it is "+
+		"interrupted")
+	fl.IntVar(&f.q.Limit, "limit", 50, "how many")
+	f.look.flags(c)
+	fl.Int64Var((*int64)(&f.q.Before), "before", 0, "only tasks with a smaller number, for the next page")
 	return a.HostFlag(a.JSONFlag(c))
+}
+
+// run checks the flags, finishes left-over tasks of a database, and prints the list.
+func (f *listFlags) run(ctx context.Context, a *cli.App) error {
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	if err := f.check(a, f.watch); err != nil {
+		return err
+	}
+	if f.watch {
+		return watchTasks(ctx, a, q)
+	}
+	if _, ok := a.OnHost(); !ok {
+		db, err := a.OpenDB(ctx)
+		if err != nil {
+			return err
+		}
+		session.LeftOvers(ctx, a, db)
+		if err := db.Close(); err != nil {
+			return err
+		}
+	}
+	tasks, err := f.list(ctx, a, q)
+	if err != nil {
+		return err
+	}
+	return f.print(a, tasks, q)
+}
+
+// query returns the query of the flags. Errors are of usage.
+func (f *listFlags) query() (q store.Query, err error) {
+	q = f.q
+	if q.Since, err = cli.ParseTime(f.since); err != nil {
+		return q, err
+	}
+	if q.Until, err = cli.ParseTime(f.until); err != nil {
+		return q, err
+	}
+	if q.Tags, err = parseTags(f.tags, true); err != nil {
+		return q, err
+	}
+	for _, w := range f.without {
+		t, err := store.ParseTag(w)
+		if err != nil {
+			return q, cli.WithCode(cli.ExitUsage, err)
+		}
+		q.Without = append(q.Without, t)
+	}
+	return q, nil
 }
 
 // usersCmd returns the command users.

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/wattmark/wattmark/cmd/libwattmark/cudatest"
+	"github.com/wattmark/wattmark/cmd/internal/cudatest"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"

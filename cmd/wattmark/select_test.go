@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/cudatest"
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/cmd/libwattmark/cudatest"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"

@@ -166,8 +166,9 @@ func (k *kept) beside(got *measure.Result) (out []string) {
 	for _, f := range figures(got) {
 		given[place{f.table, f.what}] = f.value
 	}
-	// Sources that follow from the markers or the trimming, and not from the samples in the window.
-	ends := []string{"window edges", "window sampling", "sampling", "gaps"}
+	// Sources that follow from the markers, which also show how steady the meter's clock is, or from the
+	// trimming, and not from the samples in the window.
+	ends := []string{"window edges", "window sampling", "sampling", "gaps", "tick rate"}
 	for _, f := range figures(k.result) {
 		gives, known := given[place{f.table, f.what}]
 		name, of, _ := strings.Cut(f.what, " ")

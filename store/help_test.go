@@ -97,7 +97,7 @@ func header(s measure.Setup) Header {
 	return Header{Bench: "bench", Instrument: Instrument{Kind: "emulated", Serial: "1"}, Setup: s, CalibrationID: "cal", Started: epoch}
 }
 
-var evenly = measure.Timebase{TickHz: 1e6, TicksPerScan: 50}
+var evenly = measure.Timebase{TickHz: 1e6, UTickHz: 1e-4, TicksPerScan: 50}
 
 // ripple fills a block with plausible counts: levels, noise of sigma, ripple.
 func ripple(rng *rand.Rand, channels, n int, sigma float64) measure.Block {

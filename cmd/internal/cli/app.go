@@ -22,6 +22,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -283,6 +284,12 @@ without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged
 where a signal ended the measurement. A program that was measured and failed passes
 its own exit code on.`
 
+// addTemplateFuncs adds what the usage template calls; cobra keeps it in a map of the process, without a lock.
+var addTemplateFuncs = sync.OnceFunc(func() {
+	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
+	cobra.AddTemplateFunc("flagSections", flagSections)
+})
+
 // Root returns the program's command with those of all families below it. Its PersistentPreRun
 // runs before every command: it conceals a password in --db, puts the trust of services
 // into the context and sets the garbage collector of services.
@@ -310,8 +317,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		a.CompleteValues(root)
 	}
-	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
-	cobra.AddTemplateFunc("flagSections", flagSections)
+	addTemplateFuncs()
 	root.SetUsageTemplate(strings.NewReplacer(
 		"Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
 		"{{range $i, $s := flagSections .}}{{if $i}}\n\n{{end}}{{.Title}}:\n"+

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -112,4 +114,18 @@ func TestAges(t *testing.T) {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}
+}
+
+// Programs that run several command lines at once, as tests do, get a root for each.
+func TestRootsAtOnce(t *testing.T) {
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			var text strings.Builder
+			if err := Run(t.Context(), []string{"--help"}, Streams{Out: &text, Err: io.Discard}); err != nil || text.Len() == 0 {
+				t.Errorf("%v: %q", err, text.String())
+			}
+		})
+	}
+	all.Wait()
 }

@@ -168,19 +168,24 @@ type monitors struct {
 	clients []*monitorclient.Client
 }
 
-// watchPower hands the averages of all benches to see, until ctx ends.
+// watchPower passes the averages of all benches to see, until ctx ends.
 func (m *monitors) watchPower(ctx context.Context, idle bool, see func(metrics.Bench, session.Moment)) error {
+	return m.relay.Watch(ctx, "", live.Options{Every: metrics.PowerEvery, Idle: idle}, named(see))
+}
+
+// named returns a viewer that passes moments to see with their bench. Those that come before the monitor has
+// answered what its bench is are left out: under its address the bench would be counted twice.
+func named(see func(metrics.Bench, session.Moment)) func(live.News) error {
 	benches := map[string]metrics.Bench{} // by address
-	o := live.Options{Every: metrics.PowerEvery, Idle: idle}
-	return m.relay.Watch(ctx, "", o, func(n live.News) error {
-		if n.State != nil {
-			benches[n.Address] = metrics.Bench{Name: cmp.Or(n.State.Bench.Name, n.Address), GPU: n.State.Bench.GPU}
+	return func(n live.News) error {
+		if s := n.State; s != nil && s.Bench.Instrument.Kind != "" {
+			benches[n.Address] = metrics.Bench{Name: cmp.Or(s.Bench.Name, n.Address), GPU: s.Bench.GPU}
 		}
-		if n.Moment != nil {
-			see(benches[n.Address], n.Moment.Moment)
+		if b, ok := benches[n.Address]; ok && n.Moment != nil {
+			see(b, n.Moment.Moment)
 		}
 		return nil
-	})
+	}
 }
 
 // benchPatience bounds a call to a silent monitor.

@@ -62,8 +62,8 @@ func (l *lab) watch(ctx context.Context) func() []sample {
 
 func (l *lab) look(ctx context.Context) sample {
 	s := sample{At: time.Since(l.begun), Meter: lookAt(l.meter), Monitor: lookAt(l.monitor), Host: lookAt(l.host)}
-	s.Monitor.Goroutines = goroutines(ctx, l.monitorHTTP)
-	s.Host.Goroutines = goroutines(ctx, l.hostHTTP)
+	s.Monitor.Goroutines = l.goroutines(ctx, "monitor", l.monitorHTTP)
+	s.Host.Goroutines = l.goroutines(ctx, "host", l.hostHTTP)
 	s.Spool = folderSize(l.path("spool"))
 	s.Database, s.WAL = fileSize(l.path("power.db")), fileSize(l.path("power.db-wal"))
 	return s
@@ -88,13 +88,18 @@ func lookAt(p *program) (u usage) {
 	return u
 }
 
-// goroutines asks a program's metrics; 0 where it does not answer.
-func goroutines(ctx context.Context, address string) (n int) {
+// goroutines asks a program for the number of its goroutines; 0 where it does not answer. The stacks at the first of
+// each number are kept beside the results, so that a verdict against them names them.
+func (l *lab) goroutines(ctx context.Context, name, address string) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	page, _ := Get(ctx, http.DefaultClient, "http://"+address+"/metrics")
-	if _, after, ok := strings.Cut(page, "\ngo_goroutines "); ok {
-		_, _ = fmt.Sscan(after, &n)
+	stacks, _ := Get(ctx, http.DefaultClient, "http://"+address+"/debug/pprof/goroutine?debug=1")
+	if _, err := fmt.Sscanf(stacks, "goroutine profile: total %d", &n); err != nil {
+		return 0
+	}
+	file := filepath.Join(l.o.out, fmt.Sprintf("goroutines-%s-%d.txt", name, n))
+	if _, err := os.Stat(file); err != nil {
+		_ = os.WriteFile(file, []byte(stacks), 0o644)
 	}
 	return n
 }

@@ -29,7 +29,7 @@ import (
 //
 //	go test ./cmd/trial -v -run Soak -timeout 0 -for 10m -wattmark bin/wattmark -out bin/soak
 //
-// It writes samples.csv, captures.csv, soak.svg and verdict.txt. Without -for only the short tests of the verdict and
+// It writes samples.csv, captures.csv, soak.svg, verdict.txt and stacks of goroutines. Without -for only the short tests of the verdict and
 // the cable run.
 
 // soakOptions are the settings of a soak.
@@ -169,8 +169,8 @@ func newLab(o soakOptions) (*lab, error) {
 	}
 	l.meter = prepare("meter", meter, "emulate", "nidaqmx", "--listen", meter, "--gpu", l.path("gpu"), "--imperfect")
 	l.monitor = prepare("monitor", monitor, "monitor", "--bench", l.path("bench.yaml"), "--listen", monitor,
-		"--spool", l.path("spool"), "--http", l.monitorHTTP, "--spool-quota", "2GB")
-	l.host = prepare("host", host, "host", "--db", l.path("power.db"), "--listen", host, "--http", l.hostHTTP,
+		"--spool", l.path("spool"), "--http", l.monitorHTTP, "--pprof", "--spool-quota", "2GB")
+	l.host = prepare("host", host, "host", "--db", l.path("power.db"), "--listen", host, "--http", l.hostHTTP, "--pprof",
 		"--socket", l.path("host.sock"), "--monitor", monitor, "--recover-every", "5s", "--retain-keep-size", keepSize,
 		"--retain-every", "1m")
 	var errs [2]error

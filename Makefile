@@ -194,7 +194,7 @@ page-tools: ## Playwright, axe-core and Lighthouse for the tests of the page; ne
 SOAK_FOR ?= 10m
 SOAK_FLAGS ?=
 soak: build ## the whole chain for SOAK_FOR, with faults; docs/reliability.md
-	$(GO) test ./cmd/trial/soak -v -run Soak -timeout 0 -for $(SOAK_FOR) -wattmark bin/wattmark -out bin/soak $(SOAK_FLAGS)
+	$(GO) test ./cmd/trial -v -run Soak -timeout 0 -for $(SOAK_FOR) -wattmark bin/wattmark -out bin/soak $(SOAK_FLAGS)
 
 clean:
 	rm -rf bin

@@ -49,6 +49,9 @@ type Database interface {
 	Envelope(ctx context.Context, id store.TaskID, from, to measure.Seconds, columns int) (*store.Envelope, error)
 	SpanEnergy(ctx context.Context, id store.TaskID, from, to measure.Seconds) (measure.Result, error)
 	Timeline(ctx context.Context, id store.TaskID, from, to measure.Seconds, slices int) (store.Timeline, error)
+	// LaunchTables and NameEnergies are recorded kernels and a result's energy by name.
+	LaunchTables(ctx context.Context, id store.TaskID) (store.LaunchTables, error)
+	NameEnergies(ctx context.Context, id store.TaskID, result int) ([]store.NameEnergy, error)
 	// Relabel changes tags and whether a task is pinned; notes are numbered from 1.
 	Relabel(ctx context.Context, id store.TaskID, r store.Relabelling) error
 	AddNote(ctx context.Context, id store.TaskID, at time.Time, text string) (number int, err error)

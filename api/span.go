@@ -160,7 +160,7 @@ func (s *Service) ReadTimeline(ctx context.Context, req *pb.ReadTimelineRequest)
 		Unfitted: t.Unfitted,
 		Slices: wire.Each(t.Slices, func(x store.Slice) *pb.TimelineSlice {
 			return &pb.TimelineSlice{
-				FromS: float64(x.From), ToS: float64(x.To), Name: wire.Text(x.Name), Kernels: x.Kernels,
+				FromS: float64(x.From), ToS: float64(x.To), Name: Readable(x.Name), Kernels: x.Kernels,
 				BusyS: float64(x.Busy), Device: x.Device, Stream: x.Stream,
 			}
 		}),

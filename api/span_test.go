@@ -95,6 +95,31 @@ func TestReadTimelineAndAggregate(t *testing.T) {
 	}
 }
 
+// The energy by kernel name has readable names, and adds up to its sum; a task without a record has none.
+func TestReadKernels(t *testing.T) {
+	l := newLab(t)
+	if err := testdb.Record(t.Context(), l.db, 10); err != nil {
+		t.Fatal(err)
+	}
+	k, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 1})
+	if err != nil || len(k.Lines) != 5 || k.SumJ != 100 || k.Recorded != 12 || k.Result != 1 {
+		t.Fatalf("%v %v", k, err)
+	}
+	first, flash, axpy := k.Lines[0], k.Lines[1], k.Lines[2]
+	if first.Name != "gemm" || first.Symbol != "_Z4gemmi" || first.Energy.EnergyJ != 40 || first.GetMeanW() != 200 || flash.Name != "flash<float>" || axpy.GetPerCallJ() != 1 || axpy.Symbol != "" {
+		t.Errorf("%v", k.Lines)
+	}
+	if k.Lines[4].PerCallJ != 0 || k.Lines[4].Class != "idle" {
+		t.Errorf("%v", k.Lines[4])
+	}
+	if k, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 2}); err != nil || len(k.Lines) != 0 || k.Recorded != 0 {
+		t.Errorf("without a record: %v %v", k, err)
+	}
+	if _, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 99}); status.Code(err) != codes.NotFound {
+		t.Error(err)
+	}
+}
+
 // Whatever is asked of a span that cannot be is refused, naming the field.
 func TestSpansRefuse(t *testing.T) {
 	l := newLab(t)

@@ -18,7 +18,7 @@ type Slice struct {
 	Name    string
 	Kernels uint64
 	Busy    measure.Seconds // sum of the durations
-	Device  uint32          // of one recorded kernel; else 0
+	Device  uint32          // of recorded kernels; else 0
 	Stream  uint32
 }
 
@@ -42,7 +42,7 @@ var ErrNoClock = errors.New("no relation between the host's clock and device tim
 const reach = 1024
 
 // Timeline returns the kernels between two device times, in order of their begin, in at most the
-// given number of slices: where there are more kernels, each slice is a stretch of time with
+// given number of slices, or one a stream: where there are more kernels, each slice is a stretch of a stream with
 // those that begin in it. Errors wrap ErrNotFound, ErrNoHeader or ErrNoClock.
 func (d *DB) Timeline(ctx context.Context, id TaskID, from, to measure.Seconds, slices int) (Timeline, error) {
 	op := fmt.Sprintf("read the timeline of task %d", id)
@@ -173,27 +173,31 @@ func (l *liner) single(query string, args ...any) ([]Slice, error) {
 	}, query, append([]any{int64(l.id)}, args...)...)
 }
 
-// merged reads stretches of equal length, each with the kernels that begin in it.
+// merged reads stretches of equal length, each with the kernels of one stream that begin in it.
 func (l *liner) merged(slices int) error {
-	// +1 rounds up, so that the stretches cover the span with no more than slices.
-	width := (l.hi-l.lo)/int64(slices) + 1
-	var err error
+	// +1 rounds up, so that the stretches of all streams cover the span with no more than slices.
 	l.out.Merged, l.out.Kernels = true, 0
-	// The inner query sums each name within a stretch; the outer one takes the name from the row of
+	streams, err := collect(l.ctx, l.d.reader, func(rows *sql.Rows, n *int) error { return rows.Scan(n) },
+		`SELECT count(*) FROM (SELECT DISTINCT device, stream FROM (`+l.source+`))`, int64(l.id), l.lo, l.hi)
+	if err != nil {
+		return err
+	}
+	width := (l.hi-l.lo)/int64(max(1, slices/max(1, streams[0]))) + 1
+	// The inner query sums each name within a stretch of a stream; the outer one takes the name from the row of
 	// max(busy), the name that was busy the longest.
 	l.out.Slices, err = collect(l.ctx, l.d.reader, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
 		var busy float64
-		if err := rows.Scan(&start, &end, textTo(&s.Name), new(any), &s.Kernels, &busy); err != nil {
+		if err := rows.Scan(&start, &end, textTo(&s.Name), new(any), &s.Kernels, &busy, &s.Device, &s.Stream); err != nil {
 			return err
 		}
 		l.out.Kernels += s.Kernels
 		s.From, s.To, s.Busy = l.device(start), l.device(end), measure.Seconds(l.b*busy/1e9)
 		return nil
-	}, `SELECT min(s), max(e), name, max(busy), sum(n), sum(busy) FROM
-		(SELECT (s-?2)/?4 stretch, name, min(s) s, max(e) e, sum(e-s) busy, count(*) n FROM (`+l.source+`)
-			GROUP BY stretch, name)
-		GROUP BY stretch ORDER BY stretch`, int64(l.id), l.lo, l.hi, width)
+	}, `SELECT min(s) first, max(e), name, max(busy), sum(n), sum(busy), device, stream FROM
+		(SELECT (s-?2)/?4 stretch, device, stream, name, min(s) s, max(e) e, sum(e-s) busy, count(*) n FROM (`+l.source+`)
+			GROUP BY stretch, device, stream, name)
+		GROUP BY stretch, device, stream ORDER BY first`, int64(l.id), l.lo, l.hi, width)
 	return err
 }
 

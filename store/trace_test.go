@@ -456,12 +456,17 @@ func TestTimeline(t *testing.T) {
 	few := must(d.Timeline(ctx, id, at(-0.5), at(n), 50))(t)
 	var kernels uint64
 	var busy measure.Seconds
+	streams := map[[2]uint32]bool{} // none is drawn over another
 	for i, s := range few.Slices {
+		streams[[2]uint32{s.Device, s.Stream}] = true
 		kernels += s.Kernels
 		busy += s.Busy
 		if s.Name != "c" || i > 0 && s.From < few.Slices[i-1].From {
 			t.Errorf("slice %d: %+v: c is busy the longest", i, s)
 		}
+	}
+	if len(streams) != 10 {
+		t.Errorf("slices of %d streams, of 10", len(streams))
 	}
 	if !few.Merged || kernels != n || few.Kernels != n || len(few.Slices) > 50 || math.Abs(float64(busy)-9999*1.001e-6) > 1e-9 {
 		t.Errorf("%d kernels, busy for %v, in %d slices", kernels, busy, len(few.Slices))

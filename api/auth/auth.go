@@ -231,6 +231,7 @@ var Rows = map[string]Row{
 	taskService + "ReadEnvelope": {Role: Viewer, Reads: true},
 	taskService + "ReadEnergy":   {Role: Viewer, Reads: true},
 	taskService + "ReadTimeline": {Role: Viewer, Reads: true},
+	taskService + "ReadKernels":  {Role: Viewer, Reads: true},
 	taskService + "ReadReadings": {Role: Viewer, Reads: true},
 	taskService + "Aggregate":    {Role: Viewer, Reads: true},
 	taskService + "WatchTasks":   {Role: Viewer, Reads: true},

@@ -3221,23 +3221,24 @@ func (x *ReadTimelineResponse) GetUnfitted() bool {
 	return false
 }
 
-// TimelineSlice is one kernel, or several that follow each other.
+// TimelineSlice is one kernel, or several of a stream that follow each other.
 type TimelineSlice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Begin of the first, in seconds of device time.
 	FromS float64 `protobuf:"fixed64,1,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
 	// End of the last.
 	ToS float64 `protobuf:"fixed64,2,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
-	// Name of the kernel; of several, of the one that was busy the longest.
+	// Name of the kernel, demangled and without its parameters; of several, of the one that
+	// was busy the longest.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// How many kernels it holds.
 	Kernels uint64 `protobuf:"varint,4,opt,name=kernels,proto3" json:"kernels,omitempty"`
 	// Sum of their durations, in seconds; more than the slice is long where they
 	// overlap.
 	BusyS float64 `protobuf:"fixed64,5,opt,name=busy_s,json=busyS,proto3" json:"busy_s,omitempty"`
-	// The device, a number from 0 within the task; 0 for a slice of several.
+	// The device, a number from 0 within the task.
 	Device uint32 `protobuf:"varint,6,opt,name=device,proto3" json:"device,omitempty"`
-	// The stream of a recorded kernel; 0 for a slice of several.
+	// The stream of recorded kernels, also of several in one slice; else 0.
 	Stream        uint32 `protobuf:"varint,7,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3322,6 +3323,308 @@ func (x *TimelineSlice) GetStream() uint32 {
 	return 0
 }
 
+// ReadKernelsRequest asks for the energy by kernel name.
+type ReadKernelsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Number of the result; 0 for the one in use.
+	Result        uint32 `protobuf:"varint,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadKernelsRequest) Reset() {
+	*x = ReadKernelsRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadKernelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadKernelsRequest) ProtoMessage() {}
+
+func (x *ReadKernelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadKernelsRequest.ProtoReflect.Descriptor instead.
+func (*ReadKernelsRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ReadKernelsRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadKernelsRequest) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+// ReadKernelsResponse holds the energy by kernel name. It is empty for a task whose kernels
+// were not recorded, and has no lines for a result whose energy was not divided.
+type ReadKernelsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lines, the largest energy first.
+	Lines []*KernelLine `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	// Kernels that are stored.
+	Recorded uint64 `protobuf:"varint,2,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	// Kernels that CUPTI delivered.
+	Reported uint64 `protobuf:"varint,3,opt,name=reported,proto3" json:"reported,omitempty"`
+	// Kernels that were lost within CUPTI.
+	Dropped uint64 `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// What is missing, and what the uncertainties do not include.
+	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Sum of all lines, in joules: the energy of the task.
+	SumJ float64 `protobuf:"fixed64,6,opt,name=sum_j,json=sumJ,proto3" json:"sum_j,omitempty"`
+	// Number of the result.
+	Result        uint32 `protobuf:"varint,7,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadKernelsResponse) Reset() {
+	*x = ReadKernelsResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadKernelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadKernelsResponse) ProtoMessage() {}
+
+func (x *ReadKernelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadKernelsResponse.ProtoReflect.Descriptor instead.
+func (*ReadKernelsResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ReadKernelsResponse) GetLines() []*KernelLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *ReadKernelsResponse) GetRecorded() uint64 {
+	if x != nil {
+		return x.Recorded
+	}
+	return 0
+}
+
+func (x *ReadKernelsResponse) GetReported() uint64 {
+	if x != nil {
+		return x.Reported
+	}
+	return 0
+}
+
+func (x *ReadKernelsResponse) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *ReadKernelsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ReadKernelsResponse) GetSumJ() float64 {
+	if x != nil {
+		return x.SumJ
+	}
+	return 0
+}
+
+func (x *ReadKernelsResponse) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+// KernelLine is the energy of all kernels of one name, or of the time without kernels.
+type KernelLine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "kernel", "active_idle" between the first and the last one, "idle" outside of them.
+	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// Name, demangled and without its parameters.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Mangled name, where it differs; of a group, the names with " + " between them.
+	Symbol string `protobuf:"bytes,3,opt,name=symbol,proto3" json:"symbol,omitempty"`
+	// "edges": the power between begin and end of the launches. "least squares": one mean
+	// power for each name, fitted to the whole trace.
+	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	// The names of a group that the readings do not tell apart; else empty.
+	Together []string `protobuf:"bytes,5,rep,name=together,proto3" json:"together,omitempty"`
+	// Launches.
+	Launches uint64 `protobuf:"varint,6,opt,name=launches,proto3" json:"launches,omitempty"`
+	// Launches that are shorter than the meter resolves.
+	ShortLaunches uint64 `protobuf:"varint,7,opt,name=short_launches,json=shortLaunches,proto3" json:"short_launches,omitempty"`
+	// Sum of the durations, in seconds.
+	BusyS float64 `protobuf:"fixed64,8,opt,name=busy_s,json=busyS,proto3" json:"busy_s,omitempty"`
+	// The same, divided among kernels that ran at once.
+	ShareS float64 `protobuf:"fixed64,9,opt,name=share_s,json=shareS,proto3" json:"share_s,omitempty"`
+	// Energy.
+	Energy *Energy `protobuf:"bytes,10,opt,name=energy,proto3" json:"energy,omitempty"`
+	// Mean power over share_s, in watts; 0 where that is 0.
+	MeanW float64 `protobuf:"fixed64,11,opt,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
+	// Energy of one launch, in joules; 0 without launches.
+	PerCallJ      float64 `protobuf:"fixed64,12,opt,name=per_call_j,json=perCallJ,proto3" json:"per_call_j,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KernelLine) Reset() {
+	*x = KernelLine{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KernelLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KernelLine) ProtoMessage() {}
+
+func (x *KernelLine) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KernelLine.ProtoReflect.Descriptor instead.
+func (*KernelLine) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *KernelLine) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *KernelLine) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *KernelLine) GetSymbol() string {
+	if x != nil {
+		return x.Symbol
+	}
+	return ""
+}
+
+func (x *KernelLine) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *KernelLine) GetTogether() []string {
+	if x != nil {
+		return x.Together
+	}
+	return nil
+}
+
+func (x *KernelLine) GetLaunches() uint64 {
+	if x != nil {
+		return x.Launches
+	}
+	return 0
+}
+
+func (x *KernelLine) GetShortLaunches() uint64 {
+	if x != nil {
+		return x.ShortLaunches
+	}
+	return 0
+}
+
+func (x *KernelLine) GetBusyS() float64 {
+	if x != nil {
+		return x.BusyS
+	}
+	return 0
+}
+
+func (x *KernelLine) GetShareS() float64 {
+	if x != nil {
+		return x.ShareS
+	}
+	return 0
+}
+
+func (x *KernelLine) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+func (x *KernelLine) GetMeanW() float64 {
+	if x != nil {
+		return x.MeanW
+	}
+	return 0
+}
+
+func (x *KernelLine) GetPerCallJ() float64 {
+	if x != nil {
+		return x.PerCallJ
+	}
+	return 0
+}
+
 // AggregateRequest says which tasks are added up, and by what.
 type AggregateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3370,7 +3673,7 @@ type AggregateRequest struct {
 
 func (x *AggregateRequest) Reset() {
 	*x = AggregateRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3685,7 @@ func (x *AggregateRequest) String() string {
 func (*AggregateRequest) ProtoMessage() {}
 
 func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3698,7 @@ func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRequest.ProtoReflect.Descriptor instead.
 func (*AggregateRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AggregateRequest) GetUser() string {
@@ -3546,7 +3849,7 @@ type AggregateResponse struct {
 
 func (x *AggregateResponse) Reset() {
 	*x = AggregateResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3861,7 @@ func (x *AggregateResponse) String() string {
 func (*AggregateResponse) ProtoMessage() {}
 
 func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3874,7 @@ func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateResponse.ProtoReflect.Descriptor instead.
 func (*AggregateResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AggregateResponse) GetRows() []*AggregateRow {
@@ -3616,7 +3919,7 @@ type AggregateRow struct {
 
 func (x *AggregateRow) Reset() {
 	*x = AggregateRow{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3931,7 @@ func (x *AggregateRow) String() string {
 func (*AggregateRow) ProtoMessage() {}
 
 func (x *AggregateRow) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3944,7 @@ func (x *AggregateRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRow.ProtoReflect.Descriptor instead.
 func (*AggregateRow) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AggregateRow) GetKey() string {
@@ -3694,7 +3997,7 @@ type WatchTasksRequest struct {
 
 func (x *WatchTasksRequest) Reset() {
 	*x = WatchTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +4009,7 @@ func (x *WatchTasksRequest) String() string {
 func (*WatchTasksRequest) ProtoMessage() {}
 
 func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +4022,7 @@ func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
 func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{34}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchTasksRequest) GetUser() string {
@@ -3779,7 +4082,7 @@ type WatchTasksResponse struct {
 
 func (x *WatchTasksResponse) Reset() {
 	*x = WatchTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +4094,7 @@ func (x *WatchTasksResponse) String() string {
 func (*WatchTasksResponse) ProtoMessage() {}
 
 func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +4107,7 @@ func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
 func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{35}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchTasksResponse) GetEvent() TaskEvent {
@@ -3845,7 +4148,7 @@ type UpdateTaskRequest struct {
 
 func (x *UpdateTaskRequest) Reset() {
 	*x = UpdateTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4160,7 @@ func (x *UpdateTaskRequest) String() string {
 func (*UpdateTaskRequest) ProtoMessage() {}
 
 func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4173,7 @@ func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{36}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateTaskRequest) GetTaskId() int64 {
@@ -3905,7 +4208,7 @@ type UpdateTaskResponse struct {
 
 func (x *UpdateTaskResponse) Reset() {
 	*x = UpdateTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +4220,7 @@ func (x *UpdateTaskResponse) String() string {
 func (*UpdateTaskResponse) ProtoMessage() {}
 
 func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4233,7 @@ func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskResponse.ProtoReflect.Descriptor instead.
 func (*UpdateTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{37}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UpdateTaskResponse) GetTask() *Task {
@@ -3953,7 +4256,7 @@ type CreateNoteRequest struct {
 
 func (x *CreateNoteRequest) Reset() {
 	*x = CreateNoteRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4268,7 @@ func (x *CreateNoteRequest) String() string {
 func (*CreateNoteRequest) ProtoMessage() {}
 
 func (x *CreateNoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4281,7 @@ func (x *CreateNoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNoteRequest.ProtoReflect.Descriptor instead.
 func (*CreateNoteRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{38}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreateNoteRequest) GetTaskId() int64 {
@@ -4006,7 +4309,7 @@ type CreateNoteResponse struct {
 
 func (x *CreateNoteResponse) Reset() {
 	*x = CreateNoteResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +4321,7 @@ func (x *CreateNoteResponse) String() string {
 func (*CreateNoteResponse) ProtoMessage() {}
 
 func (x *CreateNoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4334,7 @@ func (x *CreateNoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNoteResponse.ProtoReflect.Descriptor instead.
 func (*CreateNoteResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{39}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateNoteResponse) GetNote() *Note {
@@ -4054,7 +4357,7 @@ type DeleteNoteRequest struct {
 
 func (x *DeleteNoteRequest) Reset() {
 	*x = DeleteNoteRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4369,7 @@ func (x *DeleteNoteRequest) String() string {
 func (*DeleteNoteRequest) ProtoMessage() {}
 
 func (x *DeleteNoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4382,7 @@ func (x *DeleteNoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNoteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNoteRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{40}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteNoteRequest) GetTaskId() int64 {
@@ -4105,7 +4408,7 @@ type DeleteNoteResponse struct {
 
 func (x *DeleteNoteResponse) Reset() {
 	*x = DeleteNoteResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4420,7 @@ func (x *DeleteNoteResponse) String() string {
 func (*DeleteNoteResponse) ProtoMessage() {}
 
 func (x *DeleteNoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4433,7 @@ func (x *DeleteNoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNoteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNoteResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{41}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{44}
 }
 
 // ReadReadingsRequest asks for readings between two device times.
@@ -4154,7 +4457,7 @@ type ReadReadingsRequest struct {
 
 func (x *ReadReadingsRequest) Reset() {
 	*x = ReadReadingsRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4469,7 @@ func (x *ReadReadingsRequest) String() string {
 func (*ReadReadingsRequest) ProtoMessage() {}
 
 func (x *ReadReadingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4482,7 @@ func (x *ReadReadingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadReadingsRequest.ProtoReflect.Descriptor instead.
 func (*ReadReadingsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{42}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadReadingsRequest) GetTaskId() int64 {
@@ -4237,7 +4540,7 @@ type ReadReadingsResponse struct {
 
 func (x *ReadReadingsResponse) Reset() {
 	*x = ReadReadingsResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4552,7 @@ func (x *ReadReadingsResponse) String() string {
 func (*ReadReadingsResponse) ProtoMessage() {}
 
 func (x *ReadReadingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4262,7 +4565,7 @@ func (x *ReadReadingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadReadingsResponse.ProtoReflect.Descriptor instead.
 func (*ReadReadingsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{43}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadReadingsResponse) GetFromS() float64 {
@@ -4323,7 +4626,7 @@ type ReadingTrace struct {
 
 func (x *ReadingTrace) Reset() {
 	*x = ReadingTrace{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4335,7 +4638,7 @@ func (x *ReadingTrace) String() string {
 func (*ReadingTrace) ProtoMessage() {}
 
 func (x *ReadingTrace) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4348,7 +4651,7 @@ func (x *ReadingTrace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadingTrace.ProtoReflect.Descriptor instead.
 func (*ReadingTrace) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{44}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadingTrace) GetMethod() string {
@@ -4398,7 +4701,7 @@ type ReadTasksRequest struct {
 
 func (x *ReadTasksRequest) Reset() {
 	*x = ReadTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4713,7 @@ func (x *ReadTasksRequest) String() string {
 func (*ReadTasksRequest) ProtoMessage() {}
 
 func (x *ReadTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4726,7 @@ func (x *ReadTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReadTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{45}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadTasksRequest) GetTaskIds() []int64 {
@@ -4445,7 +4748,7 @@ type ReadTasksResponse struct {
 
 func (x *ReadTasksResponse) Reset() {
 	*x = ReadTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4760,7 @@ func (x *ReadTasksResponse) String() string {
 func (*ReadTasksResponse) ProtoMessage() {}
 
 func (x *ReadTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4773,7 @@ func (x *ReadTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReadTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{46}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadTasksResponse) GetData() []byte {
@@ -4493,7 +4796,7 @@ type StoreTasksRequest struct {
 
 func (x *StoreTasksRequest) Reset() {
 	*x = StoreTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	mi := &file_wattmark_v1_task_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4808,7 @@ func (x *StoreTasksRequest) String() string {
 func (*StoreTasksRequest) ProtoMessage() {}
 
 func (x *StoreTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	mi := &file_wattmark_v1_task_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4821,7 @@ func (x *StoreTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreTasksRequest.ProtoReflect.Descriptor instead.
 func (*StoreTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{47}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StoreTasksRequest) GetData() []byte {
@@ -4550,7 +4853,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	mi := &file_wattmark_v1_task_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +4865,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	mi := &file_wattmark_v1_task_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +4878,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{48}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StoredTask) GetFileTaskId() int64 {
@@ -4610,7 +4913,7 @@ type StoreTasksResponse struct {
 
 func (x *StoreTasksResponse) Reset() {
 	*x = StoreTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	mi := &file_wattmark_v1_task_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4925,7 @@ func (x *StoreTasksResponse) String() string {
 func (*StoreTasksResponse) ProtoMessage() {}
 
 func (x *StoreTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	mi := &file_wattmark_v1_task_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +4938,7 @@ func (x *StoreTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreTasksResponse.ProtoReflect.Descriptor instead.
 func (*StoreTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{49}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StoreTasksResponse) GetTasks() []*StoredTask {
@@ -4898,7 +5201,34 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\akernels\x18\x04 \x01(\x04R\akernels\x12\x15\n" +
 	"\x06busy_s\x18\x05 \x01(\x01R\x05busyS\x12\x16\n" +
 	"\x06device\x18\x06 \x01(\rR\x06device\x12\x16\n" +
-	"\x06stream\x18\a \x01(\rR\x06stream\"\xeb\x04\n" +
+	"\x06stream\x18\a \x01(\rR\x06stream\"E\n" +
+	"\x12ReadKernelsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
+	"\x06result\x18\x02 \x01(\rR\x06result\"\xdf\x01\n" +
+	"\x13ReadKernelsResponse\x12-\n" +
+	"\x05lines\x18\x01 \x03(\v2\x17.wattmark.v1.KernelLineR\x05lines\x12\x1a\n" +
+	"\brecorded\x18\x02 \x01(\x04R\brecorded\x12\x1a\n" +
+	"\breported\x18\x03 \x01(\x04R\breported\x12\x18\n" +
+	"\adropped\x18\x04 \x01(\x04R\adropped\x12\x1a\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x13\n" +
+	"\x05sum_j\x18\x06 \x01(\x01R\x04sumJ\x12\x16\n" +
+	"\x06result\x18\a \x01(\rR\x06result\"\xd7\x02\n" +
+	"\n" +
+	"KernelLine\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06symbol\x18\x03 \x01(\tR\x06symbol\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12\x1a\n" +
+	"\btogether\x18\x05 \x03(\tR\btogether\x12\x1a\n" +
+	"\blaunches\x18\x06 \x01(\x04R\blaunches\x12%\n" +
+	"\x0eshort_launches\x18\a \x01(\x04R\rshortLaunches\x12\x15\n" +
+	"\x06busy_s\x18\b \x01(\x01R\x05busyS\x12\x17\n" +
+	"\ashare_s\x18\t \x01(\x01R\x06shareS\x12+\n" +
+	"\x06energy\x18\n" +
+	" \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x15\n" +
+	"\x06mean_w\x18\v \x01(\x01R\x05meanW\x12\x1c\n" +
+	"\n" +
+	"per_call_j\x18\f \x01(\x01R\bperCallJ\"\xeb\x04\n" +
 	"\x10AggregateRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -5026,7 +5356,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
 	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
 	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
-	"\x14TASK_EVENT_LIST_ANEW\x10\x052\x88\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xda\n" +
 	"\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
@@ -5036,7 +5366,8 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\fReadEnvelope\x12 .wattmark.v1.ReadEnvelopeRequest\x1a!.wattmark.v1.ReadEnvelopeResponse\x12M\n" +
 	"\n" +
 	"ReadEnergy\x12\x1e.wattmark.v1.ReadEnergyRequest\x1a\x1f.wattmark.v1.ReadEnergyResponse\x12S\n" +
-	"\fReadTimeline\x12 .wattmark.v1.ReadTimelineRequest\x1a!.wattmark.v1.ReadTimelineResponse\x12J\n" +
+	"\fReadTimeline\x12 .wattmark.v1.ReadTimelineRequest\x1a!.wattmark.v1.ReadTimelineResponse\x12P\n" +
+	"\vReadKernels\x12\x1f.wattmark.v1.ReadKernelsRequest\x1a .wattmark.v1.ReadKernelsResponse\x12J\n" +
 	"\tAggregate\x12\x1d.wattmark.v1.AggregateRequest\x1a\x1e.wattmark.v1.AggregateResponse\x12O\n" +
 	"\n" +
 	"WatchTasks\x12\x1e.wattmark.v1.WatchTasksRequest\x1a\x1f.wattmark.v1.WatchTasksResponse0\x01\x12P\n" +
@@ -5065,7 +5396,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(Verdict)(0),                  // 1: wattmark.v1.Verdict
@@ -5103,135 +5434,142 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*ReadTimelineRequest)(nil),   // 33: wattmark.v1.ReadTimelineRequest
 	(*ReadTimelineResponse)(nil),  // 34: wattmark.v1.ReadTimelineResponse
 	(*TimelineSlice)(nil),         // 35: wattmark.v1.TimelineSlice
-	(*AggregateRequest)(nil),      // 36: wattmark.v1.AggregateRequest
-	(*AggregateResponse)(nil),     // 37: wattmark.v1.AggregateResponse
-	(*AggregateRow)(nil),          // 38: wattmark.v1.AggregateRow
-	(*WatchTasksRequest)(nil),     // 39: wattmark.v1.WatchTasksRequest
-	(*WatchTasksResponse)(nil),    // 40: wattmark.v1.WatchTasksResponse
-	(*UpdateTaskRequest)(nil),     // 41: wattmark.v1.UpdateTaskRequest
-	(*UpdateTaskResponse)(nil),    // 42: wattmark.v1.UpdateTaskResponse
-	(*CreateNoteRequest)(nil),     // 43: wattmark.v1.CreateNoteRequest
-	(*CreateNoteResponse)(nil),    // 44: wattmark.v1.CreateNoteResponse
-	(*DeleteNoteRequest)(nil),     // 45: wattmark.v1.DeleteNoteRequest
-	(*DeleteNoteResponse)(nil),    // 46: wattmark.v1.DeleteNoteResponse
-	(*ReadReadingsRequest)(nil),   // 47: wattmark.v1.ReadReadingsRequest
-	(*ReadReadingsResponse)(nil),  // 48: wattmark.v1.ReadReadingsResponse
-	(*ReadingTrace)(nil),          // 49: wattmark.v1.ReadingTrace
-	(*ReadTasksRequest)(nil),      // 50: wattmark.v1.ReadTasksRequest
-	(*ReadTasksResponse)(nil),     // 51: wattmark.v1.ReadTasksResponse
-	(*StoreTasksRequest)(nil),     // 52: wattmark.v1.StoreTasksRequest
-	(*StoredTask)(nil),            // 53: wattmark.v1.StoredTask
-	(*StoreTasksResponse)(nil),    // 54: wattmark.v1.StoreTasksResponse
-	nil,                           // 55: wattmark.v1.Task.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
-	(*Window)(nil),                // 57: wattmark.v1.Window
-	(*fieldmaskpb.FieldMask)(nil), // 58: google.protobuf.FieldMask
-	(*Setup)(nil),                 // 59: wattmark.v1.Setup
-	(*Marker)(nil),                // 60: wattmark.v1.Marker
-	(*Event)(nil),                 // 61: wattmark.v1.Event
-	(*Instrument)(nil),            // 62: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 63: wattmark.v1.Chunk
+	(*ReadKernelsRequest)(nil),    // 36: wattmark.v1.ReadKernelsRequest
+	(*ReadKernelsResponse)(nil),   // 37: wattmark.v1.ReadKernelsResponse
+	(*KernelLine)(nil),            // 38: wattmark.v1.KernelLine
+	(*AggregateRequest)(nil),      // 39: wattmark.v1.AggregateRequest
+	(*AggregateResponse)(nil),     // 40: wattmark.v1.AggregateResponse
+	(*AggregateRow)(nil),          // 41: wattmark.v1.AggregateRow
+	(*WatchTasksRequest)(nil),     // 42: wattmark.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 43: wattmark.v1.WatchTasksResponse
+	(*UpdateTaskRequest)(nil),     // 44: wattmark.v1.UpdateTaskRequest
+	(*UpdateTaskResponse)(nil),    // 45: wattmark.v1.UpdateTaskResponse
+	(*CreateNoteRequest)(nil),     // 46: wattmark.v1.CreateNoteRequest
+	(*CreateNoteResponse)(nil),    // 47: wattmark.v1.CreateNoteResponse
+	(*DeleteNoteRequest)(nil),     // 48: wattmark.v1.DeleteNoteRequest
+	(*DeleteNoteResponse)(nil),    // 49: wattmark.v1.DeleteNoteResponse
+	(*ReadReadingsRequest)(nil),   // 50: wattmark.v1.ReadReadingsRequest
+	(*ReadReadingsResponse)(nil),  // 51: wattmark.v1.ReadReadingsResponse
+	(*ReadingTrace)(nil),          // 52: wattmark.v1.ReadingTrace
+	(*ReadTasksRequest)(nil),      // 53: wattmark.v1.ReadTasksRequest
+	(*ReadTasksResponse)(nil),     // 54: wattmark.v1.ReadTasksResponse
+	(*StoreTasksRequest)(nil),     // 55: wattmark.v1.StoreTasksRequest
+	(*StoredTask)(nil),            // 56: wattmark.v1.StoredTask
+	(*StoreTasksResponse)(nil),    // 57: wattmark.v1.StoreTasksResponse
+	nil,                           // 58: wattmark.v1.Task.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(*Window)(nil),                // 60: wattmark.v1.Window
+	(*fieldmaskpb.FieldMask)(nil), // 61: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 62: wattmark.v1.Setup
+	(*Marker)(nil),                // 63: wattmark.v1.Marker
+	(*Event)(nil),                 // 64: wattmark.v1.Event
+	(*Instrument)(nil),            // 65: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 66: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
 	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
 	11, // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
 	0,  // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	56, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	59, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
 	6,  // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
 	1,  // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
-	55, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
-	57, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
-	56, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
-	56, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	56, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	58, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
+	60, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
+	59, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
+	59, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	59, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
 	0,  // 12: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
 	1,  // 13: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
 	2,  // 14: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
-	58, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	61, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
 	8,  // 16: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
 	15, // 17: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
 	6,  // 18: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
-	56, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	59, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
 	6,  // 20: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
 	8,  // 21: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	59, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	62, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
 	7,  // 23: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	60, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	61, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	63, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	64, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
 	12, // 26: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	57, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	62, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	60, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	65, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
 	17, // 29: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
 	11, // 30: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	56, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	59, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
 	5,  // 32: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
 	9,  // 33: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
 	10, // 34: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
-	57, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
+	60, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
 	20, // 36: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
 	24, // 37: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
 	23, // 38: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	63, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	61, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	66, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	64, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
 	30, // 41: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
 	6,  // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
 	7,  // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
 	11, // 44: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
 	35, // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
-	56, // 46: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	56, // 47: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
-	3,  // 48: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
-	0,  // 49: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
-	38, // 50: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
-	15, // 51: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
-	15, // 52: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
-	4,  // 53: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
-	8,  // 54: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
-	8,  // 55: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
-	58, // 56: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
-	8,  // 57: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
-	9,  // 58: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
-	9,  // 59: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
-	49, // 60: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
-	53, // 61: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
-	13, // 62: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	16, // 63: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	19, // 64: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	22, // 65: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	28, // 66: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	31, // 67: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	33, // 68: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	36, // 69: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	39, // 70: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	26, // 71: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	41, // 72: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
-	43, // 73: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
-	45, // 74: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
-	47, // 75: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
-	50, // 76: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
-	52, // 77: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
-	14, // 78: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	18, // 79: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	21, // 80: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	25, // 81: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	29, // 82: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	32, // 83: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	34, // 84: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	37, // 85: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	40, // 86: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	27, // 87: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	42, // 88: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
-	44, // 89: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
-	46, // 90: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
-	48, // 91: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
-	51, // 92: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
-	54, // 93: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
-	78, // [78:94] is the sub-list for method output_type
-	62, // [62:78] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	38, // 46: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
+	6,  // 47: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
+	59, // 48: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	59, // 49: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,  // 50: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,  // 51: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	41, // 52: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	15, // 53: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	15, // 54: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,  // 55: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,  // 56: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	8,  // 57: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
+	61, // 58: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,  // 59: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
+	9,  // 60: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
+	9,  // 61: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
+	52, // 62: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
+	56, // 63: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
+	13, // 64: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16, // 65: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19, // 66: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22, // 67: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28, // 68: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31, // 69: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33, // 70: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	36, // 71: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
+	39, // 72: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	42, // 73: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26, // 74: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	44, // 75: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	46, // 76: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	48, // 77: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	50, // 78: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	53, // 79: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
+	55, // 80: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
+	14, // 81: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18, // 82: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21, // 83: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25, // 84: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29, // 85: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32, // 86: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34, // 87: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	37, // 88: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
+	40, // 89: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	43, // 90: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27, // 91: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	45, // 92: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	47, // 93: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	49, // 94: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	51, // 95: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	54, // 96: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
+	57, // 97: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
+	81, // [81:98] is the sub-list for method output_type
+	64, // [64:81] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -5260,7 +5598,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   51,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

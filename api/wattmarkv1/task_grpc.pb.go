@@ -26,6 +26,7 @@ const (
 	TaskService_ReadEnvelope_FullMethodName = "/wattmark.v1.TaskService/ReadEnvelope"
 	TaskService_ReadEnergy_FullMethodName   = "/wattmark.v1.TaskService/ReadEnergy"
 	TaskService_ReadTimeline_FullMethodName = "/wattmark.v1.TaskService/ReadTimeline"
+	TaskService_ReadKernels_FullMethodName  = "/wattmark.v1.TaskService/ReadKernels"
 	TaskService_Aggregate_FullMethodName    = "/wattmark.v1.TaskService/Aggregate"
 	TaskService_WatchTasks_FullMethodName   = "/wattmark.v1.TaskService/WatchTasks"
 	TaskService_DeleteTasks_FullMethodName  = "/wattmark.v1.TaskService/DeleteTasks"
@@ -59,6 +60,8 @@ type TaskServiceClient interface {
 	// ReadTimeline returns the kernels that ran between two device times; where they
 	// are too many to draw, several in one slice.
 	ReadTimeline(ctx context.Context, in *ReadTimelineRequest, opts ...grpc.CallOption) (*ReadTimelineResponse, error)
+	// ReadKernels returns a task's energy by kernel name, where its kernels were recorded.
+	ReadKernels(ctx context.Context, in *ReadKernelsRequest, opts ...grpc.CallOption) (*ReadKernelsResponse, error)
 	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
 	Aggregate(ctx context.Context, in *AggregateRequest, opts ...grpc.CallOption) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
@@ -164,6 +167,16 @@ func (c *taskServiceClient) ReadTimeline(ctx context.Context, in *ReadTimelineRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReadTimelineResponse)
 	err := c.cc.Invoke(ctx, TaskService_ReadTimeline_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadKernels(ctx context.Context, in *ReadKernelsRequest, opts ...grpc.CallOption) (*ReadKernelsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadKernelsResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadKernels_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -303,6 +316,8 @@ type TaskServiceServer interface {
 	// ReadTimeline returns the kernels that ran between two device times; where they
 	// are too many to draw, several in one slice.
 	ReadTimeline(context.Context, *ReadTimelineRequest) (*ReadTimelineResponse, error)
+	// ReadKernels returns a task's energy by kernel name, where its kernels were recorded.
+	ReadKernels(context.Context, *ReadKernelsRequest) (*ReadKernelsResponse, error)
 	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
 	Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
@@ -355,6 +370,9 @@ func (UnimplementedTaskServiceServer) ReadEnergy(context.Context, *ReadEnergyReq
 }
 func (UnimplementedTaskServiceServer) ReadTimeline(context.Context, *ReadTimelineRequest) (*ReadTimelineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadTimeline not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadKernels(context.Context, *ReadKernelsRequest) (*ReadKernelsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadKernels not implemented")
 }
 func (UnimplementedTaskServiceServer) Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Aggregate not implemented")
@@ -519,6 +537,24 @@ func _TaskService_ReadTimeline_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(TaskServiceServer).ReadTimeline(ctx, req.(*ReadTimelineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadKernels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadKernelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadKernels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadKernels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadKernels(ctx, req.(*ReadKernelsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -690,6 +726,10 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadTimeline",
 			Handler:    _TaskService_ReadTimeline_Handler,
+		},
+		{
+			MethodName: "ReadKernels",
+			Handler:    _TaskService_ReadKernels_Handler,
 		},
 		{
 			MethodName: "Aggregate",

@@ -121,6 +121,7 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.TaskService_ReadEnvelope_FullMethodName, s.ReadEnvelope)
 	unary(mux, pb.TaskService_ReadEnergy_FullMethodName, s.ReadEnergy)
 	unary(mux, pb.TaskService_ReadTimeline_FullMethodName, s.ReadTimeline)
+	unary(mux, pb.TaskService_ReadKernels_FullMethodName, s.ReadKernels)
 	unary(mux, pb.TaskService_Aggregate_FullMethodName, s.Aggregate)
 	streamed(mux, pb.TaskService_WatchTasks_FullMethodName, s.WatchTasks)
 	unary(mux, pb.TaskService_DeleteTasks_FullMethodName, s.DeleteTasks)

@@ -79,6 +79,9 @@ var rows = []struct {
 		{"/v1/tasks/1/envelope?rails=nope", "", 400, "rails[0]"},
 	}},
 	{"GET /v1/tasks/{task_id}/timeline", []row{good("/v1/tasks/1/timeline?max_slices=5", "gemm"), {"/v1/tasks/1/timeline?max_slices=99999", "", 400, "max_slices"}}},
+	{"GET /v1/tasks/{task_id}/kernels", []row{
+		good("/v1/tasks/1/kernels", `"name":"gemm"`), good("/v1/tasks/3/kernels", `"lines":[]`), {"/v1/tasks/1/kernels?result=9", "", 404, "no such"}, {"/v1/tasks/0/kernels", "", 400, "task_id"},
+	}},
 	{"GET /v1/tasks/{task_id}/readings", []row{
 		good("/v1/tasks/1/readings", "from_s"), good("/v1/tasks/1/readings?methods=nvml.instant&max_readings=10&from_s=0.1&to_s=0.2", "from_s"),
 		{"/v1/tasks/99/readings", "", 404, "no such task"},
@@ -183,7 +186,7 @@ func (s *site) label() {
 	ctx := s.Context()
 	_, noteErr := s.db.AddNote(ctx, 1, testdb.Launched, "fan at 40 %")
 	for _, err := range []error{
-		noteErr,
+		noteErr, testdb.Record(ctx, s.db, 10),
 		s.db.PutKernels(ctx, 1, []store.Kernel{{Name: "gemm", Start: testdb.Launched.Add(3e8), End: testdb.Launched.Add(4e8)}}),
 		s.db.SetTags(ctx, 1, map[string]string{"node": "a3", "cooler": "water"}, nil),
 		s.db.SetTags(ctx, 2, map[string]string{"node": "核"}, nil),

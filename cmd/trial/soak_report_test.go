@@ -93,6 +93,9 @@ func lookAt(p *program) (u usage) {
 func (l *lab) goroutines(ctx context.Context, name, address string) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
+	// A scrape, as Prometheus would: it keeps up the watch of the benches' power, and starts goroutines of its own
+	// while it lasts.
+	_, _ = Get(ctx, http.DefaultClient, "http://"+address+"/metrics")
 	stacks, _ := Get(ctx, http.DefaultClient, "http://"+address+"/debug/pprof/goroutine?debug=1")
 	if _, err := fmt.Sscanf(stacks, "goroutine profile: total %d", &n); err != nil {
 		return 0

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti/cuptitest"
@@ -212,19 +213,19 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 	}
 	truth, sum, share := in.energies(plan), 0.0, 0.0
 	for _, l := range k.Lines {
-		sum, share = sum+*l.EnergyJ, share+float64(l.Share)
+		sum, share = sum+float64(l.Energy), share+float64(l.Share)
 		name := cmp.Or(l.Symbol, l.Name)
 		if l.Class != "kernel" {
 			continue
 		}
-		t.Logf("%s: %v ± %v J, the board drew %v J", name, *l.EnergyJ, *l.EnergyUJ, truth[name])
-		if d := math.Abs(*l.EnergyJ - truth[name]); !(d <= *l.EnergyUJ) {
-			t.Errorf("%s: %v J off, U is %v J", name, d, *l.EnergyUJ)
+		t.Logf("%s: %v ± %v J, the board drew %v J", name, float64(l.Energy), float64(l.U), truth[name])
+		if d := math.Abs(float64(l.Energy) - truth[name]); !(d <= float64(l.U)) {
+			t.Errorf("%s: %v J off, U is %v J", name, d, float64(l.U))
 		}
 		// The fit of kernels of microseconds assumes no response of the card, which costs U.
 		most := map[bool]float64{true: 0.2, false: 0.1}[name == "tiny"]
-		if *l.EnergyUJ > most*truth[name] {
-			t.Errorf("%s: U is %v J of %v J", name, *l.EnergyUJ, truth[name])
+		if float64(l.U) > most*truth[name] {
+			t.Errorf("%s: U is %v J of %v J", name, float64(l.U), truth[name])
 		}
 		delete(truth, name)
 	}
@@ -237,7 +238,7 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 	if d := math.Abs(share / *got.DurationS - 1); d > 1e-9 {
 		t.Errorf("the lines come to %v s, the window has %v s", share, *got.DurationS)
 	}
-	if i := slices.IndexFunc(k.Lines, func(l report.KernelLine) bool { return l.Name == "gemm" && l.Symbol == "_Z4gemmPfS_i" }); i < 0 {
+	if i := slices.IndexFunc(k.Lines, func(l api.KernelLine) bool { return l.Name == "gemm" && l.Symbol == "_Z4gemmPfS_i" }); i < 0 {
 		t.Error("the name was not demangled")
 	}
 	if len(k.Warnings) != 1 || !strings.Contains(k.Warnings[0], "1000 of 1022 kernels are shorter than the 50 µs") {

@@ -118,8 +118,8 @@ func (in *injected) asTheBoard(x store.Task, r report.Report) {
 		truth[tables.Names[l.Name]] += float64(e.Total)
 	}
 	for _, l := range r.Kernels.Lines {
-		if want, ok := truth[cmp.Or(l.Symbol, l.Name)]; ok && math.Abs(*l.EnergyJ-want) > *l.EnergyUJ {
-			t.Errorf("%s: %v ± %v J, the board drew %v J", l.Name, *l.EnergyJ, *l.EnergyUJ, want)
+		if want, ok := truth[cmp.Or(l.Symbol, l.Name)]; ok && math.Abs(float64(l.Energy)-want) > float64(l.U) {
+			t.Errorf("%s: %v ± %v J, the board drew %v J", l.Name, float64(l.Energy), float64(l.U), want)
 		}
 	}
 }

@@ -269,11 +269,11 @@ func TestKernelsShareEverywhere(t *testing.T) {
 	by := map[string]float64{}
 	var sum float64
 	for _, l := range x.Kernels.Lines {
-		by[l.Name] += *l.EnergyJ
-		sum += *l.EnergyJ
+		by[l.Name] += float64(l.Energy)
+		sum += float64(l.Energy)
 	}
-	if relative(sum, *x.EnergyJ) > 1e-9 || relative(*x.Kernels.SumJ, *x.EnergyJ) > 1e-9 || by["gemm"] < by["softmax"] {
-		t.Errorf("the lines come to %v J, shown as %v, of %v: %v", sum, x.Kernels.SumJ, *x.EnergyJ, by)
+	if relative(sum, *x.EnergyJ) > 1e-9 || relative(float64(x.Kernels.Sum), *x.EnergyJ) > 1e-9 || by["gemm"] < by["softmax"] {
+		t.Errorf("the lines come to %v J, shown as %v, of %v: %v", sum, x.Kernels.Sum, *x.EnergyJ, by)
 	}
 	text := inside(t, "show", "1", "--db", r.db, "--kernels", "--no-plot").ok(t).out
 	if want := "sum"; !strings.Contains(text[strings.Index(text, "Energy by kernel"):], want) {

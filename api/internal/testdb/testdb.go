@@ -201,3 +201,32 @@ func Serve(ctx context.Context, dir string) (address string, stop func(), err er
 		_ = db.Close()
 	}, nil
 }
+
+// Record stores launches of task 1 as CUPTI delivers them, of three names on two streams of one device: gemm(int) and
+// flash<float> at once from 0.2 to 0.4 s, "axpy" n times of 1 ms from 0.5 s on, every 2 ms, on the first stream; and
+// the energy by name: 40, 20 and 10 J of those three, 5 J between them, and the rest before and after.
+func Record(ctx context.Context, db *store.DB, n int) error {
+	at := func(ms int) int64 { return Launched.Add(time.Duration(ms) * time.Millisecond).UnixNano() }
+	l := []store.Launch{{Start: at(200), End: at(400), Stream: 7}, {Start: at(210), End: at(390), Name: 1, Stream: 20}}
+	for i := range n {
+		l = append(l, store.Launch{Start: at(500 + 2*i), End: at(501 + 2*i), Name: 2, Stream: 7})
+	}
+	k := uint64(len(l))
+	line := func(c store.EnergyClass, name string, launches uint64, busy measure.Seconds, e, u measure.Joule) store.NameEnergy {
+		return store.NameEnergy{
+			Class: c, Name: name, Launches: launches, Busy: busy, Share: busy, Energy: measure.Estimate{Energy: e, U: u},
+		}
+	}
+	return errors.Join(
+		db.PutLaunches(ctx, 1, 0, l),
+		db.PutLaunchTables(ctx, 1, store.LaunchTables{
+			Processes: []store.LaunchProcess{{PID: 4711, Kernels: k, Reported: k, Whole: true}},
+			Names:     []string{"_Z4gemmi", "_Z5flashIfEvT_", "axpy"},
+			Devices:   []store.LaunchDevice{{Measured: true}},
+		}),
+		db.PutNameEnergies(ctx, 1, 1, []store.NameEnergy{
+			line(store.KernelEnergy, "_Z4gemmi", 1, 0.2, 40, 1.2), line(store.KernelEnergy, "_Z5flashIfEvT_", 1, 0.18, 20, 0.6),
+			line(store.KernelEnergy, "axpy", uint64(n), measure.Seconds(n)*1e-3, 10, 0.3),
+			line(store.ActiveIdleEnergy, "", 0, 0.1, 5, 0.2), line(store.IdleEnergy, "", 0, 0.3, 25, 0.8),
+		}))
+}

@@ -60,6 +60,39 @@ func emptyAndGone(t *testing.T, chrome context.Context) {
 	b.shot("gone")
 }
 
+// Kernels have a row for each stream, colours of their own and energies that add up; a click on a launch reads its
+// joules, and N goes to the next of its name.
+func kernels(t *testing.T, chrome context.Context) {
+	b := open(t, chrome, filled(t), "#/task/1?from=0.1&to=0.9", 1000)
+	b.until(`document.querySelectorAll('section[aria-label="Energy by kernel"] tbody tr').length === 5 && ` + drawn + ` && ` + rests)
+	b.shot("kernels")
+	rows := is[[]string](b, `[...document.querySelectorAll('section[aria-label="Energy by kernel"] tbody tr')].map(r => [...r.children].map(c => c.textContent.trim()).join('|'))`)
+	if want := "gemm|1|200.0 ms|40.0 ± 1.2 J|40 %|200.0 W|40.00 J"; rows[0] != want || rows[1] != "(before and after)||300.0 ms|25.00 ± 0.80 J|25 %|83.33 W|" {
+		t.Errorf("%q, want %q first", rows, want)
+	}
+	b.do(chromedp.Click(chromedp.CSS(`section[aria-label="Energy by kernel"] th:last-child button`)))
+	b.until(`document.querySelector('section[aria-label="Energy by kernel"] th[aria-sort=descending]').textContent.includes('A launch')`)
+	colours := is[int](b, `new Set([...document.querySelectorAll('section[aria-label="Energy by kernel"] tbody .key')].map(k => k.style.background)).size`)
+	if colours != 3 {
+		t.Errorf("%d colours for three names", colours)
+	}
+	// Flash is on the second stream: its middle is at 0.3 s, a quarter of the view.
+	x, _, w := b.box()
+	y := is[float64](b, `(() => { const r = document.querySelector('.plot').getBoundingClientRect(); return r.bottom - 34 - 12 })()`)
+	b.do(chromedp.MouseClickXY(x+w*0.25, y))
+	b.until(`document.querySelector('[aria-label="Launches of the marked kernel"] strong')?.textContent === 'flash<float>'`)
+	b.until(`document.querySelector('#between data') && location.hash.includes('kernel=') && location.hash.includes('a=0.21')`)
+	b.joules(1)
+	b.do(chromedp.Click(chromedp.CSS(`section[aria-label="Energy by kernel"] button[title=axpy]`)))
+	b.do(chromedp.Focus(chromedp.CSS(".plot")), chromedp.KeyEvent("n"))
+	b.until(`location.hash.includes('a=0.5&') && location.hash.includes('kernel=axpy')`)
+	b.do(chromedp.KeyEvent("n"))
+	b.until(`location.hash.includes('a=0.502')`)
+	b.do(chromedp.KeyEvent("p"))
+	b.until(`location.hash.includes('a=0.5&')`)
+	b.shot("launch")
+}
+
 // The list shows what happens in the database while it is open.
 func follows(t *testing.T, chrome context.Context) {
 	s := filled(t)

@@ -81,6 +81,7 @@ func filled(t *testing.T) *site {
 			must(db.Finish(ctx, id, store.Outcome{State: store.Untrimmed, Reason: "no markers were found"}))
 		}
 	}
+	must(testdb.Record(ctx, db, 100))
 	return serve(t, db)
 }
 

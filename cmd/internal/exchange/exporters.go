@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
@@ -270,7 +271,7 @@ func exportTimelines(ctx context.Context, w io.Writer, db *counted, tasks []*sto
 		if err != nil {
 			return err
 		}
-		l, err := exchange.NewTimeline(ctx, db, t, madeBy(), c, report.Readable)
+		l, err := exchange.NewTimeline(ctx, db, t, madeBy(), c, api.Readable)
 		if err != nil {
 			return noRail(err)
 		}

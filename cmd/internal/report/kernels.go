@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/guptarohit/asciigraph"
-	"github.com/ianlancetaylor/demangle"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -24,115 +24,21 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// kernelsReport is the JSON of a task's energy by kernel name.
-type kernelsReport struct {
-	Lines []KernelLine `json:"lines"`
-	// Kernels stored in the database, delivered by CUPTI, and lost within CUPTI.
-	Recorded uint64   `json:"recorded"`
-	Reported uint64   `json:"reported"`
-	Dropped  uint64   `json:"dropped"`
-	Warnings []string `json:"warnings,omitempty"`
-	// SumJ is the sum of all lines: the energy of the task.
-	SumJ *float64 `json:"sum_j,omitempty"`
-}
-
-// KernelLine is the energy of one kernel name, or of the time without kernels: between the
-// first and the last kernel (active_idle), or outside of them (idle).
-type KernelLine struct {
-	Class  string `json:"class"` // kernel, active_idle, idle
-	Name   string `json:"name,omitempty"`
-	Symbol string `json:"symbol,omitempty"` // mangled, if it differs from Name
-	// Method is "edges" (the meter's power between begin and end of the launches) or "least squares" (one
-	// mean power for each name, fitted to the whole trace).
-	Method string `json:"method"`
-	// Together are the names of a group that the readings do not tell apart.
-	Together []string        `json:"together,omitempty"`
-	Launches uint64          `json:"launches"`
-	Short    uint64          `json:"short_launches"` // shorter than the meter resolves
-	Busy     measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
-	Share    measure.Seconds `json:"share_s"`        // the same, divided among concurrent kernels
-	EnergyJ  *float64        `json:"energy_j"`
-	EnergyUJ *float64        `json:"energy_u_j"`
-	MeanW    *float64        `json:"mean_w,omitempty"`
-	PerCallJ *float64        `json:"per_call_j,omitempty"`
-}
-
-// classNames are the values of KernelLine.Class.
-var classNames = map[store.EnergyClass]string{
-	store.KernelEnergy: "kernel", store.ActiveIdleEnergy: "active_idle", store.IdleEnergy: "idle",
-}
-
-// Readable returns a kernel's name demangled, without its parameters.
-func Readable(symbol string) string {
-	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
-}
-
-// readableGroup returns the names of a line of energy, one unless it is of a group.
-func readableGroup(name string) []string {
-	out := strings.Split(name, store.Together)
-	for i := range out {
-		out[i] = Readable(out[i])
-	}
-	return out
-}
-
-// describe sets the names and the method of a line.
-func (l *KernelLine) describe(e *store.NameEnergy) {
-	names := readableGroup(e.Name)
-	l.Name = strings.Join(names, store.Together)
-	if len(names) > 1 {
-		l.Together = names
-	}
-	if e.Fitted {
-		l.Method = "least squares"
-	}
-}
-
 // AddKernels adds the energy by kernel name. If it is not stored for the result in use, as
 // after a change of calibration, it is calculated first. A task without recorded kernels
 // stays without; one whose energy cannot be divided gets a warning instead of lines.
 func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
-	k := &kernelsReport{Lines: []KernelLine{}}
 	tables, lines, err := NameEnergies(ctx, db, r.task)
 	switch {
 	case err == nil && len(tables.Processes) == 0:
 		return nil
 	case errors.Is(err, measurement.ErrNoShares):
-		k.Warnings = append(k.Warnings, err.Error())
+		r.Kernels = &api.Kernels{Lines: []api.KernelLine{}, Warnings: []string{err.Error()}, Sum: measure.Joule(math.NaN())}
+		return nil
 	case err != nil:
 		return err
 	}
-	var sum measure.Joule
-	for _, e := range lines {
-		joules := float64(e.Energy.Energy)
-		l := KernelLine{
-			Class: classNames[e.Class], Launches: e.Launches, Short: e.Short, Busy: e.Busy, Share: e.Share,
-			EnergyJ: cli.Number(joules), EnergyUJ: cli.Number(e.Energy.U), Method: "edges",
-		}
-		l.describe(&e)
-		if l.Name != e.Name {
-			l.Symbol = e.Name
-		}
-		if e.Share > 0 { // the mean power is over the name's own share of time
-			l.MeanW = cli.Number(joules / float64(e.Share))
-		}
-		if e.Launches > 0 {
-			l.PerCallJ = cli.Number(joules / float64(e.Launches))
-		}
-		k.Lines = append(k.Lines, l)
-		sum += e.Energy.Energy
-	}
-	if len(lines) > 0 {
-		k.SumJ = cli.Number(sum)
-	}
-	// The shortest span that the meter resolves: the largest of sample period, update interval, averaging window and
-	// twice the time constant.
-	var resolution measure.Seconds
-	if tb, m := r.task.Setup.Timebase, r.task.Setup.Response; tb.TicksPerScan > 0 {
-		resolution = max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
-	}
-	k.addWarnings(&tables, lines, resolution)
-	r.Kernels = k
+	r.Kernels = api.NewKernels(&tables, lines, r.task.Setup)
 	return nil
 }
 
@@ -166,66 +72,6 @@ func ShareAgain(ctx context.Context, db *store.DB, id store.TaskID) error {
 	return err
 }
 
-// addWarnings adds the counts of kernels, and warnings about missing kernels and about
-// errors that ± U does not include.
-func (k *kernelsReport) addWarnings(tables *store.LaunchTables, lines []store.NameEnergy, resolution measure.Seconds) {
-	warn := func(format string, a ...any) { k.Warnings = append(k.Warnings, fmt.Sprintf(format, a...)) }
-	for _, p := range tables.Processes {
-		k.Recorded, k.Reported, k.Dropped = k.Recorded+p.Kernels, k.Reported+p.Reported, k.Dropped+p.Dropped
-		if p.Trouble != "" {
-			warn("process %d: %s", p.PID, p.Trouble)
-		}
-		if !p.Whole {
-			warn("process %d ended without its count (killed?): its last kernels are missing, their energy is in idle", p.PID)
-		}
-	}
-	troubled := func(p store.LaunchProcess) bool { return p.Trouble != "" }
-	if k.Reported == 0 && !slices.ContainsFunc(tables.Processes, troubled) {
-		warn("CUPTI reported no kernel: the program launched none, or another profiler took them; nothing is known " +
-			"of energy by kernel")
-	}
-	if k.Dropped > 0 {
-		warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
-	}
-	// Without devices no kernel was recorded at all, which is warned of above.
-	measured := func(d store.LaunchDevice) bool { return d.Measured }
-	if len(tables.Devices) > 0 && !slices.ContainsFunc(tables.Devices, measured) {
-		warn("no kernel ran on the GPU that was measured")
-	}
-	k.warnOfShort(lines, resolution)
-}
-
-// warnOfShort adds warnings about kernels shorter than the meter resolves.
-func (k *kernelsReport) warnOfShort(lines []store.NameEnergy, resolution measure.Seconds) {
-	warn := func(format string, a ...any) { k.Warnings = append(k.Warnings, fmt.Sprintf(format, a...)) }
-	var short, all, fitted uint64
-	groups := 0
-	for _, l := range lines {
-		all += l.Launches
-		if !l.Fitted {
-			short += l.Short
-			continue
-		}
-		fitted += l.Short
-		if strings.Contains(l.Name, store.Together) {
-			groups++
-		}
-	}
-	if fitted > 0 {
-		warn("%d of %d kernels are shorter than the %v that the meter resolves: their energies are of the mean power "+
-			"of each name, fitted to the trace by least squares; launches of a name that draw differently are averaged",
-			fitted, all, resolution)
-	}
-	if groups > 0 {
-		warn("%d lines are of names that the meter does not tell apart: the energy is of all of a line's names together",
-			groups)
-	}
-	if short > 0 {
-		warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+
-			"them, and ± U does not hold that", short, all, resolution)
-	}
-}
-
 // ownKernels is the prefix of the names of kernels that libwattmark.so launches.
 const ownKernels = "wm_"
 
@@ -248,28 +94,28 @@ func RenderKernels(a *cli.App, r *Report) {
 		// The time without kernels has no name and no launches; kernels of our own library
 		// (markers around single kernels) are marked as such.
 		switch l.Class {
-		case classNames[store.ActiveIdleEnergy]:
+		case api.ClassActiveIdle:
 			row[0], row[1] = "(between kernels)", ""
-		case classNames[store.IdleEnergy]:
+		case api.ClassIdle:
 			row[0], row[1] = "(before and after)", ""
 		default:
 			if strings.HasPrefix(l.Name, ownKernels) && len(l.Together) == 0 {
 				row[0] = fmt.Sprintf("(%s: around single kernels)", l.Name)
 			}
 		}
-		if l.EnergyJ != nil && l.EnergyUJ != nil {
-			row[3] = out.EnergyText(*l.EnergyJ, *l.EnergyUJ)
+		if measure.Known(l.Energy) && measure.Known(l.U) {
+			row[3] = out.EnergyText(float64(l.Energy), float64(l.U))
 		}
-		if l.MeanW != nil {
-			row[4] = measure.Watt(*l.MeanW)
+		if measure.Known(l.Mean) {
+			row[4] = l.Mean
 		}
-		if l.PerCallJ != nil {
-			row[5] = measure.Joule(*l.PerCallJ)
+		if measure.Known(l.PerCall) {
+			row[5] = l.PerCall
 		}
 		t.AppendRow(row)
 	}
-	if k.SumJ != nil && r.EnergyJ != nil && r.EnergyUJ != nil {
-		t.AppendFooter([]any{"sum", "", "", out.EnergyText(*k.SumJ, *r.EnergyUJ), "", "", ""})
+	if measure.Known(k.Sum) && r.EnergyJ != nil && r.EnergyUJ != nil {
+		t.AppendFooter([]any{"sum", "", "", out.EnergyText(float64(k.Sum), *r.EnergyUJ), "", "", ""})
 	}
 	t.Render()
 	for _, w := range k.Warnings {
@@ -325,7 +171,7 @@ func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.
 func readableNames(tables *store.LaunchTables) []string {
 	names := make([]string, len(tables.Names))
 	for i, n := range tables.Names {
-		names[i] = Readable(n)
+		names[i] = api.Readable(n)
 	}
 	return names
 }

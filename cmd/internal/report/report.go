@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -87,7 +88,7 @@ type Report struct {
 	Condition *conditionReport `json:"gpu_condition,omitempty"`
 	Quality   *quality.Verdict `json:"quality,omitempty"`
 	// Kernels is the energy by kernel of a recorded program.
-	Kernels *kernelsReport `json:"kernels,omitempty"`
+	Kernels *api.Kernels `json:"kernels,omitempty"`
 	// Tiny is the energy of one launch, of a task made to measure that.
 	Tiny       *tinyReport       `json:"tiny,omitempty"`
 	Notes      []store.Note      `json:"notes,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
@@ -98,7 +99,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 		}
 		k, err := compareKernel(name, a, b)
 		if err != nil {
-			return fmt.Errorf("kernel %s: %w", report.Readable(name), err)
+			return fmt.Errorf("kernel %s: %w", api.Readable(name), err)
 		}
 		family, times, r.Kernels = append(family, k.Energy), append(times, k.Time), append(r.Kernels, k)
 	}
@@ -129,7 +130,7 @@ func compareKernel(name string, a, b kernelRuns) (k kernelEffect, err error) {
 	if k.Time, err = compare.Between(a.runs, b.runs, compare.Time); err != nil {
 		return k, err
 	}
-	k.Name = report.Readable(name)
+	k.Name = api.Readable(name)
 	k.LaunchesA, k.LaunchesB = a.launches/float64(len(a.runs)), b.launches/float64(len(b.runs))
 	k.PerCallA, k.PerCallB = k.Energy.A.Value/k.LaunchesA, k.Energy.B.Value/k.LaunchesB
 	return k, nil

@@ -24,13 +24,13 @@ export function verdictBadge(v) {
 }
 
 /**
- * table makes a table: columns = [{ title, num?, cell(row), class? }]. Its caption is
+ * table makes a table: columns = [{ title, num?, cell(row), class?, sort? }]. Its caption is
  * read out with it.
  */
 export function table(caption, columns, rows) {
   return el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': caption }, el('table', {},
     el('caption', {}, caption),
-    el('thead', {}, el('tr', {}, columns.map((c) => el('th', { scope: 'col', class: c.num ? 'num' : c.class }, c.title)))),
+    el('thead', {}, el('tr', {}, columns.map((c) => el('th', { scope: 'col', class: c.num ? 'num' : c.class, 'aria-sort': c.sort }, c.title)))),
     el('tbody', {}, rows.map((r) => el('tr', {}, columns.map((c, i) => el(i === 0 ? 'th' : 'td',
       { class: c.num ? 'num' : c.class, scope: i === 0 ? 'row' : null }, c.cell(r))))))));
 }

@@ -187,14 +187,14 @@ export function track(c, box, view, slices, look) {
     const a = Math.max(box.x, view.X(s.from)), b = Math.min(box.x + box.w, view.X(s.to));
     if (b < box.x || a > box.x + box.w) continue;
     const w = Math.max(1, b - a);
-    c.globalAlpha = s.kernels > 1 ? 0.55 : 0.9;
+    c.globalAlpha = s.pale ? 0.2 : s.kernels > 1 ? 0.55 : 0.9;
     c.fillStyle = look.colourOf(s.name);
     c.fillRect(a, box.y + 2, w - (w > 3 ? 0.6 : 0), box.h - 4);
     c.globalAlpha = 1;
     if (w < 34) continue;
     const share = (w - 8) / c.measureText(s.name).width;
     const text = share < 1 ? `${[...s.name].slice(0, Math.max(1, Math.floor(s.name.length * share) - 2)).join('')}…` : s.name;
-    c.fillStyle = look.ground;
+    c.fillStyle = s.pale ? look.soft : look.ground;
     c.fillText(text, a + 4, box.y + box.h / 2);
   }
 }

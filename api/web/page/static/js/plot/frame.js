@@ -69,26 +69,20 @@ function title(c, text, box, look) {
 
 /** drawTrack draws rows of slices below the panels, under their name. */
 export function drawTrack(c, box, view, look) {
-  const rows = box.track.rows;
+  const { rows, labels = [] } = box.track;
   const h = box.h / Math.max(1, rows.length);
   c.textAlign = 'right';
   c.textBaseline = 'middle';
   c.fillStyle = look.soft;
-  c.fillText(box.track.title, box.x - 6, box.y + box.h / 2);
+  if (labels.some(Boolean)) labels.forEach((l, i) => c.fillText(l, box.x - 4, box.y + (i + 0.5) * h, box.x - 4));
+  else c.fillText(box.track.title, box.x - 6, box.y + box.h / 2);
   clipped(c, box, () => {
     c.fillStyle = look.outside;
     c.fillRect(box.x, box.y, box.w, box.h);
     rows.forEach((slices, i) => track(c, { ...box, y: box.y + i * h, h }, view, slices, {
-      ground: look.ground, colourOf: (name) => look.series[hash(name) % look.series.length],
+      ground: look.ground, colourOf: (name) => box.track.colourOf(name, look),
     }));
   });
-}
-
-/** hash gives a name the same colour everywhere. */
-function hash(name) {
-  let h = 7;
-  for (let i = 0; i < name.length; i++) h = (h * 31 + name.charCodeAt(i)) >>> 0;
-  return h;
 }
 
 /** drawTimeGrid draws the grid of time through a box. */

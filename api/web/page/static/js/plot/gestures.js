@@ -32,6 +32,7 @@ class Hand {
   }
 
   x(ev) { return ev.clientX - this.plot.element.getBoundingClientRect().left; }
+  y(ev) { return ev.clientY - this.plot.element.getBoundingClientRect().top; }
 
   wheel(ev) {
     const p = this.plot;
@@ -127,11 +128,15 @@ class Hand {
     this.pressed = false;
     if (ev.detail > 1) return; // the second one of a double click
     this.undo = { ...this.plot.cursors };
+    const slice = this.plot.sliceAt(this.x0, this.y(ev));
+    if (slice && this.plot.told.pick) {
+      this.plot.told.pick(slice);
+      return;
+    }
     this.click(this.t0);
   }
 
   /** doubled shows all, and takes back what the first of the two clicks did. */
-
   doubled() {
     const p = this.plot;
     if (this.undo) {

@@ -7,7 +7,7 @@ export const plotKeys = [
   ['Ctrl ← or Ctrl →', 'move the point of reading'],
   ['+ or −', 'zoom in and out, about the point'],
   ['0', 'all'], ['W', 'the window'], ['A', 'put cursor A at the point'], ['B', 'put cursor B at the point'],
-  ['C', 'between the cursors'], ['X', 'take the cursors away'],
+  ['C', 'between the cursors'], ['X', 'take the cursors away'], ['N or P', 'the next or previous launch of the marked kernel'],
 ];
 
 /** keyboard listens on a plot; it returns what ends that. */
@@ -38,6 +38,7 @@ function press(plot, ev) {
     case 'w': if (plot.window) plot.look(...plot.window); return true;
     case 'a': case 'b': plot.put(ev.key.toLowerCase(), at); return true;
     case 'c': between(plot); return true;
+    case 'n': case 'p': plot.told.step?.(ev.key.toLowerCase() === 'n' ? 1 : -1); return true;
     case 'x': plot.put('a', NaN); plot.put('b', NaN); return true;
   }
   return false;

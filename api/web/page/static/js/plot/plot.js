@@ -17,9 +17,9 @@ export const shortest = 1e-7;
 
 export class Plot {
   /**
-   * told = { view(from, to, done), cursors(a, b), hover(t or NaN), read(t) }: what its user
-   * does. view is called with done = false while a gesture goes on; read when keys moved
-   * the point.
+   * told = { view(from, to, done), cursors(a, b), hover(t or NaN), read(t), pick(slice),
+   * step(way) }: what its user does. view is called with done = false while a gesture goes on;
+   * read when keys moved the point; pick when a slice of a track is clicked.
    */
   constructor(label, told) {
     this.told = told;
@@ -108,6 +108,16 @@ export class Plot {
     this.resting = x;
     this.laterOver();
     this.told.hover?.(t);
+  }
+
+  /** sliceAt returns the slice of a track at a pixel, the nearest within 4 pixels; null for none. */
+  sliceAt(x, y) {
+    const box = this.boxes?.find((b) => b.track && y >= b.y && y < b.y + b.h);
+    if (!box) return null;
+    const row = box.track.rows[Math.floor(((y - box.y) / box.h) * box.track.rows.length)] ?? [];
+    const far = (s) => Math.max(this.xOf(s.from) - x, x - this.xOf(s.to), 0);
+    const best = row.reduce((a, s) => (a && far(a) <= far(s) ? a : s), null);
+    return best && far(best) <= 4 ? best : null;
   }
 
   later() {

@@ -10,6 +10,7 @@ import { plotKeys } from '../plot/keys.js';
 import { Plot } from '../plot/plot.js';
 import { comparison } from './compare_table.js';
 import { Compared, aligns } from './compared.js';
+import { Colours } from './kernels.js';
 import { kernelAt, kernelTrack } from './task_layers.js';
 
 export const compare = {
@@ -26,6 +27,7 @@ class CompareView {
     this.router = router;
     this.end = new AbortController();
     this.tasks = [];
+    this.colours = new Colours();
     this.trouble = el('div');
     this.body = el('div');
     root.append(el('h1', {}, 'Compare tasks'), this.trouble, this.body);
@@ -161,7 +163,7 @@ class CompareView {
     this.plot.panelHeight = stacked ? (narrow ? 120 : 170) : (narrow ? 220 : 340);
     this.plot.set({
       panels: stacked ? drawn.map((t, i) => ({ title: t.title, first: i === 0, series: [series(t)] })) : [{ title: this.rail, first: true, series: drawn.map(series) }],
-      tracks: this.tasks.flatMap((t) => kernelTrack(t.timeline, `task ${t.id}`, -t.zero)), sameScale: stacked,
+      tracks: this.tasks.flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
     });
     this.hovered(this.plot.hover);
   }

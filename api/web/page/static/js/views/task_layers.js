@@ -67,13 +67,21 @@ export function shades(p) {
   return out;
 }
 
-/** kernelTrack lays the slices of ReadTimeline into rows, by device; their times are moved by shift seconds. */
-export function kernelTrack(timeline, title = 'kernels', shift = 0) {
-  const slices = timeline?.slices ?? [];
-  if (slices.length === 0) return [];
-  const rows = [];
-  for (const s of slices) (rows[num(s.device)] ??= []).push({ from: num(s.from_s) + shift, to: num(s.to_s) + shift, name: s.name, kernels: num(s.kernels) });
-  return [{ title, rows: rows.map((r) => r ?? []) }];
+/**
+ * kernelTrack lays the slices of ReadTimeline into rows, one a stream of a device; their times are moved by shift
+ * seconds. Where a name is marked, the others are pale.
+ */
+export function kernelTrack(timeline, colours, { title = 'kernels', shift = 0, marked = '' } = {}) {
+  const rows = new Map();
+  for (const s of timeline?.slices ?? []) {
+    const device = num(s.device ?? 0), stream = num(s.stream ?? 0), key = device * 2 ** 32 + stream;
+    if (!rows.has(key)) rows.set(key, { key, device, stream, slices: [] });
+    rows.get(key).slices.push({ from: num(s.from_s) + shift, to: num(s.to_s) + shift, name: s.name, kernels: num(s.kernels), pale: marked !== '' && s.name !== marked });
+  }
+  if (rows.size === 0) return [];
+  const list = [...rows.values()].sort((a, b) => a.key - b.key), devices = new Set(list.map((r) => r.device)).size;
+  const label = (r) => (list.length < 2 ? '' : devices > 1 ? `${r.device}: ${r.stream}` : `stream ${r.stream}`);
+  return [{ title, rows: list.map((r) => r.slices), labels: list.map(label), colourOf: (name, look) => colours.of(name, look) }];
 }
 
 /** readout says what was drawn at a time. With brief, only the total's watts, as text. */
@@ -97,11 +105,10 @@ export function readout(p, t, brief) {
   return parts.map((x) => (typeof x === 'string' ? el('span', {}, x) : x));
 }
 
-/** kernelAt says what ran at a time; empty where nothing did. */
+/** kernelAt says what ran at a time, on all streams; empty where nothing did. */
 export function kernelAt(timeline, t) {
-  const s = (timeline?.slices ?? []).find((s) => num(s.from_s) <= t && t <= num(s.to_s));
-  if (!s) return '';
-  return num(s.kernels) > 1 ? `${s.kernels} kernels, most of the time ${s.name}` : `${s.name}, ${seconds(s.busy_s)}`;
+  return (timeline?.slices ?? []).filter((s) => num(s.from_s) <= t && t <= num(s.to_s))
+    .map((s) => (num(s.kernels) > 1 ? `${s.kernels} kernels, most of the time ${s.name}` : `${s.name}, ${seconds(s.busy_s)}`)).join(' · ');
 }
 
 /** between writes a column: its mean, and how far it reaches. */

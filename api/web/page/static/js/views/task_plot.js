@@ -8,6 +8,7 @@ import { Cursors, energyBetween } from '../plot/cursors.js';
 import { envelope } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
 import { panels, shades, legend, kernelTrack, readout } from './task_layers.js';
+import { KernelTable, Steps, launch } from './kernels.js';
 import { ReadingChoice } from './readings.js';
 import { related } from './task_parts.js';
 import { valuesTable } from './values.js';
@@ -27,12 +28,17 @@ export class TaskPlot {
     this.window = answer.window ? [num(answer.window.from_s), num(answer.window.to_s)] : null;
     this.plot = new Plot(`Power of task ${this.id} over time. Arrows pan, plus and minus zoom, A and B put cursors; the values stand in the table below.`, {
       view: (from, to, done) => this.viewed(done), cursors: () => this.cursors.moved(this.plot.cursors), hover: (t) => this.hovered(t),
+      pick: (s) => this.pick(s), step: (way) => this.step(way),
       read: (t) => announce(`${instant(t, this.plot.view.to - this.plot.view.from)}: ${readout(this, t, true)}`),
     });
     this.plot.limits = { from: this.extent[0], to: this.extent[1] };
     this.plot.window = this.window ?? this.extent;
     this.energy = energyBetween(this.id);
     this.cursors = new Cursors(this.plot, { kept: () => this.write(), at: (t) => readout(this, t, true), between: this.energy.show, none: this.energy.none });
+    this.kernels = new KernelTable(this.id, (name) => this.mark(name));
+    this.steps = new Steps((way) => this.step(way), () => this.mark(''));
+    this.marked = '';
+    this.end = new AbortController();
     this.settled = debounced(() => this.load(), 60);
     this.kept = debounced(() => { this.write(); this.rested(); }, 250);
     this.loads = 0; // that go on
@@ -47,6 +53,8 @@ export class TaskPlot {
     this.cursors.close();
     this.energy.close();
     this.values.close();
+    this.kernels.close();
+    this.end.abort();
     this.plot.close();
   }
 
@@ -66,7 +74,50 @@ export class TaskPlot {
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
         el('label', { class: 'check' }, zero, 'from 0 W')),
-      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.cursors.element, this.values.element));
+      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.values.element), this.kernels.element);
+    if (this.withKernels) this.kernels.load().then(() => this.draw());
+  }
+
+  /** mark shows the launches of one name, the others pale; '' for all. */
+  mark(name) {
+    this.marked = name;
+    this.kernels.choose(name);
+    this.steps.show(name, this.kernels.launches(name));
+    this.draw();
+    this.write();
+  }
+
+  /** pick puts the cursors about a launch, so that its energy is read; of several kernels in one slice it shows more. */
+  pick(s) {
+    if (s.kernels > 1) {
+      this.plot.look(s.from, s.to);
+      return;
+    }
+    this.plot.put('a', s.from);
+    this.plot.put('b', s.to);
+    this.mark(s.name);
+    announce(`${s.name}, from ${instant(s.from, s.to - s.from)}`);
+  }
+
+  /** step goes to the next or previous launch of the marked name, and moves the view where that lies outside of it. */
+  async step(way) {
+    const { from, to } = this.plot.view, { a } = this.plot.cursors;
+    const t = Number.isFinite(a) ? a : (from + to) / 2;
+    if (!this.marked) return;
+    let s;
+    try {
+      s = await launch(this.id, this.marked, t, way, this.plot.limits, (to - from) / 2, this.end.signal);
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+      return;
+    }
+    if (!s) {
+      announce(`There is no ${way > 0 ? 'later' : 'earlier'} launch of ${this.marked}.`);
+      return;
+    }
+    const slice = { from: num(s.from_s), to: num(s.to_s), name: s.name, kernels: 1 }, half = (to - from) / 2, middle = (slice.from + slice.to) / 2;
+    if (slice.from < from || slice.to > to) this.plot.look(middle - half, middle + half);
+    this.pick(slice);
   }
 
   /** read takes span, cursors and mode from the address. */
@@ -76,6 +127,11 @@ export class TaskPlot {
     fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => { this.mode = m; this.draw(); this.write(); }));
     const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
     this.choice.read(params.get('readings'));
+    if (this.marked !== (params.get('kernel') ?? '')) {
+      this.marked = params.get('kernel') ?? '';
+      this.kernels.choose(this.marked);
+      this.steps.show(this.marked);
+    }
     this.plot.cursors = { a: at('a'), b: at('b') };
     this.cursors.moved(this.plot.cursors);
     this.plot.look(from, to);
@@ -95,7 +151,7 @@ export class TaskPlot {
     const { from, to } = this.plot.view, { a, b } = this.plot.cursors;
     const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
     const exact = (t) => (Number.isFinite(t) ? t : '');
-    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written() });
+    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked });
   }
 
   viewed(done) {
@@ -176,7 +232,7 @@ export class TaskPlot {
     const list = panels(this, narrow);
     this.plot.panelHeight = narrow ? 200 : 300;
     this.plot.set({
-      panels: list, tracks: kernelTrack(this.timeline), shades: shades(this),
+      panels: list, tracks: kernelTrack(this.timeline, this.kernels.colours, { marked: this.marked }), shades: shades(this),
       // Columns that hold no sample are no hole as long as samples lie that far apart.
       reach: 2.5 * Math.max(this.envelope.width, this.period), dots: this.envelope.single,
     });

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+)
+
+// Kernels is a task's energy by kernel name, as show and the page have it.
+type Kernels struct {
+	Lines []KernelLine `json:"lines"`
+	// Kernels stored in the database, delivered by CUPTI, and lost within CUPTI.
+	Recorded uint64   `json:"recorded"`
+	Reported uint64   `json:"reported"`
+	Dropped  uint64   `json:"dropped"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Sum of all lines: the energy of the task. NaN without lines.
+	Sum measure.Joule `json:"sum_j,omitzero"`
+}
+
+// KernelLine is the energy of one kernel name, or of the time without kernels: between the
+// first and the last kernel (active_idle), or outside of them (idle).
+type KernelLine struct {
+	Class  string `json:"class"` // kernel, active_idle, idle
+	Name   string `json:"name,omitempty"`
+	Symbol string `json:"symbol,omitempty"` // mangled, if it differs from Name
+	// Method is "edges" (the meter's power between begin and end of the launches) or "least squares" (one
+	// mean power for each name, fitted to the whole trace).
+	Method string `json:"method"`
+	// Together are the names of a group that the readings do not tell apart.
+	Together []string        `json:"together,omitempty"`
+	Launches uint64          `json:"launches"`
+	Short    uint64          `json:"short_launches"` // shorter than the meter resolves
+	Busy     measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
+	Share    measure.Seconds `json:"share_s"`        // the same, divided among concurrent kernels
+	Energy   measure.Joule   `json:"energy_j"`
+	U        measure.Joule   `json:"energy_u_j"` // k = 2
+	// Mean is over Share; PerCall is the energy of one launch. NaN where there is none.
+	Mean    measure.Watt  `json:"mean_w,omitzero"`
+	PerCall measure.Joule `json:"per_call_j,omitzero"`
+}
+
+// The values of KernelLine.Class, in the order of store.EnergyClass.
+const (
+	ClassKernel     = "kernel"
+	ClassActiveIdle = "active_idle"
+	ClassIdle       = "idle"
+)
+
+var classes = map[store.EnergyClass]string{
+	store.KernelEnergy: ClassKernel, store.ActiveIdleEnergy: ClassActiveIdle, store.IdleEnergy: ClassIdle,
+}
+
+// Readable returns a kernel's name demangled, without its parameters.
+func Readable(symbol string) string {
+	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
+}
+
+// readableGroup returns the names of a line of energy, one unless it is of a group.
+func readableGroup(name string) []string {
+	out := strings.Split(name, store.Together)
+	for i := range out {
+		out[i] = Readable(out[i])
+	}
+	return out
+}
+
+// NewKernels returns the lines of energy by name of a task measured with a setup, with warnings
+// about missing kernels and about errors that ± U does not include.
+func NewKernels(tables *store.LaunchTables, lines []store.NameEnergy, setup measure.Setup) *Kernels {
+	k := &Kernels{Lines: []KernelLine{}, Sum: measure.Joule(math.NaN())}
+	for i := range lines {
+		k.Lines = append(k.Lines, newKernelLine(&lines[i]))
+		if i == 0 {
+			k.Sum = 0
+		}
+		k.Sum += lines[i].Energy.Energy
+	}
+	// The shortest span that the meter resolves: the largest of sample period, update interval, averaging window and
+	// twice the time constant.
+	var resolution measure.Seconds
+	if tb, m := setup.Timebase, setup.Response; tb.TicksPerScan > 0 {
+		resolution = max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
+	}
+	k.addWarnings(tables)
+	k.warnOfShort(lines, resolution)
+	return k
+}
+
+func newKernelLine(e *store.NameEnergy) KernelLine {
+	names := readableGroup(e.Name)
+	l := KernelLine{
+		Class: classes[e.Class], Name: strings.Join(names, store.Together), Method: "edges", Launches: e.Launches,
+		Short: e.Short, Busy: e.Busy, Share: e.Share, Energy: e.Energy.Energy, U: e.Energy.U,
+		Mean: measure.Watt(math.NaN()), PerCall: measure.Joule(math.NaN()),
+	}
+	if l.Name != e.Name {
+		l.Symbol = e.Name
+	}
+	if len(names) > 1 {
+		l.Together = names
+	}
+	if e.Fitted {
+		l.Method = "least squares"
+	}
+	if e.Share > 0 { // the mean power is over the name's own share of time
+		l.Mean = measure.Watt(float64(l.Energy) / float64(e.Share))
+	}
+	if e.Launches > 0 {
+		l.PerCall = l.Energy / measure.Joule(e.Launches)
+	}
+	return l
+}
+
+func (k *Kernels) warn(format string, a ...any) {
+	k.Warnings = append(k.Warnings, fmt.Sprintf(format, a...))
+}
+
+// addWarnings adds the counts of kernels, and warnings about missing kernels.
+func (k *Kernels) addWarnings(tables *store.LaunchTables) {
+	for _, p := range tables.Processes {
+		k.Recorded, k.Reported, k.Dropped = k.Recorded+p.Kernels, k.Reported+p.Reported, k.Dropped+p.Dropped
+		if p.Trouble != "" {
+			k.warn("process %d: %s", p.PID, p.Trouble)
+		}
+		if !p.Whole {
+			k.warn("process %d ended without its count (killed?): its last kernels are missing, their energy is in idle", p.PID)
+		}
+	}
+	troubled := func(p store.LaunchProcess) bool { return p.Trouble != "" }
+	if k.Reported == 0 && !slices.ContainsFunc(tables.Processes, troubled) {
+		k.warn("CUPTI reported no kernel: the program launched none, or another profiler took them; nothing is known " +
+			"of energy by kernel")
+	}
+	if k.Dropped > 0 {
+		k.warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
+	}
+	// Without devices no kernel was recorded at all, which is warned of above.
+	measured := func(d store.LaunchDevice) bool { return d.Measured }
+	if len(tables.Devices) > 0 && !slices.ContainsFunc(tables.Devices, measured) {
+		k.warn("no kernel ran on the GPU that was measured")
+	}
+}
+
+// warnOfShort adds warnings about kernels shorter than the meter resolves.
+func (k *Kernels) warnOfShort(lines []store.NameEnergy, resolution measure.Seconds) {
+	var short, all, fitted uint64
+	groups := 0
+	for _, l := range lines {
+		all += l.Launches
+		if !l.Fitted {
+			short += l.Short
+			continue
+		}
+		fitted += l.Short
+		if strings.Contains(l.Name, store.Together) {
+			groups++
+		}
+	}
+	if fitted > 0 {
+		k.warn("%d of %d kernels are shorter than the %v that the meter resolves: their energies are of the mean power "+
+			"of each name, fitted to the trace by least squares; launches of a name that draw differently are averaged",
+			fitted, all, resolution)
+	}
+	if groups > 0 {
+		k.warn("%d lines are of names that the meter does not tell apart: the energy is of all of a line's names together",
+			groups)
+	}
+	if short > 0 {
+		k.warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+
+			"them, and ± U does not hold that", short, all, resolution)
+	}
+}
+
+// ReadKernels returns a task's energy by kernel name, as it is stored for a result.
+func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (*pb.ReadKernelsResponse, error) {
+	id, err := validID(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	doing := fmt.Sprintf("read the kernels of task %d", id)
+	t, err := s.taskResult(ctx, id, req.GetResult())
+	if err != nil {
+		return nil, toStatus(doing, err)
+	}
+	tables, err := s.db.LaunchTables(ctx, id)
+	if err != nil || len(tables.Processes) == 0 {
+		return &pb.ReadKernelsResponse{}, toStatus(doing, err)
+	}
+	lines, err := s.db.NameEnergies(ctx, id, t.ResultNumber)
+	if err != nil {
+		return nil, toStatus(doing, err)
+	}
+	k := NewKernels(&tables, lines, t.Setup)
+	return &pb.ReadKernelsResponse{
+		Recorded: k.Recorded, Reported: k.Reported, Dropped: k.Dropped, Warnings: k.Warnings, SumJ: float64(k.Sum),
+		Result: uint32(t.ResultNumber),
+		Lines: wire.Each(k.Lines, func(l KernelLine) *pb.KernelLine {
+			// NaN is no number of the JSON API.
+			known := func(v float64) float64 {
+				if !measure.Known(v) {
+					return 0
+				}
+				return v
+			}
+			return &pb.KernelLine{
+				Class: l.Class, Name: l.Name, Symbol: wire.Text(l.Symbol), Method: l.Method, Together: l.Together,
+				Launches: l.Launches, ShortLaunches: l.Short, BusyS: float64(l.Busy), ShareS: float64(l.Share),
+				Energy: wire.Energy(measure.Estimate{Energy: l.Energy, U: l.U}), MeanW: known(float64(l.Mean)),
+				PerCallJ: known(float64(l.PerCall)),
+			}
+		}),
+	}, nil
+}

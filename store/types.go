@@ -193,8 +193,12 @@ func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 	if t.State == Running {
 		return v, false
 	}
+	var sensor measure.Joule
+	if t.NVML != nil {
+		sensor = *t.NVML
+	}
 	return quality.Judge(quality.Input{
-		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
+		Sensor: sensor, Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
 		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched, OwnSensor: t.OwnSensor(),
 	}), true
 }

@@ -59,6 +59,9 @@ func TestHostIsReadAsItsDatabase(t *testing.T) {
 		{"tasks", "--name", "train*", "--limit", "1"},
 		{"tasks", "--before", "3", "--tag", "run"},
 		{"tasks", "--sort", "-energy", "--limit", "2"},
+		{"tasks", "--verdict", "usable,doubtful", "--sort", "energy", "--limit", "3"},
+		{"tasks", "--verdict", "void"},
+		{"tasks", "--columns", allColumns(t)},
 		{"tasks", "--sort", "gpu", "--columns", "task,gpu,energy,tags,job"},
 		{"tasks", "--format", "csv", "--sort", "launched"},
 		{"tasks", "--format", "markdown", "--sort", "-mean"},
@@ -243,4 +246,12 @@ func TestRunForAHost(t *testing.T) {
 	}
 	inside(t, as("measurer", "delete", "1", "2", "--yes")...).ok(t)
 	h.stop(t)
+}
+
+// allColumns returns the names of the columns of tasks, as its help lists them.
+func allColumns(t *testing.T) string {
+	help := inside(t, "tasks", "--help").ok(t).out
+	_, list, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "print these columns: ")
+	list, _, _ = strings.Cut(list, " --")
+	return strings.ReplaceAll(list, " ", "")
 }

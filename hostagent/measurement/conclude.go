@@ -85,7 +85,7 @@ func conclude(
 	// good enough to keep, not to be called complete.
 	switch {
 	case a.result == nil:
-		v.untrimmed("no window: %s", why(s, a.why))
+		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", why(s, a.why))
 	case a.start == nil || a.stop == nil:
 		v.incomplete("the window rests on one marker alone: %s", why(s, errors.New("the other was not found")))
 	case a.why != nil:

@@ -138,7 +138,8 @@ func (c *Client) fail(operation string, err error) error {
 	case codes.DataLoss:
 		return fmt.Errorf("%s: %w: %s", operation, ErrDamaged, text)
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("%s: monitor %s: %w", operation, c.address, context.DeadlineExceeded)
+		return fmt.Errorf("%s: monitor %s gave no answer in time (its log has the cause): %w", operation, c.address,
+			context.DeadlineExceeded)
 	case codes.Canceled:
 		return fmt.Errorf("%s: %w", operation, context.Canceled)
 	}

@@ -83,6 +83,7 @@ const (
 	Expired      Cause = "calibration expired"
 	Aliased      Cause = "aliasing"
 	OwnSensor    Cause = "own sensor"
+	BelowSensor  Cause = "below the GPU's sensor"
 )
 
 // Reason is one thing that was noticed.
@@ -120,7 +121,8 @@ type Input struct {
 	Failure string // how the work failed; empty where it did not
 	// OwnSensor: the meter is the GPU's own sensor.
 	OwnSensor bool
-	At        time.Time // of the measurement; zero for not known
+	Sensor    measure.Joule // by the GPU's own sensor over the window; 0 for not known
+	At        time.Time     // of the measurement; zero for not known
 }
 
 // Clipping is how many readings of a channel stood at an end of its range.
@@ -163,6 +165,9 @@ func Judge(in Input) Verdict {
 	if in.OwnSensor {
 		v.add(Reason{Cause: OwnSensor, Level: Usable, Text: "the meter is the GPU's own sensor, whose errors were not " +
 			"measured: use a meter at the card's supply (wattmark run --instrument, or --monitor)"})
+	}
+	if r := in.Result; r != nil && !in.OwnSensor && r.To-r.From >= sensorWindow {
+		v.sensor(float64(in.Sensor / (r.Total.Energy + r.Total.U)))
 	}
 	v.expired(&in)
 	if in.Marker.Code != marker.None {
@@ -217,7 +222,20 @@ const (
 	fewObservations = 8
 	// Twice the line of aliasing as a share of U.
 	aliasingUsable = 0.5
+	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag.
+	sensorWindow                 = 1
+	sensorUsable, sensorDoubtful = 1.5, 2
 )
+
+// sensor judges how many times E + U the GPU's own sensor has. The sensor may be wrong itself, by the phase of a load
+// that repeats as often as it looks.
+func (v *Verdict) sensor(times float64) {
+	if times > sensorUsable {
+		v.add(Reason{Cause: BelowSensor, Level: by(times, sensorDoubtful, math.Inf(1)), Text: fmt.Sprintf(
+			"the GPU's own sensor has %.2g times the energy: is the meter on this card, and does it measure all rails? "+
+				"(a bench file names others under missing)", times)})
+	}
+}
 
 // result judges the figures themselves.
 func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
@@ -233,13 +251,14 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		v.add(Reason{Cause: TooUncertain, Level: Void, Text: "the energy is zero: the meter saw no power"})
 	case share > uDoubtful:
 		v.add(Reason{Cause: TooUncertain, Level: by(share, uDoubtful, uVoid), Share: share, Text: fmt.Sprintf(
-			"the uncertainty is %.0f %% of the energy: the budget says what it owes most to", 100*share)})
+			"the uncertainty is %.0f %% of the energy: wattmark show --budget lists its largest contributions", 100*share)})
 	}
 	if r.Lost > 0 || r.Gaps > 0 {
 		share := float64(r.Lost) / math.Max(float64(r.Lost+r.Samples), 1)
 		v.add(Reason{
 			Cause: LostScans, Level: by(share, lostDoubtful, lostVoid), Count: r.Lost, Share: share,
-			Text: fmt.Sprintf("%s lost in %s, %.2g %% of the window: the power is bridged there",
+			Text: fmt.Sprintf("%s lost in %s, %.2g %% of the window: the power is bridged there; look at cable, hub and load of the "+
+				"monitor (wattmark instruments check)",
 				many(r.Lost, "scan"), many(r.Gaps, "gap"), 100*share),
 		})
 	}
@@ -433,61 +452,6 @@ func (v *Verdict) expired(in *Input) {
 		v.add(Reason{Cause: Expired, Level: level, Subject: x.ID, Text: fmt.Sprintf(
 			"calibration record %s (%s of %s) expired on %s: %s; calibrate again with wattmark calibrate %s", x.ID, x.Done,
 			x.Record.At.UTC().Format(time.DateOnly), x.ValidUntil.UTC().Format(time.DateOnly), u, x.Done)})
-	}
-}
-
-// marker judges one of the markers that bound the task; f is nil where it was not found.
-func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec marker.Spec, found []marker.Found) {
-	another := slices.ContainsFunc(found, func(f marker.Found) bool { return f.Kind == kind && !f.TagOK })
-	switch {
-	case f == nil && another:
-		v.add(Reason{Cause: WrongTag, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
-			"a %s marker was found, but not with this task's tag: it may be another task's", name)})
-	case f == nil:
-		v.add(Reason{Cause: NoMarker, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
-			"no %s marker was found: nothing in the trace confirms the window on that side", name)})
-	case f.Fallback && spec.Code != marker.UpDown:
-		v.add(Reason{Cause: Fallback, Level: Doubtful, Subject: name, Text: fmt.Sprintf(
-			"the %s marker was found by its plain up-down pattern only: it may be another's, and its time is "+
-				"rough", name)})
-	}
-}
-
-// clock judges how host and meter are related.
-func (v *Verdict) clock(in *Input) {
-	for _, e := range in.Events {
-		if e.Kind == measure.EventClock && in.Result != nil {
-			v.add(Reason{Cause: ClockSet, Level: Doubtful, Text: measure.Printable(e.Detail)})
-			break
-		}
-	}
-	f := in.Clock
-	switch {
-	case in.Marker.Code == marker.None || in.Result == nil:
-		return
-	case f == nil:
-		v.add(Reason{
-			Cause: NoClock, Level: Doubtful,
-			Text: "the meter's clock could not be related to the host's: the window is what lies between the " +
-				"markers, guards included",
-		})
-		return
-	case f.Used < fewObservations:
-		v.add(Reason{Cause: LooseClock, Level: Usable, Count: uint64(max(f.Used, 0)), Text: fmt.Sprintf(
-			"the clocks were related by %d edges only: use a longer marker code", f.Used)})
-	case f.Rejected > f.Used:
-		v.add(Reason{Cause: LooseClock, Level: Doubtful, Count: uint64(f.Rejected), Text: fmt.Sprintf(
-			"%d of %d marker edges did not fit the clocks' line", f.Rejected, f.Rejected+f.Used)})
-	}
-	if slices.ContainsFunc(in.Events, func(e measure.Event) bool { return e.Kind == measure.EventGap && !e.Exact }) {
-		return // the line runs over a jump of the device's time; the budget holds its effect
-	}
-	off := math.Abs(f.B - 1)
-	uTick := in.Setup.Timebase.UTickHz
-	limit := 3 * math.Sqrt(clock.DefaultURate*clock.DefaultURate+uTick*uTick+f.VarB)
-	if off > limit {
-		v.add(Reason{Cause: WrongRate, Level: Doubtful, Share: off, Text: fmt.Sprintf(
-			"the meter's clock runs %.3g %% off the host's, more than stated: every joule is off by as much", 100*off)})
 	}
 }
 

@@ -19,12 +19,15 @@
 // # Adding a meter
 //
 //  1. A folder here: device.go with Kind, Options (Defaults, Validate), Inputs and a Device
-//     that embeds Base and sets its Steps, by which it is opened, and Run, which is one Stream;
+//     that embeds Base and sets its Steps, by which it is opened, and Run, which is one Stream
+//     (a device that sends by itself has a Stream of its own, which ends in Pump);
 //     the parser beside it, in a file of its own where it is long. A new oscilloscope is a
 //     scope.Family with a Dialect. Without rails of its own it needs no NaturalRails.
 //  2. One line in registry.kinds: name, summary, form of the address, and the four functions.
 //  3. A folder in monitor/emulator that speaks the device's protocol, and its line in
 //     "wattmark emulate": the driver's tests run against it over a pty or a socket.
+//  4. A file in monitor/bench/examples, a section in docs/instruments.md, a row in the tests
+//     of hostile input (monitor/emulator), and in discover.known what its port looks like.
 //
 // One goroutine owns an instrument; nothing here is safe for concurrent use unless its
 // comment states otherwise.

@@ -74,9 +74,9 @@ func (t Trim) noWindow(spec marker.Spec, found []marker.Found) string {
 	case spec.Code == marker.None:
 		return "no marker was asked for"
 	case t.Start == nil:
-		return "no start marker was found" + also + ": all samples are kept; trim by hand"
+		return "no start marker was found" + also
 	default:
-		return "no stop marker was found" + also + ": all samples from the start marker on are kept; trim by hand"
+		return "no stop marker was found" + also
 	}
 }
 

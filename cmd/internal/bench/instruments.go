@@ -118,6 +118,7 @@ wattmark emulate powersensor3 in another terminal.`)
 			"no answer"), strings.Join(p.Kinds, ", "), ""})
 	}
 	t.Render()
+	a.Hintf("\nWhat can be driven: wattmark instruments --kinds\n")
 	for _, p := range l.Asked {
 		if p.Trouble != "" {
 			fmt.Fprintf(a.Out, "\n%s: %s\n", p.Address, p.Trouble)

@@ -163,7 +163,7 @@ func (b *Builder) Flush() error {
 		{&b.bytes, measure.EventResync, "%d bytes skipped to find the next scan"},
 		{&b.lines, measure.EventResync, "%d lines or frames could not be read"},
 		{&b.repaired, measure.EventNote, "%d scans with a corrupted number, put right"},
-		{&b.repeated, measure.EventNote, "%d scans came twice"},
+		{&b.repeated, measure.EventNote, "%d scans came twice or out of order"},
 	} {
 		if *r.n == 0 {
 			continue

@@ -29,8 +29,9 @@ type Evaluation struct {
 
 // Evaluate cross-validates: it trains without each fold in turn and estimates it. folds
 // holds the fold of each row, from Folds. Where α is to be chosen, every fold's model
-// chooses its own, from its own training rows. Errors wrap ErrData or ErrOptions.
-func Evaluate(d *Data, o Options, folds []int) (*Evaluation, error) {
+// chooses its own, from its own training rows. Before each fold it calls progress, where that is given. Errors wrap
+// ErrData or ErrOptions.
+func Evaluate(d *Data, o Options, folds []int, progress func(done, of int)) (*Evaluation, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -41,6 +42,9 @@ func Evaluate(d *Data, o Options, folds []int) (*Evaluation, error) {
 	n := len(d.Rows)
 	measured, estimated, constant := make([]measure.Watt, n), make([]measure.Watt, n), make([]measure.Watt, n)
 	for k := range e.Folds {
+		if progress != nil {
+			progress(k, e.Folds)
+		}
 		f, err := Train(d.without(k, folds), o)
 		if err != nil {
 			return nil, fmt.Errorf("without fold %d: %w", k+1, err)

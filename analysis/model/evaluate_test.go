@@ -111,7 +111,7 @@ func TestAlphaIsChosen(t *testing.T) {
 	}
 	folds, err := Folds(signal, ByRowMod, 5, 0)
 	ok(t, err)
-	e, err := Evaluate(signal, Options{Method: Ridge, Alpha: Auto}, folds)
+	e, err := Evaluate(signal, Options{Method: Ridge, Alpha: Auto}, folds, nil)
 	ok(t, err)
 	if len(e.Alphas) != 5 || e.R2 < 0.99 || e.Constant.MSE < 50*e.MSE {
 		t.Errorf("%+v, α %v", e.Score, e.Alphas)
@@ -135,7 +135,7 @@ func TestApplicationsHeldOut(t *testing.T) {
 	mse := func(by FoldBy) SquareWatt {
 		f, err := Folds(d, by, 10, 1)
 		ok(t, err)
-		e, err := Evaluate(d, Options{Method: Ridge, Alpha: 1}, f)
+		e, err := Evaluate(d, Options{Method: Ridge, Alpha: 1}, f, nil)
 		ok(t, err)
 		return e.MSE
 	}
@@ -239,7 +239,7 @@ func TestCounterThatOnlyOneKernelUses(t *testing.T) {
 	d.Rows[20].X[2] = 1.15e6 // 23 W of local memory
 	folds, err := Folds(d, ByRowMod, 10, 0)
 	ok(t, err)
-	e, err := Evaluate(d, Options{Method: Ridge, Alpha: 1}, folds)
+	e, err := Evaluate(d, Options{Method: Ridge, Alpha: 1}, folds, nil)
 	ok(t, err)
 	h := e.Held[20]
 	if miss := float64(h.Power - d.Rows[20].Power); miss > -17 || miss < -29 {
@@ -333,7 +333,7 @@ func TestOrderOfTheModels(t *testing.T) {
 	mse := func(d *Data) float64 {
 		f, err := Folds(d, ByRandom, 10, 1)
 		ok(t, err)
-		e, err := Evaluate(d, Options{Method: Ridge, Alpha: Auto}, f)
+		e, err := Evaluate(d, Options{Method: Ridge, Alpha: Auto}, f, nil)
 		ok(t, err)
 		return float64(e.MSE)
 	}
@@ -368,7 +368,7 @@ func TestOrderOfTheModels(t *testing.T) {
 	}
 	folds, err := Folds(all, ByGroup, 0, 0)
 	ok(t, err)
-	e, err := Evaluate(all, Options{Method: Ridge, Alpha: 1}, folds)
+	e, err := Evaluate(all, Options{Method: Ridge, Alpha: 1}, folds, nil)
 	ok(t, err)
 	if !has(e.Warnings, Underestimated, "texture0") && !has(e.Warnings, Underestimated, "texture1") && !has(e.Warnings, Underestimated, "texture2") {
 		t.Errorf("%v", e.Warnings)

@@ -97,7 +97,7 @@ func TestAgreesWithScikitLearn(t *testing.T) {
 	}
 	folds, err := Folds(d, ByGroup, 0, 0)
 	ok(t, err)
-	e, err := Evaluate(d, Options{Method: Ridge, Alpha: 2.5}, folds)
+	e, err := Evaluate(d, Options{Method: Ridge, Alpha: 2.5}, folds, nil)
 	ok(t, err)
 	for i, h := range e.Held {
 		near(t, "held-out "+d.Rows[i].Name, float64(h.Power), reply.Held[i], 1e-9)

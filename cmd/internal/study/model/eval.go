@@ -41,7 +41,7 @@ func modelEvalCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := f.evaluate(t, set, o)
+			r, err := f.evaluate(a, t, set, o)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func modelEvalCmd(a *cli.App) *cobra.Command {
 // fold in turn. The report holds the errors of the left-out rows, the same for the
 // mean power alone, and the coefficients of a fit on all rows. Errors name the
 // file.
-func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Options) (*EvalReport, error) {
+func (f *studyFlags) evaluate(a *cli.App, t *counters.Table, set counters.Set, o model.Options) (*EvalReport, error) {
 	d, err := trainingData(t, set, f.scale)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,9 @@ func (f *studyFlags) evaluate(t *counters.Table, set counters.Set, o model.Optio
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
-	e, err := model.Evaluate(d, o, folds)
+	bar := a.Progress("folds")
+	e, err := model.Evaluate(d, o, folds, bar.Set)
+	bar.End()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
@@ -143,7 +145,7 @@ func (f *studyFlags) evalPaper(a *cli.App, t *counters.Table, o model.Options, s
 	}
 	var list []*EvalReport
 	for _, s := range counters.PaperSets() {
-		r, err := f.evaluate(t, s, o)
+		r, err := f.evaluate(a, t, s, o)
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func (f *studyFlags) fit(a *cli.App, ctx context.Context, files []string, o mode
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.evaluate(t, set, o)
+	r, err := f.evaluate(a, t, set, o)
 	if err != nil {
 		return nil, err
 	}

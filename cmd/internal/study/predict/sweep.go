@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/experiment/sweep"
@@ -146,20 +145,6 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
 }
 
-// sweepProgress returns a function that shows the number of launches done on one
-// line of standard error, or nil if that is no terminal.
-func sweepProgress(a *cli.App, k sweep.Kernel) func(done, all int) {
-	if a.Quiet || !out.IsTerminal(a.Err) {
-		return nil
-	}
-	return func(done, all int) {
-		fmt.Fprintf(a.Err, "\r\x1b[K%s: %d of %d launches", k, done, all)
-		if done == all {
-			fmt.Fprint(a.Err, "\r\x1b[K")
-		}
-	}
-}
-
 // findSweep finds a GPU that can run the kernels: CUDA, or the simulated GPU of
 // wattmark emulate. A GPU that cannot is closed again.
 func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
@@ -198,7 +183,7 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 	}
 	defer done()
 	if b.Meter != nil {
-		b.Meter.Progress = nil // sweepProgress shows the launches
+		b.Meter.Progress = nil // the launches are shown
 	}
 	// The sensor is opened by Prepare, after the capture, and read by the sweep.
 	var own session.GPUSensor
@@ -215,7 +200,9 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 		}
 	}()
 	ran, err := b.Run(ctx, func(ctx context.Context) (_ []gpu.Kernel, err error) {
-		o, err = sweep.Measure(ctx, machine, own, p, sweepProgress(a, p.Kernel))
+		bar := a.Progress(fmt.Sprintf("%s: launches", p.Kernel))
+		defer bar.End()
+		o, err = sweep.Measure(ctx, machine, own, p, bar.Set)
 		if errors.Is(err, sweep.ErrPlan) {
 			err = cli.WithCode(cli.ExitUsage, err)
 		}

@@ -223,17 +223,17 @@ const (
 	// Twice the line of aliasing as a share of U.
 	aliasingUsable = 0.5
 	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag.
-	sensorWindow                 = 1
-	sensorUsable, sensorDoubtful = 1.5, 2
+	sensorWindow, sensorUsable = 1, 1.5
 )
 
-// sensor judges how many times E + U the GPU's own sensor has. The sensor may be wrong itself, by the phase of a load
-// that repeats as often as it looks.
+// sensor judges how many times E + U the GPU's own sensor has. It is a caution only: of a load of 50 ms on, 50 ms off an
+// H200's sensor, which looks for 25 of 100 ms, has had 1.6 times the energy.
 func (v *Verdict) sensor(times float64) {
 	if times > sensorUsable {
-		v.add(Reason{Cause: BelowSensor, Level: by(times, sensorDoubtful, math.Inf(1)), Text: fmt.Sprintf(
-			"the GPU's own sensor has %.2g times the energy: is the meter on this card, and does it measure all rails? "+
-				"(a bench file names others under missing)", times)})
+		v.add(Reason{Cause: BelowSensor, Level: Usable, Text: fmt.Sprintf(
+			"the GPU's own sensor has %.2g times the energy: is the meter on this card, and does it measure all rails (a "+
+				"bench file names others under missing)? Or does the load repeat as often as the sensor looks "+
+				"(wattmark validate)?", times)})
 	}
 }
 

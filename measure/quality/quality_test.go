@@ -120,7 +120,6 @@ func TestRules(t *testing.T) {
 		"no clock":                {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
 		"the GPU's own sensor":    {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
 		"half of a card":          {func(in *Input) { in.Sensor = 1.7 * in.Result.Total.Energy }, BelowSensor, Usable, "is the meter on this card"},
-		"a third of a card":       {func(in *Input) { in.Sensor = 3 * in.Result.Total.Energy }, BelowSensor, Doubtful, "has 3 times the energy: is the meter on this card"},
 		"few edges":               {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
 		"edges that disagree":     {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},
 		"wrong clock rate":        {func(in *Input) { in.Clock.B = 1.002 }, WrongRate, Doubtful, "0.2 % off"},

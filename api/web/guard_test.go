@@ -1,6 +1,7 @@
 package web
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -192,5 +193,37 @@ func TestCurl(t *testing.T) {
 	}
 	if got := run("-X", "DELETE", s.url+"/v1/tasks/1"); !strings.Contains(got, `"deleted":"1"`) {
 		t.Error(got)
+	}
+}
+
+// Text is compressed for those who accept it; a live stream is not, and no other type.
+func TestCompression(t *testing.T) {
+	s := newSite(t, Options{Loopback: true})
+	client := http.Client{Transport: &http.Transport{DisableCompression: true}}
+	for path, want := range map[string]string{"/v1/tasks/1/envelope": "gzip", "/": "gzip", "/openapi.json": "gzip", "/v1/tasks:watch": "", "/healthz": ""} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept-Encoding", "gzip")
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Header.Get("Content-Encoding"); res.StatusCode != 200 || got != want {
+			t.Errorf("%s: %s, encoded as %q, want %q", path, res.Status, got, want)
+		}
+		if want != "" {
+			z, err := gzip.NewReader(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(z); err != nil || len(b) < 1000 {
+				t.Errorf("%s: %d bytes, %v", path, len(b), err)
+			}
+		}
+		cancel()
+		_ = res.Body.Close()
 	}
 }

@@ -26,10 +26,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/klauspost/compress/gzhttp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -105,7 +107,30 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI)
 	})
-	return Beside(o, mux), nil
+	small, err := compressing(mux)
+	if err != nil {
+		return nil, fmt.Errorf("serve JSON: %w", err)
+	}
+	return Beside(o, small), nil
+}
+
+// compressing compresses answers of text for clients that accept it, but for live streams, whose lines must not wait
+// for each other.
+func compressing(next http.Handler) (http.Handler, error) {
+	wrap, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(1), gzhttp.ContentTypes([]string{
+		"application/json", "text/html", "text/css", "text/javascript", "image/svg+xml",
+	}))
+	if err != nil {
+		return nil, err
+	}
+	small := wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ":watch") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		small.ServeHTTP(w, r)
+	}), nil
 }
 
 // Beside serves the parts that the options name beside a handler of one's own, with the same

@@ -58,7 +58,7 @@ func TestInBrowser(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		try  func(*testing.T, context.Context)
-	}{{"links", links}, {"touches", touches}, {"formats", formats}, {"empty and gone", emptyAndGone}, {"follows", follows}, {"kernels", kernels}} {
+	}{{"links", links}, {"touches", touches}, {"formats", formats}, {"empty and gone", emptyAndGone}, {"follows", follows}, {"kernels", kernels}, {"labels", labels}} {
 		if testing.Short() && c.name != "links" {
 			continue // for races of the server one visit is enough, and a browser is slow beside them
 		}

@@ -93,6 +93,36 @@ func kernels(t *testing.T, chrome context.Context) {
 	b.shot("launch")
 }
 
+// Tags, notes and the pin are read, changed and searched for.
+func labels(t *testing.T, chrome context.Context) {
+	s := filled(t)
+	b := open(t, chrome, s, "#/task/2", 1000)
+	const panel = `section[aria-label="Notes and tags"]`
+	b.until(`document.querySelector('` + panel + `') && ` + drawn)
+	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=tag]`), "cooler=water\r"))
+	b.until(`document.querySelector('` + panel + ` .chip a')?.textContent === 'cooler=water'`)
+	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=note]`), "fan at 40 %, door <b>open</b>\r"))
+	b.until(`document.querySelector('` + panel + ` .notes li')?.textContent.startsWith('fan at 40 %, door <b>open</b>')`)
+	b.do(chromedp.Click(chromedp.CSS(panel + ` button[aria-pressed=false]`)))
+	b.until(`document.querySelector('` + panel + ` button[aria-pressed=true]')`)
+	b.shot("labels")
+	got, err := s.db.Task(t.Context(), 2)
+	if err != nil || got.Tags["cooler"] != "water" || len(got.Notes) != 1 || !got.Pinned {
+		t.Errorf("%v %v %v, %v", got.Tags, got.Notes, got.Pinned, err)
+	}
+	b.do(chromedp.Click(chromedp.CSS(panel + ` .chip a`)))
+	b.until(`location.hash.includes('tag=cooler=water') || location.hash.includes('tag=cooler%3Dwater')`)
+	b.until(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody').innerText.includes('cooler=water')`)
+	b.visit("#/tasks?words=door+40", `document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tr[data-task="2"]')`)
+	b.visit("#/tasks?since=2026-03-05", `document.querySelector('.empty')`)
+	b.visit("#/task/2", `document.querySelector('`+panel+` .notes button')`)
+	b.do(chromedp.Click(chromedp.CSS(panel+` .notes button`)), chromedp.Click(chromedp.CSS(panel+` .chip button`)))
+	b.until(`!document.querySelector('` + panel + ` .notes') && !document.querySelector('` + panel + ` .chip')`)
+	b.expect = []string{"400"}
+	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=tag]`), "a b=1\r"))
+	b.until(`document.querySelector('` + panel + ` [role=alert]')?.textContent.includes('tags')`)
+}
+
 // The list shows what happens in the database while it is open.
 func follows(t *testing.T, chrome context.Context) {
 	s := filled(t)

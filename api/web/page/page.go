@@ -3,7 +3,7 @@
 // There is no build step, and nothing comes from elsewhere.
 //
 //	GET /           the page; its view stands behind # in the address
-//	GET /assets/…   its files
+//	GET /assets/…   its files; below /assets/FINGERPRINT/ they may be kept for good
 //
 // The page asks the JSON API of the same origin (docs/host.md).
 package page
@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -90,19 +91,34 @@ var files = sync.OnceValue(func() map[string]file {
 		slices.Concat(read("css/base.css"), read("css/parts.css"), read("css/plot.css"), read("css/live.css")))
 	// Modules import each other: with the list of all, the browser need not find them
 	// one behind the other.
-	out["/"] = newFile("index.html",
-		[]byte(strings.Replace(string(read("index.html")), "<!--modules-->\n", modules.String(), 1)))
+	index := strings.Replace(string(read("index.html")), "<!--modules-->\n", modules.String(), 1)
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		all.Write(out[name].content)
+	}
+	fingerprint = hex.EncodeToString(all.Sum(nil)[:6])
+	below := `"/assets/` + fingerprint
+	own := strings.NewReplacer(`"/assets/js/`, below+"/js/", `"/assets/style.css`, below+"/style.css")
+	out["/"] = newFile("index.html", []byte(own.Replace(index)))
 	return out
 })
 
 // early is the script that runs before the first paint; it is no module.
 const early = "/assets/js/early.js"
 
-// Handler serves the page at / and its files below /assets/. Answers may be kept,
-// but are asked for again: an update of the program shows at once.
+// fingerprint is of all files, and known when they are made.
+var fingerprint string
+
+// Handler serves the page at / and its files below /assets/. The page is asked for again each time, so that an update
+// of the program shows at once; its files have the fingerprint in their address, and are kept.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, ok := files()[r.URL.Path]
+		all, cache := files(), "no-cache"
+		name := r.URL.Path
+		if own := strings.Replace(name, "/assets/"+fingerprint+"/", "/assets/", 1); own != name {
+			name, cache = own, "private, max-age=31536000, immutable"
+		}
+		f, ok := all[name]
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -110,7 +126,7 @@ func Handler() http.Handler {
 		h := w.Header()
 		h.Set("Content-Security-Policy", Policy)
 		h.Set("Content-Type", f.kind)
-		h.Set("Cache-Control", "no-cache")
+		h.Set("Cache-Control", cache)
 		h.Set("ETag", f.etag)
 		if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {
 			w.WriteHeader(http.StatusNotModified)

@@ -28,6 +28,15 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
+	Handler().ServeHTTP(w, httptest.NewRequest("GET", "/assets/"+fingerprint+"/js/main.js", nil))
+	if w.Code != 200 || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+		t.Errorf("below the fingerprint: %d, %v", w.Code, w.Header())
+	}
+	w = httptest.NewRecorder()
+	if Handler().ServeHTTP(w, httptest.NewRequest("GET", "/assets/000000000000/js/main.js", nil)); w.Code != 404 {
+		t.Errorf("below another's fingerprint: %d", w.Code)
+	}
+	w = httptest.NewRecorder()
 	if Handler().ServeHTTP(w, httptest.NewRequest("GET", "/assets/../page.go", nil)); w.Code != 404 {
 		t.Errorf("outside of the files: %d", w.Code)
 	}
@@ -42,7 +51,7 @@ func TestModules(t *testing.T) {
 		if !strings.HasSuffix(name, ".js") {
 			continue
 		}
-		if !strings.Contains(index, `"`+name+`"`) {
+		if !strings.Contains(index, `"`+strings.Replace(name, "/assets/", "/assets/"+fingerprint+"/", 1)+`"`) {
 			t.Errorf("%s is not named by the page", name)
 		}
 		for _, m := range imports.FindAllStringSubmatch(string(f.content), -1) {

@@ -20,10 +20,12 @@ function address(path, params) {
   return text ? `${path}?${text}` : path;
 }
 
-async function ask(path, params, signal) {
+async function ask(path, params, signal, method = 'GET', body = undefined) {
+  const headers = { Accept: 'application/json' };
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
   let res;
   try {
-    res = await fetch(address(path, params), { signal, headers: { Accept: 'application/json' } });
+    res = await fetch(address(path, params), { signal, method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch (e) {
     if (e.name === 'AbortError') throw e;
     throw new ApiError('The host does not answer. Is wattmark host still running?', 0);
@@ -40,8 +42,11 @@ async function ask(path, params, signal) {
 }
 
 /** get asks a call; signal gives it up. It throws ApiError, or AbortError when given up. */
-export async function get(path, params = {}, signal = undefined) {
-  const res = await ask(path, params, signal);
+export const get = (path, params = {}, signal = undefined) => send('GET', path, params, undefined, signal);
+
+/** send asks a call that changes something, with a body. */
+export async function send(method, path, params, body, signal) {
+  const res = await ask(path, params, signal, method, body);
   try {
     return await res.json();
   } catch (e) {

@@ -4,6 +4,7 @@ import { el, fill, announce } from '../lib/dom.js';
 import { notice } from '../lib/parts.js';
 import { link, parse } from '../lib/router.js';
 import { plotKeys } from '../plot/keys.js';
+import { Labels } from './labels.js';
 import { head, details } from './task_parts.js';
 import { TaskPlot } from './task_plot.js';
 
@@ -31,6 +32,7 @@ class TaskView {
     this.end.abort();
     clearTimeout(this.below);
     this.plot?.close();
+    this.labels?.close();
   }
 
   update(route) {
@@ -71,9 +73,11 @@ class TaskView {
     document.title = `${t.name || 'task'} · ${t.task_id} · wattmark`;
     announce(`Task ${t.task_id}, ${t.name}`);
     fill(this.head, head(answer));
+    this.labels?.close();
+    this.labels = new Labels(answer);
     // What stands below the plot is not laid out while that is waited for.
     clearTimeout(this.below);
-    this.below = setTimeout(() => fill(this.foot, details(answer)), answer.extent ? 250 : 0);
+    this.below = setTimeout(() => fill(this.foot, this.labels.element, details(answer)), answer.extent ? 250 : 0);
     if (t.state === 'TASK_STATE_RUNNING' && !this.followed) this.follow();
     if (!answer.extent) {
       fill(this.middle, notice(t.state === 'TASK_STATE_RUNNING' ? 'The task runs; its samples come when it has ended.' : 'No samples of this task are stored.'));

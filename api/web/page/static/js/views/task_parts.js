@@ -91,6 +91,10 @@ function origin(answer) {
     ['Meter', [i.model || i.kind, i.serial ? `serial ${i.serial}` : '', i.firmware ? `firmware ${i.firmware}` : ''].filter(Boolean).join(', ')],
     ['Rate', rate(answer)], ['GPU', [t.gpu, t.gpu_uuid].filter(Boolean).join(', ')],
     ['Window', answer.window ? `${grouped(num(answer.window.from_s), 6)} to ${grouped(num(answer.window.to_s), 6)} s` : 'none'],
+    ['Run on', [answer.provenance?.host, answer.provenance?.os].filter(Boolean).join(', ')], ['Command', answer.provenance?.command?.join(' ')], ['In', answer.provenance?.directory],
+    ['Commit', answer.provenance?.git_commit ? `${answer.provenance.git_commit}${answer.provenance.git_dirty ? ', with changes' : ''}` : ''],
+    ['wattmark', [answer.provenance?.version, answer.provenance?.monitor_version ? `monitor ${answer.provenance.monitor_version}` : ''].filter(Boolean).join(', ')],
+    ['Group', num(t.group_id) ? `${t.group_id}, of several GPUs` : ''],
     ['Result', answer.results?.length > 1 ? `${answer.result} of ${answer.results.length}, calibration ${answer.results.find((r) => r.number === answer.result)?.calibration_id}` : ''],
   ].filter(([, v]) => v);
   return panel('Where it comes from', el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Origin' }, el('table', {}, el('tbody', {}, rows.map(([k, v]) => el('tr', {}, el('th', { scope: 'row' }, k), el('td', { class: 'name' }, v)))))));

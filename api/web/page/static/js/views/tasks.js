@@ -24,6 +24,12 @@ export function pattern(text) {
   return t === '' || /[*?]/.test(t.replace(/\\[*?\\]/g, '')) ? t : `*${t}*`;
 }
 
+/** dayStart is the begin of a day in the reader's own zone, so many days later, as the API takes it. */
+export function dayStart(text, later) {
+  const [y, m, d] = text.trim().split('-').map(Number);
+  return y && m && d ? new Date(y, m - 1, d + later).toISOString() : '';
+}
+
 /** judgedAs is what a task was when it was judged: with another result it is judged anew. */
 const judgedAs = (t) => [t.task_id, t.state, t.energy?.energy_j, t.energy?.energy_u_j, t.gaps, t.lost].join();
 
@@ -69,16 +75,22 @@ class Tasks {
     this.typed = debounced(() => this.ask(), 200);
     const now = () => this.ask();
     this.name = el('input', { type: 'search', placeholder: 'gemm, or gemm*fp16', autocomplete: 'off', on: { input: this.typed } });
+    this.words = el('input', { type: 'search', placeholder: 'fan 40', autocomplete: 'off', on: { input: this.typed } });
+    this.tag = el('input', { type: 'search', placeholder: 'cooler=water', autocomplete: 'off', on: { input: this.typed } });
+    const day = () => el('input', { type: 'text', placeholder: '2026-01-31', pattern: '\\d{4}-\\d\\d?-\\d\\d?', size: 11, autocomplete: 'off', on: { change: now } });
+    this.since = day();
+    this.until = day();
     this.user = el('select', { on: { change: now } }, el('option', { value: '' }, 'all users'));
     this.state = el('select', { on: { change: now } }, el('option', { value: '' }, 'any state'), states.map((s) => el('option', { value: s }, s)));
     this.verdict = el('select', { on: { change: now } }, el('option', { value: '' }, 'any verdict'), verdicts.map((v) => el('option', { value: v }, v)));
     return el('form', { class: 'panel row', role: 'search', 'aria-label': 'Tasks', on: { submit: (e) => { e.preventDefault(); now(); } } },
-      labelled('Name (* any text, ? one character)', this.name), labelled('User', this.user), labelled('State', this.state), labelled('Verdict', this.verdict));
+      labelled('Name (* any text, ? one character)', this.name), labelled('Words in name, notes, tags', this.words), labelled('Tag', this.tag), labelled('From', this.since), labelled('Up to', this.until), labelled('User', this.user), labelled('State', this.state), labelled('Verdict', this.verdict));
   }
 
   /** read takes what is asked from the address. */
   read({ params }) {
     this.name.value = params.get('name') ?? '';
+    for (const f of ['words', 'tag', 'since', 'until']) this[f].value = params.get(f) ?? '';
     this.wantUser = params.get('user') ?? '';
     this.pickUser();
     this.state.value = params.get('state') ?? '';
@@ -92,14 +104,14 @@ class Tasks {
   ask() {
     this.wantUser = this.user.value;
     this.router.keep(link('tasks', '', {
-      name: this.name.value, user: this.wantUser, state: this.state.value, verdict: this.verdict.value, order: this.order === 'id' ? '' : this.order, up: this.ascending ? '1' : '',
+      name: this.name.value, words: this.words.value, tag: this.tag.value, since: this.since.value, until: this.until.value, user: this.wantUser, state: this.state.value, verdict: this.verdict.value, order: this.order === 'id' ? '' : this.order, up: this.ascending ? '1' : '',
     }));
     this.load();
   }
 
   question() {
     return {
-      name: pattern(this.name.value), user: this.wantUser, order: `TASK_ORDER_${this.order.toUpperCase()}`, ascending: this.ascending || '',
+      name: pattern(this.name.value), search: this.words.value.trim(), tags: this.tag.value.trim(), since: dayStart(this.since.value, 0), until: dayStart(this.until.value, 1), user: this.wantUser, order: `TASK_ORDER_${this.order.toUpperCase()}`, ascending: this.ascending || '',
       states: this.state.value ? `TASK_STATE_${this.state.value.toUpperCase()}` : '',
       verdicts: this.verdict.value ? `VERDICT_${this.verdict.value.toUpperCase()}` : '',
     };
@@ -200,12 +212,18 @@ class Tasks {
   /** follow keeps the list as it is in the database. */
   async follow() {
     this.again = debounced(() => this.load(true), 300);
-    try {
-      for await (const { event } of stream('/v1/tasks:watch', {}, this.end.signal)) {
-        if (event !== 'TASK_EVENT_WATCHING') this.again();
-      }
-    } catch { /* what cannot be followed is still as it was asked for */ }
-    if (!this.end.signal.aborted) fill(this.trouble, notice('The list is not followed any more: the host ended the watch. Reload the page to go on.'));
+    for (let pause = 1000; !this.end.signal.aborted; pause = Math.min(2 * pause, 30_000)) {
+      try {
+        for await (const { event } of stream('/v1/tasks:watch', {}, this.end.signal)) {
+          // The watch is there again: what changed meanwhile was missed.
+          if (event !== 'TASK_EVENT_WATCHING' || pause > 1000) this.again();
+          pause = 500;
+        }
+      } catch { /* what cannot be followed is still as it was asked for */ }
+      if (this.end.signal.aborted) return;
+      fill(this.trouble, notice('The host does not answer: the list is as it was. It is tried again.'));
+      await new Promise((done) => { setTimeout(done, pause); });
+    }
   }
 
   show() {
@@ -226,7 +244,7 @@ class Tasks {
   showRows() {
     const further = this.next ? el('p', {}, el('button', { type: 'button', on: { click: () => this.more() } }, this.verdict.value ? 'Look further' : 'More')) : null;
     if (this.rows.length === 0) {
-      const asked = this.name.value || this.wantUser || this.state.value || this.verdict.value;
+      const asked = this.name.value || this.words.value || this.tag.value || this.since.value || this.until.value || this.wantUser || this.state.value || this.verdict.value;
       fill(this.body, el('div', { class: 'empty' }, further ? ['None of the tasks looked through is like that.', further]
         : asked ? 'No task is like that.' : [el('p', {}, 'There are no tasks yet.'), el('p', {}, el('code', {}, 'wattmark run -- ./program'), ' measures one.')]));
       return;

@@ -3,12 +3,14 @@ import { el, fill } from '../lib/dom.js';
 import { count, energy, seconds, time, watts, none } from '../lib/format.js';
 import { stateBadge, verdictBadge } from '../lib/parts.js';
 import { link } from '../lib/router.js';
+import { tagsOf, tagText } from './labels.js';
 
 // order is what ListTasks can sort by; none where it cannot.
 const columns = [
   { title: 'Task', order: 'id', class: 'num', cell: (t) => t.task_id, label: 'Task' },
   { title: 'Name', order: 'name', class: 'name', cell: name },
   { title: 'User', class: 'who', cell: (t) => t.user || none, label: 'by' },
+  { title: 'GPU', class: 'who spare', cell: (t) => t.gpu || none, label: 'on' },
   { title: 'Launched', order: 'launched', class: 'once', cell: (t) => time(t.launched), label: '' },
   { title: 'State', cell: (t) => [stateBadge(t), t.reason ? el('div', { class: 'reason', title: t.reason }, t.reason) : null] },
   { title: 'Verdict', class: 'verdict-of', cell: (t) => verdictBadge(t.verdict) ?? none },
@@ -22,7 +24,8 @@ const columns = [
 const measured = (t) => t.energy !== undefined && t.energy !== null;
 
 function name(t) {
-  return [el('a', { href: link('task', t.task_id) }, t.name || '(no name)'), t.job ? el('div', { class: 'soft' }, `job ${t.job}`) : null];
+  return [el('a', { href: link('task', t.task_id) }, t.name || '(no name)'), t.job ? el('div', { class: 'soft' }, `job ${t.job}`) : null,
+    t.pinned || tagsOf(t).length ? el('div', { class: 'soft' }, [t.pinned ? ['pinned'] : [], tagsOf(t).map(([k, v]) => tagText(k, v))].flat().join(' · ')) : null];
 }
 
 /** taskTable shows tasks. how = { order, ascending, sort(order), picked, pick(task, on) }. */

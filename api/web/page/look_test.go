@@ -116,8 +116,10 @@ func labels(t *testing.T, chrome context.Context) {
 	b.visit("#/tasks?words=door+40", `document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tr[data-task="2"]')`)
 	b.visit("#/tasks?since=2026-03-05", `document.querySelector('.empty')`)
 	b.visit("#/task/2", `document.querySelector('`+panel+` .notes button')`)
-	b.do(chromedp.Click(chromedp.CSS(panel+` .notes button`)), chromedp.Click(chromedp.CSS(panel+` .chip button`)))
-	b.until(`!document.querySelector('` + panel + ` .notes') && !document.querySelector('` + panel + ` .chip')`)
+	b.do(chromedp.Click(chromedp.CSS(panel + ` .notes button`)))
+	b.until(`!document.querySelector('` + panel + ` .notes')`)
+	b.do(chromedp.Click(chromedp.CSS(panel + ` .chip button`)))
+	b.until(`!document.querySelector('` + panel + ` .chip')`)
 	b.expect = []string{"400"}
 	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=tag]`), "a b=1\r"))
 	b.until(`document.querySelector('` + panel + ` [role=alert]')?.textContent.includes('tags')`)

@@ -11,7 +11,7 @@ export async function phones(browser) {
     const page = await visitor(browser, { ...device, colorScheme });
     await step(`${name}: find`, page, async () => {
       await page.goto(setup.url);
-      await page.locator('input[type=search]').tap();
+      await page.locator('input[type=search]').first().tap();
       await page.keyboard.type('gemm v1');
       await page.waitForFunction(() => document.querySelectorAll('tbody tr').length === 1);
       assert.deepEqual(await wider(page), []);

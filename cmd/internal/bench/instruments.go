@@ -30,6 +30,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/monitor/discover"
@@ -317,7 +318,7 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 		return nil, err
 	}
 	defer closeBench()
-	setup, remarks, err := b.Open(ctx)
+	setup, remarks, err := openFree(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -351,6 +352,24 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 		return nil, err
 	}
 	return s.Result(), nil
+}
+
+// letsGo is how long a monitor may take to let go of a free bench's port after its last viewer has left.
+const letsGo = 3 * time.Second
+
+// openFree opens a bench, and waits for letsGo at most while another program has the port.
+func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remarks []string, err error) {
+	for begin := time.Now(); ; {
+		setup, remarks, err = b.Open(ctx)
+		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo {
+			return setup, remarks, err
+		}
+		select {
+		case <-ctx.Done():
+			return setup, remarks, err
+		case <-time.After(letsGo / 30):
+		}
+	}
 }
 
 // watchSurvey calls each until ended is closed, and shows the progress of instruments that record first and

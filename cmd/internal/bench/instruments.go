@@ -132,7 +132,7 @@ const mostGPUs = 64
 
 // listGPUs returns the GPUs that NVML opens by index 0, 1, …; none without a driver.
 func listGPUs() []listedGPU {
-	var out []listedGPU
+	out := []listedGPU{}
 	for i := range mostGPUs {
 		d, err := hostnvml.Open(fmt.Sprint(i))
 		if err != nil {
@@ -152,11 +152,11 @@ func listKinds(a *cli.App) error {
 		Summary string `json:"summary"`
 		Address string `json:"address"`
 	}
-	var list []kind
+	list := map[string][]kind{}
 	t := out.NewTable(a.Out)
 	t.AppendHeader(table.Row{"kind", "what", "address"})
 	for _, k := range registry.Kinds() {
-		list = append(list, kind{k.Name, k.Summary, k.Address})
+		list["kinds"] = append(list["kinds"], kind{k.Name, k.Summary, k.Address})
 		t.AppendRow(table.Row{k.Name, k.Summary, k.Address})
 	}
 	return a.Print(list, func(io.Writer) { t.Render() })

@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 			if relative(*r.EnergyJ, want.meterJ) > 5e-4 || relative(*r.NVMLJ, want.nvmlJ) > 5e-4 || math.Abs(*r.ErrorPct-want.errorPct) > 0.05 {
 				t.Errorf("meter %v J, NVML %v J, error %v %%, want %+v", *r.EnergyJ, *r.NVMLJ, *r.ErrorPct, want)
 			}
-			if math.Abs(*r.ErrorPct-100*(*r.NVMLJ / *r.EnergyJ-1)) > 1e-9 || *r.EnergyUJ <= 0 {
+			if math.Abs(*r.ErrorPct-100*(*r.NVMLJ / *r.EnergyJ - 1)) > 1e-9 || *r.EnergyUJ <= 0 {
 				t.Errorf("figures that contradict each other: %+v", r)
 			}
 			i, err := os.Stat(filepath.Join(dir, "PMD_data.bin"))

@@ -38,10 +38,11 @@ func (w *benchWords) found(check string) (list []doctor.Finding) {
 	return list
 }
 
-// faulty are the faults of instruments check, as the doctor words them.
+// faulty are the faults that instruments check finds in rails and channels, as the doctor words them. The
+// rate at which samples arrive is this machine's to hold.
 func (w *benchWords) faulty() (list []doctor.Finding) {
 	for _, f := range w.judged.Findings {
-		if f.Level == "fault" {
+		if f.Level == "fault" && f.Subject != "" {
 			list = append(list, doctor.Finding{Check: "rails", Level: "fail", Found: f.Subject + " " + f.Text, Remedy: f.Remedy})
 		}
 	}

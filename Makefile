@@ -58,6 +58,8 @@ wheel: ## the Python package, without a network; needs setuptools and wheel of P
 
 deb: LDFLAGS = -s -w
 deb: build $(NFPM) ## Debian packages of the program and, where there is a C compiler, of the library
+	rm -rf bin/man1 && bin/wattmark man bin/man1
+	for s in bash zsh fish; do bin/wattmark completion $$s >bin/completion.$$s || exit; done
 	VERSION=$(VERSION) ARCH=$(ARCH) $(NFPM) package --config packaging/nfpm.yaml --packager deb --target bin/
 	@if command -v $${CC:-cc} >/dev/null; then \
 	  rm -rf bin/root && $(MAKE) install-lib DESTDIR=$(CURDIR)/bin/root PREFIX=/usr && \

@@ -288,6 +288,15 @@ func (s *Setup) Validate() error {
 	return nil
 }
 
+// RecordIDs returns the IDs of the records in force, in their order; none is an empty list.
+func (s *Setup) RecordIDs() []string {
+	ids := make([]string, len(s.Records))
+	for i, r := range s.Records {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
 // CalibrationID names a calibration by its content: everything that turns counts
 // into watts and seconds, with its uncertainties. Equal setups have equal names
 // on every machine; any change of a number makes another.

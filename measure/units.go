@@ -222,8 +222,11 @@ func Decimals(u float64) int {
 }
 
 // FormatPercent writes a deviation in percent with its sign and at least two
-// significant digits: "+0.012 %". The minus sign is ASCII.
+// significant digits: "+0.012 %", and rounding, below 1e-6 %, as "+0 %". The minus sign is ASCII.
 func FormatPercent(v float64) string {
+	if math.Abs(v) < 1e-6 {
+		v = 0
+	}
 	if math.Abs(v) < 0.1 {
 		return fmt.Sprintf("%+.2g %%", v)
 	}

@@ -85,6 +85,7 @@ func TestFormatQuantities(t *testing.T) {
 		{FormatU(12, 0, "W"), "12 W"},
 		{FormatU(12, nan, "W"), "12 W"},
 		{FormatPercent(0.0123), "+0.012 %"},
+		{FormatPercent(-1.1e-14), "+0 %"},
 		{FormatPercent(-1.234), "-1.23 %"},
 	} {
 		if c.got != c.want {

@@ -57,6 +57,18 @@ func TestPackageIsWhole(t *testing.T) {
 			t.Errorf("%s: an update would replace what the operator wrote", c.Dst)
 		}
 	}
+	recipe, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for built, by := range map[string]string{
+		"bin/wattmark": "-o bin/wattmark", "bin/man1": "man bin/man1", "bin/completion.bash": ">bin/completion.",
+		"bin/completion.zsh": ">bin/completion.", "bin/completion.fish": ">bin/completion.",
+	} {
+		if !named[built] || !strings.Contains(string(recipe), by) {
+			t.Errorf("%s is not in the package, or not made for it", built)
+		}
+	}
 	for _, dir := range []string{"systemd", "udev", "sysusers", "config"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil || len(files) == 0 {
@@ -202,7 +214,9 @@ func TestDebianPackage(t *testing.T) {
 	for _, name := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE"} {
 		put(t, filepath.Join("..", name), filepath.Join(dir, name), 0o644)
 	}
-	put(t, "deb/postrm", filepath.Join(dir, "bin/wattmark"), 0o755) // stands for the program
+	for _, built := range []string{"wattmark", "man1/wattmark.1", "completion.bash", "completion.zsh", "completion.fish"} {
+		put(t, "deb/postrm", filepath.Join(dir, "bin", built), 0o755) // stands for what make deb builds
+	}
 	command(t, dir, nfpm, "package", "--config", "packaging/nfpm.yaml", "--packager", "deb", "--target", "bin/")
 	file := filepath.Join(dir, "bin/wattmark_1.2.3_amd64.deb")
 	info := command(t, "", deb, "-I", file)

@@ -69,6 +69,9 @@ type layout struct {
 // runs.
 type stretch struct{ from, to int }
 
+// leastPause is half of the unit of the kernels' clock: what is shorter between two edges is rounding.
+const leastPause = 0.5e-9
+
 // layKernels sorts the edges of kernels and work, counts the running kernels between
 // them, and shares the energies.
 func (r *run) layKernels(spans []Span) *layout {
@@ -91,7 +94,7 @@ func (r *run) layKernels(spans []Span) *layout {
 	for i := range l.running {
 		n += change[i]
 		l.running[i] = n
-		if n == 0 {
+		if n == 0 && l.edges[i+1]-l.edges[i] > leastPause {
 			l.between = append(l.between, stretch{i, i + 1})
 		}
 	}

@@ -218,7 +218,7 @@ type Report struct {
 	Name     string          `json:"name"`
 	GPU      string          `json:"gpu,omitempty"`
 	Driver   string          `json:"driver,omitempty"`
-	Meter    string          `json:"meter,omitempty"`
+	Meter    string          `json:"instrument,omitempty"`
 	Verdict  string          `json:"verdict"`
 	Origin   time.Time       `json:"started"`
 	Work     Span            `json:"-"`
@@ -292,7 +292,7 @@ const (
 
 // MethodReport is one method against the truth.
 type MethodReport struct {
-	Name   string        `json:"name"`
+	Name   string        `json:"method"`
 	Energy measure.Joule `json:"energy_j,omitzero"`
 	U      measure.Joule `json:"energy_u_j,omitempty,omitzero"` // stated by the method (k = 2); 0 for none
 	// Own: the energy follows the method's own rule; else its readings were
@@ -365,7 +365,7 @@ const (
 
 // KernelMethod is a method's energy of the kernels of one name.
 type KernelMethod struct {
-	Name      string         `json:"name"`
+	Name      string         `json:"method"`
 	Energy    measure.Joule  `json:"energy_j,omitzero"`
 	ErrorPct  measure.Number `json:"error_pct,omitzero"`
 	Interval  Interval       `json:"interval"`

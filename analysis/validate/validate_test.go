@@ -461,6 +461,26 @@ func TestOverlappingKernelsShare(t *testing.T) {
 	}
 }
 
+// The time of the work that no kernel takes up because floating point rounds is none: it has no
+// energy, and no method an error over it.
+func TestRoundingIsNoPause(t *testing.T) {
+	t.Parallel()
+	w := world{power: square(0.13, 0, 2), rate: 5000, from: -1.5, to: 3.5}
+	s := Subject{
+		Name: "one", Truth: w.truth(), Work: Span{0, 2}, Systematic: 0.002, Clock: Clock{OffsetU: 1e-4},
+		Methods: []Method{{Name: "average", Readings: w.sensor(0.01, 0.1, 0.2, 0, 1), Energy: nan}},
+		Kernels: []Kernel{{"gemm", Span{0, 0.7}}, {"gemm", Span{0.7 + 1e-16, 1.3}}, {"copy", Span{1.3 + 1e-9, 2 - 4e-16}}},
+	}
+	r := validateOK(t, s, Options{Seed: 1, Resamples: 100})
+	k := r.NoKernel
+	around(t, "the pause of a nanosecond", float64(k.Share), 1e-9, 1e-15)
+	s.Kernels[2].From = 1.3
+	k = validateOK(t, s, Options{Seed: 1, Resamples: 100}).NoKernel
+	if k.Busy != 0 || k.Truth.Energy != 0 || k.Truth.U != 0 || measure.Known(k.Methods[0].ErrorPct) {
+		t.Errorf("no pause: %v of %v ± %v, %+v", k.Busy, k.Truth.Energy, k.Truth.U, k.Methods)
+	}
+}
+
 // shared holds a subject's energies by kernel, as package attribute shares them.
 func shared(t *testing.T, w world, s Subject, names []string) map[string]attribute.Use {
 	t.Helper()

@@ -118,7 +118,7 @@ func (l *lab) throughTLS(dir string) {
 	ca := filepath.Join(dir, "ca.crt")
 	l.measured(3, 2)
 	relay := func(token string) result {
-		return wattmark(l.t, "relay", "--once", "--db", l.host, "--servers", l.servers(), "--tls-ca", ca, "--token-file", token)
+		return wattmark(l.t, "relay", "--once", "--db", l.host, "--cluster", l.servers(), "--tls-ca", ca, "--token-file", token)
 	}
 	if got := relay(filepath.Join(dir, "measurer.token")); got.code == 0 || !strings.Contains(got.err, "it is ada's") {
 		l.t.Errorf("a measurer publishes another's tasks: %d %s", got.code, got.err)
@@ -129,7 +129,7 @@ func (l *lab) throughTLS(dir string) {
 	cert := issued(l.t, dir, "shelf.crt", "cert", "shelf", "--dir", dir, "--role", "operator", "-o", filepath.Join(dir, "shelf"))
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(l.t, path)
-	p := start(l.t, "store", "--db", path, "--servers", l.servers(), "--name", "lab", "--tls-ca", ca, "--tls-cert", cert, "--tls-key", filepath.Join(dir, "shelf.key"), "--free-every", "100ms")
+	p := start(l.t, "store", "--db", path, "--cluster", l.servers(), "--name", "lab", "--tls-ca", ca, "--tls-cert", cert, "--tls-key", filepath.Join(dir, "shelf.key"), "--free-every", "100ms")
 	l.arrived(patience, there)
 	p.await(l.t, "freed what all stores have") // which takes an operator
 	p.kill(l.t)

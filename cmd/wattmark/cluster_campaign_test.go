@@ -24,10 +24,10 @@ func campaign(t *testing.T) {
 
 // publishing starts a relay and a store, and returns the store's database.
 func (l *lab) publishing() *store.DB {
-	l.run("relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
+	l.run("relay", "--db", l.host, "--cluster", l.servers(), "--every", "100ms")
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(l.t, path)
-	l.run("store", "--db", path, "--servers", l.servers(), "--name", "lab")
+	l.run("store", "--db", path, "--cluster", l.servers(), "--name", "lab")
 	return there
 }
 
@@ -133,20 +133,20 @@ func TestCampaignManyHostsManyStores(t *testing.T) {
 			}
 			l.tasks++
 		}
-		start(t, "relay", "--db", path, "--servers", l.servers(), "--every", "100ms")
+		start(t, "relay", "--db", path, "--cluster", l.servers(), "--every", "100ms")
 	}
 	var shards []*store.DB
 	for i, parts := range []string{"0,1", "2,3"} {
 		path := filepath.Join(l.dir, fmt.Sprintf("shard%d.db", i))
 		shards = append(shards, openThere(t, path))
-		start(t, "store", "--db", path, "--servers", l.servers(), "--name", fmt.Sprint("shard", i), "--partitions", parts)
+		start(t, "store", "--db", path, "--cluster", l.servers(), "--name", fmt.Sprint("shard", i), "--partitions", parts)
 	}
 	postgres.Register(nil)
 	cluster := pgtest.Own(t)
 	cluster.Make(t, "lab")
 	server := openThere(t, cluster.URL("lab"))
 	for range 2 { // share the work
-		start(t, "store", "--db", cluster.URL("lab"), "--servers", l.servers(), "--name", "server", "--partitions", "0-3")
+		start(t, "store", "--db", cluster.URL("lab"), "--cluster", l.servers(), "--name", "server", "--partitions", "0-3")
 	}
 	for i := range l.nodes {
 		l.status(bus, func(s []relay.StreamStatus) bool { return s[0].Messages > 0 })

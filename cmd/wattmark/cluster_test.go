@@ -27,10 +27,10 @@ func TestTasksArriveOnceThroughFailures(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
 	bus := l.dial()
-	relay := l.run("relay", "--db", l.host, "--servers", l.servers(), "--every", "100ms")
+	relay := l.run("relay", "--db", l.host, "--cluster", l.servers(), "--every", "100ms")
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(t, path)
-	taking := func() *process { return l.run("store", "--db", path, "--servers", l.servers(), "--name", "lab") }
+	taking := func() *process { return l.run("store", "--db", path, "--cluster", l.servers(), "--name", "lab") }
 	store := taking()
 
 	l.measured(20, 4)

@@ -38,7 +38,7 @@ func TestReleaseMeansReplicated(t *testing.T) {
 	if c := r.captures(); len(c) != 1 || c[0].ID != held.CaptureID {
 		t.Fatalf("the monitor keeps %+v, not the capture that nobody replicated", c)
 	}
-	wattmark(t, "relay", "--once", "--db", r.db, "--servers", servers)
+	wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers)
 	if c := r.captures(); len(c) != 0 {
 		t.Errorf("the monitor still keeps %+v", c)
 	}
@@ -114,7 +114,7 @@ func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
 		t.Errorf("the monitor still keeps %+v", held)
 	}
 	there := filepath.Join(t.TempDir(), "there.db")
-	start(t, "store", "--db", there, "--servers", servers, "--name", "lab")
+	start(t, "store", "--db", there, "--cluster", servers, "--name", "lab")
 	eventually(t, "all has arrived", func() bool { return len(tasksOf(t, there)) == 4 })
 	for _, x := range tasksOf(t, there) {
 		db, err := store.OpenReadOnly(t.Context(), there)

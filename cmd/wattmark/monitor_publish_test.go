@@ -51,7 +51,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 	bus := l.dial()
 	r.publishing(l.servers(), "1s")
 	there := filepath.Join(l.dir, "there.db")
-	start(t, "store", "--db", there, "--servers", l.servers(), "--name", "lab")
+	start(t, "store", "--db", there, "--cluster", l.servers(), "--name", "lab")
 
 	direct := r.address
 	line := newProxy(t, direct)
@@ -123,7 +123,7 @@ func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 
 	// The host published nothing of it; a relay beside its database does so later.
 	there := filepath.Join(dir, "there.db")
-	start(t, "store", "--db", there, "--servers", servers, "--name", "lab")
+	start(t, "store", "--db", there, "--cluster", servers, "--name", "lab")
 	has := func(state store.State) func() bool {
 		return func() bool {
 			x := tasksOf(t, there)
@@ -131,7 +131,7 @@ func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 		}
 	}
 	eventually(t, "the store has the monitor's task", has(store.Incomplete))
-	if code := wattmark(t, "relay", "--once", "--db", r.db, "--servers", servers).code; code != 0 {
+	if code := wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers).code; code != 0 {
 		t.Errorf("relay: %d", code)
 	}
 	eventually(t, "the store has the host's", has(store.Complete))

@@ -53,15 +53,15 @@ func TestReplay(t *testing.T) {
 			r := bench.ReplayReport{Report: &report.Report{}}
 			raw := object(t, inside(t, "replay", "--json", "--shift", "-50ms", "--utc-offset", "1h",
 				"--db", db, dir).ok(t).out, &r)
-			for _, field := range []string{"meter_j", "nvml_j", "error_pct"} {
+			for _, field := range []string{"energy_j", "nvml_j", "error_pct"} {
 				if _, ok := raw[field]; !ok {
 					t.Fatalf("%s is missing", field)
 				}
 			}
-			if relative(r.MeterJ, want.meterJ) > 5e-4 || relative(*r.NVMLJ, want.nvmlJ) > 5e-4 || math.Abs(*r.ErrorPct-want.errorPct) > 0.05 {
-				t.Errorf("meter %v J, NVML %v J, error %v %%, want %+v", r.MeterJ, *r.NVMLJ, *r.ErrorPct, want)
+			if relative(*r.EnergyJ, want.meterJ) > 5e-4 || relative(*r.NVMLJ, want.nvmlJ) > 5e-4 || math.Abs(*r.ErrorPct-want.errorPct) > 0.05 {
+				t.Errorf("meter %v J, NVML %v J, error %v %%, want %+v", *r.EnergyJ, *r.NVMLJ, *r.ErrorPct, want)
 			}
-			if math.Abs(*r.ErrorPct-100*(*r.NVMLJ/r.MeterJ-1)) > 1e-9 || r.MeterJ != *r.EnergyJ || *r.EnergyUJ <= 0 {
+			if math.Abs(*r.ErrorPct-100*(*r.NVMLJ / *r.EnergyJ - 1)) > 1e-9 || *r.EnergyUJ <= 0 {
 				t.Errorf("figures that contradict each other: %+v", r)
 			}
 			i, err := os.Stat(filepath.Join(dir, "PMD_data.bin"))

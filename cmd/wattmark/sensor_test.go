@@ -258,13 +258,13 @@ func TestSensorProfilesAreKept(t *testing.T) {
 	readings, events := syntheticFiles(t)
 	args := []string{"--readings", readings, "--events", events, "--db", db}
 	svg := filepath.Join(t.TempDir(), "sensor.svg")
-	inside(t, append([]string{"sensor", "identify", "--save"}, args...)...).fails(t, cli.ExitUsage, "--gpu-uuid")
-	first := identified(t, "power", append(args, "--save", "--gpu-uuid", "GPU-1234", "--gpu-name", "a card", "--svg", svg)...)
+	inside(t, append([]string{"sensor", "identify", "--save"}, args...)...).fails(t, cli.ExitUsage, "--gpu")
+	first := identified(t, "power", append(args, "--save", "--gpu", "GPU-1234", "--gpu-name", "a card", "--svg", svg)...)
 	if first.Version != 1 || first.UUID != "GPU-1234" || first.Picture != svg {
 		t.Fatalf("%+v", first)
 	}
 	drawn(t, svg, "boxcar of", "first order of", "register, power", "load: kernel events")
-	if second := identified(t, "power", append(args, "--save", "--gpu-uuid", "GPU-1234")...); second.Version != 2 {
+	if second := identified(t, "power", append(args, "--save", "--gpu", "GPU-1234")...); second.Version != 2 {
 		t.Errorf("version %d", second.Version)
 	}
 	var list struct {
@@ -280,11 +280,11 @@ func TestSensorProfilesAreKept(t *testing.T) {
 		t.Errorf("%+v", shown)
 	}
 	var planned sensorcmd.SensorPlanReport
-	object(t, inside(t, "sensor", "plan", "--db", db, "--gpu-uuid", "GPU-12", "--field", "power", "--kernel", "20ms", "--json").ok(t).out, &planned)
+	object(t, inside(t, "sensor", "plan", "--db", db, "--gpu", "GPU-12", "--field", "power", "--length", "20ms", "--json").ok(t).out, &planned)
 	if planned.Plan.Trials < 4 || planned.Plan.Repetitions < 32 || planned.Plan.U > 0.02 {
 		t.Errorf("%+v", planned.Plan)
 	}
-	for _, words := range [][]string{{"sensor", "list"}, {"sensor", "show", "GPU-1234", "power"}, {"sensor", "plan", "--gpu-uuid", "GPU-1234", "--field", "power", "--kernel", "20ms"}} {
+	for _, words := range [][]string{{"sensor", "list"}, {"sensor", "show", "GPU-1234", "power"}, {"sensor", "plan", "--gpu", "GPU-1234", "--field", "power", "--length", "20ms"}} {
 		if out := inside(t, append(words, "--db", db)...).ok(t).out; !strings.Contains(out, "power") || strings.Contains(out, "NaN") {
 			t.Errorf("%v:\n%s", words, out)
 		}

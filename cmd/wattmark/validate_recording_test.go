@@ -37,7 +37,7 @@ type recordedVerdict struct {
 	Breaks   []vreport.ClockBreak `json:"clock_discontinuities"`
 	Cautions []string             `json:"cautions"`
 	Methods  []struct {
-		Name     string     `json:"name"`
+		Name     string     `json:"method"`
 		EnergyJ  float64    `json:"energy_j"`
 		ErrorPct float64    `json:"error_pct"`
 		Interval [2]float64 `json:"interval"`
@@ -50,9 +50,13 @@ func validated(t *testing.T, args ...string) (v recordedVerdict, err error) {
 	var out, errs bytes.Buffer
 	err = execute(t.Context(), append([]string{"validate", "--json", "--db", filepath.Join(t.TempDir(), "power.db")}, args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if err == nil {
-		if e := json.Unmarshal(out.Bytes(), &v); e != nil {
+		var all struct {
+			Subjects []recordedVerdict `json:"subjects"`
+		}
+		if e := json.Unmarshal(out.Bytes(), &all); e != nil || len(all.Subjects) == 0 {
 			t.Fatalf("%v in %s", e, out.String())
 		}
+		v = all.Subjects[0]
 	}
 	return v, err
 }

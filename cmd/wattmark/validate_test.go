@@ -38,10 +38,19 @@ func verdictOf(t *testing.T, r *vreport.Report, m sensor.Method) *vreport.Method
 	return nil
 }
 
-// oneValidation is the object of one subject.
+// oneValidation is the object of one subject, which has the shape of several's.
 type oneValidation struct {
 	vreport.Report
 	validate.FilesReport
+}
+
+func (v *oneValidation) UnmarshalJSON(b []byte) error {
+	var m manyValidations
+	if err := json.Unmarshal(b, &m); err != nil || len(m.Subjects) != 1 {
+		return fmt.Errorf("%d subjects: %w", len(m.Subjects), err)
+	}
+	v.Report, v.FilesReport = m.Subjects[0], m.FilesReport
+	return nil
 }
 
 // manyValidations is the object of several.

@@ -248,12 +248,8 @@ func (o *Owner) learn(in instrument.Inputs, calibrate Calibrate) (measure.Setup,
 	}
 	if calibrate != nil && (d.nominal == nil || !d.recordsLogged || !slices.Equal(d.setup.Records, setup.Records)) {
 		d.recordsLogged = true
-		ids := make([]string, len(setup.Records))
-		for i, r := range setup.Records {
-			ids[i] = r.ID
-		}
 		o.cfg.Log.Info("calibration",
-			"bench", o.cfg.Bench.Name, "id", setup.CalibrationID(), "records", strings.Join(ids, " "))
+			"bench", o.cfg.Bench.Name, "id", setup.CalibrationID(), "records", strings.Join(setup.RecordIDs(), " "))
 	}
 	d.setup, d.nominal, d.made, d.inputs = &setup, &nominal, makeSetup, &in
 	for _, n := range notes {

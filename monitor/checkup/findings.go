@@ -3,6 +3,7 @@ package checkup
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/wattmark/wattmark/measure"
@@ -47,7 +48,14 @@ func Findings(r *Result) []Finding {
 	for i := range r.Channels {
 		out = append(out, r.channel(i)...)
 	}
-	out = append(out, r.supplies()...)
+	volts := make([]measure.Volt, len(r.Rails))
+	for i, x := range r.Rails {
+		volts[i] = measure.Volt(x.Voltage.Mean)
+		if x.Voltage.N == 0 {
+			volts[i] = measure.Volt(math.NaN())
+		}
+	}
+	out = append(out, Supplies(&r.Setup, volts)...)
 	for i := range r.Rails {
 		out = append(out, r.current(i)...)
 	}
@@ -146,14 +154,15 @@ const noisy = 2
 // scan beyond which the signal moved.
 const restless = 5
 
-// channel checks one converter: clipping, a dead input, a signal that moved, noise.
+// channel checks one converter: clipping, a dead input, a signal that moved, noise. A voltage
+// that is not there reads the low end of a converter from 0 V on: that is no clipping.
 func (r *Result) channel(i int) (out []Finding) {
 	c, s := r.Setup.Channels[i], &r.Channels[i]
 	for _, e := range []struct {
 		n     uint64
 		count measure.Count
 	}{{s.Low, c.MinCount}, {s.High, c.MaxCount}} {
-		if e.n == 0 {
+		if e.n == 0 || c.Unit == measure.UnitVolt && e.count == c.MinCount && math.Abs(s.Mean) < dead && r.supplied(i) {
 			continue
 		}
 		out = append(out, Finding{
@@ -222,24 +231,33 @@ func supplyOf(r measure.Rail) (supply, bool) {
 // dead is a voltage below which nothing is connected or switched on.
 const dead = 0.5
 
-// supplies checks every rail's voltage: swapped rails, reversed probes, cards without power.
-func (r *Result) supplies() (out []Finding) {
-	for i, rail := range r.Setup.Rails {
+// supplied reports whether channel i is the voltage of a rail that [Supplies] judges.
+func (r *Result) supplied(i int) bool {
+	return slices.ContainsFunc(r.Setup.Rails, func(rail measure.Rail) bool {
+		_, known := supplyOf(rail)
+		return known && (rail.X == i || rail.Y == i)
+	})
+}
+
+// Supplies judges the mean voltages of a setup's rails, in their order, NaN where one has none:
+// swapped rails, reversed probes, cards without power.
+func Supplies(s *measure.Setup, volts []measure.Volt) (out []Finding) {
+	for i, rail := range s.Rails {
 		want, known := supplyOf(rail)
-		v := r.Rails[i].Voltage
-		if !known || v.N == 0 {
+		v := float64(volts[i])
+		if !known || math.IsNaN(v) {
 			continue
 		}
-		f := Finding{Fault, rail.Name, fmt.Sprintf("reads %v, a supply of %v", measure.Volt(v.Mean), want.nominal), ""}
+		f := Finding{Fault, rail.Name, fmt.Sprintf("reads %v, a supply of %v", volts[i], want.nominal), ""}
 		switch {
-		case want.holds(v.Mean):
+		case want.holds(v):
 			f.Level = Fine
-		case want.holds(-v.Mean):
+		case want.holds(-v):
 			f.Remedy = "wrong polarity: swap the two leads of its voltage probe"
-		case math.Abs(v.Mean) < dead:
+		case math.Abs(v) < dead:
 			f.Remedy = "no voltage: is the machine on, is the probe connected, is its divider right?"
 		default:
-			f.Remedy = r.foreign(i, want)
+			f.Remedy = foreign(s, volts, i, want)
 		}
 		out = append(out, f)
 	}
@@ -248,18 +266,18 @@ func (r *Result) supplies() (out []Finding) {
 
 // foreign explains a voltage outside of its rail's supply: swapped with another rail, of
 // another supply, or a wrong divider.
-func (r *Result) foreign(i int, want supply) string {
-	v := r.Rails[i].Voltage.Mean
-	for j, other := range r.Setup.Rails {
-		theirs := r.Rails[j].Voltage.Mean
-		if s, known := supplyOf(other); known && s != want && s.holds(v) && want.holds(theirs) {
+func foreign(s *measure.Setup, volts []measure.Volt, i int, want supply) string {
+	v := float64(volts[i])
+	for j, other := range s.Rails {
+		theirs := volts[j]
+		if o, known := supplyOf(other); known && o != want && o.holds(v) && want.holds(float64(theirs)) {
 			return fmt.Sprintf("swapped with %s, which reads %v: swap them in the bench file, or at the probes",
-				other.Name, measure.Volt(theirs))
+				other.Name, theirs)
 		}
 	}
-	for _, s := range []supply{supply3V3, supply12V} {
-		if s != want && s.holds(v) {
-			return fmt.Sprintf("this is a supply of %v: another rail's probe, or the wrong name", s.nominal)
+	for _, o := range []supply{supply3V3, supply12V} {
+		if o != want && o.holds(v) {
+			return fmt.Sprintf("this is a supply of %v: another rail's probe, or the wrong name", o.nominal)
 		}
 	}
 	return fmt.Sprintf("outside of ± %.0f %%: check divider, probe ratio and the channel's gain", 100*want.tolerance)

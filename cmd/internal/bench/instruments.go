@@ -30,6 +30,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/monitor/discover"
@@ -132,7 +133,7 @@ const mostGPUs = 64
 
 // listGPUs returns the GPUs that NVML opens by index 0, 1, …; none without a driver.
 func listGPUs() []listedGPU {
-	var out []listedGPU
+	out := []listedGPU{}
 	for i := range mostGPUs {
 		d, err := hostnvml.Open(fmt.Sprint(i))
 		if err != nil {
@@ -152,11 +153,11 @@ func listKinds(a *cli.App) error {
 		Summary string `json:"summary"`
 		Address string `json:"address"`
 	}
-	var list []kind
+	list := map[string][]kind{}
 	t := out.NewTable(a.Out)
 	t.AppendHeader(table.Row{"kind", "what", "address"})
 	for _, k := range registry.Kinds() {
-		list = append(list, kind{k.Name, k.Summary, k.Address})
+		list["kinds"] = append(list["kinds"], kind{k.Name, k.Summary, k.Address})
 		t.AppendRow(table.Row{k.Name, k.Summary, k.Address})
 	}
 	return a.Print(list, func(io.Writer) { t.Render() })
@@ -318,7 +319,7 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 		return nil, err
 	}
 	defer closeBench()
-	setup, remarks, err := b.Open(ctx)
+	setup, remarks, err := openFree(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -352,6 +353,24 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 		return nil, err
 	}
 	return s.Result(), nil
+}
+
+// letsGo is how long a monitor may take to let go of a free bench's port after its last viewer has left.
+const letsGo = 3 * time.Second
+
+// openFree opens a bench, and waits for letsGo at most while another program has the port.
+func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remarks []string, err error) {
+	for begin := time.Now(); ; {
+		setup, remarks, err = b.Open(ctx)
+		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo {
+			return setup, remarks, err
+		}
+		select {
+		case <-ctx.Done():
+			return setup, remarks, err
+		case <-time.After(letsGo / 30):
+		}
+	}
 }
 
 // watchSurvey calls each until ended is closed, and shows the progress of instruments that record first and

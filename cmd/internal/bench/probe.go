@@ -237,10 +237,7 @@ type ProbeJSON struct {
 func probeReport(r *checkup.Result) ProbeJSON {
 	p := ProbeJSON{
 		Scans: r.Scans, DurationS: float64(r.Duration), RateHz: float64(r.Rate), URateHz: float64(r.URate),
-		CalibrationID: r.Setup.CalibrationID(), Records: []string{},
-	}
-	for _, c := range r.Setup.Records {
-		p.Records = append(p.Records, c.ID)
+		CalibrationID: r.Setup.CalibrationID(), Records: r.Setup.RecordIDs(),
 	}
 	for i, x := range r.Rails {
 		p.Rails = append(p.Rails, railReading{r.Setup.Rails[i].Name, x})

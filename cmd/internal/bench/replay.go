@@ -74,7 +74,7 @@ func replayCmd(a *cli.App) *cobra.Command {
 			r := report.NewReport(&t, a.DB)
 			r.ErrorPct = cli.Number(100 * (float64(nvml)/float64(t.Result.Total.Energy) - 1))
 			if a.JSON {
-				return a.PrintJSON(ReplayReport{r, float64(t.Result.Total.Energy), string(field)})
+				return a.PrintJSON(ReplayReport{r, string(field)})
 			}
 			report.RenderReport(a.Out, r)
 			return report.PlotTask(a, ctx, db, &t, r)
@@ -89,11 +89,10 @@ func replayCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// ReplayReport is the JSON of replay: the task, with the energies of meter and nvidia-smi.
+// ReplayReport is the JSON of replay: the task, and the column of nvidia-smi that its NVML energy is of.
 type ReplayReport struct {
 	*report.Report
-	MeterJ float64 `json:"meter_j"`
-	Field  string  `json:"nvml_field"`
+	Field string `json:"nvml_field"`
 }
 
 // replayTask plays the bytes through a pseudo-terminal, the pmd driver and a monitor into a

@@ -146,7 +146,7 @@ func CheckUsage(c *cobra.Command) {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
 			if wrongNumber.MatchString(err.Error()) {
-				err = fmt.Errorf("%s takes other arguments: %s %s", c.CommandPath(), c.Parent().CommandPath(), c.Use)
+				err = fmt.Errorf("%s takes other arguments: %s", c.CommandPath(), c.UseLine())
 			}
 			return Usagef("%w\nSee: %s --help", err, c.CommandPath())
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // A failed write leaves neither the file or folder nor a part of it.
@@ -128,4 +130,19 @@ func TestRootsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A flag's former names set it, several flags of a set may have some, and no help shows them.
+func TestRenamedFlags(t *testing.T) {
+	fl := pflag.NewFlagSet("relay", pflag.ContinueOnError)
+	cluster := fl.String("cluster", "", "nodes")
+	Renamed(fl, "servers", "cluster")
+	Renamed(fl, "repeat", "times")
+	times := fl.Int("times", 1, "how often")
+	if err := fl.Parse([]string{"--servers", "a:1", "--repeat=3"}); err != nil || *cluster != "a:1" || *times != 3 {
+		t.Errorf("%q, %d, %v", *cluster, *times, err)
+	}
+	if text := fl.FlagUsages(); strings.Contains(text, "servers") || strings.Contains(text, "repeat") {
+		t.Error(text)
+	}
 }

@@ -61,6 +61,17 @@ func flagSections(c *cobra.Command) []flagSection {
 	return list
 }
 
+// Renamed lets a flag of fl be given by the name that it had before, which no help shows.
+func Renamed(fl *pflag.FlagSet, old, name string) {
+	others := fl.GetNormalizeFunc()
+	fl.SetNormalizeFunc(func(fl *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == old {
+			given = name
+		}
+		return others(fl, given)
+	})
+}
+
 // Given reports whether the command line itself sets a flag.
 func Given(fl *pflag.FlagSet, name string) bool {
 	f := fl.Lookup(name)

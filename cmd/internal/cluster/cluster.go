@@ -47,10 +47,10 @@ const (
 // separated by commas, and the path of the password file.
 type ClusterFlags struct{ Servers, password string }
 
-// Register adds the flags to fl. The flag for the servers is called name and has value as
-// its default.
-func (f *ClusterFlags) Register(fl *pflag.FlagSet, name, usage, value string) {
-	fl.StringVar(&f.Servers, name, value, usage)
+// Register adds the flags to fl; value is the default of the servers.
+func (f *ClusterFlags) Register(fl *pflag.FlagSet, usage, value string) {
+	fl.StringVar(&f.Servers, "cluster", value, usage)
+	cli.Renamed(fl, "servers", "cluster")
 	fl.StringVar(&f.password, "password-file", "", "file with the cluster's password, where it asks for one")
 }
 
@@ -333,7 +333,7 @@ func clusterStatusCmd(a *cli.App) *cobra.Command {
 				return showStatus(a, b.Status(ctx))
 			})
 		})
-	f.Register(c.Flags(), "servers", serversUsage, usualServers())
+	f.Register(c.Flags(), serversUsage, usualServers())
 	return a.JSONFlag(c)
 }
 
@@ -436,7 +436,7 @@ func clusterAsideCmd(a *cli.App) *cobra.Command {
 				return a.Print(list, func(w io.Writer) { asideTable(w, list) })
 			})
 		})
-	f.Register(c.Flags(), "servers", serversUsage, usualServers())
+	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().StringVar(&again, "again", "", "offer this task to all stores anew")
 	c.Flags().StringVar(&drop, "drop", "", "remove this task from the cluster")
 	return a.JSONFlag(c)

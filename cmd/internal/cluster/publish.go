@@ -81,7 +81,7 @@ const clusterWait = 30 * time.Second
 
 // AddTo adds the flags to fl.
 func (f *GateFlags) AddTo(fl *pflag.FlagSet) {
-	f.Register(fl, "cluster", "also publish tasks to this cluster, and release their captures only then: nodes with "+
+	f.Register(fl, "also publish tasks to this cluster, and release their captures only then: nodes with "+
 		"commas between them (also WATTMARK_CLUSTER; none for not)", "")
 	fl.DurationVar(&f.wait, "cluster-wait", clusterWait, "how long a measurement waits for the cluster at its end; "+
 		"its capture stays at the monitor until the cluster has the task")
@@ -272,7 +272,7 @@ func relayCmd(a *cli.App) *cobra.Command {
 			return s.Run(ctx)
 		})
 	f.More = []string{"db"}
-	f.Register(c.Flags(), "servers", serversUsage, usualServers())
+	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().BoolVar(&f.once, "once", false, "publish what there is, and end")
 	c.Flags().DurationVar(&f.every, "every", 2*time.Second, "how often to look for tasks that have ended")
 	f.AddTo(c, "relay")
@@ -314,7 +314,7 @@ func storeCmd(a *cli.App) *cobra.Command {
 			return runStore(ctx, a, &f, log)
 		})
 	f.More = []string{"db"}
-	f.Register(c.Flags(), "servers", serversUsage, usualServers())
+	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().StringVar(&f.name, "name", "store",
 		"name of the store, by which the cluster knows what it has; the same each time")
 	c.Flags().StringVar(&f.partitions, "partitions", "", "only these, as in 0,1,4-7 (default: all)")

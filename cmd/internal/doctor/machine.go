@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -320,6 +321,25 @@ func (d *doctor) instrument(ctx context.Context, b *session.Bench) {
 			text = "answers: " + text
 		}
 		d.ok(check, "%s", text)
+		d.rails(ctx, b)
+	}
+}
+
+// rails looks at one live average, if there is one: whatever instruments check calls a fault of
+// a rail's supply is one here.
+func (d *doctor) rails(ctx context.Context, b *session.Bench) {
+	values, err := d.askRails(ctx, d.monitor)
+	if err != nil || len(values) != len(b.Setup.Rails) {
+		return // nothing is sampled now: an oscilloscope, or a bench that was changed
+	}
+	volts := make([]measure.Volt, len(values))
+	for i, v := range values {
+		volts[i] = v.Voltage
+	}
+	for _, f := range checkup.Supplies(&b.Setup, volts) {
+		if f.Level == checkup.Fault {
+			d.failed("rails", f.Remedy, "%s %s", f.Subject, f.Text)
+		}
 	}
 }
 

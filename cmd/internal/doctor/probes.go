@@ -35,6 +35,7 @@ import (
 // replace them.
 type probes struct {
 	askBench     func(ctx context.Context, address string) (session.Bench, error)
+	askRails     func(ctx context.Context, address string) ([]session.RailValue, error)
 	askHost      func(ctx context.Context, address string) (version string, err error)
 	bindable     func(address string) error // nil, errInUse, errNotLocal, or another
 	ports        func() ([]discover.Port, error)
@@ -62,13 +63,16 @@ var (
 	errNotLocal = errors.New("not an address of this machine")
 )
 
+// errEnough ends a watch that has what it wants.
+var errEnough = errors.New("enough")
+
 // askFor bounds a call to a peer.
 const askFor = 5 * time.Second
 
 // systemProbes returns the probes of the real machine.
 func systemProbes() probes {
 	return probes{
-		askBench: askBenchOnce, askHost: askHostOnce, bindable: bindable, tryBench: OpenOnce,
+		askBench: askBenchOnce, askRails: askRailsOnce, askHost: askHostOnce, bindable: bindable, tryBench: OpenOnce,
 		ports: func() ([]discover.Port, error) { return discover.Ports(os.DirFS("/")) },
 		cards: nvml.List, nvmlVersion: nvml.LibraryVersion, gpus: cuda.List, loadable: loadable,
 		library:   run.FindLibrary,
@@ -88,6 +92,25 @@ func askBenchOnce(ctx context.Context, address string) (session.Bench, error) {
 	}
 	b, err := c.AskBench(ctx)
 	return b, errors.Join(err, c.Close())
+}
+
+// askRailsOnce returns an average of each rail, of a free bench too. It waits for askFor at most.
+func askRailsOnce(ctx context.Context, address string) (rails []session.RailValue, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	err = c.Watch(ctx, session.WatchOptions{Every: askFor / 100, Idle: true}, func(m session.Moment) error {
+		rails = m.Rails
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return rails, err
 }
 
 // askHostOnce returns a host's version, "" if it does not send one.

@@ -49,7 +49,8 @@ func pulseCmd(a *cli.App) *cobra.Command {
 	f.AddBench(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")
-	fl.DurationVar(&f.length, "for", 5*time.Second, "length of it all")
+	cli.Renamed(fl, "for", "duration")
+	fl.DurationVar(&f.length, "duration", 5*time.Second, "length of it all")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel of the pulses: half, compute or memory")
 	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
 	fl.BoolVar(&f.alone, "no-meter", false, "measure without a meter")
@@ -73,7 +74,7 @@ func (f *pulseFlags) validate() error {
 	case f.on <= 0 || f.off < 0:
 		return cli.Usagef("--on must be positive, and --off not negative")
 	case f.length < f.on+f.off:
-		return cli.Usagef("--for %v holds no pulse of %v and rest of %v", f.length, f.on, f.off)
+		return cli.Usagef("--duration %v holds no pulse of %v and rest of %v", f.length, f.on, f.off)
 	}
 	if f.svg == "" {
 		return session.Writable(".") // for the file that gets its name from the task

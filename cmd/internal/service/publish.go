@@ -33,9 +33,8 @@ type publishFlags struct {
 
 // addTo defines the flags.
 func (f *publishFlags) addTo(fl *pflag.FlagSet) {
-	f.Register(fl, "cluster",
-		"also publish captures to this cluster, and drop what hosts released only once it has them: nodes with "+
-			"commas between them", "")
+	f.Register(fl, "also publish captures to this cluster, and drop what hosts released only once it has them: nodes with "+
+		"commas between them", "")
 	fl.DurationVar(&f.after, "record-after", 10*time.Minute,
 		"how long after a capture's end its host may take to publish the task; then the monitor files what it knows "+
 			"itself")

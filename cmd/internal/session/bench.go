@@ -250,9 +250,6 @@ func RecordsText(s *measure.Setup) string {
 	if len(s.Records) == 0 {
 		return "nominal scale, no calibration record in force"
 	}
-	var ids []string
-	for _, r := range s.Records {
-		ids = append(ids, measure.Printable(r.ID))
-	}
-	return fmt.Sprintf("%s in force (%s)", cli.Plural(len(ids), "calibration record"), strings.Join(ids, ", "))
+	return fmt.Sprintf("%s in force (%s)", cli.Plural(len(s.Records), "calibration record"),
+		measure.Printable(strings.Join(s.RecordIDs(), ", ")))
 }

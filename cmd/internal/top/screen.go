@@ -159,10 +159,10 @@ func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topSta
 	if !f.idle && n.Bench.Holder == "" {
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	watching, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
 	enough := errors.New("enough")
-	err = c.Watch(ctx, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
+	err = c.Watch(watching, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
 		momentNews{m}.Apply(s)
 		// The first average may have begun before this viewer did.
 		if m.Trouble != "" || s.seen > 1 {
@@ -173,7 +173,11 @@ func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topSta
 	if err != nil && !errors.Is(err, enough) {
 		return nil, err
 	}
-	return s, nil
+	// What the look at a free bench changed: the instrument's trouble, the calibration in force.
+	if n, err = askBench(ctx, c); err == nil {
+		n.Apply(s)
+	}
+	return s, err
 }
 
 // topLines prints a line every topPoll until ctx ends. All messages between two

@@ -118,6 +118,9 @@ type TopReport struct {
 	CaptureID  string  `json:"capture_id"`
 	Draining   bool    `json:"draining"`
 	Trouble    string  `json:"trouble,omitempty"`
+	// The calibration in force; no records for the nominal scale.
+	CalibrationID string   `json:"calibration_id"`
+	Records       []string `json:"calibration_records"`
 	// SetAside lists entries of the monitor's spool that could not be used.
 	SetAside []string `json:"set_aside,omitempty"`
 
@@ -163,6 +166,7 @@ func (s *topState) report() TopReport {
 		Draining: s.bench.Draining, SetAside: s.bench.SetAside,
 		Trouble: cmp.Or(s.trouble, s.bench.Trouble), Sampled: s.seen > 0 && !s.stale,
 		Rails: []topRail{}, Captures: []topCaptured{},
+		CalibrationID: s.bench.CalibrationID, Records: s.bench.Setup.RecordIDs(),
 	}
 	if !s.bench.HeldSince.IsZero() {
 		t := s.bench.HeldSince.UTC().Format(time.RFC3339)

@@ -101,7 +101,7 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 		add("one side has a single run: ± takes it to scatter as the other side does, which nobody has seen; there " +
 			"is no test")
 	case compare.NoDrift:
-		add("the runs are %s: ± does not cover a drift of the card, and there is no test", energy.Design)
+		add("%s: ± does not cover a drift of the card, and there is no test", energy.Design)
 	}
 	if a, b := strings.Join(r.A.GPUs, "; "), strings.Join(r.B.GPUs, "; "); a != b {
 		add("A ran on %s, B on %s: the difference is theirs too", a, b)

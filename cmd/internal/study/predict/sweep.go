@@ -58,7 +58,8 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringSliceVar(&f.sizes, "sizes", nil,
 		"numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
 	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
-	fl.IntVar(&f.repeat, "repeat", 3, "times that every size is measured")
+	cli.Renamed(fl, "repeat", "times")
+	fl.IntVar(&f.repeat, "times", 3, "times that every size is measured")
 	fl.DurationVar(&f.round, "round", 600*time.Millisecond, "how long a full round is to take")
 	fl.DurationVar(&f.rest, "rest", 400*time.Millisecond, "rest before each launch")
 	fl.DurationVar(&f.idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")

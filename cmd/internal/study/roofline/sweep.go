@@ -48,7 +48,8 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.Name, "name", "", "name of the tasks (default: roofline, with the time)")
 	fl.UintSliceVar(&f.rounds, "rounds", sweepRounds, "rounds of 32 multiply-adds for 128 bytes: rounds/2 flop a byte")
 	fl.DurationVar(&f.Duration, "duration", 3*time.Second, "length of each")
-	fl.IntVar(&f.repeat, "repeat", 1, "how often each is measured")
+	cli.Renamed(fl, "repeat", "times")
+	fl.IntVar(&f.repeat, "times", 1, "how often each is measured")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order")
 	fl.DurationVar(&f.WarmUp, "warm-up", 500*time.Millisecond, "load the GPU for this long before each; 0 for none")
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
@@ -74,7 +75,7 @@ func (f *rooflineSweepFlags) validate() error {
 	case len(distinct) < 3:
 		return cli.Usagef("--rounds: want three different numbers or more: the model has three unknowns")
 	case f.Duration <= 0 || f.repeat < 1:
-		return cli.Usagef("--duration %v, --repeat %d: both must be positive", f.Duration, f.repeat)
+		return cli.Usagef("--duration %v, --times %d: both must be positive", f.Duration, f.repeat)
 	}
 	return nil
 }

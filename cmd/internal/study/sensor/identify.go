@@ -109,7 +109,8 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 	fl.DurationVar(&f.from, "from", 0, "leave out readings before this time of the recording")
 	fl.DurationVar(&f.to, "to", 0, "leave out readings after it")
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
-	fl.StringVar(&f.gpu, "gpu-uuid", "", "UUID of the GPU, for --save (default: the task's)")
+	cli.Renamed(fl, "gpu-uuid", "gpu")
+	fl.StringVar(&f.gpu, "gpu", "", "UUID of the GPU, for --save (default: the task's)")
 	fl.StringVar(&f.name, "gpu-name", "", "name of the GPU (default: the task's)")
 	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
 	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
@@ -257,7 +258,7 @@ func (r *SensorReport) keep(ctx context.Context, db *store.DB, tasks []store.Tas
 	for i := range r.Fields {
 		p := &r.Fields[i].Profile
 		if p.UUID == "" {
-			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu-uuid (nvidia-smi -L tells it)")
+			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu (nvidia-smi -L lists UUIDs)")
 		}
 		v, err := correct.Profiles.Put(ctx, db, profileName(p.UUID, p.Field), p, tasks)
 		if err != nil {

@@ -44,7 +44,8 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	fl := c.Flags()
 	f.AddBench(fl)
 	f.Plan.add(fl)
-	fl.DurationVar(&f.Plan.Kernel, "kernel", 0,
+	cli.Renamed(fl, "kernel", "length")
+	fl.DurationVar(&f.Plan.Kernel, "length", 0,
 		"how long one repetition lasts (a benchmark runs for it; else default: tried out)")
 	fl.IntVar(&f.trials, "trials", 0, "trials (default: planned)")
 	fl.IntVar(&f.repetitions, "repetitions", 0, "repetitions of a segment (default: planned)")
@@ -143,15 +144,15 @@ func (f *SensorRunFlags) check(args []string) error {
 		return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
 	}
 	if f.Benchmark != "" && f.Plan.Kernel <= 0 {
-		return cli.Usagef("--benchmark: say how long a repetition lasts with --kernel")
+		return cli.Usagef("--benchmark: say how long a repetition lasts with --length")
 	}
 	if f.trials < 0 || f.trials == 1 || f.repetitions < 0 || f.segment < 0 || f.Every <= 0 {
 		return cli.Usagef("--trials is at least 2, and --repetitions, --segments and --every are positive")
 	}
-	return errors.Join(f.Check(args), session.NotNegative(session.Span{Flag: "--kernel", Value: f.Plan.Kernel}))
+	return errors.Join(f.Check(args), session.NotNegative(session.Span{Flag: "--length", Value: f.Plan.Kernel}))
 }
 
-// prepare finds the profile, warms the GPU up, times a repetition where --kernel does not
+// prepare finds the profile, warms the GPU up, times a repetition where --length does not
 // give its length, and makes the plan. It requires an open GPU, sets r and s, and returns
 // ErrPlanned with --plan.
 func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.FoundGPU, s *SensorTrials,
@@ -311,7 +312,7 @@ func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, e
 		}
 	}
 	if length <= 0 {
-		return 0, errors.New("a repetition takes no time that can be told: say how long with --kernel")
+		return 0, errors.New("a repetition takes no time that can be told: say how long with --length")
 	}
 	return length, nil
 }

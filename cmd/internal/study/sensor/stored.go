@@ -185,7 +185,7 @@ func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu string) (
 	}
 	if gpu == "" {
 		return nil, cli.Usagef(
-			"name the sensor: a stored profile by --gpu-uuid and --field, or --period with --window or --tau")
+			"name the sensor: a stored profile by --gpu and --field, or --period with --window or --tau")
 	}
 	s, err := findProfile(a, ctx, gpu, f.field, f.version)
 	if err != nil {
@@ -222,8 +222,10 @@ func sensorPlanCmd(a *cli.App) *cobra.Command {
 	}
 	c := cli.Command("plan", "Plan a measurement with the GPU's own sensor alone", cobra.NoArgs, plan)
 	f.add(c.Flags())
-	c.Flags().DurationVar(&f.Kernel, "kernel", 0, "how long the kernel, or one repetition, lasts")
-	c.Flags().StringVar(&f.gpu, "gpu-uuid", "", "GPU whose stored profile to use: its UUID, or the beginning of it")
+	cli.Renamed(c.Flags(), "kernel", "length")
+	cli.Renamed(c.Flags(), "gpu-uuid", "gpu")
+	c.Flags().DurationVar(&f.Kernel, "length", 0, "how long the kernel, or one repetition, lasts")
+	c.Flags().StringVar(&f.gpu, "gpu", "", "GPU whose stored profile to use: its UUID, or the beginning of it")
 	return a.JSONFlag(c)
 }
 

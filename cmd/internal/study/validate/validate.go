@@ -224,15 +224,9 @@ func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, task
 	return err
 }
 
-// json returns the value to marshal: one report with the files, or several in a list with
-// their summary and the refused subjects. The list and the summary are never null.
+// json returns the value to marshal: however many subjects there are, a list of them with its
+// summary and the refused ones. The list and the summary are never null.
 func (v *validation) json() any {
-	if len(v.reports) == 1 && len(v.refused) == 0 {
-		return struct {
-			*validate.Report
-			FilesReport
-		}{v.reports[0], v.FilesReport}
-	}
 	return struct {
 		Subjects []*validate.Report     `json:"subjects"`
 		Summary  []validate.SummaryLine `json:"summary"`

@@ -205,7 +205,7 @@ func TestDebianPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"var/lib/dpkg/status": "", "var/lib/dpkg/available": "", "var/lib/wattmark/power.db": "tasks"} {
+	for name, text := range map[string]string{"var/lib/dpkg/status": "", "var/lib/dpkg/available": "", "var/lib/wattmark/power.db": "tasks", "etc/issue": ""} {
 		write(t, filepath.Join(root, name), text)
 	}
 	do := func(args ...string) {

@@ -245,6 +245,45 @@ func TestDebianPackage(t *testing.T) {
 	holds(t, filepath.Join(root, "var/lib/wattmark/power.db"), "tasks")
 }
 
+// The library's package has the loader's name, the linker's, and a description by which a
+// compiler finds both; the program finds the library beside it. The library is a stand-in: the
+// real one is tested in its own package.
+func TestLibraryPackage(t *testing.T) {
+	dir, root := release(t), filepath.Join(t.TempDir(), "root")
+	cc, deb := tool(t, "gcc"), tool(t, "dpkg-deb")
+	write(t, filepath.Join(root, "stub.c"), "const char *wm_error(void) { return \"the stand-in\"; }\n")
+	write(t, filepath.Join(root, "program.c"), "#include <stdio.h>\n#include <wattmark.h>\nint main(void) { return puts(wm_error()) < 0; }\n")
+	command(t, root, cc, "-shared", "-fPIC", "-Wl,-soname,libwattmark.so.0", "-o", "libwattmark.so.0", "stub.c")
+	arch := strings.TrimSpace(command(t, "", cc, "-print-multiarch"))
+	lib := filepath.Join("/usr/lib", arch)
+	stage := filepath.Join(root, "stage")
+	command(t, "..", "make", "-s", "-o", "lib", "install-lib", "LIB="+root, "DESTDIR="+stage, "PREFIX=/usr", "LIBDIR="+lib)
+	c := exec.CommandContext(t.Context(), nfpm(t), "package", "--config", "packaging/nfpm-lib.yaml", "--packager", "deb", "--target", root)
+	c.Dir, c.Env = "..", append(os.Environ(), "STAGE="+stage, "VERSION=1.2.3", "ARCH="+runtime.GOARCH)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	to := filepath.Join(root, "to")
+	for _, name := range []string{filepath.Join(root, "libwattmark"), filepath.Join(dir, "wattmark")} {
+		command(t, "", deb, "-x", name+"_1.2.3_"+runtime.GOARCH+".deb", to)
+	}
+	if link, err := os.Readlink(filepath.Join(to, lib, "libwattmark.so")); err != nil || link != "libwattmark.so.0" {
+		t.Errorf("the linker's name leads to %q: %v", link, err)
+	}
+	t.Setenv("PKG_CONFIG_PATH", filepath.Join(to, lib, "pkgconfig"))
+	t.Setenv("PKG_CONFIG_SYSROOT_DIR", to)
+	tool(t, "pkg-config")
+	command(t, root, "sh", "-c", cc+" -o program program.c $(pkg-config --cflags --libs wattmark)")
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(to, lib))
+	if out := command(t, root, "./program"); out != "the stand-in\n" {
+		t.Error(out)
+	}
+	out, _ := exec.CommandContext(t.Context(), filepath.Join(to, "usr/bin/wattmark"), "doctor", "--role", "host").CombinedOutput()
+	if !strings.Contains(string(out), arch+"/libwattmark.so") {
+		t.Errorf("the program does not find the library:\n%s", out)
+	}
+}
+
 // nextVersion packs 1.2.4, whose configuration of host and bench is another.
 func nextVersion(t *testing.T, dir string) (file string) {
 	t.Helper()

@@ -68,6 +68,8 @@ func TestHostIsReadAsItsDatabase(t *testing.T) {
 		{"users", "--json"},
 		{"show", "1"},
 		{"show", "1", "--json"},
+		{"show", "train", "--json"},
+		{"show", "latest"},
 		{"show", "1", "--budget", "--no-plot"},
 		{"show", "--group", "2"},
 		{"show", "4", "--json"},

@@ -20,9 +20,9 @@ func TestValidateCorrectedVariants(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	dir := publicRecording(t, "k40m-step")
-	var v vreport.Report
+	var v oneValidation
 	object(t, inside(t, "validate", "--recording", dir, "--utc-offset", "1h", "--clock-offset", "-50ms", "--tau", "58ms", "--resamples", "100", "--json").ok(t).out, &v)
-	raw, mended := verdictNamed(t, &v, "nvidia-smi power.draw"), verdictNamed(t, &v, "nvidia-smi power.draw corrected")
+	raw, mended := verdictNamed(t, &v.Report, "nvidia-smi power.draw"), verdictNamed(t, &v.Report, "nvidia-smi power.draw corrected")
 	if math.Abs(float64(raw.ErrorPct)-float64(mended.ErrorPct)) > 0.2 {
 		t.Errorf("error %.2f %%, corrected %.2f %%: over 12 s a lag of 58 ms takes nothing", float64(raw.ErrorPct), float64(mended.ErrorPct))
 	}
@@ -78,7 +78,7 @@ func TestValidateUsesTheProfileOfTheGPU(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var v vreport.Report
+	var v oneValidation
 	object(t, inside(t, "validate", "1", "--db", path, "--resamples", "100", "--json").ok(t).out, &v)
 	n := 0
 	for _, m := range v.Methods {
@@ -89,5 +89,5 @@ func TestValidateUsesTheProfileOfTheGPU(t *testing.T) {
 	if n == 0 || n > 2 {
 		t.Errorf("%d corrected variants, want those of the GPU's own profile", n)
 	}
-	verdictNamed(t, &v, "average deconvolved")
+	verdictNamed(t, &v.Report, "average deconvolved")
 }

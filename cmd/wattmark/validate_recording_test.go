@@ -50,9 +50,11 @@ func validated(t *testing.T, args ...string) (v recordedVerdict, err error) {
 	var out, errs bytes.Buffer
 	err = execute(t.Context(), append([]string{"validate", "--json", "--db", filepath.Join(t.TempDir(), "power.db")}, args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if err == nil {
-		if e := json.Unmarshal(out.Bytes(), &v); e != nil {
+		all := struct{ Subjects []recordedVerdict }{}
+		if e := json.Unmarshal(out.Bytes(), &all); e != nil || len(all.Subjects) != 1 {
 			t.Fatalf("%v in %s", e, out.String())
 		}
+		v = all.Subjects[0]
 	}
 	return v, err
 }

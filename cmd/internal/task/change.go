@@ -56,11 +56,11 @@ func deleteCmd(a *cli.App) *cobra.Command {
 		Use: "delete TASK… | --name NAME | --user USER", Short: "Delete tasks by number, by name or by user",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if session.CountTrue(len(args) > 0, f.name != "", f.user != "") != 1 {
-				return cli.Usagef("name what to delete by exactly one of: task numbers, --name, --user")
+				return cli.Usagef("name what to delete by exactly one of: tasks, --name, --user")
 			}
 			var ids []store.TaskID
 			for _, arg := range args {
-				id, err := cli.TaskID(arg)
+				id, err := a.Number(cmd.Context(), arg)
 				if err != nil {
 					return err
 				}
@@ -267,10 +267,6 @@ func tagCmd(a *cli.App) *cobra.Command {
 			if len(words) < 2 {
 				return cli.Usagef("name a task and its tags\nSee: %s --help", cmd.CommandPath())
 			}
-			id, err := cli.TaskID(words[0])
-			if err != nil {
-				return err
-			}
 			var set, remove []string // key=value, and keys
 			for _, w := range words[1:] {
 				if k, minus := strings.CutPrefix(w, "-"); minus {
@@ -284,6 +280,10 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
+			id, err := a.Number(ctx, words[0])
+			if err != nil {
+				return err
+			}
 			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) },
 				func(c *client.Client) error {
 					_, err := c.SetTags(ctx, int64(id), tags, remove...)
@@ -336,7 +336,7 @@ func noteCmd(a *cli.App) *cobra.Command {
 			if (remove > 0) == (len(args) > 1) {
 				return cli.Usagef("give the remark's text, or --remove with the number of one")
 			}
-			id, err := cli.TaskID(args[0])
+			id, err := a.Number(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -365,7 +365,7 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 		use, short = "unpin TASK", "Give a task back to retention"
 	}
 	return a.HostFlag(a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
-		id, err := cli.TaskID(args[0])
+		id, err := a.Number(ctx, args[0])
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func Commands(a *cli.App) []*cobra.Command {
 			if slices.ContainsFunc(recordedNames, given) {
 				return validateRecorded(a, cmd.Context(), args, f)
 			}
-			ids, err := f.check(args)
+			ids, err := f.check(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}
@@ -92,10 +92,10 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
-// check parses the task numbers and returns a usage error for contradictory flags.
-func (f *ValidateFlags) check(args []string) (ids []store.TaskID, err error) {
+// check finds the tasks and returns a usage error for contradictory flags.
+func (f *ValidateFlags) check(ctx context.Context, a *cli.App, args []string) (ids []store.TaskID, err error) {
 	for _, arg := range args {
-		id, err := cli.TaskID(arg)
+		id, err := a.Number(ctx, arg)
 		if err != nil {
 			return nil, err
 		}
@@ -224,15 +224,9 @@ func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, task
 	return err
 }
 
-// json returns the value to marshal: one report with the files, or several in a list with
-// their summary and the refused subjects. The list and the summary are never null.
+// json returns the value to marshal: the reports in a list, of one subject also, with their
+// summary and the refused subjects. The list and the summary are never null.
 func (v *validation) json() any {
-	if len(v.reports) == 1 && len(v.refused) == 0 {
-		return struct {
-			*validate.Report
-			FilesReport
-		}{v.reports[0], v.FilesReport}
-	}
 	return struct {
 		Subjects []*validate.Report     `json:"subjects"`
 		Summary  []validate.SummaryLine `json:"summary"`

@@ -45,10 +45,8 @@ func run(out io.Writer, args []string) error {
 			return err
 		}
 		return writePage(out, modules)
-	case len(args) == 2 && args[0] == "sbom":
-		return writeBill(out, args[1], "")
-	case len(args) == 3 && args[0] == "sbom":
-		return writeBill(out, args[1], args[2])
+	case len(args) == 2 && args[0] == "sbom", len(args) == 3 && args[0] == "sbom":
+		return writeBill(out, args[1], strings.Join(args[2:], ""))
 	case len(args) == 2 && args[0] == "texts":
 		info, err := buildinfo.ReadFile(args[1])
 		if err != nil {
@@ -168,18 +166,18 @@ func (m *module) read(dir string) error {
 // bring the words.
 func (m *module) addTexts(dir string) {
 	for _, pattern := range []string{"LICEN*", "Licen*", "licen*", "COPYING*", "NOTICE*", "PATENTS*", "ftl.txt"} {
-		names, _ := filepath.Glob(filepath.Join(dir, pattern)) // the only error is that of a pattern
+		names, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, name := range names {
-			if i, err := os.Stat(name); err == nil && i.Mode().IsRegular() && !strings.HasSuffix(name, ".go") {
+			if i, err := os.Stat(name); err == nil && i.Mode().IsRegular() && filepath.Ext(name) != ".go" {
 				m.texts = append(m.texts, name)
 			}
 		}
 	}
 }
 
-// writeTexts writes the licence texts and notices of the modules, by module and path.
+// writeTexts writes the modules' licence texts and notices, by module and path.
 func writeTexts(out io.Writer, modules []module) error {
-	b := bytes.NewBufferString("The licences of what wattmark links. Go's own library is under that of golang.org/x/sys.\n")
+	b := bytes.NewBufferString("The licences of the modules. Go's own library is under that of golang.org/x/sys.\n")
 	for _, m := range modules {
 		slices.Sort(m.texts)
 		for _, name := range m.texts {

@@ -199,9 +199,10 @@ func TestDeleteAsksAndLeavesPinned(t *testing.T) {
 	var gone struct {
 		Deleted int
 		Pinned  []int64
+		Undo    string
 	}
 	object(t, inside(t, "delete", "--user", "ada", "--yes", "--db", db, "--json").ok(t).out, &gone)
-	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) {
+	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) || gone.Undo != "" {
 		t.Errorf("%+v", gone)
 	}
 	if got := inside(t, "delete", "2", "1", "2", "--force", "--yes", "--db", db).ok(t).out; !strings.Contains(got, "Deleted 2 task(s)") {

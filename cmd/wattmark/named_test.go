@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
 )
 
 // Where a command takes a task, latest is the newest and a name the newest of that name; a
@@ -114,5 +117,58 @@ func TestShapeOfJSON(t *testing.T) {
 		if diff := cmp.Diff(shapes[0], shapes[1]); diff != "" {
 			t.Errorf("%s (-one task +two):\n%s", command, diff)
 		}
+	}
+}
+
+// A deletion is undone by an import of the copy beside the database, until it is vacuumed.
+func TestDeletionIsUndone(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	db := twoTasks(t)
+	kept := func() (names []string) {
+		t.Helper()
+		entries, err := os.ReadDir(filepath.Dir(db))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.Contains(e.Name(), "deleted") {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	inside(t, "tag", "1", "node=a", "--db", db).ok(t)
+	inside(t, "note", "1", "hot", "--db", db).ok(t)
+	var before, after report.Report
+	object(t, inside(t, "show", "1", "--json", "--db", db).ok(t).out, &before)
+	if out := inside(t, "delete", "1", "2", "--yes", "--db", db).ok(t).out; !strings.Contains(out, "wattmark db import "+db+"-deleted-1\n") {
+		t.Error(out)
+	}
+	if got := listed(t, db); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+	inside(t, "db", "import", db+"-deleted-1", "--db", db).ok(t)
+	object(t, inside(t, "show", "gemm-ada", "--json", "--db", db).ok(t).out, &after)
+	if after.TaskID != 3 {
+		t.Errorf("it came back as task %d", after.TaskID)
+	}
+	after.TaskID = before.TaskID
+	if diff := cmp.Diff(before, after, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	inside(t, "db", "check", "--db", db).ok(t)
+
+	inside(t, "delete", "latest", "--purge", "--yes", "--db", db).ok(t)
+	if got := kept(); !slices.Equal(got, []string{filepath.Base(db) + "-deleted-1"}) {
+		t.Errorf("kept: %v", got)
+	}
+	other := filepath.Join(filepath.Dir(db), "deleted.txt")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "db", "vacuum", "--db", db).ok(t)
+	if got := kept(); !slices.Equal(got, []string{"deleted.txt"}) {
+		t.Errorf("kept after vacuum: %v", got)
 	}
 }

@@ -78,21 +78,22 @@ func TaskID(arg string) (store.TaskID, error) {
 	return store.TaskID(n), nil
 }
 
+// DeletedSuffix follows a database's path in those of the copies by delete, before a task's number.
+const DeletedSuffix = "-deleted-"
+
 // OneTask is a cobra.PositionalArgs: exactly one task.
 func OneTask(c *cobra.Command, args []string) error {
 	return cobra.MatchAll(cobra.ExactArgs(1), Tasks)(c, args)
 }
 
-// Tasks is a cobra.PositionalArgs: one or more tasks. Numbers are checked before the database is
-// opened, names then.
-func Tasks(c *cobra.Command, args []string) error {
-	err := cobra.MinimumNArgs(1)(c, args)
+// Tasks is a cobra.PositionalArgs: tasks. Numbers are checked before the database is opened.
+func Tasks(_ *cobra.Command, args []string) error {
 	for _, arg := range args {
-		if _, bad := TaskID(arg); err == nil && isNumber(arg) {
-			err = bad
+		if _, err := TaskID(arg); err != nil && isNumber(arg) {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // isNumber reports whether arg is no name of a task.

@@ -34,9 +34,6 @@ func exportCmd(a *cli.App) *cobra.Command {
 			if len(args) == 0 != f.every {
 				return errors.New("name one or more tasks, or all of them with --all-tasks")
 			}
-			if f.every {
-				return nil
-			}
 			return cli.Tasks(c, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {

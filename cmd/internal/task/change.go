@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ func Confirm(a *cli.App, yes bool, subject string) (bool, error) {
 type deleteFlags struct {
 	name, user string
 	yes, force bool // force: pinned tasks too
+	purge      bool // keep no copy to undo it with
 }
 
 // deleteCmd returns the command delete. Numbers, name and user exclude each other: a mixture
@@ -74,6 +76,7 @@ func deleteCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringVar(&f.name, "name", "", "all tasks of exactly this name")
 	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
 	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
+	c.Flags().BoolVar(&f.purge, "purge", false, "keep no copy beside the database, from which db import brings them back")
 	YesFlag(c.Flags(), &f.yes)
 	return a.HostFlag(a.JSONFlag(c))
 }
@@ -94,6 +97,7 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 	if err != nil {
 		return err
 	}
+	undo := ""
 	if len(goes) > 0 {
 		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
@@ -103,21 +107,31 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		for i := range goes {
 			gone[i] = goes[i].ID
 		}
+		if !f.purge && !store.OnServer(a.DB) {
+			undo = fmt.Sprint(a.DB, cli.DeletedSuffix, gone[0])
+			_ = os.Remove(undo) // of a deletion that failed: numbers are not used again
+			if _, err := db.Detach(ctx, undo, gone, nil); err != nil {
+				return fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
+			}
+		}
 		if err := db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}); err != nil {
 			return err
 		}
 	}
-	return printDeleted(a, len(goes), stay)
+	return printDeleted(a, len(goes), stay, undo)
 }
 
-// printDeleted prints how many tasks were deleted, and the pinned ones that stay.
-func printDeleted(a *cli.App, gone int, stay []store.Brief) error {
+// printDeleted prints how many tasks were deleted, the pinned ones that stay, and the file to undo it with.
+func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 	pinned := []store.TaskID{}
 	for i := range stay {
 		pinned = append(pinned, stay[i].ID)
 	}
-	return a.Print(map[string]any{"deleted": gone, "pinned": pinned}, func(w io.Writer) {
+	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
 		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", gone, a.DB)
+		if undo != "" {
+			fmt.Fprintf(w, "Until wattmark db vacuum they can come back: wattmark db import %s\n", undo)
+		}
 		if len(stay) > 0 {
 			fmt.Fprintf(w, "Pinned, and kept: %s. --force deletes them too.\n", namedTasks(stay))
 		}

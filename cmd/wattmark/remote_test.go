@@ -133,13 +133,14 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 		{"note", "1", "--remove", "1"},
 		{"pin", "2"},
 		{"pin", "1"},
-		{"delete", "1", "3", "--yes"},
+		{"tag", "latest", "e=f"},
+		{"delete", "1", "3", "--yes"}, // one is pinned; below, a host keeps no copy, and a database none by --purge
 		{"unpin", "1"},
-		{"delete", "3", "--yes", "--json"},
+		{"delete", "3", "--yes", "--json", "--purge"},
 		{"delete", "99", "--yes"},
-		{"delete", "--name", "x*", "--yes"},
-		{"delete", "--name", "x*", "--yes", "--force"},
-		{"delete", "--user", "lab", "--yes", "--json"},
+		{"delete", "--name", "x*", "--yes", "--purge"},
+		{"delete", "--name", "x*", "--yes", "--force", "--purge"},
+		{"delete", "--user", "lab", "--yes", "--json", "--purge"},
 		{"tasks"},
 	} {
 		want, got := inside(t, append(slices.Clone(args), at[0]...)...), inside(t, append(slices.Clone(args), at[1]...)...)

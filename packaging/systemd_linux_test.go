@@ -67,7 +67,7 @@ func newMachine(t *testing.T) *machine {
 	given := t.TempDir()
 	files := filepath.Join(given, "files")
 	command(t, "..", "go", "build", "-o", filepath.Join(files, "usr/bin/wattmark"), "./cmd/wattmark")
-	for _, service := range []string{"monitor", "host"} {
+	for _, service := range services {
 		put(t, "systemd/wattmark-"+service+".service", filepath.Join(files, "usr/lib/systemd/system/wattmark-"+service+".service"), 0o644)
 		put(t, "config/"+service+".yaml", filepath.Join(files, "etc/wattmark/"+service+".yaml"), 0o644)
 	}
@@ -188,7 +188,7 @@ systemctl start emulator wattmark-monitor wattmark-host`
 // run is how ada measures on the machine.
 const run = `cd /tmp && runuser -u ada -- wattmark run --monitor 127.0.0.1:7551 --gpu sim:/run/emulator/gpu --db /var/lib/wattmark/power.db --benchmark half`
 
-// The units keep their word under systemd itself: both services start in their
+// The units keep their word under systemd itself: all services start in their
 // sandbox, a member of the group measures, nobody's task is ended while it runs, a stop
 // waits for the capture, and a service that hangs or crashes is started again.
 func TestUnitsUnderSystemd(t *testing.T) {
@@ -197,7 +197,7 @@ func TestUnitsUnderSystemd(t *testing.T) {
 	}
 	m := newMachine(t)
 	m.must(emulator)
-	if out, err := m.try("systemd-analyze verify wattmark-monitor.service wattmark-host.service 2>&1 | grep wattmark"); err == nil {
+	if out, err := m.try("systemd-analyze verify /usr/lib/systemd/system/wattmark-*.service 2>&1 | grep wattmark"); err == nil {
 		t.Error(out)
 	}
 
@@ -235,6 +235,19 @@ systemctl reload wattmark-monitor && sleep 1.5 && systemctl stop wattmark-monito
 			m.t.Errorf("the monitor's stop: %s", got)
 		}
 		m.must("systemctl start wattmark-monitor")
+	})
+	m.sub("a task goes through the cluster into a store", func(m *machine) {
+		m.must("systemctl start wattmark-cluster wattmark-store wattmark-relay")
+		m.until("the store has the first task", func() bool {
+			out, _ := m.try("runuser -u wattmark -- wattmark tasks --db /var/lib/wattmark-store/power.db")
+			return strings.Contains(out, "one")
+		})
+		m.must("systemctl stop wattmark-relay wattmark-store wattmark-cluster")
+		for _, service := range []string{"relay", "store", "cluster"} {
+			if got := m.property("wattmark-"+service, "Result"); got != "success" {
+				m.t.Errorf("%s's stop: %s", service, got)
+			}
+		}
 	})
 	for _, service := range []string{"wattmark-monitor", "wattmark-host"} {
 		m.sub(service+" hangs, and crashes", func(m *machine) {

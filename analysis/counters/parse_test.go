@@ -335,7 +335,7 @@ func judge(t *testing.T, tb *Table, alpha float64, by model.FoldBy) *model.Evalu
 	ok(t, err)
 	folds, err := model.Folds(d, by, 10, 0)
 	ok(t, err)
-	e, err := model.Evaluate(d, model.Options{Method: model.Ridge, Alpha: alpha}, folds)
+	e, err := model.Evaluate(d, model.Options{Method: model.Ridge, Alpha: alpha}, folds, nil)
 	ok(t, err)
 	return e
 }

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,19 @@ func TestHeaders(t *testing.T) {
 	run.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The library's name for the loader has the version of its interface: programs that were linked
+// stay with it when another one is installed beside.
+func TestSoname(t *testing.T) {
+	f, err := elf.Open(filepath.Join(library(t), "libwattmark.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if names, err := f.DynString(elf.DT_SONAME); err != nil || len(names) != 1 || names[0] != "libwattmark.so.0" {
+		t.Errorf("%v, %v", names, err)
 	}
 }
 

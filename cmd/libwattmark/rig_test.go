@@ -58,7 +58,7 @@ func build() (dir string, err error) {
 		return dir, fmt.Errorf("build wattmark: %w\n%s", err, out)
 	}
 	for _, c := range [][]string{
-		{"go", "build", "-buildmode=c-shared", "-trimpath", "-o", filepath.Join(dir, "libwattmark.so"), "."},
+		{"make", "-s", "-C", "../..", "lib", "LIB=" + dir},
 		{"gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1", "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/fakecuda.c", "-lpthread"},
 		{"gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "testdata/fakenvml.c"},
 		append(compile(dir, "drive"), "testdata/drive.c", "-L"+dir, "-lwattmark", "-l:libcuda.so.1", "-lpthread"),

@@ -1,9 +1,10 @@
 // Command supply lists the parts of the programs: the licence of every module
-// that is linked, as a page, and a bill of materials of a built program in
-// CycloneDX's JSON.
+// that is linked, as a page; of a built program a bill of materials in CycloneDX's
+// JSON, and the licence texts that go with every copy of it.
 //
 //	go run ./cmd/supply licences >packaging/licences.md
-//	go run ./cmd/supply sbom bin/wattmark >bin/wattmark.cdx.json
+//	go run ./cmd/supply sbom bin/wattmark [VERSION] >bin/wattmark.cdx.json
+//	go run ./cmd/supply texts bin/wattmark >licences.txt
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-// run writes the page of licences, or the bill of materials of a program, to out.
+// run writes the page of licences, or a program's bill of materials or licence texts, to out.
 func run(out io.Writer, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "licences":
@@ -44,10 +45,20 @@ func run(out io.Writer, args []string) error {
 			return err
 		}
 		return writePage(out, modules)
-	case len(args) == 2 && args[0] == "sbom":
-		return writeBill(out, args[1])
+	case len(args) == 2 && args[0] == "sbom", len(args) == 3 && args[0] == "sbom":
+		return writeBill(out, args[1], strings.Join(args[2:], ""))
+	case len(args) == 2 && args[0] == "texts":
+		info, err := buildinfo.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		modules, err := linked(info.Path)
+		if err != nil {
+			return err
+		}
+		return writeTexts(out, modules)
 	}
-	return errors.New("usage: supply licences, or supply sbom PROGRAM")
+	return errors.New("usage: supply licences, supply sbom PROGRAM [VERSION], or supply texts PROGRAM")
 }
 
 // programs are the shipped packages.
@@ -58,11 +69,12 @@ type module struct {
 	Path, Version string
 	Licences      []string // SPDX, sorted
 	Files         []string // names of the texts
+	texts         []string // paths of the texts and notices, also of packages below the module's folder
 }
 
 // linked returns the modules that the programs link, by path.
 func linked(packages ...string) ([]module, error) {
-	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Module,Standard"}, packages...)...) // #nosec G702 -- packages that the user names, and no shell
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module,Standard"}, packages...)...) // #nosec G702 -- packages that the user names, and no shell
 	// both programs, also where there is no compiler
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOOS=linux")
 	var complaints bytes.Buffer
@@ -71,10 +83,11 @@ func linked(packages ...string) ([]module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, complaints.Bytes())
 	}
-	seen := map[string]module{}
+	seen := map[string]*module{}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
 			Standard bool
+			Dir      string
 			Module   *struct {
 				Path, Version, Dir string
 				Main               bool
@@ -88,18 +101,21 @@ func linked(packages ...string) ([]module, error) {
 		if p.Standard || p.Module == nil || p.Module.Main {
 			continue
 		}
-		if _, known := seen[p.Module.Path]; known {
-			continue
+		m := seen[p.Module.Path]
+		if m == nil {
+			m = &module{Path: p.Module.Path, Version: p.Module.Version}
+			if err := m.read(p.Module.Dir); err != nil {
+				return nil, err
+			}
+			seen[m.Path] = m
 		}
-		m := module{Path: p.Module.Path, Version: p.Module.Version}
-		if err := m.read(p.Module.Dir); err != nil {
-			return nil, err
+		if p.Dir != p.Module.Dir {
+			m.addTexts(p.Dir)
 		}
-		seen[m.Path] = m
 	}
 	all := make([]module, 0, len(seen))
 	for _, m := range seen {
-		all = append(all, m)
+		all = append(all, *m)
 	}
 	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.Path, b.Path) })
 	return all, nil
@@ -137,17 +153,50 @@ func (m *module) read(dir string) error {
 			}
 		}
 	}
+	m.addTexts(dir)
 	if id := byHand[m.Path]; id != "" && len(m.Licences) == 0 {
 		m.Licences = []string{id}
+		m.addTexts(filepath.Join(dir, "licenses"))
 	}
 	slices.Sort(m.Licences)
 	return nil
 }
 
+// addTexts notes the licences and notices in a folder, of which a copy of the program has to
+// bring the words.
+func (m *module) addTexts(dir string) {
+	for _, pattern := range []string{"LICEN*", "Licen*", "licen*", "COPYING*", "NOTICE*", "PATENTS*", "ftl.txt"} {
+		names, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, name := range names {
+			if i, err := os.Stat(name); err == nil && i.Mode().IsRegular() && filepath.Ext(name) != ".go" {
+				m.texts = append(m.texts, name)
+			}
+		}
+	}
+}
+
+// writeTexts writes the modules' licence texts and notices, by module and path.
+func writeTexts(out io.Writer, modules []module) error {
+	b := bytes.NewBufferString("The licences of the modules. Go's own library is under that of golang.org/x/sys.\n")
+	for _, m := range modules {
+		slices.Sort(m.texts)
+		for _, name := range m.texts {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(b, "\n%s\n%s %s, %s\n\n%s\n", strings.Repeat("=", 80), m.Path, m.Version, filepath.Base(name),
+				bytes.TrimSpace(text))
+		}
+	}
+	_, err := b.WriteTo(out)
+	return err
+}
+
 // writeBill writes the bill of materials of a built program: its own build
 // information, with the licences of each module, and nothing that changes from
-// one run to the next.
-func writeBill(out io.Writer, program string) error {
+// one run to the next. version, where there is one, is that of the release.
+func writeBill(out io.Writer, program, version string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err
@@ -168,7 +217,7 @@ func writeBill(out io.Writer, program string) error {
 	bom := cyclonedx.NewBOM()
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
 		BOMRef: ref(&info.Main), Type: cyclonedx.ComponentTypeApplication, Name: info.Main.Path,
-		Version:  info.Main.Version,
+		Version:  cmp.Or(version, info.Main.Version),
 		Licenses: licensed([]string{"Apache-2.0"}),
 		Hashes:   &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 	}}

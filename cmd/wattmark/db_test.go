@@ -192,16 +192,17 @@ func TestDeleteAsksAndLeavesPinned(t *testing.T) {
 	inside(t, "delete", "1", "--yes", "--db", db).fails(t, cli.ExitFailed, "pinned, and nothing was deleted: 1 gemm-ada (ada)", "unpin 1", "--force")
 	inside(t, "delete", "2", "1", "--yes", "--db", db).fails(t, cli.ExitFailed, "pinned")
 	inside(t, "delete", "2", "8", "9", "--yes", "--db", db).fails(t, cli.ExitNotFound, "no task 8, 9", "nothing was deleted")
-	inside(t, "delete", "2", "x", "--yes", "--db", db).fails(t, cli.ExitUsage, "not a task number")
+	inside(t, "delete", "2", "x", "--yes", "--db", db).fails(t, cli.ExitNotFound, `no task "x"`)
 	if got := listed(t, db); !equal(got, []int64{2, 1}) {
 		t.Fatalf("left: %v", got)
 	}
 	var gone struct {
 		Deleted int
 		Pinned  []int64
+		Undo    string
 	}
 	object(t, inside(t, "delete", "--user", "ada", "--yes", "--db", db, "--json").ok(t).out, &gone)
-	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) {
+	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) || gone.Undo != "" {
 		t.Errorf("%+v", gone)
 	}
 	if got := inside(t, "delete", "2", "1", "2", "--force", "--yes", "--db", db).ok(t).out; !strings.Contains(got, "Deleted 2 task(s)") {

@@ -71,6 +71,8 @@ func TestHostIsReadAsItsDatabase(t *testing.T) {
 		{"users", "--json"},
 		{"show", "1"},
 		{"show", "1", "--json"},
+		{"show", "train", "--json"},
+		{"show", "latest"},
 		{"show", "1", "--budget", "--no-plot"},
 		{"show", "--group", "2"},
 		{"show", "4", "--json"},
@@ -134,13 +136,14 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 		{"note", "1", "--remove", "1"},
 		{"pin", "2"},
 		{"pin", "1"},
-		{"delete", "1", "3", "--yes"},
+		{"tag", "latest", "e=f"},
+		{"delete", "1", "3", "--yes"}, // one is pinned; below, a host keeps no copy, and a database none by --purge
 		{"unpin", "1"},
-		{"delete", "3", "--yes", "--json"},
+		{"delete", "3", "--yes", "--json", "--purge"},
 		{"delete", "99", "--yes"},
-		{"delete", "--name", "x*", "--yes"},
-		{"delete", "--name", "x*", "--yes", "--force"},
-		{"delete", "--user", "lab", "--yes", "--json"},
+		{"delete", "--name", "x*", "--yes", "--purge"},
+		{"delete", "--name", "x*", "--yes", "--force", "--purge"},
+		{"delete", "--user", "lab", "--yes", "--json", "--purge"},
 		{"tasks"},
 	} {
 		want, got := inside(t, append(slices.Clone(args), at[0]...)...), inside(t, append(slices.Clone(args), at[1]...)...)

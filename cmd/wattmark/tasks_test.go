@@ -85,6 +85,7 @@ func TestTasksUsersDelete(t *testing.T) {
 		var n struct {
 			Deleted int
 			Pinned  []int64
+			Undo    string
 		}
 		object(t, inside(t, append([]string{"delete", "--db", db, "--json"}, strings.Fields(args)...)...).ok(t).out, &n)
 		if n.Deleted != 1 {

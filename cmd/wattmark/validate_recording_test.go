@@ -53,7 +53,7 @@ func validated(t *testing.T, args ...string) (v recordedVerdict, err error) {
 		var all struct {
 			Subjects []recordedVerdict `json:"subjects"`
 		}
-		if e := json.Unmarshal(out.Bytes(), &all); e != nil || len(all.Subjects) == 0 {
+		if e := json.Unmarshal(out.Bytes(), &all); e != nil || len(all.Subjects) != 1 {
 			t.Fatalf("%v in %s", e, out.String())
 		}
 		v = all.Subjects[0]

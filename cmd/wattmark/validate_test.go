@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,18 +39,23 @@ func verdictOf(t *testing.T, r *vreport.Report, m sensor.Method) *vreport.Method
 	return nil
 }
 
-// oneValidation is the object of one subject, which has the shape of several's.
+// oneValidation is the object of one subject, which is a list of one.
 type oneValidation struct {
 	vreport.Report
 	validate.FilesReport
 }
 
-func (v *oneValidation) UnmarshalJSON(b []byte) error {
-	var m manyValidations
-	if err := json.Unmarshal(b, &m); err != nil || len(m.Subjects) != 1 {
-		return fmt.Errorf("%d subjects: %w", len(m.Subjects), err)
+func (v *oneValidation) UnmarshalJSON(text []byte) error {
+	var all manyValidations
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&all); err != nil {
+		return err
 	}
-	v.Report, v.FilesReport = m.Subjects[0], m.FilesReport
+	if len(all.Subjects) != 1 {
+		return fmt.Errorf("%d subjects, want one", len(all.Subjects))
+	}
+	v.Report, v.FilesReport = all.Subjects[0], all.FilesReport
 	return nil
 }
 
@@ -215,7 +221,7 @@ func TestValidateUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.db")
 	inside(t, "validate").fails(t, cli.ExitUsage, "name the tasks", "--user")
 	inside(t, "validate", "1", "--user", "lab").fails(t, cli.ExitUsage, "not both")
-	inside(t, "validate", "x").fails(t, cli.ExitUsage, "not a task number")
+	inside(t, "validate", "0").fails(t, cli.ExitUsage, "not a task number")
 	inside(t, "validate", "1", "--resamples", "10").fails(t, cli.ExitUsage, "fewer than 100")
 	inside(t, "validate", "--user", "lab", "--limit", "0").fails(t, cli.ExitUsage, "--limit")
 	inside(t, "validate", "1", "--db", missing).fails(t, cli.ExitNotFound, "no task database")

@@ -71,7 +71,7 @@ func (a *App) fetch(ctx context.Context, tasks []string) (*store.DB, error) {
 	}
 	var ids []int64
 	for _, arg := range tasks {
-		id, err := TaskID(arg)
+		id, err := a.Number(ctx, arg)
 		if err != nil {
 			return nil, err
 		}

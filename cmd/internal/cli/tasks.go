@@ -27,11 +27,11 @@ import (
 
 // OpenDB opens the task database for reading; it must exist and need not be writable. A
 // database of an older version is migrated if it is writable, else a copy of it is. Of a host
-// a copy of the tasks that numbers name is opened; without numbers that is a usage error.
-func (a *App) OpenDB(ctx context.Context, numbers ...string) (*store.DB, error) {
+// a copy of the named tasks is opened; without names that is a usage error.
+func (a *App) OpenDB(ctx context.Context, tasks ...string) (*store.DB, error) {
 	a.Keep("nothing was changed")
 	if _, ok := a.OnHost(); ok {
-		return a.fetch(ctx, numbers)
+		return a.fetch(ctx, tasks)
 	}
 	if err := a.mustExist(); err != nil {
 		return nil, err
@@ -78,23 +78,55 @@ func TaskID(arg string) (store.TaskID, error) {
 	return store.TaskID(n), nil
 }
 
-// OneTask is a cobra.PositionalArgs: exactly one task number, checked before the database is
-// opened.
+// DeletedSuffix follows a database's path in those of the copies by delete, before a task's number.
+const DeletedSuffix = "-deleted-"
+
+// OneTask is a cobra.PositionalArgs: exactly one task.
 func OneTask(c *cobra.Command, args []string) error {
 	return cobra.MatchAll(cobra.ExactArgs(1), Tasks)(c, args)
 }
 
-// Tasks is a cobra.PositionalArgs: one or more task numbers.
-func Tasks(c *cobra.Command, args []string) error {
-	if err := cobra.MinimumNArgs(1)(c, args); err != nil {
-		return err
-	}
+// Tasks is a cobra.PositionalArgs: tasks. Numbers are checked before the database is opened.
+func Tasks(_ *cobra.Command, args []string) error {
 	for _, arg := range args {
-		if _, err := TaskID(arg); err != nil {
+		if _, err := TaskID(arg); err != nil && isNumber(arg) {
 			return err
 		}
 	}
 	return nil
+}
+
+// isNumber reports whether arg is no name of a task.
+func isNumber(arg string) bool {
+	_, err := strconv.ParseInt(arg, 10, 64)
+	return err == nil || arg == ""
+}
+
+// Number returns the number of the task that arg names: a number; latest, the newest task; or a
+// name, of which the newest counts. It asks the database or the host for the latter two.
+func (a *App) Number(ctx context.Context, arg string) (store.TaskID, error) {
+	return a.number(ctx, arg, a.List)
+}
+
+// number is Number with the list of tasks by list.
+func (a *App) number(ctx context.Context, arg string,
+	list func(context.Context, store.Query) ([]store.Row, error),
+) (store.TaskID, error) {
+	if isNumber(arg) {
+		return TaskID(arg)
+	}
+	q := store.Query{Name: arg, Limit: 1}
+	if arg == "latest" {
+		q.Name = ""
+	}
+	found, err := list(ctx, q)
+	if err == nil && len(found) == 0 {
+		err = NotFoundf("no task %q in %s: list them with wattmark tasks", arg, a.DB)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return found[0].ID, nil
 }
 
 // OneGroup is a cobra.PositionalArgs: --group with a number, and no argument.
@@ -105,9 +137,9 @@ func OneGroup(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// Task reads the task that arg numbers; one that does not exist has the exit code 4.
+// Task reads the task that arg names, as for Number; one that does not exist has the exit code 4.
 func (a *App) Task(ctx context.Context, db *store.DB, arg string) (*store.Task, error) {
-	id, err := TaskID(arg)
+	id, err := a.number(ctx, arg, db.Tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +155,7 @@ func (a *App) TaskByID(ctx context.Context, db *store.DB, id store.TaskID) (*sto
 	return &t, err
 }
 
-// OpenTask opens the database for reading and reads the task that arg numbers. The caller
+// OpenTask opens the database for reading and reads the task that arg names. The caller
 // closes the database; after an error there is nothing to close.
 func (a *App) OpenTask(ctx context.Context, arg string) (*store.DB, *store.Task, error) {
 	db, err := a.OpenDB(ctx, arg)

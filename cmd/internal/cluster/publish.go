@@ -271,7 +271,7 @@ func relayCmd(a *cli.App) *cobra.Command {
 			}
 			return s.Run(ctx)
 		})
-	f.More = []string{"db"}
+	f.More = append([]string{"db"}, cli.TrustFlags...)
 	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().BoolVar(&f.once, "once", false, "publish what there is, and end")
 	c.Flags().DurationVar(&f.every, "every", 2*time.Second, "how often to look for tasks that have ended")
@@ -313,7 +313,7 @@ func storeCmd(a *cli.App) *cobra.Command {
 		func(ctx context.Context, _ *config.Reloader, log *slog.Logger) error {
 			return runStore(ctx, a, &f, log)
 		})
-	f.More = []string{"db"}
+	f.More = append([]string{"db"}, cli.TrustFlags...)
 	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().StringVar(&f.name, "name", "store",
 		"name of the store, by which the cluster knows what it has; the same each time")

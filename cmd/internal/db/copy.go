@@ -1,11 +1,14 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -347,6 +350,13 @@ func dbVacuumCmd(a *cli.App) *cobra.Command {
 			a.Keep("nothing was changed")
 			before, after, err := db.Vacuum(ctx)
 			bar.End()
+			dir, name := filepath.Split(a.DB)
+			beside, _ := os.ReadDir(cmp.Or(dir, "."))
+			for _, f := range beside {
+				if err == nil && strings.HasPrefix(f.Name(), name+cli.DeletedSuffix) {
+					err = os.Remove(dir + f.Name())
+				}
+			}
 			if err != nil {
 				return err
 			}

@@ -30,11 +30,11 @@ func exportCmd(a *cli.App) *cobra.Command {
 	var f exportFlags
 	c := &cobra.Command{
 		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, Arrow, SQLite, Perfetto and more",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 != f.every {
 				return errors.New("name one or more tasks, or all of them with --all-tasks")
 			}
-			return nil
+			return cli.Tasks(c, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.fromGiven, f.toGiven = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
@@ -78,11 +78,6 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 	toStdout := f.output == "" || f.output == "-"
 	if a.JSON && toStdout {
 		return cli.Usagef("--json says what was written to a file: name one with -o")
-	}
-	for _, arg := range args {
-		if _, err := cli.TaskID(arg); err != nil {
-			return err
-		}
 	}
 	db, err := a.OpenDB(ctx, args...)
 	if err != nil {

@@ -67,14 +67,19 @@ func (f *RunFlags) autoLibrary() (string, error) {
 }
 
 // FindLibrary returns the path of libwattmark.so beside this program or in ../lib, as
-// installations have it; empty where it is in none of them.
+// installations have it, also in a folder of ../lib by architecture; empty where it is in none.
 func FindLibrary() string {
 	exe, err := os.Executable()
 	if err != nil {
 		return ""
 	}
 	dir := filepath.Dir(exe)
-	for _, path := range []string{"libwattmark.so", "../lib/libwattmark.so", "../lib64/libwattmark.so"} {
+	paths := []string{"libwattmark.so", "../lib/libwattmark.so", "../lib64/libwattmark.so"}
+	byArch, _ := os.ReadDir(filepath.Join(dir, "../lib"))
+	for _, d := range byArch {
+		paths = append(paths, "../lib/"+d.Name()+"/libwattmark.so")
+	}
+	for _, path := range paths {
 		if path = filepath.Join(dir, path); IsFile(path) {
 			return path
 		}

@@ -71,6 +71,7 @@ func (f *monitorFlags) addFlags(c *cobra.Command) {
 		"drop captures that no host has fetched so long after they ended, counted while a monitor runs; 0 keeps them")
 	f.room.AddTo(fl)
 	f.publish.addTo(fl)
+	f.More = cli.TrustFlags
 	f.ServiceFlags.AddTo(c, "monitor")
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ func Confirm(a *cli.App, yes bool, subject string) (bool, error) {
 type deleteFlags struct {
 	name, user string
 	yes, force bool // force: pinned tasks too
+	purge      bool // keep no copy to undo it with
 }
 
 // deleteCmd returns the command delete. Numbers, name and user exclude each other: a mixture
@@ -56,11 +58,11 @@ func deleteCmd(a *cli.App) *cobra.Command {
 		Use: "delete TASK… | --name NAME | --user USER", Short: "Delete tasks by number, by name or by user",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if session.CountTrue(len(args) > 0, f.name != "", f.user != "") != 1 {
-				return cli.Usagef("name what to delete by exactly one of: task numbers, --name, --user")
+				return cli.Usagef("name what to delete by exactly one of: tasks, --name, --user")
 			}
 			var ids []store.TaskID
 			for _, arg := range args {
-				id, err := cli.TaskID(arg)
+				id, err := a.Number(cmd.Context(), arg)
 				if err != nil {
 					return err
 				}
@@ -74,6 +76,7 @@ func deleteCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringVar(&f.name, "name", "", "all tasks of exactly this name")
 	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
 	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
+	c.Flags().BoolVar(&f.purge, "purge", false, "keep no copy beside the database, from which db import brings them back")
 	YesFlag(c.Flags(), &f.yes)
 	return a.HostFlag(a.JSONFlag(c))
 }
@@ -94,6 +97,7 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 	if err != nil {
 		return err
 	}
+	undo := ""
 	if len(goes) > 0 {
 		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
@@ -103,21 +107,31 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		for i := range goes {
 			gone[i] = goes[i].ID
 		}
+		if !f.purge && !store.OnServer(a.DB) {
+			undo = fmt.Sprint(a.DB, cli.DeletedSuffix, gone[0])
+			_ = os.Remove(undo) // of a deletion that failed: numbers are not used again
+			if _, err := db.Detach(ctx, undo, gone, nil); err != nil {
+				return fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
+			}
+		}
 		if err := db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}); err != nil {
 			return err
 		}
 	}
-	return printDeleted(a, len(goes), stay)
+	return printDeleted(a, len(goes), stay, undo)
 }
 
-// printDeleted prints how many tasks were deleted, and the pinned ones that stay.
-func printDeleted(a *cli.App, gone int, stay []store.Brief) error {
+// printDeleted prints how many tasks were deleted, the pinned ones that stay, and the file to undo it with.
+func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 	pinned := []store.TaskID{}
 	for i := range stay {
 		pinned = append(pinned, stay[i].ID)
 	}
-	return a.Print(map[string]any{"deleted": gone, "pinned": pinned}, func(w io.Writer) {
+	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
 		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", gone, a.DB)
+		if undo != "" {
+			fmt.Fprintf(w, "Until wattmark db vacuum they can come back: wattmark db import %s\n", undo)
+		}
 		if len(stay) > 0 {
 			fmt.Fprintf(w, "Pinned, and kept: %s. --force deletes them too.\n", namedTasks(stay))
 		}
@@ -267,10 +281,6 @@ func tagCmd(a *cli.App) *cobra.Command {
 			if len(words) < 2 {
 				return cli.Usagef("name a task and its tags\nSee: %s --help", cmd.CommandPath())
 			}
-			id, err := cli.TaskID(words[0])
-			if err != nil {
-				return err
-			}
 			var set, remove []string // key=value, and keys
 			for _, w := range words[1:] {
 				if k, minus := strings.CutPrefix(w, "-"); minus {
@@ -284,6 +294,10 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
+			id, err := a.Number(ctx, words[0])
+			if err != nil {
+				return err
+			}
 			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) },
 				func(c *client.Client) error {
 					_, err := c.SetTags(ctx, int64(id), tags, remove...)
@@ -336,7 +350,7 @@ func noteCmd(a *cli.App) *cobra.Command {
 			if (remove > 0) == (len(args) > 1) {
 				return cli.Usagef("give the remark's text, or --remove with the number of one")
 			}
-			id, err := cli.TaskID(args[0])
+			id, err := a.Number(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -365,7 +379,7 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 		use, short = "unpin TASK", "Give a task back to retention"
 	}
 	return a.HostFlag(a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
-		id, err := cli.TaskID(args[0])
+		id, err := a.Number(ctx, args[0])
 		if err != nil {
 			return err
 		}

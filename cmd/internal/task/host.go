@@ -64,7 +64,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 			return err
 		}
 	}
-	return printDeleted(a, len(goes), stay)
+	return printDeleted(a, len(goes), stay, "")
 }
 
 // Watched is the JSON of one line of tasks --watch.

@@ -84,7 +84,7 @@ def _load() -> Any:
     global _library
     if _library is not None:
         return _library
-    name = os.environ.get("WATTMARK_LIBRARY", "libwattmark.so")
+    name = os.environ.get("WATTMARK_LIBRARY", "libwattmark.so.0")
     try:
         lib = ctypes.CDLL(name)
     except OSError as e:

@@ -70,7 +70,7 @@ func Commands(a *cli.App) []*cobra.Command {
 			if slices.ContainsFunc(recordedNames, given) {
 				return validateRecorded(a, cmd.Context(), args, f)
 			}
-			ids, err := f.check(args)
+			ids, err := f.check(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}
@@ -92,10 +92,10 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
-// check parses the task numbers and returns a usage error for contradictory flags.
-func (f *ValidateFlags) check(args []string) (ids []store.TaskID, err error) {
+// check finds the tasks and returns a usage error for contradictory flags.
+func (f *ValidateFlags) check(ctx context.Context, a *cli.App, args []string) (ids []store.TaskID, err error) {
 	for _, arg := range args {
-		id, err := cli.TaskID(arg)
+		id, err := a.Number(ctx, arg)
 		if err != nil {
 			return nil, err
 		}

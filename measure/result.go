@@ -157,16 +157,11 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 }
 
 func (e Edges) validate() error {
-	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps), float64(e.Aliasing)} {
+	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps), float64(e.Aliasing), e.Rate} {
 		if !(u >= 0) || math.IsInf(u, 0) {
-			return fmt.Errorf(
-				"uncertainty of an end, of the gaps' length or by aliasing is %v: %w: must be zero or positive and "+
-					"finite", u, ErrWindow)
+			return fmt.Errorf("uncertainty of an end, of the gaps' length, by aliasing or of the clock's rate is %v: %w: "+
+				"must be zero or positive and finite", u, ErrWindow)
 		}
-	}
-	if !(e.Rate >= 0) || math.IsInf(e.Rate, 0) {
-		return fmt.Errorf("relative uncertainty of the clock's rate is %v: %w: must be zero or positive and finite", e.Rate,
-			ErrWindow)
 	}
 	if !(math.Abs(e.Correlation) <= 1) {
 		return fmt.Errorf("correlation of the ends is %v: %w: must lie in [−1, 1]", e.Correlation, ErrWindow)

@@ -62,10 +62,11 @@ type running struct {
 	rails  []railSums
 	skewed []int    // rails whose readings are of two instants
 	total  railSums // only pp, peak and step2
-	one    sum      // length integrated, in ticks
-	one2   sum      // sum of squared intervals, in ticks²
-	gap1   float64  // sum of lengths of gaps, in ticks
-	gap2   float64  // sum of squared lengths of gaps, in ticks²
+	beats  beats
+	one    sum     // length integrated, in ticks
+	one2   sum     // sum of squared intervals, in ticks²
+	gap1   float64 // sum of lengths of gaps, in ticks
+	gap2   float64 // sum of squared lengths of gaps, in ticks²
 	ends   [2]edge
 
 	weights, power, totals [groupScans]float64

@@ -105,7 +105,9 @@ type Edges struct {
 	// Aliasing is the standard uncertainty of the total by readings that keep step with the load, where that
 	// is known.
 	Aliasing Joule
-	aliasing float64 // relative
+	// Beats has the readings searched for a load that beats with the scans, where its times are not known.
+	Beats           bool
+	aliasing, beats float64 // relative
 	// Rate is the relative standard uncertainty of the meter's seconds as its clock shows it against another;
 	// of it and the stated one the larger counts.
 	Rate float64
@@ -132,11 +134,14 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	}
 	var total sum
 	var terms []term
-	if e.Aliasing > 0 {
-		for r := range g.setup.Rails {
-			e.aliasing += math.Abs(float64(g.Moments(r).Energy(g.meter.rails[r].lin)))
-		}
-		e.aliasing = float64(e.Aliasing) / max(e.aliasing, 1e-30)
+	var all float64
+	for r := range g.setup.Rails {
+		all += math.Abs(float64(g.Moments(r).Energy(g.meter.rails[r].lin)))
+	}
+	e.aliasing = float64(e.Aliasing) / max(all, 1e-30)
+	tb := g.setup.Timebase
+	if dt := tb.Seconds(tb.TicksPerScan); e.Beats && !tb.Stamped && g.setup.Response.Window < dt {
+		e.beats = float64(g.beats.find(dt)) / max(all, 1e-30)
 	}
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)
@@ -152,16 +157,11 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 }
 
 func (e Edges) validate() error {
-	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps), float64(e.Aliasing)} {
+	for _, u := range []float64{float64(e.UFrom), float64(e.UTo), float64(e.Gaps), float64(e.Aliasing), e.Rate} {
 		if !(u >= 0) || math.IsInf(u, 0) {
-			return fmt.Errorf(
-				"uncertainty of an end, of the gaps' length or by aliasing is %v: %w: must be zero or positive and "+
-					"finite", u, ErrWindow)
+			return fmt.Errorf("uncertainty of an end, of the gaps' length, by aliasing or of the clock's rate is %v: %w: "+
+				"must be zero or positive and finite", u, ErrWindow)
 		}
-	}
-	if !(e.Rate >= 0) || math.IsInf(e.Rate, 0) {
-		return fmt.Errorf("relative uncertainty of the clock's rate is %v: %w: must be zero or positive and finite", e.Rate,
-			ErrWindow)
 	}
 	if !(math.Abs(e.Correlation) <= 1) {
 		return fmt.Errorf("correlation of the ends is %v: %w: must lie in [−1, 1]", e.Correlation, ErrWindow)
@@ -235,8 +235,11 @@ func (g *Integrator) rail(r int, e Edges) (RailResult, []term) {
 	return out, own
 }
 
-// Aliasing is the budget's line of a load that keeps step with the scans, as far as launch times show it.
-const Aliasing = "aliasing"
+// The budget's lines of a load that keeps step with the scans: as launch times show it, and as the readings may.
+const (
+	Aliasing = "aliasing"
+	Beats    = "beats"
+)
 
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
@@ -255,6 +258,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	steps, keeps := g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
 	add("sampling", steps, false)
 	add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
+	add(Beats, e.beats*math.Abs(energy), true)
 	one := g.one.value()
 	gaps := math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick))
 	if g.gap1 > 0 {

@@ -256,6 +256,7 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 		}
 	}
 	g.total.jumps.take(total)
+	g.beats.take(total)
 	var pp float64
 	peak := g.total.peak
 	for i, p := range total {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -91,7 +92,7 @@ func (s *Smooth) Energy(span Span) (Energy, error) {
 	if err != nil && !errors.As(err, &ill) {
 		return Energy{}, fmt.Errorf("correct: %w: %w", ErrWindow, err)
 	}
-	u := float64(s.Noise) * math.Sqrt(max(dot(c, z.RawVector().Data), 0)) * measure.CoverageFactor(s.dof) / 2
+	u := float64(s.Noise) * math.Sqrt(max(floats.Dot(c, z.RawVector().Data), 0)) * measure.CoverageFactor(s.dof) / 2
 	e.budget([]measure.Contribution{
 		{Source: "what the readings leave open", U: measure.Joule(u)},
 		{Source: "gain", U: measure.Joule(math.Abs(float64(e.Energy)) * s.uGain / 2), Systematic: true},
@@ -203,7 +204,7 @@ func (e *equations) evidence() float64 {
 			return
 		}
 		x := e.x(c, e.aty)
-		rest := e.yy - dot(x, e.aty) // residual and penalty together
+		rest := e.yy - floats.Dot(x, e.aty) // residual and penalty together
 		free := float64(e.rows - 1)
 		if rest <= 0 {
 			return
@@ -247,7 +248,7 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 	x := e.x(c, e.aty)
 	s.chol = c
 	free := float64(e.rows - 1)
-	variance := (e.yy - dot(x, e.aty)) / free
+	variance := (e.yy - floats.Dot(x, e.aty)) / free
 	s.Noise = measure.Watt(math.Sqrt(max(variance, 0)))
 	s.Step = s.Noise / measure.Watt(math.Sqrt(ratio))
 	s.dof = free
@@ -283,12 +284,4 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 		}
 	}
 	return nil
-}
-
-// dot returns the scalar product.
-func dot(a, b []float64) (s float64) {
-	for i := range a {
-		s += a[i] * b[i]
-	}
-	return s
 }

@@ -31,9 +31,11 @@ const (
 // markers show, is the uncertainty: a response of the card that is slower only lessens it. Launches of a name
 // are looked at in the same way, with all others for a pause: kernels may differ in power. Powers beyond the
 // markers' step, and loads that change within a kernel, are not in it.
-func aliased(tb measure.Timebase, fit *clock.Fit, kernels []store.Kernel, b bounds) measure.Joule {
+//
+// Where launches are not known, blind is true: the readings alone may show it.
+func aliased(tb measure.Timebase, fit *clock.Fit, kernels []store.Kernel, b bounds) (u measure.Joule, blind bool) {
 	if fit == nil || tb.Stamped || len(kernels) < aliasLeast || b.start == nil && b.stop == nil {
-		return 0
+		return 0, true
 	}
 	var step measure.Watt
 	for _, f := range []*marker.Found{b.start, b.stop} {
@@ -62,7 +64,7 @@ func aliased(tb measure.Timebase, fit *clock.Fit, kernels []store.Kernel, b boun
 			worst = max(worst, misread(pauses(launches[name])))
 		}
 	}
-	return measure.Joule(worst * dt * float64(step))
+	return measure.Joule(worst * dt * float64(step)), false
 }
 
 // phase is a stretch of device time in scans.

@@ -35,9 +35,21 @@ func loop(period, duty, jitter float64) referee.Work {
 	}
 }
 
+// steadyLoop launches a kernel at a period that is kept.
+func steadyLoop(period, duty float64) referee.Work {
+	return func(_ *rand.Rand, task referee.Task) referee.Done {
+		var out []referee.Level
+		for at := task.From; at+duty*period < task.To; at += period {
+			out = append(out, referee.Level{At: at, W: task.Power}, referee.Level{At: at + duty*period, W: task.Low})
+		}
+		return referee.Done{Levels: out, To: task.To}
+	}
+}
+
 // looped is what the product makes of one loop.
 type looped struct {
 	within, blind bool // in E ± U with and without launch times
+	heard, beats  bool // without them, by the readings' beat: in E ± U, named
 	named         bool
 	level         quality.Level
 	u             float64 // over the energy
@@ -108,13 +120,18 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 		}
 		return r, math.Abs(float64(r.Total.Energy)-rec.Energy) <= float64(r.Total.U)
 	}
+	named := func(r *measure.Result) (quality.Level, bool) {
+		v := quality.Judge(quality.Input{Setup: setup, Result: r, Clock: &clock.Fit{Used: 40, B: 1}})
+		return v.Level, slices.ContainsFunc(v.Reasons, func(r quality.Reason) bool { return r.Cause == quality.Aliased })
+	}
 	_, out.blind = result(measure.Edges{})
 	var r measure.Result
-	r, out.within = result(measure.Edges{Aliasing: aliased(setup.Timebase, &fit, kernels, step)})
+	r, out.heard = result(measure.Edges{Beats: true})
+	_, out.beats = named(&r)
+	u, _ := aliased(setup.Timebase, &fit, kernels, step)
+	r, out.within = result(measure.Edges{Aliasing: u})
 	out.u = float64(r.Total.U / r.Total.Energy)
-	v := quality.Judge(quality.Input{Setup: setup, Result: &r, Clock: &clock.Fit{Used: 40, B: 1}})
-	out.level = v.Level
-	out.named = slices.ContainsFunc(v.Reasons, func(r quality.Reason) bool { return r.Cause == quality.Aliased })
+	out.level, out.named = named(&r)
 	return out
 }
 
@@ -174,6 +191,61 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 			}
 			if c.named != either && math.Abs(named-c.named) > 0.05+scatter(0.05) {
 				t.Errorf("named in %.1f %%", 100*named)
+			}
+		})
+	}
+}
+
+// Loops whose launches are not known, at any rate around a multiple of the scan rate: their energy is covered, or the
+// verdict names the beat, wherever the window holds two periods of it. Fewer, as at the scan rate itself, show nothing.
+func TestBeats(t *testing.T) {
+	trials := 60
+	if coverage.Slow {
+		trials = 500
+	}
+	sharp := func(*rand.Rand) (rise, fall referee.Response) {
+		edge := referee.Response{Line: [][2]float64{{10e-6, 1}}}
+		return edge, edge
+	}
+	for _, c := range []struct {
+		name   string
+		edges  referee.Edges
+		length float64
+		near   float64 // a multiple of the scan rate, by that part of the scan rate
+	}{
+		{"sharp edges", sharp, 100e-3, 0.1},
+		{"edges of cards", referee.AnyEdges, 100e-3, 0.1},
+		{"edges of cards, any rate", referee.AnyEdges, 100e-3, 0.5},
+		{"sharp edges, 1 s", sharp, 1, 0.02},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			meter := referee.Meter{Rate: 4800, Noise: referee.White, NoiseW: 2, UGain: 1e-5, UOffset: 0.02, UTick: 50e-6}
+			b := referee.Bench{Edges: c.edges, Meter: meter, Length: c.length}
+			var n, good, heard, blind float64
+			for seed := range uint64(trials) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				off := (2*rng.Float64() - 1) * c.near
+				rate := meter.Rate * (float64(1+rng.IntN(3)) + off)
+				b.Work = steadyLoop(1/rate, 0.1+0.8*rng.Float64())
+				x := measureLoop(t, b, seed)
+				periods := math.Abs(off) * meter.Rate * c.length
+				if periods < 3 { // the length is within a fifth, the meter's clock and the line's place within less
+					continue
+				}
+				n++
+				if x.heard || x.beats {
+					good++
+				}
+				if x.heard {
+					heard++
+				}
+				if x.blind {
+					blind++
+				}
+			}
+			t.Logf("of %.0f: %.1f %% in U or named, %.1f %% in U, %.1f %% without", n, 100*good/n, 100*heard/n, 100*blind/n)
+			if good/n < 0.93-2*math.Sqrt(0.93*0.07/n) {
+				t.Errorf("%.1f %% of %.0f", 100*good/n, n)
 			}
 		})
 	}

@@ -173,7 +173,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 			a.clock = g.note()
 		}
 	}
-	p.edges.Aliasing = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
+	p.edges.Aliasing, p.edges.Beats = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
 	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, found); err != nil {
 		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
 			return a, err
@@ -445,7 +445,7 @@ func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error
 			e := t.Clock.Edges(a, b)
 			e.Rate = unsteady(t.Clock, played, timed)
 			e = guess(t, ends, t.Clock, Window{From: f, To: g}).edges(e)
-			e.Aliasing = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
+			e.Aliasing, e.Beats = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
 			return e, nil
 		}
 	}

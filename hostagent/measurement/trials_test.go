@@ -271,12 +271,20 @@ func TestReferee(t *testing.T) {
 		}
 	}
 	lines := []string{refereeHead}
+	var z2, n float64 // of markers where nothing is odd
 	for i, rs := range attempts(t, cases, trials) {
 		s := summarise(rs)
 		lines = append(lines, s.row(&cases[i]))
+		if cases[i].expect == holds {
+			z2, n = z2+s.z2, n+float64(s.markers)
+		}
 		for _, fault := range s.faults(cases[i].expect) {
 			t.Errorf("%s: %s", cases[i].name, fault)
 		}
+	}
+	// Shapes that few cards have are in u: it may be too wide by a fifth, but for the scatter of this ratio.
+	if z := math.Sqrt(z2 / max(n, 1)); n > 0 && math.Abs(z-1) > 0.2+3/math.Sqrt(2*n) {
+		t.Errorf("%.0f markers' errors are %.2f u, rms", n, z)
 	}
 	table := strings.Join(lines, "\n")
 	if *refereeTrials > 0 {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // ErrPhases: the phases do not separate the kernel from its carrier.
@@ -174,60 +177,26 @@ func (d *design) solve(y []float64) (beta []float64, residual float64) {
 // ok where a column is all but a combination of the others.
 func pseudoInverse(a [][]float64) (out [][]float64, ok bool) {
 	n := len(a[0])
+	m, eye := mat.NewDense(len(a), n, slices.Concat(a...)), mat.NewDense(len(a), len(a), nil)
+	for i := range a {
+		eye.Set(i, i, 1)
+	}
 	scale := make([]float64, n)
 	for k := range n {
-		for _, row := range a {
-			scale[k] += row[k] * row[k]
-		}
-		scale[k] = math.Sqrt(scale[k])
-	}
-	m := make([][]float64, n) // [AᵀA | Aᵀ]
-	for j := range n {
-		m[j] = make([]float64, n+len(a))
-		for k := range n {
-			for _, row := range a {
-				m[j][k] += row[j] * row[k] / (scale[j] * scale[k])
-			}
-		}
-		for i, row := range a {
-			m[j][n+i] = row[j] / scale[j]
+		scale[k] = mat.Norm(m.ColView(k), 2)
+		for i := range a {
+			m.Set(i, k, m.At(i, k)/scale[k])
 		}
 	}
-	if !eliminate(m) {
+	var qr mat.QR
+	qr.Factorize(m)
+	var inverse mat.Dense
+	if !(qr.Cond() < 3e4) || qr.SolveTo(&inverse, false, eye) != nil {
 		return nil, false
 	}
-	for j := range n {
-		out = append(out, m[j][n:])
-		for i := range out[j] {
-			out[j][i] /= scale[j]
-		}
+	for k := range n {
+		out = append(out, inverse.RawRowView(k))
+		floats.Scale(1/scale[k], out[k])
 	}
 	return out, true
-}
-
-// eliminate brings the left square of m to the unit matrix (Gauss and Jordan).
-func eliminate(m [][]float64) bool {
-	for k := range m {
-		p := k
-		for j := k + 1; j < len(m); j++ {
-			if math.Abs(m[j][k]) > math.Abs(m[p][k]) {
-				p = j
-			}
-		}
-		m[k], m[p] = m[p], m[k]
-		if !(math.Abs(m[k][k]) > 1e-9) {
-			return false
-		}
-		for i := len(m[k]) - 1; i >= k; i-- {
-			m[k][i] /= m[k][k]
-		}
-		for j := range m {
-			if f := m[j][k]; j != k && f != 0 {
-				for i := k; i < len(m[j]); i++ {
-					m[j][i] -= f * m[k][i]
-				}
-			}
-		}
-	}
-	return true
 }

@@ -71,6 +71,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	if s.resp.Tau > 0 {
 		return
 	}
+	slope, us, scatter := stretch(edges, f)
 	late := f.lateness(edges)
 	var stacks [2]stack
 	for i, direction := range [2]float64{1, -1} {
@@ -83,9 +84,13 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	begin := s.begin(&stacks, f.uT0)
 	x, u := begin.x, begin.u
 	// What all edges share: the scatter of the chips themselves, and the length of a chip.
-	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(f.birge*f.birge)))
+	u = math.Hypot(u, f.uT0*math.Sqrt(1-1/(scatter*scatter)))
 	if v := f.inverse[parStretch][parStretch]; v > 0 {
-		u = math.Hypot(u, f.inverse[parT0][parStretch]*math.Sqrt(f.variance/v))
+		lever := f.inverse[parT0][parStretch] * math.Sqrt(f.variance/v)
+		if !f.scale { // where the clocks differ by more than they may, the fit lies between that and the edges
+			lever *= max(1, math.Abs(slope)/math.Hypot(us, s.uClock))
+		}
+		u = math.Hypot(u, lever)
 	}
 	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
 	f.par[parT0] += x

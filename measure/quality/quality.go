@@ -263,10 +263,16 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
-		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == measure.Aliasing && 2*c.U > aliasingUsable*r.Total.U {
-			v.add(Reason{Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(
-				"the meter's readings fall into the pauses between launches more or less often than the time does: the energy "+
-					"may be off by %.2g %% (k = 2); sample at another rate, or faster", 100*share)})
+		keeps := map[string]string{
+			measure.Aliasing: "the meter's readings fall into the pauses between launches more or less often than the time does: " +
+				"the energy may be off by %.2g %% (k = 2); sample at another rate, or faster",
+			measure.Beats: "the power ripples slowly and smoothly, as a fast load does that keeps step with the scans: if it is " +
+				"one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
+		}[c.Source]
+		if share := 2 * float64(c.U) / energy; energy > 0 && keeps != "" && 2*c.U > aliasingUsable*r.Total.U {
+			v.add(Reason{
+				Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(keeps, 100*share),
+			})
 		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
 			level := Usable

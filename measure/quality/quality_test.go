@@ -136,6 +136,9 @@ func TestRules(t *testing.T) {
 		"aliasing": {func(in *Input) {
 			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 1})
 		}, Aliased, Usable, "pauses between launches more or less often than the time does: the energy may be off by 0.8 %"},
+		"beats": {func(in *Input) {
+			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Beats, U: 1})
+		}, Aliased, Usable, "if it is one, the energy may be off by 0.8 %"},
 		"much aliasing": {func(in *Input) {
 			in.Result.Budget = append(in.Result.Budget, measure.Contribution{Source: measure.Aliasing, U: 15})
 		}, Aliased, Doubtful, "off by 12 %"},

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Estimate is the energy of one instruction in one setting by one method.
@@ -192,17 +193,10 @@ func (s *series) add(i Instruction, r, base *Run, with, without, idle measure.Wa
 
 // meanOf returns mean and sample standard deviation, zero of a single value.
 func meanOf(v []float64) (m, s float64) {
-	for _, x := range v {
-		m += x
+	if m, s = stat.MeanStdDev(v, nil); len(v) < 2 {
+		s = 0
 	}
-	m /= float64(len(v))
-	for _, x := range v {
-		s += (x - m) * (x - m)
-	}
-	if len(v) < 2 {
-		return m, 0
-	}
-	return m, math.Sqrt(s / float64(len(v)-1))
+	return m, s
 }
 
 // Run is one program measured once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"runtime"
 	"slices"
@@ -416,4 +417,31 @@ func (s *summary) faults(e expectation) (out []string) {
 		out = append(out, fmt.Sprintf("%d false markers", s.false))
 	}
 	return out
+}
+
+// A meter that averages over a time that is not stated gives, of a card that follows at once, the readings that one
+// which does not gives of a card that climbs and sinks in that time. The energies of the same window differ: no
+// evaluation of the readings can be right of both.
+func TestAveragesLookLikeACard(t *testing.T) {
+	const window = 0.3e-3
+	edges := func(length float64) referee.Edges {
+		return func(*rand.Rand) (rise, fall referee.Response) {
+			r := referee.Response{Line: [][2]float64{{length, 1}}}
+			return r, r
+		}
+	}
+	m := calibrated(20e3)
+	play := referee.Marker{Chips: []bool{true, false}, Chip: 5e-3}
+	card := referee.Bench{Edges: edges(window), Meter: m, Length: 50e-3}.Record(1, play, play)
+	m.Average = [2]float64{window, window}
+	meter := referee.Bench{Edges: edges(1e-6), Meter: m, Length: 50e-3}.Record(1, play, play)
+	step := slices.Max(card.Runs[0].Counts[1]) - slices.Min(card.Runs[0].Counts[1])
+	for i, a := range card.Runs[0].Counts[1] {
+		if d := a - meter.Runs[0].Counts[1][i]; max(d, -d) > step/16 { // its average has 64 parts
+			t.Fatalf("scan %d: %d and %d counts", i, a, meter.Runs[0].Counts[1][i])
+		}
+	}
+	if part := card.Energy/meter.Energy - 1; !(part < -1e-3) {
+		t.Errorf("energies differ by %.2g %%", 100*part)
+	}
 }

@@ -44,9 +44,8 @@ CREATE TABLE _seq(i INTEGER PRIMARY KEY) STRICT;
 WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM s WHERE i<1023) INSERT INTO _seq SELECT i FROM s;
 
 CREATE TABLE _u16(b BLOB PRIMARY KEY, v INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT INTO _u16 SELECT CAST(substr(x'%[1]s',1+(v&255),1)
-  ||substr(x'%[1]s',1+(v>>8),1) AS BLOB), v
-FROM (SELECT hi.i*1024+lo.i v FROM _seq hi JOIN _seq lo ON hi.i<64) ORDER BY 1;
+WITH byte(i,b) AS MATERIALIZED (SELECT i, substr(x'%s',1+i,1) FROM _seq WHERE i<256)
+INSERT INTO _u16 SELECT CAST(lo.b||hi.b AS BLOB), hi.i<<8|lo.i FROM byte lo CROSS JOIN byte hi; -- in their order
 
 `
 

@@ -368,17 +368,17 @@ func summarise(rs []trial) (s summary) {
 	return s
 }
 
-const refereeHead = "| case | E in U | flagged | of the rest in U | U/E, median | markers in 2u | of the rest | z, rms | " +
-	"false, missed |\n|---|---|---|---|---|---|---|---|---|"
+const refereeHead = "|case (shares in %)|E in U|flagged|of the rest in U|U/E, median|markers in 2u|of the rest|z, rms|" +
+	"false, missed|\n|---|---|---|---|---|---|---|---|---|"
 
 func (s *summary) row(c *refereeCase) string {
 	share := func(k, n int) string {
 		if n == 0 {
 			return "–"
 		}
-		return fmt.Sprintf("%.1f %%", 100*float64(k)/float64(n))
+		return fmt.Sprintf("%.1f", 100*float64(k)/float64(n))
 	}
-	return fmt.Sprintf("| %s%s | %s | %s | %s | %.2g %% | %s | %s | %.2f | %d, %d |",
+	return fmt.Sprintf("|%s%s|%s|%s|%s|%.2g|%s|%s|%.2f|%d, %d|",
 		c.name, c.expect.mark(), share(s.in, s.n), share(s.bad, s.n), share(s.goodIn, s.n-s.bad), 100*middle(s.u),
 		share(s.in2u, s.markers), share(s.goodIn2u, s.goodMarkers), math.Sqrt(s.z2/float64(max(s.markers, 1))),
 		s.false, s.missed)

@@ -244,6 +244,18 @@ type Response struct {
 	Centred bool
 }
 
+// Seen returns the time before each new value that the value rests on: the window, or of a first-order lag twice its
+// time constant, the standard length of an average with the same noise. What changes in the rest of Update is missed.
+func (r Response) Seen() Seconds { return max(r.Window, 2*r.Tau) }
+
+// Sees returns Seen in words, for a meter that misses a part of Update.
+func (r Response) Sees() string {
+	if r.Seen() == 0 {
+		return fmt.Sprintf("sees single moments, %v apart", r.Update)
+	}
+	return fmt.Sprintf("sees %v of every %v", r.Seen(), r.Update)
+}
+
 // Validate checks the timebase, every channel and every rail, that names are
 // unique and that no channel serves two rails.
 func (s *Setup) Validate() error {

@@ -284,9 +284,9 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 					"longer", 100*share)})
 		}
 	}
-	if m := s.Response; m.Update > m.Window && m.Update > 0 {
-		v.add(Reason{Cause: LooksAway, Level: Doubtful, Share: 1 - float64(m.Window/m.Update), Text: fmt.Sprintf(
-			"the meter sees %v of every %v: work that changes faster is misread by any amount", m.Window, m.Update)})
+	if m := s.Response; m.Update > m.Seen() && m.Update > 0 {
+		v.add(Reason{Cause: LooksAway, Level: Doubtful, Share: 1 - float64(m.Seen()/m.Update), Text: fmt.Sprintf(
+			"the meter %s: work that changes faster is misread by any amount", m.Sees())})
 	}
 }
 

@@ -75,6 +75,15 @@ func TestACalibrationInForceIsNotMentioned(t *testing.T) {
 	}
 }
 
+// A lag that is longer than the time between two values misses nothing.
+func TestALongLagSeesAll(t *testing.T) {
+	in := clean()
+	in.Setup.Response = measure.Response{Tau: 0.058, Update: 0.015}
+	if v := Judge(in); v.Level != Good {
+		t.Errorf("%+v", v)
+	}
+}
+
 // Every rule: what makes it speak, how grave it is, what it says.
 func TestRules(t *testing.T) {
 	event := func(kind measure.EventKind, first, scans uint64, channel int) func(*Input) {
@@ -129,6 +138,8 @@ func TestRules(t *testing.T) {
 		"uncertain":               {func(in *Input) { in.Result.Total.U = 100 }, TooUncertain, Doubtful, "40 % of the energy"},
 		"nothing but uncertainty": {func(in *Input) { in.Result.Total.U = 300 }, TooUncertain, Void, "120 %"},
 		"a meter that looks away": {func(in *Input) { in.Setup.Response = measure.Response{Window: 0.025, Update: 0.1} }, LooksAway, Doubtful, "25 ms of every 100 ms"},
+		"a lag that ends early":   {func(in *Input) { in.Setup.Response = measure.Response{Tau: 0.0132, Update: 0.1} }, LooksAway, Doubtful, "sees 26.4 ms of every 100 ms"},
+		"single moments":          {func(in *Input) { in.Setup.Response = measure.Response{Update: 0.1} }, LooksAway, Doubtful, "sees single moments, 100 ms apart"},
 		"expired": {
 			calibrated(t, 0.01, time.Date(2027, 1, 6, 0, 0, 0, 0, time.UTC)), Expired, Usable,
 			"(gain of 2026-01-05) expired on 2027-01-05: ± U takes the nominal uncertainty of its channels; calibrate again with wattmark calibrate gain",

@@ -214,11 +214,10 @@ func NewReport(t *store.Task, db string) *Report {
 // as a sampler and gets no warning. Empty if there is none.
 func Caution(m measure.Response) string {
 	const sampler = 5e-3 // seconds
-	if m.Update <= m.Window || m.Update <= sampler {
+	if m.Update <= m.Seen() || m.Update <= sampler {
 		return ""
 	}
-	return fmt.Sprintf("this meter sees %v of every %v: work that changes faster is misread, by any amount, beyond ± U",
-		m.Window, m.Update)
+	return fmt.Sprintf("this meter %s: work that changes faster is misread, by any amount, beyond ± U", m.Sees())
 }
 
 // SetTruth adds the energy that an emulated board injected, and the relative error in

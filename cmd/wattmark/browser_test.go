@@ -105,7 +105,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // visit opens a view and waits for it.
 func (b *tab) visit(view, there string) {
 	b.Helper()
-	b.do(chromedp.Navigate(b.url+"/healthz"), chromedp.Navigate(b.url+"/"+view)) // in one process
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/"+view))
 	b.until(there)
 }
 

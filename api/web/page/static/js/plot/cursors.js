@@ -1,8 +1,7 @@
 // The two cursors of a plot: their times as fields, the watts at each, and what lies
 // between them: joules are the server's, E ± U of ReadEnergy.
-import { latest, givenUp } from '../lib/api.js';
 import { el, fill, labelled, debounced } from '../lib/dom.js';
-import { count, energy, joules, many, num, seconds, watts } from '../lib/format.js';
+import { num } from '../lib/format.js';
 
 export class Cursors {
   /**
@@ -53,27 +52,4 @@ export class Cursors {
     }
     this.tell.between(this.said, Math.min(a, b), Math.max(a, b));
   }
-}
-
-/** energyBetween shows the energy of a task between two device times. */
-export function energyBetween(id) {
-  const asked = latest();
-  return {
-    close: () => asked.stop(),
-    none: () => asked.stop(),
-    async show(root, from, to) {
-      root.setAttribute('aria-busy', 'true');
-      try {
-        const r = await asked.get(`/v1/tasks/${id}/energy`, { from_s: from, to_s: to });
-        fill(root, el('span', { class: 'soft' }, 'Between A and B'),
-          el('data', { class: 'value', value: r.energy.energy_j, title: `${joules(r.energy.energy_j, 10)} ± ${joules(r.energy.energy_u_j, 4)}` }, energy(r.energy)),
-          `${seconds(to - from, 5)}, mean ${watts(r.mean_w)}, peak ${watts(r.peak_w)}, ${many(r.samples, 'sample')}`,
-          num(r.gaps) ? `, ${count(r.lost)} lost in ${many(r.gaps, 'gap')}` : '');
-      } catch (e) {
-        if (givenUp(e)) return;
-        fill(root, `No energy between them: ${e.message}`);
-      }
-      root.removeAttribute('aria-busy');
-    },
-  };
 }

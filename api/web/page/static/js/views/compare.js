@@ -46,11 +46,11 @@ class CompareView {
   }
 
   async open(params) {
-    const ids = [...new Set((params.get('ids') ?? '').split(',').filter((x) => /^[1-9]\d*$/.test(x)))].slice(0, most);
+    const ids = [...new Set((params.get('ids') ?? '').split(',').filter((x) => /^[1-9]\d*$/.test(x)))], over = ids.splice(most);
     const answers = await Promise.allSettled(ids.map((id) => get(`/v1/tasks/${id}`, {}, this.end.signal)));
     if (this.end.signal.aborted) return;
     const failed = answers.map((a, i) => [ids[i], a]).filter(([, a]) => a.status === 'rejected');
-    fill(this.trouble, failed.map(([id, a]) => notice(`Task ${id}: ${a.reason.message}`, true)));
+    fill(this.trouble, over.length ? notice(`${most} tasks are compared at once: ${over.join(', ')} left out. wattmark compare takes any number.`) : null, failed.map(([id, a]) => notice(`Task ${id}: ${a.reason.message}`, true)));
     this.tasks = answers.filter((a) => a.status === 'fulfilled').map((a, i) => new Compared(a.value, i));
     this.align = aligns.some(([a]) => a === params.get('align')) ? params.get('align') : 'window';
     this.mode = params.get('show') === 'stacked' ? 'stacked' : 'overlay';

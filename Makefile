@@ -116,8 +116,8 @@ test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
 
-# What starts processes, browsers and database servers is left to make test.
-QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging)
+# What starts processes, browsers and database servers, and meters in real time, is left to make test.
+QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)
 check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
 	$(GO) build $(PKGS)
 	$(GO) vet $(PKGS)

@@ -170,6 +170,20 @@ func (r *rig) kept() (captures []string) {
 	return captures
 }
 
+// spooled returns the size of the largest file of the captures in the spool, in bytes.
+func (r *rig) spooled() (size int64) {
+	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "spool", "powersensor3-"+strings.ReplaceAll(r.link, "/", "_"), "*", "*"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			size = max(size, info.Size())
+		}
+	}
+	return size
+}
+
 // client talks to the monitor.
 func (r *rig) client() *monitorclient.Client {
 	r.t.Helper()

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,10 +22,11 @@ import (
 // tab is a browser's tab on a host's page, and what the browser complains about.
 type tab struct {
 	*testing.T
-	ctx  context.Context
-	url  string
-	mu   sync.Mutex
-	list []string
+	ctx    context.Context
+	url    string
+	visits int
+	mu     sync.Mutex
+	list   []string
 }
 
 // browser is started once for all tabs, each of which has a profile of its own there.
@@ -105,7 +107,8 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // visit opens a view and waits for it.
 func (b *tab) visit(view, there string) {
 	b.Helper()
-	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"/"+view))
+	b.visits++ // another query makes it more than a change of what stands behind #, and leaves it in its process
+	b.do(chromedp.Navigate(fmt.Sprintf("%s/?%d%s", b.url, b.visits, view)))
 	b.until(there)
 }
 

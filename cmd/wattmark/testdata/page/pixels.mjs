@@ -115,14 +115,14 @@ async function gapsShow(page, task, gap) {
 await main(async (browser) => {
   const tasks = await Promise.all(setup.dense.map((id) => api(`/v1/tasks/${id}`)));
   for (const deviceScaleFactor of [1, 1.25, 2, 3]) {
+    const page = await visitor(browser, { viewport: { width: 1100, height: 900 }, deviceScaleFactor });
     for (const task of [...tasks, ...setup.gaps.map((g) => g.task)]) {
-      const page = await visitor(browser, { viewport: { width: 1100, height: 900 }, deviceScaleFactor });
       const gap = setup.gaps.find((g) => g.task === task);
       await visit(page, `#/task/${gap ? task : task.task.task_id}`);
       await page.locator('.legend li').first().waitFor();
       await bare(page);
       await step(`${gap ? 'gap' : task.task.name} at ${deviceScaleFactor} pixels`, page, async () => (gap ? gapsShow(page, await api(`/v1/tasks/${task}`), gap) : wholeColumns(page, task)));
-      await page.context().close();
     }
+    await page.context().close();
   }
 });

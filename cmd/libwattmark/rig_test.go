@@ -52,7 +52,7 @@ func build() (dir string, err error) {
 		return "", err
 	}
 	folders = append(folders, dir)
-	host := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "wattmark"), "../wattmark")
+	host := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "wattmark"), "../wattmark")
 	host.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := host.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("build wattmark: %w\n%s", err, out)

@@ -374,7 +374,7 @@ func Build(ctx context.Context, program string) error {
 		}
 		return err
 	})
-	c := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/wattmark/wattmark/cmd/wattmark")
+	c := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", program, "github.com/wattmark/wattmark/cmd/wattmark")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, berr := c.CombinedOutput()
 	if berr != nil {

@@ -30,6 +30,19 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
+// The first block of README is the two commands that set everything up with nothing but Go.
+func TestTwoCommands(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?m)(^    .*\n)+`).FindString(string(text))
+	lines := strings.Split(block, "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "    go run ./cmd/wattmark demo ") || !strings.HasPrefix(lines[1], "    make test ") {
+		t.Errorf("README begins with\n%s", block)
+	}
+}
+
 // The documentation stays small enough to read: tables of data belong beside their data.
 func TestSizeOfPages(t *testing.T) {
 	count, words := 0, 0

@@ -49,7 +49,7 @@ type KernelLine struct {
 	PerCall measure.Joule `json:"per_call_j,omitzero"`
 }
 
-// The values of KernelLine.Class, in the order of store.EnergyClass.
+// The values of KernelLine.Class.
 const (
 	ClassKernel     = "kernel"
 	ClassActiveIdle = "active_idle"
@@ -89,7 +89,7 @@ func NewKernels(tables *store.LaunchTables, lines []store.NameEnergy, setup meas
 	// twice the time constant.
 	var resolution measure.Seconds
 	if tb, m := setup.Timebase, setup.Response; tb.TicksPerScan > 0 {
-		resolution = max(tb.Seconds(tb.TicksPerScan), m.Update, m.Window, 2*m.Tau)
+		resolution = max(tb.Seconds(tb.TicksPerScan), m.Update, m.Seen())
 	}
 	k.addWarnings(tables)
 	k.warnOfShort(lines, resolution)
@@ -202,22 +202,23 @@ func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (
 	}
 	k := NewKernels(&tables, lines, t.Setup)
 	return &pb.ReadKernelsResponse{
-		Recorded: k.Recorded, Reported: k.Reported, Dropped: k.Dropped, Warnings: k.Warnings, SumJ: float64(k.Sum),
+		Recorded: k.Recorded, Reported: k.Reported, Dropped: k.Dropped, Warnings: k.Warnings, SumJ: orZero(k.Sum),
 		Result: uint32(t.ResultNumber),
 		Lines: wire.Each(k.Lines, func(l KernelLine) *pb.KernelLine {
-			// NaN is no number of the JSON API.
-			known := func(v float64) float64 {
-				if !measure.Known(v) {
-					return 0
-				}
-				return v
-			}
 			return &pb.KernelLine{
 				Class: l.Class, Name: l.Name, Symbol: wire.Text(l.Symbol), Method: l.Method, Together: l.Together,
 				Launches: l.Launches, ShortLaunches: l.Short, BusyS: float64(l.Busy), ShareS: float64(l.Share),
-				Energy: wire.Energy(measure.Estimate{Energy: l.Energy, U: l.U}), MeanW: known(float64(l.Mean)),
-				PerCallJ: known(float64(l.PerCall)),
+				Energy: wire.Energy(measure.Estimate{Energy: l.Energy, U: l.U}), MeanW: orZero(l.Mean),
+				PerCallJ: orZero(l.PerCall),
 			}
 		}),
 	}, nil
+}
+
+// orZero returns v, and 0 where it is not known: NaN is no number of the JSON API.
+func orZero[T ~float64](v T) float64 {
+	if !measure.Known(v) {
+		return 0
+	}
+	return float64(v)
 }

@@ -115,6 +115,12 @@ func TestReadKernels(t *testing.T) {
 	if k, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 2}); err != nil || len(k.Lines) != 0 || k.Recorded != 0 {
 		t.Errorf("without a record: %v %v", k, err)
 	}
+	if err := l.db.PutNameEnergies(t.Context(), 1, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 1}); err != nil || len(k.Lines) != 0 || k.Recorded != 12 || k.SumJ != 0 {
+		t.Errorf("not divided: %v %v", k, err)
+	}
 	if _, err := l.stub.ReadKernels(t.Context(), &pb.ReadKernelsRequest{TaskId: 99}); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}

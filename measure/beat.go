@@ -21,7 +21,7 @@ const (
 type beats struct {
 	sums []float64 // of the power, by stretches of per scans
 	per  int
-	n    int // scans in the last stretch, 0 for all
+	n    int // scans in the last stretch, 0 where it is full
 }
 
 // take adds the next readings. Gaps are closed up.
@@ -37,7 +37,9 @@ func (b *beats) take(power []float64) {
 			b.sums = append(b.sums, 0)
 		}
 		b.sums[len(b.sums)-1] += p
-		b.n = (b.n + 1) % b.per
+		if b.n++; b.n == b.per {
+			b.n = 0
+		}
 	}
 }
 

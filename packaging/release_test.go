@@ -76,7 +76,7 @@ func release(t *testing.T) string {
 	return folder
 }
 
-// What is given out unpacks, runs, leads its readers somewhere, and is what its checksums and
+// The archive unpacks, its program runs, the links of its README resolve, and it is what its checksums and
 // its bill of materials name.
 func TestRelease(t *testing.T) {
 	dir := release(t)
@@ -232,7 +232,7 @@ func TestDebianPackage(t *testing.T) {
 
 	do("--install", nextVersion(t, dir))
 	holds(t, host, "db: /srv/power.db\n") // the operator's, though the package has another one, too
-	holds(t, bench, "# of 1.2.4\n")       // the package's, which nobody touched
+	holds(t, bench, "# of 1.2.4\n")       // unchanged by the operator, so replaced
 	do("--remove", "wattmark")
 	holds(t, host, "db: /srv/power.db\n")
 	if _, err := os.Stat(filepath.Join(root, "usr/bin/wattmark")); err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
 )
 
 // Order is the order of a list. The numbers stand in cursors: never renumber.
@@ -438,6 +440,9 @@ func tagsOf(object string) (map[string]string, error) {
 func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	const op = "list tasks"
 	l := q.list()
+	if len(q.Verdicts) > 0 {
+		return d.judged(ctx, l, q.Verdicts)
+	}
 	if l.Order != ByID || l.Ascending {
 		return d.ordered(ctx, l)
 	}
@@ -459,9 +464,39 @@ func (d *DB) ordered(ctx context.Context, l ListQuery) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := make(map[TaskID]int, len(page.Tasks))
-	ids := make([]TaskID, len(page.Tasks))
-	for i, t := range page.Tasks {
+	return d.rowsOf(ctx, page.Tasks)
+}
+
+// judged returns a page of the tasks of some verdicts. It reads pages of l until it is full.
+func (d *DB) judged(ctx context.Context, l ListQuery, verdicts []quality.Level) ([]Row, error) {
+	var kept []Brief
+	for {
+		page, err := d.List(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range page.Tasks {
+			t, err := d.Task(ctx, b.ID)
+			if err != nil && !errors.Is(err, ErrNotFound) { // it may be deleted meanwhile
+				return nil, err
+			}
+			if v, ok := t.Verdict(); ok && err == nil && slices.Contains(verdicts, v.Level) {
+				if kept = append(kept, b); len(kept) == l.Limit {
+					return d.rowsOf(ctx, kept)
+				}
+			}
+		}
+		if l.After = page.Next; page.Next == nil {
+			return d.rowsOf(ctx, kept)
+		}
+	}
+}
+
+// rowsOf returns the rows of some tasks, in their order.
+func (d *DB) rowsOf(ctx context.Context, tasks []Brief) ([]Row, error) {
+	at := make(map[TaskID]int, len(tasks))
+	ids := make([]TaskID, len(tasks))
+	for i, t := range tasks {
 		at[t.ID], ids[i] = i, t.ID
 	}
 	s := d.reading(ctx)

@@ -198,8 +198,8 @@ func (t *Task) Verdict() (v quality.Verdict, ok bool) {
 		sensor = *t.NVML
 	}
 	return quality.Judge(quality.Input{
-		Sensor: sensor, Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
-		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched, OwnSensor: t.OwnSensor(),
+		Setup: &t.Setup, Result: t.Result, Events: t.Events, Clipped: t.Clipped, Marker: t.Marker, Markers: t.Markers,
+		Clock: t.Clock, Failure: t.Failure.Text(), At: t.Launched, OwnSensor: t.OwnSensor(), Sensor: sensor,
 	}), true
 }
 
@@ -297,8 +297,10 @@ type Query struct {
 	Tags   map[string]string
 	// Without wants none of these tags.
 	Without []Tag
-	Before  TaskID // only tasks with a smaller id, in the order ByID; 0 from the newest
-	Limit   int    // 0 for 100
+	// Verdicts wants one of these. They are not stored: tasks are read whole and judged until the page is full.
+	Verdicts []quality.Level
+	Before   TaskID // only tasks with a smaller id, in the order ByID; 0 from the newest
+	Limit    int    // 0 for 100
 	// Order is that of the list, the greatest first unless it is Ascending; 0 is ByID.
 	Order     Order
 	Ascending bool

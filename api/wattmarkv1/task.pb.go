@@ -3392,7 +3392,7 @@ type ReadKernelsResponse struct {
 	Dropped uint64 `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// What is missing, and what the uncertainties do not include.
 	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Sum of all lines, in joules: the energy of the task.
+	// Sum of all lines, in joules: the energy of the task; 0 without lines.
 	SumJ float64 `protobuf:"fixed64,6,opt,name=sum_j,json=sumJ,proto3" json:"sum_j,omitempty"`
 	// Number of the result.
 	Result        uint32 `protobuf:"varint,7,opt,name=result,proto3" json:"result,omitempty"`

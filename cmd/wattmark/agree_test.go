@@ -16,7 +16,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/checkup"
 )
 
-// benchWords are what the four commands that look at a bench state of it.
+// benchWords holds the reports of doctor, top, probe and check on one bench.
 type benchWords struct {
 	doctor       doctor.DoctorReport
 	top          top.TopReport

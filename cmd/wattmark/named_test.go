@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Where a command takes a task, latest is the newest and a name the newest of that name; a
@@ -120,6 +123,30 @@ func TestShapeOfJSON(t *testing.T) {
 	}
 }
 
+// A task that runs has no copy, so it is not deleted unless none is wanted.
+func TestRunningTaskIsNotDeletedWithoutACopy(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	path := twoTasks(t)
+	db, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: "runs", User: "ada", Launched: noon})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"delete", "1", fmt.Sprint(id), "--yes", "--db", path}
+	inside(t, args...).fails(t, cli.ExitFailed, fmt.Sprintf("task %d still runs", id), "nothing was deleted", "--purge")
+	if got := listed(t, path); len(got) != 3 {
+		t.Errorf("left: %v", got)
+	}
+	if _, err := os.Stat(path + "-deleted-1"); err == nil {
+		t.Error("a copy is left")
+	}
+	inside(t, append(args, "--purge")...).ok(t)
+}
+
 // A deletion is undone by an import of the copy beside the database, until it is vacuumed.
 func TestDeletionIsUndone(t *testing.T) {
 	t.Parallel()
@@ -163,12 +190,12 @@ func TestDeletionIsUndone(t *testing.T) {
 	if got := kept(); !slices.Equal(got, []string{filepath.Base(db) + "-deleted-1"}) {
 		t.Errorf("kept: %v", got)
 	}
-	other := filepath.Join(filepath.Dir(db), "deleted.txt")
+	other := db + "-deleted-notes"
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	inside(t, "db", "vacuum", "--db", db).ok(t)
-	if got := kept(); !slices.Equal(got, []string{"deleted.txt"}) {
+	if got := kept(); !slices.Equal(got, []string{filepath.Base(other)}) {
 		t.Errorf("kept after vacuum: %v", got)
 	}
 }

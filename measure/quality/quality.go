@@ -226,6 +226,14 @@ const (
 	sensorWindow, sensorUsable = 1, 1.5
 )
 
+// inStep are the texts about a load that keeps step with the scans, by the line of the budget.
+var inStep = map[string]string{
+	measure.Aliasing: "the meter's readings fall into the pauses between launches more or less often than the time does: " +
+		"the energy may be off by %.2g %% (k = 2); sample at another rate, or faster",
+	measure.Beats: "the power ripples slowly and smoothly, as a fast load does that keeps step with the scans: if it is " +
+		"one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
+}
+
 // sensor judges how many times E + U the GPU's own sensor has. It is a caution only: of a load of 50 ms on, 50 ms off an
 // H200's sensor, which looks for 25 of 100 ms, has had 1.6 times the energy.
 func (v *Verdict) sensor(times float64) {
@@ -263,15 +271,10 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 		})
 	}
 	for _, c := range r.Budget {
-		keeps := map[string]string{
-			measure.Aliasing: "the meter's readings fall into the pauses between launches more or less often than the time does: " +
-				"the energy may be off by %.2g %% (k = 2); sample at another rate, or faster",
-			measure.Beats: "the power ripples slowly and smoothly, as a fast load does that keeps step with the scans: if it is " +
-				"one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
-		}[c.Source]
-		if share := 2 * float64(c.U) / energy; energy > 0 && keeps != "" && 2*c.U > aliasingUsable*r.Total.U {
+		if share := 2 * float64(c.U) / energy; energy > 0 && inStep[c.Source] != "" && 2*c.U > aliasingUsable*r.Total.U {
 			v.add(Reason{
-				Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(keeps, 100*share),
+				Cause: Aliased, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share,
+				Text: fmt.Sprintf(inStep[c.Source], 100*share),
 			})
 		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {

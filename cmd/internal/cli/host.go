@@ -144,6 +144,9 @@ func (a *App) listOf(ctx context.Context, q store.Query, group store.GroupID) (o
 		Order: client.Order(q.Order), Ascending: q.Ascending, // of one numbering
 	}
 	x.Tags, x.WithoutTags = TagTexts(q)
+	for _, v := range q.Verdicts {
+		x.Verdicts = append(x.Verdicts, client.Good+client.Verdict(v)) // in one order
+	}
 	err = a.AskHost(ctx, func(c *client.Client) error {
 		for t, err := range c.Tasks(ctx, x) {
 			if err != nil {

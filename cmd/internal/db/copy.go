@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -336,6 +337,19 @@ func mendSalvaged(ctx context.Context, a *cli.App, file string, cut []store.Task
 	return nil
 }
 
+// removeDeleted removes the copies that delete left beside a database, and nothing else of a similar name.
+func removeDeleted(path string) error {
+	dir, name := filepath.Split(path)
+	beside, err := os.ReadDir(cmp.Or(dir, "."))
+	for _, f := range beside {
+		number, is := strings.CutPrefix(f.Name(), name+cli.DeletedSuffix)
+		if _, e := strconv.ParseUint(number, 10, 63); is && e == nil {
+			err = errors.Join(err, os.Remove(dir+f.Name()))
+		}
+	}
+	return err
+}
+
 // dbVacuumCmd returns db vacuum. Vacuum needs as much free disk as the file has, and blocks
 // other writers until it ends.
 func dbVacuumCmd(a *cli.App) *cobra.Command {
@@ -350,12 +364,8 @@ func dbVacuumCmd(a *cli.App) *cobra.Command {
 			a.Keep("nothing was changed")
 			before, after, err := db.Vacuum(ctx)
 			bar.End()
-			dir, name := filepath.Split(a.DB)
-			beside, _ := os.ReadDir(cmp.Or(dir, "."))
-			for _, f := range beside {
-				if err == nil && strings.HasPrefix(f.Name(), name+cli.DeletedSuffix) {
-					err = os.Remove(dir + f.Name())
-				}
+			if err == nil && !store.OnServer(a.DB) {
+				err = removeDeleted(a.DB)
 			}
 			if err != nil {
 				return err

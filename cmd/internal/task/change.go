@@ -110,7 +110,11 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		if !f.purge && !store.OnServer(a.DB) {
 			undo = fmt.Sprint(a.DB, cli.DeletedSuffix, gone[0])
 			_ = os.Remove(undo) // of a deletion that failed: numbers are not used again
-			if _, err := db.Detach(ctx, undo, gone, nil); err != nil {
+			copied, err := db.Detach(ctx, undo, gone, nil)
+			if err == nil && len(copied.Running) > 0 {
+				err = errors.Join(os.Remove(undo), fmt.Errorf("task %d still runs", copied.Running[0]))
+			}
+			if err != nil {
 				return fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
 			}
 		}

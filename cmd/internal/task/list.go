@@ -16,12 +16,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
-	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -106,14 +104,11 @@ func columnOf(name string) (column, error) {
 type look struct {
 	format, sort string
 	columns      []string
-	verdicts     []string
 }
 
 // flags adds --format, --columns and --sort to the command of a list.
 func (l *look) flags(c *cobra.Command) {
 	names := columnNames()
-	c.Flags().StringSliceVar(&l.verdicts, "verdict", nil, "only of these verdicts: good, usable, doubtful, void; each task "+
-		"is judged anew")
 	c.Flags().StringVar(&l.format, "format", "table", "how to print it: table, csv, markdown or json")
 	c.Flags().StringSliceVar(&l.columns, "columns", nil, "print these columns: "+strings.Join(names, ", "))
 	c.Flags().StringVar(&l.sort, "sort", "", "order by this column, the least first; -COLUMN: the greatest first "+
@@ -143,17 +138,12 @@ func (l *look) check(a *cli.App, watch bool) error {
 	if a.JSON && l.format != "table" && l.format != "json" {
 		return cli.Usagef("--json and --format %s: keep one of them", l.format)
 	}
-	if watch && (l.format != "table" || l.sort != "" || l.columns != nil || l.verdicts != nil) {
-		return cli.Usagef("--watch prints a line for each change: leave out --format, --columns, --sort and --verdict")
+	if watch && (l.format != "table" || l.sort != "" || l.columns != nil) {
+		return cli.Usagef("--watch prints a line for each change: leave out --format, --columns and --sort")
 	}
 	if l.sort != "" {
 		if _, err := columnOf(strings.TrimPrefix(l.sort, "-")); err != nil {
 			return err
-		}
-	}
-	for _, v := range l.verdicts {
-		if err := new(quality.Level).UnmarshalText([]byte(v)); err != nil {
-			return cli.Usagef("there is no verdict %q: there are good, usable, doubtful and void", v)
 		}
 	}
 	_, err := l.chosen()
@@ -172,21 +162,21 @@ func (l *look) chosen() (out []column, err error) {
 	return out, nil
 }
 
-// list reads the tasks that q selects in the order of --sort. By a column that the store has no order of, and with
-// --verdict, all tasks of q are read, and the first q.Limit are kept.
+// list reads the tasks that q selects in the order of --sort. By a column that the store has no order of, all
+// tasks of q are read, and the first q.Limit are kept.
 func (l *look) list(ctx context.Context, a *cli.App, q store.Query) ([]store.Row, error) {
 	name, descending := strings.CutPrefix(l.sort, "-")
-	if l.sort == "" && l.verdicts == nil {
+	if l.sort == "" {
 		return a.List(ctx, q)
 	}
-	by, err := columnOf(cmp.Or(name, "task"))
+	by, err := columnOf(name)
 	if err != nil {
 		return nil, err
 	}
-	if q.Before != 0 && l.sort != "" {
+	if q.Before != 0 {
 		return nil, cli.Usagef("--before continues the list of the newest: leave out --sort")
 	}
-	if by.order != 0 && l.verdicts == nil {
+	if by.order != 0 {
 		q.Order, q.Ascending = by.order, !descending
 		return a.List(ctx, q)
 	}
@@ -197,63 +187,14 @@ func (l *look) list(ctx context.Context, a *cli.App, q store.Query) ([]store.Row
 		if err != nil {
 			return nil, err
 		}
-		read := len(page)
-		if read > 0 {
-			q.Before = page[read-1].ID
-		}
-		if page, err = l.judged(ctx, a, page); err != nil {
-			return nil, err
-		}
 		kept = append(kept, page...)
-		if l.sort != "" {
-			slices.SortStableFunc(kept, func(x, y store.Row) int { return compared(by.value(&x), by.value(&y), descending) })
-		}
+		slices.SortStableFunc(kept, func(x, y store.Row) int { return compared(by.value(&x), by.value(&y), descending) })
 		kept = kept[:min(len(kept), most)]
-		if read < q.Limit || l.sort == "" && len(kept) == most {
+		if len(page) < q.Limit {
 			return kept, nil
 		}
+		q.Before = page[len(page)-1].ID
 	}
-}
-
-// judged returns those of the tasks that have one of the wanted verdicts; all without --verdict.
-func (l *look) judged(ctx context.Context, a *cli.App, tasks []store.Row) (out []store.Row, err error) {
-	if l.verdicts == nil {
-		return tasks, nil
-	}
-	keep := func(verdict func(store.TaskID) (string, error)) error {
-		for _, t := range tasks {
-			v, err := verdict(t.ID)
-			if err != nil {
-				return err
-			}
-			if slices.Contains(l.verdicts, v) {
-				out = append(out, t)
-			}
-		}
-		return nil
-	}
-	if _, ok := a.OnHost(); ok {
-		err = a.AskHost(ctx, func(c *client.Client) error {
-			return keep(func(id store.TaskID) (string, error) {
-				t, err := c.Task(ctx, int64(id))
-				return strings.ToLower(strings.TrimPrefix(t.Verdict.String(), "VERDICT_")), err
-			})
-		})
-		return out, err
-	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	err = keep(func(id store.TaskID) (string, error) {
-		t, err := db.Task(ctx, id)
-		if v, ok := t.Verdict(); ok && err == nil {
-			return v.Level.String(), nil
-		}
-		return "", err
-	})
-	return out, err
 }
 
 // compared orders two values of a column. Those that are not known come last in either direction.
@@ -279,14 +220,6 @@ func ranked(v any) (number float64, text string, ok bool) {
 		return float64(x), "", measure.Known(x)
 	case measure.Joule:
 		return float64(x), "", measure.Known(x)
-	case measure.Seconds:
-		return float64(x), "", measure.Known(x)
-	case measure.Estimate:
-		return float64(x.Energy), "", measure.Known(x.Energy)
-	case time.Time:
-		return float64(x.UnixNano()), "", true
-	case store.TaskID:
-		return float64(x), "", true
 	case uint64:
 		return float64(x), "", true
 	case store.GroupID:

@@ -28,6 +28,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/group"
+	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -36,6 +37,7 @@ type listFlags struct {
 	q             store.Query
 	since, until  string
 	tags, without []string
+	verdicts      []string
 	watch         bool
 	look
 }
@@ -55,6 +57,8 @@ func tasksCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.since, "since", "", "only launched at or after: 2026-01-31, 2026-01-31T15:04:05Z, or 7d for the last "+
 		"seven days")
 	fl.StringVar(&f.until, "until", "", "only launched before")
+	fl.StringSliceVar(&f.verdicts, "verdict", nil, "only of these verdicts: good, usable, doubtful, void; each task is "+
+		"judged anew")
 	fl.BoolVar(&f.watch, "watch", false, "with --host: print a line for each new task and each change, until it is "+
 		"interrupted")
 	fl.IntVar(&f.q.Limit, "limit", 50, "how many")
@@ -110,6 +114,16 @@ func (f *listFlags) query() (q store.Query, err error) {
 			return q, cli.WithCode(cli.ExitUsage, err)
 		}
 		q.Without = append(q.Without, t)
+	}
+	for _, v := range f.verdicts {
+		var level quality.Level
+		if err := level.UnmarshalText([]byte(v)); err != nil {
+			return q, cli.Usagef("there is no verdict %q: there are good, usable, doubtful and void", v)
+		}
+		q.Verdicts = append(q.Verdicts, level)
+	}
+	if f.watch && q.Verdicts != nil {
+		return q, cli.Usagef("--watch prints a line for each change: leave out --verdict")
 	}
 	return q, nil
 }

@@ -76,7 +76,7 @@ export class TaskPlot {
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
         el('label', { class: 'check' }, zero, 'from 0 W')),
       this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.values.element), this.kernels.element);
-    if (this.withKernels) this.kernels.load().then(() => this.draw());
+    if (this.withKernels) this.kernels.load().then(() => { this.steps.show(this.marked, this.kernels.launches(this.marked)); this.draw(); });
   }
 
   /** mark shows the launches of one name, the others pale; '' for all. */
@@ -94,6 +94,7 @@ export class TaskPlot {
       this.plot.look(s.from, s.to);
       return;
     }
+    this.picked = s; // cursors are rounded
     this.plot.put('a', s.from);
     this.plot.put('b', s.to);
     this.mark(s.name);
@@ -102,9 +103,9 @@ export class TaskPlot {
 
   /** step goes to the next or previous launch of the marked name, and moves the view where that lies outside of it. */
   async step(way) {
-    const { from, to } = this.plot.view, { a } = this.plot.cursors;
-    const t = Number.isFinite(a) ? a : (from + to) / 2;
     if (!this.marked) return;
+    const { from, to } = this.plot.view, { a } = this.plot.cursors, at = this.picked?.from;
+    const t = Math.abs(at - a) < 1e-8 ? at : Number.isFinite(a) ? a : (from + to) / 2;
     let s;
     try {
       s = await launch(this.id, this.marked, t, way, this.plot.limits, (to - from) / 2, this.end.signal);

@@ -233,7 +233,8 @@ func TestExportedRecordingPlays(t *testing.T) {
 			t.Errorf("channel %d: %+v, was %+v", i, c, was.Setup.Channels[i])
 		}
 	}
-	if !strings.Contains(got.Reason, "another task's tag") {
+	// One time in 256 both tasks have one tag: then the markers are too close for the work.
+	if !strings.Contains(got.Reason, "another task's tag") && !strings.Contains(got.Reason, "another run's") {
 		t.Errorf("the reason does not tell of the markers: %s", got.Reason)
 	}
 	a, b := quantities(t, r.db, "1"), quantities(t, r.db, "2")

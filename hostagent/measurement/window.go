@@ -65,9 +65,14 @@ func (b bounds) timed(spec marker.Spec, found []marker.Found) []marker.Found {
 	return out
 }
 
+// grossly is how much longer work must have taken than there is between its markers for no meter's
+// clock to be off that far.
+const grossly = 1.05
+
 // choose maps the work's interval to device time through the clock fit. Without a fit, or
 // where that interval leaves the markers, it takes the time between the markers, with a
-// note; it is an error where the window cannot be had either way.
+// note; it is an error where the window cannot be had either way, or where the work took longer
+// than there is between the markers: then they are another run's, whose tag was the same by chance.
 func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pick, error) {
 	start, stop := b.start, b.stop
 	from, to, some := span(kernels)
@@ -88,6 +93,13 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 			return p, nil
 		}
 		why = fmt.Errorf("the clock fit puts the work at %v to %v, outside the markers", p.From, p.To)
+		if start != nil && stop != nil {
+			took, between := measure.Seconds(to.Sub(from).Seconds()), stop.End-start.T
+			if took > grossly*between {
+				return nil, fmt.Errorf("the work took %v, and the markers found are %v apart: they are another run's, "+
+					"or the host's clock was set", took, between)
+			}
+		}
 	}
 	if start == nil || stop == nil || start.End >= stop.Begin {
 		return nil, why

@@ -231,6 +231,12 @@ func TestChooseTheWindow(t *testing.T) {
 			both, 1.043, 2.996,
 			"outside the markers",
 		},
+		{
+			"markers of another run", fit, nil,
+			[]store.Kernel{{Start: host(0.5), End: host(4)}},
+			both, 0, 0,
+			"another run's",
+		},
 		{"one marker and no fit", nil, noFit, kernels, bounds{&start, nil}, 0, 0, "no fit"},
 		{"nothing", nil, noFit, kernels, bounds{}, 0, 0, "no marker was found"},
 	} {

@@ -26,21 +26,35 @@ type beats struct {
 
 // take adds the next readings. Gaps are closed up.
 func (b *beats) take(power []float64) {
-	for _, p := range power {
+	for len(power) > 0 {
 		if b.n == 0 {
-			if b.per = max(b.per, 1); len(b.sums) == beatBins {
-				for i := range beatBins / 2 {
-					b.sums[i] = b.sums[2*i] + b.sums[2*i+1]
-				}
-				b.sums, b.per = b.sums[:beatBins/2], 2*b.per
-			}
-			b.sums = append(b.sums, 0)
+			b.next()
 		}
-		b.sums[len(b.sums)-1] += p
-		if b.n++; b.n == b.per {
+		n := min(b.per-b.n, len(power))
+		var even, odd float64 // two sums, since an addition waits for the one before
+		for i := 1; i < n; i += 2 {
+			even, odd = even+power[i-1], odd+power[i]
+		}
+		if n%2 == 1 {
+			even += power[n-1]
+		}
+		b.sums[len(b.sums)-1] += even + odd
+		if b.n += n; b.n == b.per {
 			b.n = 0
 		}
+		power = power[n:]
 	}
+}
+
+// next begins a stretch; where there are enough of them, two become one.
+func (b *beats) next() {
+	if b.per = max(b.per, 1); len(b.sums) == beatBins {
+		for i := range beatBins / 2 {
+			b.sums[i] = b.sums[2*i] + b.sums[2*i+1]
+		}
+		b.sums, b.per = b.sums[:beatBins/2], 2*b.per
+	}
+	b.sums = append(b.sums, 0)
 }
 
 // find returns the standard uncertainty of the energy by the strongest ripple, half of the most that a part of its

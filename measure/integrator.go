@@ -62,11 +62,12 @@ type running struct {
 	rails  []railSums
 	skewed []int    // rails whose readings are of two instants
 	total  railSums // only pp, peak and step2
-	beats  beats
-	one    sum     // length integrated, in ticks
-	one2   sum     // sum of squared intervals, in ticks²
-	gap1   float64 // sum of lengths of gaps, in ticks
-	gap2   float64 // sum of squared lengths of gaps, in ticks²
+	folds  bool     // a load near a multiple of the scan rate may be read as a slow one
+	beats  beats    // where it folds
+	one    sum      // length integrated, in ticks
+	one2   sum      // sum of squared intervals, in ticks²
+	gap1   float64  // sum of lengths of gaps, in ticks
+	gap2   float64  // sum of squared lengths of gaps, in ticks²
 	ends   [2]edge
 
 	weights, power, totals [groupScans]float64
@@ -105,6 +106,7 @@ func (g *Integrator) begin() {
 	tb, rails := g.setup.Timebase, g.setup.Rails
 	g.running = running{
 		meters: g.meter.rails, lo: tb.Ticks(g.from), hi: tb.Ticks(g.to), rails: make([]railSums, len(rails)),
+		folds: !tb.Stamped && g.setup.Response.Window < tb.Seconds(tb.TicksPerScan),
 	}
 	shift, most := make([]float64, len(rails)), 0.0
 	for r := range rails {

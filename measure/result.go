@@ -139,9 +139,8 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		all += math.Abs(float64(g.Moments(r).Energy(g.meter.rails[r].lin)))
 	}
 	e.aliasing = float64(e.Aliasing) / max(all, 1e-30)
-	tb := g.setup.Timebase
-	if dt := tb.Seconds(tb.TicksPerScan); e.Beats && !tb.Stamped && g.setup.Response.Window < dt {
-		e.beats = float64(g.beats.find(dt)) / max(all, 1e-30)
+	if tb := g.setup.Timebase; e.Beats && g.folds {
+		e.beats = float64(g.beats.find(tb.Seconds(tb.TicksPerScan))) / max(all, 1e-30)
 	}
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)

@@ -256,7 +256,9 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 		}
 	}
 	g.total.jumps.take(total)
-	g.beats.take(total)
+	if g.folds {
+		g.beats.take(total)
+	}
 	var pp float64
 	peak := g.total.peak
 	for i, p := range total {

@@ -221,7 +221,7 @@ func recovered(ctx context.Context, dir string, p cutPromise, whole map[string][
 		kept := loggedChunks(logOf(id))
 		for no, crc := range want {
 			if _, needed := final[id][no]; needed && kept[no] != crc && have[id][no] != crc {
-				fail("chunk %d of %s is neither in the spool nor in the database", no, id)
+				fail("chunk %d of %s is neither in the spool nor in the database%s", no, id, tasksOf(ctx, db, id))
 			}
 		}
 	}
@@ -229,6 +229,19 @@ func recovered(ctx context.Context, dir string, p cutPromise, whole map[string][
 		fail("%v", err)
 	}
 	return wrong
+}
+
+// tasksOf describes the tasks of a capture.
+func tasksOf(ctx context.Context, db *store.DB, capture string) (out string) {
+	list, err := db.Tasks(ctx, store.Query{})
+	for i := range list {
+		if list[i].CaptureID == capture {
+			t, terr := db.Task(ctx, list[i].ID)
+			out += fmt.Sprintf("; task %d in state %v: %s; %d chunks; markers %+v", t.ID, t.State, t.Reason, t.Chunks, t.Markers)
+			err = errors.Join(err, terr)
+		}
+	}
+	return fmt.Sprint(out, err)
 }
 
 // storedTasks holds the database against itself, and returns its chunks by their captures.

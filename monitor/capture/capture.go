@@ -223,7 +223,7 @@ func (c *Capture) seal(t Trigger, reason string) {
 	if c.pipe == nil { // take sees quit, and reports
 		return
 	}
-	if err := c.pipe.Finish(); err != nil || c.log.Err() != nil {
+	if err := c.pipe.Finish(next == session.Complete); err != nil || c.log.Err() != nil {
 		next, _ = transitions.Next(c.life, Failed)
 		t, reason = Failed, c.rescue(errors.Join(err, c.log.Err()), reason)
 	}

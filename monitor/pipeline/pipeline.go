@@ -215,8 +215,8 @@ func (p *Pipeline) writeFound() error {
 }
 
 // retrim chooses the bounding markers anew and finds their chunks.
-func (p *Pipeline) retrim(ended bool) (err error) {
-	p.trim, err = trimOf(&p.totals, ended, p.tb, func(tick float64) (uint64, error) {
+func (p *Pipeline) retrim(complete bool) (err error) {
+	p.trim, err = trimOf(&p.totals, complete, p.tb, func(tick float64) (uint64, error) {
 		if no, ok := p.index.at(tick); ok {
 			return no, nil
 		}
@@ -277,8 +277,9 @@ func (p *Pipeline) DeviceTime(at time.Time) time.Duration { return p.pace.device
 // Covered returns the device time up to which samples have arrived.
 func (p *Pipeline) Covered() time.Duration { return p.tb.Seconds(p.stitch.endTick).Duration() }
 
-// Finish writes the rest: open chunk, markers, announced gaps. It returns all errors.
-func (p *Pipeline) Finish() error {
+// Finish writes the rest: open chunk, markers, announced gaps. The plain up-down pattern trims only a
+// complete capture. It returns all errors.
+func (p *Pipeline) Finish(complete bool) error {
 	var errs []error
 	if p.det != nil && !p.closed() { // behind a stop marker of the task no other counts
 		errs = append(errs, p.det.Finish())
@@ -287,7 +288,7 @@ func (p *Pipeline) Finish() error {
 	for _, e := range p.stitch.announced {
 		errs = append(errs, p.write(e))
 	}
-	return errors.Join(append(errs, p.retrim(true))...)
+	return errors.Join(append(errs, p.retrim(complete))...)
 }
 
 // Totals returns the counters so far, for the caller to read until the next call.
@@ -322,5 +323,5 @@ func (p *Pipeline) Rescue() error {
 		t.AddMarker(f)
 	}
 	p.totals = t
-	return p.retrim(true)
+	return p.retrim(false)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
@@ -188,6 +189,32 @@ func TestIndexFindsTheLatestChunks(t *testing.T) {
 
 // A chunk is found by walking the log, as for a marker that began before the chunks that
 // are remembered.
+// A plain pattern in the place of the code trims no capture that was broken off: what it would leave out
+// might hold the work.
+func TestPlainPatternsTrimCompleteCapturesAlone(t *testing.T) {
+	tb := measure.Timebase{TickHz: 1000, TicksPerScan: 1}
+	own := marker.Found{Kind: marker.Start, Begin: 2, End: 3, TagOK: true}
+	plainStart := marker.Found{Kind: marker.Start, Begin: 2, End: 3, Fallback: true}
+	plainStop := marker.Found{Kind: marker.Stop, Begin: 6, End: 7, Fallback: true}
+	chunkAt := func(tick float64) (uint64, error) { return uint64(tick) / 1000, nil }
+	for _, c := range []struct {
+		name       string
+		found      []marker.Found
+		complete   bool
+		first, end uint64
+	}{
+		{"both plain, complete", []marker.Found{plainStart, plainStop}, true, 2, 8},
+		{"both plain, broken off", []marker.Found{plainStart, plainStop}, false, 0, 10},
+		{"the stop plain, complete", []marker.Found{own, plainStop}, true, 2, 8},
+		{"the stop plain, broken off", []marker.Found{own, plainStop}, false, 2, 10},
+	} {
+		tr, err := trimOf(&Totals{Chunks: 10, Markers: c.found}, c.complete, tb, chunkAt)
+		if err != nil || tr.First != c.first || tr.End != c.end {
+			t.Errorf("%s: chunks [%d, %d), %v, want [%d, %d)", c.name, tr.First, tr.End, err, c.first, c.end)
+		}
+	}
+}
+
 func TestChunkFoundInTheLog(t *testing.T) {
 	dir := t.TempDir()
 	store, err := spool.Open(dir, spool.Options{})
@@ -215,7 +242,7 @@ func TestChunkFoundInTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(p.Finish(), log.Sync()); err != nil {
+	if err := errors.Join(p.Finish(true), log.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []float64{0, 0.05, 0.5001, 1.0203} {

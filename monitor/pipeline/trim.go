@@ -9,6 +9,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
@@ -18,19 +19,20 @@ type Trim struct {
 	First, End  uint64        // the chunks [First, End) hold it
 }
 
-// TrimLog finds the trim of a log whose capture has ended.
+// TrimLog finds the trim of a log whose capture has ended, or was interrupted.
 func TrimLog(log *spool.Log, t *Totals) (Trim, error) {
 	find := func(tick float64) (uint64, error) { return findChunk(log, tick) }
-	return trimOf(t, true, log.Header().Setup.Timebase, find)
+	return trimOf(t, t.State == session.Complete, log.Header().Setup.Timebase, find)
 }
 
 // trimOf chooses the markers that bound the task, as marker.Pair does, and finds their
 // chunks; all chunks where there are none. Nothing is trimmed without a start; and the
-// plain up-down pattern counts only once the capture has ended: the code may still come.
-func trimOf(t *Totals, ended bool, tb measure.Timebase, chunkAt func(tick float64) (uint64, error)) (Trim, error) {
+// plain up-down pattern counts only once the capture is complete: before, the code may still come,
+// and in one that was broken off it might have.
+func trimOf(t *Totals, complete bool, tb measure.Timebase, chunkAt func(tick float64) (uint64, error)) (Trim, error) {
 	tr := Trim{End: t.Chunks}
 	start, stop := marker.Pair(t.Markers)
-	if start == nil || start.Plain() && !ended {
+	if start == nil || start.Plain() && !complete {
 		return tr, nil
 	}
 	tr.Start = start
@@ -38,7 +40,7 @@ func trimOf(t *Totals, ended bool, tb measure.Timebase, chunkAt func(tick float6
 	if tr.First, err = chunkAt(tb.Ticks(start.Begin)); err != nil {
 		return tr, err
 	}
-	if stop == nil || stop.Plain() && !ended {
+	if stop == nil || stop.Plain() && !complete {
 		return tr, nil
 	}
 	tr.Stop = stop

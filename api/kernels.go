@@ -142,7 +142,7 @@ func (k *Kernels) addWarnings(tables *store.LaunchTables) {
 			"of energy by kernel")
 	}
 	if k.Dropped > 0 {
-		k.warn("CUPTI lost %d kernels: their energy is in others' or in idle", k.Dropped)
+		k.warn("CUPTI lost %s: their energy is in others' or in idle", measure.Plural(k.Dropped, "kernel"))
 	}
 	// Without devices no kernel was recorded at all, which is warned of above.
 	measured := func(d store.LaunchDevice) bool { return d.Measured }
@@ -172,8 +172,8 @@ func (k *Kernels) warnOfShort(lines []store.NameEnergy, resolution measure.Secon
 			fitted, all, resolution)
 	}
 	if groups > 0 {
-		k.warn("%d lines are of names that the meter does not tell apart: the energy is of all of a line's names together",
-			groups)
+		k.warn("%s are of names that the meter does not tell apart: the energy is of all of a line's names together",
+			measure.Plural(groups, "line"))
 	}
 	if short > 0 {
 		k.warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+

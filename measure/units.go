@@ -79,6 +79,14 @@ func NameOf[T ~uint8](names map[T]string, v T, kind string) string {
 // SecondsOf converts a time.Duration to Seconds.
 func SecondsOf(d time.Duration) Seconds { return Seconds(d.Seconds()) }
 
+// Plural returns n with a noun, to which it adds an s unless n is 1.
+func Plural[T ~int | ~int64 | ~uint16 | ~uint32 | ~uint64](n T, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Known reports whether v is a finite number.
 func Known[T ~float64](v T) bool { return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) }
 

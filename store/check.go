@@ -359,8 +359,8 @@ func (c *checker) dangling(ctx context.Context) error {
 			f := Finding{
 				Kind: Dangling, Chunk: NoChunk, Mendable: true, Remedy: "db repair sets them aside",
 				refers: k, to: r[0],
-				What: fmt.Sprintf("table %s has %d row(s) whose %s (%s %d) is in no row of table %s",
-					k.table, r[1], strings.Join(k.from, ", "), k.from[0], r[0], k.parent),
+				What: fmt.Sprintf("table %s has %s whose %s (%s %d) is in no row of table %s",
+					k.table, measure.Plural(r[1], "row"), strings.Join(k.from, ", "), k.from[0], r[0], k.parent),
 			}
 			// Which reference it is decides over the remedy: rows of a task go aside, tasks of a user
 			// get one, and a lost calibration can be mended by nothing.
@@ -416,7 +416,7 @@ func (c *checker) search(ctx context.Context) error {
 	if without+strange > 0 {
 		c.add(Finding{
 			Kind: BadSearch, Chunk: NoChunk, Remedy: "db repair makes it anew", Mendable: true,
-			What: fmt.Sprintf("the full-text index lacks %d task(s), and has %d that are not there", without, strange),
+			What: fmt.Sprintf("the full-text index lacks %s, and has %d that are not there", measure.Plural(without, "task"), strange),
 		})
 	}
 	return s.err
@@ -428,7 +428,7 @@ func (c *checker) tags(ctx context.Context) error {
 	// IS NOT compares NULL with NULL as equal.
 	if n := one[int](s, `SELECT count(*) FROM task t WHERE t.tags IS NOT `+carriedTags); n > 0 {
 		c.add(Finding{
-			Kind: BadTags, Chunk: NoChunk, What: fmt.Sprintf("lists show other tags of %d task(s) than these have", n),
+			Kind: BadTags, Chunk: NoChunk, What: fmt.Sprintf("lists show other tags of %s than these have", measure.Plural(n, "task")),
 			Remedy: "db repair carries them anew", Mendable: true,
 		})
 	}

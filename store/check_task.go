@@ -99,7 +99,7 @@ func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	if uint64(len(t.heads)) != t.Chunks || scans != t.Scans {
 		c.add(Finding{
 			Kind: BadCount, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair counts anew",
-			What: fmt.Sprintf("its row says %d chunks with %d scans; there are %d with %d", t.Chunks, t.Scans,
+			What: fmt.Sprintf("its row says %s with %s; there are %d with %d", measure.Plural(t.Chunks, "chunk"), measure.Plural(t.Scans, "scan"),
 				len(t.heads), scans),
 		})
 	}

@@ -279,7 +279,7 @@ func (d *DB) spanFirst(ctx context.Context, id TaskID, tb measure.Timebase, from
 	tick := tb.Ticks(from)
 	no := lastChunk(s, id, func(_ uint64, first int64) bool { return float64(first) <= tick })
 	if a, b := scanAt(s, id, tb, from), scanAt(s, id, tb, to); b > a && b-a > MaxSpanScans {
-		s.fail(fmt.Errorf("%w: %d samples: at most %d at once; part it, the parts add up", ErrSpan, b-a,
+		s.fail(fmt.Errorf("%w: %s: at most %d at once; part it, the parts add up", ErrSpan, measure.Plural(b-a, "sample"),
 			uint64(MaxSpanScans)))
 	}
 	before := one[sql.NullInt64](s, `SELECT max(chunk_no) FROM chunk WHERE task_id=? AND chunk_no<?`, id, int64(no))

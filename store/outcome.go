@@ -321,7 +321,7 @@ func (d *DB) TaskResult(ctx context.Context, id TaskID, no int) (Task, error) {
 	err = d.view(ctx, fmt.Sprintf("read result %d of task %d", no, id), func(s *session) {
 		cal, found := readResult(s, &t, no)
 		if !found {
-			s.fail(fmt.Errorf("%w: it has %d result(s)", ErrNotFound, len(t.Results)))
+			s.fail(fmt.Errorf("%w: it has %s", ErrNotFound, measure.Plural(len(t.Results), "result")))
 		}
 		// readSetup fills a zero value: slices of the setup in use must not stay.
 		t.Setup = measure.Setup{}

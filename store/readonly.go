@@ -393,7 +393,7 @@ func (d *DB) sound(ctx context.Context) ([]TaskID, error) {
 	}
 	if n := len(r.Findings); n > 0 {
 		f := r.Findings[0]
-		return nil, fmt.Errorf("%w: %d finding(s), the first: task %d: %s", ErrCorrupt, n, f.Task, f.What)
+		return nil, fmt.Errorf("%w: %s, the first: task %d: %s", ErrCorrupt, measure.Plural(n, "finding"), f.Task, f.What)
 	}
 	if err := d.checkTexts(ctx); err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wattmark/wattmark/measure"
 )
 
 // DeleteOptions bound a deletion.
@@ -340,7 +342,7 @@ func (c *checker) unfinished(ctx context.Context) error {
 	for _, l := range list {
 		f := Finding{
 			Kind: Unfinished, Task: l.id, Chunk: NoChunk, Mendable: true,
-			What:   fmt.Sprintf("a program that is gone left it with %d chunks", l.chunks),
+			What:   fmt.Sprintf("a program that is gone left it with %s", measure.Plural(l.chunks, "chunk")),
 			Remedy: "db repair deletes it, as the next import, copy, retention or start of a host does",
 		}
 		if l.kept {

@@ -56,7 +56,7 @@ func Verdict(energy, time *Effect) string {
 func untested(energy, time *Effect) string {
 	na, nb := len(energy.a.logs), len(energy.b.logs)
 	covers, reason := "± is the meters' and the runs' scatter, without a drift", ""
-	runs := fmt.Sprintf("%d runs of A and %d of B", na, nb)
+	runs := fmt.Sprintf("%s of A and %d of B", measure.Plural(na, "run"), nb)
 	switch energy.Design {
 	case Blocks:
 		reason = "All of one side ran before all of the other: a drift of the card looks the same as a difference."

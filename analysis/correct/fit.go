@@ -60,8 +60,8 @@ func FitRise(rs []Reading, work Span) (Fit, error) {
 	rest := within(rs, Span{From: rs[0].At, To: work.From})
 	rise := within(rs, work)
 	if len(rest) < 3 || len(rise) < 8 {
-		return f, fmt.Errorf("correct: %w: %d readings before the kernel and %d during it: want 3 and 8", ErrFit,
-			len(rest), len(rise))
+		return f, fmt.Errorf("correct: %w: %s before the kernel and %d during it: want 3 and 8", ErrFit,
+			measure.Plural(len(rest), "reading"), len(rise))
 	}
 	// The rest just before the kernel, not the tail of an earlier one.
 	rest = rest[max(0, len(rest)-max(10, len(rise)/4)):]

@@ -312,7 +312,7 @@ func Diagnose(d *Data) (*Diagnosis, error) {
 		}
 	}
 	if n < rowsPerColumn*(p+1) {
-		g.warn(FewRows, "", "%d rows for %d counters and the intercept: want %d or more", n, p, rowsPerColumn*(p+1))
+		g.warn(FewRows, "", "%s for %d counters and the intercept: want %d or more", measure.Plural(n, "row"), p, rowsPerColumn*(p+1))
 	}
 	sp, err := pr.decompose()
 	if err != nil || len(sp.s) == 0 {

@@ -244,7 +244,7 @@ func Folds(d *Data, by FoldBy, k int, seed uint64) ([]int, error) {
 	case k < 2:
 		return nil, fmt.Errorf("%w: %d folds: want 2 or more", ErrOptions, k)
 	case n < k:
-		return nil, fmt.Errorf("%w: %d rows for %d folds: take fewer folds or more rows", ErrData, n, k)
+		return nil, fmt.Errorf("%w: %s for %d folds: take fewer folds or more rows", ErrData, measure.Plural(n, "row"), k)
 	}
 	out := make([]int, n)
 	for i := range out {

@@ -126,7 +126,7 @@ func Train(d *Data, o Options) (*Fit, error) {
 		return nil, err
 	}
 	if len(d.Rows) < minimumOfRows {
-		return nil, fmt.Errorf("%w: %d rows: want at least %d", ErrData, len(d.Rows), minimumOfRows)
+		return nil, fmt.Errorf("%w: %s: want at least %d", ErrData, measure.Plural(len(d.Rows), "row"), minimumOfRows)
 	}
 	if o.Method != LeastSquares && math.IsNaN(o.Alpha) {
 		var err error

@@ -185,7 +185,7 @@ func ReadTrace(r io.Reader, name string) (*Trace, error) {
 		t.Readings = append(t.Readings, x)
 	}
 	if len(t.Readings) < 2 {
-		return nil, in.Fault("%d readings: two are needed at least", len(t.Readings))
+		return nil, in.Fault("%s: two are needed at least", measure.Plural(len(t.Readings), "reading"))
 	}
 	return t, nil
 }

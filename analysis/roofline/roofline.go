@@ -122,7 +122,7 @@ func (m *Model) At(intensity float64) (perSecond, perJoule float64, power measur
 // check refuses points that no model can be fitted to.
 func check(points []Point, given Peaks) error {
 	if len(points) < unknowns {
-		return fmt.Errorf("%w: %d points: want three or more, of different intensities", ErrFit, len(points))
+		return fmt.Errorf("%w: %s: want three or more, of different intensities", ErrFit, measure.Plural(len(points), "point"))
 	}
 	for _, p := range points {
 		for _, v := range []float64{float64(p.Energy), float64(p.Time)} {

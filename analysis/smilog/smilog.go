@@ -304,8 +304,8 @@ var lags = []time.Duration{
 // in order. It fails with ErrZone where none does, or several do.
 func Recover(rs []Reading, spans []Span) (Recovered, error) {
 	if len(spans) == 0 || len(rs) < 8 {
-		return Recovered{}, fmt.Errorf("smilog: %w: %d readings and %d stretches of work are too few to tell it by",
-			ErrZone, len(rs), len(spans))
+		return Recovered{}, fmt.Errorf("smilog: %w: %s and %d stretches of work are too few to tell it by",
+			ErrZone, measure.Plural(len(rs), "reading"), len(spans))
 	}
 	from, to := spans[0].From, spans[len(spans)-1].To
 	type fit struct {

@@ -163,7 +163,7 @@ func (r *run) read(ctx context.Context) error {
 		return fmt.Errorf("%s: the meter: %w", r.s.Name, err)
 	}
 	if r.truth.n < 2 {
-		return r.s.refuse("the meter has %d samples: it needs at least two", r.truth.n)
+		return r.s.refuse("the meter has %s: it needs at least two", measure.Plural(r.truth.n, "sample"))
 	}
 	// A clock that was fitted leaves an end by rounding beyond the last sample.
 	spacing := float64(r.truth.last.At-r.truth.first.At) / float64(r.truth.n-1)
@@ -211,7 +211,7 @@ func (r *run) judgeTruth() error {
 		rep.Truth.U = s.Total.U
 	}
 	if rep.Samples < 10 {
-		r.caution("the meter has %d samples within the work: far too few to be held against", rep.Samples)
+		r.caution("the meter has %s within the work: far too few to be held against", measure.Plural(rep.Samples, "sample"))
 	}
 	if math.IsNaN(float64(s.Clock.OffsetU)) {
 		r.caution("nobody knows how far the meter's clock is off the host's: lags and the energies of short kernels " +

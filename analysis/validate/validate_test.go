@@ -338,7 +338,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no truth", func(s *Subject) { s.Truth = nil }, "no samples of a meter"},
 		{"no samples", func(s *Subject) { s.Truth = list() }, "0 samples"},
-		{"one sample", func(s *Subject) { s.Truth = list(Sample{1, 2}) }, "1 samples"},
+		{"one sample", func(s *Subject) { s.Truth = list(Sample{1, 2}) }, "1 sample"},
 		{"no length", func(s *Subject) { s.Work = Span{2, 2} }, "no length"},
 		{"backwards", func(s *Subject) { s.Work = Span{3, 2} }, "no length"},
 		{"no window", func(s *Subject) { s.Work = Span{0, measure.Seconds(math.NaN())} }, "give it a window"},

@@ -211,8 +211,8 @@ func (j *judge) validation(ctx context.Context, id store.TaskID) (*verdict, erro
 		return nil, err
 	}
 	if t.Scans > j.cfg.MaxScans {
-		return nil, fmt.Errorf("%w here: it has %d scans, at most %d are judged on request: wattmark validate %d",
-			errUnfit, t.Scans, j.cfg.MaxScans, id)
+		return nil, fmt.Errorf("%w here: it has %s, at most %d are judged on request: wattmark validate %d",
+			errUnfit, measure.Plural(t.Scans, "scan"), j.cfg.MaxScans, id)
 	}
 	key, err := j.key(ctx, &t)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestDBRetainPinAndPack(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := inside(t, "db", "retain", "--older-than", "90d", "--db", db_).ok(t).out; !strings.Contains(got, "Would delete 1 task(s)") || !strings.Contains(got, "Nothing was deleted; --yes does it") {
+	if got := inside(t, "db", "retain", "--older-than", "90d", "--db", db_).ok(t).out; !strings.Contains(got, "Would delete 1 task") || !strings.Contains(got, "Nothing was deleted; --yes does it") {
 		t.Error(got)
 	}
 	inside(t, "db", "retain", "--older-than", "90d", "--yes", "--dry-run", "--db", db_).fails(t, cli.ExitUsage, "dry-run")
@@ -205,7 +205,7 @@ func TestDeleteAsksAndLeavesPinned(t *testing.T) {
 	if gone.Deleted != 0 || !equal(gone.Pinned, []int64{1}) || gone.Undo != "" {
 		t.Errorf("%+v", gone)
 	}
-	if got := inside(t, "delete", "2", "1", "2", "--force", "--yes", "--db", db).ok(t).out; !strings.Contains(got, "Deleted 2 task(s)") {
+	if got := inside(t, "delete", "2", "1", "2", "--force", "--yes", "--db", db).ok(t).out; !strings.Contains(got, "Deleted 2 tasks") {
 		t.Error(got)
 	}
 	if got := listed(t, db); got != nil {

@@ -255,7 +255,7 @@ func TestImportTables(t *testing.T) {
 		{cli.ExitUsage, "csv " + table + " --assume eps=12 --events " + events, []string{"the samples lie from"}},
 		{cli.ExitFailed, "csv " + table + " --assume eps=12 --events " + table, []string{"microseconds since 1970"}},
 		{cli.ExitFailed, "powersensor3 " + table, []string{"no line of it is a reading"}},
-		{cli.ExitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 marker(s)"}},
+		{cli.ExitUsage, "powersensor3 " + file("bare.txt", "S 0 1 1 1 1 1\nS 1 1 1 1 1 1\n") + " --markers", []string{"0 markers"}},
 	} {
 		inside(t, append(append([]string{"import"}, strings.Fields(c.args)...), "--db", db)...).fails(t, c.code, c.want...)
 	}

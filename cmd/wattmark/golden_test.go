@@ -107,6 +107,10 @@ func TestGoldenOutput(t *testing.T) {
 			continue
 		}
 		r := inside(t, words[1:]...)
+		if strings.Contains(r.err, "libsimgrid-dev") && os.Getenv("WATTMARK_REQUIRE_TOOLS") != "1" {
+			t.Logf("%s: not compared: SimGrid (Debian package libsimgrid-dev) is not installed", words[0])
+			continue
+		}
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "$ wattmark %s\nexit code %d\n%s", strings.Join(strings.Fields(line)[1:], " "), r.code, r.out)
 		if r.err != "" {

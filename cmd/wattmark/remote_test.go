@@ -238,7 +238,7 @@ func TestRunForAHost(t *testing.T) {
 	h = serve()
 	send := as("measurer", "db", "copy", outbox, store.HostScheme+strings.Replace(listen, "127.0.0.1", "localhost", 1))
 	send = slices.DeleteFunc(send, func(s string) bool { return s == "--host" || s == strings.Replace(listen, "127.0.0.1", "localhost", 1) })
-	if got := inside(t, send...).ok(t).out; !strings.Contains(got, "Copied 1 task(s)") {
+	if got := inside(t, send...).ok(t).out; !strings.Contains(got, "Copied 1 task") {
 		t.Error(got)
 	}
 	if got := inside(t, send...).ok(t).out; !strings.Contains(got, "1 were there already") {

@@ -109,10 +109,11 @@ func conclude(
 
 // missing words a loss of scans in gaps.
 func missing(scans, gaps uint64) string {
-	if gaps == 1 {
-		return fmt.Sprintf("%d scans were lost in a gap", scans)
+	verb := "were"
+	if scans == 1 {
+		verb = "was"
 	}
-	return fmt.Sprintf("%d scans were lost in %d gaps", scans, gaps)
+	return fmt.Sprintf("%s %s lost in %s", measure.Plural(scans, "scan"), verb, measure.Plural(gaps, "gap"))
 }
 
 // why prefers the monitor's words: it has seen the trace.

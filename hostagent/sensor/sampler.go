@@ -157,11 +157,11 @@ func (s *sampler) add(method string, at time.Time, v float64) {
 func (s SampleStats) Err() error {
 	var errs []error
 	if s.Dropped > 0 {
-		errs = append(errs, fmt.Errorf("%d readings of the GPU's sensor were dropped: the database was too slow",
-			s.Dropped))
+		errs = append(errs, fmt.Errorf("%s of the GPU's sensor were dropped: the database was too slow",
+			measure.Plural(s.Dropped, "reading")))
 	}
 	if s.Errors > 0 {
-		errs = append(errs, fmt.Errorf("%d readings of the GPU's sensor failed: %w", s.Errors, s.Last))
+		errs = append(errs, fmt.Errorf("%s of the GPU's sensor failed: %w", measure.Plural(s.Errors, "reading"), s.Last))
 	}
 	return errors.Join(errs...)
 }

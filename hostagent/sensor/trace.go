@@ -176,7 +176,7 @@ var ErrReadings = errors.New("the readings do not cover the window")
 // the last reading, by at most a quarter of a second, that reading is held.
 func Integrate(r []Point, from, to time.Time) (measure.Joule, error) {
 	if len(r) < 2 || !from.Before(to) {
-		return 0, fmt.Errorf("%w: %d readings from %v to %v: too few", ErrReadings, len(r), from, to)
+		return 0, fmt.Errorf("%w: %s from %v to %v: too few", ErrReadings, measure.Plural(len(r), "reading"), from, to)
 	}
 	if d := max(r[0].At.Sub(from), to.Sub(r[len(r)-1].At)); d > reach {
 		return 0, fmt.Errorf("%w: the readings miss %v of the window", ErrReadings, d)

@@ -249,7 +249,7 @@ func (v *Verdict) sensor(times float64) {
 func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 	if r.Samples < fewSamples {
 		v.add(Reason{Cause: FewSamples, Level: Doubtful, Count: r.Samples, Text: fmt.Sprintf(
-			"only %d readings lie in the window: repeat the work for longer, or sample faster", r.Samples)})
+			"only %s lie in the window: repeat the work for longer, or sample faster", measure.Plural(r.Samples, "reading"))})
 	}
 	energy := math.Abs(float64(r.Total.Energy))
 	switch share := float64(r.Total.U) / energy; {

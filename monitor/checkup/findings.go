@@ -129,8 +129,8 @@ func (r *Result) losses() []Finding {
 		f := Finding{Level: Warning, Text: fmt.Sprintf("%d × %v: %s", l.Events, l.Kind, l.Detail)}
 		switch l.Kind {
 		case measure.EventGap:
-			f.Text = fmt.Sprintf("%d gaps, %s%d scans lost of %d: %s",
-				l.Events, about, l.Scans, r.Scans+l.Scans, l.Detail)
+			f.Text = fmt.Sprintf("%s, %s%s lost of %d: %s",
+				measure.Plural(l.Events, "gap"), about, measure.Plural(l.Scans, "scan"), r.Scans+l.Scans, l.Detail)
 			f.Remedy = "use a shorter or better cable, a port of its own, a lower sample rate, " +
 				"or a machine with less to do"
 		case measure.EventOverflow:

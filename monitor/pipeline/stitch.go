@@ -118,8 +118,8 @@ func (s *stitcher) rejoin(b *measure.Block, at time.Time) []measure.Event {
 	n := uint64(max(1, lost))
 	gap := measure.Event{
 		Kind: measure.EventGap, FirstScan: s.next, Scans: n, Channel: -1,
-		Detail: fmt.Sprintf("away for %v: about %d scans, from the clock and the rate",
-			away.Round(time.Millisecond), n),
+		Detail: fmt.Sprintf("away for %v: about %s, from the clock and the rate",
+			away.Round(time.Millisecond), measure.Plural(n, "scan")),
 	}
 	reopen := gap
 	reopen.Kind = measure.EventReopen

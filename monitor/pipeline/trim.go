@@ -68,7 +68,7 @@ func (t Trim) noWindow(spec marker.Spec, found []marker.Found) string {
 	}
 	also := ""
 	if foreign > 0 {
-		also = fmt.Sprintf(" (%d markers with another task's tag were seen)", foreign)
+		also = fmt.Sprintf(" (%s with another task's tag were seen)", measure.Plural(foreign, "marker"))
 	}
 	switch {
 	case t.Window() != nil:

@@ -189,7 +189,7 @@ func showChange(a *cli.App, r *calRig, rec *calib.Record) {
 			}
 			fmt.Fprintf(a.Out, "  %s at %s: read %.6g %s (u %.2g)", c.Name, at, p.Reading, c.Unit, p.UReading)
 			if p.Samples > 0 {
-				fmt.Fprintf(a.Out, ": %.3f counts, σ %.2f, %d readings", p.MeanCount, p.StdCount, p.Samples)
+				fmt.Fprintf(a.Out, ": %.3f counts, σ %.2f, %s", p.MeanCount, p.StdCount, measure.Plural(p.Samples, "reading"))
 			}
 			fmt.Fprintln(a.Out)
 		}

@@ -180,7 +180,7 @@ func calibrateShowCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			if !a.JSON {
-				fmt.Fprintf(a.Out, "%d record(s) in %s\n", len(h), folder)
+				fmt.Fprintf(a.Out, "%s in %s\n", measure.Plural(len(h), "record"), folder)
 			}
 			return showHistory(a, h)
 		})

@@ -63,7 +63,7 @@ var levelSigns = map[checkup.Level]string{
 // and the floor: the least Allan deviation, with its averaging time. The rails, and the
 // findings with remedies, follow.
 func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
-	fmt.Fprintf(w, "%d scans in %v\n\n", r.Scans, r.Duration)
+	fmt.Fprintf(w, "%s in %v\n\n", measure.Plural(r.Scans, "scan"), r.Duration)
 	if r.Scans > 0 {
 		n := out.NewTable(w)
 		n.AppendHeader(table.Row{"channel", "mean", "noise a scan", "stated", "floor", "averaged over"})
@@ -175,7 +175,7 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 	if r.Rate != 0 {
 		rate = ", " + out.RateText(r.Rate)
 	}
-	text := fmt.Sprintf("%s  %v, %d scans%s   (Ctrl-C ends)\n", bench, r.Duration, r.Scans, rate) + railTable(r, rails)
+	text := fmt.Sprintf("%s  %v, %s%s   (Ctrl-C ends)\n", bench, r.Duration, measure.Plural(r.Scans, "scan"), rate) + railTable(r, rails)
 	up := ""
 	// Cursor up, then erase to the end of the screen.
 	if shown > 0 {

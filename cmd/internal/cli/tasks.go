@@ -286,14 +286,6 @@ func FirstLine(text string) string {
 	return text
 }
 
-// Plural returns n with a noun, to which it adds an s unless n is 1.
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // SleepUntil blocks until the time at, or until ctx ends; it returns false for the latter.
 func SleepUntil(ctx context.Context, at time.Time) bool {
 	wait := time.Until(at)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -70,7 +71,7 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 			}
 			err = a.Print(out, func(w io.Writer) {
 				printFindings(w, r.Findings)
-				fmt.Fprintf(w, "%s: %s, %d task(s), %d chunks, verified\n", file, cli.SizeText(out.Bytes), r.Tasks, r.Chunks)
+				fmt.Fprintf(w, "%s: %s, %s, %s, verified\n", file, cli.SizeText(out.Bytes), measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"))
 			})
 			if err == nil && len(r.Findings) > 0 {
 				err = cli.WithCode(cli.ExitDamaged,
@@ -163,7 +164,7 @@ func dbDetachCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) of %s", file, len(in.Tasks),
+			return printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %s of %s", file, measure.Plural(len(in.Tasks), "task"),
 				a.DB), file)
 		})
 	c.Flags().Int64SliceVar(&numbers, "task", nil, "this task (repeatable, or with commas)")
@@ -280,7 +281,7 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	bar.End()
 	r := newMergeReport(a.DB, other, in)
 	r.Findings = newFindings(bad)
-	what := fmt.Sprintf("%s: %d task(s) of %s, %d known already, %d analyses, %d campaigns", a.DB, len(in.Tasks)-known,
+	what := fmt.Sprintf("%s: %s of %s, %d known already, %d analyses, %d campaigns", a.DB, measure.Plural(len(in.Tasks)-known, "task"),
 		other, known, in.Analyses, in.Campaigns)
 	if err := printMerge(a, r, what, ""); err != nil {
 		return err
@@ -302,8 +303,8 @@ func dbSalvage(ctx context.Context, a *cli.App, file string) error {
 	if err := mendSalvaged(ctx, a, file, in.Cut); err != nil {
 		return err
 	}
-	if err := printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %d task(s) salvaged from %s, %d "+
-		"thing(s) lost", file, len(in.Tasks), a.DB, len(in.Lost)), file); err != nil {
+	if err := printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %s salvaged from %s, %s "+
+		"lost", file, measure.Plural(len(in.Tasks), "task"), a.DB, measure.Plural(len(in.Lost), "thing")), file); err != nil {
 		return err
 	}
 	if len(in.Lost) > 0 {

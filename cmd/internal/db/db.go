@@ -23,6 +23,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -90,15 +91,15 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 			}
 			verdict := "sound"
 			if len(r.Findings) > 0 {
-				verdict = fmt.Sprintf("%d finding(s)", len(r.Findings))
+				verdict = measure.Plural(len(r.Findings), "finding")
 			}
 			if opt.Quick {
 				verdict += ", by a quick look"
 			}
 			err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
 				printFindings(w, r.Findings)
-				fmt.Fprintf(w, "%s: %d task(s), %d chunks, %d samples, %d pyramid pages: %s\n", a.DB, r.Tasks, r.Chunks, r.Scans,
-					r.Pages, verdict)
+				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"), measure.Plural(r.Scans, "sample"),
+					measure.Plural(r.Pages, "pyramid page"), verdict)
 			})
 			if err != nil {
 				return err
@@ -140,7 +141,7 @@ func damaged(list []store.Finding) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return cli.WithCode(cli.ExitDamaged, fmt.Errorf("the database is damaged: %d finding(s)", len(list)))
+	return cli.WithCode(cli.ExitDamaged, fmt.Errorf("the database is damaged: %s", measure.Plural(len(list), "finding")))
 }
 
 // printFindings prints each finding with its place and, indented below, its remedy.
@@ -228,8 +229,8 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 		bar.End()
 		err = a.Print(r, func(w io.Writer) {
 			printFindings(w, found.Findings)
-			fmt.Fprintf(w, "%s: %d finding(s). Nothing was changed; wattmark db repair --yes mends what can be.\n", a.DB,
-				len(found.Findings))
+			fmt.Fprintf(w, "%s: %s. Nothing was changed; wattmark db repair --yes mends what can be.\n", a.DB,
+				measure.Plural(len(found.Findings), "finding"))
 		})
 		return errors.Join(err, damaged(found.Findings))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -129,7 +130,7 @@ func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) 
 		if len(r.Tasks) > 0 {
 			t.Render()
 		}
-		fmt.Fprintf(w, "%s %d task(s), about %s of %s; %d pinned or running stay%s", verb, len(r.Tasks),
+		fmt.Fprintf(w, "%s %s, about %s of %s; %d pinned or running stay%s", verb, measure.Plural(len(r.Tasks), "task"),
 			cli.SizeText(r.Free), cli.SizeText(r.Used), r.Kept, then)
 	})
 }
@@ -259,10 +260,10 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 	bar.End()
 	return a.Print(r, func(w io.Writer) {
 		for _, t := range r.Tasks {
-			fmt.Fprintf(w, "task %d: %s, was %s (%d samples)\n", t.TaskID, cli.SizeText(t.After), cli.SizeText(t.Before),
-				t.Scans)
+			fmt.Fprintf(w, "task %d: %s, was %s (%s)\n", t.TaskID, cli.SizeText(t.After), cli.SizeText(t.Before),
+				measure.Plural(t.Scans, "sample"))
 		}
-		fmt.Fprintf(w, "%d task(s): %s, was %s\n", len(r.Tasks), cli.SizeText(r.After), cli.SizeText(r.Before))
+		fmt.Fprintf(w, "%s: %s, was %s\n", measure.Plural(len(r.Tasks), "task"), cli.SizeText(r.After), cli.SizeText(r.Before))
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -271,8 +272,8 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 // renderTransfer prints the totals. The table of tasks follows where it is short (20 at
 // most); a longer one shows only the tasks that differ or were updated.
 func renderTransfer(w io.Writer, r *TransferReport) {
-	fmt.Fprintf(w, "Copied %d task(s) with %d samples from %s to %s in %.1f s; every chunk was read back and is "+
-		"right.\n", r.Copied, r.Samples, r.From, r.To, r.DurationS)
+	fmt.Fprintf(w, "Copied %s with %s from %s to %s in %.1f s; every chunk was read back and is "+
+		"right.\n", measure.Plural(r.Copied, "task"), measure.Plural(r.Samples, "sample"), r.From, r.To, r.DurationS)
 	if r.Known > 0 {
 		fmt.Fprintf(w, "%d were there already.\n", r.Known)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // level is the severity of a finding.
@@ -246,7 +247,7 @@ func (d *doctor) driver() {
 				"slices idle", "%s (%s) is cut into MIG devices: a meter cannot tell whose power it reads", c.Name, c.UUID)
 		}
 		if i == 0 {
-			d.ok("NVML", "%s, driver %s, NVML %s: %s", cli.Plural(len(cards), "GPU"), c.Driver,
+			d.ok("NVML", "%s, driver %s, NVML %s: %s", measure.Plural(len(cards), "GPU"), c.Driver,
 				cmp.Or(d.nvmlVersion(), "of an unknown version"), c.Name)
 		}
 	}
@@ -262,7 +263,7 @@ func (d *doctor) driver() {
 		d.ok("CUDA", "%s; sees %d of %d GPUs (CUDA_VISIBLE_DEVICES=%s)", gpus[0].Driver, len(gpus), len(cards),
 			d.getenv("CUDA_VISIBLE_DEVICES"))
 	default:
-		d.ok("CUDA", "%s, %s", gpus[0].Driver, cli.Plural(len(gpus), "GPU"))
+		d.ok("CUDA", "%s, %s", gpus[0].Driver, measure.Plural(len(gpus), "GPU"))
 	}
 }
 
@@ -274,7 +275,7 @@ func (d *doctor) recording() {
 		d.ok("CUPTI", "%s", tried[i])
 	} else {
 		d.warn("CUPTI", "install the CUDA toolkit or the wheel nvidia-cuda-cupti, or name the file with "+cupti.EnvLibrary+
-			"; only run --auto needs it", "not found in %s", cli.Plural(len(tried), "place"))
+			"; only run --auto needs it", "not found in %s", measure.Plural(len(tried), "place"))
 	}
 	if lib := d.library(); lib != "" {
 		d.ok("libwattmark", "%s", lib)
@@ -377,5 +378,5 @@ func (d *doctor) tokens(l *auth.List, now time.Time) {
 			valid++
 		}
 	}
-	d.ok("access", "%s, and %s that expire soon", cli.Plural(valid, "valid token"), cli.Plural(soon, "token"))
+	d.ok("access", "%s, and %s that expire soon", measure.Plural(valid, "valid token"), measure.Plural(soon, "token"))
 }

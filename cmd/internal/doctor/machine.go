@@ -118,7 +118,7 @@ func (d *doctor) database(ctx context.Context) {
 		return
 	}
 	before := len(d.found)
-	text := fmt.Sprintf("%s: schema %d, %s, %s", d.db, s.Schema, cli.Plural(s.Tasks, "task"), cli.SizeText(s.Size))
+	text := fmt.Sprintf("%s: schema %d, %s, %s", d.db, s.Schema, measure.Plural(s.Tasks, "task"), cli.SizeText(s.Size))
 	if s.Check != "" && s.Check != "ok" {
 		d.failed(check, "restore a copy, or save what can be read: sqlite3 OLD .recover | sqlite3 NEW",
 			"%s: SQLite finds it damaged: %s", text, s.Check)
@@ -129,7 +129,7 @@ func (d *doctor) database(ctx context.Context) {
 	}
 	if s.Unfinished > 0 {
 		d.warn(check, "run wattmark host, which finishes them", "%s is not finished, or is being measured now",
-			cli.Plural(s.Unfinished, "task"))
+			measure.Plural(s.Unfinished, "task"))
 	}
 	if len(d.found) == before {
 		d.ok(check, "%s", text)
@@ -313,7 +313,7 @@ func (d *doctor) instrument(ctx context.Context, b *session.Bench) {
 			cli.FirstLine(b.Trouble))
 	default:
 		text := fmt.Sprintf("%s, %v, %s, %s", out.InstrumentText(b.Instrument),
-			out.RateText(b.Setup.Timebase.SampleRate()), cli.Plural(len(b.Setup.Rails), "rail"),
+			out.RateText(b.Setup.Timebase.SampleRate()), measure.Plural(len(b.Setup.Rails), "rail"),
 			sessioncmd.RecordsText(&b.Setup))
 		if b.Holder != "" {
 			text += "; no trouble in the capture that runs"
@@ -381,7 +381,7 @@ func (d *doctor) serialPorts() {
 		}
 	}
 	if meters == 0 {
-		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", cli.Plural(free, "port"))
+		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", measure.Plural(free, "port"))
 	}
 }
 

@@ -67,7 +67,7 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 		return logfile.In(path, err)
 	}
 	if f.markers && len(in.Markers) < 2 {
-		return cli.Usagef("%s: --markers: it has %d marker(s): want two at least, or leave it out", path, len(in.Markers))
+		return cli.Usagef("%s: --markers: it has %s: want two at least, or leave it out", path, measure.Plural(len(in.Markers), "marker"))
 	}
 	out, err := f.incoming("powersensor3", path, file, in.Plan, s, in.Absolute, nil)
 	if err != nil {
@@ -117,10 +117,10 @@ func dumpNotes(in *ps3dump.Input) (notes []string) {
 			"were lost cannot be counted")
 	} else {
 		text := fmt.Sprintf("times are the device's stamps, a frame every %v; %s, %s lost", in.Period,
-			cli.Plural(in.Gaps, "gap"), cli.Plural(int(in.Lost), "frame"))
+			measure.Plural(in.Gaps, "gap"), measure.Plural(int(in.Lost), "frame"))
 		if in.Guessed > 0 {
 			text += fmt.Sprintf("; the length of %s is an estimate by the host's clock (± %v each, k = 1)",
-				cli.Plural(in.Guessed, "gap"), in.UGap)
+				measure.Plural(in.Guessed, "gap"), in.UGap)
 		}
 		notes = append(notes, text)
 	}
@@ -148,7 +148,7 @@ func dumpNotes(in *ps3dump.Input) (notes []string) {
 	}
 	if len(in.Markers) > 0 {
 		notes = append(notes, fmt.Sprintf("%s at the frame that the device marked: the host asked for it up to some "+
-			"ms before", cli.Plural(len(in.Markers), "marker")))
+			"ms before", measure.Plural(len(in.Markers), "marker")))
 	}
 	return notes
 }

@@ -209,13 +209,10 @@ func RateText(rate measure.Hertz) string { return strings.TrimSuffix(rate.String
 
 // GapText returns the number of gaps with the samples lost in them.
 func GapText(gaps, lost uint64) string {
-	switch gaps {
-	case 0:
+	if gaps == 0 {
 		return "no gap"
-	case 1:
-		return fmt.Sprintf("1 gap (%d samples lost)", lost)
 	}
-	return fmt.Sprintf("%d gaps (%d samples lost)", gaps, lost)
+	return fmt.Sprintf("%s (%s lost)", measure.Plural(gaps, "gap"), measure.Plural(lost, "sample"))
 }
 
 // JoinNonEmpty joins the parts that are not empty.
@@ -319,8 +316,8 @@ func (p *progressLine) Update(u measurement.Progress) {
 	}
 	p.shown = now
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[int(now.UnixMilli()/100)%10]
-	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %d samples stored", spin, phaseTexts[u.Phase],
-		measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), u.Scans)
+	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %s stored", spin, phaseTexts[u.Phase],
+		measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), measure.Plural(u.Scans, "sample"))
 }
 
 // Warn prints a warning on a line of its own; the next Update draws the progress below it.

@@ -39,7 +39,7 @@ func RenderReport(w io.Writer, r *Report) {
 	renderRecords(w, r)
 	RenderLabels(w, r)
 	if r.DurationS != nil {
-		fmt.Fprintf(w, "  window   %v, %d samples, %s\n", measure.Seconds(*r.DurationS), r.Samples,
+		fmt.Fprintf(w, "  window   %v, %s, %s\n", measure.Seconds(*r.DurationS), measure.Plural(r.Samples, "sample"),
 			out.GapText(r.Gaps, r.Lost))
 	}
 	if len(r.Rails) > 0 {

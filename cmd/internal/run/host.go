@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -116,8 +117,8 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 	h.ids, h.release = nil, nil
 	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 && !h.warned {
 		h.warned = true
-		fmt.Fprintf(h.host.Err, "wattmark: %s has %d earlier task(s) that no host has: wattmark tasks --db lists them, "+
-			"and db copy sends them\n", h.outbox, len(rest))
+		fmt.Fprintf(h.host.Err, "wattmark: %s has %s that no host has: wattmark tasks --db lists them, "+
+			"and db copy sends them\n", h.outbox, measure.Plural(len(rest), "earlier task"))
 	}
 	h.err = err
 }

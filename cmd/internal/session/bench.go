@@ -250,6 +250,6 @@ func RecordsText(s *measure.Setup) string {
 	if len(s.Records) == 0 {
 		return "nominal scale, no calibration record in force"
 	}
-	return fmt.Sprintf("%s in force (%s)", cli.Plural(len(s.Records), "calibration record"),
+	return fmt.Sprintf("%s in force (%s)", measure.Plural(len(s.Records), "calibration record"),
 		measure.Printable(strings.Join(s.RecordIDs(), ", ")))
 }

@@ -99,7 +99,7 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 	}
 	undo := ""
 	if len(goes) > 0 {
-		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
+		ok, err := Confirm(a, f.yes, fmt.Sprintf("%s of %s: %s", measure.Plural(len(goes), "task"), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
 			return err
 		}
@@ -132,7 +132,7 @@ func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 		pinned = append(pinned, stay[i].ID)
 	}
 	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
-		fmt.Fprintf(w, "Deleted %d task(s) from %s\n", gone, a.DB)
+		fmt.Fprintf(w, "Deleted %s from %s\n", measure.Plural(gone, "task"), a.DB)
 		if undo != "" {
 			fmt.Fprintf(w, "Until wattmark db vacuum they can come back: wattmark db import %s\n", undo)
 		}

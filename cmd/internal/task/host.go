@@ -10,6 +10,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -47,7 +48,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 		}
 	}
 	if len(goes) > 0 {
-		ok, err := Confirm(a, f.yes, fmt.Sprintf("%d task(s) of %s: %s", len(goes), a.DB, namedTasks(goes)))
+		ok, err := Confirm(a, f.yes, fmt.Sprintf("%s of %s: %s", measure.Plural(len(goes), "task"), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
 			return err
 		}
@@ -59,7 +60,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 	for i := range goes {
 		if err := remove(ctx, int64(goes[i].ID)); err != nil {
 			if i > 0 {
-				fmt.Fprintf(a.Err, "wattmark: %d of %d task(s) were deleted\n", i, len(goes))
+				fmt.Fprintf(a.Err, "wattmark: %d of %s were deleted\n", i, measure.Plural(len(goes), "task"))
 			}
 			return err
 		}

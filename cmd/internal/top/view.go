@@ -265,7 +265,7 @@ func (v TopView) head(s *topState) []string {
 	}
 	if n := len(b.SetAside); n > 0 {
 		lines = append(lines,
-			v.Look.Warn(cli.OneLine(fmt.Sprintf("%s of the spool cannot be used: %s", cli.Plural(n, "place"), b.SetAside[0]))))
+			v.Look.Warn(cli.OneLine(fmt.Sprintf("%s of the spool cannot be used: %s", measure.Plural(n, "place"), b.SetAside[0]))))
 	}
 	return append(lines, "")
 }
@@ -358,7 +358,7 @@ func TopLine(s *topState, now time.Time) string {
 		text += fmt.Sprintf("  %s %.2f W", r.Rail, float64(r.Power))
 	}
 	if s.moment.Lost > 0 {
-		text += fmt.Sprintf("  %d scans lost", s.moment.Lost)
+		text += fmt.Sprintf("  %s lost", measure.Plural(s.moment.Lost, "scan"))
 	}
 	return text
 }

@@ -107,8 +107,8 @@ func TestMeasure(t *testing.T) {
 			if len(l.Throttled) != 1 || !strings.Contains(l.Throttled[0], "power cap") {
 				t.Errorf("throttled by %q", l.Throttled)
 			}
-		} else if e := float64(l.Energy[sensor.InstantField]) / float64(l.Time()); math.Abs(e-200) > 0.01 {
-			t.Errorf("%v W at rest", e)
+		} else if e, read := l.Energy[sensor.InstantField]; read && math.Abs(float64(e)/float64(l.Time())-200) > 0.01 {
+			t.Errorf("%v in %v at rest", e, l.Time()) // of a loaded machine there may be no reading
 		}
 	}
 	if slices.Equal(orders[0], orders[1]) {

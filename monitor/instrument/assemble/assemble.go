@@ -288,7 +288,7 @@ func (a *Assembler) report() error {
 	if a.repaired > 0 {
 		e := measure.Event{
 			Kind: measure.EventNote, FirstScan: a.nextScan, Exact: true, Channel: -1,
-			Detail: fmt.Sprintf("%d scans repeated or with a corrupted time stamp, put right", a.repaired),
+			Detail: fmt.Sprintf("%s repeated or with a corrupted time stamp, put right", measure.Plural(a.repaired, "scan")),
 		}
 		a.repaired = 0
 		return a.sink.Event(e)

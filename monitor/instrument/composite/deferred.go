@@ -87,7 +87,7 @@ func (s *session) finish() error {
 	}
 	for _, t := range m.tracks {
 		if t != nil && t.unshown > 0 {
-			m.note("%d readings of %s were shown by no scan: its clock runs faster", t.unshown, t.name)
+			m.note("%s of %s were shown by no scan: its clock runs faster", measure.Plural(t.unshown, "reading"), t.name)
 		}
 	}
 	return m.failed
@@ -278,7 +278,7 @@ func (s *spool) next(p *packet) error {
 	if b, n := &r.Block, r.Block.Scans(); err == nil && r.Event == nil && (len(b.Counts) != s.channels || n < 1 ||
 		n > maxScans || b.Ticks != nil && len(b.Ticks) != n ||
 		slices.ContainsFunc(b.Counts, func(c []measure.Count) bool { return len(c) != n })) {
-		err = fmt.Errorf("%d scans of %d channels", n, len(b.Counts))
+		err = fmt.Errorf("%s of %d channels", measure.Plural(n, "scan"), len(b.Counts))
 	}
 	if err != nil {
 		return fmt.Errorf("composite: read what was kept: %w: %w", errRecord, err)

@@ -140,7 +140,7 @@ func (s *stream) scan(at time.Time) error {
 		lost := max(1, int(math.Round(float64(f.Skipped)/float64(2*s.opts.items()))))
 		s.out.Skipped(uint64(f.Skipped))
 		f.Skipped = 0
-		detail := fmt.Sprintf("bytes were lost or doubled: about %d scans, by the bytes that fit nowhere", lost)
+		detail := fmt.Sprintf("bytes were lost or doubled: about %s, by the bytes that fit nowhere", measure.Plural(lost, "scan"))
 		if err := s.out.Gap(uint64(lost), false, detail); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (s *stream) clock(at time.Time, full bool) error {
 			return nil
 		}
 		return s.out.Gap(uint64(lost), false,
-			fmt.Sprintf("about %d scans lost, by the host's clock, some time in the last seconds", lost))
+			fmt.Sprintf("about %s lost, by the host's clock, some time in the last seconds", measure.Plural(lost, "scan")))
 	}
 	rate, span := s.rate.Measured()
 	if span < judgeSpan {

@@ -136,7 +136,7 @@ func (s *stream) status(p *Packet) error {
 	case statusRecovered:
 		// The field ends at 65535: more may have been lost.
 		exact := p.Extra < 1<<16-1
-		return s.out.Gap(uint64(p.Extra), exact, fmt.Sprintf("%d scans lost, the device says", p.Extra))
+		return s.out.Gap(uint64(p.Extra), exact, fmt.Sprintf("%s lost, the device says", measure.Plural(p.Extra, "scan")))
 	}
 	if err := s.out.Flush(); err != nil {
 		return err

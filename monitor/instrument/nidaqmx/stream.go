@@ -169,7 +169,7 @@ func (s *stream) take(b []byte, first int64) error {
 	}
 	if lost > 0 {
 		if err := s.out.Gap(uint64(lost), true,
-			fmt.Sprintf("%d scans were overwritten, or read by another program", lost)); err != nil {
+			fmt.Sprintf("%s were overwritten, or read by another program", measure.Plural(lost, "scan"))); err != nil {
 			return err
 		}
 	}
@@ -294,7 +294,7 @@ func knownWidth(bytes, inputs int) bool { return bytes == bytesCode || bytes == 
 func samples(r *nipb.ReadRawResponse, asked, inputs int) ([]byte, error) {
 	n := int(r.GetSampsRead())
 	if n < 0 || n > asked {
-		return nil, fmt.Errorf("%w: %d samples where %d were asked for", errReply, n, asked)
+		return nil, fmt.Errorf("%w: %s where %d were asked for", errReply, measure.Plural(n, "sample"), asked)
 	}
 	if n == 0 {
 		return nil, nil

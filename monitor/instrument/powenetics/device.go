@@ -258,9 +258,9 @@ func (s *stream) scan(at time.Time) error {
 			return nil
 		}
 		if step > 1 {
-			detail := fmt.Sprintf("%d frames lost, by their numbers", step-1)
+			detail := fmt.Sprintf("%s lost, by their numbers", measure.Plural(step-1, "frame"))
 			if !exact {
-				detail = fmt.Sprintf("about %d frames lost: the device began to count anew; by the host's clock", step-1)
+				detail = fmt.Sprintf("about %s lost: the device began to count anew; by the host's clock", measure.Plural(step-1, "frame"))
 			}
 			if err := s.out.Gap(uint64(step-1), exact, detail); err != nil {
 				return err

@@ -282,7 +282,7 @@ func (o Options) validDepth(f *Family, m Model) error {
 	case known == nil:
 		return fmt.Errorf("depth %d: a %s chooses its depth by itself: leave it out", o.Depth, f.Name)
 	case !slices.Contains(known, o.Depth):
-		return fmt.Errorf("depth %d: with %d channels the scope knows %v", o.Depth, len(o.Inputs), known)
+		return fmt.Errorf("depth %d: with %s the scope knows %v", o.Depth, measure.Plural(len(o.Inputs), "channel"), known)
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func (o Options) plan(f *Family, m Model) (*Plan, error) {
 			continue
 		}
 		if n > m.Channels {
-			return nil, fmt.Errorf("inputs: %s: this model has %d channels", ChannelName(n), m.Channels)
+			return nil, fmt.Errorf("inputs: %s: this model has %s", ChannelName(n), measure.Plural(m.Channels, "channel"))
 		}
 		p.Used = append(p.Used, n)
 	}

@@ -389,8 +389,8 @@ func (d *Device) held(ctx context.Context, r *recording) (int, error) {
 			return 0, err
 		}
 		if i > 0 && before != r.before {
-			return 0, fmt.Errorf("%w: its channels hold %d and %d points from before the trigger", scpi.ErrInstrument,
-				r.before, before)
+			return 0, fmt.Errorf("%w: its channels hold %d and %s from before the trigger", scpi.ErrInstrument,
+				r.before, measure.Plural(before, "point"))
 		}
 		r.before = before
 		exact := false

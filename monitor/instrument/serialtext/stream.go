@@ -96,9 +96,9 @@ func gap(out *series.Builder, lost int64, exact bool) error {
 	if lost <= 0 {
 		return nil
 	}
-	detail := fmt.Sprintf("%d lines lost", lost)
+	detail := fmt.Sprintf("%s lost", measure.Plural(lost, "line"))
 	if !exact {
-		detail = fmt.Sprintf("about %d lines lost", lost)
+		detail = fmt.Sprintf("about %s lost", measure.Plural(lost, "line"))
 	}
 	return out.Gap(uint64(lost), exact, detail)
 }

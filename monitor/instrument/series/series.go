@@ -156,19 +156,20 @@ func (b *Builder) Flush() error {
 	// Bytes skipped and scans repaired are summed up once a block, so that a bad line cannot flood the
 	// stream with events.
 	for _, r := range []struct {
-		n      *uint64
-		kind   measure.EventKind
-		detail string
+		n           *uint64
+		kind        measure.EventKind
+		noun, fault string
 	}{
-		{&b.bytes, measure.EventResync, "%d bytes skipped to find the next scan"},
-		{&b.lines, measure.EventResync, "%d lines or frames could not be read"},
-		{&b.repaired, measure.EventNote, "%d scans with a corrupted number, put right"},
-		{&b.repeated, measure.EventNote, "%d scans came twice or out of order"},
+		{&b.bytes, measure.EventResync, "byte", "skipped to find the next scan"},
+		{&b.lines, measure.EventResync, "line", "or frames could not be read"},
+		{&b.repaired, measure.EventNote, "scan", "with a corrupted number, put right"},
+		{&b.repeated, measure.EventNote, "scan", "came twice or out of order"},
 	} {
 		if *r.n == 0 {
 			continue
 		}
-		e := measure.Event{Kind: r.kind, FirstScan: b.at, Exact: true, Channel: -1, Detail: fmt.Sprintf(r.detail, *r.n)}
+		detail := measure.Plural(*r.n, r.noun) + " " + r.fault
+		e := measure.Event{Kind: r.kind, FirstScan: b.at, Exact: true, Channel: -1, Detail: detail}
 		*r.n = 0
 		if err := b.sink.Event(e); err != nil {
 			return err

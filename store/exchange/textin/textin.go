@@ -168,7 +168,7 @@ func Look(src Source, columns []Column) (*Survey, error) {
 		return nil, err
 	}
 	if s.Rows < 2 {
-		return nil, fmt.Errorf("%w: it has %d row(s) of values: want two at least", ErrInput, s.Rows)
+		return nil, fmt.Errorf("%w: it has %s of values: want two at least", ErrInput, measure.Plural(s.Rows, "row"))
 	}
 	slices.Sort(steps)
 	s.Step = steps[len(steps)/2]

@@ -117,7 +117,7 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 	})
 	if len(r.Kernels) > 0 && only[0]+only[1] > 0 {
 		r.Cautions = append(r.Cautions, fmt.Sprintf(
-			"%d kernels ran in A only, %d in B only: they are in the totals, and not compared", only[0], only[1]))
+			"%s ran in A only, %d in B only: they are in the totals, and not compared", measure.Plural(only[0], "kernel"), only[1]))
 	}
 	return nil
 }

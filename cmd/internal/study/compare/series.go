@@ -178,7 +178,7 @@ func Repeats(ctx context.Context, a *cli.App, tasks []store.TaskID) (*RepeatsRep
 
 // Render writes the report as text.
 func (r *RepeatsReport) Render(w io.Writer) {
-	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", cli.Plural(len(r.Tasks), "run"), spec(r.Tasks))
+	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
 	t := out.NewTable(w, "", ">mean ± U (95 %)", ">scatter of a run (k = 1)")
 	for _, q := range r.Quantities {
 		scatter := "–"

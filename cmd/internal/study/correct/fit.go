@@ -131,7 +131,7 @@ func renderFit(w io.Writer, f *correct.Fit) {
 	if measure.Known(f.Rest) {
 		fmt.Fprintf(w, "%.1f W to ", float64(f.Rest))
 	}
-	fmt.Fprintf(w, "%.1f W; %d readings\n", float64(f.Work), f.Readings)
+	fmt.Fprintf(w, "%.1f W; %s\n", float64(f.Work), measure.Plural(f.Readings, "reading"))
 	for _, x := range f.Warnings {
 		fmt.Fprintf(w, "caution   %s\n", x)
 	}

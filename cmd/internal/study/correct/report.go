@@ -88,7 +88,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 ) (*CorrectionReport, error) {
 	renewals := correct.Renewals(rs, p.Period)
 	if err := correct.Check(renewals); err != nil {
-		return nil, fmt.Errorf("%w (renewals of the register in %d readings)", err, len(rs))
+		return nil, fmt.Errorf("%w (renewals of the register in %s)", err, measure.Plural(len(rs), "reading"))
 	}
 	// What stays unknown, of a sensor that does not look all the time, is null in JSON.
 	nan := math.NaN()

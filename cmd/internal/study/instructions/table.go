@@ -444,7 +444,7 @@ func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name stri
 			case err != nil:
 				return fmt.Errorf("%s: %w", name, err)
 			default:
-				fmt.Fprintf(a.Out, "%s, %s: %d runs are campaign %d\n", name, at.Format(time.RFC3339), len(list), id)
+				fmt.Fprintf(a.Out, "%s, %s: %s are campaign %d\n", name, at.Format(time.RFC3339), measure.Plural(len(list), "run"), id)
 			}
 		}
 	}

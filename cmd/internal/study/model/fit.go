@@ -275,8 +275,8 @@ func newModelReport(m *storedModel) *ModelReport {
 func printModel(a *cli.App, m *storedModel) error {
 	r := newModelReport(m)
 	return a.Print(r, func(w io.Writer) {
-		fmt.Fprintf(w, "model %s: %s, α = %.4g, %d kernels, %d columns (%s)\n", measure.Printable(m.id()), r.Method, r.Alpha,
-			r.Rows, len(r.Features), measure.Printable(r.Set))
+		fmt.Fprintf(w, "model %s: %s, α = %.4g, %s, %d columns (%s)\n", measure.Printable(m.id()), r.Method, r.Alpha,
+			measure.Plural(r.Rows, "kernel"), len(r.Features), measure.Printable(r.Set))
 		if h := r.Held; h != nil {
 			fmt.Fprintf(w, "left out by %s: %.4g W², %.3g %%, bias %+.2g W; prediction intervals by leaving %s out\n",
 				h.FoldBy, float64(h.MSE), h.MAPE, float64(h.Bias), r.IntervalBy)

@@ -159,7 +159,7 @@ func (r *PlanReport) render(w io.Writer) {
 		fmt.Fprintln(w, "nothing is left to count")
 		return
 	}
-	fmt.Fprintf(w, "%s: %d counters in %d runs\n\n", measure.Printable(r.Set), len(r.Counters), len(r.Runs))
+	fmt.Fprintf(w, "%s: %s in %s\n\n", measure.Printable(r.Set), measure.Plural(len(r.Counters), "counter"), measure.Plural(len(r.Runs), "run"))
 	t := out.NewTable(w, "run", "counters")
 	for i, run := range r.Runs {
 		t.AppendRow(out.Row{i + 1, measure.Printable(strings.Join(run, ", "))})

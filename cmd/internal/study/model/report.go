@@ -241,7 +241,7 @@ func (r *EvalReport) render(w io.Writer) {
 	if r.PerSecond {
 		scaled = ", counts per second"
 	}
-	fmt.Fprintf(w, "%s: %d kernels, %d columns (%s)%s\n%s%s, %s\n\n", measure.Printable(r.File), r.Rows,
+	fmt.Fprintf(w, "%s: %s, %d columns (%s)%s\n%s%s, %s\n\n", measure.Printable(r.File), measure.Plural(r.Rows, "kernel"),
 		len(r.Features), measure.Printable(r.Set), scaled, r.Method, alpha, how)
 	t := out.NewTable(w, "", "squared error", "error ratio", "R²", "bias")
 	row := func(name string, mse model.SquareWatt, mape float64, more ...any) {

@@ -214,7 +214,7 @@ func (p *Prediction) render(w io.Writer) {
 		fmt.Fprintf(w, "  on %s", p.GPU)
 	}
 	o, q := p.Options, p.Parameters
-	fmt.Fprintf(w, "\n  from     %d points of %s blocks, %s weights\n", len(p.Points), blocksText(p.Points), o.Weights)
+	fmt.Fprintf(w, "\n  from     %s of %s blocks, %s weights\n", measure.Plural(len(p.Points), "point"), blocksText(p.Points), o.Weights)
 	fmt.Fprintf(w, "  time     %v·NB + %v   (± %v, ± %v at %.3g %%)\n", q.PerBlock, q.Start, q.UPerBlock, q.UStart,
 		100*o.Level)
 	fmt.Fprintf(w, "  energy   %v·NB + %v·T   (± %v)\n", q.Block, o.Idle, q.UBlock)

@@ -166,6 +166,6 @@ func (k Kind) Delete(a *cli.App, ctx context.Context, name string, version int, 
 	if a.JSON {
 		return a.PrintJSON(map[string]any{"name": name, "deleted": n})
 	}
-	fmt.Fprintf(a.Out, "Deleted %d version(s) of %s from %s\n", n, measure.Printable(name), a.DB)
+	fmt.Fprintf(a.Out, "Deleted %s of %s from %s\n", measure.Plural(n, "version"), measure.Printable(name), a.DB)
 	return nil
 }

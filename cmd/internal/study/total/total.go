@@ -385,9 +385,9 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	// The larger of both counts: a task may be lacking without a known reason.
 	if lacking := f.expect - t.Tasks; lacking > 0 {
 		r.Missing = max(r.Missing, lacking)
-		r.Cautions = append(r.Cautions, fmt.Sprintf("%d tasks of %d that were expected", t.Tasks, f.expect))
+		r.Cautions = append(r.Cautions, fmt.Sprintf("%s of %d that were expected", measure.Plural(t.Tasks, "task"), f.expect))
 	} else if f.expect > 0 && lacking < 0 {
-		r.Cautions = append(r.Cautions, fmt.Sprintf("%d tasks, more than the %d that were expected", t.Tasks, f.expect))
+		r.Cautions = append(r.Cautions, fmt.Sprintf("%s, more than the %d that were expected", measure.Plural(t.Tasks, "task"), f.expect))
 	}
 	return r
 }
@@ -405,7 +405,7 @@ func (r *JobReport) render(w io.Writer) {
 				hosts++
 			}
 		}
-		fmt.Fprintf(w, "%s (k = 2), %d tasks, %d hosts, %v from %s\n", out.Energy(r.Estimate), r.Tasks, hosts, r.Span,
+		fmt.Fprintf(w, "%s (k = 2), %s, %s, %v from %s\n", out.Energy(r.Estimate), measure.Plural(r.Tasks, "task"), measure.Plural(hosts, "host"), r.Span,
 			r.From.Local().Format("2006-01-02 15:04:05"))
 	}
 	if r.Missing > 0 {
@@ -444,7 +444,7 @@ func (r *JobReport) renderShares(w io.Writer) {
 		"out were one error\n", r.Independent, r.Shared, r.AllShared)
 	const most = 4
 	for _, l := range r.Common[:min(most, len(r.Common))] {
-		fmt.Fprintf(w, "  shared   %s, by %s: %v over %d tasks\n", l.Source, l.By, l.U, len(l.Tasks))
+		fmt.Fprintf(w, "  shared   %s, by %s: %v over %s\n", l.Source, l.By, l.U, measure.Plural(len(l.Tasks), "task"))
 	}
 	if more := len(r.Common) - most; more > 0 {
 		fmt.Fprintf(w, "  shared   %d more, smaller ones: --json lists them\n", more)

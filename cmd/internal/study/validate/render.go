@@ -55,8 +55,8 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	if r.GPU != "" {
 		fmt.Fprintf(w, "  GPU      %s\n", out.JoinNonEmpty(", driver ", r.GPU, r.Driver))
 	}
-	fmt.Fprintf(w, "  meter    %s, %s over %v, %d samples\n", cmp.Or(r.Meter, "unnamed"),
-		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), r.Samples)
+	fmt.Fprintf(w, "  meter    %s, %s over %v, %s\n", cmp.Or(r.Meter, "unnamed"),
+		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), measure.Plural(r.Samples, "sample"))
 	for i, l := range page.Clock(r.Clock) {
 		label := "clock"
 		if i > 0 {

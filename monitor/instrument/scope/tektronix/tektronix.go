@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
 )
@@ -105,8 +106,8 @@ func setRate(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: no rate at which %d points span %v: choose a deeper memory or a shorter window",
-		scpi.ErrInstrument, p.Points, p.Window)
+	return fmt.Errorf("%w: no rate at which %s span %v: choose a deeper memory or a shorter window",
+		scpi.ErrInstrument, measure.Plural(p.Points, "point"), p.Window)
 }
 
 // ReadBack compares the scope's answers with the settings.
@@ -122,7 +123,7 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 	}
 	rate, err := c.QueryNumber(ctx, "HOR:SAMPLER?")
 	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
-		err = fmt.Errorf("%w: %d points at %v S/s do not span %v", scpi.ErrInstrument, p.Points, rate, p.Window)
+		err = fmt.Errorf("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate, p.Window)
 	}
 	if err != nil {
 		return m, err

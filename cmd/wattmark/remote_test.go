@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // Each reading command prints of a host what it prints of the host's database.
@@ -159,6 +160,40 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 	inside(t, "tag", "1", "a=b", "--host", address).fails(t, cli.ExitNotFound, "1")
 }
 
+// What was deleted from a host, or from a server, can come back from the copy that delete names.
+func TestDeletedComesBack(t *testing.T) {
+	noRaces(t)
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	file := filepath.Join(t.TempDir(), "host.db")
+	c := pgtest.Own(t, "fsync=off")
+	c.Make(t, "lab")
+	makeTasks(t, file, made{name: "x"}, made{name: "y"})
+	inside(t, "db", "copy", file, c.URL("lab")).ok(t)
+	for _, where := range []string{store.HostScheme + serveTasks(t, file), c.URL("lab")} {
+		before := inside(t, "tasks", "--format", "csv", "--columns", "name,user,energy,mean", "--db", where).ok(t).out
+		var gone struct {
+			Deleted int
+			Pinned  []int64
+			Undo    string
+		}
+		object(t, inside(t, "delete", "1", "2", "--yes", "--json", "--db", where).ok(t).out, &gone)
+		if gone.Deleted != 2 || !strings.HasPrefix(gone.Undo, state) || !strings.HasSuffix(gone.Undo, "-deleted-1") {
+			t.Fatalf("%s: %+v", where, gone)
+		}
+		if got := listed(t, where); got != nil {
+			t.Errorf("%s: left: %v", where, got)
+		}
+		inside(t, "db", "copy", gone.Undo, where).ok(t)
+		if after := inside(t, "tasks", "--format", "csv", "--columns", "name,user,energy,mean", "--db", where).ok(t).out; after != before {
+			t.Errorf("%s: before\n%safter\n%s", where, before, after)
+		}
+		if got := inside(t, "delete", "3", "--yes", "--db", where, "--purge").ok(t).out; strings.Contains(got, "come back") {
+			t.Error(got)
+		}
+	}
+}
+
 // A task is measured for a host: the host has it as its owner's, and the outbox and the monitor
 // are empty. What the host did not take stays in the outbox, with its capture at the monitor.
 func TestRunForAHost(t *testing.T) {
@@ -247,7 +282,7 @@ func TestRunForAHost(t *testing.T) {
 	if got := inside(t, as("vic", "users")...).ok(t).out; !strings.Contains(got, "measurer") || !strings.Contains(got, "2") {
 		t.Error(got)
 	}
-	inside(t, as("measurer", "delete", "1", "2", "--yes")...).ok(t)
+	inside(t, as("measurer", "delete", "1", "2", "--yes", "--purge")...).ok(t)
 	h.stop(t)
 }
 

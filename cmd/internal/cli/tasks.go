@@ -78,9 +78,6 @@ func TaskID(arg string) (store.TaskID, error) {
 	return store.TaskID(n), nil
 }
 
-// DeletedSuffix follows a database's path in those of the copies by delete, before a task's number.
-const DeletedSuffix = "-deleted-"
-
 // OneTask is a cobra.PositionalArgs: exactly one task.
 func OneTask(c *cobra.Command, args []string) error {
 	return cobra.MatchAll(cobra.ExactArgs(1), Tasks)(c, args)

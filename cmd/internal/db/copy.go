@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -338,12 +339,16 @@ func mendSalvaged(ctx context.Context, a *cli.App, file string, cut []store.Task
 	return nil
 }
 
-// removeDeleted removes the copies that delete left beside a database, and nothing else of a similar name.
-func removeDeleted(path string) error {
-	dir, name := filepath.Split(path)
+// removeDeleted removes the copies that delete left of a database's tasks, and nothing else of a similar name.
+func removeDeleted(db string) error {
+	copies, err := session.DeletedCopies(db)
+	if err != nil {
+		return err
+	}
+	dir, name := filepath.Split(copies)
 	beside, err := os.ReadDir(cmp.Or(dir, "."))
 	for _, f := range beside {
-		number, is := strings.CutPrefix(f.Name(), name+cli.DeletedSuffix)
+		number, is := strings.CutPrefix(f.Name(), name)
 		if _, e := strconv.ParseUint(number, 10, 63); is && e == nil {
 			err = errors.Join(err, os.Remove(dir+f.Name()))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,6 +123,11 @@ func (f BenchFlags) SpoolFolder() (string, error) {
 	} else if abs, err := filepath.Abs(what); err == nil {
 		what = abs
 	}
+	return StateFolder("spool", fileName(what))
+}
+
+// fileName returns a text as the name of a file: separators become _, and its end stays where it is too long.
+func fileName(what string) string {
 	name := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("/:\\", r) {
 			return '_'
@@ -129,7 +135,7 @@ func (f BenchFlags) SpoolFolder() (string, error) {
 		return r
 	}, what)
 	const longest = 200 // of a file's name, and a suffix
-	return StateFolder("spool", name[max(0, len(name)-longest):])
+	return name[max(0, len(name)-longest):]
 }
 
 // StateFolder returns a folder below that of the user's state, and makes it.
@@ -145,6 +151,22 @@ func StateFolder(below ...string) (string, error) {
 	dir := filepath.Join(append([]string{state, "wattmark"}, below...)...)
 	return dir, os.MkdirAll(dir, 0o700)
 }
+
+// DeletedCopies returns the path, less a number at its end, of the copies that delete leaves of a database's tasks:
+// beside a file; of a server or a host below the user's state.
+func DeletedCopies(db string) (string, error) {
+	if !store.OnServer(db) {
+		return db + deletedSuffix, nil
+	}
+	u, err := url.Parse(db)
+	if err != nil {
+		return "", errors.New("the database's address is no URL") // which may hold a password
+	}
+	dir, err := StateFolder("deleted")
+	return filepath.Join(dir, fileName(u.Host+u.Path)) + deletedSuffix, err
+}
+
+const deletedSuffix = "-deleted-"
 
 // dialKept is cli.DialMeter that also reaches the captures of a monitor within a process that is
 // gone: it serves their spool while the connection is open. A spool of another machine, or in

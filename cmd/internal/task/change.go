@@ -76,7 +76,7 @@ func deleteCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringVar(&f.name, "name", "", "all tasks of exactly this name")
 	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
 	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
-	c.Flags().BoolVar(&f.purge, "purge", false, "keep no copy beside the database, from which db import brings them back")
+	c.Flags().BoolVar(&f.purge, "purge", false, "keep no copy, from which db import or db copy brings them back")
 	YesFlag(c.Flags(), &f.yes)
 	return a.HostFlag(a.JSONFlag(c))
 }
@@ -107,22 +107,40 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		for i := range goes {
 			gone[i] = goes[i].ID
 		}
-		if !f.purge && !store.OnServer(a.DB) {
-			undo = fmt.Sprint(a.DB, cli.DeletedSuffix, gone[0])
-			_ = os.Remove(undo) // of a deletion that failed: numbers are not used again
-			copied, err := db.Detach(ctx, undo, gone, nil)
+		if undo, err = keepCopy(a, gone[0], f, func(path string) error {
+			copied, err := db.Detach(ctx, path, gone, nil)
 			if err == nil && len(copied.Running) > 0 {
-				err = errors.Join(os.Remove(undo), fmt.Errorf("task %d still runs", copied.Running[0]))
+				err = fmt.Errorf("task %d still runs", copied.Running[0])
 			}
-			if err != nil {
-				return fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
-			}
+			return err
+		}); err != nil {
+			return err
 		}
 		if err := db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}); err != nil {
 			return err
 		}
 	}
 	return printDeleted(a, len(goes), stay, undo)
+}
+
+// keepCopy has the tasks written into a file before they are deleted, unless --purge is given, and returns the
+// file's path. An error says that nothing was deleted.
+func keepCopy(a *cli.App, first store.TaskID, f deleteFlags, write func(path string) error) (string, error) {
+	if f.purge {
+		return "", nil
+	}
+	path, err := session.DeletedCopies(a.DB)
+	if err == nil {
+		path += fmt.Sprint(first)
+		_ = os.Remove(path) // of a deletion that failed: numbers are not used again
+		if err = write(path); err != nil {
+			_ = os.Remove(path)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
+	}
+	return path, nil
 }
 
 // printDeleted prints how many tasks were deleted, the pinned ones that stay, and the file to undo it with.
@@ -133,7 +151,11 @@ func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 	}
 	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
 		fmt.Fprintf(w, "Deleted %s from %s\n", measure.Plural(gone, "task"), a.DB)
-		if undo != "" {
+		switch {
+		case undo == "":
+		case store.OnServer(a.DB):
+			fmt.Fprintf(w, "As long as this file is there they can come back: wattmark db copy %s %s\n", undo, a.DB)
+		default:
 			fmt.Fprintf(w, "Until wattmark db vacuum they can come back: wattmark db import %s\n", undo)
 		}
 		if len(stay) > 0 {

@@ -3,7 +3,9 @@ package task
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/wattmark/wattmark/api/client"
@@ -17,6 +19,23 @@ import (
 // deleteOnHost deletes the selected tasks of a host after a confirmation. Numbers are all looked
 // up before the first is deleted; what is refused later ends the call, and is reported with the
 // number of those deleted before.
+// fetchTo writes tasks of a host into a new file.
+func fetchTo(ctx context.Context, c *client.Client, path string, tasks []store.Brief) error {
+	var ids []int64
+	for i := range tasks {
+		if tasks[i].State == store.Running {
+			return fmt.Errorf("task %d still runs", tasks[i].ID)
+		}
+		ids = append(ids, int64(tasks[i].ID))
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Fetch(ctx, ids, out), out.Close())
+}
+
+// deleteOnHost deletes tasks of a host, one after the other.
 func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store.TaskID, f deleteFlags) error {
 	var goes, stay []store.Brief
 	add := func(t *client.Task) {
@@ -53,6 +72,13 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 			return err
 		}
 	}
+	undo := ""
+	if len(goes) > 0 {
+		var err error
+		if undo, err = keepCopy(a, goes[0].ID, f, func(path string) error { return fetchTo(ctx, c, path, goes) }); err != nil {
+			return err
+		}
+	}
 	remove := c.Delete
 	if f.force {
 		remove = c.DeletePinned
@@ -65,7 +91,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 			return err
 		}
 	}
-	return printDeleted(a, len(goes), stay, "")
+	return printDeleted(a, len(goes), stay, undo)
 }
 
 // Watched is the JSON of one line of tasks --watch.

@@ -145,12 +145,13 @@ lint: $(BUF) ## formatting, vet, staticcheck, proto style
 $(BUF):
 	GOBIN=$(CURDIR)/bin $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VER)
 
-generate: $(BUF) ## Go code from the .proto files
+generate: $(BUF) ## Go code from the .proto files, the page's script from its modules
 	$(BUF) generate
 	$(BUF) generate --template buf.gen.http.yaml
+	$(GO) generate ./api/web/page
 
 generate-check: generate ## generated code is what the .proto files say
-	git diff --exit-code -- api/wattmarkv1 api/web/openapi.swagger.json monitor/instrument/nidaqmx/nipb
+	git diff --exit-code -- api/wattmarkv1 api/web/openapi.swagger.json api/web/page/static/page.js monitor/instrument/nidaqmx/nipb
 
 # pprof is there for modernc.org/sqlite's own tests alone: whether it can be had must not decide.
 tidy-check: ## go.mod and go.sum say what the code needs

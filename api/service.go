@@ -73,6 +73,7 @@ type Database interface {
 type Service struct {
 	pb.UnimplementedTaskServiceServer
 	db    Database
+	works Works
 	hub   hub
 	files chan struct{} // has an element for each file on its way
 }
@@ -82,6 +83,7 @@ type Options struct {
 	// Poll is how often the database is asked whether it changed while somebody
 	// watches; 0 for four times a second.
 	Poll time.Duration
+	Works
 }
 
 // New returns the service over db. Its watches end with ctx, or with Close.
@@ -90,7 +92,7 @@ func New(ctx context.Context, db Database, o Options) *Service {
 		o.Poll = 250 * time.Millisecond
 	}
 	s := &Service{
-		db: db, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
+		db: db, works: o.Works, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
 	}
 	s.hub.closed, s.hub.close = context.WithCancel(ctx)
 	return s
@@ -216,4 +218,5 @@ var outcomes = []wire.Outcome{
 	{chunk.ErrCorrupt, codes.DataLoss, "read the task again; if it stays, restore the file from a copy"},
 	{store.ErrIO, codes.Internal, "look at the disk of the machine that holds the database"},
 	{wire.ErrMessage, codes.InvalidArgument, ""},
+	{ErrRequest, codes.InvalidArgument, ""},
 }

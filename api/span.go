@@ -114,6 +114,10 @@ func (s *Service) ReadEnvelope(ctx context.Context, req *pb.ReadEnvelopeRequest)
 				continue
 			}
 			series.Column = append(series.Column, uint32(c))
+			if req.GetFloats() {
+				series.Values = append(series.Values, float32(b.Min), float32(b.Max), float32(b.Mean()))
+				continue
+			}
 			series.MinW = append(series.MinW, float64(b.Min))
 			series.MaxW = append(series.MaxW, float64(b.Max))
 			series.MeanW = append(series.MeanW, float64(b.Mean()))
@@ -142,7 +146,22 @@ func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*p
 		PeakW: float64(r.Peak), Samples: r.Samples, Gaps: r.Gaps, Lost: r.Lost, Budget: wire.Budget(r.Budget),
 	}
 	res.Rails = wire.Each(r.Rails, wire.RailResult)
-	return res, nil
+	return res, s.addSensed(ctx, x, res)
+}
+
+// addSensed adds the energy by the GPU's own sensor, where it was read.
+func (s *Service) addSensed(ctx context.Context, x extent, res *pb.ReadEnergyResponse) error {
+	if s.works.Sensed == nil {
+		return nil
+	}
+	t, err := s.taskResult(ctx, x.id, 0)
+	if err == nil {
+		var e *measure.Joule
+		if e, res.NvmlMethod, err = s.works.Sensed(ctx, &t, measure.Window{From: x.from, To: x.to}); e != nil {
+			res.Nvml = &pb.ReadEnergyResponse_NvmlJ{NvmlJ: float64(*e)}
+		}
+	}
+	return toStatus(fmt.Sprintf("read the sensor's energy of task %d", x.id), err)
 }
 
 // ReadTimeline returns the kernels that ran between two device times.

@@ -241,6 +241,8 @@ var Rows = map[string]Row{
 	taskService + "UpdateTask":   {Role: Measurer, Changes: true}, // of others: operator
 	taskService + "CreateNote":   {Role: Measurer, Changes: true}, // of others: operator
 	taskService + "DeleteNote":   {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "TrimTask":     {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "ReadExport":   {Role: Viewer, Reads: true},
 
 	benchService + "ListBenches":  {Role: Viewer},
 	benchService + "ReadBench":    {Role: Viewer, Reads: true},
@@ -250,6 +252,7 @@ var Rows = map[string]Row{
 	reportService + "ListSensorErrors": {Role: Viewer},
 	reportService + "ReadValidation":   {Role: Viewer, Reads: true},
 	reportService + "ListValidations":  {Role: Viewer, Reads: true},
+	reportService + "ReadComparison":   {Role: Viewer, Reads: true},
 
 	hostService + "Describe": {Role: Viewer},
 	hostService + "Measure":  {Role: Measurer, Changes: true},

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,6 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
@@ -44,6 +47,9 @@ type Subject func(ctx context.Context, id store.TaskID) (validate.Subject, error
 type Config struct {
 	DB      Database
 	Subject Subject
+	// Compare compares tasks of both sides, with the work of a run, and returns JSON. Errors that
+	// wrap ErrRequest are the asker's. Nil: ReadComparison is Unimplemented.
+	Compare func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error)
 	// ValidationKind is the kind of analysis that wattmark validate keeps.
 	ValidationKind string
 	// MaxScans is the longest task that is judged for who asks here, in scans; 2^26
@@ -268,4 +274,41 @@ var outcomes = []wire.Outcome{
 	{errStopped, codes.Unavailable, ""},
 	{validate.ErrSubject, codes.FailedPrecondition, ""},
 	{errUnfit, codes.FailedPrecondition, ""},
+	{ErrRequest, codes.InvalidArgument, ""},
+}
+
+// ErrRequest is an error by what was asked for.
+var ErrRequest = errors.New("cannot be compared")
+
+// maxRuns bounds the tasks of a side of a comparison, maxWork its amounts of work.
+const (
+	maxRuns = 1000
+	maxWork = 8
+)
+
+// ReadComparison compares two groups of tasks.
+func (s *Service) ReadComparison(ctx context.Context,
+	q *pb.ReadComparisonRequest,
+) (*pb.ReadComparisonResponse, error) {
+	if s.cfg.Compare == nil {
+		return nil, status.Error(codes.Unimplemented, "this service compares nothing: ask wattmark host")
+	}
+	sides := [2][]store.TaskID{}
+	for i, list := range [][]int64{q.GetA(), q.GetB()} {
+		if len(list) == 0 || len(list) > maxRuns {
+			return nil, status.Errorf(codes.InvalidArgument, "%c: %d tasks: want 1 to %d", "ab"[i], len(list), maxRuns)
+		}
+		for _, id := range list {
+			sides[i] = append(sides[i], store.TaskID(id))
+		}
+	}
+	if len(q.GetWork()) > maxWork {
+		return nil, status.Errorf(codes.InvalidArgument, "work: %d amounts: at most %d", len(q.GetWork()), maxWork)
+	}
+	b, err := s.cfg.Compare(ctx, sides[0], sides[1], q.GetWork())
+	if err != nil {
+		return nil, toStatus("compare", err)
+	}
+	out := &pb.ReadComparisonResponse{Comparison: &structpb.Struct{}}
+	return out, toStatus("compare", protojson.Unmarshal(b, out.Comparison))
 }

@@ -9,6 +9,7 @@ package wattmarkv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	wrapperspb "google.golang.org/protobuf/types/known/wrapperspb"
 	reflect "reflect"
@@ -1897,11 +1898,121 @@ func (x *ListValidationsResponse) GetMore() bool {
 	return false
 }
 
+// ReadComparisonRequest names the tasks of both sides, none of which is on both.
+type ReadComparisonRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tasks of A; at most 1000.
+	A []int64 `protobuf:"varint,1,rep,packed,name=a,proto3" json:"a,omitempty"`
+	// Tasks of B; at most 1000.
+	B []int64 `protobuf:"varint,2,rep,packed,name=b,proto3" json:"b,omitempty"`
+	// Work of one run, UNIT=AMOUNT or UNIT=A's,B's.
+	Work          []string `protobuf:"bytes,3,rep,name=work,proto3" json:"work,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadComparisonRequest) Reset() {
+	*x = ReadComparisonRequest{}
+	mi := &file_wattmark_v1_report_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadComparisonRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadComparisonRequest) ProtoMessage() {}
+
+func (x *ReadComparisonRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_report_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadComparisonRequest.ProtoReflect.Descriptor instead.
+func (*ReadComparisonRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_report_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReadComparisonRequest) GetA() []int64 {
+	if x != nil {
+		return x.A
+	}
+	return nil
+}
+
+func (x *ReadComparisonRequest) GetB() []int64 {
+	if x != nil {
+		return x.B
+	}
+	return nil
+}
+
+func (x *ReadComparisonRequest) GetWork() []string {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// ReadComparisonResponse is the comparison.
+type ReadComparisonResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What wattmark compare --json prints: verdict, quantities, work, kernels, cautions.
+	Comparison    *structpb.Struct `protobuf:"bytes,1,opt,name=comparison,proto3" json:"comparison,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadComparisonResponse) Reset() {
+	*x = ReadComparisonResponse{}
+	mi := &file_wattmark_v1_report_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadComparisonResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadComparisonResponse) ProtoMessage() {}
+
+func (x *ReadComparisonResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_report_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadComparisonResponse.ProtoReflect.Descriptor instead.
+func (*ReadComparisonResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_report_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReadComparisonResponse) GetComparison() *structpb.Struct {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
 var File_wattmark_v1_report_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\n" +
-	"\x18wattmark/v1/report.proto\x12\vwattmark.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/wrappers.proto\x1a\x16wattmark/v1/task.proto\"\xd3\x06\n" +
+	"\x18wattmark/v1/report.proto\x12\vwattmark.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/wrappers.proto\x1a\x16wattmark/v1/task.proto\"\xd3\x06\n" +
 	"\rSensorProfile\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x19\n" +
 	"\bgpu_uuid\x18\x02 \x01(\tR\agpuUuid\x12\x16\n" +
@@ -2068,7 +2179,15 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\"m\n" +
 	"\x17ListValidationsResponse\x12>\n" +
 	"\vvalidations\x18\x01 \x03(\v2\x1c.wattmark.v1.SavedValidationR\vvalidations\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more*b\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"G\n" +
+	"\x15ReadComparisonRequest\x12\f\n" +
+	"\x01a\x18\x01 \x03(\x03R\x01a\x12\f\n" +
+	"\x01b\x18\x02 \x03(\x03R\x01b\x12\x12\n" +
+	"\x04work\x18\x03 \x03(\tR\x04work\"Q\n" +
+	"\x16ReadComparisonResponse\x127\n" +
+	"\n" +
+	"comparison\x18\x01 \x01(\v2\x17.google.protobuf.StructR\n" +
+	"comparison*b\n" +
 	"\vSensorModel\x12\x1c\n" +
 	"\x18SENSOR_MODEL_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SENSOR_MODEL_BOXCAR\x10\x01\x12\x1c\n" +
@@ -2076,12 +2195,13 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\tAgreement\x12\x19\n" +
 	"\x15AGREEMENT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10AGREEMENT_AGREES\x10\x01\x12\x15\n" +
-	"\x11AGREEMENT_DIFFERS\x10\x022\xfb\x02\n" +
+	"\x11AGREEMENT_DIFFERS\x10\x022\xd6\x03\n" +
 	"\rReportService\x12P\n" +
 	"\vListSensors\x12\x1f.wattmark.v1.ListSensorsRequest\x1a .wattmark.v1.ListSensorsResponse\x12_\n" +
 	"\x10ListSensorErrors\x12$.wattmark.v1.ListSensorErrorsRequest\x1a%.wattmark.v1.ListSensorErrorsResponse\x12Y\n" +
 	"\x0eReadValidation\x12\".wattmark.v1.ReadValidationRequest\x1a#.wattmark.v1.ReadValidationResponse\x12\\\n" +
-	"\x0fListValidations\x12#.wattmark.v1.ListValidationsRequest\x1a$.wattmark.v1.ListValidationsResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\x0fListValidations\x12#.wattmark.v1.ListValidationsRequest\x1a$.wattmark.v1.ListValidationsResponse\x12Y\n" +
+	"\x0eReadComparison\x12\".wattmark.v1.ReadComparisonRequest\x1a#.wattmark.v1.ReadComparisonResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_report_proto_rawDescOnce sync.Once
@@ -2096,7 +2216,7 @@ func file_wattmark_v1_report_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_report_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_wattmark_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_wattmark_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_wattmark_v1_report_proto_goTypes = []any{
 	(SensorModel)(0),                 // 0: wattmark.v1.SensorModel
 	(Agreement)(0),                   // 1: wattmark.v1.Agreement
@@ -2116,60 +2236,66 @@ var file_wattmark_v1_report_proto_goTypes = []any{
 	(*SavedVerdict)(nil),             // 15: wattmark.v1.SavedVerdict
 	(*ListValidationsRequest)(nil),   // 16: wattmark.v1.ListValidationsRequest
 	(*ListValidationsResponse)(nil),  // 17: wattmark.v1.ListValidationsResponse
-	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
-	(*wrapperspb.DoubleValue)(nil),   // 19: google.protobuf.DoubleValue
-	(*Energy)(nil),                   // 20: wattmark.v1.Energy
+	(*ReadComparisonRequest)(nil),    // 18: wattmark.v1.ReadComparisonRequest
+	(*ReadComparisonResponse)(nil),   // 19: wattmark.v1.ReadComparisonResponse
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
+	(*wrapperspb.DoubleValue)(nil),   // 21: google.protobuf.DoubleValue
+	(*Energy)(nil),                   // 22: wattmark.v1.Energy
+	(*structpb.Struct)(nil),          // 23: google.protobuf.Struct
 }
 var file_wattmark_v1_report_proto_depIdxs = []int32{
 	0,  // 0: wattmark.v1.SensorProfile.model:type_name -> wattmark.v1.SensorModel
-	18, // 1: wattmark.v1.SensorProfile.made:type_name -> google.protobuf.Timestamp
+	20, // 1: wattmark.v1.SensorProfile.made:type_name -> google.protobuf.Timestamp
 	2,  // 2: wattmark.v1.ListSensorsResponse.sensors:type_name -> wattmark.v1.SensorProfile
-	19, // 3: wattmark.v1.SensorError.mean_error_u_pct:type_name -> google.protobuf.DoubleValue
+	21, // 3: wattmark.v1.SensorError.mean_error_u_pct:type_name -> google.protobuf.DoubleValue
 	5,  // 4: wattmark.v1.ListSensorErrorsResponse.errors:type_name -> wattmark.v1.SensorError
-	19, // 5: wattmark.v1.ValidatedMethod.energy_j:type_name -> google.protobuf.DoubleValue
-	19, // 6: wattmark.v1.ValidatedMethod.error_pct:type_name -> google.protobuf.DoubleValue
-	19, // 7: wattmark.v1.ValidatedMethod.lo_pct:type_name -> google.protobuf.DoubleValue
-	19, // 8: wattmark.v1.ValidatedMethod.hi_pct:type_name -> google.protobuf.DoubleValue
+	21, // 5: wattmark.v1.ValidatedMethod.energy_j:type_name -> google.protobuf.DoubleValue
+	21, // 6: wattmark.v1.ValidatedMethod.error_pct:type_name -> google.protobuf.DoubleValue
+	21, // 7: wattmark.v1.ValidatedMethod.lo_pct:type_name -> google.protobuf.DoubleValue
+	21, // 8: wattmark.v1.ValidatedMethod.hi_pct:type_name -> google.protobuf.DoubleValue
 	1,  // 9: wattmark.v1.ValidatedMethod.agreement:type_name -> wattmark.v1.Agreement
-	19, // 10: wattmark.v1.ValidatedMethod.mape_pct:type_name -> google.protobuf.DoubleValue
-	19, // 11: wattmark.v1.ValidatedMethod.rmse_w:type_name -> google.protobuf.DoubleValue
-	19, // 12: wattmark.v1.ValidatedMethod.bias_w:type_name -> google.protobuf.DoubleValue
-	19, // 13: wattmark.v1.ValidatedMethod.update_s:type_name -> google.protobuf.DoubleValue
-	19, // 14: wattmark.v1.ValidatedMethod.lag_s:type_name -> google.protobuf.DoubleValue
-	19, // 15: wattmark.v1.ValidatedMethod.lag_u_s:type_name -> google.protobuf.DoubleValue
-	19, // 16: wattmark.v1.ValidatedMethod.energy_u_j:type_name -> google.protobuf.DoubleValue
-	20, // 17: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
+	21, // 10: wattmark.v1.ValidatedMethod.mape_pct:type_name -> google.protobuf.DoubleValue
+	21, // 11: wattmark.v1.ValidatedMethod.rmse_w:type_name -> google.protobuf.DoubleValue
+	21, // 12: wattmark.v1.ValidatedMethod.bias_w:type_name -> google.protobuf.DoubleValue
+	21, // 13: wattmark.v1.ValidatedMethod.update_s:type_name -> google.protobuf.DoubleValue
+	21, // 14: wattmark.v1.ValidatedMethod.lag_s:type_name -> google.protobuf.DoubleValue
+	21, // 15: wattmark.v1.ValidatedMethod.lag_u_s:type_name -> google.protobuf.DoubleValue
+	21, // 16: wattmark.v1.ValidatedMethod.energy_u_j:type_name -> google.protobuf.DoubleValue
+	22, // 17: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
 	11, // 18: wattmark.v1.ValidatedKernel.errors:type_name -> wattmark.v1.KernelError
-	19, // 19: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
+	21, // 19: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
 	1,  // 20: wattmark.v1.KernelError.agreement:type_name -> wattmark.v1.Agreement
-	19, // 21: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
-	18, // 22: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
-	18, // 23: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
-	20, // 24: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
-	19, // 25: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
+	21, // 21: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
+	20, // 22: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
+	20, // 23: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
+	22, // 24: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
+	21, // 25: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
 	12, // 26: wattmark.v1.ReadValidationResponse.unseen:type_name -> wattmark.v1.UnseenRail
-	19, // 27: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
+	21, // 27: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
 	9,  // 28: wattmark.v1.ReadValidationResponse.methods:type_name -> wattmark.v1.ValidatedMethod
 	10, // 29: wattmark.v1.ReadValidationResponse.kernels:type_name -> wattmark.v1.ValidatedKernel
 	10, // 30: wattmark.v1.ReadValidationResponse.other_kernels:type_name -> wattmark.v1.ValidatedKernel
 	10, // 31: wattmark.v1.ReadValidationResponse.no_kernel:type_name -> wattmark.v1.ValidatedKernel
 	10, // 32: wattmark.v1.ReadValidationResponse.kernel_sum:type_name -> wattmark.v1.ValidatedKernel
-	18, // 33: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
+	20, // 33: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
 	15, // 34: wattmark.v1.SavedValidation.verdicts:type_name -> wattmark.v1.SavedVerdict
 	14, // 35: wattmark.v1.ListValidationsResponse.validations:type_name -> wattmark.v1.SavedValidation
-	3,  // 36: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
-	6,  // 37: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
-	8,  // 38: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
-	16, // 39: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
-	4,  // 40: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
-	7,  // 41: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
-	13, // 42: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
-	17, // 43: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
-	40, // [40:44] is the sub-list for method output_type
-	36, // [36:40] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	23, // 36: wattmark.v1.ReadComparisonResponse.comparison:type_name -> google.protobuf.Struct
+	3,  // 37: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
+	6,  // 38: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
+	8,  // 39: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
+	16, // 40: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
+	18, // 41: wattmark.v1.ReportService.ReadComparison:input_type -> wattmark.v1.ReadComparisonRequest
+	4,  // 42: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
+	7,  // 43: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
+	13, // 44: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
+	17, // 45: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
+	19, // 46: wattmark.v1.ReportService.ReadComparison:output_type -> wattmark.v1.ReadComparisonResponse
+	42, // [42:47] is the sub-list for method output_type
+	37, // [37:42] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_report_proto_init() }
@@ -2184,7 +2310,7 @@ func file_wattmark_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_report_proto_rawDesc), len(file_wattmark_v1_report_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

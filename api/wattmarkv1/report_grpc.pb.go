@@ -23,6 +23,7 @@ const (
 	ReportService_ListSensorErrors_FullMethodName = "/wattmark.v1.ReportService/ListSensorErrors"
 	ReportService_ReadValidation_FullMethodName   = "/wattmark.v1.ReportService/ReadValidation"
 	ReportService_ListValidations_FullMethodName  = "/wattmark.v1.ReportService/ListValidations"
+	ReportService_ReadComparison_FullMethodName   = "/wattmark.v1.ReportService/ReadComparison"
 )
 
 // ReportServiceClient is the client API for ReportService service.
@@ -43,6 +44,8 @@ type ReportServiceClient interface {
 	ReadValidation(ctx context.Context, in *ReadValidationRequest, opts ...grpc.CallOption) (*ReadValidationResponse, error)
 	// ListValidations returns what wattmark validate --save has kept, newest first.
 	ListValidations(ctx context.Context, in *ListValidationsRequest, opts ...grpc.CallOption) (*ListValidationsResponse, error)
+	// ReadComparison compares repeated runs of two versions of some work, as wattmark compare does.
+	ReadComparison(ctx context.Context, in *ReadComparisonRequest, opts ...grpc.CallOption) (*ReadComparisonResponse, error)
 }
 
 type reportServiceClient struct {
@@ -93,6 +96,16 @@ func (c *reportServiceClient) ListValidations(ctx context.Context, in *ListValid
 	return out, nil
 }
 
+func (c *reportServiceClient) ReadComparison(ctx context.Context, in *ReadComparisonRequest, opts ...grpc.CallOption) (*ReadComparisonResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadComparisonResponse)
+	err := c.cc.Invoke(ctx, ReportService_ReadComparison_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReportServiceServer is the server API for ReportService service.
 // All implementations must embed UnimplementedReportServiceServer
 // for forward compatibility.
@@ -111,6 +124,8 @@ type ReportServiceServer interface {
 	ReadValidation(context.Context, *ReadValidationRequest) (*ReadValidationResponse, error)
 	// ListValidations returns what wattmark validate --save has kept, newest first.
 	ListValidations(context.Context, *ListValidationsRequest) (*ListValidationsResponse, error)
+	// ReadComparison compares repeated runs of two versions of some work, as wattmark compare does.
+	ReadComparison(context.Context, *ReadComparisonRequest) (*ReadComparisonResponse, error)
 	mustEmbedUnimplementedReportServiceServer()
 }
 
@@ -132,6 +147,9 @@ func (UnimplementedReportServiceServer) ReadValidation(context.Context, *ReadVal
 }
 func (UnimplementedReportServiceServer) ListValidations(context.Context, *ListValidationsRequest) (*ListValidationsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListValidations not implemented")
+}
+func (UnimplementedReportServiceServer) ReadComparison(context.Context, *ReadComparisonRequest) (*ReadComparisonResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadComparison not implemented")
 }
 func (UnimplementedReportServiceServer) mustEmbedUnimplementedReportServiceServer() {}
 func (UnimplementedReportServiceServer) testEmbeddedByValue()                       {}
@@ -226,6 +244,24 @@ func _ReportService_ListValidations_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ReportService_ReadComparison_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadComparisonRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReportServiceServer).ReadComparison(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReportService_ReadComparison_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReportServiceServer).ReadComparison(ctx, req.(*ReadComparisonRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ReportService_ServiceDesc is the grpc.ServiceDesc for ReportService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -248,6 +284,10 @@ var ReportService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListValidations",
 			Handler:    _ReportService_ListValidations_Handler,
+		},
+		{
+			MethodName: "ReadComparison",
+			Handler:    _ReportService_ReadComparison_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

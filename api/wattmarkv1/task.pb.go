@@ -2608,7 +2608,9 @@ type ReadEnvelopeRequest struct {
 	// How many columns; 1000 when 0, at most 8192.
 	Columns int32 `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Names of the rails wanted, and "total"; empty for all.
-	Rails         []string `protobuf:"bytes,5,rep,name=rails,proto3" json:"rails,omitempty"`
+	Rails []string `protobuf:"bytes,5,rep,name=rails,proto3" json:"rails,omitempty"`
+	// Values as 32-bit floats, in EnvelopeSeries.values: half the bytes, and enough to draw.
+	Floats        bool `protobuf:"varint,6,opt,name=floats,proto3" json:"floats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2676,6 +2678,13 @@ func (x *ReadEnvelopeRequest) GetRails() []string {
 		return x.Rails
 	}
 	return nil
+}
+
+func (x *ReadEnvelopeRequest) GetFloats() bool {
+	if x != nil {
+		return x.Floats
+	}
+	return false
 }
 
 // ReadEnvelopeResponse holds one series a rail.
@@ -2776,7 +2785,10 @@ type EnvelopeSeries struct {
 	// Mean power in it, in watts.
 	MeanW []float64 `protobuf:"fixed64,5,rep,packed,name=mean_w,json=meanW,proto3" json:"mean_w,omitempty"`
 	// Samples in it.
-	Samples       []uint64 `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	Samples []uint64 `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	// With floats: least, greatest and mean power of each column, in watts, one behind the other;
+	// the arrays above but column are empty then.
+	Values        []float32 `protobuf:"fixed32,7,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2849,6 +2861,13 @@ func (x *EnvelopeSeries) GetMeanW() []float64 {
 func (x *EnvelopeSeries) GetSamples() []uint64 {
 	if x != nil {
 		return x.Samples
+	}
+	return nil
+}
+
+func (x *EnvelopeSeries) GetValues() []float32 {
+	if x != nil {
+		return x.Values
 	}
 	return nil
 }
@@ -2940,7 +2959,15 @@ type ReadEnergyResponse struct {
 	// The rails.
 	Rails []*RailResult `protobuf:"bytes,9,rep,name=rails,proto3" json:"rails,omitempty"`
 	// What the uncertainty is made of, the largest first.
-	Budget        []*Contribution `protobuf:"bytes,10,rep,name=budget,proto3" json:"budget,omitempty"`
+	Budget []*Contribution `protobuf:"bytes,10,rep,name=budget,proto3" json:"budget,omitempty"`
+	// The GPU's own sensor.
+	//
+	// Types that are valid to be assigned to Nvml:
+	//
+	//	*ReadEnergyResponse_NvmlJ
+	Nvml isReadEnergyResponse_Nvml `protobuf_oneof:"nvml"`
+	// The method whose readings nvml_j integrates, as in ReadingTrace.method.
+	NvmlMethod    string `protobuf:"bytes,12,opt,name=nvml_method,json=nvmlMethod,proto3" json:"nvml_method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3044,6 +3071,40 @@ func (x *ReadEnergyResponse) GetBudget() []*Contribution {
 	}
 	return nil
 }
+
+func (x *ReadEnergyResponse) GetNvml() isReadEnergyResponse_Nvml {
+	if x != nil {
+		return x.Nvml
+	}
+	return nil
+}
+
+func (x *ReadEnergyResponse) GetNvmlJ() float64 {
+	if x != nil {
+		if x, ok := x.Nvml.(*ReadEnergyResponse_NvmlJ); ok {
+			return x.NvmlJ
+		}
+	}
+	return 0
+}
+
+func (x *ReadEnergyResponse) GetNvmlMethod() string {
+	if x != nil {
+		return x.NvmlMethod
+	}
+	return ""
+}
+
+type isReadEnergyResponse_Nvml interface {
+	isReadEnergyResponse_Nvml()
+}
+
+type ReadEnergyResponse_NvmlJ struct {
+	// Its energy over the same stretch, in joules; not set where it was not read all the time.
+	NvmlJ float64 `protobuf:"fixed64,11,opt,name=nvml_j,json=nvmlJ,proto3,oneof"`
+}
+
+func (*ReadEnergyResponse_NvmlJ) isReadEnergyResponse_Nvml() {}
 
 // ReadTimelineRequest asks for the kernels between two device times.
 type ReadTimelineRequest struct {
@@ -4948,6 +5009,236 @@ func (x *StoreTasksResponse) GetTasks() []*StoredTask {
 	return nil
 }
 
+// TrimTaskRequest is the window, in device time. The caller owns the task, or is an operator.
+type TrimTaskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS           float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrimTaskRequest) Reset() {
+	*x = TrimTaskRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrimTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrimTaskRequest) ProtoMessage() {}
+
+func (x *TrimTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrimTaskRequest.ProtoReflect.Descriptor instead.
+func (*TrimTaskRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *TrimTaskRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *TrimTaskRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *TrimTaskRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+// TrimTaskResponse is the task as it is now.
+type TrimTaskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrimTaskResponse) Reset() {
+	*x = TrimTaskResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrimTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrimTaskResponse) ProtoMessage() {}
+
+func (x *TrimTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrimTaskResponse.ProtoReflect.Descriptor instead.
+func (*TrimTaskResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *TrimTaskResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+// ReadExportRequest asks for a file. INVALID_ARGUMENT for another format.
+type ReadExportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// csv, parquet, arrow, perfetto or chrome.
+	Format string `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
+	// Begin, in seconds of device time. With both 0 it is the window, of traces all that is stored.
+	FromS float64 `protobuf:"fixed64,3,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End, in seconds of device time.
+	ToS           float64 `protobuf:"fixed64,4,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadExportRequest) Reset() {
+	*x = ReadExportRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadExportRequest) ProtoMessage() {}
+
+func (x *ReadExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadExportRequest.ProtoReflect.Descriptor instead.
+func (*ReadExportRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ReadExportRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadExportRequest) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
+}
+
+func (x *ReadExportRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadExportRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+// ReadExportResponse is a part of the file. The file is whole at the end of a stream
+// without error.
+type ReadExportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadExportResponse) Reset() {
+	*x = ReadExportResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadExportResponse) ProtoMessage() {}
+
+func (x *ReadExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadExportResponse.ProtoReflect.Descriptor instead.
+func (*ReadExportResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ReadExportResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_wattmark_v1_task_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_task_proto_rawDesc = "" +
@@ -5143,31 +5434,33 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x02by\"W\n" +
 	"\x13DeleteTasksResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\x04R\adeleted\x12&\n" +
-	"\x0fpinned_task_ids\x18\x02 \x03(\x03R\rpinnedTaskIds\"\x88\x01\n" +
+	"\x0fpinned_task_ids\x18\x02 \x03(\x03R\rpinnedTaskIds\"\xa0\x01\n" +
 	"\x13ReadEnvelopeRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
 	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
 	"\x04to_s\x18\x03 \x01(\x01R\x03toS\x12\x18\n" +
 	"\acolumns\x18\x04 \x01(\x05R\acolumns\x12\x14\n" +
-	"\x05rails\x18\x05 \x03(\tR\x05rails\"\xb0\x01\n" +
+	"\x05rails\x18\x05 \x03(\tR\x05rails\x12\x16\n" +
+	"\x06floats\x18\x06 \x01(\bR\x06floats\"\xb0\x01\n" +
 	"\x14ReadEnvelopeResponse\x12\x15\n" +
 	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
 	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12\x18\n" +
 	"\acolumns\x18\x03 \x01(\x05R\acolumns\x12\x1f\n" +
 	"\vbin_samples\x18\x04 \x01(\x04R\n" +
 	"binSamples\x123\n" +
-	"\x06series\x18\x05 \x03(\v2\x1b.wattmark.v1.EnvelopeSeriesR\x06series\"\x97\x01\n" +
+	"\x06series\x18\x05 \x03(\v2\x1b.wattmark.v1.EnvelopeSeriesR\x06series\"\xaf\x01\n" +
 	"\x0eEnvelopeSeries\x12\x12\n" +
 	"\x04rail\x18\x01 \x01(\tR\x04rail\x12\x16\n" +
 	"\x06column\x18\x02 \x03(\rR\x06column\x12\x13\n" +
 	"\x05min_w\x18\x03 \x03(\x01R\x04minW\x12\x13\n" +
 	"\x05max_w\x18\x04 \x03(\x01R\x04maxW\x12\x15\n" +
 	"\x06mean_w\x18\x05 \x03(\x01R\x05meanW\x12\x18\n" +
-	"\asamples\x18\x06 \x03(\x04R\asamples\"V\n" +
+	"\asamples\x18\x06 \x03(\x04R\asamples\x12\x16\n" +
+	"\x06values\x18\a \x03(\x02R\x06values\"V\n" +
 	"\x11ReadEnergyRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
 	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
-	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"\xbd\x02\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"\xff\x02\n" +
 	"\x12ReadEnergyResponse\x12\x15\n" +
 	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
 	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12+\n" +
@@ -5179,7 +5472,11 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x04lost\x18\b \x01(\x04R\x04lost\x12-\n" +
 	"\x05rails\x18\t \x03(\v2\x17.wattmark.v1.RailResultR\x05rails\x121\n" +
 	"\x06budget\x18\n" +
-	" \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\"w\n" +
+	" \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\x12\x17\n" +
+	"\x06nvml_j\x18\v \x01(\x01H\x00R\x05nvmlJ\x12\x1f\n" +
+	"\vnvml_method\x18\f \x01(\tR\n" +
+	"nvmlMethodB\x06\n" +
+	"\x04nvml\"w\n" +
 	"\x13ReadTimelineRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
 	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
@@ -5321,7 +5618,20 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\atask_id\x18\x02 \x01(\x03R\x06taskId\x12\x14\n" +
 	"\x05known\x18\x03 \x01(\bR\x05known\"C\n" +
 	"\x12StoreTasksResponse\x12-\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x17.wattmark.v1.StoredTaskR\x05tasks*\xa4\x01\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x17.wattmark.v1.StoredTaskR\x05tasks\"T\n" +
+	"\x0fTrimTaskRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"9\n" +
+	"\x10TrimTaskResponse\x12%\n" +
+	"\x04task\x18\x01 \x01(\v2\x11.wattmark.v1.TaskR\x04task\"n\n" +
+	"\x11ReadExportRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
+	"\x06format\x18\x02 \x01(\tR\x06format\x12\x15\n" +
+	"\x06from_s\x18\x03 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x04 \x01(\x01R\x03toS\"(\n" +
+	"\x12ReadExportResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data*\xa4\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_RUNNING\x10\x01\x12\x17\n" +
@@ -5356,8 +5666,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
 	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
 	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
-	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xda\n" +
-	"\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xf4\v\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
 	"\aGetTask\x12\x1b.wattmark.v1.GetTaskRequest\x1a\x1c.wattmark.v1.GetTaskResponse\x12J\n" +
@@ -5381,7 +5690,10 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\fReadReadings\x12 .wattmark.v1.ReadReadingsRequest\x1a!.wattmark.v1.ReadReadingsResponse\x12L\n" +
 	"\tReadTasks\x12\x1d.wattmark.v1.ReadTasksRequest\x1a\x1e.wattmark.v1.ReadTasksResponse0\x01\x12O\n" +
 	"\n" +
-	"StoreTasks\x12\x1e.wattmark.v1.StoreTasksRequest\x1a\x1f.wattmark.v1.StoreTasksResponse(\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"StoreTasks\x12\x1e.wattmark.v1.StoreTasksRequest\x1a\x1f.wattmark.v1.StoreTasksResponse(\x01\x12G\n" +
+	"\bTrimTask\x12\x1c.wattmark.v1.TrimTaskRequest\x1a\x1d.wattmark.v1.TrimTaskResponse\x12O\n" +
+	"\n" +
+	"ReadExport\x12\x1e.wattmark.v1.ReadExportRequest\x1a\x1f.wattmark.v1.ReadExportResponse0\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_task_proto_rawDescOnce sync.Once
@@ -5396,7 +5708,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(Verdict)(0),                  // 1: wattmark.v1.Verdict
@@ -5456,58 +5768,62 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*StoreTasksRequest)(nil),     // 55: wattmark.v1.StoreTasksRequest
 	(*StoredTask)(nil),            // 56: wattmark.v1.StoredTask
 	(*StoreTasksResponse)(nil),    // 57: wattmark.v1.StoreTasksResponse
-	nil,                           // 58: wattmark.v1.Task.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
-	(*Window)(nil),                // 60: wattmark.v1.Window
-	(*fieldmaskpb.FieldMask)(nil), // 61: google.protobuf.FieldMask
-	(*Setup)(nil),                 // 62: wattmark.v1.Setup
-	(*Marker)(nil),                // 63: wattmark.v1.Marker
-	(*Event)(nil),                 // 64: wattmark.v1.Event
-	(*Instrument)(nil),            // 65: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 66: wattmark.v1.Chunk
+	(*TrimTaskRequest)(nil),       // 58: wattmark.v1.TrimTaskRequest
+	(*TrimTaskResponse)(nil),      // 59: wattmark.v1.TrimTaskResponse
+	(*ReadExportRequest)(nil),     // 60: wattmark.v1.ReadExportRequest
+	(*ReadExportResponse)(nil),    // 61: wattmark.v1.ReadExportResponse
+	nil,                           // 62: wattmark.v1.Task.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*Window)(nil),                // 64: wattmark.v1.Window
+	(*fieldmaskpb.FieldMask)(nil), // 65: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 66: wattmark.v1.Setup
+	(*Marker)(nil),                // 67: wattmark.v1.Marker
+	(*Event)(nil),                 // 68: wattmark.v1.Event
+	(*Instrument)(nil),            // 69: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 70: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
 	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
 	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
 	11, // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
 	0,  // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	59, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	63, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
 	6,  // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
 	1,  // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
-	58, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
-	60, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
-	59, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
-	59, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	59, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	62, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
+	64, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
+	63, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
+	63, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	63, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
 	0,  // 12: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
 	1,  // 13: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
 	2,  // 14: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
-	61, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	65, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
 	8,  // 16: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
 	15, // 17: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
 	6,  // 18: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
-	59, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	63, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
 	6,  // 20: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
 	8,  // 21: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	62, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	66, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
 	7,  // 23: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	63, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	64, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	67, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	68, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
 	12, // 26: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	60, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	65, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	64, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	69, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
 	17, // 29: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
 	11, // 30: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	59, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	63, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
 	5,  // 32: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
 	9,  // 33: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
 	10, // 34: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
-	60, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
+	64, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
 	20, // 36: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
 	24, // 37: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
 	23, // 38: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	66, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	64, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	70, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	68, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
 	30, // 41: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
 	6,  // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
 	7,  // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
@@ -5515,8 +5831,8 @@ var file_wattmark_v1_task_proto_depIdxs = []int32{
 	35, // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
 	38, // 46: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
 	6,  // 47: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
-	59, // 48: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	59, // 49: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	63, // 48: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	63, // 49: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
 	3,  // 50: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
 	0,  // 51: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
 	41, // 52: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
@@ -5525,51 +5841,56 @@ var file_wattmark_v1_task_proto_depIdxs = []int32{
 	4,  // 55: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
 	8,  // 56: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
 	8,  // 57: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
-	61, // 58: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	65, // 58: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
 	8,  // 59: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
 	9,  // 60: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
 	9,  // 61: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
 	52, // 62: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
 	56, // 63: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
-	13, // 64: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	16, // 65: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	19, // 66: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	22, // 67: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	28, // 68: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	31, // 69: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	33, // 70: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	36, // 71: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
-	39, // 72: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	42, // 73: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	26, // 74: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	44, // 75: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
-	46, // 76: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
-	48, // 77: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
-	50, // 78: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
-	53, // 79: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
-	55, // 80: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
-	14, // 81: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	18, // 82: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	21, // 83: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	25, // 84: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	29, // 85: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	32, // 86: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	34, // 87: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	37, // 88: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
-	40, // 89: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	43, // 90: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	27, // 91: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	45, // 92: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
-	47, // 93: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
-	49, // 94: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
-	51, // 95: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
-	54, // 96: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
-	57, // 97: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
-	81, // [81:98] is the sub-list for method output_type
-	64, // [64:81] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	8,  // 64: wattmark.v1.TrimTaskResponse.task:type_name -> wattmark.v1.Task
+	13, // 65: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16, // 66: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19, // 67: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22, // 68: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28, // 69: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31, // 70: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33, // 71: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	36, // 72: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
+	39, // 73: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	42, // 74: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26, // 75: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	44, // 76: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	46, // 77: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	48, // 78: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	50, // 79: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	53, // 80: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
+	55, // 81: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
+	58, // 82: wattmark.v1.TaskService.TrimTask:input_type -> wattmark.v1.TrimTaskRequest
+	60, // 83: wattmark.v1.TaskService.ReadExport:input_type -> wattmark.v1.ReadExportRequest
+	14, // 84: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18, // 85: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21, // 86: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25, // 87: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29, // 88: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32, // 89: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34, // 90: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	37, // 91: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
+	40, // 92: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	43, // 93: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27, // 94: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	45, // 95: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	47, // 96: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	49, // 97: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	51, // 98: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	54, // 99: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
+	57, // 100: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
+	59, // 101: wattmark.v1.TaskService.TrimTask:output_type -> wattmark.v1.TrimTaskResponse
+	61, // 102: wattmark.v1.TaskService.ReadExport:output_type -> wattmark.v1.ReadExportResponse
+	84, // [84:103] is the sub-list for method output_type
+	65, // [65:84] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -5592,13 +5913,16 @@ func file_wattmark_v1_task_proto_init() {
 		(*DeleteTasksRequest_Name)(nil),
 		(*DeleteTasksRequest_User)(nil),
 	}
+	file_wattmark_v1_task_proto_msgTypes[27].OneofWrappers = []any{
+		(*ReadEnergyResponse_NvmlJ)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   54,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,8 @@ const (
 	TaskService_ReadReadings_FullMethodName = "/wattmark.v1.TaskService/ReadReadings"
 	TaskService_ReadTasks_FullMethodName    = "/wattmark.v1.TaskService/ReadTasks"
 	TaskService_StoreTasks_FullMethodName   = "/wattmark.v1.TaskService/StoreTasks"
+	TaskService_TrimTask_FullMethodName     = "/wattmark.v1.TaskService/TrimTask"
+	TaskService_ReadExport_FullMethodName   = "/wattmark.v1.TaskService/ReadExport"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -84,6 +86,12 @@ type TaskServiceClient interface {
 	// task that is stored already is left as it is: the call may be repeated. An empty file
 	// stores nothing, and is refused where tasks would be.
 	StoreTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[StoreTasksRequest, StoreTasksResponse], error)
+	// TrimTask sets a task's window by hand, and computes its results anew, as wattmark trim does.
+	// UNIMPLEMENTED by a service that only reads.
+	TrimTask(ctx context.Context, in *TrimTaskRequest, opts ...grpc.CallOption) (*TrimTaskResponse, error)
+	// ReadExport streams a span of a task as a file of another program's format, as wattmark export
+	// writes it.
+	ReadExport(ctx context.Context, in *ReadExportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadExportResponse], error)
 }
 
 type taskServiceClient struct {
@@ -294,6 +302,35 @@ func (c *taskServiceClient) StoreTasks(ctx context.Context, opts ...grpc.CallOpt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_StoreTasksClient = grpc.ClientStreamingClient[StoreTasksRequest, StoreTasksResponse]
 
+func (c *taskServiceClient) TrimTask(ctx context.Context, in *TrimTaskRequest, opts ...grpc.CallOption) (*TrimTaskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TrimTaskResponse)
+	err := c.cc.Invoke(ctx, TaskService_TrimTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadExport(ctx context.Context, in *ReadExportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadExportResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[4], TaskService_ReadExport_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadExportRequest, ReadExportResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_ReadExportClient = grpc.ServerStreamingClient[ReadExportResponse]
+
 // TaskServiceServer is the server API for TaskService service.
 // All implementations must embed UnimplementedTaskServiceServer
 // for forward compatibility.
@@ -340,6 +377,12 @@ type TaskServiceServer interface {
 	// task that is stored already is left as it is: the call may be repeated. An empty file
 	// stores nothing, and is refused where tasks would be.
 	StoreTasks(grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]) error
+	// TrimTask sets a task's window by hand, and computes its results anew, as wattmark trim does.
+	// UNIMPLEMENTED by a service that only reads.
+	TrimTask(context.Context, *TrimTaskRequest) (*TrimTaskResponse, error)
+	// ReadExport streams a span of a task as a file of another program's format, as wattmark export
+	// writes it.
+	ReadExport(*ReadExportRequest, grpc.ServerStreamingServer[ReadExportResponse]) error
 	mustEmbedUnimplementedTaskServiceServer()
 }
 
@@ -400,6 +443,12 @@ func (UnimplementedTaskServiceServer) ReadTasks(*ReadTasksRequest, grpc.ServerSt
 }
 func (UnimplementedTaskServiceServer) StoreTasks(grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]) error {
 	return status.Error(codes.Unimplemented, "method StoreTasks not implemented")
+}
+func (UnimplementedTaskServiceServer) TrimTask(context.Context, *TrimTaskRequest) (*TrimTaskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TrimTask not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadExport(*ReadExportRequest, grpc.ServerStreamingServer[ReadExportResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadExport not implemented")
 }
 func (UnimplementedTaskServiceServer) mustEmbedUnimplementedTaskServiceServer() {}
 func (UnimplementedTaskServiceServer) testEmbeddedByValue()                     {}
@@ -696,6 +745,35 @@ func _TaskService_StoreTasks_Handler(srv interface{}, stream grpc.ServerStream) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_StoreTasksServer = grpc.ClientStreamingServer[StoreTasksRequest, StoreTasksResponse]
 
+func _TaskService_TrimTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TrimTaskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).TrimTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_TrimTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).TrimTask(ctx, req.(*TrimTaskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadExport_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadExportRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(TaskServiceServer).ReadExport(m, &grpc.GenericServerStream[ReadExportRequest, ReadExportResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_ReadExportServer = grpc.ServerStreamingServer[ReadExportResponse]
+
 // TaskService_ServiceDesc is the grpc.ServiceDesc for TaskService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -755,6 +833,10 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ReadReadings",
 			Handler:    _TaskService_ReadReadings_Handler,
 		},
+		{
+			MethodName: "TrimTask",
+			Handler:    _TaskService_TrimTask_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -776,6 +858,11 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "StoreTasks",
 			Handler:       _TaskService_StoreTasks_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "ReadExport",
+			Handler:       _TaskService_ReadExport_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "wattmark/v1/task.proto",

@@ -129,6 +129,8 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.TaskService_CreateNote_FullMethodName, s.CreateNote)
 	unary(mux, pb.TaskService_DeleteNote_FullMethodName, s.DeleteNote)
 	unary(mux, pb.TaskService_ReadReadings_FullMethodName, s.ReadReadings)
+	unary(mux, pb.TaskService_TrimTask_FullMethodName, s.TrimTask)
+	streamed(mux, pb.TaskService_ReadExport_FullMethodName, s.ReadExport)
 	b := pb.NewBenchServiceClient(live)
 	unary(mux, pb.BenchService_ListBenches_FullMethodName, b.ListBenches)
 	unary(mux, pb.BenchService_ReadBench_FullMethodName, b.ReadBench)
@@ -138,6 +140,7 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.ReportService_ListSensorErrors_FullMethodName, r.ListSensorErrors)
 	unary(mux, pb.ReportService_ReadValidation_FullMethodName, r.ReadValidation)
 	unary(mux, pb.ReportService_ListValidations_FullMethodName, r.ListValidations)
+	unary(mux, pb.ReportService_ReadComparison_FullMethodName, r.ReadComparison)
 }
 
 // rpcOptions bound the size of a request, also unpacked. Small

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -142,7 +144,12 @@ func (t *timedWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // refuse answers as the gateway does.
 func refuse(w http.ResponseWriter, status int, why string) {
+	refuseAs(w, status, codes.InvalidArgument, why)
+}
+
+// refuseAs answers with another code of gRPC.
+func refuseAs(w http.ResponseWriter, status int, code codes.Code, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"code": 3, "message": why, "details": []any{}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "message": why, "details": []any{}})
 }

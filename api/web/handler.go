@@ -5,6 +5,7 @@
 //
 //	GET /               the page, with its files below /assets/
 //	GET /v1/…           the calls
+//	GET /v1/tasks/{task_id}/export   ReadExport, as the file that it streams
 //	GET /openapi.json   their requests and answers (OpenAPI 2.0)
 //	POST /wattmark.v1.TaskService/…   the calls as gRPC-Web
 //	GET /healthz        health, as gRPC's
@@ -101,6 +102,12 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		}
 		gateway.ServeHTTP(&refusal{ResponseWriter: w}, r)
 	})
+	// Where callers are asked who they are, Options.Ask answers this.
+	mux.HandleFunc("GET /v1/session", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"name":""}`))
+	})
+	mux.Handle("GET /v1/tasks/{task_id}/export", exported(pb.NewTaskServiceClient(conn)))
 	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /assets/", page.Handler())
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {

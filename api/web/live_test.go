@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,7 +81,13 @@ func registerLive(t *testing.T, server *grpc.Server, db *store.DB) {
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
 	live.NewService(relay).Register(server)
-	r := reports.New(t.Context(), reports.Config{DB: db, ValidationKind: "validation", Subject: subject})
+	compare := func(_ context.Context, a, b []store.TaskID, work []string) ([]byte, error) {
+		if slices.Equal(a, b) {
+			return nil, fmt.Errorf("%w: task %d is on both sides", reports.ErrRequest, a[0])
+		}
+		return json.Marshal(map[string]string{"verdict": strings.Trim(fmt.Sprint(a), "[]") + " against " + strings.Trim(fmt.Sprint(b), "[]") + ", " + strings.Join(work, " ")})
+	}
+	r := reports.New(t.Context(), reports.Config{DB: db, ValidationKind: "validation", Subject: subject, Compare: compare})
 	r.Register(server)
 	t.Cleanup(func() {
 		cancel()

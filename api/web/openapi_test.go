@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/internal/testdb"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -48,7 +50,26 @@ func newSite(t *testing.T, o Options) *site {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	service := api.New(t.Context(), db, api.Options{Poll: time.Millisecond})
+	service := api.New(t.Context(), db, api.Options{Poll: time.Millisecond, Works: api.Works{
+		Trim: func(_ context.Context, _ store.TaskID, w measure.Window) error {
+			if w.From > 1 {
+				return measure.ErrNoData
+			}
+			return nil
+		},
+		Formats: []string{"csv"},
+		Export: func(_ context.Context, w io.Writer, task *store.Task, _ string, span measure.Window) error {
+			switch {
+			case span.From > 1:
+				return api.ErrRequest
+			case span.From > 0.5: // what breaks off later
+				_, _ = w.Write(bytes.Repeat([]byte("1\n"), 2<<20))
+				return store.ErrIO
+			}
+			_, err := fmt.Fprintf(w, "%s %v", task.Name, span)
+			return err
+		},
+	}})
 	service.Register(server)
 	registerLive(t, server, db)
 	go func() { _ = server.Serve(l) }()

@@ -93,6 +93,12 @@ var rows = []struct {
 	{"GET /v1/sensors", []row{good("/v1/sensors", `"instant"`)}},
 	{"GET /v1/sensors:errors", []row{good("/v1/sensors:errors", `"sma"`)}},
 	{"GET /v1/tasks/{task_id}/validation", []row{{"/v1/tasks/99/validation", "", 404, "no such task"}, {"/v1/tasks/0/validation", "", 400, "task_id"}}},
+	{"GET /v1/comparison", []row{
+		good("/v1/comparison?a=1&a=2&b=3&work=token=5", `"verdict":"1 2 against 3, token=5"`),
+		{"/v1/comparison?a=1", "", 400, "b: 0 tasks"},
+		{"/v1/comparison?a=1&b=1", "", 400, "on both sides"},
+		{"/v1/comparison?a=1&b=2" + strings.Repeat("&work=x=1", 9), "", 400, "work"},
+	}},
 	{"GET /v1/validations", []row{good("/v1/validations", `"verdict":"high"`), {"/v1/validations?page_size=-1", "", 400, "page_size"}}},
 	{"GET /v1/aggregate", []row{
 		good("/v1/aggregate?by=AGGREGATE_BY_USER", `"key":"ada"`), good("/v1/aggregate?by=AGGREGATE_BY_DAY&utc_offset_min=-60&limit=1", "2026-03-04"),
@@ -128,6 +134,13 @@ var rows = []struct {
 	}},
 	{"DELETE /v1/tasks/{task_id}/notes/{number}", []row{
 		{"/v1/tasks/3/notes/1", "", 200, "{}"}, {"/v1/tasks/3/notes/1", "", 404, "no such note"}, {"/v1/tasks/3/notes/0", "", 400, "number"}, {"/v1/tasks/3/notes/-1", "", 400, "number"},
+	}},
+	{"POST /v1/tasks/{task_id}/trim", []row{
+		{"/v1/tasks/3/trim", `{"from_s":0.2,"to_s":0.3}`, 200, `"task_id":"3"`},
+		{"/v1/tasks/3/trim", `{"from_s":7,"to_s":8}`, 400, "from_s"},
+		{"/v1/tasks/3/trim", `{}`, 400, "to_s"},
+		{"/v1/tasks/3/trim", `{"form_s":1}`, 400, "form_s"},
+		{"/v1/tasks/99/trim", `{"from_s":0.2,"to_s":0.3}`, 404, "no such task"},
 	}},
 	{"DELETE /v1/tasks/{task_id}", []row{{"/v1/tasks/2", "", 200, `"deleted":"1"`}, {"/v1/tasks/99", "", 404, "no such task"}, {"/v1/tasks/1?user=ada", "", 400, "user"}, {"/v1/tasks/1?force=maybe", "", 400, "force"}}},
 	{"POST /v1/tasks:delete", []row{

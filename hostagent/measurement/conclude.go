@@ -206,6 +206,16 @@ func overSensor(
 	return sensed{}, nil
 }
 
+// Sensed integrates the GPU's own readings of a task over a window in device time. The energy is
+// nil, and the method empty, where the task has no clock fit or no readings all over the window.
+func Sensed(ctx context.Context, db Store, t *store.Task, w Window) (*measure.Joule, string, error) {
+	if t.Clock == nil {
+		return nil, "", nil
+	}
+	s, err := overSensor(ctx, db, t.ID, t.Clock, nil, w)
+	return s.energy, s.method, err
+}
+
 // settle is how long the calls that end a task may take in all, beside the analysis.
 const settle = 2 * time.Minute
 

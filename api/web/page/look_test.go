@@ -187,7 +187,7 @@ func formats(t *testing.T, chrome context.Context) {
 		{"plot/scale", `timeTicks(1, 1, 5).marks.length`, "0"},
 		{"plot/scale", `range(Infinity, -Infinity, true).join()`, "0,1"},
 		{"plot/scale", `ticks(0, 300, 6).values.join()`, "0,50,100,150,200,250,300"},
-		{"plot/envelope", `bounds([envelope({from_s: 0, to_s: 4, columns: 4, series: [{rail: "x", column: [0, 1, 3], min_w: [1, "NaN", 3], max_w: [2, "NaN", 9], mean_w: [1, 1, 5]}]}).series[0]], 1.6, 2.4).join()`, "3,9"},
+		{"plot/envelope", `bounds([envelope({from_s: 0, to_s: 4, columns: 4, bin_samples: 1, series: [{rail: "x", column: [0, 1, 3], values: Float32Array.of(1, 2, 1, NaN, NaN, 1, 3, 9, 5)}]}).series[0]], 1.6, 2.4).join()`, "3,9"},
 		// A reading holds until the next one; the last one until what follows the span, or not at all.
 		{"plot/envelope", `[until({t: [1, 2], until: 5}, 0), until({t: [1, 2], until: 5}, 1), until({t: [1, 2]}, 1), until({t: [1, 2], until: NaN}, 1)].join()`, "2,5,2,2"},
 		{"plot/envelope", `[0.5, 1.5, 2.5, 5.5].map(t => held({t: [1, 2], value: [7, 8], until: 5}, t)).join()`, "-1,0,1,-1"},

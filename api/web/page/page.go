@@ -1,9 +1,11 @@
 // Package page is the web page of wattmark host: HTML, style sheets and
-// JavaScript modules that are served as they lie in static, and their handler.
-// There is no build step, and nothing comes from elsewhere.
+// JavaScript modules in static, and their handler. Nothing comes from elsewhere.
 //
 //	GET /           the page; its view stands behind # in the address
 //	GET /assets/…   its files; below /assets/FINGERPRINT/ they may be kept for good
+//
+// A browser gets all modules as one file, static/page.js, which go generate makes of them; the
+// modules are served too, for tests and for who looks.
 //
 // The page asks the JSON API of the same origin (docs/host.md).
 package page
@@ -12,7 +14,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -21,6 +22,8 @@ import (
 	"strings"
 	"sync"
 )
+
+//go:generate go tool esbuild static/js/main.js --bundle --format=esm --target=es2022 --minify --legal-comments=none --log-level=warning --outfile=static/page.js
 
 //go:embed static
 var static embed.FS
@@ -56,7 +59,6 @@ func newFile(name string, content []byte) file {
 // files are all files by their path in the address, made once.
 var files = sync.OnceValue(func() map[string]file {
 	out := map[string]file{}
-	var modules strings.Builder
 	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || name == "static/index.html" {
 			return err
@@ -68,11 +70,7 @@ var files = sync.OnceValue(func() map[string]file {
 		if strings.HasSuffix(name, ".css") {
 			return nil // they are sent as one
 		}
-		at := "/assets/" + strings.TrimPrefix(name, "static/")
-		out[at] = newFile(name, content)
-		if strings.HasPrefix(at, "/assets/js/") && at != early {
-			fmt.Fprintf(&modules, "<link rel=\"modulepreload\" href=\"%s\" fetchpriority=\"low\">\n", at)
-		}
+		out["/assets/"+strings.TrimPrefix(name, "static/")] = newFile(name, content)
 		return nil
 	})
 	if err != nil {
@@ -89,22 +87,16 @@ var files = sync.OnceValue(func() map[string]file {
 	// one is there.
 	out["/assets/style.css"] = newFile("style.css",
 		slices.Concat(read("css/base.css"), read("css/parts.css"), read("css/plot.css"), read("css/live.css")))
-	// Modules import each other: with the list of all, the browser need not find them
-	// one behind the other.
-	index := strings.Replace(string(read("index.html")), "<!--modules-->\n", modules.String(), 1)
 	all := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(out)) {
 		all.Write(out[name].content)
 	}
 	fingerprint = hex.EncodeToString(all.Sum(nil)[:6])
 	below := `"/assets/` + fingerprint
-	own := strings.NewReplacer(`"/assets/js/`, below+"/js/", `"/assets/style.css`, below+"/style.css")
-	out["/"] = newFile("index.html", []byte(own.Replace(index)))
+	own := strings.NewReplacer(`"/assets/`, below+"/")
+	out["/"] = newFile("index.html", []byte(own.Replace(string(read("index.html")))))
 	return out
 })
-
-// early is the script that runs before the first paint; it is no module.
-const early = "/assets/js/early.js"
 
 // fingerprint is of all files, and known when they are made.
 var fingerprint string

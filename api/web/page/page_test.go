@@ -1,11 +1,13 @@
 package page
 
 import (
+	"bytes"
 	"net/http/httptest"
-	"path"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/evanw/esbuild/pkg/api"
 )
 
 // Every file is served with its type and policy, and not again when it is known.
@@ -42,23 +44,20 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// The page names all modules, so that a browser asks for all at once; and what
-// modules import is there.
-func TestModules(t *testing.T) {
-	imports := regexp.MustCompile(`(?m)^(?:import|export)[^;]*?from '([^']+)'`)
-	index := string(files()["/"].content)
-	for name, f := range files() {
-		if !strings.HasSuffix(name, ".js") {
-			continue
-		}
-		if !strings.Contains(index, `"`+strings.Replace(name, "/assets/", "/assets/"+fingerprint+"/", 1)+`"`) {
-			t.Errorf("%s is not named by the page", name)
-		}
-		for _, m := range imports.FindAllStringSubmatch(string(f.content), -1) {
-			if _, ok := files()[path.Join(path.Dir(name), m[1])]; !ok {
-				t.Errorf("%s imports %s, which there is not", name, m[1])
-			}
-		}
+// The file that browsers get is made of the modules as they are now, and a view is there after few requests.
+func TestBundleIsOfTheModules(t *testing.T) {
+	made := api.Build(api.BuildOptions{
+		EntryPoints: []string{"static/js/main.js"}, Bundle: true, Format: api.FormatESModule, Target: api.ES2022,
+		MinifyWhitespace: true, MinifySyntax: true, MinifyIdentifiers: true, LegalComments: api.LegalCommentsNone,
+	})
+	if len(made.Errors) > 0 || len(made.OutputFiles) != 1 {
+		t.Fatalf("%+v", made.Errors)
+	}
+	if got := files()["/assets/page.js"].content; !bytes.Equal(got, made.OutputFiles[0].Contents) {
+		t.Error("static/page.js is of other modules: go generate ./api/web/page")
+	}
+	if n := strings.Count(string(files()["/"].content), `"/assets/`); n > 6 {
+		t.Errorf("the page names %d files", n)
 	}
 }
 

@@ -240,6 +240,24 @@ func exportTable(ctx context.Context, w io.Writer, db *counted, t *store.Task, f
 	return csvfile.Write(w, tab)
 }
 
+// Streamed are the formats that Stream writes.
+var Streamed = []string{"csv", "parquet", "arrow", "perfetto", "chrome"}
+
+// Stream writes one task in one of the formats of Streamed, as export does: a zero span is the
+// window of the result, of traces all that is stored.
+func Stream(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, format string, span measure.Window) error {
+	f := exportFlags{format: format}
+	if span != (measure.Window{}) {
+		f.all, f.fromGiven, f.toGiven = true, true, true
+		f.from, f.to = span.From.Duration(), span.To.Duration()
+	}
+	from := &counted{DB: db}
+	if format == "perfetto" || format == "chrome" {
+		return exportTimelines(ctx, w, from, []*store.Task{t}, f)
+	}
+	return exportTable(ctx, w, from, t, f)
+}
+
 // exportSQLite writes tasks into a new SQLite file, which appears whole or not at all.
 func exportSQLite(ctx context.Context, path string, db *counted, tasks []*store.Task, f exportFlags) error {
 	return cli.WriteWhole(path, func(part string) (err error) {

@@ -186,7 +186,7 @@ func (s *hostService) register(ctx context.Context, a *cli.App) error {
 		s.counts.Register(s.guard), s.counts.Register(s.power)); err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	tasks, reports := api.New(ctx, s.db, api.Options{}), OpenReports(ctx, a, s.db)
+	tasks, reports := api.New(ctx, s.db, api.Options{Works: works(s.db)}), OpenReports(ctx, a, s.db)
 	serve := func(options []grpc.ServerOption) *grpc.Server {
 		shared := append(wire.ServerOptions(), wire.TellVersion(cli.Version()))
 		server := grpc.NewServer(slices.Concat(shared, s.counts.ServerOptions(), s.traces.Server(), options)...)

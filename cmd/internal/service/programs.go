@@ -3,8 +3,10 @@ package service
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/auth"
@@ -20,6 +23,9 @@ import (
 	"github.com/wattmark/wattmark/api/reports"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	comparecmd "github.com/wattmark/wattmark/cmd/internal/study/compare"
 	validatecmd "github.com/wattmark/wattmark/cmd/internal/study/validate"
 	"github.com/wattmark/wattmark/hostagent/daemon"
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -27,6 +33,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/live"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
@@ -233,5 +240,40 @@ func OpenReports(ctx context.Context, a *cli.App, db *store.DB) *reports.Service
 			}
 			return out, err
 		},
+		Compare: func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error) {
+			r, err := comparecmd.Stored(ctx, db, a, b, work)
+			if err == nil {
+				return json.Marshal(r)
+			}
+			if cli.ExitCode(err) == cli.ExitUsage || cli.ExitCode(err) == cli.ExitIncomplete || errors.Is(err, compare.ErrRuns) {
+				err = fmt.Errorf("%w: %w", reports.ErrRequest, err)
+			}
+			return nil, err
+		},
 	})
+}
+
+// works are what the task service needs beside the database: the commands trim and export, and
+// the energy by the GPU's own sensor.
+func works(db *store.DB) api.Works {
+	return api.Works{
+		Trim: func(ctx context.Context, id store.TaskID, w measure.Window) error {
+			// The energies by kernel follow from the window.
+			if err := measurement.Retrim(ctx, db, id, w); err != nil {
+				return err
+			}
+			return report.ShareAgain(ctx, db, id)
+		},
+		Export: func(ctx context.Context, w io.Writer, t *store.Task, format string, span measure.Window) error {
+			err := exchange.Stream(ctx, w, db, t, format, span)
+			if cli.ExitCode(err) == cli.ExitUsage {
+				err = fmt.Errorf("%w: %w", api.ErrRequest, err)
+			}
+			return err
+		},
+		Formats: exchange.Streamed,
+		Sensed: func(ctx context.Context, t *store.Task, w measure.Window) (*measure.Joule, string, error) {
+			return measurement.Sensed(ctx, db, t, w)
+		},
+	}
 }

@@ -105,34 +105,73 @@ type comparedSide struct {
 // compareSides reads both sides and compares them. Both databases stay open until the
 // kernels are compared.
 func compareSides(a *cli.App, ctx context.Context, f compareFlags) (*CompareReport, error) {
-	var work []compare.Work
-	for _, s := range f.work {
-		w, err := compare.ParseWork(s)
-		if err != nil {
-			return nil, cli.Usagef("--work %w", err)
-		}
-		work = append(work, w)
+	work, err := amountsOf(f.work)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	var sides [2]comparedSide
 	for i, s := range [][3]string{{f.a, f.aDB, "A"}, {f.b, f.bDB, "B"}} {
 		if sides[i], err = readSide(a, ctx, s[0], store.Conceal(cmp.Or(s[1], a.DB))); err != nil {
 			return nil, fmt.Errorf("%s: %w", s[2], err)
 		}
 		defer sides[i].db.Close()
-		for _, t := range sides[i].tasks {
-			sides[i].runs = append(sides[i].runs, comparedRun(t, f.meter, s[2], sides[i].Database))
-		}
 	}
-	if err := disjoint(&sides); err != nil {
+	return compareRead(ctx, &sides, f.meter, work, f.kernels)
+}
+
+// Stored compares tasks of an open database, as compare does with their numbers. A task without
+// a result, or on both sides, is wrong usage; so is work that is not UNIT=AMOUNT.
+func Stored(ctx context.Context, db *store.DB, a, b []store.TaskID, work []string) (*CompareReport, error) {
+	amounts, err := amountsOf(work)
+	if err != nil {
 		return nil, err
 	}
-	leaveUnpaired(&sides)
+	var sides [2]comparedSide
+	for i, ids := range [][]store.TaskID{a, b} {
+		s := &sides[i]
+		s.Spec, s.db = spec(ids), db
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+			t, err := db.Task(ctx, id)
+			if err == nil {
+				err = hasResult(&t)
+			}
+			if err != nil {
+				return nil, err
+			}
+			s.add(&t)
+		}
+	}
+	return compareRead(ctx, &sides, meterAuto, amounts, true)
+}
+
+// amountsOf reads work as the flag --work has it.
+func amountsOf(list []string) (work []compare.Work, err error) {
+	for _, s := range list {
+		w, err := compare.ParseWork(s)
+		if err != nil {
+			return nil, cli.Usagef("--work %w", err)
+		}
+		work = append(work, w)
+	}
+	return work, nil
+}
+
+// compareRead compares two sides whose databases are open.
+func compareRead(ctx context.Context, sides *[2]comparedSide, meter string, work []compare.Work, kernels bool) (*CompareReport, error) {
+	for i := range sides {
+		for _, t := range sides[i].tasks {
+			sides[i].runs = append(sides[i].runs, comparedRun(t, meter, string("AB"[i]), sides[i].Database))
+		}
+	}
+	if err := disjoint(sides); err != nil {
+		return nil, err
+	}
+	leaveUnpaired(sides)
 	effects, err := compare.All(sides[0].runs, sides[1].runs)
 	if err != nil {
 		return nil, err
 	}
-	r := newCompareReport(&sides, effects)
+	r := newCompareReport(sides, effects)
 	for _, w := range work {
 		p, err := compare.Per(&effects[0], &effects[1], w)
 		if err != nil {
@@ -140,12 +179,12 @@ func compareSides(a *cli.App, ctx context.Context, f compareFlags) (*CompareRepo
 		}
 		r.Work = append(r.Work, p)
 	}
-	if f.kernels {
-		if err := r.addKernels(ctx, &sides); err != nil {
+	if kernels {
+		if err := r.addKernels(ctx, sides); err != nil {
 			return nil, err
 		}
 	}
-	return r, r.addStart(ctx, &sides)
+	return r, r.addStart(ctx, sides)
 }
 
 // disjoint returns a usage error for a task that is on both sides.
@@ -180,15 +219,22 @@ func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSid
 	if s.db, err = side.OpenDB(ctx, numbers...); err != nil {
 		return s, err
 	}
-	if s.tasks, err = measured(&side, ctx, s.db, numbers); err != nil {
+	tasks, err := measured(&side, ctx, s.db, numbers)
+	if err != nil {
 		return s, errors.Join(err, s.db.Close())
 	}
-	for _, t := range s.tasks {
-		s.Tasks = append(s.Tasks, t.ID)
-		s.GPUs = addNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
-		s.Meters = addNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
+	for _, t := range tasks {
+		s.add(t)
 	}
 	return s, nil
+}
+
+// add adds a task, with its GPU and meter.
+func (s *comparedSide) add(t *store.Task) {
+	s.tasks = append(s.tasks, t)
+	s.Tasks = append(s.Tasks, t.ID)
+	s.GPUs = addNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
+	s.Meters = addNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
 }
 
 // TasksNamed reads the tasks of spec, numbers and names separated by commas, sorted by
@@ -247,13 +293,21 @@ func measured(a *cli.App, ctx context.Context, db *store.DB, numbers []string) (
 		if err != nil {
 			return nil, err
 		}
-		if t.Result == nil {
-			return nil, cli.WithCode(cli.ExitIncomplete,
-				fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
+		if err := hasResult(t); err != nil {
+			return nil, err
 		}
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// hasResult returns an ExitIncomplete error for a task without an energy.
+func hasResult(t *store.Task) error {
+	if t.Result != nil {
+		return nil
+	}
+	return cli.WithCode(cli.ExitIncomplete,
+		fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
 }
 
 // NotFailed returns an ExitIncomplete error for a task whose work failed, for figures

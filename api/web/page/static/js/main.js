@@ -3,6 +3,7 @@ import { el, fill, announce } from './lib/dom.js';
 import { Router, link } from './lib/router.js';
 import { themeButton } from './lib/theme.js';
 import { help } from './lib/help.js';
+import { who } from './lib/who.js';
 import { views } from './views.js';
 
 const nav = document.getElementById('nav');
@@ -22,6 +23,7 @@ document.querySelector('.skip').addEventListener('click', (e) => {
   e.preventDefault();
   document.getElementById('main').focus();
 });
+who(document.getElementById('who'));
 themeButton(document.getElementById('theme'));
 document.getElementById('help').addEventListener('click', () => help(open));
 addEventListener('keydown', (e) => {

@@ -13,9 +13,10 @@
 // }
 import { tasks } from './views/tasks.js';
 import { task } from './views/task.js';
+import { totals } from './views/totals.js';
 import { compare } from './views/compare.js';
 import { live } from './views/live.js';
 import { sensors } from './views/sensors.js';
 import { reports } from './views/reports.js';
 
-export const views = [tasks, task, compare, live, sensors, reports];
+export const views = [tasks, task, totals, compare, live, sensors, reports];

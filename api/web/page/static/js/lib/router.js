@@ -32,6 +32,7 @@ export class Router {
     this.session = null; // of the view that is open: { update?, close? }
     this.view = null;
     this.at = '';
+    this.stepped = -Infinity; // when, in ms
   }
 
   start() {
@@ -40,15 +41,17 @@ export class Router {
   }
 
   /**
-   * keep writes the state of the open view into the address. It makes no step in the
-   * browser's history, unless step is true.
+   * keep writes the state of the open view into the address. With step it makes a step in the browser's
+   * history; those that follow each other within 1.5 s are one.
    */
   keep(hash, step = false) {
     // When somebody has just gone elsewhere – back, a link – the view that is open does
     // not know yet: its state must not take the place of that address.
     if (hash === location.hash || location.hash !== this.at) return;
-    if (step) history.pushState(null, '', hash);
+    const now = performance.now();
+    if (step && now - this.stepped > 1500) history.pushState(null, '', hash);
     else history.replaceState(null, '', hash);
+    if (step) this.stepped = now;
     this.at = location.hash; // as the browser escapes it
   }
 

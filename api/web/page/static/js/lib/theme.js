@@ -37,9 +37,19 @@ export function palette() {
   const c = (name) => s.getPropertyValue(name).trim();
   return {
     ink: c('--ink'), soft: c('--soft'), grid: c('--grid'), ground: c('--panel'), accent: c('--accent'),
-    marker: c('--marker'), outside: c('--outside'), gap: c('--gap'), a: c('--cursor-a'), b: c('--cursor-b'), readings: Array.from({ length: 4 }, (_, i) => c(`--reading-${i + 1}`)),
+    marker: c('--marker'), outside: c('--outside'), gap: c('--gap'), named: c('--named'), a: c('--cursor-a'), b: c('--cursor-b'), readings: Array.from({ length: 4 }, (_, i) => c(`--reading-${i + 1}`)),
     total: c('--total'), series: Array.from({ length: 8 }, (_, i) => c(`--series-${i + 1}`)),
   };
+}
+
+/** lightPalette returns the colours of the light theme, whatever is shown: of figures, which are for paper. */
+export function lightPalette() {
+  const { theme } = document.documentElement.dataset;
+  document.documentElement.dataset.theme = 'light';
+  const look = palette(); // nothing is painted before the theme is back
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  return look;
 }
 
 /** themeButton makes a button switch between the system's theme, light and dark. */

@@ -40,12 +40,12 @@ export function band(c, s, view, look) {
     const dense = apart < 3;
     if (look.alpha > 0) {
       c.globalAlpha = look.alpha;
-      if (dense) bars(c, s, view, a, b, { pixel, area: look.area });
+      if (dense && !c.vector) bars(c, s, view, a, b, { pixel, area: look.area });
       else outline(c, s, view, a, b);
     }
     c.globalAlpha = 1;
     if (look.line === 0) return;
-    if (b - a > 1 && apart < 1.5 * pixel) {
+    if (b - a > 1 && apart < 1.5 * pixel && !c.vector) {
       course(c, s, view, a, b, { pixel, width: look.line ?? 1.4 });
       return;
     }

@@ -1,6 +1,4 @@
 // What a plot draws: least, greatest and mean power a column, as ReadEnvelope sends it.
-import { num } from '../lib/format.js';
-
 /** Series is one rail: arrays that go together, by time. */
 class Series {
   constructor(rail, t, min, max, mean) {
@@ -25,17 +23,17 @@ class Series {
   }
 }
 
-const floats = (list) => Float64Array.from(list ?? [], num);
+/** every is every third value from a first one on. */
+const every = (values, first) => Float64Array.from({ length: Math.floor(values.length / 3) }, (_, i) => values[3 * i + first]);
 
-/** envelope reads an answer of ReadEnvelope. Its times are moved by shift seconds. */
+/** envelope reads an answer of readEnvelope. Its times are moved by shift seconds. */
 export function envelope(answer, shift = 0) {
-  const from = num(answer.from_s), to = num(answer.to_s), n = num(answer.columns);
-  const width = (to - from) / n;
+  const from = answer.from_s, to = answer.to_s, width = (to - from) / answer.columns;
   return {
     from: from + shift, to: to + shift, width,
-    single: num(answer.bin_samples) === 1, // its columns rest on single samples
-    series: (answer.series ?? []).map((s) => new Series(
-      s.rail, Float64Array.from(s.column ?? [], (c) => from + shift + (num(c) + 0.5) * width), floats(s.min_w), floats(s.max_w), floats(s.mean_w))),
+    single: answer.bin_samples === 1, // its columns rest on single samples
+    series: answer.series.map((s) => new Series(
+      s.rail, Float64Array.from(s.column, (c) => from + shift + (c + 0.5) * width), every(s.values, 0), every(s.values, 1), every(s.values, 2))),
   };
 }
 

@@ -41,9 +41,10 @@ export function drawPanel(c, box, view, look) {
     c.fillStyle = look.soft;
     c.fillText(grouped(v / f, decimals), box.x - 6, y);
   }
-  title(c, box.w < 400 && box.panel.short !== undefined ? `${box.panel.short}${kilo ? 'kW' : 'W'}` : `${box.panel.title}, ${kilo ? 'kW' : 'W'}`, box, look);
+  if (box.panel.title) title(c, box.w < 400 && box.panel.short !== undefined ? `${box.panel.short}${kilo ? 'kW' : 'W'}` : `${box.panel.title}, ${kilo ? 'kW' : 'W'}`, box, look);
   clipped(c, box, () => {
     for (const s of box.panel.series) band(c, s.s, view, { ...s, colour: s.colour(look) });
+    names(c, box, view, look);
     for (const r of box.panel.readings ?? []) steps(c, r, view, { ...r, colour: r.colour(look), rim: look.ground });
   });
   c.strokeStyle = look.soft;
@@ -52,6 +53,30 @@ export function drawPanel(c, box, view, look) {
   c.moveTo(box.x + 0.5, box.y);
   c.lineTo(box.x + 0.5, box.y + box.h);
   c.stroke();
+}
+
+/** names writes what lines are, where they have a label: in the middle, above their lines, none on another. */
+function names(c, box, view, look) {
+  const middle = (view.from + view.to) / 2;
+  const list = box.panel.series.filter((s) => s.label).map((s) => {
+    const i = s.s.t.findIndex((t, k) => t >= middle && Number.isFinite(s.s.mean[k])), k = i < 0 ? s.s.mean.findLastIndex(Number.isFinite) : i;
+    const w = c.measureText(s.label).width;
+    return k < 0 ? null : { text: s.label, w, x: Math.min(Math.max(view.X(s.s.t[k]), box.x + w / 2 + 6), box.x + box.w - w / 2 - 6), y: view.Y(s.s.max[k]) - 11, colour: s.colour(look) };
+  }).filter(Boolean).sort((a, b) => a.y - b.y);
+  c.textAlign = 'center';
+  c.textBaseline = 'middle';
+  let last = box.y + 8;
+  for (const n of list) {
+    n.y = Math.max(n.y, last + 14);
+    if (n.y > box.y + box.h - 6) return; // the table below has them all
+    last = n.y;
+    c.globalAlpha = 0.75;
+    c.fillStyle = look.ground;
+    c.fillRect(n.x - n.w / 2 - 3, n.y - 7, n.w + 6, 14);
+    c.globalAlpha = 1;
+    c.fillStyle = n.colour;
+    c.fillText(n.text, n.x, n.y);
+  }
 }
 
 /** title stands on its own ground, above the grid and the shades and below the data: it hides none. */

@@ -82,7 +82,7 @@ class Hand {
     this.pointers.set(ev.pointerId, x);
     if (this.mode === 'click' && Math.abs(x - this.x0) > still) this.mode = this.after;
     switch (this.mode) {
-      case 'a': case 'b': p.put(this.mode, p.timeAt(x)); break;
+      case 'a': case 'b': p.put(this.mode, p.snap(p.timeAt(x), ev)); break;
       case 'pan': this.shift(this.x0 - x, this.begin, false); break;
       case 'zoom':
         p.selection = [this.t0, p.timeAt(x)];
@@ -133,7 +133,7 @@ class Hand {
       this.plot.told.pick(slice);
       return;
     }
-    this.click(this.t0);
+    if (this.t0 >= this.plot.view.from && this.t0 <= this.plot.view.to) this.click(this.plot.snap(this.t0, ev));
   }
 
   /** doubled shows all, and takes back what the first of the two clicks did. */
@@ -149,7 +149,6 @@ class Hand {
   /** click puts the cursor that is missing, or moves the nearer one. */
   click(t) {
     const p = this.plot, { a, b } = p.cursors;
-    if (t < p.view.from || t > p.view.to) return;
     if (Number.isNaN(a)) p.put('a', t);
     else if (Number.isNaN(b)) p.put('b', t);
     else p.put(Math.abs(t - a) < Math.abs(t - b) ? 'a' : 'b', t);

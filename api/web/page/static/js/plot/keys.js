@@ -36,7 +36,7 @@ function press(plot, ev) {
   if (ev.ctrlKey) return false;
   switch (ev.key.toLowerCase()) {
     case 'w': if (plot.window) plot.look(...plot.window); return true;
-    case 'a': case 'b': plot.put(ev.key.toLowerCase(), at); return true;
+    case 'a': case 'b': plot.put(ev.key.toLowerCase(), plot.snap(at, ev)); return true;
     case 'c': between(plot); return true;
     case 'n': case 'p': plot.told.step?.(ev.key.toLowerCase() === 'n' ? 1 : -1); return true;
     case 'x': plot.put('a', NaN); plot.put('b', NaN); return true;

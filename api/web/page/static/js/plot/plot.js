@@ -18,7 +18,7 @@ export const shortest = 1e-7;
 export class Plot {
   /**
    * told = { view(from, to, done), cursors(a, b), hover(t or NaN), read(t), pick(slice),
-   * step(way) }: what its user does. view is called with done = false while a gesture goes on;
+   * step(way), snaps() }: what its user does; snaps are the instants that cursors go to. view is called with done = false while a gesture goes on;
    * read when keys moved the point; pick when a slice of a track is clicked.
    */
   constructor(label, told) {
@@ -102,6 +102,14 @@ export class Plot {
     this.told.cursors?.(this.cursors.a, this.cursors.b);
   }
 
+  /** snap is the instant worth pointing at within 6 pixels of a time; the time itself where there is none, or with Alt. */
+  snap(t, ev) {
+    const reach = (6 / this.width) * (this.view.to - this.view.from);
+    const far = (s) => Math.abs(s.t - t);
+    const best = ev.altKey ? null : (this.told.snaps?.() ?? []).reduce((a, s) => (a && far(a) <= far(s) ? a : s), null);
+    return best && far(best) <= reach ? best.t : t;
+  }
+
   /** point reads at a time; x is the pointer's pixel, if one points there. */
   point(t, x = NaN) {
     this.hover = t;
@@ -171,7 +179,12 @@ export class Plot {
     const height = this.layout();
     const c = surface(this.main, this.outer, height);
     surface(this.over, this.outer, height);
-    const look = this.colours = palette();
+    this.draw(c, this.colours = palette());
+    this.drawn();
+  }
+
+  /** draw draws all but what moves with the pointer, in given colours; figures are drawn by it too. */
+  draw(c, look) {
     const { from, to } = this.view;
     const X = (t) => this.xOf(t);
     const view = { from, to, X, reach: this.data.reach, dots: this.data.dots };
@@ -188,7 +201,6 @@ export class Plot {
       drawPanel(c, box, { ...view, Y: box.Y }, look);
     }
     drawTimeAxis(c, { x: gutter, y: this.axisY, w: this.width }, view, look);
-    this.drawn();
   }
 
   paintOver() {

@@ -1,15 +1,12 @@
-// What a task drew between two cursors: E ± U of ReadEnergy, by rail too, and what U is made of.
+// What a task drew between two cursors: E ± U of ReadEnergy, by rail too, what U is made of, what the
+// GPU's own sensor says of the same stretch, and what lies above idle.
 import { latest, givenUp } from '../lib/api.js';
-import { el, fill, announce } from '../lib/dom.js';
+import { el, fill } from '../lib/dom.js';
 import { count, energy, joules, many, num, percent, seconds, watts } from '../lib/format.js';
 import { table } from '../lib/parts.js';
-import { budgetTable } from './task_parts.js';
-
-/** copyable is a button that copies a text, where the browser lets it. */
-function copyable(text) {
-  if (!navigator.clipboard) return null;
-  return el('button', { type: 'button', class: 'plain', title: `Copy “${text}”`, on: { click: () => navigator.clipboard.writeText(text).then(() => announce('Copied'), () => announce('The browser does not copy')) } }, 'Copy');
-}
+import { nameOf } from './readings.js';
+import { copyButton } from './take.js';
+import { budgetTable, signed } from './task_parts.js';
 
 /** parts are the rails and the budget, folded away until they are wanted. */
 function parts(r, open) {
@@ -21,26 +18,49 @@ function parts(r, open) {
     ], r.rails ?? []), budgetTable((r.budget ?? []).slice(0, 6), 'What U is made of, the largest first'));
 }
 
-/** energyBetween shows the energy of a task between two device times. */
-export function energyBetween(id) {
+/** aboveIdle is an energy above so many watts of idle, { w, u }. Gains are common to both, so their uncertainties add up at most. */
+export function aboveIdle(r, idle) {
+  const length = num(r.to_s) - num(r.from_s);
+  return { energy_j: num(r.energy.energy_j) - idle.w * length, energy_u_j: num(r.energy.energy_u_j) + idle.u * length };
+}
+
+/**
+ * energyBetween shows the energy of a task between two device times. of = { id, idle, setIdle(idle or
+ * null), actions(from, to) }: idle is { w, u } in watts or null; actions are what else can be done with the two.
+ */
+export function energyBetween(of) {
   const asked = latest();
-  return {
+  const self = {
+    answer: null, // what ReadEnergy said last; null while there are no two cursors
     close: () => asked.stop(),
-    none: () => asked.stop(),
+    none: () => { self.answer = null; asked.stop(); },
     async show(root, from, to) {
-      const open = Boolean(root.querySelector('details')?.open);
       root.setAttribute('aria-busy', 'true');
       try {
-        const r = await asked.get(`/v1/tasks/${id}/energy`, { from_s: from, to_s: to });
-        fill(root, el('span', { class: 'soft' }, 'Between A and B '), copyable(energy(r.energy)),
-          el('data', { class: 'value', value: r.energy.energy_j, title: `${joules(r.energy.energy_j, 10)} ± ${joules(r.energy.energy_u_j, 4)}` }, energy(r.energy)),
-          `${seconds(to - from, 5)}, mean ${watts(r.mean_w)}, peak ${watts(r.peak_w)}, ${many(r.samples, 'sample')}`,
-          num(r.gaps) ? `, ${count(r.lost)} lost in ${many(r.gaps, 'gap')}` : '', parts(r, open));
+        self.answer = await asked.get(`/v1/tasks/${of.id}/energy`, { from_s: from, to_s: to });
+        self.write(root, from, to);
       } catch (e) {
         if (givenUp(e)) return;
         fill(root, `No energy between them: ${e.message}`);
       }
       root.removeAttribute('aria-busy');
     },
+    write(root, from, to) {
+      const r = self.answer, open = Boolean(root.querySelector('details')?.open);
+      fill(root, el('span', { class: 'soft' }, 'Between A and B '), copyButton(energy(r.energy)),
+        el('data', { class: 'value', value: r.energy.energy_j, title: `${joules(r.energy.energy_j, 10)} ± ${joules(r.energy.energy_u_j, 4)}` }, energy(r.energy)),
+        `${seconds(to - from, 5)}, mean ${watts(r.mean_w)}, peak ${watts(r.peak_w)}, ${many(r.samples, 'sample')}`,
+        num(r.gaps) ? `, ${count(r.lost)} lost in ${many(r.gaps, 'gap')}` : '',
+        r.nvml_j === undefined ? null : el('div', { id: 'sensor' }, `${nameOf(r.nvml_method)}: ${joules(r.nvml_j, 4)} `, el('span', { class: 'soft' }, `(${signed(num(r.nvml_j) / num(r.energy.energy_j) - 1)})`)),
+        self.idleRow(root, from, to), of.actions(from, to), parts(r, open));
+    },
+    idleRow(root, from, to) {
+      const r = self.answer, length = to - from, idle = of.idle();
+      const set = (v) => { of.setIdle(v); self.write(root, from, to); };
+      const button = (text, title, f) => el('button', { type: 'button', class: 'plain', title, on: { click: f } }, text);
+      if (!idle) return el('div', {}, button('Take as idle', 'What lies between A and B is the card at rest: energies above it are shown from now on', () => set({ w: num(r.mean_w), u: num(r.energy.energy_u_j) / length })));
+      return el('div', { id: 'above' }, 'Above idle: ', el('strong', {}, energy(aboveIdle(r, idle))), el('span', { class: 'soft' }, ` idle ${watts(idle.w)}`), button('×', 'Forget the idle power', () => set(null)));
+    },
   };
+  return self;
 }

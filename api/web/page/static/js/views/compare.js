@@ -1,5 +1,5 @@
-// Two or more tasks on one axis of time, aligned where their work began, and their
-// figures beside each other.
+// Tasks on one axis of time, aligned where their work began, in groups of repeats that are compared,
+// and their figures beside each other.
 import { get } from '../lib/api.js';
 import { el, fill, debounced, labelled, announce } from '../lib/dom.js';
 import { num, watts } from '../lib/format.js';
@@ -11,6 +11,8 @@ import { Plot } from '../plot/plot.js';
 import { comparison } from './compare_table.js';
 import { Compared, aligns } from './compared.js';
 import { Colours } from './kernels.js';
+import { Comparison, grouping, groupsOf, letter, written } from './groups.js';
+import { takeAway } from './take.js';
 import { kernelAt, kernelTrack } from './task_layers.js';
 
 export const compare = {
@@ -20,13 +22,14 @@ export const compare = {
 };
 
 const modes = [['overlay', 'Overlaid'], ['stacked', 'One below the other']];
-const most = 8;
+const most = 200, mostDrawn = 16;
 
 class CompareView {
   constructor(root, route, router) {
     this.router = router;
     this.end = new AbortController();
-    this.tasks = [];
+    this.tasks = []; // of all groups
+    this.groups = [];
     this.colours = new Colours();
     this.trouble = el('div');
     this.body = el('div');
@@ -42,19 +45,28 @@ class CompareView {
     this.kept.cancel();
     this.cursors?.close();
     this.plot?.close();
+    this.comparison?.close();
     this.tasks.forEach((t) => t.close());
   }
 
   async open(params) {
-    const ids = [...new Set((params.get('ids') ?? '').split(',').filter((x) => /^[1-9]\d*$/.test(x)))], over = ids.splice(most);
+    const asked = groupsOf(params.get('ids') ?? ''), ids = asked.flat(), over = ids.splice(most);
     const answers = await Promise.allSettled(ids.map((id) => get(`/v1/tasks/${id}`, {}, this.end.signal)));
     if (this.end.signal.aborted) return;
     const failed = answers.map((a, i) => [ids[i], a]).filter(([, a]) => a.status === 'rejected');
-    fill(this.trouble, over.length ? notice(`${most} tasks are compared at once: ${over.join(', ')} left out. wattmark compare takes any number.`) : null, failed.map(([id, a]) => notice(`Task ${id}: ${a.reason.message}`, true)));
-    this.tasks = answers.filter((a) => a.status === 'fulfilled').map((a, i) => new Compared(a.value, i));
+    const found = new Map(answers.filter((a) => a.status === 'fulfilled').map((a) => [a.value.task.task_id, a.value]));
+    const groups = (asked.length === 1 && found.size > 1 && !params.get('ids').endsWith(';') ? grouping([...found.values()].map((a) => a.task)) : asked).map((g) => g.filter((id) => found.has(id))).filter((g) => g.length);
+    this.groups = groups.map((g, i) => g.map((id) => new Compared(found.get(id), i, g.length > 1 || groups.length > 1 ? letter(i) : '')));
+    this.tasks = this.groups.flat();
+    // The runs of all groups in turns, so that each is seen where not all are drawn.
+    this.drawn = Array.from({ length: Math.max(0, ...this.groups.map((g) => g.length)) }, (_, i) => this.groups.map((g) => g[i])).flat().filter(Boolean).slice(0, mostDrawn);
+    fill(this.trouble, over.length ? notice(`${most} tasks are compared at once: ${over.join(', ')} left out. wattmark compare takes any number.`) : null,
+      this.tasks.length > mostDrawn ? notice(`${mostDrawn} of ${this.tasks.length} tasks are drawn; all are compared.`) : null,
+      failed.map(([id, a]) => notice(`Task ${id}: ${a.reason.message}`, true)));
     this.align = aligns.some(([a]) => a === params.get('align')) ? params.get('align') : 'window';
     this.mode = params.get('show') === 'stacked' ? 'stacked' : 'overlay';
     this.rail = params.get('rail') ?? 'total';
+    this.work = params.get('work') ?? this.tasks[0]?.task.tags?.work ?? '';
     this.build(params);
   }
 
@@ -66,6 +78,8 @@ class CompareView {
     announce(`Comparing ${this.tasks.length} tasks`);
     this.makePlot();
     this.table = el('div');
+    this.comparison = new Comparison((work) => { this.work = work; this.comparison.show(this.groups, work); this.write(); });
+    this.take = takeAway({ id: this.tasks.map((t) => t.id).join('-').slice(0, 60), figure: () => this.figure(), link: () => { this.write(); return location.href; } });
     const rails = [...new Set(['total', ...this.tasks.flatMap((t) => t.rails)])];
     const rail = el('select', { on: { change: () => { this.rail = rail.value; this.load(); this.write(); } } }, rails.map((r) => el('option', { value: r, selected: r === this.rail }, r)));
     const align = el('select', { on: { change: () => { this.align = align.value; this.limits(); this.plot.put('a', NaN); this.plot.put('b', NaN); this.plot.look(...this.first()); } } },
@@ -77,8 +91,9 @@ class CompareView {
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           button('Windows', () => this.plot.look(...this.first())), button('All', () => this.plot.look(this.plot.limits.from, this.plot.limits.to))),
         labelled('Rail', rail), labelled('Time zero at', align)),
-      this.plot.element, this.line, this.cursors.element),
-    el('section', { class: 'panel', 'aria-label': 'Figures' }, this.table, this.adder()));
+      this.plot.element, this.line, this.cursors.element, this.take),
+    this.comparison.element, el('section', { class: 'panel', 'aria-label': 'Figures' }, this.table, this.adder()));
+    this.comparison.show(this.groups, this.work);
     this.limits();
     const at = (name) => (params.has(name) ? num(params.get(name)) : NaN);
     this.plot.cursors = { a: at('a'), b: at('b') };
@@ -103,17 +118,32 @@ class CompareView {
     const id = el('input', { type: 'number', min: 1, step: 1, required: true });
     return el('form', { class: 'row', 'aria-label': 'Add a task', on: { submit: (e) => {
       e.preventDefault();
-      if (id.value) this.go([...this.tasks.map((t) => t.id), id.value]);
+      if (id.value) this.go([...this.numbers(), [id.value]]);
     } } }, labelled('Add task number', id), el('button', { type: 'submit', disabled: this.tasks.length >= most }, 'Add'));
   }
 
-  go(ids) { location.hash = link('compare', '', { ...this.state(), ids: ids.join(',') }); }
+  numbers() { return this.groups.map((g) => g.map((t) => t.id)); }
+
+  go(groups) { location.hash = link('compare', '', { ...this.state(), ids: written(groups) }); }
+
+  /** move puts a task into another group, or, behind the last, into one of its own. */
+  move(id, to) {
+    const groups = this.numbers().map((g) => g.filter((x) => x !== id));
+    (groups[to] ??= []).push(id);
+    this.go(groups);
+  }
+
+  figure() {
+    const groups = this.groups.length > 1 ? `; groups ${this.groups.map((g, i) => `${letter(i)}: ${g[0].task.name || 'no name'} (${g.length} ${g.length === 1 ? 'run' : 'runs'})`).join(', ')}` : '';
+    const legend = this.drawn.map((t) => ({ text: t.title, colour: t.colour, line: true }));
+    return { plot: this.plot, legend, caption: `Power of ${this.tasks.length} tasks (${this.rail}), time from the ${aligns.find(([a]) => a === this.align)[1]}${groups}. wattmark.` };
+  }
 
   state() {
     const fixed = (t) => (Number.isFinite(t) ? Number(t.toFixed(9)) : '');
     const { from, to } = this.plot?.view ?? {}, { a, b } = this.plot?.cursors ?? {};
     return {
-      ids: this.tasks.map((t) => t.id).join(','), from: fixed(from), to: fixed(to), a: fixed(a), b: fixed(b),
+      ids: written(this.numbers()), work: this.work, from: fixed(from), to: fixed(to), a: fixed(a), b: fixed(b),
       show: this.mode === 'stacked' ? this.mode : '', align: this.align === 'window' ? '' : this.align, rail: this.rail === 'total' ? '' : this.rail,
     };
   }
@@ -149,23 +179,30 @@ class CompareView {
   /** load asks each task for what is in view, in its own device time. */
   async load() {
     const { from, to } = this.plot.view;
-    await Promise.all(this.tasks.filter((t) => t.extent).map((t) => t.see(from, to, this.plot.pixels, this.rail, (e) => {
+    await Promise.all(this.drawn.filter((t) => t.extent).map((t) => t.see(from, to, this.plot.pixels, this.rail, (e) => {
       if (e?.status === 0) fill(this.trouble, notice(e.message, true));
       this.draw();
     })));
   }
 
   draw() {
-    const drawn = this.tasks.filter((t) => t.seen?.series.length);
+    const drawn = this.drawn.filter((t) => t.seen?.series.length);
     const narrow = this.plot.element.clientWidth < 600;
-    const series = (t) => ({ s: t.seen.series[0], colour: t.colour, alpha: 0.28, line: 1.5, reach: 2.5 * Math.max(t.seen.width, t.period), dots: t.seen.single });
+    const series = (t) => ({ s: t.seen.series[0], colour: t.colour, label: this.labelOf(t), alpha: drawn.length > 8 ? 0.1 : 0.28, line: 1.5, reach: 2.5 * Math.max(t.seen.width, t.period), dots: t.seen.single });
     const stacked = this.mode === 'stacked' && drawn.length > 1;
     this.plot.panelHeight = stacked ? (narrow ? 120 : 170) : (narrow ? 220 : 340);
     this.plot.set({
       panels: stacked ? drawn.map((t, i) => ({ title: t.title, first: i === 0, series: [series(t)] })) : [{ title: this.rail, first: true, series: drawn.map(series) }],
-      tracks: this.tasks.flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
+      tracks: (this.drawn.length > 6 ? this.groups.map((g) => g[0]) : this.drawn).flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
     });
     this.hovered(this.plot.hover);
+  }
+
+  /** labelOf is what stands at a task's line: at the first of a group of repeats what the group is. */
+  labelOf(t) {
+    const group = this.groups[t.index];
+    if (group.length === 1) return t.label;
+    return this.groups.length === 1 ? t.title : t === group[0] ? `${letter(t.index)} ${t.task.name || 'no name'}` : '';
   }
 
   hovered(t) {
@@ -173,7 +210,7 @@ class CompareView {
       fill(this.line, el('span', { class: 'soft' }, 'Point at the plot to read it. Click puts a cursor, dragging zooms, the wheel zooms.'));
       return;
     }
-    fill(this.line, el('strong', {}, `${t.toFixed(6)} s`), this.tasks.map((x) => {
+    fill(this.line, el('strong', {}, `${t.toFixed(6)} s`), this.drawn.map((x) => {
       const s = x.seen?.series[0], i = s ? s.at(t, Math.max(x.seen.width, x.period)) : -1;
       const ran = kernelAt(x.timeline, t + x.zero);
       return el('span', {}, `${x.title}: ${i < 0 ? 'no sample here' : watts(s.mean[i])}${ran ? ` in ${ran}` : ''}`);
@@ -191,6 +228,6 @@ class CompareView {
   }
 
   showTable() {
-    fill(this.table, comparison(this.tasks, (id) => this.go(this.tasks.map((t) => t.id).filter((x) => x !== id))));
+    fill(this.table, comparison(this.groups, { drop: (id) => this.go(this.numbers().map((g) => g.filter((x) => x !== id))), move: (id, to) => this.move(id, to) }));
   }
 }

@@ -8,13 +8,14 @@ import { related } from './task_parts.js';
 export const aligns = [['window', 'begin of the window'], ['marker', 'start marker'], ['first', 'first sample']];
 
 export class Compared {
-  /** answer is GetTask's; index gives the colour. */
-  constructor(answer, index) {
+  /** answer is GetTask's; index is of its group and gives the colour, group what that is called. */
+  constructor(answer, index, group) {
     this.answer = answer;
     this.task = answer.task;
     this.id = answer.task.task_id;
     this.index = index;
     this.title = `${this.id} ${this.task.name.length > 24 ? `${this.task.name.slice(0, 23)}…` : this.task.name}`;
+    this.label = `${group}${group && ' '}${this.title}`;
     this.rails = (answer.setup?.rails ?? []).map((r) => r.name);
     const span = (w) => (w ? [num(w.from_s), num(w.to_s)] : null);
     this.extent = span(answer.extent);
@@ -48,7 +49,7 @@ export class Compared {
   question(from, to, pixels, rail) {
     const pad = to - from < pixels * this.period ? 2 * this.period : 0;
     return {
-      from_s: from + this.zero - pad, to_s: to + this.zero + pad, rails: rail === 'total' || this.rails.includes(rail) ? rail : 'total',
+      task_id: this.id, from_s: from + this.zero - pad, to_s: to + this.zero + pad, rails: [this.rails.length === 1 ? this.rails[0] : rail === 'total' || this.rails.includes(rail) ? rail : 'total'],
       columns: Math.max(200, Math.min(8192, Math.round(pixels * Math.min(4, 1 + (2 * pad) / (to - from))))),
     };
   }
@@ -58,7 +59,7 @@ export class Compared {
     const question = this.question(from, to, pixels, rail);
     const { from_s, to_s } = question;
     await Promise.all([
-      this.asked.get(`/v1/tasks/${this.id}/envelope`, question).then((e) => { this.seen = envelope(e, -this.zero); shown(); }, (e) => {
+      this.asked.envelope(question).then((e) => { this.seen = envelope(e, -this.zero); shown(); }, (e) => {
         if (givenUp(e)) return;
         this.seen = null;
         shown(e);

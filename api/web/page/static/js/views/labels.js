@@ -12,7 +12,9 @@ export const tagText = (key, value) => (value === '' ? key : `${key}=${value}`);
 export const tagsOf = (t) => Object.entries(t.tags ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
 
 export class Labels {
-  constructor(answer) {
+  /** changed is called with the notes when they are others. */
+  constructor(answer, changed) {
+    this.changed = changed;
     this.id = answer.task.task_id;
     this.tags = { ...answer.task.tags };
     this.pinned = Boolean(answer.task.pinned);
@@ -37,6 +39,10 @@ export class Labels {
     }
   }
 
+  addNote(text) {
+    return this.change('POST', '/notes', {}, { text }, (a) => { this.notes.push(a.note); announce('Note added'); this.changed(this.notes); });
+  }
+
   setTag(key, value) {
     // A path of the mask names one tag; without a value in the body it goes away.
     const body = value === null ? {} : { tags: { [key]: value } };
@@ -57,7 +63,7 @@ export class Labels {
     };
     const addNote = (e) => {
       e.preventDefault();
-      if (note.value.trim()) this.change('POST', '/notes', {}, { text: note.value.trim() }, (a) => { this.notes.push(a.note); announce('Note added'); });
+      if (note.value.trim()) this.addNote(note.value.trim());
     };
     keepFocus(this.body, () => fill(this.body,
       el('div', { class: 'row middle chips' },
@@ -65,7 +71,7 @@ export class Labels {
         tagsOf(this).map(([k, v]) => el('span', { class: 'chip' }, el('a', { href: link('tasks', '', { tag: tagText(k, v) }), title: 'Tasks with this tag' }, tagText(k, v)), button(`Remove tag ${k}`, '×', () => this.setTag(k, null), { class: 'plain' }))),
         el('form', { class: 'row middle', on: { submit: addTag } }, tag, el('button', { type: 'submit' }, 'Add tag'))),
       this.notes.length ? el('ul', { class: 'notes' }, this.notes.map((n) => el('li', {}, n.text, el('span', { class: 'soft' }, ` ${time(n.at)} `),
-        button(`Remove note ${n.number}`, '×', () => this.change('DELETE', `/notes/${n.number}`, {}, undefined, () => { this.notes = this.notes.filter((x) => x !== n); }), { class: 'plain' })))) : null,
+        button(`Remove note ${n.number}`, '×', () => this.change('DELETE', `/notes/${n.number}`, {}, undefined, () => { this.notes = this.notes.filter((x) => x !== n); this.changed(this.notes); }), { class: 'plain' })))) : null,
       el('form', { class: 'row middle', on: { submit: addNote } }, note, el('button', { type: 'submit' }, 'Add note'))));
   }
 }

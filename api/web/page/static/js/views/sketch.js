@@ -1,6 +1,9 @@
 // Small drawings beside figures, as SVG that follows the theme by its classes. They
 // say nothing that does not stand in words beside them.
 
+import { grouped } from '../lib/format.js';
+import { ticks } from '../plot/scale.js';
+
 const ns = 'http://www.w3.org/2000/svg';
 
 /** svg makes an SVG element; children are elements. */
@@ -53,4 +56,39 @@ export function lag(tau, delay) {
     d += ` L${x(t).toFixed(1)} ${y(t < delay ? 0 : 1 - Math.exp(-(t - delay) / tau)).toFixed(1)}`;
   }
   return box(w, h, 'lag', svg('path', { d: `M0 ${y(0)} L30 ${y(0)} L30 ${y(1)} L${w} ${y(1)}`, class: 'step' }), svg('path', { d, class: 'answer' }));
+}
+
+/** quartile is the p-quantile of sorted values, between neighbours. */
+function quartile(sorted, p) {
+  const at = p * (sorted.length - 1), i = Math.floor(at);
+  return sorted[i] + (at - i) * ((sorted[i + 1] ?? sorted[i]) - sorted[i]);
+}
+
+/** boxes draws groups of values side by side: all of them as dots, with median, quartiles and range of five and more. list is [{ name, values, colour }]. */
+export function boxes(title, unit, list) {
+  const w = 74 + 70 * list.length, h = 190, all = list.flatMap((g) => g.values).filter(Number.isFinite);
+  let [lo, hi] = [Math.min(...all), Math.max(...all)];
+  const room = (hi - lo) * 0.12 || Math.abs(hi) * 0.05 || 1;
+  [lo, hi] = [lo - room, hi + room];
+  const y = (v) => 26 + (1 - (v - lo) / (hi - lo)) * (h - 50);
+  const text = (x, at, what, anchor = 'end') => {
+    const e = svg('text', { x, y: at, 'text-anchor': anchor });
+    e.textContent = what;
+    return e;
+  };
+  const { step, values } = ticks(lo, hi, 4), d = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const parts = [text(0, 12, `${title}, ${unit}`, 'start'), ...values.flatMap((v) => [svg('line', { x1: 66, x2: w, y1: y(v), y2: y(v), class: 'rule' }), text(62, y(v) + 4, grouped(v, d))])];
+  list.forEach((g, i) => {
+    const x = 104 + 70 * i, cls = `series-${(g.colour % 8) + 1}`, sorted = g.values.filter(Number.isFinite).sort((a, b) => a - b), q = (p) => y(quartile(sorted, p));
+    if (sorted.length >= 5) {
+      parts.push(svg('line', { x1: x, x2: x, y1: q(0), y2: q(1), class: `whisker ${cls}` }), svg('rect', { x: x - 16, y: q(0.75), width: 32, height: Math.max(1, q(0.25) - q(0.75)), class: `box ${cls}` }),
+        svg('line', { x1: x - 16, x2: x + 16, y1: q(0.5), y2: q(0.5), class: `median ${cls}` }));
+    }
+    // Dots of a group lie apart, so that equal runs are two.
+    sorted.forEach((v, k) => parts.push(svg('circle', { cx: x + ((k % 5) - 2) * 3.2, cy: y(v), r: 2.6, class: `dot ${cls}` })));
+    parts.push(text(x, h - 6, g.name, 'middle'));
+  });
+  const e = box(w, h, 'plain-boxes', ...parts);
+  e.setAttribute('width', w);
+  return e;
 }

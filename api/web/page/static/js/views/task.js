@@ -1,6 +1,8 @@
 // One task: its figures, its power over time with cursors, its uncertainty and quality.
-import { get, givenUp, stream, ApiError } from '../lib/api.js';
+import { get, givenUp, send, stream, ApiError } from '../lib/api.js';
+import { sure } from '../lib/dialog.js';
 import { el, fill, announce } from '../lib/dom.js';
+import { grouped } from '../lib/format.js';
 import { notice } from '../lib/parts.js';
 import { link, parse } from '../lib/router.js';
 import { plotKeys } from '../plot/keys.js';
@@ -23,8 +25,9 @@ class TaskView {
     this.end = new AbortController();
     this.head = el('div', {}, el('h1', {}, `Task ${route.arg}`), el('p', { class: 'soft' }, 'Reading …'));
     this.middle = el('div');
+    this.trouble = el('div');
     this.foot = el('div', { class: 'columns' });
-    root.append(this.head, this.middle, this.foot);
+    root.append(this.head, this.trouble, this.middle, this.foot);
     this.load(route);
   }
 
@@ -74,7 +77,8 @@ class TaskView {
     announce(`Task ${t.task_id}, ${t.name}`);
     fill(this.head, head(answer));
     this.labels?.close();
-    this.labels = new Labels(answer);
+    this.labels = new Labels(answer, (notes) => this.plot?.notes(notes));
+    fill(this.trouble);
     // What stands below the plot is not laid out while that is waited for.
     clearTimeout(this.below);
     this.below = setTimeout(() => fill(this.foot, this.labels.element, details(answer)), answer.extent ? 250 : 0);
@@ -84,7 +88,20 @@ class TaskView {
       return;
     }
     this.plot?.close();
-    this.plot = new TaskPlot(this.middle, answer, (state) => this.router.keep(link('task', this.id, state)));
+    this.plot = new TaskPlot(this.middle, answer, {
+      keep: (state, step) => this.router.keep(link('task', this.id, state), step), note: (text) => this.labels.addNote(text), trim: (from, to) => this.trim(from, to),
+    });
     this.plot.read(route.params);
+  }
+
+  /** trim sets the window, after a question: the energy in lists and sums is of the new one from then on. */
+  async trim(from, to) {
+    if (!await sure('Set the window?', `The energy of task ${this.id} is computed anew from ${grouped(from, 6)} to ${grouped(to, 6)} s. Lists and sums follow it. wattmark trim sets it back.`, 'Set the window')) return;
+    try {
+      await send('POST', `/v1/tasks/${this.id}/trim`, {}, { from_s: from, to_s: to }, this.end.signal);
+      this.load(parse(location.hash));
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+    }
   }
 }

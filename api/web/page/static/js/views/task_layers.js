@@ -10,7 +10,7 @@ const rail = (i) => (look) => look.series[i % look.series.length];
 const black = (look) => look.total;
 
 /** railsOf returns the series of rails, and that of the total. */
-function railsOf(p) {
+export function railsOf(p) {
   const rails = p.envelope.series.filter((s) => s.rail !== total);
   const sum = p.envelope.series.find((s) => s.rail === total);
   return { rails, sum: sum ?? rails[0] };
@@ -64,6 +64,7 @@ export function shades(p) {
     const from = scanTime(p.answer, e.first_scan);
     out.push({ from, to: from + scanTime(p.answer, e.scans), kind: 'gap', text: 'lost', least: 2 });
   }
+  for (const s of p.stretches) out.push({ from: s.from, to: s.to, kind: 'named', text: s.name, least: 2 });
   return out;
 }
 

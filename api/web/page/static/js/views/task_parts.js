@@ -24,7 +24,8 @@ export function head(answer) {
   ];
 }
 
-const signed = (part) => (Number.isFinite(part) ? (part > 0 ? '+' : '') + percent(part) : none);
+/** signed writes a relative difference with its sign. */
+export const signed = (part) => (Number.isFinite(part) ? (part > 0 ? '+' : '') + percent(part) : none);
 
 /** details are the panels below the plot. */
 export function details(answer) {

@@ -1,13 +1,15 @@
 // A task's power over time: asks for what the plot shows, whatever the zoom.
 import { latest, givenUp } from '../lib/api.js';
 import { el, fill, debounced, announce } from '../lib/dom.js';
-import { num } from '../lib/format.js';
+import { num, word } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
 import { Plot } from '../plot/plot.js';
 import { Cursors } from '../plot/cursors.js';
 import { envelope } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
-import { panels, shades, legend, kernelTrack, readout } from './task_layers.js';
+import { panels, railsOf, shades, legend, kernelTrack, readout } from './task_layers.js';
+import { captionOf, takeAway } from './take.js';
+import { showStretches, stretchesOf, stretchText } from './stretches.js';
 import { energyBetween } from './between.js';
 import { KernelTable, Steps, launch } from './kernels.js';
 import { ReadingChoice } from './readings.js';
@@ -17,11 +19,16 @@ import { valuesTable } from './values.js';
 const modes = [['stacked', 'Stacked'], ['rails', 'Per rail'], ['total', 'Total']];
 
 export class TaskPlot {
-  /** keep is told the state that belongs into the address. */
-  constructor(root, answer, keep) {
+  /**
+   * told = { keep(state, step), note(text), trim(from, to) }: the state that belongs into the address, and
+   * whether it is a step to go back to; a note to add; a window to set.
+   */
+  constructor(root, answer, told) {
     this.answer = answer;
     this.id = answer.task.task_id;
-    this.keep = keep;
+    this.told = told;
+    this.idle = null;
+    this.notes(answer.notes);
     this.asks = { envelope: latest(), timeline: latest(), readings: latest() };
     const tb = answer.setup?.timebase;
     this.period = tb ? num(tb.ticks_per_scan) / num(tb.tick_hz) : 0;
@@ -29,19 +36,22 @@ export class TaskPlot {
     this.window = answer.window ? [num(answer.window.from_s), num(answer.window.to_s)] : null;
     this.plot = new Plot(`Power of task ${this.id} over time. Arrows pan, plus and minus zoom, A and B put cursors; the values stand in the table below.`, {
       view: (from, to, done) => this.viewed(done), cursors: () => this.cursors.moved(this.plot.cursors), hover: (t) => this.hovered(t),
-      pick: (s) => this.pick(s), step: (way) => this.step(way),
+      pick: (s) => this.pick(s), step: (way) => this.step(way), snaps: () => this.snaps(),
       read: (t) => announce(`${instant(t, this.plot.view.to - this.plot.view.from)}: ${readout(this, t, true)}`),
     });
     this.plot.limits = { from: this.extent[0], to: this.extent[1] };
     this.plot.window = this.window ?? this.extent;
-    this.energy = energyBetween(this.id);
-    this.cursors = new Cursors(this.plot, { kept: () => this.write(), at: (t) => readout(this, t, true), between: this.energy.show, none: this.energy.none });
+    this.energy = energyBetween({ id: this.id, idle: () => this.idle, setIdle: (v) => { this.idle = v; this.write(); }, actions: (from, to) => this.actions(from, to) });
+    this.cursors = new Cursors(this.plot, {
+      kept: () => { this.write(); this.take?.moved(); }, at: (t) => [readout(this, t, true), this.snaps().find((s) => Math.abs(s.t - t) < 1e-9)?.name].filter(Boolean).join(' · '),
+      between: this.energy.show, none: this.energy.none,
+    });
     this.kernels = new KernelTable(this.id, (name) => this.mark(name));
     this.steps = new Steps((way) => this.step(way), () => this.mark(''));
     this.marked = '';
     this.end = new AbortController();
     this.settled = debounced(() => this.load(), 60);
-    this.kept = debounced(() => { this.write(); this.rested(); }, 250);
+    this.kept = debounced(() => { this.write(!this.fresh); this.fresh = false; this.take.moved(); this.rested(); }, 250);
     this.loads = 0; // that go on
     this.beside = 0; // how often kernels and readings came
     this.build(root);
@@ -68,6 +78,8 @@ export class TaskPlot {
     this.withKernels = related(this.answer);
     this.choice = new ReadingChoice(this.answer.nvml_method, () => { this.readings = this.choice.drawn(this.readings); this.draw(); this.load(); this.write(); });
     this.values = valuesTable(this.id, () => this.plot.view);
+    this.named = el('ul', { class: 'legend', 'aria-label': 'Named stretches', hidden: true });
+    this.take = takeAway({ id: this.id, span: () => this.span(), figure: () => this.figure(), link: () => { this.write(); return location.href; } });
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
     fill(root, el('section', { class: 'panel', 'aria-label': 'Power over time' },
       el('div', { class: 'row middle' }, this.modeButtons,
@@ -75,8 +87,67 @@ export class TaskPlot {
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
         el('label', { class: 'check' }, zero, 'from 0 W')),
-      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.values.element), this.kernels.element);
+      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.named, this.take, this.values.element), this.kernels.element);
+    showStretches(this.named, this.stretches, (x) => this.goTo(x));
     if (this.withKernels) this.kernels.load().then(() => { this.steps.show(this.marked, this.kernels.launches(this.marked)); this.draw(); });
+  }
+
+  /** notes takes the task's notes: the named stretches among them are shown. */
+  notes(list) {
+    this.stretches = stretchesOf(list);
+    if (!this.named) return;
+    showStretches(this.named, this.stretches, (x) => this.goTo(x));
+    this.draw();
+  }
+
+  /** goTo puts the cursors about a stretch, and shows it where it is not in view. */
+  goTo({ from, to }) {
+    const { view } = this.plot, room = (to - from) / 5;
+    if (from < view.from || to > view.to) this.plot.look(from - room, to + room);
+    this.plot.put('a', from);
+    this.plot.put('b', to);
+  }
+
+  /** snaps are the instants that a cursor goes to when it is put near one: [{ t, name }]. */
+  snaps() {
+    const edges = (from, to, name) => [{ t: from, name: `${name} begins` }, { t: to, name: `${name} ends` }];
+    const shown = (this.plot.view.to - this.plot.view.from) / this.plot.width * 8; // kernels of 8 pixels and more
+    return [
+      ...(this.window ? edges(...this.window, 'window') : []),
+      ...(this.answer.markers ?? []).flatMap((m) => edges(num(m.begin_s), num(m.end_s), `${word(m.kind, 'MARKER_KIND_')} marker`)),
+      ...this.stretches.flatMap((s) => edges(s.from, s.to, s.name)),
+      ...(this.timeline?.slices ?? []).filter((s) => num(s.kernels) === 1 && num(s.to_s) - num(s.from_s) >= shown).flatMap((s) => edges(num(s.from_s), num(s.to_s), s.name)),
+    ];
+  }
+
+  /** span is what the samples to take away lie in: between the cursors, else what is in view. */
+  span() {
+    const { a, b } = this.plot.cursors, { from, to } = this.plot.view;
+    if (Number.isFinite(a) && Number.isFinite(b) && a !== b) return { from: Math.min(a, b), to: Math.max(a, b), what: 'Samples between A and B' };
+    return { from: Number(from.toFixed(9)), to: Number(to.toFixed(9)), what: 'Samples in view' };
+  }
+
+  /** figure is what a figure for a paper is made of. */
+  figure() {
+    const { rails, sum } = railsOf(this), alone = this.mode === 'total' || rails.length < 2;
+    const tone = (i) => (look) => look.series[i % look.series.length];
+    const legend = [
+      ...(alone ? [] : rails.map((s, i) => ({ text: s.rail, colour: tone(i) }))),
+      { text: alone ? sum.rail : 'total', colour: alone ? tone(0) : (look) => look.total, line: true },
+      ...(this.readings ?? []).map((r) => ({ text: r.text, colour: r.colour, line: true, dash: r.dash })),
+    ];
+    return { plot: this.plot, legend, caption: captionOf(this.answer, { view: this.plot.view, cursors: this.plot.cursors, single: this.envelope.width < 1.5 * this.period, columns: sum.t.length, mode: this.mode }, this.energy.answer) };
+  }
+
+  /** actions are what can be done with a stretch: name it, make it the window. */
+  actions(from, to) {
+    const name = el('input', { type: 'text', name: 'stretch', placeholder: 'warm-up', 'aria-label': 'Name of the stretch', maxlength: 200, autocomplete: 'off' });
+    const keep = (e) => {
+      e.preventDefault();
+      if (name.value.trim()) this.told.note(stretchText(from, to, name.value.trim()));
+    };
+    return el('div', { class: 'row middle actions' }, el('form', { class: 'row middle', on: { submit: keep } }, name, el('button', { type: 'submit' }, 'Keep the stretch')),
+      el('button', { type: 'button', title: 'The task’s energy is of its window: compute it anew between A and B', on: { click: () => this.told.trim(from, to) } }, 'Set the window'));
   }
 
   /** mark shows the launches of one name, the others pale; '' for all. */
@@ -126,7 +197,7 @@ export class TaskPlot {
   read(params) {
     const at = (name) => (params.has(name) ? num(params.get(name)) : NaN);
     this.mode = modes.some(([m]) => m === params.get('show')) ? params.get('show') : 'stacked';
-    fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => { this.mode = m; this.draw(); this.write(); }));
+    fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => this.show(m)));
     const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
     this.choice.read(params.get('readings'));
     if (this.marked !== (params.get('kernel') ?? '')) {
@@ -134,9 +205,20 @@ export class TaskPlot {
       this.kernels.choose(this.marked);
       this.steps.show(this.marked);
     }
+    const idle = (params.get('idle') ?? '').split(',').map(Number);
+    this.idle = idle.length === 2 && idle.every(Number.isFinite) && params.get('idle') ? { w: idle[0], u: idle[1] } : null;
     this.plot.cursors = { a: at('a'), b: at('b') };
     this.cursors.moved(this.plot.cursors);
+    this.fresh = true; // what comes from the address is no step of the reader's
     this.plot.look(from, to);
+  }
+
+  /** show changes how the rails are laid out. */
+  show(mode) {
+    this.mode = mode;
+    this.draw();
+    this.load();
+    this.write();
   }
 
   /** first is the span that a task opens with: the window and the markers about it. */
@@ -149,11 +231,12 @@ export class TaskPlot {
   }
 
   /** write puts the state into the address, in figures that suit the span. */
-  write() {
+  write(step = false) {
     const { from, to } = this.plot.view, { a, b } = this.plot.cursors;
     const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
     const exact = (t) => (Number.isFinite(t) ? t : '');
-    this.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked });
+    const idle = this.idle ? `${Number(this.idle.w.toPrecision(7))},${Number(this.idle.u.toPrecision(3))}` : '';
+    this.told.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked, idle }, step);
   }
 
   viewed(done) {
@@ -187,8 +270,8 @@ export class TaskPlot {
     const began = performance.now();
     this.loads++;
     const jobs = [
-      this.part('envelope', { ...span, columns: Math.min(8192, Math.max(columns, 200)) }, (e) => { this.envelope = envelope(e); }),
-      this.withKernels ? this.part('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }, (t) => { this.timeline = t; this.beside++; }) : null,
+      this.part('envelope', this.asks.envelope.envelope({ task_id: this.id, ...span, columns: Math.min(8192, Math.max(columns, 200)), rails: this.wanted() }), (e) => { this.envelope = envelope(e); }),
+      this.withKernels ? this.part('timeline', this.ask('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }), (t) => { this.timeline = t; this.beside++; }) : null,
       this.withKernels ? this.loadReadings(span) : null,
     ];
     if (await jobs[0]) {
@@ -211,14 +294,19 @@ export class TaskPlot {
   /** loadReadings asks for what is drawn of the readings; which methods there are is known with the first answer. */
   async loadReadings(span) {
     const take = (r) => { this.readings = this.choice.take(r); this.beside++; };
-    const ask = () => this.part('readings', { ...span, methods: this.choice.wanted(), max_readings: 2 * this.plot.pixels }, take);
+    const ask = () => this.part('readings', this.ask('readings', { ...span, methods: this.choice.wanted(), max_readings: 2 * this.plot.pixels }), take);
     if (await ask() && this.choice.lacks()) await ask();
   }
 
-  /** part asks one call and takes its answer; it reports whether that came. */
-  async part(name, params, take) {
+  ask(name, params) { return this.asks[name].get(`/v1/tasks/${this.id}/${name}`, params); }
+
+  /** wanted are the rails to ask for: of a total alone only that, else all. */
+  wanted() { return this.mode === 'total' && (this.answer.setup?.rails ?? []).length > 1 ? ['total'] : []; }
+
+  /** part awaits the answer of one call and takes it; it reports whether that came. */
+  async part(name, answer, take) {
     try {
-      take(await this.asks[name].get(`/v1/tasks/${this.id}/${name}`, params));
+      take(await answer);
       return true;
     } catch (e) {
       if (givenUp(e)) return false;

@@ -4,7 +4,7 @@ import { el, fill, labelled, debounced, announce, keepFocus } from '../lib/dom.j
 import { count, energy, many, seconds } from '../lib/format.js';
 import { figures, notice } from '../lib/parts.js';
 import { link } from '../lib/router.js';
-import { showVerdicts, taskTable } from './tasks_table.js';
+import { addRows, showVerdicts, taskTable } from './tasks_table.js';
 
 export const tasks = {
   name: 'tasks', title: 'tasks', nav: true,
@@ -33,6 +33,11 @@ export function dayStart(text, later) {
 /** judgedAs is what a task was when it was judged: with another result it is judged anew. */
 const judgedAs = (t) => [t.task_id, t.state, t.energy?.energy_j, t.energy?.energy_u_j, t.gaps, t.lost].join();
 
+/** left is the list as it was left, by its address: who comes back finds its rows, its picks and its place. */
+const left = { at: null, rows: [], next: '', totals: null, scroll: 0 };
+/** picked are the tasks to compare, of all lists, by number. */
+const picked = new Map();
+
 class Tasks {
   constructor(root, route, router) {
     this.router = router;
@@ -41,16 +46,18 @@ class Tasks {
     this.end = new AbortController();
     this.rows = [];
     this.known = new Map(); // verdicts, by task and what it was when it was judged
-    this.picked = new Map(); // ids that are to be compared
+    this.picked = picked;
     this.form = this.makeForm();
     this.summary = el('div', { class: 'panel', 'aria-live': 'polite' });
     this.trouble = el('div');
     this.body = el('div', { class: 'panel' });
     this.actions = el('div', { class: 'row middle' });
     root.append(el('h1', {}, 'Tasks'), this.form, this.trouble, this.summary, this.body);
-    this.read(route);
+    this.back(route);
     this.users();
     this.follow();
+    // Known before the view is closed: then the page is another one.
+    addEventListener('scroll', () => { this.place = scrollY; }, { signal: this.end.signal, passive: true });
     addEventListener('keydown', (e) => {
       if (e.key !== '/' || e.target.closest('input, select, textarea, dialog')) return;
       e.preventDefault();
@@ -59,6 +66,7 @@ class Tasks {
   }
 
   close() {
+    Object.assign(left, { at: this.address(), rows: this.rows, next: this.next, totals: this.totals, scroll: this.place });
     this.list.stop();
     this.judged.stop();
     this.end.abort();
@@ -68,7 +76,21 @@ class Tasks {
 
   update(route) {
     this.read(route);
+    this.load();
     return true;
+  }
+
+  /** back shows the list as it was left, where it is the same, and brings it up to date; else it asks. */
+  back(route) {
+    this.read(route);
+    if (left.at !== this.address() || !left.totals) {
+      this.load();
+      return;
+    }
+    Object.assign(this, { rows: left.rows, next: left.next, totals: left.totals, place: left.scroll });
+    this.show();
+    requestAnimationFrame(() => scrollTo(0, left.scroll));
+    this.load(true);
   }
 
   makeForm() {
@@ -80,51 +102,61 @@ class Tasks {
     const day = () => el('input', { type: 'text', placeholder: '2026-01-31', pattern: '\\d{4}-\\d\\d?-\\d\\d?', size: 11, autocomplete: 'off', on: { change: now } });
     this.since = day();
     this.until = day();
+    this.gpu = el('input', { type: 'search', placeholder: 'H200', autocomplete: 'off', on: { input: this.typed } });
+    this.job = el('input', { type: 'search', autocomplete: 'off', on: { change: now } });
     this.user = el('select', { on: { change: now } }, el('option', { value: '' }, 'all users'));
     this.state = el('select', { on: { change: now } }, el('option', { value: '' }, 'any state'), states.map((s) => el('option', { value: s }, s)));
     this.verdict = el('select', { on: { change: now } }, el('option', { value: '' }, 'any verdict'), verdicts.map((v) => el('option', { value: v }, v)));
     return el('form', { class: 'panel row', role: 'search', 'aria-label': 'Tasks', on: { submit: (e) => { e.preventDefault(); now(); } } },
-      labelled('Name (* any text, ? one character)', this.name), labelled('Words in name, notes, tags', this.words), labelled('Tag', this.tag), labelled('From', this.since), labelled('Up to', this.until), labelled('User', this.user), labelled('State', this.state), labelled('Verdict', this.verdict));
+      labelled('Name (* any text, ? one character)', this.name), labelled('Words in name, notes, tags', this.words), labelled('User', this.user), labelled('State', this.state), labelled('Verdict', this.verdict),
+      this.further = el('details', { class: 'further' }, el('summary', {}, 'Tag, dates, GPU, job'), el('div', { class: 'row' }, labelled('Tag', this.tag), labelled('From', this.since), labelled('Up to', this.until), labelled('GPU', this.gpu), labelled('Job', this.job))));
   }
 
   /** read takes what is asked from the address. */
   read({ params }) {
     this.name.value = params.get('name') ?? '';
-    for (const f of ['words', 'tag', 'since', 'until']) this[f].value = params.get(f) ?? '';
+    for (const f of ['words', 'tag', 'since', 'until', 'gpu', 'job']) this[f].value = params.get(f) ?? '';
+    if (['tag', 'since', 'until', 'gpu', 'job'].some((f) => this[f].value)) this.further.open = true;
     this.wantUser = params.get('user') ?? '';
     this.pickUser();
     this.state.value = params.get('state') ?? '';
     this.verdict.value = params.get('verdict') ?? '';
     this.order = params.get('order') ?? 'id';
     this.ascending = params.get('up') === '1';
-    this.load();
+  }
+
+  /** address is what is asked, as a link. */
+  address() {
+    return link('tasks', '', {
+      name: this.name.value, words: this.words.value, tag: this.tag.value, since: this.since.value, until: this.until.value, gpu: this.gpu.value, job: this.job.value, user: this.wantUser, state: this.state.value, verdict: this.verdict.value, order: this.order === 'id' ? '' : this.order, up: this.ascending ? '1' : '',
+    });
   }
 
   /** ask writes what is asked into the address, and asks. */
   ask() {
     this.wantUser = this.user.value;
-    this.router.keep(link('tasks', '', {
-      name: this.name.value, words: this.words.value, tag: this.tag.value, since: this.since.value, until: this.until.value, user: this.wantUser, state: this.state.value, verdict: this.verdict.value, order: this.order === 'id' ? '' : this.order, up: this.ascending ? '1' : '',
-    }));
+    this.router.keep(this.address(), true);
     this.load();
   }
 
   question() {
     return {
-      name: pattern(this.name.value), search: this.words.value.trim(), tags: this.tag.value.trim(), since: dayStart(this.since.value, 0), until: dayStart(this.until.value, 1), user: this.wantUser, order: `TASK_ORDER_${this.order.toUpperCase()}`, ascending: this.ascending || '',
+      name: pattern(this.name.value), search: this.words.value.trim(), tags: this.tag.value.trim(), since: dayStart(this.since.value, 0), until: dayStart(this.until.value, 1), gpu: this.gpu.value.trim(), job: this.job.value.trim(), user: this.wantUser, order: `TASK_ORDER_${this.order.toUpperCase()}`, ascending: this.ascending || '',
       states: this.state.value ? `TASK_STATE_${this.state.value.toUpperCase()}` : '',
       verdicts: this.verdict.value ? `VERDICT_${this.verdict.value.toUpperCase()}` : '',
     };
   }
 
   async load(quiet = false) {
-    // What was paged in stays when the list is only brought up to date.
-    const size = quiet ? Math.min(1000, Math.max(pageSize, this.rows.length)) : pageSize;
     await this.trying(async () => {
-      const { rows, next, totals } = await this.pages('', size);
-      this.rows = rows;
-      this.next = next;
-      this.totals = totals;
+      let { rows, next, totals } = await this.pages('', quiet ? Math.min(1000, Math.max(pageSize, this.rows.length)) : pageSize);
+      // What was paged in stays when the list is only brought up to date.
+      while (quiet && next && rows.length < this.rows.length) {
+        const more = await this.pages(next, Math.min(1000, this.rows.length - rows.length));
+        rows = rows.concat(more.rows);
+        next = more.next;
+      }
+      Object.assign(this, { rows, next, totals });
       fill(this.trouble);
       this.show();
       if (!quiet) announce(this.verdict.value ? many(rows.length, 'task') : many(totals.tasks, 'task'));
@@ -132,12 +164,13 @@ class Tasks {
     });
   }
 
+  /** more adds as many as there are, at most a thousand at once. */
   async more() {
     await this.trying(async () => {
-      const { rows, next } = await this.pages(this.next, pageSize);
+      const { rows, next } = await this.pages(this.next, Math.min(1000, Math.max(pageSize, this.rows.length)));
       this.rows = this.rows.concat(rows);
       this.next = next;
-      this.show();
+      this.show(rows);
       await this.judge();
     });
   }
@@ -175,14 +208,19 @@ class Tasks {
     const rows = this.rows, known = (t) => this.known.get(judgedAs(t));
     const show = () => showVerdicts(this.body, new Map(this.rows.map((t) => [t.task_id, known(t)])));
     show();
+    // Verdicts come by pages of a thousand, up to the last task that has none yet.
     const last = rows.findLastIndex((t) => t.state !== 'TASK_STATE_RUNNING' && !known(t));
-    if (last < 0) return;
-    const answer = await this.judged.get('/v1/tasks', { ...this.question(), page_size: Math.min(1000, last + 1), read_mask: 'task_id,verdict' });
-    const found = new Map(answer.tasks.map((t) => [t.task_id, t.verdict]));
-    for (const t of rows) {
-      if (found.has(t.task_id)) this.known.set(judgedAs(t), found.get(t.task_id));
+    let token = '';
+    for (let from = 0; from <= last && (from === 0 || token); from += 1000) {
+      const size = Math.min(1000, rows.length - from), wanted = rows.slice(from, from + size).some((t) => t.state !== 'TASK_STATE_RUNNING' && !known(t));
+      const answer = await this.judged.get('/v1/tasks', { ...this.question(), page_size: size, page_token: token, read_mask: wanted ? 'task_id,verdict' : 'task_id' });
+      token = answer.next_page_token;
+      const found = new Map(answer.tasks.map((t) => [t.task_id, t.verdict]));
+      for (const t of rows) {
+        if (found.get(t.task_id)) this.known.set(judgedAs(t), found.get(t.task_id));
+      }
+      show();
     }
-    show();
   }
 
   sort(order) {
@@ -226,11 +264,13 @@ class Tasks {
     }
   }
 
-  show() {
+  /** show shows the rows; added are those behind the ones that are shown already, where only they are new. */
+  show(added) {
     keepFocus(this.body, () => {
       this.showSums();
       this.showActions();
-      this.showRows();
+      if (added && addRows(this.body, added, this.how())) this.foot.replaceChildren(...this.button());
+      else this.showRows();
     });
   }
 
@@ -241,28 +281,35 @@ class Tasks {
     ]), this.verdict.value ? el('p', { class: 'soft' }, `These sums are of all verdicts; ${many(this.rows.length, 'task')} below.`) : null);
   }
 
-  showRows() {
-    const further = this.next ? el('p', {}, el('button', { type: 'button', on: { click: () => this.more() } }, this.verdict.value ? 'Look further' : 'More')) : null;
-    if (this.rows.length === 0) {
-      const asked = this.name.value || this.words.value || this.tag.value || this.since.value || this.until.value || this.wantUser || this.state.value || this.verdict.value;
-      fill(this.body, el('div', { class: 'empty' }, further ? ['None of the tasks looked through is like that.', further]
-        : asked ? 'No task is like that.' : [el('p', {}, 'There are no tasks yet.'), el('p', {}, el('code', {}, 'wattmark run -- ./program'), ' measures one.')]));
-      return;
-    }
-    fill(this.body, this.actions, taskTable(this.rows, {
+  button() { return this.next ? [el('button', { type: 'button', on: { click: () => this.more() } }, this.verdict.value ? 'Look further' : 'More')] : []; }
+
+  how() {
+    return {
       order: this.order, ascending: this.ascending, sort: (o) => this.sort(o), picked: this.picked,
       pick: (task, on) => {
         if (on) this.picked.set(task.task_id, task);
         else this.picked.delete(task.task_id);
         this.showActions();
       },
-    }), further);
+    };
+  }
+
+  showRows() {
+    this.foot = el('p', {}, this.button());
+    if (this.rows.length === 0) {
+      const asked = this.address() !== link('tasks');
+      fill(this.body, el('div', { class: 'empty' }, this.next ? ['None of the tasks looked through is like that.', this.foot]
+        : asked ? 'No task is like that.' : [el('p', {}, 'There are no tasks yet.'), el('p', {}, el('code', {}, 'wattmark run -- ./program'), ' measures one.')]));
+      return;
+    }
+    fill(this.body, this.actions, taskTable(this.rows, this.how()), this.foot);
   }
 
   showActions() {
     const ids = [...this.picked.keys()];
     const button = el('button', { type: 'button', id: 'compare', class: ids.length > 1 ? 'primary' : null, disabled: ids.length < 2, on: { click: () => { location.hash = link('compare', '', { ids: ids.join(',') }); } } },
       ids.length > 1 ? `Compare ${ids.length} tasks` : 'Compare');
-    fill(this.actions, button, el('span', { class: 'soft' }, ids.length < 2 ? 'Tick two or more tasks to compare them.' : `Picked: ${ids.join(', ')}`));
+    fill(this.actions, button, el('span', { class: 'soft' }, ids.length < 2 ? 'Tick two or more tasks to compare them.' : `Picked: ${ids.join(', ')}`),
+      ids.length ? el('button', { type: 'button', class: 'plain', on: { click: () => { this.picked.clear(); this.show(); } } }, 'Pick none') : null);
   }
 }

@@ -36,6 +36,13 @@ export function taskTable(rows, how) {
     el('tbody', {}, rows.map((t) => row(t, how)))));
 }
 
+/** addRows adds rows to the table in root; false where there is none. */
+export function addRows(root, rows, how) {
+  const body = root.querySelector('tbody');
+  body?.append(...rows.map((t) => row(t, how)));
+  return Boolean(body);
+}
+
 function head(c, how) {
   const here = c.order === how.order;
   return el('th', { scope: 'col', class: c.class, 'aria-sort': c.order && here ? (how.ascending ? 'ascending' : 'descending') : null },

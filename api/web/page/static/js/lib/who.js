@@ -1,0 +1,19 @@
+// Who is signed in, and the way out.
+import { get, givenUp, send } from './api.js';
+import { el, fill } from './dom.js';
+
+/** who shows the caller's name and role where callers are asked who they are. */
+export async function who(root) {
+  try {
+    const { name, role } = await get('/v1/session');
+    if (!name) return;
+    const out = el('button', { type: 'button', class: 'plain', on: { click: async () => {
+      await send('DELETE', '/v1/session');
+      location.replace('/signin');
+    } } }, 'Sign out');
+    fill(root, el('span', { class: 'soft', title: `Signed in as ${name}, ${role}` }, `${name} (${role})`), out);
+    root.hidden = false;
+  } catch (e) {
+    if (!givenUp(e)) root.hidden = true; // the views say what is wrong
+  }
+}

@@ -42,7 +42,7 @@ func TestLooksInBrowser(t *testing.T) {
 		Views: []view{
 			{"tasks", "#/tasks", `document.querySelectorAll('tbody tr').length === 5`},
 			{"tasks-none", "#/tasks?name=nothing", `document.querySelector('.empty')`},
-			{"task", "#/task/2?a=0.25&b=0.5", `document.querySelector('#between data') && ` + drawn},
+			{"task", "#/task/2?a=0.25&b=0.5&idle=60,1", `document.querySelector('#above') && document.querySelector('#between data') && ` + drawn},
 			{"task-rails", "#/task/1?show=rails", drawn},
 			{"task-running", "#/task/3", `document.querySelector('.badge.running')`},
 			{"task-incomplete", "#/task/4", `document.querySelector('.badge.incomplete')`},
@@ -50,6 +50,8 @@ func TestLooksInBrowser(t *testing.T) {
 			{"task-missing", "#/task/99", `document.querySelector('[role=alert]')`},
 			{"compare", "#/compare?ids=1,2,3,5&a=0.1&b=0.2", `document.querySelectorAll('tbody data').length >= 4`},
 			{"compare-stacked", "#/compare?ids=1,5&show=stacked", `document.querySelectorAll('tbody tr').length === 2`},
+			{"compare-groups", "#/compare?ids=1;2&work=token=5", `document.querySelector('[aria-label=Comparison] .verdict') && ` + drawn},
+			{"totals", "#/totals?by=day", `document.querySelector('tbody tr')`},
 			{"compare-none", "#/compare", `document.querySelector('.empty form')`},
 			{"benches", "#/live", `[...document.querySelectorAll('.bench .badge')].map(e => e.textContent).join() === 'away,free'`},
 			{"live", "#/live/" + r.address, watching},

@@ -52,7 +52,7 @@ func (b *tab) compares(path string) {
 	b.shot("compare-groups")
 	// A task goes into a group of its own, and back by the browser's history.
 	says[bool](b, `(() => { const s = document.querySelector('select[aria-label="Group of task 3"]'); s.value = 2; s.dispatchEvent(new Event('change')); return true })()`)
-	b.until(`location.hash.includes('%3B3&') && document.querySelectorAll('` + panel + ` .verdict').length === 2`)
+	b.until(`location.hash.includes(';3&') && document.querySelectorAll('` + panel + ` .verdict').length === 2`)
 	b.do(chromedp.NavigateBack())
 	b.until(`document.querySelectorAll('` + panel + ` .verdict').length === 1`)
 }

@@ -32,7 +32,7 @@ export async function phones(browser) {
       await shot(page, `phone-task-${colorScheme}`, { fullPage: true });
     });
     await step(`${name}: every view`, page, async () => {
-      for (const nav of ['tasks', 'compare', 'live', 'sensors', 'reports']) {
+      for (const nav of ['tasks', 'totals', 'compare', 'live', 'sensors', 'reports']) {
         await page.locator('nav').getByRole('link', { name: nav }).tap();
         await page.waitForFunction((n) => document.querySelector('nav [aria-current]')?.textContent === n, nav);
         assert.deepEqual(await wider(page), [], nav);

@@ -18,7 +18,7 @@ export function link(name, arg = '', params = {}) {
   for (const [k, v] of Object.entries(params)) {
     if (v !== undefined && v !== null && v !== '' && v !== false) q.set(k, v);
   }
-  const text = q.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
+  const text = q.toString().replaceAll('%2C', ',').replaceAll('%3A', ':').replaceAll('%3B', ';');
   return `#/${name}${arg === '' ? '' : `/${encodeURIComponent(arg)}`}${text ? `?${text}` : ''}`;
 }
 

@@ -108,7 +108,7 @@ export class Comparison {
     return [
       el('p', { class: 'verdict' }, name === 'B' ? r.verdict : r.verdict.replaceAll(/\bB\b/g, name)),
       table(`${name} against A, ${count(r.b.tasks.length)} and ${count(r.a.tasks.length)} runs; ± is 95 % (${r.quantities[0].interval_holds})`, [
-        { title: '', cell: (q) => q.title },
+        { title: 'Quantity', cell: (q) => q.title },
         ...sides.map(([title, key]) => ({ title, num: true, cell: (q) => [plusMinus(q[key], q.unit), q.unit === 'J' ? spread(q[key]) : null] })),
         { title: 'Change', num: true, cell: changed },
         ...(tested ? [{ title: 'p', num: true, cell: (q) => pText(q.p_corrected) }] : []),

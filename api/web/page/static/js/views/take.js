@@ -45,6 +45,6 @@ export function takeAway(of) {
       links.forEach((a, i) => { a.href = `/v1/tasks/${of.id}/export?format=${formats[i][0]}&from_s=${from}&to_s=${to}`; });
     };
   }
-  if (navigator.clipboard) row.append(button('Copy link', 'Copy the address of this view', () => copied(of.link(), 'Address copied')));
+  if (navigator.clipboard) row.append(button('Copy link', 'Copy link to what is shown', () => copied(of.link(), 'Address copied')));
   return row;
 }

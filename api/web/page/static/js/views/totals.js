@@ -82,7 +82,7 @@ class Totals {
       { title: 'Time', num: true, cell: (r) => seconds(r.totals.duration_s) },
       { title: 'Energy ± U', num: true, cell: (r) => energy(r.totals.energy ?? {}) },
       { title: 'of all', num: true, cell: (r) => percent(joule(r) / sum) },
-      { title: '', class: 'bars', cell: bar },
+      { title: el('span', { class: 'unseen' }, 'Drawn'), class: 'bars', cell: bar },
     ], rows), el('p', { class: 'soft' }, `${many(row_count, 'row')}.`));
   }
 }

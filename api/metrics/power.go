@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
@@ -77,10 +78,7 @@ func (p *Power) Run(ctx context.Context) {
 			watching, cancel := context.WithTimeout(ctx, left)
 			_ = p.Watch(watching, p.Idle, p.see)
 			if watching.Err() == nil {
-				select { // the bench does not answer, or has ended the watch
-				case <-watching.Done():
-				case <-time.After(PowerEvery):
-				}
+				_ = backoff.Sleep(watching, PowerEvery) // the bench does not answer, or has ended the watch
 			}
 			cancel()
 		}

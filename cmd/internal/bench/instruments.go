@@ -26,10 +26,13 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/checkup"
@@ -38,7 +41,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 	"github.com/wattmark/wattmark/monitor/scpi"
 	"github.com/wattmark/wattmark/monitor/transport"
-	"golang.org/x/sync/errgroup"
 )
 
 // instrumentsCmd returns the command instruments with its subcommands.
@@ -365,10 +367,8 @@ func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remark
 		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo {
 			return setup, remarks, err
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, letsGo/30) != nil {
 			return setup, remarks, err
-		case <-time.After(letsGo / 30):
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/store"
@@ -285,16 +286,7 @@ func FirstLine(text string) string {
 
 // SleepUntil blocks until the time at, or until ctx ends; it returns false for the latter.
 func SleepUntil(ctx context.Context, at time.Time) bool {
-	wait := time.Until(at)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(wait):
-		return true
-	}
+	return backoff.Sleep(ctx, time.Until(at)) == nil
 }
 
 // The default addresses of the services of the two machines.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 // maxMessage bounds a program message; a longer one is not one.
@@ -86,10 +88,8 @@ func (i *Instrument) spoil(ctx context.Context, reply []byte, f Fault) ([]byte, 
 	}
 	switch f.Kind {
 	case Late:
-		select {
-		case <-time.After(f.For):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := backoff.Sleep(ctx, f.For); err != nil {
+			return nil, err
 		}
 	case Mute:
 		return nil, nil
@@ -237,12 +237,8 @@ func (i *Instrument) Pending() (n int) {
 func (i *Instrument) pause(ctx context.Context, ask func() time.Duration) error {
 	for d := ask(); d > 0; d = ask() {
 		i.mu.Unlock()
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-		}
-		i.mu.Lock()
-		if err := ctx.Err(); err != nil {
+		err := backoff.Sleep(ctx, d)
+		if i.mu.Lock(); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -120,9 +121,7 @@ func (d *Device) WriteConfig(ctx context.Context, sensors [Sensors]Sensor) error
 	failure = fmt.Errorf("%s: %w", Kind, failure)
 	// The configuration is read again once the device has given up to wait for more, since it would
 	// take a command for configuration.
-	select {
-	case <-time.After(hostOwes):
-	case <-ctx.Done():
+	if backoff.Sleep(ctx, hostOwes) != nil {
 		return fmt.Errorf("%w; what the device holds now is not known", failure)
 	}
 	if err = d.silence(ctx); err == nil {

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
@@ -202,19 +203,11 @@ func (p *player) jump(expected, scan uint64) error {
 
 // wait holds the block back until the time of its last scan.
 func (p *player) wait(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if p.d.opts.Speed == 0 {
-		return nil
-	}
-	at := p.d.In.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
-	select {
-	case <-time.After(time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration()))):
-		return nil
-	case <-ctx.Done():
 		return ctx.Err()
 	}
+	at := p.d.In.Timebase.Seconds(float64(p.ticks[len(p.ticks)-1]))
+	return backoff.Sleep(ctx, time.Until(p.start.Add((at / measure.Seconds(p.d.opts.Speed)).Duration())))
 }
 
 // flush delivers the events up to the block, and the block.

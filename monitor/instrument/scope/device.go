@@ -29,6 +29,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -184,7 +185,7 @@ func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 			return v, err
 		}
 		if errors.Is(err, ErrFewer) {
-			if err := Pause(ctx, moment<<n); err != nil {
+			if err := backoff.Sleep(ctx, moment<<n); err != nil {
 				return v, err
 			}
 		}

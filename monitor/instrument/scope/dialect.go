@@ -206,16 +206,6 @@ func Expect(ctx context.Context, c *scpi.Client, query string, want, within floa
 	return err
 }
 
-// Pause waits, unless ctx ends first.
-func Pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Family holds the properties of a kind of scopes.
 type Family struct {
 	Kind string // in bench files

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -193,7 +194,7 @@ func (d *Device) whole(ctx context.Context, r *recording, s State) (held int, er
 	own, cancel := context.WithTimeout(ctx, d.span()+armTime)
 	defer cancel()
 	for s != Stopped {
-		if err = Pause(own, min(d.cfg.Poll, 50*time.Millisecond)); err == nil {
+		if err = backoff.Sleep(own, min(d.cfg.Poll, 50*time.Millisecond)); err == nil {
 			s, err = d.state(own)
 		}
 		if err != nil {

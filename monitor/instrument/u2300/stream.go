@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/analog"
@@ -195,11 +196,8 @@ func (s *stream) finish(ctx context.Context) error {
 				return nil
 			}
 		} else if err == nil && st != statusOver {
-			caught = true // the next was completed after the end
-			select {
-			case <-time.After(s.d.opts.Block / 8):
-			case <-ctx.Done():
-			}
+			caught = true                            // the next was completed after the end
+			_ = backoff.Sleep(ctx, s.d.opts.Block/8) // the loop has its own bound
 		}
 		if errors.Is(err, errSink) {
 			return err

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
@@ -227,14 +228,7 @@ func (w *Wire) Recv(p []byte, d time.Duration) error {
 }
 
 // Sleep waits for d, or until ctx ends.
-func (w *Wire) Sleep(d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-w.ctx.Done():
-		return w.ctx.Err()
-	}
-}
+func (w *Wire) Sleep(d time.Duration) error { return backoff.Sleep(w.ctx, d) }
 
 // Ended returns why the line ended; valid once In is closed.
 func (w *Wire) Ended() error {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
 )
@@ -114,7 +115,7 @@ func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
 		case n == tries:
 			return fmt.Errorf("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
 		}
-		if err := scope.Pause(ctx, moment); err != nil {
+		if err := backoff.Sleep(ctx, moment); err != nil {
 			return err
 		}
 	}
@@ -238,7 +239,7 @@ func preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, 
 		case n == tries:
 			return p, fmt.Errorf("%w: :WAV:PRE? gives +0 again and again", scpi.ErrReply)
 		}
-		if err := scope.Pause(ctx, moment); err != nil {
+		if err := backoff.Sleep(ctx, moment); err != nil {
 			return p, err
 		}
 	}

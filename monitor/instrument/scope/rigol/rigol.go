@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -292,7 +293,7 @@ func (d *mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n in
 // Held waits as well: it is the first to read the recording.
 func (d *mso5000) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
 	if d.Triggered { // since the last wait
-		if err := scope.Pause(ctx, settle); err != nil {
+		if err := backoff.Sleep(ctx, settle); err != nil {
 			return 0, false, err
 		}
 		d.Triggered = false

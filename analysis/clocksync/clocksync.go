@@ -60,7 +60,6 @@ type Edge struct {
 	Meter measure.Seconds // when the power left its resting level, or came back to it
 	U     measure.Seconds // standard uncertainty of Meter by noise and shape
 	End   bool
-	Step  measure.Watt    // how far the power went
 	Rise  measure.Seconds // how long it took
 	// Residual is the host's time stamp less the meter's time on the host's clock.
 	Residual measure.Seconds

@@ -175,7 +175,7 @@ func (t *tracker) look(w window) {
 	t.last, t.work = w.host, max(t.work, d.step)
 	t.edges = append(t.edges, Edge{
 		Host: w.host, Meter: measure.Seconds(d.onset), U: measure.Seconds(d.u), End: w.end,
-		Step: measure.Watt(d.step), Rise: measure.Seconds(d.rise), middle: measure.Seconds(d.mid),
+		Rise: measure.Seconds(d.rise), middle: measure.Seconds(d.mid),
 	})
 }
 

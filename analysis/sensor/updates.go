@@ -26,7 +26,6 @@ type Update struct {
 	// The renewal was seen between two polls; for one that left the value as it was,
 	// Early and Late are At.
 	Early, Late measure.Seconds
-	Changed     bool
 	N           int // number of the renewal; the first is 0
 }
 
@@ -107,7 +106,7 @@ func (u *Updates) collapse(polls []Poll) []Update {
 			hole = []string{"a change within a hole in the readings was left out"}
 			continue
 		}
-		out = append(out, Update{At: (a.At + b.At) / 2, Early: a.At, Late: b.At, Power: b.Power, Changed: true})
+		out = append(out, Update{At: (a.At + b.At) / 2, Early: a.At, Late: b.At, Power: b.Power})
 	}
 	u.Notes = append(u.Notes, hole...)
 	return out

@@ -117,7 +117,7 @@ func (c *Capture) File(ctx context.Context, o store.Outcome) (Published, error) 
 	if err != nil {
 		return out, fmt.Errorf("file capture %s: %w", c.header.Task.CaptureID, err)
 	}
-	out.Chunks, out.Bytes, out.Rest = c.end.Chunks, c.end.Bytes, c.packed
+	out.Chunks, out.Bytes = c.end.Chunks, c.end.Bytes
 	return out, nil
 }
 

@@ -18,7 +18,6 @@ type State struct {
 	// again and again, and all others wait for it.
 	Waiting bool
 	Since   time.Time
-	Stream  string
 	Why     error
 }
 
@@ -122,7 +121,7 @@ func (l *line) note(why error) {
 	switch {
 	case why == nil && waiting:
 		close(l.clear)
-		l.clear, l.state = nil, State{Stream: l.stream}
+		l.clear, l.state = nil, State{}
 	case why != nil && !waiting:
 		l.clear = make(chan struct{})
 		l.state.Waiting, l.state.Since = true, time.Now()

@@ -53,7 +53,6 @@ type Published struct {
 	Key    Key
 	Chunks uint64
 	Bytes  uint64 // of coded samples
-	Rest   uint64 // bytes of all else, packed
 	// Known: the streams had it whole already.
 	Known bool
 }
@@ -99,7 +98,7 @@ func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (out Publish
 			break
 		}
 	}
-	out.Chunks, out.Bytes, out.Rest = s.end.Chunks, s.end.Bytes, s.packed
+	out.Chunks, out.Bytes = s.end.Chunks, s.end.Bytes
 	return out, nil
 }
 
@@ -114,7 +113,7 @@ func (p *Publisher) line(partition int) *line {
 	if l == nil {
 		name := StreamName(partition)
 		l = &line{
-			js: p.Bus.js, stream: name, log: p.Bus.log, tell: p.Tell, state: State{Stream: name},
+			js: p.Bus.js, stream: name, log: p.Bus.log, tell: p.Tell,
 			probing: make(chan struct{}, 1),
 		}
 		p.lines[partition] = l
@@ -182,7 +181,6 @@ type sending struct {
 	from, key [16]byte // source and task
 	end       End
 	index     []*indexed
-	packed    uint64
 	// reuse are the chunks that the monitor has published, by their numbers.
 	reuse map[uint64]*indexed
 	// known is the first sequence number of samples that were in the stream before, zero for
@@ -407,7 +405,6 @@ func (s *sending) rest(ctx context.Context, database []byte) error {
 	if err != nil {
 		return err
 	}
-	s.packed = uint64(len(content))
 	sum := sha256.Sum256(content)
 	s.end.SHA256 = hex.EncodeToString(sum[:])
 	pieces, err := split(piece{head: head{Key: s.key, Kind: restPiece}}, content)

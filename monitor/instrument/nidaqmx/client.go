@@ -161,8 +161,6 @@ type DriverError struct {
 	Code int32
 	// Message is the driver's.
 	Message string
-	// Read is the samples a channel that a failed read had taken from the buffer.
-	Read int64
 }
 
 // Error cites code, message and remedy.
@@ -205,8 +203,7 @@ const asleep = 2 * time.Second
 func fault(ctx context.Context, err error, trailer metadata.MD, late time.Duration) error {
 	st, _ := status.FromError(err)
 	if code, ok := trailerInt(trailer, "ni-error"); ok && st.Code() == codes.Unknown {
-		read, _ := trailerInt(trailer, "ni-samps-per-chan-read")
-		return &DriverError{Code: int32(code), Message: st.Message(), Read: read}
+		return &DriverError{Code: int32(code), Message: st.Message()}
 	}
 	switch st.Code() {
 	case codes.Canceled, codes.DeadlineExceeded:

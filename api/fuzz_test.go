@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -80,7 +81,7 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 	case 6:
 		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
 		if m != nil {
-			m.prune(taskMessage(&store.Brief{ID: 1, Result: &store.Figures{}}).ProtoReflect())
+			m.prune(taskMessage(&store.Brief{ID: 1, Result: &measure.Result{}}).ProtoReflect())
 		}
 		return err
 	case 7:

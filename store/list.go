@@ -370,7 +370,7 @@ func scanListed(rows *sql.Rows, t *listed) error {
 	var hasResult bool
 	var tags sql.NullString
 	// Numbers of a task without a result are NULL and read as NaN into an r that is then dropped.
-	r := &Figures{}
+	r := &measure.Result{}
 	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, textTo(&t.GPU), textTo(&t.GPUUUID),
 		textTo(&t.Job), &t.State, textTo(&t.Reason), &t.Scans, &nvml, &hasResult, realTo(&r.From), realTo(&r.To),
 		&r.Samples, &r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak),

@@ -98,21 +98,13 @@ type Brief struct {
 	GPU, GPUUUID    string
 	State           State
 	Reason          string
-	Result          *Figures // nil until there is a window
+	Result          *measure.Result // nil until there is a window; lists leave out its rails and budgets
 	// NVML, Scans, Tags and Pinned are as in Task.
 	NVML   *measure.Joule
 	Scans  uint64
 	Group  GroupID // 0 for none
 	Tags   map[string]string
 	Pinned bool
-}
-
-// Figures are the figures of a result over its window, without rails and budgets.
-type Figures struct {
-	From, To            measure.Seconds
-	Samples, Gaps, Lost uint64
-	Total               measure.Estimate
-	Mean, Peak          measure.Watt
 }
 
 // Row is a task as Tasks and Unfinished list it: a Brief, and where its samples came
@@ -166,15 +158,11 @@ type Task struct {
 
 // Brief returns the task as lists show it.
 func (t *Task) Brief() Brief {
-	b := Brief{
+	return Brief{
 		ID: t.ID, Name: t.Name, User: t.User, Job: t.Job, Launched: t.Launched, GPU: t.GPU, GPUUUID: t.GPUUUID,
-		State: t.State, Reason: t.Reason, NVML: t.NVML, Scans: t.Scans, Group: t.Group.Group, Tags: t.Tags,
-		Pinned: t.Pinned,
+		State: t.State, Reason: t.Reason, Result: t.Result, NVML: t.NVML, Scans: t.Scans, Group: t.Group.Group,
+		Tags: t.Tags, Pinned: t.Pinned,
 	}
-	if r := t.Result; r != nil {
-		b.Result = &Figures{r.From, r.To, r.Samples, r.Gaps, r.Lost, r.Total, r.Mean, r.Peak}
-	}
-	return b
 }
 
 // Row returns the task as Tasks lists it.

@@ -238,7 +238,7 @@ func parseOutcome(p *pb.Task) (store.Brief, error) {
 	if err != nil {
 		return t, err
 	}
-	r := &store.Figures{
+	r := &measure.Result{
 		Total: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Samples: p.Samples,
 		Gaps: p.Gaps, Lost: p.Lost,
 	}

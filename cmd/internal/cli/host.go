@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -200,7 +201,7 @@ func RowOf(t *client.Task) store.Row {
 		Group: store.GroupID(t.Group), Tags: t.Tags, Pinned: t.Pinned,
 	}
 	if w := t.Window; w != nil {
-		b.Result = &store.Figures{
+		b.Result = &measure.Result{
 			From: w.From, To: max(w.To, w.From+w.Duration), Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
 			Total: w.Energy, Mean: w.Mean, Peak: w.Peak,
 		}

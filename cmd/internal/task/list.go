@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -33,7 +34,7 @@ type column struct {
 }
 
 // figure is the value of a column of results.
-func figure(of func(*store.Figures) any) func(*store.Row) any {
+func figure(of func(*measure.Result) any) func(*store.Row) any {
 	return func(t *store.Row) any {
 		if t.Result == nil {
 			return nil
@@ -50,11 +51,11 @@ var columns = []column{
 	{"user", []string{"user"}, 0, func(t *store.Row) any { return t.User }},
 	{"name", []string{"name"}, store.ByName, func(t *store.Row) any { return t.Name }},
 	{"state", []string{"state"}, 0, func(t *store.Row) any { return t.State.String() }},
-	{"duration", []string{"duration_s"}, store.ByDuration, figure(func(f *store.Figures) any { return f.To - f.From })},
-	{"energy", []string{"energy_j", "energy_u_j"}, store.ByEnergy, figure(func(f *store.Figures) any { return f.Total })},
-	{"mean", []string{"mean_w"}, 0, figure(func(f *store.Figures) any { return f.Mean })},
+	{"duration", []string{"duration_s"}, store.ByDuration, figure(func(f *measure.Result) any { return f.To - f.From })},
+	{"energy", []string{"energy_j", "energy_u_j"}, store.ByEnergy, figure(func(f *measure.Result) any { return f.Total })},
+	{"mean", []string{"mean_w"}, 0, figure(func(f *measure.Result) any { return f.Mean })},
 	{"group", []string{"group_id"}, 0, func(t *store.Row) any { return known(t.Group) }},
-	{"peak", []string{"peak_w"}, 0, figure(func(f *store.Figures) any { return f.Peak })},
+	{"peak", []string{"peak_w"}, 0, figure(func(f *measure.Result) any { return f.Peak })},
 	{"nvml", []string{"nvml_j"}, 0, func(t *store.Row) any {
 		if t.NVML == nil {
 			return nil
@@ -63,9 +64,9 @@ var columns = []column{
 	}},
 	{"gpu", []string{"gpu"}, 0, func(t *store.Row) any { return t.GPU }},
 	{"job", []string{"job"}, 0, func(t *store.Row) any { return t.Job }},
-	{"samples", []string{"samples"}, 0, figure(func(f *store.Figures) any { return f.Samples })},
-	{"gaps", []string{"gaps"}, 0, figure(func(f *store.Figures) any { return f.Gaps })},
-	{"lost", []string{"samples_lost"}, 0, figure(func(f *store.Figures) any { return f.Lost })},
+	{"samples", []string{"samples"}, 0, figure(func(f *measure.Result) any { return f.Samples })},
+	{"gaps", []string{"gaps"}, 0, figure(func(f *measure.Result) any { return f.Gaps })},
+	{"lost", []string{"samples_lost"}, 0, figure(func(f *measure.Result) any { return f.Lost })},
 	{"reason", []string{"reason"}, 0, func(t *store.Row) any { return t.Reason }},
 	{"tags", []string{"tags"}, 0, func(t *store.Row) any { return t.Tags }},
 	{"pinned", []string{"pinned"}, 0, func(t *store.Row) any { return known(t.Pinned) }},

@@ -66,8 +66,7 @@ func toStatus(err error) error {
 		}
 	}
 	s := status.New(code, strings.ToValidUTF8(err.Error(), "\uFFFD"))
-	var busy *capture.BusyError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*capture.BusyError](err); ok {
 		detailed, derr := s.WithDetails(&errdetails.PreconditionFailure{
 			Violations: []*errdetails.PreconditionFailure_Violation{{
 				Type: "BENCH_BUSY", Subject: busy.Holder,

@@ -87,8 +87,7 @@ func wrap(op string, err error) error {
 	}
 	var hint string
 	var s error
-	var se *sqlite.Error
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok {
 		s = sentinels[se.Code()&0xff]
 		hint = hints[s]
 	} else {

@@ -230,8 +230,7 @@ func (e *equations) evidence() float64 {
 func (e *equations) x(c *mat.BandCholesky, b []float64) []float64 {
 	var x mat.VecDense
 	if err := c.SolveVecTo(&x, mat.NewVecDense(len(b), b)); err != nil {
-		var ill mat.Condition
-		if !errors.As(err, &ill) {
+		if _, ok := errors.AsType[mat.Condition](err); !ok {
 			return make([]float64, len(b))
 		}
 	}

@@ -212,8 +212,7 @@ func (s *attempt) putFailure(ctx context.Context) error {
 		return nil
 	}
 	f := store.Failure{Reason: s.failed.Error()}
-	var program *ProgramError
-	if errors.As(s.failed, &program) {
+	if program, ok := errors.AsType[*ProgramError](s.failed); ok {
 		f.ExitCode = &program.Code
 	}
 	return playing("store that the work failed", s.cfg.DB.PutFailure(context.WithoutCancel(ctx), s.id, f))

@@ -114,8 +114,7 @@ func Default(kind, address string) (*Bench, error) {
 		return nil, fmt.Errorf("bench of a %s: %w", kind, err)
 	}
 	b, err := Parse("(no bench file)", data)
-	var e *Error
-	if errors.As(err, &e) { // the text was generated: leave out its places
+	if e, ok := errors.AsType[*Error](err); ok { // the text was generated: leave out its places
 		return nil, fmt.Errorf("bench of a %s: %w", kind, errors.Unwrap(e))
 	}
 	if err != nil {

@@ -210,8 +210,7 @@ func decode(name string, data []byte, to any) error {
 		return nil
 	}
 	text, place := err.Error(), name
-	var ye yaml.Error
-	if errors.As(err, &ye) {
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		text = ye.GetMessage()
 		if t := ye.GetToken(); t != nil && t.Position != nil {
 			place = fmt.Sprintf("%s:%d:%d", name, t.Position.Line, t.Position.Column)

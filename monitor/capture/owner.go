@@ -298,8 +298,7 @@ func (s StopCause) Error() string { return string(s) }
 
 // stopReason returns the reason for the end of the monitor's context.
 func stopReason(ctx context.Context) string {
-	var s StopCause
-	if errors.As(context.Cause(ctx), &s) {
+	if s, ok := errors.AsType[StopCause](context.Cause(ctx)); ok {
 		return string(s)
 	}
 	return "the monitor was stopped"

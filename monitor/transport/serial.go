@@ -52,9 +52,8 @@ func openSerial(path string, baud int) (Conn, error) {
 // openError adds the remedy to the error of a device that does not open; absent is the one for
 // a device that is not there.
 func openError(path, address, absent string, err error) error {
-	var pe *serial.PortError
 	code := serial.PortErrorCode(-1)
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*serial.PortError](err); ok {
 		code = pe.Code()
 	}
 	switch {

@@ -279,8 +279,7 @@ func meaningOf(err error) meaning {
 // Again reports whether a transaction may go better when it is run again: others were in its way, or the
 // server was away. A unique key that was taken meanwhile is one of the former: the next run sees it.
 func (Server) Again(err error) bool {
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		again := []string{"40001", "40P01", "23505", "23503", "57P01", "57P02", "57P03"}
 		return slices.Contains(again, server.Code)
 	}

@@ -103,12 +103,10 @@ func NotFoundf(format string, args ...any) error {
 // ExitCode returns the exit code for an error: the measured program's own if it failed, then
 // that of WithCode, else ExitFailed.
 func ExitCode(err error) int {
-	var program *measurement.ProgramError
-	if errors.As(err, &program) {
+	if program, ok := errors.AsType[*measurement.ProgramError](err); ok {
 		return program.Code
 	}
-	var c codedError
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[codedError](err); ok {
 		return c.code
 	}
 	return ExitFailed

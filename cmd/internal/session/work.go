@@ -204,12 +204,10 @@ func FindProgram(name string) error {
 
 // cause returns the innermost error of a system call, without its name and path.
 func cause(err error) error {
-	var call *exec.Error
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*exec.Error](err); ok {
 		return call.Err
 	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

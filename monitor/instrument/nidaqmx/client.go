@@ -188,8 +188,7 @@ func (e *DriverError) Unwrap() error {
 
 // driverCode is the driver's code within an error; 0 where it is not the driver's.
 func driverCode(err error) int32 {
-	var e *DriverError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*DriverError](err); ok {
 		return e.Code
 	}
 	return 0

@@ -301,8 +301,7 @@ func Psql(t testing.TB, address, query string) string {
 	cmd := exec.Command(program, "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", query, address)
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w %s", err, exit.Stderr)
 		}
 		t.Fatalf("psql: %v", err)

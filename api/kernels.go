@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -204,7 +205,7 @@ func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (
 	return &pb.ReadKernelsResponse{
 		Recorded: k.Recorded, Reported: k.Reported, Dropped: k.Dropped, Warnings: k.Warnings, SumJ: orZero(k.Sum),
 		Result: uint32(t.ResultNumber),
-		Lines: wire.Each(k.Lines, func(l KernelLine) *pb.KernelLine {
+		Lines: lists.Map(k.Lines, func(l KernelLine) *pb.KernelLine {
 			return &pb.KernelLine{
 				Class: l.Class, Name: l.Name, Symbol: wire.Text(l.Symbol), Method: l.Method, Together: l.Together,
 				Launches: l.Launches, ShortLaunches: l.Short, BusyS: float64(l.Busy), ShareS: float64(l.Share),

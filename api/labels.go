@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/api/auth"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -192,6 +193,6 @@ func provenanceMessage(p *store.Provenance) *pb.Provenance {
 		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version),
 		MonitorVersion: wire.Text(p.MonitorVersion), Directory: wire.Text(p.Directory),
 		GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
-		Command: wire.Each(p.Command, wire.Text), TraceId: wire.Text(p.TraceID),
+		Command: lists.Map(p.Command, wire.Text), TraceId: wire.Text(p.TraceID),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -282,9 +283,5 @@ func (r *reading) send(lo, hi int) error {
 
 // floats copies a column for a message.
 func floats[T ~float64](column []T) []float64 {
-	out := make([]float64, len(column))
-	for i, v := range column {
-		out[i] = float64(v)
-	}
-	return out
+	return lists.Map(column, func(v T) float64 { return float64(v) })
 }

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -145,7 +146,7 @@ func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*p
 		FromS: float64(r.From), ToS: float64(r.To), Energy: wire.Energy(r.Total), MeanW: float64(r.Mean),
 		PeakW: float64(r.Peak), Samples: r.Samples, Gaps: r.Gaps, Lost: r.Lost, Budget: wire.Budget(r.Budget),
 	}
-	res.Rails = wire.Each(r.Rails, wire.RailResult)
+	res.Rails = lists.Map(r.Rails, wire.RailResult)
 	return res, s.addSensed(ctx, x, res)
 }
 
@@ -177,7 +178,7 @@ func (s *Service) ReadTimeline(ctx context.Context, req *pb.ReadTimelineRequest)
 	return &pb.ReadTimelineResponse{
 		FromS: float64(x.from), ToS: float64(x.to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded,
 		Unfitted: t.Unfitted,
-		Slices: wire.Each(t.Slices, func(x store.Slice) *pb.TimelineSlice {
+		Slices: lists.Map(t.Slices, func(x store.Slice) *pb.TimelineSlice {
 			return &pb.TimelineSlice{
 				FromS: float64(x.From), ToS: float64(x.To), Name: Readable(x.Name), Kernels: x.Kernels,
 				BusyS: float64(x.Busy), Device: x.Device, Stream: x.Stream,
@@ -205,8 +206,8 @@ func (s *Service) ReadReadings(ctx context.Context, req *pb.ReadReadingsRequest)
 		return nil, toStatus(fmt.Sprintf("read the readings of task %d", x.id), err)
 	}
 	return &pb.ReadReadingsResponse{
-		FromS: float64(x.from), ToS: float64(x.to), Unfitted: t.Unfitted, Methods: wire.Each(t.Methods, wire.Text),
-		Traces: wire.Each(t.Traces, func(r store.Trace) *pb.ReadingTrace {
+		FromS: float64(x.from), ToS: float64(x.to), Unfitted: t.Unfitted, Methods: lists.Map(t.Methods, wire.Text),
+		Traces: lists.Map(t.Traces, func(r store.Trace) *pb.ReadingTrace {
 			return &pb.ReadingTrace{
 				Method: wire.Text(r.Method), TS: floats(r.At), Value: r.Value, Thinned: r.Thinned,
 				UntilS: float64(r.Until),

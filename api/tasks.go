@@ -8,6 +8,7 @@ import (
 	"github.com/wattmark/wattmark/api/auth"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
@@ -31,21 +32,21 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		res.Setup = wire.Setup(t.Setup)
 	}
 	res.Task.Verdict, res.Reasons = judge(&t)
-	res.Notes, res.Provenance = wire.Each(t.Notes, noteMessage), provenanceMessage(t.Provenance)
+	res.Notes, res.Provenance = lists.Map(t.Notes, noteMessage), provenanceMessage(t.Provenance)
 	res.Result, res.NvmlMethod = uint32(t.ResultNumber), wire.Text(t.NVMLMethod)
-	res.Results = wire.Each(t.Results, func(r store.ResultInfo) *pb.TaskResult {
+	res.Results = lists.Map(t.Results, func(r store.ResultInfo) *pb.TaskResult {
 		return &pb.TaskResult{
 			Number: uint32(r.Number), CalibrationId: wire.Text(r.CalibrationID), Computed: wire.Time(r.Computed),
 			Energy: wire.Energy(r.Estimate), InUse: r.InUse,
 		}
 	})
-	res.Events, res.Started = wire.Each(t.Events, wire.Event), wire.Time(t.Started)
+	res.Events, res.Started = lists.Map(t.Events, wire.Event), wire.Time(t.Started)
 	var w measure.Window
 	if r := t.Result; r != nil {
 		res.Budget = wire.Budget(r.Budget)
 		w = measure.Window{From: r.From, To: r.To}
 		res.Window, res.FirstScan = wire.Window(&w), r.FirstScan
-		res.Rails = wire.Each(r.Rails, wire.RailResult)
+		res.Rails = lists.Map(r.Rails, wire.RailResult)
 	} else if res.FirstScan, err = s.firstStored(ctx, id); err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
@@ -90,7 +91,7 @@ func (s *Service) ListUsers(ctx context.Context, _ *pb.ListUsersRequest) (*pb.Li
 	if err != nil {
 		return nil, toStatus("list users", err)
 	}
-	return &pb.ListUsersResponse{Users: wire.Each(users, func(u store.UserTasks) *pb.User {
+	return &pb.ListUsersResponse{Users: lists.Map(users, func(u store.UserTasks) *pb.User {
 		return &pb.User{User: wire.Text(u.User), Tasks: u.Tasks}
 	})}, nil
 }
@@ -128,7 +129,7 @@ func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (
 	if err != nil {
 		return nil, err
 	}
-	pinned := wire.Each(gone.Pinned, func(id store.TaskID) int64 { return int64(id) })
+	pinned := lists.Map(gone.Pinned, func(id store.TaskID) int64 { return int64(id) })
 	return &pb.DeleteTasksResponse{Deleted: gone.Tasks, PinnedTaskIds: pinned}, nil
 }
 
@@ -152,7 +153,7 @@ func judge(t *store.Task) (pb.Verdict, []*pb.VerdictReason) {
 	if !ended {
 		return pb.Verdict_VERDICT_UNSPECIFIED, nil
 	}
-	return level(v.Level), wire.Each(v.Reasons, func(r quality.Reason) *pb.VerdictReason {
+	return level(v.Level), lists.Map(v.Reasons, func(r quality.Reason) *pb.VerdictReason {
 		return &pb.VerdictReason{
 			Cause: string(r.Cause), Verdict: level(r.Level), Subject: wire.Text(r.Subject), Text: wire.Text(r.Text),
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/api/auth"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -141,7 +141,7 @@ func (s *Service) StoreTasks(stream pb.TaskService_StoreTasksServer) error {
 	if err != nil {
 		return toStatus(operation, err)
 	}
-	return stream.SendAndClose(&pb.StoreTasksResponse{Tasks: wire.Each(done, func(t store.CopiedTask) *pb.StoredTask {
+	return stream.SendAndClose(&pb.StoreTasksResponse{Tasks: lists.Map(done, func(t store.CopiedTask) *pb.StoredTask {
 		return &pb.StoredTask{FileTaskId: int64(t.From), TaskId: int64(t.To), Known: t.Known}
 	})})
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Unit is the physical unit of a channel after calibration.
@@ -302,11 +304,7 @@ func (s *Setup) Validate() error {
 
 // RecordIDs returns the IDs of the records in force, in their order; none is an empty list.
 func (s *Setup) RecordIDs() []string {
-	ids := make([]string, len(s.Records))
-	for i, r := range s.Records {
-		ids[i] = r.ID
-	}
-	return ids
+	return lists.Map(s.Records, func(r CalibrationRecord) string { return r.ID })
 }
 
 // CalibrationID names a calibration by its content: everything that turns counts

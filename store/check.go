@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/internal/data"
 )
@@ -474,10 +475,7 @@ func canonicalSQL(text string) string {
 
 // quoted quotes names and joins them by commas.
 func quoted(names []string) string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = `"` + strings.ReplaceAll(n, `"`, `""`) + `"`
-	}
+	out := lists.Map(names, func(n string) string { return `"` + strings.ReplaceAll(n, `"`, `""`) + `"` })
 	return strings.Join(out, ",")
 }
 

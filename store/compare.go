@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 )
@@ -313,10 +314,7 @@ func insertText(table string, cols []string) string {
 // insert puts a row into a table and returns the number that it gets.
 func (r copiedRow) insert(s *session, table, key string) int64 {
 	cols := slices.Sorted(maps.Keys(r))
-	vals := make([]any, len(cols))
-	for i, c := range cols {
-		vals[i] = r[c]
-	}
+	vals := lists.Map(cols, func(c string) any { return r[c] })
 	return one[int64](s, insertText(table, cols)+` RETURNING `+key, vals...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -98,10 +99,7 @@ func (f *Filter) conditions(names namePattern) *conditions {
 		c.add("(t.gpu_uuid=? OR t.bench_gpu=? OR instr(lower(t.gpu), lower(?))>0)", f.GPU, f.GPU, f.GPU)
 	}
 	if len(f.States) > 0 {
-		states := make([]any, len(f.States))
-		for i, s := range f.States {
-			states[i] = int64(s)
-		}
+		states := lists.Map(f.States, func(s State) any { return int64(s) })
 		if !slices.Contains(f.States, Complete) {
 			c.add("t.state<>2") // there is an index of those
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -141,10 +142,7 @@ func rowsAsText(s *session, table, where string, args ...any) (out []map[string]
 	cols := s.columnsOf(table)
 	// quote() returns a literal that INSERT takes back unchanged, with X'..' for blobs and all digits
 	// of reals: a row in the table damage can be put back by hand.
-	quotes := make([]string, len(cols))
-	for i, c := range cols {
-		quotes[i] = "quote(" + quotedName(c) + ")"
-	}
+	quotes := lists.Map(cols, func(c string) string { return "quote(" + quotedName(c) + ")" })
 	s.eachRow(`SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args, func(v []any) bool {
 		row := map[string]string{}
 		for i, c := range cols {

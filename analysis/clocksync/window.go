@@ -7,6 +7,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -80,10 +81,7 @@ func finely(trace Trace, spans []validate.Span, l lag, c *coarse) (*Fit, error) 
 	if err := f.solve(spans[0].From); err != nil {
 		return nil, err
 	}
-	var halves []float64
-	for _, w := range ws {
-		halves = append(halves, float64(w.half))
-	}
+	halves := lists.Map(ws, func(w window) float64 { return float64(w.half) })
 	if f.Used >= shaped && float64(f.Scatter) > wild*stats.Median(halves) {
 		return nil, fmt.Errorf("%w: %d edges scatter by %.2g ms around any line, as far as they were looked for",
 			ErrActivity, f.Used, 1e3*float64(f.Scatter))

@@ -35,6 +35,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -346,10 +347,7 @@ func (l Lag) Sigma(rs []Reading) measure.Watt {
 // side of the threshold is noise, and so is work no longer than the smear of one
 // reading's jump by the slope.
 func Work(corrected []Reading, threshold measure.Watt, slope Slope) []Span {
-	above := make([]bool, len(corrected))
-	for i, r := range corrected {
-		above[i] = r.Power > threshold
-	}
+	above := lists.Map(corrected, func(r Reading) bool { return r.Power > threshold })
 	// A lone reading takes the side of its neighbours.
 	for i := 1; i+1 < len(above); i++ {
 		if above[i] != above[i-1] && above[i] != above[i+1] {

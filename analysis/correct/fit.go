@@ -9,11 +9,13 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/wattmark/wattmark/analysis/sensor"
-	"github.com/wattmark/wattmark/analysis/stats"
-	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
+
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Fit is a device's constant, found in its own readings.
@@ -259,11 +261,7 @@ func within(rs []Reading, s Span) []Reading {
 
 // powers returns the readings' powers in watts.
 func powers(rs []Reading) []float64 {
-	out := make([]float64, len(rs))
-	for i, r := range rs {
-		out[i] = float64(r.Power)
-	}
-	return out
+	return lists.Map(rs, func(r Reading) float64 { return float64(r.Power) })
 }
 
 // valueAt interpolates the readings linearly; beyond them it returns the nearest.

@@ -5,10 +5,12 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/mat"
+
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
-	"gonum.org/v1/gonum/mat"
 )
 
 // Activity is a stretch of one kind of work. Stretches of one name are taken to draw
@@ -116,10 +118,7 @@ func fill(renewals []Reading, p *sensor.Profile, activities []Activity) ([]Activ
 func (l *Levels) design(use []Reading, p *sensor.Profile) (*mat.Dense, error) {
 	unit := *p
 	unit.Gain, unit.Offset, unit.Quantum = 1, 0, 0
-	at := make([]measure.Seconds, len(use))
-	for i, r := range use {
-		at[i] = r.At
-	}
+	at := lists.Map(use, func(r Reading) measure.Seconds { return r.At })
 	edges := []measure.Seconds{l.activities[0].From}
 	for _, a := range l.activities {
 		edges = append(edges, a.To)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -359,10 +360,7 @@ func (r role) find(fields []string, given string) (int, float64) {
 // quoted lists names for an error, at most 20 of them.
 func quoted(names []string) string {
 	const most = 20
-	var out []string
-	for _, n := range names[:min(most, len(names))] {
-		out = append(out, strconv.Quote(n))
-	}
+	out := lists.Map(names[:min(most, len(names))], strconv.Quote)
 	if len(names) > most {
 		out = append(out, fmt.Sprintf("and %d more", len(names)-most))
 	}

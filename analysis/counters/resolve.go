@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/wattmark/wattmark/analysis/model"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Scale is the rule for dividing counts of events by the run's time.
@@ -83,10 +84,7 @@ func (t *Table) resolve(name string, above []string) (reader, error) {
 	if first != nil {
 		return nil, first
 	}
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
+	names := lists.Map(t.Columns, func(c Column) string { return c.Name })
 	return nil, fmt.Errorf("%s: %w: no counter %q in it: there are %s", t.File, ErrMissing, name, quoted(names))
 }
 

@@ -27,6 +27,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // The palette of Okabe and Ito, without its yellow on white.
@@ -202,10 +204,7 @@ func Stack(w io.Writer, width, height vg.Length, tiles draw.Tiles, plots []*plot
 	dc := draw.New(canvas)
 	dc.SetColor(color.White) // a white ground keeps the axes readable on a dark page
 	dc.Fill(dc.Rectangle.Path())
-	rows := make([][]*plot.Plot, len(plots))
-	for i, p := range plots {
-		rows[i] = []*plot.Plot{p}
-	}
+	rows := lists.Map(plots, func(p *plot.Plot) []*plot.Plot { return []*plot.Plot{p} })
 	tiles.Rows, tiles.Cols = len(plots), 1
 	for i, row := range plot.Align(rows, tiles, dc) {
 		plots[i].Draw(row[0])

@@ -5,10 +5,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/wattmark/wattmark/analysis/stats"
-	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Estimate is a model's power of a row with its interval and warnings.
@@ -174,10 +176,7 @@ func (f *Fit) Jackknife(x []float64, level float64) (Interval, bool) {
 	if n == 0 || rank > n {
 		return Interval{}, false
 	}
-	at := make([]float64, len(f.Held))
-	for m, l := range f.Held {
-		at[m] = float64(l.Power(x))
-	}
+	at := lists.Map(f.Held, func(l Linear) float64 { return float64(l.Power(x)) })
 	// Each training row gives an interval: the estimate by the model without it, plus and
 	// minus its residual. The result takes the quantiles of their ends.
 	low, high := make([]float64, n), make([]float64, n)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -296,11 +297,7 @@ func groupFolds(d *Data, by FoldBy, k int) ([]int, error) {
 			load[fold[g]] += size[g]
 		}
 	}
-	out := make([]int, len(d.Rows))
-	for i, r := range d.Rows {
-		out[i] = fold[r.Group]
-	}
-	return out, nil
+	return lists.Map(d.Rows, func(r Row) int { return fold[r.Group] }), nil
 }
 
 // count returns the number of folds.

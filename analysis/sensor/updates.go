@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -258,10 +259,7 @@ func gathering(changes []Update, f float64) float64 {
 // number counts the renewals from change to change by following the beat: each change
 // corrects the phase by a share of its deviation.
 func number(changes []Update, period float64) {
-	var width []float64
-	for _, c := range changes {
-		width = append(width, float64(c.Late-c.Early))
-	}
+	width := lists.Map(changes, func(c Update) float64 { return float64(c.Late - c.Early) })
 	gain := 0.3
 	if stats.Median(width) > 0.3*period {
 		gain = 0.1
@@ -321,10 +319,7 @@ func meanPeriod(changes []Update, period float64) (measure.Seconds, measure.Seco
 // rounded in print are found as well: the measure is Rayleigh's again, over values
 // instead of times.
 func Quantum(polls []Poll) measure.Watt {
-	var v []float64
-	for _, p := range polls {
-		v = append(v, float64(p.Power))
-	}
+	v := lists.Map(polls, func(p Poll) float64 { return float64(p.Power) })
 	slices.Sort(v)
 	v = slices.Compact(v)
 	if len(v) < 8 {

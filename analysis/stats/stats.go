@@ -24,6 +24,8 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Deviation sums up the differences of readings from a truth, in the readings' unit.
@@ -91,10 +93,7 @@ func Median(x []float64) float64 {
 // SD returns 1.4826 times the median size of deviations: the standard deviation of a
 // normal distribution, unmoved by a minority of outliers. NaN for none.
 func SD(deviations []float64) float64 {
-	sizes := make([]float64, len(deviations))
-	for i, d := range deviations {
-		sizes[i] = math.Abs(d)
-	}
+	sizes := lists.Map(deviations, math.Abs)
 	return madToSigma * Median(sizes)
 }
 
@@ -133,9 +132,5 @@ func Cumulate(v []float64) (sums, squares []float64) {
 // Centred returns x less its mean.
 func Centred(x []float64) []float64 {
 	mean := stat.Mean(x, nil)
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = v - mean
-	}
-	return out
+	return lists.Map(x, func(v float64) float64 { return v - mean })
 }

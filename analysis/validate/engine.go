@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -242,10 +243,7 @@ func (r *run) uncertainty(energy, length, less, more float64) float64 {
 func (r *run) gaps() float64 {
 	// Within a gap the power may be anything that it was elsewhere in the work.
 	h := (r.to - r.from) / float64(len(r.power))
-	watts := make([]float64, len(r.power))
-	for i, e := range r.power {
-		watts[i] = e / h
-	}
+	watts := lists.Map(r.power, func(e float64) float64 { return e / h })
 	spread := stats.Deviations(watts, constant(float64(r.rep.Mean), len(watts)), nil).RMSE
 	var v float64
 	for _, g := range r.s.Gaps {

@@ -6,6 +6,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // follower pairs a method's readings with the meter's power at the instants that they show:
@@ -61,10 +62,7 @@ func (r *run) follow(readings []Reading, lag, update float64) *follower {
 		return nil
 	}
 	f := &follower{update: update, h: (r.to - r.from) / float64(len(r.edges)-1)}
-	energy := make([]float64, len(r.wide))
-	for i, t := range r.wide {
-		energy[i] = r.truth.at(t)
-	}
+	energy := lists.Map(r.wide, r.truth.at)
 	from, to := overlap(energy, energy, len(energy)/2)
 	f.start, f.passed = r.wide[from], energy[from:to]
 	f.cut(r, readings)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -31,10 +32,7 @@ func (r *run) judgeKernels() {
 	}
 	l := r.layKernels(spans)
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		launches := make([]stretch, len(by[name]))
-		for i, n := range by[name] {
-			launches[i] = l.stretchOf(spans[n])
-		}
+		launches := lists.Map(by[name], func(n int) stretch { return l.stretchOf(spans[n]) })
 		k := r.kernel(l, launches)
 		k.Name, k.Launches = name, len(launches)
 		for _, n := range by[name] {

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wattmark/wattmark/analysis/stats"
-	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // judgeLoad sets the swing of the truth and its share within the sensor's updates.
@@ -253,10 +255,7 @@ func (rep *Report) advice(m *MethodReport) string {
 
 // lacking describes the effect of missing rails on the errors.
 func (rep *Report) lacking() string {
-	var names []string
-	for _, m := range rep.Missing {
-		names = append(names, m.Name)
-	}
+	names := lists.Map(rep.Missing, func(m MissingRail) string { return m.Name })
 	list := strings.Join(names, ", ")
 	if p := float64(rep.MissingPower); !math.IsNaN(p) {
 		return fmt.Sprintf("the meter does not see %s, so that true errors lie up to %.1f %% lower", list,

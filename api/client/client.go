@@ -29,6 +29,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -132,7 +133,7 @@ type User struct {
 // Users returns all users that have tasks, by name.
 func (c *Client) Users(ctx context.Context) ([]User, error) {
 	res, err := c.stub.ListUsers(ctx, &pb.ListUsersRequest{})
-	return wire.Each(res.GetUsers(), func(u *pb.User) User { return User{u.GetUser(), u.GetTasks()} }), err
+	return lists.Map(res.GetUsers(), func(u *pb.User) User { return User{u.GetUser(), u.GetTasks()} }), err
 }
 
 // Delete deletes one task with all that belongs to it; NOT_FOUND when there is none. A pinned

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 )
@@ -146,11 +147,7 @@ func parseItem(m *pb.ReadSamplesResponse) (Item, error) {
 
 // typed gives numbers their unit.
 func typed[T ~float64](column []float64) []T {
-	out := make([]T, len(column))
-	for i, v := range column {
-		out[i] = T(v)
-	}
-	return out
+	return lists.Map(column, func(v float64) T { return T(v) })
 }
 
 // Span is a stretch of device time; the zero Span is the window, or all that is
@@ -257,7 +254,7 @@ func (c *Client) Timeline(ctx context.Context, id int64, s Span, slices int) (Ti
 	}
 	return Timeline{
 		Span: spanOf(res), Kernels: res.Kernels, Merged: res.Merged, Recorded: res.Recorded, Unfitted: res.Unfitted,
-		Slices: wire.Each(res.Slices, func(p *pb.TimelineSlice) Slice {
+		Slices: lists.Map(res.Slices, func(p *pb.TimelineSlice) Slice {
 			return Slice{
 				Span: spanOf(p), Name: p.GetName(), Kernels: p.GetKernels(), Busy: measure.Seconds(p.GetBusyS()),
 				Device: p.GetDevice(), Stream: p.GetStream(),

@@ -28,6 +28,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -101,7 +102,7 @@ func (s *Service) ListValidations(ctx context.Context,
 	slices.SortStableFunc(list, func(a, b store.Analysis) int {
 		return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(b.Version, a.Version))
 	})
-	shown := wire.Each(list[:min(n, len(list))], saved)
+	shown := lists.Map(list[:min(n, len(list))], saved)
 	return &pb.ListValidationsResponse{More: len(list) > n, Validations: shown}, nil
 }
 
@@ -133,7 +134,7 @@ func saved(a store.Analysis) *pb.SavedValidation {
 	if x.Verdict != "" {
 		x.Subjects = append(x.Subjects, x.subject)
 	}
-	m.Verdicts = wire.Each(x.Subjects, func(v subject) *pb.SavedVerdict {
+	m.Verdicts = lists.Map(x.Subjects, func(v subject) *pb.SavedVerdict {
 		return &pb.SavedVerdict{
 			Name: wire.Text(v.Name), Gpu: wire.Text(v.GPU), Driver: wire.Text(v.Driver), Verdict: wire.Text(v.Verdict),
 		}
@@ -142,7 +143,7 @@ func saved(a store.Analysis) *pb.SavedValidation {
 }
 
 func taskIDs(tasks []store.TaskID) []int64 {
-	return wire.Each(tasks, func(t store.TaskID) int64 { return int64(t) })
+	return lists.Map(tasks, func(t store.TaskID) int64 { return int64(t) })
 }
 
 // ListSensors returns stored profiles.

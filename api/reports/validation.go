@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -50,7 +51,7 @@ func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
 		Verdict: wire.Text(r.Verdict), Started: wire.Time(r.Origin), DurationS: float64(r.Work.Length()),
 		Samples: r.Samples, Energy: energy(r.Truth), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
 		LostS: float64(r.Lost), Clock: wire.Text(clockText(&r.Clock)), ClockUS: known(r.Clock.OffsetU),
-		UnseenW: known(r.MissingPower), Cautions: wire.Each(r.Cautions, wire.Text), Level: r.Level,
+		UnseenW: known(r.MissingPower), Cautions: lists.Map(r.Cautions, wire.Text), Level: r.Level,
 		Resamples: uint32(r.Resamples), Seed: r.Seed,
 		TraceFromS: float64(r.Trace.From - r.Work.From), TraceToS: float64(r.Trace.To - r.Work.From),
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -53,7 +54,7 @@ func ParseRailResult(p *pb.RailResult) (measure.RailResult, error) {
 
 // Budget converts the lines of an uncertainty budget to their messages.
 func Budget(lines []measure.Contribution) []*pb.Contribution {
-	return Each(lines, func(c measure.Contribution) *pb.Contribution {
+	return lists.Map(lines, func(c measure.Contribution) *pb.Contribution {
 		return &pb.Contribution{Source: Text(c.Source), UJ: float64(c.U), Systematic: c.Systematic}
 	})
 }
@@ -155,7 +156,7 @@ func Marker(m marker.Found) *pb.Marker {
 		Kind: pb.MarkerKind(m.Kind), TS: float64(m.T), US: float64(m.U), BeginS: float64(m.Begin), EndS: float64(m.End),
 		Correlation: m.Correlation, PslrDb: float64(m.PSLR), StepW: float64(m.Step), TauS: float64(m.Tau),
 		Tag: m.Tag, TagOk: m.TagOK, Fallback: m.Fallback,
-		Edges: Each(m.Edges, func(e marker.Edge) *pb.Edge {
+		Edges: lists.Map(m.Edges, func(e marker.Edge) *pb.Edge {
 			return &pb.Edge{Chip: toInt32(e.Chip), TS: float64(e.T), US: float64(e.U)}
 		}),
 	}
@@ -197,7 +198,7 @@ func ParseMarker(p *pb.Marker) (marker.Found, error) {
 }
 
 // Markers converts a list of markers.
-func Markers(found []marker.Found) []*pb.Marker { return Each(found, Marker) }
+func Markers(found []marker.Found) []*pb.Marker { return lists.Map(found, Marker) }
 
 // ParseMarkers converts a list of markers, and refuses it where one is refused.
 func ParseMarkers(list []*pb.Marker) ([]marker.Found, error) { return ParseEach(list, ParseMarker) }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 )
@@ -35,7 +36,7 @@ func Bench(b *session.Bench) *pb.GetBenchResponse {
 		Name: Text(b.Name), Instrument: Instrument(b.Instrument), CalibrationId: b.CalibrationID,
 		Holder: Text(b.Holder), HeldSince: Time(b.HeldSince), CaptureId: b.CaptureID, Version: b.Version,
 		GpuUuid: Text(b.GPU), Protocol: Protocol(b.Protocol), Draining: b.Draining, Trouble: Text(b.Trouble),
-		Notes: Each(b.Notes, Text), SetAside: Each(b.SetAside, Text), Waiting: Waiting(b.Waiting),
+		Notes: lists.Map(b.Notes, Text), SetAside: lists.Map(b.SetAside, Text), Waiting: Waiting(b.Waiting),
 	}
 	if b.Known() {
 		p.Setup, p.Nominal = Setup(b.Setup), Setup(b.Nominal)
@@ -49,9 +50,9 @@ func ParseBench(p *pb.GetBenchResponse) (session.Bench, error) {
 	b := session.Bench{
 		Name: p.Name, CalibrationID: p.CalibrationId, Holder: p.Holder, CaptureID: p.CaptureId, Version: p.Version,
 		Trouble: p.Trouble, Protocol: ParseProtocol(p.Protocol), Draining: p.Draining,
-		Notes: Each(p.Notes, Text), SetAside: Each(p.SetAside, Text), GPU: Field(&f, parseGPU, p.GpuUuid),
+		Notes: lists.Map(p.Notes, Text), SetAside: lists.Map(p.SetAside, Text), GPU: Field(&f, parseGPU, p.GpuUuid),
 		Instrument: Field(&f, ParseInstrument, p.Instrument), HeldSince: f.Time("held_since", p.HeldSince),
-		Waiting: Each(p.Waiting, func(w *pb.Waiting) session.Waiting {
+		Waiting: lists.Map(p.Waiting, func(w *pb.Waiting) session.Waiting {
 			since, _ := ParseTime("since", w.Since) // a bad time is left out, the holder is not
 			return session.Waiting{Holder: Text(w.Holder), Since: since}
 		}),
@@ -78,7 +79,7 @@ func parseGPU(s string) (gpu string, err error) {
 
 // Waiting converts the queue for a bench to its messages.
 func Waiting(list []session.Waiting) []*pb.Waiting {
-	return Each(list, func(w session.Waiting) *pb.Waiting {
+	return lists.Map(list, func(w session.Waiting) *pb.Waiting {
 		return &pb.Waiting{Holder: Text(w.Holder), Since: Time(w.Since)}
 	})
 }
@@ -203,7 +204,7 @@ func ParseTrailer(p *pb.Trailer) (session.Trailer, error) {
 
 // RailValues converts the rails of a live moment to their messages.
 func RailValues(list []session.RailValue) []*pb.RailValue {
-	return Each(list, func(r session.RailValue) *pb.RailValue {
+	return lists.Map(list, func(r session.RailValue) *pb.RailValue {
 		return &pb.RailValue{
 			Rail: Text(r.Rail), PowerW: float64(r.Power), VoltageV: float64(r.Voltage), CurrentA: float64(r.Current),
 		}

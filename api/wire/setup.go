@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -133,9 +134,9 @@ func ParseResponse(p *pb.Response) (measure.Response, error) {
 // Setup converts all that turns counts into watts to its message.
 func Setup(s measure.Setup) *pb.Setup {
 	return &pb.Setup{
-		Timebase: Timebase(s.Timebase), Response: Response(s.Response), Missing: Each(s.Missing, Text),
-		Channels: Each(s.Channels, Channel), Rails: Each(s.Rails, Rail),
-		Records: Each(s.Records, func(r measure.CalibrationRecord) *pb.CalibrationRecord {
+		Timebase: Timebase(s.Timebase), Response: Response(s.Response), Missing: lists.Map(s.Missing, Text),
+		Channels: lists.Map(s.Channels, Channel), Rails: lists.Map(s.Rails, Rail),
+		Records: lists.Map(s.Records, func(r measure.CalibrationRecord) *pb.CalibrationRecord {
 			return &pb.CalibrationRecord{Id: Text(r.ID), Text: r.Text}
 		}),
 	}

@@ -192,14 +192,6 @@ func text(message string, values ...string) error {
 // terminal at the other end obey it.
 func Text(s string) string { return measure.Printable(s) }
 
-// Each converts a list; nil for an empty one.
-func Each[A, B any](list []A, convert func(A) B) (out []B) {
-	for _, a := range list {
-		out = append(out, convert(a))
-	}
-	return out
-}
-
 // ParseEach reads a list, and refuses it where one item is refused.
 func ParseEach[A, B any](list []A, parse func(A) (B, error)) (out []B, err error) {
 	for _, a := range list {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 )
@@ -261,9 +262,7 @@ func (b *bench) withTasks(ctx context.Context, holding string, held []session.Ca
 		}
 		return t
 	}
-	for _, c := range held {
-		list = append(list, Capture{c, taskOf(c.ID)})
-	}
+	list = lists.Map(held, func(c session.Capture) Capture { return Capture{c, taskOf(c.ID)} })
 	switch held := before.Bench.CaptureID; {
 	case newest != "" && newest != holding:
 		last.ID = newest

@@ -26,6 +26,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
@@ -328,7 +329,7 @@ func stateMessage(s *State) *pb.BenchState {
 		Away: wire.Text(s.Why), Trouble: wire.Text(b.Trouble),
 		Name: wire.Text(b.Name), Instrument: wire.Instrument(b.Instrument), GpuUuid: wire.Text(b.GPU),
 		Version: wire.Text(b.Version), Bridged: wire.Text(b.Bridged), Draining: b.Draining,
-		CalibrationId: wire.Text(b.CalibrationID), Notes: wire.Each(b.Notes, wire.Text), Waiting: wire.Waiting(b.Waiting),
+		CalibrationId: wire.Text(b.CalibrationID), Notes: lists.Map(b.Notes, wire.Text), Waiting: wire.Waiting(b.Waiting),
 		Holder: wire.Text(b.Holder), HeldSince: wire.Time(b.HeldSince), CaptureId: wire.Text(b.CaptureID),
 	}
 	if b.Protocol != (session.Protocol{}) {
@@ -343,7 +344,7 @@ func stateMessage(s *State) *pb.BenchState {
 		for _, r := range p.Rails {
 			m.Rails = append(m.Rails, wire.Text(r.Name))
 		}
-		m.Missing = wire.Each(p.Missing, wire.Text)
+		m.Missing = lists.Map(p.Missing, wire.Text)
 	}
 	for _, c := range s.Captures {
 		m.Captures = append(m.Captures, captureMessage(c))

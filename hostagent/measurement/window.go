@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -271,10 +272,7 @@ func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(all[a].To, all[b].To) })
-	windows := make([]Window, len(order))
-	for i, n := range order {
-		windows[i] = all[n]
-	}
+	windows := lists.Map(order, func(n int) Window { return all[n] })
 	ws, err := measure.NewWindows(&task.Setup, windows)
 	if err != nil {
 		return nil, err

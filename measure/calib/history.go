@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -296,10 +297,7 @@ func (o Owners) unclear(r *Record, name string) bool {
 
 // String names all of them.
 func (o Owners) String() string {
-	var all []string
-	for _, id := range o.ids {
-		all = append(all, Instrument{id.Kind, id.Serial}.String())
-	}
+	all := lists.Map(o.ids, func(id measure.Identity) string { return Instrument{id.Kind, id.Serial}.String() })
 	return strings.Join(all, " and a ")
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -320,10 +321,7 @@ func Under(was, now measure.Setup) (measure.Setup, error) {
 			now.Timebase.TickHz, now.Timebase.TicksPerScan)
 	}
 	channels := func(s measure.Setup) (names []string) {
-		for _, c := range s.Channels {
-			names = append(names, c.Name)
-		}
-		return names
+		return lists.Map(s.Channels, func(c measure.Channel) string { return c.Name })
 	}
 	if a, b := channels(was), channels(now); !slices.Equal(a, b) {
 		add("the channels (%s; now %s)", strings.Join(a, ", "), strings.Join(b, ", "))

@@ -7,9 +7,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // ErrPhases: the phases do not separate the kernel from its carrier.
@@ -85,10 +87,7 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 func integrate(s *measure.Setup, phases []Phase,
 	blocks iter.Seq2[*measure.Block, error],
 ) ([]*measure.Integrator, error) {
-	windows := make([]measure.Window, len(phases))
-	for i, p := range phases {
-		windows[i] = p.Window
-	}
+	windows := lists.Map(phases, func(p Phase) measure.Window { return p.Window })
 	w, err := measure.NewWindows(s, windows)
 	if err != nil {
 		return nil, err

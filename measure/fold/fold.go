@@ -14,6 +14,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -233,11 +234,7 @@ func (f *Folder) quiet(bins []Bin) []bool {
 	half := f.cfg.span() / measure.Seconds(2*len(bins))
 	// The instants' uncertainty must not carry the kernel into the level.
 	guard := 3*measure.Seconds(math.Hypot(float64(f.cfg.UStart), float64(f.cfg.UClock))) + half
-	out := make([]bool, len(bins))
-	for i, b := range bins {
-		out[i] = b.At < -guard || b.At > f.cfg.Length+f.cfg.Settle+guard
-	}
-	return out
+	return lists.Map(bins, func(b Bin) bool { return b.At < -guard || b.At > f.cfg.Length+f.cfg.Settle+guard })
 }
 
 // energies integrates the bins' power above the level.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/composite"
@@ -249,10 +250,7 @@ func (b *Bench) instrument(y instrumentYAML, at path) error {
 
 // names returns the names of the instruments read so far.
 func (b *Bench) names() (out []string) {
-	for _, i := range b.Instruments {
-		out = append(out, i.Name)
-	}
-	return out
+	return lists.Map(b.Instruments, func(i Instrument) string { return i.Name })
 }
 
 // several reports whether channels carry their instrument's name.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
@@ -245,9 +246,6 @@ func (b *Bench) channelOf(of int, channels []measure.Channel, name string) (int,
 
 // list returns the names of channels, for an error.
 func list(channels []measure.Channel) string {
-	names := make([]string, len(channels))
-	for i, c := range channels {
-		names[i] = c.Name
-	}
+	names := lists.Map(channels, func(c measure.Channel) string { return c.Name })
 	return strings.Join(names, ", ")
 }

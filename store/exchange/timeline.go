@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -252,10 +253,7 @@ func (b *timelineBuilder) slices() error {
 // launches yields the recorded kernels, a track a stream.
 func (b *timelineBuilder) launches(tables *store.LaunchTables, yield func(*Slice, error) bool) {
 	l := lanes{b: b, of: map[string][]lane{}}
-	names := make([]string, len(tables.Names))
-	for i, n := range tables.Names {
-		names[i] = b.readable(n)
-	}
+	names := lists.Map(tables.Names, b.readable)
 	type key struct {
 		device int
 		stream uint32

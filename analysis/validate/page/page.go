@@ -14,14 +14,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/wattmark/wattmark/analysis/figure"
-	"github.com/wattmark/wattmark/analysis/validate"
-	"github.com/wattmark/wattmark/internal/lazy"
-	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/wattmark/wattmark/analysis/figure"
+	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Page is the content of a page.
@@ -276,10 +278,7 @@ func Notes(list []validate.MethodReport) (out []string) {
 			add(list[i].Name, "lag: "+list[i].LagNote)
 		}
 	}
-	for _, t := range texts {
-		out = append(out, strings.Join(by[t], ", ")+": "+t)
-	}
-	return out
+	return lists.Map(texts, func(t string) string { return strings.Join(by[t], ", ") + ": " + t })
 }
 
 // definitions are the methods in a sentence each.

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 )
@@ -359,10 +361,7 @@ func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [
 
 // nextStep blocks until Enter is pressed. It fails with ExitUsage at the end of the input.
 func nextStep(a *cli.App, step []known) error {
-	var what []string
-	for _, k := range step {
-		what = append(what, k.value+" to "+k.channel)
-	}
+	what := lists.Map(step, func(k known) string { return k.value + " to " + k.channel })
 	fmt.Fprintf(a.Dialog(), "Apply %s, let it settle, then press Enter: ", strings.Join(what, ", "))
 	if _, err := a.Line(); err != nil {
 		fmt.Fprintln(a.Dialog())

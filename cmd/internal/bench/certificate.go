@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/monitor/calibration"
@@ -268,10 +270,7 @@ func named(h calib.History) (all []subject) {
 
 // recordText formats a record in one line, without control characters.
 func recordText(r *calib.Record) string {
-	var on []string
-	for _, c := range r.Channels {
-		on = append(on, c.Name)
-	}
+	on := lists.Map(r.Channels, func(c calib.Channel) string { return c.Name })
 	for _, x := range r.Rails {
 		on = append(on, x.Name)
 	}

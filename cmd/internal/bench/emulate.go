@@ -15,11 +15,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
@@ -40,7 +43,6 @@ import (
 	tekface "github.com/wattmark/wattmark/monitor/emulator/tektronix"
 	u2300face "github.com/wattmark/wattmark/monitor/emulator/u2300"
 	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
-	"golang.org/x/sync/errgroup"
 )
 
 // EmulateFlags are the flags of emulate. Listen and link hold one value for each meter,
@@ -174,10 +176,7 @@ func newPMD(s source) (Firmware, error) {
 
 // emulated returns the names of the kinds.
 func emulated() (names []string) {
-	for _, e := range emulators {
-		names = append(names, e.kind)
-	}
-	return names
+	return lists.Map(emulators, func(e emulator) string { return e.kind })
 }
 
 // emulatorOf returns the emulator of a kind; one without a face for unknown kinds.

@@ -11,6 +11,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -163,10 +164,7 @@ func (r *calRig) Event(measure.Event) error { return nil }
 func (r *calRig) index(name string) (int, error) {
 	i := slices.IndexFunc(r.setup.Channels, func(c measure.Channel) bool { return c.Name == name })
 	if i < 0 {
-		var names []string
-		for _, c := range r.setup.Channels {
-			names = append(names, c.Name)
-		}
+		names := lists.Map(r.setup.Channels, func(c measure.Channel) string { return c.Name })
 		return 0, cli.Usagef("no channel %q: this bench has %s", name, strings.Join(names, ", "))
 	}
 	return i, nil

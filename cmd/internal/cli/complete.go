@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/config"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 	"github.com/wattmark/wattmark/store"
 )
@@ -139,10 +141,7 @@ func (a *App) ofUsers() cobra.CompletionFunc {
 		if err != nil {
 			return nil
 		}
-		for _, u := range users {
-			values = append(values, u.User)
-		}
-		return values
+		return lists.Map(users, func(u store.UserTasks) string { return u.User })
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/pflag"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // otherEnds are endings of file names that stand for a format, besides those of export.
@@ -196,10 +198,7 @@ var ExportFormats = []FormatInfo{
 
 // FormatNames returns the names of the export formats: "csv, parquet, … or recording".
 func FormatNames() string {
-	var names []string
-	for _, f := range ExportFormats {
-		names = append(names, f.Name)
-	}
+	names := lists.Map(ExportFormats, func(f FormatInfo) string { return f.Name })
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

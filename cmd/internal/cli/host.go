@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -175,12 +176,8 @@ func HostPattern(name string) string {
 
 // TagTexts returns the tags of a query as a host takes them.
 func TagTexts(q store.Query) (tags, without []string) {
-	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
-		tags = append(tags, tagText(k, q.Tags[k]))
-	}
-	for _, t := range q.Without {
-		without = append(without, tagText(t.Key, t.Value))
-	}
+	tags = lists.Map(slices.Sorted(maps.Keys(q.Tags)), func(k string) string { return tagText(k, q.Tags[k]) })
+	without = lists.Map(q.Without, func(t store.Tag) string { return tagText(t.Key, t.Value) })
 	return tags, without
 }
 

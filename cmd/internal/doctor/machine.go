@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/checkup"
@@ -332,10 +333,7 @@ func (d *doctor) rails(ctx context.Context, b *session.Bench) {
 	if err != nil || len(values) != len(b.Setup.Rails) {
 		return // nothing is sampled now: an oscilloscope, or a bench that was changed
 	}
-	volts := make([]measure.Volt, len(values))
-	for i, v := range values {
-		volts[i] = v.Voltage
-	}
+	volts := lists.Map(values, func(v session.RailValue) measure.Volt { return v.Voltage })
 	for _, f := range checkup.Supplies(&b.Setup, volts) {
 		if f.Level == checkup.Fault {
 			d.failed("rails", f.Remedy, "%s %s", f.Subject, f.Text)

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/guptarohit/asciigraph"
+
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -169,11 +171,7 @@ func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.
 
 // readableNames demangles the names of a task's launches, which refer to them by index.
 func readableNames(tables *store.LaunchTables) []string {
-	names := make([]string, len(tables.Names))
-	for i, n := range tables.Names {
-		names[i] = api.Readable(n)
-	}
-	return names
+	return lists.Map(tables.Names, api.Readable)
 }
 
 // ExportKernels writes the recorded launches of a task as CSV in the order of their start,
@@ -297,10 +295,7 @@ func (t *tinyReport) plot(w io.Writer) {
 	if len(t.Profile) < 2 {
 		return
 	}
-	var power []float64
-	for _, b := range t.Profile {
-		power = append(power, float64(b.Power))
-	}
+	power := lists.Map(t.Profile, func(b store.TinyBin) float64 { return float64(b.Power) })
 	// The profile has fewer points than columns: asciigraph interpolates them to the width.
 	width := max(out.PlotWidth(w), 40)
 	first, last := t.Profile[0].At, t.Profile[len(t.Profile)-1].At

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -152,10 +153,7 @@ func (r *Report) AddLabels(t *store.Task) {
 // RenderLabels writes tags, notes, pin, packing and provenance.
 func RenderLabels(w io.Writer, r *Report) {
 	if len(r.Tags) > 0 {
-		var words []string
-		for _, k := range slices.Sorted(maps.Keys(r.Tags)) {
-			words = append(words, k+"="+r.Tags[k])
-		}
+		words := lists.Map(slices.Sorted(maps.Keys(r.Tags)), func(k string) string { return k + "=" + r.Tags[k] })
 		fmt.Fprintf(w, "  tags     %s\n", strings.Join(words, ", "))
 	}
 	for _, n := range r.Notes {

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -86,10 +87,7 @@ func known[T comparable](v T) any {
 
 // columnNames returns the names of all columns.
 func columnNames() (names []string) {
-	for _, c := range columns {
-		names = append(names, c.name)
-	}
-	return names
+	return lists.Map(columns, func(c column) string { return c.name })
 }
 
 // columnOf returns the column of a name; one that is not there is a usage error with all names.
@@ -244,10 +242,7 @@ func cell(v any) string {
 	case bool:
 		return "pinned"
 	case map[string]string:
-		var words []string
-		for _, k := range slices.Sorted(maps.Keys(x)) {
-			words = append(words, k+"="+x[k])
-		}
+		words := lists.Map(slices.Sorted(maps.Keys(x)), func(k string) string { return k + "=" + x[k] })
 		return strings.Join(words, ", ")
 	}
 	return fmt.Sprint(v)

@@ -21,11 +21,13 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/group"
 	"github.com/wattmark/wattmark/measure/quality"
@@ -369,10 +371,7 @@ func newGroupReport(g *measurement.GroupResult, db string) *GroupReport {
 	}
 	for _, l := range g.Sum.Lines {
 		// Parts count the summed GPUs; the report counts all GPUs of the group.
-		members := make([]int, len(l.Parts))
-		for i, p := range l.Parts {
-			members[i] = g.Summed[p]
-		}
+		members := lists.Map(l.Parts, func(p int) int { return g.Summed[p] })
 		r.Total.Common = append(r.Total.Common, sharedReport{l.Source, l.By, members, l.U})
 	}
 	return r

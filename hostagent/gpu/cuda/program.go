@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
 	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Program is a kernel that was compiled from PTX text. Its parameters are 64-bit
@@ -324,9 +325,5 @@ func (d *Device) zero(p, size uint64) error {
 
 // params makes a parameter list of device addresses and 64-bit numbers.
 func params(v ...*uint64) []unsafe.Pointer {
-	out := make([]unsafe.Pointer, len(v))
-	for i, p := range v {
-		out[i] = unsafe.Pointer(p)
-	}
-	return out
+	return lists.Map(v, func(p *uint64) unsafe.Pointer { return unsafe.Pointer(p) })
 }

@@ -45,6 +45,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -74,10 +75,7 @@ func New(members []Member, a Align) (*Composite, error) {
 	if len(members) < 2 {
 		return nil, errors.New("composite: one instrument needs no composite")
 	}
-	var names []string
-	for _, m := range members {
-		names = append(names, m.Name)
-	}
+	names := lists.Map(members, func(m Member) string { return m.Name })
 	if err := a.Validate(names); err != nil {
 		return nil, fmt.Errorf("composite: %w", err)
 	}
@@ -153,10 +151,7 @@ func (c *Composite) setup(i int) (measure.Setup, error) {
 
 // Identity is that of all members, see measure.JoinIdentities.
 func (c *Composite) Identity() instrument.Identity {
-	var parts []measure.Identity
-	for _, m := range c.members {
-		parts = append(parts, m.Instrument.Identity())
-	}
+	parts := lists.Map(c.members, func(m Member) measure.Identity { return m.Instrument.Identity() })
 	return measure.JoinIdentities(parts)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store/exchange"
 )
 
@@ -75,10 +76,7 @@ func header(out *bufio.Writer, t *exchange.Table) error {
 		return err
 	}
 	fmt.Fprintf(out, "# %s %s\n", exchange.MetaKey, text)
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
+	names := lists.Map(t.Columns, func(c exchange.Column) string { return c.Name })
 	_, err = fmt.Fprintln(out, strings.Join(names, ","))
 	return err
 }

@@ -13,11 +13,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/analysis/predict/simgrid"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -323,10 +325,7 @@ func parseBlocks(flag string, list []string) (out []uint64, err error) {
 
 // blocksText lists the numbers of blocks of points in ascending order, each once.
 func blocksText(points []predict.Point) string {
-	var sizes []uint64
-	for _, p := range points {
-		sizes = append(sizes, p.Blocks)
-	}
+	sizes := lists.Map(points, func(p predict.Point) uint64 { return p.Blocks })
 	slices.Sort(sizes)
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(slices.Compact(sizes)), "[]"), " ", ", ")
 }

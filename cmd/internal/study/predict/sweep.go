@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/run"
@@ -23,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -218,10 +220,7 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 
 // launchMeans returns the meter's mean power over each launch; NaN where scans are missing.
 func launchMeans(ctx context.Context, db *store.DB, id store.TaskID, o *sweep.Outcome) ([]measure.Watt, error) {
-	var spans []gpu.Span
-	for _, l := range o.Launches {
-		spans = append(spans, l.Span)
-	}
+	spans := lists.Map(o.Launches, func(l sweep.Launch) gpu.Span { return l.Span })
 	watts, err := measurement.Means(ctx, db, id, spans)
 	if err != nil {
 		err = fmt.Errorf("the meter's powers are missing: %w", err)

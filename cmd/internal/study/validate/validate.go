@@ -23,11 +23,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -131,10 +133,7 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 			ids = append(ids, list[i].ID)
 		}
 	}
-	var numbers []string
-	for _, id := range ids {
-		numbers = append(numbers, strconv.FormatInt(int64(id), 10))
-	}
+	numbers := lists.Map(ids, func(id store.TaskID) string { return strconv.FormatInt(int64(id), 10) })
 	db, err := a.OpenDB(ctx, numbers...)
 	if err != nil {
 		return err

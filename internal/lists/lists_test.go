@@ -1,0 +1,17 @@
+package lists
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMap(t *testing.T) {
+	if diff := cmp.Diff([]string{"3", "1", "2"}, Map([]int{3, 1, 2}, strconv.Itoa)); diff != "" {
+		t.Error(diff)
+	}
+	if got := Map([]int{}, strconv.Itoa); got != nil {
+		t.Errorf("%#v of an empty list, want nil", got)
+	}
+}

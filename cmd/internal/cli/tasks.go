@@ -238,9 +238,13 @@ func (a *App) Hintf(format string, args ...any) {
 	}
 }
 
-// Stepf writes the step that runs to standard error, formatted as by fmt.Fprintf; nothing with --quiet.
+// Stepf writes the step that runs to standard error, formatted as by fmt.Fprintf, in the place of a progress line;
+// nothing with --quiet.
 func (a *App) Stepf(format string, args ...any) {
 	if !a.Quiet {
+		if f, ok := Raw(a.Err).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			format = "\r\x1b[K" + format
+		}
 		fmt.Fprintf(a.Err, format, args...)
 	}
 }

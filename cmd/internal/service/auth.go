@@ -257,7 +257,7 @@ func authTokenCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Err, "token of %s (%v): known to services that read %s\n", args[0], role, f.tokens())
+			fmt.Fprintf(a.Err, "token of %s (%v), known to services that read\n%s\n", args[0], role, f.tokens())
 			if f.out == "" {
 				fmt.Fprintln(a.Out, text)
 			}

@@ -237,7 +237,11 @@ func topScreen(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFl
 	model := &topModel{
 		state: NewTopState(c.Address()), view: TopView{Width: out.TerminalWidth(a.Out), height: 24, Look: out.Colours()},
 	}
-	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(cli.Raw(a.Out)),
+	keys := a.In
+	if !out.IsTerminal(keys) {
+		keys = nil // a file or /dev/null has none; a signal ends it
+	}
+	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(keys), tea.WithOutput(cli.Raw(a.Out)),
 		tea.WithoutSignalHandler())
 	done := make(chan struct{})
 	go func() {

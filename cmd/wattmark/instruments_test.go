@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmd2face "github.com/wattmark/wattmark/monitor/emulator/pmd2"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 )
 
@@ -231,6 +232,23 @@ func TestASharedPortIsAskedForItsGreeting(t *testing.T) {
 		if p := bench.AskIdentity(t.Context(), plug.Path, ports); !slices.Equal(p.Kinds, []string{kind}) || p.Trouble != "" || p.Model == "" {
 			t.Errorf("%s: %+v", kind, p)
 		}
+	}
+}
+
+// A serial meter that answers no question, and sends lines by itself, is identified by one of them.
+func TestAskOfATalkingMeter(t *testing.T) {
+	t.Parallel()
+	b, err := board.New(board.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	face, err := textface.New(b, pace.Pace{Epoch: time.Now()}, textface.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := bench.AskIdentity(t.Context(), plugIn(t, face, fault.Faults{}).Path, nil)
+	if !slices.Equal(p.Kinds, []string{"serialtext"}) || p.Trouble != "" || strings.Count(p.Model, ",") != 2 {
+		t.Errorf("%+v", p)
 	}
 }
 

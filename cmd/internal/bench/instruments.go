@@ -13,6 +13,7 @@
 package bench
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -236,8 +237,8 @@ var greeted = []string{"powersensor3", "pmd2", "pmd", "dataq"}
 
 // AskIdentity identifies the device at an address: on a serial line by the greetings of the
 // kinds that its USB number fits (of all kinds where none does), and then, as on any other
-// address, by *IDN?. A failure is reported in Trouble. It blocks up to greetTime for each
-// kind tried, plus askTime.
+// address, by *IDN?. Where no kind fits it listens first for lines that come unasked. A failure is reported in
+// Trouble. It blocks up to greetTime for each kind tried, plus askTime twice.
 func AskIdentity(ctx context.Context, address string, ports []discover.Port) askedPort {
 	a, err := transport.ParseAddress(address)
 	if err != nil || a.Scheme != "serial" {
@@ -247,6 +248,11 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 	for _, p := range ports {
 		if p.Address == a.Target {
 			fits = p.Kinds
+		}
+	}
+	if len(fits) == 0 { // an adapter that any meter may use
+		if line, ok := listen(ctx, address); ok {
+			return askedPort{Address: address, Model: "sends by itself: " + line, Kinds: []string{"serialtext"}}
 		}
 	}
 	var said []string
@@ -269,6 +275,29 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 		return askedPort{Address: address, Trouble: strings.Join(said, "; ")}
 	}
 	return askSCPI(ctx, address)
+}
+
+// listen returns the last whole line of text that comes on a serial line unasked; false where none comes in askTime,
+// or no text.
+func listen(ctx context.Context, address string) (line string, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	c, err := transport.Dial(ctx, address, transport.Options{})
+	if err != nil {
+		return "", false
+	}
+	defer c.Close()
+	var got []byte
+	for b := make([]byte, 512); bytes.Count(got, []byte("\n")) < 3 && len(got) < 1<<12; {
+		n, err := c.Read(ctx, b)
+		if err != nil {
+			return "", false
+		}
+		got = append(got, b[:n]...)
+	}
+	lines := strings.Split(string(got), "\n") // the first and the last may be parts of lines
+	line = strings.TrimSpace(lines[len(lines)/2])
+	return line, len(lines) > 2 && line != "" && measure.Printable(line) == line
 }
 
 // greet opens the address with a kind's driver, closes it, and returns the identity. A

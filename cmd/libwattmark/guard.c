@@ -1,106 +1,155 @@
-// Watches for the program's own profiler. A process has one set of CUPTI's buffer
-// callbacks and one subscriber, and CUPTI does not report when they are replaced. So the
-// first bytes of the functions that a profiler calls are overwritten by a jump to here:
-// the first call restores them, has CUPTI given back, and goes on to CUPTI.
+// Stands between the program and CUPTI. A process has one set of CUPTI's buffer callbacks and
+// one subscriber, and CUPTI does not report when they are replaced. So the functions by which a
+// profiler takes them begin with a jump to here, and Go decides what CUPTI is asked; the bytes
+// under the jump are kept as a way into the function itself.
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern void wattmark_yield(int call);
+extern uint32_t wattmark_cupti(int call, uintptr_t a, uintptr_t b, uintptr_t c);
 
-enum { REGISTER, CLOCK, SUBSCRIBE, FLUSH, CALLS }; // as wattmark_yield has them
-enum { LANDING = 4, JUMP = 14 }; // endbr64; jmp *0(%rip) and its address
+enum { REGISTER, CLOCK, ENABLE, DISABLE, FLUSH, SUBSCRIBE, FINALIZE, CALLS }; // as cupti.Calls has them
+enum { NEAR = 5, FAR = 14, SLOT = 64, PAGE = 4096 };                          // jmp rel32; jmp *0(%rip) and its address
 
-static struct {
-  uint8_t *at; // NULL where the call is not watched
-  uint8_t saved[LANDING + JUMP];
-} watched[CALLS];
-static pthread_mutex_t restoring = PTHREAD_MUTEX_INITIALIZER;
-static pid_t owner;
+typedef uint32_t (*function_t)(uintptr_t, uintptr_t, uintptr_t);
+static function_t original[CALLS];
+static pid_t owner; // 0 once the log is closed
 
-// write_code overwrites a function's first bytes and returns errno.
-static int write_code(uint8_t *at, const uint8_t *bytes) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at & -page;
-  size_t length = (uintptr_t)at + LANDING + JUMP - from;
-  if (mprotect((void *)from, length, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) return errno;
-  memcpy(at, bytes, LANDING + JUMP);
-  return mprotect((void *)from, length, PROT_READ | PROT_EXEC) == 0 ? 0 : errno;
+// A forked child has no Go threads: its calls go to CUPTI at once.
+static uint32_t on(int call, uintptr_t a, uintptr_t b, uintptr_t c) {
+  return owner == getpid() ? wattmark_cupti(call, a, b, c) : original[call](a, b, c);
 }
 
-// restore reports whether the call was watched.
-static int restore(int call) {
-  uint8_t *at = watched[call].at;
-  if (at == NULL || memcmp(at, watched[call].saved, LANDING + JUMP) == 0) return 0;
-  write_code(at, watched[call].saved);
-  return 1;
-}
+#define HOOK(CALL) \
+  static uint32_t on_##CALL(uintptr_t a, uintptr_t b, uintptr_t c) { return on(CALL, a, b, c); }
+HOOK(REGISTER) HOOK(CLOCK) HOOK(ENABLE) HOOK(DISABLE) HOOK(FLUSH) HOOK(SUBSCRIBE) HOOK(FINALIZE)
 
-// give_back is called instead of a watched function, and returns that function. Once the
-// buffers are the program's, it may flush them and set their clock.
-static void *give_back(int call) {
-  int first;
-  pthread_mutex_lock(&restoring);
-  first = restore(call);
-  if (call == REGISTER || call == CLOCK) {
-    restore(REGISTER);
-    restore(CLOCK);
-    restore(FLUSH);
-  }
-  if (first && getpid() == owner) wattmark_yield(call); // a forked child has no Go threads
-  pthread_mutex_unlock(&restoring);
-  return watched[call].at;
-}
-
-static int on_register(void *requested, void *completed) {
-  return ((int (*)(void *, void *))give_back(REGISTER))(requested, completed);
-}
-
-static int on_clock(void *clock) { return ((int (*)(void *))give_back(CLOCK))(clock); }
-
-static int on_subscribe(void *subscriber, void *callback, void *user) {
-  return ((int (*)(void *, void *, void *))give_back(SUBSCRIBE))(subscriber, callback, user);
-}
-
-static int on_flush(uint32_t flag) { return ((int (*)(uint32_t))give_back(FLUSH))(flag); }
-
-// watch returns errno: ENOTSUP on another processor, or for a function that is too short.
-static int watch(int call, uintptr_t function) {
 #ifdef __x86_64__
-  static const uint8_t landing[LANDING] = {0xf3, 0x0f, 0x1e, 0xfa}, jump[JUMP - 8] = {0xff, 0x25, 0, 0, 0, 0};
-  uint8_t code[LANDING + JUMP];
-  const uintptr_t to[CALLS] = {(uintptr_t)on_register, (uintptr_t)on_clock, (uintptr_t)on_subscribe, (uintptr_t)on_flush};
-  const ElfW(Sym) *symbol = NULL;
-  Dl_info info;
-  if (function == 0) return 0;
-  if (!dladdr1((void *)function, &info, (void **)&symbol, RTLD_DL_SYMENT) || symbol == NULL || symbol->st_size < sizeof code) return ENOTSUP;
-  memcpy(code, landing, LANDING);
-  memcpy(code + LANDING, jump, JUMP - 8);
-  memcpy(code + LANDING + JUMP - 8, &to[call], 8);
-  watched[call].at = (uint8_t *)function;
-  memcpy(watched[call].saved, watched[call].at, sizeof code);
-  return write_code(watched[call].at, code);
+static const function_t hooks[CALLS] = {on_REGISTER, on_CLOCK, on_ENABLE, on_DISABLE, on_FLUSH, on_SUBSCRIBE, on_FINALIZE};
+
+// length is that of an instruction; 0 for a jump and for one that is not known here: compilers begin
+// functions with few. relative is where in it a distance from its place stands, 0 for none.
+static int length(const uint8_t *p, int *relative) {
+  static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+  const uint8_t *from = p;
+  int immediate = 0, mod, rm;
+  *relative = 0;
+  if (memcmp(p, endbr64, sizeof endbr64) == 0) return sizeof endbr64;
+  if (p[0] == 0x66 && p[1] == 0x0f) p++;
+  if ((*p & 0xf0) == 0x40) p++; // REX
+  if (*p >= 0x50 && *p <= 0x57) return (int)(p + 1 - from); // push
+  if (*p >= 0xb8 && *p <= 0xbf && p == from) return 5;      // mov $imm32
+  switch (*p++) {
+  case 0x0f:
+    if (*p++ != 0xef) return 0; // pxor
+  case 0x29: case 0x31: case 0x33: case 0x39: case 0x85: case 0x89: case 0x8b: case 0x8d:
+    break; // sub, xor, cmp, test, mov, lea
+  case 0x83: immediate = 1; break;
+  case 0x81: case 0xc7: immediate = 4; break;
+  default: return 0;
+  }
+  mod = *p >> 6;
+  rm = *p++ & 7;
+  if (mod == 0 && rm == 5) {
+    *relative = (int)(p - from);
+    mod = 2; // four bytes, too
+  }
+  if (mod != 3 && rm == 4) {
+    if (mod == 0 && (*p & 7) == 5) return 0;
+    p++;
+  }
+  return (int)(p - from) + (mod == 1 ? 1 : mod == 2 ? 4 : 0) + immediate;
+}
+
+static void jump(uint8_t *at, const void *to) {
+  static const uint8_t code[] = {0xff, 0x25, 0, 0, 0, 0};
+  memcpy(at, code, sizeof code);
+  memcpy(at + sizeof code, &to, sizeof to);
+}
+
+// near maps a page that a jump from the function reaches.
+static uint8_t *near(uintptr_t function) {
+  uintptr_t step, base = function & -(uintptr_t)PAGE;
+  for (step = 1 << 20; step < 0x70000000; step += 1 << 20) {
+    for (int up = 0; up < 2; up++) {
+      void *at = (void *)(up ? base + step : base - step);
+      void *p = mmap(at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+      if (p == at) return p;
+      if (p != MAP_FAILED) munmap(p, PAGE);
+    }
+  }
+  return NULL;
+}
+
+// lay fills a slot: the function's first instructions and a jump behind them, then a jump to the
+// hook. It returns errno.
+static int lay(uint8_t *slot, int call, const uint8_t *function) {
+  int n = 0, one, relative;
+  while (n < NEAR) {
+    if ((one = length(function + n, &relative)) == 0) return ENOTSUP;
+    memcpy(slot + n, function + n, one);
+    if (relative != 0) {
+      int32_t distance;
+      memcpy(&distance, slot + n + relative, sizeof distance);
+      distance += (int32_t)(function - slot); // the page is near
+      memcpy(slot + n + relative, &distance, sizeof distance);
+    }
+    n += one;
+  }
+  jump(slot + n, function + n);
+  jump(slot + SLOT - FAR, hooks[call]);
+  original[call] = (function_t)slot;
+  return 0;
+}
+
+// divert has the function begin with a jump to its hook: written at once, as other threads may
+// be calling it.
+static void divert(const uint8_t *slot, uint8_t *function) {
+  int32_t to = (int32_t)(slot + SLOT - FAR - (function + NEAR));
+  uint64_t code;
+  memcpy(&code, function, sizeof code);
+  memcpy((uint8_t *)&code + 1, &to, sizeof to);
+  *(uint8_t *)&code = 0xe9;
+  if ((uintptr_t)function % sizeof code == 0) {
+    __atomic_store_n((uint64_t *)function, code, __ATOMIC_SEQ_CST);
+  } else {
+    memcpy(function, &code, NEAR);
+  }
+}
+
+// unprotect makes the pages of a function's begin writable, or not so again.
+static int unprotect(uintptr_t function, int write) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = function & -page;
+  return mprotect((void *)from, function + 2 * FAR - from, PROT_READ | PROT_EXEC | (write ? PROT_WRITE : 0)) == 0 ? 0 : errno;
+}
+#endif
+
+// wattmark_watch puts the hooks before the functions at these addresses, 0 for one that is not
+// there, and fills in the ways into the functions themselves. It returns errno: ENOTSUP on another
+// processor, or for a function that begins in an unknown way.
+int wattmark_watch(const uintptr_t functions[CALLS], uintptr_t originals[CALLS]) {
+#ifdef __x86_64__
+  uint8_t *page = near(functions[REGISTER]);
+  int call, failed = page ? 0 : ENOMEM;
+  for (call = 0; call < CALLS; call++) original[call] = (function_t)functions[call];
+  for (call = 0; call < CALLS && failed == 0; call++) {
+    if (functions[call] != 0) failed = lay(page + call * SLOT, call, (uint8_t *)functions[call]);
+  }
+  if (failed == 0 && mprotect(page, PAGE, PROT_READ | PROT_EXEC) != 0) failed = errno;
+  owner = getpid();
+  for (call = 0; call < CALLS && failed == 0; call++) {
+    if (functions[call] == 0 || (failed = unprotect(functions[call], 1)) != 0) continue;
+    divert(page + call * SLOT, (uint8_t *)functions[call]);
+    unprotect(functions[call], 0);
+  }
+  for (call = 0; call < CALLS; call++) originals[call] = (uintptr_t)original[call];
+  return failed;
 #else
-  return function == 0 ? 0 : ENOTSUP;
+  return ENOTSUP;
 #endif
 }
 
-// wattmark_watch watches the functions at these addresses, 0 for one that is not to be.
-int wattmark_watch(const uintptr_t functions[CALLS]) {
-  int call, failed = 0;
-  owner = getpid();
-  for (call = 0; call < CALLS && failed == 0; call++) failed = watch(call, functions[call]);
-  return failed;
-}
-
-void wattmark_unwatch(void) {
-  int call;
-  pthread_mutex_lock(&restoring);
-  for (call = 0; call < CALLS; call++) restore(call);
-  pthread_mutex_unlock(&restoring);
-}
+void wattmark_unwatch(void) { owner = 0; }

@@ -4,7 +4,7 @@ package main
 
 // #include <stdint.h>
 // int wattmark_at_exit(void);
-// int wattmark_watch(const uintptr_t functions[4]);
+// int wattmark_watch(const uintptr_t functions[7], uintptr_t originals[7]);
 // void wattmark_unwatch(void);
 // uintptr_t wattmark_launch_callback(void);
 import "C"
@@ -50,27 +50,28 @@ func InitializeInjection() C.int {
 	return 1
 }
 
-// watched are the targets of guard.c's calls, in its order of them.
-var watched = [...]func(){cupti.Yield, cupti.Yield, cupti.Unsubscribe, cupti.Flushed}
-
-// watch makes guard.c call wattmark_yield when the program itself calls one of CUPTI's
-// functions: only one profiler may use CUPTI, and the program's own has precedence.
-func watch(c cupti.Calls) error {
-	functions := [len(watched)]C.uintptr_t{
-		C.uintptr_t(c.Register), C.uintptr_t(c.Clock), C.uintptr_t(c.Subscribe),
-		C.uintptr_t(c.Flush),
+// watch puts guard.c between the program and CUPTI's functions, and makes c the ways into the
+// functions themselves.
+func watch(c *cupti.Calls) error {
+	functions, originals := [cupti.NumCalls]C.uintptr_t{}, [cupti.NumCalls]C.uintptr_t{}
+	for i, at := range c {
+		functions[i] = C.uintptr_t(at)
 	}
-	if errno := C.wattmark_watch(&functions[0]); errno != 0 {
+	if errno := C.wattmark_watch(&functions[0], &originals[0]); errno != 0 {
 		return syscall.Errno(errno)
+	}
+	for i, at := range originals {
+		c[i] = uintptr(at)
 	}
 	return nil
 }
 
-// wattmark_yield is called by guard.c when the program itself calls CUPTI for the
-// first time, before that call goes on.
+// wattmark_cupti is called by guard.c where the program itself calls one of CUPTI's functions.
 //
-//export wattmark_yield
-func wattmark_yield(call C.int) { watched[call]() }
+//export wattmark_cupti
+func wattmark_cupti(call C.int, a, b, c C.uintptr_t) C.uint32_t {
+	return C.uint32_t(cupti.Call(cupti.CallNumber(call), uintptr(a), uintptr(b), uintptr(c)))
+}
 
 // wattmark_detach is called at the process's end, by inject.c.
 //

@@ -295,26 +295,33 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 }
 
 // CUPTI serves one profiler a process. The program's own gets all of its kernels whenever
-// it begins; what ran before then is recorded, and the task says what is not.
-func TestProgramsOwnProfilerWins(t *testing.T) {
+// it begins, and so does the task: one that has CUPTI before wattmark has its first session alone, and
+// the task reports that.
+func TestProgramsOwnProfiler(t *testing.T) {
 	t.Parallel()
 	in := compiled(t)
 	for name, c := range map[string]struct {
+		mode     string
+		marks    map[int]string // names of kernels, counted from the end
 		recorded uint64
 		profiled int
 		warning  string
 	}{
-		"early": {0, 1022, "the program's own profiler has CUPTI already"},
-		"late":  {1021, 1, "after it had initialised CUDA its own profiler"},
-		"clock": {1021, 1, "after it had initialised CUDA its own profiler"},
+		"first, to the end":         {"early", nil, 0, 1022, "the program's own profiler has CUPTI already"},
+		"first, then it stops":      {"early", map[int]string{9: "unprofiled"}, 9, 1013, "when its own profiler had stopped"},
+		"later":                     {"late", map[int]string{1: "profiled"}, 1022, 1, ""},
+		"later, twice":              {"late", map[int]string{9: "profiled", 7: "unprofiled", 5: "profiled", 4: "unprofiled"}, 1022, 3, ""},
+		"later, with its own clock": {"clock", map[int]string{9: "profiled", 7: "unprofiled"}, 1022, 2, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer in.within(t, "PROGRAM_PROFILES="+name)()
+			defer in.within(t, "PROGRAM_PROFILES="+c.mode)()
 			_ = os.Remove(in.plan)
 			p := in.run()
 			p.await(t, "ready for the plan")
 			plan := in.timeline()
-			plan[len(plan)-1].name = "profiled"
+			for n, name := range c.marks {
+				plan[len(plan)-n].name = name
+			}
 			in.write(plan)
 			_ = p.wait(t)
 			var got report.Report

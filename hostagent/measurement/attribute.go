@@ -337,8 +337,8 @@ func (in *launches) end(l *launchlog.Reader, devices map[uint32]int, err error) 
 	}
 	if p.Yielded != 0 {
 		trouble = append(trouble, fmt.Sprintf(
-			"%.3f s after it had initialised CUDA its own profiler (torch.profiler, for instance) took CUPTI over: "+
-				"kernels from then on are not recorded, their energy is in the lines without kernels",
+			"%.3f s after it had initialised CUDA the program ended CUPTI's work: kernels from then on are not recorded "+
+				"unless its profiler began again, their energy is in the lines without kernels",
 			float64(p.Yielded-p.Started)/1e9))
 	}
 	in.tables.Processes = append(in.tables.Processes, store.LaunchProcess{

@@ -46,18 +46,19 @@ var attached struct {
 	unwatched  error
 }
 
-// ErrTaken: the program's own profiler recorded kernels before Attach.
-var ErrTaken = errors.New("the program's own profiler has CUPTI already, which serves one")
+// ErrTaken: the program's own profiler recorded kernels before Attach, and its callbacks are unknown.
+var ErrTaken = errors.New("the program's own profiler has CUPTI already: kernels are in its trace alone " +
+	"(wattmark annotate relates it to the task) until it stops")
 
 // Options are the optional services of CUPTI that Attach starts.
 type Options struct {
 	// OnLaunch is a C function, a CUpti_CallbackFunc, that is called before and after
 	// the driver's calls that launch kernels and graphs; 0 for none.
 	OnLaunch uintptr
-	// Watch has Yield, Unsubscribe and Flushed called when the program itself makes one of
-	// the calls for the first time, before it goes on to CUPTI. nil where calls cannot be
-	// watched.
-	Watch func(Calls) error
+	// Watch has Call called instead of these functions when the program itself calls them, and
+	// replaces their addresses by ways into the functions themselves. nil where calls cannot
+	// be watched.
+	Watch func(*Calls) error
 }
 
 // Attach starts recording the kernels of this process into a log in the folder dir. Its
@@ -96,8 +97,12 @@ func Attach(dir string, o Options) error {
 		attached.rec.Store(newRecorder(lib, drv, l, log))
 		err = enable(lib)
 	}
-	if err == nil {
-		share(lib, o, log)
+	if err == nil || errors.Is(err, ErrTaken) && o.Watch != nil {
+		attached.rec.Load().late.Store(err != nil)
+		if err != nil {
+			log.Trouble(err.Error())
+		}
+		err = share(lib, o, log, err != nil)
 	}
 	if err != nil {
 		attached.rec.Store(nil)
@@ -115,9 +120,9 @@ var callbacks = sync.OnceValues(func() (requested, completed uintptr) {
 		}
 		return 0
 	})
-	completed = purego.NewCallback(func(context, stream, buffer, _, valid uintptr) uintptr {
+	completed = purego.NewCallback(func(context, stream, buffer, size, valid uintptr) uintptr {
 		if r := attached.rec.Load(); r != nil {
-			r.completed(context, uint32(stream), buffer, valid)
+			r.completed(context, uint32(stream), buffer, uint64(size), uint64(valid))
 		}
 		return 0
 	})
@@ -180,15 +185,6 @@ func Detach() error {
 	return errors.Join(flushed, rec.end())
 }
 
-// Calls are the addresses of the functions of CUPTI by which a program's own profiler
-// shows itself; 0 for one that is not to be watched.
-type Calls struct {
-	Register  uintptr // cuptiActivityRegisterCallbacks: it takes the buffers
-	Clock     uintptr // cuptiActivityRegisterTimestampCallback: it sets the clock of the records
-	Subscribe uintptr // cuptiSubscribe: it takes the callbacks around launches
-	Flush     uintptr // cuptiActivityFlushAll: it had registered before Attach
-}
-
 // The driver's calls that launch, in CUPTI's numbers of them: cuLaunchKernel,
 // cuLaunchCooperativeKernel, cuGraphLaunch and cuLaunchKernelEx, each followed by
 // its form for per-thread default streams (cupti_driver_cbid.h).
@@ -218,86 +214,34 @@ func subscribe(lib *library, callback uintptr) (subscriber uintptr, err error) {
 
 // share has o.OnLaunch called around launches where that is wanted, and watches for the
 // program's own use of CUPTI. Kernels are recorded also where either fails; the log has the
-// reason.
-func share(lib *library, o Options, log *launchlog.Writer) {
-	watched := lib.calls
-	watched.Subscribe = 0
+// reason. It is an error only where late recording needs the watch.
+func share(lib *library, o Options, log *launchlog.Writer, late bool) error {
 	if o.OnLaunch != 0 {
 		subscriber, err := subscribe(lib, o.OnLaunch)
 		if err != nil {
 			log.Trouble(fmt.Sprintf("no kernel is bracketed: %v", err))
 		}
-		if attached.subscriber = subscriber; subscriber != 0 {
-			watched.Subscribe = lib.calls.Subscribe
-		}
+		attached.subscriber = subscriber
 	}
 	if o.Watch == nil {
-		return
+		return nil
 	}
-	if err := o.Watch(watched); err != nil {
+	calls := lib.calls
+	if err := o.Watch(&calls); err != nil {
 		attached.unwatched = fmt.Errorf("calls of CUPTI cannot be watched here: %w", err)
+		if late {
+			return attached.unwatched
+		}
+		return nil
 	}
-}
-
-// Yield gives CUPTI's buffers to the program's own profiler: it drains them, disables the
-// activity that Attach enabled, and notes the time in the log. It must be called before that
-// profiler registers its callbacks or its clock, in the process that called Attach. Kernels
-// that run later are not recorded. It blocks until CUPTI has delivered its buffers.
-func Yield() {
-	attached.Lock()
-	defer attached.Unlock()
-	r := attached.rec.Load()
-	if r == nil || r.yielded.Swap(true) {
-		return
-	}
-	trouble := []error{r.lib.check("cuptiActivityFlushAll", r.lib.FlushAll(1))}
-	if r.lib.Disable != nil {
-		trouble = append(trouble, r.lib.check("cuptiActivityDisable", r.lib.Disable(kindConcurrentKernel)))
-	}
-	if r.lib.FlushPeriod != nil {
-		_ = r.lib.FlushPeriod(0)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.log.Yielded(time.Now().UnixNano())
-	if err := errors.Join(trouble...); err != nil {
-		r.log.Trouble(err.Error())
-	}
-	_ = r.log.Flush() // an error stays, and ends the log
-}
-
-// Unsubscribe gives CUPTI's subscription to the program, which is about to subscribe:
-// no further launch is bracketed.
-func Unsubscribe() {
-	attached.Lock()
-	defer attached.Unlock()
-	r := attached.rec.Load()
-	if r == nil || attached.subscriber == 0 || r.lib.Unsubscribe == nil {
-		return
-	}
-	err := r.lib.check("cuptiUnsubscribe", r.lib.Unsubscribe(attached.subscriber))
-	attached.subscriber = 0
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.log.Trouble("no further kernels are bracketed: the program itself subscribed to CUPTI's callbacks")
-	if err != nil {
-		r.log.Trouble(err.Error())
-	}
-}
-
-// Flushed notes that the program flushes CUPTI's buffers without having registered
-// callbacks since Attach: it had done so before, and Attach replaced them.
-func Flushed() {
-	Write(func(w *launchlog.Writer) {
-		w.Trouble("the program's own profiler registered with CUPTI before wattmark, which replaced it: that " +
-			"profiler's own record lacks the kernels")
-	})
+	lib.through(calls)
+	return nil
 }
 
 // flush drains CUPTI's buffers, complete or not. A buffer that does not come back was lost to
 // another user of CUPTI that replaced the callbacks unnoticed; the log has a note of it.
 func (r *recorder) flush() error {
-	if r.yielded.Load() {
+	if r.gone.Load() {
 		return nil
 	}
 	err := r.lib.check("cuptiActivityFlushAll", r.lib.FlushAll(1))
@@ -307,7 +251,7 @@ func (r *recorder) flush() error {
 		r.log.Trouble(err.Error())
 	}
 	r.pool.mu.Lock()
-	kept := r.pool.made - len(r.pool.free)
+	kept := len(r.pool.own) - len(r.pool.free)
 	r.pool.mu.Unlock()
 	if err == nil && kept > 0 {
 		trouble := fmt.Sprintf("%d of CUPTI's buffers never came back, so kernels are missing: another profiler took "+

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -73,10 +75,8 @@ func load() (*library, error) {
 	if err := dl.Bind(h, &l); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoLibrary, err)
 	}
-	l.calls = Calls{
-		Register:  dl.Find(h, "cuptiActivityRegisterCallbacks"),
-		Clock:     dl.Find(h, "cuptiActivityRegisterTimestampCallback"),
-		Subscribe: dl.Find(h, "cuptiSubscribe"), Flush: dl.Find(h, "cuptiActivityFlushAll"),
+	for i, name := range callNames {
+		l.calls[i] = dl.Find(h, name)
 	}
 	return &l, nil
 }
@@ -203,8 +203,8 @@ func cName(address uintptr) []byte {
 type pool struct {
 	mu   sync.Mutex
 	free []uintptr
+	own  map[uintptr]bool // all that were made
 	size int
-	made int
 }
 
 // get returns a buffer, 0 where there is no memory.
@@ -226,8 +226,28 @@ func (p *pool) make() uintptr {
 	if err != nil {
 		return 0
 	}
-	p.made++
-	return uintptr(unsafe.Pointer(&b[0]))
+	at := uintptr(unsafe.Pointer(&b[0]))
+	p.own[at] = true
+	return at
+}
+
+// has reports whether a buffer is one of the pool's.
+func (p *pool) has(b uintptr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.own[b]
+}
+
+// out returns the buffers that CUPTI has.
+func (p *pool) out() (out []uintptr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for b := range p.own {
+		if !slices.Contains(p.free, b) {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // put takes a buffer back.
@@ -279,71 +299,119 @@ type recorder struct {
 	untimed uint64
 	unnamed uint64
 	odd     uint64
-	yielded atomic.Bool // CUPTI was given to the program's own profiler
+	foreign uint64      // kernels whose times are of an unknown clock
+	late    atomic.Bool // the program's own profiler had CUPTI first, and has it still
+	gone    atomic.Bool // the program ended CUPTI's work
+	program program
 	k       launchlog.Kernel
 }
 
 // newRecorder makes a recorder with its spare buffers in place.
 func newRecorder(lib *library, drv *driver, l layout, log *launchlog.Writer) *recorder {
 	r := &recorder{
-		lib: lib, drv: drv, layout: l, log: log, pool: pool{size: bufferBytes},
+		lib: lib, drv: drv, layout: l, log: log, pool: pool{size: bufferBytes, own: map[uintptr]bool{}},
 		names: map[uintptr]known{}, devices: map[uint32]bool{},
 	}
 	r.pool.stock(spare)
 	return r
 }
 
-// requested hands CUPTI an empty buffer, on the thread that launches.
+// requested hands CUPTI an empty buffer, on the thread that launches: the program's own while its
+// profiler runs.
 func (r *recorder) requested(buffer *uintptr, size, records *uint64) {
+	if r.program.request(buffer, size, records) {
+		return
+	}
 	*buffer, *size, *records = r.pool.get(), bufferBytes, 0
 	if *buffer == 0 {
 		*size = 0 // CUPTI then drops records, and counts them
 	}
 }
 
-// completed takes a full one to the log.
-func (r *recorder) completed(context uintptr, stream uint32, buffer, valid uintptr) {
+// completed takes a full one to the log, and to the program's own profiler.
+func (r *recorder) completed(context uintptr, stream uint32, buffer uintptr, size, valid uint64) {
 	if buffer == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pool.stock(1) // should the next be full before this one is read
+	if !r.pool.has(buffer) {
+		r.read(buffer, uintptr(valid))
+		r.program.complete(context, stream, buffer, size, valid)
+		return
+	}
 	defer r.pool.put(buffer)
 	if valid > bufferBytes {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.odd++
 		return
 	}
-	var record uintptr
-	for {
-		if got := r.lib.NextRecord(buffer, valid, &record); got != 0 {
-			if got != maxLimitReached {
-				r.log.Trouble(r.lib.check("reading CUPTI's buffer", got).Error())
-			}
-			break
-		}
-		if record < buffer || record >= buffer+valid {
-			r.odd++
-			break
-		}
-		r.take(at(record, int(buffer+valid-record)))
-	}
+	r.pool.stock(1) // should the next be full before this one is read
+	r.read(buffer, uintptr(valid))
+	r.copy(context, stream, buffer, uintptr(valid))
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var dropped uint64
 	if r.lib.Dropped(context, stream, &dropped) == 0 && dropped > 0 {
 		r.log.Dropped(dropped)
 	}
 }
 
-// take writes one record.
-func (r *recorder) take(b []byte) {
+// read takes a buffer's kernels to the log.
+func (r *recorder) read(buffer, valid uintptr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.program.anchor()
+	now := time.Now().UnixNano()
+	for record := range r.records(buffer, valid) {
+		r.take(at(record, int(buffer+valid-record)), now)
+	}
+}
+
+// records yields the addresses of a buffer's records. What is wrong with it is counted, or goes to
+// the log.
+func (r *recorder) records(buffer, valid uintptr) iter.Seq[uintptr] {
+	return func(yield func(uintptr) bool) {
+		for record := new(uintptr); ; {
+			if got := r.lib.NextRecord(buffer, valid, record); got != 0 {
+				if got != maxLimitReached {
+					r.log.Trouble(r.lib.check("reading CUPTI's buffer", got).Error())
+				}
+				return
+			}
+			if *record < buffer || *record >= buffer+valid {
+				r.odd++
+				return
+			}
+			if !yield(*record) {
+				return
+			}
+		}
+	}
+}
+
+// aWhile is how far the end of a kernel may lie from when its record is read, in ns: beyond it,
+// its time is not the host's.
+const aWhile = int64(24 * time.Hour)
+
+// take writes one record, which was read now (ns since 1970). Records of other kinds, which the program
+// enabled, are passed over.
+func (r *recorder) take(b []byte, now int64) {
+	if len(b) >= 4 && r.program.used() && !isKernel(binary.LittleEndian.Uint32(b)) {
+		return
+	}
 	name, ok := r.layout.decode(b, &r.k)
 	if !ok {
 		r.odd++
 		return
 	}
 	r.log.Reported(1)
-	if r.k.Start <= 0 || r.k.End < r.k.Start {
+	if r.k.Start == 0 || r.k.End == 0 || r.k.End < r.k.Start {
 		r.untimed++
+		return
+	}
+	r.k.Start, r.k.End = r.program.host(r.k.Start), r.program.host(r.k.End)
+	if r.program.used() && (r.k.End < now-aWhile || r.k.End > now+aWhile) {
+		r.foreign++
 		return
 	}
 	if r.k.Name, ok = r.name(uintptr(name)); !ok {
@@ -396,6 +464,7 @@ func (r *recorder) end() error {
 		{&r.untimed, "kernels without time stamps were left out"},
 		{&r.unnamed, "kernels were left out: too many names"},
 		{&r.odd, "records that are no kernels were left out"},
+		{&r.foreign, "kernels were left out: the program's own profiler had set another clock before it could be related"},
 	} {
 		if *x.n > 0 {
 			r.log.Trouble(fmt.Sprintf("%d %s", *x.n, x.what))
@@ -437,6 +506,8 @@ const (
 	kindConcurrentKernel = 10
 )
 
+func isKernel(kind uint32) bool { return kind == kindConcurrentKernel || kind == kindKernel }
+
 // Interface versions, the results of cuptiGetVersion.
 const (
 	versionKernel4 = 10 // CUDA 9.0
@@ -474,7 +545,7 @@ func (l layout) decode(b []byte, k *launchlog.Kernel) (name uint64, ok bool) {
 		return 0, false
 	}
 	le := binary.LittleEndian
-	if kind := le.Uint32(b[offKind:]); kind != kindConcurrentKernel && kind != kindKernel {
+	if !isKernel(le.Uint32(b[offKind:])) {
 		return 0, false
 	}
 	k.Start, k.End = int64(le.Uint64(b[offStart:])), int64(le.Uint64(b[offEnd:]))

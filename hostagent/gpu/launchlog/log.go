@@ -39,7 +39,7 @@ const (
 	tagMarker  = 'M' // kind, edges, number of the first edge's chip, time after started, distances
 	tagDropped = 'X' // records that CUPTI dropped since the last
 	tagTrouble = 'T' // length, bytes: why there is nothing, or less
-	tagYielded = 'Y' // time after started: CUPTI was given to the program's own profiler
+	tagYielded = 'Y' // time after started: the program ended CUPTI's work
 	tagEnd     = 'E' // kernels written, reported by CUPTI, dropped
 )
 
@@ -79,8 +79,8 @@ type Process struct {
 	Devices map[uint32][16]byte // UUID by ordinal, where the driver returned one
 	Trouble []string
 	Markers []Marker
-	// Yielded is when the program's own profiler took CUPTI, ns since 1970: no kernel was
-	// recorded from then on. 0 for never.
+	// Yielded is when the program ended CUPTI's work, ns since 1970: no kernel was recorded
+	// from then on unless a Trouble reports it. 0 for never.
 	Yielded int64
 	// Kernels were written, Reported came from CUPTI as kernel records, Dropped were
 	// lost within it. Whole is false for a log that ends without its count.
@@ -198,7 +198,7 @@ func (w *Writer) Marker(m *Marker) {
 // Trouble notes why something is missing.
 func (w *Writer) Trouble(s string) { w.text(tagTrouble, []byte(s)) }
 
-// Yielded notes when (ns since 1970) CUPTI was given to the program's own profiler.
+// Yielded notes when (ns since 1970) the program ended CUPTI's work.
 func (w *Writer) Yielded(at int64) {
 	w.buf = append(w.buf, tagYielded)
 	w.int(at - w.started)

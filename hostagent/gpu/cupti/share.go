@@ -66,6 +66,9 @@ type program struct {
 	// owed are the buffers of ours that CUPTI had when the program's profiler began, and when that
 	// was (ns since 1970): they may hold records of it.
 	owed map[uintptr]int64
+	// spare is a buffer that the program handed over when its profiler began: one that never was
+	// asked for any does not flush (Kineto).
+	spare *handover
 }
 
 // anchor is an instant on the host's clock (ns since 1970) and on the program's own.
@@ -79,14 +82,33 @@ func (p *program) request(buffer *uintptr, size, records *uint64) bool {
 	return p.active.Load() && p.ask(buffer, size, records)
 }
 
-// ask asks the program for a buffer.
+// ask asks the program for a buffer, or takes the spare one.
 func (p *program) ask(buffer *uintptr, size, records *uint64) bool {
+	if s := p.takeSpare(); s != nil {
+		*buffer, *size, *records = s.buffer, s.size, s.records
+		return true
+	}
 	f := p.requested.Load()
 	if f == 0 {
 		return false
 	}
 	purego.SyscallN(f, addressOf(buffer), addressOf(size), addressOf(records))
 	return *buffer != 0
+}
+
+func (p *program) keepSpare(s *handover) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = s
+}
+
+// takeSpare returns the spare buffer once, nil for none.
+func (p *program) takeSpare() *handover {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.spare
+	p.spare = nil
+	return s
 }
 
 // owes reports whether a buffer of ours may hold records of the program's profiler, and since when;
@@ -221,6 +243,11 @@ func Call(call CallNumber, a, b, c uintptr) uint32 {
 	case CallFlush:
 		got := r.lib.FlushAll(uint32(a))
 		r.flushed()
+		if s := r.program.takeSpare(); s != nil && !r.program.active.Load() {
+			r.program.complete(0, 0, s.buffer, s.size, 0)
+		} else if s != nil {
+			r.program.keepSpare(s)
+		}
 		return got
 	case CallSubscribe:
 		r.unsubscribe()
@@ -257,14 +284,20 @@ func (r *recorder) activate() {
 		return
 	}
 	r.period(0) // some profilers bound the number of their buffers
-	now := time.Now().UnixNano()
-	out := r.pool.out()
-	r.program.mu.Lock()
-	defer r.program.mu.Unlock()
-	r.program.owed = map[uintptr]int64{}
-	for _, b := range out {
-		r.program.owed[b] = now
+	p, owed, now := &r.program, map[uintptr]int64{}, time.Now().UnixNano()
+	for _, b := range r.pool.out() {
+		owed[b] = now
 	}
+	spare := new(handover)
+	var pin runtime.Pinner // the program's function writes to it
+	pin.Pin(spare)
+	defer pin.Unpin()
+	if p.ask(&spare.buffer, &spare.size, &spare.records) {
+		p.keepSpare(spare)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owed = owed
 }
 
 // period sets the interval, in ms, at which CUPTI delivers its buffers, where this version can.

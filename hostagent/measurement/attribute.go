@@ -74,6 +74,14 @@ type sharing struct {
 	groups  [][]int // the rails that an engine sees
 	// resolution is the span that the instrument cannot look into.
 	resolution measure.Seconds
+	// alone has the numbers that long launches get of their own, behind the names'; nil for none.
+	alone map[launchKey]int
+}
+
+// launchKey finds a launch again.
+type launchKey struct {
+	start       int64
+	correlation uint32
 }
 
 // run pushes the stored scans through one engine for each group of rails that are
@@ -181,6 +189,13 @@ func (s *sharing) kernels() iter.Seq2[attribute.Kernel, error] {
 			k := attribute.Kernel{
 				Name: l.Name, Start: HostSeconds(*s.task.Clock, time.Unix(0, l.Start)),
 				End: HostSeconds(*s.task.Clock, time.Unix(0, l.End)),
+			}
+			if s.alone != nil && k.End-k.Start >= few*s.blind() {
+				key := launchKey{l.Start, l.Correlation}
+				if _, some := s.alone[key]; !some {
+					s.alone[key] = len(s.tables.Names) + len(s.alone)
+				}
+				k.Name = s.alone[key]
 			}
 			if !yield(k, err) || err != nil {
 				return

@@ -190,7 +190,7 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	in := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
 	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a))
-	return cli.In(cli.Look, help, exportCmd(a), in)
+	return cli.In(cli.Look, help, exportCmd(a), annotateCmd(a), in)
 }
 
 // exportFlags are the flags of export. result is the number of a result, 0 for the one in

@@ -125,6 +125,22 @@ func RenderKernels(a *cli.App, r *Report) {
 	}
 }
 
+// RenderRanges writes the energy by range as a table.
+func RenderRanges(a *cli.App, ranges []measurement.RangeEnergy) {
+	fmt.Fprintln(a.Out, "\nEnergy by range (of the kernels launched in it):")
+	t := out.NewTable(a.Out, "range", "times", "launches", "GPU busy", "energy (k = 2)", "each")
+	for i := range ranges {
+		x := &ranges[i]
+		depth := strings.Count(x.Path, "/")
+		name := strings.Repeat("  ", depth) + measure.Shorten(x.Path[strings.LastIndex(x.Path, "/")+1:], 60-2*depth)
+		t.AppendRow([]any{
+			name, x.Ranges, x.Launches, x.Busy, out.EnergyText(float64(x.Energy), float64(x.U)),
+			x.Energy / measure.Joule(x.Ranges),
+		})
+	}
+	t.Render()
+}
+
 // mostLaunches bounds the recorded launches held in memory.
 const mostLaunches = 1 << 20
 

@@ -1,0 +1,212 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/proftrace"
+)
+
+// annotateCmd returns the command annotate.
+func annotateCmd(a *cli.App) *cobra.Command {
+	var trace, output string
+	c := &cobra.Command{
+		Use: "annotate TASK --trace FILE", Short: "Write joules into a profiler's trace: kernels, ranges, power counters",
+		Args: func(c *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(c, args); err != nil {
+				return err
+			}
+			return cli.Tasks(c, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if trace == "" {
+				return cli.Usagef("name the profiler's trace with --trace")
+			}
+			if output == "" {
+				output = annotatedName(trace)
+			}
+			return annotate(cmd.Context(), a, args[0], trace, output)
+		},
+	}
+	c.Flags().StringVar(&trace, "trace", "", "trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
+	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
+	return a.JSONFlag(c)
+}
+
+// annotatedName is the default name: trace.json.gz becomes trace.joules.json.gz, report.sqlite report.joules.json.
+func annotatedName(trace string) string {
+	stem, gz := strings.CutSuffix(trace, ".gz")
+	stem = strings.TrimSuffix(stem, filepath.Ext(stem)) + ".joules.json"
+	if gz {
+		stem += ".gz"
+	}
+	return stem
+}
+
+// AnnotateReport is the JSON of annotate.
+type AnnotateReport struct {
+	Task int64  `json:"task_id"`
+	File string `json:"file"`
+	*measurement.Annotated
+}
+
+// annotate reads the trace, relates it and writes it. All is checked before anything is stored or written.
+func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err error) {
+	db, err := a.OpenDB(ctx, task)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	t, err := report.TaskResult(a, ctx, db, task, 0)
+	if err != nil {
+		return err
+	}
+	name := filepath.Base(trace)
+	if isSQLite(trace) {
+		made, err := converted(ctx, trace)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.Remove(made)) }()
+		trace = made
+	}
+	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*proftrace.Trace, error) { return proftrace.Read(r) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	x, err := measurement.Annotate(ctx, db, t.ID, read, name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	marks, err := powers(ctx, db, t, x)
+	if err != nil {
+		return err
+	}
+	marks.Events, marks.External, marks.Shift = x.Marks, x.Copies, int64(x.Shift*1e9)
+	marks.About = map[string]any{
+		"task_id": t.ID, "energy_j": t.Result.Total.Energy, "energy_u_j": t.Result.Total.U, "program": cli.Version(),
+		"rule": "a kernel has its part of its name's energy by time, a range the kernels launched in it; U at k = 2",
+	}
+	_, err = cli.ReadFile(trace, func(r io.Reader, _ string) (struct{}, error) {
+		return struct{}{}, cli.WriteFile(output, cli.Compressed(output, func(w io.Writer) error {
+			return proftrace.Write(w, r, *marks)
+		}))
+	})
+	if err != nil {
+		return err
+	}
+	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x})
+}
+
+// isSQLite reports whether a file begins as SQLite's do.
+func isSQLite(path string) bool {
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	_, err := cli.ReadFile(path, func(r io.Reader, _ string) (int, error) { return io.ReadFull(r, head) })
+	return err == nil && string(head) == magic
+}
+
+// converted returns a temporary file with the trace of an export of Nsight Systems.
+func converted(ctx context.Context, path string) (string, error) {
+	f, err := os.CreateTemp("", "wattmark-nsys-*.json")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(proftrace.Convert(ctx, f, path), f.Close())
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// mostPoints bounds the points of a counter: more scans are averaged.
+const mostPoints = 200_000
+
+// powers are the rails' over the time of the trace.
+func powers(ctx context.Context, db *store.DB, t *store.Task, x *measurement.Annotated) (*proftrace.Marks, error) {
+	f := *t.Clock
+	meter := func(ns int64) measure.Seconds {
+		s, _ := f.Meter(measurement.HostSeconds(f, time.Unix(0, ns)))
+		return s
+	}
+	w := measure.Window{From: meter(x.From), To: meter(x.To)}
+	line, err := exchange.NewTimeline(ctx, db, t, cli.Version(), exchange.Choice{Window: &w}, func(s string) string { return s })
+	if err != nil {
+		return nil, err
+	}
+	tb := t.Setup.Timebase
+	each := 1 + int(float64(w.To-w.From)/float64(tb.Seconds(tb.TicksPerScan))/mostPoints)
+	m, fault := &proftrace.Marks{}, error(nil)
+	for _, c := range line.Counters {
+		m.Counters = append(m.Counters, line.Power.Columns[c].Name)
+	}
+	m.Powers, m.Fault = means(line, each, &fault), func() error { return fault }
+	return m, nil
+}
+
+// means yields the counters' means over so many scans each.
+func means(line *exchange.Timeline, each int, fault *error) iter.Seq2[int64, []measure.Watt] {
+	host := len(line.Power.Columns) - 1 // host_ns
+	return func(yield func(int64, []measure.Watt) bool) {
+		sums, at, n := make([]measure.Watt, len(line.Counters)), 0.0, 0
+		for b, err := range line.Power.Batches {
+			if err != nil {
+				*fault = err
+				return
+			}
+			for i := range b.Rows {
+				for k, c := range line.Counters {
+					sums[k] += measure.Watt(b.Columns[c].F64[i])
+				}
+				first := b.Columns[host].I64[i]
+				if n++; n == 1 {
+					at = float64(first)
+				}
+				if n < each {
+					continue
+				}
+				for k := range sums {
+					sums[k] /= measure.Watt(n)
+				}
+				if !yield(int64((at+float64(first))/2), sums) {
+					return
+				}
+				clear(sums)
+				n = 0
+			}
+		}
+	}
+}
+
+// printAnnotated prints how the trace was related, and the energies of its ranges.
+func printAnnotated(a *cli.App, r *AnnotateReport) error {
+	if a.JSON {
+		return a.PrintJSON(r)
+	}
+	fmt.Fprintf(a.Out, "Written to %s: %d kernels, %d of them recorded with task %d, clocks %v apart\n", r.File, r.Kernels,
+		r.Matched, r.Task, r.Shift)
+	if r.Added > 0 {
+		fmt.Fprintf(a.Out, "%d kernels that only the trace has were stored with the task\n", r.Added)
+	}
+	if r.Outside > 0 {
+		fmt.Fprintf(a.Out, "%d kernels ran outside of the task's window: without energy\n", r.Outside)
+	}
+	if len(r.Ranges) > 0 {
+		report.RenderRanges(a, r.Ranges)
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+// Package proftrace reads the traces of profilers, and writes them with the energy of what is in them:
+//
+//	Read   trace ──▶ Trace: kernels, the calls that launched them, ranges
+//	Write  trace, Marks ──▶ the same trace with arguments and counters more
+//
+// A trace is the Trace Event JSON of torch.profiler (Kineto) and others, plain or compressed by gzip. Nsight
+// Systems' SQLite export becomes such a trace by Convert. Events stream: memory grows with the kernels, calls and
+// ranges, not with the file.
+package proftrace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/wattmark/wattmark/measure"
+)
+
+// ErrTrace is wrapped by errors about what is no trace, or one that cannot be used.
+var ErrTrace = errors.New("not a profiler's trace")
+
+// Trace is what a trace tells of kernels. Times are in ns on its clock: since 1970 where HostClock.
+type Trace struct {
+	HostClock bool
+	Kernels   []Kernel
+	Calls     map[uint32]Call // by correlation
+	Ranges    []Range
+	Devices   map[uint32]bool // that ran kernels
+}
+
+// Kernel is one execution of a kernel. Event is the number of its event in the file.
+type Kernel struct {
+	Event          int
+	Start, End     int64
+	Name           string
+	Device, Stream uint32
+	Correlation    uint32
+	Grid, Block    [3]uint32
+}
+
+// Call is the call that launched kernels.
+type Call struct {
+	Thread int
+	At     int64
+}
+
+// Range is a span that the program named: a user's annotation, or an operation of the framework (Op).
+type Range struct {
+	Event    int
+	From, To int64
+	Thread   int
+	Name     string
+	Op       bool
+	External int64 // the range's id, which its copy on the GPU's side has, 0 for none
+}
+
+// event is the part of a trace's event that is used.
+type event struct {
+	Ph   string          `json:"ph"`
+	Cat  string          `json:"cat"`
+	Name string          `json:"name"`
+	PID  json.RawMessage `json:"pid"`
+	TID  json.RawMessage `json:"tid"`
+	TS   json.Number     `json:"ts"`
+	Dur  json.Number     `json:"dur"`
+	Args struct {
+		Correlation *uint32     `json:"correlation"`
+		Device      *uint32     `json:"device"`
+		Stream      *uint32     `json:"stream"`
+		Grid        [3]uint32   `json:"grid"`
+		Block       [3]uint32   `json:"block"`
+		External    json.Number `json:"External id"`
+	} `json:"args"`
+}
+
+// Read reads a trace. Errors wrap ErrTrace.
+func Read(r io.Reader) (*Trace, error) {
+	b := &builder{Trace: Trace{Calls: map[uint32]Call{}, Devices: map[uint32]bool{}}, threads: map[string]int{}, begun: map[int][]Range{}}
+	err := walk(r, func(key string, value json.RawMessage) error {
+		if key != "baseTimeNanoseconds" {
+			return nil
+		}
+		b.HostClock = true
+		return json.Unmarshal(value, &b.base)
+	}, b.event)
+	if err == nil {
+		err = b.end()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTrace, err)
+	}
+	return &b.Trace, nil
+}
+
+// builder makes a Trace.
+type builder struct {
+	Trace
+	base    int64
+	n       int
+	threads map[string]int
+	begun   map[int][]Range // by thread: ranges of events B without their E
+}
+
+func (b *builder) event(raw json.RawMessage) error {
+	n := b.n
+	b.n++
+	var e event
+	if err := json.Unmarshal(raw, &e); err != nil {
+		if kind := kindOf(raw); kind != "kernel" {
+			return nil // of a form that is of no interest here
+		}
+		return fmt.Errorf("event %d: %w", n, err)
+	}
+	if e.Ph != "X" && e.Ph != "B" && e.Ph != "E" {
+		return nil
+	}
+	at, err := nanos(e.TS)
+	if err != nil {
+		return fmt.Errorf("event %d: %w", n, err)
+	}
+	thread := b.thread(e.PID, e.TID)
+	if e.Ph == "E" {
+		if open := b.begun[thread]; len(open) > 0 {
+			last := open[len(open)-1]
+			last.To, b.begun[thread] = at, open[:len(open)-1]
+			b.Ranges = append(b.Ranges, last)
+		}
+		return nil
+	}
+	length, err := nanos(e.Dur)
+	if err != nil || length < 0 {
+		return fmt.Errorf("event %d: a length of %q", n, e.Dur)
+	}
+	return b.slice(&e, n, thread, at, at+length)
+}
+
+// slice takes an event with a length, or the begin of one.
+func (b *builder) slice(e *event, n, thread int, from, to int64) error {
+	switch e.Cat {
+	case "kernel":
+		if e.Args.Correlation == nil || e.Args.Device == nil {
+			return fmt.Errorf("event %d: a kernel without correlation and device", n)
+		}
+		k := Kernel{
+			Event: n, Start: from, End: to, Name: e.Name, Device: *e.Args.Device, Correlation: *e.Args.Correlation,
+			Grid: e.Args.Grid, Block: e.Args.Block,
+		}
+		if e.Args.Stream != nil {
+			k.Stream = *e.Args.Stream
+		}
+		b.Kernels = append(b.Kernels, k)
+		b.Devices[k.Device] = true
+	case "cuda_runtime", "cuda_driver":
+		if c := e.Args.Correlation; c != nil {
+			b.Calls[*c] = Call{Thread: thread, At: from}
+		}
+	case "user_annotation", "cpu_op", "nvtx":
+		r := Range{Event: n, From: from, To: to, Thread: thread, Name: e.Name, Op: e.Cat == "cpu_op"}
+		r.External, _ = e.Args.External.Int64()
+		if e.Ph == "B" {
+			b.begun[thread] = append(b.begun[thread], r)
+			return nil
+		}
+		b.Ranges = append(b.Ranges, r)
+	}
+	return nil
+}
+
+// thread numbers the thread of an event.
+func (b *builder) thread(pid, tid json.RawMessage) int {
+	key := string(pid) + " " + string(tid)
+	t, ok := b.threads[key]
+	if !ok {
+		t = len(b.threads)
+		b.threads[key] = t
+	}
+	return t
+}
+
+// end moves the times to the host's clock, and refuses ranges that never end.
+func (b *builder) end() error {
+	for _, open := range b.begun {
+		for _, r := range open {
+			return fmt.Errorf("the range %q begins and never ends", measure.Shorten(r.Name, 60))
+		}
+	}
+	if len(b.Kernels) == 0 {
+		return errors.New("it has no kernels: was the GPU's activity recorded (ProfilerActivity.CUDA)?")
+	}
+	for i := range b.Kernels {
+		b.Kernels[i].Start += b.base
+		b.Kernels[i].End += b.base
+	}
+	for c, x := range b.Calls {
+		b.Calls[c] = Call{x.Thread, x.At + b.base}
+	}
+	for i := range b.Ranges {
+		b.Ranges[i].From += b.base
+		b.Ranges[i].To += b.base
+	}
+	return nil
+}
+
+// kindOf is the category of an event that cannot be read as a whole.
+func kindOf(raw json.RawMessage) string {
+	var e struct {
+		Cat string `json:"cat"`
+	}
+	_ = json.Unmarshal(raw, &e)
+	return e.Cat
+}
+
+// nanos is a number of µs in ns: exactly, where it is written out, as a float64 of µs since 1970 has no ns left.
+// Nothing is zero.
+func nanos(us json.Number) (int64, error) {
+	text := string(us)
+	whole, part, _ := strings.Cut(text, ".")
+	if text == "" {
+		return 0, nil
+	}
+	if !strings.ContainsAny(text, "eE") && len(part) <= 15 {
+		digits := (part + "000")[:3]
+		w, err := strconv.ParseInt(whole, 10, 64)
+		p, fault := strconv.ParseInt(digits, 10, 64)
+		if err == nil && fault == nil && w > -math.MaxInt64/2000 && w < math.MaxInt64/2000 {
+			if strings.HasPrefix(whole, "-") {
+				p = -p
+			}
+			return w*1000 + p, nil
+		}
+	}
+	v, err := us.Float64()
+	if err != nil || math.Abs(v) > math.MaxInt64/2000 {
+		return 0, fmt.Errorf("a time of %q µs", measure.Shorten(text, 40))
+	}
+	return int64(math.Round(v * 1000)), nil
+}
+
+// walk hands on a trace's events, and the other values of its outer object, in order. A plain array is a trace of
+// events alone.
+func walk(r io.Reader, value func(key string, raw json.RawMessage) error, event func(json.RawMessage) error) error {
+	in, err := plain(r)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(in)
+	first, err := d.Token()
+	if err != nil {
+		return err
+	}
+	events := func() error {
+		for d.More() {
+			var raw json.RawMessage
+			if err := d.Decode(&raw); err != nil {
+				return err
+			}
+			if err := event(raw); err != nil {
+				return err
+			}
+		}
+		_, err := d.Token()
+		return err
+	}
+	switch first {
+	case json.Delim('['):
+		return events()
+	case json.Delim('{'):
+	default:
+		return fmt.Errorf("it begins with %v", first)
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if key == "traceEvents" {
+			if open, err := d.Token(); err != nil || open != json.Delim('[') {
+				return fmt.Errorf("traceEvents is no array: %w", err)
+			}
+			if err := events(); err != nil {
+				return err
+			}
+			continue
+		}
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		if err := value(key.(string), raw); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	_, err = d.Token()
+	return err
+}
+
+// plain decompresses what is compressed by gzip.
+func plain(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 1<<16)
+	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		return gzip.NewReader(b)
+	}
+	return b, nil
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
-	"github.com/wattmark/wattmark/store/exchange/proftrace"
 )
 
 // ErrAnother: a profiler's trace is not of the task's run, or cannot be related to it.
@@ -38,8 +37,8 @@ type Annotated struct {
 	// Shift is by how much the host's clock is ahead of the trace's, as the kernels of both show.
 	Shift  measure.Seconds          `json:"shift_s"`
 	Ranges []RangeEnergy            `json:"ranges"`
-	Marks  map[int]proftrace.Mark   `json:"-"` // by the trace's events
-	Copies map[int64]proftrace.Mark `json:"-"` // of ranges, by their ids
+	Marks  map[int]attribute.Mark   `json:"-"` // by the trace's events
+	Copies map[int64]attribute.Mark `json:"-"` // of ranges, by their ids
 	From   int64                    `json:"-"` // of the trace, on the host's clock in ns
 	To     int64                    `json:"-"`
 }
@@ -58,7 +57,7 @@ type RangeEnergy struct {
 // energies of its kernels and ranges. Kernels that the task lacks, as its program's profiler had CUPTI alone, are
 // stored with it, named after the file, and its energies by kernel are calculated anew. A trace that does not fit is
 // ErrAnother, one of a task without window ErrNoShares: nothing is stored then.
-func Annotate(ctx context.Context, db *store.DB, id store.TaskID, trace *proftrace.Trace, file string) (*Annotated, error) {
+func Annotate(ctx context.Context, db *store.DB, id store.TaskID, trace *attribute.Trace, file string) (*Annotated, error) {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return nil, err
@@ -94,17 +93,17 @@ func Annotate(ctx context.Context, db *store.DB, id store.TaskID, trace *proftra
 
 // own are the energies of launches that the meter resolves, by their own edges. The others have the mean power of
 // their name.
-func (r *relation) own(ctx context.Context, db *store.DB) (map[launchKey]proftrace.Mark, error) {
+func (r *relation) own(ctx context.Context, db *store.DB) (map[launchKey]attribute.Mark, error) {
 	s := &sharing{ctx: ctx, db: db, task: r.task, tables: &r.tables, alone: map[launchKey]int{}}
 	x, err := s.run()
 	if err != nil {
 		return nil, fmt.Errorf("task %d: %w", r.task.ID, err)
 	}
-	out := map[launchKey]proftrace.Mark{}
+	out := map[launchKey]attribute.Mark{}
 	for key, n := range s.alone {
 		if n < len(x.Kernels) {
 			u := &x.Kernels[n]
-			out[key] = proftrace.Mark{Energy: u.Energy, U: 2 * s.uncertainty(u, false), Busy: u.Busy}
+			out[key] = attribute.Mark{Energy: u.Energy, U: 2 * s.uncertainty(u, false), Busy: u.Busy}
 		}
 	}
 	return out, nil
@@ -113,7 +112,7 @@ func (r *relation) own(ctx context.Context, db *store.DB) (map[launchKey]proftra
 // relation is one Annotate.
 type relation struct {
 	task     *store.Task
-	trace    *proftrace.Trace
+	trace    *attribute.Trace
 	out      *Annotated
 	tables   store.LaunchTables
 	launches map[uint32][]store.Launch // by correlation
@@ -148,7 +147,7 @@ func (r *relation) recorded(ctx context.Context, db *store.DB) (err error) {
 }
 
 // candidates are the recorded launches that a kernel may be.
-func (r *relation) candidates(k *proftrace.Kernel) (out []store.Launch) {
+func (r *relation) candidates(k *attribute.Profiled) (out []store.Launch) {
 	for _, l := range r.launches[k.Correlation] {
 		if l.Grid == k.Grid && l.Block == k.Block {
 			out = append(out, l)
@@ -190,7 +189,7 @@ func (r *relation) relate(ctx context.Context, db *store.DB) error {
 
 // overlaps reports whether a kernel of the trace ran while the task recorded.
 func (r *relation) overlaps(shift int64) bool {
-	return slices.ContainsFunc(r.trace.Kernels, func(k proftrace.Kernel) bool {
+	return slices.ContainsFunc(r.trace.Kernels, func(k attribute.Profiled) bool {
 		return k.Start+shift >= r.from && k.End+shift <= r.to
 	})
 }
@@ -290,7 +289,7 @@ func (r *relation) add(ctx context.Context, db *store.DB, file string) error {
 }
 
 // energies are those of the kernels, each its part of its name's line by time, and of the ranges.
-func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]proftrace.Mark) {
+func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]attribute.Mark) {
 	by := map[string]*store.NameEnergy{}
 	for i := range lines {
 		if lines[i].Class == store.KernelEnergy {
@@ -302,7 +301,7 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]proftrac
 	f := *r.task.Clock
 	at := func(s measure.Seconds) int64 { host, _ := f.Host(s); return HostTime(f, host).UnixNano() }
 	from, to := at(r.task.Result.From), at(r.task.Result.To)
-	r.out.Marks, r.out.Copies = map[int]proftrace.Mark{}, map[int64]proftrace.Mark{}
+	r.out.Marks, r.out.Copies = map[int]attribute.Mark{}, map[int64]attribute.Mark{}
 	var started []attribute.Started
 	for i := range r.trace.Kernels {
 		k := &r.trace.Kernels[i]
@@ -313,7 +312,7 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]proftrac
 		}
 		busy := measure.Seconds(k.End-k.Start) * 1e-9
 		part := float64(busy / line.Busy)
-		m := proftrace.Mark{Energy: line.Energy.Energy * measure.Joule(part), U: line.Energy.U * measure.Joule(part), Busy: busy}
+		m := attribute.Mark{Energy: line.Energy.Energy * measure.Joule(part), U: line.Energy.U * measure.Joule(part), Busy: busy}
 		if x, ok := own[launchKey{r.start[i], k.Correlation}]; ok {
 			m = x
 		}
@@ -342,7 +341,7 @@ func (r *relation) ranges(started []attribute.Started) {
 			x := &r.trace.Ranges[i]
 			names[n] = x.Name
 			if u := uses[n]; u.Launches > 0 {
-				m := proftrace.Mark{Energy: u.Energy, U: u.U, Busy: u.Busy}
+				m := attribute.Mark{Energy: u.Energy, U: u.U, Busy: u.Busy}
 				r.out.Marks[x.Event] = m
 				if !op && x.External != 0 {
 					r.out.Copies[x.External] = m

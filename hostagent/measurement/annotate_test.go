@@ -12,25 +12,25 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/store"
-	"github.com/wattmark/wattmark/store/exchange/proftrace"
 )
 
 // profiled is a trace of kernels, launched by a thread in a range each, with the loop around them.
-func profiled(spans []gpu.Span, clock int64) *proftrace.Trace {
-	out := &proftrace.Trace{HostClock: true, Calls: map[uint32]proftrace.Call{}, Devices: map[uint32]bool{0: true}}
+func profiled(spans []gpu.Span, clock int64) *attribute.Trace {
+	out := &attribute.Trace{HostClock: true, Calls: map[uint32]attribute.Call{}, Devices: map[uint32]bool{0: true}}
 	for i, s := range spans {
 		from, to := s.Start.UnixNano()+clock, s.End.UnixNano()+clock
-		out.Kernels = append(out.Kernels, proftrace.Kernel{
+		out.Kernels = append(out.Kernels, attribute.Profiled{
 			Event: i, Start: from, End: to, Name: "kernel of the trace", Correlation: uint32(i), Grid: [3]uint32{uint32(i), 1, 1},
 		})
 		at := from - 1000
-		out.Calls[uint32(i)] = proftrace.Call{At: at}
-		out.Ranges = append(out.Ranges, proftrace.Range{Event: 100 + i, From: at - 10, To: at + 10, Name: "forward", External: int64(i + 1)})
+		out.Calls[uint32(i)] = attribute.Call{At: at}
+		out.Ranges = append(out.Ranges, attribute.Range{Event: 100 + i, From: at - 10, To: at + 10, Name: "forward", External: int64(i + 1)})
 	}
 	first, last := out.Ranges[0], out.Ranges[len(spans)-1]
-	out.Ranges = append(out.Ranges, proftrace.Range{Event: 200, From: first.From - 1, To: last.To + 1, Name: "loop"})
+	out.Ranges = append(out.Ranges, attribute.Range{Event: 200, From: first.From - 1, To: last.To + 1, Name: "loop"})
 	return out
 }
 
@@ -82,7 +82,7 @@ func TestAnnotate(t *testing.T) {
 		trace.HostClock = false
 		for i := range trace.Kernels {
 			trace.Kernels[i].Correlation, trace.Kernels[i].Grid[0] = uint32(i+1), uint32(i+1)
-			trace.Calls[uint32(i+1)] = proftrace.Call{At: trace.Kernels[i].Start - 1000}
+			trace.Calls[uint32(i+1)] = attribute.Call{At: trace.Kernels[i].Start - 1000}
 		}
 		got, err := measurement.Annotate(t.Context(), b.db, id, trace, "trace.json")
 		if err != nil {
@@ -96,7 +96,7 @@ func TestAnnotate(t *testing.T) {
 }
 
 // holds compares the energies of kernels and ranges with the board's.
-func (b *bench) holds(t *testing.T, got *measurement.Annotated, trace *proftrace.Trace, spans []gpu.Span) {
+func (b *bench) holds(t *testing.T, got *measurement.Annotated, trace *attribute.Trace, spans []gpu.Span) {
 	t.Helper()
 	var all float64
 	for i, s := range spans {
@@ -177,7 +177,7 @@ func annotateRefuses(t *testing.T, b *bench, id store.TaskID, spans []gpu.Span) 
 		drift.Kernels[i].End += int64(i) * 200_000
 	}
 	for name, c := range map[string]struct {
-		trace *proftrace.Trace
+		trace *attribute.Trace
 		want  string
 	}{
 		"other lengths":          {lengths, "0 are among its launches"},

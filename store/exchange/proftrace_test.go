@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store/exchange/proftrace"
 )
 
@@ -19,7 +20,7 @@ func TestAnnotatedTraceByPerfetto(t *testing.T) {
 		{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 4874869259950.001, "dur": 100.5,
 		 "args": {"device": 0, "stream": 7, "correlation": 7, "grid": [1, 2, 3], "block": [32, 1, 1]}}]}`
 	marks := proftrace.Marks{
-		Events:   map[int]proftrace.Mark{0: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 1: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
+		Events:   map[int]attribute.Mark{0: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 1: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
 		Counters: []string{"power"}, Fault: func() error { return nil },
 		Powers: iter.Seq2[int64, []measure.Watt](func(yield func(int64, []measure.Watt) bool) {
 			_ = yield(1790857026000000000+4874869259960000, []measure.Watt{123.5})

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/proftrace"
@@ -84,7 +85,7 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 		defer func() { err = errors.Join(err, os.Remove(made)) }()
 		trace = made
 	}
-	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*proftrace.Trace, error) { return proftrace.Read(r) })
+	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -21,45 +21,11 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
 )
 
 // ErrTrace is wrapped by errors about what is no trace, or one that cannot be used.
 var ErrTrace = errors.New("not a profiler's trace")
-
-// Trace is what a trace tells of kernels. Times are in ns on its clock: since 1970 where HostClock.
-type Trace struct {
-	HostClock bool
-	Kernels   []Kernel
-	Calls     map[uint32]Call // by correlation
-	Ranges    []Range
-	Devices   map[uint32]bool // that ran kernels
-}
-
-// Kernel is one execution of a kernel. Event is the number of its event in the file.
-type Kernel struct {
-	Event          int
-	Start, End     int64
-	Name           string
-	Device, Stream uint32
-	Correlation    uint32
-	Grid, Block    [3]uint32
-}
-
-// Call is the call that launched kernels.
-type Call struct {
-	Thread int
-	At     int64
-}
-
-// Range is a span that the program named: a user's annotation, or an operation of the framework (Op).
-type Range struct {
-	Event    int
-	From, To int64
-	Thread   int
-	Name     string
-	Op       bool
-	External int64 // the range's id, which its copy on the GPU's side has, 0 for none
-}
 
 // event is the part of a trace's event that is used.
 type event struct {
@@ -81,8 +47,8 @@ type event struct {
 }
 
 // Read reads a trace. Errors wrap ErrTrace.
-func Read(r io.Reader) (*Trace, error) {
-	b := &builder{Trace: Trace{Calls: map[uint32]Call{}, Devices: map[uint32]bool{}}, threads: map[string]int{}, begun: map[int][]Range{}}
+func Read(r io.Reader) (*attribute.Trace, error) {
+	b := &builder{Trace: attribute.Trace{Calls: map[uint32]attribute.Call{}, Devices: map[uint32]bool{}}, threads: map[string]int{}, begun: map[int][]attribute.Range{}}
 	err := walk(r, func(key string, value json.RawMessage) error {
 		if key != "baseTimeNanoseconds" {
 			return nil
@@ -101,11 +67,11 @@ func Read(r io.Reader) (*Trace, error) {
 
 // builder makes a Trace.
 type builder struct {
-	Trace
+	attribute.Trace
 	base    int64
 	n       int
 	threads map[string]int
-	begun   map[int][]Range // by thread: ranges of events B without their E
+	begun   map[int][]attribute.Range // by thread: ranges of events B without their E
 }
 
 func (b *builder) event(raw json.RawMessage) error {
@@ -148,7 +114,7 @@ func (b *builder) slice(e *event, n, thread int, from, to int64) error {
 		if e.Args.Correlation == nil || e.Args.Device == nil {
 			return fmt.Errorf("event %d: a kernel without correlation and device", n)
 		}
-		k := Kernel{
+		k := attribute.Profiled{
 			Event: n, Start: from, End: to, Name: e.Name, Device: *e.Args.Device, Correlation: *e.Args.Correlation,
 			Grid: e.Args.Grid, Block: e.Args.Block,
 		}
@@ -159,10 +125,10 @@ func (b *builder) slice(e *event, n, thread int, from, to int64) error {
 		b.Devices[k.Device] = true
 	case "cuda_runtime", "cuda_driver":
 		if c := e.Args.Correlation; c != nil {
-			b.Calls[*c] = Call{Thread: thread, At: from}
+			b.Calls[*c] = attribute.Call{Thread: thread, At: from}
 		}
 	case "user_annotation", "cpu_op", "nvtx":
-		r := Range{Event: n, From: from, To: to, Thread: thread, Name: e.Name, Op: e.Cat == "cpu_op"}
+		r := attribute.Range{Event: n, From: from, To: to, Thread: thread, Name: e.Name, Op: e.Cat == "cpu_op"}
 		r.External, _ = e.Args.External.Int64()
 		if e.Ph == "B" {
 			b.begun[thread] = append(b.begun[thread], r)
@@ -199,7 +165,7 @@ func (b *builder) end() error {
 		b.Kernels[i].End += b.base
 	}
 	for c, x := range b.Calls {
-		b.Calls[c] = Call{x.Thread, x.At + b.base}
+		b.Calls[c] = attribute.Call{Thread: x.Thread, At: x.At + b.base}
 	}
 	for i := range b.Ranges {
 		b.Ranges[i].From += b.base

@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store/exchange/proftrace"
 )
 
@@ -31,7 +32,7 @@ const kineto = `{"schemaVersion": 1, "baseTimeNanoseconds": 1790857026000000000,
  {"name": "process_name", "ph": "M", "ts": 4874869255094.410, "pid": 485, "tid": 0, "args": {"name": "python3"}}
 ], "traceName": "a \"name\""}`
 
-func read(t *testing.T, text string) *proftrace.Trace {
+func read(t *testing.T, text string) *attribute.Trace {
 	t.Helper()
 	got, err := proftrace.Read(strings.NewReader(text))
 	if err != nil {
@@ -42,14 +43,14 @@ func read(t *testing.T, text string) *proftrace.Trace {
 
 func TestRead(t *testing.T) {
 	const at = 1790857026000000000 + 4874869259950001
-	want := &proftrace.Trace{
+	want := &attribute.Trace{
 		HostClock: true,
-		Kernels: []proftrace.Kernel{{
+		Kernels: []attribute.Profiled{{
 			Event: 3, Start: at, End: at + 100500, Name: `gemm "a"`, Stream: 7, Correlation: 7,
 			Grid: [3]uint32{1, 2, 3}, Block: [3]uint32{32, 1, 1},
 		}},
-		Calls: map[uint32]proftrace.Call{7: {Thread: 1, At: at - 47001}},
-		Ranges: []proftrace.Range{
+		Calls: map[uint32]attribute.Call{7: {Thread: 1, At: at - 47001}},
+		Ranges: []attribute.Range{
 			{Event: 0, From: at - 4655721, To: at + 4461753, Name: "step", External: 1},
 			{Event: 1, From: at - 47565, To: at - 26795, Thread: 1, Name: "aten::mm", Op: true},
 		},
@@ -71,7 +72,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranges := []proftrace.Range{{Event: 1, From: 1500, To: 2000, Name: "inner"}, {From: 1000, To: 2250, Name: "outer"}}
+	ranges := []attribute.Range{{Event: 1, From: 1500, To: 2000, Name: "inner"}, {From: 1000, To: 2250, Name: "outer"}}
 	if diff := cmp.Diff(ranges, got.Ranges); diff != "" || got.HostClock || got.Kernels[0].Start != -500 {
 		t.Errorf("%s, %+v", diff, got.Kernels)
 	}
@@ -98,8 +99,8 @@ func TestReadRefuses(t *testing.T) {
 // The trace stays as it was but for the arguments and counters that are added.
 func TestWrite(t *testing.T) {
 	marks := proftrace.Marks{
-		Events:   map[int]proftrace.Mark{1: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 3: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
-		External: map[int64]proftrace.Mark{1: {Energy: 2, U: 1, Busy: 3}},
+		Events:   map[int]attribute.Mark{1: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 3: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
+		External: map[int64]attribute.Mark{1: {Energy: 2, U: 1, Busy: 3}},
 		Counters: []string{"power"}, Fault: func() error { return nil }, About: map[string]int{"task_id": 7},
 		Powers: iter.Seq2[int64, []measure.Watt](func(yield func(int64, []measure.Watt) bool) {
 			_ = yield(1790857026000000000+4874869259950002, []measure.Watt{123.5})
@@ -176,14 +177,14 @@ func TestConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	const base = 1790857026000000000
-	want := &proftrace.Trace{
+	want := &attribute.Trace{
 		HostClock: true,
-		Kernels: []proftrace.Kernel{{
+		Kernels: []attribute.Profiled{{
 			Start: base + 5000, End: base + 6500, Name: "void gemm<float>(int)", Stream: 7, Correlation: 42,
 			Grid: [3]uint32{8, 1, 1}, Block: [3]uint32{128, 1, 1},
 		}},
-		Calls:   map[uint32]proftrace.Call{42: {Thread: 1, At: base + 4000}},
-		Ranges:  []proftrace.Range{{Event: 2, From: base + 3000, To: base + 4500, Thread: 1, Name: "forward"}},
+		Calls:   map[uint32]attribute.Call{42: {Thread: 1, At: base + 4000}},
+		Ranges:  []attribute.Range{{Event: 2, From: base + 3000, To: base + 4500, Thread: 1, Name: "forward"}},
 		Devices: map[uint32]bool{0: true},
 	}
 	if diff := cmp.Diff(want, read(t, b.String())); diff != "" {
@@ -212,10 +213,10 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		marks := proftrace.Marks{Events: map[int]proftrace.Mark{}, Fault: func() error { return nil }}
+		marks := proftrace.Marks{Events: map[int]attribute.Mark{}, Fault: func() error { return nil }}
 		marks.Powers = func(func(int64, []measure.Watt) bool) {}
 		for _, k := range got.Kernels {
-			marks.Events[k.Event] = proftrace.Mark{Energy: 1}
+			marks.Events[k.Event] = attribute.Mark{Energy: 1}
 		}
 		if err := proftrace.Write(&out, bytes.NewReader(b), marks); err != nil {
 			t.Fatalf("it is read, but not written: %v", err)

@@ -9,19 +9,14 @@ import (
 	"iter"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
 )
-
-// Mark is the energy of one event. U is at k = 2.
-type Mark struct {
-	Energy, U measure.Joule
-	Busy      measure.Seconds // of its kernels
-}
 
 // Marks are what is added to a trace.
 type Marks struct {
-	Events map[int]Mark // by the event's number
+	Events map[int]attribute.Mark // by the event's number
 	// External are the energies of ranges by their id: the copies on the GPU's side have it.
-	External map[int64]Mark
+	External map[int64]attribute.Mark
 	Counters []string                         // names of the rails' powers
 	Powers   iter.Seq2[int64, []measure.Watt] // by the host's clock, in ns since 1970
 	Fault    func() error                     // of Powers, once they have ended
@@ -121,7 +116,7 @@ func micros(ns int64) string {
 }
 
 // marked adds a mark to an event's arguments.
-func marked(raw json.RawMessage, m Mark) json.RawMessage {
+func marked(raw json.RawMessage, m attribute.Mark) json.RawMessage {
 	text := fmt.Appendf(nil, `"energy_j":%.6g,"energy_u_j":%.3g,"gpu_busy_s":%.9g`, float64(m.Energy), float64(m.U),
 		float64(m.Busy))
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -301,12 +302,7 @@ func (w *watcher) end(err error) {
 }
 
 // signal wakes the watch; it never blocks.
-func (w *watcher) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+func (w *watcher) signal() { backoff.Nudge(w.wake) }
 
 // take returns the pending events, and the place behind them.
 func (w *watcher) take() (map[store.TaskID]pb.TaskEvent, waypoint, error) {

@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 // Config is the sources of identities and the logs of a guard.
@@ -137,15 +139,8 @@ const recheckEvery = time.Second
 
 // Run ends calls whose callers were revoked, or have expired, until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
-	tick := time.NewTicker(recheckEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			g.Recheck()
-		}
+	for range backoff.Every(ctx.Done(), recheckEvery) {
+		g.Recheck()
 	}
 }
 

@@ -155,10 +155,7 @@ func (p *Power) Collect(ch chan<- prometheus.Metric) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.scraped = time.Now()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	backoff.Nudge(p.wake)
 	for b, s := range p.benches {
 		if time.Since(s.at) < staleAfter {
 			for rail, w := range s.watts {

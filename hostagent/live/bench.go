@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
@@ -50,7 +51,7 @@ func (b *bench) join(m *mailbox, alsoIdle bool) {
 	s := b.now
 	b.expire(time.Now())
 	m.put(b, News{State: &s, History: append([]Moment{}, b.history...)})
-	nudge(b.changed)
+	backoff.Nudge(b.changed)
 }
 
 // leave removes a viewer. The stream may linger, see run.
@@ -58,7 +59,7 @@ func (b *bench) leave(m *mailbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.viewers, m)
-	nudge(b.changed)
+	backoff.Nudge(b.changed)
 }
 
 // demand returns the largest demand among the viewers.
@@ -297,7 +298,7 @@ func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
 		})
 		if err != nil && ctx.Err() == nil {
 			b.update(func(s *State) { s.Unwatched = err.Error() })
-			nudge(b.ask)
+			backoff.Nudge(b.ask)
 		}
 		select {
 		case <-ctx.Done():
@@ -324,7 +325,7 @@ func (b *bench) arrived(m session.Moment) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.now.Reach != Present || b.seen != m.CaptureID {
-		nudge(b.ask)
+		backoff.Nudge(b.ask)
 	}
 	b.seen = m.CaptureID
 	if m.CaptureID != "" {
@@ -372,7 +373,7 @@ func (m *mailbox) put(b *bench, n News) {
 	default:
 		p.Moment.absorb(*n.Moment)
 	}
-	nudge(m.wake)
+	backoff.Nudge(m.wake)
 }
 
 // take returns the news that are due: all states, and the moment of a bench whose last one
@@ -430,12 +431,4 @@ func mean[T ~float64](a, b float64, x, y T) T { return T((a*float64(x) + b*float
 // sameRails reports whether two moments have the same rails in the same order.
 func sameRails(a, b []session.RailValue) bool {
 	return slices.EqualFunc(a, b, func(a, b session.RailValue) bool { return a.Rail == b.Rail })
-}
-
-// nudge fills a channel that is buffered by one.
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

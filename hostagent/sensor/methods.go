@@ -156,10 +156,7 @@ func (w *Watcher) Start(ctx context.Context) (stop func()) {
 // turn, from one goroutine.
 func (w *Watcher) Begin() {
 	w.flag.Store(true)
-	select {
-	case w.up <- struct{}{}:
-	default:
-	}
+	backoff.Nudge(w.up)
 }
 
 // End marks that the work has ended and the GPU is synchronised: PAPI reads once, and MTSM

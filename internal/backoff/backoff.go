@@ -1,12 +1,16 @@
-// Package backoff waits between the attempts of an operation that may fail for a while.
+// Package backoff waits: between the attempts of an operation that may fail for a while, and from
+// one round of a loop to the next.
 //
 //	Sleep    one pause that a context can end
+//	Every    equal pauses
 //	Backoff  pauses that double up to a bound: Wait, try again, Reset after progress
+//	Nudge    wakes a loop that waits
 package backoff
 
 import (
 	"cmp"
 	"context"
+	"iter"
 	"time"
 )
 
@@ -23,6 +27,33 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	case <-t.C:
 		return nil
+	}
+}
+
+// Every yields the time at the end of each period until done is closed. A round that takes longer
+// than a period leaves periods out.
+func Every(done <-chan struct{}, period time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case at := <-tick.C:
+				if !yield(at) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Nudge fills a channel that is buffered by one, for a loop that reads it. It never blocks.
+func Nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -52,3 +52,27 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done, begin := make(chan struct{}), time.Now()
+		var at []time.Duration
+		for now := range Every(done, time.Second) {
+			if at = append(at, now.Sub(begin)); len(at) == 3 {
+				close(done)
+			}
+		}
+		if diff := cmp.Diff([]time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, at); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestNudge(t *testing.T) {
+	c := make(chan struct{}, 1)
+	Nudge(c)
+	Nudge(c) // does not block
+	if len(c) != 1 {
+		t.Errorf("%d wait, want 1", len(c))
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/pipeline"
@@ -161,15 +162,8 @@ func (c *Capture) armTimeout() {
 // every calls do at intervals until done. It runs on a goroutine of its own: a disk that does
 // not answer must not hold up the samples.
 func every(interval time.Duration, done <-chan struct{}, do func(now time.Time)) {
-	t := time.NewTicker(interval)
-	defer t.Stop()
-	for {
-		select {
-		case now := <-t.C:
-			do(now)
-		case <-done:
-			return
-		}
+	for now := range backoff.Every(done, interval) {
+		do(now)
 	}
 }
 

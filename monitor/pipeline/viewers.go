@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 )
@@ -107,10 +108,7 @@ func (w *Viewers) enter(v *viewer, n int) {
 		return
 	}
 	w.idle += n
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	backoff.Nudge(w.changed)
 }
 
 // Event counts lost scans and clipped readings.

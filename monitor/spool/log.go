@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -387,12 +388,7 @@ func (l *Log) datasync() error {
 
 // Hurry asks for a sync soon, without waiting for it: a Sync that follows then finds
 // less to do.
-func (l *Log) Hurry() {
-	select {
-	case l.kick <- struct{}{}:
-	default:
-	}
-}
+func (l *Log) Hurry() { backoff.Nudge(l.kick) }
 
 // Sync returns when all records appended before are written and survive a power cut, or
 // with the error that prevents it.

@@ -407,15 +407,8 @@ func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remark
 func watchSurvey(a *cli.App, bar *cli.Progress, ended <-chan struct{}, b monitor.Bench, s *checkup.Survey,
 	each func(monitor.Bench, *checkup.Survey),
 ) {
-	tick := time.NewTicker(probeRenew)
-	defer tick.Stop()
 	defer func() { bar.End() }()
-	for {
-		select {
-		case <-ended:
-			return
-		case <-tick.C:
-		}
+	for range backoff.Every(ended, probeRenew) {
 		each(b, s)
 		if done, total := s.Delivery(); total > 0 {
 			if bar == nil {

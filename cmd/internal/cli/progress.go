@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 const (
@@ -82,14 +84,7 @@ func (p *Progress) End() {
 
 // draw draws the line until End.
 func (p *Progress) draw() {
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-p.ended:
-			return
-		case <-tick.C:
-		}
+	for range backoff.Every(p.ended, progressEvery) {
 		if time.Since(p.begin) >= progressAfter {
 			p.drawn = true
 			fmt.Fprint(p.w, "\r\x1b[K"+ansi.Truncate(p.line(), p.wide-1, "~"))

@@ -25,19 +25,21 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/store"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // ServiceLog returns a logger to standard error; under systemd without the time, which the
@@ -246,14 +248,7 @@ func (n *Notifier) Watchdog(ctx context.Context, alive func(context.Context) err
 	if n.socket == "" || n.every <= 0 {
 		return
 	}
-	tick := time.NewTicker(n.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range backoff.Every(ctx.Done(), n.every) {
 		check, cancel := context.WithTimeout(ctx, n.every)
 		err := alive(check)
 		cancel()

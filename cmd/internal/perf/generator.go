@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -110,10 +111,7 @@ func (g *generator) Setup(in instrument.Inputs) (measure.Setup, error) {
 // allow raises the number of scans that may be delivered in all, and wakes Stream.
 func (g *generator) allow(scans int64) {
 	g.allowed.Store(scans)
-	select {
-	case g.more <- struct{}{}:
-	default:
-	}
+	backoff.Nudge(g.more)
 }
 
 // Stream delivers blocks until ctx ends, which is no error. It may be called again for the

@@ -10,14 +10,16 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
-	"golang.org/x/sync/errgroup"
 )
 
 // backlogScans bounds the generator's lead over the database when it is not paced. The
@@ -209,17 +211,13 @@ func (r *streamRun) capture(ctx context.Context) error {
 
 // feed raises the generator's permission as the database follows. Paced runs need none.
 func (r *streamRun) feed(ctx context.Context) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !r.paced {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			allow := fmt.Sprintf("allow %d", r.stored.Scans.Load()+backlogScans)
-			if err := r.p.send(allow); err != nil && ctx.Err() == nil {
-				return err
-			}
+	if r.paced {
+		return nil
+	}
+	for range backoff.Every(ctx.Done(), 5*time.Millisecond) {
+		allow := fmt.Sprintf("allow %d", r.stored.Scans.Load()+backlogScans)
+		if err := r.p.send(allow); err != nil && ctx.Err() == nil {
+			return err
 		}
 	}
 	return nil

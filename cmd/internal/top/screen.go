@@ -10,13 +10,15 @@ import (
 	"io"
 	"time"
 
-	"charm.land/bubbletea/v2"
+	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure/session"
-	"golang.org/x/sync/errgroup"
 )
 
 // topFlags are the flags of top. every is the averaging time of a value; idle also
@@ -122,15 +124,9 @@ func feedTop(ctx context.Context, c *monitorclient.Client, f topFlags, send func
 // repeat calls f at once and then every topPoll, until ctx ends. Calls never
 // overlap.
 func repeat(ctx context.Context, f func()) {
-	tick := time.NewTicker(topPoll)
-	defer tick.Stop()
-	for {
+	f()
+	for range backoff.Every(ctx.Done(), topPoll) {
 		f()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -67,10 +68,7 @@ func (f *Face) attach(c net.Conn) {
 		_ = f.target.Close()
 	}
 	f.target = rw
-	select {
-	case f.arrived <- struct{}{}:
-	default:
-	}
+	backoff.Nudge(f.arrived)
 }
 
 // stopStream ends a stream that runs, and its connection.

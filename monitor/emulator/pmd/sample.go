@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -181,10 +182,7 @@ func (f *Face) playBatch(until time.Duration) error {
 	}
 	if p.ended {
 		f.stopPlayer()
-		select {
-		case f.played <- struct{}{}:
-		default:
-		}
+		backoff.Nudge(f.played)
 	}
 	return nil
 }

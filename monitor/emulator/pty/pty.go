@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 // Open returns the master end of a new pseudo-terminal and the path of its
@@ -81,15 +83,13 @@ func OpenPort() (*Port, error) {
 // port of a driver that was killed would stay busy to all but root.
 func (p *Port) share() {
 	raw, err := p.slave.SyscallConn()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for err == nil {
-		select {
-		case <-p.closed:
-			return
-		case <-tick.C:
+	for range backoff.Every(p.closed, 100*time.Millisecond) {
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TIOCNXCL, 0) })
 		}
-		err = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TIOCNXCL, 0) })
+		if err != nil {
+			return
+		}
 	}
 }
 

@@ -101,14 +101,7 @@ func (d *Device) arm(ctx context.Context, sink instrument.Sink) (r recording, er
 // sample waits until ctx ends and watches the scope meanwhile. A link that is
 // lost is tried again by the client: the scope samples on.
 func (d *Device) sample(ctx context.Context, r *recording) error {
-	tick := time.NewTicker(d.cfg.Poll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range backoff.Every(ctx.Done(), d.cfg.Poll) {
 		if !r.full.IsZero() {
 			continue
 		}
@@ -127,6 +120,7 @@ func (d *Device) sample(ctx context.Context, r *recording) error {
 				"used?", scpi.ErrInstrument, s)
 		}
 	}
+	return nil
 }
 
 // blockScans is the size of the blocks delivered.

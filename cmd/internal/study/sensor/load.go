@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/run"
@@ -21,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/experiment"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -238,14 +240,7 @@ func ReadDuring(ctx context.Context, own gpu.PowerSensor, every time.Duration,
 	s := &sensorSource{place: func(t time.Time) measure.Seconds { return measure.SecondsOf(t.Sub(origin)) }}
 	var failed error // of the last read that failed and was skipped
 	kernels, err := experiment.Around(ctx, before, after, func(ctx context.Context) {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		for range backoff.Every(ctx.Done(), every) {
 			x, err := own.Read()
 			if err != nil {
 				failed = err

@@ -3,6 +3,7 @@ package sensor
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -171,6 +172,52 @@ func ParsePhases(r io.Reader, heading string) ([]Phase, error) {
 	}
 	slices.SortStableFunc(list, func(a, b Phase) int { return cmp.Compare(a.From, b.From) })
 	return list, nil
+}
+
+// ParseLoad reads a CSV file of a meter's power over stretches that follow each other
+// (begin_s, end_s, power_w), as [Load.Write] writes it; nil for a file without a column of
+// power. heading is as for ParseReadings, and errors are as its.
+func ParseLoad(r io.Reader, heading string) (*Load, error) {
+	in, err := open(r, heading, DefaultEvents)
+	if err != nil {
+		return nil, err
+	}
+	begin, end := times(in, "begin"), times(in, "end")
+	power := in.First(func(c logfile.Column) bool { return c.Unit.Of == measure.UnitWatt })
+	if !power.Is() || !begin.Is() || !end.Is() {
+		return nil, nil
+	}
+	var at []measure.Seconds
+	var watts []measure.Watt
+	last := measure.Seconds(0)
+	for row, err := range in.Rows() {
+		if err != nil {
+			return nil, err
+		}
+		from, err := seconds(row, begin)
+		if err == nil {
+			last, err = seconds(row, end)
+		}
+		w, perr := row.Number(power)
+		if err = cmp.Or(err, perr); err != nil {
+			return nil, err
+		}
+		at, watts = append(at, from), append(watts, measure.Watt(w))
+	}
+	l, err := NewLoad(append(at, last), watts)
+	if err != nil {
+		err = in.Fault("%w", err)
+	}
+	return l, err
+}
+
+// Write writes the file that ParseLoad reads, with all digits.
+func (l *Load) Write(w io.Writer) error {
+	_, err := io.WriteString(w, "begin_s,end_s,power_w\n")
+	for i := 0; i < l.pieces() && err == nil; i++ {
+		_, err = fmt.Fprintf(w, "%g,%g,%g\n", l.at[i], l.at[i+1], l.value[i])
+	}
+	return err
 }
 
 // event reads the row of a begin, which it notes in open, or of an end, which makes a

@@ -325,8 +325,10 @@ func profileOf(field string, u *Updates, quantum measure.Watt, box, lag *fitted,
 	// About equal: the difference of the two, renewal by renewal, is not clearly
 	// other than zero (Vuong 1989), or so small that no criterion would bet on it.
 	p.Undecided = p.Evidence.Vuong < 1.96 || p.Evidence.DeltaAIC < 4
-	if p.Undecided { // the share seen must cover both models
+	if p.Undecided { // the share seen and the lag must cover both models
 		for _, f := range []*Fit{&box.fit, &lag.fit} {
+			of := f.Delay + f.Constant*measure.Seconds(share(f.Model)) + p.Period/2
+			p.ULag = max(p.ULag, measure.Seconds(math.Abs(float64(of-p.Lag))))
 			for _, c := range []measure.Seconds{f.ConstantLow, f.ConstantHigh} {
 				share := min(1, 2*share(f.Model)*float64(c/p.Period))
 				p.USeen = max(p.USeen, math.Abs(share-p.Seen))

@@ -140,6 +140,9 @@ func pageFolder(t *testing.T, path string) string {
 		}
 	}
 	in := func(name string) string { return filepath.Join(dir, "work", name) }
+	if err := os.CopyFS(in("h200"), os.DirFS("../../testdata/h200/pulse")); err != nil {
+		t.Fatal(err)
+	}
 	goldenDatabase(t, in("power.db"))
 	goldenDatabase(t, in("node-a.db"))
 	goldenDatabase(t, in("host.db"))

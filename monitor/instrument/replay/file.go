@@ -16,9 +16,10 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
+// MetaFile and ScansFile are files of a recording's folder.
 const (
-	metaFile   = "recording.json"
-	scansFile  = "scans.csv"
+	MetaFile   = "recording.json"
+	ScansFile  = "scans.csv"
 	eventsFile = "events.csv"
 
 	formatName    = "wattmark-recording"
@@ -114,7 +115,7 @@ func (m meta) checkKnown() error {
 // readMeta reads recording.json. Errors wrap ErrFormat and name the file.
 func readMeta(dir string) (meta, error) {
 	var m meta
-	b, err := os.ReadFile(filepath.Join(dir, metaFile))
+	b, err := os.ReadFile(filepath.Join(dir, MetaFile))
 	if err != nil {
 		return m, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
@@ -122,25 +123,25 @@ func readMeta(dir string) (meta, error) {
 		if at := (*json.SyntaxError)(nil); errors.As(err, &at) { // such as NaN, which other programs write
 			err = fmt.Errorf("%w, behind %q", err, b[max(0, at.Offset-40):at.Offset])
 		}
-		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
 	}
 	if m.Format != formatName || m.Version != formatVersion {
 		return m, fmt.Errorf("%w: %s says format %q, version %d; this program reads %q, version %d", ErrFormat,
-			metaFile, m.Format, m.Version, formatName, formatVersion)
+			MetaFile, m.Format, m.Version, formatName, formatVersion)
 	}
 	if err := m.checkKnown(); err != nil {
-		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
 	}
 	in := m.inputs()
 	if err := in.Timebase.Validate(); err != nil {
-		return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
 	}
 	if len(in.Channels) == 0 {
-		return m, fmt.Errorf("%w: %s: no channels", ErrFormat, metaFile)
+		return m, fmt.Errorf("%w: %s: no channels", ErrFormat, MetaFile)
 	}
 	for _, c := range in.Channels {
 		if err := c.Validate(); err != nil {
-			return m, fmt.Errorf("%w: %s: %w", ErrFormat, metaFile, err)
+			return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
 		}
 	}
 	return m, nil
@@ -201,7 +202,7 @@ func (r *rows) next(out *row) error {
 		err = parseRow(bytes.TrimSpace(line), out)
 	}
 	if err != nil {
-		return fmt.Errorf("%s, line %d: %w", scansFile, r.line, err)
+		return fmt.Errorf("%s, line %d: %w", ScansFile, r.line, err)
 	}
 	return nil
 }
@@ -273,14 +274,14 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 		return os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	}
 	w := &Writer{tb: in.Timebase, n: len(in.Channels)}
-	if w.scans, err = create(scansFile); err != nil {
+	if w.scans, err = create(ScansFile); err != nil {
 		return fail(err)
 	}
 	if w.events, err = create(eventsFile); err != nil {
 		_ = w.scans.Close()
 		return fail(err)
 	}
-	meta, err := create(metaFile)
+	meta, err := create(MetaFile)
 	if err == nil {
 		_, err = meta.Write(append(b, '\n'))
 		err = errors.Join(err, meta.Close())

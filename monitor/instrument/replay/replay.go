@@ -93,14 +93,14 @@ func (d *Device) load(ctx context.Context) error {
 
 // stream plays the recording from its beginning.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	f, err := os.Open(filepath.Join(d.ID.Address, scansFile))
+	f, err := os.Open(filepath.Join(d.ID.Address, ScansFile))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	defer f.Close()
 	r := &rows{in: bufio.NewReaderSize(f, 1<<16), line: 1}
 	if _, err := r.in.ReadSlice('\n'); err != nil { // the names
-		return fmt.Errorf("%w: %s has no header", ErrFormat, scansFile)
+		return fmt.Errorf("%w: %s has no header", ErrFormat, ScansFile)
 	}
 	n := len(d.In.Channels)
 	p := &player{d: d, sink: sink, events: d.events, start: time.Now()}

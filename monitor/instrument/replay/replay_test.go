@@ -155,7 +155,7 @@ func TestForeignRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	csv := "scan,tick,v,i\n100,5000,1,2\n101,5200,3,4\n105,6000,5,6\r\n106,62"
-	if err := os.WriteFile(filepath.Join(dir, scansFile), []byte(csv), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, ScansFile), []byte(csv), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := play(t, dir, Options{AtEnd: "stop"})
@@ -177,25 +177,25 @@ func TestBadRecordings(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"no folder": func(dir string) error { return os.RemoveAll(dir) },
 		"no json": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, metaFile), []byte("{"),
+			return os.WriteFile(filepath.Join(dir, MetaFile), []byte("{"),
 				0o600)
 		},
-		"another format":  func(dir string) error { return replace(dir, metaFile, formatName, "x") },
-		"another version": func(dir string) error { return replace(dir, metaFile, `"version": 1`, `"version": 2`) },
+		"another format":  func(dir string) error { return replace(dir, MetaFile, formatName, "x") },
+		"another version": func(dir string) error { return replace(dir, MetaFile, `"version": 1`, `"version": 2`) },
 		"bad timebase": func(dir string) error {
-			return replace(dir, metaFile, `"tick_hz": 1000000`,
+			return replace(dir, MetaFile, `"tick_hz": 1000000`,
 				`"tick_hz": 0`)
 		},
-		"bad channel": func(dir string) error { return replace(dir, metaFile, `"unit": "V"`, `"unit": "K"`) },
-		"no scans":    func(dir string) error { return os.Remove(filepath.Join(dir, scansFile)) },
-		"empty scans": func(dir string) error { return os.WriteFile(filepath.Join(dir, scansFile), nil, 0o600) },
-		"letters":     func(dir string) error { return replace(dir, scansFile, "7,1400,", "x,1400,") },
-		"short line":  func(dir string) error { return replace(dir, scansFile, "\n7,1400,7,-7\n", "\n7,1400,7\n") },
+		"bad channel": func(dir string) error { return replace(dir, MetaFile, `"unit": "V"`, `"unit": "K"`) },
+		"no scans":    func(dir string) error { return os.Remove(filepath.Join(dir, ScansFile)) },
+		"empty scans": func(dir string) error { return os.WriteFile(filepath.Join(dir, ScansFile), nil, 0o600) },
+		"letters":     func(dir string) error { return replace(dir, ScansFile, "7,1400,", "x,1400,") },
+		"short line":  func(dir string) error { return replace(dir, ScansFile, "\n7,1400,7,-7\n", "\n7,1400,7\n") },
 		"long line": func(dir string) error {
-			return replace(dir, scansFile, "\n7,1400,7,-7\n",
+			return replace(dir, ScansFile, "\n7,1400,7,-7\n",
 				"\n7,1400,7,-7,1\n")
 		},
-		"back in time": func(dir string) error { return replace(dir, scansFile, "\n2500,", "\n1,") },
+		"back in time": func(dir string) error { return replace(dir, ScansFile, "\n2500,", "\n1,") },
 		"bad event":    func(dir string) error { return replace(dir, eventsFile, "true", "perhaps") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestUnknownQuantities(t *testing.T) {
 	} {
 		for _, unknown := range []string{"null", "NaN"} {
 			dir := record(t)
-			if err := replace(dir, metaFile, fmt.Sprintf("%q: %s", field, written),
+			if err := replace(dir, MetaFile, fmt.Sprintf("%q: %s", field, written),
 				fmt.Sprintf("%q: %s", field, unknown)); err != nil {
 				t.Fatal(field, err)
 			}

@@ -45,8 +45,9 @@ import (
 type CorrectFlags struct {
 	// file of readings; field of the sensor, empty for the first one
 	readings, field string
-	// the sensor, by exactly one of Preset, Profile, Tau and Window
+	// the sensor, by exactly one of Preset, Profile, Certificate, Tau and Window
 	Preset, Profile string
+	Certificate     CertificateFlags
 	// time constant of a lag, and its expanded uncertainty (k = 2)
 	Tau, tauU time.Duration
 	// length of a window, and time between renewals of the register
@@ -89,6 +90,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	// The sensor, and the levels of the card.
 	fl.StringVar(&f.Preset, "preset", "", "published constants of a lag: "+strings.Join(correct.PresetNames(), ", "))
 	fl.StringVar(&f.Profile, "profile", "", "stored profile of the sensor, by name")
+	f.Certificate.Flags(fl)
 	fl.DurationVar(&f.Tau, "tau", 0, "constant of a lag, as correct fit finds it")
 	fl.DurationVar(&f.tauU, "tau-u", 0, "its expanded uncertainty (k = 2)")
 	fl.DurationVar(&f.Window, "window", 0, "what a reading is the mean of")
@@ -153,10 +155,10 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	if err != nil {
 		return nil, correct.Options{}, cli.Usagef("--slope: %w", err)
 	}
-	if session.CountTrue(f.Preset != "", f.Profile != "", f.Tau != 0, f.Window != 0) != 1 ||
+	if session.CountTrue(f.Preset != "", f.Profile != "", f.Certificate.Path != "", f.Tau != 0, f.Window != 0) != 1 ||
 		min(f.Tau, f.Window, f.Period, f.tauU) < 0 {
 		return nil, correct.Options{}, cli.Usagef("say what the sensor does by one of --preset, --tau, --window " +
-			"(with --period) and --profile; wattmark correct fit finds a lag's constant")
+			"(with --period), --profile and --certificate; wattmark correct fit finds a lag's constant")
 	}
 	// A profile from flags has a gain of 1 and no offset.
 	// A level of zero is found in the readings.
@@ -172,6 +174,12 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 			return nil, o, err
 		}
 		o.Period = p.Period
+	case f.Certificate.Path != "":
+		c, err := f.Certificate.Read(a)
+		if err != nil {
+			return nil, o, err
+		}
+		p, o.Period = &c.Sensor, c.Sensor.Period
 	case f.Preset != "":
 		preset, err := correct.FindPreset(f.Preset)
 		if err != nil {

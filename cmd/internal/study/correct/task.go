@@ -48,6 +48,9 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	if err != nil {
 		return err
 	}
+	if err := f.Certificate.Fits(p, t.GPUUUID, t.Driver); err != nil {
+		return err
+	}
 	from, to, err := exchange.WorkSpan(ctx, db, t.ID)
 	if err != nil {
 		return err

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -31,9 +30,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/sensor"
-	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -43,7 +41,7 @@ import (
 	study "github.com/wattmark/wattmark/cmd/internal/study/validate"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/monitor/instrument/replay"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -57,7 +55,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
 		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile,
 			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
-	return cli.In(cli.Learn, help, c)
+	return cli.In(cli.Learn, help, c, certificateCmd(a))
 }
 
 // sensorIdentifyFlags are the flags of sensor identify. sensor load sets those of the
@@ -98,6 +96,15 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
+	f.sourceFlags(fl)
+	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
+	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
+	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
+	return a.JSONFlag(c)
+}
+
+// sourceFlags adds the flags of the source to fl.
+func (f *sensorIdentifyFlags) sourceFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.task, "task", "", "number of a stored task")
 	fl.StringVar(&f.readings, "readings", "", "CSV file of the sensor's readings")
 	fl.StringVar(&f.events, "events", "", "CSV file of what ran when")
@@ -113,20 +120,14 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.field, "field", "", "field to look at, such as instant or average (default: all)")
 	fl.DurationVar(&f.from, "from", 0, "leave out readings before this time of the recording")
 	fl.DurationVar(&f.to, "to", 0, "leave out readings after it")
-	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
 	cli.Renamed(fl, "gpu-uuid", "gpu")
-	fl.StringVar(&f.gpu, "gpu", "", "UUID of the GPU, for --save (default: the task's)")
+	fl.StringVar(&f.gpu, "gpu", "", "UUID of the GPU, (default: the task's)")
 	fl.StringVar(&f.name, "gpu-name", "", "name of the GPU (default: the task's)")
 	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
-	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
-	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
-	return a.JSONFlag(c)
 }
 
-// sensorIdentify reads the source and identifies its fields. The database is opened for
-// writing only where profiles are stored, and not at all for files without --save.
-// Flags that contradict each other are usage errors.
-func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (err error) {
+// check returns a usage error for flags that contradict each other.
+func (f *sensorIdentifyFlags) check() error {
 	switch {
 	case session.CountTrue(f.task != "", f.recording != "", f.readings != "") != 1:
 		return cli.Usagef("name one source: --task, --recording, or --readings with --events")
@@ -134,6 +135,15 @@ func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (er
 		return cli.Usagef("--readings and --events go together: the load must be known")
 	case f.to != 0 && f.to <= f.from || f.from < 0 || f.uClock < 0:
 		return cli.Usagef("--to lies behind --from, and neither these nor --u-clock are negative")
+	}
+	return nil
+}
+
+// sensorIdentify reads the source and identifies its fields. The database is opened for
+// writing only where profiles are stored, and not at all for files without --save.
+func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
 	}
 	var db *store.DB
 	switch {
@@ -150,19 +160,29 @@ func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (er
 	if db != nil {
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	var s *sensorSource
-	switch {
-	case f.task != "":
-		s, err = sensorTask(a, ctx, db, f.task, f.noMeter)
-	case f.recording != "":
-		s, err = f.recordingSource()
-	default:
-		s, err = SensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
-	}
+	s, err := f.open(a, ctx, db)
 	if err != nil {
 		return err
 	}
 	return identifySource(a, ctx, db, s, f)
+}
+
+// open reads the source that the flags name; db is that of a task.
+func (f *sensorIdentifyFlags) open(a *cli.App, ctx context.Context, db *store.DB) (*sensorSource, error) {
+	switch {
+	case f.task != "":
+		return sensorTask(a, ctx, db, f.task, f.noMeter)
+	case f.recording == "":
+		return SensorFiles(f.readings, f.events, f.readingColumns, f.eventColumns)
+	}
+	if _, err := os.Stat(filepath.Join(f.recording, replay.MetaFile)); err == nil {
+		return ownRecording(ctx, f.recording)
+	}
+	s, err := f.recordingSource()
+	if err == nil {
+		s.folder = f.recording
+	}
+	return s, err
 }
 
 // recordingSource reads a recording and sets uClock where the user did not. Without
@@ -192,14 +212,13 @@ func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	return sourceOf(&s, true)
 }
 
-// identifySource identifies the fields of s, then draws, stores and prints the
-// profiles. A field that fails is listed as refused; the call fails where none succeeds.
-// db may be nil unless f.save is set.
-func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSource, f *sensorIdentifyFlags) error {
+// identify identifies the fields of s, or the one of the flags. A field that fails is
+// listed as refused; the call fails where none succeeds.
+func (s *sensorSource) identify(f *sensorIdentifyFlags) (*SensorReport, error) {
 	fields := s.Fields
 	if f.field != "" {
 		if !slices.Contains(fields, f.field) {
-			return cli.Usagef("--field %q: the readings have %s", f.field, strings.Join(fields, ", "))
+			return nil, cli.Usagef("--field %q: the readings have %s", f.field, strings.Join(fields, ", "))
 		}
 		fields = []string{f.field}
 	}
@@ -222,7 +241,17 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 			SensorFieldReport{Profile: x.Profile, Notes: append([]string{}, x.Notes...), found: x})
 	}
 	if len(r.Fields) == 0 {
-		return errors.Join(errs...)
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+// identifySource identifies the fields of s, then draws, stores and prints the
+// profiles. db may be nil unless f.save is set.
+func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSource, f *sensorIdentifyFlags) error {
+	r, err := s.identify(f)
+	if err != nil {
+		return err
 	}
 	if f.svg != "" {
 		if err := r.draw(f.svg); err != nil {
@@ -351,120 +380,9 @@ func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSourc
 	}
 	for i := 0; i+1 < len(played); i++ {
 		x, next := played[i], played[i+1]
-		chips := t.Marker.Chips(x.Kind)
-		// Chips count from the start of the code; a sequence with a lost chip is skipped.
-		c := x.Chip + t.Marker.CodeStart()
-		if next.Kind == x.Kind && next.Chip == x.Chip+1 && c >= 0 && c < len(chips) {
-			name := map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]]
-			s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(x.At), To: s.place(next.At)})
+		if next.Kind == x.Kind && next.Chip == x.Chip+1 {
+			s.addChip(t.Marker, x.Kind, x.Chip, x.At, next.At)
 		}
 	}
-	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
 	return s.usePhases("the kernels that the task recorded")
-}
-
-// sensorSource is the input of an identification: the polls of each field and the known
-// load, on one clock.
-type sensorSource struct {
-	// in the order of their first poll
-	Fields []string
-	Polls  map[string][]sensor.Poll
-	// the load in the form that Identify takes, from load or Phases
-	Known  *sensor.Known
-	load   *sensor.Load // the meter's trace; nil where the load comes from phases
-	Phases []sensor.Phase
-	truth  string // origin of the load, for the report
-	// identity of the GPU; empty where the source does not name it
-	gpu, uuid string
-	driver    string
-	// inputs of the stored profile
-	tasks       []store.TaskID
-	place       func(time.Time) measure.Seconds // from the host's clock; nil for readings of files
-	description string
-}
-
-// add appends a poll of a field; polls of one field must come in order of time.
-func (s *sensorSource) add(field string, p sensor.Poll) {
-	if s.Polls == nil {
-		s.Polls = map[string][]sensor.Poll{}
-	}
-	if _, ok := s.Polls[field]; !ok {
-		s.Fields = append(s.Fields, field)
-	}
-	s.Polls[field] = append(s.Polls[field], p)
-}
-
-// useMeter sets the load to a meter's trace; origin describes it in the report. It
-// returns an error for a trace without samples.
-func (s *sensorSource) useMeter(samples iter.Seq2[validate.Sample, error], origin string) error {
-	var trace sensor.Trace
-	for x, err := range samples {
-		if err != nil {
-			return err
-		}
-		trace.Add(x.At, x.Power)
-	}
-	load, err := trace.Load()
-	if err == nil {
-		s.load, s.Known, s.truth = load, sensor.FromMeter(load), origin
-	}
-	return err
-}
-
-// usePhases sets the load to the phases; origin describes them in the report. It returns
-// an error where the phases leave the load undetermined.
-func (s *sensorSource) usePhases(origin string) (err error) {
-	s.Known, err = sensor.FromPhases(s.Phases)
-	s.truth = origin
-	return err
-}
-
-// SensorFiles reads readings and events from CSV files. The column arguments replace the
-// files' headings; empty ones keep them.
-func SensorFiles(readings, events, readingColumns, eventColumns string) (*sensorSource, error) {
-	t, err := parseColumns(readings, readingColumns, sensor.ParseReadings)
-	if err != nil {
-		return nil, err
-	}
-	s := &sensorSource{Fields: t.Fields, Polls: t.Polls, description: filepath.Base(readings)}
-	if s.Phases, err = parseColumns(events, eventColumns, sensor.ParsePhases); err != nil {
-		return nil, err
-	}
-	return s, s.usePhases("kernel events in " + filepath.Base(events))
-}
-
-// parseColumns reads a file by parse, with columns in place of its heading unless empty.
-func parseColumns[T any](path, columns string, parse func(io.Reader, string) (T, error)) (v T, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return v, err
-	}
-	defer f.Close()
-	if v, err = parse(f, columns); err != nil {
-		err = fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(path, err))
-	}
-	return v, err
-}
-
-// sourceOf converts a measurement of other tools. With the meter its clocks are related, and
-// the load is the meter's whole trace, read into memory; without it the kernels are the load.
-func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
-	s := &sensorSource{description: m.Name}
-	for _, x := range m.Methods {
-		for _, r := range x.Readings {
-			s.add(strings.TrimPrefix(x.Name, cli.SmiPrefix), sensor.Poll{At: r.At, Power: r.Power})
-		}
-	}
-	for _, k := range m.Kernels {
-		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
-	}
-	if !meter {
-		return s, s.usePhases("kernel events")
-	}
-	how := "given"
-	if m.Clock.Found != nil {
-		how = "by the data"
-	}
-	return s, s.useMeter(m.Truth, fmt.Sprintf("the meter's trace (%s, its clock %s %+.1f ms%s)", m.Meter, how,
-		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
 }

@@ -218,14 +218,17 @@ func (f *SensorLoadFlags) Write(s *sensorSource) error {
 	if err != nil {
 		return err
 	}
-	return cli.WriteFile(filepath.Join(f.Out, "events.csv"), func(w io.Writer) error {
-		b := bufio.NewWriter(w)
-		fmt.Fprintln(b, "begin_s,end_s,name")
-		for _, p := range s.Phases {
-			fmt.Fprintf(b, "%.9f,%.9f,%s\n", float64(p.From), float64(p.To), p.Name)
-		}
-		return b.Flush()
-	})
+	return cli.WriteFile(filepath.Join(f.Out, "events.csv"), s.writePhases)
+}
+
+// writePhases writes the phases in the form that sensor identify reads.
+func (s *sensorSource) writePhases(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintln(b, "begin_s,end_s,name")
+	for _, p := range s.Phases {
+		fmt.Fprintf(b, "%.9f,%.9f,%s\n", float64(p.From), float64(p.To), p.Name)
+	}
+	return b.Flush()
 }
 
 // ReadDuring polls own at the interval every while work runs, from 1.2 s before it until

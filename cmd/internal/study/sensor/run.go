@@ -159,7 +159,7 @@ func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.F
 	r *SensorRunReport,
 ) (err error) {
 	info := gpu.Info()
-	if r.Profile, err = f.Plan.profile(ctx, a, info.UUID); err != nil {
+	if r.Profile, err = f.Plan.profile(ctx, a, info.UUID, info.Driver); err != nil {
 		return err
 	}
 	if f.WarmUp > 0 {

@@ -140,6 +140,7 @@ type SensorPlanFlags struct {
 	Kernel time.Duration
 	// relative uncertainty (95 %), relative swing of the power, mean in watts
 	U, Swing, Mean float64
+	certified      correct.CertificateFlags
 	// stored profile: GPU, field and version
 	gpu, field string
 	version    int
@@ -157,6 +158,7 @@ func (f *SensorPlanFlags) add(fl *pflag.FlagSet) {
 	fl.Float64Var(&f.Mean, "mean", 300, "mean power in watts, roughly")
 	fl.StringVar(&f.field, "field", "instant", "field of the sensor: instant, average or usage")
 	fl.IntVar(&f.version, "version", 0, "version of the stored profile (default: the newest)")
+	f.certified.Flags(fl)
 	fl.DurationVar(&f.period, "period", 0, "the sensor's period, in place of a stored profile")
 	fl.DurationVar(&f.window, "window", 0, "its window")
 	fl.DurationVar(&f.tau, "tau", 0, "its time constant, in place of a window")
@@ -164,8 +166,17 @@ func (f *SensorPlanFlags) add(fl *pflag.FlagSet) {
 	fl.Float64Var(&f.noise, "noise", 1, "noise of one value in watts, with --period")
 }
 
-// profile returns the profile that the flags describe, else the stored one of gpu.
-func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu string) (*sensor.Profile, error) {
+// profile returns the profile that the flags describe, else the stored one of gpu. A
+// certificate, which names its field, of another GPU or driver is refused.
+func (f *SensorPlanFlags) profile(ctx context.Context, a *cli.App, gpu, driver string) (*sensor.Profile, error) {
+	if f.certified.Path != "" {
+		c, err := f.certified.Read(a)
+		if err != nil {
+			return nil, err
+		}
+		f.field = c.Sensor.Field
+		return &c.Sensor, f.certified.Fits(&c.Sensor, gpu, driver)
+	}
 	if f.period > 0 {
 		if (f.window > 0) == (f.tau > 0) {
 			return nil, cli.Usagef("--period goes with --window or with --tau")
@@ -210,7 +221,7 @@ type SensorPlanReport struct {
 func sensorPlanCmd(a *cli.App) *cobra.Command {
 	var f SensorPlanFlags
 	plan := func(ctx context.Context, _ []string) error {
-		p, err := f.profile(ctx, a, f.gpu)
+		p, err := f.profile(ctx, a, f.gpu, "")
 		if err != nil {
 			return err
 		}

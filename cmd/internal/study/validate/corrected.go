@@ -20,6 +20,7 @@ func (f *ValidateFlags) correctedFlags(fl *pflag.FlagSet) {
 	f.sensor.Slope = correct.Symmetric.String()
 	fl.StringVar(&f.sensor.Profile, "profile", "", "judge corrected variants too, by this stored sensor profile "+
 		"(of a task: those of its GPU are used by themselves)")
+	f.sensor.Certificate.Flags(fl)
 	fl.StringVar(&f.sensor.Preset, "preset", "",
 		"the same, by a published lag: "+strings.Join(correct.PresetNames(), ", "))
 	fl.DurationVar(&f.sensor.Tau, "tau", 0, "the same, by a lag's constant, as correct fit finds it")
@@ -53,14 +54,18 @@ func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 }
 
 // findProfiles returns the sensor profiles to correct with: the one that the flags
-// describe, else the newest stored one of each field of the GPU uuid. Without flags, a nil
+// describe, else the newest stored one of each field of the GPU uuid. A certificate of
+// another GPU or driver is refused. Without flags, a nil
 // db or an empty uuid yields none. Stored profiles are named "UUID FIELD", and the list is
 // ordered by name, then by version.
 func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
-	uuid string,
+	uuid, driver string,
 ) ([]*sensor.Profile, error) {
-	if f.sensor.Profile != "" || f.sensor.Preset != "" || f.sensor.Tau != 0 || f.sensor.Window != 0 {
+	if f.sensor.Profile != "" || f.sensor.Certificate.Path != "" || f.sensor.Preset != "" || f.sensor.Tau != 0 || f.sensor.Window != 0 {
 		p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
+		if err == nil {
+			err = f.sensor.Certificate.Fits(p, uuid, driver)
+		}
 		return []*sensor.Profile{p}, err
 	}
 	if db == nil || uuid == "" {

@@ -121,7 +121,7 @@ func validateRecorded(a *cli.App, ctx context.Context, args []string, f Validate
 	if err != nil {
 		return err
 	}
-	profiles, err := findProfiles(a, ctx, &f, nil, "")
+	profiles, err := findProfiles(a, ctx, &f, nil, "", "")
 	if err != nil {
 		return err
 	}

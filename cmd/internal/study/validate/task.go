@@ -33,7 +33,7 @@ func TaskSubjects(a *cli.App, ctx context.Context, db *store.DB, ids []store.Tas
 			}
 			if err == nil {
 				var profiles []*sensor.Profile
-				profiles, err = findProfiles(a, ctx, f, db, t.GPUUUID)
+				profiles, err = findProfiles(a, ctx, f, db, t.GPUUUID, t.Driver)
 				addCorrected(&s, profiles)
 			}
 			if !yield(s, err) {

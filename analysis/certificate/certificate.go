@@ -1,0 +1,289 @@
+// Package certificate makes and checks signed certificates of a GPU's power sensor.
+//
+// A certificate is a [Certificate]: the profile that analysis/sensor identified, the
+// conditions, the errors by class of load, and the SHA-256 of every file it rests on. It
+// is the predicate of an in-toto statement (v1) whose subjects are those files, in a DSSE
+// envelope signed by Ed25519: what cosign and in-toto read. [Schema] is its JSON schema.
+//
+//	Certificate → Seal → envelope → Open(trusted key, time) → Certificate → Covers(GPU)
+//
+// The package does no I/O. All times are UTC; every U is expanded (k = 2).
+package certificate
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/measure"
+)
+
+// Version is the version of the form; Open refuses another one.
+const Version = 1
+
+// The types of the envelope.
+const (
+	payloadType   = "application/vnd.in-toto+json"
+	statementType = "https://in-toto.io/Statement/v1"
+	predicateType = "https://github.com/wattmark/wattmark/sensor-certificate/v1"
+)
+
+// Schema is the JSON schema (2020-12) of the payload.
+//
+//go:embed schema.json
+var Schema []byte
+
+// Certificate describes one field of the sensor of one GPU under one driver.
+type Certificate struct {
+	Version int       `json:"certificate_version"`
+	Made    time.Time `json:"made"`
+	Expires time.Time `json:"expires"`
+	Maker   string    `json:"maker"` // the program and its version
+	Issuer  Issuer    `json:"issuer"`
+	// Sensor names GPU, UUID, driver and field, and has period, window or lag, delay,
+	// share of the time seen (duty), gain and offset, each with U.
+	Sensor     sensor.Profile `json:"sensor"`
+	Notes      []string       `json:"notes"` // limits of the identification
+	Conditions Conditions     `json:"conditions"`
+	Errors     []Error        `json:"errors"`
+	Apply      []string       `json:"how_to_apply"`
+	// Source are the arguments that read the files again.
+	Source Source `json:"source"`
+	// Files are the recordings, by their names within one folder.
+	Files []File `json:"-"`
+}
+
+// Issuer is who signed.
+type Issuer struct {
+	Name       string    `json:"name"`
+	PublicKey  string    `json:"public_key"` // base64 of 32 bytes
+	KeyExpires time.Time `json:"key_expires"`
+}
+
+// Conditions are those of the recording. The first six have the names of MLCommons'
+// proposal of an energy schema (mlcommons/inference, issue 2558).
+type Conditions struct {
+	Method        string          `json:"measurement_method"` // of the sensor: nvml
+	Reference     string          `json:"reference_method"`   // external_analyzer, or none
+	SamplingRate  measure.Number  `json:"sampling_rate_hz"`   // of the polls
+	Stabilization measure.Number  `json:"thermal_stabilization_seconds"`
+	Power         Power           `json:"gpu_power_draw_watts"` // by the sensor
+	Energy        measure.Joule   `json:"total_energy_joules"`  // by the sensor over all polls
+	Duration      measure.Seconds `json:"duration_s"`
+	Readings      int             `json:"readings"`
+	Load          string          `json:"load_from"`
+	UClock        measure.Seconds `json:"clock_u_s"` // between readings and load
+	Coverage      int             `json:"coverage_factor"`
+}
+
+// Power is a mean and a peak.
+type Power struct {
+	Mean measure.Watt `json:"mean"`
+	Peak measure.Watt `json:"peak"`
+}
+
+// Basis is where an error is from.
+type Basis string
+
+// The bases: held against a meter, or what the sensor's model gives.
+const (
+	Metered  Basis = "meter"
+	Modelled Basis = "model"
+)
+
+// Error is the error of the sensor for a class of load.
+type Error struct {
+	Class string `json:"class"`
+	Basis Basis  `json:"basis"`
+	// Percent is that of the energy, within Low to High at 95 %.
+	Percent measure.Number `json:"error_pct"`
+	Low     measure.Number `json:"low_pct"`
+	High    measure.Number `json:"high_pct"`
+	// Period is that of the assumed load, zero where it was measured.
+	Period measure.Seconds `json:"load_period_s,omitempty"`
+}
+
+// Source tells how to read the files.
+type Source struct {
+	Kind      string          `json:"kind"` // csv, recording or pmd
+	From      measure.Seconds `json:"from_s"`
+	To        measure.Seconds `json:"to_s"`
+	UTCOffset measure.Seconds `json:"utc_offset_s"`
+	Shift     measure.Seconds `json:"meter_shift_s"` // added to the meter's times, as found or given
+	NoMeter   bool            `json:"no_meter"`
+}
+
+// File is a file of the recording.
+type File struct {
+	Name   string `json:"name"`
+	Digest Digest `json:"digest"`
+}
+
+// Digest is a SHA-256 in hexadecimal digits.
+type Digest struct {
+	SHA256 string `json:"sha256"`
+}
+
+// FileOf hashes a file's content.
+func FileOf(name string, content []byte) File {
+	sum := sha256.Sum256(content)
+	return File{Name: name, Digest: Digest{SHA256: hex.EncodeToString(sum[:])}}
+}
+
+// statement is the payload.
+type statement struct {
+	Type          string      `json:"_type"`
+	Subject       []File      `json:"subject"`
+	PredicateType string      `json:"predicateType"`
+	Predicate     Certificate `json:"predicate"`
+}
+
+// envelope is DSSE.
+type envelope struct {
+	PayloadType string      `json:"payloadType"`
+	Payload     []byte      `json:"payload"`
+	Signatures  []signature `json:"signatures"`
+}
+
+type signature struct {
+	KeyID string `json:"keyid"`
+	Sig   []byte `json:"sig"`
+}
+
+// ErrRefused is wrapped by every reason not to believe a certificate.
+var ErrRefused = errors.New("certificate refused")
+
+// refuse returns an error that wraps ErrRefused.
+func refuse(format string, a ...any) error {
+	return fmt.Errorf("%w: %w", ErrRefused, fmt.Errorf(format, a...))
+}
+
+// signed returns the bytes that DSSE signs.
+func signed(payload []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
+}
+
+// Seal sets version and issuer and signs c by k, which must hold a private key and not
+// have expired at c.Made.
+func Seal(c *Certificate, k *Key) ([]byte, error) {
+	if k.private == nil {
+		return nil, errors.New("certificate: this is a public key: sign by the private one")
+	}
+	if !c.Made.Before(k.Expires) {
+		return nil, refuse("the key of %s expired on %s: make another", k.Name, k.Expires.Format(time.DateOnly))
+	}
+	c.Version = Version
+	c.Issuer = Issuer{k.Name, base64.StdEncoding.EncodeToString(k.Public), k.Expires}
+	payload, err := json.Marshal(statement{statementType, c.Files, predicateType, *c})
+	if err != nil {
+		return nil, err
+	}
+	e := envelope{payloadType, payload, []signature{{k.ID(), ed25519.Sign(k.private, signed(payload))}}}
+	b, err := json.MarshalIndent(e, "", " ")
+	return append(b, '\n'), err
+}
+
+// Open returns the certificate in an envelope whose signature, form and dates hold at an
+// instant. With a trusted key it is that one's; nil takes the key that the certificate
+// names, which shows that nothing was changed, not who signed. Errors wrap ErrRefused.
+func Open(b []byte, trusted *Key, now time.Time) (*Certificate, error) {
+	var e envelope
+	var s statement
+	if err := strict(b, &e); err != nil {
+		return nil, refuse("it is no DSSE envelope: %w", err)
+	}
+	if e.PayloadType != payloadType || len(e.Signatures) != 1 {
+		return nil, refuse("an envelope of %q with %d signatures: want %q with one", e.PayloadType,
+			len(e.Signatures), payloadType)
+	}
+	// Unknown fields of the payload belong to versions to come, the version decides.
+	if err := json.Unmarshal(e.Payload, &s); err != nil {
+		return nil, refuse("its payload is damaged: %w", err)
+	}
+	c := &s.Predicate
+	c.Files = s.Subject
+	if s.Type != statementType || s.PredicateType != predicateType || c.Version != Version {
+		return nil, refuse("%s, %s, version %d: this program reads version %d of %s", s.Type, s.PredicateType,
+			c.Version, Version, predicateType)
+	}
+	own, err := base64.StdEncoding.DecodeString(c.Issuer.PublicKey)
+	if err != nil || len(own) != ed25519.PublicKeySize {
+		return nil, refuse("its public key is none")
+	}
+	k := &Key{Name: c.Issuer.Name, Public: own, Expires: c.Issuer.KeyExpires}
+	if trusted != nil {
+		if !bytes.Equal(trusted.Public, k.Public) {
+			return nil, refuse("it was signed by the key %s of %q, not by %s of %q", k.ID(), k.Name, trusted.ID(),
+				trusted.Name)
+		}
+		k = trusted // whose dates count
+	}
+	switch {
+	case !ed25519.Verify(k.Public, signed(e.Payload), e.Signatures[0].Sig):
+		return nil, refuse("the signature does not fit the content: it was changed after it was signed")
+	case !c.Made.Before(k.Expires) || !now.Before(k.Expires):
+		return nil, refuse("the key of %s expired on %s", k.Name, k.Expires.Format(time.DateOnly))
+	case !now.Before(c.Expires):
+		return nil, refuse("it expired on %s: identify the sensor again", c.Expires.Format(time.DateOnly))
+	}
+	if err := c.Sensor.Validate(); err != nil {
+		return nil, refuse("%w", err)
+	}
+	return c, nil
+}
+
+// strict decodes one JSON value with known fields alone.
+func strict(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+// Covers refuses a certificate of another GPU, driver or field; an empty argument is not
+// compared. A driver compares by its version, without what follows a space; a UUID may be
+// a beginning. Errors wrap ErrRefused.
+func (c *Certificate) Covers(uuid, driver, field string) error {
+	version := func(s string) string { v, _, _ := strings.Cut(s, " "); return v }
+	s := &c.Sensor
+	switch {
+	case uuid != "" && !strings.HasPrefix(s.UUID, uuid):
+		return refuse("it is of GPU %q, not of %q", s.UUID, uuid)
+	case driver != "" && version(driver) != version(s.Driver):
+		return refuse("it is of driver %q, not of %q: a driver may change what the sensor does", version(s.Driver),
+			version(driver))
+	case field != "" && field != s.Field:
+		return refuse("it is of the field %s, not of %s", s.Field, field)
+	}
+	return nil
+}
+
+// Holds compares files with those that were certified: each of them, unchanged. Errors
+// wrap ErrRefused.
+func (c *Certificate) Holds(read func(name string) ([]byte, error)) error {
+	for _, f := range c.Files {
+		b, err := read(f.Name)
+		if err != nil {
+			return refuse("%w", err)
+		}
+		if got := FileOf(f.Name, b); got != f {
+			return refuse("%s is not the file that was certified: its SHA-256 begins with %.12s, not %.12s", f.Name,
+				got.Digest.SHA256, f.Digest.SHA256)
+		}
+	}
+	return nil
+}

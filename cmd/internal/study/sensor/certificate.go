@@ -310,7 +310,7 @@ func certificateVerify(a *cli.App, ctx context.Context, f *verifyFlags) error {
 		fmt.Fprintf(w, "%s holds: signed by %s, until %s\n", f.Path, measure.Printable(r.Issuer),
 			c.Expires.Format(time.DateOnly))
 		if f.recordings != "" {
-			fmt.Fprintf(w, "  %s as certified; identified again:\n", cli.Plural(r.Files, "file"))
+			fmt.Fprintf(w, "  %s as certified; identified again:\n", measure.Plural(r.Files, "file"))
 		}
 		for _, x := range r.Figures {
 			fmt.Fprintf(w, "  %-12s %.6g, certified %.6g ± %.2g\n", x.Name, x.Found, x.Certified, x.U)
@@ -354,7 +354,11 @@ func certificateShowCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Print(c, func(w io.Writer) { renderCertificate(w, c) })
+			full := struct {
+				*certificate.Certificate
+				Files []certificate.File `json:"files"`
+			}{c, c.Files}
+			return a.Print(full, func(w io.Writer) { renderCertificate(w, c) })
 		})
 	f.KeyFlag(c.Flags())
 	return a.JSONFlag(c)
@@ -377,7 +381,7 @@ func renderCertificate(w io.Writer, c *certificate.Certificate) {
 		fmt.Fprintf(w, "  apply    %s\n", measure.Printable(n))
 	}
 	for _, f := range c.Files {
-		fmt.Fprintf(w, "  file     %s %s\n", f.Digest.SHA256, measure.Printable(f.Name))
+		fmt.Fprintf(w, "  file     %.16s… %s\n", f.Digest.SHA256, measure.Printable(f.Name))
 	}
 	fmt.Fprintf(w, "  signed   by %s, made %s, until %s\n", measure.Printable(c.Issuer.Name),
 		c.Made.Format(time.DateOnly), c.Expires.Format(time.DateOnly))

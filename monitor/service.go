@@ -235,7 +235,7 @@ func (r receiver) Trailer(t session.Trailer) error {
 
 // WatchRails streams until the caller or the monitor ends it.
 func (s *service) WatchRails(q *pb.WatchRailsRequest, stream pb.MonitorService_WatchRailsServer) error {
-	o := session.WatchOptions{Every: watchEvery, Idle: q.Idle}
+	o := session.WatchOptions{Every: watchEvery, Idle: q.Idle, Wave: q.Wave}
 	if q.Every != nil {
 		if o.Every = q.Every.AsDuration(); q.Every.CheckValid() != nil || o.Every <= 0 {
 			return toStatus(fmt.Errorf("%w: every %v: want a positive duration", capture.ErrRequest, o.Every))

@@ -434,7 +434,15 @@ type LiveMoment struct {
 	// Stretches of lost scans since then.
 	Gaps uint64 `protobuf:"varint,12,opt,name=gaps,proto3" json:"gaps,omitempty"`
 	// Readings at the end of a converter's range since then.
-	OverRange     uint64 `protobuf:"varint,13,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
+	OverRange uint64 `protobuf:"varint,13,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
+	// Least sum of the rails among all scans, in watts; total_w from an older monitor.
+	MinW float64 `protobuf:"fixed64,14,opt,name=min_w,json=minW,proto3" json:"min_w,omitempty"`
+	// Greatest sum among all scans.
+	MaxW float64 `protobuf:"fixed64,15,opt,name=max_w,json=maxW,proto3" json:"max_w,omitempty"`
+	// As in WatchRailsResponse, where it was asked for.
+	WaveW []float32 `protobuf:"fixed32,16,rep,packed,name=wave_w,json=waveW,proto3" json:"wave_w,omitempty"`
+	// Length of a stretch of wave_w, in seconds.
+	WaveStepS     float64 `protobuf:"fixed64,17,opt,name=wave_step_s,json=waveStepS,proto3" json:"wave_step_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +564,34 @@ func (x *LiveMoment) GetGaps() uint64 {
 func (x *LiveMoment) GetOverRange() uint64 {
 	if x != nil {
 		return x.OverRange
+	}
+	return 0
+}
+
+func (x *LiveMoment) GetMinW() float64 {
+	if x != nil {
+		return x.MinW
+	}
+	return 0
+}
+
+func (x *LiveMoment) GetMaxW() float64 {
+	if x != nil {
+		return x.MaxW
+	}
+	return 0
+}
+
+func (x *LiveMoment) GetWaveW() []float32 {
+	if x != nil {
+		return x.WaveW
+	}
+	return nil
+}
+
+func (x *LiveMoment) GetWaveStepS() float64 {
+	if x != nil {
+		return x.WaveStepS
 	}
 	return 0
 }
@@ -865,7 +901,9 @@ type WatchBenchesRequest struct {
 	Every *durationpb.Duration `protobuf:"bytes,2,opt,name=every,proto3" json:"every,omitempty"`
 	// Also sample benches that nobody holds, until somebody takes them: while one
 	// who watches wants it.
-	Idle          bool `protobuf:"varint,3,opt,name=idle,proto3" json:"idle,omitempty"`
+	Idle bool `protobuf:"varint,3,opt,name=idle,proto3" json:"idle,omitempty"`
+	// Also the course of the total within each average, LiveMoment.wave_w.
+	Wave          bool `protobuf:"varint,4,opt,name=wave,proto3" json:"wave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -917,6 +955,13 @@ func (x *WatchBenchesRequest) GetEvery() *durationpb.Duration {
 func (x *WatchBenchesRequest) GetIdle() bool {
 	if x != nil {
 		return x.Idle
+	}
+	return false
+}
+
+func (x *WatchBenchesRequest) GetWave() bool {
+	if x != nil {
+		return x.Wave
 	}
 	return false
 }
@@ -1035,7 +1080,7 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\x04last\x18\x1a \x01(\v2\x19.wattmark.v1.BenchCaptureR\x04last\"[\n" +
 	"\fBenchCapture\x122\n" +
 	"\acapture\x18\x01 \x01(\v2\x18.wattmark.v1.CaptureInfoR\acapture\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\x03R\x06taskId\"\xfb\x02\n" +
+	"\atask_id\x18\x02 \x01(\x03R\x06taskId\"\xdc\x03\n" +
 	"\n" +
 	"LiveMoment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1d\n" +
@@ -1053,7 +1098,11 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\x04lost\x18\v \x01(\x04R\x04lost\x12\x12\n" +
 	"\x04gaps\x18\f \x01(\x04R\x04gaps\x12\x1d\n" +
 	"\n" +
-	"over_range\x18\r \x01(\x04R\toverRange\"i\n" +
+	"over_range\x18\r \x01(\x04R\toverRange\x12\x13\n" +
+	"\x05min_w\x18\x0e \x01(\x01R\x04minW\x12\x13\n" +
+	"\x05max_w\x18\x0f \x01(\x01R\x04maxW\x12\x15\n" +
+	"\x06wave_w\x18\x10 \x03(\x02R\x05waveW\x12\x1e\n" +
+	"\vwave_step_s\x18\x11 \x01(\x01R\twaveStepS\"i\n" +
 	"\vLiveHistory\x12\x11\n" +
 	"\x04at_s\x18\x01 \x03(\x01R\x03atS\x12\x17\n" +
 	"\atotal_w\x18\x02 \x03(\x01R\x06totalW\x12.\n" +
@@ -1067,11 +1116,12 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\x10ReadBenchRequest\x12\x14\n" +
 	"\x05bench\x18\x01 \x01(\tR\x05bench\"B\n" +
 	"\x11ReadBenchResponse\x12-\n" +
-	"\x05state\x18\x01 \x01(\v2\x17.wattmark.v1.BenchStateR\x05state\"p\n" +
+	"\x05state\x18\x01 \x01(\v2\x17.wattmark.v1.BenchStateR\x05state\"\x84\x01\n" +
 	"\x13WatchBenchesRequest\x12\x14\n" +
 	"\x05bench\x18\x01 \x01(\tR\x05bench\x12/\n" +
 	"\x05every\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x12\n" +
-	"\x04idle\x18\x03 \x01(\bR\x04idle\"\xc0\x01\n" +
+	"\x04idle\x18\x03 \x01(\bR\x04idle\x12\x12\n" +
+	"\x04wave\x18\x04 \x01(\bR\x04wave\"\xc0\x01\n" +
 	"\x14WatchBenchesResponse\x12\x14\n" +
 	"\x05bench\x18\x01 \x01(\tR\x05bench\x12-\n" +
 	"\x05state\x18\x02 \x01(\v2\x17.wattmark.v1.BenchStateR\x05state\x12/\n" +

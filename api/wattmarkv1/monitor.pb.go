@@ -1851,7 +1851,9 @@ type WatchRailsRequest struct {
 	Every *durationpb.Duration `protobuf:"bytes,1,opt,name=every,proto3" json:"every,omitempty"`
 	// Also sample a bench that nobody holds, until somebody takes it. Ignored by a
 	// monitor that speaks 1.0.
-	Idle          bool `protobuf:"varint,50,opt,name=idle,proto3" json:"idle,omitempty"`
+	Idle bool `protobuf:"varint,50,opt,name=idle,proto3" json:"idle,omitempty"`
+	// Also send WatchRailsResponse.wave_w.
+	Wave          bool `protobuf:"varint,51,opt,name=wave,proto3" json:"wave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1896,6 +1898,13 @@ func (x *WatchRailsRequest) GetEvery() *durationpb.Duration {
 func (x *WatchRailsRequest) GetIdle() bool {
 	if x != nil {
 		return x.Idle
+	}
+	return false
+}
+
+func (x *WatchRailsRequest) GetWave() bool {
+	if x != nil {
+		return x.Wave
 	}
 	return false
 }
@@ -1998,7 +2007,17 @@ type WatchRailsResponse struct {
 	Gaps uint64 `protobuf:"varint,54,opt,name=gaps,proto3" json:"gaps,omitempty"`
 	// Readings at the end of a converter's range since then; of a free bench those
 	// that the instrument itself tells of.
-	OverRange     uint64 `protobuf:"varint,55,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
+	OverRange uint64 `protobuf:"varint,55,opt,name=over_range,json=overRange,proto3" json:"over_range,omitempty"`
+	// Least and greatest sum of the rails among the scans of the average, in watts; both 0 from a
+	// monitor that does not send them.
+	MinW float64 `protobuf:"fixed64,56,opt,name=min_w,json=minW,proto3" json:"min_w,omitempty"`
+	// The greatest.
+	MaxW float64 `protobuf:"fixed64,57,opt,name=max_w,json=maxW,proto3" json:"max_w,omitempty"`
+	// Means of the sum of the rails over stretches of wave_step_s, one behind the other since the
+	// message before, in watts: at most 256 in the distance asked for.
+	WaveW []float32 `protobuf:"fixed32,58,rep,packed,name=wave_w,json=waveW,proto3" json:"wave_w,omitempty"`
+	// Length of a stretch of wave_w, in seconds.
+	WaveStepS     float64 `protobuf:"fixed64,59,opt,name=wave_step_s,json=waveStepS,proto3" json:"wave_step_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2106,6 +2125,34 @@ func (x *WatchRailsResponse) GetGaps() uint64 {
 func (x *WatchRailsResponse) GetOverRange() uint64 {
 	if x != nil {
 		return x.OverRange
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetMinW() float64 {
+	if x != nil {
+		return x.MinW
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetMaxW() float64 {
+	if x != nil {
+		return x.MaxW
+	}
+	return 0
+}
+
+func (x *WatchRailsResponse) GetWaveW() []float32 {
+	if x != nil {
+		return x.WaveW
+	}
+	return nil
+}
+
+func (x *WatchRailsResponse) GetWaveStepS() float64 {
+	if x != nil {
+		return x.WaveStepS
 	}
 	return 0
 }
@@ -2258,15 +2305,16 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\vspool_bytes\x18\a \x01(\x04R\n" +
 	"spoolBytes\"L\n" +
 	"\x14ListCapturesResponse\x124\n" +
-	"\bcaptures\x18\x01 \x03(\v2\x18.wattmark.v1.CaptureInfoR\bcaptures\"X\n" +
+	"\bcaptures\x18\x01 \x03(\v2\x18.wattmark.v1.CaptureInfoR\bcaptures\"l\n" +
 	"\x11WatchRailsRequest\x12/\n" +
 	"\x05every\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x12\n" +
-	"\x04idle\x182 \x01(\bR\x04idle\"r\n" +
+	"\x04idle\x182 \x01(\bR\x04idle\x12\x12\n" +
+	"\x04wave\x183 \x01(\bR\x04wave\"r\n" +
 	"\tRailValue\x12\x12\n" +
 	"\x04rail\x18\x01 \x01(\tR\x04rail\x12\x17\n" +
 	"\apower_w\x18\x02 \x01(\x01R\x06powerW\x12\x1b\n" +
 	"\tvoltage_v\x18\x03 \x01(\x01R\bvoltageV\x12\x1b\n" +
-	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\xc2\x02\n" +
+	"\tcurrent_a\x18\x04 \x01(\x01R\bcurrentA\"\xa3\x03\n" +
 	"\x12WatchRailsResponse\x12\x1d\n" +
 	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12\x0f\n" +
@@ -2280,7 +2328,11 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\atrouble\x185 \x01(\tR\atrouble\x12\x12\n" +
 	"\x04gaps\x186 \x01(\x04R\x04gaps\x12\x1d\n" +
 	"\n" +
-	"over_range\x187 \x01(\x04R\toverRange*\xd4\x01\n" +
+	"over_range\x187 \x01(\x04R\toverRange\x12\x13\n" +
+	"\x05min_w\x188 \x01(\x01R\x04minW\x12\x13\n" +
+	"\x05max_w\x189 \x01(\x01R\x04maxW\x12\x15\n" +
+	"\x06wave_w\x18: \x03(\x02R\x05waveW\x12\x1e\n" +
+	"\vwave_step_s\x18; \x01(\x01R\twaveStepS*\xd4\x01\n" +
 	"\fCaptureState\x12\x1d\n" +
 	"\x19CAPTURE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CAPTURE_STATE_ARMING\x10\x01\x12\x19\n" +

@@ -217,23 +217,41 @@ func Moment(m session.Moment) *pb.WatchRailsResponse {
 		CaptureId: m.CaptureID, TS: float64(m.T), Rails: RailValues(m.Rails), TotalW: float64(m.Total),
 		Dropped: m.Dropped, SampleRateHz: float64(m.Rate), Scans: m.Scans, Lost: m.Lost, Gaps: m.Gaps,
 		OverRange: m.OverRange, Trouble: Text(m.Trouble),
+		MinW: float64(m.Min), MaxW: float64(m.Max), WaveW: Wave(m.Wave), WaveStepS: float64(m.Step),
 	}
 }
 
-// maxLiveRails bounds the rails of a live moment that a viewer keeps.
-const maxLiveRails = 1024
+// Wave converts the course of the power within a moment.
+func Wave(list []measure.Watt) []float32 {
+	return Each(list, func(w measure.Watt) float32 { return float32(w) })
+}
+
+// maxLiveRails bounds the rails of a live moment that a viewer keeps, maxWave its wave.
+const (
+	maxLiveRails = 1024
+	maxWave      = 4096
+)
 
 // ParseMoment converts a live moment. Every reading must be finite.
 func ParseMoment(p *pb.WatchRailsResponse) (session.Moment, error) {
 	m := session.Moment{
 		CaptureID: p.CaptureId, T: seconds(p.TS), Total: measure.Watt(p.TotalW), Dropped: p.Dropped,
 		Rate: measure.Hertz(p.SampleRateHz), Scans: p.Scans, Lost: p.Lost, Gaps: p.Gaps, OverRange: p.OverRange,
-		Trouble: Text(p.Trouble),
+		Trouble: Text(p.Trouble), Min: measure.Watt(p.MinW), Max: measure.Watt(p.MaxW), Step: seconds(p.WaveStepS),
 	}
-	if len(p.Rails) > maxLiveRails {
-		return m, fmt.Errorf("%d rails: at most %d are shown", len(p.Rails), maxLiveRails)
+	if len(p.Rails) > maxLiveRails || len(p.WaveW) > maxWave {
+		return m, fmt.Errorf("%d rails, %d values of a wave: at most %d and %d are shown", len(p.Rails), len(p.WaveW), maxLiveRails, maxWave)
 	}
 	var err error
+	for _, w := range p.WaveW {
+		if err = finite("wave", field{"wave_w", float64(w)}); err != nil {
+			return m, err
+		}
+		m.Wave = append(m.Wave, measure.Watt(w))
+	}
+	if err = finite("moment", field{"min_w", p.MinW}, field{"max_w", p.MaxW}, field{"wave_step_s", p.WaveStepS}); err != nil {
+		return m, err
+	}
 	m.Rails, err = ParseEach(p.Rails, func(r *pb.RailValue) (session.RailValue, error) {
 		fault := finite("rail "+Text(r.Rail), field{"power_w", r.PowerW}, field{"voltage_v", r.VoltageV},
 			field{"current_a", r.CurrentA})

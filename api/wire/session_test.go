@@ -69,6 +69,7 @@ func TestSessionTravels(t *testing.T) {
 	travels(t, "moment", session.Moment{
 		CaptureID: "c1", T: 1.5, Rails: []session.RailValue{{Rail: "gpu", Power: 10, Voltage: 12, Current: 0.8}}, Total: 10,
 		Dropped: 1, Rate: 20e3, Scans: 2000, Lost: 3, Gaps: 1, OverRange: 2,
+		Min: 8, Max: 12.5, Wave: []measure.Watt{8.5, 11.5}, Step: 0.05,
 	}, Moment, ParseMoment)
 }
 
@@ -85,6 +86,9 @@ func TestSessionRefusals(t *testing.T) {
 		{Rails: []*wattmarkv1.RailValue{{Rail: "gpu", PowerW: math.NaN()}}},
 		{Rails: []*wattmarkv1.RailValue{{Rail: "gpu", CurrentA: math.Inf(1)}}},
 		{Rails: make([]*wattmarkv1.RailValue, maxLiveRails+1)},
+		{WaveW: make([]float32, maxWave+1)},
+		{WaveW: []float32{float32(math.NaN())}},
+		{MaxW: math.Inf(1)},
 	} {
 		if m, err := ParseMoment(p); err == nil {
 			t.Errorf("%d rails were taken: %+v", len(p.Rails), m.Rails)

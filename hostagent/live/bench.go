@@ -290,7 +290,7 @@ func (b *bench) withTasks(ctx context.Context, holding string, held []session.Ca
 func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
 	tick := time.NewTicker(b.cfg.Poll)
 	defer tick.Stop()
-	o := session.WatchOptions{Every: b.cfg.Every, Idle: alsoIdle}
+	o := session.WatchOptions{Every: b.cfg.Every, Idle: alsoIdle, Wave: true}
 	for {
 		err := b.monitor.Watch(ctx, o, func(m session.Moment) error {
 			b.arrived(m)
@@ -321,6 +321,9 @@ func (b *bench) arrived(m session.Moment) {
 		return
 	}
 	m.Rails = slices.Clip(m.Rails)
+	if m.Min == 0 && m.Max == 0 { // of an older monitor
+		m.Min, m.Max = m.Total, m.Total
+	}
 	x := Moment{Moment: m, At: time.Now(), Peak: m.Total, Merged: 1}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -331,7 +334,9 @@ func (b *bench) arrived(m session.Moment) {
 	if m.CaptureID != "" {
 		b.last = m.CaptureID
 	}
-	b.history = append(b.history, x)
+	kept := x
+	kept.Wave = nil
+	b.history = append(b.history, kept)
 	b.expire(x.At)
 	for box := range b.viewers {
 		box.put(b, News{Moment: &x})
@@ -405,6 +410,9 @@ func (m *mailbox) take(now time.Time, every time.Duration) (out []News, next tim
 	return out, next
 }
 
+// maxWave bounds the wave of moments that a slow viewer gets as one.
+const maxWave = 1024
+
 // absorb adds a newer moment to one that was not sent yet. Averages of the same rails
 // under the same capture become one mean, weighted by Merged: the monitor's averages are
 // of equal lengths. Else the newer one replaces the older.
@@ -420,6 +428,10 @@ func (m *Moment) absorb(n Moment) {
 		x.Power = mean(a, b, r.Power, x.Power)
 		x.Voltage = mean(a, b, r.Voltage, x.Voltage)
 		x.Current = mean(a, b, r.Current, x.Current)
+	}
+	n.Min, n.Max = min(m.Min, n.Min), max(m.Max, n.Max)
+	if n.Wave = append(slices.Clone(m.Wave), n.Wave...); len(n.Wave) > maxWave {
+		n.Wave = n.Wave[len(n.Wave)-maxWave:]
 	}
 	n.Rails, n.Total, n.Peak, n.Merged = rails, mean(a, b, m.Total, n.Total), max(m.Peak, n.Peak), m.Merged+n.Merged
 	*m = n

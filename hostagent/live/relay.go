@@ -308,13 +308,18 @@ func (s *Service) WatchBenches(
 	q *pb.WatchBenchesRequest, stream grpc.ServerStreamingServer[pb.WatchBenchesResponse],
 ) error {
 	o := Options{Idle: q.GetIdle()}
+	wave := q.GetWave()
 	if e := q.GetEvery(); e != nil {
 		if o.Every = e.AsDuration(); e.CheckValid() != nil || o.Every < 0 || o.Every > time.Hour {
 			return status.Errorf(codes.InvalidArgument, "every: %v: want 0 to an hour", o.Every)
 		}
 	}
 	return toStatus("watch benches", s.relay.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
-		return stream.Send(newsMessage(n))
+		p := newsMessage(n)
+		if m := p.GetMoment(); m != nil && !wave {
+			m.WaveW, m.WaveStepS = nil, 0
+		}
+		return stream.Send(p)
 	}))
 }
 
@@ -375,6 +380,7 @@ func newsMessage(n News) *pb.WatchBenchesResponse {
 			Rails: wire.RailValues(m.Rails), TotalW: float64(m.Total), PeakW: float64(m.Peak), Merged: uint32(m.Merged),
 			Dropped: m.Dropped, SampleRateHz: float64(m.Rate),
 			Scans: m.Scans, Lost: m.Lost, Gaps: m.Gaps, OverRange: m.OverRange,
+			MinW: float64(m.Min), MaxW: float64(m.Max), WaveW: wire.Wave(m.Wave), WaveStepS: float64(m.Step),
 		}
 	}
 	if n.History != nil {

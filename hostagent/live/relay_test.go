@@ -562,7 +562,7 @@ func TestAbsorbKeepsApart(t *testing.T) {
 	rail := func(name string, w measure.Watt) []session.RailValue {
 		return []session.RailValue{{Rail: name, Power: w}}
 	}
-	old := Moment{Moment: session.Moment{CaptureID: "a", T: 1, Total: 10, Rails: rail("x", 10)}, Merged: 3, Peak: 20}
+	old := Moment{Moment: session.Moment{CaptureID: "a", T: 1, Total: 10, Rails: rail("x", 10), Min: 9, Max: 21, Wave: []measure.Watt{9, 11}}, Merged: 3, Peak: 20}
 	for _, n := range []Moment{
 		{Moment: session.Moment{CaptureID: "b", T: 2, Total: 2, Rails: rail("x", 2)}, Merged: 1, Peak: 2},
 		{Moment: session.Moment{CaptureID: "a", T: 2, Total: 2, Rails: rail("y", 2)}, Merged: 1, Peak: 2},
@@ -574,10 +574,11 @@ func TestAbsorbKeepsApart(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	n := Moment{Moment: session.Moment{CaptureID: "a", T: 2, Total: 2, Rails: rail("x", 2)}, Merged: 1, Peak: 2}
+	n := Moment{Moment: session.Moment{CaptureID: "a", T: 2, Total: 2, Rails: rail("x", 2), Min: 1, Max: 3, Wave: []measure.Watt{2}}, Merged: 1, Peak: 2}
 	got := old
 	got.absorb(n)
-	if got.Total != 8 || got.Rails[0].Power != 8 || got.Merged != 4 || got.Peak != 20 || n.Rails[0].Power != 2 {
+	if got.Total != 8 || got.Rails[0].Power != 8 || got.Merged != 4 || got.Peak != 20 || n.Rails[0].Power != 2 ||
+		got.Min != 1 || got.Max != 21 || !slices.Equal(got.Wave, []measure.Watt{9, 11, 2}) || len(old.Wave) != 2 {
 		t.Errorf("%+v, and the newer one is %+v", got, n)
 	}
 }

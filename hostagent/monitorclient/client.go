@@ -324,7 +324,7 @@ func (c *Client) Captures(ctx context.Context) ([]session.Capture, error) {
 // Watch hands live moments to see until ctx ends (nil), see fails (its error), or the
 // connection breaks. It is not repeated.
 func (c *Client) Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error {
-	q := &pb.WatchRailsRequest{Idle: o.Idle}
+	q := &pb.WatchRailsRequest{Idle: o.Idle, Wave: o.Wave}
 	if o.Every > 0 {
 		q.Every = durationpb.New(o.Every)
 	}

@@ -197,6 +197,8 @@ type WatchOptions struct {
 	Every time.Duration
 	// Idle also samples a bench that nobody holds, until it is taken.
 	Idle bool
+	// Wave adds Moment.Wave.
+	Wave bool
 }
 
 // RailValue is one rail, averaged over a moment. Voltage and Current are 0 where the
@@ -222,6 +224,13 @@ type Moment struct {
 	Lost      uint64        `json:"lost"` // scans
 	Gaps      uint64        `json:"gaps"`
 	OverRange uint64        `json:"over_range"` // readings at an end of a converter's range, as far as known
+	// Min and Max are the least and the greatest sum of the rails among the scans; both 0 from an
+	// older monitor.
+	Min measure.Watt `json:"-"`
+	Max measure.Watt `json:"-"`
+	// Wave is the sum of the rails as means over stretches of Step, since the moment before.
+	Wave []measure.Watt  `json:"-"`
+	Step measure.Seconds `json:"-"`
 	// Trouble is the reason why a free bench cannot be sampled; there are no rails then.
 	Trouble string `json:"trouble,omitempty"`
 }

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,8 +26,12 @@ type Viewers struct {
 	setup  *measure.Setup
 	power  *measure.PowerMeter
 	cols   measure.Columns
-	losses Losses // since Begin
+	totals []measure.Watt // of a block's scans
+	losses Losses         // since Begin
 }
+
+// maxWave is the most values of a viewer's wave in WatchOptions.Every.
+const maxWave = 256
 
 // viewer is one viewer with an average of its own.
 type viewer struct {
@@ -36,6 +42,10 @@ type viewer struct {
 	until                   float64 // tick at which the average ends
 	scans                   int     // in the sums
 	power, voltage, current []float64
+	min, max                measure.Watt
+	wave                    []measure.Watt
+	bin                     measure.Watt // sum of binned scans, of which per are one value of the wave
+	binned, per             int
 }
 
 // NewViewers returns a set without viewers.
@@ -53,7 +63,7 @@ func (w *Viewers) Begin(id string, setup *measure.Setup) error {
 	defer w.mu.Unlock()
 	w.id, w.setup, w.power, w.losses = id, setup, m, Losses{}
 	for v := range w.all {
-		v.reset(len(setup.Rails))
+		v.reset(setup)
 	}
 	return nil
 }
@@ -100,7 +110,7 @@ func (w *Viewers) enter(v *viewer, n int) {
 	} else {
 		w.all[v] = struct{}{}
 		if w.setup != nil {
-			v.reset(len(w.setup.Rails))
+			v.reset(w.setup)
 		}
 	}
 	w.count.Add(int32(n))
@@ -126,8 +136,12 @@ func (w *Viewers) Block(b *measure.Block) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	end := b.TickAt(w.setup.Timebase, b.Scans()-1)
+	w.totals = append(w.totals[:0], make([]measure.Watt, b.Scans())...)
 	for r := range w.setup.Rails {
 		w.power.Rail(r, b, &w.cols)
+		for i, p := range w.cols.P {
+			w.totals[i] += p
+		}
 		p, u, i := sum(w.cols.P), sum(w.cols.V), sum(w.cols.I)
 		for v := range w.all {
 			v.power[r] += p
@@ -135,9 +149,17 @@ func (w *Viewers) Block(b *measure.Block) {
 			v.current[r] += i
 		}
 	}
+	least, greatest := slices.Min(w.totals), slices.Max(w.totals)
 	next := b.FirstScan + uint64(b.Scans())
 	for v := range w.all {
+		if v.scans == 0 {
+			v.min, v.max = least, greatest
+		}
+		v.min, v.max = min(v.min, least), max(v.max, greatest)
 		v.scans += b.Scans()
+		if v.Wave {
+			v.see(w.totals)
+		}
 		if v.until == 0 {
 			v.until = end
 		}
@@ -154,9 +176,25 @@ func sum[T ~float64](s []T) (t float64) {
 	return t
 }
 
-func (v *viewer) reset(rails int) {
-	v.scans, v.until = 0, 0
+func (v *viewer) reset(setup *measure.Setup) {
+	rails := len(setup.Rails)
+	v.scans, v.until, v.wave, v.bin, v.binned = 0, 0, nil, 0, 0
+	scans := float64(setup.Timebase.SampleRate()) * v.Every.Seconds()
+	v.per = max(1, int(math.Ceil(scans/maxWave)))
 	v.power, v.voltage, v.current = make([]float64, rails), make([]float64, rails), make([]float64, rails)
+}
+
+// see adds a block's totals to the wave.
+func (v *viewer) see(totals []measure.Watt) {
+	for _, p := range totals {
+		v.bin += p
+		if v.binned++; v.binned == v.per {
+			if len(v.wave) < 4*maxWave { // a block may be longer than what was asked for
+				v.wave = append(v.wave, v.bin/measure.Watt(v.per))
+			}
+			v.bin, v.binned = 0, 0
+		}
+	}
 }
 
 // average ends a viewer's average at a tick, before scan next. mu is held.
@@ -164,6 +202,7 @@ func (w *Viewers) average(v *viewer, end float64, next uint64) {
 	tb := w.setup.Timebase
 	m := session.Moment{
 		CaptureID: w.id, T: tb.Seconds(end), Rails: make([]session.RailValue, len(v.power)), Rate: tb.SampleRate(),
+		Min: v.min, Max: v.max, Wave: v.wave, Step: tb.Seconds(float64(v.per) * tb.TicksPerScan),
 		Scans: next - min(next, w.losses.Lost), Lost: w.losses.Lost, Gaps: w.losses.Gaps, OverRange: w.losses.Over,
 	}
 	n := float64(v.scans)
@@ -174,7 +213,7 @@ func (w *Viewers) average(v *viewer, end float64, next uint64) {
 		}
 		m.Total += m.Rails[r].Power
 	}
-	v.scans = 0
+	v.scans, v.wave = 0, nil
 	clear(v.power)
 	clear(v.voltage)
 	clear(v.current)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -49,7 +50,9 @@ func TestLiveInBrowser(t *testing.T) {
 		t.Errorf("the rails show %v W together", w)
 	}
 
+	b.arms(2 * idle)
 	work := r.run("--benchmark", "memory", "--duration", "2s", "--name", "gemm")
+	b.triggered(2 * idle)
 	b.until(`document.querySelector('h1 .badge').textContent === 'measuring' && document.querySelector('[aria-label=Who] a')`)
 	who := b.text("[aria-label=Who]")
 	if !regexp.MustCompile(`Held by\s+\S+@\S+\s+since\s+\d{4}-.*\(\d+ s\)\s+Task\s+gemm \(task 1\)`).MatchString(who) || !strings.Contains(who, "nobody") {
@@ -148,6 +151,35 @@ func (b *tab) reported(r *rig) {
 	b.until(`[...document.querySelectorAll('tbody th')].some(e => e.innerText === 'counter')`)
 	b.visit("#/reports/99", `document.querySelector('[role=alert]').innerText.includes('no such task')`)
 	b.expect("404")
+}
+
+// arms makes the picture stop once the power rises through a level.
+func (b *tab) arms(level float64) {
+	b.Helper()
+	says[bool](b, fmt.Sprintf(`(() => {
+		const [mode] = document.querySelectorAll('[aria-label=Trigger] select'), level = document.querySelector('[aria-label=Trigger] input'), change = (e, v) => { e.value = v; e.dispatchEvent(new Event('change')) };
+		[...document.querySelectorAll('[aria-label="Time shown"] button')].find(x => x.textContent === '1 s').click();
+		change(level, %v); change(mode, 'single');
+		return true })()`, level))
+	b.until(`document.querySelector('[aria-label=Trigger] [role=status]').textContent === 'Armed'`)
+}
+
+// triggered looks at the picture that stopped: a fifth of it is before the rise; cursors read joules in it; the counter goes on.
+func (b *tab) triggered(level float64) {
+	b.Helper()
+	b.until(`document.querySelector('[aria-label=Trigger] [role=status]').textContent.startsWith('Triggered') && [...document.querySelectorAll('button')].some(x => x.textContent === 'Held: go on')`)
+	says[bool](b, `(() => { const [x, y] = document.querySelectorAll('.live .cursors input'); x.value = -0.75; x.dispatchEvent(new Event('change')); y.value = -0.25; y.dispatchEvent(new Event('change')); return true })()`)
+	b.until(`document.querySelector('.between .value')?.value > 0`)
+	if e := says[float64](b, `Number(document.querySelector('.between .value').value)`); e < level/2 || e > 10*level {
+		b.Errorf("%v J in half a second above %v W", e, level)
+	}
+	counted := says[string](b, `document.querySelector('[aria-label="Energy counted"]').textContent`)
+	b.until(`document.querySelector('[aria-label="Energy counted"]').textContent !== ` + strconv.Quote(counted))
+	says[bool](b, `(document.querySelector('.live details').open = true)`)
+	b.until(`document.querySelector('.sketch.spectrum path')`)
+	b.shot("live-triggered")
+	b.do(chromedp.Click(chromedp.CSS(`.live button[aria-pressed=true]:not([data-value])`)))
+	b.until(`![...document.querySelectorAll('button')].some(x => x.textContent === 'Held: go on')`)
 }
 
 // expect takes complaints that belong to the test away.

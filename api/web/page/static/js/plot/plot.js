@@ -18,7 +18,7 @@ export const shortest = 1e-7;
 export class Plot {
   /**
    * told = { view(from, to, done), cursors(a, b), hover(t or NaN), read(t), pick(slice),
-   * step(way), snaps() }: what its user does; snaps are the instants that cursors go to. view is called with done = false while a gesture goes on;
+   * step(way), snaps(), round(t) }: what its user does; snaps are the instants that cursors go to. view is called with done = false while a gesture goes on;
    * read when keys moved the point; pick when a slice of a track is clicked.
    */
   constructor(label, told) {
@@ -97,7 +97,7 @@ export class Plot {
   /** put puts cursor 'a' or 'b' at a time; NaN takes it away. */
   put(which, t) {
     // 13 digits are a nanosecond of an hour, and none that only rounding made.
-    this.cursors[which] = Number.isNaN(t) ? NaN : Math.min(Math.max(Number(t.toPrecision(13)), this.limits.from), this.limits.to);
+    this.cursors[which] = Number.isNaN(t) ? NaN : Math.min(Math.max(this.told.round?.(t) ?? Number(t.toPrecision(13)), this.limits.from), this.limits.to);
     this.later();
     this.told.cursors?.(this.cursors.a, this.cursors.b);
   }

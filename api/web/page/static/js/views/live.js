@@ -6,7 +6,7 @@ import { buttons, notice } from '../lib/parts.js';
 import { link, parse } from '../lib/router.js';
 import { about, ago, beat, benchBadge, heldBy, holder, kept, keptOn, nameOf, stateOf, troubles } from './live_parts.js';
 import { Rails } from './live_rails.js';
-import { keep, Trace } from './live_trace.js';
+import { Trace } from './live_trace.js';
 
 export const live = {
   name: 'live', title: 'live', nav: true,
@@ -14,6 +14,8 @@ export const live = {
   keys: [['p', 'holds the picture, and lets it go on']],
   open: (root, route, router) => (route.arg ? new Bench(root, route, router) : new Benches(root)),
 };
+
+const spans = [['1', '1 s'], ['10', '10 s'], ['30', '30 s'], ['60', '60 s'], ['600', '10 min'], ['3600', '1 h']];
 
 /** every: how often a picture is asked for. An overview changes slowly. */
 const every = '0.1s', everyOfAll = '0.5s';
@@ -137,16 +139,15 @@ class Bench {
     this.name = route.arg;
     this.trace = new Trace();
     this.rails = new Rails(this.trace);
-    this.rails.left = 0;
     this.read(route);
     this.lay(root);
     this.end = new AbortController();
     addEventListener('keydown', (e) => {
       if (e.key !== 'p' || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog')) return;
-      this.hold.click();
+      this.rails.scope.hold.click();
     }, { signal: this.end.signal });
     this.timer = setInterval(() => this.tick(), 250);
-    this.watch = follow('/v1/benches:watch', () => ({ bench: this.name, every, idle: this.idle.checked }), (n) => this.news(n), (e) => this.broken(e));
+    this.watch = follow('/v1/benches:watch', () => ({ bench: this.name, every, idle: this.idle.checked, wave: true }), (n) => this.news(n), (e) => this.broken(e));
     this.others();
   }
 
@@ -158,13 +159,13 @@ class Bench {
   }
 
   read({ params }) {
-    this.span = params.get('span') === '30' ? 30 : keep;
+    this.span = spans.some(([s]) => s === params.get('span')) ? Number(params.get('span')) : 60;
     this.idle = el('input', { type: 'checkbox', checked: params.get('idle') !== '0', on: { change: () => { this.keepAddress(); this.watch.again(); } } });
     this.rails.setSpan(this.span);
   }
 
   keepAddress() {
-    this.router.keep(link('live', this.name, { span: this.span === keep ? '' : this.span, idle: this.idle.checked ? '' : '0' }));
+    this.router.keep(link('live', this.name, { span: this.span === 60 ? '' : this.span, idle: this.idle.checked ? '' : '0' }));
   }
 
   lay(root) {
@@ -175,23 +176,16 @@ class Bench {
     this.who = el('div');
     this.what = el('div');
     this.disk = el('div');
-    this.hold = el('button', { type: 'button', 'aria-pressed': 'false', on: { click: () => this.toggle() } }, 'Hold');
     const r = this.rails;
     root.append(this.tabs, this.title, this.line, this.trouble,
       el('div', { class: 'live' },
-        el('section', { class: 'panel', 'aria-label': 'Rails now' }, el('div', { class: 'row middle' }, r.total, r.peak), r.table, r.facts),
+        el('section', { class: 'panel', 'aria-label': 'Rails now' }, el('div', { class: 'row middle' }, r.total, r.peak), r.scope.counter, r.table, r.facts),
         el('section', { class: 'panel', 'aria-label': 'Last seconds' },
-          el('div', { class: 'row middle' }, buttons('Seconds shown', [['30', '30 s'], ['60', '60 s']], String(this.span), (v) => { this.span = Number(v); this.rails.setSpan(this.span); this.keepAddress(); this.rails.draw(); }),
-            this.hold, el('label', { class: 'check' }, this.idle, 'Sample it while nobody measures')),
-          r.plot.element, r.readout),
+          el('div', { class: 'row middle' }, buttons('Time shown', spans, String(this.span), (v) => { this.span = Number(v); this.rails.setSpan(this.span); this.keepAddress(); this.rails.draw(); }),
+            r.scope.hold, el('label', { class: 'check' }, this.idle, 'Sample it while nobody measures')),
+          r.plot.element, r.readout, r.scope.trigger, r.scope.cursors.element, r.spectrum.element),
         el('section', { class: 'panel', 'aria-label': 'Who' }, el('h2', {}, 'Who'), this.who),
         el('section', { class: 'panel', 'aria-label': 'Bench' }, el('h2', {}, 'Bench'), this.what, el('h2', { class: 'later' }, 'Kept at the monitor'), this.disk)));
-  }
-
-  toggle() {
-    this.rails.held = !this.rails.held;
-    this.hold.setAttribute('aria-pressed', String(this.rails.held));
-    this.hold.textContent = this.rails.held ? 'Held: go on' : 'Hold';
   }
 
   /** others shows the way to the other benches. */
@@ -215,8 +209,9 @@ class Bench {
     if (n.moment) {
       this.trace.add(n.moment);
       this.rails.left += n.moment.merged - 1;
-      if (!this.rails.held) this.rails.moment(n.moment);
-      this.rails.draw();
+      this.rails.moment(n.moment);
+      this.rails.scope.moment(n.moment);
+      if (this.rails.scope.frozen === null) this.rails.draw();
     }
   }
 
@@ -240,9 +235,10 @@ class Bench {
   tick() {
     if (document.hidden) return;
     beat(this.who);
+    this.rails.spectrum.tick();
     if (performance.now() - this.trace.arrived > 1500) {
       if (this.trace.arrived) this.rails.stale(true);
-      this.rails.draw();
+      if (this.rails.scope.frozen === null) this.rails.draw();
     }
   }
 }

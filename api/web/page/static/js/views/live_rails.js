@@ -4,17 +4,18 @@ import { el, fill } from '../lib/dom.js';
 import { count, grouped, hertz, none, num } from '../lib/format.js';
 import { onTheme, palette } from '../lib/theme.js';
 import { Plot } from '../plot/plot.js';
+import { Scope } from './live_scope.js';
+import { Spectrum } from './spectrum.js';
 import { colourOf, course, keep } from './live_trace.js';
 
 const fixed = (v, decimals) => (Number.isFinite(v) && v !== 0 ? grouped(v, decimals) : none);
 
 export class Rails {
-  /** hold() tells whether the picture is held. */
   constructor(trace) {
     this.trace = trace;
     this.names = null;
-    this.span = keep;
-    this.held = false;
+    this.span = 60;
+    this.left = 0; // averages that came as one with others
     this.total = el('output', { class: 'now', 'aria-label': 'Total power now', 'aria-live': 'off' }, none);
     this.peak = el('span', { class: 'soft' });
     this.facts = el('dl', { class: 'figures live-facts' });
@@ -24,15 +25,18 @@ export class Rails {
       el('thead', {}, el('tr', {}, [['Rail'], ['Power', 'num'], ['Voltage', 'num'], ['Current', 'num'], ['Last seconds', 'spark']].map(([t, c]) => el('th', { scope: 'col', class: c }, t)))),
       this.body));
     this.readout = el('div', { class: 'readout', 'aria-live': 'off' });
-    this.plot = new Plot('Power of the rails over the last seconds', { hover: (t) => this.show(t) });
+    this.plot = new Plot('Power of the rails over the last seconds. Hold it, then A and B put cursors.', { hover: (t) => this.show(t), cursors: () => this.scope?.moved(this.plot.cursors), view: () => this.scope && this.draw(), round: (t) => Number(t.toFixed(4)) });
     this.plot.limits = { from: -keep, to: 0 };
     this.plot.panelHeight = Math.min(320, Math.max(200, innerHeight * 0.36));
-    this.setSpan(keep);
+    this.scope = new Scope(this.plot, { trace, span: () => this.span, draw: () => this.draw() });
+    this.spectrum = new Spectrum(trace);
+    this.setSpan(60);
     this.end = onTheme(() => this.draw());
   }
 
   close() {
     this.end();
+    this.scope.close();
     this.plot.close();
   }
 
@@ -58,7 +62,8 @@ export class Rails {
   moment(m) {
     this.rows(m.rails.map((r) => r.rail));
     this.total.textContent = `${grouped(num(m.total_w), 2)} W`;
-    this.peak.textContent = num(m.peak_w) > num(m.total_w) * 1.005 ? `up to ${grouped(num(m.peak_w), 2)} W just now` : '';
+    const least = num(m.min_w), most = num(m.max_w);
+    this.peak.textContent = most > least ? `${grouped(least, 1)} to ${grouped(most, 1)} W just now` : '';
     m.rails.forEach((r, i) => {
       const c = this.cells[i];
       c.w.textContent = `${grouped(num(r.power_w), 2)} W`;
@@ -91,10 +96,12 @@ export class Rails {
   }
 
   draw() {
-    if (this.held) return;
-    const look = palette(), now = this.trace.now();
-    const all = this.trace.series();
-    this.plot.set({ panels: [{ title: 'Power', first: true, series: all.map(([name, s], i) => ({ name, s, colour: (p) => colourOf(i - 1, p), line: i === 0 ? 2 : 1.4, alpha: 0 })) }], reach: 1.2 });
+    const look = palette(), now = this.scope.now(), { from, to } = this.plot.view;
+    const all = this.trace.series(now, from, to, 600);
+    this.plot.set({ panels: [{
+      title: 'Power', first: true, readings: this.scope.levelLine(this.plot.view),
+      series: all.map(([name, s], i) => ({ name, s, colour: (p) => colourOf(i - 1, p), line: i === 0 ? 2 : 1.4, alpha: i === 0 ? 0.22 : 0 })),
+    }], reach: Math.max(1.2, (3 * (to - from)) / 600) });
     (this.names ?? []).forEach((name, i) => {
       const w = this.trace.rails.get(name);
       if (w) course(this.cells[i].c, this.trace.t, w, now, this.span, colourOf(i, look));
@@ -102,7 +109,7 @@ export class Rails {
   }
 
   show(t) {
-    const list = Number.isNaN(t) ? null : this.trace.at(t);
+    const list = Number.isNaN(t) ? null : this.trace.at(this.scope.now() + t);
     fill(this.readout, list ? [el('strong', {}, `${grouped(-t, 1)} s ago`), ...list.map(([name, w]) => el('span', {}, `${name} ${grouped(w, 2)} W`))] : null);
   }
 }

@@ -1,7 +1,7 @@
 // Small drawings beside figures, as SVG that follows the theme by its classes. They
 // say nothing that does not stand in words beside them.
 
-import { grouped } from '../lib/format.js';
+import { grouped, quantity } from '../lib/format.js';
 import { ticks } from '../plot/scale.js';
 
 const ns = 'http://www.w3.org/2000/svg';
@@ -90,5 +90,29 @@ export function boxes(title, unit, list) {
   });
   const e = box(w, h, 'plain-boxes', ...parts);
   e.setAttribute('width', w);
+  return e;
+}
+
+/** spectrumSketch draws amplitudes [{ f, a }] by frequency, both on logarithmic axes, over four decades of watts. */
+export function spectrumSketch(list) {
+  const w = 560, h = 190, left = 52, bottom = h - 22, top = Math.ceil(Math.log10(Math.max(1e-6, ...list.map((p) => p.a)))), low = top - 4;
+  const [from, to] = [list[0].f, list[list.length - 1].f].map(Math.log10);
+  const x = (f) => left + ((Math.log10(f) - from) / (to - from)) * (w - left - 8), y = (a) => 10 + ((top - Math.max(low, Math.log10(Math.max(a, 1e-30)))) / 4) * (bottom - 10);
+  const parts = [];
+  const text = (px, py, what, anchor) => {
+    const e = svg('text', { x: px, y: py, 'text-anchor': anchor });
+    e.textContent = what;
+    parts.push(e);
+  };
+  for (let d = low; d <= top; d++) {
+    parts.push(svg('line', { x1: left, x2: w, y1: y(10 ** d), y2: y(10 ** d), class: 'rule' }));
+    text(left - 4, y(10 ** d) + 4, quantity(10 ** d, 'W', 1), 'end');
+  }
+  for (let d = Math.ceil(from - 1e-9); d <= to; d++) {
+    parts.push(svg('line', { x1: x(10 ** d), x2: x(10 ** d), y1: 10, y2: bottom, class: 'rule' }));
+    text(x(10 ** d), h - 6, quantity(10 ** d, 'Hz', 1), 'middle');
+  }
+  parts.push(svg('path', { d: list.map((p, i) => `${i ? 'L' : 'M'}${x(p.f).toFixed(1)} ${y(p.a).toFixed(1)}`).join(''), class: 'answer' }));
+  const e = box(w, h, 'spectrum', ...parts);
   return e;
 }

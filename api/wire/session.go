@@ -223,7 +223,7 @@ func Moment(m session.Moment) *pb.WatchRailsResponse {
 
 // Wave converts the course of the power within a moment.
 func Wave(list []measure.Watt) []float32 {
-	return Each(list, func(w measure.Watt) float32 { return float32(w) })
+	return lists.Map(list, func(w measure.Watt) float32 { return float32(w) })
 }
 
 // maxLiveRails bounds the rails of a live moment that a viewer keeps, maxWave its wave.

@@ -189,8 +189,8 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	in := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
-	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a))
-	return cli.In(cli.Look, help, exportCmd(a), annotateCmd(a), in)
+	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a), importDatasetCmd(a))
+	return cli.In(cli.Look, help, exportCmd(a), publishCmd(a), annotateCmd(a), in)
 }
 
 // exportFlags are the flags of export. result is the number of a result, 0 for the one in

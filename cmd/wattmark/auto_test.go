@@ -17,7 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti/cuptitest"
-	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // injected is a program that is recorded on the rig's board.
@@ -75,7 +75,7 @@ type planned struct {
 }
 
 // lay puts a load on the board from a time on and returns when it really begins.
-func (in *injected) lay(at time.Time, l board.Load) time.Time {
+func (in *injected) lay(at time.Time, l load.State) time.Time {
 	in.t.Helper()
 	begin, err := in.live.SetLoad(at, l)
 	if err != nil {
@@ -88,21 +88,21 @@ func (in *injected) lay(at time.Time, l board.Load) time.Time {
 // once, and a train of tiny ones.
 func (in *injected) timeline() (out []planned) {
 	at := time.Now().Add(100 * time.Millisecond)
-	one := func(name string, l board.Load, length time.Duration) {
+	one := func(name string, l load.State, length time.Duration) {
 		k := planned{name: name, start: in.lay(at, l)}
-		k.end = in.lay(k.start.Add(length), board.ActiveIdle)
+		k.end = in.lay(k.start.Add(length), load.ActiveIdle)
 		out, at = append(out, k), k.end.Add(4*time.Millisecond)
 	}
 	for range 10 {
-		one("_Z4gemmPfS_i", board.Compute, 17*time.Millisecond)
-		one("copy", board.Memory, 11*time.Millisecond)
+		one("_Z4gemmPfS_i", load.Compute, 17*time.Millisecond)
+		one("copy", load.Memory, 11*time.Millisecond)
 	}
-	begin := in.lay(at, board.Half)
-	end := in.lay(begin.Add(60*time.Millisecond), board.ActiveIdle)
+	begin := in.lay(at, load.Half)
+	end := in.lay(begin.Add(60*time.Millisecond), load.ActiveIdle)
 	out = append(out,
 		planned{"left", begin, begin.Add(40 * time.Millisecond), 7, 0}, planned{"right", begin.Add(20 * time.Millisecond), end, 8, 3})
-	begin = in.lay(end.Add(5*time.Millisecond), board.Half)
-	end = in.lay(begin.Add(20*time.Millisecond), board.ActiveIdle)
+	begin = in.lay(end.Add(5*time.Millisecond), load.Half)
+	end = in.lay(begin.Add(20*time.Millisecond), load.ActiveIdle)
 	for a := begin; a.Before(end); a = a.Add(20 * time.Microsecond) {
 		out = append(out, planned{"tiny", a, a.Add(20 * time.Microsecond), 1, 0})
 	}

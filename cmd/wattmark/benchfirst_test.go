@@ -10,7 +10,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
-	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -54,7 +54,7 @@ func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 		t.Fatalf("state %v: %s", x.State, x.Reason)
 	}
 	watts := float64(x.Result.Mean)
-	if level, _ := r.live.Level(board.ActiveIdle); math.Abs(watts/float64(level)-1) > 0.05 {
+	if level, _ := r.live.Level(load.ActiveIdle); math.Abs(watts/float64(level)-1) > 0.05 {
 		t.Errorf("%.1f W were measured of an idle card of %v", watts, level)
 	}
 	for _, e := range x.Events {

@@ -152,12 +152,12 @@ func simulated(t *testing.T, r sim.Response) (gpu.Device, *sim.Sensor, *board.Li
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := session.Plant{Live: board.NewLive(b, time.Now())}
+	p := board.NewLive(b, time.Now())
 	dev, err := sim.Open(sim.Config{Plant: p, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dev, sim.NewSensor(p, sim.Wall{}, r), p.Live
+	return dev, sim.NewSensor(p, sim.Wall{}, r), p
 }
 
 // A load on a GPU whose sensor is known tells what it is.

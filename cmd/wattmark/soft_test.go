@@ -116,8 +116,8 @@ func makeDemo(t *testing.T, path string, tasks []demoOf) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plant := session.Plant{Live: board.NewLive(model, time.Now())}
-		client := softMonitor(t, plant.Live)
+		plant := board.NewLive(model, time.Now())
+		client := softMonitor(t, plant)
 		dev, err := sim.Open(sim.Config{Plant: plant, Clock: sim.Wall{}})
 		if err != nil {
 			t.Fatal(err)

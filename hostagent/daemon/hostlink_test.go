@@ -34,20 +34,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-type plant struct{ *board.Live }
-
-func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
-	return p.Live.SetLoad(at, board.Load(l))
-}
-
-func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
-	out := make([]board.Step, len(steps))
-	for i, s := range steps {
-		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
-	}
-	return p.Live.SetSteps(at, out)
-}
-
 // failing is a GPU whose markers, or warm-up, fail where asked to.
 type failing struct {
 	gpu.Device
@@ -112,7 +98,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 2)
 	go func() { done <- m.Run(ctx) }()
-	r.device, err = sim.Open(sim.Config{Plant: plant{r.live}})
+	r.device, err = sim.Open(sim.Config{Plant: r.live})
 	must(err)
 	r.monitor, err = monitorclient.Dial(l.Addr().String(), monitorclient.Options{})
 	must(err)

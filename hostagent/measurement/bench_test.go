@@ -47,20 +47,6 @@ type bench struct {
 	nvml    bool // the meter is the GPU's own sensor, on a card of the tenth of a second and windows of a quarter of that
 }
 
-type plant struct{ *board.Live }
-
-func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
-	return p.Live.SetLoad(at, board.Load(l))
-}
-
-func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
-	out := make([]board.Step, len(steps))
-	for i, s := range steps {
-		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
-	}
-	return p.Live.SetSteps(at, out)
-}
-
 // cable is an instrument whose cable can be pulled.
 type cable struct {
 	instrument.Instrument
@@ -154,14 +140,14 @@ func (b *bench) build(t *testing.T, seed uint64, says bool, c meter.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.device, err = sim.Open(sim.Config{Plant: plant{b.live}, Seed: seed}); err != nil {
+	if b.device, err = sim.Open(sim.Config{Plant: b.live, Seed: seed}); err != nil {
 		t.Fatal(err)
 	}
 	gpu := ""
 	if says {
 		gpu = b.device.Info().UUID
 	}
-	b.sensor = sim.NewSensor(plant{b.live}, nil, sim.Response{})
+	b.sensor = sim.NewSensor(b.live, nil, sim.Response{})
 	var device instrument.Instrument = meter.NewInstrument("emulated", source, pace.Real(epoch))
 	setup := source.Setup()
 	if b.nvml {

@@ -76,7 +76,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	dev, err := sim.Open(sim.Config{Plant: plant{r.live}})
+	dev, err := sim.Open(sim.Config{Plant: r.live})
 	must(err)
 	r.device = &timed{Device: dev}
 	r.client, err = monitorclient.Dial(l.Addr().String(), monitorclient.Options{})

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -49,7 +50,7 @@ func (behind) Now() time.Time { return time.Now().Add(-late) }
 func (b *bench) ownSensor(t *testing.T) (instrument.Instrument, measure.Setup) {
 	t.Helper()
 	open := func(context.Context, string) (nvml.Sensor, error) {
-		return registers{sim.NewSensor(plant{b.live}, behind{}, sim.Response{
+		return registers{sim.NewSensor(b.live, behind{}, sim.Response{
 			Update: 100*time.Millisecond + 10*time.Microsecond, Instant: 25 * time.Millisecond, Average: time.Second,
 		})}, nil
 	}
@@ -111,13 +112,13 @@ func paired(rng *rand.Rand, _, before int) int {
 }
 
 // program makes launches of 20 to 200 µs, with pauses of 1 to 5 µs.
-func (c *briefCase) program(rng *rand.Rand) (steps []board.Step, launches []launch) {
+func (c *briefCase) program(rng *rand.Rand) (steps []load.Step, launches []launch) {
 	at, name := time.Duration(0), -1
 	for i := 0; at < c.length; i++ {
 		name = c.next(rng, i, name)
 		length := time.Duration(20*(1+name)) * time.Microsecond
 		pause := time.Microsecond + time.Duration(rng.IntN(4000))
-		steps = append(steps, board.Step{Level: tenPower(name), For: length}, board.Step{Load: board.ActiveIdle, For: pause})
+		steps = append(steps, load.Step{Level: tenPower(name), For: length}, load.Step{Load: load.ActiveIdle, For: pause})
 		launches = append(launches, launch{name, at, at + length})
 		at += length + pause
 	}
@@ -129,7 +130,7 @@ func (c *briefCase) program(rng *rand.Rand) (steps []board.Step, launches []laun
 // that follows rises and falls alike. Of each name every eighth launch is left out at a time, so that one
 // launch does not bear on another; phases are how many of the eight are looked at. program is what it draws for
 // all launches and pauses.
-func (c *briefCase) drawn(t *testing.T, card board.Config, steps []board.Step, launches []launch, phases int) (out []float64, program float64) {
+func (c *briefCase) drawn(t *testing.T, card board.Config, steps []load.Step, launches []launch, phases int) (out []float64, program float64) {
 	t.Helper()
 	energy := func(without func(i int) bool, pause time.Duration) float64 {
 		m, err := board.New(card)
@@ -223,7 +224,7 @@ func (c *briefCase) measure(t *testing.T, seed uint64) (out []briefLine) {
 		id, err := measurement.Measure(ctx, cfg, func(context.Context) ([]gpu.Kernel, error) {
 			begin := time.Now()
 			var err error
-			if began, err = b.live.SetSteps(begin.Add(5*time.Millisecond), append(steps, board.Step{Load: board.ActiveIdle})); err != nil {
+			if began, err = b.live.SetSteps(begin.Add(5*time.Millisecond), append(steps, load.Step{Load: load.ActiveIdle})); err != nil {
 				return nil, err
 			}
 			time.Sleep(time.Until(began.Add(launches[len(launches)-1].to + 5*time.Millisecond)))

@@ -10,21 +10,22 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/store"
 )
 
-// load is a plant whose energy since any origin is a known function of time.
-type load func(t time.Time) float64
+// known is a plant whose energy since any origin is a known function of time.
+type known func(t time.Time) float64
 
-func (l load) SetLoad(at time.Time, _ sim.Load) (time.Time, error)    { return at, nil }
-func (l load) SetSteps(at time.Time, _ []sim.Step) (time.Time, error) { return at, nil }
-func (l load) Cancel(time.Time)                                       {}
-func (l load) MeanPower(from, to time.Time) measure.Watt {
+func (l known) SetLoad(at time.Time, _ load.State) (time.Time, error)   { return at, nil }
+func (l known) SetSteps(at time.Time, _ []load.Step) (time.Time, error) { return at, nil }
+func (l known) Cancel(time.Time)                                        {}
+func (l known) MeanPower(from, to time.Time) measure.Watt {
 	return measure.Watt((l(to) - l(from)) / to.Sub(from).Seconds())
 }
 
 // step draws low until a moment, and high after it.
-func step(at time.Time, low, high float64) load {
+func step(at time.Time, low, high float64) known {
 	return func(t time.Time) float64 {
 		s := t.Sub(at).Seconds()
 		return low*min(s, 0) + high*max(s, 0)
@@ -32,7 +33,7 @@ func step(at time.Time, low, high float64) load {
 }
 
 // ramp draws low until a moment and rises by slope watts a second from there.
-func ramp(at time.Time, low, slope float64) load {
+func ramp(at time.Time, low, slope float64) known {
 	return func(t time.Time) float64 {
 		s := t.Sub(at).Seconds()
 		return low*s + slope*max(s, 0)*max(s, 0)/2
@@ -40,7 +41,7 @@ func ramp(at time.Time, low, slope float64) load {
 }
 
 // square is on in the first half of every period since a moment.
-func square(at time.Time, period time.Duration, on, off float64) load {
+func square(at time.Time, period time.Duration, on, off float64) known {
 	return func(t time.Time) float64 {
 		d := t.Sub(at)
 		whole := math.Floor(float64(d) / float64(period))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/bench"
@@ -214,7 +215,7 @@ func (p *plant) measure(text string, spec marker.Spec, work time.Duration, durin
 	}
 	m := &measured{c: c}
 	m.from = lay(t, p.board, spec, marker.Start, p.now()+400*time.Millisecond)
-	for i, l := range []board.Load{board.Compute, board.Memory, board.Half, board.Compute, board.Sleep} {
+	for i, l := range []load.State{load.Compute, load.Memory, load.Half, load.Compute, load.Sleep} {
 		if _, err := p.board.SetLoad(m.from+work/10+time.Duration(i)*work/5, l); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/bench"
@@ -127,7 +128,7 @@ func workload(t *testing.T) *board.Board {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	loads := []load.State{load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half}
 	for i := range 150 {
 		if _, err := b.SetLoad(time.Duration(i)*37*time.Millisecond, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)
@@ -664,11 +665,11 @@ func lay(t *testing.T, b *board.Board, spec marker.Spec, kind marker.Kind, begin
 	t.Helper()
 	chips := spec.Chips(kind)
 	for i := 0; i <= len(chips); i++ {
-		l := board.ActiveIdle
+		l := load.ActiveIdle
 		if i < len(chips) {
-			l = board.Sleep
+			l = load.Sleep
 			if chips[i] {
-				l = board.Full
+				l = load.Full
 			}
 		}
 		end = begin + measure.Seconds(float64(i)*float64(spec.Chip)).Duration()
@@ -687,7 +688,7 @@ func taskOnAScope(t *testing.T, family scopeCase, imperfect bool) {
 		t.Fatal(err)
 	}
 	begin := lay(t, o.board, spec, marker.Start, o.live.Since(time.Now())+50*time.Millisecond)
-	if _, err := o.board.SetLoad(begin+20*time.Millisecond, board.Compute); err != nil {
+	if _, err := o.board.SetLoad(begin+20*time.Millisecond, load.Compute); err != nil {
 		t.Fatal(err)
 	}
 	end := lay(t, o.board, spec, marker.Stop, begin+250*time.Millisecond)

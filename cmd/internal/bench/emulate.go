@@ -24,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
@@ -441,7 +442,7 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 		// Without a GPU the load changes every period, idle between the others.
 		tick := time.NewTicker(f.Period)
 		defer tick.Stop()
-		loads := []board.Load{board.ActiveIdle, board.Compute, board.ActiveIdle, board.Memory, board.ActiveIdle, board.Half}
+		loads := []load.State{load.ActiveIdle, load.Compute, load.ActiveIdle, load.Memory, load.ActiveIdle, load.Half}
 		for i := 0; ; i++ {
 			if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
 				return err

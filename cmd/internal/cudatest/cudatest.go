@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
 
@@ -73,9 +74,9 @@ func obey(words []string, live *board.Live) (time.Time, error) {
 		live.Cancel(at)
 		return at, nil
 	}
-	var steps []board.Step
+	var steps []load.Step
 	for i := 1; i < len(n); i += 2 {
-		steps = append(steps, board.Step{Load: board.Load(n[i]), For: time.Duration(n[i+1])})
+		steps = append(steps, load.Step{Load: load.State(n[i]), For: time.Duration(n[i+1])})
 	}
 	return live.SetSteps(at, steps)
 }

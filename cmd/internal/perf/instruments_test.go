@@ -15,9 +15,13 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	labjackface "github.com/wattmark/wattmark/monitor/emulator/labjack"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
@@ -28,8 +32,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx"
 	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 )
 
 // instrumentsReport is the result of the instruments benchmark.
@@ -249,7 +251,7 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.SetLoad(0, board.Compute); err != nil {
+	if _, err := b.SetLoad(0, load.Compute); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)

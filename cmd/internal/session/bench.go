@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
@@ -184,37 +185,13 @@ func NewSoftBench(seed uint64, imperfect bool) (*SoftBench, error) {
 // Run runs the meter's firmware until ctx ends.
 func (s *SoftBench) Run(ctx context.Context) error { return s.face.Run(ctx, s.Port) }
 
-// Plant is a board in this process as the load target of a simulated GPU.
-type Plant struct{ *board.Live }
-
-// SetLoad sets the load from an instant on, and returns the actual instant. sim and board
-// number the loads alike.
-func (p Plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
-	return p.Live.SetLoad(at, board.Load(l))
-}
-
-// SetSteps schedules steps of load from an instant on, and returns the actual beginning.
-func (p Plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
-	return p.Live.SetSteps(at, boardSteps(steps))
-}
-
-// boardSteps converts steps: sim and board number the loads alike.
-func boardSteps(steps []sim.Step) []board.Step {
-	out := make([]board.Step, len(steps))
-	for i, s := range steps {
-		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
-	}
-	return out
-}
-
 // GPU opens the simulated GPU, with a sensor of its own that is as misleading as a real one.
 func (s *SoftBench) GPU() (gpu.Device, gpu.PowerSensor, error) {
-	p := Plant{s.live}
-	dev, err := sim.Open(sim.Config{Plant: p, Clock: sim.Wall{}})
+	dev, err := sim.Open(sim.Config{Plant: s.live, Clock: sim.Wall{}})
 	if err != nil {
 		return nil, nil, err
 	}
-	return dev, sim.NewSensor(p, sim.Wall{}, sim.Response{}), nil
+	return dev, sim.NewSensor(s.live, sim.Wall{}, sim.Response{}), nil
 }
 
 // Truth returns the energy that the board drew in a span; an error if the span is older than

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 )
 
@@ -74,9 +75,9 @@ func (c callerClock) there(t time.Time) time.Time {
 func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
 	caller := newCallerClock(c.Sent)
 	lay := func() (time.Time, error) {
-		return s.card.schedule(s.self, caller.here(c.At), []board.Step{{Load: board.Load(c.Load)}})
+		return s.card.schedule(s.self, caller.here(c.At), []load.Step{{Load: c.Load}})
 	}
-	if board.Load(c.Load) == board.Idle {
+	if c.Load == load.Idle {
 		lay = func() (time.Time, error) { return s.card.leave(s.self, caller.here(c.At)) }
 	}
 	begin, err := lay()
@@ -86,7 +87,7 @@ func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
 // SetSteps schedules steps of the caller's load, and returns the actual beginning of the first.
 func (s *plantService) SetSteps(c sim.StepsChange) (time.Time, error) {
 	caller := newCallerClock(c.Sent)
-	begin, err := s.card.schedule(s.self, caller.here(c.At), boardSteps(c.Steps))
+	begin, err := s.card.schedule(s.self, caller.here(c.At), c.Steps)
 	return caller.there(begin), err
 }
 
@@ -331,7 +332,7 @@ func (c *cardUser) busyShare(from, to time.Time) float64 {
 // schedule adds steps of a client from an instant on, and returns the actual beginning of the
 // first: later than at if a meter has already read the board beyond it. A single client's
 // steps go to the board as they are; with several the maximum is computed.
-func (k *card) schedule(c *cardUser, at time.Time, steps []board.Step) (time.Time, error) {
+func (k *card) schedule(c *cardUser, at time.Time, steps []load.Step) (time.Time, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var changes []loadChange
@@ -344,7 +345,7 @@ func (k *card) schedule(c *cardUser, at time.Time, steps []board.Step) (time.Tim
 				return at, err
 			}
 		}
-		changes = append(changes, loadChange{next, w, s.Load > board.ActiveIdle || s.Level > 0})
+		changes = append(changes, loadChange{next, w, s.Load > load.ActiveIdle || s.Level > 0})
 		next = next.Add(s.For)
 	}
 	if !slices.Contains(k.clients, c) {
@@ -392,7 +393,7 @@ func (k *card) redraw(from time.Time) (begin time.Time, err error) {
 
 // maxSteps returns the maximum of all clients' loads from an instant on, one step between
 // each two changes of any of them.
-func (k *card) maxSteps(from time.Time) []board.Step {
+func (k *card) maxSteps(from time.Time) []load.Step {
 	times := []time.Time{from}
 	for _, c := range k.clients {
 		for _, l := range c.changes {
@@ -403,7 +404,7 @@ func (k *card) maxSteps(from time.Time) []board.Step {
 	}
 	slices.SortFunc(times, time.Time.Compare)
 	times = slices.CompactFunc(times, time.Time.Equal)
-	steps := make([]board.Step, len(times))
+	steps := make([]load.Step, len(times))
 	for i, t := range times {
 		for _, c := range k.clients {
 			steps[i].Level = max(steps[i].Level, c.loadAt(t).level)
@@ -444,7 +445,7 @@ func (k *card) leave(c *cardUser, at time.Time) (time.Time, error) {
 		return k.redraw(at)
 	}
 	k.live.Cancel(at)
-	return k.live.SetLoad(at, board.Idle)
+	return k.live.SetLoad(at, load.Idle)
 }
 
 // processes returns the clients that have contexts, and those that worked within a span, with

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/store"
 )
@@ -28,30 +30,30 @@ func TestSharedCard(t *testing.T) {
 	k := &card{live: live}
 	one, two := &cardUser{pid: 1, name: "one"}, &cardUser{pid: 2, name: "two"}
 	at := time.Now().Add(50 * time.Millisecond)
-	lay := func(c *cardUser, at time.Time, steps ...board.Step) {
+	lay := func(c *cardUser, at time.Time, steps ...load.Step) {
 		t.Helper()
 		if begin, err := k.schedule(c, at, steps); err != nil || !begin.Equal(at) {
 			t.Fatal(begin, err)
 		}
 	}
-	level := func(l board.Load) float64 { w, _ := live.Level(l); return float64(w) }
-	lay(one, at, board.Step{Load: board.Memory, For: time.Second}, board.Step{Load: board.ActiveIdle})
-	lay(two, at.Add(300*time.Millisecond), board.Step{Load: board.ActiveIdle})
-	lay(two, at.Add(400*time.Millisecond), board.Step{Load: board.Full, For: 200 * time.Millisecond},
-		board.Step{Load: board.ActiveIdle})
+	level := func(l load.State) float64 { w, _ := live.Level(l); return float64(w) }
+	lay(one, at, load.Step{Load: load.Memory, For: time.Second}, load.Step{Load: load.ActiveIdle})
+	lay(two, at.Add(300*time.Millisecond), load.Step{Load: load.ActiveIdle})
+	lay(two, at.Add(400*time.Millisecond), load.Step{Load: load.Full, For: 200 * time.Millisecond},
+		load.Step{Load: load.ActiveIdle})
 	k.cancel(two, at.Add(500*time.Millisecond))
 	if _, err := k.leave(two, at.Add(500*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		from, to time.Duration
-		load     board.Load
+		load     load.State
 	}{
-		{250, 290, board.Memory},
-		{350, 390, board.Memory},
-		{450, 490, board.Full},
-		{600, 900, board.Memory},
-		{1100, 1200, board.ActiveIdle},
+		{250, 290, load.Memory},
+		{350, 390, load.Memory},
+		{450, 490, load.Full},
+		{600, 900, load.Memory},
+		{1100, 1200, load.ActiveIdle},
 	} {
 		got := float64(live.MeanPower(at.Add(tc.from*time.Millisecond), at.Add(tc.to*time.Millisecond)))
 		if want := level(tc.load); math.Abs(got/want-1) > 0.1 {
@@ -67,7 +69,7 @@ func TestSharedCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := float64(live.MeanPower(at.Add(4*time.Second),
-		at.Add(5*time.Second))); math.Abs(got/level(board.Idle)-1) > 0.2 {
+		at.Add(5*time.Second))); math.Abs(got/level(load.Idle)-1) > 0.2 {
 		t.Errorf("%.1f W when all have gone", got)
 	}
 }
@@ -110,7 +112,7 @@ func TestClockThatIsSetMovesNoLoad(t *testing.T) {
 		sent := asked.Round(0).Add(off) // as it is sent: without a monotonic reading
 		begin, err := s.SetSteps(sim.StepsChange{
 			At:    sent.Add(time.Minute),
-			Steps: []sim.Step{{Load: sim.Full, For: time.Second}},
+			Steps: []load.Step{{Load: load.Full, For: time.Second}},
 			Sent:  sim.Moment{Day: sent, Up: clock.Up - c.delay},
 		})
 		if err != nil {
@@ -126,7 +128,7 @@ func TestClockThatIsSetMovesNoLoad(t *testing.T) {
 			t.Errorf("%+v: awaited until %v of %v", c, at, asked.Add(time.Minute))
 		}
 		from, to := asked.Add(time.Minute+100*time.Millisecond), asked.Add(time.Minute+900*time.Millisecond)
-		full, err := live.Level(board.Full)
+		full, err := live.Level(load.Full)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +166,7 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 	if w := p.MeanPower(now, now); !(w > 0) {
 		t.Errorf("the idle card draws %v", w)
 	}
-	begin, err := p.SetLoad(now.Add(time.Second), sim.Full)
+	begin, err := p.SetLoad(now.Add(time.Second), load.Full)
 	if err != nil || begin.Before(now.Add(time.Second)) {
 		t.Errorf("the load begins at %v, %v", begin, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
@@ -26,21 +27,6 @@ func (v *virtual) WaitUntil(_ context.Context, t time.Time) error {
 		v.now = t
 	}
 	return nil
-}
-
-// plant wires the simulated GPU to a board.
-type plant struct{ *board.Live }
-
-func (p plant) SetLoad(at time.Time, l sim.Load) (time.Time, error) {
-	return p.Live.SetLoad(at, board.Load(l))
-}
-
-func (p plant) SetSteps(at time.Time, steps []sim.Step) (time.Time, error) {
-	out := make([]board.Step, len(steps))
-	for i, s := range steps {
-		out[i] = board.Step{Load: board.Load(s.Load), Level: s.Level, For: s.For}
-	}
-	return p.Live.SetSteps(at, out)
 }
 
 // bench is a card, a meter and a simulated GPU in virtual time.
@@ -85,7 +71,7 @@ func newBenchOf(t testing.TB, card board.Config, seed uint64, k *sim.Kernel, cfg
 	if b.meter, err = meter.NewSampler(model, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if b.device, err = sim.Open(sim.Config{Plant: plant{live}, Clock: b.clock, Seed: seed, Kernel: k}); err != nil {
+	if b.device, err = sim.Open(sim.Config{Plant: live, Clock: b.clock, Seed: seed, Kernel: k}); err != nil {
 		t.Fatal(err)
 	}
 	b.clock.now = b.clock.now.Add(200 * time.Millisecond)
@@ -139,9 +125,9 @@ func (b *bench) measure(t testing.TB, p tiny.Plan, seed uint64) (tiny.Outcome, g
 // card: its power, with the leakage that the warm card adds to everything, times
 // its time. The leakage is what the card itself says that the phases with the
 // kernel drew beyond the levels that were set.
-func (b *bench) truth(t testing.TB, ran gpu.Ran, k []sim.Step) float64 {
+func (b *bench) truth(t testing.TB, ran gpu.Ran, k []load.Step) float64 {
 	t.Helper()
-	half, _ := b.board.Level(board.Half)
+	half, _ := b.board.Level(load.Half)
 	var own, length float64
 	for _, s := range k {
 		own, length = own+float64(s.Level)*s.For.Seconds(), length+s.For.Seconds()

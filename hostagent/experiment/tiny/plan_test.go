@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
 
@@ -85,7 +86,7 @@ func TestPlansThatCannotBe(t *testing.T) {
 
 // A probe tells how long a launch takes.
 func TestProbe(t *testing.T) {
-	b := newBench(t, 1, &sim.Kernel{Cold: []sim.Step{{Level: 250, For: 13 * time.Microsecond}}}, meter.Config{})
+	b := newBench(t, 1, &sim.Kernel{Cold: []load.Step{{Level: 250, For: 13 * time.Microsecond}}}, meter.Config{})
 	got, err := tiny.Probe(t.Context(), b.device, gpu.BenchHalf, gpu.Insert{Name: "k"})
 	if err != nil || math.Abs(float64(got.Length)-13e-6) > 1e-9 || got.Gap != 0 {
 		t.Errorf("got %+v, %v", got, err)

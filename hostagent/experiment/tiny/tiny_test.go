@@ -10,6 +10,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
@@ -55,7 +56,7 @@ func TestContrastFindsTheEnergy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := contrastPlan(t, c.length, c.power, perfect, c.want)
-			k := []sim.Step{{Level: c.power, For: c.length}}
+			k := []load.Step{{Level: c.power, For: c.length}}
 			b := newBench(t, 7, &sim.Kernel{Cold: k}, perfect)
 			out, ran := b.measure(t, p, 7)
 			truth := b.truth(t, ran, k)
@@ -96,7 +97,7 @@ func TestContrastCoverage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seeds := coverage.Trials(200)
-			k := []sim.Step{{Level: 280, For: c.length}}
+			k := []load.Step{{Level: 280, For: c.length}}
 			p := contrastPlan(t, c.length, 280, c.cfg, 0.03)
 			p.Lead = 100 * time.Millisecond
 			inside, squares, worst := 0, 0.0, 0.0
@@ -125,7 +126,7 @@ func TestContrastCoverage(t *testing.T) {
 
 // A kernel of two levels is seen on a meter that takes four readings of it.
 func TestFoldShowsTwoLevels(t *testing.T) {
-	k := []sim.Step{{Level: 280, For: 120 * time.Microsecond}, {Level: 120, For: 80 * time.Microsecond}}
+	k := []load.Step{{Level: 280, For: 120 * time.Microsecond}, {Level: 120, For: 80 * time.Microsecond}}
 	b := newBench(t, 3, &sim.Kernel{Cold: k}, perfect)
 	setup := b.meter.Setup()
 	p, err := tiny.PlanFold(tiny.Expect{Length: 200e-6, Energy: 0.043, Carrier: 190}, tiny.MeterOf(&setup, 190), 0.02,
@@ -182,7 +183,7 @@ func slewed(t float64) float64 {
 
 // The truth lies within fold's E ± U as often as k = 2 promises.
 func TestFoldCoverage(t *testing.T) {
-	k := []sim.Step{{Level: 280, For: 120 * time.Microsecond}, {Level: 120, For: 80 * time.Microsecond}}
+	k := []load.Step{{Level: 280, For: 120 * time.Microsecond}, {Level: 120, For: 80 * time.Microsecond}}
 	seeds := coverage.Trials(200)
 	b := newBench(t, 0, nil, good)
 	setup := b.meter.Setup()
@@ -213,9 +214,9 @@ func TestFoldCoverage(t *testing.T) {
 // Launches back to back are warm and overlap: repeat finds another energy than
 // that of a single cold launch, and says that it might; contrast finds that one.
 func TestRepeatIsBiased(t *testing.T) {
-	cold := []sim.Step{{Level: 250, For: 100 * time.Microsecond}}
+	cold := []load.Step{{Level: 250, For: 100 * time.Microsecond}}
 	kernel := &sim.Kernel{
-		Cold: cold, Warm: []sim.Step{{Level: 230, For: 60 * time.Microsecond}},
+		Cold: cold, Warm: []load.Step{{Level: 230, For: 60 * time.Microsecond}},
 		Overlap: 10 * time.Microsecond,
 	}
 	e := tiny.Expect{Length: 100e-6, Energy: 0.025, Carrier: 190}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
@@ -70,7 +71,7 @@ func (d *Device) Open(ctx context.Context) error {
 	if d.open {
 		return nil
 	}
-	if _, err := d.cfg.Plant.SetLoad(d.cfg.Clock.Now(), ActiveIdle); err != nil {
+	if _, err := d.cfg.Plant.SetLoad(d.cfg.Clock.Now(), load.ActiveIdle); err != nil {
 		return fmt.Errorf("sim: open: %w", err)
 	}
 	d.open = true
@@ -96,11 +97,11 @@ func (d *Device) launch() time.Time {
 
 // hold lays one load down from start to end, blocks until it has passed, and returns the
 // span that was really drawn. When ctx ends, the load ends at once.
-func (d *Device) hold(ctx context.Context, l Load, length time.Duration) (gpu.Span, error) {
+func (d *Device) hold(ctx context.Context, l load.State, length time.Duration) (gpu.Span, error) {
 	if length <= 0 {
 		return gpu.Span{}, fmt.Errorf("sim: %v for %v: the time must be positive", l, length)
 	}
-	span, err := d.step(ctx, Step{Load: l, For: length})
+	span, err := d.step(ctx, load.Step{Load: l, For: length})
 	if err != nil {
 		return span, fmt.Errorf("sim: %v: %w", l, err)
 	}
@@ -108,8 +109,8 @@ func (d *Device) hold(ctx context.Context, l Load, length time.Duration) (gpu.Sp
 }
 
 // step is hold of a step.
-func (d *Device) step(ctx context.Context, s Step) (gpu.Span, error) {
-	begin, err := d.cfg.Plant.SetSteps(d.launch(), []Step{s, {Load: ActiveIdle}})
+func (d *Device) step(ctx context.Context, s load.Step) (gpu.Span, error) {
+	begin, err := d.cfg.Plant.SetSteps(d.launch(), []load.Step{s, {Load: load.ActiveIdle}})
 	if err != nil {
 		return gpu.Span{}, err
 	}
@@ -129,7 +130,7 @@ func (d *Device) await(ctx context.Context, t time.Time) error {
 	}
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, e := d.cfg.Plant.SetLoad(now, ActiveIdle); e != nil {
+	if _, e := d.cfg.Plant.SetLoad(now, load.ActiveIdle); e != nil {
 		return fmt.Errorf("%w (and the load could not be taken off: %v)", err, e)
 	}
 	return err
@@ -143,14 +144,14 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 	}
 	chips, first := spec.Chips(kind), -spec.CodeStart()
 	due := func(i int) time.Duration { return time.Duration(float64(i) * float64(spec.Chip) * 1e9) }
-	steps := make([]Step, len(chips), len(chips)+1)
+	steps := make([]load.Step, len(chips), len(chips)+1)
 	for i, high := range chips {
-		steps[i] = Step{Load: Sleep, For: due(i+1) - due(i)}
+		steps[i] = load.Step{Load: load.Sleep, For: due(i+1) - due(i)}
 		if high {
-			steps[i].Load = Full
+			steps[i].Load = load.Full
 		}
 	}
-	steps = append(steps, Step{Load: ActiveIdle})
+	steps = append(steps, load.Step{Load: load.ActiveIdle})
 	begin, err := d.cfg.Plant.SetSteps(d.launch(), steps)
 	if err != nil {
 		return gpu.Played{}, fmt.Errorf("sim: play marker: %w", err)
@@ -165,8 +166,8 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 	return p, nil
 }
 
-var benchLoads = map[gpu.Benchmark]Load{
-	gpu.BenchHalf: Half, gpu.BenchCompute: Compute, gpu.BenchMemory: Memory,
+var benchLoads = map[gpu.Benchmark]load.State{
+	gpu.BenchHalf: load.Half, gpu.BenchCompute: load.Compute, gpu.BenchMemory: load.Memory,
 }
 
 // RunBenchmark draws the benchmark's power for length and returns when it has passed.
@@ -184,7 +185,7 @@ func (d *Device) RunBenchmark(ctx context.Context, b gpu.Benchmark, length time.
 
 // WarmUp draws full load for length.
 func (d *Device) WarmUp(ctx context.Context, length time.Duration) error {
-	_, err := d.hold(ctx, Full, length)
+	_, err := d.hold(ctx, load.Full, length)
 	return err
 }
 
@@ -196,7 +197,7 @@ func (d *Device) Close() error {
 	d.open = false
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, err := d.cfg.Plant.SetLoad(now, Idle); err != nil {
+	if _, err := d.cfg.Plant.SetLoad(now, load.Idle); err != nil {
 		return fmt.Errorf("sim: close: %w", err)
 	}
 	return nil
@@ -227,7 +228,7 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 	flops := min(m.Flops, m.Bytes*gpu.MixIntensity(rounds))
 	bytes := flops / gpu.MixIntensity(rounds)
 	level := m.ConstantPower + measure.Watt(flops*float64(m.Flop)+bytes*float64(m.Byte))
-	span, err := d.step(ctx, Step{Level: level, For: length})
+	span, err := d.step(ctx, load.Step{Level: level, For: length})
 	if err != nil {
 		return gpu.MixRan{}, fmt.Errorf("sim: mix: %w", err)
 	}
@@ -238,26 +239,18 @@ func (d *Device) RunMix(ctx context.Context, rounds uint32, length time.Duration
 	}, nil
 }
 
-// Step is a stretch of constant load.
-type Step struct {
-	Load Load
-	// Level in watts takes the load's place where it is positive.
-	Level measure.Watt
-	For   time.Duration
-}
-
 // Kernel is a kernel of set power and duration, as a real one would show itself.
 type Kernel struct {
 	// Cold is the power of a launch that finds its data in no cache, Warm of one that
 	// does; without Warm all launches are cold.
-	Cold, Warm []Step
+	Cold, Warm []load.Step
 	// Overlap is how much of a launch's end runs beside the begin of the next one
 	// where nothing lies between them: the card draws the one's power, not both.
 	Overlap time.Duration
 }
 
 // length is how long steps last.
-func length(steps []Step) (d time.Duration) {
+func length(steps []load.Step) (d time.Duration) {
 	for _, s := range steps {
 		d += s.For
 	}
@@ -292,7 +285,7 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	case !ok:
 		return gpu.Ran{}, fmt.Errorf("sim: train: %w: %q: want half, compute or memory", ErrKernel, t.Insert.Benchmark)
 	default:
-		k.Cold = []Step{{Load: insert, For: t.Insert.Length}}
+		k.Cold = []load.Step{{Load: insert, For: t.Insert.Length}}
 	}
 	carrier, ok := benchLoads[t.Carrier]
 	if !ok {
@@ -301,7 +294,7 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	// The whole train is laid down ahead of the meter's clock, in parts: the plant must have a
 	// step before the meter reads it. The first part may begin late, each other one where the one before ends.
 	steps, ran := lay(&t, k, carrier)
-	steps = append(steps, Step{Load: ActiveIdle})
+	steps = append(steps, load.Step{Load: load.ActiveIdle})
 	begin := d.launch().Add(time.Duration(min(len(steps), maxSteps)) * perStep)
 	end := begin
 	for from := 0; from < len(steps); from += maxSteps {
@@ -325,10 +318,10 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 }
 
 // lay returns the steps of a train, and how it runs, from time zero on.
-func lay(t *gpu.Train, k Kernel, carrier Load) (steps []Step, ran gpu.Ran) {
+func lay(t *gpu.Train, k Kernel, carrier load.State) (steps []load.Step, ran gpu.Ran) {
 	var now time.Duration
 	var zero time.Time
-	put := func(s ...Step) {
+	put := func(s ...load.Step) {
 		steps = append(steps, s...)
 		now += length(s)
 	}
@@ -342,7 +335,7 @@ func lay(t *gpu.Train, k Kernel, carrier Load) (steps []Step, ran gpu.Ran) {
 			}
 		}
 		for range p.Slices {
-			put(Step{Load: carrier, For: lengths[0]})
+			put(load.Step{Load: carrier, For: lengths[0]})
 			r.Carrier, lengths = r.Carrier+lengths[0], lengths[1:]
 			if p.Kernel {
 				start()
@@ -361,7 +354,7 @@ func lay(t *gpu.Train, k Kernel, carrier Load) (steps []Step, ran gpu.Ran) {
 
 // bare is launch i of n back to back: the first is cold, and each but the last
 // loses its end to the next.
-func (k Kernel) bare(i, n int) []Step {
+func (k Kernel) bare(i, n int) []load.Step {
 	steps := k.Cold
 	if i > 0 && len(k.Warm) > 0 {
 		steps = k.Warm
@@ -369,7 +362,7 @@ func (k Kernel) bare(i, n int) []Step {
 	if i == n-1 || k.Overlap == 0 {
 		return steps
 	}
-	steps = append([]Step(nil), steps...)
+	steps = append([]load.Step(nil), steps...)
 	last := &steps[len(steps)-1]
 	last.For = max(last.For-k.Overlap, 0)
 	return steps

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // levels is a plant that takes levels in watts.
 type levels struct {
 	plant
-	taken []Step
+	taken []load.Step
 }
 
-func (p *levels) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+func (p *levels) SetSteps(at time.Time, steps []load.Step) (time.Time, error) {
 	p.taken = append(p.taken, steps...)
 	return at, nil
 }
@@ -34,7 +35,7 @@ func TestMixDrawsItsWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := p.taken[len(p.taken)-2]
-			if last := p.taken[len(p.taken)-1]; last != (Step{Load: ActiveIdle}) {
+			if last := p.taken[len(p.taken)-1]; last != (load.Step{Load: load.ActiveIdle}) {
 				t.Errorf("%d rounds end with %+v", rounds, last)
 			}
 			joules := 2 * float64(s.Level)

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure"
-	"golang.org/x/sys/unix"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // Prefix before a socket's path selects the simulated GPU of an emulated meter
@@ -30,14 +32,14 @@ const Prefix = "sim:"
 // and the other requests, is when the caller sends the request.
 type LoadChange struct {
 	At   time.Time
-	Load uint8
+	Load load.State
 	Sent Moment
 }
 
 // StepsChange is the request for several steps of load.
 type StepsChange struct {
 	At    time.Time
-	Steps []Step
+	Steps []load.Step
 	Sent  Moment
 }
 
@@ -104,13 +106,13 @@ func (c *Connection) Close() error { return c.conn.Close() }
 type RemotePlant struct{ C *Connection }
 
 // SetLoad sets the load from an instant on, and returns the actual instant.
-func (p RemotePlant) SetLoad(at time.Time, l Load) (begin time.Time, err error) {
-	err = p.C.Call("SetLoad", LoadChange{at, uint8(l), Now()}, &begin)
+func (p RemotePlant) SetLoad(at time.Time, l load.State) (begin time.Time, err error) {
+	err = p.C.Call("SetLoad", LoadChange{at, l, Now()}, &begin)
 	return OnClockOf(at, begin), err
 }
 
 // SetSteps schedules steps of load from an instant on, and returns the actual beginning.
-func (p RemotePlant) SetSteps(at time.Time, steps []Step) (begin time.Time, err error) {
+func (p RemotePlant) SetSteps(at time.Time, steps []load.Step) (begin time.Time, err error) {
 	err = p.C.Call("SetSteps", StepsChange{at, steps, Now()}, &begin)
 	return OnClockOf(at, begin), err
 }

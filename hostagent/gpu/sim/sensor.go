@@ -5,7 +5,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // Response is how the simulated sensor follows the power: every Update a new
@@ -130,42 +130,18 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// Load names a level of work. The levels are those of the emulated board's state machine.
-type Load uint8
-
-// The loads.
-const (
-	Idle       Load = iota // no context, low clocks
-	ActiveIdle             // a context, clocks up, nothing resident
-	Sleep                  // one resident sleeping kernel: a marker's low chip
-	Half                   // half arithmetic, half memory
-	Compute                // arithmetic alone
-	Memory                 // streams memory
-	Full                   // memory and SMs together: a marker's high chip
-)
-
-var loadNames = [...]string{"idle", "active_idle", "sleep", "half", "compute", "memory", "full"}
-
-// String names a load as the emulated board does.
-func (l Load) String() string {
-	if int(l) < len(loadNames) {
-		return loadNames[l]
-	}
-	return fmt.Sprintf("load(%d)", uint8(l))
-}
-
 // Plant draws the simulated power. It is safe for concurrent use.
 type Plant interface {
 	// SetLoad changes the load at an instant, which may lie in the future. It
 	// returns when the load really changes, which is later than at where a meter
 	// had already read on.
-	SetLoad(at time.Time, l Load) (time.Time, error)
+	SetLoad(at time.Time, l load.State) (time.Time, error)
 	// SetSteps lays steps down one after another from an instant on, all at once: a
 	// whole marker is laid down before it is played, so that its edges depend neither
 	// on when a goroutine wakes up nor on how far a meter has read meanwhile. It
 	// returns when the first really begins; the load of the last one stays, though it
 	// may last no time.
-	SetSteps(at time.Time, steps []Step) (time.Time, error)
+	SetSteps(at time.Time, steps []load.Step) (time.Time, error)
 	// Cancel drops every change that was laid down for after an instant.
 	Cancel(after time.Time)
 	// MeanPower is the true mean power between two instants. It is NaN where

@@ -13,13 +13,14 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // step is one change of load.
 type step struct {
 	at time.Time
-	l  Load
+	l  load.State
 }
 
 // plant draws 100 W more for each step of Load, and remembers.
@@ -29,8 +30,8 @@ type plant struct {
 	moved time.Duration
 }
 
-func (p *plant) SetLoad(at time.Time, l Load) (time.Time, error) {
-	if l > Full {
+func (p *plant) SetLoad(at time.Time, l load.State) (time.Time, error) {
+	if l > load.Full {
 		return at, errors.New("no such load")
 	}
 	at = at.Add(p.moved)
@@ -42,7 +43,7 @@ func (p *plant) SetLoad(at time.Time, l Load) (time.Time, error) {
 	return at, nil
 }
 
-func (p *plant) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+func (p *plant) SetSteps(at time.Time, steps []load.Step) (time.Time, error) {
 	begin := at.Add(p.moved)
 	for _, s := range steps {
 		if _, err := p.SetLoad(at, s.Load); err != nil {
@@ -59,8 +60,8 @@ func (p *plant) Cancel(after time.Time) {
 	}
 }
 
-func (p *plant) load(at time.Time) Load {
-	l := Idle
+func (p *plant) load(at time.Time) load.State {
+	l := load.Idle
 	for _, s := range p.steps {
 		if !s.at.After(at) {
 			l = s.l
@@ -124,7 +125,7 @@ func TestMarkerIsLaidDownExactly(t *testing.T) {
 			t.Fatalf("got %d edges from chip %d", len(got.Edges), got.Edges[0].Chip)
 		}
 		for i, high := range chips {
-			want := map[bool]Load{true: Full, false: Sleep}[high]
+			want := map[bool]load.State{true: load.Full, false: load.Sleep}[high]
 			if l := p.load(got.Edges[i].At.Add(time.Microsecond)); l != want {
 				t.Errorf("chip %d: %v, want %v", i, l, want)
 			}
@@ -132,7 +133,7 @@ func TestMarkerIsLaidDownExactly(t *testing.T) {
 				t.Errorf("chip %d begins %v after the first", i, at)
 			}
 		}
-		if l := p.load(got.Span.End); l != ActiveIdle {
+		if l := p.load(got.Span.End); l != load.ActiveIdle {
 			t.Errorf("after the marker: %v", l)
 		}
 		if late := got.Span.Start.Sub(begin); late < 50*time.Microsecond || late > 70*time.Microsecond {
@@ -168,11 +169,11 @@ func TestBenchmarksDrawTheirLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plant{}
 		d := openSim(t, p)
-		if p.load(time.Now()) != ActiveIdle {
+		if p.load(time.Now()) != load.ActiveIdle {
 			t.Error("a context draws nothing")
 		}
-		for b, want := range map[gpu.Benchmark]Load{
-			gpu.BenchHalf: Half, gpu.BenchCompute: Compute, gpu.BenchMemory: Memory,
+		for b, want := range map[gpu.Benchmark]load.State{
+			gpu.BenchHalf: load.Half, gpu.BenchCompute: load.Compute, gpu.BenchMemory: load.Memory,
 		} {
 			k, err := d.RunBenchmark(t.Context(), b, time.Second)
 			if err != nil {
@@ -180,11 +181,11 @@ func TestBenchmarksDrawTheirLoads(t *testing.T) {
 			}
 			s := k[0].Span
 			if k[0].Name != string(b) || s.End.Sub(s.Start) != time.Second || p.load(s.Start) != want ||
-				p.load(s.End) != ActiveIdle {
+				p.load(s.End) != load.ActiveIdle {
 				t.Errorf("%s: got %+v", b, k)
 			}
 		}
-		if err := d.WarmUp(t.Context(), time.Second); err != nil || p.load(time.Now().Add(-time.Millisecond)) != Full {
+		if err := d.WarmUp(t.Context(), time.Second); err != nil || p.load(time.Now().Add(-time.Millisecond)) != load.Full {
 			t.Errorf("warm-up: %v", err)
 		}
 		if _, err := d.RunBenchmark(t.Context(), "gemm", time.Second); err == nil ||
@@ -194,7 +195,7 @@ func TestBenchmarksDrawTheirLoads(t *testing.T) {
 		if _, err := d.RunBenchmark(t.Context(), gpu.BenchHalf, 0); err == nil {
 			t.Error("a benchmark of no time was run")
 		}
-		if err := errors.Join(d.Close(), d.Close()); err != nil || p.load(time.Now()) != Idle {
+		if err := errors.Join(d.Close(), d.Close()); err != nil || p.load(time.Now()) != load.Idle {
 			t.Errorf("closed: %v, %v", err, p.load(time.Now()))
 		}
 	})
@@ -221,7 +222,7 @@ func TestCancellationTakesTheLoadOff(t *testing.T) {
 				if err := play(ctx, d); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
-				if l := p.load(time.Now().Add(time.Hour)); l != ActiveIdle {
+				if l := p.load(time.Now().Add(time.Hour)); l != load.ActiveIdle {
 					t.Errorf("the plant goes on with %v", l)
 				}
 			})
@@ -243,8 +244,8 @@ func TestSensorMisreadsAShortPulse(t *testing.T) {
 		now := time.Now()
 		for i := range 40 {
 			at := now.Add(time.Duration(i) * 100 * time.Millisecond)
-			p.SetLoad(at, Full)
-			p.SetLoad(at.Add(50*time.Millisecond), Idle)
+			p.SetLoad(at, load.Full)
+			p.SetLoad(at.Add(50*time.Millisecond), load.Idle)
 		}
 		var got []float64
 		for _, phase := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond} {
@@ -279,7 +280,7 @@ func TestSensorHoldsBetweenUpdatesAndCountsEnergy(t *testing.T) {
 		if e, err := s.ReadEnergy(); e != 0 || err != nil {
 			t.Fatalf("at the begin: %v, %v", e, err)
 		}
-		p.SetLoad(time.Now(), Sleep) // 200 W
+		p.SetLoad(time.Now(), load.Sleep) // 200 W
 		values := map[measure.Watt]int{}
 		for range 1000 {
 			time.Sleep(time.Millisecond)
@@ -304,7 +305,7 @@ func TestSensorHoldsBetweenUpdatesAndCountsEnergy(t *testing.T) {
 func TestSensorHasItsStaticError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plant{}
-		p.SetLoad(time.Now().Add(-time.Hour), ActiveIdle)
+		p.SetLoad(time.Now().Add(-time.Hour), load.ActiveIdle)
 		s := NewSensor(p, nil, Response{
 			Update: 10 * time.Millisecond, Instant: time.Millisecond,
 			Average: time.Millisecond, Gain: 0.954, Offset: -1.2,

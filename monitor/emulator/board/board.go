@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // ErrForgotten is wrapped when the past that is asked for was dropped to keep
@@ -82,7 +83,7 @@ func (b *Board) Config() Config { return b.cfg }
 func (b *Board) Rails() []RailConfig { return slices.Clone(b.cfg.Rails) }
 
 // Level returns the power that a load settles at on a cool card.
-func (b *Board) Level(l Load) (measure.Watt, error) {
+func (b *Board) Level(l load.State) (measure.Watt, error) {
 	v := b.cfg.Levels
 	levels := [...]measure.Watt{v.Idle, v.ActiveIdle, v.Sleep, v.Half, v.Compute, v.Memory, v.Full}
 	if int(l) >= len(levels) {
@@ -93,7 +94,7 @@ func (b *Board) Level(l Load) (measure.Watt, error) {
 
 // SetLoad changes the load at an instant, which may lie in the future: a whole
 // marker can be laid down before it is played. See SetLevel for the rest.
-func (b *Board) SetLoad(at time.Duration, l Load) (time.Duration, error) {
+func (b *Board) SetLoad(at time.Duration, l load.State) (time.Duration, error) {
 	w, err := b.Level(l)
 	if err != nil {
 		return at, err
@@ -191,32 +192,6 @@ func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
 		b.relink(i)
 	}
 	return first, nil
-}
-
-// Load names the GPU's activity.
-type Load uint8
-
-// The loads of the state machine. LoadLevel stands for a level set in watts.
-const (
-	Idle       Load = iota // no context, low clocks
-	ActiveIdle             // a context, clocks up, nothing resident
-	Sleep                  // one resident sleeping kernel: a marker's low chip
-	Half                   // half arithmetic, half memory
-	Compute                // arithmetic alone
-	Memory                 // streams memory
-	Full                   // memory and SMs together: a marker's high chip
-	LoadLevel
-)
-
-// loadNames are those of Load.String, in the order of the constants.
-var loadNames = [...]string{"idle", "active_idle", "sleep", "half", "compute", "memory", "full", "level"}
-
-// String returns the load's name in flags and bench files.
-func (l Load) String() string {
-	if int(l) < len(loadNames) {
-		return loadNames[l]
-	}
-	return fmt.Sprintf("load(%d)", uint8(l))
 }
 
 // Levels is the power that each load settles at when the card is at its idle

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // busy lays down n random changes of load, 0.2–40 ms apart.
@@ -27,7 +28,7 @@ func busy(t *testing.T, cfg Config, n int) (*Board, time.Duration) {
 		if rng.IntN(3) == 0 {
 			_, err = b.SetLevel(at, measure.Watt(20+250*rng.Float64()))
 		} else {
-			_, err = b.SetLoad(at, Load(rng.IntN(7)))
+			_, err = b.SetLoad(at, load.State(rng.IntN(7)))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +202,7 @@ func TestPastReadByAMeterCannotChange(t *testing.T) {
 	}
 	seen := make([]measure.Watt, 101)
 	b.Trace(seen, 0, 1e5) // up to 10 ms
-	at, err := b.SetLoad(5*time.Millisecond, Memory)
+	at, err := b.SetLoad(5*time.Millisecond, load.Memory)
 	if err != nil || at != 10*time.Millisecond {
 		t.Fatalf("a change before the newest reading took effect at %v (%v), want 10ms", at, err)
 	}
@@ -263,7 +264,7 @@ func TestSeedsAndErrors(t *testing.T) {
 	if _, err := a.SetLevel(0, measure.Watt(math.NaN())); err == nil {
 		t.Error("a level of NaN is taken")
 	}
-	if _, err := a.SetLoad(0, LoadLevel); err == nil {
+	if _, err := a.SetLoad(0, load.Watts); err == nil {
 		t.Error("a load without a level is taken")
 	}
 }
@@ -293,7 +294,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	longest := 0
 	for i := range 200_000 { // 1000 s of a change every 5 ms
 		at := time.Duration(i) * 5 * time.Millisecond
-		if _, err := b.SetLoad(at, Load(i%7)); err != nil {
+		if _, err := b.SetLoad(at, load.State(i%7)); err != nil {
 			t.Fatal(err)
 		}
 		b.Trace(buf, at, 5e5)
@@ -312,7 +313,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 
 func BenchmarkTrace(b *testing.B) {
 	brd, _ := New(Config{})
-	_, _ = brd.SetLoad(0, Compute)
+	_, _ = brd.SetLoad(0, load.Compute)
 	buf := make([]measure.Watt, 1000)
 	b.ReportAllocs()
 	for i := range b.N {
@@ -375,7 +376,7 @@ func TestLiveIsTheBoardOnAClock(t *testing.T) {
 	epoch := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	l := NewLive(b, epoch)
 	at := epoch.Add(50 * time.Millisecond)
-	if got, err := l.SetLoad(at, Compute); err != nil || !got.Equal(at) {
+	if got, err := l.SetLoad(at, load.Compute); err != nil || !got.Equal(at) {
 		t.Errorf("the load changes at %v (%v)", got, err)
 	}
 	if _, err := l.SetLevel(at.Add(time.Second), 100); err != nil {
@@ -409,7 +410,7 @@ func TestConcurrentUse(t *testing.T) {
 				at := time.Duration(i) * time.Millisecond
 				switch w {
 				case 0:
-					_, _ = b.SetLoad(at, Load(i%7))
+					_, _ = b.SetLoad(at, load.State(i%7))
 				case 1:
 					b.Trace(buf, at, 5e4)
 				default:
@@ -441,14 +442,14 @@ func TestStepsAreLaidDownAtOnce(t *testing.T) {
 			read.Observe(read.Since(at))
 		}
 	})
-	steps := make([]Step, 40)
+	steps := make([]load.Step, 40)
 	for i := range steps {
-		steps[i] = Step{Load: Sleep, For: 10 * time.Microsecond}
+		steps[i] = load.Step{Load: load.Sleep, For: 10 * time.Microsecond}
 		if i%3 == 0 {
-			steps[i].Load = Full
+			steps[i].Load = load.Full
 		}
 	}
-	steps[len(steps)-1] = Step{Load: ActiveIdle}
+	steps[len(steps)-1] = load.Step{Load: load.ActiveIdle}
 	at := epoch
 	for i := range 500 {
 		begin, err := read.SetSteps(at, steps)
@@ -470,8 +471,8 @@ func TestStepsAreLaidDownAtOnce(t *testing.T) {
 	at = at.Add(time.Hour)
 	// One bad step, and nothing is changed.
 	before := read.MeanPower(at, at.Add(time.Second))
-	if _, err := read.SetSteps(at, []Step{
-		{Load: Full, For: time.Second},
+	if _, err := read.SetSteps(at, []load.Step{
+		{Load: load.Full, For: time.Second},
 		{Level: measure.Watt(math.Inf(1))},
 	}); err == nil {
 		t.Error("an infinite level was laid down")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 )
 
 // Energy is the energy that the board has drawn, in total and rail by rail in the order
@@ -306,8 +307,8 @@ func (l *Live) Since(t time.Time) time.Duration { return t.Sub(l.Epoch) }
 
 // SetLoad is Board.SetLoad at a time of day. It returns when the load really
 // changed, which is later than at where a meter had already read on.
-func (l *Live) SetLoad(at time.Time, load Load) (time.Time, error) {
-	t, err := l.Board.SetLoad(l.Since(at), load)
+func (l *Live) SetLoad(at time.Time, to load.State) (time.Time, error) {
+	t, err := l.Board.SetLoad(l.Since(at), to)
 	return l.Time(t), err
 }
 
@@ -333,17 +334,9 @@ func (l *Live) MeanPower(from, to time.Time) measure.Watt {
 // At is Board.At at a time of day.
 func (l *Live) At(t time.Time) []Reading { return l.Board.At(l.Since(t)) }
 
-// Step is a stretch of constant load: that of a state, or a level where it is
-// positive.
-type Step struct {
-	Load  Load
-	Level measure.Watt
-	For   time.Duration
-}
-
 // SetSteps lays steps down one after another from a time of day on. It returns
 // when the first really began; the load of the last stays, though it may last no time.
-func (l *Live) SetSteps(at time.Time, steps []Step) (time.Time, error) {
+func (l *Live) SetSteps(at time.Time, steps []load.Step) (time.Time, error) {
 	changes := make([]Change, 0, len(steps))
 	t := l.Since(at)
 	for i, s := range steps {

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -44,11 +45,11 @@ func lay(b *board.Board, h *hostClock, spec marker.Spec, kind marker.Kind, begin
 ) {
 	chips := spec.Chips(kind)
 	for i := 0; i <= len(chips); i++ {
-		l := board.ActiveIdle
+		l := load.ActiveIdle
 		if i < len(chips) {
-			l = board.Sleep
+			l = load.Sleep
 			if chips[i] {
-				l = board.Full
+				l = load.Full
 			}
 		}
 		end = begin + measure.Seconds(float64(i)*float64(spec.Chip)).Duration()
@@ -64,7 +65,7 @@ func lay(b *board.Board, h *hostClock, spec marker.Spec, kind marker.Kind, begin
 type task struct {
 	board      board.Config
 	meter      meter.Config
-	kernel     board.Load
+	kernel     load.State
 	length     time.Duration
 	stampNoise float64 // of the host's time stamps, in seconds
 	seed       uint64
@@ -102,7 +103,7 @@ func (k task) run() (measure.Result, board.Energy, error) {
 	if _, err := b.SetLoad(from, k.kernel); err != nil {
 		return fail("kernel", err)
 	}
-	if _, err := b.SetLoad(to, board.ActiveIdle); err != nil {
+	if _, err := b.SetLoad(to, load.ActiveIdle); err != nil {
 		return fail("kernel", err)
 	}
 	hostFrom, hostTo := h.at(from), h.at(to)
@@ -250,14 +251,14 @@ func summary(t *testing.T, outs []outcome) (covered float64) {
 }
 
 // slews draws the GPU's slew and load for a seed, within what real cards show.
-func slews(seed uint64) (board.Config, board.Load, time.Duration) {
+func slews(seed uint64) (board.Config, load.State, time.Duration) {
 	rng := rand.New(rand.NewPCG(seed, 0x736c6577))
 	c := board.Config{
 		Seed:    seed,
 		TauUp:   time.Duration(60+rng.IntN(240)) * time.Microsecond,
 		TauDown: time.Duration(60+rng.IntN(400)) * time.Microsecond,
 	}
-	return c, board.Half + board.Load(rng.IntN(3)), time.Duration(40+rng.IntN(60)) * time.Millisecond
+	return c, load.Half + load.State(rng.IntN(3)), time.Duration(40+rng.IntN(60)) * time.Millisecond
 }
 
 // Over 500 seeds, or a sample of them, the true energy lies within E ± U (k = 2) in 93 to 98 % of the

@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
-func newBoard(t *testing.T, cfg board.Config, loads map[time.Duration]board.Load) *board.Board {
+func newBoard(t *testing.T, cfg board.Config, loads map[time.Duration]load.State) *board.Board {
 	t.Helper()
 	b, err := board.New(cfg)
 	if err != nil {
@@ -80,7 +82,7 @@ func TestSixteenBitsAt100kSPerSecond(t *testing.T) {
 				bc.Rails[i].Source = 0 // an assumed voltage cannot know the droop
 			}
 		}
-		b := newBoard(t, bc, map[time.Duration]board.Load{100: board.Memory, 1100: board.ActiveIdle})
+		b := newBoard(t, bc, map[time.Duration]load.State{100: load.Memory, 1100: load.ActiveIdle})
 		s := newSampler(t, b, cfg)
 		r := integrate(t, s, 130_000, 100*ms, 1100*ms)
 		truth, err := b.Energy(100*ms, 1100*ms)
@@ -101,7 +103,7 @@ func TestSixteenBitsAt100kSPerSecond(t *testing.T) {
 }
 
 func TestDrawnErrorsAreWhatTheySay(t *testing.T) {
-	b := newBoard(t, board.Config{Drift: -1}, map[time.Duration]board.Load{-1000: board.Compute})
+	b := newBoard(t, board.Config{Drift: -1}, map[time.Duration]load.State{-1000: load.Compute})
 	sp := Spread{
 		UGainI: 0.02, UGainV: 0.003, UOffsetI: 0.1, UOffsetV: 0.01, UClock: 1e-4,
 		ClockOffsetRange: time.Second,
@@ -161,7 +163,7 @@ func TestSpreadOfTheDraws(t *testing.T) {
 func TestBlocksJoinAndSeedsRepeat(t *testing.T) {
 	cfg := Config{Seed: 5, Rate: 4800, Spread: Spread{NoiseI: 0.1, NoiseV: 0.01}, Draw: true}
 	read := func(sizes ...int) [][]measure.Count {
-		b := newBoard(t, board.Config{}, map[time.Duration]board.Load{5: board.Half})
+		b := newBoard(t, board.Config{}, map[time.Duration]load.State{5: load.Half})
 		s := newSampler(t, b, cfg)
 		var out [][]measure.Count
 		var blk measure.Block
@@ -196,7 +198,7 @@ func TestBlocksJoinAndSeedsRepeat(t *testing.T) {
 }
 
 func TestOmitAndOverRange(t *testing.T) {
-	b := newBoard(t, board.Config{}, map[time.Duration]board.Load{-1: board.Full})
+	b := newBoard(t, board.Config{}, map[time.Duration]load.State{-1: load.Full})
 	s := newSampler(t, b, Config{CurrentRange: 5, Omit: []string{"pcie_3v3"}})
 	if setup := s.Setup(); len(setup.Rails) != 3 || len(setup.Missing) != 1 || setup.Missing[0] != "pcie_3v3" {
 		t.Errorf("rails %v, missing %v", setup.Rails, setup.Missing)

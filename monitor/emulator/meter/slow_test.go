@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
@@ -156,7 +157,7 @@ func (s *slow) read(at time.Duration) measure.Count {
 	return s.value
 }
 
-func loadedBoard(t *testing.T, cfg board.Config, loads map[time.Duration]board.Load) *board.Board {
+func loadedBoard(t *testing.T, cfg board.Config, loads map[time.Duration]load.State) *board.Board {
 	t.Helper()
 	b, err := board.New(cfg)
 	if err != nil {
@@ -178,8 +179,8 @@ func TestSlowShowsItsWindow(t *testing.T) {
 	} {
 		b := loadedBoard(t, board.Config{}, nil)
 		for i := range 400 { // 7 ms on, 11 ms off
-			_, _ = b.SetLoad(time.Duration(i)*18*ms, board.Memory)
-			_, _ = b.SetLoad(time.Duration(i)*18*ms+7*ms, board.Sleep)
+			_, _ = b.SetLoad(time.Duration(i)*18*ms, load.Memory)
+			_, _ = b.SetLoad(time.Duration(i)*18*ms+7*ms, load.Sleep)
 		}
 		cfg.Seed, cfg.Start = 3, 2*time.Second
 		s, err := newSlow(b, cfg)
@@ -257,8 +258,8 @@ func TestSlowSensorMissesTheSquareWave(t *testing.T) {
 	const ms = time.Millisecond
 	b := loadedBoard(t, board.Config{Drift: -1}, nil)
 	for i := range 100 {
-		_, _ = b.SetLoad(time.Duration(i)*100*ms, board.Memory)
-		_, _ = b.SetLoad(time.Duration(i)*100*ms+50*ms, board.Sleep)
+		_, _ = b.SetLoad(time.Duration(i)*100*ms, load.Memory)
+		_, _ = b.SetLoad(time.Duration(i)*100*ms+50*ms, load.Sleep)
 	}
 	cfg := nvml100of25
 	cfg.Start = time.Second
@@ -278,7 +279,7 @@ func TestSlowSensorMissesTheSquareWave(t *testing.T) {
 }
 
 func TestSlowErrorsAreDrawn(t *testing.T) {
-	b := loadedBoard(t, board.Config{Drift: -1}, map[time.Duration]board.Load{-10_000: board.Compute})
+	b := loadedBoard(t, board.Config{Drift: -1}, map[time.Duration]load.State{-10_000: load.Compute})
 	cfg := slowConfig{Update: 20 * time.Millisecond, Window: 10 * time.Millisecond, UGain: 0.05, UOffset: 2, Draw: true}
 	var sum, sq float64
 	const seeds = 300

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
@@ -61,7 +62,7 @@ type found struct {
 func TestForeignClient(t *testing.T) {
 	needPython(t)
 	f, at := serve(t, pace.Real(time.Now()), Config{})
-	if _, err := f.board.SetLoad(0, board.Idle); err != nil {
+	if _, err := f.board.SetLoad(0, load.Idle); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

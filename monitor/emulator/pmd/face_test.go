@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
@@ -79,9 +80,9 @@ func newBoard(t *testing.T) *board.Board {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for ms, l := range map[time.Duration]board.Load{
-		20: board.Compute, 420: board.Sleep, 500: board.Memory,
-		1700: board.Idle,
+	for ms, l := range map[time.Duration]load.State{
+		20: load.Compute, 420: load.Sleep, 500: load.Memory,
+		1700: load.Idle,
 	} {
 		if _, err := b.SetLoad(ms*time.Millisecond, l); err != nil {
 			t.Fatal(err)

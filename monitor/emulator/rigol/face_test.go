@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
@@ -77,7 +78,7 @@ func TestAStopInTheMiddle(t *testing.T) {
 func TestAnEdgeTriggers(t *testing.T) {
 	b := montest.Idle(t)
 	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1})
-	if _, err := b.SetLoad(500*time.Millisecond, board.Full); err != nil {
+	if _, err := b.SetLoad(500*time.Millisecond, load.Full); err != nil {
 		t.Fatal(err)
 	}
 	montest.Expect(t, f, ":CHAN1:PROB 1;SCAL 0.05;:TIM:SCAL 1e-3;:TRIG:EDG:SOUR CHAN1;LEV 0.05;:SING;:TRIG:STAT?",

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
@@ -140,7 +141,7 @@ func running(t *testing.T) (*Face, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.SetLoad(0, board.Compute); err != nil {
+	if _, err := b.SetLoad(0, load.Compute); err != nil {
 		t.Fatal(err)
 	}
 	epoch := time.Now()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -328,7 +329,7 @@ func build(t *testing.T, cfg niface.Config, p pace.Pace) *rig {
 	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	loads := []load.State{load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half}
 	for i := range 100 {
 		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -20,10 +26,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/analog"
 	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
 	"github.com/wattmark/wattmark/monitor/instrument/series"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // w assembles a message by hand, from field numbers and wire types alone.
@@ -493,7 +495,7 @@ func TestSkewOfAMultiplexerIsCorrected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.board.SetLoad(0, board.ActiveIdle); err != nil {
+	if _, err := r.board.SetLoad(0, load.ActiveIdle); err != nil {
 		t.Fatal(err)
 	}
 	if r.face, err = niface.New(r.board, pace.Pace{},

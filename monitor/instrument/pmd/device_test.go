@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -39,7 +40,7 @@ func emulate(t *testing.T, p pace.Pace, cfg pmdface.Config, faults fault.Faults)
 	if b.board, err = board.New(board.Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.board.SetLoad(20*time.Millisecond, board.Compute); err != nil {
+	if _, err := b.board.SetLoad(20*time.Millisecond, load.Compute); err != nil {
 		t.Fatal(err)
 	}
 	if b.face, err = pmdface.New(b.board, p, cfg); err != nil {
@@ -106,7 +107,7 @@ func TestOpenAndMeasure(t *testing.T) {
 // The watts of the three rails that it can see are those of the board.
 func TestMeasuresTheBoard(t *testing.T) {
 	b := emulate(t, pace.Pace{}, pmdface.Config{}, fault.Faults{})
-	if _, err := b.board.SetLoad(0, board.Idle); err != nil {
+	if _, err := b.board.SetLoad(0, load.Idle); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.dev.Open(t.Context()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -164,7 +165,7 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.SetLoad(0, board.Compute); err != nil {
+		if _, err := b.SetLoad(0, load.Compute); err != nil {
 			t.Fatal(err)
 		}
 		r := buildOn(t, b, pmd2face.Config{Seed: seed, Draw: true})

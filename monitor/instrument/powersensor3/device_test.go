@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -37,7 +38,7 @@ func emulate(t *testing.T, p pace.Pace) *bench {
 	if b.board, err = board.New(board.Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.board.SetLoad(20*time.Millisecond, board.Compute); err != nil {
+	if _, err := b.board.SetLoad(20*time.Millisecond, load.Compute); err != nil {
 		t.Fatal(err)
 	}
 	if b.face, err = ps3face.New(b.board, p, ps3face.Config{Seed: 2}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
@@ -45,7 +46,7 @@ func (s *Suite) bench(t *testing.T, cfg scopeface.Config, fragment int) *Bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	loads := []load.State{load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half}
 	for i := range 1000 {
 		if _, err := b.SetLoad(time.Duration(i)*7*time.Millisecond, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)

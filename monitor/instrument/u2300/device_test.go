@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
@@ -54,7 +55,7 @@ func build(t *testing.T, cfg u2300face.Config) *rig {
 	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	loads := []load.State{load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half}
 	for i := range 300 {
 		if _, err := r.board.SetLoad(time.Duration(i)*137*time.Millisecond, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)

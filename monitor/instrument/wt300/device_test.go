@@ -12,6 +12,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
@@ -50,7 +51,7 @@ func build(t *testing.T, cfg wt300face.Config) *rig {
 	if r.board, err = board.New(board.Config{Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	loads := []board.Load{board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half}
+	loads := []load.State{load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half}
 	for i := range 300 {
 		if _, err := r.board.SetLoad(time.Duration(i)*337*time.Millisecond, loads[i%len(loads)]); err != nil {
 			t.Fatal(err)
@@ -437,11 +438,11 @@ func lay(t *testing.T, b *board.Board, spec marker.Spec, kind marker.Kind,
 	edges = map[int]measure.Seconds{}
 	chips := spec.Chips(kind)
 	for i := 0; i <= len(chips); i++ {
-		l := board.ActiveIdle
+		l := load.ActiveIdle
 		if i < len(chips) {
-			l = board.Sleep
+			l = load.Sleep
 			if chips[i] {
-				l = board.Full
+				l = load.Full
 			}
 		}
 		end = begin + measure.Seconds(float64(i)*float64(spec.Chip)).Duration()
@@ -463,7 +464,7 @@ func play(t *testing.T, b *board.Board, spec marker.Spec,
 	edges[marker.Start], from = lay(t, b, spec, marker.Start, begin)
 	from += 310 * time.Millisecond
 	to = from + 7*time.Second
-	for at, l := range map[time.Duration]board.Load{from: board.Compute, to: board.ActiveIdle} {
+	for at, l := range map[time.Duration]load.State{from: load.Compute, to: load.ActiveIdle} {
 		if _, err := b.SetLoad(at, l); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
@@ -26,7 +27,7 @@ func Idle(t *testing.T) *board.Board { return loaded(t, 3, time.Second, 0) }
 // Busy is a board whose load changes every 7 ms for a minute, with its time.
 func Busy(t *testing.T) (*board.Board, func() time.Duration) {
 	t.Helper()
-	b := loaded(t, 3, 7*time.Millisecond, 8000, board.Compute, board.Sleep, board.Memory, board.ActiveIdle)
+	b := loaded(t, 3, 7*time.Millisecond, 8000, load.Compute, load.Sleep, load.Memory, load.ActiveIdle)
 	epoch := time.Now()
 	return b, func() time.Duration { return time.Since(epoch) }
 }
@@ -35,11 +36,11 @@ func Busy(t *testing.T) (*board.Board, func() time.Duration) {
 func Workload(t *testing.T, d time.Duration) *board.Board {
 	t.Helper()
 	const step = 137 * time.Millisecond
-	return loaded(t, 1, step, int((d+step-1)/step), board.Compute, board.Sleep, board.Memory, board.ActiveIdle, board.Half)
+	return loaded(t, 1, step, int((d+step-1)/step), load.Compute, load.Sleep, load.Memory, load.ActiveIdle, load.Half)
 }
 
 // loaded is a board with n changes of load, in turn.
-func loaded(t *testing.T, seed uint64, step time.Duration, n int, loads ...board.Load) *board.Board {
+func loaded(t *testing.T, seed uint64, step time.Duration, n int, loads ...load.State) *board.Board {
 	t.Helper()
 	b, err := board.New(board.Config{Seed: seed})
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -367,14 +368,14 @@ func (simBlocks) Shape() (sms, resident uint64) { return SimSMs, SimResident }
 // If ctx ends first the schedule is cancelled.
 func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, error) {
 	const wide = SimSMs * SimResident
-	var steps []sim.Step
+	var steps []load.Step
 	length := time.Duration(loops) * simTurn
 	// The last round may be partly filled: its power is between rest and busy.
 	for left := blocks; left > 0; left -= min(left, wide) {
 		share := float64(min(left, wide)) / wide
-		steps = append(steps, sim.Step{Level: SimRest + measure.Watt(share*float64(SimBusy-SimRest)), For: length})
+		steps = append(steps, load.Step{Level: SimRest + measure.Watt(share*float64(SimBusy-SimRest)), For: length})
 	}
-	begin, err := s.Plant.SetSteps(time.Now().Add(sim.RemoteLaunch), append(steps, sim.Step{Load: sim.ActiveIdle}))
+	begin, err := s.Plant.SetSteps(time.Now().Add(sim.RemoteLaunch), append(steps, load.Step{Load: load.ActiveIdle}))
 	if err != nil {
 		return gpu.Span{}, fmt.Errorf("simulated GPU: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -27,6 +28,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -266,7 +268,7 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 func parseSimKernel(text string) (*sim.Kernel, error) {
 	cold, warm, _ := strings.Cut(text, "/")
 	var k sim.Kernel
-	for part, to := range map[string]*[]sim.Step{cold: &k.Cold, warm: &k.Warm} {
+	for part, to := range map[string]*[]load.Step{cold: &k.Cold, warm: &k.Warm} {
 		if part == "" {
 			continue
 		}
@@ -277,7 +279,7 @@ func parseSimKernel(text string) (*sim.Kernel, error) {
 			if err := errors.Join(err, err2); !ok || err != nil || w <= 0 || d <= 0 {
 				return nil, cli.Usagef("--sim-kernel: %q is no step: write 280W:120us", s)
 			}
-			*to = append(*to, sim.Step{Level: measure.Watt(w), For: d})
+			*to = append(*to, load.Step{Level: measure.Watt(w), For: d})
 		}
 	}
 	if len(k.Cold) == 0 {

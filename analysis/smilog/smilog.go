@@ -1,6 +1,6 @@
 // Package smilog reads the CSV that nvidia-smi writes with
-// --query-gpu=timestamp,…,power.draw… --format=csv. It is pure: bytes in,
-// readings out.
+// --query-gpu=timestamp,…,power.draw… --format=csv, and the logs of its like: amd-smi,
+// xpu-smi and tegrastats. It is pure: bytes in, readings out.
 package smilog
 
 import (
@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -36,6 +37,7 @@ type Reading struct {
 
 // Log is a file's power columns, in the order of its lines.
 type Log struct {
+	Tool    string // the program that wrote it
 	Columns map[Field][]Reading
 	// Skipped counts values that were there but no number, such as [N/A], and a
 	// last line that was cut off.
@@ -44,15 +46,14 @@ type Log struct {
 	// write them; no offset applies.
 	Absolute bool
 	lines    int
+	order    []Field // of others than nvidia-smi
 }
 
-// Best returns the column nearest to the truth: instant where there is one,
-// else power.draw, else average.
+// Best returns the column nearest to the truth: of nvidia-smi instant where there is one,
+// else power.draw, else average; of others the first one.
 func (l *Log) Best() (Field, []Reading) {
-	for _, f := range []Field{Instant, Draw, Average} {
-		if len(l.Columns[f]) > 0 {
-			return f, l.Columns[f]
-		}
+	for _, f := range l.Fields() {
+		return f, l.Columns[f]
 	}
 	return "", nil
 }
@@ -64,12 +65,17 @@ var ErrFormat = errors.New("not an nvidia-smi CSV log")
 // caller must know how far it was ahead of UTC. Times since 1970 or with a zone are
 // taken as they are. Errors name the line.
 func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
-	t, err := logfile.Open(r, logfile.Options{Kind: ErrFormat, Want: "timestamp, power.draw [W]", Ragged: true})
+	in, tegra := opened(r)
+	if tegra {
+		return parseTegrastats(in, utcOffset)
+	}
+	t, err := logfile.Open(in, logfile.Options{Kind: ErrFormat, Want: "timestamp, power.draw [W]", Ragged: true})
 	if err != nil {
 		return nil, err
 	}
-	stamp := t.First(func(c logfile.Column) bool { return c.Base == "timestamp" })
-	var columns []logfile.Column
+	log := &Log{Columns: map[Field][]Reading{}}
+	stamp := t.First(func(c logfile.Column) bool { return strings.EqualFold(c.Base, "timestamp") })
+	columns, gpu := log.recognise(t)
 	for _, c := range t.Columns {
 		switch Field(c.Base) {
 		case Draw, Average, Instant:
@@ -83,10 +89,18 @@ func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 		return nil, t.Fault("want a column timestamp and one of power.draw, power.draw.average, power.draw.instant; "+
 			"got %q", t.Heading.Fields)
 	}
-	log := &Log{Columns: map[Field][]Reading{}}
+	which := ""
 	for row, err := range t.Rows() {
 		if err != nil {
 			return nil, err
+		}
+		if row.Text(stamp) == stamp.Text {
+			continue // amd-smi repeats its heading
+		}
+		if id := row.Text(gpu); which == "" {
+			which = id
+		} else if id != which {
+			return nil, row.Fault(gpu, "a reading of GPU %s behind those of GPU %s: keep the lines of the task's", id, which)
 		}
 		if err := log.add(row, len(t.Columns), stamp, columns, utcOffset); err != nil {
 			if _, next := t.Next(); errors.Is(next, io.EOF) {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 	_ "time/tzdata"
 
@@ -37,7 +38,7 @@ func importSmiCmd(a *cli.App) *cobra.Command {
 	var f SmiFlags
 	c := &cobra.Command{
 		Use: "nvidia-smi FILE --task N", Short: "Take in a log of nvidia-smi as a software method of a task",
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), Aliases: smilog.Tools()[1:],
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Given = cmd.Flags().Changed("utc-offset")
 			return importSmi(cmd.Context(), a, args[0], f)
@@ -111,8 +112,9 @@ func ReadSmi(path string) (*smilog.Log, error) {
 		return nil, fmt.Errorf("%s: not less than 1 GiB: cut out what belongs to the task", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nWant what nvidia-smi --query-gpu=timestamp,power.draw --format=csv writes: "+
-			"mend or remove that line", path, err)
+		return nil, fmt.Errorf("%s: %w\nWant what nvidia-smi --query-gpu=timestamp,power.draw --format=csv writes, or a log "+
+			"of %s: mend or remove that line", path, err,
+			strings.Join(smilog.Tools()[1:], ", "))
 	}
 	return log, nil
 }
@@ -214,13 +216,10 @@ func storeSmi(ctx context.Context, db *store.DB, id store.TaskID, log *smilog.Lo
 	// A log has no call times: NaN stands for "not measured".
 	nan := measure.Seconds(math.NaN())
 	none := store.Timing{P50: nan, P99: nan, Max: nan}
-	for _, field := range []smilog.Field{smilog.Draw, smilog.Average, smilog.Instant} {
+	for _, field := range log.Fields() {
 		column := log.Columns[field]
-		if len(column) == 0 {
-			continue
-		}
 		m := store.MethodResult{
-			Method: cli.SmiPrefix + string(field), From: from, To: to, Call: none, Alone: none, Beside: none,
+			Method: log.Method(field), From: from, To: to, Call: none, Alone: none, Beside: none,
 		}
 		e, err := smilog.Energy(column, from, to)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/certificate"
+	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -191,8 +192,10 @@ func (f *makeFlags) certify(ctx context.Context, s *sensorSource) (*certificate.
 	}
 	c.Source.Shift = s.measured.Clock.Offset
 	judged, err := validate.Run(ctx, *s.measured, validate.Options{Seed: 1, Resamples: 1000})
-	if err == nil {
-		c.Against(judged, cli.SmiPrefix+f.field)
+	for _, m := range s.measured.Methods {
+		if _, field, _ := smilog.CutTool(m.Name); field == f.field && err == nil {
+			c.Against(judged, m.Name)
+		}
 	}
 	return c, err
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -326,7 +327,7 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	for _, r := range readings {
 		field, ok := strings.CutPrefix(r.Method, "nvml.")
 		if !ok {
-			field, ok = strings.CutPrefix(r.Method, cli.SmiPrefix)
+			_, field, ok = smilog.CutTool(r.Method)
 		}
 		if ok && r.Method != "nvml.energy" { // that is the counter, in joules
 			s.add(field, sensor.Poll{At: s.place(r.At), Power: measure.Watt(r.Value)})

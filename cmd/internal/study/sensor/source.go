@@ -16,8 +16,8 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
-	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
@@ -193,7 +193,8 @@ func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 	}}
 	for _, x := range m.Methods {
 		for _, r := range x.Readings {
-			s.add(strings.TrimPrefix(x.Name, cli.SmiPrefix), sensor.Poll{At: r.At, Power: r.Power})
+			_, field, _ := smilog.CutTool(x.Name)
+			s.add(field, sensor.Poll{At: r.At, Power: r.Power})
 		}
 	}
 	for _, k := range m.Kernels {

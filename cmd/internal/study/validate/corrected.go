@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/correct"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	correctcmd "github.com/wattmark/wattmark/cmd/internal/study/correct"
@@ -35,7 +36,11 @@ func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	var out []validate.Method
 	for _, p := range profiles {
 		i := slices.IndexFunc(s.Methods, func(m validate.Method) bool {
-			return len(m.Readings) >= 2 && (p.Field == "" || p.Field == strings.TrimPrefix(m.Name, cli.SmiPrefix))
+			name := m.Name
+			if _, field, ok := smilog.CutTool(name); ok {
+				name = field
+			}
+			return len(m.Readings) >= 2 && (p.Field == "" || p.Field == name)
 		})
 		if i < 0 {
 			continue

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -184,25 +183,18 @@ func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
 	if err != nil {
 		return err
 	}
-	m.Cautions = append(m.Cautions, "nvidia-smi's time was taken as "+zone+" ahead of UTC")
+	m.Cautions = append(m.Cautions, log.Tool+"'s time was taken as "+zone+" ahead of UTC")
 	if tidied.Repeated+tidied.Unsorted > 0 {
-		m.Cautions = append(m.Cautions, fmt.Sprintf("nvidia-smi's log: %d repeated lines left out, %d out of order "+
-			"put in place", tidied.Repeated, tidied.Unsorted))
+		m.Cautions = append(m.Cautions, fmt.Sprintf("%s's log: %d repeated lines left out, %d out of order "+
+			"put in place", log.Tool, tidied.Repeated, tidied.Unsorted))
 	}
 	// A gap counts from 20 usual intervals and 1 s on: shorter ones are jitter.
 	if tidied.Gap > 20*tidied.Interval && tidied.Gap > time.Second {
 		m.Cautions = append(m.Cautions,
-			fmt.Sprintf("nvidia-smi's log has no reading for %v behind line %d", tidied.Gap, tidied.GapLine))
+			fmt.Sprintf("%s's log has no reading for %v behind line %d", log.Tool, tidied.Gap, tidied.GapLine))
 	}
-	best, _ := log.Best()
-	fields := slices.DeleteFunc([]smilog.Field{best, smilog.Instant, smilog.Draw, smilog.Average},
-		func(x smilog.Field) bool { return len(log.Columns[x]) == 0 })
-	// best leads the list and occurs in it a second time.
-	for i, field := range fields {
-		if i > 0 && field == best {
-			continue
-		}
-		x := validate.Method{Name: cli.SmiPrefix + string(field), Energy: measure.Joule(math.NaN())}
+	for _, field := range log.Fields() {
+		x := validate.Method{Name: log.Method(field), Energy: measure.Joule(math.NaN())}
 		for _, r := range log.Columns[field] {
 			x.Readings = append(x.Readings, validate.Reading{At: measure.SecondsOf(r.At.Sub(m.Origin)), Power: r.Power})
 		}

@@ -125,9 +125,9 @@ func (b *tab) samples() {
 func (b *tab) trims(path string) {
 	b.Helper()
 	b.do(chromedp.SendKeys(chromedp.CSS(`input[name=stretch]`), "warm-up\r"))
-	b.until(`document.querySelector('[aria-label="Named stretches"] button')?.textContent === 'warm-up'`)
-	b.visit("#/task/1?from=0&to=1", `document.querySelector('[aria-label="Named stretches"] button')`)
-	b.do(chromedp.Click(chromedp.CSS(`[aria-label="Named stretches"] button`)))
+	b.until(`document.querySelector('[aria-label="Named stretches"] tbody button')?.textContent === 'warm-up'`)
+	b.visit("#/task/1?from=0&to=1", `document.querySelector('[aria-label="Named stretches"] tbody button')`)
+	b.do(chromedp.Click(chromedp.CSS(`[aria-label="Named stretches"] tbody button`)))
 	b.until(`location.hash.includes('a=0.25&b=0.5') && document.querySelector('#between data')`)
 	b.do(chromedp.Click(chromedp.CSS(`.actions > button`)))
 	b.until(`document.querySelector('dialog[open] .primary')`)

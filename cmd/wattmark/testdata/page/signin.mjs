@@ -17,6 +17,7 @@ async function signInPage(page) {
   await page.locator('#token').waitFor();
   assert.equal(path(page), '/signin');
   assert.equal(await page.locator('main table, .plot').count(), 0);
+  assert.equal(await page.locator('input:visible').count(), 1, 'nothing but the token is asked for');
 }
 
 async function strangers(page) {
@@ -83,12 +84,25 @@ async function over(page) {
   await rows(page).waitFor();
 }
 
+/** leaves signs out by the page's own button. */
+async function leaves(page) {
+  await visit(page, '#/task/1');
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+  assert.match(await page.locator('#who').textContent(), /^\S.* \((viewer|measurer|operator|admin)\)Sign out$/);
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await signInPage(page);
+  await page.goBack();
+  await signInPage(page);
+}
+
 await main(async (browser) => {
   const evil = await elsewhere();
+  evil.unref(); // a step that fails must end the journey
   const page = await visitor(browser, { ignoreHTTPSErrors: true });
   await step('wrong tokens', page, () => strangers(page));
   await step('hostile names and addresses', page, () => hostile(page));
   await step('other sites', null, () => framed(page.context()));
   await step('a session that is over', page, () => over(page));
+  await step('signing out', page, () => leaves(page));
   evil.close();
 });

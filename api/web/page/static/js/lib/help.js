@@ -1,5 +1,6 @@
 // The help: what keys do, here and everywhere.
 import { el } from './dom.js';
+import { words } from './words.js';
 
 const everywhere = [['?', 'this help'], ['Tab', 'to the next control'], ['Esc', 'close the help']];
 
@@ -11,6 +12,7 @@ export function help(view) {
   const dialog = el('dialog', { 'aria-labelledby': 'help-title', on: { close: () => dialog.remove() } },
     el('h2', { id: 'help-title' }, 'Keys'),
     el('table', { class: 'keys' }, el('tbody', {}, rows)),
+    el('details', {}, el('summary', {}, 'Words'), el('dl', { class: 'terms' }, Object.entries(words).map(([w, what]) => [el('dt', {}, w), el('dd', {}, what)]))),
     el('p', { class: 'soft' }, 'Everything here is asked from the JSON API of this host; ', el('a', { href: '/openapi.json' }, '/openapi.json'), ' describes it.'),
     close);
   document.body.append(dialog);

@@ -1,6 +1,7 @@
 // Parts that several views have: notices, badges, tables.
 import { el } from './dom.js';
 import { word } from './format.js';
+import { words } from './words.js';
 
 /** notice says what is wrong, where the eye is. */
 export const notice = (text, bad = false) => el('div', { class: bad ? 'notice bad' : 'notice', role: bad ? 'alert' : 'status' }, text);
@@ -8,7 +9,7 @@ export const notice = (text, bad = false) => el('div', { class: bad ? 'notice ba
 /** badge is a state or a verdict in its colour and in words. */
 export function badge(name, front) {
   const text = word(name, front);
-  return !text || text === 'unspecified' ? null : el('span', { class: `badge ${text}` }, text);
+  return !text || text === 'unspecified' ? null : el('span', { class: `badge ${text}`, title: words[text] }, text);
 }
 
 export const stateBadge = (t) => badge(t.state, 'TASK_STATE_');
@@ -37,7 +38,7 @@ export function table(caption, columns, rows) {
 
 /** figures is a list of terms and values: [[term, value, main?]]. */
 export const figures = (list) => el('dl', { class: 'figures' }, list.filter(Boolean).map(([term, value, main]) => el('div', { class: main ? 'main' : null },
-  el('dt', {}, term), el('dd', {}, value))));
+  el('dt', { title: words[term.replace(/ \(k = 2\)$/, '').replace('Energy ± U', 'E ± U')] }, term), el('dd', {}, value))));
 
 /** buttons is a group of which one is pressed: [[value, text]]. */
 export function buttons(label, choices, now, choose) {

@@ -37,7 +37,7 @@ export function palette() {
   const c = (name) => s.getPropertyValue(name).trim();
   return {
     ink: c('--ink'), soft: c('--soft'), grid: c('--grid'), ground: c('--panel'), accent: c('--accent'),
-    marker: c('--marker'), outside: c('--outside'), gap: c('--gap'), named: c('--named'), a: c('--cursor-a'), b: c('--cursor-b'), readings: Array.from({ length: 4 }, (_, i) => c(`--reading-${i + 1}`)),
+    marker: c('--marker'), outside: c('--outside'), gap: c('--gap'), a: c('--cursor-a'), b: c('--cursor-b'), readings: Array.from({ length: 4 }, (_, i) => c(`--reading-${i + 1}`)),
     total: c('--total'), series: Array.from({ length: 8 }, (_, i) => c(`--series-${i + 1}`)),
   };
 }

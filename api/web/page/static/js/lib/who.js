@@ -8,9 +8,11 @@ export async function who(root) {
     const { name, role } = await get('/v1/session');
     if (!name) return;
     const out = el('button', { type: 'button', class: 'plain', on: { click: async () => {
-      await send('DELETE', '/v1/session');
+      await send('DELETE', '/v1/session', {});
       location.replace('/signin');
     } } }, 'Sign out');
+    // The browser may keep the page for Back: it must ask anew who looks at it.
+    addEventListener('pageshow', (e) => e.persisted && location.reload());
     fill(root, el('span', { class: 'soft', title: `Signed in as ${name}, ${role}` }, `${name} (${role})`), out);
     root.hidden = false;
   } catch (e) {

@@ -35,7 +35,9 @@ class Hand {
   y(ev) { return ev.clientY - this.plot.element.getBoundingClientRect().top; }
 
   wheel(ev) {
-    const p = this.plot;
+    const p = this.plot, whole = p.limits.to - p.limits.from;
+    // Where all is in view there is nothing to zoom out to: the wheel is the page's then.
+    if (ev.deltaY > 0 && !ev.shiftKey && !ev.ctrlKey && p.view.to - p.view.from >= whole * (1 - 1e-9)) return;
     ev.preventDefault();
     const unit = ev.deltaMode === 1 ? 33 : ev.deltaMode === 2 ? 400 : 1;
     if (ev.shiftKey || Math.abs(ev.deltaX) > Math.abs(ev.deltaY)) {

@@ -42,7 +42,7 @@ export function timeTicks(from, to, n) {
   const { step: s, values } = ticks(from, to, n, timeStep);
   if (s === 0) return { base: '', marks: [] };
   const largest = Math.max(Math.abs(from), Math.abs(to));
-  if (s >= 60) return { base: '', marks: values.map((t) => ({ t, text: clock(t) })) };
+  if (s >= 60) return { base: '', marks: values.map((t) => ({ t, text: clock(t, largest >= 3600) })) };
   const [f, unit] = s >= 0.1 ? [1, 's'] : s >= 1e-4 ? [1e-3, 'ms'] : s >= 1e-7 ? [1e-6, 'µs'] : [1e-9, 'ns'];
   // Up to six figures are read at a glance.
   if (largest / s < 1e5) {
@@ -56,7 +56,9 @@ export function timeTicks(from, to, n) {
   };
 }
 
-function clock(t) {
+/** clock writes minutes, from an hour on hours and minutes. long says that the axis reaches hours. */
+function clock(t, long) {
+  if (!long) return `${grouped(t / 60, 0)} min`;
   const v = Math.abs(t), h = Math.floor(v / 3600 + 1e-9), m = Math.floor((v - 3600 * h) / 60 + 1e-9);
   return `${t < 0 ? '−' : ''}${h}:${String(m).padStart(2, '0')} h`;
 }

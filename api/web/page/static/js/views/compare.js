@@ -13,7 +13,7 @@ import { Compared, aligns } from './compared.js';
 import { Colours } from './kernels.js';
 import { Comparison, grouping, groupsOf, letter, written } from './groups.js';
 import { takeAway } from './take.js';
-import { kernelAt, kernelTrack } from './task_layers.js';
+import { hint, kernelAt, kernelTrack } from './task_layers.js';
 
 export const compare = {
   name: 'compare', title: 'compare', nav: true,
@@ -179,7 +179,7 @@ class CompareView {
   /** load asks each task for what is in view, in its own device time. */
   async load() {
     const { from, to } = this.plot.view;
-    await Promise.all(this.drawn.filter((t) => t.extent).map((t) => t.see(from, to, this.plot.pixels, this.rail, (e) => {
+    await Promise.all(this.drawn.filter((t) => t.extent).map((t) => t.see(from, to, this.plot.pixels, this.rail, this.tracked().includes(t), (e) => {
       if (e?.status === 0) fill(this.trouble, notice(e.message, true));
       this.draw();
     })));
@@ -193,10 +193,13 @@ class CompareView {
     this.plot.panelHeight = stacked ? (narrow ? 120 : 170) : (narrow ? 220 : 340);
     this.plot.set({
       panels: stacked ? drawn.map((t, i) => ({ title: t.title, first: i === 0, series: [series(t)] })) : [{ title: this.rail, first: true, series: drawn.map(series) }],
-      tracks: (this.drawn.length > 6 ? this.groups.map((g) => g[0]) : this.drawn).flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
+      tracks: this.tracked().flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
     });
     this.hovered(this.plot.hover);
   }
+
+  /** tracked are the tasks whose kernels are shown: of many the first of each group. */
+  tracked() { return this.drawn.length > 6 ? this.groups.map((g) => g[0]) : this.drawn; }
 
   /** labelOf is what stands at a task's line: at the first of a group of repeats what the group is. */
   labelOf(t) {
@@ -207,7 +210,7 @@ class CompareView {
 
   hovered(t) {
     if (!Number.isFinite(t)) {
-      fill(this.line, el('span', { class: 'soft' }, 'Point at the plot to read it. Click puts a cursor, dragging zooms, the wheel zooms.'));
+      fill(this.line, el('span', { class: 'soft' }, hint()));
       return;
     }
     fill(this.line, el('strong', {}, `${t.toFixed(6)} s`), this.drawn.map((x) => {

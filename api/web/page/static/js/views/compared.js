@@ -54,8 +54,8 @@ export class Compared {
     };
   }
 
-  /** see asks for what is in view of the common time, in the task's own: its columns, and what ran. */
-  async see(from, to, pixels, rail, shown) {
+  /** see asks for what is in view of the common time, in the task's own: its columns, and, with ran, its kernels. */
+  async see(from, to, pixels, rail, ran, shown) {
     const question = this.question(from, to, pixels, rail);
     const { from_s, to_s } = question;
     await Promise.all([
@@ -64,7 +64,7 @@ export class Compared {
         this.seen = null;
         shown(e);
       }),
-      related(this.answer) && this.ran.get(`/v1/tasks/${this.id}/timeline`, { from_s, to_s, max_slices: Math.min(2000, pixels) }).then((t) => { this.timeline = t; shown(); }, (e) => {
+      ran && related(this.answer) && this.ran.get(`/v1/tasks/${this.id}/timeline`, { from_s, to_s, max_slices: Math.min(2000, pixels) }).then((t) => { this.timeline = t; shown(); }, (e) => {
         if (!givenUp(e)) this.timeline = null;
       }),
     ]);

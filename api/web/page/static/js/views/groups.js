@@ -3,6 +3,7 @@ import { get, givenUp } from '../lib/api.js';
 import { el, fill, labelled } from '../lib/dom.js';
 import { count, grouped, none, num, quantity } from '../lib/format.js';
 import { notice, table } from '../lib/parts.js';
+import { words } from '../lib/words.js';
 import { boxes } from './sketch.js';
 
 /** letter is what the i-th group is called. */
@@ -108,7 +109,7 @@ export class Comparison {
     return [
       el('p', { class: 'verdict' }, name === 'B' ? r.verdict : r.verdict.replaceAll(/\bB\b/g, name)),
       table(`${name} against A, ${count(r.b.tasks.length)} and ${count(r.a.tasks.length)} runs; ± is 95 % (${r.quantities[0].interval_holds})`, [
-        { title: 'Quantity', cell: (q) => q.title },
+        { title: 'Quantity', cell: (q) => el('span', { title: /EDP|ED²P/.test(q.title) ? words.EDP : null }, q.title) },
         ...sides.map(([title, key]) => ({ title, num: true, cell: (q) => [plusMinus(q[key], q.unit), q.unit === 'J' ? spread(q[key]) : null] })),
         { title: 'Change', num: true, cell: changed },
         ...(tested ? [{ title: 'p', num: true, cell: (q) => pText(q.p_corrected) }] : []),

@@ -2,6 +2,7 @@
 // each method is called, and how it is drawn.
 import { el, fill } from '../lib/dom.js';
 import { num } from '../lib/format.js';
+import { words } from '../lib/words.js';
 
 const names = { 'nvml.instant': 'NVML instant', 'nvml.average': 'NVML average', 'nvml.usage': 'NVML usage', 'method.sma': 'SMA', 'method.mtsm': 'MTSM', 'method.papi': 'PAPI' };
 
@@ -86,7 +87,7 @@ export class ReadingChoice {
       const box = el('input', { type: 'checkbox', value: m, on: { change: () => this.choose() } }), look = lookOf(i);
       const key = el('span', { class: `key line ${look.style}`, 'aria-hidden': 'true' });
       key.style.borderColor = look.css;
-      return { box, item: el('li', {}, el('label', { class: 'check' }, box, key, nameOf(m))) };
+      return { box, item: el('li', {}, el('label', { class: 'check', title: words[nameOf(m)] }, box, key, nameOf(m))) };
     });
     fill(this.element, items.map((i) => i.item));
     this.element.hidden = items.length === 0;

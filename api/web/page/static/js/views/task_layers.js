@@ -64,7 +64,6 @@ export function shades(p) {
     const from = scanTime(p.answer, e.first_scan);
     out.push({ from, to: from + scanTime(p.answer, e.scans), kind: 'gap', text: 'lost', least: 2 });
   }
-  for (const s of p.stretches) out.push({ from: s.from, to: s.to, kind: 'named', text: s.name, least: 2 });
   return out;
 }
 
@@ -85,9 +84,26 @@ export function kernelTrack(timeline, colours, { title = 'kernels', shift = 0, m
   return [{ title, rows: list.map((r) => r.slices), labels: list.map(label), colourOf: (name, look) => colours.of(name, look) }];
 }
 
+/** hint says how a plot is read. */
+export const hint = () => (matchMedia('(pointer: coarse)').matches ? 'Tap to put a cursor. Two fingers zoom, one moves.' : 'Point at the plot to read it. Click puts a cursor, dragging zooms, the wheel zooms.');
+
+/**
+ * stretchTrack lays named stretches into rows: what lies within another one below it, as in a flame view.
+ */
+export function stretchTrack(stretches, colours) {
+  const rows = [], open = [];
+  for (const s of [...stretches].sort((a, b) => a.from - b.from || b.to - a.to)) {
+    while (open.length && open[open.length - 1].to <= s.from) open.pop();
+    // One that only overlaps has to go below, too.
+    (rows[open.length] ??= []).push({ ...s, kernels: 1, stretch: true });
+    open.push(s);
+  }
+  return rows.length ? [{ title: 'ranges', rows, colourOf: (name, look) => colours.of(name, look) }] : [];
+}
+
 /** readout says what was drawn at a time. With brief, only the total's watts, as text. */
 export function readout(p, t, brief) {
-  if (!p.envelope || !Number.isFinite(t)) return brief ? '' : el('span', { class: 'soft' }, 'Point at the plot to read it. Click puts a cursor, dragging zooms, the wheel zooms.');
+  if (!p.envelope || !Number.isFinite(t)) return brief ? '' : el('span', { class: 'soft' }, hint());
   const reach = Math.max(p.envelope.width, p.period);
   const { rails, sum } = railsOf(p);
   const i = sum ? sum.at(t, reach) : -1;

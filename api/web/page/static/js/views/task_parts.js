@@ -3,6 +3,7 @@ import { el } from '../lib/dom.js';
 import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, time, watts, word } from '../lib/format.js';
 import { figures, notice, stateBadge, table, verdictBadge } from '../lib/parts.js';
 import { link } from '../lib/router.js';
+import { words } from '../lib/words.js';
 import { nameOf } from './readings.js';
 
 /** head is the task's name and its figures. */
@@ -62,7 +63,7 @@ export function budgetTable(lines, caption) {
   return table(caption, [
     { title: 'Source', cell: (b) => b.source }, { title: 'u (k = 1)', num: true, cell: (b) => joules(b.u_j, 2) },
     { title: 'of u²', num: true, cell: (b) => (num(b.u_j) ** 2 < 1e-3 * all ? '< 0.1 %' : percent(num(b.u_j) ** 2 / all)) }, { title: 'share', class: 'bars', cell: bar },
-    { title: 'Lasts', cell: (b) => (b.systematic ? 'yes' : 'no') },
+    { title: el('span', { title: words.systematic }, 'Systematic'), cell: (b) => (b.systematic ? 'yes' : 'no') },
   ], lines);
 }
 

@@ -7,11 +7,11 @@ import { Plot } from '../plot/plot.js';
 import { Cursors } from '../plot/cursors.js';
 import { envelope } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
-import { panels, railsOf, shades, legend, kernelTrack, readout } from './task_layers.js';
+import { panels, railsOf, shades, legend, kernelTrack, readout, stretchTrack } from './task_layers.js';
 import { captionOf, takeAway } from './take.js';
-import { showStretches, stretchesOf, stretchText } from './stretches.js';
+import { Stretches, stretchesOf, stretchText } from './stretches.js';
 import { energyBetween } from './between.js';
-import { KernelTable, Steps, launch } from './kernels.js';
+import { Colours, KernelTable, Steps, launch } from './kernels.js';
 import { ReadingChoice } from './readings.js';
 import { related } from './task_parts.js';
 import { valuesTable } from './values.js';
@@ -49,6 +49,7 @@ export class TaskPlot {
     this.kernels = new KernelTable(this.id, (name) => this.mark(name));
     this.steps = new Steps((way) => this.step(way), () => this.mark(''));
     this.marked = '';
+    this.ranges = new Colours(); // of named stretches
     this.end = new AbortController();
     this.settled = debounced(() => this.load(), 60);
     this.kept = debounced(() => { this.write(!this.fresh); this.fresh = false; this.take.moved(); this.rested(); }, 250);
@@ -65,6 +66,7 @@ export class TaskPlot {
     this.energy.close();
     this.values.close();
     this.kernels.close();
+    this.named.close();
     this.end.abort();
     this.plot.close();
   }
@@ -74,11 +76,11 @@ export class TaskPlot {
     this.line = el('div', { class: 'readout', id: 'readout' });
     this.legend = el('ul', { class: 'legend', 'aria-label': 'Colours' });
     this.modeButtons = el('span');
-    const zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); } } });
+    const zero = this.zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); this.write(); } } });
     this.withKernels = related(this.answer);
     this.choice = new ReadingChoice(this.answer.nvml_method, () => { this.readings = this.choice.drawn(this.readings); this.draw(); this.load(); this.write(); });
     this.values = valuesTable(this.id, () => this.plot.view);
-    this.named = el('ul', { class: 'legend', 'aria-label': 'Named stretches', hidden: true });
+    this.named = new Stretches(this.id, (x) => this.goTo(x));
     this.take = takeAway({ id: this.id, span: () => this.span(), figure: () => this.figure(), link: () => { this.write(); return location.href; } });
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
     fill(root, el('section', { class: 'panel', 'aria-label': 'Power over time' },
@@ -87,8 +89,8 @@ export class TaskPlot {
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
         el('label', { class: 'check' }, zero, 'from 0 W')),
-      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.named, this.take, this.values.element), this.kernels.element);
-    showStretches(this.named, this.stretches, (x) => this.goTo(x));
+      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.take, this.values.element), this.named.element, this.kernels.element);
+    this.named.show(this.stretches);
     if (this.withKernels) this.kernels.load().then(() => { this.steps.show(this.marked, this.kernels.launches(this.marked)); this.draw(); });
   }
 
@@ -96,7 +98,7 @@ export class TaskPlot {
   notes(list) {
     this.stretches = stretchesOf(list);
     if (!this.named) return;
-    showStretches(this.named, this.stretches, (x) => this.goTo(x));
+    this.named.show(this.stretches);
     this.draw();
   }
 
@@ -161,6 +163,10 @@ export class TaskPlot {
 
   /** pick puts the cursors about a launch, so that its energy is read; of several kernels in one slice it shows more. */
   pick(s) {
+    if (s.stretch) {
+      this.goTo(s);
+      return;
+    }
     if (s.kernels > 1) {
       this.plot.look(s.from, s.to);
       return;
@@ -200,6 +206,7 @@ export class TaskPlot {
     fill(this.modeButtons, buttons('Show', modes, this.mode, (m) => this.show(m)));
     const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
     this.choice.read(params.get('readings'));
+    this.plot.zero = this.zero.checked = params.get('zero') !== '0';
     if (this.marked !== (params.get('kernel') ?? '')) {
       this.marked = params.get('kernel') ?? '';
       this.kernels.choose(this.marked);
@@ -236,7 +243,7 @@ export class TaskPlot {
     const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
     const exact = (t) => (Number.isFinite(t) ? t : '');
     const idle = this.idle ? `${Number(this.idle.w.toPrecision(7))},${Number(this.idle.u.toPrecision(3))}` : '';
-    this.told.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked, idle }, step);
+    this.told.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked, idle, zero: this.plot.zero ? '' : '0' }, step);
   }
 
   viewed(done) {
@@ -322,7 +329,7 @@ export class TaskPlot {
     const list = panels(this, narrow);
     this.plot.panelHeight = narrow ? 200 : 300;
     this.plot.set({
-      panels: list, tracks: kernelTrack(this.timeline, this.kernels.colours, { marked: this.marked }), shades: shades(this),
+      panels: list, tracks: [...stretchTrack(this.stretches, this.ranges), ...kernelTrack(this.timeline, this.kernels.colours, { marked: this.marked })], shades: shades(this),
       // Columns that hold no sample are no hole as long as samples lie that far apart.
       reach: 2.5 * Math.max(this.envelope.width, this.period), dots: this.envelope.single,
     });

@@ -210,17 +210,14 @@ type Receiver[T Streamed] struct {
 // NewReceiver reads from a stream that was opened with the generated client.
 // With a connection dialled without DialOptions it works too, only slower.
 func NewReceiver[T Streamed](stream grpc.ServerStreamingClient[T]) *Receiver[T] {
-	return &Receiver[T]{stream: stream}
+	m := new(T)
+	return &Receiver[T]{stream, newFrame(any(m).(proto.Message)), m}
 }
 
 // Recv returns the next message, or the error of the stream's RecvMsg: io.EOF
 // at its end, a status error otherwise. The message is borrowed: it and its
-// payload are valid until the next Recv or Free, unless Keep was called.
+// payload are valid until the next Recv or Free.
 func (r *Receiver[T]) Recv() (*T, error) {
-	if r.frame == nil {
-		r.msg = new(T)
-		r.frame = newFrame(any(r.msg).(proto.Message))
-	}
 	r.frame.free()
 	if err := r.stream.RecvMsg(r.frame); err != nil {
 		r.frame.free()
@@ -229,23 +226,8 @@ func (r *Receiver[T]) Recv() (*T, error) {
 	return r.msg, nil
 }
 
-// Keep makes the last message the caller's: it stays valid until release is
-// called, once, on any goroutine, whatever the Receiver does meanwhile.
-func (r *Receiver[T]) Keep() (release func()) {
-	if r.frame == nil {
-		return func() {}
-	}
-	f := r.frame
-	r.frame, r.msg = nil, nil
-	return f.free
-}
-
 // Free gives the last message's buffer back. The Receiver can go on.
-func (r *Receiver[T]) Free() {
-	if r.frame != nil {
-		r.frame.free()
-	}
-}
+func (r *Receiver[T]) Free() { r.frame.free() }
 
 // frame is a message with the buffer that its chunk's payload lies in.
 type frame struct {

@@ -139,41 +139,6 @@ func readAll(t *testing.T, stream grpc.ServerStreamingClient[pb.ReadCaptureRespo
 	}
 }
 
-func TestKeepOutlivesTheReceiver(t *testing.T) {
-	s := &source{chunk: testChunk(t, 70000), n: 8}
-	client := serve(t, "unix", s, ServerOptions(), DialOptions())
-	stream, err := client.ReadCapture(t.Context(), &pb.ReadCaptureRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := NewReceiver(stream)
-	var kept []*pb.Chunk
-	var release []func()
-	for {
-		m, err := r.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.GetChunk() != nil {
-			kept, release = append(kept, m.GetChunk()), append(release, r.Keep())
-		}
-	}
-	want := Chunk(s.chunk)
-	for i, c := range kept {
-		want.ChunkNo = uint64(i)
-		if !proto.Equal(c, want) {
-			t.Errorf("kept chunk %d is not what was sent", i)
-		}
-		release[i]()
-	}
-	if len(kept) != s.n {
-		t.Errorf("kept %d chunks, want %d", len(kept), s.n)
-	}
-}
-
 // A reader that goes away must not make the sender give memory back twice, or
 // while it is still on its way: then a buffer would be used for two chunks.
 func TestNoLoanEndsTwiceWhenTheReaderLeaves(t *testing.T) {

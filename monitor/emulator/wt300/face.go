@@ -90,6 +90,7 @@ type Face struct {
 	number                 int
 	filter                 [16]string
 	events, enabled, await uint16
+	extra                  extra
 
 	// Updates.
 	origin   time.Duration // of the grid of updates
@@ -163,6 +164,7 @@ func (f *Face) reset() {
 		f.filter[i] = "NEV"
 	}
 	f.events, f.enabled = 0, 0
+	f.resetExtra()
 	f.setRate(250 * time.Millisecond)
 }
 
@@ -280,7 +282,7 @@ func (f *Face) commands() []scpi.Command {
 	for i, c := range all {
 		all[i] = f.headed(c)
 	}
-	return append(all, f.readings()...)
+	return append(append(all, f.extras()...), f.readings()...)
 }
 
 // numbered is a setting of which there are several, chosen by the number in its header.

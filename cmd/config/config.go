@@ -31,6 +31,9 @@ type File struct {
 	settings []setting
 }
 
+// Len is the number of keys that the file sets.
+func (c *File) Len() int { return len(c.settings) }
+
 // maxSize bounds a configuration file; it is written by hand.
 const maxSize = 1 << 20
 

@@ -56,7 +56,7 @@ func TestConfigSetsFlags(t *testing.T) {
 
 func TestConfigNothingSaid(t *testing.T) {
 	for _, text := range []string{"", "\n", "# only a comment\n", "---\n"} {
-		if c, err := Parse("x.yaml", []byte(text), newFlags().set); err != nil || len(c.settings) != 0 {
+		if c, err := Parse("x.yaml", []byte(text), newFlags().set); err != nil || c.Len() != 0 {
 			t.Errorf("%q: %v, %v", text, c, err)
 		}
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmd2face "github.com/wattmark/wattmark/monitor/emulator/pmd2"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
-	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 )
 
 // serveEmulated runs `emulate KIND --listen` and returns where it listens.

@@ -3,21 +3,40 @@ package cli
 import (
 	"bytes"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// lockedBuffer is a bytes.Buffer that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // The line appears after two seconds, says what is left at the pace so far, and is removed at the end.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bytes.Buffer
+		var b lockedBuffer
 		a := &App{Streams: Streams{Err: &Screen{w: &b, Terminal: true}}}
 		p := a.Progress("checking")
 		p.Set(10, 100)
 		time.Sleep(progressAfter - 1)
-		if b.Len() > 0 {
-			t.Errorf("too early: %q", &b)
+		if early := b.String(); early != "" {
+			t.Errorf("too early: %q", early)
 		}
 		time.Sleep(8*time.Second + 1 - progressEvery/2)
 		p.Set(25, 100)

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
@@ -71,6 +72,20 @@ func watch(c *cupti.Calls) error {
 //export wattmark_cupti
 func wattmark_cupti(call C.int, a, b, c C.uintptr_t) C.uint32_t {
 	return C.uint32_t(cupti.Call(cupti.CallNumber(call), uintptr(a), uintptr(b), uintptr(c)))
+}
+
+// wattmark_range is called by nvtx.c for a range's begin and end.
+//
+//export wattmark_range
+func wattmark_range(kind C.int, thread C.uint32_t, at C.int64_t, id C.uint64_t, domain, name *C.char) {
+	text := C.GoString(name)
+	if d := C.GoString(domain); d != "" && text != "" {
+		text = d + ": " + text
+	}
+	cupti.Range(launchlog.Range{
+		Kind: launchlog.RangeKind(kind), Thread: uint32(thread), At: int64(at), ID: uint64(id),
+		Domain: uint32(uintptr(unsafe.Pointer(domain))),
+	}, text)
 }
 
 // wattmark_detach is called at the process's end, by inject.c.

@@ -89,12 +89,12 @@ func (r *rig) simulate() (device string) {
 // Python, and the paper's C interface through it, measure a simulated GPU, in the program and
 // through the daemon: the energy is the board's within U.
 func TestSimulatedGPU(t *testing.T) {
-	needPython(t)
+	needPython(t, "numpy")
 	inBothModes(t, func(t *testing.T, r *rig) {
 		device := r.simulate()
 		args := []string{"-Wall", "-Werror", "testdata/simulated.py"}
 		if r.host == "none" {
-			r.more = append(r.more, "WATTMARK_GPU="+device)
+			r.more = append(r.more, "WATTMARK_GPU="+device, "WATTMARK_PROGRAM="+filepath.Join(library(t), "wattmark"))
 		} else {
 			args = append(args, device)
 		}

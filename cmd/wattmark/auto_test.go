@@ -339,6 +339,51 @@ func TestProgramsOwnProfiler(t *testing.T) {
 	}
 }
 
+// The program's ranges have the kernels launched within them: nested, of a domain, of the process, never closed.
+func TestEnergyByRange(t *testing.T) {
+	t.Parallel()
+	in := compiled(t)
+	in.env = append(in.env, "PROGRAM_RANGES=1")
+	p := in.run()
+	p.await(t, "ready for the plan")
+	plan := in.timeline()
+	in.write(plan)
+	if code := p.wait(t); code != 0 {
+		t.Fatalf("%d\n%s", code, &p.err)
+	}
+	shown := inside(t, "show", "1", "--db", in.db, "--ranges", "--json").ok(t).out
+	var got report.Report
+	object(t, shown, &got)
+	if got.Ranges == nil {
+		t.Fatalf("no ranges\n%s\n%s", shown, &p.err)
+	}
+	truth := make([]float64, 2)
+	for i := range truth {
+		e, err := in.live.Energy(plan[i].start, plan[i].end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		truth[i] = float64(e.Total)
+	}
+	want := map[string]struct {
+		launches int
+		energy   float64
+	}{
+		"whole (start to end)": {2, truth[0] + truth[1]}, "outer": {2, truth[0] + truth[1]},
+		"model: inner": {1021, math.NaN()}, "model: inner/left open": {1020, math.NaN()},
+	}
+	for _, r := range got.Ranges.Ranges {
+		w, ok := want[r.Path]
+		delete(want, r.Path)
+		if !ok || r.Ranges != 1 || int(r.Launches) != w.launches || math.Abs(float64(r.Energy)-w.energy) > float64(r.U) {
+			t.Errorf("%+v, want %+v", r, w)
+		}
+	}
+	if len(want) > 0 || len(got.Ranges.Notes) != 1 || !strings.Contains(got.Ranges.Notes[0], "2 ranges never ended") {
+		t.Errorf("lacks %v, notes %q: %+v", want, got.Ranges.Notes, got.Ranges.Ranges)
+	}
+}
+
 func TestAutoRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

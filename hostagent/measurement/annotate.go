@@ -202,7 +202,9 @@ func (r *relation) match() (inside int) {
 		found := false
 		for _, l := range r.candidates(k) {
 			if apart(l.Start, start) <= sameStart && apart(l.End-l.Start, k.End-k.Start) <= sameLength {
-				r.of[i], r.start[i], found = r.tables.Names[l.Name], l.Start, true
+				if found = true; l.Device < len(r.tables.Devices) && r.tables.Devices[l.Device].Measured {
+					r.of[i], r.start[i] = r.tables.Names[l.Name], l.Start
+				}
 				break
 			}
 		}
@@ -332,7 +334,7 @@ func (r *relation) ranges(started []attribute.Started) {
 		var which []int
 		for i := range r.trace.Ranges {
 			if x := &r.trace.Ranges[i]; x.Op == op {
-				spans, which = append(spans, attribute.Span{Thread: x.Thread, From: x.From, To: x.To}), append(which, i)
+				spans, which = append(spans, attribute.Span{Thread: x.Thread, From: x.From, To: x.To, Process: x.Process}), append(which, i)
 			}
 		}
 		uses := attribute.Spans(spans, started, !op)

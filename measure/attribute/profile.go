@@ -34,6 +34,7 @@ type Range struct {
 	Thread   int
 	Name     string
 	Op       bool
+	Process  bool  // as in Span
 	External int64 // the range's id, which its copy on the GPU's side has, 0 for none
 }
 

@@ -67,7 +67,10 @@ type AnnotateReport struct {
 
 // annotate reads the trace, relates it and writes it. All is checked before anything is stored or written.
 func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err error) {
-	db, err := a.OpenDB(ctx, task)
+	db, err := a.OpenToChange(ctx)
+	if cli.CannotWrite(err) { // then a trace with kernels that the task lacks is refused
+		db, err = a.OpenDB(ctx, task)
+	}
 	if err != nil {
 		return err
 	}
@@ -108,6 +111,13 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 		}))
 	})
 	if err != nil {
+		return err
+	}
+	// Those that were recorded in the program stay.
+	if have, fault := measurement.TaskRanges(ctx, db, t); fault == nil && have == nil {
+		err = measurement.PutRanges(ctx, db, t.ID, measurement.Ranges{Ranges: x.Ranges, Notes: []string{"by the trace " + name}})
+	}
+	if err != nil && !errors.Is(err, store.ErrReadOnly) {
 		return err
 	}
 	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x})
@@ -207,7 +217,7 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 		fmt.Fprintf(a.Out, "%d kernels ran outside of the task's window: without energy\n", r.Outside)
 	}
 	if len(r.Ranges) > 0 {
-		report.RenderRanges(a, r.Ranges)
+		report.RenderRanges(a, &measurement.Ranges{Ranges: r.Ranges})
 	}
 	return nil
 }

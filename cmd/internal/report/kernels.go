@@ -125,12 +125,16 @@ func RenderKernels(a *cli.App, r *Report) {
 	}
 }
 
-// RenderRanges writes the energy by range as a table.
-func RenderRanges(a *cli.App, ranges []measurement.RangeEnergy) {
+// RenderRanges writes the energy by range as a table, with the notes below.
+func RenderRanges(a *cli.App, r *measurement.Ranges) {
+	if r == nil {
+		fmt.Fprintln(a.Out, "\nNo ranges were recorded for this task: run --auto records NVTX's, annotate a profiler's.")
+		return
+	}
 	fmt.Fprintln(a.Out, "\nEnergy by range (of the kernels launched in it):")
 	t := out.NewTable(a.Out, "range", "times", "launches", "GPU busy", "energy (k = 2)", "each")
-	for i := range ranges {
-		x := &ranges[i]
+	for i := range r.Ranges {
+		x := &r.Ranges[i]
 		depth := strings.Count(x.Path, "/")
 		name := strings.Repeat("  ", depth) + measure.Shorten(x.Path[strings.LastIndex(x.Path, "/")+1:], 60-2*depth)
 		t.AppendRow([]any{
@@ -139,6 +143,9 @@ func RenderRanges(a *cli.App, ranges []measurement.RangeEnergy) {
 		})
 	}
 	t.Render()
+	for _, n := range r.Notes {
+		fmt.Fprintln(a.Out, "  caution:", n)
+	}
 }
 
 // mostLaunches bounds the recorded launches held in memory.

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -89,6 +90,8 @@ type Report struct {
 	Quality   *quality.Verdict `json:"quality,omitempty"`
 	// Kernels is the energy by kernel of a recorded program.
 	Kernels *api.Kernels `json:"kernels,omitempty"`
+	// Ranges is the energy by the program's own ranges.
+	Ranges *measurement.Ranges `json:"ranges,omitempty"`
 	// Tiny is the energy of one launch, of a task made to measure that.
 	Tiny       *tinyReport       `json:"tiny,omitempty"`
 	Notes      []store.Note      `json:"notes,omitempty"`

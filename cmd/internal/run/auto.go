@@ -34,6 +34,9 @@ type autoRun struct {
 	selection string
 }
 
+// nvtxEnv names the library that a program's first call of NVTX loads.
+const nvtxEnv = "NVTX_INJECTION64_PATH"
+
 // newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes.
 func newAuto(f RunFlags) (*autoRun, error) {
 	library, err := f.autoLibrary()
@@ -113,8 +116,10 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
 		return err
 	}
-	_, err = measurement.Attribute(ctx, db, id)
-	return err
+	if _, err = measurement.Attribute(ctx, db, id); err != nil {
+		return err
+	}
+	return measurement.StoreRanges(ctx, db, id, logs)
 }
 
 // measureAuto measures a program with its kernels recorded. The logs are stored also after
@@ -142,6 +147,9 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	env := []string{cupti.EnvLogs + "=" + auto.logs}
 	if auto.library != "" {
 		env = append(env, cli.InjectionEnv+"="+auto.library)
+		if os.Getenv(nvtxEnv) == "" { // else ranges are another tool's
+			env = append(env, nvtxEnv+"="+auto.library)
+		}
 	}
 	if gpu.Info().Simulated {
 		env = append(env, "WATTMARK_GPU="+f.GPU) // for the program's own launches there

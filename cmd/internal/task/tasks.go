@@ -164,10 +164,10 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // showFlags are the flags of show.
 type showFlags struct {
-	noPlot, budget, kernels bool
-	svg                     string // file for the picture; empty for none
-	result                  uint   // number of a result; 0 for the one in use
-	group                   int64  // number of a group instead of a task; 0 for none
+	noPlot, budget, kernels, ranges bool
+	svg                             string // file for the picture; empty for none
+	result                          uint   // number of a result; 0 for the one in use
+	group                           int64  // number of a group instead of a task; 0 for none
 }
 
 // showCmd returns the command show. It needs no write access, except to finish tasks of
@@ -201,6 +201,8 @@ func showCmd(a *cli.App) *cobra.Command {
 	c.Flags().BoolVar(&f.noPlot, "no-plot", false, "leave the plot out")
 	c.Flags().BoolVar(&f.kernels, "kernels", false,
 		"list the energy by kernel name, where run --auto recorded the kernels")
+	c.Flags().BoolVar(&f.ranges, "ranges", false,
+		"list the energy by range, where run --auto or annotate recorded the program's own (NVTX, record_function)")
 	cli.SVGFlag(c.Flags(), &f.svg, "also draw the power by the meter and by software into this file")
 	c.Flags().BoolVar(&f.budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.HostFlag(a.JSONFlag(c))
@@ -233,6 +235,12 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 			return err
 		}
 	}
+	if f.ranges {
+		var err error
+		if r.Ranges, err = measurement.TaskRanges(ctx, db, t); err != nil {
+			return err
+		}
+	}
 	if f.svg != "" {
 		if err := report.DrawTask(ctx, db, t, f.svg); err != nil {
 			return err
@@ -245,6 +253,9 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 	report.RenderReport(a.Out, r)
 	if f.kernels {
 		report.RenderKernels(a, r)
+	}
+	if f.ranges {
+		report.RenderRanges(a, r.Ranges)
 	}
 	if f.budget {
 		renderBudget(a, r)

@@ -66,3 +66,51 @@ if device is None:  # the C interface of the paper, which finds the GPU by WATTM
     assert lib.P_marker() == 0 and lib.P_stopMonitor() == 0
     task = lib.P_waitData()
     assert task > got["wattmark_task"] and lib.P_receiveData(task, None) > 1000
+
+# profile() around a torch.profiler that writes one kernel: what ran in the block. range() records only under run --auto.
+import tempfile
+import time
+
+began, ended = [], []
+
+
+class Profile:
+    def __init__(self, activities):
+        assert activities == ["cpu", "cuda"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def export_chrome_trace(self, path):
+        def micros(ns):
+            return "%d.%03d" % (ns // 1000, ns % 1000)
+        event = ('{"ph": "X", "cat": "%s", "name": "%s", "pid": %d, "tid": 1, "ts": %s, "dur": %s, "args": %s}')
+        length = micros(ended[0] - began[0])
+        with open(path, "w") as f:
+            f.write('{"baseTimeNanoseconds": 0, "traceEvents": [%s]}' % ", ".join([
+                event % ("kernel", "memory", 0, micros(began[0]), length, '{"device": 0, "stream": 7, "correlation": 1}'),
+                event % ("cuda_runtime", "cudaLaunchKernel", 1, micros(began[0] - 1000), "1", '{"correlation": 1}'),
+                event % ("user_annotation", "work", 1, micros(began[0] - 2000), length, "{}")]))
+
+
+if "WATTMARK_PROGRAM" in os.environ and device is None:
+    torch = sys.modules["torch"] = types.ModuleType("torch")
+    profiler = sys.modules["torch.profiler"] = torch.profiler = types.ModuleType("torch.profiler")
+    profiler.profile, profiler.ProfilerActivity = Profile, types.SimpleNamespace(CPU="cpu", CUDA="cuda")
+    torch.cuda = types.SimpleNamespace(is_available=lambda: False)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "trace.json")
+        with wattmark.profile("profiled", trace, user="lab") as p:
+            with wattmark.range("work"):
+                began.append(time.time_ns())
+                wattmark.benchmark("memory", 0.2)
+                ended.append(time.time_ns())
+        work, = p.wattmark["ranges"]
+        assert p.wattmark["added"] == 1 and work["path"] == "work" and work["launches"] == 1, p.wattmark
+        assert 10 < work["energy_j"] < 100 and 0 < work["energy_u_j"] < work["energy_j"], work
+        with open(os.path.join(folder, "trace.joules.json")) as f:
+            joules = [e["args"]["energy_j"] for e in json.load(f)["traceEvents"] if e.get("cat") == "kernel"]
+        assert abs(joules[0] - work["energy_j"]) < 1e-3 * joules[0], joules

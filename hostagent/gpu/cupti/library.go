@@ -303,6 +303,8 @@ type recorder struct {
 	late    atomic.Bool // the program's own profiler had CUPTI first, and has it still
 	gone    atomic.Bool // the program ended CUPTI's work
 	program program
+	ranged  atomic.Bool       // the program named ranges: calls are recorded
+	ranges  map[string]uint32 // their names
 	k       launchlog.Kernel
 }
 
@@ -396,7 +398,8 @@ const aWhile = int64(24 * time.Hour)
 // take writes one record, which was read now (ns since 1970). Records of other kinds, which the program
 // enabled, are passed over.
 func (r *recorder) take(b []byte, now int64) {
-	if len(b) >= 4 && r.program.used() && !isKernel(binary.LittleEndian.Uint32(b)) {
+	if len(b) >= 4 && !isKernel(binary.LittleEndian.Uint32(b)) && (r.program.used() || r.ranged.Load()) {
+		r.call(b)
 		return
 	}
 	name, ok := r.layout.decode(b, &r.k)
@@ -420,6 +423,18 @@ func (r *recorder) take(b []byte, now int64) {
 	}
 	r.devices[r.k.Device] = true
 	r.log.Kernel(&r.k)
+}
+
+// call writes the record of a call (CUpti_ActivityAPI) that launches kernels, where ranges want it.
+func (r *recorder) call(b []byte) {
+	le := binary.LittleEndian
+	if !r.ranged.Load() || len(b) < sizeCall {
+		return
+	}
+	if kind, id := le.Uint32(b), le.Uint32(b[4:]); isCall(kind) && slices.Contains(launchedBy[kind], id) {
+		at := r.program.host(int64(le.Uint64(b[8:])))
+		r.log.Call(le.Uint32(b[32:]), launchlog.Call{Thread: le.Uint32(b[28:]), At: at})
+	}
 }
 
 // name is the index of the name at an address.
@@ -503,8 +518,23 @@ const (
 // Activity kinds that carry a kernel's record.
 const (
 	kindKernel           = 3
+	kindDriver           = 4
+	kindRuntime          = 5
 	kindConcurrentKernel = 10
 )
+
+// sizeCall is the size of a call's record: kind, number of the function, start, end, process, thread, correlation
+// and result.
+const sizeCall = 40
+
+// launchedBy are the functions that launch, by kind: those of the runtime are cudaLaunchKernel,
+// cudaLaunchCooperativeKernel, cudaGraphLaunch and cudaLaunchKernelExC, each with its form for per-thread default
+// streams (cupti_runtime_cbid.h).
+var launchedBy = map[uint32][]uint32{
+	kindDriver: launchCalls, kindRuntime: {211, 214, 269, 270, 311, 312, 430, 431},
+}
+
+func isCall(kind uint32) bool { return kind == kindDriver || kind == kindRuntime }
 
 func isKernel(kind uint32) bool { return kind == kindConcurrentKernel || kind == kindKernel }
 

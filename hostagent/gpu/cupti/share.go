@@ -381,6 +381,33 @@ func (r *recorder) enable(kind uint32) uint32 {
 	return 0
 }
 
+// Range adds an event of a range that the program named to the log. The first has the calls that launch
+// kernels recorded from then on.
+func Range(x launchlog.Range, name string) {
+	r := attached.rec.Load()
+	if r == nil {
+		return
+	}
+	if !r.ranged.Swap(true) {
+		_, _ = r.lib.Enable(kindRuntime), r.lib.Enable(kindDriver)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ranges == nil {
+		r.ranges = map[string]uint32{}
+	}
+	i, ok := r.ranges[name]
+	if !ok {
+		if i, ok = r.log.Name([]byte(name)); !ok {
+			r.unnamed++
+			return
+		}
+		r.ranges[name] = i
+	}
+	x.Name = i
+	r.log.Range(&x)
+}
+
 // replaced notes that the program had registered callbacks before Attach, which replaced them.
 func (r *recorder) replaced() {
 	r.mu.Lock()
@@ -398,7 +425,7 @@ func (r *recorder) disable(kind uint32) (got uint32) {
 	case kind == kindKernel:
 		got = r.lib.Disable(kind)
 		_ = r.lib.Enable(kindConcurrentKernel)
-	case kind != kindConcurrentKernel:
+	case kind != kindConcurrentKernel && !(r.ranged.Load() && isCall(kind)):
 		got = r.lib.Disable(kind)
 	}
 	p := &r.program

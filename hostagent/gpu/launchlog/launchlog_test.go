@@ -69,6 +69,9 @@ func sampleLog(t testing.TB) ([]byte, []Kernel) {
 		Kind: marker.Stop, First: -4,
 		Edges: []int64{1_700_000_000_000_000_005, 1_700_000_000_000_000_009},
 	})
+	w.Range(&Range{Kind: Push, Thread: 1 << 31, Domain: 5, At: 1_700_000_000_000_000_007, Name: 3})
+	w.Range(&Range{Kind: End, Thread: 2, ID: 1 << 63, At: 1_699_999_999_999_999_999})
+	w.Call(math.MaxUint32, Call{7, 1_700_000_000_000_000_008})
 	if err := w.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +92,11 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 		Names:   []string{"k", "kk", "kkk", "kkkk", "kkkkk"},
 		Devices: map[uint32][16]byte{0: {1, 2, 3}}, Trouble: []string{"little"},
 		Markers: []Marker{{marker.Stop, -4, []int64{1_700_000_000_000_000_005, 1_700_000_000_000_000_009}}},
+		Ranges: []Range{
+			{Kind: Push, Thread: 1 << 31, Domain: 5, At: 1_700_000_000_000_000_007, Name: 3},
+			{Kind: End, Thread: 2, ID: 1 << 63, At: 1_699_999_999_999_999_999},
+		},
+		Calls:   map[uint32]Call{math.MaxUint32: {7, 1_700_000_000_000_000_008}},
 		Kernels: 5000, Reported: 5000, Dropped: 7, Whole: true,
 	}, p); diff != "" {
 		t.Error(diff)

@@ -40,6 +40,8 @@ const (
 	tagDropped = 'X' // records that CUPTI dropped since the last
 	tagTrouble = 'T' // length, bytes: why there is nothing, or less
 	tagYielded = 'Y' // time after started: the program ended CUPTI's work
+	tagRange   = 'R' // kind, thread, domain, id, time after started, name
+	tagCall    = 'C' // correlation, thread, time after started
 	tagEnd     = 'E' // kernels written, reported by CUPTI, dropped
 )
 
@@ -70,6 +72,35 @@ type Marker struct {
 	Edges []int64 // ns since 1970 on the host's clock
 }
 
+// RangeKind is an event of a range.
+type RangeKind uint8
+
+// The events: of a thread's stack, and of ranges that may end on another thread.
+const (
+	Push RangeKind = iota
+	Pop
+	Start
+	End
+)
+
+// Range is a begin or an end of a range that the program named.
+type Range struct {
+	Kind           RangeKind
+	Thread, Domain uint32
+	ID             uint64 // of Start and End
+	At             int64  // ns since 1970 on the host's clock
+	Name           uint32 // index into the names, of Push and Start
+}
+
+// Call is the call of the driver or runtime that launched kernels.
+type Call struct {
+	Thread uint32
+	At     int64 // ns since 1970 on the host's clock
+}
+
+// mostRanges bounds the events of ranges of a process, and the calls.
+const mostRanges = 1 << 24
+
 // Process is the content of a log beside its kernels.
 type Process struct {
 	PID     uint32
@@ -79,6 +110,8 @@ type Process struct {
 	Devices map[uint32][16]byte // UUID by ordinal, where the driver returned one
 	Trouble []string
 	Markers []Marker
+	Ranges  []Range
+	Calls   map[uint32]Call // by correlation; where there are ranges
 	// Yielded is when the program ended CUPTI's work, ns since 1970: no kernel was recorded
 	// from then on unless a Trouble reports it. 0 for never.
 	Yielded int64
@@ -202,6 +235,26 @@ func (w *Writer) Trouble(s string) { w.text(tagTrouble, []byte(s)) }
 func (w *Writer) Yielded(at int64) {
 	w.buf = append(w.buf, tagYielded)
 	w.int(at - w.started)
+}
+
+// Range adds an event of a range; its name must have been added.
+func (w *Writer) Range(r *Range) {
+	w.buf = append(w.buf, tagRange, byte(r.Kind))
+	w.uint(uint64(r.Thread))
+	w.uint(uint64(r.Domain))
+	w.uint(r.ID)
+	w.int(r.At - w.started)
+	w.uint(uint64(r.Name))
+	w.spill()
+}
+
+// Call adds the call that launched the kernels of a correlation.
+func (w *Writer) Call(correlation uint32, c Call) {
+	w.buf = append(w.buf, tagCall)
+	w.uint(uint64(correlation))
+	w.uint(uint64(c.Thread))
+	w.int(c.At - w.started)
+	w.spill()
 }
 
 // spill writes the buffer when it is full.
@@ -329,6 +382,24 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 		p.Dropped = l.dropped
 	case tagYielded:
 		p.Yielded = p.Started + l.int()
+	case tagRange:
+		kind, thread, domain := l.upTo(uint64(End)), l.upTo(math.MaxUint32), l.upTo(math.MaxUint32)
+		r := Range{Kind: RangeKind(kind), Thread: uint32(thread), Domain: uint32(domain), ID: l.upTo(math.MaxUint64)}
+		r.At = p.Started + l.int()
+		r.Name = uint32(l.upTo(math.MaxUint32))
+		l.refuse(int(r.Name) >= max(len(p.Names), 1) || len(p.Ranges) >= mostRanges, "a range of name %d", r.Name)
+		if l.err == nil {
+			p.Ranges = append(p.Ranges, r)
+		}
+	case tagCall:
+		correlation, thread, at := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
+		l.refuse(len(p.Calls) >= mostRanges, "more than %d calls", mostRanges)
+		if l.err == nil {
+			if p.Calls == nil {
+				p.Calls = map[uint32]Call{}
+			}
+			p.Calls[uint32(correlation)] = Call{uint32(thread), p.Started + at}
+		}
 	case tagEnd:
 		kernels, reported, dropped := l.upTo(math.MaxInt64), l.upTo(math.MaxInt64), l.upTo(math.MaxInt64)
 		l.refuse(kernels != p.Kernels, "it counts %d kernels, %d are there", kernels, p.Kernels)

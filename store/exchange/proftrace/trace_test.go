@@ -227,3 +227,29 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A trace that torch.profiler wrote on an H100.
+func TestReadOfAnH100(t *testing.T) {
+	f, err := os.Open("../../../testdata/h200/profiler/trace.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := proftrace.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]int{}
+	for _, r := range got.Ranges {
+		named[r.Name]++
+	}
+	launched := 0
+	for _, k := range got.Kernels {
+		if c, ok := got.Calls[k.Correlation]; ok && c.At < k.Start {
+			launched++
+		}
+	}
+	if len(got.Kernels) != 540 || launched != 540 || named["train_step"] != 30 || named["aten::mm"] == 0 || !got.HostClock {
+		t.Errorf("%d kernels, %d with their calls, ranges %v", len(got.Kernels), launched, named)
+	}
+}

@@ -19,9 +19,10 @@ from ._measure import (BusyError, HostError, IncompleteError, Measurement, Monit
 
 if TYPE_CHECKING:
     from ._data import Table, Task, task, tasks
+    from ._ranges import profile, range
 
 __all__ = ["Measurement", "WattmarkError", "BusyError", "IncompleteError", "HostError", "measure", "benchmark",
-           "Monitor", "Window", "Table", "Task", "task", "tasks"]
+           "Monitor", "Window", "Table", "Task", "task", "tasks", "profile", "range"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +30,7 @@ def __getattr__(name: str) -> Any:
     if name in ("Table", "Task", "task", "tasks"):
         from . import _data
         return getattr(_data, name)
+    if name in ("profile", "range"):
+        from . import _ranges
+        return getattr(_ranges, name)
     raise AttributeError("module 'wattmark' has no attribute %r" % name)

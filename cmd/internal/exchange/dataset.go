@@ -257,7 +257,8 @@ func writeCrate(dir string, tasks []*store.Task, f publishFlags) error {
 		"datePublished": time.Now().UTC().Format(time.DateOnly), "hasPart": parts,
 		"temporalCoverage": first.UTC().Format(time.RFC3339) + "/..",
 	})
-	b, err := json.MarshalIndent(map[string]any{"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}, "", " ")
+	crate := map[string]any{"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
+	b, err := json.MarshalIndent(crate, "", " ")
 	if err != nil {
 		return err
 	}

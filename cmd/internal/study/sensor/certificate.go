@@ -173,7 +173,8 @@ func (f *makeFlags) certify(ctx context.Context, s *sensorSource) (*certificate.
 		},
 	}
 	x := &c.Conditions
-	x.Method, x.Reference, x.Load, x.UClock = "nvml", "none", s.truth, 2*measure.SecondsOf(cmp.Or(f.uClock, 2*time.Millisecond))
+	x.Method, x.Reference, x.Load = "nvml", "none", s.truth
+	x.UClock = 2 * measure.SecondsOf(cmp.Or(f.uClock, 2*time.Millisecond))
 	if x.Stabilization = measure.Number(math.NaN()); f.stabilizedGiven {
 		x.Stabilization = measure.Number(f.stabilized.Seconds())
 	}

@@ -4,7 +4,7 @@ import { el, fill, labelled, debounced, announce, keepFocus } from '../lib/dom.j
 import { count, energy, many, seconds } from '../lib/format.js';
 import { figures, notice } from '../lib/parts.js';
 import { link } from '../lib/router.js';
-import { addRows, showVerdicts, taskTable } from './tasks_table.js';
+import { addRows, fixed, showVerdicts, taskTable } from './tasks_table.js';
 
 export const tasks = {
   name: 'tasks', title: 'tasks', nav: true,
@@ -35,8 +35,9 @@ const judgedAs = (t) => [t.task_id, t.state, t.energy?.energy_j, t.energy?.energ
 
 /** left is the list as it was left, by its address: who comes back finds its rows, its picks and its place. */
 const left = { at: null, rows: [], next: '', totals: null, scroll: 0 };
-/** picked are the tasks to compare, of all lists, by number. */
-const picked = new Map();
+/** picked are the tasks to compare, of all lists, by number; known verdicts, by task and what it was when it was judged; made the rows of the table. */
+const picked = new Map(), known = new Map(), made = new Map();
+let shown = null; // the list that is open: rows outlast it
 
 class Tasks {
   constructor(root, route, router) {
@@ -45,7 +46,7 @@ class Tasks {
     this.judged = latest();
     this.end = new AbortController();
     this.rows = [];
-    this.known = new Map(); // verdicts, by task and what it was when it was judged
+    shown = this;
     this.picked = picked;
     this.form = this.makeForm();
     this.summary = el('div', { class: 'panel', 'aria-live': 'polite' });
@@ -150,28 +151,29 @@ class Tasks {
   async load(quiet = false) {
     await this.trying(async () => {
       let { rows, next, totals } = await this.pages('', quiet ? Math.min(1000, Math.max(pageSize, this.rows.length)) : pageSize);
-      // What was paged in stays when the list is only brought up to date.
-      while (quiet && next && rows.length < this.rows.length) {
-        const more = await this.pages(next, Math.min(1000, this.rows.length - rows.length));
-        rows = rows.concat(more.rows);
-        next = more.next;
+      const page = rows;
+      // What was paged in stays when the list is only brought up to date: its first thousand.
+      if (quiet && next && rows.length < this.rows.length) {
+        const ids = new Set(rows.map((t) => t.task_id));
+        rows = rows.concat(this.rows.slice(rows.length).filter((t) => !ids.has(t.task_id)));
+        next = this.next;
       }
       Object.assign(this, { rows, next, totals });
       fill(this.trouble);
       this.show();
       if (!quiet) announce(this.verdict.value ? many(rows.length, 'task') : many(totals.tasks, 'task'));
-      await this.judge();
+      await this.judge('', page);
     });
   }
 
   /** more adds as many as there are, at most a thousand at once. */
   async more() {
     await this.trying(async () => {
-      const { rows, next } = await this.pages(this.next, Math.min(1000, Math.max(pageSize, this.rows.length)));
+      const token = this.next, { rows, next } = await this.pages(token, Math.min(1000, Math.max(pageSize, this.rows.length)));
       this.rows = this.rows.concat(rows);
       this.next = next;
       this.show(rows);
-      await this.judge();
+      await this.judge(token, rows);
     });
   }
 
@@ -200,27 +202,21 @@ class Tasks {
   }
 
   /**
-   * judge fills the verdicts in: they take longer than the rest, so the list does not wait
-   * for them, and those of tasks that did not change since are not asked for again.
+   * judge fills the verdicts of a page in: they take longer than the rest, so the list does not wait
+   * for them, and where none changed since they are not asked for again.
    */
-  async judge() {
+  async judge(token, rows) {
     if (this.verdict.value) return;
-    const rows = this.rows, known = (t) => this.known.get(judgedAs(t));
-    const show = () => showVerdicts(this.body, new Map(this.rows.map((t) => [t.task_id, known(t)])));
-    show();
-    // Verdicts come by pages of a thousand, up to the last task that has none yet.
-    const last = rows.findLastIndex((t) => t.state !== 'TASK_STATE_RUNNING' && !known(t));
-    let token = '';
-    for (let from = 0; from <= last && (from === 0 || token); from += 1000) {
-      const size = Math.min(1000, rows.length - from), wanted = rows.slice(from, from + size).some((t) => t.state !== 'TASK_STATE_RUNNING' && !known(t));
-      const answer = await this.judged.get('/v1/tasks', { ...this.question(), page_size: size, page_token: token, read_mask: wanted ? 'task_id,verdict' : 'task_id' });
-      token = answer.next_page_token;
+    const of = (t) => known.get(judgedAs(t));
+    if (rows.some((t) => t.state !== 'TASK_STATE_RUNNING' && !of(t))) {
+      showVerdicts(this.body, new Map(rows.map((t) => [t.task_id, of(t)])));
+      const answer = await this.judged.get('/v1/tasks', { ...this.question(), page_size: rows.length, page_token: token, read_mask: 'task_id,verdict' });
       const found = new Map(answer.tasks.map((t) => [t.task_id, t.verdict]));
       for (const t of rows) {
-        if (found.get(t.task_id)) this.known.set(judgedAs(t), found.get(t.task_id));
+        if (found.has(t.task_id)) known.set(judgedAs(t), found.get(t.task_id));
       }
-      show();
     }
+    showVerdicts(this.body, new Map(this.rows.map((t) => [t.task_id, of(t)])));
   }
 
   sort(order) {
@@ -285,11 +281,11 @@ class Tasks {
 
   how() {
     return {
-      order: this.order, ascending: this.ascending, sort: (o) => this.sort(o), picked: this.picked,
+      order: this.order, ascending: this.ascending, sort: (o) => this.sort(o), picked: this.picked, made,
       pick: (task, on) => {
-        if (on) this.picked.set(task.task_id, task);
-        else this.picked.delete(task.task_id);
-        this.showActions();
+        if (on) picked.set(task.task_id, task);
+        else picked.delete(task.task_id);
+        shown.showActions();
       },
     };
   }
@@ -303,6 +299,7 @@ class Tasks {
       return;
     }
     fill(this.body, this.actions, taskTable(this.rows, this.how()), this.foot);
+    if (this.rows.length > 300) fixed(this.body.querySelector('table'));
   }
 
   showActions() {

@@ -28,7 +28,7 @@ function name(t) {
     t.pinned || tagsOf(t).length ? el('div', { class: 'soft' }, [t.pinned ? ['pinned'] : [], tagsOf(t).map(([k, v]) => tagText(k, v))].flat().join(' · ')) : null];
 }
 
-/** taskTable shows tasks. how = { order, ascending, sort(order), picked, pick(task, on) }. */
+/** taskTable shows tasks. how = { order, ascending, sort(order), picked, pick(task, on), made }; rows that were made already stay the same. */
 export function taskTable(rows, how) {
   return el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Tasks found' }, el('table', { class: 'cards' },
     el('caption', { class: 'unseen' }, 'Tasks'),
@@ -39,8 +39,17 @@ export function taskTable(rows, how) {
 /** addRows adds rows to the table in root; false where there is none. */
 export function addRows(root, rows, how) {
   const body = root.querySelector('tbody');
+  if (body?.rows.length > 300) fixed(body.parentElement);
   body?.append(...rows.map((t) => row(t, how)));
   return Boolean(body);
+}
+
+/** fixed keeps the widths of the columns as they are: a long table is not measured anew for each row that comes. */
+export function fixed(table) {
+  if (table.style.tableLayout === 'fixed' || innerWidth <= 700) return;
+  const whole = table.offsetWidth, widths = [...table.tHead.rows[0].cells].map((c) => c.offsetWidth);
+  widths.forEach((w, i) => { table.tHead.rows[0].cells[i].style.width = `${(100 * w) / whole}%`; });
+  table.style.tableLayout = 'fixed';
 }
 
 function head(c, how) {
@@ -50,6 +59,12 @@ function head(c, how) {
 }
 
 function row(t, how) {
+  const key = JSON.stringify(t), was = how.made.get(t.task_id);
+  if (was?.key === key) {
+    was.box.checked = how.picked.has(t.task_id);
+    was.tr.classList.toggle('picked', was.box.checked);
+    return was.tr;
+  }
   const tr = el('tr', { class: how.picked.has(t.task_id) ? 'picked' : null });
   const box = el('input', {
     type: 'checkbox', 'aria-label': `Compare task ${t.task_id}, ${t.name}`, checked: how.picked.has(t.task_id),
@@ -60,13 +75,17 @@ function row(t, how) {
     return el('td', { class: `${c.class ?? ''}${said === none ? ' nothing' : ''}`, 'data-label': c.label || null }, said);
   }));
   tr.dataset.task = t.task_id;
+  how.made.set(t.task_id, { key, tr, box });
   return tr;
 }
 
 /** showVerdicts puts verdicts, by task, into a table that stands. */
 export function showVerdicts(root, verdicts) {
   for (const tr of root.querySelectorAll('tr[data-task]')) {
-    const b = verdictBadge(verdicts.get(tr.dataset.task)), cell = tr.querySelector('.verdict-of');
+    const verdict = verdicts.get(tr.dataset.task);
+    if (!verdict || tr.dataset.verdict === verdict) continue;
+    tr.dataset.verdict = verdict;
+    const b = verdictBadge(verdict), cell = tr.querySelector('.verdict-of');
     cell.classList.toggle('nothing', !b);
     fill(cell, b ?? none);
   }

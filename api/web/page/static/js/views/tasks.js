@@ -67,7 +67,7 @@ class Tasks {
   }
 
   close() {
-    Object.assign(left, { at: this.address(), rows: this.rows, next: this.next, totals: this.totals, scroll: this.place });
+    Object.assign(left, { at: this.address(), rows: this.rows, next: this.next, totals: this.totals, scroll: this.place, nodes: [...this.body.childNodes], foot: this.foot, actions: this.actions });
     this.list.stop();
     this.judged.stop();
     this.end.abort();
@@ -88,8 +88,10 @@ class Tasks {
       this.load();
       return;
     }
-    Object.assign(this, { rows: left.rows, next: left.next, totals: left.totals, place: left.scroll });
-    this.show();
+    Object.assign(this, { rows: left.rows, next: left.next, totals: left.totals, place: left.scroll, foot: left.foot, actions: left.actions });
+    fill(this.body, left.nodes);
+    this.showSums();
+    this.showActions();
     requestAnimationFrame(() => scrollTo(0, left.scroll));
     this.load(true);
   }
@@ -158,9 +160,11 @@ class Tasks {
         rows = rows.concat(this.rows.slice(rows.length).filter((t) => !ids.has(t.task_id)));
         next = this.next;
       }
+      const same = quiet && rows.length === this.rows.length && rows.every((t, i) => JSON.stringify(t) === JSON.stringify(this.rows[i]));
       Object.assign(this, { rows, next, totals });
       fill(this.trouble);
-      this.show();
+      if (same) this.showSums();
+      else this.show();
       if (!quiet) announce(this.verdict.value ? many(rows.length, 'task') : many(totals.tasks, 'task'));
       await this.judge('', page);
     });
@@ -277,11 +281,11 @@ class Tasks {
     ]), this.verdict.value ? el('p', { class: 'soft' }, `These sums are of all verdicts; ${many(this.rows.length, 'task')} below.`) : null);
   }
 
-  button() { return this.next ? [el('button', { type: 'button', on: { click: () => this.more() } }, this.verdict.value ? 'Look further' : 'More')] : []; }
+  button() { return this.next ? [el('button', { type: 'button', on: { click: () => shown.more() } }, this.verdict.value ? 'Look further' : 'More')] : []; }
 
   how() {
     return {
-      order: this.order, ascending: this.ascending, sort: (o) => this.sort(o), picked: this.picked, made,
+      order: this.order, ascending: this.ascending, sort: (o) => shown.sort(o), picked: this.picked, made,
       pick: (task, on) => {
         if (on) picked.set(task.task_id, task);
         else picked.delete(task.task_id);

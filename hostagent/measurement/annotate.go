@@ -57,7 +57,9 @@ type RangeEnergy struct {
 // energies of its kernels and ranges. Kernels that the task lacks, as its program's profiler had CUPTI alone, are
 // stored with it, named after the file, and its energies by kernel are calculated anew. A trace that does not fit is
 // ErrAnother, one of a task without window ErrNoShares: nothing is stored then.
-func Annotate(ctx context.Context, db *store.DB, id store.TaskID, trace *attribute.Trace, file string) (*Annotated, error) {
+func Annotate(
+	ctx context.Context, db *store.DB, id store.TaskID, trace *attribute.Trace, file string,
+) (*Annotated, error) {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func Annotate(ctx context.Context, db *store.DB, id store.TaskID, trace *attribu
 	if t.Result == nil || t.Clock == nil {
 		return nil, fmt.Errorf("task %d: %w: it has no window, or no clock that relates it to the host", id, ErrNoShares)
 	}
-	r := &relation{task: &t, trace: trace, of: make([]string, len(trace.Kernels)), start: make([]int64, len(trace.Kernels)), out: &Annotated{Kernels: len(trace.Kernels)}}
+	n := len(trace.Kernels)
+	r := &relation{task: &t, trace: trace, of: make([]string, n), start: make([]int64, n), out: &Annotated{Kernels: n}}
 	if err := r.recorded(ctx, db); err != nil {
 		return nil, err
 	}
@@ -236,7 +239,9 @@ func (r *relation) within(ctx context.Context, db *store.DB) error {
 	for i := range ks {
 		first, last = min(first, ks[i].Start), max(last, ks[i].End)
 	}
-	r.missing = slices.DeleteFunc(r.missing, func(i int) bool { return ks[i].Start+r.shift < from || ks[i].End+r.shift > to })
+	r.missing = slices.DeleteFunc(r.missing, func(i int) bool {
+		return ks[i].Start+r.shift < from || ks[i].End+r.shift > to
+	})
 	r.out.Added = len(r.missing)
 	r.out.Shift = measure.Seconds(r.shift) * 1e-9
 	r.out.From, r.out.To = max(first+r.shift, from), min(last+r.shift, to)
@@ -314,7 +319,8 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]attribut
 		}
 		busy := measure.Seconds(k.End-k.Start) * 1e-9
 		part := float64(busy / line.Busy)
-		m := attribute.Mark{Energy: line.Energy.Energy * measure.Joule(part), U: line.Energy.U * measure.Joule(part), Busy: busy}
+		e := line.Energy
+		m := attribute.Mark{Energy: e.Energy * measure.Joule(part), U: e.U * measure.Joule(part), Busy: busy}
 		if x, ok := own[launchKey{r.start[i], k.Correlation}]; ok {
 			m = x
 		}
@@ -334,7 +340,8 @@ func (r *relation) ranges(started []attribute.Started) {
 		var which []int
 		for i := range r.trace.Ranges {
 			if x := &r.trace.Ranges[i]; x.Op == op {
-				spans, which = append(spans, attribute.Span{Thread: x.Thread, From: x.From, To: x.To, Process: x.Process}), append(which, i)
+				spans = append(spans, attribute.Span{Thread: x.Thread, From: x.From, To: x.To, Process: x.Process})
+				which = append(which, i)
 			}
 		}
 		uses := attribute.Spans(spans, started, !op)

@@ -26,7 +26,8 @@ import (
 func annotateCmd(a *cli.App) *cobra.Command {
 	var trace, output string
 	c := &cobra.Command{
-		Use: "annotate TASK --trace FILE", Short: "Write joules into a profiler's trace: kernels, ranges, power counters",
+		Use:   "annotate TASK --trace FILE",
+		Short: "Write joules into a profiler's trace: kernels, ranges, power counters",
 		Args: func(c *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(c, args); err != nil {
 				return err
@@ -43,7 +44,8 @@ func annotateCmd(a *cli.App) *cobra.Command {
 			return annotate(cmd.Context(), a, args[0], trace, output)
 		},
 	}
-	c.Flags().StringVar(&trace, "trace", "", "trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
+	c.Flags().StringVar(&trace, "trace", "",
+		"trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
 	return a.JSONFlag(c)
 }
@@ -115,7 +117,8 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	}
 	// Those that were recorded in the program stay.
 	if have, fault := measurement.TaskRanges(ctx, db, t); fault == nil && have == nil {
-		err = measurement.PutRanges(ctx, db, t.ID, measurement.Ranges{Ranges: x.Ranges, Notes: []string{"by the trace " + name}})
+		ranges := measurement.Ranges{Ranges: x.Ranges, Notes: []string{"by the trace " + name}}
+		err = measurement.PutRanges(ctx, db, t.ID, ranges)
 	}
 	if err != nil && !errors.Is(err, store.ErrReadOnly) {
 		return err
@@ -155,7 +158,8 @@ func powers(ctx context.Context, db *store.DB, t *store.Task, x *measurement.Ann
 		return s
 	}
 	w := measure.Window{From: meter(x.From), To: meter(x.To)}
-	line, err := exchange.NewTimeline(ctx, db, t, cli.Version(), exchange.Choice{Window: &w}, func(s string) string { return s })
+	same := func(s string) string { return s }
+	line, err := exchange.NewTimeline(ctx, db, t, cli.Version(), exchange.Choice{Window: &w}, same)
 	if err != nil {
 		return nil, err
 	}

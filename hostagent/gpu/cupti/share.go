@@ -313,7 +313,8 @@ func (r *recorder) begin() {
 	r.gone.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log.Trouble(fmt.Sprintf("recorded from %s on, when its own profiler had stopped", time.Now().UTC().Format("15:04:05.000")))
+	at := time.Now().UTC().Format("15:04:05.000")
+	r.log.Trouble(fmt.Sprintf("recorded from %s on, when its own profiler had stopped", at))
 	_ = r.log.Flush() // an error stays, and ends the log
 }
 

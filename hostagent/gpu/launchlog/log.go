@@ -383,23 +383,9 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 	case tagYielded:
 		p.Yielded = p.Started + l.int()
 	case tagRange:
-		kind, thread, domain := l.upTo(uint64(End)), l.upTo(math.MaxUint32), l.upTo(math.MaxUint32)
-		r := Range{Kind: RangeKind(kind), Thread: uint32(thread), Domain: uint32(domain), ID: l.upTo(math.MaxUint64)}
-		r.At = p.Started + l.int()
-		r.Name = uint32(l.upTo(math.MaxUint32))
-		l.refuse(int(r.Name) >= max(len(p.Names), 1) || len(p.Ranges) >= mostRanges, "a range of name %d", r.Name)
-		if l.err == nil {
-			p.Ranges = append(p.Ranges, r)
-		}
+		l.rangeEvent()
 	case tagCall:
-		correlation, thread, at := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
-		l.refuse(len(p.Calls) >= mostRanges, "more than %d calls", mostRanges)
-		if l.err == nil {
-			if p.Calls == nil {
-				p.Calls = map[uint32]Call{}
-			}
-			p.Calls[uint32(correlation)] = Call{uint32(thread), p.Started + at}
-		}
+		l.call()
 	case tagEnd:
 		kernels, reported, dropped := l.upTo(math.MaxInt64), l.upTo(math.MaxInt64), l.upTo(math.MaxInt64)
 		l.refuse(kernels != p.Kernels, "it counts %d kernels, %d are there", kernels, p.Kernels)
@@ -468,6 +454,32 @@ func (l *Reader) marker() {
 	}
 	if l.err == nil {
 		p.Markers = append(p.Markers, m)
+	}
+}
+
+// rangeEvent reads an event of a range.
+func (l *Reader) rangeEvent() {
+	p := &l.Process
+	kind, thread, domain := l.upTo(uint64(End)), l.upTo(math.MaxUint32), l.upTo(math.MaxUint32)
+	r := Range{Kind: RangeKind(kind), Thread: uint32(thread), Domain: uint32(domain), ID: l.upTo(math.MaxUint64)}
+	r.At = p.Started + l.int()
+	r.Name = uint32(l.upTo(math.MaxUint32))
+	l.refuse(int(r.Name) >= max(len(p.Names), 1) || len(p.Ranges) >= mostRanges, "a range of name %d", r.Name)
+	if l.err == nil {
+		p.Ranges = append(p.Ranges, r)
+	}
+}
+
+// call reads a call that launched kernels.
+func (l *Reader) call() {
+	p := &l.Process
+	correlation, thread, at := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
+	l.refuse(len(p.Calls) >= mostRanges, "more than %d calls", mostRanges)
+	if l.err == nil {
+		if p.Calls == nil {
+			p.Calls = map[uint32]Call{}
+		}
+		p.Calls[uint32(correlation)] = Call{uint32(thread), p.Started + at}
 	}
 }
 

@@ -48,7 +48,10 @@ type event struct {
 
 // Read reads a trace. Errors wrap ErrTrace.
 func Read(r io.Reader) (*attribute.Trace, error) {
-	b := &builder{Trace: attribute.Trace{Calls: map[uint32]attribute.Call{}, Devices: map[uint32]bool{}}, threads: map[string]int{}, begun: map[int][]attribute.Range{}}
+	b := &builder{
+		Trace:   attribute.Trace{Calls: map[uint32]attribute.Call{}, Devices: map[uint32]bool{}},
+		threads: map[string]int{}, begun: map[int][]attribute.Range{},
+	}
 	err := walk(r, func(key string, value json.RawMessage) error {
 		if key != "baseTimeNanoseconds" {
 			return nil

@@ -33,7 +33,7 @@ import (
 var families = []cli.Named{
 	{Names: "demo pulse run", Commands: run.Commands},
 	{Names: "delete note pin show tag tasks trim unpin users", Commands: task.Commands},
-	{Names: "export import", Commands: exchange.Commands},
+	{Names: "annotate export import publish", Commands: exchange.Commands},
 	{Names: "db", Commands: db.Commands},
 	{Names: "calibrate emulate instruments powersensor3 recalculate replay", Commands: bench.Commands},
 	{Names: "auth host monitor takeover", Commands: service.Commands},
@@ -41,7 +41,7 @@ var families = []cli.Named{
 	{Names: "top", Commands: top.Commands},
 	{Names: "doctor", Commands: doctor.Commands},
 	{Names: "validate", Commands: validate.Commands},
-	{Names: "sensor", Commands: sensor.Commands},
+	{Names: "certificate sensor", Commands: sensor.Commands},
 	{Names: "correct", Commands: correct.Commands},
 	{Names: "compare", Commands: compare.Commands},
 	{Names: "total", Commands: total.Commands},

@@ -165,9 +165,14 @@ func softMonitor(t *testing.T, live *board.Live) *monitorclient.Client {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
+	var plug sync.Mutex // one line at a time, as a real board has
 	meter.Dial = func(context.Context) (transport.Conn, error) {
 		mine, theirs := net.Pipe()
-		wg.Go(func() { _ = face.Run(ctx, theirs) })
+		wg.Go(func() {
+			plug.Lock()
+			defer plug.Unlock()
+			_ = face.Run(ctx, theirs)
+		})
 		return transport.NewNet(mine), nil
 	}
 	line := bufconn.Listen(1 << 20)

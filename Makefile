@@ -113,12 +113,13 @@ test: ## all tests; needs nothing but Go (tests of third-party tools skip with a
 	$(GO) test -timeout 20m $(AT_ONCE) ./cmd/wattmark $(PKGS)
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them.
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ | sed 's|^|./|')
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | sed 's|^|./|')
 test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW)
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run AddressSanitizer ./cmd/libwattmark
+	$(GO) test -tags slow,grpcnotrace -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
 
 # What starts processes, browsers and database servers, and meters in real time, is left to make test.
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)

@@ -108,7 +108,7 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # Most tests wait for meters and processes in real time, so more of them run at once than there
 # are processors; an emulated meter that gets no processor in time loses its markers, so not many
 # more. cmd/wattmark, which takes longest, begins first.
-AT_ONCE ?= -p 3 -parallel 4
+AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
 	$(GO) test -timeout 20m $(AT_ONCE) ./cmd/wattmark $(PKGS)
 

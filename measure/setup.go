@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Unit is the physical unit of a channel after calibration.
@@ -304,7 +303,11 @@ func (s *Setup) Validate() error {
 
 // RecordIDs returns the IDs of the records in force, in their order; none is an empty list.
 func (s *Setup) RecordIDs() []string {
-	return lists.Map(s.Records, func(r CalibrationRecord) string { return r.ID })
+	ids := make([]string, len(s.Records)) // a list in JSON, not null
+	for i := range s.Records {
+		ids[i] = s.Records[i].ID
+	}
+	return ids
 }
 
 // CalibrationID names a calibration by its content: everything that turns counts

@@ -341,7 +341,7 @@ func TestCompareKernels(t *testing.T) {
 			t.Errorf("gemm: %+v", k.Energy)
 		}
 	}
-	if said := strings.Join(r.Cautions, " "); !strings.Contains(said, "1 kernels ran in A only") {
+	if said := strings.Join(r.Cautions, " "); !strings.Contains(said, "1 kernel ran in A only") {
 		t.Errorf("cautions %q", r.Cautions)
 	}
 	if text := inside(t, "compare", "v1", "v2", "--db", path).ok(t).out; !strings.Contains(text, "after Holm") || !strings.Contains(text, "softmax") {

@@ -15,6 +15,7 @@ func completed(t *testing.T, words ...string) []string {
 }
 
 func TestValuesAreCompleted(t *testing.T) {
+	noRaces(t) // a completion has 300 ms
 	goldenUser(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	goldenDatabase(t, db)
@@ -45,6 +46,7 @@ func TestValuesAreCompleted(t *testing.T) {
 }
 
 func TestTasksAreCompleted(t *testing.T) {
+	noRaces(t) // a completion has 300 ms
 	goldenUser(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	goldenDatabase(t, db)

@@ -3,19 +3,21 @@
 import hashlib
 from typing import Tuple
 
+Point = Tuple[int, int, int, int]
+
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 
 
-def _add(a: Tuple, b: Tuple) -> Tuple:
+def _add(a: Point, b: Point) -> Point:
     """Add two points of edwards25519 in extended coordinates."""
     A, B = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
     C, E = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
     return (B - A) * (E - C) % P, (E + C) * (B + A) % P, (E - C) * (E + C) % P, (B - A) * (B + A) % P
 
 
-def _times(n: int, a: Tuple) -> Tuple:
-    r = (0, 1, 1, 0)
+def _times(n: int, a: Point) -> Point:
+    r: Point = (0, 1, 1, 0)
     while n:
         if n & 1:
             r = _add(r, a)
@@ -23,7 +25,7 @@ def _times(n: int, a: Tuple) -> Tuple:
     return r
 
 
-def _point(b: bytes) -> Tuple:
+def _point(b: bytes) -> Point:
     y = int.from_bytes(b, "little")
     sign, y = y >> 255, y & (2**255 - 1)
     xx = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
@@ -46,4 +48,4 @@ def signed_by(key: bytes, sig: bytes, text: bytes) -> bool:
         return False
     h = int.from_bytes(hashlib.sha512(sig[:32] + key + text).digest(), "little") % L
     a, b = _times(s, BASE), _add(_point(sig[:32]), _times(h, _point(key)))
-    return (a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0
+    return bool((a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 from typing import Any, Iterator, Optional
 
@@ -45,8 +46,7 @@ def profile(name: str = "profile", trace: str = "trace.json", *, database: Any =
     the energies of its kernels and ranges; the task has them too (show --kernels, --ranges). After the block the
     profile's attribute wattmark has wattmark annotate's result. options are measure()'s.
     """
-    import torch.profiler as torch_profiler
-
+    torch_profiler: Any = importlib.import_module("torch.profiler")
     from ._data import _run
     if activities is None:
         activities = [torch_profiler.ProfilerActivity.CPU, torch_profiler.ProfilerActivity.CUDA]

@@ -10,7 +10,7 @@ import math
 import os
 from bisect import bisect_right
 from datetime import datetime
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 
 def _scale(name: str) -> float:
@@ -24,7 +24,7 @@ def _table(path: str, standard: str) -> List[Dict[str, str]]:
     return [dict(zip(rows[0], r)) for r in rows[1:]]
 
 
-def _read(c: Any, dir: str) -> Tuple[List, List]:
+def _read(c: Any, dir: str) -> Tuple[List[Any], List[Any]]:
     """The polls (s, W), and the load's stretches (from, to, kind, or watts)."""
     if c.source["kind"] == "recording":
         host = json.load(open(os.path.join(dir, "host.json")))
@@ -74,11 +74,12 @@ def _chips(m: Dict[str, int], kind: int) -> List[int]:
 class _Load:
     """Signals over time: one for each kind of work, or the meter's power and 1."""
 
-    def __init__(self, span: List):
+    def __init__(self, span: List[Any]):
         kinds = sorted({s[2] for s in span}) if isinstance(span[0][2], str) else None
         self.at, self.v, end = [span[0][0] - 1], [], span[0][0]
         n = len(kinds) + 1 if kinds else 2
-        row = lambda k: [1.0 * (i == (kinds.index(k) + 1 if k else 0)) for i in range(n)] if kinds else [k or 0, 1.0]
+        row: Callable[[Any], List[float]] = lambda k: (
+            [1.0 * (i == (kinds.index(k) + 1 if k else 0)) for i in range(n)] if kinds else [k or 0, 1.0])
         self.v.append(row(None))
         for (a, b, k), (then, _, _) in zip(span, span[1:] + [(math.inf, 0, 0)]):
             if a > end:
@@ -132,7 +133,7 @@ def _solve(rows: List[List[float]], y: List[float], w: List[float]) -> Tuple[Lis
     return x, [v - sum(a * b for a, b in zip(x, r)) for r, v in zip(rows, y)]
 
 
-def _renewals(polls: List) -> Tuple[List[float], List[float], float, float]:
+def _renewals(polls: List[Any]) -> Tuple[List[float], List[float], float, float]:
     """When the register was renewed, to what, its period, by a line, and the distance of polls."""
     near = sorted(b[0] - a[0] for a, b in zip(polls, polls[1:]))[len(polls) // 2]
     u = [((a[0] + b[0]) / 2, b[1]) for a, b in zip(polls, polls[1:]) if a[1] != b[1] and b[0] - a[0] < 8 * near]
@@ -161,14 +162,14 @@ def _cost(load: _Load, t: List[float], y: List[float], boxcar: bool, c: float, d
     return sum(2.5 * math.log1p(i * v * v / 4) - math.log(i) / 2 for i, v in zip(k, r)), x
 
 
-def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Tuple, step: float, most: float) -> Tuple:
+def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Any, step: float, most: float) -> Any:
     """The likeliest constant and delay, found step by step."""
-    cost = lambda c, d: _cost(load, t, y, boxcar, c, d)
+    cost: Callable[..., Any] = lambda c, d: _cost(load, t, y, boxcar, c, d)
     best, (c, d) = cost(*start), start
     while step > 2e-5:
         trial = [(cost(a, b), a, b) for i, j in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
                  for a, b in [(min(max(0, c + i * step), most), max(-0.008, d + j * step))]]
-        least = min(trial, key=lambda v: v[0][0])
+        least = min(trial, key=lambda v: float(v[0][0]))
         if least[0][0] < best[0]:
             best, c, d = least
         else:
@@ -184,17 +185,18 @@ def recompute(c: Any, dir: str) -> Tuple[List[Tuple[str, float, float, float, fl
     load, boxcar = _Load(span), s["model"] == "boxcar"
     metered = not isinstance(span[0][2], str)
     if metered:  # the meter's trace has to reach as far back as a window may
-        t, y = zip(*[(a, b) for a, b in zip(t, y) if load.at[1] + 10 * period < a < load.at[-1]])
+        kept = [i for i, a in enumerate(t) if load.at[1] + 10 * period < a < load.at[-1]]
+        t, y = [t[i] for i in kept], [y[i] for i in kept]
     most = min(25 * period, (t[-1] - t[0]) / 3)
     starts = [(a, b) for a in (0.01, 0.03, 0.1, 0.5, 1.1) for b in (0.01, 0.04)]
-    best = min((_fit(load, t, y, boxcar, x, 0.01, most) for x in starts), key=lambda v: v[0])
+    best = min((_fit(load, t, y, boxcar, x, 0.01, most) for x in starts), key=lambda v: float(v[0]))
     parts = []
     for k in range(8):
         i = [j for j in range(len(t)) if j * 8 // len(t) != k]
         parts.append(_fit(load, [t[j] for j in i], [y[j] for j in i], boxcar, best[1:3], 0.004, most))
-    spread = lambda f: 2.365 * math.sqrt(7 / 8 * sum((f(p) - sum(map(f, parts)) / 8) ** 2 for p in parts))
+    spread: Callable[[Any], float] = lambda f: 2.365 * math.sqrt(7 / 8 * sum((f(p) - sum(map(f, parts)) / 8) ** 2 for p in parts))
     name, share = ("window_s", 0.5) if boxcar else ("tau_s", 1)
-    figures = [(name, lambda p: p[1]), ("lag_s", lambda p: p[2] + share * p[1] + period / 2)]
+    figures: List[Tuple[str, Callable[[Any], Any]]] = [(name, lambda p: p[1]), ("lag_s", lambda p: p[2] + share * p[1] + period / 2)]
     figures += [("gain", lambda p: p[3][0]), ("offset_w", lambda p: p[3][1])] if metered else []
     out = [("period_s", s["period_s"], s["period_u_s"], period, 0.0)]
     for n, f in figures:

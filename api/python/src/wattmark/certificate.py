@@ -34,13 +34,16 @@ def _when(text: str) -> datetime.datetime:
 class Certificate:
     """What was certified: sensor, conditions, errors, as in the file."""
 
+    sensor: Dict[str, Any]
+    source: Dict[str, Any]
+
     def __init__(self, predicate: Dict[str, Any], files: List[Dict[str, Any]]):
         self.__dict__.update(predicate)
         self.files = files
 
     def power(self, reading: float) -> float:
         """The power in watts that a settled reading stands for."""
-        return (reading - self.sensor["offset_w"]) / self.sensor["gain"]
+        return float((reading - self.sensor["offset_w"]) / self.sensor["gain"])
 
 
 def load(path: str, key: Optional[str] = None, driver: str = "", gpu: str = "") -> Certificate:
@@ -80,8 +83,9 @@ def main() -> int:
     import math
     from ._recompute import recompute
     a = argparse.ArgumentParser(description="Verify a sensor certificate without wattmark.")
-    for n in ("file", "--key", "--recordings", "--driver", "--gpu"):
-        a.add_argument(n, **({} if n == "file" else {"default": ""}))
+    a.add_argument("file")
+    for n in ("--key", "--recordings", "--driver", "--gpu"):
+        a.add_argument(n, default="")
     o = a.parse_args()
     try:
         c = load(o.file, o.key, o.driver, o.gpu)

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-
 )
 
 // Unit is the physical unit of a channel after calibration.

@@ -112,7 +112,7 @@ type Error struct {
 	Period measure.Seconds `json:"load_period_s,omitempty"`
 }
 
-// Source tells how to read the files.
+// Source holds the arguments that read the files again.
 type Source struct {
 	Kind      string          `json:"kind"` // csv, recording or pmd
 	From      measure.Seconds `json:"from_s"`

@@ -77,7 +77,7 @@ func TestRefusesWithTheReason(t *testing.T) {
 	k := newKey(t, "Test lab")
 	b := sealed(t, example(t), k)
 	stale := *k
-	stale.Expires = day.AddDate(0, 0, 10) // as a newer public key tells
+	stale.Expires = day.AddDate(0, 0, 10) // as a newer public key states
 	change := func(old, by string) []byte {
 		var e envelope
 		if err := json.Unmarshal(b, &e); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// told lists what a log has, column by column.
+// told lists the readings of a log, column by column.
 func told(l *Log) (out []string) {
 	for _, f := range l.Fields() {
 		for _, r := range l.Columns[f] {

@@ -13,7 +13,7 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 )
 
-// endings are what the names of exported files end in, by format.
+// endings are those of the names of exported files, by format.
 var endings = map[string]string{
 	"csv": "csv", "parquet": "parquet", "arrow": "arrow", "perfetto": "pftrace", "chrome": "json",
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,6 +88,15 @@ func TestPublishAndBack(t *testing.T) {
 		if r.Energy != nil {
 			tasks = append(tasks, id)
 		}
+	}
+	// A certificate that would replace a table, or another certificate, is refused, and nothing is there.
+	named := filepath.Join(dir, "results.parquet")
+	if err := os.WriteFile(named, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, append(slices.Concat(args, []string{"--certificate", named}), tasks...)...).fails(t, cli.ExitFailed, named, "exists")
+	if _, err := os.Stat(set); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 	inside(t, append(args, tasks...)...).ok(t)
 	results, err := parquet.ReadFile[publishedResult](filepath.Join(set, "results.parquet"))

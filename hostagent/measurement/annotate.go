@@ -163,8 +163,9 @@ func (r *relation) candidates(k *attribute.Profiled) (out []store.Launch) {
 func (r *relation) relate(ctx context.Context, db *store.DB) error {
 	var shifts []int64
 	for i := range r.trace.Kernels {
-		if k := &r.trace.Kernels[i]; len(r.candidates(k)) == 1 {
-			shifts = append(shifts, r.candidates(k)[0].Start-k.Start)
+		k := &r.trace.Kernels[i]
+		if c := r.candidates(k); len(c) == 1 {
+			shifts = append(shifts, c[0].Start-k.Start)
 		}
 	}
 	slices.Sort(shifts)
@@ -223,6 +224,12 @@ func (r *relation) match() (inside int) {
 	return inside
 }
 
+// host returns a device time on the host's clock, in ns since 1970.
+func (r *relation) host(s measure.Seconds) int64 {
+	host, _ := r.task.Clock.Host(s)
+	return HostTime(*r.task.Clock, host).UnixNano()
+}
+
 func apart(a, b int64) int64 { return max(a-b, b-a) }
 
 // within keeps the missing kernels that ran while the meter did, and refuses a trace of which no kernel did.
@@ -231,9 +238,7 @@ func (r *relation) within(ctx context.Context, db *store.DB) error {
 	if err != nil {
 		return err
 	}
-	f := *r.task.Clock
-	at := func(s measure.Seconds) int64 { host, _ := f.Host(s); return HostTime(f, host).UnixNano() }
-	from, to := at(a), at(b)
+	from, to := r.host(a), r.host(b)
 	ks := r.trace.Kernels
 	first, last := ks[0].Start, ks[0].End
 	for i := range ks {
@@ -305,9 +310,7 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]attribut
 			}
 		}
 	}
-	f := *r.task.Clock
-	at := func(s measure.Seconds) int64 { host, _ := f.Host(s); return HostTime(f, host).UnixNano() }
-	from, to := at(r.task.Result.From), at(r.task.Result.To)
+	from, to := r.host(r.task.Result.From), r.host(r.task.Result.To)
 	r.out.Marks, r.out.Copies = map[int]attribute.Mark{}, map[int64]attribute.Mark{}
 	var started []attribute.Started
 	for i := range r.trace.Kernels {

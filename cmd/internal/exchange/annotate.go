@@ -83,12 +83,11 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	}
 	name := filepath.Base(trace)
 	if isSQLite(trace) {
-		made, err := converted(ctx, trace)
-		if err != nil {
+		if trace, err = converted(ctx, trace); err != nil {
 			return err
 		}
+		made := trace
 		defer func() { err = errors.Join(err, os.Remove(made)) }()
-		trace = made
 	}
 	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
 	if err != nil {

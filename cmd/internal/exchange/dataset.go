@@ -19,6 +19,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
@@ -129,17 +130,17 @@ func publish(ctx context.Context, a *cli.App, args []string, f publishFlags) err
 		if err := writeTables(ctx, a, part, db, tasks); err != nil {
 			return err
 		}
-		for _, path := range f.certificates {
-			b, err := os.ReadFile(path)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(part, filepath.Base(path)), b, 0o666)
-			}
-			if err != nil {
-				return err
-			}
-		}
 		if err := os.WriteFile(filepath.Join(part, "recompute.sql"), recomputeSQL, 0o666); err != nil {
 			return err
+		}
+		for _, path := range f.certificates { // none replaces another, or a table
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = auth.WriteNew(filepath.Join(part, filepath.Base(path)), b, 0o666)
+			}
+			if err != nil {
+				return fmt.Errorf("--certificate %s: %w", path, err)
+			}
 		}
 		return writeCrate(part, tasks, f)
 	})

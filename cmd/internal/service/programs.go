@@ -253,7 +253,7 @@ func OpenReports(ctx context.Context, a *cli.App, db *store.DB) *reports.Service
 	})
 }
 
-// works are what the task service needs beside the database: the commands trim and export, and
+// works returns what the task service calls beside the database: the commands trim and export, and
 // the energy by the GPU's own sensor.
 func works(db *store.DB) api.Works {
 	return api.Works{

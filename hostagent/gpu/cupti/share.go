@@ -185,6 +185,20 @@ const mostAnchors = 1 << 12
 func (p *program) anchor() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.readClock()
+}
+
+// stampedBy has the records read by another clock of the program, 0 for the host's. It has its first anchor before
+// any record is read by it.
+func (p *program) stampedBy(f uintptr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clock, p.anchors = f, nil
+	p.readClock()
+}
+
+// readClock adds an anchor. mu is held.
+func (p *program) readClock() {
 	if p.clock == 0 {
 		return
 	}
@@ -321,10 +335,6 @@ func (r *recorder) begin() {
 // setClock has the records stamped by the program's clock, which is related to the host's from then
 // on. What CUPTI holds must be out before.
 func (r *recorder) setClock(f uintptr) uint32 {
-	set := func() uint32 {
-		got, _, _ := purego.SyscallN(r.lib.calls[CallClock], f)
-		return uint32(got)
-	}
 	p := &r.program
 	p.mu.Lock()
 	known := f == p.clock && f != 0
@@ -332,25 +342,17 @@ func (r *recorder) setClock(f uintptr) uint32 {
 	if known {
 		return 0
 	}
-	if r.late.Load() || r.lib.Disable == nil {
-		got := set()
-		p.mu.Lock()
-		p.clock, p.anchors = f, nil
-		p.mu.Unlock()
-		p.anchor()
-		return got
+	recording := !r.late.Load() && r.lib.Disable != nil
+	if recording {
+		_ = r.lib.FlushAll(1)
+		_ = r.lib.Disable(kindConcurrentKernel)
+		defer func() { _ = r.lib.Enable(kindConcurrentKernel) }()
 	}
-	_ = r.lib.FlushAll(1)
-	_ = r.lib.Disable(kindConcurrentKernel)
-	got := set()
-	if got == 0 {
-		p.mu.Lock()
-		p.clock, p.anchors = f, nil
-		p.mu.Unlock()
-		p.anchor()
+	got, _, _ := purego.SyscallN(r.lib.calls[CallClock], f)
+	if uint32(got) == 0 {
+		p.stampedBy(f)
 	}
-	_ = r.lib.Enable(kindConcurrentKernel)
-	return got
+	return uint32(got)
 }
 
 // enable enables a kind of activity for the program. Its kernels are ours already; serialized ones, which

@@ -52,7 +52,7 @@ func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 	return c, nil
 }
 
-// Read is Open with a warning on standard error where no key was named: then nobody knows
+// Read is Open with a warning on standard error where no key was named: then it is not known
 // who signed.
 func (f *CertificateFlags) Read(a *cli.App) (*certificate.Certificate, error) {
 	c, err := f.Open()

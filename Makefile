@@ -57,6 +57,7 @@ install-lib: lib install-man3 ## the C library, its headers, its manual and its 
 WHEELS ?= bin
 .PHONY: wheel
 wheel: ## the Python package, without a network; needs setuptools and wheel of PYTHON
+	@$(PYTHON) -c "import setuptools, wheel, pip" 2>/dev/null || { echo "$(PYTHON) lacks pip, setuptools or wheel (Debian: python3-pip python3-setuptools python3-wheel); PYTHON= names another"; exit 1; }
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && cp -r api/python "$$tmp" && \
 	  sed -i 's/^version = .*/version = "$(VERSION)"/' "$$tmp/python/pyproject.toml" && \
 	  $(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index --disable-pip-version-check -w '$(WHEELS)' "$$tmp/python"
@@ -140,19 +141,28 @@ fuzz: ## every fuzz target for a short time, as many at once as there are proces
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(PKGS)
 
-lint: $(BUF) ## formatting, vet, staticcheck, proto style
+lint: $(BUF) lint-page ## formatting, vet, staticcheck, proto style, the page's types and rules
 	@bad=$$($(GO) tool gofumpt -l $(GOFILES)); if [ -n "$$bad" ]; then echo "not formatted (run: go tool gofumpt -w):"; echo "$$bad"; exit 1; fi
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 	$(BUF) lint
 
+# With the tools that make page-tools installs; CI has them.
+.PHONY: lint-page
+lint-page: ## types (tsc --checkJs), rules (eslint) and unit tests of the page's script
+	@if [ -x '$(PAGE_TOOLS)/node_modules/.bin/tsc' ] && command -v node >/dev/null; then \
+	  '$(PAGE_TOOLS)/node_modules/.bin/tsc' -p api/web/page && \
+	  (cd api/web/page && PAGE_TOOLS='$(PAGE_TOOLS)' '$(PAGE_TOOLS)/node_modules/.bin/eslint' static/js *.js && node --test . >/dev/null); \
+	elif [ "$$WATTMARK_REQUIRE_TOOLS" = 1 ]; then echo "make page-tools has not run: the page's script cannot be checked"; exit 1; \
+	else echo "the page's script is not checked: no node, or make page-tools has not run"; fi
+
 $(BUF):
 	GOBIN=$(CURDIR)/bin $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VER)
 
-generate: $(BUF) ## Go code from the .proto files, the page's script from its modules
+generate: $(BUF) ## Go code from the .proto files, the page's script from its modules, conversions of messages
 	$(BUF) generate
 	$(BUF) generate --template buf.gen.http.yaml
-	$(GO) generate ./api/web/page
+	$(GO) generate ./api/wire ./api/web/page
 
 generate-check: generate ## generated code is what the .proto files say
 	git diff --exit-code -- api/wattmarkv1 api/web/openapi.swagger.json api/web/page/static/page.js monitor/instrument/nidaqmx/nipb
@@ -214,7 +224,7 @@ check-security: gosec vuln ## both
 PAGE_TOOLS ?= $(or $(WATTMARK_PAGE_TOOLS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/wattmark-page-tools)
 PAGE_LOCK  := cmd/wattmark/testdata/page/package-lock.json
 .PHONY: page-tools
-page-tools: ## Playwright, axe-core and Lighthouse for the tests of the page; needs npm
+page-tools: ## Playwright, axe-core, Lighthouse, TypeScript and ESLint for the page; needs npm
 	@if ! cmp -s $(PAGE_LOCK) '$(PAGE_TOOLS)/installed-lock.json'; then \
 	  mkdir -p '$(PAGE_TOOLS)' && cp cmd/wattmark/testdata/page/package.json $(PAGE_LOCK) '$(PAGE_TOOLS)' && \
 	  (cd '$(PAGE_TOOLS)' && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) && \

@@ -59,6 +59,7 @@ var rules = []rule{
 	{"api/metrics", []string{"store", "measure/..."}, "it counts calls of any service, the store, and watts"},
 	{"api/reports", []string{"api/wire", "api/wattmarkv1", "measure/...", "store", "analysis/sensor", "analysis/validate"}, "what analysis finds is served here, and nowhere else in api"},
 	{"api/...", []string{"api/...", "measure/...", "store"}, "the services stand on the store"},
+	{"api/internal/convert", nil, "it writes code for those that it tests, and is used by nobody"},
 
 	{"cmd/...", append([]string{"cmd/..."}, below...), "cmd wires; generated types stay where they are spoken"},
 	{"cmd/internal/cli", append([]string{"cmd/config"}, below...), "what all commands share knows none of them"},
@@ -80,6 +81,8 @@ var rules = []rule{
 var testMay = map[string][]string{
 	"api/auth":   {"api/auth/pki"},
 	"api/client": {"api/internal/testdb"},
+	// It has the types of all that have conversions.
+	"api/internal/convert": {"api/...", "measure/...", "store", "analysis/sensor", "analysis/validate", "hostagent/gpu", "hostagent/live"},
 	// The services that its connection leads to on a host are others than api's alone.
 	"api/web": {"api", "api/internal/testdb", "api/reports", "api/wire", "store", "measure/...", "analysis/sensor", "analysis/validate", "hostagent/live", "hostagent/monitorclient"},
 	// The page is tested in a browser, before the real service.

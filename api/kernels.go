@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -38,13 +37,12 @@ type KernelLine struct {
 	// mean power for each name, fitted to the whole trace).
 	Method string `json:"method"`
 	// Together are the names of a group that the readings do not tell apart.
-	Together []string        `json:"together,omitempty"`
-	Launches uint64          `json:"launches"`
-	Short    uint64          `json:"short_launches"` // shorter than the meter resolves
-	Busy     measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
-	Share    measure.Seconds `json:"share_s"`        // the same, divided among concurrent kernels
-	Energy   measure.Joule   `json:"energy_j"`
-	U        measure.Joule   `json:"energy_u_j"` // k = 2
+	Together         []string        `json:"together,omitempty"`
+	Launches         uint64          `json:"launches"`
+	Short            uint64          `json:"short_launches"` // shorter than the meter resolves
+	Busy             measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
+	Share            measure.Seconds `json:"share_s"`        // the same, divided among concurrent kernels
+	measure.Estimate                 // k = 2
 	// Mean is over Share; PerCall is the energy of one launch. NaN where there is none.
 	Mean    measure.Watt  `json:"mean_w,omitzero"`
 	PerCall measure.Joule `json:"per_call_j,omitzero"`
@@ -101,7 +99,7 @@ func newKernelLine(e *store.NameEnergy) KernelLine {
 	names := readableGroup(e.Name)
 	l := KernelLine{
 		Class: classes[e.Class], Name: strings.Join(names, store.Together), Method: "edges", Launches: e.Launches,
-		Short: e.Short, Busy: e.Busy, Share: e.Share, Energy: e.Energy.Energy, U: e.Energy.U,
+		Short: e.Short, Busy: e.Busy, Share: e.Share, Estimate: e.Energy,
 		Mean: measure.Watt(math.NaN()), PerCall: measure.Joule(math.NaN()),
 	}
 	if l.Name != e.Name {
@@ -202,17 +200,30 @@ func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (
 		return nil, toStatus(doing, err)
 	}
 	k := NewKernels(&tables, lines, t.Setup)
-	return &pb.ReadKernelsResponse{
-		Recorded: k.Recorded, Reported: k.Reported, Dropped: k.Dropped, Warnings: k.Warnings, SumJ: orZero(k.Sum),
-		Result: uint32(t.ResultNumber),
-		Lines: lists.Map(k.Lines, func(l KernelLine) *pb.KernelLine {
-			return &pb.KernelLine{
-				Class: l.Class, Name: l.Name, Symbol: wire.Text(l.Symbol), Method: l.Method, Together: l.Together,
-				Launches: l.Launches, ShortLaunches: l.Short, BusyS: float64(l.Busy), ShareS: float64(l.Share),
-				Energy: wire.Energy(measure.Estimate{Energy: l.Energy, U: l.U}), MeanW: orZero(l.Mean),
-				PerCallJ: orZero(l.PerCall),
-			}
-		}),
+	res := kernelsMessage(*k)
+	res.Result = uint32(t.ResultNumber)
+	return res, nil
+}
+
+// ReadRanges returns a task's energy by range, and its single ranges within a span.
+func (s *Service) ReadRanges(ctx context.Context, req *pb.ReadRangesRequest) (*pb.ReadRangesResponse, error) {
+	x, err := s.span(ctx, req, amount{"max_spans", req.GetMaxSpans(), defaultSlices, store.MostSpans})
+	if err != nil {
+		return nil, err
+	}
+	doing := fmt.Sprintf("read the ranges of task %d", x.id)
+	t, err := s.taskResult(ctx, x.id, 0)
+	if err != nil {
+		return nil, toStatus(doing, err)
+	}
+	r, err := s.db.Ranges(ctx, &t)
+	if r == nil || err != nil {
+		return &pb.ReadRangesResponse{}, toStatus(doing, err)
+	}
+	r.Within(x.from, x.to, x.n)
+	return &pb.ReadRangesResponse{
+		Result: uint32(r.Result), Notes: lists.Map(r.Notes, wire.Text), SpansLeftOut: uint64(r.Left),
+		Ranges: lists.Map(r.Ranges, rangeMessage), Spans: lists.Map(r.Spans, spanMessage),
 	}, nil
 }
 

@@ -15,18 +15,18 @@ import (
 	"iter"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/status"
-
 	"github.com/wattmark/wattmark/api/auth"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/status"
 )
 
 // Database is the part of the task database that the service uses. *store.DB is one.
@@ -52,6 +52,8 @@ type Database interface {
 	// LaunchTables and NameEnergies are recorded kernels and a result's energy by name.
 	LaunchTables(ctx context.Context, id store.TaskID) (store.LaunchTables, error)
 	NameEnergies(ctx context.Context, id store.TaskID, result int) ([]store.NameEnergy, error)
+	// Ranges is the energy by range of a task's newest analysis; nil for none.
+	Ranges(ctx context.Context, t *store.Task) (*store.Ranges, error)
 	// Relabel changes tags and whether a task is pinned; notes are numbered from 1.
 	Relabel(ctx context.Context, id store.TaskID, r store.Relabelling) error
 	AddNote(ctx context.Context, id store.TaskID, at time.Time, text string) (number int, err error)
@@ -75,6 +77,7 @@ type Service struct {
 	db    Database
 	works Works
 	hub   hub
+	open  openWindows
 	files chan struct{} // has an element for each file on its way
 }
 
@@ -95,12 +98,18 @@ func New(ctx context.Context, db Database, o Options) *Service {
 		db: db, works: o.Works, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
 	}
 	s.hub.closed, s.hub.close = context.WithCancel(ctx)
+	s.open.add = func(id store.TaskID, w []serving.Window) error {
+		return o.AddWindows(context.WithoutCancel(ctx), id, w) // also while the service ends
+	}
 	return s
 }
 
 // Close ends all watches, which would otherwise keep a server from stopping; no
-// new ones are let in. Other calls go on.
-func (s *Service) Close() { s.hub.close() }
+// new ones are let in. It stores the windows that ended. Other calls go on.
+func (s *Service) Close() {
+	s.hub.close()
+	_ = s.open.store() // it is logged
+}
 
 // Register adds TaskService over db, health and reflection to a server, which
 // is best made with wire.ServerOptions. Set the returned health server to

@@ -18,16 +18,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/spool"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
-
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/monitor/capture"
-	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // Bench is the measuring setup of a monitor.

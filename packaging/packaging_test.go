@@ -279,7 +279,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(len(d.Panels), err)
 	}
 	var declared []byte
-	for _, source := range []string{"../api/metrics/metrics.go", "../api/metrics/power.go", "../cmd/internal/service/http.go"} {
+	for _, source := range []string{"../api/metrics/metrics.go", "../cmd/internal/service/http.go"} {
 		text, err := os.ReadFile(source)
 		if err != nil {
 			t.Fatal(err)

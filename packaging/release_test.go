@@ -278,7 +278,7 @@ func TestLibraryPackage(t *testing.T) {
 	if out := command(t, root, "./program"); out != "the stand-in\n" {
 		t.Error(out)
 	}
-	out, _ := exec.CommandContext(t.Context(), filepath.Join(to, "usr/bin/wattmark"), "doctor", "--role", "host").CombinedOutput()
+	out, _ := exec.CommandContext(t.Context(), filepath.Join(to, "usr/bin/wattmark"), "doctor", "--machine", "host").CombinedOutput()
 	if !strings.Contains(string(out), arch+"/libwattmark.so") {
 		t.Errorf("the program does not find the library:\n%s", out)
 	}

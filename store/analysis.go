@@ -1,11 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -390,4 +393,103 @@ func (d *DB) DeleteInstructions(ctx context.Context, id CampaignID) error {
 		// Runs and powers go with it, by ON DELETE CASCADE.
 		s.exec(`DELETE FROM instruction_campaign WHERE campaign_id=?`, id)
 	})
+}
+
+// rangesKind is the kind of the analyses that hold a task's energy by range; their name is the task's number.
+const rangesKind = "ranges"
+
+// MostSpans bounds the single spans that are stored of a task: the longest.
+const MostSpans = 20_000
+
+// Ranges is the energy of a task by the ranges that its program named.
+type Ranges struct {
+	Result int           `json:"result"` // number of the result that it rests on
+	Ranges []RangeEnergy `json:"ranges"`
+	Spans  []RangeSpan   `json:"spans,omitempty"`          // by their begin, enclosing ones first
+	Left   int           `json:"spans_left_out,omitempty"` // of the spans, the shortest
+	Notes  []string      `json:"notes,omitempty"`
+}
+
+// RangeEnergy is the energy of the kernels that were launched in the ranges of one name. U is at k = 2.
+type RangeEnergy struct {
+	Path     string          `json:"path"` // with the ranges around it: step/forward
+	Ranges   int             `json:"ranges"`
+	Launches uint64          `json:"launches"`
+	Busy     measure.Seconds `json:"gpu_busy_s"`
+	measure.Estimate
+}
+
+// RangeSpan is one of the ranges of a name: when its thread was in it, in device time.
+type RangeSpan struct {
+	Range    int             `json:"range"`  // an index of Ranges.Ranges
+	Thread   int             `json:"thread"` // the system's number
+	From     measure.Seconds `json:"from_s"`
+	To       measure.Seconds `json:"to_s"`
+	Launches uint64          `json:"launches"`
+	measure.Estimate
+}
+
+// Add appends the ranges of another process.
+func (r *Ranges) Add(ranges []RangeEnergy, spans []RangeSpan) {
+	for _, s := range spans {
+		s.Range += len(r.Ranges)
+		r.Spans = append(r.Spans, s)
+	}
+	r.Ranges = append(r.Ranges, ranges...)
+}
+
+// Within leaves of the spans the n longest that reach into a span of device time.
+func (r *Ranges) Within(from, to measure.Seconds, n int) {
+	r.Spans = slices.DeleteFunc(r.Spans, func(s RangeSpan) bool { return s.To < from || s.From > to })
+	if len(r.Spans) > n {
+		slices.SortFunc(r.Spans, func(a, b RangeSpan) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
+		r.Left, r.Spans = r.Left+len(r.Spans)-n, r.Spans[:n]
+	}
+	slices.SortStableFunc(r.Spans, func(a, b RangeSpan) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(b.To, a.To))
+	})
+}
+
+// PutRanges stores the energy by range of a task's result in use; nothing where there are none.
+func (d *DB) PutRanges(ctx context.Context, id TaskID, r Ranges) error {
+	if len(r.Ranges) == 0 {
+		return nil
+	}
+	t, err := d.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	r.Result = t.ResultNumber
+	r.Within(measure.Seconds(math.Inf(-1)), measure.Seconds(math.Inf(1)), MostSpans)
+	content, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = d.PutAnalysis(ctx, Analysis{
+		Kind: rangesKind, Name: fmt.Sprint(id), Made: time.Now(), Content: content, Tasks: []TaskID{id},
+	})
+	return err
+}
+
+// Ranges returns the energy by range of a task; nil for one whose program named none. Errors wrap ErrCorrupt.
+func (d *DB) Ranges(ctx context.Context, t *Task) (*Ranges, error) {
+	a, err := d.Analysis(ctx, rangesKind, fmt.Sprint(t.ID), 0)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(Ranges)
+	err = json.Unmarshal(a.Content, r)
+	if err == nil && slices.ContainsFunc(r.Spans, func(s RangeSpan) bool { return s.Range < 0 || s.Range >= len(r.Ranges) }) {
+		err = errors.New("a span of no range")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ranges of task %d: %w: %w", t.ID, ErrCorrupt, err)
+	}
+	if r.Result != t.ResultNumber {
+		r.Notes = append(r.Notes, fmt.Sprintf("they rest on result %d, not on the one shown", r.Result))
+	}
+	return r, nil
 }

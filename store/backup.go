@@ -8,12 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"modernc.org/sqlite"
-
 	"github.com/dustin/go-humanize"
-
 	"github.com/wattmark/wattmark/store/internal/data"
 	"github.com/wattmark/wattmark/store/internal/files"
+	"modernc.org/sqlite"
 )
 
 // ErrExists: a file that is to be made is there already.

@@ -308,7 +308,8 @@ type Provenance struct {
 	GitDirty             bool
 	// Command is the command line by words; nil where it was not to be kept.
 	Command []string
-	// TraceID is the OpenTelemetry trace of its run, in hexadecimal; empty for none.
+	// TraceID is the OpenTelemetry trace of its run, in hexadecimal; empty for none, as of all
+	// tasks that this version measures.
 	TraceID string
 }
 

@@ -93,12 +93,24 @@ func column[T any](ctx context.Context, q querier, query string, args ...any) ([
 // Readings returns the software readings, by method and time.
 func (d *DB) Readings(ctx context.Context, id TaskID) ([]Reading, error) {
 	return list(ctx, d, "readings", `SELECT method, at_ns, value FROM reading WHERE task_id=? ORDER BY method, at_ns`,
-		id, func(rows *sql.Rows, r *Reading) error {
-			var at int64
-			err := rows.Scan(textTo(&r.Method), &at, realTo(&r.Value))
-			r.At = time.Unix(0, at).UTC()
-			return err
-		})
+		id, scanReading)
+}
+
+// ReadingsWithin returns a method's readings between two times, with the last one before and the first one behind,
+// by time.
+func (d *DB) ReadingsWithin(ctx context.Context, id TaskID, method string, from, to time.Time) ([]Reading, error) {
+	const of = ` FROM reading WHERE task_id=?1 AND method=?2 AND at_ns`
+	out, err := collect(ctx, d.reader, scanReading, `SELECT method, at_ns, value`+of+`>=coalesce((SELECT max(at_ns)`+of+
+		`<=?3), ?3) AND at_ns<=coalesce((SELECT min(at_ns)`+of+`>=?4), ?4) ORDER BY at_ns`,
+		int64(id), method, from.UnixNano(), to.UnixNano())
+	return out, wrap(fmt.Sprintf("read readings of task %d", id), err)
+}
+
+func scanReading(rows *sql.Rows, r *Reading) error {
+	var at int64
+	err := rows.Scan(textTo(&r.Method), &at, realTo(&r.Value))
+	r.At = time.Unix(0, at).UTC()
+	return err
 }
 
 // Kernels returns the kernels, by start.

@@ -22,9 +22,9 @@ import (
 //   - With SQLite's locks, beside a program that writes. A file that its last program left
 //     has no log (journal_mode=DELETE) and can be read like that from anywhere; one with a
 //     log can where the log's index (-shm) is there, or may be made.
-//   - As it is (immutable=1), where the file's head says that it may have a log, and there
-//     is none. No lock keeps a writer away, so each query checks that the file was not
-//     changed meanwhile.
+//   - As it is (immutable=1), where the file's head says that it may have a log, there
+//     is none, and this program may not write. No lock keeps a writer away, so each query
+//     checks that the file was not changed meanwhile.
 //   - As a private copy, where there is a log that only a writer could bring into the file.
 
 // sideSuffixes name what lies beside a file while it is written, or after a crash.
@@ -75,15 +75,15 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 		return nil, 0, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
 	}
 	d = &DB{path: path, logLoss: lookAtLog(abs, true)}
-	if version, err = d.openFileToRead(ctx, abs); err != nil {
+	if version, err = d.openFileToRead(ctx, abs, false); err != nil {
 		return nil, 0, errors.Join(wrap(op, err), d.Close())
 	}
 	return d, version, nil
 }
 
 // openFileToRead opens a file in the first of the three ways that works, and returns the version
-// of its schema.
-func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err error) {
+// of its schema. again is true for its own second try.
+func (d *DB) openFileToRead(ctx context.Context, abs string, again bool) (version int, err error) {
 	// With locks where SQLite leaves nothing beside the file that was not there: files that would keep the
 	// owner of the file from writing. By its versions for writers and readers (bytes 18 and 19) the file may
 	// have no log; with one and its index another program has it open, or was killed.
@@ -106,7 +106,14 @@ func (d *DB) openFileToRead(ctx context.Context, abs string) (version int, err e
 			return 0, fmt.Errorf("%w: %s is gone", ErrCannotOpen, abs)
 		}
 		d.openReaders(dsn(abs, "ro", "immutable=1"))
-		return checkOurs(ctx, d.reader)
+		version, err = checkOurs(ctx, d.reader)
+		// Two programs that closed one of ours at once leave it so; the next to open it puts it right, if it may.
+		if h := (&held{abs: abs}); err == nil && version == schemaVersion && !again && h.writable() {
+			d.closeReaders()
+			h.setJournal("DELETE")
+			return d.openFileToRead(ctx, abs, true)
+		}
+		return version, err
 	}
 	if err := d.copyAside(ctx, func(to string) error { return copyWithLog(ctx, abs, to) }); err != nil {
 		name := filepath.Base(abs)

@@ -350,7 +350,9 @@ func TestWrittenWhileReadWithoutLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "power.db")
 	begun(t, path, 3)
 	(&held{abs: path}).setJournal("WAL")
-	r := must(OpenReadOnly(ctx, path))(t)
+	// As by a reader who may not write.
+	r := &DB{path: path}
+	must(r.openFileToRead(ctx, path, true))(t)
 	defer r.Close()
 	if r.still == nil {
 		t.Fatal("it is read with locks")
@@ -374,6 +376,26 @@ func TestWrittenWhileReadWithoutLocks(t *testing.T) {
 	}
 	if n := look(t, path); n != 4 {
 		t.Errorf("asked again: %d tasks of 4", n)
+	}
+}
+
+// Two programs that close a file at once leave it with the mark of a log: who may write it reads it with locks all the
+// same, and nothing stays beside it.
+func TestMarkOfALogIsPutRight(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "power.db")
+	begun(t, path, 3)
+	(&held{abs: path}).setJournal("WAL")
+	r := must(OpenReadOnly(ctx, path))(t)
+	if out, err := another(t, must(os.Executable())(t), 0, "add", path, 1).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if ids := must(r.TaskIDs(ctx))(t); len(ids) != 4 {
+		t.Errorf("%d tasks of 4", len(ids))
+	}
+	ok(t, r.Close())
+	if got := filesOf(t, filepath.Dir(path)); len(got) != 1 {
+		t.Errorf("%d files", len(got))
 	}
 }
 

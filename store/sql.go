@@ -12,13 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
-
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/internal/data"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Sentinel errors, wrapped with the operation and the remedy.

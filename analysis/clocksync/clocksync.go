@@ -18,13 +18,17 @@
 package clocksync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // Trace yields a meter's samples in order of the meter's own time; each call starts
@@ -178,6 +182,298 @@ func busy(kernels []validate.Kernel, gap measure.Seconds) []validate.Span {
 			continue
 		}
 		out = append(out, k.Span)
+	}
+	return out
+}
+
+const (
+	// maxBins bounds the coarse trace: 16 MB, and transforms of a second.
+	maxBins = 1 << 20
+	// minBin and maxBin bound the width of a bin at first.
+	minBin = 0.5e-3
+	maxBin = 20e-3
+	// perSpan is how many bins the shortest stretch of work or rest should have.
+	perSpan = 8
+	// minCorrelation is the least correlation of power and work that is accepted.
+	minCorrelation = 0.3
+	// minSamples is the fewest samples of a trace.
+	minSamples = 16
+	// maxRivals is how many other offsets are tried edge by edge.
+	maxRivals = 4
+	// maxRates is how many rates of the meter's clock are tried on a long trace, on
+	// which the drift would blur the correlation; they reach reachRates standard
+	// uncertainties to either side.
+	maxRates   = 65
+	reachRates = 4
+)
+
+// coarse is the trace in bins of equal width.
+type coarse struct {
+	first    measure.Seconds
+	width    measure.Seconds
+	interval measure.Seconds // between samples, on average
+	sum      []float64       // W, summed over the bin's samples
+	count    []float64
+	samples  int64
+	last     measure.Seconds
+}
+
+// lag is a coarse relation of the clocks.
+type lag struct {
+	by   measure.Seconds // host − meter at the first start of work
+	rate float64         // of the meter's clock against the host's, less one
+	r    float64         // correlation of power and work
+}
+
+// coarsely reads the trace once into bins of equal width. Whenever the trace outgrows
+// maxBins, bins are joined in pairs, so the width doubles and memory stays bounded.
+func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
+	if len(spans) == 0 {
+		return nil, fmt.Errorf("%w: no start and end of any work is known", ErrActivity)
+	}
+	// A bin is an eighth of the 10th percentile of the lengths of work and rest, from
+	// 0.5 ms to 20 ms.
+	var lengths []float64
+	for i, s := range spans {
+		lengths = append(lengths, float64(s.Length()))
+		if i > 0 {
+			lengths = append(lengths, float64(s.From-spans[i-1].To))
+		}
+	}
+	slices.Sort(lengths)
+	c := &coarse{width: measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))}
+	for s, err := range trace() {
+		if err != nil {
+			return nil, err
+		}
+		if err := c.add(s); err != nil {
+			return nil, err
+		}
+	}
+	if c.samples < minSamples {
+		return nil, fmt.Errorf("%w: the meter gave %s, at least %d are wanted", ErrActivity, measure.Plural(c.samples, "sample"),
+			minSamples)
+	}
+	c.interval = (c.last - c.first) / measure.Seconds(c.samples-1)
+	c.fill()
+	return c, nil
+}
+
+// add puts a sample into its bin. It fails where a sample is not finite, does not come
+// after the one before it, or lies 64 full traces behind.
+func (c *coarse) add(s validate.Sample) error {
+	p := float64(s.Power)
+	if math.IsNaN(p) || math.IsInf(p, 0) || math.IsNaN(float64(s.At)) || math.IsInf(float64(s.At), 0) {
+		return fmt.Errorf("%w: sample %d is not a finite number", ErrClocks, c.samples+1)
+	}
+	switch {
+	case c.samples == 0:
+		c.first = s.At
+	case s.At <= c.last:
+		return fmt.Errorf("%w: sample %d, at %.6f s, does not come after the one before it", ErrClocks, c.samples+1,
+			float64(s.At))
+	}
+	c.last = s.At
+	c.samples++
+	i := float64(s.At-c.first) / float64(c.width)
+	for i >= maxBins {
+		if i > 64*maxBins {
+			return fmt.Errorf("%w: sample %d lies %.0f s behind the one before it", ErrClocks, c.samples,
+				float64(s.At-c.first))
+		}
+		c.join()
+		i /= 2
+	}
+	for len(c.sum) <= int(i) {
+		c.sum, c.count = append(c.sum, 0), append(c.count, 0)
+	}
+	c.sum[int(i)] += p
+	c.count[int(i)]++
+	return nil
+}
+
+// join makes the bins twice as wide.
+func (c *coarse) join() {
+	half := (len(c.sum) + 1) / 2
+	for i := range half {
+		s, n := c.sum[2*i], c.count[2*i]
+		if 2*i+1 < len(c.sum) {
+			s, n = s+c.sum[2*i+1], n+c.count[2*i+1]
+		}
+		c.sum[i], c.count[i] = s, n
+	}
+	c.sum, c.count = c.sum[:half], c.count[:half]
+	c.width *= 2
+}
+
+// fill turns the sums into powers; a bin without a sample repeats the one before.
+func (c *coarse) fill() {
+	var last float64
+	for i, n := range c.count {
+		if n > 0 {
+			last = c.sum[i] / n
+		}
+		c.sum[i] = last
+	}
+}
+
+// search finds the lags at which the power follows the work best. For each lag the
+// model power = rest + step · (busy share of the bin) is fitted over the whole trace;
+// r² is the share of the trace's variance that it explains. It returns the best lag and
+// those too close to it to decide without the edges.
+func (c *coarse) search(spans []validate.Span) ([]lag, error) {
+	short := float64(shortest(spans))
+	apart := max(1, int(short/2/float64(c.width)))
+	x := c.spectrum(spans)
+	var best struct {
+		r, rate float64
+		all     []float64
+		order   []int
+		busy    int
+	}
+	for _, rate := range rates(spans, short) {
+		busy := c.activity(spans, rate)
+		r := x.correlate(busy)
+		if order := peaks(r, apart); len(order) > 0 && r[order[0]] > best.r {
+			best.r, best.rate, best.all, best.order, best.busy = r[order[0]], rate, r, order, len(busy)
+		}
+	}
+	if best.r < minCorrelation {
+		return nil, fmt.Errorf("%w: at no offset do they correlate by more than %.2f: are meter and events of the "+
+			"same run and the same GPU?", ErrActivity, best.r)
+	}
+	// A deficit in explained variance rules an offset out from half of the shortest span's
+	// share of the work on, at most a tenth.
+	total := 0.0
+	for _, s := range spans {
+		total += float64(s.Length())
+	}
+	margin := min(0.1, short/total/2)
+	var out []lag
+	for i, k := range best.order {
+		r := best.all[k]
+		if i > maxRivals || r*r < best.r*best.r*(1-margin) {
+			break
+		}
+		// Bin b of the work meets bin i of the trace where i − b = k − (busy − 1).
+		meter := c.first + measure.Seconds(k-(best.busy-1))*c.width
+		out = append(out, lag{by: spans[0].From - meter, rate: best.rate, r: r})
+	}
+	return out, nil
+}
+
+// rates returns the rates of the meter's clock to try, less one: the nominal rate
+// alone, unless a drift of 4·uRate would move the last edge by half of the shortest
+// span or more. Neighbouring rates then differ by one shortest span at the end.
+func rates(spans []validate.Span, short float64) []float64 {
+	length, reach := float64(spans[len(spans)-1].To-spans[0].From), reachRates*uRate
+	n := min(maxRates/2, int(math.Ceil(reach*length/short-0.5)))
+	out := []float64{0}
+	for i := 1; i <= n; i++ {
+		d := reach * float64(i) / float64(n)
+		out = append(out, d, -d)
+	}
+	return out
+}
+
+// shortest returns the length of the shortest span.
+func shortest(spans []validate.Span) measure.Seconds {
+	return slices.MinFunc(spans, func(a, b validate.Span) int { return cmp.Compare(a.Length(), b.Length()) }).Length()
+}
+
+// activity returns the busy share, 0 to 1, of each bin from the first start on. Work
+// longer than twice the longest trace is cut.
+func (c *coarse) activity(spans []validate.Span, rate float64) []float64 {
+	origin, h := spans[0].From, float64(c.width)/(1+rate)
+	n := int(min(float64(spans[len(spans)-1].To-origin)/h+2, 2*maxBins))
+	out := make([]float64, n)
+	for _, s := range spans {
+		a, b := float64(s.From-origin)/h, float64(s.To-origin)/h
+		for i := int(a); i < n && float64(i) < b; i++ {
+			out[i] += min(b, float64(i+1)) - max(a, float64(i))
+		}
+	}
+	return out
+}
+
+// spectrum is the Fourier transform of the trace less its mean.
+type spectrum struct {
+	n        int // bins of the trace
+	fft      *fourier.FFT
+	power    []complex128
+	variance float64
+	work     []float64
+	product  []complex128
+}
+
+// spectrum transforms the trace, padded with zeros so that shifts do not wrap around.
+func (c *coarse) spectrum(spans []validate.Span) *spectrum {
+	s, size := &spectrum{n: len(c.sum)}, 1
+	for size < 2*s.n || size < s.n+len(c.activity(spans, reachRates*1e-3)) {
+		size *= 2
+	}
+	mean := 0.0
+	for _, p := range c.sum {
+		mean += p / float64(s.n)
+	}
+	s.work = make([]float64, size)
+	for i, p := range c.sum {
+		s.work[i] = p - mean
+		s.variance += s.work[i] * s.work[i]
+	}
+	s.fft = fourier.NewFFT(size)
+	s.power = s.fft.Coefficients(nil, s.work)
+	return s
+}
+
+// correlate returns Pearson's correlation of power and work for every shift at which
+// they overlap; index k is a shift of k − (len(busy) − 1) bins. Outside of its bins the
+// work counts as zero. The covariances of all shifts come from one product of spectra,
+// the work's variance over the trace from running sums.
+func (s *spectrum) correlate(busy []float64) []float64 {
+	m := min(len(busy), len(s.work)-s.n)
+	busy = busy[:m]
+	clear(s.work)
+	for i, b := range busy {
+		s.work[m-1-i] = b // reversed: the product of the spectra correlates
+	}
+	s.product = s.fft.Coefficients(s.product, s.work)
+	for i := range s.product {
+		s.product[i] *= s.power[i]
+	}
+	cov := s.fft.Sequence(s.work, s.product)
+	sums, squares := stats.Cumulate(busy)
+	out := make([]float64, s.n+m-1)
+	for k := range out {
+		shift := k - (m - 1)
+		lo, hi := max(0, -shift), min(m, s.n-shift)
+		sum := sums[hi] - sums[lo]
+		v := squares[hi] - squares[lo] - sum*sum/float64(s.n)
+		if v > 1e-9 && s.variance > 0 {
+			out[k] = cov[k] / float64(len(s.work)) / math.Sqrt(v*s.variance)
+		}
+	}
+	return out
+}
+
+// peaks returns the indices of the highest local maxima, largest first, at least apart
+// from each other; at most 16.
+func peaks(v []float64, apart int) []int {
+	var tops []int
+	for i := 1; i < len(v)-1; i++ {
+		if v[i] > 0 && v[i] >= v[i-1] && v[i] > v[i+1] {
+			tops = append(tops, i)
+		}
+	}
+	slices.SortStableFunc(tops, func(a, b int) int { return cmp.Compare(v[b], v[a]) })
+	var out []int
+	for _, t := range tops {
+		if !slices.ContainsFunc(out, func(o int) bool { return o-t <= apart && t-o <= apart }) {
+			out = append(out, t)
+		}
+		if len(out) == 16 {
+			break
+		}
 	}
 	return out
 }

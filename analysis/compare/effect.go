@@ -7,10 +7,9 @@ import (
 	"slices"
 	"sort"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Coverage names the sources of scatter that the interval of a ratio covers.

@@ -14,15 +14,16 @@ import (
 // to 97 %.
 func covered(t *testing.T, trials int, once func(r *rand.Rand) (truth float64, e Energy)) {
 	t.Helper()
-	coveredUpTo(t, trials, 0.97, once)
+	in, trials := counted(t, trials, once)
+	if share := float64(in) / float64(trials); !coverage.Within(share, 0.93, 0.97, trials) {
+		t.Errorf("%.2f %% of the truths lie within ± U, want 93 to 97", 100*share)
+	}
 }
 
-// coveredUpTo is covered where U is known to be cautious.
-func coveredUpTo(t *testing.T, trials int, most float64, once func(r *rand.Rand) (truth float64, e Energy)) {
+func counted(t *testing.T, most int, once func(r *rand.Rand) (truth float64, e Energy)) (in, trials int) {
 	t.Helper()
-	trials = coverage.Trials(trials)
-	r := rand.New(rand.NewPCG(1, 2))
-	in, sum := 0, 0.0
+	trials = coverage.Trials(most)
+	r, sum := rand.New(rand.NewPCG(1, 2)), 0.0
 	for range trials {
 		truth, e := once(r)
 		if math.Abs(float64(e.Energy)-truth) <= float64(e.U) {
@@ -30,11 +31,9 @@ func coveredUpTo(t *testing.T, trials int, most float64, once func(r *rand.Rand)
 		}
 		sum += (float64(e.Energy) - truth) / truth
 	}
-	share := float64(in) / float64(trials)
-	t.Logf("%.2f %% of %d within ± U; mean error %.3f %%", 100*share, trials, 100*sum/float64(trials))
-	if !coverage.Within(share, 0.93, most, trials) {
-		t.Errorf("%.2f %% of the truths lie within ± U, want 93 to %.0f", 100*share, 100*most)
-	}
+	n := float64(trials)
+	t.Logf("%.2f %% of %d within ± U; mean error %.3f %%", 100*float64(in)/n, trials, 100*sum/n)
+	return in, trials
 }
 
 // A lag whose constant, gain and offset are known to some uncertainty, and whose

@@ -5,12 +5,11 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Activity is a stretch of one kind of work. Stretches of one name are taken to draw

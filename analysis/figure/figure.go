@@ -22,15 +22,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
-
-	"github.com/wattmark/wattmark/internal/lists"
-	"github.com/wattmark/wattmark/measure"
 )
 
 // The palette of Okabe and Ito, without its yellow on white.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // fitted is a fitted model, with the figures that the choice between models needs.
@@ -74,6 +76,7 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.widen(l.parts(r, b), 1+float64(l.left)*far*far/rss)
 	l.solve(r) // the columns and weights are those of the best again
 	nu := f.effective - float64(p)
 	f.fit = Fit{
@@ -181,6 +184,45 @@ func (l *linear) spread(f *fitted, b bounds) (*spread, error) {
 		s.dof = append(s.dof, sum*sum/max(square, 1e-300))
 	}
 	return s, nil
+}
+
+// runParts is the number of parts of a run that a fit is compared without.
+const runParts = 8
+
+// parts fits constant (its logarithm) and delay anew without each part of the run in turn, and returns their
+// variances by that (the jackknife of groups): a sensor whose delay wanders, or a response that is neither
+// model, leaves another fit in each part, where the residuals about one fit show little.
+func (l *linear) parts(r response, b bounds) (variance [2]float64) {
+	all, n := l.w, len(l.y)
+	defer func() { l.w = all }()
+	var constants, delays []float64
+	for k := range runParts {
+		l.w = slices.Clone(all)
+		clear(l.w[k*n/runParts : (k+1)*n/runParts])
+		if q, rss := l.climb(r, b); !math.IsInf(rss, 1) {
+			constants, delays = append(constants, math.Log(float64(q.constant))), append(delays, float64(q.delay))
+		}
+	}
+	for i, v := range [][]float64{constants, delays} {
+		m := float64(len(v))
+		variance[i] = (m - 1) * (m - 1) / m * stat.Variance(v, nil)
+	}
+	return variance
+}
+
+// widen raises all variances by a factor, and those of constant and delay to others. The factor is that of the
+// renewals left out, each counted at the distance from which it was: they are evidence about the model, too (the
+// winsorised variance of a trimmed mean, Tukey and McLaughlin 1963).
+func (s *spread) widen(variance [2]float64, factor float64) {
+	s.cov.Scale(factor, s.cov)
+	floats.Scale(factor, s.ratio)
+	for i, v := range variance {
+		if more := v / s.cov.At(i, i); more > 1 {
+			s.cov.Set(i, i, v)
+			s.ratio[i] *= more
+			s.dof[i] = min(s.dof[i], runParts-1)
+		}
+	}
 }
 
 // neweyWest returns Σ w_lag·e_i·e_(i−lag)·j_i·j_(i−lag)ᵀ, symmetrised, over the rows j_i of

@@ -18,6 +18,7 @@ type linear struct {
 	// at and y are the renewals that are fitted; w, the inverse of their variances.
 	at, y, w []float64
 	variance []float64 // of each renewal, those of weight zero too
+	left     int       // renewals of weight zero
 	// huber is the residual beyond which the loss is linear; zero once w holds each
 	// renewal's own weight. huberOf is its value for the search.
 	huber, huberOf float64

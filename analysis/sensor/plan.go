@@ -170,7 +170,7 @@ func (x *Plan) trials(w Wanted) error {
 		}
 		if n == mostTrials {
 			return fmt.Errorf("sensor: %w: even %d trials (%v) come to ± %.2g %%, wanted were %.2g %%: accept that "+
-				"with --u %.2g, or use a meter", ErrPlan, n, x.Total, 100*x.U, 100*w.U, math.Ceil(1000*x.U)/1000)
+				"with --until-u %.2g, or use a meter", ErrPlan, n, x.Total, 100*x.U, 100*w.U, math.Ceil(1000*x.U)/1000)
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -237,11 +238,11 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	l := newLinear(k, at, y)
 	l.uClock = b.u
 	quantum := Quantum(polls)
-	left := l.believe(b, out.Updates, u, quantum)
+	l.believe(b, out.Updates, u, quantum)
 	way := l.wanders(l.better())
 	if way.take(at); way.sd > 0 { // again, of a sensor whose delay stays
 		l.forget()
-		left = l.believe(b, out.Updates, u, quantum)
+		l.believe(b, out.Updates, u, quantum)
 	}
 	if l.uDelay = way.u; !k.metered() {
 		l.uDelay = math.Hypot(l.uDelay, float64(measure.UPowerResponse))
@@ -258,7 +259,7 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	out.Boxcar, out.FirstOrder = watts(box.predicted), watts(lag.predicted)
 	out.Profile = profileOf(field, u, quantum, box, lag, k)
 	out.Profile.wanders(way)
-	out.judge(b, box, lag, k, left)
+	out.judge(b, box, lag, k, l.left)
 	return out, nil
 }
 
@@ -307,33 +308,32 @@ func profileOf(field string, u *Updates, quantum measure.Watt, box, lag *fitted,
 			Preferred: f.Model, DeltaAIC: other.fit.AIC - f.AIC, Vuong: vuong(best.scaled, other.scaled),
 		},
 	}
-	u95 := half(f.ConstantLow, f.ConstantHigh, f.Constant)
-	sees := f.Constant
-	if f.Model == Boxcar {
-		p.Window, p.UWindow = f.Constant, u95
-	} else {
-		p.Tau, p.UTau = f.Constant, u95
-		sees, u95 = 2*sees, 2*u95
+	// The time that a value sees: a window, or effectively twice a time constant.
+	seen := func(f *Fit, constant measure.Seconds) measure.Seconds {
+		return measure.Seconds(2*share(f.Model)) * constant
 	}
+	sees := seen(f, f.Constant)
+	u95 := half(seen(f, f.ConstantLow), seen(f, f.ConstantHigh), sees)
 	p.Lag = f.Delay + f.Constant*measure.Seconds(share(f.Model)) + p.Period/2
 	p.ULag = measure.Seconds(math.Hypot(float64(best.uLag), float64(p.UPeriod)/2))
-	// A window sees its share of the period; a lag effectively twice its time constant.
-	p.Seen = min(1, float64(sees/u.Period))
-	if p.USeen = float64(u95 / u.Period); sees > u.Period {
-		p.USeen = max(0, 1-float64((sees-u95)/u.Period))
-	}
 	// About equal: the difference of the two, renewal by renewal, is not clearly
 	// other than zero (Vuong 1989), or so small that no criterion would bet on it.
 	p.Undecided = p.Evidence.Vuong < 1.96 || p.Evidence.DeltaAIC < 4
-	if p.Undecided { // the share seen and the lag must cover both models
+	if p.Undecided { // the time seen and the lag must cover both models
 		for _, f := range []*Fit{&box.fit, &lag.fit} {
 			of := f.Delay + f.Constant*measure.Seconds(share(f.Model)) + p.Period/2
 			p.ULag = max(p.ULag, measure.Seconds(math.Abs(float64(of-p.Lag))))
-			for _, c := range []measure.Seconds{f.ConstantLow, f.ConstantHigh} {
-				share := min(1, 2*share(f.Model)*float64(c/p.Period))
-				p.USeen = max(p.USeen, math.Abs(share-p.Seen))
-			}
+			u95 = max(u95, half(seen(f, f.ConstantLow), seen(f, f.ConstantHigh), sees))
 		}
+	}
+	if f.Model == Boxcar {
+		p.Window, p.UWindow = f.Constant, u95
+	} else {
+		p.Tau, p.UTau = f.Constant, u95/2
+	}
+	p.Seen = min(1, float64(sees/u.Period))
+	if p.USeen = min(1, float64(u95/u.Period)); sees > u.Period {
+		p.USeen = min(1, max(0, 1-float64((sees-u95)/u.Period)))
 	}
 	return p
 }
@@ -358,8 +358,8 @@ func half(lo, hi, at measure.Seconds) measure.Seconds { return max(hi-at, at-lo)
 const sameKind = 0.005
 
 // believe searches with both models under Huber's loss, and weighs the renewals by the
-// residuals. It returns the number left out.
-func (l *linear) believe(b bounds, list []Update, u *Updates, quantum measure.Watt) int {
+// residuals.
+func (l *linear) believe(b bounds, list []Update, u *Updates, quantum measure.Watt) {
 	// The standard uncertainty of each renewal's instant in seconds: anywhere between two
 	// polls (/√12), and the jitter.
 	when := make([]float64, len(list))
@@ -380,15 +380,13 @@ func (l *linear) believe(b bounds, list []Update, u *Updates, quantum measure.Wa
 			slope[j] = max(slope[j], v)
 		}
 	}
-	var left int
 	least := max(float64(quantum)/math.Sqrt(12), 1e-3)
 	if !l.k.metered() {
 		// The readings' range from the 5th to the 95th percentile, as newLinear took it.
 		least = max(least, sameKind*(100*(l.huberOf-1e-3)))
 	}
-	l.w, l.variance, left = weigh(r, slope, when, least)
+	l.w, l.variance, l.left = weigh(r, slope, when, least)
 	l.huber = 0
-	return left
 }
 
 // criteria sets Akaike's criterion (1974) of two models, n·ln(RSS/n) + 2k, on the lesser
@@ -417,19 +415,10 @@ func vuong(better, worse []float64) float64 {
 		d[i] = 0.5 * (math.Log(sw/sb) + worse[i]*worse[i]/sw - better[i]*better[i]/sb)
 		mean += d[i] / n
 	}
-	// Long-run variance of the ratios, by Bartlett's weights.
-	band := int(4 * math.Pow(n/100, 2.0/9))
-	var v float64
-	for lag := 0; lag <= band; lag++ {
-		var c float64
-		for i := lag; i < len(d); i++ {
-			c += (d[i] - mean) * (d[i-lag] - mean)
-		}
-		if w := 1 - float64(lag)/float64(band+1); lag > 0 {
-			c *= 2 * w
-		}
-		v += c
-	}
+	floats.AddConst(-mean, d)
+	one := mat.NewDense(len(d), 1, nil)
+	one.Apply(func(int, int, float64) float64 { return 1 }, one)
+	v := neweyWest(one, d).At(0, 0)
 	if v <= 0 {
 		return 0
 	}

@@ -22,10 +22,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
-
-	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Deviation sums up the differences of readings from a truth, in the readings' unit.

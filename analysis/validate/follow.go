@@ -3,10 +3,9 @@ package validate
 import (
 	"math"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
+	"gonum.org/v1/gonum/stat"
 )
 
 // follower pairs a method's readings with the meter's power at the instants that they show:

@@ -6,10 +6,9 @@ import (
 	"math"
 	"strings"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 )
 
 // stand is a reading with the time that it stands for, from half way to the one

@@ -18,12 +18,18 @@
 package auth
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Errors that refusals wrap.
@@ -224,35 +230,43 @@ var Rows = map[string]Row{
 	monitorService + "EndCapture":     {Role: Operator, Changes: true},
 	monitorService + "ReleaseCapture": {Role: Measurer, Changes: true}, // of others: operator
 
-	taskService + "ListTasks":    {Role: Viewer, Reads: true},
-	taskService + "GetTask":      {Role: Viewer, Reads: true},
-	taskService + "ListUsers":    {Role: Viewer},
-	taskService + "ReadSamples":  {Role: Viewer, Reads: true},
-	taskService + "ReadEnvelope": {Role: Viewer, Reads: true},
-	taskService + "ReadEnergy":   {Role: Viewer, Reads: true},
-	taskService + "ReadTimeline": {Role: Viewer, Reads: true},
-	taskService + "ReadKernels":  {Role: Viewer, Reads: true},
-	taskService + "ReadReadings": {Role: Viewer, Reads: true},
-	taskService + "Aggregate":    {Role: Viewer, Reads: true},
-	taskService + "WatchTasks":   {Role: Viewer, Reads: true},
-	taskService + "ReadTasks":    {Role: Viewer, Reads: true},
-	taskService + "StoreTasks":   {Role: Measurer, Changes: true}, // as the caller's own
-	taskService + "DeleteTasks":  {Role: Measurer, Changes: true}, // of others: admin
-	taskService + "UpdateTask":   {Role: Measurer, Changes: true}, // of others: operator
-	taskService + "CreateNote":   {Role: Measurer, Changes: true}, // of others: operator
-	taskService + "DeleteNote":   {Role: Measurer, Changes: true}, // of others: operator
-	taskService + "TrimTask":     {Role: Measurer, Changes: true}, // of others: operator
-	taskService + "ReadExport":   {Role: Viewer, Reads: true},
+	taskService + "ListTasks":     {Role: Viewer, Reads: true},
+	taskService + "GetTask":       {Role: Viewer, Reads: true},
+	taskService + "ListUsers":     {Role: Viewer},
+	taskService + "ReadSamples":   {Role: Viewer, Reads: true},
+	taskService + "ReadEnvelope":  {Role: Viewer, Reads: true},
+	taskService + "ReadEnergy":    {Role: Viewer, Reads: true},
+	taskService + "ReadTimeline":  {Role: Viewer, Reads: true},
+	taskService + "ReadKernels":   {Role: Viewer, Reads: true},
+	taskService + "ReadReadings":  {Role: Viewer, Reads: true},
+	taskService + "ReadRanges":    {Role: Viewer, Reads: true},
+	taskService + "Aggregate":     {Role: Viewer, Reads: true},
+	taskService + "WatchTasks":    {Role: Viewer, Reads: true},
+	taskService + "ReadTasks":     {Role: Viewer, Reads: true},
+	taskService + "StoreTasks":    {Role: Measurer, Changes: true}, // as the caller's own
+	taskService + "DeleteTasks":   {Role: Measurer, Changes: true}, // of others: admin
+	taskService + "UpdateTask":    {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "BeginWindow":   {Role: Measurer, Changes: true}, // of others' tasks: operator
+	taskService + "EndWindow":     {Role: Measurer, Changes: true}, // the same
+	taskService + "RecordWindows": {Role: Measurer, Changes: true}, // the same
+	taskService + "ReadWindows":   {Role: Viewer, Reads: true},
+	taskService + "CreateNote":    {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "DeleteNote":    {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "TrimTask":      {Role: Measurer, Changes: true}, // of others: operator
+	taskService + "ReadExport":    {Role: Viewer, Reads: true},
 
-	benchService + "ListBenches":  {Role: Viewer},
-	benchService + "ReadBench":    {Role: Viewer, Reads: true},
-	benchService + "WatchBenches": {Role: Viewer, Reads: true},
+	benchService + "ListBenches":    {Role: Viewer},
+	benchService + "ReadBench":      {Role: Viewer, Reads: true},
+	benchService + "WatchBenches":   {Role: Viewer, Reads: true},
+	benchService + "StartRecording": {Role: Operator, Changes: true},
+	benchService + "StopRecording":  {Role: Operator, Changes: true},
 
 	reportService + "ListSensors":      {Role: Viewer},
 	reportService + "ListSensorErrors": {Role: Viewer},
 	reportService + "ReadValidation":   {Role: Viewer, Reads: true},
 	reportService + "ListValidations":  {Role: Viewer, Reads: true},
 	reportService + "ReadComparison":   {Role: Viewer, Reads: true},
+	reportService + "ReadSwings":       {Role: Viewer, Reads: true},
 
 	hostService + "Describe": {Role: Viewer},
 	hostService + "Measure":  {Role: Measurer, Changes: true},
@@ -265,3 +279,82 @@ var Rows = map[string]Row{
 	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Role: Viewer},
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Role: Viewer},
 }
+
+// A server's connections are of three kinds, and the peer of each is identified in its
+// own way: TLS by a certificate, a unix socket by the account, a pipe within this
+// program by the identity that its other end relays. All others are plain TCP.
+
+// Kinds of connections without TLS whose peers are known.
+const (
+	account = "account" // a unix socket: the account at its other end
+	inside  = "inside"  // a pipe within this program
+)
+
+// Inside marks a listener's connections as coming from within this program: the
+// identities that they relay are trusted. The other end is dialled with RelayOptions.
+func Inside(l net.Listener) net.Listener { return insideListener{l} }
+
+type insideListener struct{ net.Listener }
+
+// Accept marks the connection as one from within this program.
+func (l insideListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return insideConn{c}, err
+}
+
+type insideConn struct{ net.Conn }
+
+// handshakes are the transport credentials of a server: those of TLS, or of plain text. gRPC
+// calls a server's ServerHandshake and Info alone.
+type handshakes struct {
+	credentials.TransportCredentials
+}
+
+// Handshakes are the transport credentials of a server that speaks TLS, to all but unix
+// sockets and pipes within this program. c is nil where it is not spoken.
+func Handshakes(c *tls.Config) credentials.TransportCredentials {
+	if c == nil {
+		return handshakes{insecure.NewCredentials()}
+	}
+	return handshakes{credentials.NewTLS(c)}
+}
+
+// ServerHandshake identifies the peer.
+func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	private := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	switch c := c.(type) {
+	case insideConn:
+		return c, local{private, inside, 0}, nil
+	case *net.UnixConn:
+		uid, err := peerAccount(c)
+		return c, local{private, account, uid}, err
+	}
+	return h.TransportCredentials.ServerHandshake(c)
+}
+
+// peerAccount asks the kernel which account made a unix connection.
+func peerAccount(c *net.UnixConn) (uid uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) {
+		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = cmp.Or(err, asked); err != nil {
+		return 0, fmt.Errorf("who is at the other end of the socket: %w", err)
+	}
+	return cred.Uid, nil
+}
+
+// local is the other end of a unix socket, or of a pipe within this program.
+type local struct {
+	credentials.CommonAuthInfo
+	kind string
+	uid  uint32 // of the account
+}
+
+// AuthType is part of credentials.AuthInfo.
+func (l local) AuthType() string { return l.kind }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -24,8 +25,6 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/wattmark/wattmark/internal/backoff"
 )
 
 // Config is the sources of identities and the logs of a guard.

@@ -22,15 +22,14 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
 // Client is a connection to a task database. It is safe for concurrent use.
@@ -227,24 +226,11 @@ type Totals struct {
 	Samples         uint64
 }
 
-// parseTotals reads totals; energies that cannot be wrap wire.ErrMessage.
-func parseTotals(p *pb.Totals) (Totals, error) {
-	energy, err := wire.ParseEnergy(p.GetEnergy())
-	return Totals{
-		Tasks: p.GetTasks(), Measured: p.GetMeasured(), Energy: energy, Duration: measure.Seconds(p.GetDurationS()),
-		Samples: p.GetSamples(),
-	}, err
-}
-
 // request returns the query as ListTasks takes it.
 func (q Query) request() *pb.ListTasksRequest {
-	return &pb.ListTasksRequest{
-		User: q.User, Name: q.Name, Job: q.Job, Since: wire.Time(q.Since), Until: wire.Time(q.Until), Gpu: q.GPU,
-		GroupId: q.Group, States: q.States, Verdicts: q.Verdicts, MinEnergyJ: float64(q.MinEnergy),
-		MaxEnergyJ: float64(q.MaxEnergy), MinDurationS: float64(q.MinDuration),
-		MaxDurationS: float64(q.MaxDuration), Tags: q.Tags, WithoutTags: q.WithoutTags, Search: q.Search,
-		Order: q.Order, Ascending: q.Ascending, PageSize: int32(min(q.Page, 1000)), BeforeTaskId: q.Before,
-	}
+	r := listRequest(q)
+	r.PageSize = int32(min(q.Page, 1000))
+	return r
 }
 
 // Totals adds up all tasks that a query selects, whatever their verdicts.
@@ -282,20 +268,13 @@ func (c *Client) AggregateByTag(ctx context.Context, q Query, key string) ([]Row
 
 // aggregate asks for the rows of a grouping; tag is the key of a grouping by tag.
 func (c *Client) aggregate(ctx context.Context, q Query, by Grouping, tag string) ([]Row, error) {
-	l := q.request()
-	res, err := c.stub.Aggregate(ctx, &pb.AggregateRequest{
-		Tags: l.Tags, WithoutTags: l.WithoutTags, Search: l.Search, TagKey: tag,
-		User: l.User, Name: l.Name, Since: l.Since, Until: l.Until, By: by, Limit: 10000, Job: l.Job, Gpu: l.Gpu,
-		States: l.States, GroupId: l.GroupId, MinEnergyJ: l.MinEnergyJ, MaxEnergyJ: l.MaxEnergyJ,
-		MinDurationS: l.MinDurationS, MaxDurationS: l.MaxDurationS,
-	})
+	r := aggregateRequest(q)
+	r.By, r.TagKey, r.Limit = by, tag, 10000
+	res, err := c.stub.Aggregate(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return wire.ParseEach(res.Rows, func(r *pb.AggregateRow) (Row, error) {
-		t, err := parseTotals(r.GetTotals())
-		return Row{Key: r.GetKey(), Label: r.GetLabel(), Totals: t, Launches: r.GetLaunches()}, err
-	})
+	return wire.ParseEach(res.Rows, parseRow)
 }
 
 // Event is a change of a task.
@@ -320,9 +299,7 @@ type Watch struct {
 // stopped: go on with the last event's Resume once it is back.
 func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
 	return items(ctx, func(ctx context.Context) (func() (*pb.WatchTasksResponse, error), error) {
-		stream, err := c.stub.WatchTasks(ctx, &pb.WatchTasksRequest{
-			User: w.User, Name: w.Name, Job: w.Job, ResumeToken: w.Resume, Tags: w.Tags, WithoutTags: w.WithoutTags,
-		})
+		stream, err := c.stub.WatchTasks(ctx, watchRequest(w))
 		if err != nil {
 			return nil, err
 		}
@@ -375,12 +352,6 @@ type Note struct {
 	Text   string
 }
 
-// parseNote reads a remark with its time.
-func parseNote(p *pb.Note) (Note, error) {
-	at, err := wire.ParseTime("note", p.GetAt())
-	return Note{Number: p.GetNumber(), At: at, Text: p.GetText()}, err
-}
-
 // SetTags sets tags of a task and removes others by their keys, all at once, and
 // returns the task as it is then. The tags that are not named stay.
 func (c *Client) SetTags(ctx context.Context, id int64, set map[string]string, remove ...string) (Task, error) {
@@ -428,4 +399,63 @@ func (c *Client) AddNote(ctx context.Context, id int64, text string) (Note, erro
 func (c *Client) RemoveNote(ctx context.Context, id int64, number uint32) error {
 	_, err := c.stub.DeleteNote(ctx, &pb.DeleteNoteRequest{TaskId: id, Number: number})
 	return err
+}
+
+// Fetch writes whole tasks as a SQLite task database, which package store opens. The file is
+// whole where there is no error. NOT_FOUND means that a task does not exist,
+// FAILED_PRECONDITION that one is being measured.
+func (c *Client) Fetch(ctx context.Context, ids []int64, w io.Writer) error {
+	for data, err := range items(ctx, func(ctx context.Context) (func() (*pb.ReadTasksResponse, error), error) {
+		stream, err := c.stub.ReadTasks(ctx, &pb.ReadTasksRequest{TaskIds: ids})
+		if err != nil {
+			return nil, err
+		}
+		return stream.Recv, nil
+	}, func(m *pb.ReadTasksResponse) ([]byte, error) { return m.GetData(), nil }) {
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stored is a task of a file that the host has stored.
+type Stored struct {
+	FileTask, Task int64 // its ID in the file and at the host
+	Known          bool  // it was there already
+}
+
+// storePart is the size of the parts in which Store sends a file, in bytes.
+const storePart = 1 << 20
+
+// Store sends a SQLite task database, whose tasks have all ended, and returns them as the host
+// stored them: under the caller's own name or, with keepUsers and the role operator, under the
+// names in the file. After an error it can be repeated: what is stored already stays.
+func (c *Client) Store(ctx context.Context, r io.Reader, keepUsers bool) (out []Stored, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // a file that cannot be read is not sent to its end
+	stream, err := c.stub.StoreTasks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		part := make([]byte, storePart) // a message may be read after Send
+		n, err := io.ReadFull(r, part)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, err
+		}
+		last := err != nil
+		// EOF: the host has ended the call, and CloseAndRecv returns why.
+		if err := stream.Send(&pb.StoreTasksRequest{Data: part[:n], KeepUsers: keepUsers}); err != nil || last {
+			break
+		}
+	}
+	res, err := stream.CloseAndRecv()
+	for _, t := range res.GetTasks() {
+		out = append(out, Stored{t.GetFileTaskId(), t.GetTaskId(), t.GetKnown()})
+	}
+	return out, err
 }

@@ -2,13 +2,17 @@ package limits
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/api/wire"
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,8 +20,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
-
-	"github.com/wattmark/wattmark/api/wire"
 )
 
 // Guard holds a server's peers to its limits. It is safe for concurrent use; the
@@ -184,10 +186,9 @@ func (g *Guard) begin(by peerName) error {
 		g.refused[peerCalls]++
 		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some",
 			by.name, u.calls)
-	case u.bucket != nil && !u.bucket.AllowN(g.now(), 1):
-		g.refused[peerRate]++
-		return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", by.name,
-			u.bucket.Limit())
+	}
+	if err := g.take(by, u, 1); err != nil {
+		return err
 	}
 	u.calls++
 	g.calls++
@@ -352,4 +353,73 @@ func (s *stream) SendMsg(m any) error {
 		defer s.timer.Stop()
 	}
 	return s.ServerStream.SendMsg(m)
+}
+
+// accountOf returns the account that made a connection within this machine: the owner of
+// the socket at its other end. It is false where the kernel has no answer: the connection
+// is closed, or sock_diag(7) is not to be had.
+func accountOf(c net.Conn) (uid uint32, ok bool) {
+	far, err1 := netip.ParseAddrPort(c.RemoteAddr().String())
+	near, err2 := netip.ParseAddrPort(c.LocalAddr().String())
+	if err1 != nil || err2 != nil {
+		return 0, false
+	}
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(s)
+	if err := unix.Sendto(s, diagRequest(far, near), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, false
+	}
+	// The kernel has answered by the time that sendto returns.
+	answer := make([]byte, 1024)
+	n, _, err := unix.Recvfrom(s, answer, unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, false
+	}
+	return diagOwner(answer[:n])
+}
+
+// Messages of sock_diag(7): struct nlmsghdr, then struct inet_diag_req_v2 or struct
+// inet_diag_msg, in the machine's order but for ports and addresses.
+const (
+	diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
+	headerSize   = unix.SizeofNlMsghdr
+	requestSize  = headerSize + 8 + 48
+	ownerAt      = headerSize + 4 + 48 + 12
+	established  = 1 // TCP_ESTABLISHED
+)
+
+// diagRequest asks for the one TCP socket with these ends. It is looked up, not searched
+// for: the time does not depend on how many sockets there are.
+func diagRequest(local, peer netip.AddrPort) []byte {
+	b := make([]byte, requestSize)
+	order := binary.NativeEndian
+	order.PutUint32(b, requestSize)
+	order.PutUint16(b[4:], diagByFamily)
+	order.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[headerSize:]
+	r[0], r[1] = unix.AF_INET6, unix.IPPROTO_TCP
+	if local.Addr().Unmap().Is4() {
+		r[0] = unix.AF_INET
+	}
+	order.PutUint32(r[4:], 0xffffffff) // any state
+	binary.BigEndian.PutUint16(r[8:], local.Port())
+	binary.BigEndian.PutUint16(r[10:], peer.Port())
+	copy(r[12:28], local.Addr().Unmap().AsSlice())
+	copy(r[28:44], peer.Addr().Unmap().AsSlice())
+	for i := 48; i < 56; i++ {
+		r[i] = 0xff // no cookie
+	}
+	return b
+}
+
+// diagOwner returns the owner of the socket that an answer describes, if that is open.
+func diagOwner(answer []byte) (uid uint32, ok bool) {
+	if len(answer) < ownerAt+4 || binary.NativeEndian.Uint16(answer[4:]) != diagByFamily ||
+		answer[headerSize+1] != established {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(answer[ownerAt:]), true
 }

@@ -14,9 +14,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Config is the limits. Zero is no limit, but for those that gRPC always
@@ -118,4 +127,337 @@ func (g *Guard) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descConnections, prometheus.GaugeValue, float64(g.all))
 	ch <- prometheus.MustNewConstMetric(descCalls, prometheus.GaugeValue, float64(g.calls))
 	ch <- prometheus.MustNewConstMetric(descPeers, prometheus.GaugeValue, float64(len(g.peers)))
+}
+
+// Listen limits the connections that a listener gives. A new connection is a
+// stranger's until its first call that is let in, which must come within
+// Config.Handshake. Strangers have a budget of their own, in which the oldest makes
+// room for the newest: idle ones keep nobody out, and take nothing from those that are
+// known. Each listener has its own strangers.
+func (g *Guard) Listen(l net.Listener) net.Listener { return &listener{Listener: l, guard: g} }
+
+type listener struct {
+	net.Listener
+	guard     *Guard
+	strangers []*conn // the oldest first; guard.mu protects it
+}
+
+// Accept is part of net.Listener. A connection comes from the account at its other end, if that is
+// on this machine and the kernel names its owner, otherwise from the address.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	x := &conn{Conn: c, listener: l, from: host(c.RemoteAddr())}
+	a, err := netip.ParseAddr(x.from)
+	if x.local = err != nil || a.IsLoopback(); x.local { // a unix socket has no address
+		if uid, ok := accountOf(c); ok {
+			x.from = "uid " + strconv.FormatUint(uint64(uid), 10)
+		}
+	}
+	if old := l.admit(x); old != nil {
+		_ = old.Close()
+	}
+	return x, nil
+}
+
+// admit counts a new connection among the strangers, and returns the one that must make
+// room for it, or nil. One origin has half of the room at most.
+func (l *listener) admit(c *conn) *conn {
+	g := l.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var old *conn
+	if most := g.cfg.Strangers; most > 0 {
+		count := map[string]int{}
+		for _, s := range l.strangers {
+			count[s.from]++
+		}
+		// Where the newcomer's origin has its share, its own oldest connection goes; else, when all is
+		// full, the oldest of the origin that has most.
+		crowd := c.from
+		if count[c.from] < max(1, most/2) {
+			crowd = ""
+			for _, s := range l.strangers {
+				if crowd == "" || count[s.from] > count[crowd] {
+					crowd = s.from
+				}
+			}
+		}
+		if count[c.from] >= max(1, most/2) || len(l.strangers) >= most {
+			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
+			g.refused[strangers]++
+			old.settle()
+		}
+	}
+	l.strangers = append(l.strangers, c)
+	g.all++
+	if g.cfg.Handshake > 0 {
+		c.timer = time.AfterFunc(g.cfg.Handshake, c.late)
+	}
+	return old
+}
+
+// conn is a connection that counts until it is closed. The guard's lock protects all that
+// changes.
+type conn struct {
+	net.Conn
+	listener *listener
+	from     string
+	local    bool
+
+	timer  *time.Timer // until its first call must have come; nil for no limit
+	until  time.Time   // no earlier than this the timer's end counts
+	asking int         // HTTP requests of a stranger that are being answered
+	known  *usage      // of its caller; nil of a stranger
+	closed bool
+}
+
+// place is the near end of a connection, by which a call finds its connection.
+type place struct {
+	net.Addr
+	conn *conn
+}
+
+// LocalAddr is part of net.Conn.
+func (c *conn) LocalAddr() net.Addr { return place{c.Conn.LocalAddr(), c} }
+
+// SyscallConn is part of syscall.Conn.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// late closes the connection of a stranger that made no call in time.
+func (c *conn) late() {
+	g := c.listener.guard
+	g.mu.Lock()
+	waits := c.known == nil && !c.closed
+	more := time.Until(c.until)
+	if waits && c.asking > 0 {
+		// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
+		more = g.cfg.Handshake
+	}
+	if waits && more > 0 {
+		c.timer.Reset(more)
+		waits = false
+	}
+	if waits {
+		g.refused[silent]++
+		c.leave() // under the same lock: no request begins on a connection that is about to close
+	}
+	g.mu.Unlock()
+	if waits {
+		_ = c.Conn.Close()
+	}
+}
+
+// Close is part of net.Conn.
+func (c *conn) Close() error {
+	g := c.listener.guard
+	g.mu.Lock()
+	c.leave()
+	g.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// leave takes a connection out of all counts, once. The guard's lock is held.
+func (c *conn) leave() {
+	g := c.listener.guard
+	if c.closed {
+		return
+	}
+	c.closed = true
+	g.all--
+	c.settle()
+	if c.known != nil {
+		c.known.connections--
+	}
+	if c.known != nil && !c.local {
+		g.open--
+	}
+}
+
+// settle takes the connection from the strangers. The guard's lock is held.
+func (c *conn) settle() {
+	c.listener.strangers = slices.DeleteFunc(c.listener.strangers, func(s *conn) bool { return s == c })
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// meet counts the connection of a call that was let in as its caller's, or refuses the
+// call: the caller, or all from elsewhere, have connections enough. at is the near end;
+// of pipes and sockets that were not limited nothing is counted.
+func (g *Guard) meet(at net.Addr, by peerName) error {
+	p, ok := at.(place)
+	if !ok {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c, u := p.conn, g.of(by)
+	switch {
+	case c.known != nil || c.closed:
+		return nil
+	case g.cfg.PeerConnections > 0 && u.connections >= g.cfg.PeerConnections:
+		g.refused[peerConnections]++
+		return status.Errorf(codes.ResourceExhausted,
+			"%s has %d connections open here, which is the limit (limit_peer_connections of this service): close "+
+				"some", by.name, u.connections)
+	case g.cfg.Connections > 0 && g.open >= g.cfg.Connections && !c.local:
+		g.refused[connections]++
+		return status.Errorf(codes.ResourceExhausted,
+			"%d connections from other machines are open here, which is the limit (limit_connections of this "+
+				"service): try again later", g.open)
+	}
+	u.connections++
+	if c.known = u; !c.local {
+		g.open++
+	}
+	c.settle()
+	return nil
+}
+
+// busy keeps the connection of a stranger open while a request of it is answered; done
+// ends that, and leaves the answer, which the server sends after its handler, Config.Handshake
+// to arrive. ok is false where the connection is closed already: an answer could not be sent.
+func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
+	p, limited := at.(place)
+	if !limited {
+		return func() {}, true
+	}
+	c := p.conn
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.closed {
+		return func() {}, false
+	}
+	c.asking++
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		c.asking--
+		c.until = time.Now().Add(g.cfg.Handshake)
+	}, true
+}
+
+// Handler holds the peers of an HTTP server to the same limits: of calls, of a
+// request's size and time, and of a reader that takes nothing. user names who makes a
+// request, and is empty for a stranger; nil where nobody is asked who they are.
+func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		by := peerName{name: r.RemoteAddr}
+		if name, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+			by.name = name
+		}
+		if p, ok := at.(place); ok { // as Origin
+			by.name = p.conn.from
+		}
+		if user != nil {
+			by.name, by.stranger = Named(user(r), by.name)
+		}
+		var err error
+		if !by.stranger {
+			err = g.meet(at, by)
+		}
+		if err == nil {
+			err = g.begin(by)
+		}
+		if err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			return
+		}
+		defer g.end(by)
+		done, ok := g.busy(at)
+		if !ok {
+			panic(http.ErrAbortHandler)
+		}
+		defer done()
+		control := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))
+		}
+		if g.cfg.Stall > 0 {
+			w = &writer{ResponseWriter: w, control: control, stall: g.cfg.Stall}
+		}
+		charge := func(n int) error { return g.charge(by, n) }
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chargeKey{}, charge)))
+	})
+}
+
+// chargeKey is the key of the function that Charge calls.
+type chargeKey struct{}
+
+// Charge counts n calls more for the request of ctx, which came through Handler, or refuses them.
+func Charge(ctx context.Context, n int) error {
+	if charge, ok := ctx.Value(chargeKey{}).(func(int) error); ok {
+		return charge(n)
+	}
+	return nil
+}
+
+// charge takes n calls from a peer's rate.
+func (g *Guard) charge(by peerName, n int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.take(by, g.of(by), n)
+}
+
+// take is charge with the lock held.
+func (g *Guard) take(by peerName, u *usage, n int) error {
+	if by.name == "" || u.bucket == nil || u.bucket.AllowN(g.now(), n) { // no name: no limits of its own
+		return nil
+	}
+	g.refused[peerRate]++
+	return status.Errorf(codes.ResourceExhausted, "%s calls more than %g times a second: wait a little", by.name,
+		u.bucket.Limit())
+}
+
+// body gives a request's body its time.
+func (g *Guard) body(control *http.ResponseController, b io.ReadCloser) io.ReadCloser {
+	if g.cfg.RequestTime <= 0 || control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) != nil {
+		return b
+	}
+	return &body{b, control}
+}
+
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read takes the deadline away at the end: an answer may take longer.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// writer gives each write its time.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Unwrap lets http.ResponseController find the writer below.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) Write(p []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall))
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush is part of http.Flusher.
+func (w *writer) Flush() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall))
+	_ = w.control.Flush()
 }

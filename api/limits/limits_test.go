@@ -311,3 +311,32 @@ func TestSlowBody(t *testing.T) {
 		t.Error("a body that does not come is waited for")
 	}
 }
+
+// What a request charges is taken from its caller's rate, and a request that did not come through Handler has no limit.
+func TestChargeTakesFromTheRate(t *testing.T) {
+	cfg := Default()
+	cfg.PeerRate, cfg.PeerBurst = 1e-9, 10
+	h := New(cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := Charge(r.Context(), 6); err != nil {
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+		}
+	}), nil)
+	ask := func(from string) int {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for i, want := range []int{200, 429} {
+		if got := ask("192.0.2.1:1000"); got != want {
+			t.Errorf("request %d of one caller: %d, want %d", i, got, want)
+		}
+	}
+	if got := ask("192.0.2.2:1000"); got != 200 {
+		t.Errorf("another caller: %d", got)
+	}
+	if err := Charge(t.Context(), 1000); err != nil {
+		t.Errorf("without a guard: %v", err)
+	}
+}

@@ -16,6 +16,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/validate"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 	"google.golang.org/grpc"
@@ -23,13 +30,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/wattmark/wattmark/analysis/sensor"
-	"github.com/wattmark/wattmark/analysis/validate"
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/internal/lists"
-	"github.com/wattmark/wattmark/store"
 )
 
 // Database is the part of the task database that the service reads. *store.DB is one.
@@ -51,6 +51,9 @@ type Config struct {
 	// Compare compares tasks of both sides, with the work of a run, and returns JSON. Errors that
 	// wrap ErrRequest are the asker's. Nil: ReadComparison is Unimplemented.
 	Compare func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error)
+	// Swings returns how a task's power varies, as JSON. Errors that wrap ErrRequest are the asker's. Nil: ReadSwings is
+	// Unimplemented.
+	Swings func(ctx context.Context, id store.TaskID, step string) ([]byte, error)
 	// ValidationKind is the kind of analysis that wattmark validate keeps.
 	ValidationKind string
 	// MaxScans is the longest task that is judged for who asks here, in scans; 2^26
@@ -186,16 +189,9 @@ func profile(a *store.Analysis) (*pb.SensorProfile, error) {
 		return nil, fmt.Errorf("profile %q, version %d: %w: delete it with wattmark sensor delete", a.Name, a.Version,
 			err)
 	}
-	m := &pb.SensorProfile{
-		Gpu: wire.Text(p.GPU), GpuUuid: wire.Text(p.UUID), Driver: wire.Text(p.Driver), Field: wire.Text(p.Field),
-		Model: models[p.Model], Undecided: p.Undecided, Weak: p.Weak, PeriodS: float64(p.Period),
-		PeriodUS: float64(p.UPeriod), JitterS: float64(p.Jitter), ConstantS: float64(p.Window),
-		ConstantUS: float64(p.UWindow), DelayS: float64(p.Delay), DelayUS: float64(p.UDelay), LagS: float64(p.Lag),
-		LagUS: float64(p.ULag), Calibrated: p.Calibrated, Gain: p.Gain, GainU: p.UGain, OffsetW: float64(p.Offset),
-		OffsetUW: float64(p.UOffset), QuantumW: float64(p.Quantum), NoiseW: float64(p.Noise), ShareSeen: p.Seen,
-		ShareSeenU: p.USeen, Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
-		TaskIds: taskIDs(a.Tasks),
-	}
+	m := profileMessage(p)
+	m.Model, m.Version, m.Made, m.Maker = models[p.Model], uint32(a.Version), wire.Time(a.Made), wire.Text(a.Maker)
+	m.TaskIds, m.ConstantS, m.ConstantUS = taskIDs(a.Tasks), float64(p.Window), float64(p.UWindow)
 	if p.Model == sensor.FirstOrder {
 		m.ConstantS, m.ConstantUS = float64(p.Tau), float64(p.UTau)
 	}
@@ -279,7 +275,7 @@ var outcomes = []wire.Outcome{
 }
 
 // ErrRequest is an error by what was asked for.
-var ErrRequest = errors.New("cannot be compared")
+var ErrRequest = errors.New("the request cannot be answered")
 
 // maxRuns bounds the tasks of a side of a comparison, maxWork its amounts of work.
 const (
@@ -307,9 +303,36 @@ func (s *Service) ReadComparison(ctx context.Context,
 		return nil, status.Errorf(codes.InvalidArgument, "work: %d amounts: at most %d", len(q.GetWork()), maxWork)
 	}
 	b, err := s.cfg.Compare(ctx, sides[0], sides[1], q.GetWork())
-	if err != nil {
-		return nil, toStatus("compare", err)
+	r, err := object(b, err)
+	return &pb.ReadComparisonResponse{Comparison: r}, toStatus("compare", err)
+}
+
+// ReadSwings returns how a task's power varies. It reads all samples of the task: at most Config.MaxScans.
+func (s *Service) ReadSwings(ctx context.Context, q *pb.ReadSwingsRequest) (*pb.ReadSwingsResponse, error) {
+	if s.cfg.Swings == nil {
+		return nil, status.Error(codes.Unimplemented, "this service reads no swings: ask wattmark host")
 	}
-	out := &pb.ReadComparisonResponse{Comparison: &structpb.Struct{}}
-	return out, toStatus("compare", protojson.Unmarshal(b, out.Comparison))
+	id := store.TaskID(q.GetTaskId())
+	doing := fmt.Sprintf("read the swings of task %d", id)
+	t, err := s.cfg.DB.Task(ctx, id)
+	if err != nil {
+		return nil, toStatus(doing, err)
+	}
+	if t.Scans > s.cfg.MaxScans {
+		err := fmt.Errorf("%w: it has %s, at most %d are read on request: wattmark show %d --swings", errUnfit,
+			measure.Plural(t.Scans, "scan"), s.cfg.MaxScans, id)
+		return nil, toStatus(doing, err)
+	}
+	b, err := s.cfg.Swings(ctx, id, q.GetStep())
+	r, err := object(b, err)
+	return &pb.ReadSwingsResponse{Swings: r}, toStatus(doing, err)
+}
+
+// object reads JSON that was made without an error.
+func object(b []byte, err error) (*structpb.Struct, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &structpb.Struct{}
+	return out, protojson.Unmarshal(b, out)
 }

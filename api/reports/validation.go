@@ -10,17 +10,15 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 const (
@@ -46,20 +44,9 @@ func (s *Service) ReadValidation(ctx context.Context, q *pb.ReadValidationReques
 
 // reportMessage is a report as it travels; its times begin with the work.
 func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
-	m := &pb.ReadValidationResponse{
-		Name: wire.Text(r.Name), Gpu: wire.Text(r.GPU), Driver: wire.Text(r.Driver), Meter: wire.Text(r.Meter),
-		Verdict: wire.Text(r.Verdict), Started: wire.Time(r.Origin), DurationS: float64(r.Work.Length()),
-		Samples: r.Samples, Energy: energy(r.Truth), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
-		LostS: float64(r.Lost), Clock: wire.Text(clockText(&r.Clock)), ClockUS: known(r.Clock.OffsetU),
-		UnseenW: known(r.MissingPower), Cautions: lists.Map(r.Cautions, wire.Text), Level: r.Level,
-		Resamples: uint32(r.Resamples), Seed: r.Seed,
-		TraceFromS: float64(r.Trace.From - r.Work.From), TraceToS: float64(r.Trace.To - r.Work.From),
-	}
-	for _, x := range r.Missing {
-		m.Unseen = append(m.Unseen, &pb.UnseenRail{
-			Name: wire.Text(x.Name), MostW: known(x.Most), Reason: wire.Text(x.Reason),
-		})
-	}
+	m := validationMessage(*r)
+	m.DurationS, m.Clock, m.ClockUS = float64(r.Work.Length()), wire.Text(clockText(&r.Clock)), known(r.Clock.OffsetU)
+	m.TraceFromS, m.TraceToS = float64(r.Trace.From-r.Work.From), float64(r.Trace.To-r.Work.From)
 	for i := range r.Methods {
 		m.Methods = append(m.Methods, methodMessage(&r.Methods[i], r.Work.From))
 	}
@@ -124,13 +111,8 @@ var agreements = map[validate.Agreement]pb.Agreement{
 // methodMessage converts one method's results; its times begin at origin. Unknown figures
 // are not set.
 func methodMessage(x *validate.MethodReport, origin measure.Seconds) *pb.ValidatedMethod {
-	m := &pb.ValidatedMethod{
-		Name: wire.Text(x.Name), Note: wire.Text(x.Note), OwnRule: x.Own, EnergyJ: known(x.Energy),
-		ErrorPct: known(x.ErrorPct), LoPct: known(x.Interval.Lo), HiPct: known(x.Interval.Hi),
-		Agreement: agreements[x.Agreement], Readings: uint32(x.Readings), Compared: uint32(x.Compared),
-		MapePct: known(x.MAPEPct), RmseW: known(x.RMSE), BiasW: known(x.Bias),
-		UpdateS: known(x.Update), LagS: known(x.Lag), LagUS: known(x.LagU), LagNote: wire.Text(x.LagNote),
-	}
+	m := validatedMethod(*x)
+	m.LoPct, m.HiPct, m.Agreement = known(x.Interval.Lo), known(x.Interval.Hi), agreements[x.Agreement]
 	if x.U > 0 {
 		m.EnergyUJ = known(x.U)
 	}
@@ -143,10 +125,7 @@ func methodMessage(x *validate.MethodReport, origin measure.Seconds) *pb.Validat
 
 // kernelMessage converts one kernel's energy with the errors of the methods.
 func kernelMessage(x *validate.KernelReport) *pb.ValidatedKernel {
-	m := &pb.ValidatedKernel{
-		Name: wire.Text(x.Name), Launches: uint32(x.Launches), BusyS: float64(x.Busy),
-		ShareS: float64(x.Share), Energy: energy(x.Truth),
-	}
+	m := validatedKernel(*x)
 	for _, k := range x.Methods {
 		m.Errors = append(m.Errors, &pb.KernelError{
 			Method: wire.Text(k.Name), ErrorPct: known(k.ErrorPct), Agreement: agreements[k.Agreement],

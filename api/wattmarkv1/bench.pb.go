@@ -134,7 +134,9 @@ type BenchState struct {
 	Captures []*BenchCapture `protobuf:"bytes,25,rep,name=captures,proto3" json:"captures,omitempty"`
 	// The newest capture that no longer holds the bench, as far as anybody watched;
 	// not set for none. Of a short one only its identity and its task may be known.
-	Last          *BenchCapture `protobuf:"bytes,26,opt,name=last,proto3" json:"last,omitempty"`
+	Last *BenchCapture `protobuf:"bytes,26,opt,name=last,proto3" json:"last,omitempty"`
+	// The holder is a recording of this host, which StopRecording ends.
+	Recording     bool `protobuf:"varint,27,opt,name=recording,proto3" json:"recording,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +353,206 @@ func (x *BenchState) GetLast() *BenchCapture {
 	return nil
 }
 
+func (x *BenchState) GetRecording() bool {
+	if x != nil {
+		return x.Recording
+	}
+	return false
+}
+
+// StartRecordingRequest begins a recording.
+type StartRecordingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bench, as in ReadBenchRequest.
+	Bench string `protobuf:"bytes,1,opt,name=bench,proto3" json:"bench,omitempty"`
+	// Name of the task.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartRecordingRequest) Reset() {
+	*x = StartRecordingRequest{}
+	mi := &file_wattmark_v1_bench_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartRecordingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartRecordingRequest) ProtoMessage() {}
+
+func (x *StartRecordingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_bench_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartRecordingRequest.ProtoReflect.Descriptor instead.
+func (*StartRecordingRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StartRecordingRequest) GetBench() string {
+	if x != nil {
+		return x.Bench
+	}
+	return ""
+}
+
+func (x *StartRecordingRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// StartRecordingResponse is sent when the bench is sampled.
+type StartRecordingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId        int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartRecordingResponse) Reset() {
+	*x = StartRecordingResponse{}
+	mi := &file_wattmark_v1_bench_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartRecordingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartRecordingResponse) ProtoMessage() {}
+
+func (x *StartRecordingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_bench_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartRecordingResponse.ProtoReflect.Descriptor instead.
+func (*StartRecordingResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StartRecordingResponse) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+// StopRecordingRequest ends a recording.
+type StopRecordingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bench, as in ReadBenchRequest.
+	Bench         string `protobuf:"bytes,1,opt,name=bench,proto3" json:"bench,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopRecordingRequest) Reset() {
+	*x = StopRecordingRequest{}
+	mi := &file_wattmark_v1_bench_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopRecordingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopRecordingRequest) ProtoMessage() {}
+
+func (x *StopRecordingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_bench_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopRecordingRequest.ProtoReflect.Descriptor instead.
+func (*StopRecordingRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StopRecordingRequest) GetBench() string {
+	if x != nil {
+		return x.Bench
+	}
+	return ""
+}
+
+// StopRecordingResponse is sent when the task has its outcome.
+type StopRecordingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId        int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopRecordingResponse) Reset() {
+	*x = StopRecordingResponse{}
+	mi := &file_wattmark_v1_bench_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopRecordingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopRecordingResponse) ProtoMessage() {}
+
+func (x *StopRecordingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_bench_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopRecordingResponse.ProtoReflect.Descriptor instead.
+func (*StopRecordingResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StopRecordingResponse) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
 // BenchCapture is a capture that a monitor holds.
 type BenchCapture struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -364,7 +566,7 @@ type BenchCapture struct {
 
 func (x *BenchCapture) Reset() {
 	*x = BenchCapture{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[1]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -376,7 +578,7 @@ func (x *BenchCapture) String() string {
 func (*BenchCapture) ProtoMessage() {}
 
 func (x *BenchCapture) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[1]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -389,7 +591,7 @@ func (x *BenchCapture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BenchCapture.ProtoReflect.Descriptor instead.
 func (*BenchCapture) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{1}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BenchCapture) GetCapture() *CaptureInfo {
@@ -449,7 +651,7 @@ type LiveMoment struct {
 
 func (x *LiveMoment) Reset() {
 	*x = LiveMoment{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[2]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +663,7 @@ func (x *LiveMoment) String() string {
 func (*LiveMoment) ProtoMessage() {}
 
 func (x *LiveMoment) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[2]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +676,7 @@ func (x *LiveMoment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveMoment.ProtoReflect.Descriptor instead.
 func (*LiveMoment) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{2}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LiveMoment) GetAt() *timestamppb.Timestamp {
@@ -612,7 +814,7 @@ type LiveHistory struct {
 
 func (x *LiveHistory) Reset() {
 	*x = LiveHistory{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[3]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +826,7 @@ func (x *LiveHistory) String() string {
 func (*LiveHistory) ProtoMessage() {}
 
 func (x *LiveHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[3]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +839,7 @@ func (x *LiveHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveHistory.ProtoReflect.Descriptor instead.
 func (*LiveHistory) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{3}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LiveHistory) GetAtS() []float64 {
@@ -674,7 +876,7 @@ type RailHistory struct {
 
 func (x *RailHistory) Reset() {
 	*x = RailHistory{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[4]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +888,7 @@ func (x *RailHistory) String() string {
 func (*RailHistory) ProtoMessage() {}
 
 func (x *RailHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[4]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +901,7 @@ func (x *RailHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailHistory.ProtoReflect.Descriptor instead.
 func (*RailHistory) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{4}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RailHistory) GetRail() string {
@@ -725,7 +927,7 @@ type ListBenchesRequest struct {
 
 func (x *ListBenchesRequest) Reset() {
 	*x = ListBenchesRequest{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[5]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +939,7 @@ func (x *ListBenchesRequest) String() string {
 func (*ListBenchesRequest) ProtoMessage() {}
 
 func (x *ListBenchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[5]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +952,7 @@ func (x *ListBenchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBenchesRequest.ProtoReflect.Descriptor instead.
 func (*ListBenchesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{5}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{9}
 }
 
 // ListBenchesResponse lists them in the order in which the host was told of them.
@@ -764,7 +966,7 @@ type ListBenchesResponse struct {
 
 func (x *ListBenchesResponse) Reset() {
 	*x = ListBenchesResponse{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[6]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +978,7 @@ func (x *ListBenchesResponse) String() string {
 func (*ListBenchesResponse) ProtoMessage() {}
 
 func (x *ListBenchesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[6]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +991,7 @@ func (x *ListBenchesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBenchesResponse.ProtoReflect.Descriptor instead.
 func (*ListBenchesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{6}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListBenchesResponse) GetBenches() []*BenchState {
@@ -811,7 +1013,7 @@ type ReadBenchRequest struct {
 
 func (x *ReadBenchRequest) Reset() {
 	*x = ReadBenchRequest{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[7]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1025,7 @@ func (x *ReadBenchRequest) String() string {
 func (*ReadBenchRequest) ProtoMessage() {}
 
 func (x *ReadBenchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[7]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1038,7 @@ func (x *ReadBenchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBenchRequest.ProtoReflect.Descriptor instead.
 func (*ReadBenchRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{7}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadBenchRequest) GetBench() string {
@@ -857,7 +1059,7 @@ type ReadBenchResponse struct {
 
 func (x *ReadBenchResponse) Reset() {
 	*x = ReadBenchResponse{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[8]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1071,7 @@ func (x *ReadBenchResponse) String() string {
 func (*ReadBenchResponse) ProtoMessage() {}
 
 func (x *ReadBenchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[8]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1084,7 @@ func (x *ReadBenchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBenchResponse.ProtoReflect.Descriptor instead.
 func (*ReadBenchResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{8}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadBenchResponse) GetState() *BenchState {
@@ -910,7 +1112,7 @@ type WatchBenchesRequest struct {
 
 func (x *WatchBenchesRequest) Reset() {
 	*x = WatchBenchesRequest{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[9]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1124,7 @@ func (x *WatchBenchesRequest) String() string {
 func (*WatchBenchesRequest) ProtoMessage() {}
 
 func (x *WatchBenchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[9]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1137,7 @@ func (x *WatchBenchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchBenchesRequest.ProtoReflect.Descriptor instead.
 func (*WatchBenchesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{9}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchBenchesRequest) GetBench() string {
@@ -984,7 +1186,7 @@ type WatchBenchesResponse struct {
 
 func (x *WatchBenchesResponse) Reset() {
 	*x = WatchBenchesResponse{}
-	mi := &file_wattmark_v1_bench_proto_msgTypes[10]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1198,7 @@ func (x *WatchBenchesResponse) String() string {
 func (*WatchBenchesResponse) ProtoMessage() {}
 
 func (x *WatchBenchesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_bench_proto_msgTypes[10]
+	mi := &file_wattmark_v1_bench_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1211,7 @@ func (x *WatchBenchesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchBenchesResponse.ProtoReflect.Descriptor instead.
 func (*WatchBenchesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{10}
+	return file_wattmark_v1_bench_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchBenchesResponse) GetBench() string {
@@ -1044,7 +1246,7 @@ var File_wattmark_v1_bench_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\n" +
-	"\x17wattmark/v1/bench.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\x1a\x19wattmark/v1/monitor.proto\"\x90\a\n" +
+	"\x17wattmark/v1/bench.proto\x12\vwattmark.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18wattmark/v1/common.proto\x1a\x19wattmark/v1/monitor.proto\"\xae\a\n" +
 	"\n" +
 	"BenchState\x12\x14\n" +
 	"\x05bench\x18\x01 \x01(\tR\x05bench\x12-\n" +
@@ -1077,7 +1279,17 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"\atask_id\x18\x17 \x01(\x03R\x06taskId\x12.\n" +
 	"\awaiting\x18\x18 \x03(\v2\x14.wattmark.v1.WaitingR\awaiting\x125\n" +
 	"\bcaptures\x18\x19 \x03(\v2\x19.wattmark.v1.BenchCaptureR\bcaptures\x12-\n" +
-	"\x04last\x18\x1a \x01(\v2\x19.wattmark.v1.BenchCaptureR\x04last\"[\n" +
+	"\x04last\x18\x1a \x01(\v2\x19.wattmark.v1.BenchCaptureR\x04last\x12\x1c\n" +
+	"\trecording\x18\x1b \x01(\bR\trecording\"A\n" +
+	"\x15StartRecordingRequest\x12\x14\n" +
+	"\x05bench\x18\x01 \x01(\tR\x05bench\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"1\n" +
+	"\x16StartRecordingResponse\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\",\n" +
+	"\x14StopRecordingRequest\x12\x14\n" +
+	"\x05bench\x18\x01 \x01(\tR\x05bench\"0\n" +
+	"\x15StopRecordingResponse\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\"[\n" +
 	"\fBenchCapture\x122\n" +
 	"\acapture\x18\x01 \x01(\v2\x18.wattmark.v1.CaptureInfoR\acapture\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\x03R\x06taskId\"\xdc\x03\n" +
@@ -1131,11 +1343,13 @@ const file_wattmark_v1_bench_proto_rawDesc = "" +
 	"BenchReach\x12\x1b\n" +
 	"\x17BENCH_REACH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BENCH_REACH_PRESENT\x10\x01\x12\x14\n" +
-	"\x10BENCH_REACH_AWAY\x10\x022\x83\x02\n" +
+	"\x10BENCH_REACH_AWAY\x10\x022\xb6\x03\n" +
 	"\fBenchService\x12P\n" +
 	"\vListBenches\x12\x1f.wattmark.v1.ListBenchesRequest\x1a .wattmark.v1.ListBenchesResponse\x12J\n" +
 	"\tReadBench\x12\x1d.wattmark.v1.ReadBenchRequest\x1a\x1e.wattmark.v1.ReadBenchResponse\x12U\n" +
-	"\fWatchBenches\x12 .wattmark.v1.WatchBenchesRequest\x1a!.wattmark.v1.WatchBenchesResponse0\x01B8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\fWatchBenches\x12 .wattmark.v1.WatchBenchesRequest\x1a!.wattmark.v1.WatchBenchesResponse0\x01\x12Y\n" +
+	"\x0eStartRecording\x12\".wattmark.v1.StartRecordingRequest\x1a#.wattmark.v1.StartRecordingResponse\x12V\n" +
+	"\rStopRecording\x12!.wattmark.v1.StopRecordingRequest\x1a\".wattmark.v1.StopRecordingResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_bench_proto_rawDescOnce sync.Once
@@ -1150,55 +1364,63 @@ func file_wattmark_v1_bench_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_bench_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_bench_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_wattmark_v1_bench_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_wattmark_v1_bench_proto_goTypes = []any{
-	(BenchReach)(0),               // 0: wattmark.v1.BenchReach
-	(*BenchState)(nil),            // 1: wattmark.v1.BenchState
-	(*BenchCapture)(nil),          // 2: wattmark.v1.BenchCapture
-	(*LiveMoment)(nil),            // 3: wattmark.v1.LiveMoment
-	(*LiveHistory)(nil),           // 4: wattmark.v1.LiveHistory
-	(*RailHistory)(nil),           // 5: wattmark.v1.RailHistory
-	(*ListBenchesRequest)(nil),    // 6: wattmark.v1.ListBenchesRequest
-	(*ListBenchesResponse)(nil),   // 7: wattmark.v1.ListBenchesResponse
-	(*ReadBenchRequest)(nil),      // 8: wattmark.v1.ReadBenchRequest
-	(*ReadBenchResponse)(nil),     // 9: wattmark.v1.ReadBenchResponse
-	(*WatchBenchesRequest)(nil),   // 10: wattmark.v1.WatchBenchesRequest
-	(*WatchBenchesResponse)(nil),  // 11: wattmark.v1.WatchBenchesResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Instrument)(nil),            // 13: wattmark.v1.Instrument
-	(*CalibrationRecord)(nil),     // 14: wattmark.v1.CalibrationRecord
-	(*Waiting)(nil),               // 15: wattmark.v1.Waiting
-	(*CaptureInfo)(nil),           // 16: wattmark.v1.CaptureInfo
-	(*RailValue)(nil),             // 17: wattmark.v1.RailValue
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(BenchReach)(0),                // 0: wattmark.v1.BenchReach
+	(*BenchState)(nil),             // 1: wattmark.v1.BenchState
+	(*StartRecordingRequest)(nil),  // 2: wattmark.v1.StartRecordingRequest
+	(*StartRecordingResponse)(nil), // 3: wattmark.v1.StartRecordingResponse
+	(*StopRecordingRequest)(nil),   // 4: wattmark.v1.StopRecordingRequest
+	(*StopRecordingResponse)(nil),  // 5: wattmark.v1.StopRecordingResponse
+	(*BenchCapture)(nil),           // 6: wattmark.v1.BenchCapture
+	(*LiveMoment)(nil),             // 7: wattmark.v1.LiveMoment
+	(*LiveHistory)(nil),            // 8: wattmark.v1.LiveHistory
+	(*RailHistory)(nil),            // 9: wattmark.v1.RailHistory
+	(*ListBenchesRequest)(nil),     // 10: wattmark.v1.ListBenchesRequest
+	(*ListBenchesResponse)(nil),    // 11: wattmark.v1.ListBenchesResponse
+	(*ReadBenchRequest)(nil),       // 12: wattmark.v1.ReadBenchRequest
+	(*ReadBenchResponse)(nil),      // 13: wattmark.v1.ReadBenchResponse
+	(*WatchBenchesRequest)(nil),    // 14: wattmark.v1.WatchBenchesRequest
+	(*WatchBenchesResponse)(nil),   // 15: wattmark.v1.WatchBenchesResponse
+	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
+	(*Instrument)(nil),             // 17: wattmark.v1.Instrument
+	(*CalibrationRecord)(nil),      // 18: wattmark.v1.CalibrationRecord
+	(*Waiting)(nil),                // 19: wattmark.v1.Waiting
+	(*CaptureInfo)(nil),            // 20: wattmark.v1.CaptureInfo
+	(*RailValue)(nil),              // 21: wattmark.v1.RailValue
+	(*durationpb.Duration)(nil),    // 22: google.protobuf.Duration
 }
 var file_wattmark_v1_bench_proto_depIdxs = []int32{
 	0,  // 0: wattmark.v1.BenchState.reach:type_name -> wattmark.v1.BenchReach
-	12, // 1: wattmark.v1.BenchState.since:type_name -> google.protobuf.Timestamp
-	13, // 2: wattmark.v1.BenchState.instrument:type_name -> wattmark.v1.Instrument
-	14, // 3: wattmark.v1.BenchState.records:type_name -> wattmark.v1.CalibrationRecord
-	12, // 4: wattmark.v1.BenchState.held_since:type_name -> google.protobuf.Timestamp
-	15, // 5: wattmark.v1.BenchState.waiting:type_name -> wattmark.v1.Waiting
-	2,  // 6: wattmark.v1.BenchState.captures:type_name -> wattmark.v1.BenchCapture
-	2,  // 7: wattmark.v1.BenchState.last:type_name -> wattmark.v1.BenchCapture
-	16, // 8: wattmark.v1.BenchCapture.capture:type_name -> wattmark.v1.CaptureInfo
-	12, // 9: wattmark.v1.LiveMoment.at:type_name -> google.protobuf.Timestamp
-	17, // 10: wattmark.v1.LiveMoment.rails:type_name -> wattmark.v1.RailValue
-	5,  // 11: wattmark.v1.LiveHistory.rails:type_name -> wattmark.v1.RailHistory
+	16, // 1: wattmark.v1.BenchState.since:type_name -> google.protobuf.Timestamp
+	17, // 2: wattmark.v1.BenchState.instrument:type_name -> wattmark.v1.Instrument
+	18, // 3: wattmark.v1.BenchState.records:type_name -> wattmark.v1.CalibrationRecord
+	16, // 4: wattmark.v1.BenchState.held_since:type_name -> google.protobuf.Timestamp
+	19, // 5: wattmark.v1.BenchState.waiting:type_name -> wattmark.v1.Waiting
+	6,  // 6: wattmark.v1.BenchState.captures:type_name -> wattmark.v1.BenchCapture
+	6,  // 7: wattmark.v1.BenchState.last:type_name -> wattmark.v1.BenchCapture
+	20, // 8: wattmark.v1.BenchCapture.capture:type_name -> wattmark.v1.CaptureInfo
+	16, // 9: wattmark.v1.LiveMoment.at:type_name -> google.protobuf.Timestamp
+	21, // 10: wattmark.v1.LiveMoment.rails:type_name -> wattmark.v1.RailValue
+	9,  // 11: wattmark.v1.LiveHistory.rails:type_name -> wattmark.v1.RailHistory
 	1,  // 12: wattmark.v1.ListBenchesResponse.benches:type_name -> wattmark.v1.BenchState
 	1,  // 13: wattmark.v1.ReadBenchResponse.state:type_name -> wattmark.v1.BenchState
-	18, // 14: wattmark.v1.WatchBenchesRequest.every:type_name -> google.protobuf.Duration
+	22, // 14: wattmark.v1.WatchBenchesRequest.every:type_name -> google.protobuf.Duration
 	1,  // 15: wattmark.v1.WatchBenchesResponse.state:type_name -> wattmark.v1.BenchState
-	3,  // 16: wattmark.v1.WatchBenchesResponse.moment:type_name -> wattmark.v1.LiveMoment
-	4,  // 17: wattmark.v1.WatchBenchesResponse.history:type_name -> wattmark.v1.LiveHistory
-	6,  // 18: wattmark.v1.BenchService.ListBenches:input_type -> wattmark.v1.ListBenchesRequest
-	8,  // 19: wattmark.v1.BenchService.ReadBench:input_type -> wattmark.v1.ReadBenchRequest
-	10, // 20: wattmark.v1.BenchService.WatchBenches:input_type -> wattmark.v1.WatchBenchesRequest
-	7,  // 21: wattmark.v1.BenchService.ListBenches:output_type -> wattmark.v1.ListBenchesResponse
-	9,  // 22: wattmark.v1.BenchService.ReadBench:output_type -> wattmark.v1.ReadBenchResponse
-	11, // 23: wattmark.v1.BenchService.WatchBenches:output_type -> wattmark.v1.WatchBenchesResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
+	7,  // 16: wattmark.v1.WatchBenchesResponse.moment:type_name -> wattmark.v1.LiveMoment
+	8,  // 17: wattmark.v1.WatchBenchesResponse.history:type_name -> wattmark.v1.LiveHistory
+	10, // 18: wattmark.v1.BenchService.ListBenches:input_type -> wattmark.v1.ListBenchesRequest
+	12, // 19: wattmark.v1.BenchService.ReadBench:input_type -> wattmark.v1.ReadBenchRequest
+	14, // 20: wattmark.v1.BenchService.WatchBenches:input_type -> wattmark.v1.WatchBenchesRequest
+	2,  // 21: wattmark.v1.BenchService.StartRecording:input_type -> wattmark.v1.StartRecordingRequest
+	4,  // 22: wattmark.v1.BenchService.StopRecording:input_type -> wattmark.v1.StopRecordingRequest
+	11, // 23: wattmark.v1.BenchService.ListBenches:output_type -> wattmark.v1.ListBenchesResponse
+	13, // 24: wattmark.v1.BenchService.ReadBench:output_type -> wattmark.v1.ReadBenchResponse
+	15, // 25: wattmark.v1.BenchService.WatchBenches:output_type -> wattmark.v1.WatchBenchesResponse
+	3,  // 26: wattmark.v1.BenchService.StartRecording:output_type -> wattmark.v1.StartRecordingResponse
+	5,  // 27: wattmark.v1.BenchService.StopRecording:output_type -> wattmark.v1.StopRecordingResponse
+	23, // [23:28] is the sub-list for method output_type
+	18, // [18:23] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1217,7 +1439,7 @@ func file_wattmark_v1_bench_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_bench_proto_rawDesc), len(file_wattmark_v1_bench_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,9 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	BenchService_ListBenches_FullMethodName  = "/wattmark.v1.BenchService/ListBenches"
-	BenchService_ReadBench_FullMethodName    = "/wattmark.v1.BenchService/ReadBench"
-	BenchService_WatchBenches_FullMethodName = "/wattmark.v1.BenchService/WatchBenches"
+	BenchService_ListBenches_FullMethodName    = "/wattmark.v1.BenchService/ListBenches"
+	BenchService_ReadBench_FullMethodName      = "/wattmark.v1.BenchService/ReadBench"
+	BenchService_WatchBenches_FullMethodName   = "/wattmark.v1.BenchService/WatchBenches"
+	BenchService_StartRecording_FullMethodName = "/wattmark.v1.BenchService/StartRecording"
+	BenchService_StopRecording_FullMethodName  = "/wattmark.v1.BenchService/StopRecording"
 )
 
 // BenchServiceClient is the client API for BenchService service.
@@ -41,6 +43,12 @@ type BenchServiceClient interface {
 	// Who is slow is told less often: of several averages that were not taken yet
 	// one is made, of all their time.
 	WatchBenches(ctx context.Context, in *WatchBenchesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchBenchesResponse], error)
+	// StartRecording takes a free bench and stores what it measures, until StopRecording, as a task
+	// of a name. FAILED_PRECONDITION while somebody holds the bench.
+	StartRecording(ctx context.Context, in *StartRecordingRequest, opts ...grpc.CallOption) (*StartRecordingResponse, error)
+	// StopRecording ends what StartRecording began at a bench, whoever did, and returns when the task
+	// is complete: its window is all that was sampled.
+	StopRecording(ctx context.Context, in *StopRecordingRequest, opts ...grpc.CallOption) (*StopRecordingResponse, error)
 }
 
 type benchServiceClient struct {
@@ -90,6 +98,26 @@ func (c *benchServiceClient) WatchBenches(ctx context.Context, in *WatchBenchesR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type BenchService_WatchBenchesClient = grpc.ServerStreamingClient[WatchBenchesResponse]
 
+func (c *benchServiceClient) StartRecording(ctx context.Context, in *StartRecordingRequest, opts ...grpc.CallOption) (*StartRecordingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartRecordingResponse)
+	err := c.cc.Invoke(ctx, BenchService_StartRecording_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *benchServiceClient) StopRecording(ctx context.Context, in *StopRecordingRequest, opts ...grpc.CallOption) (*StopRecordingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopRecordingResponse)
+	err := c.cc.Invoke(ctx, BenchService_StopRecording_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // BenchServiceServer is the server API for BenchService service.
 // All implementations must embed UnimplementedBenchServiceServer
 // for forward compatibility.
@@ -107,6 +135,12 @@ type BenchServiceServer interface {
 	// Who is slow is told less often: of several averages that were not taken yet
 	// one is made, of all their time.
 	WatchBenches(*WatchBenchesRequest, grpc.ServerStreamingServer[WatchBenchesResponse]) error
+	// StartRecording takes a free bench and stores what it measures, until StopRecording, as a task
+	// of a name. FAILED_PRECONDITION while somebody holds the bench.
+	StartRecording(context.Context, *StartRecordingRequest) (*StartRecordingResponse, error)
+	// StopRecording ends what StartRecording began at a bench, whoever did, and returns when the task
+	// is complete: its window is all that was sampled.
+	StopRecording(context.Context, *StopRecordingRequest) (*StopRecordingResponse, error)
 	mustEmbedUnimplementedBenchServiceServer()
 }
 
@@ -125,6 +159,12 @@ func (UnimplementedBenchServiceServer) ReadBench(context.Context, *ReadBenchRequ
 }
 func (UnimplementedBenchServiceServer) WatchBenches(*WatchBenchesRequest, grpc.ServerStreamingServer[WatchBenchesResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchBenches not implemented")
+}
+func (UnimplementedBenchServiceServer) StartRecording(context.Context, *StartRecordingRequest) (*StartRecordingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartRecording not implemented")
+}
+func (UnimplementedBenchServiceServer) StopRecording(context.Context, *StopRecordingRequest) (*StopRecordingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StopRecording not implemented")
 }
 func (UnimplementedBenchServiceServer) mustEmbedUnimplementedBenchServiceServer() {}
 func (UnimplementedBenchServiceServer) testEmbeddedByValue()                      {}
@@ -194,6 +234,42 @@ func _BenchService_WatchBenches_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type BenchService_WatchBenchesServer = grpc.ServerStreamingServer[WatchBenchesResponse]
 
+func _BenchService_StartRecording_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartRecordingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BenchServiceServer).StartRecording(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BenchService_StartRecording_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BenchServiceServer).StartRecording(ctx, req.(*StartRecordingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _BenchService_StopRecording_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopRecordingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BenchServiceServer).StopRecording(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BenchService_StopRecording_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BenchServiceServer).StopRecording(ctx, req.(*StopRecordingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // BenchService_ServiceDesc is the grpc.ServiceDesc for BenchService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -208,6 +284,14 @@ var BenchService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadBench",
 			Handler:    _BenchService_ReadBench_Handler,
+		},
+		{
+			MethodName: "StartRecording",
+			Handler:    _BenchService_StartRecording_Handler,
+		},
+		{
+			MethodName: "StopRecording",
+			Handler:    _BenchService_StopRecording_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

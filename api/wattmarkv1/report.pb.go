@@ -2008,6 +2008,107 @@ func (x *ReadComparisonResponse) GetComparison() *structpb.Struct {
 	return nil
 }
 
+// ReadSwingsRequest names a task.
+type ReadSwingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// A part of the name of the kernels that each begin a step; empty for no course of one.
+	Step          string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSwingsRequest) Reset() {
+	*x = ReadSwingsRequest{}
+	mi := &file_wattmark_v1_report_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSwingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSwingsRequest) ProtoMessage() {}
+
+func (x *ReadSwingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_report_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSwingsRequest.ProtoReflect.Descriptor instead.
+func (*ReadSwingsRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_report_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReadSwingsRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadSwingsRequest) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+// ReadSwingsResponse is how the power varies.
+type ReadSwingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What wattmark show --swings --json has as swings: scales, bands, step, notes.
+	Swings        *structpb.Struct `protobuf:"bytes,1,opt,name=swings,proto3" json:"swings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSwingsResponse) Reset() {
+	*x = ReadSwingsResponse{}
+	mi := &file_wattmark_v1_report_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSwingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSwingsResponse) ProtoMessage() {}
+
+func (x *ReadSwingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_report_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSwingsResponse.ProtoReflect.Descriptor instead.
+func (*ReadSwingsResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_report_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReadSwingsResponse) GetSwings() *structpb.Struct {
+	if x != nil {
+		return x.Swings
+	}
+	return nil
+}
+
 var File_wattmark_v1_report_proto protoreflect.FileDescriptor
 
 const file_wattmark_v1_report_proto_rawDesc = "" +
@@ -2187,7 +2288,12 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\x16ReadComparisonResponse\x127\n" +
 	"\n" +
 	"comparison\x18\x01 \x01(\v2\x17.google.protobuf.StructR\n" +
-	"comparison*b\n" +
+	"comparison\"@\n" +
+	"\x11ReadSwingsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\tR\x04step\"E\n" +
+	"\x12ReadSwingsResponse\x12/\n" +
+	"\x06swings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\x06swings*b\n" +
 	"\vSensorModel\x12\x1c\n" +
 	"\x18SENSOR_MODEL_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SENSOR_MODEL_BOXCAR\x10\x01\x12\x1c\n" +
@@ -2195,13 +2301,15 @@ const file_wattmark_v1_report_proto_rawDesc = "" +
 	"\tAgreement\x12\x19\n" +
 	"\x15AGREEMENT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10AGREEMENT_AGREES\x10\x01\x12\x15\n" +
-	"\x11AGREEMENT_DIFFERS\x10\x022\xd6\x03\n" +
+	"\x11AGREEMENT_DIFFERS\x10\x022\xa5\x04\n" +
 	"\rReportService\x12P\n" +
 	"\vListSensors\x12\x1f.wattmark.v1.ListSensorsRequest\x1a .wattmark.v1.ListSensorsResponse\x12_\n" +
 	"\x10ListSensorErrors\x12$.wattmark.v1.ListSensorErrorsRequest\x1a%.wattmark.v1.ListSensorErrorsResponse\x12Y\n" +
 	"\x0eReadValidation\x12\".wattmark.v1.ReadValidationRequest\x1a#.wattmark.v1.ReadValidationResponse\x12\\\n" +
 	"\x0fListValidations\x12#.wattmark.v1.ListValidationsRequest\x1a$.wattmark.v1.ListValidationsResponse\x12Y\n" +
-	"\x0eReadComparison\x12\".wattmark.v1.ReadComparisonRequest\x1a#.wattmark.v1.ReadComparisonResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
+	"\x0eReadComparison\x12\".wattmark.v1.ReadComparisonRequest\x1a#.wattmark.v1.ReadComparisonResponse\x12M\n" +
+	"\n" +
+	"ReadSwings\x12\x1e.wattmark.v1.ReadSwingsRequest\x1a\x1f.wattmark.v1.ReadSwingsResponseB8Z6github.com/wattmark/wattmark/api/wattmarkv1;wattmarkv1b\x06proto3"
 
 var (
 	file_wattmark_v1_report_proto_rawDescOnce sync.Once
@@ -2216,7 +2324,7 @@ func file_wattmark_v1_report_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_report_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_wattmark_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_wattmark_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_wattmark_v1_report_proto_goTypes = []any{
 	(SensorModel)(0),                 // 0: wattmark.v1.SensorModel
 	(Agreement)(0),                   // 1: wattmark.v1.Agreement
@@ -2238,64 +2346,69 @@ var file_wattmark_v1_report_proto_goTypes = []any{
 	(*ListValidationsResponse)(nil),  // 17: wattmark.v1.ListValidationsResponse
 	(*ReadComparisonRequest)(nil),    // 18: wattmark.v1.ReadComparisonRequest
 	(*ReadComparisonResponse)(nil),   // 19: wattmark.v1.ReadComparisonResponse
-	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
-	(*wrapperspb.DoubleValue)(nil),   // 21: google.protobuf.DoubleValue
-	(*Energy)(nil),                   // 22: wattmark.v1.Energy
-	(*structpb.Struct)(nil),          // 23: google.protobuf.Struct
+	(*ReadSwingsRequest)(nil),        // 20: wattmark.v1.ReadSwingsRequest
+	(*ReadSwingsResponse)(nil),       // 21: wattmark.v1.ReadSwingsResponse
+	(*timestamppb.Timestamp)(nil),    // 22: google.protobuf.Timestamp
+	(*wrapperspb.DoubleValue)(nil),   // 23: google.protobuf.DoubleValue
+	(*Energy)(nil),                   // 24: wattmark.v1.Energy
+	(*structpb.Struct)(nil),          // 25: google.protobuf.Struct
 }
 var file_wattmark_v1_report_proto_depIdxs = []int32{
 	0,  // 0: wattmark.v1.SensorProfile.model:type_name -> wattmark.v1.SensorModel
-	20, // 1: wattmark.v1.SensorProfile.made:type_name -> google.protobuf.Timestamp
+	22, // 1: wattmark.v1.SensorProfile.made:type_name -> google.protobuf.Timestamp
 	2,  // 2: wattmark.v1.ListSensorsResponse.sensors:type_name -> wattmark.v1.SensorProfile
-	21, // 3: wattmark.v1.SensorError.mean_error_u_pct:type_name -> google.protobuf.DoubleValue
+	23, // 3: wattmark.v1.SensorError.mean_error_u_pct:type_name -> google.protobuf.DoubleValue
 	5,  // 4: wattmark.v1.ListSensorErrorsResponse.errors:type_name -> wattmark.v1.SensorError
-	21, // 5: wattmark.v1.ValidatedMethod.energy_j:type_name -> google.protobuf.DoubleValue
-	21, // 6: wattmark.v1.ValidatedMethod.error_pct:type_name -> google.protobuf.DoubleValue
-	21, // 7: wattmark.v1.ValidatedMethod.lo_pct:type_name -> google.protobuf.DoubleValue
-	21, // 8: wattmark.v1.ValidatedMethod.hi_pct:type_name -> google.protobuf.DoubleValue
+	23, // 5: wattmark.v1.ValidatedMethod.energy_j:type_name -> google.protobuf.DoubleValue
+	23, // 6: wattmark.v1.ValidatedMethod.error_pct:type_name -> google.protobuf.DoubleValue
+	23, // 7: wattmark.v1.ValidatedMethod.lo_pct:type_name -> google.protobuf.DoubleValue
+	23, // 8: wattmark.v1.ValidatedMethod.hi_pct:type_name -> google.protobuf.DoubleValue
 	1,  // 9: wattmark.v1.ValidatedMethod.agreement:type_name -> wattmark.v1.Agreement
-	21, // 10: wattmark.v1.ValidatedMethod.mape_pct:type_name -> google.protobuf.DoubleValue
-	21, // 11: wattmark.v1.ValidatedMethod.rmse_w:type_name -> google.protobuf.DoubleValue
-	21, // 12: wattmark.v1.ValidatedMethod.bias_w:type_name -> google.protobuf.DoubleValue
-	21, // 13: wattmark.v1.ValidatedMethod.update_s:type_name -> google.protobuf.DoubleValue
-	21, // 14: wattmark.v1.ValidatedMethod.lag_s:type_name -> google.protobuf.DoubleValue
-	21, // 15: wattmark.v1.ValidatedMethod.lag_u_s:type_name -> google.protobuf.DoubleValue
-	21, // 16: wattmark.v1.ValidatedMethod.energy_u_j:type_name -> google.protobuf.DoubleValue
-	22, // 17: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
+	23, // 10: wattmark.v1.ValidatedMethod.mape_pct:type_name -> google.protobuf.DoubleValue
+	23, // 11: wattmark.v1.ValidatedMethod.rmse_w:type_name -> google.protobuf.DoubleValue
+	23, // 12: wattmark.v1.ValidatedMethod.bias_w:type_name -> google.protobuf.DoubleValue
+	23, // 13: wattmark.v1.ValidatedMethod.update_s:type_name -> google.protobuf.DoubleValue
+	23, // 14: wattmark.v1.ValidatedMethod.lag_s:type_name -> google.protobuf.DoubleValue
+	23, // 15: wattmark.v1.ValidatedMethod.lag_u_s:type_name -> google.protobuf.DoubleValue
+	23, // 16: wattmark.v1.ValidatedMethod.energy_u_j:type_name -> google.protobuf.DoubleValue
+	24, // 17: wattmark.v1.ValidatedKernel.energy:type_name -> wattmark.v1.Energy
 	11, // 18: wattmark.v1.ValidatedKernel.errors:type_name -> wattmark.v1.KernelError
-	21, // 19: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
+	23, // 19: wattmark.v1.KernelError.error_pct:type_name -> google.protobuf.DoubleValue
 	1,  // 20: wattmark.v1.KernelError.agreement:type_name -> wattmark.v1.Agreement
-	21, // 21: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
-	20, // 22: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
-	20, // 23: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
-	22, // 24: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
-	21, // 25: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
+	23, // 21: wattmark.v1.UnseenRail.most_w:type_name -> google.protobuf.DoubleValue
+	22, // 22: wattmark.v1.ReadValidationResponse.made:type_name -> google.protobuf.Timestamp
+	22, // 23: wattmark.v1.ReadValidationResponse.started:type_name -> google.protobuf.Timestamp
+	24, // 24: wattmark.v1.ReadValidationResponse.energy:type_name -> wattmark.v1.Energy
+	23, // 25: wattmark.v1.ReadValidationResponse.clock_u_s:type_name -> google.protobuf.DoubleValue
 	12, // 26: wattmark.v1.ReadValidationResponse.unseen:type_name -> wattmark.v1.UnseenRail
-	21, // 27: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
+	23, // 27: wattmark.v1.ReadValidationResponse.unseen_w:type_name -> google.protobuf.DoubleValue
 	9,  // 28: wattmark.v1.ReadValidationResponse.methods:type_name -> wattmark.v1.ValidatedMethod
 	10, // 29: wattmark.v1.ReadValidationResponse.kernels:type_name -> wattmark.v1.ValidatedKernel
 	10, // 30: wattmark.v1.ReadValidationResponse.other_kernels:type_name -> wattmark.v1.ValidatedKernel
 	10, // 31: wattmark.v1.ReadValidationResponse.no_kernel:type_name -> wattmark.v1.ValidatedKernel
 	10, // 32: wattmark.v1.ReadValidationResponse.kernel_sum:type_name -> wattmark.v1.ValidatedKernel
-	20, // 33: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
+	22, // 33: wattmark.v1.SavedValidation.made:type_name -> google.protobuf.Timestamp
 	15, // 34: wattmark.v1.SavedValidation.verdicts:type_name -> wattmark.v1.SavedVerdict
 	14, // 35: wattmark.v1.ListValidationsResponse.validations:type_name -> wattmark.v1.SavedValidation
-	23, // 36: wattmark.v1.ReadComparisonResponse.comparison:type_name -> google.protobuf.Struct
-	3,  // 37: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
-	6,  // 38: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
-	8,  // 39: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
-	16, // 40: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
-	18, // 41: wattmark.v1.ReportService.ReadComparison:input_type -> wattmark.v1.ReadComparisonRequest
-	4,  // 42: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
-	7,  // 43: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
-	13, // 44: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
-	17, // 45: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
-	19, // 46: wattmark.v1.ReportService.ReadComparison:output_type -> wattmark.v1.ReadComparisonResponse
-	42, // [42:47] is the sub-list for method output_type
-	37, // [37:42] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	25, // 36: wattmark.v1.ReadComparisonResponse.comparison:type_name -> google.protobuf.Struct
+	25, // 37: wattmark.v1.ReadSwingsResponse.swings:type_name -> google.protobuf.Struct
+	3,  // 38: wattmark.v1.ReportService.ListSensors:input_type -> wattmark.v1.ListSensorsRequest
+	6,  // 39: wattmark.v1.ReportService.ListSensorErrors:input_type -> wattmark.v1.ListSensorErrorsRequest
+	8,  // 40: wattmark.v1.ReportService.ReadValidation:input_type -> wattmark.v1.ReadValidationRequest
+	16, // 41: wattmark.v1.ReportService.ListValidations:input_type -> wattmark.v1.ListValidationsRequest
+	18, // 42: wattmark.v1.ReportService.ReadComparison:input_type -> wattmark.v1.ReadComparisonRequest
+	20, // 43: wattmark.v1.ReportService.ReadSwings:input_type -> wattmark.v1.ReadSwingsRequest
+	4,  // 44: wattmark.v1.ReportService.ListSensors:output_type -> wattmark.v1.ListSensorsResponse
+	7,  // 45: wattmark.v1.ReportService.ListSensorErrors:output_type -> wattmark.v1.ListSensorErrorsResponse
+	13, // 46: wattmark.v1.ReportService.ReadValidation:output_type -> wattmark.v1.ReadValidationResponse
+	17, // 47: wattmark.v1.ReportService.ListValidations:output_type -> wattmark.v1.ListValidationsResponse
+	19, // 48: wattmark.v1.ReportService.ReadComparison:output_type -> wattmark.v1.ReadComparisonResponse
+	21, // 49: wattmark.v1.ReportService.ReadSwings:output_type -> wattmark.v1.ReadSwingsResponse
+	44, // [44:50] is the sub-list for method output_type
+	38, // [38:44] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_report_proto_init() }
@@ -2310,7 +2423,7 @@ func file_wattmark_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_report_proto_rawDesc), len(file_wattmark_v1_report_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

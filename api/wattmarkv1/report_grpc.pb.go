@@ -24,6 +24,7 @@ const (
 	ReportService_ReadValidation_FullMethodName   = "/wattmark.v1.ReportService/ReadValidation"
 	ReportService_ListValidations_FullMethodName  = "/wattmark.v1.ReportService/ListValidations"
 	ReportService_ReadComparison_FullMethodName   = "/wattmark.v1.ReportService/ReadComparison"
+	ReportService_ReadSwings_FullMethodName       = "/wattmark.v1.ReportService/ReadSwings"
 )
 
 // ReportServiceClient is the client API for ReportService service.
@@ -46,6 +47,9 @@ type ReportServiceClient interface {
 	ListValidations(ctx context.Context, in *ListValidationsRequest, opts ...grpc.CallOption) (*ListValidationsResponse, error)
 	// ReadComparison compares repeated runs of two versions of some work, as wattmark compare does.
 	ReadComparison(ctx context.Context, in *ReadComparisonRequest, opts ...grpc.CallOption) (*ReadComparisonResponse, error)
+	// ReadSwings tells how a task's power varies within its window, as wattmark show --swings does. It
+	// reads all its samples. FAILED_PRECONDITION when the task has no window, or is too long for it.
+	ReadSwings(ctx context.Context, in *ReadSwingsRequest, opts ...grpc.CallOption) (*ReadSwingsResponse, error)
 }
 
 type reportServiceClient struct {
@@ -106,6 +110,16 @@ func (c *reportServiceClient) ReadComparison(ctx context.Context, in *ReadCompar
 	return out, nil
 }
 
+func (c *reportServiceClient) ReadSwings(ctx context.Context, in *ReadSwingsRequest, opts ...grpc.CallOption) (*ReadSwingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadSwingsResponse)
+	err := c.cc.Invoke(ctx, ReportService_ReadSwings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReportServiceServer is the server API for ReportService service.
 // All implementations must embed UnimplementedReportServiceServer
 // for forward compatibility.
@@ -126,6 +140,9 @@ type ReportServiceServer interface {
 	ListValidations(context.Context, *ListValidationsRequest) (*ListValidationsResponse, error)
 	// ReadComparison compares repeated runs of two versions of some work, as wattmark compare does.
 	ReadComparison(context.Context, *ReadComparisonRequest) (*ReadComparisonResponse, error)
+	// ReadSwings tells how a task's power varies within its window, as wattmark show --swings does. It
+	// reads all its samples. FAILED_PRECONDITION when the task has no window, or is too long for it.
+	ReadSwings(context.Context, *ReadSwingsRequest) (*ReadSwingsResponse, error)
 	mustEmbedUnimplementedReportServiceServer()
 }
 
@@ -150,6 +167,9 @@ func (UnimplementedReportServiceServer) ListValidations(context.Context, *ListVa
 }
 func (UnimplementedReportServiceServer) ReadComparison(context.Context, *ReadComparisonRequest) (*ReadComparisonResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadComparison not implemented")
+}
+func (UnimplementedReportServiceServer) ReadSwings(context.Context, *ReadSwingsRequest) (*ReadSwingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadSwings not implemented")
 }
 func (UnimplementedReportServiceServer) mustEmbedUnimplementedReportServiceServer() {}
 func (UnimplementedReportServiceServer) testEmbeddedByValue()                       {}
@@ -262,6 +282,24 @@ func _ReportService_ReadComparison_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ReportService_ReadSwings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadSwingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReportServiceServer).ReadSwings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReportService_ReadSwings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReportServiceServer).ReadSwings(ctx, req.(*ReadSwingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ReportService_ServiceDesc is the grpc.ServiceDesc for ReportService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +326,10 @@ var ReportService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadComparison",
 			Handler:    _ReportService_ReadComparison_Handler,
+		},
+		{
+			MethodName: "ReadSwings",
+			Handler:    _ReportService_ReadSwings_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

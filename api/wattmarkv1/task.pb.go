@@ -3384,6 +3384,1092 @@ func (x *TimelineSlice) GetStream() uint32 {
 	return 0
 }
 
+// ReadRangesRequest asks for the energy by range.
+type ReadRangesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Begin of the single ranges, in seconds of device time; both 0 for the window.
+	FromS float64 `protobuf:"fixed64,2,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// Their end.
+	ToS float64 `protobuf:"fixed64,3,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// How many single ranges at most, the longest; 2000 when 0, at most 20000.
+	MaxSpans      int32 `protobuf:"varint,4,opt,name=max_spans,json=maxSpans,proto3" json:"max_spans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRangesRequest) Reset() {
+	*x = ReadRangesRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRangesRequest) ProtoMessage() {}
+
+func (x *ReadRangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRangesRequest.ProtoReflect.Descriptor instead.
+func (*ReadRangesRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ReadRangesRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadRangesRequest) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *ReadRangesRequest) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *ReadRangesRequest) GetMaxSpans() int32 {
+	if x != nil {
+		return x.MaxSpans
+	}
+	return 0
+}
+
+// ReadRangesResponse is what the ranges used; empty where the program named none.
+type ReadRangesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ranges by name, in the order in which they first begin.
+	Ranges []*RangeEnergy `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// The single ranges, by their begin, enclosing ones first.
+	Spans []*RangeSpan `protobuf:"bytes,2,rep,name=spans,proto3" json:"spans,omitempty"`
+	// Single ranges that are not among them, as there are more: shorter ones.
+	SpansLeftOut uint64 `protobuf:"varint,3,opt,name=spans_left_out,json=spansLeftOut,proto3" json:"spans_left_out,omitempty"`
+	// What to know of them.
+	Notes []string `protobuf:"bytes,4,rep,name=notes,proto3" json:"notes,omitempty"`
+	// Number of the result that the energies rest on.
+	Result        uint32 `protobuf:"varint,5,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRangesResponse) Reset() {
+	*x = ReadRangesResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRangesResponse) ProtoMessage() {}
+
+func (x *ReadRangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRangesResponse.ProtoReflect.Descriptor instead.
+func (*ReadRangesResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ReadRangesResponse) GetRanges() []*RangeEnergy {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *ReadRangesResponse) GetSpans() []*RangeSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+func (x *ReadRangesResponse) GetSpansLeftOut() uint64 {
+	if x != nil {
+		return x.SpansLeftOut
+	}
+	return 0
+}
+
+func (x *ReadRangesResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *ReadRangesResponse) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+// BeginWindowRequest names a window.
+type BeginWindowRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task, which may be running.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request's id, at most 200 bytes; its stages share it.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The stage: prefill, decode; empty for all of a request.
+	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
+	// The request's class.
+	Class string `protobuf:"bytes,4,opt,name=class,proto3" json:"class,omitempty"`
+	// The begin on the host's clock, in ns since 1970; 0 for now.
+	AtNs          int64 `protobuf:"varint,5,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginWindowRequest) Reset() {
+	*x = BeginWindowRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginWindowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginWindowRequest) ProtoMessage() {}
+
+func (x *BeginWindowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginWindowRequest.ProtoReflect.Descriptor instead.
+func (*BeginWindowRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *BeginWindowRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *BeginWindowRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BeginWindowRequest) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *BeginWindowRequest) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *BeginWindowRequest) GetAtNs() int64 {
+	if x != nil {
+		return x.AtNs
+	}
+	return 0
+}
+
+// BeginWindowResponse has the window's number.
+type BeginWindowResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For EndWindow.
+	Window        uint64 `protobuf:"varint,1,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginWindowResponse) Reset() {
+	*x = BeginWindowResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginWindowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginWindowResponse) ProtoMessage() {}
+
+func (x *BeginWindowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginWindowResponse.ProtoReflect.Descriptor instead.
+func (*BeginWindowResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *BeginWindowResponse) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+// EndWindowRequest ends a window.
+type EndWindowRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The number that BeginWindow gave.
+	Window uint64 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
+	// What was done in it: tokens, requests.
+	Counts map[string]float64 `protobuf:"bytes,3,rep,name=counts,proto3" json:"counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// The end on the host's clock, in ns since 1970; 0 for now.
+	AtNs          int64 `protobuf:"varint,4,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndWindowRequest) Reset() {
+	*x = EndWindowRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndWindowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndWindowRequest) ProtoMessage() {}
+
+func (x *EndWindowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndWindowRequest.ProtoReflect.Descriptor instead.
+func (*EndWindowRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *EndWindowRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *EndWindowRequest) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *EndWindowRequest) GetCounts() map[string]float64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *EndWindowRequest) GetAtNs() int64 {
+	if x != nil {
+		return x.AtNs
+	}
+	return 0
+}
+
+// EndWindowResponse is empty.
+type EndWindowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndWindowResponse) Reset() {
+	*x = EndWindowResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndWindowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndWindowResponse) ProtoMessage() {}
+
+func (x *EndWindowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndWindowResponse.ProtoReflect.Descriptor instead.
+func (*EndWindowResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{36}
+}
+
+// RecordWindowsRequest has the windows.
+type RecordWindowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The windows, without energies, at most 10 000. One that cannot be refuses them all.
+	Windows       []*ServedWindow `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordWindowsRequest) Reset() {
+	*x = RecordWindowsRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordWindowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordWindowsRequest) ProtoMessage() {}
+
+func (x *RecordWindowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordWindowsRequest.ProtoReflect.Descriptor instead.
+func (*RecordWindowsRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RecordWindowsRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *RecordWindowsRequest) GetWindows() []*ServedWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+// RecordWindowsResponse is empty.
+type RecordWindowsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordWindowsResponse) Reset() {
+	*x = RecordWindowsResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordWindowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordWindowsResponse) ProtoMessage() {}
+
+func (x *RecordWindowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordWindowsResponse.ProtoReflect.Descriptor instead.
+func (*RecordWindowsResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{38}
+}
+
+// ReadWindowsRequest asks for the windows.
+type ReadWindowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// How many single windows at most, from the first; 2000 when 0, at most 20000.
+	MaxWindows    int32 `protobuf:"varint,2,opt,name=max_windows,json=maxWindows,proto3" json:"max_windows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadWindowsRequest) Reset() {
+	*x = ReadWindowsRequest{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadWindowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadWindowsRequest) ProtoMessage() {}
+
+func (x *ReadWindowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadWindowsRequest.ProtoReflect.Descriptor instead.
+func (*ReadWindowsRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ReadWindowsRequest) GetTaskId() int64 {
+	if x != nil {
+		return x.TaskId
+	}
+	return 0
+}
+
+func (x *ReadWindowsRequest) GetMaxWindows() int32 {
+	if x != nil {
+		return x.MaxWindows
+	}
+	return 0
+}
+
+// ReadWindowsResponse is empty for a task without windows.
+type ReadWindowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sums by class and stage.
+	Sums []*WindowSum `protobuf:"bytes,1,rep,name=sums,proto3" json:"sums,omitempty"`
+	// The single windows, by their begin.
+	Windows []*ServedWindow `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`
+	// Windows that are not among them, as there are more.
+	WindowsLeftOut uint64 `protobuf:"varint,3,opt,name=windows_left_out,json=windowsLeftOut,proto3" json:"windows_left_out,omitempty"`
+	// What to know of them.
+	Notes []string `protobuf:"bytes,4,rep,name=notes,proto3" json:"notes,omitempty"`
+	// Number of the result that the energies rest on; 0 where there are none.
+	Result        uint32 `protobuf:"varint,5,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadWindowsResponse) Reset() {
+	*x = ReadWindowsResponse{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadWindowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadWindowsResponse) ProtoMessage() {}
+
+func (x *ReadWindowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadWindowsResponse.ProtoReflect.Descriptor instead.
+func (*ReadWindowsResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ReadWindowsResponse) GetSums() []*WindowSum {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *ReadWindowsResponse) GetWindows() []*ServedWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *ReadWindowsResponse) GetWindowsLeftOut() uint64 {
+	if x != nil {
+		return x.WindowsLeftOut
+	}
+	return 0
+}
+
+func (x *ReadWindowsResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *ReadWindowsResponse) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+// ServedWindow is one window.
+type ServedWindow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The stage.
+	Stage string `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	// The request's class.
+	Class string `protobuf:"bytes,3,opt,name=class,proto3" json:"class,omitempty"`
+	// Begin on the host's clock, in ns since 1970.
+	BeginNs int64 `protobuf:"varint,4,opt,name=begin_ns,json=beginNs,proto3" json:"begin_ns,omitempty"`
+	// Its end.
+	EndNs int64 `protobuf:"varint,5,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
+	// What was done in it.
+	Counts map[string]float64 `protobuf:"bytes,6,rep,name=counts,proto3" json:"counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Its equal share of the card's energy and U (k = 2); not set where it is not known.
+	Energy        *Energy `protobuf:"bytes,7,opt,name=energy,proto3" json:"energy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServedWindow) Reset() {
+	*x = ServedWindow{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServedWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServedWindow) ProtoMessage() {}
+
+func (x *ServedWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServedWindow.ProtoReflect.Descriptor instead.
+func (*ServedWindow) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ServedWindow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ServedWindow) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *ServedWindow) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *ServedWindow) GetBeginNs() int64 {
+	if x != nil {
+		return x.BeginNs
+	}
+	return 0
+}
+
+func (x *ServedWindow) GetEndNs() int64 {
+	if x != nil {
+		return x.EndNs
+	}
+	return 0
+}
+
+func (x *ServedWindow) GetCounts() map[string]float64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *ServedWindow) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+// WindowSum sums up the windows of one class and stage.
+type WindowSum struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class.
+	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// The stage; empty for whole requests, where they have stages.
+	Stage string `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	// Windows with an energy.
+	Windows uint64 `protobuf:"varint,3,opt,name=windows,proto3" json:"windows,omitempty"`
+	// Windows without: the samples or the clock do not reach over them.
+	WindowsWithoutEnergy uint64 `protobuf:"varint,4,opt,name=windows_without_energy,json=windowsWithoutEnergy,proto3" json:"windows_without_energy,omitempty"`
+	// Sum of their lengths, in seconds.
+	TimeS float64 `protobuf:"fixed64,5,opt,name=time_s,json=timeS,proto3" json:"time_s,omitempty"`
+	// Sum of their energies and U (k = 2).
+	Energy *Energy `protobuf:"bytes,6,opt,name=energy,proto3" json:"energy,omitempty"`
+	// The median of the windows' energies, in joules.
+	P50J float64 `protobuf:"fixed64,7,opt,name=p50_j,json=p50J,proto3" json:"p50_j,omitempty"`
+	// Their 90th percentile.
+	P90J float64 `protobuf:"fixed64,8,opt,name=p90_j,json=p90J,proto3" json:"p90_j,omitempty"`
+	// Their 99th percentile.
+	P99J float64 `protobuf:"fixed64,9,opt,name=p99_j,json=p99J,proto3" json:"p99_j,omitempty"`
+	// Energy by what was counted.
+	Per           []*EnergyPer `protobuf:"bytes,10,rep,name=per,proto3" json:"per,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WindowSum) Reset() {
+	*x = WindowSum{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WindowSum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WindowSum) ProtoMessage() {}
+
+func (x *WindowSum) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WindowSum.ProtoReflect.Descriptor instead.
+func (*WindowSum) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *WindowSum) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *WindowSum) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *WindowSum) GetWindows() uint64 {
+	if x != nil {
+		return x.Windows
+	}
+	return 0
+}
+
+func (x *WindowSum) GetWindowsWithoutEnergy() uint64 {
+	if x != nil {
+		return x.WindowsWithoutEnergy
+	}
+	return 0
+}
+
+func (x *WindowSum) GetTimeS() float64 {
+	if x != nil {
+		return x.TimeS
+	}
+	return 0
+}
+
+func (x *WindowSum) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+func (x *WindowSum) GetP50J() float64 {
+	if x != nil {
+		return x.P50J
+	}
+	return 0
+}
+
+func (x *WindowSum) GetP90J() float64 {
+	if x != nil {
+		return x.P90J
+	}
+	return 0
+}
+
+func (x *WindowSum) GetP99J() float64 {
+	if x != nil {
+		return x.P99J
+	}
+	return 0
+}
+
+func (x *WindowSum) GetPer() []*EnergyPer {
+	if x != nil {
+		return x.Per
+	}
+	return nil
+}
+
+// EnergyPer is energy by a unit of work.
+type EnergyPer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The unit, as tokens.
+	Unit string `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	// How many were counted.
+	Count float64 `protobuf:"fixed64,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Energy of one, and U (k = 2).
+	Energy        *Energy `protobuf:"bytes,3,opt,name=energy,proto3" json:"energy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnergyPer) Reset() {
+	*x = EnergyPer{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnergyPer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnergyPer) ProtoMessage() {}
+
+func (x *EnergyPer) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnergyPer.ProtoReflect.Descriptor instead.
+func (*EnergyPer) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *EnergyPer) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *EnergyPer) GetCount() float64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *EnergyPer) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+// RangeEnergy is the energy of the kernels that were launched in the ranges of one name.
+type RangeEnergy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name, behind those of the ranges around it: step/forward.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// How many ranges have it.
+	Ranges uint64 `protobuf:"varint,2,opt,name=ranges,proto3" json:"ranges,omitempty"`
+	// Kernels launched in them.
+	Launches uint64 `protobuf:"varint,3,opt,name=launches,proto3" json:"launches,omitempty"`
+	// Sum of the kernels' durations, in seconds.
+	GpuBusyS float64 `protobuf:"fixed64,4,opt,name=gpu_busy_s,json=gpuBusyS,proto3" json:"gpu_busy_s,omitempty"`
+	// Energy and U (k = 2).
+	Energy        *Energy `protobuf:"bytes,5,opt,name=energy,proto3" json:"energy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeEnergy) Reset() {
+	*x = RangeEnergy{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeEnergy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeEnergy) ProtoMessage() {}
+
+func (x *RangeEnergy) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeEnergy.ProtoReflect.Descriptor instead.
+func (*RangeEnergy) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RangeEnergy) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *RangeEnergy) GetRanges() uint64 {
+	if x != nil {
+		return x.Ranges
+	}
+	return 0
+}
+
+func (x *RangeEnergy) GetLaunches() uint64 {
+	if x != nil {
+		return x.Launches
+	}
+	return 0
+}
+
+func (x *RangeEnergy) GetGpuBusyS() float64 {
+	if x != nil {
+		return x.GpuBusyS
+	}
+	return 0
+}
+
+func (x *RangeEnergy) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
+// RangeSpan is one range.
+type RangeSpan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, as an index of the ranges from 0.
+	Range uint32 `protobuf:"varint,1,opt,name=range,proto3" json:"range,omitempty"`
+	// The thread that was in it, as the system numbers it.
+	Thread int64 `protobuf:"varint,2,opt,name=thread,proto3" json:"thread,omitempty"`
+	// Begin, in seconds of device time.
+	FromS float64 `protobuf:"fixed64,3,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
+	// End.
+	ToS float64 `protobuf:"fixed64,4,opt,name=to_s,json=toS,proto3" json:"to_s,omitempty"`
+	// Kernels launched in it.
+	Launches uint64 `protobuf:"varint,5,opt,name=launches,proto3" json:"launches,omitempty"`
+	// Energy and U (k = 2).
+	Energy        *Energy `protobuf:"bytes,6,opt,name=energy,proto3" json:"energy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeSpan) Reset() {
+	*x = RangeSpan{}
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeSpan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeSpan) ProtoMessage() {}
+
+func (x *RangeSpan) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeSpan.ProtoReflect.Descriptor instead.
+func (*RangeSpan) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RangeSpan) GetRange() uint32 {
+	if x != nil {
+		return x.Range
+	}
+	return 0
+}
+
+func (x *RangeSpan) GetThread() int64 {
+	if x != nil {
+		return x.Thread
+	}
+	return 0
+}
+
+func (x *RangeSpan) GetFromS() float64 {
+	if x != nil {
+		return x.FromS
+	}
+	return 0
+}
+
+func (x *RangeSpan) GetToS() float64 {
+	if x != nil {
+		return x.ToS
+	}
+	return 0
+}
+
+func (x *RangeSpan) GetLaunches() uint64 {
+	if x != nil {
+		return x.Launches
+	}
+	return 0
+}
+
+func (x *RangeSpan) GetEnergy() *Energy {
+	if x != nil {
+		return x.Energy
+	}
+	return nil
+}
+
 // ReadKernelsRequest asks for the energy by kernel name.
 type ReadKernelsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3397,7 +4483,7 @@ type ReadKernelsRequest struct {
 
 func (x *ReadKernelsRequest) Reset() {
 	*x = ReadKernelsRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +4495,7 @@ func (x *ReadKernelsRequest) String() string {
 func (*ReadKernelsRequest) ProtoMessage() {}
 
 func (x *ReadKernelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[31]
+	mi := &file_wattmark_v1_task_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +4508,7 @@ func (x *ReadKernelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadKernelsRequest.ProtoReflect.Descriptor instead.
 func (*ReadKernelsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{31}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadKernelsRequest) GetTaskId() int64 {
@@ -3463,7 +4549,7 @@ type ReadKernelsResponse struct {
 
 func (x *ReadKernelsResponse) Reset() {
 	*x = ReadKernelsResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +4561,7 @@ func (x *ReadKernelsResponse) String() string {
 func (*ReadKernelsResponse) ProtoMessage() {}
 
 func (x *ReadKernelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[32]
+	mi := &file_wattmark_v1_task_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +4574,7 @@ func (x *ReadKernelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadKernelsResponse.ProtoReflect.Descriptor instead.
 func (*ReadKernelsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{32}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadKernelsResponse) GetLines() []*KernelLine {
@@ -3574,7 +4660,7 @@ type KernelLine struct {
 
 func (x *KernelLine) Reset() {
 	*x = KernelLine{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +4672,7 @@ func (x *KernelLine) String() string {
 func (*KernelLine) ProtoMessage() {}
 
 func (x *KernelLine) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[33]
+	mi := &file_wattmark_v1_task_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +4685,7 @@ func (x *KernelLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelLine.ProtoReflect.Descriptor instead.
 func (*KernelLine) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{33}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *KernelLine) GetClass() string {
@@ -3734,7 +4820,7 @@ type AggregateRequest struct {
 
 func (x *AggregateRequest) Reset() {
 	*x = AggregateRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +4832,7 @@ func (x *AggregateRequest) String() string {
 func (*AggregateRequest) ProtoMessage() {}
 
 func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[34]
+	mi := &file_wattmark_v1_task_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +4845,7 @@ func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRequest.ProtoReflect.Descriptor instead.
 func (*AggregateRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{34}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AggregateRequest) GetUser() string {
@@ -3910,7 +4996,7 @@ type AggregateResponse struct {
 
 func (x *AggregateResponse) Reset() {
 	*x = AggregateResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	mi := &file_wattmark_v1_task_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +5008,7 @@ func (x *AggregateResponse) String() string {
 func (*AggregateResponse) ProtoMessage() {}
 
 func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[35]
+	mi := &file_wattmark_v1_task_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +5021,7 @@ func (x *AggregateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateResponse.ProtoReflect.Descriptor instead.
 func (*AggregateResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{35}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AggregateResponse) GetRows() []*AggregateRow {
@@ -3980,7 +5066,7 @@ type AggregateRow struct {
 
 func (x *AggregateRow) Reset() {
 	*x = AggregateRow{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	mi := &file_wattmark_v1_task_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +5078,7 @@ func (x *AggregateRow) String() string {
 func (*AggregateRow) ProtoMessage() {}
 
 func (x *AggregateRow) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[36]
+	mi := &file_wattmark_v1_task_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +5091,7 @@ func (x *AggregateRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRow.ProtoReflect.Descriptor instead.
 func (*AggregateRow) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{36}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AggregateRow) GetKey() string {
@@ -4058,7 +5144,7 @@ type WatchTasksRequest struct {
 
 func (x *WatchTasksRequest) Reset() {
 	*x = WatchTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	mi := &file_wattmark_v1_task_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +5156,7 @@ func (x *WatchTasksRequest) String() string {
 func (*WatchTasksRequest) ProtoMessage() {}
 
 func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[37]
+	mi := &file_wattmark_v1_task_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +5169,7 @@ func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
 func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{37}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchTasksRequest) GetUser() string {
@@ -4143,7 +5229,7 @@ type WatchTasksResponse struct {
 
 func (x *WatchTasksResponse) Reset() {
 	*x = WatchTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	mi := &file_wattmark_v1_task_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +5241,7 @@ func (x *WatchTasksResponse) String() string {
 func (*WatchTasksResponse) ProtoMessage() {}
 
 func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[38]
+	mi := &file_wattmark_v1_task_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +5254,7 @@ func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
 func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{38}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchTasksResponse) GetEvent() TaskEvent {
@@ -4209,7 +5295,7 @@ type UpdateTaskRequest struct {
 
 func (x *UpdateTaskRequest) Reset() {
 	*x = UpdateTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	mi := &file_wattmark_v1_task_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +5307,7 @@ func (x *UpdateTaskRequest) String() string {
 func (*UpdateTaskRequest) ProtoMessage() {}
 
 func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[39]
+	mi := &file_wattmark_v1_task_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +5320,7 @@ func (x *UpdateTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{39}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UpdateTaskRequest) GetTaskId() int64 {
@@ -4269,7 +5355,7 @@ type UpdateTaskResponse struct {
 
 func (x *UpdateTaskResponse) Reset() {
 	*x = UpdateTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	mi := &file_wattmark_v1_task_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +5367,7 @@ func (x *UpdateTaskResponse) String() string {
 func (*UpdateTaskResponse) ProtoMessage() {}
 
 func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[40]
+	mi := &file_wattmark_v1_task_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +5380,7 @@ func (x *UpdateTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskResponse.ProtoReflect.Descriptor instead.
 func (*UpdateTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{40}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UpdateTaskResponse) GetTask() *Task {
@@ -4317,7 +5403,7 @@ type CreateNoteRequest struct {
 
 func (x *CreateNoteRequest) Reset() {
 	*x = CreateNoteRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	mi := &file_wattmark_v1_task_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +5415,7 @@ func (x *CreateNoteRequest) String() string {
 func (*CreateNoteRequest) ProtoMessage() {}
 
 func (x *CreateNoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[41]
+	mi := &file_wattmark_v1_task_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +5428,7 @@ func (x *CreateNoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNoteRequest.ProtoReflect.Descriptor instead.
 func (*CreateNoteRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{41}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CreateNoteRequest) GetTaskId() int64 {
@@ -4370,7 +5456,7 @@ type CreateNoteResponse struct {
 
 func (x *CreateNoteResponse) Reset() {
 	*x = CreateNoteResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	mi := &file_wattmark_v1_task_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4382,7 +5468,7 @@ func (x *CreateNoteResponse) String() string {
 func (*CreateNoteResponse) ProtoMessage() {}
 
 func (x *CreateNoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[42]
+	mi := &file_wattmark_v1_task_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4395,7 +5481,7 @@ func (x *CreateNoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNoteResponse.ProtoReflect.Descriptor instead.
 func (*CreateNoteResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{42}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CreateNoteResponse) GetNote() *Note {
@@ -4418,7 +5504,7 @@ type DeleteNoteRequest struct {
 
 func (x *DeleteNoteRequest) Reset() {
 	*x = DeleteNoteRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	mi := &file_wattmark_v1_task_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +5516,7 @@ func (x *DeleteNoteRequest) String() string {
 func (*DeleteNoteRequest) ProtoMessage() {}
 
 func (x *DeleteNoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[43]
+	mi := &file_wattmark_v1_task_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +5529,7 @@ func (x *DeleteNoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNoteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNoteRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{43}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeleteNoteRequest) GetTaskId() int64 {
@@ -4469,7 +5555,7 @@ type DeleteNoteResponse struct {
 
 func (x *DeleteNoteResponse) Reset() {
 	*x = DeleteNoteResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	mi := &file_wattmark_v1_task_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4481,7 +5567,7 @@ func (x *DeleteNoteResponse) String() string {
 func (*DeleteNoteResponse) ProtoMessage() {}
 
 func (x *DeleteNoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[44]
+	mi := &file_wattmark_v1_task_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4494,7 +5580,7 @@ func (x *DeleteNoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNoteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNoteResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{44}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{59}
 }
 
 // ReadReadingsRequest asks for readings between two device times.
@@ -4518,7 +5604,7 @@ type ReadReadingsRequest struct {
 
 func (x *ReadReadingsRequest) Reset() {
 	*x = ReadReadingsRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	mi := &file_wattmark_v1_task_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +5616,7 @@ func (x *ReadReadingsRequest) String() string {
 func (*ReadReadingsRequest) ProtoMessage() {}
 
 func (x *ReadReadingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[45]
+	mi := &file_wattmark_v1_task_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +5629,7 @@ func (x *ReadReadingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadReadingsRequest.ProtoReflect.Descriptor instead.
 func (*ReadReadingsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{45}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReadReadingsRequest) GetTaskId() int64 {
@@ -4601,7 +5687,7 @@ type ReadReadingsResponse struct {
 
 func (x *ReadReadingsResponse) Reset() {
 	*x = ReadReadingsResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	mi := &file_wattmark_v1_task_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +5699,7 @@ func (x *ReadReadingsResponse) String() string {
 func (*ReadReadingsResponse) ProtoMessage() {}
 
 func (x *ReadReadingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[46]
+	mi := &file_wattmark_v1_task_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +5712,7 @@ func (x *ReadReadingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadReadingsResponse.ProtoReflect.Descriptor instead.
 func (*ReadReadingsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{46}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReadReadingsResponse) GetFromS() float64 {
@@ -4687,7 +5773,7 @@ type ReadingTrace struct {
 
 func (x *ReadingTrace) Reset() {
 	*x = ReadingTrace{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	mi := &file_wattmark_v1_task_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4699,7 +5785,7 @@ func (x *ReadingTrace) String() string {
 func (*ReadingTrace) ProtoMessage() {}
 
 func (x *ReadingTrace) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[47]
+	mi := &file_wattmark_v1_task_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4712,7 +5798,7 @@ func (x *ReadingTrace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadingTrace.ProtoReflect.Descriptor instead.
 func (*ReadingTrace) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{47}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadingTrace) GetMethod() string {
@@ -4762,7 +5848,7 @@ type ReadTasksRequest struct {
 
 func (x *ReadTasksRequest) Reset() {
 	*x = ReadTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	mi := &file_wattmark_v1_task_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +5860,7 @@ func (x *ReadTasksRequest) String() string {
 func (*ReadTasksRequest) ProtoMessage() {}
 
 func (x *ReadTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[48]
+	mi := &file_wattmark_v1_task_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +5873,7 @@ func (x *ReadTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReadTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{48}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReadTasksRequest) GetTaskIds() []int64 {
@@ -4809,7 +5895,7 @@ type ReadTasksResponse struct {
 
 func (x *ReadTasksResponse) Reset() {
 	*x = ReadTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	mi := &file_wattmark_v1_task_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +5907,7 @@ func (x *ReadTasksResponse) String() string {
 func (*ReadTasksResponse) ProtoMessage() {}
 
 func (x *ReadTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[49]
+	mi := &file_wattmark_v1_task_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +5920,7 @@ func (x *ReadTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReadTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{49}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReadTasksResponse) GetData() []byte {
@@ -4857,7 +5943,7 @@ type StoreTasksRequest struct {
 
 func (x *StoreTasksRequest) Reset() {
 	*x = StoreTasksRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[50]
+	mi := &file_wattmark_v1_task_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4869,7 +5955,7 @@ func (x *StoreTasksRequest) String() string {
 func (*StoreTasksRequest) ProtoMessage() {}
 
 func (x *StoreTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[50]
+	mi := &file_wattmark_v1_task_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4882,7 +5968,7 @@ func (x *StoreTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreTasksRequest.ProtoReflect.Descriptor instead.
 func (*StoreTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{50}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StoreTasksRequest) GetData() []byte {
@@ -4914,7 +6000,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[51]
+	mi := &file_wattmark_v1_task_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4926,7 +6012,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[51]
+	mi := &file_wattmark_v1_task_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4939,7 +6025,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{51}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StoredTask) GetFileTaskId() int64 {
@@ -4974,7 +6060,7 @@ type StoreTasksResponse struct {
 
 func (x *StoreTasksResponse) Reset() {
 	*x = StoreTasksResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[52]
+	mi := &file_wattmark_v1_task_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +6072,7 @@ func (x *StoreTasksResponse) String() string {
 func (*StoreTasksResponse) ProtoMessage() {}
 
 func (x *StoreTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[52]
+	mi := &file_wattmark_v1_task_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +6085,7 @@ func (x *StoreTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreTasksResponse.ProtoReflect.Descriptor instead.
 func (*StoreTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{52}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StoreTasksResponse) GetTasks() []*StoredTask {
@@ -5024,7 +6110,7 @@ type TrimTaskRequest struct {
 
 func (x *TrimTaskRequest) Reset() {
 	*x = TrimTaskRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[53]
+	mi := &file_wattmark_v1_task_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +6122,7 @@ func (x *TrimTaskRequest) String() string {
 func (*TrimTaskRequest) ProtoMessage() {}
 
 func (x *TrimTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[53]
+	mi := &file_wattmark_v1_task_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +6135,7 @@ func (x *TrimTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimTaskRequest.ProtoReflect.Descriptor instead.
 func (*TrimTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{53}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TrimTaskRequest) GetTaskId() int64 {
@@ -5084,7 +6170,7 @@ type TrimTaskResponse struct {
 
 func (x *TrimTaskResponse) Reset() {
 	*x = TrimTaskResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[54]
+	mi := &file_wattmark_v1_task_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5096,7 +6182,7 @@ func (x *TrimTaskResponse) String() string {
 func (*TrimTaskResponse) ProtoMessage() {}
 
 func (x *TrimTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[54]
+	mi := &file_wattmark_v1_task_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5109,7 +6195,7 @@ func (x *TrimTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimTaskResponse.ProtoReflect.Descriptor instead.
 func (*TrimTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{54}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TrimTaskResponse) GetTask() *Task {
@@ -5124,7 +6210,7 @@ type ReadExportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId int64 `protobuf:"varint,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// csv, parquet, arrow, perfetto or chrome.
+	// csv, parquet, arrow or perfetto.
 	Format string `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
 	// Begin, in seconds of device time. With both 0 it is the window, of traces all that is stored.
 	FromS float64 `protobuf:"fixed64,3,opt,name=from_s,json=fromS,proto3" json:"from_s,omitempty"`
@@ -5136,7 +6222,7 @@ type ReadExportRequest struct {
 
 func (x *ReadExportRequest) Reset() {
 	*x = ReadExportRequest{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[55]
+	mi := &file_wattmark_v1_task_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +6234,7 @@ func (x *ReadExportRequest) String() string {
 func (*ReadExportRequest) ProtoMessage() {}
 
 func (x *ReadExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[55]
+	mi := &file_wattmark_v1_task_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +6247,7 @@ func (x *ReadExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadExportRequest.ProtoReflect.Descriptor instead.
 func (*ReadExportRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{55}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReadExportRequest) GetTaskId() int64 {
@@ -5204,7 +6290,7 @@ type ReadExportResponse struct {
 
 func (x *ReadExportResponse) Reset() {
 	*x = ReadExportResponse{}
-	mi := &file_wattmark_v1_task_proto_msgTypes[56]
+	mi := &file_wattmark_v1_task_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +6302,7 @@ func (x *ReadExportResponse) String() string {
 func (*ReadExportResponse) ProtoMessage() {}
 
 func (x *ReadExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_task_proto_msgTypes[56]
+	mi := &file_wattmark_v1_task_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +6315,7 @@ func (x *ReadExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadExportResponse.ProtoReflect.Descriptor instead.
 func (*ReadExportResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{56}
+	return file_wattmark_v1_task_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReadExportResponse) GetData() []byte {
@@ -5498,7 +6584,90 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\akernels\x18\x04 \x01(\x04R\akernels\x12\x15\n" +
 	"\x06busy_s\x18\x05 \x01(\x01R\x05busyS\x12\x16\n" +
 	"\x06device\x18\x06 \x01(\rR\x06device\x12\x16\n" +
-	"\x06stream\x18\a \x01(\rR\x06stream\"E\n" +
+	"\x06stream\x18\a \x01(\rR\x06stream\"s\n" +
+	"\x11ReadRangesRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
+	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\x12\x1b\n" +
+	"\tmax_spans\x18\x04 \x01(\x05R\bmaxSpans\"\xc8\x01\n" +
+	"\x12ReadRangesResponse\x120\n" +
+	"\x06ranges\x18\x01 \x03(\v2\x18.wattmark.v1.RangeEnergyR\x06ranges\x12,\n" +
+	"\x05spans\x18\x02 \x03(\v2\x16.wattmark.v1.RangeSpanR\x05spans\x12$\n" +
+	"\x0espans_left_out\x18\x03 \x01(\x04R\fspansLeftOut\x12\x14\n" +
+	"\x05notes\x18\x04 \x03(\tR\x05notes\x12\x16\n" +
+	"\x06result\x18\x05 \x01(\rR\x06result\"~\n" +
+	"\x12BeginWindowRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
+	"\x05stage\x18\x03 \x01(\tR\x05stage\x12\x14\n" +
+	"\x05class\x18\x04 \x01(\tR\x05class\x12\x13\n" +
+	"\x05at_ns\x18\x05 \x01(\x03R\x04atNs\"-\n" +
+	"\x13BeginWindowResponse\x12\x16\n" +
+	"\x06window\x18\x01 \x01(\x04R\x06window\"\xd6\x01\n" +
+	"\x10EndWindowRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\x04R\x06window\x12A\n" +
+	"\x06counts\x18\x03 \x03(\v2).wattmark.v1.EndWindowRequest.CountsEntryR\x06counts\x12\x13\n" +
+	"\x05at_ns\x18\x04 \x01(\x03R\x04atNs\x1a9\n" +
+	"\vCountsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x13\n" +
+	"\x11EndWindowResponse\"d\n" +
+	"\x14RecordWindowsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x123\n" +
+	"\awindows\x18\x02 \x03(\v2\x19.wattmark.v1.ServedWindowR\awindows\"\x17\n" +
+	"\x15RecordWindowsResponse\"N\n" +
+	"\x12ReadWindowsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x1f\n" +
+	"\vmax_windows\x18\x02 \x01(\x05R\n" +
+	"maxWindows\"\xce\x01\n" +
+	"\x13ReadWindowsResponse\x12*\n" +
+	"\x04sums\x18\x01 \x03(\v2\x16.wattmark.v1.WindowSumR\x04sums\x123\n" +
+	"\awindows\x18\x02 \x03(\v2\x19.wattmark.v1.ServedWindowR\awindows\x12(\n" +
+	"\x10windows_left_out\x18\x03 \x01(\x04R\x0ewindowsLeftOut\x12\x14\n" +
+	"\x05notes\x18\x04 \x03(\tR\x05notes\x12\x16\n" +
+	"\x06result\x18\x05 \x01(\rR\x06result\"\xa3\x02\n" +
+	"\fServedWindow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x14\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\x12\x19\n" +
+	"\bbegin_ns\x18\x04 \x01(\x03R\abeginNs\x12\x15\n" +
+	"\x06end_ns\x18\x05 \x01(\x03R\x05endNs\x12=\n" +
+	"\x06counts\x18\x06 \x03(\v2%.wattmark.v1.ServedWindow.CountsEntryR\x06counts\x12+\n" +
+	"\x06energy\x18\a \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x1a9\n" +
+	"\vCountsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb4\x02\n" +
+	"\tWindowSum\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x18\n" +
+	"\awindows\x18\x03 \x01(\x04R\awindows\x124\n" +
+	"\x16windows_without_energy\x18\x04 \x01(\x04R\x14windowsWithoutEnergy\x12\x15\n" +
+	"\x06time_s\x18\x05 \x01(\x01R\x05timeS\x12+\n" +
+	"\x06energy\x18\x06 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\x12\x13\n" +
+	"\x05p50_j\x18\a \x01(\x01R\x04p50J\x12\x13\n" +
+	"\x05p90_j\x18\b \x01(\x01R\x04p90J\x12\x13\n" +
+	"\x05p99_j\x18\t \x01(\x01R\x04p99J\x12(\n" +
+	"\x03per\x18\n" +
+	" \x03(\v2\x16.wattmark.v1.EnergyPerR\x03per\"b\n" +
+	"\tEnergyPer\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x01R\x05count\x12+\n" +
+	"\x06energy\x18\x03 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\"\xa0\x01\n" +
+	"\vRangeEnergy\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06ranges\x18\x02 \x01(\x04R\x06ranges\x12\x1a\n" +
+	"\blaunches\x18\x03 \x01(\x04R\blaunches\x12\x1c\n" +
+	"\n" +
+	"gpu_busy_s\x18\x04 \x01(\x01R\bgpuBusyS\x12+\n" +
+	"\x06energy\x18\x05 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\"\xac\x01\n" +
+	"\tRangeSpan\x12\x14\n" +
+	"\x05range\x18\x01 \x01(\rR\x05range\x12\x16\n" +
+	"\x06thread\x18\x02 \x01(\x03R\x06thread\x12\x15\n" +
+	"\x06from_s\x18\x03 \x01(\x01R\x05fromS\x12\x11\n" +
+	"\x04to_s\x18\x04 \x01(\x01R\x03toS\x12\x1a\n" +
+	"\blaunches\x18\x05 \x01(\x04R\blaunches\x12+\n" +
+	"\x06energy\x18\x06 \x01(\v2\x13.wattmark.v1.EnergyR\x06energy\"E\n" +
 	"\x12ReadKernelsRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\rR\x06result\"\xdf\x01\n" +
@@ -5666,7 +6835,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x10TASK_EVENT_ADDED\x10\x02\x12\x16\n" +
 	"\x12TASK_EVENT_CHANGED\x10\x03\x12\x16\n" +
 	"\x12TASK_EVENT_DELETED\x10\x04\x12\x18\n" +
-	"\x14TASK_EVENT_LIST_ANEW\x10\x052\xf4\v\n" +
+	"\x14TASK_EVENT_LIST_ANEW\x10\x052\x8b\x0f\n" +
 	"\vTaskService\x12J\n" +
 	"\tListTasks\x12\x1d.wattmark.v1.ListTasksRequest\x1a\x1e.wattmark.v1.ListTasksResponse\x12D\n" +
 	"\aGetTask\x12\x1b.wattmark.v1.GetTaskRequest\x1a\x1c.wattmark.v1.GetTaskResponse\x12J\n" +
@@ -5676,7 +6845,13 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"ReadEnergy\x12\x1e.wattmark.v1.ReadEnergyRequest\x1a\x1f.wattmark.v1.ReadEnergyResponse\x12S\n" +
 	"\fReadTimeline\x12 .wattmark.v1.ReadTimelineRequest\x1a!.wattmark.v1.ReadTimelineResponse\x12P\n" +
-	"\vReadKernels\x12\x1f.wattmark.v1.ReadKernelsRequest\x1a .wattmark.v1.ReadKernelsResponse\x12J\n" +
+	"\vReadKernels\x12\x1f.wattmark.v1.ReadKernelsRequest\x1a .wattmark.v1.ReadKernelsResponse\x12M\n" +
+	"\n" +
+	"ReadRanges\x12\x1e.wattmark.v1.ReadRangesRequest\x1a\x1f.wattmark.v1.ReadRangesResponse\x12P\n" +
+	"\vBeginWindow\x12\x1f.wattmark.v1.BeginWindowRequest\x1a .wattmark.v1.BeginWindowResponse\x12J\n" +
+	"\tEndWindow\x12\x1d.wattmark.v1.EndWindowRequest\x1a\x1e.wattmark.v1.EndWindowResponse\x12V\n" +
+	"\rRecordWindows\x12!.wattmark.v1.RecordWindowsRequest\x1a\".wattmark.v1.RecordWindowsResponse\x12P\n" +
+	"\vReadWindows\x12\x1f.wattmark.v1.ReadWindowsRequest\x1a .wattmark.v1.ReadWindowsResponse\x12J\n" +
 	"\tAggregate\x12\x1d.wattmark.v1.AggregateRequest\x1a\x1e.wattmark.v1.AggregateResponse\x12O\n" +
 	"\n" +
 	"WatchTasks\x12\x1e.wattmark.v1.WatchTasksRequest\x1a\x1f.wattmark.v1.WatchTasksResponse0\x01\x12P\n" +
@@ -5708,7 +6883,7 @@ func file_wattmark_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_wattmark_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_wattmark_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: wattmark.v1.TaskState
 	(Verdict)(0),                  // 1: wattmark.v1.Verdict
@@ -5746,151 +6921,191 @@ var file_wattmark_v1_task_proto_goTypes = []any{
 	(*ReadTimelineRequest)(nil),   // 33: wattmark.v1.ReadTimelineRequest
 	(*ReadTimelineResponse)(nil),  // 34: wattmark.v1.ReadTimelineResponse
 	(*TimelineSlice)(nil),         // 35: wattmark.v1.TimelineSlice
-	(*ReadKernelsRequest)(nil),    // 36: wattmark.v1.ReadKernelsRequest
-	(*ReadKernelsResponse)(nil),   // 37: wattmark.v1.ReadKernelsResponse
-	(*KernelLine)(nil),            // 38: wattmark.v1.KernelLine
-	(*AggregateRequest)(nil),      // 39: wattmark.v1.AggregateRequest
-	(*AggregateResponse)(nil),     // 40: wattmark.v1.AggregateResponse
-	(*AggregateRow)(nil),          // 41: wattmark.v1.AggregateRow
-	(*WatchTasksRequest)(nil),     // 42: wattmark.v1.WatchTasksRequest
-	(*WatchTasksResponse)(nil),    // 43: wattmark.v1.WatchTasksResponse
-	(*UpdateTaskRequest)(nil),     // 44: wattmark.v1.UpdateTaskRequest
-	(*UpdateTaskResponse)(nil),    // 45: wattmark.v1.UpdateTaskResponse
-	(*CreateNoteRequest)(nil),     // 46: wattmark.v1.CreateNoteRequest
-	(*CreateNoteResponse)(nil),    // 47: wattmark.v1.CreateNoteResponse
-	(*DeleteNoteRequest)(nil),     // 48: wattmark.v1.DeleteNoteRequest
-	(*DeleteNoteResponse)(nil),    // 49: wattmark.v1.DeleteNoteResponse
-	(*ReadReadingsRequest)(nil),   // 50: wattmark.v1.ReadReadingsRequest
-	(*ReadReadingsResponse)(nil),  // 51: wattmark.v1.ReadReadingsResponse
-	(*ReadingTrace)(nil),          // 52: wattmark.v1.ReadingTrace
-	(*ReadTasksRequest)(nil),      // 53: wattmark.v1.ReadTasksRequest
-	(*ReadTasksResponse)(nil),     // 54: wattmark.v1.ReadTasksResponse
-	(*StoreTasksRequest)(nil),     // 55: wattmark.v1.StoreTasksRequest
-	(*StoredTask)(nil),            // 56: wattmark.v1.StoredTask
-	(*StoreTasksResponse)(nil),    // 57: wattmark.v1.StoreTasksResponse
-	(*TrimTaskRequest)(nil),       // 58: wattmark.v1.TrimTaskRequest
-	(*TrimTaskResponse)(nil),      // 59: wattmark.v1.TrimTaskResponse
-	(*ReadExportRequest)(nil),     // 60: wattmark.v1.ReadExportRequest
-	(*ReadExportResponse)(nil),    // 61: wattmark.v1.ReadExportResponse
-	nil,                           // 62: wattmark.v1.Task.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
-	(*Window)(nil),                // 64: wattmark.v1.Window
-	(*fieldmaskpb.FieldMask)(nil), // 65: google.protobuf.FieldMask
-	(*Setup)(nil),                 // 66: wattmark.v1.Setup
-	(*Marker)(nil),                // 67: wattmark.v1.Marker
-	(*Event)(nil),                 // 68: wattmark.v1.Event
-	(*Instrument)(nil),            // 69: wattmark.v1.Instrument
-	(*Chunk)(nil),                 // 70: wattmark.v1.Chunk
+	(*ReadRangesRequest)(nil),     // 36: wattmark.v1.ReadRangesRequest
+	(*ReadRangesResponse)(nil),    // 37: wattmark.v1.ReadRangesResponse
+	(*BeginWindowRequest)(nil),    // 38: wattmark.v1.BeginWindowRequest
+	(*BeginWindowResponse)(nil),   // 39: wattmark.v1.BeginWindowResponse
+	(*EndWindowRequest)(nil),      // 40: wattmark.v1.EndWindowRequest
+	(*EndWindowResponse)(nil),     // 41: wattmark.v1.EndWindowResponse
+	(*RecordWindowsRequest)(nil),  // 42: wattmark.v1.RecordWindowsRequest
+	(*RecordWindowsResponse)(nil), // 43: wattmark.v1.RecordWindowsResponse
+	(*ReadWindowsRequest)(nil),    // 44: wattmark.v1.ReadWindowsRequest
+	(*ReadWindowsResponse)(nil),   // 45: wattmark.v1.ReadWindowsResponse
+	(*ServedWindow)(nil),          // 46: wattmark.v1.ServedWindow
+	(*WindowSum)(nil),             // 47: wattmark.v1.WindowSum
+	(*EnergyPer)(nil),             // 48: wattmark.v1.EnergyPer
+	(*RangeEnergy)(nil),           // 49: wattmark.v1.RangeEnergy
+	(*RangeSpan)(nil),             // 50: wattmark.v1.RangeSpan
+	(*ReadKernelsRequest)(nil),    // 51: wattmark.v1.ReadKernelsRequest
+	(*ReadKernelsResponse)(nil),   // 52: wattmark.v1.ReadKernelsResponse
+	(*KernelLine)(nil),            // 53: wattmark.v1.KernelLine
+	(*AggregateRequest)(nil),      // 54: wattmark.v1.AggregateRequest
+	(*AggregateResponse)(nil),     // 55: wattmark.v1.AggregateResponse
+	(*AggregateRow)(nil),          // 56: wattmark.v1.AggregateRow
+	(*WatchTasksRequest)(nil),     // 57: wattmark.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 58: wattmark.v1.WatchTasksResponse
+	(*UpdateTaskRequest)(nil),     // 59: wattmark.v1.UpdateTaskRequest
+	(*UpdateTaskResponse)(nil),    // 60: wattmark.v1.UpdateTaskResponse
+	(*CreateNoteRequest)(nil),     // 61: wattmark.v1.CreateNoteRequest
+	(*CreateNoteResponse)(nil),    // 62: wattmark.v1.CreateNoteResponse
+	(*DeleteNoteRequest)(nil),     // 63: wattmark.v1.DeleteNoteRequest
+	(*DeleteNoteResponse)(nil),    // 64: wattmark.v1.DeleteNoteResponse
+	(*ReadReadingsRequest)(nil),   // 65: wattmark.v1.ReadReadingsRequest
+	(*ReadReadingsResponse)(nil),  // 66: wattmark.v1.ReadReadingsResponse
+	(*ReadingTrace)(nil),          // 67: wattmark.v1.ReadingTrace
+	(*ReadTasksRequest)(nil),      // 68: wattmark.v1.ReadTasksRequest
+	(*ReadTasksResponse)(nil),     // 69: wattmark.v1.ReadTasksResponse
+	(*StoreTasksRequest)(nil),     // 70: wattmark.v1.StoreTasksRequest
+	(*StoredTask)(nil),            // 71: wattmark.v1.StoredTask
+	(*StoreTasksResponse)(nil),    // 72: wattmark.v1.StoreTasksResponse
+	(*TrimTaskRequest)(nil),       // 73: wattmark.v1.TrimTaskRequest
+	(*TrimTaskResponse)(nil),      // 74: wattmark.v1.TrimTaskResponse
+	(*ReadExportRequest)(nil),     // 75: wattmark.v1.ReadExportRequest
+	(*ReadExportResponse)(nil),    // 76: wattmark.v1.ReadExportResponse
+	nil,                           // 77: wattmark.v1.Task.TagsEntry
+	nil,                           // 78: wattmark.v1.EndWindowRequest.CountsEntry
+	nil,                           // 79: wattmark.v1.ServedWindow.CountsEntry
+	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
+	(*Window)(nil),                // 81: wattmark.v1.Window
+	(*fieldmaskpb.FieldMask)(nil), // 82: google.protobuf.FieldMask
+	(*Setup)(nil),                 // 83: wattmark.v1.Setup
+	(*Marker)(nil),                // 84: wattmark.v1.Marker
+	(*Event)(nil),                 // 85: wattmark.v1.Event
+	(*Instrument)(nil),            // 86: wattmark.v1.Instrument
+	(*Chunk)(nil),                 // 87: wattmark.v1.Chunk
 }
 var file_wattmark_v1_task_proto_depIdxs = []int32{
-	1,  // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
-	6,  // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
-	11, // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
-	0,  // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
-	63, // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
-	6,  // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
-	1,  // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
-	62, // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
-	64, // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
-	63, // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
-	63, // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
-	63, // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 12: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
-	1,  // 13: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
-	2,  // 14: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
-	65, // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
-	8,  // 16: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
-	15, // 17: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
-	6,  // 18: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
-	63, // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
-	6,  // 20: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
-	8,  // 21: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
-	66, // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
-	7,  // 23: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
-	67, // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
-	68, // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
-	12, // 26: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
-	64, // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
-	69, // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
-	17, // 29: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
-	11, // 30: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
-	63, // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
-	5,  // 32: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
-	9,  // 33: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
-	10, // 34: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
-	64, // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
-	20, // 36: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
-	24, // 37: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
-	23, // 38: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
-	70, // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
-	68, // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
-	30, // 41: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
-	6,  // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
-	7,  // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
-	11, // 44: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
-	35, // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
-	38, // 46: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
-	6,  // 47: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
-	63, // 48: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	63, // 49: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
-	3,  // 50: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
-	0,  // 51: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
-	41, // 52: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
-	15, // 53: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
-	15, // 54: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
-	4,  // 55: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
-	8,  // 56: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
-	8,  // 57: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
-	65, // 58: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
-	8,  // 59: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
-	9,  // 60: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
-	9,  // 61: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
-	52, // 62: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
-	56, // 63: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
-	8,  // 64: wattmark.v1.TrimTaskResponse.task:type_name -> wattmark.v1.Task
-	13, // 65: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	16, // 66: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	19, // 67: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	22, // 68: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	28, // 69: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	31, // 70: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	33, // 71: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	36, // 72: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
-	39, // 73: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	42, // 74: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	26, // 75: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	44, // 76: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
-	46, // 77: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
-	48, // 78: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
-	50, // 79: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
-	53, // 80: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
-	55, // 81: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
-	58, // 82: wattmark.v1.TaskService.TrimTask:input_type -> wattmark.v1.TrimTaskRequest
-	60, // 83: wattmark.v1.TaskService.ReadExport:input_type -> wattmark.v1.ReadExportRequest
-	14, // 84: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	18, // 85: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	21, // 86: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	25, // 87: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	29, // 88: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	32, // 89: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	34, // 90: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	37, // 91: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
-	40, // 92: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	43, // 93: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	27, // 94: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	45, // 95: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
-	47, // 96: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
-	49, // 97: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
-	51, // 98: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
-	54, // 99: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
-	57, // 100: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
-	59, // 101: wattmark.v1.TaskService.TrimTask:output_type -> wattmark.v1.TrimTaskResponse
-	61, // 102: wattmark.v1.TaskService.ReadExport:output_type -> wattmark.v1.ReadExportResponse
-	84, // [84:103] is the sub-list for method output_type
-	65, // [65:84] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	1,   // 0: wattmark.v1.VerdictReason.verdict:type_name -> wattmark.v1.Verdict
+	6,   // 1: wattmark.v1.RailResult.energy:type_name -> wattmark.v1.Energy
+	11,  // 2: wattmark.v1.RailResult.budget:type_name -> wattmark.v1.Contribution
+	0,   // 3: wattmark.v1.Task.state:type_name -> wattmark.v1.TaskState
+	80,  // 4: wattmark.v1.Task.launched:type_name -> google.protobuf.Timestamp
+	6,   // 5: wattmark.v1.Task.energy:type_name -> wattmark.v1.Energy
+	1,   // 6: wattmark.v1.Task.verdict:type_name -> wattmark.v1.Verdict
+	77,  // 7: wattmark.v1.Task.tags:type_name -> wattmark.v1.Task.TagsEntry
+	81,  // 8: wattmark.v1.Task.window:type_name -> wattmark.v1.Window
+	80,  // 9: wattmark.v1.Note.at:type_name -> google.protobuf.Timestamp
+	80,  // 10: wattmark.v1.ListTasksRequest.since:type_name -> google.protobuf.Timestamp
+	80,  // 11: wattmark.v1.ListTasksRequest.until:type_name -> google.protobuf.Timestamp
+	0,   // 12: wattmark.v1.ListTasksRequest.states:type_name -> wattmark.v1.TaskState
+	1,   // 13: wattmark.v1.ListTasksRequest.verdicts:type_name -> wattmark.v1.Verdict
+	2,   // 14: wattmark.v1.ListTasksRequest.order:type_name -> wattmark.v1.TaskOrder
+	82,  // 15: wattmark.v1.ListTasksRequest.read_mask:type_name -> google.protobuf.FieldMask
+	8,   // 16: wattmark.v1.ListTasksResponse.tasks:type_name -> wattmark.v1.Task
+	15,  // 17: wattmark.v1.ListTasksResponse.totals:type_name -> wattmark.v1.Totals
+	6,   // 18: wattmark.v1.Totals.energy:type_name -> wattmark.v1.Energy
+	80,  // 19: wattmark.v1.TaskResult.computed:type_name -> google.protobuf.Timestamp
+	6,   // 20: wattmark.v1.TaskResult.energy:type_name -> wattmark.v1.Energy
+	8,   // 21: wattmark.v1.GetTaskResponse.task:type_name -> wattmark.v1.Task
+	83,  // 22: wattmark.v1.GetTaskResponse.setup:type_name -> wattmark.v1.Setup
+	7,   // 23: wattmark.v1.GetTaskResponse.rails:type_name -> wattmark.v1.RailResult
+	84,  // 24: wattmark.v1.GetTaskResponse.markers:type_name -> wattmark.v1.Marker
+	85,  // 25: wattmark.v1.GetTaskResponse.events:type_name -> wattmark.v1.Event
+	12,  // 26: wattmark.v1.GetTaskResponse.clock:type_name -> wattmark.v1.Clock
+	81,  // 27: wattmark.v1.GetTaskResponse.window:type_name -> wattmark.v1.Window
+	86,  // 28: wattmark.v1.GetTaskResponse.instrument:type_name -> wattmark.v1.Instrument
+	17,  // 29: wattmark.v1.GetTaskResponse.results:type_name -> wattmark.v1.TaskResult
+	11,  // 30: wattmark.v1.GetTaskResponse.budget:type_name -> wattmark.v1.Contribution
+	80,  // 31: wattmark.v1.GetTaskResponse.started:type_name -> google.protobuf.Timestamp
+	5,   // 32: wattmark.v1.GetTaskResponse.reasons:type_name -> wattmark.v1.VerdictReason
+	9,   // 33: wattmark.v1.GetTaskResponse.notes:type_name -> wattmark.v1.Note
+	10,  // 34: wattmark.v1.GetTaskResponse.provenance:type_name -> wattmark.v1.Provenance
+	81,  // 35: wattmark.v1.GetTaskResponse.extent:type_name -> wattmark.v1.Window
+	20,  // 36: wattmark.v1.ListUsersResponse.users:type_name -> wattmark.v1.User
+	24,  // 37: wattmark.v1.SampleBatch.rails:type_name -> wattmark.v1.RailSamples
+	23,  // 38: wattmark.v1.ReadSamplesResponse.samples:type_name -> wattmark.v1.SampleBatch
+	87,  // 39: wattmark.v1.ReadSamplesResponse.chunk:type_name -> wattmark.v1.Chunk
+	85,  // 40: wattmark.v1.ReadSamplesResponse.event:type_name -> wattmark.v1.Event
+	30,  // 41: wattmark.v1.ReadEnvelopeResponse.series:type_name -> wattmark.v1.EnvelopeSeries
+	6,   // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
+	7,   // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
+	11,  // 44: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
+	35,  // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
+	49,  // 46: wattmark.v1.ReadRangesResponse.ranges:type_name -> wattmark.v1.RangeEnergy
+	50,  // 47: wattmark.v1.ReadRangesResponse.spans:type_name -> wattmark.v1.RangeSpan
+	78,  // 48: wattmark.v1.EndWindowRequest.counts:type_name -> wattmark.v1.EndWindowRequest.CountsEntry
+	46,  // 49: wattmark.v1.RecordWindowsRequest.windows:type_name -> wattmark.v1.ServedWindow
+	47,  // 50: wattmark.v1.ReadWindowsResponse.sums:type_name -> wattmark.v1.WindowSum
+	46,  // 51: wattmark.v1.ReadWindowsResponse.windows:type_name -> wattmark.v1.ServedWindow
+	79,  // 52: wattmark.v1.ServedWindow.counts:type_name -> wattmark.v1.ServedWindow.CountsEntry
+	6,   // 53: wattmark.v1.ServedWindow.energy:type_name -> wattmark.v1.Energy
+	6,   // 54: wattmark.v1.WindowSum.energy:type_name -> wattmark.v1.Energy
+	48,  // 55: wattmark.v1.WindowSum.per:type_name -> wattmark.v1.EnergyPer
+	6,   // 56: wattmark.v1.EnergyPer.energy:type_name -> wattmark.v1.Energy
+	6,   // 57: wattmark.v1.RangeEnergy.energy:type_name -> wattmark.v1.Energy
+	6,   // 58: wattmark.v1.RangeSpan.energy:type_name -> wattmark.v1.Energy
+	53,  // 59: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
+	6,   // 60: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
+	80,  // 61: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	80,  // 62: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,   // 63: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,   // 64: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	56,  // 65: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	15,  // 66: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	15,  // 67: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,   // 68: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,   // 69: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	8,   // 70: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
+	82,  // 71: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,   // 72: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
+	9,   // 73: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
+	9,   // 74: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
+	67,  // 75: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
+	71,  // 76: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
+	8,   // 77: wattmark.v1.TrimTaskResponse.task:type_name -> wattmark.v1.Task
+	13,  // 78: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16,  // 79: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19,  // 80: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22,  // 81: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28,  // 82: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31,  // 83: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33,  // 84: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	51,  // 85: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
+	36,  // 86: wattmark.v1.TaskService.ReadRanges:input_type -> wattmark.v1.ReadRangesRequest
+	38,  // 87: wattmark.v1.TaskService.BeginWindow:input_type -> wattmark.v1.BeginWindowRequest
+	40,  // 88: wattmark.v1.TaskService.EndWindow:input_type -> wattmark.v1.EndWindowRequest
+	42,  // 89: wattmark.v1.TaskService.RecordWindows:input_type -> wattmark.v1.RecordWindowsRequest
+	44,  // 90: wattmark.v1.TaskService.ReadWindows:input_type -> wattmark.v1.ReadWindowsRequest
+	54,  // 91: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	57,  // 92: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26,  // 93: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	59,  // 94: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	61,  // 95: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	63,  // 96: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	65,  // 97: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	68,  // 98: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
+	70,  // 99: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
+	73,  // 100: wattmark.v1.TaskService.TrimTask:input_type -> wattmark.v1.TrimTaskRequest
+	75,  // 101: wattmark.v1.TaskService.ReadExport:input_type -> wattmark.v1.ReadExportRequest
+	14,  // 102: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18,  // 103: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21,  // 104: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25,  // 105: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29,  // 106: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32,  // 107: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34,  // 108: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	52,  // 109: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
+	37,  // 110: wattmark.v1.TaskService.ReadRanges:output_type -> wattmark.v1.ReadRangesResponse
+	39,  // 111: wattmark.v1.TaskService.BeginWindow:output_type -> wattmark.v1.BeginWindowResponse
+	41,  // 112: wattmark.v1.TaskService.EndWindow:output_type -> wattmark.v1.EndWindowResponse
+	43,  // 113: wattmark.v1.TaskService.RecordWindows:output_type -> wattmark.v1.RecordWindowsResponse
+	45,  // 114: wattmark.v1.TaskService.ReadWindows:output_type -> wattmark.v1.ReadWindowsResponse
+	55,  // 115: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	58,  // 116: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27,  // 117: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	60,  // 118: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	62,  // 119: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	64,  // 120: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	66,  // 121: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	69,  // 122: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
+	72,  // 123: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
+	74,  // 124: wattmark.v1.TaskService.TrimTask:output_type -> wattmark.v1.TrimTaskResponse
+	76,  // 125: wattmark.v1.TaskService.ReadExport:output_type -> wattmark.v1.ReadExportResponse
+	102, // [102:126] is the sub-list for method output_type
+	78,  // [78:102] is the sub-list for method input_type
+	78,  // [78:78] is the sub-list for extension type_name
+	78,  // [78:78] is the sub-list for extension extendee
+	0,   // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }
@@ -5922,7 +7137,7 @@ func file_wattmark_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_task_proto_rawDesc), len(file_wattmark_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   58,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

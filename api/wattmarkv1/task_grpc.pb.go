@@ -19,25 +19,30 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TaskService_ListTasks_FullMethodName    = "/wattmark.v1.TaskService/ListTasks"
-	TaskService_GetTask_FullMethodName      = "/wattmark.v1.TaskService/GetTask"
-	TaskService_ListUsers_FullMethodName    = "/wattmark.v1.TaskService/ListUsers"
-	TaskService_ReadSamples_FullMethodName  = "/wattmark.v1.TaskService/ReadSamples"
-	TaskService_ReadEnvelope_FullMethodName = "/wattmark.v1.TaskService/ReadEnvelope"
-	TaskService_ReadEnergy_FullMethodName   = "/wattmark.v1.TaskService/ReadEnergy"
-	TaskService_ReadTimeline_FullMethodName = "/wattmark.v1.TaskService/ReadTimeline"
-	TaskService_ReadKernels_FullMethodName  = "/wattmark.v1.TaskService/ReadKernels"
-	TaskService_Aggregate_FullMethodName    = "/wattmark.v1.TaskService/Aggregate"
-	TaskService_WatchTasks_FullMethodName   = "/wattmark.v1.TaskService/WatchTasks"
-	TaskService_DeleteTasks_FullMethodName  = "/wattmark.v1.TaskService/DeleteTasks"
-	TaskService_UpdateTask_FullMethodName   = "/wattmark.v1.TaskService/UpdateTask"
-	TaskService_CreateNote_FullMethodName   = "/wattmark.v1.TaskService/CreateNote"
-	TaskService_DeleteNote_FullMethodName   = "/wattmark.v1.TaskService/DeleteNote"
-	TaskService_ReadReadings_FullMethodName = "/wattmark.v1.TaskService/ReadReadings"
-	TaskService_ReadTasks_FullMethodName    = "/wattmark.v1.TaskService/ReadTasks"
-	TaskService_StoreTasks_FullMethodName   = "/wattmark.v1.TaskService/StoreTasks"
-	TaskService_TrimTask_FullMethodName     = "/wattmark.v1.TaskService/TrimTask"
-	TaskService_ReadExport_FullMethodName   = "/wattmark.v1.TaskService/ReadExport"
+	TaskService_ListTasks_FullMethodName     = "/wattmark.v1.TaskService/ListTasks"
+	TaskService_GetTask_FullMethodName       = "/wattmark.v1.TaskService/GetTask"
+	TaskService_ListUsers_FullMethodName     = "/wattmark.v1.TaskService/ListUsers"
+	TaskService_ReadSamples_FullMethodName   = "/wattmark.v1.TaskService/ReadSamples"
+	TaskService_ReadEnvelope_FullMethodName  = "/wattmark.v1.TaskService/ReadEnvelope"
+	TaskService_ReadEnergy_FullMethodName    = "/wattmark.v1.TaskService/ReadEnergy"
+	TaskService_ReadTimeline_FullMethodName  = "/wattmark.v1.TaskService/ReadTimeline"
+	TaskService_ReadKernels_FullMethodName   = "/wattmark.v1.TaskService/ReadKernels"
+	TaskService_ReadRanges_FullMethodName    = "/wattmark.v1.TaskService/ReadRanges"
+	TaskService_BeginWindow_FullMethodName   = "/wattmark.v1.TaskService/BeginWindow"
+	TaskService_EndWindow_FullMethodName     = "/wattmark.v1.TaskService/EndWindow"
+	TaskService_RecordWindows_FullMethodName = "/wattmark.v1.TaskService/RecordWindows"
+	TaskService_ReadWindows_FullMethodName   = "/wattmark.v1.TaskService/ReadWindows"
+	TaskService_Aggregate_FullMethodName     = "/wattmark.v1.TaskService/Aggregate"
+	TaskService_WatchTasks_FullMethodName    = "/wattmark.v1.TaskService/WatchTasks"
+	TaskService_DeleteTasks_FullMethodName   = "/wattmark.v1.TaskService/DeleteTasks"
+	TaskService_UpdateTask_FullMethodName    = "/wattmark.v1.TaskService/UpdateTask"
+	TaskService_CreateNote_FullMethodName    = "/wattmark.v1.TaskService/CreateNote"
+	TaskService_DeleteNote_FullMethodName    = "/wattmark.v1.TaskService/DeleteNote"
+	TaskService_ReadReadings_FullMethodName  = "/wattmark.v1.TaskService/ReadReadings"
+	TaskService_ReadTasks_FullMethodName     = "/wattmark.v1.TaskService/ReadTasks"
+	TaskService_StoreTasks_FullMethodName    = "/wattmark.v1.TaskService/StoreTasks"
+	TaskService_TrimTask_FullMethodName      = "/wattmark.v1.TaskService/TrimTask"
+	TaskService_ReadExport_FullMethodName    = "/wattmark.v1.TaskService/ReadExport"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -64,6 +69,18 @@ type TaskServiceClient interface {
 	ReadTimeline(ctx context.Context, in *ReadTimelineRequest, opts ...grpc.CallOption) (*ReadTimelineResponse, error)
 	// ReadKernels returns a task's energy by kernel name, where its kernels were recorded.
 	ReadKernels(ctx context.Context, in *ReadKernelsRequest, opts ...grpc.CallOption) (*ReadKernelsResponse, error)
+	// ReadRanges returns a task's energy by the ranges that its program named, and the single
+	// ranges between two device times.
+	ReadRanges(ctx context.Context, in *ReadRangesRequest, opts ...grpc.CallOption) (*ReadRangesResponse, error)
+	// BeginWindow begins a window of a task: a stage of a request that a server works on while it is
+	// measured. UNIMPLEMENTED by a service that only reads.
+	BeginWindow(ctx context.Context, in *BeginWindowRequest, opts ...grpc.CallOption) (*BeginWindowResponse, error)
+	// EndWindow ends a window. It is stored within a second, and before the service ends.
+	EndWindow(ctx context.Context, in *EndWindowRequest, opts ...grpc.CallOption) (*EndWindowResponse, error)
+	// RecordWindows stores windows that have ended, many in one call: they are stored when it answers.
+	RecordWindows(ctx context.Context, in *RecordWindowsRequest, opts ...grpc.CallOption) (*RecordWindowsResponse, error)
+	// ReadWindows returns a task's windows with their energies, and their sums by class and stage.
+	ReadWindows(ctx context.Context, in *ReadWindowsRequest, opts ...grpc.CallOption) (*ReadWindowsResponse, error)
 	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
 	Aggregate(ctx context.Context, in *AggregateRequest, opts ...grpc.CallOption) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
@@ -185,6 +202,56 @@ func (c *taskServiceClient) ReadKernels(ctx context.Context, in *ReadKernelsRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReadKernelsResponse)
 	err := c.cc.Invoke(ctx, TaskService_ReadKernels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadRanges(ctx context.Context, in *ReadRangesRequest, opts ...grpc.CallOption) (*ReadRangesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadRangesResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadRanges_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) BeginWindow(ctx context.Context, in *BeginWindowRequest, opts ...grpc.CallOption) (*BeginWindowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BeginWindowResponse)
+	err := c.cc.Invoke(ctx, TaskService_BeginWindow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) EndWindow(ctx context.Context, in *EndWindowRequest, opts ...grpc.CallOption) (*EndWindowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndWindowResponse)
+	err := c.cc.Invoke(ctx, TaskService_EndWindow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) RecordWindows(ctx context.Context, in *RecordWindowsRequest, opts ...grpc.CallOption) (*RecordWindowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecordWindowsResponse)
+	err := c.cc.Invoke(ctx, TaskService_RecordWindows_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ReadWindows(ctx context.Context, in *ReadWindowsRequest, opts ...grpc.CallOption) (*ReadWindowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadWindowsResponse)
+	err := c.cc.Invoke(ctx, TaskService_ReadWindows_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -355,6 +422,18 @@ type TaskServiceServer interface {
 	ReadTimeline(context.Context, *ReadTimelineRequest) (*ReadTimelineResponse, error)
 	// ReadKernels returns a task's energy by kernel name, where its kernels were recorded.
 	ReadKernels(context.Context, *ReadKernelsRequest) (*ReadKernelsResponse, error)
+	// ReadRanges returns a task's energy by the ranges that its program named, and the single
+	// ranges between two device times.
+	ReadRanges(context.Context, *ReadRangesRequest) (*ReadRangesResponse, error)
+	// BeginWindow begins a window of a task: a stage of a request that a server works on while it is
+	// measured. UNIMPLEMENTED by a service that only reads.
+	BeginWindow(context.Context, *BeginWindowRequest) (*BeginWindowResponse, error)
+	// EndWindow ends a window. It is stored within a second, and before the service ends.
+	EndWindow(context.Context, *EndWindowRequest) (*EndWindowResponse, error)
+	// RecordWindows stores windows that have ended, many in one call: they are stored when it answers.
+	RecordWindows(context.Context, *RecordWindowsRequest) (*RecordWindowsResponse, error)
+	// ReadWindows returns a task's windows with their energies, and their sums by class and stage.
+	ReadWindows(context.Context, *ReadWindowsRequest) (*ReadWindowsResponse, error)
 	// Aggregate adds tasks up: by user, day, GPU, kernel or job.
 	Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error)
 	// WatchTasks streams new tasks and what becomes of them, until it is cancelled.
@@ -416,6 +495,21 @@ func (UnimplementedTaskServiceServer) ReadTimeline(context.Context, *ReadTimelin
 }
 func (UnimplementedTaskServiceServer) ReadKernels(context.Context, *ReadKernelsRequest) (*ReadKernelsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadKernels not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadRanges(context.Context, *ReadRangesRequest) (*ReadRangesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadRanges not implemented")
+}
+func (UnimplementedTaskServiceServer) BeginWindow(context.Context, *BeginWindowRequest) (*BeginWindowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BeginWindow not implemented")
+}
+func (UnimplementedTaskServiceServer) EndWindow(context.Context, *EndWindowRequest) (*EndWindowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndWindow not implemented")
+}
+func (UnimplementedTaskServiceServer) RecordWindows(context.Context, *RecordWindowsRequest) (*RecordWindowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecordWindows not implemented")
+}
+func (UnimplementedTaskServiceServer) ReadWindows(context.Context, *ReadWindowsRequest) (*ReadWindowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadWindows not implemented")
 }
 func (UnimplementedTaskServiceServer) Aggregate(context.Context, *AggregateRequest) (*AggregateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Aggregate not implemented")
@@ -604,6 +698,96 @@ func _TaskService_ReadKernels_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(TaskServiceServer).ReadKernels(ctx, req.(*ReadKernelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadRanges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadRangesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadRanges(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadRanges_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadRanges(ctx, req.(*ReadRangesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_BeginWindow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginWindowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).BeginWindow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_BeginWindow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).BeginWindow(ctx, req.(*BeginWindowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_EndWindow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndWindowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).EndWindow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_EndWindow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).EndWindow(ctx, req.(*EndWindowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_RecordWindows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecordWindowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).RecordWindows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_RecordWindows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).RecordWindows(ctx, req.(*RecordWindowsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ReadWindows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadWindowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ReadWindows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ReadWindows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ReadWindows(ctx, req.(*ReadWindowsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -808,6 +992,26 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadKernels",
 			Handler:    _TaskService_ReadKernels_Handler,
+		},
+		{
+			MethodName: "ReadRanges",
+			Handler:    _TaskService_ReadRanges_Handler,
+		},
+		{
+			MethodName: "BeginWindow",
+			Handler:    _TaskService_BeginWindow_Handler,
+		},
+		{
+			MethodName: "EndWindow",
+			Handler:    _TaskService_EndWindow_Handler,
+		},
+		{
+			MethodName: "RecordWindows",
+			Handler:    _TaskService_RecordWindows_Handler,
+		},
+		{
+			MethodName: "ReadWindows",
+			Handler:    _TaskService_ReadWindows_Handler,
 		},
 		{
 			MethodName: "Aggregate",

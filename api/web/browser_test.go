@@ -4,29 +4,20 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/wattmark/wattmark/internal/chromium"
 )
 
 // browser opens a tab.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		const reason = "chromium is not installed (apt-get install chromium)"
-		if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-			t.Fatal(reason)
-		}
-		t.Skip(reason)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // only what hangs runs into it
+	ctx, cancel := context.WithTimeout(t.Context(), chromium.Patience)
 	t.Cleanup(cancel)
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium.Path(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, o...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)

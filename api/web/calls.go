@@ -15,12 +15,11 @@ import (
 	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 )
 
 // strict makes the gateway refuse parameters that there are not, which it
@@ -122,10 +121,15 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.TaskService_ReadEnergy_FullMethodName, s.ReadEnergy)
 	unary(mux, pb.TaskService_ReadTimeline_FullMethodName, s.ReadTimeline)
 	unary(mux, pb.TaskService_ReadKernels_FullMethodName, s.ReadKernels)
+	unary(mux, pb.TaskService_ReadRanges_FullMethodName, s.ReadRanges)
 	unary(mux, pb.TaskService_Aggregate_FullMethodName, s.Aggregate)
 	streamed(mux, pb.TaskService_WatchTasks_FullMethodName, s.WatchTasks)
 	unary(mux, pb.TaskService_DeleteTasks_FullMethodName, s.DeleteTasks)
 	unary(mux, pb.TaskService_UpdateTask_FullMethodName, s.UpdateTask)
+	unary(mux, pb.TaskService_BeginWindow_FullMethodName, s.BeginWindow)
+	unary(mux, pb.TaskService_EndWindow_FullMethodName, s.EndWindow)
+	unary(mux, pb.TaskService_RecordWindows_FullMethodName, s.RecordWindows)
+	unary(mux, pb.TaskService_ReadWindows_FullMethodName, s.ReadWindows)
 	unary(mux, pb.TaskService_CreateNote_FullMethodName, s.CreateNote)
 	unary(mux, pb.TaskService_DeleteNote_FullMethodName, s.DeleteNote)
 	unary(mux, pb.TaskService_ReadReadings_FullMethodName, s.ReadReadings)
@@ -134,6 +138,8 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	b := pb.NewBenchServiceClient(live)
 	unary(mux, pb.BenchService_ListBenches_FullMethodName, b.ListBenches)
 	unary(mux, pb.BenchService_ReadBench_FullMethodName, b.ReadBench)
+	unary(mux, pb.BenchService_StartRecording_FullMethodName, b.StartRecording)
+	unary(mux, pb.BenchService_StopRecording_FullMethodName, b.StopRecording)
 	streamed(mux, pb.BenchService_WatchBenches_FullMethodName, b.WatchBenches)
 	r := pb.NewReportServiceClient(conn)
 	unary(mux, pb.ReportService_ListSensors_FullMethodName, r.ListSensors)
@@ -141,6 +147,7 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	unary(mux, pb.ReportService_ReadValidation_FullMethodName, r.ReadValidation)
 	unary(mux, pb.ReportService_ListValidations_FullMethodName, r.ListValidations)
 	unary(mux, pb.ReportService_ReadComparison_FullMethodName, r.ReadComparison)
+	unary(mux, pb.ReportService_ReadSwings_FullMethodName, r.ReadSwings)
 }
 
 // rpcOptions bound the size of a request, also unpacked. Small

@@ -8,14 +8,13 @@ import (
 	"strconv"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"google.golang.org/grpc/status"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"google.golang.org/grpc/status"
 )
 
 // endings are those of the names of exported files, by format.
 var endings = map[string]string{
-	"csv": "csv", "parquet": "parquet", "arrow": "arrow", "perfetto": "pftrace", "chrome": "json",
+	"csv": "csv", "parquet": "parquet", "arrow": "arrow", "perfetto": "pftrace",
 }
 
 // exported serves ReadExport as a file to save: its parameters are format, from_s and to_s. An

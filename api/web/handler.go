@@ -6,6 +6,7 @@
 //	GET /               the page, with its files below /assets/
 //	GET /v1/…           the calls
 //	GET /v1/tasks/{task_id}/export   ReadExport, as the file that it streams
+//	POST /v1/batch      several calls that read, in one
 //	GET /openapi.json   their requests and answers (OpenAPI 2.0)
 //	POST /wattmark.v1.TaskService/…   the calls as gRPC-Web
 //	GET /healthz        health, as gRPC's
@@ -33,15 +34,14 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/klauspost/compress/gzhttp"
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/web/page"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/web/page"
 )
 
 //go:embed openapi.swagger.json
@@ -63,6 +63,8 @@ type Options struct {
 	// Ask puts the question who is there before all that is served; nil where nobody is
 	// asked.
 	Ask func(http.Handler) http.Handler
+	// Charge counts n calls more for the caller of a request, or refuses them; nil for no limit.
+	Charge func(ctx context.Context, n int) error
 }
 
 // Handler serves the calls of the services that conn leads to, and the page that
@@ -107,6 +109,7 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"name":""}`))
 	})
+	mux.Handle("POST /v1/batch", batch(mux, o.Charge))
 	mux.Handle("GET /v1/tasks/{task_id}/export", exported(pb.NewTaskServiceClient(conn)))
 	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /assets/", page.Handler())

@@ -73,10 +73,34 @@ func (m meter) Watch(ctx context.Context, o session.WatchOptions, see func(sessi
 	}
 }
 
+// taped records one bench, as task 3.
+type taped struct{ on bool }
+
+// Start implements live.Recorder.
+func (r *taped) Start(_ context.Context, _, _ string) (store.TaskID, error) {
+	if r.on {
+		return 0, live.ErrRefused
+	}
+	r.on = true
+	return 3, nil
+}
+
+// Stop implements live.Recorder.
+func (r *taped) Stop(context.Context, string) (store.TaskID, error) {
+	if !r.on {
+		return 0, live.ErrRefused
+	}
+	r.on = false
+	return 3, nil
+}
+
+// Recording implements live.Recorder; no test here looks at it.
+func (*taped) Recording(string) bool { return false }
+
 // registerLive adds the services beside TaskService to a site's server.
 func registerLive(t *testing.T, server *grpc.Server, db *store.DB) {
 	t.Helper()
-	relay := live.New(live.Config{Monitors: []live.Monitor{meter{name: "a", rails: 1}, meter{name: "wide", rails: 100}, meter{}}, Every: time.Millisecond, TaskOf: db.TaskOfCapture})
+	relay := live.New(live.Config{Monitors: []live.Monitor{meter{name: "a", rails: 1}, meter{name: "wide", rails: 100}, meter{}}, Every: time.Millisecond, TaskOf: db.TaskOfCapture, Recorder: &taped{}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
@@ -87,7 +111,13 @@ func registerLive(t *testing.T, server *grpc.Server, db *store.DB) {
 		}
 		return json.Marshal(map[string]string{"verdict": strings.Trim(fmt.Sprint(a), "[]") + " against " + strings.Trim(fmt.Sprint(b), "[]") + ", " + strings.Join(work, " ")})
 	}
-	r := reports.New(t.Context(), reports.Config{DB: db, ValidationKind: "validation", Subject: subject, Compare: compare})
+	swings := func(_ context.Context, id store.TaskID, step string) ([]byte, error) {
+		if step != "" {
+			return nil, fmt.Errorf("%w: task %d has no kernel with it in the name", reports.ErrRequest, id)
+		}
+		return json.Marshal(map[string]any{"mean_w": 100, "notes": []string{"no spectrum"}})
+	}
+	r := reports.New(t.Context(), reports.Config{DB: db, ValidationKind: "validation", Subject: subject, Compare: compare, Swings: swings})
 	r.Register(server)
 	t.Cleanup(func() {
 		cancel()

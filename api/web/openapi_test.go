@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/api/internal/testdb"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -56,6 +57,14 @@ func newSite(t *testing.T, o Options) *site {
 				return measure.ErrNoData
 			}
 			return nil
+		},
+		AddWindows: func(context.Context, store.TaskID, []serving.Window) error { return nil },
+		Windows: func(_ context.Context, id store.TaskID) (w []serving.Window, result int, notes []string, err error) {
+			if id == 99 {
+				return nil, 0, nil, store.ErrNotFound
+			}
+			w = []serving.Window{{ID: "r1", Class: "chat", Begin: 1, End: 2, Counts: map[string]float64{"tokens": 3}}, {ID: "r2", Begin: 1, End: 2, Estimate: &measure.Estimate{Energy: 5, U: 1}}}
+			return w, 1, nil, nil
 		},
 		Formats: []string{"csv"},
 		Export: func(_ context.Context, w io.Writer, task *store.Task, _ string, span measure.Window) error {

@@ -86,6 +86,19 @@ var rows = []struct {
 		good("/v1/tasks/1/readings", "from_s"), good("/v1/tasks/1/readings?methods=nvml.instant&max_readings=10&from_s=0.1&to_s=0.2", "from_s"),
 		{"/v1/tasks/99/readings", "", 404, "no such task"},
 	}},
+	{"GET /v1/tasks/{task_id}/ranges", []row{
+		good("/v1/tasks/1/ranges", `"path":"step/forward"`), good("/v1/tasks/2/ranges", `"ranges":[]`), good("/v1/tasks/1/ranges?from_s=0.1&to_s=0.2&max_spans=5", "spans"),
+		{"/v1/tasks/1/ranges?max_spans=20001", "", 400, "max_spans"},
+		{"/v1/tasks/99/ranges", "", 404, "no such task"},
+	}},
+	{"POST /v1/benches/{bench}/recording", []row{
+		{"/v1/benches/a/recording", `{"name":"idle"}`, 200, `"task_id":"3"`},
+		{"/v1/benches/a/recording", `{"name":"again"}`, 400, "cannot be done now"},
+		{"/v1/benches/a/recording", `{"name":" "}`, 400, "name"},
+		{"/v1/benches/a/recording", `{"nam":"x"}`, 400, "nam"},
+		{"/v1/benches/rack/recording", `{"name":"x"}`, 404, "no such bench"},
+	}},
+	{"DELETE /v1/benches/{bench}/recording", []row{{"/v1/benches/a/recording", "", 200, `"task_id":"3"`}, {"/v1/benches/a/recording", "", 400, "cannot be done now"}}},
 	// What is watched live and what analysis found, with what there is to find: see live.
 	{"GET /v1/benches", []row{good("/v1/benches", `"holder":"ada@lab"`)}},
 	{"GET /v1/benches/{bench}", []row{good("/v1/benches/a", `"name":"a"`), {"/v1/benches/rack", "", 404, "--monitor"}}},
@@ -93,6 +106,11 @@ var rows = []struct {
 	{"GET /v1/sensors", []row{good("/v1/sensors", `"instant"`)}},
 	{"GET /v1/sensors:errors", []row{good("/v1/sensors:errors", `"sma"`)}},
 	{"GET /v1/tasks/{task_id}/validation", []row{{"/v1/tasks/99/validation", "", 404, "no such task"}, {"/v1/tasks/0/validation", "", 400, "task_id"}}},
+	{"GET /v1/tasks/{task_id}/swings", []row{
+		good("/v1/tasks/1/swings", `"mean_w":100`),
+		{"/v1/tasks/1/swings?step=gemm", "", 400, "no kernel"},
+		{"/v1/tasks/99/swings", "", 404, "no such task"},
+	}},
 	{"GET /v1/comparison", []row{
 		good("/v1/comparison?a=1&a=2&b=3&work=token=5", `"verdict":"1 2 against 3, token=5"`),
 		{"/v1/comparison?a=1", "", 400, "b: 0 tasks"},
@@ -124,6 +142,29 @@ var rows = []struct {
 		{"/v1/tasks/0", `{"pinned":true}`, 400, "task_id"},
 		{"/v1/tasks/3", `{"tags":{"a":"` + strings.Repeat("v", 5000) + `"}}`, 400, "task.tags"},
 		{"/v1/tasks/3", `{"tags":{"a":"\u001b[2J"}}`, 400, "task.tags"},
+	}},
+	{"GET /v1/tasks/{task_id}/windows", []row{
+		good("/v1/tasks/1/windows", `"class":"chat"`), good("/v1/tasks/1/windows?max_windows=1", `"windows_left_out":"1"`),
+		{"/v1/tasks/1/windows?max_windows=20001", "", 400, "max_windows"},
+		{"/v1/tasks/99/windows", "", 404, "no such task"},
+	}},
+	{"POST /v1/tasks/{task_id}/windows", []row{
+		{"/v1/tasks/3/windows", `{"id":"r1","stage":"decode"}`, 200, `"window":"1"`},
+		{"/v1/tasks/3/windows", `{"id":"r1","at_ns":-5}`, 400, "begin_ns"},
+		{"/v1/tasks/3/windows", `{"ID":"r1"}`, 400, "ID"},
+		{"/v1/tasks/99/windows", `{"id":"r1"}`, 404, "no such task"},
+	}},
+	{"POST /v1/tasks/{task_id}/windows:record", []row{
+		{"/v1/tasks/3/windows:record", `{"windows":[{"id":"r1","begin_ns":"1","end_ns":"2","counts":{"tokens":7}}]}`, 200, "{}"},
+		{"/v1/tasks/3/windows:record", `{"windows":[{"begin_ns":1,"end_ns":2},{"begin_ns":2,"end_ns":1}]}`, 400, "windows[1]"},
+		{"/v1/tasks/3/windows:record", `{}`, 400, "want 1 to 10000"},
+		{"/v1/tasks/99/windows:record", `{"windows":[{"begin_ns":1,"end_ns":2}]}`, 404, "no such task"},
+	}},
+	{"POST /v1/tasks/{task_id}/windows/{window}/end", []row{
+		{"/v1/tasks/3/windows/1/end", `{"counts":{"tokens":-1}}`, 400, "tokens"},
+		{"/v1/tasks/3/windows/1/end", `{"counts":{"tokens":7}}`, 200, "{}"},
+		{"/v1/tasks/3/windows/1/end", `{}`, 404, "has ended"},
+		{"/v1/tasks/3/windows/x/end", `{}`, 400, "window"},
 	}},
 	{"POST /v1/tasks/{task_id}/notes", []row{
 		{"/v1/tasks/3/notes", `{"text":"風扇 at 40 %"}`, 200, "風扇"},

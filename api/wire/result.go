@@ -12,39 +12,22 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
-// Energy converts an energy with its expanded uncertainty (k = 2) to its message.
-func Energy(e measure.Estimate) *pb.Energy {
-	return &pb.Energy{EnergyJ: float64(e.Energy), EnergyUJ: float64(e.U)}
-}
-
 // ParseEnergy converts an energy; its uncertainty must not be negative.
 func ParseEnergy(p *pb.Energy) (measure.Estimate, error) {
 	if p == nil {
 		return measure.Estimate{}, refuse("no energy")
 	}
 	err := cmp.Or(finite("energy", field{"energy_j", p.EnergyJ}), notNegative("energy", field{"energy_u_j", p.EnergyUJ}))
-	return measure.Estimate{Energy: measure.Joule(p.EnergyJ), U: measure.Joule(p.EnergyUJ)}, err
+	return energyOf(p), err
 }
 
-// RailResult converts one rail over a window to its message. The role is in
-// the setup; the budget does not travel.
-func RailResult(r measure.RailResult) *pb.RailResult {
-	return &pb.RailResult{
-		Name: Text(r.Name), Energy: Energy(r.Energy), MeanW: float64(r.Mean), PeakW: float64(r.Peak),
-		Budget: Budget(r.Budget),
-	}
-}
-
-// ParseRailResult converts one rail over a window.
+// ParseRailResult converts one rail over a window. The role is in the setup.
 func ParseRailResult(p *pb.RailResult) (measure.RailResult, error) {
 	if p == nil {
 		return measure.RailResult{}, refuse("an empty rail result")
 	}
 	var f Fields
-	r := measure.RailResult{
-		Name: p.Name, Energy: Field(&f, ParseEnergy, p.Energy), Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
-		Budget: Field(&f, ParseBudget, p.Budget),
-	}
+	r := railResultOf(&f, p)
 	if f.Err != nil {
 		return r, fmt.Errorf("rail %s: %w", quote(p.Name), f.Err)
 	}
@@ -53,31 +36,27 @@ func ParseRailResult(p *pb.RailResult) (measure.RailResult, error) {
 }
 
 // Budget converts the lines of an uncertainty budget to their messages.
-func Budget(lines []measure.Contribution) []*pb.Contribution {
-	return lists.Map(lines, func(c measure.Contribution) *pb.Contribution {
-		return &pb.Contribution{Source: Text(c.Source), UJ: float64(c.U), Systematic: c.Systematic}
-	})
-}
+func Budget(lines []measure.Contribution) []*pb.Contribution { return lists.Map(lines, contribution) }
 
 // ParseBudget converts the lines of an uncertainty budget; none of them negative.
 func ParseBudget(p []*pb.Contribution) ([]measure.Contribution, error) {
-	return ParseEach(p, func(c *pb.Contribution) (measure.Contribution, error) {
-		out := measure.Contribution{Source: c.GetSource(), U: measure.Joule(c.GetUJ()), Systematic: c.GetSystematic()}
-		if c == nil {
-			return out, refuse("budget: an empty line")
-		}
-		return out, cmp.Or(text("source", c.Source), notNegative("budget "+quote(c.Source), field{"u_j", c.UJ}))
-	})
+	return ParseEach(p, parseContribution)
+}
+
+func parseContribution(c *pb.Contribution) (measure.Contribution, error) {
+	if c == nil {
+		return measure.Contribution{}, refuse("budget: an empty line")
+	}
+	return contributionOf(c), cmp.Or(text("source", c.Source),
+		notNegative("budget "+quote(c.Source), field{"u_j", c.UJ}))
 }
 
 // Clock converts a clock fit to its message. u_s is the larger of the standard
 // uncertainties that the fit's covariance gives the two ends of the window.
 func Clock(f clock.Fit, from, to measure.Seconds) *pb.Clock {
-	return &pb.Clock{
-		AS: float64(f.A), B: f.B, US: math.Max(mapped(f, from), mapped(f, to)), RmsS: float64(f.RMS),
-		Observations: toUint32(f.Used), Rejected: toUint32(f.Rejected),
-		OriginS: float64(f.Origin), VarAS2: f.VarA, VarB: f.VarB, CovAbS: f.CovAB,
-	}
+	m := clockMessage(f)
+	m.US = math.Max(mapped(f, from), mapped(f, to))
+	return m
 }
 
 // mapped is the standard uncertainty of a + b·δ at the host time δ that maps
@@ -105,10 +84,8 @@ func ParseClock(p *pb.Clock) (*clock.Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clock.Fit{
-		Origin: seconds(p.OriginS), A: seconds(p.AS), B: p.B, VarA: p.VarAS2, VarB: p.VarB, CovAB: p.CovAbS,
-		RMS: seconds(p.RmsS), Used: int(p.Observations), Rejected: int(p.Rejected),
-	}, nil
+	fit := clockOf(p)
+	return &fit, nil
 }
 
 // Bounds on a marker that a host can ask for.
@@ -117,14 +94,6 @@ const (
 	maxTagBits    = 32
 	maxChip       = 60 // seconds
 )
-
-// MarkerSpec converts the marker that a host plays to its message.
-func MarkerSpec(s marker.Spec) *pb.MarkerSpec {
-	return &pb.MarkerSpec{
-		Code: pb.MarkerCode(s.Code), ChipS: float64(s.Chip),
-		GuardChips: toUint32(s.Guard), TagBits: toUint32(s.TagBits), Tag: s.Tag,
-	}
-}
 
 // ParseMarkerSpec converts the marker that a monitor is to look for. An unset
 // message, or one with the code unspecified, is "look for none".
@@ -144,22 +113,7 @@ func ParseMarkerSpec(p *pb.MarkerSpec) (marker.Spec, error) {
 	case p.TagBits < maxTagBits && p.Tag>>p.TagBits != 0:
 		return marker.Spec{}, refuse("marker: tag %d does not fit in %d bits", p.Tag, p.TagBits)
 	}
-	return marker.Spec{
-		Code: marker.Code(p.Code), Chip: seconds(p.ChipS),
-		Guard: int(p.GuardChips), TagBits: int(p.TagBits), Tag: p.Tag,
-	}, nil
-}
-
-// Marker converts a marker that was found to its message.
-func Marker(m marker.Found) *pb.Marker {
-	return &pb.Marker{
-		Kind: pb.MarkerKind(m.Kind), TS: float64(m.T), US: float64(m.U), BeginS: float64(m.Begin), EndS: float64(m.End),
-		Correlation: m.Correlation, PslrDb: float64(m.PSLR), StepW: float64(m.Step), TauS: float64(m.Tau),
-		Tag: m.Tag, TagOk: m.TagOK, Fallback: m.Fallback,
-		Edges: lists.Map(m.Edges, func(e marker.Edge) *pb.Edge {
-			return &pb.Edge{Chip: toInt32(e.Chip), TS: float64(e.T), US: float64(e.U)}
-		}),
-	}
+	return markerSpecOf(p), nil
 }
 
 // ParseMarker converts a marker that was found. The peak-to-sidelobe ratio may
@@ -184,17 +138,14 @@ func ParseMarker(p *pb.Marker) (marker.Found, error) {
 	case len(p.Edges) > MaxEdges:
 		return marker.Found{}, refuse("marker: %d edges: at most %d", len(p.Edges), MaxEdges)
 	}
-	m := marker.Found{
-		Kind: marker.Kind(p.Kind), T: seconds(p.TS), U: seconds(p.US), Begin: seconds(p.BeginS), End: seconds(p.EndS),
-		Correlation: p.Correlation, PSLR: measure.Decibel(p.PslrDb), Step: measure.Watt(p.StepW), Tau: seconds(p.TauS),
-		Tag: p.Tag, TagOK: p.TagOk, Fallback: p.Fallback,
-	}
-	m.Edges, err = ParseEach(p.Edges, func(e *pb.Edge) (marker.Edge, error) {
-		err := cmp.Or(finite("marker edge", field{"t_s", e.GetTS()}),
-			notNegative(fmt.Sprint("marker edge ", e.GetChip()), field{"u_s", e.GetUS()}))
-		return marker.Edge{Chip: int(e.GetChip()), T: seconds(e.GetTS()), U: seconds(e.GetUS())}, err
-	})
-	return m, err
+	var f Fields
+	return markerOf(&f, p), f.Err
+}
+
+// parseEdge converts a chip's edge.
+func parseEdge(e *pb.Edge) (marker.Edge, error) {
+	return edgeOf(e), cmp.Or(finite("marker edge", field{"t_s", e.GetTS()}),
+		notNegative(fmt.Sprint("marker edge ", e.GetChip()), field{"u_s", e.GetUS()}))
 }
 
 // Markers converts a list of markers.

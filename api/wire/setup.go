@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -16,21 +15,12 @@ var units = []measure.Unit{
 	pb.Unit_UNIT_WATT:   measure.UnitWatt,
 }
 
-// Timebase converts a timebase to its message.
-func Timebase(t measure.Timebase) *pb.Timebase {
-	return &pb.Timebase{
-		TickHz: float64(t.TickHz), UTickRel: t.UTickHz, TicksPerScan: t.TicksPerScan, Stamped: t.Stamped,
-	}
-}
-
 // ParseTimebase converts and validates a timebase.
 func ParseTimebase(p *pb.Timebase) (measure.Timebase, error) {
 	if p == nil {
 		return measure.Timebase{}, refuse("setup without a timebase")
 	}
-	t := measure.Timebase{
-		TickHz: measure.Hertz(p.TickHz), UTickHz: p.UTickRel, TicksPerScan: p.TicksPerScan, Stamped: p.Stamped,
-	}
+	t := timebaseOf(p)
 	if err := t.Validate(); err != nil {
 		return measure.Timebase{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
@@ -39,11 +29,9 @@ func ParseTimebase(p *pb.Timebase) (measure.Timebase, error) {
 
 // Channel converts a channel with its calibration to its message.
 func Channel(c measure.Channel) *pb.Channel {
-	return &pb.Channel{
-		Name: Text(c.Name), Unit: pb.Unit(max(0, slices.Index(units, c.Unit))),
-		Gain: c.Gain, Offset: c.Offset, UGainRel: c.UGain, UOffset: c.UOffset, Noise: c.Noise,
-		MinCount: c.MinCount, MaxCount: c.MaxCount, SkewS: float64(c.Skew),
-	}
+	m := channelMessage(c)
+	m.Unit = pb.Unit(max(0, slices.Index(units, c.Unit)))
+	return m
 }
 
 // ParseChannel converts and validates a channel.
@@ -57,10 +45,8 @@ func ParseChannel(p *pb.Channel) (measure.Channel, error) {
 	if p.Unit <= 0 || int(p.Unit) >= len(units) {
 		return measure.Channel{}, refuse("channel %s: unit %v: want volt, ampere or watt", quote(p.Name), p.Unit)
 	}
-	c := measure.Channel{
-		Name: p.Name, Unit: units[p.Unit], Gain: p.Gain, Offset: p.Offset, UGain: p.UGainRel, UOffset: p.UOffset,
-		Noise: p.Noise, MinCount: p.MinCount, MaxCount: p.MaxCount, Skew: seconds(p.SkewS),
-	}
+	c := channelOf(p)
+	c.Unit = units[p.Unit]
 	if err := c.Validate(); err != nil {
 		return measure.Channel{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
@@ -71,26 +57,13 @@ func ParseChannel(p *pb.Channel) (measure.Channel, error) {
 	return c, nil
 }
 
-// Rail converts a rail to its message.
-func Rail(r measure.Rail) *pb.Rail {
-	return &pb.Rail{
-		Name: Text(r.Name), Role: pb.Role(r.Role), Wiring: pb.Wiring(r.Wiring), X: toInt32(r.X), Y: toInt32(r.Y),
-		ShuntOhm: float64(r.Shunt), UShuntRel: r.UShunt, AssumedV: float64(r.Assumed),
-		UAssumedV: float64(r.UAssumed),
-	}
-}
-
 // ParseRail converts a rail and validates it against the channels that it is made of.
 func ParseRail(p *pb.Rail, channels []measure.Channel) (measure.Rail, error) {
 	if p == nil {
 		return measure.Rail{}, refuse("an empty rail")
 	}
 	f := Fields{text("rail", p.Name)}
-	r := measure.Rail{
-		Name: p.Name, Role: Field(&f, ParseRole, p.Role), Wiring: Field(&f, ParseWiring, p.Wiring), X: int(p.X), Y: int(p.Y),
-		Shunt: measure.Ohm(p.ShuntOhm), UShunt: p.UShuntRel,
-		Assumed: measure.Volt(p.AssumedV), UAssumed: measure.Volt(p.UAssumedV),
-	}
+	r := railOf(&f, p)
 	if f.Err != nil {
 		return measure.Rail{}, fmt.Errorf("rail %s: %w", quote(p.Name), f.Err)
 	}
@@ -116,30 +89,11 @@ func ParseWiring(p pb.Wiring) (measure.Wiring, error) {
 	return measure.Wiring(p), nil
 }
 
-// Response converts an instrument's response to its message.
-func Response(r measure.Response) *pb.Response {
-	return &pb.Response{TauS: float64(r.Tau), WindowS: float64(r.Window), UpdateS: float64(r.Update)}
-}
-
 // ParseResponse converts a response; an unset one is an instrument that
 // samples instantaneous values.
 func ParseResponse(p *pb.Response) (measure.Response, error) {
-	err := notNegative("response", field{"tau_s", p.GetTauS()}, field{"window_s", p.GetWindowS()},
+	return responseOf(p), notNegative("response", field{"tau_s", p.GetTauS()}, field{"window_s", p.GetWindowS()},
 		field{"update_s", p.GetUpdateS()})
-	return measure.Response{
-		Tau: seconds(p.GetTauS()), Window: seconds(p.GetWindowS()), Update: seconds(p.GetUpdateS()),
-	}, err
-}
-
-// Setup converts all that turns counts into watts to its message.
-func Setup(s measure.Setup) *pb.Setup {
-	return &pb.Setup{
-		Timebase: Timebase(s.Timebase), Response: Response(s.Response), Missing: lists.Map(s.Missing, Text),
-		Channels: lists.Map(s.Channels, Channel), Rails: lists.Map(s.Rails, Rail),
-		Records: lists.Map(s.Records, func(r measure.CalibrationRecord) *pb.CalibrationRecord {
-			return &pb.CalibrationRecord{Id: Text(r.ID), Text: r.Text}
-		}),
-	}
 }
 
 // ParseSetup converts a setup and validates it as a whole: timebase, channels,
@@ -200,27 +154,10 @@ func parseRecords(p []*pb.CalibrationRecord) (out []measure.CalibrationRecord, e
 	return out, nil
 }
 
-// Instrument converts an identity to its message.
-func Instrument(id measure.Identity) *pb.Instrument {
-	return &pb.Instrument{
-		Kind: Text(id.Kind), Model: Text(id.Model), Serial: Text(id.Serial), Firmware: Text(id.Firmware),
-		Address: Text(id.Address),
-	}
-}
-
 // ParseInstrument converts an identity; an unset message is an unknown device.
 func ParseInstrument(p *pb.Instrument) (measure.Identity, error) {
-	return measure.Identity{
-		Kind: p.GetKind(), Model: p.GetModel(), Serial: p.GetSerial(), Firmware: p.GetFirmware(), Address: p.GetAddress(),
-	}, text("instrument", p.GetKind(), p.GetModel(), p.GetSerial(), p.GetFirmware(), p.GetAddress())
-}
-
-// Event converts an event to its message.
-func Event(e measure.Event) *pb.Event {
-	return &pb.Event{
-		Kind: pb.EventKind(e.Kind), FirstScan: e.FirstScan, Scans: e.Scans, Exact: e.Exact,
-		Channel: toInt32(e.Channel), Detail: Text(e.Detail),
-	}
+	i := instrumentOf(p)
+	return i, text("instrument", i.Kind, i.Model, i.Serial, i.Firmware, i.Address)
 }
 
 // ParseEvent converts an event.
@@ -236,13 +173,7 @@ func ParseEvent(p *pb.Event) (measure.Event, error) {
 	case p.FirstScan+p.Scans < p.FirstScan:
 		return measure.Event{}, refuse("event: %d scans from scan %d on: past the largest number", p.Scans, p.FirstScan)
 	}
-	if err := text("event", p.Detail); err != nil {
-		return measure.Event{}, err
-	}
-	return measure.Event{
-		Kind: measure.EventKind(p.Kind), FirstScan: p.FirstScan, Scans: p.Scans, Exact: p.Exact,
-		Channel: int(p.Channel), Detail: p.Detail,
-	}, nil
+	return eventOf(p), text("event", p.Detail)
 }
 
 // Window converts a span of device time to its message; nil stays nil.

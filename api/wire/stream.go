@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"sync"
 
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/measure/chunk"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	encproto "google.golang.org/grpc/encoding/proto"
@@ -13,9 +15,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // Codec is a gRPC codec that reads and writes plain protobuf, byte for byte

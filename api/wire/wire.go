@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/measure"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -32,9 +33,9 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/wattmark/wattmark/measure"
 )
+
+//go:generate go test ../internal/convert -update
 
 const (
 	// MaxMessage is the largest message that either side takes, in bytes. The
@@ -243,6 +244,11 @@ func Field[A, B any](f *Fields, parse func(A) (B, error), p A) (b B) {
 		b, f.Err = parse(p)
 	}
 	return b
+}
+
+// Each reads a field that is a list by the Parse function of its items.
+func Each[A, B any](f *Fields, parse func(A) (B, error), list []A) []B {
+	return Field(f, func(list []A) ([]B, error) { return ParseEach(list, parse) }, list)
 }
 
 // Time reads a field that is a time.

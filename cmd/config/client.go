@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
-
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/monitor/regular"
 )
@@ -208,8 +207,19 @@ func (f *ClientFile) located(key, value string) string {
 			return filepath.Join(home, rest)
 		}
 	}
-	if (strings.HasPrefix(key, "tls_") || key == "token_file") && !filepath.IsAbs(value) {
+	if isFile(key) && !filepath.IsAbs(value) {
 		return filepath.Join(filepath.Dir(f.path), value)
 	}
 	return value
+}
+
+// isFile reports whether the value of a key is the path of a certificate, key or token.
+func isFile(key string) bool { return strings.HasPrefix(key, "tls_") || key == "token_file" }
+
+// Typed returns a value for a file from one of the command line, whose relative paths are of the working directory.
+func Typed(key, value string) (string, error) {
+	if !isFile(key) || value == "" || strings.HasPrefix(value, "~/") {
+		return value, nil
+	}
+	return filepath.Abs(value)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/pflag"
-
 	"github.com/wattmark/wattmark/monitor/regular"
 )
 

@@ -119,7 +119,7 @@ func TestSimulatedGPUThatIsNotServed(t *testing.T) {
 	r := newRig(t)
 	r.more = []string{pythonPackage, "PYTHONDONTWRITEBYTECODE=1"}
 	o := finish(t, r.command(python, "-c", "import wattmark\nwattmark.measure('x', device='sim:/no/gpu').__enter__()"))
-	if o.code == 0 || !strings.Contains(o.err, "is wattmark emulate --gpu /no/gpu running?") {
+	if o.code == 0 || !strings.Contains(o.err, "is wattmark emulate --gpu sim:/no/gpu running?") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }

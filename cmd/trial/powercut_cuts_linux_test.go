@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/spool"
@@ -244,6 +245,31 @@ func tasksOf(ctx context.Context, db *store.DB, capture string) (out string) {
 	return fmt.Sprint(out, err)
 }
 
+// beyondMarkers removes the chunks before the start marker and behind the stop marker: one that was sent before its
+// marker was found is stored all the same, and by another host it is not.
+func beyondMarkers(ctx context.Context, db *store.DB, final chunksOf) error {
+	list, err := db.Tasks(ctx, store.Query{})
+	for i := range list {
+		t, terr := db.Task(ctx, list[i].ID)
+		if err = errors.Join(err, terr); err != nil {
+			return err
+		}
+		start, stop := marker.Pair(t.Markers)
+		at := func(scan uint64) measure.Seconds {
+			return t.Setup.Timebase.Seconds(float64(scan) * t.Setup.Timebase.TicksPerScan)
+		}
+		for c, err := range db.Chunks(ctx, t.ID, 0) {
+			if err != nil {
+				return err
+			}
+			if stop != nil && at(c.FirstScan) > stop.End || start != nil && at(c.FirstScan+uint64(c.Scans)) < start.Begin {
+				delete(final[t.CaptureID], c.No)
+			}
+		}
+	}
+	return err
+}
+
 // storedTasks holds the database against itself, and returns its chunks by their captures.
 func storedTasks(ctx context.Context, db *store.DB, told bool, fail func(string, ...any)) chunksOf {
 	out := chunksOf{}
@@ -289,12 +315,15 @@ func TestMeasurementSurvivesEachCut(t *testing.T) {
 	var whole map[string][]byte
 	images, syncs, seen := 0, 0, map[uint64]bool{}
 	replay(t, base, calls, func(_ *call, _ *tree, p cutPromise) { whole = p.logs })
-	// What lies before and behind the markers, no database keeps.
+	// What lies before and behind the markers, no database needs.
 	db, err := store.Open(t.Context(), filepath.Join(base, "db", "power.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	final := storedTasks(t.Context(), db, true, t.Errorf)
+	if err := beyondMarkers(t.Context(), db, final); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

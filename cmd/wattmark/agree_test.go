@@ -61,7 +61,7 @@ func allOf(t *testing.T, r *rig, file string) (w benchWords) {
 		}
 		return x
 	}
-	read(inside(t, "doctor", "--json", "--role", "monitor", "--monitor", r.address, "--bench", file, "--spool", r.spool), &w.doctor)
+	read(inside(t, "doctor", "--json", "--machine", "monitor", "--monitor", r.address, "--bench", file, "--spool", r.spool), &w.doctor)
 	read(inside(t, "top", "--once", "--json", "--monitor", r.address).ok(t), &w.top)
 	w.probed = read(inside(t, "instruments", "probe", "--bench", file, "--for", "200ms", "--json"), &w.probe)
 	w.checked = read(inside(t, "instruments", "check", "--bench", file, "--for", "500ms", "--json"), &w.check, &w.judged)

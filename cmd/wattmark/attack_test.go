@@ -42,14 +42,14 @@ type siege struct {
 // commands that an administrator types.
 func (s *siege) lab() {
 	s.Helper()
-	inside(s.T, "auth", "init", "--dir", s.dir, "--host", "lab").ok(s.T)
+	inside(s.T, "auth", "init", "--auth", s.dir, "--server", "lab").ok(s.T)
 	for _, u := range []struct{ name, role string }{{"ada", "measurer"}, {"eve", "measurer"}, {"vic", "viewer"}, {"gpu-host", "operator"}, {"gone", "admin"}} {
-		inside(s.T, "auth", "token", u.name, "--role", u.role, "--dir", s.dir, "-o", s.file(u.name+".token")).ok(s.T)
+		inside(s.T, "auth", "token", u.name, "--role", u.role, "--auth", s.dir, "-o", s.file(u.name+".token")).ok(s.T)
 	}
-	inside(s.T, "auth", "cert", "eve", "--dir", s.dir, "-o", s.file("eve")).ok(s.T)
-	inside(s.T, "auth", "cert", "fired", "--role", "admin", "--dir", s.dir, "-o", s.file("fired")).ok(s.T)
-	inside(s.T, "auth", "revoke", "gone", "--dir", s.dir).ok(s.T)
-	inside(s.T, "auth", "revoke", "fired", "--dir", s.dir).ok(s.T)
+	inside(s.T, "auth", "cert", "eve", "--auth", s.dir, "-o", s.file("eve")).ok(s.T)
+	inside(s.T, "auth", "cert", "fired", "--role", "admin", "--auth", s.dir, "-o", s.file("fired")).ok(s.T)
+	inside(s.T, "auth", "revoke", "gone", "--auth", s.dir).ok(s.T)
+	inside(s.T, "auth", "revoke", "fired", "--auth", s.dir).ok(s.T)
 	// The token of yesterday, and another lab's.
 	text, old, err := auth.NewToken("ada", auth.Admin, time.Now().Add(-48*time.Hour), 24*time.Hour)
 	if err == nil {
@@ -61,8 +61,8 @@ func (s *siege) lab() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	inside(s.T, "auth", "init", "--dir", s.file("other"), "--host", "lab").ok(s.T)
-	inside(s.T, "auth", "cert", "ada", "--role", "admin", "--dir", s.file("other"), "-o", s.file("stranger")).ok(s.T)
+	inside(s.T, "auth", "init", "--auth", s.file("other"), "--server", "lab").ok(s.T)
+	inside(s.T, "auth", "cert", "ada", "--role", "admin", "--auth", s.file("other"), "-o", s.file("stranger")).ok(s.T)
 	pem, err := os.ReadFile(s.file(pki.CACert))
 	if s.pool = x509.NewCertPool(); err != nil || !s.pool.AppendCertsFromPEM(pem) {
 		s.Fatal(err)
@@ -260,7 +260,7 @@ func (s *siege) transport() {
 		s.Error(r.err)
 	}
 	inside(s.T, "top", "--once", "--monitor", s.address, "--tls-ca", s.file(pki.CACert)).fails(s.T, cli.ExitFailed, "not signed in", "--token-file")
-	inside(s.T, "doctor", "--role", "monitor", "--monitor", s.address, "--auth", s.dir, "--tls-ca", filepath.Join(s.file("other"), pki.CACert)).fails(s.T, cli.ExitFailed)
+	inside(s.T, "doctor", "--machine", "monitor", "--monitor", s.address, "--auth", s.dir, "--tls-ca", filepath.Join(s.file("other"), pki.CACert)).fails(s.T, cli.ExitFailed)
 }
 
 // credentials: who is not known, or not any more, is let in nowhere.
@@ -287,7 +287,7 @@ func (s *siege) credentials() {
 		s.refused("the certificate "+file, err, want)
 	}
 	// A token that is revoked while it is in use is refused with the next call.
-	inside(s.T, "auth", "token", "temp", "--role", "viewer", "--dir", s.dir, "-o", s.file("temp.token")).ok(s.T)
+	inside(s.T, "auth", "token", "temp", "--role", "viewer", "--auth", s.dir, "-o", s.file("temp.token")).ok(s.T)
 	c := s.meter(s.token("temp"))
 	ctx, cancel := s.within()
 	defer cancel()
@@ -298,7 +298,7 @@ func (s *siege) credentials() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	inside(s.T, "auth", "revoke", "temp", "--dir", s.dir).ok(s.T)
+	inside(s.T, "auth", "revoke", "temp", "--auth", s.dir).ok(s.T)
 	_, err = c.GetBench(ctx, &wattmarkv1.GetBenchRequest{})
 	s.refused("a token that was just revoked", err, rpc.Unauthenticated)
 	for err = nil; err == nil; {

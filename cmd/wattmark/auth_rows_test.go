@@ -35,7 +35,7 @@ func TestEveryCallHasItsRow(t *testing.T) {
 	service_ := api.New(t.Context(), db, api.Options{})
 	defer service_.Close()
 	service_.Register(host)
-	monitors, err := service.OpenMonitors(t.Context(), db, nil)
+	monitors, err := service.OpenMonitors(t.Context(), db, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,14 +17,14 @@ import (
 func TestAuthCommands(t *testing.T) {
 	t.Parallel()
 	dir, out := filepath.Join(t.TempDir(), "auth"), t.TempDir()
-	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--dir", dir) }
-	inside(t, at("list")...).fails(t, cli.ExitNotFound, "tokens.json", "auth init --dir "+dir)
-	inside(t, at("init")...).fails(t, cli.ExitUsage, "--host")
+	at := func(args ...string) []string { return append(append([]string{"auth"}, args...), "--auth", dir) }
+	inside(t, at("list")...).fails(t, cli.ExitNotFound, "tokens.json", "auth init --auth "+dir)
+	inside(t, at("init")...).fails(t, cli.ExitUsage, "--server")
 	admin := filepath.Join(out, "admin.token")
-	if got := inside(t, at("init", "--host", "lab", "--host", "192.0.2.7", "-o", admin)...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
+	if got := inside(t, at("init", "--server", "lab", "--server", "192.0.2.7", "-o", admin)...).ok(t).out; !strings.Contains(got, "--auth "+dir) || strings.Contains(got, "wm_") {
 		t.Error(got)
 	}
-	if got := inside(t, "auth", "init", "--dir", filepath.Join(out, "second"), "--host", "lab").ok(t).out; strings.Count(got, "wm_") != 1 {
+	if got := inside(t, "auth", "init", "--auth", filepath.Join(out, "second"), "--server", "lab").ok(t).out; strings.Count(got, "wm_") != 1 {
 		t.Errorf("an administrator's token that no file has is not printed once: %s", got)
 	}
 	for _, folder := range []string{dir, filepath.Join(out, "second")} {
@@ -38,8 +38,8 @@ func TestAuthCommands(t *testing.T) {
 			}
 		}
 	}
-	inside(t, at("init", "--host", "lab")...).fails(t, cli.ExitFailed, "has a CA already")
-	made := inside(t, at("token", "ada", "--expires", "2d")...).ok(t)
+	inside(t, at("init", "--server", "lab")...).fails(t, cli.ExitFailed, "has a CA already")
+	made := inside(t, at("token", "ada", "--valid", "2d")...).ok(t)
 	if !strings.Contains(made.err, filepath.Join(dir, "tokens.json")) {
 		t.Errorf("where the token is known is not said: %q", made.err)
 	}
@@ -53,7 +53,7 @@ func TestAuthCommands(t *testing.T) {
 	}
 	inside(t, at("token", "bob", "-o", bob)...).fails(t, cli.ExitFailed, "exists")
 	inside(t, at("cert", "ada", "--role", "operator", "-o", filepath.Join(out, "ada"))...).ok(t)
-	for _, wrong := range [][]string{{"token", "a b"}, {"token", "ada", "--role", "king"}, {"token", "ada", "--expires", "0d"}, {"token", "ada", "--expires", "9999d"}, {"cert"}, {"cert", "--server"}, {"cert", "ada", "--host", "x"}} {
+	for _, wrong := range [][]string{{"token", "a b"}, {"token", "ada", "--role", "king"}, {"token", "ada", "--valid", "0d"}, {"token", "ada", "--valid", "9999d"}, {"cert"}, {"cert", "--server"}, {"cert", "ada", "--server", "x"}} {
 		if r := inside(t, at(wrong...)...); r.code != cli.ExitUsage {
 			t.Errorf("%v: %d %s", wrong, r.code, r.err)
 		}
@@ -96,7 +96,7 @@ func TestAuthCommands(t *testing.T) {
 	if got := list(); strings.Count(got, ":revoked") != 2 || !strings.Contains(got, "bob:viewer:valid") {
 		t.Errorf("listed %s", got)
 	}
-	inside(t, at("cert", "--server", "--host", "lab2")...).ok(t) // in place of the old one
+	inside(t, at("cert", "--server", "lab2")...).ok(t) // in place of the old one
 	if err := os.Remove(dir + "/ca.key"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +117,11 @@ func TestAuthWantsAFolderOfServices(t *testing.T) {
 			{"token", "ada"},
 			{"token", "ada", "-o", filepath.Join(out, "ada.token")},
 			{"cert", "ada", "-o", filepath.Join(out, "ada")},
-			{"cert", "--server", "--host", "lab"},
+			{"cert", "--server", "lab"},
 			{"list"},
 			{"revoke", "ada"},
 		} {
-			r := inside(t, append(append([]string{"auth"}, args...), "--dir", dir)...).fails(t, cli.ExitNotFound, dir, "--dir", "wattmark auth init")
+			r := inside(t, append(append([]string{"auth"}, args...), "--auth", dir)...).fails(t, cli.ExitNotFound, dir, "--auth", "wattmark auth init")
 			if r.out != "" {
 				t.Errorf("%v in %s: %s", args, dir, r.out)
 			}
@@ -134,21 +134,21 @@ func TestAuthWantsAFolderOfServices(t *testing.T) {
 	}
 	// Beside a site's own certificates stands a list of tokens alone.
 	site := filepath.Join(out, "auth")
-	inside(t, "auth", "init", "--dir", site, "--host", "lab").ok(t)
+	inside(t, "auth", "init", "--auth", site, "--server", "lab").ok(t)
 	for _, f := range []string{"ca.crt", "ca.key", "server.crt", "server.key"} {
 		if err := os.Remove(filepath.Join(site, f)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	inside(t, "auth", "token", "ada", "--dir", site).ok(t)
-	inside(t, "auth", "cert", "ada", "--dir", site).fails(t, cli.ExitNotFound, "ca.crt")
+	inside(t, "auth", "token", "ada", "--auth", site).ok(t)
+	inside(t, "auth", "cert", "ada", "--auth", site).fails(t, cli.ExitNotFound, "ca.crt")
 }
 
 // What a service will not serve with.
 func TestAccessFlags(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "auth")
-	inside(t, "auth", "init", "--dir", dir, "--host", "lab").ok(t)
+	inside(t, "auth", "init", "--auth", dir, "--server", "lab").ok(t)
 	host := func(more ...string) result {
 		t.Helper()
 		return inside(t, append([]string{"host", "--db", filepath.Join(t.TempDir(), "x.db"), "--listen", "127.0.0.1:0", "--socket", "none"}, more...)...)

@@ -26,11 +26,11 @@ func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 		{"run", "--benchmark", "memory"},
 		{"run", "--", "true"},
 		{"run", "--benchmark", "memory", "--wait", "300ms"},
-		{"pulse", "--for", "200ms", "--svg", filepath.Join(t.TempDir(), "p.svg")},
+		{"pulse", "--duration", "200ms", "--svg", filepath.Join(t.TempDir(), "p.svg")},
 		{"tiny", "--sim-kernel", "280W:120us", "--dry-run"},
 		{"roofline", "sweep"},
 		{"sensor", "load", "--each", "100ms", "--periods", "50ms"},
-		{"sensor", "run", "--period", "100ms", "--window", "1s", "--benchmark", "memory", "--kernel", "10ms"},
+		{"sensor", "run", "--period", "100ms", "--window", "1s", "--benchmark", "memory", "--length", "10ms"},
 		{"predict", "sweep", "--kernel", "matmul"},
 	} {
 		more, words := gpu[:len(gpu)-2], 2
@@ -68,7 +68,7 @@ func TestRefusedRunLeavesTheCardAlone(t *testing.T) {
 func TestPlanAloneFreesTheBench(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	tiny := start(t, "tiny", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--sim-kernel", "280W:120us", "--u", "0.1", "--dry-run")
+	tiny := start(t, "tiny", "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db, "--sim-kernel", "280W:120us", "--until-u", "0.1", "--dry-run")
 	if code := tiny.wait(t); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &tiny.err)
 	}

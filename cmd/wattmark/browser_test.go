@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/wattmark/wattmark/internal/chromium"
 )
 
 // tab is a browser's tab on a host's page, and what the browser complains about.
@@ -29,23 +31,32 @@ type tab struct {
 	list   []string
 }
 
-// browser is started once for all tabs, each of which has a profile of its own there.
-var browser = sync.OnceValues(func() (context.Context, error) {
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(buildDir, "chromium")), chromedp.DisableGPU)
-	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
-	ctx, cancel := chromedp.NewContext(ctx)
-	endBrowser = func() { cancel(); stop() }
-	return ctx, chromedp.Do(ctx, chromedp.Navigate("about:blank"))
-})
+// browser starts the browser of all tabs, each of which has a profile of its own there; only the first call does.
+func browser(path string) (context.Context, error) {
+	startBrowser.Do(func() {
+		o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(buildDir, "chromium")), chromedp.DisableGPU)
+		ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
+		ctx, cancel := chromedp.NewContext(ctx)
+		endBrowser = func() { cancel(); stop() }
+		running, errBrowser = ctx, chromedp.Do(ctx, chromedp.Navigate("about:blank"))
+	})
+	return running, errBrowser
+}
+
+var (
+	startBrowser sync.Once
+	running      context.Context
+	errBrowser   error
+)
 
 // openPage opens the page of a host. When the test is over, every complaint and every
 // request to elsewhere fails it.
 func openPage(t *testing.T, url string) *tab {
 	t.Helper()
-	tool(t, "chromium")
+	path := chromium.Path(t)
 	browsers <- struct{}{}
 	t.Cleanup(func() { <-browsers })
-	running, err := browser()
+	running, err := browser(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ func (p *place) recalculated(before report.Report, truth float64, after report.R
 	p.t.Helper()
 	t, id := p.t, before.TaskID
 	task := strconv.FormatInt(id, 10)
-	for _, args := range [][]string{{}, {"--latest"}, {"--records", p.records}, {"--calibration", after.Records[0].ID}, {"--calibration", after.CalibrationID}} {
+	for _, args := range [][]string{{}, {"--latest"}, {"--calibration", p.records}, {"--stored", after.Records[0].ID}, {"--stored", after.CalibrationID}} {
 		wattmark(t, append([]string{"recalculate", task, "--db", p.db}, args...)...).ok(t)
 		if now := p.show(id); len(now.Results) != 2 || now.ResultNumber != 2 || now.CalibrationID != after.CalibrationID {
 			t.Fatalf("recalculate %v: %+v", args, now.Results)
@@ -221,15 +221,15 @@ func (p *place) recalculated(before report.Report, truth float64, after report.R
 			t.Errorf("the view's mean is %v W, the result's %v W", m, *now.MeanW)
 		}
 	}
-	inside(t, "recalculate", task, "--db", p.db, "--calibration", before.CalibrationID).ok(t)
+	inside(t, "recalculate", task, "--db", p.db, "--stored", before.CalibrationID).ok(t)
 	if back := p.show(id); *back.EnergyJ != *before.EnergyJ || back.ResultNumber != 1 || len(back.Results) != 2 {
 		t.Errorf("back at the original: %v J, it was %v J; %+v", *back.EnergyJ, *before.EnergyJ, back.Results)
 	}
 
-	inside(t, "recalculate", task, "--db", p.db, "--calibration", "ffffffff").fails(t, cli.ExitNotFound, "no calibration")
-	inside(t, "recalculate", task, "--db", p.db, "--records", t.TempDir()).fails(t, cli.ExitFailed, "no record in")
+	inside(t, "recalculate", task, "--db", p.db, "--stored", "ffffffff").fails(t, cli.ExitNotFound, "no calibration")
+	inside(t, "recalculate", task, "--db", p.db, "--calibration", t.TempDir()).fails(t, cli.ExitFailed, "no record in")
 	inside(t, "recalculate", task, "99", "--db", p.db).fails(t, cli.ExitNotFound, "no task 99")
-	inside(t, "recalculate", task, "--db", p.db, "--latest", "--records", "x").fails(t, cli.ExitUsage, "name one")
+	inside(t, "recalculate", task, "--db", p.db, "--latest", "--calibration", "x").fails(t, cli.ExitUsage, "name one")
 	inside(t, "show", task, "--result", "7", "--db", p.db).fails(t, cli.ExitNotFound, "no result 7")
 }
 

@@ -166,7 +166,7 @@ func TestCertificateInUse(t *testing.T) {
 	file := certified(t, key, "pulse", "instant")
 	use := []string{"--certificate", file, "--certificate-key", key + ".pub"}
 	var plan sensorcmd.SensorPlanReport
-	object(t, inside(t, append([]string{"sensor", "plan", "--length", "20ms", "--u", "0.1", "--json"}, use...)...).ok(t).out, &plan)
+	object(t, inside(t, append([]string{"sensor", "plan", "--length", "20ms", "--until-u", "0.1", "--json"}, use...)...).ok(t).out, &plan)
 	if p := plan.Profile; p.Driver != "580.159.04" || p.Field != "instant" || p.Tau < 5e-3 || plan.Plan.Trials < 2 {
 		t.Errorf("%+v", plan)
 	}

@@ -31,13 +31,13 @@ func issued(t *testing.T, dir, name string, args ...string) string {
 func secured(t *testing.T, more ...string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "auth")
-	args := []string{"init", "--dir", dir, "--host", "localhost"}
+	args := []string{"init", "--auth", dir, "--server", "localhost"}
 	for _, host := range more {
-		args = append(args, "--host", host)
+		args = append(args, "--server", host)
 	}
 	issued(t, dir, "", args...)
 	for _, role := range []string{"viewer", "measurer", "operator"} {
-		issued(t, dir, "", "token", role, "--dir", dir, "--role", role, "-o", filepath.Join(dir, role+".token"))
+		issued(t, dir, "", "token", role, "--auth", dir, "--role", role, "-o", filepath.Join(dir, role+".token"))
 	}
 	return dir
 }
@@ -69,7 +69,7 @@ func TestClusterAsksWhoCalls(t *testing.T) {
 		"another CA":      {CA: filepath.Join(strangers, "ca.crt"), TokenFile: filepath.Join(dir, "operator.token")},
 		"another's token": {CA: ca, TokenFile: filepath.Join(strangers, "operator.token")},
 		"a certificate of another CA": {
-			CA: ca, Cert: issued(t, strangers, "eve.crt", "cert", "eve", "--dir", strangers, "--role", "admin", "-o", filepath.Join(strangers, "eve")), Key: filepath.Join(strangers, "eve.key"),
+			CA: ca, Cert: issued(t, strangers, "eve.crt", "cert", "eve", "--auth", strangers, "--role", "admin", "-o", filepath.Join(strangers, "eve")), Key: filepath.Join(strangers, "eve.key"),
 		},
 	} {
 		if b, err := l.as(c, patience); !errors.Is(err, relay.ErrRefused) {
@@ -88,7 +88,7 @@ func TestClusterAsksWhoCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	issued(t, dir, "", "revoke", "operator", "--dir", dir)
+	issued(t, dir, "", "revoke", "operator", "--auth", dir)
 	l.says("a client has to go")
 	if b, err := l.as(token("operator"), patience); !errors.Is(err, relay.ErrRefused) {
 		t.Errorf("revoked: %v, %v", b, err)
@@ -106,7 +106,7 @@ func (l *lab) strangers(dir string) {
 	for i := range l.nodes {
 		peers = append(peers, l.peer(i))
 	}
-	p := startCommand(l.t, nil, exec.Command(path, "cluster", "node", "--name", "n9", "--dir", l.t.TempDir(), "--partitions", "1",
+	p := startCommand(l.t, nil, exec.Command(path, "cluster", "node", "--name", "n9", "--dir", l.t.TempDir(), "--streams", "1",
 		"--listen", "127.0.0.1:0", "--nodes", "127.0.0.1:0", "--peers", strings.Join(peers, ","), "--auth", dir))
 	p.await(l.t, `TLS (route )?handshake error|certificate`)
 	p.kill(l.t)
@@ -123,10 +123,10 @@ func (l *lab) throughTLS(dir string) {
 	if got := relay(filepath.Join(dir, "measurer.token")); got.code == 0 || !strings.Contains(got.err, "it is ada's") {
 		l.t.Errorf("a measurer publishes another's tasks: %d %s", got.code, got.err)
 	}
-	if got := relay(issued(l.t, dir, "ada.token", "token", "ada", "--dir", dir, "--role", "measurer", "-o", filepath.Join(dir, "ada.token"))); got.code != 0 {
+	if got := relay(issued(l.t, dir, "ada.token", "token", "ada", "--auth", dir, "--role", "measurer", "-o", filepath.Join(dir, "ada.token"))); got.code != 0 {
 		l.t.Fatalf("relay: %s", got.err)
 	}
-	cert := issued(l.t, dir, "shelf.crt", "cert", "shelf", "--dir", dir, "--role", "operator", "-o", filepath.Join(dir, "shelf"))
+	cert := issued(l.t, dir, "shelf.crt", "cert", "shelf", "--auth", dir, "--role", "operator", "-o", filepath.Join(dir, "shelf"))
 	path := filepath.Join(l.dir, "there.db")
 	there := openThere(l.t, path)
 	p := start(l.t, "store", "--db", path, "--cluster", l.servers(), "--name", "lab", "--tls-ca", ca, "--tls-cert", cert, "--tls-key", filepath.Join(dir, "shelf.key"), "--free-every", "100ms")

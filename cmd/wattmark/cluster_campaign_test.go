@@ -118,7 +118,7 @@ func TestCampaignAllKilled(t *testing.T) {
 // take, while each node is killed and started again in turn.
 func TestCampaignManyHostsManyStores(t *testing.T) {
 	campaign(t)
-	l := newLab(t, false, "--partitions", "4")
+	l := newLab(t, false, "--streams", "4")
 	bus := l.dial()
 	const hosts, each = 8, 10
 	for h := range hosts {

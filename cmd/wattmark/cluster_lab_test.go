@@ -138,7 +138,7 @@ func (l *lab) start(i int) {
 		peers = append(peers, l.peer(k))
 	}
 	args := append([]string{
-		path, "cluster", "node", "--name", fmt.Sprintf("n%d", i), "--dir", filepath.Join(l.dir, fmt.Sprintf("n%d", i)), "--partitions", "1",
+		path, "cluster", "node", "--name", fmt.Sprintf("n%d", i), "--dir", filepath.Join(l.dir, fmt.Sprintf("n%d", i)), "--streams", "1",
 		"--listen", fmt.Sprintf("%s:%d", l.address[i], l.ports[i][0]), "--nodes", peers[i], "--peers", strings.Join(peers, ","),
 	}, l.more...)
 	if l.space[i] != "" {

@@ -15,16 +15,16 @@ func completed(t *testing.T, words ...string) []string {
 }
 
 func TestValuesAreCompleted(t *testing.T) {
-	noRaces(t) // a completion has 300 ms
+	noRaces(t)
 	goldenUser(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	goldenDatabase(t, db)
 	address := serveTasks(t, db)
 	for _, c := range []struct{ words, want string }{
 		{"run --benchmark", "half compute memory"},
-		{"tiny --method", "contrast fold repeat"},
+		{"tiny --scheme", "contrast fold repeat"},
 		{"tasks --format", "table csv markdown json"},
-		{"export --format", "csv parquet arrow arrow-stream sqlite perfetto chrome kernels recording"},
+		{"export --format", "csv parquet arrow arrow-stream sqlite perfetto kernels recording"},
 		{"auth token --role", "viewer measurer operator admin"},
 		{"host --log-level", "debug info warn error"},
 		{"sensor plan --field", "instant average usage"},
@@ -46,7 +46,7 @@ func TestValuesAreCompleted(t *testing.T) {
 }
 
 func TestTasksAreCompleted(t *testing.T) {
-	noRaces(t) // a completion has 300 ms
+	noRaces(t)
 	goldenUser(t)
 	db := filepath.Join(t.TempDir(), "power.db")
 	goldenDatabase(t, db)

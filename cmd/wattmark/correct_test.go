@@ -120,7 +120,7 @@ func TestCorrectFits(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
 	path := modelFile(t, "--length", "12s")
-	for _, more := range [][]string{nil, {"--from", "2", "--to", "14"}} {
+	for _, more := range [][]string{nil, {"--from", "2s", "--to", "14s"}} {
 		var f analysis.Fit
 		object(t, inside(t, append([]string{"correct", "fit", "--json", "--readings", path}, more...)...).ok(t).out, &f)
 		if math.Abs(float64(f.C)-0.8333) > max(float64(f.U), 0.01) || f.U > 0.05 {
@@ -158,9 +158,9 @@ func TestCorrectRefuses(t *testing.T) {
 		{"--readings " + path + " --preset k80", cli.ExitUsage, "k20power"},
 		{"--readings " + path + " --window 1s", cli.ExitUsage, "--period"},
 		{"--readings " + path + " --tau 1s --slope steep", cli.ExitUsage, "savitzky-golay"},
-		{"--readings " + path + " --tau 1s --from 2", cli.ExitUsage, "--to"},
-		{"--readings " + path + " --tau 1s --from 3 --to 2", cli.ExitUsage, "after it began"},
-		{"--readings " + path + " --tau 1s --from 1 --to 99", cli.ExitFailed, "do not cover"},
+		{"--readings " + path + " --tau 1s --from 2s", cli.ExitUsage, "--to"},
+		{"--readings " + path + " --tau 1s --from 3s --to 2s", cli.ExitUsage, "after it began"},
+		{"--readings " + path + " --tau 1s --from 1s --to 99s", cli.ExitFailed, "do not cover"},
 		{"--readings " + bad + " --tau 1s", cli.ExitFailed, ":3: power_w"},
 		{"--readings none.csv --tau 1s", cli.ExitFailed, "no such file"},
 		{"1 --tau 1s --db none.db", cli.ExitNotFound, "no task database"},

@@ -39,6 +39,9 @@ func TestDBCheckAndRepair(t *testing.T) {
 	inside(t, "db", "check", "--db", db_, "--quick").ok(t) // it does not read the chunks, and says so
 	inside(t, "db", "repair", "--db", db_).fails(t, cli.ExitDamaged, "damaged")
 	inside(t, "db", "check", "--db", db_, "--task", "1").fails(t, cli.ExitDamaged, "damaged")
+	for _, args := range [][]string{{"export", "1", "-o", filepath.Join(t.TempDir(), "x.csv")}, {"validate", "1"}} {
+		inside(t, append(args, "--db", db_)...).fails(t, cli.ExitDamaged, "chunk", "wattmark db repair")
+	}
 	var r db.RepairReport
 	object(t, inside(t, "db", "repair", "--db", db_, "--yes", "--json").ok(t).out, &r)
 	if !r.Done || len(r.Left) != 0 || len(r.Marked) != 0 || !slices.Equal(r.Recomputed, []int64{1}) {
@@ -264,5 +267,21 @@ func TestRedactedCommandLine(t *testing.T) {
 	}
 	if got := cli.ShellWords([]string{"a b", "it's", "", "c"}); got != `'a b' 'it'\''s' '' c` {
 		t.Error(got)
+	}
+}
+
+// Commands about a file say so of a server, before they ask it.
+func TestServersAreNoFiles(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"check"}, {"repair", "--yes"}, {"backup", filepath.Join(t.TempDir(), "b.db")}, {"vacuum"}, {"retain", "--older-than", "1d"},
+	} {
+		for db, kind := range map[string]string{
+			"postgres://nobody@127.0.0.1:1/none": "a database server", "host://127.0.0.1:1": "a wattmark host",
+		} {
+			args = append([]string{"db"}, append(args, "--db", db)...)
+			inside(t, args...).fails(t, cli.ExitUsage, db+" is "+kind, "wattmark db "+args[1]+" is for SQLite files", "db copy "+db)
+			args = args[1 : len(args)-2]
+		}
 	}
 }

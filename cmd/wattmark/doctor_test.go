@@ -33,7 +33,7 @@ func TestDoctorHere(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	inside(t, "doctor", "--role", "cook").fails(t, cli.ExitUsage, "want monitor or host")
+	inside(t, "doctor", "--machine", "cook").fails(t, cli.ExitUsage, "want monitor or host")
 	r.monitor.stop(t)
 	inside(t, "doctor", "--monitor", r.address, "--db", r.db, "--spool", r.spool).fails(t, cli.ExitFailed, "checks failed")
 }

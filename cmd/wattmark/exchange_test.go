@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -62,15 +61,6 @@ func TestExportFormats(t *testing.T) {
 	}
 	if b := file("two.pftrace", "1", "2"); !bytes.Contains(b, []byte("task 2: demo")) || !bytes.Contains(b, []byte("start marker")) {
 		t.Error("the trace does not hold both tasks and their markers")
-	}
-	var trace struct {
-		TraceEvents []struct{ Name string } `json:"traceEvents"`
-	}
-	if err := json.Unmarshal(file("one.json", "1", "--rail", "pcie_12v"), &trace); err != nil {
-		t.Fatal(err)
-	}
-	if len(trace.TraceEvents) < int(r.Samples) {
-		t.Errorf("%d events of %d samples", len(trace.TraceEvents), r.Samples)
 	}
 	inside(t, "export", "1", "--db", db, "--rail", "eps").fails(t, cli.ExitUsage, "no such rail", "pcie_12v")
 	inside(t, "export", "1", "--db", db, "--from", "1ms", "--to", "2ms").fails(t, cli.ExitUsage, "its window runs from")

@@ -35,7 +35,8 @@ func TestFullDiskDuringTheTransfer(t *testing.T) {
 	if code := p.wait(t); code == 0 {
 		t.Error("a measurement onto a full disk succeeded")
 	}
-	if said := p.err.String() + p.out.String(); !strings.Contains(said, "disk full") || !strings.Contains(said, "free some space") {
+	if said := p.err.String() + p.out.String(); !strings.Contains(said, "disk full") || !strings.Contains(said, "free some space") ||
+		!strings.Contains(said, "task 1 is running: its samples are at the monitor; wattmark tasks") {
 		t.Errorf("the disk is full, and the program says\n%s", said)
 	}
 	if err := os.Remove(filler); err != nil {

@@ -15,7 +15,7 @@ import (
 func TestReleaseMeansReplicated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--partitions", "1")
+	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--streams", "1")
 	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
 	node.await(t, "the streams are there")
 
@@ -87,7 +87,7 @@ func TestEveryMeasurementHasAGate(t *testing.T) {
 func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--partitions", "1")
+	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--streams", "1")
 	servers := node.await(t, `msg="the node is up".* address=(\S+)`)[1]
 	node.await(t, "the streams are there")
 	var env []string
@@ -100,7 +100,7 @@ func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
 	}
 	ran("roofline", "sweep", "--rounds", "1,64,256", "--duration", "100ms", "--warm-up", "50ms", "--name", "line", "--cluster", servers)
 	env = []string{"WATTMARK_CLUSTER=" + servers}
-	ran("tiny", "--method", "repeat", "--benchmark", "compute", "--length", "1ms", "--launches", "20", "--name", "small")
+	ran("tiny", "--scheme", "repeat", "--benchmark", "compute", "--length", "1ms", "--launches", "20", "--name", "small")
 	tasks := tasksOf(t, r.db)
 	if len(tasks) != 4 {
 		t.Errorf("%d tasks", len(tasks))

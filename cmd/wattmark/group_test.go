@@ -122,7 +122,9 @@ func TestGroupWithoutMethods(t *testing.T) {
 func TestProgramOnTwoGPUs(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
-	p := both(a, b, "--json", "--", "sh", "-c", "echo once >&2; sleep 0.2")
+	const program = `echo once >&2; from=$(date +%s%N); sleep 0.2
+echo "{\"id\":\"r1\",\"begin_ns\":$from,\"end_ns\":$(date +%s%N)}" >"$WATTMARK_WINDOWS/x.jsonl"`
+	p := both(a, b, "--json", "--", "sh", "-c", program)
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
@@ -137,6 +139,11 @@ func TestProgramOnTwoGPUs(t *testing.T) {
 	for i, m := range got.GPUs {
 		if d := *m.Task.DurationS; d < 0.2 || d > 2 {
 			t.Errorf("GPU %d: a window of %v s", i, d)
+		}
+		var x report.Report
+		object(t, inside(t, "show", fmt.Sprint(m.Task.TaskID), "--windows", "--json", "--db", a.db).ok(t).out, &x)
+		if x.Windows == nil || len(x.Windows.Windows) != 1 || !(x.Windows.Windows[0].Energy > 0) {
+			t.Errorf("GPU %d: windows %+v", i, x.Windows)
 		}
 	}
 }

@@ -182,7 +182,7 @@ func TestHTTPKeepsToThisMachine(t *testing.T) {
 		inside(t, "monitor", "--instrument", "nvml", "--spool", t.TempDir(), "--listen", address).fails(t, cli.ExitUsage, "without TLS")
 	}
 	dir := filepath.Join(t.TempDir(), "auth")
-	inside(t, "auth", "init", "--host", "lab", "--dir", dir).ok(t)
+	inside(t, "auth", "init", "--server", "lab", "--auth", dir).ok(t)
 	inside(t, "host", "--db", db, "--socket", "none", "--listen", ":0", "--serve-cert", dir+"/server.crt", "--serve-key", dir+"/server.key").
 		fails(t, cli.ExitUsage, "without asking who they are")
 	inside(t, "host", "--db", db, "--http", "7553").fails(t, cli.ExitUsage, "127.0.0.1:7553")

@@ -52,6 +52,7 @@ func TestUsageErrors(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "power.db")
 	for _, c := range []struct{ args, want string }{
 		{"taskz", "did you mean tasks"},
+		{"taskz --by ada", "did you mean tasks"},
 		{"show", "wattmark show --help"},
 		{"show 0", "not a task number"},
 		{"show 1 2", "wattmark show --help"},
@@ -85,7 +86,7 @@ func TestUsageErrors(t *testing.T) {
 		{"trim 1 --from 2s --to 1s", "--to must lie after --from"},
 		{"bench quickly", "no command"},
 		{"pulse --on 0s", "--on must be positive"},
-		{"pulse --for 10ms", "holds no pulse"},
+		{"pulse --duration 10ms", "holds no pulse"},
 		{"import nvidia", "did you mean nvidia-smi"},
 		{"import nvidia-smi x.csv", "--task"},
 		{"import nvidia-smi x.csv --task 1 --utc-offset 1h --zone UTC", "not both"},
@@ -118,8 +119,10 @@ func TestBusyBench(t *testing.T) {
 	if !regexp.MustCompile(`since 20\d\d-\d\d-\d\dT`).MatchString(got.err) {
 		t.Errorf("since when is not told:\n%s", got.err)
 	}
+	inside(t, "tasks", "--host", r.address).fails(t, cli.ExitFailed, "no wattmark host, which has port 7552")
 	// One that waits gets its turn, and the first is not disturbed.
 	third := r.run("--benchmark", "half", "--duration", "100ms", "--wait", "1m")
+	third.await(t, "held by "+holder+": waiting for it, 1m0s at most")
 	end()
 	if a, b := p.wait(t), third.wait(t); a != 0 || b != 0 {
 		t.Errorf("exit codes %d and %d\n%s%s", a, b, &p.err, &third.err)

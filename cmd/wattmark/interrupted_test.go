@@ -44,6 +44,16 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 		}
 	}
 	r.free()
+	if r.monitor.stop(t); !strings.HasSuffix(r.monitor.err.String(), "msg=ended signal=SIGINT\n") {
+		t.Errorf("the monitor said\n%s", &r.monitor.err)
+	}
+	p := start(t, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
+	p.await(t, "running the work")
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	code := p.wait(t)
+	if said := p.err.String(); code != 130 || !strings.HasSuffix(said, "\nwattmark: interrupted by SIGINT: kept as task 1 (incomplete)\n") {
+		t.Errorf("demo: exit code %d\n%s", code, said)
+	}
 }
 
 // interrupted runs a command that a signal ends before it has done anything.

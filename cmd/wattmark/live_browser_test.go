@@ -51,7 +51,7 @@ func TestLiveInBrowser(t *testing.T) {
 	}
 
 	b.arms(2 * idle)
-	work := r.run("--benchmark", "memory", "--duration", "2s", "--name", "gemm")
+	work, end := r.working("gemm")
 	b.triggered(2 * idle)
 	b.until(`document.querySelector('h1 .badge').textContent === 'measuring' && document.querySelector('[aria-label=Who] a')`)
 	who := b.text("[aria-label=Who]")
@@ -63,6 +63,7 @@ func TestLiveInBrowser(t *testing.T) {
 		t.Errorf("who listens hears %q", heard)
 	}
 	b.shot("live-held")
+	end()
 	if code := work.wait(t); code != 0 {
 		t.Fatalf("a viewer disturbed the measurement: exit code %d\n%s", code, &work.err)
 	}
@@ -71,8 +72,25 @@ func TestLiveInBrowser(t *testing.T) {
 	b.until(`location.hash.startsWith('#/task/1') && document.querySelector('h1').innerText.includes('gemm')`)
 	b.visit("#/tasks", `document.querySelector('tbody a[href="#/task/1"]')`)
 
+	b.records(r)
 	b.away(r)
 	b.reported(r)
+}
+
+// records starts and stops a recording by hand, and follows the link to its task.
+func (b *tab) records(r *rig) {
+	b.Helper()
+	const form = `form[aria-label="Record the bench"]`
+	b.visit("#/live/"+r.address, watching)
+	b.until(`document.querySelector('` + form + `').checkVisibility()`)
+	b.do(chromedp.SendKeys(chromedp.CSS(form+" input"), "idle, door open\r"))
+	b.until(`document.querySelector('h1 .badge').textContent === 'measuring' && document.querySelector('` + form + `').nextSibling.textContent.startsWith('Records task')`)
+	b.until(`document.querySelector('` + form + ` button').textContent === 'Stop recording' && document.querySelector('[aria-label=Who]').innerText.includes('idle, door open')`)
+	b.shot("live-records")
+	b.do(chromedp.Click(chromedp.CSS(form + " button")))
+	b.until(`document.querySelector('` + form + `').nextSibling.textContent.startsWith('Recorded: task')`)
+	b.do(chromedp.Click(chromedp.CSS(form + " + div a")))
+	b.until(`document.querySelector('h1').innerText.includes('idle, door open') && document.querySelector('#energy').value > 0 && document.querySelector('.badge.complete')`)
 }
 
 // watts are what the page shows now.
@@ -128,7 +146,7 @@ func (b *tab) reported(r *rig) {
 	if _, err := db.PutAnalysis(r.t.Context(), store.Analysis{Kind: sensor.Kind, Name: "GPU-1 instant", Made: time.Now(), Maker: "test", Content: content, Tasks: []store.TaskID{1}}); err != nil {
 		b.Fatal(err)
 	}
-	inside(r.t, "validate", "1", "--db", r.db, "--save", "first").ok(r.t)
+	inside(r.t, "validate", "1", "--db", r.db, "--save-as", "first").ok(r.t)
 	b.visit("#/reports", `document.querySelector('.saved') && document.querySelector('tbody a[href="#/reports/1"]')`)
 	b.do(chromedp.Click(chromedp.CSS(`tbody a[href="#/reports/1"]`)))
 	b.until(`document.querySelector('.verdict') && ` + inked + ` > 20`)
@@ -207,8 +225,9 @@ func TestSeveralBenchesInBrowser(t *testing.T) {
 	b.visit("#/live", `document.querySelectorAll('.bench').length === 2`)
 	b.until(`[...document.querySelectorAll('.bench .badge')].map(e => e.textContent).join() === 'away,free'`)
 	b.until(`document.querySelector('.bench:last-child a').pressed = true`)
-	work := r.run("--benchmark", "half", "--duration", "1s", "--name", "gemm")
+	work, end := r.working("gemm")
 	b.until(`document.querySelectorAll('.bench')[1].innerText.includes('gemm by') && parseFloat(document.querySelectorAll('.bench output')[1].textContent) > 5`)
+	end()
 	if code := work.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -78,7 +78,7 @@ func TestModelLife(t *testing.T) {
 	if s := m.Shares; len(s) != 10 || s[0].Counter != "intercept" || math.Abs(float64(s[1].Coefficient)-4e-9) > 4e-10 {
 		t.Errorf("%+v", s)
 	}
-	object(t, inside(t, "model", "fit", csv, "--name", "gtx285", "--db", db, "--json", "--method", "ols", "--interval-by", "applications").ok(t).out, &m)
+	object(t, inside(t, "model", "fit", csv, "--name", "gtx285", "--db", db, "--json", "--estimator", "ols", "--interval-by", "applications").ok(t).out, &m)
 	if m.Version != 2 || m.IntervalBy != "applications" {
 		t.Errorf("%+v", m)
 	}
@@ -167,11 +167,11 @@ func TestModelEval(t *testing.T) {
 	noRaces(t)
 	csv := paperCSV(t, 60, uses, true)
 	var r struct{ Models []model.EvalReport }
-	object(t, inside(t, "model", "eval", csv, "--set", "paper", "--json", "--fold-by", "group").ok(t).out, &r)
+	object(t, inside(t, "model", "eval", csv, "--counters", "paper", "--json", "--fold-by", "group").ok(t).out, &r)
 	if len(r.Models) != 7 || r.Models[6].Set != "full" || r.Models[6].Folds != 12 || len(r.Models[6].Alphas) != 12 || r.Models[6].MSE >= r.Models[2].MSE || r.Models[2].MSE >= r.Models[0].MSE {
 		t.Errorf("%+v", r)
 	}
-	inside(t, "model", "eval", csv, "--set", "paper").ok(t)
+	inside(t, "model", "eval", csv, "--counters", "paper").ok(t)
 	features := writeTemp(t, "f.yaml", "loads: gld + gst\nwork: instructions - branch/2\n")
 	svg := filepath.Join(t.TempDir(), "e.svg")
 	var one model.EvalReport
@@ -183,7 +183,7 @@ func TestModelEval(t *testing.T) {
 		t.Error("a plot without axes or legend")
 	}
 	db, out := filepath.Join(t.TempDir(), "m.db"), filepath.Join(t.TempDir(), "m.json")
-	inside(t, "model", "fit", csv, "--name", "m", "--db", db, "--alpha", "1", "--out", out).ok(t)
+	inside(t, "model", "fit", csv, "--name", "m", "--db", db, "--alpha", "1", "--output", out).ok(t)
 	var a, b model.EvalReport
 	object(t, inside(t, "model", "eval", csv, "--model", "m", "--db", db, "--json").ok(t).out, &a)
 	object(t, inside(t, "model", "eval", csv, "--model", out, "--json").ok(t).out, &b)
@@ -207,7 +207,7 @@ func TestModelOnPublicData(t *testing.T) {
 	if fmt.Sprintf("%.4f %.4f", r.MSE, r.MAPE) != "178.3779 5.6534" {
 		t.Errorf("%v W², %v %%", r.MSE, r.MAPE)
 	}
-	object(t, inside(t, "model", "eval", "--preset", "accelwattch", "--json", "--power", filepath.Join(dir, "accelwattch-volta-power.csv"), filepath.Join(dir, "accelwattch-volta-counters.csv")).ok(t).out, &r)
+	object(t, inside(t, "model", "eval", "--preset", "accelwattch", "--json", "--powers", filepath.Join(dir, "accelwattch-volta-power.csv"), filepath.Join(dir, "accelwattch-volta-counters.csv")).ok(t).out, &r)
 	if fmt.Sprintf("%.1f %.2f %.2f", r.MSE, r.MAPE, r.Constant.MAPEInSample) != "658.5 12.83 18.07" {
 		t.Errorf("%v W², %v %%, %v %%", r.MSE, r.MAPE, r.Constant.MAPEInSample)
 	}
@@ -224,7 +224,7 @@ func TestModelOnAnH200(t *testing.T) {
 	if err != nil || len(files) != 30 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	args := append([]string{"model", "eval", "--by-file", "--rows", "app", "--power", filepath.Join(dir, "power.txt"), "--fold-by", "loo", "--json"}, files...)
+	args := append([]string{"model", "eval", "--by-file", "--rows", "app", "--powers", filepath.Join(dir, "power.txt"), "--fold-by", "loo", "--json"}, files...)
 	o := inside(t, args...).ok(t)
 	var r model.EvalReport
 	object(t, o.out, &r)
@@ -329,20 +329,20 @@ func TestModelPlan(t *testing.T) {
 	if len(r.Runs) != 4 || len(r.Counters) != 13 || len(r.Sets) != 7 || r.Sets[2].Runs != 3 {
 		t.Errorf("%+v", r)
 	}
-	object(t, inside(t, "model", "plan", "--source", "ncu", "--per-run", "3", "--limit", "l1tex=1", "--json", "--", "./a b", "it's").ok(t).out, &r)
+	object(t, inside(t, "model", "plan", "--source", "ncu", "--per-run", "3", "--unit-limit", "l1tex=1", "--json", "--", "./a b", "it's").ok(t).out, &r)
 	if len(r.Commands) != len(r.Runs) || !strings.HasSuffix(r.Commands[0], `'./a b' 'it'\''s'`) || !strings.Contains(r.Commands[0], "gpu__time_duration.sum --log-file pass1.csv") {
 		t.Errorf("%+v", r)
 	}
 	have := writeTemp(t, "h.csv", "kernel,power_w,time_s,gld_32b,gld_64b\na,1,1,2,3\n")
-	object(t, inside(t, "model", "plan", "--set", "mem", "--have", have, "--json").ok(t).out, &r)
+	object(t, inside(t, "model", "plan", "--counters", "mem", "--have", have, "--json").ok(t).out, &r)
 	if len(r.Counters) != 6 {
 		t.Errorf("%+v", r.Counters)
 	}
-	if out := inside(t, "model", "plan", "--set", "mem/inst").ok(t).out; !strings.Contains(out, "9 counters in 3 runs") {
+	if out := inside(t, "model", "plan", "--counters", "mem/inst").ok(t).out; !strings.Contains(out, "9 counters in 3 runs") {
 		t.Errorf("%s", out)
 	}
-	inside(t, "model", "plan", "--source", "ncu", "--set", "full").fails(t, cli.ExitFailed, "tlb_miss", "nsight-full")
-	inside(t, "model", "plan", "--limit", "x").fails(t, cli.ExitUsage, "UNIT=N")
+	inside(t, "model", "plan", "--source", "ncu", "--counters", "full").fails(t, cli.ExitFailed, "tlb_miss", "nsight-full")
+	inside(t, "model", "plan", "--unit-limit", "x").fails(t, cli.ExitUsage, "UNIT=N")
 	inside(t, "model", "plan", "--source", "x").fails(t, cli.ExitUsage)
 }
 
@@ -365,15 +365,15 @@ func TestModelRefuses(t *testing.T) {
 		{[]string{"eval", csv, "--fold-by", "group"}, cli.ExitFailed, []string{"row 1 (a) belongs to no application", "--group-column"}},
 		{[]string{"eval", csv, "--fold-by", "magic"}, cli.ExitUsage, []string{"magic"}},
 		{[]string{"eval", csv, "--group-column", "suite"}, cli.ExitFailed, []string{`no column "suite"`}},
-		{[]string{"eval", csv, "--set", "x,z"}, cli.ExitFailed, []string{`no counter "z"`, `"x", "y"`}},
-		{[]string{"eval", csv, "--set", "x,x", "--folds", "2"}, cli.ExitFailed, []string{`"x" is there twice`}},
+		{[]string{"eval", csv, "--counters", "x,z"}, cli.ExitFailed, []string{`no counter "z"`, `"x", "y"`}},
+		{[]string{"eval", csv, "--counters", "x,x", "--folds", "2"}, cli.ExitFailed, []string{`"x" is there twice`}},
 		{[]string{"eval", csv, "--feature", "q"}, cli.ExitUsage, []string{"NAME = FORMULA"}},
 		{[]string{"eval", csv, "--feature", "q = x +"}, cli.ExitUsage, []string{"not a formula"}},
-		{[]string{"eval", csv, "--method", "magic", "--folds", "2"}, cli.ExitUsage, []string{"magic"}},
+		{[]string{"eval", csv, "--estimator", "magic", "--folds", "2"}, cli.ExitUsage, []string{"magic"}},
 		{[]string{"eval", csv, "--preset", "magic"}, cli.ExitUsage, []string{"accelwattch"}},
 		{[]string{"eval", csv, "--kernel", "("}, cli.ExitUsage, []string{"--kernel"}},
 		{[]string{"eval", bad}, cli.ExitFailed, []string{"bad.csv: line 3", `"power_w"`, `"hot" is no number`}},
-		{[]string{"eval", bare, "--folds", "2"}, cli.ExitFailed, []string{"line 2 (a): no power", "--power", "--tasks"}},
+		{[]string{"eval", bare, "--folds", "2"}, cli.ExitFailed, []string{"line 2 (a): no power", "--powers", "--tasks"}},
 		{[]string{"eval", "/none.csv"}, cli.ExitFailed, []string{"no such file"}},
 		{[]string{"eval"}, cli.ExitUsage, []string{"--help"}},
 		{[]string{"fit", csv}, cli.ExitUsage, []string{"--name"}},

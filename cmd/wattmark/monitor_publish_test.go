@@ -118,7 +118,7 @@ func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 		t.Errorf("after a restart: %+v", r.captures())
 	}
 	dir := t.TempDir()
-	start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(dir, "n0"), "--listen", address, "--partitions", "2").await(t, "the streams are there")
+	start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(dir, "n0"), "--listen", address, "--streams", "2").await(t, "the streams are there")
 	eventually(t, "the monitor has let go", func() bool { return len(r.captures()) == 0 })
 
 	// The host published nothing of it; a relay beside its database does so later.

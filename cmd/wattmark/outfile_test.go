@@ -51,7 +51,6 @@ func TestNamesDoNotLie(t *testing.T) {
 		{"export 1 -o x.parquet.gz", "leave .gz out"},
 		{"export 1 -o x.parquet --format csv", "end in .csv"},
 		{"export 1 -o x.h5 --format csv", "end in .csv"},
-		{"export 1 -o x.json --format kernels", "end in .csv"},
 		{"show 1 --svg x.png", "what is written is SVG"},
 		{"validate 1 --svg x.pdf", "end in .svg"},
 		{"validate 1 --html x.svg", "end in .html"},

@@ -12,7 +12,8 @@ import (
 
 // A scripted user before a real host, with a real monitor of an emulated meter: finds
 // a task by its name, zooms, puts two cursors and reads joules that are the API's,
-// compares two tasks, follows a capture live; by mouse, by keys alone, by fingers. Then
+// compares two tasks, learns why one is doubtful and which of two programs is better, takes a
+// figure away, follows a capture live, records the bench; by mouse, by keys alone, by fingers. Then
 // Lighthouse finds nothing that is not for everyone or not good practice, and nothing that moves
 // while the page is made. WATTMARK_LIGHTHOUSE=all looks at every view, and scores its times.
 func TestJourneyInBrowser(t *testing.T) {
@@ -23,10 +24,17 @@ func TestJourneyInBrowser(t *testing.T) {
 	for _, args := range [][]string{
 		{"--benchmark", "memory", "--duration", "600ms", "--name", "gemm v1"},
 		{"--benchmark", "half", "--duration", "400ms", "--name", "gemm v2"},
+		{"--benchmark", "memory", "--duration", "200ms", "--name", "step a"},
+		{"--benchmark", "half", "--duration", "200ms", "--name", "step b"},
+		{"--benchmark", "half", "--duration", "200ms", "--name", "step b"},
+		{"--benchmark", "memory", "--duration", "200ms", "--name", "step a"},
 	} {
 		if code := r.run(args...).wait(t); code != 0 {
 			t.Fatalf("%v: exit code %d", args, code)
 		}
+	}
+	if code := r.run("--name", "broken", "--", "false").wait(t); code == 0 {
+		t.Fatal("a program that fails is not told of")
 	}
 	path, err := program()
 	if err != nil {
@@ -38,8 +46,8 @@ func TestJourneyInBrowser(t *testing.T) {
 	}
 	figures := filepath.Join(t.TempDir(), "figures.json")
 	visitPage(t, "journey.mjs", pageSetup{
-		URL: url, Tasks: 2, Figures: figures, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all",
-		Run: append([]string{path}, r.runArgs("--benchmark", "memory", "--duration", "2s", "--name", "gemm live")...),
+		URL: url, Tasks: 7, Figures: figures, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all",
+		Run: append([]string{path}, r.held("gemm live")...),
 	})
 	var seen struct {
 		FirstPaint []float64 `json:"first_paint_ms"`
@@ -58,12 +66,12 @@ func TestSignInJourneyInBrowser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	const hostile = `<img src=x onerror=window.ran=1><script>window.ran=1</script>`
 	execSQL(t, r.db, "UPDATE task SET name='"+hostile+"' WHERE task_id=1")
-	inside(t, "auth", "init", "--dir", dir, "--host", "127.0.0.1", "-o", filepath.Join(t.TempDir(), "admin.token")).ok(t)
+	inside(t, "auth", "init", "--auth", dir, "--server", "127.0.0.1", "-o", filepath.Join(t.TempDir(), "admin.token")).ok(t)
 	token := func(args ...string) string {
-		return strings.TrimSpace(inside(t, append([]string{"auth", "token", "--dir", dir, "--role", "viewer"}, args...)...).ok(t).out)
+		return strings.TrimSpace(inside(t, append([]string{"auth", "token", "--auth", dir, "--role", "viewer"}, args...)...).ok(t).out)
 	}
-	good, expired, revoked := token("ada"), token("late", "--expires", "1ns"), token("gone")
-	inside(t, "auth", "revoke", "gone", "--dir", dir).ok(t)
+	good, expired, revoked := token("ada"), token("late", "--valid", "1ns"), token("gone")
+	inside(t, "auth", "revoke", "gone", "--auth", dir).ok(t)
 	url := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none", "--monitor", "none", "--http", "127.0.0.1:0", "--auth", dir).
 		await(t, `serving JSON over HTTP" address=(https://[0-9.:]+)`)[1]
 	visitPage(t, "signin.mjs", pageSetup{URL: url, Missing: []string{"/v1/", "/assets/", "/signin"}, Tokens: &tokens{Good: good, Wrong: map[string]string{

@@ -4,12 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
 )
@@ -35,7 +37,7 @@ func TestLooksInBrowser(t *testing.T) {
 	}
 	r.oddTasks()
 	report := filepath.Join(t.TempDir(), "report.html")
-	inside(t, "validate", "1", "--db", r.db, "--save", "first", "--html", report).ok(t)
+	inside(t, "validate", "1", "--db", r.db, "--save-as", "first", "--html", report).ok(t)
 	const drawn = `document.querySelector('.plot') && !document.querySelector('.plot').hasAttribute('aria-busy')`
 	visitPage(t, "looks.mjs", pageSetup{
 		URL: url, Tasks: 5, Missing: []string{"/v1/tasks/99"},
@@ -43,6 +45,7 @@ func TestLooksInBrowser(t *testing.T) {
 			{"tasks", "#/tasks", `document.querySelectorAll('tbody tr').length === 5`},
 			{"tasks-none", "#/tasks?name=nothing", `document.querySelector('.empty')`},
 			{"task", "#/task/2?a=0.25&b=0.5&idle=60,1", `document.querySelector('#above') && document.querySelector('#between data') && ` + drawn},
+			{"task-panels", "#/task/1", `document.querySelector('.flame button') && document.querySelector('[aria-label="Named stretches"] tbody tr') && ` + drawn},
 			{"task-rails", "#/task/1?show=rails", drawn},
 			{"task-running", "#/task/3", `document.querySelector('.badge.running')`},
 			{"task-incomplete", "#/task/4", `document.querySelector('.badge.incomplete')`},
@@ -50,7 +53,7 @@ func TestLooksInBrowser(t *testing.T) {
 			{"task-missing", "#/task/99", `document.querySelector('[role=alert]')`},
 			{"compare", "#/compare?ids=1,2,3,5&a=0.1&b=0.2", `document.querySelectorAll('tbody data').length >= 4`},
 			{"compare-stacked", "#/compare?ids=1,5&show=stacked", `document.querySelectorAll('tbody tr').length === 2`},
-			{"compare-groups", "#/compare?ids=1;2&work=token=5", `document.querySelector('[aria-label=Comparison] .verdict') && ` + drawn},
+			{"compare-groups", "#/compare?ids=1;2&work=token=5", `document.querySelector('[aria-label=Comparison] tbody') && ` + drawn},
 			{"totals", "#/totals?by=day", `document.querySelector('tbody tr')`},
 			{"compare-none", "#/compare", `document.querySelector('.empty form')`},
 			{"benches", "#/live", `[...document.querySelectorAll('.bench .badge')].map(e => e.textContent).join() === 'away,free'`},
@@ -99,6 +102,14 @@ func (r *rig) oddTasks() {
 			must(db.Finish(ctx, id, store.Outcome{State: store.Untrimmed, Reason: "no markers were found"}))
 		}
 	}
+	w := whole.Result
+	third := (w.To - w.From) / 3
+	must(db.PutRanges(ctx, 1, store.Ranges{
+		Ranges: []store.RangeEnergy{{Path: "step", Ranges: 2, Launches: 3, Busy: third, Estimate: measure.Estimate{Energy: 20, U: 1}}, {Path: "step/" + nastyName, Ranges: 1, Launches: 1, Busy: third, Estimate: measure.Estimate{Energy: 15, U: 1}}},
+		Spans:  []store.RangeSpan{{Thread: 9, From: w.From, To: w.From + third, Launches: 2, Estimate: measure.Estimate{Energy: 15, U: 1}}, {Range: 1, Thread: 9, From: w.From, To: w.From + third/2, Launches: 1, Estimate: measure.Estimate{Energy: 10, U: 1}}},
+	}))
+	_, err = db.AddNote(ctx, 1, time.Now(), fmt.Sprintf("stretch %v s to %v s: warm-up", float64(w.From), float64(w.From+third)))
+	must(err)
 	content, err := json.Marshal(sensor.Profile{
 		Field: "instant", GPU: "simulated GPU", UUID: "GPU-1", Model: sensor.Boxcar, Period: 0.1, UPeriod: 55e-6, Window: 0.025, UWindow: 0.0005, Gain: 1.01, UGain: 0.002,
 		Calibrated: true, Seen: 0.25, USeen: 0.005,
@@ -112,7 +123,7 @@ func (r *rig) oddTasks() {
 func (r *rig) signIn() string {
 	r.t.Helper()
 	dir := filepath.Join(r.t.TempDir(), "auth")
-	inside(r.t, "auth", "init", "--dir", dir, "--host", "127.0.0.1").ok(r.t)
+	inside(r.t, "auth", "init", "--auth", dir, "--server", "127.0.0.1").ok(r.t)
 	db := filepath.Join(r.t.TempDir(), "signin.db")
 	host := start(r.t, "host", "--db", db, "--listen", "127.0.0.1:0", "--socket", "none", "--http", "127.0.0.1:0", "--auth", dir)
 	return host.await(r.t, `serving JSON over HTTP" address=(https://[0-9.:]+)`)[1]

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/chromium"
 )
 
 // pageScripts are what the page's visitors do, in JavaScript.
@@ -85,7 +87,7 @@ func visitPage(t *testing.T, script string, setup pageSetup) {
 	browsers <- struct{}{}
 	defer func() { <-browsers }()
 	node := tool(t, "node")
-	setup.Chromium, setup.Modules, setup.Shots = tool(t, "chromium"), pageModules(t), os.Getenv("WATTMARK_SCREENSHOTS")
+	setup.Chromium, setup.Modules, setup.Shots = chromium.Path(t), pageModules(t), os.Getenv("WATTMARK_SCREENSHOTS")
 	said, err := json.Marshal(setup)
 	if err != nil {
 		t.Fatal(err)

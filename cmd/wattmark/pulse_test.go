@@ -52,7 +52,7 @@ func TestPulse(t *testing.T) {
 	svg := filepath.Join(t.TempDir(), "pulse.svg")
 	common := []string{"pulse", "--gpu", "sim:" + r.socket, "--db", r.db, "--warm-up", "50ms", "--json"}
 	var x report.Report
-	object(t, inside(t, append(common, "--monitor", r.address, "--for", "1500ms", "--svg", svg)...).ok(t).out, &x)
+	object(t, inside(t, append(common, "--monitor", r.address, "--duration", "1500ms", "--svg", svg)...).ok(t).out, &x)
 	if x.State != "complete" || len(x.Methods) != len(sensor.Methods()) || x.Picture != svg {
 		t.Fatalf("%s: %s, %d methods, picture %q", x.State, x.Reason, len(x.Methods), x.Picture)
 	}
@@ -91,7 +91,7 @@ func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
 	t.Helper()
 	svg := filepath.Join(t.TempDir(), "alone.svg")
 	var x run.PulseReport
-	object(t, inside(t, append(common, "--no-meter", "--on", "30ms", "--off", "70ms", "--for", "1s", "--svg", svg)...).ok(t).out, &x)
+	object(t, inside(t, append(common, "--no-meter", "--on", "30ms", "--off", "70ms", "--duration", "1s", "--svg", svg)...).ok(t).out, &x)
 	if x.Pulses != 10 || !strings.Contains(x.Truth, "energy counter") || !strings.Contains(x.Truth, "--no-meter") || x.TruthW == nil {
 		t.Errorf("%+v", x)
 	}
@@ -100,7 +100,7 @@ func pulseWithoutMeter(t *testing.T, r *rig, common []string) {
 	}
 	drawn(t, svg, append(legends, "counter&#39;s mean", "no meter")...)
 	var none run.PulseReport
-	object(t, inside(t, append(common, "--no-meter", "--no-counter", "--for", "300ms", "--svg", filepath.Join(t.TempDir(), "none.svg"))...).ok(t).out, &none)
+	object(t, inside(t, append(common, "--no-meter", "--no-counter", "--duration", "300ms", "--svg", filepath.Join(t.TempDir(), "none.svg"))...).ok(t).out, &none)
 	if m := method(t, none.Methods, sensor.MTSM); none.TruthW != nil || !strings.HasPrefix(none.Truth, "none") || m.ErrorPct != nil || m.Beside.N != 0 || m.EnergyJ == nil {
 		t.Errorf("%+v, MTSM %+v", none, m)
 	}

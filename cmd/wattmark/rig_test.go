@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -144,6 +146,57 @@ func (r *rig) run(more ...string) *process {
 // runArgs are the arguments of run.
 func (r *rig) runArgs(more ...string) []string {
 	return append([]string{"run", "--gpu", "sim:" + r.socket, "--monitor", r.address, "--db", r.db, "--json", "--warm-up", "50ms", "--db-free", "0"}, more...)
+}
+
+// held are the arguments of a run whose program draws memory's power until its standard input ends.
+func (r *rig) held(name string) []string {
+	r.t.Helper()
+	said, answer := filepath.Join(r.t.TempDir(), "said"), filepath.Join(r.t.TempDir(), "answer")
+	fifo := func(path string) *os.File {
+		err := syscall.Mkfifo(path, 0o600)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return f
+	}
+	from, to := fifo(said), fifo(answer)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, l := range []load.State{load.Memory, load.ActiveIdle} {
+			if _, err := from.Read(make([]byte, 1)); err != nil {
+				return
+			}
+			if _, err := r.live.SetLoad(time.Now(), l); err != nil {
+				r.t.Error(err)
+			}
+		}
+		_, _ = to.WriteString("\n")
+	}()
+	r.t.Cleanup(func() {
+		_ = from.Close()
+		<-ended
+		_ = to.Close()
+	})
+	return r.runArgs("--name", name, "--", "sh", "-c", `printf b >"$0"; cat; printf e >"$0"; read -r _ <"$1"`, said, answer)
+}
+
+// working starts a run that draws memory's power until end is called.
+func (r *rig) working(name string) (work *process, end func()) {
+	r.t.Helper()
+	in, out, err := os.Pipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	work = startWith(r.t, in, r.held(name)...)
+	_ = in.Close()
+	end = sync.OnceFunc(func() { _ = out.Close() })
+	r.t.Cleanup(end)
+	return work, end
 }
 
 // alone are the arguments of run where it reads the rig's meter itself.

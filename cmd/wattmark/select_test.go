@@ -64,7 +64,7 @@ func (in *injected) bracketed(flags ...string) (r report.Report, x store.Task) {
 func TestMarkersAroundSelectedKernels(t *testing.T) {
 	t.Parallel()
 	in := selecting(t)
-	r, x := in.bracketed("--kernel", "gemm", "--every", "2")
+	r, x := in.bracketed("--kernel", "gemm", "--one-in", "2")
 	count := map[marker.Kind]int{}
 	for _, f := range x.Markers {
 		if f.TagOK {
@@ -149,8 +149,8 @@ func TestSelectionsThatComeToNothing(t *testing.T) {
 		args []string
 	}{
 		{"missing closing", []string{"--auto", "--kernel", "("}},
-		{"want 1 or more", []string{"--auto", "--kernel", "x", "--every", "0"}},
-		{"go with --kernel", []string{"--auto", "--every", "3"}},
+		{"want 1 or more", []string{"--auto", "--kernel", "x", "--one-in", "0"}},
+		{"go with --kernel", []string{"--auto", "--one-in", "3"}},
 		{"--kernel goes with --auto", []string{"--kernel", "x"}},
 	} {
 		p := in.rig.run(append(append(c.args, "--library", in.library, "--"), in.program)...)

@@ -39,9 +39,9 @@ func TestTakingAwayInBrowser(t *testing.T) {
 // compares looks at ten tasks, which fall into two groups by their names.
 func (b *tab) compares(path string) {
 	b.Helper()
-	const panel = `section[aria-label=Comparison]`
+	const panel, said = `section[aria-label=Comparison]`, `.said .verdict`
 	b.visit("#/compare?ids=2,3,4,5,6,7,8,9,10,11", `document.querySelector('`+panel+` tbody tr') && document.querySelectorAll('`+panel+` .dot').length === 30`)
-	if want, got := comparison(b.T, "v1", "v2", "--db", path).Verdict, b.text(panel+" .verdict"); got != want {
+	if want, got := comparison(b.T, "v1", "v2", "--db", path).Verdict, b.text(said); got != want {
 		b.Errorf("the page says %q, compare %q", got, want)
 	}
 	if rows := b.text(panel + " tbody"); !strings.Contains(rows, "Energy × time (EDP)") || !strings.Contains(rows, "a run ±") || strings.Count(rows, "< 0.0001") < 2 {
@@ -52,9 +52,9 @@ func (b *tab) compares(path string) {
 	b.shot("compare-groups")
 	// A task goes into a group of its own, and back by the browser's history.
 	says[bool](b, `(() => { const s = document.querySelector('select[aria-label="Group of task 3"]'); s.value = 2; s.dispatchEvent(new Event('change')); return true })()`)
-	b.until(`location.hash.includes(';3&') && document.querySelectorAll('` + panel + ` .verdict').length === 2`)
+	b.until(`location.hash.includes(';3&') && document.querySelectorAll('` + said + `').length === 2`)
 	b.do(chromedp.NavigateBack())
-	b.until(`document.querySelectorAll('` + panel + ` .verdict').length === 1`)
+	b.until(`document.querySelectorAll('` + said + `').length === 1`)
 }
 
 // figures reads the figure that is saved: it is SVG of its own, with what stands below it.

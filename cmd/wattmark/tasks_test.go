@@ -299,10 +299,13 @@ func TestVersionHelpCompletion(t *testing.T) {
 		t.Errorf("version: %v, %v", v, err)
 	}
 	help := inside(t, "--help").ok(t).out
-	for _, c := range []string{"demo", "monitor", "host", "run", "tasks", "show", "users", "delete", "export", "trim", "replay", "emulate", "bench", "pulse", "import", "completion", "version", "Exit codes"} {
+	for _, c := range []string{"demo", "monitor", "host", "run", "tasks", "show", "users", "delete", "export", "trim", "replay", "emulate", "bench", "pulse", "import", "completion", "version"} {
 		if !strings.Contains(help, c) {
 			t.Errorf("help does not name %s", c)
 		}
+	}
+	if out := inside(t, "help", "all").ok(t).out; !strings.Contains(out, "Exit codes") {
+		t.Errorf("help all does not name the exit codes: %s", out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if out := inside(t, "completion", shell).ok(t).out; !strings.Contains(out, "wattmark") || len(out) < 1000 {

@@ -85,6 +85,9 @@ func TestTerminals(t *testing.T) {
 			if got := atColumns(t, 80, "show", "1"); strings.Contains(got, "\x1b") || !strings.Contains(got, "±") {
 				t.Errorf("%q", got)
 			}
+			if got := atColumns(t, 80, "doctor", "--machine", "host", "--monitor", "127.0.0.1:1"); strings.Contains(got, "\x1b") || !strings.Contains(got, "FAIL") {
+				t.Errorf("%q", got)
+			}
 		})
 	}
 	if got := atColumns(t, 80, "show", "1"); !strings.Contains(got, "\x1b[") {

@@ -68,7 +68,7 @@ func (r *rig) added(id store.TaskID, length time.Duration) float64 {
 func TestTinyContrast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	x := r.tinyRun("--sim-kernel", "280W:20us", "--phase", "200ms", "--blocks", "3")
+	x := r.tinyRun("--sim-kernel", "280W:20us", "--phase", "200ms", "--quads", "3")
 	truth := r.added(1, 20*time.Microsecond)
 	e, u := float64(x.Tiny.Energy), float64(x.Tiny.EnergyU)
 	t.Logf("%.4g ± %.2g J, the card drew %.4g J for it", e, u, truth)
@@ -92,7 +92,7 @@ func TestTinyContrast(t *testing.T) {
 func TestTinyFoldAndRepeat(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	x := r.tinyRun("--method", "fold", "--sim-kernel", "280W:600us,120W:400us", "--launches", "300", "--settle", "2500us", "--bins", "60", "--u", "0.1")
+	x := r.tinyRun("--scheme", "fold", "--sim-kernel", "280W:600us,120W:400us", "--launches", "300", "--settle", "2500us", "--bins", "60", "--until-u", "0.1")
 	if n := len(x.Tiny.Profile); n != 60 {
 		t.Fatalf("%d points of the profile", n)
 	}
@@ -106,7 +106,7 @@ func TestTinyFoldAndRepeat(t *testing.T) {
 	if text := wattmark(t, "show", "1", "--db", r.db).ok(t).out; !strings.Contains(text, "═ the launch") {
 		t.Errorf("no profile is drawn:\n%s", text)
 	}
-	y := r.tinyRun("--method", "repeat", "--sim-kernel", "250W:100us/230W:60us", "--launches", "5000")
+	y := r.tinyRun("--scheme", "repeat", "--sim-kernel", "250W:100us/230W:60us", "--launches", "5000")
 	if len(y.Tiny.Warnings) == 0 || !strings.Contains(y.Tiny.Warnings[0], "single cold kernel") || y.Tiny.Energy > 0.7*0.025 {
 		t.Errorf("repeat: %+v", y.Tiny)
 	}
@@ -118,8 +118,8 @@ func TestTinyUsage(t *testing.T) {
 		{"tiny"},
 		{"tiny", "--benchmark", "half"},
 		{"tiny", "--benchmark", "half", "--length", "10us", "--ptx", "x"},
-		{"tiny", "--benchmark", "half", "--length", "10us", "--method", "magic"},
-		{"tiny", "--benchmark", "half", "--length", "10us", "--u", "0"},
+		{"tiny", "--benchmark", "half", "--length", "10us", "--scheme", "magic"},
+		{"tiny", "--benchmark", "half", "--length", "10us", "--until-u", "0"},
 		{"tiny", "--sim-kernel", "280W:10us"},
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "280W"},
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "-1W:10us"},

@@ -92,10 +92,11 @@ func TestTop(t *testing.T) {
 	if !strings.Contains(x.out.String(), "\x1b[?1049h") || !strings.Contains(x.out.String(), "\x1b[34m") {
 		t.Error("no screen of its own, or no colours, on a terminal that has them")
 	}
-	work := r.run("--benchmark", "half", "--duration", "1s", "--name", "watched")
+	work, end := r.working("watched")
 	x.await(t, `held by`)
 	x.resize(t, 40, 12)
 	x.await(t, `wattmark top[^\r\n]*…`)
+	end()
 	if code := work.wait(t); code != 0 {
 		t.Errorf("a viewer disturbed the measurement: exit code %d\n%s", code, &work.err)
 	}
@@ -124,7 +125,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("once: %q", once)
 	}
 	var left top.TopReport
-	object(t, inside(t, "top", "--json", "--idle=false", "--monitor", r.address).ok(t).out, &left)
+	object(t, inside(t, "top", "--json", "--sample-idle=false", "--monitor", r.address).ok(t).out, &left)
 	if left.Sampled || left.Holder != "" {
 		t.Errorf("a free bench that is left alone: %+v", left)
 	}

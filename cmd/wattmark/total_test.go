@@ -61,7 +61,7 @@ func TestTotalOverHosts(t *testing.T) {
 	address := serveTasks(t, b)
 	for _, source := range []string{b, address} { // a database and its service say the same
 		var r total.JobReport
-		object(t, inside(t, "total", "--job", "J", "--from", a, "--from", source, "--expect", "4", "--json").ok(t).out, &r)
+		object(t, inside(t, "total", "--job", "J", a, source, "--expect", "4", "--json").ok(t).out, &r)
 		shared := 2 * gain * 400
 		own := 2 * math.Sqrt(gain*gain*(200*200+400*400)+noise*noise*(100*100+200*200+300*300+400*400))
 		if r.Energy != 1000 || math.Abs(float64(r.Shared)-shared) > 1e-6 || math.Abs(float64(r.Independent)-own) > 1e-6 || math.Abs(float64(r.U)-math.Hypot(shared, own)) > 1e-6 {
@@ -83,7 +83,7 @@ func TestTotalOverHosts(t *testing.T) {
 			t.Errorf("%s: %+v", source, r)
 		}
 	}
-	text := inside(t, "total", "--job", "J", "--from", a, "--from", b).ok(t).out
+	text := inside(t, "total", "--job", "J", a, b).ok(t).out
 	for _, want := range []string{"Job J: 1000 J ± ", "4 tasks, 2 hosts", "instrument daq 7", "all hosts at once for 9 s", "idle before"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -114,7 +114,7 @@ func TestTotalLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	makeTasks(t, b, made{name: "train", job: "J", gpu: "GPU-3", at: time.Second}, made{name: "train", job: "other", gpu: "GPU-3", energy: 1, length: 1})
-	r := inside(t, "total", "--job", "J", "--from", a, "--from", b, "--from", filepath.Join(dir, "none.db"), "--from", "127.0.0.1:1", "--json")
+	r := inside(t, "total", "--job", "J", a, b, filepath.Join(dir, "none.db"), "127.0.0.1:1", "--json")
 	r.fails(t, cli.ExitIncomplete, "not whole: 4 missing")
 	var got total.JobReport
 	object(t, r.out, &got)
@@ -126,10 +126,10 @@ func TestTotalLacks(t *testing.T) {
 			t.Errorf("host %d lacks %q, want %q", i, m, want)
 		}
 	}
-	inside(t, "total", "--job", "J", "--from", a, "--expect", "3").fails(t, cli.ExitIncomplete, "not whole")
-	inside(t, "total", "--job", "nothing", "--from", a).fails(t, cli.ExitNotFound, "no measured task")
-	inside(t, "total", "--from", a).fails(t, cli.ExitUsage, "--job")
-	inside(t, "total", "--job", "J", "--from", a, "--from", a).fails(t, cli.ExitUsage, "measured twice at the same time")
+	inside(t, "total", "--job", "J", a, "--expect", "3").fails(t, cli.ExitIncomplete, "not whole")
+	inside(t, "total", "--job", "nothing", a).fails(t, cli.ExitNotFound, "no measured task")
+	inside(t, "total", a).fails(t, cli.ExitUsage, "--job")
+	inside(t, "total", "--job", "J", a, a).fails(t, cli.ExitUsage, "measured twice at the same time")
 }
 
 // Without a job tasks are found by name, where that is one a GPU.
@@ -140,9 +140,9 @@ func TestTotalByName(t *testing.T) {
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
 	makeTasks(t, a, made{name: "train", gpu: "GPU-1", energy: 100, length: 1}, made{name: "train", gpu: "GPU-2", energy: 100, length: 1}, made{name: "train", gpu: "GPU-1", energy: 50, length: 1, at: 24 * time.Hour})
 	makeTasks(t, b, made{name: "train", gpu: "GPU-3", energy: 70, length: 1, at: time.Hour})
-	inside(t, "total", "--job", "train", "--from", a).fails(t, cli.ExitUsage, "tasks 1 and 3", "--since")
+	inside(t, "total", "--job", "train", a).fails(t, cli.ExitUsage, "tasks 1 and 3", "--since")
 	var r total.JobReport
-	object(t, inside(t, "total", "--job", "train", "--from", a, "--from", b, "--until", "2026-03-05", "--json").ok(t).out, &r)
+	object(t, inside(t, "total", "--job", "train", a, b, "--until", "2026-03-05", "--json").ok(t).out, &r)
 	if r.Energy != 270 || !r.Hosts[0].ByName || r.Together >= 0 || !strings.Contains(strings.Join(r.Cautions, " "), "never worked all at once") {
 		t.Errorf("got %+v", r)
 	}
@@ -150,7 +150,7 @@ func TestTotalByName(t *testing.T) {
 	var again total.JobReport
 	c := filepath.Join(dir, "c.db")
 	makeTasks(t, c, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001}, made{name: "x", job: "K", gpu: "GPU-1", energy: 100, length: 1, gain: 0.01, noise: 0.001, at: time.Hour})
-	object(t, inside(t, "total", "--job", "K", "--from", c, "--json").ok(t).out, &again)
+	object(t, inside(t, "total", "--job", "K", c, "--json").ok(t).out, &again)
 	if len(again.Common) != 1 || math.Abs(float64(again.Shared)-4) > 1e-9 {
 		t.Errorf("got %+v", again)
 	}

@@ -80,7 +80,7 @@ func TestValidate(t *testing.T) {
 	svg, html := filepath.Join(dir, "v.svg"), filepath.Join(dir, "v.html")
 
 	var v oneValidation
-	object(t, inside(t, "validate", "1", "--db", r.db, "--json", "--svg", svg, "--html", html, "--save", "card").ok(t).out, &v)
+	object(t, inside(t, "validate", "1", "--db", r.db, "--json", "--svg", svg, "--html", html, "--save-as", "card").ok(t).out, &v)
 	var x report.Report
 	object(t, inside(t, "show", "1", "--db", r.db, "--json").ok(t).out, &x)
 	// The same window and calibration as show.
@@ -168,7 +168,7 @@ func (r *rig) validateSeveral(t *testing.T, dir string) {
 
 func (r *rig) validateSaved(t *testing.T) {
 	t.Helper()
-	inside(t, "validate", "1", "2", "--db", r.db, "--save", "card", "--json", "--resamples", "200").ok(t)
+	inside(t, "validate", "1", "2", "--db", r.db, "--save-as", "card", "--json", "--resamples", "200").ok(t)
 	db, err := store.Open(t.Context(), r.db)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -20,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -106,20 +105,9 @@ func parseFailure(f *pb.Failure, here ...error) error {
 	return e
 }
 
-// gpuMessage converts a GPU's identity; texts are cut to the protocol's bound.
-func gpuMessage(i gpu.Info) *pb.Gpu {
-	return &pb.Gpu{
-		Name: wire.Text(i.Name), Uuid: wire.Text(i.UUID), PciBusId: wire.Text(i.PCIBusID),
-		Driver: wire.Text(i.Driver), Simulated: i.Simulated,
-	}
-}
-
 // parseGPU converts a GPU's identity, and refuses texts above the protocol's bound.
 func parseGPU(p *pb.Gpu) (gpu.Info, error) {
-	i := gpu.Info{
-		Name: wire.Text(p.GetName()), UUID: wire.Text(p.GetUuid()), PCIBusID: wire.Text(p.GetPciBusId()),
-		Driver: wire.Text(p.GetDriver()), Simulated: p.GetSimulated(),
-	}
+	i := gpuOf(p)
 	for _, s := range []string{i.Name, i.UUID, i.PCIBusID, i.Driver} {
 		if len(s) > wire.MaxText {
 			return i, fmt.Errorf("%w: a GPU with a name of %d bytes", wire.ErrMessage, len(s))

@@ -10,17 +10,17 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/wattmark/wattmark/api/auth"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Config is the daemon's side of its programs' measurements.
@@ -201,6 +201,9 @@ func (s *Server) config(p *pb.OpenMeasurement) (measurement.Config, error) {
 	}
 	cfg.Device = &device{info: info, opens: p.Opens}
 	cfg.NoMethods = p.NoSensor
+	if !p.NoSensor && (!info.Simulated || os.Getenv(machine.EnvRoot) != "") {
+		cfg.Machine, _ = machine.Find("") // doctor reports those that cannot be read
+	}
 	// A GPU that is opened late is known, and admitted, only then (see open).
 	if p.Opens && info.UUID == "" {
 		return cfg, nil

@@ -232,6 +232,7 @@ func (b *bench) poll(ctx context.Context, about func(context.Context) (session.B
 			last.State = session.Released
 		}
 		s.Bench, s.Captures, s.Last = bench, list, last
+		s.Recording = b.cfg.Recorder != nil && b.cfg.Recorder.Recording(b.address)
 	})
 }
 

@@ -20,22 +20,24 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Sentinel errors.
 var (
 	// ErrUnknown: the host is configured with no such bench.
 	ErrUnknown = errors.New("no such bench")
+	// ErrRefused: a recorder cannot start or stop as things are.
+	ErrRefused = errors.New("cannot be done now")
 	// ErrStopped: the host is being stopped.
 	ErrStopped = errors.New("the host is being stopped")
 )
@@ -53,16 +55,26 @@ type Monitor interface {
 	Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error
 }
 
+// Recorder stores what a bench measures between a start and a stop as a task of the caller's. Stop returns when the task
+// has its outcome. Errors wrap ErrRefused for a bench that is held, or recorded already, or not.
+type Recorder interface {
+	Start(ctx context.Context, address, name string) (store.TaskID, error)
+	Stop(ctx context.Context, address string) (store.TaskID, error)
+	Recording(address string) bool
+}
+
 // Config describes a relay. Zero durations are good ones.
 type Config struct {
 	Monitors []Monitor
 	// TaskOf returns the task of a capture, 0 where the host's database has none. Nil where
 	// there is no database.
 	TaskOf func(ctx context.Context, captureID string) (store.TaskID, error)
+	// Recorder records benches; nil where none can be.
+	Recorder Recorder
 	// Poll is the distance of the polls of a bench, and of the attempts at a stream that
 	// broke; 1 s when zero.
 	Poll time.Duration
-	// Every is the distance of the moments; 100 ms when zero.
+	// Every is the distance of the moments; 50 ms when zero: a page shows a step of the power within 150 ms.
 	Every time.Duration
 	// Keep is the length of the history for new viewers; a minute when zero.
 	Keep time.Duration
@@ -91,8 +103,9 @@ type State struct {
 	// empty when they can, or no viewer wants to.
 	Unwatched string
 	// Bench and Captures are the monitor's last answer; zero before the first.
-	Bench    session.Bench
-	Captures []Capture
+	Bench     session.Bench
+	Captures  []Capture
+	Recording bool // by Config.Recorder
 	// Last is the newest capture that no longer holds the bench, as far as watched; its ID
 	// is empty for none. Of a short one only the ID may be known.
 	Last Capture
@@ -151,7 +164,7 @@ type Relay struct {
 // New prepares a relay. Monitors of the same address are one bench.
 func New(cfg Config) *Relay {
 	cfg.Poll = cmp.Or(max(cfg.Poll, 0), time.Second)
-	cfg.Every = cmp.Or(max(cfg.Every, 0), 100*time.Millisecond)
+	cfg.Every = cmp.Or(max(cfg.Every, 0), 50*time.Millisecond)
 	cfg.Keep = cmp.Or(max(cfg.Keep, 0), time.Minute)
 	cfg.Linger = cmp.Or(max(cfg.Linger, 0), 2*time.Second)
 	r := &Relay{stopped: make(chan struct{})}
@@ -323,20 +336,52 @@ func (s *Service) WatchBenches(
 	}))
 }
 
+// StartRecording begins a recording of a bench as the caller's.
+func (s *Service) StartRecording(
+	ctx context.Context, q *pb.StartRecordingRequest,
+) (*pb.StartRecordingResponse, error) {
+	name := strings.TrimSpace(q.GetName())
+	if name == "" || len(name) > 200 {
+		return nil, status.Error(codes.InvalidArgument, "name: want a name for the task, of 1 to 200 bytes")
+	}
+	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+		return r.Start(ctx, address, name)
+	})
+	return &pb.StartRecordingResponse{TaskId: int64(id)}, toStatus("record "+q.GetBench(), err)
+}
+
+// StopRecording ends a recording, and waits for its task.
+func (s *Service) StopRecording(
+	ctx context.Context, q *pb.StopRecordingRequest,
+) (*pb.StopRecordingResponse, error) {
+	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+		return r.Stop(ctx, address)
+	})
+	return &pb.StopRecordingResponse{TaskId: int64(id)}, toStatus("stop recording "+q.GetBench(), err)
+}
+
+// record starts or stops a recording of a bench, whose viewers hear of it at once.
+func (s *Service) record(name string, do func(Recorder, string) (store.TaskID, error)) (store.TaskID, error) {
+	b, err := s.relay.find(name)
+	if err != nil {
+		return 0, err
+	}
+	if b.cfg.Recorder == nil {
+		return 0, errors.ErrUnsupported
+	}
+	defer backoff.Nudge(b.ask)
+	return do(b.cfg.Recorder, b.address)
+}
+
 // toStatus turns an error of an operation into a status by outcomes.
 func toStatus(operation string, err error) error { return wire.Status(operation, err, outcomes) }
 
 // stateMessage converts a bench to its message.
 func stateMessage(s *State) *pb.BenchState {
 	b := &s.Bench
-	m := &pb.BenchState{
-		Bench: wire.Text(s.Address), Reach: pb.BenchReach(s.Reach), Since: wire.Time(s.Since),
-		Away: wire.Text(s.Why), Trouble: wire.Text(b.Trouble),
-		Name: wire.Text(b.Name), Instrument: wire.Instrument(b.Instrument), GpuUuid: wire.Text(b.GPU),
-		Version: wire.Text(b.Version), Bridged: wire.Text(b.Bridged), Draining: b.Draining,
-		CalibrationId: wire.Text(b.CalibrationID), Notes: lists.Map(b.Notes, wire.Text), Waiting: wire.Waiting(b.Waiting),
-		Holder: wire.Text(b.Holder), HeldSince: wire.Time(b.HeldSince), CaptureId: wire.Text(b.CaptureID),
-	}
+	m := benchMessage(*b)
+	m.Bench, m.Reach, m.Since = wire.Text(s.Address), pb.BenchReach(s.Reach), wire.Time(s.Since)
+	m.Away, m.Recording = wire.Text(s.Why), s.Recording
 	if b.Protocol != (session.Protocol{}) {
 		m.Protocol = b.Protocol.String()
 	}
@@ -375,13 +420,7 @@ func newsMessage(n News) *pb.WatchBenchesResponse {
 		p.State = stateMessage(n.State)
 	}
 	if m := n.Moment; m != nil {
-		p.Moment = &pb.LiveMoment{
-			At: wire.Time(m.At), CaptureId: wire.Text(m.CaptureID), TS: float64(m.T),
-			Rails: wire.RailValues(m.Rails), TotalW: float64(m.Total), PeakW: float64(m.Peak), Merged: uint32(m.Merged),
-			Dropped: m.Dropped, SampleRateHz: float64(m.Rate),
-			Scans: m.Scans, Lost: m.Lost, Gaps: m.Gaps, OverRange: m.OverRange,
-			MinW: float64(m.Min), MaxW: float64(m.Max), WaveW: wire.Wave(m.Wave), WaveStepS: float64(m.Step),
-		}
+		p.Moment = momentMessage(*m)
 	}
 	if n.History != nil {
 		p.History = historyMessage(n.History)
@@ -421,4 +460,6 @@ var outcomes = []wire.Outcome{
 	{context.DeadlineExceeded, codes.DeadlineExceeded, ""},
 	{ErrUnknown, codes.NotFound, ""},
 	{ErrStopped, codes.Unavailable, "watch again when it is back"},
+	{errors.ErrUnsupported, codes.Unimplemented, "this host records nothing"},
+	{ErrRefused, codes.FailedPrecondition, ""},
 }

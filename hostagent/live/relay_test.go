@@ -244,11 +244,11 @@ func TestViewersShareOneStream(t *testing.T) {
 		for range 20 {
 			all = append(all, watch(t, r, "lab:1", Options{Idle: true}, 0))
 		}
-		pass(10*time.Second + 50*time.Millisecond)
+		pass(10*time.Second + 20*time.Millisecond)
 		for i, v := range all {
 			news := v.leave(t)
-			if n := len(moments(news)); n != 100 {
-				t.Errorf("viewer %d was told of %d moments, want 100", i, n)
+			if n := len(moments(news)); n != 200 {
+				t.Errorf("viewer %d was told of %d moments, want 200", i, n)
 			}
 			if s := last(news); s.Reach != Present || s.Bench.Name != "desk" {
 				t.Errorf("viewer %d: %+v", i, s)
@@ -323,7 +323,7 @@ func TestEvery(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		v = watch(t, r, "lab:1", Options{Every: 2 * time.Second}, 0)
-		pass(10*time.Second + 50*time.Millisecond)
+		pass(10*time.Second + 20*time.Millisecond)
 		news := v.leave(t)
 		if n := len(moments(news)); n != 5 {
 			t.Errorf("%d moments in 10 s, one every 2 s was asked for", n)
@@ -485,7 +485,7 @@ func TestHistory(t *testing.T) {
 		late := watch(t, r, "", Options{}, 0)
 		pass(time.Second)
 		h := late.leave(t)[0].History
-		if len(h) < 590 || len(h) > 601 || h[0].At.After(h[1].At) || time.Since(h[0].At) > 62*time.Second {
+		if len(h) < 1190 || len(h) > 1201 || h[0].At.After(h[1].At) || time.Since(h[0].At) > 62*time.Second {
 			t.Errorf("%d moments of the last minute", len(h))
 		}
 		if n := len(early.leave(t)[0].History); n != 0 {

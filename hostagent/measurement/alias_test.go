@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/internal/coverage"
-	"github.com/wattmark/wattmark/internal/referee"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -18,9 +17,9 @@ import (
 
 // loop launches a kernel again and again, at a period within 1 % of that given; each launch begins up to jitter
 // periods late. The last one ends with the work.
-func loop(period, duty, jitter float64) referee.Work {
-	return func(rng *rand.Rand, task referee.Task) referee.Done {
-		var out []referee.Level
+func loop(period, duty, jitter float64) Workload {
+	return func(rng *rand.Rand, task Task) Done {
+		var out []Level
 		power, low := task.Power, task.Low
 		period := period * (1 + 0.01*(2*rng.Float64()-1))
 		last := task.To - duty*period
@@ -29,20 +28,20 @@ func loop(period, duty, jitter float64) referee.Work {
 			if at > task.From {
 				begin += jitter * period * rng.Float64()
 			}
-			out = append(out, referee.Level{At: begin, W: power}, referee.Level{At: begin + duty*period, W: low})
+			out = append(out, Level{At: begin, W: power}, Level{At: begin + duty*period, W: low})
 		}
-		return referee.Done{Levels: append(out, referee.Level{At: last, W: power}), To: task.To}
+		return Done{Levels: append(out, Level{At: last, W: power}), To: task.To}
 	}
 }
 
 // steadyLoop launches a kernel at a period that is kept.
-func steadyLoop(period, duty float64) referee.Work {
-	return func(_ *rand.Rand, task referee.Task) referee.Done {
-		var out []referee.Level
+func steadyLoop(period, duty float64) Workload {
+	return func(_ *rand.Rand, task Task) Done {
+		var out []Level
 		for at := task.From; at+duty*period < task.To; at += period {
-			out = append(out, referee.Level{At: at, W: task.Power}, referee.Level{At: at + duty*period, W: task.Low})
+			out = append(out, Level{At: at, W: task.Power}, Level{At: at + duty*period, W: task.Low})
 		}
-		return referee.Done{Levels: out, To: task.To}
+		return Done{Levels: out, To: task.To}
 	}
 }
 
@@ -57,17 +56,17 @@ type looped struct {
 
 // measureLoop integrates a recording of a loop over its work, by clocks that are related exactly and with a
 // marker's step that is that of the card.
-func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
+func measureLoop(t *testing.T, b Bench, seed uint64) (out looped) {
 	t.Helper()
 	const chip = 5e-3
-	var task referee.Task
-	var done referee.Done
+	var task Task
+	var done Done
 	work := b.Work
-	b.Work = func(rng *rand.Rand, x referee.Task) referee.Done {
+	b.Work = func(rng *rand.Rand, x Task) Done {
 		task, done = x, work(rng, x)
 		return done
 	}
-	rec := b.Record(seed, referee.Marker{Chips: []bool{true, false, true}, Chip: chip}, referee.Marker{Chips: []bool{true, false}, Chip: chip})
+	rec := b.Record(seed, Marker{Chips: []bool{true, false, true}, Chip: chip}, Marker{Chips: []bool{true, false}, Chip: chip})
 	setup := &measure.Setup{Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 1e6 / b.Meter.Rate}}
 	for _, c := range rec.Channels {
 		unit := measure.UnitVolt
@@ -87,7 +86,7 @@ func measureLoop(t *testing.T, b referee.Bench, seed uint64) (out looped) {
 	}
 	fit := clock.Fit{Origin: measure.Seconds(a), A: measure.Seconds(first), B: 1 / rate}
 	var kernels []store.Kernel
-	l := append(done.Levels, referee.Level{At: done.To})
+	l := append(done.Levels, Level{At: done.To})
 	for i, x := range l {
 		if x.W == task.Power {
 			kernels = append(kernels, store.Kernel{Name: "k", Start: host(x.At), End: host(l[i+1].At)})
@@ -143,11 +142,11 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 	if coverage.Slow {
 		seeds = 500
 	}
-	edges := func(*rand.Rand) (rise, fall referee.Response) {
-		edge := referee.Response{Line: [][2]float64{{10e-6, 1}}}
+	edges := func(*rand.Rand) (rise, fall Response) {
+		edge := Response{Line: [][2]float64{{10e-6, 1}}}
 		return edge, edge
 	}
-	meter := referee.Meter{Rate: 4800, Noise: referee.White, NoiseW: 2, UGain: 6e-3, UOffset: 1, UTick: 50e-6}
+	meter := Meter{Rate: 4800, Noise: White, NoiseW: 2, UGain: 6e-3, UOffset: 1, UTick: 50e-6}
 	const always, never, either = 0.95, 0.05, -1
 	for _, c := range []struct {
 		name         string
@@ -167,7 +166,7 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 		{"random launches", 1.3, 0.5, 0.5, 100e-3, 1, either},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := referee.Bench{Edges: edges, Work: loop(c.scans/meter.Rate, c.duty, c.jitter), Meter: meter, Length: c.length}
+			b := Bench{Edges: edges, Work: loop(c.scans/meter.Rate, c.duty, c.jitter), Meter: meter, Length: c.length}
 			n := float64(seeds)
 			var within, blind, named, doubtful, u float64
 			count := func(yes bool) float64 {
@@ -203,24 +202,24 @@ func TestBeats(t *testing.T) {
 	if coverage.Slow {
 		trials = 500
 	}
-	sharp := func(*rand.Rand) (rise, fall referee.Response) {
-		edge := referee.Response{Line: [][2]float64{{10e-6, 1}}}
+	sharp := func(*rand.Rand) (rise, fall Response) {
+		edge := Response{Line: [][2]float64{{10e-6, 1}}}
 		return edge, edge
 	}
 	for _, c := range []struct {
 		name   string
-		edges  referee.Edges
+		edges  Edges
 		length float64
 		near   float64 // a multiple of the scan rate, by that part of the scan rate
 	}{
 		{"sharp edges", sharp, 100e-3, 0.1},
-		{"edges of cards", referee.AnyEdges, 100e-3, 0.1},
-		{"edges of cards, any rate", referee.AnyEdges, 100e-3, 0.5},
+		{"edges of cards", AnyEdges, 100e-3, 0.1},
+		{"edges of cards, any rate", AnyEdges, 100e-3, 0.5},
 		{"sharp edges, 1 s", sharp, 1, 0.02},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			meter := referee.Meter{Rate: 4800, Noise: referee.White, NoiseW: 2, UGain: 1e-5, UOffset: 0.02, UTick: 50e-6}
-			b := referee.Bench{Edges: c.edges, Meter: meter, Length: c.length}
+			meter := Meter{Rate: 4800, Noise: White, NoiseW: 2, UGain: 1e-5, UOffset: 0.02, UTick: 50e-6}
+			b := Bench{Edges: c.edges, Meter: meter, Length: c.length}
 			var n, good, heard, blind float64
 			for seed := range uint64(trials) {
 				rng := rand.New(rand.NewPCG(seed, 1))

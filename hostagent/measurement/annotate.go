@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -36,21 +37,12 @@ type Annotated struct {
 	Outside int `json:"outside"` // of the window: without energy
 	// Shift is by how much the host's clock is ahead of the trace's, as the kernels of both show.
 	Shift  measure.Seconds          `json:"shift_s"`
-	Ranges []RangeEnergy            `json:"ranges"`
+	Ranges []store.RangeEnergy      `json:"ranges"`
+	Spans  []store.RangeSpan        `json:"-"`
 	Marks  map[int]attribute.Mark   `json:"-"` // by the trace's events
 	Copies map[int64]attribute.Mark `json:"-"` // of ranges, by their ids
 	From   int64                    `json:"-"` // of the trace, on the host's clock in ns
 	To     int64                    `json:"-"`
-}
-
-// RangeEnergy is the energy of the kernels that were launched in the ranges of one name. U is at k = 2.
-type RangeEnergy struct {
-	Path     string          `json:"path"` // with the ranges around it: step/forward
-	Ranges   int             `json:"ranges"`
-	Launches uint64          `json:"launches"`
-	Busy     measure.Seconds `json:"gpu_busy_s"`
-	Energy   measure.Joule   `json:"energy_j"`
-	U        measure.Joule   `json:"energy_u_j"`
 }
 
 // Annotate relates a profiler's trace to a task by the kernels in both, else by the host's clock, and returns the
@@ -98,6 +90,7 @@ func Annotate(
 // their name.
 func (r *relation) own(ctx context.Context, db *store.DB) (map[launchKey]attribute.Mark, error) {
 	s := &sharing{ctx: ctx, db: db, task: r.task, tables: &r.tables, alone: map[launchKey]int{}}
+	s.spans = s.kernels(db)
 	x, err := s.run()
 	if err != nil {
 		return nil, fmt.Errorf("task %d: %w", r.task.ID, err)
@@ -361,14 +354,40 @@ func (r *relation) ranges(started []attribute.Started) {
 			}
 		}
 		if !op {
-			r.out.Ranges = RangesByPath(spans, names, uses)
+			r.spans(spans, names, uses)
 		}
 	}
 }
 
-// RangesByPath sums ranges up by their names, each behind those of the ranges around it on its thread, in the order
-// in which they first begin.
-func RangesByPath(spans []attribute.Span, names []string, uses []attribute.SpanUse) []RangeEnergy {
+// spans has the users' ranges one by one, in device time, and summed up by their names. One that never ended lasts as
+// long as the kernels.
+func (r *relation) spans(spans []attribute.Span, names []string, uses []attribute.SpanUse) {
+	f := r.task.Clock
+	meter := func(ns int64) measure.Seconds {
+		s, _ := f.Meter(HostSeconds(*f, time.Unix(0, ns)))
+		return s
+	}
+	var of []int
+	r.out.Ranges, of = rangesByPath(spans, names, uses)
+	r.out.Spans = make([]store.RangeSpan, len(spans))
+	for i := range spans {
+		s, u := &spans[i], &uses[i]
+		if s.To == math.MaxInt64 {
+			s.To = max(s.From, r.out.To-r.shift)
+		}
+		r.out.Spans[i] = store.RangeSpan{
+			Range: of[i], Thread: s.Thread, From: meter(s.From + r.shift), To: meter(s.To + r.shift), Launches: u.Launches,
+			Estimate: measure.Estimate{Energy: u.Energy, U: u.U},
+		}
+	}
+}
+
+// rangesByPath sums ranges up by their names, each behind those of the ranges around it on its thread, in the order
+// in which they first begin. of are the sums of the spans.
+func rangesByPath(
+	spans []attribute.Span, names []string, uses []attribute.SpanUse,
+) (out []store.RangeEnergy, of []int) {
+	of = make([]int, len(spans))
 	order := make([]int, len(spans))
 	for i := range order {
 		order[i] = i
@@ -376,7 +395,7 @@ func RangesByPath(spans []attribute.Span, names []string, uses []attribute.SpanU
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(spans[a].From, spans[b].From), cmp.Compare(spans[b].To, spans[a].To))
 	})
-	out, place := []RangeEnergy{}, map[string]int{}
+	out, place := []store.RangeEnergy{}, map[string]int{}
 	type around struct {
 		to   int64
 		path string
@@ -399,8 +418,9 @@ func RangesByPath(spans []attribute.Span, names []string, uses []attribute.SpanU
 		n, ok := place[path]
 		if !ok {
 			n = len(out)
-			place[path], out = n, append(out, RangeEnergy{Path: path})
+			place[path], out = n, append(out, store.RangeEnergy{Path: path})
 		}
+		of[i] = n
 		x := &out[n]
 		x.Ranges++
 		x.Launches += uses[i].Launches
@@ -408,5 +428,5 @@ func RangesByPath(spans []attribute.Span, names []string, uses []attribute.SpanU
 		x.Energy += uses[i].Energy
 		x.U += uses[i].U
 	}
-	return out
+	return out, of
 }

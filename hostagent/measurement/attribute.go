@@ -50,6 +50,7 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 		return nil, fmt.Errorf("task %d: %w: %s", id, ErrNoShares, why)
 	}
 	s := &sharing{ctx: ctx, db: db, task: &t, tables: &tables}
+	s.spans = s.kernels(db)
 	r, err := s.run()
 	if err != nil {
 		return nil, fmt.Errorf("attribute: task %d: %w", id, err)
@@ -67,13 +68,15 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 // sharing is one Attribute.
 type sharing struct {
 	ctx     context.Context
-	db      *store.DB
+	db      Store
 	task    *store.Task
 	tables  *store.LaunchTables
 	engines []*attribute.Engine
 	groups  [][]int // the rails that an engine sees
 	// resolution is the span that the instrument cannot look into.
 	resolution measure.Seconds
+	// spans are those among which the energy is shared, in order of their begin: the task's launches, or others.
+	spans iter.Seq2[attribute.Kernel, error]
 	// alone has the numbers that long launches get of their own, behind the names'; nil for none.
 	alone map[launchKey]int
 }
@@ -147,7 +150,7 @@ func (s *sharing) open() error {
 				Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock, Delay: skew,
 				Resolution: s.resolution,
 				Spill:      max(scan, r.Update)/6 + r.Window/2 + r.Tau,
-			}, s.kernels())
+			}, s.spans)
 			if err != nil {
 				return err
 			}
@@ -177,9 +180,9 @@ func (s *sharing) push(p *measure.Powers) error {
 }
 
 // kernels are the launches on the GPU that was measured.
-func (s *sharing) kernels() iter.Seq2[attribute.Kernel, error] {
+func (s *sharing) kernels(db *store.DB) iter.Seq2[attribute.Kernel, error] {
 	return func(yield func(attribute.Kernel, error) bool) {
-		for l, err := range s.db.Launches(s.ctx, s.task.ID) {
+		for l, err := range db.Launches(s.ctx, s.task.ID) {
 			if err == nil && (l.Device >= len(s.tables.Devices) || l.Name >= len(s.tables.Names)) {
 				err = fmt.Errorf("a launch of name %d on device %d: %w", l.Name, l.Device, store.ErrCorrupt)
 			}

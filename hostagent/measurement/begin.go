@@ -57,7 +57,7 @@ func begin(ctx context.Context, cfg Config) (*attempt, error) {
 		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: s.line.at(s.line.now()),
 		Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(ctx),
+		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(),
 	})
 	if err != nil {
 		measuring.Delete(s.capture)
@@ -89,21 +89,23 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
 	}
 	if s.cfg.Marker != nil {
-		s.spec = *s.cfg.Marker
+		if s.spec = *s.cfg.Marker; s.spec.Code == marker.None {
+			return nil
+		}
 	} else {
 		s.spec = marker.ProfileFor(s.bench.Setup, cmp.Or(s.cfg.Tag, rand.Uint32()))
 	}
 	return s.spec.Validate()
 }
 
-// provenance completes the caller's provenance with the monitor's version and the trace;
-// nil for a caller without one.
-func (s *attempt) provenance(ctx context.Context) *store.Provenance {
+// provenance completes the caller's provenance with the monitor's version; nil for a caller
+// without one.
+func (s *attempt) provenance() *store.Provenance {
 	if s.cfg.Provenance == nil {
 		return nil
 	}
 	p := *s.cfg.Provenance
-	p.MonitorVersion, p.TraceID = s.bench.Version, traceID(ctx)
+	p.MonitorVersion = s.bench.Version
 	return &p
 }
 
@@ -111,8 +113,6 @@ func (s *attempt) provenance(ctx context.Context) *store.Provenance {
 // meanwhile the monitor still has courtesy to answer: a capture can be stopped only by its
 // id, which is in the answer.
 func (s *attempt) start(ctx context.Context) (err error) {
-	ctx, done := step(ctx, "start capture")
-	defer func() { done(err) }()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -123,6 +123,9 @@ func (s *attempt) start(ctx context.Context) (err error) {
 		context.AfterFunc(call, func() { timer.Stop() })
 	})
 	defer stop()
+	if s.bench.Holder != "" && s.cfg.Wait > 0 && s.cfg.Warn != nil {
+		s.cfg.Warn(fmt.Sprintf("the bench is held by %s: waiting for it, %v at most", s.bench.Holder, s.cfg.Wait))
+	}
 	started, err := s.cfg.Monitor.Start(call, session.Request{
 		Holder: s.cfg.Holder, TaskName: s.cfg.Name, Marker: s.spec, Lease: s.cfg.Lease, Wait: s.cfg.Wait,
 	})

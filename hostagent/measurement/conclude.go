@@ -159,7 +159,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
 	}
-	p, err := choose(a.fit, fitErr, kernels, a.bounds)
+	p, err := choose(a.fit, fitErr, kernels, a.bounds, guess(task, a.bounds, &clock.Fit{}, Window{}).any())
 	if err != nil {
 		a.why = err
 		return a, nil
@@ -190,18 +190,14 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 func overSensor(
 	ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window,
 ) (sensed, error) {
-	readings, err := db.Readings(ctx, id)
-	if err != nil || len(readings) == 0 {
-		return sensed{}, err
-	}
 	if fit != nil {
 		from, _ := fit.Host(w.From)
 		to, _ := fit.Host(w.To)
-		return sensorEnergy(readings, HostTime(*fit, from), HostTime(*fit, to)), nil
+		return sensorEnergy(ctx, db, id, HostTime(*fit, from), HostTime(*fit, to))
 	}
 	// Without a fit the work's own interval comes closest to the window.
 	if from, to, ok := span(kernels); ok {
-		return sensorEnergy(readings, from, to), nil
+		return sensorEnergy(ctx, db, id, from, to)
 	}
 	return sensed{}, nil
 }
@@ -252,14 +248,11 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 		o := store.Outcome{State: store.Running, Reason: strings.Join(v.reasons, "; ")}
 		return errors.Join(got.err, endOnce(ctx, db, id, o, v))
 	}
-	inside, done := step(ctx, "analysis")
-	o, err := conclude(inside, db, id, &got.trailer.Summary, v)
-	if err == nil {
-		err = endOnce(inside, db, id, o, v)
-	} else {
-		err = fmt.Errorf("analysis: %w", err)
+	o, err := conclude(ctx, db, id, &got.trailer.Summary, v)
+	if err != nil {
+		return fmt.Errorf("analysis: %w", err)
 	}
-	if done(err); err != nil {
+	if err := endOnce(ctx, db, id, o, v); err != nil {
 		return err
 	}
 	return release(ctx, m, capture)
@@ -270,10 +263,7 @@ func end(ctx context.Context, db Store, m Monitor, id store.TaskID, capture stri
 func release(ctx context.Context, m Monitor, capture string) error {
 	ctx, cancel := context.WithTimeout(ctx, settle)
 	defer cancel()
-	ctx, done := step(ctx, "release")
-	err := unlessGone(m.Release(ctx, capture))
-	done(err)
-	return err
+	return unlessGone(m.Release(ctx, capture))
 }
 
 // endRecovered ends a task whose capture is gone. Where a recovery fetched all samples and

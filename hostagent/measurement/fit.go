@@ -193,7 +193,7 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 	if s.averages() {
 		m.Average, m.ULate = r.Window, measure.UPowerResponse
 	}
-	x, err := attribute.NewSolver(m, s.kernels())
+	x, err := attribute.NewSolver(m, s.spans)
 	if err != nil {
 		return attribute.Solution{}, err
 	}

@@ -28,11 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
@@ -75,7 +72,7 @@ type Store interface {
 	PutEvents(ctx context.Context, id store.TaskID, events []measure.Event) error
 	PutMethods(ctx context.Context, id store.TaskID, m []store.MethodResult) error
 	// The same, read back for the analysis; Finish stores its outcome.
-	Readings(ctx context.Context, id store.TaskID) ([]store.Reading, error)
+	ReadingsWithin(ctx context.Context, id store.TaskID, method string, from, to time.Time) ([]store.Reading, error)
 	Kernels(ctx context.Context, id store.TaskID) ([]store.Kernel, error)
 	Played(ctx context.Context, id store.TaskID) ([]store.Played, error)
 	Finish(ctx context.Context, id store.TaskID, o store.Outcome) error
@@ -150,6 +147,8 @@ type Config struct {
 	// NoMethods leaves them out.
 	Methods   sensor.MethodOptions
 	NoMethods bool
+	// Machine are the host's own sensors, read beside the meter; nil for none.
+	Machine []*machine.Sensor
 	// Now is the host's clock: time.Now when nil.
 	Now func() time.Time
 	// Records: programs take times of their own while the work runs, which are stored later, as
@@ -225,20 +224,12 @@ const (
 // started the task exists, and it ends with a state and a reason also when an
 // error is returned. An error of the work itself is returned after the
 // measurement has been brought to its end.
-//
-// Where ctx belongs to a trace of OpenTelemetry, the measurement's steps are spans of
-// it, and the task's provenance names it.
 func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err error) {
-	ctx, done := step(ctx, "task")
-	defer func() { done(err) }()
 	s, err := begin(ctx, cfg)
 	if err != nil {
 		return 0, fmt.Errorf("measure: %w", err)
 	}
 	defer measuring.Delete(s.capture)
-	trace.SpanFromContext(ctx).SetAttributes(
-		attribute.Int64("wattmark.task_id", int64(s.id)), attribute.String("wattmark.name", cfg.Name),
-		attribute.String("wattmark.user", cfg.User), attribute.String("wattmark.capture", s.capture))
 	if err := s.run(ctx, work); err != nil {
 		return s.id, fmt.Errorf("measure: task %d: %w", s.id, err)
 	}
@@ -344,10 +335,8 @@ func unlessGone(err error) error {
 }
 
 // stop stops the capture on the monitor.
-func (s *attempt) stop(ctx context.Context) (err error) {
-	ctx, done := step(ctx, "stop capture")
-	defer func() { done(err) }()
-	_, err = s.cfg.Monitor.Stop(ctx, s.capture)
+func (s *attempt) stop(ctx context.Context) error {
+	_, err := s.cfg.Monitor.Stop(ctx, s.capture)
 	return err
 }
 
@@ -390,32 +379,4 @@ func (s *attempt) transfer(ctx context.Context) <-chan arrival {
 // keepLease renews the lease until the returned function is called.
 func (s *attempt) keepLease(ctx context.Context) (stop func() error) {
 	return beside(ctx, func(ctx context.Context) error { return s.cfg.Monitor.KeepLease(ctx, s.capture, s.cfg.Lease) })
-}
-
-// scope names this package in traces.
-const scope = "github.com/wattmark/wattmark/hostagent/measurement"
-
-// step begins a span of the trace that ctx belongs to; without one it does and allocates
-// nothing. done ends the span with the step's error.
-func step(ctx context.Context, name string) (inside context.Context, done func(error)) {
-	parent := trace.SpanFromContext(ctx)
-	if !parent.IsRecording() {
-		return ctx, func(error) {}
-	}
-	inside, s := parent.TracerProvider().Tracer(scope).Start(ctx, name)
-	return inside, func(err error) {
-		if err != nil {
-			s.RecordError(err)
-			s.SetStatus(codes.Error, err.Error())
-		}
-		s.End()
-	}
-}
-
-// traceID is the trace that ctx belongs to, in hexadecimal; empty for none.
-func traceID(ctx context.Context) string {
-	if c := trace.SpanContextFromContext(ctx); c.IsSampled() {
-		return c.TraceID().String()
-	}
-	return ""
 }

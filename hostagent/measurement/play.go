@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -54,6 +55,9 @@ func beside(ctx context.Context, f func(context.Context) error) (stop func() err
 // software methods made by themselves; the fields are in the sensor's own.
 const MethodPrefix = "method."
 
+// machineEvery is the distance of readings of the machine's sensors: RAPL counts anew each millisecond.
+const machineEvery = 10 * time.Millisecond
+
 // play runs the work between its markers. The GPU's sensor is sampled beside it, and read by
 // the software methods, whose results over the work are stored at the end.
 func (s *attempt) play(ctx context.Context, work Work) error {
@@ -64,6 +68,16 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		}
 	}
 	s.enter(PhaseMarker)
+	stopMachine := beside(ctx, func(ctx context.Context) error {
+		return machine.Run(ctx, s.cfg.Machine, machineEvery, func(ctx context.Context, r []store.Reading) error {
+			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
+		})
+	})
+	defer func() {
+		if err := stopMachine(); err != nil && s.cfg.Warn != nil {
+			s.cfg.Warn(fmt.Sprintf("task %d: the machine's own sensors: %v", s.id, err))
+		}
+	}()
 	if s.cfg.Sensor == nil {
 		return s.bracket(ctx, work)
 	}
@@ -147,8 +161,6 @@ func (s *attempt) bracket(ctx context.Context, work Work) error {
 
 // mark plays one of the two bounding markers, which have number 0 of their kind.
 func (s *attempt) mark(ctx context.Context, kind marker.Kind) (err error) {
-	ctx, done := step(ctx, "marker")
-	defer func() { done(err) }()
 	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
 	if err != nil {
 		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}
@@ -171,8 +183,6 @@ func (s *attempt) putPlayed(ctx context.Context, number int, p gpu.Played) error
 // work runs the measured work and stores when it ran, and how it failed. The work's own
 // error is kept in s.failed; the error returned is the database's or the GPU's.
 func (s *attempt) work(ctx context.Context, work Work) (err error) {
-	ctx, done := step(ctx, "work")
-	defer func() { done(errors.Join(s.failed, err)) }()
 	if err := s.condition(ctx); err != nil {
 		return err
 	}

@@ -2,33 +2,21 @@ package measurement
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
 )
 
-// rangesKind is the kind of the analyses that hold a task's energy by range; their name is the task's number.
-const rangesKind = "ranges"
-
-// Ranges is the energy by range of a task.
-type Ranges struct {
-	Result int           `json:"result"` // number of the result that it rests on
-	Ranges []RangeEnergy `json:"ranges"`
-	Notes  []string      `json:"notes,omitempty"`
-}
-
 // StoreRanges calculates the energies of the ranges that the processes of a task named, as their logs have them, and
 // stores them; nothing where they named none. The task's kernels must have been stored. Errors wrap ErrNoShares.
 func StoreRanges(ctx context.Context, db *store.DB, id store.TaskID, logs []string) error {
-	var all Ranges
+	var all store.Ranges
 	for _, path := range logs {
 		trace, note, err := traceOf(path)
 		if err != nil {
@@ -41,51 +29,12 @@ func StoreRanges(ctx context.Context, db *store.DB, id store.TaskID, logs []stri
 		if err != nil {
 			return fmt.Errorf("ranges of %s: %w", path, err)
 		}
-		all.Ranges = append(all.Ranges, x.Ranges...)
+		all.Add(x.Ranges, x.Spans)
 		if note != "" {
 			all.Notes = append(all.Notes, note)
 		}
 	}
-	return PutRanges(ctx, db, id, all)
-}
-
-// PutRanges stores the energy by range of a task's result in use; nothing where there are none.
-func PutRanges(ctx context.Context, db *store.DB, id store.TaskID, r Ranges) error {
-	if len(r.Ranges) == 0 {
-		return nil
-	}
-	t, err := db.Task(ctx, id)
-	if err != nil {
-		return err
-	}
-	r.Result = t.ResultNumber
-	content, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = db.PutAnalysis(ctx, store.Analysis{
-		Kind: rangesKind, Name: fmt.Sprint(id), Made: time.Now(), Content: content, Tasks: []store.TaskID{id},
-	})
-	return err
-}
-
-// TaskRanges returns the energy by range of a task; nil for one whose program named none.
-func TaskRanges(ctx context.Context, db *store.DB, t *store.Task) (*Ranges, error) {
-	a, err := db.Analysis(ctx, rangesKind, fmt.Sprint(t.ID), 0)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := new(Ranges)
-	if err := json.Unmarshal(a.Content, r); err != nil {
-		return nil, fmt.Errorf("ranges of task %d: %w: %w", t.ID, store.ErrCorrupt, err)
-	}
-	if r.Result != t.ResultNumber {
-		r.Notes = append(r.Notes, fmt.Sprintf("they rest on result %d, not on the one shown", r.Result))
-	}
-	return r, nil
+	return db.PutRanges(ctx, id, all)
 }
 
 // traceOf reads a log with ranges as a trace; nil for one without. note reports ranges without an end.

@@ -3,14 +3,17 @@ package measurement
 import (
 	"context"
 	"fmt"
-	"go/build"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"iter"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/referee"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -26,6 +29,7 @@ type shelf struct {
 	played  []store.Played
 	kernels []store.Kernel
 	chunks  []*chunk.Chunk
+	found   []marker.Found
 }
 
 func (s *shelf) Task(context.Context, store.TaskID) (store.Task, error) { return s.task, nil }
@@ -34,7 +38,9 @@ func (s *shelf) Played(context.Context, store.TaskID) ([]store.Played, error) { 
 
 func (s *shelf) Kernels(context.Context, store.TaskID) ([]store.Kernel, error) { return s.kernels, nil }
 
-func (s *shelf) Readings(context.Context, store.TaskID) ([]store.Reading, error) { return nil, nil }
+func (s *shelf) ReadingsWithin(context.Context, store.TaskID, string, time.Time, time.Time) ([]store.Reading, error) {
+	return nil, nil
+}
 
 func (s *shelf) Chunks(context.Context, store.TaskID, uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
@@ -57,32 +63,11 @@ type trial struct {
 // attempt measures a recording as monitor and host do. Each of the bench's markers has a z: the error of its time over
 // its u.
 func (c *refereeCase) attempt(seed uint64) (out trial, err error) {
-	const tick = 1e6
-	m := &c.bench.Meter
-	setup := measure.Setup{Timebase: measure.Timebase{TickHz: tick, UTickHz: m.UTick, TicksPerScan: tick / m.Rate}}
-	if c.window {
-		setup.Response.Window = measure.Seconds(m.Average[1])
-	}
-	spec := marker.ProfileFor(setup, uint32(seed))
-	play := func(k marker.Kind) referee.Marker {
-		code := spec.CodeStart()
-		return referee.Marker{Chips: spec.Chips(k), Chip: float64(spec.Chip), Code: code, Tag: code + spec.CodeLen()}
-	}
-	rec := c.bench.Record(seed, play(marker.Start), play(marker.Stop))
-	wire(&setup, rec)
-	db := &shelf{task: store.Task{ID: 1, NewTask: store.NewTask{Marker: spec}}}
-	db.task.Setup = setup
-	db.host(rec)
-	found, err := db.capture(rec)
-	if err != nil {
-		return out, err
-	}
-	o, err := conclude(context.Background(), db, 1, &session.Summary{Markers: found}, verdict{})
+	db, rec, err := c.stored(seed)
 	if err != nil {
 		return out, err
 	}
 	t := &db.task
-	t.State, t.Markers, t.Clock, t.Result = o.State, o.Markers, o.Clock, o.Result
 	t.Clipped = db.clippings()
 	v, _ := t.Verdict()
 	out = trial{miss: math.NaN(), relU: math.NaN(), bad: v.Level >= quality.Doubtful}
@@ -90,12 +75,43 @@ func (c *refereeCase) attempt(seed uint64) (out trial, err error) {
 		e := &t.Result.Total
 		out.miss, out.relU = (float64(e.Energy)-rec.Energy)/float64(e.U), float64(e.U)/rec.Energy
 	}
-	out.markers(rec.Marks, found, float64(spec.Chip))
+	out.markers(rec.Marks, db.found, float64(t.Marker.Chip))
 	return out, nil
 }
 
+// stored records, and returns the task as it is stored when it has ended.
+func (c *refereeCase) stored(seed uint64) (*shelf, *Recording, error) {
+	const tick = 1e6
+	m := &c.bench.Meter
+	setup := measure.Setup{Timebase: measure.Timebase{TickHz: tick, UTickHz: m.UTick, TicksPerScan: tick / m.Rate}}
+	if c.window {
+		setup.Response.Window = measure.Seconds(m.Average[1])
+	}
+	spec := marker.ProfileFor(setup, uint32(seed))
+	play := func(k marker.Kind) Marker {
+		code := spec.CodeStart()
+		return Marker{Chips: spec.Chips(k), Chip: float64(spec.Chip), Code: code, Tag: code + spec.CodeLen()}
+	}
+	rec := c.bench.Record(seed, play(marker.Start), play(marker.Stop))
+	wire(&setup, rec)
+	db := &shelf{task: store.Task{ID: 1, NewTask: store.NewTask{Marker: spec}}}
+	db.task.Setup = setup
+	db.host(rec)
+	var err error
+	if db.found, err = db.capture(rec); err != nil {
+		return nil, nil, err
+	}
+	o, err := conclude(context.Background(), db, 1, &session.Summary{Markers: db.found}, verdict{})
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &db.task
+	t.State, t.Markers, t.Clock, t.Result = o.State, o.Markers, o.Clock, o.Result
+	return db, rec, nil
+}
+
 // wire gives a setup the recording's channels and rails.
-func wire(setup *measure.Setup, rec *referee.Recording) {
+func wire(setup *measure.Setup, rec *Recording) {
 	for _, ch := range rec.Channels {
 		unit := measure.UnitVolt
 		if ch.Current {
@@ -114,7 +130,7 @@ func wire(setup *measure.Setup, rec *referee.Recording) {
 }
 
 // host keeps the host's record of a recording.
-func (s *shelf) host(rec *referee.Recording) {
+func (s *shelf) host(rec *Recording) {
 	at := func(host float64) time.Time { return time.Unix(0, 0).Add(measure.Seconds(host).Duration()) }
 	for _, e := range rec.Edges {
 		kind := marker.Start
@@ -127,7 +143,7 @@ func (s *shelf) host(rec *referee.Recording) {
 }
 
 // capture keeps the samples of a recording and finds its markers.
-func (s *shelf) capture(rec *referee.Recording) ([]marker.Found, error) {
+func (s *shelf) capture(rec *Recording) ([]marker.Found, error) {
 	t := &s.task
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
 	if err != nil {
@@ -202,7 +218,7 @@ func (s *shelf) clippings() (out []quality.Clipping) {
 }
 
 // markers compares what was found with what was played.
-func (r *trial) markers(played []referee.Mark, found []marker.Found, chip float64) {
+func (r *trial) markers(played []Mark, found []marker.Found, chip float64) {
 	hit := make([]bool, len(played))
 	for i := range found {
 		f, any := &found[i], false
@@ -225,15 +241,32 @@ func (r *trial) markers(played []referee.Mark, found []marker.Found, chip float6
 	}
 }
 
-// TestRefereeSharesNothing: the benches know nothing of this module.
+// TestRefereeSharesNothing: the files of the referee know nothing of this module, neither by an import nor by a name
+// of this package.
 func TestRefereeSharesNothing(t *testing.T) {
-	p, err := build.ImportDir("../../internal/referee", 0)
-	if err != nil {
-		t.Fatal(err)
+	set := token.NewFileSet()
+	known, asked := map[string]bool{}, []*ast.Ident{}
+	for _, name := range []string{"bench", "card", "meter"} {
+		f, err := parser.ParseFile(set, "referee_"+name+"_test.go", nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			if strings.Contains(path, ".") {
+				t.Errorf("%s imports %s", name, path)
+			}
+			known[path[strings.LastIndexByte(path, '/')+1:]] = true
+		}
+		for name := range f.Scope.Objects {
+			known[name] = true
+		}
+		asked = append(asked, f.Unresolved...)
 	}
-	for _, name := range p.Imports {
-		if strings.Contains(name, ".") {
-			t.Errorf("it imports %s", name)
+	known["rand"] = true // math/rand/v2
+	for _, id := range asked {
+		if !known[id.Name] && types.Universe.Lookup(id.Name) == nil {
+			t.Errorf("%v: %s is not of the referee", set.Position(id.Pos()), id.Name)
 		}
 	}
 }

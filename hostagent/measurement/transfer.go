@@ -8,15 +8,12 @@ import (
 	"hash/crc32"
 	"sync/atomic"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -78,20 +75,10 @@ func Transfer(
 	in.ctx = reads
 	g.Go(func() (err error) {
 		defer close(in.items)
-		ctx, done := step(reads, "read capture")
-		defer func() { done(err) }()
-		trailer, err = m.Read(ctx, o, in)
+		trailer, err = m.Read(reads, o, in)
 		return err
 	})
-	g.Go(func() (err error) {
-		keep, done := step(context.WithoutCancel(ctx), "store")
-		defer func() { done(err) }()
-		err = in.store(keep)
-		trace.SpanFromContext(keep).SetAttributes(attribute.Int64("wattmark.chunks", int64(n.Chunks.Load())),
-			attribute.Int64("wattmark.scans", int64(n.Scans.Load())),
-			attribute.Int64("wattmark.bytes", int64(n.Bytes.Load())))
-		return err
-	})
+	g.Go(func() error { return in.store(context.WithoutCancel(ctx)) })
 	err := g.Wait()
 	o.From = in.next
 	for tries := 0; err == nil; tries++ {

@@ -74,7 +74,8 @@ const grossly = 1.05
 // where that interval leaves the markers, it takes the time between the markers, with a
 // note; it is an error where the window cannot be had either way, or where the work took longer
 // than there is between the markers: then they are another run's, whose tag was the same by chance.
-func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pick, error) {
+// estimated: a gap between the markers has an estimated length, so that they may be closer together than the work is long.
+func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, estimated bool) (*pick, error) {
 	start, stop := b.start, b.stop
 	from, to, some := span(kernels)
 	why := fitErr
@@ -96,7 +97,7 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds) (*pi
 		why = fmt.Errorf("the clock fit puts the work at %v to %v, outside the markers", p.From, p.To)
 		if start != nil && stop != nil {
 			took, between := measure.Seconds(to.Sub(from).Seconds()), stop.End-start.T
-			if took > grossly*between {
+			if took > grossly*between && !estimated {
 				return nil, fmt.Errorf("the work took %v, and the markers found are %v apart: they are another run's, "+
 					"or the host's clock was set", took, between)
 			}
@@ -216,19 +217,6 @@ func (g guessed) note() string {
 		1e3*math.Abs(float64(g.error)), than)
 }
 
-// methodEnergy integrates one method's readings in watts, in any order, over a window of the
-// host's wall clock, by sensor.Integrate.
-func methodEnergy(readings []store.Reading, method string, from, to time.Time) (measure.Joule, error) {
-	var r []sensor.Point
-	for _, x := range readings {
-		if x.Method == method {
-			r = append(r, sensor.Point{At: x.At, Value: x.Value})
-		}
-	}
-	slices.SortFunc(r, func(a, b sensor.Point) int { return a.At.Compare(b.At) })
-	return sensor.Integrate(r, from, to)
-}
-
 // sensed is the energy by the GPU's own sensor, and the method of its readings; nil and
 // empty where there is none.
 type sensed struct {
@@ -236,15 +224,20 @@ type sensed struct {
 	method string
 }
 
-// sensorEnergy takes the instant power where the GPU has it, else its usage;
-// none when neither was read over the window.
-func sensorEnergy(readings []store.Reading, from, to time.Time) sensed {
+// sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where the
+// GPU has it, else of its usage; none when neither was read over the window. It reads no others.
+func sensorEnergy(ctx context.Context, db Store, id store.TaskID, from, to time.Time) (sensed, error) {
 	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
-		if e, err := methodEnergy(readings, method, from, to); err == nil {
-			return sensed{&e, method}
+		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
+		if err != nil {
+			return sensed{}, err
+		}
+		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
+		if e, err := sensor.Integrate(points, from, to); err == nil {
+			return sensed{&e, method}, nil
 		}
 	}
-	return sensed{}
+	return sensed{}, nil
 }
 
 // ErrNoClock: a task's markers did not relate the meter's clock to the host's.

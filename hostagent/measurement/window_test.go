@@ -3,6 +3,7 @@ package measurement
 import (
 	"errors"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,22 +41,23 @@ func TestSensorEnergy(t *testing.T) {
 		{"ends on readings", read(0, 100, 1, 300, 2, 100), 0, 2, 400, ""},
 		{"uneven intervals", read(0, 10, 0.1, 10, 2, 30), 0, 2, 1 + 1.9*20, ""},
 		{"out of order", read(2, 200, 0, 0, 1, 100), 0.5, 1.5, 100, ""},
+		{"no reading outside of it counts", read(-9, 1e9, 0, 100, 1, 100, 2, 100, 9, 1e9), 0.5, 1.5, 100, ""},
 		{"held at the ends", read(0, 100, 1, 100), -0.2, 1.2, 140, ""},
-		{"begins too late", read(0, 100, 1, 100), -0.3, 1, 0, "miss 300ms"},
-		{"ends too early", read(0, 100, 1, 100), 0, 1.5, 0, "miss 500ms"},
-		{"one reading", read(0, 100), 0, 1, 0, "too few"},
-		{"an empty window", read(0, 100, 1, 100), 1, 1, 0, "too few"},
+		{"begins too late", read(0, 100, 1, 100), -0.3, 1, 0, "none"},
+		{"ends too early", read(0, 100, 1, 100), 0, 1.5, 0, "none"},
+		{"one reading", read(0, 100), 0, 1, 0, "none"},
+		{"an empty window", read(0, 100, 1, 100), 1, 1, 0, "none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e, err := methodEnergy(tc.readings, sensor.InstantPower, after(tc.from), after(tc.to))
+			got := sensedOf(t, tc.readings, tc.from, tc.to)
 			if tc.fail != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.fail) {
-					t.Errorf("got %v, %v", e, err)
+				if got != (sensed{}) {
+					t.Errorf("got %+v", got)
 				}
 				return
 			}
-			if err != nil || math.Abs(float64(e)-tc.want) > 1e-9 {
-				t.Errorf("got %v, %v; want %v J", e, err, tc.want)
+			if got.energy == nil || math.Abs(float64(*got.energy)-tc.want) > 1e-9 {
+				t.Errorf("got %+v; want %v J", got, tc.want)
 			}
 		})
 	}
@@ -63,13 +65,35 @@ func TestSensorEnergy(t *testing.T) {
 		{Method: sensor.UsagePower, At: after(0), Value: 50},
 		{Method: sensor.UsagePower, At: after(1), Value: 50},
 	}
-	if e := sensorEnergy(usage, after(0), after(1)); e.energy == nil || *e.energy != 50 ||
+	if e := sensedOf(t, usage, 0, 1); e.energy == nil || *e.energy != 50 ||
 		e.method != sensor.UsagePower {
 		t.Errorf("without instant power: got %+v", e)
 	}
-	if e := sensorEnergy(nil, after(0), after(1)); e != (sensed{}) {
+	if e := sensedOf(t, nil, 0, 1); e != (sensed{}) {
 		t.Errorf("without readings: got %+v", e)
 	}
+}
+
+// sensedOf stores readings, in any order, and integrates them over a window.
+func sensedOf(t *testing.T, readings []store.Reading, from, to float64) sensed {
+	t.Helper()
+	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "power.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "ada", Launched: day})
+	if err == nil {
+		err = db.PutReadings(t.Context(), id, readings)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := sensorEnergy(t.Context(), db, id, after(from), after(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 var spec = marker.Spec{Code: marker.M31, Chip: 1e-3, Guard: 4, TagBits: 4, Tag: 5}
@@ -220,28 +244,36 @@ func TestChooseTheWindow(t *testing.T) {
 		b        bounds
 		from, to float64
 		note     string // or the error, where there is no window
+
+		estimated bool // the length of a gap between the markers
 	}{
-		{"the work's own interval", fit, nil, kernels, both, 1.5, 2.5, ""},
-		{"with the stop marker lost", fit, nil, kernels, bounds{&start, nil}, 1.5, 2.5, ""},
-		{"without a fit", nil, noFit, kernels, both, 1.043, 2.996, "no fit"},
-		{"without kernels", fit, nil, nil, both, 1.043, 2.996, "not known when the work ran"},
+		{"the work's own interval", fit, nil, kernels, both, 1.5, 2.5, "", false},
+		{"with the stop marker lost", fit, nil, kernels, bounds{&start, nil}, 1.5, 2.5, "", false},
+		{"without a fit", nil, noFit, kernels, both, 1.043, 2.996, "no fit", false},
+		{"without kernels", fit, nil, nil, both, 1.043, 2.996, "not known when the work ran", false},
 		{
 			"a fit that cannot be", fit, nil,
 			[]store.Kernel{{Start: host(0.5), End: host(2)}},
 			both, 1.043, 2.996,
-			"outside the markers",
+			"outside the markers", false,
 		},
 		{
 			"markers of another run", fit, nil,
 			[]store.Kernel{{Start: host(0.5), End: host(4)}},
 			both, 0, 0,
-			"another run's",
+			"another run's", false,
 		},
-		{"one marker and no fit", nil, noFit, kernels, bounds{&start, nil}, 0, 0, "no fit"},
-		{"nothing", nil, noFit, kernels, bounds{}, 0, 0, "no marker was found"},
+		{
+			"a meter that was away for longer than estimated", fit, nil,
+			[]store.Kernel{{Start: host(0.5), End: host(4)}},
+			both, 1.043, 2.996,
+			"outside the markers", true,
+		},
+		{"one marker and no fit", nil, noFit, kernels, bounds{&start, nil}, 0, 0, "no fit", false},
+		{"nothing", nil, noFit, kernels, bounds{}, 0, 0, "no marker was found", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, err := choose(tc.fit, tc.fitErr, tc.kernels, tc.b)
+			p, err := choose(tc.fit, tc.fitErr, tc.kernels, tc.b, tc.estimated)
 			if tc.to == 0 {
 				if err == nil || !strings.Contains(err.Error(), tc.note) {
 					t.Errorf("got %+v, %v", p, err)

@@ -17,18 +17,17 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/session"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/wire"
-	"github.com/wattmark/wattmark/internal/backoff"
-	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/session"
 )
 
 // Sentinel errors, wrapped with the operation and the remedy.
@@ -113,12 +112,13 @@ func (c *Client) fail(operation string, err error) error {
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()
 	}
+	text, own := strings.CutPrefix(text, operation+": ") // the monitor's errors begin so, gRPC's do not
 	switch status.Code(err) {
 	case codes.Unavailable:
 		// UNAVAILABLE is gRPC's own, for a lost connection, or the monitor's, about its instrument
 		// or its end.
 		lost := []string{"connection", "transport", "name resolver", "produced zero addresses"}
-		if slices.ContainsFunc(lost, func(s string) bool { return strings.Contains(text, s) }) {
+		if !own && slices.ContainsFunc(lost, func(s string) bool { return strings.Contains(text, s) }) {
 			advice := remedy(text)
 			here := strings.HasPrefix(c.address, "127.") || strings.HasPrefix(c.address, "localhost:")
 			if strings.Contains(text, "connection refused") && !here {
@@ -142,6 +142,13 @@ func (c *Client) fail(operation string, err error) error {
 			context.DeadlineExceeded)
 	case codes.Canceled:
 		return fmt.Errorf("%s: %w", operation, context.Canceled)
+	case codes.Unimplemented:
+		if strings.Contains(text, "unknown service") || strings.Contains(text, "HTTP status") {
+			return fmt.Errorf("%s: %s is no wattmark monitor, which has port 7551: %s", operation, c.address, text)
+		}
+	}
+	if c.o.Target != "" {
+		return fmt.Errorf("%s: %s", operation, text) // of a monitor within this process
 	}
 	return fmt.Errorf("%s: monitor %s: %s", operation, c.address, text)
 }

@@ -253,6 +253,7 @@ func TestStart(t *testing.T) {
 	}{
 		{codes.FailedPrecondition, "bench is busy: held by ann@lab since noon", ErrBusy, "held by ann@lab since noon"},
 		{codes.Unavailable, "powersensor3: open /dev/ttyACM0: no such file", nil, "open /dev/ttyACM0"},
+		{codes.Unavailable, "start capture: pmd: open tcp:lab:1: connect: connection refused", nil, "pmd: open tcp:lab:1"},
 		{codes.InvalidArgument, "no holder", nil, "no holder"},
 	} {
 		s.answer = func(string, int) error { return status.Error(tc.code, tc.text) }
@@ -264,7 +265,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("%v: a monitor that answered is called silent: %v", tc.code, err)
 		}
 	}
-	if s.count("Start") != 4 {
+	if s.count("Start") != 5 {
 		t.Errorf("start was sent %d times: it must not be repeated", s.count("Start"))
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	oteltrace "go.opentelemetry.io/otel/trace"
-
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/backoff"
@@ -132,12 +130,6 @@ func (r *reading) stream(ctx context.Context) (session.Trailer, error) {
 			return session.Trailer{}, r.errorf("%w", err)
 		}
 		if done {
-			if oteltrace.SpanFromContext(ctx).IsRecording() {
-				// Left before the stream's end, a trace would show a cancelled call.
-				timer := time.AfterFunc(time.Second, cancel)
-				defer timer.Stop()
-				_, _ = in.Recv()
-			}
 			return t, nil
 		}
 	}

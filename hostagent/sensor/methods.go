@@ -27,11 +27,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
+	"golang.org/x/sys/unix"
 )
 
 // Method names a way to use the sensor. The names are stored.

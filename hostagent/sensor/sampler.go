@@ -10,11 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
 )
 
 // The methods that readings are stored under.

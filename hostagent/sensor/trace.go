@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // mostRuns bounds a trace's memory (48 MiB). A sensor of today makes ten runs a

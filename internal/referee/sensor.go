@@ -1,3 +1,6 @@
+// Package referee is a card's own sensor under a load of known energy, to test the uncertainty that wattmark
+// states. It imports the standard library only, so that it shares no model with what it judges; that of meters is
+// beside the tests of hostagent/measurement. Powers are in W, times in s, unless stated.
 package referee
 
 import (

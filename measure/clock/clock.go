@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Obs is one edge seen on both clocks. Host is counted from Fit's origin.
@@ -205,8 +206,9 @@ func newSolver(obs []Obs, prior Prior) *solver {
 }
 
 // start returns a line that a minority of outliers cannot move: the median
-// slope of pairs half the observations apart (H. Theil, 1950), drawn towards
-// the prior, and the median offset.
+// slope of pairs half the observations apart (H. Theil, 1950), each of the weight of
+// its distance, so that pairs within one marker do not outvote those of two; drawn
+// towards the prior, and the median offset.
 func (s *solver) start() line {
 	n := len(s.x)
 	order := make([]int, n)
@@ -214,17 +216,19 @@ func (s *solver) start() line {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.x[a], s.x[b]) })
-	var slopes []float64
+	var slopes, weights []float64
 	for i := 0; i+n/2 < n && n > 1; i++ {
 		a, b := order[i], order[i+n/2]
 		if s.x[b] > s.x[a] {
 			slopes = append(slopes, (s.y[b]-s.y[a])/(s.x[b]-s.x[a]))
+			weights = append(weights, s.x[b]-s.x[a])
 		}
 	}
 	var l line
 	if len(slopes) > 0 {
 		limit := 3 * s.prior.URate
-		l.slope = max(-limit, min(limit, median(slopes)))
+		stat.SortWeighted(slopes, weights)
+		l.slope = max(-limit, min(limit, stat.Quantile(0.5, stat.Empirical, slopes, weights)))
 	}
 	rest := make([]float64, n)
 	for i := range rest {

@@ -55,6 +55,20 @@ func TestFitClockRecoversOffsetAndDrift(t *testing.T) {
 	}
 }
 
+// A marker of one edge, as slow meters see it, keeps the line of another one an hour away.
+func TestFitClockKeepsALoneEdge(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for _, tr := range []truth{{0, 0}, {12.5, -84e-6}, {-3600, 150e-6}} {
+		for _, at := range [][2]float64{{1, 3601}, {3601, 1}} {
+			lone := tr.marker(rng, at[0], 10e-6, 10e-6)[:1]
+			f := fit(t, append(lone, tr.marker(rng, at[1], 10e-6, 10e-6)...), Prior{Origin: 7})
+			if d := math.Abs(f.B - 1 - tr.rate); d > 20e-9 || f.Rejected != 0 || f.VarB > 1e-16 {
+				t.Errorf("%+v, alone at %v: rate off by %g, u %g; %d rejected", tr, at[0], d, math.Sqrt(f.VarB), f.Rejected)
+			}
+		}
+	}
+}
+
 func TestFitClockNeedsOneMarkerOnly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	tr := truth{4, 100e-6}

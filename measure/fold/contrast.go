@@ -7,11 +7,10 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // ErrPhases: the phases do not separate the kernel from its carrier.

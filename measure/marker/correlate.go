@@ -342,7 +342,7 @@ func (s *sampled) refine(f *fitted) []Edge {
 	s.uncertainty(f)
 	s.marginalise(f)
 	edges := s.place(f)
-	if slope, u, _ := stretch(edges, f); math.Abs(slope) > outstanding*u && math.Abs(slope) > 20e-6 {
+	if slope, u, _ := f.stretch(f.placements(edges)); math.Abs(slope) > outstanding*u && math.Abs(slope) > 20e-6 {
 		trial := *f
 		trial.scale = true
 		trial.par[parStretch] = slope

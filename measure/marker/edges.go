@@ -156,37 +156,6 @@ func (s *sampled) crossing(f *fitted, e *edge) (at float64, before, behind bool)
 	return at, before, behind
 }
 
-// stretch is the weighted slope of the edges' places over those that they should have, less 1, its standard
-// uncertainty, and the factor by which the edges scatter more than noise explains, at least 1. The exponentials place
-// rises and falls wrong by different amounts: each direction has a mean of its own.
-func stretch(edges []Edge, f *fitted) (slope, u, scatter float64) {
-	if len(edges) < 4 {
-		return 0, math.Inf(1), 1
-	}
-	type sums struct{ w, x, y, xx, xy, yy float64 }
-	var of [2]sums
-	k := 0
-	for _, e := range edges {
-		for f.edges[k].chip != e.Chip {
-			k++
-		}
-		s := &of[0]
-		if f.edges[k].sign < 0 {
-			s = &of[1]
-		}
-		x := f.edges[k].at
-		y, w := float64(e.T)-f.origin-x, f.birge*f.birge/float64(e.U*e.U)
-		*s = sums{s.w + w, s.x + w*x, s.y + w*y, s.xx + w*x*x, s.xy + w*x*y, s.yy + w*y*y}
-	}
-	var xx, xy, yy float64
-	for _, s := range of {
-		w := max(s.w, 1e-300)
-		xx, xy, yy = xx+s.xx-s.x*s.x/w, xy+s.xy-s.x*s.y/w, yy+s.yy-s.y*s.y/w
-	}
-	scatter = math.Sqrt(max(1, (yy-xy*xy/xx)/float64(len(edges)-3)))
-	return xy / xx, scatter / math.Sqrt(xx), scatter
-}
-
 const (
 	// plainGuard is the least number of guard chips of a plain pattern: nothing
 	// but silence around it distinguishes it from a square wave.

@@ -85,7 +85,7 @@ func (s *sampled) fit(kind Kind, t0 float64, pass func(*fitted, []Edge, []bool) 
 func (s *sampled) plausible(f *fitted) bool {
 	chip := float64(s.spec.Chip)
 	rise, fall := f.tau(&f.par)
-	return math.Abs(f.par[parT0]) <= 0.7*chip && max(rise, fall) <= 0.6*chip &&
+	return math.Abs(f.par[parT0]) <= 0.7*chip && max(rise, fall) <= 0.7*chip &&
 		math.Abs(f.par[parDrift])*s.whole <= f.par[parStep]
 }
 

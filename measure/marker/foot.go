@@ -31,9 +31,10 @@ const (
 	// and the misfit shrinks by 1 + averagedMisfit·h: both computed for W/τ from 0 to 13, and right to a fifth.
 	averagedFoot, averagedMisfit = 0.28, 0.75
 
-	footSteps = 24  // trials of a foot on either side of the guess
-	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
-	footReach = 1.4 // time constants that a reach may have at most
+	ramped    = 2.54 // time constants that a ramp lasts of which the least-squares exponential has one
+	footSteps = 24   // trials of a foot on either side of the guess
+	footStays = 1.5  // standard uncertainties by which a foot may differ from that of a shorter reach
+	footReach = 1.4  // time constants that a reach may have at most
 	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
 	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
 	gained  = 1.5
@@ -71,8 +72,9 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	if s.resp.Tau > 0 {
 		return
 	}
-	slope, us, scatter := stretch(edges, f)
-	late := f.lateness(edges)
+	places := f.placements(edges)
+	slope, us, scatter := f.stretch(places)
+	late := lateness(edges, places)
 	var stacks [2]stack
 	for i, direction := range [2]float64{1, -1} {
 		// Where the response is no exponential and points are few, edges seem late that are not.
@@ -92,7 +94,8 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 		}
 		u = math.Hypot(u, lever)
 	}
-	u = math.Hypot(u, math.Sqrt(3)*together(edges, late)) // at the ends of a line √3 times its rms
+	bent := s.bent(places, slope, us)
+	x, u = x+bent.x, math.Hypot(u, bent.u)
 	f.par[parT0] += x
 	f.uT0 = u
 	for i := range edges {
@@ -137,58 +140,32 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 // its direction, as far as that is more than noise: a GPU may begin its chips late. The edges
 // of each direction are moved so that their mean lies in its place: the exponentials place rises
 // and falls wrong by different amounts.
-func (f *fitted) lateness(edges []Edge) map[int]float64 {
-	if len(edges) < 2 {
-		return nil
-	}
+func lateness(edges []Edge, places []placement) map[int]float64 {
 	late := make(map[int]float64, len(edges))
-	t0, scale := f.origin+f.par[parT0], 1+f.par[parStretch]
-	for _, sign := range [2]float64{1, -1} {
+	for direction := range 2 {
 		var w, wd, square, n float64
-		each := func(do func(e *Edge, d, u float64)) {
-			k := 0
-			for i := range edges {
-				for f.edges[k].chip != edges[i].Chip {
-					k++
-				}
-				if f.edges[k].sign == sign {
-					do(&edges[i], float64(edges[i].T)-t0-f.edges[k].at*scale, float64(edges[i].U)/f.birge)
-				}
+		for _, p := range places {
+			if p.direction == direction {
+				w, wd, n = w+p.w, wd+p.w*p.off, n+1
 			}
 		}
-		each(func(_ *Edge, d, u float64) { w, wd, n = w+1/(u*u), wd+d/(u*u), n+1 })
 		mean := wd / w
-		each(func(_ *Edge, d, u float64) { square += (d-mean)*(d-mean) - u*u })
+		for _, p := range places {
+			if p.direction == direction {
+				square += (p.off-mean)*(p.off-mean) - 1/p.w
+			}
+		}
 		excess := max(0, square/max(n-1, 1)) // the variance that noise does not explain
 		// Of the mean itself as much may be scatter.
 		shift := mean * max(0, 1-(1/w+excess/max(n, 1))/(mean*mean))
-		each(func(e *Edge, d, u float64) {
-			late[e.Chip] = (d - shift) * excess / (excess + u*u)
-			e.T -= measure.Seconds(shift)
-		})
-	}
-	return late
-}
-
-// together returns the part of the edges' lateness, rms in seconds, that neighbours have in common, as where
-// the meter's clock changes its rate within the marker: it does not average out. It is the excess of the
-// variance over half the mean square of successive differences, from two standard deviations of independent
-// ones on (J. von Neumann, Ann. Math. Stat. 12 (1941) 367).
-func together(edges []Edge, late map[int]float64) float64 {
-	var square, jumps float64
-	for i, e := range edges {
-		d := late[e.Chip]
-		square += d * d
-		if i > 0 {
-			d -= late[edges[i-1].Chip]
-			jumps += d * d / 2
+		for i, p := range places {
+			if p.direction == direction {
+				late[edges[i].Chip] = (p.off - shift) * excess / (excess + 1/p.w)
+				edges[i].T -= measure.Seconds(shift)
+			}
 		}
 	}
-	n := float64(len(edges))
-	if square-jumps < 2*square/math.Sqrt(n) {
-		return 0
-	}
-	return math.Sqrt((square - jumps) / n)
+	return late
 }
 
 // stack lays the edges of one direction over each other, from a third of a chip before each to most
@@ -197,13 +174,15 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 	chip := float64(s.spec.Chip)
 	rise, fall := f.tau(&f.par)
 	out := stack{box: f.box, step: f.par[parStep], tau: rise}
-	level := f.par[parLow]
+	level, other := f.par[parLow], fall
 	if direction < 0 {
-		out.tau, level = fall, level+f.par[parStep]
+		out.tau, level, other = fall, level+f.par[parStep], rise
 	}
+	// The level before an edge, of a third of a chip, is one that the last edge has reached.
+	room := max(1, ramped*other/chip+1./3)
 	for i := range f.edges {
 		e := &f.edges[i]
-		if e.sign != direction {
+		if e.sign != direction || i > 0 && float64(e.chip-f.edges[i-1].chip) < room {
 			continue
 		}
 		out.edges++

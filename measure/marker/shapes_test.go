@@ -42,6 +42,7 @@ var cards = map[string]struct{ rise, fall response }{
 	"A100":        {exponential(0.05), response{0.32, 1}},
 	"3090":        {response{0.25, 1}, response{0.9, 1}},
 	"linear":      {response{0.3, 1}, response{0.9, 1}},
+	"long falls":  {response{0.15, 1}, response{2.2, 1}},
 	"two steps":   {response{0.05, 0.6, 0.3, 0.65, 0.35, 1}, response{0.1, 0.4, 0.5, 0.5, 0.6, 1}},
 	"stacked": {
 		response{
@@ -82,13 +83,14 @@ func (s sim) superpose(levels []level, until float64, rise, fall response, rng *
 	return out
 }
 
-// TestEdgesAsCardsHaveThem times markers whose edges are no exponentials: 95 % lie within two standard
-// uncertainties, of all rates and noises together.
+// TestEdgesAsCardsHaveThem times markers whose edges are no exponentials: 93 % or more lie within two standard
+// uncertainties, of all rates and noises together. The shape of a card is not known, so that u is too large for most:
+// the share of the slow test and the normalised rms have upper bounds.
 func TestEdgesAsCardsHaveThem(t *testing.T) {
-	seeds, least := uint64(10), 0.85
+	seeds, least, most := uint64(10), 0.85, 1.0
 	rates, noises := []float64{4785, 20e3}, []float64{2}
 	if coverage.Slow {
-		seeds, least = 30, 0.9
+		seeds, least, most = 30, 0.9, 0.998
 		rates, noises = append(rates, 100e3), append(noises, 15)
 	}
 	for name, card := range cards {
@@ -110,18 +112,67 @@ func TestEdgesAsCardsHaveThem(t *testing.T) {
 					all.missed, all.extra = all.missed+tr.missed, all.extra+tr.extra
 				}
 			}
-			within := 0.0
-			for _, z := range all.normal {
-				if math.Abs(z) <= 2 {
-					within += 1 / float64(len(all.normal))
-				}
-			}
-			t.Logf("within 2 u: %.1f %%", 100*within)
 			all.check(t, 0.13e-3, 0.4, 1.3, 1)
-			if within < least || coverage.Slow && within > 0.998 { // one of 360
-				t.Errorf("%.1f %% within 2 u", 100*within)
-			}
+			all.within(t, least, most)
 		})
+	}
+}
+
+// within wants a share of the markers within two standard uncertainties.
+func (tr *trial) within(t *testing.T, least, most float64) {
+	t.Helper()
+	k, n := 0, len(tr.normal)
+	for _, z := range tr.normal {
+		if math.Abs(z) <= 2 {
+			k++
+		}
+	}
+	t.Logf("%d of %d within 2 u", k, n)
+	if share := float64(k) / float64(n); share < least || share > most {
+		t.Errorf("%d of %d within 2 u, want %g to %g", k, n, least, most)
+	}
+}
+
+// TestClockThatChangesItsRate: the meter's clock has another rate every 0.2 s, off by far more than is stated. Of a
+// change within a marker its edges show the instant and the size, as far as noise lets them.
+func TestClockThatChangesItsRate(t *testing.T) {
+	for name, limit := range map[string]float64{"exponential": 5e-6, "slow": 8e-6, "A100": 9e-6, "stacked": 60e-6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, card := sim{rate: 20e3, noise: 2, uClock: 50e-6}, cards[name]
+			var tr trial
+			for seed := range uint64(coverage.Trials(200)) {
+				rng := newRand(seed)
+				spec := FastProfile(measure.Hertz(s.rate), rng.Uint32())
+				truth := map[Kind]float64{}
+				levels, start, end := play([]level{{0, 55}}, spec, Start, 0.05+0.05*rng.Float64(), 60, 160)
+				levels, stop, end := play(append(levels, level{end, 280}), spec, Stop, end+0.05, 60, 160)
+				shown := unsteady(end, 1e-3, rng)
+				truth[Start], truth[Stop] = shown(start), shown(stop)
+				levels = append(levels, level{end, 40})
+				for i := range levels {
+					levels[i].at = shown(levels[i].at)
+				}
+				tr.add(spec, detect(spec, s.setup(), s.superpose(levels, shown(end)+0.04, card.rise, card.fall, rng)), truth)
+			}
+			tr.check(t, limit, 0.5, 1.2, 0)
+			tr.within(t, 0.92, 1)
+		})
+	}
+}
+
+// unsteady returns a clock's time of an instant, its rate another one every 0.05 to 0.35 s.
+func unsteady(end, step float64, rng *rand.Rand) func(float64) float64 {
+	var changes, rates []float64
+	for at := 0.0; at < end; at += 0.05 + 0.3*rng.Float64() {
+		changes, rates = append(changes, at), append(rates, 1+step*rng.NormFloat64())
+	}
+	changes = append(changes, math.Inf(1))
+	return func(t float64) (shown float64) {
+		for i, rate := range rates {
+			shown += max(0, min(t, changes[i+1])-changes[i]) * rate
+		}
+		return shown
 	}
 }
 

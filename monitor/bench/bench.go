@@ -22,7 +22,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
-
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"

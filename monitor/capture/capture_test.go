@@ -270,6 +270,28 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
+// Who asks while the instrument is being opened waits for that opening alone, where it fails.
+func TestStartSharesAFailedOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 8 * time.Second
+		m := newMeter()
+		m.opens = func(int) error { time.Sleep(slow); return instrument.ErrSilent }
+		l := newLab(t, m, t.TempDir(), nil)
+		begin := time.Now()
+		go l.Probe(t.Context())
+		time.Sleep(slow / 2)
+		_, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"})
+		if took := time.Since(begin); !errors.Is(err, instrument.ErrSilent) || took > slow {
+			t.Errorf("after %v: %v", took, err)
+		}
+		m.opens = nil
+		time.Sleep(fresh)
+		if _, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"}); err != nil {
+			t.Errorf("once it answers: %v", err)
+		}
+	})
+}
+
 // A record that is written while a capture runs waits for the next one, also
 // where the instrument is lost and opened again meanwhile.
 func TestARecordWaitsForTheNextCapture(t *testing.T) {

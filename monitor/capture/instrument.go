@@ -56,7 +56,7 @@ func (o *Owner) fail(err error, mute bool) {
 	case d.trouble == nil || d.trouble.Error() != err.Error():
 		o.cfg.Log.Warn("instrument cannot be used now", "bench", o.cfg.Bench.Name, "error", err)
 	}
-	d.trouble, d.mute = err, mute
+	d.trouble, d.mute, d.failed = err, mute, o.cfg.Now()
 }
 
 // state returns the instrument's state as it is now.

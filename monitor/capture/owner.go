@@ -386,6 +386,7 @@ type device struct {
 	made     MakeSetup          // made the setup
 	notes    []string           // on the records
 	trouble  error              // why it cannot be used, as far as known
+	failed   time.Time          // when that was last found
 	mute     bool               // the trouble is that it opens, and then sends no samples
 	misfit   error              // it can never be used on this bench: Run ends
 	// recordsLogged: the records in force are in the log.

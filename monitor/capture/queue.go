@@ -2,12 +2,15 @@ package capture
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // hold is one holder's use of the bench.
@@ -194,4 +197,186 @@ func (q *queue) describe(b *session.Bench) {
 	for _, e := range q.waiting {
 		b.Waiting = append(b.Waiting, session.Waiting{Holder: e.hold.holder, Since: e.hold.since})
 	}
+}
+
+// Renew extends the lease by its full length from now, and returns its end; the zero time
+// for a capture that has ended.
+func (c *Capture) Renew() (time.Time, session.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen.State.Ended() || c.lease == nil {
+		return time.Time{}, c.seen.State
+	}
+	c.until = c.owner.cfg.Now().Add(c.req.Lease)
+	c.lease.Reset(c.req.Lease)
+	return c.until, c.seen.State
+}
+
+// startLease begins the first lease, at the first scan. Its end seals the capture, unless a
+// renewal came first: the timer may already run when it is reset.
+func (c *Capture) startLease() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = c.owner.cfg.Now().Add(c.req.Lease)
+	c.lease = time.AfterFunc(c.req.Lease, func() {
+		if until := c.LeaseUntil(); !c.owner.cfg.Now().Before(until) {
+			c.end(LeaseEnded, fmt.Sprintf("lease of %s ended at %s: not renewed for %v",
+				c.req.Holder, until.UTC().Format(time.RFC3339), c.req.Lease))
+		}
+	})
+}
+
+// LeaseUntil returns the end of the lease if it is not renewed.
+func (c *Capture) LeaseUntil() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.until
+}
+
+// claims are the needs for a capture's samples that are met; the capture's mu guards them.
+// With Config.AwaitReplicas a capture is dropped after both Release, by its host, and
+// Replicated, in either order; without, after Release.
+type claims struct{ released, replicated bool }
+
+// met reports whether nobody needs the samples any more.
+func (o *Owner) met(c claims) bool { return c.released && (c.replicated || !o.cfg.AwaitReplicas) }
+
+// Release notes that the host has the samples of a capture that has ended, and drops it
+// unless replicas are awaited. An unknown capture is no error; one that has not ended
+// gives an error that wraps ErrTransition.
+func (o *Owner) Release(id string) error { return o.mark(id, spool.MarkReleased) }
+
+// Replicated notes that other machines have a capture that has ended, and drops it once
+// its host has released it. Errors are those of Release.
+func (o *Owner) Replicated(id string) error { return o.mark(id, spool.MarkReplicated) }
+
+// mark notes that one claim is met. The mark is durable before it counts, so that a restart
+// in between keeps the capture rather than drops it.
+func (o *Owner) mark(id string, m spool.Mark) error {
+	return o.ended(id, func(c *Capture) error {
+		c.mu.Lock()
+		now := c.claims
+		c.mu.Unlock()
+		if m == spool.MarkReleased {
+			now.released = true
+		} else {
+			now.replicated = true
+		}
+		if o.met(now) {
+			return o.drop(c)
+		}
+		if err := o.cfg.Store.Mark(id, m); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.claims = now
+		return nil
+	})
+}
+
+// forget drops a capture that has ended, whatever claims are left.
+func (o *Owner) forget(id string) error { return o.ended(id, o.drop) }
+
+// ended calls do for a capture that has ended and is not yet dropped, with c.data held.
+// An unknown capture is no error. Errors wrap ErrTransition, or are do's.
+func (o *Owner) ended(id string, do func(*Capture) error) error {
+	c, err := o.Get(id)
+	if err != nil {
+		return nil
+	}
+	c.data.Lock()
+	defer c.data.Unlock()
+	if c.life == session.Released {
+		return nil
+	}
+	if _, err := transitions.Next(c.life, ReleaseDone); err != nil {
+		return fmt.Errorf("release capture %s: %w: stop it first", id, err)
+	}
+	return do(c)
+}
+
+// drop removes a capture that has ended from the spool. c.data is held.
+func (o *Owner) drop(c *Capture) error {
+	if err := o.cfg.Store.Remove(c.id); err != nil {
+		return fmt.Errorf("release capture: %w", err)
+	}
+	c.life = session.Released
+	s, _ := c.look()
+	s.State = c.life
+	c.show(s)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, there := o.captures[c.id]; there {
+		o.dropped.add(s.Summary)
+	}
+	delete(o.captures, c.id)
+	return nil
+}
+
+// HasBeenReleased reports whether the capture's host has its samples.
+func (c *Capture) HasBeenReleased() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims.released
+}
+
+// HasBeenReplicated reports whether other machines have the capture.
+func (c *Capture) HasBeenReplicated() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims.replicated
+}
+
+// waited is the time for which a capture could have been fetched. Only time under a
+// running monitor counts, on the monotonic clock: the wall clock may be wrong by years, as
+// on a machine without a battery for its clock.
+type waited struct {
+	before time.Duration // under earlier monitors
+	since  time.Time     // when this monitor first saw that it has ended
+}
+
+// Expire drops the captures that could have been fetched, or replicated, for longer than
+// keep, and returns their ids. Time counts from the first call that finds a capture ended,
+// and goes on under the next monitor.
+func (o *Owner) Expire(keep time.Duration) (dropped []string, err error) {
+	old, err := o.overdue(keep)
+	errs := []error{err}
+	for _, id := range old {
+		if err := o.forget(id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		dropped = append(dropped, id)
+	}
+	return dropped, errors.Join(errs...)
+}
+
+// overdue returns the captures that waited for longer than keep, and stores all waits for
+// the next monitor.
+func (o *Owner) overdue(keep time.Duration) (old []string, err error) {
+	o.expiring.Lock()
+	defer o.expiring.Unlock()
+	before := map[string]time.Duration{}
+	if o.waits == nil {
+		if before, err = o.cfg.Store.Waits(); err != nil {
+			o.cfg.Log.Warn("how long captures have waited was lost; it counts anew", "error", err)
+		}
+	}
+	now, waits, total := o.cfg.Now(), map[string]waited{}, map[string]time.Duration{}
+	for _, c := range o.List() {
+		if !c.State.Ended() {
+			continue
+		}
+		w, known := o.waits[c.ID]
+		if !known {
+			w = waited{before: before[c.ID], since: now}
+		}
+		waits[c.ID], total[c.ID] = w, w.before+now.Sub(w.since)
+		if total[c.ID] > keep {
+			old = append(old, c.ID)
+		}
+	}
+	o.waits = waits
+	return old, o.cfg.Store.PutWaits(total)
 }

@@ -80,11 +80,18 @@ func (c *Capture) supervise(ctx context.Context, cancel func(), over <-chan stru
 	}
 }
 
+// fresh is how long an opening that failed while a request waited stands for the request's own: an instrument may take
+// 10 s to fail, and a client waits for 15 s.
+const fresh = time.Second
+
 // arm opens the instrument and makes the capture's place in the spool.
 func (o *Owner) arm(ctx context.Context, c *Capture) error {
 	// Checked again: the request may have waited for long.
 	if err := o.checkQuota(c.req.Holder); err != nil {
 		return err
+	}
+	if d := o.state(); d.trouble != nil && !d.mute && d.failed.After(c.came) && o.cfg.Now().Sub(d.failed) < fresh {
+		return d.trouble
 	}
 	setup, err := o.open(ctx)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"go.bug.st/serial/enumerator"
-
 	"github.com/wattmark/wattmark/monitor/transport"
+	"go.bug.st/serial/enumerator"
 )
 
 // Port is one place where an instrument may be.

@@ -6,10 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/flock"
 	"go.bug.st/serial"
+	"golang.org/x/sys/unix"
 )
 
 // slice bounds one wait inside the serial library, which knows deadlines but no
@@ -206,4 +215,182 @@ func (w *writer) fail(op string, err error) error {
 		return fmt.Errorf("%s %s: %w", op, w.address, ErrClosed)
 	}
 	return disconnected(op, w.address, err)
+}
+
+// portLock is an advisory lock on a port. The kernel's own exclusive mode does
+// not bind root, and two readers of one device each get half of its bytes.
+type portLock struct{ f *os.File }
+
+// lockPort locks the device node itself, whatever its names: only a program that may
+// open the device holds that lock. Errors are those of opening it, and ErrBusy with the holder.
+func lockPort(port string) (*portLock, error) {
+	f, err := os.OpenFile(port, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.EBUSY) { // the kernel's exclusive mode
+		return nil, busy(port)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lock(f)
+}
+
+// lockAddress locks a file that stands for an address, which has no node.
+func lockAddress(target string) (*portLock, error) {
+	dir := "/run/lock"
+	if unix.Access(dir, unix.W_OK) != nil {
+		dir = os.TempDir()
+	}
+	f, err := openLock(filepath.Join(dir,
+		"wattmark-tcp-"+strings.NewReplacer("/", "-", ":", "-").Replace(target)+".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("lock the port: %w", err)
+	}
+	return lock(f)
+}
+
+// openLock opens a lock file that may belong to another user, but no link, and does not
+// wait for a pipe; flock works on a file that is open for reading alone. Others may read a
+// file that it makes, whatever the umask. Errors name the owner of a file that may not be read.
+func openLock(path string) (*os.File, error) {
+	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, os.O_RDONLY|safe, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|safe, 0o666); err == nil {
+			_ = f.Chmod(0o644) // the mode of a file that another program made stays
+		}
+	}
+	var st unix.Stat_t
+	if errors.Is(err, fs.ErrPermission) && unix.Lstat(path, &st) == nil {
+		err = fmt.Errorf("%w: the lock file belongs to user %s, and others may not read it: have that user or root "+
+			"run chmod a+r %s, or remove the file while no program uses the meter", err, userName(st.Uid), path)
+	}
+	return f, err
+}
+
+// lock takes the lock of an open file, which it closes on an error.
+func lock(f *os.File) (*portLock, error) {
+	err := flock.Try(f)
+	if err == nil {
+		return &portLock{f}, nil
+	}
+	if errors.Is(err, flock.ErrHeld) {
+		err = busy(f.Name())
+	} else {
+		err = fmt.Errorf("lock the port (%s): %w", f.Name(), err)
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// busy is ErrBusy with the holder's process, as far as the kernel shows it.
+func busy(path string) error {
+	who, ok := Holder(path)
+	if !ok {
+		who = "another program"
+	}
+	return fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, who, path)
+}
+
+// Holder names the process that has locked a port, as the kernel knows it; ok is false
+// where none has, or none that this process may see. The port is not opened.
+func Holder(port string) (who string, ok bool) {
+	var st unix.Stat_t
+	if unix.Stat(port, &st) != nil {
+		return "", false
+	}
+	dev := uint64(st.Dev)
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), st.Ino)
+	locks, _ := os.ReadFile("/proc/locks") // not everywhere
+	for line := range strings.Lines(string(locks)) {
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == file {
+			pid := f[4]
+			who = "process " + pid
+			if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
+				who += fmt.Sprintf(" (%q)", strings.TrimSpace(string(name)))
+			}
+			if info, err := os.Stat("/proc/" + pid); err == nil {
+				if st, ok := info.Sys().(*syscall.Stat_t); ok {
+					who += " of user " + userName(st.Uid)
+				}
+			}
+			return who, true
+		}
+	}
+	return "", false
+}
+
+// userName is a user's name, or number where it has none.
+func userName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// release lets go; nil holds nothing. A lock file stays: removing it would let two programs lock
+// two files of one name.
+func (l *portLock) release() {
+	if l != nil {
+		_ = flock.Close(l.f)
+	}
+}
+
+// gone reports whether an error means a device that is absent.
+func gone(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EIO, unix.EBADF, unix.ENOTTY},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
+// ptyLine is which pseudo-terminal a path names: the number of one that is gone is given to
+// the next that is made. The zero value is any other device.
+type ptyLine struct{ link, device string }
+
+// lineAt identifies the pseudo-terminal behind a path; the zero value for any other device.
+func lineAt(path string) ptyLine {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || !strings.HasPrefix(real, "/dev/pts/") {
+		return ptyLine{}
+	}
+	return ptyLine{link: made(path, unix.Lstat), device: made(real, unix.Stat)}
+}
+
+// made distinguishes files of one name by their numbers and times of change.
+func made(path string, stat func(string, *unix.Stat_t) error) string {
+	var st unix.Stat_t
+	if stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprint(st.Dev, " ", st.Ino, " ", st.Ctim)
+}
+
+// AccessHint returns the remedy for a device node that this user may not open.
+func AccessHint(path string) string {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return "look at its owner and group with ls -l " + path
+	}
+	return hintOf(path, fs.FileMode(st.Mode).Perm(), st.Uid, st.Gid)
+}
+
+// hintOf is AccessHint for a node of that mode, owner and group.
+func hintOf(path string, mode fs.FileMode, uid, gid uint32) string {
+	group := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	if mode&0o060 == 0o060 && gid != 0 {
+		return fmt.Sprintf("it belongs to group %s: join it with sudo usermod -aG %s $USER, then log in again", group,
+			group)
+	}
+	return fmt.Sprintf("it belongs to user %d and group %s alone: let a udev rule give it to a group of yours, for "+
+		"example plugdev, MODE=\"0660\"", uid, group)
+}
+
+// Accessible reports whether this user may read and write a device node.
+func Accessible(path string) bool { return unix.Access(path, unix.R_OK|unix.W_OK) == nil }
+
+// timedOut reports the kernel's own time-out of a message read.
+func timedOut(err error) bool {
+	return errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
 }

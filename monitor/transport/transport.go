@@ -83,7 +83,7 @@ func ParseAddress(s string) (Address, error) {
 	case found:
 		return bad(fmt.Sprintf("unknown scheme %q", scheme))
 	}
-	return bad("it is neither a path nor scheme:target")
+	return bad("it is neither a path nor scheme:target; a device of this folder is ./" + s)
 }
 
 // parseSerial reads PATH[?baud=N].

@@ -223,6 +223,16 @@ func (f *madeFull) LaunchTables(context.Context, store.TaskID) (store.LaunchTabl
 	}, nil
 }
 
+// Ranges are two of a thread, one within the other.
+func (f *madeFull) Ranges(context.Context, *store.Task) (*store.Ranges, error) {
+	return &store.Ranges{
+		Ranges: []store.RangeEnergy{{Path: "step"}, {Path: "step/forward"}},
+		Spans: []store.RangeSpan{
+			{Thread: 99, From: 0.02, To: 0.06, Launches: 5, Estimate: measure.Estimate{Energy: 3, U: 0.25}}, {Range: 1, Thread: 99, From: 0.02, To: 0.04, Launches: 3, Estimate: measure.Estimate{Energy: 2, U: 0.125}},
+		},
+	}, nil
+}
+
 // Launches are those of Launched.
 func (f *madeFull) Launches(context.Context, store.TaskID) iter.Seq2[store.Launch, error] {
 	return func(yield func(store.Launch, error) bool) {

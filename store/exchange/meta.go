@@ -2,7 +2,7 @@
 // into tasks. It knows no file format: the packages below it do, one each.
 //
 //	chunks ──▶ Table (columns, units, Meta; batches) ──▶ csvfile, parquetfile, arrowfile, sqlitefile
-//	launches, kernels, markers, events, rails ──▶ Timeline ──▶ perfetto, chrome
+//	launches, kernels, markers, events, rails ──▶ Timeline ──▶ perfetto
 //
 // Everything streams: a table is a sequence of batches of BatchRows rows whose
 // memory is used again, whatever the length of the task.

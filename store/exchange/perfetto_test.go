@@ -350,3 +350,22 @@ func sameKind(ours, theirs protoreflect.FieldDescriptor) bool {
 	}
 	return ours.Kind() == theirs.Kind() && (ours.Message() == nil || ours.Message().Name() == theirs.Message().Name())
 }
+
+// Ranges have tracks of their thread, what lies within another a lane below it, with their energies.
+func TestRangesAreTracks(t *testing.T) {
+	f, _ := newMadeFull(5000)
+	tl := timeline(t, f, exchange.Choice{})
+	got := map[string]string{}
+	for s, err := range tl.Slices {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(tl.Tracks[s.Track], "ranges") {
+			got[s.Name] = fmt.Sprintf("%s%v%.2f", tl.Tracks[s.Track], s.Args, float64(s.End-s.Start)/1e6)
+		}
+	}
+	if got["step"] != "ranges of thread 99[{path step} {launches 5} {energy_j 3} {u_j 0.25}]40.00" ||
+		got["forward"] != "ranges of thread 99 (2 at once)[{path step/forward} {launches 3} {energy_j 2} {u_j 0.125}]20.00" {
+		t.Errorf("%v", got)
+	}
+}

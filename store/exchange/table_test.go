@@ -11,7 +11,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/arrowfile"
-	"github.com/wattmark/wattmark/store/exchange/chrome"
 	"github.com/wattmark/wattmark/store/exchange/csvfile"
 	"github.com/wattmark/wattmark/store/exchange/perfetto"
 )
@@ -28,10 +27,6 @@ func TestMemoryIsFlat(t *testing.T) {
 		{"arrow file", func(s *madeFull) error { return arrowfile.WriteFile(io.Discard, peaking(t, s, power)) }},
 		{"perfetto", func(s *madeFull) error {
 			w := perfetto.New(io.Discard)
-			return errors.Join(w.Add(line(t, s, power)), w.Close())
-		}},
-		{"chrome", func(s *madeFull) error {
-			w := chrome.New(io.Discard, 0)
 			return errors.Join(w.Add(line(t, s, power)), w.Close())
 		}},
 	} {

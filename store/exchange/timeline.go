@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -28,28 +29,6 @@ type Timeline struct {
 	// Power are the rails' columns, and Counters which of them are drawn.
 	Power    *Table
 	Counters []int
-}
-
-// Begin is the host's time, in ns since 1970, before which there is nothing: that of device
-// time zero, unless software read, or a kernel ran, before the meter's first scan.
-func (t *Timeline) Begin() int64 {
-	at := t.Meta.HostNanos(0)
-	for _, c := range t.Readings {
-		for _, x := range c.At {
-			at = min(at, x)
-		}
-	}
-	for _, i := range t.Instants {
-		at = min(at, i.At)
-	}
-	// The sequence can be ranged over again: each pass reads the launches anew.
-	for s, err := range t.Slices { // the first is the earliest; an error comes again
-		if err == nil {
-			at = min(at, s.Start)
-		}
-		break
-	}
-	return at
 }
 
 // Slice is something that lasted.
@@ -85,6 +64,7 @@ type Tasks interface {
 	Readings(ctx context.Context, id store.TaskID) ([]store.Reading, error)
 	LaunchTables(ctx context.Context, id store.TaskID) (store.LaunchTables, error)
 	Launches(ctx context.Context, id store.TaskID) iter.Seq2[store.Launch, error]
+	Ranges(ctx context.Context, t *store.Task) (*store.Ranges, error)
 }
 
 // NewTimeline makes a timeline of a task. readable turns a kernel's symbol into a
@@ -226,6 +206,12 @@ func (b *timelineBuilder) slices() error {
 			fixed = append(fixed, Slice{Track: l.put("work", from, to), Start: from, End: to, Name: b.readable(k.Name)})
 		}
 	}
+	named, err := b.ranges()
+	if err != nil {
+		return err
+	}
+	fixed = append(fixed, named...)
+	slices.SortStableFunc(fixed, func(a, b Slice) int { return cmp.Compare(a.Start, b.Start) })
 	tables, err := b.db.LaunchTables(b.ctx, b.t.ID)
 	if err != nil {
 		return err
@@ -248,6 +234,33 @@ func (b *timelineBuilder) slices() error {
 		}
 	}
 	return nil
+}
+
+// ranges are those that the program named, a track a thread and depth, with their energies.
+func (b *timelineBuilder) ranges() (out []Slice, err error) {
+	r, err := b.db.Ranges(b.ctx, b.t)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	l := lanes{b: b, of: map[string][]lane{}}
+	for _, s := range r.Spans {
+		from, to := b.out.Meta.HostNanos(s.From), b.out.Meta.HostNanos(s.To)
+		if !b.inside(from, to) {
+			continue
+		}
+		path := r.Ranges[s.Range].Path
+		out = append(out, Slice{
+			Track: l.put(fmt.Sprintf("ranges of thread %d", s.Thread), from, to), Start: from, End: to,
+			Name: path[strings.LastIndex(path, "/")+1:],
+			Args: []Arg{
+				{"path", path},
+				{"launches", fmt.Sprint(s.Launches)},
+				{"energy_j", fmt.Sprintf("%.6g", float64(s.Energy))},
+				{"u_j", fmt.Sprintf("%.3g", float64(s.U))},
+			},
+		})
+	}
+	return out, nil
 }
 
 // launches yields the recorded kernels, a track a stream.

@@ -20,7 +20,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
-	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // TestCopyThereAndBack copies a file's tasks to a server and from there to a new
@@ -295,7 +294,7 @@ func windowed(t testing.TB, d *store.DB, rng *rand.Rand) {
 // TestDataIsWhatOurDecoderSays holds the server's view against the decoder in Go
 // that serves a file's.
 func TestDataIsWhatOurDecoderSays(t *testing.T) {
-	file, address := openFile(t), pgtest.Database(t)
+	file, address := openFile(t), database(t)
 	server := openAt(t, address)
 	const tasks = 24
 	for _, d := range []*store.DB{file, server} {
@@ -319,14 +318,14 @@ func TestDataIsWhatOurDecoderSays(t *testing.T) {
 	if total < 5000 {
 		t.Fatalf("only %d samples were compared", total)
 	}
-	if n := pgtest.Psql(t, address, "SELECT count(power) FROM data"); n != strconv.Itoa(total) {
+	if n := psql(t, address, "SELECT count(power) FROM data"); n != strconv.Itoa(total) {
 		t.Errorf("psql counts %s samples, there are %d", n, total)
 	}
-	first := strings.Split(pgtest.Psql(t, address, `SELECT * FROM data WHERE taskID=1 ORDER BY seqNum LIMIT 1`), "|")
+	first := strings.Split(psql(t, address, `SELECT * FROM data WHERE taskID=1 ORDER BY seqNum LIMIT 1`), "|")
 	if len(first) != 12 || first[0] != "1" || first[1] != "gemm" || first[2] != "lab" {
 		t.Errorf("psql shows %q", first)
 	}
-	if n := pgtest.Psql(t, address, `SELECT count(*) FROM data WHERE "user"='nobody'`); n != "0" {
+	if n := psql(t, address, `SELECT count(*) FROM data WHERE "user"='nobody'`); n != "0" {
 		t.Errorf("psql finds %s samples of nobody", n)
 	}
 }
@@ -355,7 +354,7 @@ func sameSample(t *testing.T, want, got sampleRow) {
 // Tasks of an older version get the pyramid that they would have had, once.
 func TestBuildPyramids(t *testing.T) {
 	ctx := t.Context()
-	address := pgtest.Database(t)
+	address := database(t)
 	d := openAt(t, address)
 	for i := range 3 {
 		id, chunks := stream(t, d, "gemm", 60)

@@ -44,7 +44,7 @@ func numbers(t testing.TB, d *store.DB, id store.TaskID) (out []uint64) {
 // TestWritersBesideAReader lets two programs write two tasks, and both of them a
 // third, while another reads.
 func TestWritersBesideAReader(t *testing.T) {
-	address := pgtest.Database(t)
+	address := database(t)
 	programs := []*store.DB{openAt(t, address), openAt(t, address)}
 	reader := must(store.OpenReadOnly(t.Context(), address))(t)
 	defer reader.Close()
@@ -206,7 +206,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 
 // TestManyMakeTheDatabase opens an empty database from many programs at once.
 func TestManyMakeTheDatabase(t *testing.T) {
-	address := pgtest.Database(t)
+	address := database(t)
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
@@ -224,7 +224,7 @@ func TestManyMakeTheDatabase(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := pgtest.Psql(t, address, "SELECT count(*) FROM task"); n != "6" {
+	if n := psql(t, address, "SELECT count(*) FROM task"); n != "6" {
 		t.Errorf("%s tasks, want 6", n)
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
-	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 func idsOf(list []store.Brief) (out []store.TaskID) {
@@ -108,7 +107,7 @@ func absent(t *testing.T, d *store.DB, id store.TaskID) {
 func execAt(t *testing.T, address, text string) {
 	t.Helper()
 	if strings.HasPrefix(address, "postgres") {
-		pgtest.Psql(t, address, text)
+		psql(t, address, text)
 		return
 	}
 	d := must(sql.Open("sqlite", address))(t)
@@ -120,7 +119,7 @@ func execAt(t *testing.T, address, text string) {
 // everywhere runs a test on a file and on a server.
 func everywhere(t *testing.T, f func(t *testing.T, address string)) {
 	t.Run("file", func(t *testing.T) { f(t, filepath.Join(t.TempDir(), "power.db")) })
-	t.Run("server", func(t *testing.T) { f(t, pgtest.Database(t)) })
+	t.Run("server", func(t *testing.T) { f(t, database(t)) })
 }
 
 // Nobody but the handle that stores it sees a task before it is whole, and then everybody

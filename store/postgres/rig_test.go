@@ -14,7 +14,6 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres"
-	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -48,7 +47,7 @@ func openFile(t testing.TB) *store.DB {
 
 func open(t testing.TB) *store.DB {
 	t.Helper()
-	return openAt(t, pgtest.Database(t))
+	return openAt(t, database(t))
 }
 
 var epoch = time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)
@@ -174,5 +173,5 @@ func (s *told) take() string {
 
 func TestMain(m *testing.M) {
 	postgres.Register(waits.add)
-	os.Exit(pgtest.Run(m))
+	os.Exit(runShared(m))
 }

@@ -49,11 +49,11 @@ func columns(t *testing.T, db *sql.DB, table string) (out []string) {
 // makeTasks makes synthetic tasks of many users, names and days.
 func makeTasks(t testing.TB, address string, n int) {
 	t.Helper()
-	pgtest.Psql(t, address, fmt.Sprintf(`INSERT INTO "user"(login) SELECT 'user'||i FROM generate_series(1,50) i;
+	psql(t, address, fmt.Sprintf(`INSERT INTO "user"(login) SELECT 'user'||i FROM generate_series(1,50) i;
 		INSERT INTO task(user_id,name,launched_ns,launched,state,monitor,capture_id,gpu,gpu_uuid,driver,marker_code,marker_chip_s,marker_guard,marker_tag_bits,marker_tag,job,chunks,scans)
 		SELECT 1+i%%50, 'kernel'||i%%997||' '||i%%7, 1700000000000000000+i*60000000000, '2026', 2, 'm:1', 'c'||i, 'H200', 'GPU-1', '570', 1, 0.002, 4, 8, 1,
 			CASE WHEN i%%10=0 THEN 'job'||i%%1000 END, 10, 100000 FROM generate_series(1,%d) i`, n))
-	pgtest.Psql(t, address, "VACUUM ANALYZE") // as the server does by itself before long
+	psql(t, address, "VACUUM ANALYZE") // as the server does by itself before long
 }
 
 // pages are questions as people ask them.

@@ -24,7 +24,7 @@ func TestServerThatStandsStill(t *testing.T) {
 	id, chunks := stream(t, d, "gemm", 2)
 	ok(t, d.AppendChunks(t.Context(), id, chunks[:1], nil))
 	waits.take()
-	thaw := c.Freeze(t)
+	thaw := freeze(t, c.PID())
 	for what, ask := range map[string]func(context.Context) error{
 		"read":  func(ctx context.Context) error { _, err := d.Task(ctx, id); return err },
 		"write": func(ctx context.Context) error { return d.AppendChunks(ctx, id, chunks[1:], nil) },
@@ -60,7 +60,7 @@ func TestServerThatStandsStill(t *testing.T) {
 // TestLongQuestionIsWaitedFor asks what takes longer than the server's silence is doubted.
 func TestLongQuestionIsWaitedFor(t *testing.T) {
 	defer postgres.Patience(20*time.Millisecond, time.Minute)()
-	d := openAt(t, pgtest.Database(t))
+	d := openAt(t, database(t))
 	var n int
 	if err := d.SQL().QueryRowContext(t.Context(), "SELECT 1 FROM pg_sleep(0.5)").Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d, %v", n, err)

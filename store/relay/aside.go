@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )

@@ -3,7 +3,11 @@ package simgrid
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,26 +96,43 @@ func TestBadPlatforms(t *testing.T) {
 	}
 }
 
-func TestOutcome(t *testing.T) {
-	o, err := ParseOutcome("simgrid 3.32.0\nrounds 42.004101963082334 6453.9302666276026\nrest 52.004101963082334 6747.9302666276026\n")
-	if err != nil || o.Version != "3.32.0" || o.Time != 42.004101963082334 || o.RestEnergy != 6747.9302666276026 {
-		t.Errorf("got %+v, %v", o, err)
-	}
-	for _, text := range []string{"", "simgrid 3.32.0\n", "simgrid 3\nrounds 1 x\nrest 1 2\n", "simgrid 3\nrounds 1 nan\nrest 1 2\n"} {
-		if _, err := ParseOutcome(text); !errors.Is(err, ErrPlatform) {
-			t.Errorf("%q: %v", text, err)
+// The real SimGrid executes rounds on the files in the time, and for the energy, of the closed form.
+func TestRealSimGrid(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "rounds")
+	if out, err := exec.Command("g++", "-O1", "-o", program, "testdata/rounds.cpp", "-lsimgrid").CombinedOutput(); err != nil {
+		if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+			t.Fatalf("%v\n%s", err, out)
 		}
+		t.Skipf("no SimGrid (Debian: g++, libsimgrid-dev): %v", err)
 	}
-	if a, err := Args("p.xml", 14336, 698, 10); err != nil || strings.Join(a, " ") != "p.xml 14336 698 10" {
-		t.Errorf("got %q, %v", a, err)
-	}
-	for _, c := range []struct {
-		flops  float64
-		rounds uint64
-		rest   measure.Seconds
-	}{{0, 1, 0}, {1, 0, 0}, {1, MostRounds + 1, 0}, {1, 1, -1}, {math.NaN(), 1, 0}} {
-		if _, err := Args("p", c.flops, c.rounds, c.rest); !errors.Is(err, ErrPlatform) {
-			t.Errorf("%+v: %v", c, err)
+	for _, p := range []*Platform{Fig3(), {Zone: "z", Host: "h", Speed: 1e12 / 3, Idle: 134.5, Busy: 512.25}} {
+		file := filepath.Join(t.TempDir(), "gpu.xml")
+		var b bytes.Buffer
+		if _, err := p.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const flops, rest = Fig3Flops, 10
+		for _, rounds := range []float64{2, 10, 698} {
+			out, err := exec.Command(program, file, number(flops), number(rounds), number(rest)).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var version string
+			var got [4]float64
+			if _, err := fmt.Sscanf(string(out), "simgrid %s\nrounds %g %g\nrest %g %g", &version, &got[0], &got[1], &got[2],
+				&got[3]); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			took := rounds * flops / p.Speed
+			energy := took * float64(p.Busy)
+			for i, want := range []float64{took, energy, took + rest, energy + rest*float64(p.Idle)} {
+				if math.Abs(got[i]/want-1) > 1e-10 {
+					t.Errorf("SimGrid %s, %g rounds: %.17g, want %.17g", version, rounds, got[i], want)
+				}
+			}
 		}
 	}
 }

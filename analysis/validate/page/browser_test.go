@@ -6,12 +6,10 @@ import (
 	"errors"
 	"image/png"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -19,32 +17,17 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/wattmark/wattmark/internal/chromium"
 )
-
-// patience bounds the waits for the browser: only what hangs runs into it.
-const patience = 2 * time.Minute
-
-// chromium finds the browser; WATTMARK_REQUIRE_TOOLS=1 says that it must be there.
-func chromium(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err == nil {
-		return path
-	}
-	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-	return ""
-}
 
 // browser opens a tab that collects complaints and requests.
 func browser(t *testing.T) (ctx context.Context, complaints func() []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), chromium.Patience)
 	t.Cleanup(cancel)
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
-		chromedp.DisableGPU)
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium.Path(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
+		chromedp.DisableGPU, chromedp.WSURLReadTimeout(chromium.Patience)) // a loaded machine takes longer than chromedp waits by itself
 	ctx, cancel = chromedp.NewExecAllocator(ctx, o...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,21 +13,15 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/internal/chromium"
 )
 
 // browser opens a tab of Chromium, which believes our server's certificate.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil && os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Skip(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), chromium.Patience)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium.Path(t)), chromedp.NoSandbox,
 		chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU, chromedp.Flag("ignore-certificate-errors", true))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)

@@ -12,14 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc"
 )
 
 // The tasks' samples: 10 000 scans a second for a second, of which scans 4000
@@ -223,6 +222,19 @@ func Record(ctx context.Context, db *store.DB, n int) error {
 			Processes: []store.LaunchProcess{{PID: 4711, Kernels: k, Reported: k, Whole: true}},
 			Names:     []string{"_Z4gemmi", "_Z5flashIfEvT_", "axpy"},
 			Devices:   []store.LaunchDevice{{Measured: true}},
+		}),
+		db.PutRanges(ctx, 1, store.Ranges{
+			Ranges: []store.RangeEnergy{
+				{Path: "step", Ranges: 2, Launches: k, Busy: 0.48, Estimate: measure.Estimate{Energy: 70, U: 2.1}},
+				{Path: "step/forward", Ranges: 1, Launches: 2, Busy: 0.38, Estimate: measure.Estimate{Energy: 60, U: 1.8}},
+				{Path: "step/<b>i", Ranges: 1, Launches: uint64(n), Busy: 0.1, Estimate: measure.Estimate{Energy: 10, U: 0.3}},
+			},
+			Spans: []store.RangeSpan{
+				{Thread: 99, From: 0.19, To: 0.41, Launches: 2, Estimate: measure.Estimate{Energy: 60, U: 1.8}},
+				{Range: 1, Thread: 99, From: 0.2, To: 0.4, Launches: 2, Estimate: measure.Estimate{Energy: 60, U: 1.8}},
+				{Thread: 99, From: 0.49, To: 0.72, Launches: uint64(n), Estimate: measure.Estimate{Energy: 10, U: 0.3}},
+				{Range: 2, Thread: 99, From: 0.5, To: 0.7, Launches: uint64(n), Estimate: measure.Estimate{Energy: 10, U: 0.3}},
+			},
 		}),
 		db.PutNameEnergies(ctx, 1, 1, []store.NameEnergy{
 			line(store.KernelEnergy, "_Z4gemmi", 1, 0.2, 40, 1.2), line(store.KernelEnergy, "_Z5flashIfEvT_", 1, 0.18, 20, 0.6),

@@ -4,45 +4,27 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/wattmark/wattmark/internal/chromium"
 )
-
-// patience bounds the waits for the browser: only what hangs runs into it.
-const patience = 5 * time.Minute
-
-// chromium finds the browser; WATTMARK_REQUIRE_TOOLS=1 says that it must be there.
-func chromium(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err == nil {
-		return path
-	}
-	if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-	return ""
-}
 
 // browser starts a browser; tabs are opened in it.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, o...)
+	// A loaded machine takes longer to start a browser than chromedp waits by itself.
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium.Path(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU, chromedp.WSURLReadTimeout(chromium.Patience))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), o...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -58,7 +40,7 @@ func TestInBrowser(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		try  func(*testing.T, context.Context)
-	}{{"links", links}, {"touches", touches}, {"formats", formats}, {"empty and gone", emptyAndGone}, {"follows", follows}, {"kernels", kernels}, {"labels", labels}} {
+	}{{"links", links}, {"touches", touches}, {"formats", formats}, {"empty and gone", emptyAndGone}, {"follows", follows}, {"kernels", kernels}, {"ranges", ranges}, {"requests", requests}, {"labels", labels}} {
 		if testing.Short() && c.name != "links" {
 			continue // for races of the server one visit is enough, and a browser is slow beside them
 		}
@@ -129,7 +111,9 @@ func (b *tab) heard(e any) {
 // do runs steps.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, chromium.Patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -148,7 +132,7 @@ func is[T any](b *tab, expression string) T {
 func (b *tab) until(expression string) {
 	b.Helper()
 	wait := `new Promise(done => { const look = () => { let ok = false; try { ok = ` + expression + ` } catch {} ok ? done(true) : setTimeout(look, 10) }; look() })`
-	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, chromium.Patience)
 	defer cancel()
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
 		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))

@@ -3,6 +3,8 @@ package page
 import (
 	"bytes"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -58,6 +60,20 @@ func TestBundleIsOfTheModules(t *testing.T) {
 	}
 	if n := strings.Count(string(files()["/"].content), `"/assets/`); n > 6 {
 		t.Errorf("the page names %d files", n)
+	}
+}
+
+// The page's arithmetic, tried without a browser: units.test.js.
+func TestUnits(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		if os.Getenv("WATTMARK_REQUIRE_TOOLS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), node, "--test", ".").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -102,7 +102,8 @@ func serve(t *testing.T, db *store.DB) *site {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	service := api.New(t.Context(), db, api.Options{Poll: 10 * time.Millisecond})
+	// Of a context that ends behind the tabs: a service that stops is a complaint of theirs.
+	service := api.New(context.WithoutCancel(t.Context()), db, api.Options{Poll: 10 * time.Millisecond})
 	service.Register(server)
 	go func() { _ = server.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -44,6 +42,7 @@ import (
 	tekface "github.com/wattmark/wattmark/monitor/emulator/tektronix"
 	u2300face "github.com/wattmark/wattmark/monitor/emulator/u2300"
 	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
+	"golang.org/x/sync/errgroup"
 )
 
 // EmulateFlags are the flags of emulate. Listen and link hold one value for each meter,
@@ -61,7 +60,7 @@ type EmulateFlags struct {
 func emulateCmd(a *cli.App) *cobra.Command {
 	var f EmulateFlags
 	c := &cobra.Command{
-		Use: "emulate KIND...", Short: "Serve a meter in software: " + strings.Join(emulated(), ", "),
+		Use: "emulate KIND...", Short: "Serve a meter in software", Long: "Kinds: " + strings.Join(emulated(), ", ") + ".",
 		Args:      cobra.MinimumNArgs(1),
 		ValidArgs: emulated(),
 		RunE:      func(cmd *cobra.Command, args []string) error { return Emulate(cmd.Context(), a, args, f) },
@@ -69,12 +68,12 @@ func emulateCmd(a *cli.App) *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.Listen, "listen", "", "TCP address to serve on instead of a pseudo-terminal; one client at a time")
 	fl.StringVar(&f.link, "link", "", "make a symbolic link of this name to the pseudo-terminal")
-	fl.StringVar(&f.gpu, "gpu", "", "let wattmark run --gpu sim:SOCKET load the card, through this new socket")
+	fl.StringVar(&f.gpu, "gpu", "", "GPU that can load the card, as wattmark run --gpu names it: sim: and a new socket")
 	fl.StringVar(&f.play, "play", "", "file of recorded PMD-USB bytes to send (pmd only)")
-	fl.StringVar(&f.model, "model", "", "model of the meter (labjack only): t7 or t8; default t7")
+	fl.StringVar(&f.model, "meter-model", "", "model of the meter (labjack only): t7 or t8; default t7")
 	fl.Uint64Var(&f.Seed, "seed", 1, "seed of all that is random")
 	fl.BoolVar(&f.imperfect, "imperfect", false, "draw the meter's gain, offset and clock errors")
-	fl.DurationVar(&f.Period, "period", 2*time.Second, "how long the card stays at each load")
+	fl.DurationVar(&f.Period, "dwell", 2*time.Second, "how long the card stays at each load")
 	fl.Float64Var(&f.faults.Drop, "drop", 0, "chance that a byte is lost")
 	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
@@ -274,7 +273,7 @@ func connectCmd(a *cli.App) *cobra.Command {
 			if (args[0] == "source") != (q.Amperes != 0 || q.Volts != 0) {
 				return cli.Usagef("--current and --voltage say what a source holds; nothing and card take none")
 			}
-			p, err := sim.Dial(socket)
+			p, err := sim.Dial(strings.TrimPrefix(socket, sim.Prefix))
 			if err != nil {
 				return err
 			}
@@ -283,7 +282,7 @@ func connectCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&socket, "gpu", "", "socket of the emulator")
+	fl.StringVar(&socket, "gpu", "", "GPU of the emulator, sim: and its socket")
 	fl.StringSliceVar(&rails, "rail", nil, "rail of the card (repeatable; default: all)")
 	fl.StringVar(&current, "current", "0A", "current that the source drives")
 	fl.StringVar(&voltage, "voltage", "0V", "voltage that it holds")
@@ -311,7 +310,7 @@ func truthCmd(a *cli.App) *cobra.Command {
 			if len(ks) == 0 || len(t.Results) == 0 {
 				return fmt.Errorf("task %d has no kernels or no result to compare", t.ID)
 			}
-			p, err := sim.Dial(socket)
+			p, err := sim.Dial(strings.TrimPrefix(socket, sim.Prefix))
 			if err != nil {
 				return err
 			}
@@ -337,7 +336,7 @@ func truthCmd(a *cli.App) *cobra.Command {
 			}
 			return nil
 		})
-	c.Flags().StringVar(&socket, "gpu", "", "socket of the emulator")
+	c.Flags().StringVar(&socket, "gpu", "", "GPU of the emulator, sim: and its socket")
 	_ = c.MarkFlagRequired("gpu")
 	return a.JSONFlag(c)
 }
@@ -357,7 +356,7 @@ func emulateLabJack(ctx context.Context, a *cli.App, b *board.Board, live *board
 	}
 	product, ok := labJacks[strings.ToLower(f.model)]
 	if !ok {
-		return cli.Usagef("--model %s: want t7 or t8", f.model)
+		return cli.Usagef("--meter-model %s: want t7 or t8", f.model)
 	}
 	face, err := labjackface.New(b, pace.Real(live.Epoch), labjackface.Config{
 		Seed: f.Seed, Draw: f.imperfect, Product: product,
@@ -420,6 +419,7 @@ func emulateNI(ctx context.Context, a *cli.App, b *board.Board, live *board.Live
 // Emulate serves meters of several kinds that measure one card, until ctx ends or one
 // fails. With --gpu a simulated GPU drives the card's load through a socket.
 func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) error {
+	f.gpu = strings.TrimPrefix(f.gpu, sim.Prefix)
 	each, err := f.split(kinds)
 	if err != nil {
 		return err
@@ -465,7 +465,7 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 // number of addresses is not that of the kinds.
 func (f EmulateFlags) split(kinds []string) ([]EmulateFlags, error) {
 	if f.model != "" && !slices.Contains(kinds, "labjack") {
-		return nil, cli.Usagef("--model: only the labjack comes in more than one")
+		return nil, cli.Usagef("--meter-model: only the labjack comes in more than one")
 	}
 	if f.play != "" && !slices.Contains(kinds, "pmd") {
 		return nil, cli.Usagef("--play: only pmd plays recorded bytes")

@@ -27,8 +27,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
@@ -42,13 +40,14 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 	"github.com/wattmark/wattmark/monitor/scpi"
 	"github.com/wattmark/wattmark/monitor/transport"
+	"golang.org/x/sync/errgroup"
 )
 
 // instrumentsCmd returns the command instruments with its subcommands.
 func instrumentsCmd(a *cli.App) *cobra.Command {
 	var kinds bool
 	var ask []string
-	c := cli.Command("instruments", "Find the meters of this machine, see what they read, check a bench", cobra.NoArgs,
+	c := cli.Command("instruments", "Find the meters of this machine, check what they read", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			if kinds {
 				return listKinds(a)
@@ -101,8 +100,7 @@ instrument with --ask tcp:HOST:PORT. Without any hardware: wattmark demo, or
 wattmark emulate powersensor3 in another terminal.`)
 		return nil
 	}
-	t := out.NewTable(a.Out)
-	t.AppendHeader(table.Row{"address", "what it is", "try --instrument", ""})
+	t := out.NewTable(a.Out, "address", "what it is", "try --instrument", "")
 	// A list with --ask shows the addresses asked, and no others.
 	if len(ask) > 0 {
 		l.Ports, l.GPUs = nil, nil
@@ -157,8 +155,7 @@ func listKinds(a *cli.App) error {
 		Address string `json:"address"`
 	}
 	list := map[string][]kind{}
-	t := out.NewTable(a.Out)
-	t.AppendHeader(table.Row{"kind", "what", "address"})
+	t := out.NewTable(a.Out, "kind", "what", "address")
 	for _, k := range registry.Kinds() {
 		list["kinds"] = append(list["kinds"], kind{k.Name, k.Summary, k.Address})
 		t.AppendRow(table.Row{k.Name, k.Summary, k.Address})

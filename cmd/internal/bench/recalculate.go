@@ -29,7 +29,7 @@ func recalculateCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("recalculate TASK…", "Compute results of old tasks under a newer calibration", cobra.MatchAll(cobra.MinimumNArgs(1), cli.Tasks),
 		func(ctx context.Context, args []string) error {
 			if session.CountTrue(records != "", name != "", latest) > 1 {
-				return cli.Usagef("name one calibration: --latest, --calibration or --records")
+				return cli.Usagef("name one calibration: --latest, --stored or --calibration")
 			}
 			db, err := a.OpenToChange(ctx)
 			if err != nil {
@@ -56,8 +56,8 @@ func recalculateCmd(a *cli.App) *cobra.Command {
 			return errors.Join(faults...)
 		})
 	fl := c.Flags()
-	fl.StringVar(&records, "records", "", "folder of calibration records")
-	fl.StringVar(&name, "calibration", "", "calibration in the database, by name or by a record of it")
+	fl.StringVar(&records, "calibration", "", "folder of calibration records")
+	fl.StringVar(&name, "stored", "", "calibration in the database, by name or by a record of it")
 	fl.BoolVar(&latest, "latest", false, "the newest calibration in the database that fits")
 	return a.JSONFlag(c)
 }

@@ -18,6 +18,7 @@ import (
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/session"
@@ -25,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"github.com/wattmark/wattmark/monitor/instrument/pmd"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sync/errgroup"
 )
@@ -105,6 +107,10 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 		return 0, err
 	}
 	defer port.Close()
+	file, err := os.Stat(filepath.Join(dir, recording.SerialFile))
+	if err != nil {
+		return 0, err
+	}
 	play := func() (io.ReadCloser, error) { return os.Open(filepath.Join(dir, recording.SerialFile)) }
 	// The zero pace sends as fast as the driver reads.
 	var p pace.Pace
@@ -125,17 +131,19 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 		ctx, cancel := context.WithCancel(ctx)
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return face.Run(ctx, port) })
-		id, err = capturePlayed(ctx, address, f, rec, db, face, port)
+		id, err = capturePlayed(ctx, address, f, rec, db, func(ctx context.Context, stored *measurement.Counters) error {
+			return awaitPlayed(ctx, face.Played(), port.Unread, stored, uint64(file.Size()/pmd.RecordBytes))
+		})
 		cancel()
 		return errors.Join(err, g.Wait())
 	})
 	return id, err
 }
 
-// capturePlayed captures until the recording has been played and read, then stores the rest
-// and releases the capture. After a failure the task is incomplete.
+// capturePlayed captures until await returns, stores the rest and releases the capture. await blocks until the recording
+// has been played and read. After a failure the task is incomplete.
 func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *recording.Recording, db *store.DB,
-	face *pmdface.Face, port *pty.Port,
+	await func(context.Context, *measurement.Counters) error,
 ) (id store.TaskID, err error) {
 	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
@@ -166,7 +174,7 @@ func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *reco
 		return err
 	})
 	g.Go(func() error {
-		if err := awaitPlayed(gctx, face, port, &stored); err != nil {
+		if err := await(gctx, &stored); err != nil {
 			return err
 		}
 		s, err := client.Stop(gctx, started.CaptureID)
@@ -182,38 +190,35 @@ func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *reco
 	return id, client.Release(ctx, started.CaptureID)
 }
 
-// quiet is the time without a new scan after which a recording counts as read to its end.
-// It exceeds the time for which driver and capture hold samples back.
-const quiet = 600 * time.Millisecond
+// quiet is the time without a new scan after which a recording with fewer scans than its
+// bytes have room for counts as read to its end.
+const quiet = 5 * time.Second
 
-// awaitPlayed blocks until the last byte is out of the pseudo-terminal and no scan has been
-// stored for quiet. It polls every 20 ms: neither side signals its last sample.
-func awaitPlayed(ctx context.Context, face *pmdface.Face, port *pty.Port, stored *measurement.Counters) error {
+// awaitPlayed blocks until all scans of the recording are stored or, where some of its bytes make none, until the last
+// byte was read and no scan has been stored for quiet. It polls every 20 ms: neither side signals its last sample.
+func awaitPlayed(ctx context.Context, played <-chan struct{}, unread func() (int, error), stored *measurement.Counters,
+	scans uint64,
+) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-face.Played():
+	case <-played:
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	last, since := uint64(0), time.Now()
-	for {
-		n, err := port.Unread()
+	for range backoff.Every(ctx.Done(), 20*time.Millisecond) {
+		n, err := unread()
 		if err != nil {
 			return err
 		}
-		if scans := stored.Scans.Load(); n > 0 || scans != last {
-			last, since = scans, time.Now()
+		now := stored.Scans.Load()
+		if n > 0 || now != last {
+			last, since = now, time.Now()
 		}
-		if time.Since(since) > quiet {
+		if now >= scans || time.Since(since) > quiet {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
 	}
+	return context.Cause(ctx)
 }
 
 // PutRecorded stores the readings of nvidia-smi, one method for each column, and the kernel

@@ -54,9 +54,8 @@ type App struct {
 	// Trust holds the certificates and the token for connections to services.
 	Trust auth.Client
 	// Args are the words of the command line after the program's name.
-	Args    []string
-	Tracing *Tracing // of run; nil without tracing
-	kept    string   // what remains of an interrupted command's data: Keep
+	Args []string
+	kept string // what remains of an interrupted command's data: Keep
 	// lines buffers In for Line; nil until its first call.
 	lines *bufio.Reader
 }
@@ -71,7 +70,7 @@ const (
 	ExitIncomplete = 3 // measured, but the task is incomplete or untrimmed
 	ExitNotFound   = 4
 	ExitBusy       = 5
-	ExitDamaged    = 6 // db check or db backup found damage
+	ExitDamaged    = 6 // in the database
 
 	// As in a shell:
 	ExitNoExec    = 126 // the measured program exists and cannot be run
@@ -115,6 +114,19 @@ func ExitCode(err error) int {
 // wrongNumber matches cobra's errors about the number of arguments.
 var wrongNumber = regexp.MustCompile(`^(accepts|requires) .*arg|^unknown command`)
 
+func wrongFlag(c *cobra.Command, err error) error {
+	return Usagef("%s\nSee: %s --help", err, c.CommandPath())
+}
+
+func noCommand(c *cobra.Command, name string) error {
+	hint := ""
+	c.SuggestionsMinimumDistance = 2
+	if s := c.SuggestionsFor(name); len(s) > 0 {
+		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
+	}
+	return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), name, hint, c.CommandPath())
+}
+
 // CheckUsage changes a command and all below it so that wrong arguments get the exit code
 // ExitUsage and a hint to --help. A command that only groups others prints its help without
 // arguments, else an error with similar names.
@@ -128,13 +140,14 @@ func CheckUsage(c *cobra.Command) {
 			if len(args) == 0 {
 				return c.Help()
 			}
-			hint := ""
-			c.SuggestionsMinimumDistance = 2
-			if s := c.SuggestionsFor(args[0]); len(s) > 0 {
-				hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
-			}
-			return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), args[0], hint, c.CommandPath())
+			return noCommand(c, args[0])
 		}
+		c.SetFlagErrorFunc(func(of *cobra.Command, err error) error {
+			if args := of.Flags().Args(); of == c && len(args) > 0 {
+				return noCommand(c, args[0]) // its flags are unknown, too
+			}
+			return wrongFlag(of, err)
+		})
 		return
 	}
 	check := c.Args
@@ -197,10 +210,10 @@ const (
 	Measure  = "Measure:"
 	Look     = "Look at what was measured:"
 	Learn    = "Learn from it:"
-	Database = "The task database:"
-	Many     = "Many machines:"
-	Machines = "The two machines:"
-	Bench    = "The bench:"
+	Database = "Keep the task database:"
+	Many     = "Use many machines:"
+	Machines = "Set up and watch the two machines:"
+	Bench    = "Look after the meter:"
 	And      = "And:"
 )
 
@@ -226,7 +239,7 @@ func explain(c *cobra.Command, sections map[string]string) {
 	if text, ok := sections[c.CommandPath()]; ok {
 		long, example, _ := strings.Cut(text, "```sh\n")
 		example, _, _ = strings.Cut(example, "\n```")
-		c.Long = strings.TrimSpace(long)
+		c.Long = strings.TrimSpace(long + "\n\n" + c.Long)
 		if example != "" {
 			c.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
 		}
@@ -264,11 +277,6 @@ func Run(ctx context.Context, args []string, s Streams, families ...Family) erro
 
 const longHelp = `wattmark measures what a GPU really draws.
 
-A monitor reads the card's power rails with a meter; a host agent brackets GPU
-work with marker kernels that can be seen in the power trace itself; the samples
-between the markers end in a SQLite task database, as counts with the
-calibration that was in force, and every joule comes with its uncertainty.
-
 Start here:
   wattmark demo                             a whole bench in software
   wattmark run -- ./gemm 4096               a program, by the GPU's own sensor
@@ -277,10 +285,56 @@ Start here:
   wattmark tasks; wattmark show 1
 
 Exit codes: 0 measured; 1 failed; 2 wrong usage; 3 measured, but incomplete or
-without a window; 4 no such task; 5 the bench is busy; 6 the database is damaged;
-126 the program cannot be run; 127 there is no such program; 128 and its number
-where a signal ended the measurement. A program that was measured and failed passes
-its own exit code on.`
+without a window; 4 no such task; 5 bench busy; 6 database damaged; 126 program
+cannot be run; 127 no such program; 128 + the signal that ended it; else that
+of the measured program.`
+
+// mainCommands are the commands to which the program's help gives a line each, in this order.
+const mainCommands = "run demo tasks show export compare validate doctor monitor host top instruments calibrate"
+
+// shortHelp returns the program's help: by group the main commands, and the names of the others.
+func shortHelp(root *cobra.Command) string {
+	var b strings.Builder
+	about, _, _ := strings.Cut(root.Long, "\n\nExit codes")
+	fmt.Fprintf(&b, "%s\n\n", about)
+	for _, g := range root.Groups() {
+		var names []string
+		fmt.Fprint(&b, g.Title)
+		for _, c := range root.Commands() {
+			if c.GroupID == g.ID && !slices.Contains(strings.Fields(mainCommands), c.Name()) {
+				names = append(names, c.Name())
+			}
+		}
+		more := " "
+		for _, name := range strings.Fields(mainCommands) {
+			if c, _, err := root.Find([]string{name}); err == nil && c.GroupID == g.ID {
+				fmt.Fprintf(&b, "\n  %-12s %s", name, c.Short)
+				more = "\n  more: "
+			}
+		}
+		fmt.Fprintf(&b, "%s%s\n", more, strings.Join(names, ", "))
+	}
+	fmt.Fprint(&b, "\nwattmark COMMAND --help tells how to use a command, wattmark help all lists all\n"+
+		"commands, the flags that all have (as --db, --context, --quiet), and exit codes.\n")
+	return b.String()
+}
+
+// addHelp makes the program's help the short one, and adds wattmark help all, which lists all commands.
+func addHelp(root *cobra.Command) {
+	all := &cobra.Command{Use: "all", Hidden: true}
+	root.AddCommand(all)
+	usual := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		switch c {
+		case root:
+			fmt.Fprint(c.OutOrStdout(), shortHelp(root))
+		case all:
+			usual(root, args)
+		default:
+			usual(c, args)
+		}
+	})
+}
 
 // addTemplateFuncs adds what the usage template calls; cobra keeps it in a map of the process, without a lock.
 var addTemplateFuncs = sync.OnceFunc(func() {
@@ -299,9 +353,6 @@ func Root(a *App, families ...Family) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.DB, "db", store.Conceal(cmp.Or(os.Getenv("WATTMARK_DB"), DefaultDB)),
 		"task database: a SQLite file, or postgres://user@host/database (also WATTMARK_DB)")
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return WithCode(ExitUsage, errors.New(err.Error()+"\nSee: "+c.CommandPath()+" --help"))
-	})
 	for _, title := range []string{Measure, Look, Learn, Database, Many, Machines, Bench, And} {
 		root.AddGroup(&cobra.Group{ID: title, Title: title})
 	}
@@ -312,6 +363,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	root.SetHelpCommandGroupID(And)
 	root.SetCompletionCommandGroupID(And)
 	CheckUsage(root)
+	addHelp(root)
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		a.CompleteValues(root)
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // A failed write leaves neither the file or folder nor a part of it.
@@ -61,46 +59,15 @@ func TestUnfinishedFilesOfOthersStay(t *testing.T) {
 	if err := WriteFile(path, put); err == nil {
 		t.Error("a file was written over")
 	}
+	if err := WriteFile("/no/x.csv", put); err == nil || strings.Contains(err.Error(), "-part") {
+		t.Errorf("a missing folder: %v", err)
+	}
 }
 
 // Control characters of a file that an error cites are shown, not executed by the terminal.
 func TestErrorsAreShown(t *testing.T) {
 	if got := Printable(errors.New("column \x1b[2J\xff\nnext line")); got != "column \uFFFD[2J\uFFFD\nnext line" {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestTracingIsOffUnlessAskedFor(t *testing.T) {
-	for _, c := range []struct {
-		flag string
-		env  map[string]string
-		want bool
-	}{
-		{"", nil, false},
-		{"lab:4317", nil, true},
-		{"", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lab:4317"}, true},
-		{"", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://lab:4317"}, true},
-		{"lab:4317", map[string]string{"OTEL_SDK_DISABLED": "true"}, false},
-		{
-			"",
-			map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lab:4317", "OTEL_TRACES_EXPORTER": "none"},
-			false,
-		},
-	} {
-		for _, name := range []string{
-			"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-			"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER",
-		} {
-			t.Setenv(name, c.env[name])
-		}
-		if got := tracingWanted(c.flag); got != c.want {
-			t.Errorf("%q %v: %v", c.flag, c.env, got)
-		}
-	}
-	traces, err := OpenTracing(t.Context(), "", "x", nil)
-	if traces != nil || err != nil || traces.Server() != nil || traces.Dial() != nil ||
-		traces.Close(t.Context()) != nil {
-		t.Errorf("%v %v", traces, err)
 	}
 }
 
@@ -130,19 +97,4 @@ func TestRootsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-}
-
-// A flag's former names set it, several flags of a set may have some, and no help shows them.
-func TestRenamedFlags(t *testing.T) {
-	fl := pflag.NewFlagSet("relay", pflag.ContinueOnError)
-	cluster := fl.String("cluster", "", "nodes")
-	Renamed(fl, "servers", "cluster")
-	Renamed(fl, "repeat", "times")
-	times := fl.Int("times", 1, "how often")
-	if err := fl.Parse([]string{"--servers", "a:1", "--repeat=3"}); err != nil || *cluster != "a:1" || *times != 3 {
-		t.Errorf("%q, %d, %v", *cluster, *times, err)
-	}
-	if text := fl.FlagUsages(); strings.Contains(text, "servers") || strings.Contains(text, "repeat") {
-		t.Error(text)
-	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -17,15 +16,16 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// completionTime bounds how long the completion of a value reads a database or asks a host.
-const completionTime = 300 * time.Millisecond
+// completionTime bounds how long the completion of a value waits for a host or a database server.
+const completionTime = 2 * time.Second
 
 // recent is how many of the newest tasks completion offers.
 const recent = 50
 
 // enumerations are the flags whose usage lists all their values: "half, compute or memory".
 var enumerations = map[string]bool{
-	"benchmark": true, "carrier": true, "format": true, "method": true, "role": true, "meter": true, "slope": true,
+	"benchmark": true, "carrier": true, "format": true, "method": true, "scheme": true, "estimator": true, "role": true,
+	"machine": true, "meters": true, "slope": true,
 	"field": true, "log-level": true, "quantity": true, "transport": true,
 }
 
@@ -165,15 +165,19 @@ func (a *App) Users(ctx context.Context) (out []store.UserTasks, err error) {
 	return db.Users(ctx)
 }
 
-// inTime completes what read returns within completionTime, else nothing. read gets the database of flags,
-// environment and client configuration; it may outlast the call.
+// inTime completes what read returns: of a file when it is read, of another machine within completionTime, else
+// nothing. read gets the database of flags, environment and client configuration; it may outlast the call.
 func (a *App) inTime(read func(context.Context) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if a.chooseHost(c.Flags()) != nil || a.configure(c) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(Trusting(c.Context(), &a.Trust), completionTime)
-		defer cancel()
+		ctx := Trusting(c.Context(), &a.Trust)
+		if _, onHost := a.OnHost(); onHost || store.OnServer(a.DB) {
+			inTime, cancel := context.WithTimeout(ctx, completionTime)
+			defer cancel()
+			ctx = inTime
+		}
 		values := make(chan []string, 1)
 		go func() { values <- read(ctx) }()
 		select {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/pflag"
-
 	"github.com/wattmark/wattmark/internal/lists"
 )
 
@@ -153,6 +152,9 @@ func WriteWhole(path string, write func(part string) error) error {
 		return taken
 	}
 	path = filepath.Clean(path)
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	}
 	// The suffix belongs to this program alone: such a file is left from a process that was killed.
 	part := path + ".wattmark-part"
 	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -191,7 +193,6 @@ var ExportFormats = []FormatInfo{
 	{Name: "arrow-stream", Ends: []string{".arrows"}, Raw: true, Rails: true, Span: true},
 	{Name: "sqlite", Ends: []string{".db", ".sqlite", ".sqlite3"}, Span: true, Many: true, File: true},
 	{Name: "perfetto", Ends: []string{".pftrace", ".perfetto-trace"}, Text: true, Rails: true, Span: true, Many: true},
-	{Name: "chrome", Ends: []string{".json"}, Text: true, Rails: true, Span: true, Many: true},
 	{Name: "kernels", Text: true},
 	{Name: "recording", Ends: []string{".recording"}, File: true},
 }

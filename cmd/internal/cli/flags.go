@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
 	"github.com/wattmark/wattmark/cmd/config"
 )
 
@@ -59,17 +58,6 @@ func flagSections(c *cobra.Command) []flagSection {
 		list[i].Flags.AddFlag(f)
 	})
 	return list
-}
-
-// Renamed lets a flag of fl be given by the name that it had before, which no help shows.
-func Renamed(fl *pflag.FlagSet, old, name string) {
-	others := fl.GetNormalizeFunc()
-	fl.SetNormalizeFunc(func(fl *pflag.FlagSet, given string) pflag.NormalizedName {
-		if given == old {
-			given = name
-		}
-		return others(fl, given)
-	})
 }
 
 // Given reports whether the command line itself sets a flag.

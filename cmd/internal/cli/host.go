@@ -13,13 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // HostFlag adds --host to a command that works on the database of a wattmark host too.
@@ -56,10 +55,19 @@ func (a *App) AskHost(ctx context.Context, do func(*client.Client) error) error 
 		switch err = fmt.Errorf("%s: %s", address, s.Message()); s.Code() {
 		case codes.NotFound:
 			err = WithCode(ExitNotFound, err)
+		case codes.DataLoss:
+			err = WithCode(ExitDamaged, err)
 		case codes.Unavailable:
 			err = fmt.Errorf("%w; is wattmark host running there?", err)
+			if strings.Contains(s.Message(), "server preface") {
+				err = fmt.Errorf("%w Does it speak TLS? Then name its CA (--tls-ca, WATTMARK_TLS_CA)", err)
+			}
 		case codes.Unimplemented:
-			err = fmt.Errorf("%w: its version of wattmark is older than this one's", err)
+			why := "its version of wattmark is older than this one's"
+			if m := s.Message(); strings.Contains(m, "unknown service") || strings.Contains(m, "HTTP status") {
+				why = "it is no wattmark host, which has port 7552"
+			}
+			err = fmt.Errorf("%w: %s", err, why)
 		}
 	}
 	return errors.Join(err, c.Close())
@@ -68,8 +76,8 @@ func (a *App) AskHost(ctx context.Context, do func(*client.Client) error) error 
 // fetch returns a private copy of tasks of the host, which Close removes.
 func (a *App) fetch(ctx context.Context, tasks []string) (*store.DB, error) {
 	if len(tasks) == 0 {
-		return nil, Usagef("%s is a wattmark host: this command wants a SQLite file or a PostgreSQL database (--db), or the "+
-			"numbers of tasks", a.DB)
+		return nil, Usagef("%s is a wattmark host: this wants a SQLite file or a PostgreSQL database (--db); into a file "+
+			"copies tasks: wattmark db copy --task N %s FILE.db", a.DB, a.DB)
 	}
 	var ids []int64
 	for _, arg := range tasks {

@@ -10,18 +10,20 @@ import (
 func TestWrapped(t *testing.T) {
 	for line, want := range map[string]string{
 		"short\n": "short\n",
-		"the energy of the work is 95.3 J ± 2.3 J, or so\n": "the energy of the work is\n95.3 J ± 2.3 J, or so\n",
-		"  quality  doubtful: no start marker was found\n":  "  quality  doubtful: no start\n           marker was found\n",
-		"  caution: one run of each, and no more\n":         "  caution: one run of each,\n    and no more\n",
-		" a    b │ c                      d  e\n":           " a    b │ c                      d  e\n",
-		"a prompt without an end that is long [y/N] ":       "a prompt without an end that\nis long [y/N] ",
+		"the energy of the work is 95.3 J ± 2.3 J, or so\n":   "the energy of the work is\n95.3 J ± 2.3 J, or so\n",
+		"  quality  doubtful: no start marker was found\n":    "  quality  doubtful: no start\n           marker was found\n",
+		"  caution: one run of each, and no more\n":           "  caution: one run of each,\n    and no more\n",
+		" a    b │ c                      d  e\n":             " a    b │ c                      d  e\n",
+		"  by  wattmark run --kernel 'gemm|attention' -- x\n": "  by  wattmark run --kernel\n      'gemm|attention' -- x\n",
+		"  80 W | a plot of ASCII alone      |\n":             "  80 W | a plot of ASCII alone      |\n",
+		"a prompt without an end that is long [y/N] ":         "a prompt without an end that\nis long [y/N] ",
 	} {
 		got := wrapped(line, 30)
 		if got != want {
 			t.Errorf("%q:\n%q, want\n%q", line, got, want)
 		}
 		for l := range strings.SplitSeq(got, "\n") {
-			if ansi.StringWidth(l) > 30 && !strings.Contains(l, "│") {
+			if ansi.StringWidth(l) > 30 && !strings.Contains(l, "│") && !strings.Contains(l, " |") {
 				t.Errorf("%q is %d wide", l, ansi.StringWidth(l))
 			}
 		}
@@ -63,5 +65,14 @@ func TestLocale(t *testing.T) {
 	}
 	if got := ToASCII("╭─┤ 1 ± 2 µs × 3"); got != ".-| 1 +- 2 us x 3" {
 		t.Error(got)
+	}
+}
+
+// ASCII has a sign for each that pictures are drawn of.
+func TestPicturesInASCII(t *testing.T) {
+	for _, r := range ToASCII("─━│┤┼╭╮╰╯═■±▁▂▃▄▅▆▇█→✓") {
+		if r > 126 {
+			t.Errorf("%c stays", r)
+		}
 	}
 }

@@ -17,13 +17,12 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
-
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/term"
 )
 
 // OpenDB opens the task database for reading; it must exist and need not be writable. A

@@ -39,7 +39,7 @@ var help string
 
 // Commands returns the command config.
 func Commands(a *cli.App) []*cobra.Command {
-	c := a.JSONFlag(cli.Command("config", "What does not change from call to call: monitor, database, token …",
+	c := a.JSONFlag(cli.Command("config", "Show and set what does not change from call to call",
 		cobra.NoArgs, func(context.Context, []string) error { return show(a) }))
 	keys := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return config.Keys(), cobra.ShellCompDirectiveNoFileComp
@@ -90,6 +90,10 @@ func change(a *cli.App, key, value string) error {
 	key = strings.ReplaceAll(key, "-", "_")
 	if !slices.Contains(config.Keys(), key) {
 		return cli.Usagef("no setting is named %q: there are %s", key, strings.Join(config.Keys(), ", "))
+	}
+	value, err := config.Typed(key, value)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
 	}
 	return edit(a, func(f *config.ClientFile) error {
 		s := &f.Settings

@@ -50,7 +50,6 @@ type ClusterFlags struct{ Servers, password string }
 // Register adds the flags to fl; value is the default of the servers.
 func (f *ClusterFlags) Register(fl *pflag.FlagSet, usage, value string) {
 	fl.StringVar(&f.Servers, "cluster", value, usage)
-	cli.Renamed(fl, "servers", "cluster")
 	fl.StringVar(&f.password, "password-file", "", "file with the cluster's password, where it asks for one")
 }
 
@@ -112,7 +111,7 @@ func (f *NodeFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Cfg.Dir, "dir", "cluster", "folder of the streams")
 	fl.StringVar(&f.Sync, "sync", "always", "when what was written goes to the disk: always, before it is "+
 		"acknowledged; or as often as 100ms or 2m (docs/scale.md)")
-	fl.IntVar(&f.Cfg.Streams.Partitions, "partitions", 4, "streams that tasks are spread over; cannot be changed later")
+	fl.IntVar(&f.Cfg.Streams.Partitions, "streams", 4, "streams that tasks are spread over; cannot be changed later")
 	fl.Var(&f.maxBytes, "max-bytes",
 		"how large a stream may grow, as in 500GB; one that is full refuses (default: as the disk allows)")
 	fl.Var(&f.maxUser, "max-user", "how much of the streams one measurer may take, where --auth asks who publishes "+
@@ -133,7 +132,7 @@ func (f *NodeFlags) read() (err error) {
 	}
 	f.Cfg.Streams.MaxBytes, f.Cfg.MaxStore, f.Cfg.MaxUser = int64(f.maxBytes), int64(f.maxStore), int64(f.maxUser)
 	if n := f.Cfg.Streams.Partitions; n < 1 || n > relay.MaxPartitions {
-		return cli.Usagef("--partitions %d: want 1 to %d", n, relay.MaxPartitions)
+		return cli.Usagef("--streams %d: want 1 to %d", n, relay.MaxPartitions)
 	}
 	for _, p := range strings.Split(f.peers, ",") {
 		if p = strings.TrimSpace(p); p != "" {
@@ -180,7 +179,7 @@ func clusterNodeCmd(a *cli.App) *cobra.Command {
 		"also serve the server's own state over HTTP (/healthz, /jsz, /varz) on this address")
 	fl.StringVar(&f.pass, "password-file", "",
 		"file with the password that hosts, stores and nodes must know, where there is no --auth")
-	f.access.AddTo(fl)
+	cli.Section(fl, "Who may call", func() { f.access.AddTo(fl) })
 	f.Cfg.Name = name
 	f.register(fl)
 	f.AddTo(c, "cluster")
@@ -395,7 +394,7 @@ func showAside(w io.Writer, list []relay.StreamStatus) {
 		return
 	}
 	fmt.Fprintf(w, "\n%d tasks could not be stored and were set aside; the others go on. Offer one again when "+
-		"its cause is mended, with wattmark cluster aside --again TASK,\nor remove it with --drop TASK: the database "+
+		"its cause is mended, with wattmark cluster aside --again TASK,\nor remove it with --give-up TASK: the database "+
 		"of its host keeps it.\n", total)
 	asideTable(w, some)
 	if total > len(some) {
@@ -418,11 +417,11 @@ func clusterAsideCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("aside", "Show tasks that stores could not take, offer them again, or drop them", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			if again != "" && drop != "" {
-				return cli.Usagef("either --again or --drop")
+				return cli.Usagef("either --again or --give-up")
 			}
 			return f.query(ctx, "aside", func(ctx context.Context, b *relay.Bus) error {
 				if key := cmp.Or(again, drop); key != "" {
-					// The message goes back into its stream, or with --drop is removed.
+					// The message goes back into its stream, or with --give-up is removed.
 					if err := b.Again(ctx, relay.Key(key), drop != ""); errors.Is(err, relay.ErrNotAside) {
 						return cli.WithCode(cli.ExitNotFound, err)
 					} else if err != nil {
@@ -438,6 +437,6 @@ func clusterAsideCmd(a *cli.App) *cobra.Command {
 		})
 	f.Register(c.Flags(), serversUsage, usualServers())
 	c.Flags().StringVar(&again, "again", "", "offer this task to all stores anew")
-	c.Flags().StringVar(&drop, "drop", "", "remove this task from the cluster")
+	c.Flags().StringVar(&drop, "give-up", "", "remove this task from the cluster")
 	return a.JSONFlag(c)
 }

@@ -79,8 +79,12 @@ func (f GateFlags) Usual() GateFlags {
 // clusterWait is the default of --cluster-wait.
 const clusterWait = 30 * time.Second
 
-// AddTo adds the flags to fl.
+// AddTo adds the flags to fl, in a section of the help.
 func (f *GateFlags) AddTo(fl *pflag.FlagSet) {
+	cli.Section(fl, "The cluster", func() { f.addTo(fl) })
+}
+
+func (f *GateFlags) addTo(fl *pflag.FlagSet) {
 	f.Register(fl, "also publish tasks to this cluster, and release their captures only then: nodes with "+
 		"commas between them (also WATTMARK_CLUSTER; none for not)", "")
 	fl.DurationVar(&f.wait, "cluster-wait", clusterWait, "how long a measurement waits for the cluster at its end; "+

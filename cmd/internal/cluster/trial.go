@@ -49,8 +49,8 @@ func clusterTrialCmd(a *cli.App) *cobra.Command {
 			}
 			return g.Wait()
 		})
-	c.Flags().IntVar(&nodes, "nodes", 3, "how many")
-	c.Flags().IntVar(&port, "port", 7561,
+	c.Flags().IntVar(&nodes, "size", 3, "how many")
+	c.Flags().IntVar(&port, "first-port", 7561,
 		"the first of their ports: so many for clients, and as many, from ten behind it on, between them")
 	f.register(c.Flags())
 	return c
@@ -74,7 +74,7 @@ func startNodes(ctx context.Context, g *errgroup.Group, a *cli.App, f *NodeFlags
 		args := []string{
 			"cluster", "node", "--name", name, "--dir", filepath.Join(f.Cfg.Dir, name), "--log-level", "warn",
 			"--listen", fmt.Sprintf("127.0.0.1:%d", port+i), "--nodes", at, "--sync", f.Sync,
-			"--partitions", fmt.Sprint(f.Cfg.Streams.Partitions),
+			"--streams", fmt.Sprint(f.Cfg.Streams.Partitions),
 			"--max-bytes", fmt.Sprint(int64(f.maxBytes)), "--max-store", fmt.Sprint(int64(f.maxStore)),
 		}
 		if nodes > 1 {

@@ -17,14 +17,13 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
-
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/auth/pki"
 	"github.com/wattmark/wattmark/api/auth/signin"
 	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/store/cluster"
+	"google.golang.org/grpc"
 )
 
 // AccessFlags are the flags for the access control of a service: TLS, the callers' tokens and
@@ -113,7 +112,7 @@ func (f AccessFlags) withFolder() (AccessFlags, error) {
 	}
 	if f.tokens == "" {
 		return f, fmt.Errorf("--auth %s: it has no %s, by which callers are known: put it back, or make one: "+
-			"wattmark auth init --dir %s --host NAME where there is no CA yet, wattmark auth token NAME --dir %s "+
+			"wattmark auth init --auth %s --server NAME where there is no CA yet, wattmark auth token NAME --auth %s "+
 			"where there is; or name another list with --tokens", f.Dir, pki.Tokens, f.Dir, f.Dir)
 	}
 	return f, nil

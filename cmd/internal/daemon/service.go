@@ -25,12 +25,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/api/wire"
@@ -40,6 +34,11 @@ import (
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // ServiceLog returns a logger to standard error; under systemd without the time, which the
@@ -54,7 +53,7 @@ func ServiceLog(a *cli.App, level *slog.LevelVar) *slog.Logger {
 			return x
 		}
 	}
-	return slog.New(cli.TracedLog{Handler: slog.NewTextHandler(a.Err, o)})
+	return slog.New(slog.NewTextHandler(a.Err, o))
 }
 
 // OnHangups calls f on each SIGHUP and blocks until ctx ends. It registers SIGHUP as a reload
@@ -168,7 +167,11 @@ func (s *ServiceFlags) Command(a *cli.App, use, short string,
 			if r.File, err = s.Load(cmd); err != nil {
 				return err
 			}
-			return run(cmd.Context(), r, log)
+			err = run(cmd.Context(), r, log)
+			if asked, ok := context.Cause(cmd.Context()).(cli.Asked); ok {
+				log.Info("ended", "signal", asked.Name())
+			}
+			return err
 		},
 	}
 }

@@ -163,9 +163,23 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	c := &cobra.Command{Use: "db", Short: "Check, repair, back up, carry, merge, pack and prune the task database"}
-	c.AddCommand(dbTransferCmd(a), dbCheckCmd(a), dbRepairCmd(a), dbBackupCmd(a), dbDetachCmd(a), dbImportCmd(a),
-		dbVacuumCmd(a), dbRetainCmd(a), dbCompactCmd(a), dbExpandCmd(a))
+	c := &cobra.Command{Use: "db", Short: "Check, repair, back up, merge, pack, prune the task database"}
+	for _, sub := range []*cobra.Command{dbCheckCmd(a), dbRepairCmd(a), dbBackupCmd(a), dbVacuumCmd(a), dbRetainCmd(a)} {
+		run := sub.RunE
+		sub.RunE = func(c *cobra.Command, args []string) error {
+			if store.OnServer(a.DB) {
+				kind := "a database server"
+				if _, ok := a.OnHost(); ok {
+					kind = "a wattmark host"
+				}
+				return cli.Usagef("%s is %s, and %s is for SQLite files: wattmark db copy %s FILE.db copies tasks into one",
+					a.DB, kind, c.CommandPath(), a.DB)
+			}
+			return run(c, args)
+		}
+		c.AddCommand(sub)
+	}
+	c.AddCommand(dbTransferCmd(a), dbDetachCmd(a), dbImportCmd(a), dbCompactCmd(a), dbExpandCmd(a))
 	return cli.In(cli.Database, help, c)
 }
 

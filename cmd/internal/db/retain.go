@@ -116,8 +116,7 @@ func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) 
 		return err
 	}
 	report := RetainReport{a.DB, yes, []retiredTask{}, r.Used, r.Free, r.Kept}
-	t := out.NewTable(a.Out)
-	t.AppendHeader([]any{"task", "stored", "launched", "user", "name", "about", "for its"})
+	t := out.NewTable(a.Out, "task", "stored", "launched", "user", "name", "about", "for its")
 	for _, x := range r.Tasks {
 		why := "room"
 		if x.Aged {
@@ -145,7 +144,7 @@ func dateOf(t time.Time) string {
 
 // RetainLoop applies the flags' bounds at once and then every interval, until ctx ends. It
 // returns at once without a bound. A failed deletion is logged and tried again at the next
-// tick; only flags that do not parse end the loop with an error.
+// tick; flags that do not parse and a database on a server end the loop with an error.
 func RetainLoop(ctx context.Context, db *store.DB, log *slog.Logger, f RetainFlags, every time.Duration) error {
 	if !f.given() {
 		return nil
@@ -162,6 +161,8 @@ func RetainLoop(ctx context.Context, db *store.DB, log *slog.Logger, f RetainFla
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, store.ErrFileOnly):
+			return cli.Usagef("to delete old tasks wants a SQLite file: %w", err)
 		case err != nil:
 			log.Warn("could not delete old tasks", "error", err)
 		case len(r.Tasks) > 0:

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/task"
@@ -293,8 +292,7 @@ func renderTransfer(w io.Writer, r *TransferReport) {
 		fmt.Fprintf(w, "With them %d analyses and %d campaigns of instructions.\n", r.Analyses, r.Campaigns)
 	}
 	if n := len(r.Tasks); n > 0 && (n <= 20 || r.Differing > 0) {
-		t := out.NewTable(w)
-		t.AppendHeader([]any{"task", "is there", "samples", "rows", ""})
+		t := out.NewTable(w, "task", "is there", "samples", "rows", "")
 		for _, x := range r.Tasks {
 			note := ""
 			switch {

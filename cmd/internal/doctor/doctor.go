@@ -30,6 +30,8 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/machine"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -78,7 +80,7 @@ func doctorCmd(a *cli.App) *cobra.Command {
 		Use: "doctor", Short: "Check this machine and its peers, and say what to do", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.role != "" && f.role != roleMonitor && f.role != roleHost {
-				return cli.Usagef("--role %q: want monitor or host", f.role)
+				return cli.Usagef("--machine %q: want monitor or host", f.role)
 			}
 			f.auth = cmp.Or(f.auth, service.AuthDir())
 			f.monitorNamed, f.hostNamed = cmd.Flags().Changed("monitor"), cmd.Flags().Changed("host")
@@ -93,7 +95,7 @@ func doctorCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.spool, "spool", service.DefaultSpool(), "directory of the monitor's spool")
 	fl.StringVar(&f.auth, "auth", "",
 		"folder of the CA and the tokens (default: that of wattmark auth, where there is one)")
-	fl.StringVar(&f.role, "role", "", "what this machine is: monitor or host; both when empty")
+	fl.StringVar(&f.role, "machine", "", "what this machine is: monitor or host; both when empty")
 	return a.JSONFlag(c)
 }
 
@@ -133,6 +135,7 @@ func (d *doctor) examine(ctx context.Context) []Finding {
 	if d.gpu() {
 		d.driver()
 		d.recording()
+		d.machine()
 	}
 	if d.meter() {
 		d.disk(ctx, "spool disk", d.spool, false)
@@ -193,6 +196,8 @@ func renderDoctor(w io.Writer, r DoctorReport) {
 	look := map[level]string{levelOK: "ok  ", levelWarn: "warn", levelFail: "FAIL"}
 	if out.IsTerminal(w) {
 		width = out.TerminalWidth(w)
+	}
+	if out.Coloured(w) {
 		c := out.Colours()
 		look[levelWarn], look[levelFail] = c.Total("warn"), c.Warn("FAIL")
 	}
@@ -264,6 +269,21 @@ func (d *doctor) driver() {
 			d.getenv("CUDA_VISIBLE_DEVICES"))
 	default:
 		d.ok("CUDA", "%s, %s", gpus[0].Driver, measure.Plural(len(gpus), "GPU"))
+	}
+}
+
+// machine lists the host's own sensors, whose energies stand beside the card's.
+func (d *doctor) machine() {
+	list, err := machine.Find("")
+	names := strings.Join(lists.Map(list, func(s *machine.Sensor) string { return s.Name }), ", ")
+	switch {
+	case err != nil:
+		d.warn("machine", "tasks lack the host's energy, and are else the same", "%s",
+			out.JoinNonEmpty("; ", names, strings.ReplaceAll(err.Error(), "\n", "; ")))
+	case len(list) == 0:
+		d.ok("machine", "it has no energy counter (powercap, hwmon)")
+	default:
+		d.ok("machine", "%s", names)
 	}
 }
 

@@ -27,7 +27,7 @@ func annotateCmd(a *cli.App) *cobra.Command {
 	var trace, output string
 	c := &cobra.Command{
 		Use:   "annotate TASK --trace FILE",
-		Short: "Write joules into a profiler's trace: kernels, ranges, power counters",
+		Short: "Write joules into a profiler's trace",
 		Args: func(c *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(c, args); err != nil {
 				return err
@@ -47,7 +47,7 @@ func annotateCmd(a *cli.App) *cobra.Command {
 	c.Flags().StringVar(&trace, "trace", "",
 		"trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // annotatedName is the default name: trace.json.gz becomes trace.joules.json.gz, report.sqlite report.joules.json.
@@ -115,9 +115,8 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 		return err
 	}
 	// Those that were recorded in the program stay.
-	if have, fault := measurement.TaskRanges(ctx, db, t); fault == nil && have == nil {
-		ranges := measurement.Ranges{Ranges: x.Ranges, Notes: []string{"by the trace " + name}}
-		err = measurement.PutRanges(ctx, db, t.ID, ranges)
+	if have, fault := db.Ranges(ctx, t); fault == nil && have == nil {
+		err = db.PutRanges(ctx, t.ID, store.Ranges{Ranges: x.Ranges, Spans: x.Spans, Notes: []string{"by the trace " + name}})
 	}
 	if err != nil && !errors.Is(err, store.ErrReadOnly) {
 		return err
@@ -220,7 +219,7 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 		fmt.Fprintf(a.Out, "%d kernels ran outside of the task's window: without energy\n", r.Outside)
 	}
 	if len(r.Ranges) > 0 {
-		report.RenderRanges(a, &measurement.Ranges{Ranges: r.Ranges})
+		report.RenderRanges(a, &store.Ranges{Ranges: r.Ranges})
 	}
 	return nil
 }

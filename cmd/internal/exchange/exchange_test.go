@@ -1,7 +1,11 @@
 package exchange
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,7 +18,7 @@ func TestCopiesOfInputsHaveNoName(t *testing.T) {
 		t.Skip("this system has no path of an open file")
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	file, done, err := importFile("-", strings.NewReader("t_s,gpu_w\n0,1\n"))
+	file, done, err := importFile(t.Context(), "-", strings.NewReader("t_s,gpu_w\n0,1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,5 +33,29 @@ func TestCopiesOfInputsHaveNoName(t *testing.T) {
 	}
 	if err := done(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An import that is interrupted reads no further, also where its input never ends.
+func TestInterruptedImportReadsNoFurther(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asked := errors.New("asked to end")
+	path := filepath.Join(t.TempDir(), "x.csv")
+	if err := os.WriteFile(path, []byte("t_s,gpu_w\n0,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := (&source{ctx: ctx, file: path}).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	endless, end := io.Pipe()
+	defer end.Close()
+	cancel(asked)
+	if _, err := io.ReadAll(f); !errors.Is(err, asked) {
+		t.Errorf("a file: %v", err)
+	}
+	if _, _, err := importFile(ctx, "-", io.MultiReader(strings.NewReader("t_s,gpu_w\n"), endless)); !errors.Is(err, asked) {
+		t.Errorf("a pipe: %v", err)
 	}
 }

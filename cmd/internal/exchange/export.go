@@ -1,5 +1,5 @@
 // Package exchange has export and import: tasks as CSV, JSON, Parquet, Arrow, SQLite,
-// Perfetto and Chrome traces, and recordings of other programs as tasks.
+// Perfetto traces, and recordings of other programs as tasks.
 //
 //	import: file → incoming (readings, or scans) → task, whole or not at all
 //	export: task → table or timeline → one file
@@ -29,7 +29,7 @@ import (
 func exportCmd(a *cli.App) *cobra.Command {
 	var f exportFlags
 	c := &cobra.Command{
-		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, Arrow, SQLite, Perfetto and more",
+		Use: "export TASK…", Short: "Write tasks for other programs: CSV, Parquet, SQLite and more",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 != f.every {
 				return errors.New("name one or more tasks, or all of them with --all-tasks")
@@ -151,7 +151,7 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 		return exportSQLite(ctx, f.output, from, tasks, f)
 	case "kernels":
 		write = func(w io.Writer) error { return report.ExportKernels(ctx, w, db, t) }
-	case "perfetto", "chrome":
+	case "perfetto":
 		write = func(w io.Writer) error { return exportTimelines(ctx, w, from, tasks, f) }
 	}
 	if toStdout {
@@ -235,7 +235,7 @@ func (f *exportFlags) formatByName() error {
 	case i < 0: // refused later
 		return nil
 	case pack != "" && !cli.ExportFormats[i].Text:
-		return cli.Usagef("%s: %s is written as it is: leave %s out (csv, chrome, "+
+		return cli.Usagef("%s: %s is written as it is: leave %s out (csv, "+
 			"kernels and perfetto can be compressed)", f.output, f.format, pack)
 	}
 	ends := cli.ExportFormats[i].Ends
@@ -276,16 +276,16 @@ func (f *exportFlags) check(tasks int) (cli.FormatInfo, error) {
 		return usage("%s cannot go to standard output: name a file with -o", info.Name)
 	case tasks > 1 && !info.Many:
 		return usage("a file of format %s holds one task, not %d: its columns are the task's own rails. Export each "+
-			"to a file of its own, or choose sqlite, perfetto or chrome, which hold several", info.Name, tasks)
+			"to a file of its own, or choose sqlite or perfetto, which hold several", info.Name, tasks)
 	case tasks > 1 && f.result != 0:
 		return usage("--result is the number of one task's result: export that task alone")
 	case f.raw && !info.Raw:
 		return usage("--raw: %s has no place for counts: choose csv, parquet or arrow", info.Name)
 	case f.hostTime && !info.Raw:
-		return usage("--host-time is a column of csv, parquet and arrow; perfetto, chrome and kernels are on the " +
+		return usage("--host-time is a column of csv, parquet and arrow; perfetto and kernels are on the " +
 			"host's clock anyway")
 	case len(f.rails) > 0 && !info.Rails:
-		return usage("--rail: %s has no columns of single rails: choose csv, parquet, arrow, perfetto or chrome", info.Name)
+		return usage("--rail: %s has no columns of single rails: choose csv, parquet, arrow or perfetto", info.Name)
 	case (f.fromGiven || f.toGiven) && !info.Span:
 		return usage("--from and --to: %s is written as a whole", info.Name)
 	case f.fromGiven && f.toGiven && f.to <= f.from:

@@ -22,7 +22,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/arrowfile"
-	"github.com/wattmark/wattmark/store/exchange/chrome"
 	"github.com/wattmark/wattmark/store/exchange/csvfile"
 	"github.com/wattmark/wattmark/store/exchange/parquetfile"
 	"github.com/wattmark/wattmark/store/exchange/perfetto"
@@ -162,8 +161,7 @@ func (f *exportFlags) choice(ctx context.Context, db *store.DB, t *store.Task) (
 		return c, fmt.Errorf("task %d has no samples: there is nothing to export", t.ID)
 	}
 	// A trace shows the window as a slice, and the markers around it.
-	trace := f.format == "perfetto" || f.format == "chrome"
-	if r := t.Result; r != nil && !f.all && !trace {
+	if r := t.Result; r != nil && !f.all && f.format != "perfetto" {
 		c.Window = &measure.Window{From: r.From, To: r.To}
 	}
 	if !f.fromGiven && !f.toGiven {
@@ -241,7 +239,7 @@ func exportTable(ctx context.Context, w io.Writer, db *counted, t *store.Task, f
 }
 
 // Streamed are the formats that Stream writes.
-var Streamed = []string{"csv", "parquet", "arrow", "perfetto", "chrome"}
+var Streamed = []string{"csv", "parquet", "arrow", "perfetto"}
 
 // Stream writes one task in one of the formats of Streamed, as export does: a zero span is the
 // window of the result, of traces all that is stored.
@@ -252,7 +250,7 @@ func Stream(ctx context.Context, w io.Writer, db *store.DB, t *store.Task, forma
 		f.from, f.to = span.From.Duration(), span.To.Duration()
 	}
 	from := &counted{DB: db}
-	if format == "perfetto" || format == "chrome" {
+	if format == "perfetto" {
 		return exportTimelines(ctx, w, from, []*store.Task{t}, f)
 	}
 	return exportTable(ctx, w, from, t, f)
@@ -279,7 +277,7 @@ func exportSQLite(ctx context.Context, path string, db *counted, tasks []*store.
 	})
 }
 
-// exportTimelines writes tasks as one Perfetto or Chrome trace. It reads all timelines
+// exportTimelines writes tasks as one Perfetto trace. It reads all timelines
 // before it writes the first byte, so that a task that cannot be exported leaves no partial
 // file.
 func exportTimelines(ctx context.Context, w io.Writer, db *counted, tasks []*store.Task, f exportFlags) error {
@@ -295,19 +293,7 @@ func exportTimelines(ctx context.Context, w io.Writer, db *counted, tasks []*sto
 		}
 		lines = append(lines, l)
 	}
-	// Both writers take timelines one by one and need a Close for the trailer.
-	type writer interface {
-		Add(*exchange.Timeline) error
-		Close() error
-	}
-	var out writer = perfetto.New(w)
-	if f.format == "chrome" {
-		base := lines[0].Begin() // viewers drop earlier events
-		for _, l := range lines {
-			base = min(base, l.Begin())
-		}
-		out = chrome.New(w, base)
-	}
+	out := perfetto.New(w)
 	for _, l := range lines {
 		if err := out.Add(l); err != nil {
 			return err

@@ -294,7 +294,7 @@ func (f *importFlags) textFlags(c *cobra.Command) {
 	fl.StringVar(&f.events, "events", "",
 		"a file of times in µs since 1970, one a line: the window lies between the first and the last")
 	fl.Float64Var(&f.uGain, "u-gain", 0, "relative standard uncertainty of all scales, as in 0.01 for 1 %")
-	fl.Float64Var(&f.uClock, "u-clock", 1e-4, "relative standard uncertainty of the file's time scale")
+	fl.Float64Var(&f.uClock, "u-scale", 1e-4, "relative standard uncertainty of the file's time scale")
 }
 
 func (f *importFlags) check() error {
@@ -302,7 +302,7 @@ func (f *importFlags) check() error {
 	case !(f.uGain >= 0 && f.uGain < 1):
 		return cli.Usagef("--u-gain %v: want 0 to 1, as in 0.01 for 1 %%", f.uGain)
 	case !(f.uClock >= 0 && f.uClock < 1):
-		return cli.Usagef("--u-clock %v: want 0 to 1, as in 1e-4 for 100 ppm", f.uClock)
+		return cli.Usagef("--u-scale %v: want 0 to 1, as in 1e-4 for 100 ppm", f.uClock)
 	}
 	return nil
 }
@@ -386,6 +386,47 @@ func ImportTask(ctx context.Context, a *cli.App, in *Incoming) (err error) {
 	return report.PlotTask(a, ctx, db, &t, r)
 }
 
+// source opens a file whose readers fail once ctx has ended. A file is read more than once.
+type source struct {
+	ctx  context.Context
+	file string
+	bar  *cli.Progress
+}
+
+func (s *source) open() (io.ReadCloser, error) {
+	f, err := os.Open(s.file)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	return &sourceReader{File: f, source: s, of: int(info.Size())}, err
+}
+
+// look is textin.Look with its progress.
+func (s *source) look(a *cli.App, path string, rows textin.Source, columns []textin.Column) (*textin.Survey, error) {
+	a.Keep("nothing of it was stored")
+	s.bar = a.Progress("reading " + nameOf(path))
+	defer func() { s.bar.End(); s.bar = nil }()
+	return textin.Look(rows, columns)
+}
+
+type sourceReader struct {
+	*os.File
+	source   *source
+	done, of int
+}
+
+// Read fails with the cause of the end of the source's context.
+func (r *sourceReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.source.ctx); err != nil {
+		return 0, err
+	}
+	n, err := r.File.Read(p)
+	r.done += n
+	r.source.bar.Set(r.done, r.of)
+	return n, err
+}
+
 // provenance returns the reason text of an imported task: name, format, the first 8 bytes
 // of the SHA-256 of the file at path, and the window. It reads the whole file.
 func provenance(format, path, name, window string) (string, error) {
@@ -402,10 +443,31 @@ func provenance(format, path, name, window string) (string, error) {
 		name, format, hex.EncodeToString(h.Sum(nil)[:8]), madeBy(), window), nil
 }
 
-// importFile returns a path that can be read several times: the file itself, or an unpacked
+// importFile is fileOf until ctx ends: a terminal or a pipe may never answer. Then it returns at once and
+// leaves a reader of in behind.
+func importFile(ctx context.Context, path string, in io.Reader) (file string, done func() error, err error) {
+	type result struct {
+		file string
+		done func() error
+		err  error
+	}
+	out := make(chan result, 1)
+	go func() {
+		file, done, err := fileOf(path, in)
+		out <- result{file, done, err}
+	}()
+	select {
+	case r := <-out:
+		return r.file, r.done, r.err
+	case <-ctx.Done():
+		return "", nil, context.Cause(ctx)
+	}
+}
+
+// fileOf returns a path that can be read several times: the file itself, or an unpacked
 // or copied temporary file for compressed input (gzip, zstd), pipes and standard input.
 // done removes the copy. It copies at most maxCopied bytes.
-func importFile(path string, in io.Reader) (file string, done func() error, err error) {
+func fileOf(path string, in io.Reader) (file string, done func() error, err error) {
 	none := func() error { return nil }
 	regular := false
 	if path != "-" {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -39,7 +38,7 @@ func importDumpCmd(a *cli.App) *cobra.Command {
 		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return importDump(ctx, a, args[0], f) })
 	f.textFlags(c)
 	c.Flags().BoolVar(&f.markers, "markers", false, "the window lies between the first marker and the last")
-	c.Flags().StringVar(&f.library, "library", "", "version of the host library that wrote the dump, as in 1.4.1")
+	c.Flags().StringVar(&f.library, "library-version", "", "version of the host library that wrote the dump, as in 1.4.1")
 	return a.JSONFlag(c)
 }
 
@@ -50,19 +49,20 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 	if err := f.check(); err != nil {
 		return err
 	}
-	file, done, err := importFile(path, a.In)
+	file, done, err := importFile(ctx, path, a.In)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	in, err := ps3dump.Open(func() (io.ReadCloser, error) { return os.Open(file) }, ps3dump.Options{Library: f.library})
+	from := &source{ctx: ctx, file: file}
+	in, err := ps3dump.Open(from.open, ps3dump.Options{Library: f.library})
 	if errors.Is(err, ps3dump.ErrOption) {
-		return cli.Usagef("%s: --library: %w", path, err)
+		return cli.Usagef("%s: --library-version: %w", path, err)
 	}
 	if err != nil {
 		return logfile.In(path, err)
 	}
-	s, err := textin.Look(in.Rows, in.Columns)
+	s, err := from.look(a, path, in.Rows, in.Columns)
 	if err != nil {
 		return logfile.In(path, err)
 	}
@@ -134,7 +134,7 @@ func dumpNotes(in *ps3dump.Input) (notes []string) {
 			"written by version 1.2 or later: pair 0's current was brought back to the other sensors of its frame")
 	case p.Late:
 		notes = append(notes, "taken as written by version 1.2 or later: pair 0's current was brought back to the "+
-			"other sensors of its frame; ± U allows for one frame (--library states the version)")
+			"other sensors of its frame; ± U allows for one frame (--library-version states the version)")
 	case !p.Known:
 		notes = append(notes, "readings are taken as whole; before 1.2 a marker put pair 0's current a frame ahead: "+
 			"± U allows for one frame")
@@ -209,7 +209,7 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 		return bench.PutRecorded(ctx, db, id, rec)
 	}
 	in.Stream = func(sink textin.Sink) error {
-		r, err := os.Open(serial)
+		r, err := (&source{ctx: ctx, file: serial}).open()
 		if err != nil {
 			return err
 		}

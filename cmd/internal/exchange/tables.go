@@ -98,18 +98,17 @@ func importCSV(ctx context.Context, a *cli.App, path string, f importFlags, w gi
 	if err != nil {
 		return err
 	}
-	file, done, err := importFile(path, a.In)
+	file, done, err := importFile(ctx, path, a.In)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	in, err := csvfile.Open(func() (io.ReadCloser, error) {
-		return os.Open(file)
-	}, textin.Options{Assumed: assumed, Rails: rails})
+	from := &source{ctx: ctx, file: file}
+	in, err := csvfile.Open(from.open, textin.Options{Assumed: assumed, Rails: rails})
 	if err != nil {
 		return logfile.In(path, err)
 	}
-	s, err := textin.Look(in.Rows, in.Columns)
+	s, err := from.look(a, path, in.Rows, in.Columns)
 	if err != nil {
 		return logfile.In(path, err)
 	}

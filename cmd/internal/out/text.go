@@ -193,12 +193,15 @@ func Table[T any](w io.Writer, header Row, list []T, row func(T) Row) {
 
 // EnergyText returns E ± U in joules with two significant digits of U (GUM, 7.2.6), at most
 // nine decimals. Without a finite positive U it has four digits and no uncertainty.
-func EnergyText[T ~float64](e, u T) string {
+func EnergyText[T ~float64](e, u T) string { return WithU(e, u, "J") }
+
+// WithU returns a value ± U in a unit, as EnergyText does.
+func WithU[T ~float64](v, u T, unit string) string {
 	if !(u > 0) || !measure.Known(u) {
-		return fmt.Sprintf("%.4g J", float64(e))
+		return fmt.Sprintf("%.4g %s", float64(v), unit)
 	}
 	decimals := measure.Decimals(float64(u))
-	return fmt.Sprintf("%.*f J ± %.*f J", decimals, float64(e), decimals, float64(u))
+	return fmt.Sprintf("%.*f %s ± %.*f %s", decimals, float64(v), unit, decimals, float64(u), unit)
 }
 
 // Energy returns an estimate as EnergyText formats it.

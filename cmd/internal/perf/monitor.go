@@ -104,7 +104,7 @@ func startBenchMonitor(ctx context.Context, o monitorOptions, stderr io.Writer) 
 		args = append(args, "--auth", lab)
 	}
 	if o.profile != "" {
-		args = append(args, "--profile", o.profile+".monitor")
+		args = append(args, "--cpu-profile", o.profile+".monitor")
 	}
 	p := &monitorProcess{cmd: exec.CommandContext(ctx, exe, args...)}
 	p.cmd.Stderr, p.cmd.WaitDelay = stderr, 5*time.Second
@@ -224,7 +224,7 @@ func benchMonitorCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&b.listen, "listen", "", "unix:PATH or tcp:HOST:PORT")
 	f.StringVar(&b.spool, "spool", "", "directory of the spool")
 	f.StringVar(&b.access.Dir, "auth", "", "speak TLS and ask for tokens, as wattmark monitor does")
-	f.StringVar(&b.profile, "profile", "", "write a CPU profile to this file")
+	f.StringVar(&b.profile, "cpu-profile", "", "write a CPU profile to this file")
 	f.Float64Var(&b.rate, "rate", 10e6, "scans a second")
 	f.BoolVar(&b.paced, "paced", false, "deliver at that rate; else as fast as taken")
 	f.Uint32Var(&b.tag, "tag", 0, "of the markers")

@@ -232,7 +232,7 @@ func startTrial(ctx context.Context, log io.Writer, dir, sync string, nodes int)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- cli.Run(ctx, []string{
-			"cluster", "trial", "--dir", dir, "--sync", sync, "--partitions", "1", "--nodes", fmt.Sprint(nodes),
+			"cluster", "trial", "--dir", dir, "--sync", sync, "--streams", "1", "--size", fmt.Sprint(nodes),
 			"--port", fmt.Sprint(port),
 		}, cli.Streams{Out: log, Err: log}, cluster.Commands)
 	}()

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -20,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
 )
 
 // backlogScans bounds the generator's lead over the database when it is not paced. The

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/guptarohit/asciigraph"
-
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -23,6 +23,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -125,8 +126,55 @@ func RenderKernels(a *cli.App, r *Report) {
 	}
 }
 
+// WindowsReport are the windows of a server, and their sums.
+type WindowsReport struct {
+	Summary []serving.Line `json:"summary"`
+	*measurement.ServedWindows
+}
+
+// AddWindows adds the windows that the program named; nothing where it named none.
+func (r *Report) AddWindows(ctx context.Context, db *store.DB) error {
+	w, err := measurement.Windows(ctx, db, r.task.ID)
+	if errors.Is(err, measurement.ErrNoShares) && w != nil {
+		w.Notes, err = append(w.Notes, err.Error()), nil
+	}
+	if err == nil && w != nil {
+		r.Windows = &WindowsReport{serving.Summarise(w.Windows), w}
+	}
+	return err
+}
+
+// RenderWindows writes the sums of windows as a table, with the notes below.
+func RenderWindows(a *cli.App, r *WindowsReport) {
+	if r == nil {
+		fmt.Fprintln(a.Out, "\nNo windows were named in this task: wattmark.window in Python, BeginWindow over gRPC and HTTP.")
+		return
+	}
+	fmt.Fprintln(a.Out, "\nEnergy by window (those open at once share the power equally):")
+	t := out.NewTable(a.Out, "class", "stage", "windows", "-mean length", "energy (k = 2)", "p50", "-p90", "-p99", "each")
+	for i := range r.Summary {
+		l := &r.Summary[i]
+		var per []string
+		for _, p := range l.Per {
+			per = append(per, fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), p.Unit))
+		}
+		if l.Windows == 0 {
+			t.AppendRow([]any{l.Class, cmp.Or(l.Stage, "(requests)"), 0, "", "", "", "", "", ""})
+			continue
+		}
+		t.AppendRow([]any{
+			l.Class, cmp.Or(l.Stage, "(requests)"), l.Windows, l.Time / measure.Seconds(l.Windows),
+			out.EnergyText(float64(l.Energy), float64(l.U)), l.P50, l.P90, l.P99, strings.Join(per, ", "),
+		})
+	}
+	t.Render()
+	for _, n := range r.Notes {
+		fmt.Fprintln(a.Out, "  caution:", n)
+	}
+}
+
 // RenderRanges writes the energy by range as a table, with the notes below.
-func RenderRanges(a *cli.App, r *measurement.Ranges) {
+func RenderRanges(a *cli.App, r *store.Ranges) {
 	if r == nil {
 		fmt.Fprintln(a.Out, "\nNo ranges were recorded for this task: run --auto records NVTX's, annotate a profiler's.")
 		return

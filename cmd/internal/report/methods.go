@@ -125,8 +125,7 @@ func RenderMethods(w io.Writer, list []MethodReport, against string) {
 		return
 	}
 	fmt.Fprintf(w, "\nWhat software would have said, against %s:\n", against)
-	t := out.NewTable(w)
-	t.AppendHeader([]any{"method", "energy", "mean", "error", "± U", "readings", "-a call (p50, p99)", ""})
+	t := out.NewTable(w, "method", "energy", "mean", "error", "± U", "readings", "-a call (p50, p99)", "")
 	for _, m := range list {
 		row := []any{m.Method, "", "", "", "", "", "", m.Note}
 		if m.EnergyJ != nil && m.MeanW != nil {
@@ -147,7 +146,7 @@ func RenderMethods(w io.Writer, list []MethodReport, against string) {
 	for _, n := range []int{2, 3, 4, 6} {
 		right = append(right, table.ColumnConfig{Number: n, Align: text.AlignRight})
 	}
-	t.SetColumnConfigs(append(right, table.ColumnConfig{Number: 8, WidthMax: 60}))
+	t.SetColumnConfigs(append(right, table.ColumnConfig{Number: 8, WidthMax: 60, WidthMaxEnforcer: text.WrapSoft}))
 	t.Render()
 	for _, m := range list {
 		if m.Method == string(sensor.MTSM) && m.Apart.N > 0 && m.Beside.N > 0 {

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"image/color"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -291,6 +293,57 @@ func (t *trace) ruler(r *Report) string {
 // next iteration.
 func Blocks(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[*measure.Block, error] {
 	return chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup)
+}
+
+// errStopped ends the power stream early after the consumer has stopped the iteration.
+var errStopped = errors.New("stopped")
+
+// TaskTruth yields the sum of a task's rails, scan by scan, with at for the time of an
+// instant of the meter's clock. Gaps yield no samples. Each iteration reads the chunks
+// from the database anew.
+func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
+	at func(measure.Seconds) measure.Seconds,
+) iter.Seq2[validate.Sample, error] {
+	return func(yield func(validate.Sample, error) bool) {
+		// A sample is timed by the mean skew between a scan and the conversion of its rails.
+		tb, skew := t.Setup.Timebase, measure.Seconds(0)
+		for _, r := range t.Setup.Rails {
+			skew += t.Setup.Channels[r.X].Skew
+		}
+		skew /= measure.Seconds(max(len(t.Setup.Rails), 1))
+		// The stream aligns the rails, which are converted one after the other, to one instant.
+		stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
+			for i := range p.Scans() {
+				var w measure.Watt
+				for r := range p.Rails {
+					w += p.Rails[r].P[i]
+				}
+				if !yield(validate.Sample{At: at(tb.Seconds(p.Tick(i)) + skew), Power: w}, nil) {
+					return errStopped
+				}
+			}
+			return nil
+		})
+		// The stream is closed only after the last block: Close flushes the scans that
+		// wait for their neighbours.
+		for b, e := range Blocks(ctx, db, t) {
+			if err == nil {
+				err = e
+			}
+			if err == nil {
+				err = stream.Add(b)
+			}
+			if err != nil {
+				break
+			}
+		}
+		if err == nil {
+			err = stream.Close()
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(validate.Sample{}, err)
+		}
+	}
 }
 
 // drawTrace returns the trace of a span of device time. It reads the task's pyramid of sums,

@@ -17,10 +17,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/wattmark/wattmark/analysis/swings"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -90,8 +91,14 @@ type Report struct {
 	Quality   *quality.Verdict `json:"quality,omitempty"`
 	// Kernels is the energy by kernel of a recorded program.
 	Kernels *api.Kernels `json:"kernels,omitempty"`
+	// Machine is the energy by the host's own sensors.
+	Machine []machine.Use `json:"machine,omitempty"`
 	// Ranges is the energy by the program's own ranges.
-	Ranges *measurement.Ranges `json:"ranges,omitempty"`
+	Ranges *store.Ranges `json:"ranges,omitempty"`
+	// Windows are the windows of a server within the task.
+	Windows *WindowsReport `json:"windows,omitempty"`
+	// Swings is how the power varied.
+	Swings *swings.Swings `json:"swings,omitempty"`
 	// Tiny is the energy of one launch, of a task made to measure that.
 	Tiny       *tinyReport       `json:"tiny,omitempty"`
 	Notes      []store.Note      `json:"notes,omitempty"`
@@ -287,7 +294,11 @@ func ShowTask(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, ex
 	}
 	// A failure of the work has an error of its own, with the program's exit code.
 	if err == nil && t.State != store.Complete && t.Failure == nil {
-		err = cli.WithCode(cli.ExitIncomplete, fmt.Errorf("task %d is %s: %s", id, r.State, t.Reason))
+		reason := t.Reason
+		if t.State == store.Running {
+			reason = "its samples are at the monitor; wattmark tasks or wattmark host finishes it once it can be stored"
+		}
+		err = cli.WithCode(cli.ExitIncomplete, fmt.Errorf("task %d is %s: %s", id, r.State, reason))
 	}
 	return err
 }

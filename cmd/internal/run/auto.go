@@ -193,7 +193,7 @@ func (f RunFlags) autoCheck(args []string) error {
 	case !f.auto:
 		return nil
 	case f.kernel == "" && (f.every != 1 || f.atMost != defaultAtMost):
-		return cli.Usagef("--every and --at-most go with --kernel")
+		return cli.Usagef("--one-in and --at-most go with --kernel")
 	case len(args) == 0:
 		return cli.Usagef("--auto records the kernels of a program: name it after --")
 	case os.Getenv(cli.InjectionEnv) != "":
@@ -233,7 +233,7 @@ func (r *autoRun) selects(ctx context.Context, f selectFlags, cfg *measurement.C
 		Kernel: f.kernel, Every: f.every, AtMost: f.atMost, Marker: marker.ProfileFor(b.Setup, rand.Uint32()),
 	}
 	if _, err := s.Validate(); err != nil {
-		return cli.Usagef("--kernel, --every, --at-most: %w", err)
+		return cli.Usagef("--kernel, --one-in, --at-most: %w", err)
 	}
 	text, err := json.Marshal(s)
 	if err != nil {

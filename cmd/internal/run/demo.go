@@ -80,7 +80,7 @@ func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	g.Go(func() error { return bench.soft.Run(playing) })
 	err = session.Within{Bench: bench.bench}.DoBriefly(ctx, func(ctx context.Context, address string) error {
 		id, err := demoTask(ctx, a, f, bench, db, address)
-		if id != 0 {
+		if id != 0 && ctx.Err() == nil {
 			err = errors.Join(err, demoResult(ctx, a, f, bench, db, id))
 		}
 		return err

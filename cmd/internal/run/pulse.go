@@ -39,7 +39,7 @@ type pulseFlags struct {
 func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
 	c := &cobra.Command{
-		Use: "pulse", Short: "Show what software misreads: short pulses of work by every method and by the meter",
+		Use: "pulse", Short: "Show what software misreads of short pulses of work",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return pulse(cmd.Context(), a, f, cmd.Flags().Changed("monitor"))
@@ -49,7 +49,6 @@ func pulseCmd(a *cli.App) *cobra.Command {
 	f.AddBench(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")
-	cli.Renamed(fl, "for", "duration")
 	fl.DurationVar(&f.length, "duration", 5*time.Second, "length of it all")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel of the pulses: half, compute or memory")
 	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")

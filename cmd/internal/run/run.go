@@ -11,12 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/kernels"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/store"
@@ -57,8 +58,6 @@ type RunFlags struct {
 	meter meterFlags
 	quiet bool // one of a series, which reports its progress
 	task.LabelFlags
-	// Address of an OpenTelemetry collector for traces.
-	otlp    string
 	Cluster cluster.GateFlags
 	room    session.DatabaseFlags
 	hand    *handOver // of tasks to a host; nil for none
@@ -73,12 +72,10 @@ func runCmd(a *cli.App) *cobra.Command {
 			if err := f.checkMeter(cmd.Flags()); err != nil {
 				return err
 			}
-			return a.Traced(cmd.Context(), f.otlp, "wattmark run", func(ctx context.Context) error {
-				if _, ok := a.OnHost(); ok {
-					return runForHost(ctx, a, f, args)
-				}
-				return measureRun(ctx, a, f, args)
-			})
+			if _, ok := a.OnHost(); ok {
+				return runForHost(cmd.Context(), a, f, args)
+			}
+			return measureRun(cmd.Context(), a, f, args)
 		},
 	}
 	f.register(a, c)
@@ -100,7 +97,7 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 		fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")
 		fl.StringVar(&f.kernel, "kernel", "", "with --auto: play markers around the launches of kernels whose symbol "+
 			"this regular expression matches (cuGraphLaunch: of graphs)")
-		fl.IntVar(&f.every, "every", 1, "with --kernel: around every so many launches of a kernel")
+		fl.IntVar(&f.every, "one-in", 1, "with --kernel: around every so many launches of a kernel")
 		fl.IntVar(&f.atMost, "at-most", defaultAtMost, "with --kernel: around so many launches of a process")
 		fl.StringVar(&f.library, "library", "", "libwattmark.so for --auto (default: beside this program, or in ../lib)")
 	})
@@ -114,7 +111,6 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 		fl.BoolVar(&f.NoMethods, "no-methods", false,
 			"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
-		cli.OtlpFlag(fl, &f.otlp)
 	})
 	cli.Section(fl, "How it is stored", func() {
 		a.HostFlag(c)
@@ -146,8 +142,12 @@ func (f *RunFlags) addGPU(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
 }
 
-// AddPTX adds the flags of a PTX kernel, but for the number of its launches.
+// AddPTX adds the flags of a PTX kernel, in a section of the help, but for the number of its launches.
 func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
+	cli.Section(fl, "A kernel of a PTX file", func() { f.addPTX(fl) })
+}
+
+func (f *RunFlags) addPTX(fl *pflag.FlagSet) {
 	fl.StringVar(&f.PTX, "ptx", "", "PTX file")
 	fl.StringVar(&f.Entry, "entry", "", "kernel in the PTX file (default: the only one)")
 	fl.StringVar(&f.Grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
@@ -306,7 +306,7 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 	// Tasks of processes that died are finished first: one of them may still hold the bench.
 	session.LeftOvers(ctx, a, db)
 	db.SetLimits(f.room.Limits())
-	mon, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
+	mon, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		return cfg, nil, errors.Join(err, db.Close())
 	}
@@ -334,8 +334,17 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
 		WarmUp: f.WarmUp, Wait: f.Wait, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
-		Provenance: report.Provenance(a, ctx, f.Redact),
+		Machine: f.machine(), Provenance: report.Provenance(a, ctx, f.Redact),
 	}
+}
+
+// machine returns the sensors of this machine that can be read: none beside a simulated GPU, unless they are named.
+func (f *RunFlags) machine() []*machine.Sensor {
+	if f.NoSensor || strings.HasPrefix(f.GPU, sim.Prefix) && os.Getenv(machine.EnvRoot) == "" {
+		return nil
+	}
+	list, _ := machine.Find("") // doctor reports those that cannot be read
+	return list
 }
 
 // NewBench returns the bench of an experiment on card: with the meter of f.Monitor, or
@@ -376,7 +385,14 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 	if cfg.Warn == nil {
 		cfg.Warn = out.NewProgress(a).Warn
 	}
-	id, err := measurement.Measure(ctx, cfg, work)
+	db, _ := cfg.DB.(*store.DB)
+	var id store.TaskID
+	err := withWindows(ctx, db, func(ctx context.Context) (tasks []store.TaskID, err error) {
+		if id, err = measurement.Measure(ctx, cfg, work); id != 0 && db != nil {
+			tasks = append(tasks, id)
+		}
+		return tasks, err
+	})
 	if i := cli.Interrupted(ctx, kept(ctx, cfg.DB, id)); i != nil {
 		return id, i
 	}
@@ -384,6 +400,22 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 		err = cli.WithCode(cli.ExitBusy, err)
 	}
 	return id, err
+}
+
+// withWindows calls do with a folder in which programs write their windows, and stores these with each of the tasks,
+// also when the measurement was cancelled.
+func withWindows(ctx context.Context, db *store.DB, do func(context.Context) ([]store.TaskID, error)) error {
+	dir, err := store.TempDir()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	tasks, err := do(session.WithWindows(ctx, dir))
+	files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	for _, id := range tasks {
+		err = errors.Join(err, measurement.StoreWindows(context.WithoutCancel(ctx), db, id, files))
+	}
+	return err
 }
 
 // kept describes the state of the task of an interrupted measurement. It reads the database

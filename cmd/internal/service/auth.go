@@ -27,10 +27,9 @@ import (
 type AuthFlags struct {
 	Dir, role, out string
 	// Life is the validity of a new credential, at most longestLife.
-	Life   Days
-	hosts  []string
-	server bool
-	named  bool // the folder was given by --dir or WATTMARK_AUTH
+	Life  Days
+	hosts []string
+	named bool // the folder was given by --auth or WATTMARK_AUTH
 }
 
 // Days is a duration flag that accepts days, as in 90d, beside Go's units.
@@ -84,15 +83,15 @@ func AuthDir() string {
 	return filepath.Join(dir, "wattmark", "auth")
 }
 
-// register defines --dir and, with a name for the credential, --expires with the default
+// register defines --auth and, with a name for the credential, --valid with the default
 // life.
 func (f *AuthFlags) register(fl *pflag.FlagSet, life Days, what string) {
-	fl.StringVar(&f.Dir, "dir", "",
+	fl.StringVar(&f.Dir, "auth", "",
 		"folder of the CA and the tokens (also WATTMARK_AUTH; default /etc/wattmark/auth, or wattmark/auth in your "+
 			"configuration)")
 	f.Life = life
 	if what != "" {
-		fl.Var(&f.Life, "expires", "how long "+what+" holds, as in 90d or 12h")
+		fl.Var(&f.Life, "valid", "how long "+what+" holds, as in 90d or 12h")
 	}
 }
 
@@ -100,7 +99,7 @@ func (f *AuthFlags) register(fl *pflag.FlagSet, life Days, what string) {
 // other methods.
 func (f *AuthFlags) check() error {
 	if f.Life <= 0 || f.Life > longestLife {
-		return cli.Usagef("--expires %v: want more than 0, and at most %v", &f.Life, new(longestLife))
+		return cli.Usagef("--valid %v: want more than 0, and at most %v", &f.Life, new(longestLife))
 	}
 	f.named = f.Dir != "" || os.Getenv("WATTMARK_AUTH") != ""
 	f.Dir = cmp.Or(f.Dir, AuthDir())
@@ -115,8 +114,8 @@ func (f *AuthFlags) tokens() string { return filepath.Join(f.Dir, pki.Tokens) }
 func (f *AuthFlags) has(file string) error {
 	_, err := os.Stat(filepath.Join(f.Dir, file))
 	if errors.Is(err, fs.ErrNotExist) {
-		return cli.NotFoundf("no %s in %s: name the folder that the services use with --dir (or WATTMARK_AUTH), or make "+
-			"one: wattmark auth init --dir %s --host NAME", file, f.Dir, f.Dir)
+		return cli.NotFoundf("no %s in %s: name the folder that the services use with --auth (or WATTMARK_AUTH), or make "+
+			"one: wattmark auth init --auth %s --server NAME", file, f.Dir, f.Dir)
 	}
 	return err
 }
@@ -154,13 +153,13 @@ func (f *AuthFlags) ca() (*pki.CA, error) {
 // authInitCmd returns auth init: CA, server certificate and administrator's token.
 func authInitCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
-	c := cli.Command("init --host NAME…", "Make a CA, a server's certificate and an administrator's token", cobra.NoArgs,
+	c := cli.Command("init --server NAME…", "Make a CA, a server's certificate and an administrator's token", cobra.NoArgs,
 		func(_ context.Context, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
 			}
 			if len(f.hosts) == 0 {
-				return cli.Usagef("name the servers with --host, as clients will dial them")
+				return cli.Usagef("name the servers with --server, as clients will dial them")
 			}
 			now := time.Now()
 			cert := filepath.Join(f.Dir, pki.CACert)
@@ -175,7 +174,6 @@ func authInitCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.server = true
 			pair, err := ca.Server(f.hosts, now, time.Duration(f.Life))
 			if err := issueCredential(f, filepath.Join(f.Dir, "server"), pair, err); err != nil {
 				return err
@@ -190,7 +188,7 @@ func authInitCmd(a *cli.App) *cobra.Command {
 			return err
 		})
 	f.register(c.Flags(), 397*day, "the server's certificate and the token")
-	c.Flags().StringSliceVar(&f.hosts, "host", nil, "a name or address of a server (repeatable)")
+	c.Flags().StringSliceVar(&f.hosts, "server", nil, "a name or address of a server (repeatable)")
 	c.Flags().StringVarP(&f.out, "output", "o", "",
 		"new file for the administrator's token, which nobody else can read (default: standard output)")
 	return c
@@ -203,7 +201,7 @@ func issueCredential(f AuthFlags, base string, p pki.Pair, err error) error {
 	if err != nil {
 		return err
 	}
-	if f.server && f.out == "" { // renewed in place
+	if len(f.hosts) > 0 && f.out == "" { // renewed in place
 		err = errors.Join(auth.Replace(base+".key", p.Key, 0o600), auth.Replace(base+".crt", p.Cert, 0o644))
 	} else if err = auth.WriteNew(base+".key", p.Key, 0o600); err == nil {
 		err = auth.WriteNew(base+".crt", p.Cert, 0o644)
@@ -273,14 +271,15 @@ func authTokenCmd(a *cli.App) *cobra.Command {
 // authCertCmd returns auth cert, for a user or for the servers of the given hosts.
 func authCertCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
-	c := cli.Command("cert NAME | --server --host NAME…", "Make a certificate for a user, or a server's anew",
+	c := cli.Command("cert NAME | --server NAME…", "Make a certificate for a user, or a server's anew",
 		cobra.MaximumNArgs(1), func(_ context.Context, args []string) error {
 			role, err := auth.ParseRole(f.role)
 			if err = errors.Join(err, f.check()); err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
 			}
-			if f.server != (len(args) == 0) || f.server != (len(f.hosts) > 0) {
-				return cli.Usagef("name a user, or --server and its names with --host")
+			server := len(f.hosts) > 0
+			if server != (len(args) == 0) {
+				return cli.Usagef("name a user, or the names of a server with --server")
 			}
 			now := time.Now()
 			ca, err := f.ca()
@@ -288,7 +287,7 @@ func authCertCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			base, pair := f.out, pki.Pair{}
-			if f.server {
+			if server {
 				base = cmp.Or(base, filepath.Join(f.Dir, "server"))
 				pair, err = ca.Server(f.hosts, now, time.Duration(f.Life))
 			} else {
@@ -307,8 +306,7 @@ func authCertCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.role, "role", auth.Measurer.String(), "viewer, measurer, operator or admin")
 	fl.StringVarP(&f.out, "output", "o", "",
 		"new files, without .crt and .key (default: NAME here, or server in the folder)")
-	fl.BoolVar(&f.server, "server", false, "a certificate for services")
-	fl.StringSliceVar(&f.hosts, "host", nil, "a name or address of the server (repeatable)")
+	fl.StringSliceVar(&f.hosts, "server", nil, "a name or address of a server (repeatable)")
 	return c
 }
 

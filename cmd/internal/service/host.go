@@ -13,9 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/metrics"
 	"github.com/wattmark/wattmark/api/wire"
@@ -27,6 +24,8 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 )
 
 // hostFlags are the flags of wattmark host.
@@ -47,7 +46,7 @@ type hostFlags struct {
 // hostCmd returns host.
 func hostCmd(a *cli.App) *cobra.Command {
 	var f hostFlags
-	c := f.Command(a, "host", "Serve the task database on the GPU machine, and measure for its programs",
+	c := f.Command(a, "host", "Serve the task database, and measure for programs",
 		func(ctx context.Context, r *config.Reloader, log *slog.Logger) error {
 			if err := f.check(); err != nil {
 				return err
@@ -131,6 +130,7 @@ type hostService struct {
 	gate     *cluster.Gate
 	programs *programs
 	monitors *monitors
+	recorder *measurement.Recorder
 	counts   *metrics.Metrics
 	power    *metrics.Power
 	server   *grpc.Server
@@ -153,7 +153,7 @@ func (s *hostService) open(ctx context.Context, a *cli.App) (err error) {
 	}
 	s.door, err = s.hostFlags.doorFlags.open(ctx, "host",
 		"is another wattmark host running? choose another --listen; wattmark doctor says who may have it", s.log)
-	s.closes = append(s.closes, func() { s.door.close(ctx) })
+	s.closes = append(s.closes, s.door.close)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,8 @@ func (s *hostService) open(ctx context.Context, a *cli.App) (err error) {
 		return err
 	}
 	s.closes = append(s.closes, func() { s.programs.close() })
-	if s.monitors, err = OpenMonitors(ctx, s.db, s.hostFlags.monitors.List); err != nil {
+	s.recorder = measurement.NewRecorder(s.db, s.gate.Dial, store.Owner())
+	if s.monitors, err = OpenMonitors(ctx, s.db, s.hostFlags.monitors.List, s.recorder); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, func() { s.monitors.Close() })
@@ -189,7 +190,7 @@ func (s *hostService) register(ctx context.Context, a *cli.App) error {
 	tasks, reports := api.New(ctx, s.db, api.Options{Works: works(s.db)}), OpenReports(ctx, a, s.db)
 	serve := func(options []grpc.ServerOption) *grpc.Server {
 		shared := append(wire.ServerOptions(), wire.TellVersion(cli.Version()))
-		server := grpc.NewServer(slices.Concat(shared, s.counts.ServerOptions(), s.traces.Server(), options)...)
+		server := grpc.NewServer(slices.Concat(shared, s.counts.ServerOptions(), options)...)
 		health := tasks.Register(server)
 		s.monitors.Register(server)
 		reports.Register(server)
@@ -202,7 +203,7 @@ func (s *hostService) register(ctx context.Context, a *cli.App) error {
 		// connection must not apply: one viewer could exhaust it for the others.
 		s.inside = serve(s.x.InsideOptions(s.guard))
 	}
-	s.ends = append(s.ends, func() { tasks.Close() }, func() { reports.Close() })
+	s.ends = append(s.ends, func() { tasks.Close() }, func() { reports.Close() }, s.recorder.Close)
 	return nil
 }
 

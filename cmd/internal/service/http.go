@@ -12,10 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/api/metrics"
@@ -25,24 +21,25 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
 )
 
-// doorFlags select how a service is reached: its address, HTTP beside it, access, limits, and
-// the collector of its traces.
+// doorFlags select how a service is reached: its address, HTTP beside it, access and limits.
 type doorFlags struct {
-	listen, otlp string
-	http         webFlags
-	access       daemon.AccessFlags
-	limits       daemon.LimitFlags
+	listen string
+	http   webFlags
+	access daemon.AccessFlags
+	limits daemon.LimitFlags
 }
 
 // addTo defines the flags; address is the default of --listen, web the help of --http.
 func (f *doorFlags) addTo(fl *pflag.FlagSet, address, web string) {
 	fl.StringVar(&f.listen, "listen", address, "address to serve on; another one than this machine's own wants --auth")
-	cli.OtlpFlag(fl, &f.otlp)
-	f.access.AddTo(fl)
 	f.http.addTo(fl, web)
-	f.limits.AddTo(fl)
+	cli.Section(fl, "Who may call", func() { f.access.AddTo(fl) })
+	cli.Section(fl, "Limits of callers", func() { f.limits.AddTo(fl) })
 }
 
 // door is how a service is reached: its address, with limits and access control.
@@ -50,7 +47,6 @@ type door struct {
 	guard    *limits.Guard
 	x        *daemon.Access
 	listener net.Listener
-	traces   *cli.Tracing // nil without
 	log      *slog.Logger
 }
 
@@ -67,13 +63,11 @@ func (f *doorFlags) open(ctx context.Context, name, remedy string, log *slog.Log
 	if d.listener, err = d.x.Listen(ctx, f.listen, remedy); err != nil {
 		return d, fmt.Errorf("%s: %w", name, err)
 	}
-	d.traces, err = cli.OpenTracing(ctx, f.otlp, "wattmark-"+name, cli.WarnOf(log))
-	return d, err
+	return d, nil
 }
 
-// close delivers the last spans and closes what open opened.
-func (d *door) close(ctx context.Context) {
-	cli.WarnOf(d.log)(d.traces.Close(ctx))
+// close closes what open opened.
+func (d *door) close() {
 	if d.listener != nil {
 		d.listener.Close()
 	}
@@ -94,6 +88,7 @@ func (d *door) site(ctx context.Context, f webFlags, counts *metrics.Metrics,
 	ask, user := d.x.Ask(ctx)
 	h, err := handler(web.Options{
 		Metrics: counts.Handler(), Profiles: f.profiles, Loopback: auth.IsLoopback(f.listen), Ask: ask,
+		Charge: limits.Charge,
 	})
 	if err != nil {
 		return nil, "", errors.Join(err, l.Close())

@@ -70,7 +70,7 @@ func (f *monitorFlags) addFlags(c *cobra.Command) {
 	fl.DurationVar(&f.keep, "keep", 0,
 		"drop captures that no host has fetched so long after they ended, counted while a monitor runs; 0 keeps them")
 	f.room.AddTo(fl)
-	f.publish.addTo(fl)
+	cli.Section(fl, "The cluster", func() { f.publish.addTo(fl) })
 	f.More = cli.TrustFlags
 	f.ServiceFlags.AddTo(c, "monitor")
 }
@@ -125,7 +125,7 @@ func runMonitor(ctx context.Context, a *cli.App, f *monitorFlags, r *config.Relo
 	}
 	defer closeBench()
 	s.door, err = f.doorFlags.open(ctx, "monitor", "choose another --listen; wattmark doctor says who may have it", log)
-	defer s.door.close(ctx)
+	defer s.door.close()
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func runMonitor(ctx context.Context, a *cli.App, f *monitorFlags, r *config.Relo
 	cfg := monitor.Config{
 		Bench: b, Dir: f.spool, Version: cli.Version(), Log: log, Listeners: []net.Listener{s.guard.Listen(s.listener), s.within},
 		Quota: f.room.Room(), AwaitReplicas: f.publish.Servers != "",
-		ServerOptions: slices.Concat(counts.ServerOptions(), s.traces.Server(), s.x.ServerOptions(s.guard)),
+		ServerOptions: slices.Concat(counts.ServerOptions(), s.x.ServerOptions(s.guard)),
 	}
 	if s.Monitor, err = monitor.New(cfg); err != nil {
 		return err

@@ -9,12 +9,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/analysis/swings"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/api/auth"
@@ -34,6 +36,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
@@ -73,7 +76,7 @@ func openPrograms(ctx context.Context, a *cli.App, s *hostService) (*programs, e
 	}
 	p := &programs{log: s.log}
 	if p.monitor, err = cli.DialMeter(ctx, f.monitors.List[0],
-		monitorclient.Options{Version: cli.Version(), Dial: s.traces.Dial()}); err != nil {
+		monitorclient.Options{Version: cli.Version()}); err != nil {
 		return nil, err
 	}
 	if p.listener, err = daemon.Listen(cmp.Or(f.socket, daemon.DefaultSocket()), mode); err != nil {
@@ -99,7 +102,7 @@ func openPrograms(ctx context.Context, a *cli.App, s *hostService) (*programs, e
 	local := limits.Default()
 	local.PeerRate, local.PeerCalls, local.Request = 0, 0, wire.MaxMessage
 	limit := limits.New(local)
-	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(), s.traces.Server(),
+	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(),
 		s.x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
 	p.link.Register(p.server)
 	api.Register(ctx, p.server, db)
@@ -199,10 +202,15 @@ func named(see func(metrics.Bench, session.Moment)) func(live.News) error {
 const benchPatience = 5 * time.Second
 
 // OpenMonitors prepares to relay the monitors at the addresses; none needs to
-// answer. A malformed address is wrong usage.
-func OpenMonitors(ctx context.Context, db *store.DB, list []string) (*monitors, error) {
+// answer. r may be nil. A malformed address is wrong usage.
+func OpenMonitors(
+	ctx context.Context, db *store.DB, list []string, r *measurement.Recorder,
+) (*monitors, error) {
 	m := &monitors{}
 	cfg := live.Config{TaskOf: db.TaskOfCapture}
+	if r != nil {
+		cfg.Recorder = recorder{r}
+	}
 	for _, address := range list {
 		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Call: benchPatience})
 		if err != nil {
@@ -213,6 +221,35 @@ func OpenMonitors(ctx context.Context, db *store.DB, list []string) (*monitors, 
 	}
 	m.relay = live.New(cfg)
 	return m, nil
+}
+
+// recorder records benches as tasks of the caller, or of this process's account where callers are not identified.
+type recorder struct{ *measurement.Recorder }
+
+// Start implements live.Recorder.
+func (r recorder) Start(ctx context.Context, address, name string) (store.TaskID, error) {
+	who, known := auth.From(ctx)
+	if account, err := user.Current(); !known && err == nil {
+		who.Name = account.Username
+	}
+	id, err := r.Recorder.Start(ctx, address, name, who.Name)
+	return id, refused(err)
+}
+
+// Stop implements live.Recorder.
+func (r recorder) Stop(ctx context.Context, address string) (store.TaskID, error) {
+	id, err := r.Recorder.Stop(ctx, address)
+	return id, refused(err)
+}
+
+// refused marks the errors that only say what a bench is doing, or that it is away.
+func refused(err error) error {
+	for _, e := range []error{measurement.ErrRecording, measurement.ErrNotRecording, monitorclient.ErrBusy, monitorclient.ErrUnreachable} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %w", live.ErrRefused, err)
+		}
+	}
+	return err
 }
 
 // Register adds BenchService to a server.
@@ -242,15 +279,29 @@ func OpenReports(ctx context.Context, a *cli.App, db *store.DB) *reports.Service
 		},
 		Compare: func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error) {
 			r, err := comparecmd.Stored(ctx, db, a, b, work)
-			if err == nil {
-				return json.Marshal(r)
+			return answer(r, err)
+		},
+		Swings: func(ctx context.Context, id store.TaskID, step string) ([]byte, error) {
+			t, err := db.Task(ctx, id)
+			if err != nil {
+				return nil, err
 			}
-			if cli.ExitCode(err) == cli.ExitUsage || cli.ExitCode(err) == cli.ExitIncomplete || errors.Is(err, compare.ErrRuns) {
-				err = fmt.Errorf("%w: %w", reports.ErrRequest, err)
-			}
-			return nil, err
+			r, err := report.Swings(ctx, db, &t, step, func(int) {})
+			return answer(r, err)
 		},
 	})
+}
+
+// answer returns what was found as JSON; errors that are the asker's are marked.
+func answer(found any, err error) ([]byte, error) {
+	if err == nil {
+		return json.Marshal(found)
+	}
+	code := cli.ExitCode(err)
+	if code == cli.ExitUsage || code == cli.ExitIncomplete || errors.Is(err, compare.ErrRuns) || errors.Is(err, swings.ErrShort) {
+		err = fmt.Errorf("%w: %w", reports.ErrRequest, err)
+	}
+	return nil, err
 }
 
 // works returns what the task service calls beside the database: the commands trim and export, and
@@ -274,6 +325,19 @@ func works(db *store.DB) api.Works {
 		Formats: exchange.Streamed,
 		Sensed: func(ctx context.Context, t *store.Task, w measure.Window) (*measure.Joule, string, error) {
 			return measurement.Sensed(ctx, db, t, w)
+		},
+		AddWindows: func(ctx context.Context, id store.TaskID, w []serving.Window) error {
+			return measurement.AddWindows(ctx, db, id, measurement.ServedWindows{Windows: w})
+		},
+		Windows: func(ctx context.Context, id store.TaskID) ([]serving.Window, int, []string, error) {
+			w, err := measurement.Windows(ctx, db, id)
+			if w == nil {
+				return nil, 0, nil, err
+			}
+			if errors.Is(err, measurement.ErrNoShares) {
+				w.Notes, err = append(w.Notes, err.Error()), nil
+			}
+			return w.Windows, w.Result, w.Notes, err
 		},
 	}
 }

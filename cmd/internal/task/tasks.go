@@ -21,7 +21,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -164,10 +163,12 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // showFlags are the flags of show.
 type showFlags struct {
-	noPlot, budget, kernels, ranges bool
-	svg                             string // file for the picture; empty for none
-	result                          uint   // number of a result; 0 for the one in use
-	group                           int64  // number of a group instead of a task; 0 for none
+	noPlot, budget, kernels, ranges, swings, windows bool
+
+	step   string // names the kernels that begin a step; empty for none
+	svg    string // file for the picture; empty for none
+	result uint   // number of a result; 0 for the one in use
+	group  int64  // number of a group instead of a task; 0 for none
 }
 
 // showCmd returns the command show. It needs no write access, except to finish tasks of
@@ -180,7 +181,7 @@ func showCmd(a *cli.App) *cobra.Command {
 		}
 		return cli.OneTask(c, args)
 	}
-	c := cli.Command("show TASK | --group N", "Show one task, or several GPUs' group: energy, rails, markers, a plot",
+	c := cli.Command("show TASK | --group N", "Show a task, or a group of GPUs: energy, rails, markers, plot",
 		taskOrGroup, func(ctx context.Context, args []string) error {
 			db, err := openShown(ctx, a, args, store.GroupID(f.group))
 			if err != nil {
@@ -203,6 +204,12 @@ func showCmd(a *cli.App) *cobra.Command {
 		"list the energy by kernel name, where run --auto recorded the kernels")
 	c.Flags().BoolVar(&f.ranges, "ranges", false,
 		"list the energy by range, where run --auto or annotate recorded the program's own (NVTX, record_function)")
+	c.Flags().BoolVar(&f.windows, "windows", false,
+		"list the energy of the windows that a server named: requests, their stages, joules by what they counted")
+	c.Flags().BoolVar(&f.swings, "swings", false, "list how the power varies: excursions and slopes over 1, 10 and 100 ms, "+
+		"root mean square by frequency")
+	c.Flags().StringVar(&f.step, "step", "", "with --swings: the mean course of a step that begins with each kernel of "+
+		"this name, or part of a name")
 	cli.SVGFlag(c.Flags(), &f.svg, "also draw the power by the meter and by software into this file")
 	c.Flags().BoolVar(&f.budget, "budget", false, "list the contributions to the total's uncertainty")
 	return a.HostFlag(a.JSONFlag(c))
@@ -237,7 +244,17 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 	}
 	if f.ranges {
 		var err error
-		if r.Ranges, err = measurement.TaskRanges(ctx, db, t); err != nil {
+		if r.Ranges, err = db.Ranges(ctx, t); err != nil {
+			return err
+		}
+	}
+	if f.windows {
+		if err := r.AddWindows(ctx, db); err != nil {
+			return err
+		}
+	}
+	if f.swings || f.step != "" {
+		if err := r.AddSwings(a, ctx, db, f.step); err != nil {
 			return err
 		}
 	}
@@ -256,6 +273,12 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 	}
 	if f.ranges {
 		report.RenderRanges(a, r.Ranges)
+	}
+	if f.windows {
+		report.RenderWindows(a, r.Windows)
+	}
+	if r.Swings != nil {
+		report.RenderSwings(a, r.Swings)
 	}
 	if f.budget {
 		renderBudget(a, r)

@@ -12,13 +12,12 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure/session"
+	"golang.org/x/sync/errgroup"
 )
 
 // topFlags are the flags of top. every is the averaging time of a value; idle also
@@ -37,7 +36,7 @@ const topPoll = time.Second
 // topCmd returns top.
 func topCmd(a *cli.App) *cobra.Command {
 	var f topFlags
-	c := cli.Command("top", "Watch a monitor's rails live: power, who has the bench, losses, captures", cobra.NoArgs,
+	c := cli.Command("top", "Watch a monitor's rails and captures live", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			if f.every < 10*time.Millisecond || f.every > 10*time.Second {
 				return cli.Usagef("--every %v: want 10ms to 10s", f.every)
@@ -48,7 +47,7 @@ func topCmd(a *cli.App) *cobra.Command {
 	cli.MonitorFlag(fl, &f.monitor, "address of the monitor")
 	fl.DurationVar(&f.every, "every", 50*time.Millisecond, "distance of the values, each an average")
 	fl.BoolVar(&f.once, "once", false, "print one picture and end")
-	fl.BoolVar(&f.idle, "idle", true, "also sample a bench that nobody holds")
+	fl.BoolVar(&f.idle, "sample-idle", true, "also sample a bench that nobody holds")
 	fl.BoolVar(&f.plain, "plain", false, "print a line a second, on a terminal too")
 	return a.JSONFlag(c)
 }
@@ -143,7 +142,7 @@ func askBench(ctx context.Context, c *monitorclient.Client) (BenchNews, error) {
 // topPatience bounds the wait for the first values of a single picture.
 const topPatience = 10 * time.Second
 
-// snapshot waits for a complete state: the bench and, unless it is idle and --idle
+// snapshot waits for a complete state: the bench and, unless it is idle and --sample-idle
 // is off, two averages. It fails after topPatience.
 func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topState, error) {
 	n, err := askBench(ctx, c)
@@ -233,6 +232,9 @@ func topScreen(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFl
 	model := &topModel{
 		state: NewTopState(c.Address()), view: TopView{Width: out.TerminalWidth(a.Out), height: 24, Look: out.Colours()},
 	}
+	if s, ok := a.Out.(*cli.Screen); ok {
+		model.ascii = s.ASCII
+	}
 	keys := a.In
 	if !out.IsTerminal(keys) {
 		keys = nil // a file or /dev/null has none; a signal ends it
@@ -258,7 +260,8 @@ type topModel struct {
 	state *topState
 	view  TopView
 	// held is the frozen picture, "" while the picture moves.
-	held string
+	held  string
+	ascii bool // the terminal has no UTF-8
 }
 
 // tickNews redraws the ages in the picture when nothing else changes.
@@ -307,6 +310,9 @@ func (m *topModel) View() tea.View {
 		v := m.view
 		v.Now = time.Now()
 		text = v.Picture(m.state)
+	}
+	if m.ascii {
+		text = cli.ToASCII(text)
 	}
 	view := tea.NewView(text)
 	view.AltScreen = true

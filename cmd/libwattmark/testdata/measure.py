@@ -30,6 +30,7 @@ with wattmark.measure("step", user="lab", warm_up=0.01) as m:
     m.mark("second", stream.value)
     launch(stream)
 print(json.dumps({"what": "py", "code": 0, "task": m.task, "state": 2, "energy": m.energy, "u": m.uncertainty, "seconds": m.seconds, "samples": m.samples}))
+assert repr(m).startswith("<task %d step: " % m.task) and repr(m).endswith(" J (k = 2), complete>"), repr(m)
 assert m.state == "complete" and m.gaps == 0 and m.mean > 50 and m.sensor > 0 and m.energy / m.seconds - m.mean < 1e-6
 
 try:

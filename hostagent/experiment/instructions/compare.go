@@ -22,17 +22,6 @@ type Side struct {
 	Passes int           `json:"passes"`
 }
 
-// Comparison holds two estimates of one instruction against each other.
-type Comparison struct {
-	Row
-	A Side `json:"a"`
-	B Side `json:"b"`
-	// Ratio is B over A; zero where A is zero.
-	Ratio float64 `json:"ratio"`
-	// Welch is the test on the passes; nil where a side has one pass only.
-	Welch *Welch `json:"welch,omitempty"`
-}
-
 // Welch is Welch's t-test of two means with variances of their own.
 type Welch struct {
 	T float64 `json:"t"`
@@ -41,19 +30,6 @@ type Welch struct {
 	// Differ: chance alone makes a difference as large in less than 1 of 20 comparisons
 	// (4.55 %, two-sided). Of 300 rows some 14 do by chance.
 	Differ bool `json:"differ"`
-}
-
-// Compare pairs two tables' rows of the same instruction, layout, level and
-// method, in A's order. Rows that only one has are left out.
-func Compare(a, b []Estimate, q Quantity) (out []Comparison) {
-	for _, r := range SideBySide([][]Estimate{a, b}, q) {
-		c := Comparison{Row: r.Row, A: r.Cells[0].Side, B: r.Cells[1].Side, Welch: r.Cells[1].Welch}
-		if r.Cells[1].Ratio != nil {
-			c.Ratio = *r.Cells[1].Ratio
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // side takes the quantity's mean and spread of an estimate.

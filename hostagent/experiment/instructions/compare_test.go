@@ -55,7 +55,7 @@ func TestWelchErrsAsOftenAsItSays(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
+func TestTwoSideBySide(t *testing.T) {
 	row := func(name string, m Method, e, d measure.Joule) Estimate {
 		return Estimate{
 			Instruction: name, Setting: Setting{Layout: WholeGPU, Level: 3, Steps: 200}, Method: m,
@@ -68,14 +68,15 @@ func TestCompare(t *testing.T) {
 	}
 	b := []Estimate{row("div.s32", SMA, 18, 4), row("add.s32", SMA, 2, 1), row("not.b32", SMA, 1, 1)}
 	b[1].Steps = 5 // an energy is an energy
-	energy, dynamic := Compare(a, b, EnergyOf), Compare(a, b, DynamicOf)
+	energy, dynamic := SideBySide([][]Estimate{a, b}, EnergyOf), SideBySide([][]Estimate{a, b}, DynamicOf)
 	if len(energy) != 3 || energy[0].Instruction != "add.s32" || energy[1].Instruction != "div.s32" {
 		t.Fatalf("got %+v", energy)
 	}
-	if energy[0].Ratio != 1 || energy[1].Ratio != 2 || dynamic[1].Ratio != 0.5 || dynamic[2].Ratio != 0 {
-		t.Errorf("ratios %v, %v, %v, %v", energy[0].Ratio, energy[1].Ratio, dynamic[1].Ratio, dynamic[2].Ratio)
+	add, div, faint := energy[0].Cells[1], energy[1].Cells[1], dynamic[1].Cells[1]
+	if *add.Ratio != 1 || *div.Ratio != 2 || *faint.Ratio != 0.5 || dynamic[2].Cells[1].Ratio != nil {
+		t.Errorf("got %+v, %+v, %+v, %+v", add, div, faint, dynamic[2].Cells[1])
 	}
-	if energy[0].Welch.Differ || !energy[1].Welch.Differ || energy[1].B.Spread != 1.8 || dynamic[1].B.Spread != 0.8 {
-		t.Errorf("got %+v and %+v", energy[0], energy[1])
+	if add.Welch.Differ || !div.Welch.Differ || div.Spread != 1.8 || faint.Spread != 0.8 {
+		t.Errorf("got %+v and %+v", add, div)
 	}
 }

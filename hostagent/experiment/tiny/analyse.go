@@ -184,7 +184,7 @@ func (o *Outcome) warn(p Plan, r measure.Response) {
 			"too short for it")
 	}
 	if p.Method == Contrast && math.Abs(float64(o.Energy.U)) > math.Abs(float64(o.Energy.Energy)) {
-		add("± U is larger than the energy: the meter has not seen the kernel; take more launches (a smaller --u, a " +
+		add("± U is larger than the energy: the meter has not seen the kernel; take more launches (a smaller --until-u, a " +
 			"longer --phase)")
 	}
 }

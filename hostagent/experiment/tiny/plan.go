@@ -161,7 +161,7 @@ func PlanContrast(e Expect, m Meter, want float64) (Plan, error) {
 	if 2*m.Scale > want {
 		hint = fmt.Sprintf("its own scale is known to %.2g only (k = 2): calibrate it", 2*m.Scale)
 	}
-	return p, fmt.Errorf("%w: %.2g is wanted, %.2g is the best that this meter can reach: %s, or want less (--u %.2g)",
+	return p, fmt.Errorf("%w: %.2g is wanted, %.2g is the best that this meter can reach: %s, or want less (--until-u %.2g)",
 		ErrPlan, want, best, hint, reachable*best)
 }
 

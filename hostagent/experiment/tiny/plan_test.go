@@ -150,7 +150,7 @@ func TestPlanWithoutWish(t *testing.T) {
 	if err != nil || p.Blocks == 0 || p.U < 0.022 || p.U > 0.025 {
 		t.Errorf("%+v: %v", p, err)
 	}
-	if _, err := tiny.PlanContrast(e, m, tiny.DefaultU); err == nil || !strings.Contains(err.Error(), "--u 0.02") ||
+	if _, err := tiny.PlanContrast(e, m, tiny.DefaultU); err == nil || !strings.Contains(err.Error(), "--until-u 0.02") ||
 		!strings.Contains(err.Error(), "calibrate it") {
 		t.Error(err)
 	}

@@ -8,10 +8,14 @@
 package cuda
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
@@ -186,6 +190,261 @@ func ask[T any](d *Device, operation string, fn func() (T, error)) (out T, err e
 	})
 	if err != nil {
 		return out, fmt.Errorf("cuda: %s: %w", operation, err)
+	}
+	return out, nil
+}
+
+// Caller is a program's own context and its streams in there.
+type Caller struct {
+	Context uintptr // CUcontext
+	// Streams (CUstream) carry the work; the markers are played in the first.
+	// None means the default stream for the markers, and work anywhere in the context.
+	Streams []uintptr
+}
+
+// Marks is how many marks a device can hold.
+const Marks = 4096
+
+const (
+	errNotInitialized result = 3
+	// perThread is the handle of the default stream of whatever thread uses it
+	// (cuda.h, CU_STREAM_PER_THREAD): here that would be another stream.
+	perThread = 2
+	// borrowedBuffer leaves most of a program's memory to the program.
+	borrowedBuffer = 1 << 28
+)
+
+// ErrStream: a stream cannot be used from here.
+var ErrStream = errors.New("stream cannot be used")
+
+// CurrentContext returns the context that is current on the calling OS thread,
+// 0 for none. It does not initialise the driver.
+func CurrentContext() (uintptr, error) {
+	drv, err := load(libraries...)
+	if err != nil {
+		return 0, fmt.Errorf("cuda: current context: %w", err)
+	}
+	c, err := drv.current()
+	if err != nil {
+		return 0, fmt.Errorf("cuda: current context: %w", err)
+	}
+	return c, nil
+}
+
+// current returns the calling thread's context, 0 for none; it does not initialise CUDA.
+func (d *driver) current() (uintptr, error) {
+	c := new(uintptr)
+	r := d.CtxCurrent(c)
+	if r == errNotInitialized {
+		return 0, nil
+	}
+	return *c, d.check("cuCtxGetCurrent", r)
+}
+
+// capturing returns the driver's cuStreamIsCapturing, nil where the driver has none.
+var capturing = sync.OnceValue(func() func(uintptr, *int32) result {
+	drv, err := load(libraries...)
+	if err != nil {
+		return nil
+	}
+	return drv.StreamIsCapturing
+})
+
+// Capturing reports whether a stream of the current context is being captured into a
+// graph, or cannot be used because another is: its launches do not run now. It is false
+// with a driver older than CUDA 10, which has no such query. It calls the driver on the
+// calling thread and is safe for concurrent use.
+func Capturing(stream uintptr) bool {
+	ask := capturing()
+	if ask == nil {
+		return false
+	}
+	status := new(int32)
+	return ask(stream, status) != success || *status != 0
+}
+
+// Attach makes a Device of a context that a program already has: the kernels
+// are loaded there and launched into its stream. Neither context nor streams
+// are the Device's: they must outlive it, and Close leaves them as they are.
+func Attach(ctx context.Context, c Caller) (*Device, error) {
+	d, err := FindCaller(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Open(ctx); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// FindCaller is Attach without its work on the GPU, which the method Open does. It must
+// run on a thread on which the context is current.
+func FindCaller(c Caller) (*Device, error) {
+	drv, err := load(libraries...)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: attach: %w", err)
+	}
+	return findCaller(drv, c)
+}
+
+// findCaller identifies the GPU of a caller's context, on the calling thread. The per-thread
+// default stream is refused: its handle means another stream on the worker's thread.
+func findCaller(drv *driver, c Caller) (*Device, error) {
+	if slices.Contains(c.Streams, perThread) {
+		return nil, fmt.Errorf("cuda: attach: %w: the per-thread default stream is another one in every thread; "+
+			"create a stream and name that", ErrStream)
+	}
+	d := &Device{drv: drv, ctx: c.Context, fns: map[string]function{}, caller: &c}
+	err := d.here(func() error {
+		dev := new(int32)
+		if err := drv.check("cuCtxGetDevice", drv.CtxDevice(dev)); err != nil {
+			return err
+		}
+		d.dev = *dev
+		return d.identify()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cuda: attach: %w", err)
+	}
+	return d, nil
+}
+
+// makeMarks takes memory for the marks, and for one more a stream: the end of each
+// is read off by a mark, however many there are by then.
+func (d *Device) makeMarks() (err error) {
+	size := uint64(8 * Marks)
+	if d.caller != nil {
+		size += uint64(8 * len(d.caller.Streams))
+	}
+	d.marks, err = d.malloc(size)
+	return err
+}
+
+// Mark queues a reading of the GPU's clock behind the work of a stream, 0 for the device's
+// own, and returns the mark's number without waiting; Times returns the instants. It fails
+// with ErrStream after Marks marks. It is safe for concurrent use and runs on the calling
+// thread: a hand-over to the worker would take longer than the mark.
+func (d *Device) Mark(stream uintptr) (n int, err error) {
+	next := func() (err error) {
+		d.marking.Lock()
+		defer d.marking.Unlock()
+		if d.marked == Marks {
+			return fmt.Errorf("%w: %d marks are the most that one measurement holds", ErrStream, Marks)
+		}
+		n, err = d.mark(stream)
+		return err
+	}
+	if err = d.here(next); err != nil {
+		return 0, fmt.Errorf("cuda: mark: %w", err)
+	}
+	return n, nil
+}
+
+// here runs fn on the calling thread with the device's context current there, and
+// leaves the thread as it was.
+func (d *Device) here(fn func() error) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := d.drv.current()
+	if err != nil {
+		return err
+	}
+	if before == d.ctx {
+		return fn()
+	}
+	if err := d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(d.ctx)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.drv.check("cuCtxSetCurrent", d.drv.CtxSetCurrent(before))) }()
+	return fn()
+}
+
+// mark queues mark number d.marked; the caller holds d.marking.
+func (d *Device) mark(stream uintptr) (int, error) {
+	switch {
+	case stream == perThread:
+		return 0, fmt.Errorf("%w: the per-thread default stream is another one in every thread", ErrStream)
+	case stream == 0:
+		stream = d.work
+	}
+	if d.marks == 0 {
+		if err := d.makeMarks(); err != nil {
+			return 0, err
+		}
+	}
+	if err := d.stamp(stream, d.marks+8*uint64(d.marked)); err != nil {
+		return 0, err
+	}
+	d.marked++
+	return d.marked - 1, nil
+}
+
+// Settle waits until all work that the caller has queued is done, in its
+// streams or, where it named none, in its whole context, and returns when that
+// was on the host's wall clock. For a whole context the time is the host's own
+// after the wait, some microseconds late. ctx cannot end the wait: nothing can
+// take a program's kernels off the GPU.
+func (d *Device) Settle() (time.Time, error) {
+	return ask(d, "wait for the work", func() (time.Time, error) {
+		if d.caller == nil || len(d.caller.Streams) == 0 {
+			err := d.drv.check("cuCtxSynchronize", d.drv.CtxSync())
+			return time.Now(), err
+		}
+		d.marking.Lock()
+		defer d.marking.Unlock()
+		// Marks behind the work of every stream first, then the waits: the streams run meanwhile.
+		first := d.marked
+		for _, s := range d.caller.Streams {
+			if _, err := d.mark(s); err != nil {
+				return time.Now(), err
+			}
+		}
+		for _, s := range d.caller.Streams {
+			if err := d.drv.check("cuStreamSynchronize", d.drv.StreamSync(s)); err != nil {
+				return time.Now(), err
+			}
+		}
+		now := time.Now()
+		times, err := d.times()
+		if err != nil {
+			return now, err
+		}
+		d.marked = first // their slots are free again
+		return slices.MaxFunc(times[first:], time.Time.Compare), nil
+	})
+}
+
+// Times returns when each mark was reached, on the host's wall clock. It waits
+// for the device's stream; marks in other streams must be behind them.
+func (d *Device) Times() ([]time.Time, error) {
+	return ask(d, "read the marks", func() ([]time.Time, error) {
+		d.marking.Lock()
+		defer d.marking.Unlock()
+		return d.times()
+	})
+}
+
+// times reads the marks and maps them to the host's clock, between the relation of Attach
+// and a new one. The caller holds d.marking.
+func (d *Device) times() ([]time.Time, error) {
+	if d.marked == 0 {
+		return nil, nil
+	}
+	raw := make([]byte, 8*d.marked)
+	if err := d.download(raw, d.marks); err != nil {
+		return nil, err
+	}
+	now, err := d.relate()
+	if err != nil {
+		return nil, err
+	}
+	s := span{d.first, now}
+	if d.first.gpu == 0 {
+		s.a = now
+	}
+	out := make([]time.Time, d.marked)
+	for i := range out {
+		out[i] = s.host(binary.LittleEndian.Uint64(raw[8*i:]))
 	}
 	return out, nil
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
-
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure/marker"

@@ -25,6 +25,7 @@ import (
 type standin struct {
 	Kernel func(name *byte, start, end uint64, device, stream, correlation, graph uint32, grid, block *[3]int32) `c:"standin_kernel"`
 	Drop   func(n uint64)                                                                                        `c:"standin_drop"`
+	Calls  func() int32                                                                                          `c:"standin_calls"`
 }
 
 // attach loads a stand-in and attaches to it, as a new process would.
@@ -340,5 +341,43 @@ func TestCallbacksReplacedUnseen(t *testing.T) {
 	p, _ := read(t, path)
 	if len(p.Trouble) != 1 || !strings.Contains(p.Trouble[0], "1 of CUPTI's buffers never came back") {
 		t.Errorf("%q", p.Trouble)
+	}
+}
+
+// Ranges have the calls that launch recorded: these alone where CUPTI can, else all of their kinds. No thread that names
+// a range waits for the log.
+func TestRangesHaveTheirCalls(t *testing.T) {
+	for version, how := range map[uint32]int32{18: 1, 130001: 2} {
+		kernel := map[uint32]int{18: 8, 130001: 10}[version]
+		s, path, err := attach(t, cuptitest.Build(t, kernel, version))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := name("k")
+		launch(s, n, &launchlog.Kernel{Start: 1, End: 2, Correlation: 1})
+		const steps = 3 * mostEvents
+		attached.rec.Load().mu.Lock() // as while a buffer is read
+		for i := range steps / 2 {
+			Range(launchlog.Range{Kind: launchlog.Push, Thread: 3, At: int64(2 * i)}, "step")
+			Range(launchlog.Range{Kind: launchlog.Pop, Thread: 3, At: int64(2*i + 1)}, "")
+		}
+		attached.rec.Load().mu.Unlock()
+		launch(s, n, &launchlog.Kernel{Start: 3, End: 4, Correlation: 2})
+		if got := s.Calls(); got != how {
+			t.Errorf("CUPTI %d: calls are recorded by way %d, want %d", version, got, how)
+		}
+		if err := Detach(); err != nil {
+			t.Fatal(err)
+		}
+		p, got := read(t, path)
+		if len(got) != 2 || len(p.Ranges) != steps || len(p.Calls) != 1 {
+			t.Errorf("CUPTI %d: %d kernels, %d events of ranges, %d calls, want 2, %d and 1", version, len(got),
+				len(p.Ranges), len(p.Calls), steps)
+		}
+		for i, r := range p.Ranges {
+			if r.At != int64(i) {
+				t.Fatalf("CUPTI %d: event %d is of %d ns: not in the order of their thread", version, i, r.At)
+			}
+		}
 	}
 }

@@ -22,10 +22,9 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wattmark/wattmark/hostagent/gpu/internal/dl"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNoLibrary: no libcupti was found.
@@ -48,6 +47,8 @@ type library struct {
 	EnableCallback func(on uint32, subscriber uintptr, domain, id uint32) uint32 `c:"cuptiEnableCallback?"`
 	Disable        func(kind uint32) uint32                                      `c:"cuptiActivityDisable?"`
 	Unsubscribe    func(subscriber uintptr) uint32                               `c:"cuptiUnsubscribe?"`
+	DriverCall     func(call uint32, on uint8) uint32                            `c:"cuptiActivityEnableDriverApi?"`
+	RuntimeCall    func(call uint32, on uint8) uint32                            `c:"cuptiActivityEnableRuntimeApi?"`
 
 	calls Calls
 }
@@ -305,6 +306,7 @@ type recorder struct {
 	program program
 	ranged  atomic.Bool       // the program named ranges: calls are recorded
 	ranges  map[string]uint32 // their names
+	named   events
 	k       launchlog.Kernel
 }
 
@@ -363,6 +365,7 @@ func (r *recorder) read(buffer, valid uintptr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.program.anchor()
+	r.logRanges()
 	now := time.Now().UnixNano()
 	for record := range r.records(buffer, valid) {
 		r.take(at(record, int(buffer+valid-record)), now)
@@ -472,6 +475,7 @@ func (r *recorder) identify() {
 func (r *recorder) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.logRanges()
 	for _, x := range []struct {
 		n    *uint64
 		what string

@@ -15,17 +15,16 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
+	"golang.org/x/sys/unix"
 )
 
 // Prefix before a socket's path selects the simulated GPU of an emulated meter
-// (wattmark emulate --gpu SOCKET) instead of a real one.
+// (wattmark emulate --gpu sim:SOCKET) instead of a real one.
 const Prefix = "sim:"
 
 // LoadChange is the request for a load at a time of day. Sent, in this
@@ -72,11 +71,20 @@ type Connection struct {
 	out  *gob.Encoder
 }
 
-// Dial connects to the emulator that serves a socket.
+// dialWait is how long Dial waits for an emulator that was started just before.
+const dialWait = 2 * time.Second
+
+// Dial connects to the emulator that serves a socket. It blocks for at most dialWait.
 func Dial(socket string) (*Connection, error) {
 	c, err := net.Dial("unix", socket)
+	for end := time.Now().Add(dialWait); err != nil && time.Now().Before(end); c, err = net.Dial("unix", socket) {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+			break
+		}
+		time.Sleep(dialWait / 100)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s running?", err, socket)
+		return nil, fmt.Errorf("simulated GPU: %w: is wattmark emulate --gpu %s%s running?", err, Prefix, socket)
 	}
 	return &Connection{conn: c, in: gob.NewDecoder(c), out: gob.NewEncoder(c)}, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -322,4 +324,31 @@ func TestFloorDiv(t *testing.T) {
 			t.Errorf("%d / %d: got %d", c[0], c[1], got)
 		}
 	}
+}
+
+// An emulator that starts after a program that asks for its GPU is waited for; a missing one is an error.
+func TestDialWaitsForAnEmulator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		socket := filepath.Join(t.TempDir(), "gpu")
+		if _, err := Dial(socket); err == nil || !strings.Contains(err.Error(), "is wattmark emulate --gpu sim:"+socket) {
+			t.Errorf("no emulator: %v", err)
+		}
+		dialled := make(chan error, 1)
+		go func() {
+			c, err := Dial(socket)
+			if err == nil {
+				err = c.Close()
+			}
+			dialled <- err
+		}()
+		synctest.Wait()
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := <-dialled; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wattmark/wattmark/internal/backoff"
+	"golang.org/x/sys/unix"
 )
 
 // Open returns the master end of a new pseudo-terminal and the path of its

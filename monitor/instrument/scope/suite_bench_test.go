@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,8 +254,8 @@ func (s *Suite) Once(t *testing.T) { s.mended(t, nil, 0) }
 func (s *Suite) mended(t *testing.T, fault *scpiface.Fault, fragment int) {
 	b := s.bench(t, scopeface.Config{}, fragment)
 	o := s.options(60*time.Millisecond, s.Shallow)
-	if fault != nil {
-		o.Timeout = 400 * time.Millisecond // shorter than a reply is late
+	if fault != nil && slices.Contains([]scpiface.Kind{scpiface.Truncate, scpiface.Header, scpiface.Mute, scpiface.Late}, fault.Kind) {
+		o.Timeout = 600 * time.Millisecond // it is waited for; shorter than a reply is late
 	}
 	k, dev, err := s.take(t, b, o, 130*time.Millisecond, func(*taker) {
 		if fault != nil {
@@ -279,7 +280,7 @@ func (s *Suite) faults(t *testing.T) {
 	data := func(k scpiface.Kind, bytes int) *scpiface.Fault {
 		return &scpiface.Fault{
 			Kind: k, Match: s.Data, Skip: 1, Bytes: bytes, Text: "beep\n",
-			For: 500 * time.Millisecond,
+			For: 750 * time.Millisecond,
 		}
 	}
 	for name, c := range map[string]struct {

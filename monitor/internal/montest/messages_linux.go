@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wattmark/wattmark/monitor/transport"
+	"golang.org/x/sys/unix"
 )
 
 // Session is an instrument that takes and gives whole messages, as over USBTMC.

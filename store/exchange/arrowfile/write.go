@@ -17,7 +17,6 @@ import (
 	"unsafe"
 
 	fb "github.com/google/flatbuffers/go"
-
 	"github.com/wattmark/wattmark/store/exchange"
 )
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
-
 	"github.com/wattmark/wattmark/store/exchange"
 )
 

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-
 	"github.com/wattmark/wattmark/measure/chunk"
 )
 

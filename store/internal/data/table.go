@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"modernc.org/sqlite/vtab"
-
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"modernc.org/sqlite/vtab"
 )
 
 const moduleName = "wattmark_data"

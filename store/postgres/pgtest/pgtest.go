@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,9 +60,9 @@ func (c *Cluster) Log() string {
 // startWithin is how long a server may take to answer.
 const startWithin = 60 * time.Second
 
-// programs returns the folder of the newest PostgreSQL's programs; empty for none.
+// Programs returns the folder of the newest PostgreSQL's programs; empty for none.
 // A program in PATH wins over the packaged ones, of which the highest major version is taken.
-func programs() string {
+func Programs() string {
 	if p, err := exec.LookPath("initdb"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
 			return filepath.Dir(p)
@@ -85,7 +84,7 @@ func programs() string {
 // PostgreSQL is not installed. The data directory has no password and listens on a socket in a private
 // folder only. Durability of initdb itself is not wanted (--no-sync).
 func New(settings ...string) (*Cluster, error) {
-	c := &Cluster{bin: programs(), settings: settings}
+	c := &Cluster{bin: Programs(), settings: settings}
 	if c.bin == "" {
 		return nil, nil
 	}
@@ -192,6 +191,9 @@ func (c *Cluster) URL(database string) string {
 	return u.String()
 }
 
+// PID is the server's process.
+func (c *Cluster) PID() int { return c.process.Process.Pid }
+
 // Kill ends the server with no chance to do anything, as a fault would.
 func (c *Cluster) Kill() { c.signal(syscall.SIGKILL) }
 
@@ -214,28 +216,6 @@ func (c *Cluster) Remove() error {
 	return os.RemoveAll(c.dir)
 }
 
-// shared is the cluster of a test program.
-// One server for a package: starting one takes a second. Each test gets a database of its own.
-var shared struct {
-	once    sync.Once
-	cluster *Cluster
-	err     error
-	number  int
-	sync.Mutex
-}
-
-// Run runs a package's tests and removes the cluster that they shared. TestMain calls it.
-func Run(m *testing.M) int {
-	code := m.Run()
-	if c := shared.cluster; c != nil {
-		if err := c.Remove(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
-}
-
 // Own starts a cluster for one test alone, and removes it behind the test.
 // Tests that kill the server, or need other settings, must not share it.
 func Own(t testing.TB, settings ...string) *Cluster {
@@ -248,22 +228,6 @@ func Own(t testing.TB, settings ...string) *Cluster {
 		}
 	})
 	return c
-}
-
-// Database returns the address of a new, empty database on a server that the
-// package's tests share; TestMain must call Run. Without PostgreSQL the test is
-// skipped, or fails where WATTMARK_REQUIRE_TOOLS=1 asks for it.
-func Database(t testing.TB) string {
-	t.Helper()
-	// fsync=off: the machine does not crash in these tests.
-	shared.once.Do(func() { shared.cluster, shared.err = New("fsync=off") })
-	Need(t, shared.cluster, shared.err)
-	shared.Lock()
-	shared.number++
-	name := fmt.Sprintf("w%d", shared.number)
-	shared.Unlock()
-	shared.cluster.Make(t, name)
-	return shared.cluster.URL(name)
 }
 
 // Need skips the test where there is no cluster, and fails it on an error.
@@ -291,54 +255,4 @@ func (c *Cluster) Make(t testing.TB, name string) {
 	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Psql runs a query in the stock client and returns its output, a row a
-// line and | between columns. The test is skipped where psql is absent.
-func Psql(t testing.TB, address, query string) string {
-	t.Helper()
-	program := filepath.Join(programs(), "psql")
-	cmd := exec.Command(program, "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", query, address)
-	out, err := cmd.Output()
-	if err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			err = fmt.Errorf("%w %s", err, exit.Stderr)
-		}
-		t.Fatalf("psql: %v", err)
-	}
-	return string(bytes.TrimSpace(out))
-}
-
-// Freeze lets the server and all of its processes stand still, as a machine that swaps or a
-// line that is cut does, until the returned function is called, or the test ends.
-func (c *Cluster) Freeze(t testing.TB) (thaw func()) {
-	t.Helper()
-	main := c.process.Process.Pid
-	// The one that starts others stands still first.
-	pids := []int{main}
-	if err := syscall.Kill(main, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range stats {
-		raw, _ := os.ReadFile(path) // it may have ended
-		_, rest, _ := strings.Cut(string(raw), ") ")
-		var state string
-		var parent int
-		if n, _ := fmt.Sscan(rest, &state, &parent); n == 2 && parent == main {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			pids = append(pids, pid)
-			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
-		}
-	}
-	thaw = func() {
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
-		}
-	}
-	t.Cleanup(thaw)
-	return thaw
 }

@@ -37,7 +37,7 @@ auto() {
     say "launches, alone"; ./launches
     say "launches, recorded and between markers"; wattmark run --auto --json --name launches -- ./launches >launches.json; grep -o '{"kernels".*' launches.json; summary launches.json
   done
-  say "launches, a few bracketed"; wattmark run --auto --json --kernel nothing --every 100000 --at-most 1 --name bracketed -- ./launches >bracketed.json; grep -o '{"kernels".*' bracketed.json; summary bracketed.json
+  say "launches, a few bracketed"; wattmark run --auto --json --kernel nothing --one-in 100000 --at-most 1 --name bracketed -- ./launches >bracketed.json; grep -o '{"kernels".*' bracketed.json; summary bracketed.json
   say together; wattmark run --auto --json --name together -- ./together >together.json; grep -o '{"kernels".*' together.json; summary together.json
   cp ./*.json "$out"
 }
@@ -60,23 +60,23 @@ P
 tasks() { wattmark tasks --name "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["tasks"][-1]["task_id"])'; }
 
 pulse() { # the energy counter is the truth; with and without its calls beside the others
-  say pulse; wattmark pulse --no-meter --for 10s --svg "$out/pulse.svg" --json | tee "$out/pulse.json"
-  say "pulse, another phase"; wattmark pulse --no-meter --on 45ms --off 55ms --for 10s --svg "$out/pulse45.svg"
-  say "pulse, the counter left alone"; wattmark pulse --no-meter --no-counter --for 3s --svg "$out/alone.svg"
+  say pulse; wattmark pulse --no-meter --duration 10s --svg "$out/pulse.svg" --json | tee "$out/pulse.json"
+  say "pulse, another phase"; wattmark pulse --no-meter --on 45ms --off 55ms --duration 10s --svg "$out/pulse45.svg"
+  say "pulse, the counter left alone"; wattmark pulse --no-meter --no-counter --duration 3s --svg "$out/alone.svg"
 }
 
 tiny() {
   for method in repeat contrast; do
-    say "tiny, $method"; wattmark tiny --method "$method" --benchmark compute --length 1ms --u 0.1 --json | tee "$out/tiny-$method.json"
+    say "tiny, $method"; wattmark tiny --scheme "$method" --benchmark compute --length 1ms --until-u 0.1 --json | tee "$out/tiny-$method.json"
   done
 }
 
 instructions() { # one pass of all; SEED orders them
-  say instructions; wattmark instructions run --passes 1 --seed "${SEED:-1}" --out "$out/pass${SEED:-1}.jsonl"
+  say instructions; wattmark instructions run --passes 1 --seed "${SEED:-1}" --output "$out/pass${SEED:-1}.jsonl"
 }
 
 sensor() {
-  say "sensor, loads"; wattmark sensor load --save --out "$out/sensor" --svg "$out/sensor.svg"
+  say "sensor, loads"; wattmark sensor load --save --output "$out/sensor" --svg "$out/sensor.svg"
   for length in 50ms 20ms; do say "sensor, $length"; wattmark sensor run --benchmark memory --kernel "$length"; done
 }
 

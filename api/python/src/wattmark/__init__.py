@@ -20,9 +20,10 @@ from ._measure import (BusyError, HostError, IncompleteError, Measurement, Monit
 if TYPE_CHECKING:
     from ._data import Table, Task, task, tasks
     from ._ranges import profile, range
+    from ._windows import window
 
 __all__ = ["Measurement", "WattmarkError", "BusyError", "IncompleteError", "HostError", "measure", "benchmark",
-           "Monitor", "Window", "Table", "Task", "task", "tasks", "profile", "range"]
+           "Monitor", "Window", "Table", "Task", "task", "tasks", "profile", "range", "window"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +34,7 @@ def __getattr__(name: str) -> Any:
     if name in ("profile", "range"):
         from . import _ranges
         return getattr(_ranges, name)
+    if name == "window":
+        from . import _windows
+        return _windows.window
     raise AttributeError("module 'wattmark' has no attribute %r" % name)

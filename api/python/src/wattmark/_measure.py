@@ -151,6 +151,10 @@ class Measurement:
         self.gaps: Optional[int] = None
         self.lost: Optional[int] = None
 
+    def __repr__(self) -> str:
+        energy = "no energy" if self.energy is None else "%.5g ± %.2g J (k = 2)" % (self.energy, self.uncertainty or math.nan)
+        return "<task %s %s: %s, %s>" % (self.task, self.name, energy, self.state)
+
     def __enter__(self) -> Measurement:
         if self._handle is not None:
             raise WattmarkError(STATE, "this measurement has begun already: call wattmark.measure again")
@@ -199,7 +203,7 @@ def measure(name: str, user: Optional[str] = None, *, monitor: Optional[str] = N
     monitor and database are the daemon's where there is one.
 
     device: index, UUID or PCI bus id of a GPU; "sim:SOCKET" for the simulated one of
-    wattmark emulate --gpu SOCKET, which also WATTMARK_GPU can name.
+    wattmark emulate --gpu sim:SOCKET, which also WATTMARK_GPU can name.
 
     stream: CUstream as a number, or an object with cuda_stream (torch's);
     default: torch's current stream where torch uses CUDA, else the default one.

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -55,7 +54,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	var f compareFlags
 	c := &cobra.Command{
 		Use:   "compare A B | --a TASKS --b TASKS",
-		Short: "Compare two versions of some work: energy, time, power, per kernel, with a test",
+		Short: "Compare two versions of some work, with a test",
 		Args:  cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.sides(args); err != nil {
@@ -73,13 +72,13 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.StringVar(&f.b, "b", "", "tasks of B")
 	fl.StringVar(&f.aDB, "a-db", "", "database of A's tasks (default: --db)")
 	fl.StringVar(&f.bDB, "b-db", "", "database of B's tasks (default: --db)")
-	fl.StringVar(&f.meter, "meter", meterAuto, "auto, same or different: whether A and B were measured with one meter")
+	fl.StringVar(&f.meter, "meters", meterAuto, "auto, same or different: whether A and B were measured with one meter")
 	fl.StringArrayVar(&f.work, "work", nil, "work of one run, UNIT=AMOUNT or UNIT=A's,B's (repeatable)")
 	fl.BoolVar(&f.kernels, "kernels", true, "compare the kernels too, where they were recorded")
 	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
 }
 
-// sides takes A and B from the arguments or from the flags, and checks --meter.
+// sides takes A and B from the arguments or from the flags, and checks --meters.
 func (f *compareFlags) sides(args []string) error {
 	switch {
 	case len(args) == 2 && f.a == "" && f.b == "":
@@ -91,7 +90,7 @@ func (f *compareFlags) sides(args []string) error {
 	case meterAuto, meterSame, meterDifferent:
 		return nil
 	}
-	return cli.Usagef("--meter %q: want auto, same or different", f.meter)
+	return cli.Usagef("--meters %q: want auto, same or different", f.meter)
 }
 
 // comparedSide holds the tasks of one side with their database, which the caller closes.
@@ -319,7 +318,7 @@ func NotFailed(t *store.Task) error {
 	return cli.WithCode(cli.ExitIncomplete, fmt.Errorf("task %d is failed, and no result: %s", t.ID, t.Failure.Reason))
 }
 
-// Values of --meter.
+// Values of --meters.
 const (
 	meterAuto      = "auto"
 	meterSame      = "same"

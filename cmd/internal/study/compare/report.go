@@ -173,7 +173,7 @@ func (r *CompareReport) Render(w io.Writer) {
 	}
 	if p := r.Random; p != nil {
 		ways := map[bool]string{true: "all ", false: "random "}[p.Exact]
-		fmt.Fprintf(w, "  exact    by randomisation, no model of drift or scatter: p %s (%s%d orders)\n",
+		fmt.Fprintf(w, "  exact    energy by itself, randomised, no model of scatter: p %s (%s%d orders)\n",
 			compare.PText(p.P), ways, p.Ways)
 	}
 	order := "pairs of random order"
@@ -237,10 +237,10 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	var order []string
 	sums := map[string][3]float64{}
 	for _, c := range list {
-		// behind writes "SOURCE, by ORIGIN"; with --meter the source stands alone.
+		// behind writes "SOURCE, by ORIGIN"; with --meters the source stands alone.
 		_, by, ok := strings.Cut(c.Behind, ", by ")
 		if !ok {
-			by = "what --meter says"
+			by = "what --meters says"
 		}
 		if _, seen := sums[by]; !seen {
 			order = append(order, by)

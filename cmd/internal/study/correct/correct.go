@@ -21,13 +21,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/correct"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/smilog"
@@ -59,7 +59,7 @@ type CorrectFlags struct {
 	// active idle in watts; zero to find it in the data
 	level float64
 	// span of the kernel in seconds, where givenFrom and givenTo
-	from, to float64
+	from, to time.Duration
 	// range of the card's power in watts, for bounds; zero for that of the readings
 	floor, cap float64
 	// file of the drawing; empty for none
@@ -87,7 +87,16 @@ func Commands(a *cli.App) []*cobra.Command {
 	}
 	f.source(c)
 	fl := c.Flags()
-	// The sensor, and the levels of the card.
+	cli.Section(fl, "The sensor, and the levels of the card", func() { f.sensor(fl) })
+	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
+	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
+	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
+	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
+	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
+}
+
+// sensor adds the flags of the sensor and of the levels of the card.
+func (f *CorrectFlags) sensor(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Preset, "preset", "", "published constants of a lag: "+strings.Join(correct.PresetNames(), ", "))
 	fl.StringVar(&f.Profile, "profile", "", "stored profile of the sensor, by name")
 	f.Certificate.Flags(fl)
@@ -98,16 +107,11 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.DurationVar(&f.delay, "delay", 0, "how long after its window a value appears")
 	fl.StringVar(&f.Slope, "slope", "symmetric",
 		"how a lag's slope is taken: symmetric, five-point, or savitzky-golay:N with N readings")
-	fl.Float64Var(&f.level, "level", 0, "active idle in watts (default: the preset's, else found in the data)")
+	fl.Float64Var(&f.level, "active-idle", 0, "active idle in watts (default: the preset's, else found in the data)")
 	fl.Float64Var(&f.floor, "floor", 0,
 		"least power that the card draws, in watts, for bounds (default: the least reading)")
 	fl.Float64Var(&f.cap, "cap", 0,
 		"most power that the card draws, in watts, for bounds (default: the greatest reading)")
-	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
-	fl.BoolVar(&f.noPlot, "no-plot", false, "leave the plot in the terminal out")
-	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
-	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
-	return cli.In(cli.Learn, help, a.JSONFlag(c))
 }
 
 // source adds the flags that name the readings and the kernel.
@@ -116,8 +120,8 @@ func (f *CorrectFlags) source(c *cobra.Command) {
 	fl.StringVar(&f.readings, "readings", "", "CSV of nvidia-smi, or a table with the columns time_s and power_w")
 	fl.StringVar(&f.field, "field", "",
 		"which of the sensor's fields: instant, average, usage, or a column of nvidia-smi as in power.draw")
-	fl.Float64Var(&f.from, "from", 0, "the kernel's begin, in seconds since the first reading")
-	fl.Float64Var(&f.to, "to", 0, "the kernel's end")
+	fl.DurationVar(&f.from, "from", 0, "the kernel's begin, in time since the first reading")
+	fl.DurationVar(&f.to, "to", 0, "the kernel's end")
 }
 
 // oneSource returns a usage error unless either a task or a file is named.
@@ -134,15 +138,14 @@ func (f *CorrectFlags) oneSource(args []string) error {
 
 // kernel returns the span of --from and --to, or the zero Span where neither is set.
 func (f *CorrectFlags) kernel() (correct.Span, error) {
-	s := correct.Span{From: measure.Seconds(f.from), To: measure.Seconds(f.to)}
+	s := correct.Span{From: measure.SecondsOf(f.from), To: measure.SecondsOf(f.to)}
 	switch {
 	case !f.givenFrom && !f.givenTo:
 		return correct.Span{}, nil
 	case f.givenFrom != f.givenTo:
 		return s, cli.Usagef("give --from and --to, or neither")
-	// The negated comparison refuses NaN too.
-	case !(s.From < s.To) || math.IsInf(f.to-f.from, 0):
-		return s, cli.Usagef("--from %g --to %g: the kernel must end after it began", f.from, f.to)
+	case s.From >= s.To:
+		return s, cli.Usagef("--from %v --to %v: the kernel must end after it began", f.from, f.to)
 	}
 	return s, nil
 }
@@ -185,7 +188,7 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 		if err != nil {
 			return nil, o, cli.Usagef("--preset: %w", err)
 		}
-		// A preset carries the active idle of its card, unless --level replaces it.
+		// A preset carries the active idle of its card, unless --active-idle replaces it.
 		p.Model, p.Tau, p.UTau = sensor.FirstOrder, preset.Lag.C, preset.Lag.U
 		if o.Level == 0 {
 			o.Level, o.Margin = preset.Level, preset.Margin

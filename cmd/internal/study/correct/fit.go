@@ -2,18 +2,23 @@ package correct
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/certificate"
 	"github.com/wattmark/wattmark/analysis/correct"
+	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/measure"
@@ -33,7 +38,7 @@ func correctFitCmd(a *cli.App) *cobra.Command {
 	f.source(c)
 	c.Flags().StringArrayVar(&f.runs, "run", nil,
 		"begin and end of a run of the same work, as in 2.0..7.35 (repeatable)")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // correctFit fits the constant of a lag: on runs of different lengths where --run names
@@ -90,7 +95,7 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 		rs, _, err := readReadings(f.readings, f.field)
 		return rs, kernel, err
 	}
-	db, err := a.OpenDB(ctx)
+	db, err := a.OpenDB(ctx, args[0])
 	if err != nil {
 		return nil, kernel, err
 	}
@@ -197,4 +202,67 @@ func printK20(a *cli.App, m correct.Model) error {
 		fmt.Fprintf(w, "%.6f,%.3f\n", float64(r.At), float64(r.Power))
 	}
 	return w.Flush()
+}
+
+// CertificateFlags name a certificate of a sensor and the key that it must be signed by.
+type CertificateFlags struct {
+	Path string
+	// file of a public key; empty to check that nothing was changed, not who signed
+	Key string
+}
+
+// Flags adds both flags to fl.
+func (f *CertificateFlags) Flags(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Path, "certificate", "", "the sensor, by a certificate of it (wattmark certificate)")
+	f.KeyFlag(fl)
+}
+
+// KeyFlag adds the flag of the key to fl.
+func (f *CertificateFlags) KeyFlag(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Key, "certificate-key", "", "public key that the certificate must be signed by")
+}
+
+// Open reads and checks the certificate. Errors name the file and wrap
+// certificate.ErrRefused.
+func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
+	var key *certificate.Key
+	b, err := os.ReadFile(cmp.Or(f.Key, f.Path))
+	if err == nil && f.Key != "" {
+		if key, err = certificate.ParsePublic(string(b)); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Key, err)
+		}
+		b, err = os.ReadFile(f.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := certificate.Open(b, key, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return c, nil
+}
+
+// Read is Open with a warning on standard error where no key was named: then it is not known
+// who signed.
+func (f *CertificateFlags) Read(a *cli.App) (*certificate.Certificate, error) {
+	c, err := f.Open()
+	if err == nil && f.Key == "" {
+		fmt.Fprintf(a.Err, "wattmark: whether %q signed %s was not checked: name the public key with --certificate-key\n",
+			measure.Printable(c.Issuer.Name), f.Path)
+	}
+	return c, err
+}
+
+// Fits refuses a certified profile for another GPU or driver; an empty argument is not
+// compared, and neither is a profile of another origin.
+func (f *CertificateFlags) Fits(p *sensor.Profile, uuid, driver string) error {
+	if f.Path == "" {
+		return nil
+	}
+	err := (&certificate.Certificate{Sensor: *p}).Covers(uuid, driver, "")
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return err
 }

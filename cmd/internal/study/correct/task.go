@@ -37,9 +37,9 @@ type TaskCorrection struct {
 func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile, f CorrectFlags) error {
 	if f.givenFrom || f.givenTo || f.svg != "" || f.level != 0 || f.floor != 0 || f.cap != 0 ||
 		f.Slope != correct.Symmetric.String() {
-		return cli.Usagef("--from, --to, --svg, --level, --slope, --floor and --cap are for files: a task knows when its work ran")
+		return cli.Usagef("--from, --to, --svg, --active-idle, --slope, --floor and --cap are for files: a task knows when its work ran")
 	}
-	db, err := f.openDB(a, ctx)
+	db, err := f.openDB(a, ctx, arg)
 	if err != nil {
 		return err
 	}
@@ -102,15 +102,15 @@ func kernelsSince(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, 
 
 // openDB opens the database for writing. Where that is not permitted it prints a note,
 // sets noStore and opens the database for reading.
-func (f *CorrectFlags) openDB(a *cli.App, ctx context.Context) (*store.DB, error) {
+func (f *CorrectFlags) openDB(a *cli.App, ctx context.Context, task string) (*store.DB, error) {
 	if f.noStore {
-		return a.OpenDB(ctx)
+		return a.OpenDB(ctx, task)
 	}
 	db, err := a.OpenToChange(ctx)
 	if cli.CannotWrite(err) {
 		fmt.Fprintf(a.Err, "%s may only be read here: what comes out is shown, and not stored.\n", a.DB)
 		f.noStore = true
-		return a.OpenDB(ctx)
+		return a.OpenDB(ctx, task)
 	}
 	return db, err
 }

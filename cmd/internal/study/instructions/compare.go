@@ -2,10 +2,7 @@ package instructions
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
-	"io"
-	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -37,7 +34,7 @@ var besideMarks = map[string]string{"order": "†", "equal": "=", "digits": "‡
 // besideLegend explains the signs.
 const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed with more or fewer than four decimals"
 
-// sideBySide prints tables side by side: JSON, CSV, Markdown or text. Tables without a
+// sideBySide prints tables side by side: JSON or text. Tables without a
 // common row are an error.
 func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]instructions.Estimate) error {
 	// Irregularities in print, per table; nil for measurements of one's own.
@@ -49,7 +46,7 @@ func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]inst
 		}
 	}
 	// A column of Table I has two methods: without --method both are shown.
-	all := a.JSON || f.asCSV || papers && !f.changed("method")
+	all := a.JSON || papers && !f.changed("method")
 	r := BesideReport{Tables: names, Quantity: f.quantity, Rows: []besideRow{}}
 	for _, b := range instructions.SideBySide(tables, f.quantity) {
 		if !f.takes(b.Method, b.Layout, b.Level, all) {
@@ -70,16 +67,14 @@ func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]inst
 		return a.PrintJSON(r)
 	case len(r.Rows) == 0:
 		return fmt.Errorf("%s have no row in common: try another --method", strings.Join(names, ", "))
-	case f.asCSV:
-		return r.csv(a)
 	}
-	r.table(a, f.beside)
+	r.table(a)
 	return nil
 }
 
-// table writes text or Markdown. From the second table on, each cell has its ratio
+// table writes text. From the second table on, each cell has its ratio
 // to the first table that has the row.
-func (r *BesideReport) table(a *cli.App, markdown bool) {
+func (r *BesideReport) table(a *cli.App) {
 	t := out.NewTable(a.Out)
 	header := table.Row{"instruction", "layout", "level", "method"}
 	for n, name := range r.Tables {
@@ -113,53 +108,21 @@ func (r *BesideReport) table(a *cli.App, markdown bool) {
 		}
 		t.AppendRow(line)
 	}
-	if markdown {
-		fmt.Fprintln(cli.Raw(a.Out), t.RenderMarkdown())
-	} else {
-		t.Render()
-	}
+	t.Render()
 	fmt.Fprintln(a.Out, "\nratio: to the first table that has the row; * differs by Welch's test on the passes (5 %)")
 	if marked {
 		fmt.Fprintln(a.Out, besideLegend)
 	}
 }
 
-// csv writes energies in J with nine digits, and the notes as text. A table without the row
-// leaves its cells empty, so that columns keep their meaning.
-func (r *BesideReport) csv(a *cli.App) error {
-	header := []string{"instruction", "layout", "level", "method"}
-	for _, name := range r.Tables {
-		header = append(header, name+" "+string(r.Quantity)+"_j", name+" spread_j", name+" passes", name+" ratio",
-			name+" note")
-	}
-	lines := [][]string{header}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
-	for _, row := range r.Rows {
-		line := []string{row.Instruction, string(row.Layout), strconv.Itoa(row.Level), string(row.Method)}
-		for n, c := range row.Cells {
-			energy, spread, passes, ratio := "", "", "", ""
-			if c != nil {
-				energy, spread, passes = number(float64(c.Energy)), number(float64(c.Spread)), strconv.Itoa(c.Passes)
-				if c.Ratio != nil {
-					ratio = number(*c.Ratio)
-				}
-			}
-			line = append(line, energy, spread, passes, ratio, strings.Join(row.Notes[n], "; "))
-		}
-		lines = append(lines, line)
-	}
-	return csv.NewWriter(cli.Raw(a.Out)).WriteAll(lines)
-}
-
 // table1Prefix before a GPU's name selects a column of Table I of Arafa et al.
 // (2020).
 const table1Prefix = "table1:"
 
-// comparisonFlags select rows and the form of the output.
+// comparisonFlags select rows and their quantity.
 type comparisonFlags struct {
 	tableFlags
-	quantity      instructions.Quantity
-	beside, asCSV bool
+	quantity instructions.Quantity
 }
 
 // instructionsCompareCmd returns instructions compare.
@@ -170,17 +133,10 @@ func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar((*string)(&f.quantity), "quantity", string(instructions.EnergyOf),
 		"energy, or dynamic: above the idle GPU's")
-	c.Flags().BoolVar(&f.beside, "markdown", false, "print a table for a document, the figures side by side")
-	c.Flags().BoolVar(&f.asCSV, "csv", false, "print CSV, the figures side by side")
-	c.MarkFlagsMutuallyExclusive("markdown", "csv")
-	a.JSONFlag(c)
-	c.MarkFlagsMutuallyExclusive("csv", "json")
-	c.MarkFlagsMutuallyExclusive("markdown", "json")
-	return c
+	return a.JSONFlag(c)
 }
 
-// compare reads each measurement and prints two as differences with Welch's test, more than
-// two side by side. table1 stands for the columns of all GPUs of Table I.
+// compare reads each measurement and prints them side by side. table1 stands for the columns of all GPUs of Table I.
 func (f *comparisonFlags) compare(a *cli.App, ctx context.Context, args []string) error {
 	if f.quantity != instructions.EnergyOf && f.quantity != instructions.DynamicOf {
 		return cli.Usagef("--quantity %q: want %s or %s", f.quantity, instructions.EnergyOf, instructions.DynamicOf)
@@ -205,17 +161,7 @@ func (f *comparisonFlags) compare(a *cli.App, ctx context.Context, args []string
 			return err
 		}
 	}
-	// Two measurements get a test of their difference, more get ratios to the first.
-	if len(names) > 2 || f.beside || f.asCSV {
-		return f.sideBySide(a, names, sides)
-	}
-	rows := []instructions.Comparison{}
-	for _, r := range instructions.Compare(sides[0], sides[1], f.quantity) {
-		if f.takes(r.Method, r.Layout, r.Level, a.JSON) {
-			rows = append(rows, r)
-		}
-	}
-	return printComparison(a, names, rows)
+	return f.sideBySide(a, names, sides)
 }
 
 // estimatesNamed returns the estimates of a column of Table I, a campaign or a
@@ -235,33 +181,6 @@ func estimatesNamed(a *cli.App, ctx context.Context, name string, q instructions
 	}
 	runs, err := instructionRuns(a, ctx, []string{name})
 	return instructions.Estimates(runs), err
-}
-
-// printComparison writes one row per figure that both have; none is an error.
-// Ratio is B/A.
-func printComparison(a *cli.App, names []string, rows []instructions.Comparison) error {
-	if len(rows) == 0 && !a.JSON {
-		return fmt.Errorf("%s and %s have no row in common: try another --method", names[0], names[1])
-	}
-	return a.Print(rows, func(w io.Writer) {
-		head := out.Row{
-			"instruction", "layout", "level", "A: " + names[0], "± spread", "B: " + names[1], "± spread", "B/A", "t", "differs",
-		}
-		out.Table(w, head, rows, func(r instructions.Comparison) out.Row {
-			// Welch's test needs two passes on each side; without them both cells are empty.
-			welch, differs := "", ""
-			if r.Welch != nil {
-				welch, differs = fmt.Sprintf("%.1f", r.Welch.T), "no"
-				if r.Welch.Differ {
-					differs = "yes"
-				}
-			}
-			return out.Row{
-				r.Instruction, r.Layout, levelText(r.Level), joules(r.A.Energy), spread(r.A.Spread, r.A.Passes),
-				joules(r.B.Energy), spread(r.B.Spread, r.B.Passes), fmt.Sprintf("%.3g", r.Ratio), welch, differs,
-			}
-		})
-	})
 }
 
 // levelText returns an optimisation level as the flag of a compiler.

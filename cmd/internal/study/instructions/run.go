@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"strings"
@@ -56,18 +55,18 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
 	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id; the first when left out")
-	cli.OutFlag(fl, &f.Out, "out", "file that every run is added to as well, a JSON object a line",
+	cli.OutFlag(fl, &f.Out, "output", "file that every run is added to as well, a JSON object a line",
 		"a JSON object a line", ".jsonl", ".ndjson", ".json")
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
 	fl.IntVar(&f.Passes, "passes", 3, "times that everything is measured, each in another order")
-	fl.IntSliceVar(&f.Levels, "level", []int{3, 0}, "optimisation levels of the driver's compiler")
+	fl.IntSliceVar(&f.Levels, "opt-level", []int{3, 0}, "optimisation levels of the driver's compiler")
 	fl.StringSliceVar(&f.Layouts, "layout", []string{string(instructions.OneThread), string(instructions.WholeGPU)},
 		"one-thread, whole-gpu")
 	fl.DurationVar(&f.Length, "length", 0,
 		"how long a kernel is measured; 0.3 s of one thread and 0.4 s of a whole GPU when 0")
 	fl.DurationVar(&f.Settle, "settle", 0,
-		"how long a kernel runs before; 0.2 s of one thread and 1.1 s of a whole GPU when 0")
+		"how long the power may settle under a kernel before; 0.2 s of one thread and 1.1 s of a whole GPU when 0")
 	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
 	return c
 }
@@ -88,7 +87,7 @@ func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
 	}
 	for _, l := range f.Levels {
 		if l < 0 || l > 4 {
-			return p, fmt.Errorf("--level %d: want 0 to 4", l)
+			return p, fmt.Errorf("--opt-level %d: want 0 to 4", l)
 		}
 	}
 	if strings.HasPrefix(f.GPU, sim.Prefix) {
@@ -211,7 +210,7 @@ func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err erro
 		s.begin = time.Now()
 		if s.File != "" {
 			if s.out, err = os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
-				return fmt.Errorf("--out: %w", err)
+				return fmt.Errorf("--output: %w", err)
 			}
 		}
 		if s.ID, err = s.DB.BeginInstructions(ctx, campaign); err != nil {
@@ -295,66 +294,4 @@ func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context
 	}
 	fmt.Fprintf(s.a.Out, "The meter's samples are task %d\n", ran.Task)
 	return errors.Join(err, s.meter(context.WithoutCancel(ctx), ran.Task))
-}
-
-// instructionsSASSCmd returns instructions sass, which needs the CUDA toolkit and
-// no GPU.
-func instructionsSASSCmd(a *cli.App) *cobra.Command {
-	var capability, steps int
-	var show bool
-	c := cli.Command("sass [INSTRUCTION...]", "Check in machine code what the compiler made of the instructions", nil,
-		func(ctx context.Context, args []string) error {
-			list, err := instructions.Find(args...)
-			if err != nil {
-				return cli.WithCode(cli.ExitUsage, err)
-			}
-			if !show {
-				return instructionsSASS(a, ctx, list, steps, capability)
-			}
-			for _, i := range list {
-				text, err := i.PTX(instructions.Kernel{Steps: steps, Block: true, Capability: capability})
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cli.Raw(a.Out), "// %s\n%s\n", i.Name, strings.TrimRight(string(text), "\x00"))
-			}
-			return nil
-		})
-	c.Flags().IntVar(&capability, "capability", 90, "compute capability, as 90 for 9.0")
-	c.Flags().IntVar(&steps, "steps", 5, "steps of the loop")
-	c.Flags().BoolVar(&show, "ptx", false, "print the programs' PTX text")
-	return a.JSONFlag(c)
-}
-
-// instructionsSASS assembles each instruction at levels 3 and 0 and counts the
-// machine instructions that the block added. Instructions that the capability
-// lacks are skipped.
-func instructionsSASS(a *cli.App, ctx context.Context, list []instructions.Instruction, steps, capability int) error {
-	tools, err := instructions.FindToolkit()
-	if err != nil {
-		return err
-	}
-	var rows []instructions.SASS
-	for _, i := range list {
-		for _, level := range []int{3, 0} {
-			if capability < i.Least {
-				continue
-			}
-			s, err := tools.Inspect(ctx, i, instructions.Setting{Level: level, Steps: steps}, capability)
-			if err != nil {
-				return fmt.Errorf("%s at -O%d: %w", i.Name, level, err)
-			}
-			rows = append(rows, s)
-		}
-	}
-	return a.Print(rows, func(w io.Writer) {
-		head := out.Row{"instruction", "level", "machine a PTX", "opcodes that the block added"}
-		out.Table(w, head, rows, func(s instructions.SASS) out.Row {
-			calls := ""
-			if s.Calls {
-				calls = " (and the routine that is called)"
-			}
-			return out.Row{s.Instruction, levelText(s.Level), fmt.Sprintf("%.2f", s.PerOp), strings.Join(s.Opcodes, " ") + calls}
-		})
-	})
 }

@@ -1,16 +1,11 @@
 package instructions
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,15 +19,12 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// tableFlags select rows of a table of instructions, and its form.
+// tableFlags select rows of a table of instructions.
 type tableFlags struct {
 	method, layout string
 	level          int
 	campaigns      []int64
 	check          bool
-	markdown       bool
-	byMethod       bool
-	sass           string
 	changed        func(flag string) bool // whether the command line gives a flag
 }
 
@@ -41,7 +33,7 @@ func (f *tableFlags) add(c *cobra.Command) {
 	f.changed = c.Flags().Changed
 	c.Flags().StringVar(&f.method, "method", string(instructions.Instant), "sma, mtsm, papi, counter, instant, or meter")
 	c.Flags().StringVar(&f.layout, "layout", "", "one-thread or whole-gpu; both when left out")
-	c.Flags().IntVar(&f.level, "level", -1, "optimisation level; all when left out")
+	c.Flags().IntVar(&f.level, "opt-level", -1, "optimisation level; all when left out")
 }
 
 // takes reports whether a row is selected; with all, every method is, unless one
@@ -69,27 +61,14 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 	f.add(c)
 	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
 	c.Flags().BoolVar(&f.check, "check", false, "hold the figures against what one expects")
-	c.Flags().BoolVar(&f.markdown, "markdown", false, "print the table as Markdown")
-	c.Flags().BoolVar(&f.byMethod, "by-method", false, "with --markdown: what each method says, of one --layout")
-	c.Flags().StringVar(&f.sass, "sass", "", "with --markdown: what wattmark instructions sass --json printed")
 	return a.JSONFlag(c)
 }
 
-// print prints the estimates as the flags ask: checks, Markdown, or the selected rows, whose
+// print prints the estimates as the flags ask: checks, or the selected rows, whose
 // dynamic energy is that above the idle GPU.
 func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
-	switch {
-	case f.check:
+	if f.check {
 		return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
-	case f.markdown && f.byMethod:
-		markdownByMethod(cli.Raw(a.Out), table, instructions.Layout(cmp.Or(f.layout, string(instructions.OneThread))))
-		return nil
-	case f.markdown:
-		sass, err := readSASS(f.sass)
-		if err == nil {
-			markdown(cli.Raw(a.Out), table, instructions.Method(f.method), sass)
-		}
-		return err
 	}
 	rows := []instructions.Estimate{}
 	for _, e := range table {
@@ -204,131 +183,6 @@ func instructionsCheck(a *cli.App, checks []instructions.Check) error {
 	return nil
 }
 
-// markdownKey identifies a figure; for machine code the layout is empty.
-type markdownKey struct {
-	instruction string
-	layout      instructions.Layout
-	level       int
-}
-
-// readSASS reads the JSON of wattmark instructions sass; an empty name gives an
-// empty map.
-func readSASS(name string) (map[markdownKey]instructions.SASS, error) {
-	out := map[markdownKey]instructions.SASS{}
-	if name == "" {
-		return out, nil
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var list []instructions.SASS
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("%s: not what wattmark instructions sass --json prints: %w", name, err)
-	}
-	for _, s := range list {
-		out[markdownKey{instruction: s.Instruction, level: s.Level}] = s
-	}
-	return out, nil
-}
-
-// spreadOf formats a figure with its standard deviation over the passes in percent
-// of it.
-func spreadOf(e, spread measure.Joule, passes int) string {
-	if passes < 2 || e == 0 {
-		return joules(e)
-	}
-	return fmt.Sprintf("%s, %.1f %%", joules(e), 100*math.Abs(float64(spread/e)))
-}
-
-// byKey returns the estimates by one method.
-func byKey(table []instructions.Estimate, method instructions.Method) map[markdownKey]instructions.Estimate {
-	at := map[markdownKey]instructions.Estimate{}
-	for _, e := range table {
-		if e.Method == method {
-			at[markdownKey{e.Instruction, e.Layout, e.Level}] = e
-		}
-	}
-	return at
-}
-
-// markdownByMethod writes one row per instruction and level with a column per
-// method. One thread shows the paper's total energies, the whole GPU dynamic ones.
-func markdownByMethod(w io.Writer, table []instructions.Estimate, layout instructions.Layout) {
-	head := []string{"instruction", ""}
-	at := map[instructions.Method]map[markdownKey]instructions.Estimate{}
-	for _, m := range instructions.Methods() {
-		head, at[m] = append(head, string(m)), byKey(table, m)
-	}
-	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
-	for _, i := range instructions.Catalogue() {
-		for _, level := range []int{3, 0} {
-			row := []string{i.Name, levelText(level)}
-			for _, m := range instructions.Methods() {
-				e, ok := at[m][markdownKey{i.Name, layout, level}]
-				switch {
-				case !ok:
-					row = append(row, "–")
-				case layout == instructions.OneThread:
-					row = append(row, spreadOf(e.Energy, e.Spread, e.Passes))
-				default:
-					row = append(row, spreadOf(e.Dynamic, e.DynamicSpread, e.Passes))
-				}
-			}
-			fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
-		}
-	}
-}
-
-// markdown writes one row per instruction by one method: one thread, whole GPU,
-// and machine code, each at -O3 and -O0. Missing figures are dashes.
-func markdown(w io.Writer, table []instructions.Estimate, method instructions.Method,
-	sass map[markdownKey]instructions.SASS,
-) {
-	at := byKey(table, method)
-	fmt.Fprintln(w,
-		"| instruction | one thread -O3 | cycles | one thread -O0 | cycles | whole GPU -O3, dynamic | whole GPU "+
-			"-O0, dynamic | machine code at -O3 | at -O0 |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
-	var group instructions.Group
-	for _, i := range instructions.Catalogue() {
-		if i.Group != group {
-			group = i.Group
-			fmt.Fprintf(w, "| **%s** | | | | | | | | |\n", group)
-		}
-		// Columns go by layout and then by level, as in the header.
-		var one, whole, code []string
-		for _, level := range []int{3, 0} {
-			energy, cycles, dynamic := "–", "–", "–"
-			if e, ok := at[markdownKey{i.Name, instructions.OneThread, level}]; ok {
-				energy, cycles = spreadOf(e.Energy, e.Spread, e.Passes), fmt.Sprintf("%.1f", e.Cycles)
-			}
-			if e, ok := at[markdownKey{i.Name, instructions.WholeGPU, level}]; ok {
-				dynamic = spreadOf(e.Dynamic, e.DynamicSpread, e.Passes)
-			}
-			one, whole = append(one, energy, cycles), append(whole, dynamic)
-			code = append(code, sassText(sass[markdownKey{instruction: i.Name, level: level}]))
-		}
-		fmt.Fprintf(w, "| %s |\n", strings.Join(slices.Concat([]string{i.Name}, one, whole, code), " | "))
-	}
-}
-
-// sassText returns the number of machine instructions per PTX instruction and the
-// most frequent opcode; the opcode alone if it is exactly one.
-func sassText(s instructions.SASS) string {
-	if len(s.Opcodes) == 0 {
-		return "–"
-	}
-	op, _, _ := strings.Cut(s.Opcodes[0], "×")
-	if s.PerOp > 0.99 && s.PerOp < 1.01 && len(s.Opcodes) == 1 {
-		return op
-	}
-	if len(s.Opcodes) > 1 {
-		op += " …"
-	}
-	return fmt.Sprintf("%.3g: %s", s.PerOp, op)
-}
-
 // joules formats energies of pJ to µJ with three digits.
 func joules(e measure.Joule) string {
 	switch v := float64(e); {
@@ -368,7 +222,7 @@ func Commands(a *cli.App) []*cobra.Command {
 			return out.Row{c.ID, c.Started.Local().Format(time.DateTime), c.GPU, c.Driver, c.Host, c.Seed, c.Passes, c.Runs}
 		})
 	c.AddCommand(catalogue, instructionsRunCmd(a), instructionsTableCmd(a), instructionsCompareCmd(a),
-		instructionsImportCmd(a), campaigns, instructionsDeleteCmd(a), instructionsSASSCmd(a))
+		instructionsImportCmd(a), campaigns, instructionsDeleteCmd(a))
 	return cli.In(cli.Measure, help, c)
 }
 

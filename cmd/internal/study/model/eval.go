@@ -141,7 +141,7 @@ func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Ta
 // so that the errors compare.
 func (f *studyFlags) evalPaper(a *cli.App, t *counters.Table, o model.Options, svg string) error {
 	if svg != "" {
-		return cli.Usagef("--svg draws one model: name it with --set")
+		return cli.Usagef("--svg draws one model: name it with --counters")
 	}
 	var list []*EvalReport
 	for _, s := range counters.PaperSets() {

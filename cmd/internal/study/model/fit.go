@@ -78,7 +78,7 @@ func (m *modelDocument) data() *model.Data {
 }
 
 // modelFitCmd returns model fit: train on all rows, cross-validate, prepare the prediction
-// intervals, store as the next version of --name, and print. --out also writes the stored
+// intervals, store as the next version of --name, and print. --output also writes the stored
 // form to a file, which the other commands accept in place of a name.
 func modelFitCmd(a *cli.App) *cobra.Command {
 	var f studyFlags
@@ -116,7 +116,7 @@ func modelFitCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&name, "name", "", "name of the model, as the GPU's")
 	fl.StringVar(&by, "interval-by", "auto",
 		"leave rows or applications out for the prediction intervals; auto: applications where there are 20 or more")
-	cli.OutFlag(fl, &out, "out", "file to write the model into as well", "JSON", ".json")
+	cli.OutFlag(fl, &out, "output", "file to write the model into as well", "JSON", ".json")
 	return c
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/counters"
 	"github.com/wattmark/wattmark/analysis/model"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -41,7 +42,7 @@ type trainFlags struct {
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	f.changed = fl.Changed
-	fl.StringVar((*string)(&f.Method), "method", string(model.Ridge),
+	fl.StringVar((*string)(&f.Method), "estimator", string(model.Ridge),
 		"ridge, ridge-positive (no negative coefficients), lasso or ols")
 	fl.StringVar(&f.alpha, "alpha", "auto", "weight of the penalty, or auto: by cross-validation over the training rows")
 	fl.IntVar(&f.AlphaFolds, "alpha-folds", 10, "folds of that cross-validation")
@@ -119,9 +120,9 @@ type studyFlags struct {
 }
 
 func (f *studyFlags) add(c *cobra.Command) {
+	cli.Section(c.Flags(), "Columns of the model", func() { f.featureFlags.add(c) })
+	cli.Section(c.Flags(), "Training", func() { f.trainFlags.add(c) })
 	f.counterFlags.add(c)
-	f.featureFlags.add(c)
-	f.trainFlags.add(c)
 }
 
 // counterFlags select and read files of counters, and the powers that belong to them.
@@ -143,10 +144,13 @@ type counterFlags struct {
 }
 
 func (f *counterFlags) add(c *cobra.Command) {
-	fl := c.Flags()
+	cli.Section(c.Flags(), "The files", func() { f.addTo(c.Flags()) })
+}
+
+func (f *counterFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar((*string)(&f.Form), "form", "",
 		"form of the files: csv, utilisation, ncu, ncu-long, accelwattch (default: found out)")
-	fl.StringVar(&f.power, "power", "", "file with the powers: a header, a column of names, a column power_w")
+	fl.StringVar(&f.power, "powers", "", "file with the powers: a header, a column of names, a column power_w")
 	fl.BoolVar(&f.tasks, "tasks", false,
 		"take powers from the task database: tasks that are named as the kernel or the application")
 	fl.StringVar(&f.Power, "power-column", "", "column with the power in W")
@@ -156,7 +160,7 @@ func (f *counterFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.Blocks, "blocks-column", "", "column with the number of thread blocks")
 	fl.StringVar(&f.Task, "task-column", "", "column with the number or name of a stored task, whose power counts")
 	fl.StringArrayVar(&f.Ignore, "ignore", nil, "leave a column out (repeatable)")
-	fl.StringArrayVar(&f.Rates, "rate", nil, "column that is no count of events: not divided by the time (repeatable)")
+	fl.StringArrayVar(&f.Rates, "gauge", nil, "column that is no count of events: not divided by the time (repeatable)")
 	fl.StringVar((*string)(&f.By), "rows", string(counters.ByKernel),
 		"of Nsight Compute's launches make a row by kernel, launch or app")
 	fl.BoolVar(&f.byFile, "by-file", false, "each file is of an application that is named as the file")
@@ -177,7 +181,7 @@ type featureFlags struct {
 
 func (f *featureFlags) add(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.set, "set", "",
+	fl.StringVar(&f.set, "counters", "",
 		"columns: mem, inst, mem/inst, mem/inst/branch, mem/inst/ws, mem/inst/tlb, full (the paper's), nsight-full, "+
 			"nsight-units, per-cycle, all, or counters with commas between")
 	fl.StringArrayVar(&f.features, "feature", nil,
@@ -188,7 +192,7 @@ func (f *featureFlags) add(c *cobra.Command) {
 }
 
 // table reads the files and returns one table: rows of different kernels are appended,
-// passes of the same kernels are joined by column. Then powers are joined, from --power
+// passes of the same kernels are joined by column. Then powers are joined, from --powers
 // first, from tasks for rows still without. Doubtful rows are dropped last, when the
 // duration of each power is known.
 func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t *counters.Table, err error) {
@@ -253,7 +257,7 @@ func (f *featureFlags) none() bool { return f.set == "" && len(f.features) == 0 
 
 // of returns the columns to train on: those of the set, of the YAML file and of --feature,
 // in this order. The set is a known one, all columns of the table, or a list of counters.
-// Without any flag it is the usual one of the table's form. t may be nil if --set is not "all".
+// Without any flag it is the usual one of the table's form. t may be nil if --counters is not "all".
 func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	if f.none() {
 		return t.Usual(), nil
@@ -270,7 +274,7 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 		s.Name = f.set
 		for name := range strings.SplitSeq(f.set, ",") {
 			if name = strings.TrimSpace(name); name == "" {
-				return s, cli.Usagef("--set %q: a name is empty", f.set)
+				return s, cli.Usagef("--counters %q: a name is empty", f.set)
 			}
 			s.Features = append(s.Features, counters.Feature{Name: name})
 		}
@@ -327,7 +331,7 @@ func trainingData(t *counters.Table, s counters.Set, scale counters.Scale) (*mod
 	}
 	for i, r := range t.Runs {
 		if math.IsNaN(float64(r.Power)) {
-			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --power, or tasks "+
+			return nil, fmt.Errorf("%s: line %d (%s): no power: add a column power_w, a file with --powers, or tasks "+
 				"with --tasks", r.File, r.Line, d.Rows[i].Name)
 		}
 	}

@@ -72,7 +72,7 @@ func modelPlanCmd(a *cli.App) *cobra.Command {
 	fl.StringVar((*string)(&f.source), "source", string(counters.CUDAProfiler),
 		"what counts: cuda-profiler (the paper's names) or ncu")
 	fl.IntVar(&f.perRun, "per-run", 4, "counters in one run; 0 for no limit (the paper's GPU: 4)")
-	fl.StringArrayVar(&f.limits, "limit", nil,
+	fl.StringArrayVar(&f.limits, "unit-limit", nil,
 		"UNIT=N: at most N metrics whose name begins with UNIT__ in one run (repeatable)")
 	fl.StringArrayVar(&f.have, "have", nil, "file that has some of the counters already (repeatable)")
 	return c
@@ -80,7 +80,7 @@ func modelPlanCmd(a *cli.App) *cobra.Command {
 
 // modelPlan expands the columns to their base counters, drops those that files
 // already have, and deals the rest into the fewest runs within the limits. Without
-// --set the source decides: full for the paper's names, nsight-units for ncu.
+// --counters the source decides: full for the paper's names, nsight-units for ncu.
 func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 	nsight := f.source == counters.NsightSource
 	if !nsight && f.source != counters.CUDAProfiler {
@@ -91,7 +91,7 @@ func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 		u, n, _ := strings.Cut(s, "=")
 		v, err := strconv.Atoi(n)
 		if err != nil || v < 1 || u == "" {
-			return nil, cli.Usagef("--limit %q: want UNIT=N, as in dram=4", s)
+			return nil, cli.Usagef("--unit-limit %q: want UNIT=N, as in dram=4", s)
 		}
 		limit.PerUnit[u] = v
 	}
@@ -183,7 +183,7 @@ func (r *PlanReport) render(w io.Writer) {
 // the newest task named as its kernel, else as its application. The database is
 // opened only if some row needs it. Errors name file and line.
 func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Table) error {
-	// A power in the files or of --power takes precedence over a task's.
+	// A power in the files or of --powers takes precedence over a task's.
 	wanted := func(r counters.Run) bool {
 		return math.IsNaN(float64(r.Power)) && (r.Task != "" || f.tasks)
 	}
@@ -242,7 +242,7 @@ func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*st
 		}
 	}
 	return nil, cli.NotFoundf("no task named %s in %s: measure it with wattmark run --name, or give the power in a "+
-		"column or with --power", strings.Join(tried, " or "), a.DB)
+		"column or with --powers", strings.Join(tried, " or "), a.DB)
 }
 
 // taskPower returns a mean power and the seconds it was averaged over: of the

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/analysis/predict/simgrid"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -33,7 +32,7 @@ func Commands(a *cli.App) []*cobra.Command {
 		stored.ListCmd(a, kind, "List the stored models", readPrediction,
 			func(list []*Prediction) error { return printPredictions(a, list) }),
 		kind.DeleteCmd(a, "Delete a model, or one version of it"),
-		predictCheckCmd(a), predictExportCmd(a), predictSimGridCmd(a), predictReferenceCmd(a))
+		predictCheckCmd(a), predictExportCmd(a), predictReferenceCmd(a))
 	return cli.In(cli.Learn, help, c)
 }
 
@@ -173,7 +172,7 @@ func newRoundReport(r predict.Round, blocks uint64) RoundReport {
 }
 
 // predictByPlatform prints the closed form of a platform's rounds, with ten digits
-// to compare with SimGrid's own output.
+// to compare with the output of SimGrid.
 func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 	_, r, err := f.read()
 	if err != nil {
@@ -216,7 +215,7 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("check [TASK...]", "Hold a model against measured launches", nil,
 		func(ctx context.Context, args []string) error {
 			if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
-				return cli.Usagef("name what to check against: tasks, --csv or --trace")
+				return cli.Usagef("name what to check against: tasks, --points or --power-trace")
 			}
 			var names []string
 			if name != "" {
@@ -261,6 +260,46 @@ func (p *Prediction) check(a *cli.App, ctx context.Context, s pointSources, args
 		}
 		renderEvaluation(w, &v)
 	})
+}
+
+// predictExportCmd returns predict export-platform: a SimGrid platform file, or
+// the same on standard output for "-".
+func predictExportCmd(a *cli.App) *cobra.Command {
+	return a.JSONFlag(cli.Command("export-platform FILE [NAME[@VERSION]]",
+		"Write a model as a platform file of SimGrid", cobra.RangeArgs(1, 2),
+		func(ctx context.Context, args []string) error {
+			if err := cli.CheckEnding(args[0], "XML", ".xml"); err != nil {
+				return err
+			}
+			p, err := loadPrediction(a, ctx, args[1:])
+			if err != nil {
+				return err
+			}
+			platform := p.platform()
+			write := func(w io.Writer) error { _, err := platform.WriteTo(w); return err }
+			if args[0] == "-" {
+				return write(cli.Raw(a.Out))
+			}
+			if err := cli.WriteFile(args[0], write); err != nil {
+				return err
+			}
+			v := map[string]any{
+				"file": args[0], "name": p.Name, "version": p.Version, "speed_flop_s": platform.Speed,
+				"flops_per_round": p.FlopsPerRound, "idle_w": platform.Idle, "busy_w": platform.Busy, "off_w": platform.Off,
+			}
+			return a.Print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "%s@%d is in %s: execute %g flop a round\n", p.Name, p.Version, args[0], p.FlopsPerRound)
+			})
+		}))
+}
+
+// platform returns p as a SimGrid host of one core: the speed is the work of a
+// round divided by its time, so that executing that work takes one round.
+func (p *Prediction) platform() *simgrid.Platform {
+	return &simgrid.Platform{
+		Zone: "AS0", Host: "GPU", Speed: p.Round.Speed(p.flopsPerBlock()), Idle: p.Round.Idle,
+		Busy: p.Round.Power, Off: p.Off,
+	}
 }
 
 // predictReferenceCmd returns predict reference: the rows of the paper, and a note on each

@@ -50,22 +50,22 @@ func predictCalibrateCmd(a *cli.App) *cobra.Command {
 		func(ctx context.Context, args []string) error { return predictCalibrate(a, ctx, f, args) })
 	fl := c.Flags()
 	fl.StringVar(&f.name, "name", "", "name of the model (default: the kernel's, or prediction)")
-	f.pointSources.add(fl)
+	cli.Section(fl, "The points", func() { f.pointSources.add(fl) })
 	fl.StringSliceVar(&f.use, "use", nil,
 		"numbers of blocks to calibrate on; the other points are predicted (default: all calibrate)")
 	fl.Uint64Var(&f.sms, "sms", 0, "multiprocessors of the GPU, as 132 of an H200 (required)")
 	fl.StringVar(&f.resident, "resident", "1",
 		"blocks that a multiprocessor holds at a time, or fit: from the steps of the times")
-	fl.StringVar(&f.idle, "idle", "", "power of the idle GPU, as 134W")
+	fl.StringVar(&f.idle, "idle-power", "", "power of the idle GPU, as 134W")
 	fl.StringVar(&f.idleU, "idle-u", "", "its standard uncertainty, as 0.5W or 1%")
-	fl.Int64Var(&f.idleTask, "idle-task", 0, "task in which the GPU rested, in place of --idle")
-	fl.StringVar(&f.idleTrace, "idle-trace", "", "power trace of the resting GPU, in place of --idle")
+	fl.Int64Var(&f.idleTask, "idle-task", 0, "task in which the GPU rested, in place of --idle-power")
+	fl.StringVar(&f.idleTrace, "idle-trace", "", "power trace of the resting GPU, in place of --idle-power")
 	fl.StringVar(&f.weights, "weights", "",
 		"equal (as in the paper), relative, or stated: by the points' uncertainties (default: equal)")
 	fl.Float64Var(&f.level, "level", 0.95, "level of the bands")
 	fl.Float64Var(&f.flops, "flops-per-block", 0,
 		"work of a block, for a platform file's speed (default: a unit a block)")
-	fl.StringVar(&f.off, "off", "0W", "power of the switched-off GPU, for a platform file")
+	fl.StringVar(&f.off, "off-power", "0W", "power of the switched-off GPU, for a platform file")
 	cli.SVGFlag(fl, &f.svg, "draw time and energy into this file")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "store nothing")
 	return a.JSONFlag(c)
@@ -76,7 +76,7 @@ func predictCalibrateCmd(a *cli.App) *cobra.Command {
 // named. Points held back by --use are predicted and compared.
 func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) error {
 	if f.csv == "" && len(f.traces) == 0 && len(args) == 0 {
-		return cli.Usagef("name what to calibrate from: tasks, --csv or --trace")
+		return cli.Usagef("name what to calibrate from: tasks, --points or --power-trace")
 	}
 	// All points are needed before the split: the resident blocks may be fitted to
 	// every time.
@@ -115,7 +115,7 @@ func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Po
 	}
 	off, err := bench.ParseQuantity(f.off, measure.UnitWatt)
 	if err != nil || off < 0 {
-		return cli.Usagef("--off %q: want a power, as 10W", f.off)
+		return cli.Usagef("--off-power %q: want a power, as 10W", f.off)
 	}
 	c.Off = measure.Watt(off)
 	// Idle power and resident blocks follow below, once their sources are read.
@@ -139,7 +139,7 @@ func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Po
 // 2) is halved; a trace has none. --idle-u replaces either.
 func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.Watt, err error) {
 	if session.CountTrue(f.idle != "", f.idleTask != 0, f.idleTrace != "") != 1 {
-		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle 134W, --idle-task and --idle-trace")
+		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle-power 134W, --idle-task and --idle-trace")
 	}
 	switch {
 	// A trace has no uncertainty of its own.
@@ -167,7 +167,7 @@ func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.
 	default:
 		v, err := bench.ParseQuantity(f.idle, measure.UnitWatt)
 		if err != nil {
-			return 0, 0, cli.Usagef("--idle: %w", err)
+			return 0, 0, cli.Usagef("--idle-power: %w", err)
 		}
 		w = measure.Watt(v)
 	}
@@ -219,10 +219,10 @@ type pointSources struct {
 
 // add defines the flags on fl.
 func (s *pointSources) add(fl *pflag.FlagSet) {
-	fl.StringVar(&s.csv, "csv", "", "CSV file of points")
+	fl.StringVar(&s.csv, "points", "", "CSV file of points")
 	fl.StringVar(&s.kernel, "kernel", "", "kernel of the CSV file, where it has several")
 	fl.StringArrayVar(&s.blocks, "blocks", nil, "TASK=BLOCKS, or TASK=BLOCKSxLAUNCHES (repeatable)")
-	fl.StringArrayVar(&s.traces, "trace", nil, "BLOCKS=FILE, a power trace of one launch (repeatable)")
+	fl.StringArrayVar(&s.traces, "power-trace", nil, "BLOCKS=FILE, a power trace of one launch (repeatable)")
 	fl.BoolVar(&s.allStates, "all-states", false, "keep traces' readings of every performance state, not P0 alone")
 }
 
@@ -310,7 +310,7 @@ func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
 	n, file, ok := strings.Cut(arg, "=")
 	g, err := parseGrid(n)
 	if err != nil || !ok {
-		return p, cli.Usagef("--trace %q: write BLOCKS=FILE, as 140=run.csv", arg)
+		return p, cli.Usagef("--power-trace %q: write BLOCKS=FILE, as 140=run.csv", arg)
 	}
 	t, err := cli.ReadFile(file, predict.ReadTrace)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/run"
@@ -61,12 +60,11 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringSliceVar(&f.sizes, "sizes", nil,
 		"numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
 	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
-	cli.Renamed(fl, "repeat", "times")
 	fl.IntVar(&f.repeat, "times", 3, "times that every size is measured")
 	fl.DurationVar(&f.round, "round", 600*time.Millisecond, "how long a full round is to take")
 	fl.DurationVar(&f.rest, "rest", 400*time.Millisecond, "rest before each launch")
 	fl.DurationVar(&f.idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")
-	fl.DurationVar(&f.settle, "settle", 1500*time.Millisecond, "how long it is left alone before that")
+	fl.DurationVar(&f.settle, "settle", 1500*time.Millisecond, "how long it may settle before that")
 	fl.Uint64Var(&f.resident, "resident", 0,
 		"blocks that a multiprocessor holds, for the rounds (default: what the driver says)")
 	fl.StringVar(&f.method, "method", "",
@@ -74,7 +72,7 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
 	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
 	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
-	cli.OutFlag(fl, &f.csv, "csv", "write the points into this file", "CSV", ".csv")
+	cli.OutFlag(fl, &f.csv, "output", "write the points into this file", "CSV", ".csv")
 	cli.SVGFlag(fl, &f.svg, "draw time and energy into this file")
 	return a.JSONFlag(c)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/roofline"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/run"
@@ -48,7 +47,6 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.Name, "name", "", "name of the tasks (default: roofline, with the time)")
 	fl.UintSliceVar(&f.rounds, "rounds", sweepRounds, "rounds of 32 multiply-adds for 128 bytes: rounds/2 flop a byte")
 	fl.DurationVar(&f.Duration, "duration", 3*time.Second, "length of each")
-	cli.Renamed(fl, "repeat", "times")
 	fl.IntVar(&f.repeat, "times", 1, "how often each is measured")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order")
 	fl.DurationVar(&f.WarmUp, "warm-up", 500*time.Millisecond, "load the GPU for this long before each; 0 for none")

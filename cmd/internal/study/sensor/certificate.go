@@ -92,7 +92,7 @@ func certificateMakeCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	f.sourceFlags(fl)
+	cli.Section(fl, "The readings and what ran", func() { f.sourceFlags(fl) })
 	fl.StringVar(&f.key, "key", "", "private key to sign with, which wattmark certificate key makes")
 	fl.StringVarP(&f.output, "output", "o", "", "file to write (default: the certificate on standard output)")
 	fl.StringVar(&f.evidence, "evidence", "", "of a task: new folder for its readings and load, which the "+
@@ -118,7 +118,7 @@ func certificateMake(a *cli.App, ctx context.Context, f *makeFlags) error {
 	}
 	var db *store.DB
 	if f.task != "" {
-		if db, err = a.OpenDB(ctx); err != nil {
+		if db, err = a.OpenDB(ctx, f.task); err != nil {
 			return err
 		}
 		defer db.Close()

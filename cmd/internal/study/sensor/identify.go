@@ -51,7 +51,7 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	short := "Find out what a GPU's built-in power sensor does, and measure well with it alone"
+	short := "Find out what a GPU's own sensor does, and measure with it"
 	c := &cobra.Command{Use: "sensor", Short: short}
 	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
 		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile,
@@ -97,11 +97,11 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	f.sourceFlags(fl)
+	cli.Section(fl, "The readings and what ran", func() { f.sourceFlags(fl) })
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
 	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; with several fields, one file each: NAME-FIELD.svg")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
 }
 
 // sourceFlags adds the flags of the source to fl.
@@ -121,7 +121,6 @@ func (f *sensorIdentifyFlags) sourceFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&f.field, "field", "", "field to look at, such as instant or average (default: all)")
 	fl.DurationVar(&f.from, "from", 0, "leave out readings before this time of the recording")
 	fl.DurationVar(&f.to, "to", 0, "leave out readings after it")
-	cli.Renamed(fl, "gpu-uuid", "gpu")
 	fl.StringVar(&f.gpu, "gpu", "", "UUID of the GPU, (default: the task's)")
 	fl.StringVar(&f.name, "gpu-name", "", "name of the GPU (default: the task's)")
 	fl.StringVar(&f.driver, "driver", "", "driver version (default: the task's)")
@@ -149,7 +148,7 @@ func sensorIdentify(a *cli.App, ctx context.Context, f *sensorIdentifyFlags) (er
 	var db *store.DB
 	switch {
 	case f.task != "" && !f.save:
-		db, err = a.OpenDB(ctx)
+		db, err = a.OpenDB(ctx, f.task)
 	case f.task != "":
 		db, err = a.OpenToChange(ctx)
 	case f.save:
@@ -340,7 +339,7 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	if events {
 		return s, taskPhases(ctx, db, t, s)
 	}
-	trace := study.TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at })
+	trace := report.TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at })
 	return s, s.useMeter(trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
 }
 

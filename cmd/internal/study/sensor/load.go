@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/run"
@@ -63,7 +62,7 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the random pauses between the waves")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel: half, compute or memory")
 	fl.StringVar(&f.Monitor, "monitor", "", "address of the monitor (default: measure without a meter)")
-	fl.StringVar(&f.Out, "out", "", "directory for readings.csv and events.csv")
+	fl.StringVar(&f.Out, "output", "", "directory for readings.csv and events.csv")
 	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; one for each field: NAME-FIELD.svg")
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
 	fl.BoolVar(&f.plot, "plot", false, "draw readings and the model in the terminal")
@@ -89,7 +88,7 @@ func (f *SensorLoadFlags) validate() error {
 	}
 	if f.Out != "" {
 		if i, err := os.Stat(f.Out); err == nil && !i.IsDir() {
-			return cli.Usagef("--out %s is no folder", f.Out)
+			return cli.Usagef("--output %s is no folder", f.Out)
 		}
 		for _, n := range []string{"readings.csv", "events.csv"} {
 			if _, err := os.Stat(filepath.Join(f.Out, n)); err == nil {

@@ -43,8 +43,7 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 		func(ctx context.Context, args []string) error { return sensorRun(a, ctx, f, args) })
 	fl := c.Flags()
 	f.AddBench(fl)
-	f.Plan.add(fl)
-	cli.Renamed(fl, "kernel", "length")
+	cli.Section(fl, "The sensor, and the plan", func() { f.Plan.add(fl) })
 	fl.DurationVar(&f.Plan.Kernel, "length", 0,
 		"how long one repetition lasts (a benchmark runs for it; else default: tried out)")
 	fl.IntVar(&f.trials, "trials", 0, "trials (default: planned)")

@@ -6,25 +6,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image/color"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 	"github.com/wattmark/wattmark/monitor/instrument/replay"
 	"github.com/wattmark/wattmark/store"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
 )
 
 // sensorSource is the input of an identification: the polls of each field and the known
@@ -210,4 +217,197 @@ func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 	}
 	return s, s.useMeter(m.Truth, fmt.Sprintf("the meter's trace (%s, its clock %s %+.1f ms%s)", m.Meter, how,
 		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
+}
+
+// SensorReport is the result of sensor identify.
+type SensorReport struct {
+	Source string `json:"source"`
+	// origin of the load
+	Truth   string              `json:"load_from"`
+	Fields  []SensorFieldReport `json:"fields"`
+	Refused []string            `json:"refused,omitempty"`
+	source  *sensorSource       // to draw
+}
+
+// SensorFieldReport is the profile of one field, with the notes of its identification and
+// the version and drawing that were stored.
+type SensorFieldReport struct {
+	sensor.Profile
+	Notes   []string           `json:"notes"`
+	Version int                `json:"version,omitempty"`
+	Picture string             `json:"picture,omitempty"`
+	found   *sensor.Identified // with the renewals and both models, to draw
+}
+
+// render writes the profiles as text, with a plot of each where plot is set.
+func (r *SensorReport) render(w io.Writer, plot bool) {
+	fmt.Fprintf(w, "%s; the load is known from %s\n", r.Source, r.Truth)
+	for _, x := range r.Fields {
+		fmt.Fprintln(w)
+		renderProfile(w, &x.Profile)
+		for _, n := range x.Notes {
+			fmt.Fprintf(w, "  note     %s\n", n)
+		}
+		if x.Version > 0 {
+			fmt.Fprintf(w, "  stored   version %d of %s\n", x.Version, profileName(x.UUID, x.Field))
+		}
+		if x.Picture != "" {
+			fmt.Fprintf(w, "  drawn    into %s\n", x.Picture)
+		}
+		if plot {
+			out.Sketch(w, &sensorPicture(x.found, r.source).Chart)
+		}
+	}
+	for _, x := range r.Refused {
+		fmt.Fprintf(w, "\n%s\n", x)
+	}
+}
+
+// renderProfile writes a profile as text. The static line appears only where a meter
+// calibrated it. Every ± is an expanded uncertainty.
+func renderProfile(w io.Writer, p *sensor.Profile) {
+	fmt.Fprintln(w, out.JoinNonEmpty(" of ", p.Field, out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver)))
+	fmt.Fprintf(w, "  period   %v ± %v (jitter %v)\n", p.Period, p.UPeriod, p.Jitter)
+	model := fmt.Sprintf("mean over a window of %v ± %v", p.Window, p.UWindow)
+	if p.Model == sensor.FirstOrder {
+		model = fmt.Sprintf("first-order lag, τ = %v ± %v", p.Tau, p.UTau)
+	}
+	switch {
+	case p.Undecided:
+		model += "; undecided between the two models, see below"
+	case p.Weak:
+		model += "; the load hardly tells it"
+	}
+	fmt.Fprintf(w, "  model    %s\n", model)
+	fmt.Fprintf(w, "  delay    %v ± %v; polled readings lie %v ± %v behind the power\n", p.Delay, p.UDelay, p.Lag,
+		p.ULag)
+	if p.DelayLow < p.DelayHigh {
+		fmt.Fprintf(w, "  wander   delay %v to %v over the run\n", p.DelayLow, p.DelayHigh)
+	}
+	fmt.Fprintf(w, "  sees     %s of the time\n", shareText(p.Seen, p.USeen))
+	if p.Calibrated {
+		fmt.Fprintf(w, "  static   reading = (%.4f ± %.4f) · power %+.2f W ± %.2f W\n", p.Gain, p.UGain,
+			float64(p.Offset), float64(p.UOffset))
+	} else {
+		fmt.Fprintf(w, "  static   not known: no meter\n")
+	}
+	fmt.Fprintf(w, "  steps    of %v; noise of a value at rest %v\n", p.Quantum, p.Noise)
+	if e := p.Evidence; e != nil && e.Boxcar != nil && e.FirstOrder != nil {
+		renderEvidence(w, e)
+	}
+}
+
+// shareText formats a share in percent, with its uncertainty from 0.5 % on.
+func shareText(share, u float64) string {
+	if u < 0.005 || math.IsNaN(u) {
+		return fmt.Sprintf("%.0f %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %% ± %.0f %%", 100*share, 100*min(u, 1))
+}
+
+// renderEvidence writes both models beside each other, the preferred one with an
+// asterisk. The difference of the AIC and Vuong's z compare them; |z| > 1.96 decides at
+// 95 %.
+func renderEvidence(w io.Writer, e *sensor.Evidence) {
+	head := out.Row{"model", "constant", "95 %", "delay", "95 %", "residual", "AIC"}
+	out.Table(w, head, []*sensor.Fit{e.Boxcar, e.FirstOrder}, func(f *sensor.Fit) out.Row {
+		mark := ""
+		if f.Model == e.Preferred {
+			mark = " *"
+		}
+		return out.Row{
+			string(f.Model) + mark, f.Constant, fmt.Sprintf("%v to %v", f.ConstantLow, f.ConstantHigh), f.Delay,
+			fmt.Sprintf("%v to %v", f.DelayLow, f.DelayHigh), f.Residual, fmt.Sprintf("%.1f", f.AIC),
+		}
+	})
+	fmt.Fprintf(w, "  evidence %d renewals, worth %d independent ones; ΔAIC %.1f, Vuong z %.1f (1.96 decides)\n",
+		e.Updates, e.Effective, e.DeltaAIC, e.Vuong)
+	// The levels of kinds of kernels; none where a meter gave the load.
+	for _, l := range bestFit(e).Levels {
+		fmt.Fprintf(w, "  level    %s: %.1f W ± %.1f W\n", l.Name, float64(l.Power), float64(l.U))
+	}
+}
+
+// bestFit returns the fit of the preferred model.
+func bestFit(e *sensor.Evidence) *sensor.Fit {
+	if e.Preferred == sensor.FirstOrder {
+		return e.FirstOrder
+	}
+	return e.Boxcar
+}
+
+// sensorPicture draws the register of a field, the prediction of both models and the
+// load.
+func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
+	u := x.Updates
+	from, to := u[0].At, u[len(u)-1].At
+	title := fmt.Sprintf("%s, %s: the register and the models", cmp.Or(x.Profile.GPU, s.description), x.Profile.Field)
+	p := report.NewPicture(title, to-from)
+	if xy := loadLine(x, s, from, to); len(xy) > 0 {
+		p.Line("load: "+strings.SplitN(s.truth, " (", 2)[0], report.Looks["truth"], xy)
+	}
+	// A register holds a value until its next renewal. A terminal shows the preferred model.
+	line := func(name string, c color.Color, width vg.Length, m sensor.Model, w func(i int) measure.Watt) {
+		var xy plotter.XYs
+		for i := range u {
+			t := float64(u[i].At - from)
+			if i > 0 {
+				xy = append(xy, plotter.XY{X: t, Y: float64(w(i - 1))})
+			}
+			xy = append(xy, plotter.XY{X: t, Y: float64(w(i))})
+		}
+		sketch := m == "" || m == x.Profile.Model
+		p.Line(name, figure.Style{Color: c, Width: width, Dashed: m != "", Sketch: sketch}, xy)
+	}
+	box, lag := x.Profile.Evidence.Boxcar, x.Profile.Evidence.FirstOrder
+	line("register, "+x.Profile.Field, figure.Vermillion, 1.6, "", func(i int) measure.Watt { return u[i].Power })
+	line(fmt.Sprintf("boxcar of %v, residual %v", box.Constant, box.Residual), figure.Blue, 1.4, sensor.Boxcar,
+		func(i int) measure.Watt { return x.Boxcar[i] })
+	line(fmt.Sprintf("first order of %v, residual %v", lag.Constant, lag.Residual), figure.Green, 1.4, sensor.FirstOrder,
+		func(i int) measure.Watt { return x.FirstOrder[i] })
+	return p
+}
+
+// loadLine returns the load between from and to, with times relative to from: the mean of
+// the meter's trace in each column, or for phases the power levels that the fit assigned
+// to them.
+func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (xy plotter.XYs) {
+	if s.load != nil {
+		d := (to - from) / report.PictureColumns
+		for t := from; t < to; t += d {
+			xy = append(xy, plotter.XY{X: float64(t - from), Y: float64(s.load.Mean(t, t+d))})
+		}
+		return xy
+	}
+	// The first level of a fit is that of rest.
+	level := map[string]float64{}
+	rest := 0.0
+	for i, l := range bestFit(x.Profile.Evidence).Levels {
+		level[l.Name] = float64(l.Power)
+		if i == 0 {
+			rest = float64(l.Power)
+		}
+	}
+	// Points outside the drawing are left out.
+	add := func(t measure.Seconds, w float64) {
+		if t >= from && t <= to {
+			xy = append(xy, plotter.XY{X: float64(t - from), Y: w})
+		}
+	}
+	for i, p := range s.Phases {
+		w, ok := level[p.Name]
+		if !ok {
+			w = level["other kernels"]
+		}
+		// A pause between two phases falls to the level of rest.
+		if i == 0 || p.From > s.Phases[i-1].To {
+			add(p.From, rest)
+		}
+		add(p.From, w)
+		add(p.To, w)
+		if i+1 == len(s.Phases) || s.Phases[i+1].From > p.To {
+			add(p.To, rest)
+		}
+	}
+	return xy
 }

@@ -152,7 +152,7 @@ type SensorPlanFlags struct {
 
 // add adds the flags that plan and run share to fl.
 func (f *SensorPlanFlags) add(fl *pflag.FlagSet) {
-	fl.Float64Var(&f.U, "u", 0.02, "relative uncertainty (95 %) that is wanted, without the sensor's static error")
+	fl.Float64Var(&f.U, "until-u", 0.02, "relative uncertainty (95 %) that is wanted, without the sensor's static error")
 	fl.Float64Var(&f.Swing, "swing", 1,
 		"how far the power goes up and down within a repetition, relative to its mean (0 to 2)")
 	fl.Float64Var(&f.Mean, "mean", 300, "mean power in watts, roughly")
@@ -233,8 +233,6 @@ func sensorPlanCmd(a *cli.App) *cobra.Command {
 	}
 	c := cli.Command("plan", "Plan a measurement with the GPU's own sensor alone", cobra.NoArgs, plan)
 	f.add(c.Flags())
-	cli.Renamed(c.Flags(), "kernel", "length")
-	cli.Renamed(c.Flags(), "gpu-uuid", "gpu")
 	c.Flags().DurationVar(&f.Kernel, "length", 0, "how long the kernel, or one repetition, lasts")
 	c.Flags().StringVar(&f.gpu, "gpu", "", "GPU whose stored profile to use: its UUID, or the beginning of it")
 	return a.JSONFlag(c)

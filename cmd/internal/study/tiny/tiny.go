@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -105,7 +105,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 // dry prints the plan for a kernel of known length on the present bench. It opens no GPU and
 // takes no capture.
 func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) error {
-	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version(), Dial: a.Tracing.Dial()})
+	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		return err
 	}
@@ -175,15 +175,15 @@ func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{
 		Use: "tiny", Short: "Measure a kernel far shorter than the meter can bracket", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("u") && !(f.u > 0) {
-				return cli.Usagef("--u %v: want more than 0", f.u)
+			if cmd.Flags().Changed("until-u") && !(f.u > 0) {
+				return cli.Usagef("--until-u %v: want more than 0", f.u)
 			}
 			return runTiny(a, cmd.Context(), f)
 		},
 	}
 	fl := c.Flags()
 	f.AddBench(fl)
-	fl.StringVar(&f.method, "method", "contrast", "contrast, fold or repeat")
+	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
 	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
 	cli.UserFlag(fl, &f.User)
@@ -194,25 +194,30 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.DurationVar(&f.length, "length", 0,
 		"how long the benchmark runs; of a PTX kernel, how long it is expected to (default: tried out)")
 	f.AddPTX(fl)
-	fl.Float64Var(&f.u, "u", 0,
-		"relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
-	fl.Float64Var(&f.energy, "expect-energy", 0,
-		"joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")
-	fl.Float64Var(&f.drift, "drift", 0, "watts a second that the card's power wanders, for the plan")
-	fl.DurationVar(&f.slice, "slice", 0,
-		"carrier between two launches (default: 100 µs, or the kernel's length if that is more)")
-	fl.DurationVar(&f.phase, "phase", 0, "contrast: length of a phase (default: planned)")
-	fl.IntVar(&f.blocks, "blocks", 0, "contrast: number of blocks of four phases (default: planned)")
-	fl.IntVar(&f.launches, "launches", 0, "fold and repeat: number of launches (default: planned)")
-	fl.IntVar(&f.bins, "bins", 100, "fold: points of the profile")
-	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
-		"fold: how long the power may take to settle behind a launch")
-	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
+	cli.Section(fl, "The plan", func() { f.addPlan(fl) })
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
 		"load the GPU for this long before the first marker; 0 for none")
 	fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "show the plan and measure nothing")
 	return cli.In(cli.Measure, help, a.JSONFlag(c))
+}
+
+// addPlan adds the flags that the plan follows.
+func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
+	fl.Float64Var(&f.u, "until-u", 0,
+		"relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
+	fl.Float64Var(&f.energy, "expect-energy", 0,
+		"joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")
+	fl.Float64Var(&f.drift, "wander", 0, "watts a second that the card's power wanders, for the plan")
+	fl.DurationVar(&f.slice, "slice", 0,
+		"carrier between two launches (default: 100 µs, or the kernel's length if that is more)")
+	fl.DurationVar(&f.phase, "phase", 0, "contrast: length of a phase (default: planned)")
+	fl.IntVar(&f.blocks, "quads", 0, "contrast: number of blocks of four phases (default: planned)")
+	fl.IntVar(&f.launches, "launches", 0, "fold and repeat: number of launches (default: planned)")
+	fl.IntVar(&f.bins, "bins", 100, "fold: points of the profile")
+	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
+		"fold: how long the power may take to settle behind a launch")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
 }
 
 // insert checks the flags and returns the kernel to insert between the slices of
@@ -234,14 +239,14 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	switch tiny.Method(f.method) {
 	case tiny.Contrast, tiny.Fold, tiny.Repeat:
 	default:
-		return usage(fmt.Errorf("--method %q: want contrast, fold or repeat", f.method))
+		return usage(fmt.Errorf("--scheme %q: want contrast, fold or repeat", f.method))
 	}
 	if !(f.u >= 0) || f.u > 1 || f.length < 0 || f.slice < 0 || f.phase < 0 || f.blocks < 0 || f.launches < 0 ||
 		f.settle < 0 {
-		return usage(errors.New("--u lies between 0 and 1; lengths and numbers are not negative"))
+		return usage(errors.New("--until-u lies between 0 and 1; lengths and numbers are not negative"))
 	}
 	if err := errors.Join(session.CheckBenchmark("--carrier", f.carrier),
-		session.FiniteFlag("--expect-energy", f.energy), session.FiniteFlag("--drift", f.drift), f.Check(nil)); err != nil {
+		session.FiniteFlag("--expect-energy", f.energy), session.FiniteFlag("--wander", f.drift), f.Check(nil)); err != nil {
 		return gpu.Insert{}, nil, err
 	}
 	switch {
@@ -316,7 +321,7 @@ func printTinyPlan(a *cli.App, plan tiny.Plan, length measure.Seconds) error {
 // plan returns the plan and the length of one launch. If r is not nil, and the
 // length is not known, it first runs the kernel to find out. Flags replace parts
 // of the plan; U, the expected uncertainty, is then unknown and 0. A plan that
-// cannot reach --u is an error, unless the flags fix blocks and slices.
+// cannot reach --until-u is an error, unless the flags fix blocks and slices.
 func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.TrainRunner, insert gpu.Insert) (tiny.Plan,
 	measure.Seconds, error,
 ) {
@@ -357,7 +362,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 	if f.launches > 0 {
 		p.Launches = f.launches
 	}
-	// Blocks and slices set by hand need no plan that reaches --u.
+	// Blocks and slices set by hand need no plan that reaches --until-u.
 	if err != nil && !(p.Method == tiny.Contrast && f.blocks > 0 && p.Slices > 0) {
 		return p, length, err
 	}

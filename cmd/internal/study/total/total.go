@@ -162,8 +162,9 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f totalFlags
-	c := cli.Command("total --job NAME [--from DATABASE|HOST:PORT]...", "Add up one job's energy over many hosts",
-		cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	c := cli.Command("total --job NAME [DATABASE|HOST:PORT]...", "Add up one job's energy over many hosts",
+		cobra.ArbitraryArgs, func(ctx context.Context, args []string) error {
+			f.from = args
 			if f.job == "" {
 				return cli.Usagef("--job names what is added up: the NAME of wattmark run --job NAME")
 			}
@@ -171,8 +172,6 @@ func Commands(a *cli.App) []*cobra.Command {
 		})
 	fl := c.Flags()
 	fl.StringVar(&f.job, "job", "", "the job, as wattmark run --job named it")
-	fl.StringArrayVar(&f.from, "from", nil,
-		"a task database, or host:port of a wattmark host (repeatable; default: --db)")
 	fl.StringVar(&f.since, "since", "", "only tasks launched at or after: 2026-01-31 or 2026-01-31T15:04:05Z")
 	fl.StringVar(&f.until, "until", "", "only tasks launched before")
 	fl.IntVar(&f.expect, "expect", 0, "how many tasks (GPUs) there should be; fewer are an error")

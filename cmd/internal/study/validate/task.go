@@ -1,19 +1,25 @@
 package validate
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"iter"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/analysis/correct"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	correctcmd "github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	hostsensor "github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/quality"
@@ -61,7 +67,7 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 	times := report.NewTaskTimes(t)
 	s.Origin = times.Origin
 	s.Work = validate.Span{From: times.Host(t.Result.From), To: times.Host(t.Result.To)}
-	s.Truth = TaskTruth(ctx, db, t, times.Host)
+	s.Truth = report.TaskTruth(ctx, db, t, times.Host)
 	s.Systematic, s.Offset = budgetOf(t.Result)
 	s.Total, s.LooksAway = t.Result.Total, report.LooksAway(t)
 	s.Clock = clockOf(t)
@@ -76,57 +82,6 @@ func taskSubject(ctx context.Context, db *store.DB, t *store.Task) (validate.Sub
 		s.Cautions = append(s.Cautions, note)
 	}
 	return s, err
-}
-
-// errStopped ends the power stream early after the consumer has stopped the iteration.
-var errStopped = errors.New("stopped")
-
-// TaskTruth yields the sum of a task's rails, scan by scan, with at for the time of an
-// instant of the meter's clock. Gaps yield no samples. Each iteration reads the chunks
-// from the database anew.
-func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
-	at func(measure.Seconds) measure.Seconds,
-) iter.Seq2[validate.Sample, error] {
-	return func(yield func(validate.Sample, error) bool) {
-		// A sample is timed by the mean skew between a scan and the conversion of its rails.
-		tb, skew := t.Setup.Timebase, measure.Seconds(0)
-		for _, r := range t.Setup.Rails {
-			skew += t.Setup.Channels[r.X].Skew
-		}
-		skew /= measure.Seconds(max(len(t.Setup.Rails), 1))
-		// The stream aligns the rails, which are converted one after the other, to one instant.
-		stream, err := measure.NewPowerStream(&t.Setup, func(p *measure.Powers) error {
-			for i := range p.Scans() {
-				var w measure.Watt
-				for r := range p.Rails {
-					w += p.Rails[r].P[i]
-				}
-				if !yield(validate.Sample{At: at(tb.Seconds(p.Tick(i)) + skew), Power: w}, nil) {
-					return errStopped
-				}
-			}
-			return nil
-		})
-		// The stream is closed only after the last block: Close flushes the scans that
-		// wait for their neighbours.
-		for b, e := range report.Blocks(ctx, db, t) {
-			if err == nil {
-				err = e
-			}
-			if err == nil {
-				err = stream.Add(b)
-			}
-			if err != nil {
-				break
-			}
-		}
-		if err == nil {
-			err = stream.Close()
-		}
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(validate.Sample{}, err)
-		}
-	}
 }
 
 // budgetOf splits a result's budget into a relative part, which scales with the energy,
@@ -199,4 +154,181 @@ func cautionsOf(t *store.Task) (result []string) {
 		result = append(result, out.GapText(t.Result.Gaps, t.Result.Lost)+" within the work")
 	}
 	return result
+}
+
+// taskMethods returns the software methods of a task: those with a stored result, then
+// the fields and logs that have readings alone. work is the span of the result in force.
+func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.TaskTimes,
+	work validate.Span,
+) ([]validate.Method, error) {
+	results, err := db.Methods(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	readings, err := db.Readings(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	// Readings by stored method; NaN marks a register that the poll did not return.
+	by := map[string][]hostsensor.Point{}
+	for _, r := range readings {
+		if !math.IsNaN(r.Value) {
+			by[r.Method] = append(by[r.Method], hostsensor.Point{At: r.At, Value: r.Value})
+		}
+	}
+	var out []validate.Method
+	for i := range results {
+		out = append(out, taskMethod(&results[i], by, times, work))
+	}
+	// Fields and logs that no method covers: of tasks measured without methods, and of
+	// recordings that were played back. Their energy is NaN, so that validation integrates
+	// the readings. stored is the key of a name in the database.
+	add := func(name, stored string) {
+		if r := points(by[stored], times); len(r) > 0 &&
+			!slices.ContainsFunc(out, func(m validate.Method) bool { return m.Name == name }) {
+			out = append(out, validate.Method{Name: name, Readings: r, Energy: measure.Joule(math.NaN())})
+		}
+	}
+	add(string(hostsensor.InstantField), hostsensor.InstantPower)
+	add(string(hostsensor.AverageField), hostsensor.AveragePower)
+	if len(results) == 0 {
+		add("usage", hostsensor.UsagePower) // SMA and MTSM read the same register
+	}
+	for _, stored := range slices.Sorted(maps.Keys(by)) {
+		if cli.ImportedName(stored) != "" {
+			add(stored, stored)
+		}
+	}
+	return out, nil
+}
+
+// taskMethod converts one stored method. Its energy follows the method's own rule; the
+// readings are integrated instead where the window changed after the method was
+// evaluated.
+func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times report.TaskTimes,
+	work validate.Span,
+) validate.Method {
+	m := validate.Method{
+		Name: x.Method, Note: x.Note, Energy: x.Energy, U: x.U, Made: x.Readings, Silent: math.IsNaN(float64(x.Energy)),
+	}
+	switch hostsensor.Method(x.Method) {
+	// The counter is cumulative energy: its differences over time are the power.
+	case hostsensor.Counter, hostsensor.CounterEnds:
+		m.Readings = points(report.PowerOf(by[measurement.MethodPrefix+string(hostsensor.Counter)]), times)
+	// PAPI reads once at the end of the work: the first poll at or after it.
+	case hostsensor.PAPI:
+		for _, p := range by[measurement.MethodPrefix+x.Method] {
+			if !p.At.Before(x.To) {
+				m.Readings = points([]hostsensor.Point{p}, times)
+				break
+			}
+		}
+	case hostsensor.InstantField:
+		m.Readings = points(by[hostsensor.InstantPower], times)
+	case hostsensor.AverageField:
+		m.Readings = points(by[hostsensor.AveragePower], times)
+	default:
+		stored := measurement.MethodPrefix + x.Method
+		if len(by[stored]) == 0 {
+			stored = x.Method // imported logs and corrected variants have no prefix
+		}
+		m.Readings = points(by[stored], times)
+		m.Silent = m.Silent && cli.ImportedName(x.Method) == "" // a log may still span the work
+	}
+	// The stored energy belongs to another window: only its readings remain valid.
+	if off, same := times.SameWork(x.From, x.To, work); !same && !math.IsNaN(float64(m.Energy)) {
+		m.Energy, m.U = measure.Joule(math.NaN()), 0
+		m.Note = out.JoinNonEmpty("; ", m.Note,
+			fmt.Sprintf("the window is not the work that it spoke of (%v off): its readings are integrated", off))
+	}
+	return m
+}
+
+// points converts readings to the subject's clock, in order of time.
+func points(list []hostsensor.Point, times report.TaskTimes) (out []validate.Reading) {
+	for _, p := range list {
+		out = append(out, validate.Reading{At: times.Wall(p.At), Power: measure.Watt(p.Value)})
+	}
+	slices.SortStableFunc(out, func(a, b validate.Reading) int { return cmp.Compare(a.At, b.At) })
+	return out
+}
+
+// correctedFlags adds the flags that describe a sensor, whose lag or window is corrected
+// and validated beside the methods.
+func (f *ValidateFlags) correctedFlags(fl *pflag.FlagSet) {
+	f.sensor.Slope = correct.Symmetric.String()
+	fl.StringVar(&f.sensor.Profile, "profile", "", "judge corrected variants too, by this stored sensor profile "+
+		"(of a task: those of its GPU are used by themselves)")
+	f.sensor.Certificate.Flags(fl)
+	fl.StringVar(&f.sensor.Preset, "preset", "",
+		"the same, by a published lag: "+strings.Join(correct.PresetNames(), ", "))
+	fl.DurationVar(&f.sensor.Tau, "tau", 0, "the same, by a lag's constant, as correct fit finds it")
+	fl.DurationVar(&f.sensor.Window, "window", 0, "the same, by what a reading is the mean of")
+	fl.DurationVar(&f.sensor.Period, "period", 0, "from one renewal of the register to the next, with --window or --tau")
+}
+
+// addCorrected appends to the methods of s a variant for each profile, with the sensor's
+// lag or window corrected. A profile without a field applies to the first method with at
+// least two readings; one that fits no method is left out.
+func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
+	var out []validate.Method
+	for _, p := range profiles {
+		i := slices.IndexFunc(s.Methods, func(m validate.Method) bool {
+			name := m.Name
+			if _, field, ok := smilog.CutTool(name); ok {
+				name = field
+			}
+			return len(m.Readings) >= 2 && (p.Field == "" || p.Field == name)
+		})
+		if i < 0 {
+			continue
+		}
+		// The profile is shared between subjects: the field is set on a copy.
+		q := *p
+		q.Field = s.Methods[i].Name
+		for _, m := range correct.Methods(s.Methods[i].Readings, &q, s.Work, s.Kernels) {
+			// A variant that wattmark correct stored is validated as stored.
+			if !slices.ContainsFunc(s.Methods, func(x validate.Method) bool { return x.Name == m.Name }) {
+				out = append(out, m)
+			}
+		}
+	}
+	s.Methods = append(s.Methods, out...)
+}
+
+// findProfiles returns the sensor profiles to correct with: the one that the flags
+// describe, else the newest stored one of each field of the GPU uuid. A certificate of
+// another GPU or driver is refused. Without flags, a nil
+// db or an empty uuid yields none. Stored profiles are named "UUID FIELD", and the list is
+// ordered by name, then by version.
+func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
+	uuid, driver string,
+) ([]*sensor.Profile, error) {
+	if f.sensor.Profile != "" || f.sensor.Certificate.Path != "" || f.sensor.Preset != "" || f.sensor.Tau != 0 || f.sensor.Window != 0 {
+		p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
+		if err == nil {
+			err = f.sensor.Certificate.Fits(p, uuid, driver)
+		}
+		return []*sensor.Profile{p}, err
+	}
+	if db == nil || uuid == "" {
+		return nil, nil
+	}
+	list, err := db.Analyses(ctx, sensor.Kind)
+	if err != nil {
+		return nil, err
+	}
+	var out []*sensor.Profile
+	for i, x := range list {
+		newest := i+1 == len(list) || list[i+1].Name != x.Name
+		if !newest || !strings.HasPrefix(x.Name, uuid+" ") {
+			continue
+		}
+		p, err := correctcmd.ReadProfile(&x)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -83,12 +82,12 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.StringVar(&f.user, "user", "", "tasks of this user")
 	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
 	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
-	f.recorded.flags(fl)
-	f.correctedFlags(fl)
+	cli.Section(fl, "Of recorded files", func() { f.recorded.flags(fl) })
+	cli.Section(fl, "Corrected variants", func() { f.correctedFlags(fl) })
 	// These do not depend on the source of the subjects.
 	cli.SVGFlag(fl, &f.svg, "draw the power by the meter and by each method, and the energies, into this file")
 	cli.OutFlag(fl, &f.html, "html", "write a report as one self-contained page into this file", "HTML", ".html", ".htm")
-	fl.StringVar(&f.save, "save", "", "keep the validation in the task database under this name")
+	fl.StringVar(&f.save, "save-as", "", "keep the validation in the task database under this name")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the resampling")
 	fl.IntVar(&f.resamples, "resamples", 1000, "resamples behind every interval")
 	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
@@ -197,7 +196,7 @@ type FilesReport struct {
 	Saved string `json:"saved,omitempty"`
 }
 
-// ValidationKind is the kind of the analyses that --save stores.
+// ValidationKind is the kind of the analyses that --save-as stores.
 const ValidationKind = "validation"
 
 // keep writes the drawing, the page and the stored analysis that the flags ask for, and

@@ -83,6 +83,6 @@ async function plot(page, key) {
     await tabTo(page, '#compare', 'Shift+Tab');
     await key('Enter');
     await drawn(page);
-    assert.equal(params(page).get('ids'), '2,1');
+    assert.match(params(page).get('ids'), /^2[,;]1$/); // the page puts groups' semicolon when it has read the tasks
   });
 }

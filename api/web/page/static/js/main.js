@@ -1,5 +1,5 @@
 // The page's begin: the head, the theme, the help, and the view that the address names.
-import { el, fill, announce } from './lib/dom.js';
+import { el, fill, announce, typing } from './lib/dom.js';
 import { Router, link } from './lib/router.js';
 import { themeButton } from './lib/theme.js';
 import { help } from './lib/help.js';
@@ -27,7 +27,7 @@ who(document.getElementById('who'));
 themeButton(document.getElementById('theme'));
 document.getElementById('help').addEventListener('click', () => help(open));
 addEventListener('keydown', (e) => {
-  if (e.key === '?' && !e.target.closest('input, textarea, select, dialog')) {
+  if (e.key === '?' && !typing(e)) {
     e.preventDefault();
     help(open);
   }

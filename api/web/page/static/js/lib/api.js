@@ -48,6 +48,23 @@ export async function readEnvelope(params, signal) {
   return envelopeAnswer(new Uint8Array(await whole(() => res.arrayBuffer())));
 }
 
+const base64 = (bytes) => btoa(String.fromCharCode(...bytes));
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
+/**
+ * batch asks several calls in one request: [{ path, params }], or { envelope: params } for columns of power. It returns
+ * their answers in order, an ApiError in the place of one that failed.
+ */
+export async function batch(calls, signal) {
+  if (calls.length === 0) return [];
+  const { answers } = await send('POST', '/v1/batch', {}, { calls: calls.map((c) => (c.envelope
+    ? { path: '/wattmark.v1.TaskService/ReadEnvelope', message: base64(envelopeRequest(c.envelope)) } : { path: address(c.path, c.params ?? {}) })) }, signal);
+  return answers.map((a, i) => {
+    if (a.status !== 200) return new ApiError(a.json?.error?.message ?? a.json?.message ?? `error ${a.status}`, a.status);
+    return calls[i].envelope ? envelopeAnswer(bytesOf(a.message ?? '')) : a.json;
+  });
+}
+
 /** whole reads an answer to its end. */
 async function whole(read) {
   try {
@@ -107,6 +124,7 @@ export function latest() {
   return {
     get: (path, params) => get(path, params, anew()),
     envelope: (params) => readEnvelope(params, anew()),
+    batch: (calls) => batch(calls, anew()),
     stop() { running?.abort(); },
   };
 }

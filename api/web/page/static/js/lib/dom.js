@@ -46,6 +46,9 @@ export function labelled(text, field, props = {}) {
   return el('label', { class: 'field', ...props }, el('span', {}, text), field);
 }
 
+/** typing tells whether what keys write goes elsewhere: into a field, a list or a dialog. */
+export const typing = (e) => e.target instanceof Element && Boolean(e.target.closest('input, select, textarea, dialog'));
+
 /** announce tells those who listen to the page rather than see it. */
 export function announce(text) {
   document.getElementById('announce').textContent = text;

@@ -7,9 +7,14 @@ export const none = '–';
 /** num reads a value of the API; NaN for what is not there. */
 export const num = (v) => (v === undefined || v === null || v === '' ? NaN : Number(v));
 
+/** @type {[number, string][]} */
 const prefixes = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']];
 
-/** prefix returns [factor, letter] of the SI prefix that suits a size: 1 s, not 1000 ms, also a little below. */
+/**
+ * prefix returns [factor, letter] of the SI prefix that suits a size: 1 s, not 1000 ms, also a little below.
+ * @param {number} size
+ * @returns {[number, string]}
+ */
 export function prefix(size) {
   const v = Math.abs(size);
   if (!(v > 0) || v === Infinity) return [1, ''];

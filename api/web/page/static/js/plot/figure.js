@@ -22,7 +22,7 @@ function legendRows(c, items) {
   const rows = [[]];
   let x = 0;
   for (const item of items) {
-    const w = c.measureText(item.text).width + 34;
+    const w = c.measureText(item.text).width + (item.colour ? 34 : 12);
     if (x + w > width - 2 * margin && x > 0) {
       rows.push([]);
       x = 0;
@@ -31,6 +31,23 @@ function legendRows(c, items) {
     x += w;
   }
   return rows;
+}
+
+const mostNames = 12;
+
+/** trackNames are the legends of what lies in the tracks, of kernels and of ranges: the names that take most of the time in view. */
+function trackNames({ data, view }) {
+  const kinds = new Map();
+  for (const t of data.tracks) {
+    const kind = t.title === 'ranges' ? 'Ranges:' : 'Kernels:', named = kinds.get(kind) ?? new Map();
+    kinds.set(kind, named);
+    for (const s of t.rows.flat()) {
+      const length = Math.min(s.to, view.to) - Math.max(s.from, view.from);
+      if (length > 0) named.set(s.name, { time: (named.get(s.name)?.time ?? 0) + length, colour: (look) => t.colourOf(s.name, look) });
+    }
+  }
+  return [...kinds].filter(([, named]) => named.size).map(([kind, named]) => [{ text: kind }, ...[...named].sort(([, a], [, b]) => b.time - a.time).slice(0, mostNames)
+    .map(([name, n]) => ({ text: name.length > 48 ? `${name.slice(0, 47)}…` : name, colour: n.colour })), ...(named.size > mostNames ? [{ text: `and ${named.size - mostNames} more` }] : [])]);
 }
 
 /** drawInto draws the figure on a surface; of is { plot, legend, caption }. The copy of the plot is laid out for the figure's width. */
@@ -50,7 +67,7 @@ function drawInto(c, copy, { rows, lines, height, top }, look) {
   c.textAlign = 'left';
   rows.forEach((row, i) => row.forEach((item) => {
     const y = margin + i * lineHeight + 6, x = margin + item.x;
-    c.fillStyle = c.strokeStyle = item.colour(look);
+    if (item.colour) c.fillStyle = c.strokeStyle = item.colour(look);
     if (item.line) {
       c.lineWidth = 2;
       c.setLineDash(item.dash ?? []);
@@ -59,14 +76,15 @@ function drawInto(c, copy, { rows, lines, height, top }, look) {
       c.lineTo(x + 20, y);
       c.stroke();
       c.setLineDash([]);
-    } else c.fillRect(x, y - 5, 20, 10);
+    } else if (item.colour) c.fillRect(x, y - 5, 20, 10);
     c.fillStyle = look.ink;
-    c.fillText(item.text, x + 25, y);
+    c.fillText(item.text, item.colour ? x + 25 : x, y);
   }));
   c.textAlign = 'center';
   c.fillText(copy.timeTitle ?? 'Device time', width / 2, top + copy.axisY + 40);
   c.save();
-  c.translate(margin, top + copy.axisY / 2);
+  const panels = copy.boxes.filter((b) => b.panel), last = panels[panels.length - 1];
+  c.translate(margin, top + (panels[0].y + last.y + last.h) / 2);
   c.rotate(-Math.PI / 2);
   c.fillText('Power in W', 0, 0);
   c.restore();
@@ -82,7 +100,7 @@ function layout(c, { plot, legend, caption }) {
   if (copy.data.panels.length === 1) copy.data = { ...copy.data, panels: [{ ...copy.data.panels[0], title: '' }] };
   copy.layout();
   c.font = font;
-  const rows = legendRows(c, legend), lines = wrapped(c, caption, width - 2 * margin), top = margin + rows.length * lineHeight + 6;
+  const rows = [legend, ...trackNames(plot)].flatMap((list) => legendRows(c, list)), lines = wrapped(c, caption, width - 2 * margin), top = margin + rows.length * lineHeight + 6;
   return [copy, { rows, lines, top, height: Math.ceil(top + copy.axisY + 56 + lines.length * lineHeight + margin) }];
 }
 

@@ -27,6 +27,7 @@ export class Plot {
     this.view = { from: 0, to: 1 };
     this.limits = { from: 0, to: 1 };
     this.cursors = { a: NaN, b: NaN };
+    this.window = null; // what W shows
     this.hover = NaN;
     this.resting = NaN;
     this.selection = null; // [t, t] while a stretch is drawn up
@@ -144,6 +145,7 @@ export class Plot {
 
   /** layout places panels and tracks. */
   layout() {
+    /** @type {any[]} */
     const boxes = [];
     let y = 6;
     for (const p of this.data.panels) {

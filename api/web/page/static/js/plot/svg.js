@@ -9,8 +9,20 @@ const short = (v) => String(Math.round(v * 100) / 100);
 
 export class Svg {
   constructor(width, height) {
-    Object.assign(this, { width, height, parts: [], path: '', clips: 0, stack: [], open: 0 });
-    Object.assign(this, { fillStyle: '#000', strokeStyle: '#000', lineWidth: 1, globalAlpha: 1, font: '12px sans-serif', textAlign: 'left', textBaseline: 'alphabetic', lineJoin: 'miter', dash: [] });
+    this.width = width;
+    this.height = height;
+    this.parts = []; // of the markup
+    this.path = '';
+    this.clips = 0;
+    this.stack = []; // states that save put aside
+    this.open = 0; // groups
+    this.fillStyle = this.strokeStyle = '#000';
+    this.lineWidth = this.globalAlpha = 1;
+    this.font = '12px sans-serif';
+    this.textAlign = 'left';
+    this.textBaseline = 'alphabetic';
+    this.lineJoin = 'miter';
+    this.dash = [];
     this.vector = true; // bands are outlines, not a bar a pixel
   }
 

@@ -15,7 +15,7 @@ function parts(r, open) {
     table('Each rail between A and B', [
       { title: 'Rail', cell: (x) => x.name }, { title: 'Energy ± U', num: true, cell: (x) => energy(x.energy) },
       { title: 'Mean', num: true, cell: (x) => watts(x.mean_w) }, { title: 'Share', num: true, cell: (x) => percent(num(x.energy?.energy_j) / all) },
-    ], r.rails ?? []), budgetTable((r.budget ?? []).slice(0, 6), 'What U is made of, the largest first'));
+    ], r.rails ?? []), budgetTable((r.budget ?? []).slice(0, 6), `What U is made of, the largest first${r.budget?.length > 6 ? `, 6 of ${r.budget.length}` : ''}`));
 }
 
 /** aboveIdle is an energy above so many watts of idle, { w, u }. Gains are common to both, so their uncertainties add up at most. */

@@ -1,6 +1,6 @@
 // Tasks on one axis of time, aligned where their work began, in groups of repeats that are compared,
 // and their figures beside each other.
-import { get } from '../lib/api.js';
+import { ApiError, batch, givenUp, latest } from '../lib/api.js';
 import { el, fill, debounced, labelled, announce } from '../lib/dom.js';
 import { num, watts } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
@@ -11,7 +11,7 @@ import { Plot } from '../plot/plot.js';
 import { comparison } from './compare_table.js';
 import { Compared, aligns } from './compared.js';
 import { Colours } from './kernels.js';
-import { Comparison, grouping, groupsOf, letter, written } from './groups.js';
+import { Comparison, groupText, grouping, groupsOf, letter, written } from './groups.js';
 import { takeAway } from './take.js';
 import { hint, kernelAt, kernelTrack } from './task_layers.js';
 
@@ -31,6 +31,8 @@ class CompareView {
     this.tasks = []; // of all groups
     this.groups = [];
     this.colours = new Colours();
+    this.views = latest();
+    this.energies = latest();
     this.trouble = el('div');
     this.body = el('div');
     root.append(el('h1', {}, 'Compare tasks'), this.trouble, this.body);
@@ -46,15 +48,21 @@ class CompareView {
     this.cursors?.close();
     this.plot?.close();
     this.comparison?.close();
-    this.tasks.forEach((t) => t.close());
+    this.views.stop();
+    this.energies.stop();
   }
 
   async open(params) {
     const asked = groupsOf(params.get('ids') ?? ''), ids = asked.flat(), over = ids.splice(most);
-    const answers = await Promise.allSettled(ids.map((id) => get(`/v1/tasks/${id}`, {}, this.end.signal)));
-    if (this.end.signal.aborted) return;
-    const failed = answers.map((a, i) => [ids[i], a]).filter(([, a]) => a.status === 'rejected');
-    const found = new Map(answers.filter((a) => a.status === 'fulfilled').map((a) => [a.value.task.task_id, a.value]));
+    let answers;
+    try {
+      answers = await batch(ids.map((id) => ({ path: `/v1/tasks/${id}` })), this.end.signal);
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+      return;
+    }
+    const failed = answers.map((a, i) => [ids[i], a]).filter(([, a]) => a instanceof ApiError);
+    const found = new Map(answers.filter((a) => !(a instanceof ApiError)).map((a) => [a.task.task_id, a]));
     const groups = (asked.length === 1 && found.size > 1 && !params.get('ids').endsWith(';') ? grouping([...found.values()].map((a) => a.task)) : asked).map((g) => g.filter((id) => found.has(id))).filter((g) => g.length);
     this.groups = groups.map((g, i) => g.map((id) => new Compared(found.get(id), i, g.length > 1 || groups.length > 1 ? letter(i) : '')));
     this.tasks = this.groups.flat();
@@ -62,7 +70,7 @@ class CompareView {
     this.drawn = Array.from({ length: Math.max(0, ...this.groups.map((g) => g.length)) }, (_, i) => this.groups.map((g) => g[i])).flat().filter(Boolean).slice(0, mostDrawn);
     fill(this.trouble, over.length ? notice(`${most} tasks are compared at once: ${over.join(', ')} left out. wattmark compare takes any number.`) : null,
       this.tasks.length > mostDrawn ? notice(`${mostDrawn} of ${this.tasks.length} tasks are drawn; all are compared.`) : null,
-      failed.map(([id, a]) => notice(`Task ${id}: ${a.reason.message}`, true)));
+      failed.map(([id, a]) => notice(`Task ${id}: ${a.message}`, true)));
     this.align = aligns.some(([a]) => a === params.get('align')) ? params.get('align') : 'window';
     this.mode = params.get('show') === 'stacked' ? 'stacked' : 'overlay';
     this.rail = params.get('rail') ?? 'total';
@@ -85,13 +93,13 @@ class CompareView {
     const align = el('select', { on: { change: () => { this.align = align.value; this.limits(); this.plot.put('a', NaN); this.plot.put('b', NaN); this.plot.look(...this.first()); } } },
       aligns.map(([value, text]) => el('option', { value, selected: value === this.align }, text)));
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
-    fill(this.body, el('section', { class: 'panel', 'aria-label': 'Power over time' },
+    fill(this.body, this.comparison.said, el('section', { class: 'panel', 'aria-label': 'Power over time' },
       el('div', { class: 'row' }, buttons('Show', modes, this.mode, (m) => { this.mode = m; this.draw(); this.write(); }),
         el('div', { class: 'group', role: 'group', 'aria-label': 'Zoom' },
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           button('Windows', () => this.plot.look(...this.first())), button('All', () => this.plot.look(this.plot.limits.from, this.plot.limits.to))),
         labelled('Rail', rail), labelled('Time zero at', align)),
-      this.plot.element, this.line, this.cursors.element, this.take),
+      this.plot.element, this.line, this.kernelsOf = el('p', { class: 'soft' }), this.cursors.element, this.take),
     this.comparison.element, el('section', { class: 'panel', 'aria-label': 'Figures' }, this.table, this.adder()));
     this.comparison.show(this.groups, this.work);
     this.limits();
@@ -134,7 +142,7 @@ class CompareView {
   }
 
   figure() {
-    const groups = this.groups.length > 1 ? `; groups ${this.groups.map((g, i) => `${letter(i)}: ${g[0].task.name || 'no name'} (${g.length} ${g.length === 1 ? 'run' : 'runs'})`).join(', ')}` : '';
+    const groups = this.groups.length > 1 ? `; groups ${this.groups.map(groupText).join(', ')}` : '';
     const legend = this.drawn.map((t) => ({ text: t.title, colour: t.colour, line: true }));
     return { plot: this.plot, legend, caption: `Power of ${this.tasks.length} tasks (${this.rail}), time from the ${aligns.find(([a]) => a === this.align)[1]}${groups}. wattmark.` };
   }
@@ -179,10 +187,16 @@ class CompareView {
   /** load asks each task for what is in view, in its own device time. */
   async load() {
     const { from, to } = this.plot.view;
-    await Promise.all(this.drawn.filter((t) => t.extent).map((t) => t.see(from, to, this.plot.pixels, this.rail, this.tracked().includes(t), (e) => {
-      if (e?.status === 0) fill(this.trouble, notice(e.message, true));
-      this.draw();
-    })));
+    const tasks = this.drawn.filter((t) => t.extent), tracked = this.tracked();
+    const calls = tasks.map((t) => t.calls(from, to, this.plot.pixels, this.rail, tracked.includes(t)));
+    try {
+      const answers = await this.views.batch(calls.flat());
+      tasks.forEach((t, i) => t.take(answers.splice(0, calls[i].length)));
+    } catch (e) {
+      if (givenUp(e)) return;
+      fill(this.trouble, notice(e.message, true));
+    }
+    this.draw();
   }
 
   draw() {
@@ -195,6 +209,8 @@ class CompareView {
       panels: stacked ? drawn.map((t, i) => ({ title: t.title, first: i === 0, series: [series(t)] })) : [{ title: this.rail, first: true, series: drawn.map(series) }],
       tracks: this.tracked().flatMap((t) => kernelTrack(t.timeline, this.colours, { title: `task ${t.id}`, shift: -t.zero })), sameScale: stacked,
     });
+    const tracked = this.tracked(), ran = tracked.some((t) => t.timeline?.slices?.length);
+    this.kernelsOf.textContent = ran && tracked.length < this.drawn.length ? `Kernels are shown of ${tracked.map((t) => t.title).join(' and ')} alone, the first of each group.` : '';
     this.hovered(this.plot.hover);
   }
 
@@ -223,9 +239,16 @@ class CompareView {
   /** between asks each task for the energy between the cursors. */
   async between(root, from, to) {
     root.setAttribute('aria-busy', 'true');
-    await Promise.all(this.tasks.map((t) => t.ask(from, to)));
+    const asked = this.tasks.filter((t) => t.spanOf(from, to));
+    this.tasks.forEach((t) => { t.between = { message: 'no samples there' }; });
+    try {
+      const answers = await this.energies.batch(asked.map((t) => ({ path: `/v1/tasks/${t.id}/energy`, params: t.spanOf(from, to) })));
+      asked.forEach((t, i) => { t.between = answers[i]; }); // an error has its message
+    } catch (e) {
+      if (givenUp(e)) return;
+      asked.forEach((t) => { t.between = e; });
+    }
     root.removeAttribute('aria-busy');
-    if (this.end.signal.aborted) return;
     fill(root, 'The energies between A and B stand in the table below.');
     this.showTable();
   }

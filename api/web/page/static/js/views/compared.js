@@ -1,5 +1,5 @@
 // A task beside others: where its time zero lies, and what is asked of it.
-import { givenUp, latest } from '../lib/api.js';
+import { ApiError } from '../lib/api.js';
 import { num } from '../lib/format.js';
 import { envelope } from '../plot/envelope.js';
 import { related } from './task_parts.js';
@@ -22,19 +22,10 @@ export class Compared {
     this.window = span(answer.window);
     const tb = answer.setup?.timebase;
     this.period = tb ? num(tb.ticks_per_scan) / num(tb.tick_hz) : 0;
-    this.asked = latest();
-    this.energy = latest();
-    this.ran = latest();
     this.timeline = null; // what ReadTimeline says of what is in view
     this.between = null; // what ReadEnergy says between the cursors, or { message }
     this.colour = (look) => look.series[index % look.series.length];
     this.place('window');
-  }
-
-  close() {
-    this.asked.stop();
-    this.energy.stop();
-    this.ran.stop();
   }
 
   /** place puts time zero; what a task has not gives way to the next best. */
@@ -54,33 +45,22 @@ export class Compared {
     };
   }
 
-  /** see asks for what is in view of the common time, in the task's own: its columns, and, with ran, its kernels. */
-  async see(from, to, pixels, rail, ran, shown) {
-    const question = this.question(from, to, pixels, rail);
-    const { from_s, to_s } = question;
-    await Promise.all([
-      this.asked.envelope(question).then((e) => { this.seen = envelope(e, -this.zero); shown(); }, (e) => {
-        if (givenUp(e)) return;
-        this.seen = null;
-        shown(e);
-      }),
-      ran && related(this.answer) && this.ran.get(`/v1/tasks/${this.id}/timeline`, { from_s, to_s, max_slices: Math.min(2000, pixels) }).then((t) => { this.timeline = t; shown(); }, (e) => {
-        if (!givenUp(e)) this.timeline = null;
-      }),
-    ]);
+  /** calls are what to ask for of what is in view of the common time, in the task's own: its columns, and, with ran, its kernels. */
+  calls(from, to, pixels, rail, ran) {
+    const question = this.question(from, to, pixels, rail), { from_s, to_s } = question;
+    this.asksKernels = Boolean(ran && related(this.answer));
+    return [{ envelope: question }, ...(this.asksKernels ? [{ path: `/v1/tasks/${this.id}/timeline`, params: { from_s, to_s, max_slices: Math.min(2000, pixels) } }] : [])];
   }
 
-  /** ask reads the energy between two common times. */
-  async ask(from, to) {
+  /** take takes the answers to calls. */
+  take([seen, timeline]) {
+    this.seen = seen instanceof ApiError ? null : envelope(seen, -this.zero);
+    if (this.asksKernels) this.timeline = timeline instanceof ApiError ? null : timeline;
+  }
+
+  /** spanOf is two common times in the task's own; null where it has no samples all over. */
+  spanOf(from, to) {
     const [a, b] = [from + this.zero, to + this.zero];
-    if (!this.extent || a < this.extent[0] || b > this.extent[1]) {
-      this.between = { message: 'no samples there' };
-      return;
-    }
-    try {
-      this.between = await this.energy.get(`/v1/tasks/${this.id}/energy`, { from_s: a, to_s: b });
-    } catch (e) {
-      if (!givenUp(e)) this.between = { message: e.message };
-    }
+    return this.extent && a >= this.extent[0] && b <= this.extent[1] ? { from_s: a, to_s: b } : null;
   }
 }

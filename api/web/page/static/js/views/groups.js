@@ -1,7 +1,7 @@
 // Groups of repeats: which task is in which, and what the host makes of two of them (wattmark compare).
 import { get, givenUp } from '../lib/api.js';
 import { el, fill, labelled } from '../lib/dom.js';
-import { count, grouped, none, num, quantity } from '../lib/format.js';
+import { count, grouped, many, none, num, quantity } from '../lib/format.js';
 import { notice, table } from '../lib/parts.js';
 import { words } from '../lib/words.js';
 import { boxes } from './sketch.js';
@@ -16,17 +16,19 @@ export const groupsOf = (text) => {
 };
 
 /**
- * grouping puts tasks that nobody grouped into groups: the two sides of a series, else those of a name
- * together where one repeats, else each alone.
+ * grouping puts tasks that nobody grouped into groups: the two sides of a series in their order, else those of a name
+ * together where one repeats, the oldest first, else each alone, as they come.
  */
 export function grouping(tasks) {
-  const by = (key) => Object.values(Object.groupBy(tasks, key));
+  const oldest = [...tasks].sort((a, b) => num(a.task_id) - num(b.task_id)), by = (key) => [...oldest.reduce((m, t) => m.set(key(t), [...(m.get(key(t)) ?? []), t]), new Map()).values()];
   const side = (t) => (t.tags?.series && t.tags.side ? `${t.tags.series} ${t.tags.side}` : '');
-  if (tasks.every((t) => side(t))) return by(side).map((g) => g.map((t) => t.task_id));
-  const names = by((t) => t.name);
-  const groups = names.length < tasks.length ? names : tasks.map((t) => [t]);
+  const names = by((t) => t.name), sides = tasks.every((t) => side(t));
+  const groups = sides ? by(side).sort((a, b) => (side(a[0]) < side(b[0]) ? -1 : 1)) : names.length < tasks.length ? names : tasks.map((t) => [t]);
   return groups.map((g) => g.map((t) => t.task_id));
 }
+
+/** groupText says what a group is called, and of what it is. */
+export const groupText = (g, i) => `${letter(i)}: ${g[0].task.name || 'no name'} (${many(g.length, 'run')})`;
 
 /** written is groups as an address has them. A semicolon behind a single group of several says that they belong together. */
 export function written(groups) {
@@ -62,6 +64,7 @@ export class Comparison {
   constructor(setWork) {
     this.setWork = setWork;
     this.body = el('div');
+    this.said = el('div', { class: 'panel said', hidden: true }); // above all: what it comes to
     this.element = el('section', { class: 'panel', 'aria-label': 'Comparison', hidden: true }, el('h2', {}, 'Comparison'), this.body);
   }
 
@@ -71,17 +74,23 @@ export class Comparison {
   async show(groups, work) {
     this.close();
     const end = this.end = new AbortController(), ids = (g) => g.map((t) => t.id), have = groups.map((g) => g.filter((t) => t.task.energy));
-    this.element.hidden = have.filter((g) => g.length).length < 2;
+    this.element.hidden = this.said.hidden = have.filter((g) => g.length).length < 2;
     if (this.element.hidden) return;
+    const heads = have.slice(1).map(() => el('p', { class: 'verdict' }, 'Comparing …'));
+    fill(this.said, heads, el('p', { class: 'soft' }, groups.map(groupText).join(' · ')));
     const parts = have.slice(1).map(() => el('div', {}, el('p', { class: 'soft' }, 'Comparing …')));
     fill(this.body, this.boxes(have), this.form(work), parts);
     await Promise.all(have.slice(1).map(async (g, i) => {
-      if (!g.length || !have[0].length) return void fill(parts[i], notice(`${letter(g.length ? 0 : i + 1)} has no task with an energy.`));
+      if (!g.length || !have[0].length) return heads[i].remove(), fill(parts[i], notice(`${letter(g.length ? 0 : i + 1)} has no task with an energy.`));
       try {
         const { comparison } = await get('/v1/comparison', { a: ids(have[0]), b: ids(g), work: work ? work.split(/\s+/) : [] }, end.signal);
-        fill(parts[i], this.one(comparison, letter(i + 1)));
+        const name = letter(i + 1);
+        heads[i].textContent = name === 'B' ? comparison.verdict : comparison.verdict.replaceAll(/\bB\b/g, name);
+        fill(parts[i], this.one(comparison, name));
       } catch (e) {
-        if (!givenUp(e)) fill(parts[i], notice(e.message, true));
+        if (givenUp(e)) return;
+        heads[i].textContent = `${letter(i + 1)} is not compared.`;
+        fill(parts[i], notice(e.message, true));
       }
     }));
   }
@@ -107,7 +116,6 @@ export class Comparison {
     ];
     const spread = (m) => (m.spread_pct === null || m.spread_pct === undefined ? '' : el('div', { class: 'soft' }, `a run ± ${grouped(num(m.spread_pct), 2)} %`));
     return [
-      el('p', { class: 'verdict' }, name === 'B' ? r.verdict : r.verdict.replaceAll(/\bB\b/g, name)),
       table(`${name} against A, ${count(r.b.tasks.length)} and ${count(r.a.tasks.length)} runs; ± is 95 % (${r.quantities[0].interval_holds})`, [
         { title: 'Quantity', cell: (q) => el('span', { title: /EDP|ED²P/.test(q.title) ? words.EDP : null }, q.title) },
         ...sides.map(([title, key]) => ({ title, num: true, cell: (q) => [plusMinus(q[key], q.unit), q.unit === 'J' ? spread(q[key]) : null] })),
@@ -121,9 +129,10 @@ export class Comparison {
   notes(r) {
     const list = [
       r.randomisation ? `Exact test by randomisation, without a model of drift or scatter: p ${pText(r.randomisation.p)}.` : null,
-      r.visible?.length ? `As many runs would show ${grouped(num(r.visible[0].change_pct), 2)} % in 4 of 5 trials.` : null,
+      r.visible?.length ? `So many runs show a difference of ${grouped(num(r.visible[0].change_pct), 2)} % or more in 4 of 5 trials.` : null,
       r.needed?.runs ? `${r.needed.runs} pairs of random order would show this difference in 4 of 5 trials (wattmark run --times).` : null,
       ...(r.shared ?? []).slice(0, 4).map((s) => `In both, and not in the change: ${s.source} (${grouped(num(s.a_pct), 2)} % of A).`),
+      (r.shared ?? []).length > 4 ? `${many(r.shared.length - 4, 'smaller error')} in both ${r.shared.length === 5 ? 'is' : 'are'} not listed: wattmark compare has them.` : null,
       ...(r.a.passed_over ?? []), ...(r.b.passed_over ?? []), ...(r.cautions ?? []),
     ].filter(Boolean);
     return list.length ? el('ul', { class: 'reasons' }, list.map((x) => el('li', {}, x))) : null;

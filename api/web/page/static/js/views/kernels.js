@@ -28,6 +28,7 @@ const text = { active_idle: '(between kernels)', idle: '(before and after)' };
 /** nameOf is what a line of energy is called. */
 const nameOf = (l) => (l.class !== 'kernel' ? text[l.class] : l.together?.length ? `${l.together.length} together: ${l.name}` : l.name);
 
+/** @type {[string, string, (line: any, all?: number) => string, (line: any) => any][]} */
 const columns = [
   ['kernel', 'Kernel', nameOf, (l) => l.name],
   ['launches', 'Launches', (l) => (l.class === 'kernel' ? count(l.launches) : ''), (l) => num(l.launches)],
@@ -46,6 +47,7 @@ export class KernelTable {
     this.end = new AbortController();
     this.colours = new Colours();
     this.lines = [];
+    /** @type {[string, number]} */
     this.order = ['energy', -1];
     this.chosen = '';
     this.element = el('section', { class: 'panel', 'aria-label': 'Energy by kernel', hidden: true });
@@ -82,16 +84,27 @@ export class KernelTable {
     const a = this.answer, [by, way] = this.order, value = columns.find(([key]) => key === by)[3];
     const sorted = [...this.lines].sort((x, y) => {
       const p = value(x), q = value(y);
+      if ((x.class === 'kernel') !== (y.class === 'kernel')) return x.class === 'kernel' ? -1 : 1; // what is no kernel stands below them
       return way * (typeof p === 'string' ? p.localeCompare(q) : (Number.isNaN(p) ? -Infinity : p) - (Number.isNaN(q) ? -Infinity : q));
     });
     const all = num(a.sum_j);
-    keepFocus(this.element, () => fill(this.element, el('h2', {}, 'Energy by kernel'),
+    keepFocus(this.element, () => fill(this.element, el('h2', {}, 'Energy by kernel'), this.first(all),
       el('p', { class: 'soft' }, `${count(a.recorded)} launches recorded of ${count(num(a.reported) + num(a.dropped))}. Kernels that run at once share the power equally; the lines add up to ${joules(all)}, the energy of the task.`),
       table('Energy by kernel name', columns.map(([key, title, cell]) => ({
         title: this.header(key, title), num: key !== 'kernel', class: 'name', sort: key === by ? (way < 0 ? 'descending' : 'ascending') : 'none',
         cell: (l) => (key === 'kernel' ? this.name(l) : cell(l, all)),
       })), sorted),
+      this.colours.places.size > 8 ? el('p', { class: 'soft' }, `The eight with most energy have colours of their own in the plot; ${this.colours.places.size - 8} more are grey.`) : null,
       a.warnings?.length ? el('ul', { class: 'reasons' }, a.warnings.map((w) => el('li', {}, w))) : null));
+  }
+
+  /** first says which kernel takes most, and whether U leaves that open. */
+  first(all) {
+    const [x, y] = this.lines.filter((l) => l.class === 'kernel').sort((a, b) => num(b.energy?.energy_j) - num(a.energy?.energy_j)), e = (l) => num(l.energy?.energy_j), u = (l) => num(l.energy?.energy_u_j);
+    if (!x || !(e(x) > 0)) return null;
+    const sure = y && e(x) - e(y) > u(x) + u(y);
+    return el('p', { class: 'verdict' }, `${nameOf(x)} takes most: ${energy(x.energy)}, ${percent(e(x) / all)} of the task. `,
+      y ? `Next is ${nameOf(y)}${sure ? `, with ${joules(e(x) - e(y), 3)} less` : ', within U of it: which of the two takes more is open'}.` : null);
   }
 
   header(key, title) {

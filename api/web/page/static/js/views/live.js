@@ -1,10 +1,11 @@
 // The benches live: what their rails draw now, who holds them, who waits.
 import { ApiError, get, givenUp, stream } from '../lib/api.js';
-import { announce, el, fill } from '../lib/dom.js';
+import { announce, el, fill, typing } from '../lib/dom.js';
 import { grouped, num, none } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
 import { link, parse } from '../lib/router.js';
 import { about, ago, beat, benchBadge, heldBy, holder, kept, keptOn, nameOf, stateOf, troubles } from './live_parts.js';
+import { Recording } from './recording.js';
 import { Rails } from './live_rails.js';
 import { Trace } from './live_trace.js';
 
@@ -18,7 +19,7 @@ export const live = {
 const spans = [['1', '1 s'], ['10', '10 s'], ['30', '30 s'], ['60', '60 s'], ['600', '10 min'], ['3600', '1 h']];
 
 /** every: how often a picture is asked for. An overview changes slowly. */
-const every = '0.1s', everyOfAll = '0.5s';
+const every = '0.05s', everyOfAll = '0.5s';
 
 /**
  * follow calls take(news) for a watch that goes on for ever: what breaks is begun
@@ -139,11 +140,12 @@ class Bench {
     this.name = route.arg;
     this.trace = new Trace();
     this.rails = new Rails(this.trace);
+    this.recording = new Recording();
     this.read(route);
     this.lay(root);
     this.end = new AbortController();
     addEventListener('keydown', (e) => {
-      if (e.key !== 'p' || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog')) return;
+      if (e.key !== 'p' || e.ctrlKey || e.metaKey || e.altKey || typing(e)) return;
       this.rails.scope.hold.click();
     }, { signal: this.end.signal });
     this.timer = setInterval(() => this.tick(), 250);
@@ -156,6 +158,7 @@ class Bench {
     this.end.abort();
     this.watch.close();
     this.rails.close();
+    this.recording.close();
   }
 
   read({ params }) {
@@ -184,7 +187,7 @@ class Bench {
           el('div', { class: 'row middle' }, buttons('Time shown', spans, String(this.span), (v) => { this.span = Number(v); this.rails.setSpan(this.span); this.keepAddress(); this.rails.draw(); }),
             r.scope.hold, el('label', { class: 'check' }, this.idle, 'Sample it while nobody measures')),
           r.plot.element, r.readout, r.scope.trigger, r.scope.cursors.element, r.spectrum.element),
-        el('section', { class: 'panel', 'aria-label': 'Who' }, el('h2', {}, 'Who'), this.who),
+        el('section', { class: 'panel', 'aria-label': 'Who' }, el('h2', {}, 'Who'), this.who, this.recording.element),
         el('section', { class: 'panel', 'aria-label': 'Bench' }, el('h2', {}, 'Bench'), this.what, el('h2', { class: 'later' }, 'Kept at the monitor'), this.disk)));
   }
 
@@ -221,6 +224,7 @@ class Bench {
     refill(this.title, [s.name, stateOf(s)], () => [nameOf(s), ' ', benchBadge(s)]);
     refill(this.trouble, [stateOf(s), s.since, s.away, s.trouble, s.draining, s.bridged, s.notes], () => troubles(s));
     refill(this.who, heldBy(s), () => holder(s));
+    this.recording.state(s);
     refill(this.what, [s.version, s.instrument, s.sample_rate_hz, s.gpu_uuid, s.missing, s.calibration_id, s.records], () => about(s));
     refill(this.disk, keptOn(s), () => kept(s));
     if (!this.rails.names && s.rails?.length) this.rails.rows(s.rails);

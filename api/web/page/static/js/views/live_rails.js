@@ -104,7 +104,7 @@ export class Rails {
     }], reach: Math.max(1.2, (3 * (to - from)) / 600) });
     (this.names ?? []).forEach((name, i) => {
       const w = this.trace.rails.get(name);
-      if (w) course(this.cells[i].c, this.trace.t, w, now, this.span, colourOf(i, look));
+      if (w) course(this.cells[i].c, this.trace.t, w.list, now, this.span, colourOf(i, look));
     });
   }
 

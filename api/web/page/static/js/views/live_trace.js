@@ -6,8 +6,8 @@ import { palette } from '../lib/theme.js';
 /** keep is how many seconds are kept, waves how many of the finer course. */
 export const keep = 3600, waves = 12;
 
-// Averages come every 0.1 s or a little more; what lies further apart has a hole.
-const hole = 1.2;
+// Averages come every 0.05 s or a little more, and are kept as means of coarse s; what lies further apart than hole has one.
+const coarse = 0.08, hole = 1.2;
 
 /** first is the index of the first of sorted times at or behind one. */
 function first(t, from) {
@@ -20,6 +20,32 @@ function first(t, from) {
   return lo;
 }
 
+/** Column holds an hour's values in room that is taken once, so that memory does not grow; list is a view of them. */
+class Column {
+  constructor(values = []) {
+    this.room = new Float64Array(12 * (keep + 120));
+    this.list = this.room.subarray(0, 0);
+    for (const v of values.slice(-this.room.length)) this.push(v);
+  }
+
+  push(v) {
+    const n = this.list.length;
+    if (n === this.room.length) return;
+    this.room[n] = v;
+    this.list = this.room.subarray(0, n + 1);
+  }
+
+  /** drop forgets the first n. */
+  drop(n) {
+    this.room.copyWithin(0, n, this.list.length);
+    this.list = this.room.subarray(0, this.list.length - n);
+  }
+
+  set last(v) { this.list[this.list.length - 1] = v; }
+
+  get last() { return this.list[this.list.length - 1]; }
+}
+
 export class Trace {
   constructor() {
     this.joules = 0;
@@ -28,27 +54,31 @@ export class Trace {
   }
 
   clear() {
-    this.t = [];
-    this.total = [];
-    this.min = [];
-    this.max = [];
-    this.rails = new Map(); // watts by name
+    this.columns = { t: new Column(), total: new Column(), min: new Column(), max: new Column() };
+    this.rails = new Map(); // columns of watts by name
+    this.part = null; // the newest mean, while more averages belong to it: when the first ended, and how many
     this.edge = 0; // when the newest average ended
     this.wave = []; // [{ at, step, w }]: the course up to a time
     this.arrived = 0; // of the newest, by this browser's clock
   }
+
+  get t() { return this.columns.t.list; }
+
+  get total() { return this.columns.total.list; }
+
+  get min() { return this.columns.min.list; }
+
+  get max() { return this.columns.max.list; }
 
   /** load takes what the host has kept, where that reaches back further. */
   load(history) {
     const t = (history?.at_s ?? []).map(num);
     if (t.length <= this.t.length) return;
     this.clear();
-    this.t = t;
-    this.total = history.total_w.map(num);
-    this.min = [...this.total];
-    this.max = [...this.total];
+    const total = history.total_w.map(num);
+    this.columns = { t: new Column(t), total: new Column(total), min: new Column(total), max: new Column(total) };
     this.edge = t[t.length - 1];
-    for (const r of history.rails) this.rails.set(r.rail, r.power_w.map(num));
+    for (const r of history.rails) this.rails.set(r.rail, new Column(r.power_w.map(num)));
     this.arrived = performance.now();
   }
 
@@ -56,21 +86,39 @@ export class Trace {
     const names = moment.rails.map((r) => r.rail);
     if (names.length !== this.rails.size || names.some((n) => !this.rails.has(n))) {
       this.clear(); // another bench file
-      for (const n of names) this.rails.set(n, []);
+      for (const n of names) this.rails.set(n, new Column());
     }
     const at = this.placed(moment), total = num(moment.total_w);
     // An average stands in the middle of what it is of.
-    const dt = num(moment.t_s) - this.last?.t, half = this.last?.capture === moment.capture_id && dt > 0 && dt < 1 ? dt / 2 : 0.05;
-    this.t.push(Math.max(at - half, (this.t[this.t.length - 1] ?? -Infinity) + 1e-3));
+    const dt = num(moment.t_s) - this.last?.t, half = this.last?.capture === moment.capture_id && dt > 0 && dt < 1 ? dt / 2 : 0.025;
+    this.keep(moment, at, at - half, total);
     this.edge = at;
-    this.total.push(total);
-    this.min.push(num(moment.min_w ?? total));
-    this.max.push(num(moment.max_w ?? total));
-    for (const r of moment.rails) this.rails.get(r.rail).push(num(r.power_w));
     if (moment.wave_w?.length) this.wave.push({ at, step: num(moment.wave_step_s), w: Float32Array.from(moment.wave_w, num) });
     this.count(moment, total);
     this.arrived = performance.now();
     this.forget();
+  }
+
+  /** keep adds an average that ended at a time, and stands at when, to the newest mean, or begins another. */
+  keep(moment, at, when, total) {
+    const { t, total: w, min, max } = this.columns, low = num(moment.min_w ?? total), high = num(moment.max_w ?? total);
+    const p = this.part?.capture === moment.capture_id && at - this.part.from < coarse ? this.part : null;
+    if (!p) {
+      this.part = { capture: moment.capture_id, from: at, n: 1 };
+      t.push(Math.max(when, (t.last ?? -Infinity) + 1e-3));
+      w.push(total);
+      min.push(low);
+      max.push(high);
+      for (const r of moment.rails) this.rails.get(r.rail).push(num(r.power_w));
+      return;
+    }
+    const blend = (c, v) => { c.last += (v - c.last) / p.n; };
+    p.n++;
+    blend(t, Math.max(when, t.last));
+    blend(w, total);
+    min.last = Math.min(min.last, low);
+    max.last = Math.max(max.last, high);
+    for (const r of moment.rails) blend(this.rails.get(r.rail), num(r.power_w));
   }
 
   /** placed is when a moment ended, by the host's clock: apart as the device's time is, whose averages arrive now and then a little late. */
@@ -98,7 +146,7 @@ export class Trace {
     while (this.wave.length && this.wave[0].at < this.now() - waves) this.wave.shift();
     const n = first(this.t, this.now() - keep - 60);
     if (n < 600) return; // a minute at once
-    for (const list of [this.t, this.total, this.min, this.max, ...this.rails.values()]) list.splice(0, n);
+    for (const c of [...Object.values(this.columns), ...this.rails.values()]) c.drop(n);
   }
 
   /** now is the host's time, as far as the newest average tells it. */
@@ -125,7 +173,7 @@ export class Trace {
       }
       return s;
     };
-    return [['total', this.fine(now, from, to) ?? one(this.total, this.min, this.max)], ...[...this.rails].map(([name, w]) => [name, one(w, w, w)])];
+    return [['total', this.fine(now, from, to) ?? one(this.total, this.min, this.max)], ...[...this.rails].map(([name, w]) => [name, one(w.list, w.list, w.list)])];
   }
 
   /** fine is the total as its finer course, where that covers a span; else null. */
@@ -152,7 +200,7 @@ export class Trace {
   /** at returns the watts by name at a time; null where there are none. */
   at(when) {
     const i = first(this.t, when), near = [i - 1, i].filter((k) => Math.abs(this.t[k] - when) < hole / 2).sort((p, q) => Math.abs(this.t[p] - when) - Math.abs(this.t[q] - when))[0];
-    return near === undefined ? null : [['total', this.total[near]], ...[...this.rails].map(([name, w]) => [name, w[near]])];
+    return near === undefined ? null : [['total', this.total[near]], ...[...this.rails].map(([name, w]) => [name, w.list[near]])];
   }
 
   /** energy is the integral of the total between two times: of the finer course where it is there, else of the averages. NaN where something is missing. */

@@ -31,17 +31,17 @@ class All {
     try {
       const s = this.end.signal;
       const [kept, list] = await Promise.all([get('/v1/validations', {}, s), get('/v1/tasks', { page_size: 25, states: 'TASK_STATE_COMPLETE' }, s)]);
-      fill(this.body, this.tasks(list.tasks), this.kept(kept));
+      fill(this.body, this.tasks(list.tasks, list.next_page_token), this.kept(kept));
     } catch (e) {
       if (!givenUp(e)) fill(this.body, notice(e.message, true));
     }
   }
 
-  tasks(list) {
-    return el('section', { class: 'panel' }, el('h2', {}, 'Newest tasks'), list.length === 0 ? el('p', { class: 'empty' }, 'No task is complete yet.') : table('A report is worked out when it is asked for', [
+  tasks(list, more) {
+    return el('section', { class: 'panel' }, el('h2', {}, more ? `The newest ${list.length} complete tasks` : 'Complete tasks'), list.length === 0 ? el('p', { class: 'empty' }, 'No task is complete yet.') : table('A report is worked out when it is asked for', [
       { title: 'Task', class: 'name', cell: (t) => [el('a', { href: link('reports', t.task_id) }, `${t.name} (task ${t.task_id})`), el('div', { class: 'soft' }, [t.gpu, time(t.launched)].filter(Boolean).join(', '))] },
       { title: 'Meter', num: true, cell: (t) => energy(t.energy) },
-    ], list));
+    ], list), more ? el('p', { class: 'soft' }, 'Older ones by their number, above.') : null);
   }
 
   kept({ validations, more }) {

@@ -18,7 +18,9 @@ export function within(v, u, unit) {
   u = num(u);
   if (Number.isNaN(v)) return none;
   if (!(u > 0)) return quantity(v, unit, 3);
-  const [f, letter] = [[1, ''], [1e-3, 'm'], [1e-6, 'µ']].find(([x]) => Math.max(Math.abs(v), u) >= x) ?? [1e-6, 'µ'];
+  /** @type {[number, string][]} */
+  const units = [[1, ''], [1e-3, 'm'], [1e-6, 'µ']];
+  const [f, letter] = units.find(([x]) => Math.max(Math.abs(v), u) >= x) ?? units[2];
   const d = Math.max(0, Math.min(6, 1 - Math.floor(Math.log10(u / f))));
   return `${grouped(v / f, d)} ± ${grouped(u / f, d)} ${letter}${unit}`;
 }

@@ -93,6 +93,19 @@ export function boxes(title, unit, list) {
   return e;
 }
 
+/** courseSketch draws the watts of a step by its phase, [{ x, y }] with x from 0 to 1, from 0 W up. */
+export function courseSketch(list) {
+  const w = 560, h = 190, left = 52, bottom = h - 22, { values } = ticks(0, Math.max(...list.map((p) => p.y)) * 1.05, 4), most = Math.max(...values, ...list.map((p) => p.y));
+  const x = (v) => left + v * (w - left - 24), y = (v) => bottom - (v / most) * (bottom - 10);
+  const text = (px, py, what, anchor) => {
+    const e = svg('text', { x: px, y: py, 'text-anchor': anchor });
+    e.textContent = what;
+    return e;
+  };
+  return box(w, h, 'spectrum', ...values.flatMap((v) => [svg('line', { x1: left, x2: w, y1: y(v), y2: y(v), class: 'rule' }), text(left - 4, y(v) + 4, quantity(v, 'W', 2), 'end')]),
+    ...[0, 0.25, 0.5, 0.75, 1].map((v) => text(x(v), h - 6, `${100 * v} %`, 'middle')), svg('path', { d: list.map((p, i) => `${i ? 'L' : 'M'}${x(p.x).toFixed(1)} ${y(p.y).toFixed(1)}`).join(''), class: 'answer' }));
+}
+
 /** spectrumSketch draws amplitudes [{ f, a }] by frequency, both on logarithmic axes, over four decades of watts. */
 export function spectrumSketch(list) {
   const w = 560, h = 190, left = 52, bottom = h - 22, top = Math.ceil(Math.log10(Math.max(1e-6, ...list.map((p) => p.a)))), low = top - 4;

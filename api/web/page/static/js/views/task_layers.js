@@ -1,6 +1,6 @@
 // What a task's plot is made of: its series by mode, shaded stretches, kernels, readings.
 import { el } from '../lib/dom.js';
-import { num, seconds, watts, word } from '../lib/format.js';
+import { many, num, seconds, watts, word } from '../lib/format.js';
 import { held, stack } from '../plot/envelope.js';
 import { instant } from '../plot/scale.js';
 import { scanTime } from './task_parts.js';
@@ -47,8 +47,19 @@ export function legend(p) {
     ...(one ? [] : rails.map((s, i) => item(`var(--series-${(i % 8) + 1})`, s.rail))),
     item(one ? 'var(--series-1)' : 'var(--total)', 'total: mean, within least and greatest'),
     has.has('marker') ? item('var(--marker)', 'marker') : null, has.has('outside') ? item('var(--outside)', 'outside the window') : null,
-    has.has('gap') ? item('var(--gap)', 'lost') : null,
+    has.has('gap') ? item('var(--gap)', p.gapsLeft ? `lost; ${many(p.gapsLeft, 'shorter gap')} not drawn: zoom in` : 'lost') : null,
   ];
+}
+
+const mostGaps = 500;
+
+/** gaps are all, or of many those about what is in view; where these are too many the longest, which the legend says. */
+function gaps(p) {
+  const { from, to } = p.plot.view, at = (e) => scanTime(p.answer, e.first_scan);
+  let list = (p.answer.events ?? []).filter((e) => e.kind === 'EVENT_KIND_GAP');
+  if (list.length > mostGaps) list = list.filter((e) => at(e) <= to + (to - from) && at(e) + scanTime(p.answer, e.scans) >= from - (to - from));
+  p.gapsLeft = Math.max(0, list.length - mostGaps);
+  return p.gapsLeft ? list.sort((a, b) => num(b.scans) - num(a.scans)).slice(0, mostGaps) : list;
 }
 
 /** shades are markers, what lies outside the window, and gaps. */
@@ -60,7 +71,7 @@ export function shades(p) {
   for (const m of p.answer.markers ?? []) {
     out.push({ from: num(m.begin_s), to: num(m.end_s), kind: 'marker', text: `${word(m.kind, 'MARKER_KIND_')} marker` });
   }
-  for (const e of (p.answer.events ?? []).filter((e) => e.kind === 'EVENT_KIND_GAP').slice(0, 500)) {
+  for (const e of gaps(p)) {
     const from = scanTime(p.answer, e.first_scan);
     out.push({ from, to: from + scanTime(p.answer, e.scans), kind: 'gap', text: 'lost', least: 2 });
   }

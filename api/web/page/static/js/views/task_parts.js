@@ -11,10 +11,10 @@ export function head(answer) {
   const t = answer.task;
   const known = Boolean(t.energy);
   return [
-    el('div', { class: 'row middle' }, el('h1', {}, t.name || '(no name)'), stateBadge(t), verdictBadge(t.verdict)),
+    el('div', { class: 'row middle' }, el('h1', {}, t.name || '(no name)'), stateBadge(t), verdict(t.verdict)),
     el('p', { class: 'soft' }, `Task ${t.task_id} of ${t.user || 'nobody'}, launched ${time(t.launched)}`, t.gpu ? ` on ${t.gpu}` : '', t.job ? `, job ${t.job}` : '', '. ',
-      el('a', { href: link('compare', '', { ids: t.task_id }) }, 'Compare with others')),
-    t.reason ? notice(t.reason) : null,
+      el('a', { href: link('compare', '', { ids: t.task_id }) }, 'Compare with others'), t.tags?.series ? [', ', el('a', { href: link('tasks', '', { tag: `series=${t.tags.series}` }) }, 'the runs of its series')] : null),
+    doubted(t) ? notice([t.reason && t.state !== 'TASK_STATE_FAILED' ? t.reason : '', reasonList(answer)]) : t.reason ? notice(t.reason) : null,
     el('div', { class: 'panel' }, figures([
       ['Energy ± U (k = 2)', el('data', { id: 'energy', value: known ? t.energy.energy_j : '' }, known ? energy(t.energy) : none), true],
       known ? ['Length', seconds(t.duration_s)] : ['Stored', answer.extent ? seconds(answer.extent.to_s - answer.extent.from_s) : none],
@@ -24,6 +24,20 @@ export function head(answer) {
     ])),
   ];
 }
+
+/** verdict is the badge, which leads to the reasons. */
+const verdict = (v) => {
+  const b = verdictBadge(v);
+  return b && el('button', { type: 'button', class: 'plain', title: b.title, 'aria-label': `${b.textContent}: to the reasons`, on: { click: () => {
+    const to = document.querySelector('#reasons') ?? document.querySelector('[aria-label=Quality]');
+    to?.scrollIntoView({ block: 'center' });
+  } } }, b);
+};
+
+/** doubted tells whether the reasons stand above all: E may be off by more than U. */
+const doubted = (t) => /DOUBTFUL|VOID/.test(t.verdict);
+
+const reasonList = (answer) => el('ul', { class: 'reasons', id: doubted(answer.task) ? 'reasons' : null }, (answer.reasons ?? []).map((r) => el('li', {}, verdictBadge(r.verdict), ` ${r.cause}${r.subject ? ` (${r.subject})` : ''}: ${r.text}`)));
 
 /** signed writes a relative difference with its sign. */
 export const signed = (part) => (Number.isFinite(part) ? (part > 0 ? '+' : '') + percent(part) : none);
@@ -39,7 +53,7 @@ function quality(answer) {
   const reasons = answer.reasons ?? [];
   return panel('Quality',
     el('p', {}, verdictBadge(answer.task.verdict) ?? 'Not judged yet.', ' ', reasons.length === 0 && answer.task.verdict === 'VERDICT_GOOD' ? 'Nothing was noticed that E ± U does not hold.' : ''),
-    reasons.length ? el('ul', { class: 'reasons' }, reasons.map((r) => el('li', {}, verdictBadge(r.verdict), ` ${r.cause}${r.subject ? ` (${r.subject})` : ''}: ${r.text}`))) : null,
+    doubted(answer.task) ? el('p', { class: 'soft' }, 'The reasons stand above.') : reasons.length ? reasonList(answer) : null,
     answer.setup?.missing?.length ? el('p', {}, `Not measured: ${answer.setup.missing.join(', ')}. The card's own energy is larger.`) : null);
 }
 

@@ -1,5 +1,5 @@
 // A task's power over time: asks for what the plot shows, whatever the zoom.
-import { latest, givenUp } from '../lib/api.js';
+import { get, latest, givenUp } from '../lib/api.js';
 import { el, fill, debounced, announce } from '../lib/dom.js';
 import { num, word } from '../lib/format.js';
 import { buttons, notice } from '../lib/parts.js';
@@ -12,7 +12,10 @@ import { captionOf, takeAway } from './take.js';
 import { Stretches, stretchesOf, stretchText } from './stretches.js';
 import { energyBetween } from './between.js';
 import { Colours, KernelTable, Steps, launch } from './kernels.js';
+import { RangePanel } from './ranges.js';
 import { ReadingChoice } from './readings.js';
+import { Swings } from './swings.js';
+import { Windows } from './windows.js';
 import { related } from './task_parts.js';
 import { valuesTable } from './values.js';
 
@@ -29,7 +32,7 @@ export class TaskPlot {
     this.told = told;
     this.idle = null;
     this.notes(answer.notes);
-    this.asks = { envelope: latest(), timeline: latest(), readings: latest() };
+    this.asks = { envelope: latest(), timeline: latest(), readings: latest(), ranges: latest() };
     const tb = answer.setup?.timebase;
     this.period = tb ? num(tb.ticks_per_scan) / num(tb.tick_hz) : 0;
     this.extent = [num(answer.extent.from_s), num(answer.extent.to_s)];
@@ -49,7 +52,8 @@ export class TaskPlot {
     this.kernels = new KernelTable(this.id, (name) => this.mark(name));
     this.steps = new Steps((way) => this.step(way), () => this.mark(''));
     this.marked = '';
-    this.ranges = new Colours(); // of named stretches
+    this.stretchColours = new Colours();
+    this.ranges = new RangePanel((i) => this.rangeTo(i));
     this.end = new AbortController();
     this.settled = debounced(() => this.load(), 60);
     this.kept = debounced(() => { this.write(!this.fresh); this.fresh = false; this.take.moved(); this.rested(); }, 250);
@@ -67,6 +71,8 @@ export class TaskPlot {
     this.values.close();
     this.kernels.close();
     this.named.close();
+    this.swings?.close();
+    this.windows?.close();
     this.end.abort();
     this.plot.close();
   }
@@ -77,9 +83,13 @@ export class TaskPlot {
     this.legend = el('ul', { class: 'legend', 'aria-label': 'Colours' });
     this.modeButtons = el('span');
     const zero = this.zero = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.plot.zero = zero.checked; this.plot.later(); this.write(); } } });
+    const tracks = this.tracks = el('input', { type: 'checkbox', checked: true, on: { change: () => { this.draw(); this.write(); } } });
+    this.tracksBox = el('label', { class: 'check', hidden: true }, tracks, 'kernels, ranges');
     this.withKernels = related(this.answer);
     this.choice = new ReadingChoice(this.answer.nvml_method, () => { this.readings = this.choice.drawn(this.readings); this.draw(); this.load(); this.write(); });
     this.values = valuesTable(this.id, () => this.plot.view);
+    this.swings = this.window ? new Swings(this.id, (t) => this.goTo({ from: t - 0.05, to: t + 0.05 })) : null;
+    this.windows = this.window ? new Windows(this.id) : null;
     this.named = new Stretches(this.id, (x) => this.goTo(x));
     this.take = takeAway({ id: this.id, span: () => this.span(), figure: () => this.figure(), link: () => { this.write(); return location.href; } });
     const button = (text, f, label) => el('button', { type: 'button', 'aria-label': label, on: { click: f } }, text);
@@ -88,8 +98,8 @@ export class TaskPlot {
         el('div', { class: 'group', role: 'group', 'aria-label': 'Zoom' },
           button('−', () => this.plot.zoom(2), 'Zoom out'), button('+', () => this.plot.zoom(0.5), 'Zoom in'),
           this.window ? button('Window', () => this.plot.look(...this.window)) : null, button('All', () => this.plot.look(...this.extent))),
-        el('label', { class: 'check' }, zero, 'from 0 W')),
-      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.take, this.values.element), this.named.element, this.kernels.element);
+        el('label', { class: 'check' }, zero, 'from 0 W'), this.tracksBox),
+      this.legend, this.withKernels ? this.choice.element : null, this.trouble, this.plot.element, this.line, this.steps.element, this.cursors.element, this.take, this.values.element), this.named.element, this.ranges.element, this.kernels.element, this.windows?.element, this.swings?.element);
     this.named.show(this.stretches);
     if (this.withKernels) this.kernels.load().then(() => { this.steps.show(this.marked, this.kernels.launches(this.marked)); this.draw(); });
   }
@@ -108,6 +118,19 @@ export class TaskPlot {
     if (from < view.from || to > view.to) this.plot.look(from - room, to + room);
     this.plot.put('a', from);
     this.plot.put('b', to);
+  }
+
+  /** rangeTo goes to the next single range of a name behind cursor A; behind the last one comes the first. */
+  async rangeTo(i) {
+    const after = this.plot.cursors.a, own = (a, from) => (a.spans ?? []).find((s) => num(s.range ?? 0) === i && num(s.from_s) > from);
+    try {
+      const a = await get(`/v1/tasks/${this.id}/ranges`, { from_s: this.extent[0], to_s: this.extent[1], max_spans: 20000 }, this.end.signal);
+      const s = own(a, Number.isFinite(after) ? after + 1e-9 : -Infinity) ?? own(a, -Infinity);
+      if (s) this.pick({ from: num(s.from_s), to: num(s.to_s), path: this.ranges.list[i].path, stretch: true, of: s });
+      else fill(this.ranges.said, 'The single ranges of this name were too many and too short to keep: of all of them there is the sum.');
+    } catch (e) {
+      if (!givenUp(e)) fill(this.trouble, notice(e.message, true));
+    }
   }
 
   /** snaps are the instants that a cursor goes to when it is put near one: [{ t, name }]. */
@@ -164,6 +187,7 @@ export class TaskPlot {
   /** pick puts the cursors about a launch, so that its energy is read; of several kernels in one slice it shows more. */
   pick(s) {
     if (s.stretch) {
+      if (s.of) this.ranges.tell(s);
       this.goTo(s);
       return;
     }
@@ -207,6 +231,7 @@ export class TaskPlot {
     const [from, to] = at('to') > at('from') ? [at('from'), at('to')] : this.first();
     this.choice.read(params.get('readings'));
     this.plot.zero = this.zero.checked = params.get('zero') !== '0';
+    this.tracks.checked = params.get('tracks') !== '0';
     if (this.marked !== (params.get('kernel') ?? '')) {
       this.marked = params.get('kernel') ?? '';
       this.kernels.choose(this.marked);
@@ -243,7 +268,7 @@ export class TaskPlot {
     const short = (t) => (Number.isFinite(t) ? Number(t.toFixed(Math.min(12, Math.max(3, Math.ceil(5 - Math.log10(to - from)))))) : '');
     const exact = (t) => (Number.isFinite(t) ? t : '');
     const idle = this.idle ? `${Number(this.idle.w.toPrecision(7))},${Number(this.idle.u.toPrecision(3))}` : '';
-    this.told.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked, idle, zero: this.plot.zero ? '' : '0' }, step);
+    this.told.keep({ from: short(from), to: short(to), a: exact(a), b: exact(b), show: this.mode === 'stacked' ? '' : this.mode, readings: this.choice.written(), kernel: this.marked, idle, zero: this.plot.zero ? '' : '0', tracks: this.tracks.checked ? '' : '0' }, step);
   }
 
   viewed(done) {
@@ -280,6 +305,7 @@ export class TaskPlot {
       this.part('envelope', this.asks.envelope.envelope({ task_id: this.id, ...span, columns: Math.min(8192, Math.max(columns, 200)), rails: this.wanted() }), (e) => { this.envelope = envelope(e); }),
       this.withKernels ? this.part('timeline', this.ask('timeline', { ...span, max_slices: Math.min(2000, this.plot.pixels) }), (t) => { this.timeline = t; this.beside++; }) : null,
       this.withKernels ? this.loadReadings(span) : null,
+      this.withKernels && !this.ranges.none ? this.part('ranges', this.ask('ranges', { ...span, max_spans: Math.min(2000, this.plot.pixels) }), (r) => { this.ranges.take(r); this.beside++; }) : null,
     ];
     if (await jobs[0]) {
       // How long a zoom takes until it is drawn stands in the browser's own record.
@@ -327,9 +353,11 @@ export class TaskPlot {
     if (!this.envelope) return;
     const narrow = this.plot.element.clientWidth < 600;
     const list = panels(this, narrow);
+    const tracks = [...stretchTrack(this.stretches, this.stretchColours), ...this.ranges.tracks(), ...kernelTrack(this.timeline, this.kernels.colours, { marked: this.marked })];
+    this.tracksBox.hidden = !tracks.length;
     this.plot.panelHeight = narrow ? 200 : 300;
     this.plot.set({
-      panels: list, tracks: [...stretchTrack(this.stretches, this.ranges), ...kernelTrack(this.timeline, this.kernels.colours, { marked: this.marked })], shades: shades(this),
+      panels: list, tracks: this.tracks.checked ? tracks : [], shades: shades(this),
       // Columns that hold no sample are no hole as long as samples lie that far apart.
       reach: 2.5 * Math.max(this.envelope.width, this.period), dots: this.envelope.single,
     });

@@ -1,6 +1,6 @@
 // The list of tasks: found by name and user, sorted, added up, picked for comparing.
 import { latest, givenUp, get, stream } from '../lib/api.js';
-import { el, fill, labelled, debounced, announce, keepFocus } from '../lib/dom.js';
+import { el, fill, labelled, debounced, announce, keepFocus, typing } from '../lib/dom.js';
 import { count, energy, many, seconds } from '../lib/format.js';
 import { figures, notice } from '../lib/parts.js';
 import { link } from '../lib/router.js';
@@ -46,13 +46,14 @@ class Tasks {
     this.judged = latest();
     this.end = new AbortController();
     this.rows = [];
+    this.totals = null; // of all that the search finds
     shown = this;
     this.picked = picked;
     this.form = this.makeForm();
     this.summary = el('div', { class: 'panel', 'aria-live': 'polite' });
     this.trouble = el('div');
     this.body = el('div', { class: 'panel' });
-    this.actions = el('div', { class: 'row middle' });
+    this.actions = el('div', { class: 'row middle sticky' });
     root.append(el('h1', {}, 'Tasks'), this.form, this.trouble, this.summary, this.body);
     this.back(route);
     this.users();
@@ -60,7 +61,7 @@ class Tasks {
     // Known before the view is closed: then the page is another one.
     addEventListener('scroll', () => { this.place = scrollY; }, { signal: this.end.signal, passive: true });
     addEventListener('keydown', (e) => {
-      if (e.key !== '/' || e.target.closest('input, select, textarea, dialog')) return;
+      if (e.key !== '/' || typing(e)) return;
       e.preventDefault();
       this.name.focus();
     }, { signal: this.end.signal });
@@ -232,6 +233,7 @@ class Tasks {
   async users() {
     try {
       const { users } = await get('/v1/users', {}, this.end.signal);
+      users.sort((a, b) => a.user.localeCompare(b.user, undefined, { numeric: true }));
       this.user.append(...users.map((u) => el('option', { value: u.user }, `${u.user || '(none)'} (${count(u.tasks)})`)));
       this.pickUser();
     } catch (e) {
@@ -268,8 +270,7 @@ class Tasks {
   show(added) {
     keepFocus(this.body, () => {
       this.showSums();
-      this.showActions();
-      if (added && addRows(this.body, added, this.how())) this.foot.replaceChildren(...this.button());
+      if (added && addRows(this.body, added, this.how())) fill(this.foot, this.button()), this.showActions();
       else this.showRows();
     });
   }
@@ -281,7 +282,12 @@ class Tasks {
     ]), this.verdict.value ? el('p', { class: 'soft' }, `These sums are of all verdicts; ${many(this.rows.length, 'task')} below.`) : null);
   }
 
-  button() { return this.next ? [el('button', { type: 'button', on: { click: () => shown.more() } }, this.verdict.value ? 'Look further' : 'More')] : []; }
+  /** button leads on, where more were found than are shown. */
+  button() {
+    if (!this.next) return [];
+    const of = this.verdict.value ? 'There may be more.' : `${count(this.rows.length)} of ${count(this.totals.tasks)} are shown.`;
+    return [el('button', { type: 'button', on: { click: () => shown.more() } }, this.verdict.value ? 'Look further' : 'More'), ' ', el('span', { class: 'soft' }, of)];
+  }
 
   how() {
     return {
@@ -290,6 +296,13 @@ class Tasks {
         if (on) picked.set(task.task_id, task);
         else picked.delete(task.task_id);
         shown.showActions();
+      },
+      pickAll: (on) => {
+        for (const t of shown.rows) {
+          if (on) picked.set(t.task_id, t);
+          else picked.delete(t.task_id);
+        }
+        shown.show();
       },
     };
   }
@@ -303,6 +316,7 @@ class Tasks {
       return;
     }
     fill(this.body, this.actions, taskTable(this.rows, this.how()), this.foot);
+    this.showActions();
     if (this.rows.length > 300) fixed(this.body.querySelector('table'));
   }
 
@@ -310,7 +324,12 @@ class Tasks {
     const ids = [...this.picked.keys()];
     const button = el('button', { type: 'button', id: 'compare', class: ids.length > 1 ? 'primary' : null, disabled: ids.length < 2, on: { click: () => { location.hash = link('compare', '', { ids: ids.join(',') }); } } },
       ids.length > 1 ? `Compare ${ids.length} tasks` : 'Compare');
-    fill(this.actions, button, el('span', { class: 'soft' }, ids.length < 2 ? 'Tick two or more tasks to compare them.' : `Picked: ${ids.join(', ')}`),
+    const all = this.body.querySelector('thead input'), away = ids.filter((id) => !this.rows.some((t) => t.task_id === id)).length;
+    if (all) {
+      all.checked = this.rows.every((t) => this.picked.has(t.task_id));
+      all.indeterminate = !all.checked && this.rows.some((t) => this.picked.has(t.task_id));
+    }
+    fill(this.actions, button, el('span', { class: 'soft' }, ids.length < 2 ? 'Tick two or more tasks to compare them.' : `Picked: ${ids.join(', ')}${away ? `; ${away} of them not below` : ''}`),
       ids.length ? el('button', { type: 'button', class: 'plain', on: { click: () => { this.picked.clear(); this.show(); } } }, 'Pick none') : null);
   }
 }

@@ -13,7 +13,7 @@ const columns = [
   { title: 'GPU', class: 'who spare', cell: (t) => t.gpu || none, label: 'on' },
   { title: 'Launched', order: 'launched', class: 'once', cell: (t) => time(t.launched), label: '' },
   { title: 'State', cell: (t) => [stateBadge(t), t.reason ? el('div', { class: 'reason', title: t.reason }, t.reason) : null] },
-  { title: 'Verdict', class: 'verdict-of', cell: (t) => verdictBadge(t.verdict) ?? none },
+  { title: 'Verdict', class: 'verdict-of', cell: (t) => judged(t.task_id, t.verdict) ?? none },
   { title: 'Length', order: 'duration', class: 'num', cell: (t) => (measured(t) ? seconds(t.duration_s) : none), label: 'Length' },
   { title: 'Energy ± U', order: 'energy', class: 'num', cell: (t) => (measured(t) ? energy(t.energy) : none), label: 'Energy' },
   { title: 'Mean', class: 'num', cell: (t) => (measured(t) ? watts(t.mean_w) : none), label: 'Mean' },
@@ -21,18 +21,31 @@ const columns = [
   { title: 'Lost', class: 'num spare', cell: (t) => (t.lost === '0' ? '0' : count(t.lost)), label: 'Lost' },
 ];
 
+/** judged is a verdict; one that has reasons leads to them. */
+function judged(id, verdict) {
+  const b = verdictBadge(verdict);
+  return b && verdict !== 'VERDICT_GOOD' ? el('a', { href: link('task', id), 'aria-label': `${b.textContent}: reasons`, title: b.title }, b) : b;
+}
+
 const measured = (t) => t.energy !== undefined && t.energy !== null;
 
 function name(t) {
   return [el('a', { href: link('task', t.task_id) }, t.name || '(no name)'), t.job ? el('div', { class: 'soft' }, `job ${t.job}`) : null,
-    t.pinned || tagsOf(t).length ? el('div', { class: 'soft' }, [t.pinned ? ['pinned'] : [], tagsOf(t).map(([k, v]) => tagText(k, v))].flat().join(' · ')) : null];
+    t.pinned || tagsOf(t).length ? el('div', { class: 'soft' }, [t.pinned ? ['pinned'] : [], labelsOf(t)].flat().join(' · ')) : null];
+}
+
+/** labelsOf are the tags as texts; what a series of runs noted of each is one of them. */
+function labelsOf(t) {
+  const { series, side, turn, planned } = t.tags ?? {}, own = series && turn ? ['series', 'side', 'turn', 'planned', 'rest_w'] : [];
+  return [...(own.length ? [`series ${series}, ${side ? `${side}, ` : ''}turn ${turn}${planned ? ` of ${planned}` : ''}`] : []),
+    ...tagsOf(t).filter(([k]) => !own.includes(k)).map(([k, v]) => tagText(k, v))];
 }
 
 /** taskTable shows tasks. how = { order, ascending, sort(order), picked, pick(task, on), made }; rows that were made already stay the same. */
 export function taskTable(rows, how) {
   return el('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Tasks found' }, el('table', { class: 'cards' },
     el('caption', { class: 'unseen' }, 'Tasks'),
-    el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, el('span', { class: 'unseen' }, 'Compare')), columns.map((c) => head(c, how)))),
+    el('thead', {}, el('tr', {}, el('th', { scope: 'col', class: 'pick' }, el('input', { type: 'checkbox', 'aria-label': `Pick all ${rows.length} tasks below`, title: 'Pick all below', on: { change: (e) => how.pickAll(e.target.checked) } })), columns.map((c) => head(c, how)))),
     el('tbody', {}, rows.map((t) => row(t, how)))));
 }
 
@@ -85,7 +98,7 @@ export function showVerdicts(root, verdicts) {
     const verdict = verdicts.get(tr.dataset.task);
     if (!verdict || tr.dataset.verdict === verdict) continue;
     tr.dataset.verdict = verdict;
-    const b = verdictBadge(verdict), cell = tr.querySelector('.verdict-of');
+    const b = judged(tr.dataset.task, verdict), cell = tr.querySelector('.verdict-of');
     cell.classList.toggle('nothing', !b);
     fill(cell, b ?? none);
   }

@@ -1,0 +1,178 @@
+package measurement
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/serving"
+	"github.com/wattmark/wattmark/store"
+)
+
+// clockWander is by how much the rates of two clocks differ from their mean over a capture, relative and k = 1: that
+// of quartz at rest, and of a host clock that is steered gently. The line through the markers at both ends is off by
+// up to a quarter of the distance between them times that.
+const clockWander = 0.1e-6
+
+// vagueClock: a window shorter than so many times the clock's standard uncertainty has no energy. Beyond, the powers at
+// its ends do not tell by how much a shift changes it.
+const vagueClock = 4
+
+// ServedWindows are the windows of a task, with the number of the result that their energies rest on: 0 for none.
+// They are stored without energies, which follow from the task's result in use.
+type ServedWindows struct {
+	Result  int              `json:"result,omitempty"`
+	Windows []serving.Window `json:"windows"`
+	Notes   []string         `json:"notes,omitempty"`
+}
+
+// AddWindows stores windows of a task, also of one that runs yet. More than serving.Most are refused.
+func AddWindows(ctx context.Context, db *store.DB, id store.TaskID, w ServedWindows) error {
+	content, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("windows of task %d: %w", id, err)
+	}
+	_, err = db.PutAnalysis(ctx, store.Analysis{
+		Kind: serving.Kind, Name: fmt.Sprint(id), Made: time.Now(), Content: content, Tasks: []store.TaskID{id},
+	})
+	return err
+}
+
+// StoreWindows reads the files in which the processes of a program wrote their windows, and stores them with a task.
+// Lines that are no windows are left out and noted with the task's windows.
+func StoreWindows(ctx context.Context, db *store.DB, id store.TaskID, files []string) error {
+	var all ServedWindows
+	for _, path := range files {
+		w, refused, err := windowsOf(path)
+		if err != nil {
+			return fmt.Errorf("windows of task %d: %w", id, err)
+		}
+		if refused != nil {
+			all.Notes = append(all.Notes, refused.Error())
+		}
+		all.Windows = append(all.Windows, w...)
+	}
+	if n := len(all.Windows); n > serving.Most {
+		all.Windows = all.Windows[:serving.Most]
+		all.Notes = append(all.Notes, fmt.Sprintf("%d windows beyond the first %d were left out", n-serving.Most, serving.Most))
+	}
+	if len(all.Windows)+len(all.Notes) == 0 {
+		return nil
+	}
+	return AddWindows(ctx, db, id, all)
+}
+
+func windowsOf(path string) (w []serving.Window, refused, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return serving.Read(f)
+}
+
+// Windows returns the windows of a task with their energies, nil for a task without windows. It reads all samples of
+// the task. Errors wrap ErrNoShares for a task without a window of its own or a clock; then the windows come without
+// energies.
+func Windows(ctx context.Context, db *store.DB, id store.TaskID) (*ServedWindows, error) {
+	if _, err := db.Task(ctx, id); err != nil {
+		return nil, err
+	}
+	newest, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(id), 0)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	out := &ServedWindows{}
+	for v := 1; v <= newest.Version; v++ {
+		a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(id), v)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		var part ServedWindows
+		if err := json.Unmarshal(a.Content, &part); err != nil {
+			return nil, fmt.Errorf("windows of task %d: %w: %w", id, store.ErrCorrupt, err)
+		}
+		out.Windows, out.Notes = append(out.Windows, part.Windows...), append(out.Notes, part.Notes...)
+	}
+	if len(out.Windows) > serving.Most {
+		return nil, fmt.Errorf("task %d has %d windows: %w: at most %d", id, len(out.Windows), ErrNoShares, serving.Most)
+	}
+	return out, out.measure(ctx, db, id)
+}
+
+// measure sets the energies of all windows, which it puts in the order of their begin.
+func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) error {
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range w.Windows {
+		w.Windows[i].Estimate = nil
+	}
+	slices.SortStableFunc(w.Windows, func(a, b serving.Window) int { return cmp.Compare(a.Begin, b.Begin) })
+	if w.Result = t.ResultNumber; t.Result == nil || t.Clock == nil {
+		w.Result = 0
+		return fmt.Errorf("task %d: %w: it has no window, or no clock that relates it to the host", id, ErrNoShares)
+	}
+	f := *t.Clock
+	late := float64(t.Result.To-t.Result.From) / 4 * clockWander
+	f.VarA += late * late
+	t.Clock = &f
+	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t)}
+	x, err := s.run()
+	if err != nil {
+		return fmt.Errorf("windows of task %d: %w", id, err)
+	}
+	vague, outside := 0, 0
+	for i := range w.Windows {
+		from, to := w.span(&t, i)
+		a, u := f.Meter(from)
+		b, _ := f.Meter(to)
+		switch {
+		case i >= len(x.Kernels) || a < t.Result.From || b > t.Result.To:
+			outside++
+		case u > (b-a)/vagueClock:
+			vague++
+		default:
+			k := &x.Kernels[i]
+			w.Windows[i].Estimate = &measure.Estimate{Energy: k.Energy, U: 2 * s.uncertainty(k, false)}
+		}
+	}
+	if vague > 0 {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s shorter than %d times the uncertainty of when it was on the meter's clock: "+
+			"without energy", measure.Plural(vague, "window"), vagueClock))
+	}
+	if outside > 0 {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s not within the task's window: without energy", measure.Plural(outside, "window")))
+	}
+	return nil
+}
+
+// span is a window on the clock's count.
+func (w *ServedWindows) span(t *store.Task, i int) (from, to measure.Seconds) {
+	return HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].Begin)), HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].End))
+}
+
+// kernels are the windows as the engine shares energy: each of its own name.
+func (w *ServedWindows) kernels(t *store.Task) iter.Seq2[attribute.Kernel, error] {
+	return func(yield func(attribute.Kernel, error) bool) {
+		for i := range w.Windows {
+			from, to := w.span(t, i)
+			if !yield(attribute.Kernel{Name: i, Start: from, End: to}, nil) {
+				return
+			}
+		}
+	}
+}

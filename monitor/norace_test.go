@@ -1,5 +1,0 @@
-//go:build !race
-
-package monitor
-
-const racing = false

@@ -278,9 +278,10 @@ func (r result) fails(t *testing.T, code int, words ...string) result {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	timer, tick := time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
+	began, timer, tick := time.Now(), time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
 	defer timer.Stop()
 	defer tick.Stop()
+	defer func() { t.Logf("%.1f s until %s", time.Since(began).Seconds(), what) }()
 	for !holds() {
 		select {
 		case <-tick.C:

@@ -52,23 +52,24 @@ func isAny(err error, list ...error) bool {
 	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
-// tries is the number of tries of a task that cannot be stored for a reason that may not be its own.
-const tries = 3
+// tries is the number of tries of a task that cannot be stored for a reason that may not be its own. The pauses between
+// them come to a minute: a message may be missing to a node that has just become the leader, until it has applied its log.
+const tries = 4
 
 // refused sets a task aside that cannot be stored, or has it tried again. It returns an error where the
 // database takes no task at all. Order: a hopeless task is set aside at once; others only after tries, and
 // only where the database takes another task, which TryTask finds out by inserting a row and rolling back.
 func (t *taker) refused(ctx context.Context, m jetstream.Msg, key Key, why error) error {
 	// The content of the stream does not change: neither does the outcome of another try.
-	if !isAny(why, ErrMalformed, ErrMissing, store.ErrCorrupt, store.ErrConflict) {
+	if !isAny(why, ErrMalformed, store.ErrCorrupt, store.ErrConflict) {
 		if err := t.DB.TryTask(ctx); err != nil {
 			_ = m.NakWithDelay(longestStep)
 			return err
 		}
 		if t.failed[key]++; t.failed[key] < tries {
-			delay := t.Retry
 			// The count is kept in memory: after a restart the task gets its tries again.
-			if t.failed[key] > 1 {
+			delay := t.Retry
+			for range t.failed[key] - 1 {
 				delay *= 5
 			}
 			t.log.Warn("could not store a task: it is tried again", "key", key, "in", delay, "error", why)

@@ -74,7 +74,7 @@ func TestPoisonKeepsNothingBack(t *testing.T) {
 		{"newer than this program", with(t, `PRAGMA user_version=100000`)},
 		{"rows cannot be read", with(t, `DROP TABLE event`)},
 		{"another application", with(t, `PRAGMA application_id=1`)},
-		{"tried 3 times, and the database takes others", with(t, `ALTER TABLE marker ADD COLUMN alien TEXT; UPDATE task SET reason=1`)},
+		{"tried 4 times, and the database takes others", with(t, `ALTER TABLE marker ADD COLUMN alien TEXT; UPDATE task SET reason=1`)},
 		{"", func(path string) { ok(t, os.Truncate(path, 20000)) }},
 		{"", func(path string) { ok(t, os.WriteFile(path, []byte("no database"), 0o600)) }},
 	} {

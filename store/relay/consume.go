@@ -36,7 +36,7 @@ type Consumer struct {
 	// connection that broke waits as long.
 	AckWait time.Duration
 	// Retry is the pause after a task could not be stored for a reason that may not be its
-	// own; 2 s when zero. The next pause is five times as long, and then it is set aside.
+	// own; 2 s when zero. Each further pause is five times as long; after the fourth try it is set aside.
 	Retry time.Duration
 	// Free is the time between two removals of what all stores have; 0 leaves it in the streams.
 	Free time.Duration

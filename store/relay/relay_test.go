@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/internal/freeport"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -308,12 +310,12 @@ func TestPoisonIsSetAside(t *testing.T) {
 	ok(t, bus.Spoil(t.Context(), bad.Key))
 	good := fill(t, host, "c-2", 2, 500, 2)
 	must(p.Replicate(t.Context(), good))(t)
-	c := &relay.Consumer{Bus: bus, DB: there, Name: "lab"}
+	c := &relay.Consumer{Bus: bus, DB: there, Name: "lab", Retry: time.Millisecond}
 	got := consume(t, c, 1)
 	if got[0].Capture != "c-2" {
 		t.Errorf("%+v", got)
 	}
-	list := must(bus.Asides(t.Context()))(t)
+	list := aside(t, bus, c)
 	if len(list) != 1 || list[0].Key != bad.Key || list[0].Store != "lab" {
 		t.Fatalf("set aside: %+v", list)
 	}
@@ -334,6 +336,21 @@ func TestPoisonIsSetAside(t *testing.T) {
 	}
 	consume(t, c, 1)
 	sameTask(t, host, 1, there, 1) // the number that it had when its chunks were missed
+}
+
+// aside has a store run until it has set tasks aside.
+func aside(t *testing.T, bus *relay.Bus, c *relay.Consumer) (list []relay.Aside) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(ctx) }()
+	for len(list) == 0 {
+		ok(t, backoff.Sleep(ctx, 20*time.Millisecond))
+		list = must(bus.Asides(ctx))(t)
+	}
+	cancel()
+	ok(t, <-ran)
+	return list
 }
 
 // A stream that is full refuses, and the publisher goes on when there is room.
@@ -389,6 +406,31 @@ func TestPublisherGivesUp(t *testing.T) {
 	t.Log(err)
 	if left := must(host.Untagged(t.Context(), relay.TagReplicated, 10))(t); len(left) != 1 {
 		t.Error("it counts as replicated")
+	}
+}
+
+// A task that could not be published is so soon after its trouble is over.
+func TestShipperTriesAgainSoon(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	host := open(t, "host.db")
+	id := fill(t, host, "a", 1, 500, 1)
+	s := &relay.Shipper{Publisher: &relay.Publisher{DB: host, Bus: alone(t, relay.StreamOptions{})}}
+	other := must(sql.Open("sqlite", host.Path()))(t)
+	defer other.Close()
+	must(other.ExecContext(t.Context(), `ALTER TABLE chunk RENAME TO hidden`))(t)
+	if err := s.All(t.Context()); err == nil {
+		t.Fatal("published without samples")
+	}
+	must(other.ExecContext(t.Context(), `ALTER TABLE hidden RENAME TO chunk`))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		ok(t, s.All(ctx))
+		if x := must(host.Task(ctx, id))(t); x.Tags[relay.TagReplicated] != "" {
+			return
+		}
+		ok(t, backoff.Sleep(ctx, 50*time.Millisecond))
 	}
 }
 

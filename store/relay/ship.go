@@ -28,14 +28,20 @@ type Shipper struct {
 	Shipped func(Published)
 	Log     *slog.Logger
 
-	given   map[store.TaskID]time.Time // up, until then: not readable
-	release time.Time                  // not before
+	later   map[store.TaskID]later // tasks that could not be published
+	release time.Time              // not before
 }
 
-// Pauses after a task that cannot be read and a monitor that does not answer, and the bound of
+// later is when a task is tried again, and how long the pause before was.
+type later struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// The longest pause after a task that cannot be published, the one after a monitor that does not answer, and the bound of
 // one request to a monitor.
 const (
-	givenUpFor  = 10 * time.Minute
+	longestWait = 10 * time.Minute
 	awayFor     = time.Minute
 	askMonitors = 10 * time.Second
 )
@@ -56,36 +62,40 @@ func (s *Shipper) Run(ctx context.Context) error {
 const atOnce = 256
 
 // All publishes the tasks that are there, and releases the captures that were kept for them. A
-// task that cannot be read is among the errors, and passed over for givenUpFor.
+// task that cannot be published is among the errors, and passed over for a while: twice as long each time, from 2 s to
+// longestWait.
 func (s *Shipper) All(ctx context.Context) error {
-	if s.given == nil {
-		s.given = map[store.TaskID]time.Time{}
+	if s.later == nil {
+		s.later = map[store.TaskID]later{}
 	}
-	maps.DeleteFunc(s.given, func(_ store.TaskID, until time.Time) bool { return time.Now().After(until) })
 	var errs []error
 	for {
-		// As many more as are given up: those come back in the answer and are left out.
-		ids, err := s.DB.Untagged(ctx, TagReplicated, atOnce+len(s.given))
+		// As many more as wait: those come back in the answer and are left out.
+		ids, err := s.DB.Untagged(ctx, TagReplicated, atOnce+len(s.later))
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		ids = slices.DeleteFunc(ids, func(id store.TaskID) bool { return !s.given[id].IsZero() })
+		now := time.Now()
+		ids = slices.DeleteFunc(ids, func(id store.TaskID) bool { return now.Before(s.later[id].at) })
 		if len(ids) == 0 {
 			break
 		}
 		for _, id := range ids {
 			p, err := s.Replicate(ctx, id)
-			if err == nil && s.Shipped != nil {
-				s.Shipped(p)
-			}
-			if err != nil {
-				if ctx.Err() != nil {
-					return errors.Join(append(errs, err)...)
+			if err == nil {
+				delete(s.later, id)
+				if s.Shipped != nil {
+					s.Shipped(p)
 				}
-				// A task that cannot be read must not keep all others back.
-				s.given[id] = time.Now().Add(givenUpFor)
-				errs = append(errs, err)
+				continue
 			}
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
+			// It must not keep all others back.
+			pause := min(max(2*s.later[id].pause, 2*time.Second), longestWait)
+			s.later[id] = later{time.Now().Add(pause), pause}
 		}
 	}
 	return errors.Join(append(errs, s.letGo(ctx))...)

@@ -222,8 +222,8 @@ func windowMessage(w serving.Window) *pb.ServedWindow {
 	out := &pb.ServedWindow{
 		Id: wire.Text(w.ID), Stage: wire.Text(w.Stage), Class: wire.Text(w.Class), BeginNs: w.Begin, EndNs: w.End, Counts: w.Counts,
 	}
-	if w.Estimate != nil {
-		out.Energy = wire.Energy(*w.Estimate)
+	if w.Share != nil {
+		out.Energy = wire.Energy(w.Estimate)
 	}
 	return out
 }

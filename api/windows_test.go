@@ -40,7 +40,7 @@ func (k *kept) works() api.Works {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			for i := range k.w {
-				k.w[i].Estimate = &measure.Estimate{Energy: 5, U: 1}
+				k.w[i].Share = &measure.Share{Estimate: measure.Estimate{Energy: 5, U: 1}}
 			}
 			return k.w, 2, []string{"a note"}, nil
 		},

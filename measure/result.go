@@ -13,6 +13,27 @@ type Estimate struct {
 	U      Joule `json:"energy_u_j"`
 }
 
+// Share is a part of a measured energy. Own is the part of U that is independent of other parts', as of the meter's
+// noise; the rest is of causes that all have in common, as a gain.
+type Share struct {
+	Estimate
+	Own Joule `json:"energy_u_own_j,omitempty"`
+}
+
+// Add adds another part of the same measurement: the common parts of U add up, its own ones in squares.
+func (p *Share) Add(q *Share) {
+	if *p == (Share{}) {
+		*p = *q
+		return
+	}
+	common := p.common() + q.common()
+	p.Energy += q.Energy
+	p.Own = Joule(math.Hypot(float64(p.Own), float64(q.Own)))
+	p.U = Joule(math.Hypot(common, float64(p.Own)))
+}
+
+func (p *Share) common() float64 { return math.Sqrt(float64(max(p.U*p.U-p.Own*p.Own, 0))) }
+
 // Agreement is whether two energies of the same window agree within their stated
 // uncertainties. It defines *within* and *outside* wherever a software method, or
 // another reading of the same work, is held against the meter.

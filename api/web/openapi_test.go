@@ -63,7 +63,7 @@ func newSite(t *testing.T, o Options) *site {
 			if id == 99 {
 				return nil, 0, nil, store.ErrNotFound
 			}
-			w = []serving.Window{{ID: "r1", Class: "chat", Begin: 1, End: 2, Counts: map[string]float64{"tokens": 3}}, {ID: "r2", Begin: 1, End: 2, Estimate: &measure.Estimate{Energy: 5, U: 1}}}
+			w = []serving.Window{{ID: "r1", Class: "chat", Begin: 1, End: 2, Counts: map[string]float64{"tokens": 3}}, {ID: "r2", Begin: 1, End: 2, Share: &measure.Share{Estimate: measure.Estimate{Energy: 5, U: 1}}}}
 			return w, 1, nil, nil
 		},
 		Formats: []string{"csv"},

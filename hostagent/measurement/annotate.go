@@ -99,7 +99,7 @@ func (r *relation) own(ctx context.Context, db *store.DB) (map[launchKey]attribu
 	for key, n := range s.alone {
 		if n < len(x.Kernels) {
 			u := &x.Kernels[n]
-			out[key] = attribute.Mark{Energy: u.Energy, U: 2 * s.uncertainty(u, false), Busy: u.Busy}
+			out[key] = attribute.Mark{Share: s.part(u, false), Busy: u.Busy}
 		}
 	}
 	return out, nil
@@ -316,13 +316,14 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]attribut
 		busy := measure.Seconds(k.End-k.Start) * 1e-9
 		part := float64(busy / line.Busy)
 		e := line.Energy
-		m := attribute.Mark{Energy: e.Energy * measure.Joule(part), U: e.U * measure.Joule(part), Busy: busy}
+		m := attribute.Mark{Busy: busy}
+		m.Energy, m.U = e.Energy*measure.Joule(part), e.U*measure.Joule(part) // kernels of a name err together
 		if x, ok := own[launchKey{r.start[i], k.Correlation}]; ok {
 			m = x
 		}
 		r.out.Marks[k.Event] = m
 		if c, ok := r.trace.Calls[k.Correlation]; ok {
-			started = append(started, attribute.Started{Thread: c.Thread, At: c.At, Busy: m.Busy, Energy: m.Energy, U: m.U})
+			started = append(started, attribute.Started{Thread: c.Thread, At: c.At, Busy: m.Busy, Share: m.Share})
 		}
 	}
 	r.ranges(started)
@@ -346,7 +347,7 @@ func (r *relation) ranges(started []attribute.Started) {
 			x := &r.trace.Ranges[i]
 			names[n] = x.Name
 			if u := uses[n]; u.Launches > 0 {
-				m := attribute.Mark{Energy: u.Energy, U: u.U, Busy: u.Busy}
+				m := attribute.Mark{Share: u.Share, Busy: u.Busy}
 				r.out.Marks[x.Event] = m
 				if !op && x.External != 0 {
 					r.out.Copies[x.External] = m
@@ -377,7 +378,7 @@ func (r *relation) spans(spans []attribute.Span, names []string, uses []attribut
 		}
 		r.out.Spans[i] = store.RangeSpan{
 			Range: of[i], Thread: s.Thread, From: meter(s.From + r.shift), To: meter(s.To + r.shift), Launches: u.Launches,
-			Estimate: measure.Estimate{Energy: u.Energy, U: u.U},
+			Estimate: u.Estimate,
 		}
 	}
 }
@@ -395,6 +396,7 @@ func rangesByPath(
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(spans[a].From, spans[b].From), cmp.Compare(spans[b].To, spans[a].To))
 	})
+	var sums []measure.Share
 	out, place := []store.RangeEnergy{}, map[string]int{}
 	type around struct {
 		to   int64
@@ -418,15 +420,15 @@ func rangesByPath(
 		n, ok := place[path]
 		if !ok {
 			n = len(out)
-			place[path], out = n, append(out, store.RangeEnergy{Path: path})
+			place[path], out, sums = n, append(out, store.RangeEnergy{Path: path}), append(sums, measure.Share{})
 		}
 		of[i] = n
 		x := &out[n]
 		x.Ranges++
 		x.Launches += uses[i].Launches
 		x.Busy += uses[i].Busy
-		x.Energy += uses[i].Energy
-		x.U += uses[i].U
+		sums[n].Add(&uses[i].Share)
+		x.Estimate = sums[n].Estimate
 	}
 	return out, of
 }

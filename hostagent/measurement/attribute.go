@@ -207,7 +207,7 @@ func (s *sharing) kernels(db *store.DB) iter.Seq2[attribute.Kernel, error] {
 	}
 }
 
-// uncertainty returns the standard uncertainty of one line: the root of the sum of squares of
+// part returns the energy of one line. Its U is twice the root of the sum of squares of
 //
 //	u(edges), u(sampling)   of the attribution itself
 //	k·u(source)             of each source in the window's budget
@@ -219,34 +219,40 @@ func (s *sharing) kernels(db *store.DB) iter.Seq2[attribute.Kernel, error] {
 //	k = 0      the window's own edges and sampling, which the first row replaces; not so of a
 //	           fitted line, whose first row is of the division of the window's energy alone
 //
-// U of a line (k = 2) is no more than makes it nothing, or all that the window can have.
-func (s *sharing) uncertainty(u *attribute.Use, fitted bool) measure.Joule {
+// Its own is that of sources that average out, and of gaps. U is no more than makes the line nothing, or all that the
+// window can have.
+func (s *sharing) part(u *attribute.Use, fitted bool) measure.Share {
 	r := s.task.Result
-	part := float64(u.Share) / float64(r.To-r.From)
+	p := float64(u.Share) / float64(r.To-r.From)
 	if e := float64(r.Total.Energy); e > 0 {
-		part = max(part, float64(u.Energy)/e)
+		p = max(p, float64(u.Energy)/e)
 	}
-	part = min(part, 1)
-	v := float64(u.UEdges)*float64(u.UEdges) + float64(u.USampling)*float64(u.USampling)
+	p = min(p, 1)
+	common, apart := float64(u.UEdges)*float64(u.UEdges)+float64(u.USampling)*float64(u.USampling), 0.0
 	for _, c := range r.Budget {
-		k := part
+		k, to := p, &common
 		switch {
 		case c.Source == "window edges" || c.Source == "window sampling":
 			if !fitted {
 				k = 0
 			}
 		case c.Source == "gaps":
-			k = 1 // they may all lie here
+			k, to = 1, &apart // they may all lie here
 		case !c.Systematic && !fitted:
-			k = math.Sqrt(part)
+			k, to = math.Sqrt(p), &apart
 		}
 		if u.Share == 0 {
 			k = 0
 		}
-		v += k * k * float64(c.U) * float64(c.U)
+		*to += k * k * float64(c.U) * float64(c.U)
 	}
-	all := r.Total.Energy + max(r.Total.U, 0)
-	return attribute.Bound(u.Energy, 2*measure.Joule(math.Sqrt(v)), all) / 2
+	whole := r.Total.Energy + max(r.Total.U, 0)
+	wide := math.Sqrt(common + apart)
+	out := measure.Share{Estimate: measure.Estimate{Energy: u.Energy, U: attribute.Bound(u.Energy, 2*measure.Joule(wide), whole)}}
+	if wide > 0 {
+		out.Own = out.U * measure.Joule(math.Sqrt(apart)/wide)
+	}
+	return out
 }
 
 // launchBatch is how many launches one transaction takes.

@@ -90,7 +90,7 @@ func byDifference(lines []store.NameEnergy, window measure.Joule) {
 func (s *sharing) line(class store.EnergyClass, name string, u *attribute.Use, fitted bool) store.NameEnergy {
 	return store.NameEnergy{
 		Class: class, Fitted: fitted, Name: name, Launches: u.Launches, Short: u.Short, Busy: u.Busy, Share: u.Share,
-		Energy: measure.Estimate{Energy: u.Energy, U: 2 * s.uncertainty(u, fitted)},
+		Energy: s.part(u, fitted).Estimate,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/serving"
 )
 
@@ -423,26 +424,30 @@ func TestRefereesWindows(t *testing.T) {
 	if coverage.Slow {
 		length, trials, spans = 3600, 4, 1000
 	}
-	in, z2, n := 0, 0.0, 0
+	var single, sums []float64
 	for seed := range uint64(trials) {
 		m := calibrated(2400)
 		m.TickStep = 1e-7
 		c := refereeCase{bench: Bench{Meter: m, Length: length, Work: Telegraph(10e-3), Spans: spans}}
-		for _, z := range c.spans(t, seed) {
-			n++
+		z, of := c.spans(t, seed)
+		single, sums = append(single, z...), append(sums, of...)
+	}
+	for what, z := range map[string][]float64{"windows": single, "sums of 20 windows": sums} {
+		in, z2, n := 0, 0.0, float64(len(z))
+		for _, z := range z {
 			if z2 += 4 * z * z; math.Abs(z) <= 1 {
 				in++
 			}
 		}
-	}
-	t.Logf("%d of %d windows within U, errors %.2f u, rms", in, n, math.Sqrt(z2/float64(n)))
-	if p := float64(in) / float64(n); p < 0.93 {
-		t.Errorf("%.1f %% of the windows have the true energy within U", 100*p)
+		t.Logf("%d of %.0f %s within U, errors %.2f u, rms", in, n, what, math.Sqrt(z2/n))
+		if p := 0.93; float64(in) < n*p-2*math.Sqrt(n*p*(1-p)) {
+			t.Errorf("%d of %.0f %s have the true energy within U", in, n, what)
+		}
 	}
 }
 
-// spans are the errors of a recording's spans over their U.
-func (c *refereeCase) spans(t *testing.T, seed uint64) (z []float64) {
+// spans are the errors of a recording's spans, and of sums of 20 of them, over their U.
+func (c *refereeCase) spans(t *testing.T, seed uint64) (z, sums []float64) {
 	t.Helper()
 	db, rec, err := c.stored(seed)
 	if err != nil {
@@ -455,14 +460,21 @@ func (c *refereeCase) spans(t *testing.T, seed uint64) (z []float64) {
 	if err := w.measure(t.Context(), db, 1); err != nil {
 		t.Fatal(err)
 	}
+	var sum measure.Share
+	truth := 0.0
 	for i, s := range rec.Spans {
-		e := w.Windows[i].Estimate
+		e := w.Windows[i].Share
 		if e == nil {
 			t.Fatalf("window %d has no energy", i)
 		}
 		z = append(z, (float64(e.Energy)-s.Energy)/float64(e.U))
+		sum.Add(e)
+		if truth += s.Energy; i%20 == 19 {
+			sums = append(sums, (float64(sum.Energy)-truth)/float64(sum.U))
+			sum, truth = measure.Share{}, 0
+		}
 	}
-	return z
+	return z, sums
 }
 
 // A meter that averages over a time that is not stated gives, of a card that follows at once, the readings that one

@@ -119,7 +119,7 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		return err
 	}
 	for i := range w.Windows {
-		w.Windows[i].Estimate = nil
+		w.Windows[i].Share = nil
 	}
 	slices.SortStableFunc(w.Windows, func(a, b serving.Window) int { return cmp.Compare(a.Begin, b.Begin) })
 	if w.Result = t.ResultNumber; t.Result == nil || t.Clock == nil {
@@ -147,7 +147,8 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 			vague++
 		default:
 			k := &x.Kernels[i]
-			w.Windows[i].Estimate = &measure.Estimate{Energy: k.Energy, U: 2 * s.uncertainty(k, false)}
+			share := s.part(k, false)
+			w.Windows[i].Share = &share
 		}
 	}
 	if vague > 0 {

@@ -113,13 +113,13 @@ func windowsOf(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	got, err := measurement.Windows(t.Context(), b.db, id)
-	if err != nil || len(got.Windows) != n+1 || len(got.Notes) != 2 || got.Windows[0].Estimate != nil {
+	if err != nil || len(got.Windows) != n+1 || len(got.Notes) != 2 || got.Windows[0].Share != nil {
 		t.Fatalf("%d windows, notes %v, %v", len(got.Windows), got.Notes, err)
 	}
 	in, z2 := 0, 0.0
 	for i, truth := range s.truths(t, b) {
 		w := got.Windows[1+i]
-		if w.Estimate == nil || w.ID != s.windows[i].ID {
+		if w.Share == nil || w.ID != s.windows[i].ID {
 			t.Fatalf("window %d: %+v", i, w)
 		}
 		z := float64((w.Energy - truth) / w.U)
@@ -158,7 +158,7 @@ func TestWindowsWithoutAClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, err := measurement.Windows(t.Context(), b.db, id)
-		if w == nil || len(w.Windows) != 1 || w.Windows[0].Estimate != nil {
+		if w == nil || len(w.Windows) != 1 || w.Windows[0].Share != nil {
 			t.Errorf("%+v, %v", w, err)
 		}
 		if _, err := measurement.Windows(t.Context(), b.db, store.TaskID(99)); err == nil {

@@ -24,10 +24,10 @@ func TestSpans(t *testing.T) {
 		thread int
 		at     int64
 	}{{1, 5}, {1, 20}, {1, 35}, {9, 50}, {9, 65}, {2, 70}, {9, 150}, {1, 100}, {9, 250}} {
-		launches = append(launches, Started{Thread: k.thread, At: k.at, Busy: 1, Energy: 2, U: 1})
+		launches = append(launches, Started{Thread: k.thread, At: k.at, Busy: 1, Share: measure.Share{Estimate: measure.Estimate{Energy: 2, U: 1}}})
 	}
 	n := func(k uint64) SpanUse {
-		return SpanUse{Launches: k, Busy: measure.Seconds(k), Energy: measure.Joule(2 * k), U: measure.Joule(k)}
+		return SpanUse{Launches: k, Busy: measure.Seconds(k), Share: measure.Share{Estimate: measure.Estimate{Energy: measure.Joule(2 * k), U: measure.Joule(k)}}}
 	}
 	// Thread 9's at 65 has two threads with spans open: it is no one's, but the process's.
 	want := []SpanUse{n(5), n(2), n(1), n(1), n(4), n(1), n(3)}

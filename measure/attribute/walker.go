@@ -165,25 +165,23 @@ type Span struct {
 
 // Started is a kernel when a thread launched it, with its energy and U.
 type Started struct {
-	Thread    int
-	At        int64
-	Busy      measure.Seconds
-	Energy, U measure.Joule
+	Thread int
+	At     int64
+	Busy   measure.Seconds
+	measure.Share
 }
 
-// SpanUse is the energy of the kernels that were launched within a span, whenever they ran. U adds up
-// linearly: kernels of a name err together, and a window's errors are common to all.
+// SpanUse is the energy of the kernels that were launched within a span, whenever they ran.
 type SpanUse struct {
-	Launches  uint64
-	Busy      measure.Seconds
-	Energy, U measure.Joule
+	Launches uint64
+	Busy     measure.Seconds
+	measure.Share
 }
 
 func (u *SpanUse) add(k *Started) {
 	u.Launches++
 	u.Busy += k.Busy
-	u.Energy += k.Energy
-	u.U += k.U
+	u.Add(&k.Share)
 }
 
 // Spans returns the energies of the kernels launched within each span: by its own thread, nested spans
@@ -281,8 +279,8 @@ type Range struct {
 	External int64 // the range's id, which its copy on the GPU's side has, 0 for none
 }
 
-// Mark is the energy of one event. U is at k = 2.
+// Mark is the energy of one event.
 type Mark struct {
-	Energy, U measure.Joule
-	Busy      measure.Seconds // of its kernels
+	measure.Share
+	Busy measure.Seconds // of its kernels
 }

@@ -48,8 +48,8 @@ type Window struct {
 	End   int64 `json:"end_ns"`
 	// Counts are what was done in it: tokens, requests.
 	Counts map[string]float64 `json:"counts,omitempty"`
-	// Estimate is its share of the card's energy; nil where the samples do not reach over it.
-	*measure.Estimate
+	// Share is its share of the card's energy; nil where the samples do not reach over it.
+	*measure.Share
 }
 
 // Check returns an ErrWindow for a window that ends before it begins, or of names and counts out of bounds.
@@ -115,7 +115,7 @@ func parse(line []byte) (*Window, error) {
 	}
 	w := &Window{}
 	err := json.Unmarshal(line, w)
-	w.Estimate = nil
+	w.Share = nil
 	if err == nil {
 		err = w.Check()
 	}
@@ -130,7 +130,7 @@ type Line struct {
 	Windows int             `json:"windows"`
 	Unknown int             `json:"windows_without_energy,omitempty"`
 	Time    measure.Seconds `json:"time_s"` // sum of their lengths
-	// Estimate is the sum of their energies. Their errors are taken as of one cause: a gain, a clock.
+	// Estimate is the sum of their energies.
 	measure.Estimate
 	// P50, P90 and P99 are quantiles of the energies of the windows.
 	P50 measure.Joule `json:"p50_j"`
@@ -162,7 +162,7 @@ func Summarise(windows []Window) []Line {
 		at, ok := requests[[2]string{w.Class, w.ID}]
 		if !ok || w.ID == "" {
 			requests[[2]string{w.Class, w.ID}] = len(whole)
-			whole = append(whole, Window{Class: w.Class, Estimate: &measure.Estimate{}, Counts: map[string]float64{}})
+			whole = append(whole, Window{Class: w.Class, Share: &measure.Share{}, Counts: map[string]float64{}})
 			at = len(whole) - 1
 		}
 		whole[at].join(w)
@@ -188,12 +188,11 @@ func Summarise(windows []Window) []Line {
 // join adds a stage to a request, whose End is the sum of lengths. One stage without energy takes the request's.
 func (w *Window) join(stage *Window) {
 	w.End += stage.End - stage.Begin
-	if stage.Estimate == nil {
-		w.Estimate = nil
+	if stage.Share == nil {
+		w.Share = nil
 	}
-	if w.Estimate != nil {
-		w.Energy += stage.Energy
-		w.U += stage.U
+	if w.Share != nil {
+		w.Add(stage.Share)
 	}
 	for unit, n := range stage.Counts {
 		w.Counts[unit] += n
@@ -203,26 +202,28 @@ func (w *Window) join(stage *Window) {
 func lineOf(class, stage string, ws []Window) Line {
 	l := Line{Class: class, Stage: stage}
 	var energies []float64
-	per := map[string]*Per{}
+	var sum measure.Share
+	per := map[string]*measure.Share{}
+	counts := map[string]float64{}
 	for i := range ws {
 		w := &ws[i]
-		if w.Estimate == nil {
+		if w.Share == nil {
 			l.Unknown++
 			continue
 		}
 		l.Windows++
 		l.Time += measure.Seconds(w.End-w.Begin) * 1e-9
-		l.Energy += w.Energy
-		l.U += w.U
+		sum.Add(w.Share)
 		energies = append(energies, float64(w.Energy))
 		for unit, n := range w.Counts {
 			if per[unit] == nil {
-				per[unit] = &Per{Unit: unit}
+				per[unit] = &measure.Share{}
 			}
-			p := per[unit]
-			p.Count, p.Energy, p.U = p.Count+n, p.Energy+w.Energy, p.U+w.U
+			per[unit].Add(w.Share)
+			counts[unit] += n
 		}
 	}
+	l.Estimate = sum.Estimate
 	sort.Float64s(energies)
 	at := func(q float64) measure.Joule {
 		if len(energies) == 0 {
@@ -231,10 +232,9 @@ func lineOf(class, stage string, ws []Window) Line {
 		return measure.Joule(energies[int(math.Ceil(q*float64(len(energies))))-1])
 	}
 	l.P50, l.P90, l.P99 = at(0.5), at(0.9), at(0.99)
-	for _, p := range per {
-		if p.Count > 0 {
-			p.Energy, p.U = p.Energy/measure.Joule(p.Count), p.U/measure.Joule(p.Count)
-			l.Per = append(l.Per, *p)
+	for unit, p := range per {
+		if n := measure.Joule(counts[unit]); n > 0 {
+			l.Per = append(l.Per, Per{unit, float64(n), p.Energy / n, p.U / n})
 		}
 	}
 	slices.SortFunc(l.Per, func(a, b Per) int { return cmp.Compare(a.Unit, b.Unit) })

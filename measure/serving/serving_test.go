@@ -66,11 +66,11 @@ func TestSummarise(t *testing.T) {
 	w := func(id, stage string, e measure.Joule, tokens float64) Window {
 		return Window{
 			ID: id, Class: "chat", Stage: stage, Begin: 1, End: 1e9 + 1, Counts: map[string]float64{"tokens": tokens},
-			Estimate: &measure.Estimate{Energy: e, U: e / 10},
+			Share: &measure.Share{Estimate: measure.Estimate{Energy: e, U: e / 10}},
 		}
 	}
 	lost := w("c", "decode", 0, 5)
-	lost.Estimate = nil
+	lost.Share = nil
 	got := Summarise([]Window{w("a", "prefill", 10, 100), w("b", "prefill", 30, 100), w("a", "decode", 20, 10), lost})
 	per := func(count float64, e, u measure.Joule) []Per { return []Per{{"tokens", count, e, u}} }
 	want := []Line{
@@ -91,6 +91,21 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
+// A hundred windows whose U is mostly their own have a sum that is known better than each.
+func TestSumsOfIndependentParts(t *testing.T) {
+	var ws []Window
+	for range 100 {
+		ws = append(ws, Window{
+			ID: "a", Begin: 1, End: 2, Counts: map[string]float64{"tokens": 1},
+			Share: &measure.Share{Estimate: measure.Estimate{Energy: 10, U: 5}, Own: 4},
+		})
+	}
+	l := Summarise(ws)[0]
+	if want := measure.Joule(math.Hypot(300, 40)); l.Energy != 1000 || math.Abs(float64(l.U-want)) > 1e-9 || l.Per[0].U != l.U/100 {
+		t.Errorf("%+v, want U of %v", l, want)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"id":"a","begin_ns":1,"end_ns":2}` + "\n{"))
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -99,7 +114,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := range got {
-			if err := got[i].Check(); err != nil || got[i].Estimate != nil {
+			if err := got[i].Check(); err != nil || got[i].Share != nil {
 				t.Errorf("%+v: %v", got[i], err)
 			}
 		}

@@ -20,7 +20,7 @@ func TestAnnotatedTraceByPerfetto(t *testing.T) {
 		{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 4874869259950.001, "dur": 100.5,
 		 "args": {"device": 0, "stream": 7, "correlation": 7, "grid": [1, 2, 3], "block": [32, 1, 1]}}]}`
 	marks := proftrace.Marks{
-		Events:   map[int]attribute.Mark{0: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 1: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
+		Events:   map[int]attribute.Mark{0: {Share: part(0.5, 0.1), Busy: 1e-4}, 1: {Share: part(0.25, 0.125), Busy: 1e-4}},
 		Counters: []string{"power"}, Fault: func() error { return nil },
 		Powers: iter.Seq2[int64, []measure.Watt](func(yield func(int64, []measure.Watt) bool) {
 			_ = yield(1790857026000000000+4874869259960000, []measure.Watt{123.5})
@@ -39,4 +39,8 @@ func TestAnnotatedTraceByPerfetto(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func part(energy, u measure.Joule) measure.Share {
+	return measure.Share{Estimate: measure.Estimate{Energy: energy, U: u}}
 }

@@ -156,7 +156,7 @@ func RenderWindows(a *cli.App, r *WindowsReport) {
 		l := &r.Summary[i]
 		var per []string
 		for _, p := range l.Per {
-			per = append(per, fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), p.Unit))
+			per = append(per, fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), strings.TrimSuffix(p.Unit, "s")))
 		}
 		if l.Windows == 0 {
 			t.AppendRow([]any{l.Class, cmp.Or(l.Stage, "(requests)"), 0, "", "", "", "", "", ""})

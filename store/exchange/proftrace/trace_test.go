@@ -99,8 +99,8 @@ func TestReadRefuses(t *testing.T) {
 // The trace stays as it was but for the arguments and counters that are added.
 func TestWrite(t *testing.T) {
 	marks := proftrace.Marks{
-		Events:   map[int]attribute.Mark{1: {Energy: 0.5, U: 0.1, Busy: 1e-4}, 3: {Energy: 0.25, U: 0.125, Busy: 1e-4}},
-		External: map[int64]attribute.Mark{1: {Energy: 2, U: 1, Busy: 3}},
+		Events:   map[int]attribute.Mark{1: {Share: part(0.5, 0.1), Busy: 1e-4}, 3: {Share: part(0.25, 0.125), Busy: 1e-4}},
+		External: map[int64]attribute.Mark{1: {Share: part(2, 1), Busy: 3}},
 		Counters: []string{"power"}, Fault: func() error { return nil }, About: map[string]int{"task_id": 7},
 		Powers: iter.Seq2[int64, []measure.Watt](func(yield func(int64, []measure.Watt) bool) {
 			_ = yield(1790857026000000000+4874869259950002, []measure.Watt{123.5})
@@ -216,7 +216,7 @@ func FuzzRead(f *testing.F) {
 		marks := proftrace.Marks{Events: map[int]attribute.Mark{}, Fault: func() error { return nil }}
 		marks.Powers = func(func(int64, []measure.Watt) bool) {}
 		for _, k := range got.Kernels {
-			marks.Events[k.Event] = attribute.Mark{Energy: 1}
+			marks.Events[k.Event] = attribute.Mark{Share: part(1, 0)}
 		}
 		if err := proftrace.Write(&out, bytes.NewReader(b), marks); err != nil {
 			t.Fatalf("it is read, but not written: %v", err)
@@ -252,4 +252,8 @@ func TestReadOfAnH100(t *testing.T) {
 	if len(got.Kernels) != 540 || launched != 540 || named["train_step"] != 30 || named["aten::mm"] == 0 || !got.HostClock {
 		t.Errorf("%d kernels, %d with their calls, ranges %v", len(got.Kernels), launched, named)
 	}
+}
+
+func part(energy, u measure.Joule) measure.Share {
+	return measure.Share{Estimate: measure.Estimate{Energy: energy, U: u}}
 }

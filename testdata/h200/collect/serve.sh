@@ -9,7 +9,6 @@ for rate in ${RATES:-1 4 16}; do
   "$bin/wattmark" run --instrument nvml --name "serve-$rate" -- python3 "$root/cmd/libwattmark/examples/serve.py" \
     --rate "$rate" --seconds "${SECONDS_EACH:-40}" 2>err | tee last | grep requests | sed "s|^|rate $rate: |" | tee -a "$out/serve.txt"
   [ -s last ] || tail -5 err
-  { grep -E 'energy|J' last | head -3; "$bin/wattmark" show latest --windows --no-plot | sed -n '/indow/,$p'; } | tee -a "$out/serve.txt"
+  "$bin/wattmark" show latest --windows --no-plot | sed -n '/^ rail/,/^$/p; /^  quality/p; /^Energy by window/,$p' | tee -a "$out/serve.txt"
   "$bin/wattmark" show latest --windows --json | gzip -9 >"$out/serve-$rate.json.gz"
-  tail -3 err
 done

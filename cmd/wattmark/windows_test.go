@@ -58,7 +58,7 @@ lost = wattmark.window("lost")
 		t.Errorf("decode: %+v", decode)
 	}
 	text := inside(t, "show", "1", "--windows", "--no-plot", "--db", r.db).ok(t).out
-	for _, want := range []string{"Energy by window", "prefill", "decode", "(requests)", "/tokens", "never ended"} {
+	for _, want := range []string{"Energy by window", "prefill", "decode", "(requests)", "/token", "never ended"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not told:\n%s", want, text)
 		}

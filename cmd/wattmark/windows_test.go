@@ -57,6 +57,9 @@ lost = wattmark.window("lost")
 	if len(decode.Per) != 2 || decode.Per[1].Unit != "tokens" || decode.Per[1].Count != 20 || !(decode.Per[1].Energy > 0) {
 		t.Errorf("decode: %+v", decode)
 	}
+	if s := w.Served; s == nil || s.Valid != 0 || s.Requests != 4 || s.Output != 420 || !strings.Contains(s.Reasons[0], "never ended") {
+		t.Errorf("served: %+v", s)
+	}
 	text := inside(t, "show", "1", "--windows", "--no-plot", "--db", r.db).ok(t).out
 	for _, want := range []string{"Energy by window", "prefill", "decode", "(requests)", "/token", "never ended"} {
 		if !strings.Contains(text, want) {

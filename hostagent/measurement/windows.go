@@ -13,6 +13,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 )
@@ -32,6 +33,8 @@ type ServedWindows struct {
 	Result  int              `json:"result,omitempty"`
 	Windows []serving.Window `json:"windows"`
 	Notes   []string         `json:"notes,omitempty"`
+
+	lost int // the first of the notes: of windows that were refused
 }
 
 // AddWindows stores windows of a task, also of one that runs yet. More than serving.Most are refused.
@@ -109,7 +112,43 @@ func Windows(ctx context.Context, db *store.DB, id store.TaskID) (*ServedWindows
 	if len(out.Windows) > serving.Most {
 		return nil, fmt.Errorf("task %d has %d windows: %w: at most %d", id, len(out.Windows), ErrNoShares, serving.Most)
 	}
+	out.lost = len(out.Notes)
 	return out, out.measure(ctx, db, id)
+}
+
+// Served returns the energy of all that was served in a task, by the fields of InferenceX; nil without windows. It reads
+// all samples of the task once more.
+func (w *ServedWindows) Served(ctx context.Context, db *store.DB, id store.TaskID) (*serving.Served, error) {
+	out := serving.Serve(w.Windows)
+	if out == nil {
+		return nil, nil
+	}
+	t, err := db.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	whole := ServedWindows{Windows: []serving.Window{{Begin: out.Begin, End: out.End}}}
+	if err = whole.measure(ctx, db, id); err != nil && !errors.Is(err, ErrNoShares) {
+		return nil, err
+	}
+	reasons := slices.Clone(w.Notes[:w.lost])
+	if err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	if t.State != store.Complete {
+		reasons = append(reasons, fmt.Sprintf("the task is %v", t.State))
+	}
+	if v, _ := t.Verdict(); v.Level == quality.Void {
+		reasons = append(reasons, "the measurement is void")
+	}
+	var e measure.Estimate
+	if s := whole.Windows[0].Share; s != nil {
+		e = s.Estimate
+	} else if len(reasons) == 0 {
+		reasons = whole.Notes
+	}
+	out.Took(e, reasons...)
+	return out, nil
 }
 
 // measure sets the energies of all windows, which it puts in the order of their begin.

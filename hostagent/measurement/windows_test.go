@@ -131,6 +131,18 @@ func windowsOf(t *testing.T, b *bench) {
 	if p := 0.93; float64(in) < float64(n)*p-3*math.Sqrt(float64(n)*p*(1-p)) {
 		t.Errorf("%d of %d windows have the true energy within U", in, n)
 	}
+	all, err := got.Served(t.Context(), b.db, id)
+	if err != nil || all.Valid != 0 || len(all.Reasons) != 1 || all.Requests != n+1 {
+		t.Errorf("with a window before the task's and one without an end: %+v, %v", all, err)
+	}
+	var sum measure.Share
+	for i := range got.Windows[1:] {
+		sum.Add(got.Windows[1+i].Share)
+	}
+	all, err = (&measurement.ServedWindows{Windows: got.Windows[1:]}).Served(t.Context(), b.db, id)
+	if err != nil || all.Valid != 1 || !(all.Energy >= sum.Energy) || all.Output != 10*n {
+		t.Errorf("of %v: %+v, %v", sum, all, err)
+	}
 	// Windows that come later, and a new result, are calculated anew.
 	more := measurement.ServedWindows{Windows: []serving.Window{{ID: "late", Begin: s.windows[0].Begin, End: s.windows[0].End}}}
 	if err := measurement.AddWindows(t.Context(), b.db, id, more); err != nil {

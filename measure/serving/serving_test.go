@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -103,6 +104,31 @@ func TestSumsOfIndependentParts(t *testing.T) {
 	l := Summarise(ws)[0]
 	if want := measure.Joule(math.Hypot(300, 40)); l.Energy != 1000 || math.Abs(float64(l.U-want)) > 1e-9 || l.Per[0].U != l.U/100 {
 		t.Errorf("%+v, want U of %v", l, want)
+	}
+}
+
+// The fields of InferenceX: the warm-up is not of it, and what is not valid has no energy.
+func TestServed(t *testing.T) {
+	w := func(id, class string, begin, end int64, in, out float64) Window {
+		return Window{ID: id, Class: class, Begin: begin, End: end, Counts: map[string]float64{Input: in, Output: out}}
+	}
+	ws := []Window{w("w", WarmUp, 1, 9e9, 5, 5), w("a", "chat", 10e9, 11e9, 100, 0), w("a", "chat", 11e9, 14e9, 0, 20), w("b", "chat", 12e9, 15e9, 0, 5)}
+	s := Serve(ws)
+	s.Took(measure.Estimate{Energy: 500, U: 10})
+	got, err := json.Marshal(s)
+	const want = `{"power_metric_schema_version":2,"begin_ns":10000000000,"end_ns":15000000000,"completed":2,"total_input_tokens":100,` +
+		`"total_output_tokens":25,"power_valid":1,"avg_power_w":100,"avg_total_gpu_power_w":100,"total_gpu_energy_j":500,"energy_u_j":10,` +
+		`"joules_per_successful_query":250,"joules_per_input_token":5,"joules_per_output_token":20,"joules_per_total_token":4}`
+	if string(got) != want || err != nil {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+	s = Serve(ws[3:])
+	s.Took(measure.Estimate{Energy: 1}, "lost")
+	if got, err := json.Marshal(s); err != nil || !strings.HasSuffix(string(got), `"power_valid":0,"power_invalid_reasons":["lost"]}`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if Serve(ws[:1]) != nil {
+		t.Error("a warm-up alone was served")
 	}
 }
 

@@ -128,7 +128,8 @@ func RenderKernels(a *cli.App, r *Report) {
 
 // WindowsReport are the windows of a server, and their sums.
 type WindowsReport struct {
-	Summary []serving.Line `json:"summary"`
+	Summary []serving.Line  `json:"summary"`
+	Served  *serving.Served `json:"served,omitempty"`
 	*measurement.ServedWindows
 }
 
@@ -138,9 +139,11 @@ func (r *Report) AddWindows(ctx context.Context, db *store.DB) error {
 	if errors.Is(err, measurement.ErrNoShares) && w != nil {
 		w.Notes, err = append(w.Notes, err.Error()), nil
 	}
-	if err == nil && w != nil {
-		r.Windows = &WindowsReport{serving.Summarise(w.Windows), w}
+	if err != nil || w == nil {
+		return err
 	}
+	served, err := w.Served(ctx, db, r.task.ID)
+	r.Windows = &WindowsReport{serving.Summarise(w.Windows), served, w}
 	return err
 }
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"

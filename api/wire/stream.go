@@ -37,25 +37,20 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *outgoing:
 		return m.buffers(), nil
-	case *pb.ReadCaptureResponse:
-		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
-			return c.chunk(v, ch)
-		}
-	case *pb.ReadSamplesResponse:
-		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
-			return c.chunk(v, ch)
+	case carrier:
+		// One with fields of a later version takes the ordinary way, which keeps them.
+		ch := m.GetChunk()
+		if ch != nil && len(m.ProtoReflect().GetUnknown())+len(ch.ProtoReflect().GetUnknown()) == 0 {
+			return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
 		}
 	}
 	return c.plain.Marshal(v)
 }
 
-// chunk returns the wire form of a message that is one chunk. One with fields of a later
-// version takes the ordinary way, which keeps them.
-func (c codec) chunk(v any, ch *pb.Chunk) (mem.BufferSlice, error) {
-	if len(ch.ProtoReflect().GetUnknown()) != 0 {
-		return c.plain.Marshal(v)
-	}
-	return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
+// carrier is a message of a stream that carries chunks.
+type carrier interface {
+	proto.Message
+	GetChunk() *pb.Chunk
 }
 
 // Unmarshal reads v's wire form.

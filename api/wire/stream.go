@@ -88,7 +88,13 @@ const copyBelow = 1 << 10
 // memory that is never reused. c's columns are not looked at. It blocks as Send
 // does, and must not be called from two goroutines at once on one stream.
 func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
-	return send(stream, &outgoing{head: chunkHead(c), payload: payload, release: release})
+	o := &outgoing{head: chunkHead(c), payload: payload, release: release}
+	err := stream.SendMsg(o)
+	// Another codec copied the payload, or the stream ended before it was looked at.
+	if !o.taken && o.release != nil {
+		o.release()
+	}
+	return err
 }
 
 // SendChunk is SendPayload for a chunk in columns, which are copied into a
@@ -97,16 +103,6 @@ func SendChunk(stream grpc.ServerStream, c *chunk.Chunk) error {
 	b := pool.Get(chunk.PayloadSize(c))
 	payload := chunk.AppendPayload((*b)[:0], c)
 	return SendPayload(stream, c, payload, func() { pool.Put(b) })
-}
-
-// send sends a chunk, and releases its payload where the codec did not take it.
-func send(stream grpc.ServerStream, o *outgoing) error {
-	err := stream.SendMsg(o)
-	// Another codec copied the payload, or the stream ended before it was looked at.
-	if !o.taken && o.release != nil {
-		o.release()
-	}
-	return err
 }
 
 // outgoing is a chunk on its way out. It is a proto.Message too, so that a

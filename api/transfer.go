@@ -76,18 +76,11 @@ func (s *Service) ReadTasks(req *pb.ReadTasksRequest, stream pb.TaskService_Read
 		return toStatus(operation, err)
 	}
 	defer f.Close()
-	for part := make([]byte, maxPart); ; {
-		n, err := io.ReadFull(f, part)
-		if n == 0 && errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return toStatus(operation, err)
-		}
-		if err := stream.Send(&pb.ReadTasksResponse{Data: part[:n]}); err != nil {
-			return toStatus(operation, err)
-		}
-	}
+	out := bufio.NewWriterSize(parts(func(part []byte) error {
+		return stream.Send(&pb.ReadTasksResponse{Data: part})
+	}), maxPart)
+	_, err = io.Copy(out, f)
+	return toStatus(operation, errors.Join(err, out.Flush()))
 }
 
 // fetched checks the tasks of a request: their number, that they exist, and their size.
@@ -284,22 +277,22 @@ func (s *Service) ReadExport(req *pb.ReadExportRequest, stream pb.TaskService_Re
 		w = measure.Window{From: x.from, To: x.to}
 	}
 	// Parts of a megabyte at most: the formats write a few hundred bytes at a time.
-	out := bufio.NewWriterSize(parts{stream}, maxPart)
+	out := bufio.NewWriterSize(parts(func(part []byte) error {
+		return stream.Send(&pb.ReadExportResponse{Data: part})
+	}), maxPart)
 	if err := s.works.Export(ctx, out, &t, req.GetFormat(), w); err != nil {
 		return toStatus(operation, err)
 	}
 	return toStatus(operation, out.Flush())
 }
 
-// parts sends what is written to it as parts of a file.
-type parts struct {
-	to pb.TaskService_ReadExportServer
-}
+// parts sends a part of a file, whose message is encoded before it returns.
+type parts func(part []byte) error
 
-// Write sends b. The message is encoded before it returns.
+// Write sends b, in parts.
 func (p parts) Write(b []byte) (int, error) {
-	for c := range slices.Chunk(b, maxPart) {
-		if err := p.to.Send(&pb.ReadExportResponse{Data: c}); err != nil {
+	for part := range slices.Chunk(b, maxPart) {
+		if err := p(part); err != nil {
 			return 0, err
 		}
 	}

@@ -196,18 +196,11 @@ func (e *edge) step(i, r int) float64 {
 	return max(change(i)-max(change(i-1), change(i+1)), 0)
 }
 
-// oldest is the index in before of the oldest scan.
-func (e *edge) oldest() int {
-	if len(e.before) < e.scans {
-		return 0
-	}
-	return e.head
-}
-
-// place returns where the remembered scan i, in order of time, is kept.
+// place returns where the remembered scan i, in order of time, is kept: the oldest of before lies at head, or
+// at 0 while head is behind the last one.
 func (e *edge) place(i int) (k int, times []float64, readings []pair) {
 	if n := len(e.before); i < n {
-		return (e.oldest() + i) % n, e.before, e.left
+		return (e.head + i) % n, e.before, e.left
 	}
 	return i - len(e.before), e.after, e.right
 }

@@ -30,7 +30,11 @@ func TestExtremesAreThePowers(t *testing.T) {
 			b.Counts[c] = append(b.Counts[c], measure.Count(rng.IntN(65536)))
 		}
 	}
-	all := [][]measure.Watt{m.RailPower(0, &b, nil), m.RailPower(1, &b, nil), m.Total(&b, nil)}
+	var rails [2]measure.Columns
+	for r := range rails {
+		m.Rail(r, &b, &rails[r])
+	}
+	all := [][]measure.Watt{rails[0].P, rails[1].P, m.Total(&b, nil)}
 	for range 200 {
 		from := rng.IntN(490)
 		to := min(500, from+5+rng.IntN(measure.RunScans*measure.MaxRuns-5))

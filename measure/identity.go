@@ -95,9 +95,6 @@ func CheckText(name, s string) error {
 // breaks of lines and tabs become spaces, and whatever else a terminal would
 // obey, or is not UTF-8, becomes U+FFFD.
 func Printable(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return s // of printable ASCII alone, as nearly all are
-	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':

@@ -59,16 +59,6 @@ func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
 	return dst
 }
 
-// RailPower returns the power of rail r (an index into Setup.Rails) for every scan
-// of the block, in dst's storage where it is large enough. The block must fit the
-// setup, as for Total.
-func (m *PowerMeter) RailPower(r int, b *Block, dst []Watt) []Watt {
-	dst = sized(dst, b.Scans())
-	clear(dst)
-	addPower(&m.rails[r], b.Counts, dst)
-	return dst
-}
-
 // Rail fills the columns of rail r (an index into Setup.Rails), reusing their
 // storage. The block must fit the setup, as for Total.
 func (m *PowerMeter) Rail(r int, b *Block, dst *Columns) {

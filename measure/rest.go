@@ -210,7 +210,7 @@ func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
 	if len(octaves) < 3 {
 		return scatter{}
 	}
-	fixed, _ := quantisation(n.sigma)
+	fixed, _ := Quantisation(n.sigma)
 	white := max(n.sigma*n.sigma+1.0/12, octaves[0].v)
 	if !slower(octaves, white) {
 		return scatter{}

@@ -343,8 +343,3 @@ type CalibrationRecord struct {
 	// Text is the whole record as JSON (docs/calibration.md).
 	Text string `json:"text"`
 }
-
-// Quantisation splits the standard uncertainty of rounding to whole counts, in
-// counts, for readings that scatter by sigma counts: the part that is the same
-// for all readings of a resting signal, and the part that is new with each.
-func Quantisation(sigma float64) (fixed, dithered float64) { return quantisation(sigma) }

@@ -42,16 +42,6 @@ func (s *Setup) aligns(r Rail) bool {
 	return s.lag(r) != 0 && !s.Timebase.Stamped && holdScans(s) == 1
 }
 
-// needsAligner reports whether any rail is aligned.
-func (s *Setup) needsAligner() bool {
-	for _, r := range s.Rails {
-		if s.aligns(r) {
-			return true
-		}
-	}
-	return false
-}
-
 // checkSkew refuses delays that no memory of flat size can hold.
 func (s *Setup) checkSkew() error {
 	limit := float64(s.Timebase.Seconds(maxSkewScans * s.Timebase.TicksPerScan))
@@ -123,7 +113,7 @@ type delay struct {
 
 // newAligner prepares the setup's rails; nil where nothing is to be aligned.
 func newAligner(s *Setup) *aligner {
-	if !s.needsAligner() {
+	if !slices.ContainsFunc(s.Rails, s.aligns) {
 		return nil
 	}
 	a := &aligner{

@@ -343,7 +343,10 @@ func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 	if lost == 0 {
 		return
 	}
-	g.endRun()
+	g.total.jumps.end() // the runs of neighbouring scans end
+	for r := range g.rails {
+		g.rails[r].jumps.end()
+	}
 	if length == 0 {
 		return
 	}
@@ -362,14 +365,6 @@ func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 		step += d
 	}
 	g.total.step2 += step * step * length * length / 12
-}
-
-// endRun closes the runs of neighbouring scans at a gap.
-func (g *running) endRun() {
-	g.total.jumps.end()
-	for r := range g.rails {
-		g.rails[r].jumps.end()
-	}
 }
 
 // slopes adds how the second readings of rails with a lag change within scans

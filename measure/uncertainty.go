@@ -16,7 +16,7 @@ import (
 //     voltage of the same rail is added before squaring. Different sources are
 //     independent.
 //   - Noise is new with every reading and averages out.
-//   - Quantisation is in part the one, in part the other (see quantisation).
+//   - Quantisation is in part the one, in part the other (see Quantisation).
 //   - The tick rate, the window's ends and gaps act on all rails at once: the
 //     total's contribution comes from the total power, not from a root of squares.
 
@@ -124,7 +124,7 @@ func (s *railStats) budget() []term {
 		if u := n.sigma * random; u > 0 {
 			out = append(out, term{Contribution{Source: "noise " + c.Name, U: Joule(u)}, n.dof})
 		}
-		fixed, dithered := quantisation(n.sigma)
+		fixed, dithered := Quantisation(n.sigma)
 		fixedU, ditheredU := fixed*c.Gain*s.m.integral(d), dithered*random
 		if u := o.slow.sigma * math.Abs(c.Gain*s.m.integral(d)); u > 0 {
 			out = append(out, term{Contribution{Source: "slow noise " + c.Name, U: Joule(u), Systematic: true}, o.slow.dof})
@@ -145,7 +145,7 @@ func (s *railStats) budget() []term {
 		add("temperature shunt "+s.rail.Name, s.rail.Drift.TemperatureGain*s.m.product(i, v), true)
 		// Y enters squared, so its scatter shifts the mean by σ²/R. It is not
 		// corrected: scatter that both channels share would not do it.
-		_, dithered := quantisation(s.ny.sigma)
+		_, dithered := Quantisation(s.ny.sigma)
 		scatter := s.gainY * (s.ny.sigma*s.ny.sigma + dithered*dithered) * s.y.Gain * s.y.Gain
 		add("squared noise "+s.y.Name, scatter/float64(s.rail.Shunt)*float64(s.m.One), true)
 	case WiringAssumed:
@@ -154,15 +154,15 @@ func (s *railStats) budget() []term {
 	return out
 }
 
-// quantisation splits the standard uncertainty of rounding to whole counts,
-// 1/√12, into the part that stays the same while the signal rests and the part
+// Quantisation splits the standard uncertainty of rounding to whole counts,
+// 1/√12, for readings that scatter by sigma counts, into the part that stays the same while the signal rests and the part
 // that is new with every reading, both in counts. Without noise every reading of
 // a resting signal is rounded alike, and nothing averages out; noise of σ counts
 // smears the rounding: the mean error of a signal that rests at phase φ of a
 // count is Σ (−1)^k/(πk)·exp(−2π²k²σ²)·sin(2πkφ), whose mean square over φ is
 // taken here (B. Widrow, I. Kollár, Quantization Noise, 2008, chapters 4 and
 // 19). At σ = 0.5 the fixed part is 0.0016 count.
-func quantisation(sigma float64) (fixed, dithered float64) {
+func Quantisation(sigma float64) (fixed, dithered float64) {
 	const full = 1.0 / 12
 	var v float64
 	if sigma < 0.02 {

@@ -98,7 +98,7 @@ func TestQuantisation(t *testing.T) {
 			}
 			squares += (mean - level) * (mean - level) / phases
 		}
-		fixed, dithered := quantisation(sigma)
+		fixed, dithered := Quantisation(sigma)
 		// The mean of that many readings still scatters by what averages out.
 		want := fixed*fixed + (dithered*dithered+sigma*sigma)/readings
 		if math.Abs(math.Sqrt(squares)-math.Sqrt(want)) > 0.1*math.Sqrt(want)+1e-4 {

@@ -228,11 +228,11 @@ func (d *DB) Room(ctx context.Context) error {
 		}
 	}
 	if l.Free > 0 {
-		free, known, err := files.FreeBeside(d.path)
+		free, err := files.FreeBeside(d.path)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrIO, err)
 		}
-		if known && free < l.Free {
+		if free < l.Free {
 			return fmt.Errorf("%w: %s are free beside the database, a task needs %s: make room on its disk",
 				ErrFull, humanize.Bytes(uint64(free)), humanize.Bytes(uint64(l.Free)))
 		}

@@ -231,11 +231,10 @@ func (t copiedTable) derived() bool { return strings.HasPrefix(t.name, "pyramid"
 func copiedTables(ctx context.Context, d, other *DB) (out []copiedTable, err error) {
 	s := d.reading(ctx)
 	names := d.tableNames(s)
-	theirs := names
+	o, theirs := s, names
 	if other != nil {
-		o := other.reading(ctx)
+		o = other.reading(ctx)
 		theirs = other.tableNames(o)
-		s.fail(o.err)
 	}
 	done := []string{"task", "group_member", "analysis_task"}
 	// Parents first, for their foreign keys; the rest is in the order of names. A table that a later
@@ -252,12 +251,16 @@ func copiedTables(ctx context.Context, d, other *DB) (out []copiedTable, err err
 		if !slices.Contains(theirs, name) {
 			s.fail(fmt.Errorf("the other database has no table %s: update the program that made it", name))
 		}
+		has := o.columnsOf(name)
+		if i := slices.IndexFunc(cols, func(c string) bool { return !slices.Contains(has, c) }); i >= 0 {
+			s.fail(fmt.Errorf("the other database has no column %s in table %s: update the program that made it", cols[i], name))
+		}
 		// A number that only counts within its database, such as note_id of task_note: the target gives
 		// its own.
 		cols = slices.DeleteFunc(cols, func(c string) bool { return c == name+"_id" })
 		out = append(out, copiedTable{name, cols})
 	}
-	return out, s.err
+	return out, cmp.Or(s.err, o.err)
 }
 
 // tableNames lists the tables.

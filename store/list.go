@@ -415,18 +415,10 @@ func briefs(list []listed) (out []Brief) {
 	return out
 }
 
-// tagsOf reads a JSON object of texts. Where nothing in it is escaped, as nearly always, its
-// texts stand between its quotes.
+// tagsOf reads a JSON object of texts.
 func tagsOf(object string) (map[string]string, error) {
 	var raw map[string]string
-	// Without a backslash, every quote delimits a text: {"k":"v","k2":"v2"} splits into 4n+1 parts, of
-	// which 1 and 3 of each four are a key and its value.
-	if between := strings.Split(object, `"`); len(between)%4 == 1 && !strings.Contains(object, `\`) {
-		raw = make(map[string]string, len(between)/4)
-		for i := 1; i < len(between); i += 4 {
-			raw[between[i]] = between[i+2]
-		}
-	} else if err := json.Unmarshal([]byte(object), &raw); err != nil {
+	if err := json.Unmarshal([]byte(object), &raw); err != nil {
 		return nil, err
 	}
 	tags := make(map[string]string, len(raw))

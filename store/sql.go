@@ -138,7 +138,6 @@ type executor interface {
 	querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
 // session runs the statements of one call, in a transaction or by a pool. It keeps the first error:
@@ -201,18 +200,6 @@ func (s *session) exec(query string, args ...any) (n int64) {
 	}
 	s.err = err
 	return n
-}
-
-// try fails where a statement cannot be run, as where a table or column is missing.
-func (s *session) try(query string) {
-	if s.err != nil {
-		return
-	}
-	st, err := s.on.PrepareContext(s.ctx, query)
-	if err == nil {
-		err = st.Close()
-	}
-	s.err = err
 }
 
 // must runs a statement that changes a row; ErrNotFound where there is none.
@@ -326,10 +313,6 @@ type real[T ~float64] struct{ to *T }
 
 // Scan takes a number, or NULL as NaN.
 func (r real[T]) Scan(v any) error {
-	if x, is := v.(float64); is { // nearly always
-		*r.to = T(x)
-		return nil
-	}
 	var f sql.NullFloat64
 	if err := f.Scan(v); err != nil {
 		return err
@@ -345,10 +328,6 @@ type text[T ~string] struct{ to *T }
 
 // Scan takes a text, or NULL as an empty one.
 func (t text[T]) Scan(v any) error {
-	if x, is := v.(string); is {
-		*t.to = T(measure.Printable(x))
-		return nil
-	}
 	var s sql.NullString
 	if err := s.Scan(v); err != nil {
 		return err

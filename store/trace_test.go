@@ -210,7 +210,9 @@ func TestPyramidOfABatchThatFails(t *testing.T) {
 // powers fills a column a series with a block's power, and returns the first scan.
 func powers(m *measure.PowerMeter, rails int, b *measure.Block, cols [][]measure.Watt) uint64 {
 	for r := range rails {
-		cols[r] = m.RailPower(r, b, cols[r])
+		c := measure.Columns{P: cols[r]}
+		m.Rail(r, b, &c)
+		cols[r] = c.P
 	}
 	if len(cols) > rails {
 		cols[rails] = m.Total(b, cols[rails])

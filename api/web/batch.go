@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -93,7 +94,7 @@ func (c *call) request(of *http.Request) (*http.Request, error) {
 	r.Header = http.Header{"Accept": {"application/json"}}
 	switch {
 	case u.Path == envelopePath:
-		r.ContentLength, r.Body = int64(len(c.Message)), nopCloser{bytes.NewReader(c.Message)}
+		r.ContentLength, r.Body = int64(len(c.Message)), io.NopCloser(bytes.NewReader(c.Message))
 		r.Header.Set("Content-Type", "application/proto")
 	case !strings.HasPrefix(u.Path, "/v1/") || strings.Contains(u.Path, ":watch") ||
 		strings.HasSuffix(u.Path, "/samples") || strings.HasSuffix(u.Path, "/export"):
@@ -105,11 +106,6 @@ func (c *call) request(of *http.Request) (*http.Request, error) {
 }
 
 const envelopePath = "/wattmark.v1.TaskService/ReadEnvelope"
-
-type nopCloser struct{ *bytes.Reader }
-
-// Close implements io.Closer.
-func (nopCloser) Close() error { return nil }
 
 // part is the answer to a call of a batch on its way.
 type part struct {

@@ -193,7 +193,7 @@ func TestPayloadIsReleasedOnceAndNotBefore(t *testing.T) {
 }
 
 func TestPoolReusesOnlyItsOwnSizes(t *testing.T) {
-	p := &dirtyPool{}
+	p := pool
 	for _, n := range []int{0, 1, 4096, 4097, 1 << 24, 1<<24 + 1} {
 		b := p.Get(n)
 		if len(*b) != n {

@@ -3,8 +3,6 @@ package wire
 import (
 	"bytes"
 	"fmt"
-	"math/bits"
-	"sync"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -39,25 +37,20 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *outgoing:
 		return m.buffers(), nil
-	case *pb.ReadCaptureResponse:
-		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
-			return c.chunk(v, ch)
-		}
-	case *pb.ReadSamplesResponse:
-		if ch := m.GetChunk(); ch != nil && len(m.ProtoReflect().GetUnknown()) == 0 {
-			return c.chunk(v, ch)
+	case carrier:
+		// One with fields of a later version takes the ordinary way, which keeps them.
+		ch := m.GetChunk()
+		if ch != nil && len(m.ProtoReflect().GetUnknown())+len(ch.ProtoReflect().GetUnknown()) == 0 {
+			return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
 		}
 	}
 	return c.plain.Marshal(v)
 }
 
-// chunk returns the wire form of a message that is one chunk. One with fields of a later
-// version takes the ordinary way, which keeps them.
-func (c codec) chunk(v any, ch *pb.Chunk) (mem.BufferSlice, error) {
-	if len(ch.ProtoReflect().GetUnknown()) != 0 {
-		return c.plain.Marshal(v)
-	}
-	return (&outgoing{head: ch, payload: ch.Payload}).buffers(), nil
+// carrier is a message of a stream that carries chunks.
+type carrier interface {
+	proto.Message
+	GetChunk() *pb.Chunk
 }
 
 // Unmarshal reads v's wire form.
@@ -95,7 +88,13 @@ const copyBelow = 1 << 10
 // memory that is never reused. c's columns are not looked at. It blocks as Send
 // does, and must not be called from two goroutines at once on one stream.
 func SendPayload(stream grpc.ServerStream, c *chunk.Chunk, payload []byte, release func()) error {
-	return send(stream, &outgoing{head: chunkHead(c), payload: payload, release: release})
+	o := &outgoing{head: chunkHead(c), payload: payload, release: release}
+	err := stream.SendMsg(o)
+	// Another codec copied the payload, or the stream ended before it was looked at.
+	if !o.taken && o.release != nil {
+		o.release()
+	}
+	return err
 }
 
 // SendChunk is SendPayload for a chunk in columns, which are copied into a
@@ -104,16 +103,6 @@ func SendChunk(stream grpc.ServerStream, c *chunk.Chunk) error {
 	b := pool.Get(chunk.PayloadSize(c))
 	payload := chunk.AppendPayload((*b)[:0], c)
 	return SendPayload(stream, c, payload, func() { pool.Put(b) })
-}
-
-// send sends a chunk, and releases its payload where the codec did not take it.
-func send(stream grpc.ServerStream, o *outgoing) error {
-	err := stream.SendMsg(o)
-	// Another codec copied the payload, or the stream ended before it was looked at.
-	if !o.taken && o.release != nil {
-		o.release()
-	}
-	return err
 }
 
 // outgoing is a chunk on its way out. It is a proto.Message too, so that a
@@ -374,43 +363,6 @@ func ParseChunk(p *pb.Chunk, columns int, c *chunk.Chunk) error {
 	return nil
 }
 
-// Smallest and largest pooled buffer, as powers of two: 4 KiB and 16 MiB.
-const (
-	minClass = 12
-	maxClass = 24
-)
-
-// pool holds receive buffers by powers of two. Unlike gRPC's own it has sizes
-// between 32 KiB and 1 MiB, where chunks lie, and does not clear memory that
-// is about to be overwritten.
-var pool mem.BufferPool = &dirtyPool{}
-
-// dirtyPool has one pool for each power of two.
-type dirtyPool struct {
-	classes [maxClass + 1]sync.Pool
-}
-
-// Get returns a buffer of length n, with anything in it.
-func (p *dirtyPool) Get(n int) *[]byte {
-	class := max(minClass, bits.Len(uint(max(n, 1)-1)))
-	if class > maxClass {
-		b := make([]byte, n)
-		return &b
-	}
-	if b, ok := p.classes[class].Get().(*[]byte); ok {
-		*b = (*b)[:n]
-		return b
-	}
-	b := make([]byte, n, 1<<class)
-	return &b
-}
-
-// Put gives a buffer back; one that is not of a pooled size is left to the collector.
-func (p *dirtyPool) Put(b *[]byte) {
-	c := cap(*b)
-	class := bits.Len(uint(c)) - 1
-	if c == 0 || class < minClass || class > maxClass || c != 1<<class {
-		return
-	}
-	p.classes[class].Put(b)
-}
+// pool holds receive buffers. Unlike gRPC's default one it has sizes between 32 KiB and 1 MiB, where
+// chunks lie.
+var pool = mem.NewTieredBufferPool(4<<10, 16<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 4<<20, 16<<20)

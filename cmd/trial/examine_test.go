@@ -146,9 +146,10 @@ func newTaskPlot(s *measure.Setup) (*taskPlot, error) {
 }
 
 func (p *taskPlot) add(b *measure.Block) {
+	var c measure.Columns
 	for r := range p.rails {
-		p.watts = p.meter.RailPower(r, b, p.watts)
-		p.series(r, b.FirstScan, p.watts)
+		p.meter.Rail(r, b, &c)
+		p.series(r, b.FirstScan, c.P)
 	}
 	if p.rails > 1 {
 		p.watts = p.meter.Total(b, p.watts)

@@ -166,11 +166,14 @@ func (r *relation) relate(ctx context.Context, db *store.DB) error {
 		r.shift = shifts[len(shifts)/2]
 	}
 	far := r.shift > sameClock || r.shift < -sameClock
+	recorded := slices.ContainsFunc(r.trace.Kernels, func(k attribute.Profiled) bool {
+		return k.Start >= r.from && k.End <= r.to
+	})
 	switch {
 	case !r.trace.HostClock && len(shifts) == 0:
 		return fmt.Errorf("%w: it does not name its clock (baseTimeNanoseconds), and none of its kernels was recorded "+
 			"with the task", ErrAnother)
-	case r.trace.HostClock && far && r.overlaps(0):
+	case r.trace.HostClock && far && recorded:
 		return fmt.Errorf("%w: the same launches ran %v away: it is of another run, or the host's clock was set",
 			ErrAnother, time.Duration(r.shift))
 	case r.trace.HostClock && far:
@@ -182,13 +185,6 @@ func (r *relation) relate(ctx context.Context, db *store.DB) error {
 			"long: it is of another run", ErrAnother, inside, r.out.Matched)
 	}
 	return r.within(ctx, db)
-}
-
-// overlaps reports whether a kernel of the trace ran while the task recorded.
-func (r *relation) overlaps(shift int64) bool {
-	return slices.ContainsFunc(r.trace.Kernels, func(k attribute.Profiled) bool {
-		return k.Start+shift >= r.from && k.End+shift <= r.to
-	})
 }
 
 // match names the kernels that the task recorded, and returns how many ran while it did.

@@ -27,11 +27,6 @@ const (
 	aroundKernels  = "(before and after)"
 )
 
-// brief reports whether launches of a mean length are too short for their edges.
-func (s *sharing) brief(busy measure.Seconds, launches uint64) bool {
-	return launches > 0 && float64(busy)/float64(launches) < few*float64(s.blind())
-}
-
 // blind is the span that the meter cannot look into, or within which a card has not followed its load.
 func (s *sharing) blind() measure.Seconds { return max(s.resolution, measure.PowerSettles) }
 
@@ -151,7 +146,7 @@ func (s *sharing) columns(r *attribute.Result) []int {
 // come to what the lines by edges leave of the window's energy.
 func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 	if len(s.engines) != 1 || !slices.ContainsFunc(r.Kernels, func(u attribute.Use) bool {
-		return s.brief(u.Busy, u.Launches)
+		return u.Launches > 0 && float64(u.Busy)/float64(u.Launches) < few*float64(s.blind())
 	}) {
 		return nil, nil, nil
 	}

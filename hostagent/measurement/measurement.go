@@ -300,7 +300,8 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	// The lease is renewed until the stop has been answered: a bench whose lease ran out
 	// between the two would be another user's already.
 	s.enter(PhaseStop)
-	stopErr, leaseErr := unlessGone(s.stop(side)), unlessGone(lease())
+	_, stopErr := s.cfg.Monitor.Stop(side, s.capture)
+	stopErr, leaseErr := unlessGone(stopErr), unlessGone(lease())
 	s.enter(PhaseTransfer)
 	got := <-transfer
 	v := verdict{owner: s.cfg.Owner}
@@ -331,12 +332,6 @@ func unlessGone(err error) error {
 	if errors.Is(err, monitorclient.ErrGone) {
 		return nil
 	}
-	return err
-}
-
-// stop stops the capture on the monitor.
-func (s *attempt) stop(ctx context.Context) error {
-	_, err := s.cfg.Monitor.Stop(ctx, s.capture)
 	return err
 }
 

@@ -68,10 +68,11 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		}
 	}
 	s.enter(PhaseMarker)
+	put := func(ctx context.Context, r []store.Reading) error {
+		return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
+	}
 	stopMachine := beside(ctx, func(ctx context.Context) error {
-		return machine.Run(ctx, s.cfg.Machine, machineEvery, func(ctx context.Context, r []store.Reading) error {
-			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
-		})
+		return machine.Run(ctx, s.cfg.Machine, machineEvery, put)
 	})
 	defer func() {
 		if err := stopMachine(); err != nil && s.cfg.Warn != nil {
@@ -82,9 +83,6 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		return s.bracket(ctx, work)
 	}
 	stopSampler := beside(ctx, func(ctx context.Context) error {
-		put := func(ctx context.Context, r []store.Reading) error {
-			return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
-		}
 		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{}, put)
 		return errors.Join(err, stats.Err())
 	})

@@ -267,7 +267,7 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 			Cause: LostScans, Level: by(share, lostDoubtful, lostVoid), Count: r.Lost, Share: share,
 			Text: fmt.Sprintf("%s lost in %s, %.2g %% of the window: the power is bridged there; look at cable, hub and load of the "+
 				"monitor (wattmark instruments check)",
-				many(r.Lost, "scan"), many(r.Gaps, "gap"), 100*share),
+				measure.Plural(r.Lost, "scan"), measure.Plural(r.Gaps, "gap"), 100*share),
 		})
 	}
 	for _, c := range r.Budget {
@@ -278,13 +278,10 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 			})
 		}
 		if share := 2 * float64(c.U) / energy; energy > 0 && c.Source == "window edges" && share > edgesUsable {
-			level := Usable
-			if share > edgesDoubtful {
-				level = Doubtful
-			}
-			v.add(Reason{Cause: LooseEdges, Level: level, Share: share, Text: fmt.Sprintf(
-				"where the window begins and ends is known to %.2g %% of the energy: repeat the work for "+
-					"longer", 100*share)})
+			v.add(Reason{
+				Cause: LooseEdges, Level: by(share, edgesDoubtful, math.Inf(1)), Share: share, Text: fmt.Sprintf(
+					"where the window begins and ends is known to %.2g %% of the energy: repeat the work for longer", 100*share),
+			})
 		}
 	}
 	if m := s.Response; m.Update > m.Seen() && m.Update > 0 {
@@ -462,14 +459,6 @@ func (v *Verdict) expired(in *Input) {
 			"calibration record %s (%s of %s) expired on %s: %s; calibrate again with wattmark calibrate %s", x.ID, x.Done,
 			x.Record.At.UTC().Format(time.DateOnly), x.ValidUntil.UTC().Format(time.DateOnly), u, x.Done)})
 	}
-}
-
-// many counts things.
-func many(n uint64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func times(n uint64) string {

@@ -91,18 +91,13 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return nil
 }
 
-// ExecContext runs a statement; in a transaction, rows to insert are gathered.
+// ExecContext runs a statement. In a transaction an INSERT of one row is gathered and reported as one row; any
+// other statement first sends the gathered rows of the tables that it names.
 func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Result, error) {
 	s, err := c.grammar.translate(q)
 	if err != nil {
 		return nil, err
 	}
-	return c.exec(ctx, s, args)
-}
-
-// exec runs a translated statement, or gathers its row. An INSERT of one row is gathered and reported as
-// one row; any other statement first sends the gathered rows of the tables that it names.
-func (c *conn) exec(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Result, error) {
 	// A nil gatherer: outside of a transaction rows are written at once.
 	if c.rows != nil {
 		if s.insert != nil {
@@ -115,17 +110,12 @@ func (c *conn) exec(ctx context.Context, s *statement, args []driver.NamedValue)
 	return c.Conn.ExecContext(ctx, s.text, args)
 }
 
-// QueryContext runs a query.
+// QueryContext runs a query, behind the gathered rows that it might see.
 func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
 	s, err := c.grammar.translate(q)
 	if err != nil {
 		return nil, err
 	}
-	return c.query(ctx, s, args)
-}
-
-// query runs a translated query, behind the gathered rows that it might see.
-func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Rows, error) {
 	if c.rows != nil {
 		if err := c.rows.flushFor(ctx, s); err != nil {
 			return nil, err
@@ -144,21 +134,6 @@ func (c *conn) stale(err error) error {
 		return driver.ErrBadConn
 	}
 	return err
-}
-
-// Prepare is PrepareContext.
-func (c *conn) Prepare(q string) (driver.Stmt, error) {
-	return c.PrepareContext(context.Background(), q)
-}
-
-// PrepareContext translates a statement. The driver beneath prepares each text
-// once per connection, when it is first run.
-func (c *conn) PrepareContext(_ context.Context, q string) (driver.Stmt, error) {
-	s, err := c.grammar.translate(q)
-	if err != nil {
-		return nil, err
-	}
-	return &stmt{conn: c, s: s}, nil
 }
 
 // BeginTx begins a transaction, whose rows are gathered.
@@ -204,34 +179,6 @@ func (n notCommitted) Unwrap() error { return n.error }
 
 // NotCommitted reports that nothing of the transaction remains.
 func (notCommitted) NotCommitted() bool { return true }
-
-// stmt is a translated statement on a connection.
-type stmt struct {
-	conn *conn
-	s    *statement
-}
-
-func (s *stmt) Close() error  { return nil }
-func (s *stmt) NumInput() int { return -1 } // the server counts
-
-// CheckNamedValue is the connection's.
-func (s *stmt) CheckNamedValue(v *driver.NamedValue) error { return s.conn.CheckNamedValue(v) }
-
-// ExecContext runs the statement.
-func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.conn.exec(ctx, s.s, args)
-}
-
-// QueryContext runs the query.
-func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, s.s, args)
-}
-
-// Exec is not called by database/sql.
-func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
-
-// Query is not called by database/sql.
-func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, driver.ErrSkip }
 
 // A transaction's rows are sent together: those of one statement are kept until
 // a statement names their table, until they are many, or until the commit.

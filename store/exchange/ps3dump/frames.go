@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,12 +61,7 @@ func (l line) values(buf []string) (marker byte, words []string) {
 	default:
 		return 0, buf[:0]
 	}
-	words = buf[:0]
-	for rest = strings.TrimLeft(rest, " "); rest != ""; rest = strings.TrimLeft(rest, " ") {
-		word, after, _ := strings.Cut(rest, " ")
-		words, rest = append(words, word), after
-	}
-	return marker, words
+	return marker, slices.AppendSeq(buf[:0], strings.FieldsFuncSeq(rest, func(r rune) bool { return r == ' ' }))
 }
 
 // isHeading reports whether a line names columns.

@@ -142,12 +142,10 @@ func InUse(abs string) bool {
 }
 
 // FreeBeside returns the bytes that may still be written on the disk of a file.
-func FreeBeside(path string) (free int64, known bool, err error) {
+func FreeBeside(path string) (int64, error) {
 	var s unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(path), &s); err != nil {
-		return 0, false, err
-	}
-	return int64(s.Bavail) * int64(s.Bsize), true, nil
+	err := unix.Statfs(filepath.Dir(path), &s)
+	return int64(s.Bavail) * int64(s.Bsize), err
 }
 
 // MayWrite reports whether this program may write a file, or make files in a folder.

@@ -53,7 +53,7 @@ func New(address string, o Options) (*Device, error) {
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o, model: models[o.Model]}
 	// Whatever an earlier program left running is stopped first; every command must be echoed.
-	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, d.stream
+	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, instrument.UntilDone(d.stream)
 	return d, nil
 }
 

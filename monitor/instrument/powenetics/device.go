@@ -59,7 +59,7 @@ func New(address string, o Options) (*Device, error) {
 	}
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o}
-	d.Steps = []instrument.Step{d.start}
+	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
 	return d, nil
 }
 
@@ -203,8 +203,8 @@ type stream struct {
 	noted    bool
 }
 
-// Stream delivers from now on until ctx ends.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream delivers from now on until ctx ends.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := &stream{
 		opts: d.opts, now: d.Now, rate: series.Rate{Nominal: d.opts.Rate},
 		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: d.opts.timebase(), Flush: flush}, sink),

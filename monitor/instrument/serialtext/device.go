@@ -61,7 +61,7 @@ func New(address string, o Options) (*Device, error) {
 	base.In = Inputs(o)
 	l, _ := o.layout() // which Validate has checked
 	d := &Device{Base: base, opts: o, layout: l}
-	d.Steps = []instrument.Step{d.start}
+	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
 	return d, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
@@ -164,9 +165,7 @@ func powers(ctx context.Context, db *store.DB, t *store.Task, x *measurement.Ann
 	tb := t.Setup.Timebase
 	each := 1 + int(float64(w.To-w.From)/float64(tb.Seconds(tb.TicksPerScan))/mostPoints)
 	m, fault := &proftrace.Marks{}, error(nil)
-	for _, c := range line.Counters {
-		m.Counters = append(m.Counters, line.Power.Columns[c].Name)
-	}
+	m.Counters = lists.Map(line.Counters, func(c int) string { return line.Power.Columns[c].Name })
 	m.Powers, m.Fault = means(line, each, &fault), func() error { return fault }
 	return m, nil
 }

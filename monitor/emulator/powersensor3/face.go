@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
@@ -353,9 +354,7 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 	rails := b.Rails()
 	names := cfg.Rails
 	if names == nil {
-		for _, r := range rails[:min(len(rails), Pairs)] {
-			names = append(names, r.Name)
-		}
+		names = lists.Map(rails[:min(len(rails), Pairs)], func(r board.RailConfig) string { return r.Name })
 	}
 	if len(names) > Pairs {
 		return stored, hw, fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)

@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/group"
@@ -279,10 +280,7 @@ func numbered(a *cli.App, ctx context.Context, spec string) (numbers, passed []s
 		}
 	}
 	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		numbers = append(numbers, strconv.FormatInt(int64(id), 10))
-	}
-	return numbers, passed, nil
+	return lists.Map(slices.Compact(ids), func(id store.TaskID) string { return fmt.Sprint(id) }), passed, nil
 }
 
 // measured reads tasks, which must have a result.

@@ -53,21 +53,17 @@ var help string
 // Commands returns the command of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f compareFlags
-	c := &cobra.Command{
-		Use:   "compare A B | --a TASKS --b TASKS",
-		Short: "Compare two versions of some work, with a test",
-		Args:  cobra.MaximumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("compare A B | --a TASKS --b TASKS", "Compare two versions of some work, with a test",
+		cobra.MaximumNArgs(2), func(ctx context.Context, args []string) error {
 			if err := f.sides(args); err != nil {
 				return err
 			}
-			r, err := compareSides(a, cmd.Context(), f)
+			r, err := compareSides(a, ctx, f)
 			if err != nil {
 				return err
 			}
 			return a.Print(r, r.Render)
-		},
-	}
+		})
 	fl := c.Flags()
 	fl.StringVar(&f.a, "a", "", "tasks of A: numbers and names, with commas between them")
 	fl.StringVar(&f.b, "b", "", "tasks of B")

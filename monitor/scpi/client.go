@@ -297,8 +297,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, ok := conn.(transport.MessageReader)
-	c.conn, c.buf, c.messages = conn, nil, ok && m.ReadsMessages()
+	c.conn, c.buf, c.messages = conn, nil, transport.ReadsMessages(conn)
 	if c.known {
 		err = c.settle(ctx)
 	} else {

@@ -305,10 +305,7 @@ func (r *RepeatsReport) Render(w io.Writer) {
 	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
 	t := out.NewTable(w, "", ">mean ± U (95 %)", ">scatter of a run (k = 1)")
 	for _, q := range r.Quantities {
-		scatter := "–"
-		if measure.Known(q.Spread) {
-			scatter = fmt.Sprintf("%.2g %%", 100*q.Spread)
-		}
+		scatter := out.Known(100*q.Spread, "%.2g %%", "–")
 		t.AppendRow([]any{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), scatter})
 	}
 	t.Render()

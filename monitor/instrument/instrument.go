@@ -356,6 +356,18 @@ func UntilDone(run func(context.Context, Sink) error) func(context.Context, Sink
 	}
 }
 
+// Unheard is the error of a step that err, of a read, ended after total bytes. Where the step's own time ran
+// out and ctx did not end, it is ErrSilent with the text silent if nothing came, else ErrIdentity with strange.
+func Unheard(ctx context.Context, step string, err error, total int, silent, strange string) error {
+	switch {
+	case ctx.Err() != nil || !transport.Ended(err):
+		return fmt.Errorf("%s: %w", step, err)
+	case total == 0:
+		return fmt.Errorf("%w: %s", ErrSilent, silent)
+	}
+	return fmt.Errorf("%w: %s", ErrIdentity, strange)
+}
+
 // Connect dials and runs the steps in order. Where one fails, the device is closed and
 // the error names kind, address and cause. A device that is open already is an error.
 func (b *Base) Connect(ctx context.Context, steps ...Step) error {

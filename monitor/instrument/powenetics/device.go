@@ -16,7 +16,6 @@ package powenetics
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -80,15 +79,9 @@ func (d *Device) start(ctx context.Context) error {
 	for total, frames := 0, 0; ; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			switch {
-			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-				return fmt.Errorf("wait for frames: %w", err)
-			case total == 0:
-				return fmt.Errorf("%w: nothing came within %v of the start (is this the right port?)",
-					instrument.ErrSilent, answerTime)
-			}
-			return fmt.Errorf("%w: %d bytes came within %v, but no frames: is this a Powenetics v2?",
-				instrument.ErrIdentity, total, answerTime)
+			return instrument.Unheard(ctx, "wait for frames", err, total,
+				fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime),
+				fmt.Sprintf("%d bytes came within %v, but no frames: is this a Powenetics v2?", total, answerTime))
 		}
 		total += n
 		for b := buf[:n]; ; {

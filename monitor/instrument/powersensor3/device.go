@@ -138,13 +138,8 @@ func (d *Device) askVersion(ctx context.Context) (string, error) {
 	var b [1]byte
 	for len(line) < 64 {
 		if _, err := d.Conn.Read(short, b[:]); err != nil {
-			switch {
-			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-				return "", fmt.Errorf("read the version: %w", err)
-			case len(line) == 0:
-				return "", fmt.Errorf("%w: nothing came back to V (is this the right port?)", instrument.ErrSilent)
-			}
-			return "", fmt.Errorf("%w: to V it sent %q and no end of line", instrument.ErrIdentity, line)
+			return "", instrument.Unheard(ctx, "read the version", err, len(line),
+				"nothing came back to V (is this the right port?)", fmt.Sprintf("to V it sent %q and no end of line", line))
 		}
 		if b[0] == '\n' {
 			break

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // agree is the largest relative difference of two passes in a common counter.
@@ -163,7 +164,7 @@ func parsePower(r io.Reader) (out []Power, err error) {
 	name = max(name, 0)
 	at, scale := roles[0].find(head.fields, "")
 	if at < 0 {
-		at = slices.IndexFunc(head.fields, func(f string) bool { return strings.Contains(usual(f), "power") })
+		at = slices.IndexFunc(head.fields, func(f string) bool { return strings.Contains(logfile.Plain(f), "power") })
 	}
 	if at < 0 || at == name {
 		return nil, head.fault("no column of powers: call it power_w")
@@ -253,7 +254,7 @@ func stem(name string) (base, number string) {
 	if m := ownNumber().FindStringSubmatch(name); m != nil {
 		name, number = m[1], m[2]
 	}
-	return strings.ReplaceAll(usual(name), "_", ""), number
+	return strings.ReplaceAll(logfile.Plain(name), "_", ""), number
 }
 
 var sizeRE = lazy.Regexp(`\d+`)

@@ -295,9 +295,6 @@ func (r role) scale(name string) float64 {
 	return logfile.ParseColumn(name, false).Unit.Scale()
 }
 
-// usual returns a column's name as the roles have it: "Power [W]" is power_w.
-func usual(name string) string { return logfile.Plain(name) }
-
 // place is where the columns of a plain table are.
 type place struct {
 	at       map[string]int // by role; −1 for none
@@ -347,10 +344,10 @@ func (o Options) columns(head line) (*place, error) {
 // the role's names; −1 where there is none.
 func (r role) find(fields []string, given string) (int, float64) {
 	if given != "" {
-		return slices.Index(fields, given), r.scale(usual(given))
+		return slices.Index(fields, given), r.scale(logfile.Plain(given))
 	}
 	for _, name := range r.names {
-		if i := slices.IndexFunc(fields, func(f string) bool { return usual(f) == name }); i >= 0 {
+		if i := slices.IndexFunc(fields, func(f string) bool { return logfile.Plain(f) == name }); i >= 0 {
 			return i, r.scale(name)
 		}
 	}

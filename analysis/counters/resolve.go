@@ -119,10 +119,7 @@ func (t *Table) Data(features []Feature, scale Scale) (*model.Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &model.Data{}
-	for _, f := range features {
-		d.Counters = append(d.Counters, f.Name)
-	}
+	d := &model.Data{Counters: lists.Map(features, func(f Feature) string { return f.Name })}
 	for i := range t.Runs {
 		r := &t.Runs[i]
 		row := model.Row{Name: r.Name, Group: r.App, Power: r.Power, X: make([]float64, len(rs))}

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/analysis/model"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -204,11 +205,7 @@ var virtual = map[string][]string{
 
 // plainSet returns a set of counters as they are, without formulas.
 func plainSet(name string, names ...string) Set {
-	s := Set{Name: name}
-	for _, n := range names {
-		s.Features = append(s.Features, Feature{Name: n})
-	}
-	return s
+	return Set{Name: name, Features: lists.Map(names, func(n string) Feature { return Feature{Name: n} })}
 }
 
 // Sets returns the choices that have names. The first seven are the paper's. nsight-full is

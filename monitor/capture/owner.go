@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
@@ -233,11 +234,8 @@ func (o *Owner) all() ([]*Capture, Stats) {
 
 // List returns the captures held, newest first.
 func (o *Owner) List() []session.Capture {
-	var list []session.Capture
 	all, _ := o.all()
-	for _, c := range all {
-		list = append(list, c.info())
-	}
+	list := lists.Map(all, (*Capture).info)
 	slices.SortFunc(list, func(a, b session.Capture) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }

@@ -20,7 +20,7 @@
 //
 //  1. A folder here: device.go with Kind, Options (Defaults, Validate), Inputs and a Device
 //     that embeds Base and sets its Steps, by which it is opened, and Run, which is one Stream
-//     (a device that sends by itself has a Stream of its own, which ends in Pump);
+//     (of a device that sends by itself it ends in Pump);
 //     the parser beside it, in a file of its own where it is long. A new oscilloscope is a
 //     scope.Family with a Dialect. Without rails of its own it needs no NaturalRails.
 //  2. One line in registry.kinds: name, summary, form of the address, and the four functions.
@@ -35,6 +35,7 @@ package instrument
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -275,7 +276,7 @@ func RoleOf(name string) measure.Role {
 
 // Base is the skeleton of a driver: the address, the link, the identity and the
 // inputs of one device, and the order of opening and closing. Drivers embed it and
-// set Steps and Run, or have an Open or a Stream of their own. Its methods run on the goroutine that owns the instrument.
+// set Steps and Run. Its methods run on the goroutine that owns the instrument.
 type Base struct {
 	// ID is complete after Open; before, Kind and Address are set.
 	ID measure.Identity
@@ -334,9 +335,37 @@ func (b *Base) Identify(model, serial, firmware string) {
 // Open implements Instrument: it dials and runs Steps; see Connect.
 func (b *Base) Open(ctx context.Context) error { return b.Connect(ctx, b.Steps...) }
 
-// Stream implements Instrument by Run; see Streaming.
+// Stream implements Instrument by Run, whose errors then name kind and address.
 func (b *Base) Stream(ctx context.Context, sink Sink) error {
-	return b.Streaming(func() error { return b.Run(ctx, sink) })
+	if !b.open {
+		return fmt.Errorf("%s: stream: not open", b.ID.Kind)
+	}
+	if err := b.Run(ctx, sink); err != nil {
+		return fmt.Errorf("%s: stream from %s: %w", b.ID.Kind, b.ID.Address, err)
+	}
+	return nil
+}
+
+// UntilDone is a Run without the errors of calls that the end of ctx has ended.
+func UntilDone(run func(context.Context, Sink) error) func(context.Context, Sink) error {
+	return func(ctx context.Context, sink Sink) error {
+		if err := run(ctx, sink); ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+			return err
+		}
+		return nil
+	}
+}
+
+// Unheard is the error of a step that err, of a read, ended after total bytes. Where the step's own time ran
+// out and ctx did not end, it is ErrSilent with the text silent if nothing came, else ErrIdentity with strange.
+func Unheard(ctx context.Context, step string, err error, total int, silent, strange string) error {
+	switch {
+	case ctx.Err() != nil || !transport.Ended(err):
+		return fmt.Errorf("%s: %w", step, err)
+	case total == 0:
+		return fmt.Errorf("%w: %s", ErrSilent, silent)
+	}
+	return fmt.Errorf("%w: %s", ErrIdentity, strange)
 }
 
 // Connect dials and runs the steps in order. Where one fails, the device is closed and
@@ -365,39 +394,26 @@ func (b *Base) Connect(ctx context.Context, steps ...Step) error {
 // stopTime bounds the end of a stream: the caller's context is over by then.
 const stopTime = 2 * time.Second
 
-// Pump is one Stream call of a device that sends by itself. It starts the device, pumps
+// Pump is a Run of a device that sends by itself. It starts the device, pumps
 // until ctx ends or the line fails, delivers the rest, and stops the device within 2 s.
 // After a failure of the line there is nothing to stop.
 func (b *Base) Pump(ctx context.Context, start func(context.Context) error, p transport.Pump,
 	stop func(context.Context) error,
 ) error {
-	return b.Streaming(func() error {
-		err := start(ctx)
-		if err == nil {
-			err = p.Run(ctx, b.Conn)
-		}
-		if ctx.Err() == nil || !transport.Ended(err) {
-			return err
-		}
-		err = p.Finish()
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-		defer cancel()
-		if serr := stop(own); err == nil {
-			err = serr
-		}
+	err := start(ctx)
+	if err == nil {
+		err = p.Run(ctx, b.Conn)
+	}
+	if ctx.Err() == nil || !transport.Ended(err) {
 		return err
-	})
-}
-
-// Streaming runs one Stream call of an open device; its errors then name kind and address.
-func (b *Base) Streaming(stream func() error) error {
-	if !b.open {
-		return fmt.Errorf("%s: stream: not open", b.ID.Kind)
 	}
-	if err := stream(); err != nil {
-		return fmt.Errorf("%s: stream from %s: %w", b.ID.Kind, b.ID.Address, err)
+	err = p.Finish()
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if serr := stop(own); err == nil {
+		err = serr
 	}
-	return nil
+	return err
 }
 
 // Write sends a command on Conn; its errors name the operation.

@@ -25,8 +25,6 @@ import (
 // Config describes how to reach an instrument. Zero values mean the defaults.
 type Config struct {
 	Address string
-	// Baud of a serial line whose address states none: transport's default.
-	Baud int
 	// Timeout bounds one exchange: 2 s. A block has as long again for each
 	// megabyte.
 	Timeout time.Duration
@@ -56,7 +54,7 @@ func (c Config) withDefaults() Config {
 	c.Stale = cmp.Or(c.Stale, 200*time.Microsecond)
 	c.ErrorQuery = cmp.Or(c.ErrorQuery, "SYST:ERR?")
 	if c.Dial == nil {
-		c.Dial = transport.Dialer(c.Address, transport.Options{Baud: c.Baud, Exclusive: true})
+		c.Dial = transport.Dialer(c.Address, transport.Options{Exclusive: true})
 	}
 	return c
 }
@@ -114,8 +112,11 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Forget lets the next Open accept another instrument.
-func (c *Client) Forget() { c.known = false }
+// OpenAny is Open of whatever instrument is there now.
+func (c *Client) OpenAny(ctx context.Context) error {
+	c.known = false
+	return c.Open(ctx)
+}
 
 // Command sends a program message that has no reply.
 func (c *Client) Command(ctx context.Context, message string) error {
@@ -296,8 +297,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, ok := conn.(transport.MessageReader)
-	c.conn, c.buf, c.messages = conn, nil, ok && m.ReadsMessages()
+	c.conn, c.buf, c.messages = conn, nil, transport.ReadsMessages(conn)
 	if c.known {
 		err = c.settle(ctx)
 	} else {

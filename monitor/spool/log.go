@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,24 +53,15 @@ type File interface {
 }
 
 func (o Options) withDefaults() Options {
-	if o.SyncEvery <= 0 {
-		o.SyncEvery = 250 * time.Millisecond
-	}
-	if o.SyncBytes <= 0 {
-		o.SyncBytes = 8 << 20
-	}
-	if o.Buffer <= 0 {
-		o.Buffer = 16 << 20
-	}
+	o.SyncEvery = cmp.Or(max(o.SyncEvery, 0), 250*time.Millisecond)
+	o.SyncBytes, o.Buffer = cmp.Or(max(o.SyncBytes, 0), 8<<20), cmp.Or(max(o.Buffer, 0), 16<<20)
 	if o.OpenFile == nil {
 		o.OpenFile = openFile
 	}
 	if o.Free == nil {
 		o.Free = freeBytes
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 

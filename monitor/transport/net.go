@@ -13,14 +13,6 @@ import (
 	"github.com/wattmark/wattmark/internal/backoff"
 )
 
-// MessageReader is a Conn whose device speaks only when it is read from, and in
-// whole messages, as USBTMC does: reading without having asked is an error on
-// the device.
-type MessageReader interface {
-	// ReadsMessages reports whether a read asks the device to speak.
-	ReadsMessages() bool
-}
-
 // messageSize holds the largest message in one read: bytes beyond the buffer of a
 // read would be lost.
 const messageSize = 4 << 20
@@ -75,8 +67,12 @@ func newMessages(f io.ReadWriteCloser, address string, lock *portLock) *messageC
 	return m
 }
 
-// ReadsMessages is true: see MessageReader.
-func (m *messageConn) ReadsMessages() bool { return true }
+// ReadsMessages reports whether the device of a Conn speaks only when it is read from, and in
+// whole messages, as USBTMC does: reading without having asked is an error on the device.
+func ReadsMessages(c Conn) bool {
+	_, ok := c.(*messageConn)
+	return ok
+}
 
 // reader makes the blocking reads. The kernel ends them only after its own
 // time-out, so that one that was given up is answered later.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -77,9 +78,9 @@ func Power(r *validate.Report) *figure.Chart {
 		if m.Name == "sma" {
 			l.Radius = 1.3
 		}
-		for _, x := range m.Points {
-			l.Points = append(l.Points, plotter.XY{X: float64(x.At - origin), Y: float64(x.Power)})
-		}
+		l.Points = lists.Map(m.Points, func(x validate.Reading) plotter.XY {
+			return plotter.XY{X: float64(x.At - origin), Y: float64(x.Power)}
+		})
 		if m.Compared == 1 { // one reading stands for the work
 			w := float64(r.Mean + m.Bias)
 			l.Points = plotter.XYs{{X: 0, Y: w}, {X: float64(r.Work.Length()), Y: w}}

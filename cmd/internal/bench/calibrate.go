@@ -214,9 +214,7 @@ func calibrateZeroCmd(a *cli.App) *cobra.Command {
 					return err
 				}
 				if len(channels) == 0 {
-					for _, c := range r.setup.Channels {
-						channels = append(channels, c.Name)
-					}
+					channels = lists.Map(r.setup.Channels, func(c measure.Channel) string { return c.Name })
 				}
 				rec, err := f.record(calib.Zero, r)
 				if err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/checkup"
@@ -88,9 +89,7 @@ func listInstruments(ctx context.Context, a *cli.App, ask []string) error {
 		return err
 	}
 	l := InstrumentList{Ports: ports, GPUs: listGPUs()}
-	for _, address := range ask {
-		l.Asked = append(l.Asked, AskIdentity(ctx, address, ports))
-	}
+	l.Asked = lists.Map(ask, func(address string) askedPort { return AskIdentity(ctx, address, ports) })
 	if a.JSON {
 		return a.PrintJSON(l)
 	}

@@ -65,10 +65,9 @@ func (a *App) CompleteValues(c *cobra.Command) {
 func (a *App) valuesOf(f *pflag.Flag) cobra.CompletionFunc {
 	switch f.Name {
 	case "instrument":
-		var names []string
-		for _, k := range registry.Kinds() {
-			names = append(names, cobra.CompletionWithDesc(k.Name, FirstLine(k.Summary)))
-		}
+		names := lists.Map(registry.Kinds(), func(k registry.Kind) string {
+			return cobra.CompletionWithDesc(k.Name, FirstLine(k.Summary))
+		})
 		return cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
 	case "context":
 		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -103,9 +102,7 @@ func (a *App) valuesOf(f *pflag.Flag) cobra.CompletionFunc {
 func withUnits(units ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, begun string) (values []string, d cobra.ShellCompDirective) {
 		if number := strings.TrimRight(begun, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"); number != "" {
-			for _, u := range units {
-				values = append(values, number+u)
-			}
+			values = lists.Map(units, func(u string) string { return number + u })
 		}
 		return values, cobra.ShellCompDirectiveNoFileComp
 	}

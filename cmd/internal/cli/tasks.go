@@ -331,14 +331,6 @@ func Fit(s string, columns int) string {
 // OneLine returns a text in one line, without control characters.
 func OneLine(s string) string { return measure.Printable(strings.Join(strings.Fields(s), " ")) }
 
-// ImportedName returns method if it is a column of an imported nvidia-smi log, else "".
-func ImportedName(method string) string {
-	if strings.HasPrefix(method, "nvidia-smi ") {
-		return method
-	}
-	return ""
-}
-
 // Whoami returns the login name, and the holder of a bench that others see: user@host.
 func Whoami() (login, holder string) {
 	login = "unknown"

@@ -194,9 +194,8 @@ type packedTask struct {
 // dbCompactCmd returns db compact, which wants task numbers or --older-than.
 func dbCompactCmd(a *cli.App) *cobra.Command {
 	var olderThan string
-	c := &cobra.Command{
-		Use: "compact TASK… | --older-than AGE", Short: "Pack the samples of cold tasks tighter",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("compact TASK… | --older-than AGE", "Pack the samples of cold tasks tighter", nil,
+		func(ctx context.Context, args []string) error {
 			if (len(args) > 0) == (olderThan != "") {
 				return cli.Usagef("name tasks, or --older-than for all that are older")
 			}
@@ -208,9 +207,8 @@ func dbCompactCmd(a *cli.App) *cobra.Command {
 				}
 				before = time.Now().Add(-age)
 			}
-			return repack(cmd.Context(), a, args, before, (*store.DB).Compact)
-		},
-	}
+			return repack(ctx, a, args, before, (*store.DB).Compact)
+		})
 	c.Flags().StringVar(&olderThan, "older-than", "", "all tasks that came into the database longer ago: 30d, 12w or 36h")
 	return a.JSONFlag(c)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -139,10 +140,7 @@ func openSource(ctx context.Context, a *cli.App, from string, tasks []int64) (*s
 	if !strings.HasPrefix(from, store.HostScheme) {
 		return store.OpenSource(ctx, from)
 	}
-	var numbers []string
-	for _, id := range tasks {
-		numbers = append(numbers, fmt.Sprint(id))
-	}
+	numbers := lists.Map(tasks, func(id int64) string { return fmt.Sprint(id) })
 	if len(numbers) == 0 {
 		return nil, cli.Usagef("from a wattmark host tasks are copied by number: name them with --task")
 	}

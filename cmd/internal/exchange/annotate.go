@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
@@ -25,25 +26,16 @@ import (
 // annotateCmd returns the command annotate.
 func annotateCmd(a *cli.App) *cobra.Command {
 	var trace, output string
-	c := &cobra.Command{
-		Use:   "annotate TASK --trace FILE",
-		Short: "Write joules into a profiler's trace",
-		Args: func(c *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(c, args); err != nil {
-				return err
-			}
-			return cli.Tasks(c, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("annotate TASK --trace FILE", "Write joules into a profiler's trace",
+		cobra.MatchAll(cobra.ExactArgs(1), cli.Tasks), func(ctx context.Context, args []string) error {
 			if trace == "" {
 				return cli.Usagef("name the profiler's trace with --trace")
 			}
 			if output == "" {
 				output = annotatedName(trace)
 			}
-			return annotate(cmd.Context(), a, args[0], trace, output)
-		},
-	}
+			return annotate(ctx, a, args[0], trace, output)
+		})
 	c.Flags().StringVar(&trace, "trace", "",
 		"trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
@@ -164,9 +156,7 @@ func powers(ctx context.Context, db *store.DB, t *store.Task, x *measurement.Ann
 	tb := t.Setup.Timebase
 	each := 1 + int(float64(w.To-w.From)/float64(tb.Seconds(tb.TicksPerScan))/mostPoints)
 	m, fault := &proftrace.Marks{}, error(nil)
-	for _, c := range line.Counters {
-		m.Counters = append(m.Counters, line.Power.Columns[c].Name)
-	}
+	m.Counters = lists.Map(line.Counters, func(c int) string { return line.Power.Columns[c].Name })
 	m.Powers, m.Fault = means(line, each, &fault), func() error { return fault }
 	return m, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -163,9 +164,7 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 // printExported prints the file's name and size, summed over the files of a folder.
 func printExported(a *cli.App, tasks []*store.Task, f exportFlags) error {
 	r := ExportReport{Format: f.format, File: f.output}
-	for _, t := range tasks {
-		r.TaskIDs = append(r.TaskIDs, int64(t.ID))
-	}
+	r.TaskIDs = lists.Map(tasks, func(t *store.Task) int64 { return int64(t.ID) })
 	err := filepath.WalkDir(f.output, func(_ string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

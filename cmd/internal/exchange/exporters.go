@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -136,12 +137,12 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(),
 		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag},
 	}
-	for _, p := range played {
-		h.Played = append(h.Played, playedJSON{uint8(p.Kind), p.Chip, p.At.UTC()})
-	}
-	for _, k := range kernels {
-		h.Kernels = append(h.Kernels, kernelJSON{k.Name, k.Start.UTC(), k.End.UTC()})
-	}
+	h.Played = lists.Map(played, func(p store.Played) playedJSON {
+		return playedJSON{uint8(p.Kind), p.Chip, p.At.UTC()}
+	})
+	h.Kernels = lists.Map(kernels, func(k store.Kernel) kernelJSON {
+		return kernelJSON{k.Name, k.Start.UTC(), k.End.UTC()}
+	})
 	b, err := json.MarshalIndent(h, "", " ")
 	if err != nil {
 		return err

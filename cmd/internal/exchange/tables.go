@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -269,12 +268,9 @@ func (f *importFlags) eventsOf(in *Incoming, w *givenSpan) (ks []store.Kernel, e
 	if w.hasFrom || w.hasTo {
 		return nil, cli.Usagef("--events sets the window: leave --from, --to and --markers out")
 	}
-	file, err := os.Open(f.events)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxEvents+1))
+	text, err := cli.ReadFile(f.events, func(r io.Reader, _ string) ([]byte, error) {
+		return io.ReadAll(io.LimitReader(r, maxEvents+1))
+	})
 	if err != nil {
 		return nil, err
 	}

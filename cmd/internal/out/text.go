@@ -191,6 +191,14 @@ func Table[T any](w io.Writer, header Row, list []T, row func(T) Row) {
 	t.Render()
 }
 
+// Known formats v, or returns other where it is NaN or infinite.
+func Known[T ~float64](v T, format, other string) string {
+	if !measure.Known(v) {
+		return other
+	}
+	return fmt.Sprintf(format, float64(v))
+}
+
 // EnergyText returns E ± U in joules with two significant digits of U (GUM, 7.2.6), at most
 // nine decimals. Without a finite positive U it has four digits and no uncertainty.
 func EnergyText[T ~float64](e, u T) string { return WithU(e, u, "J") }

@@ -157,10 +157,9 @@ func RenderWindows(a *cli.App, r *WindowsReport) {
 	t := out.NewTable(a.Out, "class", "stage", "windows", "-mean length", "energy (k = 2)", "p50", "-p90", "-p99", "each")
 	for i := range r.Summary {
 		l := &r.Summary[i]
-		var per []string
-		for _, p := range l.Per {
-			per = append(per, fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), strings.TrimSuffix(p.Unit, "s")))
-		}
+		per := lists.Map(l.Per, func(p serving.Per) string {
+			return fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), strings.TrimSuffix(p.Unit, "s"))
+		})
 		if l.Windows == 0 {
 			t.AppendRow([]any{l.Class, cmp.Or(l.Stage, "(requests)"), 0, "", "", "", "", "", ""})
 			continue

@@ -172,7 +172,7 @@ func (p *Picture) addReadings(ctx context.Context, db *store.DB, t *store.Task, 
 		p.add(m.method, m.label, by[cmp.Or(m.stored, measurement.MethodPrefix+string(m.method))], at)
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		if cli.ImportedName(name) != "" {
+		if strings.HasPrefix(name, cli.SmiPrefix) {
 			p.add(sensor.Method(name), name, by[name], at)
 		}
 	}

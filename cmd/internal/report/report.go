@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/machine"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -213,9 +214,9 @@ func NewReport(t *store.Task, db string) *Report {
 	// Several candidates may be stored; the report shows the pair that bounds the window.
 	start, stop := marker.Pair(t.Markers)
 	r.Markers = markersReport{newMarkerReport(start), newMarkerReport(stop)}
-	for _, e := range t.Events {
-		r.Events = append(r.Events, eventReport{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
-	}
+	r.Events = lists.Map(t.Events, func(e measure.Event) eventReport {
+		return eventReport{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail}
+	})
 	return r
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 	"github.com/wattmark/wattmark/store"
 )
@@ -53,10 +54,7 @@ func findGPUs(list string) (out []*session.FoundGPU, err error) {
 			return nil, err
 		}
 		// From here on GPUs go by UUID: an index may count differently in NVML and CUDA.
-		names = names[:0]
-		for _, g := range found {
-			names = append(names, g.UUID)
-		}
+		names = lists.Map(found, func(g gpu.Info) string { return g.UUID })
 	}
 	seen := map[string]string{}
 	for _, n := range names {
@@ -77,11 +75,7 @@ func findGPUs(list string) (out []*session.FoundGPU, err error) {
 
 // closeGPUs closes all and joins the errors.
 func closeGPUs(all []*session.FoundGPU) error {
-	var errs []error
-	for _, g := range all {
-		errs = append(errs, g.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(lists.Map(all, (*session.FoundGPU).Close)...)
 }
 
 // runGroup measures several GPUs at once: a task each, and a group with their total. It
@@ -103,10 +97,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	if err != nil {
 		return err
 	}
-	var cards []gpu.Info
-	for _, m := range members {
-		cards = append(cards, m.GPU)
-	}
+	cards := lists.Map(members, func(m measurement.Member) gpu.Info { return m.GPU })
 	pairs, err := measurement.Assign(cards, benches) // of each GPU with the bench that measures it
 	if err != nil {
 		return err

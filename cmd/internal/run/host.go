@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -70,11 +71,8 @@ func (h *handOver) takes(id store.TaskID) bool {
 }
 
 // numbers returns the numbers at the host of the tasks that were sent.
-func (h *handOver) numbers() (out []string) {
-	for _, id := range h.sent {
-		out = append(out, fmt.Sprint(id))
-	}
-	return out
+func (h *handOver) numbers() []string {
+	return lists.Map(h.sent, func(id store.TaskID) string { return fmt.Sprint(id) })
 }
 
 // interrupted returns the error of an interrupted measurement with the number that its last

@@ -35,6 +35,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/live"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/measure/session"
@@ -257,11 +258,7 @@ func (m *monitors) Register(server *grpc.Server) { live.NewService(m.relay).Regi
 
 // Close ends all connections.
 func (m *monitors) Close() error {
-	var errs []error
-	for _, c := range m.clients {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(lists.Map(m.clients, (*monitorclient.Client).Close)...)
 }
 
 // OpenReports returns the ReportService over a database. A task's validation is

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -116,19 +117,13 @@ type SourceChange struct {
 // Connect connects a source, or the card, to the meter's inputs.
 func (s *plantService) Connect(c SourceChange) (bool, error) {
 	if len(c.Rails) == 0 {
-		for _, r := range s.live.Rails() {
-			c.Rails = append(c.Rails, r.Name)
-		}
+		c.Rails = lists.Map(s.live.Rails(), func(r board.RailConfig) string { return r.Name })
 	}
 	var on *board.Reading
 	if !c.Card {
 		on = &board.Reading{V: measure.Volt(c.Volts), I: measure.Ampere(c.Amperes)}
 	}
-	var errs []error
-	for _, r := range c.Rails {
-		errs = append(errs, s.live.Connect(r, on))
-	}
-	return true, errors.Join(errs...)
+	return true, errors.Join(lists.Map(c.Rails, func(r string) error { return s.live.Connect(r, on) })...)
 }
 
 // Energy returns the true energy of some rails; without names of all.

@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 )
@@ -76,9 +77,7 @@ func (n momentNews) Apply(s *topState) {
 	same := slices.EqualFunc(s.rails, n.m.Rails, func(c railCourse, v session.RailValue) bool { return c.name == v.Rail })
 	if !same {
 		s.rails, s.total = nil, railCourse{name: "total"}
-		for _, v := range n.m.Rails {
-			s.rails = append(s.rails, railCourse{name: v.Rail})
-		}
+		s.rails = lists.Map(n.m.Rails, func(v session.RailValue) railCourse { return railCourse{name: v.Rail} })
 	}
 	for i, v := range n.m.Rails {
 		s.rails[i].add(v.Power)

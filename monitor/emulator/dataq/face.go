@@ -91,8 +91,6 @@ type Config struct {
 	Draw   bool
 	// Dividend is the clock that srate divides; default 60 MHz.
 	Dividend uint32
-	// Start is the board's time of the first scan of the first stream.
-	Start time.Duration
 }
 
 // Face is one device. Run serves one line at a time.
@@ -143,7 +141,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		return nil, fmt.Errorf("emulated DATAQ: %w", err)
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
-	f.beat = line.Beat{Pace: p, Start: cfg.Start}
+	f.beat = line.Beat{Pace: p}
 	f.Device = line.Device{
 		Pace: f.beat.Pace,
 		Start: func(w *line.Wire) error {

@@ -55,8 +55,6 @@ type Config struct {
 	Draw   bool
 	// Omit names rails that the meter does not see: they become Setup.Missing.
 	Omit []string
-	// Start is the board's time at the first scan.
-	Start time.Duration
 }
 
 const (
@@ -202,9 +200,8 @@ func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x64726177))
 	draw := Drawing(rng, cfg.Draw)
 	s.drawn.Clock = draw(cfg.Spread.UClock)
-	s.drawn.Start = cfg.Start
 	if d := cfg.Spread.ClockOffsetRange; cfg.Draw && d > 0 {
-		s.drawn.Start += time.Duration(rng.Int64N(int64(d)))
+		s.drawn.Start = time.Duration(rng.Int64N(int64(d)))
 	}
 	s.step = 1e9 / float64(cfg.Rate) / (1 + s.drawn.Clock)
 	s.start = s.drawn.Start

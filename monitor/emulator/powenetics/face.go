@@ -51,8 +51,6 @@ type Config struct {
 	// current and voltage, 20 mA and 10 mV in zero, 100 ppm.
 	Spread meter.Spread
 	Draw   bool
-	// Start is the board's time of frame 0.
-	Start time.Duration
 }
 
 // Face is one device. Run serves one line at a time. As the real one, it cannot
@@ -90,7 +88,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706f77656e))
 	f.connectors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
 	clock := meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
-	f.beat = line.Beat{Pace: p, Start: cfg.Start, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
+	f.beat = line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
 	f.power = make([]measure.Watt, maxFrames)
 	f.Device = line.Device{
 		Pace: f.beat.Pace,

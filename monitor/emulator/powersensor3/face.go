@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
@@ -51,8 +52,6 @@ type Config struct {
 	// ZeroLevels is the standard deviation of every sensor's zero in levels, drawn
 	// besides Spread's offsets; 2 where Spread is zero.
 	ZeroLevels float64
-	// Start is the board's time when the device's counter stood at zero.
-	Start time.Duration
 }
 
 // Face is one device. Its stored configuration outlives the driver's visits;
@@ -98,7 +97,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	step := FrameMicros * 1e3 / (1 + f.clock)
-	f.beat = line.Beat{Pace: p, Start: cfg.Start - time.Duration(math.Round(step/2)), Step: step}
+	f.beat = line.Beat{Pace: p, Start: -time.Duration(math.Round(step / 2)), Step: step}
 	f.Device = line.Device{
 		Pace:  f.beat.Pace,
 		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
@@ -355,9 +354,7 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 	rails := b.Rails()
 	names := cfg.Rails
 	if names == nil {
-		for _, r := range rails[:min(len(rails), Pairs)] {
-			names = append(names, r.Name)
-		}
+		names = lists.Map(rails[:min(len(rails), Pairs)], func(r board.RailConfig) string { return r.Name })
 	}
 	if len(names) > Pairs {
 		return stored, hw, fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)

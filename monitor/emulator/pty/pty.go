@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/backoff"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // Open returns the master end of a new pseudo-terminal and the path of its
@@ -34,17 +35,7 @@ func Open() (master *os.File, slavePath string, err error) {
 	}
 	// Raw mode clears everything that the line discipline would do to bytes. On Linux the ioctl on the
 	// master sets the slave's attributes.
-	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return fail("raw mode", err)
-	}
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP |
-		unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8 | unix.CREAD | unix.CLOCAL
-	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
+	if _, err := term.MakeRaw(fd); err != nil {
 		return fail("raw mode", err)
 	}
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), fmt.Sprintf("/dev/pts/%d", n), nil

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Error is an entry of the error queue (SCPI-1999, volume 2, chapter 21).
@@ -84,13 +86,14 @@ type command struct {
 	Command
 }
 
+// compiled parses a command's pattern.
+func compiled(c Command) command { return command{compile(c.Pattern), c} }
+
 // New makes an instrument. Handlers are called one at a time. reset carries out
 // *RST; it may be nil.
 func New(identity string, reset func(), commands []Command) *Instrument {
 	i := &Instrument{identity: identity, reset: reset, esr: esrPowerOn}
-	for _, c := range append(i.common(), commands...) {
-		i.commands = append(i.commands, command{compile(c.Pattern), c})
-	}
+	i.commands = lists.Map(append(i.common(), commands...), compiled)
 	return i
 }
 
@@ -329,7 +332,7 @@ func (i *Instrument) UseEvents() {
 		released = released[n:]
 		return strings.Join(all, ",")
 	}
-	for _, c := range []Command{
+	i.commands = append(i.commands, lists.Map([]Command{
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) {
 			v := i.esr
 			i.queue, i.esr, released = nil, 0, i.queue
@@ -341,7 +344,5 @@ func (i *Instrument) UseEvents() {
 			code, _, _ := strings.Cut(take(1), ",")
 			return code
 		}),
-	} {
-		i.commands = append(i.commands, command{compile(c.Pattern), c})
-	}
+	}, compiled)...)
 }

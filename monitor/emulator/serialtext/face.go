@@ -39,8 +39,6 @@ type Config struct {
 	First uint32
 	// Numbered makes the first current carry the count of the line in place of it.
 	Numbered bool
-	// Start is the board's time of line 0.
-	Start time.Duration
 }
 
 // Face is one board. Run serves one line at a time. It sends as soon as it has
@@ -70,7 +68,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		cfg.Rails = []string{"aux_12v_1"}
 	}
 	f := &Face{board: b, cfg: cfg, power: make([]measure.Watt, maxLines)}
-	f.beat = line.Beat{Pace: p, Start: cfg.Start, Step: 1e9 / float64(cfg.Rate)}
+	f.beat = line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate)}
 	for _, name := range cfg.Rails {
 		i, err := b.Find(name)
 		if err != nil {

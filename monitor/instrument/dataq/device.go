@@ -53,7 +53,7 @@ func New(address string, o Options) (*Device, error) {
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o, model: models[o.Model]}
 	// Whatever an earlier program left running is stopped first; every command must be echoed.
-	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, d.stream
+	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, instrument.UntilDone(d.stream)
 	return d, nil
 }
 
@@ -70,15 +70,9 @@ func (d *Device) stop(ctx context.Context) error {
 	for total := 0; string(last[:]) != "stop\r"; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			switch {
-			case ctx.Err() != nil || !transport.Ended(err):
-				return fmt.Errorf("stop: %w", err)
-			case total == 0:
-				return fmt.Errorf("%w: nothing came back to stop within %v (is it in CDC mode, its LED blinking "+
-					"yellow?)", instrument.ErrSilent, settleTime)
-			}
-			return fmt.Errorf("%w: %d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?",
-				instrument.ErrIdentity, total, settleTime)
+			return instrument.Unheard(ctx, "stop", err, total,
+				fmt.Sprintf("nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)", settleTime),
+				fmt.Sprintf("%d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", total, settleTime))
 		}
 		total += n
 		tail := append(last[:], buf[:n]...)

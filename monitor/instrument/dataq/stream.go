@@ -40,11 +40,8 @@ type stream struct {
 // stream starts the scan, pumps it, and stops the device however it ended: a device that scans on
 // would not hear the next Open.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	if _, err := d.Conn.Write(ctx, []byte("start\r")); err != nil { // never echoed
-		if ctx.Err() != nil && transport.Ended(err) {
-			return nil
-		}
-		return fmt.Errorf("start: %w", err)
+	if err := d.Write(ctx, "start", []byte("start\r")); err != nil { // never echoed
+		return err
 	}
 	o := d.opts
 	s := &stream{

@@ -73,7 +73,7 @@ func New(address string, o Options) (*Device, error) {
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o}
 	// A stream that an earlier program left running is stopped, and every setting is read back.
-	d.Steps = []instrument.Step{d.identify, d.setUp, d.calibrate}
+	d.Steps, d.Run = []instrument.Step{d.identify, d.setUp, d.calibrate}, instrument.UntilDone(d.stream)
 	d.Dial = func(ctx context.Context) (transport.Conn, error) { return d.connect(ctx, false) }
 	return d, nil
 }

@@ -28,16 +28,6 @@ type stream struct {
 	counts []measure.Count
 }
 
-// Stream scans until ctx ends; then it stops the device.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
-	return d.Streaming(func() error {
-		if err := d.stream(ctx, sink); ctx.Err() == nil || !transport.Ended(err) {
-			return err
-		}
-		return nil
-	})
-}
-
 // stream connects to the stream's port, enables the stream and pumps it until ctx ends.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	conn, err := d.connect(ctx, true)

@@ -70,7 +70,7 @@ func New(address string, o Options) (*Device, error) {
 	o.Inputs = slices.Clone(o.Inputs)
 	d := &Device{Base: base, opts: o, dial: dialTCP}
 	d.Steps = []instrument.Step{d.connect, d.identify, d.begin, d.setUp}
-	d.In, d.Dial, d.Release = Inputs(d.opts), nil, d.disconnect
+	d.In, d.Dial, d.Release, d.Run = Inputs(d.opts), nil, d.disconnect, instrument.UntilDone(d.stream)
 	return d, nil
 }
 

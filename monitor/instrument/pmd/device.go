@@ -43,12 +43,10 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	base.In = Inputs(o)
-	return &Device{Base: base, opts: o}, nil
+	d := &Device{Base: base, opts: o}
+	d.Steps, d.Run = []instrument.Step{d.setUp}, d.stream
+	return d, nil
 }
-
-// Open connects, finds the line's speed, checks that it is a PMD-USB, and
-// raises the speed.
-func (d *Device) Open(ctx context.Context) error { return d.Connect(ctx, d.setUp) }
 
 // setUp finds the line's speed, identifies the device, reads its offsets and raises the speed.
 func (d *Device) setUp(ctx context.Context) error {
@@ -212,8 +210,8 @@ func newStream(o Options, sink instrument.Sink) *stream {
 	}, sink)}
 }
 
-// Stream starts sampling and delivers until ctx ends; then it stops the device.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream starts sampling and delivers until ctx ends; then it stops the device.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := newStream(d.opts, sink)
 	take := func(b []byte, full bool) error { return s.take(d.Now(), b, full) }
 	start := func(ctx context.Context) error { return d.Write(ctx, "start", startCommand) }

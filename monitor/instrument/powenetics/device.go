@@ -16,7 +16,6 @@ package powenetics
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -59,7 +58,7 @@ func New(address string, o Options) (*Device, error) {
 	}
 	base.In = Inputs(o)
 	d := &Device{Base: base, opts: o}
-	d.Steps = []instrument.Step{d.start}
+	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
 	return d, nil
 }
 
@@ -80,15 +79,9 @@ func (d *Device) start(ctx context.Context) error {
 	for total, frames := 0, 0; ; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			switch {
-			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-				return fmt.Errorf("wait for frames: %w", err)
-			case total == 0:
-				return fmt.Errorf("%w: nothing came within %v of the start (is this the right port?)",
-					instrument.ErrSilent, answerTime)
-			}
-			return fmt.Errorf("%w: %d bytes came within %v, but no frames: is this a Powenetics v2?",
-				instrument.ErrIdentity, total, answerTime)
+			return instrument.Unheard(ctx, "wait for frames", err, total,
+				fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime),
+				fmt.Sprintf("%d bytes came within %v, but no frames: is this a Powenetics v2?", total, answerTime))
 		}
 		total += n
 		for b := buf[:n]; ; {
@@ -203,8 +196,8 @@ type stream struct {
 	noted    bool
 }
 
-// Stream delivers from now on until ctx ends.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream delivers from now on until ctx ends.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := &stream{
 		opts: d.opts, now: d.Now, rate: series.Rate{Nominal: d.opts.Rate},
 		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: d.opts.timebase(), Flush: flush}, sink),

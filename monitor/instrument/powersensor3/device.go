@@ -51,20 +51,16 @@ func New(address string, o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{Base: base, opts: o}, nil
+	d := &Device{Base: base, opts: o}
+	d.Run, d.Steps = d.stream, []instrument.Step{d.connect, func(context.Context) (err error) {
+		d.ids, d.In, err = d.describe(d.sensors)
+		return err
+	}}
+	return d, nil
 }
 
 // Sensors is the configuration that the device stores, as read by Open.
 func (d *Device) Sensors() [Sensors]Sensor { return d.sensors }
-
-// Open connects, stops whatever an earlier program left running, and reads
-// version and configuration.
-func (d *Device) Open(ctx context.Context) error {
-	return d.Connect(ctx, d.connect, func(context.Context) (err error) {
-		d.ids, d.In, err = d.describe(d.sensors)
-		return err
-	})
-}
 
 // connect identifies the device and reads its configuration.
 func (d *Device) connect(ctx context.Context) error {
@@ -142,13 +138,8 @@ func (d *Device) askVersion(ctx context.Context) (string, error) {
 	var b [1]byte
 	for len(line) < 64 {
 		if _, err := d.Conn.Read(short, b[:]); err != nil {
-			switch {
-			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-				return "", fmt.Errorf("read the version: %w", err)
-			case len(line) == 0:
-				return "", fmt.Errorf("%w: nothing came back to V (is this the right port?)", instrument.ErrSilent)
-			}
-			return "", fmt.Errorf("%w: to V it sent %q and no end of line", instrument.ErrIdentity, line)
+			return "", instrument.Unheard(ctx, "read the version", err, len(line),
+				"nothing came back to V (is this the right port?)", fmt.Sprintf("to V it sent %q and no end of line", line))
 		}
 		if b[0] == '\n' {
 			break
@@ -276,8 +267,8 @@ type stream struct {
 	skips  uint64 // of the parser, already reported
 }
 
-// Stream starts sampling and delivers until ctx ends; then it stops the device.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream starts sampling and delivers until ctx ends; then it stops the device.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := &stream{d: d, sink: sink, counts: make([]measure.Count, len(d.ids))}
 	for _, id := range d.ids {
 		s.parser.Want |= 1 << id

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
@@ -83,9 +84,7 @@ type channelJSON struct {
 // inputs are those that the recording's text describes, checked.
 func (m meta) inputs() instrument.Inputs {
 	in := instrument.Inputs{Timebase: measure.Timebase(m.Timebase), Response: measure.Response(m.Response)}
-	for _, c := range m.Channels {
-		in.Channels = append(in.Channels, measure.Channel(c))
-	}
+	in.Channels = lists.Map(m.Channels, func(c channelJSON) measure.Channel { return measure.Channel(c) })
 	return in
 }
 

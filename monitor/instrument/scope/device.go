@@ -77,6 +77,7 @@ func New(cfg Config) (*Device, error) {
 		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
 	})}
 	d.Run, d.Dial, d.Release = d.stream, nil, d.client.Close // the client holds the link
+	d.Steps = []instrument.Step{d.client.OpenAny, d.setUp}   // the capture itself insists on the same scope
 	return d, nil
 }
 
@@ -85,13 +86,6 @@ func (d *Device) Codes() Codes { return d.mem.Codes }
 
 // Stats returns the faults of the link so far.
 func (d *Device) Stats() scpi.Stats { return d.client.Stats() }
-
-// Open connects, identifies the scope, sets its channels, window and depth, and
-// reads back its choices.
-func (d *Device) Open(ctx context.Context) error {
-	d.client.Forget() // the capture itself insists on the same scope
-	return d.Connect(ctx, d.client.Open, d.setUp)
-}
 
 // setUp sets the plan for this model, reads back the scope's choices, and learns the scale of each
 // channel. Settings are repeated where the link broke meanwhile.

@@ -61,7 +61,7 @@ func New(address string, o Options) (*Device, error) {
 	base.In = Inputs(o)
 	l, _ := o.layout() // which Validate has checked
 	d := &Device{Base: base, opts: o, layout: l}
-	d.Steps = []instrument.Step{d.start}
+	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
 	return d, nil
 }
 
@@ -83,15 +83,10 @@ func (d *Device) start(ctx context.Context) error {
 	for total, bad := 0, uint64(0); ; {
 		n, err := d.Conn.Read(short, buf)
 		if err != nil {
-			switch {
-			case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-				return fmt.Errorf("wait for lines: %w", err)
-			case total == 0:
-				return fmt.Errorf("%w: nothing came within %v (is this the right port? does the board want a start "+
-					"text?)", instrument.ErrSilent, limit)
-			}
-			return fmt.Errorf("%w: %d bytes came within %v, but too little that fits the pattern: %s",
-				instrument.ErrIdentity, total, limit, cmp.Or(p.reason(), "no end of line"))
+			return instrument.Unheard(ctx, "wait for lines", err, total,
+				fmt.Sprintf("nothing came within %v (is this the right port? does the board want a start text?)", limit),
+				fmt.Sprintf("%d bytes came within %v, but too little that fits the pattern: %s", total, limit,
+					cmp.Or(p.reason(), "no end of line")))
 		}
 		total += n
 		for b := buf[:n]; ; {

@@ -35,8 +35,8 @@ type stream struct {
 	place  placer
 }
 
-// Stream delivers from now on until ctx ends.
-func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream delivers from now on until ctx ends.
+func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	o, l := d.opts, d.layout
 	out := series.New(series.Config{
 		Channels: len(l.channels), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),

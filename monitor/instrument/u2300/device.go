@@ -48,19 +48,14 @@ func New(address string, o Options) (*Device, error) {
 	d := &Device{Base: base, opts: o}
 	d.client, d.Run = scpi.New(d.config()), d.stream
 	d.Dial, d.Release = nil, func() error { return d.client.Close() } // the client holds the link
+	// The capture itself insists on the same device.
+	d.Steps = []instrument.Step{func(ctx context.Context) error { return d.client.OpenAny(ctx) }, d.identify, d.setUp}
 	return d, nil
 }
 
 // config is the client's: a lost link is tried again for as long as the device may be silent.
 func (d *Device) config() scpi.Config {
 	return scpi.Config{Address: d.ID.Address, Timeout: d.opts.Timeout, Reconnect: d.opts.Silence, Accept: Accept}
-}
-
-// Open connects, identifies the device, stops an acquisition that an earlier
-// program left running, and sets the scan up; every setting is read back.
-func (d *Device) Open(ctx context.Context) error {
-	d.client.Forget() // the capture itself insists on the same device
-	return d.Connect(ctx, d.client.Open, d.identify, d.setUp)
 }
 
 // identify checks model and options, and completes the inputs with the model's skew.

@@ -49,6 +49,8 @@ func New(address string, o Options) (*Device, error) {
 	d := &Device{Base: base, opts: o}
 	d.client, d.Run = scpi.New(d.config()), d.stream
 	d.Dial, d.Release = nil, func() error { return d.client.Close() } // the client holds the link
+	// The capture itself insists on the same device.
+	d.Steps = []instrument.Step{func(ctx context.Context) error { return d.client.OpenAny(ctx) }, d.identify, d.setUp}
 	return d, nil
 }
 
@@ -74,12 +76,6 @@ func Accept(id scpi.Identity) error {
 			id.Maker, id.Model)
 	}
 	return nil
-}
-
-// Open connects, identifies the meter and sets it up; every setting is read back.
-func (d *Device) Open(ctx context.Context) error {
-	d.client.Forget() // the capture itself insists on the same device
-	return d.Connect(ctx, d.client.Open, d.identify, d.setUp)
 }
 
 // identify checks that the model has the elements; 40 A models have a less accurate shunt.

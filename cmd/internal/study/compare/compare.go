@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/group"
@@ -52,21 +53,17 @@ var help string
 // Commands returns the command of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f compareFlags
-	c := &cobra.Command{
-		Use:   "compare A B | --a TASKS --b TASKS",
-		Short: "Compare two versions of some work, with a test",
-		Args:  cobra.MaximumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("compare A B | --a TASKS --b TASKS", "Compare two versions of some work, with a test",
+		cobra.MaximumNArgs(2), func(ctx context.Context, args []string) error {
 			if err := f.sides(args); err != nil {
 				return err
 			}
-			r, err := compareSides(a, cmd.Context(), f)
+			r, err := compareSides(a, ctx, f)
 			if err != nil {
 				return err
 			}
 			return a.Print(r, r.Render)
-		},
-	}
+		})
 	fl := c.Flags()
 	fl.StringVar(&f.a, "a", "", "tasks of A: numbers and names, with commas between them")
 	fl.StringVar(&f.b, "b", "", "tasks of B")
@@ -279,10 +276,7 @@ func numbered(a *cli.App, ctx context.Context, spec string) (numbers, passed []s
 		}
 	}
 	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		numbers = append(numbers, strconv.FormatInt(int64(id), 10))
-	}
-	return numbers, passed, nil
+	return lists.Map(slices.Compact(ids), func(id store.TaskID) string { return fmt.Sprint(id) }), passed, nil
 }
 
 // measured reads tasks, which must have a result.

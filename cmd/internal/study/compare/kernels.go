@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/api"
@@ -17,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/gonum/stat"
@@ -286,9 +288,7 @@ func Repeats(ctx context.Context, a *cli.App, tasks []store.TaskID) (*RepeatsRep
 		return nil, err
 	}
 	defer s.db.Close()
-	for _, t := range s.tasks {
-		s.runs = append(s.runs, comparedRun(t, meterAuto, "A", a.DB))
-	}
+	s.runs = lists.Map(s.tasks, func(t *store.Task) compare.Run { return comparedRun(t, meterAuto, "A", a.DB) })
 	r := &RepeatsReport{Tasks: tasks, Level: compare.Level}
 	for _, q := range []compare.Quantity{compare.Energy, compare.Time, compare.Power} {
 		m, err := compare.Figure(s.runs, q)
@@ -305,10 +305,7 @@ func (r *RepeatsReport) Render(w io.Writer) {
 	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
 	t := out.NewTable(w, "", ">mean ± U (95 %)", ">scatter of a run (k = 1)")
 	for _, q := range r.Quantities {
-		scatter := "–"
-		if measure.Known(q.Spread) {
-			scatter = fmt.Sprintf("%.2g %%", 100*q.Spread)
-		}
+		scatter := out.Known(100*q.Spread, "%.2g %%", "–")
 		t.AppendRow([]any{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), scatter})
 	}
 	t.Render()
@@ -317,14 +314,8 @@ func (r *RepeatsReport) Render(w io.Writer) {
 
 // spec writes tasks as flags name them: 1,2,5.
 func spec(tasks []store.TaskID) string {
-	var b []byte
-	for i, id := range slices.Sorted(slices.Values(tasks)) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(id), 10)
-	}
-	return string(b)
+	ids := slices.Sorted(slices.Values(tasks))
+	return strings.Join(lists.Map(ids, func(id store.TaskID) string { return fmt.Sprint(id) }), ",")
 }
 
 // Tasks compares tasks of one database, as compare does with their numbers.

@@ -21,7 +21,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -77,15 +76,8 @@ var help string
 // Commands returns the command of this package, with its subcommands fit and model.
 func Commands(a *cli.App) []*cobra.Command {
 	var f CorrectFlags
-	c := &cobra.Command{
-		Use: "correct TASK | --readings FILE", Short: "Make power and energy of what a built-in sensor said",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
-			return runCorrect(a, cmd.Context(), args, f)
-		},
-	}
-	f.source(c)
+	c := f.command(a, "correct TASK | --readings FILE", "Make power and energy of what a built-in sensor said",
+		runCorrect)
 	fl := c.Flags()
 	cli.Section(fl, "The sensor, and the levels of the card", func() { f.sensor(fl) })
 	cli.SVGFlag(fl, &f.svg, "draw readings, corrected power and phases into this file")
@@ -93,6 +85,21 @@ func Commands(a *cli.App) []*cobra.Command {
 	fl.BoolVar(&f.noStore, "no-store", false, "of a task, do not store the corrected variants")
 	c.AddCommand(correctFitCmd(a), correctModelCmd(a))
 	return cli.In(cli.Learn, help, a.HostFlag(a.JSONFlag(c)))
+}
+
+// command returns a command that calls run with the flags of a source, which it has, and a task's number.
+func (f *CorrectFlags) command(a *cli.App, use, short string,
+	run func(*cli.App, context.Context, []string, CorrectFlags) error,
+) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
+			return run(a, cmd.Context(), args, *f)
+		},
+	}
+	f.source(c)
+	return c
 }
 
 // sensor adds the flags of the sensor and of the levels of the card.
@@ -273,13 +280,10 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 // the first of them, with the field they belong to. A heading with power.draw marks a log
 // of nvidia-smi; any other file is a table of time_s and power_w.
 func readReadings(path, field string) ([]correct.Reading, string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", err
-	}
-	defer f.Close()
-	// One byte above the limit distinguishes a file of the limit from a longer one.
-	b, err := io.ReadAll(io.LimitReader(f, exchange.MaxSmi+1))
+	b, err := cli.ReadFile(path, func(r io.Reader, _ string) ([]byte, error) {
+		// One byte above the limit distinguishes a file of the limit from a longer one.
+		return io.ReadAll(io.LimitReader(r, exchange.MaxSmi+1))
+	})
 	if err != nil {
 		return nil, "", err
 	}

@@ -27,15 +27,8 @@ import (
 // correctFitCmd builds correct fit.
 func correctFitCmd(a *cli.App) *cobra.Command {
 	var f CorrectFlags
-	c := &cobra.Command{
-		Use: "fit TASK | --readings FILE", Short: "Fit the constant of a sensor that lags on its own readings",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
-			return correctFit(a, cmd.Context(), args, f)
-		},
-	}
-	f.source(c)
+	c := f.command(a, "fit TASK | --readings FILE", "Fit the constant of a sensor that lags on its own readings",
+		correctFit)
 	c.Flags().StringArrayVar(&f.runs, "run", nil,
 		"begin and end of a run of the same work, as in 2.0..7.35 (repeatable)")
 	return a.HostFlag(a.JSONFlag(c))

@@ -190,12 +190,7 @@ func (r *CorrectionReport) render(w io.Writer, plot bool) {
 func seconds(s measure.Seconds) string { return fmt.Sprintf("%.3f s", float64(s)) }
 
 // joules formats an energy, or returns nothing where it is not known.
-func joules(e measure.Joule) string {
-	if !measure.Known(e) {
-		return ""
-	}
-	return fmt.Sprintf("%.2f J", float64(e))
-}
+func joules(e measure.Joule) string { return out.Known(e, "%.2f J", "") }
 
 // renderWork writes the table of the pieces of work, their total and their warnings.
 func (r *CorrectionReport) renderWork(w io.Writer) {

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -70,11 +71,9 @@ type trainingRow struct {
 
 // data returns the training rows as model.Data, as Train took them.
 func (m *modelDocument) data() *model.Data {
-	d := &model.Data{Counters: m.Fit.Counters}
-	for _, r := range m.Training {
-		d.Rows = append(d.Rows, model.Row{Name: r.Name, Group: r.App, Power: r.Power, X: r.X})
-	}
-	return d
+	return &model.Data{Counters: m.Fit.Counters, Rows: lists.Map(m.Training, func(r trainingRow) model.Row {
+		return model.Row{Name: r.Name, Group: r.App, Power: r.Power, X: r.X}
+	})}
 }
 
 // modelFitCmd returns model fit: train on all rows, cross-validate, prepare the prediction

@@ -215,12 +215,7 @@ func printEval(a *cli.App, r *EvalReport, svg string) error {
 }
 
 // optional formats v, or returns "" where it is unknown.
-func optional[T ~float64](v T, format string) string {
-	if !measure.Known(v) {
-		return ""
-	}
-	return fmt.Sprintf(format, float64(v))
-}
+func optional[T ~float64](v T, format string) string { return out.Known(v, format, "") }
 
 // render writes errors, contributions, the kernels with the largest errors, and
 // warnings.

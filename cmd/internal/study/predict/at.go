@@ -164,13 +164,6 @@ type RoundReport struct {
 	Energy measure.Joule   `json:"energy_j"`
 }
 
-// newRoundReport returns time and energy of so many blocks, without idle time
-// behind them.
-func newRoundReport(r predict.Round, blocks uint64) RoundReport {
-	t, e := r.At(blocks, 0)
-	return RoundReport{blocks, r.Rounds(blocks), t, e}
-}
-
 // predictByPlatform prints the closed form of a platform's rounds, with ten digits
 // to compare with the output of SimGrid.
 func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
@@ -178,10 +171,10 @@ func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 	if err != nil {
 		return err
 	}
-	list := []RoundReport{}
-	for _, n := range blocks {
-		list = append(list, newRoundReport(r, n))
-	}
+	list := lists.Map(blocks, func(n uint64) RoundReport { // without idle time behind them
+		t, e := r.At(n, 0)
+		return RoundReport{n, r.Rounds(n), t, e}
+	})
 	v := map[string]any{"platform": f.platform, "round": r, "predictions": list}
 	return a.Print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "Rounds of %d blocks: %.9g s and %.9g J each, at %v\n\n", r.Blocks, float64(r.Time),

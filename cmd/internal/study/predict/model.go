@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/plot"
@@ -371,11 +372,10 @@ func (p *Prediction) chart(q quantityOf, curve []predict.Prediction) *figure.Cha
 			mixed = append(mixed, plotter.XY{X: x, Y: m})
 		}
 	}
-	dots := func(points []predict.Point) (xy plotter.XYs) {
-		for _, x := range points {
-			xy = append(xy, plotter.XY{X: float64(x.Blocks), Y: q.points(x)})
-		}
-		return xy
+	dots := func(points []predict.Point) plotter.XYs {
+		return lists.Map(points, func(x predict.Point) plotter.XY {
+			return plotter.XY{X: float64(x.Blocks), Y: q.points(x)}
+		})
 	}
 	// 1.25 times the largest value, so that a wide band does not flatten the curves.
 	most := linear[len(linear)-1].Y

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/group"
 	"github.com/wattmark/wattmark/store"
@@ -430,10 +431,9 @@ func (r *RooflineReport) panel(p roofPanel, first bool) *figure.Chart {
 	if p.log {
 		c.Headroom = 1.5
 	}
-	var model plotter.XYs
-	for _, l := range r.Line {
-		model = append(model, plotter.XY{X: l.Intensity, Y: p.line(l)})
-	}
+	var model plotter.XYs = lists.Map(r.Line, func(l roofLinePoint) plotter.XY {
+		return plotter.XY{X: l.Intensity, Y: p.line(l)}
+	})
 	// A point without an intensity, or not above zero on a logarithmic axis, is left out.
 	var tasks [2]plotter.XYs // fitted, and shown only
 	for _, x := range r.Points {

@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -180,16 +181,14 @@ func (s *sensorSource) addChip(spec marker.Spec, kind marker.Kind, chip int, fro
 }
 
 // parseColumns reads a file by parse, with columns in place of its heading unless empty.
-func parseColumns[T any](path, columns string, parse func(io.Reader, string) (T, error)) (v T, err error) {
-	f, err := os.Open(path)
-	if err != nil {
+func parseColumns[T any](path, columns string, parse func(io.Reader, string) (T, error)) (T, error) {
+	return cli.ReadFile(path, func(r io.Reader, _ string) (T, error) {
+		v, err := parse(r, columns)
+		if err != nil {
+			err = fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(path, err))
+		}
 		return v, err
-	}
-	defer f.Close()
-	if v, err = parse(f, columns); err != nil {
-		err = fmt.Errorf("%w\nSee: wattmark sensor identify --help for the columns", logfile.In(path, err))
-	}
-	return v, err
+	})
 }
 
 // sourceOf converts a measurement of other tools. With the meter its clocks are related, and

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/monitor/instrument/pmd"
@@ -195,9 +196,9 @@ func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
 	}
 	for _, field := range log.Fields() {
 		x := validate.Method{Name: log.Method(field), Energy: measure.Joule(math.NaN())}
-		for _, r := range log.Columns[field] {
-			x.Readings = append(x.Readings, validate.Reading{At: measure.SecondsOf(r.At.Sub(m.Origin)), Power: r.Power})
-		}
+		x.Readings = lists.Map(log.Columns[field], func(r smilog.Reading) validate.Reading {
+			return validate.Reading{At: measure.SecondsOf(r.At.Sub(m.Origin)), Power: r.Power}
+		})
 		m.Methods = append(m.Methods, x)
 	}
 	return nil

@@ -84,12 +84,7 @@ func renderValidation(w io.Writer, r *validate.Report) {
 }
 
 // orDash formats v, or returns a dash where it is NaN or infinite.
-func orDash[T ~float64](v T, format string) string {
-	if !measure.Known(v) {
-		return "–"
-	}
-	return fmt.Sprintf(format, float64(v))
-}
+func orDash[T ~float64](v T, format string) string { return out.Known(v, format, "–") }
 
 // intervalText formats an interval in percent, or a dash where a bound is not known.
 func intervalText(i validate.Interval) string {

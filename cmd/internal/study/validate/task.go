@@ -195,7 +195,7 @@ func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.
 		add("usage", hostsensor.UsagePower) // SMA and MTSM read the same register
 	}
 	for _, stored := range slices.Sorted(maps.Keys(by)) {
-		if cli.ImportedName(stored) != "" {
+		if strings.HasPrefix(stored, cli.SmiPrefix) {
 			add(stored, stored)
 		}
 	}
@@ -233,7 +233,7 @@ func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times r
 			stored = x.Method // imported logs and corrected variants have no prefix
 		}
 		m.Readings = points(by[stored], times)
-		m.Silent = m.Silent && cli.ImportedName(x.Method) == "" // a log may still span the work
+		m.Silent = m.Silent && !strings.HasPrefix(x.Method, cli.SmiPrefix) // a log may still span the work
 	}
 	// The stored energy belongs to another window: only its readings remain valid.
 	if off, same := times.SameWork(x.From, x.To, work); !same && !math.IsNaN(float64(m.Energy)) {

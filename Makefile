@@ -111,7 +111,7 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
-	$(GO) test -timeout 20m $(AT_ONCE) ./cmd/wattmark $(PKGS)
+	$(GO) test -timeout 30m $(AT_ONCE) ./cmd/wattmark $(PKGS)
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them.
 SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | sed 's|^|./|')

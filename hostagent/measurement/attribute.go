@@ -248,7 +248,8 @@ func (s *sharing) part(u *attribute.Use, fitted bool) measure.Share {
 	}
 	whole := r.Total.Energy + max(r.Total.U, 0)
 	wide := math.Sqrt(common + apart)
-	out := measure.Share{Estimate: measure.Estimate{Energy: u.Energy, U: attribute.Bound(u.Energy, 2*measure.Joule(wide), whole)}}
+	out := measure.Share{Estimate: measure.Estimate{Energy: u.Energy}}
+	out.U = attribute.Bound(u.Energy, 2*measure.Joule(wide), whole)
 	if wide > 0 {
 		out.Own = out.U * measure.Joule(math.Sqrt(apart)/wide)
 	}

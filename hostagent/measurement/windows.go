@@ -116,8 +116,8 @@ func Windows(ctx context.Context, db *store.DB, id store.TaskID) (*ServedWindows
 	return out, out.measure(ctx, db, id)
 }
 
-// Served returns the energy of all that was served in a task, by the fields of InferenceX; nil without windows. It reads
-// all samples of the task once more.
+// Served returns the energy of all that was served in a task, by the fields of InferenceX; nil without windows. It
+// reads all samples of the task once more.
 func (w *ServedWindows) Served(ctx context.Context, db *store.DB, id store.TaskID) (*serving.Served, error) {
 	out := serving.Serve(w.Windows)
 	if out == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// The names by which a benchmark of a server is summed up: windows of the class WarmUp are not of it, and its tokens are
-// counted under these units.
+// The names by which a benchmark of a server is summed up: windows of the class WarmUp are not of it, and its tokens
+// are counted under these units.
 const (
 	WarmUp = "warm-up"
 	Input  = "prompt_tokens"

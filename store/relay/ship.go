@@ -38,8 +38,8 @@ type later struct {
 	pause time.Duration
 }
 
-// The longest pause after a task that cannot be published, the one after a monitor that does not answer, and the bound of
-// one request to a monitor.
+// The longest pause after a task that cannot be published, the one after a monitor that does not answer, and the
+// bound of one request to a monitor.
 const (
 	longestWait = 10 * time.Minute
 	awayFor     = time.Minute

@@ -340,7 +340,8 @@ func TestBriefKernels(t *testing.T) {
 					}
 				}
 				n.check(t)
-				if order == "random order" && n.single*8 < n.lines*7 {
+				// Seven of eight, by two standard deviations: which names a slow sensor tells apart is chance.
+				if most := 7. / 8 * float64(n.lines); order == "random order" && float64(n.single) < most-2*math.Sqrt(most/8) {
 					t.Errorf("%d of %d lines are of one name", n.single, n.lines)
 				}
 			})

@@ -132,8 +132,7 @@ func (g *Guard) Collect(ch chan<- prometheus.Metric) {
 // Listen limits the connections that a listener gives. A new connection is a
 // stranger's until its first call that is let in, which must come within
 // Config.Handshake. Strangers have a budget of their own, in which the oldest makes
-// room for the newest: idle ones keep nobody out, and take nothing from those that are
-// known. Each listener has its own strangers.
+// room for the newest: idle strangers never block new ones, nor known peers. Each listener has its own strangers.
 func (g *Guard) Listen(l net.Listener) net.Listener { return &listener{Listener: l, guard: g} }
 
 type listener struct {
@@ -346,8 +345,8 @@ func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
 }
 
 // Handler holds the peers of an HTTP server to the same limits: of calls, of a
-// request's size and time, and of a reader that takes nothing. user names who makes a
-// request, and is empty for a stranger; nil where nobody is asked who they are.
+// request's size and time, and of a reader that takes nothing. user returns the name
+// of a request's user, empty for a stranger; it is nil where requests are not authenticated.
 func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

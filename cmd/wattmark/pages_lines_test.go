@@ -98,8 +98,8 @@ func named(words []string) error {
 	return nil
 }
 
-// lineFault returns what is wrong with a line of a page or of a help, whoever runs it: of wattmark its command line,
-// of make and go the target, the folder and the test.
+// lineFault checks a command line of a page or of a help without running it: flags and arguments of wattmark, targets
+// of make, folders and tests of go. It returns the first fault.
 func lineFault(line string) error {
 	line, _, _ = strings.Cut(line, "   ") // in a list of forms what each does
 	for _, words := range shellWords(line) {

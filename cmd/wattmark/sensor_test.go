@@ -105,7 +105,7 @@ func TestSensorByDesignedLoads(t *testing.T) {
 }
 
 // TestSensorOfWeakRecordings: recordings whose loads hardly tell a window or a time constant, with their U, do not
-// contradict what designed loads told of the same kind of card, 13.2 ms, or 22.4 ms where a window is stated.
+// contradict the result of designed loads on the same kind of card: 13.2 ms, or 22.4 ms where a window is stated.
 func TestSensorOfWeakRecordings(t *testing.T) {
 	t.Parallel()
 	noRaces(t)

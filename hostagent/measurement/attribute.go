@@ -219,8 +219,7 @@ func (s *sharing) kernels(db *store.DB) iter.Seq2[attribute.Kernel, error] {
 //	k = 0      the window's own edges and sampling, which the first row replaces; not so of a
 //	           fitted line, whose first row is of the division of the window's energy alone
 //
-// Its own is that of sources that average out, and of gaps. U is no more than makes the line nothing, or all that the
-// window can have.
+// Own has the sources that average out, and gaps. U is at most the larger of E and what the window has beside it.
 func (s *sharing) part(u *attribute.Use, fitted bool) measure.Share {
 	r := s.task.Result
 	p := float64(u.Share) / float64(r.To-r.From)

@@ -340,7 +340,7 @@ func TestBriefKernels(t *testing.T) {
 					}
 				}
 				n.check(t)
-				// Seven of eight, by two standard deviations: which names a slow sensor tells apart is chance.
+				// At least seven of eight, within two standard deviations: with a slow sensor the number scatters.
 				if most := 7. / 8 * float64(n.lines); order == "random order" && float64(n.single) < most-2*math.Sqrt(most/8) {
 					t.Errorf("%d of %d lines are of one name", n.single, n.lines)
 				}

@@ -20,7 +20,8 @@ type Served struct {
 	Schema int   `json:"power_metric_schema_version"`
 	Begin  int64 `json:"begin_ns"` // on the host's clock, since 1970
 	End    int64 `json:"end_ns"`
-	// Requests counts those of which each window has an end, Input and Output their tokens.
+	// Requests counts the requests by class and id, each window without an id as one. Input and Output are their
+	// tokens.
 	Requests int     `json:"completed"`
 	Input    float64 `json:"total_input_tokens"`
 	Output   float64 `json:"total_output_tokens"`
@@ -43,7 +44,7 @@ type Power struct {
 	Token   measure.Joule `json:"joules_per_total_token"`
 }
 
-// Serve sums up a server's windows, yet without energy; nil where there are none.
+// Serve sums up a server's windows, without energy, which Took sets. It is nil without windows.
 func Serve(windows []Window) *Served {
 	s := &Served{Schema: 2, Begin: math.MaxInt64}
 	requests := map[[2]string]bool{}
@@ -55,15 +56,19 @@ func Serve(windows []Window) *Served {
 		s.Begin, s.End = min(s.Begin, w.Begin), max(s.End, w.End)
 		s.Input += w.Counts[Input]
 		s.Output += w.Counts[Output]
+		if w.ID == "" {
+			s.Requests++
+			continue
+		}
 		requests[[2]string{w.Class, w.ID}] = true
 	}
-	if s.Requests = len(requests); s.Requests == 0 {
+	if s.Requests += len(requests); s.Requests == 0 {
 		return nil
 	}
 	return s
 }
 
-// Took sets the energy of what was served; without reasons against it alone.
+// Took sets the energy, its U and the means; where there are reasons against it, only these.
 func (s *Served) Took(e measure.Estimate, reasons ...string) {
 	if s.Reasons = reasons; len(reasons) > 0 {
 		return

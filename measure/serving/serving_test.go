@@ -127,6 +127,9 @@ func TestServed(t *testing.T) {
 	if got, err := json.Marshal(s); err != nil || !strings.HasSuffix(string(got), `"power_valid":0,"power_invalid_reasons":["lost"]}`) {
 		t.Errorf("%s, %v", got, err)
 	}
+	if got := Serve([]Window{w("", "chat", 1, 2, 1, 1), w("", "chat", 3, 4, 1, 1)}); got.Requests != 2 {
+		t.Errorf("%d requests without ids, want 2", got.Requests)
+	}
 	if Serve(ws[:1]) != nil {
 		t.Error("a warm-up alone was served")
 	}

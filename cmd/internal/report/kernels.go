@@ -170,6 +170,11 @@ func RenderWindows(a *cli.App, r *WindowsReport) {
 		})
 	}
 	t.Render()
+	if s := r.Served; s != nil && s.Power != nil {
+		took := measure.Seconds(float64(s.End-s.Begin) * 1e-9)
+		fmt.Fprintf(a.Out, "  from the first window's begin to the last one's end, without warm-up: %s in %v, %v\n",
+			out.EnergyText(float64(s.Energy), float64(s.U)), took, s.Mean)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(a.Out, "  caution:", n)
 	}

@@ -40,6 +40,7 @@ class Server:
         self.lock = threading.Lock()
         self.open = {}  # by request: class, window and tokens of the prompt
         self.tokens = 0
+        self.error = None
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -62,15 +63,16 @@ class Server:
                     window = wattmark.window(out.request_id, "decode", cls)
                     self.open[out.request_id] = (cls, window, 0)
                 if out.is_finished():
-                    if out.error:
-                        raise SystemExit(out.error)
+                    self.error = self.error or out.error
                     window.end(tokens=len(out.generated_tokens))
                     self.tokens += len(out.generated_tokens)
                     del self.open[out.request_id]
 
     def drain(self):
-        while self.open:
+        while self.open and not self.error:
             time.sleep(0.01)
+        if self.error:
+            raise SystemExit("a request failed: %s" % self.error)
 
 
 def main():

@@ -424,7 +424,7 @@ func Range(x launchlog.Range, name string) {
 	if !r.ranged.Swap(true) {
 		r.recordCalls()
 	}
-	// Where no kernels come, nobody else takes them to the log.
+	// Events are written with each buffer of kernels; here where no buffer comes.
 	if r.named.add(event{x, name}) >= mostEvents && r.mu.TryLock() {
 		defer r.mu.Unlock()
 		r.logRanges()

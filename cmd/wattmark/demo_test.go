@@ -148,7 +148,7 @@ func TestDemoForAPerson(t *testing.T) {
 		`(?m)^ pcie_12v +[\d.]+ J ± [\d.]+ J +[\d.]+ W +[\d.]+ W *$`,
 		`(?m)^ total +1\d\d\.\d J ± \d\.\d J +[\d.]+ W +[\d.]+ W *$`,
 		`(?m)^  truth    [\d.]+ J injected by the emulated board: error [+-][\d.e-]+ %, inside of ± U$`,
-		`(?m)^           tests the markers, the window and the arithmetic;\n           this meter's gains and zeros are exact, so nothing of ± U \(--imperfect draws them\)$`,
+		`(?m)^           tests the markers, the window and the arithmetic;\n           not ± U: this meter's gains and zeros are exact \(--imperfect draws wrong ones\)$`,
 		`(?m)^  NVML     [\d.]+ J by nvml\.instant: [+-][\d.e-]+ % against the meter$`,
 		`(?m)^  marker   start at [\d.]+ s ± [\d.]+ [µn]s \(k = 1\), correlation 0\.99\d, PSLR [\d.]+ dB, step [\d.]+ W$`,
 		`(?m)^  clock    residual [\d.]+ [µn]s rms over \d+ edges`,

@@ -235,8 +235,8 @@ func Caution(m measure.Response) string {
 // percent. drawn: the meter's gains, zeros and clock are off by random amounts, so that the
 // error tests ± U too; otherwise they are exact.
 func (r *Report) SetTruth(truth measure.Joule, drawn bool) {
-	r.Tests = "the markers, the window and the arithmetic; this meter's gains and zeros are exact, so nothing of ± U " +
-		"(--imperfect draws them)"
+	r.Tests = "the markers, the window and the arithmetic; not ± U: this meter's gains and zeros are exact " +
+		"(--imperfect draws wrong ones)"
 	if drawn {
 		r.Tests = "the whole chain: this meter's gains, zeros and clock are off by amounts drawn from their stated " +
 			"uncertainty"

@@ -158,8 +158,9 @@ func (c *Capture) Stop(ctx context.Context) (session.Summary, error) {
 //	else                 ends when the samples cover the time of the request and the tail,
 //	                     or StopGrace later on the wall clock
 //
-// The device time of the request is not that of the last sample: samples are on their way,
-// and the pipeline's pace knows how many.
+// The device time of the request is not that of the last sample: samples are on their way, by
+// the pipeline's pace. A delay that all samples have had since the first is not known to it:
+// StopTail is the room for that.
 func (c *Capture) askStop() {
 	c.data.Lock()
 	defer c.data.Unlock()
@@ -175,7 +176,7 @@ func (c *Capture) askStop() {
 	if c.deferred { // it samples the stop marker's tail, and then ends its stream
 		c.move(StopAsked)
 		c.publish("")
-		c.grace = time.AfterFunc(tail, func() { close(c.deliver) })
+		c.grace = time.AfterFunc(deferredTail+tail, func() { close(c.deliver) })
 		return
 	}
 	if why, _, away := c.pipe.Away(); away {
@@ -188,6 +189,7 @@ func (c *Capture) askStop() {
 		c.seal(TailWritten, "")
 		return
 	}
+	tail += c.owner.cfg.StopTail
 	c.target = c.pipe.DeviceTime(time.Now()) + tail
 	c.grace = time.AfterFunc(tail+c.owner.cfg.StopGrace, func() { c.end(TailWritten, "") })
 }

@@ -371,8 +371,9 @@ func TestStopOvertakesTheStopMarker(t *testing.T) {
 		"tail on its way":           {false, 0, 0, true, true, 50 * time.Millisecond},
 		"slow line":                 {false, 60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
 		"slow line, markers within": {true, 60 * time.Millisecond, 0, true, true, 150 * time.Millisecond},
-		"never played":              {false, 0, 0, false, false, 200 * time.Millisecond},
-		"asked far too soon":        {false, 0, -0.4, true, false, 200 * time.Millisecond},
+		"busy machine":              {false, 700 * time.Millisecond, 0, true, true, 800 * time.Millisecond},
+		"never played":              {false, 0, 0, false, false, 1100 * time.Millisecond},
+		"asked far too soon":        {false, 0, -1.3, true, false, 1100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -92,8 +92,8 @@ type Config struct {
 	// ArmTimeout bounds the time from the opening to the first scan: 10 s.
 	ArmTimeout time.Duration
 	// StopTail is the device time after a stop request in which the stop marker is still
-	// awaited, beyond the instrument's response and four chips: 150 ms, the time for
-	// which a line may hold samples back without the monitor's knowledge.
+	// awaited, beyond the instrument's response and four chips: 1 s. A line or a busy
+	// machine that has held back all samples since the first for as long, loses no marker.
 	StopTail time.Duration
 	// StopGrace bounds that wait on the wall clock, beyond the tail: 1.5 s. It passes
 	// only where the tail does not come: a driver that judges a silence holds scans back
@@ -113,7 +113,7 @@ func (c Config) withDefaults() Config {
 	c.Reopen = cmp.Or(c.Reopen, 10*time.Second)
 	c.OpenTimeout = cmp.Or(c.OpenTimeout, 10*time.Second)
 	c.ArmTimeout = cmp.Or(c.ArmTimeout, 10*time.Second)
-	c.StopTail = cmp.Or(c.StopTail, 150*time.Millisecond)
+	c.StopTail = cmp.Or(c.StopTail, time.Second)
 	c.StopGrace = cmp.Or(c.StopGrace, 1500*time.Millisecond)
 	c.ChunkScans = cmp.Or(max(c.ChunkScans, 0), chunk.MaxScans)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
@@ -130,6 +130,9 @@ const (
 	// maxChip bounds the time for which the bench can be held after a stop request. The
 	// slowest meter's chips take 26 s.
 	maxChip = time.Minute
+	// deferredTail is for how long after a stop request, beyond the marker's tail, an
+	// instrument samples that delivers later.
+	deferredTail = 150 * time.Millisecond
 )
 
 // check fills in a request's defaults. Errors wrap ErrRequest.

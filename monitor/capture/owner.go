@@ -244,7 +244,7 @@ func (o *Owner) List() []session.Capture {
 // marker: its four chips, widened by the instrument's response.
 func (o *Owner) tail(h *session.Header) time.Duration {
 	r := h.Setup.Response
-	tail := o.cfg.StopTail + (5*r.Tau + r.Window + 2*r.Update).Duration()
+	tail := (5*r.Tau + r.Window + 2*r.Update).Duration()
 	if h.Marker.Code != marker.None {
 		tail += (4 * h.Marker.Chip).Duration()
 	}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/wattmark/wattmark/analysis/figure"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"gonum.org/v1/plot/plotter"
 )
 
@@ -24,6 +26,20 @@ func TestLegendFits(t *testing.T) {
 	}
 	if k := withKey("  MM══MM", "M marker, ═ window", 2, 20); Widest(k) > 20 || !strings.Contains(k, "\n  M marker") {
 		t.Errorf("key %q", k)
+	}
+}
+
+// A table without a header fits the screen, too: its words are wrapped.
+func TestTablesWithoutAHeaderFit(t *testing.T) {
+	var b strings.Builder
+	screen := cli.NewScreen(&b, false, false)
+	screen.Columns = 80
+	w := NewTable(screen)
+	w.AppendRow(table.Row{"!", "pcie_12v", "20.00 kS/s reached"})
+	w.AppendRow(table.Row{"", "", strings.Repeat("the markers correct it ", 6)})
+	w.Render()
+	if Widest(b.String()) > 80 || strings.Count(b.String(), "correct") != 6 {
+		t.Errorf("want 80 columns and all words:\n%s", b.String())
 	}
 }
 

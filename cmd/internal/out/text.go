@@ -87,12 +87,13 @@ func (t *fitted) AppendHeader(header table.Row, more ...table.RowConfig) {
 	t.SetColumnConfigs(nil)
 }
 
-// AppendRow adds a row.
+// AppendRow adds a row. Columns beyond the header's have no name.
 func (t *fitted) AppendRow(row table.Row, more ...table.RowConfig) {
 	for i, v := range row {
-		if i < len(t.widths) {
-			t.widths[i] = max(t.widths[i], Widest(fmt.Sprint(v)))
+		if i == len(t.widths) {
+			t.names, t.widths = append(t.names, ""), append(t.widths, 0)
 		}
+		t.widths[i] = max(t.widths[i], Widest(fmt.Sprint(v)))
 	}
 	t.Writer.AppendRow(row, more...)
 }
@@ -165,7 +166,7 @@ func (t *fitted) wrap(drawn string) string {
 	}
 	for i, w := range narrowed {
 		c := t.configs[i+1]
-		c.WidthMax, c.WidthMaxEnforcer = w, text.WrapSoft
+		c.Number, c.WidthMax, c.WidthMaxEnforcer = i+1, w, text.WrapSoft
 		t.SetColumnConfigs([]table.ColumnConfig{c})
 	}
 	return t.Writer.Render()

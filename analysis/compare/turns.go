@@ -294,21 +294,42 @@ func (p posterior) cdf(v float64) (below float64) {
 	return below
 }
 
-// quantile is the inverse of cdf. It lies between those of the parts.
+// quantile is the inverse of cdf, by the Illinois method. It lies between the quantiles of the parts as they would
+// be with the fewest degrees of freedom of all, and with infinitely many.
 func (p posterior) quantile(q float64) float64 {
+	dof := math.Inf(1)
+	for _, s := range p {
+		dof = min(dof, s.dof)
+	}
+	near, far := stats.Student(q, math.Inf(1)), stats.Student(q, dof)
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, s := range p {
-		v := s.mean + s.u*stats.Student(q, s.dof)
-		lo, hi = min(lo, v), max(hi, v)
+		lo, hi = min(lo, s.mean+s.u*near, s.mean+s.u*far), max(hi, s.mean+s.u*near, s.mean+s.u*far)
 	}
-	for range 50 {
-		if v := (lo + hi) / 2; p.cdf(v) < q {
-			lo = v
-		} else {
-			hi = v
+	below, above, width, side := p.cdf(lo)-q, p.cdf(hi)-q, hi-lo, 0
+	for range 100 {
+		if hi-lo <= 1e-13*width || below >= 0 || above <= 0 {
+			break
+		}
+		v := (lo*above - hi*below) / (above - below)
+		d := p.cdf(v) - q
+		switch last := side; {
+		case d < 0:
+			if lo, below, side = v, d, -1; last == side {
+				above /= 2
+			}
+		case d > 0:
+			if hi, above, side = v, d, 1; last == side {
+				below /= 2
+			}
+		default:
+			return v
 		}
 	}
-	return (lo + hi) / 2
+	if math.Abs(below) < math.Abs(above) {
+		return lo
+	}
+	return hi
 }
 
 // moments returns the mean, the standard uncertainty and the degrees of freedom, each

@@ -113,8 +113,11 @@ AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
 	$(GO) test -timeout 30m $(AT_ONCE) ./cmd/wattmark $(PKGS)
 
-# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them.
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | sed 's|^|./|')
+# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. Every SLOW_EVERYth
+# package, from SLOW_FROM on.
+SLOW_EVERY ?= 1
+SLOW_FROM ?= 0
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
 test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW)
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...

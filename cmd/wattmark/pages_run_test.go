@@ -38,6 +38,7 @@ var (
 	serves    = regexp.MustCompile(`^wattmark (emulate [a-z]+[0-9]* --|monitor|host|store|relay --db [^ ]+$|cluster trial)`)
 	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate|tiny)`)
 	emulates  = regexp.MustCompile(`wattmark emulate [a-z]+[0-9]* --`)
+	manyTimes = regexp.MustCompile(`--times \d\d? `) // repeated less here
 	reads     = regexp.MustCompile(`wattmark (monitor|instruments|run .*--port)`) // the meter itself
 )
 
@@ -121,6 +122,7 @@ func pageScript(blocks []pageBlock) (script string, lines []string) {
 	for _, block := range blocks {
 		text := strings.NewReplacer("/dev/ttyACM0", "/tmp/work/meter", "/etc/wattmark", "/tmp/etc", "/data/", "/tmp/data/",
 			"/var/", "/tmp/var/").Replace(strings.Join(block.lines, "\x00"))
+		text = manyTimes.ReplaceAllString(text, "--times 3 ")
 		if text == "" {
 			first(block.first)
 			continue

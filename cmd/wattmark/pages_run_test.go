@@ -38,7 +38,7 @@ var (
 	serves    = regexp.MustCompile(`^wattmark (emulate [a-z]+[0-9]* --|monitor|host|store|relay --db [^ ]+$|cluster trial)`)
 	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate|tiny)`)
 	emulates  = regexp.MustCompile(`wattmark emulate [a-z]+[0-9]* --`)
-	manyTimes = regexp.MustCompile(`--times \d\d? `) // repeated less here
+	manyTimes = regexp.MustCompile(`--times \d\d? `)                              // repeated less here
 	reads     = regexp.MustCompile(`wattmark (monitor|instruments|run .*--port)`) // the meter itself
 )
 

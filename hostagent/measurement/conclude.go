@@ -54,6 +54,12 @@ func (v *verdict) untrimmed(format string, a ...any) {
 	v.note(format, a...)
 }
 
+// Conclude computes a task's outcome from its stored samples, edges played and kernels, and a summary of their capture. It
+// stores nothing. Errors are the database's.
+func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary) (store.Outcome, error) {
+	return conclude(ctx, db, id, s, verdict{})
+}
+
 // conclude computes a task's outcome from the stored samples and the monitor's summary of
 // the capture, on top of v's reasons. Errors are the database's.
 func conclude(

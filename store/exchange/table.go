@@ -31,6 +31,8 @@ type Column struct {
 	Type  Type   `json:"type"`
 	Unit  string `json:"unit"` // s, ns, A, V, W; 1 for numbers and counts
 	About string `json:"about"`
+	// Behind is how long a derived column's values lie behind t_s: the skew of its rail's first channel.
+	Behind measure.Seconds `json:"behind_s,omitempty"`
 	// Channel is the channel that counts are of; empty for derived columns.
 	Channel string `json:"channel,omitempty"`
 }
@@ -363,10 +365,13 @@ func (s *scans) derived(t *Table, rails []int) {
 	list := append([]series{numbered(func() uint64 { return p.FirstScan })}, s.wholeCard(&p)...)
 	// host_ns is reserved also without HostTime: the choice of a column does not rename others.
 	names := namer{"scan": true, "t_s": true, "power_w": true, "host_ns": true}
-	add := func(rail, quantity, unit, note string, fill func(v *Values, lo, hi int)) {
-		name := names.name(rail + "_" + quantity + "_" + strings.ToLower(unit))
-		about := quantity + " of rail " + rail + note
-		list = append(list, series{Column{Name: name, Type: Float64, Unit: unit, About: about}, fill})
+	add := func(rail measure.Rail, quantity, unit, note string, fill func(v *Values, lo, hi int)) {
+		name := names.name(rail.Name + "_" + quantity + "_" + strings.ToLower(unit))
+		c := Column{
+			Name: name, Type: Float64, Unit: unit, About: quantity + " of rail " + rail.Name + note,
+			Behind: s.setup.Channels[rail.X].Skew,
+		}
+		list = append(list, series{c, fill})
 	}
 	for _, r := range rails {
 		rail, note := s.setup.Rails[r], ""
@@ -377,10 +382,10 @@ func (s *scans) derived(t *Table, rails []int) {
 		of := func() *measure.Columns { return &p.Rails[r] }
 		// A rail that reads watts has neither current nor voltage.
 		if rail.Wiring != measure.WiringPower {
-			add(rail.Name, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().I[lo:hi]) })
-			add(rail.Name, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().V[lo:hi]) })
+			add(rail, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().I[lo:hi]) })
+			add(rail, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().V[lo:hi]) })
 		}
-		add(rail.Name, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().P[lo:hi]) })
+		add(rail, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().P[lo:hi]) })
 	}
 	if s.hostTime {
 		list = append(list, s.hosted(func(i int) float64 { return p.Tick(i) }))

@@ -23,6 +23,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/exchange/parquetfile"
 )
 
 // The files of a dataset beside those of each task.
@@ -75,6 +76,12 @@ type (
 		Source     string  `parquet:"source"`
 		U          float64 `parquet:"u_j"` // k = 1
 		Systematic bool    `parquet:"systematic"`
+	}
+	// columnRow is a column of a rail's power in a task's rails.parquet: its values lie Behind after t_s.
+	columnRow struct {
+		Task   int64   `parquet:"task"`
+		Column string  `parquet:"rail_column"`
+		Behind float64 `parquet:"behind_s"`
 	}
 	lossRow struct {
 		Task   int64  `parquet:"task"`
@@ -152,7 +159,7 @@ func publish(ctx context.Context, a *cli.App, args []string, f publishFlags) err
 
 // writeTables writes the tables of all tasks, and a folder task-N for each.
 func writeTables(ctx context.Context, a *cli.App, dir string, db *store.DB, tasks []*store.Task) error {
-	results, budgets, losses := []resultRow{}, []budgetRow{}, []lossRow{}
+	results, budgets, losses, columns := []resultRow{}, []budgetRow{}, []lossRow{}, []columnRow{}
 	from := &counted{DB: db, bar: a.Progress("writing the dataset")}
 	defer from.bar.End()
 	for _, t := range tasks {
@@ -175,27 +182,41 @@ func writeTables(ctx context.Context, a *cli.App, dir string, db *store.DB, task
 		for _, e := range t.Events {
 			losses = append(losses, lossRow{id, e.Kind.String(), int64(e.FirstScan), int64(e.Scans), e.Exact, e.Detail})
 		}
-		if err := writeTaskTables(ctx, filepath.Join(dir, fmt.Sprintf("task-%d", id)), from, t); err != nil {
+		powers, err := writeTaskTables(ctx, filepath.Join(dir, fmt.Sprintf("task-%d", id)), from, t)
+		if err != nil {
 			return fmt.Errorf("task %d: %w", id, err)
+		}
+		for _, c := range powers {
+			columns = append(columns, columnRow{id, c.Name, float64(c.Behind)})
 		}
 	}
 	return errors.Join(parquet.WriteFile(filepath.Join(dir, "results.parquet"), results),
 		parquet.WriteFile(filepath.Join(dir, "budget.parquet"), budgets),
+		parquet.WriteFile(filepath.Join(dir, "columns.parquet"), columns),
 		parquet.WriteFile(filepath.Join(dir, "losses.parquet"), losses))
 }
 
-// writeTaskTables writes a task's rails, readings, kernels and calibration.
-func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task) error {
+// writeTaskTables writes a task's rails, readings, kernels and calibration. It returns the columns of the rails' powers.
+func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task) (powers []exchange.Column, err error) {
 	if err := os.Mkdir(dir, 0o777); err != nil {
-		return err
+		return nil, err
+	}
+	tab, err := tableOf(ctx, db, t, exportFlags{format: "parquet", all: true, hostTime: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range tab.Columns {
+		if c.Unit == "W" && c.Name != "power_w" {
+			powers = append(powers, c)
+		}
 	}
 	readings, err := db.Readings(ctx, t.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kernels, err := db.Kernels(ctx, t.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	said, ran := []readingRow{}, []kernelRow{}
 	for _, r := range readings {
@@ -206,10 +227,8 @@ func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task
 	}
 	meta := exchange.NewMeta(t, "wattmark "+cli.Version())
 	text, err := json.MarshalIndent(meta, "", " ")
-	return errors.Join(err,
-		cli.WriteFile(filepath.Join(dir, "rails.parquet"), func(w io.Writer) error {
-			return exportTable(ctx, w, db, t, exportFlags{format: "parquet", all: true, hostTime: true})
-		}),
+	return powers, errors.Join(err,
+		cli.WriteFile(filepath.Join(dir, "rails.parquet"), func(w io.Writer) error { return parquetfile.Write(w, tab) }),
 		parquet.WriteFile(filepath.Join(dir, "readings.parquet"), said),
 		parquet.WriteFile(filepath.Join(dir, "kernels.parquet"), ran),
 		os.WriteFile(filepath.Join(dir, "calibration.json"), append(text, '\n'), 0o666))

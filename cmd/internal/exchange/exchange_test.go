@@ -59,3 +59,23 @@ func TestInterruptedImportReadsNoFurther(t *testing.T) {
 		t.Errorf("a pipe: %v", err)
 	}
 }
+
+// FuzzHostSide parses host.json: what is accepted can be a task.
+func FuzzHostSide(f *testing.F) {
+	for _, name := range []string{"pulse", "markers/1"} {
+		b, err := os.ReadFile(filepath.Join("../../../testdata/h200", name, HostFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHostSide(b)
+		if (h == nil) == (err == nil) {
+			t.Fatalf("%v, %v", h, err)
+		}
+		if h != nil && (h.Started.IsZero() || len(h.Kernels) == 0 || h.Kernels[0].End.Before(h.Kernels[0].Start)) {
+			t.Errorf("accepted %+v", h)
+		}
+	})
+}

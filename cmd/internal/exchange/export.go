@@ -188,7 +188,8 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	in := &cobra.Command{Use: "import", Short: "Take in what other tools recorded, as a task or beside one"}
-	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a), importDatasetCmd(a))
+	in.AddCommand(importSmiCmd(a), importCSVCmd(a), importPMDCmd(a), importDumpCmd(a), importDatasetCmd(a),
+		importRecordingCmd(a))
 	return cli.In(cli.Look, help, exportCmd(a), publishCmd(a), annotateCmd(a), in)
 }
 

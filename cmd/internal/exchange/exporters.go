@@ -54,9 +54,10 @@ type markerJSON struct {
 
 // playedJSON is one chip edge as the host played it, by the host's clock.
 type playedJSON struct {
-	Kind uint8     `json:"kind"` // 1 start, 2 stop
-	Chip int       `json:"chip"`
-	At   time.Time `json:"at"`
+	Kind   uint8     `json:"kind"`             // 1 start, 2 stop
+	Number int       `json:"number,omitempty"` // of a marker around a single kernel; 0 bounds the work
+	Chip   int       `json:"chip"`
+	At     time.Time `json:"at"`
 }
 
 // kernelJSON is one kernel by the host's clock.
@@ -138,7 +139,7 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag},
 	}
 	h.Played = lists.Map(played, func(p store.Played) playedJSON {
-		return playedJSON{uint8(p.Kind), p.Chip, p.At.UTC()}
+		return playedJSON{uint8(p.Kind), p.Number, p.Chip, p.At.UTC()}
 	})
 	h.Kernels = lists.Map(kernels, func(k store.Kernel) kernelJSON {
 		return kernelJSON{k.Name, k.Start.UTC(), k.End.UTC()}

@@ -3,6 +3,7 @@ package exchange
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -15,10 +16,15 @@ import (
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
+	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/pmd"
+	"github.com/wattmark/wattmark/monitor/instrument/replay"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange/ps3dump"
 	"github.com/wattmark/wattmark/store/exchange/textin"
@@ -225,4 +231,111 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 		return err
 	}
 	return ImportTask(ctx, a, in)
+}
+
+// importRecordingCmd returns import recording.
+func importRecordingCmd(a *cli.App) *cobra.Command {
+	var f importFlags
+	c := cli.Command("recording DIR", "Take in what wattmark export --format recording wrote, as a task", cobra.ExactArgs(1),
+		func(ctx context.Context, args []string) error { return importRecording(ctx, a, args[0], f) })
+	f.register(c)
+	return a.JSONFlag(c)
+}
+
+// importRecording stores a recording as a task. Markers are searched for anew, and the window follows from them and
+// from the host's times as after a measurement.
+func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags) error {
+	path := filepath.Join(dir, HostFile)
+	host, err := readHostSide(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w\nSee: wattmark export --help, --format recording", path, err)
+	}
+	d, err := replay.New(dir, replay.Options{AtEnd: "stop"})
+	if err == nil {
+		err = d.Open(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	inputs, login := d.Inputs(), ""
+	login, _ = cli.Whoami()
+	setup := measure.Setup{
+		Timebase: inputs.Timebase, Response: inputs.Response, Channels: inputs.Channels, Rails: instrument.PairRails(inputs.Channels),
+	}
+	det, err := marker.NewDetector(host.Marker.Spec(), &setup)
+	if err != nil {
+		return fmt.Errorf("%s: marker: %w", path, err)
+	}
+	in := &Incoming{Format: "recording", Path: dir}
+	in.Task = store.NewTask{
+		Name: cmp.Or(f.name, host.Task), User: cmp.Or(f.user, login), Launched: host.Started,
+		GPU: cmp.Or(f.gpu, host.GPU), Driver: host.Driver, Marker: host.Marker.Spec(),
+	}
+	in.Header = store.Header{
+		Bench: "import", Instrument: store.Instrument(d.Identity()), Setup: setup, CalibrationID: setup.CalibrationID(),
+		Started: host.Started,
+	}
+	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
+		played := lists.Map(host.Played, func(p playedJSON) store.Played {
+			return store.Played{Kind: marker.Kind(p.Kind), Number: p.Number, Chip: p.Chip, At: p.At}
+		})
+		kernels := lists.Map(host.Kernels, func(k kernelJSON) store.Kernel { return store.Kernel{Name: k.Name, Start: k.Start, End: k.End} })
+		return errors.Join(db.PutPlayed(ctx, id, played), db.PutKernels(ctx, id, kernels))
+	}
+	in.Stream = func(sink textin.Sink) error {
+		err := d.Stream(ctx, instrument.Sink{Event: sink.Event, Block: func(b *measure.Block) error {
+			return errors.Join(det.Push(b), sink.Block(b))
+		}})
+		if !errors.Is(err, replay.ErrEnd) {
+			return err
+		}
+		return det.Finish()
+	}
+	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, _ measure.Window) error {
+		o, err := measurement.Conclude(ctx, db, id, &session.Summary{State: session.Complete, Markers: det.Found()})
+		if err != nil {
+			return err
+		}
+		from, err := provenance("recording of wattmark", filepath.Join(dir, "scans.csv"), filepath.Base(filepath.Clean(dir)), "by its markers")
+		if err != nil {
+			return err
+		}
+		o.Reason = strings.TrimPrefix(o.Reason+"; "+from, "; ")
+		return db.Finish(ctx, id, o)
+	}
+	return ImportTask(ctx, a, in)
+}
+
+// readHostSide reads and checks host.json. Errors name the field.
+func readHostSide(path string) (*HostSide, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseHostSide(b)
+}
+
+func parseHostSide(b []byte) (*HostSide, error) {
+	var h HostSide
+	if err := json.Unmarshal(b, &h); err != nil {
+		return nil, err
+	}
+	switch {
+	case h.Started.IsZero():
+		return nil, errors.New("started: no time: the meter's time zero is unknown")
+	case len(h.Kernels) == 0:
+		return nil, errors.New("kernels: none: the window is that of the work")
+	}
+	for i, p := range h.Played {
+		if k := marker.Kind(p.Kind); k != marker.Start && k != marker.Stop || p.Number < 0 || p.At.IsZero() {
+			return nil, fmt.Errorf("played[%d]: kind %d, number %d at %v: want kind 1 or 2 and a time", i, p.Kind, p.Number, p.At)
+		}
+	}
+	for i, k := range h.Kernels {
+		if k.Start.IsZero() || k.End.Before(k.Start) {
+			return nil, fmt.Errorf("kernels[%d]: from %v to %v", i, k.Start, k.End)
+		}
+	}
+	return &h, nil
 }

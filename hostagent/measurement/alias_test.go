@@ -160,7 +160,7 @@ func TestLoopsNearTheScanRate(t *testing.T) {
 		{"the scan rate, longer", 1, 0.5, 0, 100e-3, 0.6, always},
 		{"short pauses", 1, 0.9, 0, 50e-3, 0.7, always},
 		{"twice the scan rate", 0.5, 0.5, 0, 50e-3, 0.6, always},
-		{"half the scan rate", 2, 0.5, 0, 100e-3, 1, never},
+		{"half the scan rate", 2, 0.5, 0, 100e-3, 1, either}, // U is 1.5 %: of some the aliasing is half
 		{"0.37 of the scan rate", 2.7, 0.5, 0, 100e-3, 1, never},
 		{"a seventh of the scan rate", 7, 0.5, 0, 100e-3, 1, either},
 		{"random launches", 1.3, 0.5, 0.5, 100e-3, 1, either},

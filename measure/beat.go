@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/dsp/fourier"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mathext"
 )
 
@@ -67,8 +68,7 @@ func (b *beats) next() {
 	b.sums, b.turns = append(b.sums, 0), append(b.turns, 0)
 }
 
-// find returns the standard uncertainty of the energy by a load that beats with the scans, a time dt apart: as its
-// ripple shows it, or as readings do that alternate.
+// find returns the standard uncertainty of the energy by a load that beats with the scans, a time dt apart.
 func (b *beats) find(dt Seconds) Joule {
 	bin := float64(b.per) * float64(dt)
 	settles := int(math.Ceil(float64(PowerSettles) / bin))
@@ -124,12 +124,11 @@ func (b *beats) ripple(settles, n int) float64 {
 	return amplitude / (2 * math.Pi * periods)
 }
 
-// alternates returns the standard uncertainty of the mean power by a load near half of the scan rate, or near an odd
-// multiple of that; zero where the readings do not alternate more than noise makes them. Of two readings a period, one
-// is high and one is low: the load's fundamental is a line s periods in the window from half of the scan rate. Its
-// second harmonic is read as a ripple of 2s periods, which shows neither its amplitude nor its mean while they are
-// few. Of pulses of any duty the square of that amplitude is half of the fundamental's, A², in the mean: the mean power
-// is off by A/2 · sin(2πs)/(2πs), rms over the phase.
+// alternates returns the standard uncertainty of the mean power by a load near an odd multiple of half of the scan rate;
+// zero where the readings do not alternate more than noise makes them. The load's fundamental, of amplitude A, is a line s
+// periods in the window from half of the scan rate; its second harmonic is read as a ripple of 2s periods, which shows
+// neither its amplitude nor its mean while they are few. Of pulses of any duty the square of that amplitude is A²/2 in
+// the mean: the mean power is off by A/2 · sin(2πs)/(2πs), rms over the phase.
 //
 // What the readings leave open of A, s and phase is averaged over by their likelihood, under a prior without a scale
 // for A, up to twice the mean power: none is negative. Odd harmonics fold to the same line, so that what a wave does
@@ -165,8 +164,7 @@ func (b *beats) alternates(settles, n int) float64 {
 	return math.Sqrt(squares/max(weight, math.SmallestNonzeroFloat64)) / 2
 }
 
-// wave holds the products of values with a cosine and a sine of that many periods, which are even and odd about the
-// middle, and of these with themselves.
+// wave holds products of values with a cosine and a sine, even and odd about the middle, and of these with themselves.
 type wave struct{ periods, cc, ss, c, s float64 }
 
 func waveOf(z []float64, periods float64) wave {
@@ -178,24 +176,17 @@ func waveOf(z []float64, periods float64) wave {
 	return w
 }
 
-// turned returns the mean of the readings with every second one's sign turned, by some 30 to 120 parts of the window and
-// without what a slope makes of it, and the size of their plain mean.
+// turned returns means of readings whose every second sign is turned, less what a slope adds, and the size of all's mean.
 func (b *beats) turned(settles, n int) (z []float64, mean float64) {
 	k := max(1, n/64)
 	if b.per == 1 {
 		k, settles = k+k%2, settles+settles%2
 	}
-	add := func(x []float64, i int) (s float64) {
-		for _, v := range x[i : i+k] {
-			s += v
-		}
-		return s
-	}
 	scans := float64(k * b.per)
 	for i := settles + k; i+2*k <= settles+n; i += k {
-		slope := (add(b.sums, i+k) - add(b.sums, i-k)) / (2 * scans * scans)
-		z = append(z, add(b.turns, i)/scans+slope/2)
-		mean += add(b.sums, i)
+		slope := (floats.Sum(b.sums[i+k:i+2*k]) - floats.Sum(b.sums[i-k:i])) / (2 * scans * scans)
+		z = append(z, floats.Sum(b.turns[i:i+k])/scans+slope/2)
+		mean += floats.Sum(b.sums[i : i+k])
 	}
 	return z, math.Abs(mean) / (float64(len(z)) * scans)
 }
@@ -236,15 +227,9 @@ func straighten(x []float64) {
 
 // takeWave takes off the wave of that many periods that fits best.
 func takeWave(x []float64, periods float64) {
-	var cc, cs, ss, xc, xs float64
-	w := 2 * math.Pi * periods / float64(len(x))
-	for i, v := range x {
-		s, c := math.Sincos(w * float64(i))
-		cc, cs, ss, xc, xs = cc+c*c, cs+c*s, ss+s*s, xc+v*c, xs+v*s
-	}
-	a, b, det := xc*ss-xs*cs, xs*cc-xc*cs, cc*ss-cs*cs
+	w := waveOf(x, periods)
 	for i := range x {
-		s, c := math.Sincos(w * float64(i))
-		x[i] -= (a*c + b*s) / det
+		sin, cos := math.Sincos(2 * math.Pi * periods * ((float64(i)+0.5)/float64(len(x)) - 0.5))
+		x[i] -= w.c/w.cc*cos + w.s/w.ss*sin
 	}
 }

@@ -246,10 +246,8 @@ func expand(terms []term) (Joule, []Contribution) {
 // the differences of neighbouring readings: steps and drifts of the signal
 // are rare among the differences and do not move their median. Once it has seen
 // enough it looks at the first noisePairs differences of each group, which is
-// plenty and costs little.
-//
-// A load that ripples from scan to scan moves them. So there are differences of four forms, each blind to a part of
-// the spectrum: where one is significantly smaller than the first, it is nearer to the noise.
+// plenty and costs little. A load that ripples from scan to scan moves them, so there are four forms, each blind to a
+// part of the spectrum: one that is significantly smaller than the first is nearer to the noise.
 type noiseMeter [4]differences
 
 type differences struct {
@@ -257,9 +255,8 @@ type differences struct {
 	total uint64
 }
 
-// forms are the differences' coefficients, with the sum of their squares, and the degrees of freedom that each has: a
-// median of differences holds 0.37 of the information of a standard deviation of as many independent ones, and
-// differences of neighbours share readings.
+// forms are the differences' coefficients, the sum of their squares, and each one's degrees of freedom: a median holds 0.37
+// of the information of a standard deviation, and differences of neighbours share readings.
 var forms = [4]struct {
 	k            [4]int64
 	squares, dof float64
@@ -329,9 +326,6 @@ func binRange(bin int) (from, to float64) {
 // part that rounding to whole counts adds (1/12 count²).
 func (m *noiseMeter) sigma(form int) float64 {
 	d, squares := &m[form], forms[form].squares
-	if d.total == 0 {
-		return 0
-	}
 	// For a normal scatter the median of |difference| is 0.6745·√2·σ, of the first form.
 	s := d.median() / (0.674489750196082 * math.Sqrt(squares))
 	v := s * s

@@ -74,7 +74,7 @@ func markov(rng *rand.Rand, rho float64) func() float64 {
 
 func beatOf(p []float64, dt Seconds) Joule {
 	var b beats
-	b.take(p)
+	b.take(p, 0)
 	return b.find(dt)
 }
 

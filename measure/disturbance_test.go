@@ -46,6 +46,7 @@ func TestSlowNoise(t *testing.T) {
 		least, most float64   // share of lines
 	}{
 		"white":   {nil, 0, 0.01},
+		"spikes":  {nil, 0, 0.02},
 		"markov":  {[]float64{20}, 0.99, 1},
 		"flicker": {[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, 0.99, 1},
 	} {
@@ -57,6 +58,9 @@ func TestSlowNoise(t *testing.T) {
 				v[i] = 10000
 				if c.octaves == nil {
 					v[i] += sigma * rng.NormFloat64()
+				}
+				if name == "spikes" && rng.IntN(100) == 0 {
+					v[i] += 20 * sigma * rng.NormFloat64()
 				}
 			}
 			for _, tau := range c.octaves {

@@ -215,8 +215,8 @@ func (g *Integrator) listen(s *stretch[Count]) {
 	hi = s.find(func(t float64) bool { return t > g.hi })
 	for c := range g.lone {
 		known := 0.0
-		if g.noise[c].total >= noiseEnough {
-			known = g.noise[c].sigma()
+		if g.noise[c][0].total >= noiseEnough {
+			known = g.noise[c].sigma(0)
 		}
 		g.lone[c].observe(s.cols[c][lo:hi], g.stride, known)
 	}

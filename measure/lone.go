@@ -66,7 +66,7 @@ func (m *loneMeter) of(sigma float64) (out lone) {
 	v := 1.5 * (sigma*sigma + 1.0/12) // the readings are rounded
 	threshold := math.Sqrt2 * math.Erfcinv(min(loneAlarm/n, 1)) * math.Sqrt(v)
 	// Sums over a map come in any order; the bins are taken in theirs.
-	for bin := range len(noiseMeter{}.bins) {
+	for bin := range len(differences{}.bins) {
 		s, ok := m.bins[bin]
 		if from, _ := binRange(bin); !ok || from/2 <= max(threshold, float64(m.floor)/2) {
 			continue

@@ -152,7 +152,8 @@ func steps(x []Count, m int) (first, last int) {
 
 // restOctave is the variance of means of 2^k readings, in count², by second differences of
 // neighbouring blocks, in which a drift does not count (Hadamard variance, NIST SP 1065, 5.2.9).
-type restOctave struct{ v, dof float64 }
+// all is the variance with every difference.
+type restOctave struct{ v, dof, all float64 }
 
 // octaves returns the variances for k = 0, 1, … as far as the rest allows, of readings that
 // lie stride scans apart.
@@ -173,14 +174,15 @@ func (r *rest) octaves(channel, stride int) (out []restOctave) {
 		slices.Sort(d)
 		// Sums of whole counts: a scatter below one is as good as one.
 		limit := 4 * max(d[len(d)/2]/0.674489750196082, 1)
-		var squares, n float64
+		var squares, n, all float64
 		for _, x := range d {
+			all += x * x / float64(len(d))
 			if x <= limit {
 				squares, n = squares+x*x, n+1
 			}
 		}
 		size := float64(m / stride)
-		out = append(out, restOctave{squares / n / 6 / (size * size), n * 18 / 35})
+		out = append(out, restOctave{squares / n / 6 / (size * size), n * 18 / 35, all / 6 / (size * size)})
 	}
 }
 
@@ -211,7 +213,7 @@ func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
 		return scatter{}
 	}
 	fixed, _ := Quantisation(n.sigma)
-	white := max(n.sigma*n.sigma+1.0/12, octaves[0].v)
+	white := max(n.sigma*n.sigma+1.0/12, octaves[0].all) // with outliers, which are in means of readings too
 	if !slower(octaves, white) {
 		return scatter{}
 	}

@@ -232,11 +232,7 @@ func (g *Integrator) stats(r int) railStats {
 
 // others returns what is in a channel's readings beside white, normal noise.
 func (g *Integrator) others(channel int, n scatter, spacing float64) disturbance {
-	sigma := n.sigma
-	if m := &g.noise[channel]; m.total > 0 {
-		sigma = max(sigma, m.sigma())
-	}
-	return disturbance{slow: g.slow(channel, n, spacing), lone: g.lone[channel].of(sigma)}
+	return disturbance{slow: g.slow(channel, n, spacing), lone: g.lone[channel].of(max(n.sigma, g.noise[channel].sigma(0)))}
 }
 
 // rail returns the result of one rail and the lines of its budget that are its own.
@@ -360,8 +356,7 @@ func (g *Integrator) scatter(channel int) scatter {
 	if c := g.setup.Channels[channel]; c.Noise > 0 {
 		return scatter{sigma: c.Noise / math.Abs(c.Gain)}
 	}
-	m := &g.noise[channel]
-	return scatter{m.sigma(), m.dof()}
+	return g.noise[channel].scatter()
 }
 
 // spacing returns the mean distance of independent readings in seconds: that of

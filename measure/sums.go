@@ -257,7 +257,7 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 	}
 	g.total.jumps.take(total)
 	if g.folds {
-		g.beats.take(total)
+		g.beats.take(total, s.first+uint64(from))
 	}
 	var pp float64
 	peak := g.total.peak

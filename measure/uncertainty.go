@@ -246,17 +246,33 @@ func expand(terms []term) (Joule, []Contribution) {
 // the differences of neighbouring readings: steps and drifts of the signal
 // are rare among the differences and do not move their median. Once it has seen
 // enough it looks at the first noisePairs differences of each group, which is
-// plenty and costs little.
-type noiseMeter struct {
-	bins  [linearBins + 28*subBins]uint32
+// plenty and costs little. A load that ripples from scan to scan moves them, so there are four forms, each blind to a
+// part of the spectrum: one that is significantly smaller than the first is nearer to the noise.
+type noiseMeter [4]differences
+
+type differences struct {
+	bins  [linearBins + octaves*subBins]uint32
 	total uint64
+}
+
+// forms are the differences' coefficients, the sum of their squares, and each one's degrees of freedom: a median holds 0.37
+// of the information of a standard deviation, and differences of neighbours share readings.
+var forms = [4]struct {
+	k            [4]int64
+	squares, dof float64
+}{
+	{[4]int64{1, -1}, 2, 0.3},
+	{[4]int64{1, -3, 3, -1}, 20, 0.2}, // no slopes, nor ripples below a fifth of the scan rate
+	{[4]int64{1, -1, -1, 1}, 4, 0.25}, // nor those near half of it,
+	{[4]int64{1, -1, 1, -1}, 4, 0.17}, // nor those near a quarter
 }
 
 const (
 	noisePairs  = 32
 	noiseEnough = 1024
-	linearBins  = 256 // differences below are counted exactly
-	subBins     = 8   // bins an octave above
+	linearBins  = 64 // differences below are counted exactly
+	subBins     = 8  // bins an octave above
+	octaves     = 30
 	maxHold     = groupScans / 2
 )
 
@@ -269,17 +285,21 @@ func holdScans(s *Setup) int {
 
 // observe takes a group of counts; readings stride scans apart are compared.
 func (m *noiseMeter) observe(x []Count, stride int) {
-	n := len(x) - stride
-	if m.total >= noiseEnough {
-		n = min(n, noisePairs)
-	}
-	for i := range max(n, 0) {
-		d := int64(x[i+stride]) - int64(x[i])
-		if d < 0 {
-			d = -d
+	reach, pairs := stride, noisePairs
+	for f := range m {
+		n, k := len(x)-reach, &forms[f].k
+		if m[f].total >= noiseEnough {
+			n = min(n, pairs)
 		}
-		m.bins[noiseBin(uint64(d))]++
-		m.total++
+		for i := range max(n, 0) {
+			d := int64(x[i]) + k[1]*int64(x[i+stride])
+			if f > 0 {
+				d += k[2]*int64(x[i+2*stride]) + k[3]*int64(x[i+3*stride])
+			}
+			m[f].bins[noiseBin(uint64(max(d, -d)))]++
+			m[f].total++
+		}
+		reach, pairs = 3*stride, noisePairs/4
 	}
 }
 
@@ -288,8 +308,8 @@ func noiseBin(d uint64) int {
 	if d < linearBins {
 		return int(d)
 	}
-	octave := bits.Len64(d) - 9 // 0 for 256..511
-	return min(linearBins+octave*subBins+int(d>>(octave+5))-subBins, linearBins+28*subBins-1)
+	octave := bits.Len64(d) - 7 // 0 for 64..127
+	return min(linearBins+octave*subBins+int(d>>(octave+3))-subBins, linearBins+octaves*subBins-1)
 }
 
 // binRange returns the differences that fall into a bin, as reals: a
@@ -299,33 +319,39 @@ func binRange(bin int) (from, to float64) {
 		return max(float64(bin)-0.5, 0), float64(bin) + 0.5
 	}
 	octave, sub := (bin-linearBins)/subBins, (bin-linearBins)%subBins
-	return math.Ldexp(float64(subBins+sub), octave+5), math.Ldexp(float64(subBins+sub+1), octave+5)
+	return math.Ldexp(float64(subBins+sub), octave+3), math.Ldexp(float64(subBins+sub+1), octave+3)
 }
 
-// sigma returns the standard deviation of one reading in counts, without the
+// sigma returns the standard deviation of one reading in counts by differences of a form, without the
 // part that rounding to whole counts adds (1/12 count²).
-func (m *noiseMeter) sigma() float64 {
-	if m.total == 0 {
-		return 0
-	}
-	// For a normal scatter the median of |difference| is 0.6745·√2·σ.
-	s := m.median() / (0.674489750196082 * math.Sqrt2)
+func (m *noiseMeter) sigma(form int) float64 {
+	d, squares := &m[form], forms[form].squares
+	// For a normal scatter the median of |difference| is 0.6745·√2·σ, of the first form.
+	s := d.median() / (0.674489750196082 * math.Sqrt(squares))
 	v := s * s
 	if s < 1 {
 		// So few bins hold the scatter that a median is coarse: take the mean
 		// square, up to differences that a scatter so small does not make.
-		v = m.meanSquare(8) / 2
+		v = d.meanSquare(int(8*math.Sqrt(squares/2))) / squares
 	}
 	return math.Sqrt(max(v-1.0/12, 0))
 }
 
-// dof returns the degrees of freedom of sigma: a median of differences holds
-// 0.37 of the information of a standard deviation of as many independent ones, and
-// differences of neighbours share readings.
-func (m *noiseMeter) dof() float64 { return max(0.3*float64(m.total), 1) }
+// scatter returns the least standard deviation by differences of any form.
+func (m *noiseMeter) scatter() scatter {
+	out := scatter{m.sigma(0), m.dof(0)}
+	for f := 1; f < len(m); f++ {
+		if s, dof := m.sigma(f), m.dof(f); s < out.sigma*(1-3/math.Sqrt(2*dof)) {
+			out = scatter{s, dof}
+		}
+	}
+	return out
+}
+
+func (m *noiseMeter) dof(form int) float64 { return max(forms[form].dof*float64(m[form].total), 1) }
 
 // median returns the median difference, interpolated within its bin.
-func (m *noiseMeter) median() float64 {
+func (m *differences) median() float64 {
 	half, below := float64(m.total)/2, 0.0
 	for bin, n := range m.bins {
 		c := float64(n)
@@ -339,7 +365,7 @@ func (m *noiseMeter) median() float64 {
 }
 
 // meanSquare returns the mean square of the differences up to limit counts.
-func (m *noiseMeter) meanSquare(limit int) float64 {
+func (m *differences) meanSquare(limit int) float64 {
 	var squares, n float64
 	for d, c := range m.bins[:limit+1] {
 		squares += float64(c) * float64(d*d)

@@ -122,12 +122,49 @@ func TestNoiseIsSeen(t *testing.T) {
 			}
 			m.observe(x, 1)
 		}
-		closeTo(t, "σ", m.sigma(), sigma, 0.07)
+		closeTo(t, "σ", m.scatter().sigma, sigma, 0.07)
+		for form := range forms {
+			closeTo(t, "σ of a form", m.sigma(form), sigma, 0.1)
+		}
 	}
 	var quiet, none noiseMeter
 	quiet.observe(make([]Count, groupScans), 1)
-	if quiet.sigma() != 0 || none.sigma() != 0 {
-		t.Errorf("σ of a resting signal %v, of no signal %v, want 0", quiet.sigma(), none.sigma())
+	if quiet.scatter().sigma != 0 || none.scatter().sigma != 0 {
+		t.Errorf("σ of a resting signal %v, of no signal %v, want 0", quiet.scatter(), none.scatter())
+	}
+}
+
+// The noise of white readings is known to its degrees of freedom, and that of a load that ripples is not taken for more
+// than half of the ripple where the load keeps below a fifth of the scan rate or near half of it.
+func TestRippleIsNoNoise(t *testing.T) {
+	const n, sigma, swing = 400, 20.0, 400.0
+	rng := rand.New(rand.NewPCG(2, 2))
+	readings := func(f float64) (m noiseMeter) {
+		x, at := make([]Count, n), rng.Float64()
+		for i := range x {
+			x[i] = Count(math.Round(sigma*rng.NormFloat64() + swing*math.Sin(2*math.Pi*(at+f*float64(i)))))
+		}
+		m.observe(x, 1)
+		return m
+	}
+	for form := range forms {
+		var squares float64
+		const runs = 400
+		for range runs {
+			m := readings(0)
+			d := m.sigma(form)/sigma - 1
+			squares += d * d / runs
+		}
+		m := readings(0)
+		if dof := 1 / (2 * squares); math.Abs(m.dof(form)/dof-1) > 0.25 {
+			t.Errorf("form %d: %.0f degrees of freedom, stated %.0f", form, dof, m.dof(form))
+		}
+	}
+	for _, f := range []float64{0.02, 0.05, 0.1, 0.15, 0.48, 0.495} {
+		m := readings(f)
+		if s := m.scatter().sigma; s < 0.8*sigma || s > 0.5*swing/math.Sqrt2 {
+			t.Errorf("a ripple of %g of the scan rate: noise of %.0f, its own is %g, the ripple's %.0f", f, s, sigma, swing/math.Sqrt2)
+		}
 	}
 }
 

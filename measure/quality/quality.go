@@ -230,8 +230,8 @@ const (
 var inStep = map[string]string{
 	measure.Aliasing: "the meter's readings fall into the pauses between launches more or less often than the time does: " +
 		"the energy may be off by %.2g %% (k = 2); sample at another rate, or faster",
-	measure.Beats: "the power ripples slowly and smoothly, as a fast load does that keeps step with the scans: if it is " +
-		"one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
+	measure.Beats: "the power ripples slowly and smoothly, or from reading to reading, as a fast load does that keeps " +
+		"step with the scans: if it is one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
 }
 
 // sensor judges how many times E + U the GPU's own sensor has. It is a caution only: of a load of 50 ms on, 50 ms off an

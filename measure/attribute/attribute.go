@@ -15,6 +15,7 @@ package attribute
 import (
 	"errors"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/wattmark/wattmark/measure"
@@ -162,24 +163,65 @@ func (a *sum) take(b *sum) {
 	a.add(b.c)
 }
 
-// slope is the derivative of an energy by the clock fit's A and by its B, where
-// the power beside each edge is taken from one side.
-type slope struct{ a, b sum }
+// edge is an edge's place in the errors of the clock fit.
+type edge struct {
+	host  float64
+	first int // of the errors of its knots, -1 for none
+	w     [3]float64
+}
 
-func (s *slope) add(p, host float64) {
+// slope is the derivative of an energy by the clock fit's A, by its B and by the errors of its knots, where
+// the power beside each edge is taken from one side.
+type slope struct {
+	a, b  sum
+	knots []byKnot // by rising numbers
+}
+
+// byKnot is the derivative by one error of the knots.
+type byKnot struct {
+	n  int
+	by float64
+}
+
+func (s *slope) add(p float64, e *edge) {
 	s.a.add(p)
-	s.b.add(p * host)
+	s.b.add(p * e.host)
+	for i := range e.w {
+		if e.first >= 0 {
+			s.knot(byKnot{e.first + i, p * e.w[i]})
+		}
+	}
+}
+
+// knot adds a derivative, whose number is one of the last.
+func (s *slope) knot(k byKnot) {
+	i := len(s.knots)
+	for i > 0 && s.knots[i-1].n > k.n {
+		i--
+	}
+	if i > 0 && s.knots[i-1].n == k.n {
+		s.knots[i-1].by += k.by
+		return
+	}
+	s.knots = slices.Insert(s.knots, i, k)
 }
 
 func (s *slope) take(o *slope) {
 	s.a.take(&o.a)
 	s.b.take(&o.b)
+	for _, k := range o.knots {
+		s.knot(k)
+	}
 }
 
 // u is the standard uncertainty that the clock fit makes in the energy.
 func (s *slope) u(f *clock.Fit) float64 {
 	a, b := s.a.value(), s.b.value()
-	return math.Sqrt(max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0))
+	v := max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0)
+	for _, k := range s.knots {
+		v += k.by * k.by * f.ErrorVar(k.n)
+	}
+	return math.Sqrt(v)
 }
 
 // account holds the sums booked for one name.
@@ -199,12 +241,12 @@ type account struct {
 
 // edge books that the account's share of the power changes by d at an edge with
 // these powers beside it.
-func (a *account) edge(d, before, after, host float64) {
+func (a *account) edge(d, before, after float64, e *edge) {
 	if d == 0 {
 		return
 	}
-	a.before.add(-d*before, host)
-	a.after.add(-d*after, host)
+	a.before.add(-d*before, e)
+	a.after.add(-d*after, e)
 	step := d * (after - before)
 	a.spill.add(step)
 	a.scatter.add(step * step)

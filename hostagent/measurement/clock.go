@@ -59,18 +59,13 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 		return nil, errors.New("no marker was played to its end")
 	}
 	edges, origin := observe(played, found)
-	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
-	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
-		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
-	}
-	// All markers are played on one card: of the variance that the edges of each share, which comes of
-	// the card's response, half is common to all.
+	shared := 0.0
 	for _, o := range edges {
-		u = math.Hypot(u, float64(o.Shared)/math.Sqrt(2*float64(len(edges))))
+		shared += float64(o.Shared*o.Shared) / float64(len(edges))
 	}
 	fit, err := clock.FitClock(edges, clock.Prior{
 		Origin:  measure.Seconds(origin.Unix()),
-		UOffset: measure.Seconds(u),
+		UOffset: delayU(setup, shared),
 		URate:   max(clock.DefaultURate, 2*setup.Timebase.UTickHz),
 	})
 	if err != nil {
@@ -79,21 +74,25 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 	return &fit, nil
 }
 
+// delayU is the standard uncertainty of the delay that all markers have in common. They are played on one card: of the
+// variance that the edges of each share, which comes of the card's response, half is common to all.
+func delayU(setup *measure.Setup, shared float64) measure.Seconds {
+	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
+	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
+		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
+	}
+	return measure.Seconds(math.Hypot(u, math.Sqrt(shared/2)))
+}
+
 // observe returns the edges that were both played and found; their host times count from origin.
 func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, origin time.Time) {
 	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
 	origin = first.At.Truncate(time.Second)
+	played = slices.DeleteFunc(slices.Clone(played), func(p store.Played) bool { return p.Kind == marker.Mark })
 	for i, p := range pairs(markersOf(played), found) {
-		seen := p.found.Edges
-		if len(seen) == 0 { // the marker's own time counts, as chip 0
-			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
-		}
-		for _, e := range seen {
-			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
-				edges = append(edges, clock.Obs{
-					Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Group: i, Shared: p.found.SharedU(),
-				})
-			}
+		for _, o := range p.edges(origin) {
+			o.Group = i
+			edges = append(edges, o)
 		}
 	}
 	return edges, origin
@@ -134,6 +133,19 @@ type playedMarker struct {
 	at    map[int]time.Time
 }
 
+// span is the marker with its guards.
+func (p *playedMarker) span() (s gpu.Span) {
+	for _, t := range p.at {
+		if s.Start.IsZero() || t.Before(s.Start) {
+			s.Start = t
+		}
+		if t.After(s.End) {
+			s.End = t
+		}
+	}
+	return s
+}
+
 // markersOf gathers edges to markers, in the order of their times.
 func markersOf(edges []store.Played) (out []playedMarker) {
 	type key struct {
@@ -161,6 +173,22 @@ func markersOf(edges []store.Played) (out []playedMarker) {
 type pair struct {
 	played *playedMarker
 	found  *marker.Found
+}
+
+// edges are those of the marker that were both played and found; their host times count from origin.
+func (p pair) edges(origin time.Time) (out []clock.Obs) {
+	seen := p.found.Edges
+	if len(seen) == 0 { // the marker's own time counts, as chip 0
+		seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
+	}
+	for _, e := range seen {
+		if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
+			out = append(out, clock.Obs{
+				Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Shared: p.found.SharedU(),
+			})
+		}
+	}
+	return out
 }
 
 // pairs matches the markers that were found with those that were played. One marker of a

@@ -91,8 +91,10 @@ func conclude(
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
-	if a.clock != "" {
-		v.note("%s", a.clock)
+	for _, note := range []string{a.clock, a.marks} {
+		if note != "" {
+			v.note("%s", note)
+		}
 	}
 	// Samples lost outside of the window do not matter.
 	switch {
@@ -133,6 +135,7 @@ type analysis struct {
 	// stranger is the reason where the bench measured another GPU; empty for none.
 	stranger string
 	clock    string // the fault of the meter's clock; empty for none
+	marks    string // how marks amid the work relate the clocks; empty without
 	why      error  // why there is no result, or not the best one
 }
 
@@ -158,6 +161,12 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	if timed := a.timed(task.Marker, found); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
+	}
+	if a.fit != nil {
+		t := *task
+		t.Clock, t.Markers = a.fit, found
+		m := bend(&t, played)
+		a.marks = m.note()
 	}
 	p, err := choose(a.fit, fitErr, kernels, a.bounds, guess(task, a.bounds, &clock.Fit{}, Window{}).any())
 	if err != nil {

@@ -164,6 +164,8 @@ type Config struct {
 	// Played returns the markers that the work played itself, around single kernels. It is
 	// called when the work has ended; nil for none.
 	Played func() ([]gpu.Played, error)
+	// Marks are markers amid the work, which leaves the Device alone then.
+	Marks Marks
 	// Progress receives each step, from several goroutines; nil for none.
 	Progress func(Progress)
 	// Warn receives a text at once, from another goroutine, when samples no longer arrive or
@@ -249,6 +251,8 @@ type attempt struct {
 	watcher *sensor.Watcher // nil without
 	failed  error           // of the work
 	worked  gpu.Span        // from the first kernel's begin to the last one's end
+	// unmarked is why marks amid the work are missing; empty where none are.
+	unmarked string
 }
 
 // validate refuses a measurement without its parts, and names that cannot be stored.
@@ -308,8 +312,10 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	if s.bench.Bridged != "" {
 		v.note("%s", s.bench.Bridged)
 	}
-	if note := s.line.clockNote(); note != "" {
-		v.note("%s", note)
+	for _, note := range []string{s.line.clockNote(), s.unmarked} {
+		if note != "" {
+			v.note("%s", note)
+		}
 	}
 	var broken *playError
 	switch {

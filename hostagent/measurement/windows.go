@@ -9,8 +9,10 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"sort"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/measure/quality"
@@ -165,15 +167,21 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		w.Result = 0
 		return fmt.Errorf("task %d: %w: it has no window, or no clock that relates it to the host", id, ErrNoShares)
 	}
-	f := *t.Clock
-	late := float64(t.Result.To-t.Result.From) / 4 * clockWander
-	f.VarA += late * late
-	t.Clock = &f
-	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t)}
+	m, err := bent(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("windows of task %d: %w", id, err)
+	}
+	f := &m.fit
+	if len(f.Knots) == 0 {
+		late := float64(t.Result.To-t.Result.From) / 4 * clockWander
+		f.VarA += late * late
+	}
+	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t, m.spans)}
 	x, err := s.run()
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
+	w.noteMarks(&m, x.Kernels)
 	vague, outside := 0, 0
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
@@ -182,6 +190,7 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		switch {
 		case i >= len(x.Kernels) || a < t.Result.From || b > t.Result.To:
 			outside++
+		case x.Kernels[i].Launches == 0: // noted: a mark was played all the time
 		case u > (b-a)/vagueClock:
 			vague++
 		default:
@@ -205,12 +214,55 @@ func (w *ServedWindows) span(t *store.Task, i int) (from, to measure.Seconds) {
 	return HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].Begin)), HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].End))
 }
 
-// kernels are the windows as the engine shares energy: each of its own name.
-func (w *ServedWindows) kernels(t *store.Task) iter.Seq2[attribute.Kernel, error] {
+// noteMarks notes the marks amid the task: what they drew, and the windows that have a part of their time.
+func (w *ServedWindows) noteMarks(m *marking, uses []attribute.Use) {
+	if len(m.spans) == 0 {
+		return
+	}
+	text := m.note()
+	if n := len(w.Windows); n < len(uses) {
+		text += fmt.Sprintf("; they drew %v, which is in no window", uses[n].Energy)
+	}
+	open, all := 0, measure.Seconds(0)
+	for i := range w.Windows {
+		if t := w.Windows[i].Marks; t > 0 {
+			open, all = open+1, all+t
+		}
+	}
+	if open > 0 {
+		text += fmt.Sprintf("; %s open meanwhile, for %v: that time is left out", measure.Plural(open, "window"), all)
+	}
+	w.Notes = append(w.Notes, text)
+}
+
+// kernels are the windows as the engine shares energy: each of its own name, less the time of the marks, which have the
+// name behind.
+func (w *ServedWindows) kernels(t *store.Task, marks []gpu.Span) iter.Seq2[attribute.Kernel, error] {
+	var out []attribute.Kernel
+	for _, s := range marks {
+		out = append(out, attribute.Kernel{Name: len(w.Windows), Start: HostSeconds(*t.Clock, s.Start), End: HostSeconds(*t.Clock, s.End)})
+	}
+	cut := out
+	for i := range w.Windows {
+		k := attribute.Kernel{Name: i}
+		k.Start, k.End = w.span(t, i)
+		w.Windows[i].Marks = 0
+		n := sort.Search(len(cut), func(n int) bool { return cut[n].End > k.Start })
+		for ; n < len(cut) && cut[n].Start < k.End; n++ {
+			w.Windows[i].Marks += min(cut[n].End, k.End) - max(cut[n].Start, k.Start)
+			if before := (attribute.Kernel{Name: i, Start: k.Start, End: cut[n].Start}); before.Start < before.End {
+				out = append(out, before)
+			}
+			k.Start = cut[n].End
+		}
+		if k.Start < k.End {
+			out = append(out, k)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b attribute.Kernel) int { return cmp.Compare(a.Start, b.Start) })
 	return func(yield func(attribute.Kernel, error) bool) {
-		for i := range w.Windows {
-			from, to := w.span(t, i)
-			if !yield(attribute.Kernel{Name: i, Start: from, End: to}, nil) {
+		for _, k := range out {
+			if !yield(k, nil) {
 				return
 			}
 		}

@@ -51,7 +51,7 @@ func (s *attempt) amid(ctx context.Context) (stop func()) {
 			if sensor.Pause(until, time.Duration(float64(m.Every)*(0.9+0.2*rand.Float64()))) != nil {
 				return nil
 			}
-			if err := s.awaitIdle(until); err != nil {
+			if err := s.awaitIdle(until); err != nil || until.Err() != nil {
 				return err
 			}
 			p, err := s.cfg.Device.PlayMarker(ctx, s.spec.Amid(), marker.Start)

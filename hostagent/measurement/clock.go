@@ -88,8 +88,7 @@ func delayU(setup *measure.Setup, shared float64) measure.Seconds {
 func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, origin time.Time) {
 	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
 	origin = first.At.Truncate(time.Second)
-	played = slices.DeleteFunc(slices.Clone(played), func(p store.Played) bool { return p.Kind == marker.Mark })
-	for i, p := range pairs(markersOf(played), found) {
+	for i, p := range pairs(markersOf(notAmid(played)), found) {
 		for _, o := range p.edges(origin) {
 			o.Group = i
 			edges = append(edges, o)
@@ -131,19 +130,6 @@ type playedMarker struct {
 	kind  marker.Kind
 	first time.Time // of its chip 0
 	at    map[int]time.Time
-}
-
-// span is the marker with its guards.
-func (p *playedMarker) span() (s gpu.Span) {
-	for _, t := range p.at {
-		if s.Start.IsZero() || t.Before(s.Start) {
-			s.Start = t
-		}
-		if t.After(s.End) {
-			s.End = t
-		}
-	}
-	return s
 }
 
 // markersOf gathers edges to markers, in the order of their times.
@@ -209,7 +195,7 @@ func pairs(played []playedMarker, found []marker.Found) []pair {
 				best = append(best, pair{&played[j], &found[i]})
 				continue
 			}
-			got, off := meet(played, found, played[j].first, found[i].T)
+			got, off := meet(played, found, played[j].first, found[i].T, 1)
 			if len(got) > len(best) || len(got) == len(best) && off < bestOff {
 				best, bestOff = got, off
 			}
@@ -231,17 +217,19 @@ func once[T any](list []T, kind func(*T) marker.Kind) bool {
 	return true
 }
 
-// meet pairs the markers that lie together when the host's instant is the meter's t: each one
+// meet pairs the markers that lie together when the host's instant is the meter's t and its clock runs at b: each one
 // that was found with the nearest of its kind that was played. It returns the sum of their
 // distances in s. A pair may be apart by a quarter of a marker's length, plus 1 ms for each
 // second from t: two quartz clocks part by less.
-func meet(played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds) (out []pair, off float64) {
+func meet(
+	played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds, b float64,
+) (out []pair, off float64) {
 	const rate, slack = 1e-3, 0.25
 	taken := make([]bool, len(played))
 	for i := range found {
 		f := &found[i]
 		best, distance := -1, math.Inf(1)
-		at := host.Add((f.T - t).Duration())
+		at := host.Add(((f.T - t) / measure.Seconds(b)).Duration())
 		after, _ := slices.BinarySearchFunc(played, at,
 			func(p playedMarker, at time.Time) int { return p.first.Compare(at) })
 		// Kinds take turns, so the nearest of a kind is one of the next few.

@@ -32,9 +32,11 @@ type verdict struct {
 	recovered bool
 }
 
-// note adds a remark that leaves the state as it is.
+// note adds a remark that leaves the state as it is; none where it is empty.
 func (v *verdict) note(format string, a ...any) {
-	v.reasons = append(v.reasons, fmt.Sprintf(format, a...))
+	if text := fmt.Sprintf(format, a...); text != "" {
+		v.reasons = append(v.reasons, text)
+	}
 }
 
 // incomplete adds a reason for which something is missing.
@@ -91,11 +93,8 @@ func conclude(
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
-	for _, note := range []string{a.clock, a.marks} {
-		if note != "" {
-			v.note("%s", note)
-		}
-	}
+	v.note("%s", a.clock)
+	v.note("%s", a.marks)
 	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
@@ -162,9 +161,8 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
 	}
-	if a.fit != nil {
-		t := *task
-		t.Clock, t.Markers = a.fit, found
+	t := *task
+	if t.Clock, t.Markers = a.fit, found; a.fit != nil {
 		m := bend(&t, played)
 		a.marks = m.note()
 	}

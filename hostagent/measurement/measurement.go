@@ -240,19 +240,18 @@ func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err e
 
 // attempt is one Measure.
 type attempt struct {
-	cfg     Config
-	id      store.TaskID
-	bench   session.Bench
-	spec    marker.Spec
-	capture string
-	phase   atomic.Value // Phase
-	n       Counters
-	line    *timeline
-	watcher *sensor.Watcher // nil without
-	failed  error           // of the work
-	worked  gpu.Span        // from the first kernel's begin to the last one's end
-	// unmarked is why marks amid the work are missing; empty where none are.
-	unmarked string
+	cfg      Config
+	id       store.TaskID
+	bench    session.Bench
+	spec     marker.Spec
+	capture  string
+	phase    atomic.Value // Phase
+	n        Counters
+	line     *timeline
+	watcher  *sensor.Watcher // nil without
+	failed   error           // of the work
+	worked   gpu.Span        // from the first kernel's begin to the last one's end
+	unmarked string          // why marks amid the work are missing; empty where none are
 }
 
 // validate refuses a measurement without its parts, and names that cannot be stored.
@@ -309,14 +308,9 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	s.enter(PhaseTransfer)
 	got := <-transfer
 	v := verdict{owner: s.cfg.Owner}
-	if s.bench.Bridged != "" {
-		v.note("%s", s.bench.Bridged)
-	}
-	for _, note := range []string{s.line.clockNote(), s.unmarked} {
-		if note != "" {
-			v.note("%s", note)
-		}
-	}
+	v.note("%s", s.bench.Bridged)
+	v.note("%s", s.line.clockNote())
+	v.note("%s", s.unmarked)
 	var broken *playError
 	switch {
 	case cancelled:

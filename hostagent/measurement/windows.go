@@ -181,12 +181,14 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
-	w.noteMarks(&m, x.Kernels)
-	vague, outside := 0, 0
+	vague, outside, open := 0, 0, 0
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
 		a, u := f.Meter(from)
 		b, _ := f.Meter(to)
+		if w.Windows[i].Marks > 0 {
+			open++
+		}
 		switch {
 		case i >= len(x.Kernels) || a < t.Result.From || b > t.Result.To:
 			outside++
@@ -206,6 +208,10 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if outside > 0 {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s not within the task's window: without energy", measure.Plural(outside, "window")))
 	}
+	if n := len(w.Windows); len(m.spans) > 0 && n < len(x.Kernels) {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s; they drew %v, which is in no window; %s open meanwhile, less that time",
+			m.note(), x.Kernels[n].Energy, measure.Plural(open, "window")))
+	}
 	return nil
 }
 
@@ -214,57 +220,34 @@ func (w *ServedWindows) span(t *store.Task, i int) (from, to measure.Seconds) {
 	return HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].Begin)), HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].End))
 }
 
-// noteMarks notes the marks amid the task: what they drew, and the windows that have a part of their time.
-func (w *ServedWindows) noteMarks(m *marking, uses []attribute.Use) {
-	if len(m.spans) == 0 {
-		return
-	}
-	text := m.note()
-	if n := len(w.Windows); n < len(uses) {
-		text += fmt.Sprintf("; they drew %v, which is in no window", uses[n].Energy)
-	}
-	open, all := 0, measure.Seconds(0)
-	for i := range w.Windows {
-		if t := w.Windows[i].Marks; t > 0 {
-			open, all = open+1, all+t
-		}
-	}
-	if open > 0 {
-		text += fmt.Sprintf("; %s open meanwhile, for %v: that time is left out", measure.Plural(open, "window"), all)
-	}
-	w.Notes = append(w.Notes, text)
-}
-
 // kernels are the windows as the engine shares energy: each of its own name, less the time of the marks, which have the
 // name behind.
 func (w *ServedWindows) kernels(t *store.Task, marks []gpu.Span) iter.Seq2[attribute.Kernel, error] {
 	var out []attribute.Kernel
-	for _, s := range marks {
-		out = append(out, attribute.Kernel{Name: len(w.Windows), Start: HostSeconds(*t.Clock, s.Start), End: HostSeconds(*t.Clock, s.End)})
-	}
-	cut := out
 	for i := range w.Windows {
 		k := attribute.Kernel{Name: i}
 		k.Start, k.End = w.span(t, i)
 		w.Windows[i].Marks = 0
-		n := sort.Search(len(cut), func(n int) bool { return cut[n].End > k.Start })
-		for ; n < len(cut) && cut[n].Start < k.End; n++ {
-			w.Windows[i].Marks += min(cut[n].End, k.End) - max(cut[n].Start, k.Start)
-			if before := (attribute.Kernel{Name: i, Start: k.Start, End: cut[n].Start}); before.Start < before.End {
-				out = append(out, before)
+		n := sort.Search(len(marks), func(n int) bool { return HostSeconds(*t.Clock, marks[n].End) > k.Start })
+		for ; n < len(marks) && HostSeconds(*t.Clock, marks[n].Start) < k.End; n++ {
+			from, to := HostSeconds(*t.Clock, marks[n].Start), HostSeconds(*t.Clock, marks[n].End)
+			w.Windows[i].Marks += min(to, k.End) - max(from, k.Start)
+			if k.Start < from {
+				out = append(out, attribute.Kernel{Name: i, Start: k.Start, End: from})
 			}
-			k.Start = cut[n].End
+			k.Start = to
 		}
 		if k.Start < k.End {
 			out = append(out, k)
 		}
 	}
+	for _, s := range marks {
+		from, to := HostSeconds(*t.Clock, s.Start), HostSeconds(*t.Clock, s.End)
+		out = append(out, attribute.Kernel{Name: len(w.Windows), Start: from, End: to})
+	}
 	slices.SortStableFunc(out, func(a, b attribute.Kernel) int { return cmp.Compare(a.Start, b.Start) })
 	return func(yield func(attribute.Kernel, error) bool) {
-		for _, k := range out {
-			if !yield(k, nil) {
-				return
-			}
+		for i := 0; i < len(out) && yield(out[i], nil); i++ {
 		}
 	}
 }

@@ -163,54 +163,42 @@ func (a *sum) take(b *sum) {
 	a.add(b.c)
 }
 
-// edge is an edge's place in the errors of the clock fit.
-type edge struct {
-	host  float64
-	first int // of the errors of its knots, -1 for none
-	w     [3]float64
-}
-
 // slope is the derivative of an energy by the clock fit's A, by its B and by the errors of its knots, where
 // the power beside each edge is taken from one side.
 type slope struct {
 	a, b  sum
-	knots []byKnot // by rising numbers
+	first int // of knots, the number of its error
+	knots []float64
 }
 
-// byKnot is the derivative by one error of the knots.
-type byKnot struct {
-	n  int
-	by float64
-}
-
-func (s *slope) add(p float64, e *edge) {
+func (s *slope) add(p, host float64, f *clock.Fit) {
 	s.a.add(p)
-	s.b.add(p * e.host)
-	for i := range e.w {
-		if e.first >= 0 {
-			s.knot(byKnot{e.first + i, p * e.w[i]})
+	s.b.add(p * host)
+	if first, w := f.Errors(measure.Seconds(host)); first >= 0 {
+		for i := range w {
+			s.knot(first+i, p*w[i])
 		}
 	}
 }
 
-// knot adds a derivative, whose number is one of the last.
-func (s *slope) knot(k byKnot) {
-	i := len(s.knots)
-	for i > 0 && s.knots[i-1].n > k.n {
-		i--
+func (s *slope) knot(n int, by float64) {
+	if len(s.knots) == 0 {
+		s.first = n
 	}
-	if i > 0 && s.knots[i-1].n == k.n {
-		s.knots[i-1].by += k.by
-		return
+	for ; n < s.first; s.first-- {
+		s.knots = slices.Insert(s.knots, 0, 0)
 	}
-	s.knots = slices.Insert(s.knots, i, k)
+	for n >= s.first+len(s.knots) {
+		s.knots = append(s.knots, 0)
+	}
+	s.knots[n-s.first] += by
 }
 
 func (s *slope) take(o *slope) {
 	s.a.take(&o.a)
 	s.b.take(&o.b)
-	for _, k := range o.knots {
-		s.knot(k)
+	for i, by := range o.knots {
+		s.knot(o.first+i, by)
 	}
 }
 
@@ -218,8 +206,8 @@ func (s *slope) take(o *slope) {
 func (s *slope) u(f *clock.Fit) float64 {
 	a, b := s.a.value(), s.b.value()
 	v := max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0)
-	for _, k := range s.knots {
-		v += k.by * k.by * f.ErrorVar(k.n)
+	for i, by := range s.knots {
+		v += by * by * f.ErrorVar(s.first+i)
 	}
 	return math.Sqrt(v)
 }
@@ -241,12 +229,12 @@ type account struct {
 
 // edge books that the account's share of the power changes by d at an edge with
 // these powers beside it.
-func (a *account) edge(d, before, after float64, e *edge) {
+func (a *account) edge(d, before, after, host float64, f *clock.Fit) {
 	if d == 0 {
 		return
 	}
-	a.before.add(-d*before, e)
-	a.after.add(-d*after, e)
+	a.before.add(-d*before, host, f)
+	a.after.add(-d*after, host, f)
 	step := d * (after - before)
 	a.spill.add(step)
 	a.scatter.add(step * step)

@@ -103,9 +103,8 @@ func (f Fit) Bend(marks []Obs, common measure.Seconds, wander float64) (bent Fit
 	return f, left, nil
 }
 
-// triple is how far a knot is off the line between the ones so many before and behind it: its square in s², that which
-// their U make of it, the factor of what else is each mark's own, that of the walk, and that of a sudden change of the
-// rate, squared.
+// triple is how far a knot is off the line between two others, squared: in s², as their U make it, and the factors of
+// what is each mark's own beyond, of the walk and of the square of a sudden change of the rate.
 type triple struct{ square, stated, own, walk, kink float64 }
 
 func triples(k []Knot, skip int) (out []triple) {
@@ -121,20 +120,19 @@ func triples(k []Knot, skip int) (out []triple) {
 	return out
 }
 
-// kink is a sudden change of the rate, relative, that clocks are taken to make now and then, as with a fan.
+// kink is a sudden change of the rate, relative, that is no fault of a mark.
 const kink = 0.4e-6
 
 // outlier returns the knot that is furthest off its neighbours, where that is too far; 0 for none.
 func outlier(k []Knot) (worst int) {
-	var z, sorted []float64
+	var z []float64
 	for _, t := range triples(k, 1) {
 		z = append(z, math.Sqrt(t.square/(t.stated+kink*kink*t.kink)))
 	}
 	if len(z) < 3 {
 		return 0
 	}
-	sorted = slices.Clone(z)
-	limit := reject * max(1, madToSigma*median(sorted))
+	limit := reject * max(1, madToSigma*median(slices.Clone(z)))
 	for i := range z {
 		if z[i] > limit {
 			worst, limit = i+1, z[i]
@@ -151,9 +149,7 @@ func scatter(k []Knot) (own, walk float64) {
 		sums := func(list []triple) (square, o, w float64) {
 			for _, t := range list {
 				v := t.stated + own*t.own + walk*t.walk
-				square += (t.square - t.stated) / (v * v)
-				o += t.own / (v * v)
-				w += t.walk / (v * v)
+				square, o, w = square+(t.square-t.stated)/(v*v), o+t.own/(v*v), w+t.walk/(v*v)
 			}
 			return square, o, w
 		}

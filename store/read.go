@@ -204,12 +204,15 @@ func readMarkers(s *session, t *Task) {
 			realTo(&m.Correlation), realTo(&m.PSLR), realTo(&m.Step), realTo(&m.Tau), &m.Tag, &m.TagOK, &m.Fallback)
 	}, `SELECT kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
 		FROM marker WHERE task_id=? ORDER BY ordinal`, t.ID)
-	// A task has few markers, so a query each for their edges is cheap.
-	for i := range t.Markers {
-		t.Markers[i].Edges = all(s, func(rows *sql.Rows, e *marker.Edge) error {
-			return rows.Scan(&e.Chip, realTo(&e.T), realTo(&e.U))
-		}, `SELECT chip, t_s, u_s FROM marker_edge WHERE task_id=? AND ordinal=? ORDER BY edge`, t.ID, i)
-	}
+	s.each(`SELECT ordinal, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`, []any{t.ID},
+		func(rows *sql.Rows) bool {
+			var i int
+			var e marker.Edge
+			if s.fail(rows.Scan(&i, &e.Chip, realTo(&e.T), realTo(&e.U))); i >= 0 && i < len(t.Markers) {
+				t.Markers[i].Edges = append(t.Markers[i].Edges, e)
+			}
+			return true
+		})
 }
 
 // readEvents reads a task's events, by their first scan.

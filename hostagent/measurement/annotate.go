@@ -59,6 +59,9 @@ func Annotate(
 	if t.Result == nil || t.Clock == nil {
 		return nil, fmt.Errorf("task %d: %w: it has no window, or no clock that relates it to the host", id, ErrNoShares)
 	}
+	if _, err := bent(ctx, db, &t); err != nil {
+		return nil, err
+	}
 	n := len(trace.Kernels)
 	r := &relation{task: &t, trace: trace, of: make([]string, n), start: make([]int64, n), out: &Annotated{Kernels: n}}
 	if err := r.recorded(ctx, db); err != nil {

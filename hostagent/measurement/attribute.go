@@ -49,6 +49,9 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 	if why != "" {
 		return nil, fmt.Errorf("task %d: %w: %s", id, ErrNoShares, why)
 	}
+	if _, err := bent(ctx, db, &t); err != nil {
+		return nil, fmt.Errorf("attribute: %w", err)
+	}
 	s := &sharing{ctx: ctx, db: db, task: &t, tables: &tables}
 	s.spans = s.kernels(db)
 	r, err := s.run()

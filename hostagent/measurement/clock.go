@@ -59,18 +59,13 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 		return nil, errors.New("no marker was played to its end")
 	}
 	edges, origin := observe(played, found)
-	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
-	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
-		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
-	}
-	// All markers are played on one card: of the variance that the edges of each share, which comes of
-	// the card's response, half is common to all.
+	shared := 0.0
 	for _, o := range edges {
-		u = math.Hypot(u, float64(o.Shared)/math.Sqrt(2*float64(len(edges))))
+		shared += float64(o.Shared*o.Shared) / float64(len(edges))
 	}
 	fit, err := clock.FitClock(edges, clock.Prior{
 		Origin:  measure.Seconds(origin.Unix()),
-		UOffset: measure.Seconds(u),
+		UOffset: delayU(setup, shared),
 		URate:   max(clock.DefaultURate, 2*setup.Timebase.UTickHz),
 	})
 	if err != nil {
@@ -79,21 +74,24 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 	return &fit, nil
 }
 
+// delayU is the standard uncertainty of the delay that all markers have in common. They are played on one card: of the
+// variance that the edges of each share, which comes of the card's response, half is common to all.
+func delayU(setup *measure.Setup, shared float64) measure.Seconds {
+	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
+	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
+		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
+	}
+	return measure.Seconds(math.Hypot(u, math.Sqrt(shared/2)))
+}
+
 // observe returns the edges that were both played and found; their host times count from origin.
 func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, origin time.Time) {
 	first := slices.MinFunc(played, func(a, b store.Played) int { return a.At.Compare(b.At) })
 	origin = first.At.Truncate(time.Second)
-	for i, p := range pairs(markersOf(played), found) {
-		seen := p.found.Edges
-		if len(seen) == 0 { // the marker's own time counts, as chip 0
-			seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
-		}
-		for _, e := range seen {
-			if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
-				edges = append(edges, clock.Obs{
-					Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Group: i, Shared: p.found.SharedU(),
-				})
-			}
+	for i, p := range pairs(markersOf(notAmid(played)), found) {
+		for _, o := range p.edges(origin) {
+			o.Group = i
+			edges = append(edges, o)
 		}
 	}
 	return edges, origin
@@ -163,6 +161,22 @@ type pair struct {
 	found  *marker.Found
 }
 
+// edges are those of the marker that were both played and found; their host times count from origin.
+func (p pair) edges(origin time.Time) (out []clock.Obs) {
+	seen := p.found.Edges
+	if len(seen) == 0 { // the marker's own time counts, as chip 0
+		seen = []marker.Edge{{Chip: 0, T: p.found.T, U: p.found.U}}
+	}
+	for _, e := range seen {
+		if t, ok := p.played.at[e.Chip]; ok && e.U > 0 {
+			out = append(out, clock.Obs{
+				Host: measure.SecondsOf(t.Sub(origin)), Meter: e.T, U: e.U, Shared: p.found.SharedU(),
+			})
+		}
+	}
+	return out
+}
+
 // pairs matches the markers that were found with those that were played. One marker of a
 // kind has one match. With several of a kind some may be missing, and the clocks are not
 // yet related: every pair of one kind in turn is taken as simultaneous, and the offset
@@ -181,7 +195,7 @@ func pairs(played []playedMarker, found []marker.Found) []pair {
 				best = append(best, pair{&played[j], &found[i]})
 				continue
 			}
-			got, off := meet(played, found, played[j].first, found[i].T)
+			got, off := meet(played, found, played[j].first, found[i].T, 1)
 			if len(got) > len(best) || len(got) == len(best) && off < bestOff {
 				best, bestOff = got, off
 			}
@@ -203,17 +217,19 @@ func once[T any](list []T, kind func(*T) marker.Kind) bool {
 	return true
 }
 
-// meet pairs the markers that lie together when the host's instant is the meter's t: each one
+// meet pairs the markers that lie together when the host's instant is the meter's t and its clock runs at b: each one
 // that was found with the nearest of its kind that was played. It returns the sum of their
 // distances in s. A pair may be apart by a quarter of a marker's length, plus 1 ms for each
 // second from t: two quartz clocks part by less.
-func meet(played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds) (out []pair, off float64) {
+func meet(
+	played []playedMarker, found []marker.Found, host time.Time, t measure.Seconds, b float64,
+) (out []pair, off float64) {
 	const rate, slack = 1e-3, 0.25
 	taken := make([]bool, len(played))
 	for i := range found {
 		f := &found[i]
 		best, distance := -1, math.Inf(1)
-		at := host.Add((f.T - t).Duration())
+		at := host.Add(((f.T - t) / measure.Seconds(b)).Duration())
 		after, _ := slices.BinarySearchFunc(played, at,
 			func(p playedMarker, at time.Time) int { return p.first.Compare(at) })
 		// Kinds take turns, so the nearest of a kind is one of the next few.

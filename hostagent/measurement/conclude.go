@@ -32,9 +32,11 @@ type verdict struct {
 	recovered bool
 }
 
-// note adds a remark that leaves the state as it is.
+// note adds a remark that leaves the state as it is; none where it is empty.
 func (v *verdict) note(format string, a ...any) {
-	v.reasons = append(v.reasons, fmt.Sprintf(format, a...))
+	if text := fmt.Sprintf(format, a...); text != "" {
+		v.reasons = append(v.reasons, text)
+	}
 }
 
 // incomplete adds a reason for which something is missing.
@@ -97,9 +99,8 @@ func conclude(
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
-	if a.clock != "" {
-		v.note("%s", a.clock)
-	}
+	v.note("%s", a.clock)
+	v.note("%s", a.marks)
 	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
@@ -139,6 +140,7 @@ type analysis struct {
 	// stranger is the reason where the bench measured another GPU; empty for none.
 	stranger string
 	clock    string // the fault of the meter's clock; empty for none
+	marks    string // how marks amid the work relate the clocks; empty without
 	why      error  // why there is no result, or not the best one
 }
 
@@ -164,6 +166,11 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	if timed := a.timed(task.Marker, found); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)
+	}
+	t := *task
+	if t.Clock, t.Markers = a.fit, found; a.fit != nil {
+		m := bend(&t, played)
+		a.marks = m.note()
 	}
 	p, err := choose(a.fit, fitErr, kernels, a.bounds, guess(task, a.bounds, &clock.Fit{}, Window{}).any())
 	if err != nil {

@@ -164,6 +164,8 @@ type Config struct {
 	// Played returns the markers that the work played itself, around single kernels. It is
 	// called when the work has ended; nil for none.
 	Played func() ([]gpu.Played, error)
+	// Marks are markers amid the work, which leaves the Device alone then.
+	Marks Marks
 	// Progress receives each step, from several goroutines; nil for none.
 	Progress func(Progress)
 	// Warn receives a text at once, from another goroutine, when samples no longer arrive or
@@ -238,17 +240,18 @@ func Measure(ctx context.Context, cfg Config, work Work) (id store.TaskID, err e
 
 // attempt is one Measure.
 type attempt struct {
-	cfg     Config
-	id      store.TaskID
-	bench   session.Bench
-	spec    marker.Spec
-	capture string
-	phase   atomic.Value // Phase
-	n       Counters
-	line    *timeline
-	watcher *sensor.Watcher // nil without
-	failed  error           // of the work
-	worked  gpu.Span        // from the first kernel's begin to the last one's end
+	cfg      Config
+	id       store.TaskID
+	bench    session.Bench
+	spec     marker.Spec
+	capture  string
+	phase    atomic.Value // Phase
+	n        Counters
+	line     *timeline
+	watcher  *sensor.Watcher // nil without
+	failed   error           // of the work
+	worked   gpu.Span        // from the first kernel's begin to the last one's end
+	unmarked string          // why marks amid the work are missing; empty where none are
 }
 
 // validate refuses a measurement without its parts, and names that cannot be stored.
@@ -305,12 +308,9 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	s.enter(PhaseTransfer)
 	got := <-transfer
 	v := verdict{owner: s.cfg.Owner}
-	if s.bench.Bridged != "" {
-		v.note("%s", s.bench.Bridged)
-	}
-	if note := s.line.clockNote(); note != "" {
-		v.note("%s", note)
-	}
+	v.note("%s", s.bench.Bridged)
+	v.note("%s", s.line.clockNote())
+	v.note("%s", s.unmarked)
 	var broken *playError
 	switch {
 	case cancelled:

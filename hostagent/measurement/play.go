@@ -192,12 +192,14 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 		s.watcher.Begin()
 	}
 	var kernels []gpu.Kernel
+	endMarks := s.amid(ctx)
 	kernels, s.failed = work(ctx)
 	if s.watcher != nil {
 		s.watcher.End()
 	}
 	end := s.line.now()
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
+	endMarks()
 	if len(kernels) == 0 {
 		kernels = []gpu.Kernel{{Name: "work", Span: gpu.Span{Start: begin, End: end}}}
 	}

@@ -28,6 +28,8 @@ type Bench struct {
 	Length float64 // of the work, within a fifth
 	Jitter float64 // standard deviation of each time stamp of the host
 	Spans  int     // of 20 ms within the work, apart from each other, whose energies are known
+	Every  float64 // within a tenth, from one marker amid the work to the next, while the card is idle; 0 for none
+	Amid   Marker
 }
 
 // Marker is what the host plays: chips of equal length. Code begins the code, Tag the tag behind it.
@@ -42,6 +44,7 @@ type Edge struct {
 	Stop bool
 	Chip int
 	Host float64
+	Amid int // the number of the marker amid the work, 0 for one at its ends
 }
 
 // Mark is a code that was played, by its begin on the meter's clock. Own is false for one within the work.
@@ -116,7 +119,7 @@ func (b Bench) Record(seed uint64, start, stop Marker) *Recording {
 	play := func(m Marker, at float64, stop bool) float64 {
 		out.Marks = append(out.Marks, Mark{stop, true, at + float64(m.Code)*m.Chip})
 		for i := range m.Chips {
-			out.Edges = append(out.Edges, Edge{stop, i - m.Code, host(at + float64(i)*m.Chip)})
+			out.Edges = append(out.Edges, Edge{stop, i - m.Code, host(at + float64(i)*m.Chip), 0})
 		}
 		chips, end := m.levels(at, c.low, c.high)
 		levels = append(append(levels, chips...), Level{end, c.idle})
@@ -134,6 +137,16 @@ func (b Bench) Record(seed uint64, start, stop Marker) *Recording {
 		out.Marks = append(out.Marks, work.Marks...)
 	}
 	levels = append(levels, Level{to, c.idle})
+	var pauses []Level // At each begins a pause of W seconds
+	for at := from + b.Every*between(rng, 0.9, 1.1); b.Every > 0 && at < to-b.Every/10; at += b.Every * between(rng, 0.9, 1.1) {
+		const rest = 0.2
+		chips, end := b.Amid.levels(at+rest, c.low, c.high)
+		pauses = append(pauses, Level{at, end + rest - at})
+		levels = pause(levels, at, end+rest, append(append([]Level{{at, c.idle}}, chips...), Level{end, c.idle}))
+		for i := range b.Amid.Chips {
+			out.Edges = append(out.Edges, Edge{false, i - b.Amid.Code, host(at + rest + float64(i)*b.Amid.Chip), len(pauses)})
+		}
+	}
 	// The work's power is early or late of its stamps by some 20 µs, other than that of the markers.
 	late := between(rng, -35e-6, 35e-6)
 	out.From, out.To = host(from)-late, host(to)-late
@@ -144,11 +157,25 @@ func (b Bench) Record(seed uint64, start, stop Marker) *Recording {
 		const length = 20e-3
 		room := (to - from) / float64(b.Spans)
 		at := from + float64(i)*room + between(rng, 0, room-length)
+		for slices.ContainsFunc(pauses, func(p Level) bool { return at+length > p.At && at < p.At+p.W }) {
+			at = from + float64(i)*room + between(rng, 0, room-length)
+		}
 		e := c.energy(c.around(levels, at, at+length), at, at+length)
 		out.Spans = append(out.Spans, Span{host(at) - late, host(at+length) - late, e})
 	}
 	b.Meter.record(rng, &c, levels, end, out)
 	return out
+}
+
+// pause puts other levels in the place of those from an instant to another, at which the level is that of before.
+func pause(levels []Level, from, to float64, other []Level) []Level {
+	slices.SortStableFunc(levels, func(a, b Level) int { return cmp.Compare(a.At, b.At) })
+	find := func(t float64) int {
+		i, _ := slices.BinarySearchFunc(levels, t, func(l Level, t float64) int { return cmp.Compare(l.At, t) })
+		return i
+	}
+	i, j := find(from), find(to)
+	return slices.Replace(levels, i, j, append(other, Level{to, levels[j-1].W})...)
 }
 
 // around are the levels that bear on a span.

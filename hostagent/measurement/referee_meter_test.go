@@ -24,6 +24,8 @@ type Meter struct {
 	UTick    float64    // relative, stated
 	TickOff  float64    // relative, beyond it
 	TickStep float64    // standard deviation of the rate beside it, new at times some 0.2 s apart
+	Walk     float64    // by which the rate walks at random in a second, relative
+	Warm     [2]float64 // by which it swings, as with the temperature, and the period in s
 	Average  [2]float64 // range of the time that a reading averages over, up to its stamp; zeros for none
 }
 
@@ -33,8 +35,18 @@ type meterClock struct{ at, device, rate []float64 }
 func (m *Meter) clock(rng *rand.Rand, end float64) (c meterClock) {
 	base := 1 + m.UTick*rng.NormFloat64() + m.TickOff
 	t, d := 0.0, 0.0
+	phase := 0.0
+	if m.Warm[1] > 0 {
+		phase = 2 * math.Pi * rng.Float64()
+	}
 	for {
 		rate := base + m.TickStep*rng.NormFloat64()
+		if m.Warm[1] > 0 {
+			rate += m.Warm[0] * math.Sin(phase+2*math.Pi*t/m.Warm[1])
+		}
+		if m.Walk > 0 {
+			base += m.Walk * math.Sqrt(0.2) * rng.NormFloat64()
+		}
 		c.at, c.device, c.rate = append(c.at, t), append(c.device, d), append(c.rate, rate)
 		step := between(rng, 0.05, 0.35)
 		if t, d = t+step, d+step*rate; t > end {

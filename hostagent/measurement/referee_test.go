@@ -92,6 +92,10 @@ func (c *refereeCase) stored(seed uint64) (*shelf, *Recording, error) {
 		code := spec.CodeStart()
 		return Marker{Chips: spec.Chips(k), Chip: float64(spec.Chip), Code: code, Tag: code + spec.CodeLen()}
 	}
+	if c.bench.Every > 0 {
+		code := spec.CodeStart()
+		c.bench.Amid = Marker{Chips: spec.Amid().Chips(marker.Start), Chip: float64(spec.Chip), Code: code, Tag: code + spec.CodeLen()}
+	}
 	rec := c.bench.Record(seed, play(marker.Start), play(marker.Stop))
 	wire(&setup, rec)
 	db := &shelf{task: store.Task{ID: 1, NewTask: store.NewTask{Marker: spec}}}
@@ -137,7 +141,10 @@ func (s *shelf) host(rec *Recording) {
 		if e.Stop {
 			kind = marker.Stop
 		}
-		s.played = append(s.played, store.Played{Kind: kind, Chip: e.Chip, At: at(e.Host)})
+		if e.Amid > 0 {
+			kind = marker.Mark
+		}
+		s.played = append(s.played, store.Played{Kind: kind, Number: e.Amid, Chip: e.Chip, At: at(e.Host)})
 	}
 	s.kernels = []store.Kernel{{Start: at(rec.From), End: at(rec.To)}}
 }

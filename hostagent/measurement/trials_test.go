@@ -446,8 +446,59 @@ func TestRefereesWindows(t *testing.T) {
 	}
 }
 
+// Windows of 20 ms amid an hour are within U while the clocks wander by up to 1 ppm, with a mark a minute; without marks
+// they are not, and of clocks at rest U is larger.
+func TestRefereesMarks(t *testing.T) {
+	t.Parallel()
+	length, trials, spans := 240.0, 1, 120
+	if coverage.Slow {
+		length, trials, spans = 3600, 4, 2000
+	}
+	for name, set := range map[string]struct {
+		walk, warm, every float64
+		most              float64 // of windows outside
+	}{
+		"a mark a minute, walking": {walk: 5e-9, every: 60, most: 0.07},
+		"a mark a minute, warmed":  {walk: 1e-9, warm: 1e-6, every: 60, most: 0.07},
+		"a mark a minute, at rest": {walk: 1e-10, every: 60, most: 0.07},
+		"no marks, walking":        {walk: 5e-9, most: 1},
+		"no marks, warmed":         {walk: 1e-9, warm: 1e-6, most: 1},
+		"no marks, at rest":        {walk: 1e-10, most: 0.07},
+	} {
+		if !coverage.Slow && set.every == 0 {
+			continue
+		}
+		var single []float64
+		u := 0.0
+		for seed := range uint64(trials) {
+			m := calibrated(4800)
+			m.Walk, m.Warm = set.walk, [2]float64{set.warm, 1800}
+			c := refereeCase{bench: Bench{Meter: m, Length: length, Work: Telegraph(10e-3), Spans: spans, Every: set.every}}
+			z, _, mean := c.spansU(t, seed)
+			single, u = append(single, z...), u+mean/float64(trials)
+		}
+		in, z2, n := 0, 0.0, float64(len(single))
+		for _, z := range single {
+			if z2 += 4 * z * z; math.Abs(z) <= 1 {
+				in++
+			}
+		}
+		t.Logf("%s: %.1f %% within U, errors %.2f u, mean U %.2f %%", name, 100*float64(in)/n, math.Sqrt(z2/n), 100*u)
+		if out := n - float64(in); out > n*set.most+2*math.Sqrt(n*set.most*(1-set.most)) {
+			t.Errorf("%s: %.0f of %.0f windows outside U", name, out, n)
+		}
+	}
+}
+
 // spans are the errors of a recording's spans, and of sums of 20 of them, over their U.
 func (c *refereeCase) spans(t *testing.T, seed uint64) (z, sums []float64) {
+	t.Helper()
+	z, sums, _ = c.spansU(t, seed)
+	return z, sums
+}
+
+// spansU has the mean of U over the energy too.
+func (c *refereeCase) spansU(t *testing.T, seed uint64) (z, sums []float64, u float64) {
 	t.Helper()
 	db, rec, err := c.stored(seed)
 	if err != nil {
@@ -467,14 +518,14 @@ func (c *refereeCase) spans(t *testing.T, seed uint64) (z, sums []float64) {
 		if e == nil {
 			t.Fatalf("window %d has no energy", i)
 		}
-		z = append(z, (float64(e.Energy)-s.Energy)/float64(e.U))
+		z, u = append(z, (float64(e.Energy)-s.Energy)/float64(e.U)), u+float64(e.U)/s.Energy/float64(len(rec.Spans))
 		sum.Add(e)
 		if truth += s.Energy; i%20 == 19 {
 			sums = append(sums, (float64(sum.Energy)-truth)/float64(sum.U))
 			sum, truth = measure.Share{}, 0
 		}
 	}
-	return z, sums
+	return z, sums, u
 }
 
 // A meter that averages over a time that is not stated gives, of a card that follows at once, the readings that one

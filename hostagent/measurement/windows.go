@@ -9,8 +9,10 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"sort"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/measure/quality"
@@ -165,23 +167,32 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		w.Result = 0
 		return fmt.Errorf("task %d: %w: it has no window, or no clock that relates it to the host", id, ErrNoShares)
 	}
-	f := *t.Clock
-	late := float64(t.Result.To-t.Result.From) / 4 * clockWander
-	f.VarA += late * late
-	t.Clock = &f
-	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t)}
+	m, err := bent(ctx, db, &t)
+	if err != nil {
+		return fmt.Errorf("windows of task %d: %w", id, err)
+	}
+	f := &m.fit
+	if len(f.Knots) == 0 {
+		late := float64(t.Result.To-t.Result.From) / 4 * clockWander
+		f.VarA += late * late
+	}
+	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t, m.spans)}
 	x, err := s.run()
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
-	vague, outside := 0, 0
+	vague, outside, open := 0, 0, 0
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
 		a, u := f.Meter(from)
 		b, _ := f.Meter(to)
+		if w.Windows[i].Marks > 0 {
+			open++
+		}
 		switch {
 		case i >= len(x.Kernels) || a < t.Result.From || b > t.Result.To:
 			outside++
+		case x.Kernels[i].Launches == 0: // noted: a mark was played all the time
 		case u > (b-a)/vagueClock:
 			vague++
 		default:
@@ -197,6 +208,10 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if outside > 0 {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s not within the task's window: without energy", measure.Plural(outside, "window")))
 	}
+	if n := len(w.Windows); len(m.spans) > 0 && n < len(x.Kernels) {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s; they drew %v, which is in no window; %s open meanwhile, less that time",
+			m.note(), x.Kernels[n].Energy, measure.Plural(open, "window")))
+	}
 	return nil
 }
 
@@ -205,14 +220,34 @@ func (w *ServedWindows) span(t *store.Task, i int) (from, to measure.Seconds) {
 	return HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].Begin)), HostSeconds(*t.Clock, time.Unix(0, w.Windows[i].End))
 }
 
-// kernels are the windows as the engine shares energy: each of its own name.
-func (w *ServedWindows) kernels(t *store.Task) iter.Seq2[attribute.Kernel, error] {
-	return func(yield func(attribute.Kernel, error) bool) {
-		for i := range w.Windows {
-			from, to := w.span(t, i)
-			if !yield(attribute.Kernel{Name: i, Start: from, End: to}, nil) {
-				return
+// kernels are the windows as the engine shares energy: each of its own name, less the time of the marks, which have the
+// name behind.
+func (w *ServedWindows) kernels(t *store.Task, marks []gpu.Span) iter.Seq2[attribute.Kernel, error] {
+	var out []attribute.Kernel
+	for i := range w.Windows {
+		k := attribute.Kernel{Name: i}
+		k.Start, k.End = w.span(t, i)
+		w.Windows[i].Marks = 0
+		n := sort.Search(len(marks), func(n int) bool { return HostSeconds(*t.Clock, marks[n].End) > k.Start })
+		for ; n < len(marks) && HostSeconds(*t.Clock, marks[n].Start) < k.End; n++ {
+			from, to := HostSeconds(*t.Clock, marks[n].Start), HostSeconds(*t.Clock, marks[n].End)
+			w.Windows[i].Marks += min(to, k.End) - max(from, k.Start)
+			if k.Start < from {
+				out = append(out, attribute.Kernel{Name: i, Start: k.Start, End: from})
 			}
+			k.Start = to
+		}
+		if k.Start < k.End {
+			out = append(out, k)
+		}
+	}
+	for _, s := range marks {
+		from, to := HostSeconds(*t.Clock, s.Start), HostSeconds(*t.Clock, s.End)
+		out = append(out, attribute.Kernel{Name: len(w.Windows), Start: from, End: to})
+	}
+	slices.SortStableFunc(out, func(a, b attribute.Kernel) int { return cmp.Compare(a.Start, b.Start) })
+	return func(yield func(attribute.Kernel, error) bool) {
+		for i := 0; i < len(out) && yield(out[i], nil); i++ {
 		}
 	}
 }

@@ -11,3 +11,8 @@ func Map[A, B any](list []A, f func(A) B) []B {
 	}
 	return out
 }
+
+// Filter returns those of a list that are wanted, in a list of their own.
+func Filter[T any](list []T, want func(*T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !want(&x) })
+}

@@ -15,6 +15,7 @@ package attribute
 import (
 	"errors"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/wattmark/wattmark/measure"
@@ -162,24 +163,53 @@ func (a *sum) take(b *sum) {
 	a.add(b.c)
 }
 
-// slope is the derivative of an energy by the clock fit's A and by its B, where
+// slope is the derivative of an energy by the clock fit's A, by its B and by the errors of its knots, where
 // the power beside each edge is taken from one side.
-type slope struct{ a, b sum }
+type slope struct {
+	a, b  sum
+	first int // of knots, the number of its error
+	knots []float64
+}
 
-func (s *slope) add(p, host float64) {
+func (s *slope) add(p, host float64, f *clock.Fit) {
 	s.a.add(p)
 	s.b.add(p * host)
+	if first, w := f.Errors(measure.Seconds(host)); first >= 0 {
+		for i := range w {
+			s.knot(first+i, p*w[i])
+		}
+	}
+}
+
+func (s *slope) knot(n int, by float64) {
+	if len(s.knots) == 0 {
+		s.first = n
+	}
+	for ; n < s.first; s.first-- {
+		s.knots = slices.Insert(s.knots, 0, 0)
+	}
+	for n >= s.first+len(s.knots) {
+		s.knots = append(s.knots, 0)
+	}
+	s.knots[n-s.first] += by
 }
 
 func (s *slope) take(o *slope) {
 	s.a.take(&o.a)
 	s.b.take(&o.b)
+	for i, by := range o.knots {
+		s.knot(o.first+i, by)
+	}
 }
 
 // u is the standard uncertainty that the clock fit makes in the energy.
 func (s *slope) u(f *clock.Fit) float64 {
 	a, b := s.a.value(), s.b.value()
-	return math.Sqrt(max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0))
+	v := max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0)
+	for i, by := range s.knots {
+		v += by * by * f.ErrorVar(s.first+i)
+	}
+	return math.Sqrt(v)
 }
 
 // account holds the sums booked for one name.
@@ -199,12 +229,12 @@ type account struct {
 
 // edge books that the account's share of the power changes by d at an edge with
 // these powers beside it.
-func (a *account) edge(d, before, after, host float64) {
+func (a *account) edge(d, before, after, host float64, f *clock.Fit) {
 	if d == 0 {
 		return
 	}
-	a.before.add(-d*before, host)
-	a.after.add(-d*after, host)
+	a.before.add(-d*before, host, f)
+	a.after.add(-d*after, host, f)
 	step := d * (after - before)
 	a.spill.add(step)
 	a.scatter.add(step * step)

@@ -97,7 +97,7 @@ func (e *Engine) Add(at, watts float64) error {
 // advance books all edges up to an instant, and the energy up to there.
 func (e *Engine) advance(until float64) error {
 	if !e.opened && until > e.from {
-		e.between.edge(1, e.trace.at(e.from-e.beside), e.trace.at(e.from+e.beside), e.host(e.from))
+		e.between.edge(1, e.trace.at(e.from-e.beside), e.trace.at(e.from+e.beside), e.host(e.from), &e.cfg.Clock)
 		e.opened = true
 	}
 	for e.err == nil {
@@ -176,7 +176,7 @@ func (e *Engine) Result() (Result, error) {
 	}
 	e.settle()
 	if len(e.active) == 0 {
-		e.between.edge(-1, e.trace.at(e.to-e.beside), e.trace.at(e.to+e.beside), e.host(e.to))
+		e.between.edge(-1, e.trace.at(e.to-e.beside), e.trace.at(e.to+e.beside), e.host(e.to), &e.cfg.Clock)
 	}
 	e.idle.take(&e.between)
 	e.between = account{}
@@ -193,10 +193,10 @@ func (e *Engine) Result() (Result, error) {
 // change books the pending energy, and then moves one kernel in or out.
 func (e *Engine) change(t, host float64, name, by int) {
 	e.settle()
-	before, after := e.trace.at(t-e.beside), e.trace.at(t+e.beside)
+	before, after, f := e.trace.at(t-e.beside), e.trace.at(t+e.beside), &e.cfg.Clock
 	was := len(e.running) - by
 	if was == 0 {
-		e.between.edge(-1, before, after, host)
+		e.between.edge(-1, before, after, host, f)
 		if e.any {
 			e.activeIdle.take(&e.between)
 		} else {
@@ -213,13 +213,13 @@ func (e *Engine) change(t, host float64, name, by int) {
 		if n == name {
 			a.running += by
 		}
-		a.edge(d+share(a.running, was+by), before, after, host)
+		a.edge(d+share(a.running, was+by), before, after, host, f)
 	}
 	if e.names[name].running == 0 {
 		e.active = slices.DeleteFunc(e.active, func(n int) bool { return n == name })
 	}
 	if was+by == 0 {
-		e.between.edge(1, before, after, host)
+		e.between.edge(1, before, after, host, f)
 	}
 }
 
@@ -256,11 +256,14 @@ func (e *Engine) settle() {
 
 // meter is an instant of the host on the scans' clock.
 func (e *Engine) meter(host float64) float64 {
-	return float64(e.cfg.Clock.A-e.cfg.Delay) + e.rate*host
+	return float64(e.cfg.Clock.A-e.cfg.Delay) + e.rate*host + float64(e.cfg.Clock.Off(measure.Seconds(host)))
 }
 
 // host is the inverse of meter.
-func (e *Engine) host(t float64) float64 { return (t - float64(e.cfg.Clock.A-e.cfg.Delay)) / e.rate }
+func (e *Engine) host(t float64) float64 {
+	host, _ := e.cfg.Clock.Host(measure.Seconds(t) + e.cfg.Delay)
+	return float64(host)
+}
 
 // draw fetches the next kernel that touches the window.
 func (e *Engine) draw() error {

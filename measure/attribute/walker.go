@@ -98,7 +98,7 @@ func (w *walker) draw() error {
 // time is a host's instant in the scans' time.
 func (w *walker) time(host float64) float64 {
 	c := &w.s.model.Clock
-	return float64(c.A-w.s.model.Delay) + c.B*host
+	return float64(c.A-w.s.model.Delay) + c.B*host + float64(c.Off(measure.Seconds(host)))
 }
 
 // to moves on to an instant of device time.

@@ -57,18 +57,25 @@ type Fit struct {
 	Jitter   measure.Seconds `json:"-"`
 	Used     int             `json:"observations"`
 	Rejected int             `json:"rejected"`
+	// Knots correct the line (Bend); nil for none. They are not stored.
+	Knots []Knot `json:"-"`
 }
 
 // Meter maps a host time, counted from Origin, to device time with its
 // standard uncertainty.
 func (f Fit) Meter(host measure.Seconds) (t, u measure.Seconds) {
-	return f.A + measure.Seconds(f.B)*host, measure.Seconds(math.Sqrt(f.covariance(host, host)))
+	return f.A + measure.Seconds(f.B)*host + f.Off(host), measure.Seconds(math.Sqrt(f.covariance(host, host)))
 }
 
 // Host maps a device time back to the host's, counted from Origin, with its
 // standard uncertainty. It is the inverse of Meter.
 func (f Fit) Host(meter measure.Seconds) (t, u measure.Seconds) {
 	t = (meter - f.A) / measure.Seconds(f.B)
+	if len(f.Knots) > 0 {
+		for range 3 { // a correction changes by some ppm of a step
+			t = (meter - f.A - f.Off(t)) / measure.Seconds(f.B)
+		}
+	}
 	return t, measure.Seconds(math.Sqrt(f.covariance(t, t)) / f.B)
 }
 
@@ -87,7 +94,7 @@ func (f Fit) Edges(from, to measure.Seconds) measure.Edges {
 // covariance of the device times of two host times, in s².
 func (f Fit) covariance(s, t measure.Seconds) float64 {
 	x, y := float64(s), float64(t)
-	c := f.VarA + f.CovAB*(x+y) + f.VarB*x*y
+	c := f.VarA + f.CovAB*(x+y) + f.VarB*x*y + f.shared(s, t)
 	if s == t {
 		return max(c, 0) // rounding may leave a trace below zero
 	}

@@ -53,6 +53,7 @@ type Kind uint8
 const (
 	Start Kind = 1
 	Stop  Kind = 2
+	Mark  Kind = 3 // amid long work, as it was played: it is found as a Start with the tag of Spec.Amid
 )
 
 // Spec is the marker that a host plays and a monitor looks for.
@@ -128,7 +129,7 @@ var codeNames = map[Code]string{
 	None: "none", Barker13: "barker13", M15: "m15", M31: "m31", UpDown: "updown",
 }
 
-var kindNames = map[Kind]string{Start: "start", Stop: "stop"}
+var kindNames = map[Kind]string{Start: "start", Stop: "stop", Mark: "mark"}
 
 func (c Code) String() string { return measure.NameOf(codeNames, c, "code") }
 
@@ -181,6 +182,18 @@ func (s Spec) Chips(kind Kind) []bool {
 		out = append(out, one, !one)
 	}
 	return append(out, make([]bool, s.Guard)...)
+}
+
+// Amid returns the marker that is played amid long work: its tag is the task's, inverted, so that it bounds nothing. It
+// needs a tag.
+func (s Spec) Amid() Spec {
+	s.Tag ^= uint32(1<<s.TagBits - 1)
+	return s
+}
+
+// FoundAmid reports whether a marker is that of Amid.
+func (s Spec) FoundAmid(f *Found) bool {
+	return s.TagBits > 0 && f.Kind == Start && !f.Fallback && f.Tag == s.Amid().Tag
 }
 
 // CodeStart returns the index in Chips of the first chip of the code, whose

@@ -12,7 +12,7 @@ import (
 
 // marker judges one of the markers that bound the task; f is nil where it was not found.
 func (v *Verdict) marker(name string, kind marker.Kind, f *marker.Found, spec marker.Spec, found []marker.Found) {
-	another := slices.ContainsFunc(found, func(f marker.Found) bool { return f.Kind == kind && !f.TagOK })
+	another := slices.ContainsFunc(found, func(f marker.Found) bool { return f.Kind == kind && !f.TagOK && !spec.FoundAmid(&f) })
 	switch {
 	case f == nil && another:
 		v.add(Reason{Cause: WrongTag, Level: Doubtful, Subject: name, Text: fmt.Sprintf(

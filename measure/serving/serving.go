@@ -48,6 +48,8 @@ type Window struct {
 	End   int64 `json:"end_ns"`
 	// Counts are what was done in it: tokens, requests.
 	Counts map[string]float64 `json:"counts,omitempty"`
+	// Marks is for how long of it markers were played to relate the clocks: that time is not in Share.
+	Marks measure.Seconds `json:"marks_s,omitempty"`
 	// Share is its share of the card's energy; nil where the samples do not reach over it.
 	*measure.Share
 }
@@ -115,7 +117,7 @@ func parse(line []byte) (*Window, error) {
 	}
 	w := &Window{}
 	err := json.Unmarshal(line, w)
-	w.Share = nil
+	w.Share, w.Marks = nil, 0
 	if err == nil {
 		err = w.Check()
 	}

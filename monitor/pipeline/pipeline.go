@@ -378,7 +378,7 @@ func (t Trim) Window() *measure.Window {
 func (t Trim) noWindow(spec marker.Spec, found []marker.Found) string {
 	foreign := 0
 	for i := range found {
-		if f := &found[i]; !f.TagOK && !f.Fallback {
+		if f := &found[i]; !f.TagOK && !f.Fallback && !spec.FoundAmid(f) {
 			foreign++
 		}
 	}

@@ -56,6 +56,7 @@ type RunFlags struct {
 	selectFlags
 	seriesFlags
 	meter meterFlags
+	marks measurement.Marks
 	quiet bool // one of a series, which reports its progress
 	task.LabelFlags
 	Cluster cluster.GateFlags
@@ -108,6 +109,10 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 	cli.Section(fl, "How it is measured", func() {
 		fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond,
 			"load the GPU for this long before the first marker; 0 for none")
+		fl.DurationVar(&f.marks.Every, "mark-every", 0,
+			"play a marker amid a program so often, once no process has used the GPU for 2.5 s: clocks stay related in long "+
+				"captures; 0 for none")
+		fl.BoolVar(&f.marks.Busy, "mark-busy", false, "with --mark-every: also while the GPU is used")
 		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 		fl.BoolVar(&f.NoMethods, "no-methods", false,
 			"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
@@ -167,7 +172,7 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 			return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
 		}
 	}
-	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args)); err != nil {
+	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks()); err != nil {
 		return err
 	}
 	if f.wanted() {
@@ -207,6 +212,17 @@ func (f *RunFlags) checkWork(args []string) error {
 		return err
 	}
 	return session.Positive(session.Span{Flag: "--duration", Value: f.Duration})
+}
+
+// checkMarks refuses marks that cannot be played.
+func (f *RunFlags) checkMarks() error {
+	switch {
+	case f.marks.Every == 0 && f.marks.Busy:
+		return cli.Usagef("--mark-busy goes with --mark-every")
+	case f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != ""):
+		return cli.Usagef("--mark-every plays markers amid a program: name it after --")
+	}
+	return session.NotNegative(session.Span{Flag: "--mark-every", Value: f.marks.Every})
 }
 
 // measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
@@ -334,7 +350,7 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
 		WarmUp: f.WarmUp, Wait: f.Wait, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
-		Machine: f.machine(), Provenance: report.Provenance(a, ctx, f.Redact),
+		Machine: f.machine(), Marks: f.marks, Provenance: report.Provenance(a, ctx, f.Redact),
 	}
 }
 

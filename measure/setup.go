@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
 // Unit is the physical unit of a channel after calibration.
@@ -14,6 +15,9 @@ const (
 	UnitVolt   Unit = "V"
 	UnitAmpere Unit = "A"
 	UnitWatt   Unit = "W"
+	// UnitWall is of watts that the whole machine takes, before its power supply. No rail of a card is made of
+	// them, so that no sum of rails holds them.
+	UnitWall Unit = "W wall"
 )
 
 // Channel is one input of an instrument with the calibration in force:
@@ -62,7 +66,7 @@ func (c Channel) Validate() error {
 	if c.Name == "" {
 		return fmt.Errorf("channel without a name")
 	}
-	if c.Unit != UnitVolt && c.Unit != UnitAmpere && c.Unit != UnitWatt {
+	if !slices.Contains([]Unit{UnitVolt, UnitAmpere, UnitWatt, UnitWall}, c.Unit) {
 		return fmt.Errorf("channel %s: unit %q: want V, A or W", c.Name, c.Unit)
 	}
 	names := [...]string{"gain", "offset", "u_gain", "u_offset", "noise", "skew"}
@@ -298,6 +302,11 @@ func (s *Setup) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Wall returns the channel of the meter at the wall, -1 where there is none.
+func (s *Setup) Wall() int {
+	return slices.IndexFunc(s.Channels, func(c Channel) bool { return c.Unit == UnitWall })
 }
 
 // RecordIDs returns the IDs of the records in force, in their order; none is an empty list.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -56,9 +57,12 @@ type Drift struct{ AgeGain, AgeOffset, TemperatureGain, TemperatureOffset float6
 // Value returns the calibrated value of a count, in the channel's unit.
 func (c Channel) Value(n Count) float64 { return c.Offset + c.Gain*float64(n) }
 
+// NoReading is the count of a meter at the wall where it lost a reading: the card's scans go on.
+const NoReading Count = math.MinInt32
+
 // OverRange reports whether a count stands at the end of the converter's range.
 func (c Channel) OverRange(n Count) bool {
-	return c.MinCount != c.MaxCount && (n <= c.MinCount || n >= c.MaxCount)
+	return !(c.Unit == UnitWall && n == NoReading) && c.MinCount != c.MaxCount && (n <= c.MinCount || n >= c.MaxCount)
 }
 
 // Validate reports a calibration that cannot be used, naming the field.

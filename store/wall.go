@@ -9,9 +9,6 @@ import (
 	"github.com/wattmark/wattmark/measure/wall"
 )
 
-// wallReach is how much before a window the wall's readings are wanted: two of the slowest meter, and their shift.
-const wallReach measure.Seconds = 15
-
 // AtWall returns what the whole machine took over a window by the meter at its wall, given the card's result
 // there with the uncertainty of the window's ends. It reads the chunks of the window, and those about its ends
 // again. Errors wrap ErrNotFound, ErrNoHeader, ErrSpan, or those of package wall: ErrNone where there is no such meter.
@@ -25,7 +22,7 @@ func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e meas
 	if err != nil {
 		return nil, err
 	}
-	if err := d.eachBlock(ctx, id, setup, card.From-wallReach, card.To, m.Add, m.Done); err != nil {
+	if err := d.eachBlock(ctx, id, setup, card.From-2*wall.Reach(setup), card.To, m.Add, m.Done); err != nil {
 		return nil, wrap(op, err)
 	}
 	of := map[measure.Window]measure.Joule{}

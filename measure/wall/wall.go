@@ -31,6 +31,15 @@ const UTime measure.Seconds = 10e-3
 // leastUpdates is how many whole updates a window must hold: what fewer show is of its ends.
 const leastUpdates = 2
 
+// Reach is how much before and behind a window the wall's readings are wanted: the updates that its ends cut, with
+// their neighbours. Zero without such a meter, of which a reading stands half an update from its time.
+func Reach(s *measure.Setup) measure.Seconds {
+	if i := s.Wall(); i >= 0 {
+		return 5*measure.Seconds(math.Abs(float64(s.Channels[i].Skew))) + 3*UTime
+	}
+	return 0
+}
+
 // Errors that leave a window without a figure.
 var (
 	// ErrNone: the bench has no meter at the wall.
@@ -58,6 +67,7 @@ type Result struct {
 type run struct {
 	from, to measure.Seconds
 	w        measure.Watt
+	none     bool // the reading was lost
 }
 
 func (r run) span() measure.Window { return measure.Window{From: r.from, To: r.to} }
@@ -89,6 +99,7 @@ type Meter struct {
 	begun, whole bool // the run under way began within the data
 	count        measure.Count
 	begin        measure.Seconds
+	before       float64 // the power of the run before, W
 
 	updates          int
 	squares          float64 // W²·s
@@ -128,9 +139,9 @@ func (m *Meter) Add(b *measure.Block) error {
 		case c != m.count || lost:
 			at := (m.last + t) / 2
 			if lost {
-				m.lose(m.last, t, m.wall.Value(c)-m.wall.Value(m.count))
+				m.lose(m.last, t, m.value(c)-m.value(m.count))
 			}
-			m.end(at)
+			m.end(at, c)
 			m.begin, m.count, m.whole = at, c, true
 		}
 		m.last = t
@@ -139,21 +150,35 @@ func (m *Meter) Add(b *measure.Block) error {
 	return nil
 }
 
+// value is the power of a count; without a reading it is the power before.
+func (m *Meter) value(c measure.Count) float64 {
+	if c == measure.NoReading {
+		return m.before
+	}
+	return m.wall.Value(c)
+}
+
 // lose notes a gap between two scans, over which the power changed by a step.
 func (m *Meter) lose(from, to measure.Seconds, step float64) {
 	g := run{from: from, to: to}.within(m.window.From, m.window.To)
 	m.gap2w, m.gap2, m.gap = m.gap2w+g*g*step*step, m.gap2+g*g, m.gap+g
 }
 
-// end ends the run under way.
-func (m *Meter) end(at measure.Seconds) {
+// end ends the run under way, before a count. One without a reading is bridged.
+func (m *Meter) end(at measure.Seconds, next measure.Count) {
+	w, none := m.value(m.count), m.count == measure.NoReading
+	if none {
+		m.lose(m.begin, at, m.value(next)-w)
+		w = (w + m.value(next)) / 2
+	}
+	m.before = w
 	if !m.whole {
 		return // of the first one it is not known how long it had lasted
 	}
 	for i := range m.places {
 		p := &m.places[i]
 		d := measure.Seconds(p.shift)
-		r := run{m.begin + d, at + d, measure.Watt(m.wall.Value(m.count))}
+		r := run{m.begin + d, at + d, measure.Watt(w), none}
 		in := r.within(m.window.From, m.window.To)
 		p.sum, p.seen = p.sum+in*float64(r.w), p.seen+in
 		for k, t := range []measure.Seconds{m.window.From, m.window.To} {
@@ -169,7 +194,7 @@ func (m *Meter) end(at measure.Seconds) {
 		if i == 0 && in > 0 {
 			m.squares += in * float64(r.w*r.w)
 			m.over = m.over || m.wall.OverRange(m.count)
-			if in == r.length() {
+			if in == r.length() && !none {
 				m.updates++
 			}
 		}
@@ -190,7 +215,7 @@ func (m *Meter) Spans(which int) (out []measure.Window, err error) {
 	for i := range m.places {
 		p := &m.places[i]
 		e := &p.ends[which]
-		if e.at == (run{}) || p.seen < 0.999999*float64(m.window.To-m.window.From) || e.at.from < m.first {
+		if e.at == (run{}) || e.at.none || p.seen < 0.999999*float64(m.window.To-m.window.From) || e.at.from < m.first {
 			return nil, fmt.Errorf("%w: its readings do not reach over %v to %v: let the work last longer, or the meter "+
 				"update faster", ErrShort, m.window.From, m.window.To)
 		}

@@ -167,6 +167,7 @@ type track struct {
 	tb      measure.Timebase
 	period  float64
 	first   int // index of its first channel in the whole
+	wall    int // of its own channels the one of the machine's supply, -1 for none
 	packets []*packet
 	done    bool // no more will come
 	// keep is for how long readings stay behind the one that is shown, so that a

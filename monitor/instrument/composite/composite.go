@@ -237,15 +237,21 @@ type Member struct {
 	Power func(instrument.Inputs) ([]measure.Channel, []measure.Rail)
 }
 
-// beside reports whether a member measures the machine at the wall, and no rail of the card. It is aligned by the
-// clock where others are by markers, its response is not the whole's, and it is never the base.
-func (m *Member) beside(in instrument.Inputs) bool {
+// wall is the channel of a member that measures the machine at the wall, and no rail of the card; -1 for others. Such a
+// member is aligned by the clock where others are by markers, its response is not the whole's, it is never the base,
+// and where it loses a reading the scans go on.
+func (m *Member) wall(in instrument.Inputs) int {
 	if m.Power == nil {
-		return false
+		return -1
 	}
 	channels, rails := m.Power(in)
-	return len(rails) == 0 && (&measure.Setup{Channels: channels}).Wall() >= 0
+	if len(rails) > 0 {
+		return -1
+	}
+	return (&measure.Setup{Channels: channels}).Wall()
 }
+
+func (m *Member) beside(in instrument.Inputs) bool { return m.wall(in) >= 0 }
 
 // Join returns the inputs of members as one instrument, in their order: the
 // base's timebase, channels named member/channel, and their delays and holds.

@@ -92,6 +92,7 @@ type Meter struct {
 	window measure.Window
 	wall   measure.Channel
 	column int
+	update measure.Seconds
 	places [3]placed // as they stand, earlier and later by their uncertainty
 
 	next         uint64 // the scan expected next
@@ -114,6 +115,7 @@ func New(s *measure.Setup, w measure.Window) (*Meter, error) {
 		return nil, ErrNone
 	}
 	m.wall = s.Channels[m.column]
+	m.update = max(2*measure.Seconds(math.Abs(float64(m.wall.Skew))), s.Timebase.Seconds(s.Timebase.TicksPerScan))
 	u := UTime
 	if m.wall.Skew == s.Channels[s.Rails[0].X].Skew {
 		u = 0 // one instrument has both
@@ -136,8 +138,11 @@ func (m *Meter) Add(b *measure.Block) error {
 		switch {
 		case !m.begun:
 			m.first, m.begin, m.count, m.begun = t, t, c, true
-		case c != m.count || lost:
+		case c != m.count || lost || t-m.begin > 1.5*m.update:
 			at := (m.last + t) / 2
+			if c == m.count && !lost { // two readings that are equal
+				at = m.begin + m.update
+			}
 			if lost {
 				m.lose(m.last, t, m.value(c)-m.value(m.count))
 			}

@@ -10,8 +10,8 @@ import (
 )
 
 // AtWall returns what the whole machine took over a window by the meter at its wall, given the card's result
-// there with the uncertainty of the window's ends. It reads the chunks of the window, and those about its ends
-// again. Errors wrap ErrNotFound, ErrNoHeader, ErrSpan, or those of package wall: ErrNone where there is no such meter.
+// there with the uncertainty of the window's ends. It reads the window's chunks twice. Errors wrap
+// ErrNotFound, ErrNoHeader, ErrSpan, or those of package wall: ErrNone where there is no such meter.
 func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e measure.Edges) (*wall.Result, error) {
 	op := fmt.Sprintf("the whole machine's energy of task %d", id)
 	setup, _, err := d.setupOf(ctx, id)
@@ -25,27 +25,24 @@ func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e meas
 	if err := d.eachBlock(ctx, id, setup, card.From-2*wall.Reach(setup), card.To, m.Add, m.Done); err != nil {
 		return nil, wrap(op, err)
 	}
+	spans, err := m.Spans()
+	if err != nil {
+		return nil, err
+	}
+	w, err := measure.NewWindows(setup, spans)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	if err := d.eachBlock(ctx, id, setup, spans[0].From, card.To, w.Add, w.Done); err != nil {
+		return nil, wrap(op, err)
+	}
 	of := map[measure.Window]measure.Joule{}
-	for end := range 2 {
-		spans, err := m.Spans(end)
-		if err != nil {
-			return nil, err
-		}
-		w, err := measure.NewWindows(setup, spans)
+	for i, g := range w.Integrators() {
+		r, err := g.Result(measure.Edges{})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op, err)
 		}
-		last := spans[len(spans)-1].To
-		if err := d.eachBlock(ctx, id, setup, spans[0].From-1, last, w.Add, w.Done); err != nil {
-			return nil, wrap(op, err)
-		}
-		for i, g := range w.Integrators() {
-			r, err := g.Result(measure.Edges{})
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", op, err)
-			}
-			of[spans[i]] = r.Total.Energy
-		}
+		of[spans[i]] = r.Total.Energy
 	}
 	out := m.Result(card, e, of)
 	return &out, nil

@@ -1,17 +1,9 @@
 // Package wall works out what a whole machine took over a window, by a slow meter before its power
 // supply, and what of that the card's rails did not take: the rest of the machine.
 //
-//	blocks ─▶ Meter.Add ─▶ runs: the updates of the wall's meter, each shown by many scans
-//	                        └▶ Spans: stretches of which the card's energy is wanted
-//	                             └▶ Meter.Result ─▶ wall E ± U, rest E ± U
-//
-// An update is a mean, and a window's end cuts one: how much of that update's energy lies on either side it does
-// not show. The card's rails do, at each scan. So an end takes the card's energy as the rails have it, and of the
-// update only the rest, wall less card, as steady. By what the rest changes from update to update an end is
-// uncertain.
-//
-// The wall's meter is placed among the scans by the host's clock, within UTime: the result is worked out for
-// readings that lie as much earlier and later, too.
+// The meter's updates are means, and a window's ends cut two of them. How an update's energy lies on either side of
+// an end the card's rails show, at each scan; the rest, wall less card, counts as steady there. By what it changes
+// from update to update an end is uncertain.
 package wall
 
 import (
@@ -25,11 +17,18 @@ import (
 )
 
 // UTime is the standard uncertainty of the wall's readings in time, where its meter is another instrument than the
-// card's: links hide delays of up to some 20 ms (USB frames, latency timers).
+// card's and the host's clock relates them: links hide delays of up to some 20 ms (USB frames, latency timers).
 const UTime measure.Seconds = 10e-3
 
 // leastUpdates is how many whole updates a window must hold: what fewer show is of its ends.
 const leastUpdates = 2
+
+// Errors that leave a window without a figure.
+var (
+	ErrNone  = errors.New("no meter at the wall")
+	ErrShort = errors.New("the window is too short for the meter at the wall")
+	ErrRange = errors.New("the meter at the wall was over its range")
+)
 
 // Reach is how much before and behind a window the wall's readings are wanted: the updates that its ends cut, with
 // their neighbours. Zero without such a meter, of which a reading stands half an update from its time.
@@ -40,93 +39,77 @@ func Reach(s *measure.Setup) measure.Seconds {
 	return 0
 }
 
-// Errors that leave a window without a figure.
-var (
-	// ErrNone: the bench has no meter at the wall.
-	ErrNone = errors.New("no meter at the wall")
-	// ErrShort: the window is shorter than the meter resolves.
-	ErrShort = errors.New("the window is too short for the meter at the wall")
-	// ErrRange: a reading stood at the end of the meter's range.
-	ErrRange = errors.New("the meter at the wall was over its range")
-)
-
 // Result is what the whole machine took over a window.
 type Result struct {
 	Wall     measure.Estimate `json:"wall"`
 	WallMean measure.Watt     `json:"wall_mean_w"`
 	// Rest is of all but the card's measured rails: the supply's losses, too.
-	Rest     measure.Estimate `json:"rest"`
-	RestMean measure.Watt     `json:"rest_mean_w"`
-	// Updates are the wall's readings that lie wholly in the window.
-	Updates int `json:"updates"`
-	// Budget is Rest's.
-	Budget []measure.Contribution `json:"rest_budget"`
+	Rest     measure.Estimate       `json:"rest"`
+	RestMean measure.Watt           `json:"rest_mean_w"`
+	Updates  int                    `json:"updates"` // wholly in the window
+	Budget   []measure.Contribution `json:"rest_budget"`
 }
 
 // run is a stretch of scans that show one update. Its times are where the meter averaged.
 type run struct {
-	from, to measure.Seconds
-	w        measure.Watt
-	none     bool // the reading was lost
+	measure.Window
+	w    float64
+	none bool // the reading was lost, and is bridged
 }
 
-func (r run) span() measure.Window { return measure.Window{From: r.from, To: r.to} }
-func (r run) length() float64      { return float64(r.to - r.from) }
-func (r run) within(w, to measure.Seconds) float64 {
-	return max(0, float64(min(r.to, to)-max(r.from, w)))
+// within is the part of a stretch in another.
+func within(r, w measure.Window) measure.Window {
+	return measure.Window{From: max(r.From, w.From), To: max(r.From, w.From, min(r.To, w.To))}
 }
 
-// end is an end of the window: the update that it lies in, with its neighbours. Those that are not known are zero.
-type end struct{ before, at, after run }
+func length(w measure.Window) float64 { return float64(w.To - w.From) }
 
-// placed are the sums for one placing of the wall's readings.
+// placed are the sums for one placing of the wall's readings. Each end of the window has the update that it
+// lies in between its neighbours; what is not known is zero.
 type placed struct {
-	shift, sum, seen float64
-	ends             [2]end
+	shift     measure.Seconds
+	sum, seen float64
+	ends      [2][3]run
 }
 
 // Meter gathers the wall's readings over a window. It is not safe for concurrent use; its memory does not grow with
 // the data.
 type Meter struct {
-	setup  measure.Setup
+	setup  *measure.Setup
 	window measure.Window
-	wall   measure.Channel
 	column int
+	wall   measure.Channel
 	update measure.Seconds
-	places [3]placed // as they stand, earlier and later by their uncertainty
+	places [3]placed // as they stand, earlier and later by UTime
 
-	next         uint64 // the scan expected next
-	first, last  measure.Seconds
-	begun, whole bool // the run under way began within the data
-	count        measure.Count
-	begin        measure.Seconds
-	before       float64 // the power of the run before, W
-
-	updates          int
-	squares          float64 // W²·s
-	gap, gap2, gap2w float64 // the length of gaps, its square, and that times the square of the step, in the window
-	over             bool
+	next               uint64 // the scan expected next
+	first, last, begin measure.Seconds
+	begun, whole       bool // the run under way began within the data
+	count              measure.Count
+	before             float64 // the power of the run before, W
+	updates            int
+	squares            float64 // W²·s
+	gap2, gap2w        float64 // squares of gaps in the window, and times the square of the step
+	over               bool
 }
 
 // New prepares a window of device time; ErrNone where the bench has no meter at the wall.
 func New(s *measure.Setup, w measure.Window) (*Meter, error) {
-	m := &Meter{setup: *s, window: w, column: s.Wall()}
+	m := &Meter{setup: s, window: w, column: s.Wall()}
 	if m.column < 0 || len(s.Rails) == 0 {
 		return nil, ErrNone
 	}
 	m.wall = s.Channels[m.column]
-	m.update = max(2*measure.Seconds(math.Abs(float64(m.wall.Skew))), s.Timebase.Seconds(s.Timebase.TicksPerScan))
+	m.update = max(measure.Seconds(2*math.Abs(float64(m.wall.Skew))), s.Timebase.Seconds(s.Timebase.TicksPerScan))
 	u := UTime
 	if m.wall.Skew == s.Channels[s.Rails[0].X].Skew {
 		u = 0 // one instrument has both
 	}
-	for i, d := range []measure.Seconds{0, -u, u} {
-		m.places[i].shift = float64(m.wall.Skew + d)
-	}
+	m.places[0].shift, m.places[1].shift, m.places[2].shift = m.wall.Skew, m.wall.Skew-u, m.wall.Skew+u
 	return m, nil
 }
 
-// Add takes the next block, in order. They begin some updates before the window, where there are samples.
+// Add takes the next block, in order. They begin Reach before the window, where there are samples.
 func (m *Meter) Add(b *measure.Block) error {
 	tb := m.setup.Timebase
 	if err := b.Validate(tb, len(m.setup.Channels)); err != nil {
@@ -138,16 +121,13 @@ func (m *Meter) Add(b *measure.Block) error {
 		switch {
 		case !m.begun:
 			m.first, m.begin, m.count, m.begun = t, t, c, true
-		case c != m.count || lost || t-m.begin > 1.5*m.update:
-			at := (m.last + t) / 2
-			if c == m.count && !lost { // two readings that are equal
-				at = m.begin + m.update
-			}
-			if lost {
-				m.lose(m.last, t, m.value(c)-m.value(m.count))
-			}
-			m.end(at, c)
-			m.begin, m.count, m.whole = at, c, true
+		case lost:
+			m.lose(measure.Window{From: m.last, To: t}, m.value(c)-m.value(m.count))
+			m.end((m.last+t)/2, c)
+		case c != m.count:
+			m.end((m.last+t)/2, c)
+		case t-m.begin > 1.5*m.update: // two readings that are equal
+			m.end(m.begin+m.update, c)
 		}
 		m.last = t
 	}
@@ -163,43 +143,42 @@ func (m *Meter) value(c measure.Count) float64 {
 	return m.wall.Value(c)
 }
 
-// lose notes a gap between two scans, over which the power changed by a step.
-func (m *Meter) lose(from, to measure.Seconds, step float64) {
-	g := run{from: from, to: to}.within(m.window.From, m.window.To)
-	m.gap2w, m.gap2, m.gap = m.gap2w+g*g*step*step, m.gap2+g*g, m.gap+g
+// lose notes a stretch without readings, over which the power changed by a step.
+func (m *Meter) lose(w measure.Window, step float64) {
+	g := length(within(w, m.window))
+	m.gap2w, m.gap2 = m.gap2w+g*g*step*step, m.gap2+g*g
 }
 
-// end ends the run under way, before a count. One without a reading is bridged.
+// end ends the run under way where one of the next count begins. Of the first it is not known how long it had lasted.
 func (m *Meter) end(at measure.Seconds, next measure.Count) {
 	w, none := m.value(m.count), m.count == measure.NoReading
 	if none {
-		m.lose(m.begin, at, m.value(next)-w)
+		m.lose(measure.Window{From: m.begin, To: at}, m.value(next)-w)
 		w = (w + m.value(next)) / 2
 	}
-	m.before = w
-	if !m.whole {
-		return // of the first one it is not known how long it had lasted
-	}
+	defer func() { m.begin, m.count, m.whole, m.before = at, next, true, w }()
 	for i := range m.places {
 		p := &m.places[i]
-		d := measure.Seconds(p.shift)
-		r := run{m.begin + d, at + d, measure.Watt(w), none}
-		in := r.within(m.window.From, m.window.To)
-		p.sum, p.seen = p.sum+in*float64(r.w), p.seen+in
+		r := run{measure.Window{From: m.begin + p.shift, To: at + p.shift}, w, none}
+		in := length(within(r.Window, m.window))
+		if !m.whole || p.ends[1][2] != (run{}) {
+			continue
+		}
+		p.sum, p.seen = p.sum+in*w, p.seen+in
 		for k, t := range []measure.Seconds{m.window.From, m.window.To} {
 			switch e := &p.ends[k]; {
-			case r.to <= t:
-				e.before = r
-			case r.from <= t:
-				e.at = r
-			case e.after == run{}:
-				e.after = r
+			case r.To <= t:
+				e[0] = r
+			case r.From <= t:
+				e[1] = r
+			case e[2] == run{}:
+				e[2] = r
 			}
 		}
 		if i == 0 && in > 0 {
-			m.squares += in * float64(r.w*r.w)
+			m.squares += in * w * w
 			m.over = m.over || m.wall.OverRange(m.count)
-			if in == r.length() && !none {
+			if in == length(r.Window) && !none {
 				m.updates++
 			}
 		}
@@ -208,89 +187,87 @@ func (m *Meter) end(at measure.Seconds, next measure.Count) {
 
 // Done reports whether no later block bears on the result.
 func (m *Meter) Done() bool {
-	return !slices.ContainsFunc(m.places[:], func(p placed) bool { return p.ends[1].after == run{} })
+	return !slices.ContainsFunc(m.places[:], func(p placed) bool { return p.ends[1][2] == run{} })
 }
 
-// Spans returns the stretches about one end of the window, 0 or 1, of which Result wants the card's energy,
-// in the order of their ends. Errors leave the window without a figure.
-func (m *Meter) Spans(which int) (out []measure.Window, err error) {
+// Spans returns the stretches about the window's ends of which Result wants the card's energy,
+// in the order of their own. Errors leave the window without a figure.
+func (m *Meter) Spans() (out []measure.Window, err error) {
 	if m.over {
 		return nil, fmt.Errorf("%w: choose a larger one", ErrRange)
 	}
+	if m.updates < leastUpdates {
+		return nil, fmt.Errorf("%w: it has %s within %v, want %d: let the work last longer, or the meter update faster",
+			ErrShort, measure.Plural(m.updates, "update"), measure.Seconds(length(m.window)), leastUpdates)
+	}
 	for i := range m.places {
 		p := &m.places[i]
-		e := &p.ends[which]
-		if e.at == (run{}) || e.at.none || p.seen < 0.999999*float64(m.window.To-m.window.From) || e.at.from < m.first {
-			return nil, fmt.Errorf("%w: its readings do not reach over %v to %v: let the work last longer, or the meter "+
-				"update faster", ErrShort, m.window.From, m.window.To)
-		}
-		out = append(out, e.at.span())
-		if in := m.inside(e.at); in.From < in.To {
-			out = append(out, in)
-		}
-		for _, r := range []run{e.before, e.after} {
-			if i == 0 && r != (run{}) && r.from >= m.first && r.to <= m.last {
-				out = append(out, r.span())
+		for _, e := range p.ends {
+			if e[1] == (run{}) || e[1].none || p.seen < 0.999999*length(m.window) || e[1].From < m.first {
+				return nil, fmt.Errorf("%w: its readings do not reach over %v to %v: let the work last longer, or the meter "+
+					"update faster", ErrShort, m.window.From, m.window.To)
+			}
+			out = append(out, e[1].Window, within(e[1].Window, m.window))
+			for _, r := range []run{e[0], e[2]} {
+				if i == 0 && r != (run{}) && r.From >= m.first && r.To <= m.last {
+					out = append(out, r.Window)
+				}
 			}
 		}
 	}
-	if m.updates < leastUpdates {
-		return nil, fmt.Errorf("%w: it has %s within %v, want %d: let the work last longer, or the meter update faster",
-			ErrShort, measure.Plural(m.updates, "update"), m.window.To-m.window.From, leastUpdates)
-	}
 	slices.SortFunc(out, func(a, b measure.Window) int { return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From)) })
-	return slices.Compact(out), nil
+	return slices.DeleteFunc(slices.Compact(out), func(w measure.Window) bool { return w.From >= w.To }), nil
 }
 
-// inside is the part of an update in the window.
-func (m *Meter) inside(r run) measure.Window {
-	return measure.Window{From: max(r.from, m.window.From), To: min(r.to, m.window.To)}
+// budget is lines of standard uncertainties.
+type budget []measure.Contribution
+
+func (b *budget) add(source string, u float64) {
+	if u > 0 {
+		*b = append(*b, measure.Contribution{Source: source, U: measure.Joule(u), Systematic: true})
+	}
+}
+
+// estimate expands the lines, k = 2.
+func (b budget) estimate(energy float64) measure.Estimate {
+	u := 0.0
+	for _, c := range b {
+		u = math.Hypot(u, float64(c.U))
+	}
+	return measure.Estimate{Energy: measure.Joule(energy), U: measure.Joule(2 * u)}
 }
 
 // Result returns the energies, given the card's over the window with the uncertainty of its ends, and the card's
-// energies over the Spans of both ends.
+// energies over the Spans.
 func (m *Meter) Result(card *measure.Result, e measure.Edges, of map[measure.Window]measure.Joule) Result {
-	length := float64(m.window.To - m.window.From)
-	mean := func(r run) float64 {
-		if card, ok := of[r.span()]; ok {
-			return float64(card) / r.length()
-		}
-		return math.NaN()
-	}
+	seconds := length(m.window)
 	// shared is how much more of the updates that the ends cut lies within than their means have.
 	shared := func(p *placed) (sum float64) {
-		for k := range p.ends {
-			at := p.ends[k].at
-			in := m.inside(at)
-			sum += float64(of[in]) - mean(at)*float64(in.To-in.From)
+		for _, x := range p.ends {
+			in := within(x[1].Window, m.window)
+			sum += float64(of[in]) - float64(of[x[1].Window])*length(in)/length(x[1].Window)
 		}
 		return sum
 	}
-	wall := m.places[0].sum + shared(&m.places[0])
+	inner := shared(&m.places[0])
+	wall := m.places[0].sum + inner
 	rest := wall - float64(card.Total.Energy)
-
-	var common, lines []measure.Contribution
-	add := func(to *[]measure.Contribution, source string, u float64, systematic bool) {
-		if u > 0 {
-			*to = append(*to, measure.Contribution{Source: source, U: measure.Joule(u), Systematic: systematic})
-		}
-	}
-	c := m.wall
-	add(&common, "gain "+c.Name, math.Hypot(math.Hypot(c.UGain, c.Drift.AgeGain), c.Drift.TemperatureGain)*
-		math.Abs(wall-c.Offset*length), true)
-	add(&common, "offset "+c.Name, math.Hypot(math.Hypot(c.UOffset, c.Drift.AgeOffset), c.Drift.TemperatureOffset)*length, true)
-	add(&common, "noise "+c.Name, c.Noise*length/math.Sqrt(float64(m.updates)), false)
 	late := 0.0
 	for i := range m.places {
 		late = max(late, math.Abs(m.places[i].sum+shared(&m.places[i])-wall))
 	}
-	add(&common, "time of "+c.Name, late, true)
-	steps, edges := m.cut(mean, e)
-	add(&common, "updates at the ends", steps, false)
-	spread := max(m.squares/length-wall*wall/(length*length), 0)
-	add(&common, "gaps", math.Sqrt(m.gap2w/12+m.gap2*spread), false)
+	steps, edges := m.cut(e, of)
+	spread := max(m.squares/seconds-wall*wall/(seconds*seconds), 0)
+	c, d := m.wall, m.wall.Drift
+	var both budget
+	both.add("gain "+c.Name, math.Hypot(math.Hypot(c.UGain, d.AgeGain), d.TemperatureGain)*math.Abs(wall-c.Offset*seconds))
+	both.add("offset "+c.Name, math.Hypot(math.Hypot(c.UOffset, d.AgeOffset), d.TemperatureOffset)*seconds)
+	both.add("noise "+c.Name, c.Noise*seconds/math.Sqrt(float64(m.updates)))
+	both.add("time of "+c.Name, late)
+	both.add("updates at the ends", steps)
+	both.add("gaps", math.Sqrt(m.gap2w/12+m.gap2*spread))
 
-	var own, clock, ends float64
+	var own, clock, ends float64 // of the card
 	for _, l := range card.Budget {
 		switch u := float64(l.U); l.Source {
 		case "tick rate":
@@ -301,45 +278,39 @@ func (m *Meter) Result(card *measure.Result, e measure.Edges, of map[measure.Win
 			own = math.Hypot(own, u)
 		}
 	}
-	lines = slices.Clone(common)
-	add(&lines, "the card's rails", own, true)
-	add(&lines, "tick rate", clock*math.Abs(rest), true)
-	add(&lines, "window edges", edges, true)
-	add(&common, "tick rate", clock*math.Abs(wall), true)
-	add(&common, "window edges", ends+edges, true) // an end that moves takes of both
-	add(&common, "the card's rails at the ends", own*math.Abs(shared(&m.places[0])/float64(card.Total.Energy)), true)
+	lines, whole := slices.Clone(both), both
+	lines.add("the card's rails", own)
+	lines.add("tick rate", clock*math.Abs(rest))
+	lines.add("window edges", edges)
+	whole.add("tick rate", clock*math.Abs(wall))
+	whole.add("window edges", ends+edges) // an end that moves takes of both
+	whole.add("the card's rails at the ends", own*math.Abs(inner/float64(card.Total.Energy)))
 	slices.SortStableFunc(lines, func(a, b measure.Contribution) int { return cmp.Compare(b.U, a.U) })
 	return Result{
-		Wall: estimate(wall, common), WallMean: measure.Watt(wall / length), Rest: estimate(rest, lines),
-		RestMean: measure.Watt(rest / length), Updates: m.updates, Budget: lines,
+		Wall: whole.estimate(wall), WallMean: measure.Watt(wall / seconds), Rest: lines.estimate(rest),
+		RestMean: measure.Watt(rest / seconds), Updates: m.updates, Budget: lines,
 	}
 }
 
-// cut returns the standard uncertainties by the updates that the ends cut, and by the ends themselves, of the rest
-// of the machine. Where it differs by d among such an update and its neighbours, it may have stepped by d anywhere
+// cut returns the standard uncertainties of the rest by the updates that the ends cut, and by the ends themselves.
+// Where the rest differs by d among such an update and its neighbours, it may have stepped by d anywhere
 // within: of T seconds, a share of x in the window, x·(1 − x)·T·d at most is on the wrong side.
-func (m *Meter) cut(mean func(run) float64, e measure.Edges) (steps, edges float64) {
+func (m *Meter) cut(e measure.Edges, of map[measure.Window]measure.Joule) (steps, edges float64) {
 	var w [2]float64
 	for k, x := range m.places[0].ends {
-		w[k] = float64(x.at.w) - mean(x.at)
-		least, most := w[k], w[k]
-		for _, r := range []run{x.before, x.after} {
-			if rest := float64(r.w) - mean(r); !math.IsNaN(rest) {
+		least, most := math.Inf(1), math.Inf(-1)
+		for i, r := range x {
+			if card, ok := of[r.Window]; ok {
+				rest := r.w - float64(card)/length(r.Window)
 				least, most = min(least, rest), max(most, rest)
+				if i == 1 {
+					w[k] = rest
+				}
 			}
 		}
-		in := float64(m.inside(x.at).To - m.inside(x.at).From)
-		steps = math.Hypot(steps, in*(1-in/x.at.length())*(most-least)/math.Sqrt(3))
+		in, all := length(within(x[1].Window, m.window)), length(x[1].Window)
+		steps = math.Hypot(steps, in*(1-in/all)*(most-least)/math.Sqrt(3))
 	}
 	a, b := w[0]*float64(e.UFrom), w[1]*float64(e.UTo)
 	return steps, math.Sqrt(max(a*a+b*b-2*e.Correlation*a*b, 0))
-}
-
-// estimate expands a budget, k = 2.
-func estimate(energy float64, budget []measure.Contribution) measure.Estimate {
-	u := 0.0
-	for _, c := range budget {
-		u = math.Hypot(u, float64(c.U))
-	}
-	return measure.Estimate{Energy: measure.Joule(energy), U: measure.Joule(2 * u)}
 }

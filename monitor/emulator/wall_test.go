@@ -42,13 +42,12 @@ func loads(t *testing.T, b *board.Board, rng *rand.Rand, from, to, mean time.Dur
 
 // trial is one window of a card's work, and what its meters say of it.
 type trial struct {
-	from, to  time.Duration
-	update    time.Duration
-	wall      measure.Channel
-	late      time.Duration // of the wall's readings, beyond what the setup says
-	machine   machine
-	sampler   *meter.Sampler
-	processor time.Duration // mean time between steps of the processors
+	from, to time.Duration
+	update   time.Duration
+	wall     measure.Channel
+	late     time.Duration // of the wall's readings, beyond what the setup says
+	machine  machine
+	sampler  *meter.Sampler
 }
 
 func newTrial(t *testing.T, seed uint64, processor time.Duration) *trial {
@@ -106,8 +105,8 @@ func (x *trial) result(t *testing.T) (*measure.Result, wall.Result, error) {
 		}
 	}
 	of := map[measure.Window]measure.Joule{}
-	for end := range 2 {
-		spans, err := m.Spans(end)
+	{
+		spans, err := m.Spans()
 		if err != nil {
 			return nil, wall.Result{}, err
 		}

@@ -150,12 +150,11 @@ var emulators = []emulator{
 	{"sds2104x-plus", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XPlus)},
 }
 
-// The emulated machine about the card, as wt310-wall has it: what all else takes of the power supply, and the share
-// of its input that the supply passes on.
-const (
-	RestOfMachine measure.Watt = 80
-	Supply                     = 0.9
-)
+// RestOfMachine is what all but the card takes of the supply of the machine about wt310-wall.
+const RestOfMachine measure.Watt = 80
+
+// Supply is the share of its input that the supply passes on.
+const Supply = 0.9
 
 // newScope adapts a maker's constructor for one family of oscilloscopes.
 func newScope[F Firmware, M any](maker func(*board.Board, M, scopeface.Config) (F, error), family M,

@@ -92,13 +92,13 @@ func RenderReport(w io.Writer, r *Report) {
 
 // renderWhole writes what the whole machine took at its wall.
 func renderWhole(w io.Writer, r *Report) {
+	x := r.Whole
 	if r.WallTrouble != "" {
 		fmt.Fprintf(w, "\nWhole machine: %s.\n", r.WallTrouble)
 	}
-	if r.Whole == nil {
+	if x == nil {
 		return
 	}
-	x := r.Whole
 	fmt.Fprintf(w, "\nWhole machine, at the wall (%d updates within the window):\n", x.Updates)
 	t := out.NewTable(w, "", ">energy (k = 2)", ">mean")
 	t.AppendRow([]any{"wall", out.EnergyText(x.Wall.Energy, x.Wall.U), x.WallMean})

@@ -238,17 +238,14 @@ type Member struct {
 }
 
 // wall is the channel of a member that measures the machine at the wall, and no rail of the card; -1 for others. Such a
-// member is aligned by the clock where others are by markers, its response is not the whole's, it is never the base,
-// and where it loses a reading the scans go on.
+// member is aligned by the clock alone, is never the base, and neither its response nor its losses are the whole's.
 func (m *Member) wall(in instrument.Inputs) int {
-	if m.Power == nil {
-		return -1
+	if m.Power != nil {
+		if channels, rails := m.Power(in); len(rails) == 0 {
+			return (&measure.Setup{Channels: channels}).Wall()
+		}
 	}
-	channels, rails := m.Power(in)
-	if len(rails) > 0 {
-		return -1
-	}
-	return (&measure.Setup{Channels: channels}).Wall()
+	return -1
 }
 
 func (m *Member) beside(in instrument.Inputs) bool { return m.wall(in) >= 0 }

@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -414,6 +415,12 @@ func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*p
 		return nil, toStatus(fmt.Sprintf("read the energy of task %d", x.id), err)
 	}
 	res := energyMessage(r)
+	switch whole, err := s.db.AtWall(ctx, x.id, &r, measure.Edges{}); {
+	case err == nil:
+		res.Wall, res.Rest = wire.Energy(whole.Wall), wire.Energy(whole.Rest)
+	case !errors.Is(err, wall.ErrNone):
+		res.WallTrouble = err.Error()
+	}
 	return res, s.addSensed(ctx, x, res)
 }
 

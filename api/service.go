@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/serving"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -48,6 +49,7 @@ type Database interface {
 	Extent(ctx context.Context, id store.TaskID) (from, to measure.Seconds, err error)
 	Envelope(ctx context.Context, id store.TaskID, from, to measure.Seconds, columns int) (*store.Envelope, error)
 	SpanEnergy(ctx context.Context, id store.TaskID, from, to measure.Seconds) (measure.Result, error)
+	AtWall(ctx context.Context, id store.TaskID, card *measure.Result, e measure.Edges) (*wall.Result, error)
 	Timeline(ctx context.Context, id store.TaskID, from, to measure.Seconds, slices int) (store.Timeline, error)
 	// LaunchTables and NameEnergies are recorded kernels and a result's energy by name.
 	LaunchTables(ctx context.Context, id store.TaskID) (store.LaunchTables, error)

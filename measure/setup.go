@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
+	"slices"
 )
 
 // Unit is the physical unit of a channel after calibration.
@@ -14,6 +16,9 @@ const (
 	UnitVolt   Unit = "V"
 	UnitAmpere Unit = "A"
 	UnitWatt   Unit = "W"
+	// UnitWall is of watts that the whole machine takes, before its power supply. No rail of a card is made of
+	// them, so that no sum of rails holds them.
+	UnitWall Unit = "W wall"
 )
 
 // Channel is one input of an instrument with the calibration in force:
@@ -52,9 +57,12 @@ type Drift struct{ AgeGain, AgeOffset, TemperatureGain, TemperatureOffset float6
 // Value returns the calibrated value of a count, in the channel's unit.
 func (c Channel) Value(n Count) float64 { return c.Offset + c.Gain*float64(n) }
 
+// NoReading is the count of a meter at the wall where it lost a reading: the card's scans go on.
+const NoReading Count = math.MinInt32
+
 // OverRange reports whether a count stands at the end of the converter's range.
 func (c Channel) OverRange(n Count) bool {
-	return c.MinCount != c.MaxCount && (n <= c.MinCount || n >= c.MaxCount)
+	return !(c.Unit == UnitWall && n == NoReading) && c.MinCount != c.MaxCount && (n <= c.MinCount || n >= c.MaxCount)
 }
 
 // Validate reports a calibration that cannot be used, naming the field.
@@ -62,7 +70,7 @@ func (c Channel) Validate() error {
 	if c.Name == "" {
 		return fmt.Errorf("channel without a name")
 	}
-	if c.Unit != UnitVolt && c.Unit != UnitAmpere && c.Unit != UnitWatt {
+	if !slices.Contains([]Unit{UnitVolt, UnitAmpere, UnitWatt, UnitWall}, c.Unit) {
 		return fmt.Errorf("channel %s: unit %q: want V, A or W", c.Name, c.Unit)
 	}
 	names := [...]string{"gain", "offset", "u_gain", "u_offset", "noise", "skew"}
@@ -298,6 +306,11 @@ func (s *Setup) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Wall returns the channel of the meter at the wall, -1 where there is none.
+func (s *Setup) Wall() int {
+	return slices.IndexFunc(s.Channels, func(c Channel) bool { return c.Unit == UnitWall })
 }
 
 // RecordIDs returns the IDs of the records in force, in their order; none is an empty list.

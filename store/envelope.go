@@ -242,24 +242,13 @@ func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds
 	if err != nil {
 		return measure.Result{}, fmt.Errorf("%s: %w", op, err)
 	}
-	first, err := d.spanFirst(ctx, id, setup.Timebase, from, to)
-	if err != nil {
-		return measure.Result{}, wrap(op, err)
+	// Chunks behind the span add nothing.
+	behind := func() bool {
+		_, last, ok := g.Covered()
+		return ok && last > to
 	}
-	for b, err := range chunk.DecodeAll(d.Chunks(ctx, id, first), setup) {
-		if err == nil {
-			err = g.Add(b)
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return measure.Result{}, wrap(op, err)
-		}
-		// Chunks behind the span add nothing.
-		if _, last, ok := g.Covered(); ok && last > to {
-			break
-		}
+	if err := d.eachBlock(ctx, id, setup, from, to, g.Add, behind); err != nil {
+		return measure.Result{}, wrap(op, err)
 	}
 	r, err := g.Result(measure.Edges{})
 	if errors.Is(err, measure.ErrNoData) { // it knows of the chunks near the span only

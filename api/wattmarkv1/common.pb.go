@@ -33,6 +33,8 @@ const (
 	Unit_UNIT_AMPERE Unit = 2
 	// Watts, for instruments that read power themselves.
 	Unit_UNIT_WATT Unit = 3
+	// Watt of the whole machine, before its power supply: of no rail of the card.
+	Unit_UNIT_WALL_WATT Unit = 4
 )
 
 // Enum value maps for Unit.
@@ -42,12 +44,14 @@ var (
 		1: "UNIT_VOLT",
 		2: "UNIT_AMPERE",
 		3: "UNIT_WATT",
+		4: "UNIT_WALL_WATT",
 	}
 	Unit_value = map[string]int32{
 		"UNIT_UNSPECIFIED": 0,
 		"UNIT_VOLT":        1,
 		"UNIT_AMPERE":      2,
 		"UNIT_WATT":        3,
+		"UNIT_WALL_WATT":   4,
 	}
 )
 
@@ -1588,12 +1592,13 @@ const file_wattmark_v1_common_proto_rawDesc = "" +
 	" \x01(\rR\x03tag\x12\x15\n" +
 	"\x06tag_ok\x18\v \x01(\bR\x05tagOk\x12\x1a\n" +
 	"\bfallback\x18\f \x01(\bR\bfallback\x12'\n" +
-	"\x05edges\x18\r \x03(\v2\x11.wattmark.v1.EdgeR\x05edges*K\n" +
+	"\x05edges\x18\r \x03(\v2\x11.wattmark.v1.EdgeR\x05edges*_\n" +
 	"\x04Unit\x12\x14\n" +
 	"\x10UNIT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tUNIT_VOLT\x10\x01\x12\x0f\n" +
 	"\vUNIT_AMPERE\x10\x02\x12\r\n" +
-	"\tUNIT_WATT\x10\x03*j\n" +
+	"\tUNIT_WATT\x10\x03\x12\x12\n" +
+	"\x0eUNIT_WALL_WATT\x10\x04*j\n" +
 	"\x06Wiring\x12\x16\n" +
 	"\x12WIRING_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fWIRING_SHUNT\x10\x01\x12\x10\n" +

@@ -2967,7 +2967,13 @@ type ReadEnergyResponse struct {
 	//	*ReadEnergyResponse_NvmlJ
 	Nvml isReadEnergyResponse_Nvml `protobuf_oneof:"nvml"`
 	// The method whose readings nvml_j integrates, as in ReadingTrace.method.
-	NvmlMethod    string `protobuf:"bytes,12,opt,name=nvml_method,json=nvmlMethod,proto3" json:"nvml_method,omitempty"`
+	NvmlMethod string `protobuf:"bytes,12,opt,name=nvml_method,json=nvmlMethod,proto3" json:"nvml_method,omitempty"`
+	// Energy of the whole machine, by a meter at its wall; not set without one.
+	Wall *Energy `protobuf:"bytes,13,opt,name=wall,proto3" json:"wall,omitempty"`
+	// Of that what is not the rails': the rest of the machine, the losses of its power supply included.
+	Rest *Energy `protobuf:"bytes,14,opt,name=rest,proto3" json:"rest,omitempty"`
+	// Why there is no energy of the whole machine, though the bench has a meter at the wall.
+	WallTrouble   string `protobuf:"bytes,15,opt,name=wall_trouble,json=wallTrouble,proto3" json:"wall_trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3091,6 +3097,27 @@ func (x *ReadEnergyResponse) GetNvmlJ() float64 {
 func (x *ReadEnergyResponse) GetNvmlMethod() string {
 	if x != nil {
 		return x.NvmlMethod
+	}
+	return ""
+}
+
+func (x *ReadEnergyResponse) GetWall() *Energy {
+	if x != nil {
+		return x.Wall
+	}
+	return nil
+}
+
+func (x *ReadEnergyResponse) GetRest() *Energy {
+	if x != nil {
+		return x.Rest
+	}
+	return nil
+}
+
+func (x *ReadEnergyResponse) GetWallTrouble() string {
+	if x != nil {
+		return x.WallTrouble
 	}
 	return ""
 }
@@ -6546,7 +6573,7 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	"\x11ReadEnergyRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
 	"\x06from_s\x18\x02 \x01(\x01R\x05fromS\x12\x11\n" +
-	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"\xff\x02\n" +
+	"\x04to_s\x18\x03 \x01(\x01R\x03toS\"\xf4\x03\n" +
 	"\x12ReadEnergyResponse\x12\x15\n" +
 	"\x06from_s\x18\x01 \x01(\x01R\x05fromS\x12\x11\n" +
 	"\x04to_s\x18\x02 \x01(\x01R\x03toS\x12+\n" +
@@ -6561,7 +6588,10 @@ const file_wattmark_v1_task_proto_rawDesc = "" +
 	" \x03(\v2\x19.wattmark.v1.ContributionR\x06budget\x12\x17\n" +
 	"\x06nvml_j\x18\v \x01(\x01H\x00R\x05nvmlJ\x12\x1f\n" +
 	"\vnvml_method\x18\f \x01(\tR\n" +
-	"nvmlMethodB\x06\n" +
+	"nvmlMethod\x12'\n" +
+	"\x04wall\x18\r \x01(\v2\x13.wattmark.v1.EnergyR\x04wall\x12'\n" +
+	"\x04rest\x18\x0e \x01(\v2\x13.wattmark.v1.EnergyR\x04rest\x12!\n" +
+	"\fwall_trouble\x18\x0f \x01(\tR\vwallTroubleB\x06\n" +
 	"\x04nvml\"w\n" +
 	"\x13ReadTimelineRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\x03R\x06taskId\x12\x15\n" +
@@ -7020,92 +7050,94 @@ var file_wattmark_v1_task_proto_depIdxs = []int32{
 	6,   // 42: wattmark.v1.ReadEnergyResponse.energy:type_name -> wattmark.v1.Energy
 	7,   // 43: wattmark.v1.ReadEnergyResponse.rails:type_name -> wattmark.v1.RailResult
 	11,  // 44: wattmark.v1.ReadEnergyResponse.budget:type_name -> wattmark.v1.Contribution
-	35,  // 45: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
-	49,  // 46: wattmark.v1.ReadRangesResponse.ranges:type_name -> wattmark.v1.RangeEnergy
-	50,  // 47: wattmark.v1.ReadRangesResponse.spans:type_name -> wattmark.v1.RangeSpan
-	78,  // 48: wattmark.v1.EndWindowRequest.counts:type_name -> wattmark.v1.EndWindowRequest.CountsEntry
-	46,  // 49: wattmark.v1.RecordWindowsRequest.windows:type_name -> wattmark.v1.ServedWindow
-	47,  // 50: wattmark.v1.ReadWindowsResponse.sums:type_name -> wattmark.v1.WindowSum
-	46,  // 51: wattmark.v1.ReadWindowsResponse.windows:type_name -> wattmark.v1.ServedWindow
-	79,  // 52: wattmark.v1.ServedWindow.counts:type_name -> wattmark.v1.ServedWindow.CountsEntry
-	6,   // 53: wattmark.v1.ServedWindow.energy:type_name -> wattmark.v1.Energy
-	6,   // 54: wattmark.v1.WindowSum.energy:type_name -> wattmark.v1.Energy
-	48,  // 55: wattmark.v1.WindowSum.per:type_name -> wattmark.v1.EnergyPer
-	6,   // 56: wattmark.v1.EnergyPer.energy:type_name -> wattmark.v1.Energy
-	6,   // 57: wattmark.v1.RangeEnergy.energy:type_name -> wattmark.v1.Energy
-	6,   // 58: wattmark.v1.RangeSpan.energy:type_name -> wattmark.v1.Energy
-	53,  // 59: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
-	6,   // 60: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
-	80,  // 61: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
-	80,  // 62: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
-	3,   // 63: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
-	0,   // 64: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
-	56,  // 65: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
-	15,  // 66: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
-	15,  // 67: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
-	4,   // 68: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
-	8,   // 69: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
-	8,   // 70: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
-	82,  // 71: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
-	8,   // 72: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
-	9,   // 73: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
-	9,   // 74: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
-	67,  // 75: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
-	71,  // 76: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
-	8,   // 77: wattmark.v1.TrimTaskResponse.task:type_name -> wattmark.v1.Task
-	13,  // 78: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
-	16,  // 79: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
-	19,  // 80: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
-	22,  // 81: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
-	28,  // 82: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
-	31,  // 83: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
-	33,  // 84: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
-	51,  // 85: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
-	36,  // 86: wattmark.v1.TaskService.ReadRanges:input_type -> wattmark.v1.ReadRangesRequest
-	38,  // 87: wattmark.v1.TaskService.BeginWindow:input_type -> wattmark.v1.BeginWindowRequest
-	40,  // 88: wattmark.v1.TaskService.EndWindow:input_type -> wattmark.v1.EndWindowRequest
-	42,  // 89: wattmark.v1.TaskService.RecordWindows:input_type -> wattmark.v1.RecordWindowsRequest
-	44,  // 90: wattmark.v1.TaskService.ReadWindows:input_type -> wattmark.v1.ReadWindowsRequest
-	54,  // 91: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
-	57,  // 92: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
-	26,  // 93: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
-	59,  // 94: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
-	61,  // 95: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
-	63,  // 96: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
-	65,  // 97: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
-	68,  // 98: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
-	70,  // 99: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
-	73,  // 100: wattmark.v1.TaskService.TrimTask:input_type -> wattmark.v1.TrimTaskRequest
-	75,  // 101: wattmark.v1.TaskService.ReadExport:input_type -> wattmark.v1.ReadExportRequest
-	14,  // 102: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
-	18,  // 103: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
-	21,  // 104: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
-	25,  // 105: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
-	29,  // 106: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
-	32,  // 107: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
-	34,  // 108: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
-	52,  // 109: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
-	37,  // 110: wattmark.v1.TaskService.ReadRanges:output_type -> wattmark.v1.ReadRangesResponse
-	39,  // 111: wattmark.v1.TaskService.BeginWindow:output_type -> wattmark.v1.BeginWindowResponse
-	41,  // 112: wattmark.v1.TaskService.EndWindow:output_type -> wattmark.v1.EndWindowResponse
-	43,  // 113: wattmark.v1.TaskService.RecordWindows:output_type -> wattmark.v1.RecordWindowsResponse
-	45,  // 114: wattmark.v1.TaskService.ReadWindows:output_type -> wattmark.v1.ReadWindowsResponse
-	55,  // 115: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
-	58,  // 116: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
-	27,  // 117: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
-	60,  // 118: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
-	62,  // 119: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
-	64,  // 120: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
-	66,  // 121: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
-	69,  // 122: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
-	72,  // 123: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
-	74,  // 124: wattmark.v1.TaskService.TrimTask:output_type -> wattmark.v1.TrimTaskResponse
-	76,  // 125: wattmark.v1.TaskService.ReadExport:output_type -> wattmark.v1.ReadExportResponse
-	102, // [102:126] is the sub-list for method output_type
-	78,  // [78:102] is the sub-list for method input_type
-	78,  // [78:78] is the sub-list for extension type_name
-	78,  // [78:78] is the sub-list for extension extendee
-	0,   // [0:78] is the sub-list for field type_name
+	6,   // 45: wattmark.v1.ReadEnergyResponse.wall:type_name -> wattmark.v1.Energy
+	6,   // 46: wattmark.v1.ReadEnergyResponse.rest:type_name -> wattmark.v1.Energy
+	35,  // 47: wattmark.v1.ReadTimelineResponse.slices:type_name -> wattmark.v1.TimelineSlice
+	49,  // 48: wattmark.v1.ReadRangesResponse.ranges:type_name -> wattmark.v1.RangeEnergy
+	50,  // 49: wattmark.v1.ReadRangesResponse.spans:type_name -> wattmark.v1.RangeSpan
+	78,  // 50: wattmark.v1.EndWindowRequest.counts:type_name -> wattmark.v1.EndWindowRequest.CountsEntry
+	46,  // 51: wattmark.v1.RecordWindowsRequest.windows:type_name -> wattmark.v1.ServedWindow
+	47,  // 52: wattmark.v1.ReadWindowsResponse.sums:type_name -> wattmark.v1.WindowSum
+	46,  // 53: wattmark.v1.ReadWindowsResponse.windows:type_name -> wattmark.v1.ServedWindow
+	79,  // 54: wattmark.v1.ServedWindow.counts:type_name -> wattmark.v1.ServedWindow.CountsEntry
+	6,   // 55: wattmark.v1.ServedWindow.energy:type_name -> wattmark.v1.Energy
+	6,   // 56: wattmark.v1.WindowSum.energy:type_name -> wattmark.v1.Energy
+	48,  // 57: wattmark.v1.WindowSum.per:type_name -> wattmark.v1.EnergyPer
+	6,   // 58: wattmark.v1.EnergyPer.energy:type_name -> wattmark.v1.Energy
+	6,   // 59: wattmark.v1.RangeEnergy.energy:type_name -> wattmark.v1.Energy
+	6,   // 60: wattmark.v1.RangeSpan.energy:type_name -> wattmark.v1.Energy
+	53,  // 61: wattmark.v1.ReadKernelsResponse.lines:type_name -> wattmark.v1.KernelLine
+	6,   // 62: wattmark.v1.KernelLine.energy:type_name -> wattmark.v1.Energy
+	80,  // 63: wattmark.v1.AggregateRequest.since:type_name -> google.protobuf.Timestamp
+	80,  // 64: wattmark.v1.AggregateRequest.until:type_name -> google.protobuf.Timestamp
+	3,   // 65: wattmark.v1.AggregateRequest.by:type_name -> wattmark.v1.AggregateBy
+	0,   // 66: wattmark.v1.AggregateRequest.states:type_name -> wattmark.v1.TaskState
+	56,  // 67: wattmark.v1.AggregateResponse.rows:type_name -> wattmark.v1.AggregateRow
+	15,  // 68: wattmark.v1.AggregateResponse.totals:type_name -> wattmark.v1.Totals
+	15,  // 69: wattmark.v1.AggregateRow.totals:type_name -> wattmark.v1.Totals
+	4,   // 70: wattmark.v1.WatchTasksResponse.event:type_name -> wattmark.v1.TaskEvent
+	8,   // 71: wattmark.v1.WatchTasksResponse.task:type_name -> wattmark.v1.Task
+	8,   // 72: wattmark.v1.UpdateTaskRequest.task:type_name -> wattmark.v1.Task
+	82,  // 73: wattmark.v1.UpdateTaskRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,   // 74: wattmark.v1.UpdateTaskResponse.task:type_name -> wattmark.v1.Task
+	9,   // 75: wattmark.v1.CreateNoteRequest.note:type_name -> wattmark.v1.Note
+	9,   // 76: wattmark.v1.CreateNoteResponse.note:type_name -> wattmark.v1.Note
+	67,  // 77: wattmark.v1.ReadReadingsResponse.traces:type_name -> wattmark.v1.ReadingTrace
+	71,  // 78: wattmark.v1.StoreTasksResponse.tasks:type_name -> wattmark.v1.StoredTask
+	8,   // 79: wattmark.v1.TrimTaskResponse.task:type_name -> wattmark.v1.Task
+	13,  // 80: wattmark.v1.TaskService.ListTasks:input_type -> wattmark.v1.ListTasksRequest
+	16,  // 81: wattmark.v1.TaskService.GetTask:input_type -> wattmark.v1.GetTaskRequest
+	19,  // 82: wattmark.v1.TaskService.ListUsers:input_type -> wattmark.v1.ListUsersRequest
+	22,  // 83: wattmark.v1.TaskService.ReadSamples:input_type -> wattmark.v1.ReadSamplesRequest
+	28,  // 84: wattmark.v1.TaskService.ReadEnvelope:input_type -> wattmark.v1.ReadEnvelopeRequest
+	31,  // 85: wattmark.v1.TaskService.ReadEnergy:input_type -> wattmark.v1.ReadEnergyRequest
+	33,  // 86: wattmark.v1.TaskService.ReadTimeline:input_type -> wattmark.v1.ReadTimelineRequest
+	51,  // 87: wattmark.v1.TaskService.ReadKernels:input_type -> wattmark.v1.ReadKernelsRequest
+	36,  // 88: wattmark.v1.TaskService.ReadRanges:input_type -> wattmark.v1.ReadRangesRequest
+	38,  // 89: wattmark.v1.TaskService.BeginWindow:input_type -> wattmark.v1.BeginWindowRequest
+	40,  // 90: wattmark.v1.TaskService.EndWindow:input_type -> wattmark.v1.EndWindowRequest
+	42,  // 91: wattmark.v1.TaskService.RecordWindows:input_type -> wattmark.v1.RecordWindowsRequest
+	44,  // 92: wattmark.v1.TaskService.ReadWindows:input_type -> wattmark.v1.ReadWindowsRequest
+	54,  // 93: wattmark.v1.TaskService.Aggregate:input_type -> wattmark.v1.AggregateRequest
+	57,  // 94: wattmark.v1.TaskService.WatchTasks:input_type -> wattmark.v1.WatchTasksRequest
+	26,  // 95: wattmark.v1.TaskService.DeleteTasks:input_type -> wattmark.v1.DeleteTasksRequest
+	59,  // 96: wattmark.v1.TaskService.UpdateTask:input_type -> wattmark.v1.UpdateTaskRequest
+	61,  // 97: wattmark.v1.TaskService.CreateNote:input_type -> wattmark.v1.CreateNoteRequest
+	63,  // 98: wattmark.v1.TaskService.DeleteNote:input_type -> wattmark.v1.DeleteNoteRequest
+	65,  // 99: wattmark.v1.TaskService.ReadReadings:input_type -> wattmark.v1.ReadReadingsRequest
+	68,  // 100: wattmark.v1.TaskService.ReadTasks:input_type -> wattmark.v1.ReadTasksRequest
+	70,  // 101: wattmark.v1.TaskService.StoreTasks:input_type -> wattmark.v1.StoreTasksRequest
+	73,  // 102: wattmark.v1.TaskService.TrimTask:input_type -> wattmark.v1.TrimTaskRequest
+	75,  // 103: wattmark.v1.TaskService.ReadExport:input_type -> wattmark.v1.ReadExportRequest
+	14,  // 104: wattmark.v1.TaskService.ListTasks:output_type -> wattmark.v1.ListTasksResponse
+	18,  // 105: wattmark.v1.TaskService.GetTask:output_type -> wattmark.v1.GetTaskResponse
+	21,  // 106: wattmark.v1.TaskService.ListUsers:output_type -> wattmark.v1.ListUsersResponse
+	25,  // 107: wattmark.v1.TaskService.ReadSamples:output_type -> wattmark.v1.ReadSamplesResponse
+	29,  // 108: wattmark.v1.TaskService.ReadEnvelope:output_type -> wattmark.v1.ReadEnvelopeResponse
+	32,  // 109: wattmark.v1.TaskService.ReadEnergy:output_type -> wattmark.v1.ReadEnergyResponse
+	34,  // 110: wattmark.v1.TaskService.ReadTimeline:output_type -> wattmark.v1.ReadTimelineResponse
+	52,  // 111: wattmark.v1.TaskService.ReadKernels:output_type -> wattmark.v1.ReadKernelsResponse
+	37,  // 112: wattmark.v1.TaskService.ReadRanges:output_type -> wattmark.v1.ReadRangesResponse
+	39,  // 113: wattmark.v1.TaskService.BeginWindow:output_type -> wattmark.v1.BeginWindowResponse
+	41,  // 114: wattmark.v1.TaskService.EndWindow:output_type -> wattmark.v1.EndWindowResponse
+	43,  // 115: wattmark.v1.TaskService.RecordWindows:output_type -> wattmark.v1.RecordWindowsResponse
+	45,  // 116: wattmark.v1.TaskService.ReadWindows:output_type -> wattmark.v1.ReadWindowsResponse
+	55,  // 117: wattmark.v1.TaskService.Aggregate:output_type -> wattmark.v1.AggregateResponse
+	58,  // 118: wattmark.v1.TaskService.WatchTasks:output_type -> wattmark.v1.WatchTasksResponse
+	27,  // 119: wattmark.v1.TaskService.DeleteTasks:output_type -> wattmark.v1.DeleteTasksResponse
+	60,  // 120: wattmark.v1.TaskService.UpdateTask:output_type -> wattmark.v1.UpdateTaskResponse
+	62,  // 121: wattmark.v1.TaskService.CreateNote:output_type -> wattmark.v1.CreateNoteResponse
+	64,  // 122: wattmark.v1.TaskService.DeleteNote:output_type -> wattmark.v1.DeleteNoteResponse
+	66,  // 123: wattmark.v1.TaskService.ReadReadings:output_type -> wattmark.v1.ReadReadingsResponse
+	69,  // 124: wattmark.v1.TaskService.ReadTasks:output_type -> wattmark.v1.ReadTasksResponse
+	72,  // 125: wattmark.v1.TaskService.StoreTasks:output_type -> wattmark.v1.StoreTasksResponse
+	74,  // 126: wattmark.v1.TaskService.TrimTask:output_type -> wattmark.v1.TrimTaskResponse
+	76,  // 127: wattmark.v1.TaskService.ReadExport:output_type -> wattmark.v1.ReadExportResponse
+	104, // [104:128] is the sub-list for method output_type
+	80,  // [80:104] is the sub-list for method input_type
+	80,  // [80:80] is the sub-list for extension type_name
+	80,  // [80:80] is the sub-list for extension extendee
+	0,   // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_wattmark_v1_task_proto_init() }

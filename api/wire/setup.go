@@ -10,9 +10,10 @@ import (
 )
 
 var units = []measure.Unit{
-	pb.Unit_UNIT_VOLT:   measure.UnitVolt,
-	pb.Unit_UNIT_AMPERE: measure.UnitAmpere,
-	pb.Unit_UNIT_WATT:   measure.UnitWatt,
+	pb.Unit_UNIT_VOLT:      measure.UnitVolt,
+	pb.Unit_UNIT_AMPERE:    measure.UnitAmpere,
+	pb.Unit_UNIT_WATT:      measure.UnitWatt,
+	pb.Unit_UNIT_WALL_WATT: measure.UnitWall,
 }
 
 // ParseTimebase converts and validates a timebase.

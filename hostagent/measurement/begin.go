@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -86,7 +87,7 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 	// for five time constants.
 	if s.cfg.Lead == 0 {
 		r := s.bench.Setup.Response
-		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration())
+		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration(), wall.Reach(&s.bench.Setup).Duration())
 	}
 	if s.cfg.Marker != nil {
 		if s.spec = *s.cfg.Marker; s.spec.Code == marker.None {

@@ -360,7 +360,7 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	}
 	s = calib.Aged(s, t.Launched)
 	var r *measure.Result
-	e, err := edgesOf(ctx, db, &t)
+	e, err := WindowEdges(ctx, db, &t)
 	if err == nil {
 		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e, t.Markers)
 	}
@@ -382,7 +382,7 @@ func Recompute(ctx context.Context, db Store, id store.TaskID) error {
 	if err != nil || t.Result == nil {
 		return err
 	}
-	e, err := edgesOf(ctx, db, &t)
+	e, err := WindowEdges(ctx, db, &t)
 	if err != nil {
 		return fmt.Errorf("recompute: %w", err)
 	}
@@ -428,9 +428,9 @@ func rework(ctx context.Context, db Store, t *store.Task, w Window, e measure.Ed
 	return err
 }
 
-// edgesOf returns the uncertainty of the ends of a task's window as it was when
+// WindowEdges returns the uncertainty of the ends of a task's window as it was when
 // the window was chosen: by the clock fit, by the markers, or by hand.
-func edgesOf(ctx context.Context, db Store, t *store.Task) (measure.Edges, error) {
+func WindowEdges(ctx context.Context, db Store, t *store.Task) (measure.Edges, error) {
 	is := func(from, to measure.Seconds) bool {
 		const same = 1e-9 // a nanosecond is lost nowhere
 		return math.Abs(float64(from-t.Result.From)) < same && math.Abs(float64(to-t.Result.To)) < same

@@ -156,7 +156,7 @@ func Judge(in Input) Verdict {
 			in.Clipped = unplaced(&in)
 		}
 		for _, n := range in.Clipped {
-			if n.Channel >= 0 && n.Channel < len(in.Setup.Channels) {
+			if serves(in.Setup.Rails, n.Channel) && n.Channel < len(in.Setup.Channels) {
 				v.clipped(&in, in.Setup.Channels[n.Channel], n)
 			}
 		}
@@ -400,6 +400,11 @@ func (v *Verdict) clipped(in *Input, ch measure.Channel, c Clipping) {
 	if c.Outside > 0 {
 		reason(Usable, c.Outside, 0, " outside of the window")
 	}
+}
+
+// serves reports whether a channel is of a rail; one of the machine beside the card is not.
+func serves(rails []measure.Rail, channel int) bool {
+	return slices.ContainsFunc(rails, func(r measure.Rail) bool { return channel >= 0 && (r.X == channel || r.Y == channel) })
 }
 
 // rangeEnd names the end of a channel's range that it can have clipped at: both

@@ -292,8 +292,8 @@ func (b *Bench) inputs() (instrument.Inputs, bool) {
 }
 
 // power returns one instrument of several by itself: its channels under the file's
-// calibration, and the rails that are wholly its own. The composite aligns instruments by
-// their power.
+// calibration, and the rails of the card that are wholly its own. The composite aligns instruments by
+// their power; a meter at the wall has none, and a channel of that unit.
 func (b *Bench) power(i int, in instrument.Inputs) ([]measure.Channel, []measure.Rail) {
 	// The channels are renamed as in the composite, so that the file's names find them.
 	name := b.Instruments[i].Name
@@ -311,7 +311,11 @@ func (b *Bench) power(i int, in instrument.Inputs) ([]measure.Channel, []measure
 	// A rail that also needs another instrument's channels fails here, and is not this one's own.
 	var own []measure.Rail
 	for _, y := range b.file.Rails {
-		if r, err := b.rail(y, nil, channels, func(int) string { return "" }); err == nil {
+		switch r, err := b.rail(y, nil, channels, func(int) string { return "" }); {
+		case err != nil:
+		case y.Role == roleWall:
+			channels[r.X].Unit = measure.UnitWall
+		default:
 			own = append(own, r)
 		}
 	}
@@ -322,7 +326,7 @@ func (b *Bench) power(i int, in instrument.Inputs) ([]measure.Channel, []measure
 // and measure the same GPU under the same name. Then only the rails can differ, which a
 // monitor can take over while it runs.
 func (b *Bench) SameInstruments(o *Bench) bool {
-	if b.Name != o.Name || b.GPU != o.GPU || len(b.Instruments) != len(o.Instruments) ||
+	if b.Name != o.Name || b.GPU != o.GPU || len(b.Instruments) != len(o.Instruments) || b.wall() != o.wall() ||
 		!reflect.DeepEqual(b.align(), o.align()) {
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
@@ -140,9 +141,49 @@ func (b *Bench) rails(s *measure.Setup) error {
 		if err != nil {
 			faults = append(faults, err)
 		}
-		s.Rails = append(s.Rails, r)
+		if y.Role != roleWall {
+			s.Rails = append(s.Rails, r)
+		} else if err == nil {
+			s.Channels[r.X].Unit = measure.UnitWall
+		}
 	}
 	return errors.Join(faults...)
+}
+
+// roleWall is of the rail that is no rail of the card, but the supply of the whole machine. Its channel alone is part
+// of a setup.
+const roleWall = "wall"
+
+// wall returns the channel of the meter at the wall as the file names it, "" for none.
+func (b *Bench) wall() string {
+	for _, r := range b.file.Rails {
+		if r.Role == roleWall && r.Power != nil {
+			return r.Power.Channel
+		}
+	}
+	return ""
+}
+
+// checkWall refuses a second rail at the wall, one that is not a meter's own power, and one without the card's.
+func (b *Bench) checkWall(add report) {
+	first, walls := "", 0
+	for i, r := range b.file.Rails {
+		if r.Role != roleWall {
+			continue
+		}
+		at := path{"rails", i}
+		if walls++; walls > 1 {
+			add(at.with("role"), "rail %s: %s is at the wall already: a machine has one supply", r.Name, first)
+		} else if first = r.Name; r.Power == nil {
+			add(at, "rail %s: at the wall a meter multiplies itself: wire it by power", r.Name)
+		}
+	}
+	if u := measure.SecondsOf(b.align().U); walls > 0 && b.several() && u > wall.UTime {
+		add(path{"align", "u"}, "%v: the energy at the wall is worked out for readings placed within %v", u, wall.UTime)
+	}
+	if walls > 0 && walls == len(b.file.Rails) {
+		add(path{"rails"}, "rail %s is at the wall, and no rail of the card is beside it: name those, too", first)
+	}
 }
 
 // rail makes one rail. take claims a channel, and returns the rail that has it already.
@@ -150,7 +191,7 @@ func (b *Bench) rail(
 	y railYAML, at path, channels []measure.Channel, take func(channel int) string,
 ) (measure.Rail, error) {
 	r := measure.Rail{Name: y.Name, Role: roles[y.Role], X: -1, Y: -1}
-	if y.Role == "" {
+	if r.Role == 0 {
 		r.Role = instrument.RoleOf(y.Name)
 	}
 	var faults []error
@@ -268,7 +309,7 @@ func (b *Bench) check() error {
 	}
 	// owner maps a channel's name, as written, to its rail. The same channel under two names, bare and
 	// with its instrument, is found by Setup, which has indices.
-	names, owner, known := map[string]bool{}, map[string]string{}, slices.Sorted(maps.Keys(roles))
+	names, owner, known := map[string]bool{}, map[string]string{}, append(slices.Sorted(maps.Keys(roles)), roleWall)
 	for i, r := range b.file.Rails {
 		at := path{"rails", i}
 		switch {
@@ -278,7 +319,7 @@ func (b *Bench) check() error {
 			add(at.with("name"), "rail %s: named twice", r.Name)
 		}
 		names[r.Name] = true
-		if _, ok := roles[r.Role]; r.Role != "" && !ok {
+		if _, ok := roles[r.Role]; r.Role != "" && r.Role != roleWall && !ok {
 			add(at.with("role"), "unknown role %q: want %s", r.Role, strings.Join(known, ", "))
 		}
 		for _, c := range checkWiring(r, at, add) {
@@ -288,6 +329,7 @@ func (b *Bench) check() error {
 			owner[c.name] = r.Name
 		}
 	}
+	b.checkWall(add)
 	seen := map[string]bool{}
 	for i, m := range b.file.Missing {
 		at := path{"missing", i}

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/pipeline"
 )
@@ -241,10 +242,10 @@ func (o *Owner) List() []session.Capture {
 }
 
 // tail returns the device time after a stop request that may still hold a part of the stop
-// marker: its four chips, widened by the instrument's response.
+// marker: its four chips, widened by the instrument's response and the reach of a meter at the wall.
 func (o *Owner) tail(h *session.Header) time.Duration {
 	r := h.Setup.Response
-	tail := (5*r.Tau + r.Window + 2*r.Update).Duration()
+	tail := (5*r.Tau + r.Window + 2*r.Update + wall.Reach(&h.Setup)).Duration()
 	if h.Marker.Code != marker.None {
 		tail += (4 * h.Marker.Chip).Duration()
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
@@ -219,7 +220,7 @@ func (p *Pipeline) writeFound() error {
 
 // retrim chooses the bounding markers anew and finds their chunks.
 func (p *Pipeline) retrim(complete bool) (err error) {
-	p.trim, err = trimOf(&p.totals, complete, p.tb, func(tick float64) (uint64, error) {
+	p.trim, err = trimOf(&p.totals, complete, &p.header.Setup, func(tick float64) (uint64, error) {
 		if no, ok := p.index.at(tick); ok {
 			return no, nil
 		}
@@ -253,9 +254,12 @@ func (p *Pipeline) Exhausted() error {
 	return p.Flush()
 }
 
-// AwaitsStop reports whether a stop marker may still arrive.
+// AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it.
 func (p *Pipeline) AwaitsStop() bool {
-	return p.header.Marker.Code != marker.None && !p.closed() && !p.exhausted
+	if p.header.Marker.Code == marker.None || p.exhausted {
+		return false
+	}
+	return !p.closed() || p.tb.Seconds(p.stitch.endTick) < p.trim.Stop.End+wall.Reach(&p.header.Setup)
 }
 
 // closed reports whether the task's stop marker was seen. One of a kernel, within the task, is not
@@ -338,29 +342,30 @@ type Trim struct {
 // TrimLog finds the trim of a log whose capture has ended, or was interrupted.
 func TrimLog(log *spool.Log, t *Totals) (Trim, error) {
 	find := func(tick float64) (uint64, error) { return findChunk(log, tick) }
-	return trimOf(t, t.State == session.Complete, log.Header().Setup.Timebase, find)
+	h := log.Header()
+	return trimOf(t, t.State == session.Complete, &h.Setup, find)
 }
 
 // trimOf chooses the markers that bound the task, as marker.Pair does, and finds their
 // chunks; all chunks where there are none. Nothing is trimmed without a start; and the
 // plain up-down pattern counts only once the capture is complete: before, the code may still come,
 // and in one that was broken off it might have.
-func trimOf(t *Totals, complete bool, tb measure.Timebase, chunkAt func(tick float64) (uint64, error)) (Trim, error) {
-	tr := Trim{End: t.Chunks}
+func trimOf(t *Totals, complete bool, s *measure.Setup, chunkAt func(tick float64) (uint64, error)) (Trim, error) {
+	tr, tb, reach := Trim{End: t.Chunks}, s.Timebase, wall.Reach(s)
 	start, stop := marker.Pair(t.Markers)
 	if start == nil || start.Plain() && !complete {
 		return tr, nil
 	}
 	tr.Start = start
 	var err error
-	if tr.First, err = chunkAt(tb.Ticks(start.Begin)); err != nil {
+	if tr.First, err = chunkAt(tb.Ticks(max(0, start.Begin-reach))); err != nil {
 		return tr, err
 	}
 	if stop == nil || stop.Plain() && !complete {
 		return tr, nil
 	}
 	tr.Stop = stop
-	last, err := chunkAt(tb.Ticks(stop.End))
+	last, err := chunkAt(tb.Ticks(stop.End + reach))
 	tr.End = min(last+1, t.Chunks)
 	return tr, err
 }

@@ -192,7 +192,7 @@ func TestIndexFindsTheLatestChunks(t *testing.T) {
 // A plain pattern in the place of the code trims no capture that was broken off: what it would leave out
 // might hold the work.
 func TestPlainPatternsTrimCompleteCapturesAlone(t *testing.T) {
-	tb := measure.Timebase{TickHz: 1000, TicksPerScan: 1}
+	setup := measure.Setup{Timebase: measure.Timebase{TickHz: 1000, TicksPerScan: 1}}
 	own := marker.Found{Kind: marker.Start, Begin: 2, End: 3, TagOK: true}
 	plainStart := marker.Found{Kind: marker.Start, Begin: 2, End: 3, Fallback: true}
 	plainStop := marker.Found{Kind: marker.Stop, Begin: 6, End: 7, Fallback: true}
@@ -208,7 +208,7 @@ func TestPlainPatternsTrimCompleteCapturesAlone(t *testing.T) {
 		{"the stop plain, complete", []marker.Found{own, plainStop}, true, 2, 8},
 		{"the stop plain, broken off", []marker.Found{own, plainStop}, false, 2, 10},
 	} {
-		tr, err := trimOf(&Totals{Chunks: 10, Markers: c.found}, c.complete, tb, chunkAt)
+		tr, err := trimOf(&Totals{Chunks: 10, Markers: c.found}, c.complete, &setup, chunkAt)
 		if err != nil || tr.First != c.first || tr.End != c.end {
 			t.Errorf("%s: chunks [%d, %d), %v, want [%d, %d)", c.name, tr.First, tr.End, err, c.first, c.end)
 		}

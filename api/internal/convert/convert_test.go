@@ -100,7 +100,7 @@ func pairs() []pair {
 			"~WithoutTags ~Resume"),
 		of[client.Slice, pb.TimelineSlice](client_, "", "", "parseSlice", ""),
 		of[client.Timeline, pb.ReadTimelineResponse](client_, "", "", "parseTimeline", ""),
-		of[measure.Result, pb.ReadEnergyResponse](client_, "", "", "parseEnergy", "Total=energy -FirstScan -nvml -nvml_method"),
+		of[measure.Result, pb.ReadEnergyResponse](client_, "", "", "parseEnergy", "Total=energy -FirstScan -nvml -nvml_method -wall -rest -wall_trouble"),
 
 		of[store.Brief, pb.Task](service, "briefMessage", "", "",
 			"ID=task_id Group=group_id Scans=stored -Tags -tags -NVML -Result -verdict "+outcome),
@@ -109,7 +109,7 @@ func pairs() []pair {
 		of[*store.Provenance, pb.Provenance](service, "provenanceMessage", "", "", ""),
 		of[store.ResultInfo, pb.TaskResult](service, "resultMessage", "", "", "Estimate=energy"),
 		of[measure.Result, pb.ReadEnergyResponse](service, "energyMessage", "", "",
-			"Total=energy -FirstScan -nvml -nvml_method"),
+			"Total=energy -FirstScan -nvml -nvml_method -wall -rest -wall_trouble"),
 		of[api.KernelLine, pb.KernelLine](service, "lineMessage", "", "",
 			"Estimate=energy ~Class ~Name ~Method ~Together ?Mean ?PerCall"),
 		of[api.Kernels, pb.ReadKernelsResponse](service, "kernelsMessage", "", "", "-result ~Warnings ?Sum"),

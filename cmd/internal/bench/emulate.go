@@ -133,6 +133,12 @@ var emulators = []emulator{
 	{"wt310", "yokogawa-wt300", func(s source) (Firmware, error) {
 		return wt300face.New(s.Board, wt300face.Config{Seed: s.Seed, Draw: s.imperfect, Now: s.now})
 	}},
+	{"wt310-wall", "yokogawa-wt300", func(s source) (Firmware, error) {
+		return wt300face.New(s.Board, wt300face.Config{
+			Seed: s.Seed, Draw: s.imperfect, Now: s.now,
+			Wall: func(card measure.Watt, _, _ time.Duration) measure.Watt { return (RestOfMachine + card) / Supply },
+		})
+	}},
 	{"dho804", "rigol-dho", newScope(rigolface.New, rigolface.DHO)},
 	{"ds1054z", "rigol-ds1000z", newScope(rigolface.New, rigolface.DS1000Z)},
 	{"dsox1102g", "keysight-infiniivision", newKeysight(keysightface.DSOX1102G)},
@@ -143,6 +149,12 @@ var emulators = []emulator{
 	{"sds2104x-hd", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XHD)},
 	{"sds2104x-plus", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XPlus)},
 }
+
+// RestOfMachine is what all but the card takes of the supply of the machine about wt310-wall.
+const RestOfMachine measure.Watt = 80
+
+// Supply is the share of its input that the supply passes on.
+const Supply = 0.9
 
 // newScope adapts a maker's constructor for one family of oscilloscopes.
 func newScope[F Firmware, M any](maker func(*board.Board, M, scopeface.Config) (F, error), family M,

@@ -81,12 +81,31 @@ func RenderReport(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  event    %s at scan %d: %s\n", e.Kind, e.FirstScan, e.Detail)
 	}
 	RenderMethods(w, r.Methods, "the meter")
+	renderWhole(w, r)
 	if len(r.Machine) > 0 {
 		fmt.Fprintln(w, "\nBeside the card, by the machine's own sensors (± U without their error, which nobody states):")
 		out.Table(w, out.Row{"sensor", ">energy (k = 2)", ">mean", ">readings"}, r.Machine, func(u machine.Use) out.Row {
 			return out.Row{u.Name, out.EnergyText(u.Energy, u.U), u.Mean, u.Readings}
 		})
 	}
+}
+
+// renderWhole writes what the whole machine took at its wall.
+func renderWhole(w io.Writer, r *Report) {
+	x := r.Whole
+	if r.WallTrouble != "" {
+		fmt.Fprintf(w, "\nWhole machine: %s.\n", r.WallTrouble)
+	}
+	if x == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nWhole machine, at the wall (%d updates within the window):\n", x.Updates)
+	t := out.NewTable(w, "", ">energy (k = 2)", ">mean")
+	t.AppendRow([]any{"wall", out.EnergyText(x.Wall.Energy, x.Wall.U), x.WallMean})
+	t.AppendRow([]any{"rest of the machine", out.EnergyText(x.Rest.Energy, x.Rest.U), x.RestMean})
+	t.Render()
+	fmt.Fprintln(w, "  The rest is all but the card's measured rails: what the power supply loses for the card, too.")
+	renderLargest(w, x.Budget)
 }
 
 // renderRails writes the energy by rail; with several rails the footer is their total.

@@ -22,11 +22,13 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/machine"
+	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -94,6 +96,9 @@ type Report struct {
 	Kernels *api.Kernels `json:"kernels,omitempty"`
 	// Machine is the energy by the host's own sensors.
 	Machine []machine.Use `json:"machine,omitempty"`
+	// Whole is the energy of the whole machine by a meter at its wall, WallTrouble why there is none.
+	Whole       *wall.Result `json:"whole_machine,omitempty"`
+	WallTrouble string       `json:"whole_machine_trouble,omitempty"`
 	// Ranges is the energy by the program's own ranges.
 	Ranges *store.Ranges `json:"ranges,omitempty"`
 	// Windows are the windows of a server within the task.
@@ -250,7 +255,23 @@ func (r *Report) SetTruth(truth measure.Joule, drawn bool) {
 // AddSide adds the data recorded beside the meter: the GPU's condition, the results of
 // software methods, and the energy of one launch of a tiny kernel.
 func (r *Report) AddSide(ctx context.Context, db *store.DB) error {
-	return errors.Join(r.addCondition(ctx, db), r.AddMethods(ctx, db), r.addTiny(ctx, db))
+	return errors.Join(r.addCondition(ctx, db), r.AddMethods(ctx, db), r.addTiny(ctx, db), r.addWhole(ctx, db))
+}
+
+// addWhole adds the energy of the whole machine, where the bench has a meter at its wall.
+func (r *Report) addWhole(ctx context.Context, db *store.DB) error {
+	t := r.task
+	if t == nil || t.Result == nil || t.Setup.Wall() < 0 {
+		return nil
+	}
+	e, err := measurement.WindowEdges(ctx, db, t)
+	if err == nil {
+		r.Whole, err = db.AtWall(ctx, t.ID, t.Result, e)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.WallTrouble, err = err.Error(), nil
+	}
+	return err
 }
 
 // NewQuality returns the verdict on a task; nil while it runs.

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -35,6 +36,9 @@ type Config struct {
 	Now func() time.Duration
 	// Rails by name, one an element; nil for aux_12v_1 and the others behind it.
 	Rails []string
+	// Wall puts the machine's supply, 230 V, on the first element in place of a rail: its mean power from one of
+	// the board's times to another, given the card's.
+	Wall func(card measure.Watt, from, to time.Duration) measure.Watt
 	// Clock is how slow the meter's own clock runs, relative: updates come every
 	// rate·(1 + Clock).
 	Clock float64

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
@@ -148,6 +149,11 @@ func (f *Face) latch(from, to time.Duration) {
 			continue
 		}
 		r := f.board.Rail(e.rail, measure.Watt(mean))
+		if f.cfg.Wall != nil && n == 1 {
+			const mains = 230
+			p := f.cfg.Wall(mean, from, to)
+			r = board.Reading{V: mains, I: measure.Ampere(p / mains), P: p}
+		}
 		v[0] += float64(r.V) * e.gainU
 		v[1] += float64(r.I) * e.gainI
 		v[2] += float64(r.P) * e.gainP

@@ -81,6 +81,7 @@ func (l *live) anchor() {
 	for i, f := range l.start {
 		t := &l.align[i]
 		switch {
+		case !l.marked(i):
 		case i == l.m.base && f != nil:
 			latest = max(latest, float64(f.T))
 		case f == nil:
@@ -100,7 +101,7 @@ func (l *live) anchor() {
 	}
 	l.awaiting = false
 	for i := range l.align {
-		if i == l.m.base || l.align[i].anchor.known {
+		if i == l.m.base || l.align[i].anchor.known || !l.marked(i) {
 			continue
 		}
 		blind := l.m.names[i]
@@ -131,13 +132,13 @@ func (l *live) move(i int, f, base *marker.Found) {
 // them, and reports how the clocks ran.
 func (l *live) check() (done bool) {
 	base := l.stop[l.m.base]
-	for _, f := range l.stop {
-		if f == nil {
+	for i, f := range l.stop {
+		if f == nil && (l.marked(i) || i == l.m.base) {
 			return false
 		}
 	}
 	for i, f := range l.stop {
-		if i == l.m.base {
+		if i == l.m.base || f == nil {
 			continue
 		}
 		off := float64(f.T-base.T) - l.align[i].place.offset(float64(base.T))
@@ -166,6 +167,7 @@ type track struct {
 	tb      measure.Timebase
 	period  float64
 	first   int // index of its first channel in the whole
+	wall    int // of its own channels the one of the machine's supply, -1 for none
 	packets []*packet
 	done    bool // no more will come
 	// keep is for how long readings stay behind the one that is shown, so that a

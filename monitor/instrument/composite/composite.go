@@ -115,7 +115,7 @@ func (c *Composite) Open(ctx context.Context) error {
 		return nil
 	}
 	for i, m := range c.members { // refused at once where a member could never see a marker
-		if _, err := c.setup(i); err != nil {
+		if _, err := c.setup(i); err != nil && !m.beside(c.parts[i]) {
 			_ = c.Close()
 			return fmt.Errorf("align by markers: %s: %w: align by trigger or clock", m.Name, err)
 		}
@@ -237,12 +237,27 @@ type Member struct {
 	Power func(instrument.Inputs) ([]measure.Channel, []measure.Rail)
 }
 
+// wall is the channel of a member that measures the machine at the wall, and no rail of the card; -1 for others. Such a
+// member is aligned by the clock alone, is never the base, and neither its response nor its losses are the whole's.
+func (m *Member) wall(in instrument.Inputs) int {
+	if m.Power != nil {
+		if channels, rails := m.Power(in); len(rails) == 0 {
+			return (&measure.Setup{Channels: channels}).Wall()
+		}
+	}
+	return -1
+}
+
+func (m *Member) beside(in instrument.Inputs) bool { return m.wall(in) >= 0 }
+
 // Join returns the inputs of members as one instrument, in their order: the
 // base's timebase, channels named member/channel, and their delays and holds.
 // Inputs must have channels. base is the index of the member whose timebase it is.
 func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inputs, base int) {
+	beside := make([]bool, len(in))
 	for i := range in {
-		if in[i].Timebase.SampleRate() > in[base].Timebase.SampleRate() {
+		beside[i] = members[i].beside(in[i])
+		if !beside[i] && (beside[base] || in[i].Timebase.SampleRate() > in[base].Timebase.SampleRate()) {
 			base = i
 		}
 	}
@@ -250,6 +265,18 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 	late := false
 	for i, m := range members {
 		r := in[i].Response
+		_, rest := split(members, i, base, in[base].Timebase, a)
+		if beside[i] {
+			if a.By == Markers {
+				rest = m.Delay
+			}
+			for _, c := range in[i].Channels {
+				c.Name = m.Name + "/" + c.Name
+				c.Skew = rest - period(in[i].Timebase)/2 // the mean since the reading before
+				out.Channels = append(out.Channels, c)
+			}
+			continue
+		}
 		const slower = 1.5 // than the base: from there on readings are shown several times
 		if p := period(in[i].Timebase); p > slower*period(out.Timebase) {
 			r.Update, out.Response.Centred = max(r.Update, p), true
@@ -258,7 +285,6 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 		out.Response.Window = max(out.Response.Window, r.Window)
 		out.Response.Update = max(out.Response.Update, r.Update)
 		late = late || in[i].Response.Update > 0
-		_, rest := split(members, i, base, in[base].Timebase, a)
 		for _, c := range in[i].Channels {
 			c.Name = m.Name + "/" + c.Name
 			c.Skew += rest

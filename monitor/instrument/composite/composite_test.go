@@ -36,7 +36,7 @@ func run(t *testing.T, a Align, d time.Duration, spec marker.Spec, delays map[st
 		if f.batch == 0 {
 			f.batch = max(1, int(f.rate/100))
 		}
-		members = append(members, Member{Name: f.name, Instrument: f, Delay: delays[f.name]})
+		members = append(members, Member{Name: f.name, Instrument: f, Delay: delays[f.name], Power: f.power})
 	}
 	c, err := New(members, a)
 	if err != nil {
@@ -579,4 +579,46 @@ func BenchmarkMerge(b *testing.B) {
 	if out.scans < 195*b.N {
 		b.Fatalf("%d scans of %d blocks of 200", out.scans, b.N)
 	}
+}
+
+// A meter at the wall is slow, and the whole is not: neither its response nor its lost readings are the
+// card's. It is aligned by the clock, whatever the others are by.
+func TestAMeterAtTheWall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, err := run(t, Align{}, 10*time.Second, marker.FastProfile(4000, 7), nil, &fake{name: "wall", rate: 10, wall: true, batch: 1, loses: map[int]int{40: 3}},
+			&fake{name: "card", rate: 4000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := c.Inputs()
+		if in.Response != (measure.Response{}) || in.Timebase.SampleRate() != 4000 || in.Channels[1].Skew != -0.05 || in.Channels[3].Skew != 0 {
+			t.Errorf("the whole has %+v", in)
+		}
+		if w.Lost() != 0 || len(w.Scans()) < 36000 {
+			t.Errorf("%d scans of the card, %d lost", len(w.Scans()), w.Lost())
+		}
+		none, notes := 0, ""
+		for i, n := range w.Counts(1) {
+			if n == measure.NoReading && i > 4000 {
+				none++
+			}
+		}
+		for _, e := range w.Events(measure.EventNote) {
+			notes += e.Detail + "\n"
+		}
+		if none < 1100 || none > 1300 { // three readings of 400 scans
+			t.Errorf("%d scans without a reading", none)
+		}
+		for _, want := range []string{"wall is aligned with card by the host's clock", "the card's scans go on"} {
+			if !strings.Contains(notes, want) {
+				t.Errorf("no %q in the notes:\n%s", want, notes)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, _, err := run(t, Align{}, 20*time.Second, marker.Spec{}, nil, &fake{name: "card", rate: 4000}, &fake{name: "wall", rate: 10, wall: true, batch: 1, silent: 2})
+		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "wall: ") || !strings.Contains(err.Error(), "nothing came for 5 s while card went on") {
+			t.Errorf("a silent meter at the wall: %v", err)
+		}
+	})
 }

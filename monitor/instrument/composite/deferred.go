@@ -133,7 +133,7 @@ func (s *session) placeBy(i int, moved float64, pairs []pair) (place, string) {
 	text := fmt.Sprintf("%s is aligned with %s by the host's clock, within %s (k = 1); their clocks may part by "+
 		"%.1f ppm",
 		name, base, seconds(math.Hypot(s.c.align.U.Seconds(), half)), 1e6*clocks)
-	if pairs != nil {
+	if pairs != nil && !s.c.members[i].beside(s.c.parts[i]) {
 		blind := name
 		if pairs[i].start != nil {
 			blind = base
@@ -168,6 +168,9 @@ func (s *session) markers() ([]pair, error) {
 	}
 	pairs := make([]pair, len(detect))
 	for i, d := range detect {
+		if d == nil {
+			continue
+		}
 		f := s.spools[i]
 		if err := f.rewind(); err != nil {
 			return nil, err

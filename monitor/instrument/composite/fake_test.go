@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -27,6 +28,7 @@ type fake struct {
 	epoch  time.Time
 	load   func(t float64) float64
 
+	wall     bool // its second channel is the machine's supply
 	stamped  bool
 	deferred bool
 	trigger  bool // waits for fired
@@ -202,4 +204,13 @@ func markers(spec marker.Spec, start, stop float64) func(float64) float64 {
 		}
 		return amps
 	}
+}
+
+// power is the fake by itself: the machine's supply, or nothing that it knows of.
+func (f *fake) power(in instrument.Inputs) ([]measure.Channel, []measure.Rail) {
+	channels := slices.Clone(in.Channels)
+	if f.wall {
+		channels[1].Unit = measure.UnitWall
+	}
+	return channels, nil
 }

@@ -78,6 +78,9 @@ func newLive(s *session) (*live, error) {
 	l.wait = float64(l.spec.Duration()) + reportChips*float64(l.spec.Chip) + reserve
 	l.lag = min(l.wait, maxLag)
 	for i, d := range l.detect {
+		if d == nil {
+			continue
+		}
 		d.OnFound(func(f marker.Found) { // of other tasks' markers the tag is wrong
 			switch {
 			case !f.TagOK:
@@ -93,6 +96,9 @@ func newLive(s *session) (*live, error) {
 	}
 	return l, nil
 }
+
+// marked reports whether a member is aligned by its markers.
+func (l *live) marked(i int) bool { return l.detect != nil && l.detect[i] != nil }
 
 // triggered places the members by their common trigger alone.
 func (l *live) triggered() {
@@ -121,7 +127,7 @@ func (l *live) take(i int, p *packet) error {
 	tb, n := l.s.c.parts[i].Timebase, p.block.Scans()
 	device := p.block.TickAt(tb, n-1) / float64(tb.TickHz)
 	window := l.leads[i].observe(p.at.Sub(l.s.epoch).Seconds(), device)
-	if l.detect != nil {
+	if l.marked(i) {
 		if err := l.detect[i].Push(&p.block); err != nil {
 			return err
 		}
@@ -158,10 +164,10 @@ func (l *live) settle() {
 			continue
 		}
 		l.align[i].settle(base, l.leads[i].line(), 0, u)
-		if l.awaiting {
+		if l.awaiting && l.marked(i) {
 			continue
 		}
-		if l.detect != nil {
+		if l.marked(i) {
 			// Behind the first scan: before it it is unknown where it belongs.
 			l.m.noteAt(math.Inf(-1), "%s is aligned with %s by the host's clock and what the start marker showed "+
 				"before, within %s (k = 1)",

@@ -55,6 +55,7 @@ func newMerger(c *Composite, sink instrument.Sink) *merger {
 		} else {
 			m.tracks = append(m.tracks, &track{
 				name: c.members[i].Name, tb: in.Timebase, period: float64(period(in.Timebase)), first: first,
+				wall: c.members[i].wall(in),
 			})
 		}
 		first += len(in.Channels)
@@ -226,11 +227,19 @@ func (m *merger) seek(at float64, k int) (state, *track) {
 		if t == nil {
 			continue
 		}
-		if s := t.seek(m.place[i].of(at)); s != hit {
+		s := t.seek(m.place[i].of(at))
+		lost := t.wall >= 0 && s == missing // of the machine beside the card, whose scans go on
+		if s != hit && !lost {
 			return s, t
 		}
 		for c, col := range t.packets[t.p].block.Counts {
 			m.cols[t.first+c][k] = col[t.i]
+		}
+		if lost {
+			m.cols[t.first+t.wall][k] = measure.NoReading
+			if why := t.loss(false); why != "" {
+				m.note("%s: %s; the card's scans go on", t.name, why)
+			}
 		}
 	}
 	return hit, nil

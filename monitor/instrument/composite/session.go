@@ -290,15 +290,21 @@ func (s *session) spec() marker.Spec {
 	return s.sink.Marker()
 }
 
-// detectors look for the marker in each member's own power; nil where there is
-// nothing to look for.
+// detectors look for the marker in each member's own power, nil for one at the wall; nil where there is
+// nothing to align by them.
 func (s *session) detectors() ([]*marker.Detector, error) {
 	spec := s.spec()
 	if spec.Code == marker.None || s.c.align.By != Markers {
 		return nil, nil
 	}
 	var out []*marker.Detector
+	seeing := 0
 	for i, m := range s.c.members {
+		if m.beside(s.c.parts[i]) {
+			out = append(out, nil)
+			continue
+		}
+		seeing++
 		setup, err := s.c.setup(i)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -308,6 +314,9 @@ func (s *session) detectors() ([]*marker.Detector, error) {
 			return nil, fmt.Errorf("align by markers: %s: %w", m.Name, err)
 		}
 		out = append(out, d)
+	}
+	if seeing < 2 {
+		return nil, nil
 	}
 	return out, nil
 }

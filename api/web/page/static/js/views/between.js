@@ -52,6 +52,7 @@ export function energyBetween(of) {
         `${seconds(to - from, 5)}, mean ${watts(r.mean_w)}, peak ${watts(r.peak_w)}, ${many(r.samples, 'sample')}`,
         num(r.gaps) ? `, ${count(r.lost)} lost in ${many(r.gaps, 'gap')}` : '',
         r.nvml_j === undefined ? null : el('div', { id: 'sensor' }, `${nameOf(r.nvml_method)}: ${joules(r.nvml_j, 4)} `, el('span', { class: 'soft' }, `(${signed(num(r.nvml_j) / num(r.energy.energy_j) - 1)})`)),
+        r.wall ? el('div', { id: 'wall' }, `Whole machine: ${energy(r.wall)}, without the card's rails ${energy(r.rest)}`) : null,
         self.idleRow(root, from, to), of.actions(from, to), parts(r, open));
     },
     idleRow(root, from, to) {

@@ -1,5 +1,6 @@
 // What is said of a task beside its plot: figures, rails, quality, budget, markers, events.
-import { el } from '../lib/dom.js';
+import { get } from '../lib/api.js';
+import { el, fill } from '../lib/dom.js';
 import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, time, watts, word } from '../lib/format.js';
 import { figures, notice, stateBadge, table, verdictBadge } from '../lib/parts.js';
 import { link } from '../lib/router.js';
@@ -44,7 +45,7 @@ export const signed = (part) => (Number.isFinite(part) ? (part > 0 ? '+' : '') +
 
 /** details are the panels below the plot. */
 export function details(answer) {
-  return [quality(answer), rails(answer), budget(answer), markers(answer), origin(answer), events(answer)].filter(Boolean);
+  return [quality(answer), rails(answer), whole(answer), budget(answer), markers(answer), origin(answer), events(answer)].filter(Boolean);
 }
 
 const panel = (title, ...children) => el('section', { class: 'panel', 'aria-label': title }, el('h2', {}, title), ...children);
@@ -64,6 +65,16 @@ function rails(answer) {
     { title: 'Mean', num: true, cell: (r) => watts(r.mean_w) }, { title: 'Peak', num: true, cell: (r) => watts(r.peak_w) },
     { title: 'Share', num: true, cell: (r) => percent(num(r.energy?.energy_j) / num(answer.task.energy?.energy_j)) },
   ], answer.rails));
+}
+
+/** whole is the whole machine by a meter at its wall, which is asked for. */
+function whole(answer) {
+  if (!answer.task.energy || !answer.setup?.channels?.some((c) => c.unit === 'UNIT_WALL_WATT')) return null;
+  const body = el('div', {}, 'Reading…'), length = num(answer.task.duration_s);
+  get(`/v1/tasks/${answer.task.task_id}/energy`).then((a) => fill(body, a.wall_trouble ? notice(a.wall_trouble) : table('The whole machine over the window', [
+    { title: 'Of it', cell: (r) => r[0] }, { title: 'Energy ± U', num: true, cell: (r) => energy(r[1]) }, { title: 'Mean', num: true, cell: (r) => watts(num(r[1].energy_j) / length) },
+  ], [['wall', a.wall], ['rest of the machine, losses of the power supply included', a.rest]])), (e) => fill(body, notice(e.message, true)));
+  return panel('Whole machine', body);
 }
 
 /** budgetTable lists what an uncertainty is made of, with bars by variance. */

@@ -40,7 +40,7 @@ func Example() {
 		break
 	}
 	// Output:
-	// task 2, axpy: 103 J ± 1.971 J in 800 ms, 1 gap
+	// task 2, axpy: 103 J ± 1.985 J in 800 ms, 1 gap
 	// gap: 100 samples
 	// 7901 samples, 128.7 W
 }
@@ -103,7 +103,7 @@ func ExampleClient_Tasks() {
 	// Output:
 	// 3 bob 103 J
 	// 1 ada 103 J
-	// 2 tasks: 205.9 J ± 3.938 J
+	// 2 tasks: 205.9 J ± 3.952 J
 }
 
 func ExampleClient_Aggregate() {
@@ -139,7 +139,7 @@ func ExampleClient_Energy() {
 		fmt.Println(x.Number, x.Min, x.Mean, x.Max)
 	}
 	// Output:
-	// 12.87 J ± 246 mJ in 1001 samples
+	// 12.87 J ± 247.7 mJ in 1001 samples
 	// 0 1 W 5.75 W 10.5 W
 	// 1 1 W 5.703 W 10.5 W
 }

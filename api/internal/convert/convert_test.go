@@ -61,7 +61,7 @@ func pairs() []pair {
 		of[measure.Estimate, pb.Energy](wire, "Energy", "energyOf", "ParseEnergy", ""),
 		of[measure.Contribution, pb.Contribution](wire, "contribution", "contributionOf", "parseContribution", ""),
 		of[measure.RailResult, pb.RailResult](wire, "RailResult", "railResultOf", "ParseRailResult", "-Role"),
-		of[clock.Fit, pb.Clock](wire, "clockMessage", "clockOf", "", "-Jitter -u_s"),
+		of[clock.Fit, pb.Clock](wire, "clockMessage", "clockOf", "", "-Jitter -Knots -u_s"),
 		of[marker.Spec, pb.MarkerSpec](wire, "MarkerSpec", "markerSpecOf", "ParseMarkerSpec", "Guard=guard_chips"),
 		of[marker.Edge, pb.Edge](wire, "edge", "edgeOf", "parseEdge", ""),
 		of[marker.Found, pb.Marker](wire, "Marker", "markerOf", "ParseMarker", ""),

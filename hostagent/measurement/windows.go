@@ -247,7 +247,10 @@ func (w *ServedWindows) kernels(t *store.Task, marks []gpu.Span) iter.Seq2[attri
 	}
 	slices.SortStableFunc(out, func(a, b attribute.Kernel) int { return cmp.Compare(a.Start, b.Start) })
 	return func(yield func(attribute.Kernel, error) bool) {
-		for i := 0; i < len(out) && yield(out[i], nil); i++ {
+		for _, k := range out {
+			if !yield(k, nil) {
+				return
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ func Reach(s *measure.Setup) measure.Seconds {
 	return 0
 }
 
-// Result is what the whole machine took over a window.
+// Result is the energy of the whole machine over a window, and of the rest of it.
 type Result struct {
 	Wall     measure.Estimate `json:"wall"`
 	WallMean measure.Watt     `json:"wall_mean_w"`

@@ -143,7 +143,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := New(&s, measure.Window{From: 0, To: 1}); !errors.Is(err, ErrNone) {
 		t.Errorf("without a meter at the wall: %v", err)
 	}
-	// This is what keeps it out of every sum of rails.
+	// The check that keeps it out of every sum of rails.
 	s = bench()
 	s.Rails[0].X = 1
 	if err := s.Validate(); err == nil {

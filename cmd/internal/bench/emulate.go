@@ -150,10 +150,10 @@ var emulators = []emulator{
 	{"sds2104x-plus", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XPlus)},
 }
 
-// RestOfMachine is what all but the card takes of the supply of the machine about wt310-wall.
+// RestOfMachine is the power that the emulated machine of wt310-wall draws from its supply beside the card.
 const RestOfMachine measure.Watt = 80
 
-// Supply is the share of its input that the supply passes on.
+// Supply is the efficiency of that supply: output over input power.
 const Supply = 0.9
 
 // newScope adapts a maker's constructor for one family of oscilloscopes.

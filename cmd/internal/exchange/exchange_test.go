@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/measure/marker"
 )
 
 // The copy of an input that cannot be read twice has no name while it is read: nothing of it
@@ -57,6 +59,15 @@ func TestInterruptedImportReadsNoFurther(t *testing.T) {
 	}
 	if _, _, err := importFile(ctx, "-", io.MultiReader(strings.NewReader("t_s,gpu_w\n"), endless)); !errors.Is(err, asked) {
 		t.Errorf("a pipe: %v", err)
+	}
+}
+
+// Marks amid long work are part of a recording.
+func TestHostSideWithMarks(t *testing.T) {
+	h, err := parseHostSide([]byte(`{"started":"2026-11-28T00:00:00Z","kernels":[{"name":"k","start":"2026-11-28T00:00:01Z",
+		"end":"2026-11-28T00:00:02Z"}],"played":[{"kind":3,"number":1,"chip":0,"at":"2026-11-28T00:00:01Z"}]}`))
+	if err != nil || h.Played[0].Kind != uint8(marker.Mark) {
+		t.Errorf("%+v, %v", h, err)
 	}
 }
 

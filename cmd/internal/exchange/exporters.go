@@ -54,7 +54,7 @@ type markerJSON struct {
 
 // playedJSON is one chip edge as the host played it, by the host's clock.
 type playedJSON struct {
-	Kind   uint8     `json:"kind"`             // 1 start, 2 stop
+	Kind   uint8     `json:"kind"`             // 1 start, 2 stop, 3 amid long work
 	Number int       `json:"number,omitempty"` // of a marker around a single kernel; 0 bounds the work
 	Chip   int       `json:"chip"`
 	At     time.Time `json:"at"`

@@ -258,8 +258,7 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 		return err
 	}
 	defer d.Close()
-	inputs, login := d.Inputs(), ""
-	login, _ = cli.Whoami()
+	inputs := d.Inputs()
 	setup := measure.Setup{
 		Timebase: inputs.Timebase, Response: inputs.Response, Channels: inputs.Channels, Rails: instrument.PairRails(inputs.Channels),
 	}
@@ -267,7 +266,8 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	if err != nil {
 		return fmt.Errorf("%s: marker: %w", path, err)
 	}
-	in := &Incoming{Format: "recording", Path: dir}
+	login, _ := cli.Whoami()
+	in := &Incoming{Format: "recording", Path: dir, before: host.put}
 	in.Task = store.NewTask{
 		Name: cmp.Or(f.name, host.Task), User: cmp.Or(f.user, login), Launched: host.Started,
 		GPU: cmp.Or(f.gpu, host.GPU), Driver: host.Driver, Marker: host.Marker.Spec(),
@@ -275,13 +275,6 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	in.Header = store.Header{
 		Bench: "import", Instrument: store.Instrument(d.Identity()), Setup: setup, CalibrationID: setup.CalibrationID(),
 		Started: host.Started,
-	}
-	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
-		played := lists.Map(host.Played, func(p playedJSON) store.Played {
-			return store.Played{Kind: marker.Kind(p.Kind), Number: p.Number, Chip: p.Chip, At: p.At}
-		})
-		kernels := lists.Map(host.Kernels, func(k kernelJSON) store.Kernel { return store.Kernel{Name: k.Name, Start: k.Start, End: k.End} })
-		return errors.Join(db.PutPlayed(ctx, id, played), db.PutKernels(ctx, id, kernels))
 	}
 	in.Stream = func(sink textin.Sink) error {
 		err := d.Stream(ctx, instrument.Sink{Event: sink.Event, Block: func(b *measure.Block) error {
@@ -307,6 +300,15 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	return ImportTask(ctx, a, in)
 }
 
+// put stores the edges played and the kernels of a task.
+func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error {
+	played := lists.Map(h.Played, func(p playedJSON) store.Played {
+		return store.Played{Kind: marker.Kind(p.Kind), Number: p.Number, Chip: p.Chip, At: p.At}
+	})
+	kernels := lists.Map(h.Kernels, func(k kernelJSON) store.Kernel { return store.Kernel(k) })
+	return errors.Join(db.PutPlayed(ctx, id, played), db.PutKernels(ctx, id, kernels))
+}
+
 // readHostSide reads and checks host.json. Errors name the field.
 func readHostSide(path string) (*HostSide, error) {
 	b, err := os.ReadFile(path)
@@ -328,8 +330,8 @@ func parseHostSide(b []byte) (*HostSide, error) {
 		return nil, errors.New("kernels: none: the window is that of the work")
 	}
 	for i, p := range h.Played {
-		if k := marker.Kind(p.Kind); k != marker.Start && k != marker.Stop || p.Number < 0 || p.At.IsZero() {
-			return nil, fmt.Errorf("played[%d]: kind %d, number %d at %v: want kind 1 or 2 and a time", i, p.Kind, p.Number, p.At)
+		if k := marker.Kind(p.Kind); k < marker.Start || k > marker.Mark || p.Number < 0 || p.At.IsZero() {
+			return nil, fmt.Errorf("played[%d]: kind %d, number %d at %v: want kind 1 to 3 and a time", i, p.Kind, p.Number, p.At)
 		}
 	}
 	for i, k := range h.Kernels {

@@ -30,6 +30,7 @@ var unrun = []unrunLine{
 	{"export.md", "wattmark import powersensor3 FILE", aForm},
 	{"export.md", "wattmark import nvidia-smi FILE", aForm},
 	{"export.md", "wattmark import dataset DIR", aForm},
+	{"export.md", "wattmark import recording DIR", aForm},
 	{"export.md", "wattmark annotate 42", "needs a trace of the task's program by a profiler"},
 	{"export.md", "cd gemm-set && duckdb", "needs DuckDB"},
 	{"host.md", "python3 -m grpc_tools.protoc", "needs a Python package that Debian does not have"},

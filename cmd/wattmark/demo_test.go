@@ -127,7 +127,8 @@ func TestDemoPulse(t *testing.T) {
 	if relative(*r.EnergyJ, *r.TruthJ) > 0.005 || math.Abs(*r.EnergyJ-*r.TruthJ) > *r.EnergyUJ {
 		t.Errorf("the meter: %v ± %v J, truth %v J", *r.EnergyJ, *r.EnergyUJ, *r.TruthJ)
 	}
-	if relative(*r.NVMLJ, *r.TruthJ) < 0.2 {
+	// By how much depends on where the pulses fall, which a busy machine launches late.
+	if off := math.Abs(*r.NVMLJ - *r.TruthJ); off < 5**r.EnergyUJ {
 		t.Errorf("NVML: %v J, truth %v J: it should not see what happens between its looks", *r.NVMLJ, *r.TruthJ)
 	}
 	if *r.DurationS < 0.8 { // of 0.95 s; on a busy machine the last pulse does not begin in time

@@ -14,8 +14,8 @@ import (
 // a task by its name, zooms, puts two cursors and reads joules that are the API's,
 // compares two tasks, learns why one is doubtful and which of two programs is better, takes a
 // figure away, follows a capture live, records the bench; by mouse, by keys alone, by fingers. Then
-// Lighthouse finds nothing that is not for everyone or not good practice, and nothing that moves
-// while the page is made. WATTMARK_LIGHTHOUSE=all looks at every view, and scores its times.
+// Lighthouse finds nothing that is not for everyone or not good practice, and nothing moves
+// while the page is made.
 func TestJourneyInBrowser(t *testing.T) {
 	t.Parallel()
 	pageModules(t)
@@ -41,12 +41,12 @@ func TestJourneyInBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := 0
-	if !testing.Short() { // it waits until a view has been quiet for seconds
+	if !testing.Short() {
 		port = freePort(t)
 	}
 	figures := filepath.Join(t.TempDir(), "figures.json")
 	visitPage(t, "journey.mjs", pageSetup{
-		URL: url, Tasks: 7, Figures: figures, Port: port, All: os.Getenv("WATTMARK_LIGHTHOUSE") == "all",
+		URL: url, Tasks: 7, Figures: figures, Port: port,
 		Run: append([]string{path}, r.held("gemm live")...),
 	})
 	var seen struct {

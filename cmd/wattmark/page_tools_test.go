@@ -58,7 +58,6 @@ type pageSetup struct {
 	Run      []string `json:"run,omitempty"`     // measures another one
 	Views    []view   `json:"views,omitempty"`   // to look at
 	Port     int      `json:"port,omitempty"`    // for Lighthouse to reach its browser at
-	All      bool     `json:"all,omitempty"`     // every view, however long it takes
 	Dense    []int64  `json:"dense,omitempty"`   // tasks without a hole
 	Gaps     []gapIn  `json:"gaps"`              // tasks that lost samples, and when
 	Tokens   *tokens  `json:"tokens,omitempty"`  // of a page that asks who is there

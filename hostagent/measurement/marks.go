@@ -25,9 +25,9 @@ type Marks struct {
 	Busy  bool          // plays them whether the GPU is idle or not
 }
 
-// idleFor is for how long no process has used a GPU that counts as idle. An H100's driver has samples of the last second or
-// two, and the newest alone. It is looked at each lookIdle.
-const idleFor, lookIdle = 2500 * time.Millisecond, 250 * time.Millisecond
+// idleFor is for how long no process has used a GPU that counts as idle. The drivers of H100 and H200 have one sample a
+// process, of the last second (sampled), anew each 200 ms. It is looked at each lookIdle.
+const idleFor, sampled, lookIdle = 2500 * time.Millisecond, time.Second, 250 * time.Millisecond
 
 // amid plays marks beside the work until stop is called, which waits for the one that is playing, and sets s.unmarked.
 func (s *attempt) amid(ctx context.Context) (stop func()) {
@@ -74,9 +74,11 @@ func (s *attempt) awaitIdle(ctx context.Context) error {
 	if s.cfg.Marks.Busy {
 		return nil
 	}
-	for reader, ok := s.cfg.Sensor.(gpu.ProcessReader); ok; {
+	reader, ok := s.cfg.Sensor.(gpu.ProcessReader)
+	for quiet := (time.Time{}); ok; { // the first of the looks that saw no use
 		now := time.Now()
-		list, err := reader.Processes(gpu.Span{Start: now.Add(-idleFor), End: now})
+		// The driver may take a sample during the call: that counts too.
+		list, err := reader.Processes(gpu.Span{Start: now.Add(-idleFor), End: now.Add(idleFor)})
 		if err != nil {
 			return err
 		}
@@ -84,8 +86,15 @@ func (s *attempt) awaitIdle(ctx context.Context) error {
 		for _, p := range list {
 			used += p.Busy
 		}
+		switch {
+		case used > 0:
+			quiet = time.Time{}
+		case quiet.IsZero():
+			quiet = now
+		}
 		// This process has a context on the GPU: an empty list is not all.
-		if ok = len(list) > 0 && !math.IsNaN(used); ok && used == 0 || sensor.Pause(ctx, lookIdle) != nil {
+		if ok = len(list) > 0 && !math.IsNaN(used); ok && used == 0 && now.Sub(quiet) >= idleFor-sampled ||
+			sensor.Pause(ctx, lookIdle) != nil {
 			return nil
 		}
 	}

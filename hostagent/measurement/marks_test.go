@@ -61,12 +61,13 @@ func marked(t *testing.T, b *bench, sensor gpu.PowerSensor, m measurement.Marks,
 func TestMarksInPauses(t *testing.T) {
 	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
 		begin := time.Now()
-		sensor := driver{b.sensor, func(within gpu.Span) ([]gpu.ProcessUse, error) {
-			// As NVML: busy if any of the second's work lies within.
+		sensor := driver{b.sensor, func(gpu.Span) ([]gpu.ProcessUse, error) {
+			// As an H200's: the share of the second before, anew each 200 ms.
 			busy := 0.0
-			for at := within.Start; at.Before(within.End); at = at.Add(10 * time.Millisecond) {
-				if at.Sub(begin)%(6*time.Second) < 1300*time.Millisecond {
-					busy = 0.3
+			end := time.Since(begin).Truncate(200 * time.Millisecond)
+			for at := end - time.Second; at < end; at += 10 * time.Millisecond {
+				if at > 0 && at%(6*time.Second) < 1300*time.Millisecond {
+					busy += 0.01
 				}
 			}
 			return []gpu.ProcessUse{{PID: 1, Busy: busy}}, nil
@@ -126,6 +127,16 @@ func TestMarksOfABusyGPU(t *testing.T) {
 		reason string
 	}{
 		"busy":    {func(gpu.Span) ([]gpu.ProcessUse, error) { return []gpu.ProcessUse{{PID: 1, Busy: 1}}, nil }, false, "never idle"},
+		// One sample each 200 ms, and calls that take 17 ms, as on an H200: some fall between a call and its answer.
+		"sampled": {func(within gpu.Span) ([]gpu.ProcessUse, error) {
+			time.Sleep(17 * time.Millisecond)
+			newest := time.Now().Truncate(200 * time.Millisecond)
+			use := gpu.ProcessUse{PID: 1}
+			if !newest.After(within.End) {
+				use.Busy = 0.99
+			}
+			return []gpu.ProcessUse{use}, nil
+		}, false, "never idle"},
 		"unknown": {func(gpu.Span) ([]gpu.ProcessUse, error) { return []gpu.ProcessUse{{PID: 1, Busy: math.NaN()}}, nil }, false, "nothing shows"},
 		"hidden":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, nil }, false, "nothing shows"},
 		"failed":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, errors.New("gone") }, false, "gone"},
@@ -133,7 +144,7 @@ func TestMarksOfABusyGPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3}, func(t *testing.T, b *bench) {
-				task, _ := marked(t, b, driver{b.sensor, c.use}, measurement.Marks{Every: 2 * time.Second, Busy: c.busy}, 5*time.Second)
+				task, _ := marked(t, b, driver{b.sensor, c.use}, measurement.Marks{Every: 2 * time.Second, Busy: c.busy}, 11*time.Second)
 				if !strings.Contains(task.Reason, c.reason) || task.State != store.Complete || task.Clock == nil {
 					t.Errorf("%v: %s", task.State, task.Reason)
 				}

@@ -7,7 +7,7 @@ import { api, box, drawn, energyOf, main, params, plain, rests, sameJoules, setu
 import { accessible } from './axe.mjs';
 import { phones } from './phone.mjs';
 import { keysAlone } from './keys.mjs';
-import { lighthouses } from './lighthouse.mjs';
+import { lighthouses, still } from './lighthouse.mjs';
 
 const span = (page) => Number(params(page).get('to')) - Number(params(page).get('from'));
 const rows = (page, n) => page.waitForFunction((n) => document.querySelectorAll('tbody tr').length === n, n);
@@ -270,5 +270,6 @@ await main(async (browser) => {
   const first = await paints(browser);
   console.log(`first paint after ${first.map(Math.round)} ms`);
   if (setup.figures) writeFileSync(setup.figures, JSON.stringify({ first_paint_ms: first }));
+  await step('stands still', null, () => still(browser, '/#/task/1'));
   if (setup.port) await lighthouses();
 }, ...(setup.port ? [`--remote-debugging-port=${setup.port}`] : []));

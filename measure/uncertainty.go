@@ -154,6 +154,30 @@ func (s *railStats) budget() []term {
 	return out
 }
 
+// SteadyU returns U (k = 2) of rail r's mean power while its readings rest at a current and a voltage, or at a power
+// where the rail is read as such: gains, offsets, shunt, ages and rounding, which no average removes; no noise.
+func (s *Setup) SteadyU(r int, i Ampere, v Volt, p Watt) Watt {
+	rail := s.Rails[r]
+	count := func(c Channel, value float64) float64 { return (value - c.Offset) / c.Gain }
+	st := railStats{rail: rail, x: s.Channels[rail.X], m: Moments{One: 1}}
+	switch rail.Wiring {
+	case WiringShunt:
+		st.m.X = count(st.x, float64(v)+float64(i)*float64(rail.Shunt))
+	case WiringPower:
+		st.m.X = count(st.x, float64(p))
+	default:
+		st.m.X = count(st.x, float64(i))
+	}
+	st.rail.X, st.rail.Y = 0, -1
+	if rail.Y >= 0 {
+		st.rail.Y, st.y = 1, s.Channels[rail.Y]
+		st.m.Y = count(st.y, float64(v))
+	}
+	st.m.XX, st.m.XY, st.m.YY = st.m.X*st.m.X, st.m.X*st.m.Y, st.m.Y*st.m.Y
+	u, _ := expand(st.budget())
+	return Watt(u)
+}
+
 // Quantisation splits the standard uncertainty of rounding to whole counts,
 // 1/√12, for readings that scatter by sigma counts, into the part that stays the same while the signal rests and the part
 // that is new with every reading, both in counts. Without noise every reading of

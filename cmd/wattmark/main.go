@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/doctor"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/perf"
+	"github.com/wattmark/wattmark/cmd/internal/ptd"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/service"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
@@ -39,6 +40,7 @@ var families = []cli.Named{
 	{Names: "auth host monitor takeover", Commands: service.Commands},
 	{Names: "cluster relay store", Commands: cluster.Commands},
 	{Names: "top", Commands: top.Commands},
+	{Names: "ptd", Commands: ptd.Commands},
 	{Names: "doctor", Commands: doctor.Commands},
 	{Names: "validate", Commands: validate.Commands},
 	{Names: "certificate sensor", Commands: sensor.Commands},

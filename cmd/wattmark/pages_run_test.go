@@ -36,7 +36,7 @@ var (
 	isCommand = regexp.MustCompile(`^(?:\$ )?(wattmark|sqlite3|curl|make|go|sudo|sudoedit|ssh|pip|python3|export|createdb|psql|cc|cd|WATTMARK_\w+=\S*) `)
 	notes     = regexp.MustCompile(`(?s)^<!-- (first: |ends after |answers: |exits with )(.+) -->$`)
 	serves    = regexp.MustCompile(`^wattmark (emulate [a-z]+[0-9]* --|monitor|host|store|relay --db [^ ]+$|cluster trial)`)
-	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate|tiny)`)
+	measures  = regexp.MustCompile(`wattmark (run|host|instruments|top|pulse|calibrate|tiny|ptd)`)
 	emulates  = regexp.MustCompile(`wattmark emulate [a-z]+[0-9]* --`)
 	manyTimes = regexp.MustCompile(`--times \d\d? `)                              // repeated less here
 	reads     = regexp.MustCompile(`wattmark (monitor|instruments|run .*--port)`) // the meter itself

@@ -126,7 +126,7 @@ func TestMarksOfABusyGPU(t *testing.T) {
 		busy   bool
 		reason string
 	}{
-		"busy":    {func(gpu.Span) ([]gpu.ProcessUse, error) { return []gpu.ProcessUse{{PID: 1, Busy: 1}}, nil }, false, "never idle"},
+		"busy": {func(gpu.Span) ([]gpu.ProcessUse, error) { return []gpu.ProcessUse{{PID: 1, Busy: 1}}, nil }, false, "never idle"},
 		// One sample each 200 ms, and calls that take 17 ms, as on an H200: some fall between a call and its answer.
 		"sampled": {func(within gpu.Span) ([]gpu.ProcessUse, error) {
 			time.Sleep(17 * time.Millisecond)

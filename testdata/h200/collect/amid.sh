@@ -16,7 +16,7 @@ try() { # name, options of run, program
   "$bin/wattmark" export latest --format csv -o "$out/$name.csv" >/dev/null 2>&1 && gzip -9f "$out/$name.csv"
 }
 here=$root/testdata/h200/collect
-try rests "--mark-every 26s" python3 "$here/bursts.py" 110 5 14
+try rests "--mark-every 26s" python3 "$here/bursts.py" 130 5 20
 try never "--mark-every 26s" python3 "$here/bursts.py" 60 60 0
 try busy "--mark-every 26s --mark-busy" python3 "$here/bursts.py" 110 110 0
 try halves "--mark-every 26s --mark-busy" python3 "$here/bursts.py" 110 2 2

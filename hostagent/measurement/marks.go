@@ -163,7 +163,7 @@ func (m *marking) note() string {
 	if len(m.spans) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %s amid the work were found", m.paired, measure.Plural(len(m.spans), "mark"))
+	text := fmt.Sprintf("found %d of %s amid the work", m.paired, measure.Plural(len(m.spans), "mark"))
 	if m.left > 0 {
 		text += fmt.Sprintf(", %d left out, as far off the others", m.left)
 	}

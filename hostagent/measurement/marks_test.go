@@ -83,7 +83,7 @@ func TestMarksInPauses(t *testing.T) {
 				marks++
 			}
 		}
-		if marks < 3 || !strings.Contains(task.Reason, "marks amid the work were found") || task.State != store.Complete {
+		if marks < 3 || !strings.Contains(task.Reason, "marks amid the work") || task.State != store.Complete {
 			t.Fatalf("%d marks, %v: %s", marks, task.State, task.Reason)
 		}
 		w := &measurement.ServedWindows{Windows: append(windows, serving.Window{ID: "all", Begin: windows[0].Begin, End: windows[len(windows)-1].End})}
@@ -140,7 +140,7 @@ func TestMarksOfABusyGPU(t *testing.T) {
 		"unknown": {func(gpu.Span) ([]gpu.ProcessUse, error) { return []gpu.ProcessUse{{PID: 1, Busy: math.NaN()}}, nil }, false, "nothing shows"},
 		"hidden":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, nil }, false, "nothing shows"},
 		"failed":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, errors.New("gone") }, false, "gone"},
-		"forced":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, nil }, true, "marks amid the work were found"},
+		"forced":  {func(gpu.Span) ([]gpu.ProcessUse, error) { return nil, nil }, true, "marks amid the work"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3}, func(t *testing.T, b *bench) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -47,6 +48,36 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 	return fmt.Sprintf("the meter's clock runs %+.0f ppm off the host's, where ±%.0f ppm are stated: its joules are "+
 		"off by as much; correct its tick rate",
 		1e6*off, 1e6*tb.UTickHz)
+}
+
+// witness compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in
+// words; empty without a fit or such marks. Marks of another machine are by another clock. A mark that comes late says
+// nothing, for the way to the meter takes as long as it takes; the soonest one bounds the clocks' error.
+func witness(t *store.Task, f *clock.Fit) string {
+	if f == nil {
+		return ""
+	}
+	tb := t.Setup.Timebase
+	soonest, u, n := measure.Seconds(math.Inf(1)), measure.Seconds(0), 0
+	for i := range t.Events {
+		m, ok := t.Events[i].HardwareMark()
+		if !ok || m.Machine == "" || m.Machine != machineid.Boot() {
+			continue
+		}
+		at, uAt := f.Host(tb.Seconds(float64(t.Events[i].FirstScan) * tb.TicksPerScan))
+		if n++; at-HostSeconds(*f, m.Asked) < soonest {
+			soonest, u = at-HostSeconds(*f, m.Asked), uAt
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("the soonest of %s came %.2f ms ± %.2f ms after it was asked for, as the marker kernels place it",
+		measure.Plural(n, "hardware mark"), 1e3*float64(soonest), 2e3*float64(u))
+	if soonest < -2*u {
+		text += ": no mark comes before, so a clock was read wrong by that at least"
+	}
+	return text
 }
 
 // relate fits the meter's clock to the host's from the chip edges of markers that were both

@@ -101,6 +101,7 @@ func conclude(
 	}
 	v.note("%s", a.clock)
 	v.note("%s", a.marks)
+	v.note("%s", witness(&task, a.fit))
 	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -219,6 +220,41 @@ func TestAMeterWhoseClockIsOff(t *testing.T) {
 	unsure := &clock.Fit{B: 1.002, VarB: 1e-6}
 	if got := offRate(measure.Timebase{UTickHz: 1e-4}, unsure); got != "" {
 		t.Errorf("a fit that cannot tell: %q", got)
+	}
+}
+
+// The soonest mark that this machine asked for bounds the clocks' error; those of others say nothing.
+func TestWitness(t *testing.T) {
+	for name, c := range map[string]struct {
+		late    []float64 // of marks behind their request, in s
+		machine string
+		want    string
+	}{
+		"late":      {[]float64{0.2, 4e-4, 0.05}, machineid.Boot(), "the soonest of 3 hardware marks came 0.40 ms ± 0.00 ms after"},
+		"too soon":  {[]float64{1e-3, -2e-3}, machineid.Boot(), "a clock was read wrong"},
+		"elsewhere": {[]float64{1e-3}, "another", ""},
+		"none":      {nil, "", ""},
+	} {
+		task := &store.Task{}
+		task.Setup.Timebase = measure.Timebase{TickHz: 1e6, TicksPerScan: 50}
+		host := func(m float64) time.Time { return after(100 + m) }
+		played := append(playedAs(host, marker.Start, 1), playedAs(host, marker.Stop, 11)...)
+		fit, err := relate(&task.Setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fit.VarA, fit.VarB, fit.CovAB = 0, 0, 0
+		for i, late := range c.late {
+			at := 2 + float64(i)
+			m := measure.HardwareMark{Asked: host(at - late), Machine: c.machine}
+			task.Events = append(task.Events, m.Event(uint64(at*20e3)), measure.Event{Kind: measure.EventNote, Detail: "else"})
+		}
+		if got := witness(task, fit); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := witness(&store.Task{}, nil); got != "" {
+		t.Errorf("without a fit: %q", got)
 	}
 }
 

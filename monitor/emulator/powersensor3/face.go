@@ -205,6 +205,13 @@ func (f *Face) command(b byte) error {
 		f.beat.CatchUp()
 		return f.send(1)
 	case 'M':
+		if f.streaming { // the frame that is converted now is marked, not one that waits to be sent
+			for now := f.beat.Pace.Now(f.beat.Now() - 1); f.beat.Due(now) > 0; {
+				if err := f.beat.Send(now, maxFrames, nil, f.send); err != nil {
+					return err
+				}
+			}
+		}
 		f.markers++
 	case 'T':
 		return f.stop()

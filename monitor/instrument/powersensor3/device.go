@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/assemble"
@@ -207,6 +208,8 @@ type Options struct {
 	// PairNames takes the rails' names from the device's memory; default true.
 	// False names them pair0 to pair3.
 	PairNames bool `yaml:"pair_names"`
+	// Marks is the time from one hardware mark to the next; default 0, none.
+	Marks time.Duration `yaml:"marks"`
 }
 
 // Defaults are the options of a device that is not described further.
@@ -216,6 +219,9 @@ func Defaults() Options { return Options{Silence: 5 * time.Second, PairNames: tr
 func (o Options) Validate() error {
 	if o.Silence < 100*time.Millisecond || o.Silence > time.Hour {
 		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
+	}
+	if o.Marks != 0 && (o.Marks < 100*time.Millisecond || o.Marks > time.Hour) {
+		return fmt.Errorf("marks %v: want 100ms to 1h from one to the next, or 0 for none", o.Marks)
 	}
 	return nil
 }
@@ -265,11 +271,38 @@ type stream struct {
 	sink   instrument.Sink
 	counts []measure.Count
 	skips  uint64 // of the parser, already reported
+	// ask asks for a mark, each Options.Marks; asked are the times of requests whose marks have not come.
+	ask   func() error
+	next  time.Time
+	asked []time.Time
+}
+
+// mark asks for a mark where it is time for one.
+func (s *stream) mark() error {
+	now := s.d.Now()
+	if s.d.opts.Marks == 0 || now.Before(s.next) {
+		return nil
+	}
+	s.next, s.asked = now.Add(s.d.opts.Marks), append(s.asked, now)
+	return s.ask()
+}
+
+// marked is the event of a marked frame: of the oldest request, or of another program's.
+func (s *stream) marked() measure.Event {
+	if len(s.asked) == 0 {
+		return measure.Event{
+			Kind: measure.EventNote, FirstScan: s.asm.Next(), Scans: 1, Channel: -1, Detail: "marked on the host's request",
+		}
+	}
+	m := measure.HardwareMark{Asked: s.asked[0], Machine: machineid.Boot()}
+	s.asked = s.asked[1:]
+	return m.Event(s.asm.Next())
 }
 
 // stream starts sampling and delivers until ctx ends; then it stops the device.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := &stream{d: d, sink: sink, counts: make([]measure.Count, len(d.ids))}
+	s.ask = func() error { return d.Write(ctx, "mark", []byte{'M'}) }
 	for _, id := range d.ids {
 		s.parser.Want |= 1 << id
 	}
@@ -300,10 +333,7 @@ func (s *stream) take(b []byte, full bool) error {
 			s.counts[c] = measure.Count(f.Levels[id])
 		}
 		if f.Marker {
-			e := measure.Event{
-				Kind: measure.EventNote, FirstScan: s.asm.Next(), Scans: 1, Channel: -1, Detail: "marked on the host's request",
-			}
-			if err := s.sink.Event(e); err != nil {
+			if err := s.sink.Event(s.marked()); err != nil {
 				return err
 			}
 		}
@@ -311,7 +341,10 @@ func (s *stream) take(b []byte, full bool) error {
 			return err
 		}
 	}
-	return s.asm.ReadDone()
+	if err := s.asm.ReadDone(); err != nil {
+		return err
+	}
+	return s.mark()
 }
 
 // stop ends the stream and waits for its mark.

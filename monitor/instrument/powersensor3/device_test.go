@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -259,6 +260,41 @@ func TestStallInVirtualTime(t *testing.T) {
 	}
 }
 
+// Marks that the driver asks for are events at the frames that the device marked, soon after they were asked for. In
+// virtual time.
+func TestHardwareMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		b := emulate(t, pace.Pace{Epoch: began})
+		mine, end := montest.OnPipe(t, b.face, fault.Faults{})
+		defer end()
+		o := Defaults()
+		o.Marks = 500 * time.Millisecond
+		var err error
+		if b.dev, err = New("tcp:host:1", o); err != nil {
+			t.Fatal(err)
+		}
+		b.dev.Dial = func(context.Context) (transport.Conn, error) { return transport.NewNet(mine), nil }
+		out := b.open(t)
+		b.collect(t, out, 50_000)
+		_ = b.dev.Close()
+		marks := 0
+		for _, e := range out.Events(measure.EventNote) {
+			m, ok := e.HardwareMark()
+			if !ok || m.Machine != machineid.Boot() {
+				t.Fatalf("%+v", e)
+			}
+			late := began.Add(b.face.StreamStart() + b.face.BoardTime(e.FirstScan) - b.face.BoardTime(0)).Sub(m.Asked)
+			if marks++; late < -FrameMicros*time.Microsecond || late > 5*time.Millisecond {
+				t.Errorf("scan %d came %v after it was asked for", e.FirstScan, late)
+			}
+		}
+		if marks < 4 || marks > 6 { // of 2.5 s
+			t.Errorf("%d marks", marks)
+		}
+	})
+}
+
 func TestWrongAndSilentDevices(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer string
@@ -299,6 +335,9 @@ func TestWrongAndSilentDevices(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	if _, err := New("/dev/x", Options{}); err == nil {
 		t.Error("silence of 0 was accepted")
+	}
+	if _, err := New("/dev/x", Options{Silence: time.Second, Marks: time.Microsecond}); err == nil {
+		t.Error("marks each microsecond were accepted")
 	}
 	if _, err := New("nowhere", Defaults()); !errors.Is(err, transport.ErrAddress) {
 		t.Errorf("bad address: %v", err)

@@ -158,7 +158,7 @@ func pageScript(blocks []pageBlock) (script string, lines []string) {
 				fmt.Fprintf(&b, "{ %s\n} %s\n", command, in)
 				if block.answers == "" && strings.HasPrefix(command, "wattmark run ") {
 					// A GPU's own sensor, read by a busy machine, may lose a marker: the task is incomplete then.
-					fmt.Fprintf(&b, "r=$?\n[ $r != 3 ] || { { %s\n} </dev/null\nr=$?; }\n(exit $r)\n", command)
+					fmt.Fprintf(&b, "r=$?\nfor again in 1 2; do [ $r = 3 ] || break; { %s\n} </dev/null\nr=$?; done\n(exit $r)\n", command)
 				}
 			}
 			fmt.Fprintf(&b, "printf '\\n@@end %%d\\n' $(($? - %s))\n", cmp.Or(block.code, "0"))

@@ -24,7 +24,7 @@ const expected = (url) => (setup.missing ?? []).some((at) => url.startsWith(setu
 /** visitor is a tab with a profile of its own. What its browser says, and what it asks of elsewhere, fails the journey. */
 export async function visitor(browser, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 900 }, colorScheme: 'light', ...options });
-  context.setDefaultTimeout(60_000); // only what hangs runs into it
+  context.setDefaultTimeout(180_000); // only what hangs runs into it
   const page = await context.newPage();
   const hear = (what) => complaints.push(`${what} (at ${page.url()})`);
   page.on('console', (m) => { if (!expected(m.location().url)) hear(`console ${m.type()}: ${m.text()}`); });
@@ -97,10 +97,10 @@ export const visit = (page, view) => page.goto(`${setup.url}/?${++visits}${view}
 
 /** until waits for an expression to be true. Its text cannot be handed to the page to wait by itself: the page's policy forbids eval. */
 export async function until(page, expression) {
-  const over = Date.now() + 60_000;
+  const over = Date.now() + 180_000;
   while (!await page.evaluate(`(() => { try { return Boolean(${expression}) } catch { return false } })()`)) {
     if (Date.now() > over) throw new Error(`waited in vain for ${expression}`);
-    await page.waitForTimeout(20);
+    await page.waitForTimeout(100);
   }
 }
 

@@ -199,8 +199,7 @@ func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (
 	if err != nil {
 		return nil, toStatus(doing, err)
 	}
-	k := NewKernels(&tables, lines, t.Setup)
-	res := kernelsMessage(*k)
+	res := kernelsMessage(*NewKernels(&tables, lines, t.Setup))
 	res.Result = uint32(t.ResultNumber)
 	return res, nil
 }

@@ -31,7 +31,8 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 	}
 	brief := t.Brief()
 	res := &pb.GetTaskResponse{
-		Task: taskMessage(&brief), Markers: wire.Markers(t.Markers), Instrument: wire.Instrument(t.Instrument),
+		Task: taskMessage(&brief), Markers: lists.Map(t.Markers, wire.Marker),
+		Instrument: wire.Instrument(t.Instrument),
 	}
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
@@ -223,8 +224,7 @@ func (s *Service) UpdateTask(ctx context.Context, req *pb.UpdateTaskRequest) (*p
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("label task %d", id), err)
 	}
-	brief := t.Brief()
-	m := taskMessage(&brief)
+	m := taskMessage(new(t.Brief()))
 	m.Verdict, _ = judge(&t)
 	return &pb.UpdateTaskResponse{Task: m}, nil
 }
@@ -248,8 +248,7 @@ func relabelling(t *pb.Task, m *fieldmaskpb.FieldMask) (r store.Relabelling, err
 		v, there := t.GetTags()[key]
 		switch {
 		case path == "pinned" || path == "*":
-			pinned := t.GetPinned()
-			r.Pinned, r.Only = &pinned, r.Only || path == "*"
+			r.Pinned, r.Only = new(t.GetPinned()), r.Only || path == "*"
 		case path == "tags":
 			r.Only = true
 		case one && there:

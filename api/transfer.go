@@ -248,8 +248,7 @@ func (s *Service) TrimTask(ctx context.Context, req *pb.TrimTaskRequest) (*pb.Tr
 	if err != nil {
 		return nil, toStatus(operation, err)
 	}
-	brief := t.Brief()
-	m := taskMessage(&brief)
+	m := taskMessage(new(t.Brief()))
 	m.Verdict, _ = judge(&t)
 	return &pb.TrimTaskResponse{Task: m}, nil
 }

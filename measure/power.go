@@ -50,8 +50,7 @@ func NewPowerMeter(s *Setup) (*PowerMeter, error) {
 // storage where it is large enough. The block must fit the setup
 // (Block.Validate); otherwise Total panics, as an index out of range does.
 func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
-	n := b.Scans()
-	dst = sized(dst, n)
+	dst = sized(dst, b.Scans())
 	clear(dst)
 	for i := range m.rails {
 		addPower(&m.rails[i], b.Counts, dst)

@@ -130,8 +130,7 @@ func newAligner(s *Setup) *aligner {
 		d.whole = whole
 		before, behind := -whole, whole
 		if share > 0 {
-			f := newFractional(share)
-			d.taps = &f
+			d.taps = new(newFractional(share))
 			before, behind = before+fdHalf-1, behind+fdHalf
 		}
 		a.back, a.ahead = max(a.back, before), max(a.ahead, behind)

@@ -436,7 +436,11 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 		return d.judged(ctx, l, q.Verdicts)
 	}
 	if l.Order != ByID || l.Ascending {
-		return d.ordered(ctx, l)
+		page, err := d.List(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		return d.rowsOf(ctx, page.Tasks)
 	}
 	parts, err := l.parts(ctx, d)
 	if err != nil {
@@ -448,15 +452,6 @@ func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
 	list := rowsWhere(s, "WHERE t.task_id IN (SELECT id FROM ("+p.pick()+") p) ORDER BY t.task_id DESC", p.arguments()...)
 	tagAll(s, list)
 	return list, wrap(op, s.err)
-}
-
-// ordered returns the rows of a page of List.
-func (d *DB) ordered(ctx context.Context, l ListQuery) ([]Row, error) {
-	page, err := d.List(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	return d.rowsOf(ctx, page.Tasks)
 }
 
 // judged returns a page of the tasks of some verdicts. It reads pages of l until it is full.

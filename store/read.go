@@ -69,8 +69,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 	t.Cold = cold == 1
 	t.Launched, t.Started = fromNanos(launched), fromNanos(started)
 	if nvml.Valid {
-		j := measure.Joule(nvml.Float64)
-		t.NVML = &j
+		t.NVML = new(measure.Joule(nvml.Float64))
 	}
 	if failure.Valid {
 		t.Failure = &Failure{Reason: failure.String}

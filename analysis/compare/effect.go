@@ -83,10 +83,7 @@ func (e *Effect) ChangeU() float64 { return (e.High - e.Low) / 2 }
 
 // Between compares B with A in one quantity.
 func Between(a, b []Run, q Quantity) (Effect, error) {
-	if err := check("A", a); err != nil {
-		return Effect{}, err
-	}
-	if err := check("B", b); err != nil {
+	if err := cmp.Or(check("A", a), check("B", b)); err != nil {
 		return Effect{}, err
 	}
 	sa, sb := newSide(a, q), newSide(b, q)

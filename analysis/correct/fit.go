@@ -144,8 +144,7 @@ func (f *Fit) exponential(rise []Reading, from measure.Seconds) error {
 // uncertainty combines the spacing of readings as rectangular with the change of C for
 // 5 and 12 time constants; or, for an exponential, with its residual.
 func (f *Fit) area(rs []Reading, work Span) {
-	poll := Spacing(rs)
-	spacing := float64(poll)
+	spacing := float64(Spacing(rs))
 	tau := float64(f.Tau)
 	f.C, f.How = f.Tau+f.Delay, "exponential"
 	u := []float64{spacing / math.Sqrt(12), float64(f.Residual) / math.Abs(float64(f.Work-f.Rest)) * tau}

@@ -12,6 +12,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -119,10 +120,7 @@ type HeldRow struct {
 
 // Train fits a model. Errors wrap ErrData or ErrOptions.
 func Train(d *Data, o Options) (*Fit, error) {
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	if err := d.check(); err != nil {
+	if err := cmp.Or(o.Check(), d.check()); err != nil {
 		return nil, err
 	}
 	if len(d.Rows) < minimumOfRows {

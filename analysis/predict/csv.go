@@ -234,8 +234,7 @@ func (t *Trace) Point(blocks uint64) (Point, error) {
 		return Point{}, fmt.Errorf("%w: %s: %d readings in P0 (%d in other states): "+
 			"record a longer launch, or a trace without the column pstate", ErrPoints, t.Name, len(t.Readings), t.Dropped)
 	}
-	period := t.Period()
-	span := measure.Seconds(float64(period) * float64(len(t.Readings)))
+	span := measure.Seconds(float64(t.Period()) * float64(len(t.Readings)))
 	p := Point{Blocks: blocks, Time: span, Energy: measure.Joule(float64(t.Mean()) * float64(span)), From: t.Name}
 	return p, p.Validate()
 }

@@ -415,8 +415,7 @@ func (m *Model) derive(s *solution, c Common) {
 	root := rootOf(s.cov)
 	list := [3][]float64{}
 	for range draws {
-		t := s.draw(rng, root, c)
-		g, b, f := m.balances(t)
+		g, b, f := m.balances(s.draw(rng, root, c))
 		for i, v := range []float64{g, b, f} {
 			list[i] = append(list[i], v)
 		}

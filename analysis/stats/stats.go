@@ -92,8 +92,7 @@ func Median(x []float64) float64 {
 // SD returns 1.4826 times the median size of deviations: the standard deviation of a
 // normal distribution, unmoved by a minority of outliers. NaN for none.
 func SD(deviations []float64) float64 {
-	sizes := lists.Map(deviations, math.Abs)
-	return madToSigma * Median(sizes)
+	return madToSigma * Median(lists.Map(deviations, math.Abs))
 }
 
 // manyDoF is the number of degrees of freedom from which on Student's distribution is

@@ -197,8 +197,7 @@ func (r *run) judgeTruth() error {
 	rep.Level, rep.Resamples, rep.Seed = r.o.Level, r.o.Resamples, r.o.Seed
 	rep.Cautions = slices.Clone(s.Cautions)
 	rep.Mean = measure.Watt(e / (r.to - r.from))
-	gaps := r.gaps()
-	r.relative = math.Hypot(s.Systematic, gaps/e)
+	r.relative = math.Hypot(s.Systematic, r.gaps()/e)
 	// The energy with the clock off by its standard uncertainty, both ways.
 	less, more := math.NaN(), math.NaN()
 	if r.shift > 0 {

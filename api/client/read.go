@@ -396,8 +396,7 @@ func parseTask(p *pb.Task) (Task, error) {
 		f.Err = fmt.Errorf("%w: state %v is not known to this version", wire.ErrMessage, t.State)
 	}
 	if n, ok := p.GetNvml().(*pb.Task_NvmlJ); ok {
-		j := measure.Joule(n.NvmlJ)
-		t.NVML = &j
+		t.NVML = new(measure.Joule(n.NvmlJ))
 	}
 	if p.GetEnergy() != nil {
 		t.Window = &Window{

@@ -75,7 +75,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var task pb.GetTaskResponse
 		if proto.Unmarshal(b, &task) == nil {
-			_, _ = ParseMarkers(task.Markers)
+			_, _ = ParseEach(task.Markers, ParseMarker)
 			_, _ = ParseClock(task.Clock)
 			_, _ = ParseWindow(task.Window)
 			for _, r := range task.Rails {

@@ -84,8 +84,7 @@ func ParseClock(p *pb.Clock) (*clock.Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	fit := clockOf(p)
-	return &fit, nil
+	return new(clockOf(p)), nil
 }
 
 // Bounds on a marker that a host can ask for.
@@ -147,9 +146,3 @@ func parseEdge(e *pb.Edge) (marker.Edge, error) {
 	return edgeOf(e), cmp.Or(finite("marker edge", field{"t_s", e.GetTS()}),
 		notNegative(fmt.Sprint("marker edge ", e.GetChip()), field{"u_s", e.GetUS()}))
 }
-
-// Markers converts a list of markers.
-func Markers(found []marker.Found) []*pb.Marker { return lists.Map(found, Marker) }
-
-// ParseMarkers converts a list of markers, and refuses it where one is refused.
-func ParseMarkers(list []*pb.Marker) ([]marker.Found, error) { return ParseEach(list, ParseMarker) }

@@ -150,7 +150,7 @@ func TestMarkerRoundTripAndRefusals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := Marker(testMarker())
 			c.spoil(p)
-			refused(t, c.says, func() error { _, err := ParseMarkers([]*message{p}); return err })
+			refused(t, c.says, func() error { _, err := ParseEach([]*message{p}, ParseMarker); return err })
 		})
 	}
 }

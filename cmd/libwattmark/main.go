@@ -16,10 +16,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/wattmark/wattmark/hostagent/daemon"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -65,7 +72,12 @@ func guard(call string, text *C.char, n C.size_t, f func() error) (rc C.int) {
 		return C.WM_OK
 	}
 	putText(text, int(n), err.Error())
-	return codeOf(err)
+	for _, c := range codes {
+		if slices.ContainsFunc(c.errs, func(e error) bool { return errors.Is(err, e) }) {
+			return c.code
+		}
+	}
+	return C.WM_E_FAILED
 }
 
 // putText copies as many whole characters as fit, and ends them with a NUL.
@@ -221,4 +233,38 @@ func wmgo_exit() {
 	}
 	wg.Wait()
 	_ = papers.leave()
+}
+
+// The library's own errors.
+var (
+	errArgument   = errors.New("wrong argument")
+	errHandle     = errors.New("no such measurement")
+	errIncomplete = errors.New("the task is not complete")
+	errDatabase   = errors.New("task database")
+	errState      = errors.New("call out of order")
+)
+
+// codes are looked through in order: the cause nearest to the user's hand first.
+var codes = []struct {
+	code C.int
+	errs []error
+}{
+	{C.WM_E_ARGUMENT, []error{errArgument, measure.ErrText}},
+	{C.WM_E_HANDLE, []error{errHandle}},
+	{C.WM_E_ARGUMENT, []error{daemon.ErrPlace, daemon.ErrRefused}},
+	{C.WM_E_HOST, []error{daemon.ErrUnreachable, daemon.ErrLost}},
+	{C.WM_E_STATE, []error{errState, measurement.ErrOrder}},
+	{C.WM_E_BUSY, []error{monitorclient.ErrBusy}},
+	{C.WM_E_MONITOR, []error{monitorclient.ErrUnreachable, monitorclient.ErrGone, monitorclient.ErrMismatch}},
+	{C.WM_E_BENCH, []error{measurement.ErrBench, measurement.ErrWrongGPU}},
+	{C.WM_E_GPU, []error{
+		cuda.ErrNoDriver, cuda.ErrNoDevice, measurement.ErrSelection, cuda.ErrStream, cuda.ErrCUDA,
+		gpu.ErrMIG, daemon.ErrProgram,
+	}},
+	{C.WM_E_DATABASE, []error{
+		errDatabase, daemon.ErrDatabase, store.ErrNotFound, store.ErrConflict, store.ErrCorrupt,
+		store.ErrFull, store.ErrIO, store.ErrBusy, store.ErrReadOnly,
+	}},
+	{C.WM_E_INCOMPLETE, []error{errIncomplete}},
+	{C.WM_E_CANCELLED, []error{measurement.ErrCancelled}},
 }

@@ -216,8 +216,7 @@ func parseOutcome(p *pb.Task) (store.Brief, error) {
 	t := store.Brief{ID: store.TaskID(p.GetTaskId()), State: store.State(p.GetState()), Reason: p.GetReason()}
 	t.Name, t.User, t.GPU, t.Scans = p.GetName(), p.GetUser(), p.GetGpu(), p.GetStored()
 	if n, ok := p.GetNvml().(*pb.Task_NvmlJ); ok {
-		e := measure.Joule(n.NvmlJ)
-		t.NVML = &e
+		t.NVML = new(measure.Joule(n.NvmlJ))
 	}
 	if p.GetEnergy() == nil {
 		return t, nil
@@ -235,15 +234,12 @@ func parseOutcome(p *pb.Task) (store.Brief, error) {
 	return t, nil
 }
 
-// phases are the steps in the order of their numbers on the wire, from 1 on.
+// phases are the steps in the order of their numbers on the wire, from 1 on; one that is not known is not stated.
 var phases = []measurement.Phase{
 	measurement.PhaseBench, measurement.PhaseCapture, measurement.PhaseWarmUp, measurement.PhaseMarker,
 	measurement.PhaseWork,
 	measurement.PhaseStop, measurement.PhaseTransfer, measurement.PhaseAnalysis, measurement.PhaseDone,
 }
-
-// phase converts a step; one that is not known is not stated.
-func phase(p measurement.Phase) pb.MeasurePhase { return pb.MeasurePhase(slices.Index(phases, p) + 1) }
 
 // Bounds of a program's command line; the rest of a longer one is cut.
 const (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -238,7 +239,9 @@ func (s *Server) measure(ctx context.Context, c *call, cfg measurement.Config) (
 		s.mu.Unlock()
 		if news { // a program that has gone is noticed by listen
 			_ = c.send(&pb.MeasureResponse{Event: &pb.MeasureResponse_Progress{
-				Progress: &pb.MeasureProgress{TaskId: int64(p.Task), Phase: phase(p.Phase)},
+				Progress: &pb.MeasureProgress{
+					TaskId: int64(p.Task), Phase: pb.MeasurePhase(slices.Index(phases, p.Phase) + 1),
+				},
 			}})
 		}
 	}

@@ -111,8 +111,7 @@ func (b *bench) update(change func(*State)) {
 	}
 	b.now = next
 	for m := range b.viewers {
-		s := next
-		m.put(b, News{State: &s})
+		m.put(b, News{State: new(next)})
 	}
 }
 
@@ -374,8 +373,7 @@ func (m *mailbox) put(b *bench, n News) {
 	switch {
 	case n.Moment == nil:
 	case p.Moment == nil:
-		one := *n.Moment
-		p.Moment = &one
+		p.Moment = new(*n.Moment)
 	default:
 		p.Moment.absorb(*n.Moment)
 	}

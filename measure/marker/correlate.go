@@ -36,8 +36,7 @@ func newCorrelator(spec Spec, bins int, width float64, out *lags) correlator {
 	for _, high := range spec.Code.Chips() {
 		c.code = append(c.code, sign(high))
 	}
-	prefix := newRing[float64]((c.guard+len(c.code)+1)*bins + 2)
-	c.prefix = &prefix
+	c.prefix = new(newRing[float64]((c.guard+len(c.code)+1)*bins + 2))
 	c.restart()
 	return c
 }

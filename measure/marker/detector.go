@@ -40,10 +40,7 @@ type finder interface {
 // start from stop: such markers are taken in turns, and work of four like pulses
 // passes for one. Errors wrap ErrSpec, or name the fault of the setup.
 func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
-	if err := spec.Validate(); err != nil {
-		return nil, fmt.Errorf("marker detector: %w", err)
-	}
-	if err := setup.Validate(); err != nil {
+	if err := cmp.Or(spec.Validate(), setup.Validate()); err != nil {
 		return nil, fmt.Errorf("marker detector: %w", err)
 	}
 	d := &Detector{setup: *setup, spec: spec}

@@ -248,8 +248,7 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
-	points := newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64)
-	s.points = &points
+	s.points = new(newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64))
 	bins := min(binsPerChip, int(float64(spec.Chip)/s.space))
 	s.lags = newLags(spec, bins, spec.CodeLen()+min(spec.Guard, guardUsed), 0, s.judge)
 	s.corr = newCorrelator(spec, bins, float64(spec.Chip)/float64(bins), s.lags)

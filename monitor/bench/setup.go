@@ -289,8 +289,7 @@ func (b *Bench) channelOf(of int, channels []measure.Channel, name string) (int,
 
 // list returns the names of channels, for an error.
 func list(channels []measure.Channel) string {
-	names := lists.Map(channels, func(c measure.Channel) string { return c.Name })
-	return strings.Join(names, ", ")
+	return strings.Join(lists.Map(channels, func(c measure.Channel) string { return c.Name }), ", ")
 }
 
 var roles = map[string]measure.Role{

@@ -139,8 +139,7 @@ func (p *Pipeline) code(b *measure.Block, at time.Time) error {
 	for from, n := 0, b.Scans(); from < n; {
 		part := b
 		if from > 0 {
-			rest := b.Slice(p.tb, from, n)
-			part = &rest
+			part = new(b.Slice(p.tb, from, n))
 		}
 		m, err := p.enc.Append(part)
 		if err != nil {

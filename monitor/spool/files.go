@@ -132,8 +132,7 @@ func parseWaits(b []byte) (map[string]time.Duration, error) {
 // PutWaits stores the times that captures have waited, for the next monitor; it removes
 // the file where there are none.
 func (s *Store) PutWaits(waits map[string]time.Duration) error {
-	path := filepath.Join(s.dir, waitsName)
-	if err := s.putWaits(path, waits); err != nil {
+	if err := s.putWaits(filepath.Join(s.dir, waitsName), waits); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
 	return nil

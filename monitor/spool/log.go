@@ -126,8 +126,7 @@ func newLog(dir string, h session.Header, opt Options, size int64) *Log {
 	l := &Log{header: h, dir: dir, opt: opt, accepted: size, written: size, synced: size}
 	l.cond = sync.NewCond(&l.mu)
 	l.size.Store(size)
-	c := make(chan struct{})
-	l.changed.Store(&c)
+	l.changed.Store(new(make(chan struct{})))
 	return l
 }
 
@@ -299,8 +298,7 @@ func (l *Log) publish(n int) {
 
 // wake wakes the readers that wait on Changed.
 func (l *Log) wake() {
-	c := make(chan struct{})
-	close(*l.changed.Swap(&c))
+	close(*l.changed.Swap(new(make(chan struct{}))))
 }
 
 // fail notes a write that failed after some bytes: whole records among them stay, the

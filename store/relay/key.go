@@ -43,8 +43,7 @@ const partitionDigits = 4
 // Key returns the first half of the SHA-256 over the identity, with its source's digits where they choose
 // the partition: a capture's samples and all tasks made of them go through one stream.
 func (i Identity) Key() Key {
-	k := digest(i)
-	return i.Source()[:partitionDigits] + k[partitionDigits:]
+	return i.Source()[:partitionDigits] + digest(i)[partitionDigits:]
 }
 
 // Source names the origin of the samples, which the host and the monitor both know: the
@@ -53,15 +52,10 @@ func (i Identity) Source() Key {
 	if i.Capture == "" {
 		return digest(i)
 	}
-	return CaptureKey(i.Capture, i.Bench)
-}
-
-// CaptureKey returns the source of a capture's samples.
-func CaptureKey(capture, bench string) Key {
 	return digest(struct {
 		Capture string `json:"capture"`
 		Bench   string `json:"bench"`
-	}{capture, bench})
+	}{i.Capture, i.Bench})
 }
 
 // digest returns the first half of the SHA-256 over the JSON of v. Hosts, monitors and stores

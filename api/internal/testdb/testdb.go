@@ -114,9 +114,8 @@ func fill(ctx context.Context, db *store.DB, id store.TaskID) error {
 	if err != nil {
 		return err
 	}
-	nvml := measure.Joule(100)
 	return db.Finish(ctx, id, store.Outcome{
-		State: store.Complete, Result: &result, NVML: &nvml,
+		State: store.Complete, Result: &result, NVML: new(measure.Joule(100)),
 		Markers: []marker.Found{
 			{Kind: marker.Start, T: 0.05, U: 1e-6, Begin: 0.04, End: From, PSLR: 20},
 			{Kind: marker.Stop, T: 0.91, U: 1e-6, Begin: To, End: 0.96, PSLR: 21},

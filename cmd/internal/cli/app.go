@@ -114,10 +114,6 @@ func ExitCode(err error) int {
 // wrongNumber matches cobra's errors about the number of arguments.
 var wrongNumber = regexp.MustCompile(`^(accepts|requires) .*arg|^unknown command`)
 
-func wrongFlag(c *cobra.Command, err error) error {
-	return Usagef("%s\nSee: %s --help", err, c.CommandPath())
-}
-
 func noCommand(c *cobra.Command, name string) error {
 	hint := ""
 	c.SuggestionsMinimumDistance = 2
@@ -146,7 +142,7 @@ func CheckUsage(c *cobra.Command) {
 			if args := of.Flags().Args(); of == c && len(args) > 0 {
 				return noCommand(c, args[0]) // its flags are unknown, too
 			}
-			return wrongFlag(of, err)
+			return Usagef("%s\nSee: %s --help", err, of.CommandPath())
 		})
 		return
 	}

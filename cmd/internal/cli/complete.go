@@ -78,7 +78,13 @@ func (a *App) valuesOf(f *pflag.Flag) cobra.CompletionFunc {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}
 	case "user":
-		return a.ofUsers()
+		return a.inTime(func(ctx context.Context) (values []string) {
+			users, err := a.Users(ctx)
+			if err != nil {
+				return nil
+			}
+			return lists.Map(users, func(u store.UserTasks) string { return u.User })
+		})
 	case "name":
 		return a.ofTasks(func(t *store.Row) string { return t.Name })
 	case "task":
@@ -128,17 +134,6 @@ func (a *App) ofTasks(text func(*store.Row) string) cobra.CompletionFunc {
 			}
 		}
 		return values
-	})
-}
-
-// ofUsers completes the users who have tasks.
-func (a *App) ofUsers() cobra.CompletionFunc {
-	return a.inTime(func(ctx context.Context) (values []string) {
-		users, err := a.Users(ctx)
-		if err != nil {
-			return nil
-		}
-		return lists.Map(users, func(u store.UserTasks) string { return u.User })
 	})
 }
 

@@ -210,8 +210,7 @@ func Number[T ~float64](v T) *float64 {
 	if !measure.Known(v) {
 		return nil
 	}
-	x := float64(v)
-	return &x
+	return new(float64(v))
 }
 
 // PrintJSON writes v as indented JSON to the standard output.

@@ -341,10 +341,8 @@ func stepWatch() func() time.Duration {
 // readLimits returns the soft limits.
 func readLimits() (limitState, error) {
 	var files, locked unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return limitState{}, err
-	}
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil {
+	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &files),
+		unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked)); err != nil {
 		return limitState{}, err
 	}
 	return limitState{Files: files.Cur, Locked: locked.Cur}, nil

@@ -225,8 +225,7 @@ func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task
 	for _, k := range kernels {
 		ran = append(ran, kernelRow{k.Name, k.Start.UnixNano(), k.End.UnixNano()})
 	}
-	meta := exchange.NewMeta(t, "wattmark "+cli.Version())
-	text, err := json.MarshalIndent(meta, "", " ")
+	text, err := json.MarshalIndent(exchange.NewMeta(t, "wattmark "+cli.Version()), "", " ")
 	return powers, errors.Join(err,
 		cli.WriteFile(filepath.Join(dir, "rails.parquet"), func(w io.Writer) error { return parquetfile.Write(w, tab) }),
 		parquet.WriteFile(filepath.Join(dir, "readings.parquet"), said),

@@ -393,8 +393,7 @@ func (s *chunkStore) block(b *measure.Block) error {
 	// Blocks come in order of time: the newest scan ends the span.
 	s.samples.To = s.tb.Seconds(b.TickAt(s.tb, n-1))
 	for done := 0; done < n; {
-		rest := b.Slice(s.tb, done, n)
-		took, err := s.encoder.Append(&rest)
+		took, err := s.encoder.Append(new(b.Slice(s.tb, done, n)))
 		if err != nil {
 			return err
 		}

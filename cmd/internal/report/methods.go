@@ -70,8 +70,7 @@ func NewMethodReports(results []store.MethodResult, truth *Truthful) (result []M
 				// The uncertainties of both count.
 				own := measure.Estimate{Energy: m.Energy, U: m.U}
 				if a := own.Against(truth.Meter, truth.unseen); a != measure.Unknown {
-					within := a == measure.Agrees
-					r.WithinU = &within
+					r.WithinU = new(a == measure.Agrees)
 				}
 			}
 		}

@@ -54,12 +54,6 @@ func monitorCmd(a *cli.App) *cobra.Command {
 			}
 			return runMonitor(ctx, a, &f, r, log)
 		})
-	f.addFlags(c)
-	return c
-}
-
-// addFlags defines the flags on c, the keys of the configuration file included.
-func (f *monitorFlags) addFlags(c *cobra.Command) {
 	fl := c.Flags()
 	f.BenchFlags.AddTo(fl)
 	fl.StringVar(&f.GPU, "gpu", "", "GPU of --instrument nvml by index, UUID or PCI bus id")
@@ -73,6 +67,7 @@ func (f *monitorFlags) addFlags(c *cobra.Command) {
 	cli.Section(fl, "The cluster", func() { f.publish.addTo(fl) })
 	f.More = cli.TrustFlags
 	f.ServiceFlags.AddTo(c, "monitor")
+	return c
 }
 
 // check refuses contradictory flags before anything is opened.

@@ -129,8 +129,7 @@ func printEvent(a *cli.App, e client.Event) error {
 	var row store.Row
 	if e.Task != nil {
 		row = cli.RowOf(e.Task)
-		r := report.NewListedReport(&row, a.DB)
-		x.Task = &r
+		x.Task = new(report.NewListedReport(&row, a.DB))
 	}
 	if a.JSON {
 		return json.NewEncoder(cli.Raw(a.Out)).Encode(x)

@@ -168,8 +168,7 @@ func (s *topState) report() TopReport {
 		CalibrationID: s.bench.CalibrationID, Records: s.bench.Setup.RecordIDs(),
 	}
 	if !s.bench.HeldSince.IsZero() {
-		t := s.bench.HeldSince.UTC().Format(time.RFC3339)
-		r.HeldSince = &t
+		r.HeldSince = new(s.bench.HeldSince.UTC().Format(time.RFC3339))
 	}
 	if r.Sampled {
 		r.RateHz, r.Scans, r.Lost, r.ViewDropped, r.TotalW = float64(m.Rate), m.Scans, m.Lost, m.Dropped, float64(m.Total)

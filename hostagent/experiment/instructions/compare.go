@@ -107,8 +107,7 @@ func SideBySide(tables [][]Estimate, q Quantity) []Beside {
 				c.Welch = welch(first.Side, c.Side)
 			}
 			if first.Energy != 0 {
-				r := float64(c.Energy / first.Energy)
-				c.Ratio = &r
+				c.Ratio = new(float64(c.Energy / first.Energy))
 			}
 		}
 		if figures > 1 {

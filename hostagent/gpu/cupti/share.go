@@ -341,8 +341,7 @@ func (r *recorder) setClock(f uintptr) uint32 {
 	if known {
 		return 0
 	}
-	recording := !r.late.Load() && r.lib.Disable != nil
-	if recording {
+	if !r.late.Load() && r.lib.Disable != nil {
 		_ = r.lib.FlushAll(1)
 		_ = r.lib.Disable(kindConcurrentKernel)
 		defer func() { _ = r.lib.Enable(kindConcurrentKernel) }()

@@ -135,9 +135,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		return nil, fmt.Errorf("emulated DATAQ: model %q: want DI-1100, DI-2108 or DI-2108-P", cfg.Model)
 	}
 	meter.Default(&cfg.Noise, 0.5)
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 0.005, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.02, UClock: 1e-4}
-	}
+	cfg.Spread.Default(cfg.Draw,
+		meter.Spread{UGainI: 0.005, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.02, UClock: 1e-4})
 	f := &Face{board: b, cfg: cfg, model: m, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	f.digital.Store(uint32(m.digital))
 	if cfg.Digital != nil {

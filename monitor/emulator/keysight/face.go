@@ -340,8 +340,7 @@ func (f *Face) waveCommands() []scpi.Command {
 // view is the points that would be sent now. Deep memory that has more than are
 // wanted gives every second, third, … point.
 func (f *Face) view() scope.View {
-	running := f.Running()
-	if f.wav.mode == "NORM" || f.wav.mode == "MAX" && running {
+	if f.wav.mode == "NORM" || f.wav.mode == "MAX" && f.Running() {
 		return f.Screen(min(f.wav.points, screenMost, max(1, f.Points())))
 	}
 	depth, step := f.Depth(), f.Memory().Step

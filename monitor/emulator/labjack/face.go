@@ -102,9 +102,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Codes16 {
 		m.scale = 1
 	}
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003}
-	}
+	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003})
 	f := &Face{board: b, pace: p, cfg: cfg, model: &m, arrived: make(chan struct{}, 1)}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6c61626a))
 	var err error

@@ -110,9 +110,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Serial = cmp.Or(cfg.Serial, 0x1A2B3C0+uint32(cfg.Seed))
 	cfg.MaxRate, cfg.MaxSingle = cmp.Or(cfg.MaxRate, 1e6), cmp.Or(cfg.MaxSingle, 1.25e6)
 	meter.Default(&cfg.Noise, 0.9)
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5}
-	}
+	cfg.Spread.Default(cfg.Draw,
+		meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5})
 	if cfg.Draw && cfg.Period == 0 {
 		cfg.Wander, cfg.Period = 3e-6, 20*time.Minute
 	}

@@ -80,9 +80,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Product = cmp.Or(cfg.Product, 0x15)
 	meter.Default(&cfg.NoiseV, 0.002)
 	meter.Default(&cfg.NoiseI, 0.005)
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01}
-	}
+	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01})
 	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
 	f.sensors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)

@@ -81,9 +81,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.NoiseV, 0.001)
 	meter.Default(&cfg.NoiseI, 0.003)
 	cfg.First = cmp.Or(cfg.First, 1)
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4}
-	}
+	cfg.Spread.Default(cfg.Draw,
+		meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4})
 	f := &Face{board: b, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706f77656e))
 	f.connectors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)

@@ -220,7 +220,7 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 	defer i.mu.Unlock()
 	var replies [][]byte
 	var path []string
-	for _, text := range units(line) {
+	for _, text := range cut(line, ';') {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}

@@ -208,9 +208,6 @@ func arguments(s string) []string {
 	return out
 }
 
-// units splits a program message at semicolons outside of quotes.
-func units(line string) []string { return cut(line, ';') }
-
 // cut splits at a mark outside of quotes, and at commas outside of parentheses, too.
 func cut(s string, mark rune) (out []string) {
 	var quoted rune

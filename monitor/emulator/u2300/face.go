@@ -106,9 +106,7 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	}
 	cfg.Memory = cmp.Or(cfg.Memory, 1<<20)
 	meter.Default(&cfg.Noise, 1.5)
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 2e-3, UGainV: 2e-3, UOffsetI: 1e-3, UOffsetV: 1e-3, UClock: 5e-5}
-	}
+	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 2e-3, UGainV: 2e-3, UOffsetI: 1e-3, UOffsetV: 1e-3, UClock: 5e-5})
 	f := &Face{board: b, cfg: cfg, variant: v, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x7532333030))
 	f.cfg.Clock += meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)

@@ -127,9 +127,8 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	if err != nil {
 		return nil, fmt.Errorf("emulated WT300: %w", err)
 	}
-	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5}
-	}
+	cfg.Spread.Default(cfg.Draw,
+		meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5})
 	f := &Face{board: b, cfg: cfg}
 	draw, s := meter.Drawing(rand.New(rand.NewPCG(cfg.Seed, 0x7774333030)), cfg.Draw), cfg.Spread
 	f.cfg.Clock += draw(s.UClock)
@@ -168,7 +167,7 @@ func (f *Face) reset() {
 		f.filter[i] = "NEV"
 	}
 	f.events, f.enabled = 0, 0
-	f.resetExtra()
+	f.extra = extra{compat: "WT300", kind: "LIN", math: "CFU1", mode: "NORM", state: "RESET", count: 8}
 	f.setRate(250 * time.Millisecond)
 }
 
@@ -366,11 +365,6 @@ type extra struct {
 	compat, kind, math, mode, state             string
 	count                                       int
 	timer                                       [3]int // h, min, s
-}
-
-// resetExtra is *RST of them.
-func (f *Face) resetExtra() {
-	f.extra = extra{compat: "WT300", kind: "LIN", math: "CFU1", mode: "NORM", state: "RESET", count: 8}
 }
 
 // mathFunctions are those of MATH, for the first element.

@@ -75,8 +75,7 @@ func New(members []Member, a Align) (*Composite, error) {
 	if len(members) < 2 {
 		return nil, errors.New("composite: one instrument needs no composite")
 	}
-	names := lists.Map(members, func(m Member) string { return m.Name })
-	if err := a.Validate(names); err != nil {
+	if err := a.Validate(lists.Map(members, func(m Member) string { return m.Name })); err != nil {
 		return nil, fmt.Errorf("composite: %w", err)
 	}
 	c := &Composite{members: members, align: a.WithDefaults()}

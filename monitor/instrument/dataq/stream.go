@@ -53,8 +53,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	}
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.quiet, Finish: s.finish}
 	err := p.Run(ctx, d.Conn)
-	ended := ctx.Err() != nil && transport.Ended(err)
-	if ended {
+	if ctx.Err() != nil && transport.Ended(err) {
 		err = s.finish()
 	}
 	// Whatever ended the stream, the device is stopped.

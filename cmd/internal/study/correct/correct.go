@@ -98,7 +98,12 @@ func (f *CorrectFlags) command(a *cli.App, use, short string,
 			return run(a, cmd.Context(), args, *f)
 		},
 	}
-	f.source(c)
+	fl := c.Flags()
+	fl.StringVar(&f.readings, "readings", "", "CSV of nvidia-smi, or a table with the columns time_s and power_w")
+	fl.StringVar(&f.field, "field", "",
+		"which of the sensor's fields: instant, average, usage, or a column of nvidia-smi as in power.draw")
+	fl.DurationVar(&f.from, "from", 0, "the kernel's begin, in time since the first reading")
+	fl.DurationVar(&f.to, "to", 0, "the kernel's end")
 	return c
 }
 
@@ -119,16 +124,6 @@ func (f *CorrectFlags) sensor(fl *pflag.FlagSet) {
 		"least power that the card draws, in watts, for bounds (default: the least reading)")
 	fl.Float64Var(&f.cap, "cap", 0,
 		"most power that the card draws, in watts, for bounds (default: the greatest reading)")
-}
-
-// source adds the flags that name the readings and the kernel.
-func (f *CorrectFlags) source(c *cobra.Command) {
-	fl := c.Flags()
-	fl.StringVar(&f.readings, "readings", "", "CSV of nvidia-smi, or a table with the columns time_s and power_w")
-	fl.StringVar(&f.field, "field", "",
-		"which of the sensor's fields: instant, average, usage, or a column of nvidia-smi as in power.draw")
-	fl.DurationVar(&f.from, "from", 0, "the kernel's begin, in time since the first reading")
-	fl.DurationVar(&f.to, "to", 0, "the kernel's end")
 }
 
 // oneSource returns a usage error unless either a task or a file is named.

@@ -335,8 +335,7 @@ func (r *PredictReport) estimate(f *intervalFlags) error {
 		r.Kernels = append(r.Kernels, x)
 	}
 	if len(measured) == len(list) && len(list) > 0 {
-		s := model.NewScore(measured, estimated)
-		if r.Score = &s; given == len(list) {
+		if r.Score = new(model.NewScore(measured, estimated)); given == len(list) {
 			r.Covered = &inside
 		}
 	}

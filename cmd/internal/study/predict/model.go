@@ -196,7 +196,10 @@ func (p *Prediction) show(a *cli.App, svg string) error {
 	p.Database, p.Picture = a.DB, svg
 	return a.Print(p, func(w io.Writer) {
 		p.render(w)
-		p.plot(w)
+		// A curve that cannot be predicted is left out: the figures above it are complete.
+		if curve, err := p.curve(plotSteps); err == nil && len(curve) > 1 {
+			out.Sketch(w, p.chart(predicted[1], curve))
+		}
 		if svg != "" {
 			fmt.Fprintln(w, "\nDrawn into", svg)
 		}
@@ -394,12 +397,4 @@ func (p *Prediction) chart(q quantityOf, curve []predict.Prediction) *figure.Cha
 	c.Line("measured, not calibrated on",
 		figure.Style{Color: figure.Green, Radius: 3, Shape: draw.TriangleGlyph{}, Sketch: true}, dots(p.Others))
 	return c
-}
-
-// plot draws energy over blocks in the terminal. A curve that cannot be predicted is left
-// out without an error: the figures above it are complete.
-func (p *Prediction) plot(w io.Writer) {
-	if curve, err := p.curve(plotSteps); err == nil && len(curve) > 1 {
-		out.Sketch(w, p.chart(predicted[1], curve))
-	}
 }

@@ -322,7 +322,13 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	// The nvml meter is the sensor itself, and a trace without a clock fit cannot be
 	// placed: the kernels are the only known load.
 	events = events || t.OwnSensor() || t.Scans == 0 || t.Clock == nil
-	s.usePlace(t, events)
+	s.place = func(at time.Time) measure.Seconds {
+		if events {
+			return measure.SecondsOf(at.Sub(t.Launched))
+		}
+		m, _ := t.Clock.Meter(measurement.HostSeconds(*t.Clock, at))
+		return m
+	}
 	for _, r := range readings {
 		field, ok := strings.CutPrefix(r.Method, "nvml.")
 		if !ok {
@@ -341,18 +347,6 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	}
 	trace := report.TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at })
 	return s, s.useMeter(trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
-}
-
-// usePlace sets the mapping from the host's clock to the source's: the meter's clock by
-// the task's clock fit, or seconds since the launch.
-func (s *sensorSource) usePlace(t *store.Task, launched bool) {
-	s.place = func(at time.Time) measure.Seconds {
-		if launched {
-			return measure.SecondsOf(at.Sub(t.Launched))
-		}
-		m, _ := t.Clock.Meter(measurement.HostSeconds(*t.Clock, at))
-		return m
-	}
 }
 
 // missingText lists the rails without a sensor, for a description of the meter.

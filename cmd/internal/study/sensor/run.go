@@ -256,8 +256,7 @@ func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Est
 	// Unknown where the rails without a sensor could explain the difference.
 	if a := (measure.Estimate{Energy: e.Energy, U: e.U}).Against(meter,
 		measure.Joule(float64(most)*float64(length)/float64(n))); a != measure.Unknown {
-		within := a == measure.Agrees
-		m.Within = &within
+		m.Within = new(a == measure.Agrees)
 	}
 	return m
 }

@@ -52,10 +52,9 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 			return s, err
 		}
 	}
-	at := s.Work.From
 	s.Clock = validate.Clock{
 		Offset: by, OffsetU: 2 * measure.SecondsOf(f.uOffset), DriftPPM: 0,
-		DriftUPPM: measure.Number(math.NaN()), How: "given", OffsetAt: &at,
+		DriftUPPM: measure.Number(math.NaN()), How: "given", OffsetAt: new(s.Work.From),
 	}
 	m.put(&s, func(t measure.Seconds) measure.Seconds { return t + by })
 	return s, nil

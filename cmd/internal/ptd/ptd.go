@@ -34,13 +34,13 @@ func command(a *cli.App) *cobra.Command {
 			return serve(ctx, a, port, samples, args[1])
 		})
 	fl := c.Flags()
-	fl.IntVarP(&port, "port", "p", port, "port of 127.0.0.1 to listen at")
+	fl.IntVarP(&port, "ptd-port", "p", port, "port of 127.0.0.1 to listen at")
 	fl.StringVarP(&samples, "log", "l", "", "file of the samples; it grows")
 	// The director passes on what its configuration has; none of it bears on a monitor.
 	for _, f := range []struct{ name, short string }{{"dc", "D"}, {"network", "n"}, {"tmctl", "y"}, {"usb", "U"}, {"gpib", "g"}} {
 		fl.BoolP(f.name, f.short, false, "taken from the director, without effect")
 	}
-	for _, f := range []struct{ name, short string }{{"board", "b"}, {"channel", "c"}} {
+	for _, f := range []struct{ name, short string }{{"board", "b"}, {"ptd-channel", "c"}} {
 		fl.StringP(f.name, f.short, "", "taken from the director, without effect")
 	}
 	return c

@@ -262,11 +262,11 @@ func (r *rig) captures() []session.Capture {
 	return cs
 }
 
-// free measures something: the bench is nobody's and works.
+// free measures something: the bench is nobody's and works. Markers that a starved simulation loses are no matter.
 func (r *rig) free() {
 	r.t.Helper()
 	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "afterwards")
-	if code := p.wait(r.t); code != 0 {
+	if code := p.wait(r.t); code != 0 && code != cli.ExitIncomplete {
 		r.t.Errorf("the bench cannot be used afterwards: exit code %d\n%s%s", code, &p.out, &p.err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -61,16 +62,46 @@ rails:
 }
 
 // A meter at the wall beside the card's: the energy of the whole machine and of its rest hold what the board drew, and
-// no figure of the card's has any of it.
+// no figure of the card's has any of it. An emulated meter that gets no processor answers late, and its readings are
+// dated by their arrival: of three benches one has to be in time.
 func TestTheWholeMachine(t *testing.T) {
-	r := newMeter(t)
+	var r *rig
+	var x report.Report
+	var drawn measure.Joule
+	for range 3 {
+		var misses []string
+		r = newMeter(t)
+		if x, drawn, misses = r.atTheWall(t); len(misses) == 0 {
+			break
+		}
+		t.Log(misses)
+		x = report.Report{}
+	}
+	if x.Whole == nil {
+		t.Fatal("no energy at the wall holds what was drawn")
+	}
+	r.cardAlone(t, x, drawn)
+
+	out := inside(t, "show", "1", "--db", r.db, "--no-plot").ok(t).out
+	if !strings.Contains(out, "Whole machine, at the wall") || !strings.Contains(out, "rest of the machine") {
+		t.Errorf("show:\n%s", out)
+	}
+	inside(t, "trim", "1", "--db", r.db, "--from", "900ms", "--to", "1.05s").ok(t)
+	if out := inside(t, "show", "1", "--db", r.db, "--no-plot").ok(t).out; !strings.Contains(out, "too short for the meter at the wall") {
+		t.Errorf("a window of an update and a half:\n%s", out)
+	}
+}
+
+// atTheWall measures with a meter at the wall too, and returns the report, what the card drew, and the energies that do
+// not hold.
+func (r *rig) atTheWall(t *testing.T) (x report.Report, drawn measure.Joule, misses []string) {
+	t.Helper()
 	r.monitor = start(t, "monitor", "--bench", r.plugWall(t), "--spool", r.spool, "--listen", freeAddress(t))
 	r.address = r.monitor.await(t, `msg="serving the bench".* address=(\S+)`)[1]
 	p := r.run("--benchmark", "memory", "--duration", "1500ms")
 	if code := p.wait(t); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, &p.out, &p.err)
 	}
-	var x report.Report
 	object(t, p.out.String(), &x)
 	if x.Whole == nil || x.EnergyJ == nil {
 		t.Fatalf("no energy at the wall: %q\n%s", x.WallTrouble, &p.out)
@@ -98,19 +129,10 @@ func TestTheWholeMachine(t *testing.T) {
 		"card": {measure.Estimate{Energy: measure.Joule(*x.EnergyJ), U: measure.Joule(*x.EnergyUJ)}, truth.Total},
 	} {
 		if miss := math.Abs(float64(c.got.Energy - c.want)); !(miss <= float64(c.got.U)) || c.got.U > 0.15*c.want {
-			t.Errorf("%s: %v ± %v, drawn were %v", what, c.got.Energy, c.got.U, c.want)
+			misses = append(misses, fmt.Sprintf("%s: %v ± %v, drawn were %v", what, c.got.Energy, c.got.U, c.want))
 		}
 	}
-	r.cardAlone(t, x, truth.Total)
-
-	out := inside(t, "show", "1", "--db", r.db, "--no-plot").ok(t).out
-	if !strings.Contains(out, "Whole machine, at the wall") || !strings.Contains(out, "rest of the machine") {
-		t.Errorf("show:\n%s", out)
-	}
-	inside(t, "trim", "1", "--db", r.db, "--from", "900ms", "--to", "1.05s").ok(t)
-	if out := inside(t, "show", "1", "--db", r.db, "--no-plot").ok(t).out; !strings.Contains(out, "too short for the meter at the wall") {
-		t.Errorf("a window of an update and a half:\n%s", out)
-	}
+	return x, truth.Total, misses
 }
 
 // cardAlone checks that totals, exports, comparisons and live watts are those of the card's rails.

@@ -262,7 +262,8 @@ func (r *rig) captures() []session.Capture {
 	return cs
 }
 
-// free measures something: the bench is nobody's and works. Markers that a starved simulation loses are no matter.
+// free runs a measurement, which shows that the bench was released and works. A simulation that gets no processor may
+// lose markers: its task is incomplete then.
 func (r *rig) free() {
 	r.t.Helper()
 	p := r.run("--benchmark", "half", "--duration", "100ms", "--name", "afterwards")

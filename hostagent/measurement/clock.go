@@ -51,8 +51,8 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 }
 
 // witness compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in
-// words; empty without a fit or such marks. Marks of another machine are by another clock. A mark that comes late says
-// nothing, for the way to the meter takes as long as it takes; the soonest one bounds the clocks' error.
+// words; empty without a fit or such marks. Marks of another machine carry times of another clock. The delay from request
+// to mark has no upper bound, so only the shortest one bounds the clocks' error.
 func witness(t *store.Task, f *clock.Fit) string {
 	if f == nil {
 		return ""
@@ -75,7 +75,7 @@ func witness(t *store.Task, f *clock.Fit) string {
 	text := fmt.Sprintf("the soonest of %s came %.2f ms ± %.2f ms after it was asked for, as the marker kernels place it",
 		measure.Plural(n, "hardware mark"), 1e3*float64(soonest), 2e3*float64(u))
 	if soonest < -2*u {
-		text += ": no mark comes before, so a clock was read wrong by that at least"
+		text += ": a mark cannot come before its request, so one of the two clocks is off by at least that"
 	}
 	return text
 }

@@ -231,7 +231,7 @@ func TestWitness(t *testing.T) {
 		want    string
 	}{
 		"late":      {[]float64{0.2, 4e-4, 0.05}, machineid.Boot(), "the soonest of 3 hardware marks came 0.40 ms ± 0.00 ms after"},
-		"too soon":  {[]float64{1e-3, -2e-3}, machineid.Boot(), "a clock was read wrong"},
+		"too soon":  {[]float64{1e-3, -2e-3}, machineid.Boot(), "one of the two clocks is off"},
 		"elsewhere": {[]float64{1e-3}, "another", ""},
 		"none":      {nil, "", ""},
 	} {

@@ -25,7 +25,7 @@ import (
 	"github.com/wattmark/wattmark/measure/session"
 )
 
-// Monitor is what a Daemon asks of a monitor; see monitorclient.Client.
+// Monitor streams the means of a bench's rails; monitorclient.Client implements it.
 type Monitor interface {
 	Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error
 }

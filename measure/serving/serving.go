@@ -251,7 +251,7 @@ const (
 	Output = "tokens"
 )
 
-// Served is what a server did between the begin of its first window and the end of its last one. The fields are those
+// Served sums up a server's work from the begin of its first window to the end of its last one, in the fields
 // of InferenceX's results (its aggregate_power.py, schema 2), beside energy_u_j.
 type Served struct {
 	Schema int   `json:"power_metric_schema_version"`

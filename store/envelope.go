@@ -344,7 +344,7 @@ func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, e
 }
 
 // AtWall returns what the whole machine took over a window by the meter at its wall, given the card's result
-// there with the uncertainty of the window's ends. It reads the window's chunks twice. Errors wrap
+// there with the uncertainty of the window's ends. It reads the window's chunks. Errors wrap
 // ErrNotFound, ErrNoHeader, ErrSpan, or those of package wall: ErrNone where there is no such meter.
 func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e measure.Edges) (*wall.Result, error) {
 	op := fmt.Sprintf("the whole machine's energy of task %d", id)
@@ -359,27 +359,7 @@ func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e meas
 	if err := d.eachBlock(ctx, id, setup, card.From-2*wall.Reach(setup), card.To, m.Add, m.Done); err != nil {
 		return nil, wrap(op, err)
 	}
-	spans, err := m.Spans()
-	if err != nil {
-		return nil, err
-	}
-	w, err := measure.NewWindows(setup, spans)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	if err := d.eachBlock(ctx, id, setup, spans[0].From, card.To, w.Add, w.Done); err != nil {
-		return nil, wrap(op, err)
-	}
-	of := map[measure.Window]measure.Joule{}
-	for i, g := range w.Integrators() {
-		r, err := g.Result(measure.Edges{})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", op, err)
-		}
-		of[spans[i]] = r.Total.Energy
-	}
-	out := m.Result(card, e, of)
-	return &out, nil
+	return m.Result(card, e)
 }
 
 // eachBlock hands a task's blocks on, from the chunk before a span on until done.

@@ -21,8 +21,8 @@ func bench() measure.Setup {
 }
 
 // scans are two seconds of a card that draws 100 W more from 0.52 s on, in a machine that draws 50 W besides; change
-// is called with the number of each update of the wall's, and its mean.
-func scans(change func(update int, mean measure.Count) measure.Count) *measure.Block {
+// is called with the number of each update of the wall's, and its mean; readings come so many milliseconds late.
+func scans(late int, change func(update int, mean measure.Count) measure.Count) *measure.Block {
 	b := &measure.Block{Counts: make([][]measure.Count, 2)}
 	card := func(ms int) measure.Count {
 		if ms < 520 {
@@ -31,7 +31,7 @@ func scans(change func(update int, mean measure.Count) measure.Count) *measure.B
 		return 120
 	}
 	for ms := range 2000 {
-		n := (ms + 50) / 100 // the update that ended nearest, in [100·(n − 1), 100·n)
+		n := (ms+50-late+1000)/100 - 10 // the update that ended nearest, in [100·(n − 1), 100·n)
 		var sum measure.Count
 		for i := range 100 {
 			sum += card(100*(n-1)+i) + 50
@@ -41,9 +41,9 @@ func scans(change func(update int, mean measure.Count) measure.Count) *measure.B
 	return b
 }
 
-func result(t *testing.T, w measure.Window, change func(int, measure.Count) measure.Count) (Result, error) {
+func result(t *testing.T, w measure.Window, late int, change func(int, measure.Count) measure.Count) (Result, error) {
 	t.Helper()
-	s, b := bench(), scans(change)
+	s, b := bench(), scans(late, change)
 	m, err := New(&s, w)
 	if err != nil {
 		t.Fatal(err)
@@ -65,25 +65,18 @@ func result(t *testing.T, w measure.Window, change func(int, measure.Count) meas
 		}
 		return r
 	}
-	of := map[measure.Window]measure.Joule{}
-	{
-		spans, err := m.Spans()
-		if err != nil {
-			return Result{}, err
-		}
-		for _, x := range spans {
-			r := energy(x)
-			of[x] = r.Total.Energy
-		}
-	}
 	card := energy(w)
-	return m.Result(&card, measure.Edges{}, of), nil
+	r, err := m.Result(&card, measure.Edges{})
+	if err != nil {
+		return Result{}, err
+	}
+	return *r, nil
 }
 
 // A window from the middle of an update, in which the card stepped, takes what the card took there.
 func TestAnEndWithinAnUpdate(t *testing.T) {
 	whole := func(_ int, mean measure.Count) measure.Count { return mean }
-	r, err := result(t, measure.Window{From: 0.52, To: 1.33}, whole)
+	r, err := result(t, measure.Window{From: 0.52, To: 1.33}, 0, whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +89,10 @@ func TestAnEndWithinAnUpdate(t *testing.T) {
 	}
 	// A lost reading is bridged, and makes the figure less certain by what may have happened meanwhile.
 	step := measure.Window{From: 0.31, To: 1.33}
-	if r, err = result(t, step, whole); err != nil {
+	if r, err = result(t, step, 0, whole); err != nil {
 		t.Fatal(err)
 	}
-	lost, err := result(t, step, func(n int, mean measure.Count) measure.Count {
+	lost, err := result(t, step, 0, func(n int, mean measure.Count) measure.Count {
 		if n == 9 {
 			return measure.NoReading
 		}
@@ -107,6 +100,23 @@ func TestAnEndWithinAnUpdate(t *testing.T) {
 	})
 	if err != nil || math.Abs(float64(lost.Wall.Energy-r.Wall.Energy)) > 0.2 || lost.Updates != r.Updates-1 || !(lost.Rest.U > r.Rest.U) {
 		t.Errorf("%v: %+v with a lost reading, %+v without", err, lost, r)
+	}
+}
+
+// Readings that come late are placed by the card's step, and the energies are those of readings in time.
+func TestLateReadings(t *testing.T) {
+	for _, late := range []int{-60, 0, 35, 120, 210} {
+		r, err := result(t, measure.Window{From: 0.41, To: 1.33}, late, func(n int, mean measure.Count) measure.Count {
+			return mean + measure.Count(n%2) // no two readings are equal
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		off, miss := float64(r.Late)-float64(late)/1000, float64(r.Wall.Energy)-(70.5*0.11+170.5*0.81)
+		t.Logf("%d ms late: taken for %v ± %v; %v, off by %.2f J", late, r.Late, r.ULate, r.Wall, miss)
+		if math.Abs(off) > 3*float64(r.ULate) || r.ULate > 0.004 || math.Abs(miss) > 0.5 {
+			t.Error("it is misplaced")
+		}
 	}
 }
 
@@ -134,7 +144,7 @@ func TestRefusals(t *testing.T) {
 			return mean
 		}, ErrShort},
 	} {
-		if r, err := result(t, measure.Window{From: c.from, To: c.to}, c.change); !errors.Is(err, c.want) {
+		if r, err := result(t, measure.Window{From: c.from, To: c.to}, 0, c.change); !errors.Is(err, c.want) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
+	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -104,6 +105,10 @@ func renderWhole(w io.Writer, r *Report) {
 	t.AppendRow([]any{"wall", out.EnergyText(x.Wall.Energy, x.Wall.U), x.WallMean})
 	t.AppendRow([]any{"rest of the machine", out.EnergyText(x.Rest.Energy, x.Rest.U), x.RestMean})
 	t.Render()
+	if x.Late.Duration().Abs() > 3*wall.UTime.Duration() {
+		fmt.Fprintf(w, "  By the card's steps its readings are %v ± %v (k = 1) later than by the host's clock: placed so.\n",
+			x.Late.Duration().Round(time.Millisecond), x.ULate.Duration().Round(time.Millisecond))
+	}
 	fmt.Fprintln(w, "  The rest is all but the card's measured rails: what the power supply loses for the card, too.")
 	renderLargest(w, x.Budget)
 }

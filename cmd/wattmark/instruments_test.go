@@ -224,11 +224,15 @@ func TestASharedPortIsAskedForItsGreeting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	view, err := pmd2face.New(b, pace.Pace{Epoch: time.Now()}, pmd2face.Config{WireView: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for kind, face := range map[string]interface {
 		Run(context.Context, io.ReadWriteCloser) error
-	}{"powersensor3": ps3, "pmd2": pmd2} {
+	}{"powersensor3": ps3, "pmd2": pmd2, "wireview-pro2": view} {
 		plug := plugIn(t, face, fault.Faults{})
-		ports := []discover.Port{{Address: plug.Path, USB: "0483:5740", Kinds: []string{"powersensor3", "pmd2"}}}
+		ports := []discover.Port{{Address: plug.Path, USB: "0483:5740", Kinds: []string{"powersensor3", "pmd2", "wireview-pro2"}}}
 		if p := bench.AskIdentity(t.Context(), plug.Path, ports); !slices.Equal(p.Kinds, []string{kind}) || p.Trouble != "" || p.Model == "" {
 			t.Errorf("%s: %+v", kind, p)
 		}

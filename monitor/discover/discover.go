@@ -35,9 +35,9 @@ type Port struct {
 // instruments give every family numbers of its own, and an instrument says by
 // itself which it is.
 var known = map[string][]string{
-	"0483:5740": {"powersensor3", "pmd2", "serialtext"}, // STM32's virtual port: a WireView Pro II too
-	"04D8:000A": {"powenetics", "serialtext"},           // Microchip's virtual port
-	"1A86:7523": {"pmd", "serialtext"},                  // CH340
+	"0483:5740": {"powersensor3", "pmd2", "wireview-pro2", "serialtext"}, // STM32's virtual port
+	"04D8:000A": {"powenetics", "serialtext"},                            // Microchip's virtual port
+	"1A86:7523": {"pmd", "serialtext"},                                   // CH340
 	"1A86":      {"serialtext"},
 	"2341":      {"serialtext"}, // Arduino
 	"10C4":      {"serialtext"}, // CP210x

@@ -579,8 +579,11 @@ rails:
 func TestALateAnswerIsNoOtherInstrument(t *testing.T) {
 	b := montest.Workload(t, time.Second)
 	for kind, face := range map[string]func() (montest.Firmware, error){
-		"pmd":          func() (montest.Firmware, error) { return pmdface.New(b, unhurried(), pmdface.Config{}) },
-		"pmd2":         func() (montest.Firmware, error) { return pmd2face.New(b, unhurried(), pmd2face.Config{}) },
+		"pmd":  func() (montest.Firmware, error) { return pmdface.New(b, unhurried(), pmdface.Config{}) },
+		"pmd2": func() (montest.Firmware, error) { return pmd2face.New(b, unhurried(), pmd2face.Config{}) },
+		"wireview-pro2": func() (montest.Firmware, error) {
+			return pmd2face.New(b, unhurried(), pmd2face.Config{WireView: true})
+		},
 		"powersensor3": func() (montest.Firmware, error) { return ps3face.New(b, unhurried(), ps3face.Config{}) },
 		"dataq":        func() (montest.Firmware, error) { return dataqface.New(b, unhurried(), dataqface.Config{}) },
 	} {

@@ -50,6 +50,9 @@ var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 	"powersensor3": func(b *board.Board, p pace.Pace) (any, error) { return ps3face.New(b, p, ps3face.Config{}) },
 	"pmd":          func(b *board.Board, p pace.Pace) (any, error) { return pmdface.New(b, p, pmdface.Config{}) },
 	"pmd2":         func(b *board.Board, p pace.Pace) (any, error) { return pmd2face.New(b, p, pmd2face.Config{}) },
+	"wireview-pro2": func(b *board.Board, p pace.Pace) (any, error) {
+		return pmd2face.New(b, p, pmd2face.Config{WireView: true})
+	},
 	"powenetics": func(b *board.Board, p pace.Pace) (any, error) {
 		return poweneticsface.New(b, p, poweneticsface.Config{})
 	},

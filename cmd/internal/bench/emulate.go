@@ -117,6 +117,9 @@ var emulators = []emulator{
 	{"pmd2", "pmd2", func(s source) (Firmware, error) {
 		return pmd2face.New(s.Board, s.pace, pmd2face.Config{Seed: s.Seed, Draw: s.imperfect})
 	}},
+	{"wireview-pro2", "wireview-pro2", func(s source) (Firmware, error) {
+		return pmd2face.New(s.Board, s.pace, pmd2face.Config{Seed: s.Seed, Draw: s.imperfect, WireView: true})
+	}},
 	{"powenetics", "powenetics", func(s source) (Firmware, error) {
 		return poweneticsface.New(s.Board, s.pace, poweneticsface.Config{Seed: s.Seed, Draw: s.imperfect})
 	}},

@@ -229,7 +229,7 @@ const (
 
 // greeted are the kinds that identify themselves otherwise than by *IDN?. The order
 // matters: the question for one kind must mean nothing to the kinds behind it.
-var greeted = []string{"powersensor3", "pmd2", "pmd", "dataq"}
+var greeted = []string{"powersensor3", "pmd2", "wireview-pro2", "pmd", "dataq"}
 
 // AskIdentity identifies the device at an address: on a serial line by the greetings of the
 // kinds that its USB number fits (of all kinds where none does), and then, as on any other

@@ -1,5 +1,5 @@
-// Package pmd2 is an ElmorLabs PMD2 in software: a device that is asked, not one that sends by
-// itself, fed by the emulated board.
+// Package pmd2 is an ElmorLabs PMD2, or a WireView Pro II, in software: a device that is asked, not one
+// that sends by itself, fed by the emulated board.
 //
 //	00 welcome, 01 vendor and product, 02 its number, 04 one reading of all ten sensors
 //
@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	Sensors    = 10
 	ReplyBytes = 4 + 10*Sensors + 8 + Sensors
 	welcome    = "ElmorLabs PMD2\x00"
+	greeting   = "Thermal Grizzly WireView Pro II\x00"
+	pinBytes   = 100
 )
 
 // Config describes the device.
@@ -43,6 +46,8 @@ type Config struct {
 	Draw   bool
 	// Product that the device calls itself; default 0x15.
 	Product byte
+	// WireView makes it a WireView Pro II on the first plug, whose pins do not share evenly.
+	WireView bool
 }
 
 // rails are the board's rails by sensor: ATX 12 V, 5 V, 5 VSB, 3.3 V, HPWR, EPS1,
@@ -55,6 +60,9 @@ var rest = [Sensors]board.Reading{
 	0: {V: 12.08, I: 1.4}, 1: {V: 5.02, I: 1.1}, 2: {V: 5.04, I: 0.2}, 3: {V: 3.31, I: 0.9}, 5: {V: 12.10, I: 3.2},
 	6: {V: 12.10, I: 0.1},
 }
+
+// shares are the parts of a plug's current that its pins carry.
+var shares = [...]float64{0.15, 0.18, 0.16, 0.17, 0.14, 0.20}
 
 // Face is one device. Run serves one line at a time.
 type Face struct {
@@ -84,8 +92,18 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
 	f.sensors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
+	if cfg.WireView {
+		pins := slices.Repeat([]string{rails[4]}, len(shares))
+		f.sensors = wiring.Pairs(b.Rails(), pins, rest[:], cfg.Spread, cfg.Draw, rng)
+		for i := range f.sensors {
+			f.sensors[i].Share = shares[i]
+		}
+	}
 	f.Device = line.Device{Command: f.command, Start: func(w *line.Wire) error {
 		f.w, f.last = w, -1
+		if cfg.WireView {
+			return nil
+		}
 		return w.Write([]byte(welcome))
 	}}
 	return f, nil
@@ -99,8 +117,14 @@ func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
 func (f *Face) command(b byte) error {
 	switch b {
 	case 0x00:
+		if f.cfg.WireView {
+			return f.w.Write([]byte(greeting))
+		}
 		return f.w.Write([]byte(welcome))
 	case 0x01:
+		if f.cfg.WireView {
+			return f.w.Write([]byte{0xEF, 0x05, 0x03})
+		}
 		return f.w.Write([]byte{0xEE, f.cfg.Product, 0x00})
 	case 0x02:
 		id := make([]byte, 12)
@@ -111,6 +135,9 @@ func (f *Face) command(b byte) error {
 			return nil
 		}
 		f.convert()
+		if f.cfg.WireView {
+			return f.w.Write(f.reply[:pinBytes])
+		}
 		return f.w.Write(f.reply[:])
 	}
 	return nil
@@ -125,6 +152,10 @@ func (f *Face) convert() {
 	f.last = n
 	at := time.Duration(n) * f.cfg.Update
 	p := f.board.MeanPower(max(0, at-f.cfg.Update), at)
+	if f.cfg.WireView {
+		f.pins(p)
+		return
+	}
 	b := binary.LittleEndian.AppendUint16(f.reply[:0], 3300)
 	b = binary.LittleEndian.AppendUint16(b, 350)
 	var watts [Sensors]float64
@@ -141,5 +172,28 @@ func (f *Face) convert() {
 	for _, w := range []float64{eps, pcie, board, eps + pcie + board} {
 		b = binary.LittleEndian.AppendUint16(b, uint16(math.Round(max(0, w))))
 	}
+	clear(f.reply[len(b):])
+}
+
+// pins makes a WireView's reply.
+func (f *Face) pins(p measure.Watt) {
+	b := f.reply[:0]
+	for _, t := range []int16{312, 345, 0, 0, 3300} { // tenths of a degree; mV of its supply
+		b = binary.LittleEndian.AppendUint16(b, uint16(t))
+	}
+	b = append(b, 0, 0)
+	var volts, amperes, watts float64
+	for i := range f.sensors {
+		v, a := f.sensors[i].Read(f.board, p, f.cfg.NoiseV, f.cfg.NoiseI, f.rng)
+		mV, mA := math.Round(v*1e3), math.Round(max(0, a)*1e3) // it knows no current backwards
+		b = binary.LittleEndian.AppendUint16(b, uint16(int16(mV)))
+		b = binary.LittleEndian.AppendUint16(b, 0)
+		b = binary.LittleEndian.AppendUint32(b, uint32(mA))
+		b = binary.LittleEndian.AppendUint32(b, uint32(max(0, math.Round(mV*mA/1e3))))
+		volts, amperes, watts = volts+mV/float64(len(f.sensors)), amperes+mA, watts+mV*mA/1e3
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(max(0, math.Round(watts))))
+	b = binary.LittleEndian.AppendUint32(b, uint32(amperes))
+	b = binary.LittleEndian.AppendUint16(b, uint16(math.Round(volts)))
 	clear(f.reply[len(b):])
 }

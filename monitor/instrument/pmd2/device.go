@@ -1,14 +1,19 @@
-// Package pmd2 drives an ElmorLabs PMD2: ten sensors of a voltage and a current
-// each, over USB CDC. The device answers commands of one byte:
+// Package pmd2 drives an ElmorLabs PMD2, ten sensors of a voltage and a current
+// each over USB CDC, and a Thermal Grizzly WireView Pro II, which measures the six
+// pins of a 12V-2x6 plug. They answer the same commands of one byte:
 //
-//	00  "ElmorLabs PMD2" and a zero; it also greets with this when it is opened
-//	01  vendor EE, product 15, firmware
+//	00  "ElmorLabs PMD2" or "Thermal Grizzly WireView Pro II" and a zero; a PMD2 also
+//	    greets with this when it is opened
+//	01  vendor, product, firmware: EE 15 or EF 05
 //	02  a number of its own, 12 bytes
-//	04  the readings, 122 bytes, little-endian and packed:
+//	04  the readings, little-endian. PMD2, 122 bytes, packed:
 //	    supply mV u16, temperature i16; ten times mV i16, mA i32, mW i32;
-//	    W of EPS, PCIe, mainboard and all u16; ten states of overcurrent u8
+//	    W of EPS, PCIe, mainboard and all u16; ten states of overcurrent u8.
+//	    WireView, 100 bytes, aligned to four: four temperatures i16, supply mV u16,
+//	    fan u8, –; six times mV i16, –, mA u32, mW u32; mW and mA of all u32,
+//	    mean mV u16, the plug's sense lines u8, –; faults now and before, u16
 //
-// This follows the maker's published example. It has a command 05 as well,
+// This follows the makers' published examples. A PMD2 has a command 05 as well,
 // for a stream; its form is published nowhere, so that the driver asks instead.
 package pmd2
 
@@ -27,9 +32,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// Kind is the driver's name in bench files.
-const Kind = "pmd2"
-
 const (
 	answerTime = time.Second            // for one exchange while opening
 	replyTime  = 100 * time.Millisecond // for a reading to come at all
@@ -46,23 +48,48 @@ var (
 	askReadings = []byte{0x04}
 )
 
-// vendor and product are the answer of a PMD2 to askVendor.
-const vendor, product = 0xEE, 0x15
+// Model is one of the devices.
+type Model struct {
+	// Kind is the driver's name in bench files, Name the device's.
+	Kind, Name      string
+	vendor, product byte // its answer to askVendor
+	// Sensors in the order of the reply, and those of a graphics card's own connectors.
+	Sensors []string
+	natural []int
+	// ReplyBytes is the size of the readings on the wire; those of the first sensor begin at head, each
+	// takes size, its milliamperes stand at ampere.
+	ReplyBytes, head, size, ampere int
+}
 
-// Device is a PMD2 behind a serial port. It implements instrument.Instrument.
+// The models.
+var (
+	PMD2 = &Model{
+		Kind: "pmd2", Name: "ElmorLabs PMD2", vendor: 0xEE, product: 0x15,
+		Sensors: []string{"atx_12v", "atx_5v", "atx_5vsb", "atx_3v3", "hpwr", "eps1", "eps2", "pcie1", "pcie2", "pcie3"},
+		natural: []int{4, 7, 8, 9}, ReplyBytes: 122, head: 4, size: 10, ampere: 2,
+	}
+	WireView = &Model{
+		Kind: "wireview-pro2", Name: "Thermal Grizzly WireView Pro II", vendor: 0xEF, product: 0x05,
+		Sensors: []string{"hpwr_pin1", "hpwr_pin2", "hpwr_pin3", "hpwr_pin4", "hpwr_pin5", "hpwr_pin6"},
+		natural: []int{0, 1, 2, 3, 4, 5}, ReplyBytes: 100, head: 12, size: 12, ampere: 4,
+	}
+)
+
+// Device is a device behind a serial port. It implements instrument.Instrument.
 type Device struct {
 	instrument.Base
-	opts Options
+	model *Model
+	opts  Options
 }
 
 // New makes a driver; nothing is opened yet.
-func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
+func (m *Model) New(address string, o Options) (*Device, error) {
+	base, err := instrument.NewBase(m.Kind, address, o, transport.Options{})
 	if err != nil {
 		return nil, err
 	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o}
+	base.In = m.Inputs(o)
+	d := &Device{Base: base, model: m, opts: o}
 	d.Steps, d.Run = []instrument.Step{d.identify}, d.stream
 	return d, nil
 }
@@ -70,23 +97,24 @@ func New(address string, o Options) (*Device, error) {
 // identify asks for vendor and product. Bytes from before, its greeting
 // or an answer that was never read, is passed over.
 func (d *Device) identify(ctx context.Context) error {
+	m := d.model
 	var b [3]byte
 	found, err := transport.AskFor(ctx, d.Conn, askVendor, b[:], answerTime,
-		func(b []byte) bool { return b[0] == vendor && b[1] == product })
+		func(b []byte) bool { return b[0] == m.vendor && b[1] == m.product })
 	switch {
 	case errors.Is(err, instrument.ErrSilent):
 		return fmt.Errorf("%w (is this the right port?)", err)
 	case err != nil:
 		return err
 	case !found:
-		return fmt.Errorf("%w: it answers % x, a PMD2 %02x %02x and its firmware", instrument.ErrIdentity, b, vendor,
-			product)
+		return fmt.Errorf("%w: it answers % x, a %s %02x %02x and its firmware", instrument.ErrIdentity, b, m.Name, m.vendor,
+			m.product)
 	}
 	var number [12]byte
 	if err := transport.Ask(ctx, d.Conn, askNumber, number[:], answerTime); err != nil {
 		return fmt.Errorf("ask for its number: %w", err)
 	}
-	d.ID.Model, d.ID.Firmware = "ElmorLabs PMD2", fmt.Sprintf("%d", b[2])
+	d.ID.Model, d.ID.Firmware = m.Name, fmt.Sprintf("%d", b[2])
 	d.ID.Serial = strings.ToUpper(hex.EncodeToString(number[:]))
 	return nil
 }
@@ -115,15 +143,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// sensors in the order of the reply.
-var sensors = [Sensors]string{
-	"atx_12v", "atx_5v", "atx_5vsb", "atx_3v3", "hpwr", "eps1", "eps2", "pcie1", "pcie2", "pcie3",
-}
-
-// natural are the sensors of a graphics card's own connectors.
-var natural = []int{4, 7, 8, 9}
-
-// The uncertainties of a device as it is sold: its maker publishes none, so they
+// The uncertainties of a device as it is sold: the makers publish none, so they
 // are set wide on purpose. A calibration in the bench file replaces them.
 const (
 	uGainCurrent, uGainVoltage     = 0.01, 0.005
@@ -132,12 +152,12 @@ const (
 	uHostClock                     = 2e-5
 )
 
-// Inputs are the device's 20 channels; a count is a millivolt or a milliampere.
+// Inputs are two channels a sensor; a count is a millivolt or a milliampere.
 // Time is the host's: the middle of each question and answer.
-func Inputs(o Options) instrument.Inputs {
+func (m *Model) Inputs(o Options) instrument.Inputs {
 	return instrument.Inputs{
 		Timebase: measure.Timebase{TickHz: 1e9, UTickHz: uHostClock, TicksPerScan: float64(o.Period), Stamped: true},
-		Channels: instrument.VoltAmpere(sensors[:], measure.Channel{
+		Channels: instrument.VoltAmpere(m.Sensors, measure.Channel{
 			Gain: 1e-3, UGain: uGainVoltage, UOffset: uOffsetVoltage, Noise: noiseVoltage, MinCount: -mostMillivolts,
 			MaxCount: mostMillivolts,
 		}, measure.Channel{
@@ -149,9 +169,9 @@ func Inputs(o Options) instrument.Inputs {
 
 // NaturalRails are a graphics card's own connectors. What it draws from its slot
 // comes through the mainboard, and is not measured.
-func NaturalRails(instrument.Inputs) (rails []measure.Rail, missing []string) {
+func (m *Model) NaturalRails(instrument.Inputs) (rails []measure.Rail, missing []string) {
 	direct := func(string) measure.Role { return measure.RolePSU }
-	return instrument.ClampRails(sensors[:], natural, direct), []string{"pcie_12v", "pcie_3v3"}
+	return instrument.ClampRails(m.Sensors, m.natural, direct), []string{"pcie_12v", "pcie_3v3"}
 }
 
 const (
@@ -164,8 +184,8 @@ const (
 type stream struct {
 	d      *Device
 	out    *series.Builder
-	reply  [ReplyBytes + 1]byte // room for a byte too many
-	counts [2 * Sensors]measure.Count
+	reply  []byte // with room for a byte too many
+	counts []measure.Count
 
 	first, last time.Time // of the readings
 	heard       time.Time // of the last good answer
@@ -180,9 +200,11 @@ type stream struct {
 
 // stream asks on the grid of the period; questions that are overdue are left out, not made up.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	s := &stream{d: d, heard: time.Now(), out: series.New(series.Config{
-		Channels: 2 * Sensors, Timebase: d.In.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
-	}, sink)}
+	n := 2 * len(d.model.Sensors)
+	s := &stream{d: d, heard: time.Now(), reply: make([]byte, d.model.ReplyBytes+1), counts: make([]measure.Count, n)}
+	s.out = series.New(series.Config{
+		Channels: n, Timebase: d.In.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
+	}, sink)
 	err := transport.Stale(ctx, d.Conn, staleBytes)
 	if err == nil {
 		err = series.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
@@ -202,9 +224,9 @@ func (s *stream) ask(ctx context.Context) error {
 	begin := time.Now()
 	short, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
-	n := 0
+	n, want := 0, s.d.model.ReplyBytes
 	_, err := s.d.Conn.Write(short, askReadings)
-	for n < ReplyBytes && err == nil { // until the answer is whole
+	for n < want && err == nil { // until the answer is whole
 		var k int
 		k, err = s.d.Conn.Read(short, s.reply[n:])
 		n += k
@@ -212,10 +234,10 @@ func (s *stream) ask(ctx context.Context) error {
 	end := time.Now()
 	quiet := quietTime
 	switch {
-	case err == nil && n == ReplyBytes:
-		err = Parse((*[ReplyBytes]byte)(s.reply[:ReplyBytes]), &s.counts)
+	case err == nil && n == want:
+		err = s.d.model.Parse(s.reply[:n], s.counts)
 	case err == nil:
-		err = fmt.Errorf("an answer of %d bytes or more, not %d", n, ReplyBytes)
+		err = fmt.Errorf("an answer of %d bytes or more, not %d", n, want)
 	case ctx.Err() != nil, errors.Is(err, instrument.ErrDisconnected):
 		if ferr := s.out.Flush(); ferr != nil {
 			return ferr
@@ -250,7 +272,7 @@ func (s *stream) good(at, end time.Time) error {
 		s.first = at
 	}
 	s.heard, s.last = end, at
-	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts[:]); err != nil || s.judged || s.took < judgeTime {
+	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts); err != nil || s.judged || s.took < judgeTime {
 		return err
 	}
 	// Once: is the device asked less often than it should be, by a machine, or a link, that is too slow?
@@ -283,33 +305,26 @@ func (s *stream) miss(ctx context.Context, at time.Time, quiet time.Duration, wh
 	return nil
 }
 
-// Sensors of a device, and the size of their readings on the wire.
-const (
-	Sensors    = 10
-	ReplyBytes = 4 + sensorSize*Sensors + 8 + Sensors
-	sensorSize = 10
-)
-
 // What a sensor can show at all: beyond, a reply is out of step.
 const (
 	mostMillivolts   = 30_000
 	mostMilliamperes = 200_000
 )
 
-// Parse reads a reply into counts: the millivolts and milliamperes of each
+// Parse reads a reply of ReplyBytes into counts: the millivolts and milliamperes of each
 // sensor, in turn. There is no check sum. What there is instead is the power
 // that the device itself makes of each pair: where one does not fit, the bytes
 // are no answer.
-func Parse(b *[ReplyBytes]byte, counts *[2 * Sensors]measure.Count) error {
-	for s := range Sensors {
-		p := b[4+sensorSize*s:]
+func (m *Model) Parse(b []byte, counts []measure.Count) error {
+	for s, name := range m.Sensors {
+		p := b[m.head+m.size*s:]
 		mV := int64(int16(binary.LittleEndian.Uint16(p)))
-		mA := int64(int32(binary.LittleEndian.Uint32(p[2:])))
-		mW := int64(int32(binary.LittleEndian.Uint32(p[6:])))
+		mA := int64(int32(binary.LittleEndian.Uint32(p[m.ampere:])))
+		mW := int64(int32(binary.LittleEndian.Uint32(p[m.ampere+4:])))
 		// A filter of its own may stand between these: a quarter and 5 W are allowed.
 		off := abs(mW - mV*mA/1000)
 		if abs(mV) > mostMillivolts || abs(mA) > mostMilliamperes || off > abs(mV*mA/4000)+5000 {
-			return fmt.Errorf("%s shows %d mV, %d mA and %d mW: the reply is out of step", sensors[s], mV, mA, mW)
+			return fmt.Errorf("%s shows %d mV, %d mA and %d mW: the reply is out of step", name, mV, mA, mW)
 		}
 		counts[2*s], counts[2*s+1] = measure.Count(mV), measure.Count(mA)
 	}

@@ -27,6 +27,7 @@ import (
 type rig struct {
 	board *board.Board
 	face  *pmd2face.Face
+	model *Model
 	epoch time.Time
 	plug  *montest.Plug
 	dev   *Device
@@ -39,7 +40,10 @@ func build(t *testing.T, cfg pmd2face.Config) *rig {
 
 func buildOn(t *testing.T, b *board.Board, cfg pmd2face.Config) *rig {
 	t.Helper()
-	r := &rig{board: b, epoch: time.Now()}
+	r := &rig{board: b, model: PMD2, epoch: time.Now()}
+	if cfg.WireView {
+		r.model = WireView
+	}
 	var err error
 	if r.face, err = pmd2face.New(r.board, pace.Real(r.epoch), cfg); err != nil {
 		t.Fatal(err)
@@ -59,7 +63,7 @@ func (r *rig) plugIn(t *testing.T) {
 	t.Helper()
 	r.plug = montest.PlugIn(t, r.face, fault.Faults{Fragment: 100})
 	var err error
-	if r.dev, err = New(r.plug.Path, Defaults()); err != nil {
+	if r.dev, err = r.model.New(r.plug.Path, Defaults()); err != nil {
 		t.Fatal(err)
 	}
 	dev := r.dev
@@ -75,16 +79,16 @@ func (r *rig) pipe(t *testing.T, f fault.Faults, slow ...bool) (end func()) {
 		wraps = append(wraps, func(rw io.ReadWriteCloser) io.ReadWriteCloser { return slowLine{rw} })
 	}
 	mine, unplug := montest.OnPipe(t, r.face, f, wraps...)
-	r.dev = onLine(t, mine)
+	r.dev = onLine(t, r.model, mine)
 	return func() { _ = r.dev.Close(); unplug() }
 }
 
 // onLine is a driver on a line that is there already; it asks every millisecond.
-func onLine(t *testing.T, line net.Conn) *Device {
+func onLine(t *testing.T, m *Model, line net.Conn) *Device {
 	t.Helper()
 	o := Defaults()
 	o.Period = time.Millisecond
-	d, err := New("tcp:host:1", o)
+	d, err := m.New("tcp:host:1", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,40 +112,60 @@ func TestOpenReadsTheDevice(t *testing.T) {
 
 // Each reading is what the board had at the time that it is given.
 func TestMeasuresTheBoard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { measures(t, pmd2face.Config{NoiseV: -1, NoiseI: -1}, 9, 1) }) // hpwr.current
+	synctest.Test(t, func(t *testing.T) { measures(t, pmd2face.Config{NoiseV: -1, NoiseI: -1, WireView: true}, 3, 0.18) })
+}
+
+// measures compares a channel with its share of the plug's current.
+func measures(t *testing.T, cfg pmd2face.Config, channel int, share float64) {
+	t.Helper()
+	r := build(t, cfg)
+	defer r.pipe(t, fault.Faults{})()
+	if err := r.dev.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Since(r.epoch)
+	out := montest.For(r.dev.Inputs())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
+		t.Fatal(err)
+	}
+	in := r.dev.Inputs()
+	ticks, counts := out.Ticks(), out.Counts(channel)
+	if len(ticks) < 2990 || out.Lost() != 0 {
+		t.Fatalf("%d readings, %d lost", len(ticks), out.Lost())
+	}
+	// The driver first takes a millisecond or two to see that the line is clean.
+	for shift := time.Duration(0); shift < 4*time.Millisecond; shift += time.Millisecond {
+		fits := 0
+		for i := range ticks {
+			at := (begin + shift + time.Duration(ticks[i])).Truncate(time.Millisecond) // of its last conversion
+			want := float64(r.board.Rail(2, r.board.MeanPower(max(0, at-time.Millisecond), at)).I) * share
+			if math.Abs(in.Channels[channel].Value(counts[i])-want) < 1e-3 {
+				fits++
+			}
+		}
+		if fits == len(ticks) {
+			return
+		}
+		t.Logf("%v later: %d of %d readings fit the board", shift, fits, len(ticks))
+	}
+	t.Error("the readings are not the board's")
+}
+
+// A device of the other model is refused, with the answer of both.
+func TestTheOtherModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := build(t, pmd2face.Config{NoiseV: -1, NoiseI: -1})
-		defer r.pipe(t, fault.Faults{})()
-		if err := r.dev.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Since(r.epoch)
-		out := montest.For(r.dev.Inputs())
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		if err := r.dev.Stream(ctx, instrument.SinkOf(out)); err != nil {
-			t.Fatal(err)
-		}
-		in := r.dev.Inputs()
-		ticks, counts := out.Ticks(), out.Counts(9) // hpwr.current
-		if len(ticks) < 2990 || out.Lost() != 0 {
-			t.Fatalf("%d readings, %d lost", len(ticks), out.Lost())
-		}
-		// The driver first takes a millisecond or two to see that the line is clean.
-		for shift := time.Duration(0); shift < 4*time.Millisecond; shift += time.Millisecond {
-			fits := 0
-			for i := range ticks {
-				at := (begin + shift + time.Duration(ticks[i])).Truncate(time.Millisecond) // of its last conversion
-				want := float64(r.board.Rail(2, r.board.MeanPower(max(0, at-time.Millisecond), at)).I)
-				if math.Abs(in.Channels[9].Value(counts[i])-want) < 1e-3 {
-					fits++
-				}
+		for _, view := range []bool{false, true} {
+			r := build(t, pmd2face.Config{WireView: view})
+			r.model = map[bool]*Model{true: PMD2, false: WireView}[view]
+			end := r.pipe(t, fault.Faults{})
+			if err := r.dev.Open(t.Context()); !errors.Is(err, instrument.ErrIdentity) || !strings.Contains(err.Error(), r.model.Name) {
+				t.Errorf("%s: %v", r.model.Name, err)
 			}
-			if fits == len(ticks) {
-				return
-			}
-			t.Logf("%v later: %d of %d readings fit the board", shift, fits, len(ticks))
+			end()
 		}
-		t.Error("the readings are not the board's")
 	})
 }
 
@@ -187,7 +211,7 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 			}
 		}
 		setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels}
-		setup.Rails, setup.Missing = NaturalRails(in)
+		setup.Rails, setup.Missing = r.model.NaturalRails(in)
 		got := montest.Energy(t, &setup, out, 0.1, 0.7)
 		truth, err := r.board.Energy(start+100*time.Millisecond, start+700*time.Millisecond)
 		if err != nil {
@@ -218,9 +242,9 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 	}{
 		"nothing":            {fault.Fault{Kind: fault.Stall, For: time.Nanosecond}, 0, 0},
 		"a byte lost":        {fault.Fault{Kind: fault.Drop, Bytes: 1}, 0, 1},
-		"an answer lost":     {fault.Fault{Kind: fault.Drop, Bytes: ReplyBytes}, 0, 1},
+		"an answer lost":     {fault.Fault{Kind: fault.Drop, Bytes: PMD2.ReplyBytes}, 0, 1},
 		"a byte doubled":     {fault.Fault{Kind: fault.Duplicate, Bytes: 1}, 0, 1},
-		"an answer doubled":  {fault.Fault{Kind: fault.Duplicate, Bytes: ReplyBytes}, 0, 1},
+		"an answer doubled":  {fault.Fault{Kind: fault.Duplicate, Bytes: PMD2.ReplyBytes}, 0, 1},
 		"3 without answer":   {fault.Fault{Kind: fault.Stall, For: time.Nanosecond}, 3, 3},
 		"a slow answer":      {fault.Fault{Kind: fault.Stall, For: 30 * time.Millisecond}, 0, 0},
 		"an answer too late": {fault.Fault{Kind: fault.Stall, For: 130 * time.Millisecond}, 0, 1},
@@ -229,7 +253,7 @@ func TestUnansweredQuestionsAreExact(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := build(t, pmd2face.Config{})
 				f := c.fault
-				f.At = int64(len("ElmorLabs PMD2\x00") + 3 + 12 + 1000*ReplyBytes) // between two answers
+				f.At = int64(len("ElmorLabs PMD2\x00") + 3 + 12 + 1000*PMD2.ReplyBytes) // between two answers
 				defer r.pipe(t, fault.Faults{Script: []fault.Fault{f}})()
 				if err := r.dev.Open(t.Context()); err != nil {
 					t.Fatal(err)
@@ -343,7 +367,7 @@ func TestWrongAndSilentDevices(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			line, end := montest.Answering(answer)
 			defer end()
-			d := onLine(t, line)
+			d := onLine(t, PMD2, line)
 			if err := d.Open(t.Context()); !errors.Is(err, want) {
 				t.Errorf("to %q: %v, want %v", answer, err, want)
 			}
@@ -362,7 +386,7 @@ func TestOptions(t *testing.T) {
 	} {
 		o := Defaults()
 		change(&o)
-		if _, err := New("/dev/x", o); err == nil {
+		if _, err := PMD2.New("/dev/x", o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

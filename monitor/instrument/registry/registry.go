@@ -121,9 +121,13 @@ var kinds = []Kind{
 		Name: pmd.Kind, Summary: "ElmorLabs PMD-USB: four connectors at 4.8 kHz", Address: usb, Rails: pmd.NaturalRails,
 	}, pmd.Defaults, pmd.Inputs, pmd.New),
 	driver(Kind{
-		Name: pmd2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every 2 ms", Address: acm,
-		Rails: pmd2.NaturalRails,
-	}, pmd2.Defaults, pmd2.Inputs, pmd2.New),
+		Name: pmd2.PMD2.Kind, Summary: "ElmorLabs PMD2: ten connectors, asked every 2 ms", Address: acm,
+		Rails: pmd2.PMD2.NaturalRails,
+	}, pmd2.Defaults, pmd2.PMD2.Inputs, pmd2.PMD2.New),
+	driver(Kind{
+		Name: pmd2.WireView.Kind, Summary: "Thermal Grizzly WireView Pro II: six pins of a 12V-2x6 plug, asked every 2 ms",
+		Address: acm, Rails: pmd2.WireView.NaturalRails,
+	}, pmd2.Defaults, pmd2.WireView.Inputs, pmd2.WireView.New),
 	driver(Kind{
 		Name: powenetics.Kind, Summary: "Powenetics v2: slot, plugs and mainboard, 13 connectors at 1 kHz",
 		Address: acm, Rails: powenetics.NaturalRails,

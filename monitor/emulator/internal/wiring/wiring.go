@@ -103,6 +103,8 @@ func (w *Inputs) VoltsAt(ain int, at time.Duration) float64 {
 
 // Pair is a voltage and a current sensor on one connector, with their true errors.
 type Pair struct {
+	// Share is the part of the rail's current that it carries.
+	Share            float64
 	rail             int           // −1 where no rail of the board is connected
 	fixed            board.Reading // which it shows then
 	gainV, gainI     float64
@@ -118,7 +120,7 @@ func Pairs(on []board.RailConfig, rails []string, rest []board.Reading, sp meter
 	out := make([]Pair, len(rails))
 	for c := range out {
 		out[c] = Pair{
-			rail: -1, fixed: rest[c], gainV: 1 + normal(sp.UGainV), gainI: 1 + normal(sp.UGainI),
+			Share: 1, rail: -1, fixed: rest[c], gainV: 1 + normal(sp.UGainV), gainI: 1 + normal(sp.UGainI),
 			offsetV: normal(float64(sp.UOffsetV)), offsetI: normal(float64(sp.UOffsetI)),
 		}
 		if rails[c] != "" {
@@ -141,6 +143,6 @@ func (k *Pair) Read(b *board.Board, p measure.Watt, noiseV measure.Volt, noiseI 
 		return 0, 0
 	}
 	v = float64(r.V)*k.gainV + k.offsetV + float64(noiseV)*rng.NormFloat64()
-	i = float64(r.I)*k.gainI + k.offsetI + float64(noiseI)*rng.NormFloat64()
+	i = float64(r.I)*k.Share*k.gainI + k.offsetI + float64(noiseI)*rng.NormFloat64()
 	return v, i
 }

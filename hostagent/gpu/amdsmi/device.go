@@ -169,7 +169,7 @@ func watts(w uint32) measure.Watt {
 }
 
 // ReadEnergy returns the energy accumulator in joules, NaN where the card has none. Its unit is the
-// resolution that comes with it, in µJ.
+// resolution that comes with it in µJ: 15.3 so far, 0.27 % more than the 15.259 of the header's gpu_metrics.
 func (c *Card) ReadEnergy() (measure.Joule, error) {
 	nan := measure.Joule(math.NaN())
 	n, unit, ns := new(uint64), new(float32), new(uint64)

@@ -269,8 +269,10 @@ func TestDoctorFindsFaults(t *testing.T) {
 			d.role = roleHost
 			d.cards = func() ([]nvml.Card, error) { return nil, nvml.ErrNoNVML }
 		}, "NVML", levelFail, "install"},
-		{"AMD's GPUs", amd(amdsmi.Card{Info: gpu.Info{Name: "MI300X", Driver: "6.10.5"}, Partitions: 1}), "AMD SMI", levelOK,
-			"1 GPU, driver 6.10.5, AMD SMI 26.0.0: MI300X"},
+		{
+			"AMD's GPUs", amd(amdsmi.Card{Info: gpu.Info{Name: "MI300X", Driver: "6.10.5"}, Partitions: 1}), "AMD SMI", levelOK,
+			"1 GPU, driver 6.10.5, AMD SMI 26.0.0: MI300X",
+		},
 		{"AMD's alone", amd(amdsmi.Card{Partitions: 1}), "CUDA", levelWarn, "markers and kernels need CUDA so far"},
 		{"AMD's in parts", amd(amdsmi.Card{Partitions: 8}), "AMD SMI", levelWarn, "8 partitions, which share"},
 		{"a release of ROCm to come", func(d *doctor) {

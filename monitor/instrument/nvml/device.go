@@ -38,8 +38,8 @@ const (
 	clockTolerance = 5e-5 // of the host's monotonic clock, relative
 )
 
-// ErrNoSensor: this program was built, or is run, without a way to NVML.
-var ErrNoSensor = errors.New("no NVML")
+// ErrNoSensor: this program was built, or is run, without a way to NVML or AMD SMI.
+var ErrNoSensor = errors.New("no library")
 
 // Device polls a GPU's sensor. It implements instrument.Instrument.
 type Device struct {

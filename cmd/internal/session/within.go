@@ -411,8 +411,8 @@ func FindCUDA(selector string) (*cuda.Device, error) {
 	}
 	if err := cuda.Loads(); err != nil {
 		if cards, _ := amdsmi.List(); len(cards) > 0 {
-			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is a GPU of AMD (%s): its own sensor can "+
-				"be a meter (wattmark monitor --instrument amdsmi), beside which nothing runs", err, cards[0].Name)
+			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s. Its own sensor can be a meter of "+
+				"top and recordings: wattmark monitor --instrument amdsmi", err, cards[0].Name)
 		}
 		return nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
 	}

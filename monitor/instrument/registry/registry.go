@@ -97,7 +97,9 @@ func oscilloscope(f *scope.Family, summary string) Kind {
 func gpuSensor(kind, summary string, open func(Env) nvml.OpenFunc) Kind {
 	k := driver(Kind{
 		Name: kind, Summary: summary, Address: "GPU index, UUID or PCI bus id; the first GPU when left out",
-	}, nvml.Defaults, nvml.InputsOf(kind), func(string, nvml.Options) (*nvml.Device, error) { return nil, nvml.ErrNoSensor })
+	}, nvml.Defaults, nvml.InputsOf(kind), func(string, nvml.Options) (*nvml.Device, error) {
+		return nil, nvml.ErrNoSensor
+	})
 	k.NeedsAddress = false
 	k.New = func(env Env, address string, o any) (instrument.Instrument, error) {
 		return made(nvml.NewKind(kind, address, *o.(*nvml.Options), open(env)))

@@ -162,6 +162,7 @@ func TestMethodErrors(t *testing.T) {
 	judged(t, d, "emulated", 100, nil, sma(110), papi)
 	partial := judged(t, d, "emulated", 200, []string{"pcie_3v3"}, sma(190))
 	judged(t, d, "nvml", 100, nil, sma(100))           // no meter
+	judged(t, d, "amdsmi", 100, nil, sma(100))         // nor that
 	judged(t, d, "emulated", 0, nil, sma(100))         // no window
 	judged(t, d, "emulated", 100, nil)                 // no methods
 	judged(t, d, "emulated", 50, nil, sma(math.NaN())) // one that had nothing to say

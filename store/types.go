@@ -174,7 +174,9 @@ func (t *Task) Row() Row {
 }
 
 // OwnSensor reports whether the meter was the GPU's own sensor.
-func (t *Task) OwnSensor() bool { return t.Instrument.Kind == "nvml" }
+func (t *Task) OwnSensor() bool {
+	return t.Instrument.Kind == "nvml" || t.Instrument.Kind == "amdsmi"
+}
 
 // Verdict judges the task by all that is known of it; ok is false while it runs.
 func (t *Task) Verdict() (v quality.Verdict, ok bool) {

@@ -30,6 +30,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -38,6 +39,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/monitor/discover"
 	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 	"github.com/wattmark/wattmark/monitor/scpi"
 	"github.com/wattmark/wattmark/monitor/transport"
@@ -72,8 +74,9 @@ type InstrumentList struct {
 	Asked []askedPort     `json:"asked,omitempty"`
 }
 
-// listedGPU is a GPU whose own power sensor NVML can read.
+// listedGPU is a GPU whose own power sensor can be read, by the instrument Kind.
 type listedGPU struct {
+	Kind   string `json:"kind"`
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
@@ -112,7 +115,7 @@ wattmark emulate powersensor3 in another terminal.`)
 		t.AppendRow(table.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), kinds, p.Trouble})
 	}
 	for _, g := range l.GPUs {
-		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, "nvml", "its own sensor: not the truth"})
+		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, g.Kind, "its own sensor: not the truth"})
 	}
 	for _, p := range l.Asked {
 		t.AppendRow(table.Row{p.Address, cmp.Or(out.JoinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware),
@@ -131,7 +134,7 @@ wattmark emulate powersensor3 in another terminal.`)
 // mostGPUs bounds the search for GPUs by index.
 const mostGPUs = 64
 
-// listGPUs returns the GPUs that NVML opens by index 0, 1, …; none without a driver.
+// listGPUs returns the GPUs that NVML opens by index 0, 1, …, and those that AMD SMI lists; none without a driver.
 func listGPUs() []listedGPU {
 	out := []listedGPU{}
 	for i := range mostGPUs {
@@ -140,8 +143,12 @@ func listGPUs() []listedGPU {
 			break
 		}
 		info := d.Info()
-		out = append(out, listedGPU{Index: i, Name: info.Name, UUID: info.UUID, Driver: info.Driver})
+		out = append(out, listedGPU{nvml.Kind, i, info.Name, info.UUID, info.Driver})
 		_ = d.Close()
+	}
+	cards, _ := amdsmi.List() // an error: none that could be read
+	for i, c := range cards {
+		out = append(out, listedGPU{nvml.AMD, i, c.Name, c.UUID, c.Driver})
 	}
 	return out
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/service"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
@@ -237,6 +238,11 @@ func (d *doctor) driver() {
 		missing = d.failed
 	}
 	cards, err := d.cards()
+	if d.amd() && errors.Is(err, nvml.ErrNoNVML) {
+		missing("CUDA", "AMD's own sensor can be a meter of top and recordings: wattmark monitor --instrument amdsmi",
+			"markers and kernels need CUDA so far, and no driver of NVIDIA's is here")
+		return
+	}
 	switch {
 	case errors.Is(err, nvml.ErrNoNVML):
 		missing("NVML", "install NVIDIA's driver; the machine with the meter needs none", "%s", cli.FirstLineOf(err))
@@ -270,6 +276,26 @@ func (d *doctor) driver() {
 	default:
 		d.ok("CUDA", "%s, %s", gpus[0].Driver, measure.Plural(len(gpus), "GPU"))
 	}
+}
+
+// amd lists AMD's GPUs, and reports whether there are any.
+func (d *doctor) amd() bool {
+	cards, err := d.amdCards()
+	switch {
+	case errors.Is(err, amdsmi.ErrNoLibrary): // as on most machines
+	case err != nil:
+		d.warn("AMD SMI", "look at amd-smi list; other releases of ROCm may work", "%s", cli.FirstLineOf(err))
+	case len(cards) > 0:
+		d.ok("AMD SMI", "%s, driver %s, AMD SMI %s: %s", measure.Plural(len(cards), "GPU"), cards[0].Driver,
+			d.amdVersion(), cards[0].Name)
+	}
+	for _, c := range cards {
+		if c.Partitions > 1 {
+			d.warn("AMD SMI", "its energy is the whole card's: measure with the other partitions idle",
+				"%s (%s) is cut into %d partitions, which share one power sensor", c.Name, c.PCIBusID, c.Partitions)
+		}
+	}
+	return len(cards) > 0
 }
 
 // machine lists the host's own sensors, whose energies stand beside the card's.

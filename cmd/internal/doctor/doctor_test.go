@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/top"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -55,6 +56,8 @@ func healthy() *doctor {
 			tryBench:    func(context.Context, string) (string, []string, error) { return "PMD 7 opens", nil, nil },
 			cards:       func() ([]nvml.Card, error) { return []nvml.Card{{Info: card}}, nil },
 			nvmlVersion: func() string { return "13.580" },
+			amdCards:    func() ([]amdsmi.Card, error) { return nil, amdsmi.ErrNoLibrary },
+			amdVersion:  func() string { return "26.0.0" },
 			gpus: func() ([]gpu.Info, error) {
 				return []gpu.Info{{Name: "H200", Driver: "CUDA 13.0"}}, nil
 			},
@@ -266,6 +269,15 @@ func TestDoctorFindsFaults(t *testing.T) {
 			d.role = roleHost
 			d.cards = func() ([]nvml.Card, error) { return nil, nvml.ErrNoNVML }
 		}, "NVML", levelFail, "install"},
+		{
+			"AMD's GPUs", amd(amdsmi.Card{Info: gpu.Info{Name: "MI300X", Driver: "6.10.5"}, Partitions: 1}), "AMD SMI", levelOK,
+			"1 GPU, driver 6.10.5, AMD SMI 26.0.0: MI300X",
+		},
+		{"AMD's alone", amd(amdsmi.Card{Partitions: 1}), "CUDA", levelWarn, "markers and kernels need CUDA so far"},
+		{"AMD's in parts", amd(amdsmi.Card{Partitions: 8}), "AMD SMI", levelWarn, "8 partitions, which share"},
+		{"a release of ROCm to come", func(d *doctor) {
+			d.amdCards = func() ([]amdsmi.Card, error) { return nil, fmt.Errorf("%w: 27.0.0", amdsmi.ErrVersion) }
+		}, "AMD SMI", levelWarn, "27.0.0"},
 		{"a driver and a library that differ", func(d *doctor) {
 			d.cards = func() ([]nvml.Card, error) {
 				return nil, fmt.Errorf("%w: Driver/library version mismatch (18)", nvml.ErrNVML)
@@ -428,5 +440,13 @@ func TestPeersCannotWriteOnTheTerminal(t *testing.T) {
 	top.FailureNews{Err: errors.New(evil)}.Apply(s)
 	if text := (top.TopView{Width: 200, Look: out.PlainLook()}).Picture(s); strings.ContainsAny(text, "\x1b\x07") {
 		t.Errorf("got %q", text)
+	}
+}
+
+// amd puts a card of AMD's into the machine, in place of NVIDIA's driver.
+func amd(c amdsmi.Card) func(*doctor) {
+	return func(d *doctor) {
+		d.amdCards = func() ([]amdsmi.Card, error) { return []amdsmi.Card{c}, nil }
+		d.cards = func() ([]nvml.Card, error) { return nil, nvml.ErrNoNVML }
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -42,6 +43,8 @@ type probes struct {
 	tryBench     func(ctx context.Context, file string) (found string, notes []string, err error)
 	cards        func() ([]nvml.Card, error)
 	nvmlVersion  func() string
+	amdCards     func() ([]amdsmi.Card, error)
+	amdVersion   func() string
 	gpus         func() ([]gpu.Info, error)
 	loadable     func(library string) bool
 	library      func() string
@@ -73,7 +76,8 @@ const askFor = 5 * time.Second
 func systemProbes() probes {
 	return probes{
 		askBench: askBenchOnce, askRails: askRailsOnce, askHost: askHostOnce, bindable: bindable, tryBench: OpenOnce,
-		ports: func() ([]discover.Port, error) { return discover.Ports(os.DirFS("/")) },
+		ports:    func() ([]discover.Port, error) { return discover.Ports(os.DirFS("/")) },
+		amdCards: amdsmi.List, amdVersion: amdsmi.Version,
 		cards: nvml.List, nvmlVersion: nvml.LibraryVersion, gpus: cuda.List, loadable: loadable,
 		library:   run.FindLibrary,
 		processes: processNames, getenv: os.Getenv, glob: filepath.Glob,

@@ -27,6 +27,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -81,9 +82,16 @@ func (f BenchFlags) Load() (b *bench.Bench, err error) {
 // MakeBench returns the bench with its instrument and the calibration records of a folder.
 // The instrument is not opened yet; the function returned closes it.
 func MakeBench(b *bench.Bench, records calibration.Folder) (monitor.Bench, func() error, error) {
-	meter, err := b.NewInstrument(registry.Env{NVML: func(_ context.Context, selector string) (nvml.Sensor, error) {
-		return openSensor(selector)
-	}})
+	meter, err := b.NewInstrument(registry.Env{
+		NVML: func(_ context.Context, selector string) (nvml.Sensor, error) { return openSensor(selector) },
+		AMD: func(_ context.Context, selector string) (nvml.Sensor, error) {
+			c, err := amdsmi.Open(selector)
+			if err != nil {
+				return nil, err
+			}
+			return gpuMeter{c, c.Info, c.Close}, nil
+		},
+	})
 	if err != nil {
 		return monitor.Bench{}, nil, err
 	}

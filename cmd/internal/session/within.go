@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
@@ -409,6 +410,10 @@ func FindCUDA(selector string) (*cuda.Device, error) {
 		info, selector = found[0], found[0].UUID
 	}
 	if err := cuda.Loads(); err != nil {
+		if cards, _ := amdsmi.List(); len(cards) > 0 {
+			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s. Its own sensor can be a meter of "+
+				"top and recordings: wattmark monitor --instrument amdsmi", err, cards[0].Name)
+		}
 		return nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
 	}
 	return cuda.Find(selector, info), nil

@@ -21,8 +21,11 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/series"
 )
 
-// Kind is the driver's name in bench files.
-const Kind = "nvml"
+// Kind and AMD are the driver's names in bench files: for NVIDIA's GPUs, and for AMD's.
+const (
+	Kind = "nvml"
+	AMD  = "amdsmi"
+)
 
 // Standard uncertainties of the sensor. The public study (arXiv 2312.02741)
 // found static gains of 0.944 (RTX 3090) and 0.954 (A100) and offsets of +4.6 W
@@ -35,8 +38,8 @@ const (
 	clockTolerance = 5e-5 // of the host's monotonic clock, relative
 )
 
-// ErrNoSensor: this program was built, or is run, without a way to NVML.
-var ErrNoSensor = errors.New("no NVML")
+// ErrNoSensor: this program was built, or is run, without a way to NVML or AMD SMI.
+var ErrNoSensor = errors.New("no library")
 
 // Device polls a GPU's sensor. It implements instrument.Instrument.
 type Device struct {
@@ -52,16 +55,19 @@ type Device struct {
 
 // New makes a driver for the GPU named by index, UUID or PCI bus id ("" is the
 // first); nothing is opened yet.
-func New(gpu string, o Options, open OpenFunc) (*Device, error) {
+func New(gpu string, o Options, open OpenFunc) (*Device, error) { return NewKind(Kind, gpu, o, open) }
+
+// NewKind is New for a GPU of NVIDIA (Kind) or of AMD.
+func NewKind(kind, gpu string, o Options, open OpenFunc) (*Device, error) {
 	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
 	if open == nil {
-		return nil, fmt.Errorf("%s: %w: nothing here can read a GPU's sensor", Kind, ErrNoSensor)
+		return nil, fmt.Errorf("%s: %w: nothing here can read a GPU's sensor", kind, ErrNoSensor)
 	}
 	return &Device{
-		gpu: gpu, opts: o, open: open, identity: instrument.Identity{Kind: Kind, Address: gpu},
-		response: ResponseOf(Unknown, FieldInstant),
+		gpu: gpu, opts: o, open: open, identity: instrument.Identity{Kind: kind, Address: gpu},
+		response: InputsOf(kind)(o).Response,
 	}, nil
 }
 
@@ -77,7 +83,19 @@ func (d *Device) Inputs() instrument.Inputs {
 	return in
 }
 
-// Inputs are the driver's channels before anything is opened.
+// InputsOf returns the channels of a kind before anything is opened.
+func InputsOf(kind string) func(Options) instrument.Inputs {
+	if kind != AMD {
+		return Inputs
+	}
+	return func(o Options) instrument.Inputs {
+		in := Inputs(o)
+		in.Response = ResponseOf(Instinct, FieldInstant)
+		return in
+	}
+}
+
+// Inputs are the driver's channels before anything is opened, of NVIDIA's GPUs.
 func Inputs(o Options) instrument.Inputs {
 	return instrument.Inputs{
 		Timebase: measure.Timebase{TickHz: 1e9, UTickHz: clockTolerance, TicksPerScan: float64(o.Period), Stamped: true},
@@ -91,25 +109,28 @@ func Inputs(o Options) instrument.Inputs {
 // Open finds the GPU and the register to poll.
 func (d *Device) Open(ctx context.Context) error {
 	if d.sensor != nil {
-		return fmt.Errorf("%s: open: already open", Kind)
+		return fmt.Errorf("%s: open: already open", d.identity.Kind)
 	}
 	s, err := d.open(ctx, d.gpu)
 	if err != nil {
-		return fmt.Errorf("%s: open GPU %q: %w", Kind, d.gpu, err)
+		return fmt.Errorf("%s: open GPU %q: %w", d.identity.Kind, d.gpu, err)
 	}
 	r, err := s.Read()
 	if err != nil {
 		_ = s.Close()
-		return fmt.Errorf("%s: open GPU %q: first reading: %w: %w", Kind, d.gpu, instrument.ErrSilent, err)
+		return fmt.Errorf("%s: open GPU %q: first reading: %w: %w", d.identity.Kind, d.gpu, instrument.ErrSilent, err)
 	}
 	field, ok := d.opts.Field.resolve(r)
 	if !ok {
 		_ = s.Close()
-		return fmt.Errorf("%s: GPU %q has no %s power reading (try options: {field: auto})", Kind, d.gpu, d.opts.Field)
+		return fmt.Errorf("%s: GPU %q has no %s power reading (try options: {field: auto})", d.identity.Kind, d.gpu,
+			d.opts.Field)
 	}
 	info := s.Info()
 	d.sensor, d.field = s, field
-	d.response = ResponseOf(ArchOf(info.Name), field)
+	if d.identity.Kind == Kind {
+		d.response = ResponseOf(ArchOf(info.Name), field)
+	}
 	d.identity.Model, d.identity.Serial, d.identity.Firmware = info.Name, info.UUID, info.Driver
 	return nil
 }
@@ -177,7 +198,7 @@ func ResponseOf(a Arch, f Field) measure.Response {
 		return measure.Response{Update: 20 * ms, Window: 10 * ms}
 	case a == Kepler: // a first-order lag; 58 ms was fitted on a K40m's public trace
 		return measure.Response{Update: 15 * ms, Tau: 58 * ms}
-	case long:
+	case long, a == Instinct: // no figure of AMD's is known here: the slowest of the others
 		return measure.Response{Update: 100 * ms, Window: 1000 * ms}
 	case a == Ada, a == GA10x:
 		return measure.Response{Update: 100 * ms, Window: 100 * ms}
@@ -261,6 +282,8 @@ const (
 	Pascal  Arch = "pascal"
 	Kepler  Arch = "kepler"
 	Unknown Arch = "unknown"
+	// Instinct stands for all of AMD's.
+	Instinct Arch = "instinct"
 )
 
 // archNames are parts of product names, the more particular ones first.
@@ -305,7 +328,7 @@ type poller struct {
 // program delays it less; a poll that is late keeps its true time.
 func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	if d.sensor == nil {
-		return fmt.Errorf("%s: stream: not open", Kind)
+		return fmt.Errorf("%s: stream: not open", d.identity.Kind)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -316,7 +339,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 		err = p.out.Flush()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: stream: %w", Kind, err)
+		return fmt.Errorf("%s: stream: %w", d.identity.Kind, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,5 +235,31 @@ func TestNaturalRails(t *testing.T) {
 	}
 	if err := s.Validate(); err != nil || len(rails) != 1 || rails[0].Role != measure.RoleWholeGPU {
 		t.Errorf("%+v, %v", rails, err)
+	}
+}
+
+// TestAMD: the driver of AMD's GPUs reads whichever register a card has, and its response is not NVIDIA's.
+func TestAMD(t *testing.T) {
+	for want, r := range map[Field]Reading{
+		FieldInstant: {Instant: 717_000, Average: NoReading, Usage: NoReading},
+		FieldAverage: {Instant: NoReading, Average: 94_000, Usage: NoReading},
+	} {
+		f := &fake{info: Info{Name: "AMD Instinct MI300X"}, read: func(int) (Reading, error) { return r, nil }}
+		d, err := NewKind(AMD, "", Defaults(), f.open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := d.Inputs().Response
+		if err := d.Open(t.Context()); err != nil || d.Field() != want || d.Identity().Kind != AMD {
+			t.Errorf("%v: field %s of %+v", err, d.Field(), d.Identity())
+		}
+		if now := d.Inputs().Response; now != before || now.Window != 1 || now != InputsOf(AMD)(Defaults()).Response {
+			t.Errorf("response %+v, before opening %+v", now, before)
+		}
+	}
+	f := &fake{read: func(int) (Reading, error) { return Reading{NoReading, 94_000, NoReading}, nil }}
+	d, _ := NewKind(AMD, "", Options{Period: Defaults().Period, Field: FieldUsage}, f.open)
+	if err := d.Open(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "amdsmi: ") || f.closed != 1 {
+		t.Errorf("a register that it lacks: %v", err)
 	}
 }

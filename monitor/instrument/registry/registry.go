@@ -34,8 +34,8 @@ var ErrUnknown = errors.New("unknown instrument")
 
 // Env holds the drivers' needs of the program around them.
 type Env struct {
-	// NVML opens a GPU's own sensor; nil where the program has no way to it.
-	NVML nvml.OpenFunc
+	// NVML and AMD open a GPU's own sensor; nil where the program has no way to it.
+	NVML, AMD nvml.OpenFunc
 }
 
 // Kind is one kind of instrument.
@@ -93,15 +93,16 @@ func oscilloscope(f *scope.Family, summary string) Kind {
 	})
 }
 
-// gpuSensor is the one driver that needs something of the program around it.
-func gpuSensor() Kind {
+// gpuSensor is the driver of a vendor's GPUs, which needs something of the program around it.
+func gpuSensor(kind, summary string, open func(Env) nvml.OpenFunc) Kind {
 	k := driver(Kind{
-		Name: nvml.Kind, Summary: "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
-		Address: "GPU index, UUID or PCI bus id; the first GPU when left out",
-	}, nvml.Defaults, nvml.Inputs, func(string, nvml.Options) (*nvml.Device, error) { return nil, nvml.ErrNoSensor })
+		Name: kind, Summary: summary, Address: "GPU index, UUID or PCI bus id; the first GPU when left out",
+	}, nvml.Defaults, nvml.InputsOf(kind), func(string, nvml.Options) (*nvml.Device, error) {
+		return nil, nvml.ErrNoSensor
+	})
 	k.NeedsAddress = false
 	k.New = func(env Env, address string, o any) (instrument.Instrument, error) {
-		return made(nvml.New(address, *o.(*nvml.Options), env.NVML))
+		return made(nvml.NewKind(kind, address, *o.(*nvml.Options), open(env)))
 	}
 	return k
 }
@@ -166,7 +167,10 @@ var kinds = []Kind{
 			"reference",
 		Address: "usbtmc:/dev/usbtmc0 or a serial port", Rails: wt300.NaturalRails, Accept: wt300.Accept,
 	}, wt300.Defaults, wt300.Inputs, wt300.New),
-	gpuSensor(),
+	gpuSensor(nvml.Kind, "the GPU's own power sensor through NVML: slow, not the truth, no wiring needed",
+		func(e Env) nvml.OpenFunc { return e.NVML }),
+	gpuSensor(nvml.AMD, "an AMD GPU's own power sensor through AMD SMI: never tried on such a card",
+		func(e Env) nvml.OpenFunc { return e.AMD }),
 	driver(Kind{
 		Name: replay.Kind, Summary: "a recording of an instrument, played again", Address: "the recording's folder",
 	}, replay.Defaults, nil, replay.New),

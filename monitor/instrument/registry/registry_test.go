@@ -11,7 +11,8 @@ import (
 )
 
 func TestEveryKind(t *testing.T) {
-	env := Env{NVML: func(context.Context, string) (nvml.Sensor, error) { return nil, errors.New("none") }}
+	none := func(context.Context, string) (nvml.Sensor, error) { return nil, errors.New("none") }
+	env := Env{NVML: none, AMD: none}
 	for _, k := range Kinds() {
 		got, err := Lookup(k.Name)
 		if err != nil || got.Name != k.Name || k.Summary == "" || k.Address == "" {

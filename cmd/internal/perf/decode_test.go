@@ -66,7 +66,7 @@ func isBlock(b []byte) bool { return bytes.IndexByte(b[:min(4, len(b))], '#') >=
 var benchSubjects = []benchSubject{
 	{emulated: "powersensor3", decoder: decodePowerSensor3},
 	{emulated: "pmd", decoder: decodePMD},
-	{emulated: "pmd2", decoder: decodePMD2, fits: func(b []byte) bool { return len(b) == pmd2.ReplyBytes }},
+	{emulated: "pmd2", decoder: decodePMD2, fits: func(b []byte) bool { return len(b) == pmd2.PMD2.ReplyBytes }},
 	{emulated: "powenetics", decoder: decodePowenetics},
 	{emulated: "labjack", decoder: decodeLabJack, options: fullT7},
 	{emulated: "nidaqmx", decoder: decodeRaw, options: wideNI, fits: anything},
@@ -190,9 +190,8 @@ func decodePMD(r *meterRecording) (decoder, error) {
 }
 
 func decodePMD2(r *meterRecording) (decoder, error) {
-	reply := (*[pmd2.ReplyBytes]byte)(r.bytes)
-	counts := new([2 * pmd2.Sensors]measure.Count)
-	return func() (int, error) { return 1, pmd2.Parse(reply, counts) }, nil
+	counts := make([]measure.Count, 2*len(pmd2.PMD2.Sensors))
+	return func() (int, error) { return 1, pmd2.PMD2.Parse(r.bytes[:pmd2.PMD2.ReplyBytes], counts) }, nil
 }
 
 func decodePowenetics(r *meterRecording) (decoder, error) {

@@ -60,12 +60,26 @@ func (b *beats) take(power []float64, scan uint64) {
 // next begins a stretch; where there are enough of them, two become one.
 func (b *beats) next() {
 	if b.per = max(b.per, 1); len(b.sums) == beatBins {
-		for i := range beatBins / 2 {
-			b.sums[i], b.turns[i] = b.sums[2*i]+b.sums[2*i+1], b.turns[2*i]+b.turns[2*i+1]
-		}
-		b.sums, b.turns, b.per = b.sums[:beatBins/2], b.turns[:beatBins/2], 2*b.per
+		b.halve()
 	}
 	b.sums, b.turns = append(b.sums, 0), append(b.turns, 0)
+}
+
+// halve makes one stretch of each two; the last one of an odd number goes on to be filled.
+func (b *beats) halve() {
+	n := len(b.sums)
+	if n%2 == 1 {
+		if b.n == 0 {
+			b.n = b.per
+		}
+		b.sums, b.turns = append(b.sums, 0), append(b.turns, 0)
+	} else if b.n > 0 {
+		b.n += b.per
+	}
+	for i := range len(b.sums) / 2 {
+		b.sums[i], b.turns[i] = b.sums[2*i]+b.sums[2*i+1], b.turns[2*i]+b.turns[2*i+1]
+	}
+	b.sums, b.turns, b.per = b.sums[:len(b.sums)/2], b.turns[:len(b.turns)/2], 2*b.per
 }
 
 // find returns the standard uncertainty of the energy by a load that beats with the scans, a time dt apart.

@@ -57,10 +57,15 @@ type Block struct {
 	Ticks []int64
 	// Counts holds one slice a channel, all of the same length.
 	Counts [][]Count
+	// Thinned has the sums of the block's scans, where they were deleted; there are no counts then.
+	Thinned *Thinned
 }
 
 // Scans returns the number of scans in the block.
 func (b *Block) Scans() int {
+	if b.Thinned != nil {
+		return int(b.Thinned.scans)
+	}
 	if len(b.Counts) == 0 {
 		return 0
 	}
@@ -69,6 +74,13 @@ func (b *Block) Scans() int {
 
 // TickAt returns the device time of scan i of the block, in ticks.
 func (b *Block) TickAt(tb Timebase, i int) float64 {
+	if b.Thinned != nil {
+		if t := b.Thinned.g; i > 0 {
+			return t.lastTick - float64(b.Scans()-1-i)*tb.TicksPerScan
+		} else {
+			return t.firstTick
+		}
+	}
 	if b.Ticks != nil {
 		return float64(b.Ticks[i])
 	}
@@ -101,6 +113,9 @@ var ErrShape = errors.New("block of the wrong shape")
 // Validate checks that the block has the stated number of channels, all of one
 // length, and ticks where the timebase is stamped.
 func (b *Block) Validate(tb Timebase, channels int) error {
+	if b.Thinned != nil {
+		return fmt.Errorf("scans %d to %d: %w", b.FirstScan, b.FirstScan+b.Thinned.scans-1, ErrThinned)
+	}
 	if len(b.Counts) != channels {
 		return fmt.Errorf("%w: %d channels, want %d", ErrShape, len(b.Counts), channels)
 	}

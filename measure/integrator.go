@@ -45,7 +45,8 @@ type Integrator struct {
 	noise      []noiseMeter
 	lone       []loneMeter
 	rest       rest
-	stride     int // distance of independent readings, in scans
+	stride     int  // distance of independent readings, in scans
+	thins      bool // it is a Thinned's
 }
 
 // running holds the sums so far.
@@ -76,16 +77,21 @@ type running struct {
 // NewIntegrator prepares the integration of [from, to] in device time (zero is
 // the first scan of the capture). A window that cannot be is ErrWindow.
 func NewIntegrator(s *Setup, from, to Seconds) (*Integrator, error) {
+	if !(from < to) || math.IsInf(float64(from), 0) || math.IsInf(float64(to), 0) {
+		return nil, fmt.Errorf("integrate from %v to %v: %w: the end must lie after the start, both finite", from, to,
+			ErrWindow)
+	}
+	return newIntegrator(s, from, to)
+}
+
+// newIntegrator is NewIntegrator, of all time too.
+func newIntegrator(s *Setup, from, to Seconds) (*Integrator, error) {
 	m, err := NewPowerMeter(s)
 	if err != nil {
 		return nil, fmt.Errorf("integrate: %w", err)
 	}
 	if err := s.checkSkew(); err != nil {
 		return nil, fmt.Errorf("integrate: %w", err)
-	}
-	if !(from < to) || math.IsInf(float64(from), 0) || math.IsInf(float64(to), 0) {
-		return nil, fmt.Errorf("integrate from %v to %v: %w: the end must lie after the start, both finite", from, to,
-			ErrWindow)
 	}
 	g := &Integrator{
 		setup: *s, meter: m, from: from, to: to,
@@ -139,11 +145,15 @@ func (g *Integrator) Covered() (first, last Seconds, ok bool) {
 // Moments returns the integrals of rail r over the part of the window that was
 // covered so far.
 func (g *Integrator) Moments(r int) Moments {
+	d, m, k := g.moved(r), g.sums(r), 1/float64(g.setup.Timebase.TickHz)
+	return Moments{m.One, m.X + k*d.x, m.Y + k*d.y, m.XX + k*d.xx, m.XY + k*d.xy, m.YY + k*d.yy}
+}
+
+// sums returns the integrals over the scans as they came, whenever their readings were taken.
+func (g *Integrator) sums(r int) Moments {
 	s, k := &g.rails[r], 1/float64(g.setup.Timebase.TickHz)
-	d := g.moved(r)
 	return Moments{
-		One: Seconds(k * g.one.value()), X: k * (s.x.value() + d.x), Y: k * (s.y.value() + d.y),
-		XX: k * (s.xx.value() + d.xx), XY: k * (s.xy.value() + d.xy), YY: k * (s.yy.value() + d.yy),
+		Seconds(k * g.one.value()), k * s.x.value(), k * s.y.value(), k * s.xx.value(), k * s.xy.value(), k * s.yy.value(),
 	}
 }
 
@@ -168,6 +178,9 @@ func (g *Integrator) moved(r int) (d groupSums) {
 // or after its end must come by. The block is not kept. Errors wrap ErrShape or
 // ErrOrder; after one the integrator is of no use.
 func (g *Integrator) Add(b *Block) error {
+	if b.Thinned != nil {
+		return g.skip(b)
+	}
 	if err := b.Validate(g.setup.Timebase, len(g.setup.Channels)); err != nil {
 		return fmt.Errorf("integrate: scan %d: %w", b.FirstScan, err)
 	}
@@ -214,8 +227,8 @@ func (g *Integrator) listen(s *stretch[Count]) {
 	lo = s.find(func(t float64) bool { return t >= g.lo })
 	hi = s.find(func(t float64) bool { return t > g.hi })
 	for c := range g.lone {
-		known := 0.0
-		if g.noise[c][0].total >= noiseEnough {
+		known := 0.0 // a Thinned keeps all: what it holds is judged by the whole window's scatter
+		if !g.thins && g.noise[c][0].total >= noiseEnough {
 			known = g.noise[c].sigma(0)
 		}
 		g.lone[c].observe(s.cols[c][lo:hi], g.stride, known)

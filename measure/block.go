@@ -145,11 +145,13 @@ const (
 	EventNote      EventKind = 6 // anything else worth keeping with the data
 	EventClock     EventKind = 7 // the host's clock was set, and times were taken by it
 	EventOthers    EventKind = 8 // other processes used the GPU while it was measured
+	EventThinned   EventKind = 9 // Scans scans were deleted while the capture ran; their sums are stored
 )
 
 var eventNames = map[EventKind]string{
 	EventGap: "gap", EventOverRange: "over-range", EventOverflow: "overflow",
 	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock", EventOthers: "others",
+	EventThinned: "thinned",
 }
 
 func (k EventKind) String() string { return NameOf(eventNames, k, "event") }

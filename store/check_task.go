@@ -188,12 +188,19 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		f.What = fmt.Sprintf("of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1)
 		c.add(f)
 	// The scans join up but numbers are skipped: harmless for the energy, and no program of ours does it.
-	case h.first == end && h.no != before.no+1:
+	case h.first == end && h.no != before.no+1 && !t.thinned(&h):
 		f.Kind, f.Remedy, f.Mendable = MissingPart,
 			"nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
 		f.What = fmt.Sprintf("chunks %d to %d are missing, though no scan is", before.no+1, h.no-1)
 		c.add(f)
 	}
+}
+
+// thinned reports whether a chunk has the sums of deleted ones, whose last number it has.
+func (t *taskState) thinned(h *head) bool {
+	return slices.ContainsFunc(t.Events, func(e measure.Event) bool {
+		return e.Kind == measure.EventThinned && int64(e.FirstScan) == h.first && int64(e.Scans) == h.n
+	})
 }
 
 const asideRemedy = "db repair sets it aside, records the loss, and computes the result anew"
@@ -206,7 +213,7 @@ func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 		// These kinds report no loss of scans.
 		switch {
 		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock ||
-			e.Kind == measure.EventOthers:
+			e.Kind == measure.EventOthers || e.Kind == measure.EventThinned:
 			continue
 		// An estimated loss that touches the stretch explains all of it.
 		case !e.Exact && first <= end && first+max(n, 1) >= from:
@@ -275,6 +282,15 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 				What: fmt.Sprintf("scans %d to %d: %v", h.first, h.end()-1, err),
 			})
 		}
+		if err == nil && x.Sums != nil {
+			pages = nil // behind the deleted samples there is nothing to make them of
+		}
+		if err == nil && (x.Sums != nil) != t.thinned(&h) {
+			c.add(Finding{
+				Kind: BadChunk, Task: t.ID, Chunk: h.no, What: fmt.Sprintf("of scans %d to %d, table event and the chunk "+
+					"differ on whether they were deleted", h.first, h.end()-1), Remedy: "from a backup",
+			})
+		}
 		// readChunk takes the first chunk from a number on: here the one asked for was deleted meanwhile.
 		whole = whole && err == nil && x.No == uint64(h.no)
 		// After the first damage the sums and the pyramid would miss samples; only checksums are verified.
@@ -300,7 +316,7 @@ func (t *taskState) addUp(sums []*kept, x *chunk.Chunk, b *measure.Block) (rest 
 	if len(sums) == 0 {
 		return nil, nil
 	}
-	if err := chunk.Decode(x, t.setup.Timebase, len(t.setup.Channels), b); err != nil {
+	if err := chunk.DecodeSums(x, &t.setup, b); err != nil {
 		return nil, err
 	}
 	for _, k := range sums {

@@ -132,6 +132,9 @@ func appendChunk(s *session, id TaskID, c *chunk.Chunk) (stored bool) {
 		s.fail(fmt.Errorf("%w: scans %d to %d overlap those of a neighbouring chunk", ErrConflict, first, stop-1))
 	}
 	s.exec(putChunk, id, no, first, c.Scans, c.FirstTick, int64(c.CRC))
+	if c.Sums != nil { // of a task that comes from elsewhere
+		putSums(s, id, c)
+	}
 	// Column i of the chunk is channel i; a stamped instrument's last column holds time residuals.
 	for i, col := range c.Columns {
 		s.exec(putColumn, id, no, i, col.Dir, col.Data)
@@ -231,7 +234,7 @@ func misread(ctx context.Context, err error) error {
 // loadChunk reads the first chunk whose number is at least from, as it is stored, into the memory
 // of c. A header without columns is a chunk without columns.
 func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	c.Columns = c.Columns[:0]
+	c.Columns, c.Sums = c.Columns[:0], nil
 	// One query for the head and all columns; RawBytes are valid until the next row, so they are copied
 	// into the memory of c.
 	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
@@ -302,6 +305,9 @@ func (d *DB) Compact(ctx context.Context, id TaskID) (Packed, error) {
 	op := fmt.Sprintf("pack task %d", id)
 	return d.repack(ctx, id, op, true, func(s *session, c *chunk.Chunk) (before, after int64) {
 		before = int64(chunk.PayloadSize(c))
+		if c.Sums != nil {
+			return before, before
+		}
 		data, err := data.Pack(c)
 		s.fail(err)
 		if int64(len(data)) >= before {
@@ -315,7 +321,7 @@ func (d *DB) Compact(ctx context.Context, id TaskID) (Packed, error) {
 	})
 }
 
-// Expand undoes Compact.
+// Expand undoes Compact. A task whose samples were thinned stays cold: measure.ErrThinned.
 func (d *DB) Expand(ctx context.Context, id TaskID) (Packed, error) {
 	op := fmt.Sprintf("expand task %d", id)
 	return d.repack(ctx, id, op, false, func(s *session, c *chunk.Chunk) (before, after int64) {
@@ -347,6 +353,9 @@ func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
 	// an expansion takes the mark away at its end. An interruption leaves a cold task of mixed chunks,
 	// which this program reads, and which a second call completes.
 	err = d.write(ctx, op, func(s *session) {
+		if !cold {
+			wholeSamples(s, id)
+		}
 		s.must(`UPDATE task SET cold=1 WHERE task_id=? AND state<>6`, id)
 		if one[State](s, `SELECT state FROM task WHERE task_id=?`, id) == Running {
 			s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))

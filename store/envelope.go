@@ -104,6 +104,10 @@ func (e *enveloper) read(columns int) error {
 	for level+1 < pyramid.Levels && pyramid.BinScans(level+1) <= per {
 		level++
 	}
+	if level < 0 && !e.stale && one[bool](e.d.reading(e.ctx), `SELECT count(*)>0 FROM event WHERE task_id=? AND kind=?
+		AND first_scan<? AND first_scan+scans>?`, e.id, measure.EventThinned, int64(e.out.First+e.out.Scans), int64(e.out.First)) {
+		level = 0 // the bins of deleted samples are left
+	}
 	if level < 0 || e.stale {
 		e.out.BinScans = 1
 		return e.scans(e.out.First, e.out.First+e.out.Scans)
@@ -370,7 +374,7 @@ func (d *DB) eachBlock(ctx context.Context, id TaskID, s *measure.Setup, from, t
 	if err != nil {
 		return err
 	}
-	for b, err := range chunk.DecodeAll(d.Chunks(ctx, id, first), s) {
+	for b, err := range chunk.DecodeAllSums(d.Chunks(ctx, id, first), s) {
 		if err == nil {
 			err = add(b)
 		}

@@ -209,7 +209,12 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	}
 	// Deleting the old pages is a transaction of its own. From its commit to the last one the task has
 	// no whole pyramid, and readers fold its chunks (see Envelope).
-	if err := d.write(ctx, op, func(s *session) { s.clear(id, "pyramid", "pyramid_whole") }); err != nil {
+	// What is left of a thinned task is not enough for a new one.
+	if err := d.write(ctx, op, func(s *session) {
+		if wholeSamples(s, id); s.err == nil {
+			s.clear(id, "pyramid", "pyramid_whole")
+		}
+	}); err != nil {
 		return err
 	}
 	d.keepFolding(id, nil)
@@ -240,7 +245,8 @@ func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error 
 	// Whole means: of as many scans as the task has, and of the calibration in use. NOT EXISTS probes
 	// the primary key of pyramid_whole once a task.
 	ids, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task t WHERE state<>?1 AND `+published+`
-		AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
+		AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM event e WHERE e.task_id=t.task_id
+		AND kind=9) AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
 		WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`,
 		Running)
 	if err != nil {

@@ -63,6 +63,8 @@ type Chunk struct {
 	FirstTick int64
 	Scans     int
 	Columns   []Column
+	// Sums has what is left of scans that were deleted, in place of columns; nil elsewhere. See Thinning.
+	Sums []byte
 	// CRC is the CRC-32C of the fixed header and the payload.
 	CRC uint32
 }
@@ -76,6 +78,7 @@ func blocks(scans int) int { return (scans + BlockScans - 1) / BlockScans }
 // Clone returns a copy that shares no memory with c.
 func (c *Chunk) Clone() *Chunk {
 	out := *c
+	out.Sums = slices.Clone(c.Sums)
 	out.Columns = make([]Column, len(c.Columns))
 	for i, col := range c.Columns {
 		out.Columns[i] = Column{Dir: slices.Clone(col.Dir), Data: slices.Clone(col.Data)}
@@ -101,11 +104,18 @@ type Sink interface {
 // used again for the next chunk. The first error, of the chunks or of Decode,
 // ends the iteration.
 func DecodeAll(chunks iter.Seq2[*Chunk, error], s *measure.Setup) iter.Seq2[*measure.Block, error] {
+	return decodeAll(chunks, func(c *Chunk, b *measure.Block) error {
+		return Decode(c, s.Timebase, len(s.Channels), b)
+	})
+}
+
+func decodeAll(chunks iter.Seq2[*Chunk, error], decode func(*Chunk, *measure.Block) error,
+) iter.Seq2[*measure.Block, error] {
 	return func(yield func(*measure.Block, error) bool) {
 		var b measure.Block
 		for c, err := range chunks {
 			if err == nil {
-				err = Decode(c, s.Timebase, len(s.Channels), &b)
+				err = decode(c, &b)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -131,6 +141,9 @@ func corrupt(format string, a ...any) error {
 
 // PayloadSize returns the number of bytes that AppendPayload adds.
 func PayloadSize(c *Chunk) int {
+	if c.Sums != nil {
+		return 2 + len(c.Sums)
+	}
 	n := tableHead + 4*len(c.Columns)
 	for i := range c.Columns {
 		n += len(c.Columns[i].Dir) + len(c.Columns[i].Data)
@@ -152,6 +165,9 @@ func AppendPayload(dst []byte, c *Chunk) []byte {
 }
 
 func appendTable(dst []byte, c *Chunk) []byte {
+	if c.Sums != nil {
+		return append(append(dst, Thinned, 0), c.Sums...)
+	}
 	dst = append(dst, Coding, 0)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.Columns)))
 	for i := range c.Columns {
@@ -166,6 +182,11 @@ func appendTable(dst []byte, c *Chunk) []byte {
 // used again. It checks every length and directory entry, and wraps ErrCorrupt
 // when one is wrong; it does not compute the checksum (Validate does).
 func ParsePayload(c *Chunk, payload []byte) error {
+	c.Sums = nil
+	if len(payload) >= 2+sumsHead && payload[0] == Thinned && payload[1] == 0 {
+		c.Columns, c.Sums = c.Columns[:0], payload[2:]
+		return c.validateSums()
+	}
 	if c.Scans < 1 || c.Scans > MaxScans {
 		return corrupt("%d scans: want 1 to %d", c.Scans, MaxScans)
 	}
@@ -230,6 +251,9 @@ func (c *Chunk) Validate(tb measure.Timebase, channels int) error {
 }
 
 func (c *Chunk) validateShape(tb measure.Timebase, channels int) error {
+	if c.Sums != nil {
+		return c.validateSums()
+	}
 	if c.Scans < 1 || c.Scans > MaxScans {
 		return corrupt("%d scans: want 1 to %d", c.Scans, MaxScans)
 	}
@@ -240,6 +264,14 @@ func (c *Chunk) validateShape(tb measure.Timebase, channels int) error {
 		if err := c.Columns[i].check(c.Scans); err != nil {
 			return fmt.Errorf("column %d: %w", i, err)
 		}
+	}
+	return nil
+}
+
+func (c *Chunk) validateSums() error {
+	if n, _ := c.Deleted(); c.Scans < 1 || c.Scans > MaxThinned || len(c.Sums) < sumsHead || len(c.Columns) > 0 ||
+		n < 1 || n > uint64(c.Scans) {
+		return corrupt("sums of %d scans in %d chunks, and %d columns", c.Scans, n, len(c.Columns))
 	}
 	return nil
 }

@@ -14,13 +14,16 @@ import (
 // checksum: Validate does, once, where a chunk arrives.
 func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) error {
 	err := c.validateShape(tb, channels)
+	if err == nil && c.Sums != nil {
+		err = fmt.Errorf("scans %d to %d: %w", c.FirstScan, c.FirstScan+uint64(c.Scans)-1, measure.ErrThinned)
+	}
 	if err == nil {
 		err = checkTimebase(tb)
 	}
 	if err != nil {
 		return fmt.Errorf("decode chunk %d: %w", c.No, err)
 	}
-	dst.FirstScan, dst.FirstTick = c.FirstScan, c.FirstTick
+	dst.FirstScan, dst.FirstTick, dst.Thinned = c.FirstScan, c.FirstTick, nil
 	dst.Counts = slices.Grow(dst.Counts[:0], channels)[:channels]
 	for i := range dst.Counts {
 		dst.Counts[i] = slices.Grow(dst.Counts[i][:0], c.Scans)[:c.Scans]

@@ -1,8 +1,10 @@
 package data
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -33,11 +35,20 @@ var coders = sync.OnceValues(func() (c struct {
 // maxUnpacked bounds a packed chunk, however many columns its calibration states.
 const maxUnpacked = 256 << 20
 
-// Pack codes a valid chunk's columns tighter: by planes of bytes, through zstd.
+// maxSums bounds the sums of deleted samples: a megabyte and a half would be those of a hundred channels.
+const maxSums = 2 << 20
+
+// sums begins the packed form of a chunk of sums; zstd's own magic number begins that of columns.
+var sums = []byte("sums")
+
+// Pack codes a valid chunk's columns tighter: by planes of bytes, through zstd. Sums are coded as they are.
 func Pack(c *chunk.Chunk) ([]byte, error) {
 	z, err := coders()
 	if err != nil {
 		return nil, err
+	}
+	if c.Sums != nil {
+		return z.enc.EncodeAll(c.Sums, slices.Clone(sums)), nil
 	}
 	data := z.enc.EncodeAll(chunk.AppendPlanes(nil, c), nil)
 	// What replaces the only copy must give it back to the byte.
@@ -55,6 +66,12 @@ func Pack(c *chunk.Chunk) ([]byte, error) {
 func Unpack(c *chunk.Chunk, columns int, data []byte) error {
 	z, err := coders()
 	if err != nil {
+		return err
+	}
+	if packed, ok := bytes.CutPrefix(data, sums); ok {
+		if c.Sums, err = z.dec.DecodeAll(packed, make([]byte, 0, maxSums)); err != nil {
+			err = fmt.Errorf("%w: sums of deleted samples: %w", ErrCorrupt, err)
+		}
 		return err
 	}
 	size := min(chunk.MaxPlanes(c.Scans, columns), maxUnpacked)

@@ -19,7 +19,7 @@ import (
 const thinLeast = 1 << 14
 
 // Thin deletes samples of a running task, in whole chunks from a number on: those that end before a device time, touch no
-// window of keep, and are in the pyramid. The sums that take their place are written in the same transactions. It
+// window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written in the same transactions. It
 // returns the chunk to go on with. A task of a meter whose channels need their neighbours is measure.ErrThinned.
 func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Seconds, keep []measure.Window,
 ) (next uint64, err error) {
@@ -47,7 +47,10 @@ func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Se
 		if end > before || uint64(h.end()) > folded {
 			return t.end(run, false)
 		}
-		wanted := slices.ContainsFunc(keep, func(w measure.Window) bool { return w.From < end && begin < w.To })
+		for len(keep) > 0 && keep[0].To <= begin {
+			keep = keep[1:]
+		}
+		wanted := len(keep) > 0 && keep[0].From < end
 		if n := len(run); n > 0 && (wanted || run[n-1].end() != h.first) {
 			if _, err := t.end(run, true); err != nil {
 				return t.next, err

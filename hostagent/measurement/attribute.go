@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -82,6 +83,8 @@ type sharing struct {
 	spans iter.Seq2[attribute.Kernel, error]
 	// alone has the numbers that long launches get of their own, behind the names'; nil for none.
 	alone map[launchKey]int
+	// deleted are the spans of device time whose samples were deleted.
+	deleted []Window
 }
 
 // launchKey finds a launch again.
@@ -125,11 +128,40 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 	}
 	tb := t.Setup.Timebase
 	if err := eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		if b.Thinned != nil {
+			s.deleted = append(s.deleted, b.Thinned.Span())
+			return false, b.Thinned.Steady(push)
+		}
 		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+1, stream.Add(b)
 	}); err != nil {
 		return err
 	}
 	return stream.Close()
+}
+
+// known returns whether the power from one device time to another is known: no samples were deleted there, or no end of a
+// span lies among those of a run, so that their sum alone counts.
+func (s *sharing) known(ends iter.Seq[measure.Seconds]) func(from, to measure.Seconds) bool {
+	behind := func(at measure.Seconds) int { // the first run that ends behind a time
+		return sort.Search(len(s.deleted), func(i int) bool { return s.deleted[i].To > at })
+	}
+	cut := make([]bool, len(s.deleted))
+	for at := range ends {
+		if i := behind(at); i < len(cut) && s.deleted[i].From < at {
+			cut[i] = true
+		}
+	}
+	sums := make([]int, len(cut)+1) // of runs that are cut
+	for i, c := range cut {
+		if sums[i+1] = sums[i]; c {
+			sums[i+1]++
+		}
+	}
+	return func(from, to measure.Seconds) bool {
+		a := behind(from)
+		b := a + sort.Search(len(s.deleted)-a, func(i int) bool { return s.deleted[a+i].From >= to })
+		return sums[a] == sums[b]
+	}
 }
 
 // open makes the engines.

@@ -329,7 +329,12 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 	}
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
 	if err == nil {
-		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) { return false, d.Push(b) })
+		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) {
+			if b.Thinned != nil {
+				return false, nil // markers stay
+			}
+			return false, d.Push(b)
+		})
 	}
 	if err == nil {
 		err = d.Finish()

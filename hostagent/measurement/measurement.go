@@ -64,6 +64,8 @@ type Store interface {
 	AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error
 	NextChunk(ctx context.Context, id store.TaskID) (no uint64, any bool, err error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
+	// Thin deletes samples of a running task but for windows to keep.
+	Thin(ctx context.Context, id store.TaskID, from uint64, before measure.Seconds, keep []Window) (next uint64, err error)
 	// The host's own record of the work.
 	PutReadings(ctx context.Context, id store.TaskID, r []store.Reading) error
 	PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error
@@ -166,6 +168,8 @@ type Config struct {
 	Played func() ([]gpu.Played, error)
 	// Marks are markers amid the work, which leaves the Device alone then.
 	Marks Marks
+	// Rolling deletes samples while the work runs.
+	Rolling Rolling
 	// Progress receives each step, from several goroutines; nil for none.
 	Progress func(Progress)
 	// Warn receives a text at once, from another goroutine, when samples no longer arrive or
@@ -252,6 +256,7 @@ type attempt struct {
 	failed   error           // of the work
 	worked   gpu.Span        // from the first kernel's begin to the last one's end
 	unmarked string          // why marks amid the work are missing; empty where none are
+	rolled   roll
 }
 
 // validate refuses a measurement without its parts, and names that cannot be stored.
@@ -311,6 +316,7 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	v.note("%s", s.bench.Bridged)
 	v.note("%s", s.line.clockNote())
 	v.note("%s", s.unmarked)
+	v.note("%s", s.rolled.why)
 	var broken *playError
 	switch {
 	case cancelled:
@@ -354,6 +360,9 @@ type arrival struct {
 func (s *attempt) transfer(ctx context.Context) <-chan arrival {
 	out := make(chan arrival, 1)
 	go func() {
+		if s.cfg.Rolling.Keep > 0 {
+			s.n.heard = func(newest measure.Seconds) { s.rolled.hear(s.line.now(), newest) }
+		}
 		t, err := Transfer(ctx, s.cfg.DB, s.cfg.Monitor, s.id,
 			monitorclient.ReadOptions{CaptureID: s.capture, Follow: true}, &s.n)
 		phase := s.phase.Load().(Phase)

@@ -168,6 +168,9 @@ func (s *attempt) mark(ctx context.Context, kind marker.Kind) (err error) {
 
 // putPlayed stores a marker's edges, on the line.
 func (s *attempt) putPlayed(ctx context.Context, number int, p gpu.Played) error {
+	if n := len(p.Edges); n > 0 {
+		s.rolled.wants(gpu.Span{Start: p.Edges[0].At, End: p.Edges[n-1].At})
+	}
 	edges := make([]store.Played, len(p.Edges))
 	for i, e := range p.Edges {
 		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: s.line.at(e.At)}
@@ -192,7 +195,7 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 		s.watcher.Begin()
 	}
 	var kernels []gpu.Kernel
-	endMarks := s.amid(ctx)
+	endMarks, endRolling := s.amid(ctx), s.rollOn(ctx, begin)
 	kernels, s.failed = work(ctx)
 	if s.watcher != nil {
 		s.watcher.End()
@@ -200,6 +203,7 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 	end := s.line.now()
 	conditionErr := s.condition(ctx) // at once, while the clocks are still those of the work
 	endMarks()
+	endRolling()
 	if len(kernels) == 0 {
 		kernels = []gpu.Kernel{{Name: "work", Span: gpu.Span{Start: begin, End: end}}}
 	}

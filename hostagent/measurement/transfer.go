@@ -2,10 +2,8 @@ package measurement
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync/atomic"
 
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -27,8 +25,6 @@ const (
 	trailers = 2
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // tally is the counts and the checksum of the chunks, to compare with the trailer.
 type tally struct {
 	chunks, scans uint64
@@ -38,10 +34,9 @@ type tally struct {
 // add counts a chunk. The checksum is over the chunks' own checksums, in order: it needs no
 // second pass over their bytes.
 func (t *tally) add(c *chunk.Chunk) {
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], c.CRC)
-	t.crc = crc32.Update(t.crc, castagnoli, b[:])
-	t.chunks++
+	n, _ := c.Deleted()
+	t.crc = c.Join(t.crc)
+	t.chunks += n
 	t.scans += uint64(c.Scans)
 }
 
@@ -55,7 +50,11 @@ func (t *tally) check(want session.Trailer) error {
 }
 
 // Counters count the chunks, scans and coded bytes of a transfer; safe for concurrent use.
-type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
+type Counters struct {
+	Chunks, Scans, Bytes atomic.Uint64
+
+	heard func(newest measure.Seconds) // of the device time up to which samples have come; nil for none
+}
 
 // Transfer reads a capture into the database, from the first chunk that is not
 // there yet, and holds it against the trailer; n counts the stored chunks. Every batch is on disk
@@ -109,6 +108,9 @@ func (in *ingest) holdsAll(
 		if err != nil {
 			return t, err
 		}
+		if c.Sums != nil {
+			return t, mismatch // what was deleted cannot be compared
+		}
 		if len(sent.here) == 0 {
 			sent.first = c.No
 		}
@@ -161,6 +163,7 @@ type ingest struct {
 	next   uint64    // chunk that would come next
 	here   []stretch // of scans, in order; adjacent ones are merged
 	headed bool
+	tb     measure.Timebase
 }
 
 // item is a chunk, or an event that stands before the next one.
@@ -208,7 +211,7 @@ func (in *ingest) Header(h store.Header, _ uint64) error {
 	if err := in.db.PutHeader(in.ctx, in.id, h); err != nil {
 		return err
 	}
-	in.headed = true
+	in.headed, in.tb = true, h.Setup.Timebase
 	return nil
 }
 
@@ -218,6 +221,9 @@ func (in *ingest) Chunk(c *chunk.Chunk) error {
 		return err
 	}
 	in.count(c)
+	if in.n.heard != nil {
+		in.n.heard(in.tb.Seconds(float64(c.FirstTick) + float64(c.Scans)*in.tb.TicksPerScan))
+	}
 	return nil
 }
 

@@ -114,11 +114,11 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, esti
 }
 
 // eachBlock hands the blocks of a task's stored chunks to f, in order of time, until f has had
-// enough of them.
+// enough of them. Those of deleted samples are among them (measure.Block.Thinned).
 func eachBlock(
 	ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, f func(*measure.Block) (enough bool, err error),
 ) error {
-	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), setup) {
+	for b, err := range chunk.DecodeAllSums(db.Chunks(ctx, id, 0), setup) {
 		enough := false
 		if err == nil {
 			enough, err = f(b)

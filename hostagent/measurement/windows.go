@@ -181,7 +181,17 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
-	vague, outside, open := 0, 0, 0
+	known := s.known(func(yield func(measure.Seconds) bool) {
+		for i := range w.Windows {
+			from, to := w.span(&t, i)
+			a, _ := f.Meter(from)
+			b, _ := f.Meter(to)
+			if !yield(a) || !yield(b) {
+				return
+			}
+		}
+	})
+	vague, outside, open, deleted := 0, 0, 0, 0
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
 		a, u := f.Meter(from)
@@ -193,6 +203,8 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		// The marks bend the clock that placed the task's window, so an end counts as within by its U.
 		case i >= len(x.Kernels) || a+2*u < t.Result.From || b-2*uEnd > t.Result.To:
 			outside++
+		case !known(a, b):
+			deleted++
 		case x.Kernels[i].Launches == 0: // noted: a mark was played all the time
 		case u > (b-a)/vagueClock:
 			vague++
@@ -205,6 +217,10 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if vague > 0 {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s shorter than %d times the uncertainty of when it was on the meter's clock: "+
 			"without energy", measure.Plural(vague, "window"), vagueClock))
+	}
+	if deleted > 0 {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s over samples that had been deleted when it was named (run --keep): "+
+			"without energy", measure.Plural(deleted, "window")))
 	}
 	if outside > 0 {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s not within the task's window: without energy", measure.Plural(outside, "window")))

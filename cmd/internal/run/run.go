@@ -57,6 +57,7 @@ type RunFlags struct {
 	seriesFlags
 	meter meterFlags
 	marks measurement.Marks
+	keep  time.Duration
 	quiet bool // one of a series, which reports its progress
 	task.LabelFlags
 	Cluster cluster.GateFlags
@@ -113,6 +114,8 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 			"play a marker amid a program so often, once no process has used the GPU for 2.5 s: clocks stay related in long "+
 				"captures; 0 for none")
 		fl.BoolVar(&f.marks.Busy, "mark-busy", false, "with --mark-every: also while the GPU is used")
+		fl.DurationVar(&f.keep, "keep", 0, "delete samples older than this while the work runs, but for those around windows "+
+			"and marks; their sums stay, and energies with them; 0 keeps all")
 		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 		fl.BoolVar(&f.NoMethods, "no-methods", false,
 			"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
@@ -172,7 +175,7 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 			return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
 		}
 	}
-	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks()); err != nil {
+	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks(), f.checkKeep()); err != nil {
 		return err
 	}
 	if f.wanted() {
@@ -223,6 +226,17 @@ func (f *RunFlags) checkMarks() error {
 		return cli.Usagef("--mark-every plays markers amid a program: name it after --")
 	}
 	return session.NotNegative(session.Span{Flag: "--mark-every", Value: f.marks.Every})
+}
+
+// checkKeep refuses to delete samples that something needs.
+func (f *RunFlags) checkKeep() error {
+	switch {
+	case f.keep != 0 && f.keep < measurement.LeastKeep:
+		return cli.Usagef("--keep %v: want at least %v: windows need the samples around them", f.keep, measurement.LeastKeep)
+	case f.keep != 0 && f.auto:
+		return cli.Usagef("--keep does not go with --auto: energy by kernel needs all samples")
+	}
+	return nil
 }
 
 // measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
@@ -350,7 +364,7 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
 		WarmUp: f.WarmUp, Wait: f.Wait, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
-		Machine: f.machine(), Marks: f.marks, Provenance: report.Provenance(a, ctx, f.Redact),
+		Machine: f.machine(), Marks: f.marks, Rolling: measurement.Rolling{Keep: f.keep}, Provenance: report.Provenance(a, ctx, f.Redact),
 	}
 }
 
@@ -404,6 +418,7 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 	db, _ := cfg.DB.(*store.DB)
 	var id store.TaskID
 	err := withWindows(ctx, db, func(ctx context.Context) (tasks []store.TaskID, err error) {
+		cfg.Rolling.Named = measurement.NamedWindows(db, session.WindowsIn(ctx))
 		if id, err = measurement.Measure(ctx, cfg, work); id != 0 && db != nil {
 			tasks = append(tasks, id)
 		}

@@ -302,6 +302,12 @@ func WithWindows(ctx context.Context, dir string) context.Context {
 	return context.WithValue(ctx, windowsKey{}, dir)
 }
 
+// WindowsIn returns the folder of WithWindows; empty without one.
+func WindowsIn(ctx context.Context) string {
+	dir, _ := ctx.Value(windowsKey{}).(string)
+	return dir
+}
+
 // CommandWork returns work that runs a program. It has our standard streams, except that with
 // --json its output goes to standard error. env is added to its environment; tokens and
 // passwords of this program are removed from it. When ctx ends, the program gets SIGTERM and
@@ -315,7 +321,7 @@ func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 			c.Stdout = a.Err
 		}
 		c.Env = append(withoutSecrets(os.Environ(), a.DB), append(env, measurement.EnvWork+"="+strconv.Itoa(os.Getpid()))...)
-		if dir, ok := ctx.Value(windowsKey{}).(string); ok {
+		if dir := WindowsIn(ctx); dir != "" {
 			c.Env = append(c.Env, serving.Env+"="+dir)
 		}
 		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }

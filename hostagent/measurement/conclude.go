@@ -190,7 +190,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	}
 	p.edges.Aliasing, p.edges.Beats = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
 	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, found); err != nil {
-		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) {
+		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) && !errors.Is(err, measure.ErrThinned) {
 			return a, err
 		}
 		a.why = err // about the window, not about the database

@@ -25,17 +25,17 @@ import (
 type Rolling struct {
 	// Keep: samples younger than that stay. Zero keeps all.
 	Keep time.Duration
-	// Named returns the spans of windows that were named since the last call; nil for none.
-	Named func(ctx context.Context, id store.TaskID) ([]gpu.Span, error)
+	// Folder is where the measured programs write their windows; empty for none.
+	Folder string
 }
 
 // LeastKeep is the shortest Rolling.Keep.
 const LeastKeep = time.Minute
 
 const (
-	// around is what stays on either side of a window, with aroundScans: the samples take part of it to arrive, and
+	// around is what stays on either side of a window's end, with aroundScans: samples take up to 1 s to arrive, and
 	// the rest is the neighbourhood that U looks at.
-	around      = 10 * time.Second
+	around      = 3 * time.Second
 	aroundScans = 256
 	// slew bounds how fast the meter's clock is taken to drift off the host's.
 	slew = 2e-4
@@ -70,6 +70,9 @@ type roll struct {
 	keep  []measure.Window
 	next  uint64
 	why   string // why samples are not deleted any more; empty while they are
+
+	read    map[string]int64 // bytes of each file of windows
+	version int              // of the windows stored with the task
 }
 
 // wants notes a span of the host's time whose samples stay.
@@ -112,7 +115,7 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 		return func() {}
 	}
 	r := &s.rolled
-	r.wants(gpu.Span{Start: begin.Add(-10 * keep), End: begin}) // what the window's begin and the rest need
+	r.wants(gpu.Span{Start: begin.Add(-24 * time.Hour), End: begin}) // the marker, and what the window's begin needs
 	end := beside(ctx, func(ctx context.Context) error {
 		for sensor.Pause(ctx, min(keep/4, time.Minute)) == nil {
 			if err := s.rollOnce(ctx); err != nil && ctx.Err() == nil {
@@ -122,7 +125,7 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 		return nil
 	})
 	return func() {
-		if err := end(); err != nil {
+		if err := end(); err != nil && ctx.Err() == nil {
 			r.why = fmt.Sprintf("samples were kept from then on: %v", err)
 		}
 	}
@@ -131,61 +134,62 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 // rollOnce deletes what is older than is to be kept.
 func (s *attempt) rollOnce(ctx context.Context) error {
 	r := &s.rolled
-	if named := s.cfg.Rolling.Named; named != nil {
-		spans, err := named(ctx, s.id)
-		if err != nil {
-			return err
-		}
-		r.wants(spans...)
-	}
-	t, err := s.cfg.DB.Task(ctx, s.id)
+	ended, err := s.ended(ctx)
 	if err != nil {
 		return err
 	}
-	if t.Chunks == 0 {
-		return nil
+	for _, w := range ended {
+		// Between its ends the sums are enough.
+		begin, end := time.Unix(0, w.Begin), time.Unix(0, w.End)
+		r.wants(gpu.Span{Start: begin, End: begin}, gpu.Span{Start: end, End: end})
+	}
+	t, err := s.cfg.DB.Task(ctx, s.id)
+	if err != nil || t.Chunks == 0 {
+		return err
 	}
 	before := r.place(t.Setup.Timebase) - measure.SecondsOf(s.cfg.Rolling.Keep)
 	r.next, err = s.cfg.DB.Thin(ctx, s.id, r.next, before, r.keep)
 	return err
 }
 
-// NamedWindows returns Rolling.Named for the windows that programs write into a folder, and those that a host stored with
+// ended returns the windows that ended since the last call: those that programs wrote, and those that a host stored with
 // the task.
-func NamedWindows(db *store.DB, dir string) func(context.Context, store.TaskID) ([]gpu.Span, error) {
-	read := map[string]int64{} // bytes of each file
-	version := 0
-	return func(ctx context.Context, id store.TaskID) (out []gpu.Span, err error) {
-		files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-		var all []serving.Window
-		for _, path := range files {
-			w, n, err := windowsFrom(path, read[path])
-			if err != nil {
-				return nil, err
-			}
-			read[path] += n
-			all = append(all, w...)
-		}
-		for {
-			a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(id), version+1)
-			if errors.Is(err, store.ErrNotFound) {
-				break
-			}
-			var part ServedWindows
-			if err == nil {
-				err = json.Unmarshal(a.Content, &part)
-			}
-			if err != nil {
-				return nil, err
-			}
-			version++
-			all = append(all, part.Windows...)
-		}
-		for _, w := range all {
-			out = append(out, gpu.Span{Start: time.Unix(0, w.Begin), End: time.Unix(0, w.End)})
-		}
-		return out, nil
+func (s *attempt) ended(ctx context.Context) (all []serving.Window, err error) {
+	r := &s.rolled
+	var files []string
+	if dir := s.cfg.Rolling.Folder; dir != "" {
+		files, _ = filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	}
+	for _, path := range files {
+		w, n, err := windowsFrom(path, r.read[path])
+		if err != nil {
+			return nil, err
+		}
+		if r.read == nil {
+			r.read = map[string]int64{}
+		}
+		r.read[path] += n
+		all = append(all, w...)
+	}
+	db, ok := s.cfg.DB.(interface {
+		Analysis(ctx context.Context, kind, name string, version int) (*store.Analysis, error)
+	})
+	for ok {
+		a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(s.id), r.version+1)
+		if errors.Is(err, store.ErrNotFound) {
+			break
+		}
+		var part ServedWindows
+		if err == nil {
+			err = json.Unmarshal(a.Content, &part)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.version++
+		all = append(all, part.Windows...)
+	}
+	return all, nil
 }
 
 // windowsFrom reads the whole lines of a file from a byte on, and returns how many bytes they are.

@@ -121,6 +121,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 	each.Warn = progress.Line.Warn
 	var id store.GroupID
 	err = withWindows(ctx, db, func(ctx context.Context) (tasks []store.TaskID, err error) {
+		each.Rolling.Folder = session.WindowsIn(ctx)
 		id, err = measurement.MeasureGroup(ctx, measurement.GroupConfig{
 			DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: each,
 		}, common)

@@ -418,7 +418,7 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 	db, _ := cfg.DB.(*store.DB)
 	var id store.TaskID
 	err := withWindows(ctx, db, func(ctx context.Context) (tasks []store.TaskID, err error) {
-		cfg.Rolling.Named = measurement.NamedWindows(db, session.WindowsIn(ctx))
+		cfg.Rolling.Folder = session.WindowsIn(ctx)
 		if id, err = measurement.Measure(ctx, cfg, work); id != 0 && db != nil {
 			tasks = append(tasks, id)
 		}

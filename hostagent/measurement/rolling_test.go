@@ -1,0 +1,168 @@
+package measurement_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/measure/serving"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"github.com/wattmark/wattmark/store"
+)
+
+// twin writes a task into two databases, and thins it in the first alone.
+type twin struct {
+	*store.DB
+	all *store.DB
+}
+
+func (d *twin) BeginTask(ctx context.Context, t store.NewTask) (store.TaskID, error) {
+	other, err := d.all.BeginTask(ctx, t)
+	id, fault := d.DB.BeginTask(ctx, t)
+	if other != id {
+		fault = errors.Join(fault, errors.New("the databases number the task differently"))
+	}
+	return id, errors.Join(err, fault)
+}
+
+func (d *twin) PutHeader(ctx context.Context, id store.TaskID, h store.Header) error {
+	return errors.Join(d.DB.PutHeader(ctx, id, h), d.all.PutHeader(ctx, id, h))
+}
+
+func (d *twin) AppendChunks(ctx context.Context, id store.TaskID, c []*chunk.Chunk, e []measure.Event) error {
+	return errors.Join(d.DB.AppendChunks(ctx, id, c, e), d.all.AppendChunks(ctx, id, c, e))
+}
+
+func (d *twin) PutPlayed(ctx context.Context, id store.TaskID, p []store.Played) error {
+	return errors.Join(d.DB.PutPlayed(ctx, id, p), d.all.PutPlayed(ctx, id, p))
+}
+
+func (d *twin) PutKernels(ctx context.Context, id store.TaskID, k []store.Kernel) error {
+	return errors.Join(d.DB.PutKernels(ctx, id, k), d.all.PutKernels(ctx, id, k))
+}
+
+func (d *twin) Finish(ctx context.Context, id store.TaskID, o store.Outcome) error {
+	return errors.Join(d.DB.Finish(ctx, id, o), d.all.Finish(ctx, id, o))
+}
+
+// sleepy serves for a length of time: windows of 20 ms and of 8 s one after another, then nothing for a minute and a
+// and so on. Windows are written into the folder as they end.
+func sleepy(t *testing.T, b *bench, dir string, length time.Duration) measurement.Work {
+	rng := rand.New(rand.NewPCG(3, 4))
+	return func(ctx context.Context) ([]gpu.Kernel, error) {
+		f, err := os.Create(filepath.Join(dir, "1.jsonl"))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		lines := json.NewEncoder(f)
+		for begin := time.Now(); time.Since(begin) < length && ctx.Err() == nil; {
+			for i := range 10 {
+				at := time.Now()
+				_, err := b.live.SetLevel(at, measure.Watt(60+200*rng.Float64()))
+				if i == 9 {
+					time.Sleep(8 * time.Second)
+				}
+				time.Sleep(20 * time.Millisecond)
+				err = errors.Join(err, lines.Encode(serving.Window{ID: "w", Begin: at.UnixNano(), End: time.Now().UnixNano()}))
+				if err != nil {
+					return nil, err
+				}
+			}
+			if _, err := b.live.SetLevel(time.Now(), 50); err != nil {
+				return nil, err
+			}
+			time.Sleep(20 * time.Second)
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func rollingConfig(b *bench, dir string) measurement.Config {
+	cfg := b.config()
+	cfg.Sensor, cfg.NoMethods = nil, true
+	cfg.Rolling = measurement.Rolling{Keep: 8 * time.Second, Folder: dir}
+	return cfg
+}
+
+// sameEnergies fails where two energies differ beyond the rounding of sums.
+func sameEnergies(t *testing.T, what string, got, want measure.Estimate) {
+	t.Helper()
+	off := func(a, b measure.Joule) float64 { return math.Abs(float64(a/b) - 1) }
+	if !(off(got.Energy, want.Energy) < 1e-12) || !(off(got.U, want.U) < 1e-9) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// thinnedScans returns how many of a task's scans are gone.
+func thinnedScans(task *store.Task) (n uint64) {
+	for _, e := range task.Events {
+		if e.Kind == measure.EventThinned {
+			n += e.Scans
+		}
+	}
+	return n
+}
+
+// A long capture of windows and marks keeps some of its samples, and has the energies of one that keeps all.
+func TestRollingCapture(t *testing.T) {
+	if _, err := emptyDatabase(); err != nil {
+		t.Fatal(err)
+	}
+	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
+		ctx, dir := t.Context(), t.TempDir()
+		all := openDatabase(t)
+		defer all.Close()
+		cfg := rollingConfig(b, dir)
+		cfg.DB, cfg.Marks = &twin{b.db, all}, measurement.Marks{Every: 23 * time.Second, Busy: true}
+		id, err := measurement.Measure(ctx, cfg, sleepy(t, b, dir, 100*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := measurement.Recompute(ctx, all, id); err != nil {
+			t.Fatal(err)
+		}
+		thin := b.task(t, id)
+		full, err := all.Task(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := thinnedScans(&thin)
+		t.Logf("%d of %d scans deleted; %s", gone, thin.Scans, thin.Reason)
+		if thin.State != store.Complete || thin.Scans != full.Scans || gone < thin.Scans/5 || gone == thin.Scans {
+			t.Fatalf("%v: %s: %d of %d scans deleted, %d in all", thin.State, thin.Reason, gone, thin.Scans, full.Scans)
+		}
+		sameEnergies(t, "the task", thin.Result.Total, full.Result.Total)
+		var windows [2]*measurement.ServedWindows
+		for i, db := range []*store.DB{b.db, all} {
+			files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+			if err := measurement.StoreWindows(ctx, db, id, files); err != nil {
+				t.Fatal(err)
+			}
+			if windows[i], err = measurement.Windows(ctx, db, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(windows[0].Windows) < 30 || !slices.Equal(windows[0].Notes, windows[1].Notes) {
+			t.Errorf("%d windows, notes %v, want %v", len(windows[0].Windows), windows[0].Notes, windows[1].Notes)
+		}
+		for i, w := range windows[0].Windows {
+			want := windows[1].Windows[i]
+			if w.Share == nil || want.Share == nil {
+				t.Fatalf("window %d without energy: %+v, %+v", i, w, want)
+			}
+			sameEnergies(t, "a window", w.Share.Estimate, want.Share.Estimate)
+		}
+	})
+}

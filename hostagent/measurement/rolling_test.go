@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/store"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // twin writes a task into two databases, and thins it in the first alone.
@@ -165,4 +166,91 @@ func TestRollingCapture(t *testing.T) {
 			sameEnergies(t, "a window", w.Share.Estimate, want.Share.Estimate)
 		}
 	})
+}
+
+// Each card of several has its own samples deleted, on its own meter's clock.
+func TestRollingCapturesOfSeveralCards(t *testing.T) {
+	if _, err := emptyDatabase(); err != nil {
+		t.Fatal(err)
+	}
+	c := meter.Config{Seed: 7, Rate: 4.8e3, Draw: true}
+	inVirtualTimeWith(t, c, func(t *testing.T, other *bench) {
+		p, dir := &place{db: other.db}, t.TempDir()
+		for range 2 {
+			b := &bench{db: other.db, line: bufconn.Listen(1 << 20)}
+			c.Seed++
+			b.build(t, c.Seed, true, c)
+			p.benches = append(p.benches, b)
+		}
+		cfg := p.config()
+		cfg.Each.Methods, cfg.Each.NoMethods = p.benches[0].config().Methods, true
+		cfg.Each.Rolling = measurement.Rolling{Keep: 8 * time.Second, Folder: dir}
+		id, err := measurement.MeasureGroup(t.Context(), cfg, sleepy(t, p.benches[0], dir, 40*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+		for i, task := range p.group(t, id).Tasks {
+			b := p.benches[i]
+			if gone := thinnedScans(task); task.State != store.Complete || gone == 0 || task.Result == nil {
+				t.Fatalf("card %d: %v: %s: %d of %d scans deleted", i, task.State, task.Reason, gone, task.Scans)
+			}
+			within(t, "the work", task.Result.Total, b.truth(t, task.ID))
+			if err := measurement.StoreWindows(t.Context(), p.db, task.ID, files); err != nil {
+				t.Fatal(err)
+			}
+			w, err := measurement.Windows(t.Context(), p.db, task.ID)
+			if err != nil || len(w.Windows) < 10 || w.Windows[0].Share == nil || w.Windows[9].Share == nil {
+				t.Fatalf("card %d: %+v, %v", i, w, err)
+			}
+		}
+	})
+}
+
+// killed is a database whose host is killed before it stores when the work ran.
+type killed struct{ interrupted }
+
+func (k *killed) PutKernels(context.Context, store.TaskID, []store.Kernel) error { return errKilled }
+
+// What a host that was killed between two deletions had thinned stays thinned, and the rest comes from the monitor.
+func TestRollingCaptureIsRecovered(t *testing.T) {
+	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
+		dir := t.TempDir()
+		cfg := rollingConfig(b, dir)
+		cfg.DB = &killed{interrupted{DB: b.db, after: 1200}}
+		id, err := measurement.Measure(t.Context(), cfg, sleepy(t, b, dir, 110*time.Second))
+		if !errors.Is(err, errKilled) {
+			t.Fatalf("got %v", err)
+		}
+		left := b.task(t, id)
+		if left.State != store.Running || thinnedScans(&left) == 0 {
+			t.Fatalf("%v, %d of %d scans deleted", left.State, thinnedScans(&left), left.Scans)
+		}
+		if _, err := measurement.Recover(t.Context(), b.db, b.dial); err != nil {
+			t.Fatal(err)
+		}
+		task := b.task(t, id)
+		if task.State != store.Incomplete || task.Result == nil || thinnedScans(&task) != thinnedScans(&left) || task.Scans < left.Scans*3/2 {
+			t.Fatalf("%v: %s: %d scans deleted, %d and %d in all, %+v", task.State, task.Reason, thinnedScans(&task), left.Scans,
+				task.Scans, task.Result)
+		}
+		from, to := measurement.HostTime(*task.Clock, hostOf(&task, task.Result.From)), measurement.HostTime(*task.Clock, hostOf(&task, task.Result.To))
+		truth, err := b.live.Energy(from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "between the markers", task.Result.Total, truth.Total)
+		if n := b.captures(t); n != 0 {
+			t.Errorf("the monitor still keeps %d captures", n)
+		}
+		found, err := b.db.Check(t.Context(), store.CheckOptions{})
+		if err != nil || len(found.Findings) > 0 {
+			t.Errorf("%+v, %v", found, err)
+		}
+	})
+}
+
+func hostOf(t *store.Task, at measure.Seconds) measure.Seconds {
+	host, _ := t.Clock.Host(at)
+	return host
 }

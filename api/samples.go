@@ -50,7 +50,7 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_
 	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool { // that do not touch the range
 		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
 	})
-	from, err := s.seek(ctx, id, t.Chunks, r.from)
+	from, err := s.seek(ctx, id, r.from)
 	if err != nil {
 		return toStatus(operation, err)
 	}
@@ -81,6 +81,12 @@ func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *rea
 			}
 			begun = true
 		}
+		if c.Sums != nil && float64(c.FirstTick) <= r.last { // an event stands for the deleted samples
+			if err := r.eventsBefore(min(c.FirstScan+uint64(c.Scans), r.end)); err != nil {
+				return err
+			}
+			continue
+		}
 		if more, err := send(c); err != nil || !more {
 			return err
 		}
@@ -94,10 +100,13 @@ func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *rea
 }
 
 // seek returns the number of the chunk that holds a scan, or of one before it.
-// Chunk numbers have no holes and scans grow with them, so it bisects: a dozen
-// reads instead of the whole way.
-func (s *Service) seek(ctx context.Context, id store.TaskID, chunks, scan uint64) (uint64, error) {
+// Scans grow with chunk numbers, so it bisects: a dozen reads instead of the whole way.
+func (s *Service) seek(ctx context.Context, id store.TaskID, scan uint64) (uint64, error) {
 	const few = 4
+	next, _, err := s.db.NextChunk(ctx, id)
+	if err != nil {
+		return 0, err
+	}
 	// A chunk is borrowed while its iteration lasts: take the numbers only.
 	probe := func(no uint64) (number, firstScan uint64, found bool, err error) {
 		for c, err := range s.db.Chunks(ctx, id, no) {
@@ -109,10 +118,10 @@ func (s *Service) seek(ctx context.Context, id store.TaskID, chunks, scan uint64
 		return 0, 0, false, nil
 	}
 	first, _, found, err := probe(0)
-	if err != nil || !found || chunks <= few {
+	if err != nil || !found || next-first <= few {
 		return 0, err
 	}
-	i := sort.Search(int(min(chunks, math.MaxInt32)), func(i int) bool {
+	i := sort.Search(int(min(next-first, math.MaxInt32)), func(i int) bool {
 		_, firstScan, found, e := probe(first + uint64(i))
 		if e != nil {
 			err = e

@@ -44,6 +44,7 @@ type Database interface {
 	DeleteByName(ctx context.Context, name string, o store.DeleteOptions) (store.Deleted, error)
 	DeleteByUser(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
+	NextChunk(ctx context.Context, id store.TaskID) (no uint64, some bool, err error)
 	// Window is the window in use and Extent the stored span, in device time.
 	Window(ctx context.Context, id store.TaskID) (from, to measure.Seconds, ok bool, err error)
 	Extent(ctx context.Context, id store.TaskID) (from, to measure.Seconds, err error)
@@ -209,6 +210,7 @@ var outcomes = []wire.Outcome{
 	{context.DeadlineExceeded, codes.DeadlineExceeded, "allow more time, or ask for less"},
 	{store.ErrNotFound, codes.NotFound, "ListTasks (wattmark tasks) shows which there are"},
 	{store.ErrNoHeader, codes.FailedPrecondition, "wait until the capture has begun"},
+	{measure.ErrThinned, codes.FailedPrecondition, "name a span that begins and ends beside them"},
 	{
 		store.ErrNoClock, codes.FailedPrecondition,
 		"only a task with markers, or with the time that its capture began, has a timeline",

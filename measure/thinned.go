@@ -22,14 +22,14 @@ type Thinned struct {
 }
 
 // NewThinned returns the sums of no scans. Channels that would be brought to one instant by their neighbours
-// (multiplexed meters) are ErrThinned: there every scan needs those around it.
+// (multiplexed meters) are refused: there every scan needs those around it.
 func NewThinned(s *Setup) (*Thinned, error) {
 	g, err := newIntegrator(s, Seconds(math.Inf(-1)), Seconds(math.Inf(1)))
 	if err != nil {
 		return nil, err
 	}
 	if g.align != nil {
-		return nil, fmt.Errorf("%w: not so for a meter that reads a rail's channels one after another", ErrThinned)
+		return nil, errors.New("samples of a meter that reads a rail's channels one after another cannot be thinned to sums")
 	}
 	g.thins = true
 	for c := range g.noise {

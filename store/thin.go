@@ -20,7 +20,7 @@ const thinLeast = 1 << 14
 
 // Thin deletes samples of a running task, in whole chunks from a number on: those that end before a device time, touch no
 // window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written in the same transactions. It
-// returns the chunk to go on with. A task of a meter whose channels need their neighbours is measure.ErrThinned.
+// returns the chunk to go on with. A task of a meter whose channels need their neighbours is refused.
 func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Seconds, keep []measure.Window,
 ) (next uint64, err error) {
 	op := fmt.Sprintf("thin task %d", id)

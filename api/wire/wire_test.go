@@ -184,7 +184,7 @@ func TestEventsWindowsAndResults(t *testing.T) {
 	if got, err := ParseEvent(overTheWire(t, Event(event))); err != nil || got != event {
 		t.Errorf("event: got %+v, %v", got, err)
 	}
-	for kind := measure.EventGap; kind <= measure.EventOthers; kind++ { // what a host adds to a task travels too
+	for kind := measure.EventGap; kind <= measure.EventThinned; kind++ { // what a host adds to a task travels too
 		event.Kind = kind
 		if got, err := ParseEvent(overTheWire(t, Event(event))); err != nil || got != event {
 			t.Errorf("%v: %v", kind, err)

@@ -15,7 +15,7 @@ import (
 func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) error {
 	err := c.validateShape(tb, channels)
 	if err == nil && c.Sums != nil {
-		err = fmt.Errorf("scans %d to %d: %w", c.FirstScan, c.FirstScan+uint64(c.Scans)-1, measure.ErrThinned)
+		err = c.thinnedError(tb)
 	}
 	if err == nil {
 		err = checkTimebase(tb)

@@ -94,6 +94,13 @@ func (t *Thinning) Chunk() (*Chunk, error) {
 	return &c, nil
 }
 
+// thinnedError is measure.ErrThinned with where the samples were.
+func (c *Chunk) thinnedError(tb measure.Timebase) error {
+	from := float64(c.FirstTick)
+	return fmt.Errorf("%v to %v of device time (scans %d to %d): %w", tb.Seconds(from),
+		tb.Seconds(from+float64(c.Scans-1)*tb.TicksPerScan), c.FirstScan, c.FirstScan+uint64(c.Scans)-1, measure.ErrThinned)
+}
+
 // thinned reads the sums.
 func (c *Chunk) thinned(s *measure.Setup) (*measure.Thinned, error) {
 	t, err := (*measure.Thinned)(nil), error(nil)

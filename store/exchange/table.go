@@ -171,7 +171,7 @@ func (s *scans) blocks() iter.Seq2[*measure.Block, error] {
 				if first := float64(c.FirstTick); first-margin > tb.Ticks(s.window.To) {
 					return
 					// Stamped chunks before the window are decoded nevertheless: see blocks.
-				} else if !tb.Stamped && first+float64(c.Scans)*tb.TicksPerScan+margin < tb.Ticks(s.window.From) {
+				} else if (!tb.Stamped || c.Sums != nil) && first+float64(c.Scans)*tb.TicksPerScan+margin < tb.Ticks(s.window.From) {
 					continue
 				}
 			}

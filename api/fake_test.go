@@ -138,6 +138,13 @@ func (m *memory) drop(which func(store.Task) bool, o store.DeleteOptions) (out s
 	return out, m.err
 }
 
+func (m *memory) NextChunk(_ context.Context, id store.TaskID) (no uint64, some bool, err error) {
+	if n := len(m.chunks[id]); n > 0 && m.err == nil {
+		return m.chunks[id][n-1].No + 1, true, nil
+	}
+	return 0, false, m.err
+}
+
 func (m *memory) Chunks(_ context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		if m.err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -206,6 +207,41 @@ func TestReadSamplesSeeks(t *testing.T) {
 	}
 	if db.reads > 20 {
 		t.Errorf("read %d of 1000 chunks for seven samples", db.reads)
+	}
+}
+
+// Samples that were deleted while the capture ran are an event, and what is behind them is found.
+func TestReadSamplesOfAThinnedTask(t *testing.T) {
+	db := fakeDB(t)
+	s := fakeSetup(false)
+	all := encode(t, s, 0, 64, stretch{0, 64 * 1000})
+	sums, err := chunk.NewThinning(&s, nil)
+	for _, c := range all[10:990] {
+		err = errors.Join(err, sums.Add(c))
+	}
+	c, fault := sums.Chunk()
+	if err = errors.Join(err, fault); err != nil {
+		t.Fatal(err)
+	}
+	db.chunks[1] = slices.Concat(all[:10], []*chunk.Chunk{c}, all[990:])
+	task := db.tasks[0]
+	task.Setup, task.Result, task.Chunks = s, nil, 21
+	task.Events = []measure.Event{{Kind: measure.EventThinned, FirstScan: 640, Scans: 980 * 64, Exact: true, Channel: -1}}
+	db.tasks[0] = task
+	client := serve(t, db)
+	for _, x := range []struct {
+		from, limit uint64
+		want        string
+	}{
+		{0, 0, "[0–640 EVENT_KIND_THINNED 63360–64000]"},
+		{63500, 7, "[63500–63507]"},
+		{5000, 10, "[EVENT_KIND_THINNED]"},
+		{630, 63000, "[630–640 EVENT_KIND_THINNED 63360–63630]"},
+	} {
+		items, err := read(t, client, &pb.ReadSamplesRequest{TaskId: 1, FromSeq: x.from, Limit: x.limit})
+		if got := fmt.Sprint(shape(t, s, 0, 0, items)); got != x.want || err != nil {
+			t.Errorf("from %d: %v, %v, want %v", x.from, got, err, x.want)
+		}
 	}
 }
 

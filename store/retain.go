@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
+	"github.com/wattmark/wattmark/store/internal/data"
 )
 
 // DeleteOptions bound a deletion.
@@ -243,6 +245,112 @@ func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
 	out, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6)
 		AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
 	return out, wrap("list cold tasks", err)
+}
+
+// Packed counts the chunks that Compact or Expand turned over.
+type Packed struct {
+	Chunks uint64 `json:"chunks"`
+	Scans  uint64 `json:"samples"`
+	// Before and After are the bytes of the chunks' columns.
+	Before int64 `json:"bytes_before"`
+	After  int64 `json:"bytes"`
+}
+
+// packBatch is how many chunks one transaction turns over.
+// Few enough that a reader's transaction, or the log between two checkpoints, stays small.
+const packBatch = 16
+
+// Compact packs a task's samples tighter. This program reads it as before; other programs find
+// one row without values in the view data, and a message in the view cold. It can be interrupted
+// and called again. Errors wrap ErrConflict for a running task, and ErrCorrupt at a damaged
+// chunk: the chunks before it stay packed.
+func (d *DB) Compact(ctx context.Context, id TaskID) (Packed, error) {
+	op := fmt.Sprintf("pack task %d", id)
+	return d.repack(ctx, id, op, true, func(s *session, c *chunk.Chunk) (before, after int64) {
+		before = int64(chunk.PayloadSize(c))
+		if c.Sums != nil {
+			return before, before
+		}
+		data, err := data.Pack(c)
+		s.fail(err)
+		if int64(len(data)) >= before {
+			return before, before // one that does not shrink stays as it is
+		}
+		// The packed row is written before the columns are deleted, in one transaction: a chunk is stored
+		// in one form or the other at any moment.
+		s.exec(upsert("chunk_cold", "task_id,chunk_no", "data"), id, int64(c.No), data)
+		s.exec(`DELETE FROM chunk_column WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+		return before, int64(len(data))
+	})
+}
+
+// Expand undoes Compact. A task whose samples were thinned stays cold: measure.ErrThinned.
+func (d *DB) Expand(ctx context.Context, id TaskID) (Packed, error) {
+	op := fmt.Sprintf("expand task %d", id)
+	return d.repack(ctx, id, op, false, func(s *session, c *chunk.Chunk) (before, after int64) {
+		before = one[int64](s, `SELECT coalesce(max(length(data)),0) FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id,
+			int64(c.No))
+		after = int64(chunk.PayloadSize(c))
+		if before == 0 {
+			return after, after // it was never packed
+		}
+		for i, col := range c.Columns {
+			s.exec(upsert("chunk_column", "task_id,chunk_no,col", "dir,data"), id, int64(c.No), i, col.Dir, col.Data)
+		}
+		s.exec(`DELETE FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+		return before, after
+	})
+}
+
+// repack turns a task's chunks over, some a transaction. While it is half done the
+// task counts as cold: the plain view must not show half of it.
+func (d *DB) repack(ctx context.Context, id TaskID, op string, cold bool,
+	turn func(*session, *chunk.Chunk) (before, after int64),
+) (out Packed, err error) {
+	s := d.reading(ctx)
+	sh := s.shapeOf(id, d.unlessMine(id))
+	if s.err != nil {
+		return out, wrap(op, s.err)
+	}
+	// Order of steps: the task is marked as cold, then its chunks are turned over in batches, and only
+	// an expansion takes the mark away at its end. An interruption leaves a cold task of mixed chunks,
+	// which this program reads, and which a second call completes.
+	err = d.write(ctx, op, func(s *session) {
+		if !cold {
+			wholeSamples(s, id)
+		}
+		s.must(`UPDATE task SET cold=1 WHERE task_id=? AND state<>6`, id)
+		if one[State](s, `SELECT state FROM task WHERE task_id=?`, id) == Running {
+			s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
+		}
+	})
+	var c chunk.Chunk
+	for next, more := uint64(0), true; more && err == nil; {
+		err = d.write(ctx, op, func(s *session) {
+			// Through the same transaction: no other program may turn it over meanwhile. A damaged chunk is
+			// not packed: its damage would be sealed in.
+			for range packBatch {
+				err := readChunk(ctx, s.on, id, next, sh, &c)
+				if more = !errors.Is(err, errNoMore); more {
+					s.fail(err)
+				}
+				if err != nil {
+					return
+				}
+				before, after := turn(s, &c)
+				if s.note("chunk %d", c.No); s.err != nil {
+					return
+				}
+				next = c.No + 1
+				out.Chunks, out.Scans = out.Chunks+1, out.Scans+uint64(c.Scans)
+				out.Before, out.After = out.Before+before, out.After+after
+			}
+		})
+	}
+	if err == nil && !cold {
+		err = d.write(ctx, op, func(s *session) { s.must(`UPDATE task SET cold=0 WHERE task_id=?`, id) })
+	}
+	return out, err
 }
 
 // published is the condition that a task t is not Partial. SQL of other programs: the view

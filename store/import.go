@@ -317,7 +317,12 @@ func (d *DB) TakeTask(ctx context.Context, from *DB, id TaskID, a Arriving) (Cop
 		err = c.run(ctx, c.begin, func(ctx context.Context) error { return c.takeSamples(ctx, a) },
 			func(ctx context.Context) error { return c.checksums(ctx, a.CRCs) },
 			func(ctx context.Context) error {
-				c.task["cold"] = int64(0) // the chunks came unpacked
+				c.task["cold"] = int64(0) // the chunks came unpacked, but for sums of deleted samples
+				if held := d.reading(ctx); one[int](held, `SELECT count(*) FROM chunk_cold WHERE task_id=?`, c.new) > 0 {
+					c.task["cold"] = int64(1)
+				} else if held.err != nil {
+					return held.err
+				}
 				return c.concludeCounted(ctx, int64(c.done.Chunks), int64(c.done.Scans))
 			})
 	}

@@ -44,6 +44,7 @@ type bench struct {
 	unplug  atomic.Pointer[context.CancelCauseFunc]
 	line    *bufconn.Listener // in virtual time, in place of TCP
 	card    board.Config
+	tune    *capture.Config // nil for small chunks, so that a short task has many
 	nvml    bool // the meter is the GPU's own sensor, on a card of the tenth of a second and windows of a quarter of that
 }
 
@@ -216,14 +217,18 @@ func (b *bench) serve(t *testing.T, i instrument.Instrument, setup measure.Setup
 		address = l.Addr().String()
 	}
 	b.address = address
+	// A pulled cable stays pulled.
+	tune := capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1}
+	if b.tune != nil {
+		tune = *b.tune
+	}
 	m, err := monitor.New(monitor.Config{
 		Bench: monitor.Bench{
 			Name: "soft", GPU: gpu, Instrument: i,
 			Setup: func(instrument.Inputs) (measure.Setup, error) { return setup, nil },
 		},
 		Dir: t.TempDir(), Listeners: []net.Listener{l}, Version: "test",
-		// Small chunks, so that a short task has many; a pulled cable stays pulled.
-		Tune: capture.Config{ChunkScans: 512, FlushEvery: 20 * time.Millisecond, Reopen: -1},
+		Tune: tune,
 	})
 	if err != nil {
 		t.Fatal(err)

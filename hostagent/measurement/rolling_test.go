@@ -8,15 +8,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/serving"
+	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc/test/bufconn"
@@ -57,12 +60,12 @@ func (d *twin) Finish(ctx context.Context, id store.TaskID, o store.Outcome) err
 	return errors.Join(d.DB.Finish(ctx, id, o), d.all.Finish(ctx, id, o))
 }
 
-// sleepy serves for a length of time: windows of 20 ms and of 8 s one after another, then nothing for a minute and a
-// and so on. Windows are written into the folder as they end.
-func sleepy(t *testing.T, b *bench, dir string, length time.Duration) measurement.Work {
+// sleepy serves for a length of time: windows of 20 ms and of 8 s one after another, then a rest
+// without any, and so on. Windows are written into the folder as they end.
+func sleepy(b *bench, dir string, length, rest time.Duration) measurement.Work {
 	rng := rand.New(rand.NewPCG(3, 4))
 	return func(ctx context.Context) ([]gpu.Kernel, error) {
-		f, err := os.Create(filepath.Join(dir, "1.jsonl"))
+		f, err := os.OpenFile(filepath.Join(dir, "1.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +87,7 @@ func sleepy(t *testing.T, b *bench, dir string, length time.Duration) measuremen
 			if _, err := b.live.SetLevel(time.Now(), 50); err != nil {
 				return nil, err
 			}
-			time.Sleep(20 * time.Second)
+			time.Sleep(rest)
 		}
 		return nil, ctx.Err()
 	}
@@ -127,7 +130,7 @@ func TestRollingCapture(t *testing.T) {
 		defer all.Close()
 		cfg := rollingConfig(b, dir)
 		cfg.DB, cfg.Marks = &twin{b.db, all}, measurement.Marks{Every: 23 * time.Second, Busy: true}
-		id, err := measurement.Measure(ctx, cfg, sleepy(t, b, dir, 100*time.Second))
+		id, err := measurement.Measure(ctx, cfg, sleepy(b, dir, 100*time.Second, 20*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +188,7 @@ func TestRollingCapturesOfSeveralCards(t *testing.T) {
 		cfg := p.config()
 		cfg.Each.Methods, cfg.Each.NoMethods = p.benches[0].config().Methods, true
 		cfg.Each.Rolling = measurement.Rolling{Keep: 8 * time.Second, Folder: dir}
-		id, err := measurement.MeasureGroup(t.Context(), cfg, sleepy(t, p.benches[0], dir, 40*time.Second))
+		id, err := measurement.MeasureGroup(t.Context(), cfg, sleepy(p.benches[0], dir, 40*time.Second, 20*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +221,7 @@ func TestRollingCaptureIsRecovered(t *testing.T) {
 		dir := t.TempDir()
 		cfg := rollingConfig(b, dir)
 		cfg.DB = &killed{interrupted{DB: b.db, after: 1200}}
-		id, err := measurement.Measure(t.Context(), cfg, sleepy(t, b, dir, 110*time.Second))
+		id, err := measurement.Measure(t.Context(), cfg, sleepy(b, dir, 110*time.Second, 20*time.Second))
 		if !errors.Is(err, errKilled) {
 			t.Fatalf("got %v", err)
 		}
@@ -253,4 +256,53 @@ func TestRollingCaptureIsRecovered(t *testing.T) {
 func hostOf(t *store.Task, at measure.Seconds) measure.Seconds {
 	host, _ := t.Clock.Host(at)
 	return host
+}
+
+// Hours of a capture with and without Keep: the sizes of database and heap by the hour.
+func TestRollingHours(t *testing.T) {
+	if !coverage.Slow {
+		t.Skip("hours in virtual time: -tags slow")
+	}
+	var last [2]int64
+	for i, keep := range []time.Duration{0, 10 * time.Minute} {
+		b := &bench{tune: &capture.Config{FlushEvery: time.Second}}
+		inVirtualTimeOn(t, b, meter.Config{Seed: 5, Rate: 4.8e3}, func(t *testing.T, b *bench) {
+			dir := t.TempDir()
+			cfg := rollingConfig(b, dir)
+			cfg.Rolling.Keep = keep
+			serve := func(ctx context.Context) (k []gpu.Kernel, err error) {
+				for hour := 1; hour <= 4 && err == nil; hour++ {
+					k, err = nil, nil
+					if _, err = sleepy(b, dir, time.Hour, 4*time.Minute)(ctx); err == nil {
+						last[i] = b.sizes(t, hour, keep)
+					}
+				}
+				return k, err
+			}
+			id, err := measurement.Measure(t.Context(), cfg, serve)
+			if err != nil {
+				t.Fatal(err)
+			}
+			task := b.task(t, id)
+			t.Logf("%d of %d scans deleted, %v: %s", thinnedScans(&task), task.Scans, task.State, task.Reason)
+		})
+	}
+	if last[1]*2 > last[0] {
+		t.Errorf("%d bytes with samples deleted, %d with all", last[1], last[0])
+	}
+}
+
+// sizes logs the database's bytes, those of its log included, and the heap, which holds the emulated bench too.
+func (b *bench) sizes(t *testing.T, hour int, keep time.Duration) (bytes int64) {
+	t.Helper()
+	for _, suffix := range []string{"", "-wal"} {
+		if i, err := os.Stat(b.db.Path() + suffix); err == nil {
+			bytes += i.Size()
+		}
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	t.Logf("keep %v, hour %d: database %.1f MB, heap %.1f MB", keep, hour, float64(bytes)/1e6, float64(m.HeapAlloc)/1e6)
+	return bytes
 }

@@ -184,6 +184,9 @@ func fill(t *testing.T, d *store.DB, capture string, chunks, scans int, seed uin
 		must(e.Append(&b))(t)
 		ok(t, d.AppendChunks(ctx, id, []*chunk.Chunk{e.Flush(uint64(no))}, nil))
 	}
+	if strings.HasPrefix(capture, "thinned") {
+		must(d.Thin(ctx, id, 1, 1e9, nil))(t)
+	}
 	ok(t, d.PutKernels(ctx, id, []store.Kernel{{Name: "k", Start: launched, End: launched.Add(time.Second)}}))
 	ok(t, d.Finish(ctx, id, store.Outcome{State: store.Complete, Reason: "as it was", Result: &measure.Result{
 		Samples: uint64(chunks * scans), To: 1, Total: measure.Estimate{Energy: 12, U: 1},
@@ -297,6 +300,30 @@ func TestTasksArriveOnce(t *testing.T) {
 	must(p.Replicate(t.Context(), 1))(t)
 	if got := consume(t, &relay.Consumer{Bus: bus, DB: shards[2], Name: "store2"}, 1); !got[0].Known || got[0].To == 0 {
 		t.Errorf("published again: %+v", got[0])
+	}
+}
+
+// A task whose samples were thinned while it ran arrives as it is, sums included.
+func TestThinnedTasksArrive(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	bus := alone(t, relay.StreamOptions{})
+	host, there := open(t, "host.db"), open(t, "there.db")
+	id := fill(t, host, "thinned", 20, 1<<14, 1)
+	if x := must(host.Task(t.Context(), id))(t); x.Chunks != 14 || !x.Cold {
+		t.Fatalf("%d chunks, packed %v", x.Chunks, x.Cold)
+	}
+	must((&relay.Publisher{DB: host, Bus: bus, Program: "test"}).Replicate(t.Context(), id))(t)
+	got := consume(t, &relay.Consumer{Bus: bus, DB: there, Name: "there"}, 1)
+	sameTask(t, host, id, there, got[0].To)
+	if x := must(there.Task(t.Context(), got[0].To))(t); !x.Cold {
+		t.Error("it counts as a task with all samples")
+	}
+	// Beside the sums the task of this test has a result that nothing measured.
+	for _, f := range must(there.Check(t.Context(), store.CheckOptions{}))(t).Findings {
+		if f.Kind != store.BadResult {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -79,6 +79,9 @@ func RenderReport(w io.Writer, r *Report) {
 	renderComparison(w, r)
 	renderMarkers(w, r)
 	for _, e := range r.Events {
+		if e.Kind == measure.EventThinned.String() {
+			continue
+		}
 		fmt.Fprintf(w, "  event    %s at scan %d: %s\n", e.Kind, e.FirstScan, e.Detail)
 	}
 	RenderMethods(w, r.Methods, "the meter")
@@ -202,10 +205,24 @@ func RenderLabels(w io.Writer, r *Report) {
 	if r.Pinned {
 		fmt.Fprintln(w, "  pinned   retention leaves it")
 	}
-	if r.Cold {
+	switch n, scans := r.thinned(); {
+	case n > 0:
+		fmt.Fprintf(w, "  thinned  %d samples in %s were deleted while it ran (--keep): their sums are left\n", scans,
+			measure.Plural(n, "run"))
+	case r.Cold:
 		fmt.Fprintf(w, "  packed   other programs need wattmark db expand %d first\n", r.TaskID)
 	}
 	r.Provenance.render(w)
+}
+
+// thinned counts the stretches of deleted samples.
+func (r *Report) thinned() (stretches int, scans uint64) {
+	for _, e := range r.Events {
+		if e.Kind == measure.EventThinned.String() {
+			stretches, scans = stretches+1, scans+e.Scans
+		}
+	}
+	return stretches, scans
 }
 
 // conditionReport is the GPU's condition just before and just after the work.

@@ -412,12 +412,23 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 	s.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no BETWEEN ? AND ?`, t.id, from, last.no) // with its columns
 	s.exec(putChunk, t.id, int64(c.No), int64(c.FirstScan), c.Scans, c.FirstTick, int64(c.CRC))
 	putSums(s, t.id, c)
+	dropFinePages(s, t.id, c)
 	putEvents(s, t.id, []measure.Event{{
 		Kind: measure.EventThinned, FirstScan: c.FirstScan, Scans: uint64(c.Scans), Exact: true, Channel: -1,
 		Detail: "samples deleted while the capture ran (--keep): their sums are left",
 	}})
 	s.must(`UPDATE task SET chunks=chunks+? WHERE task_id=? AND state=?`, 1-gone, t.id, Running)
 	return s.err == nil
+}
+
+// dropFinePages deletes the finest bins of deleted scans, where those of the next level are complete: plots need no finer
+// ones. Those that a fold would read to go on stay.
+func dropFinePages(s *session, id TaskID, c *chunk.Chunk) {
+	n := pyramid.PageScans(0)
+	first, end := (c.FirstScan+n-1)/n, (c.FirstScan+uint64(c.Scans))/n
+	above := one[uint64](s, `SELECT coalesce(max(page),0) FROM pyramid WHERE task_id=? AND level=1`, id)
+	s.exec(`DELETE FROM pyramid WHERE task_id=? AND level=0 AND page>=? AND page<?`, id, int64(first),
+		int64(min(end, above*pyramid.Ratio)))
 }
 
 // putSums stores what stands in place of a chunk's columns.

@@ -59,7 +59,7 @@ func sameEnergy(t *testing.T, a, b *measure.Result) {
 }
 
 func TestThinnedTaskHasTheEnergyOfAll(t *testing.T) {
-	const n = 1_200_000
+	const n = 2_400_000
 	d, ctx := open(t), t.Context()
 	window := measure.Window{From: span(500_000), To: span(520_000)}
 	thin, full := thinned(t, d, n, window)
@@ -99,7 +99,11 @@ func TestThinnedTaskHasTheEnergyOfAll(t *testing.T) {
 			t.Errorf("the envelope of %d columns differs", columns)
 		}
 	}
-	if e, err := d.Envelope(ctx, thin, span(300_000), span(300_500), 100); err != nil || e.BinScans != 128 {
+	fine := one[int](d.reading(ctx), `SELECT count(*) FROM pyramid WHERE task_id=? AND level=0`, thin)
+	if all := one[int](d.reading(ctx), `SELECT count(*) FROM pyramid WHERE task_id=? AND level=0`, full); all-fine < 4 {
+		t.Errorf("%d pages of the finest bins, %d of all samples", fine, all)
+	}
+	if e, err := d.Envelope(ctx, thin, span(300_000), span(300_500), 100); err != nil || e.BinScans != 1024 {
 		t.Errorf("zoomed in: %+v, %v", e, err)
 	}
 	for _, err := range chunk.DecodeAll(d.Chunks(ctx, thin, 0), &a.Setup) {

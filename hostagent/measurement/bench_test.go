@@ -45,7 +45,7 @@ type bench struct {
 	line    *bufconn.Listener // in virtual time, in place of TCP
 	card    board.Config
 	tune    *capture.Config // nil for small chunks, so that a short task has many
-	nvml    bool // the meter is the GPU's own sensor, on a card of the tenth of a second and windows of a quarter of that
+	nvml    bool            // the meter is the GPU's own sensor, on a card of the tenth of a second and windows of a quarter of that
 }
 
 // cable is an instrument whose cable can be pulled.

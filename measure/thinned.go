@@ -81,7 +81,7 @@ func (t *Thinned) Add(b *Block) error {
 func (t *Thinned) Energy(r int) Joule { return t.g.sums(r).Energy(t.g.meter.rails[r].lin) }
 
 // Steady hands on four scans in place of all, in two runs: the first and the last as they were, and next to them two of
-// such powers that the trapezoid rule gives each rail's energy. They stand for the run where nothing depends on its course.
+// such powers that the trapezoid rule gives each rail's energy. They stand for the run where its course does not count.
 func (t *Thinned) Steady(push func(*Powers) error) error {
 	tb := t.g.setup.Timebase
 	step := tb.TicksPerScan

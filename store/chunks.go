@@ -292,8 +292,8 @@ func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape,
 const thinLeast = 1 << 14
 
 // Thin deletes samples of a running task, in whole chunks from a number on: those that end before a device time, touch no
-// window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written in the same transactions. It
-// returns the chunk to go on with. A task of a meter whose channels need their neighbours is refused.
+// window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written in the
+// same transactions. It returns the chunk to go on with. A task of a meter whose channels need their neighbours is refused.
 func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Seconds, keep []measure.Window,
 ) (next uint64, err error) {
 	op := fmt.Sprintf("thin task %d", id)
@@ -307,9 +307,11 @@ func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Se
 	t := rolling{d: d, ctx: ctx, op: op, id: id, setup: setup, next: from}
 	s, tb := d.reading(ctx), setup.Timebase
 	// Of the pages that are stored, the last one may not be full.
-	folded := pyramid.PageScans(0) * one[uint64](s, `SELECT coalesce(max(page),0) FROM pyramid WHERE task_id=? AND level=0`, id)
+	folded := pyramid.PageScans(0) * one[uint64](s,
+		`SELECT coalesce(max(page),0) FROM pyramid WHERE task_id=? AND level=0`, id)
 	heads := all(s, func(rows *sql.Rows, h *head) error { return rows.Scan(&h.no, &h.first, &h.n, &h.tick) },
-		`SELECT chunk_no, first_scan, n, first_tick FROM chunk WHERE task_id=? AND chunk_no>=? ORDER BY chunk_no`, id, int64(from))
+		`SELECT chunk_no, first_scan, n, first_tick FROM chunk WHERE task_id=? AND chunk_no>=? ORDER BY chunk_no`,
+		id, int64(from))
 	if s.err != nil {
 		return from, wrap(op, s.err)
 	}
@@ -407,7 +409,8 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 	from, gone := first.no, int64(len(part))
 	if behind != nil {
 		from, gone = int64(behind.No), gone+1
-		s.exec(`DELETE FROM event WHERE task_id=? AND kind=? AND first_scan=?`, t.id, measure.EventThinned, int64(c.FirstScan))
+		s.exec(`DELETE FROM event WHERE task_id=? AND kind=? AND first_scan=?`,
+			t.id, measure.EventThinned, int64(c.FirstScan))
 	}
 	s.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no BETWEEN ? AND ?`, t.id, from, last.no) // with its columns
 	s.exec(putChunk, t.id, int64(c.No), int64(c.FirstScan), c.Scans, c.FirstTick, int64(c.CRC))

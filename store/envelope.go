@@ -104,8 +104,9 @@ func (e *enveloper) read(columns int) error {
 	for level+1 < pyramid.Levels && pyramid.BinScans(level+1) <= per {
 		level++
 	}
+	end := e.out.First + e.out.Scans
 	if level < 1 && !e.stale && one[bool](e.d.reading(e.ctx), `SELECT count(*)>0 FROM event WHERE task_id=? AND kind=?
-		AND first_scan<? AND first_scan+scans>?`, e.id, measure.EventThinned, int64(e.out.First+e.out.Scans), int64(e.out.First)) {
+		AND first_scan<? AND first_scan+scans>?`, e.id, measure.EventThinned, int64(end), int64(e.out.First)) {
 		level = 1 // its bins are left of deleted samples
 	}
 	if level < 0 || e.stale {

@@ -41,8 +41,8 @@ const (
 	slew = 2e-4
 )
 
-// hearing relates the meter's clock to the host's by when samples arrive, while no second marker does: each is older than its
-// arrival, so that the host's time of device time zero is the least that any sample shows, drifting by slew.
+// hearing relates the meter's clock to the host's by when samples arrive, while no second marker does: each is older than
+// its arrival, so that the host's time of device time zero is the least that any sample shows, drifting by slew.
 type hearing struct {
 	mu     sync.Mutex
 	zero   time.Time

@@ -181,16 +181,7 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
-	known := s.known(func(yield func(measure.Seconds) bool) {
-		for i := range w.Windows {
-			from, to := w.span(&t, i)
-			a, _ := f.Meter(from)
-			b, _ := f.Meter(to)
-			if !yield(a) || !yield(b) {
-				return
-			}
-		}
-	})
+	known := s.known(w.ends(&t))
 	vague, outside, open, deleted := 0, 0, 0, 0
 	for i := range w.Windows {
 		from, to := w.span(&t, i)
@@ -214,22 +205,35 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 			w.Windows[i].Share = &share
 		}
 	}
-	if vague > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("%s shorter than %d times the uncertainty of when it was on the meter's clock: "+
-			"without energy", measure.Plural(vague, "window"), vagueClock))
-	}
-	if deleted > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("%s over samples that had been deleted when it was named (run --keep): "+
-			"without energy", measure.Plural(deleted, "window")))
-	}
-	if outside > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("%s not within the task's window: without energy", measure.Plural(outside, "window")))
-	}
+	w.lack(vague, fmt.Sprintf("shorter than %d times the uncertainty of when it was on the meter's clock", vagueClock))
+	w.lack(deleted, "over samples that had been deleted when it was named (run --keep)")
+	w.lack(outside, "not within the task's window")
 	if n := len(w.Windows); len(m.spans) > 0 && n < len(x.Kernels) {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s; they drew %v, which is in no window; %s open meanwhile, less that time",
 			m.note(), x.Kernels[n].Energy, measure.Plural(open, "window")))
 	}
 	return nil
+}
+
+// lack notes why so many windows have no energy.
+func (w *ServedWindows) lack(n int, why string) {
+	if n > 0 {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s %s: without energy", measure.Plural(n, "window"), why))
+	}
+}
+
+// ends are the windows' ends on the meter's clock.
+func (w *ServedWindows) ends(t *store.Task) iter.Seq[measure.Seconds] {
+	return func(yield func(measure.Seconds) bool) {
+		for i := range w.Windows {
+			from, to := w.span(t, i)
+			a, _ := t.Clock.Meter(from)
+			b, _ := t.Clock.Meter(to)
+			if !yield(a) || !yield(b) {
+				return
+			}
+		}
+	}
 }
 
 // span is a window on the clock's count.

@@ -96,9 +96,10 @@ func (t *Thinning) Chunk() (*Chunk, error) {
 
 // thinnedError is measure.ErrThinned with where the samples were.
 func (c *Chunk) thinnedError(tb measure.Timebase) error {
-	from := float64(c.FirstTick)
-	return fmt.Errorf("%v to %v of device time (scans %d to %d): %w; spans beside them (--from, --to) can be read", tb.Seconds(from),
-		tb.Seconds(from+float64(c.Scans-1)*tb.TicksPerScan), c.FirstScan, c.FirstScan+uint64(c.Scans)-1, measure.ErrThinned)
+	from, scans := float64(c.FirstTick), uint64(c.Scans)
+	to := from + float64(scans-1)*tb.TicksPerScan
+	return fmt.Errorf("%v to %v of device time (scans %d to %d): %w; spans beside them (--from, --to) can be read",
+		tb.Seconds(from), tb.Seconds(to), c.FirstScan, c.FirstScan+scans-1, measure.ErrThinned)
 }
 
 // thinned reads the sums.

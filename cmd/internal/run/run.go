@@ -175,7 +175,8 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 			return cli.Usagef("name one piece of work: a program after --, --benchmark, or --ptx")
 		}
 	}
-	if err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks(), f.checkKeep()); err != nil {
+	err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks(), f.checkKeep())
+	if err != nil {
 		return err
 	}
 	if f.wanted() {
@@ -364,7 +365,8 @@ func (f *RunFlags) task(a *cli.App, ctx context.Context, name string) measuremen
 	return measurement.Config{
 		Owner: store.Owner(), Name: cmp.Or(f.Name, name), User: cmp.Or(f.User, login), Job: f.job, Holder: holder,
 		WarmUp: f.WarmUp, Wait: f.Wait, Tags: f.Tags, Note: f.Note, NoMethods: f.NoMethods,
-		Machine: f.machine(), Marks: f.marks, Rolling: measurement.Rolling{Keep: f.keep}, Provenance: report.Provenance(a, ctx, f.Redact),
+		Machine: f.machine(), Marks: f.marks, Rolling: measurement.Rolling{Keep: f.keep},
+		Provenance: report.Provenance(a, ctx, f.Redact),
 	}
 }
 

@@ -45,7 +45,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
-// emulated are the devices, by their drivers; replay and nvml have no line.
+// emulated are the devices, by their drivers; replay, nvml and amdsmi have no line.
 var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 	"powersensor3": func(b *board.Board, p pace.Pace) (any, error) { return ps3face.New(b, p, ps3face.Config{}) },
 	"pmd":          func(b *board.Board, p pace.Pace) (any, error) { return pmdface.New(b, p, pmdface.Config{}) },
@@ -429,7 +429,7 @@ func watch(t *testing.T) {
 // what was lost, and works with the next device.
 func TestHostileDevices(t *testing.T) {
 	for _, k := range registry.Kinds() {
-		if emulated[k.Name] == nil && k.Name != "nvml" && k.Name != "replay" {
+		if emulated[k.Name] == nil && !slices.Contains([]string{"nvml", "amdsmi", "replay"}, k.Name) {
 			t.Errorf("%s is not tried", k.Name)
 		}
 	}

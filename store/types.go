@@ -174,9 +174,7 @@ func (t *Task) Row() Row {
 }
 
 // OwnSensor reports whether the meter was the GPU's own sensor.
-func (t *Task) OwnSensor() bool {
-	return t.Instrument.Kind == "nvml" || t.Instrument.Kind == "amdsmi"
-}
+func (t *Task) OwnSensor() bool { return t.Instrument.OwnSensor() }
 
 // Verdict judges the task by all that is known of it; ok is false while it runs.
 func (t *Task) Verdict() (v quality.Verdict, ok bool) {

@@ -74,10 +74,7 @@ func TestLooksInBrowser(t *testing.T) {
 // windowOf returns a task's window.
 func (r *rig) windowOf(id store.TaskID) measure.Window {
 	r.t.Helper()
-	db, err := store.Open(r.t.Context(), r.db)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	t, err := db.Task(r.t.Context(), id)
 	if err != nil || t.Result == nil {

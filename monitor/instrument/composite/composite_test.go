@@ -615,6 +615,30 @@ func TestAMeterAtTheWall(t *testing.T) {
 			}
 		}
 	})
+	// Known delays move its readings against the card's, and leave what its channel says of an update's length.
+	apart := map[measure.Seconds]float64{}
+	for _, delay := range []measure.Seconds{0, 0.03} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c, err := run(t, Align{}, 10*time.Second, marker.FastProfile(4000, 7), map[string]measure.Seconds{"wall": delay, "card": delay / 6},
+				&fake{name: "wall", rate: 10, wall: true, batch: 1, delay: -float64(delay)}, &fake{name: "card", rate: 4000, delay: -float64(delay / 6)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if skew := c.Inputs().Channels[1].Skew; math.Abs(float64(skew)+0.05) > 1e-9 {
+				t.Errorf("delay %v: skew %v", delay, skew)
+			}
+			n, wall, card := 0.0, w.Counts(0), w.Counts(2)
+			for i := 20_001; i < len(wall); i++ {
+				if wall[i] != wall[i-1] {
+					apart[delay] += (float64(card[i]-wall[i])/1e6 - apart[delay]) / (n + 1)
+					n++
+				}
+			}
+		})
+	}
+	if off := apart[0.03] - apart[0]; math.Abs(off) > 1e-3 {
+		t.Errorf("with delays its readings are %v s off", off)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		_, _, err := run(t, Align{}, 20*time.Second, marker.Spec{}, nil, &fake{name: "card", rate: 4000}, &fake{name: "wall", rate: 10, wall: true, batch: 1, silent: 2})
 		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "wall: ") || !strings.Contains(err.Error(), "nothing came for 5 s while card went on") {

@@ -54,7 +54,7 @@ func newLive(s *session) (*live, error) {
 		stop: make([]*marker.Found, n),
 	}
 	for i := range l.align {
-		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align)
+		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align, s.c.members[i].beside(s.c.parts[i]))
 		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved), place: &l.m.place[i]}
 	}
 	if s.c.align.By == Trigger {

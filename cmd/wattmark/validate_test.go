@@ -75,7 +75,7 @@ type manyValidations struct {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("one"), pulsesOf(`<script>alert(1)</script>`))}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("one"), pulsesOf(`<script>alert(1)</script>`))}
 	dir := t.TempDir()
 	svg, html := filepath.Join(dir, "v.svg"), filepath.Join(dir, "v.html")
 
@@ -273,7 +273,7 @@ func overlap(t *testing.T, path string, id store.TaskID) {
 func TestKernelsShareEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("streams"))}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("streams"))}
 	overlap(t, r.db, 1)
 
 	var x report.Report
@@ -357,7 +357,7 @@ func TestKernelsShareEverywhere(t *testing.T) {
 func TestOneWordEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("words"))}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("words"))}
 	db := r.stored()
 	defer db.Close()
 	x, err := db.Task(t.Context(), 1)

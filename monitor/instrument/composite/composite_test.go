@@ -397,6 +397,37 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
+// Members do not stop at one instant: what the base sampled after the stop was asked for is not
+// lost, what another member missed before it is.
+func TestWhatFollowsTheStopIsNotLost(t *testing.T) {
+	for _, deferred := range []bool{false, true} {
+		for name, c := range map[string]struct {
+			a, b        fake
+			least, most uint64
+		}{
+			"a base that stops late":       {a: fake{deaf: 400 * time.Millisecond}},
+			"a member that stops late":     {b: fake{deaf: 400 * time.Millisecond}},
+			"a member that fell silent":    {b: fake{silent: 4.6}, least: 1500, most: 1700},
+			"one silent, the other late":   {a: fake{deaf: time.Second}, b: fake{silent: 4.6}, least: 1500, most: 1700},
+			"a recording that ended early": {a: fake{deaf: time.Second}, b: fake{ends: 4.6}, least: 1500, most: 1700},
+		} {
+			if deferred && (c.b.silent > 0 || c.b.ends > 0) {
+				continue // a scope has all of its samples or none
+			}
+			t.Run(fmt.Sprintf("%s, %v", name, deferred), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, b := c.a, c.b
+					a.name, a.rate, b.name, b.rate, b.deferred = "a", 4000, "b", 1000, deferred
+					w, _, err := run(t, Align{By: Clock}, 5*time.Second, marker.Spec{}, nil, &a, &b)
+					if err != nil || w.Lost() < c.least || w.Lost() > c.most || len(w.Scans()) < 18_000 {
+						t.Errorf("%d scans, %d lost, %v\n%s", len(w.Scans()), w.Lost(), err, notes(w))
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestIdentityAndNames(t *testing.T) {
 	a, b := &fake{name: "a", rate: 10}, &fake{name: "b", rate: 100}
 	c, err := New([]Member{{Name: "x", Instrument: a}, {Name: "y", Instrument: b}}, Align{})

@@ -8,6 +8,8 @@
 //
 //   - Time is the device's: its stamps, unwrapped (stamps.go). The host's clock
 //     (host.go) counts whole repeats of the stamps in gaps (tracker.go).
+//   - PowerSensor and PowerSensor2, before it, write the host's time, the microseconds since the reading before,
+//     the power of each sensor, of which a reading renews one, and the total.
 //   - From 1.2 to 1.6.1 a reading holds the first sensor, pair 0's current, of the
 //     frame whose stamp it has, and the other seven sensors of the frame before; that
 //     is undone. Before 1.2 readings were whole, but written several times a frame where
@@ -49,6 +51,8 @@ type Input struct {
 	// Repeats are readings that were merged. Cut: the last one was not whole.
 	Repeats int
 	Cut     bool
+	// Turns is the number of sensors that readings renew in turn; 0 where each renews all.
+	Turns int
 
 	layout layout
 	grid   *grid
@@ -111,7 +115,7 @@ const peeked = 8192
 // peek finds the layout, checks the first readings, and returns the first stamps.
 func (in *Input) peek() (stamps []int, err error) {
 	enough := errors.New("enough")
-	heading := ""
+	heading, fit := "", []layout(nil)
 	err = lines(in.open, func(l line) error {
 		if l.isHeading() {
 			heading = l.text
@@ -127,12 +131,10 @@ func (in *Input) peek() (stamps []int, err error) {
 		if marker == 0 || !numeric || marker != 'S' && heading == "" {
 			return nil
 		}
-		var ok bool
-		if in.layout, ok = layoutOf(len(words)); !ok {
+		if fit = layoutsOf(len(words)); len(fit) == 0 {
 			return textin.Fault(l.no, "%d values in a reading: want S, time, step, (time stamp,) three a pair, "+
-				"and the total", len(words)+1)
+				"and the total; of PowerSensor2 S, time, step, one a sensor, and the total", len(words)+1)
 		}
-		in.layout.heading(heading)
 		return enough
 	})
 	if err == nil {
@@ -141,6 +143,23 @@ func (in *Input) peek() (stamps []int, err error) {
 	} else if !errors.Is(err, enough) {
 		return nil, err
 	}
+	for i, l := range fit {
+		in.layout = l
+		in.layout.heading(heading)
+		s, checked := in.begin()
+		if i == 0 || checked == nil {
+			stamps, err = s, checked
+		}
+		if err == nil {
+			break
+		}
+	}
+	return stamps, err
+}
+
+// begin checks the first readings by the layout, and returns the first stamps.
+func (in *Input) begin() (stamps []int, err error) {
+	enough := errors.New("enough")
 	r, err := in.frames(func(f *frame) error {
 		// A hundred readings are enough to refuse another tool's file early.
 		if len(stamps) < 100 {
@@ -312,6 +331,9 @@ func (in *Input) at(c *deviceClock, f *frame) int64 {
 // plan names the columns and makes rails of them.
 func (in *Input) plan() (err error) {
 	l := &in.layout
+	if l.each == 1 {
+		in.Turns = len(l.pairs)
+	}
 	columns := make([]textin.Column, l.numbers)
 	for i, name := range []string{"time", "dt_micro", "device_timestamp"}[:l.lead] {
 		columns[i].Text = name
@@ -319,6 +341,12 @@ func (in *Input) plan() (err error) {
 	columns[l.numbers-1].Text = "power_total"
 	var fields []textin.Field
 	for i, n := range l.pairs {
+		if l.each == 1 {
+			sensor := fmt.Sprintf("sensor%d", n)
+			columns[l.lead+i].Text = sensor + " W"
+			fields = append(fields, textin.Field{Column: l.lead + i, Rail: sensor, Unit: logfile.Unit{Of: measure.UnitWatt}})
+			continue
+		}
 		pair := fmt.Sprintf("pair%d", n)
 		for k, u := range []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt} {
 			at := l.lead + 3*i + k

@@ -101,7 +101,12 @@ func conclude(
 	}
 	v.note("%s", a.clock)
 	v.note("%s", a.marks)
-	v.note("%s", witness(&task, a.fit))
+	v.note("%s", marked(&task, a.fit))
+	seen, err := wired(ctx, db, &task, a.fit)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	v.note("%s", seen)
 	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:

@@ -32,6 +32,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -149,6 +150,8 @@ type Config struct {
 	NoMethods bool
 	// Machine are the host's own sensors, read beside the meter; nil for none.
 	Machine []*machine.Sensor
+	// Witness is switched beside the work, as a second witness of time; nil for none. The caller closes it.
+	Witness witness.Line
 	// Now is the host's clock: time.Now when nil.
 	Now func() time.Time
 	// Records: programs take times of their own while the work runs, which are stored later, as

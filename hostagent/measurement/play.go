@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -79,6 +80,14 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 			s.cfg.Warn(fmt.Sprintf("task %d: the machine's own sensors: %v", s.id, err))
 		}
 	}()
+	if s.cfg.Witness != nil {
+		stop := beside(ctx, func(ctx context.Context) error { return witness.Run(ctx, s.cfg.Witness, put) })
+		defer func() {
+			if err := stop(); err != nil && s.cfg.Warn != nil {
+				s.cfg.Warn(fmt.Sprintf("task %d: %v", s.id, err))
+			}
+		}()
+	}
 	if s.cfg.Sensor == nil {
 		return s.bracket(ctx, work)
 	}

@@ -41,10 +41,13 @@ var RTB2000 = &scope.Family{
 // divisions across the screen, which memory spans.
 const divisions = 12
 
+// least is the smallest depth.
+const least = 10_000
+
 // depths are those of one channel. The largest needs both memories of a pair of channels.
 func depths(_ scope.Model, used int) []int {
 	all := []int{
-		10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000,
+		least, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000,
 	}
 	if used > 1 {
 		return all[:len(all)-1]
@@ -71,7 +74,8 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 		"PROB%[1]d:SET:ATT:UNIT V", "PROB%[1]d:SET:ATT:MAN %[2]g", "CHAN%[1]d:SCAL %[3]g", "CHAN%[1]d:POS 0",
 		"CHAN%[1]d:OFFS %[5]g")...)
 	const short = 1e-6 // s a division
-	if err := scope.SetAll(ctx, c, append(setup, fmt.Sprintf("TIM:SCAL %g", short), "TRIG:A:MODE AUTO")...); err != nil {
+	if err := scope.SetAll(ctx, c, append(setup, fmt.Sprintf("TIM:SCAL %g", short), "TIM:POS 0",
+		fmt.Sprintf("ACQ:POIN %d", least), "TRIG:A:MODE AUTO")...); err != nil {
 		return err
 	}
 	if err := try(ctx, c); err != nil {

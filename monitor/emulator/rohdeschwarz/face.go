@@ -34,7 +34,6 @@ var (
 
 const (
 	divisions = 12      // across the screen
-	rows      = 8       // of the screen
 	quantum   = 1 << 6  // codes of 16 bits a step of the 10-bit converter
 	perDiv    = 25 << 8 // codes of 16 bits
 	middle    = 32640   // code of the screen's middle: 127.5 in 8 bits
@@ -53,10 +52,8 @@ type Face struct {
 
 	timeScale, position, reference float64 // s a division; s; percent of the screen
 	depth                          int     // as set
-	auto                           bool    // the scope chooses the record length
 	roll                           bool    // without an effect here
 	broken                         bool    // STOP came, or ACQuire:STATe BREak
-	levels                         []float64
 	words                          map[string]string
 	format, order, points          string
 	bits                           int // a value
@@ -64,7 +61,7 @@ type Face struct {
 
 // New makes a scope whose probes sit on a board.
 func New(b *board.Board, m Model, cfg Config) (*Face, error) {
-	f := &Face{levels: make([]float64, m.channels)}
+	f := &Face{}
 	var err error
 	f.Scope, err = scope.New(b, cfg, scope.Traits{
 		Name: m.name, Channels: m.channels, PerDiv: perDiv, Middle: middle, Least: 0, Most: 1<<16 - quantum,
@@ -88,10 +85,9 @@ func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 // reset is *RST.
 func (f *Face) reset() {
 	f.Reset(channel{Scale: 5e-3, Ratio: 1, Coupling: "DCL", Invert: "NORM", Limit: "FULL", Units: "V"})
-	f.timeScale, f.position, f.reference, f.depth, f.auto = 1e-4, 0, 50, depths[0], true
+	f.timeScale, f.position, f.reference, f.depth = 1e-4, 0, 50, depths[0]
 	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
-	clear(f.levels)
-	f.words = map[string]string{"ACQuire:TYPE": "REFR", "CHANnel<n>:TYPE": "SAMP", "CHANnel<n>:ARIThmetics": "OFF"}
+	f.words = map[string]string{"ACQuire:TYPE": "REFR", "CHANnel<n>:TYPE": "SAMP"}
 	f.format, f.bits, f.order, f.points = "ASC", 0, "MSBF", "DEF"
 	f.broken, f.roll = false, true
 	f.Power()
@@ -103,20 +99,8 @@ func (f *Face) Window() float64 { return divisions * f.timeScale }
 // Delay is where memory begins behind the trigger: one point behind the screen's left edge.
 func (f *Face) Delay() float64 { return f.position - f.reference/100*f.Window() + 1/f.Rate() }
 
-// record is the record length: the longest that the converters fill, where the scope chooses.
-func (f *Face) record() int {
-	most := depths[len(depths)-1] / f.Pairs()
-	if !f.auto {
-		return min(f.depth, most)
-	}
-	best := depths[0]
-	for _, d := range depths {
-		if d <= most && float64(d) <= 2*maxRate/float64(f.Pairs())*f.Window() {
-			best = d
-		}
-	}
-	return best
-}
+// record is the record length. The channels of a pair share the longest.
+func (f *Face) record() int { return min(f.depth, depths[len(depths)-1]/f.Pairs()) }
 
 // Rate is in samples a second. The converters' is divided, so that the record length spans the window.
 func (f *Face) Rate() float64 {
@@ -158,13 +142,10 @@ func (f *Face) interrupt() {
 
 // rootCommands start and stop the scope and give its state.
 func (f *Face) rootCommands() []scpi.Command {
-	run, single := func() { f.start(false) }, func() { f.start(true) }
-	one := 1
+	run, one := func() { f.start(false) }, 1
 	return []scpi.Command{
-		scpi.Action("RUN", run), scpi.Action("RUNContinous", run),
-		scpi.Action("SINGle", single), scpi.Action("RUNSingle", single),
-		scpi.Action("STOP", f.interrupt),
-		scpi.Action("*TRG", f.Force),
+		scpi.Action("RUN", run), scpi.Action("SINGle", func() { f.start(true) }),
+		scpi.Action("STOP", f.interrupt), scpi.Action("*TRG", f.Force),
 		{Pattern: "ACQuire:STATe", Set: func(c scpi.Call) error {
 			w, err := c.Word(0, "RUN", "STOP", "BREak")
 			switch {
@@ -193,18 +174,15 @@ func (f *Face) rootCommands() []scpi.Command {
 		scpi.Whole("ACQuire:NSINgle:COUNt", &one, 1, 1),
 		scpi.Kept(&f.words, "ACQuire:TYPE", "REFResh"),
 		scpi.Kept(&f.words, "CHANnel<n>:TYPE", "SAMPle", "HRESolution"),
-		scpi.Kept(&f.words, "CHANnel<n>:ARIThmetics", "OFF"),
 	}
 }
 
 // timeCommands set time base and record length. A length that is none of the scope's becomes the nearest.
 func (f *Face) timeCommands() []scpi.Command {
 	scale := func(v float64) error { return scope.Step125(&f.timeScale, v, 1e-9, 50) }
-	span := func(v float64) error { return scale(v / divisions) }
 	return []scpi.Command{
 		{Pattern: "TIMebase:SCALe", Set: scpi.Set(scale), Query: shown(func() float64 { return f.timeScale })},
-		{Pattern: "TIMebase:RANGe", Set: scpi.Set(span), Query: shown(f.Window)},
-		{Pattern: "TIMebase:ACQTime", Set: scpi.Set(span), Query: shown(f.Window)},
+		scpi.Asked("TIMebase:ACQTime", func() string { return number(f.Window()) }),
 		scpi.Asked("TIMebase:DIVisions", func() string { return fmt.Sprint(divisions) }),
 		{
 			Pattern: "TIMebase:POSition", Set: scpi.Within(&f.position, -500, 500),
@@ -218,11 +196,8 @@ func (f *Face) timeCommands() []scpi.Command {
 			return nil
 		}), Query: shown(func() float64 { return f.reference })},
 		scpi.Switch("TIMebase:ROLL:AUTomatic", &f.roll),
-		scpi.Switch("ACQuire:POINts:AUTomatic", &f.auto),
 		{Pattern: "ACQuire:POINts[:VALue]", Set: scpi.Set(func(v float64) error {
-			f.depth, f.auto = slices.MinFunc(depths, func(a, b int) int {
-				return int(math.Abs(float64(a)-v) - math.Abs(float64(b)-v))
-			}), false
+			f.depth = slices.MinFunc(depths, func(a, b int) int { return int(math.Abs(float64(a)-v) - math.Abs(float64(b)-v)) })
 			return nil
 		}), Query: scpi.Reply(func() string { return fmt.Sprint(f.record()) })},
 		scpi.Asked("ACQuire:SRATe", func() string { return number(f.Rate()) }),
@@ -232,23 +207,23 @@ func (f *Face) timeCommands() []scpi.Command {
 // inputCommands set how volts become codes, and a channel's other settings. A scale or an offset out of range is set
 // to the range's end.
 func (f *Face) inputCommands() []scpi.Command {
-	scale := func(ch *channel, v float64) error {
-		ch.Scale = min(max(v, 1e-3*ch.Ratio), 10*ch.Ratio)
-		return nil
+	placed := func(pattern string, at func(*channel) *float64, set func(*channel, float64) error) scpi.Command {
+		return f.Placed(number, pattern, func(ch *channel) float64 { return *at(ch) }, set)
 	}
 	return []scpi.Command{
 		f.Display("CHANnel<n>:STATe", func() {}),
-		f.Placed(number, "CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, scale),
-		f.Placed(number, "CHANnel<n>:RANGe", func(ch *channel) float64 { return rows * ch.Scale },
-			func(ch *channel, v float64) error { return scale(ch, v/rows) }),
-		f.Placed(number, "CHANnel<n>:POSition", func(ch *channel) float64 { return ch.Position }, func(ch *channel, v float64) error {
+		placed("CHANnel<n>:SCALe", func(ch *channel) *float64 { return &ch.Scale }, func(ch *channel, v float64) error {
+			ch.Scale = min(max(v, 1e-3*ch.Ratio), 10*ch.Ratio)
+			return nil
+		}),
+		placed("CHANnel<n>:POSition", func(ch *channel) *float64 { return &ch.Position }, func(ch *channel, v float64) error {
 			if !(v >= -5 && v <= 5) {
 				return scpi.ErrRange
 			}
 			ch.Position = v
 			return nil
 		}),
-		f.Placed(number, "CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Offset }, func(ch *channel, v float64) error {
+		placed("CHANnel<n>:OFFSet", func(ch *channel) *float64 { return &ch.Offset }, func(ch *channel, v float64) error {
 			most := 40 * ch.Ratio
 			if ch.Scale < 0.2*ch.Ratio {
 				most = 2 * ch.Ratio
@@ -256,7 +231,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			ch.Offset = min(max(v, -most), most)
 			return nil
 		}),
-		f.Placed(number, "PROBe<n>:SETup:ATTenuation:MANual", func(ch *channel) float64 { return ch.Ratio },
+		placed("PROBe<n>:SETup:ATTenuation:MANual", func(ch *channel) *float64 { return &ch.Ratio },
 			func(ch *channel, v float64) error { return ch.SetRatio(v, 1e-4, 1e7) }),
 		f.Keep("PROBe<n>:SETup:ATTenuation:UNIT", func(ch *channel) *string { return &ch.Units }, "V", "A"),
 		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DCLimit", "ACLimit", "GND"),
@@ -265,18 +240,20 @@ func (f *Face) inputCommands() []scpi.Command {
 	}
 }
 
-// triggerCommands set the edge trigger. Each source has its level, within five divisions of the middle.
+// triggerCommands set the edge trigger. The level is that of the source, within five divisions of the middle: of the
+// others, which have levels of their own, it is refused here.
 func (f *Face) triggerCommands() []scpi.Command {
 	t := &f.Trig
-	source := f.SourceOf("TRIGger:A:SOURce", "CH", &t.Source)
-	set := source.Set
-	source.Set = func(c scpi.Call) error {
-		err := set(c)
-		t.Level = f.levels[t.Source]
-		return err
+	level := f.Level("TRIGger:A:LEVel<n>[:VALue]", 5)
+	set := level.Set
+	level.Set = func(c scpi.Call) error {
+		if c.Suffixes[0] != t.Source+1 {
+			return scpi.ErrConflict
+		}
+		return set(c)
 	}
 	return []scpi.Command{
-		source,
+		level, f.SourceOf("TRIGger:A:SOURce", "CH", &t.Source),
 		{Pattern: "TRIGger:A:MODE", Set: func(c scpi.Call) error {
 			err := scpi.Word(&t.Sweep, "AUTO", "NORMal")(c)
 			f.hurry()
@@ -285,15 +262,6 @@ func (f *Face) triggerCommands() []scpi.Command {
 		scpi.Choice("TRIGger:A:TYPE", &t.Mode, "EDGE"),
 		scpi.Choice("TRIGger:A:EDGE:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFReject"),
-		{Pattern: "TRIGger:A:LEVel<n>[:VALue]", Set: f.On(func(ch *channel, c scpi.Call) error {
-			n := c.Suffixes[0] - 1
-			reach := 5 * ch.Scale
-			err := scpi.Within(&f.levels[n], -reach-ch.Shift, reach-ch.Shift)(c)
-			t.Level = f.levels[t.Source]
-			return err
-		}), Query: func(c scpi.Call) ([]byte, error) {
-			return f.Of(func(*channel) string { return number(f.levels[c.Suffixes[0]-1]) })(c)
-		}},
 	}
 }
 
@@ -322,10 +290,7 @@ func (f *Face) waveCommands() []scpi.Command {
 		of("YORigin", func(n int, _ scope.View) string { return number(f.volts(n, 0)) }),
 		of("YRESolution", func(int, scope.View) string { return "10" }),
 		{Pattern: "CHANnel<n>:DATA", Query: func(c scpi.Call) ([]byte, error) {
-			if n := c.Suffixes[0]; n < 1 || n > len(f.Channel) {
-				return nil, scpi.ErrUndefined
-			}
-			return f.data(c.Suffixes[0] - 1), nil
+			return f.Of(func(*channel) string { return string(f.data(c.Suffixes[0] - 1)) })(c)
 		}},
 	}
 }
@@ -378,10 +343,7 @@ func (f *Face) view(n int) scope.View {
 // data is the answer to CHANnel:DATA?. What a break left untaken is zero.
 func (f *Face) data(n int) []byte {
 	v := f.view(n)
-	taken := v.Points
-	if m := f.Memory(); !f.Running() && m.Step > 0 && v.Step > 0 {
-		taken = min(taken, int(float64(m.Points)*m.Step/v.Step+1e-6))
-	}
+	taken := f.Taken(v)
 	out := make([]byte, 0, v.Points*f.bits/8)
 	f.Each(n, 0, taken, v, func(codes []int32) { out = f.encode(out, n, codes) })
 	out = f.encode(out, n, make([]int32, v.Points-taken))

@@ -371,6 +371,15 @@ func (s *Scope) Screen(points int) View {
 	return View{points, s.geometry.Window() / float64(points) * 1e9}
 }
 
+// Taken is how many points of a view were really taken: all of those expected while the scope runs.
+func (s *Scope) Taken(v View) int {
+	if s.Running() {
+		return v.Points
+	}
+	m := s.Memory()
+	return min(v.Points, int(float64(m.Points)*m.Step/max(v.Step, 1e-9)+1e-6)) // a hidden channel's view has no step
+}
+
 // Since is how long the scope has been standing; 0 while it runs.
 func (s *Scope) Since() time.Duration {
 	if s.Running() {

@@ -218,9 +218,20 @@ func (p *Plan) ExpectOffsets(ctx context.Context, c *scpi.Client, query string) 
 	return nil
 }
 
+// Rate asks for the rate, and refuses one at which the plan's points do not span its window.
+func (p *Plan) Rate(ctx context.Context, c *scpi.Client, query string) (float64, error) {
+	rate, err := c.QueryNumber(ctx, query)
+	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
+		err = fmt.Errorf("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate,
+			p.Window)
+	}
+	return rate, err
+}
+
 // ReadWhole is a Dialect's Read of a scope that knows no pieces: it reads all points of a channel, of so many
 // bytes each, and takes out those wanted.
-func ReadWhole(ctx context.Context, c *scpi.Client, query string, points, size, first, n int, dst []byte) ([]byte, error) {
+func ReadWhole(ctx context.Context, c *scpi.Client, query string, points, size, first, n int, dst []byte,
+) ([]byte, error) {
 	begin := len(dst)
 	out, err := c.QueryBlock(ctx, query, size*(points+points/8+1024), dst)
 	if err != nil {

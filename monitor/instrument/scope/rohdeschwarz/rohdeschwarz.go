@@ -18,9 +18,9 @@ import (
 	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
-// RTB2000 is the RTB2002 and RTB2004: 10 bits, in words of 16. Sources: the user manual's chapters on remote
-// control (of the RTB2000, the RTM2000 and the RTC1000, which share commands) and public drivers (PyMeasure,
-// Lab::Moose, QCoDeS, libscopehal, and one for MATLAB, tested with firmware 02.300).
+// RTB2000 is the RTB2002 and RTB2004: 10 bits, in words of 16. Sources: pages of the user manuals on remote
+// control (of the RTB2000, and of the RTM2000 and RTC1000, which share commands), the maker's FAQ, and public
+// drivers (PyMeasure's, Lab::Moose's, libscopehal's, and one for MATLAB and firmware 02.300).
 //
 // Assumed, as no source states it or two disagree: that *TRG triggers an armed scope at once (the RTM2000's
 // manual has it; drivers use none), that ACQ:SRAT? follows the settings while the scope stands, that volts
@@ -128,10 +128,7 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 	if err := scope.Expect(ctx, c, "ACQ:POIN?", float64(p.Points), 0); err != nil {
 		return m, err
 	}
-	rate, err := c.QueryNumber(ctx, "ACQ:SRAT?")
-	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
-		err = fmt.Errorf("%w: %d points at %v S/s do not span %v", scpi.ErrInstrument, p.Points, rate, p.Window)
-	}
+	rate, err := p.Rate(ctx, c, "ACQ:SRAT?")
 	if err != nil {
 		return m, err
 	}
@@ -250,7 +247,8 @@ func parseHeader(s string) (header, error) {
 		return header{}, err
 	}
 	step := (f[1] - f[0]) / (f[2] - 1)
-	if !(f[2] >= 2 && f[2] <= math.MaxInt32) || f[2] != math.Trunc(f[2]) || f[3] != 1 || !(step > 0) || math.IsInf(step, 0) {
+	if !(f[2] >= 2 && f[2] <= math.MaxInt32) || f[2] != math.Trunc(f[2]) || f[3] != 1 || !(step > 0) ||
+		math.IsInf(step, 0) {
 		return header{}, fmt.Errorf("%w: a waveform from %v s to %v s with %v points of %v values", scpi.ErrReply,
 			f[0], f[1], f[2], f[3])
 	}
@@ -264,7 +262,8 @@ func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points
 	}
 	h, err := scpi.Ask(ctx, c, fmt.Sprintf("CHAN%d:DATA:HEAD?", channel), parseHeader)
 	if err == nil && math.Abs(h.step/d.step-1) > 1e-3 {
-		err = fmt.Errorf("%w: channel %d holds points %v s apart, %v s by its rate", scpi.ErrInstrument, channel, h.step, d.step)
+		err = fmt.Errorf("%w: channel %d holds points %v s apart, %v s by its rate", scpi.ErrInstrument, channel, h.step,
+			d.step)
 	}
 	return h.points, false, err
 }

@@ -32,6 +32,7 @@ import (
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
 	tekface "github.com/wattmark/wattmark/monitor/emulator/tektronix"
@@ -578,6 +579,12 @@ func TestATaskOnAScope(t *testing.T) {
 			"keysight-infiniivision", "timeout: 5s", 1, 25e3,
 			func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
 				return keysightface.New(b, keysightface.EDUX1002G, keysightface.Config{Config: cfg})
+			},
+		},
+		"RTB2004": {
+			"rohde-schwarz-rtb2000", "depth: 100000", 2, 40e3,
+			func(b *board.Board, cfg scopeface.Config) (scopeFace, error) {
+				return rsface.New(b, rsface.RTB2004, cfg)
 			},
 		},
 		"SDS2000X Plus": {

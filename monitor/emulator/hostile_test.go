@@ -34,6 +34,7 @@ import (
 	poweneticsface "github.com/wattmark/wattmark/monitor/emulator/powenetics"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
@@ -81,6 +82,9 @@ var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 	},
 	"keysight-infiniivision": func(b *board.Board, p pace.Pace) (any, error) {
 		return keysightface.New(b, keysightface.DSOX1102G, keysightface.Config{Config: scopeface.Config{Now: since(p)}})
+	},
+	"rohde-schwarz-rtb2000": func(b *board.Board, p pace.Pace) (any, error) {
+		return rsface.New(b, rsface.RTB2004, scopeface.Config{Now: since(p)})
 	},
 	"siglent-e11": func(b *board.Board, p pace.Pace) (any, error) {
 		return siglentface.New(b, siglentface.SDS2000XPlus, scopeface.Config{Now: since(p)})

@@ -83,6 +83,7 @@ var benchSubjects = []benchSubject{
 	{emulated: "dho804", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 	{emulated: "dsox1102g", decoder: decodeScope, fits: isBlock, scope: true, options: deep(0)},
 	{emulated: "sds2104x-plus", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
+	{emulated: "rtb2004", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 	{emulated: "mdo3014", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 }
 

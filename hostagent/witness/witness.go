@@ -38,27 +38,27 @@ type Line interface {
 func Open(name string) (Line, error) {
 	path, which, named := strings.Cut(name, ":")
 	if info, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("witness: %w: name a serial port, or the value file of a GPIO", err)
+		return nil, fmt.Errorf("%w: name a serial port, or the value file of a GPIO", err)
 	} else if info.Mode()&os.ModeCharDevice == 0 {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return nil, fmt.Errorf("witness: %w", err)
+			return nil, err
 		}
 		return fileLine{f}, nil
 	}
 	if named && which != "dtr" && which != "rts" {
-		return nil, fmt.Errorf("witness: %s has no line %q: want %s:dtr or %s:rts", path, which, path, path)
+		return nil, fmt.Errorf("%s has no line %q: want %s:dtr or %s:rts", path, which, path, path)
 	}
 	port, err := serial.Open(path, &serial.Mode{BaudRate: 9600})
 	if err != nil {
-		return nil, fmt.Errorf("witness: open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	l := portLine{port, port.SetDTR}
 	if which == "rts" {
 		l.set = port.SetRTS
 	}
 	if err := l.Set(false); err != nil {
-		return nil, errors.Join(fmt.Errorf("witness: %s cannot be switched: %w", name, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("%s cannot be switched: %w", name, err), l.Close())
 	}
 	return l, nil
 }

@@ -16,7 +16,7 @@ export const nameOf = (method) => names[method] ?? method;
 const isPower = (method) => !/^gpu\.|^machine\.energy\.|^witness$|energy$|counter/.test(method);
 
 /** powerMethods are those of a task's methods whose readings are watts, in their order. */
-function powerMethods(methods) {
+export function powerMethods(methods) {
   const place = (m) => order.indexOf(m) >>> 0; // others are last
   return methods.filter(isPower).sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
 }

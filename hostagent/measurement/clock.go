@@ -114,14 +114,17 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 			}
 		}
 	}
-	text := fmt.Sprintf("of %s of the witness line the meter saw %d", measure.Plural(len(readings), "change"), len(late))
+	text := fmt.Sprintf("of %s of the witness line the meter saw %d", measure.Plural(len(readings), "change"),
+		len(late))
 	if len(late) < 2 || len(changes) > 2*len(readings) {
-		return fmt.Sprintf("%s, and %d in all: is it wired to the channel %s?", text, len(changes), witness.Channel), nil
+		return fmt.Sprintf("%s, and %d in all: is it wired to the channel %s?", text, len(changes),
+			witness.Channel), nil
 	}
 	mean, sd := stat.MeanStdDev(late, nil)
 	own := max(sd, stat.Mean(width, nil)/math.Sqrt(12)) / math.Sqrt(float64(len(late)))
 	u := 2 * math.Hypot(math.Hypot(own, took/math.Sqrt(12)), float64(uFit))
-	text += fmt.Sprintf(", on the average %+.3f ms ± %.3f ms behind where the marker kernels place them", 1e3*mean, 1e3*u)
+	text += fmt.Sprintf(", on the average %+.3f ms ± %.3f ms behind where the marker kernels place them",
+		1e3*mean, 1e3*u)
 	if math.Abs(mean) > u {
 		text += ": the two do not agree"
 	}

@@ -33,14 +33,18 @@ func (w wiredTask) stored(t *testing.T, db *store.DB, rng *rand.Rand) (store.Tas
 	}
 	setup := measure.Setup{
 		Timebase: measure.Timebase{TickHz: 1e6, UTickHz: 50e-6, TicksPerScan: 500},
-		Channels: []measure.Channel{{Name: "power", Unit: measure.UnitWatt, Gain: 0.1}, {Name: w.channel, Unit: measure.UnitVolt, Gain: 1e-3}},
+		Channels: []measure.Channel{
+			{Name: "power", Unit: measure.UnitWatt, Gain: 0.1}, {Name: w.channel, Unit: measure.UnitVolt, Gain: 1e-3},
+		},
 		Rails:    []measure.Rail{{Name: "aux_12v_1", Role: measure.RolePSU, Wiring: measure.WiringPower, Y: -1}},
 	}
 	const rate = 1 + 30e-6
 	host := func(m float64) time.Time { return after(100 + m/rate) }
 	id, err := db.BeginTask(t.Context(), store.NewTask{Name: "x", User: "ada", Launched: day})
 	must(err)
-	must(db.PutHeader(t.Context(), id, store.Header{Bench: "lab", Setup: setup, CalibrationID: setup.CalibrationID(), Started: day}))
+	must(db.PutHeader(t.Context(), id, store.Header{
+		Bench: "lab", Setup: setup, CalibrationID: setup.CalibrationID(), Started: day,
+	}))
 	var changes []float64
 	var readings []store.Reading
 	for at := 0.4; at < 11.5; at += 0.3 + 0.6*rng.Float64() {
@@ -125,6 +129,7 @@ func TestAWiredWitness(t *testing.T) {
 			within++
 		}
 	}
+	t.Logf("%d of %d agree", within, trials)
 	if p := 0.95; float64(within) < trials*p-3*math.Sqrt(trials*p*(1-p)) {
 		t.Errorf("%d of %d agree", within, trials)
 	}

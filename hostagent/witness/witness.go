@@ -20,8 +20,8 @@ import (
 	"go.bug.st/serial"
 )
 
-// Method is that of the readings: at the begin of the call that switched the line, how long it took in seconds, negative
-// where it was switched off. Channel is the name of the meter's channel, or the last part of it.
+// Method is that of the readings: at the begin of the call that switched the line, how long it took in seconds,
+// negative where it was switched off. Channel is the name of the meter's channel, or the last part of it.
 const (
 	Method  = "witness"
 	Channel = "witness"
@@ -34,7 +34,7 @@ type Line interface {
 	Close() error
 }
 
-// Open opens the line of a serial port, as PORT or PORT:dtr and PORT:rts, or a file that takes 1 and 0, as GPIOs have it.
+// Open opens the line of a serial port, as PORT or PORT:dtr and PORT:rts, or a file that takes 1 and 0, as of a GPIO.
 func Open(name string) (Line, error) {
 	path, which, named := strings.Cut(name, ":")
 	if info, err := os.Stat(path); err != nil {
@@ -101,7 +101,8 @@ func Run(ctx context.Context, l Line, put func(context.Context, []store.Reading)
 		if !on {
 			took = -took
 		}
-		if err := put(context.WithoutCancel(ctx), []store.Reading{{Method: Method, At: begin, Value: took}}); err != nil {
+		r := store.Reading{Method: Method, At: begin, Value: took}
+		if err := put(context.WithoutCancel(ctx), []store.Reading{r}); err != nil {
 			return err
 		}
 	}

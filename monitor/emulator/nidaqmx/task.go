@@ -50,7 +50,7 @@ type task struct {
 // physical is the form of a range of inputs on the server: DEVICE/aiN or DEVICE/aiN:M, whose first may be the greater.
 var physical = lazy.Regexp(`^([^/]+)/ai([0-9]{1,3})(?::(?:ai)?([0-9]{1,3}))?$`)
 
-// addAll adds the inputs of a list of ranges, or none of them. A name is that of a single one; of more, name0, name1, ….
+// addAll adds the inputs of a list of ranges, or none of them. A name is that of a single one; of more, name0, name1 ….
 func (t *task) addAll(name, list string, terminal int32, low, high float64) int32 {
 	var all []int
 	for part := range strings.SplitSeq(list, ",") {
@@ -376,7 +376,8 @@ func (f *Face) GetTaskAttributeUInt32(ctx context.Context,
 ) (*nipb.GetTaskAttributeUInt32Response, error) {
 	out, enums := &nipb.GetTaskAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
 	return out, f.with(ctx, "GetTaskAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
-		switch out.Value = uint32(len(t.chans)); nipb.TaskUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		out.Value = uint32(len(t.chans))
+		switch nipb.TaskUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
 		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS:
 		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES:
 			out.Value = min(out.Value, 1)

@@ -36,7 +36,7 @@ func (w wiredTask) stored(t *testing.T, db *store.DB, rng *rand.Rand) (store.Tas
 		Channels: []measure.Channel{
 			{Name: "power", Unit: measure.UnitWatt, Gain: 0.1}, {Name: w.channel, Unit: measure.UnitVolt, Gain: 1e-3},
 		},
-		Rails:    []measure.Rail{{Name: "aux_12v_1", Role: measure.RolePSU, Wiring: measure.WiringPower, Y: -1}},
+		Rails: []measure.Rail{{Name: "aux_12v_1", Role: measure.RolePSU, Wiring: measure.WiringPower, Y: -1}},
 	}
 	const rate = 1 + 30e-6
 	host := func(m float64) time.Time { return after(100 + m/rate) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -82,8 +83,8 @@ func marked(t *store.Task, f *clock.Fit) string {
 }
 
 // wired compares when a line that this host switched (Config.Witness) changed in the meter's channel with where the
-// clock fit places the calls that switched it, in words; empty without a fit or such a line. The line may change at any
-// time of a call, so that half of the shortest call's length does not average out.
+// clock fit places the calls that switched it, in words; empty without a fit or such a line. The line may always change
+// at the same part of a call: that uncertainty, of the shortest call's length, does not average out.
 func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, error) {
 	if f == nil {
 		return "", nil
@@ -98,7 +99,8 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 	if channel < 0 {
 		return fmt.Sprintf("a line was switched, and no channel of the meter is named %s", witness.Channel), nil
 	}
-	changes, err := changesOf(ctx, db, t, channel)
+	most := 2 * len(readings)
+	changes, err := changesOf(ctx, db, t, channel, most)
 	if err != nil {
 		return "", err
 	}
@@ -107,18 +109,22 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 	for _, r := range readings {
 		took = min(took, math.Abs(r.Value))
 		at, u := f.Meter(HostSeconds(*f, r.At) + measure.Seconds(math.Abs(r.Value)/2))
-		for _, c := range changes {
-			mid := (c.From + c.To) / 2
-			if d := math.Abs(float64(mid - at)); c.On == (r.Value > 0) && d < witness.Apart.Seconds() {
-				late, width, uFit = append(late, float64(mid-at)), append(width, float64(c.To-c.From)), max(uFit, u)
+		near := measure.SecondsOf(witness.Apart)
+		n := sort.Search(len(changes), func(n int) bool { return changes[n].Middle() > at-near })
+		for ; n < len(changes) && changes[n].Middle() < at+near; n++ {
+			if c := changes[n]; c.On == (r.Value > 0) {
+				late, width = append(late, float64(c.Middle()-at)), append(width, float64(c.To-c.From))
+				uFit = max(uFit, u)
 			}
 		}
 	}
 	text := fmt.Sprintf("of %s of the witness line the meter saw %d", measure.Plural(len(readings), "change"),
 		len(late))
-	if len(late) < 2 || len(changes) > 2*len(readings) {
-		return fmt.Sprintf("%s, and %d in all: is it wired to the channel %s?", text, len(changes),
-			witness.Channel), nil
+	if len(changes) > most {
+		text = "the channel of the witness line changes far more often than the line"
+	}
+	if len(late) < 2 || len(changes) > most {
+		return fmt.Sprintf("%s: is it wired to the channel %s?", text, witness.Channel), nil
 	}
 	mean, sd := stat.MeanStdDev(late, nil)
 	own := max(sd, stat.Mean(width, nil)/math.Sqrt(12)) / math.Sqrt(float64(len(late)))
@@ -131,8 +137,9 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 	return text, nil
 }
 
-// changesOf returns the changes of a channel between its least and its greatest reading.
-func changesOf(ctx context.Context, db Store, t *store.Task, channel int) ([]witness.Change, error) {
+// changesOf returns the changes of a channel between its least and its greatest reading. It ends in the block that
+// has more than most.
+func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) ([]witness.Change, error) {
 	low, high := measure.Count(math.MaxInt32), measure.Count(math.MinInt32)
 	err := eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
 		low, high = min(low, slices.Min(b.Counts[channel])), max(high, slices.Max(b.Counts[channel]))
@@ -142,7 +149,10 @@ func changesOf(ctx context.Context, db Store, t *store.Task, channel int) ([]wit
 		return nil, err
 	}
 	f := witness.NewFinder(&t.Setup, channel, low, high)
-	err = eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) { f.Add(b); return false, nil })
+	err = eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		f.Add(b)
+		return len(f.Changes) > most, nil
+	})
 	return f.Changes, err
 }
 

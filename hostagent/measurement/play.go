@@ -52,6 +52,16 @@ func beside(ctx context.Context, f func(context.Context) error) (stop func() err
 	}
 }
 
+// optional is beside for what the measurement can do without: its error is a warning.
+func (s *attempt) optional(ctx context.Context, what string, f func(context.Context) error) (stop func()) {
+	end := beside(ctx, f)
+	return func() {
+		if err := end(); err != nil && s.cfg.Warn != nil {
+			s.cfg.Warn(fmt.Sprintf("task %d: %s: %v", s.id, what, err))
+		}
+	}
+}
+
 // MethodPrefix stands before the method in the names of the readings that the
 // software methods made by themselves; the fields are in the sensor's own.
 const MethodPrefix = "method."
@@ -72,21 +82,13 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 	put := func(ctx context.Context, r []store.Reading) error {
 		return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
 	}
-	stopMachine := beside(ctx, func(ctx context.Context) error {
+	defer s.optional(ctx, "the machine's own sensors", func(ctx context.Context) error {
 		return machine.Run(ctx, s.cfg.Machine, machineEvery, put)
-	})
-	defer func() {
-		if err := stopMachine(); err != nil && s.cfg.Warn != nil {
-			s.cfg.Warn(fmt.Sprintf("task %d: the machine's own sensors: %v", s.id, err))
-		}
-	}()
+	})()
 	if s.cfg.Witness != nil {
-		stop := beside(ctx, func(ctx context.Context) error { return witness.Run(ctx, s.cfg.Witness, put) })
-		defer func() {
-			if err := stop(); err != nil && s.cfg.Warn != nil {
-				s.cfg.Warn(fmt.Sprintf("task %d: %v", s.id, err))
-			}
-		}()
+		defer s.optional(ctx, "the witness line", func(ctx context.Context) error {
+			return witness.Run(ctx, s.cfg.Witness, put)
+		})()
 	}
 	if s.cfg.Sensor == nil {
 		return s.bracket(ctx, work)

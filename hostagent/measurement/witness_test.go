@@ -102,7 +102,7 @@ func TestAWiredWitness(t *testing.T) {
 	}{
 		"it agrees":  {wiredTask{channel: "witness"}, []string{"changes of the witness line the meter saw", "behind where the marker"}},
 		"it is late": {wiredTask{channel: "daq/witness", late: 0.4e-3}, []string{"on the average +0.", "the two do not agree"}},
-		"not wired":  {wiredTask{channel: "witness", dead: true}, []string{"is it wired"}},
+		"not wired":  {wiredTask{channel: "witness", dead: true}, []string{"changes far more often", "is it wired"}},
 		"no channel": {wiredTask{channel: "ai7"}, []string{"no channel of the meter is named witness"}},
 	} {
 		task, fit := c.stored(t, db, rng)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"go.bug.st/serial"
@@ -88,14 +89,12 @@ const Apart = 300 * time.Millisecond
 // Run switches a line until ctx ends, which is no error, and stores each change.
 func Run(ctx context.Context, l Line, put func(context.Context, []store.Reading) error) error {
 	for on := true; ; on = !on {
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, Apart+rand.N(2*Apart)) != nil {
 			return nil
-		case <-time.After(Apart + rand.N(2*Apart)):
 		}
 		begin := time.Now()
 		if err := l.Set(on); err != nil {
-			return fmt.Errorf("witness: %w", err)
+			return err
 		}
 		took := max(time.Since(begin), 1).Seconds()
 		if !on {
@@ -124,7 +123,10 @@ type Change struct {
 	On       bool
 }
 
-// Finder looks for changes of a channel of two levels.
+// Middle is its most likely time.
+func (c Change) Middle() measure.Seconds { return (c.From + c.To) / 2 }
+
+// Finder looks for changes of a channel of two levels. Its memory grows with the changes.
 type Finder struct {
 	tb      measure.Timebase
 	channel int

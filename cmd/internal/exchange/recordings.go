@@ -40,7 +40,7 @@ type dumpFlags struct {
 // importDumpCmd returns import powersensor3.
 func importDumpCmd(a *cli.App) *cobra.Command {
 	var f dumpFlags
-	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor3's or 2's own host programs as a task",
+	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor2's or 3's own host programs as a task",
 		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return importDump(ctx, a, args[0], f) })
 	f.textFlags(c)
 	c.Flags().BoolVar(&f.markers, "markers", false, "the window lies between the first marker and the last")

@@ -128,29 +128,41 @@ type layout struct {
 	numbers int   // behind the marker
 	lead    int   // of which before the first pair: time, step, and stamp
 	pairs   []int // their numbers on the device
-	each    int   // numbers a pair: current, voltage and power; of PowerSensor2's sensors the power alone
+	group   group
 	// repeating: frames are written several times.
 	repeating bool
 }
 
+// group is what a reading has of each pair, or of each of PowerSensor2's sensors: the power last.
+type group struct {
+	name  string
+	units []measure.Unit
+	most  int // groups
+}
+
+var (
+	pair   = group{"pair", []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt}, 4}
+	sensor = group{"sensor", []measure.Unit{measure.UnitWatt}, 5}
+)
+
 // stamped reports whether readings have the device's stamp.
 func (l *layout) stamped() bool { return l.lead == 3 }
 
-// layoutsOf returns the layouts of so many numbers: lead, three a pair, and the total. As lead is 2 without the
-// device's stamp and 3 with it, the count decides, but for PowerSensor2, which has a number a sensor and no stamp:
+// layoutsOf returns the layouts of so many numbers: lead, groups, and the total. As lead is 2 without the device's
+// stamp and 3 with it, the count decides, but for PowerSensor2, which has no stamp:
 //
 //	pairs or sensors   1   2   3   4   5
 //	without stamp      6   9  12  15
 //	with stamp         7  10  13  16
 //	PowerSensor2       4   5   6   7   8
 func layoutsOf(numbers int) (all []layout) {
-	for _, l := range []layout{{lead: 2, each: 3}, {lead: 3, each: 3}, {lead: 2, each: 1}} {
-		n := numbers - l.lead - 1
-		if n < l.each || n%l.each != 0 || n/l.each > 5-l.each/3 {
+	for _, l := range []layout{{lead: 2, group: pair}, {lead: 3, group: pair}, {lead: 2, group: sensor}} {
+		n, each := numbers-l.lead-1, len(l.group.units)
+		if n < each || n%each != 0 || n/each > l.group.most {
 			continue
 		}
 		l.numbers = numbers
-		for i := range n / l.each {
+		for i := range n / each {
 			l.pairs = append(l.pairs, i)
 		}
 		all = append(all, l)
@@ -314,20 +326,17 @@ func checkPower(words []string, l *layout) error {
 	sum := 0.0
 	// Printed values are rounded to three or so digits: 1 % and 0.05 W allow for that.
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.05+0.01*math.Max(math.Abs(a), math.Abs(b)) }
-	for i := l.lead; i+l.each < len(words); i += l.each {
-		if l.each == 1 {
-			sum += v[i]
-			continue
-		}
-		if !near(v[i]*v[i+1], v[i+2]) {
+	each := len(l.group.units)
+	for i := l.lead; i+each < len(words); i += each {
+		if each == 3 && !near(v[i]*v[i+1], v[i+2]) {
 			return fmt.Errorf("%s A and %s V do not make %s W: it is no dump of current, voltage and power a pair",
 				words[i], words[i+1], words[i+2])
 		}
-		sum += v[i+2]
+		sum += v[i+each-1]
 	}
 	if total := v[len(words)-1]; !near(sum, total) {
-		return fmt.Errorf("pairs or sensors make %.4g W, the total is %s W: "+
-			"it is no dump of PowerSensor3 or PowerSensor2", sum, words[len(words)-1])
+		return fmt.Errorf("the %ss make %.4g W, the total is %s W: it is no dump of PowerSensor3 or PowerSensor2",
+			l.group.name, sum, words[len(words)-1])
 	}
 	return nil
 }

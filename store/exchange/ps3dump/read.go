@@ -6,10 +6,11 @@
 // power of each pair in use, and the power of all together. A heading names the columns. Markers are the
 // first character of a reading (1.5 on), or by lines of their own that begin with M.
 //
-//   - Time is the device's: its stamps, unwrapped (stamps.go). The host's clock
-//     (host.go) counts whole repeats of the stamps in gaps (tracker.go).
+//   - Time is the device's: its stamps, unwrapped. The host's clock counts whole repeats of
+//     the stamps in gaps (tracker.go).
 //   - PowerSensor and PowerSensor2, before it, write the host's time, the microseconds since the reading before,
-//     the power of each sensor, of which a reading renews one, and the total.
+//     the power of each sensor, of which a reading renews one, and the total: so their source has it, no dump
+//     of theirs was at hand.
 //   - From 1.2 to 1.6.1 a reading holds the first sensor, pair 0's current, of the
 //     frame whose stamp it has, and the other seven sensors of the frame before; that
 //     is undone. Before 1.2 readings were whole, but written several times a frame where
@@ -331,7 +332,7 @@ func (in *Input) at(c *deviceClock, f *frame) int64 {
 // plan names the columns and makes rails of them.
 func (in *Input) plan() (err error) {
 	l := &in.layout
-	if l.each == 1 {
+	if len(l.group.units) == 1 {
 		in.Turns = len(l.pairs)
 	}
 	columns := make([]textin.Column, l.numbers)
@@ -341,17 +342,11 @@ func (in *Input) plan() (err error) {
 	columns[l.numbers-1].Text = "power_total"
 	var fields []textin.Field
 	for i, n := range l.pairs {
-		if l.each == 1 {
-			sensor := fmt.Sprintf("sensor%d", n)
-			columns[l.lead+i].Text = sensor + " W"
-			fields = append(fields, textin.Field{Column: l.lead + i, Rail: sensor, Unit: logfile.Unit{Of: measure.UnitWatt}})
-			continue
-		}
-		pair := fmt.Sprintf("pair%d", n)
-		for k, u := range []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt} {
-			at := l.lead + 3*i + k
-			columns[at].Text = pair + " " + string(u)
-			fields = append(fields, textin.Field{Column: at, Rail: pair, Unit: logfile.Unit{Of: u}})
+		rail := fmt.Sprintf("%s%d", l.group.name, n)
+		for k, u := range l.group.units {
+			at := l.lead + len(l.group.units)*i + k
+			columns[at].Text = rail + " " + string(u)
+			fields = append(fields, textin.Field{Column: at, Rail: rail, Unit: logfile.Unit{Of: u}})
 		}
 	}
 	in.Plan, err = textin.NewPlan(columns, fields, textin.Options{})

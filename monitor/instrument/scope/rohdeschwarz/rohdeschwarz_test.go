@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The depth is what seconds can read, and the window the next of the scope's; ten bits stand on top of sixteen.
+// Depth and window are rounded to those that the scope has; a code has its ten bits at the top of sixteen.
 func TestDefaults(t *testing.T) {
 	o := RTB2000.Defaults()
 	o.Window = 50 * time.Second

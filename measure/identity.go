@@ -3,6 +3,7 @@ package measure
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -13,6 +14,12 @@ import (
 type Identity struct {
 	Kind, Model, Serial, Firmware, Address string
 }
+
+// OwnSensors are the kinds of meters that are a GPU's own sensor: no truth for it.
+var OwnSensors = []string{"nvml", "amdsmi"}
+
+// OwnSensor reports whether the instrument is a GPU's own sensor.
+func (i *Identity) OwnSensor() bool { return slices.Contains(OwnSensors, i.Kind) }
 
 // fields are all of an Identity's, the kind first.
 func (i *Identity) fields() [5]*string {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -416,7 +417,8 @@ func (d *DB) MethodErrors(ctx context.Context, limit int) (list []MethodError, t
 	}, `SELECT t.task_id, t.gpu, t.gpu_uuid, t.driver, m.method, m.mean_w, t.mean_w,
 		coalesce(k.missing,'[]') NOT IN ('[]','null','')
 		FROM (SELECT task_id, gpu, gpu_uuid, driver, mean_w, calibration_id FROM task
-			WHERE state<>6 AND has_result=1 AND mean_w>0 AND instrument_kind NOT IN ('nvml','amdsmi') AND EXISTS
+			WHERE state<>6 AND has_result=1 AND mean_w>0
+				AND instrument_kind NOT IN ('`+strings.Join(measure.OwnSensors, `','`)+`') AND EXISTS
 				(SELECT 1 FROM method_result x WHERE x.task_id=task.task_id AND x.mean_w IS NOT NULL)
 			ORDER BY task_id DESC LIMIT ?) t
 		JOIN method_result m ON m.task_id=t.task_id LEFT JOIN calibration k ON k.calibration_id=t.calibration_id

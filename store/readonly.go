@@ -75,15 +75,19 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 		return nil, 0, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
 	}
 	d = &DB{path: path, logLoss: lookAtLog(abs, true)}
-	if version, err = d.openFileToRead(ctx, abs, false); err != nil {
+	if version, err = d.openFileToRead(ctx, abs, 1); err != nil {
 		return nil, 0, errors.Join(wrap(op, err), d.Close())
 	}
 	return d, version, nil
 }
 
+// tries is how often a file that this program may write is put right before it is read without locks: meanwhile
+// other programs may open it, and close it.
+const tries = 5
+
 // openFileToRead opens a file in the first of the three ways that works, and returns the version
-// of its schema. again is true for its own second try.
-func (d *DB) openFileToRead(ctx context.Context, abs string, again bool) (version int, err error) {
+// of its schema; try counts from 1.
+func (d *DB) openFileToRead(ctx context.Context, abs string, try int) (version int, err error) {
 	// With locks where SQLite leaves nothing beside the file that was not there: files that would keep the
 	// owner of the file from writing. By its versions for writers and readers (bytes 18 and 19) the file may
 	// have no log; with one and its index another program has it open, or was killed.
@@ -108,10 +112,10 @@ func (d *DB) openFileToRead(ctx context.Context, abs string, again bool) (versio
 		d.openReaders(dsn(abs, "ro", "immutable=1"))
 		version, err = checkOurs(ctx, d.reader)
 		// Two programs that closed one of ours at once leave it so; the next to open it puts it right, if it may.
-		if h := (&held{abs: abs}); err == nil && version == schemaVersion && !again && h.writable() {
+		if h := (&held{abs: abs}); err == nil && version == schemaVersion && try < tries && h.writable() {
 			d.closeReaders()
 			h.setJournal("DELETE")
-			return d.openFileToRead(ctx, abs, true)
+			return d.openFileToRead(ctx, abs, try+1)
 		}
 		return version, err
 	}

@@ -352,7 +352,7 @@ func TestWrittenWhileReadWithoutLocks(t *testing.T) {
 	(&held{abs: path}).setJournal("WAL")
 	// As by a reader who may not write.
 	r := &DB{path: path}
-	must(r.openFileToRead(ctx, path, true))(t)
+	must(r.openFileToRead(ctx, path, tries))(t)
 	defer r.Close()
 	if r.still == nil {
 		t.Fatal("it is read with locks")

@@ -174,9 +174,7 @@ func (t *Task) Row() Row {
 }
 
 // OwnSensor reports whether the meter was the GPU's own sensor.
-func (t *Task) OwnSensor() bool {
-	return t.Instrument.Kind == "nvml" || t.Instrument.Kind == "amdsmi"
-}
+func (t *Task) OwnSensor() bool { return t.Instrument.OwnSensor() }
 
 // Verdict judges the task by all that is known of it; ok is false while it runs.
 func (t *Task) Verdict() (v quality.Verdict, ok bool) {
@@ -239,7 +237,8 @@ type Reading struct {
 	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy" (joules, a counter), or
 	// a condition, whose name ends in its unit: "gpu.sm_clock_hz", "gpu.memory_clock_hz",
 	// "gpu.temperature_c", "gpu.throttle_bits". "machine.energy.package-0" (J) and "machine.power.…" (W) are the host's own
-	// sensors, "method.sma" and its like readings by the software methods themselves, "nvidia-smi power.draw" and its
+	// sensors, "method.sma" and its like readings by the software methods themselves, "witness" the seconds that a call took
+	// which switched a line (package hostagent/witness), "nvidia-smi power.draw" and its
 	// like an imported log.
 	Method string
 	At     time.Time

@@ -192,10 +192,7 @@ func TestDatabaseRoomThroughTheHost(t *testing.T) {
 	}
 	refused(host("--db-free", "900PB"), "are free beside the database")
 	refused(host("--db-quota", "1B", "--db-free", "0"), "its limit is 1 B")
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := r.stored()
 	s, err := db.Stats(t.Context())
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

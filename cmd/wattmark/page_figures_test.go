@@ -73,10 +73,7 @@ func TestPageFigures(t *testing.T) {
 // lasts.
 func (r *rig) launches(n int) {
 	r.t.Helper()
-	db, err := store.Open(r.t.Context(), r.db)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	k, err := db.Kernels(r.t.Context(), 1)
 	if err != nil {

@@ -35,6 +35,8 @@ func TestLooksInBrowser(t *testing.T) {
 			t.Fatalf("exit code %d", code)
 		}
 	}
+	at := r.windowOf(2)
+	cursors := fmt.Sprintf("a=%.3f&b=%.3f", at.From+0.05, at.To-0.05)
 	r.oddTasks()
 	report := filepath.Join(t.TempDir(), "report.html")
 	inside(t, "validate", "1", "--db", r.db, "--save-as", "first", "--html", report).ok(t)
@@ -44,7 +46,7 @@ func TestLooksInBrowser(t *testing.T) {
 		Views: []view{
 			{"tasks", "#/tasks", `document.querySelectorAll('tbody tr').length === 5`},
 			{"tasks-none", "#/tasks?name=nothing", `document.querySelector('.empty')`},
-			{"task", "#/task/2?a=0.25&b=0.5&idle=60,1", `document.querySelector('#above') && document.querySelector('#between data') && ` + drawn},
+			{"task", "#/task/2?" + cursors + "&idle=60,1", `document.querySelector('#above') && document.querySelector('#between data') && ` + drawn},
 			{"task-panels", "#/task/1", `document.querySelector('.flame button') && document.querySelector('[aria-label="Named stretches"] tbody tr') && ` + drawn},
 			{"task-rails", "#/task/1?show=rails", drawn},
 			{"task-running", "#/task/3", `document.querySelector('.badge.running')`},
@@ -67,6 +69,18 @@ func TestLooksInBrowser(t *testing.T) {
 			{"report-html", "file://" + report, `document.querySelector('.verdict')`},
 		},
 	})
+}
+
+// windowOf returns a task's window.
+func (r *rig) windowOf(id store.TaskID) measure.Window {
+	r.t.Helper()
+	db := r.stored()
+	defer db.Close()
+	t, err := db.Task(r.t.Context(), id)
+	if err != nil || t.Result == nil {
+		r.t.Fatal(t, err)
+	}
+	return measure.Window{From: t.Result.From, To: t.Result.To}
 }
 
 // oddTasks adds a task that runs, one that is incomplete, one without markers, and a

@@ -332,13 +332,20 @@ func lostAt(x *store.Task, scan uint64) (n uint64) {
 	return n
 }
 
-// truth is the energy that the board drew while the task's kernels ran.
-func (r *rig) truth(id store.TaskID) float64 {
+// stored opens the rig's database; the caller closes it.
+func (r *rig) stored() *store.DB {
 	r.t.Helper()
-	db, err := store.OpenReadOnly(r.t.Context(), r.db)
+	db, err := store.Open(r.t.Context(), r.db)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	return db
+}
+
+// truth is the energy that the board drew while the task's kernels ran.
+func (r *rig) truth(id store.TaskID) float64 {
+	r.t.Helper()
+	db := r.stored()
 	defer db.Close()
 	ks, err := db.Kernels(r.t.Context(), id)
 	if err != nil || len(ks) == 0 {

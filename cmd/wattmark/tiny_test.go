@@ -34,10 +34,7 @@ func (r *rig) tinyRun(more ...string) (x report.Report) {
 // kernel drew, less what the carrier in them draws where it is plain.
 func (r *rig) added(id store.TaskID, length time.Duration) float64 {
 	r.t.Helper()
-	db, err := store.OpenReadOnly(r.t.Context(), r.db)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	ks, err := db.Kernels(r.t.Context(), id)
 	if err != nil {

@@ -75,7 +75,7 @@ type manyValidations struct {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("one"), pulsesOf(`<script>alert(1)</script>`))}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("one"), pulsesOf(`<script>alert(1)</script>`))}
 	dir := t.TempDir()
 	svg, html := filepath.Join(dir, "v.svg"), filepath.Join(dir, "v.html")
 
@@ -169,10 +169,7 @@ func (r *rig) validateSeveral(t *testing.T, dir string) {
 func (r *rig) validateSaved(t *testing.T) {
 	t.Helper()
 	inside(t, "validate", "1", "2", "--db", r.db, "--save-as", "card", "--json", "--resamples", "200").ok(t)
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	list, err := db.Analyses(t.Context(), validate.ValidationKind)
 	if err != nil || len(list) != 2 || list[1].Version != 2 || len(list[0].Tasks) != 1 || len(list[1].Tasks) != 2 {
@@ -276,7 +273,7 @@ func overlap(t *testing.T, path string, id store.TaskID) {
 func TestKernelsShareEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("streams"))}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("streams"))}
 	overlap(t, r.db, 1)
 
 	var x report.Report
@@ -329,10 +326,7 @@ func TestKernelsShareEverywhere(t *testing.T) {
 		}
 	}
 
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	service := service.OpenReports(t.Context(), (&cli.App{}), db)
 	defer service.Close()
@@ -363,11 +357,8 @@ func TestKernelsShareEverywhere(t *testing.T) {
 func TestOneWordEverywhere(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	r := &rig{db: demoDB(t, pulsesOf("words"))}
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := &rig{t: t, db: demoDB(t, pulsesOf("words"))}
+	db := r.stored()
 	defer db.Close()
 	x, err := db.Task(t.Context(), 1)
 	if err != nil {

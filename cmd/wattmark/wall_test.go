@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
-	"github.com/wattmark/wattmark/store"
 )
 
 // plugWall puts a WT310 at the wall of the rig's machine, and returns the bench file of both meters.
@@ -106,10 +105,7 @@ func (r *rig) atTheWall(t *testing.T) (x report.Report, drawn measure.Joule, mis
 	if x.Whole == nil || x.EnergyJ == nil {
 		t.Fatalf("no energy at the wall: %q\n%s", x.WallTrouble, &p.out)
 	}
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	work, err := db.Kernels(t.Context(), 1)
 	if err != nil || len(work) == 0 {
@@ -169,10 +165,7 @@ func (r *rig) cardAlone(t *testing.T, x report.Report, truth measure.Joule) {
 			break
 		}
 	}
-	db, err := store.Open(t.Context(), r.db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := r.stored()
 	defer db.Close()
 	task, err := db.Task(t.Context(), 1)
 	if err != nil {

@@ -265,7 +265,7 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil { // a wake that comes with the end does not put it off
 		news, next := box.take(time.Now(), o.Every)
 		for _, n := range news {
 			if err := see(n); err != nil {
@@ -277,13 +277,13 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
 		case <-r.stopped:
 			return ErrStopped
 		case <-box.wake:
 		case <-timer.C:
 		}
 	}
+	return ctx.Err()
 }
 
 // Service is wattmark.v1.BenchService over a relay.

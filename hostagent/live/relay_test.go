@@ -293,7 +293,11 @@ func TestSlowViewer(t *testing.T) {
 		if n := len(moments(quick.leave(t))); n < 595 {
 			t.Errorf("a quick viewer was told of %d moments beside a slow one", n)
 		}
+		before := len(slow.told())
 		got := moments(slow.leave(t))
+		if n := len(slow.told()); n > before {
+			t.Errorf("a viewer that had left was told of %d news", n-before)
+		}
 		if len(got) < 50 || len(got) > 65 {
 			t.Errorf("a viewer that takes one a second was told of %d moments in a minute", len(got))
 		}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -50,10 +52,10 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 		1e6*off, 1e6*tb.UTickHz)
 }
 
-// witness compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in
+// marked compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in
 // words; empty without a fit or such marks. Marks of another machine carry times of another clock. The delay from request
 // to mark has no upper bound, so only the shortest one bounds the clocks' error.
-func witness(t *store.Task, f *clock.Fit) string {
+func marked(t *store.Task, f *clock.Fit) string {
 	if f == nil {
 		return ""
 	}
@@ -78,6 +80,80 @@ func witness(t *store.Task, f *clock.Fit) string {
 		text += ": a mark cannot come before its request, so one of the two clocks is off by at least that"
 	}
 	return text
+}
+
+// wired compares when a line that this host switched (Config.Witness) changed in the meter's channel with where the
+// clock fit places the calls that switched it, in words; empty without a fit or such a line. The line may always change
+// at the same part of a call: that uncertainty, of the shortest call's length, does not average out.
+func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, error) {
+	if f == nil {
+		return "", nil
+	}
+	span := func(at measure.Seconds) time.Time { h, _ := f.Host(at); return HostTime(*f, h) }
+	scans := t.Setup.Timebase.Seconds(float64(t.Scans) * t.Setup.Timebase.TicksPerScan)
+	readings, err := db.ReadingsWithin(ctx, t.ID, witness.Method, span(0), span(scans))
+	if err != nil || len(readings) == 0 {
+		return "", err
+	}
+	channel := witness.ChannelOf(&t.Setup)
+	if channel < 0 {
+		return fmt.Sprintf("a line was switched, and no channel of the meter is named %s", witness.Channel), nil
+	}
+	most := 2 * len(readings)
+	changes, err := changesOf(ctx, db, t, channel, most)
+	if err != nil {
+		return "", err
+	}
+	var late, width []float64
+	took, uFit := math.Inf(1), measure.Seconds(0)
+	for _, r := range readings {
+		took = min(took, math.Abs(r.Value))
+		at, u := f.Meter(HostSeconds(*f, r.At) + measure.Seconds(math.Abs(r.Value)/2))
+		near := measure.SecondsOf(witness.Apart)
+		n := sort.Search(len(changes), func(n int) bool { return changes[n].Middle() > at-near })
+		for ; n < len(changes) && changes[n].Middle() < at+near; n++ {
+			if c := changes[n]; c.On == (r.Value > 0) {
+				late, width = append(late, float64(c.Middle()-at)), append(width, float64(c.To-c.From))
+				uFit = max(uFit, u)
+			}
+		}
+	}
+	text := fmt.Sprintf("of %s of the witness line the meter saw %d", measure.Plural(len(readings), "change"),
+		len(late))
+	if len(changes) > most {
+		text = "the channel of the witness line changes far more often than the line"
+	}
+	if len(late) < 2 || len(changes) > most {
+		return fmt.Sprintf("%s: is it wired to the channel %s?", text, witness.Channel), nil
+	}
+	mean, sd := stat.MeanStdDev(late, nil)
+	own := max(sd, stat.Mean(width, nil)/math.Sqrt(12)) / math.Sqrt(float64(len(late)))
+	u := 2 * math.Hypot(math.Hypot(own, took/math.Sqrt(12)), float64(uFit))
+	text += fmt.Sprintf(", on the average %+.3f ms ± %.3f ms behind where the marker kernels place them",
+		1e3*mean, 1e3*u)
+	if math.Abs(mean) > u {
+		text += ": the two do not agree"
+	}
+	return text, nil
+}
+
+// changesOf returns the changes of a channel between its least and its greatest reading. It ends in the block that
+// has more than most.
+func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) ([]witness.Change, error) {
+	low, high := measure.Count(math.MaxInt32), measure.Count(math.MinInt32)
+	err := eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		low, high = min(low, slices.Min(b.Counts[channel])), max(high, slices.Max(b.Counts[channel]))
+		return false, nil
+	})
+	if err != nil || low >= high {
+		return nil, err
+	}
+	f := witness.NewFinder(&t.Setup, channel, low, high)
+	err = eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+		f.Add(b)
+		return len(f.Changes) > most, nil
+	})
+	return f.Changes, err
 }
 
 // relate fits the meter's clock to the host's from the chip edges of markers that were both

@@ -101,7 +101,12 @@ func conclude(
 	}
 	v.note("%s", a.clock)
 	v.note("%s", a.marks)
-	v.note("%s", witness(&task, a.fit))
+	v.note("%s", marked(&task, a.fit))
+	seen, err := wired(ctx, db, &task, a.fit)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	v.note("%s", seen)
 	// Samples lost outside of the window do not matter.
 	switch {
 	case a.result != nil && a.result.Gaps > 0:
@@ -170,7 +175,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	}
 	t := *task
 	if t.Clock, t.Markers = a.fit, found; a.fit != nil {
-		m := bend(&t, played)
+		m := bend(&t, played, false)
 		a.marks = m.note()
 	}
 	p, err := choose(a.fit, fitErr, kernels, a.bounds, guess(task, a.bounds, &clock.Fit{}, Window{}).any())

@@ -110,8 +110,8 @@ type marking struct {
 }
 
 // bend bends a task's line through the marks that were played amid its work, the markers that bound it, and those around
-// single kernels.
-func bend(t *store.Task, played []store.Played) (m marking) {
+// single kernels. While the work runs there is no marker at its end.
+func bend(t *store.Task, played []store.Played, runs bool) (m marking) {
 	m.fit = *t.Clock
 	amid := markersOf(lists.Filter(played, func(p *store.Played) bool { return p.Kind == marker.Mark }))
 	if len(amid) == 0 {
@@ -123,7 +123,7 @@ func bend(t *store.Task, played []store.Played) (m marking) {
 		amid[i].kind = marker.Start // as it is found
 	}
 	ends := bound(t.Markers)
-	if ends.start == nil || ends.stop == nil || ends.start.Fallback || ends.stop.Fallback {
+	if ends.start == nil || ends.start.Fallback || !runs && (ends.stop == nil || ends.stop.Fallback) {
 		m.why = errors.New("the marker at one end of the work was not found")
 		return m
 	}
@@ -183,7 +183,7 @@ func bent(ctx context.Context, db Store, t *store.Task) (marking, error) {
 	if err != nil {
 		return marking{}, err
 	}
-	m := bend(t, played)
+	m := bend(t, played, false)
 	t.Clock = &m.fit
 	return m, nil
 }

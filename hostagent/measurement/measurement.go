@@ -32,6 +32,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -64,6 +65,9 @@ type Store interface {
 	AppendChunks(ctx context.Context, id store.TaskID, chunks []*chunk.Chunk, events []measure.Event) error
 	NextChunk(ctx context.Context, id store.TaskID) (no uint64, any bool, err error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
+	// Analyses, of which windows are one kind.
+	Analysis(ctx context.Context, kind, name string, version int) (*store.Analysis, error)
+	PutAnalysis(ctx context.Context, a store.Analysis) (version int, err error)
 	// Thin deletes samples of a running task but for windows to keep.
 	Thin(ctx context.Context, id store.TaskID, from uint64, before measure.Seconds, keep []Window) (next uint64, err error)
 	// The host's own record of the work.
@@ -151,6 +155,8 @@ type Config struct {
 	NoMethods bool
 	// Machine are the host's own sensors, read beside the meter; nil for none.
 	Machine []*machine.Sensor
+	// Witness is switched beside the work, as a second witness of time; nil for none. The caller closes it.
+	Witness witness.Line
 	// Now is the host's clock: time.Now when nil.
 	Now func() time.Time
 	// Records: programs take times of their own while the work runs, which are stored later, as
@@ -360,9 +366,6 @@ type arrival struct {
 func (s *attempt) transfer(ctx context.Context) <-chan arrival {
 	out := make(chan arrival, 1)
 	go func() {
-		if s.cfg.Rolling.Keep > 0 {
-			s.n.heard = func(newest measure.Seconds) { s.rolled.hear(s.line.now(), newest) }
-		}
 		t, err := Transfer(ctx, s.cfg.DB, s.cfg.Monitor, s.id,
 			monitorclient.ReadOptions{CaptureID: s.capture, Follow: true}, &s.n)
 		phase := s.phase.Load().(Phase)

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -51,6 +52,16 @@ func beside(ctx context.Context, f func(context.Context) error) (stop func() err
 	}
 }
 
+// optional is beside for what the measurement can do without: its error is a warning.
+func (s *attempt) optional(ctx context.Context, what string, f func(context.Context) error) (stop func()) {
+	end := beside(ctx, f)
+	return func() {
+		if err := end(); err != nil && s.cfg.Warn != nil {
+			s.cfg.Warn(fmt.Sprintf("task %d: %s: %v", s.id, what, err))
+		}
+	}
+}
+
 // MethodPrefix stands before the method in the names of the readings that the
 // software methods made by themselves; the fields are in the sensor's own.
 const MethodPrefix = "method."
@@ -71,14 +82,14 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 	put := func(ctx context.Context, r []store.Reading) error {
 		return s.cfg.DB.PutReadings(ctx, s.id, s.line.readings(r))
 	}
-	stopMachine := beside(ctx, func(ctx context.Context) error {
+	defer s.optional(ctx, "the machine's own sensors", func(ctx context.Context) error {
 		return machine.Run(ctx, s.cfg.Machine, machineEvery, put)
-	})
-	defer func() {
-		if err := stopMachine(); err != nil && s.cfg.Warn != nil {
-			s.cfg.Warn(fmt.Sprintf("task %d: the machine's own sensors: %v", s.id, err))
-		}
-	}()
+	})()
+	if s.cfg.Witness != nil {
+		defer s.optional(ctx, "the witness line", func(ctx context.Context) error {
+			return witness.Run(ctx, s.cfg.Witness, put)
+		})()
+	}
 	if s.cfg.Sensor == nil {
 		return s.bracket(ctx, work)
 	}
@@ -168,9 +179,6 @@ func (s *attempt) mark(ctx context.Context, kind marker.Kind) (err error) {
 
 // putPlayed stores a marker's edges, on the line.
 func (s *attempt) putPlayed(ctx context.Context, number int, p gpu.Played) error {
-	if n := len(p.Edges); n > 0 {
-		s.rolled.wants(gpu.Span{Start: p.Edges[0].At, End: p.Edges[n-1].At})
-	}
 	edges := make([]store.Played, len(p.Edges))
 	for i, e := range p.Edges {
 		edges[i] = store.Played{Kind: p.Kind, Number: number, Chip: e.Chip, At: s.line.at(e.At)}

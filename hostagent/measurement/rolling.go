@@ -4,26 +4,25 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 )
 
-// Rolling deletes samples while their capture runs (store.DB.Thin): the sums stay, and the samples that windows need.
+// Rolling deletes samples while their capture runs. Their sums stay (store.DB.Thin), and with them the task's energy. The
+// energies of windows are computed before, from mark to mark: samples of windows that no mark has followed stay.
 type Rolling struct {
-	// Keep: samples younger than that stay. Zero keeps all.
+	// Keep: samples younger than that stay, and windows may be as long. Zero keeps all.
 	Keep time.Duration
 	// Folder is where the measured programs write their windows; empty for none.
 	Folder string
@@ -32,80 +31,32 @@ type Rolling struct {
 // LeastKeep is the shortest Rolling.Keep.
 const LeastKeep = time.Minute
 
+// around, and aroundScans, is what stays on either side of a window's end: the neighbourhood that U looks at.
 const (
-	// around is what stays on either side of a window's end, with aroundScans: samples take up to 1 s to arrive, and
-	// the rest is the neighbourhood that U looks at.
-	around      = 3 * time.Second
+	around      = time.Second
 	aroundScans = 256
-	// slew bounds how fast the meter's clock is taken to drift off the host's.
-	slew = 2e-4
 )
 
-// hearing relates the meter's clock to the host's by when samples arrive, while no second marker does: each is older than
-// its arrival, so that the host's time of device time zero is the least that any sample shows, drifting by slew.
-type hearing struct {
-	mu     sync.Mutex
-	zero   time.Time
-	at     time.Time // of the last arrival
-	newest measure.Seconds
-}
-
-// hear takes the arrival of samples up to a device time.
-func (h *hearing) hear(now time.Time, newest measure.Seconds) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	zero := now.Add(-time.Duration(float64(newest) * 1e9))
-	if !h.at.IsZero() {
-		if most := h.zero.Add(time.Duration(slew * float64(now.Sub(h.at)))); zero.After(most) {
-			zero = most
-		}
-	}
-	h.zero, h.at, h.newest = zero, now, newest
-}
-
-// roll is the Rolling of one attempt.
+// roll is the Rolling of one attempt. It belongs to rollOn's goroutine, but for why once that has ended.
 type roll struct {
-	hearing
-	spans []gpu.Span // to be kept, not yet placed; guarded by mu
-	keep  []measure.Window
-	next  uint64
-	why   string // why samples are not deleted any more; empty while they are
+	next uint64           // chunk that Thin goes on with
+	keep []measure.Window // of device time, that stay
+	why  string           // why samples are not deleted any more; empty while they are
+
+	detector *marker.Detector
+	seen     uint64          // chunk that the detector takes next
+	newest   measure.Seconds // device time up to which it has samples
 
 	read    map[string]int64 // bytes of each file of windows
 	version int              // of the windows stored with the task
+	ended   []endedWindow    // those without energy yet, and those that were open beside them
+	last    measure.Seconds  // device time of the end of the last window with energy; zero before
 }
 
-// wants notes a span of the host's time whose samples stay.
-func (r *roll) wants(spans ...gpu.Span) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.spans = append(r.spans, spans...)
-}
-
-// place moves the noted spans to device time, into keep, in order and apart. It returns the newest sample's time.
-func (r *roll) place(tb measure.Timebase) (newest measure.Seconds) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.at.IsZero() {
-		return 0
-	}
-	beside := measure.SecondsOf(around) + tb.Seconds(aroundScans*tb.TicksPerScan)
-	for _, s := range r.spans {
-		from, to := measure.SecondsOf(s.Start.Sub(r.zero)), measure.SecondsOf(s.End.Sub(r.zero))
-		r.keep = append(r.keep, measure.Window{From: from - beside, To: to + beside})
-	}
-	r.spans = r.spans[:0]
-	slices.SortFunc(r.keep, func(a, b measure.Window) int { return cmp.Compare(a.From, b.From) })
-	apart := r.keep[:0]
-	for _, w := range r.keep {
-		if n := len(apart); n > 0 && w.From <= apart[n-1].To {
-			apart[n-1].To = max(apart[n-1].To, w.To)
-		} else {
-			apart = append(apart, w)
-		}
-	}
-	r.keep = apart
-	return r.newest
+// endedWindow is a window whose begin is known in device time, late by no more than samples take to arrive.
+type endedWindow struct {
+	serving.Window
+	from measure.Seconds
 }
 
 // rollOn deletes samples beside the work, which began at a time, until stop is called.
@@ -114,11 +65,9 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 	if keep <= 0 {
 		return func() {}
 	}
-	r := &s.rolled
-	r.wants(gpu.Span{Start: begin.Add(-24 * time.Hour), End: begin}) // the marker, and what the window's begin needs
 	end := beside(ctx, func(ctx context.Context) error {
 		for sensor.Pause(ctx, min(keep/4, time.Minute)) == nil {
-			if err := s.rollOnce(ctx); err != nil && ctx.Err() == nil {
+			if err := s.rollOnce(ctx, begin); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -126,36 +75,173 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 	})
 	return func() {
 		if err := end(); err != nil && ctx.Err() == nil {
-			r.why = fmt.Sprintf("samples were kept from then on: %v", err)
+			s.rolled.why = fmt.Sprintf("samples were kept from then on: %v", err)
 		}
 	}
 }
 
-// rollOnce deletes what is older than is to be kept.
-func (s *attempt) rollOnce(ctx context.Context) error {
+// rollOnce computes the energies of windows, and deletes what is older than is to be kept.
+func (s *attempt) rollOnce(ctx context.Context, begin time.Time) error {
 	r := &s.rolled
-	ended, err := s.ended(ctx)
-	if err != nil {
-		return err
-	}
-	for _, w := range ended {
-		// Between its ends the sums are enough.
-		begin, end := time.Unix(0, w.Begin), time.Unix(0, w.End)
-		r.wants(gpu.Span{Start: begin, End: begin}, gpu.Span{Start: end, End: end})
-	}
 	t, err := s.cfg.DB.Task(ctx, s.id)
+	if err == nil && t.Chunks > 0 {
+		err = s.look(ctx, &t)
+	}
 	if err != nil || t.Chunks == 0 {
 		return err
 	}
-	before := r.place(t.Setup.Timebase) - measure.SecondsOf(s.cfg.Rolling.Keep)
+	now := s.line.now()
+	if err := s.windowsEnded(ctx, now); err != nil {
+		return err
+	}
+	played, err := s.cfg.DB.Played(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	t.Markers = r.detector.Found()
+	fit, err := relate(&t.Setup, played, bound(t.Markers).timed(t.Marker, t.Markers))
+	if err != nil {
+		return nil // the start marker is not found yet
+	}
+	t.Clock = fit
+	if len(r.keep) == 0 {
+		at, _ := fit.Meter(HostSeconds(*fit, begin))
+		r.keep = []measure.Window{{To: at + r.beside(&t)}}
+	}
+	if err := s.settle(ctx, &t, played, begin, now); err != nil {
+		return err
+	}
+	before, waiting := r.newest-measure.SecondsOf(s.cfg.Rolling.Keep), false
+	for i := range r.ended {
+		if !r.ended[i].Settled {
+			before, waiting = min(before, r.ended[i].from-r.beside(&t)), true
+		}
+	}
+	if !waiting && r.last > 0 { // the end of all that was served, until more is
+		r.stay(r.last-r.beside(&t), r.last+r.beside(&t))
+	}
 	r.next, err = s.cfg.DB.Thin(ctx, s.id, r.next, before, r.keep)
 	return err
 }
 
-// ended returns the windows that ended since the last call: those that programs wrote, and those that a host stored with
-// the task.
-func (s *attempt) ended(ctx context.Context) (all []serving.Window, err error) {
+// beside is what stays on either side of a window's end.
+func (r *roll) beside(t *store.Task) measure.Seconds {
+	tb := t.Setup.Timebase
+	return measure.SecondsOf(around) + tb.Seconds(aroundScans*tb.TicksPerScan)
+}
+
+// look pushes the samples that have come into the detector.
+func (s *attempt) look(ctx context.Context, t *store.Task) (err error) {
 	r := &s.rolled
+	if r.detector == nil {
+		if r.detector, err = marker.NewDetector(t.Marker, &t.Setup); err != nil {
+			return err
+		}
+	}
+	tb := t.Setup.Timebase
+	return eachBlockFrom(ctx, s.cfg.DB, s.id, r.seen, &t.Setup, func(b *measure.Block) (bool, error) {
+		r.seen++
+		if n := b.Scans(); n > 0 {
+			r.newest = tb.Seconds(b.TickAt(tb, n-1))
+		}
+		return false, r.detector.Push(b)
+	})
+}
+
+// settle stores the energies of the windows that ended Rolling.Keep ago, as far as marks relate the clocks. Those that
+// ended since share the power with them.
+func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Played, begin, now time.Time) error {
+	r := &s.rolled
+	m := bend(t, played, true)
+	if len(m.fit.Knots) == 0 {
+		return nil
+	}
+	last := HostTime(m.fit, m.fit.Knots[len(m.fit.Knots)-1].Host)
+	until := now.Add(-s.cfg.Rolling.Keep)
+	if last.Before(until) {
+		until = last
+	}
+	due := func(w *endedWindow) bool { return !w.Settled && w.End <= until.UnixNano() }
+	if !slices.ContainsFunc(r.ended, func(w endedWindow) bool { return due(&w) }) {
+		return nil
+	}
+	if err := s.interim(ctx, t, &m, played, begin, last); err != nil {
+		return err
+	}
+	slices.SortStableFunc(r.ended, func(a, b endedWindow) int { return cmp.Compare(a.Begin, b.Begin) })
+	var w, done ServedWindows
+	for i := range r.ended {
+		w.Windows = append(w.Windows, r.ended[i].Window)
+	}
+	if err := w.share(ctx, s.cfg.DB, t, &m); err != nil {
+		return err
+	}
+	for i := range r.ended {
+		if due(&r.ended[i]) {
+			r.ended[i].Settled, w.Windows[i].Settled = true, true
+			done.Windows = append(done.Windows, w.Windows[i])
+		}
+	}
+	if all := serving.Serve(done.Windows); all != nil {
+		from, _ := m.fit.Meter(HostSeconds(m.fit, time.Unix(0, all.Begin)))
+		to, _ := m.fit.Meter(HostSeconds(m.fit, time.Unix(0, all.End)))
+		if r.last == 0 {
+			r.stay(from-r.beside(t), from+r.beside(t))
+		}
+		r.last = max(r.last, to)
+	}
+	r.forget(until)
+	return AddWindows(ctx, s.cfg.DB, s.id, done)
+}
+
+// interim sets a running task's clock and its result up to the last mark.
+func (s *attempt) interim(
+	ctx context.Context, t *store.Task, m *marking, played []store.Played, begin, last time.Time,
+) (err error) {
+	line, ends := t.Clock, bound(t.Markers)
+	t.Clock = &m.fit
+	from, to := HostSeconds(m.fit, begin), HostSeconds(m.fit, last)
+	edges := m.fit.Edges(from, to)
+	var w Window
+	w.From, _ = m.fit.Meter(from)
+	w.To, _ = m.fit.Meter(to)
+	edges.Rate = unsteady(line, played, ends.timed(t.Marker, t.Markers))
+	edges.Beats = true
+	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Markers)
+	return err
+}
+
+// stay adds a span of device time that stays, behind those before.
+func (r *roll) stay(from, to measure.Seconds) {
+	if last := &r.keep[len(r.keep)-1]; from <= last.To {
+		last.To = max(last.To, to)
+		return
+	}
+	r.keep = append(r.keep, measure.Window{From: from, To: to})
+}
+
+// forget drops the settled windows that ended before a time, and before all others began.
+func (r *roll) forget(until time.Time) {
+	limit := until.UnixNano()
+	for i := range r.ended {
+		if w := &r.ended[i]; !w.Settled {
+			limit = min(limit, w.Begin)
+		}
+	}
+	r.ended = slices.DeleteFunc(r.ended, func(w endedWindow) bool { return w.Settled && w.End <= limit })
+}
+
+// windowsEnded takes the windows that ended since the last call: those that programs wrote, and those that a host stored
+// with the task.
+func (s *attempt) windowsEnded(ctx context.Context, now time.Time) error {
+	r := &s.rolled
+	take := func(w []serving.Window) {
+		for _, w := range w {
+			if !w.Settled {
+				r.ended = append(r.ended, endedWindow{w, r.newest - measure.SecondsOf(now.Sub(time.Unix(0, w.Begin)))})
+			}
+		}
+	}
 	var files []string
 	if dir := s.cfg.Rolling.Folder; dir != "" {
 		files, _ = filepath.Glob(filepath.Join(dir, "*.jsonl"))
@@ -163,33 +249,24 @@ func (s *attempt) ended(ctx context.Context) (all []serving.Window, err error) {
 	for _, path := range files {
 		w, n, err := windowsFrom(path, r.read[path])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if r.read == nil {
 			r.read = map[string]int64{}
 		}
 		r.read[path] += n
-		all = append(all, w...)
+		take(w)
 	}
-	db, ok := s.cfg.DB.(interface {
-		Analysis(ctx context.Context, kind, name string, version int) (*store.Analysis, error)
-	})
-	for ok {
-		a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(s.id), r.version+1)
+	for {
+		part, err := windowsAt(ctx, s.cfg.DB, s.id, r.version+1)
 		if errors.Is(err, store.ErrNotFound) {
-			break
-		}
-		var part ServedWindows
-		if err == nil {
-			err = json.Unmarshal(a.Content, &part)
-		}
-		if err != nil {
-			return nil, err
+			return nil
+		} else if err != nil {
+			return err
 		}
 		r.version++
-		all = append(all, part.Windows...)
+		take(part.Windows)
 	}
-	return all, nil
 }
 
 // windowsFrom reads the whole lines of a file from a byte on, and returns how many bytes they are.

@@ -50,11 +50,7 @@ func (t *tally) check(want session.Trailer) error {
 }
 
 // Counters count the chunks, scans and coded bytes of a transfer; safe for concurrent use.
-type Counters struct {
-	Chunks, Scans, Bytes atomic.Uint64
-
-	heard func(newest measure.Seconds) // of the device time up to which samples have come; nil for none
-}
+type Counters struct{ Chunks, Scans, Bytes atomic.Uint64 }
 
 // Transfer reads a capture into the database, from the first chunk that is not
 // there yet, and holds it against the trailer; n counts the stored chunks. Every batch is on disk
@@ -163,7 +159,6 @@ type ingest struct {
 	next   uint64    // chunk that would come next
 	here   []stretch // of scans, in order; adjacent ones are merged
 	headed bool
-	tb     measure.Timebase
 }
 
 // item is a chunk, or an event that stands before the next one.
@@ -211,7 +206,7 @@ func (in *ingest) Header(h store.Header, _ uint64) error {
 	if err := in.db.PutHeader(in.ctx, in.id, h); err != nil {
 		return err
 	}
-	in.headed, in.tb = true, h.Setup.Timebase
+	in.headed = true
 	return nil
 }
 
@@ -221,9 +216,6 @@ func (in *ingest) Chunk(c *chunk.Chunk) error {
 		return err
 	}
 	in.count(c)
-	if in.n.heard != nil {
-		in.n.heard(in.tb.Seconds(float64(c.FirstTick) + float64(c.Scans)*in.tb.TicksPerScan))
-	}
 	return nil
 }
 

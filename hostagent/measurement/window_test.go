@@ -224,7 +224,7 @@ func TestAMeterWhoseClockIsOff(t *testing.T) {
 }
 
 // The soonest mark that this machine asked for bounds the clocks' error; those of others say nothing.
-func TestWitness(t *testing.T) {
+func TestHardwareMarks(t *testing.T) {
 	for name, c := range map[string]struct {
 		late    []float64 // of marks behind their request, in s
 		machine string
@@ -249,11 +249,11 @@ func TestWitness(t *testing.T) {
 			m := measure.HardwareMark{Asked: host(at - late), Machine: c.machine}
 			task.Events = append(task.Events, m.Event(uint64(at*20e3)), measure.Event{Kind: measure.EventNote, Detail: "else"})
 		}
-		if got := witness(task, fit); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := marked(task, fit); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := witness(&store.Task{}, nil); got != "" {
+	if got := marked(&store.Task{}, nil); got != "" {
 		t.Errorf("without a fit: %q", got)
 	}
 }

@@ -40,7 +40,7 @@ type ServedWindows struct {
 }
 
 // AddWindows stores windows of a task, also of one that runs yet. More than serving.Most are refused.
-func AddWindows(ctx context.Context, db *store.DB, id store.TaskID, w ServedWindows) error {
+func AddWindows(ctx context.Context, db Store, id store.TaskID, w ServedWindows) error {
 	content, err := json.Marshal(w)
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
@@ -99,23 +99,54 @@ func Windows(ctx context.Context, db *store.DB, id store.TaskID) (*ServedWindows
 	}
 	out := &ServedWindows{}
 	for v := 1; v <= newest.Version; v++ {
-		a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(id), v)
+		part, err := windowsAt(ctx, db, id, v)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		var part ServedWindows
-		if err := json.Unmarshal(a.Content, &part); err != nil {
-			return nil, fmt.Errorf("windows of task %d: %w: %w", id, store.ErrCorrupt, err)
-		}
 		out.Windows, out.Notes = append(out.Windows, part.Windows...), append(out.Notes, part.Notes...)
 	}
+	out.once()
 	if len(out.Windows) > serving.Most {
 		return nil, fmt.Errorf("task %d has %d windows: %w: at most %d", id, len(out.Windows), ErrNoShares, serving.Most)
 	}
 	out.lost = len(out.Notes)
 	return out, out.measure(ctx, db, id)
+}
+
+// windowsAt returns a version of a task's windows.
+func windowsAt(ctx context.Context, db Store, id store.TaskID, version int) (w ServedWindows, err error) {
+	a, err := db.Analysis(ctx, serving.Kind, fmt.Sprint(id), version)
+	if err != nil {
+		return w, err
+	}
+	if err := json.Unmarshal(a.Content, &w); err != nil {
+		return w, fmt.Errorf("windows of task %d: %w: %w", id, store.ErrCorrupt, err)
+	}
+	return w, nil
+}
+
+// once leaves out the windows that are there with their energy already.
+func (w *ServedWindows) once() {
+	type key struct {
+		id, stage, class string
+		begin, end       int64
+	}
+	settled := map[key]int{}
+	of := func(w *serving.Window) key { return key{w.ID, w.Stage, w.Class, w.Begin, w.End} }
+	for i := range w.Windows {
+		if w := &w.Windows[i]; w.Settled {
+			settled[of(w)]++
+		}
+	}
+	w.Windows = slices.DeleteFunc(w.Windows, func(w serving.Window) bool {
+		if w.Settled || settled[of(&w)] == 0 {
+			return false
+		}
+		settled[of(&w)]--
+		return true
+	})
 }
 
 // Served returns the energy of all that was served in a task, by the fields of InferenceX; nil without windows. It
@@ -153,14 +184,16 @@ func (w *ServedWindows) Served(ctx context.Context, db *store.DB, id store.TaskI
 	return out, nil
 }
 
-// measure sets the energies of all windows, which it puts in the order of their begin.
+// measure sets the energies of the windows that are not settled, and puts all in the order of their begin.
 func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) error {
 	t, err := db.Task(ctx, id)
 	if err != nil {
 		return err
 	}
 	for i := range w.Windows {
-		w.Windows[i].Share = nil
+		if !w.Windows[i].Settled {
+			w.Windows[i].Share = nil
+		}
 	}
 	slices.SortStableFunc(w.Windows, func(a, b serving.Window) int { return cmp.Compare(a.Begin, b.Begin) })
 	if w.Result = t.ResultNumber; t.Result == nil || t.Clock == nil {
@@ -171,26 +204,36 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 	if err != nil {
 		return fmt.Errorf("windows of task %d: %w", id, err)
 	}
+	return w.share(ctx, db, &t, &m)
+}
+
+// share sets the energies by a task's clock, which goes from mark to mark, and its result. The windows are in the order
+// of their begin.
+func (w *ServedWindows) share(ctx context.Context, db Store, t *store.Task, m *marking) error {
 	f := &m.fit
 	if len(f.Knots) == 0 {
 		late := float64(t.Result.To-t.Result.From) / 4 * clockWander
 		f.VarA += late * late
 	}
-	s := &sharing{ctx: ctx, db: db, task: &t, spans: w.kernels(&t, m.spans)}
+	s := &sharing{ctx: ctx, db: db, task: t, spans: w.kernels(t, m.spans)}
 	x, err := s.run()
 	if err != nil {
-		return fmt.Errorf("windows of task %d: %w", id, err)
+		return fmt.Errorf("windows of task %d: %w", t.ID, err)
 	}
-	known := s.known(w.ends(&t))
-	vague, outside, open, deleted := 0, 0, 0, 0
+	known := s.known(w.ends(t))
+	vague, outside, open, deleted, early := 0, 0, 0, 0, 0
 	for i := range w.Windows {
-		from, to := w.span(&t, i)
+		from, to := w.span(t, i)
 		a, u := f.Meter(from)
 		b, uEnd := f.Meter(to)
 		if w.Windows[i].Marks > 0 {
 			open++
 		}
 		switch {
+		case w.Windows[i].Settled:
+			if w.Windows[i].Share == nil {
+				early++
+			}
 		// The marks bend the clock that placed the task's window, so an end counts as within by its U.
 		case i >= len(x.Kernels) || a+2*u < t.Result.From || b-2*uEnd > t.Result.To:
 			outside++
@@ -206,11 +249,15 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 		}
 	}
 	w.lack(vague, fmt.Sprintf("shorter than %d times the uncertainty of when it was on the meter's clock", vagueClock))
-	w.lack(deleted, "over samples that had been deleted when it was named (run --keep)")
+	w.lack(early, "as short, longer than --keep, or within a mark, when energies were computed amid the capture")
+	w.lack(deleted, "over samples that had been deleted when it was named (--keep)")
 	w.lack(outside, "not within the task's window")
 	if n := len(w.Windows); len(m.spans) > 0 && n < len(x.Kernels) {
-		w.Notes = append(w.Notes, fmt.Sprintf("%s; they drew %v, which is in no window; %s open meanwhile, less that time",
-			m.note(), x.Kernels[n].Energy, measure.Plural(open, "window")))
+		text := m.note()
+		if len(s.deleted) == 0 {
+			text += fmt.Sprintf("; they drew %v, which is in no window", x.Kernels[n].Energy)
+		}
+		w.Notes = append(w.Notes, fmt.Sprintf("%s; %s open meanwhile, less that time", text, measure.Plural(open, "window")))
 	}
 	return nil
 }

@@ -50,6 +50,8 @@ type Window struct {
 	Counts map[string]float64 `json:"counts,omitempty"`
 	// Marks is for how long of it markers were played to relate the clocks: that time is not in Share.
 	Marks measure.Seconds `json:"marks_s,omitempty"`
+	// Settled: its energy was computed while the capture ran, and is not computed again.
+	Settled bool `json:"settled,omitempty"`
 	// Share is its share of the card's energy; nil where the samples do not reach over it.
 	*measure.Share
 }
@@ -117,7 +119,7 @@ func parse(line []byte) (*Window, error) {
 	}
 	w := &Window{}
 	err := json.Unmarshal(line, w)
-	w.Share, w.Marks = nil, 0
+	w.Share, w.Marks, w.Settled = nil, 0, false
 	if err == nil {
 		err = w.Check()
 	}

@@ -7,12 +7,10 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// A zone lies about an end of the window: of so many updates outside and inside the card's steps are compared with the
-// wall's.
 const (
-	outside = 2.5
-	inside  = 8
-	cells   = 50 // of an update
+	// outside and inside are the updates beyond an end of the window, and within it, of which the wall's steps are compared
+	// with the card's; cells are what the card's energy in an update is divided into.
+	outside, inside, cells = 2.5, 8, 50
 	// least and most of a step at the wall by one of the card's: supplies lose a part, and processors step with the card.
 	leastSlope, mostSlope = 0.8, 1.7
 	// astray is how probable it is, before the samples are looked at, that the host's clock misplaces the readings by
@@ -25,14 +23,15 @@ const (
 // farthest is how far off the readings are looked for.
 func farthest(update measure.Seconds) measure.Seconds { return max(update, 0.25) }
 
-// zone is the card's energy about an end of the window, summed up cell by cell.
+// zone is the card's energy about an end of the window, in cells.
 type zone struct {
-	from, cell  measure.Seconds
-	upTo        []float64 // the energy from the zone's begin to a cell's, J
-	seen        [2]measure.Seconds
-	lastT       []float64 // of each rail
-	lastP       []measure.Watt
-	summed, any bool
+	from, cell measure.Seconds
+	upTo       []float64          // J: of the cell before, and once summed of all cells before
+	seen       [2]measure.Seconds // the time of the first and the last scan
+	lastT      []float64          // where each rail's last scan stands, in cells
+	lastP      []measure.Watt     // and its power
+	summed     bool
+	follows    bool // the next scan follows the last one
 }
 
 // newZone prepares the zone of an end, which is the begin of a cell.
@@ -66,27 +65,27 @@ func (z *zone) add(s *measure.Setup, p *measure.Powers) {
 		return
 	}
 	if from, to := s.Timebase.Seconds(p.Tick(0)), s.Timebase.Seconds(p.Tick(p.Scans()-1)); !z.wants(from, to) {
-		z.any = false
+		z.follows = false
 		return
 	}
 	for r := range p.Rails {
 		skew := s.Channels[s.Rails[r].X].Skew
 		for i, w := range p.Rails[r].P {
 			t := float64((s.Timebase.Seconds(p.Tick(i)) + skew - z.from) / z.cell)
-			if z.any || i > 0 {
+			if z.follows || i > 0 {
 				z.sum(z.lastT[r], t, float64(z.lastP[r]+w)/2)
 			}
 			z.lastT[r], z.lastP[r] = t, w
 		}
 	}
 	at := func(t float64) measure.Seconds { return z.from + measure.Seconds(t)*z.cell }
-	if !z.any {
+	if !z.follows {
 		z.seen[0] = at(float64((s.Timebase.Seconds(p.Tick(0)) + s.Channels[s.Rails[0].X].Skew - z.from) / z.cell))
 	}
-	z.seen[1], z.any = at(z.lastT[0]), true
+	z.seen[1], z.follows = at(z.lastT[0]), true
 }
 
-// sum adds a power over a stretch of cells; upTo holds each cell's own energy until energy is first asked.
+// sum adds a power over a stretch, given in cells.
 func (z *zone) sum(from, to, w float64) {
 	from, to = max(from, 0), min(to, float64(len(z.upTo)-1))
 	for from < to {

@@ -49,6 +49,7 @@ var known = map[string][]string{
 	"0957":      {"keysight-infiniivision", "keysight-u2300"}, // Agilent
 	"2A8D":      {"keysight-infiniivision", "keysight-u2300"},
 	"0699":      {"tektronix"},
+	"0AAD":      {"rohde-schwarz-rtb2000"},
 	"0B21":      {"yokogawa-wt300"},
 }
 

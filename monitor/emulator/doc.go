@@ -11,7 +11,8 @@
 //
 //	powersensor3, pmd, pmd2, powenetics, serialtext, dataq    serial: internal/line
 //	labjack, nidaqmx                                          Modbus TCP, gRPC
-//	u2300, wt300, keysight, rigol, siglent, tektronix         SCPI: scpi; oscilloscopes: scope
+//	u2300, wt300                                              SCPI: scpi
+//	keysight, rigol, rohdeschwarz, siglent, tektronix         SCPI, oscilloscopes: scope
 //
 // A device listens on a pty.Port or a TCP connection, most behind a fault.Line. The model
 // (state advanced by time) is kept apart from the protocols (bytes). Drivers are tested

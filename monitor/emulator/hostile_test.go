@@ -34,6 +34,7 @@ import (
 	poweneticsface "github.com/wattmark/wattmark/monitor/emulator/powenetics"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
@@ -45,7 +46,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
-// emulated are the devices, by their drivers; replay and nvml have no line.
+// emulated are the devices, by their drivers; replay, nvml and amdsmi have no line.
 var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 	"powersensor3": func(b *board.Board, p pace.Pace) (any, error) { return ps3face.New(b, p, ps3face.Config{}) },
 	"pmd":          func(b *board.Board, p pace.Pace) (any, error) { return pmdface.New(b, p, pmdface.Config{}) },
@@ -81,6 +82,9 @@ var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 	},
 	"keysight-infiniivision": func(b *board.Board, p pace.Pace) (any, error) {
 		return keysightface.New(b, keysightface.DSOX1102G, keysightface.Config{Config: scopeface.Config{Now: since(p)}})
+	},
+	"rohde-schwarz-rtb2000": func(b *board.Board, p pace.Pace) (any, error) {
+		return rsface.New(b, rsface.RTB2004, scopeface.Config{Now: since(p)})
 	},
 	"siglent-e11": func(b *board.Board, p pace.Pace) (any, error) {
 		return siglentface.New(b, siglentface.SDS2000XPlus, scopeface.Config{Now: since(p)})
@@ -429,7 +433,7 @@ func watch(t *testing.T) {
 // what was lost, and works with the next device.
 func TestHostileDevices(t *testing.T) {
 	for _, k := range registry.Kinds() {
-		if emulated[k.Name] == nil && k.Name != "nvml" && k.Name != "replay" {
+		if emulated[k.Name] == nil && !slices.Contains([]string{"nvml", "amdsmi", "replay"}, k.Name) {
 			t.Errorf("%s is not tried", k.Name)
 		}
 	}

@@ -85,6 +85,10 @@ var makers = map[string]map[string][]string{
 		"*IDN?": {"Siglent Technologies,SDS1104X-E,SDS1,8.1\n"}, "SYST:ERR?": {"0,No Error\n\n"},
 		"WAV?": {"DAT2,#9000000010" + waveform + "\n\n"}, "EMPTY?": {"DAT2,#9000000000\n\n"},
 	},
+	"Rohde & Schwarz": {
+		"*IDN?": {"Rohde&Schwarz,RTB2004,1333.1005k04/1,02.400\n"}, "SYST:ERR?": {"0,\"No error\"\n"},
+		"WAV?": {"#210" + waveform + "\n"}, "EMPTY?": {"#10\n"},
+	},
 	"Tektronix": {
 		"*IDN?":     {"TEKTRONIX,TDS 2024B,C1,CF:91.1CT FV:v22.11\r\n"},
 		"SYST:ERR?": {"0,\"No events to report - queue empty\"\r\n"},

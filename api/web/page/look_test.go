@@ -168,6 +168,9 @@ func formats(t *testing.T, chrome context.Context) {
 		// Drawn in a report are the methods of its verdict, and none twice; equal ends do not make readings equal.
 		{"views/report", `(() => { const m = (name, ...w) => ({ name, point_t_s: [0, 1, 2], point_w: w });
 			return distinct({ verdict: "smi power.draw.average reads low; the nearest, smi power.draw.instant, is off", methods: [m("smi power.draw", 1, 3, 2), m("smi power.draw.average", 1, 2, 2), m("sma", 1, 2, 2), m("smi power.draw.instant", 5, 5, 5)] }).join() })()`, "smi power.draw.average,smi power.draw.instant,smi power.draw"},
+		// Of the readings those in W can be drawn.
+		{"views/readings", `powerMethods(["witness", "machine.power.psu", "machine.energy.package-0", "gpu.temperature_c", "nvml.energy", "method.counter", "nvml.instant"]).join()`, "nvml.instant,machine.power.psu"},
+		{"lib/format", `[serials(" + C2AB"), serials("1 + 2"), serials("")].join("|")`, "C2AB|1 + 2|"},
 		{"views/tasks", `[pattern(" gemm "), pattern("a*"), pattern(""), pattern("\\*")].join()`, `*gemm*,a*,,*\**`},
 	} {
 		got, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`import('/assets/js/`+c.module+`.js').then(m => { const {`+exported[c.module]+`} = m; return String(`+c.call+`) })`, chromedp.EvalAwaitPromise))
@@ -179,5 +182,6 @@ func formats(t *testing.T, chrome context.Context) {
 
 // exported are the names that the calls above use.
 var exported = map[string]string{
-	"lib/router": "link, parse, Router", "views/report": "distinct", "views/tasks": "pattern",
+	"lib/format": "serials", "lib/router": "link, parse, Router", "views/readings": "powerMethods", "views/report": "distinct",
+	"views/tasks": "pattern",
 }

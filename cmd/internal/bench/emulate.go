@@ -36,6 +36,7 @@ import (
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	textface "github.com/wattmark/wattmark/monitor/emulator/serialtext"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
@@ -149,6 +150,7 @@ var emulators = []emulator{
 	{"mdo3014", "tektronix", newScope(tekface.New, tekface.MDO3000)},
 	{"mso44", "tektronix", newScope(tekface.New, tekface.MSO4)},
 	{"mso5074", "rigol-mso5000", newScope(rigolface.New, rigolface.MSO5000)},
+	{"rtb2004", "rohde-schwarz-rtb2000", newScope(rsface.New, rsface.RTB2004)},
 	{"sds2104x-hd", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XHD)},
 	{"sds2104x-plus", "siglent-e11", newScope(siglentface.New, siglentface.SDS2000XPlus)},
 }

@@ -40,7 +40,7 @@ type dumpFlags struct {
 // importDumpCmd returns import powersensor3.
 func importDumpCmd(a *cli.App) *cobra.Command {
 	var f dumpFlags
-	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor3's own host programs as a task",
+	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor2's or 3's own host programs as a task",
 		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return importDump(ctx, a, args[0], f) })
 	f.textFlags(c)
 	c.Flags().BoolVar(&f.markers, "markers", false, "the window lies between the first marker and the last")
@@ -80,6 +80,10 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 		return err
 	}
 	out.notes = append(out.notes, dumpNotes(in)...)
+	if h := &out.Header; in.Turns > 1 {
+		h.Setup.Response.Update = measure.Seconds(float64(in.Turns) * s.Step / 1e9)
+		h.CalibrationID = h.Setup.CalibrationID()
+	}
 	// Offsets in the window are from the first row; times in the dump are in ns.
 	w := givenSpan{edges: dumpEdges(in)}
 	if f.markers {
@@ -99,7 +103,11 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 		kernels = append(kernels, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at(m.At), End: at(m.To)})
 	}
 	out.read(in.Rows, in.Plan, s, kernels)
-	out.endBy("dump of PowerSensor3", file, w)
+	by := "dump of PowerSensor3"
+	if in.Turns > 0 {
+		by = "dump of PowerSensor2"
+	}
+	out.endBy(by, file, w)
 	return ImportTask(ctx, a, out)
 }
 
@@ -129,6 +137,10 @@ func dumpNotes(in *ps3dump.Input) (notes []string) {
 				measure.Plural(in.Guessed, "gap"), in.UGap)
 		}
 		notes = append(notes, text)
+	}
+	if in.Turns > 0 {
+		notes = append(notes, fmt.Sprintf("written by PowerSensor or PowerSensor2: a row renews one of %s",
+			measure.Plural(in.Turns, "sensor")))
 	}
 	if in.Behind > 0.02 {
 		notes = append(notes, fmt.Sprintf("at the end the host was %v behind the stamps: it was slow to read, or "+

@@ -66,7 +66,10 @@ func isBlock(b []byte) bool { return bytes.IndexByte(b[:min(4, len(b))], '#') >=
 var benchSubjects = []benchSubject{
 	{emulated: "powersensor3", decoder: decodePowerSensor3},
 	{emulated: "pmd", decoder: decodePMD},
-	{emulated: "pmd2", decoder: decodePMD2, fits: func(b []byte) bool { return len(b) == pmd2.PMD2.ReplyBytes }},
+	{emulated: "pmd2", decoder: decodePMD2(pmd2.PMD2), fits: func(b []byte) bool { return len(b) == pmd2.PMD2.ReplyBytes }},
+	{emulated: "wireview-pro2", decoder: decodePMD2(pmd2.WireView), fits: func(b []byte) bool {
+		return len(b) == pmd2.WireView.ReplyBytes
+	}},
 	{emulated: "powenetics", decoder: decodePowenetics},
 	{emulated: "labjack", decoder: decodeLabJack, options: fullT7},
 	{emulated: "nidaqmx", decoder: decodeRaw, options: wideNI, fits: anything},
@@ -80,6 +83,7 @@ var benchSubjects = []benchSubject{
 	{emulated: "dho804", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 	{emulated: "dsox1102g", decoder: decodeScope, fits: isBlock, scope: true, options: deep(0)},
 	{emulated: "sds2104x-plus", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
+	{emulated: "rtb2004", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 	{emulated: "mdo3014", decoder: decodeScope, fits: isBlock, scope: true, options: deep(100_000)},
 }
 
@@ -189,9 +193,11 @@ func decodePMD(r *meterRecording) (decoder, error) {
 	}, nil
 }
 
-func decodePMD2(r *meterRecording) (decoder, error) {
-	counts := make([]measure.Count, 2*len(pmd2.PMD2.Sensors))
-	return func() (int, error) { return 1, pmd2.PMD2.Parse(r.bytes[:pmd2.PMD2.ReplyBytes], counts) }, nil
+func decodePMD2(m *pmd2.Model) func(*meterRecording) (decoder, error) {
+	counts := make([]measure.Count, 2*len(m.Sensors))
+	return func(r *meterRecording) (decoder, error) {
+		return func() (int, error) { return 1, m.Parse(r.bytes[:m.ReplyBytes], counts) }, nil
+	}
 }
 
 func decodePowenetics(r *meterRecording) (decoder, error) {

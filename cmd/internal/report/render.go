@@ -109,7 +109,7 @@ func renderWhole(w io.Writer, r *Report) {
 	t.AppendRow([]any{"rest of the machine", out.EnergyText(x.Rest.Energy, x.Rest.U), x.RestMean})
 	t.Render()
 	if x.Late.Duration().Abs() > 3*wall.UTime.Duration() {
-		fmt.Fprintf(w, "  By the card's steps its readings are %v ± %v (k = 1) later than by the host's clock: placed so.\n",
+		fmt.Fprintf(w, "  Its readings came %v ± %v (k = 1) late, as the steps of the card's power show: that is corrected.\n",
 			x.Late.Duration().Round(time.Millisecond), x.ULate.Duration().Round(time.Millisecond))
 	}
 	fmt.Fprintln(w, "  The rest is all but the card's measured rails: what the power supply loses for the card, too.")

@@ -167,7 +167,7 @@ func noTruth(ctx context.Context, address string, named bool) (string, error) {
 		return "", err
 	case err != nil:
 		return "no monitor serves at " + address, nil
-	case b.Instrument.Kind == "nvml", b.Instrument.Kind == "amdsmi":
+	case b.Instrument.OwnSensor():
 		return "the monitor's meter is the GPU's own sensor", nil
 	}
 	return "", nil

@@ -30,6 +30,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/witness"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -55,10 +56,11 @@ type RunFlags struct {
 	library string
 	selectFlags
 	seriesFlags
-	meter meterFlags
-	marks measurement.Marks
-	keep  time.Duration
-	quiet bool // one of a series, which reports its progress
+	meter   meterFlags
+	marks   measurement.Marks
+	keep    time.Duration
+	witness string // the line to switch; empty for none
+	quiet   bool   // one of a series, which reports its progress
 	task.LabelFlags
 	Cluster cluster.GateFlags
 	room    session.DatabaseFlags
@@ -116,6 +118,8 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 		fl.BoolVar(&f.marks.Busy, "mark-busy", false, "with --mark-every: also while the GPU is used")
 		fl.DurationVar(&f.keep, "keep", 0, "delete samples older than this while the work runs, but for those around windows "+
 			"and marks; their sums stay, and energies with them; 0 keeps all")
+		fl.StringVar(&f.witness, "witness", "", "switch a line beside the work that is wired to the meter's channel named "+
+			"witness: PORT, PORT:rts or a GPIO's value file (docs/instruments.md)")
 		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
 		fl.BoolVar(&f.NoMethods, "no-methods", false,
 			"do not read it by every software method (docs/sensor.md), which takes a quarter of a processor")
@@ -187,6 +191,8 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	switch {
 	case f.gpus != "" && f.GPU != "":
 		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
+	case f.gpus != "" && f.witness != "":
+		return cli.Usagef("--witness is of one GPU's meter: name it with --gpu")
 	case f.gpus != "" && f.auto:
 		return cli.Usagef("--auto shares one GPU's energy among kernels: run it with --gpu")
 	case f.gpus == "" && !f.meter.chosen() && strings.Contains(f.Monitor, ","):
@@ -330,16 +336,24 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 	if !f.quiet || out.IsTerminal(a.Err) { // else the lines of all phases would hide those of the series
 		cfg.Progress = progress.Update
 	}
+	closeLine := func() error { return nil }
+	if f.witness != "" {
+		line, err := witness.Open(f.witness)
+		if err != nil {
+			return cfg, nil, cli.Usagef("--witness: %w", err)
+		}
+		cfg.Witness, closeLine = line, line.Close
+	}
 	db, err := store.Open(ctx, a.DB)
 	if err != nil {
-		return cfg, nil, err
+		return cfg, nil, errors.Join(err, closeLine())
 	}
 	// Tasks of processes that died are finished first: one of them may still hold the bench.
 	session.LeftOvers(ctx, a, db)
 	db.SetLimits(f.room.Limits())
 	mon, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
-		return cfg, nil, errors.Join(err, db.Close())
+		return cfg, nil, errors.Join(err, db.Close(), closeLine())
 	}
 	// The gate wraps the monitor: with a cluster, Release waits until the task is
 	// replicated.
@@ -352,7 +366,7 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 		progress.End()
 		f.hand.send(ctx, db)
 		gate.Close()
-		if err := errors.Join(mon.Close(), db.Close()); err != nil {
+		if err := errors.Join(mon.Close(), db.Close(), closeLine()); err != nil {
 			fmt.Fprintln(a.Err, "wattmark:", err)
 		}
 	}, nil

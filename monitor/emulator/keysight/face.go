@@ -374,12 +374,7 @@ func (f *Face) data() ([]byte, error) {
 	if w.mode == "RAW" && f.Running() {
 		return scpi.Block(8, nil), scpi.ErrConflict
 	}
-	taken := v.Points // really, of the view
-	if !f.Running() {
-		m := f.Memory()
-		taken = min(v.Points, int(float64(m.Points)*m.Step/v.Step+1e-6))
-	}
-	w.codes = f.Codes(w.codes[:0], w.source, 0, taken, v)
+	w.codes = f.Codes(w.codes[:0], w.source, 0, f.Taken(v), v)
 	for len(w.codes) < v.Points {
 		w.codes = append(w.codes, hole)
 	}

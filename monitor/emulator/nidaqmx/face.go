@@ -295,7 +295,7 @@ func (g given) check() error {
 	return nil
 }
 
-// CreateAIVoltageChan adds an input.
+// CreateAIVoltageChan adds inputs.
 func (f *Face) CreateAIVoltageChan(ctx context.Context,
 	q *nipb.CreateAIVoltageChanRequest,
 ) (*nipb.CreateAIVoltageChanResponse, error) {
@@ -306,7 +306,7 @@ func (f *Face) CreateAIVoltageChan(ctx context.Context,
 		if nipb.VoltageUnits(units) != nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS || q.GetCustomScaleName() != "" {
 			return errValue
 		}
-		return t.add(q.GetNameToAssignToChannel(), q.GetPhysicalChannel(), terminal, q.GetMinVal(), q.GetMaxVal())
+		return t.addAll(q.GetNameToAssignToChannel(), q.GetPhysicalChannel(), terminal, q.GetMinVal(), q.GetMaxVal())
 	})
 }
 
@@ -436,6 +436,7 @@ const (
 
 // texts are NI's messages of the errors that are made here.
 var texts = map[int32]string{
+	errNotYet:          "Some or all of the samples that were asked for are not there yet.",
 	errOverwritten:     "The samples that were to be read are no longer in the buffer.",
 	errNegativeSample:  "The read would begin before the first sample.",
 	errNeverAvailable:  "The samples that were to be read will never come.",

@@ -1,10 +1,13 @@
 package nidaqmx
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/lazy"
@@ -44,19 +47,47 @@ type task struct {
 	pos     uint64  // where the last read ended
 }
 
-// physical is the form of an input's name on the server: DEVICE/aiN.
-var physical = lazy.Regexp(`^([^/]+)/ai([0-9]{1,3})$`)
+// physical is the form of a range of inputs on the server: DEVICE/aiN or DEVICE/aiN:M, whose first may be the greater.
+var physical = lazy.Regexp(`^([^/]+)/ai([0-9]{1,3})(?::(?:ai)?([0-9]{1,3}))?$`)
+
+// addAll adds the inputs of a list of ranges, or none of them. A name is that of a single one; of more, name0, name1 ….
+func (t *task) addAll(name, list string, terminal int32, low, high float64) int32 {
+	var all []int
+	for part := range strings.SplitSeq(list, ",") {
+		m := physical().FindStringSubmatch(strings.TrimSpace(part))
+		if m == nil {
+			return errChannel
+		}
+		if m[1] != t.f.cfg.Device {
+			return errDevice
+		}
+		first, _ := strconv.Atoi(m[2])
+		last, err := strconv.Atoi(m[3])
+		if err != nil { // a single one
+			last = first
+		}
+		for ai := first; ; ai += cmp.Compare(last, first) {
+			if all = append(all, ai); ai == last {
+				break
+			}
+		}
+	}
+	were := len(t.chans)
+	for i, ai := range all {
+		each := name
+		if len(all) > 1 && name != "" {
+			each += strconv.Itoa(i)
+		}
+		if code := t.add(each, ai, terminal, low, high); code != 0 {
+			t.chans = t.chans[:were]
+			return code
+		}
+	}
+	return 0
+}
 
 // add adds an input. A differential one takes the eighth behind it as well.
-func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
-	m := physical().FindStringSubmatch(phys)
-	if m == nil {
-		return errChannel
-	}
-	if m[1] != t.f.cfg.Device {
-		return errDevice
-	}
-	ai, _ := strconv.Atoi(m[2])
+func (t *task) add(name string, ai int, terminal int32, low, high float64) int32 {
 	if ai >= inputs {
 		return errChannel
 	}
@@ -83,7 +114,7 @@ func (t *task) add(name, phys string, terminal int32, low, high float64) int32 {
 		return errValue
 	}
 	if name == "" {
-		name = phys
+		name = fmt.Sprintf("%s/ai%d", t.f.cfg.Device, ai)
 	}
 	if t.channel(name) != nil {
 		return errDuplicate
@@ -337,6 +368,32 @@ func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 		out.Value = uint32(t.size())
 		return 0
 	})
+}
+
+// GetTaskAttributeUInt32 returns the number of the task's inputs, or of their devices.
+func (f *Face) GetTaskAttributeUInt32(ctx context.Context,
+	q *nipb.GetTaskAttributeUInt32Request,
+) (*nipb.GetTaskAttributeUInt32Response, error) {
+	out, enums := &nipb.GetTaskAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
+	return out, f.with(ctx, "GetTaskAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
+		out.Value = uint32(len(t.chans))
+		switch nipb.TaskUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS:
+		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES:
+			out.Value = min(out.Value, 1)
+		default:
+			return errAttribute
+		}
+		return 0
+	})
+}
+
+// GetErrorString returns the message of an error; of one that is not made here, its number.
+func (f *Face) GetErrorString(_ context.Context, q *nipb.GetErrorStringRequest) (*nipb.GetErrorStringResponse, error) {
+	code := q.GetErrorCode()
+	return &nipb.GetErrorStringResponse{
+		ErrorString: cmp.Or(texts[code], fmt.Sprintf("There is no text of status %d here.", code)),
+	}, nil
 }
 
 // device checks a call about a device; known reports whether it has the attribute that is asked for.

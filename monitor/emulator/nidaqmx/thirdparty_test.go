@@ -43,6 +43,8 @@ type found struct {
 	Absent     []any   `json:"absent"`
 	Unset      []any   `json:"unset"`
 	Device     []any   `json:"device"`
+	List       []any   `json:"list"`
+	Text       string  `json:"text"`
 	Buffer     int     `json:"buffer"`
 	Rate       float64 `json:"rate"`
 	Convert    float64 `json:"convert"`
@@ -91,6 +93,8 @@ func TestForeignClient(t *testing.T) {
 		{"attach to nothing", got.Absent, []any{"FAILED_PRECONDITION", any2{}}},
 		{"neither arm", got.Unset, []any{"INVALID_ARGUMENT", any2{}}},
 		{"another device", got.Device, driver("-200220")},
+		{"ranges and lists", got.List, []any{any2{}, 5.0, any2{"ni-error": "-200170"}, 5.0, any2{}, 6.0}},
+		{"an error's text", got.Text, "The device identifier is invalid."},
 		{"buffer", got.Buffer, 100_000},
 		{"model", got.Model, "USB-6259"},
 		{"raw", got.Raw, []any{0.0, 1000.0, 2.0, 4000.0}},

@@ -27,9 +27,7 @@ import (
 const (
 	Sensors    = 10
 	ReplyBytes = 4 + 10*Sensors + 8 + Sensors
-	welcome    = "ElmorLabs PMD2\x00"
-	greeting   = "Thermal Grizzly WireView Pro II\x00"
-	pinBytes   = 100
+	pinBytes   = 100 // of a WireView
 )
 
 // Config describes the device.
@@ -73,9 +71,14 @@ type Face struct {
 	sensors []wiring.Pair
 	rng     *rand.Rand
 
+	welcome string
+	vendor  [3]byte // with product and firmware
+	greets  bool    // when it is opened
+	fill    func(b []byte, p measure.Watt)
+
 	w     *line.Wire
 	last  int64 // number of the conversion that reply holds; −1 for none
-	reply [ReplyBytes]byte
+	reply []byte
 	mute  atomic.Int64
 }
 
@@ -91,20 +94,26 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01})
 	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
-	f.sensors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
+	on := rails[:]
+	f.welcome, f.vendor, f.greets, f.fill = "ElmorLabs PMD2\x00", [3]byte{0xEE, cfg.Product, 0}, true, f.connectors
+	f.reply = make([]byte, ReplyBytes)
 	if cfg.WireView {
-		pins := slices.Repeat([]string{rails[4]}, len(shares))
-		f.sensors = wiring.Pairs(b.Rails(), pins, rest[:], cfg.Spread, cfg.Draw, rng)
-		for i := range f.sensors {
-			f.sensors[i].Share = shares[i]
+		on = slices.Repeat(rails[4:5], len(shares))
+		f.welcome, f.vendor, f.greets, f.fill = "Thermal Grizzly WireView Pro II\x00", [3]byte{0xEF, 0x05, 3}, false, f.pins
+		f.reply = make([]byte, pinBytes)
+	}
+	f.sensors = wiring.Pairs(b.Rails(), on, rest[:], cfg.Spread, cfg.Draw, rng)
+	if cfg.WireView {
+		for i, part := range shares {
+			f.sensors[i].Share = part
 		}
 	}
 	f.Device = line.Device{Command: f.command, Start: func(w *line.Wire) error {
 		f.w, f.last = w, -1
-		if cfg.WireView {
+		if !f.greets {
 			return nil
 		}
-		return w.Write([]byte(welcome))
+		return w.Write([]byte(f.welcome))
 	}}
 	return f, nil
 }
@@ -117,15 +126,9 @@ func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
 func (f *Face) command(b byte) error {
 	switch b {
 	case 0x00:
-		if f.cfg.WireView {
-			return f.w.Write([]byte(greeting))
-		}
-		return f.w.Write([]byte(welcome))
+		return f.w.Write([]byte(f.welcome))
 	case 0x01:
-		if f.cfg.WireView {
-			return f.w.Write([]byte{0xEF, 0x05, 0x03})
-		}
-		return f.w.Write([]byte{0xEE, f.cfg.Product, 0x00})
+		return f.w.Write(f.vendor[:])
 	case 0x02:
 		id := make([]byte, 12)
 		binary.LittleEndian.PutUint64(id, 0x3231_5133_0042_0000+f.cfg.Seed)
@@ -135,10 +138,7 @@ func (f *Face) command(b byte) error {
 			return nil
 		}
 		f.convert()
-		if f.cfg.WireView {
-			return f.w.Write(f.reply[:pinBytes])
-		}
-		return f.w.Write(f.reply[:])
+		return f.w.Write(f.reply)
 	}
 	return nil
 }
@@ -151,12 +151,12 @@ func (f *Face) convert() {
 	}
 	f.last = n
 	at := time.Duration(n) * f.cfg.Update
-	p := f.board.MeanPower(max(0, at-f.cfg.Update), at)
-	if f.cfg.WireView {
-		f.pins(p)
-		return
-	}
-	b := binary.LittleEndian.AppendUint16(f.reply[:0], 3300)
+	f.fill(f.reply[:0], f.board.MeanPower(max(0, at-f.cfg.Update), at))
+}
+
+// connectors makes a PMD2's reply.
+func (f *Face) connectors(b []byte, p measure.Watt) {
+	b = binary.LittleEndian.AppendUint16(b, 3300)
 	b = binary.LittleEndian.AppendUint16(b, 350)
 	var watts [Sensors]float64
 	for i := range f.sensors {
@@ -176,8 +176,7 @@ func (f *Face) convert() {
 }
 
 // pins makes a WireView's reply.
-func (f *Face) pins(p measure.Watt) {
-	b := f.reply[:0]
+func (f *Face) pins(b []byte, p measure.Watt) {
 	for _, t := range []int16{312, 345, 0, 0, 3300} { // tenths of a degree; mV of its supply
 		b = binary.LittleEndian.AppendUint16(b, uint16(t))
 	}

@@ -237,13 +237,25 @@ func (s *Scope) Reset(to Channel) {
 	}
 }
 
-// SetRatio sets the probe's ratio; scale and shift are those at its tip.
+// SetRatio sets the probe's ratio; scale, shift and offset are those at its tip.
 func (c *Channel) SetRatio(v, least, most float64) error {
 	if !(v >= least && v <= most) {
 		return scpi.ErrRange
 	}
-	c.Scale, c.Shift, c.Ratio = c.Scale*v/c.Ratio, c.Shift*v/c.Ratio, v
+	part := v / c.Ratio
+	c.Scale, c.Shift, c.Offset, c.Ratio = c.Scale*part, c.Shift*part, c.Offset*part, v
 	return nil
+}
+
+// Placed is ValueIn of a maker whose offset and position make the shift.
+func (s *Scope) Placed(form func(float64) string, pattern string, get func(*Channel) float64,
+	set func(*Channel, float64) error,
+) scpi.Command {
+	return s.ValueIn(form, pattern, get, func(c *Channel, v float64) error {
+		err := set(c, v)
+		c.Shift = c.Position*c.Scale - c.Offset
+		return err
+	})
 }
 
 // Display is the setting that puts a channel on the screen; changed is called
@@ -357,6 +369,15 @@ func (s *Scope) Depth() int {
 // Screen is a view of so many points across the window.
 func (s *Scope) Screen(points int) View {
 	return View{points, s.geometry.Window() / float64(points) * 1e9}
+}
+
+// Taken is how many points of a view were really taken: all of those expected while the scope runs.
+func (s *Scope) Taken(v View) int {
+	if s.Running() {
+		return v.Points
+	}
+	m := s.Memory()
+	return min(v.Points, int(float64(m.Points)*m.Step/max(v.Step, 1e-9)+1e-6)) // a hidden channel's view has no step
 }
 
 // Since is how long the scope has been standing; 0 while it runs.

@@ -197,6 +197,16 @@ func (s *Scope) Share() int {
 	return 4
 }
 
+// Pairs is 2 where both channels of a pair share a converter, else 1.
+func (s *Scope) Pairs() int {
+	for i := 0; i+1 < len(s.Channel); i += 2 {
+		if s.Channel[i].Shown && s.Channel[i+1].Shown {
+			return 2
+		}
+	}
+	return 1
+}
+
 // TriggerLine is a cable from one scope's trigger output to inputs of others. It is
 // safe for concurrent use.
 type TriggerLine struct {

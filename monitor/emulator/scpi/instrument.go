@@ -69,6 +69,9 @@ type Instrument struct {
 	// Cleared, which may be nil, is called by *CLS, for event registers that an
 	// instrument has beyond the standard's.
 	Cleared func()
+	// Busy, which may be nil, is asked before *OPC and *WAI: they wait for so long, and ask again, until
+	// it gives zero.
+	Busy func() time.Duration
 
 	mu       sync.Mutex
 	identity string
@@ -103,8 +106,11 @@ func (i *Instrument) SetIdentity(s string) { i.Do(func() { i.identity = s }) }
 // Text makes a reply of text.
 func Text(format string, a ...any) ([]byte, error) { return fmt.Appendf(nil, format, a...), nil }
 
-// Block makes a definite block with n digits of length.
+// Block makes a definite block with so many digits of length; 0 for as many as it takes.
 func Block(digits int, data []byte) []byte {
+	if digits == 0 {
+		digits = len(strconv.Itoa(len(data)))
+	}
 	head := fmt.Sprintf("#%d%0*d", digits, digits, len(data))
 	return append([]byte(head), data...)
 }
@@ -226,6 +232,11 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 		}
 		var u unit
 		u, path = split(text, path)
+		if i.Busy != nil && (strings.EqualFold(u.words[0], "*OPC") || strings.EqualFold(u.words[0], "*WAI")) {
+			if err := i.pause(ctx, i.Busy); err != nil {
+				return nil
+			}
+		}
 		reply, pause, err := i.do(u)
 		if pause != nil && err == nil {
 			if err := i.pause(ctx, pause); err != nil {

@@ -289,6 +289,17 @@ func Choice(pattern string, at *string, words ...string) Command {
 	return Command{Pattern: pattern, Set: Word(at, words...), Query: Show("%s", at)}
 }
 
+// Kept is a setting without an effect, kept in a map by its pattern.
+func Kept(at *map[string]string, pattern string, words ...string) Command {
+	return Command{Pattern: pattern, Set: func(c Call) error {
+		w, err := c.Word(0, words...)
+		if err == nil {
+			(*at)[pattern] = w
+		}
+		return err
+	}, Query: Reply(func() string { return (*at)[pattern] })}
+}
+
 // Switch is a setting that is on or off.
 func Switch(pattern string, at *bool) Command {
 	return Command{Pattern: pattern, Set: Store(Call.Bool, at), Query: Reply(func() string { return Flag(*at) })}

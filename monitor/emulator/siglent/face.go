@@ -112,7 +112,7 @@ func (f *Face) Delay() float64 { return f.delay - f.Window()/2 }
 
 // Rate is the fastest of the scope's rates (1, 2, 4, …) that depth has room for.
 func (f *Face) Rate() float64 {
-	most := min(f.family.maxRate/float64(f.pairs()), float64(f.depth)/f.Window())
+	most := min(f.family.maxRate/float64(f.Pairs()), float64(f.depth)/f.Window())
 	decade := math.Pow(10, math.Floor(math.Log10(most)+1e-9))
 	for _, m := range []float64{4, 2} {
 		if m*decade <= most*(1+1e-9) {
@@ -124,16 +124,6 @@ func (f *Face) Rate() float64 {
 
 // Points is the number of points of one channel.
 func (f *Face) Points() int { return int(math.Round(f.Rate() * f.Window())) }
-
-// pairs is 2 where both channels of a pair share a converter.
-func (f *Face) pairs() int {
-	for i := 0; i+1 < len(f.Channel); i += 2 {
-		if f.Channel[i].Shown && f.Channel[i+1].Shown {
-			return 2
-		}
-	}
-	return 1
-}
 
 // setDepth is :ACQ:MDEP, which works only while the scope runs freely.
 func (f *Face) setDepth(c scpi.Call) error {
@@ -147,7 +137,7 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if err != nil {
 		return err
 	}
-	for d := 20_000 / f.pairs(); d <= 200_000_000/f.pairs(); d *= 10 {
+	for d := 20_000 / f.Pairs(); d <= 200_000_000/f.Pairs(); d *= 10 {
 		if v == float64(d) {
 			f.depth = d
 			return nil
@@ -181,21 +171,6 @@ func points(s string) (float64, error) {
 // number writes a setting as this maker does: three digits.
 func number(v float64) string { return fmt.Sprintf("%.2E", v) }
 
-// keep is a setting without an effect here.
-func (f *Face) keep(pattern string, words ...string) scpi.Command {
-	return scpi.Command{
-		Pattern: pattern,
-		Set: func(c scpi.Call) error {
-			w, err := c.Word(0, words...)
-			if err == nil {
-				f.words[pattern] = w
-			}
-			return err
-		},
-		Query: scpi.Reply(func() string { return f.words[pattern] }),
-	}
-}
-
 // timeCommands set time base and memory. A value out of range is set to the range's end.
 func (f *Face) timeCommands() []scpi.Command {
 	return []scpi.Command{
@@ -216,11 +191,11 @@ func (f *Face) timeCommands() []scpi.Command {
 		})},
 		scpi.Asked("ACQuire:SRATe", func() string { return number(f.Rate()) }),
 		scpi.Asked("ACQuire:POINts", func() string { return number(float64(f.readable())) }),
-		f.keep("ACQuire:TYPE", "NORMal", "PEAK"),
-		f.keep("ACQuire:MODE", "YT", "XY", "ROLL"),
-		f.keep("ACQuire:MMANagement", "AUTO", "FSRate", "FMDepth"),
-		f.keep("ACQuire:SEQuence", "ON", "OFF"),
-		f.keep("TIMebase:REFerence", "DELay", "POSition"),
+		scpi.Kept(&f.words, "ACQuire:TYPE", "NORMal", "PEAK"),
+		scpi.Kept(&f.words, "ACQuire:MODE", "YT", "XY", "ROLL"),
+		scpi.Kept(&f.words, "ACQuire:MMANagement", "AUTO", "FSRate", "FMDepth"),
+		scpi.Kept(&f.words, "ACQuire:SEQuence", "ON", "OFF"),
+		scpi.Kept(&f.words, "TIMebase:REFerence", "DELay", "POSition"),
 	}
 }
 
@@ -263,7 +238,7 @@ func (f *Face) inputCommands() []scpi.Command {
 				on, err := c.Bool(0)
 				if err == nil {
 					ch.Shown = on
-					least := 20_000 / f.pairs() // the depth stays on the steps of as many channels as are on
+					least := 20_000 / f.Pairs() // the depth stays on the steps of as many channels as are on
 					for d := least; d <= 10_000*least; d *= 10 {
 						if d >= f.depth || d == 10_000*least {
 							f.depth = d
@@ -363,13 +338,7 @@ func (f *Face) readable() int {
 }
 
 // block makes a block; this maker ends it with two line feeds.
-func (f *Face) block(data []byte) []byte {
-	digits := f.family.digits
-	if digits == 0 {
-		digits = len(fmt.Sprint(len(data)))
-	}
-	return append(scpi.Block(digits, data), '\n')
-}
+func (f *Face) block(data []byte) []byte { return append(scpi.Block(f.family.digits, data), '\n') }
 
 // descriptor is the answer to :WAV:PRE?: LeCroy's WAVEDESC, of which this maker
 // fills a part. Volts are those at the input, in front of them the probe.

@@ -155,7 +155,7 @@ func (f *Face) curve() ([]byte, error) {
 	}
 	out := make([]byte, 0, n*d.width)
 	f.Each(d.source, d.start-1, n, v, func(codes []int32) { out = d.encode(out, codes) })
-	return scpi.Block(len(strconv.Itoa(len(out))), out), nil
+	return scpi.Block(0, out), nil
 }
 
 // encode appends codes in binary form.
@@ -181,21 +181,13 @@ func (d *transfer) encode(out []byte, codes []int32) []byte {
 // channel is a setting of one: a number. What it changes shows in front of the converter.
 func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error,
 ) scpi.Command {
-	return f.ValueIn(thousands, pattern, get, func(c *channel, v float64) error {
-		err := set(c, v)
-		c.Shift = c.Position*c.Scale - c.Offset
-		return err
-	})
+	return f.Placed(thousands, pattern, get, set)
 }
 
 // probe is the probe's gain: 0.1 of one that divides by ten.
 func (f *Face) probe(pattern string) scpi.Command {
 	return f.channel(pattern, func(c *channel) float64 { return 1 / c.Ratio }, func(c *channel, v float64) error {
-		if !(v >= 1e-4 && v <= 1e4) {
-			return scpi.ErrRange
-		}
-		c.Scale, c.Offset, c.Ratio = c.Scale/v/c.Ratio, c.Offset/v/c.Ratio, 1/v
-		return nil
+		return c.SetRatio(1/v, 1e-4, 1e4)
 	})
 }
 

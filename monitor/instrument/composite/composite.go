@@ -264,11 +264,8 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 	late := false
 	for i, m := range members {
 		r := in[i].Response
-		_, rest := split(members, i, base, in[base].Timebase, a)
+		_, rest := split(members, i, base, in[base].Timebase, a, beside[i])
 		if beside[i] {
-			if a.By == Markers {
-				rest = m.Delay
-			}
 			for _, c := range in[i].Channels {
 				c.Name = m.Name + "/" + c.Name
 				c.Skew = rest - period(in[i].Timebase)/2 // the mean since the reading before
@@ -296,13 +293,17 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 }
 
 // split divides a member's known delay into whole scans of the base, in
-// seconds, by which its readings move, and the rest, which goes with its channels.
-func split(members []Member, i, base int, tb measure.Timebase, a Align) (moved, rest measure.Seconds) {
-	if a.By == Markers {
+// seconds, by which its readings move, and the rest, which goes with its channels. Markers show the delay of
+// all but a member beside, which is aligned by the clock.
+func split(members []Member, i, base int, tb measure.Timebase, a Align, beside bool) (moved, rest measure.Seconds) {
+	if a.By == Markers && !beside {
 		return 0, 0
 	}
-	scan := float64(period(tb))
-	moved = measure.Seconds(math.Round(float64(members[i].Delay-members[base].Delay)/scan) * scan)
+	scan, lag := float64(period(tb)), members[i].Delay-members[base].Delay
+	moved = measure.Seconds(math.Round(float64(lag)/scan) * scan)
+	if a.By == Markers {
+		return moved, lag - moved // the base's own is in what relates its clock to the host's
+	}
 	return moved, members[i].Delay - moved
 }
 

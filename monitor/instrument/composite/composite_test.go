@@ -397,6 +397,37 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
+// Members do not stop at one instant: what the base sampled after the stop was asked for is not
+// lost, what another member missed before it is.
+func TestWhatFollowsTheStopIsNotLost(t *testing.T) {
+	for _, deferred := range []bool{false, true} {
+		for name, c := range map[string]struct {
+			a, b        fake
+			least, most uint64
+		}{
+			"a base that stops late":       {a: fake{deaf: 400 * time.Millisecond}},
+			"a member that stops late":     {b: fake{deaf: 400 * time.Millisecond}},
+			"a member that fell silent":    {b: fake{silent: 4.6}, least: 1500, most: 1700},
+			"one silent, the other late":   {a: fake{deaf: time.Second}, b: fake{silent: 4.6}, least: 1500, most: 1700},
+			"a recording that ended early": {a: fake{deaf: time.Second}, b: fake{ends: 4.6}, least: 1500, most: 1700},
+		} {
+			if deferred && (c.b.silent > 0 || c.b.ends > 0) {
+				continue // a scope has all of its samples or none
+			}
+			t.Run(fmt.Sprintf("%s, %v", name, deferred), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, b := c.a, c.b
+					a.name, a.rate, b.name, b.rate, b.deferred = "a", 4000, "b", 1000, deferred
+					w, _, err := run(t, Align{By: Clock}, 5*time.Second, marker.Spec{}, nil, &a, &b)
+					if err != nil || w.Lost() < c.least || w.Lost() > c.most || len(w.Scans()) < 18_000 {
+						t.Errorf("%d scans, %d lost, %v\n%s", len(w.Scans()), w.Lost(), err, notes(w))
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestIdentityAndNames(t *testing.T) {
 	a, b := &fake{name: "a", rate: 10}, &fake{name: "b", rate: 100}
 	c, err := New([]Member{{Name: "x", Instrument: a}, {Name: "y", Instrument: b}}, Align{})
@@ -615,6 +646,30 @@ func TestAMeterAtTheWall(t *testing.T) {
 			}
 		}
 	})
+	// Known delays move its readings against the card's, and leave what its channel says of an update's length.
+	apart := map[measure.Seconds]float64{}
+	for _, delay := range []measure.Seconds{0, 0.03} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c, err := run(t, Align{}, 10*time.Second, marker.FastProfile(4000, 7), map[string]measure.Seconds{"wall": delay, "card": delay / 6},
+				&fake{name: "wall", rate: 10, wall: true, batch: 1, delay: -float64(delay)}, &fake{name: "card", rate: 4000, delay: -float64(delay / 6)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if skew := c.Inputs().Channels[1].Skew; math.Abs(float64(skew)+0.05) > 1e-9 {
+				t.Errorf("delay %v: skew %v", delay, skew)
+			}
+			n, wall, card := 0.0, w.Counts(0), w.Counts(2)
+			for i := 20_001; i < len(wall); i++ {
+				if wall[i] != wall[i-1] {
+					apart[delay] += (float64(card[i]-wall[i])/1e6 - apart[delay]) / (n + 1)
+					n++
+				}
+			}
+		})
+	}
+	if off := apart[0.03] - apart[0]; math.Abs(off) > 1e-3 {
+		t.Errorf("with delays its readings are %v s off", off)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		_, _, err := run(t, Align{}, 20*time.Second, marker.Spec{}, nil, &fake{name: "card", rate: 4000}, &fake{name: "wall", rate: 10, wall: true, batch: 1, silent: 2})
 		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "wall: ") || !strings.Contains(err.Error(), "nothing came for 5 s while card went on") {

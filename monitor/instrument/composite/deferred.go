@@ -25,7 +25,7 @@ func (s *session) replay() error {
 		if i == s.c.base {
 			continue
 		}
-		moved, _ := split(s.c.members, i, s.c.base, s.merger.tb, s.c.align)
+		moved, _ := split(s.c.members, i, s.c.base, s.merger.tb, s.c.align, s.c.members[i].beside(s.c.parts[i]))
 		p, text := s.placeBy(i, float64(moved), pairs)
 		s.merger.place[i] = p
 		s.merger.note("%s", text)

@@ -33,10 +33,11 @@ type fake struct {
 	deferred bool
 	trigger  bool // waits for fired
 	fired    chan struct{}
-	loses    map[int]int // scans lost before a scan of the device
-	gone     float64     // the link is lost after so many seconds
-	silent   float64     // nothing comes any more after so many
-	ends     float64     // a recording ends
+	loses    map[int]int   // scans lost before a scan of the device
+	gone     float64       // the link is lost after so many seconds
+	silent   float64       // nothing comes any more after so many
+	ends     float64       // a recording ends
+	deaf     time.Duration // by how much it goes on when it is asked to stop
 	opens    int
 }
 
@@ -59,6 +60,12 @@ func (f *fake) Inputs() instrument.Inputs {
 
 // Stream takes scans as true time goes on.
 func (f *fake) Stream(ctx context.Context, sink instrument.Sink) error {
+	if f.deaf > 0 {
+		on, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		defer context.AfterFunc(ctx, func() { wait(on, f.deaf); end() })()
+		ctx = on
+	}
 	rng := rand.New(rand.NewPCG(1, uint64(f.rate)))
 	if f.trigger {
 		if err := sink.Waiting(); err != nil {

@@ -54,7 +54,7 @@ func newLive(s *session) (*live, error) {
 		stop: make([]*marker.Found, n),
 	}
 	for i := range l.align {
-		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align)
+		moved, _ := split(s.c.members, i, s.c.base, l.m.tb, s.c.align, s.c.members[i].beside(s.c.parts[i]))
 		l.align[i] = aligner{shared: s.c.align.SharedClock, moved: float64(moved), place: &l.m.place[i]}
 	}
 	if s.c.align.By == Trigger {
@@ -341,8 +341,8 @@ func (m *merger) note(format string, a ...any) {
 	}
 }
 
-// tail is how much of the base may lie behind the end of another member without
-// being missed: members do not stop at one instant.
+// tail is how much of the base, before the stop was asked for, may lie behind the end of another
+// member without being missed: the host's clock does not place the stop more closely.
 const tail = 0.05
 
 // flush delivers the remaining scans once all members have ended.
@@ -363,8 +363,11 @@ func (m *merger) finish() error {
 	if err := m.flush(); err != nil || !m.begun {
 		return err
 	}
-	if rest := m.end - m.due; float64(rest)*float64(period(m.tb)) > tail {
-		m.dropped, m.due, m.why = m.dropped+rest, m.end, m.ended()
+	rest, scan := m.end-m.due, float64(period(m.tb))
+	rest -= min(rest, uint64(max(0, m.endAt-m.stop)/scan)) // members stop one after the other
+	if float64(rest)*scan > tail {
+		m.why = m.ended()
+		m.dropped, m.due = m.dropped+rest, m.due+rest
 	}
 	if e := m.atEnd; e != nil {
 		m.dropped += e.Scans

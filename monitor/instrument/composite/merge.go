@@ -33,7 +33,9 @@ type merger struct {
 	why      string
 	announce *measure.Event // a gap that the base reported, before its block
 	end      uint64         // one past the base's last scan
+	endAt    float64        // the base's time of that
 	atEnd    *measure.Event // a gap behind it
+	stop     float64        // the base's time at which the whole was asked to stop, +∞ where it was not
 	remarks  []remark
 
 	cols [][]measure.Count // storage of out
@@ -44,7 +46,7 @@ type merger struct {
 func newMerger(c *Composite, sink instrument.Sink) *merger {
 	m := &merger{
 		sink: sink, base: c.base, tb: c.inputs.Timebase, place: make([]place, len(c.members)),
-		release: math.Inf(1), exact: true,
+		release: math.Inf(1), stop: math.Inf(1), exact: true,
 	}
 	first := 0
 	for i, in := range c.parts {
@@ -82,7 +84,8 @@ func (m *merger) add(member int, p *packet) {
 func (m *merger) count(p *packet) {
 	switch {
 	case p.event == nil:
-		m.end, m.atEnd = p.block.FirstScan+uint64(p.block.Scans()), nil
+		n := p.block.Scans()
+		m.end, m.endAt, m.atEnd = p.block.FirstScan+uint64(n), m.seconds(&p.block, n-1)+float64(period(m.tb)), nil
 	case p.event.Kind == measure.EventGap:
 		m.atEnd = p.event
 	}

@@ -29,8 +29,9 @@ type session struct {
 	c       *Composite
 	sink    instrument.Sink
 	in      chan message
-	spare   []chan *packet // of each member, used up
-	stopped atomic.Bool    // no more samples are wanted
+	spare   []chan *packet            // of each member, used up
+	stopped atomic.Bool               // no more samples are wanted
+	asked   atomic.Pointer[time.Time] // when the whole was asked to stop
 	cancel  context.CancelFunc
 	// unwanted ends the delivery of members whose memory is not wanted any more.
 	unwanted context.Context
@@ -82,6 +83,7 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 			f.close()
 		}
 	}()
+	defer context.AfterFunc(ctx, func() { now := time.Now(); s.asked.Store(&now) })()
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer s.cancel()
 	err := s.run(ctx)
@@ -190,6 +192,9 @@ func (s *session) run(ctx context.Context) (err error) {
 			_ = s.live.m.flush() // the loss itself is the error
 		}
 		return err
+	}
+	if asked := s.asked.Load(); asked != nil {
+		s.merger.stop = asked.Sub(s.members[s.c.base].at).Seconds()
 	}
 	if s.deferred {
 		return s.replay()

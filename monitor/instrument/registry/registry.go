@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/keysight"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/rigol"
+	"github.com/wattmark/wattmark/monitor/instrument/scope/rohdeschwarz"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/siglent"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/tektronix"
 	"github.com/wattmark/wattmark/monitor/instrument/serialtext"
@@ -154,6 +155,8 @@ var kinds = []Kind{
 		"points in all"),
 	oscilloscope(keysight.InfiniiVision,
 		"Keysight InfiniiVision oscilloscope, X-Series 1000 to 6000: one window of its memory"),
+	oscilloscope(rohdeschwarz.RTB2000, "Rohde & Schwarz RTB2000 oscilloscope, 10 bits: one window of deep memory, 10 or "+
+		"20 million points per channel"),
 	oscilloscope(siglent.E11, "Siglent oscilloscope, SDS2000X Plus, 5000X, 6000A or HD, 8 to 12 bits: one window of "+
 		"deep memory"),
 	oscilloscope(tektronix.Tektronix, "Tektronix oscilloscope, MDO, MSO or DPO 3000 and 4000, or 4, 5, 6 Series "+

@@ -68,6 +68,7 @@ func TestForIdentity(t *testing.T) {
 		{"Rigol Technologies", "mso5354"}:         "rigol-mso5000",
 		{"AGILENT TECHNOLOGIES", "DSO-X 3024A"}:   "keysight-infiniivision",
 		{"Siglent Technologies", "SDS2104X Plus"}: "siglent-e11",
+		{"Rohde&Schwarz", "RTB2002"}:              "rohde-schwarz-rtb2000",
 		{"TEKTRONIX", "MSO58LP"}:                  "tektronix",
 		{"Agilent Technologies", "U2351A"}:        "keysight-u2300",
 		{"YOKOGAWA", "WT333E"}:                    "yokogawa-wt300",

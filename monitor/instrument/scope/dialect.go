@@ -206,6 +206,45 @@ func Expect(ctx context.Context, c *scpi.Client, query string, want, within floa
 	return err
 }
 
+// ExpectOffsets asks each channel in use for its offset, by a form of package fmt with the channel, which counts
+// with its sign turned: some scopes set a range's end in silence.
+func (p *Plan) ExpectOffsets(ctx context.Context, c *scpi.Client, query string) error {
+	for _, n := range p.Used {
+		in, _ := p.On(n)
+		if err := Expect(ctx, c, fmt.Sprintf(query, n), -in.Offset, 0.02); err != nil {
+			return fmt.Errorf("%w: it has less range at this scale", err)
+		}
+	}
+	return nil
+}
+
+// Rate asks for the rate, and refuses one at which the plan's points do not span its window.
+func (p *Plan) Rate(ctx context.Context, c *scpi.Client, query string) (float64, error) {
+	rate, err := c.QueryNumber(ctx, query)
+	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
+		err = fmt.Errorf("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate,
+			p.Window)
+	}
+	return rate, err
+}
+
+// ReadWhole is a Dialect's Read of a scope that knows no pieces: it reads all points of a channel, of so many
+// bytes each, and takes out those wanted.
+func ReadWhole(ctx context.Context, c *scpi.Client, query string, points, size, first, n int, dst []byte,
+) ([]byte, error) {
+	begin := len(dst)
+	out, err := c.QueryBlock(ctx, query, size*(points+points/8+1024), dst)
+	if err != nil {
+		return dst, err
+	}
+	got := out[begin:]
+	if len(got) < size*(first+n) {
+		return dst, fmt.Errorf("%w: %d of %d", ErrFewer, len(got)/size, first+n)
+	}
+	copy(got, got[size*first:size*(first+n)])
+	return out[:begin+size*n], nil
+}
+
 // Family holds the properties of a kind of scopes.
 type Family struct {
 	Kind string // in bench files
@@ -357,6 +396,9 @@ var models = []Model{
 	model("siglent-e11", "SIGLENT", `SDS6\d\d4( ?A| ?L| ?H1[02]| ?PRO|$)`, 4, 500_000_000).of("SDS6000A"),
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d4X[ -]?HD`, 4, 100_000_000).of("SDS1000X"),
 	model("siglent-e11", "SIGLENT", `SDS(8|1[012])\d2X[ -]?HD`, 2, 100_000_000).of("SDS1000X"),
+
+	model("rohde-schwarz-rtb2000", "ROHDE", `RTB2002$`, 2, 20_000_000),
+	model("rohde-schwarz-rtb2000", "ROHDE", `RTB2004$`, 4, 40_000_000),
 
 	model("tektronix", "TEKTRONIX", `MSO44B?$`, 4, 125_000_000).of("4/5/6"),
 	model("tektronix", "TEKTRONIX", `MSO46B?$`, 6, 187_500_000).of("4/5/6"),

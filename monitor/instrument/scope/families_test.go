@@ -7,11 +7,13 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	keysightface "github.com/wattmark/wattmark/monitor/emulator/keysight"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
 	tekface "github.com/wattmark/wattmark/monitor/emulator/tektronix"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/keysight"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/rigol"
+	"github.com/wattmark/wattmark/monitor/instrument/scope/rohdeschwarz"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/siglent"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/tektronix"
 )
@@ -59,6 +61,14 @@ var suites = map[string]*Suite{
 			"KEYSIGHT TECHNOLOGIES,34461A,1,1": "no driver",
 		},
 	},
+	"RTB2000": {
+		Family: rohdeschwarz.RTB2000, New: emulated(rsface.RTB2004, rsface.New), Shallow: 10_000, Deep: 1_000_000,
+		Stop: "STOP", Data: ":DATA?", State: "ACQ:STAT?", Another: "Rohde&Schwarz,RTB2004,ANOTHER,02.300",
+		Wrong: map[string]string{
+			"Rohde&Schwarz,RTM3004,1,1": "no driver", "Rohde&Schwarz,RTB2,1,1": "no driver",
+			"TEKTRONIX,MDO3014,1,1": "tektronix",
+		},
+	},
 	"SDS2000XPlus": e11(siglentface.SDS2000XPlus), "SDS2000XHD": e11(siglentface.SDS2000XHD),
 	"MDO3000": tek(tekface.MDO3000, "TEKTRONIX,MDO3104,ANOTHER,1"), "MSO4": tek(tekface.MSO4, "TEKTRONIX,MSO54,ANOTHER,1"),
 }
@@ -89,6 +99,7 @@ func TestDS1000Z(t *testing.T)       { suites["DS1000Z"].Run(t) }
 func TestMSO5000(t *testing.T)       { suites["MSO5000"].Run(t) }
 func TestDHO(t *testing.T)           { suites["DHO"].Run(t) }
 func TestInfiniiVision(t *testing.T) { suites["InfiniiVision"].Run(t) }
+func TestRTB2000(t *testing.T)       { suites["RTB2000"].Run(t) }
 func TestSDS2000XPlus(t *testing.T)  { suites["SDS2000XPlus"].Run(t) }
 func TestSDS2000XHD(t *testing.T)    { suites["SDS2000XHD"].Run(t) }
 func TestMDO3000(t *testing.T)       { suites["MDO3000"].Run(t) }

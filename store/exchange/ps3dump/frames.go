@@ -128,30 +128,46 @@ type layout struct {
 	numbers int   // behind the marker
 	lead    int   // of which before the first pair: time, step, and stamp
 	pairs   []int // their numbers on the device
+	group   group
 	// repeating: frames are written several times.
 	repeating bool
 }
 
+// group is what a reading has of each pair, or of each of PowerSensor2's sensors: the power last.
+type group struct {
+	name  string
+	units []measure.Unit
+	most  int // groups
+}
+
+var (
+	pair   = group{"pair", []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt}, 4}
+	sensor = group{"sensor", []measure.Unit{measure.UnitWatt}, 5}
+)
+
 // stamped reports whether readings have the device's stamp.
 func (l *layout) stamped() bool { return l.lead == 3 }
 
-// layoutOf returns the layout of so many numbers: lead, three a pair, and the total. The count
-// decides, as lead is 2 without the device's stamp and 3 with it:
+// layoutsOf returns the layouts of so many numbers: lead, groups, and the total. As lead is 2 without the device's
+// stamp and 3 with it, the count decides, but for PowerSensor2, which has no stamp:
 //
-//	pairs            1   2   3   4
-//	without stamp    6   9  12  15
-//	with stamp       7  10  13  16
-func layoutOf(numbers int) (l layout, ok bool) {
-	for _, lead := range []int{2, 3} {
-		if n := numbers - lead - 1; n >= 3 && n%3 == 0 && n <= 12 {
-			l = layout{numbers: numbers, lead: lead}
-			for i := range n / 3 {
-				l.pairs = append(l.pairs, i)
-			}
-			return l, true
+//	pairs or sensors   1   2   3   4   5
+//	without stamp      6   9  12  15
+//	with stamp         7  10  13  16
+//	PowerSensor2       4   5   6   7   8
+func layoutsOf(numbers int) (all []layout) {
+	for _, l := range []layout{{lead: 2, group: pair}, {lead: 3, group: pair}, {lead: 2, group: sensor}} {
+		n, each := numbers-l.lead-1, len(l.group.units)
+		if n < each || n%each != 0 || n/each > l.group.most {
+			continue
 		}
+		l.numbers = numbers
+		for i := range n / each {
+			l.pairs = append(l.pairs, i)
+		}
+		all = append(all, l)
 	}
-	return l, false
+	return all
 }
 
 // heading takes the numbers of the pairs from the line that names the columns.
@@ -256,7 +272,7 @@ func (r *reader) line(l line) error {
 // reading takes the numbers of a reading.
 func (r *reader) reading(l line, words []string, at, step float64, bad func(string, ...any) error) error {
 	dt, err := strconv.ParseFloat(words[1], 64)
-	if err != nil || !(math.Abs(dt) < 1e15) {
+	if err != nil || !(math.Abs(dt) < 1e18) { // PowerSensor2's first one counts from 1970
 		return bad("%q is no number of microseconds since the row before: mend or remove the row", words[1])
 	}
 	stamp := 0
@@ -310,16 +326,17 @@ func checkPower(words []string, l *layout) error {
 	sum := 0.0
 	// Printed values are rounded to three or so digits: 1 % and 0.05 W allow for that.
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.05+0.01*math.Max(math.Abs(a), math.Abs(b)) }
-	for i := l.lead; i+3 < len(words); i += 3 {
-		if !near(v[i]*v[i+1], v[i+2]) {
+	each := len(l.group.units)
+	for i := l.lead; i+each < len(words); i += each {
+		if each == 3 && !near(v[i]*v[i+1], v[i+2]) {
 			return fmt.Errorf("%s A and %s V do not make %s W: it is no dump of current, voltage and power a pair",
 				words[i], words[i+1], words[i+2])
 		}
-		sum += v[i+2]
+		sum += v[i+each-1]
 	}
 	if total := v[len(words)-1]; !near(sum, total) {
-		return fmt.Errorf("the pairs make %.4g W, the total is %s W: "+
-			"it is no dump of current, voltage and power a pair", sum, words[len(words)-1])
+		return fmt.Errorf("the %ss make %.4g W, the total is %s W: it is no dump of PowerSensor3 or PowerSensor2",
+			l.group.name, sum, words[len(words)-1])
 	}
 	return nil
 }

@@ -6,8 +6,11 @@
 // power of each pair in use, and the power of all together. A heading names the columns. Markers are the
 // first character of a reading (1.5 on), or by lines of their own that begin with M.
 //
-//   - Time is the device's: its stamps, unwrapped (stamps.go). The host's clock
-//     (host.go) counts whole repeats of the stamps in gaps (tracker.go).
+//   - Time is the device's: its stamps, unwrapped. The host's clock counts whole repeats of
+//     the stamps in gaps (tracker.go).
+//   - PowerSensor and PowerSensor2, before it, write the host's time, the microseconds since the reading before,
+//     the power of each sensor, of which a reading renews one, and the total: so their source has it, no dump
+//     of theirs was at hand.
 //   - From 1.2 to 1.6.1 a reading holds the first sensor, pair 0's current, of the
 //     frame whose stamp it has, and the other seven sensors of the frame before; that
 //     is undone. Before 1.2 readings were whole, but written several times a frame where
@@ -49,6 +52,8 @@ type Input struct {
 	// Repeats are readings that were merged. Cut: the last one was not whole.
 	Repeats int
 	Cut     bool
+	// Turns is the number of sensors that readings renew in turn; 0 where each renews all.
+	Turns int
 
 	layout layout
 	grid   *grid
@@ -111,7 +116,7 @@ const peeked = 8192
 // peek finds the layout, checks the first readings, and returns the first stamps.
 func (in *Input) peek() (stamps []int, err error) {
 	enough := errors.New("enough")
-	heading := ""
+	heading, fit := "", []layout(nil)
 	err = lines(in.open, func(l line) error {
 		if l.isHeading() {
 			heading = l.text
@@ -127,12 +132,10 @@ func (in *Input) peek() (stamps []int, err error) {
 		if marker == 0 || !numeric || marker != 'S' && heading == "" {
 			return nil
 		}
-		var ok bool
-		if in.layout, ok = layoutOf(len(words)); !ok {
+		if fit = layoutsOf(len(words)); len(fit) == 0 {
 			return textin.Fault(l.no, "%d values in a reading: want S, time, step, (time stamp,) three a pair, "+
-				"and the total", len(words)+1)
+				"and the total; of PowerSensor2 S, time, step, one a sensor, and the total", len(words)+1)
 		}
-		in.layout.heading(heading)
 		return enough
 	})
 	if err == nil {
@@ -141,6 +144,23 @@ func (in *Input) peek() (stamps []int, err error) {
 	} else if !errors.Is(err, enough) {
 		return nil, err
 	}
+	for i, l := range fit {
+		in.layout = l
+		in.layout.heading(heading)
+		s, checked := in.begin()
+		if i == 0 || checked == nil {
+			stamps, err = s, checked
+		}
+		if err == nil {
+			break
+		}
+	}
+	return stamps, err
+}
+
+// begin checks the first readings by the layout, and returns the first stamps.
+func (in *Input) begin() (stamps []int, err error) {
+	enough := errors.New("enough")
 	r, err := in.frames(func(f *frame) error {
 		// A hundred readings are enough to refuse another tool's file early.
 		if len(stamps) < 100 {
@@ -312,6 +332,9 @@ func (in *Input) at(c *deviceClock, f *frame) int64 {
 // plan names the columns and makes rails of them.
 func (in *Input) plan() (err error) {
 	l := &in.layout
+	if len(l.group.units) == 1 {
+		in.Turns = len(l.pairs)
+	}
 	columns := make([]textin.Column, l.numbers)
 	for i, name := range []string{"time", "dt_micro", "device_timestamp"}[:l.lead] {
 		columns[i].Text = name
@@ -319,11 +342,11 @@ func (in *Input) plan() (err error) {
 	columns[l.numbers-1].Text = "power_total"
 	var fields []textin.Field
 	for i, n := range l.pairs {
-		pair := fmt.Sprintf("pair%d", n)
-		for k, u := range []measure.Unit{measure.UnitAmpere, measure.UnitVolt, measure.UnitWatt} {
-			at := l.lead + 3*i + k
-			columns[at].Text = pair + " " + string(u)
-			fields = append(fields, textin.Field{Column: at, Rail: pair, Unit: logfile.Unit{Of: u}})
+		rail := fmt.Sprintf("%s%d", l.group.name, n)
+		for k, u := range l.group.units {
+			at := l.lead + len(l.group.units)*i + k
+			columns[at].Text = rail + " " + string(u)
+			fields = append(fields, textin.Field{Column: at, Rail: rail, Unit: logfile.Unit{Of: u}})
 		}
 	}
 	in.Plan, err = textin.NewPlan(columns, fields, textin.Options{})

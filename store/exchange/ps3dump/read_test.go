@@ -2,8 +2,11 @@ package ps3dump_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -62,6 +65,67 @@ func TestLayouts(t *testing.T) {
 				t.Errorf("%v, %v; want %v first", p, err, c.first)
 			}
 		})
+	}
+}
+
+// PowerSensor2's host library writes a row each time one of its sensors has a reading, with what the others had last,
+// by the host's clock in six digits. The first step counts from 1970; the end of a mark of a span, too.
+func TestPowerSensor2(t *testing.T) {
+	for sensors := 1; sensors <= 5; sensors++ {
+		var text strings.Builder
+		const period, n = 357e-6, 20_000
+		zero := 1.7e9 // of the library, since 1970
+		w := make([]float64, sensors)
+		number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+		sum, at, last := 0.0, 0.0, -zero
+		for i := range n {
+			at = 0.8 + float64(i)*period + 3e-6*float64(i%7)
+			w[i%sensors] = float64(10*(i%sensors)) * (1 + float64(i/4000)) // the first sensor rests at 0 W
+			total := 0.0
+			fmt.Fprintf(&text, "S %s %s", number(at), number(1e6*(at-last)))
+			for _, v := range w {
+				fmt.Fprintf(&text, " %s", number(v))
+				total += v
+			}
+			fmt.Fprintf(&text, " %s\n", number(total))
+			if i > 0 {
+				sum += total * (at - last)
+			}
+			if last = at; i == 1000 {
+				text.WriteString("M A\n")
+			} else if i == 2000 {
+				fmt.Fprintf(&text, "M %s %s 3 \"gemm\"\n", number(at-0.1), number(zero+at))
+			}
+		}
+		in, err := ps3dump.Open(opened(text.String()), ps3dump.Options{})
+		if err != nil {
+			t.Fatalf("%d sensors: %v", sensors, err)
+		}
+		if len(in.Rails) != sensors || in.Rails[0].Name != "sensor0" || in.Turns != sensors || len(in.Markers) != 2 || in.Absolute {
+			t.Fatalf("%d sensors: %+v, %+v, %d in turn", sensors, in.Rails, in.Markers, in.Turns)
+		}
+		s, err := textin.Look(in.Rows, in.Columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setup := in.Setup(s, 0, 0)
+		for i := range setup.Rails {
+			setup.Rails[i].Role = measure.RolePSU
+		}
+		if took := float64(s.Last-s.First) / 1e9; math.Abs(took-(at-0.8)) > 1e-3 || s.Rows != n {
+			t.Errorf("%d sensors: %d rows over %v s of %v", sensors, s.Rows, took, at-0.8)
+		}
+		g, err := measure.NewIntegrator(&setup, 0, measure.Seconds(s.Last-s.First)/1e9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := textin.Read(in.Rows, in.Columns, s, textin.Sink{Block: g.Add}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := g.Result(measure.Edges{})
+		if err != nil || math.Abs(float64(r.Total.Energy)-sum) > 2e-4*sum+1e-6 {
+			t.Errorf("%d sensors: %v of %.6g J, %v", sensors, r.Total, sum, err)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // How fast the page is, on a machine that does nothing else: figures to print, no verdict.
 import { writeFileSync } from 'node:fs';
-import { drawn, main, rests, setup, step, visit, visitor } from './lib.mjs';
+import { drawn, firstPaint, main, rests, setup, step, visit, visitor } from './lib.mjs';
 
 const percentile = (v, p) => { const s = [...v].sort((a, b) => a - b); return s[Math.max(Math.ceil(p * s.length) - 1, 0)]; };
 const told = (what, v) => console.log(`${what}: p50 ${percentile(v, 0.5).toFixed(1)}, p95 ${percentile(v, 0.95).toFixed(1)} of ${v.length}`);
@@ -72,7 +72,7 @@ await main(async (browser) => {
     const page = await visitor(browser);
     await page.goto(setup.url);
     await page.locator('tbody tr').first().waitFor();
-    first.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    first.push(await firstPaint(page));
     await page.context().close();
   }
   told('first paint, ms', first);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { api, box, drawn, energyOf, main, params, plain, rests, sameJoules, setup, shot, step, visitor, wider } from './lib.mjs';
+import { api, box, drawn, energyOf, firstPaint, main, params, plain, rests, sameJoules, setup, shot, step, visitor, wider } from './lib.mjs';
 import { accessible } from './axe.mjs';
 import { phones } from './phone.mjs';
 import { keysAlone } from './keys.mjs';
@@ -245,7 +245,7 @@ async function paints(browser) {
     const page = await visitor(browser);
     await page.goto(setup.url);
     await rows(page, setup.tasks + 2);
-    times.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    times.push(await firstPaint(page));
     await page.context().close();
   }
   return times;

@@ -160,3 +160,11 @@ export async function sameJoules(page, id) {
   assert.ok(Math.abs(plain(e) * factor - want.energy_j) <= 0.5001 * last * factor, `${e} ${unit}J is written for ${want.energy_j} J`);
   assert.ok(Math.abs(plain(u) * factor - want.energy_u_j) <= 0.5001 * last * factor, `± ${u} ${unit}J is written for ${want.energy_u_j} J`);
 }
+
+/** firstPaint is when a page's first text was drawn, in ms: a busy machine draws it after the rows stand in the document. */
+export const firstPaint = (page) => page.evaluate(() => new Promise((done) => {
+  new PerformanceObserver((list) => {
+    const [paint] = list.getEntriesByName('first-contentful-paint');
+    if (paint) done(paint.startTime);
+  }).observe({ type: 'paint', buffered: true });
+}));

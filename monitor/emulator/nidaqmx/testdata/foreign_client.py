@@ -65,6 +65,15 @@ def main():
                 task=task, physical_channel="Dev1/ai2", min_val=-5, max_val=5, units_raw=10348))
             found["device"] = failure(stub.CreateAIVoltageChan, ni.CreateAIVoltageChanRequest(
                 task=task, physical_channel="Dev7/ai2", terminal_config_raw=-1, min_val=-5, max_val=5, units_raw=10348))
+            other = do("CreateTask", ni.CreateTaskRequest(session_name="list")).task
+            count = ni.GetTaskAttributeUInt32Request(task=other, attribute=ni.TASK_U_INT32_ATTRIBUTE_NUM_CHANS)
+            found["list"] = []
+            for inputs in ["Dev1/ai3:0, Dev1/ai16", "Dev1/ai4:5, Dev1/ai32", "Dev1/ai7"]:
+                found["list"].append(failure(stub.CreateAIVoltageChan, ni.CreateAIVoltageChanRequest(
+                    task=other, physical_channel=inputs, terminal_config_raw=-1, min_val=-5, max_val=5, units_raw=10348))[1])
+                found["list"].append(do("GetTaskAttributeUInt32", count).value)
+            do("ClearTask", ni.ClearTaskRequest(task=other))
+            found["text"] = do("GetErrorString", ni.GetErrorStringRequest(error_code=-200220)).error_string
             do("CfgSampClkTiming", ni.CfgSampClkTimingRequest(
                 task=task, rate=10000, active_edge_raw=10280, sample_mode_raw=10123, samps_per_chan=100000))
             do("CfgInputBuffer", ni.CfgInputBufferRequest(task=task, num_samps_per_chan=100000))

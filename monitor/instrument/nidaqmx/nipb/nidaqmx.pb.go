@@ -671,6 +671,59 @@ func (BufferUInt32Attribute) EnumDescriptor() ([]byte, []int) {
 	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{11}
 }
 
+// TaskUInt32Attribute is a number of the task.
+type TaskUInt32Attribute int32
+
+const (
+	// Not stated.
+	TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_UNSPECIFIED TaskUInt32Attribute = 0
+	// Its inputs.
+	TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS TaskUInt32Attribute = 8577
+	// The devices that these are on.
+	TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES TaskUInt32Attribute = 10682
+)
+
+// Enum value maps for TaskUInt32Attribute.
+var (
+	TaskUInt32Attribute_name = map[int32]string{
+		0:     "TASK_U_INT32_ATTRIBUTE_UNSPECIFIED",
+		8577:  "TASK_U_INT32_ATTRIBUTE_NUM_CHANS",
+		10682: "TASK_U_INT32_ATTRIBUTE_NUM_DEVICES",
+	}
+	TaskUInt32Attribute_value = map[string]int32{
+		"TASK_U_INT32_ATTRIBUTE_UNSPECIFIED": 0,
+		"TASK_U_INT32_ATTRIBUTE_NUM_CHANS":   8577,
+		"TASK_U_INT32_ATTRIBUTE_NUM_DEVICES": 10682,
+	}
+)
+
+func (x TaskUInt32Attribute) Enum() *TaskUInt32Attribute {
+	p := new(TaskUInt32Attribute)
+	*p = x
+	return p
+}
+
+func (x TaskUInt32Attribute) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskUInt32Attribute) Descriptor() protoreflect.EnumDescriptor {
+	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[12].Descriptor()
+}
+
+func (TaskUInt32Attribute) Type() protoreflect.EnumType {
+	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[12]
+}
+
+func (x TaskUInt32Attribute) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskUInt32Attribute.Descriptor instead.
+func (TaskUInt32Attribute) EnumDescriptor() ([]byte, []int) {
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{12}
+}
+
 // DeviceStringAttribute is a text of a device.
 type DeviceStringAttribute int32
 
@@ -704,11 +757,11 @@ func (x DeviceStringAttribute) String() string {
 }
 
 func (DeviceStringAttribute) Descriptor() protoreflect.EnumDescriptor {
-	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[12].Descriptor()
+	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[13].Descriptor()
 }
 
 func (DeviceStringAttribute) Type() protoreflect.EnumType {
-	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[12]
+	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[13]
 }
 
 func (x DeviceStringAttribute) Number() protoreflect.EnumNumber {
@@ -717,7 +770,7 @@ func (x DeviceStringAttribute) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DeviceStringAttribute.Descriptor instead.
 func (DeviceStringAttribute) EnumDescriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{12}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{13}
 }
 
 // DeviceUInt32Attribute is a number of a device.
@@ -753,11 +806,11 @@ func (x DeviceUInt32Attribute) String() string {
 }
 
 func (DeviceUInt32Attribute) Descriptor() protoreflect.EnumDescriptor {
-	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[13].Descriptor()
+	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[14].Descriptor()
 }
 
 func (DeviceUInt32Attribute) Type() protoreflect.EnumType {
-	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[13]
+	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[14]
 }
 
 func (x DeviceUInt32Attribute) Number() protoreflect.EnumNumber {
@@ -766,7 +819,7 @@ func (x DeviceUInt32Attribute) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DeviceUInt32Attribute.Descriptor instead.
 func (DeviceUInt32Attribute) EnumDescriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{13}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{14}
 }
 
 // DeviceBoolAttribute is a property of a device.
@@ -802,11 +855,11 @@ func (x DeviceBoolAttribute) String() string {
 }
 
 func (DeviceBoolAttribute) Descriptor() protoreflect.EnumDescriptor {
-	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[14].Descriptor()
+	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[15].Descriptor()
 }
 
 func (DeviceBoolAttribute) Type() protoreflect.EnumType {
-	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[14]
+	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[15]
 }
 
 func (x DeviceBoolAttribute) Number() protoreflect.EnumNumber {
@@ -815,7 +868,7 @@ func (x DeviceBoolAttribute) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DeviceBoolAttribute.Descriptor instead.
 func (DeviceBoolAttribute) EnumDescriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{14}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{15}
 }
 
 // SystemUInt32Attribute is a number of the driver.
@@ -855,11 +908,11 @@ func (x SystemUInt32Attribute) String() string {
 }
 
 func (SystemUInt32Attribute) Descriptor() protoreflect.EnumDescriptor {
-	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[15].Descriptor()
+	return file_nidaqmx_grpc_nidaqmx_proto_enumTypes[16].Descriptor()
 }
 
 func (SystemUInt32Attribute) Type() protoreflect.EnumType {
-	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[15]
+	return &file_nidaqmx_grpc_nidaqmx_proto_enumTypes[16]
 }
 
 func (x SystemUInt32Attribute) Number() protoreflect.EnumNumber {
@@ -868,7 +921,7 @@ func (x SystemUInt32Attribute) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SystemUInt32Attribute.Descriptor instead.
 func (SystemUInt32Attribute) EnumDescriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{15}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{16}
 }
 
 // CreateTaskRequest asks for CreateTask.
@@ -3304,6 +3357,258 @@ func (x *GetBufferAttributeUInt32Response) GetValue() uint32 {
 	return 0
 }
 
+// GetTaskAttributeUInt32Request asks for GetTaskAttributeUInt32.
+type GetTaskAttributeUInt32Request struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	Task *Session `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// Which one.
+	//
+	// Types that are valid to be assigned to AttributeEnum:
+	//
+	//	*GetTaskAttributeUInt32Request_Attribute
+	//	*GetTaskAttributeUInt32Request_AttributeRaw
+	AttributeEnum isGetTaskAttributeUInt32Request_AttributeEnum `protobuf_oneof:"attribute_enum"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTaskAttributeUInt32Request) Reset() {
+	*x = GetTaskAttributeUInt32Request{}
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTaskAttributeUInt32Request) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTaskAttributeUInt32Request) ProtoMessage() {}
+
+func (x *GetTaskAttributeUInt32Request) ProtoReflect() protoreflect.Message {
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTaskAttributeUInt32Request.ProtoReflect.Descriptor instead.
+func (*GetTaskAttributeUInt32Request) Descriptor() ([]byte, []int) {
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *GetTaskAttributeUInt32Request) GetTask() *Session {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *GetTaskAttributeUInt32Request) GetAttributeEnum() isGetTaskAttributeUInt32Request_AttributeEnum {
+	if x != nil {
+		return x.AttributeEnum
+	}
+	return nil
+}
+
+func (x *GetTaskAttributeUInt32Request) GetAttribute() TaskUInt32Attribute {
+	if x != nil {
+		if x, ok := x.AttributeEnum.(*GetTaskAttributeUInt32Request_Attribute); ok {
+			return x.Attribute
+		}
+	}
+	return TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_UNSPECIFIED
+}
+
+func (x *GetTaskAttributeUInt32Request) GetAttributeRaw() int32 {
+	if x != nil {
+		if x, ok := x.AttributeEnum.(*GetTaskAttributeUInt32Request_AttributeRaw); ok {
+			return x.AttributeRaw
+		}
+	}
+	return 0
+}
+
+type isGetTaskAttributeUInt32Request_AttributeEnum interface {
+	isGetTaskAttributeUInt32Request_AttributeEnum()
+}
+
+type GetTaskAttributeUInt32Request_Attribute struct {
+	// As a known value.
+	Attribute TaskUInt32Attribute `protobuf:"varint,2,opt,name=attribute,proto3,enum=nidaqmx_grpc.TaskUInt32Attribute,oneof"`
+}
+
+type GetTaskAttributeUInt32Request_AttributeRaw struct {
+	// As a number.
+	AttributeRaw int32 `protobuf:"varint,3,opt,name=attribute_raw,json=attributeRaw,proto3,oneof"`
+}
+
+func (*GetTaskAttributeUInt32Request_Attribute) isGetTaskAttributeUInt32Request_AttributeEnum() {}
+
+func (*GetTaskAttributeUInt32Request_AttributeRaw) isGetTaskAttributeUInt32Request_AttributeEnum() {}
+
+// GetTaskAttributeUInt32Response answers GetTaskAttributeUInt32.
+type GetTaskAttributeUInt32Response struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The driver's status.
+	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
+	// The value.
+	Value         uint32 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTaskAttributeUInt32Response) Reset() {
+	*x = GetTaskAttributeUInt32Response{}
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTaskAttributeUInt32Response) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTaskAttributeUInt32Response) ProtoMessage() {}
+
+func (x *GetTaskAttributeUInt32Response) ProtoReflect() protoreflect.Message {
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTaskAttributeUInt32Response.ProtoReflect.Descriptor instead.
+func (*GetTaskAttributeUInt32Response) Descriptor() ([]byte, []int) {
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetTaskAttributeUInt32Response) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *GetTaskAttributeUInt32Response) GetValue() uint32 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// GetErrorStringRequest asks for GetErrorString.
+type GetErrorStringRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The driver's code.
+	ErrorCode     int32 `protobuf:"varint,1,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetErrorStringRequest) Reset() {
+	*x = GetErrorStringRequest{}
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetErrorStringRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetErrorStringRequest) ProtoMessage() {}
+
+func (x *GetErrorStringRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetErrorStringRequest.ProtoReflect.Descriptor instead.
+func (*GetErrorStringRequest) Descriptor() ([]byte, []int) {
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetErrorStringRequest) GetErrorCode() int32 {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return 0
+}
+
+// GetErrorStringResponse answers GetErrorString.
+type GetErrorStringResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The driver's status.
+	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
+	// The message.
+	ErrorString   string `protobuf:"bytes,2,opt,name=error_string,json=errorString,proto3" json:"error_string,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetErrorStringResponse) Reset() {
+	*x = GetErrorStringResponse{}
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetErrorStringResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetErrorStringResponse) ProtoMessage() {}
+
+func (x *GetErrorStringResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetErrorStringResponse.ProtoReflect.Descriptor instead.
+func (*GetErrorStringResponse) Descriptor() ([]byte, []int) {
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetErrorStringResponse) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *GetErrorStringResponse) GetErrorString() string {
+	if x != nil {
+		return x.ErrorString
+	}
+	return ""
+}
+
 // GetDeviceAttributeStringRequest asks for GetDeviceAttributeString.
 type GetDeviceAttributeStringRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3322,7 +3627,7 @@ type GetDeviceAttributeStringRequest struct {
 
 func (x *GetDeviceAttributeStringRequest) Reset() {
 	*x = GetDeviceAttributeStringRequest{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[32]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3639,7 @@ func (x *GetDeviceAttributeStringRequest) String() string {
 func (*GetDeviceAttributeStringRequest) ProtoMessage() {}
 
 func (x *GetDeviceAttributeStringRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[32]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3652,7 @@ func (x *GetDeviceAttributeStringRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeStringRequest.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeStringRequest) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{32}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetDeviceAttributeStringRequest) GetDeviceName() string {
@@ -3414,7 +3719,7 @@ type GetDeviceAttributeStringResponse struct {
 
 func (x *GetDeviceAttributeStringResponse) Reset() {
 	*x = GetDeviceAttributeStringResponse{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[33]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3731,7 @@ func (x *GetDeviceAttributeStringResponse) String() string {
 func (*GetDeviceAttributeStringResponse) ProtoMessage() {}
 
 func (x *GetDeviceAttributeStringResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[33]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3744,7 @@ func (x *GetDeviceAttributeStringResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeStringResponse.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeStringResponse) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{33}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetDeviceAttributeStringResponse) GetStatus() int32 {
@@ -3474,7 +3779,7 @@ type GetDeviceAttributeUInt32Request struct {
 
 func (x *GetDeviceAttributeUInt32Request) Reset() {
 	*x = GetDeviceAttributeUInt32Request{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[34]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3791,7 @@ func (x *GetDeviceAttributeUInt32Request) String() string {
 func (*GetDeviceAttributeUInt32Request) ProtoMessage() {}
 
 func (x *GetDeviceAttributeUInt32Request) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[34]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3804,7 @@ func (x *GetDeviceAttributeUInt32Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeUInt32Request.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeUInt32Request) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{34}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetDeviceAttributeUInt32Request) GetDeviceName() string {
@@ -3566,7 +3871,7 @@ type GetDeviceAttributeUInt32Response struct {
 
 func (x *GetDeviceAttributeUInt32Response) Reset() {
 	*x = GetDeviceAttributeUInt32Response{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[35]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3883,7 @@ func (x *GetDeviceAttributeUInt32Response) String() string {
 func (*GetDeviceAttributeUInt32Response) ProtoMessage() {}
 
 func (x *GetDeviceAttributeUInt32Response) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[35]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3896,7 @@ func (x *GetDeviceAttributeUInt32Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeUInt32Response.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeUInt32Response) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{35}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetDeviceAttributeUInt32Response) GetStatus() int32 {
@@ -3626,7 +3931,7 @@ type GetDeviceAttributeBoolRequest struct {
 
 func (x *GetDeviceAttributeBoolRequest) Reset() {
 	*x = GetDeviceAttributeBoolRequest{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3943,7 @@ func (x *GetDeviceAttributeBoolRequest) String() string {
 func (*GetDeviceAttributeBoolRequest) ProtoMessage() {}
 
 func (x *GetDeviceAttributeBoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3956,7 @@ func (x *GetDeviceAttributeBoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeBoolRequest.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeBoolRequest) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{36}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetDeviceAttributeBoolRequest) GetDeviceName() string {
@@ -3717,7 +4022,7 @@ type GetDeviceAttributeBoolResponse struct {
 
 func (x *GetDeviceAttributeBoolResponse) Reset() {
 	*x = GetDeviceAttributeBoolResponse{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[37]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +4034,7 @@ func (x *GetDeviceAttributeBoolResponse) String() string {
 func (*GetDeviceAttributeBoolResponse) ProtoMessage() {}
 
 func (x *GetDeviceAttributeBoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[37]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +4047,7 @@ func (x *GetDeviceAttributeBoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceAttributeBoolResponse.ProtoReflect.Descriptor instead.
 func (*GetDeviceAttributeBoolResponse) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{37}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetDeviceAttributeBoolResponse) GetStatus() int32 {
@@ -3775,7 +4080,7 @@ type GetSystemInfoAttributeUInt32Request struct {
 
 func (x *GetSystemInfoAttributeUInt32Request) Reset() {
 	*x = GetSystemInfoAttributeUInt32Request{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +4092,7 @@ func (x *GetSystemInfoAttributeUInt32Request) String() string {
 func (*GetSystemInfoAttributeUInt32Request) ProtoMessage() {}
 
 func (x *GetSystemInfoAttributeUInt32Request) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +4105,7 @@ func (x *GetSystemInfoAttributeUInt32Request) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use GetSystemInfoAttributeUInt32Request.ProtoReflect.Descriptor instead.
 func (*GetSystemInfoAttributeUInt32Request) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{38}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetSystemInfoAttributeUInt32Request) GetAttributeEnum() isGetSystemInfoAttributeUInt32Request_AttributeEnum {
@@ -3861,7 +4166,7 @@ type GetSystemInfoAttributeUInt32Response struct {
 
 func (x *GetSystemInfoAttributeUInt32Response) Reset() {
 	*x = GetSystemInfoAttributeUInt32Response{}
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[39]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +4178,7 @@ func (x *GetSystemInfoAttributeUInt32Response) String() string {
 func (*GetSystemInfoAttributeUInt32Response) ProtoMessage() {}
 
 func (x *GetSystemInfoAttributeUInt32Response) ProtoReflect() protoreflect.Message {
-	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[39]
+	mi := &file_nidaqmx_grpc_nidaqmx_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +4191,7 @@ func (x *GetSystemInfoAttributeUInt32Response) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use GetSystemInfoAttributeUInt32Response.ProtoReflect.Descriptor instead.
 func (*GetSystemInfoAttributeUInt32Response) Descriptor() ([]byte, []int) {
-	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{39}
+	return file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetSystemInfoAttributeUInt32Response) GetStatus() int32 {
@@ -4053,7 +4358,21 @@ const file_nidaqmx_grpc_nidaqmx_proto_rawDesc = "" +
 	"\x0eattribute_enum\"P\n" +
 	" GetBufferAttributeUInt32Response\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value\"\xc0\x01\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value\"\xc7\x01\n" +
+	"\x1dGetTaskAttributeUInt32Request\x12*\n" +
+	"\x04task\x18\x01 \x01(\v2\x16.nidevice_grpc.SessionR\x04task\x12A\n" +
+	"\tattribute\x18\x02 \x01(\x0e2!.nidaqmx_grpc.TaskUInt32AttributeH\x00R\tattribute\x12%\n" +
+	"\rattribute_raw\x18\x03 \x01(\x05H\x00R\fattributeRawB\x10\n" +
+	"\x0eattribute_enum\"N\n" +
+	"\x1eGetTaskAttributeUInt32Response\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value\"6\n" +
+	"\x15GetErrorStringRequest\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x01 \x01(\x05R\terrorCode\"S\n" +
+	"\x16GetErrorStringResponse\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\x05R\x06status\x12!\n" +
+	"\ferror_string\x18\x02 \x01(\tR\verrorString\"\xc0\x01\n" +
 	"\x1fGetDeviceAttributeStringRequest\x12\x1f\n" +
 	"\vdevice_name\x18\x01 \x01(\tR\n" +
 	"deviceName\x12C\n" +
@@ -4137,7 +4456,11 @@ const file_nidaqmx_grpc_nidaqmx_proto_rawDesc = "" +
 	"3CHANNEL_DOUBLE_ARRAY_ATTRIBUTE_AI_DEV_SCALING_COEFF\x10\xb02*o\n" +
 	"\x15BufferUInt32Attribute\x12(\n" +
 	"$BUFFER_U_INT32_ATTRIBUTE_UNSPECIFIED\x10\x00\x12,\n" +
-	"'BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE\x10\xec0*k\n" +
+	"'BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE\x10\xec0*\x8d\x01\n" +
+	"\x13TaskUInt32Attribute\x12&\n" +
+	"\"TASK_U_INT32_ATTRIBUTE_UNSPECIFIED\x10\x00\x12%\n" +
+	" TASK_U_INT32_ATTRIBUTE_NUM_CHANS\x10\x81C\x12'\n" +
+	"\"TASK_U_INT32_ATTRIBUTE_NUM_DEVICES\x10\xbaS*k\n" +
 	"\x15DeviceStringAttribute\x12'\n" +
 	"#DEVICE_STRING_ATTRIBUTE_UNSPECIFIED\x10\x00\x12)\n" +
 	"$DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE\x10\xb1\f*k\n" +
@@ -4150,7 +4473,7 @@ const file_nidaqmx_grpc_nidaqmx_proto_rawDesc = "" +
 	"\x15SystemUInt32Attribute\x12(\n" +
 	"$SYSTEM_U_INT32_ATTRIBUTE_UNSPECIFIED\x10\x00\x121\n" +
 	",SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION\x10\xf2$\x121\n" +
-	",SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION\x10\xa322\xb3\x10\n" +
+	",SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION\x10\xa322\x85\x12\n" +
 	"\aNiDAQmx\x12O\n" +
 	"\n" +
 	"CreateTask\x12\x1f.nidaqmx_grpc.CreateTaskRequest\x1a .nidaqmx_grpc.CreateTaskResponse\x12j\n" +
@@ -4168,7 +4491,9 @@ const file_nidaqmx_grpc_nidaqmx_proto_rawDesc = "" +
 	"\x16GetReadAttributeUInt64\x12+.nidaqmx_grpc.GetReadAttributeUInt64Request\x1a,.nidaqmx_grpc.GetReadAttributeUInt64Response\x12p\n" +
 	"\x15SetReadAttributeInt32\x12*.nidaqmx_grpc.SetReadAttributeInt32Request\x1a+.nidaqmx_grpc.SetReadAttributeInt32Response\x12\x82\x01\n" +
 	"\x1bGetChanAttributeDoubleArray\x120.nidaqmx_grpc.GetChanAttributeDoubleArrayRequest\x1a1.nidaqmx_grpc.GetChanAttributeDoubleArrayResponse\x12y\n" +
-	"\x18GetBufferAttributeUInt32\x12-.nidaqmx_grpc.GetBufferAttributeUInt32Request\x1a..nidaqmx_grpc.GetBufferAttributeUInt32Response\x12y\n" +
+	"\x18GetBufferAttributeUInt32\x12-.nidaqmx_grpc.GetBufferAttributeUInt32Request\x1a..nidaqmx_grpc.GetBufferAttributeUInt32Response\x12s\n" +
+	"\x16GetTaskAttributeUInt32\x12+.nidaqmx_grpc.GetTaskAttributeUInt32Request\x1a,.nidaqmx_grpc.GetTaskAttributeUInt32Response\x12[\n" +
+	"\x0eGetErrorString\x12#.nidaqmx_grpc.GetErrorStringRequest\x1a$.nidaqmx_grpc.GetErrorStringResponse\x12y\n" +
 	"\x18GetDeviceAttributeString\x12-.nidaqmx_grpc.GetDeviceAttributeStringRequest\x1a..nidaqmx_grpc.GetDeviceAttributeStringResponse\x12y\n" +
 	"\x18GetDeviceAttributeUInt32\x12-.nidaqmx_grpc.GetDeviceAttributeUInt32Request\x1a..nidaqmx_grpc.GetDeviceAttributeUInt32Response\x12s\n" +
 	"\x16GetDeviceAttributeBool\x12+.nidaqmx_grpc.GetDeviceAttributeBoolRequest\x1a,.nidaqmx_grpc.GetDeviceAttributeBoolResponse\x12\x85\x01\n" +
@@ -4186,8 +4511,8 @@ func file_nidaqmx_grpc_nidaqmx_proto_rawDescGZIP() []byte {
 	return file_nidaqmx_grpc_nidaqmx_proto_rawDescData
 }
 
-var file_nidaqmx_grpc_nidaqmx_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_nidaqmx_grpc_nidaqmx_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_nidaqmx_grpc_nidaqmx_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_nidaqmx_grpc_nidaqmx_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_nidaqmx_grpc_nidaqmx_proto_goTypes = []any{
 	(TerminalConfig)(0),                          // 0: nidaqmx_grpc.TerminalConfig
 	(VoltageUnits)(0),                            // 1: nidaqmx_grpc.VoltageUnits
@@ -4201,133 +4526,144 @@ var file_nidaqmx_grpc_nidaqmx_proto_goTypes = []any{
 	(ReadInt32Value)(0),                          // 9: nidaqmx_grpc.ReadInt32Value
 	(ChannelDoubleArrayAttribute)(0),             // 10: nidaqmx_grpc.ChannelDoubleArrayAttribute
 	(BufferUInt32Attribute)(0),                   // 11: nidaqmx_grpc.BufferUInt32Attribute
-	(DeviceStringAttribute)(0),                   // 12: nidaqmx_grpc.DeviceStringAttribute
-	(DeviceUInt32Attribute)(0),                   // 13: nidaqmx_grpc.DeviceUInt32Attribute
-	(DeviceBoolAttribute)(0),                     // 14: nidaqmx_grpc.DeviceBoolAttribute
-	(SystemUInt32Attribute)(0),                   // 15: nidaqmx_grpc.SystemUInt32Attribute
-	(*CreateTaskRequest)(nil),                    // 16: nidaqmx_grpc.CreateTaskRequest
-	(*CreateTaskResponse)(nil),                   // 17: nidaqmx_grpc.CreateTaskResponse
-	(*CreateAIVoltageChanRequest)(nil),           // 18: nidaqmx_grpc.CreateAIVoltageChanRequest
-	(*CreateAIVoltageChanResponse)(nil),          // 19: nidaqmx_grpc.CreateAIVoltageChanResponse
-	(*CfgSampClkTimingRequest)(nil),              // 20: nidaqmx_grpc.CfgSampClkTimingRequest
-	(*CfgSampClkTimingResponse)(nil),             // 21: nidaqmx_grpc.CfgSampClkTimingResponse
-	(*CfgInputBufferRequest)(nil),                // 22: nidaqmx_grpc.CfgInputBufferRequest
-	(*CfgInputBufferResponse)(nil),               // 23: nidaqmx_grpc.CfgInputBufferResponse
-	(*StartTaskRequest)(nil),                     // 24: nidaqmx_grpc.StartTaskRequest
-	(*StartTaskResponse)(nil),                    // 25: nidaqmx_grpc.StartTaskResponse
-	(*StopTaskRequest)(nil),                      // 26: nidaqmx_grpc.StopTaskRequest
-	(*StopTaskResponse)(nil),                     // 27: nidaqmx_grpc.StopTaskResponse
-	(*ClearTaskRequest)(nil),                     // 28: nidaqmx_grpc.ClearTaskRequest
-	(*ClearTaskResponse)(nil),                    // 29: nidaqmx_grpc.ClearTaskResponse
-	(*ReadRawRequest)(nil),                       // 30: nidaqmx_grpc.ReadRawRequest
-	(*ReadRawResponse)(nil),                      // 31: nidaqmx_grpc.ReadRawResponse
-	(*ReadBinaryI16Request)(nil),                 // 32: nidaqmx_grpc.ReadBinaryI16Request
-	(*ReadBinaryI16Response)(nil),                // 33: nidaqmx_grpc.ReadBinaryI16Response
-	(*ReadAnalogF64Request)(nil),                 // 34: nidaqmx_grpc.ReadAnalogF64Request
-	(*ReadAnalogF64Response)(nil),                // 35: nidaqmx_grpc.ReadAnalogF64Response
-	(*GetTimingAttributeDoubleRequest)(nil),      // 36: nidaqmx_grpc.GetTimingAttributeDoubleRequest
-	(*GetTimingAttributeDoubleResponse)(nil),     // 37: nidaqmx_grpc.GetTimingAttributeDoubleResponse
-	(*GetReadAttributeUInt32Request)(nil),        // 38: nidaqmx_grpc.GetReadAttributeUInt32Request
-	(*GetReadAttributeUInt32Response)(nil),       // 39: nidaqmx_grpc.GetReadAttributeUInt32Response
-	(*GetReadAttributeUInt64Request)(nil),        // 40: nidaqmx_grpc.GetReadAttributeUInt64Request
-	(*GetReadAttributeUInt64Response)(nil),       // 41: nidaqmx_grpc.GetReadAttributeUInt64Response
-	(*SetReadAttributeInt32Request)(nil),         // 42: nidaqmx_grpc.SetReadAttributeInt32Request
-	(*SetReadAttributeInt32Response)(nil),        // 43: nidaqmx_grpc.SetReadAttributeInt32Response
-	(*GetChanAttributeDoubleArrayRequest)(nil),   // 44: nidaqmx_grpc.GetChanAttributeDoubleArrayRequest
-	(*GetChanAttributeDoubleArrayResponse)(nil),  // 45: nidaqmx_grpc.GetChanAttributeDoubleArrayResponse
-	(*GetBufferAttributeUInt32Request)(nil),      // 46: nidaqmx_grpc.GetBufferAttributeUInt32Request
-	(*GetBufferAttributeUInt32Response)(nil),     // 47: nidaqmx_grpc.GetBufferAttributeUInt32Response
-	(*GetDeviceAttributeStringRequest)(nil),      // 48: nidaqmx_grpc.GetDeviceAttributeStringRequest
-	(*GetDeviceAttributeStringResponse)(nil),     // 49: nidaqmx_grpc.GetDeviceAttributeStringResponse
-	(*GetDeviceAttributeUInt32Request)(nil),      // 50: nidaqmx_grpc.GetDeviceAttributeUInt32Request
-	(*GetDeviceAttributeUInt32Response)(nil),     // 51: nidaqmx_grpc.GetDeviceAttributeUInt32Response
-	(*GetDeviceAttributeBoolRequest)(nil),        // 52: nidaqmx_grpc.GetDeviceAttributeBoolRequest
-	(*GetDeviceAttributeBoolResponse)(nil),       // 53: nidaqmx_grpc.GetDeviceAttributeBoolResponse
-	(*GetSystemInfoAttributeUInt32Request)(nil),  // 54: nidaqmx_grpc.GetSystemInfoAttributeUInt32Request
-	(*GetSystemInfoAttributeUInt32Response)(nil), // 55: nidaqmx_grpc.GetSystemInfoAttributeUInt32Response
-	(SessionInitializationBehavior)(0),           // 56: nidevice_grpc.SessionInitializationBehavior
-	(*Session)(nil),                              // 57: nidevice_grpc.Session
+	(TaskUInt32Attribute)(0),                     // 12: nidaqmx_grpc.TaskUInt32Attribute
+	(DeviceStringAttribute)(0),                   // 13: nidaqmx_grpc.DeviceStringAttribute
+	(DeviceUInt32Attribute)(0),                   // 14: nidaqmx_grpc.DeviceUInt32Attribute
+	(DeviceBoolAttribute)(0),                     // 15: nidaqmx_grpc.DeviceBoolAttribute
+	(SystemUInt32Attribute)(0),                   // 16: nidaqmx_grpc.SystemUInt32Attribute
+	(*CreateTaskRequest)(nil),                    // 17: nidaqmx_grpc.CreateTaskRequest
+	(*CreateTaskResponse)(nil),                   // 18: nidaqmx_grpc.CreateTaskResponse
+	(*CreateAIVoltageChanRequest)(nil),           // 19: nidaqmx_grpc.CreateAIVoltageChanRequest
+	(*CreateAIVoltageChanResponse)(nil),          // 20: nidaqmx_grpc.CreateAIVoltageChanResponse
+	(*CfgSampClkTimingRequest)(nil),              // 21: nidaqmx_grpc.CfgSampClkTimingRequest
+	(*CfgSampClkTimingResponse)(nil),             // 22: nidaqmx_grpc.CfgSampClkTimingResponse
+	(*CfgInputBufferRequest)(nil),                // 23: nidaqmx_grpc.CfgInputBufferRequest
+	(*CfgInputBufferResponse)(nil),               // 24: nidaqmx_grpc.CfgInputBufferResponse
+	(*StartTaskRequest)(nil),                     // 25: nidaqmx_grpc.StartTaskRequest
+	(*StartTaskResponse)(nil),                    // 26: nidaqmx_grpc.StartTaskResponse
+	(*StopTaskRequest)(nil),                      // 27: nidaqmx_grpc.StopTaskRequest
+	(*StopTaskResponse)(nil),                     // 28: nidaqmx_grpc.StopTaskResponse
+	(*ClearTaskRequest)(nil),                     // 29: nidaqmx_grpc.ClearTaskRequest
+	(*ClearTaskResponse)(nil),                    // 30: nidaqmx_grpc.ClearTaskResponse
+	(*ReadRawRequest)(nil),                       // 31: nidaqmx_grpc.ReadRawRequest
+	(*ReadRawResponse)(nil),                      // 32: nidaqmx_grpc.ReadRawResponse
+	(*ReadBinaryI16Request)(nil),                 // 33: nidaqmx_grpc.ReadBinaryI16Request
+	(*ReadBinaryI16Response)(nil),                // 34: nidaqmx_grpc.ReadBinaryI16Response
+	(*ReadAnalogF64Request)(nil),                 // 35: nidaqmx_grpc.ReadAnalogF64Request
+	(*ReadAnalogF64Response)(nil),                // 36: nidaqmx_grpc.ReadAnalogF64Response
+	(*GetTimingAttributeDoubleRequest)(nil),      // 37: nidaqmx_grpc.GetTimingAttributeDoubleRequest
+	(*GetTimingAttributeDoubleResponse)(nil),     // 38: nidaqmx_grpc.GetTimingAttributeDoubleResponse
+	(*GetReadAttributeUInt32Request)(nil),        // 39: nidaqmx_grpc.GetReadAttributeUInt32Request
+	(*GetReadAttributeUInt32Response)(nil),       // 40: nidaqmx_grpc.GetReadAttributeUInt32Response
+	(*GetReadAttributeUInt64Request)(nil),        // 41: nidaqmx_grpc.GetReadAttributeUInt64Request
+	(*GetReadAttributeUInt64Response)(nil),       // 42: nidaqmx_grpc.GetReadAttributeUInt64Response
+	(*SetReadAttributeInt32Request)(nil),         // 43: nidaqmx_grpc.SetReadAttributeInt32Request
+	(*SetReadAttributeInt32Response)(nil),        // 44: nidaqmx_grpc.SetReadAttributeInt32Response
+	(*GetChanAttributeDoubleArrayRequest)(nil),   // 45: nidaqmx_grpc.GetChanAttributeDoubleArrayRequest
+	(*GetChanAttributeDoubleArrayResponse)(nil),  // 46: nidaqmx_grpc.GetChanAttributeDoubleArrayResponse
+	(*GetBufferAttributeUInt32Request)(nil),      // 47: nidaqmx_grpc.GetBufferAttributeUInt32Request
+	(*GetBufferAttributeUInt32Response)(nil),     // 48: nidaqmx_grpc.GetBufferAttributeUInt32Response
+	(*GetTaskAttributeUInt32Request)(nil),        // 49: nidaqmx_grpc.GetTaskAttributeUInt32Request
+	(*GetTaskAttributeUInt32Response)(nil),       // 50: nidaqmx_grpc.GetTaskAttributeUInt32Response
+	(*GetErrorStringRequest)(nil),                // 51: nidaqmx_grpc.GetErrorStringRequest
+	(*GetErrorStringResponse)(nil),               // 52: nidaqmx_grpc.GetErrorStringResponse
+	(*GetDeviceAttributeStringRequest)(nil),      // 53: nidaqmx_grpc.GetDeviceAttributeStringRequest
+	(*GetDeviceAttributeStringResponse)(nil),     // 54: nidaqmx_grpc.GetDeviceAttributeStringResponse
+	(*GetDeviceAttributeUInt32Request)(nil),      // 55: nidaqmx_grpc.GetDeviceAttributeUInt32Request
+	(*GetDeviceAttributeUInt32Response)(nil),     // 56: nidaqmx_grpc.GetDeviceAttributeUInt32Response
+	(*GetDeviceAttributeBoolRequest)(nil),        // 57: nidaqmx_grpc.GetDeviceAttributeBoolRequest
+	(*GetDeviceAttributeBoolResponse)(nil),       // 58: nidaqmx_grpc.GetDeviceAttributeBoolResponse
+	(*GetSystemInfoAttributeUInt32Request)(nil),  // 59: nidaqmx_grpc.GetSystemInfoAttributeUInt32Request
+	(*GetSystemInfoAttributeUInt32Response)(nil), // 60: nidaqmx_grpc.GetSystemInfoAttributeUInt32Response
+	(SessionInitializationBehavior)(0),           // 61: nidevice_grpc.SessionInitializationBehavior
+	(*Session)(nil),                              // 62: nidevice_grpc.Session
 }
 var file_nidaqmx_grpc_nidaqmx_proto_depIdxs = []int32{
-	56, // 0: nidaqmx_grpc.CreateTaskRequest.initialization_behavior:type_name -> nidevice_grpc.SessionInitializationBehavior
-	57, // 1: nidaqmx_grpc.CreateTaskResponse.task:type_name -> nidevice_grpc.Session
-	57, // 2: nidaqmx_grpc.CreateAIVoltageChanRequest.task:type_name -> nidevice_grpc.Session
+	61, // 0: nidaqmx_grpc.CreateTaskRequest.initialization_behavior:type_name -> nidevice_grpc.SessionInitializationBehavior
+	62, // 1: nidaqmx_grpc.CreateTaskResponse.task:type_name -> nidevice_grpc.Session
+	62, // 2: nidaqmx_grpc.CreateAIVoltageChanRequest.task:type_name -> nidevice_grpc.Session
 	0,  // 3: nidaqmx_grpc.CreateAIVoltageChanRequest.terminal_config:type_name -> nidaqmx_grpc.TerminalConfig
 	1,  // 4: nidaqmx_grpc.CreateAIVoltageChanRequest.units:type_name -> nidaqmx_grpc.VoltageUnits
-	57, // 5: nidaqmx_grpc.CfgSampClkTimingRequest.task:type_name -> nidevice_grpc.Session
+	62, // 5: nidaqmx_grpc.CfgSampClkTimingRequest.task:type_name -> nidevice_grpc.Session
 	2,  // 6: nidaqmx_grpc.CfgSampClkTimingRequest.active_edge:type_name -> nidaqmx_grpc.Edge
 	3,  // 7: nidaqmx_grpc.CfgSampClkTimingRequest.sample_mode:type_name -> nidaqmx_grpc.SampleMode
-	57, // 8: nidaqmx_grpc.CfgInputBufferRequest.task:type_name -> nidevice_grpc.Session
-	57, // 9: nidaqmx_grpc.StartTaskRequest.task:type_name -> nidevice_grpc.Session
-	57, // 10: nidaqmx_grpc.StopTaskRequest.task:type_name -> nidevice_grpc.Session
-	57, // 11: nidaqmx_grpc.ClearTaskRequest.task:type_name -> nidevice_grpc.Session
-	57, // 12: nidaqmx_grpc.ReadRawRequest.task:type_name -> nidevice_grpc.Session
-	57, // 13: nidaqmx_grpc.ReadBinaryI16Request.task:type_name -> nidevice_grpc.Session
+	62, // 8: nidaqmx_grpc.CfgInputBufferRequest.task:type_name -> nidevice_grpc.Session
+	62, // 9: nidaqmx_grpc.StartTaskRequest.task:type_name -> nidevice_grpc.Session
+	62, // 10: nidaqmx_grpc.StopTaskRequest.task:type_name -> nidevice_grpc.Session
+	62, // 11: nidaqmx_grpc.ClearTaskRequest.task:type_name -> nidevice_grpc.Session
+	62, // 12: nidaqmx_grpc.ReadRawRequest.task:type_name -> nidevice_grpc.Session
+	62, // 13: nidaqmx_grpc.ReadBinaryI16Request.task:type_name -> nidevice_grpc.Session
 	4,  // 14: nidaqmx_grpc.ReadBinaryI16Request.fill_mode:type_name -> nidaqmx_grpc.FillMode
-	57, // 15: nidaqmx_grpc.ReadAnalogF64Request.task:type_name -> nidevice_grpc.Session
+	62, // 15: nidaqmx_grpc.ReadAnalogF64Request.task:type_name -> nidevice_grpc.Session
 	4,  // 16: nidaqmx_grpc.ReadAnalogF64Request.fill_mode:type_name -> nidaqmx_grpc.FillMode
-	57, // 17: nidaqmx_grpc.GetTimingAttributeDoubleRequest.task:type_name -> nidevice_grpc.Session
+	62, // 17: nidaqmx_grpc.GetTimingAttributeDoubleRequest.task:type_name -> nidevice_grpc.Session
 	5,  // 18: nidaqmx_grpc.GetTimingAttributeDoubleRequest.attribute:type_name -> nidaqmx_grpc.TimingDoubleAttribute
-	57, // 19: nidaqmx_grpc.GetReadAttributeUInt32Request.task:type_name -> nidevice_grpc.Session
+	62, // 19: nidaqmx_grpc.GetReadAttributeUInt32Request.task:type_name -> nidevice_grpc.Session
 	6,  // 20: nidaqmx_grpc.GetReadAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.ReadUInt32Attribute
-	57, // 21: nidaqmx_grpc.GetReadAttributeUInt64Request.task:type_name -> nidevice_grpc.Session
+	62, // 21: nidaqmx_grpc.GetReadAttributeUInt64Request.task:type_name -> nidevice_grpc.Session
 	7,  // 22: nidaqmx_grpc.GetReadAttributeUInt64Request.attribute:type_name -> nidaqmx_grpc.ReadUInt64Attribute
-	57, // 23: nidaqmx_grpc.SetReadAttributeInt32Request.task:type_name -> nidevice_grpc.Session
+	62, // 23: nidaqmx_grpc.SetReadAttributeInt32Request.task:type_name -> nidevice_grpc.Session
 	8,  // 24: nidaqmx_grpc.SetReadAttributeInt32Request.attribute:type_name -> nidaqmx_grpc.ReadInt32Attribute
 	9,  // 25: nidaqmx_grpc.SetReadAttributeInt32Request.value:type_name -> nidaqmx_grpc.ReadInt32Value
-	57, // 26: nidaqmx_grpc.GetChanAttributeDoubleArrayRequest.task:type_name -> nidevice_grpc.Session
+	62, // 26: nidaqmx_grpc.GetChanAttributeDoubleArrayRequest.task:type_name -> nidevice_grpc.Session
 	10, // 27: nidaqmx_grpc.GetChanAttributeDoubleArrayRequest.attribute:type_name -> nidaqmx_grpc.ChannelDoubleArrayAttribute
-	57, // 28: nidaqmx_grpc.GetBufferAttributeUInt32Request.task:type_name -> nidevice_grpc.Session
+	62, // 28: nidaqmx_grpc.GetBufferAttributeUInt32Request.task:type_name -> nidevice_grpc.Session
 	11, // 29: nidaqmx_grpc.GetBufferAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.BufferUInt32Attribute
-	12, // 30: nidaqmx_grpc.GetDeviceAttributeStringRequest.attribute:type_name -> nidaqmx_grpc.DeviceStringAttribute
-	13, // 31: nidaqmx_grpc.GetDeviceAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.DeviceUInt32Attribute
-	14, // 32: nidaqmx_grpc.GetDeviceAttributeBoolRequest.attribute:type_name -> nidaqmx_grpc.DeviceBoolAttribute
-	15, // 33: nidaqmx_grpc.GetSystemInfoAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.SystemUInt32Attribute
-	16, // 34: nidaqmx_grpc.NiDAQmx.CreateTask:input_type -> nidaqmx_grpc.CreateTaskRequest
-	18, // 35: nidaqmx_grpc.NiDAQmx.CreateAIVoltageChan:input_type -> nidaqmx_grpc.CreateAIVoltageChanRequest
-	20, // 36: nidaqmx_grpc.NiDAQmx.CfgSampClkTiming:input_type -> nidaqmx_grpc.CfgSampClkTimingRequest
-	22, // 37: nidaqmx_grpc.NiDAQmx.CfgInputBuffer:input_type -> nidaqmx_grpc.CfgInputBufferRequest
-	24, // 38: nidaqmx_grpc.NiDAQmx.StartTask:input_type -> nidaqmx_grpc.StartTaskRequest
-	26, // 39: nidaqmx_grpc.NiDAQmx.StopTask:input_type -> nidaqmx_grpc.StopTaskRequest
-	28, // 40: nidaqmx_grpc.NiDAQmx.ClearTask:input_type -> nidaqmx_grpc.ClearTaskRequest
-	30, // 41: nidaqmx_grpc.NiDAQmx.ReadRaw:input_type -> nidaqmx_grpc.ReadRawRequest
-	32, // 42: nidaqmx_grpc.NiDAQmx.ReadBinaryI16:input_type -> nidaqmx_grpc.ReadBinaryI16Request
-	34, // 43: nidaqmx_grpc.NiDAQmx.ReadAnalogF64:input_type -> nidaqmx_grpc.ReadAnalogF64Request
-	36, // 44: nidaqmx_grpc.NiDAQmx.GetTimingAttributeDouble:input_type -> nidaqmx_grpc.GetTimingAttributeDoubleRequest
-	38, // 45: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt32:input_type -> nidaqmx_grpc.GetReadAttributeUInt32Request
-	40, // 46: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt64:input_type -> nidaqmx_grpc.GetReadAttributeUInt64Request
-	42, // 47: nidaqmx_grpc.NiDAQmx.SetReadAttributeInt32:input_type -> nidaqmx_grpc.SetReadAttributeInt32Request
-	44, // 48: nidaqmx_grpc.NiDAQmx.GetChanAttributeDoubleArray:input_type -> nidaqmx_grpc.GetChanAttributeDoubleArrayRequest
-	46, // 49: nidaqmx_grpc.NiDAQmx.GetBufferAttributeUInt32:input_type -> nidaqmx_grpc.GetBufferAttributeUInt32Request
-	48, // 50: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeString:input_type -> nidaqmx_grpc.GetDeviceAttributeStringRequest
-	50, // 51: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeUInt32:input_type -> nidaqmx_grpc.GetDeviceAttributeUInt32Request
-	52, // 52: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeBool:input_type -> nidaqmx_grpc.GetDeviceAttributeBoolRequest
-	54, // 53: nidaqmx_grpc.NiDAQmx.GetSystemInfoAttributeUInt32:input_type -> nidaqmx_grpc.GetSystemInfoAttributeUInt32Request
-	17, // 54: nidaqmx_grpc.NiDAQmx.CreateTask:output_type -> nidaqmx_grpc.CreateTaskResponse
-	19, // 55: nidaqmx_grpc.NiDAQmx.CreateAIVoltageChan:output_type -> nidaqmx_grpc.CreateAIVoltageChanResponse
-	21, // 56: nidaqmx_grpc.NiDAQmx.CfgSampClkTiming:output_type -> nidaqmx_grpc.CfgSampClkTimingResponse
-	23, // 57: nidaqmx_grpc.NiDAQmx.CfgInputBuffer:output_type -> nidaqmx_grpc.CfgInputBufferResponse
-	25, // 58: nidaqmx_grpc.NiDAQmx.StartTask:output_type -> nidaqmx_grpc.StartTaskResponse
-	27, // 59: nidaqmx_grpc.NiDAQmx.StopTask:output_type -> nidaqmx_grpc.StopTaskResponse
-	29, // 60: nidaqmx_grpc.NiDAQmx.ClearTask:output_type -> nidaqmx_grpc.ClearTaskResponse
-	31, // 61: nidaqmx_grpc.NiDAQmx.ReadRaw:output_type -> nidaqmx_grpc.ReadRawResponse
-	33, // 62: nidaqmx_grpc.NiDAQmx.ReadBinaryI16:output_type -> nidaqmx_grpc.ReadBinaryI16Response
-	35, // 63: nidaqmx_grpc.NiDAQmx.ReadAnalogF64:output_type -> nidaqmx_grpc.ReadAnalogF64Response
-	37, // 64: nidaqmx_grpc.NiDAQmx.GetTimingAttributeDouble:output_type -> nidaqmx_grpc.GetTimingAttributeDoubleResponse
-	39, // 65: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt32:output_type -> nidaqmx_grpc.GetReadAttributeUInt32Response
-	41, // 66: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt64:output_type -> nidaqmx_grpc.GetReadAttributeUInt64Response
-	43, // 67: nidaqmx_grpc.NiDAQmx.SetReadAttributeInt32:output_type -> nidaqmx_grpc.SetReadAttributeInt32Response
-	45, // 68: nidaqmx_grpc.NiDAQmx.GetChanAttributeDoubleArray:output_type -> nidaqmx_grpc.GetChanAttributeDoubleArrayResponse
-	47, // 69: nidaqmx_grpc.NiDAQmx.GetBufferAttributeUInt32:output_type -> nidaqmx_grpc.GetBufferAttributeUInt32Response
-	49, // 70: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeString:output_type -> nidaqmx_grpc.GetDeviceAttributeStringResponse
-	51, // 71: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeUInt32:output_type -> nidaqmx_grpc.GetDeviceAttributeUInt32Response
-	53, // 72: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeBool:output_type -> nidaqmx_grpc.GetDeviceAttributeBoolResponse
-	55, // 73: nidaqmx_grpc.NiDAQmx.GetSystemInfoAttributeUInt32:output_type -> nidaqmx_grpc.GetSystemInfoAttributeUInt32Response
-	54, // [54:74] is the sub-list for method output_type
-	34, // [34:54] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	62, // 30: nidaqmx_grpc.GetTaskAttributeUInt32Request.task:type_name -> nidevice_grpc.Session
+	12, // 31: nidaqmx_grpc.GetTaskAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.TaskUInt32Attribute
+	13, // 32: nidaqmx_grpc.GetDeviceAttributeStringRequest.attribute:type_name -> nidaqmx_grpc.DeviceStringAttribute
+	14, // 33: nidaqmx_grpc.GetDeviceAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.DeviceUInt32Attribute
+	15, // 34: nidaqmx_grpc.GetDeviceAttributeBoolRequest.attribute:type_name -> nidaqmx_grpc.DeviceBoolAttribute
+	16, // 35: nidaqmx_grpc.GetSystemInfoAttributeUInt32Request.attribute:type_name -> nidaqmx_grpc.SystemUInt32Attribute
+	17, // 36: nidaqmx_grpc.NiDAQmx.CreateTask:input_type -> nidaqmx_grpc.CreateTaskRequest
+	19, // 37: nidaqmx_grpc.NiDAQmx.CreateAIVoltageChan:input_type -> nidaqmx_grpc.CreateAIVoltageChanRequest
+	21, // 38: nidaqmx_grpc.NiDAQmx.CfgSampClkTiming:input_type -> nidaqmx_grpc.CfgSampClkTimingRequest
+	23, // 39: nidaqmx_grpc.NiDAQmx.CfgInputBuffer:input_type -> nidaqmx_grpc.CfgInputBufferRequest
+	25, // 40: nidaqmx_grpc.NiDAQmx.StartTask:input_type -> nidaqmx_grpc.StartTaskRequest
+	27, // 41: nidaqmx_grpc.NiDAQmx.StopTask:input_type -> nidaqmx_grpc.StopTaskRequest
+	29, // 42: nidaqmx_grpc.NiDAQmx.ClearTask:input_type -> nidaqmx_grpc.ClearTaskRequest
+	31, // 43: nidaqmx_grpc.NiDAQmx.ReadRaw:input_type -> nidaqmx_grpc.ReadRawRequest
+	33, // 44: nidaqmx_grpc.NiDAQmx.ReadBinaryI16:input_type -> nidaqmx_grpc.ReadBinaryI16Request
+	35, // 45: nidaqmx_grpc.NiDAQmx.ReadAnalogF64:input_type -> nidaqmx_grpc.ReadAnalogF64Request
+	37, // 46: nidaqmx_grpc.NiDAQmx.GetTimingAttributeDouble:input_type -> nidaqmx_grpc.GetTimingAttributeDoubleRequest
+	39, // 47: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt32:input_type -> nidaqmx_grpc.GetReadAttributeUInt32Request
+	41, // 48: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt64:input_type -> nidaqmx_grpc.GetReadAttributeUInt64Request
+	43, // 49: nidaqmx_grpc.NiDAQmx.SetReadAttributeInt32:input_type -> nidaqmx_grpc.SetReadAttributeInt32Request
+	45, // 50: nidaqmx_grpc.NiDAQmx.GetChanAttributeDoubleArray:input_type -> nidaqmx_grpc.GetChanAttributeDoubleArrayRequest
+	47, // 51: nidaqmx_grpc.NiDAQmx.GetBufferAttributeUInt32:input_type -> nidaqmx_grpc.GetBufferAttributeUInt32Request
+	49, // 52: nidaqmx_grpc.NiDAQmx.GetTaskAttributeUInt32:input_type -> nidaqmx_grpc.GetTaskAttributeUInt32Request
+	51, // 53: nidaqmx_grpc.NiDAQmx.GetErrorString:input_type -> nidaqmx_grpc.GetErrorStringRequest
+	53, // 54: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeString:input_type -> nidaqmx_grpc.GetDeviceAttributeStringRequest
+	55, // 55: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeUInt32:input_type -> nidaqmx_grpc.GetDeviceAttributeUInt32Request
+	57, // 56: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeBool:input_type -> nidaqmx_grpc.GetDeviceAttributeBoolRequest
+	59, // 57: nidaqmx_grpc.NiDAQmx.GetSystemInfoAttributeUInt32:input_type -> nidaqmx_grpc.GetSystemInfoAttributeUInt32Request
+	18, // 58: nidaqmx_grpc.NiDAQmx.CreateTask:output_type -> nidaqmx_grpc.CreateTaskResponse
+	20, // 59: nidaqmx_grpc.NiDAQmx.CreateAIVoltageChan:output_type -> nidaqmx_grpc.CreateAIVoltageChanResponse
+	22, // 60: nidaqmx_grpc.NiDAQmx.CfgSampClkTiming:output_type -> nidaqmx_grpc.CfgSampClkTimingResponse
+	24, // 61: nidaqmx_grpc.NiDAQmx.CfgInputBuffer:output_type -> nidaqmx_grpc.CfgInputBufferResponse
+	26, // 62: nidaqmx_grpc.NiDAQmx.StartTask:output_type -> nidaqmx_grpc.StartTaskResponse
+	28, // 63: nidaqmx_grpc.NiDAQmx.StopTask:output_type -> nidaqmx_grpc.StopTaskResponse
+	30, // 64: nidaqmx_grpc.NiDAQmx.ClearTask:output_type -> nidaqmx_grpc.ClearTaskResponse
+	32, // 65: nidaqmx_grpc.NiDAQmx.ReadRaw:output_type -> nidaqmx_grpc.ReadRawResponse
+	34, // 66: nidaqmx_grpc.NiDAQmx.ReadBinaryI16:output_type -> nidaqmx_grpc.ReadBinaryI16Response
+	36, // 67: nidaqmx_grpc.NiDAQmx.ReadAnalogF64:output_type -> nidaqmx_grpc.ReadAnalogF64Response
+	38, // 68: nidaqmx_grpc.NiDAQmx.GetTimingAttributeDouble:output_type -> nidaqmx_grpc.GetTimingAttributeDoubleResponse
+	40, // 69: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt32:output_type -> nidaqmx_grpc.GetReadAttributeUInt32Response
+	42, // 70: nidaqmx_grpc.NiDAQmx.GetReadAttributeUInt64:output_type -> nidaqmx_grpc.GetReadAttributeUInt64Response
+	44, // 71: nidaqmx_grpc.NiDAQmx.SetReadAttributeInt32:output_type -> nidaqmx_grpc.SetReadAttributeInt32Response
+	46, // 72: nidaqmx_grpc.NiDAQmx.GetChanAttributeDoubleArray:output_type -> nidaqmx_grpc.GetChanAttributeDoubleArrayResponse
+	48, // 73: nidaqmx_grpc.NiDAQmx.GetBufferAttributeUInt32:output_type -> nidaqmx_grpc.GetBufferAttributeUInt32Response
+	50, // 74: nidaqmx_grpc.NiDAQmx.GetTaskAttributeUInt32:output_type -> nidaqmx_grpc.GetTaskAttributeUInt32Response
+	52, // 75: nidaqmx_grpc.NiDAQmx.GetErrorString:output_type -> nidaqmx_grpc.GetErrorStringResponse
+	54, // 76: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeString:output_type -> nidaqmx_grpc.GetDeviceAttributeStringResponse
+	56, // 77: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeUInt32:output_type -> nidaqmx_grpc.GetDeviceAttributeUInt32Response
+	58, // 78: nidaqmx_grpc.NiDAQmx.GetDeviceAttributeBool:output_type -> nidaqmx_grpc.GetDeviceAttributeBoolResponse
+	60, // 79: nidaqmx_grpc.NiDAQmx.GetSystemInfoAttributeUInt32:output_type -> nidaqmx_grpc.GetSystemInfoAttributeUInt32Response
+	58, // [58:80] is the sub-list for method output_type
+	36, // [36:58] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_nidaqmx_grpc_nidaqmx_proto_init() }
@@ -4383,18 +4719,22 @@ func file_nidaqmx_grpc_nidaqmx_proto_init() {
 		(*GetBufferAttributeUInt32Request_AttributeRaw)(nil),
 	}
 	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[32].OneofWrappers = []any{
+		(*GetTaskAttributeUInt32Request_Attribute)(nil),
+		(*GetTaskAttributeUInt32Request_AttributeRaw)(nil),
+	}
+	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36].OneofWrappers = []any{
 		(*GetDeviceAttributeStringRequest_Attribute)(nil),
 		(*GetDeviceAttributeStringRequest_AttributeRaw)(nil),
 	}
-	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[34].OneofWrappers = []any{
+	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38].OneofWrappers = []any{
 		(*GetDeviceAttributeUInt32Request_Attribute)(nil),
 		(*GetDeviceAttributeUInt32Request_AttributeRaw)(nil),
 	}
-	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[36].OneofWrappers = []any{
+	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[40].OneofWrappers = []any{
 		(*GetDeviceAttributeBoolRequest_Attribute)(nil),
 		(*GetDeviceAttributeBoolRequest_AttributeRaw)(nil),
 	}
-	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[38].OneofWrappers = []any{
+	file_nidaqmx_grpc_nidaqmx_proto_msgTypes[42].OneofWrappers = []any{
 		(*GetSystemInfoAttributeUInt32Request_Attribute)(nil),
 		(*GetSystemInfoAttributeUInt32Request_AttributeRaw)(nil),
 	}
@@ -4403,8 +4743,8 @@ func file_nidaqmx_grpc_nidaqmx_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nidaqmx_grpc_nidaqmx_proto_rawDesc), len(file_nidaqmx_grpc_nidaqmx_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   40,
+			NumEnums:      17,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

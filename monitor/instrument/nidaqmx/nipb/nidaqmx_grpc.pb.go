@@ -45,6 +45,8 @@ const (
 	NiDAQmx_SetReadAttributeInt32_FullMethodName        = "/nidaqmx_grpc.NiDAQmx/SetReadAttributeInt32"
 	NiDAQmx_GetChanAttributeDoubleArray_FullMethodName  = "/nidaqmx_grpc.NiDAQmx/GetChanAttributeDoubleArray"
 	NiDAQmx_GetBufferAttributeUInt32_FullMethodName     = "/nidaqmx_grpc.NiDAQmx/GetBufferAttributeUInt32"
+	NiDAQmx_GetTaskAttributeUInt32_FullMethodName       = "/nidaqmx_grpc.NiDAQmx/GetTaskAttributeUInt32"
+	NiDAQmx_GetErrorString_FullMethodName               = "/nidaqmx_grpc.NiDAQmx/GetErrorString"
 	NiDAQmx_GetDeviceAttributeString_FullMethodName     = "/nidaqmx_grpc.NiDAQmx/GetDeviceAttributeString"
 	NiDAQmx_GetDeviceAttributeUInt32_FullMethodName     = "/nidaqmx_grpc.NiDAQmx/GetDeviceAttributeUInt32"
 	NiDAQmx_GetDeviceAttributeBool_FullMethodName       = "/nidaqmx_grpc.NiDAQmx/GetDeviceAttributeBool"
@@ -89,6 +91,10 @@ type NiDAQmxClient interface {
 	GetChanAttributeDoubleArray(ctx context.Context, in *GetChanAttributeDoubleArrayRequest, opts ...grpc.CallOption) (*GetChanAttributeDoubleArrayResponse, error)
 	// GetBufferAttributeUInt32 reads a number of the buffer.
 	GetBufferAttributeUInt32(ctx context.Context, in *GetBufferAttributeUInt32Request, opts ...grpc.CallOption) (*GetBufferAttributeUInt32Response, error)
+	// GetTaskAttributeUInt32 reads a number of the task.
+	GetTaskAttributeUInt32(ctx context.Context, in *GetTaskAttributeUInt32Request, opts ...grpc.CallOption) (*GetTaskAttributeUInt32Response, error)
+	// GetErrorString returns the message of an error or a warning.
+	GetErrorString(ctx context.Context, in *GetErrorStringRequest, opts ...grpc.CallOption) (*GetErrorStringResponse, error)
 	// GetDeviceAttributeString reads a text of a device.
 	GetDeviceAttributeString(ctx context.Context, in *GetDeviceAttributeStringRequest, opts ...grpc.CallOption) (*GetDeviceAttributeStringResponse, error)
 	// GetDeviceAttributeUInt32 reads a number of a device.
@@ -267,6 +273,26 @@ func (c *niDAQmxClient) GetBufferAttributeUInt32(ctx context.Context, in *GetBuf
 	return out, nil
 }
 
+func (c *niDAQmxClient) GetTaskAttributeUInt32(ctx context.Context, in *GetTaskAttributeUInt32Request, opts ...grpc.CallOption) (*GetTaskAttributeUInt32Response, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTaskAttributeUInt32Response)
+	err := c.cc.Invoke(ctx, NiDAQmx_GetTaskAttributeUInt32_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *niDAQmxClient) GetErrorString(ctx context.Context, in *GetErrorStringRequest, opts ...grpc.CallOption) (*GetErrorStringResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetErrorStringResponse)
+	err := c.cc.Invoke(ctx, NiDAQmx_GetErrorString_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *niDAQmxClient) GetDeviceAttributeString(ctx context.Context, in *GetDeviceAttributeStringRequest, opts ...grpc.CallOption) (*GetDeviceAttributeStringResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetDeviceAttributeStringResponse)
@@ -345,6 +371,10 @@ type NiDAQmxServer interface {
 	GetChanAttributeDoubleArray(context.Context, *GetChanAttributeDoubleArrayRequest) (*GetChanAttributeDoubleArrayResponse, error)
 	// GetBufferAttributeUInt32 reads a number of the buffer.
 	GetBufferAttributeUInt32(context.Context, *GetBufferAttributeUInt32Request) (*GetBufferAttributeUInt32Response, error)
+	// GetTaskAttributeUInt32 reads a number of the task.
+	GetTaskAttributeUInt32(context.Context, *GetTaskAttributeUInt32Request) (*GetTaskAttributeUInt32Response, error)
+	// GetErrorString returns the message of an error or a warning.
+	GetErrorString(context.Context, *GetErrorStringRequest) (*GetErrorStringResponse, error)
 	// GetDeviceAttributeString reads a text of a device.
 	GetDeviceAttributeString(context.Context, *GetDeviceAttributeStringRequest) (*GetDeviceAttributeStringResponse, error)
 	// GetDeviceAttributeUInt32 reads a number of a device.
@@ -410,6 +440,12 @@ func (UnimplementedNiDAQmxServer) GetChanAttributeDoubleArray(context.Context, *
 }
 func (UnimplementedNiDAQmxServer) GetBufferAttributeUInt32(context.Context, *GetBufferAttributeUInt32Request) (*GetBufferAttributeUInt32Response, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetBufferAttributeUInt32 not implemented")
+}
+func (UnimplementedNiDAQmxServer) GetTaskAttributeUInt32(context.Context, *GetTaskAttributeUInt32Request) (*GetTaskAttributeUInt32Response, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTaskAttributeUInt32 not implemented")
+}
+func (UnimplementedNiDAQmxServer) GetErrorString(context.Context, *GetErrorStringRequest) (*GetErrorStringResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetErrorString not implemented")
 }
 func (UnimplementedNiDAQmxServer) GetDeviceAttributeString(context.Context, *GetDeviceAttributeStringRequest) (*GetDeviceAttributeStringResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetDeviceAttributeString not implemented")
@@ -732,6 +768,42 @@ func _NiDAQmx_GetBufferAttributeUInt32_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NiDAQmx_GetTaskAttributeUInt32_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTaskAttributeUInt32Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NiDAQmxServer).GetTaskAttributeUInt32(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NiDAQmx_GetTaskAttributeUInt32_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NiDAQmxServer).GetTaskAttributeUInt32(ctx, req.(*GetTaskAttributeUInt32Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NiDAQmx_GetErrorString_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetErrorStringRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NiDAQmxServer).GetErrorString(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NiDAQmx_GetErrorString_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NiDAQmxServer).GetErrorString(ctx, req.(*GetErrorStringRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NiDAQmx_GetDeviceAttributeString_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetDeviceAttributeStringRequest)
 	if err := dec(in); err != nil {
@@ -874,6 +946,14 @@ var NiDAQmx_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetBufferAttributeUInt32",
 			Handler:    _NiDAQmx_GetBufferAttributeUInt32_Handler,
+		},
+		{
+			MethodName: "GetTaskAttributeUInt32",
+			Handler:    _NiDAQmx_GetTaskAttributeUInt32_Handler,
+		},
+		{
+			MethodName: "GetErrorString",
+			Handler:    _NiDAQmx_GetErrorString_Handler,
 		},
 		{
 			MethodName: "GetDeviceAttributeString",

@@ -67,11 +67,8 @@ func (d *infiniivision) ReadBack(ctx context.Context, c *scpi.Client, p *scope.P
 	if err := scope.Expect(ctx, c, ":TIM:RANG?", timeRange(p), 1e-3); err != nil {
 		return scope.Memory{}, err
 	}
-	for _, n := range p.Used {
-		in, _ := p.On(n)
-		if err := scope.Expect(ctx, c, fmt.Sprintf(":CHAN%d:OFFS?", n), -in.Offset, 0.02); err != nil {
-			return scope.Memory{}, fmt.Errorf("%w: it has less range at this scale", err)
-		}
+	if err := p.ExpectOffsets(ctx, c, ":CHAN%d:OFFS?"); err != nil {
+		return scope.Memory{}, err
 	}
 	if err := d.try(ctx, c); err != nil {
 		return scope.Memory{}, err
@@ -199,18 +196,7 @@ func (d *infiniivision) Read(ctx context.Context, c *scpi.Client, channel, first
 	if err := selectMemory(ctx, c, channel); err != nil {
 		return dst, err
 	}
-	begin := len(dst)
-	most := d.points + d.points/8 + 1024
-	out, err := c.QueryBlock(ctx, ":WAV:DATA?", most, dst)
-	if err != nil {
-		return dst, err
-	}
-	got := out[begin:]
-	if len(got) < first+n {
-		return dst, fmt.Errorf("%w: %d of %d", scope.ErrFewer, len(got), first+n)
-	}
-	copy(got, got[first:first+n])
-	return out[:begin+n], nil
+	return scope.ReadWhole(ctx, c, ":WAV:DATA?", d.points, 1, first, n, dst)
 }
 
 // selectMemory selects a channel's deep memory. MAX also sets the mode, so that

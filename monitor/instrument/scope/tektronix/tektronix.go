@@ -121,10 +121,7 @@ func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (
 	if err := scope.Expect(ctx, c, "HOR:RECO?", float64(p.Points), 0); err != nil {
 		return m, err
 	}
-	rate, err := c.QueryNumber(ctx, "HOR:SAMPLER?")
-	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
-		err = fmt.Errorf("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate, p.Window)
-	}
+	rate, err := p.Rate(ctx, c, "HOR:SAMPLER?")
 	if err != nil {
 		return m, err
 	}

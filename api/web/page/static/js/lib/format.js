@@ -93,3 +93,6 @@ export function time(text) {
 
 /** word turns an enum's name into words: TASK_STATE_COMPLETE is complete. */
 export const word = (name, front) => (name ?? '').replace(front, '').replaceAll('_', ' ').toLowerCase();
+
+/** serials are the serial numbers of instruments that are read as one, of those that have one. */
+export const serials = (text) => (text ?? '').split(' + ').filter(Boolean).join(' + ');

@@ -1,6 +1,6 @@
 // What stands around the rails of a bench: who has it, who waits, what it is.
 import { el } from '../lib/dom.js';
-import { count, hertz, none, num, time, word } from '../lib/format.js';
+import { count, hertz, none, num, serials, time, word } from '../lib/format.js';
 import { notice } from '../lib/parts.js';
 import { link } from '../lib/router.js';
 
@@ -108,7 +108,7 @@ export function about(s) {
   const i = s.instrument ?? {};
   return terms([
     ['Monitor', `${s.bench}${s.version ? `, wattmark ${s.version}, protocol ${s.protocol}` : ''}`],
-    ['Instrument', [i.model, i.serial && `no. ${i.serial}`, i.firmware && `firmware ${i.firmware}`].filter(Boolean).join(', ') || i.kind || none],
+    ['Instrument', [i.model, serials(i.serial) && `no. ${serials(i.serial)}`, i.firmware && `firmware ${i.firmware}`].filter(Boolean).join(', ') || i.kind || none],
     ['Sample rate', num(s.sample_rate_hz) > 0 ? hertz(s.sample_rate_hz).replace('Hz', 'S/s') : none],
     ['GPU', s.gpu_uuid || 'nobody said which'],
     ['Not measured', (s.missing ?? []).join(', ') || 'nothing: all rails of the card'],

@@ -12,11 +12,11 @@ const order = ['nvml.instant', 'nvml.average', 'nvml.usage', 'nvidia-smi power.d
 /** nameOf is what a method is called: that of an imported log is its column. */
 export const nameOf = (method) => names[method] ?? method;
 
-/** isPower tells whether a method's readings are watts: not conditions of the GPU, nor counters of energy. */
-const isPower = (method) => !/^gpu\.|energy$|counter/.test(method);
+/** isPower tells whether a method's readings are watts: not conditions of the GPU, counters of energy, nor a line that was switched. */
+const isPower = (method) => !/^gpu\.|^machine\.energy\.|^witness$|energy$|counter/.test(method);
 
 /** powerMethods are those of a task's methods whose readings are watts, in their order. */
-function powerMethods(methods) {
+export function powerMethods(methods) {
   const place = (m) => order.indexOf(m) >>> 0; // others are last
   return methods.filter(isPower).sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
 }

@@ -1,6 +1,6 @@
 // What one takes away from a task's plot: the figure, the samples, the address.
 import { el, announce } from '../lib/dom.js';
-import { energy, many, time } from '../lib/format.js';
+import { energy, many, serials, time } from '../lib/format.js';
 import { pngFigure, save, svgFigure } from '../plot/figure.js';
 import { instant } from '../plot/scale.js';
 
@@ -15,7 +15,7 @@ export function captionOf(answer, { view, cursors, single, columns, mode }, betw
   const t = answer.task, i = answer.instrument ?? {}, span = view.to - view.from;
   const drawn = single ? 'each sample' : `mean of each of ${columns} columns${mode === 'stacked' ? '' : ', and its least and greatest sample'}`;
   return [
-    `Power of ${t.name ? `“${t.name}”` : `task ${t.task_id}`}${t.gpu ? ` on ${t.gpu}` : ''}, measured by ${[i.model || i.kind || 'a meter', i.serial].filter(Boolean).join(' ')} on ${time(t.launched)}; ${drawn}.`,
+    `Power of ${t.name ? `“${t.name}”` : `task ${t.task_id}`}${t.gpu ? ` on ${t.gpu}` : ''}, measured by ${[i.model || i.kind || 'a meter', serials(i.serial)].filter(Boolean).join(' ')} on ${time(t.launched)}; ${drawn}.`,
     t.energy ? `Over the window: ${energy(t.energy)} (k = 2).` : '',
     between && Number.isFinite(cursors.a) && Number.isFinite(cursors.b) ? `Between A (${instant(cursors.a, span)}) and B (${instant(cursors.b, span)}): ${energy(between.energy)} (k = 2).` : '',
     answer.setup?.missing?.length ? `Not measured: ${answer.setup.missing.join(', ')}.` : '',

@@ -1,7 +1,7 @@
 // What is said of a task beside its plot: figures, rails, quality, budget, markers, events.
 import { get } from '../lib/api.js';
 import { el, fill } from '../lib/dom.js';
-import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, time, watts, word } from '../lib/format.js';
+import { count, energy, grouped, joules, many, none, num, percent, quantity, seconds, serials, time, watts, word } from '../lib/format.js';
 import { figures, notice, stateBadge, table, verdictBadge } from '../lib/parts.js';
 import { link } from '../lib/router.js';
 import { words } from '../lib/words.js';
@@ -115,7 +115,7 @@ function markers(answer) {
 function origin(answer) {
   const i = answer.instrument ?? {}, t = answer.task;
   const rows = [
-    ['Meter', [i.model || i.kind, i.serial ? `serial ${i.serial}` : '', i.firmware ? `firmware ${i.firmware}` : ''].filter(Boolean).join(', ')],
+    ['Meter', [i.model || i.kind, serials(i.serial) && `serial ${serials(i.serial)}`, i.firmware ? `firmware ${i.firmware}` : ''].filter(Boolean).join(', ')],
     ['Rate', rate(answer)], ['GPU', [t.gpu, t.gpu_uuid].filter(Boolean).join(', ')],
     ['Window', answer.window ? `${grouped(num(answer.window.from_s), 6)} to ${grouped(num(answer.window.to_s), 6)} s` : 'none'],
     ['Run on', [answer.provenance?.host, answer.provenance?.os].filter(Boolean).join(', ')], ['Command', answer.provenance?.command?.join(' ')], ['In', answer.provenance?.directory],

@@ -74,8 +74,15 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 		return nil
 	})
 	return func() {
-		if err := end(); err != nil && ctx.Err() == nil {
-			s.rolled.why = fmt.Sprintf("samples were kept from then on: %v", err)
+		r, err := &s.rolled, end()
+		old := func(w endedWindow) bool { return !w.Settled && s.line.now().Sub(time.Unix(0, w.End)) > 3*keep }
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			r.why = fmt.Sprintf("samples were kept from then on: %v", err)
+		case slices.ContainsFunc(r.ended, old):
+			r.why = fmt.Sprintf("the samples of %s were kept, as no mark was found behind them (--mark-every)",
+				measure.Plural(len(r.ended), "window"))
 		}
 	}
 }

@@ -272,6 +272,8 @@ func (c *Config) validate() error {
 		return errors.New("a measurement needs a database, a monitor and a GPU")
 	case c.Name == "":
 		return errors.New("a measurement needs a name")
+	case c.Rolling.Keep > 0 && c.Witness != nil:
+		return errors.New("the changes of a witness line are looked for in all samples: keep them")
 	}
 	return errors.Join(measure.CheckText("name", c.Name), measure.CheckText("user", c.User),
 		measure.CheckText("holder", c.Holder))

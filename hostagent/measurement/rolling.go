@@ -50,6 +50,7 @@ type roll struct {
 	read    map[string]int64 // bytes of each file of windows
 	version int              // of the windows stored with the task
 	ended   []endedWindow    // those without energy yet, and those that were open beside them
+	gone    int64            // when the last window ended that is not among ended any more
 	last    measure.Seconds  // device time of the end of the last window with energy; zero before
 }
 
@@ -184,8 +185,13 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 		return err
 	}
 	for i := range r.ended {
-		if due(&r.ended[i]) {
-			r.ended[i].Settled, w.Windows[i].Settled = true, true
+		e := &r.ended[i]
+		if !due(e) {
+			continue
+		}
+		// One that was open beside forgotten windows waits for the end, where all are known.
+		if e.Settled = true; e.Begin >= r.gone {
+			w.Windows[i].Settled = true
 			done.Windows = append(done.Windows, w.Windows[i])
 		}
 	}
@@ -198,6 +204,9 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 		r.last = max(r.last, to)
 	}
 	r.forget(until)
+	if len(done.Windows) == 0 {
+		return nil
+	}
 	return AddWindows(ctx, s.cfg.DB, s.id, done)
 }
 
@@ -235,7 +244,13 @@ func (r *roll) forget(until time.Time) {
 			limit = min(limit, w.Begin)
 		}
 	}
-	r.ended = slices.DeleteFunc(r.ended, func(w endedWindow) bool { return w.Settled && w.End <= limit })
+	r.ended = slices.DeleteFunc(r.ended, func(w endedWindow) bool {
+		drop := w.Settled && w.End <= limit
+		if drop {
+			r.gone = max(r.gone, w.End)
+		}
+		return drop
+	})
 }
 
 // windowsEnded takes the windows that ended since the last call: those that programs wrote, and those that a host stored

@@ -116,8 +116,8 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 			"play a marker amid a program so often, once no process has used the GPU for 2.5 s: clocks stay related in long "+
 				"captures; 0 for none")
 		fl.BoolVar(&f.marks.Busy, "mark-busy", false, "with --mark-every: also while the GPU is used")
-		fl.DurationVar(&f.keep, "keep", 0, "delete samples older than this while the work runs, but for those around windows "+
-			"and marks; their sums stay, and energies with them; 0 keeps all")
+		fl.DurationVar(&f.keep, "keep", 0, "delete samples older than this while the work runs, once windows in them have "+
+			"their energy (--mark-every); their sums stay; 0 keeps all")
 		fl.StringVar(&f.witness, "witness", "", "switch a line beside the work that is wired to the meter's channel named "+
 			"witness: PORT, PORT:rts or a GPIO's value file (docs/instruments.md)")
 		fl.BoolVar(&f.NoSensor, "no-nvml", false, "do not read the GPU's own sensor beside the meter")
@@ -242,6 +242,8 @@ func (f *RunFlags) checkKeep() error {
 		return cli.Usagef("--keep %v: want at least %v: windows need the samples around them", f.keep, measurement.LeastKeep)
 	case f.keep != 0 && f.auto:
 		return cli.Usagef("--keep does not go with --auto: energy by kernel needs all samples")
+	case f.keep != 0 && f.witness != "":
+		return cli.Usagef("--keep does not go with --witness: the line's changes are looked for in all samples")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
@@ -147,13 +148,26 @@ func (s *attempt) look(ctx context.Context, t *store.Task) (err error) {
 		}
 	}
 	tb := t.Setup.Timebase
-	return eachBlockFrom(ctx, s.cfg.DB, s.id, r.seen, &t.Setup, func(b *measure.Block) (bool, error) {
-		r.seen++
-		if n := b.Scans(); n > 0 {
-			r.newest = tb.Seconds(b.TickAt(tb, n-1))
+	chunks := func(yield func(*chunk.Chunk, error) bool) {
+		for c, err := range s.cfg.DB.Chunks(ctx, s.id, r.seen) {
+			if err == nil {
+				r.seen = c.No + 1
+			}
+			if !yield(c, err) {
+				return
+			}
 		}
-		return false, r.detector.Push(b)
-	})
+	}
+	for b, err := range chunk.DecodeAll(chunks, &t.Setup) {
+		if err == nil {
+			r.newest = tb.Seconds(b.TickAt(tb, b.Scans()-1))
+			err = r.detector.Push(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle stores the energies of the windows that ended Rolling.Keep ago, as far as marks relate the clocks. Those that

@@ -118,14 +118,7 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, esti
 func eachBlock(
 	ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, f func(*measure.Block) (enough bool, err error),
 ) error {
-	return eachBlockFrom(ctx, db, id, 0, setup, f)
-}
-
-// eachBlockFrom is eachBlock from a chunk on.
-func eachBlockFrom(ctx context.Context, db Store, id store.TaskID, first uint64, setup *measure.Setup,
-	f func(*measure.Block) (enough bool, err error),
-) error {
-	for b, err := range chunk.DecodeAllSums(db.Chunks(ctx, id, first), setup) {
+	for b, err := range chunk.DecodeAllSums(db.Chunks(ctx, id, 0), setup) {
 		enough := false
 		if err == nil {
 			enough, err = f(b)

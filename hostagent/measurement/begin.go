@@ -89,6 +89,9 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 		r := s.bench.Setup.Response
 		s.cfg.Lead = max(leastLead, (2*(r.Update+r.Window) + 5*r.Tau).Duration(), wall.Reach(&s.bench.Setup).Duration())
 	}
+	if s.cfg.Unmarked {
+		return nil
+	}
 	if s.cfg.Marker != nil {
 		if s.spec = *s.cfg.Marker; s.spec.Code == marker.None {
 			return nil
@@ -131,9 +134,11 @@ func (s *attempt) start(ctx context.Context) (err error) {
 	if s.bench.Holder != "" && s.cfg.Wait > 0 && s.cfg.Warn != nil {
 		s.cfg.Warn(fmt.Sprintf("the bench is held by %s: waiting for it, %v at most", s.bench.Holder, s.cfg.Wait))
 	}
+	s.began.Start = s.line.now()
 	started, err := s.cfg.Monitor.Start(call, session.Request{
 		Holder: s.cfg.Holder, TaskName: s.cfg.Name, Marker: s.spec, Lease: s.cfg.Lease, Wait: s.cfg.Wait,
 	})
+	s.began.End = s.line.now()
 	gaveUp := context.Cause(ctx)
 	if err != nil {
 		return errors.Join(err, gaveUp)

@@ -156,6 +156,18 @@ func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) 
 	return f.Changes, err
 }
 
+// unmarkedClock relates the clocks by when the capture began: its device time is zero when it does, between the
+// request and the answer, which brings the first scan. Nil for a task with markers.
+func (s *attempt) unmarkedClock() *clock.Fit {
+	if !s.cfg.Unmarked {
+		return nil
+	}
+	origin, half := s.began.Start.Truncate(time.Second), s.began.End.Sub(s.began.Start)/2
+	zero, u := measure.SecondsOf(s.began.Start.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
+	rate := math.Hypot(hostRate, s.bench.Setup.Timebase.UTickHz)
+	return &clock.Fit{Origin: measure.Seconds(origin.Unix()), A: -zero, B: 1, VarA: u * u, VarB: rate * rate}
+}
+
 // relate fits the meter's clock to the host's from the chip edges of markers that were both
 // played and found. An averaging instrument does not define where in its average a value
 // lies: half of the average's length enters as the uncertainty of the offset. The rates may

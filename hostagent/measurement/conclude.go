@@ -30,6 +30,8 @@ type verdict struct {
 	// where another does in its place (store.Outcome).
 	owner     string
 	recovered bool
+	// clock relates the clocks of a task without markers; nil for none.
+	clock *clock.Fit
 }
 
 // note adds a remark that leaves the state as it is; none where it is empty.
@@ -82,6 +84,9 @@ func conclude(
 	if s.State == session.Incomplete {
 		v.incomplete("the capture ended early: %s", s.Reason)
 	}
+	if v.clock != nil {
+		task.Clock = v.clock
+	}
 	a, err := analyse(ctx, db, &task, s.Markers)
 	if err != nil {
 		return store.Outcome{}, err
@@ -94,6 +99,9 @@ func conclude(
 	switch {
 	case a.result == nil:
 		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", why(s, a.why))
+	case v.clock != nil:
+		v.note("the GPU plays no markers: the clocks are related by when the capture began, ± %.2g s",
+			2*math.Sqrt(v.clock.VarA))
 	case a.start == nil || a.stop == nil:
 		v.incomplete("the window rests on one marker alone: %s", why(s, errors.New("the other was not found")))
 	case a.why != nil:
@@ -169,6 +177,9 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		return a, nil
 	}
 	fitErr := errors.New("the markers were not found by their code")
+	if task.Marker.Code == marker.None {
+		a.fit = task.Clock
+	}
 	if timed := a.timed(task.Marker, found); len(timed) > 0 {
 		a.fit, fitErr = relate(&task.Setup, played, timed)
 		a.clock = offRate(task.Setup.Timebase, a.fit)

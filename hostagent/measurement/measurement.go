@@ -174,6 +174,8 @@ type Config struct {
 	Played func() ([]gpu.Played, error)
 	// Marks are markers amid the work, which leaves the Device alone then.
 	Marks Marks
+	// Unmarked: the Device plays no markers. The clocks are related by when the capture began, to a part of a second.
+	Unmarked bool
 	// Rolling deletes samples while the work runs.
 	Rolling Rolling
 	// Progress receives each step, from several goroutines; nil for none.
@@ -260,6 +262,7 @@ type attempt struct {
 	line     *timeline
 	watcher  *sensor.Watcher // nil without
 	failed   error           // of the work
+	began    gpu.Span        // within which the capture began
 	worked   gpu.Span        // from the first kernel's begin to the last one's end
 	unmarked string          // why marks amid the work are missing; empty where none are
 	rolled   roll
@@ -320,7 +323,7 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	stopErr, leaseErr := unlessGone(stopErr), unlessGone(lease())
 	s.enter(PhaseTransfer)
 	got := <-transfer
-	v := verdict{owner: s.cfg.Owner}
+	v := verdict{owner: s.cfg.Owner, clock: s.unmarkedClock()}
 	v.note("%s", s.bench.Bridged)
 	v.note("%s", s.line.clockNote())
 	v.note("%s", s.unmarked)

@@ -170,6 +170,9 @@ func (s *attempt) bracket(ctx context.Context, work Work) error {
 
 // mark plays one of the two bounding markers, which have number 0 of their kind.
 func (s *attempt) mark(ctx context.Context, kind marker.Kind) (err error) {
+	if s.cfg.Unmarked {
+		return nil
+	}
 	played, err := s.cfg.Device.PlayMarker(ctx, s.spec, kind)
 	if err != nil {
 		return &playError{fmt.Sprintf("the %v marker could not be played", kind), err}

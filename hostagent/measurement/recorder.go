@@ -3,6 +3,7 @@ package measurement
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -132,7 +133,7 @@ func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg
 		x.err = err
 		return
 	}
-	cfg.DB, cfg.Monitor, cfg.Owner, cfg.Device = r.db, m, r.owner, onlooker(gpu.Info{UUID: bench.GPU})
+	cfg.DB, cfg.Monitor, cfg.Owner, cfg.Device = r.db, m, r.owner, Onlooker{UUID: bench.GPU}
 	cfg.Marker = new(marker.Spec) // none is played, and none is missed
 	var once sync.Once
 	cfg.Progress = func(p Progress) {
@@ -171,24 +172,24 @@ func (r *Recorder) whole(ctx context.Context, id store.TaskID) error {
 	return rework(ctx, r.db, &t, Window{From: from, To: to - scan}, measure.Edges{}, o)
 }
 
-// onlooker is the GPU of a bench that somebody else uses: it plays no markers.
-type onlooker gpu.Info
+// Onlooker is a GPU that this program cannot load: it plays no markers.
+type Onlooker gpu.Info
 
 // Info implements gpu.Device.
-func (o onlooker) Info() gpu.Info { return gpu.Info(o) }
+func (o Onlooker) Info() gpu.Info { return gpu.Info(o) }
 
 // PlayMarker implements gpu.Device: there is no edge.
-func (onlooker) PlayMarker(_ context.Context, _ marker.Spec, kind marker.Kind) (gpu.Played, error) {
+func (Onlooker) PlayMarker(_ context.Context, _ marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	return gpu.Played{Kind: kind}, nil
 }
 
 // RunBenchmark implements gpu.Device.
-func (onlooker) RunBenchmark(context.Context, gpu.Benchmark, time.Duration) ([]gpu.Kernel, error) {
-	return nil, errors.ErrUnsupported
+func (Onlooker) RunBenchmark(context.Context, gpu.Benchmark, time.Duration) ([]gpu.Kernel, error) {
+	return nil, fmt.Errorf("run a benchmark on this GPU: %w", errors.ErrUnsupported)
 }
 
 // WarmUp implements gpu.Device.
-func (onlooker) WarmUp(context.Context, time.Duration) error { return errors.ErrUnsupported }
+func (Onlooker) WarmUp(context.Context, time.Duration) error { return errors.ErrUnsupported }
 
 // Close implements gpu.Device.
-func (onlooker) Close() error { return nil }
+func (Onlooker) Close() error { return nil }

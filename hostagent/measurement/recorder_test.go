@@ -5,11 +5,14 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -61,4 +64,36 @@ func recorder(t *testing.T, b *bench) {
 	if _, err := r.Start(t.Context(), "bench", "late", "ada"); err == nil {
 		t.Error("recorded after the close")
 	}
+}
+
+// A GPU that plays no markers: the clocks are related by when the capture began.
+func TestWorkWithoutMarkers(t *testing.T) {
+	inVirtualTimeWith(t, meter.Config{Seed: 9, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
+		cfg := b.config()
+		cfg.Device, cfg.Unmarked, cfg.WarmUp = measurement.Onlooker{Name: "AMD Instinct MI300X"}, true, 0
+		var begin, end time.Time
+		id, err := measurement.Measure(t.Context(), cfg, func(context.Context) ([]gpu.Kernel, error) {
+			begin = time.Now()
+			_, err := b.live.SetLevel(begin, 250)
+			time.Sleep(5 * time.Second)
+			end = time.Now()
+			_, idle := b.live.SetLevel(end, 60)
+			return nil, errors.Join(err, idle)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := b.task(t, id)
+		if task.State != store.Complete || task.Clock == nil || task.Result == nil || !strings.Contains(task.Reason, "plays no markers") {
+			t.Fatalf("%v: %s: %+v", task.State, task.Reason, task.Clock)
+		}
+		truth, err := b.live.Energy(begin, end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the work", task.Result.Total, truth.Total)
+		if again := b.task(t, id); measurement.Recompute(t.Context(), b.db, id) != nil || again.Result.Total != task.Result.Total {
+			t.Errorf("computed again: %v", again.Result.Total)
+		}
+	})
 }

@@ -80,7 +80,7 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, esti
 	from, to, some := span(kernels)
 	why := fitErr
 	switch {
-	case start == nil && stop == nil:
+	case start == nil && stop == nil && fit == nil:
 		return nil, errors.New("no marker was found in the trace")
 	case fit != nil && !some:
 		why = errors.New("it is not known when the work ran")

@@ -142,7 +142,11 @@ func renderComparison(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "           tests %s\n", strings.ReplaceAll(r.Tests, "; ", ";\n           "))
 	}
 	if r.NVMLJ != nil {
-		fmt.Fprintf(w, "  NVML     %.2f J by %s", *r.NVMLJ, cmp.Or(r.NVMLMethod, "the GPU's own sensor"))
+		library, method := "NVML", cmp.Or(r.NVMLMethod, "the GPU's own sensor")
+		if strings.HasPrefix(r.GPU, "AMD ") { // its registers are stored under NVML's names
+			library, method = "AMD SMI", strings.TrimPrefix(method, "nvml.")
+		}
+		fmt.Fprintf(w, "  %-7s  %.2f J by %s", library, *r.NVMLJ, method)
 		if r.EnergyJ != nil && *r.EnergyJ != 0 {
 			fmt.Fprintf(w, ": %s against the meter", measure.FormatPercent(100*(*r.NVMLJ / *r.EnergyJ - 1)))
 		}

@@ -253,11 +253,18 @@ func (f *RunFlags) checkKeep() error {
 func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	show func(*store.DB, store.TaskID) error,
 ) error {
-	gpu, err := session.FindGPU(f.GPU)
+	find := session.FindGPU
+	if len(args) > 0 {
+		find = session.FindForProgram
+	}
+	gpu, err := find(f.GPU)
 	if err != nil {
 		return err
 	}
 	defer gpu.Close()
+	if gpu.Unmarked && (f.marks.Every != 0 || f.keep != 0) {
+		return cli.Usagef("--mark-every and --keep need markers, which %s plays none of: they need CUDA", gpu.Info().Name)
+	}
 	work, name, err := Work(a, gpu.Device, f, args)
 	if err != nil {
 		return err
@@ -335,6 +342,9 @@ func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.Fo
 	progress := out.NewProgress(a)
 	cfg := f.task(a, ctx, name)
 	cfg.Device, cfg.Warn = card.Device, progress.Warn
+	if cfg.Unmarked = card.Unmarked; cfg.Unmarked {
+		cfg.WarmUp = 0
+	}
 	if !f.quiet || out.IsTerminal(a.Err) { // else the lines of all phases would hide those of the series
 		cfg.Progress = progress.Update
 	}

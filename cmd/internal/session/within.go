@@ -343,6 +343,7 @@ type GPUSensor interface {
 type FoundGPU struct {
 	gpu.Device
 	OpenSensor func() (GPUSensor, error)
+	Unmarked   bool      // it plays no markers
 	sensor     GPUSensor // nil until Sensor has opened it
 }
 
@@ -398,6 +399,22 @@ func FindGPU(selector string) (*FoundGPU, error) {
 	return &FoundGPU{Device: dev, OpenSensor: open}, nil
 }
 
+// FindForProgram is FindGPU for programs that this one only starts: where CUDA is missing, an AMD GPU does, without markers.
+func FindForProgram(selector string) (*FoundGPU, error) {
+	g, err := FindGPU(selector)
+	if !errors.Is(err, cuda.ErrNoDriver) {
+		return g, err
+	}
+	card, amdErr := amdsmi.Open(selector)
+	if errors.Is(amdErr, amdsmi.ErrNoLibrary) {
+		return nil, err
+	} else if amdErr != nil {
+		return nil, errors.Join(err, amdErr)
+	}
+	open := func() (GPUSensor, error) { return card, nil }
+	return &FoundGPU{Device: measurement.Onlooker(card.Info), OpenSensor: open, Unmarked: true}, nil
+}
+
 // FindCUDA returns a real GPU, not yet opened. If NVML does not identify the GPU of the
 // selector, its identity is known only after it is opened.
 func FindCUDA(selector string) (*cuda.Device, error) {
@@ -411,8 +428,8 @@ func FindCUDA(selector string) (*cuda.Device, error) {
 	}
 	if err := cuda.Loads(); err != nil {
 		if cards, _ := amdsmi.List(); len(cards) > 0 {
-			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s. Its own sensor can be a meter of "+
-				"top and recordings: wattmark monitor --instrument amdsmi", err, cards[0].Name)
+			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s: wattmark run measures programs on it "+
+				"(docs/instruments.md#amdsmi)", err, cards[0].Name)
 		}
 		return nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
 	}
@@ -424,7 +441,7 @@ func (g *FoundGPU) Open(ctx context.Context) error {
 	if err := OpenDevice(ctx, g.Device); err != nil {
 		return err
 	}
-	if g.Info().Simulated {
+	if g.Info().Simulated || g.Unmarked {
 		return nil
 	}
 	return measurement.WholeGPU(g.Info())

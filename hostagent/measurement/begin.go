@@ -135,6 +135,12 @@ func (s *attempt) start(ctx context.Context) (err error) {
 		s.cfg.Warn(fmt.Sprintf("the bench is held by %s: waiting for it, %v at most", s.bench.Holder, s.cfg.Wait))
 	}
 	s.began.Start = s.line.now()
+	if s.cfg.Unmarked {
+		if _, err := s.cfg.Monitor.GetBench(call); err != nil {
+			return err
+		}
+		s.answers, s.began.Start = s.line.now().Sub(s.began.Start), s.line.now()
+	}
 	started, err := s.cfg.Monitor.Start(call, session.Request{
 		Holder: s.cfg.Holder, TaskName: s.cfg.Name, Marker: s.spec, Lease: s.cfg.Lease, Wait: s.cfg.Wait,
 	})

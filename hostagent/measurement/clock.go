@@ -156,14 +156,21 @@ func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) 
 	return f.Changes, err
 }
 
-// unmarkedClock relates the clocks by when the capture began: its device time is zero when it does, between the
-// request and the answer, which brings the first scan. Nil for a task with markers.
+// firstScans is how much time the first scans cover at most before they arrive at the monitor: a judgement.
+const firstScans = 200 * time.Millisecond
+
+// unmarkedClock relates the clocks by when the capture began, its device time zero: the monitor answers the request for it
+// as the first scans arrive. Nil for a task with markers.
 func (s *attempt) unmarkedClock() *clock.Fit {
 	if !s.cfg.Unmarked {
 		return nil
 	}
-	origin, half := s.began.Start.Truncate(time.Second), s.began.End.Sub(s.began.Start)/2
-	zero, u := measure.SecondsOf(s.began.Start.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
+	from, to := s.began.End.Add(-s.answers-firstScans), s.began.End
+	if from.Before(s.began.Start) {
+		from = s.began.Start
+	}
+	origin, half := from.Truncate(time.Second), to.Sub(from)/2
+	zero, u := measure.SecondsOf(from.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
 	rate := math.Hypot(hostRate, s.bench.Setup.Timebase.UTickHz)
 	return &clock.Fit{Origin: measure.Seconds(origin.Unix()), A: -zero, B: 1, VarA: u * u, VarB: rate * rate}
 }

@@ -97,6 +97,8 @@ func conclude(
 	// One marker found by its code still relates the clocks, at an assumed rate: its window is
 	// good enough to keep, not to be called complete.
 	switch {
+	case a.result == nil && v.clock != nil:
+		v.untrimmed("no window: %v; the samples are kept: set one with wattmark trim", a.why)
 	case a.result == nil:
 		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", why(s, a.why))
 	case v.clock != nil:

@@ -262,7 +262,8 @@ type attempt struct {
 	line     *timeline
 	watcher  *sensor.Watcher // nil without
 	failed   error           // of the work
-	began    gpu.Span        // within which the capture began
+	answers  time.Duration   // how long the monitor took to answer a question
+	began    gpu.Span        // from the request of the capture to the answer
 	worked   gpu.Span        // from the first kernel's begin to the last one's end
 	unmarked string          // why marks amid the work are missing; empty where none are
 	rolled   roll
@@ -284,6 +285,9 @@ func (c *Config) validate() error {
 
 // enter begins a phase and reports it.
 func (s *attempt) enter(p Phase) {
+	if p == PhaseMarker && s.cfg.Unmarked {
+		return
+	}
 	s.phase.Store(p)
 	s.tell()
 }

@@ -93,7 +93,8 @@ func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
 	var env []string
 	ran := func(args ...string) {
 		t.Helper()
-		p := startEnv(t, env, append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
+		r.apart, r.env = env != nil, env
+		p := r.start(append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
 		if code := p.wait(t); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s%s", args, code, &p.out, &p.err)
 		}

@@ -22,7 +22,7 @@ import (
 // signal's.
 func TestSignalsEndARunInOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRigApart(t)
 	for i, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		id := i + 1
 		p := r.run("--benchmark", "memory", "--duration", "60s")
@@ -47,7 +47,7 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 	if r.monitor.stop(t); !strings.HasSuffix(r.monitor.err.String(), "msg=ended signal=SIGINT\n") {
 		t.Errorf("the monitor said\n%s", &r.monitor.err)
 	}
-	p := start(t, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
+	p := spawn(t, nil, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
 	p.await(t, "running the work")
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
 	code := p.wait(t)
@@ -120,7 +120,7 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 // before the lease ends.
 func TestLeftOversAreFinished(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRigApart(t)
 	p := r.run("--benchmark", "memory", "--duration", "60s") // no program, which would outlive it
 	p.await(t, "running the work")
 	eventually(t, "samples are stored", func() bool {

@@ -105,27 +105,39 @@ func (t *tail) String() string {
 	return s
 }
 
-// process is a wattmark that runs.
+// process is a wattmark that runs: a call in this process, or cmd.
 type process struct {
+	args     []string
 	cmd      *exec.Cmd
+	call     context.CancelCauseFunc // ends a call
+	code     int                     // of a call that has ended
 	out, err tail
 	ended    chan struct{}
 }
 
-// start starts the program; it is killed when the test ends.
+// start runs the program's commands in this process; they are interrupted when the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	return startWith(t, nil, args...)
+	return startWith(t, strings.NewReader(""), args...)
 }
 
-// startWith starts the program with a standard input.
+// startWith runs them with a standard input.
 func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	t.Helper()
-	return startCommand(t, in, command(t, args...))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p := &process{args: args, call: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		if err := execute(ctx, args, cli.Streams{In: in, Out: &p.out, Err: &p.err}); err != nil {
+			fmt.Fprintln(&p.err, "wattmark:", cli.Printable(err))
+			p.code = cli.ExitCode(err)
+		}
+	}()
+	return p.until(t)
 }
 
-// startEnv starts the program with variables that are added to this process's environment.
-func startEnv(t *testing.T, env []string, args ...string) *process {
+// spawn starts the program as a process; env is added to this one's environment.
+func spawn(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	c := command(t, args...)
 	c.Env = append(os.Environ(), env...)
@@ -145,7 +157,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 // startCommand starts what leads to the program in the end.
 func startCommand(t *testing.T, in io.Reader, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{cmd: cmd, ended: make(chan struct{})}
+	p := &process{args: cmd.Args, cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, &p.out, &p.err
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -154,10 +166,19 @@ func startCommand(t *testing.T, in io.Reader, cmd *exec.Cmd) *process {
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
+	return p.until(t)
+}
+
+// until ends the program with the test, and shows what a failed one printed.
+func (p *process) until(t *testing.T) *process {
 	t.Cleanup(func() {
-		p.kill(t)
+		if p.cmd != nil {
+			p.kill(t)
+		} else {
+			p.stop(t)
+		}
 		if t.Failed() {
-			t.Logf("%s\n%s%s", strings.Join(cmd.Args, " "), &p.out, &p.err)
+			t.Logf("%s\n%s%s", strings.Join(p.args, " "), &p.out, &p.err)
 		}
 	})
 	return p
@@ -182,10 +203,10 @@ func (p *process) await(t *testing.T, pattern string) []string {
 		case <-moreErr:
 		case <-p.ended:
 			if out+errs == p.out.String()+p.err.String() {
-				t.Fatalf("%v ended without %q", p.cmd.Args, pattern)
+				t.Fatalf("%v ended without %q", p.args, pattern)
 			}
 		case <-timer.C:
-			t.Fatalf("%v does not print %q", p.cmd.Args, pattern)
+			t.Fatalf("%v does not print %q", p.args, pattern)
 		}
 	}
 }
@@ -198,12 +219,15 @@ func (p *process) wait(t *testing.T) int {
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		t.Fatalf("%v does not end", p.cmd.Args)
+		t.Fatalf("%v does not end", p.args)
+	}
+	if p.cmd == nil {
+		return p.code
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill is kill -9.
+// kill is kill -9, of a process of its own.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	_ = p.cmd.Process.Kill()
@@ -213,7 +237,11 @@ func (p *process) kill(t *testing.T) {
 // stop asks for the end, as Ctrl-C does.
 func (p *process) stop(t *testing.T) int {
 	t.Helper()
-	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	if p.cmd == nil {
+		p.call(cli.Asked{Signal: os.Interrupt})
+	} else {
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+	}
 	return p.wait(t)
 }
 
@@ -226,7 +254,7 @@ type result struct {
 // wattmark runs the program in a process of its own, to its end.
 func wattmark(t *testing.T, args ...string) result {
 	t.Helper()
-	return start(t, args...).result(t)
+	return spawn(t, nil, args...).result(t)
 }
 
 // result waits for the end and returns what the command came to.

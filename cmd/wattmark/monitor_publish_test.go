@@ -47,7 +47,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}
-	l, r := newLab(t, false), newRig(t)
+	l, r := newLab(t, false), newRigApart(t)
 	bus := l.dial()
 	r.publishing(l.servers(), "1s")
 	there := filepath.Join(l.dir, "there.db")

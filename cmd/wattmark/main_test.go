@@ -57,16 +57,21 @@ func TestMain(m *testing.M) {
 
 // program builds wattmark as a user does, once, and returns its path; library the C library.
 var (
-	program = sync.OnceValues(func() (string, error) { return built("wattmark", "CGO_ENABLED=0", ".") })
+	program = sync.OnceValues(func() (string, error) {
+		return built("wattmark", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", buildDir, ".")
+	})
 	library = sync.OnceValues(func() (string, error) {
-		return built("libwattmark.so", "CGO_ENABLED=1", "-buildmode=c-shared", "../libwattmark")
+		return built("libwattmark.so.0", "make", "-sC", "../..", "lib", "LIB="+buildDir, linked)
 	})
 )
 
-func built(name, env string, args ...string) (string, error) {
+// linked makes what make links smaller, and the same wherever it is made: then it is not linked again.
+const linked = "LDFLAGS=-s -w"
+
+func built(name string, args ...string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", path}, args...)...)
-	c.Env = append(os.Environ(), env)
+	c := exec.Command(args[0], args[1:]...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
@@ -306,7 +311,7 @@ func (r result) fails(t *testing.T, code int, words ...string) result {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	began, timer, tick := time.Now(), time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
+	began, timer, tick := time.Now(), time.NewTimer(patience), time.NewTicker(40*time.Millisecond)
 	defer timer.Stop()
 	defer tick.Stop()
 	defer func() { t.Logf("%.1f s until %s", time.Since(began).Seconds(), what) }()

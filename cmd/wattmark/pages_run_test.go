@@ -123,7 +123,7 @@ func pageScript(blocks []pageBlock) (script string, lines []string) {
 	for _, block := range blocks {
 		text := strings.NewReplacer("/dev/ttyACM0", "/tmp/work/meter", "/etc/wattmark", "/tmp/etc", "/data/", "/tmp/data/",
 			"/var/", "/tmp/var/").Replace(strings.Join(block.lines, "\x00"))
-		text = manyTimes.ReplaceAllString(text, "--times 3 ")
+		text = manyTimes.ReplaceAllString(text, "--times 2 ")
 		if text == "" {
 			first(block.first)
 			continue

@@ -38,7 +38,7 @@ func TestReleaseMeansReplicated(t *testing.T) {
 	if c := r.captures(); len(c) != 1 || c[0].ID != held.CaptureID {
 		t.Fatalf("the monitor keeps %+v, not the capture that nobody replicated", c)
 	}
-	wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers)
+	inside(t, "relay", "--once", "--db", r.db, "--cluster", servers)
 	if c := r.captures(); len(c) != 0 {
 		t.Errorf("the monitor still keeps %+v", c)
 	}

@@ -131,7 +131,7 @@ func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 		}
 	}
 	eventually(t, "the store has the monitor's task", has(store.Incomplete))
-	if code := wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers).code; code != 0 {
+	if code := inside(t, "relay", "--once", "--db", r.db, "--cluster", servers).code; code != 0 {
 		t.Errorf("relay: %d", code)
 	}
 	eventually(t, "the store has the host's", has(store.Complete))

@@ -45,7 +45,7 @@ func TestOneCommandMeasures(t *testing.T) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, "name: riser\ninstruments: [{kind: powersensor3, port: %s}]\n", r.link), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := wattmark(t, "run", "--bench", file, "--gpu", "sim:"+r.socket, "--db", r.db, "--db-free", "0", "--benchmark", "half",
+	out := inside(t, "run", "--bench", file, "--gpu", "sim:"+r.socket, "--db", r.db, "--db-free", "0", "--benchmark", "half",
 		"--duration", "100ms").ok(t).out
 	if !strings.Contains(out, "bench riser") {
 		t.Error(out)

@@ -133,10 +133,7 @@ func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	p := &process{args: args, call: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		if err := execute(ctx, args, cli.Streams{In: in, Out: &p.out, Err: &p.err}); err != nil {
-			fmt.Fprintln(&p.err, "wattmark:", cli.Printable(err))
-			p.code = cli.ExitCode(err)
-		}
+		p.code = call(ctx, in, &p.out, &p.err, args...)
 	}()
 	return p.until(t)
 }
@@ -269,20 +266,28 @@ func (p *process) result(t *testing.T) result {
 	return result{p.out.String(), p.err.String(), code}
 }
 
-// Inside runs a command in this process. What main would print of an error
-// stands at the end of err.
+// inside runs a command in this process, to its end.
 func inside(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	return ended(ctx, args...)
+}
+
+func ended(ctx context.Context, args ...string) result {
 	var out, errs bytes.Buffer
-	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
-	r := result{out: out.String(), err: errs.String()}
-	if err != nil {
-		r.err += "wattmark: " + err.Error() + "\n"
-		r.code = cli.ExitCode(err)
+	code := call(ctx, strings.NewReader(""), &out, &errs, args...)
+	return result{out.String(), errs.String(), code}
+}
+
+// call is main within this process: it prints the command's error, and returns its exit code.
+func call(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) int {
+	err := execute(ctx, args, cli.Streams{In: in, Out: out, Err: errs})
+	if err == nil {
+		return 0
 	}
-	return r
+	fmt.Fprintln(errs, "wattmark:", cli.Printable(err))
+	return cli.ExitCode(err)
 }
 
 // ok fails the test unless a command went well.

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +43,8 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv("LC_ALL", "C.UTF-8")
 	// Nor must an ignored SIGHUP (nohup): programs start with the default for what is caught here.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	// A meter or a measurement beside busy tests waits for the system's scheduler alone, as a process of its own would.
+	runtime.GOMAXPROCS(max(8, runtime.NumCPU()))
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

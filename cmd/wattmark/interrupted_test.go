@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -22,7 +21,7 @@ import (
 // signal's.
 func TestSignalsEndARunInOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRigApart(t)
 	for i, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		id := i + 1
 		p := r.run("--benchmark", "memory", "--duration", "60s")
@@ -47,7 +46,7 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 	if r.monitor.stop(t); !strings.HasSuffix(r.monitor.err.String(), "msg=ended signal=SIGINT\n") {
 		t.Errorf("the monitor said\n%s", &r.monitor.err)
 	}
-	p := start(t, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
+	p := spawn(t, nil, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
 	p.await(t, "running the work")
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
 	code := p.wait(t)
@@ -61,13 +60,7 @@ func interrupted(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cli.Asked{Signal: syscall.SIGINT})
-	var out, errs bytes.Buffer
-	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
-	r := result{out: out.String(), err: errs.String()}
-	if err != nil {
-		r.err, r.code = r.err+"wattmark: "+err.Error()+"\n", cli.ExitCode(err)
-	}
-	return r
+	return ended(ctx, args...)
 }
 
 // Every command that a signal ends says so in one line, with what was kept where it writes, and has the exit code of
@@ -120,25 +113,25 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 // before the lease ends.
 func TestLeftOversAreFinished(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRigApart(t)
 	p := r.run("--benchmark", "memory", "--duration", "60s") // no program, which would outlive it
 	p.await(t, "running the work")
 	eventually(t, "samples are stored", func() bool {
 		x, ok := onlyTask(t, r.db, 1)
 		return ok && x.Chunks >= 2
 	})
-	out, _, err := inProcess(t, "--db", r.db, "show", "1", "--no-plot")
-	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); err != nil || !strings.Contains(out, want) {
-		t.Errorf("while it runs: %v\n%s", err, out)
+	out := inside(t, "--db", r.db, "show", "1", "--no-plot").ok(t).out
+	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); !strings.Contains(out, want) {
+		t.Errorf("while it runs:\n%s", out)
 	}
-	if _, said, _ := inProcess(t, "--db", r.db, "tasks"); said != "" {
+	if said := inside(t, "--db", r.db, "tasks").err; said != "" {
 		t.Errorf("while it runs: %s", said)
 	}
 	p.kill(t)
 	begin := time.Now()
-	out, said, err := inProcess(t, "--db", r.db, "tasks")
-	if err != nil || !strings.Contains(said, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(out, "incomplete") {
-		t.Errorf("%v\n%s%s", err, said, out)
+	list := inside(t, "--db", r.db, "tasks").ok(t)
+	if !strings.Contains(list.err, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(list.out, "incomplete") {
+		t.Errorf("%+v", list)
 	}
 	if cs := r.captures(); len(cs) != 0 {
 		t.Errorf("captures left on the monitor: %+v", cs)
@@ -151,12 +144,11 @@ func TestLeftOversAreFinished(t *testing.T) {
 	again.await(t, "running the work")
 	again.kill(t)
 	r.monitor.kill(t)
-	_, said, err = inProcess(t, "--db", r.db, "tasks")
-	if err != nil || !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
-		t.Errorf("%v\n%s", err, said)
+	said := inside(t, "--db", r.db, "tasks").ok(t).err
+	if !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
+		t.Errorf("%s", said)
 	}
-	out, _, _ = inProcess(t, "--db", r.db, "show", "3", "--no-plot")
-	if !strings.Contains(out, "its process is gone") {
+	if out = inside(t, "--db", r.db, "show", "3", "--no-plot").out; !strings.Contains(out, "its process is gone") {
 		t.Errorf("%s", out)
 	}
 }

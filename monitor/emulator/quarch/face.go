@@ -89,7 +89,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 }
 
 // StreamStart is the board's time of the first stripe of the last stream.
-func (f *Face) StreamStart() time.Duration { return f.start }
+func (f *Face) StreamStart() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.start
+}
 
 // Skip leaves the next n stripes out; with n = −1 the last one comes once more.
 func (f *Face) Skip(n int) {
@@ -169,7 +173,9 @@ func (f *Face) set(command string, all uint64) string {
 	case "stream mode resample":
 		f.resample, err = time.ParseDuration(strings.Replace(value, "off", "0s", 1))
 	case "record:trigger:mode", "stream mode header", "stream mode power", "stream mode power total", "$default":
-		err = nil
+		return ok
+	default:
+		err = strconv.ErrSyntax
 	}
 	if err != nil {
 		return "FAIL: bad command\r\n"

@@ -424,7 +424,7 @@ func TestTimes(t *testing.T) {
 			line(turn+128) + "eof\r\n>"
 		s := &scripted{"QIS\r\n>", map[string][]string{
 			"$version": {"1\r\n>"}, "$list details": {"1) usb::Q\r\n>"}, "stream text header": {fmt.Sprintf(head, us64) + "\r\n>"},
-			"stream?":         {"Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Running\r\n>", "Stopped: Over Temperature\r\n>"},
+			"stream?":         {"Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Stopped: User\r\n>", "Running\r\n>", "Stopped: Overrun\r\n>"},
 			"stream text all": {"eof\r\n>", "eof\r\n>", "eof\r\n>", text, "eof\r\n>"},
 		}}
 		d, err := New("tcp:qis:9722", Defaults())
@@ -439,11 +439,12 @@ func TestTimes(t *testing.T) {
 		}
 		defer d.Close()
 		out, err := montest.Stream(t, d, 100, nil)
-		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "over temperature") {
+		if !errors.Is(err, instrument.ErrDisconnected) || !strings.Contains(err.Error(), "overrun") {
 			t.Error(err)
 		}
 		e := out.Events(0)
-		if len(out.Scans()) != 5 || out.Lost() != 0 || len(e) != 1 || e[0].Kind != measure.EventResync || !strings.HasPrefix(e[0].Detail, "3 lines") {
+		if len(out.Scans()) != 5 || out.Lost() != 0 || len(e) != 2 || e[0].Kind != measure.EventResync || !strings.HasPrefix(e[0].Detail, "3 lines") ||
+			e[1].Kind != measure.EventOverflow {
 			t.Errorf("%v, %+v", out.Scans(), e)
 		}
 	})

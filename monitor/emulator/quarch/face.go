@@ -18,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -39,10 +38,8 @@ type Config struct {
 	// Buffer is how many stripes wait for a client; default 8388608.
 	Buffer uint64
 	// Draw draws the module's errors: 1 % and 0.5 % in gain of current and voltage, 10 mA and 5 mV in
-	// zero, 50 ppm. Without it the module is true.
+	// zero, 50 ppm. Without it the module is true but for noise.
 	Draw bool
-	// Quiet leaves out the noise of 1 mV and 2 mA of a stripe.
-	Quiet bool
 }
 
 // Face is one server with one module. Run may be called for several clients at a time.
@@ -53,9 +50,6 @@ type Face struct {
 	pairs []wiring.Pair
 	fast  float64 // 1 and how much its clock is fast
 
-	noiseV measure.Volt
-	noiseI measure.Ampere
-
 	mu                sync.Mutex
 	rng               *rand.Rand
 	average, resample time.Duration
@@ -64,28 +58,27 @@ type Face struct {
 	next, end         uint64        // stripe that a client gets next; the end of one that stopped
 }
 
-// The board's rails, and their fixtures: each a voltage in mV and a current in µA, which both have an end.
+// The board's rails, and their fixtures: each a voltage in mV and a current in µA.
 var (
 	rails    = []string{"pcie_3v3", "pcie_12v", "aux_12v_1", "aux_12v_2"}
 	fixtures = []string{"3.3V", "12V", "AUX_12V_1", "AUX_12V_2"}
 )
 
-const mostV, mostI = 32767, 16777215
+const (
+	mostV, mostI   = 32767, 16777215 // ends of the ranges
+	noiseV, noiseI = 1e-3, 2e-3      // of a stripe
+)
 
 // New makes a server whose module reads a board; the pace has to be that of a clock.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Buffer = cmp.Or(cfg.Buffer, 8388608)
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x717561726368))
 	spread := meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.01, UOffsetV: 0.005, UClock: 5e-5}
-	f := &Face{
+	return &Face{
 		board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)),
 		pairs: wiring.Pairs(b.Rails(), rails, make([]board.Reading, len(rails)), spread, cfg.Draw, rng),
 		fast:  1 + meter.Drawing(rng, cfg.Draw)(spread.UClock), average: 4 * time.Microsecond,
-	}
-	if !cfg.Quiet {
-		f.noiseV, f.noiseI = 1e-3, 2e-3
-	}
-	return f, nil
+	}, nil
 }
 
 // StreamStart is the board's time of the first stripe of the last stream.
@@ -135,17 +128,12 @@ func (f *Face) answer(command string) string {
 	case "hello?":
 		return name + "\r\n"
 	case "rec stream":
-		if f.state == running {
-			return "FAIL: stream is running\r\n"
-		}
 		f.state, f.period, f.start, f.next = running, max(f.average, f.resample), f.pace.Now(0), 0
 	case "rec stop":
 		if f.state == running {
 			f.state, f.end = "Stopped: User", all
 		}
-	case "rec stream?":
-		return strings.Split(cmp.Or(f.state, "Stopped"), ":")[0] + "\r\n"
-	case "stream?":
+	case "stream?", "rec stream?":
 		return fmt.Sprintf("%s\r\nStripes Buffered: %d of %d\r\n", cmp.Or(f.state, "Stopped"), max(all, f.next)-f.next,
 			f.cfg.Buffer)
 	case "stream text header":
@@ -231,7 +219,7 @@ func (f *Face) text(all, most uint64) string {
 		out = strconv.AppendInt(out, int64(f.next)*f.period.Microseconds(), 10)
 		p := f.board.MeanPower(f.at(f.next), f.at(f.next+1))
 		for k := range f.pairs {
-			v, i := f.pairs[k].Read(f.board, p, f.noiseV, f.noiseI, f.rng)
+			v, i := f.pairs[k].Read(f.board, p, noiseV, noiseI, f.rng)
 			count(1e3*v, mostV)
 			count(1e6*i, mostI)
 		}

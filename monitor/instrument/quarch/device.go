@@ -35,10 +35,10 @@ import (
 	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// Kind is the driver's name in bench files.
-const Kind = "quarch"
-
 const (
+	// Kind is the driver's name in bench files.
+	Kind = "quarch"
+
 	quietTime = 500 * time.Millisecond // behind QIS's greeting
 	pause     = 100 * time.Millisecond // between looks: quarchpy warns of many
 	stopTime  = 3 * time.Second
@@ -85,38 +85,25 @@ func Defaults() Options { return Options{Averaging: 16, Silence: 5 * time.Second
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	switch {
-	case o.Averaging > 1<<15 || o.Averaging < 1 || bits.OnesCount(uint(o.Averaging)) > 1:
-		return fmt.Errorf("averaging %d: want a power of two from 1 to 32768", o.Averaging)
-	case o.Silence < 500*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 500ms to 1h", o.Silence)
+	if o.Averaging > 1<<15 || o.Averaging < 1 || bits.OnesCount(uint(o.Averaging)) > 1 || o.Silence < time.Second/2 {
+		return fmt.Errorf("averaging %d, silence %v: want a power of two from 1 to 32768, and at least 500ms", o.Averaging,
+			o.Silence)
 	}
 	return nil
 }
 
-// identify waits for the greeting, finds the module in QIS's list, and asks both who they are.
+// identify waits for the greeting, and finds the module in QIS's list.
 func (d *Device) identify(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 4*quietTime)
 	defer cancel()
 	n, err := d.Conn.Drain(short, quietTime)
-	switch {
-	case ctx.Err() == nil && transport.Ended(err):
-		return fmt.Errorf("%w: it sends without being asked: no QIS", instrument.ErrIdentity)
-	case err == nil && n == 0:
-		return fmt.Errorf("%w: no greeting within %v: is this QIS's port (9722)?", instrument.ErrSilent, quietTime)
-	case err != nil:
-		return err
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: no greeting within %v: is this QIS's port (9722)?", instrument.ErrSilent, quietTime)
 	}
-	version, err := d.ask(ctx, "$version")
-	if err != nil {
-		return err
+	version, list, model := d.ask(ctx, "$version", &err), d.ask(ctx, "$list details", &err), ""
+	if err == nil {
+		d.module, model, err = Choose(list, d.opts.Module)
 	}
-	list, err := d.ask(ctx, "$list details")
-	if err != nil {
-		return err
-	}
-	var model string
-	d.module, model, err = Choose(list, d.opts.Module)
 	_, serial, _ := strings.Cut(d.module, "::")
 	d.Identify(model, strings.ToUpper(serial), "QIS "+version)
 	return err
@@ -135,8 +122,11 @@ func (d *Device) try(ctx context.Context) (err error) {
 	return d.end(ctx)
 }
 
-// ask sends a line and returns the answer without its prompt.
-func (d *Device) ask(ctx context.Context, command string) (string, error) {
+// ask sends a line, unless there is an error already, and returns the answer without its prompt.
+func (d *Device) ask(ctx context.Context, command string, failed *error) string {
+	if *failed != nil {
+		return ""
+	}
 	own, cancel := context.WithTimeout(ctx, d.opts.Silence)
 	defer cancel()
 	_, err := d.Conn.Write(own, []byte(command+"\r\n"))
@@ -146,7 +136,7 @@ func (d *Device) ask(ctx context.Context, command string) (string, error) {
 		d.reply = append(d.reply, d.buf[:n]...)
 		d.reply = bytes.TrimPrefix(d.reply, []byte(">")) // which QIS sends now and then unasked
 		if answer, whole := bytes.CutSuffix(d.reply, []byte("\r\n>")); whole {
-			return string(answer), nil
+			return string(answer)
 		}
 		if len(d.reply) > maxReply {
 			err = fmt.Errorf("%w: %d bytes without a prompt", instrument.ErrDisconnected, len(d.reply))
@@ -155,43 +145,38 @@ func (d *Device) ask(ctx context.Context, command string) (string, error) {
 	if ctx.Err() == nil && transport.Ended(err) {
 		err = fmt.Errorf("%w within %v (%d bytes came): is the module on?", instrument.ErrSilent, d.opts.Silence, len(d.reply))
 	}
-	return "", fmt.Errorf("%q: %w", command, err)
+	*failed = fmt.Errorf("%q: %w", command, err)
+	return ""
 }
 
-// set sends a command to the module that has to be answered with OK.
-func (d *Device) set(ctx context.Context, command string) error {
-	answer, err := d.ask(ctx, d.module+" "+command)
-	if err == nil && strings.TrimSpace(answer) != "OK" {
-		err = fmt.Errorf("the module answers %q to %q: is its fixture connected, QIS new enough?", measure.Excerpt(answer),
-			command)
+// set sends commands to the module that have to be answered with OK.
+func (d *Device) set(ctx context.Context, commands ...string) (err error) {
+	for _, c := range commands {
+		answer := d.ask(ctx, d.module+" "+c, &err)
+		if err == nil && strings.TrimSpace(answer) != "OK" {
+			err = fmt.Errorf("the module answers %q to %q: is its fixture connected, QIS new enough?", measure.Excerpt(answer), c)
+		}
 	}
 	return err
 }
 
-// state asks why the stream does not run, "" where it does, and whether QIS's buffer is full. Any other
-// answer is out of step.
-func (d *Device) state(ctx context.Context) (stopped string, full bool, err error) {
-	text, err := d.ask(ctx, d.module+" stream?")
-	if err != nil {
-		return "", false, err
+// state asks why the stream does not run, "" where it does. Any other answer is out of step.
+func (d *Device) state(ctx context.Context, err *error) (stopped string) {
+	text := d.ask(ctx, d.module+" stream?", err)
+	m := states.FindStringSubmatch(text)
+	switch {
+	case *err != nil:
+	case m == nil:
+		*err = fmt.Errorf("%w: %q where the stream's state is due", instrument.ErrDisconnected, measure.Excerpt(text))
+	case m[1] == "":
+		stopped = cmp.Or(strings.ToLower(m[2]), "?")
 	}
-	first, rest, _ := strings.Cut(text, "\n")
-	word, why, _ := strings.Cut(strings.ToLower(strings.TrimSpace(first)), ":")
-	if word != "running" {
-		stopped = cmp.Or(strings.TrimSpace(why), "?")
-	}
-	if stopped != "" && word != "stopped" {
-		err = fmt.Errorf("%w: %q where the stream's state is due", instrument.ErrDisconnected, measure.Excerpt(text))
-	}
-	var waits, most int64
-	n, _ := fmt.Sscanf(rest, "Stripes Buffered: %d of %d", &waits, &most)
-	return stopped, n == 2 && waits >= most, err
+	return stopped
 }
 
 // begin sets the module up, starts its stream and returns the header.
-func (d *Device) begin(ctx context.Context) (*Header, error) {
-	stopped, _, err := d.state(ctx)
-	if err == nil && stopped == "" && !d.ours && !d.opts.TakeOver {
+func (d *Device) begin(ctx context.Context) (h *Header, err error) {
+	if d.state(ctx, &err) == "" && err == nil && !d.ours && !d.opts.TakeOver {
 		err = fmt.Errorf("%w: another program streams from %s: stop it (QPS? a monitor that was killed?), or set "+
 			"take_over: true", transport.ErrBusy, d.module)
 	}
@@ -202,19 +187,14 @@ func (d *Device) begin(ctx context.Context) (*Header, error) {
 	if n >= 1024 {
 		readings = fmt.Sprintf("%dk", n/1024)
 	}
-	for _, command := range []string{
-		"record:trigger:mode manual", "record:averaging " + readings, "stream mode header v3",
-		fmt.Sprintf("stream mode resample %dus", 4*n), // all channels, however fast
-		"rec stream",
-	} {
-		if err == nil {
-			d.ours = d.ours || command == "rec stream"
-			err = d.set(ctx, command)
-		}
+	if err == nil {
+		d.ours = true
+		err = d.set(ctx, "record:trigger:mode manual", "record:averaging "+readings, "stream mode header v3",
+			fmt.Sprintf("stream mode resample %dus", 4*n), "rec stream") // channels that are faster are resampled
 	}
-	text := ""
 	for end := d.Now().Add(d.opts.Silence); err == nil && d.Now().Before(end); {
-		if text, err = d.ask(ctx, d.module+" stream text header"); err == nil && !strings.Contains(text, "Not Available") {
+		text := d.ask(ctx, d.module+" stream text header", &err)
+		if err == nil && !strings.Contains(text, "Not Available") {
 			return ParseHeader(text)
 		}
 	}
@@ -224,30 +204,24 @@ func (d *Device) begin(ctx context.Context) (*Header, error) {
 // end stops a stream that runs, and empties QIS's buffer.
 func (d *Device) end(ctx context.Context) error {
 	err := d.set(ctx, "rec stop")
-	for end := d.Now().Add(d.opts.Silence); err == nil; {
-		stopped, text := "", ""
-		if stopped, _, err = d.state(ctx); err == nil {
-			text, err = d.ask(ctx, d.module+" stream text all")
-		}
-		switch {
-		case err == nil && stopped != "" && strings.IndexAny(text, "0123456789") != 0: // no stripe
+	for end := d.Now().Add(d.opts.Silence); err == nil && d.Now().Before(end); {
+		stopped := d.state(ctx, &err)
+		text := d.ask(ctx, d.module+" stream text all", &err)
+		if err == nil && stopped != "" && strings.IndexAny(text, "0123456789") != 0 { // no stripe
 			d.ours = false
 			return nil
-		case err == nil && stopped == "" && d.Now().After(end):
-			err = fmt.Errorf("%w: the stream does not end: restart QIS", instrument.ErrSilent)
 		}
 	}
-	return err
+	return cmp.Or(err, fmt.Errorf("%w: the stream does not end: restart QIS", instrument.ErrSilent))
 }
 
 // stream is one Stream call.
 type stream struct {
-	d            *Device
-	out          *series.Builder
-	counts       []measure.Count
-	began, heard time.Time // of the stream, and of its last stripe
-	last         int64     // time of that
-	full         bool      // the buffer was, when last seen
+	d      *Device
+	out    *series.Builder
+	counts []measure.Count
+	heard  time.Time // arrival of the last stripe
+	last   int64     // its time
 }
 
 // stream delivers from now on until ctx ends. Exchanges that ctx's end meets are finished: what
@@ -255,7 +229,7 @@ type stream struct {
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	own, cancel := instrument.Outlast(ctx, stopTime)
 	defer cancel()
-	s := &stream{d: d, counts: make([]measure.Count, len(d.In.Channels)), began: d.Now(), heard: d.Now()}
+	s := &stream{d: d, counts: make([]measure.Count, len(d.In.Channels)), heard: d.Now()}
 	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: 1024}, sink)
 	h, err := d.begin(own)
 	if err == nil && !reflect.DeepEqual(h, d.head) {
@@ -270,22 +244,25 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	return err
 }
 
-// poll takes the stripes that wait, and reports a full buffer and a stream that has ended.
-func (s *stream) poll(ctx, own context.Context) error {
-	stopped, full, err := s.d.state(own)
-	full = full || stopped == "overrun"
-	if full && !s.full && err == nil {
-		err = s.out.Overflow("QIS's buffer ran full: stripes are not taken as fast as they come; set a greater averaging")
-	}
-	s.full = full
-	for rest := true; err == nil && rest && ctx.Err() == nil; {
-		var text string
-		if text, err = s.d.ask(own, s.d.module+" stream text all"); err == nil {
-			rest, err = s.take(text)
+// poll takes the stripes that wait, and reports a stream that has ended.
+func (s *stream) poll(ctx, own context.Context) (err error) {
+	stopped := s.d.state(own, &err)
+	for rest := true; rest && err == nil && ctx.Err() == nil; {
+		rest = false
+		for line := range strings.Lines(s.d.ask(own, s.d.module+" stream text all", &err)) {
+			line = strings.TrimSpace(line)
+			if t, ok := s.d.head.Stripe(line, s.counts); ok && err == nil {
+				err, rest = s.stripe(t), true
+			} else if rest = false; line != "eof" {
+				s.out.Malformed(1)
+			}
+		}
+		if err == nil {
+			err = s.out.Flush()
 		}
 	}
-	if err == nil {
-		err = s.out.Flush()
+	if stopped == "overrun" && err == nil {
+		err = s.out.Overflow("QIS's buffer ran full: stripes are not taken as fast as they come; set a greater averaging")
 	}
 	switch {
 	case err != nil || ctx.Err() != nil:
@@ -300,25 +277,9 @@ func (s *stream) poll(ctx, own context.Context) error {
 	return nil
 }
 
-// take parses an answer of stripes; rest reports that more wait.
-func (s *stream) take(text string) (rest bool, err error) {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "eof" {
-			return false, s.out.Flush()
-		}
-		t, ok := s.d.head.Stripe(line, s.counts)
-		if rest = ok || rest; !ok {
-			s.out.Malformed(1)
-		} else if err := s.stripe(t); err != nil {
-			return false, err
-		}
-	}
-	return rest, s.out.Flush()
-}
-
 // stripe gives the counts their place by their time.
 func (s *stream) stripe(t int64) error {
-	step, now := s.d.head.Step, s.d.Now()
+	step := s.d.head.Step
 	if !s.out.Begun() {
 		s.last = t - step
 	}
@@ -327,13 +288,11 @@ func (s *stream) stripe(t int64) error {
 		d += 1 << 32
 	}
 	n := (d + step/2) / step
-	// No stripe is of the future, but for the difference of two clocks.
-	most := (1.01*now.Sub(s.began).Seconds() + 1) * float64(s.d.In.Timebase.SampleRate())
 	switch {
 	case d <= 0:
 		s.out.Repeated()
 		return nil
-	case float64(s.out.Next())+float64(n) > most || 4*max(d-n*step, n*step-d) > step:
+	case 4*max(d-n*step, n*step-d) > step:
 		s.out.Malformed(1)
 		return nil
 	case n > 1:
@@ -341,12 +300,15 @@ func (s *stream) stripe(t int64) error {
 			return err
 		}
 	}
-	s.last, s.heard = t, now
+	s.last, s.heard = t, s.d.Now()
 	return s.out.Add(s.counts)
 }
 
-// listed is a line of "$list details": a number, connection::serial, and details.
-var listed = regexp.MustCompile(`(?m)^\s*\d+\)\s*((\w+)::(\S+))(?:.*Stream:(\w+))?(?:.*Name:([^\r\n]*))?`)
+// Answers: to "stream?"; and a line of "$list details", a number, connection::serial, and details.
+var (
+	states = regexp.MustCompile(`^(?i:(Running)|Stopped)[: ]*([^\r\n]*)`)
+	listed = regexp.MustCompile(`(?m)^\s*\d+\)\s*((\w+)::(\S+))(?:.*Stream:(\w+))?(?:.*Name:([^\r\n]*))?`)
+)
 
 // Choose finds the module of a serial number in the answer to "$list details", or the only one that
 // streams where that is empty, and its name. USB is preferred; over REST no module streams.

@@ -111,9 +111,6 @@ func (f *Face) answer(command string) string {
 	if to, rest, _ := strings.Cut(command, " "); strings.Contains(to, "::") {
 		command = rest
 	}
-	if what, found := strings.CutPrefix(command, "record "); found {
-		command = "rec " + what
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := f.made()
@@ -127,7 +124,7 @@ func (f *Face) answer(command string) string {
 			"2) usb::%[1]s Port:9 Stream:Yes Name:%[2]s\r\n", device, name)
 	case "hello?":
 		return name + "\r\n"
-	case "rec stream":
+	case "rec stream", "record stream":
 		f.state, f.period, f.start, f.next = running, max(f.average, f.resample), f.pace.Now(0), 0
 	case "rec stop":
 		if f.state == running {
@@ -149,19 +146,19 @@ func (f *Face) answer(command string) string {
 // set carries out a command that ends in a value.
 func (f *Face) set(command string, all uint64) string {
 	i := max(0, strings.LastIndexByte(command, ' '))
-	value := strings.TrimSpace(command[i:])
-	n, err := strconv.ParseUint(strings.TrimSuffix(value, "k"), 10, 15)
+	value, kilo := strings.CutSuffix(strings.TrimSpace(command[i:]), "k")
+	n, err := strconv.ParseUint(value, 10, 15)
 	switch command[:i] {
 	case "stream text":
 		return f.text(all, n)
 	case "record:averaging":
-		if f.average = 4 * time.Microsecond * time.Duration(max(1, n)); strings.HasSuffix(value, "k") {
+		if f.average = 4 * time.Microsecond * time.Duration(max(1, n)); kilo {
 			f.average *= 1024
 		}
 	case "stream mode resample":
-		f.resample, err = time.ParseDuration(strings.Replace(value, "off", "0s", 1))
+		f.resample, err = time.ParseDuration(value)
 	case "record:trigger:mode", "stream mode header", "stream mode power", "stream mode power total", "$default":
-		return ok
+		err = nil
 	default:
 		err = strconv.ErrSyntax
 	}
@@ -195,18 +192,12 @@ func (f *Face) header() string {
 	us := f.period.Microseconds()
 	out := fmt.Sprintf("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\r\n<header>\r\n<version>V3</version>\r\n"+
 		"<devicePeriod>%dus</devicePeriod>\r\n<mainPeriod>%duS</mainPeriod>\r\n<channels>\r\n", us, us)
-	place := 0
-	put := func(name, group, unit string, most int) {
-		place++
-		out += fmt.Sprintf("<channel>\r\n<name>%s</name>\r\n<group>%s</group>\r\n<units>%s</units>\r\n"+
-			"<maxTValue>%d</maxTValue>\r\n<dataPosition>%d</dataPosition>\r\n</channel>\r\n", name, group, unit, most, place)
+	const channel = "<channel>\r\n<name>%s</name>\r\n<group>%s</group>\r\n<units>%s</units>\r\n" +
+		"<maxTValue>%d</maxTValue>\r\n<dataPosition>%d</dataPosition>\r\n</channel>\r\n"
+	for i, name := range fixtures {
+		out += fmt.Sprintf(channel, name, "voltage", "mV", mostV, 2*i+1) + fmt.Sprintf(channel, name, "current", "uA", mostI, 2*i+2)
 	}
-	for _, name := range fixtures {
-		put(name, "voltage", "mV", mostV)
-		put(name, "current", "uA", mostI)
-	}
-	put("PERST#", "Digital", "D", 1)
-	return out + "</channels>\r\n</header>\r\n"
+	return out + fmt.Sprintf(channel, "PERST#", "Digital", "D", 1, 9) + "</channels>\r\n</header>\r\n"
 }
 
 // text hands out stripes, up to most of all that were made, and "eof" behind the last there is.

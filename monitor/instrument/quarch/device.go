@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -111,15 +110,11 @@ func (d *Device) identify(ctx context.Context) error {
 
 // try runs the stream for a moment: only then is there a header.
 func (d *Device) try(ctx context.Context) (err error) {
-	if d.head, err = d.begin(ctx); err != nil {
-		return err
+	if d.head, err = d.begin(ctx); err == nil {
+		d.In = d.head.In
+		err = d.end(ctx)
 	}
-	d.In = instrument.Inputs{
-		Timebase: measure.Timebase{TickHz: measure.Hertz(1e9 / float64(d.head.Period)), UTickHz: uClock, TicksPerScan: 1},
-		Response: measure.Response{Window: measure.SecondsOf(d.head.Period)}, // a stripe is a mean
-		Channels: d.head.Channels,
-	}
-	return d.end(ctx)
+	return err
 }
 
 // ask sends a line, unless there is an error already, and returns the answer without its prompt.
@@ -267,9 +262,7 @@ func (s *stream) poll(ctx, own context.Context) (err error) {
 	switch {
 	case err != nil || ctx.Err() != nil:
 		return err
-	case stopped == "user":
-		return errors.New("another program has stopped the stream: close it, and measure again")
-	case stopped != "":
+	case stopped != "": // "user" is another program
 		return fmt.Errorf("%w: QIS has stopped the stream: %s", instrument.ErrDisconnected, measure.Excerpt(stopped))
 	case s.d.Now().Sub(s.heard) > s.d.opts.Silence:
 		return fmt.Errorf("%w: no stripe for %v (fixture unplugged?)", instrument.ErrSilent, s.d.opts.Silence)
@@ -338,12 +331,11 @@ func Choose(list, serial string) (module, name string, err error) {
 
 // Header describes the stripes of a stream.
 type Header struct {
-	Period time.Duration
+	// In are the channels in volts and amperes; QIS's powers are but the products of these.
+	In instrument.Inputs
 	// Step is the period in units of the stripes' times.
-	Step int64
-	// Channels that are volts or amperes; QIS's powers are but the products of these.
-	Channels []measure.Channel
-	places   []int // by place in a stripe behind the time: the channel, −1 for none of these
+	Step   int64
+	places []int // by place in a stripe behind the time: the channel, −1 for none of these
 }
 
 // quantities by unit, with uncertainties. Quarch's depend on the fixture and are on its sheet, which was
@@ -391,19 +383,20 @@ func ParseHeader(text string) (*Header, error) {
 			name := odd.ReplaceAllString(strings.ToLower(strings.TrimSpace(c.Name)), "_")
 			q.Name = cmp.Or(slot[name], name) + q.Name
 			q.MaxCount, q.MinCount = max(0, c.Most), -max(0, c.Most)
-			h.places[c.Place-1] = len(h.Channels)
-			h.Channels = append(h.Channels, q)
+			h.places[c.Place-1] = len(h.In.Channels)
+			h.In.Channels = append(h.In.Channels, q)
 		}
 	}
 	tick := time.Microsecond
 	if x.Period == "" && strings.HasSuffix(strings.ToLower(x.Main), "ns") {
 		tick = time.Nanosecond
 	}
-	var wrong error
-	h.Period, wrong = time.ParseDuration(strings.ToLower(cmp.Or(x.Period, x.Main)))
-	h.Step = int64(h.Period / tick)
-	if err = cmp.Or(err, wrong); err != nil || x.Version != "V3" || len(h.Channels) == 0 || h.Step < 1 ||
-		h.Period%tick != 0 || h.Period > time.Minute {
+	period, wrong := time.ParseDuration(strings.ToLower(cmp.Or(x.Period, x.Main)))
+	h.Step = int64(period / tick)
+	h.In.Timebase = measure.Timebase{TickHz: measure.Hertz(1e9 / float64(period)), UTickHz: uClock, TicksPerScan: 1}
+	h.In.Response.Window = measure.SecondsOf(period) // a stripe is a mean
+	if err = cmp.Or(err, wrong); err != nil || x.Version != "V3" || len(h.In.Channels) == 0 || h.Step < 1 ||
+		period%tick != 0 || period > time.Minute {
 		return nil, fmt.Errorf("the stream's header is none of form V3 with a period and channels in V or A (%v): is the "+
 			"fixture connected, QIS new enough? %.300q", err, text)
 	}

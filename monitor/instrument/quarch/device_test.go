@@ -75,7 +75,7 @@ func (r *rig) open(t *testing.T) {
 // placed checks that every scan has the mean power of its time.
 func (r *rig) placed(t *testing.T, out *montest.Collector) {
 	t.Helper()
-	period := r.dev.head.Period
+	period := r.dev.In.Response.Window.Duration()
 	v, i := out.Counts(4), out.Counts(5)
 	for n, scan := range out.Scans() {
 		at := r.face.StreamStart() + time.Duration(scan)*period
@@ -171,7 +171,7 @@ func TestEndOfTheStream(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err == nil || !strings.Contains(err.Error(), "another program has stopped the stream") {
+		if err == nil || !strings.Contains(err.Error(), "QIS has stopped the stream: user") {
 			t.Error(err)
 		}
 	})
@@ -267,11 +267,14 @@ const head = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 const us64 = "<devicePeriod>64us</devicePeriod><mainPeriod>64uS</mainPeriod>"
 
 func TestHeader(t *testing.T) {
-	for period, want := range map[string]Header{
-		us64:                                {Period: 64 * time.Microsecond, Step: 64},
-		"<devicePeriod>4mS</devicePeriod>":  {Period: 4 * time.Millisecond, Step: 4000},
-		"<mainPeriod>100uS</mainPeriod>":    {Period: 100 * time.Microsecond, Step: 100},
-		"<mainPeriod>64000nS</mainPeriod>":  {Period: 64 * time.Microsecond, Step: 64_000},
+	for period, want := range map[string]struct {
+		period time.Duration
+		step   int64
+	}{
+		us64:                                {64 * time.Microsecond, 64},
+		"<devicePeriod>4mS</devicePeriod>":  {4 * time.Millisecond, 4000},
+		"<mainPeriod>100uS</mainPeriod>":    {100 * time.Microsecond, 100},
+		"<mainPeriod>64000nS</mainPeriod>":  {64 * time.Microsecond, 64_000},
 		"":                                  {},
 		"<devicePeriod>0us</devicePeriod>":  {},
 		"<devicePeriod>-4us</devicePeriod>": {},
@@ -280,13 +283,13 @@ func TestHeader(t *testing.T) {
 		"<devicePeriod>9h</devicePeriod>":   {},
 	} {
 		h, err := ParseHeader(fmt.Sprintf(head, period))
-		if want.Step == 0 {
+		if want.step == 0 {
 			if err == nil || !strings.Contains(err.Error(), "is the fixture connected") || strings.Contains(err.Error(), "%!") {
 				t.Errorf("%s: %v", period, err)
 			}
 			continue
 		}
-		if err != nil || h.Period != want.Period || h.Step != want.Step {
+		if err != nil || h.In.Response.Window.Duration() != want.period || h.Step != want.step {
 			t.Fatalf("%s: %+v, %v", period, h, err)
 		}
 		channels := []measure.Channel{
@@ -294,8 +297,8 @@ func TestHeader(t *testing.T) {
 			{Name: "pcie_12v.current", Unit: measure.UnitAmpere, Gain: 1e-6, UGain: 0.01, UOffset: 0.01, MinCount: -16777216, MaxCount: 16777216},
 			{Name: "aux_12v_1.current", Unit: measure.UnitAmpere, Gain: 1e-3, UGain: 0.01, UOffset: 0.01},
 		}
-		if !reflect.DeepEqual(h.Channels, channels) {
-			t.Errorf("%+v", h.Channels)
+		if !reflect.DeepEqual(h.In.Channels, channels) {
+			t.Errorf("%+v", h.In.Channels)
 		}
 	}
 	h, err := ParseHeader(fmt.Sprintf(head, us64))
@@ -462,9 +465,9 @@ func FuzzParsers(f *testing.F) {
 			}
 			return
 		}
-		if h.Step < 1 || len(h.Channels) == 0 || len(h.places) > maxPlaces {
+		if h.Step < 1 || len(h.In.Channels) == 0 || len(h.places) > maxPlaces {
 			t.Fatalf("%+v", h)
 		}
-		_, _ = h.Stripe(line, make([]measure.Count, len(h.Channels)))
+		_, _ = h.Stripe(line, make([]measure.Count, len(h.In.Channels)))
 	})
 }

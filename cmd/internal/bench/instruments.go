@@ -246,7 +246,7 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 	a, err := transport.ParseAddress(address)
 	if err != nil || a.Scheme != "serial" {
 		p := askSCPI(ctx, address)
-		if p.Trouble != "" && a.Scheme == "tcp" {
+		if p.Trouble != "" && a.Scheme == "tcp" { // QIS knows no *IDN?
 			if id, err := greet(ctx, "quarch", address); err == nil {
 				p = askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{"quarch"}}
 			}

@@ -30,6 +30,9 @@ const (
 	ok      = "OK\r\n"
 	device  = "QTL2312-01-035"
 	name    = "Power Analysis Module"
+
+	mostV, mostI   = 32767, 16777215 // ends of the ranges
+	noiseV, noiseI = 1e-3, 2e-3      // of a stripe
 )
 
 // Config describes the server and its module.
@@ -64,11 +67,6 @@ var (
 	fixtures = []string{"3.3V", "12V", "AUX_12V_1", "AUX_12V_2"}
 )
 
-const (
-	mostV, mostI   = 32767, 16777215 // ends of the ranges
-	noiseV, noiseI = 1e-3, 2e-3      // of a stripe
-)
-
 // New makes a server whose module reads a board; the pace has to be that of a clock.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Buffer = cmp.Or(cfg.Buffer, 8388608)
@@ -81,19 +79,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}, nil
 }
 
-// StreamStart is the board's time of the first stripe of the last stream.
-func (f *Face) StreamStart() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.start
-}
-
-// Skip leaves the next n stripes out; with n = −1 the last one comes once more.
-func (f *Face) Skip(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.next += uint64(n)
-}
+// StreamStart is the board's time of the first stripe of the last stream; call it once that is over.
+func (f *Face) StreamStart() time.Duration { return f.start }
 
 // Run serves one client until ctx ends or the client goes; it closes the line.
 func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
@@ -190,12 +177,13 @@ func (f *Face) header() string {
 		return "Header Not Available\r\n"
 	}
 	us := f.period.Microseconds()
-	out := fmt.Sprintf("<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\r\n<header>\r\n<version>V3</version>\r\n"+
+	out := fmt.Sprintf("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\r\n<header>\r\n<version>V3</version>\r\n"+
 		"<devicePeriod>%dus</devicePeriod>\r\n<mainPeriod>%duS</mainPeriod>\r\n<channels>\r\n", us, us)
 	const channel = "<channel>\r\n<name>%s</name>\r\n<group>%s</group>\r\n<units>%s</units>\r\n" +
 		"<maxTValue>%d</maxTValue>\r\n<dataPosition>%d</dataPosition>\r\n</channel>\r\n"
 	for i, name := range fixtures {
-		out += fmt.Sprintf(channel, name, "voltage", "mV", mostV, 2*i+1) + fmt.Sprintf(channel, name, "current", "uA", mostI, 2*i+2)
+		out += fmt.Sprintf(channel, name, "voltage", "mV", mostV, 2*i+1)
+		out += fmt.Sprintf(channel, name, "current", "uA", mostI, 2*i+2)
 	}
 	return out + fmt.Sprintf(channel, "PERST#", "Digital", "D", 1, 9) + "</channels>\r\n</header>\r\n"
 }

@@ -1,7 +1,6 @@
-// Package quarch drives a Quarch Power Analysis Module, whose fixtures sit in a graphics card's slot
-// and plugs, through Quarch's own instrument server QIS over TCP (port 9722).
-//
-// QIS is asked in lines of text and answers in lines, with the prompt ">" behind the last:
+// Package quarch drives a Quarch Power Analysis Module, whose fixtures sit in a graphics card's slot and
+// plugs, through Quarch's instrument server QIS over TCP (port 9722). It answers a line of text with
+// lines, and with the prompt ">" behind the last:
 //
 //	$list details               1) usb::QTL2312-01-035 Port:9 Stream:Yes Name:Power Analysis Module
 //	MODULE record:averaging 16  OK
@@ -23,7 +22,6 @@ import (
 	"math/bits"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +40,6 @@ const (
 	pause     = 100 * time.Millisecond // between looks: quarchpy warns of many
 	stopTime  = 3 * time.Second
 	maxReply  = 8 << 20 // bytes; 3072 stripes take some 400 000
-	maxPlaces = 256     // of a stripe
-	uClock    = 1e-4    // relative; nothing is stated
 )
 
 // Device is a module behind a QIS. It implements instrument.Instrument.
@@ -63,7 +59,7 @@ func New(address string, o Options) (*Device, error) {
 		return nil, err
 	}
 	d := &Device{Base: base, opts: o, buf: make([]byte, 1<<16)}
-	d.Steps, d.Run = []instrument.Step{d.identify, d.try}, instrument.UntilDone(d.stream)
+	d.Steps, d.Run = []instrument.Step{d.identify}, instrument.UntilDone(d.stream)
 	return d, nil
 }
 
@@ -91,7 +87,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// identify waits for the greeting, and finds the module in QIS's list.
+// identify waits for the greeting, finds the module in QIS's list, and runs its stream for a moment: only
+// then is there a header.
 func (d *Device) identify(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 4*quietTime)
 	defer cancel()
@@ -105,12 +102,10 @@ func (d *Device) identify(ctx context.Context) error {
 	}
 	_, serial, _ := strings.Cut(d.module, "::")
 	d.Identify(model, strings.ToUpper(serial), "QIS "+version)
-	return err
-}
-
-// try runs the stream for a moment: only then is there a header.
-func (d *Device) try(ctx context.Context) (err error) {
-	if d.head, err = d.begin(ctx); err == nil {
+	if err == nil {
+		d.head, err = d.begin(ctx)
+	}
+	if err == nil {
 		d.In = d.head.In
 		err = d.end(ctx)
 	}
@@ -124,9 +119,9 @@ func (d *Device) ask(ctx context.Context, command string, failed *error) string 
 	}
 	own, cancel := context.WithTimeout(ctx, d.opts.Silence)
 	defer cancel()
+	d.reply = d.reply[:0]
 	_, err := d.Conn.Write(own, []byte(command+"\r\n"))
-	for d.reply = d.reply[:0]; err == nil; {
-		var n int
+	for n := 0; err == nil; {
 		n, err = d.Conn.Read(own, d.buf)
 		d.reply = append(d.reply, d.buf[:n]...)
 		d.reply = bytes.TrimPrefix(d.reply, []byte(">")) // which QIS sends now and then unasked
@@ -138,7 +133,7 @@ func (d *Device) ask(ctx context.Context, command string, failed *error) string 
 		}
 	}
 	if ctx.Err() == nil && transport.Ended(err) {
-		err = fmt.Errorf("%w within %v (%d bytes came): is the module on?", instrument.ErrSilent, d.opts.Silence, len(d.reply))
+		err = fmt.Errorf("%w within %v (%d bytes): is the module on?", instrument.ErrSilent, d.opts.Silence, len(d.reply))
 	}
 	*failed = fmt.Errorf("%q: %w", command, err)
 	return ""
@@ -149,7 +144,7 @@ func (d *Device) set(ctx context.Context, commands ...string) (err error) {
 	for _, c := range commands {
 		answer := d.ask(ctx, d.module+" "+c, &err)
 		if err == nil && strings.TrimSpace(answer) != "OK" {
-			err = fmt.Errorf("the module answers %q to %q: is its fixture connected, QIS new enough?", measure.Excerpt(answer), c)
+			err = fmt.Errorf("the module answers %q to %q: is a fixture connected, QIS new?", measure.Excerpt(answer), c)
 		}
 	}
 	return err
@@ -188,9 +183,10 @@ func (d *Device) begin(ctx context.Context) (h *Header, err error) {
 			fmt.Sprintf("stream mode resample %dus", 4*n), "rec stream") // channels that are faster are resampled
 	}
 	for end := d.Now().Add(d.opts.Silence); err == nil && d.Now().Before(end); {
-		text := d.ask(ctx, d.module+" stream text header", &err)
-		if err == nil && !strings.Contains(text, "Not Available") {
+		if text := d.ask(ctx, d.module+" stream text header", &err); err == nil && !strings.Contains(text, "Not Available") {
 			return ParseHeader(text)
+		} else if err == nil {
+			_, err = transport.ReadWithin(ctx, d.Conn, d.buf, pause)
 		}
 	}
 	return nil, cmp.Or(err, fmt.Errorf("%w: no header within %v of the start", instrument.ErrSilent, d.opts.Silence))
@@ -202,7 +198,11 @@ func (d *Device) end(ctx context.Context) error {
 	for end := d.Now().Add(d.opts.Silence); err == nil && d.Now().Before(end); {
 		stopped := d.state(ctx, &err)
 		text := d.ask(ctx, d.module+" stream text all", &err)
-		if err == nil && stopped != "" && strings.IndexAny(text, "0123456789") != 0 { // no stripe
+		switch {
+		case err != nil || strings.IndexAny(text, "0123456789") == 0: // a stripe
+		case stopped == "":
+			_, err = transport.ReadWithin(ctx, d.Conn, d.buf, pause)
+		default:
 			d.ours = false
 			return nil
 		}
@@ -245,10 +245,9 @@ func (s *stream) poll(ctx, own context.Context) (err error) {
 	for rest := true; rest && err == nil && ctx.Err() == nil; {
 		rest = false
 		for line := range strings.Lines(s.d.ask(own, s.d.module+" stream text all", &err)) {
-			line = strings.TrimSpace(line)
 			if t, ok := s.d.head.Stripe(line, s.counts); ok && err == nil {
 				err, rest = s.stripe(t), true
-			} else if rest = false; line != "eof" {
+			} else if rest = false; strings.TrimSpace(line) != "eof" {
 				s.out.Malformed(1)
 			}
 		}
@@ -297,45 +296,43 @@ func (s *stream) stripe(t int64) error {
 	return s.out.Add(s.counts)
 }
 
-// Answers: to "stream?"; and a line of "$list details", a number, connection::serial, and details.
 var (
+	// Answers to "stream?"; a line of "$list details": a number, connection::serial, and details.
 	states = regexp.MustCompile(`^(?i:(Running)|Stopped)[: ]*([^\r\n]*)`)
 	listed = regexp.MustCompile(`(?m)^\s*\d+\)\s*((\w+)::(\S+))(?:.*Stream:(\w+))?(?:.*Name:([^\r\n]*))?`)
+	odd    = regexp.MustCompile(`[^a-z0-9]+`) // in a name
+
+	prefixes = map[string]float64{"": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3}
+	slot     = map[string]string{"3v3": "pcie_3v3", "3_3v": "pcie_3v3", "12v": "pcie_12v"} // as other instruments call it
 )
 
 // Choose finds the module of a serial number in the answer to "$list details", or the only one that
 // streams where that is empty, and its name. USB is preferred; over REST no module streams.
 func Choose(list, serial string) (module, name string, err error) {
-	var have []string
+	only := serial
 	for _, m := range listed.FindAllStringSubmatch(list, -1) {
-		usb, id := strings.EqualFold(m[2], "usb"), strings.ToUpper(m[3])
-		if strings.EqualFold(m[2], "rest") || m[4] == "No" {
+		if strings.EqualFold(m[2], "rest") || m[4] == "No" || serial != "" && !strings.EqualFold(m[3], serial) {
 			continue
 		}
-		if !slices.Contains(have, id) {
-			have = append(have, id)
+		if only = cmp.Or(only, m[3]); !strings.EqualFold(m[3], only) {
+			return "", "", fmt.Errorf("QIS lists several modules: set module to one of them: %.500q", list)
 		}
-		if (serial == "" || strings.EqualFold(id, serial)) && (module == "" || usb) {
+		if module == "" || strings.EqualFold(m[2], "usb") {
 			module, name = m[1], m[5]
 		}
 	}
-	if serial == "" && len(have) > 1 {
-		return "", "", fmt.Errorf("QIS lists %.500q: set module to one of them", have)
-	}
 	if module == "" {
-		err = fmt.Errorf("%w: QIS lists no module %s that streams, but %.500q: is it on? QIS takes up to 20 s to find it",
-			instrument.ErrSilent, serial, have)
+		err = fmt.Errorf("%w: QIS lists no module %s that streams: is it on? QIS takes up to 20 s to find it: %.500q",
+			instrument.ErrSilent, serial, list)
 	}
 	return module, name, err
 }
 
 // Header describes the stripes of a stream.
 type Header struct {
-	// In are the channels in volts and amperes; QIS's powers are but the products of these.
-	In instrument.Inputs
-	// Step is the period in units of the stripes' times.
-	Step   int64
-	places []int // by place in a stripe behind the time: the channel, −1 for none of these
+	In     instrument.Inputs // volts and amperes; QIS's powers are but the products of these
+	Step   int64             // period in units of the stripes' times
+	places []int             // by place in a stripe behind the time: the channel, −1 for none of these
 }
 
 // quantities by unit, with uncertainties. Quarch's depend on the fixture and are on its sheet, which was
@@ -344,13 +341,6 @@ var quantities = map[string]measure.Channel{
 	"V": {Name: ".voltage", Unit: measure.UnitVolt, UGain: 0.005, UOffset: 0.005},
 	"A": {Name: ".current", Unit: measure.UnitAmpere, UGain: 0.01, UOffset: 0.01},
 }
-
-var (
-	prefixes = map[string]float64{"": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3}
-	odd      = regexp.MustCompile(`[^a-z0-9]+`)
-	// slot are the rails of a slot, as other instruments call them.
-	slot = map[string]string{"3v3": "pcie_3v3", "3_3v": "pcie_3v3", "12v": "pcie_12v"}
-)
 
 // ParseHeader reads the answer to "stream text header", in its third form. Names get small letters, and
 // underscores for other signs. Stripes' times are in µs, but in ns where a main period in ns is all there is.
@@ -369,7 +359,7 @@ func ParseHeader(text string) (*Header, error) {
 	h := &Header{}
 	err := xml.Unmarshal([]byte(text), &x)
 	for _, c := range x.Channels {
-		if c.Place < 1 || c.Place > maxPlaces { // 0: a status, at the time's place
+		if c.Place < 1 || c.Place > 256 { // 0: a status, at the time's place
 			continue
 		}
 		for len(h.places) < c.Place {
@@ -393,7 +383,7 @@ func ParseHeader(text string) (*Header, error) {
 	}
 	period, wrong := time.ParseDuration(strings.ToLower(cmp.Or(x.Period, x.Main)))
 	h.Step = int64(period / tick)
-	h.In.Timebase = measure.Timebase{TickHz: measure.Hertz(1e9 / float64(period)), UTickHz: uClock, TicksPerScan: 1}
+	h.In.Timebase = measure.Timebase{TickHz: measure.Hertz(1e9 / float64(period)), UTickHz: 1e-4, TicksPerScan: 1}
 	h.In.Response.Window = measure.SecondsOf(period) // a stripe is a mean
 	if err = cmp.Or(err, wrong); err != nil || x.Version != "V3" || len(h.In.Channels) == 0 || h.Step < 1 ||
 		period%tick != 0 || period > time.Minute {

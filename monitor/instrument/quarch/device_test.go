@@ -87,7 +87,7 @@ func (r *rig) placed(t *testing.T, out *montest.Collector) {
 }
 
 func TestMeasuresWhatTheBoardDraws(t *testing.T) {
-	for averaging, scans := range map[int]int{1: 50_000, 16: 20_000, 1024: 900, 32768: 20} {
+	for averaging, scans := range map[int]int{1: 10_000, 16: 5000, 1024: 300, 32768: 20} {
 		t.Run(fmt.Sprint(averaging), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := Defaults()
@@ -118,25 +118,27 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 	}
 }
 
-// A missing stripe and one that comes twice are told, and what comes behind keeps its place.
-func TestMissingAndDoubleStripes(t *testing.T) {
+// Stripes that another client takes out of QIS's buffer are told, and what comes behind keeps its place.
+func TestMissingStripes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := emulate(t, quarchface.Config{}, Defaults())
 		r.open(t)
-		lost := 0
-		for _, skip := range []int{1, 7, 3000, -1, -20} {
-			out := montest.Collect(t, r.dev, 20_000, func() { r.face.Skip(skip) })
-			r.placed(t, out)
-			gaps, notes := out.Events(measure.EventGap), out.Events(measure.EventNote)
-			switch {
-			case skip > 0 && (len(gaps) != 1 || !gaps[0].Exact || out.Lost() != uint64(skip) || len(notes) != 0),
-				skip < 0 && (len(gaps) != 0 || len(notes) != 1 || !strings.HasPrefix(notes[0].Detail, measure.Plural(-skip, "scan")+" came twice")):
-				t.Errorf("%d: %+v, %+v", skip, gaps, notes)
-			}
-			lost++
+		thief := r.driver(t, Defaults(), fault.Faults{})
+		if err := thief.Open(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		if lost != 5 {
-			t.Error("not all were tried")
+		for _, n := range []int{1, 7, 300} {
+			out := montest.Collect(t, r.dev, 5000, func() {
+				time.Sleep(70 * time.Millisecond) // some wait by now
+				var err error
+				if text := thief.ask(t.Context(), fmt.Sprint("stream text ", n), &err); err != nil || strings.Count(text, "\r\n") != n-1 {
+					t.Errorf("%v, %q", err, text)
+				}
+			})
+			r.placed(t, out)
+			if e := out.Events(0); len(e) != 1 || e[0].Kind != measure.EventGap || !e[0].Exact || out.Lost() != uint64(n) {
+				t.Errorf("%d: %+v", n, e)
+			}
 		}
 	})
 }
@@ -179,19 +181,19 @@ func TestEndOfTheStream(t *testing.T) {
 
 // The energy lies within its uncertainty, whatever the module's errors.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
-	const seeds = 20
+	const seeds = 8
 	inside := 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			r := emulate(t, quarchface.Config{Seed: seed, Draw: true}, Defaults())
 			r.open(t)
-			out := montest.Collect(t, r.dev, 40_000, nil)
+			out := montest.Collect(t, r.dev, 20_000, nil)
 			in := r.dev.Inputs()
 			setup := measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response}
 			setup.Rails, _ = instrument.NaturalRails(in)
-			got := montest.Energy(t, &setup, out, 0.1, 2.4)
+			got := montest.Energy(t, &setup, out, 0.1, 1.2)
 			start := r.face.StreamStart()
-			want, err := r.board.Energy(start+100*time.Millisecond, start+2400*time.Millisecond)
+			want, err := r.board.Energy(start+100*time.Millisecond, start+1200*time.Millisecond)
 			if err != nil || len(setup.Rails) != 4 {
 				t.Fatal(err, setup.Rails)
 			}
@@ -204,7 +206,7 @@ func TestEnergyWithinItsUncertainty(t *testing.T) {
 			}
 		})
 	}
-	if t.Logf("%d of %d within U", inside, seeds); inside < seeds-3 {
+	if t.Logf("%d of %d within U", inside, seeds); inside < seeds-2 {
 		t.Errorf("%d of %d within U", inside, seeds)
 	}
 }
@@ -330,7 +332,7 @@ func TestChoose(t *testing.T) {
 		{list, "", "tcp::QTL1999-02-020", "HD Module", ""},
 		{list + "4) usb::qtl1999-02-020", "qtl1999-02-020", "usb::qtl1999-02-020", "", ""},
 		{list, "QTL1079-03-004", "", "", "lists no module QTL1079-03-004"},
-		{list + "4) usb::QTL2312-01-263 Port:1 Stream:Yes Name:PAM", "", "", "", "set module to one of them"},
+		{list + "4) usb::QTL2312-01-263 Port:1 Stream:Yes Name:PAM", "", "", "", "set module"},
 		{list + "4) usb::QTL2312-01-263 Port:1 Stream:Yes Name:PAM", "QTL2312-01-263", "usb::QTL2312-01-263", "PAM", ""},
 		{"No Devices Found", "", "", "", "is it on"},
 	} {
@@ -391,7 +393,7 @@ func TestOddServers(t *testing.T) {
 		"no module":      {func(s *scripted) { s.answers["$list details"] = []string{"No Devices Found\r\n>"} }, "is it on", instrument.ErrSilent},
 		"refuses":        {func(s *scripted) { s.answers["rec stream"] = []string{"FAIL: no fixture\r\n>"} }, `answers "FAIL: no fixture" to "rec stream"`, nil},
 		"out of step":    {func(s *scripted) { s.answers["stream?"] = []string{"64 1 2 3 4\r\n>"} }, "where the stream's state is due", instrument.ErrDisconnected},
-		"falls silent":   {func(s *scripted) { s.answers["rec stop"] = []string{""} }, "within 5s (0 bytes came)", instrument.ErrSilent},
+		"falls silent":   {func(s *scripted) { s.answers["rec stop"] = []string{""} }, "within 5s (0 bytes)", instrument.ErrSilent},
 		"never finishes": {func(s *scripted) { s.answers["$version"] = []string{strings.Repeat("1", maxReply+1)} }, "without a prompt", instrument.ErrDisconnected},
 		"never stops":    {func(s *scripted) { s.answers["stream?"] = []string{s.answers["stream?"][0], "Running\r\n>"} }, "does not end", instrument.ErrSilent},
 	} {
@@ -418,12 +420,12 @@ func TestOddServers(t *testing.T) {
 	}
 }
 
-// Times that cannot be are left out, and a counter of 32 bits may turn.
+// Times that cannot be, or came before, are left out and told, and a counter of 32 bits may turn.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := func(t int64) string { return fmt.Sprintf("%d 1 2 3 4\r\n", t) }
 		turn := int64(math.MaxInt32)/64*64 + 64 - 1<<32 // the next multiple of 64, as 32 bits have it
-		text := line(turn-128+1<<32) + line(turn-64+1<<32) + line(turn) + "garbage\r\n" + line(turn+64) + line(turn+64+30) +
+		text := line(turn-128+1<<32) + line(turn-64+1<<32) + line(turn-128+1<<32) + line(turn) + line(turn) + "garbage\r\n" + line(turn+64) + line(turn+64+30) +
 			line(turn+128) + "eof\r\n>"
 		s := &scripted{"QIS\r\n>", map[string][]string{
 			"$version": {"1\r\n>"}, "$list details": {"1) usb::Q\r\n>"}, "stream text header": {fmt.Sprintf(head, us64) + "\r\n>"},
@@ -446,8 +448,8 @@ func TestTimes(t *testing.T) {
 			t.Error(err)
 		}
 		e := out.Events(0)
-		if len(out.Scans()) != 5 || out.Lost() != 0 || len(e) != 2 || e[0].Kind != measure.EventResync || !strings.HasPrefix(e[0].Detail, "2 lines") ||
-			e[1].Kind != measure.EventOverflow {
+		if len(out.Scans()) != 5 || out.Lost() != 0 || len(e) != 3 || e[1].Kind != measure.EventNote || !strings.HasPrefix(e[1].Detail, "2 scans came twice") || e[0].Kind != measure.EventResync || !strings.HasPrefix(e[0].Detail, "2 lines") ||
+			e[2].Kind != measure.EventOverflow {
 			t.Errorf("%v, %+v", out.Scans(), e)
 		}
 	})
@@ -465,7 +467,7 @@ func FuzzParsers(f *testing.F) {
 			}
 			return
 		}
-		if h.Step < 1 || len(h.In.Channels) == 0 || len(h.places) > maxPlaces {
+		if h.Step < 1 || len(h.In.Channels) == 0 || len(h.places) > 256 {
 			t.Fatalf("%+v", h)
 		}
 		_, _ = h.Stripe(line, make([]measure.Count, len(h.In.Channels)))

@@ -144,8 +144,7 @@ var kinds = []Kind{
 		Address: "tcp:host:31763",
 	}, nidaqmx.Defaults, nidaqmx.Inputs, nidaqmx.New),
 	driver(Kind{
-		Name: quarch.Kind, Summary: "Quarch Power Analysis Module through Quarch's instrument server QIS: slot and plugs at up " +
-			"to 250 kHz", Address: "tcp:host:9722",
+		Name: quarch.Kind, Summary: "Quarch Power Analysis Module behind Quarch's server QIS", Address: "tcp:host:9722",
 	}, quarch.Defaults, nil, quarch.New),
 	driver(Kind{
 		Name: dataq.Kind, Summary: "DATAQ DI-1100, DI-2108 or DI-2108-P: 4 or 8 inputs of ±10 V", Address: acm,

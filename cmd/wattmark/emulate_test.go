@@ -25,7 +25,7 @@ func TestEmulatedInstrumentsOpen(t *testing.T) {
 	t.Parallel()
 	for kind, rails := range map[string]int{
 		"ds1054z": 2, "mso5074": 2, "dho804": 2, "dsox1102g": 1, "edux1002g": 1,
-		"sds2104x-plus": 2, "sds2104x-hd": 2, "mdo3014": 2, "mso44": 2, "rtb2004": 2, "u2356a": 1, "wt310": 1,
+		"sds2104x-plus": 2, "sds2104x-hd": 2, "mdo3014": 2, "mso44": 2, "rtb2004": 2, "u2356a": 1, "wt310": 1, "quarch": 4,
 	} {
 		t.Run(kind, func(t *testing.T) { opens(t, kind, rails) })
 	}

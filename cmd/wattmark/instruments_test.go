@@ -89,7 +89,7 @@ func TestInstrumentsAnswerWhoTheyAre(t *testing.T) {
 	t.Parallel()
 	models := map[string]string{
 		"ds1054z": "RIGOL DS1054Z", "dho804": "RIGOL DHO804", "dsox1102g": "KEYSIGHT DSO-X 1102G", "sds2104x-plus": "SIGLENT SDS2104X PLUS",
-		"mdo3014": "TEKTRONIX MDO3014", "rtb2004": "ROHDE RTB2004", "u2356a": "KEYSIGHT U2356A", "wt310": "YOKOGAWA WT310",
+		"mdo3014": "TEKTRONIX MDO3014", "rtb2004": "ROHDE RTB2004", "u2356a": "KEYSIGHT U2356A", "wt310": "YOKOGAWA WT310", "quarch": " Power Analysis Module",
 	}
 	args := []string{"instruments", "--json"}
 	var order []string

@@ -10,7 +10,7 @@
 // power into the device's bytes:
 //
 //	powersensor3, pmd, pmd2, powenetics, serialtext, dataq    serial: internal/line
-//	labjack, nidaqmx                                          Modbus TCP, gRPC
+//	labjack, nidaqmx, quarch                                  Modbus TCP, gRPC, text over TCP
 //	u2300, wt300                                              SCPI: scpi
 //	keysight, rigol, rohdeschwarz, siglent, tektronix         SCPI, oscilloscopes: scope
 //

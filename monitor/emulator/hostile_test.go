@@ -33,6 +33,7 @@ import (
 	pmd2face "github.com/wattmark/wattmark/monitor/emulator/pmd2"
 	poweneticsface "github.com/wattmark/wattmark/monitor/emulator/powenetics"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
+	quarchface "github.com/wattmark/wattmark/monitor/emulator/quarch"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
 	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
@@ -61,6 +62,7 @@ var emulated = map[string]func(*board.Board, pace.Pace) (any, error){
 		return labjackface.New(b, p, labjackface.Config{})
 	},
 	"nidaqmx": func(b *board.Board, p pace.Pace) (any, error) { return niface.New(b, p, niface.Config{}) },
+	"quarch":  func(b *board.Board, p pace.Pace) (any, error) { return quarchface.New(b, p, quarchface.Config{}) },
 	"dataq": func(b *board.Board, p pace.Pace) (any, error) {
 		return dataqface.New(b, p, dataqface.Config{Model: "DI-1100"})
 	},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,7 @@ import (
 	poweneticsface "github.com/wattmark/wattmark/monitor/emulator/powenetics"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	quarchface "github.com/wattmark/wattmark/monitor/emulator/quarch"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
 	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
 	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
@@ -126,6 +128,9 @@ var emulators = []emulator{
 	}},
 	{"labjack", "labjack", nil},
 	{"nidaqmx", "nidaqmx", nil},
+	{"quarch", "quarch", func(s source) (Firmware, error) {
+		return quarchface.New(s.Board, s.pace, quarchface.Config{Seed: s.Seed, Draw: s.imperfect})
+	}},
 	{"di1100", "dataq", newDataq("DI-1100")},
 	{"di2108", "dataq", newDataq("DI-2108")},
 	{"serialtext", "serialtext", func(s source) (Firmware, error) {
@@ -256,6 +261,8 @@ func serveTCP(ctx context.Context, a *cli.App, face Firmware, kind string, f Emu
 	defer stop()
 	fmt.Fprintf(a.Out, "%s on tcp:%s\nIn another terminal: wattmark monitor --instrument %s --port tcp:%s\n", kind,
 		l.Addr(), DriverOf(kind), l.Addr())
+	var clients sync.WaitGroup // of QIS, which serves several at a time
+	defer clients.Wait()
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -264,7 +271,9 @@ func serveTCP(ctx context.Context, a *cli.App, face Firmware, kind string, f Emu
 		if err != nil {
 			return err
 		}
-		if err := face.Run(ctx, fault.New(c, f.faults)); err != nil {
+		if _, many := face.(*quarchface.Face); many {
+			clients.Go(func() { _ = face.Run(ctx, fault.New(c, f.faults)) })
+		} else if err := face.Run(ctx, fault.New(c, f.faults)); err != nil {
 			fmt.Fprintln(a.Err, "wattmark: client gone:", err)
 		}
 	}
@@ -521,6 +530,11 @@ func emulateOne(ctx context.Context, a *cli.App, kind string, b *board.Board, li
 		return emulateLabJack(ctx, a, b, live, f)
 	case "nidaqmx":
 		return emulateNI(ctx, a, b, live, f)
+	case "quarch":
+		if f.link != "" {
+			return cli.Usagef("QIS is emulated on TCP: no --link")
+		}
+		f.Listen = cmp.Or(f.Listen, "127.0.0.1:9722")
 	}
 	face, err := NewFace(kind, b, live.Epoch, f)
 	if err != nil {

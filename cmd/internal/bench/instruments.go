@@ -245,7 +245,13 @@ var greeted = []string{"powersensor3", "pmd2", "wireview-pro2", "pmd", "dataq"}
 func AskIdentity(ctx context.Context, address string, ports []discover.Port) askedPort {
 	a, err := transport.ParseAddress(address)
 	if err != nil || a.Scheme != "serial" {
-		return askSCPI(ctx, address)
+		p := askSCPI(ctx, address)
+		if p.Trouble != "" && a.Scheme == "tcp" { // QIS knows no *IDN?
+			if id, err := greet(ctx, "quarch", address); err == nil {
+				p = askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{"quarch"}}
+			}
+		}
+		return p
 	}
 	var fits []string
 	for _, p := range ports {

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/pmd2"
 	"github.com/wattmark/wattmark/monitor/instrument/powenetics"
 	"github.com/wattmark/wattmark/monitor/instrument/powersensor3"
+	"github.com/wattmark/wattmark/monitor/instrument/quarch"
 	"github.com/wattmark/wattmark/monitor/instrument/replay"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/scope/keysight"
@@ -142,6 +143,9 @@ var kinds = []Kind{
 		Name: nidaqmx.Kind, Summary: "NI USB-6259 and its like through NI's gRPC Device Server: 1 MS/s over all inputs",
 		Address: "tcp:host:31763",
 	}, nidaqmx.Defaults, nidaqmx.Inputs, nidaqmx.New),
+	driver(Kind{
+		Name: quarch.Kind, Summary: "Quarch Power Analysis Module behind Quarch's server QIS", Address: "tcp:host:9722",
+	}, quarch.Defaults, nil, quarch.New),
 	driver(Kind{
 		Name: dataq.Kind, Summary: "DATAQ DI-1100, DI-2108 or DI-2108-P: 4 or 8 inputs of ±10 V", Address: acm,
 	}, dataq.Defaults, dataq.Inputs, dataq.New),

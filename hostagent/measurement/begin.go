@@ -140,6 +140,7 @@ func (s *attempt) start(ctx context.Context) (err error) {
 			return err
 		}
 		s.answers, s.began.Start = s.line.now().Sub(s.began.Start), s.line.now()
+		s.cfg.Lead = max(s.cfg.Lead, s.answers+firstScans) // the work lies within the samples wherever they began
 	}
 	started, err := s.cfg.Monitor.Start(call, session.Request{
 		Holder: s.cfg.Holder, TaskName: s.cfg.Name, Marker: s.spec, Lease: s.cfg.Lease, Wait: s.cfg.Wait,

@@ -1,6 +1,7 @@
 package measurement
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,9 +85,7 @@ func conclude(
 	if s.State == session.Incomplete {
 		v.incomplete("the capture ended early: %s", s.Reason)
 	}
-	if v.clock != nil {
-		task.Clock = v.clock
-	}
+	task.Clock = cmp.Or(v.clock, task.Clock)
 	a, err := analyse(ctx, db, &task, s.Markers)
 	if err != nil {
 		return store.Outcome{}, err
@@ -97,15 +96,13 @@ func conclude(
 	// One marker found by its code still relates the clocks, at an assumed rate: its window is
 	// good enough to keep, not to be called complete.
 	switch {
-	case a.result == nil && v.clock != nil:
-		v.untrimmed("no window: %v; the samples are kept: set one with wattmark trim", a.why)
 	case a.result == nil:
-		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", why(s, a.why))
+		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", v.why(s, a.why))
 	case v.clock != nil:
 		v.note("the GPU plays no markers: the clocks are related by when the capture began, ± %.2g s",
 			2*math.Sqrt(v.clock.VarA))
 	case a.start == nil || a.stop == nil:
-		v.incomplete("the window rests on one marker alone: %s", why(s, errors.New("the other was not found")))
+		v.incomplete("the window rests on one marker alone: %s", v.why(s, errors.New("the other was not found")))
 	case a.why != nil:
 		v.note("%v", a.why)
 	}
@@ -139,9 +136,9 @@ func missing(scans, gaps uint64) string {
 	return fmt.Sprintf("%s %s lost in %s", measure.Plural(scans, "scan"), verb, measure.Plural(gaps, "gap"))
 }
 
-// why prefers the monitor's words: it has seen the trace.
-func why(s *session.Summary, own error) string {
-	if s.NoWindowReason != "" {
+// why prefers the monitor's words, which has seen the trace, but where no marker was to be found.
+func (v *verdict) why(s *session.Summary, own error) string {
+	if s.NoWindowReason != "" && v.clock == nil {
 		return s.NoWindowReason
 	}
 	return fmt.Sprint(own)

@@ -239,7 +239,7 @@ func (d *doctor) driver() {
 	}
 	cards, err := d.cards()
 	if d.amd() && errors.Is(err, nvml.ErrNoNVML) {
-		missing("CUDA", "wattmark run measures programs without markers; AMD's own sensor can be the meter: --instrument amdsmi",
+		missing("CUDA", "run measures programs without markers; AMD's own sensor can be the meter: --instrument amdsmi",
 			"markers and kernels need CUDA so far, and no driver of NVIDIA's is here")
 		return
 	}

@@ -399,7 +399,8 @@ func FindGPU(selector string) (*FoundGPU, error) {
 	return &FoundGPU{Device: dev, OpenSensor: open}, nil
 }
 
-// FindForProgram is FindGPU for programs that this one only starts: where CUDA is missing, an AMD GPU does, without markers.
+// FindForProgram is FindGPU for programs that this one only starts: where CUDA is missing, an AMD GPU does, without
+// markers.
 func FindForProgram(selector string) (*FoundGPU, error) {
 	g, err := FindGPU(selector)
 	if !errors.Is(err, cuda.ErrNoDriver) {
@@ -428,8 +429,8 @@ func FindCUDA(selector string) (*cuda.Device, error) {
 	}
 	if err := cuda.Loads(); err != nil {
 		if cards, _ := amdsmi.List(); len(cards) > 0 {
-			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s: wattmark run measures programs on it "+
-				"(docs/instruments.md#amdsmi)", err, cards[0].Name)
+			return nil, fmt.Errorf("%w\nMarkers and kernels need CUDA so far, and here is %s: wattmark run measures programs on "+
+				"it (docs/instruments.md#amdsmi)", err, cards[0].Name)
 		}
 		return nil, fmt.Errorf("%w\nWithout a GPU, wattmark demo shows the whole job in software", err)
 	}

@@ -56,15 +56,22 @@ type Block struct {
 	// in ticks since the first scan of the capture; nil otherwise.
 	Ticks []int64
 	// Counts holds one slice a channel, all of the same length.
-	Counts [][]Count
-	// Thinned has the sums of the block's scans, where they were deleted; there are no counts then.
-	Thinned *Thinned
+	Counts  [][]Count
+	thinned *Thinned // the sums of scans that were deleted; there are no counts then
+}
+
+// Thinned returns the sums of the block's scans where they were deleted, in place of counts; nil for others.
+func (b *Block) Thinned() *Thinned { return b.thinned }
+
+// Reset begins a block of counts, whose memory is used again.
+func (b *Block) Reset(firstScan uint64, firstTick int64) {
+	b.FirstScan, b.FirstTick, b.thinned = firstScan, firstTick, nil
 }
 
 // Scans returns the number of scans in the block.
 func (b *Block) Scans() int {
-	if b.Thinned != nil {
-		return int(b.Thinned.scans)
+	if b.thinned != nil {
+		return int(b.thinned.scans)
 	}
 	if len(b.Counts) == 0 {
 		return 0
@@ -74,8 +81,8 @@ func (b *Block) Scans() int {
 
 // TickAt returns the device time of scan i of the block, in ticks.
 func (b *Block) TickAt(tb Timebase, i int) float64 {
-	if b.Thinned != nil {
-		if t := b.Thinned.g; i > 0 {
+	if b.thinned != nil {
+		if t := b.thinned.g; i > 0 {
 			return t.lastTick - float64(b.Scans()-1-i)*tb.TicksPerScan
 		} else {
 			return t.firstTick
@@ -113,8 +120,8 @@ var ErrShape = errors.New("block of the wrong shape")
 // Validate checks that the block has the stated number of channels, all of one
 // length, and ticks where the timebase is stamped.
 func (b *Block) Validate(tb Timebase, channels int) error {
-	if b.Thinned != nil {
-		return fmt.Errorf("scans %d to %d: %w", b.FirstScan, b.FirstScan+b.Thinned.scans-1, ErrThinned)
+	if b.thinned != nil {
+		return fmt.Errorf("scans %d to %d: %w", b.FirstScan, b.FirstScan+b.thinned.scans-1, ErrThinned)
 	}
 	if len(b.Counts) != channels {
 		return fmt.Errorf("%w: %d channels, want %d", ErrShape, len(b.Counts), channels)

@@ -178,7 +178,7 @@ func (g *Integrator) moved(r int) (d groupSums) {
 // or after its end must come by. The block is not kept. Errors wrap ErrShape or
 // ErrOrder; after one the integrator is of no use.
 func (g *Integrator) Add(b *Block) error {
-	if b.Thinned != nil {
+	if b.thinned != nil {
 		return g.skip(b)
 	}
 	if err := b.Validate(g.setup.Timebase, len(g.setup.Channels)); err != nil {

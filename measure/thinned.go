@@ -108,7 +108,7 @@ func (t *Thinned) power(m *railMeter, scan []Count) float64 {
 // skip takes a run of deleted scans. A window that begins or ends within them, or so close to them that what
 // surrounds its end is missing, is ErrThinned, as are sums under another calibration.
 func (g *Integrator) skip(b *Block) error {
-	t := b.Thinned
+	t := b.thinned
 	x := t.g
 	for r := range g.meter.rails {
 		if g.align != nil || len(x.meter.rails) != len(g.meter.rails) || g.meter.rails[r].lin != x.meter.rails[r].lin {
@@ -154,7 +154,7 @@ func (g *Integrator) skip(b *Block) error {
 
 // merge adds the sums of deleted scans within the window.
 func (g *Integrator) merge(b *Block) {
-	t, x := b.Thinned, b.Thinned.g
+	t, x := b.thinned, b.thinned.g
 	if g.samples == 0 {
 		g.firstSample = b.FirstScan
 	}
@@ -286,6 +286,11 @@ func (x *thinnedRail) sums() railSums {
 		x: sum{s: x.X}, y: sum{s: x.Y}, xx: sum{s: x.XX}, xy: sum{s: x.XY}, yy: sum{s: x.YY}, pp: sum{s: x.PP},
 		peak: x.Peak, slope: sum{s: x.Slope}, jumps: jumps{true, x.JLast, x.Older, x.Late, x.Squares},
 	}
+}
+
+// Block returns the block of the deleted scans.
+func (t *Thinned) Block(firstScan uint64, firstTick int64) Block {
+	return Block{FirstScan: firstScan, FirstTick: firstTick, thinned: t}
 }
 
 // Encode returns the stored form of one scan or more.

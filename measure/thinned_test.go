@@ -21,7 +21,7 @@ func thinned(t testing.TB, s *Setup, blocks []Block, from, end int) []Block {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := Block{FirstScan: blocks[from].FirstScan, Thinned: x}
+	b := Block{FirstScan: blocks[from].FirstScan, thinned: x}
 	return append(append(append([]Block(nil), blocks[:from]...), b), blocks[end:]...)
 }
 
@@ -103,7 +103,7 @@ func TestThinnedSamplesAreNotMadeUp(t *testing.T) {
 	if err := try(&other, 100, 15_000); !errors.Is(err, ErrThinned) {
 		t.Errorf("under another calibration: %v", err)
 	}
-	data, err := few[4].Thinned.Encode()
+	data, err := few[4].thinned.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestThinnedSamplesAreNotMadeUp(t *testing.T) {
 		t.Errorf("watts of deleted samples: %v", err)
 	}
 	var energy, last, power float64
-	err = few[4].Thinned.Steady(func(p *Powers) error {
+	err = few[4].thinned.Steady(func(p *Powers) error {
 		for i := range p.Scans() {
 			now := float64(p.Rails[1].P[i])
 			if last > 0 {
@@ -131,7 +131,7 @@ func TestThinnedSamplesAreNotMadeUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeTo(t, "energy of the points in their place", energy, float64(few[4].Thinned.Energy(1)), 1e-9)
+	closeTo(t, "energy of the points in their place", energy, float64(few[4].thinned.Energy(1)), 1e-9)
 }
 
 func FuzzDecodeThinned(f *testing.F) {
@@ -160,7 +160,7 @@ func FuzzDecodeThinned(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = g.Add(&Block{Thinned: x}) // must not panic
+		_ = g.Add(&Block{thinned: x}) // must not panic
 		_, _ = g.Result(Edges{Beats: true})
 	})
 }

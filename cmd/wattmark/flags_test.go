@@ -26,6 +26,7 @@ var ideas = map[string]string{
 	"channel":       `channel`,
 	"cluster":       `nodes`,
 	"config":        `configuration file`,
+	"keep":          `0 keeps`,
 	"delay":         `its delay|value appears`,
 	"dir":           `directory|folder`,
 	"driver":        `driver version`,

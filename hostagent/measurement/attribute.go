@@ -128,9 +128,9 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 	}
 	tb := t.Setup.Timebase
 	if err := eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
-		if b.Thinned != nil {
-			s.deleted = append(s.deleted, b.Thinned.Span())
-			return false, b.Thinned.Steady(push)
+		if sums := b.Thinned(); sums != nil {
+			s.deleted = append(s.deleted, sums.Span())
+			return false, sums.Steady(push)
 		}
 		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+1, stream.Add(b)
 	}); err != nil {

@@ -345,7 +345,7 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
 	if err == nil {
 		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) {
-			if b.Thinned != nil {
+			if b.Thinned() != nil {
 				return false, nil // markers stay
 			}
 			return false, d.Push(b)

@@ -23,7 +23,7 @@ func Decode(c *Chunk, tb measure.Timebase, channels int, dst *measure.Block) err
 	if err != nil {
 		return fmt.Errorf("decode chunk %d: %w", c.No, err)
 	}
-	dst.FirstScan, dst.FirstTick, dst.Thinned = c.FirstScan, c.FirstTick, nil
+	dst.Reset(c.FirstScan, c.FirstTick)
 	dst.Counts = slices.Grow(dst.Counts[:0], channels)[:channels]
 	for i := range dst.Counts {
 		dst.Counts[i] = slices.Grow(dst.Counts[i][:0], c.Scans)[:c.Scans]

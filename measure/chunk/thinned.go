@@ -118,12 +118,13 @@ func (c *Chunk) thinned(s *measure.Setup) (*measure.Thinned, error) {
 
 // DecodeSums is Decode, also of a chunk of sums.
 func DecodeSums(c *Chunk, s *measure.Setup, dst *measure.Block) (err error) {
-	dst.Thinned = nil
 	if c.Sums == nil {
 		return Decode(c, s.Timebase, len(s.Channels), dst)
 	}
-	*dst = measure.Block{FirstScan: c.FirstScan, FirstTick: c.FirstTick}
-	dst.Thinned, err = c.thinned(s)
+	t, err := c.thinned(s)
+	if err == nil {
+		*dst = t.Block(c.FirstScan, c.FirstTick)
+	}
 	return err
 }
 

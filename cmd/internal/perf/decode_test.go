@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/bench"
@@ -19,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/pmd2"
 	"github.com/wattmark/wattmark/monitor/instrument/powenetics"
 	"github.com/wattmark/wattmark/monitor/instrument/powersensor3"
+	"github.com/wattmark/wattmark/monitor/instrument/quarch"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/serialtext"
 	"github.com/wattmark/wattmark/monitor/instrument/wt300"
@@ -71,6 +73,7 @@ var benchSubjects = []benchSubject{
 		return len(b) == pmd2.WireView.ReplyBytes
 	}},
 	{emulated: "powenetics", decoder: decodePowenetics},
+	{emulated: "quarch", decoder: decodeQuarch, fits: anything},
 	{emulated: "labjack", decoder: decodeLabJack, options: fullT7},
 	{emulated: "nidaqmx", decoder: decodeRaw, options: wideNI, fits: anything},
 	{emulated: "di1100", decoder: decodeDATAQ},
@@ -256,6 +259,28 @@ func decodeDATAQ(r *meterRecording) (decoder, error) {
 		}
 		return n, err
 	}, nil
+}
+
+func decodeQuarch(r *meterRecording) (decoder, error) {
+	head := "<header><version>V3</version><devicePeriod>64us</devicePeriod><channels>"
+	for place := range r.counts.channels + 1 { // the last is a digital line
+		unit := []string{"mV", "uA"}[place%2]
+		if place == r.counts.channels {
+			unit = "D"
+		}
+		head += fmt.Sprintf("<channel><name>%d</name><units>%s</units><maxTValue>9</maxTValue><dataPosition>%d</dataPosition></channel>",
+			place, unit, place+1)
+	}
+	h, err := quarch.ParseHeader(head + "</channels></header>")
+	counts := make([]measure.Count, r.counts.channels)
+	return func() (n int, err error) {
+		for line := range strings.Lines(string(r.bytes)) {
+			if _, ok := h.Stripe(line, counts); ok {
+				n++
+			}
+		}
+		return n, nil
+	}, err
 }
 
 func decodeText(r *meterRecording) (decoder, error) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -146,10 +145,7 @@ func TestAttacksWhileMeasuring(t *testing.T) {
 	s.at = s.host.await(t, `serving the task database" address=(\S+)`)[1]
 	s.web = s.host.await(t, `serving JSON over HTTP" address=(https://[0-9.:]+)`)[1]
 	enough := filepath.Join(t.TempDir(), "enough")
-	if err := syscall.Mkfifo(enough, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	run := s.rig.run(append(as("ada"), "--name", "prey", "--user", "ada", "--", "cat", enough)...)
+	run := s.rig.run(append(as("ada"), "--name", "prey", "--user", "ada", "--", "sh", "-c", "until [ -e "+enough+" ]; do sleep 0.05; done")...)
 	eventually(t, "samples are stored while the work runs", func() bool {
 		x, ok := onlyTask(t, s.db, 1)
 		return ok && x.Chunks >= 1
@@ -182,9 +178,9 @@ func TestAttacksWhileMeasuring(t *testing.T) {
 	case <-run.ended:
 		t.Error("the measurement ended before the attacks did")
 	default:
-		if err := os.WriteFile(enough, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := os.WriteFile(enough, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	s.whole(run)
 	if code := s.host.stop(t); code != 0 {

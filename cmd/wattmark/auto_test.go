@@ -41,7 +41,7 @@ func compiledFrom(t *testing.T, from string, more func(dir string) []string) *in
 	in := &injected{program: filepath.Join(dir, "program"), plan: filepath.Join(dir, "plan")}
 	cupti := cuptitest.Build(t, 10, 130001) // skips without a compiler
 	in.rig = newRig(t)
-	in.apart, in.env = true, []string{"WATTMARK_CUPTI=" + cupti, "PROGRAM_PLAN=" + in.plan}
+	in.env = []string{"WATTMARK_CUPTI=" + cupti, "PROGRAM_PLAN=" + in.plan}
 	source, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func (in *injected) run(more ...string) *process {
 	in.t.Helper()
 	args := append([]string{"--auto", "--library", in.library, "--name", "recorded", "--"}, append(more, in.program)...)
 	if in.own {
-		return in.start(in.alone(append([]string{"--json"}, args...)...)...)
+		return startEnv(in.t, in.env, in.alone(append([]string{"--json"}, args...)...)...)
 	}
 	return in.rig.run(args...)
 }

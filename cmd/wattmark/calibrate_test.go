@@ -182,7 +182,7 @@ func (p *place) recalculated(before report.Report, truth float64, after report.R
 	t, id := p.t, before.TaskID
 	task := strconv.FormatInt(id, 10)
 	for _, args := range [][]string{{}, {"--latest"}, {"--calibration", p.records}, {"--stored", after.Records[0].ID}, {"--stored", after.CalibrationID}} {
-		inside(t, append([]string{"recalculate", task, "--db", p.db}, args...)...).ok(t)
+		wattmark(t, append([]string{"recalculate", task, "--db", p.db}, args...)...).ok(t)
 		if now := p.show(id); len(now.Results) != 2 || now.ResultNumber != 2 || now.CalibrationID != after.CalibrationID {
 			t.Fatalf("recalculate %v: %+v", args, now.Results)
 		}

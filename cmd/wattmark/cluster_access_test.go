@@ -20,7 +20,9 @@ import (
 func issued(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	inside(t, append([]string{"auth"}, args...)...).ok(t)
+	if got := wattmark(t, append([]string{"auth"}, args...)...); got.code != 0 {
+		t.Fatalf("auth %v: %s", args, got.err)
+	}
 	return path
 }
 
@@ -130,7 +132,7 @@ func (l *lab) throughTLS(dir string) {
 	p := start(l.t, "store", "--db", path, "--cluster", l.servers(), "--name", "lab", "--tls-ca", ca, "--tls-cert", cert, "--tls-key", filepath.Join(dir, "shelf.key"), "--free-every", "100ms")
 	l.arrived(patience, there)
 	p.await(l.t, "freed what all stores have") // which takes an operator
-	p.stop(l.t)
+	p.kill(l.t)
 }
 
 // viewer sees how the cluster is, and publishes nothing.
@@ -178,7 +180,7 @@ func TestOpenClusterIsRefused(t *testing.T) {
 	dir := secured(t)
 	_ = os.Remove(filepath.Join(dir, "tokens.json"))
 	node := func(more ...string) result {
-		return inside(t, append([]string{"cluster", "node", "--dir", t.TempDir(), "--name", "n0"}, more...)...)
+		return wattmark(t, append([]string{"cluster", "node", "--dir", t.TempDir(), "--name", "n0"}, more...)...)
 	}
 	peers := "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
 	for what, got := range map[string]result{

@@ -153,7 +153,7 @@ func (l *lab) run(args ...string) *process {
 	if l.trust.CA != "" {
 		args = append(args, "--tls-ca", l.trust.CA, "--token-file", l.trust.TokenFile)
 	}
-	return spawn(l.t, nil, args...)
+	return start(l.t, args...)
 }
 
 // peer is a node's address for the others.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure/quality"
 )
@@ -66,7 +67,10 @@ func TestRefusedBeforeTheBench(t *testing.T) {
 			args = append([]string{args[0], "--monitor", nowhere}, args[1:]...)
 		}
 		args = append([]string{"--db", filepath.Join(dir, "power.db")}, args...)
-		inside(t, args...).fails(t, tc.code, tc.text)
+		_, errText, err := inProcess(t, args...)
+		if err == nil || cli.ExitCode(err) != tc.code || !strings.Contains(err.Error()+errText, tc.text) {
+			t.Errorf("%v: exit code %d, %v; want %d and %q", tc.args, cli.ExitCode(err), err, tc.code, tc.text)
+		}
 		if _, err := os.Stat(filepath.Join(dir, "power.db")); err == nil {
 			t.Fatalf("%v: a database was made", tc.args)
 		}
@@ -98,11 +102,20 @@ func TestFailedProgram(t *testing.T) {
 			t.Errorf("%s: told %d times:\n%s", tc.script, n, &p.err)
 		}
 	}
-	out := inside(t, "--db", r.db, "tasks", "--json").ok(t).out
-	if n := strings.Count(out, `"failed"`); n != 2 {
-		t.Errorf("%d failed\n%s", n, out)
+	out, _, err := inProcess(t, "--db", r.db, "tasks", "--json")
+	n := strings.Count(out, `"failed"`)
+	if err != nil || n != 2 {
+		t.Errorf("%d failed, %v\n%s", n, err, out)
 	}
-	if c := inside(t, "--db", r.db, "compare", "work", "work"); c.code != 0 && strings.Contains(c.err, "failed") {
-		t.Errorf("compare takes failed tasks by name: %s", c.err)
+	if _, _, err := inProcess(t, "--db", r.db, "compare", "work", "work"); err != nil && strings.Contains(err.Error(), "failed") {
+		t.Errorf("compare takes failed tasks by name: %v", err)
 	}
+}
+
+// inProcess runs a command in this process.
+func inProcess(t *testing.T, args ...string) (out, errs string, err error) {
+	t.Helper()
+	var o, e strings.Builder
+	err = execute(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
+	return o.String(), e.String(), err
 }

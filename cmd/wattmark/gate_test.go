@@ -38,7 +38,7 @@ func TestReleaseMeansReplicated(t *testing.T) {
 	if c := r.captures(); len(c) != 1 || c[0].ID != held.CaptureID {
 		t.Fatalf("the monitor keeps %+v, not the capture that nobody replicated", c)
 	}
-	inside(t, "relay", "--once", "--db", r.db, "--cluster", servers)
+	wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers)
 	if c := r.captures(); len(c) != 0 {
 		t.Errorf("the monitor still keeps %+v", c)
 	}
@@ -93,8 +93,7 @@ func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
 	var env []string
 	ran := func(args ...string) {
 		t.Helper()
-		r.apart, r.env = env != nil, env
-		p := r.start(append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
+		p := startEnv(t, env, append(args, "--gpu", "sim:"+r.socket, "--monitor", r.address, "--db", r.db)...)
 		if code := p.wait(t); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s%s", args, code, &p.out, &p.err)
 		}

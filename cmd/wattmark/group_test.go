@@ -45,7 +45,7 @@ func pair(t *testing.T) (a, b *rig) {
 // both measures two rigs at once.
 func both(a, b *rig, more ...string) *process {
 	a.t.Helper()
-	return a.start(append([]string{
+	return start(a.t, append([]string{
 		"run", "--gpus", "sim:" + a.socket + ",sim:" + b.socket, "--monitor", b.address + "," + a.address,
 		"--db", a.db, "--warm-up", "50ms", "--user", "lab",
 	}, more...)...)
@@ -201,7 +201,6 @@ func TestGroupWithASilentMonitor(t *testing.T) {
 func TestKilledHostOfAGroup(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
-	a.apart = true
 	p := both(a, b, "--benchmark", "memory", "--duration", "30s", "--name", "hit")
 	eventually(t, "samples of both are stored", func() bool {
 		x, ok := onlyTask(t, a.db, 1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ import (
 // signal's.
 func TestSignalsEndARunInOrder(t *testing.T) {
 	t.Parallel()
-	r := newRigApart(t)
+	r := newRig(t)
 	for i, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		id := i + 1
 		p := r.run("--benchmark", "memory", "--duration", "60s")
@@ -46,7 +47,7 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 	if r.monitor.stop(t); !strings.HasSuffix(r.monitor.err.String(), "msg=ended signal=SIGINT\n") {
 		t.Errorf("the monitor said\n%s", &r.monitor.err)
 	}
-	p := spawn(t, nil, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
+	p := start(t, "demo", "--db", filepath.Join(t.TempDir(), "power.db"), "--duration", "60s")
 	p.await(t, "running the work")
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
 	code := p.wait(t)
@@ -60,7 +61,13 @@ func interrupted(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cli.Asked{Signal: syscall.SIGINT})
-	return ended(ctx, args...)
+	var out, errs bytes.Buffer
+	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	r := result{out: out.String(), err: errs.String()}
+	if err != nil {
+		r.err, r.code = r.err+"wattmark: "+err.Error()+"\n", cli.ExitCode(err)
+	}
+	return r
 }
 
 // Every command that a signal ends says so in one line, with what was kept where it writes, and has the exit code of
@@ -113,25 +120,25 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 // before the lease ends.
 func TestLeftOversAreFinished(t *testing.T) {
 	t.Parallel()
-	r := newRigApart(t)
+	r := newRig(t)
 	p := r.run("--benchmark", "memory", "--duration", "60s") // no program, which would outlive it
 	p.await(t, "running the work")
 	eventually(t, "samples are stored", func() bool {
 		x, ok := onlyTask(t, r.db, 1)
 		return ok && x.Chunks >= 2
 	})
-	out := inside(t, "--db", r.db, "show", "1", "--no-plot").ok(t).out
-	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); !strings.Contains(out, want) {
-		t.Errorf("while it runs:\n%s", out)
+	out, _, err := inProcess(t, "--db", r.db, "show", "1", "--no-plot")
+	if want := fmt.Sprintf("process %d measures it", p.cmd.Process.Pid); err != nil || !strings.Contains(out, want) {
+		t.Errorf("while it runs: %v\n%s", err, out)
 	}
-	if said := inside(t, "--db", r.db, "tasks").err; said != "" {
+	if _, said, _ := inProcess(t, "--db", r.db, "tasks"); said != "" {
 		t.Errorf("while it runs: %s", said)
 	}
 	p.kill(t)
 	begin := time.Now()
-	list := inside(t, "--db", r.db, "tasks").ok(t)
-	if !strings.Contains(list.err, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(list.out, "incomplete") {
-		t.Errorf("%+v", list)
+	out, said, err := inProcess(t, "--db", r.db, "tasks")
+	if err != nil || !strings.Contains(said, "task 1 was left by a process that is gone: finished (incomplete)") || !strings.Contains(out, "incomplete") {
+		t.Errorf("%v\n%s%s", err, said, out)
 	}
 	if cs := r.captures(); len(cs) != 0 {
 		t.Errorf("captures left on the monitor: %+v", cs)
@@ -144,11 +151,12 @@ func TestLeftOversAreFinished(t *testing.T) {
 	again.await(t, "running the work")
 	again.kill(t)
 	r.monitor.kill(t)
-	said := inside(t, "--db", r.db, "tasks").ok(t).err
-	if !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
-		t.Errorf("%s", said)
+	_, said, err = inProcess(t, "--db", r.db, "tasks")
+	if err != nil || !strings.Contains(said, "task 3") || !strings.Contains(said, "wattmark host finishes such tasks") {
+		t.Errorf("%v\n%s", err, said)
 	}
-	if out = inside(t, "--db", r.db, "show", "3", "--no-plot").out; !strings.Contains(out, "its process is gone") {
+	out, _, _ = inProcess(t, "--db", r.db, "show", "3", "--no-plot")
+	if !strings.Contains(out, "its process is gone") {
 		t.Errorf("%s", out)
 	}
 }

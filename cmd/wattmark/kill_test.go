@@ -44,7 +44,7 @@ func (r *rig) measuring(chunks uint64) (p *process, end func()) {
 // the task says where its samples end.
 func TestKilledMonitorDuringACapture(t *testing.T) {
 	t.Parallel()
-	r := newRigApart(t)
+	r := newRig(t)
 	p, end := r.measuring(3)
 	acknowledged := chunks(t, r.db, 1)
 	r.monitor.kill(t)
@@ -78,7 +78,7 @@ func TestKilledMonitorDuringACapture(t *testing.T) {
 // monitor, the host has some of it and never hears the rest.
 func TestKilledHostDuringTheTransfer(t *testing.T) {
 	t.Parallel()
-	r := newRigApart(t)
+	r := newRig(t)
 	direct := r.address
 	line := newProxy(t, direct)
 	r.address = line.l.Addr().String()

@@ -117,11 +117,11 @@ func (b *tab) bench(r *rig) {
 	b.do(chromedp.Click(chromedp.CSS(`button[data-value="60"]`)))
 }
 
-// away stops the monitor and starts it again, before the eyes of who watches.
+// away kills the monitor and starts it again, before the eyes of who watches.
 func (b *tab) away(r *rig) {
 	b.Helper()
 	b.visit("#/live/"+r.address, watching)
-	r.monitor.stop(r.t)
+	r.monitor.kill(r.t)
 	b.until(`document.querySelector('h1 .badge').textContent === 'away' && document.querySelector('[role=alert]').innerText.includes('is wattmark monitor running there?')`)
 	b.until(`document.querySelector('output.now').textContent === '–'`)
 	r.startMonitor(r.address)

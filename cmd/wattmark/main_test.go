@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -43,8 +42,6 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv("LC_ALL", "C.UTF-8")
 	// Nor must an ignored SIGHUP (nohup): programs start with the default for what is caught here.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	// A meter or a measurement beside busy tests waits for the system's scheduler alone, as a process of its own would.
-	runtime.GOMAXPROCS(max(8, runtime.NumCPU()))
 	dir, err := os.MkdirTemp("", "wattmark-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,21 +57,16 @@ func TestMain(m *testing.M) {
 
 // program builds wattmark as a user does, once, and returns its path; library the C library.
 var (
-	program = sync.OnceValues(func() (string, error) {
-		return built("wattmark", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", buildDir, ".")
-	})
+	program = sync.OnceValues(func() (string, error) { return built("wattmark", "CGO_ENABLED=0", ".") })
 	library = sync.OnceValues(func() (string, error) {
-		return built("libwattmark.so.0", "make", "-sC", "../..", "lib", "LIB="+buildDir, linked)
+		return built("libwattmark.so", "CGO_ENABLED=1", "-buildmode=c-shared", "../libwattmark")
 	})
 )
 
-// linked makes what make links smaller, and the same wherever it is made: then it is not linked again.
-const linked = "LDFLAGS=-s -w"
-
-func built(name string, args ...string) (string, error) {
+func built(name, env string, args ...string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	c := exec.Command(args[0], args[1:]...)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", path}, args...)...)
+	c.Env = append(os.Environ(), env)
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
@@ -113,36 +105,27 @@ func (t *tail) String() string {
 	return s
 }
 
-// process is a wattmark that runs: a call in this process, or cmd.
+// process is a wattmark that runs.
 type process struct {
-	args     []string
 	cmd      *exec.Cmd
-	call     context.CancelCauseFunc // ends a call
-	code     int                     // of a call that has ended
 	out, err tail
 	ended    chan struct{}
 }
 
-// start runs the program's commands in this process; they are interrupted when the test ends.
+// start starts the program; it is killed when the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	return startWith(t, strings.NewReader(""), args...)
+	return startWith(t, nil, args...)
 }
 
-// startWith runs them with a standard input.
+// startWith starts the program with a standard input.
 func startWith(t *testing.T, in io.Reader, args ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	p := &process{args: args, call: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(p.ended)
-		p.code = call(ctx, in, &p.out, &p.err, args...)
-	}()
-	return p.until(t)
+	return startCommand(t, in, command(t, args...))
 }
 
-// spawn starts the program as a process; env is added to this one's environment.
-func spawn(t *testing.T, env []string, args ...string) *process {
+// startEnv starts the program with variables that are added to this process's environment.
+func startEnv(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	c := command(t, args...)
 	c.Env = append(os.Environ(), env...)
@@ -162,7 +145,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 // startCommand starts what leads to the program in the end.
 func startCommand(t *testing.T, in io.Reader, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{args: cmd.Args, cmd: cmd, ended: make(chan struct{})}
+	p := &process{cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, &p.out, &p.err
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -171,19 +154,10 @@ func startCommand(t *testing.T, in io.Reader, cmd *exec.Cmd) *process {
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
-	return p.until(t)
-}
-
-// until ends the program with the test, and shows what a failed one printed.
-func (p *process) until(t *testing.T) *process {
 	t.Cleanup(func() {
-		if p.cmd != nil {
-			p.kill(t)
-		} else {
-			p.stop(t)
-		}
+		p.kill(t)
 		if t.Failed() {
-			t.Logf("%s\n%s%s", strings.Join(p.args, " "), &p.out, &p.err)
+			t.Logf("%s\n%s%s", strings.Join(cmd.Args, " "), &p.out, &p.err)
 		}
 	})
 	return p
@@ -208,10 +182,10 @@ func (p *process) await(t *testing.T, pattern string) []string {
 		case <-moreErr:
 		case <-p.ended:
 			if out+errs == p.out.String()+p.err.String() {
-				t.Fatalf("%v ended without %q", p.args, pattern)
+				t.Fatalf("%v ended without %q", p.cmd.Args, pattern)
 			}
 		case <-timer.C:
-			t.Fatalf("%v does not print %q", p.args, pattern)
+			t.Fatalf("%v does not print %q", p.cmd.Args, pattern)
 		}
 	}
 }
@@ -224,15 +198,12 @@ func (p *process) wait(t *testing.T) int {
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		t.Fatalf("%v does not end", p.args)
-	}
-	if p.cmd == nil {
-		return p.code
+		t.Fatalf("%v does not end", p.cmd.Args)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill is kill -9, of a process of its own.
+// kill is kill -9.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	_ = p.cmd.Process.Kill()
@@ -242,11 +213,7 @@ func (p *process) kill(t *testing.T) {
 // stop asks for the end, as Ctrl-C does.
 func (p *process) stop(t *testing.T) int {
 	t.Helper()
-	if p.cmd == nil {
-		p.call(cli.Asked{Signal: os.Interrupt})
-	} else {
-		_ = p.cmd.Process.Signal(syscall.SIGINT)
-	}
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
 	return p.wait(t)
 }
 
@@ -259,7 +226,7 @@ type result struct {
 // wattmark runs the program in a process of its own, to its end.
 func wattmark(t *testing.T, args ...string) result {
 	t.Helper()
-	return spawn(t, nil, args...).result(t)
+	return start(t, args...).result(t)
 }
 
 // result waits for the end and returns what the command came to.
@@ -269,28 +236,20 @@ func (p *process) result(t *testing.T) result {
 	return result{p.out.String(), p.err.String(), code}
 }
 
-// inside runs a command in this process, to its end.
+// Inside runs a command in this process. What main would print of an error
+// stands at the end of err.
 func inside(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return ended(ctx, args...)
-}
-
-func ended(ctx context.Context, args ...string) result {
 	var out, errs bytes.Buffer
-	code := call(ctx, strings.NewReader(""), &out, &errs, args...)
-	return result{out.String(), errs.String(), code}
-}
-
-// call is main within this process: it prints the command's error, and returns its exit code.
-func call(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) int {
-	err := execute(ctx, args, cli.Streams{In: in, Out: out, Err: errs})
-	if err == nil {
-		return 0
+	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	r := result{out: out.String(), err: errs.String()}
+	if err != nil {
+		r.err += "wattmark: " + err.Error() + "\n"
+		r.code = cli.ExitCode(err)
 	}
-	fmt.Fprintln(errs, "wattmark:", cli.Printable(err))
-	return cli.ExitCode(err)
+	return r
 }
 
 // ok fails the test unless a command went well.
@@ -319,7 +278,7 @@ func (r result) fails(t *testing.T, code int, words ...string) result {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	began, timer, tick := time.Now(), time.NewTimer(patience), time.NewTicker(40*time.Millisecond)
+	began, timer, tick := time.Now(), time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
 	defer timer.Stop()
 	defer tick.Stop()
 	defer func() { t.Logf("%.1f s until %s", time.Since(began).Seconds(), what) }()

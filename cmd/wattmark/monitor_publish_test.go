@@ -47,7 +47,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}
-	l, r := newLab(t, false), newRigApart(t)
+	l, r := newLab(t, false), newRig(t)
 	bus := l.dial()
 	r.publishing(l.servers(), "1s")
 	there := filepath.Join(l.dir, "there.db")
@@ -131,7 +131,7 @@ func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
 		}
 	}
 	eventually(t, "the store has the monitor's task", has(store.Incomplete))
-	if code := inside(t, "relay", "--once", "--db", r.db, "--cluster", servers).code; code != 0 {
+	if code := wattmark(t, "relay", "--once", "--db", r.db, "--cluster", servers).code; code != 0 {
 		t.Errorf("relay: %d", code)
 	}
 	eventually(t, "the store has the host's", has(store.Complete))

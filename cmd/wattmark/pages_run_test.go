@@ -94,8 +94,7 @@ mount --bind "$TREE" "$DIR/tree"
 mount --bind "$GOCACHE" "$DIR/gocache"
 mount --bind "$GOMODCACHE" "$DIR/modules"
 mount --rbind "$DIR" /tmp
-case $TREE in /tmp/*) export TREE=/tmp/tree;; esac # elsewhere Go has it in its cache
-export GOCACHE=/tmp/gocache GOMODCACHE=/tmp/modules
+export TREE=/tmp/tree GOCACHE=/tmp/gocache GOMODCACHE=/tmp/modules
 cd /tmp/work
 services=
 serve() { # NAME PATTERN COMMAND
@@ -103,8 +102,8 @@ serve() { # NAME PATTERN COMMAND
 	services="$services $!"
 	i=0
 	until grep -q "$2" /tmp/$1.log; do
-		sleep 0.1; i=$((i+1))
-		if [ $i -gt 600 ] || ! kill -0 $! 2>/dev/null; then cat /tmp/$1.log; false; return; fi
+		sleep 0.05; i=$((i+1))
+		if [ $i -gt 1200 ] || ! kill -0 $! 2>/dev/null; then cat /tmp/$1.log; false; return; fi
 	done
 }
 stop() { [ -z "$services" ] || kill $services; for p in $services; do wait $p; done; services=; rm -f /tmp/meter /tmp/gpu /tmp/work/meter; }
@@ -123,7 +122,7 @@ func pageScript(blocks []pageBlock) (script string, lines []string) {
 	for _, block := range blocks {
 		text := strings.NewReplacer("/dev/ttyACM0", "/tmp/work/meter", "/etc/wattmark", "/tmp/etc", "/data/", "/tmp/data/",
 			"/var/", "/tmp/var/").Replace(strings.Join(block.lines, "\x00"))
-		text = manyTimes.ReplaceAllString(text, "--times 2 ")
+		text = manyTimes.ReplaceAllString(text, "--times 3 ")
 		if text == "" {
 			first(block.first)
 			continue
@@ -173,7 +172,7 @@ func pageScript(blocks []pageBlock) (script string, lines []string) {
 func pageFolder(t *testing.T, path string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{"bin", "work", "home", "run", "work/recordings", "etc", "data", "var", "pg", "lib"} {
+	for _, d := range []string{"bin", "work", "home", "run", "work/recordings", "etc", "data", "var", "pg"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -228,8 +227,8 @@ w.end(tokens=128)
 		t.Fatal(err)
 	}
 	if lib, err := library(); err == nil { // else there is no C compiler
-		for _, name := range []string{"bin/libwattmark.so", "bin/libwattmark.so.0", "lib/libwattmark.so.0"} {
-			if err := os.Link(lib, filepath.Join(dir, name)); err != nil {
+		for _, name := range []string{"libwattmark.so", "libwattmark.so.0"} {
+			if err := os.Link(lib, filepath.Join(dir, "bin", name)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -381,7 +380,7 @@ func runPage(t *testing.T, path, recordings, script string, lines []string) {
 		t.Fatal(err)
 	}
 	cache, modules, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
-	cmd.Env = append(cmd.Env, linked, "TREE="+tree, "GOCACHE="+cache, "GOMODCACHE="+modules, "DIR="+dir, "RECORDINGS="+recordings, "PG="+databaseOf(t, script), "HOME=/tmp/home", "WATTMARK_CONFIG=/tmp/home/config.yaml", "TMPDIR=/tmp/run",
+	cmd.Env = append(cmd.Env, "TREE="+tree, "GOCACHE="+cache, "GOMODCACHE="+modules, "DIR="+dir, "RECORDINGS="+recordings, "PG="+databaseOf(t, script), "HOME=/tmp/home", "WATTMARK_CONFIG=/tmp/home/config.yaml", "TMPDIR=/tmp/run",
 		"PATH=/tmp/bin:"+os.Getenv("PATH"), "LD_LIBRARY_PATH=/tmp/bin", "WATTMARK_GPU=sim:/tmp/gpu", "LC_ALL=C.UTF-8", "TERM=xterm-256color", "USER=ada",
 		"LOGNAME=ada")
 	all := inTerminal(t, cmd)

@@ -204,13 +204,13 @@ func TestRunForAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	dir, state := secured(t), filepath.Join(t.TempDir(), "state")
-	measures := func(args []string) *process { return spawn(t, []string{"XDG_STATE_HOME=" + state}, args...) }
+	measures := func(args []string) *process { return startEnv(t, []string{"XDG_STATE_HOME=" + state}, args...) }
 	monitor := r.address
 	r.monitor.stop(t)
 	r.startMonitor(monitor, "--auth", dir)
 	listen := freeAddress(t)
 	serve := func() *process {
-		h := spawn(t, nil, "host", "--db", r.db, "--auth", dir, "--listen", listen, "--socket", "none", "--monitor", monitor, "--tls-ca", filepath.Join(dir, "ca.crt"), "--token-file", filepath.Join(dir, "operator.token"))
+		h := start(t, "host", "--db", r.db, "--auth", dir, "--listen", listen, "--socket", "none", "--monitor", monitor, "--tls-ca", filepath.Join(dir, "ca.crt"), "--token-file", filepath.Join(dir, "operator.token"))
 		h.await(t, "serving the task database")
 		return h
 	}

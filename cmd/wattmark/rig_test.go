@@ -27,14 +27,13 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// rig is a bench: a meter that is emulated in this process, with a cable that can be pulled, and a monitor and runs,
-// here as well or apart.
+// rig is a bench of processes: a meter that is emulated in this one, with a
+// cable that can be pulled, and a monitor and hosts in their own.
 type rig struct {
 	t                       *testing.T
 	link, socket, spool, db string
 	address                 string   // of the monitor
-	apart                   bool     // monitor and runs are processes of their own
-	env                     []string // of these, besides this process's
+	env                     []string // of what run starts, besides this process's
 	monitor                 *process
 
 	live *board.Live
@@ -43,25 +42,16 @@ type rig struct {
 	ran  chan struct{} // closed when the face has let go of the port
 }
 
-// newRig makes a rig.
-func newRig(t *testing.T) *rig {
+// newRig makes a rig whose monitor's environment is this process's with more.
+func newRig(t *testing.T, env ...string) *rig {
 	t.Helper()
-	r := newMeter(t)
-	r.startMonitor(freeAddress(t))
-	return r
-}
-
-// newRigApart makes a rig of processes, whose environment is this one's with more.
-func newRigApart(t *testing.T, env ...string) *rig {
-	t.Helper()
-	r := newMeter(t)
-	r.apart, r.env = true, env
+	r := newMeter(t, env...)
 	r.startMonitor(freeAddress(t))
 	return r
 }
 
 // newMeter is a rig without a monitor.
-func newMeter(t *testing.T) *rig {
+func newMeter(t *testing.T, env ...string) *rig {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("the race detector cannot see into other processes, and makes the meter in this one miss its time")
@@ -69,7 +59,7 @@ func newMeter(t *testing.T) *rig {
 	dir := t.TempDir()
 	r := &rig{
 		t: t, link: filepath.Join(dir, "meter"), socket: filepath.Join(dir, "gpu"), spool: filepath.Join(dir, "spool"),
-		db: filepath.Join(dir, "power.db"),
+		db: filepath.Join(dir, "power.db"), env: env,
 	}
 	emptyDB(t, r.db)
 	b, err := board.New(board.Config{Seed: 7})
@@ -143,23 +133,14 @@ func (r *rig) unplug() {
 func (r *rig) startMonitor(listen string, more ...string) {
 	r.t.Helper()
 	args := append([]string{"monitor", "--instrument", "powersensor3", "--port", r.link, "--spool", r.spool, "--listen", listen}, more...)
-	r.monitor = r.start(args...)
+	r.monitor = startEnv(r.t, r.env, args...)
 	r.address = r.monitor.await(r.t, `msg="serving the bench".* address=(\S+)`)[1]
 }
 
 // run starts a measurement on the simulated GPU, on a disk however small.
 func (r *rig) run(more ...string) *process {
 	r.t.Helper()
-	return r.start(r.runArgs(more...)...)
-}
-
-// start runs a command here, or apart.
-func (r *rig) start(args ...string) *process {
-	r.t.Helper()
-	if r.apart {
-		return spawn(r.t, r.env, args...)
-	}
-	return start(r.t, args...)
+	return startEnv(r.t, r.env, r.runArgs(more...)...)
 }
 
 // runArgs are the arguments of run.
@@ -211,8 +192,8 @@ func (r *rig) working(name string) (work *process, end func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = in.Close() })
 	work = startWith(r.t, in, r.held(name)...)
+	_ = in.Close()
 	end = sync.OnceFunc(func() { _ = out.Close() })
 	r.t.Cleanup(end)
 	return work, end

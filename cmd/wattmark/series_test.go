@@ -89,7 +89,8 @@ func TestInterruptedSeries(t *testing.T) {
 	r := newRig(t)
 	p := r.run("--times", "20", "--with", halfRun, "--with", halfRun, "--cool-down", "0")
 	p.await(t, "turn 4 of 20: ., task 8")
-	if code := p.stop(t); code != 128+int(syscall.SIGINT) {
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	if code := p.wait(t); code != 128+int(syscall.SIGINT) {
 		t.Errorf("exit code %d\n%s", code, &p.err)
 	}
 	var c compare.CompareReport

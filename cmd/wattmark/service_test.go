@@ -54,7 +54,7 @@ func managed(t *testing.T, m *manager, args ...string) *process {
 	t.Helper()
 	t.Setenv("NOTIFY_SOCKET", m.path)
 	t.Setenv("WATCHDOG_USEC", "50000")
-	return spawn(t, nil, args...)
+	return start(t, args...)
 }
 
 // A monitor as a service: ready when it is, alive, reloaded with a capture that
@@ -121,7 +121,7 @@ func TestMonitorAsAService(t *testing.T) {
 // A second signal ends the wait; the capture says so when the monitor is back.
 func TestSecondSignalEndsTheDrain(t *testing.T) {
 	t.Parallel()
-	r := newRigApart(t)
+	r := newRig(t)
 	c := r.client()
 	started, err := c.Start(t.Context(), session.Request{Holder: "ada@lab", Lease: time.Hour})
 	if err != nil {

@@ -264,7 +264,7 @@ func TestHostServes(t *testing.T) {
 	checkHealth(t, h.await(t, `msg="serving the task database" address=(\S+)`)[1], "wattmark.v1.TaskService")
 	// A second one on the same address is told so; the first one goes on.
 	address := h.await(t, `address=(\S+)`)[1]
-	inside(t, "host", "--db", db, "--listen", address).fails(t, cli.ExitFailed, "address already in use", "another wattmark host")
+	wattmark(t, "host", "--db", db, "--listen", address).fails(t, cli.ExitFailed, "address already in use", "another wattmark host")
 	checkHealth(t, address, "")
 	if code := h.stop(t); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &h.err)

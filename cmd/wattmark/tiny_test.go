@@ -76,11 +76,11 @@ func TestTinyContrast(t *testing.T) {
 		t.Errorf("got %+v", x.Tiny)
 	}
 	var again report.Report
-	object(t, inside(t, "show", "1", "--json", "--db", r.db).ok(t).out, &again)
+	object(t, wattmark(t, "show", "1", "--json", "--db", r.db).ok(t).out, &again)
 	if again.Tiny == nil || float64(again.Tiny.Energy) != e || again.Tiny.Launches != x.Tiny.Launches {
 		t.Errorf("show says %+v, tiny said %+v", again.Tiny, x.Tiny)
 	}
-	text := inside(t, "show", "1", "--db", r.db).ok(t).out
+	text := wattmark(t, "show", "1", "--db", r.db).ok(t).out
 	if !strings.Contains(text, "One launch of 280W:20us, by contrast over") || !strings.Contains(text, " mJ (k = ") {
 		t.Errorf("for a person:\n%s", text)
 	}
@@ -100,7 +100,7 @@ func TestTinyFoldAndRepeat(t *testing.T) {
 	if top < 270 || bottom > 175 {
 		t.Errorf("a profile from %v to %v W", bottom, top)
 	}
-	if text := inside(t, "show", "1", "--db", r.db).ok(t).out; !strings.Contains(text, "═ the launch") {
+	if text := wattmark(t, "show", "1", "--db", r.db).ok(t).out; !strings.Contains(text, "═ the launch") {
 		t.Errorf("no profile is drawn:\n%s", text)
 	}
 	y := r.tinyRun("--scheme", "repeat", "--sim-kernel", "250W:100us/230W:60us", "--launches", "5000")
@@ -122,7 +122,7 @@ func TestTinyUsage(t *testing.T) {
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "-1W:10us"},
 		{"tiny", "--gpu", "sim:/x", "--sim-kernel", "/280W:10us"},
 	} {
-		if r := inside(t, args...); r.code != cli.ExitUsage {
+		if r := wattmark(t, args...); r.code != cli.ExitUsage {
 			t.Errorf("%q: exit code %d, %s", args, r.code, r.err)
 		}
 	}

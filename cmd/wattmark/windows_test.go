@@ -22,7 +22,7 @@ func TestWindowsOfARunningServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRigApart(t, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+	r := newRig(t, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
 	const server = `
 import threading, time, wattmark
 def serve(i):

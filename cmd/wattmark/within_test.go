@@ -45,7 +45,7 @@ func TestOneCommandMeasures(t *testing.T) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, "name: riser\ninstruments: [{kind: powersensor3, port: %s}]\n", r.link), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := inside(t, "run", "--bench", file, "--gpu", "sim:"+r.socket, "--db", r.db, "--db-free", "0", "--benchmark", "half",
+	out := wattmark(t, "run", "--bench", file, "--gpu", "sim:"+r.socket, "--db", r.db, "--db-free", "0", "--benchmark", "half",
 		"--duration", "100ms").ok(t).out
 	if !strings.Contains(out, "bench riser") {
 		t.Error(out)
@@ -101,7 +101,7 @@ func TestLeftOverOfOneCommand(t *testing.T) {
 		r.alone("--benchmark", "half", "--duration", "100ms"),
 	} {
 		id := store.TaskID(i + 1)
-		p := spawn(t, nil, r.alone("--benchmark", "memory", "--duration", "60s")...)
+		p := start(t, r.alone("--benchmark", "memory", "--duration", "60s")...)
 		p.await(t, "running the work")
 		// Only a chunk that is written can be left: 0.2 s of eight channels are more than 8 KiB.
 		eventually(t, "a chunk is in the spool", func() bool { return len(r.kept()) == 1 && r.spooled() > 8<<10 })

@@ -10,8 +10,6 @@ import math
 import os
 from bisect import bisect_right
 from datetime import datetime
-from functools import cache
-from operator import mul
 from typing import Any, Callable, Dict, List, Tuple
 
 
@@ -121,20 +119,18 @@ class _Load:
 
 def _solve(rows: List[List[float]], y: List[float], w: List[float]) -> Tuple[List[float], List[float]]:
     """Weighted least squares: the coefficients and the residuals."""
-    n, columns = len(rows[0]), list(zip(*rows))
-    m: List[List[float]] = []
-    for i, c in enumerate(columns):
-        k = list(map(mul, w, c))
-        m.append([sum(map(mul, k, d)) + 1e-9 * (i == j) for j, d in enumerate(columns)] + [sum(map(mul, k, y))])
+    n = len(rows[0])
+    m = [[sum(k * r[i] * r[j] for k, r in zip(w, rows)) + 1e-9 * (i == j) for j in range(n)] +
+         [sum(k * r[i] * v for k, r, v in zip(w, rows, y))] for i in range(n)]
     for i in range(n):
         p = max(range(i, n), key=lambda k: abs(m[k][i]))
         m[i], m[p] = m[p], m[i]
-        for j in range(n):
-            if j != i:
-                f = m[j][i] / m[i][i]
-                m[j] = [a - f * b for a, b in zip(m[j], m[i])]
+        for k in range(n):
+            if k != i:
+                f = m[k][i] / m[i][i]
+                m[k] = [a - f * b for a, b in zip(m[k], m[i])]
     x = [m[i][n] / m[i][i] for i in range(n)]
-    return x, [v - sum(map(mul, x, r)) for r, v in zip(rows, y)]
+    return x, [v - sum(a * b for a, b in zip(x, r)) for r, v in zip(rows, y)]
 
 
 def _renewals(polls: List[Any]) -> Tuple[List[float], List[float], float, float]:
@@ -158,18 +154,17 @@ def _renewals(polls: List[Any]) -> Tuple[List[float], List[float], float, float]
 def _cost(load: _Load, t: List[float], y: List[float], boxcar: bool, c: float, d: float) -> Tuple[float, List[float]]:
     """The negative logarithm of the likelihood, by the t-distribution of 4 degrees, and the levels."""
     rows, late = (load.seen(boxcar, c, [x - d - h for x in t]) for h in (0, 0.002))
-    slope = [[a - b for a, b in zip(p, q)] for p, q in zip(rows, late)]
     w = [1.0] * len(t)
     for _ in range(3):  # a renewal counts by its noise, and by its slope times what it may be late
         x, r = _solve(rows, y, w)
-        k = [1 / (9 + sum(map(mul, x, s)) ** 2) for s in slope]
+        k = [1 / (9 + sum(c * (a - b) for c, a, b in zip(x, p, q)) ** 2) for p, q in zip(rows, late)]
         w = [5 * i / (4 + i * v * v) for i, v in zip(k, r)]
     return sum(2.5 * math.log1p(i * v * v / 4) - math.log(i) / 2 for i, v in zip(k, r)), x
 
 
 def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Any, step: float, most: float) -> Any:
     """The likeliest constant and delay, found step by step."""
-    cost: Callable[..., Any] = cache(lambda c, d: _cost(load, t, y, boxcar, c, d))  # steps meet again
+    cost: Callable[..., Any] = lambda c, d: _cost(load, t, y, boxcar, c, d)
     best, (c, d) = cost(*start), start
     while step > 2e-5:
         trial = [(cost(a, b), a, b) for i, j in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))

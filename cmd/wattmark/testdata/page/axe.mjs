@@ -23,11 +23,8 @@ export async function accessible(page, name, narrow = 0) {
   await page.setViewportSize({ width, height });
 }
 
-/** thorough has a page know the rules from each load on, for many views: to send them again takes a third of a second. */
-export const thorough = (page) => page.addInitScript(source);
-
 async function clean(page, name, runOnly) {
-  // The page's policy would keep a script off that was put into it; this is the debugger's way in, as is thorough.
+  // The page's policy would keep a script off that was put into it; this is the debugger's way in.
   if (!await page.evaluate(() => 'axe' in globalThis)) await page.evaluate(source);
   const r = await page.evaluate((runOnly) => globalThis.axe.run(document, { runOnly, resultTypes: ['violations'] }), runOnly);
   const found = r.violations.map((v) => `${v.id} (${v.tags.filter((t) => /^wcag\d|best/.test(t))}): ${v.help}: ${v.nodes.slice(0, 4).map((n) => `${n.html.slice(0, 140)} ${n.failureSummary}`).join(' | ')}`);

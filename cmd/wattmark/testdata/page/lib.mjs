@@ -114,7 +114,7 @@ export const drawn = (page) => page.waitForFunction(() => {
   let n = 0;
   for (let i = 3; i < d.length; i += 4) n += d[i] > 150;
   return n > 200;
-}, undefined, { polling: 100 }); // ms: to look is costly
+});
 
 /** rests waits until what was last asked for is drawn on the screen, and the address says so. */
 export async function rests(page) {

@@ -15,7 +15,7 @@ async function look(chromium, at, form) {
   page.setDefaultTimeout(60_000);
   await page.goto(setup.url + at);
   await page.waitForSelector('h1');
-  const { lhr } = await snapshot(page, { flags: { logLevel: 'error', disableFullPageScreenshot: true, onlyCategories: ['accessibility', 'best-practices'], ...form } });
+  const { lhr } = await snapshot(page, { flags: { logLevel: 'error', onlyCategories: ['accessibility', 'best-practices'], ...form } });
   await page.close();
   const { runtimeError, categories, audits } = lhr;
   assert.equal(runtimeError, undefined);

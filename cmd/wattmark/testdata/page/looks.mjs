@@ -2,7 +2,7 @@
 // typed is text.
 import assert from 'node:assert/strict';
 import { main, setup, step, until, visit, visitor } from './lib.mjs';
-import { accessible, thorough } from './axe.mjs';
+import { accessible } from './axe.mjs';
 
 const wrong = [];
 
@@ -28,7 +28,6 @@ async function chosen(page) {
 
 await main(async (browser) => {
   const page = await visitor(browser, { viewport: { width: 1300, height: 950 }, ignoreHTTPSErrors: true });
-  await thorough(page);
   for (const v of setup.views) {
     await tried(v.name, page, async () => {
       if (/^(https|file):/.test(v.at)) await page.goto(v.at);

@@ -2,10 +2,7 @@
 // the readings' line is there however far one zooms in, no peak is lost, and where samples were
 // lost nothing is drawn. On screens of four resolutions, from the whole task to a few samples.
 import assert from 'node:assert/strict';
-import { api as ask, main, rests, setup, step, visit, visitor } from './lib.mjs';
-
-/** api remembers the answers, which are the same for each screen. */
-const answers = {}, api = (at, params = {}) => (answers[at + JSON.stringify(params)] ??= ask(at, params));
+import { api, main, rests, setup, step, visit, visitor } from './lib.mjs';
 
 // The plot's own measures, in CSS pixels.
 const gutter = 58, right = 10, top = 6, height = 300, room = 1.06;

@@ -31,9 +31,9 @@ func TestRunOnAnAMDGPU(t *testing.T) {
 	if build.Stdin = strings.NewReader(string(source)); build.Run() != nil {
 		t.Fatal("gcc failed")
 	}
-	r := newRigApart(t, "LD_LIBRARY_PATH="+dir)
+	r := newRig(t, "LD_LIBRARY_PATH="+dir)
 	run := func(args ...string) result {
-		return r.start(append([]string{"run", "--monitor", r.address, "--db", r.db, "--db-free", "0", "--json"}, args...)...).result(t)
+		return startEnv(t, r.env, append([]string{"run", "--monitor", r.address, "--db", r.db, "--db-free", "0", "--json"}, args...)...).result(t)
 	}
 	var got report.Report
 	object(t, run("--", "sleep", "2").ok(t).out, &got)

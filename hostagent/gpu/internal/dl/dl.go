@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -21,6 +22,8 @@ var (
 // Open loads the first library that can be loaded. It stays loaded: drivers
 // keep threads of their own and do not survive being unloaded.
 func Open(names ...string) (uintptr, error) {
+	runtime.LockOSThread() // the text of an error is kept by thread
+	defer runtime.UnlockOSThread()
 	var first error
 	for _, n := range names {
 		h, err := purego.Dlopen(n, purego.RTLD_NOW|purego.RTLD_GLOBAL)

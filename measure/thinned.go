@@ -11,8 +11,8 @@ import (
 // ErrThinned: the samples asked for were deleted while their capture ran, and only their sums are left.
 var ErrThinned = errors.New("the samples were deleted while the capture ran (run --keep), and only their sums are left")
 
-// Thinned is what is left of a run of deleted scans without a gap: all that an Integrator takes from them,
-// from the first scan to the last. An integrator of a window that holds the run goes on behind it as if it had
+// Thinned holds the sums of a run of deleted scans without a gap: all that an Integrator takes from them, from
+// the first scan to the last. An integrator of a window that holds the run goes on behind it as if it had
 // seen the scans. It is not safe for concurrent use.
 type Thinned struct {
 	g     *Integrator // over all time
@@ -324,8 +324,8 @@ func (t *Thinned) Encode() ([]byte, error) {
 	return json.Marshal(&out)
 }
 
-// DecodeThinned reads the stored form of deleted scans that were taken under a setup. Bytes that do not fit it are ErrShape, those of
-// another calibration's powers ErrThinned.
+// DecodeThinned reads the stored form of deleted scans that were taken under a setup. Bytes that do not fit it are
+// ErrShape, those of another calibration's powers ErrThinned.
 func DecodeThinned(s *Setup, data []byte) (*Thinned, error) {
 	t, err := NewThinned(s)
 	if err != nil {
@@ -336,10 +336,11 @@ func DecodeThinned(s *Setup, data []byte) (*Thinned, error) {
 		return nil, fmt.Errorf("sums of deleted samples: %w: %w", ErrShape, err)
 	}
 	g, channels := t.g, len(s.Channels)
-	wrong := in.Scans < uint64(len(in.First)) || in.Next < in.Scans || len(in.Last) != channels || len(in.Rails) != len(g.rails) ||
-		len(in.Noise) != channels*len(forms) || len(in.Looked) != len(in.Noise) || len(in.Lone) != channels ||
+	wrong := in.Scans < uint64(len(in.First)) || in.Next < in.Scans || len(in.Last) != channels ||
+		len(in.Rails) != len(g.rails) || len(in.Noise) != channels*len(forms) || len(in.Looked) != len(in.Noise) || len(in.Lone) != channels ||
 		len(in.LoneTotal) != channels || len(in.Sums) != len(in.Turns) || len(in.Sums) > beatBins ||
-		in.Per < 0 || uint64(in.Per) > in.Scans || in.Open < 0 || in.Open > in.Per || len(in.Sums) > 0 && in.Per == 0 || !(in.FirstTick < in.LastTick) ||
+		in.Per < 0 || uint64(in.Per) > in.Scans || in.Open < 0 || in.Open > in.Per ||
+		len(in.Sums) > 0 && in.Per == 0 || !(in.FirstTick < in.LastTick) ||
 		slices.ContainsFunc(in.First[:], func(scan []Count) bool { return len(scan) != channels })
 	if wrong {
 		return nil, fmt.Errorf("sums of deleted samples: %w", ErrShape)

@@ -3,7 +3,6 @@ package measurement
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -185,7 +184,7 @@ func (Onlooker) PlayMarker(_ context.Context, _ marker.Spec, kind marker.Kind) (
 
 // RunBenchmark implements gpu.Device.
 func (Onlooker) RunBenchmark(context.Context, gpu.Benchmark, time.Duration) ([]gpu.Kernel, error) {
-	return nil, fmt.Errorf("run a benchmark on this GPU: %w", errors.ErrUnsupported)
+	return nil, errors.ErrUnsupported
 }
 
 // WarmUp implements gpu.Device.

@@ -32,7 +32,7 @@ type Rolling struct {
 // LeastKeep is the shortest Rolling.Keep.
 const LeastKeep = time.Minute
 
-// around, and aroundScans, is what stays on either side of a window's end: the neighbourhood that U looks at.
+// around and aroundScans are the margin of samples kept on either side of a window's end: U is estimated from them.
 const (
 	around      = time.Second
 	aroundScans = 256
@@ -76,15 +76,19 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 		return nil
 	})
 	return func() {
-		r, err := &s.rolled, end()
-		old := func(w endedWindow) bool { return !w.Settled && s.line.now().Sub(time.Unix(0, w.End)) > 3*keep }
+		r, err, waiting := &s.rolled, end(), 0
+		for _, w := range r.ended {
+			if !w.Settled && s.line.now().Sub(time.Unix(0, w.End)) > 3*keep {
+				waiting++
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			r.why = fmt.Sprintf("samples were kept from then on: %v", err)
-		case slices.ContainsFunc(r.ended, old):
+		case waiting > 0:
 			r.why = fmt.Sprintf("the samples of %s were kept, as no mark was found behind them (--mark-every)",
-				measure.Plural(len(r.ended), "window"))
+				measure.Plural(waiting, "window"))
 		}
 	}
 }
@@ -133,7 +137,7 @@ func (s *attempt) rollOnce(ctx context.Context, begin time.Time) error {
 	return err
 }
 
-// beside is what stays on either side of a window's end.
+// beside returns the margin kept on either side of a window's end.
 func (r *roll) beside(t *store.Task) measure.Seconds {
 	tb := t.Setup.Timebase
 	return measure.SecondsOf(around) + tb.Seconds(aroundScans*tb.TicksPerScan)
@@ -312,7 +316,10 @@ func windowsFrom(path string, from int64) (w []serving.Window, n int64, err erro
 		return nil, 0, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.NewSectionReader(f, from, 1<<40))
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return nil, 0, err
+	}
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -249,7 +249,7 @@ func (w *ServedWindows) share(ctx context.Context, db Store, t *store.Task, m *m
 		}
 	}
 	w.lack(vague, fmt.Sprintf("shorter than %d times the uncertainty of when it was on the meter's clock", vagueClock))
-	w.lack(early, "as short, or within a mark, when energies were computed amid the capture")
+	w.lack(early, "too short for the clocks' uncertainty, or within a mark, when its energy was due amid the capture")
 	w.lack(deleted, "over samples that had been deleted when it was named (--keep)")
 	w.lack(outside, "not within the task's window")
 	if n := len(w.Windows); len(m.spans) > 0 && n < len(x.Kernels) {

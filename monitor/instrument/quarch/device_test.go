@@ -118,7 +118,7 @@ func TestMeasuresWhatTheBoardDraws(t *testing.T) {
 	}
 }
 
-// Stripes that another client takes out of QIS's buffer are told, and what comes behind keeps its place.
+// Stripes that another client takes out of QIS's buffer become a gap, and later ones keep their place.
 func TestMissingStripes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := emulate(t, quarchface.Config{}, Defaults())
@@ -420,7 +420,7 @@ func TestOddServers(t *testing.T) {
 	}
 }
 
-// Times that cannot be, or came before, are left out and told, and a counter of 32 bits may turn.
+// Stripes of impossible or repeated times are left out and counted; the counter of 32 bits may wrap.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := func(t int64) string { return fmt.Sprintf("%d 1 2 3 4\r\n", t) }

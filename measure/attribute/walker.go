@@ -252,6 +252,21 @@ type Trace struct {
 	Devices   map[uint32]bool // that ran kernels
 }
 
+// Move adds ns to all times.
+func (t *Trace) Move(ns int64) {
+	for i := range t.Kernels {
+		t.Kernels[i].Start += ns
+		t.Kernels[i].End += ns
+	}
+	for c, x := range t.Calls {
+		t.Calls[c] = Call{Thread: x.Thread, At: x.At + ns}
+	}
+	for i := range t.Ranges {
+		t.Ranges[i].From += ns
+		t.Ranges[i].To += ns
+	}
+}
+
 // Profiled is one execution of a kernel. Event is the number of its event in the file.
 type Profiled struct {
 	Event          int

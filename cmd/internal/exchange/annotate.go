@@ -37,7 +37,7 @@ func annotateCmd(a *cli.App) *cobra.Command {
 			return annotate(ctx, a, args[0], trace, output)
 		})
 	c.Flags().StringVar(&trace, "trace", "",
-		"trace of torch.profiler or another in Trace Event JSON, or SQLite of Nsight Systems")
+		"trace of torch.profiler or another in Trace Event JSON, SQLite of Nsight Systems, or *kernel_trace.csv of rocprofv3")
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
 	return a.HostFlag(a.JSONFlag(c))
 }
@@ -57,6 +57,8 @@ type AnnotateReport struct {
 	Task int64  `json:"task_id"`
 	File string `json:"file"`
 	*measurement.Annotated
+	// ByPower is how the clocks were related where the trace has none of the task's launches; nil for none.
+	ByPower *PowerRelation `json:"by_power,omitempty"`
 }
 
 // annotate reads the trace, relates it and writes it. All is checked before anything is stored or written.
@@ -74,20 +76,35 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 		return err
 	}
 	name := filepath.Base(trace)
-	if isSQLite(trace) {
-		if trace, err = converted(ctx, trace); err != nil {
-			return err
-		}
-		made := trace
+	table := strings.HasSuffix(trace, kernelTable)
+	made, err := converted(ctx, trace)
+	if err != nil {
+		return err
+	}
+	if made != "" {
+		trace = made
 		defer func() { err = errors.Join(err, os.Remove(made)) }()
 	}
 	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	var boot measure.Seconds
+	if table {
+		if boot, err = sinceBoot(ctx, db, t, read); err != nil {
+			return err
+		}
+	}
+	by, err := byPower(ctx, db, t, read)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	x, err := measurement.Annotate(ctx, db, t.ID, read, name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	if x.Shift += boot; by != nil {
+		x.Shift += by.Shift
 	}
 	marks, err := powers(ctx, db, t, x)
 	if err != nil {
@@ -113,7 +130,7 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	if err != nil && !errors.Is(err, store.ErrReadOnly) {
 		return err
 	}
-	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x})
+	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x, by})
 }
 
 // isSQLite reports whether a file begins as SQLite's do.
@@ -124,17 +141,58 @@ func isSQLite(path string) bool {
 	return err == nil && string(head) == magic
 }
 
-// converted returns a temporary file with the trace of an export of Nsight Systems.
+// converted returns a temporary file with the trace of an export of Nsight Systems or of a table of rocprofv3, empty for
+// what is a trace already.
 func converted(ctx context.Context, path string) (string, error) {
-	f, err := os.CreateTemp("", "wattmark-nsys-*.json")
+	table := strings.HasSuffix(path, kernelTable)
+	if !table && !isSQLite(path) {
+		return "", nil
+	}
+	f, err := os.CreateTemp("", "wattmark-trace-*.json")
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(proftrace.Convert(ctx, f, path), f.Close())
-	if err != nil {
+	if table {
+		err = rocprof(f, path)
+	} else {
+		err = proftrace.Convert(ctx, f, path)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
+}
+
+// kernelTable is how the name of rocprofv3's table of kernels ends. Those of calls and ranges lie beside it.
+const kernelTable = "kernel_trace.csv"
+
+// rocprof writes rocprofv3's tables as a trace.
+func rocprof(w io.Writer, path string) (err error) {
+	beside := func(name string) io.Reader {
+		f, fault := os.Open(strings.TrimSuffix(path, kernelTable) + name)
+		if fault != nil {
+			if !errors.Is(fault, os.ErrNotExist) || name == kernelTable {
+				err = fault
+			}
+			return nil
+		}
+		return f
+	}
+	x := proftrace.Rocprof{
+		Kernels: beside(kernelTable), Calls: beside("hip_api_trace.csv"), Ranges: beside("marker_api_trace.csv"),
+	}
+	for _, r := range []io.Reader{x.Kernels, x.Calls, x.Ranges} {
+		if f, ok := r.(*os.File); ok {
+			defer f.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err = proftrace.ConvertRocprof(w, x); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return nil
 }
 
 // mostPoints bounds the points of a counter: more scans are averaged.
@@ -200,8 +258,18 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 	if a.JSON {
 		return a.PrintJSON(r)
 	}
-	fmt.Fprintf(a.Out, "Written to %s: %d kernels, %d of them recorded with task %d, clocks %v apart\n", r.File, r.Kernels,
-		r.Matched, r.Task, r.Shift)
+	apart := fmt.Sprintf("clocks %v apart", r.Shift)
+	if zero := time.Unix(0, 0).Add(r.Shift.Duration()); zero.Year() > 2000 {
+		apart = "its clock was zero at " + zero.UTC().Format("2006-01-02 15:04:05") + " UTC"
+	}
+	fmt.Fprintf(a.Out, "Written to %s: %d kernels, %d of them recorded with task %d, %s\n", r.File, r.Kernels, r.Matched,
+		r.Task, apart)
+	if p := r.ByPower; p != nil {
+		fmt.Fprintf(a.Out, "Clocks related by %d steps of the power, ± %v (k = 2), correlation %.2f\n", p.Edges, p.U, p.Correlation)
+		if p.Alone {
+			fmt.Fprintln(a.Out, "By nothing else: another run of the same program would fit as well")
+		}
+	}
 	if r.Added > 0 {
 		fmt.Fprintf(a.Out, "%d kernels that only the trace has were stored with the task\n", r.Added)
 	}

@@ -4,7 +4,7 @@
 //	Write  trace, Marks ──▶ the same trace with arguments and counters more
 //
 // A trace is the Trace Event JSON of torch.profiler (Kineto) and others, plain or compressed by gzip. Nsight
-// Systems' SQLite export becomes such a trace by Convert. Events stream: memory grows with the kernels, calls and
+// Systems' SQLite export becomes such a trace by Convert, rocprofv3's tables by ConvertRocprof. Events stream: memory grows with the kernels, calls and
 // ranges, not with the file.
 package proftrace
 
@@ -167,17 +167,7 @@ func (b *builder) end() error {
 	if len(b.Kernels) == 0 {
 		return errors.New("it has no kernels: was the GPU's activity recorded (ProfilerActivity.CUDA)?")
 	}
-	for i := range b.Kernels {
-		b.Kernels[i].Start += b.base
-		b.Kernels[i].End += b.base
-	}
-	for c, x := range b.Calls {
-		b.Calls[c] = attribute.Call{Thread: x.Thread, At: x.At + b.base}
-	}
-	for i := range b.Ranges {
-		b.Ranges[i].From += b.base
-		b.Ranges[i].To += b.base
-	}
+	b.Move(b.base)
 	return nil
 }
 

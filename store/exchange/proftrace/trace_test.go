@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -202,6 +203,70 @@ func TestConvert(t *testing.T) {
 	if err := proftrace.Convert(t.Context(), &b, os.DevNull); !errors.Is(err, proftrace.ErrTrace) {
 		t.Errorf("got %v", err)
 	}
+}
+
+const rocprofHead = `"Kind","Agent_Id","Queue_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp",` +
+	`"Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"` + "\n"
+
+// Tables as rocprofv3's documentation shows them.
+const rocprofKernels = rocprofHead + `"KERNEL_DISPATCH","Agent 7",17,"void add<float>(float*, int)",101,1551401624448706,1551401624459226,64,1,1,1000,4,1
+`
+
+func TestConvertRocprof(t *testing.T) {
+	head := `"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"` + "\n"
+	tables := proftrace.Rocprof{
+		Kernels: strings.NewReader(rocprofKernels),
+		Calls: strings.NewReader(head + `"HIP_RUNTIME_API","hipLaunchKernel",238,239,101,1551401624440000,1551401624441000
+"HIP_RUNTIME_API","hipFree",238,239,102,1551401624450000,1551401624450001
+`),
+		Ranges: strings.NewReader(head + `"MARKER_CORE_API","before",238,239,1,1551401624430000,1551401624430000
+"MARKER_CORE_RANGE_API","step, ""one""",238,239,3,1551401624430000,1551401624450000
+`),
+	}
+	var b bytes.Buffer
+	if err := proftrace.ConvertRocprof(&b, tables); err != nil {
+		t.Fatal(err)
+	}
+	want := &attribute.Trace{
+		Kernels: []attribute.Profiled{{
+			Start: 1551401624448706, End: 1551401624459226, Name: "void add<float>(float*, int)", Device: 7, Stream: 17,
+			Correlation: 101, Grid: [3]uint32{16, 4, 1}, Block: [3]uint32{64, 1, 1},
+		}},
+		Calls:   map[uint32]attribute.Call{101: {Thread: 1, At: 1551401624440000}},
+		Ranges:  []attribute.Range{{Event: 2, From: 1551401624430000, To: 1551401624450000, Thread: 1, Name: `step, "one"`}},
+		Devices: map[uint32]bool{7: true},
+	}
+	if diff := cmp.Diff(want, read(t, b.String())); diff != "" {
+		t.Error(diff)
+	}
+	for want, text := range map[string]string{
+		"no head of columns":            "",
+		"no kernels":                    rocprofHead,
+		"column Kernel_Name is missing": `"KernelName","BeginNs","EndNs"` + "\nk,1,2\n",
+		"line 2: End_Timestamp":         strings.ReplaceAll(rocprofKernels, "1551401624459226", "0"),
+		"ends 1 ns before":              strings.ReplaceAll(rocprofKernels, "1551401624459226", "1551401624448705"),
+		`Agent_Id "GPU x"`:              strings.ReplaceAll(rocprofKernels, "Agent 7", "GPU x"),
+		"wrong number of fields":        rocprofKernels + "1,2\n",
+	} {
+		err := proftrace.ConvertRocprof(io.Discard, proftrace.Rocprof{Kernels: strings.NewReader(text)})
+		if !errors.Is(err, proftrace.ErrTrace) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// A table that is converted is a trace that can be read.
+func FuzzConvertRocprof(f *testing.F) {
+	f.Add([]byte(rocprofKernels))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		if proftrace.ConvertRocprof(&out, proftrace.Rocprof{Kernels: bytes.NewReader(b)}) != nil {
+			return
+		}
+		if _, err := proftrace.Read(&out); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func FuzzRead(f *testing.F) {

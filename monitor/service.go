@@ -171,7 +171,11 @@ func (s *service) ReleaseCapture(
 ) (*pb.ReleaseCaptureResponse, error) {
 	_, err := s.own(ctx, q.CaptureId)
 	if err == nil || errors.Is(err, capture.ErrUnknown) {
-		err = s.monitor.Release(q.CaptureId)
+		if q.BeforeChunk > 0 {
+			err = s.monitor.Stored(q.CaptureId, q.BeforeChunk)
+		} else {
+			err = s.monitor.Release(q.CaptureId)
+		}
 	}
 	if err != nil {
 		return nil, toStatus(err)
@@ -261,6 +265,7 @@ var statuses = []struct {
 	{capture.ErrTransition, codes.FailedPrecondition},
 	{capture.ErrNoStart, codes.FailedPrecondition},
 	{capture.ErrPastEnd, codes.OutOfRange},
+	{spool.ErrForgotten, codes.FailedPrecondition},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{capture.ErrQuota, codes.ResourceExhausted},

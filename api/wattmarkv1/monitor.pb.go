@@ -1582,7 +1582,10 @@ func (x *Trailer) GetCrc32C() uint32 {
 type ReleaseCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The capture.
-	CaptureId     string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
+	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
+	// 0 for the whole capture, which must have ended; else only the chunks before
+	// this one, also while it runs: their samples cannot be read again.
+	BeforeChunk   uint64 `protobuf:"varint,2,opt,name=before_chunk,json=beforeChunk,proto3" json:"before_chunk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1622,6 +1625,13 @@ func (x *ReleaseCaptureRequest) GetCaptureId() string {
 		return x.CaptureId
 	}
 	return ""
+}
+
+func (x *ReleaseCaptureRequest) GetBeforeChunk() uint64 {
+	if x != nil {
+		return x.BeforeChunk
+	}
+	return 0
 }
 
 // ReleaseCaptureResponse confirms it.
@@ -2288,10 +2298,11 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\asummary\x18\x01 \x01(\v2\x14.wattmark.v1.SummaryR\asummary\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x04R\x06chunks\x12\x14\n" +
 	"\x05scans\x18\x03 \x01(\x04R\x05scans\x12\x16\n" +
-	"\x06crc32c\x18\x04 \x01(\aR\x06crc32c\"6\n" +
+	"\x06crc32c\x18\x04 \x01(\aR\x06crc32c\"Y\n" +
 	"\x15ReleaseCaptureRequest\x12\x1d\n" +
 	"\n" +
-	"capture_id\x18\x01 \x01(\tR\tcaptureId\"\x18\n" +
+	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12!\n" +
+	"\fbefore_chunk\x18\x02 \x01(\x04R\vbeforeChunk\"\x18\n" +
 	"\x16ReleaseCaptureResponse\"\x15\n" +
 	"\x13ListCapturesRequest\"\x81\x02\n" +
 	"\vCaptureInfo\x12\x1d\n" +

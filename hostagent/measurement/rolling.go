@@ -133,7 +133,15 @@ func (s *attempt) rollOnce(ctx context.Context, begin time.Time) error {
 	if !waiting && r.last > 0 { // the end of all that was served, until more is
 		r.stay(r.last-r.beside(&t), r.last+r.beside(&t))
 	}
-	r.next, err = s.cfg.DB.Thin(ctx, s.id, r.next, before, r.keep)
+	next, err := s.cfg.DB.Thin(ctx, s.id, r.next, before, r.keep)
+	// The samples that stay are in the database: the monitor needs none of them, unless it keeps them for others. One that
+	// does not answer is asked again with the next.
+	if m, ok := s.cfg.Monitor.(interface {
+		Forget(ctx context.Context, captureID string, before uint64) error
+	}); ok && err == nil && next > r.next {
+		_ = m.Forget(ctx, s.capture, next)
+	}
+	r.next = next
 	return err
 }
 

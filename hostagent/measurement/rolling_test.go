@@ -151,12 +151,30 @@ func TestRollingCapture(t *testing.T) {
 		defer all.Close()
 		cfg := rollingConfig(b, dir)
 		cfg.DB, cfg.Marks.Every = &twin{b.db, all}, 13*time.Second
-		id, err := measurement.Measure(ctx, cfg, sleepy(b, dir, 2*time.Minute, 0))
+		var spooled uint64
+		id, err := measurement.Measure(ctx, cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
+			k, err := sleepy(b, dir, 2*time.Minute, 0)(ctx)
+			held, fault := b.client.Captures(ctx)
+			if fault == nil {
+				spooled = held[0].SpoolBytes
+			}
+			return k, errors.Join(err, fault)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := measurement.Recompute(ctx, all, id); err != nil {
 			t.Fatal(err)
+		}
+		whole := 0
+		for c, err := range all.Chunks(ctx, id, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole += chunk.PayloadSize(c)
+		}
+		if t.Logf("the monitor's spool held %d of %d bytes", spooled, whole); spooled > uint64(whole)*3/5 {
+			t.Error("samples that the host has deleted stay in the spool")
 		}
 		thin := b.task(t, id)
 		full, err := all.Task(ctx, id)
@@ -374,7 +392,11 @@ func (b *bench) sizes(t *testing.T, half int, keep time.Duration) (bytes int64) 
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	t.Logf("keep %v, %.1f h: database %.1f MB, its log %.1f MB, heap %.1f MB", keep, float64(half)/2, float64(bytes)/1e6,
-		float64(sum("-wal"))/1e6, float64(m.HeapAlloc)/1e6)
+	held, err := b.client.Captures(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("keep %v, %.1f h: database %.1f MB, its log %.1f MB, spool %.1f MB, heap %.1f MB", keep, float64(half)/2,
+		float64(bytes)/1e6, float64(sum("-wal"))/1e6, float64(held[0].SpoolBytes)/1e6, float64(m.HeapAlloc)/1e6)
 	return bytes
 }

@@ -132,7 +132,7 @@ func (c *Capture) info() session.Capture {
 	defer c.mu.Unlock()
 	return session.Capture{
 		ID: c.id, Holder: c.req.Holder, TaskName: c.req.TaskName, Started: c.seen.started,
-		State: c.seen.State, Reason: c.seen.Reason, SpoolBytes: uint64(c.log.Size()), Released: c.claims.released,
+		State: c.seen.State, Reason: c.seen.Reason, SpoolBytes: uint64(c.log.Held()), Released: c.claims.released,
 	}
 }
 

@@ -346,7 +346,7 @@ func (o *Owner) usedBy(holder string) (held int, used int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, c := range o.captures {
-		used += c.log.Size()
+		used += c.log.Held()
 		if c.req.Holder == holder && !c.HasBeenReleased() {
 			held++
 		}

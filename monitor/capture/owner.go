@@ -367,7 +367,7 @@ func (o *Owner) Stats() Stats {
 		sum := c.Summary()
 		s.add(sum)
 		s.Held[sum.State]++
-		s.SpoolBytes += c.log.Size()
+		s.SpoolBytes += c.log.Held()
 		if begun := c.Started(); sum.State == session.Running && !begun.IsZero() {
 			s.Lag = measure.SecondsOf(time.Since(begun)) - sum.End
 		}

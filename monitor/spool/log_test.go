@@ -449,3 +449,77 @@ func TestStallTakesNoNewMemory(t *testing.T) {
 		t.Error("the next capture does not take over the buffers of the one before")
 	}
 }
+
+// Forgotten chunks keep their heads and their places; their room is free, also after a restart, and they are no damage.
+func TestForget(t *testing.T) {
+	for _, final := range []bool{false, true} {
+		dir := memoryDir(t)
+		s := openStore(t, dir, Options{})
+		l, err := s.Create(testHeader("20261129-080000-0000000a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const chunks, scans, kept = 8, 20_000, 5
+		must(t, l.Event(measure.Event{Kind: measure.EventNote, Detail: "stays"}))
+		for no := range uint64(chunks) {
+			must(t, l.Chunk(testChunk(t, no, scans)))
+		}
+		must(t, l.Sync())
+		early, err := l.NewReader()
+		must(t, err)
+		defer early.Close()
+		must(t, l.Forget(2))
+		// A process that was killed here had written heads, and not that they count.
+		heads, err := os.OpenFile(l.beside(headsName), os.O_WRONLY|os.O_APPEND, 0)
+		must(t, err)
+		_, err = heads.WriteString("junk")
+		must(t, errors.Join(err, heads.Close()))
+		must(t, l.Forget(kept))
+		must(t, l.Forget(2)) // of late: nothing to do
+		if _, err := early.Next(); !errors.Is(err, ErrForgotten) {
+			t.Errorf("a reader that stands in the hole: %v", err)
+		}
+		size, held := l.Size(), l.Held()
+		if want := size * (chunks - kept) / chunks; held < want || held > want+2*block {
+			t.Errorf("%d of %d bytes are held", held, size)
+		}
+		if final {
+			must(t, l.State(State{State: session.Complete, Final: true}))
+		}
+		must(t, l.Close())
+		must(t, s.Close())
+		s = openStore(t, dir, Options{})
+		found, err := s.Captures()
+		if err != nil || len(found) != 1 || found[0].Holes != 0 || found[0].Torn != 0 || found[0].Sealed != final {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		l = found[0].Log
+		if now := l.Size() - l.Held(); now != size-held {
+			t.Errorf("%d bytes are free after the restart, %d were", now, size-held)
+		}
+		if holes, err := l.Mend(); err != nil || holes != 0 {
+			t.Errorf("%d holes are mended, %v", holes, err)
+		}
+		r, err := l.NewReader()
+		must(t, err)
+		defer r.Close()
+		var buf []byte
+		rec, err := r.Next()
+		must(t, err)
+		if e, err := r.Event(rec); err != nil || e.Detail != "stays" {
+			t.Errorf("%+v, %v", e, err)
+		}
+		for no := range uint64(chunks) {
+			rec, err := r.Next()
+			must(t, err)
+			if c := rec.Chunk; c.No != no || c.FirstScan != no*scans || c.Scans != scans {
+				t.Errorf("chunk %d has the head %+v", no, c)
+			}
+			if _, err := r.Body(rec, &buf); errors.Is(err, ErrForgotten) != (no < kept) || err != nil && no >= kept {
+				t.Errorf("chunk %d: %v", no, err)
+			}
+		}
+		must(t, l.Close())
+		must(t, s.Remove("20261129-080000-0000000a"))
+	}
+}

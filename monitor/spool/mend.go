@@ -63,7 +63,7 @@ func (l *Log) survey(all bool) (survey, error) {
 		if sealed, err := r.endsFinal(); err == nil && sealed {
 			return survey{good: l.Size(), sealed: true}, nil
 		}
-		r.at = 0
+		r.at, r.headAt = l.prefix.cut.Load(), 0
 	}
 	var s survey
 	var buf []byte
@@ -90,11 +90,14 @@ func (l *Log) survey(all bool) (survey, error) {
 	}
 }
 
-// whole is Next of a record whose body is verified too.
+// whole is Next of a record whose body is verified too, unless it is forgotten.
 func (r *Reader) whole(buf *[]byte) (Record, error) {
 	rec, err := r.Next()
 	if err != nil {
 		return rec, err
+	}
+	if rec.old && rec.Type == RecordChunk {
+		return rec, nil
 	}
 	if _, err = r.Body(rec, buf); errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the log became shorter while it was read: %w", io.ErrUnexpectedEOF)

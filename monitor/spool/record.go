@@ -147,6 +147,7 @@ type Record struct {
 	Frame
 	Chunk chunk.Chunk // of a RecordChunk
 	at    int64       // offset of the body
+	old   bool        // in the file of heads
 }
 
 // Reader walks a log from its begin, also while it is written. It holds a file
@@ -157,44 +158,71 @@ type Reader struct {
 	file *os.File
 	at   int64
 	head [frameSize + chunkHeadSize]byte
+
+	heads       *os.File // of forgotten chunks, nil for none
+	headAt, end int64    // in it
 }
 
 // NewReader returns a reader that stands before the first record.
 func (l *Log) NewReader() (*Reader, error) {
-	f, err := openRead(l.path())
-	if err != nil {
-		return nil, l.fault(err)
+	p := l.prefix
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &Reader{log: l, at: p.cut.Load(), end: p.heads.Load()}
+	var err error
+	if r.file, err = openRead(l.path()); err == nil && r.end > 0 {
+		r.heads, err = openRead(l.beside(headsName))
 	}
-	return &Reader{log: l, file: f}, nil
+	if err != nil {
+		return nil, l.fault(errors.Join(err, r.Close()))
+	}
+	return r, nil
 }
 
 // Next returns the next record without reading its body, and io.EOF when there is none
 // yet: try again after Log.Changed. Errors wrap ErrTorn, or are the disk's.
 func (r *Reader) Next() (Record, error) {
-	left := r.log.Size() - r.at
+	file, at, end := r.file, &r.at, r.log.Size()
+	old := r.headAt < r.end
+	if old {
+		file, at, end = r.heads, &r.headAt, r.end
+	}
+	left := end - *at
 	if left == 0 {
 		return Record{}, io.EOF
 	}
-	n, err := r.file.ReadAt(r.head[:min(int64(len(r.head)), left)], r.at)
+	n, err := file.ReadAt(r.head[:min(int64(len(r.head)), left)], *at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Record{}, r.fault(err)
 	}
 	f, err := ParseFrame(r.head[:n])
 	if err != nil {
-		return Record{}, r.fault(err)
+		return Record{}, r.fault(r.gone(err))
 	}
-	if int64(frameSize+f.Body) > left {
+	size := int64(frameSize + f.Body)
+	if old && f.Type == RecordChunk {
+		size = int64(len(r.head))
+	}
+	if size > left {
 		return Record{}, r.fault(fmt.Errorf("%w: a body of %d bytes in a log that has %d left", ErrTorn, f.Body, left))
 	}
-	rec := Record{Frame: f, at: r.at + frameSize}
+	rec := Record{Frame: f, at: *at + frameSize, old: old}
 	if f.Type == RecordChunk {
 		if n < len(r.head) {
 			return Record{}, r.fault(io.ErrUnexpectedEOF)
 		}
 		rec.Chunk = parseChunkHead(r.head[frameSize:])
 	}
-	r.at += int64(frameSize + f.Body)
+	*at += size
 	return rec, nil
+}
+
+// gone returns ErrForgotten in place of a damage where the reader stands in what was forgotten since it began.
+func (r *Reader) gone(err error) error {
+	if r.at < r.log.prefix.cut.Load() {
+		return ErrForgotten
+	}
+	return err
 }
 
 // fault names the place in an error.
@@ -203,15 +231,25 @@ func (r *Reader) fault(err error) error {
 }
 
 // Body reads and verifies a record's body into *buf, which grows as needed and is kept
-// for the next call. For a chunk it returns the payload alone. Errors wrap ErrTorn, or
-// are the disk's.
+// for the next call. For a chunk it returns the payload alone. Errors wrap ErrTorn or
+// ErrForgotten, or are the disk's.
 func (r *Reader) Body(rec Record, buf *[]byte) ([]byte, error) {
+	file := r.file
+	if rec.old {
+		file = r.heads
+	}
+	if rec.old && rec.Type == RecordChunk {
+		return nil, r.fault(fmt.Errorf("chunk %d: %w", rec.Chunk.No, ErrForgotten))
+	}
 	b := slices.Grow((*buf)[:0], rec.Body)[:rec.Body]
 	*buf = b
-	if _, err := r.file.ReadAt(b, rec.at); err != nil {
+	if _, err := file.ReadAt(b, rec.at); err != nil {
 		return nil, r.fault(err)
 	}
 	if err := rec.check(b); err != nil {
+		if !rec.old && rec.at < r.log.prefix.cut.Load() {
+			err = ErrForgotten
+		}
 		return nil, r.fault(err)
 	}
 	if rec.Type == RecordChunk {
@@ -251,10 +289,15 @@ func (r *Reader) json(rec Record, v any) error {
 	return nil
 }
 
-// Close closes the file. It is safe to call twice.
-func (r *Reader) Close() error {
-	if err := r.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return err
+// Close closes the files. It is safe to call twice.
+func (r *Reader) Close() (err error) {
+	for _, f := range []*os.File{r.file, r.heads} {
+		if f == nil {
+			continue
+		}
+		if e := f.Close(); e != nil && !errors.Is(e, os.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
-	return nil
+	return err
 }

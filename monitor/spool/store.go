@@ -7,6 +7,8 @@
 //	<dir>/<capture id>/reserve       room kept for the last records on a full disk
 //	<dir>/<capture id>/released      marks: empty files, also replicated
 //	<dir>/<capture id>/damaged       bytes of the log that were no record, as found
+//	<dir>/<capture id>/forgotten     the first chunk that has its samples, and where it begins in the log, a hole before
+//	<dir>/<capture id>/heads         heads of the chunks in the hole, and the other records
 //
 // A Store holds the captures, a Log is one capture's, a Reader walks a log while it is
 // written. Readers never hold up the writer: it publishes how many bytes are whole
@@ -58,7 +60,7 @@ var captureName = lazy.Regexp(`^\d{8}-\d{6}-[0-9a-f]{8}$`)
 // Files that a capture's directory may hold when it is removed.
 var (
 	begun    = []string{reserveName, headerName + newSuffix, logName} // before there is a header
-	complete = append([]string{headerName, damagedName, string(MarkReleased), string(MarkReplicated)}, begun...)
+	complete = append([]string{headerName, damagedName, headsName, forgottenName, forgottenName + newSuffix, string(MarkReleased), string(MarkReplicated)}, begun...)
 )
 
 // Store is a directory of captures. Its methods are safe for concurrent use on different
@@ -266,6 +268,9 @@ func (s *Store) open(dir string) (Found, error) {
 		return Found{}, err
 	}
 	l := newLog(dir, h, s.opt, info.Size())
+	if err := l.remember(); err != nil {
+		return Found{}, err
+	}
 	v, err := l.survey(false)
 	if err != nil {
 		return Found{}, err
@@ -278,7 +283,9 @@ func (s *Store) open(dir string) (Found, error) {
 		if err := l.mend(v); err != nil {
 			return Found{}, err
 		}
+		known := l.prefix
 		l = newLog(dir, h, s.opt, v.good)
+		l.prefix = known
 		found.Log = l
 	}
 	if v.sealed {

@@ -93,10 +93,10 @@ func (b *beats) find(dt Seconds) Joule {
 	return Joule(float64(n) * bin * max(b.ripple(settles, n), b.alternates(settles, n)))
 }
 
-// ripple returns the standard uncertainty of the mean power by the strongest ripple, half of the most that a part of its
-// period holds; zero where the ripple is no more than noise, or has steps. A load's steps
-// last some part of its own period, and as large a part of the ripple's where the scans fold it: what steps faster
-// is a slow load itself. While the power settles after the window's begin and before its end it is left out.
+// ripple returns the standard uncertainty of the mean power by the strongest ripple, half of the most that a part of
+// its period holds; zero where the ripple is no more than noise, or has steps. A load's steps last some part of its own
+// period, and as large a part of the ripple's where the scans fold it: what steps faster is a slow load itself. While
+// the power settles after the window's begin and before its end it is left out.
 //
 // Fisher's test holds the line against the spectrum around it that is left without it and its harmonics
 // (Proc. R. Soc. A 125 (1929) 54), taken to fall with the square of the frequency: power that wanders is no line.
@@ -138,11 +138,11 @@ func (b *beats) ripple(settles, n int) float64 {
 	return amplitude / (2 * math.Pi * periods)
 }
 
-// alternates returns the standard uncertainty of the mean power by a load near an odd multiple of half of the scan rate;
-// zero where the readings do not alternate more than noise makes them. The load's fundamental, of amplitude A, is a line s
-// periods in the window from half of the scan rate; its second harmonic is read as a ripple of 2s periods, which shows
-// neither its amplitude nor its mean while they are few. Of pulses of any duty the square of that amplitude is A²/2 in
-// the mean: the mean power is off by A/2 · sin(2πs)/(2πs), rms over the phase.
+// alternates returns the standard uncertainty of the mean power by a load near an odd multiple of half of the scan
+// rate; zero where the readings do not alternate more than noise makes them. The load's fundamental, of amplitude A, is
+// a line s periods in the window from half of the scan rate; its second harmonic is read as a ripple of 2s periods,
+// which shows neither its amplitude nor its mean while they are few. Of pulses of any duty the square of that amplitude
+// is A²/2 in the mean: the mean power is off by A/2 · sin(2πs)/(2πs), rms over the phase.
 //
 // What the readings leave open of A, s and phase is averaged over by their likelihood, under a prior without a scale
 // for A, up to twice the mean power: none is negative. Odd harmonics fold to the same line, so that what a wave does
@@ -190,7 +190,8 @@ func waveOf(z []float64, periods float64) wave {
 	return w
 }
 
-// turned returns means of readings whose every second sign is turned, less what a slope adds, and the size of all's mean.
+// turned returns means of readings whose every second sign is turned, less what a slope adds, and the size of all's
+// mean.
 func (b *beats) turned(settles, n int) (z []float64, mean float64) {
 	k := max(1, n/64)
 	if b.per == 1 {

@@ -15,8 +15,8 @@ const (
 	// and input filter, some 10 µs, and %globaltimer of an H200 steps by 1 µs or less. The public
 	// recordings cannot show it: their clocks were related by hand (arXiv 2312.02741).
 	UPowerDelay Seconds = 20e-6
-	// UPowerResponse is the standard uncertainty of the mean delay of the response, from its begin to its middle, which an
-	// average over a longer window cannot show: recorded cards rise within 0.1 to 0.4 ms and fall within
+	// UPowerResponse is the standard uncertainty of the mean delay of the response, from its begin to its middle, which
+	// an average over a longer window cannot show: recorded cards rise within 0.1 to 0.4 ms and fall within
 	// 0.3 to 1.9 ms (3090-square, a100-step).
 	UPowerResponse Seconds = 0.25e-3
 )

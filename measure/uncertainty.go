@@ -179,13 +179,11 @@ func (s *Setup) SteadyU(r int, i Ampere, v Volt, p Watt) Watt {
 }
 
 // Quantisation splits the standard uncertainty of rounding to whole counts,
-// 1/√12, for readings that scatter by sigma counts, into the part that stays the same while the signal rests and the part
-// that is new with every reading, both in counts. Without noise every reading of
-// a resting signal is rounded alike, and nothing averages out; noise of σ counts
-// smears the rounding: the mean error of a signal that rests at phase φ of a
-// count is Σ (−1)^k/(πk)·exp(−2π²k²σ²)·sin(2πkφ), whose mean square over φ is
-// taken here (B. Widrow, I. Kollár, Quantization Noise, 2008, chapters 4 and
-// 19). At σ = 0.5 the fixed part is 0.0016 count.
+// 1/√12, for readings that scatter by sigma counts, into the part that stays the same while the signal rests and the
+// part that is new with every reading, both in counts. Without noise every reading of a resting signal is rounded
+// alike, and nothing averages out; noise of σ counts smears the rounding: the mean error of a signal that rests at
+// phase φ of a count is Σ (−1)^k/(πk)·exp(−2π²k²σ²)·sin(2πkφ), whose mean square over φ is taken here (B. Widrow, I.
+// Kollár, Quantization Noise, 2008, chapters 4 and 19). At σ = 0.5 the fixed part is 0.0016 count.
 func Quantisation(sigma float64) (fixed, dithered float64) {
 	const full = 1.0 / 12
 	var v float64
@@ -279,8 +277,8 @@ type differences struct {
 	total uint64
 }
 
-// forms are the differences' coefficients, the sum of their squares, and each one's degrees of freedom: a median holds 0.37
-// of the information of a standard deviation, and differences of neighbours share readings.
+// forms are the differences' coefficients, the sum of their squares, and each one's degrees of freedom: a median holds
+// 0.37 of the information of a standard deviation, and differences of neighbours share readings.
 var forms = [4]struct {
 	k            [4]int64
 	squares, dof float64

@@ -291,9 +291,10 @@ func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape,
 // thinLeast is how many scans are deleted together at least: the sums of fewer would take more room than they.
 const thinLeast = 1 << 14
 
-// Thin deletes samples of a running task, in whole chunks from a number on: those that end before a device time, touch no
-// window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written in the
-// same transactions. It returns the chunk to go on with. A task of a meter whose channels need their neighbours is refused.
+// Thin deletes samples of a running task, in whole chunks from a number on: those that end before a device time, touch
+// no window of keep, which are in order and apart, and are in the pyramid. The sums that take their place are written
+// in the same transactions. It returns the chunk to go on with. A task of a meter whose channels need their neighbours
+// is refused.
 func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Seconds, keep []measure.Window,
 ) (next uint64, err error) {
 	op := fmt.Sprintf("thin task %d", id)
@@ -424,8 +425,8 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 	return s.err == nil
 }
 
-// dropFinePages deletes the finest bins of deleted scans, where those of the next level are complete: plots need no finer
-// ones. Those that a fold would read to go on stay.
+// dropFinePages deletes the finest bins of deleted scans, where those of the next level are complete: plots need no
+// finer ones. Those that a fold would read to go on stay.
 func dropFinePages(s *session, id TaskID, c *chunk.Chunk) {
 	n := pyramid.PageScans(0)
 	first, end := (c.FirstScan+n-1)/n, (c.FirstScan+uint64(c.Scans))/n

@@ -234,7 +234,8 @@ func (l Lag) Piece(rs []Reading, work Span) (Energy, error) { return l.piece(rs,
 
 // Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both ramps and
 // subtracts the energy beside the kernel, at the power of the nearest readings outside of the ramps. It needs
-// about five readings before the kernel and six behind it; with fewer it is [Lag.Energy], which loses half of each ramp.
+// about five readings before the kernel and six behind it; with fewer it is [Lag.Energy], which loses half of each
+// ramp.
 func (l Lag) Kernel(rs []Reading, kernel Span) (Energy, error) { return l.piece(rs, kernel, kernel) }
 
 // piece is Piece, or Kernel where given is not the zero span.

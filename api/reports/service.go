@@ -51,8 +51,8 @@ type Config struct {
 	// Compare compares tasks of both sides, with the work of a run, and returns JSON. Errors that
 	// wrap ErrRequest are the asker's. Nil: ReadComparison is Unimplemented.
 	Compare func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error)
-	// Swings returns how a task's power varies, as JSON. Errors that wrap ErrRequest are the asker's. Nil: ReadSwings is
-	// Unimplemented.
+	// Swings returns how a task's power varies, as JSON. Errors that wrap ErrRequest are the asker's. Nil: ReadSwings
+	// is Unimplemented.
 	Swings func(ctx context.Context, id store.TaskID, step string) ([]byte, error)
 	// ValidationKind is the kind of analysis that wattmark validate keeps.
 	ValidationKind string

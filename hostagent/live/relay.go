@@ -55,8 +55,8 @@ type Monitor interface {
 	Watch(ctx context.Context, o session.WatchOptions, see func(session.Moment) error) error
 }
 
-// Recorder stores what a bench measures between a start and a stop as a task of the caller's. Stop returns when the task
-// has its outcome. Errors wrap ErrRefused for a bench that is held, or recorded already, or not.
+// Recorder stores what a bench measures between a start and a stop as a task of the caller's. Stop returns when the
+// task has its outcome. Errors wrap ErrRefused for a bench that is held, or recorded already, or not.
 type Recorder interface {
 	Start(ctx context.Context, address, name string) (store.TaskID, error)
 	Stop(ctx context.Context, address string) (store.TaskID, error)

@@ -139,8 +139,8 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 	return stream.Close()
 }
 
-// known returns whether the power from one device time to another is known: no samples were deleted there, or no end of a
-// span lies among those of a run, so that their sum alone counts.
+// known returns whether the power from one device time to another is known: no samples were deleted there, or no end of
+// a span lies among those of a run, so that their sum alone counts.
 func (s *sharing) known(ends iter.Seq[measure.Seconds]) func(from, to measure.Seconds) bool {
 	behind := func(at measure.Seconds) int { // the first run that ends behind a time
 		return sort.Search(len(s.deleted), func(i int) bool { return s.deleted[i].To > at })

@@ -53,8 +53,8 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 }
 
 // marked compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in
-// words; empty without a fit or such marks. Marks of another machine carry times of another clock. The delay from request
-// to mark has no upper bound, so only the shortest one bounds the clocks' error.
+// words; empty without a fit or such marks. Marks of another machine carry times of another clock. The delay from
+// request to mark has no upper bound, so only the shortest one bounds the clocks' error.
 func marked(t *store.Task, f *clock.Fit) string {
 	if f == nil {
 		return ""
@@ -159,8 +159,8 @@ func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) 
 // firstScans is how much time the first scans cover at most before they arrive at the monitor: a judgement.
 const firstScans = 200 * time.Millisecond
 
-// unmarkedClock relates the clocks by when the capture began, its device time zero: the monitor answers the request for it
-// as the first scans arrive. Nil for a task with markers.
+// unmarkedClock relates the clocks by when the capture began, its device time zero: the monitor answers the request for
+// it as the first scans arrive. Nil for a task with markers.
 func (s *attempt) unmarkedClock() *clock.Fit {
 	if !s.cfg.Unmarked {
 		return nil

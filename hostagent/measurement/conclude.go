@@ -59,8 +59,8 @@ func (v *verdict) untrimmed(format string, a ...any) {
 	v.note(format, a...)
 }
 
-// Conclude computes a task's outcome from its stored samples, edges played and kernels, and a summary of their capture. It
-// stores nothing. Errors are the database's.
+// Conclude computes a task's outcome from its stored samples, edges played and kernels, and a summary of their capture.
+// It stores nothing. Errors are the database's.
 func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary) (store.Outcome, error) {
 	return conclude(ctx, db, id, s, verdict{})
 }

@@ -109,8 +109,8 @@ type marking struct {
 	why          error      // why fit is still the line, though marks were played
 }
 
-// bend bends a task's line through the marks that were played amid its work, the markers that bound it, and those around
-// single kernels. While the work runs there is no marker at its end.
+// bend bends a task's line through the marks that were played amid its work, the markers that bound it, and those
+// around single kernels. While the work runs there is no marker at its end.
 func bend(t *store.Task, played []store.Played, runs bool) (m marking) {
 	m.fit = *t.Clock
 	amid := markersOf(lists.Filter(played, func(p *store.Played) bool { return p.Kind == marker.Mark }))
@@ -145,7 +145,8 @@ func notAmid(played []store.Played) []store.Played {
 	return lists.Filter(played, func(p *store.Played) bool { return p.Kind != marker.Mark })
 }
 
-// mean is the mean of a marker's edges, as one observation. Half of the variance that they share is that of all markers.
+// mean is the mean of a marker's edges, as one observation. Half of the variance that they share is that of all
+// markers.
 func (m *marking) mean(p pair) (clock.Obs, error) {
 	edges := p.edges(p.played.first)
 	for i := range edges { // at the line's rate

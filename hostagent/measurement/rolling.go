@@ -20,8 +20,8 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// Rolling deletes samples while their capture runs. Their sums stay (store.DB.Thin), and with them the task's energy. The
-// energies of windows are computed before, from mark to mark: samples of windows that no mark has followed stay.
+// Rolling deletes samples while their capture runs. Their sums stay (store.DB.Thin), and with them the task's energy.
+// The energies of windows are computed before, from mark to mark: samples of windows that no mark has followed stay.
 type Rolling struct {
 	// Keep: samples younger than that stay, and windows may be as long. Zero keeps all.
 	Keep time.Duration
@@ -134,8 +134,8 @@ func (s *attempt) rollOnce(ctx context.Context, begin time.Time) error {
 		r.stay(r.last-r.beside(&t), r.last+r.beside(&t))
 	}
 	next, err := s.cfg.DB.Thin(ctx, s.id, r.next, before, r.keep)
-	// The samples that stay are in the database: the monitor needs none of them, unless it keeps them for others. One that
-	// does not answer is asked again with the next.
+	// The samples that stay are in the database: the monitor needs none of them, unless it keeps them for others. One
+	// that does not answer is asked again with the next.
 	if m, ok := s.cfg.Monitor.(interface {
 		Forget(ctx context.Context, captureID string, before uint64) error
 	}); ok && err == nil && next > r.next {
@@ -279,8 +279,8 @@ func (r *roll) forget(until time.Time) {
 	})
 }
 
-// windowsEnded takes the windows that ended since the last call: those that programs wrote, and those that a host stored
-// with the task.
+// windowsEnded takes the windows that ended since the last call: those that programs wrote, and those that a host
+// stored with the task.
 func (s *attempt) windowsEnded(ctx context.Context, now time.Time) error {
 	r := &s.rolled
 	take := func(w []serving.Window) {

@@ -74,7 +74,8 @@ const grossly = 1.05
 // where that interval leaves the markers, it takes the time between the markers, with a
 // note; it is an error where the window cannot be had either way, or where the work took longer
 // than there is between the markers: then they are another run's, whose tag was the same by chance.
-// estimated: a gap between the markers has an estimated length, so that they may be closer together than the work is long.
+// estimated: a gap between the markers has an estimated length, so that they may be closer together than the work is
+// long.
 func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, estimated bool) (*pick, error) {
 	start, stop := b.start, b.stop
 	from, to, some := span(kernels)
@@ -224,8 +225,8 @@ type sensed struct {
 	method string
 }
 
-// sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where the
-// GPU has it, else of its usage; none when neither was read over the window. It reads no others.
+// sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where
+// the GPU has it, else of its usage; none when neither was read over the window. It reads no others.
 func sensorEnergy(ctx context.Context, db Store, id store.TaskID, from, to time.Time) (sensed, error) {
 	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
 		readings, err := db.ReadingsWithin(ctx, id, method, from, to)

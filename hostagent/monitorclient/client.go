@@ -287,8 +287,8 @@ func (c *Client) Release(ctx context.Context, captureID string) error {
 	return c.fail("release capture", err)
 }
 
-// Forget lets the monitor drop the samples of the chunks before a number while their capture runs: they are safe here. It
-// is repeated. A monitor of an early version refuses.
+// Forget lets the monitor drop the samples of the chunks before a number while their capture runs: they are safe here.
+// It is repeated. A monitor of an early version refuses.
 func (c *Client) Forget(ctx context.Context, captureID string, before uint64) error {
 	_, err := again(ctx, c, c.o.Call, c.rpc.ReleaseCapture, &pb.ReleaseCaptureRequest{CaptureId: captureID, BeforeChunk: before})
 	return c.fail("release samples", err)

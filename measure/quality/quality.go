@@ -234,8 +234,8 @@ var inStep = map[string]string{
 		"step with the scans: if it is one, the energy may be off by %.2g %% (k = 2); use run --auto, or sample at another rate",
 }
 
-// sensor judges how many times E + U the GPU's own sensor has. It is a caution only: of a load of 50 ms on, 50 ms off an
-// H200's sensor, which looks for 25 of 100 ms, has had 1.6 times the energy.
+// sensor judges how many times E + U the GPU's own sensor has. It is a caution only: of a load of 50 ms on, 50 ms off
+// an H200's sensor, which looks for 25 of 100 ms, has had 1.6 times the energy.
 func (v *Verdict) sensor(times float64) {
 	if times > sensorUsable {
 		v.add(Reason{Cause: BelowSensor, Level: Usable, Text: fmt.Sprintf(

@@ -80,7 +80,8 @@ func (w *Window) Check() error {
 }
 
 // Read reads windows, a JSON object a line, of at most 64 KiB. Those that cannot be are left out, and refused has the
-// first one's line and fault, and how many there are. A last line without its end is one of them. Errors are those of r.
+// first one's line and fault, and how many there are. A last line without its end is one of them. Errors are those of
+// r.
 func Read(r io.Reader) (out []Window, refused error, err error) {
 	in, faults := bufio.NewReaderSize(r, 1<<16), 0
 	for line := 1; ; line++ {

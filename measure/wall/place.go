@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// outside and inside are the updates beyond an end of the window, and within it, of which the wall's steps are compared
-	// with the card's; cells are what the card's energy in an update is divided into.
+	// outside and inside are the updates beyond an end of the window, and within it, of which the wall's steps are
+	// compared with the card's; cells are what the card's energy in an update is divided into.
 	outside, inside, cells = 2.5, 8, 50
-	// least and most of a step at the wall by one of the card's: supplies lose a part, and processors step with the card.
+	// least and most of a step at the wall by one of the card's: supplies lose a part, and processors step with the
+	// card.
 	leastSlope, mostSlope = 0.8, 1.7
 	// astray is how probable it is, before the samples are looked at, that the host's clock misplaces the readings by
 	// anything up to farthest: a machine that is too busy to read its meters.
@@ -115,8 +116,8 @@ func (z *zone) energy(w measure.Window) (joules float64, ok bool) {
 	return at(w.To) - at(w.From), true
 }
 
-// even puts the ends of the readings where they are by an even pace: the meter has one, and what a reading is late by of
-// its own is the link's. By the scatter the pace is uncertain: the window's ends by so much, either way.
+// even puts the ends of the readings where they are by an even pace: the meter has one, and what a reading is late by
+// of its own is the link's. By the scatter the pace is uncertain: the window's ends by so much, either way.
 func (m *Meter) even() {
 	var n, x, t, xx, xt, tt float64
 	for _, r := range m.near {

@@ -17,8 +17,8 @@ import (
 	"github.com/wattmark/wattmark/measure"
 )
 
-// UTime is the standard uncertainty of the wall's readings in time by the host's clock alone, where its meter is another
-// instrument than the card's: links hide delays of up to some 20 ms (USB frames, latency timers).
+// UTime is the standard uncertainty of the wall's readings in time by the host's clock alone, where its meter is
+// another instrument than the card's: links hide delays of up to some 20 ms (USB frames, latency timers).
 const UTime measure.Seconds = 10e-3
 
 // leastUpdates is how many whole updates a window must hold: what fewer show is of its ends.
@@ -291,8 +291,8 @@ func (m *Meter) Result(card *measure.Result, e measure.Edges) (*Result, error) {
 
 // cut returns the standard uncertainties of the rest by the updates that the ends cut, and by the ends themselves,
 // where the readings stand as they are placed. Where the rest differs by d among such an update and its neighbours, it
-// may have stepped by d anywhere within: of T seconds, a share of x in the window, x·(1 − x)·T·d at most is on the wrong
-// side.
+// may have stepped by d anywhere within: of T seconds, a share of x in the window, x·(1 − x)·T·d at most is on the
+// wrong side.
 func (m *Meter) cut(e measure.Edges, at placed) (steps, edges float64) {
 	var own [2]float64
 	for k := range m.zones {

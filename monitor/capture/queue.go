@@ -246,8 +246,8 @@ func (o *Owner) met(c claims) bool { return c.released && (c.replicated || !o.cf
 // gives an error that wraps ErrTransition.
 func (o *Owner) Release(id string) error { return o.mark(id, spool.MarkReleased) }
 
-// Stored notes that the host has all chunks of a capture before a number and will never ask for them again: their samples
-// are given back to the disk, unless replicas are awaited. An unknown capture is no error.
+// Stored notes that the host has all chunks of a capture before a number and will never ask for them again: their
+// samples are given back to the disk, unless replicas are awaited. An unknown capture is no error.
 func (o *Owner) Stored(id string, before uint64) error {
 	c, err := o.Get(id)
 	if err != nil || o.cfg.AwaitReplicas {

@@ -16,7 +16,8 @@ import (
 // ErrForgotten: the samples of a chunk are not in the spool any more, as the host has them.
 var ErrForgotten = errors.New("the samples were given back to the disk, as the host has them")
 
-// Files beside a log that has forgotten chunks: their heads, with all other records among them, and up to where both go.
+// Files beside a log that has forgotten chunks: their heads, with all other records among them, and up to where both
+// go.
 const (
 	headsName     = "heads"
 	forgottenName = "forgotten"
@@ -25,8 +26,8 @@ const (
 // block is the unit in which file systems give room back.
 const block = 4096
 
-// prefix is the part of a log that was forgotten: readers find the heads of its chunks, and its other records, in a file of
-// their own, and the log has a hole there.
+// prefix is the part of a log that was forgotten: readers find the heads of its chunks, and its other records, in a
+// file of their own, and the log has a hole there.
 type prefix struct {
 	mu    sync.Mutex // held while it grows
 	upTo  uint64     // first chunk that has its samples
@@ -34,9 +35,9 @@ type prefix struct {
 	heads atomic.Int64 // bytes
 }
 
-// Forget gives the samples of the chunks before a number back to the disk, for good, while the capture runs or after. The
-// heads are durable before the log loses them. It blocks for the disk, and holds up neither the writer nor readers; one that
-// stands in the prefix fails with ErrForgotten. A file system without holes keeps the bytes.
+// Forget gives the samples of the chunks before a number back to the disk, for good, while the capture runs or after.
+// The heads are durable before the log loses them. It blocks for the disk, and holds up neither the writer nor readers;
+// one that stands in the prefix fails with ErrForgotten. A file system without holes keeps the bytes.
 func (l *Log) Forget(before uint64) error {
 	p := l.prefix
 	p.mu.Lock()

@@ -53,7 +53,8 @@ func isAny(err error, list ...error) bool {
 }
 
 // tries is the number of tries of a task that cannot be stored for a reason that may not be its own. The pauses
-// between them come to a minute: a message may be missing to a node that has just become the leader, until it has applied its log.
+// between them come to a minute: a message may be missing to a node that has just become the leader, until it has
+// applied its log.
 const tries = 4
 
 // refused sets a task aside that cannot be stored, or has it tried again. It returns an error where the

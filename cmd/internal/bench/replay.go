@@ -140,8 +140,8 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 	return id, err
 }
 
-// capturePlayed captures until await returns, stores the rest and releases the capture. await blocks until the recording
-// has been played and read. After a failure the task is incomplete.
+// capturePlayed captures until await returns, stores the rest and releases the capture. await blocks until the
+// recording has been played and read. After a failure the task is incomplete.
 func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *recording.Recording, db *store.DB,
 	await func(context.Context, *measurement.Counters) error,
 ) (id store.TaskID, err error) {

@@ -141,8 +141,8 @@ func isSQLite(path string) bool {
 	return err == nil && string(head) == magic
 }
 
-// converted returns a temporary file with the trace of an export of Nsight Systems or of a table of rocprofv3, empty for
-// what is a trace already.
+// converted returns a temporary file with the trace of an export of Nsight Systems or of a table of rocprofv3, empty
+// for what is a trace already.
 func converted(ctx context.Context, path string) (string, error) {
 	table := strings.HasSuffix(path, kernelTable)
 	if !table && !isSQLite(path) {

@@ -196,7 +196,8 @@ func writeTables(ctx context.Context, a *cli.App, dir string, db *store.DB, task
 		parquet.WriteFile(filepath.Join(dir, "losses.parquet"), losses))
 }
 
-// writeTaskTables writes a task's rails, readings, kernels and calibration. It returns the columns of the rails' powers.
+// writeTaskTables writes a task's rails, readings, kernels and calibration. It returns the columns of the rails'
+// powers.
 func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task) (powers []exchange.Column, err error) {
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return nil, err

@@ -31,8 +31,8 @@ type PowerRelation struct {
 	Alone       bool            `json:"alone,omitempty"` // the trace does not name its clock
 }
 
-// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where its work then overlaps the task's
-// samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did not.
+// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where its work then overlaps the
+// task's samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did not.
 func sinceBoot(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace) (measure.Seconds, error) {
 	var at unix.Timespec
 	if t.Clock == nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) != nil {
@@ -63,9 +63,9 @@ const clockEnough measure.Seconds = 1e-3
 // fewestEdges of work must be among the power's steps, and half of all: fewer fit anything somewhere.
 const fewestEdges = 4
 
-// byPower moves a trace to the host's clock as the task has it, by the steps of the task's power: one that does not name
-// its clock, and one of a task without markers, whose clock is known to a part of a second. Nil for a trace that needs
-// none. A trace whose clock is known and does not fit is measurement.ErrAnother.
+// byPower moves a trace to the host's clock as the task has it, by the steps of the task's power: one that does not
+// name its clock, and one of a task without markers, whose clock is known to a part of a second. Nil for a trace that
+// needs none. A trace whose clock is known and does not fit is measurement.ErrAnother.
 func byPower(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace) (*PowerRelation, error) {
 	tables, err := db.LaunchTables(ctx, t.ID)
 	if err != nil || t.Clock == nil || t.Result == nil {
@@ -112,8 +112,8 @@ func byPower(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.
 	return out, nil
 }
 
-// fitPower matches the begins and ends of the kernels, in order, with the steps of the task's power. The fit's host time
-// counts from the first kernel. Errors that wrap clocksync.ErrClocks: the power does not show it.
+// fitPower matches the begins and ends of the kernels, in order, with the steps of the task's power. The fit's host
+// time counts from the first kernel. Errors that wrap clocksync.ErrClocks: the power does not show it.
 func fitPower(
 	ctx context.Context, db *store.DB, t *store.Task, kernels []attribute.Profiled,
 ) (*clocksync.Fit, error) {

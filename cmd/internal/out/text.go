@@ -31,8 +31,8 @@ type Row = table.Row
 // NewTable returns a table without borders that Render writes to w, with the header if one is given. A column whose
 // header begins with > is aligned to the right.
 //
-// In a terminal that is too narrow, the widest column of words is wrapped; if that does not do, columns are left out and
-// named: those whose header begins with - (before >) first, then from the right. The first column stays.
+// In a terminal that is too narrow, the widest column of words is wrapped; if that does not do, columns are left out
+// and named: those whose header begins with - (before >) first, then from the right. The first column stays.
 func NewTable(w io.Writer, header ...any) table.Writer {
 	t := &fitted{Writer: table.NewWriter(), w: w, configs: map[int]table.ColumnConfig{}}
 	t.screen, _ = w.(*cli.Screen)

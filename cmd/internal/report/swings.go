@@ -25,8 +25,8 @@ func (r *Report) AddSwings(a *cli.App, ctx context.Context, db *store.DB, step s
 }
 
 // Swings returns how a task's power varies within its window. It reads all its samples, and calls progress with how
-// many it has read. The step is a part of the name of the kernels, recorded or noted, that each begin a step; empty for no
-// course of one.
+// many it has read. The step is a part of the name of the kernels, recorded or noted, that each begin a step; empty for
+// no course of one.
 func Swings(ctx context.Context, db *store.DB, t *store.Task, step string, progress func(done int)) (
 	*swings.Swings, error,
 ) {

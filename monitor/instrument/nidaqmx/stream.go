@@ -33,8 +33,8 @@ type stream struct {
 // errTaken: the session's name leads to a task that is not ours any more.
 var errTaken = fmt.Errorf("%w: another program has taken the session over", instrument.ErrDisconnected)
 
-// stream runs the task until ctx ends; then it takes the samples of the read in progress. The task is stopped in any case: one that ran on would
-// keep the device from others.
+// stream runs the task until ctx ends; then it takes the samples of the read in progress. The task is stopped in any
+// case: one that ran on would keep the device from others.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n, tb := len(d.opts.Inputs), d.In.Timebase
 	s := &stream{

@@ -4,8 +4,8 @@
 //	Write  trace, Marks ──▶ the same trace with arguments and counters more
 //
 // A trace is the Trace Event JSON of torch.profiler (Kineto) and others, plain or compressed by gzip. Nsight
-// Systems' SQLite export becomes such a trace by Convert, rocprofv3's tables by ConvertRocprof. Events stream: memory grows with the kernels, calls and
-// ranges, not with the file.
+// Systems' SQLite export becomes such a trace by Convert, rocprofv3's tables by ConvertRocprof. Events stream: memory
+// grows with the kernels, calls and ranges, not with the file.
 package proftrace
 
 import (

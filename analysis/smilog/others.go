@@ -33,7 +33,7 @@ var others = []struct {
 }
 
 // Tools returns the names of the programs.
-func Tools() []string { return []string{NvidiaSmi, AMDSmi, XPUSmi, Tegrastats} }
+func Tools() []string { return []string{NvidiaSmi, AMDSmi, XPUSmi, Tegrastats, Zeus, CodeCarbon} }
 
 // CutTool splits the name of a method, such as "amd-smi socket_power", into program and
 // column; ok is false for a name that does not begin with a program.

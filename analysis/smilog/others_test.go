@@ -50,6 +50,22 @@ func TestLogsOfOthers(t *testing.T) {
 			},
 		},
 		{
+			"zeus, windows within windows", "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n1785881114,step,1,300,1\n1785881113.5,epoch,4,1200.5,8\n1785881118,eval,0.5,50,2\n", true,
+			[]string{
+				"zeus gpu0_energy 22:05:13.500 300.125", "zeus gpu0_energy 22:05:17.500 300.125", "zeus gpu0_energy 22:05:18.000 100",
+				"zeus gpu0_energy 22:05:18.500 100",
+				"zeus gpu1_energy 22:05:13.500 2", "zeus gpu1_energy 22:05:17.500 2", "zeus gpu1_energy 22:05:18.000 4", "zeus gpu1_energy 22:05:18.500 4",
+			},
+		},
+		{
+			"codecarbon, rows of a run add up", "timestamp,project_name,run_id,duration,gpu_energy,codecarbon_version,gpu_count\n2026-04-11T07:53:50,x,A,50,0.001,3.3.0,1\n2026-04-11T07:54:40,x,A,100,0.006,3.3.0,1\n2026-04-11T08:00:00,x,B,36,0.001,3.3.0,1\n", false,
+			[]string{
+				"codecarbon gpu_energy 07:53:00.000 72", "codecarbon gpu_energy 07:53:50.000 72",
+				"codecarbon gpu_energy 07:53:50.000 360", "codecarbon gpu_energy 07:54:40.000 360",
+				"codecarbon gpu_energy 07:59:24.000 100", "codecarbon gpu_energy 08:00:00.000 100",
+			},
+		},
+		{
 			"nvidia-smi as before", "timestamp, power.draw [W]\n2023/07/14 10:10:26.905, 56.38 W\n", false,
 			[]string{"nvidia-smi power.draw 10:10:26.905 56.38"},
 		},
@@ -65,6 +81,8 @@ func TestLogsOfOthers(t *testing.T) {
 	}
 }
 
+const codecarbon = "timestamp,run_id,duration,gpu_energy,codecarbon_version,gpu_count\n"
+
 func TestLogsOfOthersRefused(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"two GPUs", "timestamp,gpu,socket_power\n1785881113,0,238\n1785881113,1,240\n", "a reading of GPU 1 behind those of GPU 0"},
@@ -72,6 +90,10 @@ func TestLogsOfOthersRefused(t *testing.T) {
 		{"no rails", "04-27-2026 15:00:54 RAM 779/7620MB (lfb)\n", "no rail"},
 		{"a broken date", "04-47-2026 15:00:54 RAM 779/7620MB VDD_IN 1mW/1mW\n", "line 1"},
 		{"a word for a power", "timestamp,gpu,socket_power\n1785881113,0,much\n1785881114,0,240\n", "line 2"},
+		{"codecarbon of two GPUs", codecarbon + "2026-04-11T07:53:50,A,50,0.001,3.3.0,2\n", "line 2: gpu_count: the energy is of 2 GPUs"},
+		{"codecarbon without end", codecarbon + "2026-04-11T07:53:50,A,50,0.001,3,1\n2026-04-11T07:54:50,A,90,0.0009,3,1\n", "line 3: duration: a total of"},
+		{"zeus without a length", "start_time,window_name,elapsed_time,gpu0_energy\n1785881113.5,epoch,0,12\n", `line 2: elapsed_time: "0" is no length`},
+		{"zeus without a GPU", "start_time,window_name,elapsed_time\n1785881113.5,epoch,1\n", "no GPU's energy"},
 		{"broken in lists", "timestamp,gpu,socket_power\n1785881113,0,[1, 2],3\n1785881114,0,240\n", "line 2: 5 fields, the heading has 3"},
 	} {
 		if _, err := Parse(strings.NewReader(c.in), 0); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.want) {

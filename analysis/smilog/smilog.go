@@ -73,6 +73,9 @@ func Parse(r io.Reader, utcOffset time.Duration) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if totals, err := parseTotals(t, utcOffset); totals != nil || err != nil {
+		return totals, err
+	}
 	log := &Log{Columns: map[Field][]Reading{}}
 	stamp := t.First(func(c logfile.Column) bool { return strings.EqualFold(c.Base, "timestamp") })
 	columns, gpu := log.recognise(t)

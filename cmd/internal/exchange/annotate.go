@@ -85,17 +85,7 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 		trace = made
 		defer func() { err = errors.Join(err, os.Remove(made)) }()
 	}
-	read, err := cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	var boot measure.Seconds
-	if table {
-		if boot, err = sinceBoot(ctx, db, t, read); err != nil {
-			return err
-		}
-	}
-	by, err := byPower(ctx, db, t, read)
+	read, boot, by, err := placed(ctx, db, t, trace, table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -106,6 +96,38 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	if x.Shift += boot; by != nil {
 		x.Shift += by.Shift
 	}
+	if err := writeJoules(ctx, db, t, x, trace, output); err != nil {
+		return err
+	}
+	// Those that were recorded in the program stay.
+	if have, fault := db.Ranges(ctx, t); fault == nil && have == nil {
+		err = db.PutRanges(ctx, t.ID, store.Ranges{Ranges: x.Ranges, Spans: x.Spans, Notes: []string{"by the trace " + name}})
+	}
+	if err != nil && !errors.Is(err, store.ErrReadOnly) {
+		return err
+	}
+	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x, by})
+}
+
+// placed reads a trace and moves it to the host's clock: a table of rocprofv3 by the machine's, another by the power where
+// that is needed. It returns both shifts.
+func placed(ctx context.Context, db *store.DB, t *store.Task, trace string, table bool) (
+	read *attribute.Trace, boot measure.Seconds, by *PowerRelation, err error,
+) {
+	read, err = cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
+	if err == nil && table {
+		boot, err = sinceBoot(ctx, db, t, read)
+	}
+	if err == nil {
+		by, err = byPower(ctx, db, t, read)
+	}
+	return read, boot, by, err
+}
+
+// writeJoules writes a copy of the trace with the energies and powers.
+func writeJoules(
+	ctx context.Context, db *store.DB, t *store.Task, x *measurement.Annotated, trace, output string,
+) error {
 	marks, err := powers(ctx, db, t, x)
 	if err != nil {
 		return err
@@ -120,17 +142,7 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 			return proftrace.Write(w, r, *marks)
 		}))
 	})
-	if err != nil {
-		return err
-	}
-	// Those that were recorded in the program stay.
-	if have, fault := db.Ranges(ctx, t); fault == nil && have == nil {
-		err = db.PutRanges(ctx, t.ID, store.Ranges{Ranges: x.Ranges, Spans: x.Spans, Notes: []string{"by the trace " + name}})
-	}
-	if err != nil && !errors.Is(err, store.ErrReadOnly) {
-		return err
-	}
-	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x, by})
+	return err
 }
 
 // isSQLite reports whether a file begins as SQLite's do.

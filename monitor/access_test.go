@@ -39,7 +39,8 @@ func TestCapturesOfOthers(t *testing.T) {
 			_, renew := s.RenewLease(who, &pb.RenewLeaseRequest{CaptureId: id})
 			_, end := s.StopCapture(who, &pb.StopCaptureRequest{CaptureId: id})
 			_, release := s.ReleaseCapture(who, &pb.ReleaseCaptureRequest{CaptureId: id})
-			for call, err := range map[string]error{"renew": renew, "stop": end, "release": release} {
+			_, forget := s.ForgetChunks(who, &pb.ForgetChunksRequest{CaptureId: id, BeforeChunk: 1})
+			for call, err := range map[string]error{"renew": renew, "stop": end, "release": release, "forget": forget} {
 				if c := status.Code(err); c != codes.PermissionDenied && c != codes.Unauthenticated {
 					i, _ := auth.From(who)
 					t.Errorf("%s: %s by %+v: %v", when, call, i, err)
@@ -70,6 +71,9 @@ func TestCapturesOfOthers(t *testing.T) {
 	// What is gone is no error, whoever says so again, and no other capture's end.
 	if _, err := s.ReleaseCapture(as("eve", auth.Measurer), &pb.ReleaseCaptureRequest{CaptureId: id}); err != nil {
 		t.Errorf("released again: %v", err)
+	}
+	if _, err := s.ForgetChunks(as("eve", auth.Measurer), &pb.ForgetChunksRequest{CaptureId: id, BeforeChunk: 1}); err != nil {
+		t.Errorf("of one that is gone: %v", err)
 	}
 }
 

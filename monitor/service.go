@@ -171,16 +171,24 @@ func (s *service) ReleaseCapture(
 ) (*pb.ReleaseCaptureResponse, error) {
 	_, err := s.own(ctx, q.CaptureId)
 	if err == nil || errors.Is(err, capture.ErrUnknown) {
-		if q.BeforeChunk > 0 {
-			err = s.monitor.Stored(q.CaptureId, q.BeforeChunk)
-		} else {
-			err = s.monitor.Release(q.CaptureId)
-		}
+		err = s.monitor.Release(q.CaptureId)
 	}
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	return &pb.ReleaseCaptureResponse{}, nil
+}
+
+// ForgetChunks succeeds for a capture that is gone.
+func (s *service) ForgetChunks(ctx context.Context, q *pb.ForgetChunksRequest) (*pb.ForgetChunksResponse, error) {
+	_, err := s.own(ctx, q.CaptureId)
+	if err == nil {
+		err = s.monitor.Stored(q.CaptureId, q.BeforeChunk)
+	}
+	if err != nil && !errors.Is(err, capture.ErrUnknown) {
+		return nil, toStatus(err)
+	}
+	return &pb.ForgetChunksResponse{}, nil
 }
 
 // ListCaptures lists the captures held, newest first.

@@ -229,6 +229,7 @@ var Rows = map[string]Row{
 	monitorService + "StopCapture":    {Role: Measurer, Changes: true}, // of others: operator
 	monitorService + "EndCapture":     {Role: Operator, Changes: true},
 	monitorService + "ReleaseCapture": {Role: Measurer, Changes: true}, // of others: operator
+	monitorService + "ForgetChunks":   {Role: Measurer, Changes: true}, // of others: operator
 
 	taskService + "ListTasks":     {Role: Viewer, Reads: true},
 	taskService + "GetTask":       {Role: Viewer, Reads: true},

@@ -1582,10 +1582,7 @@ func (x *Trailer) GetCrc32C() uint32 {
 type ReleaseCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The capture.
-	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
-	// 0 for the whole capture, which must have ended; else only the chunks before
-	// this one, also while it runs: their samples cannot be read again.
-	BeforeChunk   uint64 `protobuf:"varint,2,opt,name=before_chunk,json=beforeChunk,proto3" json:"before_chunk,omitempty"`
+	CaptureId     string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1627,13 +1624,6 @@ func (x *ReleaseCaptureRequest) GetCaptureId() string {
 	return ""
 }
 
-func (x *ReleaseCaptureRequest) GetBeforeChunk() uint64 {
-	if x != nil {
-		return x.BeforeChunk
-	}
-	return 0
-}
-
 // ReleaseCaptureResponse confirms it.
 type ReleaseCaptureResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1671,6 +1661,98 @@ func (*ReleaseCaptureResponse) Descriptor() ([]byte, []int) {
 	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{19}
 }
 
+// ForgetChunksRequest names chunks of a capture.
+type ForgetChunksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The capture.
+	CaptureId string `protobuf:"bytes,1,opt,name=capture_id,json=captureId,proto3" json:"capture_id,omitempty"`
+	// The first chunk that is kept.
+	BeforeChunk   uint64 `protobuf:"varint,2,opt,name=before_chunk,json=beforeChunk,proto3" json:"before_chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetChunksRequest) Reset() {
+	*x = ForgetChunksRequest{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetChunksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetChunksRequest) ProtoMessage() {}
+
+func (x *ForgetChunksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetChunksRequest.ProtoReflect.Descriptor instead.
+func (*ForgetChunksRequest) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ForgetChunksRequest) GetCaptureId() string {
+	if x != nil {
+		return x.CaptureId
+	}
+	return ""
+}
+
+func (x *ForgetChunksRequest) GetBeforeChunk() uint64 {
+	if x != nil {
+		return x.BeforeChunk
+	}
+	return 0
+}
+
+// ForgetChunksResponse confirms it.
+type ForgetChunksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetChunksResponse) Reset() {
+	*x = ForgetChunksResponse{}
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetChunksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetChunksResponse) ProtoMessage() {}
+
+func (x *ForgetChunksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetChunksResponse.ProtoReflect.Descriptor instead.
+func (*ForgetChunksResponse) Descriptor() ([]byte, []int) {
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
+}
+
 // ListCapturesRequest asks for all captures held.
 type ListCapturesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1680,7 +1762,7 @@ type ListCapturesRequest struct {
 
 func (x *ListCapturesRequest) Reset() {
 	*x = ListCapturesRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1774,7 @@ func (x *ListCapturesRequest) String() string {
 func (*ListCapturesRequest) ProtoMessage() {}
 
 func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[20]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1787,7 @@ func (x *ListCapturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapturesRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{20}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{22}
 }
 
 // CaptureInfo is one capture held.
@@ -1731,7 +1813,7 @@ type CaptureInfo struct {
 
 func (x *CaptureInfo) Reset() {
 	*x = CaptureInfo{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1825,7 @@ func (x *CaptureInfo) String() string {
 func (*CaptureInfo) ProtoMessage() {}
 
 func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[21]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1838,7 @@ func (x *CaptureInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureInfo.ProtoReflect.Descriptor instead.
 func (*CaptureInfo) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{21}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CaptureInfo) GetCaptureId() string {
@@ -1819,7 +1901,7 @@ type ListCapturesResponse struct {
 
 func (x *ListCapturesResponse) Reset() {
 	*x = ListCapturesResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1913,7 @@ func (x *ListCapturesResponse) String() string {
 func (*ListCapturesResponse) ProtoMessage() {}
 
 func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[22]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1926,7 @@ func (x *ListCapturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapturesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapturesResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{22}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListCapturesResponse) GetCaptures() []*CaptureInfo {
@@ -1870,7 +1952,7 @@ type WatchRailsRequest struct {
 
 func (x *WatchRailsRequest) Reset() {
 	*x = WatchRailsRequest{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1964,7 @@ func (x *WatchRailsRequest) String() string {
 func (*WatchRailsRequest) ProtoMessage() {}
 
 func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[23]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1977,7 @@ func (x *WatchRailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRailsRequest) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{23}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchRailsRequest) GetEvery() *durationpb.Duration {
@@ -1936,7 +2018,7 @@ type RailValue struct {
 
 func (x *RailValue) Reset() {
 	*x = RailValue{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2030,7 @@ func (x *RailValue) String() string {
 func (*RailValue) ProtoMessage() {}
 
 func (x *RailValue) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[24]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2043,7 @@ func (x *RailValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RailValue.ProtoReflect.Descriptor instead.
 func (*RailValue) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{24}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RailValue) GetRail() string {
@@ -2034,7 +2116,7 @@ type WatchRailsResponse struct {
 
 func (x *WatchRailsResponse) Reset() {
 	*x = WatchRailsResponse{}
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2128,7 @@ func (x *WatchRailsResponse) String() string {
 func (*WatchRailsResponse) ProtoMessage() {}
 
 func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wattmark_v1_monitor_proto_msgTypes[25]
+	mi := &file_wattmark_v1_monitor_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2141,7 @@ func (x *WatchRailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRailsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRailsResponse) Descriptor() ([]byte, []int) {
-	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{25}
+	return file_wattmark_v1_monitor_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchRailsResponse) GetCaptureId() string {
@@ -2298,12 +2380,16 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\asummary\x18\x01 \x01(\v2\x14.wattmark.v1.SummaryR\asummary\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x04R\x06chunks\x12\x14\n" +
 	"\x05scans\x18\x03 \x01(\x04R\x05scans\x12\x16\n" +
-	"\x06crc32c\x18\x04 \x01(\aR\x06crc32c\"Y\n" +
+	"\x06crc32c\x18\x04 \x01(\aR\x06crc32c\"6\n" +
 	"\x15ReleaseCaptureRequest\x12\x1d\n" +
 	"\n" +
+	"capture_id\x18\x01 \x01(\tR\tcaptureId\"\x18\n" +
+	"\x16ReleaseCaptureResponse\"W\n" +
+	"\x13ForgetChunksRequest\x12\x1d\n" +
+	"\n" +
 	"capture_id\x18\x01 \x01(\tR\tcaptureId\x12!\n" +
-	"\fbefore_chunk\x18\x02 \x01(\x04R\vbeforeChunk\"\x18\n" +
-	"\x16ReleaseCaptureResponse\"\x15\n" +
+	"\fbefore_chunk\x18\x02 \x01(\x04R\vbeforeChunk\"\x16\n" +
+	"\x14ForgetChunksResponse\"\x15\n" +
 	"\x13ListCapturesRequest\"\x81\x02\n" +
 	"\vCaptureInfo\x12\x1d\n" +
 	"\n" +
@@ -2351,7 +2437,7 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"\x16CAPTURE_STATE_STOPPING\x10\x03\x12\x1a\n" +
 	"\x16CAPTURE_STATE_COMPLETE\x10\x04\x12\x1c\n" +
 	"\x18CAPTURE_STATE_INCOMPLETE\x10\x05\x12\x1a\n" +
-	"\x16CAPTURE_STATE_RELEASED\x10\x062\xf3\x05\n" +
+	"\x16CAPTURE_STATE_RELEASED\x10\x062\xc8\x06\n" +
 	"\x0eMonitorService\x12G\n" +
 	"\bGetBench\x12\x1c.wattmark.v1.GetBenchRequest\x1a\x1d.wattmark.v1.GetBenchResponse\x12S\n" +
 	"\fStartCapture\x12 .wattmark.v1.StartCaptureRequest\x1a!.wattmark.v1.StartCaptureResponse\x12M\n" +
@@ -2359,7 +2445,8 @@ const file_wattmark_v1_monitor_proto_rawDesc = "" +
 	"RenewLease\x12\x1e.wattmark.v1.RenewLeaseRequest\x1a\x1f.wattmark.v1.RenewLeaseResponse\x12P\n" +
 	"\vStopCapture\x12\x1f.wattmark.v1.StopCaptureRequest\x1a .wattmark.v1.StopCaptureResponse\x12R\n" +
 	"\vReadCapture\x12\x1f.wattmark.v1.ReadCaptureRequest\x1a .wattmark.v1.ReadCaptureResponse0\x01\x12Y\n" +
-	"\x0eReleaseCapture\x12\".wattmark.v1.ReleaseCaptureRequest\x1a#.wattmark.v1.ReleaseCaptureResponse\x12M\n" +
+	"\x0eReleaseCapture\x12\".wattmark.v1.ReleaseCaptureRequest\x1a#.wattmark.v1.ReleaseCaptureResponse\x12S\n" +
+	"\fForgetChunks\x12 .wattmark.v1.ForgetChunksRequest\x1a!.wattmark.v1.ForgetChunksResponse\x12M\n" +
 	"\n" +
 	"EndCapture\x12\x1e.wattmark.v1.EndCaptureRequest\x1a\x1f.wattmark.v1.EndCaptureResponse\x12S\n" +
 	"\fListCaptures\x12 .wattmark.v1.ListCapturesRequest\x1a!.wattmark.v1.ListCapturesResponse\x12O\n" +
@@ -2379,7 +2466,7 @@ func file_wattmark_v1_monitor_proto_rawDescGZIP() []byte {
 }
 
 var file_wattmark_v1_monitor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_wattmark_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_wattmark_v1_monitor_proto_goTypes = []any{
 	(CaptureState)(0),              // 0: wattmark.v1.CaptureState
 	(*EndCaptureRequest)(nil),      // 1: wattmark.v1.EndCaptureRequest
@@ -2402,77 +2489,81 @@ var file_wattmark_v1_monitor_proto_goTypes = []any{
 	(*Trailer)(nil),                // 18: wattmark.v1.Trailer
 	(*ReleaseCaptureRequest)(nil),  // 19: wattmark.v1.ReleaseCaptureRequest
 	(*ReleaseCaptureResponse)(nil), // 20: wattmark.v1.ReleaseCaptureResponse
-	(*ListCapturesRequest)(nil),    // 21: wattmark.v1.ListCapturesRequest
-	(*CaptureInfo)(nil),            // 22: wattmark.v1.CaptureInfo
-	(*ListCapturesResponse)(nil),   // 23: wattmark.v1.ListCapturesResponse
-	(*WatchRailsRequest)(nil),      // 24: wattmark.v1.WatchRailsRequest
-	(*RailValue)(nil),              // 25: wattmark.v1.RailValue
-	(*WatchRailsResponse)(nil),     // 26: wattmark.v1.WatchRailsResponse
-	(*Instrument)(nil),             // 27: wattmark.v1.Instrument
-	(*Setup)(nil),                  // 28: wattmark.v1.Setup
-	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
-	(*MarkerSpec)(nil),             // 30: wattmark.v1.MarkerSpec
-	(*durationpb.Duration)(nil),    // 31: google.protobuf.Duration
-	(*Marker)(nil),                 // 32: wattmark.v1.Marker
-	(*Chunk)(nil),                  // 33: wattmark.v1.Chunk
-	(*Event)(nil),                  // 34: wattmark.v1.Event
+	(*ForgetChunksRequest)(nil),    // 21: wattmark.v1.ForgetChunksRequest
+	(*ForgetChunksResponse)(nil),   // 22: wattmark.v1.ForgetChunksResponse
+	(*ListCapturesRequest)(nil),    // 23: wattmark.v1.ListCapturesRequest
+	(*CaptureInfo)(nil),            // 24: wattmark.v1.CaptureInfo
+	(*ListCapturesResponse)(nil),   // 25: wattmark.v1.ListCapturesResponse
+	(*WatchRailsRequest)(nil),      // 26: wattmark.v1.WatchRailsRequest
+	(*RailValue)(nil),              // 27: wattmark.v1.RailValue
+	(*WatchRailsResponse)(nil),     // 28: wattmark.v1.WatchRailsResponse
+	(*Instrument)(nil),             // 29: wattmark.v1.Instrument
+	(*Setup)(nil),                  // 30: wattmark.v1.Setup
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*MarkerSpec)(nil),             // 32: wattmark.v1.MarkerSpec
+	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
+	(*Marker)(nil),                 // 34: wattmark.v1.Marker
+	(*Chunk)(nil),                  // 35: wattmark.v1.Chunk
+	(*Event)(nil),                  // 36: wattmark.v1.Event
 }
 var file_wattmark_v1_monitor_proto_depIdxs = []int32{
 	0,  // 0: wattmark.v1.EndCaptureResponse.state:type_name -> wattmark.v1.CaptureState
-	27, // 1: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
-	28, // 2: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
-	29, // 3: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
-	28, // 4: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
+	29, // 1: wattmark.v1.GetBenchResponse.instrument:type_name -> wattmark.v1.Instrument
+	30, // 2: wattmark.v1.GetBenchResponse.setup:type_name -> wattmark.v1.Setup
+	31, // 3: wattmark.v1.GetBenchResponse.held_since:type_name -> google.protobuf.Timestamp
+	30, // 4: wattmark.v1.GetBenchResponse.nominal:type_name -> wattmark.v1.Setup
 	3,  // 5: wattmark.v1.GetBenchResponse.protocol:type_name -> wattmark.v1.Protocol
 	6,  // 6: wattmark.v1.GetBenchResponse.waiting:type_name -> wattmark.v1.Waiting
-	29, // 7: wattmark.v1.Waiting.since:type_name -> google.protobuf.Timestamp
-	30, // 8: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
-	31, // 9: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
-	31, // 10: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
+	31, // 7: wattmark.v1.Waiting.since:type_name -> google.protobuf.Timestamp
+	32, // 8: wattmark.v1.StartCaptureRequest.marker:type_name -> wattmark.v1.MarkerSpec
+	33, // 9: wattmark.v1.StartCaptureRequest.lease:type_name -> google.protobuf.Duration
+	33, // 10: wattmark.v1.StartCaptureRequest.wait:type_name -> google.protobuf.Duration
 	3,  // 11: wattmark.v1.StartCaptureRequest.protocol:type_name -> wattmark.v1.Protocol
-	27, // 12: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
-	29, // 13: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
-	29, // 14: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
-	29, // 15: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
+	29, // 12: wattmark.v1.StartCaptureResponse.instrument:type_name -> wattmark.v1.Instrument
+	31, // 13: wattmark.v1.StartCaptureResponse.started:type_name -> google.protobuf.Timestamp
+	31, // 14: wattmark.v1.StartCaptureResponse.lease_until:type_name -> google.protobuf.Timestamp
+	31, // 15: wattmark.v1.RenewLeaseResponse.lease_until:type_name -> google.protobuf.Timestamp
 	0,  // 16: wattmark.v1.RenewLeaseResponse.state:type_name -> wattmark.v1.CaptureState
 	0,  // 17: wattmark.v1.Summary.state:type_name -> wattmark.v1.CaptureState
-	32, // 18: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
+	34, // 18: wattmark.v1.Summary.markers:type_name -> wattmark.v1.Marker
 	12, // 19: wattmark.v1.Summary.window:type_name -> wattmark.v1.Window
 	13, // 20: wattmark.v1.StopCaptureResponse.summary:type_name -> wattmark.v1.Summary
 	17, // 21: wattmark.v1.ReadCaptureResponse.header:type_name -> wattmark.v1.Header
-	33, // 22: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
-	34, // 23: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
+	35, // 22: wattmark.v1.ReadCaptureResponse.chunk:type_name -> wattmark.v1.Chunk
+	36, // 23: wattmark.v1.ReadCaptureResponse.event:type_name -> wattmark.v1.Event
 	18, // 24: wattmark.v1.ReadCaptureResponse.trailer:type_name -> wattmark.v1.Trailer
-	27, // 25: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
-	28, // 26: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
-	29, // 27: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
-	30, // 28: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
+	29, // 25: wattmark.v1.Header.instrument:type_name -> wattmark.v1.Instrument
+	30, // 26: wattmark.v1.Header.setup:type_name -> wattmark.v1.Setup
+	31, // 27: wattmark.v1.Header.started:type_name -> google.protobuf.Timestamp
+	32, // 28: wattmark.v1.Header.marker:type_name -> wattmark.v1.MarkerSpec
 	13, // 29: wattmark.v1.Trailer.summary:type_name -> wattmark.v1.Summary
-	29, // 30: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
+	31, // 30: wattmark.v1.CaptureInfo.started:type_name -> google.protobuf.Timestamp
 	0,  // 31: wattmark.v1.CaptureInfo.state:type_name -> wattmark.v1.CaptureState
-	22, // 32: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
-	31, // 33: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
-	25, // 34: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
+	24, // 32: wattmark.v1.ListCapturesResponse.captures:type_name -> wattmark.v1.CaptureInfo
+	33, // 33: wattmark.v1.WatchRailsRequest.every:type_name -> google.protobuf.Duration
+	27, // 34: wattmark.v1.WatchRailsResponse.rails:type_name -> wattmark.v1.RailValue
 	4,  // 35: wattmark.v1.MonitorService.GetBench:input_type -> wattmark.v1.GetBenchRequest
 	7,  // 36: wattmark.v1.MonitorService.StartCapture:input_type -> wattmark.v1.StartCaptureRequest
 	9,  // 37: wattmark.v1.MonitorService.RenewLease:input_type -> wattmark.v1.RenewLeaseRequest
 	11, // 38: wattmark.v1.MonitorService.StopCapture:input_type -> wattmark.v1.StopCaptureRequest
 	15, // 39: wattmark.v1.MonitorService.ReadCapture:input_type -> wattmark.v1.ReadCaptureRequest
 	19, // 40: wattmark.v1.MonitorService.ReleaseCapture:input_type -> wattmark.v1.ReleaseCaptureRequest
-	1,  // 41: wattmark.v1.MonitorService.EndCapture:input_type -> wattmark.v1.EndCaptureRequest
-	21, // 42: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
-	24, // 43: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
-	5,  // 44: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
-	8,  // 45: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
-	10, // 46: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
-	14, // 47: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
-	16, // 48: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
-	20, // 49: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
-	2,  // 50: wattmark.v1.MonitorService.EndCapture:output_type -> wattmark.v1.EndCaptureResponse
-	23, // 51: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
-	26, // 52: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
-	44, // [44:53] is the sub-list for method output_type
-	35, // [35:44] is the sub-list for method input_type
+	21, // 41: wattmark.v1.MonitorService.ForgetChunks:input_type -> wattmark.v1.ForgetChunksRequest
+	1,  // 42: wattmark.v1.MonitorService.EndCapture:input_type -> wattmark.v1.EndCaptureRequest
+	23, // 43: wattmark.v1.MonitorService.ListCaptures:input_type -> wattmark.v1.ListCapturesRequest
+	26, // 44: wattmark.v1.MonitorService.WatchRails:input_type -> wattmark.v1.WatchRailsRequest
+	5,  // 45: wattmark.v1.MonitorService.GetBench:output_type -> wattmark.v1.GetBenchResponse
+	8,  // 46: wattmark.v1.MonitorService.StartCapture:output_type -> wattmark.v1.StartCaptureResponse
+	10, // 47: wattmark.v1.MonitorService.RenewLease:output_type -> wattmark.v1.RenewLeaseResponse
+	14, // 48: wattmark.v1.MonitorService.StopCapture:output_type -> wattmark.v1.StopCaptureResponse
+	16, // 49: wattmark.v1.MonitorService.ReadCapture:output_type -> wattmark.v1.ReadCaptureResponse
+	20, // 50: wattmark.v1.MonitorService.ReleaseCapture:output_type -> wattmark.v1.ReleaseCaptureResponse
+	22, // 51: wattmark.v1.MonitorService.ForgetChunks:output_type -> wattmark.v1.ForgetChunksResponse
+	2,  // 52: wattmark.v1.MonitorService.EndCapture:output_type -> wattmark.v1.EndCaptureResponse
+	25, // 53: wattmark.v1.MonitorService.ListCaptures:output_type -> wattmark.v1.ListCapturesResponse
+	28, // 54: wattmark.v1.MonitorService.WatchRails:output_type -> wattmark.v1.WatchRailsResponse
+	45, // [45:55] is the sub-list for method output_type
+	35, // [35:45] is the sub-list for method input_type
 	35, // [35:35] is the sub-list for extension type_name
 	35, // [35:35] is the sub-list for extension extendee
 	0,  // [0:35] is the sub-list for field type_name
@@ -2496,7 +2587,7 @@ func file_wattmark_v1_monitor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wattmark_v1_monitor_proto_rawDesc), len(file_wattmark_v1_monitor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

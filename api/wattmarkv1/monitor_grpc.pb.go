@@ -25,6 +25,7 @@ const (
 	MonitorService_StopCapture_FullMethodName    = "/wattmark.v1.MonitorService/StopCapture"
 	MonitorService_ReadCapture_FullMethodName    = "/wattmark.v1.MonitorService/ReadCapture"
 	MonitorService_ReleaseCapture_FullMethodName = "/wattmark.v1.MonitorService/ReleaseCapture"
+	MonitorService_ForgetChunks_FullMethodName   = "/wattmark.v1.MonitorService/ForgetChunks"
 	MonitorService_EndCapture_FullMethodName     = "/wattmark.v1.MonitorService/EndCapture"
 	MonitorService_ListCaptures_FullMethodName   = "/wattmark.v1.MonitorService/ListCaptures"
 	MonitorService_WatchRails_FullMethodName     = "/wattmark.v1.MonitorService/WatchRails"
@@ -53,6 +54,9 @@ type MonitorServiceClient interface {
 	// ReleaseCapture says that the host has the samples safe: the spool is dropped.
 	// Asking again for a capture that is gone is no error.
 	ReleaseCapture(ctx context.Context, in *ReleaseCaptureRequest, opts ...grpc.CallOption) (*ReleaseCaptureResponse, error)
+	// ForgetChunks says that the host has chunks safe while their capture runs: their
+	// samples cannot be read again, and the spool shrinks. An unknown capture is no error.
+	ForgetChunks(ctx context.Context, in *ForgetChunksRequest, opts ...grpc.CallOption) (*ForgetChunksResponse, error)
 	// EndCapture takes the bench from its holder, for an operator: the capture ends
 	// INCOMPLETE with who did it and why, readable up to there, and the next in line
 	// has the bench.
@@ -141,6 +145,16 @@ func (c *monitorServiceClient) ReleaseCapture(ctx context.Context, in *ReleaseCa
 	return out, nil
 }
 
+func (c *monitorServiceClient) ForgetChunks(ctx context.Context, in *ForgetChunksRequest, opts ...grpc.CallOption) (*ForgetChunksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetChunksResponse)
+	err := c.cc.Invoke(ctx, MonitorService_ForgetChunks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *monitorServiceClient) EndCapture(ctx context.Context, in *EndCaptureRequest, opts ...grpc.CallOption) (*EndCaptureResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EndCaptureResponse)
@@ -203,6 +217,9 @@ type MonitorServiceServer interface {
 	// ReleaseCapture says that the host has the samples safe: the spool is dropped.
 	// Asking again for a capture that is gone is no error.
 	ReleaseCapture(context.Context, *ReleaseCaptureRequest) (*ReleaseCaptureResponse, error)
+	// ForgetChunks says that the host has chunks safe while their capture runs: their
+	// samples cannot be read again, and the spool shrinks. An unknown capture is no error.
+	ForgetChunks(context.Context, *ForgetChunksRequest) (*ForgetChunksResponse, error)
 	// EndCapture takes the bench from its holder, for an operator: the capture ends
 	// INCOMPLETE with who did it and why, readable up to there, and the next in line
 	// has the bench.
@@ -239,6 +256,9 @@ func (UnimplementedMonitorServiceServer) ReadCapture(*ReadCaptureRequest, grpc.S
 }
 func (UnimplementedMonitorServiceServer) ReleaseCapture(context.Context, *ReleaseCaptureRequest) (*ReleaseCaptureResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseCapture not implemented")
+}
+func (UnimplementedMonitorServiceServer) ForgetChunks(context.Context, *ForgetChunksRequest) (*ForgetChunksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetChunks not implemented")
 }
 func (UnimplementedMonitorServiceServer) EndCapture(context.Context, *EndCaptureRequest) (*EndCaptureResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EndCapture not implemented")
@@ -371,6 +391,24 @@ func _MonitorService_ReleaseCapture_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MonitorService_ForgetChunks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetChunksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MonitorServiceServer).ForgetChunks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MonitorService_ForgetChunks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MonitorServiceServer).ForgetChunks(ctx, req.(*ForgetChunksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MonitorService_EndCapture_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EndCaptureRequest)
 	if err := dec(in); err != nil {
@@ -444,6 +482,10 @@ var MonitorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseCapture",
 			Handler:    _MonitorService_ReleaseCapture_Handler,
+		},
+		{
+			MethodName: "ForgetChunks",
+			Handler:    _MonitorService_ForgetChunks_Handler,
 		},
 		{
 			MethodName: "EndCapture",

@@ -168,7 +168,11 @@ func (r *relation) relate(ctx context.Context, db *store.DB) error {
 	if len(shifts) > 0 {
 		r.shift = shifts[len(shifts)/2]
 	}
-	far := r.shift > sameClock || r.shift < -sameClock
+	most := sameClock // or as far as the task's own clock, without markers, may be off
+	if _, u := r.task.Clock.Host((r.task.Result.From + r.task.Result.To) / 2); 4e9*u > measure.Seconds(most) {
+		most = int64(4e9 * u)
+	}
+	far := r.shift > most || r.shift < -most
 	recorded := slices.ContainsFunc(r.trace.Kernels, func(k attribute.Profiled) bool {
 		return k.Start >= r.from && k.End <= r.to
 	})

@@ -178,6 +178,15 @@ func (m *marking) note() string {
 	return text + fmt.Sprintf(", the clocks go from mark to mark, %.3g s at most", float64(most))
 }
 
+// Bend relates a task's clock by the marks amid its work; a clock without marks, and none, stay.
+func Bend(ctx context.Context, db Store, t *store.Task) error {
+	if t.Clock == nil {
+		return nil
+	}
+	_, err := bent(ctx, db, t)
+	return err
+}
+
 // bent relates a task's clock by the marks amid its work. t.Clock is replaced, not changed.
 func bent(ctx context.Context, db Store, t *store.Task) (marking, error) {
 	played, err := db.Played(ctx, t.ID)

@@ -288,9 +288,9 @@ func (c *Client) Release(ctx context.Context, captureID string) error {
 }
 
 // Forget lets the monitor drop the samples of the chunks before a number while their capture runs: they are safe here.
-// It is repeated. A monitor of an early version refuses.
+// It is repeated. A monitor of an early version has no such call.
 func (c *Client) Forget(ctx context.Context, captureID string, before uint64) error {
-	_, err := again(ctx, c, c.o.Call, c.rpc.ReleaseCapture, &pb.ReleaseCaptureRequest{CaptureId: captureID, BeforeChunk: before})
+	_, err := again(ctx, c, c.o.Call, c.rpc.ForgetChunks, &pb.ForgetChunksRequest{CaptureId: captureID, BeforeChunk: before})
 	return c.fail("release samples", err)
 }
 

@@ -1,8 +1,10 @@
 package spool
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -29,20 +31,33 @@ const block = 4096
 // prefix is the part of a log that was forgotten: readers find the heads of its chunks, and its other records, in a
 // file of their own, and the log has a hole there.
 type prefix struct {
-	mu    sync.Mutex // held while it grows
-	upTo  uint64     // first chunk that has its samples
-	cut   atomic.Int64
-	heads atomic.Int64 // bytes
+	mu    sync.Mutex            // held while it grows, and while the log is mended
+	now   atomic.Pointer[place] // what is pointed to does not change
+	freed atomic.Int64          // bytes of the log's hole
 }
 
-// Forget gives the samples of the chunks before a number back to the disk, for good, while the capture runs or after.
-// The heads are durable before the log loses them. It blocks for the disk, and holds up neither the writer nor readers;
-// one that stands in the prefix fails with ErrForgotten. A file system without holes keeps the bytes.
+// place is how far a log is forgotten.
+type place struct {
+	upTo  uint64 // first chunk that has its samples
+	cut   int64  // where the rest begins in the log
+	heads int64  // bytes of heads
+	sum   uint32 // CRC-32C of them
+}
+
+func newPrefix() *prefix {
+	p := &prefix{}
+	p.now.Store(&place{})
+	return p
+}
+
+// Forget gives the samples of the chunks before a number back to the disk, for good, while the capture runs or after:
+// of those that a power cut cannot lose. The heads are durable before the log loses them. It blocks for the disk, and
+// holds up neither the writer nor readers. A file system without holes keeps the bytes.
 func (l *Log) Forget(before uint64) error {
 	p := l.prefix
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if before <= p.upTo {
+	if before <= p.now.Load().upTo {
 		return nil
 	}
 	if err := l.forget(before); err != nil {
@@ -53,53 +68,63 @@ func (l *Log) Forget(before uint64) error {
 
 func (l *Log) forget(before uint64) error {
 	p := l.prefix
-	cut, heads, err := l.headsFrom(p.cut.Load(), before)
-	if err != nil || cut == p.cut.Load() {
+	was := p.now.Load()
+	now, heads, err := l.headsFrom(was, before)
+	if err != nil || now.upTo == was.upTo {
 		return err
 	}
-	size := p.heads.Load() + int64(len(heads))
-	if err := appendAt(l.beside(headsName), heads, p.heads.Load()); err != nil {
+	if err := appendAt(l.beside(headsName), heads, was.heads); err != nil {
 		return err
 	}
-	if err := replaceFile(l.beside(forgottenName), fmt.Appendf(nil, "%d %d %d\n", before, cut, size), true); err != nil {
+	if err := replaceFile(l.beside(forgottenName), now.text(), true); err != nil {
 		return err
 	}
 	if err := syncDir(l.dir); err != nil {
 		return err
 	}
-	p.upTo = before
-	p.heads.Store(size)
-	p.cut.Store(cut)
-	return l.punch()
+	p.now.Store(now)
+	l.punch()
+	return nil
 }
 
-// headsFrom returns the records of the log from a place on to a chunk, of chunks the heads alone, and where they end.
-func (l *Log) headsFrom(at int64, before uint64) (cut int64, heads []byte, err error) {
+// text is the content of the file, with a checksum of itself.
+func (p *place) text() []byte {
+	b := fmt.Appendf(nil, "%d %d %d %08x ", p.upTo, p.cut, p.heads, p.sum)
+	return fmt.Appendf(b, "%08x\n", crc32.Checksum(b, castagnoli))
+}
+
+// headsFrom returns the place at a later chunk, and the records up to there, of chunks the heads alone.
+func (l *Log) headsFrom(was *place, before uint64) (now *place, heads []byte, err error) {
 	f, err := openRead(l.path())
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
-	r := &Reader{log: l, file: f, at: at}
+	r := &Reader{log: l, file: f, at: was.cut}
 	defer r.Close()
-	var body []byte
+	l.mu.Lock()
+	durable := l.synced
+	l.mu.Unlock()
+	now = &place{upTo: was.upTo, cut: was.cut}
 	for {
-		cut = r.at
 		rec, err := r.Next()
-		if errors.Is(err, io.EOF) || err == nil && rec.Type == RecordChunk && rec.Chunk.No >= before {
-			return cut, heads, nil
+		if errors.Is(err, io.EOF) || err == nil && (r.at > durable || rec.Type == RecordChunk && rec.Chunk.No >= before) {
+			now.heads, now.sum = was.heads+int64(len(heads)), crc32.Update(was.sum, castagnoli, heads)
+			return now, heads, nil
 		}
 		if err != nil {
-			return 0, nil, err
+			return nil, nil, err
 		}
-		if rec.Type == RecordChunk {
-			heads = append(heads, r.head[:]...)
+		if now.cut = r.at; rec.Type == RecordChunk {
+			heads, now.upTo = append(heads, r.head[:]...), rec.Chunk.No+1
 			continue
 		}
+		head := bytes.Clone(r.head[:frameSize])
+		var body []byte
 		b, err := r.Body(rec, &body)
 		if err != nil {
-			return 0, nil, err
+			return nil, nil, err
 		}
-		heads = append(append(heads, r.head[:frameSize]...), b...)
+		heads = append(append(heads, head...), b...)
 	}
 }
 
@@ -122,30 +147,34 @@ func appendAt(path string, b []byte, at int64) error {
 // beside is the path of a file beside the log.
 func (l *Log) beside(name string) string { return filepath.Join(l.dir, name) }
 
-// punch frees the blocks of the log's prefix.
-func (l *Log) punch() error {
+// punch frees the blocks of the log's prefix. Where it cannot, they stay, and the log is as good.
+func (l *Log) punch() {
+	free := l.prefix.now.Load().cut / block * block
+	if free == 0 {
+		return
+	}
 	f, err := os.OpenFile(l.path(), os.O_WRONLY|noFollow, 0)
+	if err == nil {
+		err = unix.EINTR
+		for err == unix.EINTR {
+			err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, free)
+		}
+		_ = f.Close()
+	}
 	if err != nil {
-		return err
+		l.opt.Log.Warn("the spool's disk does not take back the room of samples that the host has", "log", l.path(), "error", err)
+		return
 	}
-	if free := l.prefix.cut.Load() / block * block; free > 0 {
-		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, free)
-	}
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = nil
-	}
-	return errors.Join(err, f.Close())
+	l.prefix.freed.Store(free)
 }
 
-// Held returns the bytes of the log and its heads on a disk that has holes.
-func (l *Log) Held() int64 {
-	p := l.prefix
-	return l.Size() - p.cut.Load()/block*block + p.heads.Load()
-}
+// Held returns the bytes of the log and its heads on the disk.
+func (l *Log) Held() int64 { return l.Size() - l.prefix.freed.Load() + l.prefix.now.Load().heads }
 
-// remember reads what an earlier process forgot, and frees what it had not when it died.
+// remember reads what an earlier process forgot, verifies the heads, and frees what it had not when it died. Damage is
+// an error: nothing can mend it.
 func (l *Log) remember() error {
-	p, path := l.prefix, l.beside(forgottenName)
+	path := l.beside(forgottenName)
 	b, err := readSmall(path, 128)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -153,11 +182,23 @@ func (l *Log) remember() error {
 	if err != nil {
 		return err
 	}
-	var cut, heads int64
-	if _, err := fmt.Sscanf(string(b), "%d %d %d\n", &p.upTo, &cut, &heads); err != nil || cut < 0 || heads < 0 || cut > l.Size() {
-		return fmt.Errorf("%s: %q is no place in a log of %d bytes", path, b, l.Size())
+	var p place
+	var sum uint32
+	_, err = fmt.Sscanf(string(b), "%d %d %d %x %x\n", &p.upTo, &p.cut, &p.heads, &p.sum, &sum)
+	if err != nil || !bytes.Equal(p.text(), b) || p.cut > l.Size() {
+		return fmt.Errorf("%s: damaged: %q, of a log of %d bytes", path, b, l.Size())
 	}
-	p.cut.Store(cut)
-	p.heads.Store(heads)
-	return l.punch()
+	f, err := openRead(l.beside(headsName))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	crc := crc32.New(castagnoli)
+	if n, err := io.Copy(crc, io.LimitReader(f, p.heads)); err != nil || n != p.heads || crc.Sum32() != p.sum {
+		return errors.Join(err, fmt.Errorf("%s: damaged: its %d bytes have the checksum %08x, want %d with %08x", f.Name(), n,
+			crc.Sum32(), p.heads, p.sum))
+	}
+	l.prefix.now.Store(&p)
+	l.punch()
+	return nil
 }

@@ -124,7 +124,7 @@ type Log struct {
 
 // newLog returns a log of size bytes that is not yet open for appending.
 func newLog(dir string, h session.Header, opt Options, size int64) *Log {
-	l := &Log{header: h, dir: dir, opt: opt, prefix: &prefix{}, accepted: size, written: size, synced: size}
+	l := &Log{header: h, dir: dir, opt: opt, prefix: newPrefix(), accepted: size, written: size, synced: size}
 	l.cond = sync.NewCond(&l.mu)
 	l.size.Store(size)
 	l.changed.Store(new(make(chan struct{})))

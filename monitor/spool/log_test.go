@@ -468,6 +468,8 @@ func TestForget(t *testing.T) {
 		early, err := l.NewReader()
 		must(t, err)
 		defer early.Close()
+		_, err = early.Next()
+		must(t, err)
 		must(t, l.Forget(2))
 		// A process that was killed here had written heads, and not that they count.
 		heads, err := os.OpenFile(l.beside(headsName), os.O_WRONLY|os.O_APPEND, 0)
@@ -475,9 +477,11 @@ func TestForget(t *testing.T) {
 		_, err = heads.WriteString("junk")
 		must(t, errors.Join(err, heads.Close()))
 		must(t, l.Forget(kept))
-		must(t, l.Forget(2)) // of late: nothing to do
-		if _, err := early.Next(); !errors.Is(err, ErrForgotten) {
-			t.Errorf("a reader that stands in the hole: %v", err)
+		must(t, l.Forget(2))             // of late: nothing to do
+		for no := range uint64(chunks) { // a reader that stands in the hole goes on
+			if rec, err := early.Next(); err != nil || rec.Chunk.No != no {
+				t.Errorf("chunk %d is %+v, %v", no, rec.Chunk, err)
+			}
 		}
 		size, held := l.Size(), l.Held()
 		if want := size * (chunks - kept) / chunks; held < want || held > want+2*block {
@@ -521,5 +525,74 @@ func TestForget(t *testing.T) {
 		}
 		must(t, l.Close())
 		must(t, s.Remove("20261129-080000-0000000a"))
+	}
+}
+
+// A client that names a chunk too far forgets what is there, and nothing that comes.
+func TestForgetTooMuch(t *testing.T) {
+	l, err := openStore(t, memoryDir(t), Options{}).Create(testHeader("20261129-080000-0000000b"))
+	must(t, err)
+	defer l.Close()
+	must(t, l.Forget(math.MaxUint64))
+	must(t, l.Chunk(testChunk(t, 0, 3000)))
+	must(t, l.Event(measure.Event{Kind: measure.EventNote, Detail: "first"}))
+	must(t, l.Sync())
+	r, err := l.NewReader()
+	must(t, err)
+	defer r.Close()
+	_, err = r.Next()
+	must(t, err)
+	note, err := r.Next()
+	must(t, err)
+	must(t, l.Forget(math.MaxUint64))
+	must(t, l.Chunk(testChunk(t, 1, 3000)))
+	must(t, l.Sync())
+	if e, err := r.Event(note); err != nil || e.Detail != "first" { // which was forgotten before it was read
+		t.Errorf("%+v, %v", e, err)
+	}
+	rec, err := r.Next()
+	must(t, err)
+	var buf []byte
+	if _, err := r.Body(rec, &buf); err != nil || rec.Chunk.No != 1 {
+		t.Errorf("chunk %d: %v", rec.Chunk.No, err)
+	}
+}
+
+// Where the heads, or how far they go, are damaged, a capture is set aside, and its log is not mended.
+func TestDamagedHeads(t *testing.T) {
+	dir := memoryDir(t)
+	s := openStore(t, dir, Options{})
+	const id = "20261129-080000-0000000c"
+	l, err := s.Create(testHeader(id))
+	must(t, err)
+	put(t, l, 6)
+	must(t, l.Sync())
+	must(t, l.Forget(4))
+	must(t, l.Close())
+	must(t, s.Close())
+	for _, name := range []string{headsName, forgottenName} {
+		path := filepath.Join(dir, id, name)
+		good, err := os.ReadFile(path)
+		must(t, err)
+		log, err := os.ReadFile(filepath.Join(dir, id, logName))
+		must(t, err)
+		for at := range good {
+			bad := bytes.Clone(good)
+			bad[at] ^= 0x10
+			must(t, os.WriteFile(path, bad, 0o644))
+			s := openStore(t, dir, Options{})
+			found, err := s.Captures()
+			if err == nil || len(found) != 0 || !strings.Contains(err.Error(), "damaged") {
+				t.Errorf("%s, byte %d: %+v, %v", name, at, found, err)
+			}
+			must(t, s.Close())
+		}
+		if now, err := os.ReadFile(filepath.Join(dir, id, logName)); err != nil || !bytes.Equal(now, log) {
+			t.Errorf("the log was changed: %v", err)
+		}
+		must(t, os.WriteFile(path, good, 0o644))
+	}
+	if found, err := openStore(t, dir, Options{}).Captures(); err != nil || len(found) != 1 || found[0].Holes != 0 {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -63,15 +63,21 @@ func (l *Log) survey(all bool) (survey, error) {
 		if sealed, err := r.endsFinal(); err == nil && sealed {
 			return survey{good: l.Size(), sealed: true}, nil
 		}
-		r.at, r.headAt = l.prefix.cut.Load(), 0
+		if err := r.open(); err != nil {
+			return survey{}, err
+		}
 	}
 	var s survey
 	var buf []byte
 	for {
 		s.good = r.at
+		old := r.headAt < r.end
 		rec, err := r.whole(&buf)
 		if errors.Is(err, io.EOF) {
 			return s, nil
+		}
+		if errors.Is(err, ErrTorn) && old {
+			return s, fmt.Errorf("%s: damaged: %w", headsName, err) // no record of the log can take its place
 		}
 		if errors.Is(err, ErrTorn) {
 			var next int64
@@ -267,6 +273,8 @@ func (l *Log) copyPieces(log *os.File, pieces []hole) error {
 // Mend verifies every byte of a log that takes no more records, puts an event in place of
 // each damaged stretch, and returns their number. It reads the whole log.
 func (l *Log) Mend() (int, error) {
+	l.prefix.mu.Lock()
+	defer l.prefix.mu.Unlock()
 	s, err := l.survey(true)
 	if err == nil && len(s.holes) > 0 {
 		s.why = nil // the end is not touched: readers may be there

@@ -148,6 +148,7 @@ type Record struct {
 	Chunk chunk.Chunk // of a RecordChunk
 	at    int64       // offset of the body
 	old   bool        // in the file of heads
+	n     uint64      // from the log's begin
 }
 
 // Reader walks a log from its begin, also while it is written. It holds a file
@@ -161,68 +162,102 @@ type Reader struct {
 
 	heads       *os.File // of forgotten chunks, nil for none
 	headAt, end int64    // in it
+	n           uint64   // records that Next returned
 }
 
 // NewReader returns a reader that stands before the first record.
 func (l *Log) NewReader() (*Reader, error) {
-	p := l.prefix
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := &Reader{log: l, at: p.cut.Load(), end: p.heads.Load()}
-	var err error
-	if r.file, err = openRead(l.path()); err == nil && r.end > 0 {
-		r.heads, err = openRead(l.beside(headsName))
-	}
-	if err != nil {
-		return nil, l.fault(errors.Join(err, r.Close()))
+	r := &Reader{log: l}
+	if err := r.open(); err != nil {
+		return nil, l.fault(err)
 	}
 	return r, nil
 }
 
+// open goes to the first record.
+func (r *Reader) open() error {
+	if err := r.Close(); err != nil {
+		return err
+	}
+	p := r.log.prefix.now.Load()
+	r.at, r.headAt, r.end, r.n, r.heads = p.cut, 0, p.heads, 0, nil
+	var err error
+	if r.file, err = openRead(r.log.path()); err == nil && r.end > 0 {
+		r.heads, err = openRead(r.log.beside(headsName))
+	}
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	return nil
+}
+
+// skip goes behind the first n records.
+func (r *Reader) skip(n uint64) error {
+	err := r.open()
+	for err == nil && r.n < n {
+		_, err = r.Next()
+	}
+	return err
+}
+
+// forgotten reports whether bytes of the log are, or may be, in its hole.
+func (r *Reader) forgotten(at int64) bool { return at < r.log.prefix.now.Load().cut }
+
 // Next returns the next record without reading its body, and io.EOF when there is none
 // yet: try again after Log.Changed. Errors wrap ErrTorn, or are the disk's.
 func (r *Reader) Next() (Record, error) {
-	file, at, end := r.file, &r.at, r.log.Size()
-	old := r.headAt < r.end
-	if old {
-		file, at, end = r.heads, &r.headAt, r.end
-	}
-	left := end - *at
-	if left == 0 {
-		return Record{}, io.EOF
-	}
-	n, err := file.ReadAt(r.head[:min(int64(len(r.head)), left)], *at)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return Record{}, r.fault(err)
-	}
-	f, err := ParseFrame(r.head[:n])
-	if err != nil {
-		return Record{}, r.fault(r.gone(err))
-	}
-	size := int64(frameSize + f.Body)
-	if old && f.Type == RecordChunk {
-		size = int64(len(r.head))
-	}
-	if size > left {
-		return Record{}, r.fault(fmt.Errorf("%w: a body of %d bytes in a log that has %d left", ErrTorn, f.Body, left))
-	}
-	rec := Record{Frame: f, at: *at + frameSize, old: old}
-	if f.Type == RecordChunk {
-		if n < len(r.head) {
-			return Record{}, r.fault(io.ErrUnexpectedEOF)
+	rec, size, err := r.peek()
+	if !rec.old && r.headAt == r.end && r.forgotten(r.at) { // meanwhile: it is among the heads now
+		if err := r.skip(r.n); err != nil {
+			return Record{}, err
 		}
-		rec.Chunk = parseChunkHead(r.head[frameSize:])
+		return r.Next()
 	}
-	*at += size
+	if err != nil {
+		return Record{}, err
+	}
+	rec.n = r.n
+	r.n++
+	if rec.old {
+		r.headAt += size
+	} else {
+		r.at += size
+	}
 	return rec, nil
 }
 
-// gone returns ErrForgotten in place of a damage where the reader stands in what was forgotten since it began.
-func (r *Reader) gone(err error) error {
-	if r.at < r.log.prefix.cut.Load() {
-		return ErrForgotten
+// peek returns the next record and its length in the file.
+func (r *Reader) peek() (rec Record, size int64, err error) {
+	file, at, end := r.file, r.at, r.log.Size()
+	rec.old = r.headAt < r.end
+	if rec.old {
+		file, at, end = r.heads, r.headAt, r.end
 	}
-	return err
+	left := end - at
+	if left == 0 {
+		return rec, 0, io.EOF
+	}
+	n, err := file.ReadAt(r.head[:min(int64(len(r.head)), left)], at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return rec, 0, r.fault(err)
+	}
+	if rec.Frame, err = ParseFrame(r.head[:n]); err != nil {
+		return rec, 0, r.fault(err)
+	}
+	size = int64(frameSize + rec.Frame.Body)
+	if rec.old && rec.Type == RecordChunk {
+		size = int64(len(r.head))
+	}
+	if size > left {
+		return rec, 0, r.fault(fmt.Errorf("%w: a body of %d bytes in a log that has %d left", ErrTorn, rec.Frame.Body, left))
+	}
+	if rec.at = at + frameSize; rec.Type == RecordChunk {
+		if n < len(r.head) {
+			return rec, 0, r.fault(io.ErrUnexpectedEOF)
+		}
+		rec.Chunk = parseChunkHead(r.head[frameSize:])
+	}
+	return rec, size, nil
 }
 
 // fault names the place in an error.
@@ -234,25 +269,35 @@ func (r *Reader) fault(err error) error {
 // for the next call. For a chunk it returns the payload alone. Errors wrap ErrTorn or
 // ErrForgotten, or are the disk's.
 func (r *Reader) Body(rec Record, buf *[]byte) ([]byte, error) {
-	file := r.file
+	file, chunk := r.file, rec.Type == RecordChunk
 	if rec.old {
 		file = r.heads
 	}
-	if rec.old && rec.Type == RecordChunk {
+	if rec.old && chunk {
 		return nil, r.fault(fmt.Errorf("chunk %d: %w", rec.Chunk.No, ErrForgotten))
 	}
 	b := slices.Grow((*buf)[:0], rec.Body)[:rec.Body]
 	*buf = b
-	if _, err := file.ReadAt(b, rec.at); err != nil {
+	_, err := file.ReadAt(b, rec.at)
+	switch gone := !rec.old && r.forgotten(rec.at); {
+	case gone && chunk:
+		return nil, r.fault(fmt.Errorf("chunk %d: %w", rec.Chunk.No, ErrForgotten))
+	case gone: // meanwhile: it is among the heads now
+		next := r.n
+		if err := r.skip(rec.n); err != nil {
+			return nil, err
+		}
+		if rec, err = r.Next(); err == nil {
+			b, err = r.Body(rec, buf)
+		}
+		return b, errors.Join(err, r.skip(next))
+	case err != nil:
 		return nil, r.fault(err)
 	}
 	if err := rec.check(b); err != nil {
-		if !rec.old && rec.at < r.log.prefix.cut.Load() {
-			err = ErrForgotten
-		}
 		return nil, r.fault(err)
 	}
-	if rec.Type == RecordChunk {
+	if chunk {
 		b = b[chunkHeadSize:]
 	}
 	return b, nil

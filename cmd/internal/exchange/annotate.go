@@ -89,7 +89,11 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	x, err := measurement.Annotate(ctx, db, t.ID, read, name)
+	source := name
+	if by != nil && by.Shift != 0 {
+		source += fmt.Sprintf(", placed by the power to ± %v beyond the energies' U", by.U)
+	}
+	x, err := measurement.Annotate(ctx, db, t.ID, read, source)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -109,17 +113,20 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	return printAnnotated(a, &AnnotateReport{int64(t.ID), output, x, by})
 }
 
-// placed reads a trace and moves it to the host's clock: a table of rocprofv3 by the machine's, another by the power where
-// that is needed. It returns both shifts.
+// placed reads a trace and moves it to the host's clock: a table of rocprofv3 by the machine's, another by the power
+// where that is needed. It returns both shifts.
 func placed(ctx context.Context, db *store.DB, t *store.Task, trace string, table bool) (
 	read *attribute.Trace, boot measure.Seconds, by *PowerRelation, err error,
 ) {
 	read, err = cli.ReadFile(trace, func(r io.Reader, _ string) (*attribute.Trace, error) { return proftrace.Read(r) })
+	if err == nil {
+		err = measurement.Bend(ctx, db, t)
+	}
 	if err == nil && table {
 		boot, err = sinceBoot(ctx, db, t, read)
 	}
 	if err == nil {
-		by, err = byPower(ctx, db, t, read)
+		by, err = byPower(ctx, db, t, read, boot != 0)
 	}
 	return read, boot, by, err
 }
@@ -276,7 +283,11 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 	}
 	fmt.Fprintf(a.Out, "Written to %s: %d kernels, %d of them recorded with task %d, %s\n", r.File, r.Kernels, r.Matched,
 		r.Task, apart)
-	if p := r.ByPower; p != nil {
+	switch p := r.ByPower; {
+	case p == nil:
+	case p.Unconfirmed:
+		fmt.Fprintln(a.Out, "Placed by this machine's clock since its start; the power shows too few of the kernels to confirm it")
+	default:
 		fmt.Fprintf(a.Out, "Clocks related by %d steps of the power, ± %v (k = 2), correlation %.2f\n", p.Edges, p.U, p.Correlation)
 		if p.Alone {
 			fmt.Fprintln(a.Out, "By nothing else: another run of the same program would fit as well")

@@ -18,13 +18,14 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sys/unix"
 )
 
 // work is a program's: begins and ends of its kernels in seconds of the meter, at 250 W over 50 W.
 var work = [][2]float64{{1.02, 1.31}, {1.5, 1.58}, {1.93, 2.64}, {2.9, 3.13}, {3.6, 3.66}, {3.81, 4.4}, {4.52, 4.95}}
 
 // origin is the host's time at the meter's zero.
-var origin = time.Date(2026, 11, 29, 8, 0, 0, 0, time.UTC)
+var origin = time.Now().Add(-10 * time.Second).Truncate(time.Second)
 
 // worked makes a database with a task of the work, whose clock is known to u and stated late.
 func worked(t *testing.T, u, late measure.Seconds) string {
@@ -108,6 +109,14 @@ func rocprofTables(t *testing.T, zero int64, work [][2]float64) string {
 
 // A trace on a clock of its own is related to a task by the steps of the power.
 func TestAnnotateByPower(t *testing.T) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		t.Fatal(err)
+	}
+	here := origin.UnixNano() - (time.Now().UnixNano() - up.Nano())
+	if here < 0 {
+		t.Skip("this machine started less than ten seconds ago")
+	}
 	later := [][2]float64{{1, 1.4}, {2, 2.1}, {2.3, 3.3}, {3.4, 3.45}}
 	for name, c := range map[string]struct {
 		u, late measure.Seconds // the task's clock
@@ -117,6 +126,8 @@ func TestAnnotateByPower(t *testing.T) {
 	}{
 		"the clock of a machine that was started anew": {u: 20e-6, zero: 1_614_963_487_781_917, work: work},
 		"a task without markers":                       {u: 0.05, late: 0.03, zero: 8e15, work: work},
+		"this machine, since its start":                {u: 20e-6, zero: here, work: work},
+		"one that started 2 s later":                   {u: 20e-6, zero: here - 2e9, work: work, fails: "its work fits the power"},
 		"another program":                              {u: 20e-6, zero: 8e15, work: later, fails: "does not name its clock"},
 	} {
 		path, table := worked(t, c.u, c.late), rocprofTables(t, c.zero, c.work)
@@ -140,7 +151,8 @@ func TestAnnotateByPower(t *testing.T) {
 		}
 		// The task's clock is late: so are the kernels on it, which thus lie where the meter has them.
 		want := float64(origin.UnixNano()-c.zero)*1e-9 - float64(c.late)
-		if got.ByPower == nil || math.Abs(float64(got.Shift)-want) > 0.3e-3 || got.ByPower.Edges < 12 {
+		if got.ByPower == nil || math.Abs(float64(got.Shift)-want) > 0.3e-3 || got.ByPower.Edges < 12 ||
+			(got.ByPower.Shift == 0) != (c.zero == here) || got.ByPower.Alone != (c.zero != here) {
 			t.Errorf("%s: shift %v, want %v: %+v", name, got.Shift, want, got.ByPower)
 		}
 		if got.Added != len(work) || got.Outside != 0 || len(got.Ranges) != 2 || got.Ranges[0].Launches != 4 {

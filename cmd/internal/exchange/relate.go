@@ -29,6 +29,8 @@ type PowerRelation struct {
 	Edges       int             `json:"edges"`
 	Correlation float64         `json:"correlation"`
 	Alone       bool            `json:"alone,omitempty"` // the trace does not name its clock
+	// Unconfirmed: the trace was placed by this machine's clock since its start, which the power does not show.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
 // sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where its work then overlaps the
@@ -65,26 +67,28 @@ const fewestEdges = 4
 
 // byPower moves a trace to the host's clock as the task has it, by the steps of the task's power: one that does not
 // name its clock, and one of a task without markers, whose clock is known to a part of a second. Nil for a trace that
-// needs none. A trace whose clock is known and does not fit is measurement.ErrAnother.
-func byPower(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace) (*PowerRelation, error) {
+// needs none. boot: the trace's clock counts from the start of this machine, if it is the right one, so that the power
+// must not speak against it. A trace whose clock is known and does not fit is measurement.ErrAnother.
+func byPower(
+	ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace, boot bool,
+) (*PowerRelation, error) {
 	tables, err := db.LaunchTables(ctx, t.ID)
 	if err != nil || t.Clock == nil || t.Result == nil {
 		return nil, err // Annotate refuses a task without them
 	}
 	_, u := t.Clock.Host((t.Result.From + t.Result.To) / 2)
-	if len(tables.Names) > 0 { // then by the launches
-		trace.HostClock = trace.HostClock && u <= clockEnough
-		return nil, nil
-	}
-	if trace.HostClock && u <= clockEnough {
+	if len(tables.Names) > 0 || trace.HostClock && !boot && u <= clockEnough { // by the launches, or the clocks
 		return nil, nil
 	}
 	slices.SortFunc(trace.Kernels, func(a, b attribute.Profiled) int { return cmp.Compare(a.Start, b.Start) })
 	first := trace.Kernels[0].Start
 	fit, err := fitPower(ctx, db, t, trace.Kernels)
 	switch {
-	case errors.Is(err, clocksync.ErrClocks) && trace.HostClock:
-		return nil, nil // the clocks are as good as they were
+	case errors.Is(err, clocksync.ErrClocks) && trace.HostClock: // the clocks are as good as they were
+		if boot {
+			return &PowerRelation{Unconfirmed: true}, nil
+		}
+		return nil, nil
 	case errors.Is(err, clocksync.ErrClocks):
 		return nil, fmt.Errorf("%w: it does not name its clock, and %w", measurement.ErrAnother, err)
 	case err != nil:
@@ -106,6 +110,10 @@ func byPower(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.
 	if slack := u + out.U; from < t.Result.From-slack || to > t.Result.To+slack {
 		return nil, fmt.Errorf("%w: its work fits the power from %.3f to %.3f s of the meter, and the task's ran from %.3f to "+
 			"%.3f s", measurement.ErrAnother, from, to, t.Result.From, t.Result.To)
+	}
+	if trace.HostClock && u <= clockEnough { // the clocks are better than the power
+		out.Shift = 0
+		return out, nil
 	}
 	trace.Move(ns)
 	trace.HostClock = true
@@ -137,13 +145,12 @@ func fitPower(
 // besideMarkers yields a task's power in device time without the markers before and behind the work.
 func besideMarkers(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[validate.Sample, error] {
 	from, to := measure.Seconds(math.Inf(-1)), measure.Seconds(math.Inf(1))
-	for _, m := range t.Markers {
-		switch m.Kind {
-		case marker.Start:
-			from = m.End
-		case marker.Stop:
-			to = m.Begin
-		}
+	start, stop := marker.Pair(t.Markers)
+	if start != nil {
+		from = start.End
+	}
+	if stop != nil {
+		to = stop.Begin
 	}
 	same := func(s measure.Seconds) measure.Seconds { return s }
 	return func(yield func(validate.Sample, error) bool) {

@@ -53,7 +53,7 @@ func (c *converter) rocprofKernels(r io.Reader, launched map[uint32]bool) error 
 		var grid, block [3]uint32
 		for i, axis := range []string{"_X", "_Y", "_Z"} {
 			block[i] = max(row.number("Workgroup_Size"+axis), 1)
-			grid[i] = (row.number("Grid_Size"+axis) + block[i] - 1) / block[i]
+			grid[i] = uint32((uint64(row.number("Grid_Size"+axis)) + uint64(block[i]) - 1) / uint64(block[i]))
 		}
 		device, queue, correlation := row.number("Agent_Id"), row.number("Queue_Id"), row.number("Correlation_Id")
 		launched[correlation] = true

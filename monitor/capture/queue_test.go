@@ -314,3 +314,36 @@ func TestEndlessMarker(t *testing.T) {
 		}
 	}
 }
+
+// A running capture gives back what its host has stored; the rest, the totals and the checksum stay. While replicas are
+// awaited, nothing is given back.
+func TestStored(t *testing.T) {
+	for _, awaits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, newMeter(), t.TempDir(), func(c *Config, _ *spool.Options) { c.AwaitReplicas = awaits })
+			c := l.start(session.Request{})
+			l.until(2)
+			const kept = 3
+			before := c.info().SpoolBytes
+			if err := errors.Join(l.Stored(c.ID(), kept), l.Stored("never-was", kept)); err != nil {
+				t.Fatal(err)
+			}
+			if now := c.info().SpoolBytes; (now < before) == awaits {
+				t.Errorf("awaiting replicas %v: %d bytes were held, now %d", awaits, before, now)
+			}
+			var all inbox
+			err := c.Read(t.Context(), ReadOptions{Untrimmed: true}, &all)
+			if errors.Is(err, spool.ErrForgotten) == awaits {
+				t.Errorf("awaiting replicas %v: all is read: %v", awaits, err)
+			}
+			if _, err := c.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b := l.read(c, ReadOptions{Untrimmed: true, From: kept, Follow: true})
+			sum := c.Summary()
+			if b.chunks[0].No != kept || b.trailer.Scans != sum.Scans || b.trailer.Chunks != uint64(len(b.chunks))+kept {
+				t.Errorf("from chunk %d: %+v of %+v", b.chunks[0].No, b.trailer, sum)
+			}
+		})
+	}
+}

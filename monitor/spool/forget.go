@@ -79,10 +79,10 @@ func (l *Log) forget(before uint64) error {
 	if err := replaceFile(l.beside(forgottenName), now.text(), true); err != nil {
 		return err
 	}
+	p.now.Store(now)
 	if err := syncDir(l.dir); err != nil {
 		return err
 	}
-	p.now.Store(now)
 	l.punch()
 	return nil
 }
@@ -101,6 +101,11 @@ func (l *Log) headsFrom(was *place, before uint64) (now *place, heads []byte, er
 	}
 	r := &Reader{log: l, file: f, at: was.cut}
 	defer r.Close()
+	if l.file == nil { // it was found sealed, and may not have been synced
+		if err := f.Sync(); err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+	}
 	l.mu.Lock()
 	durable := l.synced
 	l.mu.Unlock()

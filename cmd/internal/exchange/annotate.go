@@ -286,7 +286,7 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 	switch p := r.ByPower; {
 	case p == nil:
 	case p.Unconfirmed:
-		fmt.Fprintln(a.Out, "Placed by this machine's clock since its start; the power shows too few of the kernels to confirm it")
+		fmt.Fprintln(a.Out, "Placed by this machine's clock since its start, which the power does not confirm")
 	default:
 		fmt.Fprintf(a.Out, "Clocks related by %d steps of the power, ± %v (k = 2), correlation %.2f\n", p.Edges, p.U, p.Correlation)
 		if p.Alone {

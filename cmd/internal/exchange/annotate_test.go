@@ -127,7 +127,8 @@ func TestAnnotateByPower(t *testing.T) {
 		"the clock of a machine that was started anew": {u: 20e-6, zero: 1_614_963_487_781_917, work: work},
 		"a task without markers":                       {u: 0.05, late: 0.03, zero: 8e15, work: work},
 		"this machine, since its start":                {u: 20e-6, zero: here, work: work},
-		"one that started 2 s later":                   {u: 20e-6, zero: here - 2e9, work: work, fails: "its work fits the power"},
+		"one that started 2 s later":                   {u: 20e-6, zero: here - 2e9, work: work},
+		"one that started 0.3 s later":                 {u: 20e-6, zero: here - 3e8, work: work, fails: "its work fits the power"},
 		"another program":                              {u: 20e-6, zero: 8e15, work: later, fails: "does not name its clock"},
 	} {
 		path, table := worked(t, c.u, c.late), rocprofTables(t, c.zero, c.work)

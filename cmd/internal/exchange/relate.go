@@ -33,8 +33,8 @@ type PowerRelation struct {
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
-// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where its work then overlaps the
-// task's samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did not.
+// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where all of its work then lies
+// in the task's samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did not.
 func sinceBoot(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace) (measure.Seconds, error) {
 	var at unix.Timespec
 	if t.Clock == nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) != nil {
@@ -49,8 +49,8 @@ func sinceBoot(ctx context.Context, db *store.DB, t *store.Task, trace *attribut
 		h, _ := t.Clock.Host(s)
 		return measurement.HostTime(*t.Clock, h).UnixNano()
 	}
-	if !slices.ContainsFunc(trace.Kernels, func(k attribute.Profiled) bool {
-		return boot+k.End > host(from) && boot+k.Start < host(to)
+	if slices.ContainsFunc(trace.Kernels, func(k attribute.Profiled) bool {
+		return boot+k.Start < host(from) || boot+k.End > host(to)
 	}) {
 		return 0, nil
 	}

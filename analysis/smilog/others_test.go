@@ -50,11 +50,10 @@ func TestLogsOfOthers(t *testing.T) {
 			},
 		},
 		{
-			"zeus, windows within windows", "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n1785881114,step,1,300,1\n1785881113.5,epoch,4,1200.5,8\n1785881118,eval,0.5,50,2\n", true,
+			"zeus, windows within windows", "start_time,window_name,elapsed_time,gpu0_energy\n1785881114,step,1,300\n1785881113.5,epoch,4,1200.5\n1785881118,eval,0.5,50\n", true,
 			[]string{
 				"zeus gpu0_energy 22:05:13.500 300.125", "zeus gpu0_energy 22:05:17.500 300.125", "zeus gpu0_energy 22:05:18.000 100",
 				"zeus gpu0_energy 22:05:18.500 100",
-				"zeus gpu1_energy 22:05:13.500 2", "zeus gpu1_energy 22:05:17.500 2", "zeus gpu1_energy 22:05:18.000 4", "zeus gpu1_energy 22:05:18.500 4",
 			},
 		},
 		{
@@ -93,7 +92,9 @@ func TestLogsOfOthersRefused(t *testing.T) {
 		{"codecarbon of two GPUs", codecarbon + "2026-04-11T07:53:50,A,50,0.001,3.3.0,2\n", "line 2: gpu_count: the energy is of 2 GPUs"},
 		{"codecarbon without end", codecarbon + "2026-04-11T07:53:50,A,50,0.001,3,1\n2026-04-11T07:54:50,A,90,0.0009,3,1\n", "line 3: duration: a total of"},
 		{"zeus without a length", "start_time,window_name,elapsed_time,gpu0_energy\n1785881113.5,epoch,0,12\n", `line 2: elapsed_time: "0" is no length`},
-		{"zeus without a GPU", "start_time,window_name,elapsed_time\n1785881113.5,epoch,1\n", "no GPU's energy"},
+		{"zeus of two GPUs", "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n1785881113.5,epoch,1,2,3\n", "energies of 2 GPUs"},
+		{"zeus without a row", "start_time,window_name,elapsed_time,gpu0_energy\n", "no energy"},
+		{"zeus without a GPU", "start_time,window_name,elapsed_time\n1785881113.5,epoch,1\n", "energies of 0 GPUs"},
 		{"broken in lists", "timestamp,gpu,socket_power\n1785881113,0,[1, 2],3\n1785881114,0,240\n", "line 2: 5 fields, the heading has 3"},
 	} {
 		if _, err := Parse(strings.NewReader(c.in), 0); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.want) {

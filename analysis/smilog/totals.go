@@ -2,7 +2,6 @@ package smilog
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 )
 
 // Zeus and CodeCarbon log totals: Zeus joules of each GPU over a window (ZeusMonitor's log_file), CodeCarbon
-// kilowatt-hours of all GPUs since the run began (emissions.csv).
+// kilowatt-hours of all GPUs since the run began (emissions.csv). Logs of one GPU are read.
 const (
 	Zeus       = "zeus"
 	CodeCarbon = "codecarbon"
@@ -32,64 +31,59 @@ func parseTotals(t *logfile.Table, utcOffset time.Duration) (*Log, error) {
 		return t.First(func(c logfile.Column) bool { return c.Text == name })
 	}
 	l := &Log{Columns: map[Field][]Reading{}}
-	var of map[Field][]total
+	var all []total
 	var err error
 	switch start, length, end := column("start_time"), column("elapsed_time"), column("timestamp"); {
 	case start.Is() && length.Is():
 		l.Tool, l.Absolute = Zeus, true
-		of, err = l.zeus(t, start, length)
+		all, err = l.zeus(t, start, length)
 	case end.Is() && column("codecarbon_version").Is() && column("gpu_energy").Is():
 		l.Tool = CodeCarbon
-		of, err = l.codeCarbon(t, column, utcOffset)
+		all, err = l.codeCarbon(t, column, utcOffset)
 	default:
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range l.order {
-		for _, x := range outermost(of[f]) {
-			p := measure.Watt(float64(x.energy) / x.to.Sub(x.from).Seconds())
-			l.Columns[f] = append(l.Columns[f], Reading{At: x.from, Power: p, Line: x.line}, Reading{At: x.to, Power: p, Line: x.line})
-		}
+	f := l.order[0]
+	for _, x := range outermost(all) {
+		p := measure.Watt(float64(x.energy) / x.to.Sub(x.from).Seconds())
+		l.Columns[f] = append(l.Columns[f], Reading{At: x.from, Power: p, Line: x.line}, Reading{At: x.to, Power: p, Line: x.line})
 	}
-	if _, best := l.Best(); len(best) == 0 {
-		return nil, t.Fault("no GPU's energy in it")
+	if len(l.Columns[f]) == 0 {
+		return nil, t.Fault("no energy in it")
 	}
 	return l, nil
 }
 
-// zeus reads a row a window: its begin in seconds since 1970, its length, and joules of each GPU.
-func (l *Log) zeus(t *logfile.Table, start, length logfile.Column) (map[Field][]total, error) {
-	var gpus []logfile.Column
+// zeus reads a row a window: its begin in seconds since 1970, its length, and the joules of a GPU.
+func (l *Log) zeus(t *logfile.Table, start, length logfile.Column) (out []total, err error) {
+	var gpu logfile.Column
 	for _, c := range t.Columns {
 		if strings.HasPrefix(c.Text, "gpu") && strings.HasSuffix(c.Text, "_energy") {
-			gpus = append(gpus, c)
+			gpu = c
 			l.order = append(l.order, Field(c.Text))
 		}
 	}
-	out := map[Field][]total{}
+	if n := len(l.order); n != 1 {
+		return nil, t.Fault("it has the energies of %d GPUs: keep the column of the task's", n)
+	}
 	for row, err := range t.Rows() {
 		if err != nil {
 			return nil, err
 		}
 		ns, _, err := row.Time(start)
-		if err != nil {
+		s, fault := row.Number(length)
+		e, wrong := row.Number(gpu)
+		if err = cmp.Or(err, fault, wrong); err != nil {
 			return nil, err
 		}
-		s, err := row.Number(length)
-		if err != nil || !(s > 0) {
-			return nil, errors.Join(err, row.Fault(length, "%q is no length in seconds", row.Text(length)))
+		if !(s > 0) {
+			return nil, row.Fault(length, "%q is no length in seconds", row.Text(length))
 		}
-		for _, c := range gpus {
-			e, err := row.Number(c)
-			if err != nil {
-				return nil, err
-			}
-			x := total{from: time.Unix(0, ns).UTC(), energy: measure.Joule(e), line: row.Line}
-			x.to = x.from.Add(measure.Seconds(s).Duration())
-			out[Field(c.Text)] = append(out[Field(c.Text)], x)
-		}
+		from := time.Unix(0, ns).UTC()
+		out = append(out, total{from, from.Add(measure.Seconds(s).Duration()), measure.Joule(e), row.Line})
 	}
 	return out, nil
 }
@@ -98,13 +92,11 @@ func (l *Log) zeus(t *logfile.Table, start, length logfile.Column) (map[Field][]
 // duration.
 func (l *Log) codeCarbon(
 	t *logfile.Table, column func(string) logfile.Column, utcOffset time.Duration,
-) (map[Field][]total, error) {
+) (out []total, err error) {
 	const joules = 3.6e6 // of a kilowatt-hour
 	stamp, run, length, energy, count := column("timestamp"), column("run_id"), column("duration"), column("gpu_energy"),
 		column("gpu_count")
-	field := Field(energy.Text)
-	l.order = []Field{field}
-	var out []total
+	l.order = []Field{Field(energy.Text)}
 	var begin time.Time
 	var id string
 	var before, used float64 // of the row before
@@ -138,7 +130,7 @@ func (l *Log) codeCarbon(
 		out = append(out, total{place(before), place(s), measure.Joule((kwh - used) * joules), row.Line})
 		before, used = s, kwh
 	}
-	return map[Field][]total{field: out}, nil
+	return out, nil
 }
 
 // outermost returns totals in order of time without those that lie within others, as windows in windows do, and without

@@ -168,10 +168,8 @@ func (r *relation) relate(ctx context.Context, db *store.DB) error {
 	if len(shifts) > 0 {
 		r.shift = shifts[len(shifts)/2]
 	}
-	most := sameClock // or as far as the task's own clock, without markers, may be off
-	if _, u := r.task.Clock.Host((r.task.Result.From + r.task.Result.To) / 2); 4e9*u > measure.Seconds(most) {
-		most = int64(4e9 * u)
-	}
+	_, u := r.task.Clock.Host((r.task.Result.From + r.task.Result.To) / 2)
+	most := max(sameClock, (4 * u).Duration().Nanoseconds()) // u is a part of a second without markers
 	far := r.shift > most || r.shift < -most
 	recorded := slices.ContainsFunc(r.trace.Kernels, func(k attribute.Profiled) bool {
 		return k.Start >= r.from && k.End <= r.to

@@ -9,7 +9,7 @@ import (
 
 const (
 	// outside and inside are the updates beyond an end of the window, and within it, of which the wall's steps are
-	// compared with the card's; cells are what the card's energy in an update is divided into.
+	// compared with the card's; cells divide the card's energy in an update.
 	outside, inside, cells = 2.5, 8, 50
 	// least and most of a step at the wall by one of the card's: supplies lose a part, and processors step with the
 	// card.

@@ -32,7 +32,7 @@ const block = 4096
 // file of their own, and the log has a hole there.
 type prefix struct {
 	mu    sync.Mutex            // held while it grows, and while the log is mended
-	now   atomic.Pointer[place] // what is pointed to does not change
+	now   atomic.Pointer[place] // to a place that does not change
 	freed atomic.Int64          // bytes of the log's hole
 }
 
@@ -103,7 +103,7 @@ func (l *Log) headsFrom(was *place, before uint64) (now *place, heads []byte, er
 	defer r.Close()
 	if l.file == nil { // it was found sealed, and may not have been synced
 		if err := f.Sync(); err != nil {
-			return nil, nil, errors.Join(err, f.Close())
+			return nil, nil, err
 		}
 	}
 	l.mu.Lock()
@@ -123,13 +123,12 @@ func (l *Log) headsFrom(was *place, before uint64) (now *place, heads []byte, er
 			heads, now.upTo = append(heads, r.head[:]...), rec.Chunk.No+1
 			continue
 		}
-		head := bytes.Clone(r.head[:frameSize])
 		var body []byte
 		b, err := r.Body(rec, &body)
 		if err != nil {
 			return nil, nil, err
 		}
-		heads = append(append(heads, head...), b...)
+		heads = append(append(heads, r.head[:frameSize]...), b...)
 	}
 }
 

@@ -91,7 +91,7 @@ func annotate(ctx context.Context, a *cli.App, task, trace, output string) (err 
 	}
 	source := name
 	if by != nil && by.Shift != 0 {
-		source += fmt.Sprintf(", placed by the power to ± %v beyond the energies' U", by.U)
+		source += fmt.Sprintf(", placed by the steps of the power, ± %v, which the energies' U does not include", by.U)
 	}
 	x, err := measurement.Annotate(ctx, db, t.ID, read, source)
 	if err != nil {
@@ -186,29 +186,22 @@ func converted(ctx context.Context, path string) (string, error) {
 const kernelTable = "kernel_trace.csv"
 
 // rocprof writes rocprofv3's tables as a trace.
-func rocprof(w io.Writer, path string) (err error) {
-	beside := func(name string) io.Reader {
-		f, fault := os.Open(strings.TrimSuffix(path, kernelTable) + name)
-		if fault != nil {
-			if !errors.Is(fault, os.ErrNotExist) || name == kernelTable {
-				err = fault
-			}
-			return nil
+func rocprof(w io.Writer, path string) error {
+	var x proftrace.Rocprof
+	for name, table := range map[string]*io.Reader{
+		kernelTable: &x.Kernels, "hip_api_trace.csv": &x.Calls, "marker_api_trace.csv": &x.Ranges,
+	} {
+		f, err := os.Open(strings.TrimSuffix(path, kernelTable) + name)
+		if errors.Is(err, os.ErrNotExist) && name != kernelTable {
+			continue
 		}
-		return f
-	}
-	x := proftrace.Rocprof{
-		Kernels: beside(kernelTable), Calls: beside("hip_api_trace.csv"), Ranges: beside("marker_api_trace.csv"),
-	}
-	for _, r := range []io.Reader{x.Kernels, x.Calls, x.Ranges} {
-		if f, ok := r.(*os.File); ok {
-			defer f.Close()
+		if err != nil {
+			return err
 		}
+		defer f.Close()
+		*table = f
 	}
-	if err != nil {
-		return err
-	}
-	if err = proftrace.ConvertRocprof(w, x); err != nil {
+	if err := proftrace.ConvertRocprof(w, x); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return nil

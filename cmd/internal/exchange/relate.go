@@ -33,8 +33,9 @@ type PowerRelation struct {
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
-// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where all of its work then lies
-// in the task's samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did not.
+// sinceBoot moves a trace on CLOCK_BOOTTIME, the clock of rocprofv3, to the host's where all of its work then lies in
+// the task's samples: it ran on this machine since the machine's last start. It returns the shift, zero where it did
+// not.
 func sinceBoot(ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace) (measure.Seconds, error) {
 	var at unix.Timespec
 	if t.Clock == nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) != nil {
@@ -67,8 +68,7 @@ const fewestEdges = 4
 
 // byPower moves a trace to the host's clock as the task has it, by the steps of the task's power: one that does not
 // name its clock, and one of a task without markers, whose clock is known to a part of a second. Nil for a trace that
-// needs none. boot: the trace's clock counts from the start of this machine, if it is the right one, so that the power
-// must not speak against it. A trace whose clock is known and does not fit is measurement.ErrAnother.
+// needs none. boot: the trace was moved by sinceBoot, and a fit of the power must agree. A trace whose clock is known and does not fit is measurement.ErrAnother.
 func byPower(
 	ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace, boot bool,
 ) (*PowerRelation, error) {
@@ -84,7 +84,7 @@ func byPower(
 	first := trace.Kernels[0].Start
 	fit, err := fitPower(ctx, db, t, trace.Kernels)
 	switch {
-	case errors.Is(err, clocksync.ErrClocks) && trace.HostClock: // the clocks are as good as they were
+	case errors.Is(err, clocksync.ErrClocks) && trace.HostClock: // the clocks alone place it
 		if boot {
 			return &PowerRelation{Unconfirmed: true}, nil
 		}

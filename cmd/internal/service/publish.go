@@ -145,7 +145,7 @@ func (p *capturePublisher) one(ctx context.Context, pub *relay.Publisher, c *cap
 	case err == nil && ctx.Err() == nil && s.to != nil:
 		err = p.mon.Replicated(c.ID())
 	case errors.Is(err, spool.ErrForgotten) && c.Summary().State.Ended():
-		p.log.Error("a capture cannot be published: before captures were, its host had samples dropped that it has",
+		p.log.Error("a capture cannot be published: its host stored and released parts of it before publishing began",
 			"capture", c.ID(), "error", err)
 		err = p.mon.Replicated(c.ID()) // its host alone decides
 	}

@@ -240,13 +240,14 @@ func TestConvertRocprof(t *testing.T) {
 		t.Error(diff)
 	}
 	for want, text := range map[string]string{
-		"no head of columns":            "",
-		"no kernels":                    rocprofHead,
-		"column Kernel_Name is missing": `"KernelName","BeginNs","EndNs"` + "\nk,1,2\n",
-		"line 2: End_Timestamp":         strings.ReplaceAll(rocprofKernels, "1551401624459226", "0"),
-		"ends 1 ns before":              strings.ReplaceAll(rocprofKernels, "1551401624459226", "1551401624448705"),
-		`Agent_Id "GPU x"`:              strings.ReplaceAll(rocprofKernels, "Agent 7", "GPU x"),
-		"wrong number of fields":        rocprofKernels + "1,2\n",
+		"it is empty":                           "",
+		"no kernels":                            rocprofHead,
+		"column Start_Timestamp is missing":     `"KernelName","BeginNs","EndNs"` + "\nk,1,2\n",
+		"line 2: End_Timestamp: it has no time": strings.ReplaceAll(rocprofKernels, "1551401624459226", "0"),
+		"ends 1 ns before":                      strings.ReplaceAll(rocprofKernels, "1551401624459226", "1551401624448705"),
+		"column Kernel_Name is missing":         strings.ReplaceAll(rocprofKernels, "Kernel_Name", "Name"),
+		`line 2: Agent_Id: "GPU x"`:             strings.ReplaceAll(rocprofKernels, "Agent 7", "GPU x"),
+		"line 3: 2 fields":                      rocprofKernels + "1,2\n",
 	} {
 		err := proftrace.ConvertRocprof(io.Discard, proftrace.Rocprof{Kernels: strings.NewReader(text)})
 		if !errors.Is(err, proftrace.ErrTrace) || !strings.Contains(err.Error(), want) {

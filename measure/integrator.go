@@ -45,6 +45,7 @@ type Integrator struct {
 	noise      []noiseMeter
 	lone       []loneMeter
 	rest       rest
+	steps      []stepped
 	stride     int  // distance of independent readings, in scans
 	thins      bool // it is a Thinned's
 }
@@ -198,6 +199,9 @@ func (g *Integrator) Add(b *Block) error {
 	g.anchored, g.nextIn = true, b.FirstScan+uint64(n)
 	g.listen(&s)
 	g.rest.observe(&s)
+	for i := range g.steps {
+		g.steps[i].observe(&s)
+	}
 	var err error
 	if g.align != nil {
 		err = g.align.add(&s, g.late.add)

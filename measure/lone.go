@@ -21,8 +21,8 @@ type loneMeter struct {
 	floor int64           // of twice the distance, in counts
 }
 
-// loneBin sums distances of like size, in counts.
-type loneBin struct{ n, sum, squares float64 }
+// loneBin sums distances of like size, in counts; pairs is the sum of squares of those of two readings alike.
+type loneBin struct{ n, sum, squares, pairs float64 }
 
 // observe takes a run of readings that lie stride scans apart; scatter is their standard deviation
 // so far in counts, zero for not known.
@@ -37,42 +37,87 @@ func (m *loneMeter) observe(x []Count, stride int, scatter float64) {
 	m.total += uint64(len(x))
 	floor := m.floor
 	for i := stride; i < len(x)-stride; i++ {
-		a, b := int64(x[i-stride]), int64(x[i+stride])
-		q := 2*int64(x[i]) - a - b
-		if q < floor && q > -floor {
-			continue
-		}
-		if apart := max(a-b, b-a); q != 0 && 4*apart <= max(q, -q) {
+		a, b, c := int64(x[i-stride]), int64(x[i]), int64(x[i+stride])
+		if q := 2*b - a - c; apart(q, floor, a-c) {
 			d := float64(q) / 2
 			bin := noiseBin(uint64(max(q, -q)))
 			s := m.bins[bin]
-			m.bins[bin] = loneBin{s.n + 1, s.sum + d, s.squares + d*d}
+			m.bins[bin] = loneBin{s.n + 1, s.sum + d, s.squares + d*d, s.pairs}
+		}
+		if i+2*stride >= len(x) {
+			continue
+		}
+		d := int64(x[i+2*stride])
+		if q := b + c - a - d; apart(q, floor, a-d) && apart(q, floor, b-c) {
+			bin := noiseBin(uint64(max(q, -q)))
+			s := m.bins[bin]
+			s.pairs += float64(q) * float64(q) / 4
+			m.bins[bin] = s
 		}
 	}
 }
 
-// lone is the part of the lone readings in the mean of the readings, and in their variance, in
-// counts.
-type lone struct{ mean, variance float64 }
+// apart reports that twice a distance q is not below floor, and that two readings d apart agree beside it.
+func apart(q, floor, d int64) bool {
+	return q != 0 && (q >= floor || q <= -floor) && 4*max(d, -d) <= max(q, -q)
+}
 
-// of returns the lone readings for a scatter of one reading in counts. With c standard deviations of
-// the distance, √1.5·σ, as the threshold, n normal readings hold one beyond it with the
-// probability n·erfc(c/√2) = loneAlarm.
-func (m *loneMeter) of(sigma float64) (out lone) {
-	if m.total == 0 {
-		return out
-	}
-	n := float64(m.total)
-	v := 1.5 * (sigma*sigma + 1.0/12) // the readings are rounded
-	threshold := math.Sqrt2 * math.Erfcinv(min(loneAlarm/n, 1)) * math.Sqrt(v)
+// lone is the part of the lone readings in the mean of the readings, and in their variance, in counts; n is their
+// number, and pairs the part of two readings alike in the variance.
+type lone struct{ mean, variance, n, pairs float64 }
+
+// distanceVariance returns the variance of the distance of readings that scatter by sigma counts and are rounded.
+func distanceVariance(sigma float64) float64 { return 1.5 * (sigma*sigma + 1.0/12) }
+
+// threshold returns the distance in counts beyond which a reading stands alone, for a scatter of one reading. With c
+// standard deviations of the distance as the threshold, n normal readings hold one beyond it with the probability
+// n·erfc(c/√2) = loneAlarm.
+func (m *loneMeter) threshold(sigma float64) float64 {
+	c := math.Sqrt2 * math.Erfcinv(min(loneAlarm/float64(max(m.total, 1)), 1))
+	return max(c*math.Sqrt(distanceVariance(sigma)), float64(m.floor)/2)
+}
+
+// beyond returns the lone readings beyond a threshold, for a scatter of one reading.
+func (m *loneMeter) beyond(threshold, sigma float64) (out lone) {
+	n, v := float64(max(m.total, 1)), distanceVariance(sigma)
 	// Sums over a map come in any order; the bins are taken in theirs.
 	for bin := range len(differences{}.bins) {
-		s, ok := m.bins[bin]
-		if from, _ := binRange(bin); !ok || from/2 <= max(threshold, float64(m.floor)/2) {
-			continue
+		if from, _ := binRange(bin); from/2 > threshold {
+			s := m.bins[bin]
+			out.n += s.n
+			out.mean += s.sum / n
+			out.variance += max(s.squares-s.n*v, 0) / n
+			out.pairs += s.pairs / n
 		}
-		out.mean += s.sum / n
-		out.variance += max(s.squares-s.n*v, 0) / n
 	}
+	return out
+}
+
+// alone returns the lone readings of a channel that scatters by sigma; whole is smoothness.whole.
+//
+// A meter that makes them makes them while the card rests and amid a marker's chips, too. With k there, where the
+// window's rate gives λ, the meter's part is (k + ½)/λ in the mean (H. Jeffreys' prior for a rate). The others are
+// pulses of the load, shorter than a scan. One of w < 1 scans and height h is seen with the probability w and errs by
+// (1 − w)·h then, by w·h else: w·(1 − w)·h² in the mean square, as the steps at its ends are smooth. Where w is small
+// that is w·h², all of the variance; where any w is as frequent, as many pulses show two readings alike as one, and it
+// is a third.
+func (g *Integrator) alone(channel int, sigma, whole float64) lone {
+	m := &g.lone[channel]
+	threshold := m.threshold(sigma)
+	out := m.beyond(threshold, sigma)
+	var calm loneMeter
+	for i := range g.rest.runs {
+		calm.observe(g.rest.runs[i].cols[channel], g.stride, 0)
+	}
+	for i := range g.steps {
+		calm.observe(g.steps[i].cols[channel], g.stride, 0)
+	}
+	if out.variance == 0 || calm.total == 0 {
+		return out
+	}
+	expected := out.n * float64(calm.total) / float64(m.total)
+	meter := min(1, (calm.beyond(threshold, sigma).n+0.5)/expected)
+	spread := min(1, out.pairs/out.variance)
+	out.variance *= meter + (1-meter)*whole*whole*(1-spread*2/3)
 	return out
 }

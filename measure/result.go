@@ -221,18 +221,21 @@ func (g *Integrator) stats(r int) railStats {
 		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
 		m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail),
 	}
-	st.ox = g.others(rail.X, st.nx, st.spacing)
+	whole := g.smooth(r).whole
+	st.ox = g.others(rail.X, st.nx, st.spacing, whole)
 	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
 		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
-		st.oy = g.others(rail.Y, st.ny, st.spacing)
+		st.oy = g.others(rail.Y, st.ny, st.spacing, whole)
 	}
 	return st
 }
 
 // others returns what is in a channel's readings beside white, normal noise.
-func (g *Integrator) others(channel int, n scatter, spacing float64) disturbance {
-	return disturbance{slow: g.slow(channel, n, spacing), lone: g.lone[channel].of(max(n.sigma, g.noise[channel].sigma(0)))}
+func (g *Integrator) others(channel int, n scatter, spacing, whole float64) disturbance {
+	return disturbance{
+		slow: g.slow(channel, n, spacing), lone: g.alone(channel, max(n.sigma, g.noise[channel].sigma(0)), whole),
+	}
 }
 
 // rail returns the result of one rail and the lines of its budget that are its own.
@@ -270,8 +273,9 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	add("tick rate", max(tb.UTickHz, e.Rate)*math.Abs(energy), true)
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	add("window edges", tick*math.Sqrt(ends), true)
-	add("window sampling", g.sampled(r, e), true)
-	steps, keeps := g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
+	smooth := g.smooth(r).jumps
+	add("window sampling", smooth*g.sampled(r, e), true)
+	steps, keeps := smooth*g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
 	add("sampling", steps, false)
 	add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
 	add(Beats, e.beats*math.Abs(energy), true)

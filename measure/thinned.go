@@ -208,7 +208,7 @@ func (m *loneMeter) join(x *loneMeter) {
 	}
 	for i, b := range x.bins {
 		a := m.bins[i]
-		m.bins[i] = loneBin{a.n + b.n, a.sum + b.sum, a.squares + b.squares}
+		m.bins[i] = loneBin{a.n + b.n, a.sum + b.sum, a.squares + b.squares, a.pairs + b.pairs}
 	}
 	m.total += x.total
 }
@@ -258,7 +258,7 @@ type thinnedState struct {
 	Total               thinnedRail
 	Noise               []map[int]uint32 // by channel and form, by bin
 	Looked              []uint64         // the same: how many differences
-	Lone                []map[int][3]float64
+	Lone                []map[int][4]float64
 	LoneTotal           []uint64
 	Sums, Turns         []float64 `json:",omitempty"`
 	Per, Open           int       `json:",omitempty"`
@@ -315,9 +315,9 @@ func (t *Thinned) Encode() ([]byte, error) {
 			}
 			out.Noise, out.Looked = append(out.Noise, bins), append(out.Looked, g.noise[c][f].total)
 		}
-		lone := map[int][3]float64{}
+		lone := map[int][4]float64{}
 		for i, b := range g.lone[c].bins {
-			lone[i] = [3]float64{b.n, b.sum, b.squares}
+			lone[i] = [4]float64{b.n, b.sum, b.squares, b.pairs}
 		}
 		out.Lone, out.LoneTotal = append(out.Lone, lone), append(out.LoneTotal, g.lone[c].total)
 	}
@@ -372,7 +372,7 @@ func DecodeThinned(s *Setup, data []byte) (*Thinned, error) {
 	for c, bins := range in.Lone {
 		g.lone[c] = loneMeter{bins: map[int]loneBin{}, total: in.LoneTotal[c]}
 		for i, b := range bins {
-			g.lone[c].bins[i] = loneBin{b[0], b[1], b[2]}
+			g.lone[c].bins[i] = loneBin{b[0], b[1], b[2], b[3]}
 		}
 	}
 	return t, nil

@@ -237,9 +237,9 @@ type Reading struct {
 	// Method is "nvml.instant", "nvml.average", "nvml.usage" (watts), "nvml.energy" (joules, a counter), or
 	// a condition, whose name ends in its unit: "gpu.sm_clock_hz", "gpu.memory_clock_hz",
 	// "gpu.temperature_c", "gpu.throttle_bits". "machine.energy.package-0" (J) and "machine.power.…" (W) are the host's
-	// own sensors, "method.sma" and its like readings by the software methods themselves, "witness" the seconds that a
-	// call took which switched a line (package hostagent/witness), "nvidia-smi power.draw" and its like an imported
-	// log.
+	// own sensors, "machine.clock_error_s" how far its clock may be off UTC, "method.sma" and its like readings by the
+	// software methods themselves, "witness" the seconds that a call took which switched a line (package
+	// hostagent/witness), "nvidia-smi power.draw" and its like an imported log.
 	Method string
 	At     time.Time
 	Value  float64

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -83,6 +84,8 @@ type sharing struct {
 	spans iter.Seq2[attribute.Kernel, error]
 	// alone has the numbers that long launches get of their own, behind the names'; nil for none.
 	alone map[launchKey]int
+	// steps sees how smooth the steps of the load are, by the task's markers; nil once that is known.
+	steps *measure.Integrator
 	// deleted are the spans of device time whose samples were deleted.
 	deleted []Window
 }
@@ -107,12 +110,18 @@ func (s *sharing) run() (attribute.Result, error) {
 	if err := s.scans(s.push); err != nil {
 		return attribute.Result{}, err
 	}
+	smooth := measure.Joule(s.steps.Smoothness())
+	s.steps = nil
 	var parts []attribute.Result
 	for _, e := range s.engines {
 		r, err := e.Result()
 		if err != nil {
 			return attribute.Result{}, err
 		}
+		for i := range r.Kernels {
+			r.Kernels[i].USampling *= smooth
+		}
+		r.ActiveIdle.USampling, r.Idle.USampling = r.ActiveIdle.USampling*smooth, r.Idle.USampling*smooth
 		parts = append(parts, r)
 	}
 	return attribute.Merge(parts...), nil
@@ -131,6 +140,11 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 		if sums := b.Thinned(); sums != nil {
 			s.deleted = append(s.deleted, sums.Span())
 			return false, sums.Steady(push)
+		}
+		if s.steps != nil {
+			if err := s.steps.Add(b); err != nil {
+				return false, err
+			}
 		}
 		return b.Scans() > 0 && tb.Seconds(b.TickAt(tb, 0)) > t.Result.To+1, stream.Add(b)
 	}); err != nil {
@@ -176,6 +190,11 @@ func (s *sharing) open() error {
 	s.resolution = max(scan, r.Update, r.Window, 2*r.Tau)
 	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
 	// time on each, so rails of one skew share an engine, and the results are merged.
+	var err error
+	if s.steps, err = measure.NewIntegrator(&t.Setup, t.Result.From, t.Result.From+scan); err != nil {
+		return err
+	}
+	marker.Inform(s.steps, t.Marker, t.Markers)
 	bySkew := map[measure.Seconds]int{}
 	for n, rail := range t.Setup.Rails {
 		skew := t.Setup.Channels[rail.X].Skew

@@ -204,7 +204,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		}
 	}
 	p.edges.Aliasing, p.edges.Beats = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
-	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, found); err != nil {
+	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, task.Marker, found); err != nil {
 		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) && !errors.Is(err, measure.ErrThinned) {
 			return a, err
 		}
@@ -383,7 +383,7 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	var r *measure.Result
 	e, err := WindowEdges(ctx, db, &t)
 	if err == nil {
-		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e, t.Markers)
+		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e, t.Marker, t.Markers)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
@@ -430,7 +430,7 @@ func rework(ctx context.Context, db Store, t *store.Task, w Window, e measure.Ed
 	}
 	original := setups[1]
 	var err error
-	if o.Result, err = Integrate(ctx, db, t.ID, &original, w, e, t.Markers); err != nil {
+	if o.Result, err = Integrate(ctx, db, t.ID, &original, w, e, t.Marker, t.Markers); err != nil {
 		return err
 	}
 	if err := db.Finish(ctx, t.ID, o); err != nil {

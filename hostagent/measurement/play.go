@@ -256,15 +256,18 @@ func (s *attempt) kernels(ran []gpu.Kernel) []store.Kernel {
 	return rows
 }
 
-// condition stores the GPU's clocks, temperature and throttling, where its sensor reads
-// them.
+// condition stores the GPU's clocks, temperature and throttling, where its sensor reads them, and how far the
+// machine's clock may be off UTC, where its kernel states it.
 func (s *attempt) condition(ctx context.Context) error {
-	r, ok := s.cfg.Sensor.(gpu.ConditionReader)
-	if !ok {
-		return nil
+	var rows []store.Reading
+	if c, err := machine.ReadClock(); err == nil {
+		rows = c.Readings(s.line.now())
 	}
-	rows := s.line.readings(sensor.ConditionReadings(r.Condition(), s.line.now()))
-	return playing("store the GPU's condition", s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, rows))
+	if r, ok := s.cfg.Sensor.(gpu.ConditionReader); ok {
+		rows = append(rows, sensor.ConditionReadings(r.Condition(), s.line.now())...)
+	}
+	return playing("store the condition of GPU and clock",
+		s.cfg.DB.PutReadings(context.WithoutCancel(ctx), s.id, s.line.readings(rows)))
 }
 
 // EnvWork marks the processes that a measurement starts, and all that these start: its

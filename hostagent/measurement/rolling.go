@@ -249,7 +249,7 @@ func (s *attempt) interim(
 	w.To, _ = m.fit.Meter(to)
 	edges.Rate = unsteady(line, played, ends.timed(t.Marker, t.Markers))
 	edges.Beats = true
-	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Markers)
+	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Marker, t.Markers)
 	return err
 }
 

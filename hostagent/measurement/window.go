@@ -135,13 +135,13 @@ func eachBlock(
 // uncertainties of the window's ends. The card rests outside of the markers that bound the
 // task, if found has them.
 func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges,
-	found []marker.Found,
+	spec marker.Spec, found []marker.Found,
 ) (*measure.Result, error) {
 	g, err := measure.NewIntegrator(setup, w.From, w.To)
 	if err != nil {
 		return nil, err
 	}
-	g.Rest(marker.Rest(found))
+	marker.Inform(g, spec, found)
 	err = eachBlock(ctx, db, id, setup, func(b *measure.Block) (bool, error) {
 		err := g.Add(b)
 		return g.Done(), err

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
@@ -22,7 +23,7 @@ import (
 
 // clockWander is by how much the rates of two clocks differ from their mean over a capture, relative and k = 1: that
 // of quartz at rest, and of a host clock that is steered gently. The line through the markers at both ends is off by
-// up to a quarter of the distance between them times that.
+// up to a quarter of the distance between them times that, midway.
 const clockWander = 0.1e-6
 
 // vagueClock: a window shorter than so many times the clock's standard uncertainty has no energy. Beyond, the powers at
@@ -211,9 +212,12 @@ func (w *ServedWindows) measure(ctx context.Context, db Store, id store.TaskID) 
 // of their begin.
 func (w *ServedWindows) share(ctx context.Context, db Store, t *store.Task, m *marking) error {
 	f := &m.fit
-	if len(f.Knots) == 0 {
-		late := float64(t.Result.To-t.Result.From) / 4 * clockWander
-		f.VarA += late * late
+	t.Clock = f
+	if len(f.Knots) == 0 { // the line is right at its ends
+		from, _ := f.Host(t.Result.From)
+		to, _ := f.Host(t.Result.To)
+		late := float64(to-from) / 4 * clockWander
+		f.Knots = []clock.Knot{{Host: from, Bend: late * late}, {Host: to}}
 	}
 	s := &sharing{ctx: ctx, db: db, task: t, spans: w.kernels(t, m.spans)}
 	x, err := s.run()

@@ -212,37 +212,54 @@ func newSolver(obs []Obs, prior Prior) *solver {
 	return s
 }
 
-// start returns a line that a minority of outliers cannot move: the median
-// slope of pairs half the observations apart (H. Theil, 1950), each of the weight of
-// its distance, so that pairs within one marker do not outvote those of two; drawn
-// towards the prior, and the median offset.
-func (s *solver) start() line {
-	n := len(s.x)
+// start returns a line that a minority of outliers cannot move: the slope of the observations, then that of the medians
+// of their groups beside it, be there many in a group or one: a marker of which one edge is placed would else be off
+// the others' line by more than that edge's u, and taken for an outlier. The offset is the median.
+func (s *solver) start() (l line) {
+	l.slope = s.slope(s.x, s.y)
+	rest := make([]float64, len(s.x))
+	byGroup := map[int][2][]float64{}
+	for i := range rest {
+		rest[i] = s.y[i] - l.slope*s.x[i]
+		g := byGroup[s.group[i]]
+		byGroup[s.group[i]] = [2][]float64{append(g[0], s.x[i]), append(g[1], rest[i])}
+	}
+	var x, y []float64
+	for _, g := range byGroup {
+		x, y = append(x, median(g[0])), append(y, median(g[1]))
+	}
+	turn := s.slope(x, y)
+	l.slope += turn
+	for i := range rest {
+		rest[i] -= turn * s.x[i]
+	}
+	l.d = median(rest)
+	return l
+}
+
+// slope returns the median slope of pairs half the points apart (H. Theil, 1950), each of the weight of its distance, so
+// that pairs within one marker do not outvote those of two; drawn towards the prior.
+func (s *solver) slope(x, y []float64) float64 {
+	n := len(x)
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.x[a], s.x[b]) })
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
 	var slopes, weights []float64
 	for i := 0; i+n/2 < n && n > 1; i++ {
 		a, b := order[i], order[i+n/2]
-		if s.x[b] > s.x[a] {
-			slopes = append(slopes, (s.y[b]-s.y[a])/(s.x[b]-s.x[a]))
-			weights = append(weights, s.x[b]-s.x[a])
+		if x[b] > x[a] {
+			slopes = append(slopes, (y[b]-y[a])/(x[b]-x[a]))
+			weights = append(weights, x[b]-x[a])
 		}
 	}
-	var l line
-	if len(slopes) > 0 {
-		limit := 3 * s.prior.URate
-		stat.SortWeighted(slopes, weights)
-		l.slope = max(-limit, min(limit, stat.Quantile(0.5, stat.Empirical, slopes, weights)))
+	if len(slopes) == 0 {
+		return 0
 	}
-	rest := make([]float64, n)
-	for i := range rest {
-		rest[i] = s.y[i] - l.slope*s.x[i]
-	}
-	l.d = median(rest)
-	return l
+	limit := 3 * s.prior.URate
+	stat.SortWeighted(slopes, weights)
+	return max(-limit, min(limit, stat.Quantile(0.5, stat.Empirical, slopes, weights)))
 }
 
 // reweigh sets the scale and the weights for the residuals from a line.

@@ -69,6 +69,22 @@ func TestFitClockKeepsALoneEdge(t *testing.T) {
 	}
 }
 
+// So does one whose edge is surer than those of the other.
+func TestFitClockKeepsASureEdge(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	tr := truth{12.5, -84e-6}
+	for range 200 {
+		obs := tr.marker(rng, 3601, 40e-6, 40e-6)
+		for i := range obs {
+			obs[i].Group = 1
+		}
+		f := fit(t, append(obs, tr.marker(rng, 1, 5e-6, 5e-6)[0]), Prior{Origin: 7})
+		if d := math.Abs(f.B - 1 - tr.rate); d > 20e-9 || f.Rejected > 1 || f.VarB > 1e-16 {
+			t.Fatalf("rate off by %g, u %g; %d rejected", d, math.Sqrt(f.VarB), f.Rejected)
+		}
+	}
+}
+
 func TestFitClockNeedsOneMarkerOnly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	tr := truth{4, 100e-6}

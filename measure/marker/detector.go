@@ -224,6 +224,23 @@ func Rest(found []Found) (before, behind measure.Seconds) {
 	return before, behind
 }
 
+// Inform tells an integrator what the markers that bound a task show: where the card rests, and how its power steps.
+func Inform(g *measure.Integrator, spec Spec, found []Found) {
+	g.Rest(Rest(found))
+	start, stop := Pair(found)
+	for _, f := range []*Found{start, stop} {
+		if f == nil || f.Plain() {
+			continue
+		}
+		spec.Tag = f.Tag
+		var at []measure.Seconds
+		for _, e := range edgesOf(spec.Chips(f.Kind), spec.CodeStart(), float64(spec.Chip), nil) {
+			at = append(at, f.T+measure.Seconds(e.at))
+		}
+		g.Steps(at, spec.Chip/3, 0.9*spec.Chip)
+	}
+}
+
 // point is the mean total power of a few neighbouring scans.
 type point struct {
 	t float64 // the centre of its scans, seconds of device time

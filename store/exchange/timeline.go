@@ -166,6 +166,8 @@ func (b *timelineBuilder) readings() error {
 			switch m := r.Method; { // see store.Reading
 			case strings.HasSuffix(m, "_hz"):
 				unit = "Hz"
+			case strings.HasSuffix(m, "_s"):
+				unit = "s"
 			case strings.HasSuffix(m, "temperature_c"):
 				unit = "°C"
 			case strings.HasSuffix(m, "_bits"):

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
@@ -74,8 +75,8 @@ func healthy() *doctor {
 			readDatabase: func(context.Context, string) (databaseState, error) {
 				return databaseState{Schema: 9, Tasks: 4, Size: 1e6, Check: "ok"}, nil
 			},
-			readClock: func() (clockState, error) {
-				return clockState{Synchronised: true, Offset: 30 * time.Microsecond, MaxError: time.Millisecond}, nil
+			readClock: func() (machine.ClockState, error) {
+				return machine.ClockState{Synchronised: true, Offset: 30 * time.Microsecond, MaxError: time.Millisecond}, nil
 			},
 			stepWatch:  func() func() time.Duration { return func() time.Duration { return 0 } },
 			readLimits: func() (limitState, error) { return limitState{Files: 4096, Locked: ^uint64(0)}, nil },
@@ -335,11 +336,11 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"a large log", data(databaseState{WAL: 1 << 30, Check: "ok"}, nil), "database", levelWarn, "folded in"},
 		{"unfinished tasks", data(databaseState{Unfinished: 2}, nil), "database", levelWarn, "2 tasks"},
 		{
-			"a free clock", func(d *doctor) { d.readClock = func() (clockState, error) { return clockState{}, nil } },
+			"a free clock", func(d *doctor) { d.readClock = func() (machine.ClockState, error) { return machine.ClockState{}, nil } },
 			"clock", levelWarn, "chrony",
 		},
 		{"no clock", func(d *doctor) {
-			d.readClock = func() (clockState, error) { return clockState{}, errors.New("adjtimex: no") }
+			d.readClock = func() (machine.ClockState, error) { return machine.ClockState{}, errors.New("adjtimex: no") }
 		}, "clock", levelWarn, "adjtimex"},
 		{"a clock that jumps", func(d *doctor) {
 			d.stepWatch = func() func() time.Duration { return func() time.Duration { return -time.Second } }

@@ -137,12 +137,6 @@ func (d *doctor) database(ctx context.Context) {
 	}
 }
 
-// clockState is the kernel's state of its clock.
-type clockState struct {
-	Synchronised     bool
-	Offset, MaxError time.Duration
-}
-
 // largestStep bounds the movement of CLOCK_REALTIME against CLOCK_MONOTONIC during
 // the examination. Slewing moves it by at most 0.5 ms per second, so more is a
 // step.

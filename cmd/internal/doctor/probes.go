@@ -25,6 +25,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/discover"
@@ -55,7 +56,7 @@ type probes struct {
 	nearest      func(dir string) string // the directory, or the nearest above it that is there
 	tryDisk      func(ctx context.Context, dir string) (diskState, error)
 	readDatabase func(ctx context.Context, path string) (databaseState, error)
-	readClock    func() (clockState, error)
+	readClock    func() (machine.ClockState, error)
 	stepWatch    func() (moved func() time.Duration)
 	readLimits   func() (limitState, error)
 }
@@ -82,7 +83,7 @@ func systemProbes() probes {
 		library:   run.FindLibrary,
 		processes: processNames, getenv: os.Getenv, glob: filepath.Glob,
 		exists:  func(path string) bool { _, err := os.Stat(path); return err == nil },
-		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase, readClock: readClock, stepWatch: stepWatch,
+		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase, readClock: machine.ReadClock, stepWatch: stepWatch,
 		readLimits: readLimits,
 	}
 }
@@ -300,23 +301,6 @@ func readDatabase(ctx context.Context, path string) (s databaseState, err error)
 	open, err := db.Unfinished(ctx)
 	s.Unfinished = len(open)
 	return s, err
-}
-
-// readClock reads the kernel's clock state; it sets nothing.
-func readClock() (s clockState, err error) {
-	var t unix.Timex
-	state, err := unix.Adjtimex(&t)
-	if err != nil {
-		return s, fmt.Errorf("adjtimex: %w", err)
-	}
-	unit := time.Microsecond
-	if t.Status&unix.STA_NANO != 0 {
-		unit = time.Nanosecond
-	}
-	return clockState{
-		Synchronised: state != unix.TIME_ERROR && t.Status&unix.STA_UNSYNC == 0,
-		Offset:       time.Duration(t.Offset) * unit, MaxError: time.Duration(t.Maxerror) * time.Microsecond,
-	}, nil
 }
 
 // stepWatch starts to compare CLOCK_REALTIME with CLOCK_MONOTONIC; the returned

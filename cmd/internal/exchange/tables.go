@@ -314,7 +314,7 @@ func (in *Incoming) endBy(format, file string, w givenSpan) {
 		if err != nil {
 			return err
 		}
-		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges, t.Markers)
+		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges, t.Marker, t.Markers)
 		if err != nil {
 			return err
 		}

@@ -189,6 +189,9 @@ func renderMarkers(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  clock    residual %v rms over %d edges (%d rejected), meter runs %+.1f ppm against the host\n",
 			c.RMS, c.Used, c.Rejected, (c.B-1)*1e6)
 	}
+	if r.UTCU > 0 {
+		fmt.Fprintf(w, "           in UTC ± %v (k = 2), by the host's kernel\n", measure.Seconds(r.UTCU))
+	}
 }
 
 // AddLabels adds the task's tags, pin, notes and provenance.
@@ -254,6 +257,11 @@ func (r *Report) addCondition(ctx context.Context, db *store.DB) error {
 		from, _ := t.Clock.Host(t.Result.From)
 		to, _ := t.Clock.Host(t.Result.To)
 		r.Machine = machine.Uses(readings, measurement.HostTime(*t.Clock, from), measurement.HostTime(*t.Clock, to))
+		if most := machine.UTC(readings); measure.Known(most) {
+			// The error may be anything up to the kernel's bound (GUM, 4.3.7).
+			_, u := t.Clock.Meter((from + to) / 2)
+			r.UTCU = measure.Number(2 * math.Hypot(float64(most)/math.Sqrt(3), float64(u)))
+		}
 	}
 	c := sensor.Conditions(readings)
 	if len(c) == 0 {

@@ -3,12 +3,15 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -58,6 +61,41 @@ func TestConditionOnOneLine(t *testing.T) {
 	}
 	if got := measure.Hertz(1.755e9).String(); got != "1.755 GHz" {
 		t.Errorf("1.755e9 Hz is written %s", got)
+	}
+}
+
+// The trace's times in UTC have the U of the host's clock and of the meter's against it.
+func TestTimesInUTC(t *testing.T) {
+	db, err := store.Open(t.Context(), t.TempDir()+"/power.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	id, err := db.BeginTask(t.Context(), store.NewTask{Name: "gemm", User: "lab", Launched: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{ListedReport: ListedReport{TaskID: int64(id)}, task: &store.Task{
+		Result: &measure.Result{From: 1, To: 2}, Clock: &clock.Fit{B: 1, VarA: 9e-6},
+	}}
+	for _, want := range []float64{0, 2 * math.Hypot(6e-3/math.Sqrt(3), 3e-3)} {
+		if err := r.addCondition(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(float64(r.UTCU)-want) > 1e-12 {
+			t.Errorf("U is %v s, want %v", r.UTCU, want)
+		}
+		c := machine.ClockState{Synchronised: true, Offset: time.Millisecond, MaxError: 5 * time.Millisecond}
+		if err := db.PutReadings(t.Context(), id, c.Readings(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var text strings.Builder
+	r.Clock = r.task.Clock
+	renderMarkers(&text, r)
+	if !strings.Contains(text.String(), "in UTC ± 9.165 ms (k = 2)") {
+		t.Error(text.String())
 	}
 }
 

@@ -296,7 +296,7 @@ func (s *captureSending) integrate(ctx context.Context) (*measure.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	g.Rest(marker.Rest(s.sum.Markers))
+	marker.Inform(g, h.Marker, s.sum.Markers)
 	if err := s.c.Read(ctx, capture.ReadOptions{}, &adding{g: g, setup: &h.Setup}); err != nil {
 		return nil, err
 	}

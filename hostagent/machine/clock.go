@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
+	"golang.org/x/sys/unix"
+)
+
+// ClockMethod is the method of the readings of how far the machine's clock may be off UTC, in seconds.
+const ClockMethod = "machine.clock_error_s"
+
+// ClockState is what the kernel knows of its clock: whether a time service (NTP, PTP through chrony or phc2sys)
+// disciplines it, how far it is being moved yet, and the largest error.
+type ClockState struct {
+	Synchronised     bool
+	Offset, MaxError time.Duration
+}
+
+// ReadClock reads the kernel's clock state (adjtimex); it sets nothing.
+func ReadClock() (s ClockState, err error) {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return s, fmt.Errorf("adjtimex: %w", err)
+	}
+	unit := time.Microsecond
+	if t.Status&unix.STA_NANO != 0 {
+		unit = time.Nanosecond
+	}
+	return ClockState{
+		Synchronised: state != unix.TIME_ERROR && t.Status&unix.STA_UNSYNC == 0,
+		Offset:       time.Duration(t.Offset) * unit, MaxError: time.Duration(t.Maxerror) * time.Microsecond,
+	}, nil
+}
+
+// Readings returns the state as stored readings: none of a clock that nothing disciplines.
+func (s ClockState) Readings(at time.Time) []store.Reading {
+	if !s.Synchronised {
+		return nil
+	}
+	return []store.Reading{{Method: ClockMethod, At: at, Value: (s.Offset.Abs() + s.MaxError).Seconds()}}
+}
+
+// UTC returns by how much the machine's clock may be off UTC, the most of a task's readings; NaN where none says so.
+func UTC(readings []store.Reading) measure.Seconds {
+	most := measure.Seconds(math.NaN())
+	for _, r := range readings {
+		if r.Method == ClockMethod && !(measure.Seconds(r.Value) <= most) {
+			most = measure.Seconds(r.Value)
+		}
+	}
+	return most
+}

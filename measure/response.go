@@ -54,20 +54,26 @@ func (m *stepped) observe(s *stretch[Count]) {
 
 // smooth returns the smoothness of rail r, or of the sum for r = −1: 1 where no marker shows it.
 func (g *Integrator) smooth(r int) smoothness {
-	var all scattered
+	var all, apart scattered
 	for i := range g.steps {
-		g.place(&all, &g.steps[i], r)
+		g.place(&all, r, &g.steps[i], false)
+		g.place(&apart, r, &g.steps[i], true)
 	}
 	if all.dof < leastSteps || all.jumps == 0 {
 		return smoothness{1, 1}
 	}
-	seen := max(all.square-all.noise, 0)
+	square, noise, dof := all.square/all.dof, all.noise/all.dof, all.dof
+	// Steps that begin before the one before is over seem irregular.
+	if apart.dof >= leastSteps && apart.square/apart.dof < square/3 {
+		square, noise, dof = apart.square/apart.dof, apart.noise/apart.dof, apart.dof
+	}
 	// Of normal errors the scatter is known to √(2/ν). Noise that hides it counts; that a step is worse than a sudden one
 	// must be seen.
-	doubt := math.Sqrt(2 / all.dof)
+	seen, doubt := max(square-noise, 0), math.Sqrt(2/dof)
+	jumps, whole := all.jumps/all.dof, all.whole/all.dof
 	return smoothness{
-		math.Sqrt(max(min((seen+all.noise*doubt)/all.jumps, 1), (seen-all.square*doubt)/all.jumps)),
-		math.Sqrt(min((seen+all.noise*doubt)/all.whole, 1)),
+		math.Sqrt(max(min((seen+noise*doubt)/jumps, 1), (seen-square*doubt)/jumps)),
+		math.Sqrt(min((seen+noise*doubt)/whole, 1)),
 	}
 }
 
@@ -100,10 +106,14 @@ type around struct {
 	late        float64
 }
 
-// cut returns the steps all of whose scans are there.
-func (m *stepped) cut(scan float64) (out []around) {
+// cut returns the steps all of whose scans are there; apart: those alone that come later than the shortest time behind
+// the one before.
+func (m *stepped) cut(scan float64, apart bool) (out []around) {
 	before := func(t float64) int { return sort.SearchFloat64s(m.ticks, t) }
-	for _, t := range m.at {
+	for i, t := range m.at {
+		if apart && i > 0 && t-m.at[i-1] < 1.5*m.behind {
+			continue
+		}
 		x := around{at: t, lo: before(t - m.before), mid: before(t - scan/2), hi: before(t + m.behind)}
 		if x.mid-x.lo >= 2 && x.hi-x.mid >= 3 && m.ticks[x.hi-1]-m.ticks[x.lo] < (float64(x.hi-x.lo)-0.5)*scan {
 			out = append(out, x)
@@ -112,10 +122,10 @@ func (m *stepped) cut(scan float64) (out []around) {
 	return out
 }
 
-// place adds a marker's steps.
-func (g *Integrator) place(out *scattered, m *stepped, r int) {
+// place adds a marker's steps, all or those apart.
+func (g *Integrator) place(out *scattered, r int, m *stepped, apart bool) {
 	scan := g.setup.Timebase.TicksPerScan
-	p, all := g.marked(m, r), m.cut(scan)
+	p, all := g.marked(m, r), m.cut(scan, apart)
 	var level, count [2]float64 // before steps up and steps down
 	var noise, dof float64
 	for i := range all {
@@ -158,7 +168,8 @@ func (g *Integrator) place(out *scattered, m *stepped, r int) {
 	out.dof += free
 }
 
-// irregular returns the sum of squares of how late the steps are, less a mean of each direction and the difference of two clocks.
+// irregular returns the sum of squares of how late the steps are, less the mean of each direction and the difference of
+// two clocks' rates.
 func irregular(all []around) (square float64) {
 	var n, x, y [2]float64
 	for i := range all {

@@ -32,6 +32,7 @@ const (
 	averagedFoot, averagedMisfit = 0.28, 0.75
 
 	ramped    = 2.54 // time constants that a ramp lasts of which the least-squares exponential has one
+	settled   = 4    // time constants behind which an exponential is level
 	footSteps = 24   // trials of a foot on either side of the guess
 	footStays = 1.5  // standard uncertainties by which a foot may differ from that of a shorter reach
 	footReach = 1.4  // time constants that a reach may have at most
@@ -179,7 +180,7 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 		out.tau, level, other = fall, level+f.par[parStep], rise
 	}
 	// The level before an edge, of a third of a chip, is one that the last edge has reached.
-	room := max(1, ramped*other/chip+1./3)
+	room := max(1, (settled*other+out.box)/chip+1./3)
 	for i := range f.edges {
 		e := &f.edges[i]
 		if e.sign != direction || i > 0 && float64(e.chip-f.edges[i-1].chip) < room {

@@ -33,6 +33,7 @@ type fitted struct {
 	model
 	inverse  [params]vector
 	variance float64 // of a point about the model
+	white    float64 // of a point, by its neighbours
 	uT0      float64
 	// birge is the factor by which single edges scatter more than noise explains, at least 1.
 	birge float64
@@ -167,6 +168,7 @@ func (s *sampled) solve(chips []bool, t0 float64) *fitted {
 	f.par = vector{parTau: math.Log(tau), parFall: math.Log(tau), parStep: high - low, parLow: low}
 	f.guess = f.par[parTau]
 	white := whiteNoise(len(w.pts), func(i int) float64 { return w.pts[i].p })
+	f.white = white
 	f.prior, f.clocks = white/(1.5*1.5), white/(s.uClock*s.uClock)
 	if !s.minimise(f) {
 		return nil

@@ -32,6 +32,7 @@ const (
 	averagedFoot, averagedMisfit = 0.28, 0.75
 
 	ramped    = 2.54 // time constants that a ramp lasts of which the least-squares exponential has one
+	fewBefore = 32   // points that may show less noise than there is
 	settled   = 4    // time constants behind which an exponential is level
 	footSteps = 24   // trials of a foot on either side of the guess
 	footStays = 1.5  // standard uncertainties by which a foot may differ from that of a shorter reach
@@ -207,6 +208,9 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 	n := float64(out.before)
 	// Noise below a millionth of the step is that of no converter.
 	out.noise = max((square-n*mean*mean)/max(n-1, 1), 1e-12*out.step*out.step)
+	if n < fewBefore {
+		out.noise = max(out.noise, f.white)
+	}
 	return out
 }
 

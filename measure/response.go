@@ -11,11 +11,16 @@ import (
 // step tells where the rule places it. How far these places scatter about regular ones, beyond noise, is the rule's
 // error, whatever the shape. The same regulators and filters smooth the work, so that its steps are no sharper.
 
-// leastSteps is how many degrees of freedom the scatter needs: eight know it to a quarter.
-const leastSteps = 8
+const (
+	// leastSteps is how many degrees of freedom the scatter needs: eight know it to a quarter.
+	leastSteps = 8
+	// mostScans is how many scans a step may have around it: a faster meter sees the whole response, and the rule errs
+	// by little.
+	mostScans = 512
+)
 
-// smoothness is the rule's error at steps of the load, over that of sudden ones: of the steps as jumps counts them, which
-// for a step in two halves is less than all of it, so that the part may exceed 1; and of whole steps.
+// smoothness is the rule's error at steps of the load, over that of sudden ones: of the steps as jumps counts them,
+// which for a step in two halves is less than all of it, so that the part may exceed 1; and of whole steps.
 type smoothness struct{ jumps, whole float64 }
 
 // stepped is a marker: its steps, and the scans around them.
@@ -30,7 +35,7 @@ type stepped struct {
 // no other. It is called before the first Add.
 func (g *Integrator) Steps(at []Seconds, before, behind Seconds) {
 	tb := g.setup.Timebase
-	if len(at) < leastSteps || tb.Stamped || g.stride > 1 {
+	if len(at) < leastSteps || tb.Stamped || g.stride > 1 || tb.Ticks(before+behind) > mostScans*tb.TicksPerScan {
 		return
 	}
 	m := stepped{before: tb.Ticks(before), behind: tb.Ticks(behind), cols: make([][]Count, len(g.setup.Channels))}
@@ -48,7 +53,7 @@ func (m *stepped) observe(s *stretch[Count]) {
 		m.ticks = append(m.ticks, s.at(i))
 	}
 	for c := range m.cols {
-		m.cols[c] = append(m.cols[c], s.cols[c][min(lo, hi):hi]...)
+		m.cols[c] = append(m.cols[c], s.cols[c][lo:hi]...)
 	}
 }
 
@@ -67,8 +72,8 @@ func (g *Integrator) smooth(r int) smoothness {
 	if apart.dof >= leastSteps && apart.square/apart.dof < square/3 {
 		square, noise, dof = apart.square/apart.dof, apart.noise/apart.dof, apart.dof
 	}
-	// Of normal errors the scatter is known to √(2/ν). Noise that hides it counts; that a step is worse than a sudden one
-	// must be seen.
+	// Of normal errors the scatter is known to √(2/ν). Noise that hides it counts; that a step is worse than a sudden
+	// one must be seen.
 	seen, doubt := max(square-noise, 0), math.Sqrt(2/dof)
 	jumps, whole := all.jumps/all.dof, all.whole/all.dof
 	return smoothness{
@@ -81,8 +86,8 @@ func (g *Integrator) smooth(r int) smoothness {
 // read so far show it: 0 to 1.
 func (g *Integrator) Smoothness() float64 { return min(g.smooth(-1).jumps, 1) }
 
-// scattered sums over the steps of markers, in (W·scans)²: the squared errors, what noise adds to them, and the errors of
-// sudden steps.
+// scattered sums over the steps of markers, in (W·scans)²: the squared errors, what noise adds to them, and the errors
+// of sudden steps.
 type scattered struct{ square, noise, jumps, whole, dof float64 }
 
 // marked returns rail r's power in a marker, or that of the sum for r = −1.

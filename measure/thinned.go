@@ -337,7 +337,8 @@ func DecodeThinned(s *Setup, data []byte) (*Thinned, error) {
 	}
 	g, channels := t.g, len(s.Channels)
 	wrong := in.Scans < uint64(len(in.First)) || in.Next < in.Scans || len(in.Last) != channels ||
-		len(in.Rails) != len(g.rails) || len(in.Noise) != channels*len(forms) || len(in.Looked) != len(in.Noise) || len(in.Lone) != channels ||
+		len(in.Rails) != len(g.rails) || len(in.Noise) != channels*len(forms) ||
+		len(in.Looked) != len(in.Noise) || len(in.Lone) != channels ||
 		len(in.LoneTotal) != channels || len(in.Sums) != len(in.Turns) || len(in.Sums) > beatBins ||
 		in.Per < 0 || uint64(in.Per) > in.Scans || in.Open < 0 || in.Open > in.Per ||
 		len(in.Sums) > 0 && in.Per == 0 || !(in.FirstTick < in.LastTick) ||

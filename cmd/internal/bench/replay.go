@@ -259,7 +259,8 @@ func ReplayResult(ctx context.Context, rec *recording.Recording, f ReplayFlags, 
 	w := measure.Window{From: measure.SecondsOf(first.Sub(rec.Start)), To: measure.SecondsOf(last.Sub(rec.Start))}
 	// The window's ends are uncertain by the shift between the two clocks.
 	u := measure.SecondsOf(f.UShift)
-	res, err := measurement.Integrate(ctx, db, id, &t.Setup, w, measure.Edges{UFrom: u, UTo: u, Correlation: 1}, t.Marker, t.Markers)
+	e := measure.Edges{UFrom: u, UTo: u, Correlation: 1}
+	res, err := measurement.Integrate(ctx, db, id, &t.Setup, w, e, t.Marker, t.Markers)
 	if err != nil {
 		return "", 0, fmt.Errorf("%w: is --shift right?", err)
 	}

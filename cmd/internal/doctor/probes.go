@@ -83,7 +83,8 @@ func systemProbes() probes {
 		library:   run.FindLibrary,
 		processes: processNames, getenv: os.Getenv, glob: filepath.Glob,
 		exists:  func(path string) bool { _, err := os.Stat(path); return err == nil },
-		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase, readClock: machine.ReadClock, stepWatch: stepWatch,
+		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase,
+		readClock: machine.ReadClock, stepWatch: stepWatch,
 		readLimits: readLimits,
 	}
 }

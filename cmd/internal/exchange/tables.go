@@ -240,7 +240,8 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 
 // readingNotes returns notes on how a file was read: its rows, the value of a count by channel, and columns left out.
 func readingNotes(p *textin.Plan, s *textin.Survey, channels []measure.Channel) []string {
-	notes := []string{fmt.Sprintf("%s over %v, every %v", measure.Plural(s.Rows, "row"), measure.Seconds(float64(s.Last-s.First)/1e9),
+	notes := []string{fmt.Sprintf("%s over %v, every %v", measure.Plural(s.Rows, "row"),
+		measure.Seconds(float64(s.Last-s.First)/1e9),
 		measure.Seconds(s.Step/1e9))}
 	for i, c := range channels {
 		how := "as the file has more digits than a count holds"

@@ -35,7 +35,9 @@ type stepped struct {
 // no other. It is called before the first Add.
 func (g *Integrator) Steps(at []Seconds, before, behind Seconds) {
 	tb := g.setup.Timebase
-	if len(at) < leastSteps || tb.Stamped || g.stride > 1 || tb.Ticks(before+behind) > mostScans*tb.TicksPerScan {
+	scan := tb.TicksPerScan
+	if len(at) < leastSteps || tb.Stamped || g.stride > 1 || tb.Ticks(before) < 2.5*scan ||
+		tb.Ticks(before+behind) > mostScans*scan {
 		return
 	}
 	m := stepped{before: tb.Ticks(before), behind: tb.Ticks(behind), cols: make([][]Count, len(g.setup.Channels))}
@@ -77,7 +79,7 @@ func (g *Integrator) smooth(r int) smoothness {
 	seen, doubt := max(square-noise, 0), math.Sqrt(2/dof)
 	jumps, whole := all.jumps/all.dof, all.whole/all.dof
 	return smoothness{
-		math.Sqrt(max(min((seen+noise*doubt)/jumps, 1), (seen-square*doubt)/jumps)),
+		math.Sqrt(max(min((seen+noise*doubt)/jumps, 1), (min(seen, whole)-square*doubt)/jumps)),
 		math.Sqrt(min((seen+noise*doubt)/whole, 1)),
 	}
 }
@@ -111,8 +113,8 @@ type around struct {
 	late        float64
 }
 
-// cut returns the steps all of whose scans are there; apart: those alone that come later than the shortest time behind
-// the one before.
+// cut returns the steps all of whose scans are there; with apart, only those that come two chips or more behind the one
+// before.
 func (m *stepped) cut(scan float64, apart bool) (out []around) {
 	before := func(t float64) int { return sort.SearchFloat64s(m.ticks, t) }
 	for i, t := range m.at {
@@ -120,7 +122,11 @@ func (m *stepped) cut(scan float64, apart bool) (out []around) {
 			continue
 		}
 		x := around{at: t, lo: before(t - m.before), mid: before(t - scan/2), hi: before(t + m.behind)}
-		if x.mid-x.lo >= 2 && x.hi-x.mid >= 3 && m.ticks[x.hi-1]-m.ticks[x.lo] < (float64(x.hi-x.lo)-0.5)*scan {
+		if x.mid-x.lo < 2 || x.hi-x.mid < 3 {
+			continue
+		}
+		first, last := m.ticks[x.lo], m.ticks[x.hi-1]
+		if first < t-m.before+1.5*scan && last > t+m.behind-1.5*scan && last-first < (float64(x.hi-x.lo)-0.5)*scan {
 			out = append(out, x)
 		}
 	}
@@ -151,6 +157,9 @@ func (g *Integrator) place(out *scattered, r int, m *stepped, apart bool) {
 		return
 	}
 	step := level[1]/count[1] - level[0]/count[0]
+	if step == 0 {
+		return
+	}
 	for i := range all {
 		x := &all[i]
 		area, from := 0.0, level[x.direction]/count[x.direction]

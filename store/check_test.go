@@ -55,6 +55,41 @@ func summed(t testing.TB, d *DB, id TaskID, from, to measure.Seconds) *measure.R
 	return &r
 }
 
+// Lone readings that the meter does not make at rest count for less than the chunks of the window alone show: no damage.
+func TestCheckOfPulses(t *testing.T) {
+	d := open(t)
+	id := begin(t, d, threeRails(evenly))
+	b := ripple(rand.New(rand.NewPCG(3, 21)), 6, 8000, 4)
+	for i := 3000; i < 6000; i += 97 {
+		b.Counts[0][i] += 2000
+		if i%2 == 0 {
+			b.Counts[0][i+1] += 2000
+		}
+	}
+	ok(t, d.AppendChunks(t.Context(), id, encode(t, evenly, b, 1000, 0), nil))
+	plain := summed(t, d, id, 0.125, 0.33)
+	x := must(d.Task(t.Context(), id))(t)
+	g := must(measure.NewIntegrator(&x.Setup, 0.125, 0.33))(t)
+	g.Rest(0.12, 0.34)
+	ok(t, g.Add(&b))
+	r := must(g.Result(measure.Edges{UFrom: 1e-5, UTo: 1e-5, Rate: 1e-3}))(t)
+	tail := func(r *measure.Result) (u measure.Joule) {
+		for _, c := range r.Budget {
+			if strings.HasPrefix(c.Source, "heavy tail ") {
+				u = max(u, c.U)
+			}
+		}
+		return u
+	}
+	if !(tail(&r) < 0.8*tail(plain)) {
+		t.Fatalf("heavy tails of %v and %v", tail(&r), tail(plain))
+	}
+	ok(t, d.Finish(t.Context(), id, Outcome{State: Complete, Result: &r}))
+	if f := check(t, d); len(f) > 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
 func check(t testing.TB, d *DB) []Finding {
 	t.Helper()
 	return must(d.Check(t.Context(), CheckOptions{}))(t).Findings

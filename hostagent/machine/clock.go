@@ -13,8 +13,8 @@ import (
 // ClockMethod is the method of the readings of how far the machine's clock may be off UTC, in seconds.
 const ClockMethod = "machine.clock_error_s"
 
-// ClockState is what the kernel knows of its clock: whether a time service (NTP, PTP through chrony or phc2sys)
-// disciplines it, how far it is being moved yet, and the largest error.
+// ClockState is what the kernel knows of its clock: whether a time service (NTP, or PTP through chrony) disciplines it,
+// by how much it is still to be moved, and the largest error.
 type ClockState struct {
 	Synchronised     bool
 	Offset, MaxError time.Duration
@@ -45,13 +45,17 @@ func (s ClockState) Readings(at time.Time) []store.Reading {
 	return []store.Reading{{Method: ClockMethod, At: at, Value: (s.Offset.Abs() + s.MaxError).Seconds()}}
 }
 
-// UTC returns by how much the machine's clock may be off UTC, the most of a task's readings; NaN where none says so.
+// UTC returns by how much the machine's clock may be off UTC, the most of a task's readings before and after the work;
+// NaN where the clock was free at one of them.
 func UTC(readings []store.Reading) measure.Seconds {
-	most := measure.Seconds(math.NaN())
+	most, n := 0.0, 0
 	for _, r := range readings {
-		if r.Method == ClockMethod && !(measure.Seconds(r.Value) <= most) {
-			most = measure.Seconds(r.Value)
+		if r.Method == ClockMethod {
+			most, n = max(most, r.Value), n+1
 		}
 	}
-	return most
+	if n < 2 {
+		return measure.Seconds(math.NaN())
+	}
+	return measure.Seconds(most)
 }

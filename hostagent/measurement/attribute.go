@@ -194,7 +194,9 @@ func (s *sharing) open() error {
 	if s.steps, err = measure.NewIntegrator(&t.Setup, t.Result.From, t.Result.From+scan); err != nil {
 		return err
 	}
-	marker.Inform(s.steps, t.Marker, t.Markers)
+	if r.Window == 0 && r.Tau == 0 { // else the markers show the meter's response, which spills all the same
+		marker.Inform(s.steps, t.Marker, t.Markers)
+	}
 	bySkew := map[measure.Seconds]int{}
 	for n, rail := range t.Setup.Rails {
 		skew := t.Setup.Channels[rail.X].Skew

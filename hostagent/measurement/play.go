@@ -261,7 +261,11 @@ func (s *attempt) kernels(ran []gpu.Kernel) []store.Kernel {
 func (s *attempt) condition(ctx context.Context) error {
 	var rows []store.Reading
 	if c, err := machine.ReadClock(); err == nil {
-		rows = c.Readings(s.line.now())
+		now := s.line.now()
+		// The line does not follow the wall clock where that was set meanwhile.
+		set := now.Round(0).Sub(s.line.base.Round(0)) - now.Sub(s.line.base)
+		c.MaxError += set.Abs()
+		rows = c.Readings(now)
 	}
 	if r, ok := s.cfg.Sensor.(gpu.ConditionReader); ok {
 		rows = append(rows, sensor.ConditionReadings(r.Condition(), s.line.now())...)

@@ -113,6 +113,8 @@ const (
 	// normal error in two million lies further out.
 	reject = 5.0
 	rounds = 50
+	// few is how many points have all their pairs looked at.
+	few = 16
 	// farthest is how far from their origin host times may lie, in seconds: beyond,
 	// A and B cancel to worse than microseconds.
 	farthest = 1e7
@@ -237,8 +239,8 @@ func (s *solver) start() (l line) {
 	return l
 }
 
-// slope returns the median slope of pairs half the points apart (H. Theil, 1950), each of the weight of its distance,
-// so that pairs within one marker do not outvote those of two; drawn towards the prior.
+// slope returns the median slope of pairs half the points apart, or of all pairs of few points (H. Theil, 1950), each of
+// the weight of its distance, so that pairs within one marker do not outvote those of two; drawn towards the prior.
 func (s *solver) slope(x, y []float64) float64 {
 	n := len(x)
 	order := make([]int, n)
@@ -247,11 +249,17 @@ func (s *solver) slope(x, y []float64) float64 {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
 	var slopes, weights []float64
-	for i := 0; i+n/2 < n && n > 1; i++ {
-		a, b := order[i], order[i+n/2]
+	pair := func(a, b int) {
 		if x[b] > x[a] {
-			slopes = append(slopes, (y[b]-y[a])/(x[b]-x[a]))
-			weights = append(weights, x[b]-x[a])
+			slopes, weights = append(slopes, (y[b]-y[a])/(x[b]-x[a])), append(weights, x[b]-x[a])
+		}
+	}
+	for i, a := range order {
+		if n > few && i+n/2 < n {
+			pair(a, order[i+n/2])
+		}
+		for k := i + 1; n <= few && k < n; k++ {
+			pair(a, order[k])
 		}
 	}
 	if len(slopes) == 0 {

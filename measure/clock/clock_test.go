@@ -85,6 +85,25 @@ func TestFitClockKeepsASureEdge(t *testing.T) {
 	}
 }
 
+// Of three markers the one in the middle that is off is left out.
+func TestFitClockLeavesOutAMarker(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	tr := truth{12.5, -84e-6}
+	var obs []Obs
+	for g := range 3 {
+		for _, o := range tr.marker(rng, 1+50*float64(g), 10e-6, 10e-6) {
+			if o.Group = g; g == 1 {
+				o.Meter += 1e-3
+			}
+			obs = append(obs, o)
+		}
+	}
+	f := fit(t, obs, Prior{Origin: 7})
+	if d := math.Abs(f.B - 1 - tr.rate); d > 1e-6 || f.Rejected != 32 {
+		t.Errorf("rate off by %g, %d rejected", d, f.Rejected)
+	}
+}
+
 func TestFitClockNeedsOneMarkerOnly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	tr := truth{4, 100e-6}

@@ -31,12 +31,11 @@ const (
 	// and the misfit shrinks by 1 + averagedMisfit·h: both computed for W/τ from 0 to 13, and right to a fifth.
 	averagedFoot, averagedMisfit = 0.28, 0.75
 
-	ramped    = 2.54 // time constants that a ramp lasts of which the least-squares exponential has one
-	fewBefore = 32   // points that may show less noise than there is
-	settled   = 4    // time constants behind which an exponential is level
-	footSteps = 24   // trials of a foot on either side of the guess
-	footStays = 1.5  // standard uncertainties by which a foot may differ from that of a shorter reach
-	footReach = 1.4  // time constants that a reach may have at most
+	fewBefore = 32  // points that may show less noise than there is
+	settled   = 4   // time constants behind which an exponential is level
+	footSteps = 24  // trials of a foot on either side of the guess
+	footStays = 1.5 // standard uncertainties by which a foot may differ from that of a shorter reach
+	footReach = 1.4 // time constants that a reach may have at most
 	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
 	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
 	gained  = 1.5
@@ -113,6 +112,9 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	var shape, feetW, w, wx, chi2, n float64
 	for i, st := range stacks {
+		if st.edges == 0 {
+			st = stacks[1-i]
+		}
 		if st.tau < st.box { // the average hides which of the two responses is slow
 			st.tau = max(st.tau, stacks[1-i].tau)
 		}

@@ -87,8 +87,10 @@ func TestTimesInUTC(t *testing.T) {
 			t.Errorf("U is %v s, want %v", r.UTCU, want)
 		}
 		c := machine.ClockState{Synchronised: true, Offset: time.Millisecond, MaxError: 5 * time.Millisecond}
-		if err := db.PutReadings(t.Context(), id, c.Readings(at)); err != nil {
-			t.Fatal(err)
+		for i := range 2 {
+			if err := db.PutReadings(t.Context(), id, c.Readings(at.Add(time.Duration(i)*time.Second))); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	var text strings.Builder

@@ -59,6 +59,9 @@ func (s *stepping) counts(rng *rand.Rand, n int, sigma float64) []Count {
 // What the rule is off by at steps of any shape is what the line says, once a marker has shown the shape; a marker that
 // noise hides shows none.
 func TestSmoothness(t *testing.T) {
+	if testing.Short() {
+		t.Skip("arithmetic of many draws")
+	}
 	const draws, chips, chip = 400, 40, 12.3
 	for name, until := range responses {
 		t.Run(name, func(t *testing.T) {

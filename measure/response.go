@@ -8,8 +8,8 @@ import (
 // The trapezoid rule errs at a step of the power by ΔP·Δt/√12 rms, where the power changes within an instant. A card's
 // does not: the smoother a step is, the less it counts where the scans lie. A marker shows how much less. It has many
 // steps of one shape, at regular times, which lie anywhere between two scans; the energy that the rule gives behind a
-// step tells where the rule places it. How far these places scatter about regular ones, beyond noise, is the rule's
-// error, whatever the shape. The same regulators and filters smooth the work, so that its steps are no sharper.
+// step shows where the rule places it. These places scatter about regular ones, beyond noise, by the rule's error, of
+// any shape. The same regulators and filters smooth the work, so that its steps are no sharper.
 
 const (
 	// leastSteps is how many degrees of freedom the scatter needs: eight know it to a quarter.

@@ -56,8 +56,8 @@ func (s *stepping) counts(rng *rand.Rand, n int, sigma float64) []Count {
 	return out
 }
 
-// What the rule is off by at steps of any shape is what the line says, once a marker has shown the shape; a marker that
-// noise hides shows none.
+// The budget's line agrees with the rule's error at steps of any shape, once a marker has shown the shape. Behind noise
+// that hides it, steps count as sudden.
 func TestSmoothness(t *testing.T) {
 	if testing.Short() {
 		t.Skip("arithmetic of many draws")

@@ -13,8 +13,8 @@ import (
 // ClockMethod is the method of the readings of how far the machine's clock may be off UTC, in seconds.
 const ClockMethod = "machine.clock_error_s"
 
-// ClockState is what the kernel knows of its clock: whether a time service (NTP, or PTP through chrony) disciplines it,
-// by how much it is still to be moved, and the largest error.
+// ClockState is the kernel's state of its clock: whether a time service (NTP, or PTP through chrony) disciplines it, by
+// how much it is still to be moved, and the largest error.
 type ClockState struct {
 	Synchronised     bool
 	Offset, MaxError time.Duration

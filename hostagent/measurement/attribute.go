@@ -188,8 +188,6 @@ func (s *sharing) open() error {
 	r := t.Setup.Response
 	scan := t.Setup.Timebase.Seconds(t.Setup.Timebase.TicksPerScan)
 	s.resolution = max(scan, r.Update, r.Window, 2*r.Tau)
-	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
-	// time on each, so rails of one skew share an engine, and the results are merged.
 	var err error
 	if s.steps, err = measure.NewIntegrator(&t.Setup, t.Result.From, t.Result.From+scan); err != nil {
 		return err
@@ -197,6 +195,8 @@ func (s *sharing) open() error {
 	if r.Window == 0 && r.Tau == 0 { // else the markers show the meter's response, which spills all the same
 		marker.Inform(s.steps, t.Marker, t.Markers)
 	}
+	// A multiplexed meter reads its rails one after another. An edge lies at another scan's
+	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
 	for n, rail := range t.Setup.Rails {
 		skew := t.Setup.Channels[rail.X].Skew

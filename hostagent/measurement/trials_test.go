@@ -245,7 +245,7 @@ var (
 )
 
 // TestReferee measures benches of known energy that share no model with the product, and counts how often
-// E ± U and the markers' u hold the truth. The table of docs/calibration.md has its output with
+// E ± U and the markers' u hold the truth. The table of docs/calibration.md is made of its output with
 //
 //	go test -tags slow ./hostagent/measurement -run 'TestReferee$' -timeout 60m -args -trials 300
 func TestReferee(t *testing.T) {

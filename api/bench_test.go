@@ -121,13 +121,11 @@ func readRaw(b *testing.B, client pb.TaskServiceClient) (n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := wire.NewReceiver(stream)
-	defer r.Free()
 	var c chunk.Chunk
 	var block measure.Block
 	var total []measure.Watt
 	for {
-		m, err := r.Recv()
+		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return n
 		}

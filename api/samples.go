@@ -233,7 +233,9 @@ func (r *reading) raw(c *chunk.Chunk) (more bool, err error) {
 	if err := r.eventsBefore(c.FirstScan + uint64(c.Scans)); err != nil {
 		return false, err
 	}
-	return true, wire.SendChunk(r.stream, c)
+	return true, r.stream.Send(&pb.ReadSamplesResponse{
+		Item: &pb.ReadSamplesResponse_Chunk{Chunk: wire.Chunk(c)},
+	})
 }
 
 // batches sends the samples of a chunk, cut where an event begins. more is

@@ -165,9 +165,8 @@ func read(t *testing.T, c pb.MonitorServiceClient, q *pb.ReadCaptureRequest, eno
 	if err != nil {
 		return r, err
 	}
-	in := wire.NewReceiver(s)
 	for {
-		m, err := in.Recv()
+		m, err := s.Recv()
 		if err != nil {
 			return r, err
 		}
@@ -175,12 +174,7 @@ func read(t *testing.T, c pb.MonitorServiceClient, q *pb.ReadCaptureRequest, eno
 		case m.GetHeader() != nil:
 			r.header = m.GetHeader()
 		case m.GetChunk() != nil:
-			// The payload is only lent.
-			ch := m.GetChunk()
-			r.chunks = append(r.chunks, &pb.Chunk{
-				ChunkNo: ch.ChunkNo, FirstScan: ch.FirstScan, Scans: ch.Scans, FirstTick: ch.FirstTick, Crc32C: ch.Crc32C,
-				Payload: append([]byte(nil), ch.Payload...),
-			})
+			r.chunks = append(r.chunks, m.GetChunk())
 			if enough > 0 && len(r.chunks) == enough {
 				return r, nil
 			}

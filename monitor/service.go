@@ -1,13 +1,13 @@
 package monitor
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -218,18 +218,11 @@ type receiver struct {
 	stream pb.MonitorService_ReadCaptureServer
 }
 
-// payloads are lent to gRPC until it has sent them.
-var payloads = sync.Pool{New: func() any { return new([]byte) }}
-
-// Chunk sends a chunk whose payload goes from the spool to gRPC without a copy.
-func (r receiver) Chunk(head chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	buf := payloads.Get().(*[]byte)
-	payload, err := load(buf)
-	if err != nil {
-		payloads.Put(buf)
-		return err
-	}
-	return wire.SendPayload(r.stream, &head, payload, func() { payloads.Put(buf) })
+// Chunk sends a chunk. Its payload is copied: gRPC may look at a message after it was sent.
+func (r receiver) Chunk(head chunk.Chunk, payload []byte) error {
+	return r.stream.Send(&pb.ReadCaptureResponse{
+		Item: &pb.ReadCaptureResponse_Chunk{Chunk: wire.ChunkOf(&head, bytes.Clone(payload))},
+	})
 }
 
 func (r receiver) Header(h session.Opening) error {

@@ -75,11 +75,9 @@ type RawItem struct {
 
 // Chunks yields the chunks that hold the samples of a range, whole and with
 // their checksums verified against setup (Detail.Setup), and the events between
-// them. It is the fast way: nothing is converted or copied.
+// them. It is the fast way: nothing is converted.
 func (c *Client) Chunks(ctx context.Context, id int64, setup *measure.Setup, r Range) iter.Seq2[RawItem, error] {
 	return func(yield func(RawItem, error) bool) {
-		free := func() {}
-		defer func() { free() }()
 		var ch chunk.Chunk
 		items(ctx, func(ctx context.Context) (func() (*pb.ReadSamplesResponse, error), error) {
 			if setup == nil {
@@ -89,9 +87,7 @@ func (c *Client) Chunks(ctx context.Context, id int64, setup *measure.Setup, r R
 			if err != nil {
 				return nil, err
 			}
-			receiver := wire.NewReceiver(stream)
-			free = receiver.Free
-			return receiver.Recv, nil
+			return stream.Recv, nil
 		}, func(m *pb.ReadSamplesResponse) (RawItem, error) { return parseRaw(m, setup, &ch) })(yield)
 	}
 }

@@ -1,6 +1,5 @@
 // Package wire is where the types of measure meet the messages of
-// wattmark.v1: conversions both ways, and a gRPC codec that moves chunks
-// without copying their payload.
+// wattmark.v1: conversions both ways, and the options of our connections.
 //
 //	Setup, Marker, Event, Chunk …            measure type → message; cannot fail
 //	ParseSetup, ParseMarker, ParseChunk …    message → measure type; refuses what
@@ -75,11 +74,11 @@ func WithPort(target, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// ServerOptions are the options of a server of ours: the codec, the message
-// limit, and pings, so that a peer that vanished is noticed.
+// ServerOptions are the options of a server of ours: the message limit, and
+// pings, so that a peer that vanished is noticed.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(Codec), grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
 		grpc.WriteBufferSize(socketBuffer), grpc.ReadBufferSize(socketBuffer), grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(2 * window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: PingEvery, Timeout: PingTimeout}),
@@ -91,8 +90,7 @@ func ServerOptions() []grpc.ServerOption {
 // ServerOptions. Credentials are the caller's to add.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec), grpc.MaxCallRecvMsgSize(MaxMessage),
-			grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
 		grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(2 * window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{

@@ -114,10 +114,8 @@ func (r *reading) stream(ctx context.Context) (session.Trailer, error) {
 	if err != nil {
 		return session.Trailer{}, r.fail(ctx, err)
 	}
-	in := wire.NewReceiver(s)
-	defer in.Free()
 	for {
-		m, err := in.Recv()
+		m, err := s.Recv()
 		if errors.Is(err, io.EOF) {
 			return session.Trailer{}, r.errorf("%w", ErrRunning)
 		}

@@ -148,17 +148,6 @@ func (c *Chunk) OverRangeEvents(channels []measure.Channel, emit func(measure.Ev
 	return nil
 }
 
-// Packed returns block k of a column as it is stored; false where the block is not
-// whole, or damaged: the error of Block names the damage.
-func (c *Chunk) Packed(column, k int) (p measure.Packed, ok bool) {
-	col, err := c.holds(column, k)
-	if err != nil || (k+1)*BlockScans > c.Scans {
-		return p, false
-	}
-	base, width, at := col.entry(k)
-	return measure.Packed{Bits: col.Data[at : at+32*int(width)+Pad], Width: width, Base: base}, true
-}
-
 // Decode appends the column's counts, of a chunk of the given number of scans,
 // to dst: one column alone, where the others are not wanted. Errors wrap
 // ErrCorrupt.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -270,13 +271,8 @@ type inbox struct {
 
 func (b *inbox) Header(h session.Opening) error { b.header = &h; return nil }
 
-func (b *inbox) Chunk(c chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	var buf []byte
-	payload, err := load(&buf)
-	if err != nil {
-		return err
-	}
-	if err := chunk.ParsePayload(&c, payload); err != nil {
+func (b *inbox) Chunk(c chunk.Chunk, payload []byte) error {
+	if err := chunk.ParsePayload(&c, bytes.Clone(payload)); err != nil {
 		return err
 	}
 	if err := c.Validate(b.header.Setup.Timebase, len(b.header.Setup.Channels)); err != nil {

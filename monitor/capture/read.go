@@ -29,9 +29,9 @@ type ReadOptions struct {
 // Receiver takes the items of a stream, in order. An error ends the stream.
 type Receiver interface {
 	Header(session.Opening) error
-	// Chunk takes a chunk without columns; load reads its payload from the spool into
-	// memory of the receiver: it appends to (*buf)[:0], and verifies.
-	Chunk(head chunk.Chunk, load func(buf *[]byte) ([]byte, error)) error
+	// Chunk takes a chunk without columns, and its verified payload, which is valid until the
+	// call returns.
+	Chunk(head chunk.Chunk, payload []byte) error
 	Event(measure.Event) error
 	Trailer(session.Trailer) error
 }
@@ -62,6 +62,7 @@ type reading struct {
 	o    ReadOptions
 	to   Receiver
 	log  *spool.Reader
+	buf  []byte // of the last chunk's payload
 	sum  uint32
 	n    uint64 // chunks of the stream, sent or skipped
 	past uint64 // one past the last of them
@@ -203,13 +204,14 @@ func (r *reading) chunk(rec spool.Record, first uint64) error {
 	if err := r.sendHeld(); err != nil {
 		return err
 	}
-	return r.to.Chunk(rec.Chunk, func(buf *[]byte) ([]byte, error) {
-		b, err := r.log.Body(rec, buf)
-		if errors.Is(err, spool.ErrTorn) {
-			err = r.c.mend(err, r.mended)
-		}
-		return b, err
-	})
+	payload, err := r.log.Body(rec, &r.buf)
+	if errors.Is(err, spool.ErrTorn) {
+		err = r.c.mend(err, r.mended)
+	}
+	if err != nil {
+		return err
+	}
+	return r.to.Chunk(rec.Chunk, payload)
 }
 
 func (r *reading) sendHeld() error {

@@ -179,8 +179,8 @@ type blocksOf struct {
 
 func (r *blocksOf) Event(e measure.Event) error { r.events = append(r.events, e); return nil }
 
-func (r *blocksOf) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	if err := r.decode(h, load); err != nil {
+func (r *blocksOf) Chunk(h chunk.Chunk, payload []byte) error {
+	if err := r.decode(h, payload); err != nil {
 		return err
 	}
 	return r.take(&r.blk)

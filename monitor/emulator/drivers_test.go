@@ -548,19 +548,14 @@ type energies struct {
 func (e *energies) Header(session.Opening) error  { return nil }
 func (e *energies) Event(measure.Event) error     { return nil }
 func (e *energies) Trailer(session.Trailer) error { return nil }
-func (e *energies) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	if err := e.decode(h, load); err != nil {
+func (e *energies) Chunk(h chunk.Chunk, payload []byte) error {
+	if err := e.decode(h, payload); err != nil {
 		return err
 	}
 	return e.sum.Add(&e.blk)
 }
 
-func (e *energies) decode(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	var buf []byte
-	payload, err := load(&buf)
-	if err != nil {
-		return err
-	}
+func (e *energies) decode(h chunk.Chunk, payload []byte) error {
 	if err := chunk.ParsePayload(&h, payload); err != nil {
 		return err
 	}

@@ -202,7 +202,6 @@ type captureSending struct {
 	c      *capture.Capture
 	ctx    context.Context
 	to     *relay.Capture // nil before the stream begins
-	buf    []byte
 	chunks uint64
 	sum    session.Summary
 }
@@ -245,12 +244,8 @@ func (s *captureSending) Header(h session.Opening) (err error) {
 	return err
 }
 
-// Chunk publishes a chunk; buf is reused.
-func (s *captureSending) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	payload, err := load(&s.buf)
-	if err != nil {
-		return err
-	}
+// Chunk publishes a chunk.
+func (s *captureSending) Chunk(h chunk.Chunk, payload []byte) error {
 	s.chunks++
 	return s.to.Chunk(&h, payload)
 }
@@ -312,7 +307,6 @@ func (s *captureSending) integrate(ctx context.Context) (*measure.Result, error)
 type adding struct {
 	g     *measure.Integrator
 	setup *measure.Setup
-	buf   []byte
 	block measure.Block
 }
 
@@ -325,13 +319,10 @@ func (*adding) Event(measure.Event) error { return nil }
 // Trailer implements capture.Receiver.
 func (*adding) Trailer(session.Trailer) error { return nil }
 
-// Chunk decodes a chunk and adds its samples; buf and block are reused.
-func (a *adding) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
-	payload, err := load(&a.buf)
-	if err != nil {
-		return err
-	}
-	if err = chunk.ParsePayload(&h, payload); err == nil {
+// Chunk decodes a chunk and adds its samples; block is reused.
+func (a *adding) Chunk(h chunk.Chunk, payload []byte) error {
+	err := chunk.ParsePayload(&h, payload)
+	if err == nil {
 		err = chunk.Decode(&h, a.setup.Timebase, len(a.setup.Channels), &a.block)
 	}
 	if err != nil {

@@ -40,14 +40,9 @@ func (b *inbox) Header(h session.Opening) error {
 	})
 }
 
-func (b *inbox) Chunk(h chunk.Chunk, load func(*[]byte) ([]byte, error)) error {
+func (b *inbox) Chunk(h chunk.Chunk, payload []byte) error {
 	if b.chunks--; b.chunks < 0 {
 		return errEnough
-	}
-	var buf []byte
-	payload, err := load(&buf)
-	if err != nil {
-		return err
 	}
 	c := &chunk.Chunk{No: h.No, FirstScan: h.FirstScan, FirstTick: h.FirstTick, Scans: int(h.Scans), CRC: h.CRC}
 	if err := chunk.ParsePayload(c, payload); err != nil {

@@ -2,12 +2,14 @@
 //
 //	chunk ─▶ blocks of 256 scans ─▶ extremes of runs of scans ─▶ bins ─▶ pages
 //
-// A Folder works block by block, so that its memory stays in the processor's cache. Whole blocks
-// are not unpacked where the processor finds their extremes in the packed form. A Folder is not
+// A Folder works block by block, so that its memory stays in the processor's cache. It is not
 // safe for concurrent use.
 package fold
 
 import (
+	"cmp"
+	"math"
+
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/pyramid"
@@ -19,10 +21,8 @@ type Folder struct {
 	builder *pyramid.Builder
 	counts  [][chunk.BlockScans]measure.Count // by channel
 	cols    [][]measure.Count                 // the same, as slices
-	packed  []measure.Packed                  // a block by channel
-	series  int
-	runs    []measure.Extreme // of a block, series by series
-	pages   []Page            // complete, and not yet handed over
+	runs    []measure.Extreme                 // by series
+	pages   []Page                            // complete, and not yet handed over
 }
 
 // Page is a page in its stored form.
@@ -48,11 +48,10 @@ func New(s *measure.Setup) (*Folder, error) {
 		return nil, err
 	}
 	f := &Folder{
-		meter: meter, series: Series(s), counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
-		cols: make([][]measure.Count, len(s.Channels)), packed: make([]measure.Packed, len(s.Channels)),
+		meter: meter, counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
+		cols: make([][]measure.Count, len(s.Channels)), runs: make([]measure.Extreme, Series(s)),
 	}
-	f.runs = make([]measure.Extreme, measure.MaxRuns*f.series)
-	f.builder = pyramid.NewBuilder(f.series, func(p *pyramid.Page) error {
+	f.builder = pyramid.NewBuilder(Series(s), func(p *pyramid.Page) error {
 		f.pages = append(f.pages, Page{p.Level, p.Number, p.Append(nil)})
 		return nil
 	})
@@ -81,40 +80,17 @@ func (f *Folder) HandOver() []Page {
 	return pages
 }
 
-// Take folds a chunk in; scans that are in already are passed over. Blocks that are
-// whole are not unpacked for it where the processor can do without.
-func (f *Folder) Take(c *chunk.Chunk) error {
-	from := f.builder.Next()
-	for k := blockOf(c, from); k < c.Blocks(); k++ {
-		first := c.FirstScan + uint64(k*chunk.BlockScans)
-		// Whether the extremes can be found without unpacking.
-		packed := first >= from && first%pyramid.Base == 0
-		for ch := 0; packed && ch < len(f.packed); ch++ {
-			f.packed[ch], packed = c.Packed(ch, k)
-		}
-		if packed && f.meter.PackedExtremes(f.packed, f.series, f.runs) {
-			if err := f.add(first, chunk.BlockScans); err != nil {
-				return err
-			}
-			continue
-		}
-		n, err := f.unpack(c, k)
-		if err != nil {
-			return err
-		}
-		for at := int(max(from, first) - first); at < n; {
-			m := n - at
-			if begun := int((first + uint64(at)) % pyramid.Base); begun > 0 { // the rest of a bin
-				m = min(pyramid.Base-begun, m)
-			}
-			f.Extremes(at, m)
-			if err := f.add(first+uint64(at), m); err != nil {
-				return err
-			}
+// Take folds a chunk in; scans that are in already are passed over.
+func (f *Folder) Take(c *chunk.Chunk) (err error) {
+	berr := f.Blocks(c, f.builder.Next(), math.MaxUint64, func(first uint64, at, n int) {
+		for at < n && err == nil {
+			scan := first + uint64(at)
+			m := min(pyramid.Base-int(scan%pyramid.Base), n-at) // the rest of a bin
+			err = f.builder.Add(scan, m, f.Extremes(at, m))
 			at += m
 		}
-	}
-	return nil
+	})
+	return cmp.Or(berr, err)
 }
 
 // blockOf is the first block of a chunk that holds scans from one on.
@@ -157,18 +133,6 @@ func (f *Folder) unpack(c *chunk.Chunk, k int) (n int, err error) {
 // Extremes returns the extremes of n scans of the unpacked block, from scan at on, by series. They
 // are valid until the next call.
 func (f *Folder) Extremes(at, n int) []measure.Extreme {
-	f.meter.Extremes(f.cols, at, at+n, f.series, f.runs)
-	return f.runs[:f.series]
-}
-
-// add hands the extremes of n scans from one on to the builder, bin by bin.
-func (f *Folder) add(first uint64, n int) error {
-	for k := 0; n > 0; k++ {
-		m := min(pyramid.Base, n)
-		if err := f.builder.Add(first, m, f.runs[k*f.series:(k+1)*f.series]); err != nil {
-			return err
-		}
-		first, n = first+uint64(m), n-m
-	}
-	return nil
+	f.meter.Extremes(f.cols, at, at+n, f.runs)
+	return f.runs
 }

@@ -22,7 +22,7 @@ RACE_FROM ?= 0
 RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
+.PHONY: all build test test-long test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
 
 all: build
 
@@ -110,14 +110,17 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # are processors; an emulated meter that gets no processor in time loses its markers, so not many
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
-test: ## all tests; needs nothing but Go (tests of third-party tools skip with a reason)
+test: ## all tests of less than 4 s; needs nothing but Go (tests of third-party tools skip with a reason)
 	$(GO) test -timeout 30m $(AT_ONCE) ./cmd/wattmark $(PKGS)
+
+test-long: ## the tests that make test leaves out: whole programs, browsers, database servers, meters in real time
+	.ci/long | xargs $(GO) test -timeout 30m $(AT_ONCE)
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. Every SLOW_EVERYth
 # package, from SLOW_FROM on.
 SLOW_EVERY ?= 1
 SLOW_FROM ?= 0
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'internal/coverage"' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
 test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW)
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
@@ -135,7 +138,7 @@ check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
 	$(GO) test -run Golden ./cmd/wattmark
 
 race: ## the tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -timeout 20m -race -short $(RACING)
+	CGO_ENABLED=1 $(GO) test -timeout 20m -race -short -run . $(RACING)
 
 fuzz: ## every fuzz target for a short time, as many at once as there are processors
 	@git grep -H '^func Fuzz' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|p' | \

@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/api/internal/testdb"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -196,6 +197,7 @@ func (f reader) Read(b []byte) (int, error) { return f(b) }
 // Stored tasks belong to the caller, an operator's to whom the file says; repeated, nothing
 // is stored twice.
 func TestStoredTasksAreTheCallers(t *testing.T) {
+	coverage.Long(t)
 	b := newSite(t, true).fetched(t, 1, 3)
 	for _, c := range []struct {
 		who  *auth.Identity

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	trial "github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // Power without a periodic part makes no beat in 99 windows of 100: noise of any colour, loads that switch or climb
 // at random, and cards that warm up.
 func TestNoBeatWithoutOne(t *testing.T) {
-	trials := trial.Trials(1000)
+	trials := coverage.Trials(1000)
 	for name, draw := range map[string]func(rng *rand.Rand, n int) func() float64{
 		"white":       func(rng *rand.Rand, _ int) func() float64 { return func() float64 { return rng.NormFloat64() } },
 		"AR(1) 0.9":   func(rng *rand.Rand, _ int) func() float64 { return markov(rng, 0.9) },
@@ -60,7 +60,7 @@ func TestNoBeatWithoutOne(t *testing.T) {
 				}
 			}
 			t.Logf("%d of %d", found, trials)
-			if !trial.Within(float64(found)/float64(trials), 0, 0.01, trials) {
+			if !coverage.Within(float64(found)/float64(trials), 0, 0.01, trials) {
 				t.Errorf("a beat in %d of %d", found, trials)
 			}
 		})
@@ -96,7 +96,7 @@ func TestNoBeatInRecordings(t *testing.T) {
 			for _, w := range m.Total(pmdBlock(t, raw), nil) {
 				p = append(p, float64(w))
 			}
-			rng, n, found, named := rand.New(rand.NewPCG(1, 4)), trial.Trials(1000), 0, 0
+			rng, n, found, named := rand.New(rand.NewPCG(1, 4)), coverage.Trials(1000), 0, 0
 			for range n {
 				n := 200 + rng.IntN(4000)
 				from := rng.IntN(len(p) - n)
@@ -112,7 +112,7 @@ func TestNoBeatInRecordings(t *testing.T) {
 				}
 			}
 			t.Logf("found in %d, named in %d of %d", found, named, n)
-			if !trial.Within(float64(named)/float64(n), 0, 0.01, n) {
+			if !coverage.Within(float64(named)/float64(n), 0, 0.01, n) {
 				t.Errorf("a beat of more than half of U in %d of %d", named, n)
 			}
 		})

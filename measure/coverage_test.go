@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	trials "github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // simBench is a simulated bench: the nominal setup, and how large the errors are
@@ -233,7 +233,7 @@ func TestTrueEnergyLiesWithinU(t *testing.T) {
 	same := func(*simBench) {}
 	exact := func(sb *simBench) { sb.scale.calibration, sb.uTick, sb.edges = 0, 0, Edges{} }
 	seeds := uint64(500)
-	if !trials.Slow {
+	if !coverage.Slow {
 		seeds = 60 // enough for all sources together, not for each
 	}
 	var mu sync.Mutex
@@ -290,7 +290,7 @@ func TestTrueEnergyLiesWithinU(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			all.inside, all.of = all.inside+inside, all.of+int(seeds)
-			if trials.Slow && (share < 0.93 || share > 0.98) {
+			if coverage.Slow && (share < 0.93 || share > 0.98) {
 				t.Errorf("the true energy lies within U in %.1f %% of %d cases, want 93 to 98 %%", 100*share, seeds)
 			}
 		})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	trials "github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // coverageSeen says how often the truth lay within E ± U.
@@ -71,7 +71,7 @@ func randomBench(rng *rand.Rand, w Wiring, seconds, rate float64) simBench {
 // finds a budget that is too small.
 func TestRandomBenchesHoldTheTruth(t *testing.T) {
 	enough, benches := uint64(2000), uint64(5000) // the latter where the former leave a doubt
-	if !trials.Slow {
+	if !coverage.Slow {
 		benches = 150 // enough for all lengths together, not for each
 	}
 	for _, w := range []Wiring{WiringShunt, WiringClamp, WiringAssumed, WiringPower} {
@@ -100,7 +100,7 @@ func TestRandomBenchesHoldTheTruth(t *testing.T) {
 				if short.verdict() == nil {
 					t.Errorf("%v: a budget of 0.7 U passes the same check", Seconds(length.seconds))
 				}
-				if !trials.Slow {
+				if !coverage.Slow {
 					continue
 				}
 				for name, c := range map[string]*coverageSeen{"rail": &rail, "total": &sum} {
@@ -120,7 +120,7 @@ func TestRandomBenchesHoldTheTruth(t *testing.T) {
 // is one-sided, and the levels beside an end that is off are not those beside
 // the true one. Coverage then falls to just under 94 %, not further.
 func TestEndsAlone(t *testing.T) {
-	if !trials.Slow {
+	if !coverage.Slow {
 		t.Skip("the bounds need all cases: -tags slow")
 	}
 	var c coverageSeen

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // responses are shapes of a step by its integral, from its begin on, of times in scans. An exponential's sudden part is
@@ -59,6 +61,7 @@ func (s *stepping) counts(rng *rand.Rand, n int, sigma float64) []Count {
 // The budget's line agrees with the rule's error at steps of any shape, once a marker has shown the shape. Behind noise
 // that hides it, steps count as sudden.
 func TestSmoothness(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("arithmetic of many draws")
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // The derivatives in the budget against differences of energies.
@@ -250,6 +252,7 @@ func TestEdgeVariance(t *testing.T) {
 // What a shift of the ends does is what the integrator finds for ends so
 // shifted, whatever the trace.
 func TestEdgeVarianceIsThatOfShiftedWindows(t *testing.T) {
+	coverage.Long(t)
 	tb := timebases["uniform"]
 	rng := rand.New(rand.NewPCG(9, 1))
 	s := &Setup{

@@ -20,6 +20,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
@@ -481,6 +482,7 @@ func TestHostsOfOtherVersions(t *testing.T) {
 // Readers and viewers that take nothing hold up neither the capture nor others, and
 // cost no memory.
 func TestReadersThatDoNotRead(t *testing.T) {
+	coverage.Long(t)
 	cfg := rampConfig(t.TempDir())
 	const fill, more = 18 << 20, 4 << 20 // 32 MB if each of eight readers kept what is taken
 	// Some 2.5 MB a second are kept, which a busy machine stores in time: the rest would wait in memory.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 const archive = "wattmark-1.2.3-linux-" + runtime.GOARCH
@@ -79,6 +81,7 @@ func release(t *testing.T) string {
 // The archive unpacks, its program runs, the links of its README resolve, and it is what its checksums and
 // its bill of materials name.
 func TestRelease(t *testing.T) {
+	coverage.Long(t)
 	dir := release(t)
 	root := filepath.Join(dir, "unpacked", archive)
 	if out := command(t, root, "bin/wattmark", "version"); !strings.HasPrefix(out, "wattmark ") {
@@ -160,6 +163,7 @@ func billNames(t *testing.T, bill, program string) {
 
 // The same program packed by another account, in another place and zone, gives the same bytes.
 func TestReleaseIsReproducible(t *testing.T) {
+	coverage.Long(t)
 	first := release(t)
 	second := t.TempDir()
 	put(t, filepath.Join(first, "unpacked", archive, "bin/wattmark"), filepath.Join(second, "build", runtime.GOARCH), 0o755)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // boot starts systemd as process 1 of its own namespaces, on a copy of this machine's
@@ -192,6 +194,7 @@ const run = `cd /tmp && runuser -u ada -- wattmark run --monitor 127.0.0.1:7551 
 // sandbox, a member of the group measures, nobody's task is ended while it runs, a stop
 // waits for the capture, and a service that hangs or crashes is started again.
 func TestUnitsUnderSystemd(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("it boots a machine")
 	}

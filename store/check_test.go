@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -249,6 +250,7 @@ func harmed(t *testing.T, d *DB, tree string, change func(page []byte)) string {
 // A page that cannot be read is named; what does not lie on it is salvaged, to the
 // byte, into a file that is sound but for what it says.
 func TestSalvage(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	d := open(t)

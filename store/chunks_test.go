@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store/internal/data"
@@ -320,6 +321,7 @@ func TestPackingOnAFullDisk(t *testing.T) {
 
 // A program that is killed while it packs leaves a task that reads as before.
 func TestKilledWhilePacking(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	d := open(t)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -90,6 +91,7 @@ func stock(t *testing.T, d *DB, query string) []dataRow {
 // to the same rows: our arithmetic from the counts, the virtual table, the view
 // in our SQLite, and the view in the stock program.
 func TestDataAgreesEverywhere(t *testing.T) {
+	coverage.Long(t)
 	d := open(t)
 	var all []dataRow
 	seeds := uint64(24)
@@ -111,6 +113,7 @@ func TestDataAgreesEverywhere(t *testing.T) {
 // TestDataConstraints asks the virtual table for parts in all the ways that it
 // takes part in, and compares with the view.
 func TestDataConstraints(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("reads the slow view some fifty times; TestDataAgreesEverywhere covers the rest")
 	}

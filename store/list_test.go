@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store/internal/data"
 )
 
@@ -558,6 +559,7 @@ var planned = []struct {
 // Every list in every order is answered out of an index: no page reads a table from
 // one end to the other, and none sorts but what an index found.
 func TestEveryListHasAnIndex(t *testing.T) {
+	coverage.Long(t)
 	noRaces(t)
 	d := open(t)
 	all := many(t, d, 400, 7)
@@ -653,6 +655,7 @@ func TestOneTaskUsesIndexes(t *testing.T) {
 
 // A list ends with its context, also while SQLite works on it.
 func TestListEndsWithItsContext(t *testing.T) {
+	coverage.Long(t)
 	d := open(t)
 	crowd(t, d, 3000, 2)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 )
@@ -59,6 +60,7 @@ func sameEnergy(t *testing.T, a, b *measure.Result) {
 }
 
 func TestThinnedTaskHasTheEnergyOfAll(t *testing.T) {
+	coverage.Long(t)
 	const n = 2_400_000
 	d, ctx := open(t), t.Context()
 	window := measure.Window{From: span(500_000), To: span(520_000)}
@@ -134,6 +136,7 @@ func TestThinnedTaskHasTheEnergyOfAll(t *testing.T) {
 }
 
 func TestChangedSumsAreFound(t *testing.T) {
+	coverage.Long(t)
 	for _, change := range []string{
 		`UPDATE chunk_cold SET data=CAST(substr(data,1,900)||x'00'||substr(data,902) AS BLOB) WHERE length(data)>1000`,
 		`UPDATE event SET scans=scans+1 WHERE kind=9`,

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -283,6 +284,7 @@ func pagesOf(t *testing.T, d *DB, id TaskID, level int) (out []byte) {
 // another, leaves the pyramid of one that did not stop; so do chunks out of their order,
 // and one that an older program closed in the middle.
 func TestPyramidOfAResumedTransfer(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	d, ctx := open(t), t.Context()

@@ -43,6 +43,7 @@ func wandering(seed uint64, sd, jitter float64) (*bench, *rand.Rand) {
 
 // A clock that wanders smoothly does not jump, however far it goes.
 func TestFindsNoJumpsInWander(t *testing.T) {
+	coverage.Long(t)
 	for _, c := range []struct{ sd, jitter float64 }{{40e-6, 30e-6}, {60e-6, 10e-6}, {100e-6, 0}} {
 		n, jumped := coverage.Trials(200), 0
 		for seed := range uint64(n) {

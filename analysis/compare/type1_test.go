@@ -243,6 +243,7 @@ func null(t *testing.T, letters string, noise func(int, *rand.Rand) []float64, r
 
 // In blocks, and with one run of either, nothing is said, whatever the runs do: not one trial may have a p.
 func TestBlocksSayNothing(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(21, 22))
 	for _, letters := range []string{

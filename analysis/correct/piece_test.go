@@ -68,6 +68,7 @@ func (k kernel) found(t *testing.T, r *rand.Rand, given bool) (float64, Energy) 
 // TestCoverageOfWorkThatIsFound: the command finds the work in noisy corrected power, or is given the kernel's
 // times. The energies of a K20's kernels lie within U as often as stated, 93 to 98 %, whether values have an age or not.
 func TestCoverageOfWorkThatIsFound(t *testing.T) {
+	coverage.Long(t)
 	k20, tau3, tau1 := Lag{C: 0.8333, U: 0.005, Noise: 0.15}, Lag{C: 0.3, U: 0.002, Noise: 0.15}, Lag{C: 0.1, U: 0.001}
 	for _, c := range []kernel{
 		{"constant known", Lag{C: 0.8333, Noise: 0.15}, 0, 0.015, 0},

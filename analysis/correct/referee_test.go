@@ -7,6 +7,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/internal/referee"
 	"github.com/wattmark/wattmark/measure"
 )
@@ -15,6 +16,7 @@ import (
 // the scatter of a share, of sensors that the referee reads and whose constants are known as
 // well as polls every 10 ms tell them.
 func TestStatedUOfMethodsHolds(t *testing.T) {
+	coverage.Long(t)
 	const trials, u = 100, 0.006
 	average := sensor.Profile{Model: sensor.Boxcar, Period: 0.1, Window: 1, UDelay: u, Gain: 1}
 	for _, c := range []struct {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // python is Debian's own, which sees Debian's packages.
@@ -67,6 +69,7 @@ func askSklearn(t *testing.T, d *Data, alpha float64, cases []oracleCase) (r ora
 // scikit-learn finds the same weights, coefficients and intercepts, and the same
 // estimates of applications that were left out.
 func TestAgreesWithScikitLearn(t *testing.T) {
+	coverage.Long(t)
 	needSklearn(t)
 	d := plane(rng(1), 60, 70, []float64{30, -0.012, 4e-5, 0, 1e-11, -2e-14}, 6)
 	r := rng(2)

@@ -489,6 +489,7 @@ func randomProfile(rng *rand.Rand, m Model) *Profile {
 // Sensors of random period, window, delay and noise are recovered, within the stated
 // intervals as often as these promise.
 func TestCoverage(t *testing.T) {
+	coverage.Long(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	in, of := map[string]int{}, map[string]int{}
 	for i := range *rounds {

@@ -9,11 +9,13 @@ import (
 
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/auth/pki"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // A program that is told so by its environment, and a daemon, measure at a monitor that
 // speaks TLS and asks who they are; without a token they are told what to do.
 func TestBehindTLS(t *testing.T) {
+	coverage.Long(t)
 	library(t)
 	for _, mode := range []string{"embedded", "daemon"} {
 		t.Run(mode, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -183,6 +184,7 @@ func TestAutoOnASimulatedGPU(t *testing.T) {
 // The wheel is built and installed without a network, in a venv of its own; there a task is read
 // into arrays and data frames, and shown in Jupyter.
 func TestPythonPackage(t *testing.T) {
+	coverage.Long(t)
 	needPython(t, "pip", "setuptools", "wheel", "pandas", "nbclient", "ipykernel", "mypy")
 	dir := t.TempDir()
 	run := func(env []string, name string, args ...string) string {

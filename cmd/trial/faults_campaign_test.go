@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/store"
@@ -127,6 +128,7 @@ const few = 48
 //	go test ./cmd/trial -run Campaign -timeout 0 -v -schedules 5000
 //	go test ./cmd/trial -run Campaign -v -schedules 1 -seed 182
 func TestCampaign(t *testing.T) {
+	coverage.Long(t)
 	n := few
 	if testing.Short() {
 		n /= 2

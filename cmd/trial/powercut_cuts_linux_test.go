@@ -308,6 +308,7 @@ var cutKinds = []cutKind{{synced, synced}, {synced, written}, {written, written}
 // A measurement of real processes survives a power cut of both machines at each sync: of
 // what was written since, nothing is there, or all, or any sectors.
 func TestMeasurementSurvivesEachCut(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("other processes are raced by no detector of this one")
 	}

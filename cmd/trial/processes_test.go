@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // The trial of processes plays faults against real ones: wattmark's emulated meter on
@@ -112,6 +114,7 @@ var oneMachine = flag.Bool("together", false, "one machine, without faults of th
 //
 //	go test ./cmd/trial -run Processes -timeout 0 -v -schedules 500
 func TestProcesses(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("other processes are raced by no detector of this one")
 	}

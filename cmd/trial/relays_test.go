@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/relay"
 )
@@ -162,6 +163,7 @@ func PlayRelays(ctx context.Context, o RelayOptions, s RelaySchedule) (r Result,
 
 // Tasks come to a store whole or not at all: each fault once.
 func TestRelays(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("store/relay looks for races")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/doctor"
 	"github.com/wattmark/wattmark/cmd/internal/top"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/checkup"
 )
 
@@ -138,6 +139,7 @@ func (w *benchWords) lost(t *testing.T) {
 
 // Doctor, probe, check and top state the same of a monitor's bench, whatever happens to it.
 func TestAllWhoLookAtABenchAgree(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newMeter(t)
 	file := filepath.Join(t.TempDir(), "bench.yaml")

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
 	rpc "google.golang.org/grpc/codes"
@@ -128,6 +129,7 @@ func (s *siege) within() (context.Context, context.CancelFunc) {
 // The lab is measured in while it is attacked in every way that we could think of: each
 // attempt is refused with its own status, and the measurement is whole.
 func TestAttacksWhileMeasuring(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	s := &siege{T: t, rig: newRig(t), dir: filepath.Join(t.TempDir(), "auth")}
 	s.lab()

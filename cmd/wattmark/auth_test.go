@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/service"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // What an administrator types makes files that only they can read, and tells what there
@@ -146,6 +147,7 @@ func TestAuthWantsAFolderOfServices(t *testing.T) {
 
 // What a service will not serve with.
 func TestAccessFlags(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "auth")
 	inside(t, "auth", "init", "--auth", dir, "--server", "lab").ok(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti/cuptitest"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/load"
 )
 
@@ -272,6 +273,7 @@ func (in *injected) looksBack(id int64, plan []planned) {
 // Without CUPTI the program runs all the same, and the task says why there is
 // nothing. So does one that is killed.
 func TestAutoSaysWhatIsMissing(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	in := compiled(t)
 	for name, c := range map[string]struct {
@@ -298,6 +300,7 @@ func TestAutoSaysWhatIsMissing(t *testing.T) {
 // it begins, and so does the task: one that has CUPTI before wattmark has its first session alone, and
 // the task reports that.
 func TestProgramsOwnProfiler(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	in := compiled(t)
 	for name, c := range map[string]struct {
@@ -341,6 +344,7 @@ func TestProgramsOwnProfiler(t *testing.T) {
 
 // The program's ranges have the kernels launched within them: nested, of a domain, of the process, never closed.
 func TestEnergyByRange(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	in := compiled(t)
 	in.env = append(in.env, "PROGRAM_RANGES=1")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -101,6 +102,7 @@ const ps3Bench = "name: lab-a\ninstruments:\n- kind: powersensor3\n  port: %s\n"
 // The whole way, as docs/calibration.md tells it: measured with the nominal
 // scale, calibrated, measured again, and the first task recalculated.
 func TestCalibrationStoryPowerSensor3(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	p := newPlace(t, "powersensor3", ps3Bench)
@@ -246,6 +248,7 @@ missing: [pcie_3v3]
 
 // A PMD-USB's zeros are within its range: all channels at once, then one value.
 func TestCalibrationStoryPMD(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	p := newPlace(t, "pmd", pmdBench)

@@ -59,6 +59,7 @@ func python(t *testing.T, args ...string) (out string, err error) {
 // TestCertificatesOfRecordings certifies every recording of a sensor and holds both
 // verifiers against each; a short test asks the second one about two of them.
 func TestCertificatesOfRecordings(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	key := labKey(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store/relay"
 )
 
@@ -53,6 +54,7 @@ func (l *lab) as(c auth.Client, within time.Duration) (*relay.Bus, error) {
 // Nodes that speak TLS let in who has a token or a certificate of their CA, and no others;
 // they know each other by certificates; each role may do its part, and a revoked token ends.
 func TestClusterAsksWhoCalls(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("elections take their time")

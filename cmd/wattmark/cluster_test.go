@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -21,6 +22,7 @@ func openThere(t *testing.T, path string) *store.DB {
 // Of three nodes one is killed while tasks are published and started again, then
 // another is cut off; a store is killed too. Every sample arrives once.
 func TestTasksArriveOnceThroughFailures(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("elections take their time")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -117,6 +118,7 @@ func TestCorrectTakesNvidiaSmi(t *testing.T) {
 }
 
 func TestCorrectFits(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	path := modelFile(t, "--length", "12s")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // publishedResult is a row of results.parquet.
@@ -87,6 +88,7 @@ func recomputes(t *testing.T, set string, tasks int) {
 // TestDatasetOfRecordings: the recordings of H200s become tasks, and those a dataset whose tables give their energies
 // although the sensor's values lie before their time stamps.
 func TestDatasetOfRecordings(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	db, set := filepath.Join(dir, "power.db"), filepath.Join(dir, "set")
@@ -179,6 +181,7 @@ func TestImportOfBrokenRecordings(t *testing.T) {
 // TestPublishAndBack: a dataset's own tables give its energies, and the tasks that come
 // back are equal to those that went.
 func TestPublishAndBack(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	if keep := os.Getenv("WATTMARK_DATASET"); keep != "" { // for trying recompute.sql by hand

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/db"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // A damaged chunk is named and said to be mended; --yes fences it off, and the
@@ -56,6 +57,7 @@ func TestDBCheckAndRepair(t *testing.T) {
 }
 
 func TestDBCopies(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	db_ := twoTasks(t)
@@ -141,6 +143,7 @@ func TestDBRetainPinAndPack(t *testing.T) {
 
 // Whatever only reads works where nothing can be written, and changes nothing where it can.
 func TestReadingNeedsNoRightToWrite(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	db := twoTasks(t)
@@ -217,6 +220,7 @@ func TestDeleteAsksAndLeavesPinned(t *testing.T) {
 }
 
 func TestLabelsOnTheCommandLine(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	db := demoDB(t, demoOf{name: "gemm-fp16", user: "ada", length: demo.length})

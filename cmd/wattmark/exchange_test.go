@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
@@ -104,6 +105,7 @@ func TestImportPMD(t *testing.T) {
 // Clipped readings are judged where they lie: those at rest hide none of the window, and
 // count for nothing there, whether a recording is imported, replayed or trimmed.
 func TestClippedRecordings(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	source := filepath.Join(sharedData(t, "pmd"), "a100-step")
@@ -167,6 +169,7 @@ func TestClippedRecordings(t *testing.T) {
 // A table of currents and voltages becomes a task whose joules can be reckoned by
 // hand; what cannot be taken in leaves nothing behind.
 func TestImportTables(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	dir := t.TempDir()

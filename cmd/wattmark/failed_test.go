@@ -8,6 +8,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/quality"
 )
 
@@ -79,6 +80,7 @@ func TestRefusedBeforeTheBench(t *testing.T) {
 
 // A program that fails makes its task failed, and passes its exit code on.
 func TestFailedProgram(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	for _, tc := range []struct {

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/relay"
 )
 
 // A monitor keeps a capture until a cluster has its task.
 func TestReleaseMeansReplicated(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--streams", "1")
@@ -85,6 +87,7 @@ func TestEveryMeasurementHasAGate(t *testing.T) {
 // A command of several measurements, and one that stores more when the measurement has ended,
 // publish it all, and the cluster of the environment is theirs as well as one of a flag.
 func TestEveryCommandReleasesWhatIsReplicated(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	node := start(t, "cluster", "node", "--name", "n0", "--dir", filepath.Join(t.TempDir(), "n0"), "--listen", "127.0.0.1:0", "--streams", "1")

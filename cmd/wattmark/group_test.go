@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -199,6 +200,7 @@ func TestGroupWithASilentMonitor(t *testing.T) {
 // kill -9 of the host while the work runs: both tasks are brought to an end, as
 // members of their group, and both benches are free.
 func TestKilledHostOfAGroup(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	a, b := pair(t)
 	p := both(a, b, "--benchmark", "memory", "--duration", "30s", "--name", "hit")

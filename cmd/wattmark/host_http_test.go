@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -135,6 +136,7 @@ func TestMonitorServesMetrics(t *testing.T) {
 // A scrape looks at an idle bench with --scrape-idle: both services export its watts and joules,
 // and the host the last task's energy.
 func TestMetricsHoldWattsAndJoules(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	r.monitor.stop(t)

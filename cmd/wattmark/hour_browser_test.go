@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/perf"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -22,6 +23,7 @@ import (
 // is told, and not judged: it is the machine's. WATTMARK_HOUR=1 takes an hour at
 // 100 kS/s of six channels, which needs 1.6 GB of disk.
 func TestLongCaptureInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	length := 20 * time.Second
 	if os.Getenv("WATTMARK_HOUR") != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -168,6 +169,7 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 func TestFullSpool(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	dir := smallDisk(t, "160k")
 	r := newRig(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/doctor"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/discover"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
@@ -126,6 +127,7 @@ func TestProbeNeedsAMeter(t *testing.T) {
 
 // What a monitor would apply, probe and check apply too, and say so.
 func TestProbeAppliesTheCalibrationInForce(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	address := serveEmulated(t, "powersensor3")
 	dir := t.TempDir()
@@ -211,6 +213,7 @@ func plugIn(t *testing.T, f interface {
 
 // A USB number that several meters have is no name: the device is asked for its greeting.
 func TestASharedPortIsAskedForItsGreeting(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	b, err := board.New(board.Config{Seed: 1})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -21,6 +22,7 @@ import (
 // closed among them: the bench is free, one line names the task, and the exit code is the
 // signal's.
 func TestSignalsEndARunInOrder(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	for i, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {

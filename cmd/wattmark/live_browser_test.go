@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -227,6 +228,7 @@ func (b *tab) expect(part string) {
 
 // Of several benches there is an overview; one that is away does not hide the others.
 func TestSeveralBenchesInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	b := openPage(t, r.pageOf("127.0.0.1:1", r.address))

@@ -9,11 +9,13 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/machine"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // A machine whose package has counted nothing since it was started, and whose module draws 81.5 W, beside a measured
 // kernel: both are in the task, over its window.
 func TestMachineBesideTheCard(t *testing.T) {
+	coverage.Long(t)
 	root := t.TempDir()
 	for file, content := range map[string]string{
 		"class/powercap/intel-rapl:0/name":                "package-0",

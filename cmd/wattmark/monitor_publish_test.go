@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/relay"
@@ -43,6 +44,7 @@ func tasksOf(t *testing.T, path string) (out []store.Task) {
 // the stores have the capture all the same, whole, by its monitor. When the host is back,
 // its task takes that one's place, and the monitor is told that it may forget.
 func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("elections take their time")
@@ -97,6 +99,7 @@ func TestMonitorPublishesWhatItsHostLost(t *testing.T) {
 // No cluster answers: the measurement is none the worse, what its host released stays in the
 // spool, over a restart of the monitor too, and is published when the cluster is there.
 func TestMonitorPublishesWhenTheClusterIsBack(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	address := freeAddress(t)

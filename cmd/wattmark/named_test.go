@@ -17,12 +17,14 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
 // Where a command takes a task, latest is the newest and a name the newest of that name; a
 // number stays a number, whatever tasks are called.
 func TestTasksByName(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	db := demoDB(t, demoOf{name: "3", user: "ada", length: demo.length}, demoOf{name: "gemm", user: "ada", length: demo.length},
@@ -86,6 +88,7 @@ func shape(v any) any {
 // The JSON of a command has one shape for one task and for two: a program that reads it need
 // not count.
 func TestShapeOfJSON(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	for command, more := range map[string]string{

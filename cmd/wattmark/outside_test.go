@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // outside builds the program of a page's Go block as a module of its own, which requires this
@@ -57,6 +59,7 @@ func outside(t *testing.T, page string) string {
 // The program that the page shows to modules of others measures through a host, and reads the
 // task there: with the same joules by each way.
 func TestModulesFromOutside(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it links a program")

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // A scripted user before a real host, with a real monitor of an emulated meter: finds
@@ -17,6 +19,7 @@ import (
 // Lighthouse finds nothing that is not for everyone or not good practice, and nothing moves
 // while the page is made.
 func TestJourneyInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	pageModules(t)
 	r := newRig(t)
@@ -60,6 +63,7 @@ func TestJourneyInBrowser(t *testing.T) {
 // Who has no token sees nothing; who has one sees no markup of what others wrote; and when a
 // session is over, nothing of it is left on the screen or behind the back button.
 func TestSignInJourneyInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	pageModules(t)
 	r := &rig{t: t, db: demoDB(t, pulseDemo)}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/sensor"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -26,6 +27,7 @@ const (
 // Every view in both themes and on a narrow screen, held against axe-core's rules of
 // WCAG 2.2 A and AA and of good practice; and nothing that was typed becomes markup.
 func TestLooksInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	pageModules(t)
 	r := newRig(t)

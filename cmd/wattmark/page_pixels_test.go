@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -22,6 +23,7 @@ type gapIn struct {
 // What is drawn is what was measured, on every screen and at every zoom: of a recording of
 // others, of an emulated meter, and of one that lost samples.
 func TestPixelsInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	pageModules(t)
 	r := &rig{t: t, db: demoDB(t, pulseDemo)}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 	"golang.org/x/sync/errgroup"
@@ -285,6 +286,7 @@ var printed = regexp.MustCompile(`(?s)@@begin (\d+)\r?\n(.*?)\n@@end (\d+)`)
 // Every command line of the pages runs as it is written, on an emulated bench, and prints nothing wider than 80
 // columns, but for those of unrun.
 func TestCommandsOfPagesRun(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	if testing.Short() {

@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	predictcmd "github.com/wattmark/wattmark/cmd/internal/study/predict"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -236,6 +237,7 @@ func TestPredictFromTraces(t *testing.T) {
 // A sweep on the simulated GPU, seen by an emulated meter on a real line: what the
 // blocks draw comes back.
 func TestPredictSweep(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	r := newRig(t)

@@ -14,12 +14,14 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // Each reading command prints of a host what it prints of the host's database.
 func TestHostIsReadAsItsDatabase(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	dir, db := t.TempDir(), demoDB(t, demo)
@@ -166,6 +168,7 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 
 // What was deleted from a host, or from a server, can come back from the copy that delete names.
 func TestDeletedComesBack(t *testing.T) {
+	coverage.Long(t)
 	noRaces(t)
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
@@ -201,6 +204,7 @@ func TestDeletedComesBack(t *testing.T) {
 // A task is measured for a host: the host has it as its owner's, and the outbox and the monitor
 // are empty. What the host did not take stays in the outbox, with its capture at the monitor.
 func TestRunForAHost(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	dir, state := secured(t), filepath.Join(t.TempDir(), "state")

@@ -9,6 +9,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -80,6 +81,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestReplayOfWhatIsNoRecording(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "power.db")
 	dir := t.TempDir()

@@ -19,11 +19,13 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
 // A sweep on the simulated GPU finds what the simulated GPU costs.
 func TestRooflineSweep(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	r := newRig(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cudatest"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 )
@@ -125,6 +126,7 @@ func (in *injected) asTheBoard(x store.Task, r report.Report) {
 }
 
 func TestSelectionsThatComeToNothing(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	in := selecting(t)
 	for name, c := range map[string]struct {

@@ -18,6 +18,7 @@ import (
 	sensorcmd "github.com/wattmark/wattmark/cmd/internal/study/sensor"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/instrument/nvml"
@@ -107,6 +108,7 @@ func TestSensorByDesignedLoads(t *testing.T) {
 // TestSensorOfWeakRecordings: recordings whose loads hardly tell a window or a time constant, with their U, do not
 // contradict the result of designed loads on the same kind of card: 13.2 ms, or 22.4 ms where a window is stated.
 func TestSensorOfWeakRecordings(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	names := []string{"memory", "compute", "half", "pulse", "pulse2"}
@@ -137,6 +139,7 @@ func TestSensorOfWeakRecordings(t *testing.T) {
 // TestSensorsOfRecordings holds what is found against the meter that was recorded
 // beside each card.
 func TestSensorsOfRecordings(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	for _, c := range []struct {
@@ -193,6 +196,7 @@ func simulated(t *testing.T, r sim.Response) (gpu.Device, *sim.Sensor, *board.Li
 
 // A load on a GPU whose sensor is known tells what it is.
 func TestSensorLoadFindsASimulatedSensor(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	periods := []time.Duration{3 * time.Second, 530 * time.Millisecond, 230 * time.Millisecond, 130 * time.Millisecond, 87 * time.Millisecond, 53 * time.Millisecond}
@@ -352,6 +356,7 @@ func syntheticFiles(t *testing.T) (readings, events string) {
 
 // A stored task is identified against its meter, or its kernels.
 func TestSensorOfAStoredTask(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	db := filepath.Join(t.TempDir(), "power.db")

@@ -8,6 +8,7 @@ import (
 	analysis "github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -30,6 +31,7 @@ func seriesTask(t *testing.T, r *rig, id store.TaskID) store.Task {
 // Two versions in pairs of random order: tasks are tagged, the card rests before each run,
 // and the comparison finds the difference and prints once.
 func TestRunInPairs(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	p := r.run("--times", "4", "--with", halfRun, "--with", memoryRun, "--name", "pair", "--tag", "lab=1",
@@ -65,6 +67,7 @@ func TestRunInPairs(t *testing.T) {
 // The scatter of the first pairs sets the number of all, which their tasks then bear; the
 // test is there.
 func TestRunUntilU(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	p := r.run("--times", "30", "--until-u", "10%", "--with", halfRun, "--with", memoryRun, "--cool-down", "0")
@@ -85,6 +88,7 @@ func TestRunUntilU(t *testing.T) {
 
 // Ctrl-C keeps the finished tasks and prints their comparison, which has no p.
 func TestInterruptedSeries(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	p := r.run("--times", "20", "--with", halfRun, "--with", halfRun, "--cool-down", "0")
@@ -104,6 +108,7 @@ func TestInterruptedSeries(t *testing.T) {
 // Repeats of one program: mean, U and scatter. A program that fails ends the series with its
 // exit code, and the runs before it are printed.
 func TestRepeats(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	p := r.run("--times", "3", "--cool-down", "0", "--", "sleep", "0.1")

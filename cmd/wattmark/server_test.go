@@ -8,12 +8,14 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/db"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
 
 // TestLabOnAServer does a lab's work on a PostgreSQL server: measure, list, show,
 // export, attribute, recalculate, delete, and copy to a file and back.
 func TestLabOnAServer(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	c := pgtest.Own(t, "fsync=off")

@@ -15,12 +15,14 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
 // Somebody asks whether a change helped, makes a figure of a task, takes its samples, names a stretch of it
 // and makes that the window.
 func TestTakingAwayInBrowser(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "power.db")
 	keepLong(t, path, 2*time.Second)

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -207,6 +208,7 @@ func compareWithView(t *testing.T, db string, rows [][]string) {
 
 // A task goes out as a recording, is played by a monitor, and comes back the same.
 func TestExportedRecordingPlays(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	r.db = demoDB(t, demo)

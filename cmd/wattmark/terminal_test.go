@@ -11,6 +11,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +48,7 @@ func atColumns(t *testing.T, columns uint16, args ...string) string {
 // files show; numbers stay with their units, and there is neither colour nor anything but ASCII
 // where that is not wanted.
 func TestTerminals(t *testing.T) {
+	coverage.Long(t)
 	goldenUser(t)
 	t.Setenv("TERM", "xterm-256color")
 	list, err := os.ReadFile(filepath.Join(goldenDir, "commands.txt"))

@@ -10,6 +10,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/hostagent/experiment/tiny"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -63,6 +64,7 @@ func (r *rig) added(id store.TaskID, length time.Duration) float64 {
 // The whole way: a kernel of 20 µs on a meter of 20 kS/s, over the monitor, into
 // the database and out again.
 func TestTinyContrast(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	x := r.tinyRun("--sim-kernel", "280W:20us", "--phase", "200ms", "--quads", "3")
@@ -87,6 +89,7 @@ func TestTinyContrast(t *testing.T) {
 }
 
 func TestTinyFoldAndRepeat(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newRig(t)
 	x := r.tinyRun("--scheme", "fold", "--sim-kernel", "280W:600us,120W:400us", "--launches", "300", "--settle", "2500us", "--bins", "60", "--until-u", "0.1")

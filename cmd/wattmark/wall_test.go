@@ -14,6 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
 	wt300face "github.com/wattmark/wattmark/monitor/emulator/wt300"
@@ -64,6 +65,7 @@ rails:
 // no figure of the card's has any of it. An emulated meter that gets no processor answers late, and its readings are
 // dated by their arrival: of three benches one has to be in time.
 func TestTheWholeMachine(t *testing.T) {
+	coverage.Long(t)
 	var r *rig
 	var x report.Report
 	var drawn measure.Joule

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
 )
@@ -58,6 +59,7 @@ func TestOneCommandMeasures(t *testing.T) {
 // A terminal that is closed, Ctrl-C on it, and SIGTERM end a measurement with its own meter in
 // order: one line names the task, and the samples are stored.
 func TestSignalsEndOneCommand(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newMeter(t)
 	for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
@@ -170,6 +172,7 @@ func bySensor(t *testing.T, args ...string) (p *process) {
 // Where no monitor is named and none answers, the GPU's own sensor measures, with a caution on
 // the terminal and on the task.
 func TestOwnSensorByDefault(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	if c, err := net.Dial("tcp", cli.DefaultMonitor); err == nil {
 		_ = c.Close()
@@ -190,6 +193,7 @@ func TestOwnSensorByDefault(t *testing.T) {
 
 // Several GPUs by their own sensors: a monitor for each, within one command.
 func TestOwnSensorsOfTwoGPUs(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	a, b := newMeter(t), newMeter(t)
 	p := bySensor(t, "--instrument", "nvml", "--gpus", "sim:"+a.socket+",sim:"+b.socket, "--db", a.db, "--", "sleep", "2")
@@ -202,6 +206,7 @@ func TestOwnSensorsOfTwoGPUs(t *testing.T) {
 // A series is compared over the host that its runs are sent to, each under the host's number,
 // and the number of its pairs is set there.
 func TestSeriesForAHost(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	r := newMeter(t)
 	hosted := filepath.Join(t.TempDir(), "host.db")

@@ -19,6 +19,7 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/coverage"
 
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
@@ -166,6 +167,7 @@ func (r *rig) incomplete(t *testing.T, id store.TaskID, why string) {
 
 // One rig for all: under the race detector it takes seconds to make.
 func TestThroughTheDaemon(t *testing.T) {
+	coverage.Long(t)
 	r := newRig(t)
 	t.Run("a measurement", func(t *testing.T) { wholeMeasurement(t, r) })
 	t.Run("failures", func(t *testing.T) { failures(t, r) })

@@ -314,6 +314,7 @@ var briefTrials = flag.Int("brief-trials", 1, "programs a case in TestBriefKerne
 // the energy that the card draws for it. Names in random order are told apart; a name that always
 // follows another is in one line with it.
 func TestBriefKernels(t *testing.T) {
+	coverage.Long(t)
 	edges, trials := []string{"exponential", "ramp", "two-step", "stacked"}, *briefTrials
 	rates := map[string]briefCase{
 		"20 kS/s": {rate: 20e3, length: 500 * time.Millisecond}, "4.8 kS/s": {rate: 4800, length: time.Second},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/serving"
@@ -60,6 +61,7 @@ func marked(t *testing.T, b *bench, sensor gpu.PowerSensor, m measurement.Marks,
 // A server with pauses has marks in them, but for work that resumes within the driver's period of samples. Windows
 // without a mark have the board's energies, those at the very ends of the task included.
 func TestMarksInPauses(t *testing.T) {
+	coverage.Long(t)
 	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
 		begin := time.Now()
 		sensor := driver{b.sensor, func(gpu.Span) ([]gpu.ProcessUse, error) {
@@ -125,6 +127,7 @@ func TestMarksInPauses(t *testing.T) {
 // Where the GPU is never idle, or nothing shows that, no mark is played, and the task has the reason; at the user's
 // wish they are played at any time.
 func TestMarksOfABusyGPU(t *testing.T) {
+	coverage.Long(t)
 	for name, c := range map[string]struct {
 		use    func(gpu.Span) ([]gpu.ProcessUse, error)
 		busy   bool

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/serving"
@@ -144,6 +145,7 @@ func thinnedScans(task *store.Task) (n uint64) {
 
 // A long capture of windows and marks keeps some of its samples, and has the energies of one that keeps all.
 func TestRollingCapture(t *testing.T) {
+	coverage.Long(t)
 	packOnce(t)
 	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
 		ctx, dir := t.Context(), t.TempDir()
@@ -241,6 +243,7 @@ func sameWindows(t *testing.T, b *bench, id store.TaskID, all *store.DB, dir str
 
 // Each card of several has its own samples deleted, on its own meter's clock.
 func TestRollingCapturesOfSeveralCards(t *testing.T) {
+	coverage.Long(t)
 	packOnce(t)
 	c := meter.Config{Seed: 7, Rate: 4.8e3, Draw: true}
 	inVirtualTimeWith(t, c, func(t *testing.T, other *bench) {
@@ -303,6 +306,7 @@ func (k *killed) PutKernels(context.Context, store.TaskID, []store.Kernel) error
 
 // What a host that was killed between two deletions had thinned stays thinned, and the rest comes from the monitor.
 func TestRollingCaptureIsRecovered(t *testing.T) {
+	coverage.Long(t)
 	packOnce(t)
 	inVirtualTimeWith(t, meter.Config{Seed: 5, Rate: 4.8e3, Draw: true}, func(t *testing.T, b *bench) {
 		dir := t.TempDir()

@@ -475,6 +475,7 @@ func TestRefereesWindows(t *testing.T) {
 // Windows of 20 ms amid an hour are within U while the clocks wander by up to 1 ppm, with a mark a minute; without marks
 // they are not, and of clocks at rest U is larger.
 func TestRefereesMarks(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	length, trials, spans := 240.0, 1, 120
 	if coverage.Slow {

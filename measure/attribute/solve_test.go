@@ -136,6 +136,7 @@ func checkSum(t *testing.T, x *Solution, total float64) {
 
 // The true energies lie within U in 93 to 97 % of the entries, single names or groups.
 func TestShortKernelsAreWithinU(t *testing.T) {
+	coverage.Long(t)
 	for _, c := range []struct {
 		name  string
 		scene tiny

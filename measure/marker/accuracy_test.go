@@ -67,6 +67,7 @@ func (tr *trial) String() string {
 // TestAccuracySampled plays exponential edges, of which the detector does not know that they are: where the
 // trace leaves the shape open, the uncertainty is larger than these errors.
 func TestAccuracySampled(t *testing.T) {
+	coverage.Long(t)
 	for _, tc := range []struct {
 		name      string
 		sim       sim

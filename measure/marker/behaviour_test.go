@@ -190,6 +190,7 @@ func TestNotAMarker(t *testing.T) {
 // Of a marker that is cut off by the converter's range the time is as uncertain as it
 // says, whatever share of its step is seen and however the card slews.
 func TestAccuracyClipped(t *testing.T) {
+	coverage.Long(t)
 	for _, tc := range []struct {
 		name string
 		sim  sim

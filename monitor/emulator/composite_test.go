@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/load"
@@ -309,6 +310,7 @@ rails:
 }
 
 func TestASlowBoardBesideALabJack(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	p := newPlant(t)
 	m := p.measure(instrumentsKey+p.text(250, "aux_12v_1")+p.labjack("pcie_12v", "pcie_3v3", "aux_12v_2")+`
@@ -440,6 +442,7 @@ func (p *plant) startIn(m *measured, spec marker.Spec, r measure.Response, rails
 // it: afterwards both see the start marker within a scan of the faster one and
 // what the marker itself leaves open.
 func TestMarkersRemoveAHiddenDelay(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	for _, late := range []time.Duration{3 * time.Millisecond, 0} {
 		p := newPlant(t)
@@ -467,6 +470,7 @@ rails:
 
 // What the slower or the faster instrument loses is lost by the whole, exactly.
 func TestALossInOneInstrument(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	const rails = `
 rails:
@@ -529,6 +533,7 @@ func (p *plant) plugged(face interface {
 // One instrument is unplugged in the middle of a task and comes back: so does the
 // whole, and says how much is missing.
 func TestOneOfTwoIsUnplugged(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	p := newPlant(t)
 	face, err := pmdface.New(p.board, p.pace(0), pmdface.Config{Seed: 5, Rails: [4]string{"aux_12v_1"}})

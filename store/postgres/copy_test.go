@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -25,6 +26,7 @@ import (
 // TestCopyThereAndBack copies a file's tasks to a server and from there to a new
 // file, where they must be what they were.
 func TestCopyThereAndBack(t *testing.T) {
+	coverage.Long(t)
 	ctx := t.Context()
 	first, server, last := openFile(t), open(t), openFile(t)
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -165,6 +167,7 @@ func TestCopyGoesOnWhereItWasInterrupted(t *testing.T) {
 // TestCopyTellsAndUpdatesWhatDiffers changes tasks behind a copy's back, on a server
 // and in a file.
 func TestCopyTellsAndUpdatesWhatDiffers(t *testing.T) {
+	coverage.Long(t)
 	ctx := t.Context()
 	first, server, last := openFile(t), open(t), openFile(t)
 	for i, pair := range [][2]*store.DB{{first, server}, {server, last}} {
@@ -294,6 +297,7 @@ func windowed(t testing.TB, d *store.DB, rng *rand.Rand) {
 // TestDataIsWhatOurDecoderSays holds the server's view against the decoder in Go
 // that serves a file's.
 func TestDataIsWhatOurDecoderSays(t *testing.T) {
+	coverage.Long(t)
 	file, address := openFile(t), database(t)
 	server := openAt(t, address)
 	const tasks = 24

@@ -15,6 +15,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -125,6 +126,7 @@ func everywhere(t *testing.T, f func(t *testing.T, address string)) {
 // Nobody but the handle that stores it sees a task before it is whole, and then everybody
 // sees all of it.
 func TestPartialTasksAreNowhere(t *testing.T) {
+	coverage.Long(t)
 	everywhere(t, func(t *testing.T, address string) {
 		ctx, rng := t.Context(), rand.New(rand.NewPCG(7, 1))
 		w, r := openAt(t, address), openAt(t, address)
@@ -231,6 +233,7 @@ func TestPartialTasksOfTheDeadAreSwept(t *testing.T) {
 // A task whose state alone was changed to partial is damage: a check says how to show it
 // again, a repair and a sweep leave it, and what is salvaged has it.
 func TestChangedStateDeletesNoTask(t *testing.T) {
+	coverage.Long(t)
 	everywhere(t, func(t *testing.T, address string) {
 		ctx := t.Context()
 		d := openAt(t, address)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
@@ -71,6 +72,7 @@ var pages = map[string]store.Query{
 // TestListsUseIndexes reads the plans of the very statements that list tasks, out
 // of the server's log: none may read the whole table.
 func TestListsUseIndexes(t *testing.T) {
+	coverage.Long(t)
 	c := pgtest.Own(t, "fsync=off", "session_preload_libraries=auto_explain", "auto_explain.log_min_duration=0")
 	c.Make(t, "w")
 	d := openAt(t, c.URL("w"))

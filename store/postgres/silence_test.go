@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
@@ -17,6 +18,7 @@ import (
 // TestServerThatStandsStill stops all processes of a server. Who reads and who writes is
 // told in the end, and the user meanwhile; once the server goes on, so do they.
 func TestServerThatStandsStill(t *testing.T) {
+	coverage.Long(t)
 	defer postgres.Patience(100*time.Millisecond, time.Second)()
 	c := pgtest.Own(t)
 	c.Make(t, "w")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -267,6 +268,7 @@ func TestRolesSendWhatTheyMay(t *testing.T) {
 
 // A user who has too much in the streams publishes no more until it is taken; others do.
 func TestUsersHaveALimit(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	a := ask(t, func(c *cluster.Config) { c.MaxUser = 3 << 20 })
 	root, eve, ada := a.as("root"), a.as("eve"), a.as("ada")
@@ -433,6 +435,7 @@ func TestUsersPublishTheirOwn(t *testing.T) {
 // Another user's task that names a capture neither claims it from its monitor, nor has its
 // samples removed; the task of who took the bench does both.
 func TestOthersClaimNoCapture(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	a := ask(t)
 	host, eves, there := open(t, "host.db"), open(t, "eves.db"), open(t, "there.db")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store/relay"
 )
 
@@ -59,6 +60,7 @@ func (l logged) await(t *testing.T, text string) {
 
 // However many tasks cannot be stored, and for whatever reason, the others arrive.
 func TestPoisonKeepsNothingBack(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})
@@ -113,6 +115,7 @@ func TestPoisonKeepsNothingBack(t *testing.T) {
 
 // A database that is locked says nothing of the tasks that come meanwhile.
 func TestNothingIsSetAsideWhileTheDatabaseIsAway(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})

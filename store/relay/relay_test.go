@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/internal/freeport"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -328,6 +329,7 @@ func TestThinnedTasksArrive(t *testing.T) {
 }
 
 func TestPoisonIsSetAside(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	bus := alone(t, relay.StreamOptions{})

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/wattmark/wattmark/internal/chromium"
+	"github.com/wattmark/wattmark/internal/coverage"
 )
 
 // browser starts a browser; tabs are opened in it.
@@ -36,6 +37,7 @@ func browser(t *testing.T) context.Context {
 
 // TestInBrowser tries the page in one browser, from the database up.
 func TestInBrowser(t *testing.T) {
+	coverage.Long(t)
 	chrome := browser(t)
 	for _, c := range []struct {
 		name string

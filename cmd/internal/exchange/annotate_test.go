@@ -14,6 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -109,6 +110,7 @@ func rocprofTables(t *testing.T, zero int64, work [][2]float64) string {
 
 // A trace on a clock of its own is related to a task by the steps of the power.
 func TestAnnotateByPower(t *testing.T) {
+	coverage.Long(t)
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		t.Fatal(err)

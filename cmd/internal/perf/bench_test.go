@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -210,6 +211,7 @@ func TestBenchIngestPaced(t *testing.T) {
 }
 
 func TestBenchPyramid(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	goals, err := benchPyramid(t.Context(), io.Discard, ingestFlags{benchFlagsShared: shared(t), seconds: 0.1}, 1)
@@ -326,6 +328,7 @@ func TestGeneratorPlaysMarkers(t *testing.T) {
 }
 
 func TestBenchInstruments(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	r, err := benchInstruments(t.Context(), io.Discard, instrumentsFlags{each: 0.01, record: 0.3, drive: 0.5})

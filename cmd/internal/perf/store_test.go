@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
@@ -15,6 +16,7 @@ import (
 // All ways to keep the same samples must give the same mean power, and all lists of
 // the same tasks the same pages, of a file and of a server.
 func TestBenchStore(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	noRaces(t)
 	server, err := pgtest.New("fsync=off")

@@ -229,6 +229,7 @@ var together = flag.Bool("together", false, "explore also two hosts that measure
 // The tables that captures and tasks follow hold in every interleaving, and every row
 // of them, and every move of the model, is taken in some.
 func TestModelHolds(t *testing.T) {
+	coverage.Long(t)
 	all := []Rules{rules(1, 1), rules(1, 2), hands(1, 2)}
 	if !testing.Short() {
 		all = append(all, rules(2, 1))

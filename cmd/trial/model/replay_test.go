@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
@@ -329,6 +330,7 @@ func replayed(t *testing.T, r Rules) error {
 // What a step does is in the model by hand. Here the real monitor's captures with
 // their spool, and the real database, take each step too, and come to the same state.
 func TestRealThingsDoAsTheModel(t *testing.T) {
+	coverage.Long(t)
 	if err := replayed(t, hands(1, 2)); err != nil {
 		t.Error(err)
 	}

@@ -302,6 +302,7 @@ func TestCoverageOfTheWholeChain(t *testing.T) {
 // hide those of timing behind. Without the product's allowance for a kernel's own delay, what is left is the
 // marker's uncertainty.
 func TestCoverageOnEdges(t *testing.T) {
+	coverage.Long(t)
 	seeds := 60
 	if !coverage.Slow {
 		seeds = 20 // enough for all lengths together, not for each

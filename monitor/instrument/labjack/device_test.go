@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
@@ -183,6 +184,7 @@ func TestFullBuffer(t *testing.T) {
 // The energy lies within its uncertainty: small with the device's own constants,
 // wide where the flash holds none that can be right, and then the stream says so.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg   labjackface.Config
@@ -409,6 +411,7 @@ func TestUnplugAndReplug(t *testing.T) {
 
 // What stops the stream says what to do.
 func TestDeviceStops(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	for status, want := range map[uint16]string{
 		statusOverlap: "lower scan_rate", statusOverflow: "overflowed",

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
@@ -59,6 +60,7 @@ func TestLowBits(t *testing.T) {
 
 // Some accept a query and never answer: it is asked again, twice.
 func TestQueriesWithoutAnAnswer(t *testing.T) {
+	coverage.Long(t)
 	f, address := emulated(t, siglentface.SDS2000XPlus)
 	o := short()
 	o.Timeout = 100 * time.Millisecond

@@ -234,7 +234,7 @@ func (e *edge) span(r int, a, b float64) (out groupSums) {
 	n := len(e.before) + len(e.after)
 	put := func(p pair, w float64) {
 		if w > 0 {
-			out = out.plus(e.rails[r].sums(p), sign*w)
+			out = out.plus(sumsOf(p, e.rails[r].power(p)), sign*w)
 		}
 	}
 	var t0 float64

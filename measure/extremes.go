@@ -36,20 +36,9 @@ func (m *PowerMeter) Extremes(cols [][]Count, from, to int, dst []Extreme) {
 
 // extremes returns the rail's extremes over the scans from one on, and adds its powers to total, one value a scan.
 func (r *railMeter) extremes(cols [][]Count, from int, total []Watt) Extreme {
-	e, l, x := noExtreme, r.lin, cols[r.x][from:from+len(total)]
-	if r.y < 0 {
-		p0, px := l.I0*l.V0, l.IX*l.V0
-		for i, c := range x {
-			p := Watt(p0 + px*float64(c))
-			e.add(p)
-			total[i] += p
-		}
-		return e
-	}
-	y := cols[r.y][from : from+len(total)]
-	for i, c := range x {
-		fx, fy := float64(c), float64(y[i])
-		p := Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))
+	e := noExtreme
+	for i := range total {
+		p := Watt(r.power(pairAt(r, cols, from+i)))
 		e.add(p)
 		total[i] += p
 	}

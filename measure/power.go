@@ -69,34 +69,17 @@ func fill[T reading](dst *Columns, rail *railMeter, cols [][]T, n int) {
 		return
 	}
 	dst.I, dst.V = sized(dst.I, n), sized(dst.V, n)
-	l, x := rail.lin, cols[rail.x][:n]
-	if rail.y < 0 {
-		for i, c := range x {
-			dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)), Volt(l.V0)
-		}
-		return
-	}
-	y := cols[rail.y][:n]
-	for i, c := range x {
-		fy := float64(y[i])
-		dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*float64(c)+l.IY*fy), Volt(l.V0+l.VY*fy)
+	l := rail.lin
+	for i := range n {
+		p := pairAt(rail, cols, i)
+		dst.I[i], dst.V[i] = Ampere(l.I0+l.IX*p.x+l.IY*p.y), Volt(l.V0+l.VY*p.y)
 	}
 }
 
 // addPower adds a rail's power to dst, one value a scan.
 func addPower[T reading](r *railMeter, cols [][]T, dst []Watt) {
-	l, x := r.lin, cols[r.x][:len(dst)]
-	if r.y < 0 {
-		p0, px := l.I0*l.V0, l.IX*l.V0
-		for i, c := range x {
-			dst[i] += Watt(p0 + px*float64(c))
-		}
-		return
-	}
-	y := cols[r.y][:len(dst)]
-	for i, c := range x {
-		fx, fy := float64(c), float64(y[i])
-		dst[i] += Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))
+	for i := range dst {
+		dst[i] += Watt(r.power(pairAt(r, cols, i)))
 	}
 }
 

@@ -43,10 +43,9 @@ func (s *railSums) take(g groupSums, w float64) {
 	s.pp.add(w * g.pp)
 }
 
-// sums returns the sums of a single scan.
-func (r *railMeter) sums(p pair) groupSums {
-	w := r.power(p)
-	return groupSums{p.x, p.y, p.x * p.x, p.x * p.y, p.y * p.y, w * w}
+// sumsOf returns the sums of a single scan of that power.
+func sumsOf(p pair, watts float64) groupSums {
+	return groupSums{p.x, p.y, p.x * p.x, p.x * p.y, p.y * p.y, watts * watts}
 }
 
 // pair is a rail's two readings; y is zero for a rail of one channel.
@@ -68,99 +67,25 @@ func (r *railMeter) power(p pair) float64 {
 
 // group sums scans [from, to) with weight one each, or with the weights w where
 // they are given. It returns the power in power and raises the rail's peak.
-func group[T reading](r *railMeter, cols [][]T, from, to int, w, power []float64, peak *float64) groupSums {
-	x := cols[r.x][from:to]
-	var y []T
-	if r.y >= 0 {
-		y = cols[r.y][from:to]
-	}
-	var g groupSums
-	var top float64
-	switch {
-	case y == nil && w == nil:
-		g, top = singleSums(x, r.lin, power[:len(x)])
-	case y == nil:
-		g, top = singleWeighted(x, w[:len(x)], r.lin, power[:len(x)])
-	case w == nil:
-		g, top = pairSums(x, y[:len(x)], r.lin, power[:len(x)])
-	default:
-		g, top = pairWeighted(x, y[:len(x)], w[:len(x)], r.lin, power[:len(x)])
+func group[T reading](r *railMeter, cols [][]T, from, to int, w, power []float64, peak *float64) (g groupSums) {
+	top := math.Inf(-1)
+	for i := from; i < to; i++ {
+		p, k := pairAt(r, cols, i), 1.0
+		if w != nil {
+			k = w[i-from]
+		}
+		watts := r.power(p)
+		power[i-from], top = watts, max(top, watts)
+		kx, ky := k*p.x, k*p.y
+		g.x += kx
+		g.y += ky
+		g.xx += kx * p.x
+		g.xy += kx * p.y
+		g.yy += ky * p.y
+		g.pp += k * watts * watts
 	}
 	*peak = max(*peak, top)
 	return g
-}
-
-func singleSums[T reading](x []T, l Linear, power []float64) (g groupSums, peak float64) {
-	p0, px := l.I0*l.V0, l.IX*l.V0
-	peak = math.Inf(-1)
-	for i, c := range x {
-		fx := float64(c)
-		p := p0 + px*fx
-		power[i] = p
-		g.x += fx
-		g.xx += fx * fx
-		g.pp += p * p
-		if p > peak {
-			peak = p
-		}
-	}
-	return g, peak
-}
-
-func singleWeighted[T reading](x []T, w []float64, l Linear, power []float64) (g groupSums, peak float64) {
-	p0, px := l.I0*l.V0, l.IX*l.V0
-	peak = math.Inf(-1)
-	for i, c := range x {
-		fx, k := float64(c), w[i]
-		p := p0 + px*fx
-		power[i] = p
-		g.x += k * fx
-		g.xx += k * fx * fx
-		g.pp += k * p * p
-		if p > peak {
-			peak = p
-		}
-	}
-	return g, peak
-}
-
-func pairSums[T reading](x, y []T, l Linear, power []float64) (g groupSums, peak float64) {
-	peak = math.Inf(-1)
-	for i, c := range x {
-		fx, fy := float64(c), float64(y[i])
-		p := (l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy)
-		power[i] = p
-		g.x += fx
-		g.y += fy
-		g.xx += fx * fx
-		g.xy += fx * fy
-		g.yy += fy * fy
-		g.pp += p * p
-		if p > peak {
-			peak = p
-		}
-	}
-	return g, peak
-}
-
-func pairWeighted[T reading](x, y []T, w []float64, l Linear, power []float64) (g groupSums, peak float64) {
-	peak = math.Inf(-1)
-	for i, c := range x {
-		fx, fy, k := float64(c), float64(y[i]), w[i]
-		p := (l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy)
-		power[i] = p
-		kx, ky := k*fx, k*fy
-		g.x += kx
-		g.y += ky
-		g.xx += kx * fx
-		g.xy += kx * fy
-		g.yy += ky * fy
-		g.pp += k * p * p
-		if p > peak {
-			peak = p
-		}
-	}
-	return g, peak
 }
 
 // summer adds stretches of scans up. It works on the running sums, which do not
@@ -324,7 +249,7 @@ func (g *summer[T]) put(cols [][]T, i int, w float64) {
 		m := &g.meters[r]
 		p := pairAt(m, cols, i)
 		total += m.power(p)
-		g.rails[r].take(m.sums(p), w)
+		g.rails[r].take(sumsOf(p, m.power(p)), w)
 	}
 	g.total.pp.add(w * total * total)
 }

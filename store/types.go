@@ -228,8 +228,9 @@ type Calibration struct {
 
 // Kernel is one kernel, on the host's wall clock.
 type Kernel struct {
-	Name       string
-	Start, End time.Time
+	Name  string    `json:"name"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
 }
 
 // Reading is one reading by a software method, on the host's wall clock.
@@ -247,11 +248,11 @@ type Reading struct {
 
 // Played is a chip edge as the host played it.
 type Played struct {
-	Kind marker.Kind
+	Kind marker.Kind `json:"kind"`
 	// Number counts a kind's markers around single kernels from 1; 0 is the one that bounds the work.
-	Number int
-	Chip   int
-	At     time.Time
+	Number int       `json:"number,omitempty"`
+	Chip   int       `json:"chip"`
+	At     time.Time `json:"at"`
 }
 
 // Outcome ends a task.

@@ -103,7 +103,7 @@ func (w *benchWords) sampled(t *testing.T) {
 		for name, x := range map[string]struct {
 			rail string
 			w    float64
-		}{"check": {w.check.Rails[i].Name, w.check.Rails[i].Power.Mean}, "top": {w.top.Rails[i].Rail, w.top.Rails[i].PowerW}} {
+		}{"check": {w.check.Rails[i].Name, w.check.Rails[i].Power.Mean}, "top": {w.top.Rails[i].Rail, float64(w.top.Rails[i].Power)}} {
 			if x.rail != r.Name || math.Abs(x.w-s.Mean) > noise {
 				t.Errorf("%s: %s %v W; probe: %s %v ± %v W", name, x.rail, x.w, r.Name, s.Mean, noise)
 			}
@@ -154,12 +154,12 @@ func TestAllWhoLookAtABenchAgree(t *testing.T) {
 	if len(w.faulty()) != 0 || len(w.probe.Records) != 0 {
 		t.Errorf("a bench without faults: %+v, %q", w.faulty(), w.probe.Records)
 	}
-	before := w.top.Rails[2].CurrentA
+	before := float64(w.top.Rails[2].Current)
 
 	inside(t, "calibrate", "gain", "--bench", file, "--channel", "aux_12v_1.current", "--value", fmt.Sprintf("%.4fA", 0.85*before), "--u", "1%", "--for", "300ms", "--by", "ada", "--yes").ok(t)
 	w = allOf(t, r, file)
 	w.sampled(t)
-	if after := w.top.Rails[2].CurrentA; len(w.probe.Records) != 1 || math.Abs(after/before-0.85) > 0.05 {
+	if after := float64(w.top.Rails[2].Current); len(w.probe.Records) != 1 || math.Abs(after/before-0.85) > 0.05 {
 		t.Errorf("calibrated: %v A by %q, it was %v A", after, w.probe.Records, before)
 	}
 

@@ -122,7 +122,7 @@ func sinceStart(h *exchange.HostSide, at time.Time) measure.Seconds {
 
 func chipAt(h *exchange.HostSide, kind marker.Kind, chip int) measure.Seconds {
 	for _, p := range h.Played {
-		if p.Kind == uint8(kind) && p.Chip == chip {
+		if p.Kind == kind && p.Chip == chip {
 			return sinceStart(h, p.At)
 		}
 	}

@@ -66,7 +66,7 @@ func TestInterruptedImportReadsNoFurther(t *testing.T) {
 func TestHostSideWithMarks(t *testing.T) {
 	h, err := parseHostSide([]byte(`{"started":"2026-11-28T00:00:00Z","kernels":[{"name":"k","start":"2026-11-28T00:00:01Z",
 		"end":"2026-11-28T00:00:02Z"}],"played":[{"kind":3,"number":1,"chip":0,"at":"2026-11-28T00:00:01Z"}]}`))
-	if err != nil || h.Played[0].Kind != uint8(marker.Mark) {
+	if err != nil || h.Played[0].Kind != marker.Mark {
 		t.Errorf("%+v, %v", h, err)
 	}
 }

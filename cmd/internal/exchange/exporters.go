@@ -14,7 +14,6 @@ import (
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -34,13 +33,13 @@ import (
 // markers and the window again. Started is the monitor's clock at device time zero; all
 // times are UTC.
 type HostSide struct {
-	Task    string       `json:"task"`
-	GPU     string       `json:"gpu"`
-	Driver  string       `json:"driver"`
-	Started time.Time    `json:"started"` // monitor's clock at device time zero
-	Marker  markerJSON   `json:"marker"`
-	Played  []playedJSON `json:"played"`
-	Kernels []kernelJSON `json:"kernels"`
+	Task    string         `json:"task"`
+	GPU     string         `json:"gpu"`
+	Driver  string         `json:"driver"`
+	Started time.Time      `json:"started"` // monitor's clock at device time zero
+	Marker  markerJSON     `json:"marker"`
+	Played  []store.Played `json:"played"`
+	Kernels []store.Kernel `json:"kernels"`
 }
 
 // markerJSON is a marker.Spec; chip_s is the length of a chip in seconds.
@@ -50,21 +49,6 @@ type markerJSON struct {
 	Guard   int     `json:"guard_chips"`
 	TagBits int     `json:"tag_bits"`
 	Tag     uint32  `json:"tag"`
-}
-
-// playedJSON is one chip edge as the host played it, by the host's clock.
-type playedJSON struct {
-	Kind   uint8     `json:"kind"`             // 1 start, 2 stop, 3 amid long work
-	Number int       `json:"number,omitempty"` // of a marker around a single kernel; 0 bounds the work
-	Chip   int       `json:"chip"`
-	At     time.Time `json:"at"`
-}
-
-// kernelJSON is one kernel by the host's clock.
-type kernelJSON struct {
-	Name  string    `json:"name"`
-	Start time.Time `json:"start"`
-	End   time.Time `json:"end"`
 }
 
 // HostFile is the name of the host's part in a recording's folder.
@@ -136,14 +120,8 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 	m := t.Marker
 	h := HostSide{
 		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(),
-		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag},
+		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag}, Played: played, Kernels: kernels,
 	}
-	h.Played = lists.Map(played, func(p store.Played) playedJSON {
-		return playedJSON{uint8(p.Kind), p.Number, p.Chip, p.At.UTC()}
-	})
-	h.Kernels = lists.Map(kernels, func(k store.Kernel) kernelJSON {
-		return kernelJSON{k.Name, k.Start.UTC(), k.End.UTC()}
-	})
 	b, err := json.MarshalIndent(h, "", " ")
 	if err != nil {
 		return err

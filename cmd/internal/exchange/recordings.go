@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -314,11 +313,7 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 
 // put stores the edges played and the kernels of a task.
 func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error {
-	played := lists.Map(h.Played, func(p playedJSON) store.Played {
-		return store.Played{Kind: marker.Kind(p.Kind), Number: p.Number, Chip: p.Chip, At: p.At}
-	})
-	kernels := lists.Map(h.Kernels, func(k kernelJSON) store.Kernel { return store.Kernel(k) })
-	return errors.Join(db.PutPlayed(ctx, id, played), db.PutKernels(ctx, id, kernels))
+	return errors.Join(db.PutPlayed(ctx, id, h.Played), db.PutKernels(ctx, id, h.Kernels))
 }
 
 // readHostSide reads and checks host.json. Errors name the field.
@@ -342,7 +337,7 @@ func parseHostSide(b []byte) (*HostSide, error) {
 		return nil, errors.New("kernels: none: the window is that of the work")
 	}
 	for i, p := range h.Played {
-		if k := marker.Kind(p.Kind); k < marker.Start || k > marker.Mark || p.Number < 0 || p.At.IsZero() {
+		if p.Kind < marker.Start || p.Kind > marker.Mark || p.Number < 0 || p.At.IsZero() {
 			return nil, fmt.Errorf("played[%d]: kind %d, number %d at %v: want kind 1 to 3 and a time", i, p.Kind, p.Number, p.At)
 		}
 	}

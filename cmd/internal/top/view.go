@@ -126,22 +126,14 @@ type TopReport struct {
 	// Sampled is false if nothing was sampled; the values below are then zero. Scans
 	// and Lost count the running capture, ViewDropped values lost on the way to this
 	// viewer.
-	Sampled     bool          `json:"sampled"`
-	RateHz      float64       `json:"rate_hz"`
-	Scans       uint64        `json:"scans"`
-	Lost        uint64        `json:"lost"`
-	ViewDropped uint64        `json:"view_dropped"`
-	TotalW      float64       `json:"total_w"`
-	Rails       []topRail     `json:"rails"`
-	Captures    []topCaptured `json:"captures"`
-}
-
-// topRail is one rail's average.
-type topRail struct {
-	Rail     string  `json:"rail"`
-	PowerW   float64 `json:"power_w"`
-	VoltageV float64 `json:"voltage_v"`
-	CurrentA float64 `json:"current_a"`
+	Sampled     bool                `json:"sampled"`
+	RateHz      float64             `json:"rate_hz"`
+	Scans       uint64              `json:"scans"`
+	Lost        uint64              `json:"lost"`
+	ViewDropped uint64              `json:"view_dropped"`
+	TotalW      float64             `json:"total_w"`
+	Rails       []session.RailValue `json:"rails"`
+	Captures    []topCaptured       `json:"captures"`
 }
 
 // topCaptured is one capture in the monitor's spool.
@@ -164,7 +156,7 @@ func (s *topState) report() TopReport {
 		Instrument: out.InstrumentText(s.bench.Instrument), Holder: s.bench.Holder, CaptureID: s.bench.CaptureID,
 		Draining: s.bench.Draining, SetAside: s.bench.SetAside,
 		Trouble: cmp.Or(s.trouble, s.bench.Trouble), Sampled: s.seen > 0 && !s.stale,
-		Rails: []topRail{}, Captures: []topCaptured{},
+		Rails: []session.RailValue{}, Captures: []topCaptured{},
 		CalibrationID: s.bench.CalibrationID, Records: s.bench.Setup.RecordIDs(),
 	}
 	if !s.bench.HeldSince.IsZero() {
@@ -172,9 +164,7 @@ func (s *topState) report() TopReport {
 	}
 	if r.Sampled {
 		r.RateHz, r.Scans, r.Lost, r.ViewDropped, r.TotalW = float64(m.Rate), m.Scans, m.Lost, m.Dropped, float64(m.Total)
-		for _, v := range m.Rails {
-			r.Rails = append(r.Rails, topRail{v.Rail, float64(v.Power), float64(v.Voltage), float64(v.Current)})
-		}
+		r.Rails = append(r.Rails, m.Rails...)
 	}
 	for _, c := range s.captures {
 		x := topCaptured{

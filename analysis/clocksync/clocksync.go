@@ -28,7 +28,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/measure"
-	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // Trace yields a meter's samples in order of the meter's own time; each call starts
@@ -324,7 +323,6 @@ func (c *coarse) fill() {
 func (c *coarse) search(spans []validate.Span) ([]lag, error) {
 	short := float64(shortest(spans))
 	apart := max(1, int(short/2/float64(c.width)))
-	x := c.spectrum(spans)
 	var best struct {
 		r, rate float64
 		all     []float64
@@ -333,7 +331,7 @@ func (c *coarse) search(spans []validate.Span) ([]lag, error) {
 	}
 	for _, rate := range rates(spans, short) {
 		busy := c.activity(spans, rate)
-		r := x.correlate(busy)
+		r := correlate(c.sum, busy)
 		if order := peaks(r, apart); len(order) > 0 && r[order[0]] > best.r {
 			best.r, best.rate, best.all, best.order, best.busy = r[order[0]], rate, r, order, len(busy)
 		}
@@ -396,61 +394,23 @@ func (c *coarse) activity(spans []validate.Span, rate float64) []float64 {
 	return out
 }
 
-// spectrum is the Fourier transform of the trace less its mean.
-type spectrum struct {
-	n        int // bins of the trace
-	fft      *fourier.FFT
-	power    []complex128
-	variance float64
-	work     []float64
-	product  []complex128
-}
-
-// spectrum transforms the trace, padded with zeros so that shifts do not wrap around.
-func (c *coarse) spectrum(spans []validate.Span) *spectrum {
-	s, size := &spectrum{n: len(c.sum)}, 1
-	for size < 2*s.n || size < s.n+len(c.activity(spans, reachRates*1e-3)) {
-		size *= 2
-	}
-	mean := 0.0
-	for _, p := range c.sum {
-		mean += p / float64(s.n)
-	}
-	s.work = make([]float64, size)
-	for i, p := range c.sum {
-		s.work[i] = p - mean
-		s.variance += s.work[i] * s.work[i]
-	}
-	s.fft = fourier.NewFFT(size)
-	s.power = s.fft.Coefficients(nil, s.work)
-	return s
-}
-
 // correlate returns Pearson's correlation of power and work for every shift at which
 // they overlap; index k is a shift of k − (len(busy) − 1) bins. Outside of its bins the
-// work counts as zero. The covariances of all shifts come from one product of spectra,
-// the work's variance over the trace from running sums.
-func (s *spectrum) correlate(busy []float64) []float64 {
-	m := min(len(busy), len(s.work)-s.n)
-	busy = busy[:m]
-	clear(s.work)
-	for i, b := range busy {
-		s.work[m-1-i] = b // reversed: the product of the spectra correlates
-	}
-	s.product = s.fft.Coefficients(s.product, s.work)
-	for i := range s.product {
-		s.product[i] *= s.power[i]
-	}
-	cov := s.fft.Sequence(s.work, s.product)
+// work counts as zero. The work's variance over the trace comes from running sums.
+func correlate(power, busy []float64) []float64 {
+	n, m := len(power), len(busy)
+	power = stats.Centred(power)
+	cov := stats.CrossProducts(power, busy, 1-m, n-1)
+	_, variance := stats.Cumulate(power)
 	sums, squares := stats.Cumulate(busy)
-	out := make([]float64, s.n+m-1)
+	out := make([]float64, len(cov))
 	for k := range out {
 		shift := k - (m - 1)
-		lo, hi := max(0, -shift), min(m, s.n-shift)
+		lo, hi := max(0, -shift), min(m, n-shift)
 		sum := sums[hi] - sums[lo]
-		v := squares[hi] - squares[lo] - sum*sum/float64(s.n)
-		if v > 1e-9 && s.variance > 0 {
-			out[k] = cov[k] / float64(len(s.work)) / math.Sqrt(v*s.variance)
+		v := squares[hi] - squares[lo] - sum*sum/float64(n)
+		if v > 1e-9 && variance[n] > 0 {
+			out[k] = cov[k] / math.Sqrt(v*variance[n])
 		}
 	}
 	return out

@@ -344,24 +344,14 @@ func bandwidth(r []float64, n int) int {
 	return max(1, min(2*last, most))
 }
 
-// autocovariance returns R(0) … R(n−1) with the divisor n, through the power
-// spectrum of the series padded with zeros.
+// autocovariance returns R(0) … R(n−1) with the divisor n.
 func autocovariance(x []float64) []float64 {
-	n := len(x)
-	padded := make([]float64, powerOfTwo(2*n))
-	copy(padded, Centred(x))
-	fft := fourier.NewFFT(len(padded))
-	c := fft.Coefficients(nil, padded)
-	for i, v := range c {
-		a := cmplx.Abs(v)
-		c[i] = complex(a*a, 0)
+	x = Centred(x)
+	r := CrossProducts(x, x, 0, len(x)-1)
+	for i := range r {
+		r[i] /= float64(len(x))
 	}
-	fft.Sequence(padded, c)
-	scale := 1 / (float64(len(padded)) * float64(n))
-	for i := range n {
-		padded[i] *= scale
-	}
-	return padded[:n]
+	return r
 }
 
 // powerOfTwo returns the least power of two from n on, a length that a transform takes well.
@@ -431,7 +421,7 @@ const between = 0.1
 func correlations(late, early []float64, most int) []float64 {
 	n := len(late)
 	x, y := Centred(late), Centred(early)
-	cross := crossProducts(x, y, most)
+	cross := CrossProducts(x, y, -most, most)
 	sx, sxx := Cumulate(x)
 	sy, syy := Cumulate(y)
 	out := make([]float64, 2*most+1)
@@ -449,9 +439,10 @@ func correlations(late, early []float64, most int) []float64 {
 	return out
 }
 
-// crossProducts are Σ x[i]·y[i−k], for k from −most to most.
-func crossProducts(x, y []float64, most int) []float64 {
-	size := powerOfTwo(len(x) + most)
+// CrossProducts returns Σ x[i]·y[i−k] for k from least to most, with least ≤ 0 ≤ most, by the
+// product of their spectra. Terms beyond a series count as zero.
+func CrossProducts(x, y []float64, least, most int) []float64 {
+	size := powerOfTwo(max(len(x)-least, len(y)+most)) // so that shifts do not wrap around
 	fft := fourier.NewFFT(size)
 	pad := make([]float64, size)
 	copy(pad, x)
@@ -463,9 +454,9 @@ func crossProducts(x, y []float64, most int) []float64 {
 		a[i] *= cmplx.Conj(b[i])
 	}
 	fft.Sequence(pad, a)
-	out := make([]float64, 2*most+1)
+	out := make([]float64, most-least+1)
 	for i := range out {
-		out[i] = pad[(i-most+size)%size] / float64(size)
+		out[i] = pad[(i+least+size)%size] / float64(size)
 	}
 	return out
 }

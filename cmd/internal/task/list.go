@@ -278,11 +278,7 @@ func (l *look) print(a *cli.App, tasks []store.Row, q store.Query) error {
 		if out.IsTerminal(a.Out) {
 			width = out.TerminalWidth(a.Out)
 		}
-		rows := make([]taskRow, len(tasks))
-		for i := range tasks {
-			rows[i] = newTaskRow(&tasks[i])
-		}
-		fmt.Fprintln(a.Out, taskTable(rows, width))
+		fmt.Fprintln(a.Out, taskTable(tasks, width))
 	}
 	if q.Limit > 0 && len(tasks) == q.Limit && l.sort == "" {
 		a.Hintf("\nOlder ones: wattmark tasks --before %d\n", tasks[len(tasks)-1].ID)
@@ -382,77 +378,51 @@ func printCSV(a *cli.App, tasks []store.Row, chosen []column) error {
 	return errors.Join(err, w.Error())
 }
 
-// taskRow is one line of the table of tasks: texts by column.
-type taskRow map[string]string
-
-// newTaskRow formats a task for the table, with its local launch time.
-func newTaskRow(t *store.Row) taskRow {
-	row := taskRow{}
-	for _, c := range columns[:usual] {
-		row[c.name] = cell(c.value(t))
-	}
-	return row
-}
-
-// narrowings are the forms of the table from wide to narrow, the least important information left out first: the
-// width of the launch time, of names and of users (0 for no limit), and the columns that are left out.
+// narrowings are the steps in which the table becomes narrow, the least important information left out first: a
+// column and its width from then on, 0 to leave it out.
 var narrowings = []struct {
-	launched, name, user int
-	without              []string
+	column string
+	width  int
 }{
-	{},
-	{16, 0, 0, nil}, // without seconds
-	{16, 24, 12, nil},
-	{16, 12, 8, nil},
-	{16, 12, 8, []string{"mean"}},
-	{16, 12, 8, []string{"mean", "duration"}},
-	{10, 12, 8, []string{"mean", "duration"}}, // the day
-	{10, 12, 8, []string{"mean", "duration", "state"}},
-	{10, 12, 8, []string{"mean", "duration", "state", "launched"}},
+	{"launched", len("2026-01-31 15:04")}, {"name", 24}, {"user", 12}, {"name", 12}, {"user", 8}, {"mean", 0},
+	{"duration", 0}, {"launched", len("2026-01-31")}, {"state", 0}, {"launched", 0},
 }
 
 // taskTable returns the table of tasks, at most width terminal columns wide; 0 for no limit.
-// If all narrowings do not suffice, the lines are cut with an ellipsis. rows are not modified.
-func taskTable(rows []taskRow, width int) (text string) {
-	grouped := slices.ContainsFunc(rows, func(r taskRow) bool { return r["group"] != "" })
+// If all narrowings do not suffice, the lines are cut with an ellipsis.
+func taskTable(tasks []store.Row, width int) string {
+	grouped := slices.ContainsFunc(tasks, func(t store.Row) bool { return t.Group != 0 })
+	shown := lists.Filter(columns[:usual], func(c *column) bool { return c.name != "group" || grouped })
+	widths := map[string]int{}
+	text := drawTasks(tasks, shown, widths)
 	for _, n := range narrowings {
-		var shown []string
-		var head out.Row
-		for _, c := range columns[:usual] {
-			if !slices.Contains(n.without, c.name) && (c.name != "group" || grouped) {
-				shown = append(shown, c.name)
-				h := headOf(c.name)
-				if c.name == "task" {
-					h = ">task"
-				}
-				head = append(head, h)
-			}
-		}
-		t := out.NewTable(io.Discard, head...)
-		// Only these columns hold texts of any length, or more of a time than a narrow list needs.
-		limits := map[string]int{"launched": n.launched, "name": n.name, "user": n.user}
-		for _, r := range rows {
-			var row out.Row
-			for _, c := range shown {
-				text := r[c]
-				switch limit := limits[c]; {
-				case limit > 0 && c == "launched":
-					text = text[:min(limit, len(text))]
-				case limit > 0:
-					text = ansi.Truncate(text, limit, "…")
-				}
-				row = append(row, text)
-			}
-			t.AppendRow(row)
-		}
-		if text = t.Render(); width <= 0 || out.Widest(text) <= width {
+		if width <= 0 || out.Widest(text) <= width {
 			return text
 		}
+		if widths[n.column] = n.width; n.width == 0 {
+			shown = lists.Filter(shown, func(c *column) bool { return c.name != n.column })
+		}
+		text = drawTasks(tasks, shown, widths)
 	}
-	// Narrower than the narrowest form: cut each line.
 	lines := strings.Split(text, "\n")
-	for i, l := range lines {
-		lines[i] = ansi.Truncate(l, width, "…")
+	return strings.Join(lists.Map(lines, func(l string) string { return ansi.Truncate(l, width, "…") }), "\n")
+}
+
+// drawTasks returns a table of columns, those with a width cut to it.
+func drawTasks(tasks []store.Row, shown []column, widths map[string]int) string {
+	head := heads(shown)
+	head[0] = ">task"
+	t := out.NewTable(io.Discard, head...)
+	for i := range tasks {
+		row := cells(&tasks[i], shown)
+		for k, c := range shown {
+			if w := widths[c.name]; c.name == "launched" && w > 0 {
+				row[k] = ansi.Truncate(row[k].(string), w, "")
+			} else if w > 0 {
+				row[k] = ansi.Truncate(row[k].(string), w, "…")
+			}
+		}
+		t.AppendRow(row)
 	}
-	return strings.Join(lines, "\n")
+	return t.Render()
 }

@@ -171,15 +171,18 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	if f.hand.takes(id) {
 		return errors.Join(err, shareErr)
 	}
+	return errors.Join(err, showKernels(ctx, a, db, id), shareErr)
+}
+
+// showKernels prints a task with the energy of its kernels.
+func showKernels(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID) error {
 	var r *report.Report
-	err = errors.Join(err, report.ShowTask(a, ctx, db, id, func(x *report.Report) {
-		r = x
-		shareErr = errors.Join(shareErr, x.AddKernels(ctx, db))
-	}))
+	var more error
+	err := report.ShowTask(a, ctx, db, id, func(x *report.Report) { r, more = x, x.AddKernels(ctx, db) })
 	if r != nil && !a.JSON {
 		report.RenderKernels(a, r)
 	}
-	return errors.Join(err, shareErr)
+	return errors.Join(err, more)
 }
 
 // autoCheck fails with ExitUsage for flags that need --auto, for --auto without a program or

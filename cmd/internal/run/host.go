@@ -190,15 +190,8 @@ func showSent(ctx context.Context, a *cli.App, f RunFlags) error {
 	if id := t.Group.Group; id != 0 {
 		return task.ShowGroup(ctx, a, db, id, true)
 	}
-	var r *report.Report
-	var more error
-	err = report.ShowTask(a, ctx, db, t.ID, func(x *report.Report) {
-		if f.auto {
-			r, more = x, x.AddKernels(ctx, db)
-		}
-	})
-	if r != nil && !a.JSON {
-		report.RenderKernels(a, r)
+	if f.auto {
+		return showKernels(ctx, a, db, t.ID)
 	}
-	return errors.Join(err, more)
+	return report.ShowTask(a, ctx, db, t.ID, nil)
 }

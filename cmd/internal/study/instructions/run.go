@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/experiment"
@@ -163,12 +162,11 @@ type InstructionSink struct {
 	Bench *experiment.Bench
 	a     *cli.App
 	File  string
-	live  bool // standard error is a terminal
+	bar   *cli.Progress
 
-	ID    store.CampaignID // zero before the first run
-	N     int
-	begin time.Time
-	out   *os.File
+	ID  store.CampaignID // zero before the first run
+	N   int
+	out *os.File
 	// Spans has the time of each run, in the order of their numbers, from 1.
 	Spans []gpu.Span
 }
@@ -187,7 +185,7 @@ func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &InstructionSink{Bench: b, a: a, File: f.Out, live: out.IsTerminal(a.Err) && !a.Quiet}
+	s := &InstructionSink{Bench: b, a: a, File: f.Out}
 	if b.Meter != nil {
 		b.Meter.Progress = nil // Add shows its own
 		s.DB = b.Meter.DB.(*store.DB)
@@ -207,7 +205,7 @@ func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err erro
 	campaign, run := r.Stored()
 	ctx = context.WithoutCancel(ctx)
 	if s.ID == 0 {
-		s.begin = time.Now()
+		s.bar = s.a.Progress("instructions")
 		if s.File != "" {
 			if s.out, err = os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 				return fmt.Errorf("--output: %w", err)
@@ -221,10 +219,7 @@ func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err erro
 		return err
 	}
 	s.Spans = append(s.Spans, r.Span())
-	if s.live {
-		fmt.Fprintf(s.a.Err, "\r\x1b[K%v  pass %d, %d programs: %s -O%d %s", time.Since(s.begin).Round(time.Second),
-			r.Pass+1, s.N, r.Instruction, r.Level, r.Layout)
-	}
+	s.bar.Note(fmt.Sprintf("pass %d, %d programs: %s -O%d %s", r.Pass+1, s.N, r.Instruction, r.Level, r.Layout))
 	if s.out == nil || s.Bench.Meter != nil {
 		return nil
 	}
@@ -234,9 +229,7 @@ func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err erro
 // Close ends the progress line and closes the file. With a meter it first copies the
 // campaign from the database to the file, one JSON object per line.
 func (s *InstructionSink) Close(ctx context.Context) (err error) {
-	if s.live && s.N > 0 {
-		fmt.Fprint(s.a.Err, "\r\x1b[K")
-	}
+	s.bar.End()
 	if s.out == nil {
 		return nil
 	}

@@ -26,8 +26,8 @@ func FuzzRequests(f *testing.F) {
 	f.Add(byte(3), []byte{0x12, 0x01, 0x61})
 	db := fakeDB(f)
 	service := New(f.Context(), db, Options{})
-	f.Add(byte(4), []byte("AgAAAAAAAAAA"))
-	f.Add(byte(5), []byte("AQAAAAAAAAAA"))
+	f.Add(byte(4), []byte(pageToken(&store.Position{ID: 1}, &store.ListQuery{})))
+	f.Add(byte(5), []byte((&waypoint{Last: 1}).token()))
 	f.Add(byte(6), []byte("energy.energy_j"))
 	f.Add(byte(7), []byte("\x08\x01\x12\x08\x92\x03\x05\x0a\x01a\x12\x00\x1a\x08\x0a\x06tags.a"))
 	f.Fuzz(func(t *testing.T, method byte, b []byte) {
@@ -80,9 +80,7 @@ func callAny(t *testing.T, s *Service, method byte, b []byte) error {
 		return err
 	case 6:
 		m, err := parseMask(&fieldmaskpb.FieldMask{Paths: strings.Split(string(b), ",")})
-		if m != nil {
-			m.prune(taskMessage(&store.Brief{ID: 1, Result: &measure.Result{}}).ProtoReflect())
-		}
+		prune(taskMessage(&store.Brief{ID: 1, Result: &measure.Result{}}).ProtoReflect(), "", m)
 		return err
 	case 7:
 		var r pb.UpdateTaskRequest

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
@@ -25,8 +23,8 @@ import (
 type listing struct {
 	store.ListQuery
 	verdicts []pb.Verdict
-	judge    bool // verdicts are wanted
-	mask     mask
+	judge    bool     // verdicts are wanted
+	mask     []string // the fields wanted; none for all
 }
 
 // ListTasks finds tasks, in an order and in pages.
@@ -53,8 +51,8 @@ func (s *Service) ListTasks(ctx context.Context, req *pb.ListTasksRequest) (*pb.
 		if len(q.verdicts) > 0 && !slices.Contains(q.verdicts, m.Verdict) {
 			continue
 		}
-		if q.mask != nil {
-			q.mask.prune(m.ProtoReflect())
+		if len(q.mask) > 0 {
+			prune(m.ProtoReflect(), "", q.mask)
 		}
 		res.Tasks = append(res.Tasks, m)
 	}
@@ -109,8 +107,8 @@ func question(req *pb.ListTasksRequest) (q listing, err error) {
 	if q.mask, err = parseMask(req.GetReadMask()); err != nil {
 		return q, err
 	}
-	_, named := q.mask["verdict"]
-	q.verdicts, q.judge = req.GetVerdicts(), named || len(req.GetVerdicts()) > 0
+	q.verdicts = req.GetVerdicts()
+	q.judge = len(q.verdicts) > 0 || slices.Contains(q.mask, "verdict")
 	// The orders' numbers are the store's.
 	q.Order, q.Ascending = max(store.ByID, store.Order(req.GetOrder())), req.GetAscending()
 	before := store.TaskID(req.GetBeforeTaskId())
@@ -200,7 +198,7 @@ func limits(of string, least, greatest float64) error {
 	return nil
 }
 
-// states converts the states asked for, each once; their numbers are the store's.
+// states converts the states asked for, in order and each once; their numbers are the store's.
 func states(asked []pb.TaskState) (out []store.State, err error) {
 	for i, s := range asked {
 		if s < pb.TaskState_TASK_STATE_RUNNING || s > pb.TaskState_TASK_STATE_FAILED {
@@ -210,6 +208,7 @@ func states(asked []pb.TaskState) (out []store.State, err error) {
 			out = append(out, state)
 		}
 	}
+	slices.Sort(out)
 	return out, nil
 }
 
@@ -286,27 +285,56 @@ const (
 	maxPage     = 1000
 )
 
-// tokenVersion is the first byte of a token: the layout of the rest.
-const tokenVersion = 3
+// A token is opaque to callers: a place to go on from, and a hash that binds it to what was asked,
+// so that a token that was cut, made up or taken from another question is refused instead of
+// answered wrongly. It is no secret and protects nothing.
+type token[P any] struct {
+	Version int
+	Hash    uint64
+	Place   P
+}
 
-const tokenHead = 1 + 8 + 8 + 1 + 8 // version, hash, id, none, key; then the text
+// tokenVersion is the layout of tokens.
+const tokenVersion = 4
 
-// pageToken makes the token for the page behind a place. It is opaque to
-// callers: the place, and a hash that binds it to the question, so that a
-// token that was cut, made up or taken from another question is refused
-// instead of answered wrongly. It is no secret and protects nothing.
-func pageToken(at *store.Position, q *store.ListQuery) string {
-	b := append(make([]byte, 0, tokenHead+len(at.Text)), tokenVersion)
-	b = binary.BigEndian.AppendUint64(b, 0) // the hash's place
-	b = binary.BigEndian.AppendUint64(b, uint64(at.ID))
-	key := uint64(at.Nanos)
-	if at.Number != 0 {
-		key = math.Float64bits(at.Number)
-	}
-	b = binary.BigEndian.AppendUint64(append(b, byte(bit(at.None))), key)
-	b = append(b, at.Text...)
-	binary.BigEndian.PutUint64(b[1:], questionHash(b[9:], q))
+var (
+	errToken = errors.New("not a token of this version of the service")
+	errOther = errors.New("belongs to another question")
+)
+
+// writeToken makes the token of a place, bound to a question. Both consist of what JSON can hold.
+func writeToken[P any](place P, question any) string {
+	b, _ := json.Marshal([]any{tokenVersion, place, question})
+	b, _ = json.Marshal(token[P]{tokenVersion, bytesHash(b), place})
 	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// readToken returns the place of a token that writeToken made of it and the question.
+func readToken[P any](text string, question any) (place P, err error) {
+	var t token[P]
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	switch {
+	case err != nil || json.Unmarshal(b, &t) != nil || t.Version != tokenVersion:
+		return place, errToken
+	case writeToken(t.Place, question) != text:
+		return place, errOther
+	}
+	return t.Place, nil
+}
+
+// position is a store.Position in a token, to the last bit: JSON has no infinities, and no text
+// that is not UTF-8.
+type position struct {
+	ID     store.TaskID
+	None   bool
+	Nanos  int64
+	Number uint64
+	Text   []byte
+}
+
+// pageToken makes the token for the page behind a place.
+func pageToken(at *store.Position, q *store.ListQuery) string {
+	return writeToken(position{at.ID, at.None, at.Nanos, math.Float64bits(at.Number), []byte(at.Text)}, asked(q))
 }
 
 // parsePageToken returns the place behind which the page begins; nil for no token.
@@ -314,138 +342,52 @@ func parsePageToken(token string, q *store.ListQuery) (*store.Position, error) {
 	if token == "" {
 		return nil, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) < 1 || b[0] == tokenVersion && len(b) < tokenHead {
-		return nil, invalid("page_token", "not a token of this service: pass next_page_token unchanged")
+	at, err := readToken[position](token, asked(q))
+	switch err {
+	case errToken:
+		return nil, invalid("page_token", "%v: pass next_page_token unchanged, or begin with the first page again", err)
+	case errOther:
+		return nil, invalid("page_token", "%v: keep all but page_size, with_totals and read_mask from page to page", err)
 	}
-	if b[0] != tokenVersion {
-		return nil, invalid("page_token", "made by another version of this service: begin with the first page again")
-	}
-	at := &store.Position{
-		ID: store.TaskID(binary.BigEndian.Uint64(b[9:])), None: b[17] == 1, Text: string(b[tokenHead:]),
-	}
-	if at.ID <= 0 || b[17] > 1 || binary.BigEndian.Uint64(b[1:]) != questionHash(b[9:], q) {
-		return nil, invalid("page_token",
-			"belongs to another question: keep all but page_size, with_totals and read_mask from page to page")
-	}
-	key := binary.BigEndian.Uint64(b[18:])
-	switch q.Order {
-	case store.ByLaunched:
-		at.Nanos = int64(key)
-	case store.ByEnergy, store.ByDuration:
-		at.Number = math.Float64frombits(key)
-	}
-	return at, nil
+	return &store.Position{
+		ID: at.ID, None: at.None, Nanos: at.Nanos, Number: math.Float64frombits(at.Number), Text: string(at.Text),
+	}, nil
 }
 
-// questionHash binds a place to the query.
-func questionHash(place []byte, q *store.ListQuery) uint64 {
-	h := fnv.New64a()
-	number := func(v uint64) { _, _ = h.Write(binary.BigEndian.AppendUint64(nil, v)) }
-	text := func(s string) {
-		number(uint64(len(s)))
-		_, _ = h.Write([]byte(s))
-	}
-	number(tokenVersion)
-	text(string(place))
-	for _, s := range []string{q.User, q.Name, q.Job, q.GPU, q.Search} {
-		text(s)
-	}
-	for _, list := range [][]store.Tag{q.Tags, q.Without} {
-		number(uint64(len(list)))
-		for _, t := range list {
-			text(t.Key)
-			text(t.Value)
-		}
-	}
-	number(instant(q.Since))
-	number(instant(q.Until))
-	for _, f := range []float64{
-		float64(q.MinEnergy), float64(q.MaxEnergy), float64(q.MinDuration), float64(q.MaxDuration),
-	} {
-		number(math.Float64bits(f))
-	}
-	var states uint64
-	for _, s := range q.States {
-		states |= 1 << s
-	}
-	for _, v := range []uint64{states, uint64(q.Group), uint64(q.Order), bit(q.Ascending)} {
-		number(v)
-	}
-	return h.Sum64()
-}
-
-func bit(set bool) uint64 {
-	if set {
-		return 1
-	}
-	return 0
-}
-
-// instant is a time as a number; all that counts is that equal times are equal.
-func instant(t time.Time) uint64 {
-	if t.IsZero() {
-		return 0
-	}
-	return uint64(t.Unix())*1e9 + uint64(t.Nanosecond())
+// asked is the part of a query that a page's token belongs to.
+func asked(q *store.ListQuery) store.ListQuery {
+	return store.ListQuery{Filter: q.Filter, Order: q.Order, Ascending: q.Ascending}
 }
 
 // maxPaths bounds a field mask.
 const maxPaths = 256
 
-// mask is a tree of the fields wanted: one without branches is wanted as a whole.
-// A nil mask wants all.
-type mask map[protoreflect.Name]mask
-
-// parseMask reads the fields of Task that are wanted; nil for all.
-func parseMask(m *fieldmaskpb.FieldMask) (mask, error) {
+// parseMask returns the paths of the fields of Task that are wanted; none for all.
+func parseMask(m *fieldmaskpb.FieldMask) ([]string, error) {
 	paths := m.GetPaths()
-	if len(paths) == 0 {
-		return nil, nil
-	}
 	if len(paths) > maxPaths {
 		return nil, invalid("read_mask", "%d paths: at most %d", len(paths), maxPaths)
 	}
-	root := mask{}
 	for _, path := range paths {
-		if !root.add((*pb.Task)(nil).ProtoReflect().Descriptor(), path) {
+		if _, err := fieldmaskpb.New((*pb.Task)(nil), path); err != nil {
 			return nil, invalid("read_mask", "%q is not a field of Task: name fields as in task_id or energy.energy_j",
 				path)
 		}
 	}
-	return root, nil
+	return paths, nil
 }
 
-// add adds a path; it is false for one that there is not.
-func (m mask) add(message protoreflect.MessageDescriptor, path string) bool {
-	name, rest, deeper := strings.Cut(path, ".")
-	f := message.Fields().ByName(protoreflect.Name(name))
-	if f == nil || deeper && (f.Message() == nil || f.IsList() || f.IsMap()) {
-		return false
-	}
-	sub, there := m[f.Name()]
-	switch {
-	case !deeper:
-		m[f.Name()] = nil // the whole field includes its named parts
-		return true
-	case !there:
-		sub = mask{}
-		m[f.Name()] = sub
-	case sub == nil:
-		sub = mask{} // it is wanted as a whole already: only check the path
-	}
-	return sub.add(f.Message(), rest)
-}
-
-// prune clears the fields of a message that are not in the tree, and goes down where the
-// tree does. m is not nil.
-func (m mask) prune(message protoreflect.Message) {
-	message.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch sub, wanted := m[f.Name()]; {
-		case !wanted:
-			message.Clear(f)
-		case sub != nil:
-			sub.prune(v.Message())
+// prune clears the fields of a message at a path, "" or one that ends in a dot, that no path wanted
+// names or begins with.
+func prune(m protoreflect.Message, at string, wanted []string) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		path := at + string(f.Name())
+		switch {
+		case slices.Contains(wanted, path):
+		case slices.ContainsFunc(wanted, func(w string) bool { return strings.HasPrefix(w, path+".") }):
+			prune(v.Message(), path+".", wanted)
+		default:
+			m.Clear(f)
 		}
 		return true
 	})

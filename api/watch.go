@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
@@ -401,9 +400,9 @@ func digest(id store.TaskID, sum uint64) uint64 {
 // waypoint is the state of the tasks from which later changes are found
 // again: the last one, those that ran, and of all others a digest.
 type waypoint struct {
-	last    store.TaskID
-	rest    uint64
-	running []store.Mark
+	Last    store.TaskID
+	Rest    uint64
+	Running map[store.TaskID]uint64 // and their marks
 }
 
 // maxRunning bounds a resume token: of more tasks that run, changes of the rest
@@ -412,13 +411,13 @@ const maxRunning = 64
 
 // waypoint returns the present state as a place to resume from.
 func (s *seen) waypoint() waypoint {
-	p := waypoint{last: s.last, rest: s.digest}
+	p := waypoint{Last: s.last, Rest: s.digest, Running: map[store.TaskID]uint64{}}
 	for _, id := range slices.Sorted(maps.Keys(s.running)) {
-		if len(p.running) == maxRunning {
+		if len(p.Running) == maxRunning {
 			break
 		}
-		p.running = append(p.running, store.Mark{ID: id, Running: true, Sum: s.marks[id]})
-		p.rest -= digest(id, s.marks[id])
+		p.Running[id] = s.marks[id]
+		p.Rest -= digest(id, s.marks[id])
 	}
 	return p
 }
@@ -428,64 +427,39 @@ func (s *seen) waypoint() waypoint {
 func (s *seen) since(p *waypoint, events map[store.TaskID]pb.TaskEvent) (anew bool) {
 	rest := s.digest
 	for id, sum := range s.marks {
-		if id > p.last {
+		if id > p.Last {
 			events[id] = pb.TaskEvent_TASK_EVENT_ADDED
 			rest -= digest(id, sum)
 		}
 	}
-	for _, m := range p.running {
-		sum, there := s.marks[m.ID]
+	for id, mark := range p.Running {
+		sum, there := s.marks[id]
 		switch {
 		case !there:
-			events[m.ID] = pb.TaskEvent_TASK_EVENT_DELETED
+			events[id] = pb.TaskEvent_TASK_EVENT_DELETED
 			continue
-		case sum != m.Sum:
-			events[m.ID] = pb.TaskEvent_TASK_EVENT_CHANGED
+		case sum != mark:
+			events[id] = pb.TaskEvent_TASK_EVENT_CHANGED
 		}
-		rest -= digest(m.ID, sum)
+		rest -= digest(id, sum)
 	}
-	return rest != p.rest || p.last > s.last && len(s.marks) > 0
+	return rest != p.Rest || p.Last > s.last && len(s.marks) > 0
 }
 
-// resumeVersion is the first byte of a resume token.
-const resumeVersion = 1
-
-// token writes a place for a client to keep. Like a page's token it is opaque, and
-// bears a hash against being cut or made up, not against malice.
-func (p *waypoint) token() string {
-	b := make([]byte, 9, 9+16+16*len(p.running))
-	b[0] = resumeVersion
-	b = binary.BigEndian.AppendUint64(b, uint64(p.last))
-	b = binary.BigEndian.AppendUint64(b, p.rest)
-	for _, m := range p.running {
-		b = binary.BigEndian.AppendUint64(b, uint64(m.ID))
-		b = binary.BigEndian.AppendUint64(b, m.Sum)
-	}
-	binary.BigEndian.PutUint64(b[1:], bytesHash(b[9:]))
-	return base64.RawURLEncoding.EncodeToString(b)
-}
+// token writes a place for a client to keep. It belongs to no question.
+func (p *waypoint) token() string { return writeToken(*p, "watch") }
 
 // parseResume reads a resume token; nil for none.
 func parseResume(token string) (*waypoint, error) {
 	if token == "" {
 		return nil, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err == nil && len(b) > 0 && b[0] != resumeVersion {
+	p, err := readToken[waypoint](token, "watch")
+	if err != nil || len(p.Running) > maxRunning {
 		return nil, invalid("resume_token",
-			"made by another version of this service: watch without one, and list the tasks")
+			"%v: pass resume_token unchanged, or watch without one and list the tasks", errToken)
 	}
-	if err != nil || len(b) < 25 || len(b) > 25+16*maxRunning || (len(b)-25)%16 != 0 ||
-		binary.BigEndian.Uint64(b[1:]) != bytesHash(b[9:]) {
-		return nil, invalid("resume_token", "not a token of this service: pass resume_token unchanged")
-	}
-	p := &waypoint{last: store.TaskID(binary.BigEndian.Uint64(b[9:])), rest: binary.BigEndian.Uint64(b[17:])}
-	for r := b[25:]; len(r) > 0; r = r[16:] {
-		p.running = append(p.running, store.Mark{
-			ID: store.TaskID(binary.BigEndian.Uint64(r)), Running: true, Sum: binary.BigEndian.Uint64(r[8:]),
-		})
-	}
-	return p, nil
+	return &p, nil
 }
 
 // bytesHash returns the FNV-1a hash of b.

@@ -315,12 +315,12 @@ func (p *relayPlace) dose(js jetstream.JetStream, n int) (relay.Key, error) {
 	if err != nil {
 		return "", err
 	}
-	key, content := i.Key(), append([]byte{0}, rows...) // an index of no chunks
+	key, content := i.Key(), append([]byte("\n"), rows...) // an index of no chunks
 	switch p.s.poison {
 	case noDatabase:
-		content = []byte{0, 'n', 'o', 'n', 'e'}
+		content = []byte("\nnone")
 	case noSamples: // one chunk, whose only piece is message 1, and of another task
-		content = append([]byte{1, 0, 1, 2, 3, 4, 1, 2}, rows...)
+		content = append([]byte("[0,67305985,1]\n\n"), rows...)
 	}
 	w, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -328,7 +328,7 @@ func (p *relayPlace) dose(js jetstream.JetStream, n int) (relay.Key, error) {
 	}
 	packed := w.EncodeAll(content, nil)
 	sum := sha256.Sum256(packed)
-	end := relay.End{Format: 1, Key: key, Identity: i, SHA256: hex.EncodeToString(sum[:])}
+	end := relay.End{Format: 2, Key: key, Identity: i, SHA256: hex.EncodeToString(sum[:])}
 	if p.s.poison == noSamples {
 		end.Chunks, end.Scans = 1, 1
 	}

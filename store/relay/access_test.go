@@ -397,7 +397,7 @@ func TestUsersPublishTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := relay.IdentityOf(&x)
-	forged, err := json.Marshal(relay.End{Format: 1, Key: id.Key(), Identity: id, Rest: []uint64{1}})
+	forged, err := json.Marshal(relay.End{Format: 2, Key: id.Key(), Identity: id, Rest: []uint64{1}})
 	if err != nil {
 		t.Fatal(err)
 	}

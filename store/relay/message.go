@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -165,87 +166,66 @@ type indexed struct {
 	seqs []uint64
 }
 
-// appendIndex appends an index to dst. A chunk takes some seven bytes, as neighbours differ little:
-//
-//	chunks uvarint | of each chunk: step of its number uvarint | CRC-32C u32 |
-//	pieces uvarint | of each piece: step of its sequence number varint
+// appendIndex appends an index to dst: a line for each chunk and an empty one behind the last. A line is a JSON
+// list of the step of the chunk's number, its CRC-32C and the step of each piece's sequence number: steps differ
+// little, and pack well.
 func appendIndex(dst []byte, list []*indexed) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	var no, seq uint64
 	for _, x := range list {
-		dst = binary.AppendUvarint(dst, x.no-no)
+		line := []int64{int64(x.no - no), int64(x.crc)}
 		no = x.no
-		dst = binary.LittleEndian.AppendUint32(dst, x.crc)
-		dst = binary.AppendUvarint(dst, uint64(len(x.seqs)))
 		for _, s := range x.seqs {
-			dst = binary.AppendVarint(dst, int64(s-seq))
+			line = append(line, int64(s-seq))
 			seq = s
 		}
+		text, _ := json.Marshal(line) // integers have no error
+		dst = append(append(dst, text...), '\n')
 	}
-	return dst
+	return append(dst, '\n')
 }
 
-// leastIndexed is the least bytes that a chunk takes in an index.
-const leastIndexed = 1 + 4 + 1 + 1
-
-// parseIndex reads an index, and returns the bytes behind it.
-func parseIndex(b []byte) (list []*indexed, rest []byte, err error) {
-	n, b, ok := uvarint(b)
-	if !ok || n > uint64(len(b)/leastIndexed) {
-		return nil, nil, malformed("the index of chunks is cut off")
-	}
-	list = make([]*indexed, 0, n)
+// parseIndex reads an index of at most so many chunks, and returns the bytes behind it.
+func parseIndex(b []byte, most uint64) (list []*indexed, rest []byte, err error) {
 	var no, seq uint64
-	for i := range n {
-		var step, pieces uint64
-		if step, b, ok = uvarint(b); !ok || len(b) < 4 || i > 0 && step == 0 {
-			return nil, nil, malformed("index: chunk %d", i)
+	for {
+		line, rest, ok := bytes.Cut(b, []byte("\n"))
+		if b = rest; ok && len(line) == 0 {
+			return list, rest, nil
 		}
-		no += step
-		x := &indexed{no: no, crc: binary.LittleEndian.Uint32(b)}
-		if pieces, b, ok = uvarint(b[4:]); !ok || pieces == 0 || pieces > uint64(len(b)) {
-			return nil, nil, malformed("index: pieces of chunk %d", no)
+		var v []int64
+		err := json.Unmarshal(line, &v)
+		switch at := len(list); {
+		case !ok || err != nil || len(v) < 3 || v[0] < 0 || v[0] == 0 && at > 0 || v[1] != int64(uint32(v[1])):
+			return nil, nil, malformed("index: chunk %d", at)
+		case uint64(at) == most:
+			return nil, nil, malformed("more than %d chunks are indexed", most)
 		}
-		for range pieces {
-			d, k := binary.Varint(b)
-			if k <= 0 {
-				return nil, nil, malformed("index: places of chunk %d", no)
-			}
-			b = b[k:]
-			seq += uint64(d)
+		no += uint64(v[0])
+		x := &indexed{no: no, crc: uint32(v[1])}
+		for _, step := range v[2:] {
+			seq += uint64(step)
 			x.seqs = append(x.seqs, seq)
 		}
 		list = append(list, x)
 	}
-	return list, b, nil
-}
-
-// uvarint reads a varint, and returns the bytes behind it.
-func uvarint(b []byte) (uint64, []byte, bool) {
-	v, k := binary.Uvarint(b)
-	if k <= 0 {
-		return 0, nil, false
-	}
-	return v, b[k:], true
 }
 
 // maxRest is the most bytes of a task's rest, unpacked. Launches are most of it, at some
 // hundred bytes each.
 const maxRest = 1 << 30
 
-// maxRatio and freeRatio bound the unpacked size of a frame: so many times its packed size,
-// and so many bytes more. Rows pack to a tenth.
+// maxRatio and freeRatio bound the unpacked size: so many times the packed size, and so many
+// bytes more. Rows pack to a tenth.
 const (
 	maxRatio  = 256
 	freeRatio = 16 << 20
 )
 
-// allowed returns the most bytes that a frame of a packed size may unpack to.
+// allowed returns the most bytes that a packed size may unpack to.
 func allowed(packed int) uint64 { return min(maxRest, freeRatio+maxRatio*uint64(packed)) }
 
-// pack makes the rest of a task: index and database, as one zstd frame that states its
-// unpacked size. Where that is more than allowed for so few packed bytes, a skippable frame,
-// which readers pass over, makes them more.
+// pack makes the rest of a task: index and database, as one zstd frame. Where its unpacked size is more than
+// allowed for so few packed bytes, a skippable frame, which readers pass over, makes them more.
 func pack(list []*indexed, database []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -269,38 +249,24 @@ func pack(list []*indexed, database []byte) ([]byte, error) {
 // skippable is the magic of a frame that decoders of zstd pass over.
 const skippable = 0x184D2A50
 
-// unpack undoes pack. An index of more than most chunks is refused, and no byte is unpacked beyond the size
-// that the frame's head states, nor beyond allowed: a stranger's frame must not fill the memory.
+// unpack undoes pack. An index of more than most chunks is refused, and more than allowed is not unpacked:
+// a stranger's message must not fill the memory.
 func unpack(b []byte, most uint64) (list []*indexed, database []byte, err error) {
-	var head zstd.Header
 	may := allowed(len(b))
-	switch err := head.Decode(b); {
-	case err != nil:
-		return nil, nil, malformed("the rest cannot be unpacked: %v", err)
-	case head.Skippable || !head.HasFCS:
-		head.FrameContentSize = 255 // the encoder states none below 256
-	case head.FrameContentSize > may:
-		return nil, nil, malformed("%d bytes state that they unpack to %d: at most %d are taken",
-			len(b), head.FrameContentSize, may)
-	}
-	memory := max(64<<10, head.FrameContentSize)
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(memory))
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(may))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer r.Close()
 	plain, err := r.DecodeAll(b, nil)
 	if err != nil {
-		return nil, nil, malformed("the rest cannot be unpacked: %v", err)
+		return nil, nil, malformed("%d bytes cannot be unpacked, to at most %d: %v", len(b), may, err)
 	}
-	if n, _, ok := uvarint(plain); ok && n > most {
-		return nil, nil, malformed("%d chunks are indexed, of at most %d", n, most)
-	}
-	return parseIndex(plain)
+	return parseIndex(plain, most)
 }
 
 // endFormat is the version of all messages.
-const endFormat = 1
+const endFormat = 2
 
 // End is the message that makes a task whole: it is published once all others are acknowledged.
 type End struct {
@@ -329,7 +295,7 @@ func parseEnd(b []byte, key Key) (*End, error) {
 	}
 	switch {
 	case e.Format != endFormat:
-		return nil, malformed("end of %s: format %d, this program reads %d: update it", key, e.Format, endFormat)
+		return nil, malformed("end of %s: format %d, this program reads %d: update the older one", key, e.Format, endFormat)
 	case key == "" || e.Key != key || e.Identity.Key() != key:
 		return nil, malformed("end of %s names task %s", key, e.Key)
 	case len(e.Rest) == 0:

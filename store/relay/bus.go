@@ -344,28 +344,18 @@ const (
 // pauses returns those between the tries of one operation.
 func pauses() *backoff.Backoff { return &backoff.Backoff{First: firstPause, Max: longestStep} }
 
-// State of the publishing to one stream.
-type State struct {
-	// Waiting: the stream does not acknowledge. No message is lost; one is tried
-	// again and again, and all others wait for it.
-	Waiting bool
-	Since   time.Time
-	Why     error
-}
-
-// line publishes to one stream. When a message is not acknowledged, all stop but one,
-// which is tried with growing pauses: a server whose replicas must catch up falls ever
-// further behind while more comes in (nats-server issue 8519).
+// line publishes to one stream. While the stream does not acknowledge, one message at a time is tried, with
+// growing pauses, and all others wait for it: a server whose replicas must catch up falls ever further behind
+// while more comes in (nats-server issue 8519).
 type line struct {
 	js     jetstream.JetStream
 	stream string
 	log    *slog.Logger
-	tell   func(State)
+	turn   chan struct{} // holds one: the caller that tries while there is trouble
 
-	mu      sync.Mutex
-	state   State
-	clear   chan struct{} // closed when the trouble is over
-	probing chan struct{} // holds one: the caller that tries
+	mu    sync.Mutex
+	why   error // of the last try; nil while the stream acknowledges
+	since time.Time
 }
 
 // Bounds of one try: an answer that is late was lost, or the server was cut off. A caller that
@@ -384,106 +374,84 @@ type place struct {
 // publish blocks until the stream has acknowledged a message, and returns its place; a message that was
 // there already keeps its place. Errors are the context's, or of a message that cannot be sent at all. The
 // loop ends with an acknowledgement, the context, or an error that no other try would change.
-func (l *line) publish(ctx context.Context, subject, id string, content []byte) (at place, err error) {
-	probed := false
+func (l *line) publish(ctx context.Context, subject, id string, content []byte) (place, error) {
+	if !l.stuck() {
+		if at, err := l.try(ctx, callWithin, subject, id, content); err == nil || hopeless(err) {
+			return at, err
+		}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return place{}, l.ended(ctx.Err())
+	}
 	wait := pauses()
-	for try := callWithin; ; try = min(try+time.Second, longestTry) {
-		done, alone, err := l.enter(ctx)
-		if err != nil {
-			return place{}, l.ended(err)
+	for within := firstTry; ; within = min(within+time.Second, longestTry) {
+		at, err := l.try(ctx, within, subject, id, content)
+		if err == nil || hopeless(err) {
+			return at, err
 		}
-		if alone && !probed { // a short first try: the trouble may be over
-			try, probed = firstTry, true
-		}
-		// No retries in the library: each try passes the gate. The server remembers the ids of messages beyond
-		// their removal: sending.lost checks for that.
-		within, cancel := context.WithTimeout(ctx, try)
-		ack, err := l.js.Publish(within, subject, content,
-			jetstream.WithExpectStream(l.stream), jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id))
-		cancel()
-		if err == nil {
-			l.note(nil)
-			done()
-			return place{ack.Sequence, ack.Duplicate}, nil
-		}
-		if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) {
-			done()
-			return place{}, fmt.Errorf("stream %s: %w", l.stream, err)
-		}
-		// The lock of the gate is held during the pause: one try in a pause, for all callers together.
-		l.note(err)
-		err = wait.Wait(ctx)
-		done()
-		if err != nil {
+		if err := wait.Wait(ctx); err != nil {
 			return place{}, l.ended(err)
 		}
 	}
 }
 
-// enter is the gate of the line: open while the stream acknowledges, and one caller wide while
-// it does not. Which caller is next is left to chance: all of them wait for the same stream.
-//
-// enter blocks while another caller tries alone. alone reports that the stream is in trouble and
-// this caller is the one to try; done must be called after the try.
-func (l *line) enter(ctx context.Context) (done func(), alone bool, err error) {
-	for {
-		l.mu.Lock()
-		// clear is nil while all is well: no caller waits.
-		clear := l.clear
-		l.mu.Unlock()
-		if clear == nil {
-			return func() {}, false, ctx.Err()
-		}
-		select {
-		case l.probing <- struct{}{}:
-			return func() { <-l.probing }, true, nil
-		// The trouble is over: all that wait pass through the open gate.
-		case <-clear:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
+// try sends a message once, and notes whether the stream acknowledges.
+func (l *line) try(
+	ctx context.Context, within time.Duration, subject, id string, content []byte,
+) (place, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	// No retries in the library. The server remembers the ids of messages beyond their removal: sending.lost
+	// checks for that.
+	ack, err := l.js.Publish(ctx, subject, content,
+		jetstream.WithExpectStream(l.stream), jetstream.WithRetryAttempts(0), jetstream.WithMsgID(id))
+	if hopeless(err) {
+		return place{}, fmt.Errorf("stream %s: %w", l.stream, err)
 	}
+	l.note(err)
+	if err != nil {
+		return place{}, err
+	}
+	return place{ack.Sequence, ack.Duplicate}, nil
 }
 
-// note takes the outcome of a try. The first that fails stops all callers but one; after one that was
-// acknowledged all go on.
+// hopeless reports whether no other try would change an error.
+func hopeless(err error) bool { return isAny(err, nats.ErrMaxPayload, nats.ErrConnectionClosed) }
+
+// note takes the outcome of a try.
 func (l *line) note(why error) {
 	l.mu.Lock()
-	waiting, since := l.clear != nil, l.state.Since
+	defer l.mu.Unlock()
 	switch {
-	case why == nil && waiting:
-		close(l.clear)
-		l.clear, l.state = nil, State{}
-	case why != nil && !waiting:
-		l.clear = make(chan struct{})
-		l.state.Waiting, l.state.Since = true, time.Now()
-	}
-	l.state.Why = why
-	s := l.state
-	l.mu.Unlock()
-	if s.Waiting == waiting {
-		return
-	}
-	if waiting {
-		waited := time.Since(since).Round(time.Millisecond)
+	case why == nil && l.why != nil:
+		waited := time.Since(l.since).Round(time.Millisecond)
 		l.log.Info("the cluster acknowledges again", "stream", l.stream, "waited", waited)
-	} else {
+	case why != nil && l.why == nil:
+		l.since = time.Now()
 		l.log.Warn("the cluster does not acknowledge: waiting", "stream", l.stream, "error", explained(why))
 	}
-	if l.tell != nil { // called without the lock
-		l.tell(s)
-	}
+	l.why = why
+}
+
+// stuck reports whether the last try failed.
+func (l *line) stuck() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why != nil
 }
 
 // ended adds the stream's trouble to the error with which the caller gave up.
 func (l *line) ended(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.state.Waiting {
+	if l.why == nil {
 		return err
 	}
 	return fmt.Errorf("stream %s has not acknowledged for %s: %w (%w)",
-		l.stream, time.Since(l.state.Since).Round(time.Second), explained(l.state.Why), err)
+		l.stream, time.Since(l.since).Round(time.Second), explained(l.why), err)
 }
 
 // codeFull is the server's error code for a stream at its limit of bytes.

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,10 +35,6 @@ type Publisher struct {
 	Bus *Bus
 	// Program that publishes, with its version.
 	Program string
-	// Window is the most messages under way at once; 32 when zero.
-	Window int
-	// Tell is called when publishing stops and goes on; it may be nil.
-	Tell func(State)
 
 	// lines has one line for each stream, shared by the tasks that are published at once.
 	mu    sync.Mutex
@@ -111,11 +106,7 @@ func (p *Publisher) line(partition int) *line {
 	}
 	l := p.lines[partition]
 	if l == nil {
-		name := StreamName(partition)
-		l = &line{
-			js: p.Bus.js, stream: name, log: p.Bus.log, tell: p.Tell,
-			probing: make(chan struct{}, 1),
-		}
+		l = &line{js: p.Bus.js, stream: StreamName(partition), log: p.Bus.log, turn: make(chan struct{}, 1)}
 		p.lines[partition] = l
 	}
 	return l
@@ -313,6 +304,9 @@ func (s *sending) messageID(key Key, parts ...any) string {
 	return out
 }
 
+// window is the most messages under way at once.
+const window = 32
+
 // outbox publishes with several messages under way.
 type outbox struct {
 	s   *sending
@@ -325,7 +319,7 @@ func (s *sending) outbox(ctx context.Context) *outbox {
 	o := &outbox{s: s}
 	o.g, o.ctx = errgroup.WithContext(ctx)
 	// SetLimit makes Go block while as many messages wait for their acknowledgement.
-	o.g.SetLimit(max(1, cmp.Or(s.p.Window, 32)))
+	o.g.SetLimit(window)
 	return o
 }
 

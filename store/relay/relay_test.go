@@ -44,9 +44,25 @@ func ok(t testing.TB, err error) {
 // alone starts a node without peers, and connects to it.
 func alone(t *testing.T, s relay.StreamOptions) *relay.Bus {
 	t.Helper()
+	return heard(t, s, func(string) {})
+}
+
+// lines gets each line of a log.
+type lines func(string)
+
+func (f lines) Write(b []byte) (int, error) {
+	f(string(b))
+	return len(b), nil
+}
+
+// heard is alone, and hears what the connection logs.
+func heard(t *testing.T, s relay.StreamOptions, log lines) *relay.Bus {
+	t.Helper()
 	n := node(t, s)
 	ok(t, n.Ready(t.Context()))
-	return dial(t, n.URL())
+	b := must(relay.Dial(t.Context(), relay.Options{Servers: n.URL(), Name: t.Name(), Log: slog.New(slog.NewTextHandler(log, nil))}))(t)
+	t.Cleanup(b.Close)
+	return b
 }
 
 // node starts a node without peers, which has no streams yet.
@@ -385,10 +401,10 @@ func aside(t *testing.T, bus *relay.Bus, c *relay.Consumer) (list []relay.Aside)
 // A stream that is full refuses, and the publisher goes on when there is room.
 func TestFullStreamRefuses(t *testing.T) {
 	t.Parallel()
-	bus := alone(t, relay.StreamOptions{MaxBytes: 160 << 10})
+	said := make(chan string, 100)
+	bus := heard(t, relay.StreamOptions{MaxBytes: 160 << 10}, func(s string) { said <- s })
 	host, there := open(t, "host.db"), open(t, "there.db")
-	states := make(chan relay.State, 16)
-	p := &relay.Publisher{DB: host, Bus: bus, Tell: func(s relay.State) { states <- s }}
+	p := &relay.Publisher{DB: host, Bus: bus}
 	for i := range 3 {
 		fill(t, host, fmt.Sprint("c-", i), 5, 5000, uint64(i))
 	}
@@ -402,11 +418,9 @@ func TestFullStreamRefuses(t *testing.T) {
 		}
 		published <- nil
 	}()
-	s := <-states
-	if !s.Waiting || s.Why == nil {
-		t.Fatalf("%+v", s)
+	if s := <-said; !strings.Contains(s, "does not acknowledge: waiting") || !strings.Contains(s, "the stream is full") {
+		t.Fatal(s)
 	}
-	t.Log(s.Why)
 	select {
 	case err := <-published:
 		t.Fatalf("all went into a stream that is too small: %v", err)
@@ -414,6 +428,9 @@ func TestFullStreamRefuses(t *testing.T) {
 	}
 	consume(t, &relay.Consumer{Bus: bus, DB: there, Name: "lab", Free: time.Millisecond}, 3)
 	ok(t, <-published)
+	if s := <-said; !strings.Contains(s, "acknowledges again") {
+		t.Error(s)
+	}
 	for id := range store.TaskID(3) {
 		sameTask(t, host, id+1, there, id+1)
 	}
@@ -423,13 +440,12 @@ func TestFullStreamRefuses(t *testing.T) {
 func TestPublisherGivesUp(t *testing.T) {
 	t.Parallel()
 	noRaces(t)
-	bus := alone(t, relay.StreamOptions{MaxBytes: 1 << 10})
+	ctx, cancel := context.WithCancel(t.Context())
+	bus := heard(t, relay.StreamOptions{MaxBytes: 1 << 10}, func(string) { cancel() })
 	host := open(t, "host.db")
 	id := fill(t, host, "c-1", 1, 5000, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	p := &relay.Publisher{DB: host, Bus: bus, Tell: func(relay.State) { cancel() }}
-	_, err := p.Replicate(ctx, id)
-	if !errors.Is(err, context.Canceled) {
+	_, err := (&relay.Publisher{DB: host, Bus: bus}).Replicate(ctx, id)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "has not acknowledged for") {
 		t.Errorf("%v", err)
 	}
 	t.Log(err)

@@ -1,7 +1,5 @@
 package measure
 
-import "math"
-
 // RunScans is the most scans that Extremes takes.
 const RunScans = 128
 
@@ -11,36 +9,36 @@ type Extreme struct {
 	Sum      float64 // of the watts
 }
 
-var noExtreme = Extreme{Min: Watt(math.Inf(1)), Max: Watt(math.Inf(-1))}
-
-func (e *Extreme) add(p Watt) {
-	e.Min, e.Max, e.Sum = min(e.Min, p), max(e.Max, p), e.Sum+float64(p)
-}
-
 // Extremes computes each rail's extremes over the scans [from, to) of the columns, at most RunScans; where dst is
 // longer than there are rails, those of their sum follow. The readings of a scan are taken as of one instant.
 func (m *PowerMeter) Extremes(cols [][]Count, from, to int, dst []Extreme) {
 	var scans [RunScans]Watt
-	total := scans[:to-from]
+	all := scans[:to-from]
 	for r := range m.rails {
-		dst[r] = m.rails[r].extremes(cols, from, total)
+		var powers [RunScans]Watt
+		rail := powers[:len(all)]
+		addPower(&m.rails[r], cols, from, rail)
+		dst[r] = extremeOf(rail)
+		for i, p := range rail {
+			all[i] += p
+		}
 	}
 	if len(dst) > len(m.rails) {
-		sum := noExtreme
-		for _, p := range total {
-			sum.add(p)
-		}
-		dst[len(m.rails)] = sum
+		dst[len(m.rails)] = extremeOf(all)
 	}
 }
 
-// extremes returns the rail's extremes over the scans from one on, and adds its powers to total, one value a scan.
-func (r *railMeter) extremes(cols [][]Count, from int, total []Watt) Extreme {
-	e := noExtreme
-	for i := range total {
-		p := Watt(r.power(pairAt(r, cols, from+i)))
-		e.add(p)
-		total[i] += p
+// extremeOf returns the extremes of powers, one or more.
+func extremeOf(p []Watt) Extreme {
+	lo, hi, sum := p[0], p[0], 0.0
+	for _, w := range p {
+		if w < lo {
+			lo = w
+		}
+		if w > hi {
+			hi = w
+		}
+		sum += float64(w)
 	}
-	return e
+	return Extreme{lo, hi, sum}
 }

@@ -48,7 +48,7 @@ func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
 	dst = sized(dst, b.Scans())
 	clear(dst)
 	for i := range m.rails {
-		addPower(&m.rails[i], b.Counts, dst)
+		addPower(&m.rails[i], b.Counts, 0, dst)
 	}
 	return dst
 }
@@ -63,7 +63,7 @@ func (m *PowerMeter) Rail(r int, b *Block, dst *Columns) {
 func fill[T reading](dst *Columns, rail *railMeter, cols [][]T, n int) {
 	dst.P = sized(dst.P, n)
 	clear(dst.P)
-	addPower(rail, cols, dst.P)
+	addPower(rail, cols, 0, dst.P)
 	if rail.wiring == WiringPower {
 		dst.I, dst.V = dst.I[:0], dst.V[:0]
 		return
@@ -76,10 +76,18 @@ func fill[T reading](dst *Columns, rail *railMeter, cols [][]T, n int) {
 	}
 }
 
-// addPower adds a rail's power to dst, one value a scan.
-func addPower[T reading](r *railMeter, cols [][]T, dst []Watt) {
+// addPower adds a rail's power to dst, one value a scan, from one on.
+func addPower[T reading](r *railMeter, cols [][]T, from int, dst []Watt) {
+	l, x := r.lin, cols[r.x][from:from+len(dst)]
+	y := x
+	if r.y >= 0 {
+		y = cols[r.y][from : from+len(dst)]
+	} else {
+		l.IY, l.VY = 0, 0
+	}
 	for i := range dst {
-		dst[i] += Watt(r.power(pairAt(r, cols, i)))
+		fx, fy := float64(x[i]), float64(y[i])
+		dst[i] += Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))
 	}
 }
 

@@ -94,8 +94,7 @@ func (s *attempt) play(ctx context.Context, work Work) error {
 		return s.bracket(ctx, work)
 	}
 	stopSampler := beside(ctx, func(ctx context.Context) error {
-		stats, err := sensor.Sample(ctx, s.cfg.Sensor, sensor.SampleOptions{}, put)
-		return errors.Join(err, stats.Err())
+		return sensor.Sample(ctx, s.cfg.Sensor, put)
 	})
 	stopMethods := func() {}
 	if !s.cfg.NoMethods {

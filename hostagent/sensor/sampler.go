@@ -1,19 +1,18 @@
 package sensor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
-	"golang.org/x/sync/errgroup"
 )
 
 // The methods that readings are stored under.
@@ -24,88 +23,64 @@ const (
 	EnergyCounter = "nvml.energy"  // J, a counter
 )
 
-// SampleOptions tune a sampler. Zero values are good ones.
-type SampleOptions struct {
-	// Every is the distance of readings; 10 ms when zero.
-	Every time.Duration
-	// Batch is the number of readings handed on at once; 256 when zero.
-	Batch int
-	// Backlog is the number of batches that may wait for the consumer; 64 when
-	// zero. Readings beyond are dropped, and counted.
-	Backlog int
-}
+// every is the distance of readings.
+const every = 10 * time.Millisecond
 
-// SampleStats counts the readings of a sampler, and those that it lost.
-type SampleStats struct {
-	Readings uint64
-	// Missed beats passed while the machine was busy.
-	Missed uint64
-	// Dropped readings found no room: the consumer was too slow.
-	Dropped uint64
-	// Errors counts failed reads; Last is the newest of them.
-	Errors uint64
-	Last   error
-}
-
-// Sample reads the sensor at a steady beat until ctx ends; then it hands on its last batch
-// and returns. The energy counter, a call of some 3 ms, is read once before the first beat
-// and once after the last. The sink may keep its batches; it runs on another goroutine: a slow
-// one loses batches, which are counted, and delays no beat. The error is the sink's first, if
-// any.
+// Sample reads the sensor at a steady beat until ctx ends, and hands its readings on once a second
+// and at the end. The energy counter, a call of some 3 ms, is read once before the first beat and
+// once after the last. The sink may keep its readings; it runs on another goroutine than the beat:
+// a slow one delays no beat, and gets more at once. The errors are the sink's first, after which it
+// is not called again, and the newest of failed reads.
 func Sample(
-	ctx context.Context, sensor gpu.PowerSensor, o SampleOptions,
-	sink func(ctx context.Context, r []store.Reading) error,
-) (SampleStats, error) {
-	o.Every = cmp.Or(max(o.Every, 0), 10*time.Millisecond)
-	o.Batch, o.Backlog = cmp.Or(max(o.Batch, 0), 256), cmp.Or(max(o.Backlog, 0), 64)
-	s := &sampler{o: o, sensor: sensor, out: make(chan []store.Reading, o.Backlog)}
-	// Readings are stored also while the measurement is being cancelled.
-	keep := context.WithoutCancel(ctx)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer close(s.out)
+	ctx context.Context, sensor gpu.PowerSensor, sink func(ctx context.Context, r []store.Reading) error,
+) error {
+	s, ended := &sampler{sensor: sensor}, make(chan struct{})
+	go func() {
+		defer close(ended)
 		// A thread of its own: a beat does not wait for another goroutine's work.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		s.energy()
-		s.stats.Missed = beat(ctx, time.Now(), s.o.Every, s.beat)
+		beat(ctx, time.Now(), every, s.beat)
 		s.energy()
-		if len(s.batch) > 0 {
-			s.out <- s.batch // no beat waits any more
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var err error
+	for more := true; more; {
+		select {
+		case <-tick.C:
+		case <-ended:
+			more = false
 		}
-		return nil
-	})
-	g.Go(func() error {
-		// It goes on draining after an error: the sampler must not wait for ever.
-		var first error
-		for batch := range s.out {
-			if first == nil {
-				first = sink(keep, batch)
+		if batch := s.take(); err == nil && len(batch) > 0 {
+			// Readings are stored also while the measurement is being cancelled.
+			if err = sink(context.WithoutCancel(ctx), batch); err != nil {
+				err = fmt.Errorf("sampler: %w", err)
 			}
 		}
-		if first != nil {
-			return fmt.Errorf("sampler: %w", first)
-		}
-		return nil
-	})
-	err := g.Wait()
-	return s.stats, err
+	}
+	if s.last != nil {
+		s.last = fmt.Errorf("%s of the GPU's sensor failed: %w", measure.Plural(s.failed, "reading"), s.last)
+	}
+	return errors.Join(err, s.last)
 }
 
-// sampler is one Sample. batch is filled by the beat, and handed on when it is full.
+// sampler is one Sample. failed counts failed reads; last is the newest of them.
 type sampler struct {
-	o      SampleOptions
 	sensor gpu.PowerSensor
-	out    chan []store.Reading
-	batch  []store.Reading
-	stats  SampleStats
+	failed int
+	last   error
+
+	mu    sync.Mutex
+	batch []store.Reading // not handed on yet
 }
 
 // beat reads the three power registers.
 func (s *sampler) beat() {
 	r, err := s.sensor.Read()
 	if err != nil {
-		s.failed(err)
+		s.failed, s.last = s.failed+1, err
 		return
 	}
 	s.add(InstantPower, r.At, float64(r.Instant))
@@ -118,51 +93,29 @@ func (s *sampler) energy() {
 	begin := time.Now()
 	e, err := s.sensor.ReadEnergy()
 	if err != nil {
-		s.failed(err)
+		s.failed, s.last = s.failed+1, err
 		return
 	}
 	s.add(EnergyCounter, begin.Add(time.Since(begin)/2), float64(e))
 }
 
-// failed counts a failed read.
-func (s *sampler) failed(err error) {
-	s.stats.Errors++
-	s.stats.Last = err
-}
-
-// add keeps a reading that the GPU has. A full batch is handed on without waiting: a beat that
-// is late is worse than a batch that is lost and counted.
+// add keeps a reading that the GPU has.
 func (s *sampler) add(method string, at time.Time, v float64) {
 	if math.IsNaN(v) {
 		return
 	}
-	if s.batch == nil {
-		s.batch = make([]store.Reading, 0, s.o.Batch)
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.batch = append(s.batch, store.Reading{Method: method, At: at, Value: v})
-	s.stats.Readings++
-	if len(s.batch) < s.o.Batch {
-		return
-	}
-	select {
-	case s.out <- s.batch:
-	default:
-		s.stats.Dropped += uint64(len(s.batch))
-	}
-	s.batch = nil
 }
 
-// Err describes lost readings for the task's reader; nil when there are none.
-func (s SampleStats) Err() error {
-	var errs []error
-	if s.Dropped > 0 {
-		errs = append(errs, fmt.Errorf("%s of the GPU's sensor were dropped: the database was too slow",
-			measure.Plural(s.Dropped, "reading")))
-	}
-	if s.Errors > 0 {
-		errs = append(errs, fmt.Errorf("%s of the GPU's sensor failed: %w", measure.Plural(s.Errors, "reading"), s.Last))
-	}
-	return errors.Join(errs...)
+// take returns the readings that were kept since.
+func (s *sampler) take() []store.Reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batch := s.batch
+	s.batch = nil
+	return batch
 }
 
 // The methods that a GPU's condition is stored under.

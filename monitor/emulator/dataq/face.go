@@ -9,12 +9,7 @@
 //	srate, dec    the divisor of the clock: of scans on a DI-1100, of items on a DI-2108
 //	ps N          the packet's size, 16 bytes << N
 //
-//	encode N      0 for the stream of words, 1 for lines of text
-//	eol N         what ends a line of text: CR, LF, or both
-//	deca N        a further divisor
-//
-// The stream is 16-bit words, an item each, sent in whole packets; or lines of volts with commas between them, as
-// the maker's and other people's scripts read them (the number of decimals was seen nowhere). A DI-1100 has 12 bits and
+// The stream is 16-bit words, an item each, sent in whole packets. A DI-1100 has 12 bits and
 // puts its two digital inputs into the low bits of the first item; a DI-2108 has the digital
 // inputs as an item of their own. A device whose buffer is full sends "stop 01" and stops.
 package dataq
@@ -113,10 +108,7 @@ type Face struct {
 	scanList []uint16
 	srate    uint32
 	dec      uint32
-	deca     uint32
 	packet   int // bytes
-	text     bool
-	eol      string // of text
 	scanning bool
 	beat     line.Beat
 	power    [][]measure.Watt // by item
@@ -153,8 +145,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		Pace: f.beat.Pace,
 		Start: func(w *line.Wire) error {
 			f.w, f.scanning, f.line = w, false, nil
-			f.scanList, f.srate, f.dec, f.deca, f.packet = []uint16{0}, 6000, 1, 1, 16
-			f.text, f.eol = false, eols[0]
+			f.scanList, f.srate, f.dec, f.packet = []uint16{0}, 6000, 1, 16
 			return nil
 		},
 		Command: f.received,
@@ -227,7 +218,7 @@ func (f *Face) command(name string, n []uint32) error {
 		return f.echo(name)
 	case name == "start" && len(n) <= 1:
 		items := len(f.scanList)
-		step := float64(max(f.srate, f.model.least(items))) * float64(f.dec) * float64(f.deca) * 1e9 / float64(f.cfg.Dividend) /
+		step := float64(max(f.srate, f.model.least(items))) * float64(f.dec) * 1e9 / float64(f.cfg.Dividend) /
 			(1 + f.clock)
 		if f.model.items {
 			step *= float64(items)
@@ -261,12 +252,7 @@ func (f *Face) command(name string, n []uint32) error {
 	case name == "filter" && f.model.divider && len(n) == 2:
 	case name == "ps" && len(n) == 1 && n[0] <= 7:
 		f.packet = 16 << n[0]
-	case name == "deca" && f.model.divider && len(n) == 1 && n[0] >= 1 && n[0] <= 40_000:
-		f.deca = n[0]
-	case name == "encode" && len(n) == 1 && n[0] <= 1:
-		f.text = n[0] == 1
-	case name == "eol" && len(n) == 1 && n[0] < uint32(len(eols)):
-		f.eol = eols[n[0]]
+	case name == "encode" && len(n) == 1 && n[0] == 0:
 	default:
 		return nil
 	}
@@ -276,8 +262,6 @@ func (f *Face) command(name string, n []uint32) error {
 	}
 	return f.echo(args...)
 }
-
-var eols = []string{"\r", "\n", "\r\n"}
 
 // digitalItem is the number of the digital inputs in a scan list.
 const digitalItem = 8
@@ -296,40 +280,19 @@ func (f *Face) send(scans int) error {
 	digital := byte(f.digital.Load())
 	for s := range scans {
 		for i, item := range f.scanList {
-			if w := f.word(i, item, f.power[i][s], digital); f.text {
-				f.number(i, item, w)
-			} else {
-				f.out = binary.LittleEndian.AppendUint16(f.out, w)
-			}
+			w := f.word(i, item, f.power[i][s], digital)
+			f.out = binary.LittleEndian.AppendUint16(f.out, w)
 		}
 		f.beat.Next++
 	}
 	f.scans.Add(uint64(scans))
 	whole := len(f.out) / f.packet * f.packet
-	if f.text {
-		whole = len(f.out)
-	}
 	if whole == 0 {
 		return nil
 	}
 	err := f.w.Write(f.out[:whole])
 	f.out = f.out[:copy(f.out, f.out[whole:])]
 	return err
-}
-
-// number adds a word to a line of text: volts, or the digital inputs' state.
-func (f *Face) number(i int, item, w uint16) {
-	if item == digitalItem {
-		f.out = strconv.AppendUint(f.out, uint64(w>>8), 10)
-	} else {
-		w &^= 1<<(16-f.model.bits) - 1 // the digital inputs of a first item
-		f.out = strconv.AppendFloat(f.out, f.model.ranges[item>>8]*float64(int16(w))/(1<<15), 'f', 5, 64)
-	}
-	if i < len(f.scanList)-1 {
-		f.out = append(f.out, ',')
-	} else {
-		f.out = append(f.out, f.eol...)
-	}
 }
 
 // word is the code that an item of the scan sends.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +107,7 @@ func TestWhatIsNotKnownIsNotEchoed(t *testing.T) {
 	}
 	_, k := serve(t, b, Config{})
 	for _, s := range []string{
-		"dec 1", "slist 0 9", "slist 3 0", "srate 0", "ps 8", "hello",
+		"dec 1", "slist 0 9", "slist 3 0", "srate 0", "ps 8", "encode 1", "hello",
 		strings.Repeat("x", 500),
 	} {
 		if _, err := io.WriteString(k.c, s+"\r"); err != nil {
@@ -116,34 +115,4 @@ func TestWhatIsNotKnownIsNotEchoed(t *testing.T) {
 		}
 	}
 	k.ask("ps 1", "ps 1")
-}
-
-// Lines of text are the volts of the words.
-func TestTextTellsTheBoard(t *testing.T) {
-	b, err := board.New(board.Config{Drift: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, k := serve(t, b, Config{Model: "DI-2108", Noise: -1})
-	for _, s := range []string{"eol 1", "encode 1", "slist 0 8", "slist 1 0", "slist 2 1", "srate 20000", "dec 5", "deca 3"} {
-		k.ask(s, s)
-	}
-	if _, err := io.WriteString(k.c, "start\r"); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 200 {
-		line, err := k.r.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		words := strings.Split(strings.TrimSuffix(line, "\n"), ",")
-		if len(words) != 3 || words[0] != "127" {
-			t.Fatalf("line %d: %q", i, line)
-		}
-		v, err := strconv.ParseFloat(words[1], 64)
-		now := b.At(f.StreamStart() + time.Duration(i)*15*time.Millisecond + 5*time.Millisecond)
-		if err != nil || math.Abs(v*Divider-float64(now[2].V)) > 6e-3 {
-			t.Fatalf("line %d: %q, %v, the board has %v", i, line, err, now[2].V)
-		}
-	}
 }

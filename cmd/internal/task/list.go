@@ -384,8 +384,16 @@ var narrowings = []struct {
 	column string
 	width  int
 }{
-	{"launched", len("2026-01-31 15:04")}, {"name", 24}, {"user", 12}, {"name", 12}, {"user", 8}, {"mean", 0},
-	{"duration", 0}, {"launched", len("2026-01-31")}, {"state", 0}, {"launched", 0},
+	{"launched", len("2026-01-31 15:04")},
+	{"name", 24},
+	{"user", 12},
+	{"name", 12},
+	{"user", 8},
+	{"mean", 0},
+	{"duration", 0},
+	{"launched", len("2026-01-31")},
+	{"state", 0},
+	{"launched", 0},
 }
 
 // taskTable returns the table of tasks, at most width terminal columns wide; 0 for no limit.

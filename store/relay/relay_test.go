@@ -145,13 +145,6 @@ func TestNodeWithATakenPort(t *testing.T) {
 	}
 }
 
-func dial(t *testing.T, servers string) *relay.Bus {
-	t.Helper()
-	b := must(relay.Dial(t.Context(), relay.Options{Servers: servers, Name: t.Name()}))(t)
-	t.Cleanup(b.Close)
-	return b
-}
-
 func open(t *testing.T, name string) *store.DB {
 	t.Helper()
 	d := must(store.Open(t.Context(), filepath.Join(t.TempDir(), name)))(t)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,9 +86,9 @@ func stock(t *testing.T, d *DB, query string) []dataRow {
 	return rows
 }
 
-// TestDataAgreesEverywhere draws tasks of all wirings and compares four ways
-// to the same rows: our arithmetic from the counts, the virtual table, the view
-// in our SQLite, and the view in the stock program.
+// TestDataAgreesEverywhere draws tasks of all wirings and compares three ways
+// to the same rows: our arithmetic from the counts, the view in our SQLite, and the view
+// in the stock program.
 func TestDataAgreesEverywhere(t *testing.T) {
 	coverage.Long(t)
 	d := open(t)
@@ -101,77 +100,34 @@ func TestDataAgreesEverywhere(t *testing.T) {
 	for seed := range seeds {
 		s := randomTask(t, d, rand.New(rand.NewPCG(seed, 11)), seed%2 == 0)
 		want := s.want()
-		compare(t, fmt.Sprintf("seed %d, virtual table", seed), want, readRows(t, d, everything+"data WHERE taskID=?", int64(s.id)))
-		compare(t, fmt.Sprintf("seed %d, view", seed), want, readRows(t, d, everything+"main.data WHERE taskID=?", int64(s.id)))
+		compare(t, fmt.Sprintf("seed %d, view", seed), want, readRows(t, d, everything+"data WHERE taskID=? ORDER BY seqNum", int64(s.id)))
 		compare(t, fmt.Sprintf("seed %d, sqlite3", seed), want, stock(t, d, everything+fmt.Sprintf("data WHERE taskID=%d", s.id)))
 		all = append(all, want...)
 	}
-	compare(t, "all tasks, virtual table", all, readRows(t, d, everything+"data"))
-	compare(t, "all tasks, view", all, readRows(t, d, everything+"main.data ORDER BY taskID, seqNum"))
-}
-
-// TestDataConstraints asks the virtual table for parts in all the ways that it
-// takes part in, and compares with the view.
-func TestDataConstraints(t *testing.T) {
-	coverage.Long(t)
-	if testing.Short() {
-		t.Skip("reads the slow view some fifty times; TestDataAgreesEverywhere covers the rest")
-	}
-	d := open(t)
-	for seed := range uint64(3) {
-		randomTask(t, d, rand.New(rand.NewPCG(seed, 12)), true)
-	}
-	for _, where := range []string{
-		"taskID=2", "taskID=99", "taskID='2'", "taskID=2.0", "taskID=2.5", "taskID=NULL", "taskID IN (1,3)", "taskID>1",
-		"taskID=' 2 '", "taskID='2.0'", "taskID='+.2e1'", "taskID='2.'", "taskID='0x2'", "taskID='2_0'", "taskID='two'", "taskID=''", "taskID='2 3'",
-		"taskID='Infinity'", "taskID='-2'", "taskID=x'32'", "taskID=1e300", "taskID=-9223372036854775808.0", "taskID='2\t'", "taskID=char(160)||2",
-		"taskID=1 AND taskID=2", "taskID=2 AND taskID=2.0", "2=taskID", "+taskID=2", "taskID IN ('1',2.0,NULL)", "taskID=(SELECT 2)", "taskID=printf('%d',2)",
-		"seqNum=700", "seqNum BETWEEN 250 AND 260", "seqNum>1000 AND seqNum<=1300", "seqNum<2.5", "seqNum>=1e300", "seqNum<NULL",
-		"taskID=1 AND seqNum=0", "taskID=1 AND seqNum='7'", "taskID=3 AND seqNum>100 AND seqNum>50 AND seqNum<110", "taskID=2 AND seqNum<0",
-		"power>0 AND taskID=1", "taskID=1 ORDER BY seqNum DESC LIMIT 3", "taskID=1 ORDER BY seqNum LIMIT 3",
-		"1 ORDER BY taskID, seqNum LIMIT 4", "1 ORDER BY seqNum, taskID LIMIT 7", "taskID=2 AND user='lab' ORDER BY power LIMIT 2",
-	} {
-		tail := where
-		if !strings.Contains(where, "ORDER") {
-			tail += " ORDER BY taskID, seqNum"
-		}
-		want, got := readRows(t, d, everything+"main.data WHERE "+tail), readRows(t, d, everything+"data WHERE "+tail)
-		compare(t, where, want, got)
-	}
-	var n, joined int
-	ok(t, d.SQL().QueryRow("SELECT count(*) FROM data").Scan(&n))
-	ok(t, d.SQL().QueryRow("SELECT count(*) FROM data a JOIN data b USING(taskID, seqNum)").Scan(&joined))
-	if n == 0 || n != joined {
-		t.Errorf("%d rows, %d when joined with themselves", n, joined)
-	}
+	compare(t, "all tasks, view", all, readRows(t, d, everything+"data ORDER BY taskID, seqNum"))
 }
 
 func TestDataOfUnusualTasks(t *testing.T) {
 	d := open(t)
 	empty := must(d.BeginTask(t.Context(), NewTask{Name: "no header", User: "lab"}))(t)
 	noChunks := begin(t, d, threeRails(evenly))
-	for _, from := range []string{"data", "main.data"} {
-		var n int
-		ok(t, d.SQL().QueryRow("SELECT count(*) FROM "+from).Scan(&n))
-		if n != 0 {
-			t.Errorf("%s: %d rows of tasks without samples", from, n)
-		}
+	var n, unknown int
+	ok(t, d.SQL().QueryRow("SELECT count(*) FROM data").Scan(&n))
+	if n != 0 {
+		t.Errorf("%d rows of tasks without samples", n)
 	}
 	// A task that was launched at no known time has none in taskTime.
 	ok(t, d.PutHeader(t.Context(), empty, header(threeRails(evenly))))
 	b := ripple(rand.New(rand.NewPCG(1, 1)), 6, 10, 4)
 	ok(t, d.AppendChunks(t.Context(), empty, encode(t, evenly, b, 10, 0), nil))
-	for _, from := range []string{"data", "main.data"} {
-		var n, unknown int
-		ok(t, d.SQL().QueryRow("SELECT count(*), sum(taskTime IS NULL) FROM "+from).Scan(&n, &unknown))
-		if n != 10 || unknown != 10 {
-			t.Errorf("%s: %d rows, %d without a time", from, n, unknown)
-		}
+	ok(t, d.SQL().QueryRow("SELECT count(*), sum(taskTime IS NULL) FROM data").Scan(&n, &unknown))
+	if n != 10 || unknown != 10 {
+		t.Errorf("%d rows, %d without a time", n, unknown)
 	}
 	// An empty window is empty, not absent.
 	ok(t, d.Finish(t.Context(), empty, Outcome{State: Complete, Result: &measure.Result{FirstScan: 3}}))
 	ok(t, d.Finish(t.Context(), noChunks, Outcome{State: Incomplete, Reason: "nothing came"}))
-	if got := slices.Concat(readRows(t, d, everything+"data"), readRows(t, d, everything+"main.data")); len(got) != 0 {
+	if got := readRows(t, d, everything+"data"); len(got) != 0 {
 		t.Errorf("%d rows in an empty window", len(got))
 	}
 }
@@ -180,7 +136,7 @@ func TestDataOfUnusualTasks(t *testing.T) {
 func TestWritingThroughSQLIsRefused(t *testing.T) {
 	d := open(t)
 	begin(t, d, threeRails(evenly))
-	for _, q := range []string{"DELETE FROM task", "INSERT INTO user(login) VALUES('x')", "DROP VIEW main.data", "DELETE FROM data"} {
+	for _, q := range []string{"DELETE FROM task", "INSERT INTO user(login) VALUES('x')", "DROP VIEW data", "DELETE FROM data"} {
 		if _, err := d.SQL().ExecContext(t.Context(), q); err == nil {
 			t.Errorf("%s was done", q)
 		}

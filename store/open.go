@@ -1,7 +1,6 @@
 // Package store is the task database: SQLite by default. Raw counts are kept as chunks; watts and joules
 // are derived from them and the calibration that was in force. The view data serves the paper's twelve
-// columns in any stock sqlite3 program; on this package's own connections a virtual table of the same name
-// takes its place and is many times faster.
+// columns in any stock sqlite3 program; Chunks reads many times faster.
 //
 //	BeginTask ─▶ PutHeader ─▶ AppendChunks … ─▶ Finish     one writer
 //	Task, Tasks, Users, Chunks, SQL                         many readers
@@ -57,7 +56,7 @@ type DB struct {
 	readDSN   string  // that readers are opened with
 	still     *still  // of a file that is read without locks
 	writer    *sql.DB // to a file one connection; nil when read-only
-	reader    *sql.DB // cannot write; on a file's connections data is the fast table
+	reader    *sql.DB // cannot write
 	limits    Limits
 	logLoss   string
 
@@ -184,7 +183,7 @@ func (d *DB) Close() error {
 func (d *DB) Path() string { return d.path }
 
 // SQL returns a pool of connections that can read but not write, for queries
-// of one's own. On them the name data means the fast virtual table.
+// of one's own.
 func (d *DB) SQL() *sql.DB { return d.reader }
 
 // openReaders makes the pool of connections that cannot write.

@@ -12,18 +12,14 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -241,7 +237,7 @@ func wmgo_p_receive(handle C.int, rec *C.struct_record, text *C.char, n C.size_t
 		}
 		defer db.Close()
 		rows := 0
-		err = eachRow(ctx, db, "taskID=?", int64(p.task), func(r *row) error {
+		err = eachRow(ctx, db, p.task, func(r *row) error {
 			if rec != nil {
 				r.put((*C.struct_record)(unsafe.Add(unsafe.Pointer(rec), rows*C.sizeof_struct_record)))
 			}
@@ -270,49 +266,6 @@ func wmgo_p_store(rec *C.struct_record, text *C.char, n C.size_t) C.int {
 	})
 }
 
-// row is a sample as the view data shows it.
-type row struct {
-	task       int64
-	name, user string
-	v          [7]float64 // power, current1..3, voltage1..3
-	at         string
-	seq        int64
-}
-
-const columns = "taskID\ttaskName\tuser\tpower\tcurrent1\tcurrent2\tcurrent3\tvoltage1\tvoltage2\tvoltage3\t" +
-	"taskTime\tseqNum\n"
-
-// eachRow calls f with every sample that a condition selects, in order. The
-// row is lent until f returns.
-func eachRow(ctx context.Context, db *store.DB, where string, arg any, f func(*row) error) error {
-	rows, err := db.SQL().QueryContext(ctx, `SELECT taskID, taskName, "user", power, current1, current2, current3,
-		voltage1, voltage2, voltage3, taskTime, seqNum FROM data WHERE `+where+` ORDER BY taskID, seqNum`, arg)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errDatabase, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var r row
-		var v [7]sql.NullFloat64
-		if err := rows.Scan(&r.task, &r.name, &r.user, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &r.at,
-			&r.seq); err != nil {
-			return fmt.Errorf("%w: %w", errDatabase, err)
-		}
-		for i := range v {
-			if r.v[i] = math.NaN(); v[i].Valid {
-				r.v[i] = v[i].Float64
-			}
-		}
-		if err := f(&r); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("%w: %w", errDatabase, err)
-	}
-	return nil
-}
-
 // put fills one of the program's records.
 func (r *row) put(to *C.struct_record) {
 	to.taskID, to.seqNum = C.int(r.task), C.int(r.seq)
@@ -322,22 +275,6 @@ func (r *row) put(to *C.struct_record) {
 	to.power = C.double(r.v[0])
 	to.current1, to.current2, to.current3 = C.double(r.v[1]), C.double(r.v[2]), C.double(r.v[3])
 	to.voltage1, to.voltage2, to.voltage3 = C.double(r.v[4]), C.double(r.v[5]), C.double(r.v[6])
-}
-
-// print appends the row's line.
-func (r *row) print(b []byte) []byte {
-	b = strconv.AppendInt(b, r.task, 10)
-	b = append(append(b, '\t'), measure.Printable(r.name)...)
-	b = append(append(b, '\t'), measure.Printable(r.user)...)
-	for _, v := range r.v {
-		b = append(b, '\t')
-		if !math.IsNaN(v) {
-			b = strconv.AppendFloat(b, v, 'g', 9, 64)
-		}
-	}
-	b = append(append(b, '\t'), r.at...)
-	b = strconv.AppendInt(append(b, '\t'), r.seq, 10)
-	return append(b, '\n')
 }
 
 // withDB makes a call on the database that dbOpen opened.
@@ -389,22 +326,28 @@ func wmgo_db_close(text *C.char, n C.size_t) C.int {
 //export wmgo_db_read
 func wmgo_db_read(id C.int, name, text *C.char, n C.size_t) C.int {
 	return withDB("dbRead", text, n, func(ctx context.Context, db *store.DB) (int, error) {
-		where, arg := "taskID=?", any(int64(id))
+		ids := []store.TaskID{store.TaskID(id)}
+		var err error
 		if name != nil {
-			where, arg = "taskName=?", C.GoString(name)
-		} else if _, err := db.Task(ctx, store.TaskID(id)); err != nil {
+			ids, err = tasksNamed(ctx, db, C.GoString(name))
+		} else {
+			_, err = db.Task(ctx, ids[0])
+		}
+		if err != nil {
 			return 0, err
 		}
 		out := bufio.NewWriter(os.Stdout)
 		count := 0
 		_, _ = out.WriteString(columns) // Flush returns the error
 		var line []byte
-		err := eachRow(ctx, db, where, arg, func(r *row) error {
-			line = r.print(line[:0])
-			count++
-			_, err := out.Write(line)
-			return err
-		})
+		for i := 0; i < len(ids) && err == nil; i++ {
+			err = eachRow(ctx, db, ids[i], func(r *row) error {
+				line = r.print(line[:0])
+				count++
+				_, err := out.Write(line)
+				return err
+			})
+		}
 		if err == nil {
 			err = out.Flush()
 		}

@@ -100,11 +100,6 @@ func (p *otherWays) ours(ctx context.Context) error {
 		return err
 	}
 	const question = "SELECT avg(power) FROM data WHERE taskID="
-	if err := p.read("  the same by SQL, virtual table", func() (w float64, err error) {
-		return w, db.SQL().QueryRowContext(ctx, question+"?", int64(id)).Scan(&w)
-	}); err != nil {
-		return err
-	}
 	stock, err := exec.LookPath("sqlite3")
 	if err != nil {
 		return nil // it is not installed

@@ -48,7 +48,7 @@ func TestBenchStore(t *testing.T) {
 		l.Draws[n-1].BinScans != 1 || l.Draws[0].WarmP50S <= 0 {
 		t.Errorf("drawn: %+v", l.Draws)
 	}
-	if len(r.Goals) < 8 {
+	if len(r.Goals) < 7 {
 		t.Errorf("goals: %+v", r.Goals)
 	}
 	for _, w := range []string{"CSV", "gemm-* by name", "Parquet", "MISSED", "stored, samples/s"} {
@@ -60,9 +60,9 @@ func TestBenchStore(t *testing.T) {
 
 func checkPeers(t *testing.T, peers []peerReport, server bool) {
 	t.Helper()
-	want := 4
+	want := 3
 	if server {
-		want = 7
+		want = 6
 	}
 	if len(peers) < want {
 		t.Fatalf("%d ways, want %d: %+v", len(peers), want, peers)

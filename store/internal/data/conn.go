@@ -1,11 +1,7 @@
-// Package data reads stored samples inside of SQLite's connections:
+// Package data has SQLite's connections, and the packed form of chunks:
 //
-//	Connector  connections to a database, by this package's own instance of the driver, which
-//	           keep their statements prepared
-//	Reader     connections that cannot write, and on which the name data is a virtual table
-//	           instead of the view
-//	module     the virtual table: the view's rows, by decoding the chunks directly
-//	scanner    a task's scans as the paper's columns
+//	Connector  connections to a database, which keep their statements prepared
+//	Reader     connections that cannot write
 //	Pack       chunks coded tighter, for tasks that are cold
 package data
 
@@ -14,46 +10,32 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
-	"sync/atomic"
 
 	"github.com/wattmark/wattmark/internal/lazy"
 	"modernc.org/sqlite"
 )
 
-// ourDriver alone carries the module of the virtual table, so that nothing leaks into other users
-// of the SQLite driver in the process.
-var ourDriver = func() *sqlite.Driver {
-	d := &sqlite.Driver{}
-	if err := d.RegisterModule(moduleName, module{}); err != nil {
-		panic(err) // only a name that is taken, and ours are the only ones
-	}
-	return d
-}()
-
 // Connector returns a connector to an SQLite database by its own connection string.
 func Connector(dsn string) driver.Connector { return &connector{dsn: dsn} }
 
-// Reader returns a connector whose connections cannot write; on them the name data means the virtual table.
+// Reader returns a connector whose connections cannot write.
 // still, unless it is nil, is called at the end of each query: its error becomes the query's.
 func Reader(dsn string, still func() error) driver.Connector { return &connector{dsn, true, still} }
 
 type connector struct {
-	dsn    string
-	shadow bool
-	still  func() error
+	dsn      string
+	readOnly bool
+	still    func() error
 }
 
-func (c *connector) Driver() driver.Driver { return ourDriver }
+func (c *connector) Driver() driver.Driver { return &sqlite.Driver{} }
 
-// Connect opens a connection. A reader gets its number in connections first, by which SQLite
-// then makes its virtual table.
+// Connect opens a connection.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	raw, err := ourDriver.Open(c.dsn)
+	raw, err := c.Driver().Open(c.dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -63,16 +45,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, fmt.Errorf("the SQLite driver's connection %T lacks a part that is needed", raw)
 	}
 	conn := &keeper{fullConn: full, kept: map[string]*keptStatement{}, still: c.still}
-	if !c.shadow {
-		return conn, nil
-	}
-	conn.id = lastConn.Add(1)
-	connections.Store(conn.id, full)
-	for _, q := range []string{
-		fmt.Sprintf("CREATE VIRTUAL TABLE temp.data USING %s(%d)", moduleName, conn.id),
-		"PRAGMA query_only=1",
-	} {
-		if _, err := full.ExecContext(ctx, q, nil); err != nil {
+	if c.readOnly {
+		if _, err := full.ExecContext(ctx, "PRAGMA query_only=1", nil); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -94,14 +68,6 @@ type fullConn interface {
 	NewBackup(to string) (*sqlite.Backup, error)
 }
 
-// connections leads a virtual table, which SQLite makes with nothing but its text arguments, to
-// the connection that it lives on: reading through it, the table sees the same transaction as
-// the query that uses it.
-var (
-	connections sync.Map // int64 → fullConn
-	lastConn    atomic.Int64
-)
-
 // keptStatements bounds how many statements a connection keeps: all that lists, tasks and
 // ingest are asked with, and room for the questions of one program.
 const keptStatements = 64
@@ -110,7 +76,6 @@ const keptStatements = 64
 // tasks, preparing its question took a fifth of the time. It belongs to one goroutine at a time.
 type keeper struct {
 	fullConn
-	id    int64 // in connections; 0 for none
 	kept  map[string]*keptStatement
 	still func() error // nil for none
 }
@@ -195,42 +160,13 @@ func (c *keeper) ExecContext(ctx context.Context, text string, args []driver.Nam
 	return s.ExecContext(ctx, args)
 }
 
-// Close closes the kept statements and the connection, and forgets its number.
+// Close closes the kept statements and the connection.
 func (c *keeper) Close() error {
 	for _, s := range c.kept {
 		_ = s.Close() // only its memory is given back
 	}
 	clear(c.kept)
-	err := c.fullConn.Close()
-	connections.Delete(c.id)
-	return err
-}
-
-// query runs a query inside another one of the same connection, which database/sql would not let us do; it
-// belongs to the goroutine that runs the outer query. Each row is lent until the next.
-func query(conn fullConn, text string, args []driver.Value, row func([]driver.Value) error) (err error) {
-	st, err := conn.Prepare(text)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	//lint:ignore SA1019 there is no context here; the outer query's interrupts the connection
-	rows, err := st.Query(args)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	dest := make([]driver.Value, len(rows.Columns()))
-	for {
-		if err := rows.Next(dest); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := row(dest); err != nil {
-			return err
-		}
-	}
+	return c.fullConn.Close()
 }
 
 // keptRows frees their statement when they are closed.

@@ -121,6 +121,9 @@ func (d *DB) write(ctx context.Context, op string, f func(*session)) error {
 		}
 		defer tx.Rollback() // after Commit there is nothing to roll back
 		s := session{ctx: ctx, on: tx}
+		if d.server == nil {
+			s.on = data.Preparing(tx)
+		}
 		if f(&s); s.err != nil {
 			return s.err
 		}

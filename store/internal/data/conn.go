@@ -1,17 +1,18 @@
 // Package data has SQLite's connections, and the packed form of chunks:
 //
-//	Connector  connections to a database, which keep their statements prepared
+//	Connector  connections to a database
 //	Reader     connections that cannot write
+//	Preparing  a transaction that prepares each statement once
 //	Pack       chunks coded tighter, for tasks that are cold
 package data
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 
-	"github.com/wattmark/wattmark/internal/lazy"
 	"modernc.org/sqlite"
 )
 
@@ -44,14 +45,16 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("the SQLite driver's connection %T lacks a part that is needed", raw)
 	}
-	conn := &keeper{fullConn: full, kept: map[string]*keptStatement{}, still: c.still}
 	if c.readOnly {
 		if _, err := full.ExecContext(ctx, "PRAGMA query_only=1", nil); err != nil {
-			conn.Close()
+			full.Close()
 			return nil, err
 		}
 	}
-	return conn, nil
+	if c.still != nil {
+		return &checked{full, c.still}, nil
+	}
+	return full, nil
 }
 
 // fullConn is all that database/sql and package store ask of a connection.
@@ -68,116 +71,19 @@ type fullConn interface {
 	NewBackup(to string) (*sqlite.Backup, error)
 }
 
-// keptStatements bounds how many statements a connection keeps: all that lists, tasks and
-// ingest are asked with, and room for the questions of one program.
-const keptStatements = 64
-
-// keeper is a connection that keeps its statements prepared, as a server's driver does: of a page of
-// tasks, preparing its question took a fifth of the time. It belongs to one goroutine at a time.
-type keeper struct {
+// checked is a connection that calls still at the end of each query.
+type checked struct {
 	fullConn
-	kept  map[string]*keptStatement
-	still func() error // nil for none
+	still func() error
 }
 
-type keptStatement struct {
-	fullStatement
-	inUse bool
-}
-
-// fullStatement is all that database/sql asks of a statement.
-type fullStatement interface {
-	driver.Stmt
-	driver.StmtQueryContext
-	driver.StmtExecContext
-}
-
-// statement returns the kept statement of a text; nil where it is in use, or of a kind that is not kept:
-// a PRAGMA may take effect where it is prepared.
-func (c *keeper) statement(ctx context.Context, text string) (*keptStatement, error) {
-	s := c.kept[text]
-	if s == nil && !keptForm().MatchString(text) || s != nil && s.inUse {
-		return nil, nil
-	}
-	if s == nil {
-		stmt, err := c.fullConn.PrepareContext(ctx, text)
-		if err != nil {
-			return nil, err
-		}
-		full, isFull := stmt.(fullStatement)
-		if !isFull {
-			return nil, stmt.Close()
-		}
-		s = &keptStatement{fullStatement: full}
-		// Where many are kept, some that are at rest are let go, for their memory.
-		for other, old := range c.kept {
-			if len(c.kept) < keptStatements {
-				break
-			}
-			if !old.inUse {
-				_ = old.Close()
-				delete(c.kept, other)
-			}
-		}
-		c.kept[text] = s
-	}
-	return s, nil
-}
-
-var keptForm = lazy.Regexp(`^\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b`)
-
-// QueryContext runs a query by a statement that is kept.
-func (c *keeper) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.statement(ctx, text)
-	var rows driver.Rows
-	if err == nil && s == nil {
-		rows, err = c.fullConn.QueryContext(ctx, text, args)
-	} else if err == nil {
-		if rows, err = s.QueryContext(ctx, args); err == nil {
-			s.inUse = true
-			rows = &keptRows{Rows: rows, of: s}
-		}
-	}
-	switch {
-	case err != nil && c.still != nil:
-		return nil, errors.Join(err, c.still())
-	case err != nil:
-		return nil, err
-	case c.still != nil:
-		return &stillRows{rows, c.still}, nil
-	}
-	return rows, nil
-}
-
-// ExecContext runs a statement that is kept.
-func (c *keeper) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.statement(ctx, text)
+// QueryContext runs a query; its error, and that of its rows, is still's where that has one.
+func (c *checked) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.fullConn.QueryContext(ctx, text, args)
 	if err != nil {
-		return nil, err
-	} else if s == nil {
-		return c.fullConn.ExecContext(ctx, text, args)
+		return nil, errors.Join(err, c.still())
 	}
-	return s.ExecContext(ctx, args)
-}
-
-// Close closes the kept statements and the connection.
-func (c *keeper) Close() error {
-	for _, s := range c.kept {
-		_ = s.Close() // only its memory is given back
-	}
-	clear(c.kept)
-	return c.fullConn.Close()
-}
-
-// keptRows frees their statement when they are closed.
-type keptRows struct {
-	driver.Rows
-	of *keptStatement
-}
-
-func (r *keptRows) Close() error {
-	r.of.inUse = false
-	return r.Rows.Close()
+	return &stillRows{rows, c.still}, nil
 }
 
 // stillRows end in the error of still.
@@ -195,4 +101,27 @@ func (r *stillRows) Next(dest []driver.Value) error {
 		return changed
 	}
 	return err
+}
+
+// Tx is a transaction that prepares each statement that it runs by ExecContext once: preparing an INSERT takes longer
+// than running it. The statements end with the transaction. One goroutine uses it.
+type Tx struct {
+	*sql.Tx
+	prepared map[string]*sql.Stmt
+}
+
+// Preparing returns tx as a Tx.
+func Preparing(tx *sql.Tx) *Tx { return &Tx{tx, map[string]*sql.Stmt{}} }
+
+// ExecContext runs a statement.
+func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	st := t.prepared[query]
+	if st == nil {
+		var err error
+		if st, err = t.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+		t.prepared[query] = st
+	}
+	return st.ExecContext(ctx, args...)
 }

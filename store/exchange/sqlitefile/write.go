@@ -41,18 +41,11 @@ INSERT INTO unit VALUES('power','W','all rails'),
 
 const (
 	columns = 12
-	// tuple rows go in by one statement, txRows by one transaction.
-	tuple  = 64
-	txRows = 1 << 18
+	tuple   = 64 // rows of one INSERT, which takes less than half the time of as many of one row
 )
 
 // File is an SQLite file that is being written. One goroutine uses it.
-// The statement for tuple rows is prepared once; the rest of a batch is inserted by a shorter one.
-type File struct {
-	db   *sql.DB
-	many *sql.Stmt
-	args []any
-}
+type File struct{ db *sql.DB }
 
 // Create makes the file, which must not exist or be empty. It is not safe against a crash before Close:
 // write beside the place where it shall lie. Without a journal and without syncs a file fills several times
@@ -68,31 +61,14 @@ func Create(ctx context.Context, path string) (*File, error) {
 	}
 	// EXCLUSIVE locking and one connection: no lock is taken twice.
 	db.SetMaxOpenConns(1)
-	f := &File{db: db}
-	if _, err = db.ExecContext(ctx, layout); err == nil {
-		f.many, err = db.PrepareContext(ctx, insert(tuple))
-	}
-	if err != nil {
+	if _, err = db.ExecContext(ctx, layout); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqlite: %s: %w", path, err), db.Close())
 	}
-	return f, nil
-}
-
-// insert returns the statement that inserts so many rows.
-func insert(rows int) string {
-	row := "(" + strings.Repeat("?,", columns-1) + "?)"
-	// A row more costs only its placeholders: one statement of 64 rows spares 63 calls.
-	return "INSERT INTO data VALUES" + strings.Repeat(row+",", rows-1) + row
+	return &File{db}, nil
 }
 
 // Close ends the file.
-func (f *File) Close() error {
-	var err error
-	if f.many != nil {
-		err = f.many.Close()
-	}
-	return errors.Join(err, f.db.Close())
-}
+func (f *File) Close() error { return f.db.Close() }
 
 // Add adds a task: a derived table of all its rails. Several rails of a role are
 // one: the current is the sum of theirs, the voltage ΣP/ΣI, so that current ×
@@ -113,53 +89,48 @@ func (f *File) Add(ctx context.Context, t *exchange.Table) error {
 	if err != nil {
 		return fmt.Errorf("sqlite: %w", err)
 	}
-	// Pull, since a transaction ends within the sequence of batches.
-	next, stop := iter.Pull2(t.Batches)
-	defer stop()
 	r := rows{task: &t.Meta.Task, time: t.Meta.Task.Launched.Format("2006-01-02T15:04:05.000000Z"), places: places}
-	for more := true; more; {
-		if more, err = f.transaction(ctx, &r, next); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.fill(ctx, &r, t.Batches)
 }
 
-// transaction writes some batches at once; more reports whether others may follow.
-func (f *File) transaction(
-	ctx context.Context, r *rows, next func() (*exchange.Batch, error, bool),
-) (more bool, err error) {
+// fill writes a task's batches in one transaction. After an error the file is of no use, and deleted by the caller.
+func (f *File) fill(ctx context.Context, r *rows, batches iter.Seq2[*exchange.Batch, error]) error {
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
-		return false, fmt.Errorf("sqlite: %w", err)
+		return fmt.Errorf("sqlite: %w", err)
 	}
-	// An error rolls the transaction back; the file is then of no use, and deleted by the caller.
 	defer tx.Rollback() // after Commit there is nothing to roll back
-	many := tx.StmtContext(ctx, f.many)
-	for n := 0; n < txRows; {
-		b, err, ok := next()
+	many, err := tx.PrepareContext(ctx, insert(tuple))
+	if err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	var args []any
+	for b, err := range batches {
 		if err != nil {
-			return false, err
-		}
-		if !ok {
-			return false, tx.Commit()
+			return err
 		}
 		for i := 0; i < b.Rows; i += tuple {
-			k := min(tuple, b.Rows-i)
-			f.args = r.append(f.args[:0], b, i, i+k)
-			if k == tuple {
-				_, err = many.ExecContext(ctx, f.args...)
+			args = args[:0]
+			for k := i; k < min(i+tuple, b.Rows); k++ {
+				args = r.append(args, b, k)
+			}
+			if n := len(args) / columns; n == tuple {
+				_, err = many.ExecContext(ctx, args...)
 			} else {
-				_, err = tx.ExecContext(ctx, insert(k), f.args...)
+				_, err = tx.ExecContext(ctx, insert(n), args...)
 			}
 			if err != nil {
-				return false, fmt.Errorf("sqlite: scan %d: %w", b.Columns[0].I64[i], err)
+				return fmt.Errorf("sqlite: scan %d: %w", b.Columns[0].I64[i], err)
 			}
 		}
-		// The last batch of a transaction may exceed txRows: batches are not split.
-		n += b.Rows
 	}
-	return true, tx.Commit()
+	return tx.Commit()
+}
+
+// insert returns the statement that inserts so many rows.
+func insert(rows int) string {
+	row := "(" + strings.Repeat("?,", columns-1) + "?)"
+	return "INSERT INTO data VALUES" + strings.Repeat(row+",", rows-1) + row
 }
 
 // place is the columns of a rail's values; −1 for a current and voltage that it does not have.
@@ -204,22 +175,18 @@ type rows struct {
 	some   bool
 }
 
-// append appends the values of rows [lo, hi), in the order of the table's columns.
-func (r *rows) append(args []any, b *exchange.Batch, lo, hi int) []any {
+// append appends the values of row i, in the order of the table's columns.
+func (r *rows) append(args []any, b *exchange.Batch, i int) []any {
 	// seqNum counts from the task's first row in the file, not from the begin of its capture.
 	if !r.some {
-		r.first, r.some = b.Columns[0].I64[lo], true
+		r.first, r.some = b.Columns[0].I64[i], true
 	}
-	for i := lo; i < hi; i++ {
-		args = append(args, r.task.ID, r.task.Name, r.task.User, b.Columns[2].F64[i])
-		var current, voltage [3]any
-		for role := range current {
-			current[role], voltage[role] = r.role(b, i, measure.Role(role+1))
-		}
-		args = append(args, current[0], current[1], current[2], voltage[0], voltage[1], voltage[2])
-		args = append(args, r.time, b.Columns[0].I64[i]-r.first)
+	var current, voltage [3]any
+	for role := range current {
+		current[role], voltage[role] = r.role(b, i, measure.Role(role+1))
 	}
-	return args
+	return append(args, r.task.ID, r.task.Name, r.task.User, b.Columns[2].F64[i], current[0], current[1], current[2],
+		voltage[0], voltage[1], voltage[2], r.time, b.Columns[0].I64[i]-r.first)
 }
 
 // role returns the current and voltage of a role at one row; nil is NULL.

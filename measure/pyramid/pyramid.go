@@ -241,6 +241,8 @@ func (b *Builder) Close() error {
 type Columns struct {
 	First, Scans uint64
 	Bins         [][]Bin // by series
+
+	page Page // that is being joined
 }
 
 // NewColumns returns columns without scans.
@@ -280,26 +282,24 @@ func (c *Columns) Room(scan uint64) int {
 
 // JoinStored adds the bins of a stored page of a level. Errors wrap ErrPage.
 func (c *Columns) JoinStored(level int, number uint64, b []byte) error {
-	p, err := parse(b)
-	if err != nil {
+	p := &c.page
+	p.Level, p.Number = level, number
+	if err := p.Parse(b); err != nil {
 		return err
 	}
-	if p.series != len(c.Bins) {
-		return fmt.Errorf("%w: %d series of %d", ErrPage, p.series, len(c.Bins))
+	if len(p.Series) != len(c.Bins) {
+		return fmt.Errorf("%w: %d series of %d", ErrPage, len(p.Series), len(c.Bins))
 	}
 	size, begin, end := BinScans(level), number*PageScans(level), c.First+c.Scans
 	from := uint64(0)
 	if begin < c.First {
 		from = (c.First - begin) / size // the bin that holds the first scan
 	}
-	to := min(PageBins, (max(begin, end)-begin+size-1)/size)
-	for from < to {
-		column, next := c.at(begin + from*size)
-		upTo := min(to, (next-begin+size-1)/size)
+	for i := from; i < PageBins && begin+i*size < end; i++ {
+		column, _ := c.at(begin + i*size)
 		for s := range c.Bins {
-			c.Bins[s][column].Join(p.join(s, int(from), int(upTo), size))
+			c.Bins[s][column].Join(p.Series[s][i])
 		}
-		from = upTo
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (p *Page) Append(dst []byte) []byte {
 	dst = append(dst, pageVersion, flags)
 	dst = le.AppendUint16(dst, uint16(len(p.Series)))
 	for _, bins := range p.Series {
-		dst = appendSeries(dst, bins, full)
+		dst = appendSeries(dst, bins)
 	}
 	if flags&1 != 0 {
 		for i := range p.Series[0] {
@@ -348,7 +348,7 @@ func (p *Page) Append(dst []byte) []byte {
 	return dst
 }
 
-func appendSeries(dst []byte, bins []Bin, full uint64) []byte {
+func appendSeries(dst []byte, bins []Bin) []byte {
 	le := binary.LittleEndian
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for i := range bins {
@@ -366,28 +366,18 @@ func appendSeries(dst []byte, bins []Bin, full uint64) []byte {
 	dst = le.AppendUint32(dst, math.Float32bits(step))
 	at := len(dst)
 	dst = slices.Grow(dst, 3*2*PageBins)[:at+3*2*PageBins]
-	var to [3]*[2 * PageBins]byte
-	for j := range to {
-		to[j] = (*[2 * PageBins]byte)(dst[at+2*j*PageBins:])
-	}
-	k, base, share := 1/float64(step), float64(low), 1/float64(full)
-	for i, bins := 0, bins[:PageBins]; i < PageBins; i++ {
+	k, base := 1/float64(step), float64(low)
+	for i := range bins {
 		b, v := &bins[i], [3]uint16{none, none, none}
 		if b.N > 0 {
-			sum := b.Sum * share // exactly a division: full is a power of two
-			if b.N != full {
-				sum = b.Sum / float64(b.N)
+			v = [3]uint16{
+				code(int64((float64(b.Min) - base) * k)), code(int64(math.Ceil((float64(b.Max) - base) * k))),
+				code(int64((float64(b.Mean())-base)*k + 0.5)),
 			}
-			top := (float64(b.Max) - base) * k
-			up := int64(top)
-			if float64(up) < top {
-				up++
-			}
-			v = [3]uint16{code(int64((float64(b.Min) - base) * k)), code(up), code(int64((sum-base)*k + 0.5))}
 		}
-		le.PutUint16(to[0][2*i:], v[0])
-		le.PutUint16(to[1][2*i:], v[1])
-		le.PutUint16(to[2][2*i:], v[2])
+		for j := range v {
+			le.PutUint16(dst[at+2*(j*PageBins+i):], v[j])
+		}
 	}
 	return dst
 }
@@ -411,83 +401,50 @@ func scale(lo, hi float64) (low, step float32) {
 	return low, step
 }
 
-// stored is a page as it is stored.
-type stored struct {
-	series int
-	body   []byte // seriesBytes each
-	counts []byte // empty where all bins are full
-}
-
-// parse checks a stored page.
-func parse(b []byte) (p stored, err error) {
+// Parse reads a stored page into p, whose Level and Number must be set. Errors wrap
+// ErrPage.
+func (p *Page) Parse(b []byte) error {
 	le := binary.LittleEndian
 	if len(b) < headBytes || b[0] != pageVersion {
-		return p, fmt.Errorf("%w: it does not begin as one", ErrPage)
+		return fmt.Errorf("%w: it does not begin as one", ErrPage)
 	}
 	flags, series := b[1], int(le.Uint16(b[2:]))
 	want := headBytes + series*seriesBytes + int(flags&1)*4*PageBins
 	if series == 0 || series > maxSeries || flags > 1 || len(b) != want {
-		return p, fmt.Errorf("%w: %d bytes for %d series, want %d", ErrPage, len(b), series, want)
+		return fmt.Errorf("%w: %d bytes for %d series, want %d", ErrPage, len(b), series, want)
 	}
-	p = stored{series, b[headBytes : headBytes+series*seriesBytes], b[headBytes+series*seriesBytes:]}
-	for s := range series {
-		low, step := p.scale(s)
-		if math.IsNaN(low) || math.IsInf(low, 0) || !(step > 0) || math.IsInf(step, 0) {
-			return p, fmt.Errorf("%w: steps of %v W from %v W on", ErrPage, step, low)
-		}
-	}
-	return p, nil
-}
-
-func (p *stored) scale(s int) (low, step float64) {
-	b, le := p.body[s*seriesBytes:], binary.LittleEndian
-	return float64(math.Float32frombits(le.Uint32(b))), float64(math.Float32frombits(le.Uint32(b[4:])))
-}
-
-// join returns the sum of bins [from, to) of a series, of full scans each.
-func (p *stored) join(s, from, to int, full uint64) Bin {
-	le := binary.LittleEndian
-	codes := func(j int) []byte {
-		return p.body[s*seriesBytes+8+2*j*PageBins:][2*from : 2*to]
-	}
-	least, greatest, mean := codes(0), codes(1), codes(2)
-	lo, hi, n, steps := uint16(none), uint16(0), uint64(0), uint64(0)
-	for i := 0; i < len(least); i += 2 {
-		l, of := le.Uint16(least[i:]), full
-		if l == none {
-			continue
-		}
-		if len(p.counts) > 0 {
-			if of = uint64(le.Uint32(p.counts[4*from+2*i:])); of == 0 {
-				continue
-			}
-		}
-		lo, hi = min(lo, l), max(hi, le.Uint16(greatest[i:]))
-		steps += of * uint64(le.Uint16(mean[i:]))
-		n += of
-	}
-	if n == 0 {
-		return empty()
-	}
-	low, step := p.scale(s)
-	return Bin{
-		measure.Watt(low + step*float64(lo)), measure.Watt(low + step*float64(hi)),
-		low*float64(n) + step*float64(steps), n,
-	}
-}
-
-// Parse reads a stored page into p, whose Level and Number must be set. Errors wrap
-// ErrPage.
-func (p *Page) Parse(b []byte) error {
-	of, err := parse(b)
-	if err != nil {
-		return err
-	}
-	p.Series = slices.Grow(p.Series[:0], of.series)[:of.series]
+	counts := b[headBytes+series*seriesBytes:] // empty where all bins are full
+	p.Series = slices.Grow(p.Series[:0], series)[:series]
 	for s := range p.Series {
 		p.Series[s] = slices.Grow(p.Series[s][:0], PageBins)[:PageBins]
-		for i := range p.Series[s] {
-			p.Series[s][i] = of.join(s, i, i+1, BinScans(p.Level))
+		if err := parseSeries(p.Series[s], b[headBytes+s*seriesBytes:], counts, BinScans(p.Level)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseSeries reads the bins of a series, which have full scans each where counts is empty.
+func parseSeries(bins []Bin, b, counts []byte, full uint64) error {
+	le := binary.LittleEndian
+	low, step := float64(math.Float32frombits(le.Uint32(b))), float64(math.Float32frombits(le.Uint32(b[4:])))
+	if math.IsNaN(low) || math.IsInf(low, 0) || !(step > 0) || math.IsInf(step, 0) {
+		return fmt.Errorf("%w: steps of %v W from %v W on", ErrPage, step, low)
+	}
+	for i := range bins {
+		n := full
+		if len(counts) > 0 {
+			n = uint64(le.Uint32(counts[4*i:]))
+		}
+		least := le.Uint16(b[8+2*i:])
+		if least == none || n == 0 {
+			bins[i] = empty()
+			continue
+		}
+		greatest, mean := le.Uint16(b[8+2*(PageBins+i):]), le.Uint16(b[8+2*(2*PageBins+i):])
+		bins[i] = Bin{
+			measure.Watt(low + step*float64(least)), measure.Watt(low + step*float64(greatest)),
+			low*float64(n) + step*float64(n*uint64(mean)), n,
 		}
 	}
 	return nil

@@ -221,6 +221,7 @@ func (sb *simBench) run(t *testing.T, seed uint64) (Result, []float64) {
 // Over 500 seeds the true energy lies within E ± U in 93 to 98 % of the cases,
 // whatever source of error dominates.
 func TestTrueEnergyLiesWithinU(t *testing.T) {
+	coverage.Long(t)
 	usual := Edges{UFrom: 2e-4, UTo: 2e-4, Correlation: 0.3}
 	base := simBench{seconds: 0.4, rate: 2000, noise: 1, uTick: 1e-4, edges: usual}
 	base.scale.calibration, base.scale.count = 1, 1

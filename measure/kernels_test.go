@@ -70,6 +70,7 @@ func randomBench(rng *rand.Rand, w Wiring, seconds, rate float64) simBench {
 // E ± U as often as k = 2 says, of the rail and of the total, and the same check
 // finds a budget that is too small.
 func TestRandomBenchesHoldTheTruth(t *testing.T) {
+	coverage.Long(t)
 	enough, benches := uint64(2000), uint64(5000) // the latter where the former leave a doubt
 	if !coverage.Slow {
 		benches = 150 // enough for all lengths together, not for each

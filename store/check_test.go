@@ -136,6 +136,7 @@ func TestCheckFindsNothingInWhatIsSound(t *testing.T) {
 // Every damage is named, with its task and chunk; what can be mended is, and the
 // rest of the file stays as it was.
 func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
+	coverage.Long(t)
 	noRaces(t)
 	for name, c := range map[string]struct {
 		harm  string
@@ -380,6 +381,7 @@ func TestTwoWriters(t *testing.T) {
 // column, and what to do. What can be made anew from what is sound is; where the calibration or the
 // markers are not what they were, nothing is made anew by them.
 func TestCheckFindsEachChangedNumber(t *testing.T) {
+	coverage.Long(t)
 	noRaces(t)
 	const energies = `UPDATE task SET energy_j=energy_j*2 WHERE task_id=1; UPDATE result SET energy_j=energy_j*2 WHERE task_id=1;
 		UPDATE rail_result SET energy_j=energy_j*2 WHERE task_id=1; UPDATE result_rail SET energy_j=energy_j*2 WHERE task_id=1`

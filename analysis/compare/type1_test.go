@@ -76,6 +76,7 @@ func judge(t *testing.T, what string, n, trials int, lo, hi float64) {
 // of false alarms whatever the noise; in turns where runs are independent, and at most
 // 6 % anywhere else. Of the five quantities together, as they are said, at most 6 %.
 func TestTypeI(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	repeat := strings.Repeat
 	for _, letters := range []string{

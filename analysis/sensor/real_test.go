@@ -101,6 +101,7 @@ func (c real) read(rng *rand.Rand, watts []float64) (polls []Poll, delays []floa
 // constant, mean delay and mean lag of the run, and the delay at any one time. The fast test has the two
 // hardest.
 func TestCoverageOfRealSensors(t *testing.T) {
+	coverage.Long(t)
 	cases := []struct {
 		name string
 		real real

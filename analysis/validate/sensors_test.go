@@ -67,6 +67,7 @@ func sensorTrial(t *testing.T, s referee.Sensor, rests bool, seed uint64) (*Meth
 // the lag does at the ends. A gain that is 5 % low is found in 90 % of them, and the lag lies
 // within its U in 90 %.
 func TestSensorCoverage(t *testing.T) {
+	coverage.Long(t)
 	n := 10
 	if coverage.Slow {
 		n = 150

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -54,6 +55,7 @@ var deaths = []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGSEGV}
 // A program that dies between its markers frees the bench with its lease; what
 // was sampled is kept, and recovered.
 func TestDeathBetweenTheMarkers(t *testing.T) {
+	coverage.Long(t)
 	for _, sig := range deaths {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +85,7 @@ func TestDeathBetweenTheMarkers(t *testing.T) {
 }
 
 // A program that ends without wm_end frees the bench at once.
-func TestExitWithoutEnd(t *testing.T) { inBothModes(t, exitWithoutEnd) }
+func TestExitWithoutEnd(t *testing.T) { coverage.Long(t); inBothModes(t, exitWithoutEnd) }
 
 func exitWithoutEnd(t *testing.T, r *rig) {
 	if o := r.drive("leave"); o.code != 0 {
@@ -109,6 +111,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 // Whichever call of the driver fails, the program hears of it, and the bench is free.
 func TestEveryCallOfTheDriverFails(t *testing.T) {
+	coverage.Long(t)
 	for _, c := range []struct {
 		fail, call string
 		task       bool // there is one by then

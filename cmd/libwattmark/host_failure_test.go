@@ -10,12 +10,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
 // A program that dies while it is measured through the daemon frees the bench at
 // once, long before its lease; what was sampled is kept.
 func TestDeathUnderTheDaemon(t *testing.T) {
+	coverage.Long(t)
 	for _, sig := range deaths {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +157,7 @@ func TestDefaultSocket(t *testing.T) {
 
 // What fails on either side of the socket has its code on this one.
 func TestFailuresThroughTheDaemon(t *testing.T) {
+	coverage.Long(t)
 	for _, c := range []struct {
 		name, fail, monitor string
 		code                int

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -60,7 +61,10 @@ func (r *rig) holds(db *store.DB, s said) []store.Kernel {
 	return k
 }
 
-func TestKernelsInTheDefaultStream(t *testing.T) { inBothModes(t, kernelsInTheDefaultStream) }
+func TestKernelsInTheDefaultStream(t *testing.T) {
+	coverage.Long(t)
+	inBothModes(t, kernelsInTheDefaultStream)
+}
 
 func kernelsInTheDefaultStream(t *testing.T, r *rig) {
 	got := parse(t, r.drive("plain"))
@@ -84,7 +88,7 @@ func kernelsInTheDefaultStream(t *testing.T, r *rig) {
 	r.mustBeFree()
 }
 
-func TestMarksInSeveralStreams(t *testing.T) { inBothModes(t, marksInSeveralStreams) }
+func TestMarksInSeveralStreams(t *testing.T) { coverage.Long(t); inBothModes(t, marksInSeveralStreams) }
 
 func marksInSeveralStreams(t *testing.T, r *rig) {
 	o := r.drive("two")
@@ -102,7 +106,7 @@ func marksInSeveralStreams(t *testing.T, r *rig) {
 	}
 }
 
-func TestSeveralThreads(t *testing.T) { inBothModes(t, severalThreads) }
+func TestSeveralThreads(t *testing.T) { coverage.Long(t); inBothModes(t, severalThreads) }
 
 func severalThreads(t *testing.T, r *rig) {
 	got := parse(t, r.drive("threads"))
@@ -118,7 +122,7 @@ func severalThreads(t *testing.T, r *rig) {
 	}
 }
 
-func TestMisuse(t *testing.T) { inBothModes(t, misuse) }
+func TestMisuse(t *testing.T) { coverage.Long(t); inBothModes(t, misuse) }
 
 func misuse(t *testing.T, r *rig) {
 	if o := r.drive("misuse"); o.code != 0 {

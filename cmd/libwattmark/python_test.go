@@ -90,6 +90,7 @@ func (r *rig) simulate() (device string) {
 // Python, and the paper's C interface through it, measure a simulated GPU, in the program and
 // through the daemon: the energy is the board's within U.
 func TestSimulatedGPU(t *testing.T) {
+	coverage.Long(t)
 	needPython(t, "numpy")
 	inBothModes(t, func(t *testing.T, r *rig) {
 		device := r.simulate()

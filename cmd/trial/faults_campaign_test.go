@@ -181,6 +181,7 @@ func TestDrawReachesEveryPair(t *testing.T) {
 // A product that breaks its word is caught: a monitor that calls samples durable
 // before it has synced them, a host that has a capture dropped before it is stored.
 func TestBrokenBuildsAreCaught(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("it is caught without -short; nothing here races that the campaign does not")
 	}

@@ -183,6 +183,7 @@ func TestRelays(t *testing.T) {
 // A product that breaks its word is caught, within a few schedules in which it keeps it as
 // it is.
 func TestBrokenStoresAreCaught(t *testing.T) {
+	coverage.Long(t)
 	if testing.Short() {
 		t.Skip("it is caught without -short")
 	}

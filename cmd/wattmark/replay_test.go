@@ -46,6 +46,7 @@ var recorded = map[string]struct{ meterJ, nvmlJ, errorPct float64 }{
 }
 
 func TestReplay(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	for name, want := range recorded {
 		t.Run(name, func(t *testing.T) {

@@ -136,6 +136,7 @@ func (tr *trial) check(t *testing.T, limit, low, top float64, wrongTags int) {
 }
 
 func TestAccuracySensor(t *testing.T) {
+	coverage.Long(t)
 	for _, tc := range []struct {
 		name      string
 		sim       sensorSim
@@ -182,6 +183,7 @@ func TestAccuracySensor(t *testing.T) {
 // times are those of their begin, lag included; a fall within their first edges
 // cannot be told from a late begin, and is kept out.
 func TestLagThatFallsBack(t *testing.T) {
+	coverage.Long(t)
 	for name, skips := range map[string]bool{"all updates": false, "updates left out": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -82,6 +83,7 @@ var pmdRuns = []string{"3090-square", "3090-step", "a100-step", "k40m-step"}
 // TestRecordedWorkHasNoMarker looks for every code, at several lengths of the
 // chip, in what an external meter saw of real GPUs at work.
 func TestRecordedWorkHasNoMarker(t *testing.T) {
+	coverage.Long(t)
 	for _, run := range pmdRuns {
 		t.Run(run, func(t *testing.T) {
 			t.Parallel()

@@ -87,6 +87,7 @@ func (s sim) superpose(levels []level, until float64, rise, fall response, rng *
 // uncertainties, of all rates and noises together. The shape of a card is not known, so that u is too large for most:
 // the share of the slow test and the normalised rms have upper bounds.
 func TestEdgesAsCardsHaveThem(t *testing.T) {
+	coverage.Long(t)
 	seeds, least, most := uint64(10), 0.85, 1.0
 	rates, noises := []float64{4785, 20e3}, []float64{2}
 	if coverage.Slow {
@@ -136,6 +137,7 @@ func (tr *trial) within(t *testing.T, least, most float64) {
 // TestClockThatChangesItsRate: the meter's clock has another rate every 0.2 s, off by far more than is stated. Of a
 // change within a marker its edges show the instant and the size, as far as noise lets them.
 func TestClockThatChangesItsRate(t *testing.T) {
+	coverage.Long(t)
 	for name, limit := range map[string]float64{"exponential": 5e-6, "slow": 8e-6, "A100": 9e-6, "stacked": 60e-6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

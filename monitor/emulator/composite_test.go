@@ -366,6 +366,7 @@ missing: [aux_12v_2]
 }
 
 func TestTwoScopesOnOneTrigger(t *testing.T) {
+	coverage.Long(t)
 	for _, by := range []string{"trigger", "markers"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()

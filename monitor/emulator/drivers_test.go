@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -565,6 +566,7 @@ func (e *energies) decode(h chunk.Chunk, payload []byte) error {
 // A task between markers, measured with a scope whose memory is read after the
 // stop, over the whole way: bench file, driver, TCP, capture, spool.
 func TestATaskOnAScope(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	for name, c := range map[string]scopeCase{
 		"DS1000Z": rigolCase("rigol-ds1000z", "30000", 25e3, rigolface.DS1000Z),

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
@@ -434,6 +435,7 @@ func watch(t *testing.T) {
 // Whatever a device sends, and whenever: its driver ends, takes little memory, tells
 // what was lost, and works with the next device.
 func TestHostileDevices(t *testing.T) {
+	coverage.Long(t)
 	for _, k := range registry.Kinds() {
 		if emulated[k.Name] == nil && !slices.Contains([]string{"nvml", "amdsmi", "replay"}, k.Name) {
 			t.Errorf("%s is not tried", k.Name)

@@ -149,6 +149,7 @@ func (x *trial) blocks(t *testing.T) (out []*measure.Block) {
 // that step once in an update, now and then, and hardly ever; and where the host's clock places the readings wrong by
 // ten times what is stated, or each by something of its own.
 func TestTheWholeMachineWithinItsUncertainty(t *testing.T) {
+	coverage.Long(t)
 	for name, c := range map[string]struct {
 		step         time.Duration // between the processors'
 		late, jitter time.Duration

@@ -81,6 +81,7 @@ func TestContrastFindsTheEnergy(t *testing.T) {
 // Over many benches with errors drawn from what they state, the truth lies
 // within E ± U as often as k = 2 promises.
 func TestContrastCoverage(t *testing.T) {
+	coverage.Long(t)
 	for name, c := range map[string]struct {
 		length time.Duration
 		cfg    meter.Config

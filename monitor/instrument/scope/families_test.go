@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	keysightface "github.com/wattmark/wattmark/monitor/emulator/keysight"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
@@ -96,14 +97,14 @@ func tek(f *tekface.Family, another string) *Suite {
 }
 
 func TestDS1000Z(t *testing.T)       { suites["DS1000Z"].Run(t) }
-func TestMSO5000(t *testing.T)       { suites["MSO5000"].Run(t) }
-func TestDHO(t *testing.T)           { suites["DHO"].Run(t) }
-func TestInfiniiVision(t *testing.T) { suites["InfiniiVision"].Run(t) }
-func TestRTB2000(t *testing.T)       { suites["RTB2000"].Run(t) }
-func TestSDS2000XPlus(t *testing.T)  { suites["SDS2000XPlus"].Run(t) }
-func TestSDS2000XHD(t *testing.T)    { suites["SDS2000XHD"].Run(t) }
-func TestMDO3000(t *testing.T)       { suites["MDO3000"].Run(t) }
-func TestMSO4(t *testing.T)          { suites["MSO4"].Run(t) }
+func TestMSO5000(t *testing.T)       { coverage.Long(t); suites["MSO5000"].Run(t) }
+func TestDHO(t *testing.T)           { coverage.Long(t); suites["DHO"].Run(t) }
+func TestInfiniiVision(t *testing.T) { coverage.Long(t); suites["InfiniiVision"].Run(t) }
+func TestRTB2000(t *testing.T)       { coverage.Long(t); suites["RTB2000"].Run(t) }
+func TestSDS2000XPlus(t *testing.T)  { coverage.Long(t); suites["SDS2000XPlus"].Run(t) }
+func TestSDS2000XHD(t *testing.T)    { coverage.Long(t); suites["SDS2000XHD"].Run(t) }
+func TestMDO3000(t *testing.T)       { coverage.Long(t); suites["MDO3000"].Run(t) }
+func TestMSO4(t *testing.T)          { coverage.Long(t); suites["MSO4"].Run(t) }
 
 // A reader that needs far longer than ours waits is asked again.
 func TestASlowReader(t *testing.T) {

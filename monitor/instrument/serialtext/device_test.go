@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
@@ -107,6 +108,7 @@ var sketches = map[string]textface.Config{
 }
 
 func TestFaultsAreCountedExactly(t *testing.T) {
+	coverage.Long(t)
 	for name, cfg := range sketches {
 		for what, f := range map[string]fault.Fault{
 			"nothing":     {Kind: fault.Stall, For: time.Nanosecond},

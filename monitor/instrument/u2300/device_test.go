@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -343,6 +344,7 @@ func TestTheEnd(t *testing.T) {
 // The energy lies within its uncertainty, with a device that is off by as much as
 // the driver states.
 func TestEnergyWithinItsUncertainty(t *testing.T) {
+	coverage.Long(t)
 	t.Parallel()
 	const seeds = 5
 	var inside atomic.Int32

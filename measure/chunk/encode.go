@@ -243,7 +243,7 @@ func pack(dst []byte, s *[BlockScans]int32, base int32, width uint) {
 	var acc uint64
 	var n uint // bits waiting in acc, below 32
 	for _, v := range s {
-		acc |= uint64(uint32(v)-uint32(base)) << n
+		acc |= uint64(uint32(v)-uint32(base)) << (n & 63)
 		n += width
 		if n >= 32 {
 			binary.LittleEndian.PutUint32(dst, uint32(acc))
@@ -252,11 +252,17 @@ func pack(dst []byte, s *[BlockScans]int32, base int32, width uint) {
 	}
 }
 
-// unpack is the inverse of pack. src must hold 32·width + Pad bytes.
+// unpack is the inverse of pack. src must hold 32·width bytes.
 func unpack(dst *[BlockScans]int32, src []byte, base int32, width uint) {
 	mask := uint32(uint64(1)<<width - 1)
+	var acc uint64
+	var n uint // bits left in acc
 	for i := range dst {
-		bit := uint(i) * width
-		dst[i] = int32(uint32(base) + uint32(binary.LittleEndian.Uint64(src[bit>>3:])>>(bit&7))&mask)
+		if n < width {
+			acc |= uint64(binary.LittleEndian.Uint32(src)) << (n & 63)
+			src, n = src[4:], n+32
+		}
+		dst[i] = int32(uint32(base) + uint32(acc)&mask)
+		acc, n = acc>>(width&63), n-width
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/pyramid"
 	"github.com/wattmark/wattmark/store/internal/data"
+	"github.com/wattmark/wattmark/store/internal/fold"
 )
 
 // shape is the part of a setup by which chunks are checked and read.
@@ -66,12 +67,15 @@ func (s *session) shapeOf(id TaskID, condition string) (sh shape) {
 // is ErrCorrupt, samples before PutHeader are ErrNoHeader. On an error nothing of the call is
 // stored. The chunks are borrowed until the call returns.
 //
-// The chunks are folded into the task's pyramid, and the pages that become complete are stored with them. Of a
-// transaction that fails, or is tried again, the folding is forgotten.
+// The chunks are folded into the task's pyramid on another goroutine while they are written; the pages that
+// became complete by the call before are stored with them, so that the disk is never waited for with
+// folding still to be done. write may run the function twice, on a server or when a file is locked: all
+// effects outside of the transaction (the folding) are undone at the begin of a second try.
 func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk, events []measure.Event) error {
-	again := false
+	again, folded := false, func() {}
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(s *session) {
 		if again { // the pages that went with the try before are not stored
+			folded()
 			d.keepFolding(id, nil)
 		}
 		again = true
@@ -85,6 +89,9 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 		if s.err != nil {
 			return
 		}
+		var pages []fold.Page
+		// From here on the chunks are folded beside the inserts below; folded waits for that.
+		pages, folded = d.foldBeside(ctx, id, chunks)
 		var stored, scans int64
 		for _, c := range chunks {
 			if appendChunk(s, id, c) {
@@ -92,11 +99,10 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 			}
 		}
 		putEvents(s, id, events)
-		if s.err == nil {
-			putPages(s, id, d.foldIn(ctx, id, chunks))
-		}
+		putPages(s, id, pages)
 		s.exec(addCounts, id, stored, scans)
 	})
+	folded()        // the chunks are lent
 	if err != nil { // the folded chunks are not stored
 		d.keepFolding(id, nil)
 	}

@@ -28,6 +28,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wattmark/wattmark/store/internal/data"
@@ -62,6 +63,7 @@ type DB struct {
 	mine   sync.Map // TaskID of those that this handle has begun as Partial
 	foldMu sync.Mutex
 	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
+	unfold atomic.Bool
 }
 
 // Open opens the database of a path, creating it where there is none, or of an address on a server whose

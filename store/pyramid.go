@@ -262,27 +262,40 @@ func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error 
 	return nil
 }
 
-// foldIn folds chunks into the task's pyramid, and returns the pages that are complete with them. A pyramid that cannot
-// be made holds nothing up: it is made from the chunks when it is wanted.
-func (d *DB) foldIn(ctx context.Context, id TaskID, chunks []*chunk.Chunk) []fold.Page {
-	if len(chunks) == 0 {
-		return nil
+// DeferPyramids leaves folding until a task is finished, to measure the cost of the pyramid.
+func (d *DB) DeferPyramids() { d.unfold.Store(true) }
+
+// foldBeside folds chunks into the task's pyramid while they are being stored, and returns the pages that
+// were complete before, which go with them: so the disk is not waited for with folding still to be done.
+// Folded must be called before the chunks are given back. A pyramid that cannot be made holds nothing up:
+// it is made from the chunks when it is wanted.
+func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (pages []fold.Page, folded func()) {
+	if len(chunks) == 0 || d.unfold.Load() {
+		return nil, func() {}
 	}
 	f, err := d.folding(ctx, id)
 	if err != nil {
-		return nil
+		return nil, func() {}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range chunks {
-		// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
-		// folding is an error.
-		if f.Take(c) != nil {
-			d.keepFolding(id, nil)
-			return nil
+	// The pages of the call before: their chunks are committed. The pages of these chunks go with the
+	// next call, when their chunks are.
+	pages = f.handOver()
+	done := make(chan struct{})
+	// folded waits for its end: the caller lends the chunks until AppendChunks returns.
+	go func() {
+		defer close(done)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range chunks {
+			// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
+			// folding is an error.
+			if f.Take(c) != nil {
+				d.keepFolding(id, nil)
+				return
+			}
 		}
-	}
-	return f.HandOver()
+	}()
+	return pages, func() { <-done }
 }
 
 // pyramid parses all pages of a task, and returns the comparison of them with the chunks; nil

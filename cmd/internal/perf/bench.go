@@ -3,7 +3,7 @@
 //	bench ingest   scans/s and latency from meter to database
 //	bench trim     time from StopCapture to the trimmed stream
 //	bench monitor  hidden: the second process of both
-//	tests          benchmarks of storage, drivers, memory, TLS and relays
+//	tests          benchmarks of storage, drivers, memory, pyramids, TLS and relays
 //
 //	generator → capture → spool ─ gRPC → Transfer → database
 //	└──── monitor process ─────┘         └─ host process ──┘

@@ -210,6 +210,16 @@ func TestBenchIngestPaced(t *testing.T) {
 	}
 }
 
+func TestBenchPyramid(t *testing.T) {
+	coverage.Long(t)
+	t.Parallel()
+	noRaces(t)
+	goals, err := benchPyramid(t.Context(), io.Discard, ingestFlags{benchFlagsShared: shared(t), seconds: 0.1}, 1)
+	if err != nil || len(goals) != 1 || goals[0].Result <= 0 {
+		t.Errorf("%+v, %v", goals, err)
+	}
+}
+
 func TestBenchTrim(t *testing.T) {
 	t.Parallel()
 	noRaces(t)

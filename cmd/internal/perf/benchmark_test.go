@@ -23,7 +23,7 @@ var (
 	samples  = flag.Int("samples", 1_000_000, "samples to keep in each way; 0 leaves the comparison out")
 	length   = flag.Duration("length", time.Hour, "length of a capture at 100 kS/s; 0 leaves it out")
 	server   = flag.String("postgres", "", "empty database on a PostgreSQL server, for the same")
-	rounds   = flag.Int("rounds", 5, "pairs of runs with and without TLS")
+	rounds   = flag.Int("rounds", 5, "pairs of runs with and without TLS, and the pyramid")
 	minutes  = flag.Float64("minutes", 10, "length of the capture whose memory is watched")
 	scanRate = flag.Float64("rate", 1e6, "its scans a second")
 	size     = flag.Int("megabytes", 128, "coded samples of the relayed task")
@@ -85,6 +85,13 @@ func BenchmarkSecure(b *testing.B) {
 			return nil, err
 		}
 		return r.Goals, nil
+	})
+}
+
+// BenchmarkPyramid measures the cost of the plot pyramid between monitor and database.
+func BenchmarkPyramid(b *testing.B) {
+	once(b, func(log io.Writer) ([]goal, error) {
+		return benchPyramid(b.Context(), log, ingestFlags{benchFlagsShared: flags(b), seconds: 4}, *rounds)
 	})
 }
 

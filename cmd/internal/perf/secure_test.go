@@ -37,7 +37,7 @@ func benchSecure(ctx context.Context, log io.Writer, f ingestFlags, rounds int) 
 	r := &secureReport{Machine: describeMachine(dir)}
 	var cpu []float64
 	for i := range rounds {
-		pair, err := streamPair(ctx, log, f, dir, i, func(run *ingestFlags, second bool) {
+		pair, err := streamPair(ctx, log, f, dir, i, func(run *ingestFlags, _ *streamRun, second bool) {
 			run.transport = map[bool]string{false: "tcp", true: overTLS}[second]
 		})
 		if err != nil {
@@ -64,18 +64,48 @@ func benchSecure(ctx context.Context, log io.Writer, f ingestFlags, rounds int) 
 
 // streamPair makes two runs at full speed, numbered i, which vary sets apart. The order alternates with i.
 func streamPair(ctx context.Context, log io.Writer, f ingestFlags, dir string, i int,
-	vary func(f *ingestFlags, second bool),
+	vary func(f *ingestFlags, run *streamRun, second bool),
 ) (pair [2]*streamReport, err error) {
 	for j := range pair {
 		which := (i + j) % 2
 		run := &streamRun{name: fmt.Sprintf("pair %d.%d", i+1, which+1), length: ofSeconds(f.seconds)}
-		vary(&f, which == 1)
+		vary(&f, run, which == 1)
 		pair[which], err = ingestOnce(ctx, &cli.App{Streams: cli.Streams{Out: log, Err: log}}, f, dir, run)
 		if err != nil {
 			return pair, err
 		}
 	}
 	return pair, nil
+}
+
+// goalPyramidRatio is the share of the rate without pyramids that ingest with them must reach.
+const goalPyramidRatio = 0.85
+
+// benchPyramid compares ingest with and without the pyramid.
+func benchPyramid(ctx context.Context, log io.Writer, f ingestFlags, rounds int) ([]goal, error) {
+	dir, remove, err := f.scratch()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	var ratio []float64
+	for i := range rounds {
+		pair, err := streamPair(ctx, log, f, dir, i, func(_ *ingestFlags, run *streamRun, second bool) {
+			run.flat = second
+		})
+		if err != nil {
+			return nil, err
+		}
+		with, flat := pair[0], pair[1]
+		ratio = append(ratio, with.ScansPerS/flat.ScansPerS)
+		fmt.Fprintf(log, "with the pyramid %.1f M scans/s, without %.1f: %.0f %%; processor %.1f and %.1f ns a scan\n",
+			with.ScansPerS/1e6, flat.ScansPerS/1e6, 100*ratio[i], 1e9*with.cpuPerScan(), 1e9*flat.cpuPerScan())
+	}
+	slices.Sort(ratio)
+	goals := []goal{atLeast("ingest with the pyramid, of that without, median", quantile(ratio, 0.5), goalPyramidRatio,
+		"%", 0.01)}
+	renderGoals(log, goals)
+	return goals, nil
 }
 
 // cpuPerScan is in seconds.

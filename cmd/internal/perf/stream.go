@@ -32,6 +32,7 @@ type streamRun struct {
 	name   string // of its directory and in its progress
 	db     string // path
 	length time.Duration
+	flat   bool // without pyramids
 	// each is called every second with the processes' usage.
 	each func(at time.Duration, host, monitor monitorNote)
 
@@ -118,6 +119,9 @@ func (r *streamRun) run(ctx context.Context, stderr io.Writer) (out *streamRepor
 		return nil, err
 	}
 	defer db.Close()
+	if r.flat {
+		db.DeferPyramids()
+	}
 	empty, err := sizeOf(ctx, db)
 	if err != nil {
 		return nil, err

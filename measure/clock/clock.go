@@ -239,8 +239,9 @@ func (s *solver) start() (l line) {
 	return l
 }
 
-// slope returns the median slope of pairs half the points apart, or of all pairs of few points (H. Theil, 1950), each of
-// the weight of its distance, so that pairs within one marker do not outvote those of two; drawn towards the prior.
+// slope returns the median slope of pairs half the points apart, or of all pairs of few points (H. Theil, 1950),
+// each of the weight of its distance, so that pairs within one marker do not outvote those of two; drawn towards
+// the prior.
 func (s *solver) slope(x, y []float64) float64 {
 	n := len(x)
 	order := make([]int, n)

@@ -224,8 +224,8 @@ func Rest(found []Found) (before, behind measure.Seconds) {
 	return before, behind
 }
 
-// Inform passes an integrator the rest outside of the markers that bound a task, and the times of the markers' steps. It
-// is called before the first Add.
+// Inform passes an integrator the rest outside of the markers that bound a task, and the times of the markers'
+// steps. It is called before the first Add.
 func Inform(g *measure.Integrator, spec Spec, found []Found) {
 	g.Rest(Rest(found))
 	start, stop := Pair(found)

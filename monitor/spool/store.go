@@ -7,7 +7,7 @@
 //	<dir>/<capture id>/reserve       room kept for the last records on a full disk
 //	<dir>/<capture id>/released      marks: empty files, also replicated
 //	<dir>/<capture id>/damaged       bytes of the log that were no record, as found
-//	<dir>/<capture id>/forgotten     the first chunk that has its samples, and where it begins in the log, a hole before
+//	<dir>/<capture id>/forgotten     the first chunk with samples, and where it begins in the log, a hole before
 //	<dir>/<capture id>/heads         heads of the chunks in the hole, and the other records
 //
 // A Store holds the captures, a Log is one capture's, a Reader walks a log while it is

@@ -68,7 +68,8 @@ const fewestEdges = 4
 
 // byPower moves a trace to the host's clock as the task has it, by the steps of the task's power: one that does not
 // name its clock, and one of a task without markers, whose clock is known to a part of a second. Nil for a trace that
-// needs none. boot: the trace was moved by sinceBoot, and a fit of the power must agree. A trace whose clock is known and does not fit is measurement.ErrAnother.
+// needs none. boot: the trace was moved by sinceBoot, and a fit of the power must agree. A trace whose clock is known
+// and does not fit is measurement.ErrAnother.
 func byPower(
 	ctx context.Context, db *store.DB, t *store.Task, trace *attribute.Trace, boot bool,
 ) (*PowerRelation, error) {

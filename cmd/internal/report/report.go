@@ -96,7 +96,8 @@ type Report struct {
 	Kernels *api.Kernels `json:"kernels,omitempty"`
 	// Machine is the energy by the host's own sensors.
 	Machine []machine.Use `json:"machine,omitempty"`
-	// UTCU is U (k = 2) of an instant of the trace in UTC, in seconds, where the host's kernel stated its clock's error.
+	// UTCU is U (k = 2) of an instant of the trace in UTC, in seconds, where the host's kernel stated its clock's
+	// error.
 	UTCU measure.Number `json:"utc_u_s,omitempty"`
 	// Whole is the energy of the whole machine by a meter at its wall, WallTrouble why there is none.
 	Whole       *wall.Result `json:"whole_machine,omitempty"`

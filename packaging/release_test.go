@@ -194,6 +194,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 // configuration stays until the purge, measurements stay beyond it. Its scripts run, and see
 // by DPKG_ROOT that the root is not this machine's.
 func TestDebianPackage(t *testing.T) {
+	coverage.Long(t)
 	dir := release(t)
 	deb, dpkg := tool(t, "dpkg-deb"), tool(t, "dpkg")
 	first := filepath.Join(dir, "wattmark_1.2.3_"+runtime.GOARCH+".deb")

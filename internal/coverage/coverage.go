@@ -1,4 +1,4 @@
-// Package coverage sizes the tests of statistical claims, such as the share of
+// Package coverage sizes long tests (Long), and those of statistical claims, such as the share of
 // confidence intervals that hold the truth. By default a test makes a tenth of its
 // trials, so that it runs in about a second; with the build tag slow it makes all:
 //

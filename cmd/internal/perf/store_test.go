@@ -10,8 +10,12 @@ import (
 
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
+	"github.com/wattmark/wattmark/store/postgres"
 	"github.com/wattmark/wattmark/store/postgres/pgtest"
 )
+
+// Tests and benchmarks of this package open databases on servers.
+func init() { postgres.Register(nil) }
 
 // All ways to keep the same samples must give the same mean power, and all lists of
 // the same tasks the same pages, of a file and of a server.

@@ -128,7 +128,7 @@ test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run AddressSanitizer ./cmd/libwattmark
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
 
-# What starts processes, browsers and database servers, and meters in real time, is left to make test.
+# What starts processes, browsers and database servers, and meters in real time, is left to make test and test-long.
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)
 check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
 	$(GO) build $(PKGS)

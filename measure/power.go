@@ -86,8 +86,7 @@ func addPower[T reading](r *railMeter, cols [][]T, from int, dst []Watt) {
 		l.IY, l.VY = 0, 0
 	}
 	for i := range dst {
-		fx, fy := float64(x[i]), float64(y[i])
-		dst[i] += Watt((l.I0 + l.IX*fx + l.IY*fy) * (l.V0 + l.VY*fy))
+		dst[i] += Watt(l.power(pair{float64(x[i]), float64(y[i])}))
 	}
 }
 

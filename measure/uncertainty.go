@@ -23,8 +23,8 @@ import (
 // A noise that is not stated is seen in the readings themselves: an evaluation
 // of type A, with degrees of freedom. All else is of type B and has none to lose.
 
-// factor is k for a normal distribution: 95.45 % (GUM, 6.3.3).
-const factor = 2
+// normalFactor is k for a normal distribution: 95.45 % (GUM, 6.3.3).
+const normalFactor = 2
 
 // term is a line of a budget with its degrees of freedom; zero for as many as
 // one likes.
@@ -44,7 +44,7 @@ func CoverageFactor(dof float64) float64 {
 	case n == 2:
 		return 4.53
 	default:
-		return factor + 2.5/n + 3.0625/(n*n) + 2.859/(n*n*n)
+		return normalFactor + 2.5/n + 3.0625/(n*n) + 2.859/(n*n*n)
 	}
 }
 
@@ -257,7 +257,7 @@ func expand(terms []term) (Joule, []Contribution) {
 		budget = append(budget, t.Contribution)
 	}
 	slices.SortStableFunc(budget, func(a, b Contribution) int { return cmp.Compare(b.U, a.U) })
-	k := float64(factor)
+	k := float64(normalFactor)
 	if quartic > 0 {
 		k = CoverageFactor(s * s / quartic)
 	}

@@ -104,7 +104,8 @@ func (r *stillRows) Next(dest []driver.Value) error {
 }
 
 // Tx is a transaction that prepares each statement that it runs by ExecContext once: preparing an INSERT takes longer
-// than running it. The statements end with the transaction. One goroutine uses it.
+// than running it. The statements end with the transaction. One goroutine uses it. A server's driver needs none: it keeps
+// statements itself.
 type Tx struct {
 	*sql.Tx
 	prepared map[string]*sql.Stmt

@@ -38,7 +38,9 @@ const (
 	footReach = 1.4 // time constants that a reach may have at most
 	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
 	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
-	gained  = 1.5
+	gained = 1.5
+	// sure is the degrees of freedom of the u of fit and feet: they are known to a third (GUM, G.4.2).
+	sure    = 4
 	noticed = 5 // standard deviations at which an edge is noticed: noise does so once in three million runs
 )
 
@@ -136,8 +138,9 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 		chi2, n = chi2+(e.x-x)*(e.x-x)/(e.u*e.u), n+1
 	}
 	// Fit and feet see the same noise, so that together they are no more certain than the better of
-	// them. Where they differ by more, all are that much less certain (Birge's ratio).
-	return foot{x, math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * max(1, chi2/max(n-1, 1)))}
+	// them. Where they differ by more, all are that much less certain, and where by less, more: Birge's
+	// ratio, pooled with what is known of their u.
+	return foot{x, math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * (sure + chi2) / (sure + n - 1))}
 }
 
 // lateness returns by chip how far, in seconds, each edge lies behind its place among those of

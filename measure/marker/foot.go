@@ -39,8 +39,8 @@ const (
 	// gained is the power of the reach by which a foot's u shrinks at most, that of a response which begins as a
 	// parabola. Where the likelihood narrows faster it has decided for a shape, not for a place.
 	gained = 1.5
-	// sure is the degrees of freedom of the u of fit and feet: they are known to a third (GUM, G.4.2).
-	sure    = 4
+	// sure is the degrees of freedom of the u of fit and feet: they are known to a quarter (GUM, G.4.2).
+	sure    = 8
 	noticed = 5 // standard deviations at which an edge is noticed: noise does so once in three million runs
 )
 
@@ -138,9 +138,14 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 		chi2, n = chi2+(e.x-x)*(e.x-x)/(e.u*e.u), n+1
 	}
 	// Fit and feet see the same noise, so that together they are no more certain than the better of
-	// them. Where they differ by more, all are that much less certain, and where by less, more: Birge's
-	// ratio, pooled with what is known of their u.
-	return foot{x, math.Sqrt(max(1/w, min(fit.u*fit.u, 1/feetW)) * (sure + chi2) / (sure + n - 1))}
+	// them. Where they differ by more, all are that much less certain (Birge's ratio). Where they differ by
+	// less, the shape of the response explains less of their u than was allowed for; noise, which they
+	// share, does not show.
+	v, ratio := max(1/w, min(fit.u*fit.u, 1/feetW)), (sure+chi2)/(sure+n-1)
+	if noise := min(u*u, v); ratio < 1 {
+		return foot{x, math.Sqrt(noise + (v-noise)*ratio)}
+	}
+	return foot{x, math.Sqrt(v * ratio)}
 }
 
 // lateness returns by chip how far, in seconds, each edge lies behind its place among those of

@@ -167,8 +167,7 @@ func (m *Measurement) Measure(
 	}
 	// A failure to send shows at the next Recv.
 	_ = m.send(&pb.MeasureRequest{Event: &pb.MeasureRequest_Open{Open: &pb.OpenMeasurement{
-		Name: cfg.Name, User: cfg.User, Holder: cfg.Holder, Gpu: gpuMessage(cfg.Device.Info()),
-		Opens:  cfg.Open != nil,
+		Name: cfg.Name, User: cfg.User, Holder: cfg.Holder, Gpu: gpuMessage(cfg.Device.Info()), Opens: cfg.Open != nil,
 		WarmUp: duration(cfg.WarmUp), Wait: duration(cfg.Wait), Lease: duration(cfg.Lease), NoSensor: m.noSensor,
 		Pid: int64(os.Getpid()), Program: wire.Text(filepath.Base(os.Args[0])), Provenance: provenance(cfg.Provenance),
 	}}})
@@ -244,9 +243,7 @@ func (m *Measurement) follow(ctx context.Context, cfg measurement.Config, work m
 }
 
 // obey executes a command and answers it, unless the measurement was given up meanwhile.
-func (m *Measurement) obey(
-	side, ctx context.Context, c *pb.Command, cfg measurement.Config, work measurement.Work,
-) {
+func (m *Measurement) obey(side, ctx context.Context, c *pb.Command, cfg measurement.Config, work measurement.Work) {
 	d := &pb.Done{Id: c.Id}
 	err := m.do(side, c, cfg, work, d)
 	if ctx.Err() != nil || side.Err() != nil {

@@ -337,9 +337,7 @@ func (s *Service) WatchBenches(
 }
 
 // StartRecording begins a recording of a bench as the caller's.
-func (s *Service) StartRecording(
-	ctx context.Context, q *pb.StartRecordingRequest,
-) (*pb.StartRecordingResponse, error) {
+func (s *Service) StartRecording(ctx context.Context, q *pb.StartRecordingRequest) (*pb.StartRecordingResponse, error) {
 	name := strings.TrimSpace(q.GetName())
 	if name == "" || len(name) > 200 {
 		return nil, status.Error(codes.InvalidArgument, "name: want a name for the task, of 1 to 200 bytes")
@@ -351,9 +349,7 @@ func (s *Service) StartRecording(
 }
 
 // StopRecording ends a recording, and waits for its task.
-func (s *Service) StopRecording(
-	ctx context.Context, q *pb.StopRecordingRequest,
-) (*pb.StopRecordingResponse, error) {
+func (s *Service) StopRecording(ctx context.Context, q *pb.StopRecordingRequest) (*pb.StopRecordingResponse, error) {
 	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
 		return r.Stop(ctx, address)
 	})

@@ -241,8 +241,7 @@ func Assign(gpus []gpu.Info, monitors []MonitorBench) ([]Assignment, error) {
 		}
 		if other := out[i].Monitor; other >= 0 {
 			return nil, fmt.Errorf("%w: the benches at %s and %s both say that they measure %s: leave one out of "+
-				"--monitor",
-				ErrWrongGPU, monitors[other].Address, m.Address, gpus[i].UUID)
+				"--monitor", ErrWrongGPU, monitors[other].Address, m.Address, gpus[i].UUID)
 		}
 		out[i].Monitor = k
 	}

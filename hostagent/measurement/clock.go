@@ -48,8 +48,7 @@ func offRate(tb measure.Timebase, f *clock.Fit) string {
 		return ""
 	}
 	return fmt.Sprintf("the meter's clock runs %+.0f ppm off the host's, where ±%.0f ppm are stated: its joules are "+
-		"off by as much; correct its tick rate",
-		1e6*off, 1e6*tb.UTickHz)
+		"off by as much; correct its tick rate", 1e6*off, 1e6*tb.UTickHz)
 }
 
 // marked compares a task's clock fit with the hardware marks that a monitor on this machine asked its meter for, in

@@ -67,9 +67,7 @@ func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 
 // conclude computes a task's outcome from the stored samples and the monitor's summary of
 // the capture, on top of v's reasons. Errors are the database's.
-func conclude(
-	ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict,
-) (store.Outcome, error) {
+func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (store.Outcome, error) {
 	if v.state == 0 {
 		v.state = store.Complete
 	}
@@ -408,8 +406,7 @@ func Recompute(ctx context.Context, db Store, id store.TaskID) error {
 		return fmt.Errorf("recompute: %w", err)
 	}
 	o := store.Outcome{
-		State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML,
-		NVMLMethod: t.NVMLMethod,
+		State: t.State, Reason: t.Reason, Markers: t.Markers, Clock: t.Clock, NVML: t.NVML, NVMLMethod: t.NVMLMethod,
 	}
 	if err := rework(ctx, db, &t, Window{From: t.Result.From, To: t.Result.To}, e, o); err != nil {
 		return fmt.Errorf("recompute: task %d: %w", id, err)

@@ -214,8 +214,7 @@ func (g guessed) note() string {
 		than = "shorter"
 	}
 	return fmt.Sprintf("what was lost was counted by the clock, and taken for %.3g ms %s than the markers say: the "+
-		"budget holds it",
-		1e3*math.Abs(float64(g.error)), than)
+		"budget holds it", 1e3*math.Abs(float64(g.error)), than)
 }
 
 // sensed is the energy by the GPU's own sensor, and the method of its readings; nil and

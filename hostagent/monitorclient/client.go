@@ -86,8 +86,7 @@ func Dial(address string, o Options) (*Client, error) {
 	o.Pause = cmp.Or(o.Pause, 100*time.Millisecond)
 	o.Call = cmp.Or(o.Call, 15*time.Second)
 	reconnect := grpcbackoff.Config{BaseDelay: o.Pause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
-	opts := append(wire.DialOptions(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	opts := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}))
 	address = wire.WithPort(address, wire.MonitorPort)
 	conn, err := grpc.NewClient(cmp.Or(o.Target, address), append(opts, o.Dial...)...)

@@ -260,8 +260,7 @@ func (a *account) use(c *Config) Use {
 	return Use{
 		Launches: a.launches, Short: a.short,
 		Busy: measure.Seconds(a.busy.value()), Share: measure.Seconds(a.share.value()),
-		Energy: measure.Joule(a.energy.value()),
-		UEdges: measure.Joule(max(a.before.u(&c.Clock), a.after.u(&c.Clock))),
+		Energy: measure.Joule(a.energy.value()), UEdges: measure.Joule(max(a.before.u(&c.Clock), a.after.u(&c.Clock))),
 		USampling: measure.Joule(math.Hypot(float64(c.Spill)*a.spill.value(),
 			scatterShare*float64(c.Resolution)*math.Sqrt(max(a.scatter.value(), 0)))),
 	}

@@ -180,9 +180,7 @@ func (e *Engine) Result() (Result, error) {
 	}
 	e.idle.take(&e.between)
 	e.between = account{}
-	out := Result{
-		ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg),
-	}
+	out := Result{ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg)}
 	out.Total = measure.Joule(e.total.value())
 	for i := range e.names {
 		out.Kernels = append(out.Kernels, e.names[i].use(&e.cfg))

@@ -47,8 +47,7 @@ func (r *Record) Of(id measure.Identity) bool {
 // records that are not applied and why, records that have expired. The nominal
 // setup is not changed. Of several instruments that are read as one each takes its
 // own records, see Owners.
-func (h History) Apply(nominal measure.Setup, id measure.Identity,
-	now time.Time,
+func (h History) Apply(nominal measure.Setup, id measure.Identity, now time.Time,
 ) (s measure.Setup, notes []string, err error) {
 	a := applying{h: h, own: OwnersOf(&nominal, id), used: map[int]bool{}}
 	s = nominal

@@ -226,14 +226,12 @@ func (s Stat) rests(c measure.Channel) error {
 	case s.OverRange > 0:
 		return fmt.Errorf(
 			"%s: %w in %d of %d readings, which cuts off what the mean needs: leave it out, or calibrate it by gain "+
-				"at two values within its range",
-			c.Name, ErrOverRange, s.OverRange, s.Samples)
+				"at two values within its range", c.Name, ErrOverRange, s.OverRange, s.Samples)
 	case s.Restless > 1:
 		g := math.Abs(c.Gain)
 		return fmt.Errorf(
 			"%s: %w: it drifts by %.3g %s over the run, where its noise is %.3g %s a reading: switch off what draws "+
-				"power, wait until it is warm, then try again",
-			c.Name, ErrRestless, s.Drift*g, c.Unit, s.Std*g, c.Unit)
+				"power, wait until it is warm, then try again", c.Name, ErrRestless, s.Drift*g, c.Unit, s.Std*g, c.Unit)
 	}
 	return nil
 }
@@ -280,8 +278,7 @@ func PointOf(c measure.Channel, value, u float64, s Stat) (Point, error) {
 	if d := p.Reading - value; math.Abs(d) > limit {
 		return Point{}, fmt.Errorf(
 			"%s: %w: it reads %.5g %s where %.5g %s is said to be applied: check the reference, the polarity and "+
-				"the channel",
-			c.Name, ErrFar, p.Reading, c.Unit, value, c.Unit)
+				"the channel", c.Name, ErrFar, p.Reading, c.Unit, value, c.Unit)
 	}
 	return p, nil
 }

@@ -83,8 +83,7 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 	return out, nil
 }
 
-func integrate(s *measure.Setup, phases []Phase,
-	blocks iter.Seq2[*measure.Block, error],
+func integrate(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error],
 ) ([]*measure.Integrator, error) {
 	windows := lists.Map(phases, func(p Phase) measure.Window { return p.Window })
 	w, err := measure.NewWindows(s, windows)

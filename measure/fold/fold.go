@@ -206,8 +206,7 @@ func (f *Folder) Profile() (Profile, error) {
 		if c.n < 2 {
 			return out, fmt.Errorf(
 				"%w: %.0f readings fell at %v after a launch: take more launches, fewer bins, or vary their "+
-					"distance (they must not keep step with the meter's scans)",
-				ErrFold, c.n, at)
+					"distance (they must not keep step with the meter's scans)", ErrFold, c.n, at)
 		}
 		mean := c.p / c.n
 		v := max(c.pp/c.n-mean*mean, 0) / (c.n - 1)
@@ -273,8 +272,7 @@ func (f *Folder) energies(out *Profile, quiet []bool, width float64) {
 // with its budget: the scatter of the bins' means, the energy that a shift of all launches
 // passes over at the two ends of the kernel's part, and by rail the terms that are one
 // unknown for all bins.
-func (f *Folder) estimate(bins []Bin, weights []float64, scatter float64, quiet []bool,
-	width float64,
+func (f *Folder) estimate(bins []Bin, weights []float64, scatter float64, quiet []bool, width float64,
 ) (measure.Estimate, []measure.Contribution) {
 	rails := make([]quantities, len(f.setup.Rails))
 	var e float64

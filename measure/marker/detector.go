@@ -56,8 +56,7 @@ func NewDetector(spec Spec, setup *measure.Setup) (*Detector, error) {
 	if fresh < leastFresh {
 		return nil, fmt.Errorf(
 			"marker detector: %w: a chip of %v, but the instrument shows only %.2g new values a chip: choose a "+
-				"chip of %v or more",
-			ErrSpec, spec.Chip, fresh, measure.Seconds(float64(spec.Chip)/fresh))
+				"chip of %v or more", ErrSpec, spec.Chip, fresh, measure.Seconds(float64(spec.Chip)/fresh))
 	}
 	per := 1
 	if fresh >= leastBins {

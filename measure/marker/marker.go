@@ -125,9 +125,7 @@ const (
 )
 
 // codeNames are the names in configuration files and tables.
-var codeNames = map[Code]string{
-	None: "none", Barker13: "barker13", M15: "m15", M31: "m31", UpDown: "updown",
-}
+var codeNames = map[Code]string{None: "none", Barker13: "barker13", M15: "m15", M31: "m31", UpDown: "updown"}
 
 var kindNames = map[Kind]string{Start: "start", Stop: "stop", Mark: "mark"}
 
@@ -244,8 +242,7 @@ func FastProfile(rate measure.Hertz, tag uint32) Spec {
 	}
 	chip = n / float64(rate)
 	return Spec{
-		Code: M31, Chip: roundChip(chip), Guard: fastGuard, TagBits: fastTagBits,
-		Tag: tag & (1<<fastTagBits - 1),
+		Code: M31, Chip: roundChip(chip), Guard: fastGuard, TagBits: fastTagBits, Tag: tag & (1<<fastTagBits - 1),
 	}
 }
 

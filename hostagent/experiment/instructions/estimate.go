@@ -343,8 +343,7 @@ func FromStore(c store.InstructionCampaign, runs []store.InstructionRun) []Run {
 			Instruction: s.Instruction, Setting: Setting{Layout(s.Layout), s.Level, s.Steps}, Campaign: c.Started,
 			Pass: s.Pass, GPU: c.GPU, UUID: c.GPUUUID, Driver: c.Driver, Seed: c.Seed, Host: c.Host,
 			Version: c.Version, Block: s.Block, Base: s.Base, Turns: s.Turns, Threads: s.Threads, Time: s.Time,
-			Cycles: s.Cycles, X: s.X, Checked: s.Checked, Reads: s.Reads, SM: s.SM, Celsius: s.Celsius,
-			Error: s.Error,
+			Cycles: s.Cycles, X: s.X, Checked: s.Checked, Reads: s.Reads, SM: s.SM, Celsius: s.Celsius, Error: s.Error,
 		}
 		if s.Power != nil {
 			r.Power = map[Method]measure.Watt{}

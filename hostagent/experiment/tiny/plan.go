@@ -215,8 +215,7 @@ func PlanFold(e Expect, m Meter, want float64, settle measure.Seconds, bins int)
 	}
 	if m.Response.Update > m.Reading/2 && m.Response.Update > 0 || m.Response.Window > e.Length {
 		return Plan{}, fmt.Errorf("%w: this meter shows the mean of %v every %v: nothing of a launch is left to fold; "+
-			"use contrast",
-			ErrPlan, m.Response.Window, m.Response.Update)
+			"use contrast", ErrPlan, m.Response.Window, m.Response.Update)
 	}
 	p := Plan{Method: Fold, Settle: settle, Bins: bins, Lead: 500 * time.Millisecond}
 	p.Before = max(e.Length, 4*m.Reading, settle/2)

@@ -534,9 +534,7 @@ const sizeCall = 40
 // launchedBy are the functions that launch, by kind: those of the runtime are cudaLaunchKernel,
 // cudaLaunchCooperativeKernel, cudaGraphLaunch and cudaLaunchKernelExC, each with its form for per-thread default
 // streams (cupti_runtime_cbid.h).
-var launchedBy = map[uint32][]uint32{
-	kindDriver: launchCalls, kindRuntime: {211, 214, 269, 270, 311, 312, 430, 431},
-}
+var launchedBy = map[uint32][]uint32{kindDriver: launchCalls, kindRuntime: {211, 214, 269, 270, 311, 312, 430, 431}}
 
 func isCall(kind uint32) bool { return kind == kindDriver || kind == kindRuntime }
 

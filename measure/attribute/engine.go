@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"container/heap"
 	"fmt"
 	"iter"
 	"math"
@@ -107,13 +108,11 @@ func (e *Engine) advance(until float64) error {
 		}
 		e.book(t)
 		if end {
-			k := e.running.pop()
-			e.change(t, host, k.Name, -1)
+			e.change(t, host, e.running.pop().Name, -1)
 			continue
 		}
-		k := e.ahead
-		e.running.push(k)
-		e.change(t, host, k.Name, 1)
+		e.running.push(e.ahead)
+		e.change(t, host, e.ahead.Name, 1)
 		if err := e.draw(); err != nil {
 			return err
 		}
@@ -299,36 +298,25 @@ func (e *Engine) draw() error {
 	}
 }
 
-// ends is a heap of the kernels that run, by their end.
+// ends is a heap of the kernels that run, by their end. Push and Pop are there for heap.Interface alone: they would
+// allocate for each kernel.
 type ends []Kernel
 
+func (h ends) Len() int           { return len(h) }
+func (h ends) Less(i, j int) bool { return h[i].End < h[j].End }
+func (h ends) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (*ends) Push(any)            {}
+func (*ends) Pop() any            { return nil }
+
 func (h *ends) push(k Kernel) {
-	s := append(*h, k)
-	i := len(s) - 1
-	for up := (i - 1) / 2; i > 0 && s[i].End < s[up].End; i, up = up, (up-1)/2 {
-		s[i], s[up] = s[up], s[i]
-	}
-	*h = s
+	*h = append(*h, k)
+	heap.Fix(h, len(*h)-1)
 }
 
 func (h *ends) pop() Kernel {
-	s := *h
-	top, n := s[0], len(s)-1
-	s[0] = s[n]
-	s = s[:n]
-	for i := 0; ; {
-		least := i
-		for _, c := range []int{2*i + 1, 2*i + 2} {
-			if c < n && s[c].End < s[least].End {
-				least = c
-			}
-		}
-		if least == i {
-			break
-		}
-		s[i], s[least] = s[least], s[i]
-		i = least
-	}
-	*h = s
-	return top
+	k, last := (*h)[0], len(*h)-1
+	h.Swap(0, last)
+	*h = (*h)[:last]
+	heap.Fix(h, 0)
+	return k
 }

@@ -198,11 +198,15 @@ func NewSolver(m Model, kernels iter.Seq2[Kernel, error]) (*Solver, error) {
 		s.columns = max(s.columns, c+1)
 	}
 	s.columns += 2
-	s.feed = newFeed(kernels)
+	s.feed = &feed{}
+	s.feed.next, s.feed.stop = iter.Pull2(kernels)
 	s.ends, s.merged = m.bins()
 	for range s.ends {
-		v, err := s.newWalker(s.feed)
-		if err != nil {
+		v := &walker{
+			s: s, feed: s.feed, t: s.from, last: math.Inf(-1),
+			share: make([]float64, s.columns), spans: make([]uint64, s.columns),
+		}
+		if err := v.draw(); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("attribute: %w", err)
 		}
@@ -237,7 +241,9 @@ func (s *Solver) Add(at, watts, noise float64) error {
 		}
 		need = min(need, w.number)
 	}
-	s.feed.drop(need)
+	if f := s.feed; need-f.base > 1024 { // the kernels before are not needed any more
+		f.buf, f.base = append(f.buf[:0], f.buf[need-f.base:]...), need
+	}
 	s.used = s.used[:0]
 	for i := range s.x {
 		c, j := i/n, i%n

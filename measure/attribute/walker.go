@@ -2,7 +2,6 @@ package attribute
 
 import (
 	"cmp"
-	"iter"
 	"math"
 	"slices"
 
@@ -16,12 +15,6 @@ type feed struct {
 	buf  []Kernel
 	base int // number of the first in buf
 	end  bool
-}
-
-func newFeed(kernels iter.Seq2[Kernel, error]) *feed {
-	f := &feed{}
-	f.next, f.stop = iter.Pull2(kernels)
-	return f
 }
 
 // at returns kernel number i; ok is false behind the last one.
@@ -41,13 +34,6 @@ func (f *feed) at(i int) (k Kernel, ok bool, err error) {
 	return f.buf[i-f.base], true, nil
 }
 
-// drop lets go of the kernels before number i.
-func (f *feed) drop(i int) {
-	if n := i - f.base; n > 1024 {
-		f.buf, f.base = append(f.buf[:0], f.buf[n:]...), i
-	}
-}
-
 // walker sums the duty of each column over time: 1/n each for n kernels at once, and
 // 1 for active idle or idle where none runs, so that the duties come to 1.
 type walker struct {
@@ -62,14 +48,6 @@ type walker struct {
 	t       float64   // device time, s
 	share   []float64 // integral of each duty, s
 	spans   []uint64  // stretches of each column
-}
-
-func (s *Solver) newWalker(f *feed) (*walker, error) {
-	w := &walker{
-		s: s, feed: f, t: s.from, last: math.Inf(-1),
-		share: make([]float64, s.columns), spans: make([]uint64, s.columns),
-	}
-	return w, w.draw()
 }
 
 // draw takes the next kernel that touches the window.
@@ -220,24 +198,19 @@ func Spans(spans []Span, launches []Started, adopt bool) []SpanUse {
 		}
 		within := open[k.Thread]
 		if adopt && len(within) == 0 {
-			within = only(open, process)
+			// The spans of the only thread that has some open.
+			threads := 0
+			for thread, list := range open {
+				if thread != process {
+					threads, within = threads+1, list
+				}
+			}
+			if threads > 1 {
+				within = nil
+			}
 		}
 		for _, n := range within {
 			out[n].add(k)
-		}
-	}
-	return out
-}
-
-// only returns the spans of the only thread that has some open, but for the process's.
-func only(open map[int][]int, process int) (out []int) {
-	for thread, list := range open {
-		switch {
-		case thread == process:
-		case out != nil:
-			return nil
-		default:
-			out = list
 		}
 	}
 	return out

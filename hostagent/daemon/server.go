@@ -159,7 +159,14 @@ func (s *Server) Measure(stream grpc.BidiStreamingServer[pb.MeasureRequest, pb.M
 	task, err := s.measure(ctx, c, cfg)
 	auth.Note(stream.Context(), "task_id", fmt.Sprint(int64(task.ID)))
 	auth.Note(stream.Context(), "user", cfg.User)
-	return c.end(task, err)
+	o := &pb.MeasureOutcome{Failure: failure(err)}
+	if task.ID != 0 {
+		o.Task = outcome(&task)
+	}
+	if err := c.send(&pb.MeasureResponse{Event: &pb.MeasureResponse_Outcome{Outcome: o}}); err != nil {
+		return status.Errorf(codes.Unavailable, "the outcome could not be told: %v", err)
+	}
+	return nil
 }
 
 // sign sets the measurement's user to the caller's account where that is known; only an
@@ -370,18 +377,6 @@ func (c *call) ask(ctx context.Context, command *pb.Command) (*pb.Done, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// end sends the program the outcome.
-func (c *call) end(task store.Brief, err error) error {
-	o := &pb.MeasureOutcome{Failure: failure(err)}
-	if task.ID != 0 {
-		o.Task = outcome(&task)
-	}
-	if err := c.send(&pb.MeasureResponse{Event: &pb.MeasureResponse_Outcome{Outcome: o}}); err != nil {
-		return status.Errorf(codes.Unavailable, "the outcome could not be told: %v", err)
-	}
-	return nil
 }
 
 // device is the program's GPU as a measurement on the daemon's side sees it.

@@ -234,8 +234,15 @@ func (c *checker) add(r Rule, layout Layout, q Quantity, dearer, cheaper Figure)
 	if !okA || !okB {
 		return
 	}
-	dearer.Energy, cheaper.Energy = q.side(a).Energy, q.side(b).Energy
-	k := Check{Rule: r, Layout: layout, Method: c.m, Quantity: q, Dearer: dearer, Cheaper: cheaper, U: q.noise(a, b)}
+	x, y := q.side(a), q.side(b)
+	dearer.Energy, cheaper.Energy = x.Energy, y.Energy
+	k := Check{Rule: r, Layout: layout, Method: c.m, Quantity: q, Dearer: dearer, Cheaper: cheaper}
+	if a.Passes < 2 || b.Passes < 2 {
+		k.U = measure.Joule(2 * (onePass * math.Hypot(float64(a.Energy), float64(b.Energy))))
+	} else if x.Spread != 0 || y.Spread != 0 {
+		u, dof := difference(x, y)
+		k.U = measure.Joule(measure.CoverageFactor(dof) * u)
+	}
 	switch d := dearer.Energy - cheaper.Energy; {
 	case d > k.U:
 		k.Verdict = Holds
@@ -245,20 +252,6 @@ func (c *checker) add(r Rule, layout Layout, q Quantity, dearer, cheaper Figure)
 		k.Verdict = Fails
 	}
 	c.out = append(c.out, k)
-}
-
-// noise is the expanded uncertainty of the difference of two estimates.
-func (q Quantity) noise(a, b Estimate) measure.Joule {
-	if a.Passes < 2 || b.Passes < 2 {
-		u := onePass * math.Hypot(float64(a.Energy), float64(b.Energy))
-		return measure.Joule(2 * u)
-	}
-	x, y := q.side(a), q.side(b)
-	if x.Spread == 0 && y.Spread == 0 {
-		return 0
-	}
-	u, dof := difference(x, y)
-	return measure.Joule(measure.CoverageFactor(dof) * u)
 }
 
 // Failed counts the checks that fail.

@@ -151,12 +151,10 @@ func (r *Run) counted() bool { return r.Turns > 0 && r.Threads > 0 && r.Steps > 
 func Campaigns(runs []Run) []time.Time {
 	var out []time.Time
 	for n := range runs {
-		if at := runs[n].Campaign; !slices.ContainsFunc(out, at.Equal) {
-			out = append(out, at)
-		}
+		out = append(out, runs[n].Campaign)
 	}
-	slices.SortFunc(out, time.Time.Compare)
-	return out
+	slices.SortStableFunc(out, time.Time.Compare)
+	return slices.CompactFunc(out, time.Time.Equal)
 }
 
 // Cards lists the GPUs that runs were made on, by UUID.

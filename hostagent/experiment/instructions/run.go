@@ -334,42 +334,37 @@ type watcher struct {
 func watch(ctx context.Context, s gpu.PowerSensor) *watcher {
 	ctx, stop := context.WithCancel(ctx)
 	w := &watcher{stop: stop}
-	w.done.Go(func() { w.errs[0] = w.power(ctx, s) })
-	w.done.Go(func() { w.errs[1] = w.energy(ctx, s) })
-	return w
-}
-
-// power reads the power registers without pause, on a thread of its own.
-func (w *watcher) power(ctx context.Context, s gpu.PowerSensor) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	for ctx.Err() == nil {
+	power := func() (more bool, err error) { // without pause
 		r, err := s.Read()
-		if err != nil {
-			return fmt.Errorf("instructions: %w", err)
+		if err == nil {
+			w.readings = append(w.readings, reading{r.At, r.Usage, r.Instant})
 		}
-		w.readings = append(w.readings, reading{r.At, r.Usage, r.Instant})
+		return true, err
 	}
-	return nil
-}
-
-// energy reads the counter, with 5 ms between two calls, on a thread of its own.
-func (w *watcher) energy(ctx context.Context, s gpu.PowerSensor) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	for ctx.Err() == nil {
+	energy := func() (more bool, err error) {
 		begin := time.Now()
 		e, err := s.ReadEnergy()
-		if err != nil {
-			return fmt.Errorf("instructions: %w", err)
-		}
-		if math.IsNaN(float64(e)) {
-			return nil // it has none
+		if err != nil || math.IsNaN(float64(e)) {
+			return false, err // it has none
 		}
 		w.counts = append(w.counts, count{begin.Add(time.Since(begin) / 2), e})
 		_ = sensor.Pause(ctx, 5*time.Millisecond) // let others have the driver's lock
+		return true, nil
 	}
-	return nil
+	for i, read := range []func() (bool, error){power, energy} {
+		w.done.Go(func() {
+			runtime.LockOSThread() // a thread of its own
+			defer runtime.UnlockOSThread()
+			for more := true; more && ctx.Err() == nil; {
+				var err error
+				if more, err = read(); err != nil {
+					w.errs[i] = fmt.Errorf("instructions: %w", err)
+					return
+				}
+			}
+		})
+	}
+	return w
 }
 
 // end stops the watch; the readings may be used after it.

@@ -177,12 +177,17 @@ func planContrast(e Expect, m Meter, want float64) (Plan, float64) {
 	// A meter that averages needs phases that are long beside its average.
 	shortest := max(measure.SecondsOf(leastPhase), 20*m.Response.Update, 20*m.Response.Window, 40*m.Response.Tau,
 		20*slice)
+	dt, h := float64(m.Reading), e.height()
 	best, bestTime := math.Inf(1), math.Inf(1)
 	for phase := shortest; phase <= max(shortest, measure.SecondsOf(mostPhase)); phase *= 2 {
 		launches := math.Ceil(float64(phase / slice))
 		with := float64(phase) + launches*float64(e.Length)
 		for blocks := leastBlocks; blocks <= mostBlocks; blocks++ {
-			u := m.launch(e, with, launches, blocks) / float64(e.Energy)
+			// The standard uncertainty of one launch's energy by scatter.
+			drift := float64(m.Drift) * with / math.Sqrt(12) * with
+			missed := launches * h * h * min(float64(e.Length)*dt, dt*dt/6)
+			v := float64(m.Noise)*float64(m.Noise)*dt*with + drift*drift + missed
+			u := math.Sqrt(v/float64(blocks)) / launches / float64(e.Energy)
 			k := measure.CoverageFactor(float64(4*blocks - 2 - 3))
 			total := math.Hypot(k*u, 2*m.Scale)
 			took := (float64(phase) + with) * 2 * float64(blocks)
@@ -193,16 +198,6 @@ func planContrast(e Expect, m Meter, want float64) (Plan, float64) {
 		}
 	}
 	return p, best
-}
-
-// launch is the standard uncertainty of one launch's energy by scatter, in joules.
-func (m Meter) launch(e Expect, phase, launches float64, blocks int) float64 {
-	dt, length := float64(m.Reading), float64(e.Length)
-	h := e.height()
-	drift := float64(m.Drift) * phase / math.Sqrt(12) * phase
-	missed := launches * h * h * min(length*dt, dt*dt/6)
-	v := float64(m.Noise)*float64(m.Noise)*dt*phase + drift*drift + missed
-	return math.Sqrt(v/float64(blocks)) / launches
 }
 
 // PlanFold chooses how many launches make a profile whose energy above the

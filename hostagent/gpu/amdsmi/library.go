@@ -90,20 +90,15 @@ func load(names ...string) (*library, error) {
 	if err := dl.Bind(lib, l); err != nil {
 		return nil, fmt.Errorf("%w: %w; ROCm 6.1 or later is needed", ErrVersion, err)
 	}
-	return l, l.begin()
-}
-
-// begin initialises the library and settles the layouts of its version.
-func (l *library) begin() error {
 	const gpus = 1 << 1 // AMDSMI_INIT_AMD_GPUS
 	if err := l.check("amdsmi_init", l.Init(gpus)); err != nil {
-		return err
+		return nil, err
 	}
 	v := new(version)
 	if err := l.check("amdsmi_get_lib_version", l.Version(v)); err != nil {
-		return err
+		return nil, err
 	}
-	return l.layout(v.Numbers)
+	return l, l.layout(v.Numbers) // of the library's version
 }
 
 // layout sets where the powers stand: at the struct's begin up to ROCm 6.3, behind a power of 64 bits

@@ -3,6 +3,7 @@ package measure
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -146,7 +147,18 @@ func (g *Integrator) Covered() (first, last Seconds, ok bool) {
 // Moments returns the integrals of rail r over the part of the window that was
 // covered so far.
 func (g *Integrator) Moments(r int) Moments {
-	d, m, k := g.moved(r), g.sums(r), 1/float64(g.setup.Timebase.TickHz)
+	// d is the change of the sums when the window is moved to where the rail's readings saw it, their skew before
+	// their ticks.
+	var d groupSums
+	if shift := g.ends[0].shift[r]; shift != 0 && g.seen {
+		if g.lastTick >= g.lo {
+			d = g.ends[0].span(r, g.lo-shift, g.lo)
+		}
+		if g.lastTick >= g.hi-g.setup.Timebase.TicksPerScan {
+			d = d.plus(g.ends[1].span(r, g.hi-shift, g.hi), -1)
+		}
+	}
+	m, k := g.sums(r), 1/float64(g.setup.Timebase.TickHz)
 	return Moments{m.One, m.X + k*d.x, m.Y + k*d.y, m.XX + k*d.xx, m.XY + k*d.xy, m.YY + k*d.yy}
 }
 
@@ -156,22 +168,6 @@ func (g *Integrator) sums(r int) Moments {
 	return Moments{
 		Seconds(k * g.one.value()), k * s.x.value(), k * s.y.value(), k * s.xx.value(), k * s.xy.value(), k * s.yy.value(),
 	}
-}
-
-// moved returns the change of a rail's sums when the window is moved to where the
-// rail's readings saw it, their skew before their ticks.
-func (g *Integrator) moved(r int) (d groupSums) {
-	shift := g.ends[0].shift[r]
-	if shift == 0 || !g.seen {
-		return d
-	}
-	if g.lastTick >= g.lo {
-		d = g.ends[0].span(r, g.lo-shift, g.lo)
-	}
-	if g.lastTick >= g.hi-g.setup.Timebase.TicksPerScan {
-		d = d.plus(g.ends[1].span(r, g.hi-shift, g.hi), -1)
-	}
-	return d
 }
 
 // Add takes the next block. Blocks come in order of time and may lie wholly or
@@ -328,6 +324,19 @@ func (w *Windows) Add(b *Block) error {
 			continue
 		}
 		if err := w.gs[i].Add(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddAll takes blocks until no later one bears on any window. Errors are the blocks' own, or Add's.
+func (w *Windows) AddAll(blocks iter.Seq2[*Block, error]) error {
+	for b, err := range blocks {
+		if err == nil {
+			err = w.Add(b)
+		}
+		if err != nil || w.Done() {
 			return err
 		}
 	}

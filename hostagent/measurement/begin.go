@@ -52,13 +52,17 @@ func begin(ctx context.Context, cfg Config) (*attempt, error) {
 	}
 	// From here on this process measures the capture: a recovery in it leaves the task alone.
 	measuring.Store(s.capture, true)
-	info := gpu.Identify(cfg.Device.Info(), s.cfg.Sensor)
+	info, origin := gpu.Identify(cfg.Device.Info(), s.cfg.Sensor), cfg.Provenance
+	if origin != nil {
+		origin = new(*origin)
+		origin.MonitorVersion = s.bench.Version
+	}
 	var err error
 	s.id, err = cfg.DB.BeginTask(ctx, store.NewTask{
 		Name: cfg.Name, User: cfg.User, Job: cfg.Job, Launched: s.line.at(s.line.now()),
 		Monitor: cfg.Monitor.Address(), CaptureID: s.capture,
 		GPU: info.Name, GPUUUID: info.UUID, Driver: info.Driver, Marker: s.spec,
-		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: s.provenance(),
+		Owner: cfg.Owner, Group: cfg.Group, Tags: cfg.Tags, Note: cfg.Note, Provenance: origin,
 	})
 	if err != nil {
 		measuring.Delete(s.capture)
@@ -104,17 +108,6 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 			least/4, least.Round(time.Millisecond))
 	}
 	return s.spec.Validate()
-}
-
-// provenance completes the caller's provenance with the monitor's version; nil for a caller
-// without one.
-func (s *attempt) provenance() *store.Provenance {
-	if s.cfg.Provenance == nil {
-		return nil
-	}
-	p := *s.cfg.Provenance
-	p.MonitorVersion = s.bench.Version
-	return &p
 }
 
 // start takes the bench, and waits for it in the monitor's queue. When the caller gives up

@@ -32,6 +32,14 @@ func HostTime(f clock.Fit, s measure.Seconds) time.Time {
 	return time.Unix(int64(f.Origin), 0).Add(s.Duration())
 }
 
+// Carry returns a span of the host's wall clock in device time, and the uncertainty of its ends.
+func Carry(f *clock.Fit, s gpu.Span) (w Window, e measure.Edges) {
+	from, to := HostSeconds(*f, s.Start), HostSeconds(*f, s.End)
+	w.From, _ = f.Meter(from)
+	w.To, _ = f.Meter(to)
+	return w, f.Edges(from, to)
+}
+
 // hostRate is the relative standard uncertainty of an undisciplined host clock: an
 // ordinary quartz.
 const hostRate = 50e-6

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
@@ -470,13 +471,10 @@ func WindowEdges(ctx context.Context, db Store, t *store.Task) (measure.Edges, e
 		if again, err := relate(&t.Setup, played, timed); err == nil {
 			t.Clock.Jitter = again.Jitter
 		}
-		a, b := HostSeconds(*t.Clock, from), HostSeconds(*t.Clock, to)
-		f, _ := t.Clock.Meter(a)
-		g, _ := t.Clock.Meter(b)
-		if is(f, g) {
-			e := t.Clock.Edges(a, b)
+		w, e := Carry(t.Clock, gpu.Span{Start: from, End: to})
+		if is(w.From, w.To) {
 			e.Rate = unsteady(t.Clock, played, timed)
-			e = guess(t, ends, t.Clock, Window{From: f, To: g}).edges(e)
+			e = guess(t, ends, t.Clock, w).edges(e)
 			e.Aliasing, e.Beats = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
 			return e, nil
 		}

@@ -163,14 +163,10 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	case t.State == store.Incomplete || t.State == store.Running:
 		o.State, o.Reason = store.Incomplete, "window set by hand; "+t.Reason
 	}
-	if t.Clock != nil {
-		said, err := overSensor(ctx, db, id, t.Clock, nil, w)
-		if err != nil {
-			return fmt.Errorf("retrim: task %d: %w", id, err)
-		}
-		o.NVML, o.NVMLMethod = said.energy, said.method
+	if o.NVML, o.NVMLMethod, err = Sensed(ctx, db, &t, w); err == nil {
+		err = rework(ctx, db, &t, w, measure.Edges{}, o)
 	}
-	if err := rework(ctx, db, &t, w, measure.Edges{}, o); err != nil {
+	if err != nil {
 		return fmt.Errorf("retrim: task %d: %w", id, err)
 	}
 	return nil

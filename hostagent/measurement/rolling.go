@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -160,20 +161,14 @@ func (s *attempt) look(ctx context.Context, t *store.Task) (err error) {
 		}
 	}
 	tb := t.Setup.Timebase
-	chunks := func(yield func(*chunk.Chunk, error) bool) {
-		for c, err := range s.cfg.DB.Chunks(ctx, s.id, r.seen) {
-			if err == nil {
-				r.seen = c.No + 1
-			}
-			if !yield(c, err) {
-				return
-			}
-		}
-	}
-	for b, err := range chunk.DecodeAll(chunks, &t.Setup) {
+	var b measure.Block
+	for c, err := range s.cfg.DB.Chunks(ctx, s.id, r.seen) {
 		if err == nil {
-			r.newest = tb.Seconds(b.TickAt(tb, b.Scans()-1))
-			err = r.detector.Push(b)
+			err = chunk.Decode(c, tb, len(t.Setup.Channels), &b)
+		}
+		if err == nil {
+			r.seen, r.newest = c.No+1, tb.Seconds(b.TickAt(tb, b.Scans()-1))
+			err = r.detector.Push(&b)
 		}
 		if err != nil {
 			return err
@@ -222,12 +217,11 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 		}
 	}
 	if all := serving.Serve(done.Windows); all != nil {
-		from, _ := m.fit.Meter(HostSeconds(m.fit, time.Unix(0, all.Begin)))
-		to, _ := m.fit.Meter(HostSeconds(m.fit, time.Unix(0, all.End)))
+		w, _ := Carry(&m.fit, gpu.Span{Start: time.Unix(0, all.Begin), End: time.Unix(0, all.End)})
 		if r.last == 0 {
-			r.stay(from-r.beside(t), from+r.beside(t))
+			r.stay(w.From-r.beside(t), w.From+r.beside(t))
 		}
-		r.last = max(r.last, to)
+		r.last = max(r.last, w.To)
 	}
 	r.forget(until)
 	if len(done.Windows) == 0 {
@@ -242,11 +236,7 @@ func (s *attempt) interim(
 ) (err error) {
 	line, ends := t.Clock, bound(t.Markers)
 	t.Clock = &m.fit
-	from, to := HostSeconds(m.fit, begin), HostSeconds(m.fit, last)
-	edges := m.fit.Edges(from, to)
-	var w Window
-	w.From, _ = m.fit.Meter(from)
-	w.To, _ = m.fit.Meter(to)
+	w, edges := Carry(&m.fit, gpu.Span{Start: begin, End: last})
 	edges.Rate = unsteady(line, played, ends.timed(t.Marker, t.Markers))
 	edges.Beats = true
 	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Marker, t.Markers)

@@ -126,6 +126,7 @@ func (in *ingest) holdsAll(
 
 // reread is a sink that compares a stream with the stored chunks.
 type reread struct {
+	nothingMore // but for chunks
 	tally
 	here  map[uint64]uint32 // checksums of the stored chunks, by number
 	first uint64            // chunk that is stored
@@ -133,8 +134,6 @@ type reread struct {
 	other bool              // a chunk behind the first came that is not stored as it is
 }
 
-func (r *reread) Header(store.Header, uint64) error { return nil }
-func (r *reread) Event(measure.Event) error         { return nil }
 func (r *reread) Chunk(c *chunk.Chunk) error {
 	r.add(c)
 	if c.No < r.first {

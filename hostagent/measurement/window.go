@@ -88,10 +88,8 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, esti
 	case fit != nil:
 		// The fit may be wrong, as where the host's clock was set: the work must lie between
 		// the markers that bound it.
-		a, b := HostSeconds(*fit, from), HostSeconds(*fit, to)
-		p := &pick{edges: fit.Edges(a, b)}
-		p.From, _ = fit.Meter(a)
-		p.To, _ = fit.Meter(b)
+		p := &pick{}
+		p.Window, p.edges = Carry(fit, gpu.Span{Start: from, End: to})
 		if (start == nil || p.From >= start.T) && (stop == nil || p.To <= stop.End) {
 			return p, nil
 		}
@@ -258,9 +256,7 @@ func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]
 	out, all, order := make([]measure.Watt, len(spans)), make([]Window, len(spans)), []int{}
 	for n, s := range spans {
 		out[n] = measure.Watt(math.NaN())
-		all[n].From, _ = task.Clock.Meter(HostSeconds(*task.Clock, s.Start))
-		all[n].To, _ = task.Clock.Meter(HostSeconds(*task.Clock, s.End))
-		if all[n].From < all[n].To {
+		if all[n], _ = Carry(task.Clock, s); all[n].From < all[n].To {
 			order = append(order, n)
 		}
 	}
@@ -270,11 +266,7 @@ func Means(ctx context.Context, db Store, id store.TaskID, spans []gpu.Span) ([]
 	if err != nil {
 		return nil, err
 	}
-	err = eachBlock(ctx, db, id, &task.Setup, func(b *measure.Block) (bool, error) {
-		err := ws.Add(b)
-		return ws.Done(), err
-	})
-	if err != nil {
+	if err := ws.AddAll(chunk.DecodeAllSums(db.Chunks(ctx, id, 0), &task.Setup)); err != nil {
 		return nil, err
 	}
 	for i, g := range ws.Integrators() {

@@ -53,13 +53,16 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 	if err != nil {
 		return Difference{}, fmt.Errorf("contrast: %w", err)
 	}
-	gs, err := integrate(s, phases, blocks)
+	w, err := measure.NewWindows(s, lists.Map(phases, func(p Phase) measure.Window { return p.Window }))
+	if err == nil {
+		err = w.AddAll(blocks)
+	}
 	if err != nil {
 		return Difference{}, fmt.Errorf("contrast: %w", err)
 	}
 	parts := make([]measure.Part, len(phases))
 	energies := make([]float64, len(phases))
-	for i, g := range gs {
+	for i, g := range w.Integrators() {
 		parts[i] = measure.Part{Window: g, Edges: phases[i].Edges, Weight: d.weights[i]}
 		r, err := g.Result(phases[i].Edges)
 		if err != nil {
@@ -81,27 +84,6 @@ func Contrast(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block,
 	c = c.WithScatter("scatter of the phases", measure.Joule(residual*math.Sqrt(square)), float64(d.dof))
 	out.Energy, out.Budget = c.Energy, c.Budget
 	return out, nil
-}
-
-func integrate(s *measure.Setup, phases []Phase, blocks iter.Seq2[*measure.Block, error],
-) ([]*measure.Integrator, error) {
-	windows := lists.Map(phases, func(p Phase) measure.Window { return p.Window })
-	w, err := measure.NewWindows(s, windows)
-	if err != nil {
-		return nil, err
-	}
-	for b, err := range blocks {
-		if err == nil {
-			err = w.Add(b)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if w.Done() {
-			break
-		}
-	}
-	return w.Integrators(), nil
 }
 
 // design is the least-squares problem: its first unknown is the energy of one

@@ -43,15 +43,6 @@ type Source struct {
 	Blocks iter.Seq2[*measure.Block, error]
 }
 
-// window maps a span to device time.
-func (s *Source) window(p gpu.Span) (measure.Window, measure.Edges) {
-	a, b := measurement.HostSeconds(s.Fit, p.Start), measurement.HostSeconds(s.Fit, p.End)
-	var w measure.Window
-	w.From, _ = s.Fit.Meter(a)
-	w.To, _ = s.Fit.Meter(b)
-	return w, s.Fit.Edges(a, b)
-}
-
 // Analyse works the energy of one launch out of the samples of a train that ran
 // by the plan.
 func Analyse(p Plan, ran gpu.Ran, src Source) (Outcome, error) {
@@ -81,21 +72,13 @@ func Analyse(p Plan, ran gpu.Ran, src Source) (Outcome, error) {
 
 // repeat divides the energy of n launches by n.
 func (o *Outcome) repeat(p gpu.RanPhase, src Source) error {
-	w, edges := src.window(p.Span)
+	w, edges := measurement.Carry(&src.Fit, p.Span)
 	ws, err := measure.NewWindows(src.Setup, []measure.Window{w})
+	if err == nil {
+		err = ws.AddAll(src.Blocks)
+	}
 	if err != nil {
 		return err
-	}
-	for b, err := range src.Blocks {
-		if err == nil {
-			err = ws.Add(b)
-		}
-		if err != nil {
-			return err
-		}
-		if ws.Done() {
-			break
-		}
 	}
 	part := measure.Part{Window: ws.Integrators()[0], Edges: edges, Weight: 1 / float64(p.Inserted)}
 	c, err := measure.Combine([]measure.Part{part})
@@ -114,7 +97,7 @@ func (o *Outcome) contrast(ran gpu.Ran, kinds []kind, src Source) error {
 		if kinds[i] == lead {
 			continue
 		}
-		w, edges := src.window(p.Span)
+		w, edges := measurement.Carry(&src.Fit, p.Span)
 		phases = append(phases, fold.Phase{
 			Window: w, Edges: edges, Carrier: measure.SecondsOf(p.Carrier), Inserted: p.Inserted,
 		})

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"math"
-	"slices"
 	"sort"
 )
 
@@ -42,14 +41,6 @@ func newEdge(at float64, rails []railMeter, shift []float64, scans int) edge {
 		before: make([]float64, 0, scans), after: make([]float64, 0, scans),
 		left: make([]pair, scans*len(rails)), right: make([]pair, scans*len(rails)),
 	}
-}
-
-// clone returns a copy that shares nothing that changes.
-func (e edge) clone() edge {
-	e.before = append(make([]float64, 0, e.scans), e.before...)
-	e.after = append(make([]float64, 0, e.scans), e.after...)
-	e.left, e.right = slices.Clone(e.left), slices.Clone(e.right)
-	return e
 }
 
 // observe takes the scans of a block that are near the end.

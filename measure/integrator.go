@@ -243,8 +243,11 @@ func (g *Integrator) flushed() (*Integrator, error) {
 	}
 	end := *g
 	end.rails = slices.Clone(g.rails)
-	for i := range g.ends {
-		end.ends[i] = g.ends[i].clone()
+	for i := range end.ends { // nothing that changes is shared
+		e := &end.ends[i]
+		e.before = append(make([]float64, 0, e.scans), e.before...)
+		e.after = append(make([]float64, 0, e.scans), e.after...)
+		e.left, e.right = slices.Clone(e.left), slices.Clone(e.right)
 	}
 	late := newSummer[float64](&end.running, len(g.noise))
 	for c := range late.prev {

@@ -190,36 +190,33 @@ func (e Edges) validate() error {
 }
 
 // ready returns the integrator of all readings so far, or the error of a window that they
-// do not cover.
+// do not cover. A millionth of a scan is forgiven: the rounding of seconds to ticks.
 func (g *Integrator) ready() (*Integrator, error) {
 	g, err := g.flushed()
-	if err == nil {
-		err = g.covers()
+	if err != nil {
+		return nil, err
 	}
-	return g, err
-}
-
-// covers reports data that does not reach over the window. A millionth of a
-// scan is forgiven: the rounding of seconds to ticks.
-func (g *Integrator) covers() error {
 	first, last, ok := g.Covered()
 	if !ok {
-		return fmt.Errorf("no samples at all: %w", ErrNoData)
+		return nil, fmt.Errorf("no samples at all: %w", ErrNoData)
 	}
 	eps := 1e-6 * g.setup.Timebase.TicksPerScan
 	if g.firstTick > g.lo+eps || g.lastTick < g.hi-eps || !(g.one.value() > 0) {
-		return fmt.Errorf("samples from %v to %v, window from %v to %v: %w: choose a window within the samples",
+		return nil, fmt.Errorf("samples from %v to %v, window from %v to %v: %w: choose a window within the samples",
 			first, last, g.from, g.to, ErrNoData)
 	}
-	return nil
+	return g, nil
 }
 
 // stats returns the terms of the budget of rail r.
 func (g *Integrator) stats(r int) railStats {
 	rail := g.setup.Rails[r]
+	// The mean distance of independent readings: that of the scans, or the instrument's own where it shows each value
+	// several times.
+	spacing := max(g.one2.value()/g.one.value()/float64(g.setup.Timebase.TickHz), float64(g.setup.Response.Update))
 	st := railStats{
 		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
-		m: g.Moments(r), spacing: g.spacing(), gainY: g.setup.noiseGain(rail),
+		m: g.Moments(r), spacing: spacing, gainY: g.setup.noiseGain(rail),
 	}
 	whole := g.smooth(r).whole
 	st.ox = g.others(rail.X, st.nx, st.spacing, whole)
@@ -361,13 +358,6 @@ func (g *Integrator) scatter(channel int) scatter {
 		return scatter{sigma: c.Noise / math.Abs(c.Gain)}
 	}
 	return g.noise[channel].scatter()
-}
-
-// spacing returns the mean distance of independent readings in seconds: that of
-// the scans, or the instrument's own where it shows each value several times.
-func (g *Integrator) spacing() float64 {
-	mean := g.one2.value() / g.one.value() / float64(g.setup.Timebase.TickHz)
-	return max(mean, float64(g.setup.Response.Update))
 }
 
 // peak returns the largest power of a scan within the window, of rail r or of

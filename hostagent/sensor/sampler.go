@@ -53,7 +53,11 @@ func Sample(
 		case <-ended:
 			more = false
 		}
-		if batch := s.take(); err == nil && len(batch) > 0 {
+		s.mu.Lock()
+		batch := s.batch
+		s.batch = nil
+		s.mu.Unlock()
+		if err == nil && len(batch) > 0 {
 			// Readings are stored also while the measurement is being cancelled.
 			if err = sink(context.WithoutCancel(ctx), batch); err != nil {
 				err = fmt.Errorf("sampler: %w", err)
@@ -107,15 +111,6 @@ func (s *sampler) add(method string, at time.Time, v float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.batch = append(s.batch, store.Reading{Method: method, At: at, Value: v})
-}
-
-// take returns the readings that were kept since.
-func (s *sampler) take() []store.Reading {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	batch := s.batch
-	s.batch = nil
-	return batch
 }
 
 // The methods that a GPU's condition is stored under.

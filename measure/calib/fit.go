@@ -98,24 +98,17 @@ func (f *fitting) line(c measure.Channel) (Line, error) {
 	}
 	aa, bb, ab = aa+da*da, bb+db*db, ab+da*db
 	l := Line{A: a, B: b / f.unit, UA: math.Sqrt(aa), UB: math.Sqrt(bb) / f.unit}
-	l.widen(ab, aa*bb, f.rows)
+	// The covariance of A and B is left out: where their errors add at some point, u²(a) + r²·u²(b) is too small by at
+	// most 1 + |correlation|.
+	if slices.ContainsFunc(f.rows, func(x row) bool { return x.r*ab > 0 && aa*bb > 0 }) {
+		k := math.Sqrt(1 + math.Abs(ab)/math.Sqrt(aa*bb))
+		l.UA, l.UB = k*l.UA, k*l.UB
+	}
 	l.UA = math.Hypot(l.UA, residual)
 	if !measure.Known(l.A) || !measure.Known(l.B) || !measure.Known(l.UA) || !measure.Known(l.UB) {
 		return Line{}, fmt.Errorf("%w: the numbers of %s are out of all bounds", ErrFit, c.Name)
 	}
 	return l, nil
-}
-
-// widen makes up for leaving the covariance of A and B out: where their errors
-// add at some point, u²(a) + r²·u²(b) is too small by at most 1 + |correlation|.
-func (l *Line) widen(ab, product float64, rows []row) {
-	for _, x := range rows {
-		if x.r*ab > 0 && product > 0 {
-			k := math.Sqrt(1 + math.Abs(ab)/math.Sqrt(product))
-			l.UA, l.UB = k*l.UA, k*l.UB
-			return
-		}
-	}
 }
 
 // residual is the root mean square distance of the points from the line; zero

@@ -53,19 +53,19 @@ func TestFoldIsUndone(t *testing.T) {
 			v[i] = int32(rng.Uint32() & mask(width))
 		}
 		w := v
-		fold(&w, width)
+		fold(&w, 0, true, width)
 		for _, x := range w {
 			if uint32(x)&^mask(width) != 0 {
 				t.Fatalf("width %d: %x does not fit", width, x)
 			}
 		}
-		unfold(&w, width)
+		unfold(&w, 0, true, width)
 		if v != w {
 			t.Fatalf("width %d: not the same", width)
 		}
 		m := middle(&w)
-		center(&w, m, width)
-		uncenter(&w, m, width)
+		fold(&w, m, false, width)
+		unfold(&w, m, false, width)
 		if v != w {
 			t.Fatalf("width %d, about its middle: not the same", width)
 		}

@@ -69,28 +69,19 @@ func (col *Column) block(k int, dst *[BlockScans]int32) {
 // many of dst's counts are scans. For the time column the counts are
 // residuals. Errors wrap ErrCorrupt.
 func (c *Chunk) Block(column, k int, dst *[BlockScans]measure.Count) (int, error) {
-	col, err := c.holds(column, k)
-	if err != nil {
-		return 0, err
-	}
-	col.block(k, dst)
-	return min(BlockScans, c.Scans-BlockScans*k), nil
-}
-
-// holds returns a column that has block k, whole and in its place. Errors wrap ErrCorrupt.
-func (c *Chunk) holds(column, k int) (*Column, error) {
 	if column < 0 || column >= len(c.Columns) || k < 0 || k >= c.Blocks() {
-		return nil, corrupt("no block %d of column %d: the chunk has %d columns of %d blocks", k, column, len(c.Columns),
+		return 0, corrupt("no block %d of column %d: the chunk has %d columns of %d blocks", k, column, len(c.Columns),
 			c.Blocks())
 	}
 	col := &c.Columns[column]
 	if len(col.Dir) < DirEntry*(k+1) {
-		return nil, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
+		return 0, corrupt("column %d: directory of %d bytes", column, len(col.Dir))
 	}
 	if _, width, at := col.entry(k); width > MaxWidth || at+32*int(width)+Pad > len(col.Data) {
-		return nil, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
+		return 0, corrupt("column %d, block %d: width %d at %d of %d bytes", column, k, width, at, len(col.Data))
 	}
-	return col, nil
+	col.block(k, dst)
+	return min(BlockScans, c.Scans-BlockScans*k), nil
 }
 
 // OverRange calls f with each scan whose count in a column stands at an end of the
@@ -146,22 +137,6 @@ func (c *Chunk) OverRangeEvents(channels []measure.Channel, emit func(measure.Ev
 		}
 	}
 	return nil
-}
-
-// Decode appends the column's counts, of a chunk of the given number of scans,
-// to dst: one column alone, where the others are not wanted. Errors wrap
-// ErrCorrupt.
-func (col *Column) Decode(dst []measure.Count, scans int) ([]measure.Count, error) {
-	if scans < 1 || scans > MaxScans {
-		return dst, corrupt("%d scans: want 1 to %d", scans, MaxScans)
-	}
-	if err := col.check(scans); err != nil {
-		return dst, err
-	}
-	n := len(dst)
-	dst = slices.Grow(dst, scans)[:n+scans]
-	col.decode(dst[n:])
-	return dst, nil
 }
 
 // The columns of a chunk by planes of bytes, for a compressor that works on bytes.
@@ -256,13 +231,13 @@ func (col *Column) planes(dst []byte, mode byte) []byte {
 				continue
 			}
 			unpack(&v, col.Data[at:], 0, w)
-			switch mode {
-			case modeDelta:
-				fold(&v, w)
-			case modeMiddle:
-				m := middle(&v)
-				center(&v, m, w)
+			m := uint32(0)
+			if mode == modeMiddle {
+				m = middle(&v)
 				dst = append(dst, byte(m>>shift))
+			}
+			if mode != modePlain {
+				fold(&v, m, mode == modeDelta, w)
 			}
 			for _, x := range v {
 				dst = append(dst, byte(uint32(x)>>shift))
@@ -290,35 +265,25 @@ func number(d uint32, width uint) int32 {
 // distance is the inverse of number.
 func distance(z int32) uint32 { return uint32(z)>>1 ^ -(uint32(z) & 1) }
 
-// center replaces values of a width by their numbered distances from m.
-func center(v *[BlockScans]int32, m uint32, width uint) {
+// fold replaces values of a width by their numbered distances from m, or each from the one before in a chain, which
+// begins at m.
+func fold(v *[BlockScans]int32, m uint32, chain bool, width uint) {
 	for i, x := range v {
 		v[i] = number(uint32(x)-m, width)
-	}
-}
-
-// uncenter is the inverse of center.
-func uncenter(v *[BlockScans]int32, m uint32, width uint) {
-	for i, z := range v {
-		v[i] = int32((distance(z) + m) & mask(width))
-	}
-}
-
-// fold replaces values of a width by their numbered distances from the one before.
-func fold(v *[BlockScans]int32, width uint) {
-	before := uint32(0)
-	for i, x := range v {
-		v[i] = number(uint32(x)-before, width)
-		before = uint32(x)
+		if chain {
+			m = uint32(x)
+		}
 	}
 }
 
 // unfold is the inverse of fold.
-func unfold(v *[BlockScans]int32, width uint) {
-	before := uint32(0)
+func unfold(v *[BlockScans]int32, m uint32, chain bool, width uint) {
 	for i, z := range v {
-		before = (before + distance(z)) & mask(width)
-		v[i] = int32(before)
+		x := (distance(z) + m) & mask(width)
+		v[i] = int32(x)
+		if chain {
+			m = x
+		}
 	}
 }
 
@@ -395,11 +360,8 @@ func (col *Column) fromPlanes(b []byte, mode byte) (int, error) {
 			}
 			next[p] += BlockScans
 		}
-		switch mode {
-		case modeDelta:
-			unfold(&v, w)
-		case modeMiddle:
-			uncenter(&v, m, w)
+		if mode != modePlain {
+			unfold(&v, m, mode == modeDelta, w)
 		}
 		pack(col.Data[at:], &v, 0, w)
 	}

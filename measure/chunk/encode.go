@@ -87,8 +87,9 @@ func (e *Encoder) Append(b *measure.Block) (int, error) {
 		if e.tb.Stamped {
 			e.firstTick = b.Ticks[0]
 		}
-	} else if !e.follows(b) {
-		e.full = true
+	} else if due := float64(e.scans) * e.tb.TicksPerScan; b.FirstScan != e.firstScan+uint64(e.scans) ||
+		!e.tb.Stamped && math.Abs(float64(b.FirstTick-e.firstTick)-due) > 1 {
+		e.full = true // the block does not go on where the chunk stands
 	}
 	taken := 0
 	for taken < n && !e.full {
@@ -96,18 +97,6 @@ func (e *Encoder) Append(b *measure.Block) (int, error) {
 		taken += e.take(b, taken, m)
 	}
 	return taken, nil
-}
-
-// follows reports whether the block goes on where the chunk stands.
-func (e *Encoder) follows(b *measure.Block) bool {
-	if b.FirstScan != e.firstScan+uint64(e.scans) {
-		return false
-	}
-	if e.tb.Stamped {
-		return true
-	}
-	due := float64(e.scans) * e.tb.TicksPerScan
-	return math.Abs(float64(b.FirstTick-e.firstTick)-due) <= 1
 }
 
 // take codes up to m scans of the block from scan at on; they fit in the open

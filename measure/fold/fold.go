@@ -212,7 +212,10 @@ func (f *Folder) Profile() (Profile, error) {
 		v := max(c.pp/c.n-mean*mean, 0) / (c.n - 1)
 		out.Bins = append(out.Bins, Bin{At: at, Power: measure.Watt(mean), U: measure.Watt(math.Sqrt(v)), N: int(c.n)})
 	}
-	quiet := f.quiet(out.Bins)
+	// The bins that show the level around the kernel: the instants' uncertainty must not carry it into them.
+	guard := 3*measure.Seconds(math.Hypot(float64(f.cfg.UStart), float64(f.cfg.UClock))) +
+		f.cfg.span()/measure.Seconds(2*len(out.Bins))
+	quiet := lists.Map(out.Bins, func(b Bin) bool { return b.At < -guard || b.At > f.cfg.Length+f.cfg.Settle+guard })
 	if !slices.Contains(quiet, true) {
 		return out, fmt.Errorf("%w: no bin lies outside of the kernel: add to what is before and behind it", ErrFold)
 	}
@@ -226,14 +229,6 @@ func (f *Folder) Profile() (Profile, error) {
 		b.U = measure.Watt(math.Hypot(float64(b.U), slope*u))
 	}
 	return out, nil
-}
-
-// quiet marks the bins that show the level around the kernel.
-func (f *Folder) quiet(bins []Bin) []bool {
-	half := f.cfg.span() / measure.Seconds(2*len(bins))
-	// The instants' uncertainty must not carry the kernel into the level.
-	guard := 3*measure.Seconds(math.Hypot(float64(f.cfg.UStart), float64(f.cfg.UClock))) + half
-	return lists.Map(bins, func(b Bin) bool { return b.At < -guard || b.At > f.cfg.Length+f.cfg.Settle+guard })
 }
 
 // energies integrates the bins' power above the level.

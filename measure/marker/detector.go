@@ -209,10 +209,10 @@ func Pair(found []Found) (start, stop *Found) {
 	return start, stop
 }
 
-// Rest returns the device times before and behind which the card rests, outside of the markers
-// that bound the task; NaN where there is none.
-func Rest(found []Found) (before, behind measure.Seconds) {
-	before, behind = measure.Seconds(math.NaN()), measure.Seconds(math.NaN())
+// Inform passes an integrator the rest outside of the markers that bound a task, and the times of the markers'
+// steps. It is called before the first Add.
+func Inform(g *measure.Integrator, spec Spec, found []Found) {
+	before, behind := measure.Seconds(math.NaN()), measure.Seconds(math.NaN()) // where there is no marker
 	start, stop := Pair(found)
 	if start != nil {
 		before = start.Begin
@@ -220,14 +220,7 @@ func Rest(found []Found) (before, behind measure.Seconds) {
 	if stop != nil {
 		behind = stop.End
 	}
-	return before, behind
-}
-
-// Inform passes an integrator the rest outside of the markers that bound a task, and the times of the markers'
-// steps. It is called before the first Add.
-func Inform(g *measure.Integrator, spec Spec, found []Found) {
-	g.Rest(Rest(found))
-	start, stop := Pair(found)
+	g.Rest(before, behind)
 	for _, f := range []*Found{start, stop} {
 		if f == nil || f.Plain() {
 			continue
@@ -315,8 +308,11 @@ func (d *decimator) push(b *measure.Block) {
 		d.anchorScan, d.anchorTick = b.FirstScan, float64(b.FirstTick)
 	}
 	d.next = b.FirstScan + uint64(n)
-	if !d.tb.Stamped {
-		d.reanchor(b)
+	// The block's own tick counts where it differs by more than rounding: the same scans must get the same times
+	// however they are cut into blocks.
+	if diff := float64(b.FirstTick) - d.tick(b.FirstScan); !d.tb.Stamped && (diff > 1.5 || diff < -1.5) {
+		d.drop()
+		d.anchorScan, d.anchorTick = b.FirstScan, float64(b.FirstTick)
 	}
 	for i := 0; i < n; {
 		k := min(d.per-d.n, n-i)
@@ -325,16 +321,6 @@ func (d *decimator) push(b *measure.Block) {
 		if d.n == d.per {
 			d.flush()
 		}
-	}
-}
-
-// reanchor follows the block's own tick where it differs by more than rounding: the
-// same scans must get the same times however they are cut into blocks.
-func (d *decimator) reanchor(b *measure.Block) {
-	want := d.tick(b.FirstScan)
-	if diff := float64(b.FirstTick) - want; diff > 1.5 || diff < -1.5 {
-		d.drop()
-		d.anchorScan, d.anchorTick = b.FirstScan, float64(b.FirstTick)
 	}
 }
 
@@ -359,30 +345,14 @@ func (d *decimator) add(b *measure.Block, from, to int) {
 		d.lastTick = d.tick(b.FirstScan + uint64(to-1))
 	}
 	for i, c := range d.channels {
-		d.sums[i] += sum(b.Counts[c][from:to])
+		for _, x := range b.Counts[c][from:to] {
+			d.sums[i] += int64(x)
+		}
 		if e := d.ends[i]; e[0] != e[1] && !d.clipped {
 			d.clipped = reaches(b.Counts[c][from:to], e[0], e[1])
 		}
 	}
 	d.n += to - from
-}
-
-// sum adds counts up. Four sums run side by side, so that an addition need not
-// wait for the one before it.
-func sum(v []measure.Count) int64 {
-	var a, b, c, e int64
-	for len(v) >= 8 {
-		w := v[:8:8]
-		a += int64(w[0]) + int64(w[4])
-		b += int64(w[1]) + int64(w[5])
-		c += int64(w[2]) + int64(w[6])
-		e += int64(w[3]) + int64(w[7])
-		v = v[8:]
-	}
-	for _, x := range v {
-		a += int64(x)
-	}
-	return a + b + c + e
 }
 
 // reaches reports whether a count stands at an end of a range or beyond it.

@@ -76,7 +76,11 @@ func (u *updates) point(p point) {
 		return // a device clock that jumps back: keep what came first
 	}
 	if gap > 3*u.period {
-		u.restart(p)
+		// Updates were missed: the trace is forgotten.
+		u.finish()
+		u.lags.restart()
+		u.ring.clear()
+		u.prev, u.origin = p, p.t
 		return
 	}
 	last := math.Inf(-1)
@@ -98,14 +102,6 @@ func (u *updates) point(p point) {
 		u.push(update{t: last + u.period, half: now.half, p: p.p, clipped: p.clipped, guess: true})
 	}
 	u.prev = p
-}
-
-// restart forgets the trace: updates were missed.
-func (u *updates) restart(p point) {
-	u.finish()
-	u.lags.restart()
-	u.ring.clear()
-	u.prev, u.origin = p, p.t
 }
 
 func (u *updates) finish() { u.lags.finish() }
@@ -153,12 +149,6 @@ func (u *updates) shape(kind Kind) shape {
 	return s
 }
 
-// at returns the level t seconds behind the begin of the code.
-func (s *shape) at(t float64) float64 {
-	i := int((t-s.from)/s.step + 0.5)
-	return s.level[max(0, min(i, len(s.level)-1))]
-}
-
 // correlate works out the correlation of both kinds for a code that begins at t0.
 func (u *updates) correlate(t0 float64) {
 	start, stop := &u.shapes[0], &u.shapes[1]
@@ -175,7 +165,8 @@ func (u *updates) correlate(t0 float64) {
 		}
 		n, y, yy = n+1, y+v.p, yy+v.p*v.p
 		for k, s := range [2]*shape{start, stop} {
-			a := s.at(rel)
+			j := int((rel-s.from)/s.step + 0.5)
+			a := s.level[max(0, min(j, len(s.level)-1))]
 			x[k], xx[k], xy[k] = x[k]+a, xx[k]+a*a, xy[k]+a*v.p
 		}
 	}
@@ -244,8 +235,11 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
 		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay:  float64(r.Window+lag(r))/2 + skew(setup),
+		delay:  float64(r.Window+r.Update)/2 + skew(setup),
 		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
+	}
+	if r.Centred { // a value is not shown behind its own time
+		s.delay = float64(r.Window)/2 + skew(setup)
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
 	s.points = new(newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64))
@@ -256,14 +250,6 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		s.corr.also = &s.plain.corr
 	}
 	return s
-}
-
-// lag is for how long a value is shown behind its own time.
-func lag(r measure.Response) measure.Seconds {
-	if r.Centred {
-		return 0
-	}
-	return r.Update
 }
 
 // skew returns the mean delay of the channels that carry the current.

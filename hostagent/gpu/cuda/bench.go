@@ -202,7 +202,19 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 		if err := r.prepare(); err != nil {
 			return gpu.Ran{}, err
 		}
-		return r.run(ctx)
+		// The train runs between two relations of the clocks. The queue is waited for also after an error: the control
+		// words must outlive every kernel that writes them.
+		words := make([]byte, r.slots*kernels.CtlSize)
+		s, err := d.related(func() error {
+			if err := errors.Join(r.queue(ctx), d.sync()); err != nil {
+				return err
+			}
+			return d.download(words, r.ctl)
+		})
+		if err != nil {
+			return gpu.Ran{}, err
+		}
+		return r.read(words, s)
 	})
 }
 
@@ -264,22 +276,6 @@ func (r *trainRun) timed(b gpu.Benchmark, ctl uint64, length time.Duration) erro
 // stampSlot queues the kernel that writes the GPU's time into a slot's begin.
 func (r *trainRun) stampSlot(slot int) error {
 	return r.d.stamp(r.d.work, r.ctl+uint64(slot)*kernels.CtlSize+kernels.CtlBegin)
-}
-
-// run queues the train between two relations of the clocks. It waits for the queue also
-// after an error: the control words must outlive every kernel that writes them.
-func (r *trainRun) run(ctx context.Context) (gpu.Ran, error) {
-	words := make([]byte, r.slots*kernels.CtlSize)
-	s, err := r.d.related(func() error {
-		if err := errors.Join(r.queue(ctx), r.d.sync()); err != nil {
-			return err
-		}
-		return r.d.download(words, r.ctl)
-	})
-	if err != nil {
-		return gpu.Ran{}, err
-	}
-	return r.read(words, s)
 }
 
 // queue launches the phases in order. A slice's launch costs some microseconds on the host,

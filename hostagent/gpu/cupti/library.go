@@ -323,7 +323,7 @@ func newRecorder(lib *library, drv *driver, l layout, log *launchlog.Writer) *re
 // requested hands CUPTI an empty buffer, on the thread that launches: the program's own while its
 // profiler runs.
 func (r *recorder) requested(buffer *uintptr, size, records *uint64) {
-	if r.program.request(buffer, size, records) {
+	if r.program.active.Load() && r.program.ask(buffer, size, records) {
 		return
 	}
 	*buffer, *size, *records = r.pool.get(), bufferBytes, 0
@@ -364,7 +364,9 @@ func (r *recorder) completed(context uintptr, stream uint32, buffer uintptr, siz
 func (r *recorder) read(buffer, valid uintptr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.program.anchor()
+	r.program.mu.Lock()
+	r.program.readClock()
+	r.program.mu.Unlock()
 	r.logRanges()
 	now := time.Now().UnixNano()
 	for record := range r.records(buffer, valid) {

@@ -76,11 +76,6 @@ type anchor struct{ host, own int64 }
 // used reports whether the program has a profiler of its own.
 func (p *program) used() bool { return p.requested.Load() != 0 }
 
-// request has the program hand CUPTI a buffer while its profiler runs. It reports whether it did.
-func (p *program) request(buffer *uintptr, size, records *uint64) bool {
-	return p.active.Load() && p.ask(buffer, size, records)
-}
-
 // ask asks the program for a buffer, or takes the spare one.
 func (p *program) ask(buffer *uintptr, size, records *uint64) bool {
 	if s := p.takeSpare(); s != nil {
@@ -110,16 +105,6 @@ func (p *program) takeSpare() *handover {
 	return s
 }
 
-// owes reports whether a buffer of ours may hold records of the program's profiler, and since when;
-// once for each.
-func (p *program) owes(buffer uintptr) (since int64, owed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	since, owed = p.owed[buffer]
-	delete(p.owed, buffer)
-	return since, owed
-}
-
 // complete hands a full buffer to the program, whose own it is.
 func (p *program) complete(context uintptr, stream uint32, buffer uintptr, size, valid uint64) {
 	if f := p.completed.Load(); f != 0 {
@@ -138,7 +123,10 @@ type handover struct {
 // program's profiler began.
 func (r *recorder) copy(context uintptr, stream uint32, buffer, valid uintptr) {
 	p := &r.program
-	since, owed := p.owes(buffer)
+	p.mu.Lock()
+	since, owed := p.owed[buffer]
+	delete(p.owed, buffer)
+	p.mu.Unlock()
 	if !owed || valid == 0 {
 		return
 	}
@@ -179,22 +167,6 @@ const tries = 16
 
 // mostAnchors bounds them; the older half goes.
 const mostAnchors = 1 << 12
-
-// anchor reads the program's clock beside the host's.
-func (p *program) anchor() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.readClock()
-}
-
-// stampedBy has the records read by another clock of the program, 0 for the host's. It has its first anchor before
-// any record is read by it.
-func (p *program) stampedBy(f uintptr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clock, p.anchors = f, nil
-	p.readClock()
-}
 
 // readClock adds an anchor. mu is held.
 func (p *program) readClock() {
@@ -348,7 +320,11 @@ func (r *recorder) setClock(f uintptr) uint32 {
 	}
 	got, _, _ := purego.SyscallN(r.lib.calls[CallClock], f)
 	if uint32(got) == 0 {
-		p.stampedBy(f)
+		// The clock has its first anchor before any record is read by it; 0 is the host's.
+		p.mu.Lock()
+		p.clock, p.anchors = f, nil
+		p.readClock()
+		p.mu.Unlock()
 	}
 	return uint32(got)
 }
@@ -377,7 +353,10 @@ func (r *recorder) enable(kind uint32) uint32 {
 	if p.used() {
 		r.activate()
 	} else if !r.late.Load() && isKernel(kind) {
-		r.replaced()
+		r.mu.Lock()
+		r.log.Trouble("the program's own profiler registered with CUPTI before wattmark, which replaced it: that " +
+			"profiler's own record lacks the kernels")
+		r.mu.Unlock()
 	}
 	return 0
 }
@@ -463,14 +442,6 @@ func (r *recorder) logRanges() {
 		x.Name = i
 		r.log.Range(&x.Range)
 	}
-}
-
-// replaced notes that the program had registered callbacks before Attach, which replaced them.
-func (r *recorder) replaced() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.log.Trouble("the program's own profiler registered with CUPTI before wattmark, which replaced it: that " +
-		"profiler's own record lacks the kernels")
 }
 
 // disable ends a kind of activity for the program. Ours goes on. CUPTI is given buffers of ours from

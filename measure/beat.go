@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"math"
 
 	"gonum.org/v1/gonum/dsp/fourier"
@@ -69,9 +70,7 @@ func (b *beats) next() {
 func (b *beats) halve() {
 	n := len(b.sums)
 	if n%2 == 1 {
-		if b.n == 0 {
-			b.n = b.per
-		}
+		b.n = cmp.Or(b.n, b.per)
 		b.sums, b.turns = append(b.sums, 0), append(b.turns, 0)
 	} else if b.n > 0 {
 		b.n += b.per

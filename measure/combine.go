@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -45,9 +46,7 @@ func Combine(parts []Part) (Combined, error) {
 		if err = errors.Join(p.Edges.validate(), err); err != nil {
 			return out, fmt.Errorf("combine: window %d: %w", i+1, err)
 		}
-		if first == nil {
-			first = g
-		}
+		first = cmp.Or(first, g)
 		if !slices.Equal(first.setup.Rails, g.setup.Rails) || !slices.Equal(first.setup.Channels, g.setup.Channels) {
 			return out, fmt.Errorf("combine: window %d: %w: it was measured under another setup", i+1, ErrCombine)
 		}

@@ -153,8 +153,13 @@ func (a *aligner) add(s *stretch[Count], out func(*stretch[float64]) error) erro
 			return err
 		}
 	}
-	if !a.running {
-		a.begin(s)
+	if !a.running { // a run starts: its first reading stands for those before
+		a.running, a.n, a.next = true, a.back, s.first
+		for c, col := range s.cols {
+			for i := range a.back {
+				a.buf[c][i] = float64(col[0])
+			}
+		}
 	}
 	for from := 0; from < s.n; {
 		m := min(s.n-from, alignScans)
@@ -173,16 +178,6 @@ func (a *aligner) add(s *stretch[Count], out func(*stretch[float64]) error) erro
 		}
 	}
 	return nil
-}
-
-// begin starts a run: its first reading stands for those before.
-func (a *aligner) begin(s *stretch[Count]) {
-	a.running, a.n, a.next = true, a.back, s.first
-	for c, col := range s.cols {
-		for i := range a.back {
-			a.buf[c][i] = float64(col[0])
-		}
-	}
 }
 
 // flush hands on the rest of a run; its last reading stands for those behind.

@@ -139,7 +139,12 @@ func (g *summer[T]) inside(s *stretch[T]) error {
 	if hi <= lo {
 		return nil
 	}
-	g.slopes(s, lo, hi)
+	for _, r := range g.skewed { // how the second readings of rails with a lag change
+		y := s.cols[g.meters[r].y]
+		for i := lo + 1; i < hi; i++ {
+			g.slope(r, float64(y[i])-float64(y[i-1]), s.at(i)-s.at(i-1))
+		}
+	}
 	if g.samples == 0 {
 		g.firstSample = s.first + uint64(lo)
 	}
@@ -289,17 +294,6 @@ func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 		step += d
 	}
 	g.total.step2 += step * step * length * length / 12
-}
-
-// slopes adds how the second readings of rails with a lag change within scans
-// [lo, hi).
-func (g *summer[T]) slopes(s *stretch[T], lo, hi int) {
-	for _, r := range g.skewed {
-		y := s.cols[g.meters[r].y]
-		for i := lo + 1; i < hi; i++ {
-			g.slope(r, float64(y[i])-float64(y[i-1]), s.at(i)-s.at(i-1))
-		}
-	}
 }
 
 func (g *running) slope(r int, change, ticks float64) {

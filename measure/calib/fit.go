@@ -1,6 +1,7 @@
 package calib
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -278,19 +279,14 @@ func (g aging) at(r *Record, at time.Time) (age, temperature float64) {
 // channelDrift is the drift of a channel of record i at a time.
 func (h History) channelDrift(i int, name string, at time.Time) (d measure.Drift) {
 	x := h[i].either(name)
-	var stated Drift
-	if x.Drift != nil {
-		stated = *x.Drift
-	}
+	stated := cmp.Or(x.Drift, &Drift{})
 	d.AgeOffset, d.TemperatureOffset = aging{x.Nominal.UOffset, stated.OffsetPerYear, stated.OffsetPerK}.at(&h[i], at)
 	gain := h.gainOf(i, name)
 	if gain == nil {
 		return d // a zero alone leaves the gain nominal
 	}
 	x = gain.either(name)
-	if stated = (Drift{}); x.Drift != nil {
-		stated = *x.Drift
-	}
+	stated = cmp.Or(x.Drift, &Drift{})
 	d.AgeGain, d.TemperatureGain = aging{x.Nominal.UGain, stated.GainPerYear, stated.GainPerK}.at(gain, at)
 	return d
 }
@@ -316,10 +312,7 @@ func (h History) gainOf(i int, name string) *Record {
 
 // drift is the drift of a shunt of a record.
 func (x *Rail) drift(r *Record, at time.Time) (d measure.Drift) {
-	var stated Drift
-	if x.Drift != nil {
-		stated = *x.Drift
-	}
+	stated := cmp.Or(x.Drift, &Drift{})
 	d.AgeGain, d.TemperatureGain = aging{x.NominalURel, stated.GainPerYear, stated.GainPerK}.at(r, at)
 	return d
 }

@@ -331,11 +331,10 @@ func Under(was, now measure.Setup) (measure.Setup, error) {
 			}
 		}
 	}
-	rails := func(s measure.Setup) (out []string) {
-		for _, r := range s.Rails {
-			out = append(out, fmt.Sprintf("%s %v %v %d %d", r.Name, r.Role, r.Wiring, r.X, r.Y))
-		}
-		return out
+	rails := func(s measure.Setup) []string {
+		return lists.Map(s.Rails, func(r measure.Rail) string {
+			return fmt.Sprintf("%s %v %v %d %d", r.Name, r.Role, r.Wiring, r.X, r.Y)
+		})
 	}
 	if a, b := rails(was), rails(now); !slices.Equal(a, b) {
 		add("the rails (name, role, wiring, channels: %s; now %s)", strings.Join(a, ", "), strings.Join(b, ", "))

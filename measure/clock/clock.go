@@ -129,9 +129,7 @@ const (
 // stated uncertainties allow, the covariance is scaled up by χ² per degree of
 // freedom (R. T. Birge, Phys. Rev. 40 (1932) 207). Errors wrap ErrObservations.
 func FitClock(obs []Obs, prior Prior) (Fit, error) {
-	if prior.URate == 0 {
-		prior.URate = DefaultURate
-	}
+	prior.URate = cmp.Or(prior.URate, DefaultURate)
 	if err := check(obs, prior); err != nil {
 		return Fit{}, err
 	}
@@ -139,7 +137,11 @@ func FitClock(obs []Obs, prior Prior) (Fit, error) {
 	l := s.start()
 	for range rounds {
 		s.reweigh(l)
-		next := s.solve()
+		sw, sx, sxx, sy, sxy := s.normal(s.scale)
+		// Centring on the weighted mean makes the equations independent.
+		mx, my := sx/sw, sy/sw
+		next := line{slope: (sxy - sx*my) / (sxx - sx*mx)}
+		next.d = my - next.slope*mx
 		moved := math.Abs(next.d-l.d) + math.Abs(next.slope-l.slope)*s.span
 		l = next
 		if moved < 1e-15 {
@@ -311,15 +313,6 @@ func (s *solver) normal(k float64) (sw, sx, sxx, sy, sxy float64) {
 		sxy += w * s.x[i] * s.y[i]
 	}
 	return sw, sx, sxx + 1/(s.prior.URate*s.prior.URate), sy, sxy
-}
-
-// solve returns the weighted least-squares line.
-func (s *solver) solve() line {
-	sw, sx, sxx, sy, sxy := s.normal(s.scale)
-	// Centring on the weighted mean makes the equations independent.
-	mx, my := sx/sw, sy/sw
-	slope := (sxy - sx*my) / (sxx - sx*mx)
-	return line{d: my - slope*mx, slope: slope}
 }
 
 // finish computes the covariance and moves the line to the caller's origin.

@@ -47,9 +47,7 @@ const (
 )
 
 func (c *Config) validate() error {
-	if c.Bins == 0 {
-		c.Bins = defaultBins
-	}
+	c.Bins = cmp.Or(c.Bins, defaultBins)
 	switch {
 	case len(c.Starts) < 2:
 		return fmt.Errorf("%w: %d launches: thousands make a profile", ErrFold, len(c.Starts))
@@ -121,7 +119,11 @@ func (f *Folder) Add(b *measure.Block) error { return f.stream.Add(b) }
 func (f *Folder) take(p *measure.Powers) error {
 	tb := f.setup.Timebase
 	width := f.cfg.span() / measure.Seconds(len(f.cells))
-	delay := f.delay()
+	var delay measure.Seconds // the mean skew of the rails' first channels behind a scan's tick
+	for _, r := range f.setup.Rails {
+		delay += f.setup.Channels[r.X].Skew
+	}
+	delay /= measure.Seconds(len(f.setup.Rails))
 	for i := range p.Scans() {
 		t := tb.Seconds(p.Tick(i)) + delay
 		for f.at+1 < len(f.cfg.Starts) && t >= f.cfg.Starts[f.at+1]-f.cfg.Before {
@@ -137,15 +139,6 @@ func (f *Folder) take(p *measure.Powers) error {
 		f.cells[int(bin)].add(p, i)
 	}
 	return nil
-}
-
-// delay is the mean skew of the rails' first channels behind a scan's tick.
-func (f *Folder) delay() measure.Seconds {
-	var s measure.Seconds
-	for _, r := range f.setup.Rails {
-		s += f.setup.Channels[r.X].Skew
-	}
-	return s / measure.Seconds(len(f.setup.Rails))
 }
 
 func (c *cell) add(p *measure.Powers, i int) {

@@ -124,7 +124,18 @@ func (u *updates) gather(t0 float64) (uClock float64, ok bool) {
 		return 0, true
 	}
 	uClock = u.clock()
-	u.unskip()
+	// The guesses are dropped where they are few. A value that stays for two periods is the same again where the
+	// sensor is coarse, and often so; a fine one has left an update out then, as an H200 does with one in sixteen, and
+	// the value it still shows is old.
+	guesses := 0
+	for _, v := range w.all {
+		if v.guess {
+			guesses++
+		}
+	}
+	if guesses <= len(w.all)/skipped {
+		w.all = slices.DeleteFunc(w.all, func(v update) bool { return v.guess })
+	}
 	return uClock, true
 }
 
@@ -190,24 +201,6 @@ func (u *updates) search(spec Spec, kind Kind, t0, reach, step float64, noTag bo
 		}
 	}
 	return best
-}
-
-// unskip drops the guesses where they are few. A value that stays for two
-// periods is the same again where the sensor is coarse, and often so; a fine one
-// has left an update out then, as an H200 does with one in sixteen, and the value it
-// still shows is old.
-func (u *updates) unskip() {
-	w := &u.work
-	guess := func(v update) bool { return v.guess }
-	n := 0
-	for _, v := range w.all {
-		if guess(v) {
-			n++
-		}
-	}
-	if n <= len(w.all)/skipped {
-		w.all = slices.DeleteFunc(w.all, guess)
-	}
 }
 
 // leastRho is the least correlation of the whole marker in n updates of a

@@ -3,6 +3,7 @@ package wall
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/measure"
 )
@@ -288,12 +289,10 @@ func (m *Meter) at(by, tilt measure.Seconds) (x placed, ok bool) {
 // cutAt is the index of the reading that an end of the window cuts, -1 for none.
 func (m *Meter) cutAt(k int, by, tilt measure.Seconds) int {
 	end := []measure.Seconds{m.window.From, m.window.To}[k]
-	for i, r := range m.near {
-		if w := m.stands(r, by, tilt); w.From <= end && w.To > end {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(m.near, func(r run) bool {
+		w := m.stands(r, by, tilt)
+		return w.From <= end && w.To > end
+	})
 }
 
 func (m *Meter) short() error {

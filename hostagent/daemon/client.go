@@ -25,6 +25,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -327,9 +328,7 @@ func (m *Measurement) lost(ctx context.Context, err error, lease time.Duration) 
 	if m.phase == "" && ctx.Err() == nil {
 		return m.client.fail(err)
 	}
-	if lease == 0 {
-		lease = usualLease
-	}
+	lease = cmp.Or(lease, usualLease)
 	text := fmt.Sprintf("%s, during %s: %s", m.client.path, m.phase, status.Convert(err).Message())
 	if m.task.ID != 0 {
 		text += fmt.Sprintf("; task %d is left unfinished: the bench is free once its lease of %v has run out, and "+

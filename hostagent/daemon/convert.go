@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -293,8 +294,6 @@ func (s *Server) provenance(p *pb.Provenance) (*store.Provenance, error) {
 		Host: p.Host, OS: p.Os, Version: p.Version, Directory: p.Directory,
 		GitCommit: p.GitCommit, GitDirty: p.GitDirty, Command: p.Command,
 	}
-	if out.Version == "" {
-		out.Version = s.cfg.Version
-	}
+	out.Version = cmp.Or(out.Version, s.cfg.Version)
 	return out, nil
 }

@@ -117,11 +117,7 @@ func (b *bench) update(change func(*State)) {
 
 // expire drops moments that are older than Config.Keep. The lock is held.
 func (b *bench) expire(now time.Time) {
-	young := slices.IndexFunc(b.history, func(m Moment) bool { return now.Sub(m.At) <= b.cfg.Keep })
-	if young < 0 {
-		young = len(b.history)
-	}
-	b.history = slices.Delete(b.history, 0, young)
+	b.history = slices.DeleteFunc(b.history, func(m Moment) bool { return now.Sub(m.At) > b.cfg.Keep })
 }
 
 // run feeds the viewers while there are any, until ctx ends. Another demand begins another

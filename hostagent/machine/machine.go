@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,11 +96,7 @@ func text(file string) string {
 // be read, in order of their names, and for those that cannot why not: powercap's are root's alone
 // since CVE-2020-8694. A machine without any is no error.
 func Find(root string) (out []*Sensor, err error) {
-	if root == "" {
-		if root = os.Getenv(EnvRoot); root == "" {
-			root = "/sys"
-		}
-	}
+	root = cmp.Or(root, os.Getenv(EnvRoot), "/sys")
 	var errs []error
 	for _, s := range append(zones(root), chips(root)...) {
 		_, err := s.Read()
@@ -147,13 +144,8 @@ func chips(root string) (out []*Sensor) {
 		for _, file := range files {
 			dir, base := filepath.Split(file)
 			number, _, _ := strings.Cut(base, "_")
-			label := text(dir + number + "_label")
-			if label == "" {
-				label = text(dir + number + "_oem_info") // of ACPI's power meter
-			}
-			if label == "" {
-				label = number
-			}
+			// ACPI's power meter has its label in another file.
+			label := cmp.Or(text(dir+number+"_label"), text(dir+number+"_oem_info"), number)
 			out = append(out, &Sensor{
 				Name: text(path.Join(dir, "name")) + " " + label, Energy: strings.HasPrefix(number, "energy"), file: file,
 			})

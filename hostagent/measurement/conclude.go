@@ -69,9 +69,7 @@ func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 // conclude computes a task's outcome from the stored samples and the monitor's summary of
 // the capture, on top of v's reasons. Errors are the database's.
 func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (store.Outcome, error) {
-	if v.state == 0 {
-		v.state = store.Complete
-	}
+	v.state = cmp.Or(v.state, store.Complete)
 	task, err := db.Task(ctx, id)
 	if err != nil {
 		return store.Outcome{}, err

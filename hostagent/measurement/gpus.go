@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/nvml"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -63,10 +64,7 @@ func visibleGPUs(cards []nvml.Card, env func(string) (string, bool)) (out []gpu.
 	}
 	named, restricted := env("CUDA_VISIBLE_DEVICES")
 	if !restricted {
-		for _, c := range cards {
-			out = append(out, c.Info)
-		}
-		return out, ordered, true
+		return lists.Map(cards, func(c nvml.Card) gpu.Info { return c.Info }), ordered, true
 	}
 	// An entry that is neither an index nor the begin of a UUID here is left to the driver.
 	byUUID := true

@@ -2,6 +2,7 @@ package measurement
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,7 +219,14 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 		kernels = []gpu.Kernel{{Name: "work", Span: gpu.Span{Start: begin, End: end}}}
 	}
 	seen := strangers()
-	rows := s.kernels(kernels)
+	rows := make([]store.Kernel, len(kernels)) // on the line
+	for i, k := range kernels {
+		on := s.line.span(k.Span)
+		rows[i] = store.Kernel{Name: k.Name, Start: on.Start, End: on.End}
+	}
+	if from, to, ok := span(rows); ok {
+		s.worked = gpu.Span{Start: from, End: to}
+	}
 	if err := errors.Join(s.watchClock(ctx), s.putFailure(ctx)); err != nil {
 		return errors.Join(conditionErr, err)
 	}
@@ -240,19 +248,6 @@ func (s *attempt) putFailure(ctx context.Context) error {
 		f.ExitCode = &program.Code
 	}
 	return playing("store that the work failed", s.cfg.DB.PutFailure(context.WithoutCancel(ctx), s.id, f))
-}
-
-// kernels are rows of the kernels that ran, on the line.
-func (s *attempt) kernels(ran []gpu.Kernel) []store.Kernel {
-	rows := make([]store.Kernel, len(ran))
-	for i, k := range ran {
-		on := s.line.span(k.Span)
-		rows[i] = store.Kernel{Name: k.Name, Start: on.Start, End: on.End}
-	}
-	if from, to, ok := span(rows); ok {
-		s.worked = gpu.Span{Start: from, End: to}
-	}
-	return rows
 }
 
 // condition stores the GPU's clocks, temperature and throttling, where its sensor reads them, and how far the
@@ -316,9 +311,7 @@ func (s *attempt) watchOthers(ctx context.Context) (stop func() []measure.Event)
 		return func() []measure.Event { return nil }
 	}
 	o := &others{reader: reader, root: s.cfg.Process, known: map[int]bool{}, seen: map[int]seen{}, begun: time.Now()}
-	if o.root == 0 {
-		o.root = os.Getpid()
-	}
+	o.root = cmp.Or(o.root, os.Getpid())
 	o.look()
 	end := beside(ctx, func(ctx context.Context) error {
 		for sensor.Pause(ctx, lookEvery) == nil {

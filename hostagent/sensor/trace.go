@@ -55,7 +55,13 @@ func (t *trace) add(at time.Time, v float64) {
 		if ns < old.last {
 			return
 		}
-		hole := t.hole(ns, old.last)
+		// Where readings are missing before this one a run ends: its readings are taken as evenly spaced.
+		const least = int64(5 * time.Millisecond) // a busy machine
+		step := ns - old.last
+		hole := t.step > 0 && step > max(least, 5*t.step/2)
+		if !hole {
+			t.step = step
+		}
 		if old.v == v && (t.steps || !hole) {
 			old.last, old.n = ns, old.n+1
 			return
@@ -69,18 +75,6 @@ func (t *trace) add(at time.Time, v float64) {
 		t.halve()
 	}
 	t.runs = append(t.runs, r)
-}
-
-// hole reports whether readings are missing before an instant: those of a run are
-// taken as evenly spaced.
-func (t *trace) hole(ns, last int64) bool {
-	const least = int64(5 * time.Millisecond) // a busy machine
-	step := ns - last
-	if t.step > 0 && step > max(least, 5*t.step/2) {
-		return true
-	}
-	t.step = step
-	return false
 }
 
 // halve merges runs by twos. ΣP and N stay the same; a counter keeps every second of its

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,12 +110,9 @@ func Run(ctx context.Context, l Line, put func(context.Context, []store.Reading)
 
 // ChannelOf returns the index of the channel that shows the line, -1 without one.
 func ChannelOf(s *measure.Setup) int {
-	for i, c := range s.Channels {
-		if c.Name == Channel || strings.HasSuffix(c.Name, "/"+Channel) {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.Channels, func(c measure.Channel) bool {
+		return c.Name == Channel || strings.HasSuffix(c.Name, "/"+Channel)
+	})
 }
 
 // Change is when the channel was seen to pass from one level to the other: between two readings.

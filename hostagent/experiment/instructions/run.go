@@ -413,9 +413,7 @@ func slope(counts []count, s gpu.Span) measure.Watt {
 		if c.energy == counts[i-1].energy || c.at.Before(s.Start) || c.at.After(s.End) {
 			continue
 		}
-		if first == nil {
-			first = c
-		}
+		first = cmp.Or(first, c)
 		last = c
 	}
 	if first == nil || last == first {

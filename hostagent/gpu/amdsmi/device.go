@@ -1,6 +1,7 @@
 package amdsmi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -113,9 +114,7 @@ func (l *library) open(selector string) (*Card, error) {
 	if err != nil {
 		return nil, err
 	}
-	if selector == "" {
-		selector = "0"
-	}
+	selector = cmp.Or(selector, "0")
 	index, err := strconv.Atoi(selector)
 	for i, c := range cards {
 		if err == nil && i != index || err != nil && !gpu.SameID(selector, c.UUID) && !gpu.SameID(selector, c.PCIBusID) {

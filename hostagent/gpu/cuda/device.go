@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -339,12 +340,9 @@ func (d *driver) find(selector string) (int32, error) {
 	case strings.Contains(selector, ":"):
 		return d.findBy(n, selector, d.pciBusID)
 	}
-	var index int64
-	if selector != "" {
-		if index, err = strconv.ParseInt(selector, 10, 32); err != nil {
-			return 0, fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice,
-				selector)
-		}
+	index, err := strconv.ParseInt(cmp.Or(selector, "0"), 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice, selector)
 	}
 	if index < 0 || index >= int64(n) {
 		return 0, fmt.Errorf("%w: index %d: the driver sees %d", ErrNoDevice, index, n)

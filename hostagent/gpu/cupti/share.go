@@ -377,21 +377,6 @@ type events struct {
 // mostEvents is how many events wait before their thread takes them to the log itself.
 const mostEvents = 1 << 12
 
-// add returns how many wait.
-func (e *events) add(x event) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(e.list, x)
-	return len(e.list)
-}
-
-func (e *events) take() (out []event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out, e.list = e.list, nil
-	return out
-}
-
 // Range adds an event of a range that the program named to the log. The first has the calls that launch
 // kernels recorded from then on. It does not block on the log.
 func Range(x launchlog.Range, name string) {
@@ -403,7 +388,11 @@ func Range(x launchlog.Range, name string) {
 		r.recordCalls()
 	}
 	// Events are written with each buffer of kernels; here where no buffer comes.
-	if r.named.add(event{x, name}) >= mostEvents && r.mu.TryLock() {
+	r.named.mu.Lock()
+	r.named.list = append(r.named.list, event{x, name})
+	waiting := len(r.named.list)
+	r.named.mu.Unlock()
+	if waiting >= mostEvents && r.mu.TryLock() {
 		defer r.mu.Unlock()
 		r.logRanges()
 	}
@@ -427,7 +416,11 @@ func (r *recorder) recordCalls() {
 
 // logRanges takes the events to the log. The caller holds r.mu.
 func (r *recorder) logRanges() {
-	for _, x := range r.named.take() {
+	r.named.mu.Lock()
+	list := r.named.list
+	r.named.list = nil
+	r.named.mu.Unlock()
+	for _, x := range list {
 		if r.ranges == nil {
 			r.ranges = map[string]uint32{}
 		}

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -73,13 +74,9 @@ func (d *Device) find(selector string) error {
 	case strings.Contains(selector, ":"):
 		call, r = "nvmlDeviceGetHandleByPciBusId", d.lib.ByPCIBusID(dl.CString(selector), h)
 	default:
-		index := 0
-		if selector != "" {
-			var err error
-			if index, err = strconv.Atoi(selector); err != nil || index < 0 {
-				return fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice,
-					selector)
-			}
+		index, err := strconv.Atoi(cmp.Or(selector, "0"))
+		if err != nil || index < 0 {
+			return fmt.Errorf("%w: %q: want an index, a UUID (GPU-…) or a PCI bus id (0000:65:00.0)", ErrNoDevice, selector)
 		}
 		call, r = "nvmlDeviceGetHandleByIndex", d.lib.ByIndex(uint32(index), h)
 	}

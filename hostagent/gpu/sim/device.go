@@ -54,9 +54,7 @@ func Find(cfg Config) (*Device, error) {
 	if cfg.Plant == nil {
 		return nil, fmt.Errorf("sim: open: no plant: a simulated GPU needs a board to draw power from")
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = Wall{}
-	}
+	cfg.Clock = cmp.Or[Clock](cfg.Clock, Wall{})
 	cfg.Launch, cfg.Jitter = cmp.Or(cfg.Launch, 50*time.Microsecond), cmp.Or(cfg.Jitter, 20*time.Microsecond)
 	cfg.Name = cmp.Or(cfg.Name, "simulated GPU")
 	return &Device{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x51_6d))}, nil

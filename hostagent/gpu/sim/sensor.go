@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -51,12 +52,8 @@ func NewSensor(plant Plant, clock Clock, r Response) *Sensor {
 	if r.Update == 0 {
 		r.Update, r.Instant, r.Average = 100*time.Millisecond, 25*time.Millisecond, time.Second
 	}
-	if r.Gain == 0 {
-		r.Gain = 1
-	}
-	if clock == nil {
-		clock = Wall{}
-	}
+	r.Gain = cmp.Or(r.Gain, 1)
+	clock = cmp.Or[Clock](clock, Wall{})
 	return &Sensor{plant: plant, clock: clock, r: r}
 }
 

@@ -3,6 +3,7 @@
 package dl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -30,9 +31,7 @@ func Open(names ...string) (uintptr, error) {
 		if err == nil {
 			return h, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return 0, fmt.Errorf("%w: %w", ErrLibrary, first)
 }

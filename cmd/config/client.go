@@ -13,7 +13,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/wattmark/wattmark/api/auth"
-	"github.com/wattmark/wattmark/monitor/regular"
 )
 
 // Settings are the values that a client uses where neither the command line nor the
@@ -57,12 +56,9 @@ type ClientFile struct {
 // ReadClient reads a file of client settings; a missing file has none. Errors name line and
 // column.
 func ReadClient(path string) (*ClientFile, error) {
-	data, err := regular.Read(path, maxSize)
+	data, err := read(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
-	}
-	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s: larger than %d bytes: this is no configuration file", path, maxSize)
 	}
 	return ParseClient(path, data)
 }
@@ -166,11 +162,9 @@ func OpenClient(context string) (*Client, error) {
 
 // Contexts returns the names of all contexts, sorted.
 func (c *Client) Contexts() []string {
-	all := map[string]bool{}
+	all := map[string]*Settings{}
 	for _, f := range c.Files {
-		for name := range f.Contexts {
-			all[name] = true
-		}
+		maps.Copy(all, f.Contexts)
 	}
 	return slices.Sorted(maps.Keys(all))
 }

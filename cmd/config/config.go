@@ -18,16 +18,16 @@ import (
 	"github.com/wattmark/wattmark/monitor/regular"
 )
 
-// setting is one key of a configuration file.
+// setting is the value of a key in a configuration file.
 type setting struct {
-	key, value string
-	at         *token.Position
+	value string
+	at    *token.Position
 }
 
 // File is a configuration file that was read.
 type File struct {
 	name     string
-	settings []setting
+	settings map[string]setting // by the name of the flag
 }
 
 // Len is the number of keys that the file sets.
@@ -39,20 +39,26 @@ const maxSize = 1 << 20
 // Read reads a configuration file for a command. Errors name line and
 // column.
 func Read(name string, flags *pflag.FlagSet) (*File, error) {
-	data, err := regular.Read(name, maxSize)
+	data, err := read(name)
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s: larger than %d bytes: this is no configuration file", name, maxSize)
-	}
 	return Parse(name, data, flags)
+}
+
+// read returns the content of a file of at most maxSize bytes.
+func read(name string) ([]byte, error) {
+	data, err := regular.Read(name, maxSize)
+	if len(data) > maxSize {
+		err = fmt.Errorf("%s: larger than %d bytes: this is no configuration file", name, maxSize)
+	}
+	return data, err
 }
 
 // Parse reads a configuration file's text, and holds it against the flags
 // without setting them.
 func Parse(name string, data []byte, flags *pflag.FlagSet) (*File, error) {
-	c := &File{name: name}
+	c := &File{name: name, settings: map[string]setting{}}
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var ye yaml.Error
@@ -91,24 +97,22 @@ var notInFile = []string{"config", "help", "json"}
 // value that the flag refuses is an error with its line.
 func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	k := kv.Key.GetToken()
-	s := setting{key: k.Value, at: k.Position}
-	flag := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
-	if flag == nil || slices.Contains(notInFile, flag.Name) || strings.Contains(s.key, "-") {
-		return c.fault(s.at, fmt.Errorf("no such key: %q; there are %s", s.key, strings.Join(keysOf(flags), ", ")))
+	key, s := k.Value, setting{at: k.Position}
+	flag := flags.Lookup(strings.ReplaceAll(key, "_", "-"))
+	if flag == nil || slices.Contains(notInFile, flag.Name) || strings.Contains(key, "-") {
+		return c.fault(s.at, fmt.Errorf("no such key: %q; there are %s", key, strings.Join(keysOf(flags), ", ")))
 	}
-	for _, other := range c.settings {
-		if other.key == s.key {
-			return c.fault(s.at, fmt.Errorf("%s is said twice, first in line %d", s.key, other.at.Line))
-		}
+	if other, twice := c.settings[flag.Name]; twice {
+		return c.fault(s.at, fmt.Errorf("%s is said twice, first in line %d", key, other.at.Line))
 	}
 	if _, many := flag.Value.(pflag.SliceValue); many && kv.Value.Type() == ast.SequenceType {
-		if err := c.joined(&s, kv.Value.(*ast.SequenceNode)); err != nil {
+		if err := c.joined(key, &s, kv.Value.(*ast.SequenceNode)); err != nil {
 			return err
 		}
 	} else {
 		value, ok := kv.Value.(ast.ScalarNode)
 		if !ok || kv.Value.Type() == ast.NullType {
-			return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", s.key))
+			return c.fault(s.at, fmt.Errorf("%s: want one value behind the colon", key))
 		}
 		s.value, s.at = value.GetToken().Value, value.GetToken().Position
 		if lit, ok := kv.Value.(*ast.LiteralNode); ok {
@@ -117,23 +121,23 @@ func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	}
 	// A trial on a copy of the flag, so that a bad file changes nothing.
 	if err := try(flag, s.value); err != nil {
-		return c.fault(s.at, fmt.Errorf("%s: %q: %w", s.key, s.value, err))
+		return c.fault(s.at, fmt.Errorf("%s: %q: %w", key, s.value, err))
 	}
-	c.settings = append(c.settings, s)
+	c.settings[flag.Name] = s
 	return nil
 }
 
-// joined sets s to the values of a list, with commas between, as a flag takes them.
-func (c *File) joined(s *setting, list *ast.SequenceNode) error {
+// joined sets s to the values of a key's list, with commas between, as a flag takes them.
+func (c *File) joined(key string, s *setting, list *ast.SequenceNode) error {
 	var values []string
 	for _, v := range list.Values {
 		if _, ok := v.(ast.ScalarNode); !ok || v.Type() == ast.NullType {
-			return c.fault(v.GetToken().Position, fmt.Errorf("%s: want one value behind each dash", s.key))
+			return c.fault(v.GetToken().Position, fmt.Errorf("%s: want one value behind each dash", key))
 		}
 		values = append(values, v.GetToken().Value)
 	}
 	if s.value = strings.Join(values, ","); s.value == "" {
-		return c.fault(s.at, fmt.Errorf("%s: the list is empty", s.key))
+		return c.fault(s.at, fmt.Errorf("%s: the list is empty", key))
 	}
 	return nil
 }
@@ -189,25 +193,15 @@ func (c *File) fault(at *token.Position, err error) error {
 	return fmt.Errorf("%s:%d:%d: %w", c.name, at.Line, at.Column, err)
 }
 
-// lookup returns the file's value of a flag.
-func (c *File) lookup(flag string) (setting, bool) {
-	for _, s := range c.settings {
-		if strings.ReplaceAll(s.key, "_", "-") == flag {
-			return s, true
-		}
-	}
-	return setting{}, false
-}
-
 // Apply sets the flags that the command line does not set.
 func (c *File) Apply(flags *pflag.FlagSet) error {
-	for _, s := range c.settings {
-		f := flags.Lookup(strings.ReplaceAll(s.key, "_", "-"))
+	for flag, s := range c.settings {
+		f := flags.Lookup(flag)
 		if f.Changed {
 			continue
 		}
 		if err := f.Value.Set(s.value); err != nil {
-			return c.fault(s.at, fmt.Errorf("%s: %w", s.key, err))
+			return c.fault(s.at, fmt.Errorf("%s: %w", strings.ReplaceAll(flag, "-", "_"), err))
 		}
 	}
 	return nil
@@ -256,11 +250,9 @@ func (r *Reloader) Reload() {
 		return
 	}
 	var restart, done, overruled []string
-	kept := &File{name: fresh.name}
-	for flag, def := range r.defaults {
-		was, _ := r.File.lookup(flag)
-		now, said := fresh.lookup(flag)
-		wanted := def
+	for flag, wanted := range r.defaults {
+		was, had := r.File.settings[flag]
+		now, said := fresh.settings[flag]
 		if said {
 			wanted = now.value
 		}
@@ -268,29 +260,22 @@ func (r *Reloader) Reload() {
 		act, live := r.Live[flag]
 		switch {
 		case was.value == now.value:
-			kept.keep(now)
 		case f.Changed:
 			overruled = append(overruled, flag)
-			kept.keep(now)
 		case !live:
 			restart = append(restart, flag)
-			kept.keep(was) // logged again with the next reload
+			// The old value stays, so that the change is logged again with the next reload.
+			if delete(fresh.settings, flag); had {
+				fresh.settings[flag] = was
+			}
 		default:
 			_ = f.Value.Set(wanted) // Read has tried it
-			kept.keep(now)
 			act()
 			done = append(done, flag+"="+wanted)
 		}
 	}
-	r.File = kept
+	r.File = fresh
 	r.report(done, restart, overruled)
-}
-
-// keep adds a setting; the zero one is ignored.
-func (c *File) keep(s setting) {
-	if s.key != "" {
-		c.settings = append(c.settings, s)
-	}
 }
 
 // report logs the outcome of a reload: changed keys, keys that need a restart, keys that

@@ -99,11 +99,6 @@ func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []s
 
 // calibrateOne applies the file's calibration to one instrument's channels.
 func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
-	set := func(to *float64, v *float64) {
-		if v != nil {
-			*to = *v
-		}
-	}
 	// In the order of the names, so that of several faults always the same one is reported.
 	over := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(over)) {
@@ -113,11 +108,13 @@ func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 			return b.src.faultKey(at, err)
 		}
 		c := &channels[i]
-		set(&c.Gain, y.Gain)
-		set(&c.Offset, y.Offset)
-		set(&c.UGain, y.UGain)
-		set(&c.UOffset, y.UOffset)
-		set(&c.Noise, y.Noise)
+		for to, v := range map[*float64]*float64{
+			&c.Gain: y.Gain, &c.Offset: y.Offset, &c.UGain: y.UGain, &c.UOffset: y.UOffset, &c.Noise: y.Noise,
+		} {
+			if v != nil {
+				*to = *v
+			}
+		}
 		if y.Skew != nil {
 			c.Skew = measure.SecondsOf(*y.Skew)
 		}
@@ -194,37 +191,26 @@ func (b *Bench) rail(
 	if r.Role == 0 {
 		r.Role = instrument.RoleOf(y.Name)
 	}
+	if y.Shunt != nil {
+		r.Shunt, r.UShunt = measure.Ohm(y.Shunt.Ohm), y.Shunt.URel
+	} else if y.Assumed != nil {
+		r.Assumed, r.UAssumed = measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
+	}
+	var refs []ref
+	r.Wiring, refs = y.wiring(at)
 	var faults []error
-	// find sets an index to a channel that no other rail has.
-	find := func(to *int, name string, key path) {
-		c, err := b.channel(channels, name)
+	for i, to := range []*int{&r.X, &r.Y}[:len(refs)] {
+		c, err := b.channel(channels, refs[i].name)
 		if err == nil {
 			if was := take(c); was != "" {
 				err = fmt.Errorf("rail %s: channel %s is already used by rail %s", y.Name, channels[c].Name, was)
 			}
 		}
 		if err != nil {
-			faults = append(faults, b.src.fault(key, err))
-			return
+			faults = append(faults, b.src.fault(refs[i].at, err))
+			continue
 		}
 		*to = c
-	}
-	switch {
-	case y.Shunt != nil:
-		r.Wiring, r.Shunt, r.UShunt = measure.WiringShunt, measure.Ohm(y.Shunt.Ohm), y.Shunt.URel
-		find(&r.X, y.Shunt.Source, at.with("shunt", "source"))
-		find(&r.Y, y.Shunt.Ground, at.with("shunt", "ground"))
-	case y.Clamp != nil:
-		r.Wiring = measure.WiringClamp
-		find(&r.X, y.Clamp.Current, at.with("clamp", "current"))
-		find(&r.Y, y.Clamp.Voltage, at.with("clamp", "voltage"))
-	case y.Assumed != nil:
-		r.Wiring = measure.WiringAssumed
-		r.Assumed, r.UAssumed = measure.Volt(y.Assumed.Volt), measure.Volt(y.Assumed.UVolt)
-		find(&r.X, y.Assumed.Current, at.with("assumed", "current"))
-	default:
-		r.Wiring = measure.WiringPower
-		find(&r.X, y.Power.Channel, at.with("power", "channel"))
 	}
 	if len(faults) == 0 {
 		if err := r.Validate(channels); err != nil {
@@ -357,8 +343,23 @@ type ref struct {
 	at   path
 }
 
-// checkWiring checks a rail by itself and returns the channels that it names: two for a
-// shunt (source and ground side) and a clamp (current and voltage), else one.
+// wiring returns how a rail is wired and the channels that it names: two for a shunt (source
+// and ground side) and a clamp (current and voltage), else one.
+func (r railYAML) wiring(at path) (measure.Wiring, []ref) {
+	switch {
+	case r.Shunt != nil:
+		at = at.with("shunt")
+		return measure.WiringShunt, []ref{{r.Shunt.Source, at.with("source")}, {r.Shunt.Ground, at.with("ground")}}
+	case r.Clamp != nil:
+		at = at.with("clamp")
+		return measure.WiringClamp, []ref{{r.Clamp.Current, at.with("current")}, {r.Clamp.Voltage, at.with("voltage")}}
+	case r.Assumed != nil:
+		return measure.WiringAssumed, []ref{{r.Assumed.Current, at.with("assumed", "current")}}
+	}
+	return measure.WiringPower, []ref{{r.Power.Channel, at.with("power", "channel")}}
+}
+
+// checkWiring checks a rail by itself and returns the channels that it names.
 func checkWiring(r railYAML, at path, add report) []ref {
 	n := 0 // wirings that are set
 	for _, has := range []bool{r.Shunt != nil, r.Clamp != nil, r.Assumed != nil, r.Power != nil} {
@@ -370,44 +371,26 @@ func checkWiring(r railYAML, at path, add report) []ref {
 		add(at, "rail %s has %d wirings: want one of shunt, clamp, assumed, power", r.Name, n)
 		return nil
 	}
-	positive := func(key path, what string, v float64) {
-		if !(v > 0) || math.IsInf(v, 0) { // NaN is not above 0 either
-			add(key, "%s of %v: must be positive and finite", what, v)
+	_, refs := r.wiring(at)
+	for _, c := range refs {
+		if c.name == "" {
+			add(c.at, "%s is missing: name a channel", c.at[len(c.at)-1])
 		}
 	}
-	notNegative := func(key path, what string, v float64) {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			add(key, "%s of %v: must be zero or positive and finite", what, v)
+	number := func(key path, what string, v float64, good bool, want string) {
+		if !good || math.IsInf(v, 0) { // NaN is not good either
+			add(key, "%s of %v: must be %s and finite", what, v, want)
 		}
 	}
-	var refs []ref
-	name := func(key path, v string) {
-		if v == "" {
-			add(key, "%s is missing: name a channel", key[len(key)-1])
-			return
-		}
-		refs = append(refs, ref{v, key})
+	if s := r.Shunt; s != nil {
+		number(at.with("shunt", "ohm"), "a shunt in Ω", s.Ohm, s.Ohm > 0, "positive")
+		number(at.with("shunt", "u_rel"), "a relative uncertainty", s.URel, s.URel >= 0, "zero or positive")
 	}
-	switch {
-	case r.Shunt != nil:
-		at = at.with("shunt")
-		name(at.with("source"), r.Shunt.Source)
-		name(at.with("ground"), r.Shunt.Ground)
-		positive(at.with("ohm"), "a shunt in Ω", r.Shunt.Ohm)
-		notNegative(at.with("u_rel"), "a relative uncertainty", r.Shunt.URel)
-	case r.Clamp != nil:
-		at = at.with("clamp")
-		name(at.with("current"), r.Clamp.Current)
-		name(at.with("voltage"), r.Clamp.Voltage)
-	case r.Assumed != nil:
-		at = at.with("assumed")
-		name(at.with("current"), r.Assumed.Current)
-		positive(at.with("volt"), "an assumed voltage in V", r.Assumed.Volt)
-		notNegative(at.with("u_volt"), "an uncertainty in V", r.Assumed.UVolt)
-	default:
-		name(at.with("power", "channel"), r.Power.Channel)
+	if a := r.Assumed; a != nil {
+		number(at.with("assumed", "volt"), "an assumed voltage in V", a.Volt, a.Volt > 0, "positive")
+		number(at.with("assumed", "u_volt"), "an uncertainty in V", a.UVolt, a.UVolt >= 0, "zero or positive")
 	}
-	return refs
+	return slices.DeleteFunc(refs, func(c ref) bool { return c.name == "" })
 }
 
 // checkChannels refuses calibrations that are not finite, negative uncertainties, and a
@@ -416,10 +399,8 @@ func (b *Bench) checkChannels(of int, add report) {
 	channels := b.file.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
 		c, at := channels[name], path{"instruments", of, "channels", name}
-		keys := [...]string{"gain", "offset", "u_gain", "u_offset", "noise"}
 		for i, v := range []*float64{c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise} {
-			key := keys[i]
-			switch {
+			switch key := [...]string{"gain", "offset", "u_gain", "u_offset", "noise"}[i]; {
 			case v == nil:
 			case math.IsNaN(*v) || math.IsInf(*v, 0):
 				add(at.with(key), "channel %s: %s is %v: must be a finite number", name, key, *v)
@@ -437,82 +418,66 @@ type file struct {
 	Name        string           `yaml:"name"`
 	GPU         string           `yaml:"gpu"`
 	Instruments []instrumentYAML `yaml:"instruments"`
-	Align       *alignYAML       `yaml:"align"`
-	Rails       []railYAML       `yaml:"rails"`
-	Missing     []string         `yaml:"missing"`
-	Response    *responseYAML    `yaml:"response"`
+	// Align is the alignment of the times of several instruments.
+	Align *struct {
+		By          string        `yaml:"by"`
+		U           time.Duration `yaml:"u"`
+		Master      string        `yaml:"master"`
+		SharedClock bool          `yaml:"shared_clock"`
+	} `yaml:"align"`
+	Rails   []railYAML `yaml:"rails"`
+	Missing []string   `yaml:"missing"`
+	// Response replaces the instrument's.
+	Response *struct {
+		Tau    time.Duration `yaml:"tau"`
+		Window time.Duration `yaml:"window"`
+		Update time.Duration `yaml:"update"`
+	} `yaml:"response"`
 }
 
 // instrumentYAML is one entry of instruments. Port and Address are synonyms.
 type instrumentYAML struct {
-	Name     string                 `yaml:"name"`
-	Kind     string                 `yaml:"kind"`
-	Port     string                 `yaml:"port"`
-	Address  string                 `yaml:"address"`
-	Delay    time.Duration          `yaml:"delay"`
-	Options  any                    `yaml:"options"`
-	Channels map[string]channelYAML `yaml:"channels"`
-}
-
-// alignYAML is the alignment of the times of several instruments.
-type alignYAML struct {
-	By          string        `yaml:"by"`
-	U           time.Duration `yaml:"u"`
-	Master      string        `yaml:"master"`
-	SharedClock bool          `yaml:"shared_clock"`
-}
-
-// channelYAML replaces the parts of a channel's calibration that are set.
-type channelYAML struct {
-	Gain    *float64       `yaml:"gain"`
-	Offset  *float64       `yaml:"offset"`
-	UGain   *float64       `yaml:"u_gain"`
-	UOffset *float64       `yaml:"u_offset"`
-	Noise   *float64       `yaml:"noise"`
-	Skew    *time.Duration `yaml:"skew"`
+	Name    string        `yaml:"name"`
+	Kind    string        `yaml:"kind"`
+	Port    string        `yaml:"port"`
+	Address string        `yaml:"address"`
+	Delay   time.Duration `yaml:"delay"`
+	Options any           `yaml:"options"`
+	// Channels replace the parts of a channel's calibration that are set.
+	Channels map[string]struct {
+		Gain    *float64       `yaml:"gain"`
+		Offset  *float64       `yaml:"offset"`
+		UGain   *float64       `yaml:"u_gain"`
+		UOffset *float64       `yaml:"u_offset"`
+		Noise   *float64       `yaml:"noise"`
+		Skew    *time.Duration `yaml:"skew"`
+	} `yaml:"channels"`
 }
 
 // railYAML is one rail; exactly one of the wirings is set.
 type railYAML struct {
-	Name    string       `yaml:"name"`
-	Role    string       `yaml:"role"`
-	Shunt   *shuntYAML   `yaml:"shunt"`
-	Clamp   *clampYAML   `yaml:"clamp"`
-	Assumed *assumedYAML `yaml:"assumed"`
-	Power   *powerYAML   `yaml:"power"`
-}
-
-// shuntYAML is a resistor in the supply's line, with a channel on either side of it.
-type shuntYAML struct {
-	Source string  `yaml:"source"`
-	Ground string  `yaml:"ground"`
-	Ohm    float64 `yaml:"ohm"`
-	// URel is the relative standard uncertainty of Ohm.
-	URel float64 `yaml:"u_rel"`
-}
-
-// clampYAML is a current probe, and a channel for the voltage.
-type clampYAML struct {
-	Current string `yaml:"current"`
-	Voltage string `yaml:"voltage"`
-}
-
-// assumedYAML is a current probe on a rail whose voltage is not measured.
-type assumedYAML struct {
-	Current string  `yaml:"current"`
-	Volt    float64 `yaml:"volt"`
-	// UVolt is the standard uncertainty of Volt, in V.
-	UVolt float64 `yaml:"u_volt"`
-}
-
-// powerYAML is a channel that reads watts, as of a GPU's own sensor.
-type powerYAML struct {
-	Channel string `yaml:"channel"`
-}
-
-// responseYAML replaces the instrument's response.
-type responseYAML struct {
-	Tau    time.Duration `yaml:"tau"`
-	Window time.Duration `yaml:"window"`
-	Update time.Duration `yaml:"update"`
+	Name string `yaml:"name"`
+	Role string `yaml:"role"`
+	// Shunt is a resistor in the supply's line, with a channel on either side of it.
+	Shunt *struct {
+		Source string  `yaml:"source"`
+		Ground string  `yaml:"ground"`
+		Ohm    float64 `yaml:"ohm"`
+		URel   float64 `yaml:"u_rel"` // relative standard uncertainty of Ohm
+	} `yaml:"shunt"`
+	// Clamp is a current probe, and a channel for the voltage.
+	Clamp *struct {
+		Current string `yaml:"current"`
+		Voltage string `yaml:"voltage"`
+	} `yaml:"clamp"`
+	// Assumed is a current probe on a rail whose voltage is not measured.
+	Assumed *struct {
+		Current string  `yaml:"current"`
+		Volt    float64 `yaml:"volt"`
+		UVolt   float64 `yaml:"u_volt"` // standard uncertainty of Volt, in V
+	} `yaml:"assumed"`
+	// Power is a channel that reads watts, as of a GPU's own sensor.
+	Power *struct {
+		Channel string `yaml:"channel"`
+	} `yaml:"power"`
 }

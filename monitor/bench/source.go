@@ -102,10 +102,7 @@ func parse(name string, data []byte) (*source, error) {
 }
 
 // firstLine cuts a message of the library before its own snippet.
-func firstLine(s string) string {
-	s, _, _ = strings.Cut(s, "\n")
-	return s
-}
+func firstLine(s string) string { return strings.SplitN(s, "\n", 2)[0] }
 
 // fault returns an error at the entry that a path leads to, or at the nearest entry around
 // it that the file has.
@@ -204,22 +201,20 @@ func (s *source) yamlError(err error, node ast.Node, to reflect.Type) error {
 		}
 		return &Error{File: s.name, Message: firstLine(err.Error())}
 	}
-	var (
-		wrong    *yaml.TypeError
-		shape    *yaml.UnexpectedNodeTypeError
-		overflow *yaml.OverflowError
-	)
+	wrong, badType := errors.AsType[*yaml.TypeError](err)
+	overflow, tooLarge := errors.AsType[*yaml.OverflowError](err)
+	shape, badShape := errors.AsType[*yaml.UnexpectedNodeTypeError](err)
 	// The library's own messages name Go's types: those of values get the bench file's words.
 	switch t := ye.GetToken(); {
 	case t == nil:
-	case errors.As(err, &wrong):
+	case badType:
 		return s.mismatch(t, quoted(t)+wants(wrong.DstType, s.keyOf(t)))
-	case errors.As(err, &overflow):
+	case tooLarge:
 		want := wants(overflow.DstType, s.keyOf(t))
 		return s.mismatch(t, fmt.Sprintf("%s is too large, or negative: %s", overflow.SrcNum, want))
-	case errors.As(err, &shape) && shape.Expected == ast.SequenceType:
+	case badShape && shape.Expected == ast.SequenceType:
 		return s.mismatch(t, "want a list: [a, b], or lines that begin with -")
-	case errors.As(err, &shape) && shape.Expected == ast.MappingType:
+	case badShape && shape.Expected == ast.MappingType:
 		return s.mismatch(t, "want keys and values: {key: value}, or lines of key: value")
 	}
 	e := &Error{File: s.name, Message: firstLine(ye.GetMessage())}

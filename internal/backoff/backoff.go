@@ -2,7 +2,7 @@
 // one round of a loop to the next.
 //
 //	Sleep    one pause that a context can end
-//	Every    equal pauses
+//	Every    equal pauses; Rounds also begins with a round
 //	Backoff  pauses that double up to a bound: Wait, try again, Reset after progress
 //	Nudge    wakes a loop that waits
 package backoff
@@ -45,6 +45,15 @@ func Every(done <-chan struct{}, period time.Duration) iter.Seq[time.Time] {
 					return
 				}
 			}
+		}
+	}
+}
+
+// Rounds is Every with a first round at once.
+func Rounds(done <-chan struct{}, period time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		if yield(time.Now()) {
+			Every(done, period)(yield)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
@@ -203,11 +204,10 @@ func emulated() (names []string) {
 
 // emulatorOf returns the emulator of a kind; one without a face for unknown kinds.
 func emulatorOf(kind string) emulator {
-	i := slices.IndexFunc(emulators, func(e emulator) bool { return e.kind == kind })
-	if i < 0 {
-		return emulator{kind: kind, driver: kind}
+	if i := slices.IndexFunc(emulators, func(e emulator) bool { return e.kind == kind }); i >= 0 {
+		return emulators[i]
 	}
-	return emulators[i]
+	return emulator{kind: kind, driver: kind}
 }
 
 // DriverOf returns the name of the driver for an emulated meter.
@@ -367,20 +367,13 @@ func truthCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// labJackAddress is the default address of an emulated LabJack: ports below 1024 need
-// privileges. The stream's port is 200 above, as the device's 702 is to 502.
-const labJackAddress = "127.0.0.1:5502"
-
-// labJacks are the product numbers by model.
-var labJacks = map[string]float32{"": 7, "t7": 7, "t8": 8}
-
 // emulateLabJack serves a T7 or a T8 on two TCP ports, registers and stream, until ctx
 // ends.
 func emulateLabJack(ctx context.Context, a *cli.App, b *board.Board, live *board.Live, f EmulateFlags) error {
 	if f.link != "" {
 		return cli.Usagef("a LabJack is emulated on TCP and from the board: no --link")
 	}
-	product, ok := labJacks[strings.ToLower(f.model)]
+	product, ok := map[string]float32{"": 7, "t7": 7, "t8": 8}[strings.ToLower(f.model)]
 	if !ok {
 		return cli.Usagef("--meter-model %s: want t7 or t8", f.model)
 	}
@@ -392,7 +385,8 @@ func emulateLabJack(ctx context.Context, a *cli.App, b *board.Board, live *board
 	if err != nil {
 		return err
 	}
-	registers, stream, err := ListenPair(ctx, cmp.Or(f.Listen, labJackAddress))
+	// Ports below 1024 need privileges. The stream's port is 200 above, as the device's 702 is to 502.
+	registers, stream, err := ListenPair(ctx, cmp.Or(f.Listen, "127.0.0.1:5502"))
 	if err != nil {
 		return fmt.Errorf("emulate: %w: choose another --listen", err)
 	}
@@ -420,9 +414,6 @@ func ListenPair(ctx context.Context, address string) (registers, stream net.List
 	return registers, stream, nil
 }
 
-// niAddress is the default address of the emulated gRPC Device Server.
-const niAddress = "127.0.0.1:31763"
-
 // emulateNI serves NI's gRPC Device Server with a USB-6259 to any number of clients. The
 // faults of a serial line do not apply.
 func emulateNI(ctx context.Context, a *cli.App, b *board.Board, live *board.Live, f EmulateFlags) error {
@@ -433,7 +424,7 @@ func emulateNI(ctx context.Context, a *cli.App, b *board.Board, live *board.Live
 	if err != nil {
 		return err
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(f.Listen, niAddress))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(f.Listen, "127.0.0.1:31763"))
 	if err != nil {
 		return fmt.Errorf("emulate: %w: choose another --listen", err)
 	}
@@ -466,19 +457,14 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 			return session.ServePlant(ctx, f.gpu, live)
 		}
 		// Without a GPU the load changes every period, idle between the others.
-		tick := time.NewTicker(f.Period)
-		defer tick.Stop()
-		loads := []load.State{load.ActiveIdle, load.Compute, load.ActiveIdle, load.Memory, load.ActiveIdle, load.Half}
-		for i := 0; ; i++ {
+		loads, i := []load.State{load.ActiveIdle, load.Compute, load.ActiveIdle, load.Memory, load.ActiveIdle, load.Half}, 0
+		for range backoff.Rounds(ctx.Done(), f.Period) {
 			if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
 				return err
 			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
+			i++
 		}
+		return nil
 	})
 	for i, kind := range kinds {
 		g.Go(func() error { return emulateOne(ctx, a, kind, b, live, each[i]) })

@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/api/auth/signin"
 	"github.com/wattmark/wattmark/api/limits"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/store/cluster"
 	"google.golang.org/grpc"
 )
@@ -260,19 +261,13 @@ func (x *Access) Run(ctx context.Context) {
 	if x.guard != nil {
 		g.Go(func() { x.guard.Run(ctx) })
 	}
-	day := time.NewTicker(24 * time.Hour)
-	defer day.Stop()
-	for {
-		if x.Server != nil {
-			if at, err := x.Server.Expires(); err == nil && time.Until(at) < Expiring {
-				x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which needs "+
-					"no restart", "expires", at.UTC().Format(time.RFC3339))
-			}
+	for range backoff.Rounds(ctx.Done(), 24*time.Hour) {
+		if x.Server == nil {
+			continue
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-day.C:
+		if at, err := x.Server.Expires(); err == nil && time.Until(at) < Expiring {
+			x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which needs "+
+				"no restart", "expires", at.UTC().Format(time.RFC3339))
 		}
 	}
 }

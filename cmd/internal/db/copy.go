@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -63,9 +64,9 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("the copy: %w", err)
 			}
-			out := BackupReport{Database: a.DB, File: file, Verified: "full", SoundReport: newSoundReport(a.DB, r, quick)}
-			if quick {
-				out.Verified = "quick"
+			out := BackupReport{
+				Database: a.DB, File: file, Verified: map[bool]string{true: "quick", false: "full"}[quick],
+				SoundReport: newSoundReport(a.DB, r, quick),
 			}
 			if out.Bytes, err = fileSize(file); err != nil {
 				return err
@@ -114,7 +115,7 @@ type MergeReport struct {
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
 	Tasks     []mergedTask    `json:"tasks"`
-	Running   []int64         `json:"left_running"`
+	Running   []store.TaskID  `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
 	Findings  []findingReport `json:"findings"`
@@ -123,14 +124,11 @@ type MergeReport struct {
 // newMergeReport converts store's report; its lists are never nil, for JSON.
 func newMergeReport(db, file string, in *store.Imported) MergeReport {
 	r := MergeReport{
-		Database: db, File: file, Tasks: []mergedTask{}, Running: []int64{}, Analyses: in.Analyses,
-		Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
+		Database: db, File: file, Tasks: []mergedTask{}, Running: append([]store.TaskID{}, in.Running...),
+		Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
 	}
 	for _, t := range in.Tasks {
 		r.Tasks = append(r.Tasks, mergedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
-	}
-	for _, id := range in.Running {
-		r.Running = append(r.Running, int64(id))
 	}
 	return r
 }
@@ -175,28 +173,15 @@ func dbDetachCmd(a *cli.App) *cobra.Command {
 
 // chosen returns the tasks of the given numbers, or all tasks of a user; the caller passes
 // one of the two. It fails with ExitNotFound for an unknown number or a user without tasks.
-func chosen(ctx context.Context, a *cli.App, db *store.DB, numbers []int64, user string,
-) (ids []store.TaskID, err error) {
-	for _, n := range numbers {
-		t, err := a.Task(ctx, db, fmt.Sprint(n))
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, t.ID)
+func chosen(ctx context.Context, a *cli.App, db *store.DB, numbers []int64, user string) ([]store.TaskID, error) {
+	if user == "" {
+		return taskIDs(ctx, a, db, lists.Map(numbers, func(n int64) string { return fmt.Sprint(n) }))
 	}
-	if user != "" {
-		list, err := task.EveryTask(ctx, db, store.Query{User: user})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range list {
-			ids = append(ids, t.ID)
-		}
+	list, err := task.EveryTask(ctx, db, store.Query{User: user})
+	if err == nil && len(list) == 0 {
+		err = cli.NotFoundf("no task of user %q in %s: wattmark users lists who has some", user, a.DB)
 	}
-	if len(ids) == 0 {
-		return nil, cli.NotFoundf("no task of user %q in %s: wattmark users lists who has some", user, a.DB)
-	}
-	return ids, nil
+	return lists.Map(list, func(t store.Row) store.TaskID { return t.ID }), err
 }
 
 // printMerge prints a merge: findings, tasks left out, then the summary. For a named file
@@ -226,9 +211,8 @@ func printMerge(a *cli.App, r MergeReport, what, file string) error {
 
 // dbImportCmd returns db import.
 func dbImportCmd(a *cli.App) *cobra.Command {
-	c := cli.Command("import OTHER.db", "Copy the tasks of another task database into this one", cobra.ExactArgs(1),
-		func(ctx context.Context, args []string) error { return dbImport(ctx, a, args[0]) })
-	return a.JSONFlag(c)
+	return a.JSONFlag(cli.Command("import OTHER.db", "Copy the tasks of another task database into this one",
+		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return dbImport(ctx, a, args[0]) }))
 }
 
 // dbImport copies all tasks of another database file into this one and checks each task
@@ -359,7 +343,7 @@ func removeDeleted(db string) error {
 // dbVacuumCmd returns db vacuum. Vacuum needs as much free disk as the file has, and blocks
 // other writers until it ends.
 func dbVacuumCmd(a *cli.App) *cobra.Command {
-	c := cli.Command("vacuum", "Give the room of deleted tasks back to the disk", cobra.NoArgs,
+	return a.JSONFlag(cli.Command("vacuum", "Give the room of deleted tasks back to the disk", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
 			db, err := a.OpenToChange(ctx)
 			if err != nil {
@@ -379,6 +363,5 @@ func dbVacuumCmd(a *cli.App) *cobra.Command {
 			return a.Print(map[string]any{"database": a.DB, "bytes_before": before, "bytes": after}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s: %s, was %s\n", a.DB, cli.SizeText(after), cli.SizeText(before))
 			})
-		})
-	return a.JSONFlag(c)
+		}))
 }

@@ -192,14 +192,14 @@ type RepairReport struct {
 	Left     []findingReport `json:"left"`
 	// Recomputed are tasks with a new result over the samples that remain; Marked are those
 	// whose result could not be computed; their reason names the cause.
-	Recomputed []int64 `json:"recomputed"`
-	Marked     []int64 `json:"marked"`
+	Recomputed []store.TaskID `json:"recomputed"`
+	Marked     []store.TaskID `json:"marked"`
 }
 
 // dbRepairCmd returns db repair. Without --yes it prints the findings and changes nothing;
 // --salvage excludes --yes and --task, since it leaves the file alone.
 func dbRepairCmd(a *cli.App) *cobra.Command {
-	var task int64
+	var task store.TaskID
 	var yes bool
 	var salvage string
 	c := cli.Command("repair", "Mend what wattmark db check finds, or salvage a broken file", cobra.NoArgs,
@@ -210,9 +210,9 @@ func dbRepairCmd(a *cli.App) *cobra.Command {
 			case salvage != "":
 				return dbSalvage(ctx, a, salvage)
 			}
-			return dbRepair(ctx, a, store.TaskID(task), yes)
+			return dbRepair(ctx, a, task, yes)
 		})
-	c.Flags().Int64Var(&task, "task", 0, "only this task")
+	c.Flags().Int64Var((*int64)(&task), "task", 0, "only this task")
 	c.Flags().BoolVar(&yes, "yes", false, "do it")
 	cli.OutFlag(c.Flags(), &salvage, "salvage", "write what can be read into this new file", "a database",
 		databaseEnds...)
@@ -237,7 +237,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 	}
 	r := RepairReport{
 		Database: a.DB, Done: yes, Findings: newFindings(found.Findings), Mended: []findingReport{},
-		Left: []findingReport{}, Recomputed: []int64{}, Marked: []int64{},
+		Left: []findingReport{}, Recomputed: []store.TaskID{}, Marked: []store.TaskID{},
 	}
 	if !yes {
 		bar.End()
@@ -291,10 +291,10 @@ func recompute(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID, r
 		return err
 	}
 	if err := measurement.Recompute(ctx, db, id); err != nil {
-		r.Marked = append(r.Marked, int64(id))
+		r.Marked = append(r.Marked, id)
 		return db.SetReason(ctx, id, "its energy is of before the damage, for it could not be computed anew: "+err.Error())
 	}
-	r.Recomputed = append(r.Recomputed, int64(id))
+	r.Recomputed = append(r.Recomputed, id)
 	if len(names) > 0 {
 		return report.ShareAgain(ctx, db, id)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -118,10 +119,7 @@ func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) 
 	report := RetainReport{a.DB, yes, []retiredTask{}, r.Used, r.Free, r.Kept}
 	t := out.NewTable(a.Out, "task", "stored", "launched", "user", "name", "about", "for its")
 	for _, x := range r.Tasks {
-		why := "room"
-		if x.Aged {
-			why = "age"
-		}
+		why := map[bool]string{true: "age", false: "room"}[x.Aged]
 		report.Tasks = append(report.Tasks, retiredTask{x, why})
 		t.AppendRow([]any{x.Task, dateOf(x.Stored), dateOf(x.Launched), x.User, x.Name, cli.SizeText(x.Bytes), why})
 	}
@@ -149,9 +147,7 @@ func RetainLoop(ctx context.Context, db *store.DB, log *slog.Logger, f RetainFla
 	if !f.given() {
 		return nil
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	for range backoff.Rounds(ctx.Done(), every) {
 		// The age is relative: it needs the time of each round.
 		o, err := f.Options(time.Now())
 		if err != nil {
@@ -168,12 +164,8 @@ func RetainLoop(ctx context.Context, db *store.DB, log *slog.Logger, f RetainFla
 		case len(r.Tasks) > 0:
 			log.Info("deleted old tasks", "tasks", len(r.Tasks), "bytes", r.Free)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 	}
+	return nil
 }
 
 // PackReport is the JSON of db compact and db expand; sizes in bytes are of the samples.
@@ -215,11 +207,10 @@ func dbCompactCmd(a *cli.App) *cobra.Command {
 
 // dbExpandCmd returns db expand, the inverse of db compact.
 func dbExpandCmd(a *cli.App) *cobra.Command {
-	c := cli.Command("expand TASK…", "Unpack what db compact packed, for other programs", cobra.MinimumNArgs(1),
-		func(ctx context.Context, args []string) error {
+	return a.JSONFlag(cli.Command("expand TASK…", "Unpack what db compact packed, for other programs",
+		cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
 			return repack(ctx, a, args, time.Time{}, (*store.DB).Expand)
-		})
-	return a.JSONFlag(c)
+		}))
 }
 
 // repack applies turn (Compact or Expand) to the tasks of args, or to all cold tasks stored
@@ -233,7 +224,10 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 		return err
 	}
 	defer db.Close()
-	ids, err := coldTasks(ctx, a, db, args, before)
+	ids, err := taskIDs(ctx, a, db, args)
+	if err == nil && !before.IsZero() {
+		ids, err = db.Cold(ctx, before)
+	}
 	if err != nil {
 		return err
 	}
@@ -266,10 +260,8 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 	})
 }
 
-// coldTasks returns the tasks of the given numbers; with a non-zero before, those that were
-// stored earlier, have ended and are not packed yet.
-func coldTasks(ctx context.Context, a *cli.App, db *store.DB, args []string, before time.Time,
-) (ids []store.TaskID, err error) {
+// taskIDs returns the tasks of the given numbers.
+func taskIDs(ctx context.Context, a *cli.App, db *store.DB, args []string) (ids []store.TaskID, err error) {
 	for _, arg := range args {
 		t, err := a.Task(ctx, db, arg)
 		if err != nil {
@@ -277,8 +269,5 @@ func coldTasks(ctx context.Context, a *cli.App, db *store.DB, args []string, bef
 		}
 		ids = append(ids, t.ID)
 	}
-	if before.IsZero() {
-		return ids, nil
-	}
-	return db.Cold(ctx, before)
+	return ids, nil
 }

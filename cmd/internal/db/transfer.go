@@ -192,15 +192,9 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 	if err != nil {
 		return nil, err
 	}
-	found := map[int64]bool{}
-	for _, t := range list {
-		if len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) {
-			out = append(out, t)
-			found[int64(t.ID)] = true
-		}
-	}
+	out = lists.Filter(list, func(t *store.Row) bool { return len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) })
 	for _, id := range f.tasks {
-		if !found[id] {
+		if !slices.ContainsFunc(out, func(t store.Row) bool { return int64(t.ID) == id }) {
 			return nil, cli.NotFoundf("no task %d in %s among those selected: list them with wattmark tasks", id, db.Path())
 		}
 	}
@@ -272,15 +266,17 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 func renderTransfer(w io.Writer, r *TransferReport) {
 	fmt.Fprintf(w, "Copied %s with %s from %s to %s in %.1f s; every chunk was read back and is "+
 		"right.\n", measure.Plural(r.Copied, "task"), measure.Plural(r.Samples, "sample"), r.From, r.To, r.DurationS)
-	if r.Known > 0 {
-		fmt.Fprintf(w, "%d were there already.\n", r.Known)
-	}
-	if r.Updated > 0 {
-		fmt.Fprintf(w, "%d of them differed and were updated.\n", r.Updated)
-	}
-	if r.Differing > 0 {
-		fmt.Fprintf(w, "%d of them differ and were left as they are: --update makes them as the source has them.\n",
-			r.Differing)
+	for _, some := range []struct {
+		n    int
+		text string
+	}{
+		{r.Known, "were there already."},
+		{r.Updated, "of them differed and were updated."},
+		{r.Differing, "of them differ and were left as they are: --update makes them as the source has them."},
+	} {
+		if some.n > 0 {
+			fmt.Fprintln(w, some.n, some.text)
+		}
 	}
 	if len(r.Running) > 0 {
 		fmt.Fprintf(w, "Left out, for they still run: %s. Copy again when they are done.\n",

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/cluster"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -91,9 +92,7 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 	old := make(chan struct{}, oldAtOnce)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
+	for range backoff.Rounds(ctx.Done(), lookEvery) {
 		for _, i := range p.mon.List() {
 			c, err := p.mon.Get(i.ID)
 			if err != nil || c.HasBeenReplicated() || i.State == session.Arming {
@@ -110,11 +109,6 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 				defer p.busy.Delete(i.ID)
 				p.one(ctx, pub, c, turn)
 			})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

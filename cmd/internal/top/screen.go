@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -17,7 +18,6 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure/session"
-	"golang.org/x/sync/errgroup"
 )
 
 // topFlags are the flags of top. every is the averaging time of a value; idle also
@@ -93,39 +93,26 @@ type (
 // one polls the bench, one watches its values. Failures are sent as messages and
 // retried after topPoll, so that a viewer outlives a restart of the monitor.
 func feedTop(ctx context.Context, c *monitorclient.Client, f topFlags, send func(topMessage)) {
-	var g errgroup.Group
-	g.Go(func() error {
-		repeat(ctx, func() {
+	var g sync.WaitGroup
+	defer g.Wait()
+	g.Go(func() {
+		for range backoff.Rounds(ctx.Done(), topPoll) {
 			if n, err := askBench(ctx, c); err != nil {
 				send(FailureNews{err})
 			} else {
 				send(n)
 			}
-		})
-		return nil
+		}
 	})
-	g.Go(func() error {
-		repeat(ctx, func() {
-			o := session.WatchOptions{Every: f.every, Idle: f.idle}
-			err := c.Watch(ctx, o, func(m session.Moment) error {
-				send(momentNews{m})
-				return ctx.Err()
-			})
-			if err != nil && ctx.Err() == nil {
-				send(FailureNews{err})
-			}
+	for range backoff.Rounds(ctx.Done(), topPoll) {
+		o := session.WatchOptions{Every: f.every, Idle: f.idle}
+		err := c.Watch(ctx, o, func(m session.Moment) error {
+			send(momentNews{m})
+			return ctx.Err()
 		})
-		return nil
-	})
-	_ = g.Wait() // neither returns an error
-}
-
-// repeat calls f at once and then every topPoll, until ctx ends. Calls never
-// overlap.
-func repeat(ctx context.Context, f func()) {
-	f()
-	for range backoff.Every(ctx.Done(), topPoll) {
-		f()
+		if err != nil && ctx.Err() == nil {
+			send(FailureNews{err})
+		}
 	}
 }
 
@@ -139,11 +126,8 @@ func askBench(ctx context.Context, c *monitorclient.Client) (BenchNews, error) {
 	return BenchNews{b, cs}, err
 }
 
-// topPatience bounds the wait for the first values of a single picture.
-const topPatience = 10 * time.Second
-
 // snapshot waits for a complete state: the bench and, unless it is idle and --sample-idle
-// is off, two averages. It fails after topPatience.
+// is off, two averages. It fails after 10 s.
 func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topState, error) {
 	n, err := askBench(ctx, c)
 	if err != nil {
@@ -154,7 +138,7 @@ func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topSta
 	if !f.idle && n.Bench.Holder == "" {
 		return s, nil
 	}
-	watching, cancel := context.WithTimeout(ctx, topPatience)
+	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	enough := errors.New("enough")
 	err = c.Watch(watching, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
@@ -291,13 +275,13 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "ctrl+c", "esc":
 			return m, tea.Quit
 		case "p", "space":
-			if m.held != "" {
-				m.held = ""
-				return m, nil
-			}
 			v := m.view
 			v.Now, v.held = time.Now(), true
-			m.held = v.Picture(m.state)
+			if m.held != "" {
+				m.held = ""
+			} else {
+				m.held = v.Picture(m.state)
+			}
 		}
 	}
 	return m, nil

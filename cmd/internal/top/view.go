@@ -51,11 +51,8 @@ func (c *railCourse) add(w measure.Watt) {
 	if len(c.watts) == 0 || w > c.peak {
 		c.peak = w
 	}
-	if len(c.watts) == topHistory {
-		copy(c.watts, c.watts[1:])
-		c.watts = c.watts[:topHistory-1]
-	}
 	c.watts = append(c.watts, w)
+	c.watts = c.watts[max(0, len(c.watts)-topHistory):]
 }
 
 // NewTopState returns the state before the first message.
@@ -74,9 +71,8 @@ func (n momentNews) Apply(s *topState) {
 	s.seen++
 	s.stale = false
 	s.moment = n.m
-	same := slices.EqualFunc(s.rails, n.m.Rails, func(c railCourse, v session.RailValue) bool { return c.name == v.Rail })
-	if !same {
-		s.rails, s.total = nil, railCourse{name: "total"}
+	if !slices.EqualFunc(s.rails, n.m.Rails, func(c railCourse, v session.RailValue) bool { return c.name == v.Rail }) {
+		s.total = railCourse{name: "total"}
 		s.rails = lists.Map(n.m.Rails, func(v session.RailValue) railCourse { return railCourse{name: v.Rail} })
 	}
 	for i, v := range n.m.Rails {
@@ -89,9 +85,7 @@ func (n momentNews) Apply(s *topState) {
 // capture no longer has the bench.
 func (n BenchNews) Apply(s *topState) {
 	s.bench, s.captures, s.asked = n.Bench, n.Captures, true
-	if s.err != nil {
-		s.err = nil
-	}
+	s.err = nil
 	// An average without a capture is of an idle bench and stays valid.
 	if s.seen > 0 && s.moment.CaptureID != "" && s.moment.CaptureID != n.Bench.CaptureID {
 		s.stale = true
@@ -193,10 +187,6 @@ type TopView struct {
 	Look          out.TopLook
 }
 
-// leastWidth is the least width that the picture is laid out for; a narrower
-// terminal cuts its lines.
-const leastWidth = 30
-
 // Picture draws a state, no line wider than the terminal. If lines are short, head
 // and foot stay, rails are cut before the total, and captures are cut first.
 func (v TopView) Picture(s *topState) string {
@@ -219,10 +209,7 @@ func (v TopView) Picture(s *topState) string {
 			captures = append(captures[:left-1], v.Look.Label(fmt.Sprintf("… %d more", len(captures)-left+1)))
 		}
 	}
-	var lines []string
-	for _, part := range [][]string{head, rails, captures, foot} {
-		lines = append(lines, part...)
-	}
+	lines := slices.Concat(head, rails, captures, foot)
 	for i, l := range lines {
 		lines[i] = ansi.Truncate(l, max(v.Width, 1), "…")
 	}
@@ -234,11 +221,9 @@ func (v TopView) head(s *topState) []string {
 	b := &s.bench
 	title := out.JoinNonEmpty(" · ", "wattmark top", s.address, measure.Printable(b.Name),
 		out.InstrumentText(b.Instrument))
-	lines := []string{v.Look.Title(title)}
-	if !s.asked {
-		lines = append(lines, "asking the monitor …")
-	} else {
-		lines = append(lines, v.holder(s))
+	lines := []string{v.Look.Title(title), "asking the monitor …"}
+	if s.asked {
+		lines[1] = v.holder(s)
 	}
 	if s.seen > 0 && !s.stale {
 		lines = append(lines, v.flow(&s.moment))
@@ -362,10 +347,10 @@ func (v TopView) rails(s *topState) []string {
 		name = max(name, ansi.StringWidth(r.name))
 	}
 	name = min(name, max(v.Width/4, 5))
-	// Three columns of ten, and two spaces before the sparkline.
 	numbers := name + 3*10 + 2 // three columns of numbers, and a space before the course
 	course := max(v.Width-numbers, 0)
-	wide := v.Width >= leastWidth+numbers/2 && course >= 8
+	const least = 30 // width that the picture is laid out for; a narrower terminal cuts its lines
+	wide := v.Width >= least+numbers/2 && course >= 8
 	lines := []string{v.Look.Label(cli.Fit("rail", name) + fmt.Sprintf("%10s%10s%10s", "V", "A", "W"))}
 	for i, r := range s.rails {
 		m := s.moment.Rails[i]

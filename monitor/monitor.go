@@ -15,11 +15,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/monitor/spool"
 	"golang.org/x/sync/errgroup"
@@ -57,14 +60,6 @@ type Config struct {
 	// ServerOptions are added to the server's: credentials, interceptors.
 	ServerOptions []grpc.ServerOption
 }
-
-const (
-	// callsTime bounds the calls that are open when the monitor is stopped.
-	callsTime = 3 * time.Second
-	// fetchTime bounds the wait for a host to fetch a capture that ended while the monitor
-	// was being stopped. After it the capture stays in the spool.
-	fetchTime = 5 * time.Second
-)
 
 // Monitor is a monitor machine: the owner of its bench, with a spool and a server. Its methods
 // are safe for concurrent use.
@@ -155,7 +150,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		// Calls may end: readers get the trailer of the capture that was just ended, viewers the
 		// error that the monitor stops.
 		m.endStreams()
-		timer := time.AfterFunc(callsTime, server.Stop)
+		timer := time.AfterFunc(3*time.Second, server.Stop) // calls that are still open end then
 		defer timer.Stop()
 		server.GracefulStop()
 		return nil
@@ -189,11 +184,9 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 		return nil
 	}
 	id := ""
-	for _, c := range m.List() {
-		if !c.State.Ended() {
-			id = c.ID
-			break
-		}
+	all := m.List()
+	if i := slices.IndexFunc(all, func(c session.Capture) bool { return !c.State.Ended() }); i >= 0 {
+		id = all[i].ID
 	}
 	m.cfg.Log.Info("stopping: the capture that runs may end by itself", "capture", id, "limit", limit)
 	timer := time.NewTimer(limit)
@@ -208,23 +201,18 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 		return capture.StopCause(fmt.Sprintf(
 			"the monitor was stopped: this capture had not ended %v after it was asked to", limit))
 	}
-	// A host has fetchTime to fetch and release it.
-	fetch, tick := time.NewTimer(fetchTime), time.NewTicker(20*time.Millisecond)
-	defer fetch.Stop()
-	defer tick.Stop()
-	for {
+	// A host has 5 s to fetch and release it.
+	fetch := time.Now().Add(5 * time.Second)
+	for now := range backoff.Rounds(m.hurry.Done(), 20*time.Millisecond) {
 		if c, err := m.Get(id); err != nil || c.HasBeenReleased() {
-			return nil
+			break
 		}
-		select {
-		case <-tick.C:
-		case <-m.hurry.Done():
-			return nil
-		case <-fetch.C:
+		if !now.Before(fetch) {
 			m.cfg.Log.Warn("stopping: the capture that ended was not fetched; it stays in the spool", "capture", id)
-			return nil
+			break
 		}
 	}
+	return nil
 }
 
 // Rebind changes the rails from the next opening of the instrument on, to b.Setup and

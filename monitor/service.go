@@ -25,14 +25,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const (
-	// probeTime bounds a probe of the instrument by GetBench.
-	probeTime = 5 * time.Second
-	// mostSetAside bounds the entries of the spool that GetBench lists.
-	mostSetAside = 20
-	// watchEvery is the default distance of live moments.
-	watchEvery = 100 * time.Millisecond
-)
+// mostSetAside bounds the entries of the spool that GetBench lists.
+const mostSetAside = 20
 
 // service is wattmark.v1.MonitorService over an owner. Errors become statuses by the
 // table in errors.go.
@@ -70,7 +64,7 @@ func signed(ctx context.Context, r session.Request) session.Request {
 
 // GetBench describes the bench, with at most mostSetAside entries of the spool.
 func (s *service) GetBench(ctx context.Context, q *pb.GetBenchRequest) (*pb.GetBenchResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	about := s.monitor.Bench
 	if q.Ask {
@@ -239,7 +233,7 @@ func (r receiver) Trailer(t session.Trailer) error {
 
 // WatchRails streams until the caller or the monitor ends it.
 func (s *service) WatchRails(q *pb.WatchRailsRequest, stream pb.MonitorService_WatchRailsServer) error {
-	o := session.WatchOptions{Every: watchEvery, Idle: q.Idle, Wave: q.Wave}
+	o := session.WatchOptions{Every: 100 * time.Millisecond, Idle: q.Idle, Wave: q.Wave}
 	if q.Every != nil {
 		if o.Every = q.Every.AsDuration(); q.Every.CheckValid() != nil || o.Every <= 0 {
 			return toStatus(fmt.Errorf("%w: every %v: want a positive duration", capture.ErrRequest, o.Every))

@@ -124,9 +124,8 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	defaultLease = 30 * time.Second
-	minLease     = time.Second
-	maxLease     = 24 * time.Hour
+	minLease = time.Second
+	maxLease = 24 * time.Hour
 	// maxChip bounds the time for which the bench can be held after a stop request. The
 	// slowest meter's chips take 26 s.
 	maxChip = time.Minute
@@ -145,11 +144,8 @@ func check(r *session.Request) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	if r.Lease == 0 {
-		r.Lease = defaultLease
-	}
-	chip := r.Marker.Chip
-	switch {
+	r.Lease = cmp.Or(r.Lease, 30*time.Second)
+	switch chip := r.Marker.Chip; {
 	case r.Lease < minLease || r.Lease > maxLease:
 		return fmt.Errorf("%w: a lease of %v: want %v to %v", ErrRequest, r.Lease, minLease, maxLease)
 	case r.Wait < 0:
@@ -267,8 +263,8 @@ type Transitions map[session.State]map[Trigger]session.State
 
 // Life returns a copy of the table that captures follow.
 func Life() Transitions {
-	t := Transitions{}
-	for s, m := range transitions {
+	t := maps.Clone(transitions)
+	for s, m := range t {
 		t[s] = maps.Clone(m)
 	}
 	return t
@@ -293,9 +289,6 @@ type Quota struct {
 	// PerHolder bounds the captures of one holder in the spool.
 	PerHolder int
 }
-
-// quotaEvery is the distance of the checks of a running capture.
-const quotaEvery = time.Second
 
 // checkQuota refuses a capture that would find no room. Errors wrap ErrQuota.
 func (o *Owner) checkQuota(holder string) error {

@@ -105,16 +105,17 @@ func (o *Owner) Probe(ctx context.Context) bool {
 	q := probeRequest{o.cfg.Now(), make(chan struct{})}
 	select {
 	case o.probes <- q:
-		select {
-		case <-q.done:
-			return true
-		case <-ctx.Done():
-		}
 	case <-o.done:
 		return true
 	case <-ctx.Done():
+		return false
 	}
-	return false
+	select {
+	case <-q.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // probe opens the instrument to learn its state. One that opened before and then sent

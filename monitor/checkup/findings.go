@@ -147,15 +147,9 @@ func (r *Result) losses() []Finding {
 	return out
 }
 
-// noisy is the ratio of noise to stated noise that is a warning.
-const noisy = 2
-
-// restless is the ratio of a channel's scatter over the whole time to that from scan to
-// scan beyond which the signal moved.
-const restless = 5
-
-// channel checks one converter: clipping, a dead input, a signal that moved, noise. A voltage
-// that is not there reads the low end of a converter from 0 V on: that is no clipping.
+// channel checks one converter: clipping, a dead input, a signal that moved (its scatter is five times that from scan
+// to scan), noise (twice the stated). A voltage that is not there reads the low end of a converter from 0 V on: that
+// is no clipping.
 func (r *Result) channel(i int) (out []Finding) {
 	c, s := r.Setup.Channels[i], &r.Channels[i]
 	for _, e := range []struct {
@@ -176,14 +170,14 @@ func (r *Result) channel(i int) (out []Finding) {
 			"not connected? or its steps are larger than what changes",
 		})
 	}
-	if len(s.Noise) > 0 && s.Deviation > restless*s.Noise[0].Dev {
+	if len(s.Noise) > 0 && s.Deviation > 5*s.Noise[0].Dev {
 		out = append(out, Finding{
 			Note, c.Name,
 			fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),
 			"was the card at work? its noise floor says nothing then",
 		})
 	}
-	if len(s.Noise) > 0 && c.Noise > 0 && s.Noise[0].Dev > noisy*c.Noise {
+	if len(s.Noise) > 0 && c.Noise > 0 && s.Noise[0].Dev > 2*c.Noise {
 		out = append(out, Finding{
 			Warning, c.Name,
 			fmt.Sprintf("scatters by %.3g %s from scan to scan, %.3g stated", s.Noise[0].Dev, c.Unit, c.Noise),

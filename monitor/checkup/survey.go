@@ -357,14 +357,11 @@ func (p *pace) observe(at time.Time, scan float64) {
 	p.last.at, p.last.scan = at, scan
 }
 
-// leastArrivals is the number of arrivals that a rate needs.
-const leastArrivals = 8
-
 // rate returns the slope in scans a second and its standard uncertainty; zeros where there
 // were too few arrivals. Residuals are correlated, since a busy host delays neighbours
 // together: the uncertainty counts only one arrival in four as independent, a factor 2.
 func (p *pace) rate() (rate, u measure.Hertz) {
-	if p.n < leastArrivals {
+	if p.n < 8 { // too few
 		return 0, 0
 	}
 	tt, ts, ss := p.stt-p.st*p.st/p.n, p.sts-p.st*p.ss/p.n, p.sss-p.ss*p.ss/p.n

@@ -20,6 +20,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -380,15 +381,10 @@ func (t Trim) Window() *measure.Window {
 // noWindow returns the reason for a missing window, for the operator; empty where there
 // is one.
 func (t Trim) noWindow(spec marker.Spec, found []marker.Found) string {
-	foreign := 0
-	for i := range found {
-		if f := &found[i]; !f.TagOK && !f.Fallback && !spec.FoundAmid(f) {
-			foreign++
-		}
-	}
+	foreign := lists.Filter(found, func(f *marker.Found) bool { return !f.TagOK && !f.Fallback && !spec.FoundAmid(f) })
 	also := ""
-	if foreign > 0 {
-		also = fmt.Sprintf(" (%s with another task's tag were seen)", measure.Plural(foreign, "marker"))
+	if len(foreign) > 0 {
+		also = fmt.Sprintf(" (%s with another task's tag were seen)", measure.Plural(len(foreign), "marker"))
 	}
 	switch {
 	case t.Window() != nil:

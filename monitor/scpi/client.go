@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/transport"
 )
@@ -74,15 +75,12 @@ type Client struct {
 	known    bool   // identity is the one to insist on
 	desync   bool   // the next bytes on the line belong to no query
 	buf      []byte // read and not yet used
-	mem      []byte // the memory behind buf
+	mem      []byte // the memory behind buf: how much one read takes at most
 	stats    Stats
 }
 
-// readSize is how much one read takes at most.
-const readSize = 64 << 10
-
 // New makes a client; nothing is opened yet.
-func New(cfg Config) *Client { return &Client{cfg: cfg.withDefaults(), mem: make([]byte, readSize)} }
+func New(cfg Config) *Client { return &Client{cfg: cfg.withDefaults(), mem: make([]byte, 64<<10)} }
 
 // Open connects, clears an earlier user's errors, and identifies the instrument.
 // A client that was opened before insists on the same instrument.
@@ -401,11 +399,5 @@ func (q complaints) Error() string {
 	return text
 }
 
-// Unwrap returns ErrInstrument, and instrument.ErrIdentity where a command is unknown to it.
-func (q complaints) Unwrap() []error {
-	all := make([]error, len(q))
-	for i := range q {
-		all[i] = q[i]
-	}
-	return all
-}
+// Unwrap returns the entries, each an ErrInstrument.
+func (q complaints) Unwrap() []error { return lists.Map(q, func(e DeviceError) error { return e }) }

@@ -87,12 +87,6 @@ func ParseDeviceError(s string) (DeviceError, error) {
 	return DeviceError{n, text}, nil
 }
 
-// notANumber and infinite are SCPI's codes for these (SCPI-1999, 7.2.1.5).
-const (
-	notANumber = 9.91e37
-	infinite   = 9.9e37
-)
-
 // ParseNumber reads a decimal number in any of the forms of IEEE 488.2 (NR1,
 // NR2, NR3). 9.91E37 is NaN, ±9.9E37 is an infinity, as SCPI has it.
 func ParseNumber(s string) (float64, error) {
@@ -101,9 +95,9 @@ func ParseNumber(s string) (float64, error) {
 	switch {
 	case err != nil || strings.ContainsAny(t, "xXpP_nNiI"): // Go's own forms are not SCPI's
 		return 0, fmt.Errorf("%w: %s is no number", ErrReply, quote(s))
-	case v == notANumber:
+	case v == 9.91e37: // SCPI-1999, 7.2.1.5
 		return math.NaN(), nil
-	case math.Abs(v) == infinite:
+	case math.Abs(v) == 9.9e37:
 		return math.Inf(int(math.Copysign(1, v))), nil
 	}
 	return v, nil
@@ -200,41 +194,34 @@ type header struct {
 // Feed takes the next byte; done reports that the block's bytes follow. Line ends
 // before the # are left over from the reply before and do not count.
 func (h *header) Feed(b byte) (done bool, err error) {
-	switch h.state {
-	case 0:
-		switch {
-		case b == '#':
-			h.state = 1
-		case b == '\r' || b == '\n':
-			if h.prefix > 0 {
-				return false, fmt.Errorf("%w: a line of text came where a block #… is due", ErrReply)
-			}
-		default:
-			if h.prefix++; h.prefix > maxPrefix {
-				return false, fmt.Errorf("%w: no block #… within %d bytes", ErrReply, maxPrefix)
-			}
+	digit := b >= '0' && b <= '9'
+	switch {
+	case h.state == 0 && b == '#':
+		h.state = 1
+	case h.state == 0 && b != '\r' && b != '\n':
+		if h.prefix++; h.prefix > maxPrefix {
+			err = fmt.Errorf("%w: no block #… within %d bytes", ErrReply, maxPrefix)
 		}
-		return false, nil
-	case 1:
-		switch {
-		case b == '0':
-			return false, fmt.Errorf("%w: its end cannot be told from data on this link: ask the instrument for "+
-				"definite blocks", ErrIndefinite)
-		case b < '1' || b > '9':
-			return false, fmt.Errorf("%w: %q after the # of a block", ErrReply, b)
+	case h.state == 0:
+		if h.prefix > 0 {
+			err = fmt.Errorf("%w: a line of text came where a block #… is due", ErrReply)
 		}
+	case h.state == 1 && b == '0':
+		err = fmt.Errorf("%w: its end cannot be told from data on this link: ask the instrument for "+
+			"definite blocks", ErrIndefinite)
+	case h.state == 1 && !digit:
+		err = fmt.Errorf("%w: %q after the # of a block", ErrReply, b)
+	case h.state == 1:
 		h.digits, h.state = int(b-'0'), 2
-		return false, nil
+	case !digit:
+		err = fmt.Errorf("%w: %q in the length of a block", ErrReply, b)
+	default:
+		h.length = 10*h.length + int(b-'0')
+		if h.digits--; h.digits == 0 {
+			h.state = 3
+		}
 	}
-	if b < '0' || b > '9' {
-		return false, fmt.Errorf("%w: %q in the length of a block", ErrReply, b)
-	}
-	h.length = 10*h.length + int(b-'0')
-	h.digits--
-	if h.digits == 0 {
-		h.state = 3
-	}
-	return h.state == 3, nil
+	return h.state == 3, err
 }
 
 // ParseBlock splits a definite block off the begin of b: its data, and the

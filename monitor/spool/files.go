@@ -58,7 +58,7 @@ func writeHeader(dir string, h session.Header) error {
 // readHeader reads and verifies a header: format, checksum, directory and setup.
 func readHeader(dir string) (session.Header, error) {
 	path := filepath.Join(dir, headerName)
-	b, err := readSmall(path, maxHeader)
+	b, err := readSmall(path, 16<<20) // one with 64 channels has 30 kB
 	if err != nil {
 		return session.Header{}, err
 	}
@@ -94,15 +94,12 @@ func withSum(text []byte, was, is string) []byte {
 
 // waitsName is a file beside the captures: {"capture": seconds}, the time for which each
 // that has ended has waited to be fetched. Losing it costs waiting time, no samples.
-const (
-	waitsName = ".waits"
-	waitsMost = 1 << 20
-)
+const waitsName = ".waits"
 
 // Waits returns the times that captures had waited to be fetched at the last PutWaits,
 // by id; none where it never was called.
 func (s *Store) Waits() (map[string]time.Duration, error) {
-	b, err := readSmall(filepath.Join(s.dir, waitsName), waitsMost)
+	b, err := readSmall(filepath.Join(s.dir, waitsName), 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -132,28 +129,25 @@ func parseWaits(b []byte) (map[string]time.Duration, error) {
 // PutWaits stores the times that captures have waited, for the next monitor; it removes
 // the file where there are none.
 func (s *Store) PutWaits(waits map[string]time.Duration) error {
-	if err := s.putWaits(filepath.Join(s.dir, waitsName), waits); err != nil {
-		return fmt.Errorf("spool: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) putWaits(path string, waits map[string]time.Duration) error {
-	if len(waits) == 0 {
-		return removeIfThere(path)
-	}
+	path := filepath.Join(s.dir, waitsName)
 	seconds := make(map[string]float64, len(waits))
 	for id, d := range waits {
 		seconds[id] = d.Seconds()
 	}
 	b, err := json.Marshal(seconds)
+	if err == nil {
+		err = safe(path, 0)
+	}
+	switch {
+	case len(waits) == 0:
+		err = removeIfThere(path)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		err = replaceFile(path, b, false)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("spool: %w", err)
 	}
-	if err := safe(path, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return replaceFile(path, b, false)
+	return nil
 }
 
 // Mark is a fact about a capture beside its log: an empty file.
@@ -203,9 +197,6 @@ func openRead(path string) (*os.File, error) {
 	}
 	return f, nil
 }
-
-// maxHeader bounds a header's file: one with 64 channels has 30 kB.
-const maxHeader = 16 << 20
 
 // readSmall reads a whole file of at most limit bytes.
 func readSmall(path string, limit int64) ([]byte, error) {

@@ -44,12 +44,6 @@ type place struct {
 	sum   uint32 // CRC-32C of them
 }
 
-func newPrefix() *prefix {
-	p := &prefix{}
-	p.now.Store(&place{})
-	return p
-}
-
 // Forget gives the samples of the chunks before a number back to the disk, for good, while the capture runs or after:
 // of those that a power cut cannot lose. The heads are durable before the log loses them. It blocks for the disk, and
 // holds up neither the writer nor readers. A file system without holes keeps the bytes.

@@ -124,7 +124,8 @@ type Log struct {
 
 // newLog returns a log of size bytes that is not yet open for appending.
 func newLog(dir string, h session.Header, opt Options, size int64) *Log {
-	l := &Log{header: h, dir: dir, opt: opt, prefix: newPrefix(), accepted: size, written: size, synced: size}
+	l := &Log{header: h, dir: dir, opt: opt, prefix: &prefix{}, accepted: size, written: size, synced: size}
+	l.prefix.now.Store(&place{})
 	l.cond = sync.NewCond(&l.mu)
 	l.size.Store(size)
 	l.changed.Store(new(make(chan struct{})))
@@ -133,14 +134,12 @@ func newLog(dir string, h session.Header, opt Options, size int64) *Log {
 
 // borrow takes the buffers of a log that was closed, or new ones.
 func (l *Log) borrow(s *Store) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.idle); n > 0 {
-		l.buffers, s.idle = s.idle[n-1], s.idle[:n-1]
-	} else {
+	l.lender = s
+	select {
+	case l.buffers = <-s.idle:
+	default:
 		l.buffers = newBuffers(s.opt.Buffer)
 	}
-	l.lender = s
 }
 
 // giveBack returns the buffers. One pair is kept: a bench takes one capture at a time.
@@ -152,10 +151,9 @@ func (l *Log) giveBack() {
 	if s == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.idle) == 0 {
-		s.idle = append(s.idle, b)
+	select {
+	case s.idle <- b:
+	default:
 	}
 }
 

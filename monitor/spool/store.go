@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/wattmark/wattmark/internal/flock"
 	"github.com/wattmark/wattmark/internal/lazy"
@@ -69,9 +68,7 @@ type Store struct {
 	dir  string
 	opt  Options
 	lock *os.File
-
-	mu   sync.Mutex
-	idle []buffers // of logs that were closed, for the next ones
+	idle chan buffers // holds those of a log that was closed, for the next one
 }
 
 // Open takes a spool directory, creating it, for this process alone. Errors wrap
@@ -99,7 +96,7 @@ func Open(dir string, opt Options) (*Store, error) {
 		err = fmt.Errorf("spool %s: %w: stop it, or name another directory", dir, ErrLocked)
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Store{dir: dir, opt: opt.withDefaults(), lock: f}, nil
+	return &Store{dir: dir, opt: opt.withDefaults(), lock: f, idle: make(chan buffers, 1)}, nil
 }
 
 // checkForeign refuses a directory with content that has no capture and was never taken

@@ -13,10 +13,6 @@ import (
 	"github.com/wattmark/wattmark/internal/backoff"
 )
 
-// messageSize holds the largest message in one read: bytes beyond the buffer of a
-// read would be lost.
-const messageSize = 4 << 20
-
 // messageConn is a Conn over a file whose reads and writes are whole messages:
 // /dev/usbtmcN, or a SOCK_SEQPACKET socket.
 type messageConn struct {
@@ -54,7 +50,7 @@ func NewMessages(f io.ReadWriteCloser, name string) Conn { return newMessages(f,
 func newMessages(f io.ReadWriteCloser, address string, lock *portLock) *messageConn {
 	m := &messageConn{
 		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
-		got: make(chan result, 1), buf: make([]byte, messageSize),
+		got: make(chan result, 1), buf: make([]byte, 4<<20), // the largest message: bytes beyond it would be lost
 	}
 	go m.reader()
 	go m.run(func(p []byte) (int, error) {
@@ -199,9 +195,6 @@ func dialTCP(ctx context.Context, target string, exclusive bool) (_ Conn, err er
 		disconnected("open", n.address, err))
 }
 
-// past is a deadline that has gone by: it ends a blocked call at once.
-var past = time.Unix(1, 0)
-
 // during runs one I/O call that ends when ctx does.
 func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) error, call func() (int, error)) (int,
 	error,
@@ -211,7 +204,8 @@ func (n *netConn) during(ctx context.Context, op string, clear func(time.Time) e
 	}
 	if ctx.Done() != nil {
 		fired := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() { defer close(fired); _ = clear(past) })
+		// A deadline that has gone by ends a blocked call at once.
+		stop := context.AfterFunc(ctx, func() { defer close(fired); _ = clear(time.Unix(1, 0)) })
 		defer func() {
 			if !stop() {
 				<-fired // or its deadline would hit the next call

@@ -40,9 +40,6 @@ func (a Address) String() string {
 	return a.Scheme + ":" + a.Target
 }
 
-// usbtmcPath begins the names that Linux gives to USB test instruments.
-const usbtmcPath = "/dev/usbtmc"
-
 // addressHint ends every error of ParseAddress.
 const addressHint = "want serial:/dev/ttyACM0?baud=921600, a plain path such as /dev/ttyUSB0, tcp:host:port, or " +
 	"usbtmc:/dev/usbtmc0"
@@ -60,7 +57,7 @@ func ParseAddress(s string) (Address, error) {
 		return bad("it is empty")
 	case strings.ContainsAny(s, "\x00\n\r"):
 		return bad("it contains control characters")
-	case strings.HasPrefix(s, usbtmcPath):
+	case strings.HasPrefix(s, "/dev/usbtmc"): // as Linux names USB test instruments
 		return Address{Scheme: "usbtmc", Target: s}, nil
 	case found && scheme == "usbtmc":
 		if rest == "" {
@@ -247,9 +244,6 @@ func Dialer(address string, o Options) func(context.Context) (Conn, error) {
 	}
 }
 
-// defaultBaud is the speed where neither address nor driver states one.
-const defaultBaud = 115200
-
 // Dial opens the link that an address names. A serial port is opened
 // exclusively; ErrBusy names the process that has it. A port that is not there, or a host
 // that does not answer, wraps ErrDisconnected, so that a device that
@@ -268,5 +262,5 @@ func Dial(ctx context.Context, address string, o Options) (Conn, error) {
 	case a.Scheme == "usbtmc":
 		return openMessages(a.Target)
 	}
-	return openSerial(a.Target, cmp.Or(a.Baud, o.Baud, defaultBaud))
+	return openSerial(a.Target, cmp.Or(a.Baud, o.Baud, 115200))
 }

@@ -25,7 +25,7 @@ import (
 type Collector struct {
 	Timebase measure.Timebase
 	Channels int
-	// Enough is called, once, when After scans have come.
+	// Enough is called, once, when After scans have come; it may set both anew.
 	After  int
 	Enough func()
 
@@ -74,9 +74,10 @@ func (c *Collector) Block(b *measure.Block) error {
 		c.counts[ch] = append(c.counts[ch], b.Counts[ch]...)
 	}
 	c.expected = b.FirstScan + uint64(b.Scans())
-	if c.Enough != nil && len(c.scans) >= c.After {
-		c.Enough()
+	for c.Enough != nil && len(c.scans) >= c.After {
+		enough := c.Enough
 		c.Enough = nil
+		enough()
 	}
 	return nil
 }
@@ -142,31 +143,6 @@ func (c *Collector) Lost() (n uint64) {
 // streamTime bounds a stream of a test.
 const streamTime = 20 * time.Second
 
-// until stops a stream after n scans; halfway it calls then.
-type until struct {
-	*Collector
-	n    int
-	then func()
-	stop func()
-	seen int
-}
-
-// Block counts scans, and stops the stream after enough of them.
-func (u *until) Block(b *measure.Block) error {
-	if err := u.Collector.Block(b); err != nil {
-		return err
-	}
-	u.seen += b.Scans()
-	if u.then != nil && u.seen >= u.n/2 {
-		u.then()
-		u.then = nil
-	}
-	if u.seen >= u.n {
-		u.stop()
-	}
-	return nil
-}
-
 // For makes a collector for an instrument's inputs.
 func For(in instrument.Inputs) *Collector {
 	return &Collector{Timebase: in.Timebase, Channels: len(in.Channels)}
@@ -179,7 +155,14 @@ func Stream(t *testing.T, i instrument.Instrument, n int, then func()) (*Collect
 	out := For(i.Inputs())
 	ctx, cancel := context.WithTimeout(t.Context(), streamTime)
 	defer cancel()
-	return out, i.Stream(ctx, instrument.SinkOf(&until{Collector: out, n: n, then: then, stop: cancel}))
+	out.After, out.Enough = n, cancel
+	if then != nil {
+		out.After, out.Enough = n/2, func() {
+			then()
+			out.After, out.Enough = n, cancel
+		}
+	}
+	return out, i.Stream(ctx, instrument.SinkOf(out))
 }
 
 // Collect is Stream for a test that wants all n scans.

@@ -34,22 +34,6 @@ type autoRun struct {
 	selection string
 }
 
-// nvtxEnv names the library that a program's first call of NVTX loads.
-const nvtxEnv = "NVTX_INJECTION64_PATH"
-
-// newAuto returns an autoRun with a new temporary folder for the logs, which the caller removes.
-func newAuto(f RunFlags) (*autoRun, error) {
-	library, err := f.autoLibrary()
-	if err != nil {
-		return nil, err
-	}
-	logs, err := store.TempDir()
-	if err != nil {
-		return nil, err
-	}
-	return &autoRun{library: library, logs: logs}, nil
-}
-
 // autoLibrary returns the path of the library, beside the program where none is named, and
 // fails with ExitUsage where it is missing. A simulated GPU needs none: it writes the launch log
 // itself.
@@ -125,7 +109,10 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 // measureAuto measures a program with its kernels recorded. The logs are stored also after
 // an interruption.
 func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
-	auto, err := newAuto(f)
+	var auto autoRun
+	if auto.library, err = f.autoLibrary(); err == nil {
+		auto.logs, err = store.TempDir()
+	}
 	if err != nil {
 		return err
 	}
@@ -135,7 +122,7 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 		return err
 	}
 	defer gpu.Close()
-	cfg, done, err := MeasureConfig(a, ctx, f, gpu, session.BaseName(args[0]))
+	cfg, done, err := MeasureConfig(a, ctx, f, gpu, filepath.Base(args[0]))
 	if err != nil {
 		return err
 	}
@@ -147,7 +134,8 @@ func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (er
 	env := []string{cupti.EnvLogs + "=" + auto.logs}
 	if auto.library != "" {
 		env = append(env, cli.InjectionEnv+"="+auto.library)
-		if os.Getenv(nvtxEnv) == "" { // else ranges are another tool's
+		const nvtxEnv = "NVTX_INJECTION64_PATH" // the library that a program's first call of NVTX loads
+		if os.Getenv(nvtxEnv) == "" {           // else ranges are another tool's
 			env = append(env, nvtxEnv+"="+auto.library)
 		}
 	}

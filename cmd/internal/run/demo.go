@@ -16,7 +16,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
-	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sync/errgroup"
 )
@@ -30,7 +29,7 @@ type demoFlags struct {
 	user, name      string
 }
 
-// demoCmd returns the command demo.
+// demoCmd returns demo, which needs no hardware; its task stays in the database.
 func demoCmd(a *cli.App) *cobra.Command {
 	var f demoFlags
 	c := cli.Command("demo", "Measure one task on a whole bench in software", cobra.NoArgs,
@@ -47,29 +46,18 @@ func demoCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// demoBench is a board in software, with its meter, GPU and the GPU's sensor. close releases all
-// and is called once.
-type demoBench struct {
-	soft   *session.SoftBench
-	bench  monitor.Bench
-	device gpu.Device
-	sensor gpu.PowerSensor
-	close  func() error
-}
-
 // demo runs a board, a monitor, a host and their database in this process and measures one
 // task. Monitor and board stop when the task is shown.
 func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	if err := errors.Join(session.CheckBenchmark("--benchmark", f.benchmark),
-		session.Positive(session.Span{Flag: "--duration", Value: f.duration}),
-		session.NotNegative(session.Span{Flag: "--pulse", Value: f.pulse})); err != nil {
+		session.Positive("--duration", f.duration), session.NotNegative("--pulse", f.pulse)); err != nil {
 		return err
 	}
-	bench, err := demoParts(f)
+	bench, err := session.NewSoftBench(f.seed, f.imperfect)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bench.close()) }()
+	defer func() { err = errors.Join(err, bench.Close()) }()
 	db, err := store.Open(ctx, a.DB)
 	if err != nil {
 		return err
@@ -77,8 +65,8 @@ func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
-	g.Go(func() error { return bench.soft.Run(playing) })
-	err = session.Within{Bench: bench.bench}.DoBriefly(ctx, func(ctx context.Context, address string) error {
+	g.Go(func() error { return bench.Run(playing) })
+	err = session.Within{Bench: bench.Bench}.DoBriefly(ctx, func(ctx context.Context, address string) error {
 		id, err := demoTask(ctx, a, f, bench, db, address)
 		if id != 0 && ctx.Err() == nil {
 			err = errors.Join(err, demoResult(ctx, a, f, bench, db, id))
@@ -89,56 +77,37 @@ func demo(ctx context.Context, a *cli.App, f demoFlags) (err error) {
 	return errors.Join(err, g.Wait())
 }
 
-// demoParts opens a board in software, a PowerSensor3 on a pseudo-terminal that reads it, and a
-// simulated GPU that loads it.
-func demoParts(f demoFlags) (*demoBench, error) {
-	s, err := session.NewSoftBench(f.seed, f.imperfect)
-	if err != nil {
-		return nil, err
-	}
-	b, closeBench, err := session.OpenBench(session.BenchFlags{Instrument: "powersensor3", Port: s.Port.Path()})
-	if err != nil {
-		return nil, errors.Join(err, s.Port.Close())
-	}
-	dev, sensor, err := s.GPU()
-	if err != nil {
-		return nil, errors.Join(err, closeBench(), s.Port.Close())
-	}
-	return &demoBench{bench: b, device: dev, sensor: sensor, soft: s, close: func() error {
-		return errors.Join(dev.Close(), closeBench(), s.Port.Close())
-	}}, nil
-}
-
 // demoTask measures through the monitor at address and returns the task's number, 0 where
 // none was begun.
-func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, address string,
+func demoTask(ctx context.Context, a *cli.App, f demoFlags, b *session.SoftBench, db *store.DB, address string,
 ) (id store.TaskID, err error) {
 	client, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	work, _, err := Work(a, b.device, RunFlags{Benchmark: f.benchmark, Duration: f.duration, pulse: f.pulse}, nil)
+	work, _, err := Work(a, b.Device, RunFlags{Benchmark: f.benchmark, Duration: f.duration, pulse: f.pulse}, nil)
 	if err != nil {
 		return 0, err
 	}
 	cfg := (&RunFlags{User: f.user, WarmUp: 200 * time.Millisecond}).task(a, ctx, f.name)
-	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor = db, client, b.device, b.sensor
+	cfg.DB, cfg.Monitor, cfg.Device, cfg.Sensor = db, client, b.Device, b.Sensor
 	cfg.Progress = out.NewProgress(a).Update
-	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.device) }
+	cfg.Open = func(ctx context.Context) (gpu.PowerSensor, error) { return nil, session.OpenDevice(ctx, b.Device) }
 	return Measure(a, ctx, cfg, work)
 }
 
 // demoResult prints the task with the true energy, which the board integrates over the kernels'
 // time, and then suggests further commands.
-func demoResult(ctx context.Context, a *cli.App, f demoFlags, b *demoBench, db *store.DB, id store.TaskID) error {
+func demoResult(ctx context.Context, a *cli.App, f demoFlags, b *session.SoftBench, db *store.DB, id store.TaskID,
+) error {
 	ks, err := db.Kernels(ctx, id)
 	if err != nil {
 		return err
 	}
 	var extra func(*report.Report)
 	if len(ks) > 0 {
-		truth, err := b.soft.Truth(ks[0].Start, ks[len(ks)-1].End)
+		truth, err := b.Truth(ks[0].Start, ks[len(ks)-1].End)
 		if err != nil {
 			return err
 		}

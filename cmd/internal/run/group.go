@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -125,13 +126,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		id, err = measurement.MeasureGroup(ctx, measurement.GroupConfig{
 			DB: db, Members: members, Progress: progress.Update, Lost: progress.Lost, Each: each,
 		}, common)
-		if g, fault := db.Group(context.WithoutCancel(ctx), id); fault == nil {
-			for _, m := range g.Members {
-				if m.Task != 0 {
-					tasks = append(tasks, m.Task)
-				}
-			}
-		}
+		tasks, _ = tasksOf(ctx, db, id)
 		return tasks, err
 	})
 	progress.End()
@@ -161,17 +156,19 @@ func keptGroup(ctx context.Context, db *store.DB, id store.GroupID) string {
 	if id == 0 {
 		return "no task was begun"
 	}
-	g, err := db.Group(context.WithoutCancel(ctx), id)
+	tasks, err := tasksOf(ctx, db, id)
 	if err != nil {
 		return fmt.Sprintf("group %d: %v", id, err)
 	}
-	var tasks []string
-	for _, m := range g.Members {
-		if m.Task != 0 {
-			tasks = append(tasks, strings.TrimPrefix(kept(ctx, db, m.Task), "kept as "))
-		}
-	}
-	return fmt.Sprintf("kept as group %d: %s", id, strings.Join(tasks, ", "))
+	states := lists.Map(tasks, func(t store.TaskID) string { return strings.TrimPrefix(kept(ctx, db, t), "kept as ") })
+	return fmt.Sprintf("kept as group %d: %s", id, strings.Join(states, ", "))
+}
+
+// tasksOf returns the tasks of a group's members, of those that have one; also when ctx has ended.
+func tasksOf(ctx context.Context, db *store.DB, id store.GroupID) ([]store.TaskID, error) {
+	g, err := db.Group(context.WithoutCancel(ctx), id)
+	tasks := lists.Map(g.Members, func(m store.GroupMember) store.TaskID { return m.Task })
+	return slices.DeleteFunc(tasks, func(t store.TaskID) bool { return t == 0 }), err
 }
 
 // members returns a member for each GPU, and the work. A program runs once, on behalf of
@@ -299,11 +296,10 @@ type ownSensor struct{ selector, uuid string }
 
 // sensors returns the GPUs whose own sensors are the meters.
 func (f *RunFlags) sensors() (list []ownSensor, err error) {
-	var all []*session.FoundGPU
+	all := make([]*session.FoundGPU, 1)
 	if f.gpus != "" {
 		all, err = findGPUs(f.gpus)
 	} else {
-		all = make([]*session.FoundGPU, 1)
 		all[0], err = session.FindGPU(f.GPU)
 	}
 	if err != nil {
@@ -348,10 +344,9 @@ func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(conte
 	return errors.Join(err, closeBench())
 }
 
-// listens reports whether something listens at the address of a monitor.
+// listens reports whether something listens at the address of a monitor; it waits a second at most.
 func listens(ctx context.Context, address string) bool {
-	const patience = time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", wire.WithPort(address, wire.MonitorPort))
 	if err != nil {

@@ -85,9 +85,6 @@ func (h *handOver) interrupted(ctx context.Context, err error) error {
 	return cmp.Or(i, err)
 }
 
-// sendTimeout bounds the sending of tasks of a measurement that was interrupted.
-const sendTimeout = time.Minute
-
 // send stores the noted tasks at the host, then deletes them here and releases their captures.
 // After an error they stay, and the error names their file.
 func (h *handOver) send(ctx context.Context, db *store.DB) {
@@ -96,7 +93,7 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 	}
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 	}
 	stored, err := h.host.Send(ctx, db, h.keepUser, h.ids...)
@@ -123,13 +120,11 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 
 // sendGroup sends the tasks of a group.
 func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID) error {
-	g, err := db.Group(context.WithoutCancel(ctx), id)
+	tasks, err := tasksOf(ctx, db, id)
 	if err != nil {
 		return err
 	}
-	for _, m := range g.Members {
-		h.takes(m.Task)
-	}
+	h.ids = append(h.ids, tasks...)
 	interrupted := cli.Interrupted(ctx, keptGroup(ctx, db, id)) // before the tasks leave
 	h.send(ctx, db)
 	return interrupted
@@ -138,12 +133,7 @@ func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID
 // outbox returns the database for tasks on their way to a host, and makes its folder.
 func outbox(address string) (string, error) {
 	dir, err := session.StateFolder()
-	name := strings.Map(func(r rune) rune {
-		if r == '/' || r == ':' {
-			return '_'
-		}
-		return r
-	}, address)
+	name := strings.NewReplacer("/", "_", ":", "_").Replace(address)
 	return filepath.Join(dir, "outbox-"+name+".db"), err
 }
 

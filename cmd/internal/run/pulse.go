@@ -35,7 +35,7 @@ type pulseFlags struct {
 	svg             string
 }
 
-// pulseCmd returns the command pulse.
+// pulseCmd returns pulse, which stores a task only where a meter gives the truth.
 func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
 	c := &cobra.Command{

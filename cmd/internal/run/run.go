@@ -67,7 +67,7 @@ type RunFlags struct {
 	hand    *handOver // of tasks to a host; nil for none
 }
 
-// runCmd returns the command run.
+// runCmd returns run, whose tasks go into the database of this machine or, with --host, to a host.
 func runCmd(a *cli.App) *cobra.Command {
 	var f RunFlags
 	c := &cobra.Command{
@@ -156,18 +156,16 @@ func (f *RunFlags) addGPU(fl *pflag.FlagSet) {
 
 // AddPTX adds the flags of a PTX kernel, in a section of the help, but for the number of its launches.
 func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
-	cli.Section(fl, "A kernel of a PTX file", func() { f.addPTX(fl) })
-}
-
-func (f *RunFlags) addPTX(fl *pflag.FlagSet) {
-	fl.StringVar(&f.PTX, "ptx", "", "PTX file")
-	fl.StringVar(&f.Entry, "entry", "", "kernel in the PTX file (default: the only one)")
-	fl.StringVar(&f.Grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
-	fl.StringVar(&f.Block, "block", "1", "threads of a block of the PTX kernel: x[,y[,z]]")
-	fl.Uint32Var(&f.Shared, "shared", 0, "bytes of dynamic shared memory of the PTX kernel")
-	fl.Int64SliceVar(&f.Buffers, "buffer", nil,
-		"allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
-	fl.UintSliceVar(&f.Scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
+	cli.Section(fl, "A kernel of a PTX file", func() {
+		fl.StringVar(&f.PTX, "ptx", "", "PTX file")
+		fl.StringVar(&f.Entry, "entry", "", "kernel in the PTX file (default: the only one)")
+		fl.StringVar(&f.Grid, "grid", "1", "blocks of the PTX kernel: x[,y[,z]]")
+		fl.StringVar(&f.Block, "block", "1", "threads of a block of the PTX kernel: x[,y[,z]]")
+		fl.Uint32Var(&f.Shared, "shared", 0, "bytes of dynamic shared memory of the PTX kernel")
+		fl.Int64SliceVar(&f.Buffers, "buffer", nil,
+			"allocate and zero a buffer of so many bytes, passed as the next parameter (repeatable)")
+		fl.UintSliceVar(&f.Scalars, "scalar", nil, "32-bit value passed after the buffers (repeatable)")
+	})
 }
 
 // measureRun checks the flags against each other and measures: one GPU in measureTask,
@@ -180,15 +178,12 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 		}
 	}
 	err := errors.Join(f.autoCheck(args), f.LabelFlags.Check(), f.checkWork(args), f.checkMarks(), f.checkKeep())
-	if err != nil {
-		return err
-	}
-	if f.wanted() {
-		if _, err := f.versions(args); err != nil {
-			return err
-		}
+	if err == nil && f.wanted() {
+		_, err = f.versions(args)
 	}
 	switch {
+	case err != nil:
+		return err
 	case f.gpus != "" && f.GPU != "":
 		return cli.Usagef("--gpu names one GPU and --gpus several: keep one of them")
 	case f.gpus != "" && f.witness != "":
@@ -221,7 +216,7 @@ func (f *RunFlags) checkWork(args []string) error {
 	if err := f.Check(args); err != nil || f.Benchmark == "" {
 		return err
 	}
-	return session.Positive(session.Span{Flag: "--duration", Value: f.Duration})
+	return session.Positive("--duration", f.Duration)
 }
 
 // checkMarks refuses marks that cannot be played.
@@ -232,7 +227,7 @@ func (f *RunFlags) checkMarks() error {
 	case f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != ""):
 		return cli.Usagef("--mark-every plays markers amid a program: name it after --")
 	}
-	return session.NotNegative(session.Span{Flag: "--mark-every", Value: f.marks.Every})
+	return session.NotNegative("--mark-every", f.marks.Every)
 }
 
 // checkKeep refuses to delete samples that something needs.
@@ -288,7 +283,7 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 func Work(a *cli.App, dev gpu.Device, f RunFlags, args []string) (measurement.Work, string, error) {
 	switch {
 	case len(args) > 0:
-		return session.CommandWork(a, args), session.BaseName(args[0]), nil
+		return session.CommandWork(a, args), filepath.Base(args[0]), nil
 	case f.Benchmark != "":
 		b := gpu.Benchmark(f.Benchmark)
 		if f.pulse > 0 {
@@ -301,7 +296,7 @@ func Work(a *cli.App, dev gpu.Device, f RunFlags, args []string) (measurement.Wo
 		return nil, "", err
 	}
 	w, err := session.PTXWork(dev, launch)
-	return w, session.BaseName(f.PTX), err
+	return w, filepath.Base(f.PTX), err
 }
 
 // PTXLaunch reads the PTX file and parses its launch: grid and block in blocks and threads,
@@ -312,10 +307,10 @@ func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
 	if l.Source, err = os.ReadFile(f.PTX); err != nil {
 		return l, err
 	}
-	if l.Grid, err = session.ParseDims("grid", f.Grid); err != nil {
-		return l, err
+	if l.Grid, err = session.ParseDims("grid", f.Grid); err == nil {
+		l.Block, err = session.ParseDims("block", f.Block)
 	}
-	if l.Block, err = session.ParseDims("block", f.Block); err != nil {
+	if err != nil {
 		return l, err
 	}
 	for _, b := range f.Buffers {
@@ -504,8 +499,8 @@ func Commands(a *cli.App) []*cobra.Command {
 // Check validates, before a bench is taken, the flags common to the commands that measure,
 // and that the program args[0] exists. It fails with ExitUsage.
 func (f *RunFlags) Check(args []string) error {
-	if err := session.NotNegative(session.Span{Flag: "--warm-up", Value: f.WarmUp},
-		session.Span{Flag: "--wait", Value: f.Wait}, session.Span{Flag: "--pulse", Value: f.pulse}); err != nil {
+	if err := cmp.Or(session.NotNegative("--warm-up", f.WarmUp), session.NotNegative("--wait", f.Wait),
+		session.NotNegative("--pulse", f.pulse)); err != nil {
 		return err
 	}
 	switch {

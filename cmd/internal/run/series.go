@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ type version struct {
 // --with. It needs neither GPU nor bench. Errors have ExitUsage, or a shell's code for a
 // program that cannot be started.
 func (f *RunFlags) versions(args []string) (out []version, err error) {
-	if err := session.NotNegative(session.Span{Flag: "--cool-down", Value: f.coolDown}); err != nil {
+	if err := session.NotNegative("--cool-down", f.coolDown); err != nil {
 		return nil, err
 	}
 	own := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != "")
@@ -203,9 +204,9 @@ func measureSeries(ctx context.Context, a *cli.App, f RunFlags, args []string) (
 // called is the default name of a version's tasks.
 func (v *version) called() string {
 	if len(v.args) > 0 {
-		return session.BaseName(v.args[0])
+		return filepath.Base(v.args[0])
 	}
-	return cmp.Or(v.Benchmark, session.BaseName(v.PTX))
+	return cmp.Or(v.Benchmark, filepath.Base(v.PTX))
 }
 
 // run makes the runs until the planned number, an interruption or a failure. The order of
@@ -261,7 +262,7 @@ func (s *series) measure(ctx context.Context, turn, i int) error {
 	}
 	if s.hand != nil {
 		if s.hand.err != nil {
-			return cmp.Or(err, errNotSent)
+			return cmp.Or(err, errors.New("the series has ended")) // the reason is that of handOver
 		}
 		// By now the host has it, under its own number.
 		t.ID = s.hand.sent[len(s.hand.sent)-1]
@@ -273,9 +274,6 @@ func (s *series) measure(ctx context.Context, turn, i int) error {
 	fmt.Fprintf(s.app.Err, "turn %d of %d: %stask %d (%s)\n", turn, s.planned, label, t.ID, t.State.String())
 	return err
 }
-
-// errNotSent ends a series whose run did not reach its host; the reason is that of handOver.
-var errNotSent = errors.New("the series has ended")
 
 // stored is where the runs are once they are stored: a database, or a host.
 func (s *series) stored() *cli.App {
@@ -325,14 +323,10 @@ func (s *series) tag(ctx context.Context, tags map[string]string) (err error) {
 	return errors.Join(err, db.Close())
 }
 
-const (
-	// restSpan is the time over which the power at rest is averaged.
-	restSpan = time.Second
-	// restWithin is how much more than before the first run the card may draw, relative.
-	restWithin = 0.02
-)
+// restSpan is the time over which the power at rest is averaged.
+const restSpan = time.Second
 
-// cool waits until the power is back at that before the first run, within restWithin, or until
+// cool waits until the power is back at that before the first run, within 2 %, or until
 // the time is over. It returns the last power; NaN where none is read.
 func (s *series) cool(ctx context.Context) measure.Watt {
 	if s.flags.coolDown == 0 {
@@ -350,7 +344,7 @@ func (s *series) cool(ctx context.Context) measure.Watt {
 		case !measure.Known(s.rest):
 			s.rest = w
 			return w
-		case w <= s.rest*(1+restWithin):
+		case w <= s.rest*1.02:
 			return w
 		case time.Now().After(until):
 			fmt.Fprintf(s.app.Err, "wattmark: the card draws %s after %v of cool-down, %s before the first run\n", w,
@@ -411,6 +405,7 @@ func (r *resting) add(m wire.Moment) {
 // over is the time that the mean is of.
 func (r *resting) over() measure.Seconds { return r.last - r.from }
 
+// mean is the mean power over that time.
 func (r *resting) mean() measure.Watt { return measure.Watt(float64(r.energy) / float64(r.over())) }
 
 // print prints the comparison of two versions, or the means of one, and the series.

@@ -31,6 +31,7 @@ import (
 	hostnvml "github.com/wattmark/wattmark/hostagent/gpu/nvml"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/monitor"
@@ -130,6 +131,7 @@ func (g gpuMeter) Info() nvml.Info {
 	return nvml.Info{Name: g.info.Name, UUID: g.info.UUID, Driver: g.info.Driver}
 }
 
+// Read returns the powers in mW, NoReading where one is not known.
 func (g gpuMeter) Read() (nvml.Reading, error) {
 	r, err := g.sensor.Read()
 	return nvml.Reading{Instant: milliwatts(r.Instant), Average: milliwatts(r.Average), Usage: milliwatts(r.Usage)}, err
@@ -171,15 +173,20 @@ type BenchFlags struct {
 }
 
 // SoftBench is a bench in software: an emulated board, an emulated PowerSensor3 that measures
-// it and serves a real pseudo-terminal, and a simulated GPU that loads the board.
+// it through a real pseudo-terminal, and a simulated GPU that loads the board, with a sensor of
+// its own that is as misleading as a real one.
 type SoftBench struct {
-	live *board.Live
-	face *ps3face.Face
-	Port *pty.Port
+	Bench  monitor.Bench
+	Device gpu.Device
+	Sensor gpu.PowerSensor
+	live   *board.Live
+	face   *ps3face.Face
+	port   *pty.Port
+	end    func() error // of Bench
 }
 
-// NewSoftBench returns a bench that runs on the wall clock. An imperfect meter's gains,
-// offsets and clock are off by amounts drawn from the uncertainties that its driver states;
+// NewSoftBench returns a bench that runs on the wall clock; Close it once. An imperfect meter's
+// gains, offsets and clock are off by amounts drawn from the uncertainties that its driver states;
 // otherwise they match its stored configuration, and only noise and quantisation remain.
 // seed determines the noise and the drawn amounts.
 func NewSoftBench(seed uint64, imperfect bool) (*SoftBench, error) {
@@ -187,29 +194,29 @@ func NewSoftBench(seed uint64, imperfect bool) (*SoftBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch := time.Now()
-	face, err := ps3face.New(b, pace.Real(epoch), ps3face.Config{Seed: seed, Draw: imperfect})
+	s := &SoftBench{live: board.NewLive(b, time.Now())}
+	s.face, err = ps3face.New(b, pace.Real(s.live.Epoch), ps3face.Config{Seed: seed, Draw: imperfect})
 	if err != nil {
 		return nil, err
 	}
-	port, err := pty.OpenPort()
-	if err != nil {
+	if s.port, err = pty.OpenPort(); err != nil {
 		return nil, err
 	}
-	return &SoftBench{live: board.NewLive(b, epoch), face: face, Port: port}, nil
+	if s.Bench, s.end, err = OpenBench(BenchFlags{Instrument: "powersensor3", Port: s.port.Path()}); err != nil {
+		return nil, errors.Join(err, s.port.Close())
+	}
+	if s.Device, err = sim.Open(sim.Config{Plant: s.live, Clock: sim.Wall{}}); err != nil {
+		return nil, errors.Join(err, s.end(), s.port.Close())
+	}
+	s.Sensor = sim.NewSensor(s.live, sim.Wall{}, sim.Response{})
+	return s, nil
 }
 
 // Run runs the meter's firmware until ctx ends.
-func (s *SoftBench) Run(ctx context.Context) error { return s.face.Run(ctx, s.Port) }
+func (s *SoftBench) Run(ctx context.Context) error { return s.face.Run(ctx, s.port) }
 
-// GPU opens the simulated GPU, with a sensor of its own that is as misleading as a real one.
-func (s *SoftBench) GPU() (gpu.Device, gpu.PowerSensor, error) {
-	dev, err := sim.Open(sim.Config{Plant: s.live, Clock: sim.Wall{}})
-	if err != nil {
-		return nil, nil, err
-	}
-	return dev, sim.NewSensor(s.live, sim.Wall{}, sim.Response{}), nil
-}
+// Close closes the GPU and the meter.
+func (s *SoftBench) Close() error { return errors.Join(s.Device.Close(), s.end(), s.port.Close()) }
 
 // Truth returns the energy that the board drew in a span; an error if the span is older than
 // the board's memory.
@@ -380,40 +387,21 @@ func ParseDims(flag, s string) ([3]uint32, error) {
 
 // CountTrue returns the number of flags that are true.
 func CountTrue(flags ...bool) int {
-	n := 0
-	for _, f := range flags {
-		if f {
-			n++
-		}
-	}
-	return n
+	return len(lists.Filter(flags, func(f *bool) bool { return *f }))
 }
 
-// BaseName returns the last element of a path.
-func BaseName(path string) string { return filepath.Base(path) }
-
-// Span is a flag of a duration, for NotNegative and Positive.
-type Span struct {
-	Flag  string
-	Value time.Duration
-}
-
-// NotNegative returns a usage error that names the first negative duration.
-func NotNegative(spans ...Span) error {
-	for _, s := range spans {
-		if s.Value < 0 {
-			return cli.Usagef("%s %v: want a time that is not negative", s.Flag, s.Value)
-		}
+// NotNegative returns a usage error for a flag's negative duration.
+func NotNegative(flag string, d time.Duration) error {
+	if d < 0 {
+		return cli.Usagef("%s %v: want a time that is not negative", flag, d)
 	}
 	return nil
 }
 
-// Positive returns a usage error that names the first duration that is zero or negative.
-func Positive(spans ...Span) error {
-	for _, s := range spans {
-		if s.Value <= 0 {
-			return cli.Usagef("%s %v: want a positive time", s.Flag, s.Value)
-		}
+// Positive returns a usage error for a flag's duration that is zero or negative.
+func Positive(flag string, d time.Duration) error {
+	if d <= 0 {
+		return cli.Usagef("%s %v: want a positive time", flag, d)
 	}
 	return nil
 }

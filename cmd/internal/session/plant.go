@@ -251,7 +251,7 @@ type card struct {
 
 	mu      sync.Mutex
 	clients []*cardUser // with a context
-	past    []*cardUser // whose context has ended, the latest pastUsers of them
+	past    []*cardUser // whose context has ended, the latest of them
 }
 
 // cardUser is a process on the card.
@@ -268,12 +268,6 @@ type loadChange struct {
 	busy  bool // a kernel is resident
 }
 
-// loadHistory is how long the past loads of a process are kept, for its use of the card.
-const loadHistory = 10 * time.Minute
-
-// pastUsers is the number of ended processes that are kept.
-const pastUsers = 64
-
 // loadAt returns the client's load at an instant, zero before the first change.
 func (c *cardUser) loadAt(at time.Time) loadChange {
 	i, found := slices.BinarySearchFunc(c.changes, at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
@@ -287,7 +281,7 @@ func (c *cardUser) loadAt(at time.Time) loadChange {
 }
 
 // insert adds changes, replaces those at the same time, and drops changes older than
-// loadHistory except the one still in force.
+// ten minutes except the one still in force.
 func (c *cardUser) insert(changes []loadChange) {
 	for _, l := range changes {
 		i, found := slices.BinarySearchFunc(c.changes, l.at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
@@ -297,7 +291,7 @@ func (c *cardUser) insert(changes []loadChange) {
 		}
 		c.changes = slices.Insert(c.changes, i, l)
 	}
-	old := time.Now().Add(-loadHistory)
+	old := time.Now().Add(-10 * time.Minute)
 	for len(c.changes) > 1 && c.changes[1].at.Before(old) {
 		c.changes = c.changes[1:]
 	}
@@ -307,18 +301,12 @@ func (c *cardUser) insert(changes []loadChange) {
 func (c *cardUser) busyShare(from, to time.Time) float64 {
 	var sum time.Duration
 	for i, l := range c.changes {
-		begin, end := l.at, to
+		begin, end := l.at.Sub(from), to.Sub(from)
 		if i+1 < len(c.changes) {
-			end = c.changes[i+1].at
+			end = min(end, c.changes[i+1].at.Sub(from))
 		}
-		if begin.Before(from) {
-			begin = from
-		}
-		if end.After(to) {
-			end = to
-		}
-		if l.busy && begin.Before(end) {
-			sum += end.Sub(begin)
+		if l.busy {
+			sum += max(0, end-max(0, begin))
 		}
 	}
 	return sum.Seconds() / max(to.Sub(from).Seconds(), 1e-9)
@@ -434,7 +422,7 @@ func (k *card) leave(c *cardUser, at time.Time) (time.Time, error) {
 		pid: c.pid, name: c.name,
 		changes: slices.DeleteFunc(slices.Clone(c.changes), func(l loadChange) bool { return l.at.After(at) }),
 	})
-	k.past = k.past[max(0, len(k.past)-pastUsers):]
+	k.past = k.past[max(0, len(k.past)-64):]
 	c.changes = nil
 	if len(k.clients) > 0 {
 		return k.redraw(at)

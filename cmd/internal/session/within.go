@@ -32,8 +32,6 @@ import (
 )
 
 const (
-	// pipeSize is the buffer between this process and the monitor within it, in bytes.
-	pipeSize = 256 << 10
 	// spoolGrace is the least time for which a spool in use is tried again: a command that looks for
 	// left-over tasks locks it for a moment. spoolPause is the pause between two tries.
 	spoolGrace = 5 * time.Second
@@ -65,7 +63,7 @@ func (w Within) Do(ctx context.Context, do func(ctx context.Context, address str
 // start starts the monitor, and returns the context in which it is reached. The function
 // returned ends it.
 func (w Within) start(ctx context.Context) (inside context.Context, stop func() error, err error) {
-	pipe := bufconn.Listen(pipeSize)
+	pipe := bufconn.Listen(256 << 10)
 	m, err := w.monitor(ctx, pipe)
 	if err != nil {
 		return nil, nil, errors.Join(err, pipe.Close())
@@ -88,8 +86,8 @@ func (w Within) monitor(ctx context.Context, l net.Listener) (*monitor.Monitor, 
 		Quota: capture.Quota{Free: DefaultFree},
 	}
 	until := time.Now().Add(w.Wait)
-	if w.Wait >= 0 && w.Wait < spoolGrace {
-		until = time.Now().Add(spoolGrace)
+	if w.Wait >= 0 {
+		until = time.Now().Add(max(w.Wait, spoolGrace))
 	}
 	for {
 		m, err := monitor.New(cfg)
@@ -135,12 +133,7 @@ func (f BenchFlags) SpoolFolder() (string, error) {
 
 // fileName returns a text as the name of a file: separators become _, and its end stays where it is too long.
 func fileName(what string) string {
-	name := strings.Map(func(r rune) rune {
-		if strings.ContainsRune("/:\\", r) {
-			return '_'
-		}
-		return r
-	}, what)
+	name := strings.NewReplacer("/", "_", ":", "_", `\`, "_").Replace(what)
 	const longest = 200 // of a file's name, and a suffix
 	return name[max(0, len(name)-longest):]
 }
@@ -374,11 +367,10 @@ func (g *FoundGPU) OpenToMeasure(ctx context.Context, a *cli.App, without bool, 
 
 // Close closes the sensor, if it was opened, and the GPU.
 func (g *FoundGPU) Close() error {
-	var err error
-	if g.sensor != nil {
-		err = g.sensor.Close()
+	if g.sensor == nil {
+		return g.Device.Close()
 	}
-	return errors.Join(err, g.Device.Close())
+	return errors.Join(g.sensor.Close(), g.Device.Close())
 }
 
 // FindGPU returns the GPU of a selector, not yet opened: "sim:SOCKET", else a real one

@@ -3,13 +3,13 @@ package instructions
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions/reference"
 )
@@ -78,7 +78,7 @@ func (r *BesideReport) table(a *cli.App) {
 	t := out.NewTable(a.Out)
 	header := table.Row{"instruction", "layout", "level", "method"}
 	for n, name := range r.Tables {
-		if header = append(header, session.BaseName(name)); n > 0 {
+		if header = append(header, filepath.Base(name)); n > 0 {
 			header = append(header, "ratio")
 		}
 	}

@@ -77,8 +77,7 @@ func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
 	// The defaults that differ by layout are the plan's: a flag replaces those of all layouts.
 	p := instructions.DefaultPlan()
 	p.Passes, p.Levels, p.Seed, p.Version = f.Passes, f.Levels, f.seed, cli.Version()
-	if err := errors.Join(session.NotNegative(session.Span{Flag: "--wait", Value: f.Wait}),
-		session.Appendable(f.Out)); err != nil {
+	if err := errors.Join(session.NotNegative("--wait", f.Wait), session.Appendable(f.Out)); err != nil {
 		return p, err
 	}
 	if f.Passes < 1 {

@@ -106,8 +106,7 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	if _, err = parseBlocks("use", f.use); err != nil {
 		return p, err
 	}
-	if err := errors.Join(session.NotNegative(session.Span{Flag: "--wait", Value: f.Wait}),
-		session.Free(f.csv, f.svg)); err != nil {
+	if err := errors.Join(session.NotNegative("--wait", f.Wait), session.Free(f.csv, f.svg)); err != nil {
 		return p, err
 	}
 	if err := p.Check(); err != nil {

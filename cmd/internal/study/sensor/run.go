@@ -148,7 +148,7 @@ func (f *SensorRunFlags) check(args []string) error {
 	if f.trials < 0 || f.trials == 1 || f.repetitions < 0 || f.segment < 0 || f.Every <= 0 {
 		return cli.Usagef("--trials is at least 2, and --repetitions, --segments and --every are positive")
 	}
-	return errors.Join(f.Check(args), session.NotNegative(session.Span{Flag: "--length", Value: f.Plan.Kernel}))
+	return errors.Join(f.Check(args), session.NotNegative("--length", f.Plan.Kernel))
 }
 
 // prepare finds the profile, warms the GPU up, times a repetition where --length does not

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -265,7 +266,7 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 		}, nil, nil
 	}
 	l, err := f.PTXLaunch()
-	return gpu.Insert{Name: cmp.Or(f.Entry, session.BaseName(f.PTX)), PTX: &l}, nil, err
+	return gpu.Insert{Name: cmp.Or(f.Entry, filepath.Base(f.PTX)), PTX: &l}, nil, err
 }
 
 // parseSimKernel parses "280W:120us,120W:80us": the power of each step and its

@@ -299,8 +299,8 @@ type Query struct {
 
 // UserTasks is a user with the number of their tasks.
 type UserTasks struct {
-	User  string
-	Tasks uint64
+	User  string `json:"user"`
+	Tasks uint64 `json:"tasks"`
 }
 
 // ErrEnded: the task has ended already, and the call is for running tasks only.

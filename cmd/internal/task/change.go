@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -54,15 +55,14 @@ type deleteFlags struct {
 // would leave open whether it is a union or an intersection.
 func deleteCmd(a *cli.App) *cobra.Command {
 	var f deleteFlags
-	c := &cobra.Command{
-		Use: "delete TASK… | --name NAME | --user USER", Short: "Delete tasks by number, by name or by user",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	c := cli.Command("delete TASK… | --name NAME | --user USER", "Delete tasks by number, by name or by user", nil,
+		func(ctx context.Context, args []string) error {
 			if session.CountTrue(len(args) > 0, f.name != "", f.user != "") != 1 {
 				return cli.Usagef("name what to delete by exactly one of: tasks, --name, --user")
 			}
 			var ids []store.TaskID
 			for _, arg := range args {
-				id, err := a.Number(cmd.Context(), arg)
+				id, err := a.Number(ctx, arg)
 				if err != nil {
 					return err
 				}
@@ -70,9 +70,8 @@ func deleteCmd(a *cli.App) *cobra.Command {
 					ids = append(ids, id)
 				}
 			}
-			return deleteTasks(cmd.Context(), a, ids, f)
-		},
-	}
+			return deleteTasks(ctx, a, ids, f)
+		})
 	c.Flags().StringVar(&f.name, "name", "", "all tasks of exactly this name")
 	c.Flags().StringVar(&f.user, "user", "", "all tasks of this user")
 	c.Flags().BoolVar(&f.force, "force", false, "pinned tasks too")
@@ -92,63 +91,58 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		return err
 	}
 	defer db.Close()
-	// The selection comes before the question, so that it lists the tasks by name.
 	goes, stay, err := selectForDeletion(ctx, a, db, ids, f)
 	if err != nil {
 		return err
 	}
+	gone := lists.Map(goes, func(t store.Brief) store.TaskID { return t.ID })
+	return deletion(a, goes, stay, f, func(path string) error {
+		copied, err := db.Detach(ctx, path, gone, nil)
+		if err == nil && len(copied.Running) > 0 {
+			err = fmt.Errorf("task %d still runs", copied.Running[0])
+		}
+		return err
+	}, func() error { return db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}) })
+}
+
+// deletion deletes tasks that were selected, and prints what is gone and what stays, as pinned. It asks first; then
+// keep writes the tasks into a file, unless --purge is given: without one nothing is deleted.
+func deletion(a *cli.App, goes, stay []store.Brief, f deleteFlags, keep func(path string) error, remove func() error,
+) error {
 	undo := ""
 	if len(goes) > 0 {
 		ok, err := Confirm(a, f.yes, fmt.Sprintf("%s of %s: %s", measure.Plural(len(goes), "task"), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
 			return err
 		}
-		gone := make([]store.TaskID, len(goes))
-		for i := range goes {
-			gone[i] = goes[i].ID
-		}
-		if undo, err = keepCopy(a, gone[0], f, func(path string) error {
-			copied, err := db.Detach(ctx, path, gone, nil)
-			if err == nil && len(copied.Running) > 0 {
-				err = fmt.Errorf("task %d still runs", copied.Running[0])
+		if !f.purge {
+			if undo, err = session.DeletedCopies(a.DB); err == nil {
+				undo += fmt.Sprint(goes[0].ID)
+				_ = os.Remove(undo) // of a deletion that failed: numbers are not used again
+				if err = keep(undo); err != nil {
+					_ = os.Remove(undo)
+				}
 			}
-			return err
-		}); err != nil {
-			return err
 		}
-		if err := db.DeleteTasks(ctx, gone, store.DeleteOptions{Pinned: f.force}); err != nil {
+		if err != nil {
+			return fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
+		}
+		if err := remove(); err != nil {
 			return err
 		}
 	}
 	return printDeleted(a, len(goes), stay, undo)
 }
 
-// keepCopy has the tasks written into a file before they are deleted, unless --purge is given, and returns the
-// file's path. An error says that nothing was deleted.
-func keepCopy(a *cli.App, first store.TaskID, f deleteFlags, write func(path string) error) (string, error) {
-	if f.purge {
-		return "", nil
-	}
-	path, err := session.DeletedCopies(a.DB)
-	if err == nil {
-		path += fmt.Sprint(first)
-		_ = os.Remove(path) // of a deletion that failed: numbers are not used again
-		if err = write(path); err != nil {
-			_ = os.Remove(path)
-		}
-	}
-	if err != nil {
-		return "", fmt.Errorf("nothing was deleted, as no copy could be kept (--purge keeps none): %w", err)
-	}
-	return path, nil
+// errPinned refuses tasks that were chosen by number and are pinned.
+func errPinned(stay []store.Brief) error {
+	return fmt.Errorf("pinned, and nothing was deleted: %s: wattmark unpin %d, or --force", namedTasks(stay),
+		stay[0].ID)
 }
 
 // printDeleted prints how many tasks were deleted, the pinned ones that stay, and the file to undo it with.
 func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
-	pinned := []store.TaskID{}
-	for i := range stay {
-		pinned = append(pinned, stay[i].ID)
-	}
+	pinned := append([]store.TaskID{}, lists.Map(stay, func(t store.Brief) store.TaskID { return t.ID })...)
 	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
 		fmt.Fprintf(w, "Deleted %s from %s\n", measure.Plural(gone, "task"), a.DB)
 		switch {
@@ -208,8 +202,7 @@ func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []stor
 		return nil, nil, cli.NotFoundf("no task %s in %s, and nothing was deleted: list "+
 			"them with wattmark tasks", strings.Join(missing, ", "), a.DB)
 	case len(stays) > 0:
-		return nil, nil, fmt.Errorf("pinned, and nothing was deleted: %s: wattmark unpin %d, or --force",
-			namedTasks(stays), stays[0].ID)
+		return nil, nil, errPinned(stays)
 	}
 	return goes, nil, nil
 }
@@ -235,10 +228,9 @@ func EveryTask(ctx context.Context, db *store.DB, q store.Query) (out []store.Ro
 // the others. Names come from users and are made printable.
 func namedTasks(list []store.Brief) string {
 	const most = 8
-	var words []string
-	for _, t := range list[:min(len(list), most)] {
-		words = append(words, fmt.Sprintf("%d %s (%s)", t.ID, measure.Printable(t.Name), measure.Printable(t.User)))
-	}
+	words := lists.Map(list[:min(len(list), most)], func(t store.Brief) string {
+		return fmt.Sprintf("%d %s (%s)", t.ID, measure.Printable(t.Name), measure.Printable(t.User))
+	})
 	if more := len(list) - most; more > 0 {
 		words = append(words, fmt.Sprintf("and %d more", more))
 	}

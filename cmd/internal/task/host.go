@@ -16,9 +16,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// deleteOnHost deletes the selected tasks of a host after a confirmation. Numbers are all looked
-// up before the first is deleted; what is refused later ends the call, and is reported with the
-// number of those deleted before.
 // fetchTo writes tasks of a host into a new file.
 func fetchTo(ctx context.Context, c *client.Client, path string, tasks []store.Brief) error {
 	var ids []int64
@@ -35,7 +32,9 @@ func fetchTo(ctx context.Context, c *client.Client, path string, tasks []store.B
 	return errors.Join(c.Fetch(ctx, ids, out), out.Close())
 }
 
-// deleteOnHost deletes tasks of a host, one after the other.
+// deleteOnHost deletes the selected tasks of a host after a confirmation. Numbers are all looked
+// up before the first is deleted; what is refused later ends the call, and is reported with the
+// number of those deleted before.
 func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store.TaskID, f deleteFlags) error {
 	var goes, stay []store.Brief
 	add := func(t *client.Task) {
@@ -53,7 +52,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 		add(&d.Task)
 	}
 	if len(ids) > 0 && len(stay) > 0 {
-		return fmt.Errorf("pinned, and nothing was deleted: %s: wattmark unpin %d, or --force", namedTasks(stay), stay[0].ID)
+		return errPinned(stay)
 	}
 	if len(ids) == 0 {
 		for t, err := range c.Tasks(ctx, client.Query{User: f.user, Name: cli.HostPattern(f.name)}) {
@@ -66,32 +65,22 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 			}
 		}
 	}
-	if len(goes) > 0 {
-		ok, err := Confirm(a, f.yes, fmt.Sprintf("%s of %s: %s", measure.Plural(len(goes), "task"), a.DB, namedTasks(goes)))
-		if err != nil || !ok {
-			return err
-		}
-	}
-	undo := ""
-	if len(goes) > 0 {
-		var err error
-		if undo, err = keepCopy(a, goes[0].ID, f, func(path string) error { return fetchTo(ctx, c, path, goes) }); err != nil {
-			return err
-		}
-	}
 	remove := c.Delete
 	if f.force {
 		remove = c.DeletePinned
 	}
-	for i := range goes {
-		if err := remove(ctx, int64(goes[i].ID)); err != nil {
-			if i > 0 {
+	return deletion(a, goes, stay, f, func(path string) error { return fetchTo(ctx, c, path, goes) }, func() error {
+		for i := range goes {
+			err := remove(ctx, int64(goes[i].ID))
+			if err != nil && i > 0 {
 				fmt.Fprintf(a.Err, "wattmark: %d of %s were deleted\n", i, measure.Plural(len(goes), "task"))
 			}
-			return err
+			if err != nil {
+				return err
+			}
 		}
-	}
-	return printDeleted(a, len(goes), stay, undo)
+		return nil
+	})
 }
 
 // Watched is the JSON of one line of tasks --watch.

@@ -118,11 +118,8 @@ func (l *look) flags(c *cobra.Command) {
 		cobra.ShellCompDirective,
 	) {
 		before := begun[:strings.LastIndex(begun, ",")+1]
-		var lists []string
-		for _, name := range names {
-			lists = append(lists, before+name)
-		}
-		return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return lists.Map(names, func(name string) string { return before + name }), cobra.ShellCompDirectiveNoFileComp |
+			cobra.ShellCompDirectiveNoSpace
 	})
 	var orders []string
 	for _, name := range names {
@@ -297,25 +294,17 @@ func orUsual(chosen []column) []column {
 // heads returns the header of columns.
 func heads(chosen []column) (row out.Row) {
 	for _, c := range orUsual(chosen) {
-		row = append(row, headOf(c.name))
+		if c.name == "energy" {
+			c.name += " (k = 2)"
+		}
+		row = append(row, c.name)
 	}
 	return row
-}
-
-// headOf returns the head of a column.
-func headOf(name string) string {
-	if name == "energy" {
-		return "energy (k = 2)"
-	}
-	return name
 }
 
 // cells returns a task's row of columns.
-func cells(t *store.Row, chosen []column) (row out.Row) {
-	for _, c := range orUsual(chosen) {
-		row = append(row, cell(c.value(t)))
-	}
-	return row
+func cells(t *store.Row, chosen []column) out.Row {
+	return lists.Map(orUsual(chosen), func(c column) any { return cell(c.value(t)) })
 }
 
 // fieldsOf returns the JSON fields of a task in a list by their names.

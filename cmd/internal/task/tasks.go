@@ -129,7 +129,7 @@ func (f *listFlags) query() (q store.Query, err error) {
 	return q, nil
 }
 
-// usersCmd returns the command users.
+// usersCmd returns users, who have a task at least, by name.
 func usersCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("users", "List users with their number of tasks", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
@@ -137,16 +137,10 @@ func usersCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			type user struct {
-				User  string `json:"user"`
-				Tasks uint64 `json:"tasks"`
-			}
-			list := []user{} // never null in JSON
-			for _, u := range users {
-				list = append(list, user(u))
-			}
-			return a.Print(map[string]any{"users": list}, func(w io.Writer) {
-				out.Table(w, out.Row{"user", "tasks"}, list, func(u user) out.Row { return out.Row{u.User, u.Tasks} })
+			users = append([]store.UserTasks{}, users...) // never null in JSON
+			return a.Print(map[string]any{"users": users}, func(w io.Writer) {
+				row := func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }
+				out.Table(w, out.Row{"user", "tasks"}, users, row)
 			})
 		})
 	return a.HostFlag(a.JSONFlag(c))
@@ -234,36 +228,28 @@ func openShown(ctx context.Context, a *cli.App, args []string, group store.Group
 func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFlags) error {
 	r := report.NewReport(t, a.DB)
 	r.Reason = out.JoinNonEmpty("; ", t.Reason, session.Unfinished(t))
-	if err := r.AddSide(ctx, db); err != nil {
-		return err
-	}
-	if f.kernels {
-		if err := r.AddKernels(ctx, db); err != nil {
+	for _, part := range []struct {
+		wanted bool
+		add    func() error
+	}{
+		{true, func() error { return r.AddSide(ctx, db) }},
+		{f.kernels, func() error { return r.AddKernels(ctx, db) }},
+		{f.ranges, func() (err error) {
+			r.Ranges, err = db.Ranges(ctx, t)
+			return err
+		}},
+		{f.windows, func() error { return r.AddWindows(ctx, db) }},
+		{f.swings || f.step != "", func() error { return r.AddSwings(a, ctx, db, f.step) }},
+		{f.svg != "", func() error { return report.DrawTask(ctx, db, t, f.svg) }},
+	} {
+		if !part.wanted {
+			continue
+		}
+		if err := part.add(); err != nil {
 			return err
 		}
 	}
-	if f.ranges {
-		var err error
-		if r.Ranges, err = db.Ranges(ctx, t); err != nil {
-			return err
-		}
-	}
-	if f.windows {
-		if err := r.AddWindows(ctx, db); err != nil {
-			return err
-		}
-	}
-	if f.swings || f.step != "" {
-		if err := r.AddSwings(a, ctx, db, f.step); err != nil {
-			return err
-		}
-	}
-	if f.svg != "" {
-		if err := report.DrawTask(ctx, db, t, f.svg); err != nil {
-			return err
-		}
-		r.Picture = f.svg
-	}
+	r.Picture = f.svg
 	if a.JSON {
 		return a.PrintJSON(r)
 	}

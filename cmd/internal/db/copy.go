@@ -209,7 +209,6 @@ func printMerge(a *cli.App, r MergeReport, what, file string) error {
 	})
 }
 
-// dbImportCmd returns db import.
 func dbImportCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(cli.Command("import OTHER.db", "Copy the tasks of another task database into this one",
 		cobra.ExactArgs(1), func(ctx context.Context, args []string) error { return dbImport(ctx, a, args[0]) }))
@@ -288,15 +287,13 @@ func dbSalvage(ctx context.Context, a *cli.App, file string) error {
 	if err := mendSalvaged(ctx, a, file, in.Cut); err != nil {
 		return err
 	}
-	if err := printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %s salvaged from %s, %s "+
-		"lost", file, measure.Plural(len(in.Tasks), "task"), a.DB, measure.Plural(len(in.Lost), "thing")), file); err != nil {
-		return err
-	}
-	if len(in.Lost) > 0 {
-		return cli.WithCode(cli.ExitDamaged,
+	err = printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %s salvaged from %s, %s lost", file,
+		measure.Plural(len(in.Tasks), "task"), a.DB, measure.Plural(len(in.Lost), "thing")), file)
+	if err == nil && len(in.Lost) > 0 {
+		err = cli.WithCode(cli.ExitDamaged,
 			errors.New("not all could be read: tasks that lost samples are incomplete, and say so"))
 	}
-	return nil
+	return err
 }
 
 // mendSalvaged repairs a salvaged file and recomputes the results of the tasks that lost

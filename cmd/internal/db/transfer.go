@@ -192,7 +192,9 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 	if err != nil {
 		return nil, err
 	}
-	out = lists.Filter(list, func(t *store.Row) bool { return len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID)) })
+	out = lists.Filter(list, func(t *store.Row) bool {
+		return len(f.tasks) == 0 || slices.Contains(f.tasks, int64(t.ID))
+	})
 	for _, id := range f.tasks {
 		if !slices.ContainsFunc(out, func(t store.Row) bool { return int64(t.ID) == id }) {
 			return nil, cli.NotFoundf("no task %d in %s among those selected: list them with wattmark tasks", id, db.Path())

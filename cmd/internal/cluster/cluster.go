@@ -151,7 +151,6 @@ func (f *NodeFlags) read() (err error) {
 	return err
 }
 
-// clusterNodeCmd returns the command that runs one node.
 func clusterNodeCmd(a *cli.App) *cobra.Command {
 	var f NodeFlags
 	c := f.Command(a, "node", "Run a node of a cluster",
@@ -323,7 +322,6 @@ func (f *ClusterFlags) query(ctx context.Context, command string, do func(contex
 
 const serversUsage = "nodes of the cluster, with commas between them (also WATTMARK_CLUSTER)"
 
-// clusterStatusCmd returns the command that shows the streams.
 func clusterStatusCmd(a *cli.App) *cobra.Command {
 	var f ClusterFlags
 	c := cli.Command("status", "Show leaders, replicas, and how far the stores are", cobra.NoArgs,

@@ -70,9 +70,7 @@ func (f GateFlags) Usual() GateFlags {
 	if f.Servers == "none" {
 		f.Servers = ""
 	}
-	if f.wait == 0 {
-		f.wait = clusterWait
-	}
+	f.wait = cmp.Or(f.wait, clusterWait)
 	return f
 }
 
@@ -81,14 +79,12 @@ const clusterWait = 30 * time.Second
 
 // AddTo adds the flags to fl, in a section of the help.
 func (f *GateFlags) AddTo(fl *pflag.FlagSet) {
-	cli.Section(fl, "The cluster", func() { f.addTo(fl) })
-}
-
-func (f *GateFlags) addTo(fl *pflag.FlagSet) {
-	f.Register(fl, "also publish tasks to this cluster, and release their captures only then: nodes with "+
-		"commas between them (also WATTMARK_CLUSTER; none for not)", "")
-	fl.DurationVar(&f.wait, "cluster-wait", clusterWait, "how long a measurement waits for the cluster at its end; "+
-		"its capture stays at the monitor until the cluster has the task")
+	cli.Section(fl, "The cluster", func() {
+		f.Register(fl, "also publish tasks to this cluster, and release their captures only then: nodes with "+
+			"commas between them (also WATTMARK_CLUSTER; none for not)", "")
+		fl.DurationVar(&f.wait, "cluster-wait", clusterWait, "how long a measurement waits for the cluster at its "+
+			"end; its capture stays at the monitor until the cluster has the task")
+	})
 }
 
 // Close publishes the delayed task, if there is one, and closes the connection. It blocks

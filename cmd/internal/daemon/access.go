@@ -36,35 +36,27 @@ type AccessFlags struct {
 	given                                map[string]*string // values by name of the flags given, also empty ones
 }
 
-// pathFlag is the pflag.Value of a file or folder. Open refuses one given with an empty value:
-// an unset shell variable must not disable access control.
+// pathFlag is the pflag.Value of a file or folder that notes that it is given. Open refuses one given
+// with an empty value: an unset shell variable must not disable access control.
 type pathFlag struct {
-	f    *AccessFlags
-	name string
-	to   *string
-}
-
-// String implements pflag.Value.
-func (p pathFlag) String() string {
-	if p.to == nil {
-		return ""
-	}
-	return *p.to
+	pflag.Value
+	note func()
 }
 
 // Set implements pflag.Value.
 func (p pathFlag) Set(text string) error {
-	p.f.given[p.name], *p.to = p.to, text
-	return nil
+	p.note()
+	return p.Value.Set(text)
 }
-
-// Type implements pflag.Value.
-func (pathFlag) Type() string { return "string" }
 
 // AddTo adds the flags to fl.
 func (f *AccessFlags) AddTo(fl *pflag.FlagSet) {
 	f.given = map[string]*string{}
-	name := func(to *string, name, usage string) { fl.Var(pathFlag{f, name, to}, name, usage) }
+	name := func(to *string, name, usage string) {
+		fl.StringVar(to, name, "", usage)
+		flag := fl.Lookup(name)
+		flag.Value = pathFlag{flag.Value, func() { f.given[name] = to }}
+	}
 	name(&f.Dir, "auth",
 		"folder made by wattmark auth init: speak TLS with its server.crt, and ask for its tokens and certificates")
 	name(&f.cert, "serve-cert", "certificate to speak TLS with (default: server.crt of --auth)")
@@ -266,8 +258,8 @@ func (x *Access) Run(ctx context.Context) {
 			continue
 		}
 		if at, err := x.Server.Expires(); err == nil && time.Until(at) < Expiring {
-			x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which needs "+
-				"no restart", "expires", at.UTC().Format(time.RFC3339))
+			x.Log.Warn("the server's certificate expires soon: wattmark auth cert --server makes a new one, which "+
+				"needs no restart", "expires", at.UTC().Format(time.RFC3339))
 		}
 	}
 }

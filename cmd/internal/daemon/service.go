@@ -88,13 +88,10 @@ func OnSecond(ctx, over context.Context, f func()) {
 	case <-over.Done():
 		return
 	}
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(c)
-	select {
-	case <-c:
+	again, stop := signal.NotifyContext(over, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if <-again.Done(); over.Err() == nil {
 		f()
-	case <-over.Done():
 	}
 }
 

@@ -239,7 +239,7 @@ func (f *AuthFlags) AddToken(name string, role auth.Role, now time.Time, out str
 	return text, err
 }
 
-// authTokenCmd returns auth token.
+// authTokenCmd returns auth token; the token's text is shown once and kept nowhere.
 func authTokenCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
 	c := cli.Command("token NAME", "Make a token for a user", cobra.ExactArgs(1),
@@ -339,7 +339,7 @@ func newCredentialReport(kind, id, name string, role auth.Role, expires, revoked
 	return r
 }
 
-// authListCmd returns auth list.
+// authListCmd returns auth list, in the order of creation; revoked and expired ones stay listed.
 func authListCmd(a *cli.App) *cobra.Command {
 	var f AuthFlags
 	c := cli.Command("list", "List tokens and certificates, and until when they hold", cobra.NoArgs,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,7 @@ type hostFlags struct {
 	room               session.DatabaseFlags
 }
 
-// hostCmd returns host.
+// hostCmd returns host, a service that runs until its context ends.
 func hostCmd(a *cli.App) *cobra.Command {
 	var f hostFlags
 	c := f.Command(a, "host", "Serve the task database, and measure for programs",
@@ -224,16 +225,12 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	}
 	address, within := s.listener.Addr().String(), daemon.NewSelf(s.x)
 	// The sides of the service end with ctx and have no error: only a server that fails ends the host.
-	side := func(f func()) {
-		g.Go(func() error {
-			f()
-			return nil
-		})
-	}
-	side(func() { daemon.OnHangups(ctx, r.Reload) })
-	side(func() { n.Watchdog(ctx, within.Answers) })
-	side(func() { s.x.Run(ctx) })
-	side(func() {
+	var sides sync.WaitGroup
+	defer sides.Wait()
+	sides.Go(func() { daemon.OnHangups(ctx, r.Reload) })
+	sides.Go(func() { n.Watchdog(ctx, within.Answers) })
+	sides.Go(func() { s.x.Run(ctx) })
+	sides.Go(func() {
 		<-ctx.Done()
 		n.Tell("STOPPING=1")
 		for _, end := range s.ends {
@@ -244,14 +241,14 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 			stopServer(s.inside)
 		}
 	})
-	side(func() {
+	sides.Go(func() {
 		if err := daemon.SweepPartial(ctx, s.db, s.log); err != nil && ctx.Err() == nil {
 			s.log.Warn("could not delete what interrupted imports left", "error", err)
 		}
 	})
-	side(func() { s.recoverLoop(ctx, every) })
-	side(func() { s.power.Run(ctx) })
-	side(func() { s.makePyramids(ctx) })
+	sides.Go(func() { s.recoverLoop(ctx, every) })
+	sides.Go(func() { s.power.Run(ctx) })
+	sides.Go(func() { s.makePyramids(ctx) })
 	g.Go(func() error { return s.server.Serve(s.guard.Listen(s.listener)) })
 	// The watchdog calls this process through a listener of its own, which no limit
 	// blocks.

@@ -170,25 +170,24 @@ func dialPipe(pipe *bufconn.Listener, options []grpc.DialOption) (*grpc.ClientCo
 // monitorStats collects the counters of a bench for Prometheus.
 type monitorStats struct{ stats func() capture.Stats }
 
+// desc describes a metric of a monitor.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("wattmark_monitor_"+name, help, labels, nil)
+}
+
 // The metrics; names and help are part of the interface.
 var (
-	monCaptures = prometheus.NewDesc("wattmark_monitor_captures_total", "Captures begun, and found in the spool.", nil,
-		nil)
-	monHeld = prometheus.NewDesc("wattmark_monitor_captures_held", "Captures in the spool, by state.",
-		[]string{"state"}, nil)
-	monScans = prometheus.NewDesc("wattmark_monitor_scans_total", "Scans taken.", nil, nil)
-	monGaps  = prometheus.NewDesc("wattmark_monitor_gaps_total", "Gaps between scans.", nil, nil)
-	monLost  = prometheus.NewDesc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.", nil, nil)
-	monOver  = prometheus.NewDesc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.",
-		nil, nil)
-	monSpool = prometheus.NewDesc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.", nil, nil)
-	monAside = prometheus.NewDesc("wattmark_monitor_spool_set_aside",
-		"Entries of the spool that could not be used when the monitor started.", nil, nil)
-	monBusy    = prometheus.NewDesc("wattmark_monitor_busy", "1 while somebody has the bench.", nil, nil)
-	monTrouble = prometheus.NewDesc("wattmark_monitor_instrument_trouble",
-		"1 from a failure of the instrument until it has answered again.", nil, nil)
-	monLag = prometheus.NewDesc("wattmark_monitor_lag_seconds",
-		"How far the samples of the running capture are behind the wall clock.", nil, nil)
+	monCaptures = desc("captures_total", "Captures begun, and found in the spool.")
+	monHeld     = desc("captures_held", "Captures in the spool, by state.", "state")
+	monScans    = desc("scans_total", "Scans taken.")
+	monGaps     = desc("gaps_total", "Gaps between scans.")
+	monLost     = desc("lost_scans_total", "Scans lost in gaps.")
+	monOver     = desc("over_range_total", "Readings at the end of a converter's range.")
+	monSpool    = desc("spool_bytes", "Size of the captures in the spool.")
+	monAside    = desc("spool_set_aside", "Entries of the spool that could not be used when the monitor started.")
+	monBusy     = desc("busy", "1 while somebody has the bench.")
+	monTrouble  = desc("instrument_trouble", "1 from a failure of the instrument until it has answered again.")
+	monLag      = desc("lag_seconds", "How far the samples of the running capture are behind the wall clock.")
 )
 
 // Describe implements prometheus.Collector.
@@ -214,11 +213,7 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 	put(monAside, prometheus.GaugeValue, float64(s.SetAside))
 	put(monLag, prometheus.GaugeValue, float64(s.Lag))
 	for d, yes := range map[*prometheus.Desc]bool{monBusy: s.Busy, monTrouble: s.Trouble} {
-		v := 0.0
-		if yes {
-			v = 1
-		}
-		put(d, prometheus.GaugeValue, v)
+		put(d, prometheus.GaugeValue, map[bool]float64{true: 1}[yes])
 	}
 }
 

@@ -40,11 +40,7 @@ type monitorFlags struct {
 	publish     publishFlags
 }
 
-// defaultDrain is the default of --drain; the unit in packaging/systemd allows
-// more before it kills.
-const defaultDrain = time.Minute
-
-// monitorCmd returns monitor.
+// monitorCmd returns monitor, a service that drains when its context ends.
 func monitorCmd(a *cli.App) *cobra.Command {
 	var f monitorFlags
 	c := f.Command(a, "monitor", "Serve the meter: capture, find markers, stream",
@@ -60,7 +56,8 @@ func monitorCmd(a *cli.App) *cobra.Command {
 	f.doorFlags.addTo(fl, cli.DefaultMonitor,
 		"also serve metrics for Prometheus at /metrics of this address, as in 127.0.0.1:7554; empty for not")
 	fl.StringVar(&f.spool, "spool", DefaultSpool(), "directory of the spool")
-	fl.DurationVar(&f.drain, "drain", defaultDrain, "how long a capture may go on after SIGTERM")
+	// The unit in packaging/systemd allows more than this default before it kills.
+	fl.DurationVar(&f.drain, "drain", time.Minute, "how long a capture may go on after SIGTERM")
 	fl.DurationVar(&f.keep, "keep", 0,
 		"drop captures that no host has fetched so long after they ended, counted while a monitor runs; 0 keeps them")
 	f.room.AddTo(fl)

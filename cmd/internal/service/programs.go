@@ -43,12 +43,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// noSocket as --socket disables measuring for programs.
-const noSocket = "none"
-
-// goodbye bounds the time to inform programs under measurement that the host ends.
-const goodbye = 20 * time.Second
-
 // programs measures for the programs of this machine, over the unix socket. The
 // zero value, with link nil, does nothing.
 type programs struct {
@@ -64,7 +58,7 @@ type programs struct {
 // or role is wrong usage.
 func openPrograms(ctx context.Context, a *cli.App, s *hostService) (*programs, error) {
 	f, db := s.hostFlags, s.db
-	if f.socket == noSocket {
+	if f.socket == "none" {
 		return &programs{}, nil
 	}
 	mode, roles, err := f.socketAccess()
@@ -126,7 +120,7 @@ func (f *hostFlags) socketAccess() (fs.FileMode, map[string]auth.Role, error) {
 }
 
 // serve serves the socket until ctx ends, then abandons the measurements under way
-// and informs their programs within goodbye.
+// and informs their programs within 20 s.
 func (p *programs) serve(ctx context.Context) error {
 	if p.link == nil {
 		return nil
@@ -140,7 +134,7 @@ func (p *programs) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	// ctx has ended; the goodbye needs a context of its own.
-	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	err := p.link.Close(bye)
 	stopServer(p.server)
@@ -199,21 +193,17 @@ func named(see func(metrics.Bench, session.Moment)) func(live.News) error {
 	}
 }
 
-// benchPatience bounds a call to a silent monitor.
-const benchPatience = 5 * time.Second
-
 // OpenMonitors prepares to relay the monitors at the addresses; none needs to
 // answer. r may be nil. A malformed address is wrong usage.
-func OpenMonitors(
-	ctx context.Context, db *store.DB, list []string, r *measurement.Recorder,
-) (*monitors, error) {
+func OpenMonitors(ctx context.Context, db *store.DB, list []string, r *measurement.Recorder) (*monitors, error) {
 	m := &monitors{}
 	cfg := live.Config{TaskOf: db.TaskOfCapture}
 	if r != nil {
 		cfg.Recorder = recorder{r}
 	}
 	for _, address := range list {
-		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Call: benchPatience})
+		// A silent monitor is waited for no longer than 5 s.
+		c, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version(), Call: 5 * time.Second})
 		if err != nil {
 			return nil, errors.Join(cli.Usagef("--monitor: %w", err), m.Close())
 		}
@@ -267,12 +257,11 @@ func OpenReports(ctx context.Context, a *cli.App, db *store.DB) *reports.Service
 	return reports.New(ctx, reports.Config{
 		DB: db, ValidationKind: validatecmd.ValidationKind,
 		Subject: func(ctx context.Context, id store.TaskID) (validate.Subject, error) {
-			var out validate.Subject
-			var err error
-			for out, err = range validatecmd.TaskSubjects(a, ctx, db, []store.TaskID{id}, &validatecmd.ValidateFlags{}) {
-				break
+			flags := &validatecmd.ValidateFlags{}
+			for out, err := range validatecmd.TaskSubjects(a, ctx, db, []store.TaskID{id}, flags) {
+				return out, err
 			}
-			return out, err
+			return validate.Subject{}, nil
 		},
 		Compare: func(ctx context.Context, a, b []store.TaskID, work []string) ([]byte, error) {
 			r, err := comparecmd.Stored(ctx, db, a, b, work)

@@ -164,11 +164,12 @@ func writeRecord(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, 
 // showChange prints each channel's scale before and after, the points that were measured,
 // and shunts.
 func showChange(a *cli.App, r *calRig, rec *calib.Record) {
-	t := out.NewTable(a.Out)
 	if len(rec.Channels) > 0 && rec.Done != calib.Note {
-		t.AppendHeader([]any{"channel", "", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero", "noise"})
+		t := out.NewTable(a.Out, "channel", "", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero",
+			"noise")
 		for _, c := range rec.Channels {
-			now := calib.ScaleOf(*r.channel(c.Name))
+			i, _ := r.index(c.Name) // the record is of channels that are there
+			now := calib.ScaleOf(r.setup.Channels[i])
 			for _, s := range []struct {
 				name, when string
 				calib.Scale
@@ -245,7 +246,7 @@ func calibrateZeroCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// calibrateGainCmd returns calibrate gain.
+// calibrateGainCmd returns calibrate gain: a straight line through known values at the inputs, one step after another.
 func calibrateGainCmd(a *cli.App) *cobra.Command {
 	var f calibrateFlags
 	var channels, values, us []string

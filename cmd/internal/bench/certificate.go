@@ -136,7 +136,7 @@ func calibrateShuntCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// calibrateNoteCmd returns calibrate note.
+// calibrateNoteCmd returns calibrate note, whose record changes no scale.
 func calibrateNoteCmd(a *cli.App) *cobra.Command {
 	var f calibrateFlags
 	var channels []string
@@ -202,10 +202,8 @@ func showHistory(a *cli.App, h calib.History) error {
 		return nil
 	}
 	fmt.Fprintln(a.Out)
-	t := out.NewTable(a.Out)
-	t.AppendHeader([]any{
-		"in force", "record", "of", "by", "gain (a count)", "u, today", "zero (at count 0)", "u, today",
-	})
+	t := out.NewTable(a.Out, "in force", "record", "of", "by", "gain (a count)", "u, today", "zero (at count 0)",
+		"u, today")
 	all := named(h)
 	for _, n := range all {
 		name := n.name

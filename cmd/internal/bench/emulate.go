@@ -60,7 +60,7 @@ type EmulateFlags struct {
 	faults             fault.Faults
 }
 
-// emulateCmd returns the command emulate with its subcommands.
+// emulateCmd returns emulate, which serves until its context ends, and its subcommands for a running emulator.
 func emulateCmd(a *cli.App) *cobra.Command {
 	var f EmulateFlags
 	c := &cobra.Command{
@@ -173,6 +173,7 @@ func newScope[F Firmware, M any](maker func(*board.Board, M, scopeface.Config) (
 	return func(s source) (Firmware, error) { return maker(s.Board, family, s.scope()) }
 }
 
+// newKeysight adapts the oscilloscopes of Keysight, and newDataq the data loggers of DATAQ, for one model.
 func newKeysight(m keysightface.Model) func(source) (Firmware, error) {
 	return func(s source) (Firmware, error) {
 		return keysightface.New(s.Board, m, keysightface.Config{Config: s.scope()})
@@ -457,7 +458,8 @@ func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) er
 			return session.ServePlant(ctx, f.gpu, live)
 		}
 		// Without a GPU the load changes every period, idle between the others.
-		loads, i := []load.State{load.ActiveIdle, load.Compute, load.ActiveIdle, load.Memory, load.ActiveIdle, load.Half}, 0
+		loads := []load.State{load.ActiveIdle, load.Compute, load.ActiveIdle, load.Memory, load.ActiveIdle, load.Half}
+		i := 0
 		for range backoff.Rounds(ctx.Done(), f.Period) {
 			if _, err := live.SetLoad(time.Now(), loads[i%len(loads)]); err != nil {
 				return err

@@ -23,6 +23,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -43,10 +44,9 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 	"github.com/wattmark/wattmark/monitor/scpi"
 	"github.com/wattmark/wattmark/monitor/transport"
-	"golang.org/x/sync/errgroup"
 )
 
-// instrumentsCmd returns the command instruments with its subcommands.
+// instrumentsCmd returns instruments, which opens no port unless --ask names it; its subcommands open one.
 func instrumentsCmd(a *cli.App) *cobra.Command {
 	var kinds bool
 	var ask []string
@@ -131,13 +131,10 @@ wattmark emulate powersensor3 in another terminal.`)
 	return nil
 }
 
-// mostGPUs bounds the search for GPUs by index.
-const mostGPUs = 64
-
 // listGPUs returns the GPUs that NVML opens by index 0, 1, …, and those that AMD SMI lists; none without a driver.
 func listGPUs() []listedGPU {
 	out := []listedGPU{}
-	for i := range mostGPUs {
+	for i := range 64 {
 		d, err := hostnvml.Open(fmt.Sprint(i))
 		if err != nil {
 			break
@@ -350,7 +347,7 @@ func askSCPI(ctx context.Context, address string) askedPort {
 
 // survey opens an instrument and streams it for f.length, or until ctx ends where that is
 // 0, and returns the statistics of its readings. The calibration in force is printed
-// once the instrument is open; each is called every probeRenew from then on, in another
+// once the instrument is open; each is called twice a second from then on, in another
 // goroutine than the stream's.
 func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, each func(monitor.Bench, *checkup.Survey),
 ) (*checkup.Result, error) {
@@ -363,7 +360,9 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(tableOut(a), f.CalibrationText(&setup))
+	if !a.JSON { // whose document must stand alone
+		fmt.Fprintln(a.Out, f.CalibrationText(&setup))
+	}
 	for _, r := range remarks {
 		fmt.Fprintln(a.Err, "Note:", r)
 	}
@@ -380,26 +379,20 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 	}
 	// ended stops watchSurvey when the stream is over, for whatever reason.
 	ended := make(chan struct{})
-	var g errgroup.Group
-	g.Go(func() error {
-		defer close(ended)
-		return b.Instrument.Stream(measuring, s.Sink())
-	})
-	g.Go(func() error {
-		watchSurvey(a, bar, ended, b, s, each)
-		return nil
-	})
-	if err := g.Wait(); err != nil {
+	var g sync.WaitGroup
+	g.Go(func() { watchSurvey(a, bar, ended, b, s, each) })
+	err = b.Instrument.Stream(measuring, s.Sink())
+	close(ended)
+	if g.Wait(); err != nil {
 		return nil, err
 	}
 	return s.Result(), nil
 }
 
-// letsGo is how long a monitor may take to let go of a free bench's port after its last viewer has left.
-const letsGo = 3 * time.Second
-
-// openFree opens a bench, and waits for letsGo at most while another program has the port.
+// openFree opens a bench, and waits for 3 s at most while another program has the port: a monitor lets go of that of
+// a free bench only after its last viewer has left.
 func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remarks []string, err error) {
+	const letsGo = 3 * time.Second
 	for begin := time.Now(); ; {
 		setup, remarks, err = b.Open(ctx)
 		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo {
@@ -417,7 +410,7 @@ func watchSurvey(a *cli.App, bar *cli.Progress, ended <-chan struct{}, b monitor
 	each func(monitor.Bench, *checkup.Survey),
 ) {
 	defer func() { bar.End() }()
-	for range backoff.Every(ended, probeRenew) {
+	for range backoff.Every(ended, 500*time.Millisecond) {
 		each(b, s)
 		if done, total := s.Delivery(); total > 0 {
 			if bar == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/monitor"
@@ -48,19 +49,8 @@ func check(ctx context.Context, a *cli.App, f meterFlags) error {
 	if err != nil || checkup.Worst(findings) < checkup.Fault {
 		return err
 	}
-	faults := 0
-	for _, f := range findings {
-		if f.Level == checkup.Fault {
-			faults++
-		}
-	}
-	return cli.WithCode(cli.ExitFailed, fmt.Errorf("the bench is not ready: %d faults, see above", faults))
-}
-
-// levelSigns are the levels as check prints them.
-var levelSigns = map[checkup.Level]string{
-	checkup.Fine: "ok", checkup.Note: "note", checkup.Warning: "WARNING",
-	checkup.Fault: "FAULT",
+	faults := lists.Filter(findings, func(f *checkup.Finding) bool { return f.Level == checkup.Fault })
+	return cli.WithCode(cli.ExitFailed, fmt.Errorf("the bench is not ready: %d faults, see above", len(faults)))
 }
 
 // renderCheck prints each channel's noise from scan to scan, the noise that the setup states,
@@ -88,8 +78,9 @@ func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
 		fmt.Fprintf(w, "\n%s\n", railTable(r, r.Rails))
 	}
 	t := out.NewTable(w)
+	signs := [...]string{checkup.Fine: "ok", checkup.Note: "note", checkup.Warning: "WARNING", checkup.Fault: "FAULT"}
 	for _, f := range findings {
-		t.AppendRow(table.Row{levelSigns[f.Level], f.Subject, f.Text})
+		t.AppendRow(table.Row{signs[f.Level], f.Subject, f.Text})
 		if f.Remedy != "" {
 			t.AppendRow(table.Row{"", "", "→ " + f.Remedy})
 		}
@@ -129,27 +120,12 @@ type channelCheck struct {
 	Allan     []quality.AllanPoint `json:"allan"`
 }
 
-// Times of a probe.
-const (
-	probeOnce  = 2 * time.Second
-	probeRenew = 500 * time.Millisecond
-)
-
-// tableOut returns the writer for tables: standard output, or none with --json, whose
-// document must stand alone.
-func tableOut(a *cli.App) io.Writer {
-	if a.JSON {
-		return io.Discard
-	}
-	return a.Out
-}
-
 // probe prints a meter's readings: on a terminal renewed twice a second until f.length is
 // over or ctx ends, elsewhere once.
 func probe(ctx context.Context, a *cli.App, f meterFlags) error {
 	live := out.IsTerminal(a.Out) && !a.JSON
 	if !live && f.length == 0 {
-		f.length = probeOnce
+		f.length = 2 * time.Second
 	}
 	shown := 0
 	r, err := survey(ctx, a, f, nil, func(b monitor.Bench, s *checkup.Survey) {
@@ -180,8 +156,7 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 	}
 	text := fmt.Sprintf("%s  %v, %s%s   (Ctrl-C ends)\n", bench, r.Duration, measure.Plural(r.Scans, "scan"), rate) + railTable(r, rails)
 	up := ""
-	// Cursor up, then erase to the end of the screen.
-	if shown > 0 {
+	if shown > 0 { // cursor up, then erase to the end of the screen
 		up = fmt.Sprintf("\x1b[%dA\x1b[J", shown)
 	}
 	fmt.Fprint(w, up+text)
@@ -192,8 +167,7 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 // power, and the total over rails. Cells are empty where a rail measures power alone.
 func railTable(r *checkup.Result, rails []checkup.Rail) string {
 	var b strings.Builder
-	t := out.NewTable(&b)
-	t.AppendHeader(table.Row{"rail", "voltage", "current", "power", "least", "most"})
+	t := out.NewTable(&b, "rail", "voltage", "current", "power", "least", "most")
 	var total float64
 	for i, x := range rails {
 		if x.Power.N == 0 {
@@ -251,7 +225,7 @@ func probeReport(r *checkup.Result) ProbeJSON {
 // sensorTable is the stored configuration: eight sensors, current and voltage in turn.
 type sensorTable = [powersensor3.Sensors]powersensor3.Sensor
 
-// psConfigCmd returns powersensor3 config.
+// psConfigCmd returns powersensor3 config, which writes to the device only what --set names, after consent.
 func psConfigCmd(a *cli.App) *cobra.Command {
 	var port string
 	var settings []string

@@ -100,19 +100,17 @@ func (r *calRig) measure(ctx context.Context, what string, d time.Duration) erro
 	// The reader runs beside the timer; it ends with the capture, or with cancel.
 	read, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan error, 1)
+	var readErr error
+	done := make(chan struct{})
 	go func() {
-		_, err := r.client.Read(read, monitorclient.ReadOptions{CaptureID: s.CaptureID, Follow: true, Untrimmed: true}, r)
-		done <- err
+		defer close(done)
+		o := monitorclient.ReadOptions{CaptureID: s.CaptureID, Follow: true, Untrimmed: true}
+		_, readErr = r.client.Read(read, o, r)
 	}()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	var early error
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
-	case early = <-done: // the stream ended early: a cable was pulled, the monitor stopped
-		done <- early
+	case <-done: // the stream ended early: a cable was pulled, the monitor stopped
 	}
 	// Free the bench also after a cancellation: stop and release with a context of their own.
 	last, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
@@ -122,7 +120,8 @@ func (r *calRig) measure(ctx context.Context, what string, d time.Duration) erro
 	if ctx.Err() != nil {
 		cancel()
 	}
-	err = errors.Join(ctx.Err(), <-done, err, r.client.Release(last, s.CaptureID))
+	<-done
+	err = errors.Join(ctx.Err(), readErr, err, r.client.Release(last, s.CaptureID))
 	if err == nil && sum.State == session.Incomplete {
 		err = fmt.Errorf("the capture ended early: %s", sum.Reason)
 	}
@@ -193,12 +192,6 @@ func (r *calRig) basis(name string) string {
 // owners returns the instrument that each channel belongs to.
 func (r *calRig) owners() calib.Owners {
 	return calib.OwnersOf(&r.setup, measure.Identity(r.bench.Instrument))
-}
-
-// channel returns a channel with the scale in force. The name must exist.
-func (r *calRig) channel(name string) *measure.Channel {
-	i, _ := r.index(name)
-	return &r.setup.Channels[i]
 }
 
 // look captures 100 ms to learn the setup and the nominal scale; it ignores the readings.

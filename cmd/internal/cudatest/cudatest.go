@@ -43,6 +43,7 @@ func Serve(t *testing.T, socket string, live *board.Live) {
 	})
 }
 
+// converse answers the requests of one connection until the program closes it.
 func converse(c net.Conn, live *board.Live) error {
 	defer c.Close()
 	for in := bufio.NewScanner(c); in.Scan(); {
@@ -57,6 +58,7 @@ func converse(c net.Conn, live *board.Live) error {
 	return nil
 }
 
+// obey carries out one request, and returns the time that answers it.
 func obey(words []string, live *board.Live) (time.Time, error) {
 	if len(words) < 2 || len(words)%2 != 0 || words[0] != "P" && words[0] != "C" {
 		return time.Time{}, errors.New("want P or C, a time, and pairs of load and length")

@@ -74,7 +74,7 @@ func (f *doctorFlags) meter() bool { return f.role != roleHost }
 // gpu reports whether the machine has the GPU.
 func (f *doctorFlags) gpu() bool { return f.role != roleMonitor }
 
-// doctorCmd returns doctor.
+// doctorCmd returns doctor, which changes nothing on the machine and fails where a check fails.
 func doctorCmd(a *cli.App) *cobra.Command {
 	var f doctorFlags
 	c := &cobra.Command{
@@ -165,16 +165,11 @@ type DoctorReport struct {
 // failed.
 func examineAll(ctx context.Context, a *cli.App, d *doctor) error {
 	r := DoctorReport{Version: cli.Version(), Role: d.role, Findings: d.examine(ctx)}
+	of := map[level]int{}
 	for _, f := range r.Findings {
-		switch f.Level {
-		case levelOK:
-			r.OK++
-		case levelWarn:
-			r.Warned++
-		case levelFail:
-			r.Failed++
-		}
+		of[f.Level]++
 	}
+	r.OK, r.Warned, r.Failed = of[levelOK], of[levelWarn], of[levelFail]
 	// An interrupted examination has findings that mean nothing.
 	if err := ctx.Err(); err != nil {
 		return err
@@ -189,11 +184,10 @@ func examineAll(ctx context.Context, a *cli.App, d *doctor) error {
 // renderDoctor writes one line per finding, wrapped to the terminal, with the
 // remedy below.
 func renderDoctor(w io.Writer, r DoctorReport) {
-	name := 0
+	name, width := 0, 0
 	for _, f := range r.Findings {
 		name = max(name, len(f.Check))
 	}
-	width := 0
 	look := map[level]string{levelOK: "ok  ", levelWarn: "warn", levelFail: "FAIL"}
 	if out.IsTerminal(w) {
 		width = out.TerminalWidth(w)
@@ -335,8 +329,13 @@ func (d *doctor) recording() {
 			others = append(others, fmt.Sprintf("%s=%s", v, x))
 		}
 	}
+	known := map[string]string{
+		"nsys": "Nsight Systems runs (nsys)", "ncu": "Nsight Compute runs (ncu)",
+		"nv-hostengine": "DCGM runs (nv-hostengine)",
+		"dcgm-exporter": "DCGM's exporter runs (dcgm-exporter)", "nvprof": "nvprof runs",
+	}
 	for _, p := range d.processes() {
-		if who, ok := profilers[p]; ok {
+		if who, ok := known[p]; ok {
 			others = append(others, who)
 		}
 	}
@@ -346,13 +345,6 @@ func (d *doctor) recording() {
 	}
 	d.warn("profilers", "end them while run --auto measures: profilers exclude each other, and load the GPU; dcgmi "+
 		"profile --pause for DCGM", "%s", strings.Join(others, "; "))
-}
-
-// profilers are known profilers by process name.
-var profilers = map[string]string{
-	"nsys": "Nsight Systems runs (nsys)", "ncu": "Nsight Compute runs (ncu)",
-	"nv-hostengine": "DCGM runs (nv-hostengine)",
-	"dcgm-exporter": "DCGM's exporter runs (dcgm-exporter)", "nvprof": "nvprof runs",
 }
 
 // access checks CA, server certificate, key and tokens in the folder of

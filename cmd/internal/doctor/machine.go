@@ -95,10 +95,6 @@ type databaseState struct {
 	Check      string // result of SQLite's quick_check; "" if not run
 }
 
-// largeWAL is the size of a write-ahead log that a long reader has kept from being
-// checkpointed.
-const largeWAL = 256 << 20
-
 // database checks schema, integrity, log and unfinished tasks. No database yet is
 // no fault.
 func (d *doctor) database(ctx context.Context) {
@@ -124,7 +120,7 @@ func (d *doctor) database(ctx context.Context) {
 		d.failed(check, "restore a copy, or save what can be read: sqlite3 OLD .recover | sqlite3 NEW",
 			"%s: SQLite finds it damaged: %s", text, s.Check)
 	}
-	if s.WAL > largeWAL {
+	if s.WAL > 256<<20 { // a long reader has kept it from being checkpointed
 		d.warn(check, "end programs that read it for long; the log is folded in when the last one closes it",
 			"%s: its log has grown to %s", text, cli.SizeText(s.WAL))
 	}
@@ -342,6 +338,7 @@ func (d *doctor) serialPorts() {
 		d.warn("ports", "look at /dev", "they cannot be listed: %v", err)
 		return
 	}
+	const udevRule = "60-wattmark.rules" // which gives serial meters to group dialout
 	meters, free := 0, 0
 	udev := "; or install packaging/udev/" + udevRule + ", which comes with the Debian package"
 	for _, dir := range []string{"/etc/udev/rules.d/", "/usr/lib/udev/rules.d/", "/lib/udev/rules.d/"} {
@@ -376,6 +373,3 @@ func (d *doctor) serialPorts() {
 		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", measure.Plural(free, "port"))
 	}
 }
-
-// udevRule is the file name of the rule that gives serial meters to group dialout.
-const udevRule = "60-wattmark.rules"

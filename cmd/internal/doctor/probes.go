@@ -67,9 +67,6 @@ var (
 	errNotLocal = errors.New("not an address of this machine")
 )
 
-// errEnough ends a watch that has what it wants.
-var errEnough = errors.New("enough")
-
 // askFor bounds a call to a peer.
 const askFor = 5 * time.Second
 
@@ -109,11 +106,12 @@ func askRailsOnce(ctx context.Context, address string) (rails []session.RailValu
 		return nil, err
 	}
 	defer c.Close()
+	enough := errors.New("enough")
 	err = c.Watch(ctx, session.WatchOptions{Every: askFor / 100, Idle: true}, func(m session.Moment) error {
 		rails = m.Rails
-		return errEnough
+		return enough
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, enough) {
 		err = nil
 	}
 	return rails, err
@@ -203,11 +201,8 @@ func nearest(dir string) string {
 	}
 }
 
-// The size of the file that tryDisk writes, and its number of fsyncs.
-const (
-	diskTrial = 16 << 20
-	fsyncs    = 9
-)
+// diskTrial is the size of the file that tryDisk writes.
+const diskTrial = 16 << 20
 
 // tryDisk measures a disk with a temporary file, which it removes. Without room
 // for the file four times over only fsync is measured.
@@ -224,7 +219,7 @@ func tryDisk(ctx context.Context, dir string) (s diskState, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	var took []time.Duration
-	for range fsyncs {
+	for range 9 {
 		begun := time.Now()
 		if _, err := f.Write(make([]byte, 4096)); err != nil {
 			return s, err
@@ -260,10 +255,6 @@ func tryDisk(ctx context.Context, dir string) (s diskState, err error) {
 	return s, nil
 }
 
-// checkAtMost bounds the databases, in bytes, whose every page SQLite's check
-// reads.
-const checkAtMost = 512 << 20
-
 // readDatabase opens a database read-only and returns its state. An empty file is
 // as absent.
 func readDatabase(ctx context.Context, path string) (s databaseState, err error) {
@@ -287,7 +278,7 @@ func readDatabase(ctx context.Context, path string) (s databaseState, err error)
 	if err := db.SQL().QueryRowContext(ctx, "PRAGMA user_version").Scan(&s.Schema); err != nil {
 		return s, err
 	}
-	if s.Size <= checkAtMost {
+	if s.Size <= 512<<20 { // bytes: the check reads every page
 		if err := db.SQL().QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&s.Check); err != nil {
 			return s, err
 		}

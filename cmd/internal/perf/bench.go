@@ -90,13 +90,13 @@ type goal struct {
 	shown string
 }
 
-// atLeast returns the goal result ≥ want; both are divided by scale for display in unit.
+// atLeast returns the goal result ≥ want, and atMost result ≤ want; both are divided by scale for display in unit.
 func atLeast(name string, result, want float64, unit string, scale float64) goal {
-	bound := fmt.Sprintf("at least %g %s", want/scale, unit)
-	return goal{name, bound, result, result >= want, fmt.Sprintf("%.3g %s", result/scale, unit)}
+	g := atMost(name, result, want, unit, scale)
+	g.Want, g.Met = fmt.Sprintf("at least %g %s", want/scale, unit), result >= want
+	return g
 }
 
-// atMost returns the goal result ≤ want; both are divided by scale for display in unit.
 func atMost(name string, result, want float64, unit string, scale float64) goal {
 	bound := fmt.Sprintf("at most %g %s", want/scale, unit)
 	return goal{name, bound, result, result <= want, fmt.Sprintf("%.3g %s", result/scale, unit)}
@@ -178,7 +178,7 @@ type ingestFlags struct {
 	seconds, rate, pacedSeconds float64
 }
 
-// benchIngestCmd returns bench ingest.
+// benchIngestCmd returns bench ingest; the samples of its last run stay where --db names a new file.
 func benchIngestCmd(a *cli.App) *cobra.Command {
 	var f ingestFlags
 	c := &cobra.Command{

@@ -21,11 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// backlogScans bounds the generator's lead over the database when it is not paced. The
-// backlog then stays in the page cache, as in a steady state, and the slowest stage sets
-// the pace of all.
-const backlogScans = 32 << 20
-
 // streamRun is one capture, streamed from the generator into the database.
 type streamRun struct {
 	monitorOptions
@@ -151,10 +146,8 @@ func (r *streamRun) run(ctx context.Context, stderr io.Writer) (out *streamRepor
 	return out, r.p.client.Release(ctx, r.id)
 }
 
-// sizes are bytes of the database and of the pyramids in it.
-type sizes struct{ all, pyramid float64 }
-
-func sizeOf(ctx context.Context, db *store.DB) (n sizes, err error) {
+// sizeOf returns the bytes of the database and of the pyramids in it.
+func sizeOf(ctx context.Context, db *store.DB) (n struct{ all, pyramid float64 }, err error) {
 	if err = db.SQL().QueryRowContext(ctx, databaseSize).Scan(&n.all); err != nil {
 		return n, err
 	}
@@ -213,8 +206,11 @@ func (r *streamRun) feed(ctx context.Context) error {
 	if r.paced {
 		return nil
 	}
+	// A bounded lead over the database stays in the page cache, as in a steady state, and the slowest stage sets the
+	// pace of all.
+	const backlog = 32 << 20 // scans
 	for range backoff.Every(ctx.Done(), 5*time.Millisecond) {
-		allow := fmt.Sprintf("allow %d", r.stored.Scans.Load()+backlogScans)
+		allow := fmt.Sprintf("allow %d", r.stored.Scans.Load()+backlog)
 		if err := r.p.send(allow); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -276,7 +272,7 @@ func (r *streamReport) complete(name string) goal {
 	return goal{name + ", samples missing or gaps", "0", lost, lost == 0, fmt.Sprint(lost)}
 }
 
-// latencies returns the times in s from scan to commit, sorted. Scans are sampled evenly
+// latencies returns the times in s from scan to commit. Scans are sampled evenly
 // over each chunk, one of 1024, since all scans of a chunk become durable together.
 func latencies(done []durable, begun time.Time, rate float64) []float64 {
 	var out []float64
@@ -288,14 +284,14 @@ func latencies(done []durable, begun time.Time, rate float64) []float64 {
 			out = append(out, since-scan/rate)
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
-// quantile returns the q-quantile of a sorted list by nearest rank; 0 of an empty one.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
+// quantile returns the q-quantile of a list, which it sorts, by nearest rank; 0 of an empty one.
+func quantile(list []float64, q float64) float64 {
+	if len(list) == 0 {
 		return 0
 	}
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+	slices.Sort(list)
+	return list[max(0, int(math.Ceil(q*float64(len(list))))-1)]
 }

@@ -20,12 +20,13 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// goalTrimS is the goal in s for the time from StopCapture to its answer.
-const goalTrimS = 1e-3
-
-// trimRate is 50 kS/s: at this rate the smallest of the paper's captures, with its two
-// markers, is about as long as a short task.
-const trimRate = 50e3
+const (
+	// goalTrimS is the goal in s for the time from StopCapture to its answer.
+	goalTrimS = 1e-3
+	// trimRate is 50 kS/s: at this rate the smallest of the paper's captures, with its two
+	// markers, is about as long as a short task.
+	trimRate = 50e3
+)
 
 // paperSizes are the paper's captures: encoded bytes, and the time that its implementation
 // needed to process them after the stop request.
@@ -72,7 +73,7 @@ type trimFlags struct {
 	seconds  float64
 }
 
-// benchTrimCmd returns bench trim.
+// benchTrimCmd returns bench trim, whose captures have the sizes of the paper's.
 func benchTrimCmd(a *cli.App) *cobra.Command {
 	var f trimFlags
 	c := cli.Command("trim", "The marker detector's speed, and the time from stop to trimmed", cobra.NoArgs,
@@ -166,9 +167,6 @@ func (r *trimReport) measure(ctx context.Context, p *monitorProcess, captures in
 			perScan = c.bytes / c.scans
 			bar.Set(int(time.Since(begin)), int(length))
 		}
-		slices.Sort(inside)
-		slices.Sort(stops)
-		slices.Sort(headers)
 		s.StopP50S, s.StopP99S, s.StopMaxS = quantile(stops, 0.5), quantile(stops, 0.99), quantile(stops, 1)
 		s.MonitorP50S, s.MonitorP99S = quantile(inside, 0.5), quantile(inside, 0.99)
 		s.HeaderP50S, s.HeaderP99S = quantile(headers, 0.5), quantile(headers, 0.99)
@@ -190,7 +188,6 @@ func callTime(ctx context.Context, p *monitorProcess) (float64, error) {
 		}
 		took = append(took, time.Since(begin).Seconds())
 	}
-	slices.Sort(took)
 	return quantile(took, 0.5), nil
 }
 
@@ -199,11 +196,8 @@ func (r *trimReport) render(w io.Writer) {
 	r.Machine.render(w)
 	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n", r.DetectorScansPerS/1e6)
 	fmt.Fprintf(w, "  gRPC     a call that does nothing takes %v\n\n", measure.Seconds(r.CallP50S))
-	t := out.NewTable(w)
-	t.AppendHeader(table.Row{
-		"capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max",
-		"stop to trimmed header p50, p99", "the paper",
-	})
+	t := out.NewTable(w, "capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max",
+		"stop to trimmed header p50, p99", "the paper")
 	for _, s := range r.Sizes {
 		t.AppendRow(table.Row{
 			cli.SizeText(s.Bytes), s.Captures, fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.MonitorP50S, 1e3*s.MonitorP99S),
@@ -216,11 +210,10 @@ func (r *trimReport) render(w io.Writer) {
 	renderGoals(w, r.Goals)
 }
 
-// trimmed are the figures of one capture: times in s, bytes in the spool.
-type trimmed struct{ inside, stop, header, bytes, scans float64 }
-
-// trimOnce makes a capture of about the given length, markers and leads included, and releases it.
-func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration) (c trimmed, err error) {
+// trimOnce makes a capture of about the given length, markers and leads included, and releases it. Times are in s,
+// bytes in the spool.
+func trimOnce(ctx context.Context, p *monitorProcess, length time.Duration,
+) (c struct{ inside, stop, header, bytes, scans float64 }, err error) {
 	id, spec, err := p.begin(ctx)
 	if err != nil {
 		return c, err

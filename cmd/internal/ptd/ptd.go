@@ -21,6 +21,7 @@ var help string
 // Commands returns the package's commands.
 func Commands(a *cli.App) []*cobra.Command { return cli.In(cli.Machines, help, command(a)) }
 
+// command returns ptd, which takes the flags that the director gives to PTDaemon.
 func command(a *cli.App) *cobra.Command {
 	port, samples := 8888, ""
 	c := cli.Command("ptd -l FILE [-p PORT] DEVICE-TYPE MONITOR", "Answer MLPerf's power director as an analyser", cobra.ExactArgs(2),

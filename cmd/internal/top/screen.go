@@ -33,7 +33,7 @@ type topFlags struct {
 // topPoll is the period of requests for the bench and its captures, and of lines.
 const topPoll = time.Second
 
-// topCmd returns top.
+// topCmd returns top: a screen on a terminal, else a line a second; with --json or --once one picture.
 func topCmd(a *cli.App) *cobra.Command {
 	var f topFlags
 	c := cli.Command("top", "Watch a monitor's rails and captures live", cobra.NoArgs,

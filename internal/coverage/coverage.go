@@ -8,7 +8,11 @@
 // scatter of a share p of n trials, √(p(1−p)/n).
 package coverage
 
-import "math"
+import (
+	"flag"
+	"math"
+	"testing"
+)
 
 const (
 	// least is the fewest trials of a short test; tests of fewer trials are not cut.
@@ -38,4 +42,13 @@ func tolerance(bound float64, trials int) float64 {
 		return 0
 	}
 	return sure * math.Sqrt(bound*(1-bound)/float64(trials))
+}
+
+// Long skips a test that takes more than a few seconds, unless tests were asked for by name: make test-long runs these
+// tests alone, make race (-run .) with the others.
+func Long(t testing.TB) {
+	t.Helper()
+	if f := flag.Lookup("test.run"); !Slow && f.Value.String() == "" {
+		t.Skip("takes more than 4 s: make test-long runs it, as -run does")
+	}
 }

@@ -308,9 +308,6 @@ func (r Row) check() error {
 	return nil
 }
 
-// columns of a certificate in CSV.
-var columns = map[string]bool{"channel": true, "value": true, "reading": true, "u": true, "u_reading": true}
-
 // parseCSV reads the rows of a certificate in CSV; # begins a comment. It gives up after 20
 // faults.
 func parseCSV(name string, data []byte) ([]Row, error) {
@@ -326,7 +323,8 @@ func parseCSV(name string, data []byte) ([]Row, error) {
 		if h == "true" { // as many laboratories call it; to YAML it is no name
 			h = "value"
 		}
-		if _, twice := at[h]; twice || !columns[h] {
+		_, twice := at[h]
+		if twice || !slices.Contains([]string{"channel", "value", "reading", "u", "u_reading"}, h) {
 			return nil, fmt.Errorf(
 				"%s: column %q: want value, reading, u, and perhaps channel and u_reading, each once", name, h)
 		}

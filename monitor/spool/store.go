@@ -27,6 +27,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/flock"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/session"
 )
 
@@ -325,9 +326,6 @@ func removeFiles(dir string, names []string) error {
 			return fmt.Errorf("%s: %w: it holds %s: left as it is", dir, ErrUnsafe, e.Name())
 		}
 	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
-	}
+	errs := lists.Map(entries, func(e fs.DirEntry) error { return os.Remove(filepath.Join(dir, e.Name())) })
 	return errors.Join(append(errs, os.Remove(dir))...)
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -283,11 +284,8 @@ func lock(f *os.File) (*portLock, error) {
 
 // busy is ErrBusy with the holder's process, as far as the kernel shows it.
 func busy(path string) error {
-	who, ok := Holder(path)
-	if !ok {
-		who = "another program"
-	}
-	return fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, who, path)
+	who, _ := Holder(path)
+	return fmt.Errorf("%w: %s has it (%s); stop that one first", ErrBusy, cmp.Or(who, "another program"), path)
 }
 
 // Holder names the process that has locked a port, as the kernel knows it; ok is false

@@ -20,9 +20,11 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
@@ -141,13 +143,11 @@ func selection() (uintptr, error) {
 	return uintptr(C.wattmark_launch_callback()), nil
 }
 
-// ownKernels begin the names of the library's own.
-const ownKernels = "wm_"
-
 //export wattmark_selects
 func wattmark_selects(name *C.char) C.int {
 	n := C.GoString(name)
-	if strings.HasPrefix(n, ownKernels) || !selected.match.MatchString(n) {
+	if strings.HasPrefix(n, "wm_") || // the library's own
+		!selected.match.MatchString(n) {
 		return 0
 	}
 	return 1
@@ -242,9 +242,7 @@ func (s *selector) play(kind marker.Kind) error {
 		return err
 	}
 	m := launchlog.Marker{Kind: p.Kind, First: p.Edges[0].Chip}
-	for _, e := range p.Edges {
-		m.Edges = append(m.Edges, e.At.UnixNano())
-	}
+	m.Edges = lists.Map(p.Edges, func(e gpu.PlayedEdge) int64 { return e.At.UnixNano() })
 	cupti.Write(func(w *launchlog.Writer) { w.Marker(&m) })
 	return nil
 }

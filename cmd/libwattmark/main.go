@@ -109,7 +109,7 @@ func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *
 		if err != nil {
 			return err
 		}
-		q.user, q.name = goText(user), goText(name)
+		q.user, q.name = C.GoString(user), C.GoString(name)
 		s, err := open(q)
 		if err != nil {
 			return err
@@ -125,14 +125,6 @@ func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *
 	})
 }
 
-// goText copies a text of C's; NULL is empty.
-func goText(s *C.char) string {
-	if s == nil {
-		return ""
-	}
-	return C.GoString(s)
-}
-
 // readOptions copies the options: C keeps its memory.
 func readOptions(o *C.wm_options) (request, error) {
 	if o.size < C.sizeof_wm_options {
@@ -146,7 +138,8 @@ func readOptions(o *C.wm_options) (request, error) {
 		return request{}, fmt.Errorf("%w: stream_count %d without as many streams", errArgument, o.stream_count)
 	}
 	q := request{
-		monitor: goText(o.monitor), database: goText(o.database), device: goText(o.device), host: goText(o.host),
+		monitor: C.GoString(o.monitor), database: C.GoString(o.database), device: C.GoString(o.device),
+		host:     C.GoString(o.host),
 		noSensor: o.flags&C.WM_NO_SENSOR != 0,
 		warmUp:   milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
 	}
@@ -165,7 +158,7 @@ func wmgo_marker(h C.wm_measurement, label *C.char, stream C.uintptr_t, text *C.
 		if err != nil {
 			return err
 		}
-		return s.m.Mark(goText(label), uintptr(stream))
+		return s.m.Mark(C.GoString(label), uintptr(stream))
 	})
 }
 

@@ -295,15 +295,15 @@ func withDB(call string, text *C.char, n C.size_t, f func(ctx context.Context, d
 func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
 	return do("dbOpen", text, n, func() error {
 		switch {
-		case goText(name) == "":
+		case C.GoString(name) == "":
 			return fmt.Errorf("%w: no file is named", errArgument)
 		case papers.db != nil:
 			return fmt.Errorf("%w: %s is open; dbClose first", errState, papers.db.Path())
 		}
 		ctx := context.Background()
-		db, err := openDatabase(ctx, goText(name))
+		db, err := openDatabase(ctx, C.GoString(name))
 		if errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen) {
-			if read, only := store.OpenSource(ctx, goText(name)); only == nil {
+			if read, only := store.OpenSource(ctx, C.GoString(name)); only == nil {
 				db, err = read, nil // deletions then fail: nothing may be written
 			}
 		}
@@ -373,7 +373,7 @@ func wmgo_db_tasks(user, text *C.char, n C.size_t) C.int {
 	return withDB("dbGetTaskByUser", text, n, func(ctx context.Context, db *store.DB) (int, error) {
 		count := 0
 		for before := store.TaskID(0); ; {
-			tasks, err := db.Tasks(ctx, store.Query{User: goText(user), Before: before})
+			tasks, err := db.Tasks(ctx, store.Query{User: C.GoString(user), Before: before})
 			if err != nil || len(tasks) == 0 {
 				return count, err
 			}
@@ -399,9 +399,9 @@ func wmgo_db_delete(by, id C.int, name, text *C.char, n C.size_t) C.int {
 				gone.Tasks = 1
 			}
 		case 1:
-			gone, err = db.DeleteByName(ctx, goText(name), store.DeleteOptions{})
+			gone, err = db.DeleteByName(ctx, C.GoString(name), store.DeleteOptions{})
 		default:
-			gone, err = db.DeleteByUser(ctx, goText(name), store.DeleteOptions{})
+			gone, err = db.DeleteByUser(ctx, C.GoString(name), store.DeleteOptions{})
 		}
 		return int(gone.Tasks), err
 	})

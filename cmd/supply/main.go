@@ -126,9 +126,6 @@ var byHand = map[string]string{
 	"github.com/golang/freetype": "FTL", // the reader's choice between it and the GPL; its text is in licenses/ftl.txt
 }
 
-// enough is how much of a file must be the text of known licences, in percent.
-const enough = 75
-
 // read finds the licences of a module in its folder.
 func (m *module) read(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -145,7 +142,8 @@ func (m *module) read(dir string) error {
 			return err
 		}
 		m.Files = append(m.Files, e.Name())
-		if c := licensecheck.Scan(text); c.Percent >= enough || len(c.Match) > 0 && len(text) > 20_000 {
+		// Three quarters of a file must be the text of known licences.
+		if c := licensecheck.Scan(text); c.Percent >= 75 || len(c.Match) > 0 && len(text) > 20_000 {
 			for _, match := range c.Match {
 				if !slices.Contains(m.Licences, match.ID) {
 					m.Licences = append(m.Licences, match.ID)

@@ -115,7 +115,7 @@ type MergeReport struct {
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
 	Tasks     []mergedTask    `json:"tasks"`
-	Running   []store.TaskID  `json:"left_running"`
+	Running   []int64         `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
 	Findings  []findingReport `json:"findings"`
@@ -124,11 +124,14 @@ type MergeReport struct {
 // newMergeReport converts store's report; its lists are never nil, for JSON.
 func newMergeReport(db, file string, in *store.Imported) MergeReport {
 	r := MergeReport{
-		Database: db, File: file, Tasks: []mergedTask{}, Running: append([]store.TaskID{}, in.Running...),
-		Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
+		Database: db, File: file, Tasks: []mergedTask{}, Running: []int64{}, Analyses: in.Analyses,
+		Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
 	}
 	for _, t := range in.Tasks {
 		r.Tasks = append(r.Tasks, mergedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
+	}
+	for _, id := range in.Running {
+		r.Running = append(r.Running, int64(id))
 	}
 	return r
 }

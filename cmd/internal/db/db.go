@@ -192,8 +192,8 @@ type RepairReport struct {
 	Left     []findingReport `json:"left"`
 	// Recomputed are tasks with a new result over the samples that remain; Marked are those
 	// whose result could not be computed; their reason names the cause.
-	Recomputed []store.TaskID `json:"recomputed"`
-	Marked     []store.TaskID `json:"marked"`
+	Recomputed []int64 `json:"recomputed"`
+	Marked     []int64 `json:"marked"`
 }
 
 // dbRepairCmd returns db repair. Without --yes it prints the findings and changes nothing;
@@ -237,7 +237,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 	}
 	r := RepairReport{
 		Database: a.DB, Done: yes, Findings: newFindings(found.Findings), Mended: []findingReport{},
-		Left: []findingReport{}, Recomputed: []store.TaskID{}, Marked: []store.TaskID{},
+		Left: []findingReport{}, Recomputed: []int64{}, Marked: []int64{},
 	}
 	if !yes {
 		bar.End()
@@ -291,10 +291,10 @@ func recompute(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID, r
 		return err
 	}
 	if err := measurement.Recompute(ctx, db, id); err != nil {
-		r.Marked = append(r.Marked, id)
+		r.Marked = append(r.Marked, int64(id))
 		return db.SetReason(ctx, id, "its energy is of before the damage, for it could not be computed anew: "+err.Error())
 	}
-	r.Recomputed = append(r.Recomputed, id)
+	r.Recomputed = append(r.Recomputed, int64(id))
 	if len(names) > 0 {
 		return report.ShareAgain(ctx, db, id)
 	}

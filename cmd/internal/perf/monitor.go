@@ -214,6 +214,7 @@ type benchMonitor struct {
 	stopNS atomic.Int64 // duration of the last StopCapture
 }
 
+// benchMonitorCmd returns the hidden command that a benchmark starts itself again with.
 func benchMonitorCmd(a *cli.App) *cobra.Command {
 	var b benchMonitor
 	c := cli.Command("monitor", "The monitor process of a benchmark; it ends with its standard input", cobra.NoArgs,

@@ -272,7 +272,7 @@ func (r *streamReport) complete(name string) goal {
 	return goal{name + ", samples missing or gaps", "0", lost, lost == 0, fmt.Sprint(lost)}
 }
 
-// latencies returns the times in s from scan to commit. Scans are sampled evenly
+// latencies returns the times in s from scan to commit, sorted. Scans are sampled evenly
 // over each chunk, one of 1024, since all scans of a chunk become durable together.
 func latencies(done []durable, begun time.Time, rate float64) []float64 {
 	var out []float64
@@ -284,6 +284,7 @@ func latencies(done []durable, begun time.Time, rate float64) []float64 {
 			out = append(out, since-scan/rate)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 

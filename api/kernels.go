@@ -66,11 +66,7 @@ func Readable(symbol string) string {
 
 // readableGroup returns the names of a line of energy, one unless it is of a group.
 func readableGroup(name string) []string {
-	out := strings.Split(name, store.Together)
-	for i := range out {
-		out[i] = Readable(out[i])
-	}
-	return out
+	return lists.Map(strings.Split(name, store.Together), Readable)
 }
 
 // NewKernels returns the lines of energy by name of a task measured with a setup, with warnings

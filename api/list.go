@@ -88,14 +88,10 @@ func question(req *pb.ListTasksRequest) (q listing, err error) {
 	if q.Filter, err = filter(req); err != nil {
 		return q, err
 	}
-	switch q.Limit = int(req.GetPageSize()); {
-	case q.Limit < 0:
-		return q, invalid("page_size", "%d: must not be negative", q.Limit)
-	case q.Limit == 0:
-		q.Limit = defaultPage
-	case q.Limit > maxPage:
-		q.Limit = maxPage
+	if req.GetPageSize() < 0 {
+		return q, invalid("page_size", "%d: must not be negative", req.GetPageSize())
 	}
+	q.Limit = min(cmp.Or(int(req.GetPageSize()), defaultPage), maxPage)
 	for i, v := range req.GetVerdicts() {
 		if v < pb.Verdict_VERDICT_GOOD || v > pb.Verdict_VERDICT_VOID {
 			return q, invalid(fmt.Sprintf("verdicts[%d]", i), "%v: not a verdict", v)
@@ -126,10 +122,8 @@ func question(req *pb.ListTasksRequest) (q listing, err error) {
 // taskMessage converts the fields that lists and single tasks share.
 func taskMessage(t *store.Brief) *pb.Task {
 	m := briefMessage(*t)
+	m.Tags = make(map[string]string, len(t.Tags))
 	for k, v := range t.Tags {
-		if m.Tags == nil {
-			m.Tags = make(map[string]string, len(t.Tags))
-		}
 		m.Tags[wire.Text(k)] = wire.Text(v)
 	}
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {

@@ -39,7 +39,7 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_
 		return toStatus(operation, err)
 	}
 	if t.Result == nil {
-		if r.base, err = s.firstStored(ctx, id); err != nil {
+		if _, r.base, _, err = s.chunkFrom(ctx, id, 0); err != nil {
 			return toStatus(operation, err)
 		}
 	}
@@ -107,28 +107,32 @@ func (s *Service) seek(ctx context.Context, id store.TaskID, scan uint64) (uint6
 	if err != nil {
 		return 0, err
 	}
-	// A chunk is borrowed while its iteration lasts: take the numbers only.
-	probe := func(no uint64) (number, firstScan uint64, found bool, err error) {
-		for c, err := range s.db.Chunks(ctx, id, no) {
-			if err != nil {
-				return 0, 0, false, err
-			}
-			return c.No, c.FirstScan, true, nil
-		}
-		return 0, 0, false, nil
-	}
-	first, _, found, err := probe(0)
+	first, _, found, err := s.chunkFrom(ctx, id, 0)
 	if err != nil || !found || next-first <= few {
 		return 0, err
 	}
 	i := sort.Search(int(min(next-first, math.MaxInt32)), func(i int) bool {
-		_, firstScan, found, e := probe(first + uint64(i))
+		_, firstScan, found, e := s.chunkFrom(ctx, id, first+uint64(i))
 		if e != nil {
 			err = e
 		}
 		return !found || firstScan > scan
 	})
 	return first + uint64(max(0, i-1)), err
+}
+
+// chunkFrom returns the number and the first scan of the first chunk from a number on.
+func (s *Service) chunkFrom(ctx context.Context, id store.TaskID, no uint64) (
+	number, firstScan uint64, found bool, err error,
+) {
+	// A chunk is borrowed while its iteration lasts: take the numbers only.
+	for c, err := range s.db.Chunks(ctx, id, no) {
+		if err != nil {
+			return 0, 0, false, err
+		}
+		return c.No, c.FirstScan, true, nil
+	}
+	return 0, 0, false, nil
 }
 
 // Bounds on a batch: a reader with gRPC's default limit of 4 MiB must get it.

@@ -9,6 +9,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,9 +95,7 @@ type Options struct {
 
 // New returns the service over db. Its watches end with ctx, or with Close.
 func New(ctx context.Context, db Database, o Options) *Service {
-	if o.Poll <= 0 {
-		o.Poll = 250 * time.Millisecond
-	}
+	o.Poll = cmp.Or(max(o.Poll, 0), 250*time.Millisecond)
 	s := &Service{
 		db: db, works: o.Works, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
 	}

@@ -48,7 +48,7 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		w = measure.Window{From: r.From, To: r.To}
 		res.Window, res.FirstScan = wire.Window(&w), r.FirstScan
 		res.Rails = lists.Map(r.Rails, wire.RailResult)
-	} else if res.FirstScan, err = s.firstStored(ctx, id); err != nil {
+	} else if _, res.FirstScan, _, err = s.chunkFrom(ctx, id, 0); err != nil {
 		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
 	}
 	if t.Clock != nil {
@@ -74,17 +74,6 @@ func (s *Service) taskResult(ctx context.Context, id store.TaskID, number uint32
 
 // hasHeader reports whether the stream's header has arrived.
 func hasHeader(t *store.Task) bool { return len(t.Setup.Channels) > 0 }
-
-// firstStored returns the first scan that is stored; 0 when there is none.
-func (s *Service) firstStored(ctx context.Context, id store.TaskID) (uint64, error) {
-	for c, err := range s.db.Chunks(ctx, id, 0) {
-		if err != nil {
-			return 0, err
-		}
-		return c.FirstScan, nil
-	}
-	return 0, nil
-}
 
 // ListUsers returns all users with their number of tasks.
 func (s *Service) ListUsers(ctx context.Context, _ *pb.ListUsersRequest) (*pb.ListUsersResponse, error) {

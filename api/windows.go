@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,8 @@ func (s *Service) BeginWindow(ctx context.Context, req *pb.BeginWindowRequest) (
 	if err != nil {
 		return nil, err
 	}
-	w := serving.Window{ID: req.GetId(), Stage: req.GetStage(), Class: req.GetClass(), Begin: orNow(req.GetAtNs()), End: math.MaxInt64}
+	begin := cmp.Or(req.GetAtNs(), time.Now().UnixNano())
+	w := serving.Window{ID: req.GetId(), Stage: req.GetStage(), Class: req.GetClass(), Begin: begin, End: math.MaxInt64}
 	if err := w.Check(); err != nil {
 		return nil, invalid("id", "%v", err)
 	}
@@ -137,7 +139,7 @@ func (s *Service) EndWindow(ctx context.Context, req *pb.EndWindowRequest) (*pb.
 	if err != nil {
 		return nil, err
 	}
-	err = s.open.end(id, req.GetWindow(), orNow(req.GetAtNs()), req.GetCounts())
+	err = s.open.end(id, req.GetWindow(), cmp.Or(req.GetAtNs(), time.Now().UnixNano()), req.GetCounts())
 	if errors.Is(err, serving.ErrWindow) {
 		return nil, invalid("window", "%v", err)
 	}
@@ -179,13 +181,6 @@ func (s *Service) windowsOf(ctx context.Context, req interface{ GetTaskId() int6
 		return 0, errElsewhere
 	}
 	return id, toStatus(fmt.Sprintf("window of task %d", id), s.mine(ctx, id, auth.Operator))
-}
-
-func orNow(ns int64) int64 {
-	if ns == 0 {
-		return time.Now().UnixNano()
-	}
-	return ns
 }
 
 // ReadWindows returns a task's windows with their energies.

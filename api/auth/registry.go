@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -45,10 +46,7 @@ type stamp struct {
 
 // OpenRegistry reads the file of tokens. Errors wrap ErrRegistry.
 func OpenRegistry(path string, log *slog.Logger) (*Registry, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	r := &Registry{path: path, log: log}
+	r := &Registry{path: path, log: cmp.Or(log, slog.New(slog.DiscardHandler))}
 	_, err := r.current()
 	return r, err
 }

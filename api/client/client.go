@@ -298,13 +298,7 @@ type Watch struct {
 // left. An error is the last thing it yields; UNAVAILABLE means that the server
 // stopped: go on with the last event's Resume once it is back.
 func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
-	return items(ctx, func(ctx context.Context) (func() (*pb.WatchTasksResponse, error), error) {
-		stream, err := c.stub.WatchTasks(ctx, watchRequest(w))
-		if err != nil {
-			return nil, err
-		}
-		return stream.Recv, nil
-	}, func(m *pb.WatchTasksResponse) (e Event, err error) {
+	return items(ctx, c.stub.WatchTasks, watchRequest(w), func(m *pb.WatchTasksResponse) (e Event, err error) {
 		e = Event{Kind: m.GetEvent(), Resume: m.GetResumeToken()}
 		switch {
 		case e.Kind == Deleted:
@@ -318,19 +312,20 @@ func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
 	})
 }
 
-// items yields the messages of a stream as parse reads them, until the stream or
-// the loop ends; both close the stream. An error is the last item.
-func items[M, T any](ctx context.Context, open func(context.Context) (func() (M, error), error),
-	parse func(M) (T, error),
+// items makes a call and yields the messages of its stream as parse reads them, until the
+// stream or the loop ends; both close the stream. An error is the last item.
+func items[Q, M, T any](ctx context.Context,
+	call func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error), req *Q,
+	parse func(*M) (T, error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var item T
-		receive, err := open(ctx)
+		stream, err := call(ctx, req)
 		for err == nil {
-			var m M
-			if m, err = receive(); errors.Is(err, io.EOF) {
+			var m *M
+			if m, err = stream.Recv(); errors.Is(err, io.EOF) {
 				return
 			}
 			if err == nil {
@@ -405,13 +400,8 @@ func (c *Client) RemoveNote(ctx context.Context, id int64, number uint32) error 
 // whole where there is no error. NOT_FOUND means that a task does not exist,
 // FAILED_PRECONDITION that one is being measured.
 func (c *Client) Fetch(ctx context.Context, ids []int64, w io.Writer) error {
-	for data, err := range items(ctx, func(ctx context.Context) (func() (*pb.ReadTasksResponse, error), error) {
-		stream, err := c.stub.ReadTasks(ctx, &pb.ReadTasksRequest{TaskIds: ids})
-		if err != nil {
-			return nil, err
-		}
-		return stream.Recv, nil
-	}, func(m *pb.ReadTasksResponse) ([]byte, error) { return m.GetData(), nil }) {
+	data := func(m *pb.ReadTasksResponse) ([]byte, error) { return m.GetData(), nil }
+	for data, err := range items(ctx, c.stub.ReadTasks, &pb.ReadTasksRequest{TaskIds: ids}, data) {
 		if err == nil {
 			_, err = w.Write(data)
 		}
@@ -434,7 +424,7 @@ const storePart = 1 << 20
 // Store sends a SQLite task database, whose tasks have all ended, and returns them as the host
 // stored them: under the caller's own name or, with keepUsers and the role operator, under the
 // names in the file. After an error it can be repeated: what is stored already stays.
-func (c *Client) Store(ctx context.Context, r io.Reader, keepUsers bool) (out []Stored, err error) {
+func (c *Client) Store(ctx context.Context, r io.Reader, keepUsers bool) ([]Stored, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a file that cannot be read is not sent to its end
 	stream, err := c.stub.StoreTasks(ctx)
@@ -454,8 +444,7 @@ func (c *Client) Store(ctx context.Context, r io.Reader, keepUsers bool) (out []
 		}
 	}
 	res, err := stream.CloseAndRecv()
-	for _, t := range res.GetTasks() {
-		out = append(out, Stored{t.GetFileTaskId(), t.GetTaskId(), t.GetKnown()})
-	}
-	return out, err
+	return lists.Map(res.GetTasks(), func(t *pb.StoredTask) Stored {
+		return Stored{t.GetFileTaskId(), t.GetTaskId(), t.GetKnown()}
+	}), err
 }

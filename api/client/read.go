@@ -14,7 +14,6 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
-	"google.golang.org/grpc"
 )
 
 // Range is a range of sequence numbers: scans counted from the window's first
@@ -56,13 +55,7 @@ type Item struct {
 // stream is closed when the loop is left. A batch is the caller's to keep. An
 // error is the last thing it yields.
 func (c *Client) Samples(ctx context.Context, id int64, r Range) iter.Seq2[Item, error] {
-	return items(ctx, func(ctx context.Context) (func() (*pb.ReadSamplesResponse, error), error) {
-		stream, err := c.read(ctx, id, r, false)
-		if err != nil {
-			return nil, err
-		}
-		return stream.Recv, nil
-	}, parseItem)
+	return items(ctx, c.stub.ReadSamples, r.request(id, false), parseItem)
 }
 
 // RawItem is an element of a raw stream: exactly one of its fields is set.
@@ -78,26 +71,20 @@ type RawItem struct {
 // them. It is the fast way: nothing is converted.
 func (c *Client) Chunks(ctx context.Context, id int64, setup *measure.Setup, r Range) iter.Seq2[RawItem, error] {
 	return func(yield func(RawItem, error) bool) {
+		if setup == nil {
+			yield(RawItem{}, fmt.Errorf("read chunks of task %d: no setup: the capture has not begun", id))
+			return
+		}
 		var ch chunk.Chunk
-		items(ctx, func(ctx context.Context) (func() (*pb.ReadSamplesResponse, error), error) {
-			if setup == nil {
-				return nil, fmt.Errorf("read chunks of task %d: no setup: the capture has not begun", id)
-			}
-			stream, err := c.read(ctx, id, r, true)
-			if err != nil {
-				return nil, err
-			}
-			return stream.Recv, nil
-		}, func(m *pb.ReadSamplesResponse) (RawItem, error) { return parseRaw(m, setup, &ch) })(yield)
+		items(ctx, c.stub.ReadSamples, r.request(id, true), func(m *pb.ReadSamplesResponse) (RawItem, error) {
+			return parseRaw(m, setup, &ch)
+		})(yield)
 	}
 }
 
-// read opens a stream of samples or, raw, of chunks.
-func (c *Client) read(ctx context.Context, id int64, r Range, raw bool) (
-	grpc.ServerStreamingClient[pb.ReadSamplesResponse], error,
-) {
-	return c.stub.ReadSamples(ctx,
-		&pb.ReadSamplesRequest{TaskId: id, FromSeq: r.From, Limit: r.Limit, Result: r.Result, Raw: raw})
+// request asks for the range's samples or, raw, for its chunks.
+func (r Range) request(id int64, raw bool) *pb.ReadSamplesRequest {
+	return &pb.ReadSamplesRequest{TaskId: id, FromSeq: r.From, Limit: r.Limit, Result: r.Result, Raw: raw}
 }
 
 // parseRaw reads an event, or a chunk into ch, whose columns are views of the message.

@@ -70,9 +70,7 @@ type Service struct {
 
 // New returns the service. Validations under way end with ctx, or with Close.
 func New(ctx context.Context, cfg Config) *Service {
-	if cfg.MaxScans == 0 {
-		cfg.MaxScans = 1 << 26
-	}
+	cfg.MaxScans = cmp.Or(cfg.MaxScans, 1<<26)
 	return &Service{cfg: cfg, judge: newJudge(ctx, &cfg)}
 }
 
@@ -90,13 +88,10 @@ func (s *Service) ListValidations(ctx context.Context,
 	q *pb.ListValidationsRequest,
 ) (*pb.ListValidationsResponse, error) {
 	n := int(q.GetPageSize())
-	switch {
-	case n < 0:
+	if n < 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "page_size: %d: want 0 or more", n)
-	case n == 0:
-		n = 100
 	}
-	n = min(n, 1000)
+	n = min(cmp.Or(n, 100), 1000)
 	// The store lists by name and version; a page shows what was made last.
 	list, err := s.cfg.DB.Analyses(ctx, s.cfg.ValidationKind)
 	if err != nil {
@@ -295,9 +290,7 @@ func (s *Service) ReadComparison(ctx context.Context,
 		if len(list) == 0 || len(list) > maxRuns {
 			return nil, status.Errorf(codes.InvalidArgument, "%c: %d tasks: want 1 to %d", "ab"[i], len(list), maxRuns)
 		}
-		for _, id := range list {
-			sides[i] = append(sides[i], store.TaskID(id))
-		}
+		sides[i] = lists.Map(list, func(id int64) store.TaskID { return store.TaskID(id) })
 	}
 	if len(q.GetWork()) > maxWork {
 		return nil, status.Errorf(codes.InvalidArgument, "work: %d amounts: at most %d", len(q.GetWork()), maxWork)

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc/codes"
@@ -47,9 +49,9 @@ func reportMessage(r *validate.Report) *pb.ReadValidationResponse {
 	m := validationMessage(*r)
 	m.DurationS, m.Clock, m.ClockUS = float64(r.Work.Length()), wire.Text(clockText(&r.Clock)), known(r.Clock.OffsetU)
 	m.TraceFromS, m.TraceToS = float64(r.Trace.From-r.Work.From), float64(r.Trace.To-r.Work.From)
-	for i := range r.Methods {
-		m.Methods = append(m.Methods, methodMessage(&r.Methods[i], r.Work.From))
-	}
+	m.Methods = lists.Map(r.Methods, func(x validate.MethodReport) *pb.ValidatedMethod {
+		return methodMessage(&x, r.Work.From)
+	})
 	for _, l := range r.ByKernel(mostKernels) {
 		switch k := kernelMessage(&l.KernelReport); l.Kind {
 		case validate.OneKernel:
@@ -92,10 +94,7 @@ func energy(e validate.Truth) *pb.Energy {
 
 // clockText describes in short how the meter's clock was aligned with the host's.
 func clockText(c *validate.Clock) string {
-	how := c.How
-	if how == "" {
-		how = "as given"
-	}
+	how := cmp.Or(c.How, "as given")
 	if measure.Known(c.DriftPPM) && measure.Known(c.DriftUPPM) {
 		// + 0: no −0.0
 		how += fmt.Sprintf("; it gains %+.1f ± %.1f ppm on the host's", math.Round(10*float64(c.DriftPPM))/10+0,

@@ -19,6 +19,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -85,10 +86,7 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 	)
-	live := o.Live
-	if live == nil {
-		live = conn
-	}
+	live := cmp.Or(o.Live, conn)
 	err := errors.Join(
 		pb.RegisterTaskServiceHandlerClient(ctx, gateway, pb.NewTaskServiceClient(conn)),
 		pb.RegisterBenchServiceHandlerClient(ctx, gateway, pb.NewBenchServiceClient(live)),
@@ -235,9 +233,7 @@ type Server struct {
 // NewServer makes a server of a handler on a listener. Trouble with connections
 // goes to log; nil for silence.
 func NewServer(l net.Listener, h http.Handler, log *slog.Logger) *Server {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &Server{listen: l, server: &http.Server{
 		Handler: h, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,

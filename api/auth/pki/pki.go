@@ -12,6 +12,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -205,10 +206,7 @@ type Server struct {
 // OpenServer reads a server's certificate and key, and the CA of its users' ones, which
 // may be empty for none.
 func OpenServer(cert, key, users string, log *slog.Logger) (*Server, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{cert: cert, key: key, log: log}
+	s := &Server{cert: cert, key: key, log: cmp.Or(log, slog.New(slog.DiscardHandler))}
 	_, err := s.read()
 	if err == nil && users != "" {
 		s.users, err = auth.ReadCA(users)

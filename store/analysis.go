@@ -194,10 +194,7 @@ func (d *DB) Tiny(ctx context.Context, id TaskID) (out *Tiny, err error) {
 		}, `SELECT at_s, power_w, u_w, readings FROM tiny_profile WHERE task_id=? ORDER BY bin`, id)
 		out = &t
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // ErrNoCampaign: there is no such campaign of instructions.

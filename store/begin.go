@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -191,14 +192,9 @@ func putCalibration(s *session, id TaskID, h Header) (cal int64) {
 // oneARole reports whether no two rails share a role.
 // The plain view then takes its fast branch, without a sum over rails of one role.
 func oneARole(rails []measure.Rail) bool {
-	seen := map[measure.Role]bool{}
-	for _, r := range rails {
-		if seen[r.Role] {
-			return false
-		}
-		seen[r.Role] = true
-	}
-	return true
+	roles := lists.Map(rails, func(r measure.Rail) measure.Role { return r.Role })
+	slices.Sort(roles)
+	return len(slices.Compact(roles)) == len(rails)
 }
 
 // GroupID identifies a measurement of several GPUs.

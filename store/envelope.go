@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/pyramid"
@@ -87,9 +88,7 @@ type enveloper struct {
 
 // shape names the series and makes the empty columns.
 func (e *enveloper) shape(columns int) {
-	for _, r := range e.setup.Rails {
-		e.out.Series = append(e.out.Series, r.Name)
-	}
+	e.out.Series = lists.Map(e.setup.Rails, func(r measure.Rail) string { return r.Name })
 	if len(e.setup.Rails) > 1 {
 		e.out.Series = append(e.out.Series, Total)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 )
@@ -408,12 +409,7 @@ func (t *listed) place(o Order) *Position {
 }
 
 // briefs drops the keys of a list; nil for an empty one.
-func briefs(list []listed) (out []Brief) {
-	for i := range list {
-		out = append(out, list[i].Brief)
-	}
-	return out
-}
+func briefs(list []listed) []Brief { return lists.Map(list, func(t listed) Brief { return t.Brief }) }
 
 // tagsOf reads a JSON object of texts.
 func tagsOf(object string) (map[string]string, error) {
@@ -481,25 +477,28 @@ func (d *DB) judged(ctx context.Context, l ListQuery, verdicts []quality.Level) 
 
 // rowsOf returns the rows of some tasks, in their order.
 func (d *DB) rowsOf(ctx context.Context, tasks []Brief) ([]Row, error) {
-	at := make(map[TaskID]int, len(tasks))
-	ids := make([]TaskID, len(tasks))
-	for i, t := range tasks {
-		at[t.ID], ids[i] = i, t.ID
-	}
+	ids := lists.Map(tasks, func(t Brief) TaskID { return t.ID })
 	s := d.reading(ctx)
 	list := rowsWhere(s, "WHERE t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
+	at := places(ids)
 	slices.SortFunc(list, func(a, b Row) int { return cmp.Compare(at[a.ID], at[b.ID]) })
 	tagAll(s, list)
 	return list, wrap("list tasks", s.err)
 }
 
+// places returns the place of each number in a list.
+func places(ids []TaskID) map[TaskID]int {
+	at := make(map[TaskID]int, len(ids))
+	for i, id := range ids {
+		at[id] = i
+	}
+	return at
+}
+
 // list is the question as one for a page. Query matches whole names, or prefixes with a star
 // at the end; all other wildcards of a Filter are escaped.
 func (q Query) list() ListQuery {
-	l := ListQuery{Order: cmp.Or(q.Order, ByID), Ascending: q.Ascending, Limit: q.Limit}
-	if l.Limit <= 0 {
-		l.Limit = 100
-	}
+	l := ListQuery{Order: cmp.Or(q.Order, ByID), Ascending: q.Ascending, Limit: cmp.Or(max(q.Limit, 0), 100)}
 	if q.Before != 0 {
 		l.After = &Position{ID: q.Before}
 	}
@@ -522,11 +521,8 @@ func tagAll(s *session, list []Row) {
 		return
 	}
 	// Rows come in the order of the table, so each finds its task by the map.
-	at := make(map[TaskID]int, len(list))
-	ids := make([]TaskID, len(list))
-	for i, t := range list {
-		at[t.ID], ids[i] = i, t.ID
-	}
+	ids := lists.Map(list, func(t Row) TaskID { return t.ID })
+	at := places(ids)
 	s.each(`SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`,
 		[]any{s.json(ids)}, func(rows *sql.Rows) bool {
 			var id TaskID

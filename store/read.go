@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -88,12 +89,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 
 // rowsWhere reads the rows of the end of a statement.
 func rowsWhere(s *session, tail string, args ...any) []Row {
-	rows := all(s, scanTask, "SELECT "+taskColumns+taskTables+tail, args...)
-	out := make([]Row, len(rows))
-	for i := range rows {
-		out[i] = rows[i].Row()
-	}
-	return out
+	return lists.Map(all(s, scanTask, "SELECT "+taskColumns+taskTables+tail, args...), func(t row) Row { return t.Row() })
 }
 
 // Unfinished returns the tasks in state Running, oldest first; their tags are left out.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/internal/files"
 )
@@ -27,8 +28,11 @@ import (
 //     checks that the file was not changed meanwhile.
 //   - As a private copy, where there is a log that only a writer could bring into the file.
 
-// sideSuffixes name what lies beside a file while it is written, or after a crash.
-var sideSuffixes = []string{"-wal", "-journal"}
+// sideSuffixes name what lies beside a file while it is written, or after a crash; withSides the file too.
+var (
+	sideSuffixes = []string{"-wal", "-journal"}
+	withSides    = []string{"", "-wal", "-journal"}
+)
 
 // OpenReadOnly opens an existing database that is never changed through this handle, beside programs that
 // write to it. It needs no right to write: not on the medium, nor in the folder, nor of the file. A file of
@@ -186,7 +190,7 @@ const copyTries = 3
 func copyWithLog(ctx context.Context, from, to string) error {
 	for range copyTries {
 		before := statesOf(from)
-		for _, suffix := range append([]string{""}, sideSuffixes...) {
+		for _, suffix := range withSides {
 			if err := copyFile(ctx, from+suffix, to+suffix); err != nil &&
 				!(suffix != "" && errors.Is(err, fs.ErrNotExist)) {
 				return err
@@ -237,11 +241,8 @@ func sameState(a, b os.FileInfo) bool {
 }
 
 // statesOf returns the states of a database file and its side files.
-func statesOf(abs string) (out []os.FileInfo) {
-	for _, suffix := range append([]string{""}, sideSuffixes...) {
-		out = append(out, stateOf(abs+suffix))
-	}
-	return out
+func statesOf(abs string) []os.FileInfo {
+	return lists.Map(withSides, func(suffix string) os.FileInfo { return stateOf(abs + suffix) })
 }
 
 // still is a file that is read without locks, as it was when it was opened.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store/internal/data"
@@ -59,10 +60,7 @@ func (d *DB) DeleteTasks(ctx context.Context, ids []TaskID, o DeleteOptions) err
 
 // taskList names tasks by number.
 func taskList(ids []TaskID) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = fmt.Sprint(id)
-	}
+	words := lists.Map(ids, func(id TaskID) string { return fmt.Sprint(id) })
 	if len(ids) == 1 {
 		return "task " + words[0]
 	}
@@ -379,12 +377,8 @@ func resumable(reason string) bool { return reason == importing || reason == unf
 // publishTask gives a Partial task its final state. The rest is as in the row of its source; stored is when
 // it came into the database. One that is published already, as by another copier of it, stays as it is.
 func publishTask(s *session, id TaskID, source map[string]any, state, reason, stored any) {
-	cold := source["cold"]
-	if cold == nil {
-		cold = int64(0)
-	}
-	s.exec(`UPDATE task SET state=?, reason=?, cold=?, owner=?, stored_ns=? WHERE task_id=? AND state=?`, state, reason,
-		cold, source["owner"], stored, id, Partial)
+	s.exec(`UPDATE task SET state=?, reason=?, cold=coalesce(?,0), owner=?, stored_ns=? WHERE task_id=? AND state=?`, state,
+		reason, source["cold"], source["owner"], stored, id, Partial)
 }
 
 // shown returns ErrNotFound for a task that is not there, and for a Partial one that this
@@ -434,8 +428,7 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 	var out []leftover
 	for _, p := range list {
 		age := time.Since(fromNanos(p.stored))
-		switch life, _ := Lives(p.owner); {
-		case life == Alive, life == LivenessUnknown && age < keepUnknown:
+		if life, _ := Lives(p.owner); life == Alive || life == LivenessUnknown && age < keepUnknown {
 			continue
 		}
 		p.kept = resumable(p.reason) && age < keepResumable

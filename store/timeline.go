@@ -57,16 +57,15 @@ func (d *DB) Timeline(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return Timeline{}, wrap(op, err)
 	}
 	l.lo, l.hi, l.slices = l.host(from), l.host(to), slices
-	if err := l.read(); err != nil {
-		return Timeline{}, wrap(op, err)
+	if l.read(); l.s.err != nil {
+		return Timeline{}, wrap(op, l.s.err)
 	}
 	return l.out, nil
 }
 
 // liner is one Timeline.
 type liner struct {
-	ctx    context.Context
-	d      *DB
+	s      *session
 	id     TaskID
 	a      float64 // seconds of device time at origin
 	b      float64
@@ -88,17 +87,16 @@ const (
 // liner reads the relation of the host's clock to device time, t_device = a + b·(t_host −
 // origin), and finds the source of the kernels.
 func (d *DB) liner(ctx context.Context, id TaskID) (*liner, error) {
-	l := &liner{ctx: ctx, d: d, id: id, source: notedSQL, b: 1}
+	l := &liner{s: d.reading(ctx), id: id, source: notedSQL, b: 1}
 	var f clock.Fit
 	var fitted bool
 	var started sql.NullInt64
-	s := d.reading(ctx)
-	found := s.row(`SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
+	found := l.s.row(`SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
 		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`+d.unlessMine(id), id).
 		found(&fitted, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), &started, &l.out.Recorded)
 	switch {
-	case s.err != nil:
-		return nil, s.err
+	case l.s.err != nil:
+		return nil, l.s.err
 	case !found:
 		return nil, ErrNotFound
 	case fitted && f.B > 0:
@@ -132,37 +130,26 @@ func (l *liner) host(t measure.Seconds) int64 {
 }
 
 // read reads single kernels, and stretches of them where these are too many.
-func (l *liner) read() error {
+func (l *liner) read() {
 	// Those that began before and reach into the span come first.
-	early, err := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3)
+	early := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3)
 		ORDER BY s LIMIT ?5`,
 		int64(math.MinInt64), l.lo, reach, l.slices/2)
-	if err != nil {
-		return err
-	}
 	// One more than there is room for shows that they are too many.
-	within, err := l.single(l.source+` ORDER BY start_ns LIMIT ?4`, l.lo, l.hi, l.slices-len(early)+1)
-	if err != nil {
-		return err
-	}
+	within := l.single(l.source+` ORDER BY start_ns LIMIT ?4`, l.lo, l.hi, l.slices-len(early)+1)
 	l.out.Kernels = uint64(len(within))
-	// Single kernels fit; otherwise stretches of time take the rest of the slices.
-	if len(early)+len(within) <= l.slices {
-		l.out.Slices = append(early, within...)
-	} else if err := l.merged(l.slices - len(early)); err != nil {
-		return err
-	} else {
-		l.out.Slices = append(early, l.out.Slices...)
+	// Where single kernels do not fit, stretches of time take the rest of the slices.
+	if len(early)+len(within) > l.slices {
+		within = l.merged(l.slices - len(early))
 	}
-	if l.out.Recorded {
-		return l.names()
+	if l.out.Slices = append(early, within...); l.out.Recorded {
+		l.names()
 	}
-	return nil
 }
 
 // single reads one slice a kernel.
-func (l *liner) single(query string, args ...any) ([]Slice, error) {
-	return collect(l.ctx, l.d.reader, func(rows *sql.Rows, s *Slice) error {
+func (l *liner) single(query string, args ...any) []Slice {
+	return all(l.s, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
 		if err := rows.Scan(&start, &end, textTo(&s.Name), &s.Device, &s.Stream); err != nil {
 			return err
@@ -170,22 +157,18 @@ func (l *liner) single(query string, args ...any) ([]Slice, error) {
 		s.From, s.To, s.Kernels = l.device(start), l.device(end), 1
 		s.Busy = s.To - s.From
 		return nil
-	}, query, append([]any{int64(l.id)}, args...)...)
+	}, query, append([]any{l.id}, args...)...)
 }
 
 // merged reads stretches of equal length, each with the kernels of one stream that begin in it.
-func (l *liner) merged(slices int) error {
+func (l *liner) merged(slices int) []Slice {
 	// +1 rounds up, so that the stretches of all streams cover the span with no more than slices.
 	l.out.Merged, l.out.Kernels = true, 0
-	streams, err := collect(l.ctx, l.d.reader, func(rows *sql.Rows, n *int) error { return rows.Scan(n) },
-		`SELECT count(*) FROM (SELECT DISTINCT device, stream FROM (`+l.source+`))`, int64(l.id), l.lo, l.hi)
-	if err != nil {
-		return err
-	}
-	width := (l.hi-l.lo)/int64(max(1, slices/max(1, streams[0]))) + 1
+	streams := one[int](l.s, `SELECT count(*) FROM (SELECT DISTINCT device, stream FROM (`+l.source+`))`, l.id, l.lo, l.hi)
+	width := (l.hi-l.lo)/int64(max(1, slices/max(1, streams))) + 1
 	// The inner query sums each name within a stretch of a stream; the outer one takes the name from the row of
 	// max(busy), the name that was busy the longest.
-	l.out.Slices, err = collect(l.ctx, l.d.reader, func(rows *sql.Rows, s *Slice) error {
+	return all(l.s, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
 		var busy float64
 		if err := rows.Scan(&start, &end, textTo(&s.Name), new(any), &s.Kernels, &busy, &s.Device, &s.Stream); err != nil {
@@ -197,17 +180,15 @@ func (l *liner) merged(slices int) error {
 	}, `SELECT min(s) first, max(e), name, max(busy), sum(n), sum(busy), device, stream FROM
 		(SELECT (s-?2)/?4 stretch, device, stream, name, min(s) s, max(e) e, sum(e-s) busy, count(*) n FROM (`+l.source+`)
 			GROUP BY stretch, device, stream, name)
-		GROUP BY stretch, device, stream ORDER BY first`, int64(l.id), l.lo, l.hi, width)
-	return err
+		GROUP BY stretch, device, stream ORDER BY first`, l.id, l.lo, l.hi, width)
 }
 
 // names puts the names in place of their numbers.
-func (l *liner) names() error {
+func (l *liner) names() {
 	names := map[string]string{}
-	s := l.d.reading(l.ctx)
-	s.each(`SELECT name_no, name FROM launch_name WHERE task_id=?`, []any{l.id}, func(rows *sql.Rows) bool {
+	l.s.each(`SELECT name_no, name FROM launch_name WHERE task_id=?`, []any{l.id}, func(rows *sql.Rows) bool {
 		var no, name string
-		s.fail(rows.Scan(&no, textTo(&name)))
+		l.s.fail(rows.Scan(&no, textTo(&name)))
 		names[no] = name
 		return true
 	})
@@ -215,7 +196,6 @@ func (l *liner) names() error {
 		x := &l.out.Slices[i]
 		x.Name = names[x.Name]
 	}
-	return s.err
 }
 
 // Trace holds the readings of one software method, in device time.
@@ -258,34 +238,29 @@ func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to m
 	t := Traces{Unfitted: l.out.Unfitted}
 	// A loose index scan: min(method) above the last one is one step in the primary key (task_id, method,
 	// at_ns); DISTINCT would walk all readings.
-	s := d.reading(ctx)
 	for last := (sql.NullString{Valid: true}); last.Valid; {
-		last = one[sql.NullString](s, `SELECT min(method) FROM reading WHERE task_id=? AND method>?`, id, last.String)
+		last = one[sql.NullString](l.s, `SELECT min(method) FROM reading WHERE task_id=? AND method>?`, id, last.String)
 		if last.Valid {
 			t.Methods = append(t.Methods, last.String)
 		}
-	}
-	if s.err != nil {
-		return Traces{}, wrap(op, s.err)
 	}
 	if len(methods) == 0 {
 		methods = t.Methods
 	}
 	for _, m := range methods {
-		r, err := l.trace(m, from, to, most)
-		if err != nil {
-			return Traces{}, wrap(op, err)
-		}
-		if len(r.At) > 0 {
+		if r := l.trace(m, from, to, most); len(r.At) > 0 {
 			t.Traces = append(t.Traces, r)
 		}
+	}
+	if l.s.err != nil {
+		return Traces{}, wrap(op, l.s.err)
 	}
 	return t, nil
 }
 
 // trace reads one method.
-func (l *liner) trace(method string, from, to measure.Seconds, most int) (Trace, error) {
-	s := l.d.reading(l.ctx)
+func (l *liner) trace(method string, from, to measure.Seconds, most int) Trace {
+	s := l.s
 	lo, hi := l.host(from), l.host(to)
 	const of = ` FROM reading WHERE task_id=? AND method=? AND at_ns`
 	// What was read before and behind the span is looked up by itself: it is one reading each.
@@ -315,7 +290,7 @@ func (l *liner) trace(method string, from, to measure.Seconds, most int) (Trace,
 		th.Until = l.device(behind.Int64)
 	}
 	th.Thinned = !th.single
-	return th.Trace, s.err
+	return th.Trace
 }
 
 // thinner keeps two readings of each stretch of time: the least and the greatest.

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -260,12 +260,9 @@ func markLabels(s *session, marks []Mark) {
 	if len(marks) == 0 {
 		return
 	}
-	at := make(map[TaskID]int, len(marks))
-	for i, m := range marks {
-		at[m.ID] = i
-	}
+	ids := lists.Map(marks, func(m Mark) TaskID { return m.ID })
 	// One walk from the least id on: tags and notes are few against a query for each task.
-	first := slices.Min(slices.Collect(maps.Keys(at)))
+	at, first := places(ids), slices.Min(ids)
 	for _, query := range []string{
 		`SELECT task_id, key, value FROM task_tag WHERE task_id>=?`,
 		`SELECT task_id, number, text FROM task_note WHERE task_id>=?`,

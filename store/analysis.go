@@ -337,10 +337,10 @@ func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (Instructio
 // campaigns reads the campaigns of the end of a statement, with the numbers of their runs and passes.
 func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]InstructionCampaign, error) {
 	out, err := collect(ctx, d.reader, func(rows *sql.Rows, c *InstructionCampaign) error {
-		var started, seed int64
-		err := rows.Scan(&c.ID, textTo(&c.GPU), textTo(&c.GPUUUID), textTo(&c.Driver), &started, &seed, textTo(&c.Host),
-			textTo(&c.Version), &c.Runs, &c.Passes)
-		c.Started, c.Seed = time.Unix(0, started).UTC(), uint64(seed)
+		var seed int64
+		err := rows.Scan(&c.ID, textTo(&c.GPU), textTo(&c.GPUUUID), textTo(&c.Driver), momentTo(&c.Started), &seed,
+			textTo(&c.Host), textTo(&c.Version), &c.Runs, &c.Passes)
+		c.Seed = uint64(seed)
 		return err
 	}, `SELECT c.campaign_id, c.gpu, c.gpu_uuid, c.driver, c.started_ns, c.seed, c.host, c.version,
 		(SELECT count(*) FROM instruction_run r WHERE r.campaign_id=c.campaign_id),

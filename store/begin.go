@@ -269,12 +269,10 @@ func (d *DB) DropGroup(ctx context.Context, id GroupID) error {
 // Group returns one group with its members in their order. Errors wrap ErrNotFound.
 func (d *DB) Group(ctx context.Context, id GroupID) (g Group, err error) {
 	err = d.view(ctx, fmt.Sprintf("read group %d", id), func(s *session) {
-		var launched sql.NullInt64
 		if !s.row(`SELECT group_id, name, "user", launched_ns FROM task_group WHERE group_id=?`, id).
-			found(&g.ID, textTo(&g.Name), textTo(&g.User), &launched) {
+			found(&g.ID, textTo(&g.Name), textTo(&g.User), momentTo(&g.Launched)) {
 			s.fail(ErrNotFound)
 		}
-		g.Launched = fromNanos(launched)
 		g.Members = all(s, func(rows *sql.Rows, m *GroupMember) error {
 			return rows.Scan(textTo(&m.GPU), textTo(&m.GPUUUID), textTo(&m.Monitor), &m.Task, textTo(&m.Reason))
 			// The task of a member counts as 0 while it is hidden, as where it was deleted.

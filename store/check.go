@@ -95,6 +95,15 @@ func (c *checker) add(f Finding) {
 	c.out.Findings = append(c.out.Findings, f)
 }
 
+// found adds a finding that Repair mends, of a task, 0 for the file as a whole. The caller may note more in it
+// until the next is added.
+func (c *checker) found(kind Kind, task TaskID, remedy, format string, a ...any) *Finding {
+	c.add(Finding{
+		Kind: kind, Task: task, Chunk: NoChunk, Mendable: true, Remedy: remedy, What: fmt.Sprintf(format, a...),
+	})
+	return &c.out.Findings[len(c.out.Findings)-1]
+}
+
 // Check looks for damage: SQLite's own checks, the schema, rows that refer to nothing, calibrations against
 // their digests, each task's chunks against their checksums, numbers and counts, its losses against its
 // events, its results and pyramid against the chunks, and its row, markers and results against its seal. It
@@ -176,14 +185,13 @@ func unreadable(what string, err error) Finding {
 // file checks the parts that belong to no task. A part that cannot be read becomes a finding,
 // and the others are checked nevertheless.
 func (c *checker) file(ctx context.Context) error {
-	for _, f := range []func(context.Context) error{
-		c.pages, c.schema, c.dangling, c.search, c.tags, c.unfinished, c.log,
-	} {
-		err := f(ctx)
-		if isCorrupt(err) {
-			c.add(unreadable("the file", err))
-		} else if err != nil {
-			return err
+	for _, f := range []func(*session){c.pages, c.schema, c.dangling, c.search, c.tags, c.unfinished, c.log} {
+		s := c.d.reading(ctx)
+		f(s)
+		if isCorrupt(s.err) {
+			c.add(unreadable("the file", s.err))
+		} else if s.err != nil {
+			return s.err
 		}
 	}
 	return nil
@@ -196,14 +204,13 @@ var (
 )
 
 // pages runs SQLite's own check, quick or whole, and turns each of its messages into a finding.
-func (c *checker) pages(ctx context.Context) error {
+func (c *checker) pages(q *session) {
 	pragma := "PRAGMA main.integrity_check(100)"
 	if c.opt.Quick {
 		pragma = "PRAGMA main.quick_check(100)"
 	}
 	// A row of the pragma may hold several lines, with a heading between asterisks.
 	var lines []string
-	q := c.d.reading(ctx)
 	q.each(pragma, nil, func(rows *sql.Rows) bool {
 		var s string
 		q.fail(rows.Scan(&s))
@@ -215,18 +222,15 @@ func (c *checker) pages(ctx context.Context) error {
 		return true
 	})
 	// A page that cannot be read ends the pragma itself; the lines until then count.
-	if q.err != nil {
-		if len(lines) == 0 {
-			return q.err
-		}
-		lines = append(lines, q.err.Error())
+	if q.err != nil && len(lines) > 0 {
+		lines, q.err = append(lines, q.err.Error()), nil
 	}
 	for _, s := range lines {
 		f := Finding{Kind: BadPage, Chunk: NoChunk, What: s, Remedy: salvageRemedy}
 		if m := tree().FindStringSubmatch(s); m != nil {
 			var kind, name string // else the number alone must do
-			if c.d.reading(ctx).row(`SELECT type, name FROM main.sqlite_master WHERE rootpage=CAST(? AS INTEGER)`, m[1]).
-				found(&kind, &name) {
+			if c.d.reading(q.ctx).row(`SELECT type, name FROM main.sqlite_master
+				WHERE rootpage=CAST(? AS INTEGER)`, m[1]).found(&kind, &name) {
 				f.What += fmt.Sprintf(" (%s %s)", kind, name)
 			}
 		}
@@ -239,18 +243,17 @@ func (c *checker) pages(ctx context.Context) error {
 		}
 		c.add(f)
 	}
-	return nil
 }
 
 // schema compares the file with a new database.
-func (c *checker) schema(ctx context.Context) error {
+func (c *checker) schema(s *session) {
 	want, err := reference()
-	if err != nil {
-		return err
+	if s.fail(err); err != nil {
+		return
 	}
-	got, err := objects(ctx, c.d.reader)
-	if err != nil {
-		return err
+	got, err := objects(s.ctx, s.on)
+	if s.fail(err); err != nil {
+		return
 	}
 	// Objects that are there and not wanted are left alone: users may add indexes and views.
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -272,15 +275,14 @@ func (c *checker) schema(ctx context.Context) error {
 		}
 		c.add(f)
 	}
-	return c.lookup(ctx)
+	c.lookup(s)
 }
 
 // lookup checks the table in which the view data looks bytes up.
 // 65 536 rows: the two little-endian bytes b of each v.
-func (c *checker) lookup(ctx context.Context) error {
+func (c *checker) lookup(s *session) {
 	good := 0
 	var b sql.RawBytes
-	s := c.d.reading(ctx)
 	s.each(`SELECT b, v FROM _u16`, nil, func(rows *sql.Rows) bool {
 		var v int
 		s.fail(rows.Scan(&b, &v))
@@ -289,14 +291,10 @@ func (c *checker) lookup(ctx context.Context) error {
 		}
 		return true
 	})
-	if s.err != nil || good == 1<<16 {
-		return s.err
+	if s.err == nil && good != 1<<16 {
+		c.found(BadSchema, 0, "db repair fills it anew",
+			"table _u16, in which the view data looks bytes up, has %d right rows of 65536", good).name = "_u16"
 	}
-	c.add(Finding{
-		Kind: BadSchema, Chunk: NoChunk, name: "_u16", Mendable: true, Remedy: "db repair fills it anew",
-		What: fmt.Sprintf("table _u16, in which the view data looks bytes up, has %d right rows of 65536", good),
-	})
-	return nil
 }
 
 // foreignKey is columns of a table that name a row of another.
@@ -307,13 +305,13 @@ type foreignKey struct {
 }
 
 // foreignKeys finds the foreign keys of all tables.
-func foreignKeys(ctx context.Context, q querier) (out []foreignKey, err error) {
+func foreignKeys(s *session) (out []foreignKey) {
 	type column struct {
 		table, parent, from, to, deletes string
 		first                            bool
 	}
 	// A foreign key without named columns refers to the parent's primary key, in the order seq.
-	list, err := collect(ctx, q, func(rows *sql.Rows, c *column) error {
+	list := all(s, func(rows *sql.Rows, c *column) error {
 		return rows.Scan(&c.table, &c.parent, &c.from, &c.to, &c.deletes, &c.first)
 	}, `SELECT m.name, f."table", f."from", coalesce(f."to", (SELECT p.name FROM pragma_table_info(f."table", 'main') p
 		WHERE p.pk=f.seq+1)), f.on_delete, f.seq=0 FROM main.sqlite_master m, pragma_foreign_key_list(m.name, 'main') f
@@ -326,7 +324,7 @@ func foreignKeys(ctx context.Context, q querier) (out []foreignKey, err error) {
 		last := &out[len(out)-1]
 		last.from, last.to = append(last.from, c.from), append(last.to, c.to)
 	}
-	return out, err
+	return out
 }
 
 // rows is the condition of the rows that refer to nothing.
@@ -343,26 +341,15 @@ func (r *foreignKey) rows() string {
 }
 
 // dangling looks for rows that refer to a row that is not there, as PRAGMA foreign_key_check does.
-func (c *checker) dangling(ctx context.Context) error {
-	keys, err := foreignKeys(ctx, c.d.reader)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
+func (c *checker) dangling(s *session) {
+	for _, k := range foreignKeys(s) {
 		by := quotedName(k.from[0])
-		rows, err := collect(ctx, c.d.reader,
-			func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
-			`SELECT `+by+`, count(*) FROM `+quotedName(k.table)+` WHERE `+k.rows()+` GROUP BY 1`)
-		if err != nil {
-			return err
-		}
-		for _, r := range rows {
-			f := Finding{
-				Kind: Dangling, Chunk: NoChunk, Mendable: true, Remedy: "db repair sets them aside",
-				refers: k, to: r[0],
-				What: fmt.Sprintf("table %s has %s whose %s (%s %d) is in no row of table %s",
-					k.table, measure.Plural(r[1], "row"), strings.Join(k.from, ", "), k.from[0], r[0], k.parent),
-			}
+		for _, r := range all(s, func(rows *sql.Rows, x *[2]int64) error { return rows.Scan(&x[0], &x[1]) },
+			`SELECT `+by+`, count(*) FROM `+quotedName(k.table)+` WHERE `+k.rows()+` GROUP BY 1`) {
+			f := c.found(Dangling, 0, "db repair sets them aside",
+				"table %s has %s whose %s (%s %d) is in no row of table %s",
+				k.table, measure.Plural(r[1], "row"), strings.Join(k.from, ", "), k.from[0], r[0], k.parent)
+			f.refers, f.to = k, r[0]
 			// Which reference it is decides over the remedy: rows of a task go aside, tasks of a user
 			// get one, and a lost calibration can be mended by nothing.
 			switch {
@@ -378,26 +365,20 @@ func (c *checker) dangling(ctx context.Context) error {
 				f.Remedy = "db repair makes it NULL"
 			}
 			if k.table == "task" || k.table == "result" {
-				if err := c.whose(ctx, &f); err != nil {
-					return err
-				}
+				whose(s, f)
 			}
-			c.add(f)
 		}
 	}
-	return nil
 }
 
 // whose adds the tasks whose rows refer to nothing to a finding.
-func (c *checker) whose(ctx context.Context, f *Finding) error {
-	ids, err := column[TaskID](ctx, c.d.reader, `SELECT DISTINCT task_id FROM `+quotedName(f.refers.table)+` WHERE `+
+func whose(s *session, f *Finding) {
+	ids := values[TaskID](s, `SELECT DISTINCT task_id FROM `+quotedName(f.refers.table)+` WHERE `+
 		quotedName(f.refers.from[0])+`=? AND `+f.refers.rows()+` ORDER BY 1`, f.to)
-	if err != nil || len(ids) == 0 {
-		return err
+	if len(ids) > 0 {
+		f.Task = ids[0]
+		f.What += ": of " + someTasks(ids)
 	}
-	f.Task = ids[0]
-	f.What += ": of " + someTasks(ids)
-	return nil
 }
 
 // lostUser is the login of a user of whom only the number is known.
@@ -409,31 +390,23 @@ const carriedTags = `(SELECT nullif(json_group_object(key,value),'{}') FROM (SEL
 	WHERE g.task_id=t.task_id ORDER BY key))`
 
 // search compares the full-text index with the tasks.
-func (c *checker) search(ctx context.Context) error {
+func (c *checker) search(s *session) {
 	var without, strange int
-	s := c.d.reading(ctx)
 	s.row(`SELECT (SELECT count(*) FROM task WHERE task_id NOT IN (SELECT rowid FROM task_text)),
 		(SELECT count(*) FROM task_text WHERE rowid NOT IN (SELECT task_id FROM task))`).into(&without, &strange)
 	if without+strange > 0 {
-		c.add(Finding{
-			Kind: BadSearch, Chunk: NoChunk, Remedy: "db repair makes it anew", Mendable: true,
-			What: fmt.Sprintf("the full-text index lacks %s, and has %d that are not there", measure.Plural(without, "task"), strange),
-		})
+		c.found(BadSearch, 0, "db repair makes it anew", "the full-text index lacks %s, and has %d that are not there",
+			measure.Plural(without, "task"), strange)
 	}
-	return s.err
 }
 
 // tags compares the column tags, which lists show, with the tags of the tasks.
-func (c *checker) tags(ctx context.Context) error {
-	s := c.d.reading(ctx)
+func (c *checker) tags(s *session) {
 	// IS NOT compares NULL with NULL as equal.
 	if n := one[int](s, `SELECT count(*) FROM task t WHERE t.tags IS NOT `+carriedTags); n > 0 {
-		c.add(Finding{
-			Kind: BadTags, Chunk: NoChunk, What: fmt.Sprintf("lists show other tags of %s than these have", measure.Plural(n, "task")),
-			Remedy: "db repair carries them anew", Mendable: true,
-		})
+		c.found(BadTags, 0, "db repair carries them anew", "lists show other tags of %s than these have",
+			measure.Plural(n, "task"))
 	}
-	return s.err
 }
 
 // object is an entry of SQLite's list of tables, views, indexes and triggers.

@@ -207,20 +207,17 @@ func (c *checker) readKept(s *session, t *taskState) {
 	s.row(`SELECT result, seal FROM task WHERE task_id=?`, t.ID).into(&use, &t.seal)
 	// NULL, read as 0, where no result is in use.
 	t.use = int(use.Int64)
-	t.kept = all(s, func(rows *sql.Rows, k *kept) error { return rows.Scan(&k.number, &k.cal, &k.computed) },
-		`SELECT number, calibration_id, coalesce(computed_ns,0) FROM result WHERE task_id=? ORDER BY number`, t.ID)
-	for i := range t.kept {
-		k := &t.kept[i]
+	for _, k := range all(s, func(rows *sql.Rows, k *kept) error { return rows.Scan(&k.number, &k.cal, &k.computed) },
+		`SELECT number, calibration_id, coalesce(computed_ns,0) FROM result WHERE task_id=? ORDER BY number`, t.ID) {
 		x := Task{ID: t.ID}
 		if _, found := readResult(s, &x, k.number); found {
 			k.result = x.Result
 			readSetup(s, k.cal, &k.setup)
-		} else { // its calibration is not there, which was found dangling
+			t.kept = append(t.kept, &k)
+		} else { // its calibration is not there, which was found dangling: it cannot be judged
 			c.strange[k.cal] = true
 		}
 	}
-	// Those whose calibration is missing cannot be judged.
-	t.kept = slices.DeleteFunc(t.kept, func(k kept) bool { return k.result == nil })
 	if t.Result != nil {
 		t.row = kept{cal: t.cal, result: t.Result, setup: t.setup}
 	}
@@ -232,9 +229,9 @@ func (c *checker) readKept(s *session, t *taskState) {
 
 // inUse is the stored result that the row is of; nil where there is none.
 func (t *taskState) inUse() *kept {
-	for i := range t.kept {
-		if t.kept[i].number == t.use {
-			return &t.kept[i]
+	for _, k := range t.kept {
+		if k.number == t.use {
+			return k
 		}
 	}
 	return nil
@@ -247,10 +244,7 @@ func (c *checker) summed(t *taskState) (out []*kept) {
 	if t.State == Running || t.State == Partial || resumable(t.Reason) {
 		return nil
 	}
-	all := []*kept{}
-	for i := range t.kept {
-		all = append(all, &t.kept[i])
-	}
+	all := slices.Clone(t.kept)
 	if use := t.inUse(); t.row.result != nil && (use == nil || len(differences(&t.row, use)) > 0) {
 		all = append(all, &t.row)
 	}
@@ -264,7 +258,7 @@ func (c *checker) summed(t *taskState) (out []*kept) {
 			out = append(out, k)
 			continue
 		}
-		c.add(Finding{Kind: BadResult, Task: t.ID, Chunk: NoChunk, What: fmt.Sprintf("%s: %v", k, err), Remedy: trimRemedy})
+		c.found(BadResult, t.ID, trimRemedy, "%s: %v", k, err).Mendable = false
 	}
 	return out
 }
@@ -284,14 +278,10 @@ func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
 	before := len(c.out.Findings)
 	// right is spared: it will be equal to the row, or the row to it, once that is mended.
 	right := c.useOfResult(t, changed, read)
-	for i := range t.kept {
-		k := &t.kept[i]
+	for _, k := range t.kept {
 		if w := k.wrong(t, read); len(w) > 0 && k.number != right {
-			c.add(Finding{
-				Kind: BadResult, Task: t.ID, Chunk: NoChunk, Mendable: true, source: fromChunks,
-				What:   fmt.Sprintf("result %d: %s", k.number, words(w)),
-				Remedy: "db repair computes the results anew from the chunks",
-			})
+			c.found(BadResult, t.ID, "db repair computes the results anew from the chunks",
+				"result %d: %s", k.number, words(w)).source = fromChunks
 		}
 	}
 	explained := len(c.out.Findings) > before
@@ -299,10 +289,7 @@ func (c *checker) results(ctx context.Context, t *taskState, read bool) error {
 	ends := t.heads
 	if n := len(ends); t.Result != nil && t.Result.Samples > 0 && n > 0 &&
 		int64(t.Result.FirstScan) >= ends[n-1].first+ends[n-1].n {
-		c.add(Finding{
-			Kind: BadResult, Task: t.ID, Chunk: NoChunk, What: "its window lies behind all samples that are stored",
-			Remedy: trimRemedy,
-		})
+		c.found(BadResult, t.ID, trimRemedy, "its window lies behind all samples that are stored").Mendable = false
 	}
 	c.sealFinding(t, changed, explained)
 	return nil
@@ -390,12 +377,10 @@ func (c *checker) sealFinding(t *taskState, changed []string, explained bool) {
 	if len(changed) == 0 || explained && !marks || c.strange[t.cal] {
 		return
 	}
-	c.add(Finding{
-		Kind: BadSeal, Task: t.ID, Chunk: NoChunk,
-		What: fmt.Sprintf("a number in its row(s) of table %s was changed after it had ended (column seal)",
-			strings.Join(changed, ", ")),
-		Remedy: "put it back from a backup; where the change was meant, wattmark trim seals the task as it is",
-	})
+	c.found(BadSeal, t.ID,
+		"put it back from a backup; where the change was meant, wattmark trim seals the task as it is",
+		"a number in its row(s) of table %s was changed after it had ended (column seal)",
+		strings.Join(changed, ", ")).Mendable = false
 	if marks {
 		t.blocked = "first its markers (see seal)"
 	}

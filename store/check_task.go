@@ -31,9 +31,9 @@ type taskState struct {
 	// number of the calibration in use; 0 where there is no header
 	cal int64
 
-	kept []kept // all results
-	row  kept   // the one in use, as the task's row has it; without result where it has none
-	use  int    // the number of the result in use
+	kept []*kept // all results
+	row  kept    // the one in use, as the task's row has it; without result where it has none
+	use  int     // the number of the result in use
 	// from column seal; nil for a task that never ended, or that an earlier version ended
 	seal    []byte
 	damaged int64 // ns: when something of it was last set aside
@@ -72,7 +72,7 @@ func (c *checker) task(ctx context.Context, id TaskID) error {
 	}
 	// strange holds the calibrations whose numbers were changed. They make the task's watts wrong, and
 	// with them all that a repair would compute.
-	if c.strange[t.cal] || slices.ContainsFunc(t.kept, func(k kept) bool { return c.strange[k.cal] }) {
+	if c.strange[t.cal] || slices.ContainsFunc(t.kept, func(k *kept) bool { return c.strange[k.cal] }) {
 		t.blocked = "first its calibration (see calibration)"
 	}
 	for i := before; t.blocked != "" && i < len(c.out.Findings); i++ {
@@ -97,11 +97,8 @@ func (c *checker) parts(ctx context.Context, t *taskState) (err error) {
 	c.out.Chunks += uint64(len(t.heads))
 	c.out.Scans += scans
 	if uint64(len(t.heads)) != t.Chunks || scans != t.Scans {
-		c.add(Finding{
-			Kind: BadCount, Task: t.ID, Chunk: NoChunk, Mendable: true, Remedy: "db repair counts anew",
-			What: fmt.Sprintf("its row says %s with %s; there are %d with %d", measure.Plural(t.Chunks, "chunk"), measure.Plural(t.Scans, "scan"),
-				len(t.heads), scans),
-		})
+		c.found(BadCount, t.ID, "db repair counts anew", "its row says %s with %s; there are %d with %d",
+			measure.Plural(t.Chunks, "chunk"), measure.Plural(t.Scans, "scan"), len(t.heads), scans)
 	}
 	pages, err := c.pyramid(ctx, t)
 	if err != nil {
@@ -133,10 +130,8 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 		if gone := t.cal == 0 && cal.Valid; gone {
 			t.cal, c.strange[cal.Int64] = cal.Int64, true
 			if c.opt.Task != 0 { // else it was found dangling
-				c.add(Finding{
-					Kind: Dangling, Task: id, Chunk: NoChunk, Remedy: calibrationRemedy,
-					What: fmt.Sprintf("task.calibration_id is %d, which is in no row of table calibration", t.cal),
-				})
+				c.found(Dangling, id, calibrationRemedy,
+					"task.calibration_id is %d, which is in no row of table calibration", t.cal).Mendable = false
 			}
 		} else {
 			readSetup(s, t.cal, &t.setup)
@@ -161,16 +156,13 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 // without an event; each chunk has the setup's number of columns, or none and a packed row.
 func (c *checker) chunkPlace(t *taskState, i int) {
 	h := t.heads[i]
-	f := Finding{Task: t.ID, Chunk: h.no, Mendable: true}
 	switch {
 	case t.cal == 0:
-		f.Kind, f.What, f.Remedy = BadChunk, "it is there, but the task has no header to read it by",
-			"db repair sets it aside"
-		c.add(f)
+		c.found(BadChunk, t.ID, "db repair sets it aside",
+			"it is there, but the task has no header to read it by").Chunk = h.no
 	// A packed chunk (chunk_cold) has no rows in chunk_column.
 	case !c.strange[t.cal] && h.columns != t.columns() && !(h.cold && h.columns == 0):
-		f.Kind, f.What, f.Remedy = BadChunk, fmt.Sprintf("it has %d columns of %d", h.columns, t.columns()), asideRemedy
-		c.add(f)
+		c.found(BadChunk, t.ID, asideRemedy, "it has %d columns of %d", h.columns, t.columns()).Chunk = h.no
 	}
 	if i == 0 {
 		return
@@ -179,20 +171,18 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 	end := before.end()
 	switch {
 	case h.first < end:
-		f.Kind, f.Remedy = Overlap, asideRemedy
-		f.What = fmt.Sprintf("it begins at scan %d, before chunk %d ends at %d", h.first, before.no, end)
-		c.add(f)
+		c.found(Overlap, t.ID, asideRemedy,
+			"it begins at scan %d, before chunk %d ends at %d", h.first, before.no, end).Chunk = h.no
 	// Scans are missing between the two; an event must report all of them.
 	case h.first > end && len(untold(t.Events, end, h.first)) > 0:
-		f.Kind, f.Remedy = Hole, "db repair records the loss, and marks the task incomplete"
-		f.What = fmt.Sprintf("of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1)
-		c.add(f)
+		c.found(Hole, t.ID, "db repair records the loss, and marks the task incomplete",
+			"of scans %d to %d, which are missing before it, not all are told to be lost", end, h.first-1).Chunk = h.no
 	// The scans join up but numbers are skipped: harmless for the energy, and no program of ours does it.
 	case h.first == end && h.no != before.no+1 && !t.thinned(&h):
-		f.Kind, f.Remedy, f.Mendable = MissingPart,
-			"nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it", false
-		f.What = fmt.Sprintf("chunks %d to %d are missing, though no scan is", before.no+1, h.no-1)
-		c.add(f)
+		f := c.found(MissingPart, t.ID,
+			"nothing is lost, but something numbered the chunks wrong: keep a backup of the file and report it",
+			"chunks %d to %d are missing, though no scan is", before.no+1, h.no-1)
+		f.Chunk, f.Mendable = h.no, false
 	}
 }
 
@@ -246,11 +236,9 @@ func (c *checker) falseGaps(t *taskState) {
 		i, _ := slices.BinarySearchFunc(t.heads, first,
 			func(h head, scan int64) int { return cmp.Compare(h.end()-1, scan) })
 		if i < len(t.heads) && t.heads[i].first < end {
-			c.add(Finding{
-				Kind: FalseGap, Task: t.ID, Chunk: t.heads[i].no, Mendable: true, Remedy: "db repair sets the event aside",
-				events: []measure.Event{e},
-				What:   fmt.Sprintf("table event tells scans %d to %d to be lost, and the chunk holds some of them", first, end-1),
-			})
+			f := c.found(FalseGap, t.ID, "db repair sets the event aside",
+				"table event tells scans %d to %d to be lost, and the chunk holds some of them", first, end-1)
+			f.Chunk, f.events = t.heads[i].no, []measure.Event{e}
 		}
 	}
 }
@@ -277,19 +265,15 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 			return false, err
 		// Damage of the columns that are missing was found by the chunk's place.
 		case err != nil && (h.columns == t.columns() || h.columns == 0 && h.cold):
-			c.add(Finding{
-				Kind: BadChunk, Task: t.ID, Chunk: h.no, Mendable: true, Remedy: asideRemedy,
-				What: fmt.Sprintf("scans %d to %d: %v", h.first, h.end()-1, err),
-			})
+			c.found(BadChunk, t.ID, asideRemedy, "scans %d to %d: %v", h.first, h.end()-1, err).Chunk = h.no
 		}
 		if err == nil && x.Sums != nil {
 			pages = nil // behind the deleted samples there is nothing to make them of
 		}
 		if err == nil && (x.Sums != nil) != t.thinned(&h) {
-			c.add(Finding{
-				Kind: BadChunk, Task: t.ID, Chunk: h.no, What: fmt.Sprintf("of scans %d to %d, table event and the chunk "+
-					"differ on whether they were deleted", h.first, h.end()-1), Remedy: "from a backup",
-			})
+			f := c.found(BadChunk, t.ID, "from a backup",
+				"of scans %d to %d, table event and the chunk differ on whether they were deleted", h.first, h.end()-1)
+			f.Chunk, f.Mendable = h.no, false
 		}
 		// readChunk takes the first chunk from a number on: here the one asked for was deleted meanwhile.
 		whole = whole && err == nil && x.No == uint64(h.no)

@@ -108,10 +108,7 @@ func (d *DB) ReadingsWithin(ctx context.Context, id TaskID, method string, from,
 }
 
 func scanReading(rows *sql.Rows, r *Reading) error {
-	var at int64
-	err := rows.Scan(textTo(&r.Method), &at, realTo(&r.Value))
-	r.At = time.Unix(0, at).UTC()
-	return err
+	return rows.Scan(textTo(&r.Method), momentTo(&r.At), realTo(&r.Value))
 }
 
 // Kernels returns the kernels, by start.
@@ -119,10 +116,7 @@ func (d *DB) Kernels(ctx context.Context, id TaskID) ([]Kernel, error) {
 	return list(ctx, d, "kernels",
 		`SELECT name, start_ns, end_ns FROM kernel WHERE task_id=? ORDER BY start_ns, end_ns, name`, id,
 		func(rows *sql.Rows, k *Kernel) error {
-			var start, end int64
-			err := rows.Scan(textTo(&k.Name), &start, &end)
-			k.Start, k.End = time.Unix(0, start).UTC(), time.Unix(0, end).UTC()
-			return err
+			return rows.Scan(textTo(&k.Name), momentTo(&k.Start), momentTo(&k.End))
 		})
 }
 
@@ -131,10 +125,7 @@ func (d *DB) Played(ctx context.Context, id TaskID) ([]Played, error) {
 	return list(ctx, d, "played markers",
 		`SELECT kind, number, chip, at_ns FROM played WHERE task_id=? ORDER BY kind, number, chip`, id,
 		func(rows *sql.Rows, p *Played) error {
-			var at int64
-			err := rows.Scan(&p.Kind, &p.Number, &p.Chip, &at)
-			p.At = time.Unix(0, at).UTC()
-			return err
+			return rows.Scan(&p.Kind, &p.Number, &p.Chip, momentTo(&p.At))
 		})
 }
 
@@ -385,14 +376,13 @@ func (d *DB) Methods(ctx context.Context, id TaskID) ([]MethodResult, error) {
 	return list(ctx, d, "methods", `SELECT method, `+methodColumns+`
 		FROM method_result WHERE task_id=? ORDER BY ordinal, method`, id,
 		func(rows *sql.Rows, x *MethodResult) error {
-			var from, to int64
-			into := []any{textTo(&x.Method), &from, &to, realTo(&x.Energy), realTo(&x.Mean), &x.Readings}
+			into := []any{
+				textTo(&x.Method), momentTo(&x.From), momentTo(&x.To), realTo(&x.Energy), realTo(&x.Mean), &x.Readings,
+			}
 			for _, t := range []*Timing{&x.Call, &x.Alone, &x.Beside} {
 				into = append(into, &t.N, realTo(&t.P50), realTo(&t.P99), realTo(&t.Max))
 			}
-			err := rows.Scan(append(into, textTo(&x.Note), realTo(&x.U))...)
-			x.From, x.To = time.Unix(0, from).UTC(), time.Unix(0, to).UTC()
-			return err
+			return rows.Scan(append(into, textTo(&x.Note), realTo(&x.U))...)
 		})
 }
 

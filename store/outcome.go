@@ -356,9 +356,8 @@ func (d *DB) Calibrations(ctx context.Context) (out []Calibration, err error) {
 		var ids []int64
 		out = all(s, func(rows *sql.Rows, c *Calibration) error {
 			var id int64
-			var since sql.NullInt64
-			err := rows.Scan(&id, textTo(&c.CalibrationID), textTo(&c.Bench), &since)
-			c.Since, ids = fromNanos(since), append(ids, id)
+			err := rows.Scan(&id, textTo(&c.CalibrationID), textTo(&c.Bench), momentTo(&c.Since))
+			ids = append(ids, id)
 			return err
 		}, `SELECT calibration_id, name, bench, since_ns FROM calibration ORDER BY calibration_id`)
 		for i := range out {

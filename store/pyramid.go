@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
@@ -131,8 +132,9 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, cali
 	setup = &measure.Setup{}
 	err = d.view(ctx, "", func(s *session) {
 		var cal sql.NullInt64
-		var launched sql.NullInt64
-		switch found := s.row(`SELECT calibration_id, launched_ns FROM task WHERE task_id=?`, id).found(&cal, &launched); {
+		var launched time.Time
+		row := s.row(`SELECT calibration_id, launched_ns FROM task WHERE task_id=?`, id)
+		switch found := row.found(&cal, momentTo(&launched)); {
 		case !found:
 			s.fail(ErrNotFound)
 		case !cal.Valid:
@@ -140,7 +142,7 @@ func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, cali
 		}
 		calibration = cal.Int64
 		readSetup(s, calibration, setup)
-		*setup = calib.Aged(*setup, fromNanos(launched))
+		*setup = calib.Aged(*setup, launched)
 	})
 	return setup, calibration, err
 }
@@ -370,10 +372,7 @@ type refolding struct {
 
 // bad reports a difference.
 func (r *refolding) bad(format string, a ...any) {
-	r.c.add(Finding{
-		Kind: BadPyramid, Task: r.id, Chunk: NoChunk, What: fmt.Sprintf(format, a...), Mendable: true,
-		Remedy: "db repair makes it anew from the chunks",
-	})
+	r.c.found(BadPyramid, r.id, "db repair makes it anew from the chunks", format, a...)
 }
 
 // take folds a chunk in, and compares the pages that it completes, some dozens at a time.

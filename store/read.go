@@ -46,7 +46,6 @@ type row struct {
 // scanTask reads a row of taskColumns.
 func scanTask(rows *sql.Rows, t *row) error {
 	// Columns that may be NULL and have a meaning of their own when they are.
-	var launched, started sql.NullInt64
 	var nvml sql.NullFloat64
 	var failure sql.NullString
 	var exit sql.Null[int]
@@ -55,11 +54,12 @@ func scanTask(rows *sql.Rows, t *row) error {
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
-	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), &launched, &t.Monitor, &t.CaptureID, textTo(&t.GPU),
-		textTo(&t.GPUUUID), textTo(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag, textTo(&i.Kind),
-		textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address), &started, &t.State, textTo(&t.Reason),
-		&t.Chunks, &t.Scans, &nvml, textTo(&t.Bench), textTo(&t.CalibrationID), &t.calibration, &hasClock,
-		realTo(&f.Origin), realTo(&f.A), realTo(&f.B), realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
+	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), momentTo(&t.Launched), &t.Monitor, &t.CaptureID,
+		textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
+		textTo(&i.Kind), textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address),
+		momentTo(&t.Started), &t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &nvml, textTo(&t.Bench),
+		textTo(&t.CalibrationID), &t.calibration, &hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B),
+		realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
 		&f.Used, &f.Rejected, &hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), textTo(&t.BenchGPU), &t.Group.Group,
 		&t.Group.Member, textTo(&t.Job), &t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
@@ -68,7 +68,6 @@ func scanTask(rows *sql.Rows, t *row) error {
 	}
 	// cold is 1 for a packed task; other values mark a Partial one (partialCold) and are no packing.
 	t.Cold = cold == 1
-	t.Launched, t.Started = fromNanos(launched), fromNanos(started)
 	if nvml.Valid {
 		t.NVML = new(measure.Joule(nvml.Float64))
 	}
@@ -136,9 +135,9 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 		readEvents(s, &t)
 		readRails(s, &t)
 		t.Results = all(s, func(rows *sql.Rows, r *ResultInfo) error {
-			var computed sql.NullInt64
-			err := rows.Scan(&r.Number, textTo(&r.CalibrationID), &computed, realTo(&r.Energy), realTo(&r.U), &r.InUse)
-			if r.Computed = fromNanos(computed); r.InUse {
+			err := rows.Scan(&r.Number, textTo(&r.CalibrationID), momentTo(&r.Computed), realTo(&r.Energy),
+				realTo(&r.U), &r.InUse)
+			if r.InUse {
 				t.ResultNumber = r.Number
 			}
 			return err
@@ -147,10 +146,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 			WHERE r.task_id=? ORDER BY r.number`, id)
 		t.Tags = readTags(s, id)
 		t.Notes = all(s, func(rows *sql.Rows, n *Note) error {
-			var at sql.NullInt64
-			err := rows.Scan(&n.Number, &at, textTo(&n.Text))
-			n.At = fromNanos(at)
-			return err
+			return rows.Scan(&n.Number, momentTo(&n.At), textTo(&n.Text))
 		}, `SELECT number, at_ns, text FROM task_note WHERE task_id=? ORDER BY number`, id)
 		readProvenance(s, &t)
 		// The clipped readings need the events, markers and result from above.

@@ -331,13 +331,10 @@ func lookAtLog(abs string, keep bool) string {
 }
 
 // log reports a log that was damaged when this handle, or an earlier one, opened the file.
-func (c *checker) log(context.Context) error {
-	if c.d.server != nil {
-		return nil
-	}
+func (c *checker) log(s *session) {
 	abs, err := filepath.Abs(c.d.path)
-	if err != nil {
-		return err
+	if s.fail(err); err != nil || c.d.server != nil {
+		return
 	}
 	f := Finding{
 		Kind: BadLog, Chunk: NoChunk, What: c.d.logLoss,
@@ -354,7 +351,6 @@ func (c *checker) log(context.Context) error {
 		f.What = "the write-ahead log of a program that was killed is damaged: " + f.What
 		c.add(f)
 	}
-	return nil
 }
 
 // readWithin bounds the check of a database file that another machine made.

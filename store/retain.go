@@ -419,15 +419,15 @@ const (
 func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 	type partial struct {
 		leftover
-		stored sql.NullInt64
+		stored time.Time
 	}
 	list, err := collect(ctx, d.reader, func(rows *sql.Rows, p *partial) error {
-		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, &p.stored, &p.chunks)
+		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, momentTo(&p.stored), &p.chunks)
 	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task
 		WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
 	var out []leftover
 	for _, p := range list {
-		age := time.Since(fromNanos(p.stored))
+		age := time.Since(p.stored)
 		if life, _ := Lives(p.owner); life == Alive || life == LivenessUnknown && age < keepUnknown {
 			continue
 		}
@@ -438,35 +438,28 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 }
 
 // unfinished names the Partial tasks whose process is gone.
-func (c *checker) unfinished(ctx context.Context) error {
-	list, err := c.d.leftovers(ctx)
+func (c *checker) unfinished(s *session) {
+	list, err := c.d.leftovers(s.ctx)
 	for _, l := range list {
-		f := Finding{
-			Kind: Unfinished, Task: l.id, Chunk: NoChunk, Mendable: true,
-			What:   fmt.Sprintf("a program that is gone left it with %s", measure.Plural(l.chunks, "chunk")),
-			Remedy: "db repair deletes it, as the next import, copy, retention or start of a host does",
-		}
+		f := c.found(Unfinished, l.id,
+			"db repair deletes it, as the next import, copy, retention or start of a host does",
+			"a program that is gone left it with %s", measure.Plural(l.chunks, "chunk"))
 		if l.kept {
 			f.Remedy = "copy again, which goes on with it; db repair deletes it, as does who writes a day after"
 		}
 		if l.reason != "" {
-			f.What += ": " + l.reason
+			f.What += ": " + measure.Printable(l.reason)
 		}
-		c.add(f)
 	}
-	changed, more := column[TaskID](ctx, c.d.reader,
-		`SELECT task_id FROM task WHERE `+partialTasks+` AND NOT (`+hiddenTask+`) ORDER BY task_id`)
-	for _, id := range changed {
-		c.add(Finding{
-			Kind: BadState, Task: id, Chunk: NoChunk,
-			What: "task.state is 6 (partial), which no program has set: those set cold=2 and an owner with it",
-			Remedy: fmt.Sprintf("it is hidden, and nothing deletes it: take it from a backup, or show it again with "+
-				"the state that it had, as UPDATE task SET state=2 WHERE task_id=%d (2 complete, 3 incomplete, "+
-				"4 untrimmed, 5 failed), and run db check",
-				id),
-		})
+	for _, id := range values[TaskID](s,
+		`SELECT task_id FROM task WHERE `+partialTasks+` AND NOT (`+hiddenTask+`) ORDER BY task_id`) {
+		f := c.found(BadState, id, "",
+			"task.state is 6 (partial), which no program has set: those set cold=2 and an owner with it")
+		f.Mendable, f.Remedy = false, fmt.Sprintf("it is hidden, and nothing deletes it: take it from a backup, or "+
+			"show it again with the state that it had, as UPDATE task SET state=2 WHERE task_id=%d (2 complete, "+
+			"3 incomplete, 4 untrimmed, 5 failed), and run db check", id)
 	}
-	return errors.Join(err, more)
+	s.fail(err)
 }
 
 // Sweep deletes unfinished tasks of processes that are gone, and returns their number. A copy that can be

@@ -339,6 +339,20 @@ func (t text[T]) Scan(v any) error {
 	return nil
 }
 
+// moment scans a column that nanos wrote.
+type moment struct{ to *time.Time }
+
+// Scan takes nanoseconds since 1970, or NULL as the zero time.
+func (m moment) Scan(v any) error {
+	var n sql.NullInt64
+	err := n.Scan(v)
+	*m.to = fromNanos(n)
+	return err
+}
+
+// momentTo returns a scanner into p.
+func momentTo(p *time.Time) moment { return moment{p} }
+
 // textTo returns a scanner into p.
 func textTo[T ~string](p *T) text[T] { return text[T]{p} }
 

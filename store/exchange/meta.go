@@ -13,6 +13,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -174,9 +175,9 @@ func NewMeta(t *store.Task, program string) Meta {
 	if f := t.Clock; f != nil {
 		m.Clock = &ClockMeta{float64(f.Origin), float64(f.A), f.B}
 	}
-	for _, e := range t.Events[:min(len(t.Events), metaEvents)] {
-		m.Events = append(m.Events, EventMeta{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail})
-	}
+	m.Events = lists.Map(t.Events[:min(len(t.Events), metaEvents)], func(e measure.Event) EventMeta {
+		return EventMeta{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail}
+	})
 	return m
 }
 
@@ -186,9 +187,7 @@ func setupMeta(t *store.Task) SetupMeta {
 	m := SetupMeta{
 		ID: t.CalibrationID, TickHz: float64(tb.TickHz), UTickRel: tb.UTickHz,
 		TicksPerScan: tb.TicksPerScan, Stamped: tb.Stamped, Missing: t.Setup.Missing,
-	}
-	for _, r := range t.Setup.Records {
-		m.Records = append(m.Records, r.ID)
+		Records: lists.Map(t.Setup.Records, func(r measure.CalibrationRecord) string { return r.ID }),
 	}
 	for _, c := range t.Setup.Channels {
 		m.Channels = append(m.Channels, ChannelMeta{

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -141,6 +142,23 @@ type series struct {
 	fill func(v *Values, lo, hi int)
 }
 
+// whole fills a column with the whole numbers of scans, floats with other numbers.
+func whole(of func(scan int) int64) func(v *Values, lo, hi int) {
+	return func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.I64 = append(v.I64, of(i))
+		}
+	}
+}
+
+func floats(of func(scan int) float64) func(v *Values, lo, hi int) {
+	return func(v *Values, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			v.F64 = append(v.F64, of(i))
+		}
+	}
+}
+
 // scans reads a task's scans into batches:
 //
 //	chunks ─▶ blocks of counts ──────────────────────────▶ filler ─▶ batches (raw)
@@ -252,9 +270,7 @@ func (f *filler) end(err error) {
 
 // finish sets a table's columns and its batches, which read yields by the filler that it gets.
 func (s *scans) finish(t *Table, list []series, read func(*filler) error) {
-	for _, x := range list {
-		t.Columns = append(t.Columns, x.Column)
-	}
+	t.Columns = lists.Map(list, func(x series) Column { return x.Column })
 	t.Batches = func(yield func(*Batch, error) bool) {
 		f := &filler{yield: yield, series: list, batch: Batch{Columns: make([]Values, len(list))}}
 		f.end(read(f))
@@ -266,41 +282,26 @@ func numbered(first func() uint64) series {
 	return series{Column{
 		Name: "scan", Type: Int64, Unit: "1",
 		About: "number of the scan since the capture began; it jumps over scans that were lost",
-	}, func(v *Values, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			v.I64 = append(v.I64, int64(first())+int64(i))
-		}
-	}}
+	}, whole(func(i int) int64 { return int64(first()) + int64(i) })}
 }
 
 // hosted returns the column of the host's time of scans whose ticks tick returns.
 func (s *scans) hosted(tick func(int) float64) series {
 	return series{Column{
 		Name: "host_ns", Type: Int64, Unit: "ns", About: "host's clock since 1970 (UTC), by the task's clock fit",
-	}, func(v *Values, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			v.I64 = append(v.I64, s.host.nanos(s.setup.Timebase.Seconds(tick(i))))
-		}
-	}}
+	}, whole(func(i int) int64 { return s.host.nanos(s.setup.Timebase.Seconds(tick(i))) })}
 }
 
 // wholeCard returns the columns of device time and of the total power, which is of all rails, also of those
 // without columns; p are the powers that are being read.
 func (s *scans) wholeCard(p **measure.Powers) []series {
-	at := func(v *Values, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			v.F64 = append(v.F64, float64(s.setup.Timebase.Seconds((*p).Tick(i))))
+	at := floats(func(i int) float64 { return float64(s.setup.Timebase.Seconds((*p).Tick(i))) })
+	total := floats(func(i int) (sum float64) {
+		for _, r := range (*p).Rails {
+			sum += float64(r.P[i])
 		}
-	}
-	total := func(v *Values, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			sum := 0.0
-			for _, r := range (*p).Rails {
-				sum += float64(r.P[i])
-			}
-			v.F64 = append(v.F64, sum)
-		}
-	}
+		return sum
+	})
 	return []series{
 		{Column{Name: "t_s", Type: Float64, Unit: "s", About: "device time since the capture's first scan"}, at},
 		{Column{Name: "power_w", Type: Float64, Unit: "W", About: "power of all rails of the task together"}, total},
@@ -315,19 +316,11 @@ func (s *scans) raw(t *Table, rails []int, all bool) {
 	tick := series{Column{
 		Name: names.name("tick"), Type: Int64, Unit: "1",
 		About: "device time in ticks since the capture's first scan; calibration.tick_hz of them are a second",
-	}, func(v *Values, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			v.I64 = append(v.I64, int64(at(i)))
-		}
-	}}
+	}, whole(func(i int) int64 { return int64(at(i)) })}
 	// With stamps the tick is the instrument's own; without, it is scan·ticks_per_scan, which may be a
 	// fraction.
 	if !tb.Stamped && tb.TicksPerScan != math.Trunc(tb.TicksPerScan) {
-		tick.Type, tick.fill = Float64, func(v *Values, lo, hi int) {
-			for i := lo; i < hi; i++ {
-				v.F64 = append(v.F64, at(i))
-			}
-		}
+		tick.Type, tick.fill = Float64, floats(at)
 	}
 	list := []series{numbered(func() uint64 { return block.FirstScan }), tick}
 	// A channel that is x of one rail and y of another comes once.

@@ -9,6 +9,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"runtime"
 	"slices"
@@ -76,10 +78,8 @@ func config(address string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = 10 * time.Second
-	}
-	for name, value := range map[string]string{
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 10*time.Second)
+	maps.Copy(cfg.RuntimeParams, map[string]string{
 		"default_transaction_isolation": "repeatable read",
 		"synchronous_commit":            "on",
 		"lock_timeout":                  "10s",
@@ -87,12 +87,8 @@ func config(address string) (*pgx.ConnConfig, error) {
 		"standard_conforming_strings":   "on",
 		"bytea_output":                  "hex",
 		"extra_float_digits":            "3",
-	} {
-		cfg.RuntimeParams[name] = value
-	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "wattmark"
-	}
+		"application_name":              cmp.Or(cfg.RuntimeParams["application_name"], "wattmark"),
+	})
 	return cfg, nil
 }
 

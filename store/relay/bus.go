@@ -159,9 +159,7 @@ func (b *Bus) refused() error {
 
 // connect makes the connection and sends no request.
 func connect(o Options) (*Bus, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	opts := []nats.Option{
 		nats.Name(o.Name), nats.Token(o.Token), nats.InProcessServer(o.Inside),
 		nats.MaxReconnects(-1),

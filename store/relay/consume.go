@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sync/errgroup"
@@ -326,13 +327,12 @@ func (t *taker) put(
 	}
 	// From here errors are of this store's database or of the stream.
 	// The checksums are known before the first chunk is read: the database compares each with them.
-	arriving := store.Arriving{Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
-		return f.chunks(ctx, list, from)
-	}}
-	for _, x := range list {
-		arriving.CRCs = append(arriving.CRCs, x.crc)
-	}
-	return t.DB.TakeTask(ctx, from, id, arriving)
+	return t.DB.TakeTask(ctx, from, id, store.Arriving{
+		CRCs: lists.Map(list, func(x *indexed) uint32 { return x.crc }),
+		Chunks: func(ctx context.Context, from uint64) iter.Seq2[*chunk.Chunk, error] {
+			return f.chunks(ctx, list, from)
+		},
+	})
 }
 
 // readWithin bounds the reading of a task from its own small database.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -136,11 +137,10 @@ func (p publisher) user() string {
 func (p publisher) publishesFor(user string) bool { return p == anyone || p.user() == user }
 
 // UserSubjects returns the subjects of a user with the right to publish under that name alone.
-func UserSubjects(user string) (out []string) {
-	for _, kind := range []string{kindChunk, kindIndex, kindRest, kindEnd} {
-		out = append(out, fmt.Sprintf("%s.*.%s.*.*.%s", subjectRoot, publisherOf(user), kind))
-	}
-	return out
+func UserSubjects(user string) []string {
+	return lists.Map([]string{kindChunk, kindIndex, kindRest, kindEnd}, func(kind string) string {
+		return fmt.Sprintf("%s.*.%s.*.*.%s", subjectRoot, publisherOf(user), kind)
+	})
 }
 
 // AllSubjects returns the subjects of a publisher for all users.

@@ -235,19 +235,20 @@ func (s *sending) run(ctx context.Context, samples func() error, bare func() ([]
 	}
 	// The id repeats where the content does: the server drops an end that was published before.
 	to := subject(s.partition, s.by, s.source, s.end.Key, kindEnd)
-	return s.one(ctx, to, s.messageID(s.end.Key, "e", s.end.SHA256), content)
+	_, err = s.one(ctx, to, s.messageID(s.end.Key, "e", s.end.SHA256), content)
+	return err
 }
 
 // one publishes a message and blocks until the stream has it, also where the server knows its
 // id and no longer has the message.
-func (s *sending) one(ctx context.Context, to, id string, content []byte) error {
+func (s *sending) one(ctx context.Context, to, id string, content []byte) (place, error) {
 	at, err := s.line.publish(ctx, to, id, content)
 	// The server drops a message by its id for a while after the message itself was removed:
 	// under another id it takes the content as new.
 	if err == nil && at.known && s.missing(ctx, at.seq) {
-		_, err = s.line.publish(ctx, to, id+"/"+nuid.Next(), content)
+		return s.line.publish(ctx, to, id+"/"+nuid.Next(), content)
 	}
-	return err
+	return at, err
 }
 
 // knew notes a message of samples that was in the stream before.
@@ -328,14 +329,14 @@ func (s *sending) outbox(ctx context.Context) *outbox {
 func (o *outbox) send(to, id string, p *piece, seq *uint64) {
 	// Coded here, by the caller: p is not touched afterwards.
 	content := p.append(make([]byte, 0, pieceHead+len(p.body)))
-	o.g.Go(func() error {
-		at, err := o.s.line.publish(o.ctx, to, id, content)
-		if err == nil && at.known && p.Kind == restPiece && o.s.missing(o.ctx, at.seq) {
-			at, err = o.s.line.publish(o.ctx, to, id+"/"+nuid.Next(), content)
-		}
-		if *seq = at.seq; at.known && p.Kind == chunkPiece {
+	o.g.Go(func() (err error) {
+		var at place
+		if p.Kind == restPiece {
+			at, err = o.s.one(o.ctx, to, id, content)
+		} else if at, err = o.s.line.publish(o.ctx, to, id, content); at.known {
 			o.s.knew(at.seq)
 		}
+		*seq = at.seq
 		return err
 	})
 }

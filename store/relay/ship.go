@@ -210,7 +210,7 @@ func (c *Capture) Published(ctx context.Context) (again bool, err error) {
 	// itself.
 	if err == nil && len(content) <= maxPiece && len(c.reuse) != len(c.index) {
 		to := subject(c.partition, c.by, c.source, sourceItself, kindIndex)
-		err = c.one(ctx, to, c.messageID(c.source, "i", len(c.index)), content)
+		_, err = c.one(ctx, to, c.messageID(c.source, "i", len(c.index)), content)
 	}
 	c.whole = err == nil
 	return false, err

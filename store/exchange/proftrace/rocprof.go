@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
 
@@ -49,21 +50,16 @@ func ConvertRocprof(w io.Writer, r Rocprof) error {
 // rocprofKernels writes the kernels and notes their correlations.
 func (c *converter) rocprofKernels(in io.Reader, launched map[uint32]bool) error {
 	return rows(in, func(r *row) {
-		name := quoted(r.text("Kernel_Name"))
-		var grid, block [3]uint32
+		k := attribute.Profiled{Name: r.text("Kernel_Name"), Start: r.from, End: r.to}
 		for i, axis := range []string{"_X", "_Y", "_Z"} {
-			block[i] = max(r.number("Workgroup_Size"+axis), 1)
-			grid[i] = uint32((uint64(r.number("Grid_Size"+axis)) + uint64(block[i]) - 1) / uint64(block[i]))
+			block := uint64(max(r.number("Workgroup_Size"+axis), 1))
+			k.Block[i] = uint32(block)
+			k.Grid[i] = uint32((uint64(r.number("Grid_Size"+axis)) + block - 1) / block)
 		}
-		device, queue, correlation := r.number("Agent_Id"), r.number("Queue_Id"), r.number("Correlation_Id")
-		launched[correlation] = true
-		if r.err != nil {
-			return
+		k.Device, k.Stream, k.Correlation = r.number("Agent_Id"), r.number("Queue_Id"), r.number("Correlation_Id")
+		if launched[k.Correlation] = true; r.err == nil {
+			c.kernel(&k, "queue")
 		}
-		c.event(`{"ph":"X","cat":"kernel","name":%s,"pid":"GPU %d","tid":"queue %d","ts":%s,"dur":%s,`+
-			`"args":{"device":%d,"stream":%d,"correlation":%d,"grid":[%d,%d,%d],"block":[%d,%d,%d]}}`,
-			name, device, queue, micros(r.from), micros(r.to-r.from), device, queue, correlation,
-			grid[0], grid[1], grid[2], block[0], block[1], block[2])
 	})
 }
 

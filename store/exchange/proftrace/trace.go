@@ -358,17 +358,22 @@ func (c *converter) kernels() {
 		k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ
 		FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN StringIds s ON s.id=k.demangledName ORDER BY k.start`,
 		func(rows *sql.Rows) error {
-			var start, end int64
-			var device, stream, correlation uint32
-			var name string
-			var g, b [3]uint32
-			err := rows.Scan(&start, &end, &device, &stream, &correlation, &name, &g[0], &g[1], &g[2], &b[0], &b[1], &b[2])
-			c.event(`{"ph":"X","cat":"kernel","name":%s,"pid":"GPU %d","tid":"stream %d","ts":%s,"dur":%s,`+
-				`"args":{"device":%d,"stream":%d,"correlation":%d,"grid":[%d,%d,%d],"block":[%d,%d,%d]}}`,
-				quoted(name), device, stream, micros(start), micros(end-start), device, stream, correlation,
-				g[0], g[1], g[2], b[0], b[1], b[2])
+			var k attribute.Profiled
+			g, b := &k.Grid, &k.Block
+			err := rows.Scan(&k.Start, &k.End, &k.Device, &k.Stream, &k.Correlation, &k.Name,
+				&g[0], &g[1], &g[2], &b[0], &b[1], &b[2])
+			c.kernel(&k, "stream")
 			return err
 		})
+}
+
+// kernel writes a kernel; queue is the word for its stream.
+func (c *converter) kernel(k *attribute.Profiled, queue string) {
+	g, b := k.Grid, k.Block
+	c.event(`{"ph":"X","cat":"kernel","name":%s,"pid":"GPU %d","tid":"%s %d","ts":%s,"dur":%s,`+
+		`"args":{"device":%d,"stream":%d,"correlation":%d,"grid":[%d,%d,%d],"block":[%d,%d,%d]}}`,
+		quoted(k.Name), k.Device, queue, k.Stream, micros(k.Start), micros(k.End-k.Start), k.Device, k.Stream,
+		k.Correlation, g[0], g[1], g[2], b[0], b[1], b[2])
 }
 
 // thread is the process and the thread of a globalTid: 24 bits each below the host's and the hypervisor's.

@@ -352,15 +352,13 @@ func printable(texts []string) []string {
 // readProvenance leaves nil where nothing is recorded.
 func readProvenance(s *session, t *Task) {
 	var p Provenance
-	var dirty sql.NullBool
 	var command sql.NullString
-	if !s.row(`SELECT host, os, version, monitor_version, directory, git_commit, git_dirty, command,
+	if !s.row(`SELECT host, os, version, monitor_version, directory, git_commit, coalesce(git_dirty,0), command,
 		coalesce(trace_id,'') FROM provenance WHERE task_id=?`, t.ID).found(textTo(&p.Host), textTo(&p.OS),
-		textTo(&p.Version), textTo(&p.MonitorVersion), textTo(&p.Directory), textTo(&p.GitCommit), &dirty, &command,
-		textTo(&p.TraceID)) {
+		textTo(&p.Version), textTo(&p.MonitorVersion), textTo(&p.Directory), textTo(&p.GitCommit), &p.GitDirty,
+		&command, textTo(&p.TraceID)) {
 		return
 	}
-	p.GitDirty = dirty.Bool
 	if command.Valid {
 		s.failed(json.Unmarshal([]byte(command.String), &p.Command), "%w: command line", ErrCorrupt)
 		printable(p.Command)

@@ -40,25 +40,23 @@ const putEvent = `INSERT INTO event(task_id,first_scan,kind,scans,exact,channel,
 
 // Of the calibration in use: another calibration of the same capture has the same timebase and
 // channels, since AddResult changes gains alone.
-const shapeSQL = `SELECT c.tick_hz, c.u_tick_rel, c.ticks_per_scan, c.stamped, c.channels
+const shapeSQL = `SELECT coalesce(c.tick_hz,0), coalesce(c.u_tick_rel,0), coalesce(c.ticks_per_scan,0),
+	coalesce(c.stamped,0), c.channels
 	FROM task t LEFT JOIN calibration c USING(calibration_id) WHERE t.task_id=?`
 
 // shapeOf returns the shape of a task's chunks, under a further condition on the task. Errors wrap
 // ErrNotFound or ErrNoHeader.
 func (s *session) shapeOf(id TaskID, condition string) (sh shape) {
-	// All columns are NULL for a task without a calibration.
-	var hz, u, tps sql.NullFloat64
-	var stamped sql.NullBool
-	var channels sql.NullInt64
-	switch found := s.row(shapeSQL+condition, id).found(&hz, &u, &tps, &stamped, &channels); {
+	var channels sql.NullInt64 // NULL for a task without a calibration
+	row, tb := s.row(shapeSQL+condition, id), &sh.tb
+	switch found := row.found(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, &channels); {
 	case !found:
 		s.fail(ErrNotFound)
 	case !channels.Valid:
 		s.fail(fmt.Errorf("%w: call PutHeader first", ErrNoHeader))
 	}
-	return shape{measure.Timebase{
-		TickHz: measure.Hertz(hz.Float64), UTickHz: u.Float64, TicksPerScan: tps.Float64, Stamped: stamped.Bool,
-	}, int(channels.Int64)}
+	sh.channels = int(channels.Int64)
+	return sh
 }
 
 // AppendChunks stores chunks and events in one transaction that is on disk when the call
@@ -186,7 +184,6 @@ func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chun
 // chunksInto is Chunks, also of Partial tasks, in the memory of c.
 func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Chunk) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
-		op := fmt.Sprintf("read chunks of task %d", id)
 		s := d.reading(ctx)
 		sh := s.shapeOf(id, "")
 		if errors.Is(s.err, ErrNoHeader) {
@@ -206,7 +203,7 @@ func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Ch
 				return
 			}
 		}
-		yield(nil, wrap(op, err))
+		yield(nil, wrap(fmt.Sprintf("read chunks of task %d", id), err))
 	}
 }
 

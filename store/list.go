@@ -366,20 +366,16 @@ const (
 
 // scanListed reads a row of listedColumns, with the key behind them.
 func scanListed(rows *sql.Rows, t *listed) error {
-	var nvml sql.Null[measure.Joule]
 	var hasResult bool
 	var tags sql.NullString
 	// Numbers of a task without a result are NULL and read as NaN into an r that is then dropped.
 	r := &measure.Result{}
 	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), momentTo(&t.Launched), textTo(&t.GPU),
-		textTo(&t.GPUUUID), textTo(&t.Job), &t.State, textTo(&t.Reason), &t.Scans, &nvml, &hasResult, realTo(&r.From),
+		textTo(&t.GPUUUID), textTo(&t.Job), &t.State, textTo(&t.Reason), &t.Scans, &t.NVML, &hasResult, realTo(&r.From),
 		realTo(&r.To), &r.Samples, &r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean),
 		realTo(&r.Peak), &t.Group, &t.Pinned, &tags, &t.key)
 	if err != nil {
 		return err
-	}
-	if nvml.Valid {
-		t.NVML = &nvml.V
 	}
 	if hasResult {
 		t.Result = r

@@ -66,12 +66,8 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 // PutFailure records how the work of a task failed, for the process that ends the task. Errors
 // wrap ErrNotFound.
 func (d *DB) PutFailure(ctx context.Context, id TaskID, f Failure) error {
-	var exit any
-	if f.ExitCode != nil {
-		exit = int64(*f.ExitCode)
-	}
 	return d.write(ctx, fmt.Sprintf("say why the work of task %d failed", id), func(s *session) {
-		s.must(`UPDATE task SET failure=?, exit_code=? WHERE task_id=?`, measure.Printable(f.Reason), exit, id)
+		s.must(`UPDATE task SET failure=?, exit_code=? WHERE task_id=?`, measure.Printable(f.Reason), f.ExitCode, id)
 	})
 }
 
@@ -290,21 +286,21 @@ func reuse(s *session, id TaskID, no int) {
 // mayAdd refuses a result that is not one of the same samples, and fills in the bench.
 func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
 	var state State
-	var from, to sql.NullFloat64
+	var from, to measure.Seconds
 	found := s.row(`SELECT t.state, r.from_s, r.to_s, k.bench FROM task t LEFT JOIN result r
 		ON r.task_id=t.task_id AND r.number=t.result
 		LEFT JOIN calibration k ON k.calibration_id=t.calibration_id WHERE t.task_id=?`, id).
-		found(&state, &from, &to, textTo(&h.Bench))
+		found(&state, realTo(&from), realTo(&to), textTo(&h.Bench))
 	switch {
 	// A Partial task is hidden from all but its maker, and has no other calibration yet.
 	case !found || state == Partial:
 		s.fail(ErrNotFound)
 	case state == Running:
 		s.fail(fmt.Errorf("%w: the task still runs", ErrConflict))
-	case !from.Valid || !to.Valid:
+	case !measure.Known(from) || !measure.Known(to):
 		s.fail(fmt.Errorf("%w: the task has no window yet", ErrConflict))
 	// Windows compare as stored bits: both come from the same trimming.
-	case measure.Seconds(from.Float64) != r.From || measure.Seconds(to.Float64) != r.To:
+	case from != r.From || to != r.To:
 		s.fail(fmt.Errorf("%w: its window was changed meanwhile", ErrConflict))
 	}
 }

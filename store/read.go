@@ -46,9 +46,8 @@ type row struct {
 // scanTask reads a row of taskColumns.
 func scanTask(rows *sql.Rows, t *row) error {
 	// Columns that may be NULL and have a meaning of their own when they are.
-	var nvml sql.NullFloat64
-	var failure sql.NullString
-	var exit sql.Null[int]
+	var failure *string
+	var exit *int
 	var hasClock, hasResult bool
 	var cold int64
 	var f clock.Fit
@@ -57,7 +56,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), momentTo(&t.Launched), &t.Monitor, &t.CaptureID,
 		textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
 		textTo(&i.Kind), textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address),
-		momentTo(&t.Started), &t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &nvml, textTo(&t.Bench),
+		momentTo(&t.Started), &t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &t.NVML, textTo(&t.Bench),
 		textTo(&t.CalibrationID), &t.calibration, &hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B),
 		realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
 		&f.Used, &f.Rejected, &hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
@@ -68,14 +67,8 @@ func scanTask(rows *sql.Rows, t *row) error {
 	}
 	// cold is 1 for a packed task; other values mark a Partial one (partialCold) and are no packing.
 	t.Cold = cold == 1
-	if nvml.Valid {
-		t.NVML = new(measure.Joule(nvml.Float64))
-	}
-	if failure.Valid {
-		t.Failure = &Failure{Reason: failure.String}
-		if exit.Valid {
-			t.Failure.ExitCode = &exit.V
-		}
+	if failure != nil {
+		t.Failure = &Failure{*failure, exit}
 	}
 	if hasClock {
 		t.Clock = &f

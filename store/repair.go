@@ -243,8 +243,7 @@ func (r *repairer) mend(f Finding, result int) {
 			// The primary key without the detail: the event came from the same rows.
 			where := ` WHERE task_id=? AND first_scan=? AND kind=? AND channel=? AND scans=? AND exact=1`
 			args := []any{r.id, int64(e.FirstScan), e.Kind, e.Channel, int64(e.Scans)}
-			row := rowsAsText(r.session, "event", where, args...)
-			keepDamage(r.session, r.id, f.Chunk, f, map[string]any{"event": row})
+			r.keep(f, f.Chunk, []string{"event"}, where, args...)
 			r.exec(`DELETE FROM event`+where, args...)
 		}
 	// Counts are put right by conclude.
@@ -252,6 +251,15 @@ func (r *repairer) mend(f Finding, result int) {
 	default:
 		r.fail(fmt.Errorf("%s: it cannot be mended here", f.What))
 	}
+}
+
+// keep copies the rows of a condition, from each of the tables, into the table damage.
+func (r *repairer) keep(f Finding, chunk any, tables []string, where string, args ...any) {
+	content := map[string]any{}
+	for _, table := range tables {
+		content[table] = rowsAsText(r.session, table, where, args...)
+	}
+	keepDamage(r.session, r.id, chunk, f, content)
 }
 
 // aside moves a chunk to the table damage, and records the loss.
@@ -263,12 +271,9 @@ func (r *repairer) aside(f Finding) {
 	if !r.row(`SELECT first_scan, n FROM chunk WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk).found(&first, &n) {
 		return
 	}
-	content := map[string]any{}
 	// The rows go to damage before they are deleted; columns follow the chunk by ON DELETE CASCADE.
-	for _, table := range []string{"chunk", "chunk_column", "chunk_cold"} {
-		content[table] = rowsAsText(r.session, table, ` WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
-	}
-	keepDamage(r.session, r.id, f.Chunk, f, content)
+	tables := []string{"chunk", "chunk_column", "chunk_cold"}
+	r.keep(f, f.Chunk, tables, ` WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
 	r.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
 	r.gone[f.Chunk] = true
 	// Scans that a chunk before it holds as well are not lost.
@@ -288,12 +293,8 @@ func (r *repairer) result(f Finding, number int) {
 		reuse(r.session, r.id, number)
 		return
 	}
-	content := map[string]any{}
 	// Both the row's tables and the kept ones are saved: which of them was wrong is a judgement.
-	for _, table := range slices.Concat(rowTables[:], keptTables[:]) {
-		content[table] = rowsAsText(r.session, table, ` WHERE task_id=?`, r.id)
-	}
-	keepDamage(r.session, r.id, nil, f, content)
+	r.keep(f, nil, slices.Concat(rowTables[:], keptTables[:]), ` WHERE task_id=?`, r.id)
 	// The caller computes the results anew from the chunks (Cut), after the commit.
 	if f.source == fromChunks {
 		r.sum = true

@@ -86,7 +86,7 @@ func (b *builder) event(raw json.RawMessage) error {
 	b.n++
 	var e event
 	if err := json.Unmarshal(raw, &e); err != nil {
-		if kind := kindOf(raw); kind != "kernel" {
+		if e.Cat != "kernel" { // which is read all the same
 			return nil // of a form that is of no interest here
 		}
 		return fmt.Errorf("event %d: %w", n, err)
@@ -169,15 +169,6 @@ func (b *builder) end() error {
 	}
 	b.Move(b.base)
 	return nil
-}
-
-// kindOf is the category of an event that cannot be read as a whole.
-func kindOf(raw json.RawMessage) string {
-	var e struct {
-		Cat string `json:"cat"`
-	}
-	_ = json.Unmarshal(raw, &e)
-	return e.Cat
 }
 
 // nanos is a number of µs in ns: exactly, where it is written out, as a float64 of µs since 1970 has no ns left.
@@ -336,12 +327,17 @@ func (c *converter) has(table string) (ok bool) {
 }
 
 func (c *converter) event(format string, a ...any) {
+	c.next()
+	fmt.Fprintf(c.out, format, a...)
+}
+
+// next parts an event from the one before.
+func (c *converter) next() {
 	if c.some {
 		c.out.WriteByte(',')
 	}
 	c.some = true
 	c.out.WriteByte('\n')
-	fmt.Fprintf(c.out, format, a...)
 }
 
 func quoted(s string) string {

@@ -31,14 +31,7 @@ const counterPID = -7552
 // one. The rest stays byte by byte, but for spaces between the events.
 func Write(w io.Writer, r io.Reader, m Marks) error {
 	out := bufio.NewWriterSize(w, 1<<16)
-	n, some := 0, false
-	sep := func() {
-		if some {
-			out.WriteByte(',')
-		}
-		some = true
-		out.WriteByte('\n')
-	}
+	c, n := &converter{out: out}, 0
 	var rest []byte // the outer object's other values
 	var base int64
 	out.WriteString(`{"traceEvents":[`)
@@ -61,7 +54,7 @@ func Write(w io.Writer, r io.Reader, m Marks) error {
 				mark, ok = m.External[id]
 			}
 		}
-		sep()
+		c.next()
 		if ok {
 			raw = marked(raw, mark)
 		}
@@ -71,7 +64,7 @@ func Write(w io.Writer, r io.Reader, m Marks) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrTrace, err)
 	}
-	if err := counters(out, sep, &m, base); err != nil {
+	if err := c.counters(&m, base); err != nil {
 		return err
 	}
 	about, err := json.Marshal(m.About)
@@ -85,20 +78,18 @@ func Write(w io.Writer, r io.Reader, m Marks) error {
 }
 
 // counters writes the rails' powers.
-func counters(out *bufio.Writer, sep func(), m *Marks, base int64) error {
-	sep()
-	fmt.Fprintf(out, `{"ph":"M","name":"process_name","pid":%d,"tid":0,"ts":0,"args":{"name":"wattmark"}}`, counterPID)
+func (c *converter) counters(m *Marks, base int64) error {
+	c.event(`{"ph":"M","name":"process_name","pid":%d,"tid":0,"ts":0,"args":{"name":"wattmark"}}`, counterPID)
 	heads := make([][]byte, len(m.Counters))
 	for i, name := range m.Counters {
-		q, _ := json.Marshal(name)
-		heads[i] = fmt.Appendf(nil, `{"ph":"C","name":%s,"pid":%d,"tid":0,"ts":`, q, counterPID)
+		heads[i] = fmt.Appendf(nil, `{"ph":"C","name":%s,"pid":%d,"tid":0,"ts":`, quoted(name), counterPID)
 	}
 	for at, watts := range m.Powers {
 		at -= base + m.Shift
 		for i, w := range watts {
-			sep()
-			out.Write(heads[i])
-			if _, err := fmt.Fprintf(out, `%s,"args":{"W":%.6g}}`, micros(at), float64(w)); err != nil {
+			c.next()
+			c.out.Write(heads[i])
+			if _, err := fmt.Fprintf(c.out, `%s,"args":{"W":%.6g}}`, micros(at), float64(w)); err != nil {
 				return err
 			}
 		}

@@ -93,19 +93,11 @@ func (f *Folder) Take(c *chunk.Chunk) (err error) {
 	return cmp.Or(berr, err)
 }
 
-// blockOf is the first block of a chunk that holds scans from one on.
-func blockOf(c *chunk.Chunk, from uint64) int {
-	if from <= c.FirstScan {
-		return 0
-	}
-	return int((from - c.FirstScan) / chunk.BlockScans)
-}
-
 // Blocks unpacks those blocks of a chunk that hold scans from one to another, and calls
 // do for each, with the number of its first scan and which of its scans are meant. It
 // goes block by block, so that its memory stays in the processor's cache.
 func (f *Folder) Blocks(c *chunk.Chunk, from, end uint64, do func(first uint64, at, n int)) error {
-	for k := blockOf(c, from); k < c.Blocks(); k++ {
+	for k := int((max(from, c.FirstScan) - c.FirstScan) / chunk.BlockScans); k < c.Blocks(); k++ {
 		first := c.FirstScan + uint64(k*chunk.BlockScans)
 		if first >= end {
 			return nil

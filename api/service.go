@@ -100,6 +100,7 @@ func New(ctx context.Context, db Database, o Options) *Service {
 		db: db, works: o.Works, hub: hub{db: db, options: o, watchers: map[*watcher]bool{}}, files: make(chan struct{}, maxFiles),
 	}
 	s.hub.closed, s.hub.close = context.WithCancel(ctx)
+	s.open.open, s.open.ended = map[uint64]openWindow{}, map[store.TaskID][]serving.Window{}
 	s.open.add = func(id store.TaskID, w []serving.Window) error {
 		return o.AddWindows(context.WithoutCancel(ctx), id, w) // also while the service ends
 	}

@@ -54,9 +54,6 @@ func (o *openWindows) begin(id store.TaskID, w serving.Window) (uint64, error) {
 	if len(o.open) >= maxOpen {
 		return 0, errManyOpen
 	}
-	if o.open == nil {
-		o.open = map[uint64]openWindow{}
-	}
 	o.last++
 	o.open[o.last] = openWindow{id, w}
 	return o.last, nil
@@ -75,9 +72,6 @@ func (o *openWindows) end(id store.TaskID, number uint64, at int64, counts map[s
 		return err
 	}
 	delete(o.open, number)
-	if o.ended == nil {
-		o.ended = map[store.TaskID][]serving.Window{}
-	}
 	o.ended[id] = append(o.ended[id], w.Window)
 	o.n++
 	switch {

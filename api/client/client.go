@@ -1,14 +1,12 @@
-// Package client reads a task database over gRPC with the types of measure:
-// watts are measure.Watt, a missing window is a missing window, and a stream
-// is an iterator that closes itself.
+// Package client reads a task database over gRPC with the types of measure: watts are measure.Watt, a missing window
+// is a missing window, and a stream is an iterator that closes itself.
 //
 //	c, err := client.Dial("gpu-host:7500")
 //	defer c.Close()
 //	for task, err := range c.Tasks(ctx, client.Query{User: "lab"}) { … }
 //	for item, err := range c.Samples(ctx, 42, client.Range{}) { … }
 //
-// Errors are those of gRPC (status.FromError), or wrap wire.ErrMessage when the
-// answer contradicts itself.
+// Errors are those of gRPC (status.FromError), or wrap wire.ErrMessage when the answer contradicts itself.
 package client
 
 import (
@@ -38,11 +36,9 @@ type Client struct {
 	stub pb.TaskServiceClient
 }
 
-// Dial prepares a connection; nothing is sent before the first call, which
-// fails with UNAVAILABLE when nobody answers. target is host, host:port, unix:path or
-// any other gRPC target. Without options the connection is not encrypted; add
-// grpc.WithTransportCredentials for TLS, or auth.Client.DialOptions for TLS
-// and a token.
+// Dial prepares a connection; nothing is sent before the first call, which fails with UNAVAILABLE when nobody
+// answers. target is host, host:port, unix:path or any other gRPC target. Without options the connection is not
+// encrypted; add grpc.WithTransportCredentials for TLS, or auth.Client.DialOptions for TLS and a token.
 func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	all := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	target = wire.WithPort(target, wire.HostPort)
@@ -59,17 +55,15 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Query selects tasks, newest first unless it has another order.
 type Query struct {
 	User string // empty for all
-	// Name is a pattern: * is any text, ? any one character, \* and \? themselves;
-	// empty for all.
+	// Name is a pattern: * is any text, ? any one character, \* and \? themselves; empty for all.
 	Name         string
 	Job          string    // exact; empty for all
 	Since, Until time.Time // launched at or after, and before; zero for all
 	GPU          string    // a UUID, or a part of the model's name in either case
 	Group        int64     // the measurement of several GPUs; 0 for all
 	States       []State   // empty for all
-	// Tags are all had, and of WithoutTags none: "key=value", or "key" alone for any
-	// value. Search wants all of its words, or beginnings of words, in name, notes or
-	// tags.
+	// Tags are all had, and of WithoutTags none: "key=value", or "key" alone for any value. Search wants all of its
+	// words, or beginnings of words, in name, notes or tags.
 	Tags, WithoutTags []string
 	Search            string
 	Verdicts          []Verdict // empty for all
@@ -169,8 +163,7 @@ type (
 	EventKind = pb.TaskEvent   // of Watch
 	// Reason is one finding about a result, with its own verdict.
 	Reason = pb.VerdictReason
-	// Provenance is the program, machine and source that a task was run from;
-	// unknown fields are empty.
+	// Provenance is the program, machine and source that a task was run from; unknown fields are empty.
 	Provenance = pb.Provenance
 )
 
@@ -206,8 +199,7 @@ const (
 	ListAnew = pb.TaskEvent_TASK_EVENT_LIST_ANEW // changes were missed: list the tasks anew
 )
 
-// Word returns an enum value's name in lower case without the enum's own:
-// "complete" for TASK_STATE_COMPLETE.
+// Word returns an enum value's name in lower case without the enum's own: "complete" for TASK_STATE_COMPLETE.
 func Word(v protoreflect.Enum) string {
 	names := v.Descriptor().Values()
 	value := names.ByNumber(v.Number())
@@ -253,15 +245,13 @@ type Row struct {
 	Launches uint64 // of a kernel
 }
 
-// Aggregate adds up the tasks that a query selects, the greatest energy first,
-// days newest first; its order, verdicts and page are not looked at. It returns at
-// most the first 10 000 rows.
+// Aggregate adds up the tasks that a query selects, the greatest energy first, days newest first; its order, verdicts
+// and page are not looked at. It returns at most the first 10 000 rows.
 func (c *Client) Aggregate(ctx context.Context, q Query, by Grouping) ([]Row, error) {
 	return c.aggregate(ctx, q, by, "")
 }
 
-// AggregateByTag is Aggregate by the value of a tag; a row with an empty key has the
-// tasks without it.
+// AggregateByTag is Aggregate by the value of a tag; a row with an empty key has the tasks without it.
 func (c *Client) AggregateByTag(ctx context.Context, q Query, key string) ([]Row, error) {
 	return c.aggregate(ctx, q, pb.AggregateBy_AGGREGATE_BY_TAG, key)
 }
@@ -289,14 +279,12 @@ type Event struct {
 type Watch struct {
 	User, Name, Job   string   // as in Query
 	Tags, WithoutTags []string // as in Query
-	// Resume is from the last event that was seen, to get the changes since;
-	// empty from now on.
+	// Resume is from the last event that was seen, to get the changes since; empty from now on.
 	Resume string
 }
 
-// Watch yields new tasks and their changes, until ctx ends or the loop is
-// left. An error is the last thing it yields; UNAVAILABLE means that the server
-// stopped: go on with the last event's Resume once it is back.
+// Watch yields new tasks and their changes, until ctx ends or the loop is left. An error is the last thing it yields;
+// UNAVAILABLE means that the server stopped: go on with the last event's Resume once it is back.
 func (c *Client) Watch(ctx context.Context, w Watch) iter.Seq2[Event, error] {
 	return items(ctx, c.stub.WatchTasks, watchRequest(w), func(m *pb.WatchTasksResponse) (e Event, err error) {
 		e = Event{Kind: m.GetEvent(), Resume: m.GetResumeToken()}
@@ -396,9 +384,8 @@ func (c *Client) RemoveNote(ctx context.Context, id int64, number uint32) error 
 	return err
 }
 
-// Fetch writes whole tasks as a SQLite task database, which package store opens. The file is
-// whole where there is no error. NOT_FOUND means that a task does not exist,
-// FAILED_PRECONDITION that one is being measured.
+// Fetch writes whole tasks as a SQLite task database, which package store opens. The file is whole where there is no
+// error. NOT_FOUND means that a task does not exist, FAILED_PRECONDITION that one is being measured.
 func (c *Client) Fetch(ctx context.Context, ids []int64, w io.Writer) error {
 	data := func(m *pb.ReadTasksResponse) ([]byte, error) { return m.GetData(), nil }
 	for data, err := range items(ctx, c.stub.ReadTasks, &pb.ReadTasksRequest{TaskIds: ids}, data) {

@@ -21,13 +21,11 @@ import (
 type Range struct {
 	From  uint64 // first one wanted
 	Limit uint64 // length of the range; 0 to the window's end
-	// Result is the number of the result whose calibration is wanted; 0 for the
-	// one in use.
+	// Result is the number of the result whose calibration is wanted; 0 for the one in use.
 	Result uint32
 }
 
-// Batch holds up to 4096 consecutive samples, one slice a quantity, each with
-// one value a sample.
+// Batch holds up to 4096 consecutive samples, one slice a quantity, each with one value a sample.
 type Batch struct {
 	FirstSeq uint64            // the others follow one by one
 	Time     []measure.Seconds // since the window's begin
@@ -51,9 +49,8 @@ type Item struct {
 	Event *measure.Event
 }
 
-// Samples yields a task's calibrated samples with the events between them. The
-// stream is closed when the loop is left. A batch is the caller's to keep. An
-// error is the last thing it yields.
+// Samples yields a task's calibrated samples with the events between them. The stream is closed when the loop is
+// left. A batch is the caller's to keep. An error is the last thing it yields.
 func (c *Client) Samples(ctx context.Context, id int64, r Range) iter.Seq2[Item, error] {
 	return items(ctx, c.stub.ReadSamples, r.request(id, false), parseItem)
 }
@@ -66,9 +63,8 @@ type RawItem struct {
 	Event *measure.Event
 }
 
-// Chunks yields the chunks that hold the samples of a range, whole and with
-// their checksums verified against setup (Detail.Setup), and the events between
-// them. It is the fast way: nothing is converted.
+// Chunks yields the chunks that hold the samples of a range, whole and with their checksums verified against setup
+// (Detail.Setup), and the events between them. It is the fast way: nothing is converted.
 func (c *Client) Chunks(ctx context.Context, id int64, setup *measure.Setup, r Range) iter.Seq2[RawItem, error] {
 	return func(yield func(RawItem, error) bool) {
 		if setup == nil {
@@ -87,8 +83,7 @@ func (r Range) request(id int64, raw bool) *pb.ReadSamplesRequest {
 	return &pb.ReadSamplesRequest{TaskId: id, FromSeq: r.From, Limit: r.Limit, Result: r.Result, Raw: raw}
 }
 
-// parseRaw reads an event, or a chunk into ch, whose columns are views of the message.
-// The checksum is verified.
+// parseRaw reads an event, or a chunk into ch, whose columns are views of the message. The checksum is verified.
 func parseRaw(m *pb.ReadSamplesResponse, setup *measure.Setup, ch *chunk.Chunk) (RawItem, error) {
 	if m.GetEvent() != nil {
 		e, err := wire.ParseEvent(m.GetEvent())
@@ -135,8 +130,7 @@ func typed[T ~float64](column []float64) []T {
 	return lists.Map(column, func(v float64) T { return T(v) })
 }
 
-// Span is a stretch of device time; the zero Span is the window, or all that is
-// stored where there is none.
+// Span is a stretch of device time; the zero Span is the window, or all that is stored where there is none.
 type Span struct{ From, To measure.Seconds }
 
 // Column is the range and the mean of a rail's power within a column of an envelope.
@@ -150,8 +144,7 @@ type Column struct {
 type Envelope struct {
 	Span
 	Columns int // of which each is To−From over Columns long
-	// BinSamples is how many samples a bin of the finest that was looked at has; 1 for
-	// single ones.
+	// BinSamples is how many samples a bin of the finest that was looked at has; 1 for single ones.
 	BinSamples uint64
 	Series     []Series
 }
@@ -191,9 +184,8 @@ func (c *Client) Envelope(ctx context.Context, id int64, s Span, columns int, ra
 	return e, nil
 }
 
-// Energy integrates a task's power over a span. The uncertainty takes the span's
-// ends as exact. Spans of more than some ten million samples are refused: part
-// them, the parts add up.
+// Energy integrates a task's power over a span. The uncertainty takes the span's ends as exact. Spans of more than
+// some ten million samples are refused: part them, the parts add up.
 func (c *Client) Energy(ctx context.Context, id int64, s Span) (measure.Result, error) {
 	res, err := c.stub.ReadEnergy(ctx, &pb.ReadEnergyRequest{TaskId: id, FromS: float64(s.From), ToS: float64(s.To)})
 	if err != nil {
@@ -221,8 +213,7 @@ type Timeline struct {
 	Unfitted bool   // without a clock fit: times are off by as much as the clocks differ
 }
 
-// Timeline reads the kernels that ran in a span, in at most so many slices; 0 leaves their
-// number to the server.
+// Timeline reads the kernels that ran in a span, in at most so many slices; 0 leaves their number to the server.
 func (c *Client) Timeline(ctx context.Context, id int64, s Span, slices int) (Timeline, error) {
 	res, err := c.stub.ReadTimeline(ctx, &pb.ReadTimelineRequest{
 		TaskId: id, FromS: float64(s.From), ToS: float64(s.To), MaxSlices: int32(min(max(slices, -1), 1<<20)),
@@ -233,8 +224,7 @@ func (c *Client) Timeline(ctx context.Context, id int64, s Span, slices int) (Ti
 	return parseTimeline(res)
 }
 
-// Reading is one value that software read, and when in device time. It holds until
-// the next one.
+// Reading is one value that software read, and when in device time. It holds until the next one.
 type Reading struct {
 	At measure.Seconds
 	// Value is in the method's own unit: watts of power fields, joules of energy
@@ -315,11 +305,9 @@ type Task struct {
 	Group int64
 	// Window is the result over the window; nil while there is none.
 	Window *Window
-	// Verdict is how far the result may be trusted: in a Detail, and in lists that
-	// were asked for by verdicts.
+	// Verdict is how far the result may be trusted: in a Detail, and in lists that were asked for by verdicts.
 	Verdict Verdict
-	// NVML is the energy by the GPU's own sensor over the same window; nil where
-	// none was read.
+	// NVML is the energy by the GPU's own sensor over the same window; nil where none was read.
 	NVML *measure.Joule
 }
 
@@ -354,14 +342,12 @@ type Detail struct {
 	From, To measure.Seconds
 	// FirstScan is the scan of sequence number 0.
 	FirstScan uint64
-	// Result is the number of the result shown; Results are all of them, the
-	// original first.
+	// Result is the number of the result shown; Results are all of them, the original first.
 	Result  uint32
 	Results []Result
 }
 
-// Result is one of a task's results: the original, or that of
-// the same counts under a newer calibration.
+// Result is one of a task's results: the original, or that of the same counts under a newer calibration.
 type Result struct {
 	Number        uint32 // 1 is the original
 	CalibrationID string
@@ -370,8 +356,7 @@ type Result struct {
 	InUse         bool // lists, samples and exports follow it
 }
 
-// parseTask reads a task of a list. A state of a later version is refused, as its meaning
-// is not known.
+// parseTask reads a task of a list. A state of a later version is refused, as its meaning is not known.
 func parseTask(p *pb.Task) (Task, error) {
 	var f wire.Fields
 	t := taskOf(&f, p)

@@ -180,9 +180,7 @@ func (g *Guard) begin(by peerName) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	u := g.of(by)
-	switch c := &g.cfg; {
-	case by.name == "": // no limits of its own
-	case c.PeerCalls > 0 && u.calls >= c.PeerCalls:
+	if most := g.cfg.PeerCalls; by.name != "" && most > 0 && u.calls >= most { // no name: no limits of its own
 		g.refused[peerCalls]++
 		return status.Errorf(codes.ResourceExhausted, "%s has %d calls open here, which is the limit: end some",
 			by.name, u.calls)

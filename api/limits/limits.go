@@ -1,13 +1,10 @@
-// Package limits keeps one peer of a service from taking the resources of all:
-// connections, calls, calls a second, the size of a request, and time. Monitor and
-// host are served with the same.
+// Package limits keeps one peer of a service from taking the resources of all: connections, calls, calls a second,
+// the size of a request, and time. Monitor and host are served with the same.
 //
-// A peer is all callers that share an address, without the port, or on this machine an account,
-// unless Config.Peer names it otherwise. A connection belongs to a stranger until its first
-// call that is let in; strangers have a small budget of their own, and little time. What
-// is refused is refused before its request was read, with
-// RESOURCE_EXHAUSTED; a peer that is too slow, a request or the reader of a stream, ends
-// with DEADLINE_EXCEEDED.
+// A peer is all callers that share an address, without the port, or on this machine an account, unless Config.Peer
+// names it otherwise. A connection belongs to a stranger until its first call that is let in; strangers have a small
+// budget of their own, and little time. What is refused is refused before its request was read, with
+// RESOURCE_EXHAUSTED; a peer that is too slow, a request or the reader of a stream, ends with DEADLINE_EXCEEDED.
 package limits
 
 import (
@@ -28,8 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Config is the limits. Zero is no limit, but for those that gRPC always
-// has; Default suits a lab.
+// Config is the limits. Zero is no limit, but for those that gRPC always has; Default suits a lab.
 type Config struct {
 	// Connections is how many there may be at once that made a call which was let in;
 	// those from this machine do not count.
@@ -41,11 +37,9 @@ type Config struct {
 	PeerConnections int
 	// Streams is how many calls may be open on one connection.
 	Streams uint32
-	// PeerCalls is how many calls one peer may have open at once, long ones as a
-	// followed capture among them.
+	// PeerCalls is how many calls one peer may have open at once, long ones as a followed capture among them.
 	PeerCalls int
-	// PeerRate is how many calls a second one peer may begin in the long run, and
-	// PeerBurst how many at once.
+	// PeerRate is how many calls a second one peer may begin in the long run, and PeerBurst how many at once.
 	PeerRate  float64
 	PeerBurst int
 	// Request is the largest request, in bytes, after any decompression. No
@@ -59,13 +53,11 @@ type Config struct {
 	Stall time.Duration
 	// Idle ends connections that had no call for so long.
 	Idle time.Duration
-	// Age ends connections that are older once their calls have ended; clients
-	// connect anew by themselves.
+	// Age ends connections that are older once their calls have ended; clients connect anew by themselves.
 	Age time.Duration
 
-	// Peer names the caller of a call, and reports a stranger, let in to calls open to
-	// everybody; [Origin], and no stranger, when nil. A server that knows its users names
-	// them here. An empty name has no limits of its own.
+	// Peer names the caller of a call, and reports a stranger, let in to calls open to everybody; [Origin], and no
+	// stranger, when nil. A server that knows its users names them here. An empty name has no limits of its own.
 	Peer func(ctx context.Context) (name string, stranger bool)
 }
 
@@ -129,9 +121,8 @@ func (g *Guard) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descPeers, prometheus.GaugeValue, float64(len(g.peers)))
 }
 
-// Listen limits the connections that a listener gives. A new connection is a
-// stranger's until its first call that is let in, which must come within
-// Config.Handshake. Strangers have a budget of their own, in which the oldest makes
+// Listen limits the connections that a listener gives. A new connection is a stranger's until its first call that is
+// let in, which must come within Config.Handshake. Strangers have a budget of their own, in which the oldest makes
 // room for the newest: idle strangers never block new ones, nor known peers. Each listener has its own strangers.
 func (g *Guard) Listen(l net.Listener) net.Listener { return &listener{Listener: l, guard: g} }
 
@@ -198,8 +189,7 @@ func (l *listener) admit(c *conn) *conn {
 	return old
 }
 
-// conn is a connection that counts until it is closed. The guard's lock protects all that
-// changes.
+// conn is a connection that counts until it is closed. The guard's lock protects all that changes.
 type conn struct {
 	net.Conn
 	listener *listener

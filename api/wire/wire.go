@@ -5,9 +5,8 @@
 //	ParseSetup, ParseMarker, ParseChunk …    message → measure type; refuses what
 //	                                         cannot be, naming the field
 //
-// A peer may be anyone's program, so every Parse function treats its message
-// as untrusted: a nil message, an unspecified enum, a number that is not
-// finite, an index that is out of range, or a list that is absurdly long is an
+// A peer may be anyone's program, so every Parse function treats its message as untrusted: a nil message, an
+// unspecified enum, a number that is not finite, an index that is out of range, or a list that is absurdly long is an
 // error that wraps ErrMessage.
 package wire
 
@@ -42,12 +41,10 @@ const (
 	MaxMessage = 64 << 20
 	// PingEvery is how often an idle connection is tried, by either side.
 	PingEvery = 20 * time.Second
-	// PingTimeout is how long the other side may take to answer before the
-	// connection is given up.
+	// PingTimeout is how long the other side may take to answer before the connection is given up.
 	PingTimeout = 10 * time.Second
 
-	// socketBuffer is the size of gRPC's read and write buffers: several of its
-	// 16 KiB frames a system call.
+	// socketBuffer is the size of gRPC's read and write buffers: several of its 16 KiB frames a system call.
 	socketBuffer = 256 << 10
 	// window is how many bytes of a stream may be on their way unread. It is fixed: gRPC's
 	// own estimate starts at 64 KiB, and grows only while data flows.
@@ -86,8 +83,7 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// DialOptions are the options of a client of ours; they go with
-// ServerOptions. Credentials are the caller's to add.
+// DialOptions are the options of a client of ours; they go with ServerOptions. Credentials are the caller's to add.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
@@ -109,9 +105,8 @@ func LiveDialOptions() []grpc.DialOption {
 	return append(DialOptions(), grpc.WithInitialWindowSize(liveWindow))
 }
 
-// RegisterStandard adds gRPC's health and reflection services to a server whose
-// own services are registered already, and reports each of those, and the
-// server as a whole (""), as serving.
+// RegisterStandard adds gRPC's health and reflection services to a server whose own services are registered already,
+// and reports each of those, and the server as a whole (""), as serving.
 func RegisterStandard(server *grpc.Server) *health.Server {
 	h := health.NewServer() // "" serves from the start
 	for name := range server.GetServiceInfo() {
@@ -122,8 +117,7 @@ func RegisterStandard(server *grpc.Server) *health.Server {
 	return h
 }
 
-// VersionHeader is the header in which a server of ours sends its version with
-// every answer.
+// VersionHeader is the header in which a server of ours sends its version with every answer.
 const VersionHeader = "wattmark-version"
 
 // TellVersion makes a server send its version with every answer.
@@ -141,8 +135,7 @@ func TellVersion(version string) grpc.ServerOption {
 // breaks a bound. gRPC services answer it with INVALID_ARGUMENT.
 var ErrMessage = errors.New("bad message")
 
-// Bounds on lists, so that a message cannot make its reader allocate without
-// end. They are far above any bench.
+// Bounds on lists, so that a message cannot make its reader allocate without end. They are far above any bench.
 const (
 	// MaxChannels is the largest number of channels in a setup.
 	MaxChannels = 256
@@ -185,9 +178,8 @@ func text(message string, values ...string) error {
 	return nil
 }
 
-// Text makes a string fit for a message: protobuf refuses to send bytes that
-// are not UTF-8, and a name typed in another encoding, or read from a device
-// with a worn memory, must not make everything around it unreadable, nor a
+// Text makes a string fit for a message: protobuf refuses to send bytes that are not UTF-8, and a name typed in
+// another encoding, or read from a device with a worn memory, must not make everything around it unreadable, nor a
 // terminal at the other end obey it.
 func Text(s string) string { return measure.Printable(s) }
 
@@ -265,17 +257,15 @@ func notNegative(message string, fields ...field) error {
 	return err
 }
 
-// Outcome is the gRPC code of the errors that wrap a sentinel, and the remedy for the caller;
-// empty for none.
+// Outcome is the gRPC code of the errors that wrap a sentinel, and the remedy for the caller; empty for none.
 type Outcome = struct {
 	Sentinel error
 	Code     codes.Code
 	Remedy   string
 }
 
-// Status turns an error into a status that names the operation, the cause and the remedy, by
-// the first row of a table that the error wraps; INTERNAL without one. A status stays as it is,
-// nil stays nil.
+// Status turns an error into a status that names the operation, the cause and the remedy, by the first row of a table
+// that the error wraps; INTERNAL without one. A status stays as it is, nil stays nil.
 func Status(operation string, err error, table []Outcome) error {
 	if _, is := status.FromError(err); is { // nil is OK
 		return err

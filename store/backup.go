@@ -257,12 +257,9 @@ func (d *DB) Stats(ctx context.Context) (Stats, error) {
 	if q.err != nil {
 		return s, wrap("count tasks", q.err)
 	}
-	for _, f := range []struct {
-		path string
-		size *int64
-	}{{d.path, &s.Bytes}, {d.path + "-wal", &s.LogBytes}} {
-		if st, err := os.Stat(f.path); err == nil { // no log is no error
-			*f.size = st.Size()
+	for path, size := range map[string]*int64{d.path: &s.Bytes, d.path + "-wal": &s.LogBytes} {
+		if st := stateOf(path); st != nil { // no log is no error
+			*size = st.Size()
 		}
 	}
 	return s, nil

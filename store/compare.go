@@ -67,7 +67,7 @@ var ownColumns = []string{"task_id", "user_id", "calibration_id", "stored_ns", "
 
 // kinds are the kinds of differences by table; tables that are not named hold the measurement.
 var kinds = map[string]string{
-	"task_tag": "tags", "task_note": "notes", "provenance": "provenance",
+	"chunk": "samples", "task_tag": "tags", "task_note": "notes", "provenance": "provenance",
 	"result": "results", "result_rail": "results", "result_budget": "results", "rail_result": "results",
 	"budget": "results", "kernel_energy": "results", "method_result": "results",
 }
@@ -105,11 +105,7 @@ func (c *copier) compare(ctx context.Context) error {
 		if digestOf(from, t, c.id) == digestOf(to, t, c.new) {
 			continue
 		}
-		if t.name == "chunk" {
-			note("samples")
-		} else {
-			note(cmp.Or(kinds[t.name], "measurement"))
-		}
+		note(cmp.Or(kinds[t.name], "measurement"))
 	}
 	slices.Sort(c.done.Differs)
 	return cmp.Or(from.err, to.err)

@@ -67,10 +67,8 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 	e.shape(columns)
 	s.row(`SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
 		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, id, cal).found(&e.whole, &e.stale)
-	if s.fail(e.read(columns)); s.err != nil {
-		return nil, wrap(op, s.err)
-	}
-	return &e.out, nil
+	s.fail(e.read(columns))
+	return &e.out, wrap(op, s.err)
 }
 
 // enveloper is one Envelope.

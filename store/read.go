@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -278,21 +279,15 @@ func (d *DB) readClipped(s *session, t *Task) {
 		return // without chunks, the verdict rests on the events alone
 	}
 	k.place()
+	byScan := func(e measure.Event, scan int64) int { return cmp.Compare(int64(e.FirstScan), scan) }
 	for _, h := range k.heads {
-		n := 0 // events come in the order of their scans, and chunks' scans grow
-		for n < len(events) && int64(events[n].FirstScan) < h.end() {
-			n++
-		}
-		in := events[:n]
-		// Events before the chunk's first scan belong to no stored chunk: both lists are walked once,
-		// side by side, by scan number.
+		// Events come in the order of their scans, and chunks' scans grow. Events before the chunk's first scan belong
+		// to no stored chunk.
+		before, _ := slices.BinarySearchFunc(events, h.first, byScan)
+		n, _ := slices.BinarySearchFunc(events, h.end(), byScan)
+		k.elsewhere(events[:before])
+		k.chunk(h, events[before:n])
 		events = events[n:]
-		before := slices.IndexFunc(in, func(e measure.Event) bool { return int64(e.FirstScan) >= h.first })
-		if before < 0 {
-			before = len(in)
-		}
-		k.elsewhere(in[:before])
-		k.chunk(h, in[before:])
 	}
 	k.elsewhere(events)
 	for c, n := range k.out {

@@ -194,10 +194,7 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 			return true
 		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &out, nil
+	return &out, err
 }
 
 // Retain deletes the tasks of Retention, one at a time, and returns them. A task that was pinned

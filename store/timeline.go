@@ -57,10 +57,8 @@ func (d *DB) Timeline(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return Timeline{}, wrap(op, err)
 	}
 	l.lo, l.hi, l.slices = l.host(from), l.host(to), slices
-	if l.read(); l.s.err != nil {
-		return Timeline{}, wrap(op, l.s.err)
-	}
-	return l.out, nil
+	l.read()
+	return l.out, wrap(op, l.s.err)
 }
 
 // liner is one Timeline.
@@ -252,10 +250,7 @@ func (d *DB) Traces(ctx context.Context, id TaskID, methods []string, from, to m
 			t.Traces = append(t.Traces, r)
 		}
 	}
-	if l.s.err != nil {
-		return Traces{}, wrap(op, l.s.err)
-	}
-	return t, nil
+	return t, wrap(op, l.s.err)
 }
 
 // trace reads one method.

@@ -211,10 +211,7 @@ func OpenServer(cert, key, users string, log *slog.Logger) (*Server, error) {
 	if err == nil && users != "" {
 		s.users, err = auth.ReadCA(users)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // read returns the certificate as it is now. One that has become unreadable leaves the

@@ -38,8 +38,10 @@ func Owner() string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("pid=%d start=%s space=%s boot=%s host=%s", o.pid, o.start, o.space, o.boot, o.host)
+	return fmt.Sprintf(ownerForm, o.pid, o.start, o.space, o.boot, o.host)
 }
+
+const ownerForm = "pid=%d start=%s space=%s boot=%s host=%s"
 
 // own describes a process of this machine. ok is false where a part cannot be read.
 func own(pid int) (o owner, ok bool) {
@@ -74,17 +76,11 @@ func started(pid int) string {
 // Lives returns the state of the process that Owner named, and its number. A process of another
 // machine, container or user may be Unknown.
 func Lives(name string) (Liveness, int) {
-	o, parts := owner{}, map[string]string{}
-	for _, f := range strings.Fields(name) {
-		key, value, _ := strings.Cut(f, "=")
-		parts[key] = value
-	}
-	o.pid, _ = strconv.Atoi(parts["pid"])
-	o.start, o.space, o.boot, o.host = parts["start"], parts["space"], parts["boot"], parts["host"]
-	whole := o.pid > 0 && o.start != "" && o.space != "" && o.boot != "" && o.host != ""
+	var o owner
+	parts, _ := fmt.Sscanf(name, ownerForm, &o.pid, &o.start, &o.space, &o.boot, &o.host)
 	here, known := own(os.Getpid())
 	switch {
-	case !whole || !known || o.host != here.host:
+	case parts < 5 || o.pid <= 0 || !known || o.host != here.host:
 		return Unknown, o.pid
 	case o.boot != here.boot:
 		return Gone, o.pid

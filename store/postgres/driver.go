@@ -277,7 +277,11 @@ func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
 	rows, in := h.rows, h.statement.insert
 	h.rows = nil
 	if len(rows) < copyFrom {
-		return h.batch(ctx, c, rows)
+		b := &pgx.Batch{}
+		for _, r := range rows {
+			b.Queue(h.statement.text, r...)
+		}
+		return c.SendBatch(ctx, b).Close()
 	}
 	if in.conflict == "" {
 		_, err := c.CopyFrom(ctx, pgx.Identifier{in.table}, in.columns, pgx.CopyFromRows(rows))
@@ -310,15 +314,6 @@ func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
 		_, err = c.Exec(ctx, "DELETE FROM "+name(own))
 	}
 	return err
-}
-
-// batch sends few rows as statements, in one go.
-func (h *heap) batch(ctx context.Context, c *pgx.Conn, rows [][]any) error {
-	b := &pgx.Batch{}
-	for _, r := range rows {
-		b.Queue(h.statement.text, r...)
-	}
-	return c.SendBatch(ctx, b).Close()
 }
 
 // Package store writes SQL that SQLite and PostgreSQL both understand, but for

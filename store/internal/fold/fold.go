@@ -15,14 +15,15 @@ import (
 	"github.com/wattmark/wattmark/measure/pyramid"
 )
 
-// Folder makes a pyramid while chunks come in.
+// Folder makes a pyramid while chunks come in. Next, Scans, Resume and Close are those of its builder; Close completes
+// the pages that are not full.
 type Folder struct {
-	meter   *measure.PowerMeter
-	builder *pyramid.Builder
-	counts  [][chunk.BlockScans]measure.Count // by channel
-	cols    [][]measure.Count                 // the same, as slices
-	runs    []measure.Extreme                 // by series
-	pages   []Page                            // complete, and not yet handed over
+	*pyramid.Builder
+	meter  *measure.PowerMeter
+	counts [][chunk.BlockScans]measure.Count // by channel
+	cols   [][]measure.Count                 // the same, as slices
+	runs   []measure.Extreme                 // by series
+	pages  []Page                            // complete, and not yet handed over
 }
 
 // Page is a page in its stored form.
@@ -51,24 +52,12 @@ func New(s *measure.Setup) (*Folder, error) {
 		meter: meter, counts: make([][chunk.BlockScans]measure.Count, len(s.Channels)),
 		cols: make([][]measure.Count, len(s.Channels)), runs: make([]measure.Extreme, Series(s)),
 	}
-	f.builder = pyramid.NewBuilder(Series(s), func(p *pyramid.Page) error {
+	f.Builder = pyramid.NewBuilder(Series(s), func(p *pyramid.Page) error {
 		f.pages = append(f.pages, Page{p.Level, p.Number, p.Append(nil)})
 		return nil
 	})
 	return f, nil
 }
-
-// Next returns the scan behind those that are in, Scans their number.
-func (f *Folder) Next() uint64  { return f.builder.Next() }
-func (f *Folder) Scans() uint64 { return f.builder.Scans() }
-
-// Resume goes on behind the last stored page of the lowest level; read reads stored pages.
-func (f *Folder) Resume(last uint64, read func(level int, page uint64) (*pyramid.Page, error)) error {
-	return f.builder.Resume(last, read)
-}
-
-// Close completes the pages that are not full.
-func (f *Folder) Close() error { return f.builder.Close() }
 
 // Pending returns the number of pages that HandOver would return, and forget.
 func (f *Folder) Pending() int { return len(f.pages) }
@@ -82,11 +71,11 @@ func (f *Folder) HandOver() []Page {
 
 // Take folds a chunk in; scans that are in already are passed over.
 func (f *Folder) Take(c *chunk.Chunk) (err error) {
-	berr := f.Blocks(c, f.builder.Next(), math.MaxUint64, func(first uint64, at, n int) {
+	berr := f.Blocks(c, f.Next(), math.MaxUint64, func(first uint64, at, n int) {
 		for at < n && err == nil {
 			scan := first + uint64(at)
 			m := min(pyramid.Base-int(scan%pyramid.Base), n-at) // the rest of a bin
-			err = f.builder.Add(scan, m, f.Extremes(at, m))
+			err = f.Add(scan, m, f.Extremes(at, m))
 			at += m
 		}
 	})
@@ -96,30 +85,22 @@ func (f *Folder) Take(c *chunk.Chunk) (err error) {
 // Blocks unpacks those blocks of a chunk that hold scans from one to another, and calls
 // do for each, with the number of its first scan and which of its scans are meant. It
 // goes block by block, so that its memory stays in the processor's cache.
-func (f *Folder) Blocks(c *chunk.Chunk, from, end uint64, do func(first uint64, at, n int)) error {
+func (f *Folder) Blocks(c *chunk.Chunk, from, end uint64, do func(first uint64, at, n int)) (err error) {
 	for k := int((max(from, c.FirstScan) - c.FirstScan) / chunk.BlockScans); k < c.Blocks(); k++ {
 		first := c.FirstScan + uint64(k*chunk.BlockScans)
 		if first >= end {
 			return nil
 		}
-		n, err := f.unpack(c, k)
-		if err != nil {
-			return err
+		n := 0 // scans of the block, of which all channels are unpacked
+		for ch := range f.counts {
+			if n, err = c.Block(ch, k, &f.counts[ch]); err != nil {
+				return err
+			}
+			f.cols[ch] = f.counts[ch][:n]
 		}
 		do(first, int(max(from, first)-first), int(min(uint64(n), end-first)))
 	}
 	return nil
-}
-
-// unpack unpacks a block of all channels, and returns how many scans it has.
-func (f *Folder) unpack(c *chunk.Chunk, k int) (n int, err error) {
-	for ch := range f.counts {
-		if n, err = c.Block(ch, k, &f.counts[ch]); err != nil {
-			return 0, err
-		}
-		f.cols[ch] = f.counts[ch][:n]
-	}
-	return n, nil
 }
 
 // Extremes returns the extremes of n scans of the unpacked block, from scan at on, by series. They

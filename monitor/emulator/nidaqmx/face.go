@@ -13,11 +13,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
-	"slices"
+	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,36 +31,29 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Config describes the device and its wiring: rail k of Rails is on ai 2k
 // (voltage, through a divider by two) and ai 2k+1 (current, a clamp of 0.1 V/A).
 type Config struct {
 	Seed uint64
-	// Device is its name on the server (default Dev1), Product its model (default
-	// USB-6259), Serial its number (default 0x1A2B3C0 and the seed).
-	Device, Product string
-	Serial          uint32
+	// Product is its model; default USB-6259.
+	Product string
 	// Rails by name; nil for aux_12v_1 and the others behind it.
 	Rails []string
 	// Noise of a conversion in codes; default 0.9, negative for none.
 	Noise float64
-	// MaxRate is the conversions a second over several inputs (default 1 MS/s),
-	// MaxSingle with one input (default 1.25 MS/s).
-	MaxRate, MaxSingle measure.Hertz
+	// MaxSingle is the conversions a second with one input; default 1.25 MS/s.
+	MaxSingle measure.Hertz
 	// Simultaneous makes a device with a converter for each input.
 	Simultaneous bool
 	// Fixed makes a driver that does not let reads be moved, nor unread samples be
 	// overwritten: a full buffer stops the device.
 	Fixed bool
-	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
-	// Without Draw the device's own scale and clock are true.
-	Spread meter.Spread
-	Draw   bool
-	// Wander is by how much at most the clock's rate comes and goes, as with a room's
-	// warmth, and Period how long that takes; with Draw 3·10⁻⁶ in twenty minutes.
-	Wander float64
-	Period time.Duration
+	// Draw draws the device's errors; the clock's rate then also comes and goes, as with a
+	// room's warmth. Without Draw the device's own scale and clock are true.
+	Draw bool
 	// Width is the value of Read_RawDataWidth; zero for the bytes of a scan.
 	Width uint32
 	// Codes replaces the converter where it is not nil: the code of input ai by
@@ -74,8 +67,12 @@ const (
 	PerVolt = wiring.PerVolt // A/V
 )
 
-// inputs of a USB-6259, single-ended.
-const inputs = 32
+// The device.
+const (
+	deviceName = "Dev1" // on the server
+	inputs     = 32     // of a USB-6259, single-ended
+	maxRate    = 1e6    // conversions a second over several inputs
+)
 
 // Face is one server with one device.
 type Face struct {
@@ -106,15 +103,9 @@ type Face struct {
 
 // New makes a server whose device reads a board.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
-	cfg.Device, cfg.Product = cmp.Or(cfg.Device, "Dev1"), cmp.Or(cfg.Product, "USB-6259")
-	cfg.Serial = cmp.Or(cfg.Serial, 0x1A2B3C0+uint32(cfg.Seed))
-	cfg.MaxRate, cfg.MaxSingle = cmp.Or(cfg.MaxRate, 1e6), cmp.Or(cfg.MaxSingle, 1.25e6)
+	cfg.Product, cfg.MaxSingle = cmp.Or(cfg.Product, "USB-6259"), cmp.Or(cfg.MaxSingle, 1.25e6)
 	meter.Default(&cfg.Noise, 0.9)
-	cfg.Spread.Default(cfg.Draw,
-		meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5})
-	if cfg.Draw && cfg.Period == 0 {
-		cfg.Wander, cfg.Period = 3e-6, 20*time.Minute
-	}
+	spread := meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5}
 	f := &Face{
 		board: b, pace: p, cfg: cfg, poly: map[float64][]float64{}, sessions: map[string]*task{},
 		conns: map[*conn]struct{}{},
@@ -130,11 +121,12 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		}
 	}
 	var err error
-	if f.ai, err = wiring.Connect(b, cfg.Rails, inputs, cfg.Spread, cfg.Draw, rng); err != nil {
-		return nil, fmt.Errorf("emulated %s: %w", cfg.Product, err)
+	if f.ai, err = wiring.Connect(b, cfg.Rails, inputs, spread, cfg.Draw, rng); err != nil {
+		return nil, fmt.Errorf("emulated %s: %w", f.cfg.Product, err)
 	}
-	f.clock = oscillator{
-		rate: meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock), wander: cfg.Wander, period: float64(cfg.Period),
+	f.clock.rate = meter.Drawing(rng, cfg.Draw)(spread.UClock)
+	if cfg.Draw {
+		f.clock.wander, f.clock.period = 3e-6, float64(20*time.Minute)
 	}
 	return f, nil
 }
@@ -170,7 +162,7 @@ func (f *Face) Sessions() (n int) {
 // Serve serves on a listener until ctx ends; it returns nil then. Sessions end
 // with the server, as its process would have ended.
 func (f *Face) Serve(ctx context.Context, l net.Listener) error {
-	s := grpc.NewServer(grpc.MaxSendMsgSize(2 * maxRoom))
+	s := grpc.NewServer(grpc.MaxSendMsgSize(2*maxRoom), grpc.UnaryInterceptor(complete))
 	nipb.RegisterNiDAQmxServer(s, f)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
@@ -221,8 +213,10 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// injected is an error that a fault wants of a method, once; f.mu is held.
-func (f *Face) injected(method string) int32 {
+// injected is an error that a fault wants of the method that is called, once; f.mu is held.
+func (f *Face) injected(ctx context.Context) int32 {
+	name, _ := grpc.Method(ctx)
+	method := path.Base(name)
 	code := f.faults.fail[method]
 	delete(f.faults.fail, method)
 	return code
@@ -233,7 +227,7 @@ func (f *Face) injected(method string) int32 {
 func (f *Face) CreateTask(ctx context.Context, q *nipb.CreateTaskRequest) (*nipb.CreateTaskResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if code := f.injected("CreateTask"); code != 0 {
+	if code := f.injected(ctx); code != 0 {
 		return nil, refuse(ctx, code)
 	}
 	name := q.GetSessionName()
@@ -261,20 +255,13 @@ func (f *Face) CreateTask(ctx context.Context, q *nipb.CreateTaskRequest) (*nipb
 	return &nipb.CreateTaskResponse{Task: &nipb.Session{Name: name}, NewSessionInitialized: !there}, nil
 }
 
-// given maps the names of a request's enums to whether either of their two arms is set.
-type given map[string]bool
-
-// with runs a call's action on a task. A request that lacks an enum, a task that is not there and
-// the driver's errors end the call.
-func (f *Face) with(ctx context.Context, method string, enums given, s *nipb.Session, do func(*task) int32) error {
-	if err := enums.check(); err != nil {
-		return err
-	}
+// with runs a call's action on a task. A task that is not there and the driver's errors end the call.
+func (f *Face) with(ctx context.Context, s *nipb.Session, do func(*task) int32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t, code := f.sessions[s.GetName()], int32(errInvalidTask)
+	t, code := f.sessions[s.GetName()], errInvalidTask
 	if t != nil {
-		code = f.injected(method)
+		code = f.injected(ctx)
 	}
 	if code == 0 {
 		code = do(t)
@@ -285,24 +272,26 @@ func (f *Face) with(ctx context.Context, method string, enums given, s *nipb.Ses
 	return nil
 }
 
-// check is the server's error for an enum with neither arm.
-func (g given) check() error {
-	for _, what := range slices.Sorted(maps.Keys(g)) {
-		if !g[what] {
-			return status.Errorf(codes.InvalidArgument, "The value for %s was not specified or out of range", what)
+// complete refuses a request that lacks an enum, which has neither of its two arms.
+func complete(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	m := q.(proto.Message).ProtoReflect()
+	enums := m.Descriptor().Oneofs()
+	for i := range enums.Len() {
+		if enum := enums.Get(i); m.WhichOneof(enum) == nil {
+			return nil, status.Errorf(codes.InvalidArgument, "The value for %s was not specified or out of range",
+				strings.TrimSuffix(string(enum.Name()), "_enum"))
 		}
 	}
-	return nil
+	return next(ctx, q)
 }
 
 // CreateAIVoltageChan adds inputs.
 func (f *Face) CreateAIVoltageChan(ctx context.Context,
 	q *nipb.CreateAIVoltageChanRequest,
 ) (*nipb.CreateAIVoltageChanResponse, error) {
-	enums := given{"terminal_config": q.GetTerminalConfigEnum() != nil, "units": q.GetUnitsEnum() != nil}
 	// Of the two arms one is zero.
 	terminal, units := int32(q.GetTerminalConfig())+q.GetTerminalConfigRaw(), int32(q.GetUnits())+q.GetUnitsRaw()
-	return &nipb.CreateAIVoltageChanResponse{}, f.with(ctx, "CreateAIVoltageChan", enums, q.GetTask(), func(t *task) int32 {
+	return &nipb.CreateAIVoltageChanResponse{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		if nipb.VoltageUnits(units) != nipb.VoltageUnits_VOLTAGE_UNITS_VOLTS || q.GetCustomScaleName() != "" {
 			return errValue
 		}
@@ -311,12 +300,11 @@ func (f *Face) CreateAIVoltageChan(ctx context.Context,
 }
 
 // CfgSampClkTiming sets the clock; a rate that the device cannot keep is refused later.
-func (f *Face) CfgSampClkTiming(ctx context.Context, q *nipb.CfgSampClkTimingRequest) (*nipb.CfgSampClkTimingResponse,
-	error,
-) {
-	enums := given{"active_edge": q.GetActiveEdgeEnum() != nil, "sample_mode": q.GetSampleModeEnum() != nil}
+func (f *Face) CfgSampClkTiming(ctx context.Context,
+	q *nipb.CfgSampClkTimingRequest,
+) (*nipb.CfgSampClkTimingResponse, error) {
 	edge, mode := int32(q.GetActiveEdge())+q.GetActiveEdgeRaw(), int32(q.GetSampleMode())+q.GetSampleModeRaw()
-	return &nipb.CfgSampClkTimingResponse{}, f.with(ctx, "CfgSampClkTiming", enums, q.GetTask(), func(t *task) int32 {
+	return &nipb.CfgSampClkTimingResponse{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		finite := nipb.SampleMode(mode) == nipb.SampleMode_SAMPLE_MODE_FINITE
 		switch {
 		case t.running:
@@ -336,7 +324,7 @@ func (f *Face) CfgSampClkTiming(ctx context.Context, q *nipb.CfgSampClkTimingReq
 func (f *Face) CfgInputBuffer(ctx context.Context, q *nipb.CfgInputBufferRequest) (*nipb.CfgInputBufferResponse,
 	error,
 ) {
-	return &nipb.CfgInputBufferResponse{}, f.with(ctx, "CfgInputBuffer", nil, q.GetTask(), func(t *task) int32 {
+	return &nipb.CfgInputBufferResponse{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		if t.running {
 			return errNotWhileRunning
 		}
@@ -347,12 +335,12 @@ func (f *Face) CfgInputBuffer(ctx context.Context, q *nipb.CfgInputBufferRequest
 
 // StartTask begins to sample.
 func (f *Face) StartTask(ctx context.Context, q *nipb.StartTaskRequest) (*nipb.StartTaskResponse, error) {
-	return &nipb.StartTaskResponse{}, f.with(ctx, "StartTask", nil, q.GetTask(), (*task).begin)
+	return &nipb.StartTaskResponse{}, f.with(ctx, q.GetTask(), (*task).begin)
 }
 
 // StopTask ends sampling. A task that had failed reports so once more.
 func (f *Face) StopTask(ctx context.Context, q *nipb.StopTaskRequest) (*nipb.StopTaskResponse, error) {
-	return &nipb.StopTaskResponse{}, f.with(ctx, "StopTask", nil, q.GetTask(), func(t *task) int32 {
+	return &nipb.StopTaskResponse{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		code := t.failed
 		t.end()
 		t.failed = 0
@@ -362,7 +350,7 @@ func (f *Face) StopTask(ctx context.Context, q *nipb.StopTaskRequest) (*nipb.Sto
 
 // ClearTask ends a task and its session.
 func (f *Face) ClearTask(ctx context.Context, q *nipb.ClearTaskRequest) (*nipb.ClearTaskResponse, error) {
-	return &nipb.ClearTaskResponse{}, f.with(ctx, "ClearTask", nil, q.GetTask(), func(t *task) int32 {
+	return &nipb.ClearTaskResponse{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		t.end()
 		delete(f.sessions, t.name)
 		return 0
@@ -407,57 +395,40 @@ func (f *Face) Drop() {
 	}
 }
 
-// Errors of the driver, by NI's numbers. All but errNotYet fail a call; that one comes in the status
-// of a reply whose samples are fewer than were asked for.
-const (
-	errNotYet          = -200284
-	errOverwritten     = -200279
-	errNegativeSample  = -200277
-	errNeverAvailable  = -200278
-	errAttribute       = -200233
-	errArrayTooSmall   = -200229
-	errDevice          = -200220
-	errChannel         = -200170
-	errInvalidTask     = -200088
-	errInvalidChannel  = -200087
-	errMinMax          = -200082
-	errRateAndChannels = -200081
-	errValue           = -200077
-	errRate            = -200332
-	errNotWhileRunning = -200479
-	errNotRunning      = -200475
-	errNoChannels      = -200478
-	errDuplicate       = -200003
-	errSamples         = -200096
-	errFIFO            = -200361
-	errDeviceGone      = -201003
-	errReserved        = -50103
+// Errors of the driver, by NI's numbers and messages. All but errNotYet fail a call; that one comes in the
+// status of a reply whose samples are fewer than were asked for.
+var (
+	errNotYet          = driverError(-200284, "Some or all of the samples that were asked for are not there yet.")
+	errOverwritten     = driverError(-200279, "The samples that were to be read are no longer in the buffer.")
+	errNegativeSample  = driverError(-200277, "The read would begin before the first sample.")
+	errNeverAvailable  = driverError(-200278, "The samples that were to be read will never come.")
+	errAttribute       = driverError(-200233, "The attribute is not valid here.")
+	errArrayTooSmall   = driverError(-200229, "The array is too small for the samples.")
+	errDevice          = driverError(-200220, "The device identifier is invalid.")
+	errChannel         = driverError(-200170, "The physical channel does not exist.")
+	errInvalidTask     = driverError(-200088, "The task is invalid or does not exist.")
+	errInvalidChannel  = driverError(-200087, "The channel is not in the task.")
+	errMinMax          = driverError(-200082, "The minimum is not less than the maximum.")
+	errRateAndChannels = driverError(-200081, "The rate, the number of channels and the time of a conversion do not fit together.")
+	errValue           = driverError(-200077, "The value is not supported for this property.")
+	errRate            = driverError(-200332, "The sample rate is larger than the device can keep.")
+	errNotWhileRunning = driverError(-200479, "This cannot be done while the task is running.")
+	errNotRunning      = driverError(-200475, "This cannot be done while the task is not running.")
+	errNoChannels      = driverError(-200478, "This cannot be done with no channels in the task.")
+	errDuplicate       = driverError(-200003, "A channel of that name is in the task already.")
+	errSamples         = driverError(-200096, "The number of samples to read must be -1, zero or more.")
+	errFIFO            = driverError(-200361, "The memory of the device overflowed.")
+	errDeviceGone      = driverError(-201003, "The device cannot be accessed.")
+	errReserved        = driverError(-50103, "The resource is reserved by another task.")
 )
 
-// texts are NI's messages of the errors that are made here.
-var texts = map[int32]string{
-	errNotYet:          "Some or all of the samples that were asked for are not there yet.",
-	errOverwritten:     "The samples that were to be read are no longer in the buffer.",
-	errNegativeSample:  "The read would begin before the first sample.",
-	errNeverAvailable:  "The samples that were to be read will never come.",
-	errAttribute:       "The attribute is not valid here.",
-	errArrayTooSmall:   "The array is too small for the samples.",
-	errDevice:          "The device identifier is invalid.",
-	errChannel:         "The physical channel does not exist.",
-	errInvalidTask:     "The task is invalid or does not exist.",
-	errInvalidChannel:  "The channel is not in the task.",
-	errMinMax:          "The minimum is not less than the maximum.",
-	errRateAndChannels: "The rate, the number of channels and the time of a conversion do not fit together.",
-	errValue:           "The value is not supported for this property.",
-	errRate:            "The sample rate is larger than the device can keep.",
-	errNotWhileRunning: "This cannot be done while the task is running.",
-	errNotRunning:      "This cannot be done while the task is not running.",
-	errNoChannels:      "This cannot be done with no channels in the task.",
-	errDuplicate:       "A channel of that name is in the task already.",
-	errSamples:         "The number of samples to read must be -1, zero or more.",
-	errFIFO:            "The memory of the device overflowed.",
-	errDeviceGone:      "The device cannot be accessed.",
-	errReserved:        "The resource is reserved by another task.",
+// texts are the messages by number.
+var texts = map[int32]string{}
+
+// driverError keeps the message of an error, and returns its number.
+func driverError(code int32, text string) int32 {
+	texts[code] = text
+	return code
 }
 
 // refuse ends a call as the server does where the driver fails: UNKNOWN, with the

@@ -22,32 +22,30 @@ const maxRoom = 256 << 20
 // bytesCode is the size of a raw code.
 const bytesCode = 2
 
-// request is shared by all calls that read.
-type request struct {
-	method  string
-	task    *nipb.Session
-	num     int32
-	timeout float64 // seconds; −1 waits for ever
-	room    uint64  // codes that fit into the answer
+// request is shared by all calls that read: the time-out is in seconds, −1 waits for ever.
+type request interface {
+	GetTask() *nipb.Session
+	GetNumSampsPerChan() int32
+	GetTimeout() float64
 }
 
 // take reads as the driver does: it finds out where the read begins, waits, and
-// moves the position on. It returns the scans, which are not converted yet, and
-// a status: 0, or errNotYet where there are fewer scans than asked for.
-func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, err error) {
+// moves the position on. room is the codes that fit into the answer. It returns the scans, which are not
+// converted yet, and a status: 0, or errNotYet where there are fewer scans than asked for.
+func (f *Face) take(ctx context.Context, q request, room uint64) (r *read, n int, st int32, err error) {
 	defer func() { _ = grpc.SetTrailer(ctx, metadata.Pairs("ni-samps-per-chan-read", strconv.Itoa(n))) }()
-	if q.room > maxRoom {
-		return nil, 0, 0, status.Errorf(codes.ResourceExhausted, "room for %d values: at most %d", q.room, maxRoom)
+	if room > maxRoom {
+		return nil, 0, 0, status.Errorf(codes.ResourceExhausted, "room for %d values: at most %d", room, maxRoom)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t, code := f.ready(q)
+	t, code := f.ready(ctx, q)
 	if code != 0 {
 		return nil, 0, 0, refuse(ctx, code)
 	}
 	f.stall(ctx, t)
 	first := t.from()
-	asked, code := t.asked(q, first)
+	asked, code := t.asked(q, first, room)
 	if code != 0 {
 		return nil, 0, 0, refuse(ctx, code)
 	}
@@ -57,7 +55,7 @@ func (f *Face) take(ctx context.Context, q request) (r *read, n int, st int32, e
 	}
 	// What was overwritten is no longer waited for.
 	if code = t.lost(first); code == 0 {
-		f.await(ctx, t, uint64(first)+uint64(want), q.timeout)
+		f.await(ctx, t, uint64(first)+uint64(want), q.GetTimeout())
 		code = t.lost(first)
 	}
 	switch {
@@ -99,12 +97,12 @@ func (f *Face) stall(ctx context.Context, t *task) {
 }
 
 // ready finds the task and starts it where it does not run, as a read does.
-func (f *Face) ready(q request) (*task, int32) {
-	t := f.sessions[q.task.GetName()]
+func (f *Face) ready(ctx context.Context, q request) (*task, int32) {
+	t := f.sessions[q.GetTask().GetName()]
 	if t == nil {
 		return nil, errInvalidTask
 	}
-	if code := f.injected(q.method); code != 0 {
+	if code := f.injected(ctx); code != 0 {
 		if code == errFIFO {
 			t.fail(code)
 		}
@@ -120,19 +118,19 @@ func (f *Face) ready(q request) (*task, int32) {
 }
 
 // asked is how many scans a read is to bring.
-func (t *task) asked(q request, first int64) (int, int32) {
-	n := int(q.num)
+func (t *task) asked(q request, first int64, room uint64) (int, int32) {
+	n := int(q.GetNumSampsPerChan())
 	switch {
-	case q.num < -1:
+	case n < -1:
 		return 0, errSamples
 	case first < 0:
 		return 0, errNegativeSample
-	case q.num == -1 && t.finite:
+	case n == -1 && t.finite:
 		n = max(0, int(int64(t.samps)-first))
-	case q.num == -1:
+	case n == -1:
 		n = max(0, int(int64(t.taken())-first))
 	}
-	if uint64(n)*uint64(len(t.chans)) > q.room {
+	if uint64(n)*uint64(len(t.chans)) > room {
 		return 0, errArrayTooSmall
 	}
 	if t.finite && first+int64(n) > int64(t.samps) {
@@ -202,9 +200,7 @@ func (f *Face) sleep(ctx context.Context, t *task, until, limit time.Duration) {
 // ReadRaw answers with codes, scan by scan.
 func (f *Face) ReadRaw(ctx context.Context, q *nipb.ReadRawRequest) (*nipb.ReadRawResponse, error) {
 	size := q.GetArraySizeInBytes()
-	r, n, st, err := f.take(ctx, request{
-		"ReadRaw", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size / bytesCode),
-	})
+	r, n, st, err := f.take(ctx, q, uint64(size/bytesCode))
 	if err != nil {
 		return nil, err
 	}
@@ -215,45 +211,45 @@ func (f *Face) ReadRaw(ctx context.Context, q *nipb.ReadRawRequest) (*nipb.ReadR
 	return &nipb.ReadRawResponse{Status: st, ReadArray: out, SampsRead: int32(n), NumBytesPerSamp: bytesCode}, nil
 }
 
-// order returns where a scan's channel stands in an answer.
-func order(mode int32, n, chans int) func(scan, ch int) int {
-	if nipb.FillMode(mode) == nipb.FillMode_FILL_MODE_GROUP_BY_SCAN {
-		return func(scan, ch int) int { return scan*chans + ch }
+// filled reads for a call whose answer has a place for each channel of a scan, one scan or one channel after the other.
+func filled[V any](ctx context.Context, f *Face, q interface {
+	request
+	GetArraySizeInSamps() uint32
+	GetFillMode() nipb.FillMode
+	GetFillModeRaw() int32
+}, value func(c channel, code int16) V,
+) (out []V, n int, st int32, err error) {
+	r, n, st, err := f.take(ctx, q, uint64(q.GetArraySizeInSamps()))
+	if err != nil {
+		return nil, 0, 0, err
 	}
-	return func(scan, ch int) int { return ch*n + scan }
+	out = make([]V, q.GetArraySizeInSamps())
+	byScan := q.GetFillMode()|nipb.FillMode(q.GetFillModeRaw()) == nipb.FillMode_FILL_MODE_GROUP_BY_SCAN
+	r.convert(n, func(scan, ch int, code int16) {
+		at := ch*n + scan
+		if byScan {
+			at = scan*len(r.chans) + ch
+		}
+		out[at] = value(r.chans[ch], code)
+	})
+	return out, n, st, nil
 }
 
 // ReadBinaryI16 answers with codes.
 func (f *Face) ReadBinaryI16(ctx context.Context, q *nipb.ReadBinaryI16Request) (*nipb.ReadBinaryI16Response, error) {
-	if err := (given{"fill_mode": q.GetFillModeEnum() != nil}).check(); err != nil {
-		return nil, err
-	}
-	size := q.GetArraySizeInSamps()
-	r, n, st, err := f.take(ctx, request{
-		"ReadBinaryI16", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size),
-	})
+	out, n, st, err := filled(ctx, f, q, func(_ channel, code int16) int32 { return int32(code) })
 	if err != nil {
 		return nil, err
 	}
-	out, at := make([]int32, size), order(int32(q.GetFillMode())|q.GetFillModeRaw(), n, len(r.chans))
-	r.convert(n, func(scan, ch int, code int16) { out[at(scan, ch)] = int32(code) })
 	return &nipb.ReadBinaryI16Response{Status: st, ReadArray: out, SampsPerChanRead: int32(n)}, nil
 }
 
 // ReadAnalogF64 answers with volts.
 func (f *Face) ReadAnalogF64(ctx context.Context, q *nipb.ReadAnalogF64Request) (*nipb.ReadAnalogF64Response, error) {
-	if err := (given{"fill_mode": q.GetFillModeEnum() != nil}).check(); err != nil {
-		return nil, err
-	}
-	size := q.GetArraySizeInSamps()
-	r, n, st, err := f.take(ctx, request{
-		"ReadAnalogF64", q.GetTask(), q.GetNumSampsPerChan(), q.GetTimeout(), uint64(size),
-	})
+	out, n, st, err := filled(ctx, f, q, func(c channel, code int16) float64 { return volts(c.poly, float64(code)) })
 	if err != nil {
 		return nil, err
 	}
-	out, at := make([]float64, size), order(int32(q.GetFillMode())|q.GetFillModeRaw(), n, len(r.chans))
-	r.convert(n, func(scan, ch int, code int16) { out[at(scan, ch)] = volts(r.chans[ch].poly, float64(code)) })
 	return &nipb.ReadAnalogF64Response{Status: st, ReadArray: out, SampsPerChanRead: int32(n)}, nil
 }
 
@@ -292,7 +288,7 @@ func (f *Face) scanPeriod(rate float64) float64 { return max(1, math.Round(clock
 
 // convertPeriod is the time from one input's conversion to the next, in seconds.
 func (f *Face) convertPeriod(rate float64, n int) float64 {
-	if padded := 1/float64(f.cfg.MaxRate) + padding; padded*float64(n) <= f.scanPeriod(rate) {
+	if padded := 1/maxRate + padding; padded*float64(n) <= f.scanPeriod(rate) {
 		return math.Round(padded*clock) / clock // as the device's clock counts it
 	}
 	return math.Floor(f.scanPeriod(rate)/float64(n)*clock) / clock

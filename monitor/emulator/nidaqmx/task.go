@@ -58,7 +58,7 @@ func (t *task) addAll(name, list string, terminal int32, low, high float64) int3
 		if m == nil {
 			return errChannel
 		}
-		if m[1] != t.f.cfg.Device {
+		if m[1] != deviceName {
 			return errDevice
 		}
 		first, _ := strconv.Atoi(m[2])
@@ -114,7 +114,7 @@ func (t *task) add(name string, ai int, terminal int32, low, high float64) int32
 		return errValue
 	}
 	if name == "" {
-		name = fmt.Sprintf("%s/ai%d", t.f.cfg.Device, ai)
+		name = fmt.Sprintf("%s/ai%d", deviceName, ai)
 	}
 	if t.channel(name) != nil {
 		return errDuplicate
@@ -143,7 +143,7 @@ func (t *task) verify() int32 {
 		return errDeviceGone
 	case n == 1 && t.rate > float64(t.f.cfg.MaxSingle):
 		return errRate
-	case n > 1 && !t.f.cfg.Simultaneous && t.rate*float64(n) > float64(t.f.cfg.MaxRate)*(1+1e-9):
+	case n > 1 && !t.f.cfg.Simultaneous && t.rate*float64(n) > maxRate*(1+1e-9):
 		return errRateAndChannels
 	}
 	return 0
@@ -234,27 +234,36 @@ func (t *task) from() int64 {
 	return int64(t.pos) + int64(t.offset)
 }
 
+// attribute is that of a request; of the two arms of its enum one is zero.
+func attribute[A ~int32](q interface {
+	GetAttribute() A
+	GetAttributeRaw() int32
+},
+) A {
+	return q.GetAttribute() + A(q.GetAttributeRaw())
+}
+
 // GetTimingAttributeDouble returns the rates that the device will keep.
 func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 	q *nipb.GetTimingAttributeDoubleRequest,
 ) (*nipb.GetTimingAttributeDoubleResponse, error) {
-	out, enums := &nipb.GetTimingAttributeDoubleResponse{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetTimingAttributeDouble", enums, q.GetTask(), func(t *task) int32 {
+	out := &nipb.GetTimingAttributeDoubleResponse{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		if code := t.verify(); code != 0 {
 			return code
 		}
-		switch nipb.TimingDoubleAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		switch attribute(q) {
 		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE:
 			out.Value = 1 / f.scanPeriod(t.rate)
-			return 0
 		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE:
 			if f.cfg.Simultaneous {
 				return errAttribute
 			}
 			out.Value = 1 / f.convertPeriod(t.rate, len(t.chans))
-			return 0
+		default:
+			return errAttribute
 		}
-		return errAttribute
+		return 0
 	})
 }
 
@@ -262,19 +271,17 @@ func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 func (f *Face) GetReadAttributeUInt32(ctx context.Context,
 	q *nipb.GetReadAttributeUInt32Request,
 ) (*nipb.GetReadAttributeUInt32Response, error) {
-	out, enums := &nipb.GetReadAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetReadAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
-		switch nipb.ReadUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+	out := &nipb.GetReadAttributeUInt32Response{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
+		switch attribute(q) {
 		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_AVAIL_SAMP_PER_CHAN:
 			out.Value = uint32(max(0, int64(t.taken())-t.from()))
-			return 0
 		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH:
-			if out.Value = f.cfg.Width; out.Value == 0 {
-				out.Value = uint32(bytesCode * len(t.chans))
-			}
-			return 0
+			out.Value = cmp.Or(f.cfg.Width, uint32(bytesCode*len(t.chans)))
+		default:
+			return errAttribute
 		}
-		return errAttribute
+		return 0
 	})
 }
 
@@ -282,17 +289,17 @@ func (f *Face) GetReadAttributeUInt32(ctx context.Context,
 func (f *Face) GetReadAttributeUInt64(ctx context.Context,
 	q *nipb.GetReadAttributeUInt64Request,
 ) (*nipb.GetReadAttributeUInt64Response, error) {
-	out, enums := &nipb.GetReadAttributeUInt64Response{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetReadAttributeUInt64", enums, q.GetTask(), func(t *task) int32 {
-		switch nipb.ReadUInt64Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+	out := &nipb.GetReadAttributeUInt64Response{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
+		switch attribute(q) {
 		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_CURR_READ_POS:
 			out.Value = t.pos
-			return 0
 		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_TOTAL_SAMP_PER_CHAN_ACQUIRED:
 			out.Value = t.taken()
-			return 0
+		default:
+			return errAttribute
 		}
-		return errAttribute
+		return 0
 	})
 }
 
@@ -301,14 +308,13 @@ func (f *Face) GetReadAttributeUInt64(ctx context.Context,
 func (f *Face) SetReadAttributeInt32(ctx context.Context,
 	q *nipb.SetReadAttributeInt32Request,
 ) (*nipb.SetReadAttributeInt32Response, error) {
-	enums := given{"attribute": q.GetAttributeEnum() != nil, "value": q.GetValueEnum() != nil}
 	value := int32(q.GetValue()) + q.GetValueRaw()
 	return &nipb.SetReadAttributeInt32Response{},
-		f.with(ctx, "SetReadAttributeInt32", enums, q.GetTask(), func(t *task) int32 {
+		f.with(ctx, q.GetTask(), func(t *task) int32 {
 			if f.cfg.Fixed {
 				return errAttribute
 			}
-			switch nipb.ReadInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+			switch attribute(q) {
 			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
 				switch v := nipb.ReadInt32Value(value); {
 				case t.running: // a task that runs keeps its choice
@@ -340,12 +346,12 @@ func (f *Face) SetReadAttributeInt32(ctx context.Context,
 func (f *Face) GetChanAttributeDoubleArray(ctx context.Context,
 	q *nipb.GetChanAttributeDoubleArrayRequest,
 ) (*nipb.GetChanAttributeDoubleArrayResponse, error) {
-	out, enums := &nipb.GetChanAttributeDoubleArrayResponse{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetChanAttributeDoubleArray", enums, q.GetTask(), func(t *task) int32 {
+	out := &nipb.GetChanAttributeDoubleArrayResponse{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		const scale = nipb.ChannelDoubleArrayAttribute_CHANNEL_DOUBLE_ARRAY_ATTRIBUTE_AI_DEV_SCALING_COEFF
 		c := t.channel(q.GetChannel())
 		switch {
-		case int32(q.GetAttribute())+q.GetAttributeRaw() != int32(scale):
+		case attribute(q) != scale:
 			return errAttribute
 		case c == nil:
 			return errInvalidChannel
@@ -359,10 +365,10 @@ func (f *Face) GetChanAttributeDoubleArray(ctx context.Context,
 func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 	q *nipb.GetBufferAttributeUInt32Request,
 ) (*nipb.GetBufferAttributeUInt32Response, error) {
-	out, enums := &nipb.GetBufferAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetBufferAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
+	out := &nipb.GetBufferAttributeUInt32Response{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		const size = nipb.BufferUInt32Attribute_BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE
-		if int32(q.GetAttribute())+q.GetAttributeRaw() != int32(size) {
+		if attribute(q) != size {
 			return errAttribute
 		}
 		out.Value = uint32(t.size())
@@ -374,10 +380,10 @@ func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 func (f *Face) GetTaskAttributeUInt32(ctx context.Context,
 	q *nipb.GetTaskAttributeUInt32Request,
 ) (*nipb.GetTaskAttributeUInt32Response, error) {
-	out, enums := &nipb.GetTaskAttributeUInt32Response{}, given{"attribute": q.GetAttributeEnum() != nil}
-	return out, f.with(ctx, "GetTaskAttributeUInt32", enums, q.GetTask(), func(t *task) int32 {
+	out := &nipb.GetTaskAttributeUInt32Response{}
+	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
 		out.Value = uint32(len(t.chans))
-		switch nipb.TaskUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+		switch attribute(q) {
 		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS:
 		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES:
 			out.Value = min(out.Value, 1)
@@ -397,14 +403,11 @@ func (f *Face) GetErrorString(_ context.Context, q *nipb.GetErrorStringRequest) 
 }
 
 // device checks a call about a device; known reports whether it has the attribute that is asked for.
-func (f *Face) device(ctx context.Context, enums given, name string, known bool) error {
-	if err := enums.check(); err != nil {
-		return err
-	}
+func (f *Face) device(ctx context.Context, name string, known bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case name != f.cfg.Device:
+	case name != deviceName:
 		return refuse(ctx, errDevice)
 	case f.unplugged:
 		return refuse(ctx, errDeviceGone)
@@ -418,31 +421,24 @@ func (f *Face) device(ctx context.Context, enums given, name string, known bool)
 func (f *Face) GetDeviceAttributeString(ctx context.Context,
 	q *nipb.GetDeviceAttributeStringRequest,
 ) (*nipb.GetDeviceAttributeStringResponse, error) {
-	enums := given{"attribute": q.GetAttributeEnum() != nil}
-	a := nipb.DeviceStringAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
-	return &nipb.GetDeviceAttributeStringResponse{Value: f.cfg.Product},
-		f.device(ctx, enums, q.GetDeviceName(), a == nipb.DeviceStringAttribute_DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE)
+	known := attribute(q) == nipb.DeviceStringAttribute_DEVICE_STRING_ATTRIBUTE_PRODUCT_TYPE
+	return &nipb.GetDeviceAttributeStringResponse{Value: f.cfg.Product}, f.device(ctx, q.GetDeviceName(), known)
 }
 
 // GetDeviceAttributeUInt32 returns the serial number.
 func (f *Face) GetDeviceAttributeUInt32(ctx context.Context,
 	q *nipb.GetDeviceAttributeUInt32Request,
 ) (*nipb.GetDeviceAttributeUInt32Response, error) {
-	enums := given{"attribute": q.GetAttributeEnum() != nil}
-	a := nipb.DeviceUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
-	return &nipb.GetDeviceAttributeUInt32Response{Value: f.cfg.Serial},
-		f.device(ctx, enums, q.GetDeviceName(), a == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM)
+	known := attribute(q) == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM
+	return &nipb.GetDeviceAttributeUInt32Response{Value: 0x1A2B3C0 + uint32(f.cfg.Seed)}, f.device(ctx, q.GetDeviceName(), known)
 }
 
 // GetDeviceAttributeBool reports how the device samples.
 func (f *Face) GetDeviceAttributeBool(ctx context.Context,
 	q *nipb.GetDeviceAttributeBoolRequest,
 ) (*nipb.GetDeviceAttributeBoolResponse, error) {
-	enums := given{"attribute": q.GetAttributeEnum() != nil}
-	a := nipb.DeviceBoolAttribute(int32(q.GetAttribute()) + q.GetAttributeRaw())
-	return &nipb.GetDeviceAttributeBoolResponse{Value: f.cfg.Simultaneous},
-		f.device(ctx, enums, q.GetDeviceName(),
-			a == nipb.DeviceBoolAttribute_DEVICE_BOOL_ATTRIBUTE_AI_SIMULTANEOUS_SAMPLING_SUPPORTED)
+	known := attribute(q) == nipb.DeviceBoolAttribute_DEVICE_BOOL_ATTRIBUTE_AI_SIMULTANEOUS_SAMPLING_SUPPORTED
+	return &nipb.GetDeviceAttributeBoolResponse{Value: f.cfg.Simultaneous}, f.device(ctx, q.GetDeviceName(), known)
 }
 
 // The driver's version.
@@ -452,10 +448,7 @@ const versionMajor, versionMinor = 24, 5
 func (f *Face) GetSystemInfoAttributeUInt32(ctx context.Context,
 	q *nipb.GetSystemInfoAttributeUInt32Request,
 ) (*nipb.GetSystemInfoAttributeUInt32Response, error) {
-	if err := (given{"attribute": q.GetAttributeEnum() != nil}).check(); err != nil {
-		return nil, err
-	}
-	switch nipb.SystemUInt32Attribute(int32(q.GetAttribute()) + q.GetAttributeRaw()) {
+	switch attribute(q) {
 	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION:
 		return &nipb.GetSystemInfoAttributeUInt32Response{Value: versionMajor}, nil
 	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION:

@@ -85,13 +85,14 @@ type Config struct {
 	// Numbered makes the first analog item carry the count of its scan, as many
 	// bits of it as there are.
 	Numbered bool
-	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
-	// Without Draw the device is true.
-	Spread meter.Spread
-	Draw   bool
-	// Dividend is the clock that srate divides; default 60 MHz.
-	Dividend uint32
+	// Draw draws the device's errors; without it the device is true.
+	Draw bool
 }
+
+const dividend = 60_000_000 // Hz, the clock that srate divides
+
+// spread is that of the errors drawn; offsets are those at the input.
+var spread = meter.Spread{UGainI: 0.005, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.02, UClock: 1e-4}
 
 // Face is one device. Run serves one line at a time.
 type Face struct {
@@ -121,14 +122,12 @@ type Face struct {
 
 // New makes a device that reads a board.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
-	cfg.Model, cfg.Dividend = cmp.Or(cfg.Model, "DI-1100"), cmp.Or(cfg.Dividend, 60e6)
+	cfg.Model = cmp.Or(cfg.Model, "DI-1100")
 	m, ok := models[cfg.Model]
 	if !ok {
 		return nil, fmt.Errorf("emulated DATAQ: model %q: want DI-1100, DI-2108 or DI-2108-P", cfg.Model)
 	}
 	meter.Default(&cfg.Noise, 0.5)
-	cfg.Spread.Default(cfg.Draw,
-		meter.Spread{UGainI: 0.005, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.02, UClock: 1e-4})
 	f := &Face{board: b, cfg: cfg, model: m, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	f.digital.Store(uint32(m.digital))
 	if cfg.Digital != nil {
@@ -136,10 +135,10 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6461746171))
 	var err error
-	if f.inputs, err = wiring.Connect(b, cfg.Rails, m.inputs, cfg.Spread, cfg.Draw, rng); err != nil {
+	if f.inputs, err = wiring.Connect(b, cfg.Rails, m.inputs, spread, cfg.Draw, rng); err != nil {
 		return nil, fmt.Errorf("emulated DATAQ: %w", err)
 	}
-	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	f.clock = meter.Drawing(rng, cfg.Draw)(spread.UClock)
 	f.beat = line.Beat{Pace: p}
 	f.Device = line.Device{
 		Pace: f.beat.Pace,
@@ -218,8 +217,7 @@ func (f *Face) command(name string, n []uint32) error {
 		return f.echo(name)
 	case name == "start" && len(n) <= 1:
 		items := len(f.scanList)
-		step := float64(max(f.srate, f.model.least(items))) * float64(f.dec) * 1e9 / float64(f.cfg.Dividend) /
-			(1 + f.clock)
+		step := float64(max(f.srate, f.model.least(items))) * float64(f.dec) * 1e9 / dividend / (1 + f.clock)
 		if f.model.items {
 			step *= float64(items)
 		}
@@ -233,7 +231,7 @@ func (f *Face) command(name string, n []uint32) error {
 	case name == "info" && len(n) == 1:
 		about := map[uint32]string{ // maker, model, firmware, serial number, clock
 			0: "DATAQ", 1: f.model.number, 2: "101", 6: fmt.Sprintf("%08X00", 0x59A0_0000+f.cfg.Seed&0xFFFF),
-			9: strconv.FormatUint(uint64(f.cfg.Dividend), 10),
+			9: strconv.Itoa(dividend),
 		}
 		return f.echo(name, n[0], cmp.Or(about[n[0]], "0"))
 	case name == "slist" && len(n) == 2:

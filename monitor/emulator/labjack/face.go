@@ -41,12 +41,9 @@ type Config struct {
 	// on a T7, none on a T8.
 	Conversion time.Duration
 	// Draw draws the converters' slopes and centers, of which the flash holds the
-	// maker's calibration, and its remaining error: see Spread. Without Draw the
-	// nominal scale is true.
+	// maker's calibration, and its remaining error: 300 ppm and 3 mV. Without Draw
+	// the nominal scale is true.
 	Draw bool
-	// Spread is the inputs' error beside their constants; offsets are those at
-	// the input, in volts. Default: 300 ppm and 3 mV.
-	Spread meter.Spread
 	// Calibration is the flash's contents.
 	Calibration Calibration
 	// Codes16 makes a T8 keep its constants for 16-bit codes instead of 24-bit ones.
@@ -102,11 +99,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Codes16 {
 		m.scale = 1
 	}
-	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003})
 	f := &Face{board: b, pace: p, cfg: cfg, model: &m, arrived: make(chan struct{}, 1)}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6c61626a))
+	spread := meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003}
 	var err error
-	if f.inputs, err = wiring.Connect(b, cfg.Rails, m.inputs, cfg.Spread, cfg.Draw, rng); err != nil {
+	if f.inputs, err = wiring.Connect(b, cfg.Rails, m.inputs, spread, cfg.Draw, rng); err != nil {
 		return nil, fmt.Errorf("emulated %s: %w", m.name, err)
 	}
 	f.manufacture(rng)

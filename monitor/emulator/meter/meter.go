@@ -29,7 +29,6 @@ type Spread struct {
 	UOffsetI         measure.Ampere // of a current channel's zero
 	UOffsetV         measure.Volt   // of a voltage channel's zero
 	UShunt           float64        // relative, of a shunt's resistance
-	UAssumed         measure.Volt   // of an assumed voltage
 	UClock           float64        // relative, of the tick rate
 	NoiseI           measure.Ampere // white noise of one reading; always there
 	NoiseV           measure.Volt
@@ -48,9 +47,7 @@ type Config struct {
 	// CurrentRange is the end of the bipolar range of currents (default 50 A).
 	CurrentRange measure.Ampere
 	// Skew is the delay from one channel's conversion to the next.
-	Skew time.Duration
-	// TickHz of the device's counter (default 1 GHz).
-	TickHz measure.Hertz
+	Skew   time.Duration
 	Spread Spread
 	Draw   bool
 	// Omit names rails that the meter does not see: they become Setup.Missing.
@@ -60,16 +57,15 @@ type Config struct {
 const (
 	voltRange = 15   // V, both ways
 	shuntOhms = 5e-3 // nominal, of a shunt rail
+	tickHz    = 1e9  // of the device's counter
 )
 
 // Drawn holds the true errors of one meter. Tests know it; the meter does not.
 type Drawn struct {
-	Gain    []float64 // relative error of each channel's stated gain
-	Offset  []float64 // error of each channel's stated offset, in its unit
-	Shunt   []float64 // relative error of each rail's stated shunt
-	Assumed []measure.Volt
-	Clock   float64       // the device's clock runs fast by this much (relative)
-	Start   time.Duration // board time of the first scan
+	Gain   []float64     // relative error of each channel's stated gain
+	Offset []float64     // error of each channel's stated offset, in its unit
+	Clock  float64       // the device's clock runs fast by this much (relative)
+	Start  time.Duration // board time of the first scan
 }
 
 // Drawing draws from N(0, sigma). Where nothing is to be drawn the numbers are zero, and the
@@ -190,7 +186,7 @@ type Sampler struct {
 // NewSampler puts an ADC on a board.
 func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	c := &cfg
-	c.Rate, c.TickHz, c.Bits = cmp.Or(c.Rate, 100e3), cmp.Or(c.TickHz, 1e9), cmp.Or(c.Bits, 16)
+	c.Rate, c.Bits = cmp.Or(c.Rate, 100e3), cmp.Or(c.Bits, 16)
 	c.CurrentRange, c.Wiring = cmp.Or(c.CurrentRange, 50), cmp.Or(c.Wiring, measure.WiringClamp)
 	known := []measure.Wiring{measure.WiringShunt, measure.WiringClamp, measure.WiringAssumed}
 	switch {
@@ -213,7 +209,7 @@ func NewSampler(b *board.Board, cfg Config) (*Sampler, error) {
 	s.step = 1e9 / float64(cfg.Rate) / (1 + s.drawn.Clock)
 	s.start = s.drawn.Start
 	s.setup.Timebase = measure.Timebase{
-		TickHz: cfg.TickHz, UTickHz: cfg.Spread.UClock, TicksPerScan: float64(cfg.TickHz) / float64(cfg.Rate),
+		TickHz: tickHz, UTickHz: cfg.Spread.UClock, TicksPerScan: tickHz / float64(cfg.Rate),
 	}
 	for i, r := range b.Rails() {
 		if slices.Contains(cfg.Omit, r.Name) {
@@ -230,7 +226,6 @@ func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 	cfg, sp := s.cfg, s.cfg.Spread
 	x := len(s.channels)
 	rail := measure.Rail{Name: r.Name, Role: r.Role, Wiring: cfg.Wiring, X: x, Y: x + 1}
-	shunt, assumed := 0.0, measure.Volt(0)
 	volts := func(name string, read func(board.Reading) float64) {
 		s.input(draw, i, measure.Channel{
 			Name: r.Name + name, Unit: measure.UnitVolt, UGain: sp.UGainV,
@@ -246,10 +241,9 @@ func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 	load := func(q board.Reading) float64 { return float64(q.V) }
 	switch cfg.Wiring {
 	case measure.WiringShunt:
-		shunt = draw(sp.UShunt)
 		rail.Shunt, rail.UShunt = shuntOhms, sp.UShunt
 		// The stated resistance is the true one times (1 + error).
-		ohms := shuntOhms / (1 + shunt)
+		ohms := shuntOhms / (1 + draw(sp.UShunt))
 		volts(".source", func(q board.Reading) float64 { return float64(q.V) + ohms*float64(q.I) })
 		volts(".load", load)
 	case measure.WiringClamp:
@@ -257,11 +251,9 @@ func (s *Sampler) wire(draw func(float64) float64, i int, r board.RailConfig) {
 		volts(".voltage", load)
 	default:
 		amperes()
-		assumed = measure.Volt(draw(float64(sp.UAssumed)))
-		rail.Y, rail.Assumed, rail.UAssumed = -1, r.Open+assumed, sp.UAssumed
+		draw(0) // an error of the voltage, which is exact here
+		rail.Y, rail.Assumed = -1, r.Open
 	}
-	s.drawn.Shunt = append(s.drawn.Shunt, shunt)
-	s.drawn.Assumed = append(s.drawn.Assumed, assumed)
 	s.setup.Rails = append(s.setup.Rails, rail)
 }
 

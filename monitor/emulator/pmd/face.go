@@ -11,7 +11,6 @@ package pmd
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -37,6 +36,7 @@ const (
 	TickHz     = 2.9345e6 // of the time stamps in the public captures (nominal 3 MHz)
 	MeanTicks  = 613.7    // mean distance of samples there: 4.78 kS/s
 	ConfigSize = 26
+	firmware   = 6
 	pairs      = 4
 )
 
@@ -47,8 +47,6 @@ type Config struct {
 	// the slot's 12 V on EPS1 as in the public captures, the board's other 12 V
 	// rails in order on PCIE1, PCIE2, EPS2.
 	Rails [4]string
-	// Firmware is the version byte of command 01 (default 6).
-	Firmware byte
 	// TickHz of the time stamps (default that of the public captures).
 	TickHz measure.Hertz
 	// NoiseV and NoiseI are the noise of a reading in counts; default 1.1 and 1
@@ -121,7 +119,6 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.TickHz, TickHz)
 	cfg.Spread.Default(cfg.Draw,
 		meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: AmpCount, UOffsetV: VoltCount, UClock: 1e-4})
-	cfg.Firmware = cmp.Or(cfg.Firmware, 6)
 	f := &Face{
 		board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)), played: make(chan struct{}, 1),
 	}
@@ -234,7 +231,7 @@ func (f *Face) command(b byte) error {
 	case 0x00:
 		return f.w.Write([]byte("ElmorLabs PMD-USB"))
 	case 0x01:
-		return f.w.Write([]byte{0xEE, 0x0A, f.cfg.Firmware})
+		return f.w.Write([]byte{0xEE, 0x0A, firmware})
 	case 0x02, 0x03, 0x06:
 		return f.w.Write(f.single(b))
 	case 0x04:

@@ -28,20 +28,18 @@ const (
 	Sensors    = 10
 	ReplyBytes = 4 + 10*Sensors + 8 + Sensors
 	pinBytes   = 100 // of a WireView
+	// update is how often the device converts. What is asked for in between is the last reading again.
+	update = time.Millisecond
 )
 
 // Config describes the device.
 type Config struct {
 	Seed uint64
-	// Update is how often the device converts; default 1 ms. What is asked for in
-	// between is the last reading again.
-	Update time.Duration
 	// Noise of a reading; default 2 mV and 5 mA, negative for none.
 	NoiseV measure.Volt
 	NoiseI measure.Ampere
-	// Spread and Draw: see meter.Spread. Without Draw the device is true.
-	Spread meter.Spread
-	Draw   bool
+	// Draw draws the device's errors; without it the device is true.
+	Draw bool
 	// Product that the device calls itself; default 0x15.
 	Product byte
 	// WireView makes it a WireView Pro II on the first plug, whose pins do not share evenly.
@@ -85,13 +83,9 @@ type Face struct {
 // New makes a device that reads a board. It needs a clock: a free pace stands
 // still for a device that is asked.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
-	if cfg.Update <= 0 {
-		cfg.Update = time.Millisecond
-	}
 	cfg.Product = cmp.Or(cfg.Product, 0x15)
 	meter.Default(&cfg.NoiseV, 0.002)
 	meter.Default(&cfg.NoiseI, 0.005)
-	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01})
 	f := &Face{board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706d6432))
 	on := rails[:]
@@ -102,7 +96,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		f.welcome, f.vendor, f.greets, f.fill = "Thermal Grizzly WireView Pro II\x00", [3]byte{0xEF, 0x05, 3}, false, f.pins
 		f.reply = make([]byte, pinBytes)
 	}
-	f.sensors = wiring.Pairs(b.Rails(), on, rest[:], cfg.Spread, cfg.Draw, rng)
+	spread := meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01}
+	f.sensors = wiring.Pairs(b.Rails(), on, rest[:], spread, cfg.Draw, rng)
 	if cfg.WireView {
 		for i, part := range shares {
 			f.sensors[i].Share = part
@@ -145,13 +140,13 @@ func (f *Face) command(b byte) error {
 
 // convert reads the sensors, if the time for it has come.
 func (f *Face) convert() {
-	n := int64(f.pace.Now(0) / f.cfg.Update)
+	n := int64(f.pace.Now(0) / update)
 	if n == f.last {
 		return
 	}
 	f.last = n
-	at := time.Duration(n) * f.cfg.Update
-	f.fill(f.reply[:0], f.board.MeanPower(max(0, at-f.cfg.Update), at))
+	at := time.Duration(n) * update
+	f.fill(f.reply[:0], f.board.MeanPower(max(0, at-update), at))
 }
 
 // connectors makes a PMD2's reply.

@@ -46,11 +46,9 @@ type Config struct {
 	// for none.
 	NoiseV measure.Volt
 	NoiseI measure.Ampere
-	// Spread and Draw: see meter.Spread. Without Draw the device is true. A zero
-	// Spread stands for a device without a calibration: 1 % and 0.5 % in gain of
-	// current and voltage, 20 mA and 10 mV in zero, 100 ppm.
-	Spread meter.Spread
-	Draw   bool
+	// Draw draws the errors of a device without a calibration: 1 % and 0.5 % in gain
+	// of current and voltage, 20 mA and 10 mV in zero, 100 ppm. Without it the device is true.
+	Draw bool
 }
 
 // Face is one device. Run serves one line at a time. As the real one, it cannot
@@ -81,12 +79,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.NoiseV, 0.001)
 	meter.Default(&cfg.NoiseI, 0.003)
 	cfg.First = cmp.Or(cfg.First, 1)
-	cfg.Spread.Default(cfg.Draw,
-		meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4})
+	spread := meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4}
 	f := &Face{board: b, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706f77656e))
-	f.connectors = wiring.Pairs(b.Rails(), rails[:], rest[:], cfg.Spread, cfg.Draw, rng)
-	clock := meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	f.connectors = wiring.Pairs(b.Rails(), rails[:], rest[:], spread, cfg.Draw, rng)
+	clock := meter.Drawing(rng, cfg.Draw)(spread.UClock)
 	f.beat = line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
 	f.power = make([]measure.Watt, maxFrames)
 	f.Device = line.Device{

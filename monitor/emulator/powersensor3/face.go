@@ -36,22 +36,13 @@ type Config struct {
 	Seed uint64
 	// Rails on pairs 0 to 3 by name; nil for the board's first four.
 	Rails []string
-	// MaxPower of the board, by which the sensors are chosen; default 1.1 × the
-	// level of the full load.
-	MaxPower measure.Watt
 	// Version that V answers, default F411-1.6.1.
 	Version string
-	// NoiseI and NoiseV are the noise of one conversion in levels; six make a
-	// frame. Defaults 3 and 1.2, negative for none.
-	NoiseI, NoiseV float64
 	// Spread and Draw: see meter.Spread. Without Draw the stored configuration is
 	// true. A zero Spread stands for the error of a module without a calibration:
-	// 1 % and 0.5 % in gain of current and voltage, 100 ppm, and ZeroLevels.
+	// 1 % and 0.5 % in gain of current and voltage, 100 ppm, and two levels in zero.
 	Spread meter.Spread
 	Draw   bool
-	// ZeroLevels is the standard deviation of every sensor's zero in levels, drawn
-	// besides Spread's offsets; 2 where Spread is zero.
-	ZeroLevels float64
 }
 
 // Face is one device. Its stored configuration outlives the driver's visits;
@@ -81,18 +72,15 @@ type Face struct {
 
 // New makes a device that reads a board.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
-	meter.Default(&cfg.NoiseI, 3)
-	meter.Default(&cfg.NoiseV, 1.2)
-	meter.Default(&cfg.MaxPower, 1.1*b.Config().Levels.Full)
+	zeroLevels := 0.0 // standard deviation of every sensor's zero, besides Spread's offsets
 	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
-		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}
-		meter.Default(&cfg.ZeroLevels, 2)
+		cfg.Spread, zeroLevels = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}, 2
 	}
 	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
 	f := &Face{board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
 	var err error
-	if f.stored, f.hw, err = connect(b, cfg, rng); err != nil {
+	if f.stored, f.hw, err = connect(b, cfg, zeroLevels, rng); err != nil {
 		return nil, err
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
@@ -301,6 +289,8 @@ const (
 	lsb         = 3.3 / maxLevel // volts a level
 	averaged    = 6              // conversions a frame
 	truncation  = 5.0 / 12       // levels that the integer mean of six loses on average
+	noiseI      = 3.0            // of one conversion of current, in levels
+	noiseV      = 1.2            // and of voltage
 )
 
 // Sensor is one sensor's stored configuration, as command R reads it.
@@ -354,7 +344,9 @@ var dividers = []float64{0.8, 0.2, 0.0877}
 
 // connect puts the board's rails on the pairs: the smallest current sensor and
 // the largest divider that bear the rail at its highest load.
-func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor, hw [Sensors]analog, err error) {
+func connect(b *board.Board, cfg Config, zeroLevels float64, rng *rand.Rand) (stored [Sensors]Sensor,
+	hw [Sensors]analog, err error,
+) {
 	for i := range hw {
 		hw[i], stored[i] = analog{rail: -1}, Sensor{Type: "NA", Pair: "NA"}
 	}
@@ -371,7 +363,7 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 		if err != nil {
 			return stored, hw, fmt.Errorf("emulated PowerSensor3: %w", err)
 		}
-		most := b.Rail(i, cfg.MaxPower)
+		most := b.Rail(i, 1.1*b.Config().Levels.Full)
 		h, d := 0, 0
 		for h < len(hallSensors)-1 && hallSensors[h].rated < float64(most.I) {
 			h++
@@ -381,8 +373,8 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 		}
 		hall, div := hallSensors[h], dividers[d]
 		// A Hall sensor rests at half of its supply of 3.3 V, a divider at 0 V.
-		stored[2*pair], hw[2*pair] = sensor(rng, cfg, hall.name, name, i, true, 1.65, hall.gain)
-		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, "voltage", name, i, false, 0, div)
+		stored[2*pair], hw[2*pair] = sensor(rng, cfg, zeroLevels, hall.name, name, i, true, 1.65, hall.gain)
+		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, zeroLevels, "voltage", name, i, false, 0, div)
 	}
 	return stored, hw, nil
 }
@@ -390,14 +382,14 @@ func connect(b *board.Board, cfg Config, rng *rand.Rand) (stored [Sensors]Sensor
 // sensor draws one sensor's true values around its stored ones. The stored
 // reference is calibrated at zero input, as the device's manual asks: it includes
 // the part that the integer mean cuts off.
-func sensor(rng *rand.Rand, cfg Config, kind, pair string, rail int, current bool, vref, gain float64) (Sensor,
-	analog,
-) {
-	u, offset, noise := cfg.Spread.UGainV, float64(cfg.Spread.UOffsetV), cfg.NoiseV
+func sensor(rng *rand.Rand, cfg Config, zeroLevels float64, kind, pair string, rail int, current bool, vref,
+	gain float64,
+) (Sensor, analog) {
+	u, offset, noise := cfg.Spread.UGainV, float64(cfg.Spread.UOffsetV), noiseV
 	if current {
-		u, offset, noise = cfg.Spread.UGainI, float64(cfg.Spread.UOffsetI), cfg.NoiseI
+		u, offset, noise = cfg.Spread.UGainI, float64(cfg.Spread.UOffsetI), noiseI
 	}
-	offset = math.Hypot(offset, cfg.ZeroLevels*lsb/gain)
+	offset = math.Hypot(offset, zeroLevels*lsb/gain)
 	ge, oe := rng.NormFloat64()*u, rng.NormFloat64()*offset
 	if !cfg.Draw {
 		ge, oe = 0, 0

@@ -33,8 +33,8 @@ import (
 // PerVolt).
 type Config struct {
 	Seed uint64
-	// Model and Serial as in *IDN?; defaults U2356A, MY00000001.
-	Model, Serial string
+	// Model as in *IDN?; default U2356A.
+	Model string
 	// Now is the board's time.
 	Now func() time.Duration
 	// Rails by name; nil for aux_12v_1 and the others behind it.
@@ -44,11 +44,8 @@ type Config struct {
 	Memory int
 	// Noise of a conversion in codes; default 1.5, negative for none.
 	Noise float64
-	// Clock is how fast the device's clock runs, relative.
-	Clock float64
-	// Spread and Draw: see meter.Spread; offsets are those at the input, in volts.
-	Spread meter.Spread
-	Draw   bool
+	// Draw draws the device's errors; without it the device is true.
+	Draw bool
 }
 
 // The wiring.
@@ -83,6 +80,7 @@ type Face struct {
 	variant
 	inputs []channel
 	wired  *wiring.Inputs
+	clock  float64 // by how much it runs fast, relative
 	noise  *rand.Rand
 
 	scan                []int // channel numbers in the order of the scan
@@ -99,24 +97,24 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	if cfg.Now == nil {
 		return nil, fmt.Errorf("emulated U2300A: nothing tells the time")
 	}
-	cfg.Model, cfg.Serial = cmp.Or(cfg.Model, "U2356A"), cmp.Or(cfg.Serial, "MY00000001")
+	cfg.Model = cmp.Or(cfg.Model, "U2356A")
 	v, ok := variants[cfg.Model]
 	if !ok {
 		return nil, fmt.Errorf("emulated U2300A: no model %q", cfg.Model)
 	}
 	cfg.Memory = cmp.Or(cfg.Memory, 1<<20)
 	meter.Default(&cfg.Noise, 1.5)
-	cfg.Spread.Default(cfg.Draw, meter.Spread{UGainI: 2e-3, UGainV: 2e-3, UOffsetI: 1e-3, UOffsetV: 1e-3, UClock: 5e-5})
+	spread := meter.Spread{UGainI: 2e-3, UGainV: 2e-3, UOffsetI: 1e-3, UOffsetV: 1e-3, UClock: 5e-5}
 	f := &Face{board: b, cfg: cfg, variant: v, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x7532333030))
-	f.cfg.Clock += meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
+	f.clock = meter.Drawing(rng, cfg.Draw)(spread.UClock)
 	var err error
-	if f.wired, err = wiring.Connect(b, cfg.Rails, f.channels, cfg.Spread, cfg.Draw, rng); err != nil {
+	if f.wired, err = wiring.Connect(b, cfg.Rails, f.channels, spread, cfg.Draw, rng); err != nil {
 		return nil, fmt.Errorf("emulated U2300A: %w", err)
 	}
 	f.inputs = make([]channel, f.channels)
 	f.reset()
-	id := fmt.Sprintf("Keysight Technologies,%s,%s,A-01-2026", cfg.Model, cfg.Serial)
+	id := fmt.Sprintf("Keysight Technologies,%s,MY00000001,A-01-2026", cfg.Model)
 	f.Instrument = scpi.New(id, f.reset, append(f.settings(), f.acquisitions()...))
 	f.Signed = true
 	return f, nil
@@ -332,7 +330,7 @@ func (f *Face) Overflow() {
 
 // after is the board's time that so many scans take.
 func (f *Face) after(scans float64) time.Duration {
-	return time.Duration(math.Round(scans * 1e9 / (float64(f.rate) * (1 + f.cfg.Clock))))
+	return time.Duration(math.Round(scans * 1e9 / (float64(f.rate) * (1 + f.clock))))
 }
 
 // start is RUN and DIG.
@@ -353,7 +351,7 @@ func (f *Face) converted() int {
 	if !f.acq.running {
 		return f.acq.done
 	}
-	return int((f.cfg.Now() - f.acq.begin).Seconds() * float64(f.rate) * (1 + f.cfg.Clock))
+	return int((f.cfg.Now() - f.acq.begin).Seconds() * float64(f.rate) * (1 + f.clock))
 }
 
 // update makes the events happen that are due: a full memory, the end of a single shot.
@@ -400,7 +398,7 @@ func (f *Face) convert(first, n int) []byte {
 	size := 2 * len(f.scan)
 	f.out = slices.Grow(f.out[:0], n*size)[:n*size]
 	f.power = slices.Grow(f.power[:0], n)
-	step := 1e9 / (float64(f.rate) * (1 + f.cfg.Clock))
+	step := 1e9 / (float64(f.rate) * (1 + f.clock))
 	// In burst mode conversions follow each other as fast as the converter can, else they share the
 	// scan's time evenly.
 	delay := 1e9 / float64(f.fastest)

@@ -30,8 +30,8 @@ import (
 // Config describes the meter and the quantities of its elements.
 type Config struct {
 	Seed uint64
-	// Model and Serial as in *IDN?; defaults WT310, C2AB00001V.
-	Model, Serial string
+	// Model as in *IDN?; default WT310.
+	Model string
 	// Now is the board's time.
 	Now func() time.Duration
 	// Rails by name, one an element; nil for aux_12v_1 and the others behind it.
@@ -42,11 +42,12 @@ type Config struct {
 	// Clock is how slow the meter's own clock runs, relative: updates come every
 	// rate·(1 + Clock).
 	Clock float64
-	// Spread and Draw: see meter.Spread; gains are those of voltage and current,
-	// and power has its own of UGainI. Without Draw the meter is perfect.
-	Spread meter.Spread
-	Draw   bool
+	// Draw draws the meter's errors; without it the meter is perfect.
+	Draw bool
 }
+
+// spread is that of the errors drawn; power has a gain of its own, of UGainI.
+var spread = meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5}
 
 // elements of each model: a WT332 has the first and the third.
 var elements = map[string][]int{
@@ -118,7 +119,7 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	if cfg.Now == nil {
 		return nil, fmt.Errorf("emulated WT300: nothing tells the time")
 	}
-	cfg.Model, cfg.Serial = cmp.Or(cfg.Model, "WT310"), cmp.Or(cfg.Serial, "C2AB00001V")
+	cfg.Model = cmp.Or(cfg.Model, "WT310")
 	has, ok := elements[cfg.Model]
 	if !ok {
 		return nil, fmt.Errorf("emulated WT300: no model %q", cfg.Model)
@@ -127,10 +128,8 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	if err != nil {
 		return nil, fmt.Errorf("emulated WT300: %w", err)
 	}
-	cfg.Spread.Default(cfg.Draw,
-		meter.Spread{UGainI: 6e-4, UGainV: 6e-4, UOffsetI: 0.02, UOffsetV: 0.015, UClock: 5e-5})
 	f := &Face{board: b, cfg: cfg}
-	draw, s := meter.Drawing(rand.New(rand.NewPCG(cfg.Seed, 0x7774333030)), cfg.Draw), cfg.Spread
+	draw, s := meter.Drawing(rand.New(rand.NewPCG(cfg.Seed, 0x7774333030)), cfg.Draw), spread
 	f.cfg.Clock += draw(s.UClock)
 	for k, n := range has { // connect the rails and draw each element's errors
 		e := &f.elements[n]
@@ -143,7 +142,7 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 		}
 	}
 	f.reset()
-	f.Instrument = scpi.New(fmt.Sprintf("YOKOGAWA,%s,%s,F1.03", cfg.Model, cfg.Serial), f.reset, f.commands())
+	f.Instrument = scpi.New(fmt.Sprintf("YOKOGAWA,%s,C2AB00001V,F1.03", cfg.Model), f.reset, f.commands())
 	f.MoveErrorQuery("STATus:ERRor")
 	f.Positive = true
 	f.Cleared = func() { f.update(); f.events = 0 }

@@ -32,11 +32,11 @@ type Config struct {
 	Lost func(delta int64) (scans uint64, exact bool)
 	// FlushTicks is how much time a block covers before it is delivered.
 	FlushTicks int64
-	// Settle is the window from which the host's clock takes one least lag;
-	// default 25 ms. See pending for how such windows decide how many turns of
-	// the stamp a silence hid.
-	Settle time.Duration
 }
+
+// settle is the window from which the host's clock takes one least lag. See pending for how such windows
+// decide how many turns of the stamp a silence hid.
+const settle = 25 * time.Millisecond
 
 // stallAfter is a silence on the line after which whole turns of the stamp may
 // have passed unseen even if the next stamp fits. A line that is usually prompt
@@ -81,9 +81,6 @@ type suspect struct {
 
 // New makes an assembler that delivers to sink.
 func New(cfg Config, sink instrument.Sink) *Assembler {
-	if cfg.Settle <= 0 {
-		cfg.Settle = 25 * time.Millisecond
-	}
 	a := &Assembler{cfg: cfg, sink: sink}
 	a.block.Counts = make([][]measure.Count, cfg.Channels)
 	for c := range a.block.Counts {
@@ -235,13 +232,13 @@ func (a *Assembler) ReadDone() error {
 	if timed && a.scanned && !a.full {
 		l := a.lag.at(a.at, a.lastTick, float64(a.cfg.TickHz))
 		if a.pending.active {
-			a.pending.observe(a.at, l, a.cfg.Settle)
+			a.pending.observe(a.at, l)
 		} else {
-			a.lag.learn(a.at, l, a.cfg.Settle)
+			a.lag.learn(a.at, l)
 		}
 	}
 	if a.pending.active {
-		if timed && !a.judged() && a.at.Sub(a.pending.since) < patience*a.cfg.Settle && len(a.block.Ticks) < maxHeld {
+		if timed && !a.judged() && a.at.Sub(a.pending.since) < patience*settle && len(a.block.Ticks) < maxHeld {
 			return nil
 		}
 		return a.Flush()

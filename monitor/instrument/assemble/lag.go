@@ -13,12 +13,12 @@ import (
 // was. Both look alike until the backlog was read: then the lag of a late
 // reader is back where it was, and that of a device that lost scans stays up, by
 // the same amount for good. So the least lag is taken over windows of several
-// Settle each; any of them at the usual lag acquits the line at once, and only
+// settle each; any of them at the usual lag acquits the line at once, and only
 // windows that agree with each other, well above the usual lag, convict it.
 const (
 	agreeing = 3  // windows that must agree
-	wide     = 4  // Settles a window: 0.1 s
-	patience = 24 // Settles until it is given up: 0.6 s, within a stop's grace (capture.Config)
+	wide     = 4  // settles a window: 0.1 s
+	patience = 24 // settles until it is given up: 0.6 s, within a stop's grace (capture.Config)
 )
 
 // pending is a discontinuity whose whole turns are not yet known. All scans of
@@ -37,7 +37,7 @@ type pending struct {
 }
 
 // observe takes the lag of a read behind which nothing more was waiting.
-func (p *pending) observe(at time.Time, lag float64, settle time.Duration) {
+func (p *pending) observe(at time.Time, lag float64) {
 	p.least, p.window = min(p.least, lag), min(p.window, lag)
 	if at.Sub(p.begun) >= wide*settle {
 		p.minima[p.n%agreeing] = p.window
@@ -129,7 +129,7 @@ func (a *Assembler) decide() error {
 	})
 }
 
-// lagWindows is how many windows of Settle the usual lag is learned from.
+// lagWindows is how many windows of settle the usual lag is learned from.
 const lagWindows = 20
 
 // lag follows how far the host's clock runs behind the device's: arrival minus
@@ -158,12 +158,12 @@ func (l *lag) at(t time.Time, tick int64, tickHz float64) float64 {
 }
 
 // learn adds one observation.
-func (l *lag) learn(t time.Time, v float64, window time.Duration) {
+func (l *lag) learn(t time.Time, v float64) {
 	if l.since.IsZero() {
 		l.since = t
 	}
 	l.window = min(l.window, v)
-	if t.Sub(l.since) >= window {
+	if t.Sub(l.since) >= settle {
 		l.ring[l.n%lagWindows], l.silences[l.n%lagWindows] = l.window, l.silence
 		l.n++
 		l.window, l.silence, l.since = math.Inf(1), 0, t

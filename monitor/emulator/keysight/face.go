@@ -58,7 +58,7 @@ type Face struct {
 	cfg   Config
 
 	timeRange, position float64 // s: across the screen; of the reference behind the trigger
-	reference, mode     string
+	reference           string
 	acqType, acqMode    string
 	wav                 waveform
 	armed, triggered    bool // the event registers AER and TER
@@ -90,9 +90,9 @@ func (f *Face) reset() {
 	for i := range f.Channel {
 		f.Channel[i].Label = fmt.Sprint(i + 1)
 	}
-	f.timeRange, f.position, f.reference, f.mode = 1e-3, 0, "CENT", "MAIN"
+	f.timeRange, f.position, f.reference = 1e-3, 0, "CENT"
 	f.acqType, f.acqMode = "NORM", "RTIM"
-	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 60e-9}
+	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 60e-9}
 	f.armed, f.triggered = false, false
 	f.Power()
 	f.wav = waveform{mode: "NORM", format: "BYTE", order: "MSBF", unsigned: true, points: 1000}
@@ -183,7 +183,7 @@ func (f *Face) rootCommands() []scpi.Command {
 		scpi.Action("AUToscale", func() {}),
 		scpi.Action("SYSTem:PRESet", f.reset),
 		scpi.Action("TRIGger:FORCe", f.Force),
-		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
+		scpi.Sole("TRIGger:MODE", "EDGE"),
 		scpi.Choice("TRIGger:SWEep", &t.Sweep, "AUTO", "NORMal"),
 		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
 		f.SourceOf("TRIGger[:EDGE]:SOURce", "CHANnel", &t.Source),
@@ -196,7 +196,7 @@ func (f *Face) rootCommands() []scpi.Command {
 // timeCommands set time base and acquisition. Range and scale are one setting: the screen has ten divisions.
 func (f *Face) timeCommands() []scpi.Command {
 	return []scpi.Command{
-		scpi.Choice("TIMebase:MODE", &f.mode, "MAIN"),
+		scpi.Sole("TIMebase:MODE", "MAIN"),
 		scpi.Choice("TIMebase:REFerence", &f.reference, "LEFT", "CENTer", "RIGHt"),
 		{
 			Pattern: "TIMebase[:MAIN]:RANGe", Set: scpi.Within(&f.timeRange, 50e-9, 500),
@@ -213,7 +213,7 @@ func (f *Face) timeCommands() []scpi.Command {
 			Pattern: "TIMebase:POSition", Set: scpi.Within(&f.position, -500, 500), Query: scpi.Show(nr3, &f.position),
 		},
 		{Pattern: "TIMebase", Query: scpi.Reply(func() string {
-			return fmt.Sprintf(":TIM:MODE %s;REF %s;MAIN:RANG "+nr3+";POS "+nr3, f.mode, f.reference, f.timeRange, f.position)
+			return fmt.Sprintf(":TIM:MODE MAIN;REF %s;MAIN:RANG "+nr3+";POS "+nr3, f.reference, f.timeRange, f.position)
 		})},
 		// Rate and depth follow and can only be read.
 		scpi.Choice("ACQuire:TYPE", &f.acqType, "NORMal", "AVERage", "HRESolution", "PEAK"),

@@ -81,7 +81,7 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 func (f *Face) reset() {
 	f.Reset(scope.Channel{Scale: 1, Ratio: 10, Coupling: "DC", Invert: "0", Limit: "OFF", Units: "VOLT"})
 	f.timeScale, f.timeShift, f.depth, f.average, f.acqType, f.roll = 1e-6, 0, 0, 2, "NORM", "1"
-	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 16e-9}
+	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 16e-9}
 	f.Power()
 	f.wav = waveform{mode: "NORM", format: "BYTE", start: 1, stop: f.family.screen}
 }
@@ -254,10 +254,7 @@ func (f *Face) commands() []scpi.Command {
 		{Pattern: "TIMebase[:MAIN]:OFFSet", Query: scpi.Number(&f.timeShift), Set: func(c scpi.Call) error {
 			return scpi.Within(&f.timeShift, -f.Window()/2*1.001, max(1, 100*f.timeScale))(c)
 		}},
-		{
-			Pattern: "TIMebase:MODE", Set: func(c scpi.Call) error { _, err := c.Word(0, "MAIN"); return err },
-			Query: scpi.Fixed("MAIN"),
-		},
+		scpi.Sole("TIMebase:MODE", "MAIN"),
 		{
 			Pattern: "TIMebase:DELay:ENABle", Set: func(c scpi.Call) error { _, err := c.Bool(0); return err },
 			Query: scpi.Fixed("0"),
@@ -317,7 +314,7 @@ func (f *Face) triggerCommands() []scpi.Command {
 	return []scpi.Command{
 		scpi.Asked("TRIGger:STATus", func() string { return states[f.State()] }),
 		{Pattern: "TRIGger:POSition", Query: scpi.Fixed("-1")},
-		scpi.Choice("TRIGger:MODE", &t.Mode, "EDGE"),
+		scpi.Sole("TRIGger:MODE", "EDGE"),
 		scpi.Choice("TRIGger:COUPling", &t.Coupling, "DC", "AC", "LFReject", "HFReject"),
 		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
 		{Pattern: "TRIGger:SWEep", Set: func(c scpi.Call) error {

@@ -86,7 +86,7 @@ func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 func (f *Face) reset() {
 	f.Reset(channel{Scale: 5e-3, Ratio: 1, Coupling: "DCL", Invert: "NORM", Limit: "FULL", Units: "V"})
 	f.timeScale, f.position, f.reference, f.depth = 1e-4, 0, 50, depths[0]
-	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
+	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
 	f.words = map[string]string{"ACQuire:TYPE": "REFR", "CHANnel<n>:TYPE": "SAMP"}
 	f.format, f.bits, f.order, f.points = "ASC", 0, "MSBF", "DEF"
 	f.broken, f.roll = false, true
@@ -259,7 +259,7 @@ func (f *Face) triggerCommands() []scpi.Command {
 			f.hurry()
 			return err
 		}, Query: scpi.Show("%s", &t.Sweep)},
-		scpi.Choice("TRIGger:A:TYPE", &t.Mode, "EDGE"),
+		scpi.Sole("TRIGger:A:TYPE", "EDGE"),
 		scpi.Choice("TRIGger:A:EDGE:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFReject"),
 	}

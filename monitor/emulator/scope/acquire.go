@@ -14,9 +14,9 @@ import (
 // Trigger is how it is set. Words are in the face's own spelling, but for those
 // that the acquisition knows: sweep AUTO, slope POS, NEG or both.
 type Trigger struct {
-	Mode, Sweep, Slope, Coupling string
-	Source                       int
-	Level, Holdoff               float64
+	Sweep, Slope, Coupling string
+	Source                 int
+	Level, Holdoff         float64
 }
 
 // State is the state of trigger and memory.

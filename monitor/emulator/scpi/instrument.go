@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,7 @@ type Instrument struct {
 
 // command is a Command with its pattern parsed.
 type command struct {
-	nodes []node
+	form *regexp.Regexp
 	Command
 }
 
@@ -117,15 +118,6 @@ func Block(digits int, data []byte) []byte {
 
 // common are the commands of IEEE 488.2 and the error queue.
 func (i *Instrument) common() []Command {
-	mask := func(p *int) func(Call) error {
-		return Set(func(v float64) error {
-			if v < 0 || v > 255 {
-				return ErrRange
-			}
-			*p = int(v)
-			return nil
-		})
-	}
 	done := func(Call) ([]byte, error) { return Text("1") }
 	return []Command{
 		{Pattern: "*IDN", Query: func(Call) ([]byte, error) { return []byte(i.identity), nil }},
@@ -146,8 +138,8 @@ func (i *Instrument) common() []Command {
 		{Pattern: "*WAI", Set: func(Call) error { return nil }},
 		{Pattern: "*TST", Query: func(Call) ([]byte, error) { return Text("0") }},
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) { v := i.esr; i.esr = 0; return Text("%d", v) }},
-		{Pattern: "*ESE", Set: mask(&i.ese), Query: Show("%d", &i.ese)},
-		{Pattern: "*SRE", Set: mask(&i.sre), Query: Show("%d", &i.sre)},
+		{Pattern: "*ESE", Set: Mask(&i.ese, 255), Query: Show("%d", &i.ese)},
+		{Pattern: "*SRE", Set: Mask(&i.sre, 255), Query: Show("%d", &i.sre)},
 		{Pattern: "*STB", Query: func(Call) ([]byte, error) { // the status byte
 			b := 0
 			if len(i.queue) > 0 {
@@ -256,8 +248,9 @@ func (i *Instrument) execute(ctx context.Context, line string) []byte {
 // do carries out one command of a message. A header that no command has is an error in the queue,
 // as is a query of a command that cannot be asked.
 func (i *Instrument) do(u unit) (reply []byte, pause func() time.Duration, err error) {
+	header := strings.ToUpper(":" + strings.Join(u.words, ":"))
 	for _, c := range i.commands {
-		suffixes, ok := match(c.nodes, u.words)
+		suffixes, ok := c.match(header)
 		call := Call{Suffixes: suffixes, Args: u.args}
 		switch {
 		case !ok:
@@ -312,7 +305,7 @@ func (c Call) Channels(i int) (out []int, err error) {
 func (i *Instrument) MoveErrorQuery(pattern string) {
 	for n, c := range i.commands {
 		if c.Pattern == errorQuery {
-			i.commands[n].nodes = compile(pattern)
+			i.commands[n].form = compile(pattern)
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package scpi
 
 import (
-	"fmt"
+	"cmp"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/wattmark/wattmark/internal/lazy"
 )
 
 // Call is one program message unit as a handler gets it.
@@ -50,7 +53,7 @@ func (c Call) Word(i int, words ...string) (string, error) {
 		return "", ErrMissing
 	}
 	for _, w := range words {
-		if (node{pattern: w}).matches(c.Args[i]) {
+		if word := strings.ToUpper(c.Args[i]); word == Short(w) || word == strings.ToUpper(w) {
 			return Short(w), nil
 		}
 	}
@@ -71,12 +74,6 @@ type Command struct {
 	Pause func() time.Duration
 }
 
-// node is one word of a pattern.
-type node struct {
-	pattern            string
-	numbered, optional bool
-}
-
 // Short is the capitals of a pattern.
 func Short(pattern string) string {
 	return strings.Map(func(r rune) rune {
@@ -87,79 +84,40 @@ func Short(pattern string) string {
 	}, pattern)
 }
 
-// matches reports whether a word is the node's long or short form, in upper or lower case.
-func (n node) matches(word string) bool {
-	word = strings.ToUpper(word)
-	return word == Short(n.pattern) || word == strings.ToUpper(n.pattern)
-}
+// node is one word of a pattern: a bracket where it may be left out, the word, and <n> where a number may stand.
+var node = lazy.Regexp(`(\[?):?(\*?\w+)(<n>)?:?\]?`)
 
-// match reports whether a word of a header is this node, and its number.
-func (n node) match(word string) (suffix int, ok bool) {
-	if n.matches(word) {
-		return 1, true
-	}
-	if !n.numbered {
-		return 0, false
-	}
-	i := strings.IndexAny(word, "0123456789")
-	if i < 1 || !n.matches(word[:i]) {
-		return 0, false
-	}
-	v, err := strconv.Atoi(word[i:])
-	return v, err == nil
-}
-
-// compile splits a pattern. It panics on one that is malformed: patterns are
-// part of the program.
-func compile(pattern string) (nodes []node) {
-	rest := strings.TrimPrefix(pattern, ":")
-	for rest != "" {
-		var n node
-		var word string
-		if inner, ok := strings.CutPrefix(rest, "["); ok {
-			word, rest, ok = strings.Cut(inner, "]")
-			if !ok {
-				panic(fmt.Sprintf("scpi: pattern %q: a bracket does not close", pattern))
-			}
-			n.optional = true
-			word = strings.Trim(word, ":")
-		} else if i := strings.IndexAny(rest, ":["); i >= 0 {
-			word, rest = rest[:i], rest[i:]
-		} else {
-			word, rest = rest, ""
+// compile makes an expression of a pattern that matches headers in capitals, with a colon before each word. Its groups
+// are the numbers. A word goes to the first node that it fits.
+func compile(pattern string) *regexp.Regexp {
+	form := node().ReplaceAllStringFunc(pattern, func(text string) string {
+		m := node().FindStringSubmatch(text)
+		out := ":(?:" + regexp.QuoteMeta(Short(m[2])) + "|" + regexp.QuoteMeta(strings.ToUpper(m[2])) + ")"
+		if m[3] != "" {
+			out += `(\d*)`
 		}
-		rest = strings.TrimPrefix(rest, ":")
-		n.pattern, n.numbered = strings.CutSuffix(word, "<n>")
-		nodes = append(nodes, n)
-	}
-	return nodes
+		if m[1] != "" {
+			out = "(?:" + out + ")?"
+		}
+		return out
+	})
+	return regexp.MustCompile("^" + form + "$")
 }
 
-// match reports whether the words of a header are the nodes of a pattern. A node that may be left out
-// is first tried with the next word and then without it, so that a word goes to the first node it fits.
-func match(nodes []node, words []string) (suffixes []int, ok bool) {
-	if len(nodes) == 0 {
-		return nil, len(words) == 0
-	}
-	n := nodes[0]
-	if len(words) > 0 {
-		if v, ok := n.match(words[0]); ok {
-			if rest, ok := match(nodes[1:], words[1:]); ok {
-				if n.numbered {
-					rest = append([]int{v}, rest...)
-				}
-				return rest, true
-			}
-		}
-	}
-	if !n.optional {
+// match reports whether a header has the form of a command, and returns its numbers.
+func (c command) match(header string) (suffixes []int, ok bool) {
+	m := c.form.FindStringSubmatch(header)
+	if m == nil {
 		return nil, false
 	}
-	rest, ok := match(nodes[1:], words)
-	if ok && n.numbered {
-		rest = append([]int{1}, rest...)
+	for _, digits := range m[1:] {
+		n, err := strconv.Atoi(cmp.Or(digits, "1"))
+		if err != nil {
+			return nil, false
+		}
+		suffixes = append(suffixes, n)
 	}
-	return rest, ok
+	return suffixes, true
 }
 
 // unit is one program message unit.
@@ -289,6 +247,11 @@ func Choice(pattern string, at *string, words ...string) Command {
 	return Command{Pattern: pattern, Set: Word(at, words...), Query: Show("%s", at)}
 }
 
+// Sole is a setting that has but one value.
+func Sole(pattern, word string) Command {
+	return Command{Pattern: pattern, Set: func(c Call) error { _, err := c.Word(0, word); return err }, Query: Fixed(word)}
+}
+
 // Kept is a setting without an effect, kept in a map by its pattern.
 func Kept(at *map[string]string, pattern string, words ...string) Command {
 	return Command{Pattern: pattern, Set: func(c Call) error {
@@ -324,6 +287,42 @@ func Action(pattern string, do func()) Command {
 // Asked is a query without a command of its own.
 func Asked(pattern string, answer func() string) Command {
 	return Command{Pattern: pattern, Query: Reply(answer)}
+}
+
+// Mask makes a setter of a register of bits.
+func Mask[T ~int | ~uint16](at *T, most float64) func(Call) error {
+	return Set(func(v float64) error {
+		if v < 0 || v > most {
+			return ErrRange
+		}
+		*at = T(v)
+		return nil
+	})
+}
+
+// Headed makes replies begin with their header while on: the pattern with its numbers, in capitals. Where long is not
+// nil and false, that is the short form.
+func Headed(on, long *bool, all ...Command) []Command {
+	for i, c := range all {
+		if c.Query == nil {
+			continue
+		}
+		all[i].Query = func(a Call) ([]byte, error) {
+			out, err := c.Query(a)
+			if out == nil || !*on {
+				return out, err
+			}
+			header := strings.TrimPrefix(strings.NewReplacer("[", "", "]", "").Replace(c.Pattern), ":")
+			for _, n := range a.Suffixes {
+				header = strings.Replace(header, "<n>", strconv.Itoa(n), 1)
+			}
+			if long != nil && !*long {
+				header = Short(header)
+			}
+			return append([]byte(":"+strings.ToUpper(header)+" "), out...), err
+		}
+	}
+	return all
 }
 
 // Flag is the text of a truth value.

@@ -95,7 +95,7 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 func (f *Face) reset() {
 	f.Reset(scope.Channel{Scale: 1, Ratio: 1, Coupling: "DC", Invert: "OFF", Limit: "FULL", Units: "V"})
 	f.timeScale, f.delay, f.depth, f.mode = 1e-6, 0, 20_000_000, "AUTO"
-	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 8e-9}
+	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 8e-9}
 	f.words = map[string]string{
 		"ACQuire:TYPE": "NORMal", "ACQuire:MODE": "YT", "ACQuire:MMANagement": "AUTO", "ACQuire:SEQuence": "OFF",
 		"TIMebase:REFerence": "DELay",
@@ -299,7 +299,7 @@ func (f *Face) triggerCommands() []scpi.Command {
 		scpi.Action("TRIGger:RUN", func() { f.begin(f.mode) }),
 		scpi.Action("TRIGger:STOP", f.Stop),
 		scpi.Asked("TRIGger:STATus", func() string { return status[f.State()] }),
-		scpi.Choice("TRIGger:TYPE", &t.Mode, "EDGE"),
+		scpi.Sole("TRIGger:TYPE", "EDGE"),
 		f.SourceOf("TRIGger:EDGE:SOURce", "C", &t.Source),
 		f.Slope("TRIGger:EDGE:SLOPe", strings.Clone, "RISing", "FALLing", "ALTernate"),
 		scpi.Choice("TRIGger:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFREJect", "HFREJect"),

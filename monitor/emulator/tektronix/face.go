@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +107,7 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 func (f *Face) reset() {
 	f.Reset(scope.Channel{Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
 	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
-	f.Trig = scope.Trigger{Mode: "EDGE", Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
+	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
 	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1"}
 	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
 	f.Power()
@@ -200,26 +199,8 @@ func (f *Face) commands() []scpi.Command {
 	}
 	all := slices.Concat(f.acquireCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(),
 		f.waveCommands(), own)
-	for i, c := range all {
-		if c.Query == nil {
-			continue
-		}
-		all[i].Query = func(a scpi.Call) ([]byte, error) {
-			out, err := c.Query(a)
-			if f.header && out != nil { // the pattern with its numbers, in the long form or in capitals alone
-				header := c.Pattern
-				for _, n := range a.Suffixes {
-					header = strings.Replace(header, "<n>", strconv.Itoa(n), 1)
-				}
-				if !f.verbose {
-					header = scpi.Short(header)
-				}
-				out = append([]byte(":"+strings.ToUpper(header)+" "), out...)
-			}
-			return out, err
-		}
-	}
-	return append(all, scpi.Switch("HEADer", &f.header), scpi.Switch("VERBose", &f.verbose))
+	return append(scpi.Headed(&f.header, &f.verbose, all...), scpi.Switch("HEADer", &f.header),
+		scpi.Switch("VERBose", &f.verbose))
 }
 
 // keep is a setting that is reported in its long form.

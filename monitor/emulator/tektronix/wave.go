@@ -249,7 +249,7 @@ func (f *Face) triggerCommands() []scpi.Command {
 			}
 			return forms[1]
 		}),
-		scpi.Choice("TRIGger:A:TYPe", &t.Mode, "EDGE"),
+		scpi.Sole("TRIGger:A:TYPe", "EDGE"),
 		scpi.Choice("TRIGger:A:MODe", &t.Sweep, "AUTO", "NORMal"),
 		f.SourceOf("TRIGger:A:EDGE:SOUrce", "CH", &t.Source),
 		f.Slope("TRIGger:A:EDGE:SLOpe", strings.ToUpper, "RISe", "FALL", "EITher"),

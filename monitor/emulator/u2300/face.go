@@ -136,7 +136,7 @@ const (
 
 // settings can be changed only while nothing runs.
 func (f *Face) settings() []scpi.Command {
-	return []scpi.Command{
+	all := []scpi.Command{
 		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c scpi.Call) (string, error) {
 			v, err := c.Number(0)
 			if err == nil && !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
@@ -148,7 +148,7 @@ func (f *Face) settings() []scpi.Command {
 			func(c scpi.Call) (string, error) { return c.Word(0, "BIPolar", "UNIPolar") }),
 		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
 			func(c scpi.Call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
-		{Pattern: "ROUTe:SCAN", Set: f.idle(func(c scpi.Call) error {
+		{Pattern: "ROUTe:SCAN", Set: func(c scpi.Call) error {
 			var numbers []int
 			err := f.each(c, 0, func(_ *channel, n int) error { numbers = append(numbers, n); return nil })
 			if err == nil && f.rate*len(numbers) > f.fastest {
@@ -158,26 +158,30 @@ func (f *Face) settings() []scpi.Command {
 				f.scan = numbers
 			}
 			return err
-		}), Query: scpi.Reply(func() string {
+		}, Query: scpi.Reply(func() string {
 			return "(@" + strings.Trim(strings.ReplaceAll(fmt.Sprint(f.scan), " ", ","), "[]") + ")"
 		})},
-		{Pattern: "ACQuire:SRATe", Query: scpi.Show("%d", &f.rate), Set: f.idle(scpi.Set(func(v float64) error {
+		{Pattern: "ACQuire:SRATe", Query: scpi.Show("%d", &f.rate), Set: scpi.Set(func(v float64) error {
 			if !(v >= slowest && v*float64(len(f.scan)) <= float64(f.fastest)) { // all inputs share the converter's rate
 				return scpi.ErrRange
 			}
 			f.rate = int(math.Round(v))
 			return nil
-		}))},
-		{Pattern: "ACQuire:POINts", Set: f.idle(f.setPoints(&f.depth)), Query: scpi.Show("%d", &f.depth)},
-		{Pattern: "WAVeform:POINts", Set: f.idle(f.setPoints(&f.points)), Query: scpi.Show("%d", &f.points)},
-		{Pattern: "ACQuire:BURSt", Set: f.idle(scpi.Store(scpi.Call.Bool, &f.burst)), Query: scpi.Reply(func() string {
-			return scpi.Flag(f.burst)
 		})},
-		{
-			Pattern: "TRIGger:SOURce", Query: scpi.Fixed("NONE"),
-			Set: f.idle(func(c scpi.Call) error { _, err := c.Word(0, "NONE"); return err }),
-		},
+		{Pattern: "ACQuire:POINts", Set: f.setPoints(&f.depth), Query: scpi.Show("%d", &f.depth)},
+		{Pattern: "WAVeform:POINts", Set: f.setPoints(&f.points), Query: scpi.Show("%d", &f.points)},
+		scpi.Switch("ACQuire:BURSt", &f.burst),
+		scpi.Sole("TRIGger:SOURce", "NONE"),
 	}
+	for i, c := range all {
+		all[i].Set = func(a scpi.Call) error {
+			if f.update(); f.acq.running {
+				return scpi.ErrConflict
+			}
+			return c.Set(a)
+		}
+	}
+	return all
 }
 
 // acquisitions start and stop the converter, and read the memory.
@@ -217,16 +221,6 @@ func (f *Face) acquisitions() []scpi.Command {
 	}
 }
 
-// idle lets a command pass only while no acquisition runs.
-func (f *Face) idle(set func(scpi.Call) error) func(scpi.Call) error {
-	return func(c scpi.Call) error {
-		if f.update(); f.acq.running {
-			return scpi.ErrConflict
-		}
-		return set(c)
-	}
-}
-
 // each finds the channels that parameter i lists.
 func (f *Face) each(c scpi.Call, i int, do func(*channel, int) error) error {
 	numbers, err := c.Channels(i)
@@ -258,7 +252,7 @@ func (f *Face) joined(c scpi.Call, of func(*channel, int) string) ([]byte, error
 func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scpi.Call) (string, error)) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
-		Set: f.idle(func(c scpi.Call) error {
+		Set: func(c scpi.Call) error {
 			v, err := parse(c)
 			if err != nil {
 				return err
@@ -272,7 +266,7 @@ func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scp
 				return err
 			}
 			return f.each(c, 1, func(ch *channel, _ int) error { *at(ch) = v; return nil })
-		}),
+		},
 		Query: func(c scpi.Call) ([]byte, error) {
 			return f.joined(c, func(ch *channel, _ int) string { return *at(ch) })
 		},

@@ -222,24 +222,6 @@ func nr3(v float64) string {
 	return fmt.Sprintf("%.1fE%+03d", v, exponent)
 }
 
-// headed is a setting whose reply has its pattern for a header, in capitals, where headers are on.
-func (f *Face) headed(c scpi.Command) scpi.Command {
-	header := strings.ToUpper(strings.TrimPrefix(strings.NewReplacer("[", "", "]", "").Replace(c.Pattern), ":"))
-	query := c.Query
-	c.Query = func(a scpi.Call) ([]byte, error) {
-		value, err := query(a)
-		if err != nil || !f.header {
-			return value, err
-		}
-		of := header
-		for _, n := range a.Suffixes {
-			of = strings.Replace(of, "<N>", strconv.Itoa(n), 1)
-		}
-		return scpi.Text(":%s %s", of, value)
-	}
-	return c
-}
-
 // commands is the tree.
 func (f *Face) commands() []scpi.Command {
 	currents := current // of the model
@@ -279,12 +261,9 @@ func (f *Face) commands() []scpi.Command {
 			}
 			return w, err
 		}, strings.Clone),
-		{Pattern: "STATus:EESE", Set: mask(&f.enabled), Query: scpi.Show("%d", &f.enabled)},
+		{Pattern: "STATus:EESE", Set: scpi.Mask(&f.enabled, math.MaxUint16), Query: scpi.Show("%d", &f.enabled)},
 	}
-	for i, c := range all {
-		all[i] = f.headed(c)
-	}
-	return append(append(all, f.extras()...), f.readings()...)
+	return slices.Concat(scpi.Headed(&f.header, nil, all...), f.extras(), f.readings())
 }
 
 // numbered is a setting of which there are several, chosen by the number in its header.
@@ -314,17 +293,6 @@ func numbered[T any](pattern string, all []T, read func(scpi.Call) (T, error), s
 	}}
 }
 
-// mask makes a setter of a register of 16 bits.
-func mask(at *uint16) func(scpi.Call) error {
-	return scpi.Set(func(v float64) error {
-		if v < 0 || v > math.MaxUint16 {
-			return scpi.ErrRange
-		}
-		*at = uint16(v)
-		return nil
-	})
-}
-
 // readings have no header: the values, and the registers by which a driver waits for an update
 // without polling. The extended event register clears when read.
 func (f *Face) readings() []scpi.Command {
@@ -346,7 +314,7 @@ func (f *Face) readings() []scpi.Command {
 			}
 			return scpi.Text("%d", bits)
 		}},
-		{Pattern: "COMMunicate:WAIT", Set: mask(&f.await), Pause: func() time.Duration {
+		{Pattern: "COMMunicate:WAIT", Set: scpi.Mask(&f.await, math.MaxUint16), Pause: func() time.Duration {
 			next := f.update()
 			if f.events&f.await != 0 {
 				return 0
@@ -393,10 +361,7 @@ func (f *Face) extras() []scpi.Command {
 		{Pattern: "[:INPut]:WIRing", Query: scpi.Fixed("P1W2")},
 		{Pattern: "INTEGrate:STATe", Query: scpi.Reply(func() string { return x.state })},
 	}
-	for i, c := range all {
-		all[i] = f.headed(c)
-	}
-	return append(all, scpi.Asked("*OPT", func() string { return "NONE" }),
+	return append(scpi.Headed(&f.header, nil, all...), scpi.Asked("*OPT", func() string { return "NONE" }),
 		scpi.Action("INTEGrate:STARt", run("START")), scpi.Action("INTEGrate:STOP", run("STOP")),
 		scpi.Action("INTEGrate:RESet", run("RESET")))
 }

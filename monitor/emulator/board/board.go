@@ -73,9 +73,6 @@ func New(cfg Config) (*Board, error) {
 	return b, nil
 }
 
-// Name returns the configured name.
-func (b *Board) Name() string { return b.cfg.Name }
-
 // Config returns the configuration with its defaults filled in.
 func (b *Board) Config() Config { return b.cfg }
 
@@ -225,7 +222,6 @@ type Ripple struct {
 // Config describes a board. The zero value of every field means its default,
 // except where a negative value means "none".
 type Config struct {
-	Name string
 	Seed uint64
 	// Levels of the loads; a zero level takes its default (a 300 W card).
 	Levels Levels
@@ -273,7 +269,6 @@ func (c Config) withDefaults() Config {
 	if c.Rails == nil {
 		c.Rails = DefaultRails()
 	}
-	c.Name = cmp.Or(c.Name, "emulated 300 W card")
 	c.TauUp = cmp.Or(c.TauUp, 120*time.Microsecond)
 	c.TauDown = cmp.Or(c.TauDown, 300*time.Microsecond)
 	c.TauThermal = cmp.Or(c.TauThermal, 4*time.Second)

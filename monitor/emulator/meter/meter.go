@@ -126,9 +126,6 @@ func (m *Instrument) Inputs() instrument.Inputs {
 	return instrument.Inputs{Timebase: s.Timebase, Response: s.Response, Channels: s.Channels}
 }
 
-// Setup is the sampler's setup, with the rails that its channels make.
-func (m *Instrument) Setup() measure.Setup { return m.src.Setup() }
-
 // Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the
 // sink takes them.
 func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {

@@ -88,9 +88,9 @@ type Face struct {
 	out    []byte
 	play   *player
 
-	samples, skipped atomic.Uint64
-	began            atomic.Uint64 // tick of the newest stream's first sample
-	played           chan struct{}
+	samples atomic.Uint64
+	began   atomic.Uint64 // tick of the newest stream's first sample
+	played  chan struct{}
 }
 
 // mode holds the settings of command 07.
@@ -136,10 +136,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	return f, f.connect(rng)
 }
 
-// Samples is the number of samples sent, Skipped of those lost because the
-// driver did not read.
+// Samples is the number of samples sent.
 func (f *Face) Samples() uint64 { return f.samples.Load() }
-func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
 // ClockError is how fast the device's clock runs, relative.
 func (f *Face) ClockError() float64 { return f.clock }
@@ -201,8 +199,7 @@ func (f *Face) batch(until time.Duration) error {
 	if f.play != nil {
 		return f.playBatch(until - f.play.begun)
 	}
-	if behind := until - f.now(); behind > f.pace.MaxBacklog() {
-		f.skipped.Add(uint64(float64(behind) / f.tickNs / MeanTicks))
+	if until-f.now() > f.pace.MaxBacklog() {
 		f.catchUp()
 	}
 	f.out = f.out[:0]

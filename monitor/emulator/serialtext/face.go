@@ -54,7 +54,7 @@ type Face struct {
 	power []measure.Watt
 	out   []byte
 
-	lines, skipped atomic.Uint64
+	skipped atomic.Uint64
 }
 
 const maxLines = 32 // of one write
@@ -91,8 +91,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	return f, nil
 }
 
-// Lines is the number of lines sent, Skipped of those lost because the driver did not read.
-func (f *Face) Lines() uint64   { return f.lines.Load() }
+// Skipped is the number of lines lost because the driver did not read.
 func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
 // BoardTime is the card's time of a line, by its count.
@@ -106,7 +105,6 @@ func (f *Face) send(n int) error {
 		f.out = f.append(f.out, p)
 		f.beat.Next++
 	}
-	f.lines.Add(uint64(n))
 	return f.w.Write(f.out)
 }
 

@@ -100,12 +100,7 @@ func (d *Device) setUp(ctx context.Context) error {
 	if _, err = again(ctx, func() (any, error) { return nil, d.dialect.SetUp(ctx, d.client, d.plan) }); err != nil {
 		return err
 	}
-	if own, ok := d.dialect.(Checker); ok { // asks the scope for complaints
-		err = own.Check(ctx, d.client)
-	} else {
-		err = d.client.Check(ctx, "set up")
-	}
-	switch {
+	switch err = d.dialect.Check(ctx, d.client); {
 	case errors.Is(err, instrument.ErrIdentity):
 		return err
 	case err != nil:

@@ -44,6 +44,9 @@ type Dialect interface {
 	// unless the bench file names one to wait for. The Device looks into the error queue behind
 	// it. SetAll sends a list of settings and waits for each.
 	SetUp(ctx context.Context, c *scpi.Client, p *Plan) error
+	// Check returns the scope's complaints since *CLS. It may find nothing where the scope has no way to report so:
+	// ReadBack then has to look at every setting. Record asks the error queue.
+	Check(ctx context.Context, c *scpi.Client) error
 	// ReadBack reads the scope's settings, and refuses, with an error that wraps scpi.ErrInstrument, differences
 	// to SetUp beyond rounding.
 	ReadBack(ctx context.Context, c *scpi.Client, p *Plan) (Memory, error)
@@ -54,7 +57,6 @@ type Dialect interface {
 	// Arm begins one single acquisition.
 	Arm(ctx context.Context, c *scpi.Client) error
 	// SetTriggered notes that no trigger has come since Arm, or that one has, forced or from outside.
-	// Embed Record for it.
 	SetTriggered(on bool)
 	// State asks for the state of the trigger. Before Force a scope that has armed is
 	// Waiting; one that is Sampling then has triggered by itself.
@@ -70,8 +72,11 @@ type Dialect interface {
 	Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error)
 }
 
-// Record is a Dialect's knowledge of the acquisition that was armed last.
+// Record is a Dialect's knowledge of the acquisition that was armed last; embed it.
 type Record struct{ Triggered bool }
+
+// Check implements Dialect for scopes that know SYST:ERR?.
+func (*Record) Check(ctx context.Context, c *scpi.Client) error { return c.Check(ctx, "set up") }
 
 // SetTriggered implements Dialect.
 func (r *Record) SetTriggered(on bool) { r.Triggered = on }
@@ -158,15 +163,6 @@ type Scale struct {
 	Least, Most measure.Count
 	// Quantum is how many codes a step of the converter is wide; 0 for one.
 	Quantum float64
-}
-
-// Checker is a Dialect of scopes that do not know SYST:ERR?, which the Device
-// otherwise asks behind SetUp.
-type Checker interface {
-	// Check returns the scope's complaints since *CLS. It may find
-	// nothing where the scope has no way to report so: ReadBack then has to look at
-	// every setting.
-	Check(ctx context.Context, c *scpi.Client) error
 }
 
 // ErrFewer: the scope gave less than it holds, as some do when they are asked

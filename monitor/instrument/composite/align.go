@@ -109,8 +109,7 @@ func (l *live) anchor() {
 			blind = l.m.names[l.m.base]
 		}
 		l.m.note("no start marker was seen in the power of %s: %s is aligned with %s by the host's clock, "+
-			"within %s (k = 1)",
-			blind, l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
+			"within %s (k = 1)", blind, l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
 	}
 }
 
@@ -124,8 +123,7 @@ func (l *live) move(i int, f, base *marker.Found) {
 	l.m.tracks[i].rewind()
 	// Behind the marker, so that it stays with a capture that is trimmed to it.
 	l.m.noteAt(float64(base.End), "%s is aligned with %s by the start marker, within %s (k = 1); the host's clock "+
-		"had it %s off",
-		l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
+		"had it %s off", l.m.names[i], l.m.names[l.m.base], seconds(a.u), seconds(d-was))
 }
 
 // check compares the stop markers, once all are seen, with where the placing has

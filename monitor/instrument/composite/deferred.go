@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"slices"
@@ -71,12 +72,8 @@ func (s *session) mergeSpools() error {
 
 // finish takes what the base holds behind the end of another member, and ends there.
 func (s *session) finish() error {
-	p, m := &packet{}, s.merger
-	for {
-		err := s.spools[s.c.base].next(p)
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	m := s.merger
+	for p, err := range s.spools[s.c.base].rest() {
 		if err != nil {
 			return err
 		}
@@ -126,13 +123,11 @@ func (s *session) placeBy(i int, moved float64, pairs []pair) (place, string) {
 	}
 	if s.c.align.By == Trigger {
 		return place{d: -moved}, fmt.Sprintf("%s is aligned with %s by their common trigger, within %s (k = 1) at "+
-			"its instant; their clocks may part by %.1f ppm",
-			name, base, seconds(half), 1e6*clocks)
+			"its instant; their clocks may part by %.1f ppm", name, base, seconds(half), 1e6*clocks)
 	}
 	d := s.members[s.c.base].at.Sub(s.members[i].at).Seconds() - moved
 	text := fmt.Sprintf("%s is aligned with %s by the host's clock, within %s (k = 1); their clocks may part by "+
-		"%.1f ppm",
-		name, base, seconds(math.Hypot(s.c.align.U.Seconds(), half)), 1e6*clocks)
+		"%.1f ppm", name, base, seconds(math.Hypot(s.c.align.U.Seconds(), half)), 1e6*clocks)
 	if pairs != nil && !s.c.members[i].beside(s.c.parts[i]) {
 		blind := name
 		if pairs[i].start != nil {
@@ -150,8 +145,7 @@ func byMarkers(base, m pair, name, of string, half, clocks float64) (place, stri
 	u := math.Hypot(math.Hypot(float64(m.start.U), float64(base.start.U)), half)
 	if m.stop == nil || base.stop == nil {
 		return p, fmt.Sprintf("%s is aligned with %s by the start marker, within %s (k = 1) there; no stop marker: "+
-			"their clocks may part by %.1f ppm",
-			name, of, seconds(u), 1e6*clocks)
+			"their clocks may part by %.1f ppm", name, of, seconds(u), 1e6*clocks)
 	}
 	span := float64(base.stop.T - base.start.T)
 	p.slope = (float64(m.stop.T-base.stop.T) - p.d) / span
@@ -175,19 +169,12 @@ func (s *session) markers() ([]pair, error) {
 		if err := f.rewind(); err != nil {
 			return nil, err
 		}
-		p := &packet{}
-		for {
-			err := f.next(p)
-			if errors.Is(err, io.EOF) {
-				break
+		for p, err := range f.rest() {
+			if err == nil && p.event == nil {
+				err = d.Push(&p.block)
 			}
 			if err != nil {
 				return nil, err
-			}
-			if p.event == nil {
-				if err := d.Push(&p.block); err != nil {
-					return nil, err
-				}
 			}
 		}
 		if err := d.Finish(); err != nil {
@@ -269,6 +256,16 @@ func (s *spool) rewind() error {
 
 // errRecord: the file does not hold the records that were written.
 var errRecord = errors.New("the file of samples is damaged")
+
+// rest yields the records that are left, in one packet whose memory is used again, up to the first error.
+func (s *spool) rest() iter.Seq2[*packet, error] {
+	return func(yield func(*packet, error) bool) {
+		p := &packet{}
+		for err := s.next(p); !errors.Is(err, io.EOF) && yield(p, err) && err == nil; {
+			err = s.next(p)
+		}
+	}
+}
 
 // next reads a record into p, whose memory is used again; io.EOF behind the last.
 func (s *spool) next(p *packet) error {

@@ -170,8 +170,7 @@ func (l *live) settle() {
 		if l.marked(i) {
 			// Behind the first scan: before it it is unknown where it belongs.
 			l.m.noteAt(math.Inf(-1), "%s is aligned with %s by the host's clock and what the start marker showed "+
-				"before, within %s (k = 1)",
-				l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
+				"before, within %s (k = 1)", l.m.names[i], l.m.names[l.m.base], seconds(l.align[i].u))
 			continue
 		}
 		l.m.note("%s is aligned with %s by the host's clock, within %s (k = 1)", l.m.names[i],

@@ -150,8 +150,7 @@ func (t *task) lost(first int64) int32 {
 	taken := t.taken()
 	switch {
 	case t.finite || taken <= t.size():
-	case nipb.ReadInt32Value(t.overwrite) != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
-		taken-t.size() > t.pos:
+	case nipb.ReadInt32Value(t.overwrite) != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE && taken-t.size() > t.pos:
 		t.fail(errOverwritten)
 		return errOverwritten
 	case first < int64(taken-t.size()):

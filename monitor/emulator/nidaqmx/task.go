@@ -309,8 +309,7 @@ func (f *Face) SetReadAttributeInt32(ctx context.Context,
 	q *nipb.SetReadAttributeInt32Request,
 ) (*nipb.SetReadAttributeInt32Response, error) {
 	value := int32(q.GetValue()) + q.GetValueRaw()
-	return &nipb.SetReadAttributeInt32Response{},
-		f.with(ctx, q.GetTask(), func(t *task) int32 {
+	return &nipb.SetReadAttributeInt32Response{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
 			if f.cfg.Fixed {
 				return errAttribute
 			}

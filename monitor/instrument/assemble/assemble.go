@@ -9,6 +9,7 @@ package assemble
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -88,7 +89,7 @@ func New(cfg Config, sink instrument.Sink) *Assembler {
 	}
 	a.block.Ticks = make([]int64, 0, 1024)
 	a.suspect.counts = make([]measure.Count, cfg.Channels)
-	a.lag.reset()
+	a.lag.window = math.Inf(1)
 	return a
 }
 
@@ -104,12 +105,12 @@ func (a *Assembler) Arrived(at time.Time, full bool) {
 }
 
 // Skipped reports that n bytes were no part of a scan.
-func (a *Assembler) Skipped(n int) {
+func (a *Assembler) Skipped(n uint64) {
 	if n > 0 && a.have {
 		if a.skipped == 0 {
 			a.skippedAt = a.nextScan
 		}
-		a.skipped += uint64(n)
+		a.skipped += n
 	}
 }
 

@@ -146,9 +146,6 @@ type lag struct {
 	silences [lagWindows]time.Duration
 }
 
-// reset forgets all lags, as at the begin of a stream.
-func (l *lag) reset() { *l = lag{window: math.Inf(1)} }
-
 // at is the lag in seconds, from an arbitrary zero.
 func (l *lag) at(t time.Time, tick int64, tickHz float64) float64 {
 	if l.epoch.IsZero() {

@@ -74,10 +74,7 @@ func (s *stream) take(b []byte, _ bool) error {
 		n, ok := s.parser.Next(b)
 		b = b[n:]
 		if s.parser.Broken {
-			if err := s.out.Flush(); err != nil {
-				return err
-			}
-			return fmt.Errorf("%w: the stream is out of step", instrument.ErrDisconnected)
+			return s.out.Fail(fmt.Errorf("%w: the stream is out of step", instrument.ErrDisconnected))
 		}
 		if !ok {
 			return nil
@@ -128,18 +125,16 @@ func (s *stream) status(p *Packet) error {
 		exact := p.Extra < 1<<16-1
 		return s.out.Gap(uint64(p.Extra), exact, fmt.Sprintf("%s lost, the device says", measure.Plural(p.Extra, "scan")))
 	}
-	if err := s.out.Flush(); err != nil {
-		return err
-	}
+	err := fmt.Errorf("%w: status %d", errStopped, p.Status)
 	switch p.Status {
 	case statusOverlap:
-		return fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
+		err = fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
 			errStopped, p.Status)
 	case statusOverflow:
-		return fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
+		err = fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
 			instrument.ErrDisconnected, errStopped, p.Status)
 	}
-	return fmt.Errorf("%w: status %d", errStopped, p.Status)
+	return s.out.Fail(err)
 }
 
 // answerTime bounds one exchange of Modbus.
@@ -425,8 +420,7 @@ func (d *Device) calibrate(ctx context.Context) error {
 		if scales[k], ok = s.scale(d.model, r); !ok {
 			scales[k] = d.model.nominal(r)
 			d.doubt = fmt.Sprintf("the device's constants for AIN%d, ±%v V, cannot be right (%+v): the nominal "+
-				"scale is taken, with u_gain %v",
-				i.AIN, d.model.Ranges[r], s, d.model.uGain)
+				"scale is taken, with u_gain %v", i.AIN, d.model.Ranges[r], s, d.model.uGain)
 		}
 	}
 	d.In = inputs(d.opts, d.model, scales)

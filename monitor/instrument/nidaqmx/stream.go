@@ -54,10 +54,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		defer cancel()
 		_, _ = call(own, callTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
 	}
-	if ferr := s.out.Flush(); err == nil {
-		err = ferr
-	}
-	return err
+	return s.out.End(err)
 }
 
 // start begins to sample, with reads that follow each other.

@@ -362,11 +362,8 @@ func (p *poller) poll() error {
 		if begin.Sub(p.deaf) < deafTime {
 			return nil
 		}
-		if ferr := p.out.Flush(); ferr != nil {
-			return ferr
-		}
-		return fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
-			instrument.ErrDisconnected, deafTime, err)
+		return p.out.Fail(fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
+			instrument.ErrDisconnected, deafTime, err))
 	}
 	if p.first.IsZero() {
 		p.first = at

@@ -199,7 +199,6 @@ type stream struct {
 	parser Parser
 	asm    *assemble.Assembler
 	counts [Channels]measure.Count
-	skips  uint64
 }
 
 // newStream prepares one Stream call; blocks cover 20 ms.
@@ -229,11 +228,8 @@ func (s *stream) take(at time.Time, b []byte, full bool) error {
 	for {
 		n, ok := s.parser.Next(b)
 		b = b[n:]
-		if k := s.parser.Skipped - s.skips; k > 0 {
-			s.skips = s.parser.Skipped
-			s.asm.Skipped(int(k))
-		}
-		if !ok {
+		s.asm.Skipped(s.parser.Skipped)
+		if s.parser.Skipped = 0; !ok {
 			return s.asm.ReadDone()
 		}
 		if err := s.scan(); err != nil {

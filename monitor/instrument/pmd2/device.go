@@ -239,10 +239,7 @@ func (s *stream) ask(ctx context.Context) error {
 	case err == nil:
 		err = fmt.Errorf("an answer of %d bytes or more, not %d", n, want)
 	case ctx.Err() != nil, errors.Is(err, instrument.ErrDisconnected):
-		if ferr := s.out.Flush(); ferr != nil {
-			return ferr
-		}
-		return err
+		return s.out.Fail(err)
 	default:
 		quiet = lateTime
 	}
@@ -292,10 +289,8 @@ func (s *stream) miss(ctx context.Context, at time.Time, quiet time.Duration, wh
 	s.failed++
 	s.why = why
 	if at.Sub(s.heard) >= s.d.opts.Silence {
-		if err := s.out.Flush(); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: no good answer for %v (unplugged? power?): %w", instrument.ErrSilent, s.d.opts.Silence, why)
+		return s.out.Fail(fmt.Errorf("%w: no good answer for %v (unplugged? power?): %w", instrument.ErrSilent,
+			s.d.opts.Silence, why))
 	}
 	short, cancel := context.WithTimeout(ctx, 4*replyTime)
 	defer cancel()

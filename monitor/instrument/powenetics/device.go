@@ -215,13 +215,11 @@ func (s *stream) take(b []byte, _ bool) error {
 		b = b[n:]
 		p := &s.parser // whose faults are passed on
 		s.out.Skipped(p.Skipped)
-		for ; p.Repaired > 0; p.Repaired-- {
-			s.out.Repaired()
-		}
+		s.out.Repaired(p.Repaired)
 		for ; p.Repeated > 0; p.Repeated-- {
 			s.out.Repeated()
 		}
-		if p.Skipped = 0; !ok {
+		if p.Skipped, p.Repaired = 0, 0; !ok {
 			return nil
 		}
 		if err := s.scan(at); err != nil {
@@ -253,7 +251,8 @@ func (s *stream) scan(at time.Time) error {
 		if step > 1 {
 			detail := fmt.Sprintf("%s lost, by their numbers", measure.Plural(step-1, "frame"))
 			if !exact {
-				detail = fmt.Sprintf("about %s lost: the device began to count anew; by the host's clock", measure.Plural(step-1, "frame"))
+				detail = fmt.Sprintf("about %s lost: the device began to count anew; by the host's clock",
+					measure.Plural(step-1, "frame"))
 			}
 			if err := s.out.Gap(uint64(step-1), exact, detail); err != nil {
 				return err

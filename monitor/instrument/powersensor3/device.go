@@ -270,7 +270,6 @@ type stream struct {
 	asm    *assemble.Assembler
 	sink   instrument.Sink
 	counts []measure.Count
-	skips  uint64 // of the parser, already reported
 	// ask asks for a mark, each Options.Marks; asked are the times of requests whose marks have not come.
 	ask   func() error
 	next  time.Time
@@ -322,11 +321,8 @@ func (s *stream) take(b []byte, full bool) error {
 	for len(b) > 0 {
 		n, ok := s.parser.Next(b)
 		b = b[n:]
-		if k := s.parser.Skipped - s.skips; k > 0 {
-			s.skips = s.parser.Skipped
-			s.asm.Skipped(int(k))
-		}
-		if !ok {
+		s.asm.Skipped(s.parser.Skipped)
+		if s.parser.Skipped = 0; !ok {
 			continue
 		}
 		f := &s.parser.Frame
@@ -359,14 +355,11 @@ func (d *Device) stop(ctx context.Context) error {
 	buf := make([]byte, readSize)
 	for {
 		n, err := d.Conn.Read(ctx, buf)
-		if err != nil {
-			if transport.Ended(err) {
-				return nil // no mark came; the next Open stops it again
-			}
+		switch {
+		case transport.Ended(err), err == nil && mark.find(buf[:n]):
+			return nil // where no mark came the next Open stops it again
+		case err != nil:
 			return fmt.Errorf("stop: %w", err)
-		}
-		if mark.find(buf[:n]) {
-			return nil
 		}
 	}
 }
@@ -474,20 +467,12 @@ func (p *Parser) abandon() {
 // stopMark finds the two packets FF 3F that end a stream. One of them is also
 // sensor 7 at full scale, but a stamp always follows that sensor, so two in a
 // row are no data. It is looked for only once the stop was asked for.
-type stopMark struct{ n int }
+type stopMark struct{ last uint32 }
 
 // find looks for the mark that ends a stream, over the borders of reads.
 func (s *stopMark) find(b []byte) bool {
 	for _, c := range b {
-		switch {
-		case s.n%2 == 0 && c == 0xFF, s.n%2 == 1 && c == 0x3F:
-			s.n++
-		case c == 0xFF:
-			s.n = 1
-		default:
-			s.n = 0
-		}
-		if s.n == 4 {
+		if s.last = s.last<<8 | uint32(c); s.last == 0xFF3F_FF3F {
 			return true
 		}
 	}

@@ -338,7 +338,7 @@ func (c *counted) advance(s *sample, n int64) {
 	case c.anew:
 		c.tick += due
 	case ticks == 0 || ticks > stampMod/2 || c.layout.seqMod > 0 && !c.trusted && off > float64(due)/2:
-		c.out.Repaired()
+		c.out.Repaired(1)
 		c.tick += due
 		c.last.stamp = mod(c.last.stamp+due, stampMod)
 		return

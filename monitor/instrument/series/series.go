@@ -10,6 +10,7 @@
 package series
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -36,7 +37,6 @@ type Builder struct {
 	block measure.Block
 	next  uint64 // index of the next scan
 	zero  int64  // the first scan's tick
-	begun bool
 
 	bytes, lines, repaired, repeated uint64 // since the last report
 	at                               uint64 // scan before which it began
@@ -59,13 +59,13 @@ func New(cfg Config, sink instrument.Sink) *Builder {
 func (b *Builder) Next() uint64 { return b.next }
 
 // Begun reports whether a scan has come.
-func (b *Builder) Begun() bool { return b.begun }
+func (b *Builder) Begun() bool { return b.next > 0 }
 
 // Scan takes the next scan; its counts are copied. The tick is the device's,
 // from any zero; it matters where the timebase is stamped.
 func (b *Builder) Scan(tick int64, counts []measure.Count) error {
-	if !b.begun {
-		b.begun, b.zero = true, tick
+	if !b.Begun() {
+		b.zero = tick
 	}
 	if b.block.Scans() == 0 {
 		b.block.FirstScan = b.next
@@ -93,17 +93,16 @@ func (b *Builder) Add(counts []measure.Count) error { return b.Scan(0, counts) }
 // Gap reports that scans were lost before the next one. What was lost before the
 // first scan of a stream is no loss.
 func (b *Builder) Gap(scans uint64, exact bool, detail string) error {
-	if scans == 0 || !b.begun {
+	if scans == 0 || !b.Begun() {
 		return nil
 	}
 	if err := b.Flush(); err != nil {
 		return err
 	}
-	e := measure.Event{
-		Kind: measure.EventGap, FirstScan: b.next, Scans: scans, Exact: exact, Channel: -1, Detail: detail,
-	}
 	b.next += scans
-	return b.sink.Event(e)
+	return b.sink.Event(measure.Event{
+		Kind: measure.EventGap, FirstScan: b.next - scans, Scans: scans, Exact: exact, Channel: -1, Detail: detail,
+	})
 }
 
 // Skipped reports that n bytes belonged to no scan.
@@ -112,15 +111,15 @@ func (b *Builder) Skipped(n uint64) { b.tally(&b.bytes, n) }
 // Malformed reports that n lines or frames could not be read.
 func (b *Builder) Malformed(n uint64) { b.tally(&b.lines, n) }
 
-// Repaired reports that a scan's number was wrong and has been put right.
-func (b *Builder) Repaired() { b.tally(&b.repaired, 1) }
+// Repaired reports that the numbers of n scans were wrong and have been put right.
+func (b *Builder) Repaired(n uint64) { b.tally(&b.repaired, n) }
 
 // Repeated reports that a scan came again and was dropped.
 func (b *Builder) Repeated() { b.tally(&b.repeated, 1) }
 
 // tally adds to a count of faults, and remembers the scan before which the first of them came.
 func (b *Builder) tally(to *uint64, n uint64) {
-	if n == 0 || !b.begun {
+	if n == 0 || !b.Begun() {
 		return
 	}
 	if b.bytes+b.lines+b.repaired+b.repeated == 0 {
@@ -150,6 +149,13 @@ func (b *Builder) Note(format string, a ...any) error {
 		Kind: measure.EventNote, FirstScan: b.next, Exact: true, Channel: -1, Detail: fmt.Sprintf(format, a...),
 	})
 }
+
+// End delivers the scans that are left of a stream that ends with err, and returns that or, where it is nil, the
+// sink's error.
+func (b *Builder) End(err error) error { return cmp.Or(err, b.Flush()) }
+
+// Fail is End of a stream that err breaks off; an error of the sink goes before.
+func (b *Builder) Fail(err error) error { return cmp.Or(b.Flush(), err) }
 
 // Flush delivers the scans of a block that is not full yet.
 func (b *Builder) Flush() error {

@@ -63,10 +63,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		defer cancel()
 		_ = d.client.Command(short, "STOP")
 	}
-	if ferr := s.out.Flush(); err == nil {
-		err = ferr
-	}
-	return err
+	return s.out.End(err)
 }
 
 // start begins an acquisition and returns its host time.

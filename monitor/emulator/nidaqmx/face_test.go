@@ -200,7 +200,8 @@ func TestUnsetArms(t *testing.T) {
 		return err
 	})
 	refusedBy("set", func() error {
-		_, err := c.SetReadAttributeInt32(ctx, &nipb.SetReadAttributeInt32Request{})
+		_, err := c.SetReadAttributeInt32(ctx,
+			&nipb.SetReadAttributeInt32Request{})
 		return err
 	})
 	refusedBy("value", func() error {

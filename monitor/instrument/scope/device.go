@@ -97,18 +97,18 @@ func (d *Device) setUp(ctx context.Context) error {
 	if d.plan, err = d.cfg.Options.plan(d.cfg.Family, m); err != nil {
 		return err
 	}
-	if _, err = again(ctx, func() (any, error) { return nil, d.dialect.SetUp(ctx, d.client, d.plan) }); err != nil {
+	if _, err = again(ctx, d, func(l *Link) any { d.dialect.SetUp(l, d.plan); return nil }); err != nil {
 		return err
 	}
-	switch err = d.dialect.Check(ctx, d.client); {
-	case errors.Is(err, instrument.ErrIdentity):
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", err)
+	l := d.link(ctx)
+	d.dialect.Check(l)
+	switch {
+	case errors.Is(l.Err, instrument.ErrIdentity):
+		return l.Err
+	case l.Err != nil:
+		return fmt.Errorf("%w: a scale or an offset that this scope does not have?", l.Err)
 	}
-	if d.mem, err = again(ctx, func() (Memory, error) {
-		return d.dialect.ReadBack(ctx, d.client, d.plan)
-	}); err != nil {
+	if d.mem, err = again(ctx, d, func(l *Link) Memory { return d.dialect.ReadBack(l, d.plan) }); err != nil {
 		return err
 	}
 	const most = 1 << 30 // guards the numbers that all arithmetic rests on
@@ -150,7 +150,7 @@ func (d *Device) learn(ctx context.Context) error {
 
 // scale asks for a channel's scale and refuses an impossible one.
 func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
-	s, err := again(ctx, func() (Scale, error) { return d.dialect.Scale(ctx, d.client, channel) })
+	s, err := again(ctx, d, func(l *Link) Scale { return d.dialect.Scale(l, channel) })
 	if err != nil {
 		return s, err
 	}
@@ -162,14 +162,18 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	return s, nil
 }
 
+// link is a new one, without an error.
+func (d *Device) link(ctx context.Context) *Link { return &Link{ctx: ctx, client: d.client} }
+
 // again repeats queries, which change nothing, while the link can be brought back: the
 // acquisition goes on in the scope without us. A scope that was asked too soon
 // gets a moment.
-func again[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
+func again[T any](ctx context.Context, d *Device, f func(*Link) T) (v T, err error) {
 	const tries, moment = 3, 100 * time.Millisecond
 	for n := range time.Duration(tries) {
-		v, err = f()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, instrument.ErrSilent) &&
+		l := d.link(ctx)
+		v = f(l)
+		if err = l.Err; err == nil || ctx.Err() != nil || !errors.Is(err, instrument.ErrSilent) &&
 			!errors.Is(err, instrument.ErrDisconnected) && !errors.Is(err, scpi.ErrReply) && !errors.Is(err, ErrFewer) {
 			return v, err
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -32,9 +33,9 @@ func (s State) String() string {
 
 // Dialect speaks the commands of one family of scopes. A Device makes one for
 // itself, calls it on one goroutine, and hands in the link. Methods send and
-// ask, and return the link's errors as they are; they do not retry: the Device
-// repeats the calls (all but Arm) when its error is
-// one of the link's, scpi.ErrReply or ErrFewer, possibly over a new connection
+// ask, and leave their error in the link; they do not retry: the Device
+// repeats the calls (all but Arm and Check) when the error is
+// the connection's, scpi.ErrReply or ErrFewer, possibly over a new connection
 // behind *CLS. Each of these must therefore send every setting that it rests
 // on, and a Dialect keeps no state but that learned in ReadBack and from Arm and SetTriggered.
 type Dialect interface {
@@ -43,40 +44,40 @@ type Dialect interface {
 	// its first point: one that no signal reaches, so that only Force starts it,
 	// unless the bench file names one to wait for. The Device looks into the error queue behind
 	// it. SetAll sends a list of settings and waits for each.
-	SetUp(ctx context.Context, c *scpi.Client, p *Plan) error
+	SetUp(l *Link, p *Plan)
 	// Check returns the scope's complaints since *CLS. It may find nothing where the scope has no way to report so:
 	// ReadBack then has to look at every setting. Record asks the error queue.
-	Check(ctx context.Context, c *scpi.Client) error
+	Check(l *Link)
 	// ReadBack reads the scope's settings, and refuses, with an error that wraps scpi.ErrInstrument, differences
 	// to SetUp beyond rounding.
-	ReadBack(ctx context.Context, c *scpi.Client, p *Plan) (Memory, error)
+	ReadBack(l *Link, p *Plan) Memory
 	// Scale asks how the codes of a channel (1, 2, …) in deep memory are scaled. It
 	// is asked after ReadBack and again behind a recording: both must be equal to
 	// the last bit (but for Begin), else the recording is refused.
-	Scale(ctx context.Context, c *scpi.Client, channel int) (Scale, error)
+	Scale(l *Link, channel int) Scale
 	// Arm begins one single acquisition.
-	Arm(ctx context.Context, c *scpi.Client) error
+	Arm(l *Link)
 	// SetTriggered notes that no trigger has come since Arm, or that one has, forced or from outside.
 	SetTriggered(on bool)
 	// State asks for the state of the trigger. Before Force a scope that has armed is
 	// Waiting; one that is Sampling then has triggered by itself.
-	State(ctx context.Context, c *scpi.Client) (State, error)
+	State(l *Link) State
 	// Held asks how many points of a channel a stopped scope holds. exact is false
 	// where it only reports the size of its memory, also after an early Stop: the
 	// Device then keeps to the points that must have been taken by the host's clock.
-	Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error)
+	Held(l *Link, channel int) (points int, exact bool)
 	// Read appends the codes of points first to first+n−1 (first counts from 0) to
 	// dst, in the form of Memory.Codes, exactly n of them: n is at most Memory.Piece. What
 	// is too few may be returned as it is: the Device counts. A block longer than
 	// it can be is to be refused before it is read: bound QueryBlock.
-	Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error)
+	Read(l *Link, channel, first, n int, dst []byte) []byte
 }
 
 // Record is a Dialect's knowledge of the acquisition that was armed last; embed it.
 type Record struct{ Triggered bool }
 
 // Check implements Dialect for scopes that know SYST:ERR?.
-func (*Record) Check(ctx context.Context, c *scpi.Client) error { return c.Check(ctx, "set up") }
+func (*Record) Check(l *Link) { l.Keep(l.client.Check(l.ctx, "set up")) }
 
 // SetTriggered implements Dialect.
 func (r *Record) SetTriggered(on bool) { r.Triggered = on }
@@ -169,76 +170,108 @@ type Scale struct {
 // too soon after a stop. The Device asks again, after a pause.
 var ErrFewer = errors.New("the scope gave fewer points than it holds")
 
-// SetAll sends settings one after another and waits for each: scopes drop
-// commands that overtake them.
-func SetAll(ctx context.Context, c *scpi.Client, settings ...string) error {
-	for _, s := range settings {
-		if err := c.Command(ctx, s); err != nil {
-			return err
-		}
-		if _, err := c.QueryNumber(ctx, "*OPC?"); err != nil {
-			return err
-		}
-	}
-	return nil
+// Link is a connection to a scope, with the first error. Behind an error nothing is sent, and all answers are zero. One
+// goroutine owns it.
+type Link struct {
+	ctx    context.Context
+	client *scpi.Client
+	// Err is the first error.
+	Err error
 }
 
+// Keep keeps an error, unless there is one already.
+func (l *Link) Keep(err error) {
+	if l.Err == nil {
+		l.Err = err
+	}
+}
+
+// Fail keeps an error as fmt.Errorf makes it.
+func (l *Link) Fail(format string, a ...any) { l.Keep(fmt.Errorf(format, a...)) }
+
 // Send sends commands that have no reply.
-func Send(ctx context.Context, c *scpi.Client, commands ...string) error {
+func (l *Link) Send(commands ...string) {
 	for _, s := range commands {
-		if err := c.Command(ctx, s); err != nil {
-			return err
+		if l.Err == nil {
+			l.Err = l.client.Command(l.ctx, s)
 		}
 	}
-	return nil
+}
+
+// SetAll sends settings one after another and waits for each: scopes drop
+// commands that overtake them.
+func (l *Link) SetAll(settings ...string) {
+	for _, s := range settings {
+		l.Send(s)
+		l.Number("*OPC?")
+	}
+}
+
+// Ask asks and reads the reply with parse; see scpi.Ask.
+func Ask[T any](l *Link, query string, parse func(string) (T, error)) (v T) {
+	if l.Err == nil {
+		v, l.Err = scpi.Ask(l.ctx, l.client, query, parse)
+	}
+	return v
+}
+
+// Number asks for a number.
+func (l *Link) Number(query string) float64 { return Ask(l, query, scpi.ParseNumber) }
+
+// Block asks for a definite block of at most so many bytes, and appends its data to dst.
+func (l *Link) Block(query string, most int, dst []byte) []byte {
+	if l.Err == nil {
+		dst, l.Err = l.client.QueryBlock(l.ctx, query, most, dst)
+	}
+	return dst
+}
+
+// Sleep waits for d, or until the link's context ends.
+func (l *Link) Sleep(d time.Duration) {
+	if l.Err == nil {
+		l.Err = backoff.Sleep(l.ctx, d)
+	}
 }
 
 // Expect asks for a number that must equal the setting, within a part of it.
-func Expect(ctx context.Context, c *scpi.Client, query string, want, within float64) error {
-	got, err := c.QueryNumber(ctx, query)
-	if err == nil && !(math.Abs(got-want) <= within*math.Abs(want)) {
-		err = fmt.Errorf("%w: %s gives %v after %v was set", scpi.ErrInstrument, query, got, want)
+func (l *Link) Expect(query string, want, within float64) {
+	if got := l.Number(query); !(math.Abs(got-want) <= within*math.Abs(want)) {
+		l.Fail("%w: %s gives %v after %v was set", scpi.ErrInstrument, query, got, want)
 	}
-	return err
 }
 
 // ExpectOffsets asks each channel in use for its offset, by a form of package fmt with the channel, which counts
 // with its sign turned: some scopes set a range's end in silence.
-func (p *Plan) ExpectOffsets(ctx context.Context, c *scpi.Client, query string) error {
+func (p *Plan) ExpectOffsets(l *Link, query string) {
 	for _, n := range p.Used {
 		in, _ := p.On(n)
-		if err := Expect(ctx, c, fmt.Sprintf(query, n), -in.Offset, 0.02); err != nil {
-			return fmt.Errorf("%w: it has less range at this scale", err)
+		fine := l.Err == nil
+		if l.Expect(fmt.Sprintf(query, n), -in.Offset, 0.02); fine && l.Err != nil {
+			l.Err = fmt.Errorf("%w: it has less range at this scale", l.Err)
 		}
 	}
-	return nil
 }
 
 // Rate asks for the rate, and refuses one at which the plan's points do not span its window.
-func (p *Plan) Rate(ctx context.Context, c *scpi.Client, query string) (float64, error) {
-	rate, err := c.QueryNumber(ctx, query)
-	if err == nil && !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
-		err = fmt.Errorf("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate,
-			p.Window)
+func (p *Plan) Rate(l *Link, query string) float64 {
+	rate := l.Number(query)
+	if !(rate > 0 && float64(p.Points)/rate >= p.Window.Seconds()*(1-1e-3)) {
+		l.Fail("%w: %s at %v S/s do not span %v", scpi.ErrInstrument, measure.Plural(p.Points, "point"), rate, p.Window)
 	}
-	return rate, err
+	return rate
 }
 
 // ReadWhole is a Dialect's Read of a scope that knows no pieces: it reads all points of a channel, of so many
 // bytes each, and takes out those wanted.
-func ReadWhole(ctx context.Context, c *scpi.Client, query string, points, size, first, n int, dst []byte,
-) ([]byte, error) {
-	begin := len(dst)
-	out, err := c.QueryBlock(ctx, query, size*(points+points/8+1024), dst)
-	if err != nil {
-		return dst, err
-	}
-	got := out[begin:]
+func ReadWhole(l *Link, query string, points, size, first, n int, dst []byte) []byte {
+	out := l.Block(query, size*(points+points/8+1024), dst)
+	got := out[len(dst):]
 	if len(got) < size*(first+n) {
-		return dst, fmt.Errorf("%w: %d of %d", ErrFewer, len(got)/size, first+n)
+		l.Fail("%w: %d of %d", ErrFewer, len(got)/size, first+n)
+		return dst
 	}
 	copy(got, got[size*first:size*(first+n)])
-	return out[:begin+size*n], nil
+	return out[:len(dst)+size*n]
 }
 
 // Family holds the properties of a kind of scopes.

@@ -24,7 +24,7 @@ type recording struct {
 
 // state asks for the trigger's state, again where the link broke.
 func (d *Device) state(ctx context.Context) (State, error) {
-	return again(ctx, func() (State, error) { return d.dialect.State(ctx, d.client) })
+	return again(ctx, d, d.dialect.State)
 }
 
 // stream takes one acquisition: it arms the scope, samples until ctx ends, and then fetches its memory;
@@ -62,8 +62,9 @@ const armTime = 5 * time.Second
 // arm starts a single acquisition and triggers it, or waits for its trigger.
 func (d *Device) arm(ctx context.Context, sink instrument.Sink) (r recording, err error) {
 	d.dialect.SetTriggered(false)
-	if err := d.dialect.Arm(ctx, d.client); err != nil {
-		return r, err
+	l := d.link(ctx)
+	if d.dialect.Arm(l); l.Err != nil {
+		return r, l.Err
 	}
 	own, cancel := context.WithTimeout(ctx, armTime)
 	defer cancel()
@@ -138,12 +139,12 @@ func (d *Device) download(ctx context.Context, before, held int, sink instrument
 		n := min(d.mem.Piece, held-first)
 		for i, channel := range d.plan.Used {
 			var err error
-			codes[i], err = again(ctx, func() ([]byte, error) {
-				out, err := d.dialect.Read(ctx, d.client, channel, before+first, n, codes[i][:0])
-				if want := n * d.mem.Codes.Bytes; err == nil && len(out) != want {
-					err = fmt.Errorf("%w: %d of %d bytes", ErrFewer, len(out), want)
+			codes[i], err = again(ctx, d, func(l *Link) []byte {
+				out := d.dialect.Read(l, channel, before+first, n, codes[i][:0])
+				if want := n * d.mem.Codes.Bytes; len(out) != want {
+					l.Fail("%w: %d of %d bytes", ErrFewer, len(out), want)
 				}
-				return out, err
+				return out
 			})
 			if err != nil {
 				return fmt.Errorf("read points %d to %d of channel %d: %w", first+1, first+n, channel, err)
@@ -389,9 +390,9 @@ func (d *Device) held(ctx context.Context, r *recording) (int, error) {
 		}
 		r.before = before
 		exact := false
-		points, err := again(ctx, func() (p int, err error) {
-			p, exact, err = d.dialect.Held(ctx, d.client, n)
-			return p, err
+		points, err := again(ctx, d, func(l *Link) (p int) {
+			p, exact = d.dialect.Held(l, n)
+			return p
 		})
 		if err != nil {
 			return 0, err

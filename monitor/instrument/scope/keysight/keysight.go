@@ -6,13 +6,11 @@
 package keysight
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
 )
@@ -43,14 +41,14 @@ type infiniivision struct {
 
 // SetUp sets channels, window, and the trigger. It
 // lies at the left edge: memory is the screen's contents.
-func (d *infiniivision) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *infiniivision) SetUp(l *scope.Link, p *scope.Plan) {
 	setup := []string{":STOP", ":ACQ:MODE RTIM", ":ACQ:TYPE NORM", ":TIM:MODE MAIN", ":TIM:REF CENT"}
 	setup = append(setup, p.Channels(":CHAN%[1]d:DISP 0", ":CHAN%[1]d:DISP 1", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV 0",
 		":CHAN%[1]d:UNIT VOLT", ":CHAN%[1]d:PROB %[2]g", ":CHAN%[1]d:SCAL %[3]g", ":CHAN%[1]d:OFFS %[5]g")...)
 	span := timeRange(p)
 	const above = 5 // divisions; the trigger's range ends at 6
 	source, level := p.Edge(above)
-	return scope.SetAll(ctx, c, append(setup,
+	l.SetAll(append(setup,
 		fmt.Sprintf(":TIM:RANG %g", span), fmt.Sprintf(":TIM:POS %g", span/2), ":TRIG:MODE EDGE", ":TRIG:SWE NORM",
 		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
@@ -63,68 +61,49 @@ func timeRange(p *scope.Plan) float64 {
 // ReadBack compares the settings that the scope rounds in silence, and makes a
 // trial acquisition: only a single one has the whole memory and the rate of the
 // recording, and only one that was taken has a preamble.
-func (d *infiniivision) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (scope.Memory, error) {
-	if err := scope.Expect(ctx, c, ":TIM:RANG?", timeRange(p), 1e-3); err != nil {
-		return scope.Memory{}, err
-	}
-	if err := p.ExpectOffsets(ctx, c, ":CHAN%d:OFFS?"); err != nil {
-		return scope.Memory{}, err
-	}
-	if err := d.try(ctx, c); err != nil {
-		return scope.Memory{}, err
-	}
-	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
-	if err != nil {
-		return scope.Memory{}, err
-	}
+func (d *infiniivision) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
+	l.Expect(":TIM:RANG?", timeRange(p), 1e-3)
+	p.ExpectOffsets(l, ":CHAN%d:OFFS?")
+	d.try(l)
+	rate := l.Number(":ACQ:SRAT?")
 	const most = 1 << 28
 	points := math.Round(rate * timeRange(p))
 	if !(points >= 1 && points <= most) {
-		return scope.Memory{}, fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
+		return scope.Memory{}
 	}
 	d.points = int(points)
-	return scope.Memory{Points: d.points, Step: 1 / rate, Piece: d.points, Codes: scope.Codes{Bytes: 1}}, nil
+	return scope.Memory{Points: d.points, Step: 1 / rate, Piece: d.points, Codes: scope.Codes{Bytes: 1}}
 }
 
 // try takes a moment of a single acquisition.
-func (d *infiniivision) try(ctx context.Context, c *scpi.Client) error {
+func (d *infiniivision) try(l *scope.Link) {
 	d.SetTriggered(false)
-	if err := d.Arm(ctx, c); err != nil {
-		return err
-	}
+	d.Arm(l)
 	const tries, moment = 50, 10 * time.Millisecond
-	for n := 0; ; n++ {
-		s, err := d.State(ctx, c)
-		switch {
-		case err != nil:
-			return err
+	for n := 0; l.Err == nil; n++ {
+		switch s := d.State(l); {
 		case s == scope.Waiting:
 			d.SetTriggered(true)
-			if err := c.Command(ctx, InfiniiVision.Force); err != nil {
-				return err
-			}
-			if _, err := d.State(ctx, c); err != nil { // the trigger was taken
-				return err
-			}
-			return c.Command(ctx, InfiniiVision.Stop)
+			l.Send(InfiniiVision.Force)
+			d.State(l) // the trigger was taken
+			l.Send(InfiniiVision.Stop)
+			return
 		case s == scope.Sampling: // an edge from outside was faster
-			return c.Command(ctx, InfiniiVision.Stop)
+			l.Send(InfiniiVision.Stop)
+			return
 		case n == tries:
-			return fmt.Errorf("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
+			l.Fail("%w: it is %v where it should wait for its trigger", scpi.ErrInstrument, s)
 		}
-		if err := backoff.Sleep(ctx, moment); err != nil {
-			return err
-		}
+		l.Sleep(moment)
 	}
 }
 
 // Arm begins a single acquisition.
-func (d *infiniivision) Arm(ctx context.Context, c *scpi.Client) error {
+func (d *infiniivision) Arm(l *scope.Link) {
 	d.armed = false
-	if _, err := c.QueryNumber(ctx, ":AER?"); err != nil { // reading clears it
-		return err
-	}
-	return c.Command(ctx, ":SING")
+	l.Number(":AER?") // reading clears it
+	l.Send(":SING")
 }
 
 // The bits of the operation status condition register.
@@ -135,100 +114,84 @@ const (
 
 // State asks whether it runs. The condition register shows whether it is armed while
 // it waits, and an event register once.
-func (d *infiniivision) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	v, err := c.QueryNumber(ctx, ":OPER:COND?")
-	if err != nil {
-		return 0, err
-	}
+func (d *infiniivision) State(l *scope.Link) scope.State {
+	v := l.Number(":OPER:COND?")
 	if !(v >= 0 && v < 1<<16) || v != math.Trunc(v) {
-		return 0, fmt.Errorf("%w: :OPER:COND? gives %v", scpi.ErrReply, v)
+		l.Fail("%w: :OPER:COND? gives %v", scpi.ErrReply, v)
 	}
-	bits := int(v)
-	switch {
+	switch bits := int(v); {
+	case l.Err != nil:
+		return 0
 	case bits&running == 0:
-		return scope.Stopped, nil
+		return scope.Stopped
 	case d.Triggered: // a recording that goes on, or a scope that was set to run freely meanwhile
-		s, err := c.Query(ctx, ":TRIG:SWE?")
-		if err == nil && !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), "NORM") {
-			return scope.Free, nil
+		if scope.Ask(l, ":TRIG:SWE?", parseFree) {
+			return scope.Free
 		}
-		return scope.Sampling, err
+		return scope.Sampling
 	case bits&waiting != 0:
-		return scope.Waiting, nil
+		return scope.Waiting
 	}
-	if !d.armed {
-		a, err := c.QueryNumber(ctx, ":AER?")
-		if err != nil {
-			return 0, err
-		}
-		d.armed = a != 0
+	if d.armed = d.armed || l.Number(":AER?") != 0; d.armed {
+		return scope.Sampling // it has armed and waits no more
 	}
-	if d.armed {
-		return scope.Sampling, nil // it has armed and waits no more
-	}
-	return scope.Free, nil
+	return scope.Free
+}
+
+// parseFree reads the trigger's sweep, which is not NORMal where the scope runs freely.
+func parseFree(s string) (bool, error) {
+	return !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), "NORM"), nil
 }
 
 // Scale reads a channel's scale in the preamble: V = (code − reference)·increment
 // + origin, with the origin in volts.
-func (d *infiniivision) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
-	p, err := preamble(ctx, c, channel)
-	if err != nil {
-		return scope.Scale{}, err
-	}
-	division, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:SCAL?", channel))
+func (d *infiniivision) Scale(l *scope.Link, channel int) scope.Scale {
+	p := preamble(l, channel)
 	return scope.Scale{
-		Gain: p.YIncrement, Zero: p.YOrigin - p.YReference*p.YIncrement, Division: division,
-		Step: p.XIncrement, Begin: p.XOrigin - p.XReference*p.XIncrement,
+		Gain: p.YIncrement, Zero: p.YOrigin - p.YReference*p.YIncrement,
+		Division: l.Number(fmt.Sprintf(":CHAN%d:SCAL?", channel)),
+		Step:     p.XIncrement, Begin: p.XOrigin - p.XReference*p.XIncrement,
 		Least: 1, Most: 255, // 0 is a hole: a point that was not taken
-	}, err
+	}
 }
 
 // Held is the preamble's number. After a stop in the middle it is unknown how much of that was taken.
-func (d *infiniivision) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
-	p, err := preamble(ctx, c, channel)
-	return p.Points, false, err
+func (d *infiniivision) Held(l *scope.Link, channel int) (points int, exact bool) {
+	return preamble(l, channel).Points, false
 }
 
 // Read reads all of a channel, as the scope knows no pieces, and takes out the
 // points wanted.
-func (d *infiniivision) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := selectMemory(ctx, c, channel); err != nil {
-		return dst, err
-	}
-	return scope.ReadWhole(ctx, c, ":WAV:DATA?", d.points, 1, first, n, dst)
+func (d *infiniivision) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
+	selectMemory(l, channel)
+	return scope.ReadWhole(l, ":WAV:DATA?", d.points, 1, first, n, dst)
 }
 
 // selectMemory selects a channel's deep memory. MAX also sets the mode, so that
 // RAW comes behind it.
-func selectMemory(ctx context.Context, c *scpi.Client, channel int) error {
-	return scope.Send(ctx, c, fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:POIN MAX", ":WAV:POIN:MODE RAW",
-		":WAV:FORM BYTE", ":WAV:UNS 1")
+func selectMemory(l *scope.Link, channel int) {
+	l.Send(fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:POIN MAX", ":WAV:POIN:MODE RAW", ":WAV:FORM BYTE",
+		":WAV:UNS 1")
 }
 
 // preamble asks how a channel's codes are scaled. A plain +0, which some models
 // give now and then, is no answer.
-func preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, error) {
-	if err := selectMemory(ctx, c, channel); err != nil {
-		return scpi.Preamble{}, err
-	}
+func preamble(l *scope.Link, channel int) (p scpi.Preamble) {
+	selectMemory(l, channel)
 	const tries, moment = 4, 20 * time.Millisecond
-	for n := 0; ; n++ {
-		p, err := scpi.Ask(ctx, c, ":WAV:PRE?", parsePreamble)
+	for n := 0; l.Err == nil; n++ {
+		p = scope.Ask(l, ":WAV:PRE?", parsePreamble)
 		switch {
-		case err != nil:
-			return p, err
 		case p.XIncrement > 0 && p.Format != 0:
-			return p, fmt.Errorf("%w: format %d of the points after BYTE was set", scpi.ErrInstrument, p.Format)
+			l.Fail("%w: format %d of the points after BYTE was set", scpi.ErrInstrument, p.Format)
 		case p.XIncrement > 0:
-			return p, nil
+			return p
 		case n == tries:
-			return p, fmt.Errorf("%w: :WAV:PRE? gives +0 again and again", scpi.ErrReply)
+			l.Fail("%w: :WAV:PRE? gives +0 again and again", scpi.ErrReply)
 		}
-		if err := backoff.Sleep(ctx, moment); err != nil {
-			return p, err
-		}
+		l.Sleep(moment)
 	}
+	return p
 }
 
 // parsePreamble reads a preamble; one without an increment stands for +0.

@@ -4,14 +4,12 @@
 package rigol
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -43,40 +41,33 @@ func (d *dialect) format() (string, int) {
 }
 
 // SetUp sets channels, window, depth and the trigger.
-func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	// Memory can be set only while the scope runs.
-	setup := slices.Concat([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup,
+	l.SetAll(slices.Concat([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup,
 		p.Channels(":CHAN%[1]d:DISP OFF", ":CHAN%[1]d:DISP ON", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV OFF",
 			":CHAN%[1]d:PROB %[2]g", ":CHAN%[1]d:SCAL %[3]g", ":CHAN%[1]d:OFFS %[4]g"),
-		[]string{fmt.Sprintf(":TIM:MAIN:SCAL %g", d.timeScale(p)), ":ACQ:MDEP " + d.depth(p.Points)})
-	if err := scope.SetAll(ctx, c, setup...); err != nil {
-		return err
-	}
-	span, err := d.span(ctx, c, p)
-	if err != nil {
-		return err
-	}
+		[]string{fmt.Sprintf(":TIM:MAIN:SCAL %g", d.timeScale(p)), ":ACQ:MDEP " + d.depth(p.Points)})...)
+	span := d.span(l, p)
 	source, level := p.Edge(d.above)
-	return scope.SetAll(ctx, c, fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE",
+	l.SetAll(fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE",
 		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))
 }
 
 // span is the time that memory spans, around the middle of the screen.
-func (d *dialect) span(ctx context.Context, c *scpi.Client, p *scope.Plan) (float64, error) {
+func (d *dialect) span(l *scope.Link, p *scope.Plan) float64 {
 	if !d.wide {
-		return d.timeScale(p) * d.divisions, nil
+		return d.timeScale(p) * d.divisions
 	}
-	rate, err := sampleRate(ctx, c)
-	return float64(p.Points) / rate, err
+	return float64(p.Points) / sampleRate(l)
 }
 
 // sampleRate asks for the rate in samples a second.
-func sampleRate(ctx context.Context, c *scpi.Client) (float64, error) {
-	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
-	if err == nil && !(rate > 0 && rate < 1e12) {
-		err = fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+func sampleRate(l *scope.Link) float64 {
+	rate := l.Number(":ACQ:SRAT?")
+	if !(rate > 0 && rate < 1e12) {
+		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
 	}
-	return rate, err
+	return rate
 }
 
 // suffixed is a depth as the newer families list it: 10k, 1M.
@@ -96,35 +87,24 @@ func (d *dialect) timeScale(p *scope.Plan) float64 {
 }
 
 // ReadBack compares depth and window with the settings, and reads the rate.
-func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m scope.Memory, err error) {
-	if err := scope.Expect(ctx, c, ":ACQ:MDEP?", float64(p.Points), 0); err != nil {
-		return m, err
-	}
-	if err := scope.Expect(ctx, c, ":TIM:MAIN:SCAL?", d.timeScale(p), 1e-3); err != nil {
-		return m, err
-	}
-	span, err := d.span(ctx, c, p)
-	if err != nil {
-		return m, err
-	}
-	if err := scope.Expect(ctx, c, ":TIM:MAIN:OFFS?", span/2, 1e-3); err != nil {
-		return m, err
-	}
-	rate, err := sampleRate(ctx, c)
+func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
+	l.Expect(":ACQ:MDEP?", float64(p.Points), 0)
+	l.Expect(":TIM:MAIN:SCAL?", d.timeScale(p), 1e-3)
+	l.Expect(":TIM:MAIN:OFFS?", d.span(l, p)/2, 1e-3)
 	_, size := d.format()
-	return scope.Memory{Points: p.Points, Step: 1 / rate, Piece: pieceBytes / size, Codes: scope.Codes{Bytes: size}}, err
+	return scope.Memory{
+		Points: p.Points, Step: 1 / sampleRate(l), Piece: pieceBytes / size, Codes: scope.Codes{Bytes: size},
+	}
 }
 
 // pieceBytes is the most that a read gives.
 const pieceBytes = 250_000
 
 // Arm begins a single acquisition.
-func (*dialect) Arm(ctx context.Context, c *scpi.Client) error { return c.Command(ctx, ":SING") }
+func (*dialect) Arm(l *scope.Link) { l.Send(":SING") }
 
 // State asks for the trigger's state.
-func (*dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	return scpi.Ask(ctx, c, ":TRIG:STAT?", parseState)
-}
+func (*dialect) State(l *scope.Link) scope.State { return scope.Ask(l, ":TRIG:STAT?", parseState) }
 
 // states are the answers to :TRIG:STAT?; TD is there for a moment only.
 var states = map[string]scope.State{
@@ -139,63 +119,52 @@ func parseState(s string) (scope.State, error) {
 	return 0, fmt.Errorf("%w: :TRIG:STAT? gives %q", scpi.ErrReply, s)
 }
 
-// selectMemory selects a channel's deep memory, and more about it. Everything is set anew each time:
+// selectMemory selects a channel's deep memory. Everything is set anew each time:
 // the link may be a new one.
-func selectMemory(ctx context.Context, c *scpi.Client, channel int, format string, more ...string) error {
-	return scope.Send(ctx, c, append([]string{
-		fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM " + format,
-	}, more...)...)
+func selectMemory(l *scope.Link, channel int, format string) {
+	l.Send(fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM "+format)
 }
 
 // Read reads a piece.
-func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
+func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
 	format, size := d.format()
-	if err := selectMemory(ctx, c, channel, format, fmt.Sprintf(":WAV:STAR %d", first+1),
-		fmt.Sprintf(":WAV:STOP %d", first+n)); err != nil {
-		return dst, err
-	}
-	return c.QueryBlock(ctx, ":WAV:DATA?", size*n, dst)
+	selectMemory(l, channel, format)
+	l.Send(fmt.Sprintf(":WAV:STAR %d", first+1), fmt.Sprintf(":WAV:STOP %d", first+n))
+	return l.Block(":WAV:DATA?", size*n, dst)
 }
 
 // Scale reads a channel's scale in the preamble: V = (code − origin − reference)·increment,
 // with the origin in codes.
-func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
-	p, err := d.preamble(ctx, c, channel)
-	if err != nil {
-		return scope.Scale{}, err
-	}
-	division, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:SCAL?", channel))
-	if err == nil && !(division > 0 && !math.IsInf(division, 0)) {
-		err = fmt.Errorf("%w: %v V a division", scpi.ErrReply, division)
+func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
+	p := d.preamble(l, channel)
+	division := l.Number(fmt.Sprintf(":CHAN%d:SCAL?", channel))
+	if !(division > 0 && !math.IsInf(division, 0)) {
+		l.Fail("%w: %v V a division", scpi.ErrReply, division)
 	}
 	_, size := d.format()
 	return scope.Scale{
 		Gain: p.YIncrement, Zero: -(p.YOrigin + p.YReference) * p.YIncrement,
 		Division: division, Step: p.XIncrement, Least: 0, Most: measure.Count(1<<(8*size) - 1),
-	}, err
+	}
 }
 
 // Held is the preamble's number, the points really taken, or the depth where that is not known.
-func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
+func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
 	if d.pages {
-		depth, err := c.QueryNumber(ctx, ":ACQ:MDEP?")
-		return int(depth), false, err
+		return int(l.Number(":ACQ:MDEP?")), false
 	}
-	p, err := d.preamble(ctx, c, channel)
-	return p.Points, true, err
+	return d.preamble(l, channel).Points, true
 }
 
 // preamble selects a channel's deep memory and asks how its codes are scaled.
-func (d *dialect) preamble(ctx context.Context, c *scpi.Client, channel int) (scpi.Preamble, error) {
+func (d *dialect) preamble(l *scope.Link, channel int) scpi.Preamble {
 	format, size := d.format()
-	if err := selectMemory(ctx, c, channel, format); err != nil {
-		return scpi.Preamble{}, err
+	selectMemory(l, channel, format)
+	p := scope.Ask(l, ":WAV:PRE?", scpi.ParsePreamble)
+	if p.Format != size-1 {
+		l.Fail("%w: format %d of the points after %s was set", scpi.ErrInstrument, p.Format, format)
 	}
-	p, err := scpi.Ask(ctx, c, ":WAV:PRE?", scpi.ParsePreamble)
-	if err == nil && p.Format != size-1 {
-		err = fmt.Errorf("%w: format %d of the points after %s was set", scpi.ErrInstrument, p.Format, format)
-	}
-	return p, err
+	return p
 }
 
 // DHO is the DHO800 and DHO900: two or four channels of 12 bits on a memory of
@@ -283,20 +252,16 @@ const settle = 100 * time.Millisecond
 
 // Read waits until the scope has carried out its commands, and then sets everything
 // anew. The Device asks again where the scope was not ready yet.
-func (d *mso5000) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := c.Command(ctx, "*WAI"); err != nil {
-		return dst, err
-	}
-	return d.dialect.Read(ctx, c, channel, first, n, dst)
+func (d *mso5000) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
+	l.Send("*WAI")
+	return d.dialect.Read(l, channel, first, n, dst)
 }
 
 // Held waits as well: it is the first to read the recording.
-func (d *mso5000) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
+func (d *mso5000) Held(l *scope.Link, channel int) (points int, exact bool) {
 	if d.Triggered { // since the last wait
-		if err := backoff.Sleep(ctx, settle); err != nil {
-			return 0, false, err
-		}
-		d.Triggered = false
+		l.Sleep(settle)
+		d.Triggered = l.Err != nil
 	}
-	return d.dialect.Held(ctx, c, channel)
+	return d.dialect.Held(l, channel)
 }

@@ -6,13 +6,11 @@
 package rohdeschwarz
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -66,7 +64,7 @@ type dialect struct {
 
 // SetUp sets channels, window, depth and the trigger, which lies at the left edge. Firmware differs in how
 // decimation is set: *CLS drops the complaints about the commands that it does not know.
-func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	setup := append([]string{
 		"STOP", "CHAN:TYPE SAMP", "ACQ:HRES OFF", "ACQ:PEAK OFF", "*CLS",
 		"ACQ:TYPE REFR", "ACQ:NSIN:COUN 1", "TIM:ROLL:AUT OFF", "TIM:REF 50",
@@ -74,17 +72,13 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 		"PROB%[1]d:SET:ATT:UNIT V", "PROB%[1]d:SET:ATT:MAN %[2]g", "CHAN%[1]d:SCAL %[3]g", "CHAN%[1]d:POS 0",
 		"CHAN%[1]d:OFFS %[5]g")...)
 	const short = 1e-6 // s a division
-	if err := scope.SetAll(ctx, c, append(setup, fmt.Sprintf("TIM:SCAL %g", short), "TIM:POS 0",
-		fmt.Sprintf("ACQ:POIN %d", least), "TRIG:A:MODE AUTO")...); err != nil {
-		return err
-	}
-	if err := try(ctx, c); err != nil {
-		return err
-	}
+	l.SetAll(append(setup, fmt.Sprintf("TIM:SCAL %g", short), "TIM:POS 0", fmt.Sprintf("ACQ:POIN %d", least),
+		"TRIG:A:MODE AUTO")...)
+	try(l)
 	const above = 5 // divisions; codes end at 5.1
 	source, level := p.Edge(above)
 	t := timeScale(p)
-	return scope.SetAll(ctx, c, fmt.Sprintf("TIM:SCAL %g", t), fmt.Sprintf("TIM:POS %g", t*divisions/2),
+	l.SetAll(fmt.Sprintf("TIM:SCAL %g", t), fmt.Sprintf("TIM:POS %g", t*divisions/2),
 		fmt.Sprintf("ACQ:POIN %d", p.Points), "TRIG:A:TYPE EDGE", fmt.Sprintf("TRIG:A:SOUR CH%d", source),
 		"TRIG:A:EDGE:SLOP POS", "TRIG:A:EDGE:COUP DC", fmt.Sprintf("TRIG:A:LEV%d %g", source, level), "TRIG:A:MODE NORM")
 }
@@ -93,48 +87,31 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 func timeScale(p *scope.Plan) float64 { return scope.Step125(p.Window.Seconds() / divisions) }
 
 // try takes a single acquisition that triggers by itself. *OPC? would not answer before its end.
-func try(ctx context.Context, c *scpi.Client) error {
-	if err := c.Command(ctx, "SING"); err != nil {
-		return err
-	}
+func try(l *scope.Link) {
+	l.Send("SING")
 	const tries, moment = 300, 10 * time.Millisecond
-	for n := 0; ; n++ {
-		r, err := scpi.Ask(ctx, c, stateQuery, parseStatus)
+	for n := 0; l.Err == nil; n++ {
+		r := scope.Ask(l, stateQuery, parseStatus)
 		switch {
-		case err != nil:
-			return err
 		case r.state == "COMP":
-			return nil
+			return
 		case n == tries:
-			return fmt.Errorf("%w: ACQ:STAT? gives %s where a trial acquisition should have ended", scpi.ErrInstrument, r.state)
+			l.Fail("%w: ACQ:STAT? gives %s where a trial acquisition should have ended", scpi.ErrInstrument, r.state)
 		}
-		if err := backoff.Sleep(ctx, moment); err != nil {
-			return err
-		}
+		l.Sleep(moment)
 	}
 }
 
 // ReadBack compares the settings that the scope rounds, and reads the rate.
-func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m scope.Memory, err error) {
-	if err := p.ExpectOffsets(ctx, c, "CHAN%d:OFFS?"); err != nil {
-		return m, err
-	}
-	if err := scope.Expect(ctx, c, "TIM:SCAL?", timeScale(p), 1e-3); err != nil {
-		return m, err
-	}
-	if err := scope.Expect(ctx, c, "TIM:POS?", timeScale(p)*divisions/2, 1e-3); err != nil {
-		return m, err
-	}
-	if err := scope.Expect(ctx, c, "ACQ:POIN?", float64(p.Points), 0); err != nil {
-		return m, err
-	}
-	rate, err := p.Rate(ctx, c, "ACQ:SRAT?")
-	if err != nil {
-		return m, err
-	}
+func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
+	p.ExpectOffsets(l, "CHAN%d:OFFS?")
+	l.Expect("TIM:SCAL?", timeScale(p), 1e-3)
+	l.Expect("TIM:POS?", timeScale(p)*divisions/2, 1e-3)
+	l.Expect("ACQ:POIN?", float64(p.Points), 0)
+	rate := p.Rate(l, "ACQ:SRAT?")
 	d.points = p.Points
 	d.step = near(1/rate, timeScale(p)*divisions/float64(p.Points))
-	return scope.Memory{Points: d.points, Step: d.step, Piece: d.points, Codes: scope.Codes{Bytes: codeBytes}}, nil
+	return scope.Memory{Points: d.points, Step: d.step, Piece: d.points, Codes: scope.Codes{Bytes: codeBytes}}
 }
 
 // near is a number of single precision as a scope gives it, or the exact one that it stands for.
@@ -147,9 +124,9 @@ func near(v, exact float64) float64 {
 }
 
 // Arm begins a single acquisition.
-func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
+func (d *dialect) Arm(l *scope.Link) {
 	d.armed = false
-	return scope.Send(ctx, c, "STOP", "TRIG:A:MODE NORM", "ACQ:NSIN:COUN 1", "SING")
+	l.Send("STOP", "TRIG:A:MODE NORM", "ACQ:NSIN:COUN 1", "SING")
 }
 
 // stateQuery asks for acquisition, the register that shows waiting, and the trigger's mode at once.
@@ -179,41 +156,35 @@ func parseStatus(s string) (r status, err error) {
 }
 
 // State asks for the state. What runs and waits no more samples.
-func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	r, err := scpi.Ask(ctx, c, stateQuery, parseStatus)
+func (d *dialect) State(l *scope.Link) scope.State {
+	r := scope.Ask(l, stateQuery, parseStatus)
 	switch {
-	case err != nil:
-		return 0, err
 	case r.state != "RUN":
-		return scope.Stopped, nil
+		return scope.Stopped
 	case r.waiting:
 		d.armed = true
-		return scope.Waiting, nil
+		return scope.Waiting
 	case (d.Triggered || d.armed) && !r.auto:
-		return scope.Sampling, nil
+		return scope.Sampling
 	}
-	return scope.Free, nil
+	return scope.Free
 }
 
 // codeBytes is the size of a code.
 const codeBytes = 2
 
 // selectMemory selects all of memory, in words.
-func selectMemory(ctx context.Context, c *scpi.Client) error {
-	return scope.Send(ctx, c, "FORM UINT,16", "FORM:BORD LSBF", "CHAN:DATA:POIN MAX")
-}
+func selectMemory(l *scope.Link) { l.Send("FORM UINT,16", "FORM:BORD LSBF", "CHAN:DATA:POIN MAX") }
 
 // Scale reads a channel's scale: V = code·increment + origin, with the converter's bits at the top of a word.
 // The step is that of the settings, as a waveform that was taken before them has another.
-func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
-	if err := selectMemory(ctx, c); err != nil {
-		return scope.Scale{}, err
-	}
+func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
+	selectMemory(l)
 	query := fmt.Sprintf("CHAN%[1]d:DATA:YINC?;:CHAN%[1]d:DATA:YOR?;:CHAN%[1]d:DATA:YRES?;:CHAN%[1]d:DATA:XOR?;"+
 		":CHAN%[1]d:SCAL?;:ACQ:SRAT?", channel)
-	s, err := scpi.Ask(ctx, c, query, parseScale)
+	s := scope.Ask(l, query, parseScale)
 	s.Step = near(s.Step, d.step)
-	return s, err
+	return s
 }
 
 // parseScale reads the six numbers that Scale asks for.
@@ -256,22 +227,17 @@ func parseHeader(s string) (header, error) {
 }
 
 // Held is the number in the waveform's header, whose step must be that of the settings.
-func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
-	if err := selectMemory(ctx, c); err != nil {
-		return 0, false, err
+func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
+	selectMemory(l)
+	h := scope.Ask(l, fmt.Sprintf("CHAN%d:DATA:HEAD?", channel), parseHeader)
+	if math.Abs(h.step/d.step-1) > 1e-3 {
+		l.Fail("%w: channel %d holds points %v s apart, %v s by its rate", scpi.ErrInstrument, channel, h.step, d.step)
 	}
-	h, err := scpi.Ask(ctx, c, fmt.Sprintf("CHAN%d:DATA:HEAD?", channel), parseHeader)
-	if err == nil && math.Abs(h.step/d.step-1) > 1e-3 {
-		err = fmt.Errorf("%w: channel %d holds points %v s apart, %v s by its rate", scpi.ErrInstrument, channel, h.step,
-			d.step)
-	}
-	return h.points, false, err
+	return h.points, false
 }
 
 // Read takes the points wanted out of all of a channel, as the scope knows no pieces.
-func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := selectMemory(ctx, c); err != nil {
-		return dst, err
-	}
-	return scope.ReadWhole(ctx, c, fmt.Sprintf("CHAN%d:DATA?", channel), d.points, codeBytes, first, n, dst)
+func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
+	selectMemory(l)
+	return scope.ReadWhole(l, fmt.Sprintf("CHAN%d:DATA?", channel), d.points, codeBytes, first, n, dst)
 }

@@ -7,7 +7,6 @@ package siglent
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -50,7 +49,7 @@ type dialect struct {
 
 // SetUp sets channels, window, depth and the trigger. The
 // horizontal delay of half a window puts the trigger at the left edge.
-func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	// Memory can be set only while the scope runs freely.
 	setup := []string{":TRIG:MODE AUTO", ":TRIG:RUN", ":ACQ:SEQ OFF", ":ACQ:MODE YT", ":ACQ:TYPE NORM", ":ACQ:MMAN AUTO"}
 	setup = append(setup, p.Channels(":CHAN%[1]d:SWIT OFF", ":CHAN%[1]d:SWIT ON", ":CHAN%[1]d:COUP DC",
@@ -59,7 +58,7 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 	t := timeScale(p)
 	const above = 4.05 // divisions; the trigger's range ends at 4.1
 	source, level := p.Edge(above)
-	return scope.SetAll(ctx, c, append(setup, fmt.Sprintf(":TIM:SCAL %g", t), fmt.Sprintf(":TIM:DEL %g", t*divisions/2),
+	l.SetAll(append(setup, fmt.Sprintf(":TIM:SCAL %g", t), fmt.Sprintf(":TIM:DEL %g", t*divisions/2),
 		":ACQ:MDEP "+showPoints(p.Points), ":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", source),
 		":TRIG:EDGE:SLOP RIS", ":TRIG:EDGE:COUP DC", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
@@ -69,92 +68,59 @@ func timeScale(p *scope.Plan) float64 { return scope.Step125(p.Window.Seconds() 
 
 // Check finds nothing: these scopes have no error queue. They set a value out
 // of range to the range's end; ReadBack looks at every setting.
-func (*dialect) Check(context.Context, *scpi.Client) error { return nil }
+func (*dialect) Check(*scope.Link) {}
 
 // ReadBack compares the scope's answers with the settings.
-func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (scope.Memory, error) {
+func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	for _, n := range p.Used {
 		// Three digits come back; an offset may be rounded to a pixel.
 		in, _ := p.On(n)
-		on, err := scpi.Ask(ctx, c, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool)
-		if err == nil && !on {
-			err = fmt.Errorf("%w: channel %d stays off", scpi.ErrInstrument, n)
+		if !scope.Ask(l, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool) {
+			l.Fail("%w: channel %d stays off", scpi.ErrInstrument, n)
 		}
-		if err == nil {
-			err = scope.Expect(ctx, c, fmt.Sprintf(":CHAN%d:SCAL?", n), in.Scale, 1e-2)
-		}
-		if err != nil {
-			return scope.Memory{}, err
-		}
-		offset, err := c.QueryNumber(ctx, fmt.Sprintf(":CHAN%d:OFFS?", n))
-		if err == nil && !(math.Abs(offset-in.Offset) <= in.Scale/10+math.Abs(in.Offset)/100) {
-			err = fmt.Errorf("%w: channel %d has an offset of %v V after %v V was set: too far for %v V a division?",
+		l.Expect(fmt.Sprintf(":CHAN%d:SCAL?", n), in.Scale, 1e-2)
+		offset := l.Number(fmt.Sprintf(":CHAN%d:OFFS?", n))
+		if !(math.Abs(offset-in.Offset) <= in.Scale/10+math.Abs(in.Offset)/100) {
+			l.Fail("%w: channel %d has an offset of %v V after %v V was set: too far for %v V a division?",
 				scpi.ErrInstrument, n, offset, in.Offset, in.Scale)
-		}
-		if err != nil {
-			return scope.Memory{}, err
 		}
 	}
 	t := timeScale(p)
-	if err := scope.Expect(ctx, c, ":TIM:SCAL?", t, 1e-2); err != nil {
-		return scope.Memory{}, err
+	l.Expect(":TIM:SCAL?", t, 1e-2)
+	l.Expect(":TIM:DEL?", t*divisions/2, 1e-2)
+	if depth := scope.Ask(l, ":ACQ:MDEP?", parsePoints); depth != p.Points {
+		l.Fail("%w: memory depth %d after %d was set: choose one that this model has", scpi.ErrInstrument, depth, p.Points)
 	}
-	if err := scope.Expect(ctx, c, ":TIM:DEL?", t*divisions/2, 1e-2); err != nil {
-		return scope.Memory{}, err
-	}
-	depth, err := scpi.Ask(ctx, c, ":ACQ:MDEP?", parsePoints)
-	if err == nil && depth != p.Points {
-		err = fmt.Errorf("%w: memory depth %d after %d was set: choose one that this model has", scpi.ErrInstrument,
-			depth, p.Points)
-	}
-	if err != nil {
-		return scope.Memory{}, err
-	}
-	return d.memory(ctx, c, p, t*divisions)
+	return d.memory(l, p, t*divisions)
 }
 
 // memory learns how points are recorded and read.
-func (d *dialect) memory(ctx context.Context, c *scpi.Client, p *scope.Plan, window float64) (m scope.Memory,
-	err error,
-) {
+func (d *dialect) memory(l *scope.Link, p *scope.Plan, window float64) scope.Memory {
 	d.words = false
-	desc, err := d.describe(ctx, c, p.Used[0])
-	if err != nil {
-		return m, err
-	}
+	desc := d.describe(l, p.Used[0])
 	if d.words = desc.adc > 8; d.words {
-		if desc, err = d.describe(ctx, c, p.Used[0]); err != nil {
-			return m, err
-		}
+		desc = d.describe(l, p.Used[0])
 	}
 	d.bits = desc.bits
-	rate, err := c.QueryNumber(ctx, ":ACQ:SRAT?")
-	if err == nil && !(rate > 0 && !math.IsInf(rate, 0)) {
-		err = fmt.Errorf("%w: %v S/s", scpi.ErrInstrument, rate)
+	rate := l.Number(":ACQ:SRAT?")
+	if !(rate > 0 && !math.IsInf(rate, 0)) {
+		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
 	}
-	if err != nil {
-		return m, err
-	}
-	piece, err := scpi.Ask(ctx, c, ":WAV:MAXP?", parsePoints)
-	if err != nil {
-		return m, err
-	}
+	piece := scope.Ask(l, ":WAV:MAXP?", parsePoints)
 	points := min(float64(p.Points), math.Round(rate*window))
 	return scope.Memory{
 		Points: int(points), Step: 1 / rate, Piece: min(piece, maxPiece),
 		Codes: scope.Codes{Bytes: size(desc.words), Signed: true},
-	}, nil
+	}
 }
 
-// from selects a channel and the width of its points, and sends more settings behind that.
-func (d *dialect) from(ctx context.Context, c *scpi.Client, channel int, more ...string) error {
+// from selects a channel and the width of its points.
+func (d *dialect) from(l *scope.Link, channel int) {
 	width := "BYTE"
 	if d.words {
 		width = "WORD"
 	}
-	return scope.Send(ctx, c, append([]string{
-		fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT " + width, ":WAV:INT 1",
-	}, more...)...)
+	l.Send(fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT "+width, ":WAV:INT 1")
 }
 
 // size is the bytes of a point.
@@ -166,43 +132,33 @@ func size(words bool) int {
 }
 
 // describe asks for a channel's descriptor.
-func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (descriptor, error) {
-	if err := d.from(ctx, c, channel); err != nil {
-		return descriptor{}, err
-	}
-	b, err := c.QueryBlock(ctx, ":WAV:PRE?", 2*descriptorSize, nil)
-	if err != nil {
-		return descriptor{}, err
-	}
+func (d *dialect) describe(l *scope.Link, channel int) descriptor {
+	d.from(l, channel)
+	b := l.Block(":WAV:PRE?", 2*descriptorSize, nil)
 	desc, err := parseDescriptor(b)
-	if err == nil && desc.words != d.words {
-		err = fmt.Errorf("%w: a waveform descriptor of another width than was set", scpi.ErrReply)
+	l.Keep(err)
+	if desc.words != d.words {
+		l.Fail("%w: a waveform descriptor of another width than was set", scpi.ErrReply)
 	}
-	return desc, err
+	return desc
 }
 
 // Scale reads a channel's scale in the descriptor.
-func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (scope.Scale, error) {
-	desc, err := d.describe(ctx, c, channel)
-	if err != nil {
-		return scope.Scale{}, err
-	}
+func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
+	desc := d.describe(l, channel)
 	top := math.Ldexp(1, desc.bits-1)
 	return scope.Scale{
 		Gain: desc.gain(), Zero: -desc.offset, Division: desc.volts, Step: desc.seconds, Quantum: desc.quantum(),
 		Least: measure.Count(-top), Most: measure.Count(top - desc.quantum()),
-	}, nil
+	}
 }
 
 // Arm begins a single acquisition.
-func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
-	return c.Command(ctx, ":TRIG:MODE SING")
-}
+func (d *dialect) Arm(l *scope.Link) { l.Send(":TRIG:MODE SING") }
 
 // State asks for the trigger's state.
-func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	s, err := scpi.Ask(ctx, c, ":TRIG:STAT?", parseState)
-	return s.Settled(d.Triggered), err
+func (d *dialect) State(l *scope.Link) scope.State {
+	return scope.Ask(l, ":TRIG:STAT?", parseState).Settled(d.Triggered)
 }
 
 // states are the answers to :TRIG:STAT?, in lower case.
@@ -221,22 +177,19 @@ func parseState(s string) (scope.State, error) {
 }
 
 // Held is the number of points of the recording.
-func (*dialect) Held(ctx context.Context, c *scpi.Client, _ int) (points int, exact bool, err error) {
-	points, err = scpi.Ask(ctx, c, ":ACQ:POIN?", parsePoints)
-	return points, true, err
+func (*dialect) Held(l *scope.Link, _ int) (points int, exact bool) {
+	return scope.Ask(l, ":ACQ:POIN?", parsePoints), true
 }
 
 // Read reads a piece.
-func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := d.from(ctx, c, channel, fmt.Sprintf(":WAV:STAR %d", first), fmt.Sprintf(":WAV:POIN %d", n)); err != nil {
-		return dst, err
+func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
+	d.from(l, channel)
+	l.Send(fmt.Sprintf(":WAV:STAR %d", first), fmt.Sprintf(":WAV:POIN %d", n))
+	out := l.Block(":WAV:DATA?", n*size(d.words), dst)
+	if d.words {
+		extend(out[len(dst):], d.bits)
 	}
-	from := len(dst)
-	out, err := c.QueryBlock(ctx, ":WAV:DATA?", n*size(d.words), dst)
-	if err == nil && d.words {
-		extend(out[from:], d.bits)
-	}
-	return out, err
+	return out
 }
 
 // ladders are the depths of one channel of each series where both channels of a

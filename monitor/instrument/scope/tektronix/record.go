@@ -1,7 +1,6 @@
 package tektronix
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -191,66 +190,48 @@ func parsePreamble(s string) (preamble, error) {
 }
 
 // from selects a channel and points first to first+n−1, counted from 0.
-func (d *dialect) from(ctx context.Context, c *scpi.Client, channel, first, n int) error {
-	return scope.Send(ctx, c, "HEAD OFF", fmt.Sprintf("DAT:SOU CH%d", channel), "DAT:ENC SRI",
-		fmt.Sprintf("DAT:WID %d", d.width), fmt.Sprintf("DAT:STAR %d", first+1), fmt.Sprintf("DAT:STOP %d", first+n))
+func (d *dialect) from(l *scope.Link, channel, first, n int) {
+	l.Send("HEAD OFF", fmt.Sprintf("DAT:SOU CH%d", channel), "DAT:ENC SRI", fmt.Sprintf("DAT:WID %d", d.width),
+		fmt.Sprintf("DAT:STAR %d", first+1), fmt.Sprintf("DAT:STOP %d", first+n))
 }
 
 // describe asks for the preamble of the whole record, which must have been
 // finished since Arm. One that was stopped in its middle leaves the record before it.
-func (d *dialect) describe(ctx context.Context, c *scpi.Client, channel int) (preamble, error) {
-	if err := d.from(ctx, c, channel, 0, d.depth); err != nil {
-		return preamble{}, err
+func (d *dialect) describe(l *scope.Link, channel int) preamble {
+	d.from(l, channel, 0, d.depth)
+	if n := l.Number("ACQ:NUMAC?"); n < 1 {
+		l.Fail("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
 	}
-	n, err := c.QueryNumber(ctx, "ACQ:NUMAC?")
-	if err == nil && n < 1 {
-		err = fmt.Errorf("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
+	p := scope.Ask(l, "WFMO?", parsePreamble)
+	if !p.binary || !p.signed || p.bigEnd || !p.samples || p.bytes != d.width {
+		l.Fail("%w: points of %d bytes in another format than was set", scpi.ErrReply, p.bytes)
 	}
-	if err != nil {
-		return preamble{}, err
-	}
-	p, err := scpi.Ask(ctx, c, "WFMO?", parsePreamble)
-	if err == nil && (!p.binary || !p.signed || p.bigEnd || !p.samples || p.bytes != d.width) {
-		err = fmt.Errorf("%w: points of %d bytes in another format than was set", scpi.ErrReply, p.bytes)
-	}
-	if err == nil && p.unit != "V" {
-		err = fmt.Errorf("%w: channel %d is in %s: set its probe to volts; ampere_per_volt makes it a current",
+	if p.unit != "V" {
+		l.Fail("%w: channel %d is in %s: set its probe to volts; ampere_per_volt makes it a current",
 			scpi.ErrInstrument, channel, shown(p.unit))
 	}
-	return p, err
+	return p
 }
 
 // Scale follows from the settings: a preamble is of the record that is there, and
 // before the first there is none of ours. Behind a recording the two must agree.
-func (d *dialect) Scale(ctx context.Context, c *scpi.Client, channel int) (s scope.Scale, err error) {
-	if err := c.Command(ctx, "HEAD OFF"); err != nil { // others may have put them on
-		return s, err
-	}
-	ask := func(what string) (v float64) {
-		if err == nil {
-			v, err = c.QueryNumber(ctx, fmt.Sprintf("CH%d:%s?", channel, what))
-		}
-		return v
-	}
+func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
+	l.Send("HEAD OFF") // others may have put them on
+	ask := func(what string) float64 { return l.Number(fmt.Sprintf("CH%d:%s?", channel, what)) }
 	division, position, offset := ask("SCA"), ask("POS"), ask("OFFS")
-	if err != nil {
-		return s, err
-	}
 	codes := math.Ldexp(perDiv, 8*(d.width-1))
 	top := math.Ldexp(1, 8*d.width-1)
-	s = scope.Scale{
+	s := scope.Scale{
 		Gain: division / codes, Zero: offset - position*division, Division: division, Step: d.step,
 		Least: measure.Count(-top), Most: measure.Count(top - d.quantum), Quantum: d.quantum,
 	}
 	if !d.Triggered {
-		return s, nil
+		return s
 	}
-	p, err := d.describe(ctx, c, channel)
-	if err == nil {
-		err = agree(s, p)
-	}
+	p := d.describe(l, channel)
+	l.Keep(agree(s, p))
 	s.Begin = p.xZero - p.xOffset*p.xIncrement
-	return s, err
+	return s
 }
 
 // agree compares a record's preamble with the settings.
@@ -268,15 +249,12 @@ func agree(s scope.Scale, p preamble) error {
 }
 
 // Held is the preamble's number.
-func (d *dialect) Held(ctx context.Context, c *scpi.Client, channel int) (points int, exact bool, err error) {
-	p, err := d.describe(ctx, c, channel)
-	return p.points, true, err
+func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
+	return d.describe(l, channel).points, true
 }
 
 // Read reads a piece.
-func (d *dialect) Read(ctx context.Context, c *scpi.Client, channel, first, n int, dst []byte) ([]byte, error) {
-	if err := d.from(ctx, c, channel, first, n); err != nil {
-		return dst, err
-	}
-	return c.QueryBlock(ctx, "CURV?", n*d.width, dst)
+func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
+	d.from(l, channel, first, n)
+	return l.Block("CURV?", n*d.width, dst)
 }

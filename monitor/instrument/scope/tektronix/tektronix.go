@@ -6,7 +6,6 @@
 package tektronix
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -59,7 +58,7 @@ type dialect struct {
 }
 
 // SetUp sets channels, window, depth and the trigger.
-func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	d.Triggered = false // a record of its own is there no more
 	newer := p.Model.Series == series
 	setup := []string{
@@ -77,13 +76,11 @@ func (d *dialect) SetUp(ctx context.Context, c *scpi.Client, p *scope.Plan) erro
 	setup = append(setup, "TRIG:A:TYP EDGE", "TRIG:A:MOD NORM", fmt.Sprintf("TRIG:A:EDGE:SOU CH%d", source),
 		"TRIG:A:EDGE:SLO RIS", "TRIG:A:EDGE:COUP DC", fmt.Sprintf("TRIG:A:LEV:CH%d %g", source, level))
 	if !newer {
-		return scope.SetAll(ctx, c, append(setup, fmt.Sprintf("HOR:SCA %g", timeScale(p)),
-			fmt.Sprintf("HOR:RECO %d", p.Points))...)
+		l.SetAll(append(setup, fmt.Sprintf("HOR:SCA %g", timeScale(p)), fmt.Sprintf("HOR:RECO %d", p.Points))...)
+		return
 	}
-	if err := scope.SetAll(ctx, c, append(setup, "HOR:MOD MAN")...); err != nil {
-		return err
-	}
-	return setRate(ctx, c, p)
+	l.SetAll(append(setup, "HOR:MOD MAN")...)
+	setRate(l, p)
 }
 
 // timeScale is the next of the steps 1, 2, 4 of seconds a division.
@@ -91,59 +88,41 @@ func timeScale(p *scope.Plan) float64 { return scope.Step(p.Window.Seconds()/div
 
 // setRate looks for the fastest rate at which memory spans the window: the scope
 // takes one of its own near the command's, and may change the depth by it.
-func setRate(ctx context.Context, c *scpi.Client, p *scope.Plan) error {
+func setRate(l *scope.Link, p *scope.Plan) {
 	want := float64(p.Points) / p.Window.Seconds()
 	for _, part := range []float64{1, 0.8, 0.6, 0.5, 0.4, 0.25, 0.1} {
-		if err := scope.SetAll(ctx, c, fmt.Sprintf("HOR:MOD:SAMPLER %g", want*part),
-			fmt.Sprintf("HOR:MOD:RECO %d", p.Points)); err != nil {
-			return err
-		}
-		got, err := c.QueryNumber(ctx, "HOR:MOD:SAMPLER?")
-		if err != nil {
-			return err
-		}
-		if got > 0 && got <= want*(1+1e-6) {
-			return nil
+		l.SetAll(fmt.Sprintf("HOR:MOD:SAMPLER %g", want*part), fmt.Sprintf("HOR:MOD:RECO %d", p.Points))
+		if got := l.Number("HOR:MOD:SAMPLER?"); got > 0 && got <= want*(1+1e-6) {
+			return
 		}
 	}
-	return fmt.Errorf("%w: no rate at which %s span %v: choose a deeper memory or a shorter window",
-		scpi.ErrInstrument, measure.Plural(p.Points, "point"), p.Window)
+	l.Fail("%w: no rate at which %s span %v: choose a deeper memory or a shorter window", scpi.ErrInstrument,
+		measure.Plural(p.Points, "point"), p.Window)
 }
 
 // ReadBack compares the scope's answers with the settings.
-func (d *dialect) ReadBack(ctx context.Context, c *scpi.Client, p *scope.Plan) (m scope.Memory, err error) {
+func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	for _, n := range p.Used {
 		in, _ := p.On(n)
-		if err := scope.Expect(ctx, c, fmt.Sprintf("CH%d:SCA?", n), in.Scale, 1e-2); err != nil {
-			return m, err
-		}
+		l.Expect(fmt.Sprintf("CH%d:SCA?", n), in.Scale, 1e-2)
 	}
-	if err := scope.Expect(ctx, c, "HOR:RECO?", float64(p.Points), 0); err != nil {
-		return m, err
-	}
-	rate, err := p.Rate(ctx, c, "HOR:SAMPLER?")
-	if err != nil {
-		return m, err
-	}
-	d.width, d.quantum, d.depth, d.step = 1, 1, p.Points, 1/rate
+	l.Expect("HOR:RECO?", float64(p.Points), 0)
+	d.width, d.quantum, d.depth, d.step = 1, 1, p.Points, 1/p.Rate(l, "HOR:SAMPLER?")
 	if p.Model.Series == series {
 		d.width, d.quantum = 2, 16 // 12 bits at the top of 16
 	}
 	return scope.Memory{
 		Points: d.depth, Step: d.step, Piece: min(piece, d.depth),
 		Codes: scope.Codes{Bytes: d.width, Signed: true},
-	}, nil
+	}
 }
 
 // Arm begins a single acquisition.
-func (d *dialect) Arm(ctx context.Context, c *scpi.Client) error {
-	return scope.Send(ctx, c, "HEAD OFF", "ACQ:STOPA SEQ", "ACQ:STATE RUN")
-}
+func (d *dialect) Arm(l *scope.Link) { l.Send("HEAD OFF", "ACQ:STOPA SEQ", "ACQ:STATE RUN") }
 
 // State asks for the trigger's state.
-func (d *dialect) State(ctx context.Context, c *scpi.Client) (scope.State, error) {
-	s, err := scpi.Ask(ctx, c, "TRIG:STATE?", parseState)
-	return s.Settled(d.Triggered), err
+func (d *dialect) State(l *scope.Link) scope.State {
+	return scope.Ask(l, "TRIG:STATE?", parseState).Settled(d.Triggered)
 }
 
 // parseState reads a state, in its long or short form.
@@ -218,14 +197,11 @@ func quotedText(s string) (text, more string, err error) {
 }
 
 // Check asks for the events since *CLS. *ESR? releases them.
-func (*dialect) Check(ctx context.Context, c *scpi.Client) error {
-	if _, err := c.QueryNumber(ctx, "*ESR?"); err != nil {
-		return err
-	}
-	events, err := scpi.Ask(ctx, c, "ALLEV?", parseEvents)
-	all := []error{err}
-	for _, e := range events {
+func (*dialect) Check(l *scope.Link) {
+	l.Number("*ESR?")
+	var all []error
+	for _, e := range scope.Ask(l, "ALLEV?", parseEvents) {
 		all = append(all, e)
 	}
-	return errors.Join(all...)
+	l.Keep(errors.Join(all...))
 }

@@ -310,35 +310,35 @@ func (f *Face) SetReadAttributeInt32(ctx context.Context,
 ) (*nipb.SetReadAttributeInt32Response, error) {
 	value := int32(q.GetValue()) + q.GetValueRaw()
 	return &nipb.SetReadAttributeInt32Response{}, f.with(ctx, q.GetTask(), func(t *task) int32 {
-			if f.cfg.Fixed {
-				return errAttribute
-			}
-			switch attribute(q) {
-			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
-				switch v := nipb.ReadInt32Value(value); {
-				case t.running: // a task that runs keeps its choice
-					return errNotWhileRunning
-				case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
-					v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
-					return errValue
-				}
-				t.overwrite = value
-				return 0
-			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO:
-				switch nipb.ReadInt32Value(value) {
-				case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
-					nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS,
-					nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP:
-					t.relative = value
-					return 0
-				}
-				return errValue
-			case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET:
-				t.offset = value
-				return 0
-			}
+		if f.cfg.Fixed {
 			return errAttribute
-		})
+		}
+		switch attribute(q) {
+		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
+			switch v := nipb.ReadInt32Value(value); {
+			case t.running: // a task that runs keeps its choice
+				return errNotWhileRunning
+			case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
+				v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
+				return errValue
+			}
+			t.overwrite = value
+			return 0
+		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO:
+			switch nipb.ReadInt32Value(value) {
+			case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
+				nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS,
+				nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP:
+				t.relative = value
+				return 0
+			}
+			return errValue
+		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET:
+			t.offset = value
+			return 0
+		}
+		return errAttribute
+	})
 }
 
 // GetChanAttributeDoubleArray returns a channel's scale.

@@ -73,10 +73,8 @@ func (d *Device) start(ctx context.Context) error {
 // run reads until ctx ends. The read in progress is let end, as it holds samples
 // from before.
 func (s *stream) run(ctx context.Context) error {
-	reading, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	reading, cancel := instrument.Outlast(ctx, s.d.opts.Interval+lastTime)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(s.d.opts.Interval+lastTime, cancel) })
-	defer stop()
 	for {
 		err := s.read(reading)
 		switch driverCode(err) {

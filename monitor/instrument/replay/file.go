@@ -88,8 +88,8 @@ func (m meta) inputs() instrument.Inputs {
 	return in
 }
 
-// checkKnown refuses a null, which a quantity reads as NaN: with it no time is known.
-func (m meta) checkKnown() error {
+// validate refuses a recording that cannot be played: a null, which a quantity reads as NaN, leaves no time known.
+func (m meta) validate() error {
 	type quantity struct {
 		field string
 		value float64
@@ -108,7 +108,15 @@ func (m meta) checkKnown() error {
 			return fmt.Errorf("%s: want a finite number, not null", q.field)
 		}
 	}
-	return nil
+	in := m.inputs()
+	err := in.Timebase.Validate()
+	if err == nil && len(in.Channels) == 0 {
+		err = errors.New("no channels")
+	}
+	for i := 0; i < len(in.Channels) && err == nil; i++ {
+		err = in.Channels[i].Validate()
+	}
+	return err
 }
 
 // readMeta reads recording.json. Errors wrap ErrFormat and name the file.
@@ -118,30 +126,19 @@ func readMeta(dir string) (meta, error) {
 	if err != nil {
 		return m, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		if at := (*json.SyntaxError)(nil); errors.As(err, &at) { // such as NaN, which other programs write
-			err = fmt.Errorf("%w, behind %q", err, b[max(0, at.Offset-40):at.Offset])
-		}
-		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
+	err = json.Unmarshal(b, &m)
+	if at := (*json.SyntaxError)(nil); errors.As(err, &at) { // such as NaN, which other programs write
+		err = fmt.Errorf("%w, behind %q", err, b[max(0, at.Offset-40):at.Offset])
 	}
-	if m.Format != formatName || m.Version != formatVersion {
+	if err == nil && (m.Format != formatName || m.Version != formatVersion) {
 		return m, fmt.Errorf("%w: %s says format %q, version %d; this program reads %q, version %d", ErrFormat,
 			MetaFile, m.Format, m.Version, formatName, formatVersion)
 	}
-	if err := m.checkKnown(); err != nil {
+	if err == nil {
+		err = m.validate()
+	}
+	if err != nil {
 		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
-	}
-	in := m.inputs()
-	if err := in.Timebase.Validate(); err != nil {
-		return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
-	}
-	if len(in.Channels) == 0 {
-		return m, fmt.Errorf("%w: %s: no channels", ErrFormat, MetaFile)
-	}
-	for _, c := range in.Channels {
-		if err := c.Validate(); err != nil {
-			return m, fmt.Errorf("%w: %s: %w", ErrFormat, MetaFile, err)
-		}
 	}
 	return m, nil
 }

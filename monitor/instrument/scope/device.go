@@ -100,7 +100,7 @@ func (d *Device) setUp(ctx context.Context) error {
 	if _, err = again(ctx, d, func(l *Link) any { d.dialect.SetUp(l, d.plan); return nil }); err != nil {
 		return err
 	}
-	l := d.link(ctx)
+	l := d.client.Link(ctx)
 	d.dialect.Check(l)
 	switch {
 	case errors.Is(l.Err, instrument.ErrIdentity):
@@ -162,16 +162,13 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	return s, nil
 }
 
-// link is a new one, without an error.
-func (d *Device) link(ctx context.Context) *Link { return &Link{ctx: ctx, client: d.client} }
-
 // again repeats queries, which change nothing, while the link can be brought back: the
 // acquisition goes on in the scope without us. A scope that was asked too soon
 // gets a moment.
 func again[T any](ctx context.Context, d *Device, f func(*Link) T) (v T, err error) {
 	const tries, moment = 3, 100 * time.Millisecond
 	for n := range time.Duration(tries) {
-		l := d.link(ctx)
+		l := d.client.Link(ctx)
 		v = f(l)
 		if err = l.Err; err == nil || ctx.Err() != nil || !errors.Is(err, instrument.ErrSilent) &&
 			!errors.Is(err, instrument.ErrDisconnected) && !errors.Is(err, scpi.ErrReply) && !errors.Is(err, ErrFewer) {

@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/scpi"
@@ -30,6 +28,9 @@ const (
 func (s State) String() string {
 	return [...]string{"unknown", "stopped", "waiting", "sampling", "free-running"}[min(s, Free)]
 }
+
+// Link is a connection to a scope, with the first error.
+type Link = scpi.Link
 
 // Dialect speaks the commands of one family of scopes. A Device makes one for
 // itself, calls it on one goroutine, and hands in the link. Methods send and
@@ -77,7 +78,7 @@ type Dialect interface {
 type Record struct{ Triggered bool }
 
 // Check implements Dialect for scopes that know SYST:ERR?.
-func (*Record) Check(l *Link) { l.Keep(l.client.Check(l.ctx, "set up")) }
+func (*Record) Check(l *Link) { l.Check("set up") }
 
 // SetTriggered implements Dialect.
 func (r *Record) SetTriggered(on bool) { r.Triggered = on }
@@ -169,76 +170,6 @@ type Scale struct {
 // ErrFewer: the scope gave less than it holds, as some do when they are asked
 // too soon after a stop. The Device asks again, after a pause.
 var ErrFewer = errors.New("the scope gave fewer points than it holds")
-
-// Link is a connection to a scope, with the first error. Behind an error nothing is sent, and all answers are zero. One
-// goroutine owns it.
-type Link struct {
-	ctx    context.Context
-	client *scpi.Client
-	// Err is the first error.
-	Err error
-}
-
-// Keep keeps an error, unless there is one already.
-func (l *Link) Keep(err error) {
-	if l.Err == nil {
-		l.Err = err
-	}
-}
-
-// Fail keeps an error as fmt.Errorf makes it.
-func (l *Link) Fail(format string, a ...any) { l.Keep(fmt.Errorf(format, a...)) }
-
-// Send sends commands that have no reply.
-func (l *Link) Send(commands ...string) {
-	for _, s := range commands {
-		if l.Err == nil {
-			l.Err = l.client.Command(l.ctx, s)
-		}
-	}
-}
-
-// SetAll sends settings one after another and waits for each: scopes drop
-// commands that overtake them.
-func (l *Link) SetAll(settings ...string) {
-	for _, s := range settings {
-		l.Send(s)
-		l.Number("*OPC?")
-	}
-}
-
-// Ask asks and reads the reply with parse; see scpi.Ask.
-func Ask[T any](l *Link, query string, parse func(string) (T, error)) (v T) {
-	if l.Err == nil {
-		v, l.Err = scpi.Ask(l.ctx, l.client, query, parse)
-	}
-	return v
-}
-
-// Number asks for a number.
-func (l *Link) Number(query string) float64 { return Ask(l, query, scpi.ParseNumber) }
-
-// Block asks for a definite block of at most so many bytes, and appends its data to dst.
-func (l *Link) Block(query string, most int, dst []byte) []byte {
-	if l.Err == nil {
-		dst, l.Err = l.client.QueryBlock(l.ctx, query, most, dst)
-	}
-	return dst
-}
-
-// Sleep waits for d, or until the link's context ends.
-func (l *Link) Sleep(d time.Duration) {
-	if l.Err == nil {
-		l.Err = backoff.Sleep(l.ctx, d)
-	}
-}
-
-// Expect asks for a number that must equal the setting, within a part of it.
-func (l *Link) Expect(query string, want, within float64) {
-	if got := l.Number(query); !(math.Abs(got-want) <= within*math.Abs(want)) {
-		l.Fail("%w: %s gives %v after %v was set", scpi.ErrInstrument, query, got, want)
-	}
-}
 
 // ExpectOffsets asks each channel in use for its offset, by a form of package fmt with the channel, which counts
 // with its sign turned: some scopes set a range's end in silence.

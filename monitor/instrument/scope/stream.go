@@ -62,7 +62,7 @@ const armTime = 5 * time.Second
 // arm starts a single acquisition and triggers it, or waits for its trigger.
 func (d *Device) arm(ctx context.Context, sink instrument.Sink) (r recording, err error) {
 	d.dialect.SetTriggered(false)
-	l := d.link(ctx)
+	l := d.client.Link(ctx)
 	if d.dialect.Arm(l); l.Err != nil {
 		return r, l.Err
 	}

@@ -13,7 +13,6 @@ package u2300
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -89,18 +88,12 @@ func (d *Device) setUp(ctx context.Context) error {
 	burst := map[bool]string{false: "OFF", true: "ON"}[d.opts.Burst]
 	setup = append(setup, "ROUT:SCAN "+list(numbers...), "ACQ:BURS "+burst,
 		fmt.Sprintf("ACQ:SRAT %g", d.opts.ScanRate), fmt.Sprintf("WAV:POIN %d", d.opts.points()))
+	l := d.client.Link(ctx)
 	for _, s := range setup {
-		if err := d.client.Command(ctx, s); err != nil {
-			return err
-		}
-		if err := d.client.Check(ctx, s); err != nil {
-			if errors.Is(err, scpi.ErrInstrument) {
-				err = fmt.Errorf("%w: this device does not take that: change %s", err, optionOf(s))
-			}
-			return err
-		}
+		l.SetChecked("device", s, optionOf(s))
 	}
-	return d.readBack(ctx, numbers)
+	d.readBack(l, numbers)
+	return l.Err
 }
 
 // optionOf names the options behind a command, for the operator.
@@ -117,45 +110,32 @@ func optionOf(command string) string {
 }
 
 // readBack compares the device's settings with the options.
-func (d *Device) readBack(ctx context.Context, numbers []int) error {
-	got, err := scpi.Ask(ctx, d.client, "ROUT:SCAN?", parseChannels)
-	if err != nil {
-		return err
+func (d *Device) readBack(l *scpi.Link, numbers []int) {
+	if got := scpi.Answer(l, "ROUT:SCAN?", parseChannels); !slices.Equal(got, numbers) {
+		l.Fail("%w: it scans %v after %v was set: give the inputs in the order that it keeps", scpi.ErrInstrument, got,
+			numbers)
 	}
-	if !slices.Equal(got, numbers) {
-		return fmt.Errorf("%w: it scans %v after %v was set: give the inputs in the order that it keeps",
-			scpi.ErrInstrument, got, numbers)
-	}
-	number := func(query, option string, want float64) error {
-		v, err := d.client.QueryNumber(ctx, query)
-		if err == nil && v != want {
-			err = fmt.Errorf("%w: %s gives %v after %v was set: set %s: %v", scpi.ErrInstrument, query, v, want, option, v)
+	number := func(query, option string, want float64) {
+		if v := l.Number(query); v != want {
+			l.Fail("%w: %s gives %v after %v was set: set %s: %v", scpi.ErrInstrument, query, v, want, option, v)
 		}
-		return err
 	}
+	text := func(s string) (string, error) { return s, nil }
 	for k, raw := range d.opts.Inputs {
 		i := raw.withDefaults()
 		at := " " + list(i.Channel)
-		if err := number("ROUT:CHAN:RANG?"+at, fmt.Sprintf("inputs[%d].range", k), i.Range); err != nil {
-			return err
-		}
+		number("ROUT:CHAN:RANG?"+at, fmt.Sprintf("inputs[%d].range", k), i.Range)
 		for query, want := range map[string]string{"ROUT:CHAN:POL?": i.polarity(), "ROUT:CHAN:STYP?": grounds[i.Ground]} {
-			s, err := d.client.Query(ctx, query+at)
-			if err != nil {
-				return err
-			}
-			if !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), want) {
-				return fmt.Errorf("%w: %s%s gives %q after %s was set", scpi.ErrInstrument, query, at, s, want)
+			if s := scpi.Answer(l, query+at, text); !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(s)), want) {
+				l.Fail("%w: %s%s gives %q after %s was set", scpi.ErrInstrument, query, at, s, want)
 			}
 		}
 	}
-	if err := number("ACQ:SRAT?", "scan_rate", d.opts.ScanRate); err != nil {
-		return err
+	number("ACQ:SRAT?", "scan_rate", d.opts.ScanRate)
+	if b := scpi.Answer(l, "ACQ:BURS?", scpi.ParseBool); b != d.opts.Burst {
+		l.Fail("%w: burst is %v after %v was set", scpi.ErrInstrument, b, d.opts.Burst)
 	}
-	if b, err := scpi.Ask(ctx, d.client, "ACQ:BURS?", scpi.ParseBool); err != nil || b != d.opts.Burst {
-		return errors.Join(err, fmt.Errorf("%w: burst is %v after %v was set", scpi.ErrInstrument, b, d.opts.Burst))
-	}
-	return number("WAV:POIN?", "block to the time of as many scans", float64(d.opts.points()))
+	number("WAV:POIN?", "block to the time of as many scans", float64(d.opts.points()))
 }
 
 const (

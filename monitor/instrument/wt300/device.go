@@ -140,29 +140,17 @@ func (d *Device) settings() []setting {
 
 // setUp makes the settings one by one, with the meter's error queue and a query behind each.
 func (d *Device) setUp(ctx context.Context) error {
+	l := d.client.Link(ctx)
 	for _, s := range d.settings() {
-		if err := d.client.Command(ctx, s.command); err != nil {
-			return err
-		}
-		if err := d.client.Check(ctx, s.command); err != nil {
-			if errors.Is(err, scpi.ErrInstrument) && s.option != "" {
-				err = fmt.Errorf("%w: this meter does not take that: change %s", err, s.option)
-			}
-			return err
-		}
-		if s.query == "" {
+		if l.SetChecked("meter", s.command, s.option); s.query == "" {
 			continue
 		}
-		v, err := d.client.QueryNumber(ctx, s.query)
-		if err != nil {
-			return err
-		}
-		if math.Abs(v-s.want) > 1e-3*s.want {
-			return fmt.Errorf("%w: %s gives %v after %v was set: set %s to what it has, or choose another",
-				scpi.ErrInstrument, s.query, v, s.want, s.option)
+		if v := l.Number(s.query); math.Abs(v-s.want) > 1e-3*s.want {
+			l.Fail("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument, s.query,
+				v, s.want, s.option)
 		}
 	}
-	return nil
+	return l.Err
 }
 
 // Element is one input of the meter.

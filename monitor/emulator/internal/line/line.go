@@ -6,6 +6,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,15 +41,19 @@ type Device struct {
 func (d Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := Attach(ctx, rw)
+	w := &Wire{rw: rw, in: make(chan byte, 4096), ctx: ctx}
+	w.stop = context.AfterFunc(ctx, func() { _ = rw.Close() }) // which also ends a blocked write
+	go w.read()
 	err := d.Start(w)
 	if err == nil {
 		err = d.loop(ctx, w)
 	}
-	result := w.Result(err)
+	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		err = nil
+	}
 	cancel()
 	w.Detach()
-	return result
+	return err
 }
 
 // loop waits for the driver's bytes and for the device's clock at once; a device that does not
@@ -69,7 +74,7 @@ func (d Device) loop(ctx context.Context, w *Wire) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case b, ok := <-w.In():
+		case b, ok := <-w.in:
 			if !ok {
 				return w.Ended()
 			}
@@ -159,15 +164,6 @@ type Wire struct {
 	stop func() bool
 }
 
-// Attach starts reading. When ctx ends, the line is closed, which also ends a
-// blocked write.
-func Attach(ctx context.Context, rw io.ReadWriteCloser) *Wire {
-	w := &Wire{rw: rw, in: make(chan byte, 4096), ctx: ctx}
-	w.stop = context.AfterFunc(ctx, func() { _ = rw.Close() })
-	go w.read()
-	return w
-}
-
 // read passes the driver's bytes on until the line ends. The channel's room lets a driver write
 // ahead of a device that is busy sending.
 func (w *Wire) read() {
@@ -188,9 +184,6 @@ func (w *Wire) read() {
 		}
 	}
 }
-
-// In delivers the driver's bytes; it is closed when the line ends.
-func (w *Wire) In() <-chan byte { return w.in }
 
 // Detach closes the line and waits for the reader to end.
 func (w *Wire) Detach() {
@@ -230,19 +223,5 @@ func (w *Wire) Recv(p []byte, d time.Duration) error {
 // Sleep waits for d, or until ctx ends.
 func (w *Wire) Sleep(d time.Duration) error { return backoff.Sleep(w.ctx, d) }
 
-// Ended returns why the line ended; valid once In is closed.
-func (w *Wire) Ended() error {
-	if w.err == nil {
-		return io.EOF
-	}
-	return w.err
-}
-
-// Result turns the error that ended a face into the result of its Run: nil where the
-// context ended or the driver hung up.
-func (w *Wire) Result(err error) error {
-	if w.ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
-		return nil
-	}
-	return err
-}
+// Ended returns why the line ended; valid once in is closed.
+func (w *Wire) Ended() error { return cmp.Or(w.err, io.EOF) }

@@ -125,7 +125,7 @@ func (d *infiniivision) State(l *scope.Link) scope.State {
 	case bits&running == 0:
 		return scope.Stopped
 	case d.Triggered: // a recording that goes on, or a scope that was set to run freely meanwhile
-		if scope.Ask(l, ":TRIG:SWE?", parseFree) {
+		if scpi.Answer(l, ":TRIG:SWE?", parseFree) {
 			return scope.Free
 		}
 		return scope.Sampling
@@ -180,7 +180,7 @@ func preamble(l *scope.Link, channel int) (p scpi.Preamble) {
 	selectMemory(l, channel)
 	const tries, moment = 4, 20 * time.Millisecond
 	for n := 0; l.Err == nil; n++ {
-		p = scope.Ask(l, ":WAV:PRE?", parsePreamble)
+		p = scpi.Answer(l, ":WAV:PRE?", parsePreamble)
 		switch {
 		case p.XIncrement > 0 && p.Format != 0:
 			l.Fail("%w: format %d of the points after BYTE was set", scpi.ErrInstrument, p.Format)

@@ -104,7 +104,7 @@ const pieceBytes = 250_000
 func (*dialect) Arm(l *scope.Link) { l.Send(":SING") }
 
 // State asks for the trigger's state.
-func (*dialect) State(l *scope.Link) scope.State { return scope.Ask(l, ":TRIG:STAT?", parseState) }
+func (*dialect) State(l *scope.Link) scope.State { return scpi.Answer(l, ":TRIG:STAT?", parseState) }
 
 // states are the answers to :TRIG:STAT?; TD is there for a moment only.
 var states = map[string]scope.State{
@@ -160,7 +160,7 @@ func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
 func (d *dialect) preamble(l *scope.Link, channel int) scpi.Preamble {
 	format, size := d.format()
 	selectMemory(l, channel, format)
-	p := scope.Ask(l, ":WAV:PRE?", scpi.ParsePreamble)
+	p := scpi.Answer(l, ":WAV:PRE?", scpi.ParsePreamble)
 	if p.Format != size-1 {
 		l.Fail("%w: format %d of the points after %s was set", scpi.ErrInstrument, p.Format, format)
 	}

@@ -91,7 +91,7 @@ func try(l *scope.Link) {
 	l.Send("SING")
 	const tries, moment = 300, 10 * time.Millisecond
 	for n := 0; l.Err == nil; n++ {
-		r := scope.Ask(l, stateQuery, parseStatus)
+		r := scpi.Answer(l, stateQuery, parseStatus)
 		switch {
 		case r.state == "COMP":
 			return
@@ -157,7 +157,7 @@ func parseStatus(s string) (r status, err error) {
 
 // State asks for the state. What runs and waits no more samples.
 func (d *dialect) State(l *scope.Link) scope.State {
-	r := scope.Ask(l, stateQuery, parseStatus)
+	r := scpi.Answer(l, stateQuery, parseStatus)
 	switch {
 	case r.state != "RUN":
 		return scope.Stopped
@@ -182,7 +182,7 @@ func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
 	selectMemory(l)
 	query := fmt.Sprintf("CHAN%[1]d:DATA:YINC?;:CHAN%[1]d:DATA:YOR?;:CHAN%[1]d:DATA:YRES?;:CHAN%[1]d:DATA:XOR?;"+
 		":CHAN%[1]d:SCAL?;:ACQ:SRAT?", channel)
-	s := scope.Ask(l, query, parseScale)
+	s := scpi.Answer(l, query, parseScale)
 	s.Step = near(s.Step, d.step)
 	return s
 }
@@ -229,7 +229,7 @@ func parseHeader(s string) (header, error) {
 // Held is the number in the waveform's header, whose step must be that of the settings.
 func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
 	selectMemory(l)
-	h := scope.Ask(l, fmt.Sprintf("CHAN%d:DATA:HEAD?", channel), parseHeader)
+	h := scpi.Answer(l, fmt.Sprintf("CHAN%d:DATA:HEAD?", channel), parseHeader)
 	if math.Abs(h.step/d.step-1) > 1e-3 {
 		l.Fail("%w: channel %d holds points %v s apart, %v s by its rate", scpi.ErrInstrument, channel, h.step, d.step)
 	}

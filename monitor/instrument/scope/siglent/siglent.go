@@ -75,7 +75,7 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	for _, n := range p.Used {
 		// Three digits come back; an offset may be rounded to a pixel.
 		in, _ := p.On(n)
-		if !scope.Ask(l, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool) {
+		if !scpi.Answer(l, fmt.Sprintf(":CHAN%d:SWIT?", n), scpi.ParseBool) {
 			l.Fail("%w: channel %d stays off", scpi.ErrInstrument, n)
 		}
 		l.Expect(fmt.Sprintf(":CHAN%d:SCAL?", n), in.Scale, 1e-2)
@@ -88,7 +88,7 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	t := timeScale(p)
 	l.Expect(":TIM:SCAL?", t, 1e-2)
 	l.Expect(":TIM:DEL?", t*divisions/2, 1e-2)
-	if depth := scope.Ask(l, ":ACQ:MDEP?", parsePoints); depth != p.Points {
+	if depth := scpi.Answer(l, ":ACQ:MDEP?", parsePoints); depth != p.Points {
 		l.Fail("%w: memory depth %d after %d was set: choose one that this model has", scpi.ErrInstrument, depth, p.Points)
 	}
 	return d.memory(l, p, t*divisions)
@@ -106,7 +106,7 @@ func (d *dialect) memory(l *scope.Link, p *scope.Plan, window float64) scope.Mem
 	if !(rate > 0 && !math.IsInf(rate, 0)) {
 		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
 	}
-	piece := scope.Ask(l, ":WAV:MAXP?", parsePoints)
+	piece := scpi.Answer(l, ":WAV:MAXP?", parsePoints)
 	points := min(float64(p.Points), math.Round(rate*window))
 	return scope.Memory{
 		Points: int(points), Step: 1 / rate, Piece: min(piece, maxPiece),
@@ -158,7 +158,7 @@ func (d *dialect) Arm(l *scope.Link) { l.Send(":TRIG:MODE SING") }
 
 // State asks for the trigger's state.
 func (d *dialect) State(l *scope.Link) scope.State {
-	return scope.Ask(l, ":TRIG:STAT?", parseState).Settled(d.Triggered)
+	return scpi.Answer(l, ":TRIG:STAT?", parseState).Settled(d.Triggered)
 }
 
 // states are the answers to :TRIG:STAT?, in lower case.
@@ -178,7 +178,7 @@ func parseState(s string) (scope.State, error) {
 
 // Held is the number of points of the recording.
 func (*dialect) Held(l *scope.Link, _ int) (points int, exact bool) {
-	return scope.Ask(l, ":ACQ:POIN?", parsePoints), true
+	return scpi.Answer(l, ":ACQ:POIN?", parsePoints), true
 }
 
 // Read reads a piece.

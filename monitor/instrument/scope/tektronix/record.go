@@ -202,7 +202,7 @@ func (d *dialect) describe(l *scope.Link, channel int) preamble {
 	if n := l.Number("ACQ:NUMAC?"); n < 1 {
 		l.Fail("%w: it took no record: was it stopped at its front panel?", scpi.ErrInstrument)
 	}
-	p := scope.Ask(l, "WFMO?", parsePreamble)
+	p := scpi.Answer(l, "WFMO?", parsePreamble)
 	if !p.binary || !p.signed || p.bigEnd || !p.samples || p.bytes != d.width {
 		l.Fail("%w: points of %d bytes in another format than was set", scpi.ErrReply, p.bytes)
 	}

@@ -122,7 +122,7 @@ func (d *dialect) Arm(l *scope.Link) { l.Send("HEAD OFF", "ACQ:STOPA SEQ", "ACQ:
 
 // State asks for the trigger's state.
 func (d *dialect) State(l *scope.Link) scope.State {
-	return scope.Ask(l, "TRIG:STATE?", parseState).Settled(d.Triggered)
+	return scpi.Answer(l, "TRIG:STATE?", parseState).Settled(d.Triggered)
 }
 
 // parseState reads a state, in its long or short form.
@@ -200,7 +200,7 @@ func quotedText(s string) (text, more string, err error) {
 func (*dialect) Check(l *scope.Link) {
 	l.Number("*ESR?")
 	var all []error
-	for _, e := range scope.Ask(l, "ALLEV?", parseEvents) {
+	for _, e := range scpi.Answer(l, "ALLEV?", parseEvents) {
 		all = append(all, e)
 	}
 	l.Keep(errors.Join(all...))

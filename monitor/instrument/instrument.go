@@ -34,6 +34,7 @@
 package instrument
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,13 @@ func Outlast(ctx context.Context, while time.Duration) (context.Context, context
 		stop()
 		cancel()
 	}
+}
+
+// Last gives the last command to a device a time of its own, also where ctx is over.
+func Last(ctx context.Context, within time.Duration, command Step) error {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	return command(own)
 }
 
 // Identity is the device's own answer, as far as it gives one.
@@ -407,13 +415,7 @@ func (b *Base) Pump(ctx context.Context, start func(context.Context) error, p tr
 	if ctx.Err() == nil || !transport.Ended(err) {
 		return err
 	}
-	err = p.Finish()
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-	defer cancel()
-	if serr := stop(own); err == nil {
-		err = serr
-	}
-	return err
+	return cmp.Or(p.Finish(), Last(ctx, stopTime, stop))
 }
 
 // Write sends a command on Conn; its errors name the operation.
@@ -434,9 +436,7 @@ func (b *Base) Close() (err error) {
 		err = b.Release()
 	}
 	if b.Conn != nil {
-		if cerr := b.Conn.Close(); err == nil {
-			err = cerr
-		}
+		err = cmp.Or(err, b.Conn.Close())
 		b.Conn = nil
 	}
 	return err

@@ -146,6 +146,9 @@ type channel = scope.Channel
 // nr3 is the form of the scope's numbers.
 const nr3 = "%+.5E"
 
+// short writes a number in that form.
+func short(v float64) string { return fmt.Sprintf(nr3, v) }
+
 // exact writes a number with all the digits that a preamble has.
 func exact(v float64) string { return fmt.Sprintf("%+.8E", v) }
 
@@ -198,20 +201,15 @@ func (f *Face) timeCommands() []scpi.Command {
 	return []scpi.Command{
 		scpi.Sole("TIMebase:MODE", "MAIN"),
 		scpi.Choice("TIMebase:REFerence", &f.reference, "LEFT", "CENTer", "RIGHt"),
-		{
-			Pattern: "TIMebase[:MAIN]:RANGe", Set: scpi.Within(&f.timeRange, 50e-9, 500),
-			Query: scpi.Show(nr3, &f.timeRange),
-		},
+		scpi.Numeric("TIMebase[:MAIN]:RANGe", short, &f.timeRange, scpi.Within(&f.timeRange, 50e-9, 500)),
 		{Pattern: "TIMebase[:MAIN]:SCALe", Set: scpi.Set(func(v float64) error {
 			if !(v >= 50e-9/divisions && v <= 500/divisions) {
 				return scpi.ErrRange
 			}
 			f.timeRange = divisions * v
 			return nil
-		}), Query: scpi.Reply(func() string { return fmt.Sprintf(nr3, f.timeRange/divisions) })},
-		{
-			Pattern: "TIMebase:POSition", Set: scpi.Within(&f.position, -500, 500), Query: scpi.Show(nr3, &f.position),
-		},
+		}), Query: scpi.Reply(func() string { return short(f.timeRange / divisions) })},
+		scpi.Numeric("TIMebase:POSition", short, &f.position, scpi.Within(&f.position, -500, 500)),
 		{Pattern: "TIMebase", Query: scpi.Reply(func() string {
 			return fmt.Sprintf(":TIM:MODE MAIN;REF %s;MAIN:RANG "+nr3+";POS "+nr3, f.reference, f.timeRange, f.position)
 		})},

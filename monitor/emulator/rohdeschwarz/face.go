@@ -115,11 +115,6 @@ type channel = scope.Channel
 // number writes a number as these scopes do, from single precision.
 func number(v float64) string { return fmt.Sprintf("%.9E", float32(v)) }
 
-// shown is a setting's answer.
-func shown(get func() float64) func(scpi.Call) ([]byte, error) {
-	return scpi.Reply(func() string { return number(get()) })
-}
-
 // start begins an acquisition. A single one whose trigger comes by itself does not wait.
 func (f *Face) start(single bool) {
 	f.broken = false
@@ -181,20 +176,17 @@ func (f *Face) rootCommands() []scpi.Command {
 func (f *Face) timeCommands() []scpi.Command {
 	scale := func(v float64) error { return scope.Step125(&f.timeScale, v, 1e-9, 50) }
 	return []scpi.Command{
-		{Pattern: "TIMebase:SCALe", Set: scpi.Set(scale), Query: shown(func() float64 { return f.timeScale })},
+		scpi.Numeric("TIMebase:SCALe", number, &f.timeScale, scpi.Set(scale)),
 		scpi.Asked("TIMebase:ACQTime", func() string { return number(f.Window()) }),
 		scpi.Asked("TIMebase:DIVisions", func() string { return fmt.Sprint(divisions) }),
-		{
-			Pattern: "TIMebase:POSition", Set: scpi.Within(&f.position, -500, 500),
-			Query: shown(func() float64 { return f.position }),
-		},
-		{Pattern: "TIMebase:REFerence", Set: scpi.Set(func(v float64) error {
+		scpi.Numeric("TIMebase:POSition", number, &f.position, scpi.Within(&f.position, -500, 500)),
+		scpi.Numeric("TIMebase:REFerence", number, &f.reference, scpi.Set(func(v float64) error {
 			if !slices.Contains([]float64{8.33, 50, 91.67}, v) {
 				return scpi.ErrRange
 			}
 			f.reference = v
 			return nil
-		}), Query: shown(func() float64 { return f.reference })},
+		})),
 		scpi.Switch("TIMebase:ROLL:AUTomatic", &f.roll),
 		{Pattern: "ACQuire:POINts[:VALue]", Set: scpi.Set(func(v float64) error {
 			f.depth = slices.MinFunc(depths, func(a, b int) int { return int(math.Abs(float64(a)-v) - math.Abs(float64(b)-v)) })

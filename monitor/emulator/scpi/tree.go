@@ -263,6 +263,11 @@ func Kept(at *map[string]string, pattern string, words ...string) Command {
 	}, Query: Reply(func() string { return (*at)[pattern] })}
 }
 
+// Numeric is a setting that is a number, in a maker's form.
+func Numeric(pattern string, form func(float64) string, at *float64, set func(Call) error) Command {
+	return Command{Pattern: pattern, Set: set, Query: Reply(func() string { return form(*at) })}
+}
+
 // Switch is a setting that is on or off.
 func Switch(pattern string, at *bool) Command {
 	return Command{Pattern: pattern, Set: Store(Call.Bool, at), Query: Reply(func() string { return Flag(*at) })}

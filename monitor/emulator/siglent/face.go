@@ -174,13 +174,13 @@ func number(v float64) string { return fmt.Sprintf("%.2E", v) }
 // timeCommands set time base and memory. A value out of range is set to the range's end.
 func (f *Face) timeCommands() []scpi.Command {
 	return []scpi.Command{
-		{Pattern: "TIMebase:SCALe", Set: scpi.Set(func(v float64) error {
+		scpi.Numeric("TIMebase:SCALe", number, &f.timeScale, scpi.Set(func(v float64) error {
 			return scope.Step125(&f.timeScale, min(max(v, 1e-9), 1000), 1e-9, 1000)
-		}), Query: scpi.Reply(func() string { return number(f.timeScale) })},
-		{Pattern: "TIMebase:DELay", Set: scpi.Set(func(v float64) error {
+		})),
+		scpi.Numeric("TIMebase:DELay", number, &f.delay, scpi.Set(func(v float64) error {
 			f.delay = min(max(v, -5*f.timeScale), 5000*f.timeScale)
 			return nil
-		}), Query: scpi.Reply(func() string { return number(f.delay) })},
+		})),
 		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string {
 			for _, x := range suffixes {
 				if v := float64(f.depth) / x.v; v >= 1 {

@@ -190,9 +190,7 @@ func (f *Face) commands() []scpi.Command {
 				return err
 			}, Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
 			number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
-			{
-				Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth),
-			},
+			{Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 			{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
 			f.Display("DISplay:GLObal:CH<n>:STATE", func() {}), f.probe("CH<n>:PROBEFunc:EXTAtten"),
 		}
@@ -284,10 +282,7 @@ func (f *Face) timeCommands() []scpi.Command {
 		}),
 		{Pattern: "HORizontal:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 		scpi.Asked("HORizontal:SAMPLERate", func() string { return thousands(f.Rate()) }),
-		{
-			Pattern: "HORizontal:POSition", Set: scpi.Within(&f.position, 0, 100),
-			Query: scpi.Reply(func() string { return thousands(f.position) }),
-		},
+		scpi.Numeric("HORizontal:POSition", thousands, &f.position, scpi.Within(&f.position, 0, 100)),
 		{Pattern: "HORizontal:DELay:MODe", Set: func(c scpi.Call) error {
 			on, err := c.Bool(0)
 			if err == nil {

@@ -1,6 +1,7 @@
 package dataq
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -56,13 +57,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if ctx.Err() != nil && transport.Ended(err) {
 		err = s.finish()
 	}
-	// Whatever ended the stream, the device is stopped.
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-	defer cancel()
-	if serr := d.stop(own); err == nil {
-		err = serr
-	}
-	return err
+	return cmp.Or(err, instrument.Last(ctx, stopTime, d.stop)) // whatever ended the stream, the device is stopped
 }
 
 // take parses the bytes of one read.

@@ -201,10 +201,9 @@ func Defaults() Options {
 }
 
 const (
-	crystal     = 3e-5 // relative standard uncertainty of the clock
-	minSkew     = 10 * time.Microsecond
-	noiseCodes  = 2 // of a conversion at the fastest setting
-	bytesSample = 2
+	crystal    = 3e-5 // relative standard uncertainty of the clock
+	minSkew    = 10 * time.Microsecond
+	noiseCodes = 2 // of a conversion at the fastest setting
 )
 
 // Validate reports an option that cannot be used, on a T7 or on a T8.

@@ -38,11 +38,8 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if err := d.registers.writeU32(ctx, regEnable, 1); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	// Whatever ends the stream, the device is stopped.
-	defer func() {
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-		defer cancel()
-		_ = d.registers.writeU32(own, regEnable, 0)
+	defer func() { // whatever ends the stream, the device is stopped
+		_ = instrument.Last(ctx, stopTime, func(ctx context.Context) error { return d.registers.writeU32(ctx, regEnable, 0) })
 	}()
 	rate, err := d.registers.readF32(ctx, regScanRate) // which the device really keeps
 	if err != nil {
@@ -98,15 +95,16 @@ func (s *stream) rest() error {
 // packet takes the scans of a packet, and reports its status.
 func (s *stream) packet() error {
 	p := &s.parser.Packet
-	size := bytesSample * len(s.counts)
+	size := analog.BytesCode * len(s.counts)
 	if len(p.Data)%size != 0 {
 		return fmt.Errorf("%w: a packet of %d samples for %d inputs", instrument.ErrDisconnected,
-			len(p.Data)/bytesSample, len(s.counts))
+			len(p.Data)/analog.BytesCode, len(s.counts))
 	}
 	if err := s.status(p); err != nil {
 		return err
 	}
-	return p.Scans(s.counts, s.out.Add)
+	code := func(b []byte) measure.Count { return measure.Count(binary.BigEndian.Uint16(b)) }
+	return analog.ScansOf(code, p.Data, s.counts, s.out.Add)
 }
 
 // errStopped: the device has ended the stream by itself.
@@ -262,22 +260,6 @@ type Packet struct {
 	Backlog, Status, Extra uint16
 	// Data are whole scans of big-endian u16; valid until the next call.
 	Data []byte
-}
-
-// Scans calls take for every whole scan of the packet, of as many inputs as counts
-// has room for; counts is used for each scan anew. The error is take's, which ends
-// it.
-func (p *Packet) Scans(counts []measure.Count, take func([]measure.Count) error) error {
-	size := bytesSample * len(counts)
-	for b := p.Data; size > 0 && len(b) >= size; b = b[size:] {
-		for c := range counts {
-			counts[c] = measure.Count(binary.BigEndian.Uint16(b[bytesSample*c:]))
-		}
-		if err := take(counts); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Parser cuts a stream into packets, whatever its fragments. The zero value is

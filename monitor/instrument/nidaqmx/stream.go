@@ -50,9 +50,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		d.task, d.left = nil, false // or the other's task would be stopped and cleared
 	} else {
 		// Whatever ends the stream, the device is stopped.
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
-		defer cancel()
-		_, _ = call(own, callTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
+		_, _ = call(context.WithoutCancel(ctx), lastTime, d.api.StopTask, &nipb.StopTaskRequest{Task: d.task})
 	}
 	return s.out.End(err)
 }

@@ -148,9 +148,9 @@ func (d *Device) raise(ctx context.Context, from int) error {
 			// Close puts the speed back. It has no context, so that the exchange gets a short one of its own.
 			d.Release = func() error {
 				d.Release = nil
-				short, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime)
-				defer cancel()
-				_ = d.setSpeed(short, line, powerOnBaud) // a device that is gone needs no care
+				_ = instrument.Last(ctx, tryTime, func(ctx context.Context) error {
+					return d.setSpeed(ctx, line, powerOnBaud) // a device that is gone needs no care
+				})
 				return nil
 			}
 			return nil

@@ -59,9 +59,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		err = s.finish(own)
 	}
 	if !errors.Is(err, instrument.ErrDisconnected) { // it still listens
-		short, cancel := context.WithTimeout(own, stopTime)
-		defer cancel()
-		_ = d.client.Command(short, "STOP")
+		_ = instrument.Last(own, stopTime, func(ctx context.Context) error { return d.client.Command(ctx, "STOP") })
 	}
 	return s.out.End(err)
 }

@@ -201,8 +201,10 @@ const asleep = 2 * time.Second
 // fault words the failure of a call; late is the time by which it outlasted its limit.
 func fault(ctx context.Context, err error, trailer metadata.MD, late time.Duration) error {
 	st, _ := status.FromError(err)
-	if code, ok := trailerInt(trailer, "ni-error"); ok && st.Code() == codes.Unknown {
-		return &DriverError{Code: int32(code), Message: st.Message()}
+	if values := trailer.Get("ni-error"); len(values) > 0 && st.Code() == codes.Unknown {
+		if code, bad := strconv.ParseInt(values[0], 10, 32); bad == nil {
+			return &DriverError{Code: int32(code), Message: st.Message()}
+		}
 	}
 	switch st.Code() {
 	case codes.Canceled, codes.DeadlineExceeded:
@@ -221,14 +223,4 @@ func fault(ctx context.Context, err error, trailer metadata.MD, late time.Durati
 		return fmt.Errorf("%w: no NI-DAQmx there: %w", instrument.ErrIdentity, err)
 	}
 	return err
-}
-
-// trailerInt reads a number of the call's trailer; ok is false where there is none.
-func trailerInt(trailer metadata.MD, key string) (int64, bool) {
-	values := trailer.Get(key)
-	if len(values) == 0 {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(values[0], 10, 32)
-	return n, err == nil
 }

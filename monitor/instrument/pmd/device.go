@@ -262,27 +262,21 @@ func (s *stream) rest(released bool) error {
 // counted by the stamps alone: whole turns of 22 ms cannot be seen without the
 // time of arrival, and every gap reports that it is an estimate.
 func ReadRecording(r io.Reader, o Options, sink instrument.Sink) error {
-	if err := o.Validate(); err != nil {
-		return fmt.Errorf("%s: recording: %w", Kind, err)
-	}
-	s := newStream(o, sink)
-	buf := make([]byte, 16*readSize)
-	for ended := false; !ended; {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if err := s.take(time.Time{}, buf[:n], true); err != nil {
-				return fmt.Errorf("%s: recording: %w", Kind, err)
-			}
-		}
-		if ended = errors.Is(err, io.EOF); ended {
+	err := o.Validate()
+	if err == nil {
+		s := newStream(o, sink)
+		if _, err = io.CopyBuffer(s, struct{ io.Reader }{r}, make([]byte, 16*readSize)); err == nil {
 			err = s.rest(s.parser.Flush())
 		}
-		if err != nil {
-			return fmt.Errorf("%s: recording: %w", Kind, err)
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: recording: %w", Kind, err)
 	}
 	return nil
 }
+
+// Write takes bytes whose time of arrival is not known.
+func (s *stream) Write(b []byte) (int, error) { return len(b), s.take(time.Time{}, b, true) }
 
 // Total is the power of all four connectors at a record's time.
 type Total struct {

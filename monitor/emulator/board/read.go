@@ -3,9 +3,11 @@ package board
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 )
@@ -75,11 +77,9 @@ func (b *Board) At(t time.Duration) []Reading {
 // Find returns the index of the rail of a name, or an error that names the
 // rails.
 func (b *Board) Find(name string) (int, error) {
-	var names []string
-	for i, r := range b.cfg.Rails {
-		if names = append(names, r.Name); r.Name == name {
-			return i, nil
-		}
+	names := lists.Map(b.cfg.Rails, func(r RailConfig) string { return r.Name })
+	if i := slices.Index(names, name); i >= 0 {
+		return i, nil
 	}
 	return 0, fmt.Errorf("board: no rail %q: it has %s", name, strings.Join(names, ", "))
 }

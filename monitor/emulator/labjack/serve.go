@@ -91,18 +91,15 @@ func (f *Face) stopStream() {
 // startStream begins to scan. It waits a moment for the stream's connection, which a driver may
 // have made just now.
 func (f *Face) startStream(ctx context.Context) error {
-	t := time.NewTimer(500 * time.Millisecond)
-	defer t.Stop()
+	moment, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for late := false; f.target == nil && !late; {
+	for f.target == nil && moment.Err() == nil {
 		f.mu.Unlock()
 		select {
 		case <-f.arrived:
-		case <-t.C:
-			late = true
-		case <-ctx.Done():
-			late = true
+		case <-moment.Done():
 		}
 		f.mu.Lock()
 	}

@@ -99,8 +99,8 @@ func (t *task) add(name string, ai int, terminal int32, low, high float64) int32
 	switch nipb.TerminalConfig(terminal) {
 	case nipb.TerminalConfig_TERMINAL_CONFIG_DIFFERENTIAL:
 		differential = true
-	case nipb.TerminalConfig_TERMINAL_CONFIG_DEFAULT: // differential where there is a pair
-	case nipb.TerminalConfig_TERMINAL_CONFIG_RSE, nipb.TerminalConfig_TERMINAL_CONFIG_NRSE:
+	case nipb.TerminalConfig_TERMINAL_CONFIG_DEFAULT, // differential where there is a pair
+		nipb.TerminalConfig_TERMINAL_CONFIG_RSE, nipb.TerminalConfig_TERMINAL_CONFIG_NRSE:
 	default:
 		return errValue
 	}

@@ -77,7 +77,10 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		cfg.Spread, zeroLevels = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}, 2
 	}
 	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
-	f := &Face{board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	f := &Face{
+		board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)), power: make([]measure.Watt, maxFrames),
+		out: make([]byte, maxFrames*FrameBytes),
+	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
 	var err error
 	if f.stored, f.hw, err = connect(b, cfg, zeroLevels, rng); err != nil {
@@ -136,10 +139,6 @@ const maxFrames = 200
 
 // send reads and writes n frames.
 func (f *Face) send(n int) error {
-	if cap(f.power) < n {
-		f.power = make([]measure.Watt, maxFrames)
-		f.out = make([]byte, maxFrames*FrameBytes)
-	}
 	power, out := f.power[:n], f.out[:n*FrameBytes]
 	f.board.Trace(power, f.beat.Now(), f.beat.Step)
 	saturated := f.saturated.Load()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
@@ -130,10 +131,7 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 	if cfg.Now == nil {
 		return nil, fmt.Errorf("emulated %s: nothing tells the time", t.Name)
 	}
-	if cfg.NoiseCodes == 0 {
-		cfg.NoiseCodes = 0.6
-	}
-	cfg.NoiseCodes = max(0, cfg.NoiseCodes)
+	meter.Default(&cfg.NoiseCodes, 0.6)
 	rails := b.Rails()
 	if cfg.Probes == ([MaxChannels]Probe{}) {
 		for i := range t.Channels { // clamps on the odd channels and voltage probes on the even ones

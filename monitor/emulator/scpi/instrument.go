@@ -10,6 +10,7 @@ package scpi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,16 +184,7 @@ func (i *Instrument) raise(err error) {
 		e = &Error{-200, "Execution error: " + err.Error()}
 	}
 	// The hundreds of a code are its class, which has a bit of the standard event status register.
-	switch e.Code / 100 {
-	case -1:
-		i.esr |= esrCommand
-	case -2:
-		i.esr |= esrExecution
-	case -4:
-		i.esr |= esrQuery
-	default:
-		i.esr |= esrDevice
-	}
+	i.esr |= cmp.Or(map[int]int{-1: esrCommand, -2: esrExecution, -4: esrQuery}[e.Code/100], esrDevice)
 	if len(i.queue) == queueSize {
 		e = ErrOverflow
 		i.queue = i.queue[:queueSize-1]

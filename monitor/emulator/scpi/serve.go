@@ -60,32 +60,28 @@ var errHangup = errors.New("hung up")
 // answer carries out a message and sends the replies, with the fault that
 // concerns it.
 func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) error {
-	f, faulty := i.fault(message)
-	if faulty && f.Kind == Hangup {
+	f := i.fault(message)
+	if f.Kind == Hangup {
 		return errHangup
 	}
 	reply := i.execute(ctx, message)
-	if faulty {
-		var err error
-		if reply, err = i.spoil(ctx, reply, f); err != nil {
-			return err
-		}
-	} else if len(reply) > 0 {
-		reply = append(reply, cmp.Or(i.End, "\n")...)
+	whole, err := spoil(ctx, reply, i.whole(reply), f)
+	if err == nil && len(whole) > 0 {
+		_, err = w.Write(whole)
 	}
-	if len(reply) == 0 {
-		return nil
-	}
-	_, err := w.Write(reply)
 	return err
 }
 
-// spoil applies a fault to a reply and appends its end.
-func (i *Instrument) spoil(ctx context.Context, reply []byte, f Fault) ([]byte, error) {
-	whole := reply
-	if len(reply) > 0 {
-		whole = append(reply, cmp.Or(i.End, "\n")...)
+// whole appends its end to a reply, if there is one.
+func (i *Instrument) whole(reply []byte) []byte {
+	if len(reply) == 0 {
+		return nil
 	}
+	return append(reply, cmp.Or(i.End, "\n")...)
+}
+
+// spoil applies a fault, if its kind is not zero, to a reply, which is whole with its end.
+func spoil(ctx context.Context, reply, whole []byte, f Fault) ([]byte, error) {
 	switch f.Kind {
 	case Late:
 		if err := backoff.Sleep(ctx, f.For); err != nil {
@@ -152,12 +148,9 @@ func (i *Instrument) NewSession() *Session { return &Session{i: i} }
 // drops that reply: query error -410.
 func (s *Session) Send(message string) {
 	if s.out != nil {
-		s.out = nil
 		s.i.Raise(ErrInterrupted)
 	}
-	if reply := s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")); len(reply) > 0 {
-		s.out = append(reply, cmp.Or(s.i.End, "\n")...)
-	}
+	s.out = s.i.whole(s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")))
 }
 
 // Receive returns the reply that waits. Where there is none, ok is false: query
@@ -204,8 +197,8 @@ func (i *Instrument) Inject(f Fault) {
 	i.Do(func() { i.faults = append(i.faults, &f) })
 }
 
-// fault takes the fault that concerns a message.
-func (i *Instrument) fault(message string) (Fault, bool) {
+// fault takes the fault that concerns a message; its kind is zero where there is none.
+func (i *Instrument) fault(message string) Fault {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for n, f := range i.faults {
@@ -222,9 +215,9 @@ func (i *Instrument) fault(message string) (Fault, bool) {
 		if f.Kind == QueueError {
 			i.raise(f.Err)
 		}
-		return *f, true
+		return *f
 	}
-	return Fault{}, false
+	return Fault{}
 }
 
 // Pending is how many faults have not happened to their end.

@@ -206,12 +206,9 @@ func (a Align) WithDefaults() Align {
 
 // Validate reports settings that cannot be used with members of the given names.
 func (a Align) Validate(names []string) error {
-	switch a.By {
-	case Trigger, Clock, Markers, "":
-	default:
-		return fmt.Errorf("align by %q: want trigger, markers or clock", a.By)
-	}
 	switch {
+	case !slices.Contains([]By{Trigger, Clock, Markers, ""}, a.By):
+		return fmt.Errorf("align by %q: want trigger, markers or clock", a.By)
 	case a.U < 0:
 		return fmt.Errorf("align: u of %v: must not be negative", a.U)
 	case a.Master != "" && a.By != Trigger:

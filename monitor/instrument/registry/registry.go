@@ -5,8 +5,10 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/dataq"
@@ -193,17 +195,14 @@ func made[I instrument.Instrument](i I, err error) (instrument.Instrument, error
 }
 
 // Kinds returns all kinds of instrument.
-func Kinds() []Kind { return append([]Kind(nil), kinds...) }
+func Kinds() []Kind { return slices.Clone(kinds) }
 
 // Lookup finds a kind by name. Its error wraps ErrUnknown and lists the kinds.
 func Lookup(name string) (Kind, error) {
-	var names []string
-	for _, k := range kinds {
-		if k.Name == name {
-			return k, nil
-		}
-		names = append(names, k.Name)
+	if i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name }); i >= 0 {
+		return kinds[i], nil
 	}
+	names := lists.Map(kinds, func(k Kind) string { return k.Name })
 	return Kind{}, fmt.Errorf("%w %q: want one of %s", ErrUnknown, name, strings.Join(names, ", "))
 }
 

@@ -429,12 +429,8 @@ func (l *layout) stamp(unit string) error {
 	if l.tickHz != 0 {
 		return errors.New("there is one already")
 	}
-	switch unit {
-	case "us":
-		l.tickHz = 1e6
-	case "ms":
-		l.tickHz = 1e3
-	default:
+	l.tickHz = map[string]float64{"us": 1e6, "ms": 1e3}[unit]
+	if l.tickHz == 0 {
 		return errors.New("the board's time is in us or ms")
 	}
 	return nil

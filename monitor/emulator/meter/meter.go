@@ -80,13 +80,6 @@ func Drawing(rng *rand.Rand, draw bool) func(sigma float64) float64 {
 	}
 }
 
-// Default sets the spread of a meter that draws its errors and states none.
-func (s *Spread) Default(draw bool, d Spread) {
-	if draw && *s == (Spread{}) {
-		*s = d
-	}
-}
-
 // Default sets an option that was left at zero; a negative one stands for zero.
 func Default[T ~float64](v *T, d T) {
 	*v = max(0, cmp.Or(*v, d))

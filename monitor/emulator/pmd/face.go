@@ -117,8 +117,9 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.NoiseV, 1.1)
 	meter.Default(&cfg.NoiseI, 1)
 	meter.Default(&cfg.TickHz, TickHz)
-	cfg.Spread.Default(cfg.Draw,
-		meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: AmpCount, UOffsetV: VoltCount, UClock: 1e-4})
+	if cfg.Draw && cfg.Spread == (meter.Spread{}) {
+		cfg.Spread = meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: AmpCount, UOffsetV: VoltCount, UClock: 1e-4}
+	}
 	f := &Face{
 		board: b, pace: p, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)), played: make(chan struct{}, 1),
 	}

@@ -9,6 +9,7 @@ package scope
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -79,6 +80,15 @@ type Traits struct {
 	WholeShift  bool    // a channel's shift comes in whole codes
 	// The maker's limits: relative, in divisions, relative.
 	GainLimit, ZeroLimit, ClockLimit float64
+}
+
+// Signed are the traits of a scope of four channels whose converter has so many bits, at the top of signed codes of 16.
+func Signed(name string, bits int, perDiv, gain, clock float64) Traits {
+	quantum := 1 << (16 - bits)
+	return Traits{
+		Name: name, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
+		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock,
+	}
 }
 
 // Geometry is how a face's settings make memory: the window in seconds and the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,13 +142,12 @@ func split(text string, path []string) (u unit, next []string) {
 		return u, path
 	}
 	// A header without a colon in front stands beside the one before it in the message.
-	absolute := strings.HasPrefix(head, ":")
-	words := strings.Split(strings.TrimPrefix(head, ":"), ":")
-	if !absolute {
-		words = append(append([]string(nil), path...), words...)
+	head, absolute := strings.CutPrefix(head, ":")
+	if absolute {
+		path = nil
 	}
-	u.words = words
-	return u, words[:len(words)-1]
+	u.words = slices.Concat(path, strings.Split(head, ":"))
+	return u, u.words[:len(u.words)-1]
 }
 
 // arguments splits parameters at commas outside of quotes and parentheses.

@@ -38,14 +38,14 @@ type Family struct {
 
 // MDO3000 is the MDO3014 and its sisters, of 8 bits.
 var MDO3000 = &Family{
-	traits: traits("MDO3000", 8, 0.02, 10e-6),
+	traits: scope.Signed("MDO3000", 8, perDiv, 0.02, 10e-6),
 	model:  "MDO3014", serial: "C012345", firmware: "CF:91.1CT FV:v1.30", maxRate: 2.5e9,
 	depths: []int{1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000}, most: 10_000_000,
 }
 
 // MSO4 is the MSO44, of 12 bits.
 var MSO4 = &Family{
-	traits: traits("4 Series MSO", 12, 0.01, 2.5e-6),
+	traits: scope.Signed("4 Series MSO", 12, perDiv, 0.01, 2.5e-6),
 	model:  "MSO44", serial: "C023456", firmware: "CF:91.1CT FV:1.44.3", maxRate: 6.25e9, series: true,
 	most:  31_250_000,
 	rates: []float64{6.25, 5, 3.125, 2.5, 1.25, 1},
@@ -61,15 +61,6 @@ const (
 	perDiv    = 6400 // codes of two bytes; 25 of one
 	divisions = 10   // across the screen; memory spans it
 )
-
-// traits are those of a converter of so many bits, at the top of 16.
-func traits(name string, bits int, gain, clock float64) scope.Traits {
-	quantum := 1 << (16 - bits)
-	return scope.Traits{
-		Name: name, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
-		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock,
-	}
-}
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {

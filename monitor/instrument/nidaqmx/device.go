@@ -425,13 +425,10 @@ func (d *Device) checkWidth(ctx context.Context) (err error) {
 	width := ask(ctx, &err, "width of a raw scan", d.api.GetReadAttributeUInt32, &nipb.GetReadAttributeUInt32Request{
 		Task: d.task, AttributeEnum: &nipb.GetReadAttributeUInt32Request_Attribute{Attribute: rawDataWidth},
 	}).GetValue()
-	n, inputs := len(d.opts.Inputs), "1 input"
-	if n > 1 {
-		inputs = fmt.Sprintf("%d inputs", n)
-	}
+	n := len(d.opts.Inputs)
 	if err == nil && !knownWidth(int(width), n) {
 		err = fmt.Errorf("%w: a raw sample of %s has %d bytes: this driver knows converters of 16 bits (%d bytes, "+
-			"or %d for a scan of %s)", instrument.ErrIdentity, d.ID.Model, width, bytesCode, bytesCode*n, inputs)
+			"or %d for a scan of %s)", instrument.ErrIdentity, d.ID.Model, width, bytesCode, bytesCode*n, measure.Plural(n, "input"))
 	}
 	return err
 }

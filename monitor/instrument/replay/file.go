@@ -328,13 +328,9 @@ func (w *Writer) Event(e measure.Event) error {
 
 // Close ends the recording and makes it durable.
 func (w *Writer) Close() error {
-	var errs []error
-	if w.out != nil {
-		w.table.Flush()
-		errs = append(errs, w.out.Flush(), w.table.Error(), w.scans.Sync(), w.events.Sync())
-	}
-	errs = append(errs, w.scans.Close(), w.events.Close())
-	if err := errors.Join(errs...); err != nil {
+	w.table.Flush()
+	if err := errors.Join(w.out.Flush(), w.table.Error(), w.scans.Sync(), w.events.Sync(), w.scans.Close(),
+		w.events.Close()); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil

@@ -189,22 +189,17 @@ func (m model) fits(o Options) error {
 			o.ScanRate, n, m.name, m.fastest, math.Floor(m.fastest/float64(n)))
 	}
 	for k, i := range o.Inputs {
-		last := firstChannel + m.channels - 1
+		last, second := firstChannel+m.channels-1, 0 // the last such input, and the second wire of this one
 		if i.Ground == "diff" {
-			last = firstChannel + m.channels/2 - 1
+			last, second = firstChannel+m.channels/2-1, i.Channel+m.channels/2
 		}
 		if i.Channel > last {
 			return fmt.Errorf("inputs[%d].channel %d: a %s has %d to %d for such an input", k, i.Channel, m.name,
 				firstChannel, last)
 		}
-		if i.Ground != "diff" {
-			continue
-		}
-		for _, other := range o.Inputs {
-			if other.Channel == i.Channel+m.channels/2 {
-				return fmt.Errorf("inputs[%d].channel %d: diff takes channel %d as its second wire: leave that out", k,
-					i.Channel, other.Channel)
-			}
+		if slices.ContainsFunc(o.Inputs, func(other Input) bool { return other.Channel == second }) {
+			return fmt.Errorf("inputs[%d].channel %d: diff takes channel %d as its second wire: leave that out", k,
+				i.Channel, second)
 		}
 	}
 	return nil

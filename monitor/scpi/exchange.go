@@ -10,8 +10,8 @@ import (
 	"github.com/wattmark/wattmark/internal/backoff"
 )
 
-// Link is a client for a series of exchanges, with the first error. Behind an error nothing is sent, and all answers are
-// zero. One goroutine owns it.
+// Link is a client for a series of exchanges, with the first error. Behind an error nothing is sent, and all
+// answers are zero. One goroutine owns it.
 type Link struct {
 	ctx    context.Context
 	client *Client

@@ -409,7 +409,8 @@ var (
 	errInvalidTask     = driverError(-200088, "The task is invalid or does not exist.")
 	errInvalidChannel  = driverError(-200087, "The channel is not in the task.")
 	errMinMax          = driverError(-200082, "The minimum is not less than the maximum.")
-	errRateAndChannels = driverError(-200081, "The rate, the number of channels and the time of a conversion do not fit together.")
+	errRateAndChannels = driverError(-200081,
+		"The rate, the number of channels and the time of a conversion do not fit together.")
 	errValue           = driverError(-200077, "The value is not supported for this property.")
 	errRate            = driverError(-200332, "The sample rate is larger than the device can keep.")
 	errNotWhileRunning = driverError(-200479, "This cannot be done while the task is running.")

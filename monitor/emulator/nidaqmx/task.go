@@ -429,7 +429,8 @@ func (f *Face) GetDeviceAttributeUInt32(ctx context.Context,
 	q *nipb.GetDeviceAttributeUInt32Request,
 ) (*nipb.GetDeviceAttributeUInt32Response, error) {
 	known := attribute(q) == nipb.DeviceUInt32Attribute_DEVICE_U_INT32_ATTRIBUTE_SERIAL_NUM
-	return &nipb.GetDeviceAttributeUInt32Response{Value: 0x1A2B3C0 + uint32(f.cfg.Seed)}, f.device(ctx, q.GetDeviceName(), known)
+	serial := 0x1A2B3C0 + uint32(f.cfg.Seed)
+	return &nipb.GetDeviceAttributeUInt32Response{Value: serial}, f.device(ctx, q.GetDeviceName(), known)
 }
 
 // GetDeviceAttributeBool reports how the device samples.

@@ -78,8 +78,8 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}
 	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
 	f := &Face{
-		board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)), power: make([]measure.Watt, maxFrames),
-		out: make([]byte, maxFrames*FrameBytes),
+		board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)),
+		power: make([]measure.Watt, maxFrames), out: make([]byte, maxFrames*FrameBytes),
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
 	var err error

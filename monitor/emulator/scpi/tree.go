@@ -249,7 +249,10 @@ func Choice(pattern string, at *string, words ...string) Command {
 
 // Sole is a setting that has but one value.
 func Sole(pattern, word string) Command {
-	return Command{Pattern: pattern, Set: func(c Call) error { _, err := c.Word(0, word); return err }, Query: Fixed(word)}
+	return Command{Pattern: pattern, Query: Fixed(word), Set: func(c Call) error {
+		_, err := c.Word(0, word)
+		return err
+	}}
 }
 
 // Kept is a setting without an effect, kept in a map by its pattern.

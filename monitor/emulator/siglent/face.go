@@ -37,19 +37,22 @@ type Family struct {
 // SDS2000XPlus is the SDS2104X Plus and its sisters, of 8 bits.
 var SDS2000XPlus = &Family{
 	traits: scope.Signed("SDS2000X Plus", 8, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X Plus", serial: "SDS2PEED6R0001", firmware: "1.3.9R10", bits: 8, digits: 9, maxRead: 5_000_000, maxRate: 2e9,
+	model:  "SDS2104X Plus", serial: "SDS2PEED6R0001", firmware: "1.3.9R10", bits: 8, digits: 9,
+	maxRead: 5_000_000, maxRate: 2e9,
 }
 
 // SDS2000XHD is the SDS2104X HD and its sisters, of 12 bits.
 var SDS2000XHD = &Family{
 	traits: scope.Signed("SDS2000X HD", 12, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X HD", serial: "SDS2HBAD6R0001", firmware: "1.2.3.1", bits: 12, maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
+	model:  "SDS2104X HD", serial: "SDS2HBAD6R0001", firmware: "1.2.3.1", bits: 12,
+	maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
 }
 
 // LowBits is an HD whose words carry the converter's bits at their bottom.
 var LowBits = &Family{
 	traits: scope.Signed("SDS2000X HD", 12, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X HD", serial: "SDS2HBAD6R0002", firmware: "1.0.0.1", bits: 12, low: true, maxRead: 4_000_000, maxRate: 2e9,
+	model:  "SDS2104X HD", serial: "SDS2HBAD6R0002", firmware: "1.0.0.1", bits: 12, low: true,
+	maxRead: 4_000_000, maxRate: 2e9,
 }
 
 const (

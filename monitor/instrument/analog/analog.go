@@ -123,12 +123,14 @@ const BytesCode = 2
 // used for each scan anew. What is behind the last whole scan is left alone. The
 // error is take's, which ends it.
 func Scans(b []byte, counts []measure.Count, take func([]measure.Count) error) error {
-	return ScansOf(func(b []byte) measure.Count { return measure.Count(int16(binary.LittleEndian.Uint16(b))) }, b, counts,
-		take)
+	code := func(b []byte) measure.Count { return measure.Count(int16(binary.LittleEndian.Uint16(b))) }
+	return ScansOf(code, b, counts, take)
 }
 
 // ScansOf is Scans of codes that are read by code.
-func ScansOf(code func([]byte) measure.Count, b []byte, counts []measure.Count, take func([]measure.Count) error) error {
+func ScansOf(code func([]byte) measure.Count, b []byte, counts []measure.Count,
+	take func([]measure.Count) error,
+) error {
 	size := BytesCode * len(counts)
 	if size == 0 {
 		return nil

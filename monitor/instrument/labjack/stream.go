@@ -39,7 +39,9 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	defer func() { // whatever ends the stream, the device is stopped
-		_ = instrument.Last(ctx, stopTime, func(ctx context.Context) error { return d.registers.writeU32(ctx, regEnable, 0) })
+		_ = instrument.Last(ctx, stopTime, func(ctx context.Context) error {
+			return d.registers.writeU32(ctx, regEnable, 0)
+		})
 	}()
 	rate, err := d.registers.readF32(ctx, regScanRate) // which the device really keeps
 	if err != nil {

@@ -428,7 +428,8 @@ func (d *Device) checkWidth(ctx context.Context) (err error) {
 	n := len(d.opts.Inputs)
 	if err == nil && !knownWidth(int(width), n) {
 		err = fmt.Errorf("%w: a raw sample of %s has %d bytes: this driver knows converters of 16 bits (%d bytes, "+
-			"or %d for a scan of %s)", instrument.ErrIdentity, d.ID.Model, width, bytesCode, bytesCode*n, measure.Plural(n, "input"))
+			"or %d for a scan of %s)", instrument.ErrIdentity, d.ID.Model, width, bytesCode, bytesCode*n,
+			measure.Plural(n, "input"))
 	}
 	return err
 }

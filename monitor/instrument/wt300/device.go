@@ -146,8 +146,8 @@ func (d *Device) setUp(ctx context.Context) error {
 			continue
 		}
 		if v := l.Number(s.query); math.Abs(v-s.want) > 1e-3*s.want {
-			l.Fail("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument, s.query,
-				v, s.want, s.option)
+			l.Fail("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument,
+				s.query, v, s.want, s.option)
 		}
 	}
 	return l.Err

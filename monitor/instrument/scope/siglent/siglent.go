@@ -89,7 +89,8 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	l.Expect(":TIM:SCAL?", t, 1e-2)
 	l.Expect(":TIM:DEL?", t*divisions/2, 1e-2)
 	if depth := scpi.Answer(l, ":ACQ:MDEP?", parsePoints); depth != p.Points {
-		l.Fail("%w: memory depth %d after %d was set: choose one that this model has", scpi.ErrInstrument, depth, p.Points)
+		l.Fail("%w: memory depth %d after %d was set: choose one that this model has", scpi.ErrInstrument, depth,
+			p.Points)
 	}
 	return d.memory(l, p, t*divisions)
 }

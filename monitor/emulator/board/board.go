@@ -26,12 +26,10 @@ import (
 	"github.com/wattmark/wattmark/measure/load"
 )
 
-// ErrForgotten is wrapped when the past that is asked for was dropped to keep
-// memory flat (Config.Keep).
+// ErrForgotten is wrapped when the past that is asked for was dropped to keep memory flat (Config.Keep).
 var ErrForgotten = errors.New("the board no longer remembers that time")
 
-// Board is a GPU's supply. It is safe for concurrent use: a simulated GPU sets
-// loads while a meter's face reads.
+// Board is a GPU's supply. It is safe for concurrent use: a simulated GPU sets loads while a meter's face reads.
 type Board struct {
 	cfg   Config
 	rails []rail
@@ -191,8 +189,7 @@ func (b *Board) SetLevels(changes []Change) (time.Duration, error) {
 	return first, nil
 }
 
-// Levels is the power that each load settles at when the card is at its idle
-// temperature.
+// Levels is the power that each load settles at when the card is at its idle temperature.
 type Levels struct {
 	Idle, ActiveIdle, Sleep, Half, Compute, Memory, Full measure.Watt
 }
@@ -202,8 +199,7 @@ type Levels struct {
 type RailConfig struct {
 	Name string
 	Role measure.Role
-	// Open is the voltage without a load, Source the resistance that makes it
-	// droop with current.
+	// Open is the voltage without a load, Source the resistance that makes it droop with current.
 	Open   measure.Volt
 	Source measure.Ohm
 	// Base is drawn whatever the load; Share is the rail's part of the rest, in [0, 1].
@@ -227,8 +223,7 @@ type Config struct {
 	Levels Levels
 	// Rails in order; nil for the four of DefaultRails.
 	Rails []RailConfig
-	// TauUp and TauDown are the first-order time constants of the slew, 50 µs to
-	// 1 ms; defaults 120 µs and 300 µs.
+	// TauUp and TauDown are the first-order time constants of the slew, 50 µs to 1 ms; defaults 120 µs and 300 µs.
 	TauUp, TauDown time.Duration
 	// Rise and Fall are the shapes of changes of the load in place of a first-order slew; nil for that.
 	Rise, Fall Edge

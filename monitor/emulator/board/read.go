@@ -74,8 +74,7 @@ func (b *Board) At(t time.Duration) []Reading {
 	return out
 }
 
-// Find returns the index of the rail of a name, or an error that names the
-// rails.
+// Find returns the index of the rail of a name, or an error that names the rails.
 func (b *Board) Find(name string) (int, error) {
 	names := lists.Map(b.cfg.Rails, func(r RailConfig) string { return r.Name })
 	if i := slices.Index(names, name); i >= 0 {
@@ -288,8 +287,7 @@ func (b *Board) ripple(t float64) float64 {
 	return sum
 }
 
-// Live is a board on a wall clock, for a simulated GPU and a demo.
-// It is safe for concurrent use.
+// Live is a board on a wall clock, for a simulated GPU and a demo. It is safe for concurrent use.
 type Live struct {
 	*Board
 	// Epoch is the wall clock's time at the board's time zero.

@@ -77,13 +77,11 @@ type Config struct {
 	Seed  uint64
 	// Rails by name; nil for aux_12v_1 and as many others as there are inputs for.
 	Rails []string
-	// Noise of a conversion in steps of the converter; default 0.5, negative for
-	// none.
+	// Noise of a conversion in steps of the converter; default 0.5, negative for none.
 	Noise float64
 	// Digital is the state of the digital inputs; nil for open ones, which read 1.
 	Digital *byte
-	// Numbered makes the first analog item carry the count of its scan, as many
-	// bits of it as there are.
+	// Numbered makes the first analog item carry the count of its scan, as many bits of it as there are.
 	Numbered bool
 	// Draw draws the device's errors; without it the device is true.
 	Draw bool
@@ -209,8 +207,7 @@ func (f *Face) echo(words ...any) error {
 	return f.w.Write(append([]byte(strings.TrimSuffix(fmt.Sprintln(words...), "\n")), '\r'))
 }
 
-// command carries out a command; one that the device does not know, or cannot do,
-// has no echo.
+// command carries out a command; one that the device does not know, or cannot do, has no echo.
 func (f *Face) command(name string, n []uint32) error {
 	switch {
 	case name == "stop":

@@ -26,8 +26,7 @@ type Model struct {
 	maxRate      float64
 }
 
-// The models. A rate and a memory belong to one channel and are divided among
-// those that are shown.
+// The models. A rate and a memory belong to one channel and are divided among those that are shown.
 var (
 	EDUX1002G = Model{"EDU-X 1002G", "CN57000001", 2, 100_000, 1e9}
 	DSOX1102G = Model{"DSO-X 1102G", "CN57000002", 2, 1_000_000, 2e9}
@@ -37,8 +36,7 @@ var (
 // Config describes the scope and its wiring.
 type Config struct {
 	scope.Config
-	// Flaky makes every so manieth preamble a plain +0, as some do now and then; 0
-	// for none.
+	// Flaky makes every so manieth preamble a plain +0, as some do now and then; 0 for none.
 	Flaky int
 }
 

@@ -34,11 +34,9 @@ type Config struct {
 	Seed uint64
 	// Rails by name; nil for aux_12v_1 and the others behind it.
 	Rails []string
-	// Noise of a conversion in codes of the range of ±10 V; default 1.5, negative
-	// for none.
+	// Noise of a conversion in codes of the range of ±10 V; default 1.5, negative for none.
 	Noise float64
-	// Conversion is the time from one input's conversion to the next; default 10 µs
-	// on a T7, none on a T8.
+	// Conversion is the time from one input's conversion to the next; default 10 µs on a T7, none on a T8.
 	Conversion time.Duration
 	// Draw draws the converters' slopes and centers, of which the flash holds the
 	// maker's calibration, and its remaining error: 300 ppm and 3 mV. Without Draw
@@ -339,8 +337,7 @@ const (
 // converter is the true scale of one input on one range: code = Center + V/slope.
 type converter struct{ slope, center float64 }
 
-// manufacture draws the converters and writes the constants that calibrating them
-// gives into the flash.
+// manufacture draws the converters and writes the constants that calibrating them gives into the flash.
 func (f *Face) manufacture(rng *rand.Rand) {
 	m := f.model
 	normal := meter.Drawing(rng, f.cfg.Draw)

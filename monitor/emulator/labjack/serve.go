@@ -88,8 +88,7 @@ func (f *Face) stopStream() {
 	<-stopped
 }
 
-// startStream begins to scan. It waits a moment for the stream's connection, which a driver may
-// have made just now.
+// startStream begins to scan. It waits a moment for the stream's connection, which a driver may have made just now.
 func (f *Face) startStream(ctx context.Context) error {
 	moment, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()

@@ -38,8 +38,7 @@ type Spread struct {
 // Config describes an ADC on the board's rails.
 type Config struct {
 	Seed uint64
-	// Rate is the scans a second (default 100 kS/s) and Bits the converter's
-	// width (default 16).
+	// Rate is the scans a second (default 100 kS/s) and Bits the converter's width (default 16).
 	Rate measure.Hertz
 	Bits int
 	// Wiring of every rail: shunt, clamp or assumed (default clamp).
@@ -119,8 +118,7 @@ func (m *Instrument) Inputs() instrument.Inputs {
 	return instrument.Inputs{Timebase: s.Timebase, Response: s.Response, Channels: s.Channels}
 }
 
-// Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the
-// sink takes them.
+// Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the sink takes them.
 func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
 	m.src.Restart(m.pace.Now(m.src.Elapsed()))
 	timer := m.pace.NewTimer()
@@ -158,8 +156,7 @@ type channel struct {
 	sharedInstant bool // converted at the same instant as the channel before
 }
 
-// Sampler is an ADC on the board's rails in virtual time: each Next moves its clock on. One
-// goroutine owns it.
+// Sampler is an ADC on the board's rails in virtual time: each Next moves its clock on. One goroutine owns it.
 type Sampler struct {
 	board    *board.Board
 	cfg      Config
@@ -287,8 +284,7 @@ func (s *Sampler) BoardTime(scan float64) time.Duration {
 	return s.start + time.Duration(math.Round(scan*s.step))
 }
 
-// DeviceTime is the device's time at a board instant: the result of a perfect
-// clock fit.
+// DeviceTime is the device's time at a board instant: the result of a perfect clock fit.
 func (s *Sampler) DeviceTime(at time.Duration) measure.Seconds {
 	return measure.Seconds(float64(at-s.start) / s.step / float64(s.cfg.Rate))
 }

@@ -56,8 +56,7 @@ type Config struct {
 	Draw bool
 	// Width is the value of Read_RawDataWidth; zero for the bytes of a scan.
 	Width uint32
-	// Codes replaces the converter where it is not nil: the code of input ai by
-	// the sample's number since the start.
+	// Codes replaces the converter where it is not nil: the code of input ai by the sample's number since the start.
 	Codes func(ai int, sample uint64) int16
 }
 
@@ -363,12 +362,10 @@ func (f *Face) Stall(at, scans uint64) {
 	f.locked(func() { f.faults.stallAt, f.faults.stall = at, scans })
 }
 
-// Late makes the read that begins at a sample, or behind it, run into its
-// time-out with half of its samples.
+// Late makes the read that begins at a sample, or behind it, run into its time-out with half of its samples.
 func (f *Face) Late(at uint64) { f.locked(func() { f.faults.lateAt, f.faults.late = at, true }) }
 
-// Fail makes the next call of a method fail with an error of the driver; one of
-// those that stop the device does so.
+// Fail makes the next call of a method fail with an error of the driver; one of those that stop the device does so.
 func (f *Face) Fail(method string, code int32) { f.locked(func() { f.faults.fail[method] = code }) }
 
 // Unplug takes the device off the server's machine, or puts it back.
@@ -432,8 +429,7 @@ func driverError(code int32, text string) int32 {
 	return code
 }
 
-// refuse ends a call as the server does where the driver fails: UNKNOWN, with the
-// driver's error in a trailer.
+// refuse ends a call as the server does where the driver fails: UNKNOWN, with the driver's error in a trailer.
 func refuse(ctx context.Context, code int32) error {
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-error", strconv.Itoa(int(code))))
 	return status.Error(codes.Unknown, texts[code])

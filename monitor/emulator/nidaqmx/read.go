@@ -159,8 +159,7 @@ func (t *task) lost(first int64) int32 {
 	return 0
 }
 
-// await waits until so many samples were taken, the time-out passes, the task
-// ends, or ctx does.
+// await waits until so many samples were taken, the time-out passes, the task ends, or ctx does.
 func (f *Face) await(ctx context.Context, t *task, samples uint64, timeout float64) {
 	if t.finite {
 		samples = min(samples, t.samps)
@@ -342,8 +341,7 @@ type oscillator struct {
 	period float64 // of the wander, in ns
 }
 
-// drift is by how much the device is behind after d ns of its own time because of
-// the wander.
+// drift is by how much the device is behind after d ns of its own time because of the wander.
 func (o oscillator) drift(d float64) float64 {
 	if o.period == 0 {
 		return 0

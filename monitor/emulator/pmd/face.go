@@ -59,8 +59,7 @@ type Config struct {
 	// of current and voltage, a count in zero, 100 ppm.
 	Spread meter.Spread
 	Draw   bool
-	// LimitToBaud slows the samples down to the capacity of the baud rate set by
-	// command 08 (115200 at power-on).
+	// LimitToBaud slows the samples down to the capacity of the baud rate set by command 08 (115200 at power-on).
 	LimitToBaud bool
 	// Start is the board's time when the device's counter stood at zero.
 	Start time.Duration

@@ -80,8 +80,7 @@ type Face struct {
 	mute  atomic.Int64
 }
 
-// New makes a device that reads a board. It needs a clock: a free pace stands
-// still for a device that is asked.
+// New makes a device that reads a board. It needs a clock: a free pace stands still for a device that is asked.
 func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Product = cmp.Or(cfg.Product, 0x15)
 	meter.Default(&cfg.NoiseV, 0.002)
@@ -116,8 +115,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 // Mute leaves the next n requests for readings without an answer.
 func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
 
-// command answers a command of one byte; those that it does not know, and those
-// that change the device, it ignores.
+// command answers a command of one byte; those that it does not know, and those that change the device, it ignores.
 func (f *Face) command(b byte) error {
 	switch b {
 	case 0x00:

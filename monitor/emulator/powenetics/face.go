@@ -42,8 +42,7 @@ type Config struct {
 	// Numbered makes the current of the first connector (ATX 3.3 V) carry the count
 	// of the frame modulo 2^24, so that a test knows each one.
 	Numbered bool
-	// NoiseV and NoiseI are the noise of a reading; defaults 1 mV and 3 mA, negative
-	// for none.
+	// NoiseV and NoiseI are the noise of a reading; defaults 1 mV and 3 mA, negative for none.
 	NoiseV measure.Volt
 	NoiseI measure.Ampere
 	// Draw draws the errors of a device without a calibration: 1 % and 0.5 % in gain

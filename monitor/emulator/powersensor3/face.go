@@ -45,8 +45,7 @@ type Config struct {
 	Draw   bool
 }
 
-// Face is one device. Its stored configuration outlives the driver's visits;
-// Run serves one line at a time.
+// Face is one device. Its stored configuration outlives the driver's visits; Run serves one line at a time.
 type Face struct {
 	line.Device
 	board  *board.Board
@@ -123,8 +122,7 @@ func (f *Face) SaturateSensor7(on bool) { f.saturated.Store(on) }
 // Skipped is the number of frames lost because the driver did not read.
 func (f *Face) Skipped() uint64 { return f.skipped.Load() }
 
-// BoardTime is the board's time at the centre of a frame's conversions. Frame 0
-// is the one at the device's time zero.
+// BoardTime is the board's time at the centre of a frame's conversions. Frame 0 is the one at the device's time zero.
 func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
 
 // StreamStart is the board's time at the centre of the first frame of the
@@ -173,8 +171,7 @@ const (
 	stopDelay   = 100 * time.Millisecond // before the stop mark
 )
 
-// command carries out one command of the driver. Bytes that are no command are
-// ignored, as the firmware does.
+// command carries out one command of the driver. Bytes that are no command are ignored, as the firmware does.
 func (f *Face) command(b byte) error {
 	switch b {
 	case 'R':
@@ -243,8 +240,7 @@ func (f *Face) stop() error {
 	return nil
 }
 
-// readConfig sends the stored configuration, a sensor at a time; any byte of the
-// driver asks for the next.
+// readConfig sends the stored configuration, a sensor at a time; any byte of the driver asks for the next.
 func (f *Face) readConfig() error {
 	var ack [1]byte
 	for _, s := range f.stored {
@@ -259,8 +255,7 @@ func (f *Face) readConfig() error {
 	return f.w.Write([]byte{'D'})
 }
 
-// writeConfig takes a configuration. It changes the answer to R, never
-// the hardware behind it.
+// writeConfig takes a configuration. It changes the answer to R, never the hardware behind it.
 func (f *Face) writeConfig() error {
 	for i := range f.stored {
 		var b [SensorBytes]byte
@@ -295,8 +290,7 @@ const (
 // Sensor is one sensor's stored configuration, as command R reads it.
 type Sensor struct {
 	Type, Pair string
-	// Vref in volts; Sensitivity in volts an ampere (even sensors) or volts a
-	// volt (odd ones).
+	// Vref in volts; Sensitivity in volts an ampere (even sensors) or volts a volt (odd ones).
 	Vref, Sensitivity float32
 	InUse             bool
 }
@@ -331,8 +325,7 @@ type analog struct {
 	current    bool
 }
 
-// hallSensors are the current sensors of the device's makers: rated ampere and
-// volts an ampere.
+// hallSensors are the current sensors of the device's makers: rated ampere and volts an ampere.
 var hallSensors = []struct {
 	name        string
 	rated, gain float64

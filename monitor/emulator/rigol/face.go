@@ -45,8 +45,7 @@ type Family struct {
 	pages bool
 	// words: codes have 16 bits; in BYTE the upper eight.
 	words bool
-	// settle is how long after an acquisition reads come back empty, until mode and
-	// format are set again.
+	// settle is how long after an acquisition reads come back empty, until mode and format are set again.
 	settle    time.Duration
 	showDepth func(int) string
 }
@@ -173,8 +172,7 @@ var DS1000Z = &Family{
 	},
 }
 
-// MSO5000 is the MSO5074 and its sisters, whose reader needs a moment after an
-// acquisition.
+// MSO5000 is the MSO5074 and its sisters, whose reader needs a moment after an acquisition.
 var MSO5000 = &Family{
 	traits: scope.Traits{
 		Name: "MSO5000", Channels: 4, PerDiv: 25, Middle: 128, Most: 255, WholeShift: true,
@@ -225,8 +223,7 @@ func shared(memory int, all ...int) func(int) []int {
 	}
 }
 
-// offsets are pairs of a scale and the most volts of offset below it, and at last
-// the most at any other.
+// offsets are pairs of a scale and the most volts of offset below it, and at last the most at any other.
 func offsets(table ...float64) func(float64) float64 {
 	return func(scale float64) float64 {
 		for i := 0; i+1 < len(table); i += 2 {
@@ -238,8 +235,7 @@ func offsets(table ...float64) func(float64) float64 {
 	}
 }
 
-// commands is the tree. Settings that only change the picture on the screen are
-// kept and reported, no more.
+// commands is the tree. Settings that only change the picture on the screen are kept and reported, no more.
 func (f *Face) commands() []scpi.Command {
 	return append([]scpi.Command{
 		scpi.Action("RUN", func() { f.Start(false) }),
@@ -343,8 +339,7 @@ type waveform struct {
 // waveCommands choose source, mode, form and the points of a download, and give preamble and data.
 func (f *Face) waveCommands() []scpi.Command {
 	w, most := &f.wav, float64(slices.Max(f.family.depths(1)))
-	// refresh notes a setting that the reader wants to hear again behind an acquisition, once that has
-	// settled.
+	// refresh notes a setting that the reader wants to hear again behind an acquisition, once that has settled.
 	refresh := func(which int, set func(scpi.Call) error) func(scpi.Call) error {
 		return func(c scpi.Call) error {
 			w.fresh[which] = !f.Running() && f.Since() >= f.family.settle

@@ -76,8 +76,7 @@ func (s *Scope) Force() {
 	}
 }
 
-// fire is a trigger at a board time. The window lies around it by the time
-// shift.
+// fire is a trigger at a board time. The window lies around it by the time shift.
 func (s *Scope) fire(at time.Duration) {
 	s.acq.triggered, s.acq.begin = true, at+measure.Seconds(s.geometry.Delay()).Duration()
 	if l := s.cfg.TriggerOut; l != nil {
@@ -209,8 +208,7 @@ func (s *Scope) Keep(pattern string, at func(*Channel) *string, words ...string)
 	}
 }
 
-// Value is a channel's setting that is a number; set refuses or rounds it, and
-// get returns the reported value.
+// Value is a channel's setting that is a number; set refuses or rounds it, and get returns the reported value.
 func (s *Scope) Value(pattern string, get func(*Channel) float64, set func(*Channel, float64) error) scpi.Command {
 	return s.ValueIn(scpi.Exponent, pattern, get, set)
 }
@@ -258,8 +256,7 @@ func (s *Scope) Placed(form func(float64) string, pattern string, get func(*Chan
 	})
 }
 
-// Display is the setting that puts a channel on the screen; changed is called
-// where that changes the share of memory.
+// Display is the setting that puts a channel on the screen; changed is called where that changes the share of memory.
 func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
@@ -299,8 +296,7 @@ func (s *Scope) SourceOf(pattern, name string, at *int) scpi.Command {
 	}
 }
 
-// Level is the trigger's level, which must lie so many divisions of its source from the
-// screen's middle at most.
+// Level is the trigger's level, which must lie so many divisions of its source from the screen's middle at most.
 func (s *Scope) Level(pattern string, divisions float64) scpi.Command {
 	return scpi.Command{Pattern: pattern, Query: scpi.Number(&s.Trig.Level), Set: func(c scpi.Call) error {
 		ch := &s.Channel[s.Trig.Source]
@@ -342,8 +338,7 @@ func step(at *float64, v, least, most float64, steps ...float64) error {
 	return nil
 }
 
-// View is the points that can be read: how many, and how far apart they lie in
-// nanoseconds of the scope's own time.
+// View is the points that can be read: how many, and how far apart they lie in nanoseconds of the scope's own time.
 type View struct {
 	Points int
 	Step   float64
@@ -391,8 +386,7 @@ func (s *Scope) Since() time.Duration {
 // Increment is volts a code of a channel.
 func (s *Scope) Increment(channel int) float64 { return s.Channel[channel].Scale / s.PerDiv }
 
-// Codes converts points of a channel and appends them to dst. Reading twice
-// gives the same.
+// Codes converts points of a channel and appends them to dst. Reading twice gives the same.
 func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 	step := v.Step / (1 + s.cfg.Clock)
 	begin := s.acq.begin

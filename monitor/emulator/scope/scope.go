@@ -55,17 +55,14 @@ type Config struct {
 	// Probes of the channels. All empty: a clamp of 10 mV/A and the load side on
 	// each of the board's last two rails (its last but one, on two channels).
 	Probes [MaxChannels]Probe
-	// NoiseCodes is the noise of a reading in steps of the converter; default 0.6,
-	// negative for none.
+	// NoiseCodes is the noise of a reading in steps of the converter; default 0.6, negative for none.
 	NoiseCodes float64
-	// Gain (relative), Zero (in divisions) and Clock (relative) are the scope's
-	// true errors.
+	// Gain (relative), Zero (in divisions) and Clock (relative) are the scope's true errors.
 	Gain, Zero [MaxChannels]float64
 	Clock      float64
 	// Draw draws these errors within the limits that the maker states.
 	Draw bool
-	// TriggerOut carries a pulse for each of its triggers; nil where nothing is
-	// connected to that socket.
+	// TriggerOut carries a pulse for each of its triggers; nil where nothing is connected to that socket.
 	TriggerOut *TriggerLine
 }
 
@@ -174,8 +171,7 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 	return s, nil
 }
 
-// Identity is the reply to *IDN?: the configured model and serial number, or the
-// face's own.
+// Identity is the reply to *IDN?: the configured model and serial number, or the face's own.
 func (c Config) Identity(maker, model, serial, firmware string) string {
 	return fmt.Sprintf("%s,%s,%s,%s", maker, cmp.Or(c.Model, model), cmp.Or(c.Serial, serial), firmware)
 }
@@ -215,8 +211,7 @@ func (s *Scope) Pairs() int {
 	return 1
 }
 
-// TriggerLine is a cable from one scope's trigger output to inputs of others. It is
-// safe for concurrent use.
+// TriggerLine is a cable from one scope's trigger output to inputs of others. It is safe for concurrent use.
 type TriggerLine struct {
 	mu     sync.Mutex
 	pulses []time.Duration // board times, ascending

@@ -63,13 +63,11 @@ const queueSize = 20
 type Instrument struct {
 	// Signed makes SYST:ERR? answer +0 where there is no error, as Keysight does.
 	Signed bool
-	// Positive makes the error queue report codes without their sign, as Yokogawa
-	// does: 113,"Undefined header".
+	// Positive makes the error queue report codes without their sign, as Yokogawa does: 113,"Undefined header".
 	Positive bool
 	// End is the end of a reply; "\n" where empty.
 	End string
-	// Cleared, which may be nil, is called by *CLS, for event registers that an
-	// instrument has beyond the standard's.
+	// Cleared, which may be nil, is called by *CLS, for event registers that an instrument has beyond the standard's.
 	Cleared func()
 	// Busy, which may be nil, is asked before *OPC and *WAI: they wait for so long, and ask again, until
 	// it gives zero.

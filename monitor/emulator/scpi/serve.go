@@ -57,8 +57,7 @@ func ended(ctx context.Context, err error) error {
 // errHangup: a fault closed the client's line.
 var errHangup = errors.New("hung up")
 
-// answer carries out a message and sends the replies, with the fault that
-// concerns it.
+// answer carries out a message and sends the replies, with the fault that concerns it.
 func (i *Instrument) answer(ctx context.Context, w io.Writer, message string) error {
 	f := i.fault(message)
 	if f.Kind == Hangup {
@@ -144,8 +143,7 @@ type Session struct {
 // NewSession makes a session.
 func (i *Instrument) NewSession() *Session { return &Session{i: i} }
 
-// Send takes a message. One that comes before the reply to the last was read
-// drops that reply: query error -410.
+// Send takes a message. One that comes before the reply to the last was read drops that reply: query error -410.
 func (s *Session) Send(message string) {
 	if s.out != nil {
 		s.i.Raise(ErrInterrupted)
@@ -153,8 +151,7 @@ func (s *Session) Send(message string) {
 	s.out = s.i.whole(s.i.execute(context.Background(), strings.TrimRight(message, "\r\n")))
 }
 
-// Receive returns the reply that waits. Where there is none, ok is false: query
-// error -420.
+// Receive returns the reply that waits. Where there is none, ok is false: query error -420.
 func (s *Session) Receive() (reply []byte, ok bool) {
 	if s.out == nil {
 		s.i.Raise(ErrUnended)

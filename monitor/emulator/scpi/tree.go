@@ -14,8 +14,7 @@ import (
 
 // Call is one program message unit as a handler gets it.
 type Call struct {
-	// Suffixes are the numbers in the header, 1 where one was left out:
-	// :CHAN2:SCAL has 2.
+	// Suffixes are the numbers in the header, 1 where one was left out: :CHAN2:SCAL has 2.
 	Suffixes []int
 	// Args are the parameters, without quotes.
 	Args []string
@@ -47,8 +46,7 @@ func (c Call) Bool(i int) (bool, error) {
 	return false, ErrType
 }
 
-// Word reads parameter i as one of the words, given with their short form in
-// capitals, and returns that short form.
+// Word reads parameter i as one of the words, given with their short form in capitals, and returns that short form.
 func (c Call) Word(i int, words ...string) (string, error) {
 	if i >= len(c.Args) {
 		return "", ErrMissing

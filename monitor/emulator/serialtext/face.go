@@ -41,8 +41,7 @@ type Config struct {
 	Numbered bool
 }
 
-// Face is one board. Run serves one line at a time. It sends as soon as it has
-// power and takes no commands.
+// Face is one board. Run serves one line at a time. It sends as soon as it has power and takes no commands.
 type Face struct {
 	line.Device
 	board *board.Board
@@ -108,8 +107,7 @@ func (f *Face) send(n int) error {
 	return f.w.Write(f.out)
 }
 
-// Pattern is a bench file's description of the board's data: a line, or the
-// fields of a frame that begins with AA 55.
+// Pattern is a bench file's description of the board's data: a line, or the fields of a frame that begins with AA 55.
 func (f *Face) Pattern() string {
 	var parts []string
 	put := func(text, binary string) {

@@ -84,8 +84,7 @@ func (f *Face) unit() float64 {
 	return 1
 }
 
-// preamble is the answer to WFMOutpre?. A source without a record has only the
-// fields of the transfer.
+// preamble is the answer to WFMOutpre?. A source without a record has only the fields of the transfer.
 func (f *Face) preamble() []byte {
 	enc, order, sign := "BINARY", "MSB", "RI"
 	if strings.HasPrefix(f.data.encoding, "ASC") {

@@ -39,8 +39,7 @@ type Config struct {
 	// Wall puts the machine's supply, 230 V, on the first element in place of a rail: its mean power from one of
 	// the board's times to another, given the card's.
 	Wall func(card measure.Watt, from, to time.Duration) measure.Watt
-	// Clock is how slow the meter's own clock runs, relative: updates come every
-	// rate·(1 + Clock).
+	// Clock is how slow the meter's own clock runs, relative: updates come every rate·(1 + Clock).
 	Clock float64
 	// Draw draws the meter's errors; without it the meter is perfect.
 	Draw bool

@@ -88,8 +88,7 @@ func (d Device) loop(ctx context.Context, w *Wire) error {
 	}
 }
 
-// Beat counts the samples of a device that sends them at a fixed distance. One goroutine
-// owns it.
+// Beat counts the samples of a device that sends them at a fixed distance. One goroutine owns it.
 type Beat struct {
 	Pace pace.Pace
 	// Start is the board's time of sample 0, Step the nanoseconds from one to the next.

@@ -411,7 +411,7 @@ var (
 	errValue           = driverError(-200077, "The value is not supported for this property.")
 	errRate            = driverError(-200332, "The sample rate is larger than the device can keep.")
 	errNotWhileRunning = driverError(-200479, "This cannot be done while the task is running.")
-	errNotRunning      = driverError(-200475, "This cannot be done while the task is not running.")
+	_                  = driverError(-200475, "This cannot be done while the task is not running.")
 	errNoChannels      = driverError(-200478, "This cannot be done with no channels in the task.")
 	errDuplicate       = driverError(-200003, "A channel of that name is in the task already.")
 	errSamples         = driverError(-200096, "The number of samples to read must be -1, zero or more.")

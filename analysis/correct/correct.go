@@ -82,9 +82,8 @@ func Run(polled []Reading, o Options) (*Result, error) {
 	o.Lag = o.Lag.Aged(tidy, o.Period)
 	r := &Result{Readings: Collapse(tidy, o.Period, o.Period)}
 	if d := Spacing(tidy); d > 1.1*o.Period { // step 1
-		r.Warnings = append(r.Warnings,
-			fmt.Sprintf("sampled every %v (%.1f Hz): the sensor looks every %v, sample at %.1f Hz or more", d,
-				1/float64(d), o.Period, 1/float64(o.Period)))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("sampled every %v (%.1f Hz): the sensor looks every %v, sample "+
+			"at %.1f Hz or more", d, 1/float64(d), o.Period, 1/float64(o.Period)))
 	}
 	r.Corrected, r.Sigma = o.Lag.True(r.Readings), o.Lag.Sigma(r.Readings)
 	if err := r.level(o); err != nil && o.Kernel == (Span{}) {
@@ -393,8 +392,7 @@ const ShortReadings = 10
 func Warnings(rs []Reading, s Span, period measure.Seconds) (out []string) {
 	if n := float64(s.Length() / period); n < ShortReadings {
 		out = append(out, fmt.Sprintf("%v of work is %.1f looks of the sensor; about 5 %% want %d, which is %v: "+
-			"repeat the work",
-			s.Length(), n, ShortReadings, ShortReadings*period))
+			"repeat the work", s.Length(), n, ShortReadings, ShortReadings*period))
 	}
 	longest := measure.Seconds(0)
 	for i := 1; i < len(rs); i++ {

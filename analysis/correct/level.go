@@ -107,8 +107,7 @@ func (l *Level) statement(rest int) string {
 	s += fmt.Sprintf("; work counts above %.1f W", float64(l.Threshold))
 	if !l.Clear {
 		s += fmt.Sprintf("; work at %.1f W is not clearly apart (the valley is %.0f %% as dense as the lower peak): "+
-			"check the plot, or give the level",
-			float64(l.Modes[rest+1].Power), 100*l.Valley)
+			"check the plot, or give the level", float64(l.Modes[rest+1].Power), 100*l.Valley)
 	}
 	return s
 }

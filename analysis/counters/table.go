@@ -132,14 +132,12 @@ func (t *Table) note(format string, args ...any) {
 func (t *Table) Doubts(minBlocks float64, minTime measure.Seconds) (out []model.Warning) {
 	for _, r := range t.Runs {
 		if r.Blocks < minBlocks {
-			out = append(out,
-				model.Warning{Code: model.FewBlocks, Row: r.Name, Text: fmt.Sprintf("%g blocks, fewer than %g: the "+
-					"multiprocessors are not loaded alike", r.Blocks, minBlocks)})
+			out = append(out, model.Warning{Code: model.FewBlocks, Row: r.Name, Text: fmt.Sprintf("%g blocks, fewer "+
+				"than %g: the multiprocessors are not loaded alike", r.Blocks, minBlocks)})
 		}
 		if r.Measured < minTime {
-			out = append(out,
-				model.Warning{Code: model.ShortRun, Row: r.Name, Text: fmt.Sprintf("measured for %v, less than %v: "+
-					"repeat the kernel for longer", r.Measured, minTime)})
+			out = append(out, model.Warning{Code: model.ShortRun, Row: r.Name, Text: fmt.Sprintf("measured for %v, "+
+				"less than %v: repeat the kernel for longer", r.Measured, minTime)})
 		}
 	}
 	return out

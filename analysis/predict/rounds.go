@@ -200,9 +200,8 @@ func Review(points []Point, o Options) (out []string) {
 			"the slope depends on where they stand", ragged, len(points), r))
 	}
 	if last.Blocks < 3*first.Blocks {
-		out = append(out,
-			fmt.Sprintf("the points reach from %d to %d blocks only: a wider span makes a surer slope", first.Blocks,
-				last.Blocks))
+		out = append(out, fmt.Sprintf("the points reach from %d to %d blocks only: a wider span makes a surer slope",
+			first.Blocks, last.Blocks))
 	}
 	if last.Blocks <= r {
 		out = append(out, fmt.Sprintf("no point goes beyond one round of %d blocks: nothing is known of how rounds "+
@@ -219,9 +218,8 @@ func Review(points []Point, o Options) (out []string) {
 func TooShort(points []Point, period measure.Seconds) (out []string) {
 	for _, p := range points {
 		if p.Time < leastReadings*period {
-			out = append(out,
-				fmt.Sprintf("%v lasts %v: fewer than %d readings of a meter that reads every %v", p, p.Time,
-					leastReadings, period))
+			out = append(out, fmt.Sprintf("%v lasts %v: fewer than %d readings of a meter that reads every %v", p,
+				p.Time, leastReadings, period))
 		}
 	}
 	return out

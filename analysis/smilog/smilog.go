@@ -15,6 +15,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Field names a power column of nvidia-smi.
@@ -175,13 +176,7 @@ func Energy(rs []Reading, from, to time.Time) (measure.Joule, error) {
 		if b.At.Before(a.At) {
 			return 0, fmt.Errorf("smilog: the log's clock steps back at %s", b.At.UTC().Format(time.RFC3339Nano))
 		}
-		lo, hi := a.At, b.At
-		if lo.Before(from) {
-			lo = from
-		}
-		if hi.After(to) {
-			hi = to
-		}
+		lo, hi := latest(a.At, from), earliest(b.At, to)
 		if !lo.Before(hi) {
 			continue
 		}
@@ -193,6 +188,9 @@ func Energy(rs []Reading, from, to time.Time) (measure.Joule, error) {
 	}
 	return e, nil
 }
+
+func latest(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Tidied counts the repairs of a log.
 type Tidied struct {
@@ -263,8 +261,7 @@ func tidy(rs []Reading) (t Tidied, rest []Reading, err error) {
 	}
 	if isQuarters(t.Gap) && t.Gap > 100*t.Interval {
 		return t, nil, fmt.Errorf("smilog: line %d: %w: behind it time steps ahead by %v%s: cut the log there, and "+
-			"judge the part in which the work ran",
-			t.GapLine, ErrZone, t.Gap, reason(t.Gap))
+			"judge the part in which the work ran", t.GapLine, ErrZone, t.Gap, reason(t.Gap))
 	}
 	rest = slices.Clone(rs)
 	slices.SortStableFunc(rest, func(a, b Reading) int { return a.At.Compare(b.At) })
@@ -369,7 +366,7 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000"
 // follow correlates readings, moved back by a time, with the work just before them.
 func follow(rs []Reading, spans []Span, by time.Duration) float64 {
 	every := (len(rs) + mostReadings - 1) / mostReadings
-	var n, sx, sy, sxx, syy, sxy float64
+	var busy, power []float64
 	first := 0
 	for i := 0; i < len(rs); i += every {
 		to := rs[i].At.Add(-by)
@@ -377,29 +374,20 @@ func follow(rs []Reading, spans []Span, by time.Duration) float64 {
 		for first < len(spans) && spans[first].To.Before(from) {
 			first++
 		}
-		busy := 0.0
+		share := 0.0
 		for _, s := range spans[first:] {
 			if !s.From.Before(to) {
 				break
 			}
-			a, b := s.From, s.To
-			if a.Before(from) {
-				a = from
-			}
-			if b.After(to) {
-				b = to
-			}
-			busy += float64(measure.SecondsOf(b.Sub(a))) / memory.Seconds()
+			a, b := latest(s.From, from), earliest(s.To, to)
+			share += float64(measure.SecondsOf(b.Sub(a))) / memory.Seconds()
 		}
-		p := float64(rs[i].Power)
-		n, sx, sy, sxx, syy, sxy = n+1, sx+busy, sy+p, sxx+busy*busy, syy+p*p, sxy+busy*p
+		busy, power = append(busy, share), append(power, float64(rs[i].Power))
 	}
-	// Pearson's correlation from the running sums; zero where one of both does not vary.
-	vx, vy := sxx-sx*sx/n, syy-sy*sy/n
-	if vx <= 1e-12 || vy <= 1e-12 {
-		return 0
+	if least := 1e-12 / float64(len(busy)); stat.PopVariance(busy, nil) <= least || stat.PopVariance(power, nil) <= least {
+		return 0 // one of both does not vary
 	}
-	return (sxy - sx*sy/n) / math.Sqrt(vx*vy)
+	return stat.Correlation(busy, power, nil)
 }
 
 // ErrZone is wrapped where a zone does not determine the offset of a log from UTC.
@@ -447,11 +435,8 @@ func (l *Log) Shift(by time.Duration) *Log {
 func (l *Log) OffsetIn(zone *time.Location) (time.Duration, error) {
 	first, last := l.Extent()
 	a, err := offsetAt(first, zone)
-	if err != nil {
-		return 0, err
-	}
-	b, err := offsetAt(last, zone)
-	if err != nil {
+	b, fault := offsetAt(last, zone)
+	if err = cmp.Or(err, fault); err != nil {
 		return 0, err
 	}
 	if a != b {

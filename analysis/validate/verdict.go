@@ -133,9 +133,8 @@ func (rep *Report) conclude() {
 	}
 	widest := slices.MaxFunc(told, func(a, b *MethodReport) int { return cmp.Compare(half(a), half(b)) })
 	if half(widest) > wild && widest != worst && widest != best {
-		parts = append(parts,
-			fmt.Sprintf("of work like this %s may say anything from %+.0f to %+.0f %%", widest.Name, widest.Interval.Lo,
-				widest.Interval.Hi))
+		parts = append(parts, fmt.Sprintf("of work like this %s may say anything from %+.0f to %+.0f %%", widest.Name,
+			widest.Interval.Lo, widest.Interval.Hi))
 	}
 	if len(rep.Missing) > 0 {
 		parts = append(parts, rep.lacking())

@@ -187,9 +187,8 @@ func (b bar) Plot(c draw.Canvas, p *plot.Plot) {
 	// The halo in the colour of the ground keeps the error bar visible on a bar of any colour.
 	lo, hi, end := x(b.lo), x(b.hi), thick/2
 	for _, s := range []draw.LineStyle{{Color: figure.Ground, Width: 3}, {Color: figure.Ink, Width: 1}} {
-		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}},
-			[]vg.Point{{X: lo, Y: at - end}, {X: lo, Y: at + end}}, []vg.Point{{X: hi, Y: at - end}, {X: hi, Y: at +
-				end}})
+		c.StrokeLines(s, []vg.Point{{X: lo, Y: at}, {X: hi, Y: at}}, []vg.Point{{X: lo, Y: at - end}, {X: lo, Y: at +
+			end}}, []vg.Point{{X: hi, Y: at - end}, {X: hi, Y: at + end}})
 	}
 }
 

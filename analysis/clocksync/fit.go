@@ -298,22 +298,16 @@ func (f *Fit) systematic(starts, ends int) float64 {
 // wander returns the factor on standard uncertainties for correlated neighbours:
 // √((1+ρ)/(1−ρ)) with the first autocorrelation ρ of the residuals, 1 below 20 edges.
 func (s *solver) wander() float64 {
-	var a, b float64
-	last := math.NaN()
+	var used []float64
 	for i, r := range s.residual {
-		if s.w[i] == 0 {
-			continue
+		if s.w[i] != 0 {
+			used = append(used, r)
 		}
-		if !math.IsNaN(last) {
-			a += r * last
-		}
-		b += r * r
-		last = r
 	}
-	if len(s.x) < 20 || b == 0 {
+	if len(s.x) < 20 {
 		return 1
 	}
-	rho := min(0.95, max(0, a/b))
+	rho := min(0.95, max(0, stats.Autocorrelation(used)))
 	return math.Sqrt((1 + rho) / (1 - rho))
 }
 

@@ -165,26 +165,21 @@ func onset(rs []Reading) (Span, error) {
 	if err := Check(rs); err != nil {
 		return Span{}, err
 	}
-	head := powers(rs[:max(3, min(len(rs)/20, 50))])
-	rest := stats.Median(head)
-	top := rest
-	for _, r := range rs {
-		top = max(top, float64(r.Power))
-	}
+	all := powers(rs)
+	rest, top := stats.Median(all[:max(3, min(len(rs)/20, 50))]), slices.Max(all)
 	if top-rest < 2 || top-rest < 20*float64(Noise(rs)) {
 		return Span{}, fmt.Errorf("correct: %w: the power never rises from where it begins, %.1f W: name the "+
 			"kernel's begin and end", ErrFit, rest)
 	}
-	s, found := Span{}, false
-	for i := 1; i < len(rs); i++ {
-		if w := float64(rs[i].Power); !found && w > rest+0.05*(top-rest) {
-			s.From, found = rs[i-1].At, true
-		} else if found && w < top-0.1*(top-rest) && float64(rs[i-1].Power) >= top-0.1*(top-rest) {
-			s.To = rs[i-1].At
-			return s, nil
+	s, found := Span{To: rs[len(rs)-1].At}, false
+	for i, w := range all[1:] {
+		if !found && w > rest+0.05*(top-rest) {
+			s.From, found = rs[i].At, true
+		} else if found && w < top-0.1*(top-rest) && all[i] >= top-0.1*(top-rest) {
+			s.To = rs[i].At
+			break
 		}
 	}
-	s.To = rs[len(rs)-1].At
 	return s, nil
 }
 
@@ -327,10 +322,6 @@ func Extremes(rs []Reading) (low, high measure.Watt) {
 // Sigma returns the standard deviation of a corrected reading: the readings' noise,
 // magnified by the slope: noise · √(1 + C²·Σw²), with the slope's weights w.
 func (l Lag) Sigma(rs []Reading) measure.Watt {
-	noise := l.Noise
-	if noise == 0 {
-		noise = Noise(rs)
-	}
 	// On even spacing; the closed form of Σ w² for a parabola through 2n + 1 readings.
 	dt := float64(Spacing(rs))
 	n := float64(l.Slope.reach())
@@ -338,7 +329,7 @@ func (l Lag) Sigma(rs []Reading) measure.Watt {
 	if l.Slope.half > 0 {
 		gain = 3 / (n * (n + 1) * (2*n + 1) * dt * dt)
 	}
-	return noise * measure.Watt(math.Sqrt(1+float64(l.C*l.C)*gain)/l.gain())
+	return l.noise(rs) * measure.Watt(math.Sqrt(1+float64(l.C*l.C)*gain)/l.gain())
 }
 
 // Work finds the spans in which corrected power exceeds a threshold (step 4). Crossings

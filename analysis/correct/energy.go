@@ -1,6 +1,7 @@
 package correct
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,12 +34,7 @@ type Lag struct {
 }
 
 // gain returns the gain of the static line.
-func (l Lag) gain() float64 {
-	if l.Gain == 0 {
-		return 1
-	}
-	return l.Gain
-}
+func (l Lag) gain() float64 { return cmp.Or(l.Gain, 1) }
 
 // Energy is a corrected energy with its uncertainty budget.
 type Energy struct {
@@ -119,12 +115,7 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 }
 
 // noise returns the standard deviation of a reading, from the readings if not known.
-func (l Lag) noise(rs []Reading) measure.Watt {
-	if l.Noise != 0 {
-		return l.Noise
-	}
-	return Noise(rs)
-}
+func (l Lag) noise(rs []Reading) measure.Watt { return cmp.Or(l.Noise, Noise(rs)) }
 
 // linear returns the corrected integral over a span as weights of the readings by index,
 // in seconds, before the static line: most of the inner slopes cancel. byC is its
@@ -135,12 +126,9 @@ func (l Lag) linear(rs []Reading, s Span) (v map[int]float64, byC float64, err e
 		return nil, 0, err
 	}
 	v = map[int]float64{}
-	var w []float64
 	for j, weight := range u {
-		i := first + j
-		v[i] += weight
-		var lo int
-		lo, w = l.Slope.weights(rs, i, w)
+		v[first+j] += weight
+		lo, w := l.Slope.weights(rs, first+j)
 		for k, x := range w {
 			v[lo+k] += float64(l.C) * weight * x
 			byC += weight * x * float64(rs[lo+k].Power)
@@ -173,20 +161,12 @@ func (l Lag) bend(rs []Reading, at measure.Seconds) float64 {
 		return 0
 	}
 	n := l.Slope.reach()
-	true0 := l.at(rs, max(i-1-n, 0))
-	true1 := l.at(rs, min(i+n, len(rs)-1))
-	return math.Abs(true1-true0) * float64(rs[i].At-rs[i-1].At) / 4 / math.Sqrt(3)
+	step := l.at(rs, min(i+n, len(rs)-1)) - l.at(rs, max(i-1-n, 0))
+	return math.Abs(step) * float64(rs[i].At-rs[i-1].At) / 4 / math.Sqrt(3)
 }
 
 // at returns the corrected power at one reading in watts, before the static line.
-func (l Lag) at(rs []Reading, i int) float64 {
-	lo, w := l.Slope.weights(rs, i, nil)
-	p := float64(rs[i].Power)
-	for k, x := range w {
-		p += float64(l.C) * x * float64(rs[lo+k].Power)
-	}
-	return p
-}
+func (l Lag) at(rs []Reading, i int) float64 { return float64(rs[i].Power) + float64(l.C)*l.Slope.at(rs, i) }
 
 // True returns the corrected power at the readings' instants, with the static line
 // undone.
@@ -324,8 +304,6 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 	}) / l.gain())}}
 	inner := min(n/2, (last-first-1)/2)
 	if age := l.age(rs, first+inner, last-inner); age > 0 {
-		slope := l
-		slope.C = 1
 		list = append(list, measure.Contribution{Source: readingsAge, U: measure.Joule(scatter(func() {
 			phase := r.Float64()
 			for i := range off {
@@ -334,7 +312,7 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 					passed = math.Round(passed) * float64(l.Hold/l.oldest)
 				}
 				_, share := math.Modf(passed + phase)
-				off[i] = -(slope.at(rs, low+i) - float64(rs[low+i].Power)) * share * float64(l.oldest)
+				off[i] = -l.Slope.at(rs, low+i) * share * float64(l.oldest)
 			}
 		}) * float64(age/l.Age) / l.gain())})
 	}
@@ -491,12 +469,21 @@ func (s Slope) String() string {
 // reach returns the number of readings on either side that a slope uses.
 func (s Slope) reach() int { return max(s.half, 1) }
 
+// at returns the slope in W/s at reading i.
+func (s Slope) at(rs []Reading, i int) (slope float64) {
+	lo, w := s.weights(rs, i)
+	for k, x := range w {
+		slope += x * float64(rs[lo+k].Power)
+	}
+	return slope
+}
+
 // weights returns the first reading and the weights in 1/s: the sum of weight times
-// power from there on is the slope at reading i. w is reused. At the ends of the
+// power from there on is the slope at reading i. At the ends of the
 // readings there are fewer weights.
-func (s Slope) weights(rs []Reading, i int, w []float64) (int, []float64) {
+func (s Slope) weights(rs []Reading, i int) (lo int, w []float64) {
 	lo, hi := max(i-s.reach(), 0), min(i+s.reach(), len(rs)-1)
-	w = append(w[:0], make([]float64, hi-lo+1)...)
+	w = make([]float64, hi-lo+1)
 	if s.half == 0 || hi-lo < 2 {
 		d := 1 / float64(rs[hi].At-rs[lo].At)
 		w[0], w[len(w)-1] = -d, d
@@ -526,16 +513,9 @@ func (s Slope) weights(rs []Reading, i int, w []float64) (int, []float64) {
 // True returns the power that a sensor of the constant c followed when it showed these
 // readings, at the same instants. Readings must pass [Check].
 func True(rs []Reading, c measure.Seconds, s Slope) []Reading {
-	out := make([]Reading, len(rs))
-	var w []float64
-	for i, r := range rs {
-		var lo int
-		lo, w = s.weights(rs, i, w)
-		slope := 0.0
-		for j, x := range w {
-			slope += x * float64(rs[lo+j].Power)
-		}
-		out[i] = Reading{At: r.At, Power: r.Power + measure.Watt(float64(c)*slope)}
+	out := slices.Clone(rs)
+	for i := range out {
+		out[i].Power += measure.Watt(float64(c) * s.at(rs, i))
 	}
 	return out
 }

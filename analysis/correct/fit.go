@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
 )
@@ -161,11 +162,7 @@ func (f *Fit) area(rs []Reading, work Span) {
 			}
 		}
 	}
-	sum := 0.0
-	for _, x := range u {
-		sum += x * x
-	}
-	f.U = measure.Seconds(2 * math.Sqrt(sum))
+	f.U = measure.Seconds(2 * floats.Norm(u, 2))
 }
 
 // missing returns the area below the level over n time constants, divided by P∞ − P₀;
@@ -229,13 +226,11 @@ func FitDuration(rs []Reading, spans []Span) (Fit, error) {
 // runs from the spacing of the readings.
 func (f *Fit) scatter(rs []Reading, x *mat.Dense, y, b *mat.VecDense) {
 	n, _ := x.Dims()
-	var fit, xtx, inv mat.Dense
-	fit.Mul(x, b)
-	rss := 0.0
-	for i := range n {
-		d := y.AtVec(i) - fit.At(i, 0)
-		rss += d * d
-	}
+	var r mat.VecDense
+	var xtx, inv mat.Dense
+	r.MulVec(x, b)
+	r.SubVec(y, &r)
+	rss := mat.Dot(&r, &r)
 	f.Residual = measure.Watt(math.NaN())
 	// The energy that an end, off by up to a reading's distance, is wrong by.
 	u2, k := math.Pow(float64(f.Work)*float64(Spacing(rs)), 2)/6, 2.0

@@ -65,12 +65,7 @@ func FindLevels(renewals []Reading, p *sensor.Profile, activities []Activity) (*
 	}
 	// The first window begins before the first renewal, where the power is unknown.
 	settle := p.Delay + p.Window + 5*p.Tau
-	var use []Reading
-	for _, r := range renewals {
-		if r.At-settle >= all[0].From {
-			use = append(use, r)
-		}
-	}
+	use := lists.Filter(renewals, func(r *Reading) bool { return r.At-settle >= all[0].From })
 	l.Renewals = len(use)
 	if len(use) < len(l.Names)+2 {
 		return nil, fmt.Errorf("correct: %w: %d renewals of the sensor for %d powers", ErrReadings, len(use),
@@ -169,21 +164,15 @@ func (l *Levels) fit(x *mat.Dense, use []Reading, p *sensor.Profile) error {
 		return fmt.Errorf("correct: %w: the sensor saw %q only in the same mixture: their powers cannot be told apart",
 			ErrReadings, l.Names)
 	}
-	var b, fit mat.VecDense
+	var b, rest mat.VecDense
 	if err := b.SolveVec(x, y); err != nil {
 		return fmt.Errorf("correct: %w: %w", ErrReadings, err)
 	}
-	fit.MulVec(x, &b)
-	rss, next, last := 0.0, 0.0, 0.0
-	for i := range n {
-		d := y.AtVec(i) - fit.AtVec(i)
-		rss, next, last = rss+d*d, next+d*last, d
-	}
-	dof := float64(n - k)
+	rest.MulVec(x, &b)
+	rest.SubVec(y, &rest)
+	rss, dof := mat.Dot(&rest, &rest), float64(n-k)
 	l.Residual = measure.Watt(math.Sqrt(rss / dof))
-	if rss > 0 {
-		l.Correlation = max(0, min(next/rss, 0.98))
-	}
+	l.Correlation = max(0, min(stats.Autocorrelation(rest.RawVector().Data), 0.98))
 	wide := (1 + l.Correlation) / (1 - l.Correlation)
 	l.DOF = max(dof/wide, 1)
 	l.factor = stats.Student(0.975, l.DOF)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Mode is a power at which the GPU spent time.
@@ -197,14 +198,8 @@ func (h *histogram) peaks() (out []peak) {
 			}
 		}
 		for i, p := range out {
-			share, all := 0.0, 0.0
-			for b, w := range h.time {
-				all += w
-				if b >= p.from && b < p.to {
-					share += w
-				}
-			}
-			if len(out) > 1 && (share < modeShare*all || h.shallow(out, i)) {
+			share := floats.Sum(h.time[p.from:p.to])
+			if len(out) > 1 && (share < modeShare*floats.Sum(h.time) || h.shallow(out, i)) {
 				out, changed = slices.Delete(out, i, i+1), true
 				break
 			}
@@ -231,20 +226,15 @@ func (h *histogram) shallow(peaks []peak, i int) bool {
 
 // lowest returns the middle of the emptiest bins from a to b.
 func (h *histogram) lowest(a, b int) int {
-	least := math.Inf(1)
-	for i := a; i <= b; i++ {
-		least = min(least, h.smooth[i])
-	}
-	first, last := -1, a
-	for i := a; i <= b; i++ {
-		if h.smooth[i] <= least*1.0001+1e-300 {
-			if first < 0 {
-				first = i
-			}
-			last = i
+	part := h.smooth[a : b+1]
+	limit := slices.Min(part)*1.0001 + 1e-300
+	empty := func(v float64) bool { return v <= limit }
+	first := a + slices.IndexFunc(part, empty)
+	for last := b; ; last-- {
+		if empty(h.smooth[last]) {
+			return (first + last) / 2
 		}
 	}
-	return (first + last) / 2
 }
 
 // mode returns power, spread and share of a peak: median and robust standard deviation
@@ -252,33 +242,23 @@ func (h *histogram) lowest(a, b int) int {
 func (h *histogram) mode(peaks []peak, i int) Mode {
 	p := peaks[i]
 	low, high := h.power(p.from)-h.width/2, h.power(p.to-1)+h.width/2
-	var in, off []float64
-	share, all := 0.0, 0.0
+	var near []float64
+	share, m, sd := 0.0, h.power(p.bin), 0.0
 	for k, v := range h.powers {
-		all += h.weights[k]
-		if v >= low && v < high {
-			in = append(in, v)
-			share += h.weights[k]
+		if v < low || v >= high {
+			continue
 		}
-	}
-	m := h.power(p.bin)
-	near := in[:0:0]
-	for _, v := range in {
+		share += h.weights[k]
 		if math.Abs(v-m) < (h.top-h.bottom)/20 {
 			near = append(near, v)
 		}
 	}
 	if len(near) > 0 {
 		m = stats.Median(near)
+		floats.AddConst(-m, near)
+		sd = stats.SD(near)
 	}
-	for _, v := range near {
-		off = append(off, v-m)
-	}
-	sd := 0.0
-	if len(off) > 0 {
-		sd = stats.SD(off)
-	}
-	return Mode{Power: measure.Watt(m), SD: measure.Watt(sd), Share: share / all}
+	return Mode{Power: measure.Watt(m), SD: measure.Watt(sd), Share: share / floats.Sum(h.weights)}
 }
 
 // otsu returns the bin that separates the time in two classes of least variance within.

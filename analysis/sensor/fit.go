@@ -70,7 +70,7 @@ func fitModel(l *linear, from response, b bounds) (*fitted, error) {
 		square += f.residuals[i] * f.residuals[i]
 	}
 	// Correlated residuals carry less information: n·(1−ρ)/(1+ρ) independent ones.
-	rho := correlation(f.scaled)
+	rho := stats.Autocorrelation(f.scaled)
 	f.effective = math.Max(float64(n)*(1-max(rho, 0))/(1+max(rho, 0)), float64(p)+3)
 	s, err := l.spread(f, b)
 	if err != nil {
@@ -256,54 +256,26 @@ func neweyWest(j *mat.Dense, e []float64) *mat.Dense {
 func (l *linear) jacobian(r response, b bounds) *mat.Dense {
 	n, k := len(l.y), l.k.k
 	l.solve(r)
-	weights := append([]float64(nil), l.x.RawVector().Data...)
+	weights := slices.Clone(l.x.RawVector().Data)
 	j := mat.NewDense(n, k+2, nil)
 	for i := range n {
 		for c := range k {
 			j.Set(i, 2+c, l.cols[i*k+c])
 		}
 	}
-	side := func(r response) []float64 {
-		l.k.columns(r, l.at, l.cols)
-		out := make([]float64, n)
-		for i := range n {
-			for c := range k {
-				out[i] += weights[c] * l.cols[i*k+c]
-			}
-		}
-		return out
+	side := func(factor, later float64) []float64 {
+		x := response{r.model, r.constant * measure.Seconds(factor), r.delay + measure.Seconds(later)}
+		return l.predict(x, l.at, weights)
 	}
 	const rel = 0.03
 	h := rel * math.Max(float64(r.constant), b.least)
-	up, down := r, r
-	up.constant *= 1 + rel
-	down.constant *= 1 - rel
-	hi, lo := side(up), side(down)
-	up, down = r, r
-	up.delay += measure.Seconds(h)
-	down.delay -= measure.Seconds(h)
-	late, early := side(up), side(down)
+	hi, lo, late, early := side(1+rel, 0), side(1-rel, 0), side(1, h), side(1, -h)
 	for i := range n {
 		j.Set(i, 0, (hi[i]-lo[i])/(2*rel)) // by the logarithm
 		j.Set(i, 1, (late[i]-early[i])/(2*h))
 	}
 	l.solve(r)
 	return j
-}
-
-// correlation returns the first autocorrelation of residuals, without taking off a mean.
-func correlation(r []float64) float64 {
-	var s, c float64
-	for i, v := range r {
-		s += v * v
-		if i > 0 {
-			c += v * r[i-1]
-		}
-	}
-	if s == 0 {
-		return 0
-	}
-	return c / s
 }
 
 // intervals are where the residuals, all else at its best, stay below a limit: the
@@ -320,28 +292,17 @@ func (l *linear) intervals(f *Fit, all []valley, r response, b bounds, constant,
 		}
 	}
 	starts := append(all, valley{float64(r.constant), float64(r.delay), 0})
-	edge := func(list []float64, sign float64, walk func(valley) float64) measure.Seconds {
-		out := list[0]
-		for _, v := range list {
-			if sign*(v-out) > 0 {
-				out = v
-			}
-		}
-		for _, v := range starts { // on from the outermost
-			if v.c == out || v.d == out {
-				return measure.Seconds(walk(v))
-			}
-		}
-		return measure.Seconds(out)
+	from := func(outermost float64) valley {
+		return starts[slices.IndexFunc(starts, func(v valley) bool { return v.c == outermost || v.d == outermost })]
 	}
-	byC := func(sign float64) func(valley) float64 {
-		return func(v valley) float64 { return l.walkConstant(r.model, v, b, sign, constant) }
+	byC := func(outermost, sign float64) measure.Seconds {
+		return measure.Seconds(l.walkConstant(r.model, from(outermost), b, sign, constant))
 	}
-	byD := func(sign float64) func(valley) float64 {
-		return func(v valley) float64 { return l.walkDelay(r.model, v, b, sign, delay) }
+	byD := func(outermost, sign float64) measure.Seconds {
+		return measure.Seconds(l.walkDelay(r.model, from(outermost), b, sign, delay))
 	}
-	f.ConstantLow, f.ConstantHigh = edge(cs, -1, byC(-1)), edge(cs, 1, byC(1))
-	f.DelayLow, f.DelayHigh = edge(ds, -1, byD(-1)), edge(ds, 1, byD(1))
+	f.ConstantLow, f.ConstantHigh = byC(slices.Min(cs), -1), byC(slices.Max(cs), 1)
+	f.DelayLow, f.DelayHigh = byD(slices.Min(ds), -1), byD(slices.Max(ds), 1)
 	if f.ConstantLow <= measure.Seconds(b.least/7) {
 		f.ConstantLow = 0 // cannot be distinguished from an instantaneous value
 	}

@@ -259,30 +259,33 @@ const far = 6
 // slopes returns the slope of the prediction around each renewal in W/s: the change over
 // the uncertainty of its instant on both sides, which includes kinks.
 func (l *linear) slopes(r response, when []float64) []float64 {
-	n := len(l.y)
-	weights := append([]float64(nil), l.x.RawVector().Data...)
+	weights := slices.Clone(l.x.RawVector().Data)
 	at := func(sign float64) []float64 {
-		t := make([]float64, n)
+		t := make([]float64, len(l.y))
 		for i := range t {
-			t[i] = l.at[i] + sign*when[i]
-			if i > 0 && t[i] < t[i-1] {
-				t[i] = t[i-1]
+			if t[i] = l.at[i] + sign*when[i]; i > 0 {
+				t[i] = max(t[i], t[i-1])
 			}
 		}
-		l.k.columns(r, t, l.cols)
-		out := make([]float64, n)
-		for i := range out {
-			for j, x := range weights {
-				out[i] += x * l.cols[i*l.k.k+j]
-			}
-		}
-		return out
+		return l.predict(r, t, weights)
 	}
 	a, b := at(-1), at(1)
 	for i := range a {
 		a[i] = math.Abs(b[i]-a[i]) / (2 * when[i])
 	}
 	return a
+}
+
+// predict returns the readings at instants that weights of the signals' responses make. It overwrites cols.
+func (l *linear) predict(r response, at, weights []float64) []float64 {
+	l.k.columns(r, at, l.cols)
+	out := make([]float64, len(at))
+	for i := range out {
+		for j, x := range weights {
+			out[i] += x * l.cols[i*l.k.k+j]
+		}
+	}
+	return out
 }
 
 // bounds limit the search, in seconds.

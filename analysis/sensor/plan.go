@@ -7,7 +7,9 @@ import (
 	"math"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Wanted is the aim of a measurement with the sensor alone.
@@ -320,12 +322,8 @@ func (p *Profile) Evaluate(trials []Trial) (*Estimate, error) {
 		e.Mean += r.Mean / measure.Watt(n)
 		e.Length += r.Length / measure.Seconds(n)
 	}
-	var s float64
-	for _, r := range e.Trials {
-		s += math.Pow(float64(r.Energy-e.Energy), 2)
-	}
-	t := stats.Student(0.975, n-1)
-	e.UScatter = measure.Joule(t * math.Sqrt(s/(n-1)/n))
+	energies := lists.Map(e.Trials, func(r TrialResult) float64 { return float64(r.Energy) })
+	e.UScatter = measure.Joule(stats.Student(0.975, n-1) * stat.StdErr(stat.StdDev(energies, nil), n))
 	e.UStatic = measure.Joule(UnknownGain) * e.Energy
 	if p.Calibrated {
 		g := float64(e.Energy) * p.UGain / p.gain()

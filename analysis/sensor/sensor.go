@@ -27,9 +27,11 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -222,12 +224,9 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	if err != nil {
 		return nil, err
 	}
-	out := &Identified{Notes: u.Notes}
-	out.Updates = covered(u, k)
-	at, y := make([]float64, len(out.Updates)), make([]float64, len(out.Updates))
-	for i, x := range out.Updates {
-		at[i], y[i] = float64(x.At), float64(x.Power)
-	}
+	out := &Identified{Notes: u.Notes, Updates: covered(u, k)}
+	at := lists.Map(out.Updates, func(x Update) float64 { return float64(x.At) })
+	y := lists.Map(out.Updates, func(x Update) float64 { return float64(x.Power) })
 	if len(at) < fewest {
 		return nil, fmt.Errorf("sensor: %w: %d renewals lie within the known load, want %d: do the clocks fit?",
 			ErrSeries, len(at), fewest)
@@ -265,17 +264,13 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 
 // watts converts floats to powers.
 func watts(v []float64) []measure.Watt {
-	out := make([]measure.Watt, len(v))
-	for i := range v {
-		out[i] = measure.Watt(v[i])
-	}
-	return out
+	return lists.Map(v, func(x float64) measure.Watt { return measure.Watt(x) })
 }
 
 // covered returns the renewals for which the load is known: of a meter's trace those
 // within it, from a window later on. The window being unknown yet, ten periods are
 // skipped, where the trace is five times as long.
-func covered(u *Updates, k *Known) (out []Update) {
+func covered(u *Updates, k *Known) []Update {
 	from, to := k.at[0], k.at[len(k.at)-1]
 	if !k.metered() {
 		return u.List
@@ -283,12 +278,7 @@ func covered(u *Updates, k *Known) (out []Update) {
 	if skip := 10 * float64(u.Period); to-from > 5*skip {
 		from += skip
 	}
-	for _, x := range u.List {
-		if float64(x.At) >= from && float64(x.At) <= to {
-			out = append(out, x)
-		}
-	}
-	return out
+	return lists.Filter(u.List, func(x *Update) bool { return float64(x.At) >= from && float64(x.At) <= to })
 }
 
 // profileOf states a profile from the two fits.
@@ -405,19 +395,14 @@ func criteria(box, lag *fitted, unknowns int) {
 // residuals, whose variance includes their correlation (Newey and West 1987).
 func vuong(better, worse []float64) float64 {
 	n := float64(len(better))
-	var sb, sw float64
-	for i := range better {
-		sb, sw = sb+better[i]*better[i], sw+worse[i]*worse[i]
-	}
-	sb, sw = max(sb/n, 1e-12), max(sw/n, 1e-12)
-	d, mean := make([]float64, len(better)), 0.0
+	sb, sw := max(floats.Dot(better, better)/n, 1e-12), max(floats.Dot(worse, worse)/n, 1e-12)
+	d := make([]float64, len(better))
 	for i := range d {
 		d[i] = 0.5 * (math.Log(sw/sb) + worse[i]*worse[i]/sw - better[i]*better[i]/sb)
-		mean += d[i] / n
 	}
+	mean := stat.Mean(d, nil)
 	floats.AddConst(-mean, d)
-	one := mat.NewDense(len(d), 1, nil)
-	one.Apply(func(int, int, float64) float64 { return 1 }, one)
+	one := mat.NewDense(len(d), 1, slices.Repeat([]float64{1}, len(d)))
 	v := neweyWest(one, d).At(0, 0)
 	if v <= 0 {
 		return 0

@@ -10,6 +10,8 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Poll is one reading of the register.
@@ -120,7 +122,7 @@ func (u *Updates) collapse(polls []Poll) []Update {
 func (u *Updates) place(changes []Update, polls []Poll) {
 	const side = 4
 	at := make([]float64, len(changes))
-	var spread, n float64
+	var spread float64
 	for i := range changes {
 		lo, hi := max(0, i-side), min(len(changes)-1, i+side)
 		fit := lineAt(changes[lo:hi+1], changes[i].N, float64(u.Period))
@@ -128,9 +130,8 @@ func (u *Updates) place(changes []Update, polls []Poll) {
 		d := float64(changes[i].At) - fit
 		w := float64(changes[i].Late - changes[i].Early)
 		spread += d*d - w*w/12 // of the polls
-		n++
 	}
-	u.Jitter = measure.Seconds(math.Sqrt(max(spread/n, 0)))
+	u.Jitter = measure.Seconds(math.Sqrt(max(spread/float64(len(changes)), 0)))
 	for i, c := range changes {
 		if i > 0 {
 			u.between(changes[i-1], at[i-1], c, at[i], polls)
@@ -167,20 +168,13 @@ func (u *Updates) between(a Update, atA float64, b Update, atB float64, polls []
 // lineAt returns the instant of renewal n on a line through renewals. Its slope stays
 // within 10 % of the period, so that a handful of changes cannot tilt it.
 func lineAt(c []Update, n int, period float64) float64 {
-	var sx, sy, sxx, sxy, m float64
-	for _, u := range c {
-		x, y := float64(u.N-n), float64(u.At)-period*float64(u.N-n)
-		sx, sy, sxx, sxy, m = sx+x, sy+y, sxx+x*x, sxy+x*y, m+1
+	x := lists.Map(c, func(u Update) float64 { return float64(u.N - n) })
+	y := lists.Map(c, func(u Update) float64 { return float64(u.At) - period*float64(u.N-n) })
+	at, slope := stat.LinearRegression(x, y, nil, false)
+	if !(math.Abs(slope) <= 0.1*period) { // it is NaN where all are of one number
+		return stat.Mean(y, nil)
 	}
-	det := m*sxx - sx*sx
-	if det <= 0 {
-		return sy / m
-	}
-	slope := (m*sxy - sx*sy) / det
-	if math.Abs(slope) > 0.1*period {
-		return sy / m
-	}
-	return (sy - slope*sx) / m
+	return at
 }
 
 // stretch is the number of changes that are evaluated together: the beat of a sensor
@@ -193,10 +187,8 @@ const stretch = 16
 // beat keeps its peak. Fractions of the period score as well, multiples do not; hence
 // the longest.
 func beatOf(changes []Update, polling measure.Seconds) float64 {
-	var gaps []float64
-	for i := 1; i < len(changes); i++ {
-		gaps = append(gaps, float64(changes[i].At-changes[i-1].At))
-	}
+	at := lists.Map(changes, func(c Update) float64 { return float64(c.At) })
+	gaps := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
 	slices.Sort(gaps)
 	// At least one gap in three is a single period; an update in two steps makes short
 	// gaps.
@@ -205,14 +197,14 @@ func beatOf(changes []Update, polling measure.Seconds) float64 {
 	if shortest >= longest {
 		return 0
 	}
-	span := float64(changes[min(stretch, len(changes)-1)].At - changes[0].At)
+	span := at[min(stretch, len(at)-1)] - at[0]
 	// Fine enough that a stretch stays in phase within a sixth of a turn.
 	step := 1 / (6 * max(span, longest))
 	type candidate struct{ t, r float64 }
 	var all []candidate
 	best := 0.0
 	for f := 1 / longest; f <= 1/shortest; f += step {
-		r := gathering(changes, f)
+		r := gathering(at, f)
 		all = append(all, candidate{1 / f, r})
 		best = max(best, r)
 	}
@@ -227,7 +219,7 @@ func beatOf(changes []Update, polling measure.Seconds) float64 {
 		f := 1 / c.t // climb to its top
 		for d := step / 2; d > step/64; d /= 2 {
 			for _, g := range []float64{f - d, f + d} {
-				if gathering(changes, g) > gathering(changes, f) {
+				if gathering(at, g) > gathering(at, f) {
 					f = g
 				}
 			}
@@ -237,20 +229,15 @@ func beatOf(changes []Update, polling measure.Seconds) float64 {
 	return 0
 }
 
-// gathering returns Rayleigh's measure, 0 to 1, at a frequency, averaged over stretches.
-func gathering(changes []Update, f float64) float64 {
+// gathering returns Rayleigh's measure of instants, 0 to 1, at a frequency, averaged over stretches.
+func gathering(at []float64, f float64) float64 {
 	var sum, n float64
-	for i := 0; i < len(changes); i += stretch / 2 {
-		j := min(i+stretch, len(changes))
+	for i := 0; i < len(at); i += stretch / 2 {
+		j := min(i+stretch, len(at))
 		if j-i < stretch/2 && i > 0 {
 			break
 		}
-		var re, im float64
-		for _, c := range changes[i:j] {
-			s, k := math.Sincos(2 * math.Pi * f * float64(c.At-changes[i].At))
-			re, im = re+k, im+s
-		}
-		sum += math.Hypot(re, im) / float64(j-i)
+		sum += gather(at[i:j], 1/f)
 		n++
 	}
 	return sum / n

@@ -95,6 +95,22 @@ func SD(deviations []float64) float64 {
 	return madToSigma * Median(lists.Map(deviations, math.Abs))
 }
 
+// Autocorrelation returns the correlation of each residual with the next, without taking off
+// a mean; zero where all are zero.
+func Autocorrelation(residuals []float64) float64 {
+	var all, next float64
+	for i, v := range residuals {
+		all += v * v
+		if i > 0 {
+			next += v * residuals[i-1]
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return next / all
+}
+
 // manyDoF is the number of degrees of freedom from which on Student's distribution is
 // taken for the normal one; their quantiles differ by less than 1e-6 there.
 const manyDoF = 1e6

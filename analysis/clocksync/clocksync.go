@@ -27,7 +27,9 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Trace yields a meter's samples in order of the meter's own time; each call starts
@@ -261,11 +263,9 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 // add puts a sample into its bin. It fails where a sample is not finite, does not come
 // after the one before it, or lies 64 full traces behind.
 func (c *coarse) add(s validate.Sample) error {
-	p := float64(s.Power)
-	if math.IsNaN(p) || math.IsInf(p, 0) || math.IsNaN(float64(s.At)) || math.IsInf(float64(s.At), 0) {
-		return fmt.Errorf("%w: sample %d is not a finite number", ErrClocks, c.samples+1)
-	}
 	switch {
+	case !measure.Known(s.Power) || !measure.Known(s.At):
+		return fmt.Errorf("%w: sample %d is not a finite number", ErrClocks, c.samples+1)
 	case c.samples == 0:
 		c.first = s.At
 	case s.At <= c.last:
@@ -286,7 +286,7 @@ func (c *coarse) add(s validate.Sample) error {
 	for len(c.sum) <= int(i) {
 		c.sum, c.count = append(c.sum, 0), append(c.count, 0)
 	}
-	c.sum[int(i)] += p
+	c.sum[int(i)] += float64(s.Power)
 	c.count[int(i)]++
 	return nil
 }
@@ -295,11 +295,8 @@ func (c *coarse) add(s validate.Sample) error {
 func (c *coarse) join() {
 	half := (len(c.sum) + 1) / 2
 	for i := range half {
-		s, n := c.sum[2*i], c.count[2*i]
-		if 2*i+1 < len(c.sum) {
-			s, n = s+c.sum[2*i+1], n+c.count[2*i+1]
-		}
-		c.sum[i], c.count[i] = s, n
+		pair := min(2*i+2, len(c.sum))
+		c.sum[i], c.count[i] = floats.Sum(c.sum[2*i:pair]), floats.Sum(c.count[2*i:pair])
 	}
 	c.sum, c.count = c.sum[:half], c.count[:half]
 	c.width *= 2
@@ -342,10 +339,7 @@ func (c *coarse) search(spans []validate.Span) ([]lag, error) {
 	}
 	// A deficit in explained variance rules an offset out from half of the shortest span's
 	// share of the work on, at most a tenth.
-	total := 0.0
-	for _, s := range spans {
-		total += float64(s.Length())
-	}
+	total := floats.Sum(lists.Map(spans, func(s validate.Span) float64 { return float64(s.Length()) }))
 	margin := min(0.1, short/total/2)
 	var out []lag
 	for i, k := range best.order {

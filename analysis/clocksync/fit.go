@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -102,18 +104,12 @@ func (f *Fit) shape() {
 func newSolver(edges []Edge, first measure.Seconds) *solver {
 	s := &solver{edges: edges, prior: [columns]float64{colDrift: uRate * 1e6, colLate: lateLimit}}
 	n := len(edges)
-	s.x, s.y, s.u, s.w = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-	s.residual = make([]float64, n)
-	for i, e := range edges {
-		s.y[i] = float64(e.Host - e.Meter)
-	}
+	s.y = lists.Map(edges, func(e Edge) float64 { return float64(e.Host - e.Meter) })
+	s.u = lists.Map(edges, func(e Edge) float64 { return float64(e.U) })
 	s.y0 = stats.Median(s.y[:min(n, 8)])
-	for i, e := range edges {
-		s.y[i] -= s.y0
-		s.x[i] = float64(e.Meter) - (float64(first) - s.y0)
-		s.u[i] = float64(e.U)
-		s.w[i] = 1
-	}
+	floats.AddConst(-s.y0, s.y)
+	s.x = lists.Map(edges, func(e Edge) float64 { return float64(e.Meter) - (float64(first) - s.y0) })
+	s.w, s.residual = make([]float64, n), make([]float64, n)
 	return s
 }
 
@@ -205,15 +201,14 @@ func (s *solver) reweigh(round int) {
 	for i := range z {
 		z[i] = math.Abs(s.residual[i]) / s.u[i]
 	}
-	free := float64(len(z)) - float64(columns+len(s.jumps))
-	s.scale = 1
-	if free > 0 { // corrected for the degrees of freedom
-		s.scale = stats.SD(z) * math.Sqrt(float64(len(z))/free)
-	}
+	free, least := float64(len(z))-float64(columns+len(s.jumps)), 0.02
 	if free < 10 {
-		s.scale = max(1, s.scale)
+		least = 1
 	}
-	s.scale = max(s.scale, 0.02)
+	s.scale = least
+	if free > 0 { // corrected for the degrees of freedom
+		s.scale = max(least, stats.SD(z)*math.Sqrt(float64(len(z))/free))
+	}
 	for i, v := range z {
 		v /= s.scale
 		switch {

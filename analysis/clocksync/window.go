@@ -287,11 +287,7 @@ func noise(p []float64) float64 {
 	if len(p) < 3 {
 		return math.Inf(1)
 	}
-	d := make([]float64, len(p)-1)
-	for i := range d {
-		d[i] = p[i+1] - p[i]
-	}
-	return stats.SD(d) / math.Sqrt2
+	return stats.SD(floats.SubTo(make([]float64, len(p)-1), p[1:], p[:len(p)-1])) / math.Sqrt2
 }
 
 // fitRamp fits a ramp between two levels to the samples around j by least

@@ -169,14 +169,11 @@ func chances(a, b *side) term {
 // common is the variance of a difference by errors that stand behind several runs:
 // one that changes both sides by the same factor is not in it.
 func common(a, b *side) (v float64) {
-	for _, by := range slices.Sorted(maps.Keys(a.shared)) {
+	all := maps.Clone(a.shared)
+	maps.Copy(all, b.shared)
+	for _, by := range slices.Sorted(maps.Keys(all)) {
 		d := b.shared[by] - a.shared[by]
 		v += d * d
-	}
-	for _, by := range slices.Sorted(maps.Keys(b.shared)) {
-		if _, both := a.shared[by]; !both {
-			v += b.shared[by] * b.shared[by]
-		}
 	}
 	return v
 }

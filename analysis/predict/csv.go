@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
+	"gonum.org/v1/gonum/stat"
 )
 
 // ErrFormat: a file is not what it should be.
@@ -219,11 +221,8 @@ func (t *Trace) Period() measure.Seconds {
 
 // Mean is the mean power of the readings.
 func (t *Trace) Mean() measure.Watt {
-	var sum float64
-	for _, r := range t.Readings {
-		sum += float64(r.Power)
-	}
-	return measure.Watt(sum / float64(len(t.Readings)))
+	powers := lists.Map(t.Readings, func(r Reading) float64 { return float64(r.Power) })
+	return measure.Watt(stat.Mean(powers, nil))
 }
 
 // Point makes a calibration point of a trace: T is the readings times their

@@ -33,6 +33,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -177,14 +178,10 @@ func sigmas(points []Point, w Weighting) (t, e []float64) {
 
 // correlation returns the correlation of two series of residuals, whose means are zero.
 func correlation(a, b []float64) float64 {
-	var ab, aa, bb float64
-	for i := range a {
-		ab, aa, bb = ab+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+	if size := floats.Norm(a, 2) * floats.Norm(b, 2); size > 0 {
+		return floats.Dot(a, b) / size
 	}
-	if aa == 0 || bb == 0 {
-		return 0
-	}
-	return ab / math.Sqrt(aa*bb)
+	return 0
 }
 
 // Options returns the model's options with defaults filled in.
@@ -320,11 +317,7 @@ func fitLine(x, y, sigma []float64) line {
 	l := line{sigma: sigma}
 	l.intercept, l.slope = stat.LinearRegression(x, y, w, false)
 	mean := stat.Mean(x, w)
-	var sum, spread float64
-	for i := range x {
-		sum += w[i]
-		spread += w[i] * (x[i] - mean) * (x[i] - mean)
-	}
+	spread, sum := stat.MomentAbout(2, x, mean, w)*floats.Sum(w), floats.Sum(w)
 	// The slope is Σ slopeOf·y with slopeOf = w(x − x̄)/Σw(x − x̄)²; the intercept follows.
 	var chi2 float64
 	for i := range x {
@@ -341,11 +334,7 @@ func fitLine(x, y, sigma []float64) line {
 
 // weighted is the root of Σ(c·s)².
 func weighted(c, s []float64) float64 {
-	var sum float64
-	for i := range c {
-		sum += c[i] * c[i] * s[i] * s[i]
-	}
-	return math.Sqrt(sum)
+	return floats.Norm(floats.MulTo(make([]float64, len(c)), c, s), 2)
 }
 
 // birge keeps stated uncertainties, unless the residuals contradict them: beyond
@@ -432,11 +421,7 @@ func fitStairs(points []Point, of func(uint64) float64) (s Staircase, ok bool) {
 		return s, false
 	}
 	l := fitLine(x, y, one)
-	var sum float64
-	for _, r := range l.residual {
-		sum += r * r
-	}
-	rms := measure.Seconds(math.Sqrt(sum / float64(len(x))))
-	s = Staircase{Round: measure.Seconds(l.slope), Start: measure.Seconds(l.intercept), RMS: rms}
+	s.Round, s.Start = measure.Seconds(l.slope), measure.Seconds(l.intercept)
+	s.RMS = measure.Seconds(floats.Norm(l.residual, 2) / math.Sqrt(float64(len(x))))
 	return s, l.slope > 0
 }

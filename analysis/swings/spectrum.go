@@ -2,10 +2,13 @@ package swings
 
 import (
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/dsp/fourier"
 	"gonum.org/v1/gonum/dsp/window"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 )
 
 const (
@@ -43,14 +46,8 @@ func newSpectrum(step, length measure.Seconds) *spectrum {
 	if n < leastOf {
 		return s
 	}
-	s.fft, s.taper = fourier.NewFFT(n), make([]float64, n)
-	for i := range s.taper {
-		s.taper[i] = 1
-	}
-	window.Hann(s.taper)
-	for _, w := range s.taper {
-		s.gain += w * w
-	}
+	s.fft, s.taper = fourier.NewFFT(n), window.Hann(slices.Repeat([]float64{1}, n))
+	s.gain = floats.Dot(s.taper, s.taper)
 	s.buffer, s.work = make([]float64, 0, n), make([]float64, n)
 	s.power, s.coef = make([]float64, n/2+1), make([]complex128, n/2+1)
 	return s
@@ -68,7 +65,7 @@ func (s *spectrum) add(p measure.Watt, hole bool) {
 	if len(s.buffer) < n {
 		return
 	}
-	level := mean(s.buffer)
+	level := stat.Mean(s.buffer, nil)
 	for i, v := range s.buffer {
 		s.work[i] = (v - level) * s.taper[i]
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat"
 )
 
 // ErrShort: the span has too few scans, or too many holes, for any figure.
@@ -241,12 +242,12 @@ func (s *scale) close() {
 	if s.have < hops {
 		return
 	}
-	now := mean(s.parts[hops:])
+	now := stat.Mean(s.parts[hops:], nil)
 	s.kept.add(now)
 	if s.have < 2*hops {
 		return
 	}
-	slope := (now - mean(s.parts[:hops])) / float64(s.width)
+	slope := (now - stat.Mean(s.parts[:hops], nil)) / float64(s.width)
 	at := s.from + measure.Seconds(s.bin+1-hops)*s.hop
 	if slope > s.rise.PerSecond {
 		s.rise = Slope{PerSecond: slope, At: at}
@@ -308,11 +309,4 @@ func (k *kept) add(v float64) {
 		}
 	}
 	k.n++
-}
-
-func mean(v []float64) (sum float64) {
-	for _, x := range v {
-		sum += x
-	}
-	return sum / float64(len(v))
 }

@@ -118,7 +118,8 @@ func (r *run) lay() {
 			cuts = append(cuts, c.from, c.to)
 		}
 	}
-	r.truth = newCumulative(cuts)
+	slices.Sort(cuts)
+	r.truth = newCumulative(slices.Compact(cuts))
 }
 
 // cutsOf adds a span's ends, and where they may lie by the clock.
@@ -277,10 +278,8 @@ type cumulative struct {
 	total       float64
 }
 
-// newCumulative takes the instants, which it sorts.
+// newCumulative takes the instants, which ascend.
 func newCumulative(cuts []float64) *cumulative {
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
 	return &cumulative{cuts: cuts, energy: constant(math.NaN(), len(cuts))}
 }
 
@@ -290,31 +289,25 @@ func (c *cumulative) add(s Sample) error {
 	if math.IsNaN(at+p) || math.IsInf(at+p, 0) {
 		return fmt.Errorf("sample %d: %v W at %v s is no finite reading: repair or cut the trace there", c.n+1, p, at)
 	}
-	// Cuts before the first sample have no energy and stay NaN.
-	if c.n == 0 {
+	t0, p0 := float64(c.last.At), float64(c.last.Power)
+	switch {
+	case c.n == 0: // cuts before the first sample have no energy and stay NaN
 		c.first = s
-		for c.next < len(c.cuts) && c.cuts[c.next] < at {
-			c.next++
-		}
-		for c.next < len(c.cuts) && c.cuts[c.next] == at { // the very first sample
+		var is bool
+		if c.next, is = slices.BinarySearch(c.cuts, at); is {
 			c.energy[c.next] = 0
 			c.next++
 		}
-	} else {
-		t0, p0 := float64(c.last.At), float64(c.last.Power)
-		if at < t0 {
-			return fmt.Errorf("sample %d at %.6f s comes after one at %.6f s: sort the samples by time", c.n+1, at, t0)
+	case at < t0:
+		return fmt.Errorf("sample %d at %.6f s comes after one at %.6f s: sort the samples by time", c.n+1, at, t0)
+	case at > t0: // the integral of a line from the last sample up to the cut
+		slope := (p - p0) / (at - t0)
+		for c.next < len(c.cuts) && c.cuts[c.next] <= at {
+			d := c.cuts[c.next] - t0
+			c.energy[c.next] = c.total + d*(p0+slope*d/2)
+			c.next++
 		}
-		if at > t0 {
-			// The integral of a line from the last sample up to the cut.
-			slope := (p - p0) / (at - t0)
-			for c.next < len(c.cuts) && c.cuts[c.next] <= at {
-				d := c.cuts[c.next] - t0
-				c.energy[c.next] = c.total + d*(p0+slope*d/2)
-				c.next++
-			}
-			c.total += (at - t0) * (p0 + p) / 2
-		}
+		c.total += (at - t0) * (p0 + p) / 2
 	}
 	c.last = s
 	c.n++
@@ -340,11 +333,10 @@ func (c *cumulative) hold(reach float64) {
 
 // at returns the energy at an instant that is one of the cuts.
 func (c *cumulative) at(t float64) float64 {
-	i := sort.SearchFloat64s(c.cuts, t)
-	if i == len(c.cuts) || c.cuts[i] != t {
-		return math.NaN()
+	if i, is := slices.BinarySearch(c.cuts, t); is {
+		return c.energy[i]
 	}
-	return c.energy[i]
+	return math.NaN()
 }
 
 // between returns the energy of a span whose ends are cuts.
@@ -364,7 +356,7 @@ func (c *cumulative) cells(edges []float64) []float64 {
 // ofReadings runs a method's readings through the same cuts; a single reading
 // stands for all time.
 func ofReadings(cuts []float64, r []Reading, reach float64) *cumulative {
-	c := &cumulative{cuts: cuts, energy: constant(math.NaN(), len(cuts))}
+	c := newCumulative(cuts)
 	for _, x := range r {
 		_ = c.add(Sample(x)) // checked before
 	}

@@ -268,15 +268,10 @@ func (f *follower) resample(b stats.Bootstrap) {
 
 // alike returns the responses that fit as well as the best, with 95 % of confidence: 1 − r² may
 // grow by t²/n, with Student's t of the n blocks less three parameters (profile likelihood).
-func (f *follower) alike() (out []following) {
+func (f *follower) alike() []following {
 	n := max(1, float64(len(f.said))/f.block-3)
 	limit := f.best.off * (1 + math.Pow(stats.Student(0.975, n), 2)/n)
-	for _, x := range f.fits {
-		if x.off <= limit {
-			out = append(out, x)
-		}
-	}
-	return out
+	return lists.Filter(f.fits, func(x *following) bool { return x.off <= limit })
 }
 
 // lag returns the mean lag of the readings with its standard uncertainty: half the spread of

@@ -44,13 +44,9 @@ func (r *run) within(length float64) float64 {
 	var all, inside float64
 	for i := 0; i < len(r.power); i += size {
 		part := r.power[i:min(i+size, len(r.power))]
-		var sum float64
+		about := stat.Mean(part, nil)
 		for _, e := range part {
-			sum += e
-		}
-		for _, e := range part {
-			d := e - sum/float64(len(part))
-			inside += d * d
+			inside += (e - about) * (e - about)
 			all += (e - mean) * (e - mean)
 		}
 	}

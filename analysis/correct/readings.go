@@ -38,7 +38,7 @@ func Check(rs []Reading) error {
 		return fmt.Errorf("correct: %w: %d of them: a slope needs three", ErrReadings, len(rs))
 	}
 	for i, r := range rs {
-		if bad(float64(r.At)) || bad(float64(r.Power)) {
+		if !measure.Known(r.At) || !measure.Known(r.Power) {
 			return fmt.Errorf("correct: %w: reading %d is %v at %v", ErrReadings, i+1, r.Power, r.At)
 		}
 		if i > 0 && r.At <= rs[i-1].At {
@@ -48,9 +48,6 @@ func Check(rs []Reading) error {
 	}
 	return nil
 }
-
-// bad reports whether v is not finite.
-func bad(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 
 // Tidy keeps the last of several readings at one instant, which logs to the millisecond
 // have, and the order.

@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -8,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wattmark/wattmark/internal/lazy"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -116,9 +116,7 @@ func (t *Table) join(r *Run, pass Run) error {
 	if math.IsNaN(float64(r.Time)) {
 		r.Time = pass.Time
 	}
-	if r.Task == "" {
-		r.Task = pass.Task
-	}
+	r.Task = cmp.Or(r.Task, pass.Task)
 	return nil
 }
 
@@ -143,15 +141,12 @@ type Power struct {
 
 // ParsePower reads a table of powers: a header; a column of names, the first
 // unless one is called so; a column of watts. AccelWattch's is one.
-func ParsePower(r io.Reader, file string) ([]Power, error) {
-	list, err := parsePower(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return list, nil
-}
-
-func parsePower(r io.Reader) (out []Power, err error) {
+func ParsePower(r io.Reader, file string) (out []Power, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
+	}()
 	lines, _, err := records(r, Plain)
 	if err != nil {
 		return nil, err
@@ -257,18 +252,14 @@ func stem(name string) (base, number string) {
 	return strings.ReplaceAll(logfile.Plain(name), "_", ""), number
 }
 
-var sizeRE = lazy.Regexp(`\d+`)
-
-// blocksOf multiplies a grid's sides: "(128, 2, 1)" is 256.
+// blocksOf multiplies a grid's sides: "(128, 2, 1)" is 256; NaN without any.
 func blocksOf(grid string) float64 {
-	n := 1.0
-	sides := sizeRE().FindAllString(grid, -1)
-	for _, s := range sides {
+	n := nan
+	for i, s := range digits().FindAllString(grid, -1) {
 		v, _ := strconv.ParseFloat(s, 64)
-		n *= v
-	}
-	if len(sides) == 0 {
-		return nan
+		if n *= v; i == 0 {
+			n = v
+		}
 	}
 	return n
 }

@@ -225,9 +225,6 @@ const (
 	ByGroupK FoldBy = "group-k" // k folds of whole applications, as equal as can be
 )
 
-// FoldBys lists the ways to deal.
-func FoldBys() []FoldBy { return []FoldBy{ByRowMod, ByBlock, ByRandom, ByOne, ByGroup, ByGroupK} }
-
 // Folds deals rows into k folds and returns the fold of each. ByOne and ByGroup
 // do not heed k.
 func Folds(d *Data, by FoldBy, k int, seed uint64) ([]int, error) {
@@ -239,7 +236,8 @@ func Folds(d *Data, by FoldBy, k int, seed uint64) ([]int, error) {
 		return groupFolds(d, by, k)
 	case ByRowMod, ByBlock, ByRandom:
 	default:
-		return nil, fmt.Errorf("%w: folds by %q: want one of %v", ErrOptions, by, FoldBys())
+		return nil, fmt.Errorf("%w: folds by %q: want one of %v", ErrOptions, by,
+			[]FoldBy{ByRowMod, ByBlock, ByRandom, ByOne, ByGroup, ByGroupK})
 	}
 	switch {
 	case k < 2:

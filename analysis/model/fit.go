@@ -160,18 +160,14 @@ func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
 	}
 	// Non-negative least squares and lasso have no closed form.
 	g, b := pr.gram()
-	if w, err = descend(g, b, o.rule()); err != nil {
+	r := rule{l2: o.Alpha, positive: true}
+	if o.Method == Lasso {
+		r = rule{l1: o.Alpha}
+	}
+	if w, err = descend(g, b, r); err != nil {
 		return nil, 0, err
 	}
-	return w, pr.worth(g, w, o.rule().l2), nil
-}
-
-// rule returns the penalty of coordinate descent for the method.
-func (o Options) rule() rule {
-	if o.Method == Lasso {
-		return rule{l1: o.Alpha}
-	}
-	return rule{l2: o.Alpha, positive: true}
+	return w, pr.worth(g, w, r.l2), nil
 }
 
 // worth is the effective number of parameters of the columns with weights.

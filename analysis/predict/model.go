@@ -317,7 +317,8 @@ func fitLine(x, y, sigma []float64) line {
 	l := line{sigma: sigma}
 	l.intercept, l.slope = stat.LinearRegression(x, y, w, false)
 	mean := stat.Mean(x, w)
-	spread, sum := stat.MomentAbout(2, x, mean, w)*floats.Sum(w), floats.Sum(w)
+	sum := floats.Sum(w)
+	spread := stat.MomentAbout(2, x, mean, w) * sum
 	// The slope is Σ slopeOf·y with slopeOf = w(x − x̄)/Σw(x − x̄)²; the intercept follows.
 	var chi2 float64
 	for i := range x {

@@ -69,14 +69,6 @@ func (l *linear) forget() {
 	}
 }
 
-// better returns the response of the two found that leaves less.
-func (l *linear) better() response {
-	if l.solve(l.starts[1]) < l.solve(l.starts[0]) {
-		return l.starts[1]
-	}
-	return l.starts[0]
-}
-
 // solve fits the weights and returns the loss: the sum of the residuals' weighted
 // squares, with priors; +Inf where the weights cannot be physical. Residuals stay in r,
 // weights in x.

@@ -152,16 +152,15 @@ var ErrProfile = errors.New("no usable sensor profile")
 
 // Validate reports the first fault of a profile. Errors wrap ErrProfile.
 func (p *Profile) Validate() error {
-	bad := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 	switch {
 	case p.Model != Boxcar && p.Model != FirstOrder:
 		return fmt.Errorf("sensor: %w: model %q: want %s or %s", ErrProfile, p.Model, Boxcar, FirstOrder)
-	case !(p.Period > 0) || bad(float64(p.Period)):
+	case !(p.Period > 0) || !measure.Known(p.Period):
 		return fmt.Errorf("sensor: %w: period %v: want a positive time", ErrProfile, p.Period)
-	case p.Window < 0 || p.Tau < 0 || bad(float64(p.Window)) || bad(float64(p.Tau)) || bad(float64(p.Delay)):
+	case !(p.Window >= 0) || !(p.Tau >= 0) || !measure.Known(p.Window+p.Tau) || !measure.Known(p.Delay):
 		return fmt.Errorf("sensor: %w: window %v, tau %v, delay %v: want times that are not negative", ErrProfile,
 			p.Window, p.Tau, p.Delay)
-	case p.Gain == 0 || bad(p.Gain) || bad(float64(p.Offset)):
+	case p.Gain == 0 || !measure.Known(p.Gain) || !measure.Known(p.Offset):
 		return fmt.Errorf("sensor: %w: gain %g, offset %v: want a gain other than zero", ErrProfile, p.Gain, p.Offset)
 	}
 	return nil
@@ -238,7 +237,11 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	l.uClock = b.u
 	quantum := Quantum(polls)
 	l.believe(b, out.Updates, u, quantum)
-	way := l.wanders(l.better())
+	found := l.starts[0]
+	if l.solve(l.starts[1]) < l.solve(found) {
+		found = l.starts[1]
+	}
+	way := l.wanders(found)
 	if way.take(at); way.sd > 0 { // again, of a sensor whose delay stays
 		l.forget()
 		l.believe(b, out.Updates, u, quantum)

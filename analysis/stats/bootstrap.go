@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/dsp/fourier"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -84,7 +85,8 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 	}
 	slices.Sort(draws)
 	lo, hi := expanded(b.Level, float64(n)/out.Block)
-	out.Lo, out.Hi = out.Point+wider*(quantile(draws, lo)-out.Point), out.Point+wider*(quantile(draws, hi)-out.Point)
+	at := func(q float64) float64 { return out.Point + wider*(quantile(draws, q)-out.Point) }
+	out.Lo, out.Hi = at(lo), at(hi)
 	return out
 }
 
@@ -348,14 +350,9 @@ func bandwidth(r []float64, n int) int {
 func autocovariance(x []float64) []float64 {
 	x = Centred(x)
 	r := CrossProducts(x, x, 0, len(x)-1)
-	for i := range r {
-		r[i] /= float64(len(x))
-	}
+	floats.Scale(1/float64(len(x)), r)
 	return r
 }
-
-// powerOfTwo returns the least power of two from n on, a length that a transform takes well.
-func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // Delay is the lag of one series behind another, in terms of the series.
 type Delay struct {
@@ -442,14 +439,15 @@ func correlations(late, early []float64, most int) []float64 {
 // CrossProducts returns Σ x[i]·y[i−k] for k from least to most, with least ≤ 0 ≤ most, by the
 // product of their spectra. Terms beyond a series count as zero.
 func CrossProducts(x, y []float64, least, most int) []float64 {
-	size := powerOfTwo(max(len(x)-least, len(y)+most)) // so that shifts do not wrap around
+	// A power of two, which a transform takes well, so long that shifts do not wrap around.
+	size := 1 << bits.Len(uint(max(len(x)-least, len(y)+most)-1))
 	fft := fourier.NewFFT(size)
 	pad := make([]float64, size)
-	copy(pad, x)
-	a := fft.Coefficients(nil, pad)
-	clear(pad)
-	copy(pad, y)
-	b := fft.Coefficients(nil, pad)
+	transform := func(v []float64) []complex128 {
+		clear(pad[copy(pad, v):])
+		return fft.Coefficients(nil, pad)
+	}
+	a, b := transform(x), transform(y)
 	for i := range a {
 		a[i] *= cmplx.Conj(b[i])
 	}

@@ -76,10 +76,6 @@ func varies(x []float64) bool {
 	return slices.ContainsFunc(x, func(v float64) bool { return v != x[0] })
 }
 
-// madToSigma is the ratio of the standard deviation of a normal distribution to its
-// median absolute deviation.
-const madToSigma = 1.4826
-
 // Median returns the median of x, NaN for none. x is left as it is.
 func Median(x []float64) float64 {
 	if len(x) == 0 {
@@ -91,9 +87,7 @@ func Median(x []float64) float64 {
 
 // SD returns 1.4826 times the median size of deviations: the standard deviation of a
 // normal distribution, unmoved by a minority of outliers. NaN for none.
-func SD(deviations []float64) float64 {
-	return madToSigma * Median(lists.Map(deviations, math.Abs))
-}
+func SD(deviations []float64) float64 { return 1.4826 * Median(lists.Map(deviations, math.Abs)) }
 
 // Autocorrelation returns the correlation of each residual with the next, without taking off
 // a mean; zero where all are zero.

@@ -56,37 +56,21 @@ func (r *run) within(length float64) float64 {
 	return inside / all
 }
 
-// ratings bound missing rails by the limits of a slot in the PCI Express Card
-// Electromechanical Specification, table 4-1 (a card of 75 W): 3 A of 3.3 V within 9 %,
-// 5.5 A of 12 V within 8 %.
-var ratings = []struct {
-	words []string
-	most  measure.Watt
-	why   string
-}{
-	{[]string{"3.3"}, 10.8, slot3},
-	{[]string{"3v3"}, 10.8, slot3},
-	{[]string{"aux"}, measure.Watt(math.NaN()), "a plug may carry anything up to its rating"},
-	{[]string{"slot", "12"}, 71.3, slot12},
-	{[]string{"pcie_12"}, 71.3, slot12},
-}
-
-const (
-	slot3  = "3 A at 3.6 V is the most that the slot's 3.3 V may carry"
-	slot12 = "5.5 A at 12.96 V is the most that the slot's 12 V may carry"
-)
-
 // Unseen bounds the power of rails that a meter does not measure, each and all
-// together: NaN where a rail has no bound, zero where no rail is missing.
+// together: NaN where a rail has no bound, zero where no rail is missing. The bounds are the
+// limits of a slot in the PCI Express Card Electromechanical Specification, table 4-1 (a card
+// of 75 W): 3 A of 3.3 V within 9 %, 5.5 A of 12 V within 8 %.
 func Unseen(rails []string) (list []MissingRail, most measure.Watt) {
 	for _, name := range rails {
 		m := MissingRail{Name: name, Most: measure.Watt(math.NaN()), Reason: "nothing bounds it"}
-		for _, x := range ratings {
-			lacks := func(word string) bool { return !strings.Contains(strings.ToLower(name), word) }
-			if !slices.ContainsFunc(x.words, lacks) {
-				m.Most, m.Reason = x.most, x.why
-				break
-			}
+		has := func(word string) bool { return strings.Contains(strings.ToLower(name), word) }
+		switch {
+		case has("3.3"), has("3v3"):
+			m.Most, m.Reason = 10.8, "3 A at 3.6 V is the most that the slot's 3.3 V may carry"
+		case has("aux"):
+			m.Reason = "a plug may carry anything up to its rating"
+		case has("slot") && has("12"), has("pcie_12"):
+			m.Most, m.Reason = 71.3, "5.5 A at 12.96 V is the most that the slot's 12 V may carry"
 		}
 		list = append(list, m)
 		most += m.Most
@@ -346,12 +330,6 @@ func Summarise(reports []*Report, o Options) Summary {
 	type key struct{ gpu, driver, method string }
 	var order []key
 	by := map[key][]pair{}
-	add := func(k key, p pair) {
-		if _, ok := by[k]; !ok {
-			order = append(order, k)
-		}
-		by[k] = append(by[k], p)
-	}
 	// Lines by card would repeat the lines over all where there is one card and one driver.
 	cards := map[[2]string]bool{}
 	for _, r := range reports {
@@ -367,7 +345,10 @@ func Summarise(reports []*Report, o Options) Summary {
 				if all {
 					k.gpu, k.driver = "", ""
 				}
-				add(k, pair{r, &r.Methods[i]})
+				if by[k] == nil {
+					order = append(order, k)
+				}
+				by[k] = append(by[k], pair{r, &r.Methods[i]})
 			}
 		}
 	}

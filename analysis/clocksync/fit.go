@@ -109,7 +109,7 @@ func newSolver(edges []Edge, first measure.Seconds) *solver {
 	s.y0 = stats.Median(s.y[:min(n, 8)])
 	floats.AddConst(-s.y0, s.y)
 	s.x = lists.Map(edges, func(e Edge) float64 { return float64(e.Meter) - (float64(first) - s.y0) })
-	s.w, s.residual = make([]float64, n), make([]float64, n)
+	s.residual = make([]float64, n)
 	return s
 }
 
@@ -132,10 +132,7 @@ func (s *solver) row(i int, out []float64) {
 
 // robustly solves and reweighs in turn until the solution changes by less than 1e-12.
 func (s *solver) robustly() {
-	for i := range s.w {
-		s.w[i] = 1
-	}
-	s.scale = 1
+	s.w, s.scale = slices.Repeat([]float64{1}, len(s.x)), 1
 	var last []float64
 	for round := range rounds {
 		s.normal()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
@@ -155,11 +156,9 @@ func order(a, b []Run) ([]ordered, Design) {
 // scaled measures the times in median gaps. A gap counts as a quarter of the median at
 // least: runs that began together are not one run.
 func scaled(seq []ordered) []ordered {
-	gaps := make([]float64, len(seq)-1)
-	for i := range gaps {
-		gaps[i] = seq[i+1].at - seq[i].at
-	}
-	median := stats.Median(slices.Clone(gaps))
+	at := lists.Map(seq, func(r ordered) float64 { return r.at })
+	gaps := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
+	median := stats.Median(gaps)
 	if !(median > 0) {
 		median = 1
 	}
@@ -200,10 +199,7 @@ func regress(seq []ordered, logs []float64, fixed float64) posterior {
 		s.weight = math.Log(c.prior) + likelihood
 		p[i] = s
 	}
-	weights := make([]float64, len(p))
-	for i := range p {
-		weights[i] = p[i].weight
-	}
+	weights := lists.Map(p, func(s part) float64 { return s.weight })
 	all := floats.LogSumExp(weights)
 	for i := range p {
 		p[i].weight = math.Exp(weights[i] - all)

@@ -27,6 +27,7 @@
 package correct
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -72,9 +73,7 @@ type Piece struct {
 // where the power exceeds the active idle, or over the given kernel. Errors wrap
 // ErrReadings, ErrLevel or ErrSpan.
 func Run(polled []Reading, o Options) (*Result, error) {
-	if o.Period == 0 {
-		o.Period = K20Period
-	}
+	o.Period = cmp.Or(o.Period, K20Period)
 	tidy := Tidy(polled)
 	if err := Check(tidy); err != nil {
 		return nil, err
@@ -123,10 +122,7 @@ func (r *Result) level(o Options) error {
 		}
 		return err
 	}
-	margin := o.Margin
-	if margin == 0 {
-		margin = max(5*r.Sigma, o.Level/20)
-	}
+	margin := cmp.Or(o.Margin, max(5*r.Sigma, o.Level/20))
 	given := Level{Idle: o.Level, Active: o.Level, Threshold: o.Level + margin, Clear: true}
 	if err == nil {
 		given.Modes, given.Valley, given.Clear = l.Modes, l.Valley, l.Clear

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/measure"
@@ -263,7 +264,7 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 		if !more {
 			break
 		}
-		b := append([]float64(nil), e.aty...)
+		b := slices.Clone(e.aty)
 		for i := range b {
 			if held[i] {
 				b[i] += heldWeight * float64(floor)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -122,14 +123,10 @@ func (t *Table) join(r *Run, pass Run) error {
 
 // Names returns the columns that a model takes when none are named: all that are
 // no mere context; of Nsight Compute's those that count events.
-func (t *Table) Names() (out []string) {
+func (t *Table) Names() []string {
 	nsight := t.Form == NsightLong || t.Form == NsightWide
-	for _, c := range t.Columns {
-		if !c.Context && (!nsight || c.Kind == Count) {
-			out = append(out, c.Name)
-		}
-	}
-	return slices.Clip(out)
+	wanted := lists.Filter(t.Columns, func(c *Column) bool { return !c.Context && (!nsight || c.Kind == Count) })
+	return lists.Map(wanted, func(c Column) string { return c.Name })
 }
 
 // Power is a measured power by name.

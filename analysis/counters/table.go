@@ -154,14 +154,10 @@ var nan = math.NaN()
 
 // blank is a run of which nothing is known yet.
 func blank(columns int) Run {
-	r := Run{
+	return Run{
 		Power: measure.Watt(nan), Time: measure.Seconds(nan), Measured: measure.Seconds(nan), Blocks: nan, Launches: 1,
-		Values: make([]float64, columns),
+		Values: slices.Repeat([]float64{nan}, columns),
 	}
-	for i := range r.Values {
-		r.Values[i] = nan
-	}
-	return r
 }
 
 // Feature is a column of a model: a counter, or a formula of counters.

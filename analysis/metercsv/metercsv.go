@@ -8,13 +8,16 @@
 package metercsv
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -33,13 +36,6 @@ type Header struct {
 	Power []string
 }
 
-// layout is which columns are used.
-type layout struct {
-	time             logfile.Column
-	power            []logfile.Column // summed
-	voltage, current []logfile.Column // of one rail at one index
-}
-
 // Read reads a log's header and then yields its samples in the order of its rows,
 // which must be that of time. The header is there once Read returns; the rows are
 // read as they are asked for.
@@ -54,16 +50,11 @@ func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := layoutOf(t)
-	if err != nil {
+	d := decoder{table: t, header: h, at: logfile.Column{Index: -1}}
+	if err := d.choose(); err != nil {
 		return nil, nil, err
 	}
-	for _, list := range [][]logfile.Column{l.power, l.voltage, l.current} {
-		for _, c := range list {
-			h.Power = append(h.Power, c.Text)
-		}
-	}
-	d := decoder{table: t, layout: l, header: h}
+	h.Power = lists.Map(slices.Concat(d.watts, d.volts, d.amperes), func(c logfile.Column) string { return c.Text })
 	s, err := d.next() // the form of the first shows whether times are absolute
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
@@ -77,40 +68,53 @@ func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
 	}, nil
 }
 
-// layoutOf chooses the columns. A total of power goes before those of rails, power
-// before voltage and current.
-func layoutOf(t *logfile.Table) (l layout, err error) {
-	l.time.Index = -1
+// decoder turns rows into samples.
+type decoder struct {
+	table          *logfile.Table
+	header         *Header
+	at             logfile.Column   // of time
+	watts          []logfile.Column // summed
+	volts, amperes []logfile.Column // of one rail at one index
+	base           int64            // ns, taken off absolute times: a float64 keeps what is left
+	form           logfile.Form     // of all times of the file
+	last           float64
+	started        bool
+}
+
+// choose chooses the columns. A total of power goes before those of rails, power before voltage
+// and current.
+func (d *decoder) choose() error {
+	t := d.table
 	var rails []logfile.Column
 	for _, c := range t.Columns {
 		// A total, or a rail such as slot_power.
 		total := c.Named("power", "total_power", "p")
 		switch {
 		case c.Named("t", "time", "timestamp"):
-			if l.time.Is() {
-				return l, t.Heading.Fault(c, "%q and it are both times: leave one", l.time.Text)
+			if d.at.Is() {
+				return t.Heading.Fault(c, "%q and it are both times: leave one", d.at.Text)
 			}
-			l.time = c
+			d.at = c
 		case !total && !strings.HasSuffix(c.Name, "_power"):
 		case c.Unit.Of != measure.UnitWatt:
-			return l, t.Heading.Fault(c, "name its unit, as in power_w or power_mw")
+			return t.Heading.Fault(c, "name its unit, as in power_w or power_mw")
 		case !total:
 			rails = append(rails, c)
-		case len(l.power) > 0:
-			return l, t.Heading.Fault(c, "%q and it are both the power: leave one", l.power[0].Text)
+		case len(d.watts) > 0:
+			return t.Heading.Fault(c, "%q and it are both the power: leave one", d.watts[0].Text)
 		default:
-			l.power = append(l.power, c)
+			d.watts = append(d.watts, c)
 		}
 	}
-	if !l.time.Is() {
-		return l, t.Fault("no column of time in %q: want time_s, time_ms, time_us or time_ns, "+
+	if !d.at.Is() {
+		return t.Fault("no column of time in %q: want time_s, time_ms, time_us or time_ns, "+
 			"or timestamp with zoned times or seconds since 1970", t.Heading.Fields)
 	}
-	if len(l.power) == 0 {
-		l.power = rails
+	if len(d.watts) == 0 {
+		d.watts = rails
 	}
-	if len(l.power) > 0 {
-		return l, nil
+	if len(d.watts) > 0 {
+		return nil
 	}
 	for _, v := range t.Columns {
 		// A rail's name is the part before, as in 12v_voltage and 12v_current; empty for one rail.
@@ -120,25 +124,14 @@ func layoutOf(t *logfile.Table) (l layout, err error) {
 		}
 		a := t.First(func(c logfile.Column) bool { return c.Name == rail+"current" && c.Unit.Of == measure.UnitAmpere })
 		if a.Is() {
-			l.voltage, l.current = append(l.voltage, v), append(l.current, a)
+			d.volts, d.amperes = append(d.volts, v), append(d.amperes, a)
 		}
 	}
-	if len(l.voltage) == 0 {
-		return l, t.Fault("no column of power in %q: want power_w or power_mw, or voltage_v and current_a",
+	if len(d.volts) == 0 {
+		return t.Fault("no column of power in %q: want power_w or power_mw, or voltage_v and current_a",
 			t.Heading.Fields)
 	}
-	return l, nil
-}
-
-// decoder turns rows into samples.
-type decoder struct {
-	table   *logfile.Table
-	layout  layout
-	header  *Header
-	base    int64        // ns, taken off absolute times: a float64 keeps what is left
-	form    logfile.Form // of all times of the file
-	last    float64
-	started bool
+	return nil
 }
 
 // next reads a row; its time must be behind that of the row before.
@@ -153,11 +146,9 @@ func (d *decoder) next() (s validate.Sample, err error) {
 	}
 	switch {
 	case d.started && at == d.last:
-		return s, row.Fault(d.layout.time,
-			"its time is that of the row before it: remove one of them, or write times with more digits")
+		return s, row.Fault(d.at, "its time is that of the row before it: remove one of them, or write times with more digits")
 	case d.started && at < d.last:
-		return s, row.Fault(d.layout.time, "its time lies %.6g s before that of the row before it: "+
-			"sort the rows by time", d.last-at)
+		return s, row.Fault(d.at, "its time lies %.6g s before that of the row before it: sort the rows by time", d.last-at)
 	}
 	d.last, d.started = at, true
 	p, err := d.power(row)
@@ -170,7 +161,7 @@ const absolute = 1e17
 // time returns a row's time in s since the header's origin, which the first row sets. All
 // rows write it in one form.
 func (d *decoder) time(row logfile.Row) (float64, error) {
-	c := d.layout.time
+	c := d.at
 	ns, form, err := row.Time(c)
 	switch {
 	case err != nil:
@@ -190,20 +181,17 @@ func (d *decoder) time(row logfile.Row) (float64, error) {
 
 // power returns a row's power in W: ΣP, or ΣU·I.
 func (d *decoder) power(row logfile.Row) (sum float64, err error) {
-	for _, c := range d.layout.power {
+	for _, c := range d.watts {
 		v, err := row.Number(c)
 		if err != nil {
 			return 0, err
 		}
 		sum += v
 	}
-	for i := range d.layout.voltage {
-		v, err := row.Number(d.layout.voltage[i])
-		if err != nil {
-			return 0, err
-		}
-		a, err := row.Number(d.layout.current[i])
-		if err != nil {
+	for i := range d.volts {
+		v, err := row.Number(d.volts[i])
+		a, fault := row.Number(d.amperes[i])
+		if err = cmp.Or(err, fault); err != nil {
 			return 0, err
 		}
 		sum += v * a

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
@@ -108,20 +109,14 @@ type Score struct {
 
 // NewScore compares estimates with measured powers, of the same length and not empty.
 func NewScore(measured, estimated []measure.Watt) Score {
-	n := float64(len(measured))
-	s := Score{Rows: len(measured)}
-	_, sd := moments(len(measured), func(i int) float64 { return float64(measured[i]) })
-	var sse, abs, ratio, sum float64
-	for i, m := range measured {
-		e := float64(estimated[i] - m)
-		sse, abs, sum = sse+e*e, abs+math.Abs(e), sum+e
-		ratio += math.Abs(e) / float64(m)
+	watts := func(p measure.Watt) float64 { return float64(p) }
+	d := stats.Deviations(lists.Map(estimated, watts), lists.Map(measured, watts), nil)
+	s := Score{
+		Rows: d.N, MSE: SquareWatt(d.RMSE * d.RMSE), RMSE: measure.Watt(d.RMSE), MAE: measure.Watt(d.MAE),
+		Bias: measure.Watt(d.Bias), MAPE: d.MAPE, R2: measure.Number(math.NaN()),
 	}
-	s.MSE, s.RMSE = SquareWatt(sse/n), measure.Watt(math.Sqrt(sse/n))
-	s.MAE, s.Bias, s.MAPE = measure.Watt(abs/n), measure.Watt(sum/n), 100*ratio/n
-	s.R2 = measure.Number(math.NaN())
-	if sd > 0 {
-		s.R2 = measure.Number(1 - sse/(n*sd*sd))
+	if _, sd := moments(d.N, func(i int) float64 { return float64(measured[i]) }); sd > 0 {
+		s.R2 = measure.Number(1 - d.RMSE*d.RMSE/(sd*sd))
 	}
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -196,27 +197,19 @@ func ReadTrace(r io.Reader, name string) (*Trace, error) {
 // the GPU at work; all of a trace without states. They need persistence
 // mode: without it nvidia-smi itself wakes the GPU into P0.
 func (t *Trace) Busy() *Trace {
-	out := &Trace{Name: t.Name}
-	for _, r := range t.Readings {
-		if r.PState == "" || r.PState == "P0" {
-			out.Readings = append(out.Readings, r)
-		}
-	}
-	out.Dropped = len(t.Readings) - len(out.Readings)
-	return out
+	busy := lists.Filter(t.Readings, func(r *Reading) bool { return r.PState == "" || r.PState == "P0" })
+	return &Trace{Name: t.Name, Readings: busy, Dropped: len(t.Readings) - len(busy)}
 }
 
 // Period is the median distance of the readings.
 func (t *Trace) Period() measure.Seconds {
-	var d []measure.Seconds
-	for i := 1; i < len(t.Readings); i++ {
-		d = append(d, t.Readings[i].At-t.Readings[i-1].At)
-	}
-	if len(d) == 0 {
+	if len(t.Readings) < 2 {
 		return 0
 	}
+	at := lists.Map(t.Readings, func(r Reading) float64 { return float64(r.At) })
+	d := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
 	slices.Sort(d)
-	return d[len(d)/2]
+	return measure.Seconds(d[len(d)/2])
 }
 
 // Mean is the mean power of the readings.

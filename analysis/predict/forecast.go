@@ -131,8 +131,7 @@ func (m *Model) forecast(x float64, time func(i int) float64, blocks float64) (f
 	for i, p := range m.points {
 		c := time(i)
 		value += c * float64(p.Time)
-		d := c * m.time.scale * m.time.sigma[i]
-		variance += d * d
+		variance += math.Pow(c*m.time.scale*m.time.sigma[i], 2)
 	}
 	k, d, sd := quantile(m.o.Level, m.dof), m.time.scale*m.scatter(&m.time, x, value), math.Sqrt(variance)
 	f.Time, f.TimeConfidence = measure.Seconds(value), measure.Seconds(k*sd)
@@ -216,10 +215,10 @@ type Evaluation struct {
 // Evaluate predicts points, all of which should be new to the model.
 func (m *Model) Evaluate(points []Point) (Evaluation, error) {
 	var out Evaluation
+	if err := validate(points); err != nil {
+		return out, err
+	}
 	for _, p := range points {
-		if err := p.Validate(); err != nil {
-			return out, err
-		}
 		q, err := m.At(p.Blocks, Target{})
 		if err != nil {
 			return out, err

@@ -268,6 +268,14 @@ func (p Point) Validate() error {
 	return nil
 }
 
+// validate returns the first fault of points.
+func validate(points []Point) (err error) {
+	for _, p := range points {
+		err = cmp.Or(err, p.Validate())
+	}
+	return err
+}
+
 // MostBlocks bounds a number of blocks: a float64 counts exactly up to it.
 const MostBlocks = 1 << 53
 
@@ -276,10 +284,8 @@ const leastPoints = 3
 
 // checkPoints refuses points that no line can be drawn through.
 func checkPoints(points []Point) error {
-	for _, p := range points {
-		if err := p.Validate(); err != nil {
-			return err
-		}
+	if err := validate(points); err != nil {
+		return err
 	}
 	if len(points) < leastPoints {
 		return fmt.Errorf("%w: %d of them: three are needed, two of few blocks and one of more, or the reverse",
@@ -372,10 +378,8 @@ type Staircase struct {
 // Round·⌈NB/(sms·r)⌉. The best comes first. It fails where two numbers fit alike, or
 // where a straight line fits as well as steps.
 func FitStaircase(points []Point, sms, most uint64) ([]Staircase, error) {
-	for _, p := range points {
-		if err := p.Validate(); err != nil {
-			return nil, err
-		}
+	if err := validate(points); err != nil {
+		return nil, err
 	}
 	if sms == 0 || sms > mostSMs || most == 0 || most > mostResident {
 		return nil, fmt.Errorf("%w: a staircase of %d multiprocessors with up to %d resident blocks", ErrInput, sms,

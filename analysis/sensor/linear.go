@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -292,9 +293,7 @@ type bounds struct {
 // sensors have windows from a quarter of a period to ten periods; clocks related by hand
 // are some tens of milliseconds wrong.
 func boundsFor(period, span, uClock float64) bounds {
-	if uClock == 0 {
-		uClock = 2e-3
-	}
+	uClock = cmp.Or(uClock, 2e-3)
 	return bounds{
 		least: period / 60, most: min(25*period, span/3), early: -4 * uClock, u: uClock, late: max(2*period, 0.25),
 		constants: 32, delay: 18,
@@ -319,7 +318,7 @@ func (l *linear) search(m Model, b bounds) (response, float64) {
 		r   response
 		rss float64
 	}
-	best := []start{{rss: math.Inf(1)}, {rss: math.Inf(1)}, {rss: math.Inf(1)}}
+	var best []start
 	for i := range b.constants {
 		c := b.constantAt(i)
 		mine := start{rss: math.Inf(1)}
@@ -329,16 +328,11 @@ func (l *linear) search(m Model, b bounds) (response, float64) {
 				mine = start{r, rss}
 			}
 		}
-		for k := range best { // a few constants, each with its best delay
-			if mine.rss < best[k].rss {
-				copy(best[k+1:], best[k:])
-				best[k] = mine
-				break
-			}
-		}
+		best = append(best, mine)
 	}
+	slices.SortStableFunc(best, func(s, t start) int { return cmp.Compare(s.rss, t.rss) })
 	top := best[0]
-	for _, s := range best {
+	for _, s := range best[:3] { // a few constants, each with its best delay
 		if math.IsInf(s.rss, 1) {
 			continue
 		}

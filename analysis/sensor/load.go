@@ -205,16 +205,13 @@ func (t *Trace) Add(at measure.Seconds, p measure.Watt) {
 	if math.IsNaN(float64(p)) || math.IsInf(float64(p), 0) || t.begun && at <= t.last {
 		return
 	}
-	if t.Step == 0 {
-		t.Step = 1e-3
-	}
 	if !t.begun {
 		t.begun, t.last, t.power, t.at = true, at, p, append(t.at, at)
 		return
 	}
 	t.joules += float64(t.power+p) / 2 * float64(at-t.last)
 	t.last, t.power = at, p
-	if d := at - t.at[len(t.at)-1]; d >= t.Step {
+	if d := at - t.at[len(t.at)-1]; d >= cmp.Or(t.Step, 1e-3) {
 		t.watts = append(t.watts, measure.Watt(t.joules/float64(d)))
 		t.at, t.joules = append(t.at, at), 0
 	}

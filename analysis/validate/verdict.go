@@ -288,12 +288,7 @@ const wild = 15
 
 // decimals is how many places after the point an uncertainty deserves: to two
 // significant digits below one, one place above.
-func decimals(u float64) int {
-	if !(u > 0) || math.IsInf(u, 0) {
-		return 2
-	}
-	return max(1, min(3, 1-int(math.Floor(math.Log10(u)))))
-}
+func decimals(u float64) int { return max(1, min(3, measure.Decimals(u))) }
 
 // Summary is many subjects together.
 type Summary struct {

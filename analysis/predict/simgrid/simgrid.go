@@ -176,16 +176,12 @@ var (
 
 // parseSpeed reads "3413f" or "14.9Tf".
 func parseSpeed(s string) (float64, error) {
-	m := speedRE().FindStringSubmatch(strings.TrimSpace(s))
-	err := errors.New("")
-	var v float64
-	if m != nil {
-		v, err = strconv.ParseFloat(m[1], 64)
+	if m := speedRE().FindStringSubmatch(strings.TrimSpace(s)); m != nil {
+		if v, err := strconv.ParseFloat(m[1], 64); err == nil {
+			return v * scales[m[2]], nil
+		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%w: speed %q: want flop/s with its unit, as 3413f or 14.9Tf", ErrPlatform, s)
-	}
-	return v * scales[m[2]], nil
+	return 0, fmt.Errorf("%w: speed %q: want flop/s with its unit, as 3413f or 14.9Tf", ErrPlatform, s)
 }
 
 // Fig3 is the platform of the paper's Fig. 3: vectorAdd with 1024 threads a block

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"html"
 	"image/color"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +136,7 @@ func energyText[E, U ~float64](e E, u U) string {
 	if !(u > 0) || !measure.Known(u) {
 		return joules(measure.Joule(e))
 	}
-	d := max(0, min(9, 1-int(math.Floor(math.Log10(float64(u))))))
+	d := measure.Decimals(float64(u))
 	return fmt.Sprintf("%.*f ± %.*f J", d, float64(e), d, float64(u))
 }
 
@@ -232,13 +232,8 @@ func missing(m validate.MissingRail) string {
 
 // colourClass is the class of a method's swatch.
 func colourClass(r *validate.Report, name string) string {
-	cs := colours(r)
-	for i := range r.Methods {
-		if r.Methods[i].Name == name {
-			return "sw-" + strings.TrimPrefix(variables[figure.Hex(cs[i])], "--")
-		}
-	}
-	return ""
+	i := slices.IndexFunc(r.Methods, func(m validate.MethodReport) bool { return m.Name == name })
+	return "sw-" + strings.TrimPrefix(variables[figure.Hex(colours(r)[i])], "--")
 }
 
 // lagText writes a lag with its uncertainty.

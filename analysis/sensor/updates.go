@@ -11,7 +11,6 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/stat"
 )
 
 // Poll is one reading of the register.
@@ -168,13 +167,16 @@ func (u *Updates) between(a Update, atA float64, b Update, atB float64, polls []
 // lineAt returns the instant of renewal n on a line through renewals. Its slope stays
 // within 10 % of the period, so that a handful of changes cannot tilt it.
 func lineAt(c []Update, n int, period float64) float64 {
-	x := lists.Map(c, func(u Update) float64 { return float64(u.N - n) })
-	y := lists.Map(c, func(u Update) float64 { return float64(u.At) - period*float64(u.N-n) })
-	at, slope := stat.LinearRegression(x, y, nil, false)
-	if !(math.Abs(slope) <= 0.1*period) { // it is NaN where all are of one number
-		return stat.Mean(y, nil)
+	var sx, sy, sxx, sxy, m float64
+	for _, u := range c {
+		x, y := float64(u.N-n), float64(u.At)-period*float64(u.N-n)
+		sx, sy, sxx, sxy, m = sx+x, sy+y, sxx+x*x, sxy+x*y, m+1
 	}
-	return at
+	slope := (m*sxy - sx*sy) / (m*sxx - sx*sx)
+	if !(math.Abs(slope) <= 0.1*period) { // it is NaN where all are of one number
+		return sy / m
+	}
+	return (sy - slope*sx) / m
 }
 
 // stretch is the number of changes that are evaluated together: the beat of a sensor

@@ -318,7 +318,8 @@ func (c *coarse) fill() {
 // r² is the share of the trace's variance that it explains. It returns the best lag and
 // those too close to it to decide without the edges.
 func (c *coarse) search(spans []validate.Span) ([]lag, error) {
-	short := float64(shortest(spans))
+	lengths := lists.Map(spans, func(s validate.Span) float64 { return float64(s.Length()) })
+	short := slices.Min(lengths)
 	apart := max(1, int(short/2/float64(c.width)))
 	var best struct {
 		r, rate float64
@@ -339,8 +340,7 @@ func (c *coarse) search(spans []validate.Span) ([]lag, error) {
 	}
 	// A deficit in explained variance rules an offset out from half of the shortest span's
 	// share of the work on, at most a tenth.
-	total := floats.Sum(lists.Map(spans, func(s validate.Span) float64 { return float64(s.Length()) }))
-	margin := min(0.1, short/total/2)
+	margin := min(0.1, short/floats.Sum(lengths)/2)
 	var out []lag
 	for i, k := range best.order {
 		r := best.all[k]
@@ -366,11 +366,6 @@ func rates(spans []validate.Span, short float64) []float64 {
 		out = append(out, d, -d)
 	}
 	return out
-}
-
-// shortest returns the length of the shortest span.
-func shortest(spans []validate.Span) measure.Seconds {
-	return slices.MinFunc(spans, func(a, b validate.Span) int { return cmp.Compare(a.Length(), b.Length()) }).Length()
 }
 
 // activity returns the busy share, 0 to 1, of each bin from the first start on. Work

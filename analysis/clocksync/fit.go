@@ -51,12 +51,7 @@ type solver struct {
 // solve fits the clock to f's edges: a line, then jumps one by one while a significant
 // one is left.
 func (f *Fit) solve(first measure.Seconds) error {
-	starts := 0
-	for _, e := range f.Edges {
-		if !e.End {
-			starts++
-		}
-	}
+	starts := len(lists.Filter(f.Edges, func(e *Edge) bool { return !e.End }))
 	ends := len(f.Edges) - starts
 	if starts == 0 {
 		return fmt.Errorf("%w: at none of the %d starts of work does the power rise", ErrActivity, starts+ends+f.Unseen)
@@ -81,12 +76,8 @@ func (f *Fit) solve(first measure.Seconds) error {
 // enough of them: the middle of a ramp is better known than its foot.
 func (f *Fit) shape() {
 	for _, end := range []bool{false, true} {
-		var feet []float64
-		for _, e := range f.Edges {
-			if e.End == end {
-				feet = append(feet, float64(e.Meter-e.middle))
-			}
-		}
+		kind := lists.Filter(f.Edges, func(e *Edge) bool { return e.End == end })
+		feet := lists.Map(kind, func(e Edge) float64 { return float64(e.Meter - e.middle) })
 		if len(feet) < shaped {
 			continue
 		}
@@ -278,12 +269,8 @@ func (f *Fit) systematic(starts, ends int) float64 {
 	if both(starts, ends) {
 		return math.Hypot(u, min(math.Abs(float64(f.Late)), lateLimit)/2/math.Sqrt(3))
 	}
-	var rises []float64
-	for _, e := range f.Edges {
-		if !e.End {
-			rises = append(rises, float64(e.Rise))
-		}
-	}
+	begins := lists.Filter(f.Edges, func(e *Edge) bool { return !e.End })
+	rises := lists.Map(begins, func(e Edge) float64 { return float64(e.Rise) })
 	return math.Hypot(u, max(0, stats.Median(rises)-float64(f.interval))/4/math.Sqrt(3))
 }
 

@@ -166,7 +166,9 @@ func (l Lag) bend(rs []Reading, at measure.Seconds) float64 {
 }
 
 // at returns the corrected power at one reading in watts, before the static line.
-func (l Lag) at(rs []Reading, i int) float64 { return float64(rs[i].Power) + float64(l.C)*l.Slope.at(rs, i) }
+func (l Lag) at(rs []Reading, i int) float64 {
+	return float64(rs[i].Power) + float64(l.C)*l.Slope.at(rs, i)
+}
 
 // True returns the corrected power at the readings' instants, with the static line
 // undone.

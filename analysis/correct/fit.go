@@ -271,9 +271,18 @@ func valueAt(rs []Reading, t measure.Seconds) measure.Watt {
 // of the uncertainties of the profile's window, lag and delay: the change of the energy
 // under a profile in which one of them is off by its standard uncertainty. A constant
 // under which the energy cannot be had is left out.
-func withConstants[T any](p *sensor.Profile, under func(*sensor.Profile) (T, Energy, error)) (T, Energy, error) {
-	found, e, err := under(p)
-	if err != nil {
+func withConstants[T interface{ Energy(Span) (Energy, error) }](
+	p *sensor.Profile, span Span, undo func(*sensor.Profile) (T, error),
+) (found T, e Energy, err error) {
+	under := func(q *sensor.Profile) (none T, e Energy, err error) {
+		x, err := undo(q)
+		if err != nil {
+			return none, e, err
+		}
+		e, err = x.Energy(span)
+		return x, e, err
+	}
+	if found, e, err = under(p); err != nil {
 		return found, e, err
 	}
 	list := e.Budget
@@ -304,13 +313,8 @@ func withConstants[T any](p *sensor.Profile, under func(*sensor.Profile) (T, Ene
 // uncertainty includes that of the profile's constants. Where only the
 // integral fails, the undone power is returned with the error.
 func SmoothEnergy(renewals []Reading, p *sensor.Profile, floor measure.Watt, span Span) (*Smooth, Energy, error) {
-	return withConstants(p, func(q *sensor.Profile) (*Smooth, Energy, error) {
-		s, err := Deconvolve(renewals, q, p.Period/2, floor)
-		if err != nil {
-			return nil, Energy{}, err
-		}
-		e, err := s.Energy(span)
-		return s, e, err
+	return withConstants(p, span, func(q *sensor.Profile) (*Smooth, error) {
+		return Deconvolve(renewals, q, p.Period/2, floor)
 	})
 }
 
@@ -318,13 +322,8 @@ func SmoothEnergy(renewals []Reading, p *sensor.Profile, floor measure.Watt, spa
 // includes that of the profile's constants. Where only the
 // integral fails, the powers are returned with the error.
 func LevelsEnergy(renewals []Reading, p *sensor.Profile, activities []Activity, span Span) (*Levels, Energy, error) {
-	return withConstants(p, func(q *sensor.Profile) (*Levels, Energy, error) {
-		l, err := FindLevels(renewals, q, activities)
-		if err != nil {
-			return nil, Energy{}, err
-		}
-		e, err := l.Energy(span)
-		return l, e, err
+	return withConstants(p, span, func(q *sensor.Profile) (*Levels, error) {
+		return FindLevels(renewals, q, activities)
 	})
 }
 

@@ -1,6 +1,7 @@
 package correct
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -63,12 +64,8 @@ func FindLevel(corrected []Reading, sigma measure.Watt) (Level, error) {
 	}
 	peaks := h.peaks()
 	cut := h.otsu()
-	rest := 0
-	for i, p := range peaks {
-		if p.bin < cut {
-			rest = i
-		}
-	}
+	below, _ := slices.BinarySearchFunc(peaks, cut, func(p peak, cut int) int { return cmp.Compare(p.bin, cut) })
+	rest := max(0, below-1)
 	if rest == len(peaks)-1 {
 		return Level{}, fmt.Errorf("correct: %w: the time has %d peak(s) over the power, and none is work: give the "+
 			"level", ErrLevel, len(peaks))
@@ -79,11 +76,8 @@ func FindLevel(corrected []Reading, sigma measure.Watt) (Level, error) {
 	}
 	l.Active = l.Modes[rest].Power
 	l.Idle = l.Active
-	most := 0.0
-	for _, m := range l.Modes[:rest] { // idle: the mode below with the most time
-		if m.Share > most {
-			l.Idle, most = m.Power, m.Share
-		}
+	if rest > 0 { // idle: the mode below with the most time
+		l.Idle = slices.MaxFunc(l.Modes[:rest], func(a, b Mode) int { return cmp.Compare(a.Share, b.Share) }).Power
 	}
 	a, b := peaks[rest], peaks[rest+1]
 	valley := h.lowest(a.bin, b.bin)

@@ -58,13 +58,8 @@ func (f *Fit) spreadOf() *spread {
 	if f.spread != nil {
 		return f.spread
 	}
-	s := &spread{}
+	s := &spread{active: nonzero(f.Scale)}
 	f.spread = s
-	for j, v := range f.Scale {
-		if v > 0 {
-			s.active = append(s.active, j)
-		}
-	}
 	p := len(s.active)
 	if p == 0 {
 		return s

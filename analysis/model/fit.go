@@ -172,12 +172,7 @@ func (pr *problem) solve(o Options) (w []float64, df float64, err error) {
 
 // worth is the effective number of parameters of the columns with weights.
 func (pr *problem) worth(g *mat.SymDense, w []float64, l2 float64) (df float64) {
-	var on []int
-	for k, v := range w {
-		if v != 0 {
-			on = append(on, k)
-		}
-	}
+	on := nonzero(w)
 	if len(on) == 0 {
 		return 0
 	}

@@ -26,10 +26,8 @@ func standardise(d *Data) *problem {
 	pr := &problem{n: n, mean: make([]float64, p), scale: make([]float64, p), y: make([]float64, n)}
 	for j := range p {
 		pr.mean[j], pr.scale[j] = moments(n, func(i int) float64 { return d.Rows[i].X[j] })
-		if pr.scale[j] > 0 {
-			pr.active = append(pr.active, j)
-		}
 	}
+	pr.active = nonzero(pr.scale)
 	pr.yMean, _ = moments(n, func(i int) float64 { return float64(d.Rows[i].Power) })
 	if len(pr.active) > 0 {
 		pr.z = mat.NewDense(n, len(pr.active), nil)
@@ -69,6 +67,16 @@ func moments(n int, at func(i int) float64) (mean, sd float64) {
 		sd = 0
 	}
 	return (m + rest/float64(n)) * top, sd * top
+}
+
+// nonzero returns where values are other than zero.
+func nonzero(v []float64) (at []int) {
+	for i, x := range v {
+		if x != 0 {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // gram returns ZᵀZ and Zᵀy.
@@ -299,12 +307,7 @@ type active struct {
 // step goes towards the optimum of the set as far as no sign changes, and reports
 // whether it got there. It fails where the set's columns follow from each other.
 func (s *active) step() (whole, ok bool) {
-	var on []int
-	for j, v := range s.sign {
-		if v != 0 {
-			on = append(on, j)
-		}
-	}
+	on := nonzero(s.sign)
 	if len(on) == 0 {
 		return true, true
 	}

@@ -135,8 +135,7 @@ func check(points []Point, given Peaks) error {
 				p.U)
 		}
 	}
-	if given.Flops < 0 || given.Bytes < 0 || math.IsNaN(given.Flops+given.Bytes) || math.IsInf(given.Flops+given.Bytes,
-		0) {
+	if given.Flops < 0 || given.Bytes < 0 || !measure.Known(given.Flops+given.Bytes) {
 		return fmt.Errorf("%w: peaks of %v flop/s and %v byte/s: must be positive", ErrFit, given.Flops, given.Bytes)
 	}
 	return nil

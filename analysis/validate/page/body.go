@@ -103,13 +103,10 @@ func (p Page) head(several bool) g.Node {
 
 // header returns the title, and the verdict of a single subject.
 func (p Page) header(list []section) g.Node {
-	n, plural := len(list), ""
-	if n > 1 {
-		plural = "s"
-	}
+	n := len(list)
 	return h.Header(
 		h.H1(text("What software says of the GPU's power, against the meter")),
-		small("%d measurement%s, judged %s by %s.", n, plural, p.Made.Format("2006-01-02 15:04 MST"), p.Maker),
+		small("%s, judged %s by %s.", measure.Plural(n, "measurement"), p.Made.Format("2006-01-02 15:04 MST"), p.Maker),
 		g.If(n == 1, h.P(h.Class("verdict"), h.ID("verdict"), text(list[0].Verdict+"."))),
 	)
 }

@@ -153,9 +153,7 @@ func (t *tracker) look(w window) {
 		sign = -1
 		slices.Reverse(t.t)
 		slices.Reverse(t.p)
-		for i := range t.t {
-			t.t[i] = -t.t[i]
-		}
+		floats.Scale(-1, t.t)
 	}
 	var d departure
 	ok := len(t.t) >= 2*minWindow-1

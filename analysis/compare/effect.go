@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -133,15 +134,12 @@ func Between(a, b []Run, q Quantity) (Effect, error) {
 
 // ordered returns the logarithms of the runs in the order of time.
 func (e *Effect) ordered(seq []ordered) []float64 {
-	logs := make([]float64, len(seq))
-	for i, r := range seq {
+	return lists.Map(seq, func(r ordered) float64 {
 		if r.b {
-			logs[i] = e.b.logs[r.index]
-		} else {
-			logs[i] = e.a.logs[r.index]
+			return e.b.logs[r.index]
 		}
-	}
-	return logs
+		return e.a.logs[r.index]
+	})
 }
 
 // estimate sets the ratio from a difference of logarithms with its interval, standard

@@ -113,10 +113,8 @@ func (l *Levels) design(use []Reading, p *sensor.Profile) (*mat.Dense, error) {
 	unit := *p
 	unit.Gain, unit.Offset, unit.Quantum = 1, 0, 0
 	at := lists.Map(use, func(r Reading) measure.Seconds { return r.At })
-	edges := []measure.Seconds{l.activities[0].From}
-	for _, a := range l.activities {
-		edges = append(edges, a.To)
-	}
+	ends := lists.Map(l.activities, func(a Activity) measure.Seconds { return a.To })
+	edges := append([]measure.Seconds{l.activities[0].From}, ends...)
 	x := mat.NewDense(len(use), len(l.Names), nil)
 	for c, name := range l.Names {
 		watts := make([]measure.Watt, len(l.activities))

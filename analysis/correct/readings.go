@@ -1,6 +1,7 @@
 package correct
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -290,11 +291,8 @@ func ParseCSV(r io.Reader) ([]Reading, error) {
 			return nil, err
 		}
 		ns, form, err := row.Time(at)
-		if err != nil {
-			return nil, err
-		}
-		w, err := row.Number(power)
-		if err != nil {
+		w, fault := row.Number(power)
+		if err = cmp.Or(err, fault); err != nil {
 			return nil, err
 		}
 		if len(out) == 0 && form != logfile.Counted {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -265,9 +266,7 @@ func (t *Table) utilisation(lines []line) error {
 	if err := header(names); err != nil {
 		return err
 	}
-	for _, n := range names.fields {
-		t.Columns = append(t.Columns, Column{Name: n})
-	}
+	t.Columns = lists.Map(names.fields, func(n string) Column { return Column{Name: n} })
 	for i := range defaults {
 		t.Columns = append(t.Columns, Column{Name: clockName(i), Unit: "MHz", Context: true})
 	}
@@ -296,11 +295,8 @@ func clocksAndSizes(lines []line) (defaults []float64, total int, err error) {
 	}
 	for i := range lines[1].fields {
 		clock, err := lines[1].value(i, "default clock")
-		if err != nil {
-			return nil, 0, err
-		}
-		n, err := lines[2].value(i, "size")
-		if err != nil {
+		n, fault := lines[2].value(i, "size")
+		if err = cmp.Or(err, fault); err != nil {
 			return nil, 0, err
 		}
 		if n < 0 || n != float64(int(n)) || n > 1e4 {

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -165,11 +166,8 @@ func ReadTrace(r io.Reader, name string) (*Trace, error) {
 			return nil, err
 		}
 		ns, form, err := row.Time(columns[0])
-		if err != nil {
-			return nil, err
-		}
-		w, err := row.Number(columns[1])
-		if err != nil {
+		w, fault := row.Number(columns[1])
+		if err = cmp.Or(err, fault); err != nil {
 			return nil, err
 		}
 		if len(t.Readings) == 0 && form != logfile.Counted {

@@ -175,23 +175,16 @@ func ParseTaskWork(s string) (task int64, w Work, err error) {
 	if !ok || e != nil || task < 1 {
 		return bad()
 	}
-	seen := map[string]bool{}
+	amounts := map[string]*float64{"flop": &w.Flop, "byte": &w.Bytes} // not yet given
 	for part := range strings.SplitSeq(list, ",") {
 		unit, amount, _ := strings.Cut(part, "=")
-		v, e := strconv.ParseFloat(strings.TrimSpace(amount), 64)
 		unit = strings.TrimSpace(unit)
-		if e != nil || !(v >= 0) || math.IsInf(v, 0) || seen[unit] {
+		v, e := strconv.ParseFloat(strings.TrimSpace(amount), 64)
+		if e != nil || !(v >= 0) || math.IsInf(v, 0) || amounts[unit] == nil {
 			return bad()
 		}
-		seen[unit] = true
-		switch unit {
-		case "flop":
-			w.Flop = v
-		case "byte":
-			w.Bytes = v
-		default:
-			return bad()
-		}
+		*amounts[unit] = v
+		delete(amounts, unit)
 	}
 	return task, w, nil
 }

@@ -248,12 +248,9 @@ func (l *Log) codeCarbon(
 			return nil, err
 		}
 		ns, form, err := row.Time(stamp)
-		if err != nil {
-			return nil, err
-		}
-		s, err := row.Number(length)
-		kwh, fault := row.Number(energy)
-		if err = cmp.Or(err, fault); err != nil {
+		s, fault := row.Number(length)
+		kwh, wrong := row.Number(energy)
+		if err = cmp.Or(err, fault, wrong); err != nil {
 			return nil, err
 		}
 		if n := row.Text(count); count.Is() && n != "1" {

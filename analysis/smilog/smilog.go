@@ -338,18 +338,16 @@ func Recover(rs []Reading, spans []Span) (Recovered, error) {
 		}
 		fits = append(fits, fit{off, best})
 	}
-	slices.SortStableFunc(fits, func(a, b fit) int { return cmp.Compare(b.r, a.r) })
-	var out Recovered
-	if len(fits) > 0 {
-		out.Offset, out.Correlation = fits[0].off, fits[0].r
+	if len(fits) == 0 {
+		return Recovered{}, fmt.Errorf("smilog: %w: at no whole quarter of an hour does it cover the work, %s to %s UTC: "+
+			"is it the log of this run?", ErrZone, stamp(from), stamp(to))
 	}
+	slices.SortStableFunc(fits, func(a, b fit) int { return cmp.Compare(b.r, a.r) })
+	out := Recovered{Offset: fits[0].off, Correlation: fits[0].r}
 	if len(fits) > 1 {
 		out.Next = fits[1].r
 	}
 	switch {
-	case len(fits) == 0:
-		return out, fmt.Errorf("smilog: %w: at no whole quarter of an hour does it cover the work, %s to %s UTC: is "+
-			"it the log of this run?", ErrZone, stamp(from), stamp(to))
 	case !(out.Correlation >= leastCorrelation):
 		return out, fmt.Errorf("smilog: %w: at no whole quarter of an hour do its readings follow the work (best "+
 			"%v, correlation %.2f)", ErrZone, out.Offset, out.Correlation)

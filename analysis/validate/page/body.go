@@ -41,7 +41,6 @@ func (p Page) Write(w io.Writer) error {
 	}
 	var sections []section
 	var methods []string
-	seen := map[string]bool{}
 	for i, r := range p.Reports {
 		f, err := drawings(r)
 		if err != nil {
@@ -49,8 +48,7 @@ func (p Page) Write(w io.Writer) error {
 		}
 		sections = append(sections, section{r, i + 1, heading(r), f})
 		for j := range r.Methods {
-			if n := r.Methods[j].Name; !seen[n] {
-				seen[n] = true
+			if n := r.Methods[j].Name; !slices.Contains(methods, n) {
 				methods = append(methods, n)
 			}
 		}

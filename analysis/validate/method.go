@@ -282,19 +282,14 @@ const fewChanges = 5
 
 // update is the median time between changes of value, NaN where there are few.
 func update(r []Reading) measure.Seconds {
-	var apart []float64
-	last := -1
+	var at []float64
 	for i := 1; i < len(r); i++ {
-		if r[i].Power == r[i-1].Power {
-			continue
+		if r[i].Power != r[i-1].Power {
+			at = append(at, float64(r[i].At))
 		}
-		if last >= 0 {
-			apart = append(apart, float64(r[i].At-r[last].At))
-		}
-		last = i
 	}
-	if len(apart) < fewChanges {
+	if len(at) <= fewChanges {
 		return seconds(math.NaN())
 	}
-	return seconds(stats.Median(apart))
+	return seconds(stats.Median(floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])))
 }

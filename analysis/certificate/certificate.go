@@ -1,9 +1,8 @@
 // Package certificate makes and checks signed certificates of a GPU's power sensor.
 //
-// A certificate is a [Certificate]: the profile that analysis/sensor identified, the
-// conditions, the errors by class of load, and the SHA-256 of every file it rests on. It
-// is the predicate of an in-toto statement (v1) whose subjects are those files, in a DSSE
-// envelope signed by Ed25519: what cosign and in-toto read. [Schema] is its JSON schema.
+// A certificate is a [Certificate]: the profile that analysis/sensor identified, the conditions, the errors by class
+// of load, and the SHA-256 of every file it rests on. It is the predicate of an in-toto statement (v1) whose subjects
+// are those files, in a DSSE envelope signed by Ed25519: what cosign and in-toto read. [Schema] is its JSON schema.
 //
 //	Certificate → Seal → envelope → Open(trusted key, time) → Certificate → Covers(GPU)
 //
@@ -393,10 +392,9 @@ var (
 	read    = measure.Seconds(10)
 )
 
-// model adds the errors of the mean of the readings over 10 s of a square wave that lies
-// half the time 50 % above and half below its mean, at a random phase: by the sensor's
-// response and noise, beside its static error; twice the standard deviation. A profile
-// that does not tell its model gives none.
+// model adds the errors of the mean of the readings over 10 s of a square wave that lies half the time 50 % above and
+// half below its mean, at a random phase: by the sensor's response and noise, beside its static error; twice the
+// standard deviation. A profile that does not tell its model gives none.
 func (c *Certificate) model() error {
 	if c.Sensor.Undecided || c.Sensor.Weak {
 		return nil

@@ -376,7 +376,8 @@ func (s *solver) findJump() (at float64, ok bool) {
 	best := 1.0
 	for _, m := range beside {
 		for _, k := range s.suspects(m) {
-			z, place := s.significance(k, m), s.between(s.place(k, m))
+			z, next := s.significance(k, m), s.place(k, m)
+			place := (s.x[next-1] + s.x[next]) / 2
 			if z > best && !slices.Contains(s.jumps, place) {
 				best, at, ok = z, place, true
 			}
@@ -413,12 +414,11 @@ func (s *solver) suspects(m int) (out []int) {
 	return out
 }
 
-// significance returns the step at edge k over the largest that chance and wander make
-// at any place of a recording with the probability falseJumps. That is Student's t for
-// the effective number of the other steps, times their standard deviation; falseJumps is
-// shared out among all places and widths (Bonferroni). The other steps are those that do
-// not see edge k, over at least about the same time: after a pause the edges beside
-// another place are left out until they lie as far apart. Zero where they are too few.
+// significance returns the step at edge k over the largest that chance and wander make at any place of a recording
+// with the probability falseJumps. That is Student's t for the effective number of the other steps, times their
+// standard deviation; falseJumps is shared out among all places and widths (Bonferroni). The other steps are those
+// that do not see edge k, over at least about the same time: after a pause the edges beside another place are left
+// out until they lie as far apart. Zero where they are too few.
 func (s *solver) significance(k, m int) float64 {
 	var others []float64
 	least := sameLag * s.lag(k, m, 0)
@@ -480,6 +480,3 @@ func level(values []float64) float64 {
 
 // trimmed returns how many of m values are left out on each side of a mean, at least one.
 func trimmed(m int) int { return max(1, m/5) }
-
-// between is the place half-way between edges k − 1 and k.
-func (s *solver) between(k int) float64 { return (s.x[k-1] + s.x[k]) / 2 }

@@ -1,18 +1,15 @@
-// Package compare compares measurements of two versions of some work, A and B: their
-// ratios in energy, time, mean power and the energy-delay products, with an interval
-// and a test. Its nouns: a Run is one measurement with its Errors, a Quantity a product
-// of powers of energy and time, an Effect the ratio of B to A in a quantity, PerWork
-// the ratio by amount of work, a Randomisation the exact test of pairs.
+// Package compare compares measurements of two versions of some work, A and B: their ratios in energy, time, mean
+// power and the energy-delay products, with an interval and a test. Its nouns: a Run is one measurement with its
+// Errors, a Quantity a product of powers of energy and time, an Effect the ratio of B to A in a quantity, PerWork the
+// ratio by amount of work, a Randomisation the exact test of pairs.
 //
-// All computation is on logarithms, where products are sums and ratios differences:
-// means are geometric. An error with a common source, such as the gain of one meter,
-// changes A and B by the same factor and cancels; an error that is new with every run
-// does not. [Error.Behind] names the source.
+// All computation is on logarithms, where products are sums and ratios differences: means are geometric. An error
+// with a common source, such as the gain of one meter, changes A and B by the same factor and cancels; an error that
+// is new with every run does not. [Error.Behind] names the source.
 //
-// Runs in pairs whose order was drawn at random are tested by their differences (paired,
-// [Effect.Randomise]), others in turns by a regression that takes a drift off ([Design],
-// regress). In blocks a drift of the card looks the same as a difference, and one run
-// shows no scatter: there is a ratio with an interval that names what it covers, and no
+// Runs in pairs whose order was drawn at random are tested by their differences (paired, [Effect.Randomise]), others
+// in turns by a regression that takes a drift off ([Design], regress). In blocks a drift of the card looks the same
+// as a difference, and one run shows no scatter: there is a ratio with an interval that names what it covers, and no
 // test.
 //
 // The package is pure, its functions safe for concurrent use.

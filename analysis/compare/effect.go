@@ -168,12 +168,11 @@ func (e *Effect) chanceOf(null float64) measure.Number {
 // correct sets the chance in view of a family of tests.
 func (e *Effect) correct(p measure.Number) { e.Corrected, e.Shown = p, p < 1-Level }
 
-// All compares in all quantities, and corrects their tests for their number. Each
-// quantity follows from energy and time, so that any two of the hypotheses "no
-// difference" hold only if all five do. Holm's correction then has two steps (J. P.
-// Shaffer, J. Am. Stat. Assoc. 81 (1986) 826–831; closed tests: R. Marcus, E. Peritz and
-// K. R. Gabriel, Biometrika 63 (1976) 655–660): all five at once, by the smaller of the
-// two p of energy and time, doubled; then each by its own p.
+// All compares in all quantities, and corrects their tests for their number. Each quantity follows from energy and
+// time, so that any two of the hypotheses "no difference" hold only if all five do. Holm's correction then has two
+// steps (J. P. Shaffer, J. Am. Stat. Assoc. 81 (1986) 826–831; closed tests: R. Marcus, E. Peritz and K. R. Gabriel,
+// Biometrika 63 (1976) 655–660): all five at once, by the smaller of the two p of energy and time, doubled; then each
+// by its own p.
 func All(a, b []Run) ([]Effect, error) {
 	var out []Effect
 	for _, q := range Quantities() {
@@ -239,10 +238,9 @@ func (e *Effect) Scatter() (sd float64, seen bool) {
 	return max(AssumedScatter, math.Hypot(e.a.own, e.b.own)/math.Sqrt2), false
 }
 
-// Visible returns the smallest relative difference that so many runs of each, in turns
-// where the present ones are, else in pairs of random order, show in four of five
-// experiments, of runs with a scatter sd (k = 1) and no drift. It counts with two tests,
-// of energy and time. It is NaN for fewer runs than a test needs, and where sd is 0.
+// Visible returns the smallest relative difference that so many runs of each, in turns where the present ones are,
+// else in pairs of random order, show in four of five experiments, of runs with a scatter sd (k = 1) and no drift. It
+// counts with two tests, of energy and time. It is NaN for fewer runs than a test needs, and where sd is 0.
 func (e *Effect) Visible(runsA, runsB int, sd float64) float64 {
 	dof, enough := float64(min(runsA, runsB)-1), min(runsA, runsB) >= leastPairs
 	if e.Design == Turns {
@@ -313,11 +311,10 @@ func (e *Effect) PairsFor(u measure.Ratio, most int) int {
 	return n
 }
 
-// Randomisation is the exact test of pairs whose order was drawn at random (R. A. Fisher,
-// The Design of Experiments (1935), section 21): without a difference each pair could as
-// well have had the other sign. P is the share of the signs that make a mean difference as
-// large. It assumes no distribution and no form of the drift; with n pairs it is at
-// least 2^(1−n).
+// Randomisation is the exact test of pairs whose order was drawn at random (R. A. Fisher, The Design of Experiments
+// (1935), section 21): without a difference each pair could as well have had the other sign. P is the share of the
+// signs that make a mean difference as large. It assumes no distribution and no form of the drift; with n pairs it is
+// at least 2^(1−n).
 type Randomisation struct {
 	P float64 `json:"p"`
 	// Ways is the number of signs evaluated; Exact: these are all.

@@ -169,10 +169,9 @@ func scaled(seq []ordered) []ordered {
 	return seq
 }
 
-// correlations are the correlations of neighbouring runs that are weighed against each
-// other, with their prior weights: runs that do not depend on each other, and a level
-// that wanders. The weight of the first bounds the false alarms of independent runs in
-// strict turns to 6 % (TestTypeI); equal weights have 7 %.
+// correlations are the correlations of neighbouring runs that are weighed against each other, with their prior
+// weights: runs that do not depend on each other, and a level that wanders. The weight of the first bounds the false
+// alarms of independent runs in strict turns to 6 % (TestTypeI); equal weights have 7 %.
 var correlations = []struct{ rho, prior float64 }{{0, 12}, {0.9, 1}}
 
 // part is Student's t distribution of a difference of logarithms, given one correlation.
@@ -181,13 +180,11 @@ type part struct{ weight, mean, u, dof float64 }
 // posterior is the distribution of a difference: a mixture of t distributions.
 type posterior []part
 
-// regress returns the distribution of B − A from logarithms in the order of time, with
-// the additional variance fixed, which no run shows. The model is a level, a drift of second order
-// in time, a step for B, and errors whose correlation falls as ρ^gap with the gap
-// between runs. Each ρ gives a t distribution by generalised least squares; they are
-// weighed by their restricted likelihood (A. Zellner and G. C. Tiao, J. Am. Stat. Assoc.
-// 59 (1964) 763–778; D. A. Harville, Biometrika 61 (1974) 383–385). It is nil where
-// the runs have no scatter about the model.
+// regress returns the distribution of B − A from logarithms in the order of time, with the additional variance fixed,
+// which no run shows. The model is a level, a drift of second order in time, a step for B, and errors whose
+// correlation falls as ρ^gap with the gap between runs. Each ρ gives a t distribution by generalised least squares;
+// they are weighed by their restricted likelihood (A. Zellner and G. C. Tiao, J. Am. Stat. Assoc. 59 (1964) 763–778;
+// D. A. Harville, Biometrika 61 (1974) 383–385). It is nil where the runs have no scatter about the model.
 func regress(seq []ordered, logs []float64, fixed float64) posterior {
 	p := make(posterior, len(correlations))
 	for i, c := range correlations {
@@ -253,12 +250,11 @@ func fitStep(seq []ordered, logs []float64, rho float64) (s part, likelihood flo
 	return s, likelihood - s.dof/2*math.Log(rest), rest > 1e-20*whole && s.u > 0 && !math.IsInf(s.u, 1)
 }
 
-// paired returns the distribution of B − A from the differences of logarithms within
-// pairs, whose order was drawn at random: Student's t of their mean. Of a drift, of
-// whatever form, a random sign is left in each difference, which is scatter. Where the
-// scatter of the first pairs set the number of all, u is of their scatter alone, with
-// their degrees of freedom, and the end of the series leaves t as it is (C. Stein, Ann.
-// Math. Stat. 16 (1945) 243–258). It is nil where the differences have no scatter.
+// paired returns the distribution of B − A from the differences of logarithms within pairs, whose order was drawn at
+// random: Student's t of their mean. Of a drift, of whatever form, a random sign is left in each difference, which is
+// scatter. Where the scatter of the first pairs set the number of all, u is of their scatter alone, with their
+// degrees of freedom, and the end of the series leaves t as it is (C. Stein, Ann. Math. Stat. 16 (1945) 243–258). It
+// is nil where the differences have no scatter.
 func paired(list []pair, a, b []float64, fixed float64) posterior {
 	d, first := make([]float64, len(list)), []float64{}
 	for i, p := range list {

@@ -205,12 +205,10 @@ const (
 	MethodKernels = "corrected by kernels" // either, with the kernels' times known
 )
 
-// Methods corrects a sensor's readings by its profile and returns the results as
-// software methods to compare with a meter: by the slope for a lag, by a smooth power
-// for a window, and by the kernels where they are known. A method without an energy has
-// NaN and its note gives the reason; so a window shorter than its period, which leaves
-// the energy to a bound unless kernels are known. Readings come as polled, in order of
-// time.
+// Methods corrects a sensor's readings by its profile and returns the results as software methods to compare with a
+// meter: by the slope for a lag, by a smooth power for a window, and by the kernels where they are known. A method
+// without an energy has NaN and its note gives the reason; so a window shorter than its period, which leaves the
+// energy to a bound unless kernels are known. Readings come as polled, in order of time.
 func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kernel) []validate.Method {
 	rs = Tidy(rs)
 	var out []validate.Method

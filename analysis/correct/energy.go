@@ -205,13 +205,11 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 	return u, first, nil
 }
 
-// Piece returns the energy of a piece of work whose span was found by [Work] in these
-// readings. The correction turns a step of the power into a ramp over some readings.
-// The instant of the step is that which keeps the ramp's area, and the energy is the
-// integral over both ramps less the energy before and after those instants. So an error
-// of an instant costs the power beside the work, not the power of the work. The span of
-// the result is between those instants. Work too short to have a middle is integrated
-// as it stands.
+// Piece returns the energy of a piece of work whose span was found by [Work] in these readings. The correction turns
+// a step of the power into a ramp over some readings. The instant of the step is that which keeps the ramp's area,
+// and the energy is the integral over both ramps less the energy before and after those instants. So an error of an
+// instant costs the power beside the work, not the power of the work. The span of the result is between those
+// instants. Work too short to have a middle is integrated as it stands.
 func (l Lag) Piece(rs []Reading, work Span) (Energy, error) { return l.piece(rs, work, Span{}) }
 
 // Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both ramps and

@@ -49,11 +49,10 @@ const settled = 8
 // FitRise fits the constant on the readings of one kernel of steady power that
 // began at work.From after some rest, and lasted until work.To at least.
 //
-// A single exponential is fitted to the rise by least squares (Burtscher et al.,
-// section 5). The readings count as settled after 8 τ: the level from there on is P∞,
-// and C is the area missing below it, divided by P∞ − P₀. Unlike the exponential, the
-// area includes the time that a value waits in the sensor's register. Where the kernel
-// is too short for that, C is τ plus the delay.
+// A single exponential is fitted to the rise by least squares (Burtscher et al., section 5). The readings count as
+// settled after 8 τ: the level from there on is P∞, and C is the area missing below it, divided by P∞ − P₀. Unlike
+// the exponential, the area includes the time that a value waits in the sensor's register. Where the kernel is too
+// short for that, C is τ plus the delay.
 func FitRise(rs []Reading, work Span) (Fit, error) {
 	if err := Check(rs); err != nil {
 		return Fit{}, err

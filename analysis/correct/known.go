@@ -254,10 +254,9 @@ func (u Unseen) String() string {
 		100*u.Share, u.Length(), u.Floor, u.Cap, u.Low, u.High)
 }
 
-// FindUnseen bounds a span's energy by the windows of a boxcar sensor. Renewals come
-// from [Renewals]. Overlapping windows count once, with the later one's mean; a window
-// that reaches out of the span counts its mean for the part within. floor and cap bound
-// the card's power. Errors wrap ErrWindow for a lag, which sees all of the time, or
+// FindUnseen bounds a span's energy by the windows of a boxcar sensor. Renewals come from [Renewals]. Overlapping
+// windows count once, with the later one's mean; a window that reaches out of the span counts its mean for the part
+// within. floor and cap bound the card's power. Errors wrap ErrWindow for a lag, which sees all of the time, or
 // ErrSpan.
 func FindUnseen(renewals []Reading, p *sensor.Profile, span Span, floor, cap measure.Watt) (Unseen, error) {
 	u := Unseen{Span: span, Floor: floor, Cap: cap}

@@ -41,11 +41,10 @@ const maxCells = 500000
 // power. The power is known from the beginning of the first window on. Errors wrap
 // ErrReadings, ErrWindow or sensor.ErrProfile.
 //
-// With y = A·x + noise for the mean y of each window and the cells x, it minimises
-// |y − A·x|² + ratio·|D·x|², D being the differences of neighbours. A window of many
-// periods is undone by differences of renewals a window apart: they only give the
-// change against a window ago, so noise adds up along the trace and is least where the
-// power rests for a window somewhere.
+// With y = A·x + noise for the mean y of each window and the cells x, it minimises |y − A·x|² + ratio·|D·x|², D being
+// the differences of neighbours. A window of many periods is undone by differences of renewals a window apart: they
+// only give the change against a window ago, so noise adds up along the trace and is least where the power rests for
+// a window somewhere.
 func Deconvolve(renewals []Reading, p *sensor.Profile, cell measure.Seconds, floor measure.Watt) (*Smooth, error) {
 	if err := errors.Join(Check(renewals), p.Validate()); err != nil {
 		return nil, err

@@ -203,10 +203,9 @@ var (
 	digits    = lazy.Regexp(`\d+`)
 )
 
-// numberKernels names an application's kernels app_k1, app_k2 …: by the number in
-// the application's own name where there is one; by the numbers in the kernels'
-// names where these are 1, 2 … (fwtBatch1Kernel is the first wherever it stands);
-// else as they stand.
+// numberKernels names an application's kernels app_k1, app_k2 …: by the number in the application's own name where
+// there is one; by the numbers in the kernels' names where these are 1, 2 … (fwtBatch1Kernel is the first wherever it
+// stands); else as they stand.
 func (t *Table) numberKernels(app string, rows []int) {
 	if m := ownNumber().FindStringSubmatch(app); m != nil && len(rows) == 1 {
 		t.Runs[rows[0]].App, t.Runs[rows[0]].Name = m[1], app
@@ -240,10 +239,9 @@ const (
 	MemoryClock = "memory_mhz"
 )
 
-// utilisation reads the form of gpupowermodel: the number of clock domains, their
-// default clocks in MHz, how many utilisations each has, their names; then rows of
-// power, clocks and utilisations, perhaps behind a name; of a name and utilisations
-// where the power is to be estimated.
+// utilisation reads the form of gpupowermodel: the number of clock domains, their default clocks in MHz, how many
+// utilisations each has, their names; then rows of power, clocks and utilisations, perhaps behind a name; of a name
+// and utilisations where the power is to be estimated.
 //
 //	2
 //	1100, 3505

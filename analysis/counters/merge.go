@@ -183,11 +183,9 @@ func ParsePower(r io.Reader, file string) (out []Power, err error) {
 	return out, nil
 }
 
-// JoinPower gives rows their powers by name: that of the kernel, then that of the
-// application where it has one row alone. Letters and digits count; an
-// application's name may go on behind that of the power ("kmeans-rodinia-3.1",
-// "kmeans_k1"), where only one fits best. Rows without a power are an error;
-// powers without a row are noted.
+// JoinPower gives rows their powers by name: that of the kernel, then that of the application where it has one row
+// alone. Letters and digits count; an application's name may go on behind that of the power ("kmeans-rodinia-3.1",
+// "kmeans_k1"), where only one fits best. Rows without a power are an error; powers without a row are noted.
 func (t *Table) JoinPower(file string, list []Power) error {
 	used := make([]bool, len(list))
 	apps := t.byApp()

@@ -341,10 +341,9 @@ type Limit struct {
 	PerUnit map[string]int // by the prefix of a metric's name, up to "__"
 }
 
-// Plan deals counters into the fewest runs that cover all of them, within the
-// limits. Dealt unit by unit, round and round, no run gets more than its share of
-// the whole and of each unit, so the number of runs is the least there can be: the
-// largest of ⌈n/k⌉ over all and over the units, of n counters with a limit of k.
+// Plan deals counters into the fewest runs that cover all of them, within the limits. Dealt unit by unit, round and
+// round, no run gets more than its share of the whole and of each unit, so the number of runs is the least there can
+// be: the largest of ⌈n/k⌉ over all and over the units, of n counters with a limit of k.
 func Plan(counters []string, l Limit) ([][]string, error) {
 	units := map[string]int{}
 	for _, c := range counters {

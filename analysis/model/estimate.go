@@ -127,11 +127,9 @@ type Interval struct {
 // heldModels is how many models Calibrate makes at most.
 const heldModels = 200
 
-// Calibrate prepares the intervals by jackknife+ (Barber, Candès, Ramdas,
-// Tibshirani: "Predictive inference with the jackknife+", 2021): a model without
-// each row, or, of more than 200 rows, without each of 200 parts (CV+). byGroup
-// leaves whole applications out, so that the interval is that of a kernel of a new
-// application. α is that of the fit.
+// Calibrate prepares the intervals by jackknife+ (Barber, Candès, Ramdas, Tibshirani: "Predictive inference with the
+// jackknife+", 2021): a model without each row, or, of more than 200 rows, without each of 200 parts (CV+). byGroup
+// leaves whole applications out, so that the interval is that of a kernel of a new application. α is that of the fit.
 func (f *Fit) Calibrate(d *Data, byGroup bool) error {
 	by, k := ByOne, 0
 	switch {
@@ -160,10 +158,9 @@ func (f *Fit) Calibrate(d *Data, byGroup bool) error {
 	return nil
 }
 
-// Jackknife is the interval of jackknife+ at a level such as 0.95. It takes no
-// shape of the errors for granted, only that the new kernel is drawn as those of
-// the training were. Proved is a coverage of 2·level − 1; in practice it is near
-// the level. It is false where there are too few rows for the level, or none kept.
+// Jackknife is the interval of jackknife+ at a level such as 0.95. It takes no shape of the errors for granted, only
+// that the new kernel is drawn as those of the training were. Proved is a coverage of 2·level − 1; in practice it is
+// near the level. It is false where there are too few rows for the level, or none kept.
 func (f *Fit) Jackknife(x []float64, level float64) (Interval, bool) {
 	n := len(f.HeldRows)
 	rank := int(math.Ceil(level * float64(n+1)))

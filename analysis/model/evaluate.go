@@ -29,10 +29,9 @@ type Evaluation struct {
 	Warnings []Warning
 }
 
-// Evaluate cross-validates: it trains without each fold in turn and estimates it. folds
-// holds the fold of each row, from Folds. Where α is to be chosen, every fold's model
-// chooses its own, from its own training rows. Before each fold it calls progress, where that is given. Errors wrap
-// ErrData or ErrOptions.
+// Evaluate cross-validates: it trains without each fold in turn and estimates it. folds holds the fold of each row,
+// from Folds. Where α is to be chosen, every fold's model chooses its own, from its own training rows. Before each
+// fold it calls progress, where that is given. Errors wrap ErrData or ErrOptions.
 func Evaluate(d *Data, o Options, folds []int, progress func(done, of int)) (*Evaluation, error) {
 	if err := d.check(); err != nil {
 		return nil, err

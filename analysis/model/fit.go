@@ -1,14 +1,12 @@
-// Package model fits the power of kernels to their performance counters: ridge
-// regression and its relatives, cross-validation, the contribution of each counter to
-// an estimate, prediction intervals, and warnings about estimates beyond the training
-// data. Nagasaka et al., "Statistical Power Modeling of GPU Kernels Using
-// Performance Counters", Eq. 1: p = Σ α_i·c_i + β.
+// Package model fits the power of kernels to their performance counters: ridge regression and its relatives,
+// cross-validation, the contribution of each counter to an estimate, prediction intervals, and warnings about
+// estimates beyond the training data. Nagasaka et al., "Statistical Power Modeling of GPU Kernels Using Performance
+// Counters", Eq. 1: p = Σ α_i·c_i + β.
 //
-// Its nouns: Data holds rows of counters and powers, Options a Method with its penalty,
-// Train makes a Fit of them, Evaluate scores it by Folds, Estimate applies it to a row,
-// a Diagnosis describes collinearity. The package is pure and knows no counter: a counter
-// is a column with a name. A Fit decomposes its Gram matrix on the first estimate: it is
-// not safe for concurrent use.
+// Its nouns: Data holds rows of counters and powers, Options a Method with its penalty, Train makes a Fit of them,
+// Evaluate scores it by Folds, Estimate applies it to a row, a Diagnosis describes collinearity. The package is pure
+// and knows no counter: a counter is a column with a name. A Fit decomposes its Gram matrix on the first estimate: it
+// is not safe for concurrent use.
 package model
 
 import (

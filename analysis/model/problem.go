@@ -264,9 +264,8 @@ func (r rule) violation(grad, w []float64) (worst float64) {
 	return worst
 }
 
-// polish goes from where the descent stands to the exact optimum by Lawson and
-// Hanson's active sets: solve for the weights that count as if their signs were
-// given, stop where one reaches zero and leave it out, take in the one that
+// polish goes from where the descent stands to the exact optimum by Lawson and Hanson's active sets: solve for the
+// weights that count as if their signs were given, stop where one reaches zero and leave it out, take in the one that
 // violates the conditions most. It changes w only if it succeeds.
 func polish(g *mat.SymDense, b, w []float64, r rule, scale float64) bool {
 	s := active{rule: r, g: g, b: b, w: slices.Clone(w), sign: make([]float64, len(w))}

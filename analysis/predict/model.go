@@ -14,11 +14,10 @@
 // Beyond the paper: bands of confidence and of prediction, points of known
 // uncertainty, and several resident blocks a multiprocessor (Resident).
 //
-// Its nouns: a Point is one measurement, a Model is fitted to Points and makes a
-// Prediction for a Target; an Evaluation compares predictions with new points. A
-// Staircase finds the resident blocks from the steps of the times, a Round is the
-// model's unit of execution, Advice plans a calibration, a Reference holds the paper's
-// tables. Package simgrid writes a Model as a platform of SimGrid.
+// Its nouns: a Point is one measurement, a Model is fitted to Points and makes a Prediction for a Target; an
+// Evaluation compares predictions with new points. A Staircase finds the resident blocks from the steps of the times,
+// a Round is the model's unit of execution, Advice plans a calibration, a Reference holds the paper's tables. Package
+// simgrid writes a Model as a platform of SimGrid.
 //
 // The package is pure: it reads no file and no database. A Model is immutable and safe
 // for concurrent use.

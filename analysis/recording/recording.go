@@ -1,6 +1,5 @@
-// Package recording reads directories in which others kept a meter's serial
-// bytes beside the GPU's own readings, in the layout of the public data of
-// arXiv 2312.02741 (GPU_Power_Benchmark): PMD_data.bin, PMD_start_ts.txt,
+// Package recording reads directories in which others kept a meter's serial bytes beside the GPU's own readings, in
+// the layout of the public data of arXiv 2312.02741 (GPU_Power_Benchmark): PMD_data.bin, PMD_start_ts.txt,
 // gpudata.csv and timestamps.csv.
 package recording
 
@@ -128,11 +127,10 @@ func Pairs(events []time.Time) (out []Kernel) {
 // mostKernels bounds what is held of a file of kernels.
 const mostKernels = 4 << 20
 
-// ParseKernels reads a CSV with named columns: start and end with their units
-// (start_s, start_ms, start_us or start_ns since 1970), and name where there is
-// one; or timestamps.csv's single column. The kernels come in order of their
-// starts. What wattmark export --format kernels writes is such a file. Span is
-// from the first time to the last in the file.
+// ParseKernels reads a CSV with named columns: start and end with their units (start_s, start_ms, start_us or
+// start_ns since 1970), and name where there is one; or timestamps.csv's single column. The kernels come in order of
+// their starts. What wattmark export --format kernels writes is such a file. Span is from the first time to the last
+// in the file.
 func ParseKernels(r io.Reader) (list []Kernel, from, to time.Time, err error) {
 	t, err := logfile.Open(r, logfile.Options{
 		Kind: ErrRecording, Want: "name,start_us,end_us or timestamp", Ragged: true,

@@ -1,17 +1,15 @@
-// Package roofline fits the roofline model of energy (J. W. Choi, D. Bedard, R.
-// Fowler, R. Vuduc: A roofline model of energy, IPDPS 2013) to measured work: the
-// shares of a device's time and energy by arithmetic intensity. Points are fitted by
-// Fit to a Model, whose Figures carry expanded uncertainties (95 %).
+// Package roofline fits the roofline model of energy (J. W. Choi, D. Bedard, R. Fowler, R. Vuduc: A roofline model of
+// energy, IPDPS 2013) to measured work: the shares of a device's time and energy by arithmetic intensity. Points are
+// fitted by Fit to a Model, whose Figures carry expanded uncertainties (95 %).
 //
 // Work of W flop that moves Q bytes takes
 //
 //	T = max(W τ_flop, Q τ_mem)           (time overlaps)
 //	E = W ε_flop + Q ε_mem + π₀ T        (energy does not)
 //
-// with I = W/Q its intensity, τ the inverse of the device's best rates, ε the energy
-// of one flop and one byte, and π₀ the constant power: that of everything that
-// costs time, not work. The balance of time is B_τ = τ_mem/τ_flop, that of energy
-// B_ε = ε_mem/ε_flop. With ε̂ = ε_flop + π₀ τ_flop and η = ε_flop/ε̂ the energy is
+// with I = W/Q its intensity, τ the inverse of the device's best rates, ε the energy of one flop and one byte, and π₀
+// the constant power: that of everything that costs time, not work. The balance of time is B_τ = τ_mem/τ_flop, that
+// of energy B_ε = ε_mem/ε_flop. With ε̂ = ε_flop + π₀ τ_flop and η = ε_flop/ε̂ the energy is
 //
 //	E = W ε̂ (1 + B̂(I)/I),  B̂(I) = η B_ε + (1 − η) max(0, B_τ − I)
 //
@@ -200,12 +198,11 @@ type theta [unknowns]float64
 //
 //	E/T = ε_flop W/T + ε_mem Q/T + π₀,
 //
-// with the times as they were measured, so that a kernel that reaches no roof does
-// not bend the energies. The squares are weighted for errors in proportion to the
-// power; their scatter gives the interval, by Student's t, with three points their own
-// U. A common error of the gain scales all three unknowns; one of the offset moves π₀.
-// Throttled points are left out where more than three others span the model: a device at
-// its power limit lowers clocks and voltage, and a flop costs less.
+// with the times as they were measured, so that a kernel that reaches no roof does not bend the energies. The squares
+// are weighted for errors in proportion to the power; their scatter gives the interval, by Student's t, with three
+// points their own U. A common error of the gain scales all three unknowns; one of the offset moves π₀. Throttled
+// points are left out where more than three others span the model: a device at its power limit lowers clocks and
+// voltage, and a flop costs less.
 func Fit(points []Point, common Common, given Peaks) (*Model, error) {
 	if err := check(points, given); err != nil {
 		return nil, err

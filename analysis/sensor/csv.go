@@ -64,12 +64,10 @@ func seconds(row logfile.Row, c logfile.Column) (measure.Seconds, error) {
 	return measure.Seconds(v), err
 }
 
-// ParseReadings reads a CSV file of readings. Its heading names the columns with
-// their units: time_us or time_s (the host's, wanted), stamp_us (the register's
-// own, if any), and power columns such as instant_mw or average_w. Other columns
-// are left out, and so are values that are empty or N/A. heading stands for the
-// file's, where it has none; DefaultReadings where both are missing. Errors name the
-// line and wrap ErrFile.
+// ParseReadings reads a CSV file of readings. Its heading names the columns with their units: time_us or time_s (the
+// host's, wanted), stamp_us (the register's own, if any), and power columns such as instant_mw or average_w. Other
+// columns are left out, and so are values that are empty or N/A. heading stands for the file's, where it has none;
+// DefaultReadings where both are missing. Errors name the line and wrap ErrFile.
 func ParseReadings(r io.Reader, heading string) (*Table, error) {
 	in, err := open(r, heading, DefaultReadings)
 	if err != nil {
@@ -129,10 +127,9 @@ func (t *Table) add(row logfile.Row, at, stamp logfile.Column, power []logfile.C
 	return nil
 }
 
-// ParsePhases reads a CSV file of what ran when, in one of two forms: a line for
-// each begin and end (time_us, event: NAME-begin, NAME-end), or a line for each
-// stretch (begin_s, end_s, name). The name gap means that nothing ran. heading is as for
-// ParseReadings, and errors are as its.
+// ParsePhases reads a CSV file of what ran when, in one of two forms: a line for each begin and end (time_us, event:
+// NAME-begin, NAME-end), or a line for each stretch (begin_s, end_s, name). The name gap means that nothing ran.
+// heading is as for ParseReadings, and errors are as its.
 func ParsePhases(r io.Reader, heading string) ([]Phase, error) {
 	in, err := open(r, heading, DefaultEvents)
 	if err != nil {

@@ -200,10 +200,9 @@ func (l *linear) sensible() bool {
 //
 //	variance = noise² + (scale · slope · when)²
 //
-// with the noise of a value at rest, the slope of the prediction in W/s and the standard
-// uncertainty when of the renewal's instant, from polling and jitter; noise and scale
-// are estimated from the residuals r, robustly. A renewal beyond six standard deviations
-// (a kernel whose power changes although the load is constant) gets weight zero and
+// with the noise of a value at rest, the slope of the prediction in W/s and the standard uncertainty when of the
+// renewal's instant, from polling and jitter; noise and scale are estimated from the residuals r, robustly. A renewal
+// beyond six standard deviations (a kernel whose power changes although the load is constant) gets weight zero and
 // counts in left; beyond a quarter of them the models are wrong, and all count.
 //
 // slope is the steeper of the two models' predictions, r the smaller of their residuals,

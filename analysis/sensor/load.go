@@ -232,10 +232,9 @@ type Phase struct {
 	From, To measure.Seconds
 }
 
-// Known is a load up to a few unknown weights: signals whose weighted sum is the power.
-// Kernel events give one signal for each kind of work, which is one while it runs; the
-// weights are its levels, in watts. A meter's trace gives two, its watts and the constant
-// one; the weights are the sensor's gain and offset.
+// Known is a load up to a few unknown weights: signals whose weighted sum is the power. Kernel events give one signal
+// for each kind of work, which is one while it runs; the weights are its levels, in watts. A meter's trace gives two,
+// its watts and the constant one; the weights are the sensor's gain and offset.
 type Known struct {
 	signals
 	names []string // of the levels; none for a meter
@@ -249,10 +248,9 @@ const rest = "no kernel"
 // mostKinds bounds the number of levels that are fitted; the rarest kinds share one.
 const mostKinds = 8
 
-// A kernel that lasts a good part of a recording ends piecemeal: its last blocks do not
-// keep the GPU busy. With a constant power up to its end, the early fall of the readings
-// would be taken for a faster sensor. So the energy of its last milliseconds is an
-// unknown of its own.
+// A kernel that lasts a good part of a recording ends piecemeal: its last blocks do not keep the GPU busy. With a
+// constant power up to its end, the early fall of the readings would be taken for a faster sensor. So the energy of
+// its last milliseconds is an unknown of its own.
 const (
 	longKernel = measure.Seconds(1)
 	lastOf     = measure.Seconds(5e-3)

@@ -296,10 +296,9 @@ type Estimate struct {
 // state.
 const UnknownGain = 0.05
 
-// Evaluate returns the energy of a repetition from at least two trials. A trial's mean is
-// that of the renewals whose memory holds the work alone; the uncertainty is the scatter
-// of the trials, which began at random phases, and the static line's. Errors wrap
-// ErrSeries or ErrProfile.
+// Evaluate returns the energy of a repetition from at least two trials. A trial's mean is that of the renewals whose
+// memory holds the work alone; the uncertainty is the scatter of the trials, which began at random phases, and the
+// static line's. Errors wrap ErrSeries or ErrProfile.
 func (p *Profile) Evaluate(trials []Trial) (*Estimate, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

@@ -10,11 +10,10 @@
 //   - Plan: how to measure with the sensor alone, given its profile. Estimate: the energy
 //     of one repetition from trials by that plan.
 //
-// The method is that of "Part-time Power Measurements: nvidia-smi's Lack of Attention"
-// (arXiv 2312.02741): readings are collapsed to the changes of the register, and a
-// boxcar of a window and a delay over the load is fitted to them. It competes with the
-// first-order lag of Burtscher, Zecena and Zong ("Measuring GPU Power with the K20
-// Built-in Sensor"); Akaike's criterion and Vuong's test decide.
+// The method is that of "Part-time Power Measurements: nvidia-smi's Lack of Attention" (arXiv 2312.02741): readings
+// are collapsed to the changes of the register, and a boxcar of a window and a delay over the load is fitted to them.
+// It competes with the first-order lag of Burtscher, Zecena and Zong ("Measuring GPU Power with the K20 Built-in
+// Sensor"); Akaike's criterion and Vuong's test decide.
 //
 // The package is pure: it reads no file and no device. Times are seconds of one clock.
 package sensor

@@ -114,10 +114,9 @@ func (u *Updates) collapse(polls []Poll) []Update {
 	return out
 }
 
-// place puts every renewal on the beat: a change at its place on a straight line through
-// its neighbours, within the two polls around it; renewals with an unchanged value
-// between two changes at even distances. Renewals before the first change and after the
-// last are unknown.
+// place puts every renewal on the beat: a change at its place on a straight line through its neighbours, within the
+// two polls around it; renewals with an unchanged value between two changes at even distances. Renewals before the
+// first change and after the last are unknown.
 func (u *Updates) place(changes []Update, polls []Poll) {
 	const side = 4
 	at := make([]float64, len(changes))
@@ -183,10 +182,9 @@ func lineAt(c []Update, n int, period float64) float64 {
 // wanders, but hardly over so few.
 const stretch = 16
 
-// beatOf returns the longest period in seconds at which the changes share one phase,
-// zero where there is none above the polls' distance. The measure is Rayleigh's: the
-// length of the mean of exp(2πi·t/T), averaged over short stretches, so that a wandering
-// beat keeps its peak. Fractions of the period score as well, multiples do not; hence
+// beatOf returns the longest period in seconds at which the changes share one phase, zero where there is none above
+// the polls' distance. The measure is Rayleigh's: the length of the mean of exp(2πi·t/T), averaged over short
+// stretches, so that a wandering beat keeps its peak. Fractions of the period score as well, multiples do not; hence
 // the longest.
 func beatOf(changes []Update, polling measure.Seconds) float64 {
 	at := lists.Map(changes, func(c Update) float64 { return float64(c.At) })
@@ -303,10 +301,9 @@ func meanPeriod(changes []Update, period float64) (measure.Seconds, measure.Seco
 	return measure.Seconds(mid), measure.Seconds(u)
 }
 
-// Quantum returns the register's resolution: the largest step of which nearly all
-// differences of values are multiples; zero below eight different values. Steps that are
-// rounded in print are found as well: the measure is Rayleigh's again, over values
-// instead of times.
+// Quantum returns the register's resolution: the largest step of which nearly all differences of values are
+// multiples; zero below eight different values. Steps that are rounded in print are found as well: the measure is
+// Rayleigh's again, over values instead of times.
 func Quantum(polls []Poll) measure.Watt {
 	v := lists.Map(polls, func(p Poll) float64 { return float64(p.Power) })
 	slices.Sort(v)

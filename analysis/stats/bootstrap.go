@@ -50,10 +50,9 @@ const fewest = 8
 // Ratio returns Σnum/Σden with its interval; the terms are drawn in pairs. It needs 8
 // terms for an interval, and panics where lengths differ.
 //
-// The block length follows from num − (Σnum/Σden)·den, whose mean spreads as the ratio
-// does (the delta method): by dependence.length, at least Least and a three hundredth
-// of the series, rounded up to whole periods where the series repeats itself, since
-// parts of a period are no sample of it.
+// The block length follows from num − (Σnum/Σden)·den, whose mean spreads as the ratio does (the delta method): by
+// dependence.length, at least Least and a three hundredth of the series, rounded up to whole periods where the series
+// repeats itself, since parts of a period are no sample of it.
 //
 // Two corrections widen the percentile interval: few blocks spread too little, hence
 // Student's t with blocks − 1 degrees of freedom in place of the normal distribution
@@ -284,10 +283,9 @@ func (d dependence) widening(block float64) float64 {
 // repeats is the least autocorrelation at the period of a periodic series.
 const repeats = 0.5
 
-// periodOf returns the period of a series in terms, from its autocovariance r; zero
-// where it does not repeat: the lag of the largest autocorrelation beyond its first
-// zero crossing, up to a third of the series, if that is at least one half. A parabola
-// through the peak places it between the terms.
+// periodOf returns the period of a series in terms, from its autocovariance r; zero where it does not repeat: the lag
+// of the largest autocorrelation beyond its first zero crossing, up to a third of the series, if that is at least one
+// half. A parabola through the peak places it between the terms.
 func periodOf(r []float64) float64 {
 	n := len(r)
 	most := n / 3
@@ -364,13 +362,11 @@ type Delay struct {
 	Rival float64
 }
 
-// Lag returns the delay of late behind early, with late[i] ≈ a + b·early[i − lag] and
-// b > 0: the lag within ±most terms at which Pearson's correlation of the overlap is
-// largest, and between the terms the top of a parabola through the peak and its
-// shoulders, where the correlation has lost a fiftieth. U is the spread (68 %) of that
-// top when the terms of the correlation are resampled in blocks, and a tenth of a term,
-// the error of a parabola between the terms. At least half of the series overlap. It
-// needs 8 terms, and panics where lengths differ.
+// Lag returns the delay of late behind early, with late[i] ≈ a + b·early[i − lag] and b > 0: the lag within ±most
+// terms at which Pearson's correlation of the overlap is largest, and between the terms the top of a parabola through
+// the peak and its shoulders, where the correlation has lost a fiftieth. U is the spread (68 %) of that top when the
+// terms of the correlation are resampled in blocks, and a tenth of a term, the error of a parabola between the terms.
+// At least half of the series overlap. It needs 8 terms, and panics where lengths differ.
 func Lag(late, early []float64, most int, b Bootstrap) Delay {
 	if len(late) != len(early) {
 		panic("stats: series of different lengths")

@@ -11,11 +11,10 @@
 // random draw comes from a seed, so results repeat. An undetermined result is NaN,
 // never zero. All functions are pure and safe for concurrent use.
 //
-// Sources: the block bootstrap is Politis and Romano's (1992, circular; 1994,
-// stationary), its block length Politis and White's (2004) as corrected by Patton,
-// Politis and White (2009), the bias-corrected and accelerated interval Efron's (1987),
-// the widening for few blocks Hesterberg's (2015), that for dependence cut at block
-// ends Künsch's (1989).
+// Sources: the block bootstrap is Politis and Romano's (1992, circular; 1994, stationary), its block length Politis
+// and White's (2004) as corrected by Patton, Politis and White (2009), the bias-corrected and accelerated interval
+// Efron's (1987), the widening for few blocks Hesterberg's (2015), that for dependence cut at block ends Künsch's
+// (1989).
 package stats
 
 import (

@@ -2,12 +2,11 @@
 // meter: energy, its error with a confidence interval, lag, bias, by kernel and
 // overall, and a verdict in one sentence.
 //
-// The caller turns a task, files or a public recording into a [Subject]: the meter's
-// samples, the Methods with their readings, and the Kernels, on the host's clock. [Run]
-// judges it and returns a [Report] of MethodReports and KernelReports; [Summarise]
-// combines the reports of several subjects. The meter's samples are read once and never
-// all held; the sensor's readings, at most some hundred a second, are. A trace of any
-// length takes memory for its readings, kernels and some 10⁵ cells.
+// The caller turns a task, files or a public recording into a [Subject]: the meter's samples, the Methods with their
+// readings, and the Kernels, on the host's clock. [Run] judges it and returns a [Report] of MethodReports and
+// KernelReports; [Summarise] combines the reports of several subjects. The meter's samples are read once and never
+// all held; the sensor's readings, at most some hundred a second, are. A trace of any length takes memory for its
+// readings, kernels and some 10⁵ cells.
 package validate
 
 import (

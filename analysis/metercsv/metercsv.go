@@ -146,9 +146,11 @@ func (d *decoder) next() (s validate.Sample, err error) {
 	}
 	switch {
 	case d.started && at == d.last:
-		return s, row.Fault(d.at, "its time is that of the row before it: remove one of them, or write times with more digits")
+		return s, row.Fault(d.at, "its time is that of the row before it: remove one of them, or write times with "+
+			"more digits")
 	case d.started && at < d.last:
-		return s, row.Fault(d.at, "its time lies %.6g s before that of the row before it: sort the rows by time", d.last-at)
+		return s, row.Fault(d.at, "its time lies %.6g s before that of the row before it: sort the rows by time",
+			d.last-at)
 	}
 	d.last, d.started = at, true
 	p, err := d.power(row)

@@ -192,7 +192,7 @@ func parseTotals(t *logfile.Table, utcOffset time.Duration) (*Log, error) {
 	f := l.order[0]
 	for _, x := range outermost(all) {
 		p := measure.Watt(float64(x.energy) / x.to.Sub(x.from).Seconds())
-		l.Columns[f] = append(l.Columns[f], Reading{At: x.from, Power: p, Line: x.line}, Reading{At: x.to, Power: p, Line: x.line})
+		l.Columns[f] = append(l.Columns[f], Reading{x.from, p, x.line}, Reading{x.to, p, x.line})
 	}
 	if len(l.Columns[f]) == 0 {
 		return nil, t.Fault("no energy in it")
@@ -264,7 +264,8 @@ func (l *Log) codeCarbon(
 			id, begin, before, used = row.Text(run), at.Add(-measure.Seconds(s).Duration()), 0, 0
 		}
 		if !(s > before) || kwh < used {
-			return nil, row.Fault(length, "a total of %v s and %v kWh behind one of %v s and %v kWh of the same run", s, kwh, before, used)
+			return nil, row.Fault(length, "a total of %v s and %v kWh behind one of %v s and %v kWh of the same run", s,
+				kwh, before, used)
 		}
 		place := func(s float64) time.Time { return begin.Add(measure.Seconds(s).Duration()) }
 		out = append(out, total{place(before), place(s), measure.Joule((kwh - used) * joules), row.Line})

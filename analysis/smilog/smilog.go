@@ -339,8 +339,8 @@ func Recover(rs []Reading, spans []Span) (Recovered, error) {
 		fits = append(fits, fit{off, best})
 	}
 	if len(fits) == 0 {
-		return Recovered{}, fmt.Errorf("smilog: %w: at no whole quarter of an hour does it cover the work, %s to %s UTC: "+
-			"is it the log of this run?", ErrZone, stamp(from), stamp(to))
+		return Recovered{}, fmt.Errorf("smilog: %w: at no whole quarter of an hour does it cover the work, %s to %s "+
+			"UTC: is it the log of this run?", ErrZone, stamp(from), stamp(to))
 	}
 	slices.SortStableFunc(fits, func(a, b fit) int { return cmp.Compare(b.r, a.r) })
 	out := Recovered{Offset: fits[0].off, Correlation: fits[0].r}
@@ -382,7 +382,7 @@ func follow(rs []Reading, spans []Span, by time.Duration) float64 {
 		}
 		busy, power = append(busy, share), append(power, float64(rs[i].Power))
 	}
-	if least := 1e-12 / float64(len(busy)); stat.PopVariance(busy, nil) <= least || stat.PopVariance(power, nil) <= least {
+	if min(stat.PopVariance(busy, nil), stat.PopVariance(power, nil)) <= 1e-12/float64(len(busy)) {
 		return 0 // one of both does not vary
 	}
 	return stat.Correlation(busy, power, nil)

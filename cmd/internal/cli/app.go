@@ -86,8 +86,13 @@ type codedError struct {
 
 func (e codedError) Unwrap() error { return e.error }
 
-// WithCode wraps an error so that ExitCode returns code for it.
-func WithCode(code int, err error) error { return codedError{err, code} }
+// WithCode wraps an error so that ExitCode returns code for it; nil stays nil.
+func WithCode(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return codedError{err, code}
+}
 
 // Usagef returns an error with the exit code ExitUsage, formatted as by fmt.Errorf.
 func Usagef(format string, args ...any) error {
@@ -428,20 +433,14 @@ const serviceGC = 400
 // CollectRarely sets GOGC to serviceGC in the commands that serve, except the monitor. The
 // environment variable GOGC takes precedence.
 func CollectRarely(c *cobra.Command) {
-	top := c
-	for top.HasParent() && top.Parent().HasParent() {
-		top = top.Parent()
-	}
-	switch top.Name() {
-	case "host", "store", "bench":
-		if c.Name() != "monitor" && os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(serviceGC)
-		}
+	serves := slices.Contains([]string{"host", "store", "bench"}, family(c))
+	if serves && c.Name() != "monitor" && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(serviceGC)
 	}
 }
 
 func (a *App) manCmd() *cobra.Command {
-	c := &cobra.Command{
+	return a.JSONFlag(&cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages of all commands", Args: cobra.ExactArgs(1),
 		Long: `Write a manual page of section 1 for each command into a folder, which is made
 where it is missing. make install-man does it; those of the C library are in
@@ -449,28 +448,27 @@ docs/man, and make install-lib installs them.
 
 SOURCE_DATE_EPOCH sets their date.`,
 		Example: "  wattmark man /usr/local/share/man/man1\n  wattmark man /tmp/man && man -l /tmp/man/wattmark-run.1",
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		dir, root := args[0], cmd.Root()
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("man: %w", err)
-		}
-		removeLocalDefaults(root)
-		head := &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"}
-		if err := doc.GenManTree(root, head, dir); err != nil {
-			return fmt.Errorf("man: %w", err)
-		}
-		pages, err := filepath.Glob(filepath.Join(dir, "wattmark*.1"))
-		if err != nil {
-			return fmt.Errorf("man: %w", err)
-		}
-		if a.JSON {
-			return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
-		}
-		_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
-		return err
-	}
-	return a.JSONFlag(c)
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, pages := args[0], []string(nil)
+			err := os.MkdirAll(dir, 0o755)
+			if err == nil {
+				removeLocalDefaults(c.Root())
+				head := &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"}
+				err = doc.GenManTree(c.Root(), head, dir)
+			}
+			if err == nil {
+				pages, err = filepath.Glob(filepath.Join(dir, "wattmark*.1"))
+			}
+			switch {
+			case err != nil:
+				return fmt.Errorf("man: %w", err)
+			case a.JSON:
+				return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
+			}
+			_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
+			return err
+		},
+	})
 }
 
 // removeLocalDefaults makes the manual pages of a command and all below it independent of

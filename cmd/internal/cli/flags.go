@@ -84,14 +84,16 @@ func GPUFlag(fl *pflag.FlagSet, to *string, usage string) {
 	Configured(fl, "gpu")
 }
 
+// family returns the name of the command right below the root that c belongs to; of the root its own.
+func family(c *cobra.Command) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" "), " ")
+	return name
+}
+
 // configure sets the flags that the command line does not set from the client configuration,
 // for commands that use it.
 func (a *App) configure(c *cobra.Command) error {
-	top := c
-	for top.HasParent() && top.Parent().HasParent() {
-		top = top.Parent()
-	}
-	if slices.Contains([]string{"bench", "config", "version", "man", "completion", "help"}, top.Name()) {
+	if slices.Contains([]string{"bench", "config", "version", "man", "completion", "help"}, family(c)) {
 		return nil
 	}
 	settings, err := config.OpenClient(a.Context)

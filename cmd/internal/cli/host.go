@@ -230,9 +230,6 @@ func (a *App) OpenGroup(ctx context.Context, group store.GroupID) (*store.DB, er
 }
 
 // Numbers returns the numbers of tasks as arguments.
-func Numbers(list []store.Row) (out []string) {
-	for i := range list {
-		out = append(out, fmt.Sprint(list[i].ID))
-	}
-	return out
+func Numbers(list []store.Row) []string {
+	return lists.Map(list, func(r store.Row) string { return fmt.Sprint(r.ID) })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -32,11 +33,7 @@ import (
 // Printable returns an error's text without control characters other than line breaks: it
 // may cite the content of a file or a device.
 func Printable(err error) string {
-	lines := strings.Split(err.Error(), "\n")
-	for i, l := range lines {
-		lines[i] = measure.Printable(l)
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lists.Map(strings.Split(err.Error(), "\n"), measure.Printable), "\n")
 }
 
 // Asked is the cause of a context that a signal cancelled.
@@ -47,17 +44,8 @@ func (a Asked) Error() string { return a.Name() + " received" }
 
 // Name returns the name of the signal, as SIGTERM.
 func (a Asked) Name() string {
-	switch a.Signal {
-	case os.Interrupt:
-		return "SIGINT"
-	case syscall.SIGTERM:
-		return "SIGTERM"
-	case syscall.SIGHUP:
-		return "SIGHUP"
-	case syscall.SIGPIPE:
-		return "SIGPIPE"
-	}
-	return a.Signal.String()
+	number, _ := a.Signal.(syscall.Signal)
+	return cmp.Or(unix.SignalName(number), a.Signal.String())
 }
 
 // code returns the exit code of a shell for a process that the signal ended: 128 + number.
@@ -217,21 +205,14 @@ func Trust(ctx context.Context, address string) ([]grpc.DialOption, error) {
 		return nil, nil
 	}
 	o, err := c.FromEnv().DialOptions(address)
-	if err != nil {
-		err = WithCode(ExitUsage, err)
-	}
-	return o, err
+	return o, WithCode(ExitUsage, err)
 }
 
 // SpoolScheme begins the address of a monitor within a process: host and folder of its spool.
 const SpoolScheme = "spool://"
 
-// within is the context key of a monitor within this process, by its address. Its value is a
-// dialer.
+// within is the context key of a monitor within this process, by its address. Its value connects to it.
 type within string
-
-// dialer connects to a monitor within this process.
-type dialer = func(context.Context) (net.Conn, error)
 
 // WithMonitor returns a context in which DialMeter reaches a monitor within this process.
 func WithMonitor(ctx context.Context, address string, dial func(context.Context) (net.Conn, error)) context.Context {
@@ -244,7 +225,7 @@ func HasMonitor(ctx context.Context, address string) bool { return ctx.Value(wit
 // DialMeter returns a client of a monitor: of one within this process, or of another with the
 // context's trust. It does not connect yet.
 func DialMeter(ctx context.Context, address string, o monitorclient.Options) (*monitorclient.Client, error) {
-	if dial, ok := ctx.Value(within(address)).(dialer); ok {
+	if dial, ok := ctx.Value(within(address)).(func(context.Context) (net.Conn, error)); ok {
 		o.Target = "passthrough:///within"
 		o.Dial = append(o.Dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
 		return monitorclient.Dial(address, o)

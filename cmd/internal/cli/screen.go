@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -149,13 +149,8 @@ func ToASCII(text string) string { return asciiOf.Replace(text) }
 // wantsASCII reports whether the locale has another encoding than UTF-8. An unset locale is
 // taken for UTF-8, as terminals of today have it.
 func wantsASCII() bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := os.Getenv(name); v != "" {
-			upper := strings.ToUpper(v)
-			return !slices.ContainsFunc([]string{"UTF-8", "UTF8"}, func(u string) bool { return strings.Contains(upper, u) })
-		}
-	}
-	return false
+	locale := strings.ToUpper(cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")))
+	return locale != "" && !strings.Contains(locale, "UTF-8") && !strings.Contains(locale, "UTF8")
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,20 +12,16 @@ import (
 	"github.com/guptarohit/asciigraph"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"golang.org/x/term"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // TerminalWidth returns the number of columns of a terminal; 80 if it is unknown.
 func TerminalWidth(w io.Writer) int {
-	if s, ok := w.(*cli.Screen); ok {
-		return s.Width()
+	s, ok := w.(*cli.Screen)
+	if !ok {
+		s = cli.NewScreen(w, true, false)
 	}
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return 80
+	return s.Width()
 }
 
 // LeastPlot is the least width of a plot in columns.
@@ -82,9 +77,11 @@ func (g *Graph) Draw(w io.Writer) {
 		text = ansi.Strip(text) // asciigraph colours its legend in any case
 	}
 	// The legend comes below the abscissa, so that ruler and abscissa lie right under the body.
-	body, legend := SplitLegend(strings.Split(text, "\n"))
+	lines := strings.Split(text, "\n")
+	n := slices.IndexFunc(append(lines, ""), func(l string) bool { return !strings.ContainsAny(l, "┤┼") })
+	body, legend := lines[:n], lines[n:]
 	fmt.Fprintln(w, strings.Join(body, "\n"))
-	left := LeftEdge(body)
+	left := ansi.StringWidth(body[0][:strings.IndexAny(body[0], "┤┼")]) + 1 // right of the axis
 	indent := strings.Repeat(" ", left)
 	if g.Ruler != "" {
 		fmt.Fprintln(w, withKey(indent+g.Ruler, g.Key, left, room))
@@ -103,26 +100,6 @@ func Mark[T ~float64](ruler []rune, first, last, from, to T, c rune) {
 			ruler[i] = c
 		}
 	}
-}
-
-// LeftEdge returns the column where the plot's body begins: right of the axis.
-func LeftEdge(lines []string) int {
-	for i, c := range []rune(lines[0]) {
-		if c == '┤' || c == '┼' {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// SplitLegend separates the lines of a graph from the legend that asciigraph appends.
-func SplitLegend(lines []string) (body, legend []string) {
-	for i, l := range lines {
-		if !strings.ContainsAny(l, "┤┼") {
-			return lines[:i], lines[i:]
-		}
-	}
-	return lines, nil
 }
 
 // withKey returns the ruler with the key to its letters: behind it or, if that is wider than
@@ -214,11 +191,9 @@ func extent(c *figure.Chart) (from, to float64) {
 		return c.XRange[0], c.XRange[1]
 	}
 	from, to = math.Inf(1), math.Inf(-1)
-	for _, l := range c.Lines {
+	for _, l := range lists.Filter(c.Lines, func(l *figure.Line) bool { return l.Sketch }) {
 		for _, p := range l.Points {
-			if l.Sketch {
-				from, to = min(from, p.X), max(to, p.X)
-			}
+			from, to = min(from, p.X), max(to, p.X)
 		}
 	}
 	return from, to

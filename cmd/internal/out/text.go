@@ -192,6 +192,13 @@ func Table[T any](w io.Writer, header Row, list []T, row func(T) Row) {
 	t.Render()
 }
 
+// Each writes each item of a list by a format that takes it.
+func Each[T any](w io.Writer, format string, list []T) {
+	for _, x := range list {
+		fmt.Fprintf(w, format, x)
+	}
+}
+
 // Known formats v, or returns other where it is NaN or infinite.
 func Known[T ~float64](v T, format, other string) string {
 	if !measure.Known(v) {
@@ -282,9 +289,8 @@ func IsTerminal(stream any) bool {
 // file as one line per phase. It is safe for concurrent use.
 type progressLine struct {
 	w     io.Writer
-	live  bool          // w is a terminal
-	quiet bool          // only warnings
-	every time.Duration // least time between two drawings
+	live  bool // w is a terminal
+	quiet bool // only warnings
 
 	mu    sync.Mutex
 	phase measurement.Phase
@@ -301,7 +307,7 @@ var phaseTexts = map[measurement.Phase]string{
 
 // NewProgress returns a progress line on standard error. Times count from now.
 func NewProgress(a *cli.App) *progressLine {
-	return &progressLine{w: a.Err, live: IsTerminal(a.Err), quiet: a.Quiet, every: 100 * time.Millisecond, begin: time.Now()}
+	return &progressLine{w: a.Err, live: IsTerminal(a.Err), quiet: a.Quiet, begin: time.Now()}
 }
 
 // Update shows a measurement's progress; the phase PhaseDone clears the line.
@@ -311,21 +317,16 @@ func (p *progressLine) Update(u measurement.Progress) {
 	if u.Phase == measurement.PhaseDone {
 		p.clear()
 	}
-	if p.quiet || u.Phase == measurement.PhaseDone {
+	changed, now := u.Phase != p.phase, time.Now()
+	switch {
+	case p.quiet || u.Phase == measurement.PhaseDone || !changed && (!p.live || now.Sub(p.shown) < 100*time.Millisecond):
+		return
+	case !p.live:
+		p.phase = u.Phase
+		fmt.Fprintf(p.w, "%6.2f s  %s\n", now.Sub(p.begin).Seconds(), phaseTexts[u.Phase])
 		return
 	}
-	changed := u.Phase != p.phase
 	p.phase = u.Phase
-	now := time.Now()
-	if !p.live {
-		if changed {
-			fmt.Fprintf(p.w, "%6.2f s  %s\n", now.Sub(p.begin).Seconds(), phaseTexts[u.Phase])
-		}
-		return
-	}
-	if !changed && now.Sub(p.shown) < p.every {
-		return
-	}
 	p.shown = now
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[int(now.UnixMilli()/100)%10]
 	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %s stored", spin, phaseTexts[u.Phase],

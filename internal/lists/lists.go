@@ -12,6 +12,14 @@ func Map[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
+// AddNew appends x to a list that does not contain it.
+func AddNew[T comparable](list []T, x T) []T {
+	if slices.Contains(list, x) {
+		return list
+	}
+	return append(list, x)
+}
+
 // Filter returns those of a list that are wanted, in a list of their own.
 func Filter[T any](list []T, want func(*T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !want(&x) })

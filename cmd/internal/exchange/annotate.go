@@ -31,8 +31,12 @@ func annotateCmd(a *cli.App) *cobra.Command {
 			if trace == "" {
 				return cli.Usagef("name the profiler's trace with --trace")
 			}
-			if output == "" {
-				output = annotatedName(trace)
+			if output == "" { // trace.json.gz becomes trace.joules.json.gz, report.sqlite report.joules.json
+				stem, gz := strings.CutSuffix(trace, ".gz")
+				output = strings.TrimSuffix(stem, filepath.Ext(stem)) + ".joules.json"
+				if gz {
+					output += ".gz"
+				}
 			}
 			return annotate(ctx, a, args[0], trace, output)
 		})
@@ -40,16 +44,6 @@ func annotateCmd(a *cli.App) *cobra.Command {
 		"trace of torch.profiler or another in Trace Event JSON, SQLite of Nsight Systems, or *kernel_trace.csv of rocprofv3")
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: FILE with .joules before its ending)")
 	return a.HostFlag(a.JSONFlag(c))
-}
-
-// annotatedName is the default name: trace.json.gz becomes trace.joules.json.gz, report.sqlite report.joules.json.
-func annotatedName(trace string) string {
-	stem, gz := strings.CutSuffix(trace, ".gz")
-	stem = strings.TrimSuffix(stem, filepath.Ext(stem)) + ".joules.json"
-	if gz {
-		stem += ".gz"
-	}
-	return stem
 }
 
 // AnnotateReport is the JSON of annotate.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -370,19 +371,14 @@ func ImportTask(ctx context.Context, a *cli.App, in *Incoming) (err error) {
 	}
 	r := report.NewReport(&t, a.DB)
 	if a.JSON {
-		out := ImportedTask{
-			Report: r, Format: in.Format, File: in.Path, Resolution: map[string]float64{},
-			Notes: append([]string{}, in.notes...),
-		}
+		resolution := map[string]float64{}
 		for _, c := range t.Setup.Channels {
-			out.Resolution[c.Name] = c.Gain
+			resolution[c.Name] = c.Gain
 		}
-		return a.PrintJSON(out)
+		return a.PrintJSON(ImportedTask{r, in.Format, in.Path, resolution, append([]string{}, in.notes...)})
 	}
 	report.RenderReport(a.Out, r)
-	for _, n := range in.notes {
-		fmt.Fprintln(a.Out, " ", n)
-	}
+	out.Each(a.Out, "  %s\n", in.notes)
 	return report.PlotTask(a, ctx, db, &t, r)
 }
 

@@ -257,7 +257,11 @@ func importRecordingCmd(a *cli.App) *cobra.Command {
 // from the host's times as after a measurement.
 func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags) error {
 	path := filepath.Join(dir, HostFile)
-	host, err := readHostSide(path)
+	var host *HostSide
+	text, err := os.ReadFile(path)
+	if err == nil {
+		host, err = parseHostSide(text)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w\nSee: wattmark export --help, --format recording", path, err)
 	}
@@ -316,15 +320,7 @@ func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error
 	return errors.Join(db.PutPlayed(ctx, id, h.Played), db.PutKernels(ctx, id, h.Kernels))
 }
 
-// readHostSide reads and checks host.json. Errors name the field.
-func readHostSide(path string) (*HostSide, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return parseHostSide(b)
-}
-
+// parseHostSide reads and checks host.json. Errors name the field.
 func parseHostSide(b []byte) (*HostSide, error) {
 	var h HostSide
 	if err := json.Unmarshal(b, &h); err != nil {

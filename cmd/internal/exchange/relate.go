@@ -153,9 +153,8 @@ func besideMarkers(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[v
 	if stop != nil {
 		to = stop.Begin
 	}
-	same := func(s measure.Seconds) measure.Seconds { return s }
 	return func(yield func(validate.Sample, error) bool) {
-		for s, err := range report.TaskTruth(ctx, db, t, same) {
+		for s, err := range report.TaskTruth(ctx, db, t, nil) {
 			if (err != nil || s.At > from && s.At < to) && !yield(s, err) {
 				return
 			}

@@ -107,7 +107,7 @@ func RenderKernels(a *cli.App, r *Report) {
 			}
 		}
 		if measure.Known(l.Energy) && measure.Known(l.U) {
-			row[3] = out.EnergyText(float64(l.Energy), float64(l.U))
+			row[3] = out.EnergyText(l.Energy, l.U)
 		}
 		if measure.Known(l.Mean) {
 			row[4] = l.Mean
@@ -121,9 +121,7 @@ func RenderKernels(a *cli.App, r *Report) {
 		t.AppendFooter([]any{"sum", "", "", out.EnergyText(float64(k.Sum), *r.EnergyUJ), "", "", ""})
 	}
 	t.Render()
-	for _, w := range k.Warnings {
-		fmt.Fprintln(a.Out, "  caution:", w)
-	}
+	out.Each(a.Out, "  caution: %s\n", k.Warnings)
 }
 
 // WindowsReport are the windows of a server, and their sums.
@@ -157,27 +155,23 @@ func RenderWindows(a *cli.App, r *WindowsReport) {
 	t := out.NewTable(a.Out, "class", "stage", "windows", "-mean length", "energy (k = 2)", "p50", "-p90", "-p99", "each")
 	for i := range r.Summary {
 		l := &r.Summary[i]
-		per := lists.Map(l.Per, func(p serving.Per) string {
-			return fmt.Sprintf("%s/%s", out.EnergyText(float64(p.Energy), float64(p.U)), strings.TrimSuffix(p.Unit, "s"))
-		})
-		if l.Windows == 0 {
-			t.AppendRow([]any{l.Class, cmp.Or(l.Stage, "(requests)"), 0, "", "", "", "", "", ""})
-			continue
+		row := []any{l.Class, cmp.Or(l.Stage, "(requests)"), l.Windows, "", "", "", "", "", ""}
+		if l.Windows > 0 {
+			per := lists.Map(l.Per, func(p serving.Per) string {
+				return out.EnergyText(p.Energy, p.U) + "/" + strings.TrimSuffix(p.Unit, "s")
+			})
+			row = append(row[:3], l.Time/measure.Seconds(l.Windows), out.EnergyText(l.Energy, l.U), l.P50, l.P90, l.P99,
+				strings.Join(per, ", "))
 		}
-		t.AppendRow([]any{
-			l.Class, cmp.Or(l.Stage, "(requests)"), l.Windows, l.Time / measure.Seconds(l.Windows),
-			out.EnergyText(float64(l.Energy), float64(l.U)), l.P50, l.P90, l.P99, strings.Join(per, ", "),
-		})
+		t.AppendRow(row)
 	}
 	t.Render()
 	if s := r.Served; s != nil && s.Power != nil {
 		took := measure.Seconds(float64(s.End-s.Begin) * 1e-9)
 		fmt.Fprintf(a.Out, "  from the first window's begin to the last one's end, without warm-up: %s in %v, %v\n",
-			out.EnergyText(float64(s.Energy), float64(s.U)), took, s.Mean)
+			out.EnergyText(s.Energy, s.U), took, s.Mean)
 	}
-	for _, n := range r.Notes {
-		fmt.Fprintln(a.Out, "  caution:", n)
-	}
+	out.Each(a.Out, "  caution: %s\n", r.Notes)
 }
 
 // RenderRanges writes the energy by range as a table, with the notes below.
@@ -193,14 +187,11 @@ func RenderRanges(a *cli.App, r *store.Ranges) {
 		depth := strings.Count(x.Path, "/")
 		name := strings.Repeat("  ", depth) + measure.Shorten(x.Path[strings.LastIndex(x.Path, "/")+1:], 60-2*depth)
 		t.AppendRow([]any{
-			name, x.Ranges, x.Launches, x.Busy, out.EnergyText(float64(x.Energy), float64(x.U)),
-			x.Energy / measure.Joule(x.Ranges),
+			name, x.Ranges, x.Launches, x.Busy, out.EnergyText(x.Energy, x.U), x.Energy / measure.Joule(x.Ranges),
 		})
 	}
 	t.Render()
-	for _, n := range r.Notes {
-		fmt.Fprintln(a.Out, "  caution:", n)
-	}
+	out.Each(a.Out, "  caution: %s\n", r.Notes)
 }
 
 // mostLaunches bounds the recorded launches held in memory.
@@ -218,21 +209,18 @@ func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.
 	}
 	if len(tables.Processes) == 0 {
 		list, err := db.Kernels(ctx, t.ID)
-		for _, k := range list {
-			out = append(out, validate.Kernel{
-				Name: measure.Printable(k.Name), Span: validate.Span{From: at(k.Start), To: at(k.End)},
-			})
-		}
-		return out, "", err
+		return lists.Map(list, func(k store.Kernel) validate.Kernel {
+			span := validate.Span{From: at(k.Start), To: at(k.End)}
+			return validate.Kernel{Name: measure.Printable(k.Name), Span: span}
+		}), "", err
 	}
-	names := readableNames(&tables)
+	names := lists.Map(tables.Names, api.Readable)
 	for l, err := range db.Launches(ctx, t.ID) {
 		switch {
 		case err != nil:
 			return nil, "", err
 		case l.Name >= len(names) || l.Device >= len(tables.Devices):
-			return nil, "", fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device,
-				store.ErrCorrupt)
+			return nil, "", corrupt(t, &l)
 		case !tables.Devices[l.Device].Measured:
 			continue
 		case len(out) == mostLaunches:
@@ -247,9 +235,9 @@ func TaskKernels(ctx context.Context, db *store.DB, t *store.Task, at func(time.
 	return out, "", nil
 }
 
-// readableNames demangles the names of a task's launches, which refer to them by index.
-func readableNames(tables *store.LaunchTables) []string {
-	return lists.Map(tables.Names, api.Readable)
+// corrupt returns the error of a launch that refers to a name or device outside the tables.
+func corrupt(t *store.Task, l *store.Launch) error {
+	return fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device, store.ErrCorrupt)
 }
 
 // ExportKernels writes the recorded launches of a task as CSV in the order of their start,
@@ -271,14 +259,14 @@ func ExportKernels(ctx context.Context, w io.Writer, db *store.DB, t *store.Task
 	}); err != nil {
 		return err
 	}
-	names := readableNames(&tables)
+	names := lists.Map(tables.Names, api.Readable)
 	u := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
 	for l, err := range db.Launches(ctx, t.ID) {
 		if err != nil {
 			return err
 		}
 		if l.Name >= len(names) || l.Device >= len(tables.Devices) {
-			return fmt.Errorf("task %d: a launch of name %d on device %d: %w", t.ID, l.Name, l.Device, store.ErrCorrupt)
+			return corrupt(t, &l)
 		}
 		d := tables.Devices[l.Device]
 		if err := out.Write([]string{
@@ -361,9 +349,7 @@ func (t *tinyReport) render(w io.Writer) {
 		fmt.Fprintf(w, "  above    %s above what surrounds it\n", measure.FormatU(float64(t.Above), float64(t.AboveU), "J"))
 	}
 	renderLargest(w, t.Budget)
-	for _, s := range t.Warnings {
-		fmt.Fprintf(w, "  warning  %s\n", s)
-	}
+	out.Each(w, "  warning  %s\n", t.Warnings)
 	t.plot(w)
 	fmt.Fprintln(w)
 }

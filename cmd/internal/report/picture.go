@@ -299,11 +299,14 @@ func Blocks(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[*measure
 var errStopped = errors.New("stopped")
 
 // TaskTruth yields the sum of a task's rails, scan by scan, with at for the time of an
-// instant of the meter's clock. Gaps yield no samples. Each iteration reads the chunks
-// from the database anew.
+// instant of the meter's clock; nil for device time. Gaps yield no samples. Each iteration
+// reads the chunks from the database anew.
 func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
 	at func(measure.Seconds) measure.Seconds,
 ) iter.Seq2[validate.Sample, error] {
+	if at == nil {
+		at = func(device measure.Seconds) measure.Seconds { return device }
+	}
 	return func(yield func(validate.Sample, error) bool) {
 		// A sample is timed by the mean skew between a scan and the conversion of its rails.
 		tb, skew := t.Setup.Timebase, measure.Seconds(0)
@@ -327,10 +330,7 @@ func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
 		// The stream is closed only after the last block: Close flushes the scans that
 		// wait for their neighbours.
 		for b, e := range Blocks(ctx, db, t) {
-			if err == nil {
-				err = e
-			}
-			if err == nil {
+			if err = cmp.Or(err, e); err == nil {
 				err = stream.Add(b)
 			}
 			if err != nil {

@@ -196,8 +196,15 @@ func renderMarkers(w io.Writer, r *Report) {
 
 // AddLabels adds the task's tags, pin, notes and provenance.
 func (r *Report) AddLabels(t *store.Task) {
-	r.Tags, r.Pinned = t.Tags, t.Pinned
-	r.Notes, r.Provenance = t.Notes, newProvenanceReport(t.Provenance)
+	r.Tags, r.Pinned, r.Notes = t.Tags, t.Pinned, t.Notes
+	if p := t.Provenance; p != nil {
+		r.Provenance = &provenanceReport{
+			p.Host, p.OS, p.Version, p.MonitorVersion, p.Directory, p.GitCommit, nil, p.Command, p.TraceID,
+		}
+		if p.GitCommit != "" {
+			r.Provenance.GitDirty = &p.GitDirty
+		}
+	}
 }
 
 // RenderLabels writes tags, notes, pin, packing and provenance.
@@ -212,7 +219,12 @@ func RenderLabels(w io.Writer, r *Report) {
 	if r.Pinned {
 		fmt.Fprintln(w, "  pinned   retention leaves it")
 	}
-	switch n, scans := r.thinned(); {
+	thinned := lists.Filter(r.Events, func(e *eventReport) bool { return e.Kind == measure.EventThinned.String() })
+	var scans uint64
+	for _, e := range thinned {
+		scans += e.Scans
+	}
+	switch n := len(thinned); {
 	case n > 0:
 		fmt.Fprintf(w, "  thinned  %d samples in %s were deleted while it ran (--keep): their sums are left\n", scans,
 			measure.Plural(n, "run"))
@@ -220,16 +232,6 @@ func RenderLabels(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  packed   other programs need wattmark db expand %d first\n", r.TaskID)
 	}
 	r.Provenance.render(w)
-}
-
-// thinned counts the stretches of deleted samples.
-func (r *Report) thinned() (stretches int, scans uint64) {
-	for _, e := range r.Events {
-		if e.Kind == measure.EventThinned.String() {
-			stretches, scans = stretches+1, scans+e.Scans
-		}
-	}
-	return stretches, scans
 }
 
 // conditionReport is the GPU's condition just before and just after the work.
@@ -347,20 +349,6 @@ type provenanceReport struct {
 	TraceID        string   `json:"trace_id,omitempty"`
 }
 
-// newProvenanceReport returns the report of a provenance; nil for nil.
-func newProvenanceReport(p *store.Provenance) *provenanceReport {
-	if p == nil {
-		return nil
-	}
-	r := &provenanceReport{
-		p.Host, p.OS, p.Version, p.MonitorVersion, p.Directory, p.GitCommit, nil, p.Command, p.TraceID,
-	}
-	if p.GitCommit != "" {
-		r.GitDirty = &p.GitDirty
-	}
-	return r
-}
-
 // render writes the provenance as text.
 func (r *provenanceReport) render(w io.Writer) {
 	if r == nil {
@@ -418,9 +406,7 @@ func renderRecords(w io.Writer, r *Report) {
 	if len(r.Records) == 0 {
 		fmt.Fprintf(w, "  scale    nominal: of the instrument and the bench file, no calibration record\n")
 	}
-	for _, c := range r.Records {
-		fmt.Fprintf(w, "  scale    %s\n", c.Text)
-	}
+	out.Each(w, "  scale    %s\n", lists.Map(r.Records, func(c recordReport) string { return c.Text }))
 }
 
 // RenderResults writes the results of a recalculated task with their differences from the

@@ -12,6 +12,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -46,7 +47,7 @@ func Swings(ctx context.Context, db *store.DB, t *store.Task, step string, progr
 		return nil, err
 	}
 	done := 0
-	for x, err := range TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at }) {
+	for x, err := range TaskTruth(ctx, db, t, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -114,17 +115,15 @@ func RenderSwings(a *cli.App, s *swings.Swings) {
 	fmt.Fprintf(a.Out, "\nSwings: mean %v, rms %v, highest sample %v (crest factor %.3g)\n", s.Mean, s.RMS, s.Peak, s.Crest)
 	if len(s.Scales) > 0 {
 		fmt.Fprintln(a.Out, "\nMeans over a width, against the mean:")
-		t := out.NewTable(a.Out, ">width", ">least", ">1 %", ">99 %", ">most", ">±", ">steepest rise", ">fall")
-		for _, x := range s.Scales {
+		head := out.Row{">width", ">least", ">1 %", ">99 %", ">most", ">±", ">steepest rise", ">fall"}
+		out.Table(a.Out, head, s.Scales, func(x swings.Scale) out.Row {
 			q := map[float64]measure.Watt{}
 			for _, e := range x.Quantiles {
 				q[e.P] = e.Power
 			}
-			t.AppendRow([]any{
-				x.Width, q[0], q[0.01], q[0.99], q[1], x.U, slopeText(x.Rise.PerSecond), slopeText(x.Fall.PerSecond),
-			})
-		}
-		t.Render()
+			slope := func(perSecond float64) string { return measure.Watt(perSecond).String() + "/s" }
+			return out.Row{x.Width, q[0], q[0.01], q[0.99], q[1], x.U, slope(x.Rise.PerSecond), slope(x.Fall.PerSecond)}
+		})
 	}
 	if len(s.Bands) > 0 {
 		fmt.Fprintln(a.Out, "\nRoot mean square by frequency:")
@@ -136,10 +135,7 @@ func RenderSwings(a *cli.App, s *swings.Swings) {
 	if c := s.Course; c != nil {
 		fmt.Fprintf(a.Out, "\nA step: %s each, over %s of %v ± %v (sd); %d left out\n",
 			out.EnergyText(c.Energy, c.U), measure.Plural(uint64(c.Steps), "step"), c.Length, c.SD, c.Out)
-		values := make([]float64, len(c.Phases))
-		for i, p := range c.Phases {
-			values[i] = float64(p.Power)
-		}
+		values := lists.Map(c.Phases, func(p swings.Phase) float64 { return float64(p.Power) })
 		width := min(len(values), out.PlotWidth(a.Out))
 		g := out.Graph{
 			Series: [][]float64{values}, Height: 10, Axis: "%.0f W", Options: []asciigraph.Option{asciigraph.Width(width)},
@@ -147,9 +143,5 @@ func RenderSwings(a *cli.App, s *swings.Swings) {
 		}
 		g.Draw(a.Out)
 	}
-	for _, n := range s.Notes {
-		fmt.Fprintln(a.Out, "  note:", n)
-	}
+	out.Each(a.Out, "  note: %s\n", s.Notes)
 }
-
-func slopeText(perSecond float64) string { return measure.Watt(perSecond).String() + "/s" }

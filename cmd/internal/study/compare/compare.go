@@ -83,8 +83,7 @@ func (f *compareFlags) sides(args []string) error {
 	case len(args) != 0 || f.a == "" || f.b == "":
 		return cli.Usagef("name two sides: wattmark compare 3 4, or --a 3,4,5 --b 6,7,8")
 	}
-	switch f.meter {
-	case meterAuto, meterSame, meterDifferent:
+	if slices.Contains([]string{meterAuto, meterSame, meterDifferent}, f.meter) {
 		return nil
 	}
 	return cli.Usagef("--meters %q: want auto, same or different", f.meter)
@@ -129,7 +128,7 @@ func Stored(ctx context.Context, db *store.DB, a, b []store.TaskID, work []strin
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 			t, err := db.Task(ctx, id)
 			if err == nil {
-				err = hasResult(&t)
+				err = HasResult(&t)
 			}
 			if err != nil {
 				return nil, err
@@ -159,8 +158,11 @@ func compareRead(ctx context.Context, sides *[2]comparedSide, meter string, work
 			sides[i].runs = append(sides[i].runs, comparedRun(t, meter, string("AB"[i]), sides[i].Database))
 		}
 	}
-	if err := disjoint(sides); err != nil {
-		return nil, err
+	for _, a := range sides[0].Tasks { // a task on both sides
+		if sides[0].Database == sides[1].Database && slices.Contains(sides[1].Tasks, a) {
+			return nil, cli.Usagef("task %d is in A (%s) and in B (%s): it says nothing about a difference", a,
+				sides[0].Spec, sides[1].Spec)
+		}
 	}
 	leaveUnpaired(sides)
 	effects, err := compare.All(sides[0].runs, sides[1].runs)
@@ -181,22 +183,6 @@ func compareRead(ctx context.Context, sides *[2]comparedSide, meter string, work
 		}
 	}
 	return r, r.addStart(ctx, sides)
-}
-
-// disjoint returns a usage error for a task that is on both sides.
-func disjoint(s *[2]comparedSide) error {
-	if s[0].Database != s[1].Database {
-		return nil
-	}
-	for _, a := range s[0].tasks {
-		for _, b := range s[1].tasks {
-			if a.ID == b.ID {
-				return cli.Usagef("task %d is in A (%s) and in B (%s): it says nothing "+
-					"about a difference", a.ID, s[0].Spec, s[1].Spec)
-			}
-		}
-	}
-	return nil
 }
 
 // MostNamed bounds the number of tasks that a name matches.
@@ -229,8 +215,8 @@ func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSid
 func (s *comparedSide) add(t *store.Task) {
 	s.tasks = append(s.tasks, t)
 	s.Tasks = append(s.Tasks, t.ID)
-	s.GPUs = addNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
-	s.Meters = addNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
+	s.GPUs = lists.AddNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
+	s.Meters = lists.AddNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
 }
 
 // TasksNamed reads the tasks of spec, numbers and names separated by commas, sorted by
@@ -283,10 +269,10 @@ func numbered(a *cli.App, ctx context.Context, spec string) (numbers, passed []s
 func measured(a *cli.App, ctx context.Context, db *store.DB, numbers []string) (out []*store.Task, err error) {
 	for _, n := range numbers {
 		t, err := a.Task(ctx, db, n)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = HasResult(t)
 		}
-		if err := hasResult(t); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, t)
@@ -294,8 +280,8 @@ func measured(a *cli.App, ctx context.Context, db *store.DB, numbers []string) (
 	return out, nil
 }
 
-// hasResult returns an ExitIncomplete error for a task without an energy.
-func hasResult(t *store.Task) error {
+// HasResult returns an ExitIncomplete error for a task without an energy.
+func HasResult(t *store.Task) error {
 	if t.Result != nil {
 		return nil
 	}

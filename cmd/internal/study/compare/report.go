@@ -11,6 +11,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
@@ -81,14 +82,6 @@ func newCompareReport(s *[2]comparedSide, effects []compare.Effect) *CompareRepo
 	return r
 }
 
-// addNew appends s to list unless list contains it.
-func addNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
-		return list
-	}
-	return append(list, s)
-}
-
 // caution adds the cautions: errors and scatter that the intervals do not cover,
 // confounded sides, doubtful tasks, an exact test that disagrees, and missing pairs.
 func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
@@ -146,7 +139,7 @@ func missingRails(tasks []*store.Task) string {
 	var out []string
 	for _, t := range tasks {
 		for _, m := range t.Setup.Missing {
-			out = addNew(out, m)
+			out = lists.AddNew(out, m)
 		}
 	}
 	return strings.Join(out, ", ")
@@ -187,12 +180,8 @@ func (r *CompareReport) Render(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  visible  with %s %s: %.2g %%, in 4 of 5 trials\n", runs, order, 100*v.Change)
 	}
-	for _, c := range slices.Concat(r.A.Passed, r.B.Passed) {
-		fmt.Fprintf(w, "  passed over: %s\n", c)
-	}
-	for _, c := range r.Cautions {
-		fmt.Fprintf(w, "  caution: %s\n", c)
-	}
+	out.Each(w, "  passed over: %s\n", slices.Concat(r.A.Passed, r.B.Passed))
+	out.Each(w, "  caution: %s\n", r.Cautions)
 }
 
 // renderEffects writes the table of the quantities and of the work.
@@ -206,10 +195,11 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	}
 	t := out.NewTable(w, head...)
 	row := func(cells ...any) { t.AppendRow(cells[:len(head)]) }
+	short := map[compare.Quantity]string{compare.EDP: "EDP", compare.ED2P: "ED²P"}
 	for i := range r.Quantities {
 		e := &r.Quantities[i]
-		row(short(e.Quantity), measure.FormatU(e.A.Value, e.A.U(), e.Unit), measure.FormatU(e.B.Value, e.B.U(), e.Unit),
-			changeText(e.Change), pText(e.Corrected))
+		row(cmp.Or(short[e.Quantity], e.Name), measure.FormatU(e.A.Value, e.A.U(), e.Unit),
+			measure.FormatU(e.B.Value, e.B.U(), e.Unit), changeText(e.Change), pText(e.Corrected))
 	}
 	for _, x := range r.Work {
 		unit := "J/" + x.Unit
@@ -218,17 +208,6 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 		row(x.Unit+" a second", measure.FormatSI(x.RateA, x.Unit+"/s"), measure.FormatSI(x.RateB, x.Unit+"/s"), "", "")
 	}
 	t.Render()
-}
-
-// short is the name of a quantity in the table.
-func short(q compare.Quantity) string {
-	switch q {
-	case compare.EDP:
-		return "EDP"
-	case compare.ED2P:
-		return "ED²P"
-	}
-	return q.Name
 }
 
 // renderCommon writes the errors that A and B have in common, added in quadrature by

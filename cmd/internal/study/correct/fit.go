@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -130,9 +131,7 @@ func renderFit(w io.Writer, f *correct.Fit) {
 		fmt.Fprintf(w, "%.1f W to ", float64(f.Rest))
 	}
 	fmt.Fprintf(w, "%.1f W; %s\n", float64(f.Work), measure.Plural(f.Readings, "reading"))
-	for _, x := range f.Warnings {
-		fmt.Fprintf(w, "caution   %s\n", x)
-	}
+	out.Each(w, "caution   %s\n", f.Warnings)
 	// Rounded to 10 µs; the uncertainty is rounded up to 0.1 ms.
 	d := time.Duration(math.Round(float64(f.C)*1e5)) * 10 * time.Microsecond
 	fmt.Fprintf(w, "Use it:   wattmark correct … --tau %v", d)
@@ -183,11 +182,10 @@ func correctModelCmd(a *cli.App) *cobra.Command {
 func printK20(a *cli.App, m correct.Model) error {
 	rs := m.Readings()
 	if a.JSON {
-		out := struct {
+		return json.NewEncoder(cli.Raw(a.Out)).Encode(struct {
 			Energy   measure.Joule     `json:"energy_j"`
 			Readings []correct.Reading `json:"readings"`
-		}{m.Energy(), rs}
-		return json.NewEncoder(cli.Raw(a.Out)).Encode(out)
+		}{m.Energy(), rs})
 	}
 	w := bufio.NewWriter(cli.Raw(a.Out))
 	fmt.Fprintln(w, "time_s,power_w")

@@ -170,9 +170,7 @@ func (r *CorrectionReport) render(w io.Writer, plot bool) {
 	if r.Level != nil {
 		fmt.Fprintf(w, "  level    %s\n", r.Level.Statement)
 	}
-	for _, x := range r.Warnings {
-		fmt.Fprintf(w, "  caution  %s\n", x)
-	}
+	out.Each(w, "  caution  %s\n", r.Warnings)
 	fmt.Fprintln(w)
 	r.renderWork(w)
 	if b := r.Bound; b != nil {

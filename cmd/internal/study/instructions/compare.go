@@ -174,10 +174,7 @@ func estimatesNamed(a *cli.App, ctx context.Context, name string, q instructions
 			return nil, cli.Usagef("%s has no %s energies: leave --quantity out", name, q)
 		}
 		e, err := reference.Estimates(gpu)
-		if err != nil {
-			err = cli.WithCode(cli.ExitUsage, err)
-		}
-		return e, err
+		return e, cli.WithCode(cli.ExitUsage, err)
 	}
 	runs, err := instructionRuns(a, ctx, []string{name})
 	return instructions.Estimates(runs), err

@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/model"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -367,7 +368,11 @@ func (r *PredictReport) render(w io.Writer) {
 		if r.Score != nil {
 			row = append(row, optional(k.Measured, "%.1f W"), measure.FormatPercent(float64(k.ErrorPct)))
 		}
-		return append(row, codes(k.Warnings))
+		var codes []string
+		for _, x := range k.Warnings {
+			codes = lists.AddNew(codes, string(x.Code))
+		}
+		return append(row, strings.Join(codes, ", "))
 	})
 	if s := r.Score; s != nil {
 		fmt.Fprintf(w, "\n%.4g W², %.3g %%, bias %+.2g W", float64(s.MSE), s.MAPE, float64(s.Bias))
@@ -385,15 +390,4 @@ func (r *PredictReport) render(w io.Writer) {
 		}
 	}
 	renderWarnings(w, append(all, r.Warnings...), r.Notes)
-}
-
-// codes joins the codes of the warnings, each once, in order of appearance.
-func codes(list []model.Warning) string {
-	var seen []string
-	for _, x := range list {
-		if !slices.Contains(seen, string(x.Code)) {
-			seen = append(seen, string(x.Code))
-		}
-	}
-	return strings.Join(seen, ", ")
 }

@@ -92,8 +92,7 @@ func Commands(a *cli.App) []*cobra.Command {
 			return printModel(a, m)
 		})
 	c.AddCommand(modelFitCmd(a), modelEvalCmd(a), modelPredictCmd(a), modelExplainCmd(a),
-		stored.ListCmd(a, kind, "List the models", readModel,
-			func(list []*storedModel) error { return printModels(a, list) }),
+		stored.ListCmd(a, kind, "List the models", readModel, printModels),
 		kind.DeleteCmd(a, "Delete a model, or one version of it"), show, modelPlanCmd(a))
 	return cli.In(cli.Learn, help, c)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -207,9 +208,7 @@ func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Ta
 		if err != nil {
 			return fmt.Errorf("%s: line %d (%s): %w", r.File, r.Line, r.Name, err)
 		}
-		if !slices.Contains(f.tasksUsed, task.ID) {
-			f.tasksUsed = append(f.tasksUsed, task.ID)
-		}
+		f.tasksUsed = lists.AddNew(f.tasksUsed, task.ID)
 	}
 	return nil
 }

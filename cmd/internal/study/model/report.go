@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/model"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -300,9 +301,7 @@ func renderWarnings(w io.Writer, list []model.Warning, notes []string) {
 		}
 		fmt.Fprintf(w, "warning: %s%s\n", where, measure.Printable(x.Text))
 	}
-	for _, n := range notes {
-		fmt.Fprintf(w, "note: %s\n", measure.Printable(n))
-	}
+	out.Each(w, "note: %s\n", lists.Map(notes, measure.Printable))
 }
 
 // against draws estimated over measured power, both in W and on the same scale, with the

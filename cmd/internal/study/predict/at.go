@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 //go:embed help.md
@@ -29,8 +30,7 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "predict", Short: "Predict a kernel's time and energy from its number of blocks"}
 	c.AddCommand(predictAdviseCmd(a), predictCalibrateCmd(a), predictSweepCmd(a), predictAtCmd(a), predictShowCmd(a),
-		stored.ListCmd(a, kind, "List the stored models", readPrediction,
-			func(list []*Prediction) error { return printPredictions(a, list) }),
+		stored.ListCmd(a, kind, "List the stored models", readPrediction, printPredictions),
 		kind.DeleteCmd(a, "Delete a model, or one version of it"),
 		predictCheckCmd(a), predictExportCmd(a), predictReferenceCmd(a))
 	return cli.In(cli.Learn, help, c)
@@ -73,10 +73,7 @@ func (f *platformFlags) read() (p *simgrid.Platform, r predict.Round, err error)
 	} else {
 		p, err = cli.ReadFile(f.platform, func(r io.Reader, name string) (*simgrid.Platform, error) {
 			p, err := simgrid.Parse(r)
-			if err != nil {
-				err = fmt.Errorf("%s: %w", name, err)
-			}
-			return p, err
+			return p, logfile.In(name, err)
 		})
 		if err != nil {
 			return nil, r, err
@@ -331,9 +328,7 @@ func predictAdviseCmd(a *cli.App) *cobra.Command {
 			}
 			return a.Print(x, func(w io.Writer) {
 				fmt.Fprintf(w, "Measure launches of %v blocks:\n", x.Blocks)
-				for _, why := range x.Why {
-					fmt.Fprintln(w, " -", why)
-				}
+				out.Each(w, " - %s\n", x.Why)
 			})
 		})
 	c.Flags().Uint64Var(&sms, "sms", 0, "multiprocessors of the GPU (required)")

@@ -234,9 +234,7 @@ func (p *Prediction) render(w io.Writer) {
 			"  fit      residuals as large with a probability of %.2g (time) and %.2g (energy) under the stated "+
 				"uncertainties\n", q.PTime, q.PEnergy)
 	}
-	for _, d := range p.Doubts {
-		fmt.Fprintf(w, "  note     %s\n", d)
-	}
+	out.Each(w, "  note     %s\n", p.Doubts)
 	if p.Evaluation != nil {
 		fmt.Fprintf(w, "\nPredicted, and not calibrated on:\n")
 		renderEvaluation(w, p.Evaluation)

@@ -109,10 +109,7 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	if err := errors.Join(session.NotNegative("--wait", f.Wait), session.Free(f.csv, f.svg)); err != nil {
 		return p, err
 	}
-	if err := p.Check(); err != nil {
-		return p, cli.WithCode(cli.ExitUsage, err)
-	}
-	return p, nil
+	return p, cli.WithCode(cli.ExitUsage, p.Check())
 }
 
 // predictSweep measures the kernel over its numbers of blocks, calibrates on some
@@ -318,28 +315,18 @@ func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep
 		doubts = append(doubts, "the GPU is simulated: its blocks draw what they were made to draw")
 	}
 	// Reduced clocks lengthen some launches and not others, and bend the line.
-	if held := throttled(o); held != "" {
-		doubts = append(doubts, held)
-	}
-	return c.finish(a, ctx, cmp.Or(f.name, f.kernel), doubts, tasks, false, f.svg)
-}
-
-// throttled describes the reasons for reduced clocks, "" for none.
-func throttled(o *sweep.Outcome) string {
-	n, by := 0, map[string]bool{}
+	held, by := 0, map[string]bool{}
 	for _, l := range o.Launches {
-		if len(l.Throttled) > 0 {
-			n++
-		}
+		held += min(len(l.Throttled), 1)
 		for _, t := range l.Throttled {
 			by[t] = true
 		}
 	}
-	if n == 0 {
-		return ""
+	if held > 0 {
+		doubts = append(doubts, fmt.Sprintf("in %d launches the clocks were held down by %s", held,
+			strings.Join(slices.Sorted(maps.Keys(by)), ", ")))
 	}
-	return fmt.Sprintf("in %d launches the clocks were held down by %s", n,
-		strings.Join(slices.Sorted(maps.Keys(by)), ", "))
+	return c.finish(a, ctx, cmp.Or(f.name, f.kernel), doubts, tasks, false, f.svg)
 }
 
 // simBlocks runs the blocks of a sweep on a simulated GPU, after the paper's

@@ -70,8 +70,20 @@ func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags)
 	if err != nil {
 		return err
 	}
-	r := newRooflineReport(m, tasks, points)
-	r.Passed = passed
+	r := &RooflineReport{
+		GPU: tasks[0].GPU, UUID: tasks[0].GPUUUID, Model: m, Cautions: m.Cautions, Passed: passed,
+	}
+	for i, p := range points {
+		r.Points = append(r.Points, newRoofPoint(m, tasks[i], p, m.Fitted(p)))
+	}
+	low, high := r.bounds()
+	const steps = 64
+	for i := range steps + 1 {
+		// Equal ratios are equal distances on the logarithmic axis.
+		x := low * math.Pow(high/low, float64(i)/steps)
+		perSecond, perJoule, power := m.At(x)
+		r.Line = append(r.Line, roofLinePoint{x, perSecond, perJoule, power})
+	}
 	for _, s := range f.points {
 		if err := addRoofPoint(a, ctx, db, r, m, s); err != nil {
 			return err
@@ -167,12 +179,11 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 		given[store.TaskID(id)] = w
 	}
 	t, err := a.Task(ctx, db, number)
+	if err == nil {
+		err = compare.HasResult(t)
+	}
 	if err != nil {
 		return err
-	}
-	if t.Result == nil {
-		return cli.WithCode(cli.ExitIncomplete,
-			fmt.Errorf("task %d is %s and has no energy: %s", t.ID, t.State.String(), t.Reason))
 	}
 	if t.GPUUUID != r.UUID {
 		r.Cautions = append(r.Cautions,
@@ -282,24 +293,6 @@ type roofLinePoint struct {
 	Power     measure.Watt `json:"power_w"`
 }
 
-// newRooflineReport returns the report of a fit, with 65 samples of the curve at
-// equal ratios of intensity.
-func newRooflineReport(m *roofline.Model, tasks []*store.Task, points []roofline.Point) *RooflineReport {
-	r := &RooflineReport{GPU: tasks[0].GPU, UUID: tasks[0].GPUUUID, Model: m, Cautions: m.Cautions}
-	for i, p := range points {
-		r.Points = append(r.Points, newRoofPoint(m, tasks[i], p, m.Fitted(p)))
-	}
-	low, high := r.bounds()
-	const steps = 64
-	for i := range steps + 1 {
-		// Equal ratios are equal distances on the logarithmic axis.
-		x := low * math.Pow(high/low, float64(i)/steps)
-		perSecond, perJoule, power := m.At(x)
-		r.Line = append(r.Line, roofLinePoint{x, perSecond, perJoule, power})
-	}
-	return r
-}
-
 // bounds returns the range of intensities to draw: a factor of four around the
 // balance in time, extended to all tasks.
 func (r *RooflineReport) bounds() (low, high float64) {
@@ -352,9 +345,7 @@ func (r *RooflineReport) render(w io.Writer, plot bool) {
 	if plot {
 		r.plot(w)
 	}
-	for _, c := range slices.Concat(r.Passed, r.Cautions) {
-		fmt.Fprintln(w, "  caution:", c)
-	}
+	out.Each(w, "  caution: %s\n", slices.Concat(r.Passed, r.Cautions))
 }
 
 // row returns the task's line of the table.

@@ -22,7 +22,9 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -112,7 +114,7 @@ func certificateMake(a *cli.App, ctx context.Context, f *makeFlags) error {
 	case (f.task != "") != (f.evidence != ""):
 		return cli.Usagef("--task and --evidence go together: others must be able to identify the sensor again")
 	}
-	key, err := readKey(f.key+".pub", f.key)
+	key, err := readKey(f.key)
 	if err != nil {
 		return err
 	}
@@ -234,22 +236,20 @@ func (s *sensorSource) evidence(dir, field string) (*sensorSource, error) {
 	return read, err
 }
 
-// readKey reads a public key, and with the path of a private one that too.
-func readKey(public, private string) (*certificate.Key, error) {
-	b, err := os.ReadFile(public)
+// readKey reads a private key, and the public one beside it.
+func readKey(path string) (*certificate.Key, error) {
+	public, err := os.ReadFile(path + ".pub")
 	if err != nil {
 		return nil, err
 	}
-	k, err := certificate.ParsePublic(string(b))
-	if err == nil && private != "" {
-		if b, err = os.ReadFile(private); err == nil {
-			k, err = k.Private(b)
+	k, err := certificate.ParsePublic(string(public))
+	if err == nil {
+		var private []byte
+		if private, err = os.ReadFile(path); err == nil {
+			k, err = k.Private(private)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmp.Or(private, public), err)
-	}
-	return k, nil
+	return k, logfile.In(path, err)
 }
 
 // verifyFlags are those of certificate verify.
@@ -378,12 +378,8 @@ func renderCertificate(w io.Writer, c *certificate.Certificate) {
 	for _, e := range c.Errors {
 		fmt.Fprintf(w, "  error    %+.2f %% (%+.2f to %+.2f) by the %s: %s\n", e.Percent, e.Low, e.High, e.Basis, e.Class)
 	}
-	for _, n := range c.Notes {
-		fmt.Fprintf(w, "  note     %s\n", measure.Printable(n))
-	}
-	for _, n := range c.Apply {
-		fmt.Fprintf(w, "  apply    %s\n", measure.Printable(n))
-	}
+	out.Each(w, "  note     %s\n", lists.Map(c.Notes, measure.Printable))
+	out.Each(w, "  apply    %s\n", lists.Map(c.Apply, measure.Printable))
 	for _, f := range c.Files {
 		fmt.Fprintf(w, "  file     %.16s… %s\n", f.Digest.SHA256, measure.Printable(f.Name))
 	}
@@ -411,7 +407,7 @@ func certificateListCmd(a *cli.App) *cobra.Command {
 		func(_ context.Context, args []string) error {
 			list := []ListedCertificate{}
 			err := filepath.WalkDir(append(args, ".")[0], func(path string, d fs.DirEntry, err error) error {
-				if err != nil || d.IsDir() || !strings.HasSuffix(path, certificateEnding) {
+				if err != nil || d.IsDir() || !strings.HasSuffix(path, ".certificate.json") {
 					return err
 				}
 				f.Path = path
@@ -444,6 +440,3 @@ func certificateListCmd(a *cli.App) *cobra.Command {
 	f.covers(c.Flags())
 	return a.JSONFlag(c)
 }
-
-// certificateEnding is how the names of certificates end.
-const certificateEnding = ".certificate.json"

@@ -54,8 +54,8 @@ func Commands(a *cli.App) []*cobra.Command {
 	short := "Find out what a GPU's own sensor does, and measure with it"
 	c := &cobra.Command{Use: "sensor", Short: short}
 	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
-		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile,
-			func(list []*StoredProfile) error { return printProfiles(a, list) }), sensorDeleteCmd(a))
+		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile, printProfiles),
+		sensorDeleteCmd(a))
 	return cli.In(cli.Learn, help, c, certificateCmd(a))
 }
 
@@ -253,55 +253,34 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 	if err != nil {
 		return err
 	}
-	if f.svg != "" {
-		if err := r.draw(f.svg); err != nil {
-			return err
-		}
-	}
-	if f.save {
-		if err := r.keep(ctx, db, s.tasks); err != nil {
-			return err
-		}
-	}
-	return a.Print(r, func(w io.Writer) { r.render(w, f.plot) })
-}
-
-// draw draws each field into a file of its own. With several fields their names are
-// inserted before the extension.
-func (r *SensorReport) draw(svg string) error {
-	for i := range r.Fields {
+	// Each field has a file of its own. With several fields their names are inserted before the extension.
+	for i := 0; i < len(r.Fields) && f.svg != ""; i++ {
 		x := &r.Fields[i]
-		x.Picture = svg
+		x.Picture = f.svg
 		if len(r.Fields) > 1 {
-			ext := filepath.Ext(svg)
-			x.Picture = strings.TrimSuffix(svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
+			ext := filepath.Ext(f.svg)
+			x.Picture = strings.TrimSuffix(f.svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
 		}
 		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, r.source).WriteSVG); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// profileName returns the name under which a profile is stored.
-func profileName(uuid, field string) string { return uuid + " " + field }
-
-// keep stores the profiles as new versions, and returns a usage error where the GPU's
-// UUID is not known.
-func (r *SensorReport) keep(ctx context.Context, db *store.DB, tasks []store.TaskID) error {
-	for i := range r.Fields {
+	for i := 0; i < len(r.Fields) && f.save; i++ {
 		p := &r.Fields[i].Profile
 		if p.UUID == "" {
 			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu (nvidia-smi -L lists UUIDs)")
 		}
-		v, err := correct.Profiles.Put(ctx, db, profileName(p.UUID, p.Field), p, tasks)
+		v, err := correct.Profiles.Put(ctx, db, profileName(p.UUID, p.Field), p, s.tasks)
 		if err != nil {
 			return err
 		}
 		r.Fields[i].Version = v.Version
 	}
-	return nil
+	return a.Print(r, func(w io.Writer) { r.render(w, f.plot) })
 }
+
+// profileName returns the name under which a profile is stored.
+func profileName(uuid, field string) string { return uuid + " " + field }
 
 // sensorTask reads a stored task as a source: its readings, and as the load its meter's
 // trace. With events set, or where there is no independent meter on a related clock, the
@@ -345,8 +324,8 @@ func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, even
 	if events {
 		return s, taskPhases(ctx, db, t, s)
 	}
-	trace := report.TaskTruth(ctx, db, t, func(at measure.Seconds) measure.Seconds { return at })
-	return s, s.useMeter(trace, "the meter's trace ("+t.Instrument.Kind+missingText(t.Setup.Missing)+")")
+	origin := "the meter's trace (" + t.Instrument.Kind + missingText(t.Setup.Missing) + ")"
+	return s, s.useMeter(report.TaskTruth(ctx, db, t, nil), origin)
 }
 
 // missingText lists the rails without a sensor, for a description of the meter.
@@ -359,7 +338,7 @@ func missingText(rails []string) string {
 
 // taskPhases sets the load to the launches recorded in the program, else to the kernels
 // that the benchmark noted, with the chips of the markers: those load the GPU, so that the
-// sensor's readings show them. A chip lasts until the next one of the same marker begins.
+// sensor's readings show them.
 func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSource) error {
 	kernels, _, err := report.TaskKernels(ctx, db, t, s.place)
 	if err != nil {
@@ -372,11 +351,6 @@ func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSourc
 	if err != nil {
 		return err
 	}
-	for i := 0; i+1 < len(played); i++ {
-		x, next := played[i], played[i+1]
-		if next.Kind == x.Kind && next.Chip == x.Chip+1 {
-			s.addChip(t.Marker, x.Kind, x.Chip, x.At, next.At)
-		}
-	}
+	s.addChips(t.Marker, played)
 	return s.usePhases("the kernels that the task recorded")
 }

@@ -282,9 +282,7 @@ func (r *SensorRunReport) render(w io.Writer) {
 		fmt.Fprintf(w, "  meter    %s, task %d%s: the sensor is %s off%s\n",
 			out.EnergyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), measure.FormatPercent(m.ErrorPct), within)
 	}
-	for _, n := range e.Notes {
-		fmt.Fprintf(w, "  note     %s\n", n)
-	}
+	out.Each(w, "  note     %s\n", e.Notes)
 	// The scatter of these trials is the uncertainty by chance.
 	t := out.NewTable(w, "trial", "energy", "mean", "renewals")
 	for i, x := range e.Trials {

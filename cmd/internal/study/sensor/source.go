@@ -160,23 +160,19 @@ func ownRecording(ctx context.Context, dir string) (*sensorSource, error) {
 	for _, k := range host.Kernels {
 		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: s.place(k.Start), To: s.place(k.End)})
 	}
-	spec := host.Marker.Spec()
-	for i := 0; i+1 < len(host.Played); i++ {
-		x, next := host.Played[i], host.Played[i+1]
-		if x.Kind == next.Kind && next.Chip == x.Chip+1 {
-			s.addChip(spec, marker.Kind(x.Kind), x.Chip, x.At, next.At)
-		}
-	}
+	s.addChips(host.Marker.Spec(), host.Played)
 	return s, s.usePhases("the kernels and chips that the host timed")
 }
 
-// addChip adds the phase of one chip of a marker, which loads the GPU; chips count from
-// the start of the code.
-func (s *sensorSource) addChip(spec marker.Spec, kind marker.Kind, chip int, from, to time.Time) {
-	chips := spec.Chips(kind)
-	if c := chip + spec.CodeStart(); c >= 0 && c < len(chips) {
-		name := map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]]
-		s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(from), To: s.place(to)})
+// addChips adds the phases of the chips of markers, which load the GPU; chips count from the start of the code. A chip
+// lasts until the next one of the same marker begins.
+func (s *sensorSource) addChips(spec marker.Spec, played []store.Played) {
+	for i := 0; i+1 < len(played); i++ {
+		x, next, chips := played[i], played[i+1], spec.Chips(played[i].Kind)
+		if c := x.Chip + spec.CodeStart(); next.Kind == x.Kind && next.Chip == x.Chip+1 && c >= 0 && c < len(chips) {
+			name := map[bool]string{true: "marker, high", false: "marker, low"}[chips[c]]
+			s.Phases = append(s.Phases, sensor.Phase{Name: name, From: s.place(x.At), To: s.place(next.At)})
+		}
 	}
 }
 
@@ -244,9 +240,7 @@ func (r *SensorReport) render(w io.Writer, plot bool) {
 	for _, x := range r.Fields {
 		fmt.Fprintln(w)
 		renderProfile(w, &x.Profile)
-		for _, n := range x.Notes {
-			fmt.Fprintf(w, "  note     %s\n", n)
-		}
+		out.Each(w, "  note     %s\n", x.Notes)
 		if x.Version > 0 {
 			fmt.Fprintf(w, "  stored   version %d of %s\n", x.Version, profileName(x.UUID, x.Field))
 		}
@@ -257,9 +251,7 @@ func (r *SensorReport) render(w io.Writer, plot bool) {
 			out.Sketch(w, &sensorPicture(x.found, r.source).Chart)
 		}
 	}
-	for _, x := range r.Refused {
-		fmt.Fprintf(w, "\n%s\n", x)
-	}
+	out.Each(w, "\n%s\n", r.Refused)
 }
 
 // renderProfile writes a profile as text. The static line appears only where a meter

@@ -103,7 +103,8 @@ func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
 
 // ListCmd returns the command list: it reads all versions and prints them. One that cannot
 // be read is reported on standard error and left out.
-func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis) (T, error), print func([]T) error,
+func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis) (T, error),
+	print func(*cli.App, []T) error,
 ) *cobra.Command {
 	return a.JSONFlag(cli.Command("list", short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		all, err := k.All(a, ctx)
@@ -119,7 +120,7 @@ func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis)
 			}
 			list = append(list, x)
 		}
-		return print(list)
+		return print(a, list)
 	}))
 }
 

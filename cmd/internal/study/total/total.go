@@ -431,9 +431,7 @@ func (r *JobReport) render(w io.Writer) {
 	if r.Tasks > 0 {
 		r.renderShares(w)
 	}
-	for _, c := range r.Cautions {
-		fmt.Fprintf(w, "  caution: %s\n", c)
-	}
+	out.Each(w, "  caution: %s\n", r.Cautions)
 }
 
 // renderShares writes the parts of U, the largest shared errors, and the time at which

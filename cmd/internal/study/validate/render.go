@@ -71,14 +71,10 @@ func renderValidation(w io.Writer, r *validate.Report) {
 		}
 		fmt.Fprintf(w, "  missing  %s (%s)\n", measure.Printable(m.Name), bound)
 	}
-	for _, c := range r.Cautions {
-		fmt.Fprintf(w, "  caution  %s\n", c)
-	}
+	out.Each(w, "  caution  %s\n", r.Cautions)
 	fmt.Fprintln(w)
 	renderMethods(w, r)
-	for _, n := range page.Notes(r.Methods) {
-		fmt.Fprintf(w, "  %s\n", n)
-	}
+	out.Each(w, "  %s\n", page.Notes(r.Methods))
 	renderKernels(w, r)
 	out.Sketch(w, page.Power(r))
 }

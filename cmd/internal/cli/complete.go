@@ -126,11 +126,9 @@ func (a *App) ofTasks(text func(*store.Row) string) cobra.CompletionFunc {
 		if err != nil {
 			return nil
 		}
-		seen := map[string]bool{}
 		for i := range tasks {
-			if v := text(&tasks[i]); v != "" && !seen[v] {
-				seen[v] = true
-				values = append(values, v)
+			if v := text(&tasks[i]); v != "" {
+				values = lists.AddNew(values, v)
 			}
 		}
 		return values

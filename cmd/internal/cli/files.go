@@ -40,34 +40,25 @@ func CheckEnding(path, format string, ends ...string) error {
 	return Usagef("%s: what is written is %s: let the name end in %s", path, format, strings.Join(ends, " or "))
 }
 
-// outFile is the pflag.Value of a file to write. A name with the ending of another format
-// is refused when the flag is parsed, before the measurement.
-type outFile struct {
-	path   *string
-	format string
-	ends   []string
+// checked is a flag's value with a check of what it is set to.
+type checked struct {
+	pflag.Value
+	check func(text string) error
 }
 
-func (o outFile) String() string {
-	if o.path == nil {
-		return ""
-	}
-	return *o.path
-}
-
-func (o outFile) Type() string { return "string" }
-
-func (o outFile) Set(path string) error {
-	if err := CheckEnding(path, o.format, o.ends...); err != nil {
+func (c checked) Set(text string) error {
+	if err := c.check(text); err != nil {
 		return err
 	}
-	*o.path = path
-	return nil
+	return c.Value.Set(text)
 }
 
-// OutFlag adds a flag for a file to write in a format with the endings ends.
+// OutFlag adds a flag for a file to write in a format with the endings ends. A name with the ending of another format
+// is refused when the flag is parsed, before the measurement.
 func OutFlag(fl *pflag.FlagSet, path *string, name, usage, format string, ends ...string) {
-	fl.Var(outFile{path, format, ends}, name, usage)
+	fl.StringVar(path, name, "", usage)
+	f := fl.Lookup(name)
+	f.Value = checked{f.Value, func(text string) error { return CheckEnding(text, format, ends...) }}
 }
 
 // SVGFlag adds --svg, the file of a picture.

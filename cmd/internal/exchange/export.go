@@ -226,8 +226,15 @@ func (f *exportFlags) formatByName() error {
 		case end == "" && pack == "":
 			f.format = "csv"
 		default:
-			return cli.Usagef("%s: no format has the ending %s: end the name in %s, or "+
-				"name the format with --format", f.output, end+pack, endNames())
+			var ends []string
+			for _, f := range cli.ExportFormats {
+				ends = append(ends, f.Ends...)
+				if f.Text && len(f.Ends) > 0 {
+					ends = append(ends, f.Ends[0]+".gz", f.Ends[0]+".zst")
+				}
+			}
+			return cli.Usagef("%s: no format has the ending %s: end the name in %s, or name the format with --format",
+				f.output, end+pack, strings.Join(ends, ", "))
 		}
 	}
 	i := slices.IndexFunc(cli.ExportFormats, func(x cli.FormatInfo) bool { return x.Name == f.format })
@@ -243,18 +250,6 @@ func (f *exportFlags) formatByName() error {
 		ends = cli.ExportFormats[0].Ends // its lines are CSV
 	}
 	return cli.CheckEnding(strings.TrimSuffix(strings.ToLower(f.output), pack), f.format, ends...)
-}
-
-// endNames lists the endings that select a format, for error messages.
-func endNames() string {
-	var ends []string
-	for _, f := range cli.ExportFormats {
-		ends = append(ends, f.Ends...)
-		if f.Text && len(f.Ends) > 0 {
-			ends = append(ends, f.Ends[0]+".gz", f.Ends[0]+".zst")
-		}
-	}
-	return strings.Join(ends, ", ")
 }
 
 // check returns the format, or fails with ExitUsage for flags that it cannot follow. tasks

@@ -52,16 +52,25 @@ func importSmiCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
+// Check returns a usage error for an offset and a zone together, and for an offset of no place.
+func (f *SmiFlags) Check() error {
+	switch {
+	case f.Given && f.Zone != "":
+		return cli.Usagef("give --utc-offset or --zone, not both")
+	case f.Offset.Abs() > 14*time.Hour:
+		return cli.Usagef("--utc-offset %v: no place on earth is so far from UTC", f.Offset)
+	}
+	return nil
+}
+
 // importSmi stores a log's power columns as software methods of an existing task. A second
 // import replaces the first. The log must cover the task's work.
 func importSmi(ctx context.Context, a *cli.App, path string, f SmiFlags) error {
-	switch {
-	case f.task < 1:
+	if f.task < 1 {
 		return cli.Usagef("name the task with --task: list them with wattmark tasks")
-	case f.Given && f.Zone != "":
-		return cli.Usagef("give --utc-offset or --zone, not both")
-	case f.Offset > 14*time.Hour || f.Offset < -14*time.Hour:
-		return cli.Usagef("--utc-offset %v: no place on earth is so far from UTC", f.Offset)
+	}
+	if err := f.Check(); err != nil {
+		return err
 	}
 	log, err := ReadSmi(path)
 	if err != nil {

@@ -282,7 +282,10 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 		return fmt.Errorf("%s: marker: %w", path, err)
 	}
 	login, _ := cli.Whoami()
-	in := &Incoming{Format: "recording", Path: dir, before: host.put}
+	in := &Incoming{Format: "recording", Path: dir}
+	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
+		return errors.Join(db.PutPlayed(ctx, id, host.Played), db.PutKernels(ctx, id, host.Kernels))
+	}
 	in.Task = store.NewTask{
 		Name: cmp.Or(f.name, host.Task), User: cmp.Or(f.user, login), Launched: host.Started,
 		GPU: cmp.Or(f.gpu, host.GPU), Driver: host.Driver, Marker: host.Marker.Spec(),
@@ -313,11 +316,6 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 		return db.Finish(ctx, id, o)
 	}
 	return ImportTask(ctx, a, in)
-}
-
-// put stores the edges played and the kernels of a task.
-func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error {
-	return errors.Join(db.PutPlayed(ctx, id, h.Played), db.PutKernels(ctx, id, h.Kernels))
 }
 
 // parseHostSide reads and checks host.json. Errors name the field.

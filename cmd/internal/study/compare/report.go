@@ -263,13 +263,8 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 
 // coveredText names the scatter that an interval covers.
 func coveredText(c compare.Coverage) string {
-	switch c {
-	case compare.Meters:
-		return "meters"
-	case compare.NoDrift:
-		return "no drift"
-	}
-	return "one side's scatter"
+	texts := map[compare.Coverage]string{compare.Meters: "meters", compare.NoDrift: "no drift"}
+	return cmp.Or(texts[c], "one side's scatter")
 }
 
 // changeText formats a change in percent, with half the width of its interval where there

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/store"
@@ -318,18 +320,13 @@ func smiColumn(b []byte, field string) ([]correct.Reading, string, error) {
 	if field != "" {
 		best = smilog.Field(strings.TrimPrefix(field, cli.SmiPrefix))
 		if list = log.Columns[best]; len(list) == 0 {
-			var have []string
-			for f := range log.Columns {
-				have = append(have, string(f))
-			}
-			slices.Sort(have)
+			have := lists.Map(slices.Sorted(maps.Keys(log.Columns)), func(f smilog.Field) string { return string(f) })
 			return nil, "", fmt.Errorf("no column %q with readings: there are %s", field, strings.Join(have, ", "))
 		}
 	}
-	out := make([]correct.Reading, len(list))
-	for i, r := range list {
-		out[i] = correct.Reading{At: measure.SecondsOf(r.At.Sub(list[0].At)), Power: r.Power}
-	}
+	out := lists.Map(list, func(r smilog.Reading) correct.Reading {
+		return correct.Reading{At: measure.SecondsOf(r.At.Sub(list[0].At)), Power: r.Power}
+	})
 	return correct.Tidy(out), string(best), nil
 }
 

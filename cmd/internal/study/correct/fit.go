@@ -89,15 +89,11 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 		rs, _, err := readReadings(f.readings, f.field)
 		return rs, kernel, err
 	}
-	db, err := a.OpenDB(ctx, args[0])
+	db, t, err := a.OpenTask(ctx, args[0])
 	if err != nil {
 		return nil, kernel, err
 	}
 	defer db.Close()
-	t, err := a.Task(ctx, db, args[0])
-	if err != nil {
-		return nil, kernel, err
-	}
 	// Times are relative to the begin of the work.
 	from, to, err := exchange.WorkSpan(ctx, db, t.ID)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/plot/plotter"
@@ -69,10 +70,9 @@ func newCorrectedSensor(p *sensor.Profile, slope string) correctedSensor {
 // phases. The sensor's delay is subtracted from the times of the readings first.
 func correctLag(rs []correct.Reading, p *sensor.Profile, o correct.Options) (*CorrectionReport, error) {
 	// The slope belongs to the time of the power, not of the reading.
-	moved := make([]correct.Reading, len(rs))
-	for i, x := range rs {
-		moved[i] = correct.Reading{At: x.At - p.Delay, Power: x.Power}
-	}
+	moved := lists.Map(rs, func(x correct.Reading) correct.Reading {
+		return correct.Reading{At: x.At - p.Delay, Power: x.Power}
+	})
 	res, err := correct.Run(moved, o)
 	if err != nil {
 		return nil, err
@@ -241,10 +241,7 @@ func (r *CorrectionReport) chart() *figure.Chart {
 		if !ok {
 			continue
 		}
-		name := string(p.Kind)
-		if named[p.Kind] {
-			name = ""
-		}
+		name := map[bool]string{false: string(p.Kind)}[named[p.Kind]]
 		named[p.Kind] = true
 		from, to := float64(p.From), float64(p.To)
 		c.Areas = append(c.Areas, figure.Area{
@@ -282,11 +279,9 @@ func (r *CorrectionReport) extent() (low, high float64) {
 
 // readingPoints converts readings to points of a plot.
 func readingPoints(rs []correct.Reading) plotter.XYs {
-	out := make(plotter.XYs, len(rs))
-	for i, x := range rs {
-		out[i] = plotter.XY{X: float64(x.At), Y: float64(x.Power)}
-	}
-	return out
+	return lists.Map(rs, func(x correct.Reading) plotter.XY {
+		return plotter.XY{X: float64(x.At), Y: float64(x.Power)}
+	})
 }
 
 // TaskCorrection is the correction of a task's readings. Methods are the corrected

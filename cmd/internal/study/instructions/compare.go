@@ -129,39 +129,37 @@ type comparisonFlags struct {
 func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	var f comparisonFlags
 	c := cli.Command("compare A B [C...]", "Hold measurements of instructions against each other", cobra.MinimumNArgs(1),
-		func(ctx context.Context, args []string) error { return f.compare(a, ctx, args) })
+		func(ctx context.Context, args []string) error {
+			if f.quantity != instructions.EnergyOf && f.quantity != instructions.DynamicOf {
+				return cli.Usagef("--quantity %q: want %s or %s", f.quantity, instructions.EnergyOf,
+					instructions.DynamicOf)
+			}
+			var names []string
+			for _, n := range args {
+				if n != strings.TrimSuffix(table1Prefix, ":") {
+					names = append(names, n)
+					continue
+				}
+				for _, gpu := range reference.GPUs() { // table1 stands for the columns of all GPUs of Table I
+					names = append(names, table1Prefix+strings.ToLower(gpu))
+				}
+			}
+			if len(names) < 2 {
+				return cli.Usagef("name two measurements or more, or table1 for the four GPUs of the paper")
+			}
+			sides := make([][]instructions.Estimate, len(names))
+			for n, name := range names {
+				var err error
+				if sides[n], err = estimatesNamed(a, ctx, name, f.quantity); err != nil {
+					return err
+				}
+			}
+			return f.sideBySide(a, names, sides)
+		})
 	f.add(c)
 	c.Flags().StringVar((*string)(&f.quantity), "quantity", string(instructions.EnergyOf),
 		"energy, or dynamic: above the idle GPU's")
 	return a.JSONFlag(c)
-}
-
-// compare reads each measurement and prints them side by side. table1 stands for the columns of all GPUs of Table I.
-func (f *comparisonFlags) compare(a *cli.App, ctx context.Context, args []string) error {
-	if f.quantity != instructions.EnergyOf && f.quantity != instructions.DynamicOf {
-		return cli.Usagef("--quantity %q: want %s or %s", f.quantity, instructions.EnergyOf, instructions.DynamicOf)
-	}
-	var names []string
-	for _, n := range args {
-		if n != strings.TrimSuffix(table1Prefix, ":") {
-			names = append(names, n)
-			continue
-		}
-		for _, gpu := range reference.GPUs() {
-			names = append(names, table1Prefix+strings.ToLower(gpu))
-		}
-	}
-	if len(names) < 2 {
-		return cli.Usagef("name two measurements or more, or table1 for the four GPUs of the paper")
-	}
-	sides := make([][]instructions.Estimate, len(names))
-	for n, name := range names {
-		var err error
-		if sides[n], err = estimatesNamed(a, ctx, name, f.quantity); err != nil {
-			return err
-		}
-	}
-	return f.sideBySide(a, names, sides)
 }
 
 // estimatesNamed returns the estimates of a column of Table I, a campaign or a

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/hostagent/experiment/instructions"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -56,7 +57,14 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.print(a, instructions.Estimates(runs))
+			table := instructions.Estimates(runs)
+			if f.check {
+				return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
+			}
+			rows := append([]instructions.Estimate{}, lists.Filter(table, func(e *instructions.Estimate) bool {
+				return f.takes(e.Method, e.Layout, e.Level, a.JSON)
+			})...) // JSON shows none as []
+			return a.Print(rows, func(w io.Writer) { renderEstimates(w, rows) })
 		})
 	f.add(c)
 	c.Flags().Int64SliceVar(&f.campaigns, "campaign", nil, "campaign of the task database (repeatable)")
@@ -64,32 +72,16 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// print prints the estimates as the flags ask: checks, or the selected rows, whose
-// dynamic energy is that above the idle GPU.
-func (f *tableFlags) print(a *cli.App, table []instructions.Estimate) error {
-	if f.check {
-		return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
-	}
-	rows := []instructions.Estimate{}
-	for _, e := range table {
-		if f.takes(e.Method, e.Layout, e.Level, a.JSON) {
-			rows = append(rows, e)
-		}
-	}
-	head := out.Row{
+// renderEstimates writes a table of estimates; the dynamic energy is that above the idle GPU.
+func renderEstimates(w io.Writer, rows []instructions.Estimate) {
+	out.Table(w, out.Row{
 		"instruction", "layout", "level", "energy", "± spread", "dynamic", "± spread", "cycles", "power", "passes", "result",
-	}
-	return a.Print(rows, func(w io.Writer) {
-		out.Table(w, head, rows, func(e instructions.Estimate) out.Row {
-			checked := ""
-			if e.Checked {
-				checked = "checked"
-			}
-			return out.Row{
-				e.Instruction, e.Layout, levelText(e.Level), joules(e.Energy), spread(e.Spread, e.Passes), joules(e.Dynamic),
-				spread(e.DynamicSpread, e.Passes), fmt.Sprintf("%.1f", e.Cycles), e.Power, e.Passes, checked,
-			}
-		})
+	}, rows, func(e instructions.Estimate) out.Row {
+		return out.Row{
+			e.Instruction, e.Layout, levelText(e.Level), joules(e.Energy), spread(e.Spread, e.Passes),
+			joules(e.Dynamic), spread(e.DynamicSpread, e.Passes), fmt.Sprintf("%.1f", e.Cycles), e.Power, e.Passes,
+			map[bool]string{true: "checked"}[e.Checked],
+		}
 	})
 }
 

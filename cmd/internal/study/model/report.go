@@ -191,12 +191,11 @@ func sharesOf(d *model.Data, f *model.Fit, vif []float64) []shareReport {
 // constantMAPE returns the mean absolute percentage error of the mean of all rows.
 // Unlike baseline.MAPE no row is left out.
 func constantMAPE(d *model.Data) float64 {
-	measured := make([]watt, len(d.Rows))
 	var mean watt
-	for i, r := range d.Rows {
-		measured[i] = r.Power
+	measured := lists.Map(d.Rows, func(r model.Row) watt {
 		mean += r.Power / watt(len(d.Rows))
-	}
+		return r.Power
+	})
 	return model.NewScore(measured, slices.Repeat([]watt{mean}, len(measured))).MAPE
 }
 
@@ -233,10 +232,7 @@ func (r *EvalReport) render(w io.Writer) {
 			alpha = fmt.Sprintf(", α chosen in every fold: %.3g to %.3g", slices.Min(r.Alphas), slices.Max(r.Alphas))
 		}
 	}
-	scaled := ""
-	if r.PerSecond {
-		scaled = ", counts per second"
-	}
+	scaled := map[bool]string{true: ", counts per second"}[r.PerSecond]
 	fmt.Fprintf(w, "%s: %s, %d columns (%s)%s\n%s%s, %s\n\n", measure.Printable(r.File), measure.Plural(r.Rows, "kernel"),
 		len(r.Features), measure.Printable(r.Set), scaled, r.Method, alpha, how)
 	t := out.NewTable(w, "", "squared error", "error ratio", "R²", "bias")

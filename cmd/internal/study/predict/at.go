@@ -265,7 +265,12 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			platform := p.platform()
+			// A host of one core: the speed is the work of a round divided by its time, so that executing that work
+			// takes one round.
+			platform := &simgrid.Platform{
+				Zone: "AS0", Host: "GPU", Speed: p.Round.Speed(p.flopsPerBlock()), Idle: p.Round.Idle,
+				Busy: p.Round.Power, Off: p.Off,
+			}
 			write := func(w io.Writer) error { _, err := platform.WriteTo(w); return err }
 			if args[0] == "-" {
 				return write(cli.Raw(a.Out))
@@ -281,15 +286,6 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 				fmt.Fprintf(w, "%s@%d is in %s: execute %g flop a round\n", p.Name, p.Version, args[0], p.FlopsPerRound)
 			})
 		}))
-}
-
-// platform returns p as a SimGrid host of one core: the speed is the work of a
-// round divided by its time, so that executing that work takes one round.
-func (p *Prediction) platform() *simgrid.Platform {
-	return &simgrid.Platform{
-		Zone: "AS0", Host: "GPU", Speed: p.Round.Speed(p.flopsPerBlock()), Idle: p.Round.Idle,
-		Busy: p.Round.Power, Off: p.Off,
-	}
 }
 
 // predictReferenceCmd returns predict reference: the rows of the paper, and a note on each

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -192,13 +193,8 @@ func (f *predictFlags) split(all []predict.Point) (fit, others []predict.Point, 
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, p := range all {
-		if slices.Contains(sizes, p.Blocks) {
-			fit = append(fit, p)
-		} else {
-			others = append(others, p)
-		}
-	}
+	fit = lists.Filter(all, func(p *predict.Point) bool { return slices.Contains(sizes, p.Blocks) })
+	others = lists.Filter(all, func(p *predict.Point) bool { return !slices.Contains(sizes, p.Blocks) })
 	slices.SortStableFunc(others, func(a, b predict.Point) int { return cmp.Compare(a.Blocks, b.Blocks) })
 	for _, n := range sizes {
 		if !slices.ContainsFunc(fit, func(p predict.Point) bool { return p.Blocks == n }) {
@@ -372,14 +368,11 @@ func taskPoint(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, g
 		k = 2
 	}
 	p.UEnergy = measure.Joule(float64(t.Result.Total.U) / k / float64(g.launches))
-	var u []measure.Seconds
-	for _, m := range t.Markers {
-		if m.Kind == marker.Start || m.Kind == marker.Stop {
-			u = append(u, m.U)
-		}
-	}
-	if len(u) == 2 { // the window's ends are placed by the two
-		p.UTime = measure.Seconds(math.Hypot(float64(u[0]), float64(u[1])) / float64(g.launches))
+	ends := lists.Filter(t.Markers, func(m *marker.Found) bool {
+		return m.Kind == marker.Start || m.Kind == marker.Stop
+	})
+	if len(ends) == 2 { // the window's ends are placed by the two
+		p.UTime = measure.Seconds(math.Hypot(float64(ends[0].U), float64(ends[1].U)) / float64(g.launches))
 	}
 	return p, p.Validate()
 }

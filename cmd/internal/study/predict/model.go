@@ -197,7 +197,7 @@ func (p *Prediction) show(a *cli.App, svg string) error {
 	return a.Print(p, func(w io.Writer) {
 		p.render(w)
 		// A curve that cannot be predicted is left out: the figures above it are complete.
-		if curve, err := p.curve(plotSteps); err == nil && len(curve) > 1 {
+		if curve, err := p.curve(); err == nil && len(curve) > 1 {
 			out.Sketch(w, p.chart(predicted[1], curve))
 		}
 		if svg != "" {
@@ -209,11 +209,10 @@ func (p *Prediction) show(a *cli.App, svg string) error {
 // render writes the coefficients with uncertainties, the rounds, the doubts, and
 // the errors of points held back.
 func (p *Prediction) render(w io.Writer) {
-	title := p.Name
+	fmt.Fprintf(w, "Prediction %s", p.Name)
 	if p.Version > 0 {
-		title = fmt.Sprintf("%s@%d", p.Name, p.Version)
+		fmt.Fprintf(w, "@%d", p.Version)
 	}
-	fmt.Fprintf(w, "Prediction %s", title)
 	if p.GPU != "" {
 		fmt.Fprintf(w, "  on %s", p.GPU)
 	}
@@ -222,10 +221,7 @@ func (p *Prediction) render(w io.Writer) {
 	fmt.Fprintf(w, "  time     %v·NB + %v   (± %v, ± %v at %.3g %%)\n", q.PerBlock, q.Start, q.UPerBlock, q.UStart,
 		100*o.Level)
 	fmt.Fprintf(w, "  energy   %v·NB + %v·T   (± %v)\n", q.Block, o.Idle, q.UBlock)
-	how := ""
-	if p.Fitted {
-		how = ", fitted from the steps of the times"
-	}
+	how := map[bool]string{true: ", fitted from the steps of the times"}[p.Fitted]
 	fmt.Fprintf(w, "  rounds   of %d blocks: %d multiprocessors with %d resident%s\n", p.Round.Blocks, o.SMs,
 		o.Resident, how)
 	fmt.Fprintf(w, "           %v and %v each, at %v\n", p.Round.Time, p.Round.Energy, p.Round.Power)
@@ -241,12 +237,12 @@ func (p *Prediction) render(w io.Writer) {
 	}
 }
 
-// relative formats an error in percent by a format. Below 1e-9 % it is rounding and shown as 0.
-func relative(format func(float64) string, pct float64) string {
+// rounded returns an error in percent; below 1e-9 % it is rounding, and 0.
+func rounded(pct float64) float64 {
 	if math.Abs(pct) < 1e-9 {
-		pct = 0
+		return 0
 	}
-	return format(pct)
+	return pct
 }
 
 // renderEvaluation writes the relative errors of every point, then their extremes
@@ -255,10 +251,10 @@ func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 	head := out.Row{"blocks", "rounds", "time", "by the line", "by rounds", "energy", "by the line", "by rounds", "mixed"}
 	out.Table(w, head, v.Points, func(p predict.Scored) out.Row {
 		t := func(f predict.Forecast) string {
-			return relative(measure.FormatPercent, 100*float64(f.Time-p.Time)/float64(p.Time))
+			return measure.FormatPercent(rounded(100 * float64(f.Time-p.Time) / float64(p.Time)))
 		}
 		e := func(f predict.Forecast) string {
-			return relative(measure.FormatPercent, 100*float64(f.Energy-p.Energy)/float64(p.Energy))
+			return measure.FormatPercent(rounded(100 * float64(f.Energy-p.Energy) / float64(p.Energy)))
 		}
 		return out.Row{
 			p.Point.Blocks, p.Rounds, p.Time, t(p.Linear), t(p.ByRounds), p.Energy, e(p.Linear), e(p.ByRounds), e(p.Mixed),
@@ -269,7 +265,7 @@ func renderEvaluation(w io.Writer, v *predict.Evaluation) {
 	add := func(name string, e predict.Errors, hits int) {
 		row := out.Row{name}
 		for _, pct := range []float64{e.Worst, e.Best, e.Average, e.Mean} {
-			row = append(row, relative(func(v float64) string { return fmt.Sprintf("%.3g", v) }, pct))
+			row = append(row, fmt.Sprintf("%.3g", rounded(pct)))
 		}
 		t.AppendRow(append(row, fmt.Sprintf("%d of %d", hits, len(v.Points))))
 	}
@@ -312,13 +308,10 @@ func (p *Prediction) reach() uint64 {
 	return most + most/10
 }
 
-// plotSteps is the number of points of a curve in the SVG.
-const plotSteps = 1000
-
-// curve predicts at most steps numbers of blocks, evenly from 1 to the reach.
-func (p *Prediction) curve(steps uint64) (out []predict.Prediction, err error) {
+// curve predicts at most 1000 numbers of blocks, evenly from 1 to the reach.
+func (p *Prediction) curve() (out []predict.Prediction, err error) {
 	most := p.reach()
-	steps = min(steps, most)
+	steps := min(1000, most)
 	for i := range steps {
 		q, err := p.model.At(1+i*(most-1)/max(1, steps-1), predict.Target{})
 		if err != nil {
@@ -332,7 +325,7 @@ func (p *Prediction) curve(steps uint64) (out []predict.Prediction, err error) {
 // writeSVG draws time above energy over the number of blocks: the line with its
 // band, the staircase of rounds, and the measured points.
 func (p *Prediction) writeSVG(w io.Writer) error {
-	curve, err := p.curve(plotSteps)
+	curve, err := p.curve()
 	if err != nil {
 		return err
 	}

@@ -91,12 +91,8 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	if !slices.Contains(sweep.Kernels(), p.Kernel) {
 		return p, cli.Usagef("--kernel %q: want vectoradd or matmul", f.kernel)
 	}
-	if f.method == "" {
-		f.method = string(sensor.Counter)
-		if f.Monitor != "" {
-			f.method = byMeter
-		}
-	}
+	byDefault := map[bool]string{true: byMeter, false: string(sensor.Counter)}
+	f.method = cmp.Or(f.method, byDefault[f.Monitor != ""])
 	switch {
 	case f.method == byMeter && f.Monitor == "":
 		return p, cli.Usagef("--method meter: name the meter's --monitor")
@@ -135,8 +131,8 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 				"another --method\n", silent, silent+len(points), f.method)
 	}
 	if f.csv != "" {
-		if err := cli.WriteFile(f.csv,
-			func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }); err != nil {
+		write := func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }
+		if err := cli.WriteFile(f.csv, write); err != nil {
 			return err
 		}
 	}

@@ -350,23 +350,13 @@ func (r *RooflineReport) render(w io.Writer, plot bool) {
 
 // row returns the task's line of the table.
 func (p roofTask) row() out.Row {
-	intensity, shown := "∞", ""
-	switch {
-	case measure.Known(p.Intensity):
-		intensity = fmt.Sprintf("%.4g", p.Intensity)
-	case p.Flop == 0:
-		intensity = "–"
-	}
-	if !p.Fitted {
-		shown = "not fitted"
-	}
-	if p.Throttled {
-		shown = out.JoinNonEmpty(", ", "throttled", shown)
-	}
+	infinite := map[bool]string{true: "–", false: "∞"}[p.Flop == 0]
+	shown := map[bool]string{false: "not fitted"}[p.Fitted]
 	return out.Row{
-		p.TaskID, measure.Shorten(p.Name, 40), intensity, measure.FormatSI(p.FlopPerS, "flop/s"),
-		fmt.Sprintf("%.0f %%", 100*p.Roof), measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power,
-		measure.FormatPercent(float64(100 * p.Residual)), shown,
+		p.TaskID, measure.Shorten(p.Name, 40), out.Known(p.Intensity, "%.4g", infinite),
+		measure.FormatSI(p.FlopPerS, "flop/s"), fmt.Sprintf("%.0f %%", 100*p.Roof),
+		measure.FormatSI(p.FlopPerJ, "flop/J"), p.Power, measure.FormatPercent(float64(100 * p.Residual)),
+		out.JoinNonEmpty(", ", map[bool]string{true: "throttled"}[p.Throttled], shown),
 	}
 }
 

@@ -302,12 +302,9 @@ func shareText(share, u float64) string {
 func renderEvidence(w io.Writer, e *sensor.Evidence) {
 	head := out.Row{"model", "constant", "95 %", "delay", "95 %", "residual", "AIC"}
 	out.Table(w, head, []*sensor.Fit{e.Boxcar, e.FirstOrder}, func(f *sensor.Fit) out.Row {
-		mark := ""
-		if f.Model == e.Preferred {
-			mark = " *"
-		}
 		return out.Row{
-			string(f.Model) + mark, f.Constant, fmt.Sprintf("%v to %v", f.ConstantLow, f.ConstantHigh), f.Delay,
+			string(f.Model) + map[bool]string{true: " *"}[f.Model == e.Preferred], f.Constant,
+			fmt.Sprintf("%v to %v", f.ConstantLow, f.ConstantHigh), f.Delay,
 			fmt.Sprintf("%v to %v", f.DelayLow, f.DelayHigh), f.Residual, fmt.Sprintf("%.1f", f.AIC),
 		}
 	})
@@ -371,11 +368,9 @@ func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (
 		return xy
 	}
 	// The first level of a fit is that of rest.
-	level := map[string]float64{}
-	rest := 0.0
+	level, rest := map[string]float64{}, 0.0
 	for i, l := range bestFit(x.Profile.Evidence).Levels {
-		level[l.Name] = float64(l.Power)
-		if i == 0 {
+		if level[l.Name] = float64(l.Power); i == 0 {
 			rest = float64(l.Power)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/group"
@@ -398,14 +399,9 @@ func (r *JobReport) render(w io.Writer) {
 	if r.Tasks == 0 {
 		fmt.Fprintln(w, "nothing measured")
 	} else {
-		hosts := 0
-		for _, h := range r.Hosts {
-			if len(h.Tasks) > 0 {
-				hosts++
-			}
-		}
-		fmt.Fprintf(w, "%s (k = 2), %s, %s, %v from %s\n", out.Energy(r.Estimate), measure.Plural(r.Tasks, "task"), measure.Plural(hosts, "host"), r.Span,
-			r.From.Local().Format("2006-01-02 15:04:05"))
+		working := lists.Filter(r.Hosts, func(h *job.Host) bool { return len(h.Tasks) > 0 })
+		fmt.Fprintf(w, "%s (k = 2), %s, %s, %v from %s\n", out.Energy(r.Estimate), measure.Plural(r.Tasks, "task"),
+			measure.Plural(len(working), "host"), r.Span, r.From.Local().Format(time.DateTime))
 	}
 	if r.Missing > 0 {
 		fmt.Fprintf(w, "NOT WHOLE: %d missing; nothing stands in their place\n", r.Missing)
@@ -413,10 +409,7 @@ func (r *JobReport) render(w io.Writer) {
 	fmt.Fprintln(w)
 	out.Table(w, out.Row{"host", ">tasks", ">energy (k = 2)", ">busy", ">idle before", ">between", ">after", ""},
 		r.Hosts, func(h job.Host) out.Row {
-			name := ""
-			if h.ByName {
-				name = "by task name: no job there"
-			}
+			name := map[bool]string{true: "by task name: no job there"}[h.ByName]
 			if h.Estimate == nil {
 				return out.Row{h.Name, len(h.Tasks), "", "", "", "", "", name}
 			}

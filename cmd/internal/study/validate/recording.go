@@ -2,7 +2,6 @@ package validate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -75,36 +74,28 @@ func (f *RecordedFlags) flags(fl *pflag.FlagSet) {
 func (f *ValidateFlags) checkRecorded(args []string) error {
 	r := &f.recorded
 	files := r.meter != "" || r.smi != "" || r.events != ""
-	var why string
 	switch {
 	case len(args) > 0 || f.user != "" || f.name != "":
-		why = "a recording is judged by itself: name either tasks or files"
+		return cli.Usagef("a recording is judged by itself: name either tasks or files")
 	case r.Dir == "" && !files:
-		why = "name the recording with --recording, or files with --meter, --smi and --events"
+		return cli.Usagef("name the recording with --recording, or files with --meter, --smi and --events")
 	case r.Dir != "" && files:
-		why = "give --recording, or --meter, --smi and --events, not both"
+		return cli.Usagef("give --recording, or --meter, --smi and --events, not both")
 	case files && (r.meter == "" || r.smi == "" || r.events == ""):
-		why = "--meter, --smi and --events belong together: the power by the meter, by the GPU's sensor, and when " +
-			"the GPU worked"
-	case r.SmiTime.Given && r.SmiTime.Zone != "":
-		why = "give --utc-offset or --zone, not both"
-	case r.SmiTime.Offset > 14*time.Hour || r.SmiTime.Offset < -14*time.Hour:
-		why = fmt.Sprintf("--utc-offset %v: no place on earth is so far from UTC", r.SmiTime.Offset)
+		return cli.Usagef("--meter, --smi and --events belong together: the power by the meter, by the GPU's sensor, " +
+			"and when the GPU worked")
 	case r.recover && !r.OffsetGiven:
-		why = "--recover goes beside --clock-offset; alone, the offset is found from the data anyway"
+		return cli.Usagef("--recover goes beside --clock-offset; alone, the offset is found from the data anyway")
 	case r.uOffset < 0:
-		why = fmt.Sprintf("--u-clock-offset %v: want zero or more", r.uOffset)
+		return cli.Usagef("--u-clock-offset %v: want zero or more", r.uOffset)
 	case !(r.uMeter >= 0 && r.uMeter < 1):
-		why = fmt.Sprintf("--u-meter %v: want a share such as 0.01", r.uMeter)
+		return cli.Usagef("--u-meter %v: want a share such as 0.01", r.uMeter)
 	case r.start != "" && r.meter == "":
-		why = "--meter-start belongs to --meter: a recording has PMD_start_ts.txt"
+		return cli.Usagef("--meter-start belongs to --meter: a recording has PMD_start_ts.txt")
 	case f.resamples < 100:
-		why = fmt.Sprintf("--resamples %d: fewer than 100 tell no interval", f.resamples)
+		return cli.Usagef("--resamples %d: fewer than 100 tell no interval", f.resamples)
 	}
-	if why != "" {
-		return cli.WithCode(cli.ExitUsage, errors.New(why))
-	}
-	return nil
+	return r.SmiTime.Check()
 }
 
 // validateRecorded reads a recording, corrects its sensor where a profile is named, and
@@ -210,10 +201,9 @@ func (m *foreignRun) setSensor(log *smilog.Log, f exchange.SmiFlags) error {
 func (m *foreignRun) placeSensor(log *smilog.Log, f exchange.SmiFlags) (string, error) {
 	at := func(s measure.Seconds) time.Time { return m.Origin.Add(s.Duration()) }
 	from, to := at(m.Work.From), at(m.Work.To)
-	spans := make([]smilog.Span, len(m.Kernels))
-	for i, k := range m.Kernels {
-		spans[i] = smilog.Span{From: at(k.From), To: at(k.To)}
-	}
+	spans := lists.Map(m.Kernels, func(k validate.Kernel) smilog.Span {
+		return smilog.Span{From: at(k.From), To: at(k.To)}
+	})
 	_, rs := log.Best()
 	if f.Given || f.Zone != "" || log.Absolute {
 		zone, err := f.Place(log, from, to)

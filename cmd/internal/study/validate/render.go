@@ -15,17 +15,17 @@ import (
 // render writes the validation as text: each report, the summary of several, the refused
 // subjects and the files written.
 func (v *validation) render(w io.Writer) {
-	for i, r := range v.reports {
+	for i, r := range v.Subjects {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		renderValidation(w, r)
 	}
-	if len(v.summary.Lines) > 0 && len(v.reports) > 1 {
+	if len(v.Lines) > 0 && len(v.Subjects) > 1 {
 		fmt.Fprintf(w, "\nAll %d together:\n", v.summary.Subjects)
 		out.Table(w, out.Row{
 			"method", "GPU, driver", ">n", ">mean error %", ">interval", ">MAPE %", ">RMSE %", ">RMSE", ">within", ">worst %",
-		}, v.summary.Lines, func(l validate.SummaryLine) out.Row {
+		}, v.Lines, func(l validate.SummaryLine) out.Row {
 			return out.Row{
 				measure.Printable(l.Method), cmp.Or(out.JoinNonEmpty(", ", l.GPU, l.Driver), "all"), l.N,
 				orDash(l.MeanErrorPct, "%+.2f"), intervalText(l.Interval), orDash(l.MAPEPct, "%.2f"),
@@ -34,7 +34,7 @@ func (v *validation) render(w io.Writer) {
 			}
 		})
 	}
-	for _, x := range v.refused {
+	for _, x := range v.Refused {
 		fmt.Fprintf(w, "\nNot judged: %s\n", x.Reason)
 	}
 	for _, f := range []struct{ action, name string }{

@@ -16,10 +16,10 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,12 +127,11 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 		if len(list) == 0 {
 			return cli.NotFoundf("no such tasks in %s: list them with wattmark tasks", a.DB)
 		}
-		// The query returns the newest task first.
-		for i := len(list) - 1; i >= 0; i-- {
-			ids = append(ids, list[i].ID)
+		for _, t := range slices.Backward(list) { // the query returns the newest task first
+			ids = append(ids, t.ID)
 		}
 	}
-	numbers := lists.Map(ids, func(id store.TaskID) string { return strconv.FormatInt(int64(id), 10) })
+	numbers := lists.Map(ids, func(id store.TaskID) string { return fmt.Sprint(id) })
 	db, err := a.OpenDB(ctx, numbers...)
 	if err != nil {
 		return err
@@ -152,7 +151,7 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 	bar := a.Progress("judging the methods")
 	defer bar.End()
 	for s, err := range list {
-		bar.Set(len(v.reports)+len(v.refused), len(tasks))
+		bar.Set(len(v.Subjects)+len(v.Refused), len(tasks))
 		var r *validate.Report
 		if err == nil {
 			r, err = validate.Run(ctx, s, validate.Options{Seed: f.seed, Resamples: f.resamples})
@@ -161,32 +160,35 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			v.refused, errs = append(v.refused, page.Refusal{Name: s.Name, Reason: err.Error()}), append(errs, err)
+			v.Refused, errs = append(v.Refused, page.Refusal{Name: s.Name, Reason: err.Error()}), append(errs, err)
 		default:
-			v.reports = append(v.reports, r)
+			v.Subjects = append(v.Subjects, r)
 		}
 	}
 	bar.End()
-	if len(v.reports) == 0 {
+	if len(v.Subjects) == 0 {
 		return errors.Join(errs...)
 	}
 	// With --recover the two subjects are one measurement under two clocks: a summary
 	// would count it twice.
 	if !f.recorded.recover {
-		v.summary = validate.Summarise(v.reports, validate.Options{Seed: f.seed, Resamples: f.resamples})
+		v.summary = validate.Summarise(v.Subjects, validate.Options{Seed: f.seed, Resamples: f.resamples})
 	}
+	v.Lines = append([]validate.SummaryLine{}, v.summary.Lines...)
 	if err := v.keep(a, ctx, f, tasks); err != nil {
 		return err
 	}
-	return a.Print(v.json(), v.render)
+	return a.Print(v, v.render)
 }
 
-// validation is the result of one call of the command.
+// validation is the result of one call of the command: however many subjects there are, a list of them with its
+// summary and the refused ones. The list and the summary are never null.
 type validation struct {
-	reports []*validate.Report
-	refused []page.Refusal
-	summary validate.Summary
+	Subjects []*validate.Report     `json:"subjects"`
+	Lines    []validate.SummaryLine `json:"summary"`
+	Refused  []page.Refusal         `json:"refused,omitempty"`
 	FilesReport
+	summary validate.Summary
 }
 
 // FilesReport names the files and the stored analysis that the command wrote.
@@ -204,31 +206,20 @@ const ValidationKind = "validation"
 // a database is created where there is none.
 func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, tasks []store.TaskID) (err error) {
 	if f.svg != "" {
-		err = cli.WriteFile(f.svg, func(w io.Writer) error { return page.WriteSVG(w, v.reports) })
+		err = cli.WriteFile(f.svg, func(w io.Writer) error { return page.WriteSVG(w, v.Subjects) })
 		v.SVG = f.svg
 	}
 	if err == nil && f.html != "" {
 		p := page.Page{
-			Reports: v.reports, Summary: v.summary, Refused: v.refused, Made: time.Now(),
+			Reports: v.Subjects, Summary: v.summary, Refused: v.Refused, Made: time.Now(),
 			Maker: "wattmark " + cli.Version(),
 		}
 		err = cli.WriteFile(f.html, p.Write)
 		v.HTML = f.html
 	}
 	if err == nil && f.save != "" {
-		_, err = stored.Kind{Kind: ValidationKind}.Keep(a, ctx, f.save, v.json(), tasks)
+		_, err = stored.Kind{Kind: ValidationKind}.Keep(a, ctx, f.save, v, tasks)
 		v.Saved = f.save
 	}
 	return err
-}
-
-// json returns the value to marshal: however many subjects there are, a list of them with its
-// summary and the refused ones. The list and the summary are never null.
-func (v *validation) json() any {
-	return struct {
-		Subjects []*validate.Report     `json:"subjects"`
-		Summary  []validate.SummaryLine `json:"summary"`
-		Refused  []page.Refusal         `json:"refused,omitempty"`
-		FilesReport
-	}{v.reports, append([]validate.SummaryLine{}, v.summary.Lines...), v.refused, v.FilesReport}
 }

@@ -243,32 +243,9 @@ func (s *InstructionSink) Close(ctx context.Context) (err error) {
 	return errors.Join(err, s.out.Close())
 }
 
-// meter stores the external meter's mean power of every run as one more method.
-// Runs with missing scans are skipped and reported as one error.
-func (s *InstructionSink) meter(ctx context.Context, task store.TaskID) error {
-	means, err := measurement.Means(ctx, s.DB, task, s.Spans)
-	if err != nil {
-		return fmt.Errorf("the meter's powers are missing: %w", err)
-	}
-	// Runs are numbered from 1 in the database. A mean is NaN where scans are missing.
-	watts := map[int]measure.Watt{}
-	for n, w := range means {
-		if !math.IsNaN(float64(w)) {
-			watts[n+1] = w
-		}
-	}
-	if err := s.DB.AddInstructionPowers(ctx, s.ID, string(instructions.Meter), watts); err != nil {
-		return err
-	}
-	if missing := len(means) - len(watts); missing > 0 {
-		return fmt.Errorf("the meter saw %d of %d programs: scans are missing, or the program did not run", len(watts),
-			len(means))
-	}
-	return nil
-}
-
-// Measure runs work on the bench, then adds the meter's mean powers to the runs, even if
-// work failed: the runs before that are complete. The launches are kernels of the task,
+// Measure runs work on the bench, then adds the meter's mean powers to the runs as one more
+// method, even if work failed: the runs before that are complete. Runs with missing scans are
+// skipped and reported as one error. The launches are kernels of the task,
 // named by their number in the campaign; runs that launched nothing have an empty span and
 // are left out.
 func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context) error) error {
@@ -285,5 +262,22 @@ func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context
 		return err
 	}
 	fmt.Fprintf(s.a.Out, "The meter's samples are task %d\n", ran.Task)
-	return errors.Join(err, s.meter(context.WithoutCancel(ctx), ran.Task))
+	ctx = context.WithoutCancel(ctx)
+	means, missed := measurement.Means(ctx, s.DB, ran.Task, s.Spans)
+	if missed != nil {
+		return errors.Join(err, fmt.Errorf("the meter's powers are missing: %w", missed))
+	}
+	// Runs are numbered from 1 in the database. A mean is NaN where scans are missing.
+	watts := map[int]measure.Watt{}
+	for n, w := range means {
+		if !math.IsNaN(float64(w)) {
+			watts[n+1] = w
+		}
+	}
+	err = errors.Join(err, s.DB.AddInstructionPowers(ctx, s.ID, string(instructions.Meter), watts))
+	if len(watts) < len(means) {
+		err = errors.Join(err, fmt.Errorf("the meter saw %d of %d programs: scans are missing, or the program did "+
+			"not run", len(watts), len(means)))
+	}
+	return err
 }

@@ -187,14 +187,12 @@ func (m *storedModel) scale() counters.Scale {
 // loadModel reads a model from a file, if arg ends in .json, else from the
 // database by NAME or NAME@VERSION. An unknown name has exit code ExitNotFound.
 func loadModel(a *cli.App, ctx context.Context, arg string) (*storedModel, error) {
+	x, err := &store.Analysis{Name: arg}, error(nil)
 	if strings.HasSuffix(arg, ".json") {
-		data, err := os.ReadFile(arg)
-		if err != nil {
-			return nil, err
-		}
-		return readModel(&store.Analysis{Name: arg, Content: data})
+		x.Content, err = os.ReadFile(arg)
+	} else {
+		x, err = kind.Get(a, ctx, arg)
 	}
-	x, err := kind.Get(a, ctx, arg)
 	if err != nil {
 		return nil, err
 	}

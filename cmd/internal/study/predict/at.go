@@ -93,14 +93,19 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 	var f platformFlags
 	c := cli.Command("at [NAME[@VERSION]]", "Predict time and energy of numbers of blocks", cobra.MaximumNArgs(1),
 		func(ctx context.Context, args []string) error {
-			blocks, err := f.wanted(args)
+			if len(f.blocks) == 0 {
+				return cli.Usagef("--blocks: say for which numbers of blocks, as 15,140,9765")
+			}
+			blocks, err := parseBlocks("blocks", f.blocks)
 			switch {
 			case err != nil:
 				return err
-			case f.platform != "":
-				return predictByPlatform(a, f, blocks)
+			case f.platform == "":
+				return predictAt(a, ctx, f, args, blocks)
+			case len(args) > 0:
+				return cli.Usagef("name a model or a platform, not both")
 			}
-			return predictAt(a, ctx, f, args, blocks)
+			return predictByPlatform(a, f, blocks)
 		})
 	f.add(c)
 	return a.JSONFlag(c)
@@ -138,19 +143,6 @@ func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, 
 			}
 		}
 	})
-}
-
-// wanted returns the numbers of blocks of --blocks. None, and both a platform and a model in
-// args, are wrong usage.
-func (f *platformFlags) wanted(args []string) ([]uint64, error) {
-	if len(f.blocks) == 0 {
-		return nil, cli.Usagef("--blocks: say for which numbers of blocks, as 15,140,9765")
-	}
-	list, err := parseBlocks("blocks", f.blocks)
-	if err == nil && f.platform != "" && len(args) > 0 {
-		err = cli.Usagef("name a model or a platform, not both")
-	}
-	return list, err
 }
 
 // RoundReport is a prediction by rounds alone, as a SimGrid platform allows it.
@@ -198,7 +190,8 @@ func predictShowCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// predictCheckCmd returns predict check: a stored model against measured points.
+// predictCheckCmd returns predict check: a stored model against measured points, with worst, best and average relative
+// error (WRE, BRE, ARE).
 func predictCheckCmd(a *cli.App) *cobra.Command {
 	var s pointSources
 	var name string
@@ -215,41 +208,33 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.check(a, ctx, s, args)
+			points, _, err := s.gather(a, ctx, args)
+			if err != nil {
+				return err
+			}
+			v, err := p.model.Evaluate(points)
+			if err != nil {
+				return err
+			}
+			// Points that the model was calibrated on make the errors look smaller. They are recognised by blocks and
+			// energy: two measurements never agree in all digits.
+			known := len(lists.Filter(points, func(x *predict.Point) bool {
+				return slices.ContainsFunc(p.Points,
+					func(q predict.Point) bool { return q.Blocks == x.Blocks && q.Energy == x.Energy })
+			}))
+			x := map[string]any{
+				"name": p.Name, "version": p.Version, "calibration_points_among_them": known, "evaluation": v,
+			}
+			return a.Print(x, func(w io.Writer) {
+				if known > 0 {
+					fmt.Fprintf(w, "%d of these points the model was made from: they flatter it.\n\n", known)
+				}
+				renderEvaluation(w, &v)
+			})
 		})
 	c.Flags().StringVar(&name, "model", "", "NAME or NAME@VERSION of the model (default: the only one)")
 	s.add(c.Flags())
 	return a.JSONFlag(c)
-}
-
-// check gathers points, evaluates the model on them, and prints worst, best
-// and average relative error (WRE, BRE, ARE). Points that the model was calibrated
-// on are counted and reported: they make the errors look smaller.
-func (p *Prediction) check(a *cli.App, ctx context.Context, s pointSources, args []string) error {
-	points, _, err := s.gather(a, ctx, args)
-	if err != nil {
-		return err
-	}
-	v, err := p.model.Evaluate(points)
-	if err != nil {
-		return err
-	}
-	// A point is recognised by blocks and energy: two measurements never agree in all
-	// digits.
-	known := 0
-	for _, x := range points {
-		if slices.ContainsFunc(p.Points,
-			func(q predict.Point) bool { return q.Blocks == x.Blocks && q.Energy == x.Energy }) {
-			known++
-		}
-	}
-	x := map[string]any{"name": p.Name, "version": p.Version, "calibration_points_among_them": known, "evaluation": v}
-	return a.Print(x, func(w io.Writer) {
-		if known > 0 {
-			fmt.Fprintf(w, "%d of these points the model was made from: they flatter it.\n\n", known)
-		}
-		renderEvaluation(w, &v)
-	})
 }
 
 // predictExportCmd returns predict export-platform: a SimGrid platform file, or

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"image/color"
 	"io"
 	"math"
 	"slices"
@@ -442,12 +441,10 @@ func (r *RooflineReport) panel(p roofPanel, first bool) *figure.Chart {
 
 // balances marks the intensities of the two balances.
 func (r *RooflineReport) balances() []figure.Mark {
-	mark := func(name string, sign rune, at float64, c color.Color) figure.Mark {
-		return figure.Mark{Name: fmt.Sprintf("%s, %.3g", name, at), Sign: sign, At: at, Color: c}
-	}
+	energy, time := r.EnergyBalance.Value, r.TimeBalance
 	return []figure.Mark{
-		mark("balance in energy", 'E', r.EnergyBalance.Value, figure.Green),
-		mark("balance in time", 'T', r.TimeBalance, figure.Rule),
+		{Name: fmt.Sprintf("balance in energy, %.3g", energy), Sign: 'E', At: energy, Color: figure.Green},
+		{Name: fmt.Sprintf("balance in time, %.3g", time), Sign: 'T', At: time, Color: figure.Rule},
 	}
 }
 

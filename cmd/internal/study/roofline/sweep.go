@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,12 +62,9 @@ func (f *rooflineSweepFlags) validate() error {
 		return err
 	}
 	// Repetitions of one intensity add no equation.
-	distinct := map[uint]bool{}
-	for _, n := range f.rounds {
-		if n < 1 || n > 1<<20 {
-			return cli.Usagef("--rounds %d: want 1 to %d", n, 1<<20)
-		}
-		distinct[n] = true
+	distinct := slices.Compact(slices.Sorted(slices.Values(f.rounds)))
+	if i := slices.IndexFunc(f.rounds, func(n uint) bool { return n < 1 || n > 1<<20 }); i >= 0 {
+		return cli.Usagef("--rounds %d: want 1 to %d", f.rounds[i], 1<<20)
 	}
 	switch {
 	case len(distinct) < 3:
@@ -150,7 +147,7 @@ func sweepAll(a *cli.App, ctx context.Context, f rooflineSweepFlags, cfg measure
 		if err := KeepWork(ctx, db, id, roofline.Work{Flop: ran.Flops, Bytes: ran.Bytes}); err != nil {
 			return nil, err
 		}
-		ids = append(ids, strconv.FormatInt(int64(id), 10))
+		ids = append(ids, fmt.Sprint(id))
 	}
 	return ids, nil
 }

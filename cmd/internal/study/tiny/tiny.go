@@ -12,6 +12,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 		return tiny.Kernels(plan, train, insert.Name), err
 	})
 	if errors.Is(err, cli.ErrPlanned) {
-		return printTinyPlan(a, plan, length)
+		return a.Print(plan, func(w io.Writer) { fmt.Fprintln(w, planText(plan, length)) })
 	}
 	if ran.Task == 0 {
 		return err
@@ -114,7 +115,7 @@ func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) erro
 	if err = errors.Join(err, m.Close()); err != nil {
 		return err
 	}
-	return printTinyPlan(a, plan, length)
+	return a.Print(plan, func(w io.Writer) { fmt.Fprintln(w, planText(plan, length)) })
 }
 
 // result computes the energy of a launch from the samples of task id and stores
@@ -237,9 +238,7 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	if f.Monitor == "" {
 		return usage(errors.New("--monitor: name the monitor whose meter measures"))
 	}
-	switch tiny.Method(f.method) {
-	case tiny.Contrast, tiny.Fold, tiny.Repeat:
-	default:
+	if !slices.Contains([]tiny.Method{tiny.Contrast, tiny.Fold, tiny.Repeat}, tiny.Method(f.method)) {
 		return usage(fmt.Errorf("--scheme %q: want contrast, fold or repeat", f.method))
 	}
 	if !(f.u >= 0) || f.u > 1 || f.length < 0 || f.slice < 0 || f.phase < 0 || f.blocks < 0 || f.launches < 0 ||
@@ -278,7 +277,7 @@ func parseSimKernel(text string) (*sim.Kernel, error) {
 		if part == "" {
 			continue
 		}
-		for _, s := range strings.Split(part, ",") {
+		for s := range strings.SplitSeq(part, ",") {
 			power, length, ok := strings.Cut(s, ":")
 			w, err := bench.ParseQuantity(power, measure.UnitWatt)
 			d, err2 := time.ParseDuration(length)
@@ -312,11 +311,6 @@ func findTinyGPU(selector string, k *sim.Kernel) (card *session.FoundGPU, r gpu.
 		return nil, nil, errors.Join(err, card.Close())
 	}
 	return card, r, nil
-}
-
-// printTinyPlan writes the plan as JSON or as one line.
-func printTinyPlan(a *cli.App, plan tiny.Plan, length measure.Seconds) error {
-	return a.Print(plan, func(w io.Writer) { fmt.Fprintln(w, planText(plan, length)) })
 }
 
 // plan returns the plan and the length of one launch. If r is not nil, and the
@@ -364,10 +358,10 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 		p.Launches = f.launches
 	}
 	// Blocks and slices set by hand need no plan that reaches --until-u.
-	if err != nil && !(p.Method == tiny.Contrast && f.blocks > 0 && p.Slices > 0) {
-		return p, length, err
+	if p.Method == tiny.Contrast && f.blocks > 0 && p.Slices > 0 {
+		err = nil
 	}
-	return p, length, nil
+	return p, length, err
 }
 
 // planned returns the plan of the method for the expected energy and the meter's

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
+	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/proftrace"
@@ -195,10 +196,7 @@ func rocprof(w io.Writer, path string) error {
 		defer f.Close()
 		*table = f
 	}
-	if err := proftrace.ConvertRocprof(w, x); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	return nil
+	return logfile.In(filepath.Base(path), proftrace.ConvertRocprof(w, x))
 }
 
 // mostPoints bounds the points of a counter: more scans are averaged.

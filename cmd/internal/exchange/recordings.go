@@ -102,11 +102,8 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 		kernels = append(kernels, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at(m.At), End: at(m.To)})
 	}
 	out.read(in.Rows, in.Plan, s, kernels)
-	by := "dump of PowerSensor3"
-	if in.Turns > 0 {
-		by = "dump of PowerSensor2"
-	}
-	out.endBy(by, file, w)
+	by := map[bool]string{true: "dump of PowerSensor2", false: "dump of PowerSensor3"}
+	out.endBy(by[in.Turns > 0], file, w)
 	return ImportTask(ctx, a, out)
 }
 

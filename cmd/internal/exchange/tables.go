@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/logfile"
@@ -250,10 +251,7 @@ func readingNotes(p *textin.Plan, s *textin.Survey, channels []measure.Channel) 
 		}
 		notes = append(notes, fmt.Sprintf("%s: one count is %g %s, %s", c.Name, c.Gain, c.Unit, how))
 	}
-	for _, l := range p.Left {
-		notes = append(notes, "left out: "+l)
-	}
-	return notes
+	return append(notes, lists.Map(p.Left, func(column string) string { return "left out: " + column })...)
 }
 
 // maxEvents bounds a file of events in bytes.

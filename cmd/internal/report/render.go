@@ -175,10 +175,7 @@ func renderMarkers(w io.Writer, r *Report) {
 			fmt.Fprintf(w, "  marker   %-5s not found\n", m.name)
 			continue
 		}
-		note := ""
-		if m.m.Fallback {
-			note = ", by the plain up-down pattern"
-		}
+		note := map[bool]string{true: ", by the plain up-down pattern"}[m.m.Fallback]
 		if !m.m.TagOK {
 			note += ", tag not read"
 		}

@@ -169,10 +169,8 @@ func (r *CompareReport) Render(w io.Writer) {
 		fmt.Fprintf(w, "  exact    energy by itself, randomised, no model of scatter: p %s (%s%d orders)\n",
 			compare.PText(p.P), ways, p.Ways)
 	}
-	order := "pairs of random order"
-	if r.Quantities[0].Design == compare.Turns {
-		order = "runs of each in turns"
-	}
+	inTurns := r.Quantities[0].Design == compare.Turns
+	order := map[bool]string{true: "runs of each in turns", false: "pairs of random order"}[inTurns]
 	for _, v := range r.Visible {
 		runs := fmt.Sprint(v.Runs[0])
 		if v.Runs[0] != v.Runs[1] {

@@ -23,6 +23,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/logfile"
 )
 
 // correctFitCmd builds correct fit.
@@ -110,10 +111,7 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 // step of power appears late: the time constant and the delay together.
 func renderFit(w io.Writer, f *correct.Fit) {
 	// The uncertainty is unknown where the runs leave it undetermined.
-	u := "?"
-	if measure.Known(f.U) {
-		u = f.U.String()
-	}
+	u := map[bool]string{true: f.U.String(), false: "?"}[measure.Known(f.U)]
 	fmt.Fprintf(w, "constant  %v ± %s (k = 2), by %s\n", f.C, u, f.How)
 	if measure.Known(f.Tau) && measure.Known(f.Delay) {
 		fmt.Fprintf(w, "          the rise fits an exponential of %v, %v late\n", f.Tau, f.Delay)
@@ -224,10 +222,7 @@ func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 		return nil, err
 	}
 	c, err := certificate.Open(b, key, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path, err)
-	}
-	return c, nil
+	return c, logfile.In(f.Path, err)
 }
 
 // Read is Open with a warning on standard error where no key was named: then it is not known
@@ -247,9 +242,5 @@ func (f *CertificateFlags) Fits(p *sensor.Profile, uuid, driver string) error {
 	if f.Path == "" {
 		return nil
 	}
-	err := (&certificate.Certificate{Sensor: *p}).Covers(uuid, driver, "")
-	if err != nil {
-		err = fmt.Errorf("%s: %w", f.Path, err)
-	}
-	return err
+	return logfile.In(f.Path, (&certificate.Certificate{Sensor: *p}).Covers(uuid, driver, ""))
 }

@@ -146,10 +146,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 // String describes the sensor as a verb phrase, as in "lags by 58 ms; slope symmetric".
 func (s correctedSensor) String() string {
 	if s.Model == sensor.FirstOrder {
-		u := ""
-		if s.U > 0 {
-			u = fmt.Sprintf(" ± %v", s.U)
-		}
+		u := map[bool]string{true: fmt.Sprintf(" ± %v", s.U)}[s.U > 0]
 		return fmt.Sprintf("lags by %v%s; slope %s", s.Constant, u, s.Slope)
 	}
 	return fmt.Sprintf("shows the mean of %v every %v", s.Window, s.Period)

@@ -102,9 +102,7 @@ func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range t.Columns {
-			r.Have = append(r.Have, c.Name)
-		}
+		r.Have = append(r.Have, lists.Map(t.Columns, func(c counters.Column) string { return c.Name })...)
 	}
 	if f.none() {
 		f.set = map[bool]string{true: "nsight-units", false: "full"}[nsight]

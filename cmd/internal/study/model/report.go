@@ -291,11 +291,7 @@ func renderWarnings(w io.Writer, list []model.Warning, notes []string) {
 			fmt.Fprintf(w, "warning: and %d more (--json has them all)\n", len(list)-most)
 			break
 		}
-		where := ""
-		if x.Row != "" {
-			where = short(x.Row) + ": "
-		}
-		fmt.Fprintf(w, "warning: %s%s\n", where, measure.Printable(x.Text))
+		fmt.Fprintf(w, "warning: %s\n", out.JoinNonEmpty(": ", short(x.Row), measure.Printable(x.Text)))
 	}
 	out.Each(w, "note: %s\n", lists.Map(notes, measure.Printable))
 }

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -273,17 +274,14 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 // writePoints writes the points as CSV that calibrate reads, with the conditions
 // in a comment.
 func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
-	_, err := fmt.Fprintf(w,
-		"# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, standard "+
-			"uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
+		"standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
 		o.Kernel, o.GPU.Name, method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
 	for _, p := range points {
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
+		fmt.Fprintf(b, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
 	}
-	return err
+	return b.Flush()
 }
 
 // sweepPredict calibrates on the sizes of --use, or on one, two and four full

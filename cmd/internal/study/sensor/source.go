@@ -206,10 +206,7 @@ func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 		return s, s.usePhases("kernel events")
 	}
 	s.measured = m
-	how := "given"
-	if m.Clock.Found != nil {
-		how = "by the data"
-	}
+	how := map[bool]string{true: "by the data", false: "given"}[m.Clock.Found != nil]
 	return s, s.useMeter(m.Truth, fmt.Sprintf("the meter's trace (%s, its clock %s %+.1f ms%s)", m.Meter, how,
 		1e3*float64(m.Clock.Offset), missingText(m.Missing)))
 }

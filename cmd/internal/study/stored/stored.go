@@ -152,10 +152,7 @@ func (k Kind) Delete(a *cli.App, ctx context.Context, name string, version int, 
 		return k.missing(a, err, name, version)
 	}
 	// The question names the versions that would be lost.
-	which := "all versions"
-	if version > 0 {
-		which = fmt.Sprintf("version %d", version)
-	}
+	which := map[bool]string{true: fmt.Sprintf("version %d", version), false: "all versions"}[version > 0]
 	subject := fmt.Sprintf("%s of the %s %s of %s", which, k.Noun, measure.Printable(name), a.DB)
 	if ok, err := task.Confirm(a, yes, subject); err != nil || !ok {
 		return err

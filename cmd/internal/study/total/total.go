@@ -372,11 +372,8 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 		r.Cautions = append(r.Cautions, hosts[i].cautions...)
 	}
 	for _, l := range t.Sum.Lines {
-		x := jobSharedReport{Source: l.Source, By: l.By, U: l.U}
-		for _, p := range l.Parts {
-			x.Tasks = append(x.Tasks, names[p])
-		}
-		r.Common = append(r.Common, x)
+		tasks := lists.Map(l.Parts, func(part int) string { return names[part] })
+		r.Common = append(r.Common, jobSharedReport{l.Source, l.By, tasks, l.U})
 	}
 	if working > 1 && t.Together <= 0 {
 		r.Cautions = append(r.Cautions, fmt.Sprintf("the hosts never worked all at once (they missed each other by "+

@@ -156,10 +156,7 @@ func foundOf(f *clocksync.Fit) *validate.Found {
 		})
 	}
 	for _, e := range f.Single {
-		side := "start"
-		if e.End {
-			side = "end"
-		}
+		side := map[bool]string{true: "end", false: "start"}[e.End]
 		out.Breaks = append(out.Breaks, validate.ClockBreak{
 			Kind: validate.SingleEdge, At: e.Host, Size: -e.Residual,
 			U: 2 * measure.Seconds(math.Hypot(float64(e.U), float64(f.Scatter))),

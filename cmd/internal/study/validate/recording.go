@@ -146,11 +146,7 @@ func (f *RecordedFlags) ReadDir() (*foreignRun, error) {
 	m.Systematic, m.Offset = pmd.SystematicOf()
 	m.trace = m.reread(m.totals)
 	m.setWork(recording.Pairs(rec.Events), rec.Events[0], rec.Events[len(rec.Events)-1])
-	path := filepath.Join(f.Dir, recording.SensorFile)
-	if err := m.setSensor(rec.Sensor, f.SmiTime); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	return m, logfile.In(filepath.Join(f.Dir, recording.SensorFile), m.setSensor(rec.Sensor, f.SmiTime))
 }
 
 // setWork sets the kernels and the span of the work, relative to the origin.
@@ -345,10 +341,7 @@ func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.setSensor(log, f.SmiTime); err != nil {
-		return nil, logfile.In(f.smi, err)
-	}
-	return m, nil
+	return m, logfile.In(f.smi, m.setSensor(log, f.SmiTime))
 }
 
 // parsed reads a file by parse, whose errors it names.

@@ -58,10 +58,7 @@ func renderValidation(w io.Writer, r *validate.Report) {
 	fmt.Fprintf(w, "  meter    %s, %s over %v, %s\n", cmp.Or(r.Meter, "unnamed"),
 		out.EnergyText(r.Truth.Energy, r.Truth.U), r.Work.Length(), measure.Plural(r.Samples, "sample"))
 	for i, l := range page.Clock(r.Clock) {
-		label := "clock"
-		if i > 0 {
-			label = ""
-		}
+		label := map[bool]string{true: "clock"}[i == 0]
 		fmt.Fprintf(w, "  %-8s %s\n", label, l)
 	}
 	for _, m := range r.Missing {

@@ -147,18 +147,17 @@ func Silently(err error) bool {
 // counts as SIGPIPE, as in a shell, unless the measured program failed: its exit code has precedence.
 // Damaged data has ExitDamaged and the way to what is sound.
 func (a *App) said(ctx context.Context, err error) error {
-	var reported interruption
-	var out *fs.PathError
-	var program *measurement.ProgramError
-	if errors.As(err, &out) && out.Path == os.Stdout.Name() && errors.Is(out, syscall.EPIPE) {
-		if errors.As(err, &program) {
+	program, failed := errors.AsType[*measurement.ProgramError](err)
+	out, ok := errors.AsType[*fs.PathError](err)
+	if ok && out.Path == os.Stdout.Name() && errors.Is(out, syscall.EPIPE) {
+		if failed {
 			return program
 		}
 		gone := Asked{syscall.SIGPIPE}
 		return WithCode(gone.code(), interruption{Asked: gone})
 	}
-	var coded codedError
-	if err == nil || errors.As(err, &reported) || errors.As(err, &coded) || errors.As(err, &program) {
+	_, coded := errors.AsType[codedError](err) // as an interruption that was reported
+	if err == nil || coded || failed {
 		return err
 	}
 	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, chunk.ErrCorrupt) {

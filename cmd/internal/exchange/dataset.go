@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange"
 	"github.com/wattmark/wattmark/store/exchange/parquetfile"
@@ -206,11 +208,7 @@ func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range tab.Columns {
-		if c.Unit == "W" && c.Name != "power_w" {
-			powers = append(powers, c)
-		}
-	}
+	powers = lists.Filter(tab.Columns, func(c *exchange.Column) bool { return c.Unit == "W" && c.Name != "power_w" })
 	readings, err := db.Readings(ctx, t.ID)
 	if err != nil {
 		return nil, err
@@ -234,9 +232,6 @@ func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task
 		os.WriteFile(filepath.Join(dir, "calibration.json"), append(text, '\n'), 0o666))
 }
 
-// crateEntity is an entity of RO-Crate's graph.
-type crateEntity map[string]any
-
 // datasetKinds are the media types of a dataset's files by their endings.
 var datasetKinds = map[string]string{
 	".parquet": "application/vnd.apache.parquet", ".json": "application/json", ".sql": "application/sql",
@@ -245,17 +240,12 @@ var datasetKinds = map[string]string{
 
 // writeCrate writes the metadata: an RO-Crate 1.1 with the size and SHA-256 of each file.
 func writeCrate(dir string, tasks []*store.Task, f publishFlags) error {
-	var names []string
-	first := tasks[0].Launched
-	for _, t := range tasks {
-		names = append(names, t.Name)
-		if t.Launched.Before(first) {
-			first = t.Launched
-		}
-	}
-	ref := func(id string) crateEntity { return crateEntity{"@id": id} }
-	var parts []crateEntity
-	graph := []crateEntity{
+	names := lists.Map(tasks, func(t *store.Task) string { return t.Name })
+	oldest := slices.MinFunc(tasks, func(a, b *store.Task) int { return a.Launched.Compare(b.Launched) })
+	type entity map[string]any // of the graph
+	ref := func(id string) entity { return entity{"@id": id} }
+	var parts []entity
+	graph := []entity{
 		{"@id": crateFile, "@type": "CreativeWork", "about": ref("./"), "conformsTo": ref("https://w3id.org/ro/crate/1.1")},
 		{"@id": "#creator", "@type": "Organization", "name": f.creator},
 		{"@id": f.license, "@type": "CreativeWork", "name": "licence"},
@@ -266,16 +256,16 @@ func writeCrate(dir string, tasks []*store.Task, f publishFlags) error {
 	}
 	for _, x := range sums {
 		parts = append(parts, ref(x.name))
-		graph = append(graph, crateEntity{
+		graph = append(graph, entity{
 			"@id": x.name, "@type": "File", "contentSize": fmt.Sprint(x.size), "sha256": x.sum,
 			"encodingFormat": datasetKinds[filepath.Ext(x.name)],
 		})
 	}
-	graph = append(graph, crateEntity{
+	graph = append(graph, entity{
 		"@id": "./", "@type": "Dataset", "name": f.title, "creator": ref("#creator"), "license": ref(f.license),
 		"description":   cmp.Or(f.text, "Power of a GPU's rails with uncertainty: "+strings.Join(names, ", ")),
 		"datePublished": time.Now().UTC().Format(time.DateOnly), "hasPart": parts,
-		"temporalCoverage": first.UTC().Format(time.RFC3339) + "/..",
+		"temporalCoverage": oldest.Launched.UTC().Format(time.RFC3339) + "/..",
 	})
 	crate := map[string]any{"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
 	b, err := json.MarshalIndent(crate, "", " ")

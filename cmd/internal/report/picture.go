@@ -289,12 +289,6 @@ func (t *trace) ruler(r *Report) string {
 	return string(line)
 }
 
-// Blocks decodes a task's stored scans in order. The block is reused: it is valid until the
-// next iteration.
-func Blocks(ctx context.Context, db *store.DB, t *store.Task) iter.Seq2[*measure.Block, error] {
-	return chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup)
-}
-
 // errStopped ends the power stream early after the consumer has stopped the iteration.
 var errStopped = errors.New("stopped")
 
@@ -329,7 +323,7 @@ func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
 		})
 		// The stream is closed only after the last block: Close flushes the scans that
 		// wait for their neighbours.
-		for b, e := range Blocks(ctx, db, t) {
+		for b, e := range chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup) {
 			if err = cmp.Or(err, e); err == nil {
 				err = stream.Add(b)
 			}

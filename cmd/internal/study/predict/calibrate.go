@@ -315,11 +315,9 @@ func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
 	if !s.allStates {
 		t = t.Busy()
 	}
-	if p, err = t.Point(g.blocks); err != nil {
-		return p, err
-	}
+	p, err = t.Point(g.blocks)
 	p.Time, p.Energy = p.Time/measure.Seconds(g.launches), p.Energy/measure.Joule(g.launches)
-	return p, nil
+	return p, err
 }
 
 // gridByTask parses --blocks.

@@ -200,14 +200,9 @@ func (f *SensorLoadFlags) Write(s *sensorSource) error {
 		for i, p := range s.Polls[s.Fields[0]] {
 			fmt.Fprintf(b, "%.0f", float64(p.At)*1e6)
 			for _, field := range s.Fields {
-				v := math.NaN()
-				if i < len(s.Polls[field]) {
-					v = float64(s.Polls[field][i].Power)
-				}
-				if math.IsNaN(v) {
-					fmt.Fprint(b, ",")
-				} else {
-					fmt.Fprintf(b, ",%.0f", v*1e3)
+				fmt.Fprint(b, ",")
+				if i < len(s.Polls[field]) && !math.IsNaN(float64(s.Polls[field][i].Power)) {
+					fmt.Fprintf(b, "%.0f", float64(s.Polls[field][i].Power)*1e3)
 				}
 			}
 			fmt.Fprintln(b)

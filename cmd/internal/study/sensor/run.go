@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -321,15 +322,8 @@ func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	if err != nil && (f.trials == 0 || x == nil) {
 		return nil, err
 	}
-	if f.segment > 0 {
-		x.Segments = f.segment
-	}
-	if f.repetitions > 0 {
-		x.PerSegment = f.repetitions
-	}
-	if f.trials > 0 {
-		x.Trials = f.trials
-	}
+	x.Segments, x.PerSegment = cmp.Or(f.segment, x.Segments), cmp.Or(f.repetitions, x.PerSegment)
+	x.Trials = cmp.Or(f.trials, x.Trials)
 	// Duration and uncertainty of the plan follow the numbers set by hand.
 	if f.segment > 0 || f.repetitions > 0 || f.trials > 0 {
 		x.Recount(p, f.Plan.wanted())
@@ -350,10 +344,7 @@ type SensorTrials struct {
 // after a random delay, uniform over the plan's range, so that the phase between work and
 // sensor is random; pauses of Shift move it on between segments.
 func (s *SensorTrials) work(ctx context.Context) ([]gpu.Kernel, error) {
-	rng := rand.New(rand.NewPCG(s.Seed, 0x7a))
-	if s.Seed == 0 {
-		rng = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
+	rng := rand.New(rand.NewPCG(cmp.Or(s.Seed, rand.Uint64()), 0x7a))
 	var kernels []gpu.Kernel
 	s.Trials = nil
 	for range s.Plan.Trials {

@@ -354,9 +354,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 	if f.blocks > 0 {
 		p.Blocks, p.U = f.blocks, 0
 	}
-	if f.launches > 0 {
-		p.Launches = f.launches
-	}
+	p.Launches = cmp.Or(f.launches, p.Launches)
 	// Blocks and slices set by hand need no plan that reaches --until-u.
 	if p.Method == tiny.Contrast && f.blocks > 0 && p.Slices > 0 {
 		err = nil

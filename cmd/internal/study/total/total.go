@@ -134,12 +134,10 @@ func isAddress(from string) bool {
 	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
 		return false
 	}
-	if strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") {
-		return true
-	}
 	// A path may contain a colon too, but none behind its last slash.
 	i := strings.LastIndexByte(from, ':')
-	return i >= 0 && !strings.ContainsRune(from[i:], '/') && !strings.HasSuffix(from, ".db")
+	return strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") ||
+		i >= 0 && !strings.ContainsRune(from[i:], '/') && !strings.HasSuffix(from, ".db")
 }
 
 // oneEach returns a usage error for several tasks of one GPU that were matched by name

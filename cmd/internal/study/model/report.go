@@ -44,8 +44,7 @@ type EvalReport struct {
 	FoldBy string         `json:"fold_by"`
 
 	model.Score // of the left-out rows
-	// Constant is the error of the mean power as the only estimate: a model worth
-	// having is better.
+	// Constant is the error of the mean power as the only estimate: a model worth having is better.
 	Constant *baseline `json:"constant,omitempty"`
 
 	// ConditionNumber is that of the standardised columns; large values mean that
@@ -69,8 +68,7 @@ type baseline struct {
 	MAPEInSample float64 `json:"mape_in_sample_pct"`
 }
 
-// shareReport is the contribution of one counter, or of the intercept, to the
-// estimates.
+// shareReport is the contribution of one counter, or of the intercept, to the estimates.
 type shareReport struct {
 	Counter     string         `json:"counter"`
 	Coefficient measure.Number `json:"coefficient,omitzero"` // watts a unit
@@ -78,14 +76,12 @@ type shareReport struct {
 	Mean        watt           `json:"mean_w"`
 	// Share is the mean over the kernels of the part of the estimate, in percent.
 	Share float64 `json:"share_pct"`
-	// VIF is the variance inflation factor 1/(1−R²) of the column regressed on the
-	// others.
+	// VIF is the variance inflation factor 1/(1−R²) of the column regressed on the others.
 	VIF measure.Number `json:"vif,omitzero"`
 }
 
-// rowReport is one kernel: estimate, and error where it was measured. Low and High bound
-// the prediction interval; Fold counts from 1, 0 without cross-validation. An unknown
-// figure is NaN, and left out.
+// rowReport is one kernel: estimate, and error where it was measured. Low and High bound the prediction interval;
+// Fold counts from 1, 0 without cross-validation. An unknown figure is NaN, and left out.
 type rowReport struct {
 	Name      string          `json:"name"`
 	App       string          `json:"app,omitempty"`
@@ -118,8 +114,7 @@ type groupScore struct {
 // unknown is a figure that does not exist.
 var unknown = math.NaN()
 
-// newEvalReport returns a report with the input's description and empty, non-nil
-// lists, which JSON shows as [].
+// newEvalReport returns a report with the input's description and empty, non-nil lists, which JSON shows as [].
 func newEvalReport(t *counters.Table, s counters.Set, d *model.Data, perSecond bool) *EvalReport {
 	return &EvalReport{
 		File: t.File, Form: string(t.Form), Set: s.Name, Features: s.Features, PerSecond: perSecond, Rows: len(d.Rows),
@@ -217,8 +212,7 @@ func printEval(a *cli.App, r *EvalReport, svg string) error {
 // optional formats v, or returns "" where it is unknown.
 func optional[T ~float64](v T, format string) string { return out.Known(v, format, "") }
 
-// render writes errors, contributions, the kernels with the largest errors, and
-// warnings.
+// render writes errors, contributions, the kernels with the largest errors, and warnings.
 func (r *EvalReport) render(w io.Writer) {
 	how := fmt.Sprintf("%d folds by %s", r.Folds, r.FoldBy)
 	if r.Model != "" {
@@ -296,9 +290,8 @@ func renderWarnings(w io.Writer, list []model.Warning, notes []string) {
 	out.Each(w, "note: %s\n", lists.Map(notes, measure.Printable))
 }
 
-// against draws estimated over measured power, both in W and on the same scale, with the
-// diagonal. Kernels unlike the training have their own symbol. Every row needs a measured
-// power.
+// against draws estimated over measured power, both in W and on the same scale, with the diagonal. Kernels unlike
+// the training have their own symbol. Every row needs a measured power.
 func (r *EvalReport) against() *figure.Chart {
 	var fine, warned plotter.XYs
 	low, high := math.Inf(1), math.Inf(-1)
@@ -328,9 +321,8 @@ func (r *EvalReport) against() *figure.Chart {
 	return c
 }
 
-// drawParts writes an SVG of stacked bars, one per kernel: positive contributions
-// upward from 0, negative ones downward, the estimate as a dot and the measured
-// power as a cross. The first share is the intercept.
+// drawParts writes an SVG of stacked bars, one per kernel: positive contributions upward from 0, negative ones
+// downward, the estimate as a dot and the measured power as a cross. The first share is the intercept.
 func (r *PredictReport) drawParts(w io.Writer) error {
 	pl := figure.New("model "+r.Model+": what adds to the estimated power", "kernel", "power / W")
 	n := len(r.Kernels)
@@ -359,8 +351,7 @@ func (r *PredictReport) drawParts(w io.Writer) error {
 	pl.X.Tick.Label.Rotation = math.Pi / 2
 	pl.X.Tick.Label.XAlign, pl.X.Tick.Label.YAlign = text.XRight, text.YCenter
 	pl.X.Min, pl.X.Max = -0.6, float64(n)-0.4
-	// The legend lies inside at the top left: each of its lines takes about 5.5 % of
-	// the height.
+	// The legend lies inside at the top left: each of its lines takes about 5.5 % of the height.
 	pl.Y.Max = max(slices.Max(up), 1) * (1.08 + 0.055*float64(len(r.Shares)+2))
 	width := max(20, 0.45*float64(n)+6)
 	return figure.Save(w, pl, vg.Length(width)*vg.Centimeter, 16*vg.Centimeter)

@@ -30,8 +30,7 @@ type predictFlags struct {
 	name string
 	// use lists the numbers of blocks to fit; the other points are predicted.
 	use []string
-	// idle with idleU, idleTask and idleTrace are three sources of the idle power;
-	// exactly one must be given.
+	// idle with idleU, idleTask and idleTrace are three sources of the idle power; exactly one must be given.
 	idle, idleU string
 	idleTask    int64
 	idleTrace   string
@@ -72,15 +71,13 @@ func predictCalibrateCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// predictCalibrate gathers the points, fits a model to them, stores it unless
-// --dry-run, and prints it. The database is opened for reading only if a task is
-// named. Points held back by --use are predicted and compared.
+// predictCalibrate gathers the points, fits a model to them, stores it unless --dry-run, and prints it. The
+// database is opened for reading only if a task is named. Points held back by --use are predicted and compared.
 func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) error {
 	if f.csv == "" && len(f.traces) == 0 && len(args) == 0 {
 		return cli.Usagef("name what to calibrate from: tasks, --points or --power-trace")
 	}
-	// All points are needed before the split: the resident blocks may be fitted to
-	// every time.
+	// All points are needed before the split: the resident blocks may be fitted to every time.
 	all, tasks, err := f.gather(a, ctx, args)
 	if err != nil {
 		return err
@@ -103,9 +100,8 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 	return c.finish(a, ctx, cmp.Or(f.name, f.kernel, "prediction"), doubts, tasks, f.dryRun, f.svg)
 }
 
-// options sets the idle power, the GPU's shape, weights, and level of c. With
-// --resident fit the resident blocks, 1 to 32, are those whose staircase fits the
-// times best. Bad flags are wrong usage.
+// options sets the idle power, the GPU's shape, weights, and level of c. With --resident fit the resident blocks, 1
+// to 32, are those whose staircase fits the times best. Bad flags are wrong usage.
 func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Point, c *predictionContent) error {
 	if f.sms == 0 {
 		return cli.Usagef("--sms: say how many multiprocessors the GPU has (132 of an H200, 108 of an A100, 14 of the " +
@@ -135,9 +131,8 @@ func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Po
 	return err
 }
 
-// idlePower returns the idle power P_s and its standard uncertainty in W, from the
-// flag, a task of the resting GPU, or a trace. A task's expanded uncertainty (k =
-// 2) is halved; a trace has none. --idle-u replaces either.
+// idlePower returns the idle power P_s and its standard uncertainty in W, from the flag, a task of the resting GPU,
+// or a trace. A task's expanded uncertainty (k = 2) is halved; a trace has none. --idle-u replaces either.
 func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.Watt, err error) {
 	if session.CountTrue(f.idle != "", f.idleTask != 0, f.idleTrace != "") != 1 {
 		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle-power 134W, --idle-task and --idle-trace")
@@ -182,9 +177,8 @@ func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.
 	return w, u, nil
 }
 
-// split separates the points to fit, whose numbers of blocks --use lists, from the
-// others, sorted by blocks. Without --use all are fitted. A listed number without
-// a point is wrong usage.
+// split separates the points to fit, whose numbers of blocks --use lists, from the others, sorted by blocks.
+// Without --use all are fitted. A listed number without a point is wrong usage.
 func (f *predictFlags) split(all []predict.Point) (fit, others []predict.Point, err error) {
 	if len(f.use) == 0 {
 		return all, nil, nil
@@ -222,8 +216,7 @@ func (s *pointSources) add(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.allStates, "all-states", false, "keep traces' readings of every performance state, not P0 alone")
 }
 
-// grid is the number of blocks of a launch, and the number of launches of that
-// size.
+// grid is the number of blocks of a launch, and the number of launches of that size.
 type grid struct{ blocks, launches uint64 }
 
 // gridRE matches BLOCKS or BLOCKSxLAUNCHES.
@@ -246,9 +239,8 @@ func parseGrid(s string) (g grid, err error) {
 	return g, nil
 }
 
-// gather returns the points of the file, the traces and the tasks, in this order,
-// and the numbers of the tasks. The database is opened for tasks alone. A task in
-// --blocks that is not among the tasks is wrong usage.
+// gather returns the points of the file, the traces and the tasks, in this order, and the numbers of the tasks. The
+// database is opened for tasks alone. A task in --blocks that is not among the tasks is wrong usage.
 func (s *pointSources) gather(a *cli.App, ctx context.Context, tasks []string) (
 	points []predict.Point, ids []store.TaskID, err error,
 ) {
@@ -299,9 +291,8 @@ func (s *pointSources) gather(a *cli.App, ctx context.Context, tasks []string) (
 	return points, ids, nil
 }
 
-// fromTrace reads BLOCKS=FILE. Readings outside performance state P0 are dropped
-// unless --all-states: the clocks of other states belong to an idle GPU. Time and
-// energy are those of one launch.
+// fromTrace reads BLOCKS=FILE. Readings outside performance state P0 are dropped unless --all-states: the clocks of
+// other states belong to an idle GPU. Time and energy are those of one launch.
 func (s *pointSources) fromTrace(arg string) (p predict.Point, err error) {
 	n, file, ok := strings.Cut(arg, "=")
 	g, err := parseGrid(n)
@@ -338,9 +329,8 @@ func (s *pointSources) gridByTask() (map[store.TaskID]grid, error) {
 	return out, nil
 }
 
-// taskPoint returns the point of a task, per launch. The expanded uncertainty of
-// the energy is divided by its coverage factor k (2 if unknown); that of the time
-// combines the two markers: u² = u_start² + u_stop².
+// taskPoint returns the point of a task, per launch. The expanded uncertainty of the energy is divided by its
+// coverage factor k (2 if unknown); that of the time combines the two markers: u² = u_start² + u_stop².
 func taskPoint(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, given map[store.TaskID]grid,
 ) (p predict.Point, err error) {
 	t, err := a.TaskByID(ctx, db, id)
@@ -378,9 +368,8 @@ func taskPoint(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, g
 // nameRE matches blocks=N or blocks=NxLAUNCHES in a task's name.
 var nameRE = lazy.Regexp(`\bblocks=(\d+(?:x\d+)?)\b`)
 
-// gridOf returns a task's number of blocks and launches from its recorded launches
-// on the measured GPU, else from its name. Launches of different sizes, or neither
-// source, are an error.
+// gridOf returns a task's number of blocks and launches from its recorded launches on the measured GPU, else from
+// its name. Launches of different sizes, or neither source, are an error.
 func gridOf(ctx context.Context, db *store.DB, t *store.Task) (g grid, err error) {
 	tables, err := db.LaunchTables(ctx, t.ID)
 	if err != nil {

@@ -254,11 +254,7 @@ func importRecordingCmd(a *cli.App) *cobra.Command {
 // from the host's times as after a measurement.
 func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags) error {
 	path := filepath.Join(dir, HostFile)
-	var host *HostSide
-	text, err := os.ReadFile(path)
-	if err == nil {
-		host, err = parseHostSide(text)
-	}
+	host, err := readHostSide(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w\nSee: wattmark export --help, --format recording", path, err)
 	}
@@ -279,10 +275,7 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 		return fmt.Errorf("%s: marker: %w", path, err)
 	}
 	login, _ := cli.Whoami()
-	in := &Incoming{Format: "recording", Path: dir}
-	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
-		return errors.Join(db.PutPlayed(ctx, id, host.Played), db.PutKernels(ctx, id, host.Kernels))
-	}
+	in := &Incoming{Format: "recording", Path: dir, before: host.put}
 	in.Task = store.NewTask{
 		Name: cmp.Or(f.name, host.Task), User: cmp.Or(f.user, login), Launched: host.Started,
 		GPU: cmp.Or(f.gpu, host.GPU), Driver: host.Driver, Marker: host.Marker.Spec(),
@@ -315,7 +308,20 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	return ImportTask(ctx, a, in)
 }
 
-// parseHostSide reads and checks host.json. Errors name the field.
+// put stores the edges played and the kernels of a task.
+func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error {
+	return errors.Join(db.PutPlayed(ctx, id, h.Played), db.PutKernels(ctx, id, h.Kernels))
+}
+
+// readHostSide reads and checks host.json. Errors name the field.
+func readHostSide(path string) (*HostSide, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseHostSide(b)
+}
+
 func parseHostSide(b []byte) (*HostSide, error) {
 	var h HostSide
 	if err := json.Unmarshal(b, &h); err != nil {

@@ -22,7 +22,7 @@ RACE_FROM ?= 0
 RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test test-long test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
+.PHONY: all build test test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
 
 all: build
 
@@ -110,11 +110,8 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # are processors; an emulated meter that gets no processor in time loses its markers, so not many
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
-test: ## all tests of less than 4 s; needs nothing but Go (tests of third-party tools skip with a reason)
-	$(GO) test -timeout 30m $(AT_ONCE) ./cmd/wattmark $(PKGS)
-
-test-long: ## the tests that make test leaves out: whole programs, browsers, database servers, meters in real time
-	.ci/long | xargs $(GO) test -timeout 30m $(AT_ONCE)
+test: ## all tests of less than 4 s; RUN=. for all, RUN=NAME for some; needs nothing but Go (tests of third-party tools skip with a reason)
+	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(PKGS)
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. Every SLOW_EVERYth
 # package, from SLOW_FROM on.
@@ -128,7 +125,7 @@ test-slow: ## the tests that take minutes of processor time
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run AddressSanitizer ./cmd/libwattmark
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
 
-# What starts processes, browsers and database servers, and meters in real time, is left to make test and test-long.
+# What starts processes, browsers and database servers, and meters in real time, is left to make test.
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)
 check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
 	$(GO) build $(PKGS)

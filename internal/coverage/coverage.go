@@ -44,11 +44,11 @@ func tolerance(bound float64, trials int) float64 {
 	return sure * math.Sqrt(bound*(1-bound)/float64(trials))
 }
 
-// Long skips a test that takes more than a few seconds, unless tests were asked for by name: make test-long runs these
-// tests alone, make race (-run .) with the others.
+// Long skips a test that takes more than a few seconds, unless tests were asked for by name: make test RUN=. and make
+// race do so.
 func Long(t testing.TB) {
 	t.Helper()
 	if f := flag.Lookup("test.run"); !Slow && f.Value.String() == "" {
-		t.Skip("takes more than 4 s: make test-long runs it, as -run does")
+		t.Skip("takes more than 4 s: make test RUN=. runs it, as -run does")
 	}
 }

@@ -115,7 +115,12 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 }
 
 // noise returns the standard deviation of a reading, from the readings if not known.
-func (l Lag) noise(rs []Reading) measure.Watt { return cmp.Or(l.Noise, Noise(rs)) }
+func (l Lag) noise(rs []Reading) measure.Watt {
+	if l.Noise != 0 {
+		return l.Noise
+	}
+	return Noise(rs)
+}
 
 // linear returns the corrected integral over a span as weights of the readings by index,
 // in seconds, before the static line: most of the inner slopes cancel. byC is its

@@ -163,13 +163,15 @@ func detect(lines []line, nsight bool) Form {
 
 // header checks that names of columns are there once each.
 func header(l line) error {
+	seen := map[string]int{}
 	for i, name := range l.fields {
 		if err := measure.CheckText("a column's name", name); err != nil {
 			return l.fault("%w", err)
 		}
-		if first := slices.Index(l.fields, name); first < i && name != "" {
+		if first, twice := seen[name]; twice && name != "" {
 			return l.fault("columns %d and %d are both %q: rename or remove one", first+1, i+1, name)
 		}
+		seen[name] = i
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
@@ -108,14 +107,19 @@ type Score struct {
 
 // NewScore compares estimates with measured powers, of the same length and not empty.
 func NewScore(measured, estimated []measure.Watt) Score {
-	watts := func(p measure.Watt) float64 { return float64(p) }
-	d := stats.Deviations(lists.Map(estimated, watts), lists.Map(measured, watts), nil)
-	s := Score{
-		Rows: d.N, MSE: SquareWatt(d.RMSE * d.RMSE), RMSE: measure.Watt(d.RMSE), MAE: measure.Watt(d.MAE),
-		Bias: measure.Watt(d.Bias), MAPE: d.MAPE, R2: measure.Number(math.NaN()),
+	n := float64(len(measured))
+	var squares, abs, ratio, sum float64
+	for i, m := range measured {
+		e := float64(estimated[i] - m)
+		squares, abs, sum = squares+e*e, abs+math.Abs(e), sum+e
+		ratio += math.Abs(e) / float64(m)
 	}
-	if _, sd := moments(d.N, func(i int) float64 { return float64(measured[i]) }); sd > 0 {
-		s.R2 = measure.Number(1 - d.RMSE*d.RMSE/(sd*sd))
+	s := Score{
+		Rows: len(measured), MSE: SquareWatt(squares / n), RMSE: measure.Watt(math.Sqrt(squares / n)),
+		MAE: measure.Watt(abs / n), Bias: measure.Watt(sum / n), MAPE: 100 * ratio / n, R2: measure.Number(math.NaN()),
+	}
+	if _, sd := moments(len(measured), func(i int) float64 { return float64(measured[i]) }); sd > 0 {
+		s.R2 = measure.Number(1 - squares/(n*sd*sd))
 	}
 	return s
 }

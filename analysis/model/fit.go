@@ -266,10 +266,12 @@ func (d *Data) check() error {
 	if len(d.Counters) == 0 {
 		return fmt.Errorf("%w: no counter: name at least one", ErrData)
 	}
-	for i, c := range d.Counters {
-		if slices.Contains(d.Counters[:i], c) {
+	seen := map[string]bool{}
+	for _, c := range d.Counters {
+		if seen[c] {
 			return fmt.Errorf("%w: counter %q is there twice: leave one out", ErrData, c)
 		}
+		seen[c] = true
 	}
 	for i, r := range d.Rows {
 		if len(r.X) != len(d.Counters) {

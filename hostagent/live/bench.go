@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -117,7 +118,8 @@ func (b *bench) update(change func(*State)) {
 
 // expire drops moments that are older than Config.Keep. The lock is held.
 func (b *bench) expire(now time.Time) {
-	b.history = slices.DeleteFunc(b.history, func(m Moment) bool { return now.Sub(m.At) > b.cfg.Keep })
+	young := sort.Search(len(b.history), func(i int) bool { return now.Sub(b.history[i].At) <= b.cfg.Keep })
+	b.history = slices.Delete(b.history, 0, young)
 }
 
 // run feeds the viewers while there are any, until ctx ends. Another demand begins another

@@ -33,7 +33,7 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 	defer arming.Stop()
 	go every(o.cfg.FlushEvery, over, c.flushOld)
 	if q := o.cfg.Quota; q.Bytes > 0 || q.Free > 0 {
-		go every(time.Second, over, c.checkQuota)
+		go every(time.Second, over, c.checkQuota) // the disk fills slowly
 	}
 	o.stream(ctx, c)
 	select {

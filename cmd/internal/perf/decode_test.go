@@ -3,7 +3,6 @@ package perf
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -223,11 +222,10 @@ func decodePowenetics(r *meterRecording) (decoder, error) {
 func decodeLabJack(r *meterRecording) (decoder, error) {
 	var p labjack.Parser
 	counts := make([]measure.Count, r.counts.channels)
-	code := func(b []byte) measure.Count { return measure.Count(binary.BigEndian.Uint16(b)) }
 	return func() (n int, err error) {
 		p = labjack.Parser{}
 		each(r.bytes, p.Next, func() {
-			_ = analog.ScansOf(code, p.Packet.Data, counts, func([]measure.Count) error { n++; return nil })
+			_ = analog.ScansOf(labjack.Decode, p.Packet.Data, counts, func([]measure.Count) error { n++; return nil })
 		})
 		if p.Broken {
 			err = errors.New("the stream is out of step")

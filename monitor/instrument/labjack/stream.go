@@ -105,8 +105,14 @@ func (s *stream) packet() error {
 	if err := s.status(p); err != nil {
 		return err
 	}
-	code := func(b []byte) measure.Count { return measure.Count(binary.BigEndian.Uint16(b)) }
-	return analog.ScansOf(code, p.Data, s.counts, s.out.Add)
+	return analog.ScansOf(Decode, p.Data, s.counts, s.out.Add)
+}
+
+// Decode reads a scan of big-endian codes.
+func Decode(b []byte, counts []measure.Count) {
+	for c := range counts {
+		counts[c] = measure.Count(binary.BigEndian.Uint16(b[analog.BytesCode*c:]))
+	}
 }
 
 // errStopped: the device has ended the stream by itself.

@@ -59,7 +59,9 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		err = s.finish(own)
 	}
 	if !errors.Is(err, instrument.ErrDisconnected) { // it still listens
-		_ = instrument.Last(own, stopTime, func(ctx context.Context) error { return d.client.Command(ctx, "STOP") })
+		short, cancel := context.WithTimeout(own, stopTime)
+		defer cancel()
+		_ = d.client.Command(short, "STOP")
 	}
 	return s.out.End(err)
 }

@@ -254,7 +254,10 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 		return err
 	}
 	// Each field has a file of its own. With several fields their names are inserted before the extension.
-	for i := 0; i < len(r.Fields) && f.svg != ""; i++ {
+	for i := range r.Fields {
+		if f.svg == "" {
+			break
+		}
 		x := &r.Fields[i]
 		x.Picture = f.svg
 		if len(r.Fields) > 1 {
@@ -265,7 +268,10 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 			return err
 		}
 	}
-	for i := 0; i < len(r.Fields) && f.save; i++ {
+	for i := range r.Fields {
+		if !f.save {
+			break
+		}
 		p := &r.Fields[i].Profile
 		if p.UUID == "" {
 			return cli.Usagef("--save: whose sensor is it? Name the GPU with --gpu (nvidia-smi -L lists UUIDs)")

@@ -471,6 +471,9 @@ func (d *DB) judged(ctx context.Context, l ListQuery, verdicts []quality.Level) 
 
 // rowsOf returns the rows of some tasks, in their order.
 func (d *DB) rowsOf(ctx context.Context, tasks []Brief) ([]Row, error) {
+	if len(tasks) == 0 {
+		return nil, nil // a nil list is null in JSON, which PostgreSQL's json_each refuses
+	}
 	ids := lists.Map(tasks, func(t Brief) TaskID { return t.ID })
 	s := d.reading(ctx)
 	list := rowsWhere(s, "WHERE t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))

@@ -284,7 +284,7 @@ func (d *DB) readClipped(s *session, t *Task) {
 		// Events come in the order of their scans, and chunks' scans grow. Events before the chunk's first scan belong
 		// to no stored chunk.
 		before, _ := slices.BinarySearchFunc(events, h.first, byScan)
-		n, _ := slices.BinarySearchFunc(events, h.end(), byScan)
+		n, _ := slices.BinarySearchFunc(events, max(h.first, h.end()), byScan) // a damaged count may be negative
 		k.elsewhere(events[:before])
 		k.chunk(h, events[before:n])
 		events = events[n:]

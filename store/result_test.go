@@ -272,6 +272,18 @@ func checkUnplaced(t *testing.T, d *DB, x *Task, want []quality.Clipping) {
 	}
 }
 
+// A task whose chunks have counts that no program writes is read all the same.
+func TestClippedBesideDamagedChunks(t *testing.T) {
+	d := open(t)
+	rng := rand.New(rand.NewPCG(15, 2))
+	for range 20 {
+		id, _ := clipTask(t, d, rng)
+		_, err := d.writer.ExecContext(t.Context(), `UPDATE chunk SET n = -n - 100000 WHERE task_id=?`, int64(id))
+		ok(t, err)
+		must(d.Task(t.Context(), id))(t)
+	}
+}
+
 // More clipping never makes a verdict better: readings at rest before the window do not
 // hide those within it.
 func TestClippingAtRestHidesNone(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -195,8 +196,8 @@ func (c *File) fault(at *token.Position, err error) error {
 
 // Apply sets the flags that the command line does not set.
 func (c *File) Apply(flags *pflag.FlagSet) error {
-	for flag, s := range c.settings {
-		f := flags.Lookup(flag)
+	for _, flag := range slices.Sorted(maps.Keys(c.settings)) {
+		f, s := flags.Lookup(flag), c.settings[flag]
 		if f.Changed {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -130,6 +131,8 @@ func (k *talk) lists() {
 		{Until: epoch.Add(time.Second), User: "nobody"},
 		{Name: "Ä*"},
 		{Name: "a%*"},
+		{User: "nobody", Order: store.ByName},
+		{User: "lab", Verdicts: []quality.Level{quality.Void}},
 	} {
 		x, err := k.d.Tasks(k.ctx, q)
 		k.say(fmt.Sprintf("tasks %+v", q), err, x)

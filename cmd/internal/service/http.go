@@ -172,22 +172,25 @@ type monitorStats struct{ stats func() capture.Stats }
 
 // desc describes a metric of a monitor.
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("wattmark_monitor_"+name, help, labels, nil)
+	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 // The metrics; names and help are part of the interface.
 var (
-	monCaptures = desc("captures_total", "Captures begun, and found in the spool.")
-	monHeld     = desc("captures_held", "Captures in the spool, by state.", "state")
-	monScans    = desc("scans_total", "Scans taken.")
-	monGaps     = desc("gaps_total", "Gaps between scans.")
-	monLost     = desc("lost_scans_total", "Scans lost in gaps.")
-	monOver     = desc("over_range_total", "Readings at the end of a converter's range.")
-	monSpool    = desc("spool_bytes", "Size of the captures in the spool.")
-	monAside    = desc("spool_set_aside", "Entries of the spool that could not be used when the monitor started.")
-	monBusy     = desc("busy", "1 while somebody has the bench.")
-	monTrouble  = desc("instrument_trouble", "1 from a failure of the instrument until it has answered again.")
-	monLag      = desc("lag_seconds", "How far the samples of the running capture are behind the wall clock.")
+	monCaptures = desc("wattmark_monitor_captures_total", "Captures begun, and found in the spool.")
+	monHeld     = desc("wattmark_monitor_captures_held", "Captures in the spool, by state.", "state")
+	monScans    = desc("wattmark_monitor_scans_total", "Scans taken.")
+	monGaps     = desc("wattmark_monitor_gaps_total", "Gaps between scans.")
+	monLost     = desc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.")
+	monOver     = desc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.")
+	monSpool    = desc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.")
+	monAside    = desc("wattmark_monitor_spool_set_aside",
+		"Entries of the spool that could not be used when the monitor started.")
+	monBusy    = desc("wattmark_monitor_busy", "1 while somebody has the bench.")
+	monTrouble = desc("wattmark_monitor_instrument_trouble",
+		"1 from a failure of the instrument until it has answered again.")
+	monLag = desc("wattmark_monitor_lag_seconds",
+		"How far the samples of the running capture are behind the wall clock.")
 )
 
 // Describe implements prometheus.Collector.

@@ -86,7 +86,11 @@ func (b *builder) event(raw json.RawMessage) error {
 	b.n++
 	var e event
 	if err := json.Unmarshal(raw, &e); err != nil {
-		if e.Cat != "kernel" { // which is read all the same
+		// A number that is none ends the reading: the category may stand behind it.
+		_ = json.Unmarshal(raw, &struct {
+			Cat *string `json:"cat"`
+		}{&e.Cat})
+		if e.Cat != "kernel" {
 			return nil // of a form that is of no interest here
 		}
 		return fmt.Errorf("event %d: %w", n, err)

@@ -82,14 +82,15 @@ func TestRead(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	kernel := `{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":1,"args":{"device":0,"correlation":1}}`
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":          {"", "EOF"},
-		"a number":         {"7", "begins with 7"},
-		"no kernels":       {`{"traceEvents":[]}`, "ProfilerActivity.CUDA"},
-		"cut short":        {kineto[:900], "unexpected EOF"},
-		"never closed":     {`[{"ph":"B","cat":"user_annotation","name":"loop","pid":1,"tid":1,"ts":1},` + kernel + `]`, `"loop" begins and never ends`},
-		"no correlation":   {strings.ReplaceAll("["+kernel+"]", `,"correlation":1`, ""), "without correlation"},
-		"a negative kind":  {strings.ReplaceAll("["+kernel+"]", `"dur":1`, `"dur":-1`), "a length"},
-		"an absurd moment": {strings.ReplaceAll("["+kernel+"]", `"ts":1`, `"ts":1e300`), "a time"},
+		"nothing":           {"", "EOF"},
+		"a number":          {"7", "begins with 7"},
+		"no kernels":        {`{"traceEvents":[]}`, "ProfilerActivity.CUDA"},
+		"cut short":         {kineto[:900], "unexpected EOF"},
+		"never closed":      {`[{"ph":"B","cat":"user_annotation","name":"loop","pid":1,"tid":1,"ts":1},` + kernel + `]`, `"loop" begins and never ends`},
+		"no correlation":    {strings.ReplaceAll("["+kernel+"]", `,"correlation":1`, ""), "without correlation"},
+		"a negative kind":   {strings.ReplaceAll("["+kernel+"]", `"dur":1`, `"dur":-1`), "a length"},
+		"a moment in words": {`[{"ph":"X","ts":"now","dur":1,"cat":"kernel","name":"k","pid":0,"tid":7},` + kernel + `]`, "event 0: json"},
+		"an absurd moment":  {strings.ReplaceAll("["+kernel+"]", `"ts":1`, `"ts":1e300`), "a time"},
 	} {
 		if _, err := proftrace.Read(strings.NewReader(c.text)); !errors.Is(err, proftrace.ErrTrace) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)

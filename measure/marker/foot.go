@@ -113,6 +113,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 // falls. u is the standard uncertainty of the fit by noise.
 func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	var shape, feetW, w, wx, chi2, n float64
+	sharp := false // no point lies on an edge, but by chance
 	for i, st := range stacks {
 		if st.edges == 0 {
 			st = stacks[1-i]
@@ -121,6 +122,7 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 			st.tau = max(st.tau, stacks[1-i].tau)
 		}
 		shape += st.shape() / 2
+		sharp = sharp || st.tau+st.box/2 < s.space/4
 	}
 	fit := foot{0, math.Hypot(u, shape)}
 	found := []foot{fit}
@@ -138,14 +140,19 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 		chi2, n = chi2+(e.x-x)*(e.x-x)/(e.u*e.u), n+1
 	}
 	// Fit and feet see the same noise, so that together they are no more certain than the better of
-	// them. Where they differ by more, all are that much less certain (Birge's ratio). Where they differ by
-	// less, the shape of the response explains less of their u than was allowed for; noise, which they
-	// share, does not show.
+	// them, and of sharp edges than the fit. Where they differ by more, all are that much less certain (Birge's ratio).
+	// Where they differ by less, the shape of the response explains less of their u than was allowed for; noise,
+	// which they share, does not show, nor where between two points a sharp edge lies.
 	v, ratio := max(1/w, min(fit.u*fit.u, 1/feetW)), (sure+chi2)/(sure+n-1)
-	if noise := min(u*u, v); ratio < 1 {
-		return foot{x, math.Sqrt(noise + (v-noise)*ratio)}
+	switch noise := min(u*u, v); {
+	case sharp:
+		v = max(v, u*u) * max(ratio, 1)
+	case ratio < 1:
+		v = noise + (v-noise)*ratio
+	default:
+		v *= ratio
 	}
-	return foot{x, math.Sqrt(v * ratio)}
+	return foot{x, math.Sqrt(v)}
 }
 
 // lateness returns by chip how far, in seconds, each edge lies behind its place among those of

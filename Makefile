@@ -110,7 +110,7 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # are processors; an emulated meter that gets no processor in time loses its markers, so not many
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
-test: ## all tests of less than 4 s; RUN=. for all, RUN=NAME for some; needs nothing but Go (tests of third-party tools skip with a reason)
+test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some; needs nothing but Go
 	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(PKGS)
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. Every SLOW_EVERYth

@@ -36,8 +36,8 @@ type Client struct {
 	stub pb.TaskServiceClient
 }
 
-// Dial prepares a connection; nothing is sent before the first call, which fails with UNAVAILABLE when nobody
-// answers. target is host, host:port, unix:path or any other gRPC target. Without options the connection is not
+// Dial prepares a connection; nothing is sent before the first call, which fails with UNAVAILABLE where no
+// server answers. target is host, host:port, unix:path or any other gRPC target. Without options the connection is not
 // encrypted; add grpc.WithTransportCredentials for TLS, or auth.Client.DialOptions for TLS and a token.
 func Dial(target string, options ...grpc.DialOption) (*Client, error) {
 	all := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))

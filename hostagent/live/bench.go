@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -118,7 +117,10 @@ func (b *bench) update(change func(*State)) {
 
 // expire drops moments that are older than Config.Keep. The lock is held.
 func (b *bench) expire(now time.Time) {
-	young := sort.Search(len(b.history), func(i int) bool { return now.Sub(b.history[i].At) <= b.cfg.Keep })
+	young := slices.IndexFunc(b.history, func(m Moment) bool { return now.Sub(m.At) <= b.cfg.Keep })
+	if young < 0 {
+		young = len(b.history)
+	}
 	b.history = slices.Delete(b.history, 0, young)
 }
 

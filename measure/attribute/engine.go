@@ -298,15 +298,15 @@ func (e *Engine) draw() error {
 	}
 }
 
-// ends is a heap of the kernels that run, by their end. Push and Pop are there for heap.Interface alone: they would
-// allocate for each kernel.
+// ends is a heap of the kernels that run, by their end. push and pop move kernels without an allocation for each, as
+// heap.Push and heap.Pop make; those panic.
 type ends []Kernel
 
 func (h ends) Len() int           { return len(h) }
 func (h ends) Less(i, j int) bool { return h[i].End < h[j].End }
 func (h ends) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (*ends) Push(any)            {}
-func (*ends) Pop() any            { return nil }
+func (*ends) Push(any)            { panic("attribute: use push") }
+func (*ends) Pop() any            { panic("attribute: use pop") }
 
 func (h *ends) push(k Kernel) {
 	*h = append(*h, k)

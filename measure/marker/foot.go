@@ -139,10 +139,10 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	for _, e := range found {
 		chi2, n = chi2+(e.x-x)*(e.x-x)/(e.u*e.u), n+1
 	}
-	// Fit and feet see the same noise, so that together they are no more certain than the better of
-	// them, and of sharp edges than the fit. Where they differ by more, all are that much less certain (Birge's ratio).
-	// Where they differ by less, the shape of the response explains less of their u than was allowed for; noise,
-	// which they share, does not show, nor where between two points a sharp edge lies.
+	// Fit and feet see the same noise: together they are no more certain than the better of them, and of sharp edges no
+	// more than the fit by noise. Where they differ by more than their u allow, all are less certain (Birge's ratio).
+	// Where they differ by less, a part of u allowed for shapes that this response does not have, and is reduced. Noise
+	// is not, nor u of sharp edges: those lie anywhere between two points.
 	v, ratio := max(1/w, min(fit.u*fit.u, 1/feetW)), (sure+chi2)/(sure+n-1)
 	switch noise := min(u*u, v); {
 	case sharp:

@@ -170,7 +170,7 @@ func (r *Result) channel(i int) (out []Finding) {
 			"not connected? or its steps are larger than what changes",
 		})
 	}
-	if len(s.Noise) > 0 && s.Deviation > 5*s.Noise[0].Dev {
+	if len(s.Noise) > 0 && s.Deviation > 5*s.Noise[0].Dev { // beyond this the signal moved
 		out = append(out, Finding{
 			Note, c.Name,
 			fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),

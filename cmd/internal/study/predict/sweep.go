@@ -311,7 +311,9 @@ func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep
 	// Reduced clocks lengthen some launches and not others, and bend the line.
 	held, by := 0, map[string]bool{}
 	for _, l := range o.Launches {
-		held += min(len(l.Throttled), 1)
+		if len(l.Throttled) > 0 {
+			held++
+		}
 		for _, t := range l.Throttled {
 			by[t] = true
 		}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/bench"
@@ -78,6 +80,31 @@ func TestReplay(t *testing.T) {
 			}
 			validateReplayed(t, db, name)
 		})
+	}
+}
+
+// Bytes that make no scan cost none of the others: the line is silent behind the last of them until the
+// command gives up waiting.
+func TestReplayOfABrokenFrame(t *testing.T) {
+	coverage.Long(t)
+	t.Parallel()
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "power.db")
+	if err := os.CopyFS(dir, os.DirFS(sharedData(t, "pmd", "a100-step"))); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "PMD_data.bin")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = slices.Delete(raw, 18*40_000+5, 18*40_000+9)
+	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, raw, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := bench.ReplayReport{Report: &report.Report{}}
+	object(t, inside(t, "replay", "--json", "--shift", "-50ms", "--utc-offset", "1h", "--db", db, dir).ok(t).out, &r)
+	if r.State != "complete" || r.Stored < 67048 || r.Stored > 67050 {
+		t.Errorf("%d scans of 67050 that are whole, %s", r.Stored, r.State)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
@@ -126,8 +127,14 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 		return 0, err
 	}
 	f.name = cmp.Or(f.name, filepath.Base(filepath.Clean(dir)))
-	meter := sessioncmd.BenchFlags{Instrument: "pmd", Port: port.Path()}
-	err = withMonitor(ctx, meter, func(ctx context.Context, address string) (err error) {
+	// A line that has played its recording is silent, for as long as storing takes.
+	b, err := bench.Parse("replay", fmt.Appendf(nil,
+		"instruments: [{kind: pmd, address: %q, options: {silence: 1h}}]", port.Path()))
+	if err != nil {
+		return 0, err
+	}
+	records := sessioncmd.BenchFlags{}.Folder()
+	err = withMonitor(ctx, b, records, func(ctx context.Context, address string) (err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return face.Run(ctx, port) })
@@ -192,7 +199,7 @@ func capturePlayed(ctx context.Context, address string, f ReplayFlags, rec *reco
 
 // quiet is the time without a new scan after which a recording with fewer scans than its
 // bytes have room for counts as read to its end.
-const quiet = 5 * time.Second
+const quiet = 2 * time.Second
 
 // awaitPlayed blocks until all scans of the recording are stored or, where some of its bytes make none, until the last
 // byte was read and no scan has been stored for quiet. It polls every 20 ms: neither side signals its last sample.

@@ -16,7 +16,7 @@ func TestAwaitPlayed(t *testing.T) {
 		scans uint64
 		ends  time.Duration // within a period of the polling
 	}{
-		{"stalls", []time.Duration{time.Second, 5 * time.Second, 9 * time.Second}, 3, 9 * time.Second},
+		{"stalls", []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, 3, 3 * time.Second},
 		{"all there", []time.Duration{0, 0}, 2, 0},
 		{"broken frames", []time.Duration{0, time.Second}, 3, time.Second + quiet},
 	} {

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/calibration"
 	"github.com/wattmark/wattmark/store"
 )
@@ -57,17 +58,23 @@ func withRig(ctx context.Context, a *cli.App, f *calibrateFlags, do func(context
 		return cli.Usagef("say what to calibrate: a bench file with --bench, a meter " +
 			"with --instrument and --port, or a monitor that runs with --monitor")
 	}
-	return withMonitor(ctx, f.bench, at)
-}
-
-// withMonitor calls do with the address of a monitor within this process, with a spool of its
-// own, until do returns.
-func withMonitor(ctx context.Context, f sessioncmd.BenchFlags, do func(context.Context, string) error) error {
-	b, closeBench, err := sessioncmd.OpenBench(f)
+	b, err := f.bench.Load()
 	if err != nil {
 		return err
 	}
-	return errors.Join(sessioncmd.Within{Bench: b}.DoBriefly(ctx, do), closeBench())
+	return withMonitor(ctx, b, folder, at)
+}
+
+// withMonitor calls do with the address of a monitor of the bench within this process, with a spool of
+// its own, until do returns.
+func withMonitor(ctx context.Context, b *bench.Bench, records calibration.Folder,
+	do func(context.Context, string) error,
+) error {
+	made, closeBench, err := sessioncmd.MakeBench(b, records)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sessioncmd.Within{Bench: made}.DoBriefly(ctx, do), closeBench())
 }
 
 // measureFor captures for d and prints the monitor's notes. It blocks for d and a little

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -129,8 +130,7 @@ type Edges struct {
 	// Beats has the readings searched for a load that beats with the scans, where its times are not known.
 	Beats           bool
 	aliasing, beats float64 // relative
-	// Rate is the relative standard uncertainty of the meter's seconds as its clock shows it against another;
-	// of it and the stated one the larger counts.
+	// Rate is the relative standard uncertainty of the meter's seconds where another clock shows it; 0 for the stated.
 	Rate float64
 }
 
@@ -267,7 +267,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 		}
 	}
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
-	add("tick rate", max(tb.UTickHz, e.Rate)*math.Abs(energy), true)
+	add("tick rate", cmp.Or(e.Rate, tb.UTickHz)*math.Abs(energy), true)
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	add("window edges", tick*math.Sqrt(ends), true)
 	smooth := g.smooth(r).jumps

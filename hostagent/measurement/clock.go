@@ -111,20 +111,7 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 	if err != nil {
 		return "", err
 	}
-	var late, width []float64
-	took, uFit := math.Inf(1), measure.Seconds(0)
-	for _, r := range readings {
-		took = min(took, math.Abs(r.Value))
-		at, u := f.Meter(HostSeconds(*f, r.At) + measure.Seconds(math.Abs(r.Value)/2))
-		near := measure.SecondsOf(witness.Apart)
-		n := sort.Search(len(changes), func(n int) bool { return changes[n].Middle() > at-near })
-		for ; n < len(changes) && changes[n].Middle() < at+near; n++ {
-			if c := changes[n]; c.On == (r.Value > 0) {
-				late, width = append(late, float64(c.Middle()-at)), append(width, float64(c.To-c.From))
-				uFit = max(uFit, u)
-			}
-		}
-	}
+	late, width, took, uFit := matched(f, readings, changes)
 	text := fmt.Sprintf("of %s of the witness line the meter saw %d", measure.Plural(len(readings), "change"),
 		len(late))
 	if len(changes) > most {
@@ -142,6 +129,27 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 		text += ": the two do not agree"
 	}
 	return text, nil
+}
+
+// matched returns how late each change of the channel is that a call explains, behind the middle of the call, and its
+// width, in seconds; further the shortest call, and the greatest uncertainty of the fit at one of them.
+func matched(f *clock.Fit, calls []store.Reading, changes []witness.Change) (
+	late, width []float64, took float64, uFit measure.Seconds,
+) {
+	took = math.Inf(1)
+	for _, r := range calls {
+		took = min(took, math.Abs(r.Value))
+		at, u := f.Meter(HostSeconds(*f, r.At) + measure.Seconds(math.Abs(r.Value)/2))
+		near := measure.SecondsOf(witness.Apart)
+		n := sort.Search(len(changes), func(n int) bool { return changes[n].Middle() > at-near })
+		for ; n < len(changes) && changes[n].Middle() < at+near; n++ {
+			if c := changes[n]; c.On == (r.Value > 0) {
+				late, width = append(late, float64(c.Middle()-at)), append(width, float64(c.To-c.From))
+				uFit = max(uFit, u)
+			}
+		}
+	}
+	return late, width, took, uFit
 }
 
 // changesOf returns the changes of a channel between its least and its greatest reading. It ends in the block that
@@ -230,14 +238,22 @@ func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, or
 	return edges, origin
 }
 
-// unsteady returns the relative standard uncertainty of the meter's seconds as its markers show them: how far the
-// rate between them, or within one of them where that is more than noise makes (3 standard uncertainties), is off
-// the host's, less what the fit and the host's clock may be off. Within the window the rate may be any of these.
-func unsteady(fit *clock.Fit, played []store.Played, found []marker.Found) float64 {
+// rateU returns the relative standard uncertainty of the meter's seconds, given what is stated of them and how the
+// markers show them against the host's; 0, for the stated one, without a fit. Joules are not corrected for a rate: of
+// how far the fit is off the host's, the meter's part by the variances of both clocks counts in full, and what is left
+// open counts more where they differ by more than is stated (Birge). A difference that no statement allows (3 standard
+// uncertainties) is the meter's, as is one within a marker that noise does not make: the window's rate may be that.
+func rateU(stated float64, fit *clock.Fit, played []store.Played, found []marker.Found) float64 {
 	if fit == nil || len(played) == 0 {
 		return 0
 	}
-	most := (fit.B-1)*(fit.B-1) - fit.VarB
+	own, other := stated*stated, hostRate*hostRate+fit.VarB
+	off, both := (fit.B-1)*(fit.B-1), own+other
+	part := own / both
+	most := part*part*off + part*other*max(1, off/both)
+	if off > 9*both {
+		most = max(most, off-other)
+	}
 	edges, _ := observe(played, found)
 	for len(edges) > 0 {
 		n := slices.IndexFunc(edges, func(o clock.Obs) bool { return o.Group != edges[0].Group })
@@ -251,11 +267,11 @@ func unsteady(fit *clock.Fit, played []store.Played, found []marker.Found) float
 		_, off := stat.LinearRegression(x, y, w, false)
 		_, v := stat.MeanVariance(x, nil)
 		if square := 1 / (floats.Sum(w) * v); n > 2 && off*off > 9*square {
-			most = max(most, off*off-square)
+			most = max(most, off*off-square-hostRate*hostRate)
 		}
 		edges = edges[n:]
 	}
-	return math.Sqrt(max(0, most-hostRate*hostRate))
+	return math.Sqrt(most)
 }
 
 // playedMarker is a marker as the host played it.

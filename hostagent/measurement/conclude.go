@@ -193,7 +193,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	if p.note != "" {
 		a.why = errors.New(p.note)
 	}
-	p.edges.Rate = unsteady(a.fit, played, a.timed(task.Marker, found))
+	p.edges.Rate = rateU(task.Setup.Timebase.UTickHz, a.fit, played, a.timed(task.Marker, found))
 	if g := guess(task, a.bounds, a.fit, p.Window); g.any() {
 		p.edges = g.edges(p.edges)
 		if a.clock != "" {
@@ -471,7 +471,7 @@ func WindowEdges(ctx context.Context, db Store, t *store.Task) (measure.Edges, e
 		}
 		w, e := Carry(t.Clock, gpu.Span{Start: from, End: to})
 		if is(w.From, w.To) {
-			e.Rate = unsteady(t.Clock, played, timed)
+			e.Rate = rateU(t.Setup.Timebase.UTickHz, t.Clock, played, timed)
 			e = guess(t, ends, t.Clock, w).edges(e)
 			e.Aliasing, e.Beats = aliased(t.Setup.Timebase, t.Clock, kernels, ends)
 			return e, nil

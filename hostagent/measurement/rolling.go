@@ -237,7 +237,7 @@ func (s *attempt) interim(
 	line, ends := t.Clock, bound(t.Markers)
 	t.Clock = &m.fit
 	w, edges := Carry(&m.fit, gpu.Span{Start: begin, End: last})
-	edges.Rate = unsteady(line, played, ends.timed(t.Marker, t.Markers))
+	edges.Rate = rateU(t.Setup.Timebase.UTickHz, line, played, ends.timed(t.Marker, t.Markers))
 	edges.Beats = true
 	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Marker, t.Markers)
 	return err

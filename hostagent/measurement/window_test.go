@@ -3,6 +3,7 @@ package measurement
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -220,6 +221,39 @@ func TestAMeterWhoseClockIsOff(t *testing.T) {
 	unsure := &clock.Fit{B: 1.002, VarB: 1e-6}
 	if got := offRate(measure.Timebase{UTickHz: 1e-4}, unsure); got != "" {
 		t.Errorf("a fit that cannot tell: %q", got)
+	}
+}
+
+// Of clocks as wrong as is stated of them, the meter's seconds are within what the markers leave open.
+func TestRateOfTwoClocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		stated, meter, fit float64 // standard uncertainty, standard deviation, standard uncertainty of the fit's rate
+	}{
+		"alike":          {50e-6, 50e-6, 0},
+		"a better meter": {5e-6, 5e-6, 0},
+		"a worse meter":  {5e-4, 5e-4, 0},
+		"a short window": {50e-6, 50e-6, 1e-3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 7))
+			const n = 20_000
+			var squares, held float64
+			for range n {
+				meter := c.meter * rng.NormFloat64()
+				fit := clock.Fit{B: 1 + meter - hostRate*rng.NormFloat64() + c.fit*rng.NormFloat64(), VarB: c.fit * c.fit}
+				z := meter / rateU(c.stated, &fit, playedAs(after, marker.Start, 1), nil)
+				squares += z * z / n
+				if math.Abs(z) <= 2 {
+					held += 1. / n
+				}
+			}
+			if rms := math.Sqrt(squares); rms < 0.9 || rms > 1.05 || held < 0.95 {
+				t.Errorf("errors of %.3f u, rms, %.1f %% within 2 u", rms, 100*held)
+			}
+		})
+	}
+	if u := rateU(1e-4, nil, nil, nil); u != 0 {
+		t.Errorf("without a fit %v", u)
 	}
 }
 

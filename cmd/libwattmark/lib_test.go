@@ -72,10 +72,11 @@ func kernelsInTheDefaultStream(t *testing.T, r *rig) {
 		t.Fatalf("got %+v", got)
 	}
 	db := r.open()
-	r.holds(db, got[0])
-	// Ten kernels of 20 ms, seen by their loads on the board.
-	if s := got[0].Seconds; s < 0.2 || s > 0.3 {
-		t.Errorf("a window of %v s", s)
+	k := r.holds(db, got[0])
+	// Ten kernels of 20 ms, seen by their loads on the board; a busy machine launches them late.
+	spanned := k[len(k)-1].End.Sub(k[0].Start).Seconds()
+	if s := got[0].Seconds; s < 0.2 || math.Abs(s-spanned) > 1e-3 {
+		t.Errorf("a window of %v s of kernels in %v s", s, spanned)
 	}
 	x := r.task(db, 1)
 	if x.GPU != "Stand-in GPU" || x.User != "lab" || x.Name != "plain" || x.NVML == nil || math.Abs(float64(*x.NVML)/got[0].Seconds-123.456) > 1 {

@@ -221,8 +221,11 @@ func (b *Bench) other(message string) {
 // stopped: the losses of a scope that is stopped at its front panel are reported.
 func (s *Suite) stopped(t *testing.T) {
 	b := s.bench(t, scopeface.Config{}, 0)
+	pressed := make(chan time.Time, 1)
 	k, dev, err := s.take(t, b, s.options(600*time.Millisecond, s.Shallow), 300*time.Millisecond, func(k *taker) {
-		k.onArmed = func() { time.AfterFunc(100*time.Millisecond, func() { b.other(s.Stop) }) }
+		k.onArmed = func() {
+			time.AfterFunc(100*time.Millisecond, func() { b.other(s.Stop); pressed <- time.Now() })
+		}
 	})
 	if s.Family.Whole { // its contents are unknown then
 		if !errors.Is(err, scpi.ErrInstrument) || !strings.Contains(err.Error(), "front panel") || len(k.Scans()) > 0 {
@@ -238,8 +241,8 @@ func (s *Suite) stopped(t *testing.T) {
 	if len(gaps) != 1 || gaps[0].FirstScan != uint64(n) || !strings.Contains(gaps[0].Detail, "front panel") {
 		t.Fatalf("%d scans, %+v", n, gaps)
 	}
-	if took := window(dev.Inputs(), n); took < 0.05 || took > 0.25 {
-		t.Errorf("%v of 0.1 s", took)
+	if took, most := window(dev.Inputs(), n), (<-pressed).Sub(k.at).Seconds()+0.01; took < 0.05 || float64(took) > most {
+		t.Errorf("%v of %v s", took, most)
 	}
 	if due := float64(n) + float64(k.Lost()); due < k.stopped.Sub(k.at).Seconds()*rate-1 {
 		t.Errorf("%v scans held and lost of %v", due, k.stopped.Sub(k.at))

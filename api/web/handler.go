@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -103,23 +104,25 @@ func Handler(ctx context.Context, conn *grpc.ClientConn, o Options) (http.Handle
 		gateway.ServeHTTP(&refusal{ResponseWriter: w}, r)
 	})
 	// Where callers are asked who they are, Options.Ask answers this.
-	mux.HandleFunc("GET /v1/session", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"name":""}`))
-	})
+	mux.HandleFunc("GET /v1/session", fixed(`{"name":""}`))
 	mux.Handle("POST /v1/batch", batch(mux, o.Charge))
 	mux.Handle("GET /v1/tasks/{task_id}/export", exported(pb.NewTaskServiceClient(conn)))
 	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /assets/", page.Handler())
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(openAPI)
-	})
+	mux.HandleFunc("GET /openapi.json", fixed(string(openAPI)))
 	small, err := compressing(mux)
 	if err != nil {
 		return nil, fmt.Errorf("serve JSON: %w", err)
 	}
 	return Beside(o, small), nil
+}
+
+// fixed answers with a JSON text.
+func fixed(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, text)
+	}
 }
 
 // compressing compresses answers of text for clients that accept it, but for live streams, whose lines must not wait

@@ -247,6 +247,11 @@ func (r *Record) checkContent() error {
 			return fmt.Errorf("rail %s: %w", x.Name, err)
 		}
 	}
+	return r.checkDone()
+}
+
+// checkDone checks that a record names what its kind is about.
+func (r *Record) checkDone() error {
 	switch r.Done {
 	case Zero, Gain, Import:
 		if len(r.Channels) == 0 || len(r.Rails) > 0 {

@@ -96,11 +96,21 @@ func Of(parts []Part) Sum {
 		}
 		systematic += math.Sqrt(own)
 	}
-	var common float64
+	alone, common := s.settle(lines)
+	independent += alone
+	s.Independent, s.Shared = measure.Joule(math.Sqrt(independent)), measure.Joule(math.Sqrt(common))
+	s.U = measure.Joule(math.Sqrt(independent + common))
+	s.AllShared = measure.Joule(math.Sqrt(systematic*systematic + random))
+	return s
+}
+
+// settle keeps the lines that several parts share, the greatest first. It returns the squares of those of
+// one part alone, and of the shared ones.
+func (s *Sum) settle(lines []*Line) (alone, common float64) {
 	for _, l := range lines {
 		u := float64(l.U)
-		if len(l.Parts) == 1 { // no other part shares it
-			independent += u * u
+		if len(l.Parts) == 1 {
+			alone += u * u
 		} else {
 			common += u * u
 			s.Lines = append(s.Lines, *l)
@@ -109,10 +119,7 @@ func Of(parts []Part) Sum {
 	slices.SortFunc(s.Lines, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(b.U, a.U), cmp.Compare(a.Source, b.Source), cmp.Compare(a.By, b.By))
 	})
-	s.Independent, s.Shared = measure.Joule(math.Sqrt(independent)), measure.Joule(math.Sqrt(common))
-	s.U = measure.Joule(math.Sqrt(independent + common))
-	s.AllShared = measure.Joule(math.Sqrt(systematic*systematic + random))
-	return s
+	return alone, common
 }
 
 // share adds a part's line to the one of the same error: amounts of one error add up.

@@ -225,17 +225,22 @@ func (b *timelineBuilder) slices() error {
 			return err
 		}
 	}
-	b.out.Slices = func(yield func(*Slice, error) bool) {
+	b.out.Slices = b.after(fixed, &tables)
+	return nil
+}
+
+// after yields some slices, then the launches.
+func (b *timelineBuilder) after(fixed []Slice, launches *store.LaunchTables) iter.Seq2[*Slice, error] {
+	return func(yield func(*Slice, error) bool) {
 		for i := range fixed {
 			if !yield(&fixed[i], nil) {
 				return
 			}
 		}
-		if len(tables.Processes) > 0 {
-			b.launches(&tables, yield)
+		if len(launches.Processes) > 0 {
+			b.launches(launches, yield)
 		}
 	}
-	return nil
 }
 
 // ranges are those that the program named, a track a thread and depth, with their energies.

@@ -117,7 +117,6 @@ func publish(ctx context.Context, a *cli.App, args []string, f publishFlags) err
 	}
 	defer db.Close()
 	var tasks []*store.Task
-	var ids []store.TaskID
 	for _, arg := range args {
 		t, err := a.Task(ctx, db, arg)
 		if err == nil && (t.Result == nil || t.State == store.Running) {
@@ -126,13 +125,14 @@ func publish(ctx context.Context, a *cli.App, args []string, f publishFlags) err
 		if err != nil {
 			return err
 		}
-		tasks, ids = append(tasks, t), append(ids, t.ID)
+		tasks = append(tasks, t)
 	}
 	a.Keep("no dataset was written")
 	err = cli.WriteWhole(f.output, func(part string) error {
 		if err := os.Mkdir(part, 0o777); err != nil {
 			return err
 		}
+		ids := lists.Map(tasks, func(t *store.Task) store.TaskID { return t.ID })
 		if _, err := db.Detach(ctx, filepath.Join(part, datasetTasks), ids, nil); err != nil {
 			return err
 		}

@@ -180,6 +180,7 @@ async function doubts(page) {
 /** better tells which of two programs is, of repeats: search, one tick, Compare; the answer stands above all. */
 async function better(page) {
   await page.locator('.brand').click();
+  await page.getByRole('link', { name: 'step a' }).first().waitFor();
   await page.keyboard.press('/');
   await page.keyboard.type('step');
   await rows(page, 4);

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -61,15 +61,19 @@ var ErrSpan = errors.New("the readings do not cover the span")
 // Integrate integrates readings over a span by the trapezoid rule on their time
 // stamps, with the ends interpolated. Readings must pass [Check]. Errors wrap ErrSpan.
 func Integrate(rs []Reading, s Span) (measure.Joule, error) {
+	raw, _, err := Lag{}.integral(rs, s)
+	return measure.Joule(raw), err
+}
+
+// integral returns the integral of the readings over a span in joules, and by how much the corrected one grows with
+// the constant C, in watts. Errors wrap ErrSpan.
+func (l Lag) integral(rs []Reading, s Span) (raw, byC float64, err error) {
 	u, first, err := trapezoid(rs, s)
-	if err != nil {
-		return 0, err
+	for j, weight := range u {
+		raw += weight * float64(rs[first+j].Power)
+		byC += weight * l.Slope.at(rs, first+j)
 	}
-	sum := 0.0
-	for j, w := range u {
-		sum += w * float64(rs[first+j].Power)
-	}
-	return measure.Joule(sum), nil
+	return raw, byC, err
 }
 
 // Energy corrects readings and integrates them over a span. Errors wrap ErrReadings or
@@ -82,27 +86,24 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err
 	}
-	v, byC, err := l.linear(rs, s)
+	raw, byC, err := l.integral(rs, s)
 	if err != nil {
 		return Energy{}, err
 	}
-	e := Energy{Span: s}
+	e := Energy{Span: s, Raw: measure.Joule(raw)}
 	for _, r := range rs {
 		if r.At >= s.From && r.At <= s.To {
 			e.Readings++
 		}
 	}
-	if e.Raw, err = Integrate(rs, s); err != nil {
+	g, length := l.gain(), float64(s.Length())
+	e.Energy = measure.Joule((raw + float64(l.C)*byC - float64(l.Offset)*length) / g)
+	noise := l.noise(rs)
+	_, v, err := l.linear(rs, s)
+	if err != nil {
 		return Energy{}, err
 	}
-	g, length := l.gain(), float64(s.Length())
-	sum := float64(e.Raw) + float64(l.C)*byC
-	e.Energy = measure.Joule((sum - float64(l.Offset)*length) / g)
-	noise := l.noise(rs)
-	squares := 0.0
-	for _, i := range slices.Sorted(maps.Keys(v)) { // in order: sums come out the same each time
-		squares += v[i] * v[i]
-	}
+	squares := floats.Dot(v, v)
 	steps := l.bend(rs, s.From) + l.bend(rs, s.To)
 	e.budget([]measure.Contribution{
 		{Source: readingsNoise, U: measure.Joule(float64(noise) * math.Sqrt(squares) / g)},
@@ -122,24 +123,24 @@ func (l Lag) noise(rs []Reading) measure.Watt {
 	return Noise(rs)
 }
 
-// linear returns the corrected integral over a span as weights of the readings by index,
-// in seconds, before the static line: most of the inner slopes cancel. byC is its
-// derivative by the constant C, in watts. Errors wrap ErrSpan.
-func (l Lag) linear(rs []Reading, s Span) (v map[int]float64, byC float64, err error) {
+// linear returns the corrected integral over a span as weights of the readings from low on,
+// in seconds, before the static line: most of the inner slopes cancel. Errors wrap ErrSpan.
+func (l Lag) linear(rs []Reading, s Span) (low int, v []float64, err error) {
 	u, first, err := trapezoid(rs, s)
 	if err != nil {
-		return nil, 0, err
+		return 0, nil, err
 	}
-	v = map[int]float64{}
+	low = max(first-l.Slope.reach(), 0)
+	v = make([]float64, min(first+len(u)+l.Slope.reach(), len(rs))-low)
+	var buf [8]float64
 	for j, weight := range u {
-		v[first+j] += weight
-		lo, w := l.Slope.weights(rs, first+j)
+		v[first+j-low] += weight
+		lo, w := l.Slope.weights(rs, first+j, buf[:0])
 		for k, x := range w {
-			v[lo+k] += float64(l.C) * weight * x
-			byC += weight * x * float64(rs[lo+k].Power)
+			v[lo+k-low] += float64(l.C) * weight * x
 		}
 	}
-	return v, byC, nil
+	return low, v, nil
 }
 
 // budget keeps the contributions that are not zero, and sets U to twice their root sum
@@ -197,15 +198,14 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 		return nil, 0, err
 	}
 	first = sort.Search(len(rs), func(i int) bool { return rs[i].At > s.From }) - 1
-	for i := first; i+1 < len(rs) && rs[i].At < s.To; i++ {
-		a, b := rs[i].At, rs[i+1].At
+	end := sort.Search(len(rs), func(i int) bool { return rs[i].At >= s.To })
+	u = make([]float64, end-first+1)
+	for j := range end - first {
+		a, b := rs[first+j].At, rs[first+j+1].At
 		lo, hi := max(a, s.From), min(b, s.To)
 		mid := float64((lo+hi)/2-a) / float64(b-a)
-		if len(u) == 0 {
-			u = append(u, 0)
-		}
-		u[len(u)-1] += float64(hi-lo) * (1 - mid)
-		u = append(u, float64(hi-lo)*mid)
+		u[j] += float64(hi-lo) * (1 - mid)
+		u[j+1] = float64(hi-lo) * mid
 	}
 	return u, first, nil
 }
@@ -274,7 +274,11 @@ const stepDraws = 200
 // together, since they share them. Levels are medians, so errors are drawn for the readings near the steps
 // (the same draws each time); those between count by their weights. Errors wrap ErrSpan.
 func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]measure.Contribution, error) {
-	v, perC, err := l.linear(rs, whole)
+	at, v, err := l.linear(rs, whole)
+	if err != nil {
+		return nil, err
+	}
+	_, perC, err := l.integral(rs, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -288,13 +292,12 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 		shaken := slices.Clone(rs[low:high])
 		for k := range energies {
 			draw()
-			energies[k] = 0
 			for i, d := range off {
-				energies[k] += v[low+i] * d
 				if near(low + i) {
 					shaken[i].Power = rs[low+i].Power + measure.Watt(d)
 				}
 			}
+			energies[k] = floats.Dot(v, off[at-low:][:len(v)])
 			rise, fall, stepErr := l.steps(shaken, first-low, last-low, given)
 			err = errors.Join(err, stepErr)
 			energies[k] -= outside(whole, rise, fall)
@@ -309,17 +312,8 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 	}) / l.gain())}}
 	inner := min(n/2, (last-first-1)/2)
 	if age := l.age(rs, first+inner, last-inner); age > 0 {
-		list = append(list, measure.Contribution{Source: readingsAge, U: measure.Joule(scatter(func() {
-			phase := r.Float64()
-			for i := range off {
-				passed := float64((rs[low+i].At - rs[low].At) / l.Hold)
-				if l.oldest < l.Hold/2 { // renewals passed, and polls since the last of them
-					passed = math.Round(passed) * float64(l.Hold/l.oldest)
-				}
-				_, share := math.Modf(passed + phase)
-				off[i] = -l.Slope.at(rs, low+i) * share * float64(l.oldest)
-			}
-		}) * float64(age/l.Age) / l.gain())})
+		list = append(list, measure.Contribution{Source: readingsAge, U: measure.Joule(scatter(l.aging(rs, low, off, r)) *
+			float64(age/l.Age) / l.gain())})
 	}
 	change := func(sign measure.Seconds) float64 {
 		other := l
@@ -330,6 +324,25 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 	}
 	constant := math.Abs(change(1)-change(-1)) / 2 / l.gain()
 	return append(list, measure.Contribution{Source: constantC, U: measure.Joule(constant), Systematic: true}), err
+}
+
+// aging returns a function that draws, for the readings from low on, what their ages at one phase of the register do.
+func (l Lag) aging(rs []Reading, low int, off []float64, r *rand.Rand) func() {
+	slopes := make([]float64, len(off))
+	for i := range slopes {
+		slopes[i] = l.Slope.at(rs, low+i)
+	}
+	return func() {
+		phase := r.Float64()
+		for i := range off {
+			passed := float64((rs[low+i].At - rs[low].At) / l.Hold)
+			if l.oldest < l.Hold/2 { // renewals passed, and polls since the last of them
+				passed = math.Round(passed) * float64(l.Hold/l.oldest)
+			}
+			_, share := math.Modf(passed + phase)
+			off[i] = -slopes[i] * share * float64(l.oldest)
+		}
+	}
 }
 
 // Aged returns the lag for polls of a register that may hold its value for a period h: a poll finds it 0 to
@@ -418,13 +431,12 @@ func (l Lag) step(rs []Reading, a, b int) (step, error) {
 		return stats.Median([]float64{l.at(rs, max(i-1, 0)), l.at(rs, i), l.at(rs, min(i+1, len(rs)-1))})
 	}
 	s := step{before: three(a - 1), after: three(b + 1)}
-	plain := Lag{C: l.C, Slope: l.Slope, Noise: 1}
-	e, err := plain.Energy(rs, Span{From: rs[a].At, To: rs[b].At})
+	raw, byC, err := l.integral(rs, Span{From: rs[a].At, To: rs[b].At})
 	if err != nil {
 		return s, err
 	}
 	length := float64(rs[b].At - rs[a].At)
-	late := (s.after*length - float64(e.Energy)) / (s.after - s.before)
+	late := (s.after*length - raw - float64(l.C)*byC) / (s.after - s.before)
 	s.at = rs[a].At + measure.Seconds(max(0, min(late, length)))
 	return s, nil
 }
@@ -476,7 +488,8 @@ func (s Slope) reach() int { return max(s.half, 1) }
 
 // at returns the slope in W/s at reading i.
 func (s Slope) at(rs []Reading, i int) (slope float64) {
-	lo, w := s.weights(rs, i)
+	var buf [8]float64
+	lo, w := s.weights(rs, i, buf[:0])
 	for k, x := range w {
 		slope += x * float64(rs[lo+k].Power)
 	}
@@ -485,10 +498,10 @@ func (s Slope) at(rs []Reading, i int) (slope float64) {
 
 // weights returns the first reading and the weights in 1/s: the sum of weight times
 // power from there on is the slope at reading i. At the ends of the
-// readings there are fewer weights.
-func (s Slope) weights(rs []Reading, i int) (lo int, w []float64) {
+// readings there are fewer weights. They are in buf where there is room.
+func (s Slope) weights(rs []Reading, i int, buf []float64) (lo int, w []float64) {
 	lo, hi := max(i-s.reach(), 0), min(i+s.reach(), len(rs)-1)
-	w = make([]float64, hi-lo+1)
+	w = append(buf, make([]float64, hi-lo+1)...)
 	if s.half == 0 || hi-lo < 2 {
 		d := 1 / float64(rs[hi].At-rs[lo].At)
 		w[0], w[len(w)-1] = -d, d

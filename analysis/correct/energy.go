@@ -326,7 +326,8 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 	return append(list, measure.Contribution{Source: constantC, U: measure.Joule(constant), Systematic: true}), err
 }
 
-// aging returns a function that draws, for the readings from low on, what their ages at one phase of the register do.
+// aging returns a function that draws a phase of the register and sets off to the errors in watts that the ages at that
+// phase cause in the readings from low on.
 func (l Lag) aging(rs []Reading, low int, off []float64, r *rand.Rand) func() {
 	slopes := make([]float64, len(off))
 	for i := range slopes {

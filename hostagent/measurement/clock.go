@@ -131,8 +131,8 @@ func wired(ctx context.Context, db Store, t *store.Task, f *clock.Fit) (string, 
 	return text, nil
 }
 
-// matched returns how late each change of the channel is that a call explains, behind the middle of the call, and its
-// width, in seconds; further the shortest call, and the greatest uncertainty of the fit at one of them.
+// matched pairs calls with the channel's changes of the same direction near them. It returns each change's lag behind the
+// middle of its call and its width, the length of the shortest call, and the fit's greatest uncertainty, in seconds.
 func matched(f *clock.Fit, calls []store.Reading, changes []witness.Change) (
 	late, width []float64, took float64, uFit measure.Seconds,
 ) {
@@ -238,11 +238,11 @@ func observe(played []store.Played, found []marker.Found) (edges []clock.Obs, or
 	return edges, origin
 }
 
-// rateU returns the relative standard uncertainty of the meter's seconds, given what is stated of them and how the
-// markers show them against the host's; 0, for the stated one, without a fit. Joules are not corrected for a rate: of
-// how far the fit is off the host's, the meter's part by the variances of both clocks counts in full, and what is left
-// open counts more where they differ by more than is stated (Birge). A difference that no statement allows (3 standard
-// uncertainties) is the meter's, as is one within a marker that noise does not make: the window's rate may be that.
+// rateU returns the relative standard uncertainty of the meter's seconds, from the stated one and from the rate of the
+// fit against the host's clock; 0 without a fit. The clocks' variances divide the difference between them: the meter's
+// share is added in full, as joules are not corrected for it, to the variance that remains, which grows by Birge's
+// ratio where the difference exceeds its standard uncertainty. Beyond 3 of them all of the difference counts as the
+// meter's. So does the rate within one marker where it exceeds 3 of its own.
 func rateU(stated float64, fit *clock.Fit, played []store.Played, found []marker.Found) float64 {
 	if fit == nil || len(played) == 0 {
 		return 0

@@ -111,7 +111,7 @@ func (b *Bench) card(rng *rand.Rand) drawnCard {
 func (b Bench) Record(seed uint64, start, stop Marker) *Recording {
 	rng := rand.New(rand.NewPCG(seed, 0x726566))
 	c := b.card(rng)
-	const origin = 1000.0 // host time of the recording's begin; the host's clock is a quartz that nobody disciplines
+	const origin = 1000.0 // host time of the recording's begin, by a quartz that is not synchronised
 	hostRate, hostLate := 1+50e-6*rng.NormFloat64(), rng.Float64()
 	host := func(t float64) float64 { return origin + hostLate + t*hostRate + b.Jitter*rng.NormFloat64() }
 	out := &Recording{}

@@ -224,7 +224,7 @@ func TestAMeterWhoseClockIsOff(t *testing.T) {
 	}
 }
 
-// Of clocks as wrong as is stated of them, the meter's seconds are within what the markers leave open.
+// With both clocks off by their standard uncertainties, errors of the meter's rate agree with rateU.
 func TestRateOfTwoClocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		stated, meter, fit float64 // standard uncertainty, standard deviation, standard uncertainty of the fit's rate

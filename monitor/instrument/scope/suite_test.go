@@ -85,7 +85,7 @@ func window(in instrument.Inputs, points int) measure.Seconds {
 func (s *Suite) energy(t *testing.T) {
 	b := s.bench(t, scopeface.Config{Seed: 1}, 0)
 	k, dev, err := s.take(t, b, s.options(1500*time.Millisecond, s.Deep), 500*time.Millisecond, nil)
-	most := min(time.Since(k.at).Seconds()+0.01, 1.4)
+	most := min(time.Since(k.at).Seconds()+0.01, 1.2)
 	if err != nil {
 		t.Fatal(err)
 	}

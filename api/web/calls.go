@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // strict makes the gateway refuse parameters that there are not, which it
@@ -108,92 +109,77 @@ func plain(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// rpcs serves the calls of a host as gRPC-Web (and Connect, which comes with
-// it), each at the path that gRPC has for it.
+// rpcs serves the calls of a host that have one request as gRPC-Web (and Connect, which comes with
+// it), each at the path that gRPC has for it. All are handlers of one type, which make their
+// messages by descriptor: a typed handler for each links the same code thirty times.
 func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
-	s := pb.NewTaskServiceClient(conn)
-	unary(mux, pb.TaskService_ListTasks_FullMethodName, s.ListTasks)
-	unary(mux, pb.TaskService_GetTask_FullMethodName, s.GetTask)
-	unary(mux, pb.TaskService_ListUsers_FullMethodName, s.ListUsers)
-	streamed(mux, pb.TaskService_ReadSamples_FullMethodName, s.ReadSamples)
-	streamed(mux, pb.TaskService_ReadTasks_FullMethodName, s.ReadTasks)
-	unary(mux, pb.TaskService_ReadEnvelope_FullMethodName, s.ReadEnvelope)
-	unary(mux, pb.TaskService_ReadEnergy_FullMethodName, s.ReadEnergy)
-	unary(mux, pb.TaskService_ReadTimeline_FullMethodName, s.ReadTimeline)
-	unary(mux, pb.TaskService_ReadKernels_FullMethodName, s.ReadKernels)
-	unary(mux, pb.TaskService_ReadRanges_FullMethodName, s.ReadRanges)
-	unary(mux, pb.TaskService_Aggregate_FullMethodName, s.Aggregate)
-	streamed(mux, pb.TaskService_WatchTasks_FullMethodName, s.WatchTasks)
-	unary(mux, pb.TaskService_DeleteTasks_FullMethodName, s.DeleteTasks)
-	unary(mux, pb.TaskService_UpdateTask_FullMethodName, s.UpdateTask)
-	unary(mux, pb.TaskService_BeginWindow_FullMethodName, s.BeginWindow)
-	unary(mux, pb.TaskService_EndWindow_FullMethodName, s.EndWindow)
-	unary(mux, pb.TaskService_RecordWindows_FullMethodName, s.RecordWindows)
-	unary(mux, pb.TaskService_ReadWindows_FullMethodName, s.ReadWindows)
-	unary(mux, pb.TaskService_CreateNote_FullMethodName, s.CreateNote)
-	unary(mux, pb.TaskService_DeleteNote_FullMethodName, s.DeleteNote)
-	unary(mux, pb.TaskService_ReadReadings_FullMethodName, s.ReadReadings)
-	unary(mux, pb.TaskService_TrimTask_FullMethodName, s.TrimTask)
-	streamed(mux, pb.TaskService_ReadExport_FullMethodName, s.ReadExport)
-	b := pb.NewBenchServiceClient(live)
-	unary(mux, pb.BenchService_ListBenches_FullMethodName, b.ListBenches)
-	unary(mux, pb.BenchService_ReadBench_FullMethodName, b.ReadBench)
-	unary(mux, pb.BenchService_StartRecording_FullMethodName, b.StartRecording)
-	unary(mux, pb.BenchService_StopRecording_FullMethodName, b.StopRecording)
-	streamed(mux, pb.BenchService_WatchBenches_FullMethodName, b.WatchBenches)
-	r := pb.NewReportServiceClient(conn)
-	unary(mux, pb.ReportService_ListSensors_FullMethodName, r.ListSensors)
-	unary(mux, pb.ReportService_ListSensorErrors_FullMethodName, r.ListSensorErrors)
-	unary(mux, pb.ReportService_ReadValidation_FullMethodName, r.ReadValidation)
-	unary(mux, pb.ReportService_ListValidations_FullMethodName, r.ListValidations)
-	unary(mux, pb.ReportService_ReadComparison_FullMethodName, r.ReadComparison)
-	unary(mux, pb.ReportService_ReadSwings_FullMethodName, r.ReadSwings)
+	for file, conn := range map[protoreflect.FileDescriptor]grpc.ClientConnInterface{
+		pb.File_wattmark_v1_task_proto: conn, pb.File_wattmark_v1_bench_proto: live, pb.File_wattmark_v1_report_proto: conn,
+	} {
+		service := file.Services().Get(0)
+		for i := range service.Methods().Len() {
+			if m := service.Methods().Get(i); !m.IsStreamingClient() {
+				path := "/" + string(service.FullName()) + "/" + string(m.Name())
+				mux.Handle("POST "+path, rpc(path, m, conn))
+			}
+		}
+	}
 }
 
-// rpcOptions bound the size of a request, also unpacked. Small
-// answers are not worth packing.
-var rpcOptions = []connect.HandlerOption{connect.WithReadMaxBytes(maxBody), connect.WithCompressMinBytes(4 << 10)}
+// message is a message of any kind.
+type message struct{ proto.Message }
 
-// unary serves a call of one answer by calling the gRPC server.
-func unary[Q, A any](mux *http.ServeMux, method string,
-	call func(context.Context, *Q, ...grpc.CallOption) (*A, error),
-) {
-	mux.Handle("POST "+method, connect.NewUnaryHandler(method,
-		func(ctx context.Context, r *connect.Request[Q]) (*connect.Response[A], error) {
-			a, err := call(ctx, r.Msg)
-			if err != nil {
+// newMessage returns an empty message of the kind of d, one of the program's.
+func newMessage(d protoreflect.MessageDescriptor) message {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		panic(err) // the services are part of the program
+	}
+	return message{kind.New().Interface()}
+}
+
+// rpc serves a call of one answer, or of a stream of them, by calling the gRPC server. Each answer of a stream is sent
+// before the next is taken from the gRPC server, whose flow control so reaches through to the reader.
+func rpc(path string, m protoreflect.MethodDescriptor, conn grpc.ClientConnInterface) http.Handler {
+	options := []connect.HandlerOption{
+		connect.WithReadMaxBytes(maxBody),     // also of a request that is unpacked
+		connect.WithCompressMinBytes(4 << 10), // small answers are not worth packing
+		connect.WithRequestInitializer(func(_ connect.Spec, q any) error {
+			*q.(*message) = newMessage(m.Input())
+			return nil
+		}),
+	}
+	if !m.IsStreamingServer() {
+		return connect.NewUnaryHandler(path, func(ctx context.Context, r *connect.Request[message]) (*connect.Response[message], error) {
+			a := newMessage(m.Output())
+			if err := conn.Invoke(ctx, path, r.Msg.Message, a.Message); err != nil {
 				return nil, connectError(err)
 			}
-			return connect.NewResponse(a), nil
-		}, rpcOptions...))
-}
-
-// streamed serves a stream of answers. Each is sent before the next is taken from
-// the gRPC server, whose flow control so reaches through to the reader.
-func streamed[Q, A any](mux *http.ServeMux, method string,
-	call func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error),
-) {
-	mux.Handle("POST "+method, connect.NewServerStreamHandler(method,
-		func(ctx context.Context, r *connect.Request[Q], to *connect.ServerStream[A]) error {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			from, err := call(ctx, r.Msg)
-			if err != nil {
+			return connect.NewResponse(&a), nil
+		}, options...)
+	}
+	return connect.NewServerStreamHandler(path, func(ctx context.Context, r *connect.Request[message], to *connect.ServerStream[message]) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		from, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, path)
+		if err == nil {
+			err = errors.Join(from.SendMsg(r.Msg.Message), from.CloseSend())
+		}
+		if err != nil {
+			return connectError(err)
+		}
+		for {
+			a := newMessage(m.Output())
+			if err := from.RecvMsg(a.Message); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
 				return connectError(err)
 			}
-			for {
-				a, err := from.Recv()
-				if errors.Is(err, io.EOF) {
-					return nil
-				}
-				if err != nil {
-					return connectError(err)
-				}
-				if err := to.Send(a); err != nil {
-					return err
-				}
+			if err := to.Send(&a); err != nil {
+				return err
 			}
-		}, rpcOptions...))
+		}
+	}, options...)
 }
 
 // connectError is a gRPC status with its details.

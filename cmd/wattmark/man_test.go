@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,5 +119,22 @@ func TestSectionsOfHelpHaveTheirCommand(t *testing.T) {
 	}
 	if sections < 90 {
 		t.Errorf("found only %d sections", sections)
+	}
+}
+
+// A template that is executed anywhere links each method of each type: 12 MB of the program.
+func TestProgramExecutesNoTemplate(t *testing.T) {
+	t.Parallel()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The names of functions stand in a stripped program, too.
+	if bytes.Contains(linked, []byte("text/template.(*state).evalField")) || !bytes.Contains(linked, []byte("cobra.(*Command).ExecuteC")) {
+		t.Error("the program executes templates, or its functions' names are not to be found")
 	}
 }

@@ -4,8 +4,7 @@
 //	GET /           the page; its view stands behind # in the address
 //	GET /assets/…   its files; below /assets/FINGERPRINT/ they may be kept for good
 //
-// A browser gets all modules as one file, static/page.js, which go generate makes of them; the
-// modules are served too, for tests and for who looks.
+// A browser gets all modules as one file, static/page.js, which go generate makes of them.
 //
 // The page asks the JSON API of the same origin (docs/host.md).
 package page
@@ -25,7 +24,7 @@ import (
 
 //go:generate go tool esbuild static/js/main.js --bundle --format=esm --target=es2022 --minify --legal-comments=none --log-level=warning --outfile=static/page.js
 
-//go:embed static
+//go:embed static/index.html static/icon.svg static/page.js static/js/early.js static/css
 var static embed.FS
 
 // Policy is the page's Content-Security-Policy: scripts, styles and data come from

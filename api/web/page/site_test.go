@@ -114,7 +114,11 @@ func serve(t *testing.T, db *store.DB) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(h)
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	// The modules that page.js is made of, for what calls a function of one.
+	mux.Handle("GET /assets/js/", http.StripPrefix("/assets/", http.FileServer(http.Dir("static"))))
+	front := httptest.NewServer(mux)
 	s := &site{url: front.URL, db: db, stop: func() {
 		service.Close()
 		front.CloseClientConnections()

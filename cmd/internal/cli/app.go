@@ -16,17 +16,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
-	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/store"
@@ -337,12 +333,6 @@ func addHelp(root *cobra.Command) {
 	})
 }
 
-// addTemplateFuncs adds what the usage template calls; cobra keeps it in a map of the process, without a lock.
-var addTemplateFuncs = sync.OnceFunc(func() {
-	cobra.AddTemplateFunc("helpWidth", func() int { return NewScreen(os.Stdout, false, false).Columns })
-	cobra.AddTemplateFunc("flagSections", flagSections)
-})
-
 // Root returns the program's command with those of all families below it. Its PersistentPreRun
 // runs before every command: it conceals a password in --db, puts the trust of services
 // into the context and sets the garbage collector of services.
@@ -368,12 +358,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		a.CompleteValues(root)
 	}
-	addTemplateFuncs()
-	root.SetUsageTemplate(strings.NewReplacer(
-		"Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
-		"{{range $i, $s := flagSections .}}{{if $i}}\n\n{{end}}{{.Title}}:\n"+
-			"{{.Flags.FlagUsagesWrapped helpWidth | trimTrailingWhitespaces}}{{end}}",
-		".FlagUsages |", ".FlagUsagesWrapped helpWidth |").Replace(root.UsageTemplate()))
+	root.SetUsageFunc(writeUsage)
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")
@@ -436,52 +421,5 @@ func CollectRarely(c *cobra.Command) {
 	serves := slices.Contains([]string{"host", "store", "bench"}, family(c))
 	if serves && c.Name() != "monitor" && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(serviceGC)
-	}
-}
-
-func (a *App) manCmd() *cobra.Command {
-	return a.JSONFlag(&cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages of all commands", Args: cobra.ExactArgs(1),
-		Long: `Write a manual page of section 1 for each command into a folder, which is made
-where it is missing. make install-man does it; those of the C library are in
-docs/man, and make install-lib installs them.
-
-SOURCE_DATE_EPOCH sets their date.`,
-		Example: "  wattmark man /usr/local/share/man/man1\n  wattmark man /tmp/man && man -l /tmp/man/wattmark-run.1",
-		RunE: func(c *cobra.Command, args []string) error {
-			dir, pages := args[0], []string(nil)
-			err := os.MkdirAll(dir, 0o755)
-			if err == nil {
-				removeLocalDefaults(c.Root())
-				head := &doc.GenManHeader{Section: "1", Source: "wattmark " + Release, Manual: "wattmark"}
-				err = doc.GenManTree(c.Root(), head, dir)
-			}
-			if err == nil {
-				pages, err = filepath.Glob(filepath.Join(dir, "wattmark*.1"))
-			}
-			switch {
-			case err != nil:
-				return fmt.Errorf("man: %w", err)
-			case a.JSON:
-				return a.PrintJSON(map[string]any{"directory": dir, "pages": len(pages)})
-			}
-			_, err = fmt.Fprintf(a.Out, "%d pages in %s\n", len(pages), dir)
-			return err
-		},
-	})
-}
-
-// removeLocalDefaults makes the manual pages of a command and all below it independent of
-// the machine that generates them: no home folder in defaults, no date.
-func removeLocalDefaults(c *cobra.Command) {
-	c.DisableAutoGenTag = true
-	home, err := os.UserHomeDir()
-	if err == nil && home != "/" {
-		plain := func(f *pflag.Flag) { f.DefValue = strings.ReplaceAll(f.DefValue, home, "~") }
-		c.Flags().VisitAll(plain)
-		c.PersistentFlags().VisitAll(plain)
-	}
-	for _, sub := range c.Commands() {
-		removeLocalDefaults(sub)
 	}
 }

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,6 +61,55 @@ func flagSections(c *cobra.Command) []flagSection {
 		list[i].Flags.AddFlag(f)
 	})
 	return list
+}
+
+// writeUsage writes the synopsis, examples, subcommands and flags of c, as cobra does, with flags by section and
+// wrapped at the terminal's width. A usage template, which is cobra's way to do so, would link text/template, and with
+// it each method of each type of the program.
+func writeUsage(c *cobra.Command) error {
+	var b strings.Builder
+	paragraph := func(title, text string) {
+		fmt.Fprintf(&b, "\n\n%s\n%s", title, strings.TrimRightFunc(text, unicode.IsSpace))
+	}
+	b.WriteString("Usage:")
+	if c.Runnable() {
+		b.WriteString("\n  " + c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		b.WriteString("\n  " + c.CommandPath() + " [command]")
+	}
+	if len(c.Aliases) > 0 {
+		paragraph("Aliases:", "  "+c.NameAndAliases())
+	}
+	if c.HasExample() {
+		paragraph("Examples:", c.Example)
+	}
+	groups := append(c.Groups(), &cobra.Group{Title: "Available Commands:"})
+	for _, g := range groups {
+		var list strings.Builder
+		for _, sub := range c.Commands() {
+			if sub.GroupID == g.ID && (sub.IsAvailableCommand() || sub.Name() == "help") {
+				fmt.Fprintf(&list, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+		if list.Len() > 0 {
+			paragraph(g.Title, list.String())
+		}
+	}
+	width := NewScreen(os.Stdout, false, false).Columns
+	if c.HasAvailableLocalFlags() {
+		for _, s := range flagSections(c) {
+			paragraph(s.Title+":", s.Flags.FlagUsagesWrapped(width))
+		}
+	}
+	if c.HasAvailableInheritedFlags() {
+		paragraph("Global Flags:", c.InheritedFlags().FlagUsagesWrapped(width))
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n\nUse \"%s [command] --help\" for more information about a command.", c.CommandPath())
+	}
+	_, err := fmt.Fprintln(c.OutOrStderr(), b.String())
+	return err
 }
 
 // Given reports whether the command line itself sets a flag.

@@ -75,6 +75,7 @@ func TestCertificatesOfRecordings(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir, field, _ := strings.Cut(name, " ")
 			file := certified(t, key, dir, field)
 			dir = filepath.Join("..", "..", "testdata", "h200", dir)

@@ -10,6 +10,7 @@ import math
 import os
 from bisect import bisect_right
 from datetime import datetime
+from operator import mul
 from typing import Any, Callable, Dict, List, Tuple
 
 
@@ -119,9 +120,13 @@ class _Load:
 
 def _solve(rows: List[List[float]], y: List[float], w: List[float]) -> Tuple[List[float], List[float]]:
     """Weighted least squares: the coefficients and the residuals."""
-    n = len(rows[0])
-    m = [[sum(k * r[i] * r[j] for k, r in zip(w, rows)) + 1e-9 * (i == j) for j in range(n)] +
-         [sum(k * r[i] * v for k, r, v in zip(w, rows, y))] for i in range(n)]
+    n, cols = len(rows[0]), list(zip(*rows))
+    m = [[0.0] * (n + 1) for _ in range(n)]
+    for i in range(n):
+        by = list(map(mul, cols[i], w))
+        for j in range(i, n):
+            m[i][j] = m[j][i] = sum(map(mul, by, cols[j])) + 1e-9 * (i == j)
+        m[i][n] = sum(map(mul, by, y))
     for i in range(n):
         p = max(range(i, n), key=lambda k: abs(m[k][i]))
         m[i], m[p] = m[p], m[i]
@@ -130,7 +135,7 @@ def _solve(rows: List[List[float]], y: List[float], w: List[float]) -> Tuple[Lis
                 f = m[k][i] / m[i][i]
                 m[k] = [a - f * b for a, b in zip(m[k], m[i])]
     x = [m[i][n] / m[i][i] for i in range(n)]
-    return x, [v - sum(a * b for a, b in zip(x, r)) for r, v in zip(rows, y)]
+    return x, [v - sum(map(mul, x, r)) for r, v in zip(rows, y)]
 
 
 def _renewals(polls: List[Any]) -> Tuple[List[float], List[float], float, float]:
@@ -157,16 +162,24 @@ def _cost(load: _Load, t: List[float], y: List[float], boxcar: bool, c: float, d
     w = [1.0] * len(t)
     for _ in range(3):  # a renewal counts by its noise, and by its slope times what it may be late
         x, r = _solve(rows, y, w)
-        k = [1 / (9 + sum(c * (a - b) for c, a, b in zip(x, p, q)) ** 2) for p, q in zip(rows, late)]
+        k = [1 / (9 + (sum(map(mul, x, p)) - sum(map(mul, x, q))) ** 2) for p, q in zip(rows, late)]
         w = [5 * i / (4 + i * v * v) for i, v in zip(k, r)]
     return sum(2.5 * math.log1p(i * v * v / 4) - math.log(i) / 2 for i, v in zip(k, r)), x
 
 
-def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Any, step: float, most: float) -> Any:
+def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Any, step: float, most: float,
+         least_step: float = 2e-5) -> Any:
     """The likeliest constant and delay, found step by step."""
-    cost: Callable[..., Any] = lambda c, d: _cost(load, t, y, boxcar, c, d)
+    known: Dict[Any, Any] = {}  # of the six neighbours of a place three are those of the place before it
+
+    def cost(c: float, d: float) -> Any:
+        at = (round(c * 1e9), round(d * 1e9))
+        if at not in known:
+            known[at] = _cost(load, t, y, boxcar, c, d)
+        return known[at]
+
     best, (c, d) = cost(*start), start
-    while step > 2e-5:
+    while step > least_step:
         trial = [(cost(a, b), a, b) for i, j in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
                  for a, b in [(min(max(0, c + i * step), most), max(-0.008, d + j * step))]]
         least = min(trial, key=lambda v: float(v[0][0]))
@@ -189,7 +202,8 @@ def recompute(c: Any, dir: str) -> Tuple[List[Tuple[str, float, float, float, fl
         t, y = [t[i] for i in kept], [y[i] for i in kept]
     most = min(25 * period, (t[-1] - t[0]) / 3)
     starts = [(a, b) for a in (0.01, 0.03, 0.1, 0.5, 1.1) for b in (0.01, 0.04)]
-    best = min((_fit(load, t, y, boxcar, x, 0.01, most) for x in starts), key=lambda v: float(v[0]))
+    rough = min((_fit(load, t, y, boxcar, x, 0.01, most, 1e-3) for x in starts), key=lambda v: float(v[0]))
+    best = _fit(load, t, y, boxcar, rough[1:3], 1e-3, most)
     parts = []
     for k in range(8):
         i = [j for j in range(len(t)) if j * 8 // len(t) != k]

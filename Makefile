@@ -22,7 +22,7 @@ RACE_FROM ?= 0
 RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
+.PHONY: all build test test-computed test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
 
 all: build
 
@@ -110,16 +110,20 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # are processors; an emulated meter that gets no processor in time loses its markers, so not many
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
-test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some; needs nothing but Go
-	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(PKGS)
+test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some, LESS leaves packages out; needs nothing but Go
+	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(filter-out $(LESS),$(shell $(GO) list $(PKGS)))
 
-# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. Every SLOW_EVERYth
-# package, from SLOW_FROM on.
+# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. What is computed in
+# virtual time no busy machine can disturb: CI runs it with all its trials beside the tests of the other packages.
+# Of the others every SLOW_EVERYth package runs, from SLOW_FROM on.
 SLOW_EVERY ?= 1
 SLOW_FROM ?= 0
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
-test-slow: ## the tests that take minutes of processor time
-	$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW)
+COMPUTED = $(shell $(GO) list ./analysis/... ./measure/... ./cmd/trial/model ./hostagent/experiment/tiny)
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e ^analysis -e ^measure -e ^cmd/trial -e tiny$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
+test-computed: ## the packages that compute in virtual time, with all trials
+	$(GO) test -tags slow,grpcnotrace -timeout 40m $(COMPUTED)
+test-slow: ## the other tests that take minutes of processor time
+	$(if $(SLOW),$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW))
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
 	$(GO) test -tags slow,grpcnotrace -timeout 20m -run AddressSanitizer ./cmd/libwattmark

@@ -111,7 +111,7 @@ install-man: build install-man3 ## the manual of the program and of the C librar
 # more. cmd/wattmark, which takes longest, begins first.
 AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some, LESS leaves packages out; needs nothing but Go
-	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(filter-out $(LESS),$(shell $(GO) list $(PKGS)))
+	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(if $(LESS),$(filter-out $(LESS),$(shell $(GO) list $(PKGS))),$(PKGS))
 
 # Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. What is computed in
 # virtual time no busy machine can disturb: CI runs it with all its trials beside the tests of the other packages.

@@ -103,16 +103,7 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 		add("A and B share no meter that can be told by its serial number or bench: the gains of both are in the " +
 			"interval")
 	}
-	for i := range s {
-		for _, t := range s[i].tasks {
-			if q := report.NewQuality(t); q != nil && q.Level >= quality.Doubtful {
-				add("task %d is %s: wattmark show %d says why", t.ID, q.Level, t.ID)
-			}
-			if t.State != store.Complete {
-				add("task %d is %s", t.ID, t.State.String())
-			}
-		}
-	}
+	r.Cautions = append(r.Cautions, faulty(slices.Concat(s[0].tasks, s[1].tasks))...)
 	if a, b := missingRails(s[0].tasks), missingRails(s[1].tasks); a != b {
 		add("not the same rails were measured: A lacks %s, B lacks %s", cmp.Or(a, "none"), cmp.Or(b, "none"))
 	}
@@ -132,6 +123,31 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	if energy.Design == compare.RandomPairs && missing > 0 {
 		add("%d of the %d planned pairs are not compared", missing, missing+len(s[0].runs))
 	}
+}
+
+// faulty returns a caution for each state and each cause of doubt, with the tasks that have it.
+func faulty(tasks []*store.Task) (cautions []string) {
+	var faults []string
+	of := map[string][]store.TaskID{}
+	add := func(fault string, t *store.Task) {
+		faults, of[fault] = lists.AddNew(faults, fault), append(of[fault], t.ID)
+	}
+	for _, t := range tasks {
+		if q := report.NewQuality(t); q != nil && q.Level >= quality.Doubtful {
+			add(fmt.Sprintf("%s (%s)", q.Level, q.Reasons[0].Cause), t)
+		}
+		if t.State != store.Complete {
+			add(t.State.String(), t)
+		}
+	}
+	for _, fault := range faults {
+		first, are := slices.Min(of[fault]), "is"
+		if n := len(of[fault]); n > 1 {
+			are = fmt.Sprintf("and %d more are", n-1)
+		}
+		cautions = append(cautions, fmt.Sprintf("task %d %s %s: wattmark show %d says why", first, are, fault, first))
+	}
+	return cautions
 }
 
 // missingRails lists the rails without a sensor over tasks, once each.

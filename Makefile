@@ -113,21 +113,23 @@ AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some, LESS leaves packages out; needs nothing but Go
 	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(if $(LESS),$(filter-out $(LESS),$(shell $(GO) list $(PKGS))),$(PKGS))
 
-# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. What is computed in
-# virtual time no busy machine can disturb: CI runs it with all its trials beside the tests of the other packages.
-# Of the others every SLOW_EVERYth package runs, from SLOW_FROM on.
+# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. A busy machine does
+# not disturb the packages of COMPUTES, which compute in virtual time: CI runs all of them beside the tests of the
+# others. Of the others with slow tests every SLOW_EVERYth runs, from SLOW_FROM on.
 SLOW_EVERY ?= 1
 SLOW_FROM ?= 0
-COMPUTED = $(shell $(GO) list ./analysis/... ./measure/... ./cmd/trial/model ./hostagent/experiment/tiny)
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v -e ^analysis -e ^measure -e ^cmd/trial -e tiny$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
+SLOWLY   = $(GO) test -tags slow,grpcnotrace
+COMPUTES = analysis measure cmd/trial/model hostagent/experiment/tiny
+COMPUTED = $(shell $(GO) list $(patsubst %,./%/...,$(COMPUTES)))
+SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v $(patsubst %,-e ^%,$(COMPUTES)) -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
 test-computed: ## the packages that compute in virtual time, with all trials
-	$(GO) test -tags slow,grpcnotrace -timeout 40m $(COMPUTED)
+	$(SLOWLY) -timeout 40m $(COMPUTED)
 test-slow: ## the other tests that take minutes of processor time
-	$(if $(SLOW),$(GO) test -tags slow,grpcnotrace -timeout 20m $(SLOW))
-	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
-	$(GO) test -tags slow,grpcnotrace -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
-	$(GO) test -tags slow,grpcnotrace -timeout 20m -run AddressSanitizer ./cmd/libwattmark
-	$(GO) test -tags slow,grpcnotrace -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
+	$(if $(SLOW),$(SLOWLY) -timeout 20m $(SLOW))
+	$(SLOWLY) -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
+	$(SLOWLY) -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
+	$(SLOWLY) -timeout 20m -run AddressSanitizer ./cmd/libwattmark
+	$(SLOWLY) -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
 
 # What starts processes, browsers and database servers, and meters in real time, is left to make test.
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)

@@ -109,9 +109,9 @@ func plain(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// rpcs serves the calls of a host that have one request as gRPC-Web (and Connect, which comes with
-// it), each at the path that gRPC has for it. All are handlers of one type, which make their
-// messages by descriptor: a typed handler for each links the same code thirty times.
+// rpcs serves the calls of a host, except those with a stream of requests, as gRPC-Web (and Connect, which comes with
+// it), each at the path that gRPC has for it. All handlers are of one type and make their messages by descriptor: with
+// a typed handler for each call the same code is linked thirty times.
 func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	for file, conn := range map[protoreflect.FileDescriptor]grpc.ClientConnInterface{
 		pb.File_wattmark_v1_task_proto: conn, pb.File_wattmark_v1_bench_proto: live, pb.File_wattmark_v1_report_proto: conn,
@@ -126,7 +126,7 @@ func rpcs(mux *http.ServeMux, conn, live grpc.ClientConnInterface) {
 	}
 }
 
-// message is a message of any kind.
+// message holds a message of any kind, so that one type serves all calls.
 type message struct{ proto.Message }
 
 // newMessage returns an empty message of the kind of d, one of the program's.

@@ -74,10 +74,10 @@ func writeMan(root *cobra.Command, dir string) (int, error) {
 
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// roff escapes a part of a line.
+// roff escapes the characters that roff does not take as they are, amid a line.
 var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`)
 
-// roffLine returns a line of text with its end; \& keeps one that begins with a full stop from being a macro.
+// roffLine returns text as a line of its own. After \& a full stop or an apostrophe does not begin a macro.
 func roffLine(text string) string {
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
 		return `\&` + roff.Replace(text) + "\n"
@@ -115,9 +115,6 @@ func manPage(c *cobra.Command, date time.Time) string {
 		also[i] = ".BR " + roff.Replace(name) + " (1)"
 	}
 	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(also, " ,\n"))
-	if home, err := os.UserHomeDir(); err == nil && home != "/" {
-		return strings.ReplaceAll(b.String(), roff.Replace(home), "~")
-	}
 	return b.String()
 }
 
@@ -153,8 +150,12 @@ func manFlag(b *strings.Builder, f *pflag.Flag) {
 	if kind != "" {
 		b.WriteString(` \fI` + roff.Replace(kind) + `\fR`)
 	}
-	if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue) {
-		usage += " (default " + f.DefValue + ")"
+	value := f.DefValue
+	if home, err := os.UserHomeDir(); err == nil && home != "/" {
+		value = strings.ReplaceAll(value, home, "~")
+	}
+	if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, value) {
+		usage += " (default " + value + ")"
 	}
 	b.WriteString("\n" + roffLine(usage))
 }

@@ -170,7 +170,7 @@ def _cost(load: _Load, t: List[float], y: List[float], boxcar: bool, c: float, d
 def _fit(load: _Load, t: List[float], y: List[float], boxcar: bool, start: Any, step: float, most: float,
          least_step: float = 2e-5) -> Any:
     """The likeliest constant and delay, found step by step."""
-    known: Dict[Any, Any] = {}  # of the six neighbours of a place three are those of the place before it
+    known: Dict[Any, Any] = {}  # after a step, three of the six neighbours were tried before it
 
     def cost(c: float, d: float) -> Any:
         at = (round(c * 1e9), round(d * 1e9))

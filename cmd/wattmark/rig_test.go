@@ -223,9 +223,10 @@ func (r *rig) kept() (captures []string) {
 	return captures
 }
 
-// spooled returns the size of the largest file of the captures in the spool, in bytes.
+// spooled returns the size in bytes of the largest log of the captures in the spool. The spool's reserve, a file of 64 KiB
+// beside each log, holds no samples.
 func (r *rig) spooled() (size int64) {
-	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "spool", "powersensor3-"+strings.ReplaceAll(r.link, "/", "_"), "*", "*"))
+	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_STATE_HOME"), "wattmark", "spool", "powersensor3-"+strings.ReplaceAll(r.link, "/", "_"), "*", "log"))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -37,7 +37,9 @@ type KernelLine struct {
 	// mean power for each name, fitted to the whole trace).
 	Method string `json:"method"`
 	// Together are the names of a group that the readings do not tell apart.
-	Together         []string        `json:"together,omitempty"`
+	Together []string `json:"together,omitempty"`
+	// Members are the same with their launches, the longest time first. Only commands that read the database have them.
+	Members          []KernelMember  `json:"members,omitempty"`
 	Launches         uint64          `json:"launches"`
 	Short            uint64          `json:"short_launches"` // shorter than the meter resolves
 	Busy             measure.Seconds `json:"busy_s"`         // sum of the kernels' durations
@@ -46,6 +48,13 @@ type KernelLine struct {
 	// Mean is over Share; PerCall is the energy of one launch. NaN where there is none.
 	Mean    measure.Watt  `json:"mean_w,omitzero"`
 	PerCall measure.Joule `json:"per_call_j,omitzero"`
+}
+
+// KernelMember is one name of a group, whose energy is not known apart.
+type KernelMember struct {
+	Name     string          `json:"name"`
+	Launches uint64          `json:"launches"`
+	Busy     measure.Seconds `json:"busy_s"` // sum of their durations
 }
 
 // The values of KernelLine.Class.
@@ -167,8 +176,7 @@ func (k *Kernels) warnOfShort(lines []store.NameEnergy, resolution measure.Secon
 			fitted, all, resolution)
 	}
 	if groups > 0 {
-		k.warn("%s are of names that the meter does not tell apart: the energy is of all of a line's names together",
-			measure.Plural(groups, "line"))
+		k.warn("names that stand together are not told apart by the meter: the energy is that of all of them")
 	}
 	if short > 0 {
 		k.warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+

@@ -70,6 +70,34 @@ func Attribute(ctx context.Context, db *store.DB, id store.TaskID) ([]store.Name
 	return out, nil
 }
 
+// NameTime is how often the kernels of a name were launched within a window, and the sum of their durations there.
+type NameTime struct {
+	Launches uint64
+	Busy     measure.Seconds
+}
+
+// NameTimes returns the launches on the measured GPU within the window of t's result, for each of tables.Names. It
+// reads every recorded launch. Without a window or a clock fit it is ErrNoShares.
+func NameTimes(ctx context.Context, db *store.DB, t *store.Task, tables *store.LaunchTables) ([]NameTime, error) {
+	if t.Result == nil || t.Clock == nil {
+		return nil, fmt.Errorf("task %d: %w", t.ID, ErrNoShares)
+	}
+	out := make([]NameTime, len(tables.Names))
+	s := &sharing{ctx: ctx, db: db, task: t, tables: tables}
+	for k, err := range s.kernels(db) {
+		if err != nil {
+			return nil, fmt.Errorf("task %d: %w", t.ID, err)
+		}
+		from, _ := t.Clock.Meter(k.Start)
+		to, _ := t.Clock.Meter(k.End)
+		if from, to = max(from, t.Result.From), min(to, t.Result.To); from < to {
+			out[k.Name].Launches++
+			out[k.Name].Busy += to - from
+		}
+	}
+	return out, nil
+}
+
 // sharing is one Attribute.
 type sharing struct {
 	ctx     context.Context

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,21 @@ func (b *bench) shares(t *testing.T, id store.TaskID, spans []gpu.Span) {
 	}
 	if len(lines) != 4 || lines[2].Class != store.ActiveIdleEnergy || lines[3].Class != store.IdleEnergy {
 		t.Fatalf("%+v", lines)
+	}
+	task := b.task(t, id)
+	tables, err := b.db.LaunchTables(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times, err := measurement.NameTimes(t.Context(), b.db, &task, &tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines[:2] {
+		n := times[slices.Index(tables.Names, l.Name)]
+		if n.Launches != l.Launches || math.Abs(float64(n.Busy-l.Busy)) > 1e-9 {
+			t.Errorf("%s: %+v, its line has %d launches in %v", l.Name, n, l.Launches, l.Busy)
+		}
 	}
 	for i, s := range spans {
 		e, err := b.live.Energy(s.Start, s.End)

@@ -111,7 +111,7 @@ func pairs() []pair {
 		of[measure.Result, pb.ReadEnergyResponse](service, "energyMessage", "", "",
 			"Total=energy -FirstScan -nvml -nvml_method -wall -rest -wall_trouble"),
 		of[api.KernelLine, pb.KernelLine](service, "lineMessage", "", "",
-			"Estimate=energy ~Class ~Name ~Method ~Together ?Mean ?PerCall"),
+			"Estimate=energy ~Class ~Name ~Method ~Together -Members ?Mean ?PerCall"),
 		of[api.Kernels, pb.ReadKernelsResponse](service, "kernelsMessage", "", "", "-result ~Warnings ?Sum"),
 		of[store.RangeEnergy, pb.RangeEnergy](service, "rangeMessage", "", "", "Estimate=energy"),
 		of[store.RangeSpan, pb.RangeSpan](service, "spanMessage", "", "", "Estimate=energy"),

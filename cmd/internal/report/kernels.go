@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/guptarohit/asciigraph"
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -42,6 +43,32 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 		return err
 	}
 	r.Kernels = api.NewKernels(&tables, lines, r.task.Setup)
+	return addMembers(ctx, db, r, &tables, lines)
+}
+
+// addMembers adds the launches and times of the names that are not told apart.
+func addMembers(ctx context.Context, db *store.DB, r *Report, tables *store.LaunchTables, lines []store.NameEnergy) error {
+	var times []measurement.NameTime
+	for i := range r.Kernels.Lines {
+		l := &r.Kernels.Lines[i]
+		if len(l.Together) == 0 {
+			continue
+		}
+		if times == nil {
+			var err error
+			if times, err = measurement.NameTimes(ctx, db, r.task, tables); err != nil {
+				return err
+			}
+		}
+		for n, symbol := range strings.Split(lines[i].Name, store.Together) {
+			m := api.KernelMember{Name: l.Together[n]}
+			if k := slices.Index(tables.Names, symbol); k >= 0 { // else it is the time between kernels
+				m.Launches, m.Busy = times[k].Launches, times[k].Busy
+			}
+			l.Members = append(l.Members, m)
+		}
+		slices.SortStableFunc(l.Members, func(a, b api.KernelMember) int { return cmp.Compare(b.Busy, a.Busy) })
+	}
 	return nil
 }
 
@@ -93,6 +120,9 @@ func RenderKernels(a *cli.App, r *Report) {
 		row := []any{measure.Shorten(l.Name, 60), l.Launches, l.Busy, "", "", "", l.Method}
 		if n := len(l.Together); n > 0 {
 			row[0] = fmt.Sprintf("%d together: %s", n, measure.Shorten(l.Name, 48))
+			if len(l.Members) > 0 {
+				row[0] = fmt.Sprintf("%d together, by time:", n)
+			}
 		}
 		// The time without kernels has no name and no launches; kernels of our own library
 		// (markers around single kernels) are marked as such.
@@ -116,12 +146,35 @@ func RenderKernels(a *cli.App, r *Report) {
 			row[5] = l.PerCall
 		}
 		t.AppendRow(row)
+		appendMembers(t, l.Members)
 	}
 	if measure.Known(k.Sum) && r.EnergyJ != nil && r.EnergyUJ != nil {
 		t.AppendFooter([]any{"sum", "", "", out.EnergyText(float64(k.Sum), *r.EnergyUJ), "", "", ""})
 	}
 	t.Render()
 	out.Each(a.Out, "  caution: %s\n", k.Warnings)
+}
+
+// mostMembers bounds the names of a group that are listed.
+const mostMembers = 12
+
+// appendMembers lists the names of a group below its line, the last row for all that are left out.
+func appendMembers(t table.Writer, members []api.KernelMember) {
+	var rest api.KernelMember
+	for i, m := range members {
+		if i >= mostMembers-1 && len(members) > mostMembers {
+			rest.Launches, rest.Busy = rest.Launches+m.Launches, rest.Busy+m.Busy
+			continue
+		}
+		row := []any{"  " + measure.Shorten(m.Name, 58), m.Launches, m.Busy, "", "", "", ""}
+		if m.Launches == 0 {
+			row[1], row[2] = "", ""
+		}
+		t.AppendRow(row)
+	}
+	if rest.Launches > 0 {
+		t.AppendRow([]any{fmt.Sprintf("  %d more", len(members)-mostMembers+1), rest.Launches, rest.Busy, "", "", "", ""})
+	}
 }
 
 // WindowsReport are the windows of a server, and their sums.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/api"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/sensor"
@@ -125,5 +127,59 @@ func TestPlotOfLostSamples(t *testing.T) {
 				t.Errorf("%s: %v, want %v", c.name, got, c.want)
 			}
 		}
+	}
+}
+
+// TestMembersOfAGroup lists the names that the meter does not tell apart with their own launches.
+func TestMembersOfAGroup(t *testing.T) {
+	ctx := t.Context()
+	db, err := store.Open(ctx, t.TempDir()+"/power.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	id, err := db.BeginTask(ctx, store.NewTask{Name: "train", User: "lab", Launched: time.Unix(1000, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := store.LaunchTables{Devices: []store.LaunchDevice{{Measured: true}, {}}}
+	var launches []store.Launch
+	var group []string
+	for n := range mostMembers + 3 {
+		name := fmt.Sprintf("k%02d", n)
+		tables.Names, group = append(tables.Names, name), append(group, name)
+		for k := range n + 1 { // of 1 ms each; one more on a card that was not measured, one behind the window
+			at := time.Unix(1001, int64(k)*2e6).UnixNano()
+			launches = append(launches, store.Launch{Name: n, Start: at, End: at + 1e6},
+				store.Launch{Name: n, Start: at, End: at + 1e6, Device: 1})
+		}
+		launches = append(launches, store.Launch{Name: n, Start: 1003e9, End: 1004e9})
+	}
+	if err := db.PutLaunches(ctx, id, 0, launches); err != nil {
+		t.Fatal(err)
+	}
+	task := store.Task{ID: id, Result: &measure.Result{From: 0, To: 2}, Clock: &clock.Fit{A: 0, B: 1, Origin: 1001}}
+	r := &Report{task: &task}
+	lines := []store.NameEnergy{{
+		Name: strings.Join(append(group, "(between kernels)"), store.Together), Launches: uint64(len(launches)), Fitted: true,
+	}}
+	r.Kernels = api.NewKernels(&tables, lines, measure.Setup{})
+	if err := addMembers(ctx, db, r, &tables, lines); err != nil {
+		t.Fatal(err)
+	}
+	m := r.Kernels.Lines[0].Members
+	if len(m) != mostMembers+4 || m[0] != (api.KernelMember{Name: "k14", Launches: 15, Busy: m[0].Busy}) ||
+		math.Abs(float64(m[0].Busy-15e-3)) > 1e-9 || m[len(m)-1] != (api.KernelMember{Name: "(between kernels)"}) {
+		t.Errorf("%+v", m)
+	}
+	var text strings.Builder
+	RenderKernels(&cli.App{Streams: cli.Streams{Out: &text}}, r)
+	for _, want := range []string{"16 together, by time:", "  k14 ", "  k04 ", "  5 more ", "14 ms"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	if strings.Contains(text.String(), "k03") {
+		t.Errorf("k03 is among those left out:\n%s", &text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/session"
+	"github.com/wattmark/wattmark/cmd/internal/study/compare"
 	"github.com/wattmark/wattmark/hostagent/gpu/sim"
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/store"
@@ -123,6 +124,36 @@ func TestSimulatedGPUThatIsNotServed(t *testing.T) {
 	o := finish(t, r.command(python, "-c", "import wattmark\nwattmark.measure('x', device='sim:/no/gpu').__enter__()"))
 	if o.code == 0 || !strings.Contains(o.err, "is wattmark emulate --gpu sim:/no/gpu running?") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
+// run --auto --times records the kernels of two versions in pairs, and compares them by name.
+func TestAutoInPairs(t *testing.T) {
+	coverage.Long(t)
+	needPython(t)
+	r := newRig(t)
+	device := r.simulate()
+	args := []string{"run", "--auto", "--gpu", device, "--times", "2", "--cool-down", "0s", "--json"}
+	for name, length := range map[string]string{"a": "0.1", "b": "0.2"} {
+		file := filepath.Join(r.dir, name+".py")
+		script := "import wattmark\nwattmark.benchmark('compute', 0.2)\nwattmark.benchmark('memory', " + length + ")\n"
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		args = append(args, "--with", python+" "+filepath.Join(r.dir, name+".py"))
+	}
+	o := finish(t, r.command(filepath.Join(r.dir, "wattmark"), args...))
+	var got compare.CompareReport
+	if err := json.Unmarshal([]byte(o.out), &got); o.code != 0 || err != nil || len(got.Kernels) != 2 {
+		t.Fatalf("exit code %d, %v: %s\n%s", o.code, err, o.out, o.err)
+	}
+	for _, k := range got.Kernels {
+		want := map[bool]float64{true: 2, false: 1}[strings.Contains(k.Name, "memory")]
+		if e := k.Energy; e.A.Runs != 2 || e.B.Runs != 2 || math.Abs(e.B.Value/e.A.Value-want) > 0.1*want {
+			t.Errorf("%s: %+v", k.Name, e)
+		}
 	}
 }
 

@@ -165,6 +165,9 @@ func TestSeriesRefuses(t *testing.T) {
 		},
 		{cli.ExitUsage, []string{"--times", "9", "--until-u", "1", "--with", "sleep 1", "--with", "sleep 2"}, "0.5%"},
 		{cli.ExitUsage, []string{"--times", "5", "--gpus", "all", "--", "sleep", "1"}, "on one GPU"},
+		{cli.ExitUsage, []string{
+			"--times", "5", "--auto", "--gpu", "sim:/no/gpu", "--with", "--benchmark half", "--with", "sleep 2",
+		}, "kernels of a program"},
 		{cli.ExitUsage, []string{"--times", "5", "--cool-down", "-1s", "--", "sleep", "1"}, "not negative"},
 	} {
 		inside(t, append([]string{"run", "--monitor", "127.0.0.1:1"}, c.args...)...).fails(t, c.code, c.want)

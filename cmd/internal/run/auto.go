@@ -81,8 +81,7 @@ func IsFile(path string) bool {
 }
 
 // store reads the logs into the database and divides the task's energy among the kernels.
-// The kernels stay stored where the division fails; the error (ErrNoShares for a task
-// without usable energy) gives the reason. It fails where no process wrote a log.
+// The kernels stay stored where the division fails. It fails where no process wrote a log.
 func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card gpu.Info) error {
 	logs, err := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
 	if err != nil {
@@ -100,66 +99,59 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
 		return err
 	}
-	if _, err = measurement.Attribute(ctx, db, id); err != nil {
+	_, err = measurement.Attribute(ctx, db, id)
+	switch {
+	case errors.Is(err, measurement.ErrNoShares):
+		return nil // the report has the reason; the exit code stays 0
+	case err != nil:
 		return err
 	}
 	return measurement.StoreRanges(ctx, db, id, logs)
 }
 
-// measureAuto measures a program with its kernels recorded. The logs are stored also after
-// an interruption.
-func measureAuto(ctx context.Context, a *cli.App, f RunFlags, args []string) (err error) {
-	var auto autoRun
-	if auto.library, err = f.autoLibrary(); err == nil {
-		auto.logs, err = store.TempDir()
+// recording returns how the kernels of a program are recorded; nil without --auto. remove ends it.
+func (f *RunFlags) recording() (*autoRun, error) {
+	if !f.auto {
+		return nil, nil
 	}
+	library, err := f.autoLibrary()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(auto.logs)) }() // they are in the database then
-	gpu, err := session.FindGPU(f.GPU)
-	if err != nil {
-		return err
+	logs, err := store.TempDir()
+	return &autoRun{library: library, logs: logs}, err
+}
+
+// remove deletes the logs; nothing for nil.
+func (r *autoRun) remove() error {
+	if r == nil {
+		return nil
 	}
-	defer gpu.Close()
-	cfg, done, err := MeasureConfig(a, ctx, f, gpu, filepath.Base(args[0]))
-	if err != nil {
-		return err
-	}
-	defer done()
+	return os.RemoveAll(r.logs)
+}
+
+// work returns the work of a program whose processes record their kernels, and sets cfg for it.
+func (r *autoRun) work(ctx context.Context, a *cli.App, f *RunFlags, args []string, cfg *measurement.Config,
+) (measurement.Work, error) {
 	cfg.Records = true
-	if err := auto.selects(ctx, f.selectFlags, &cfg); err != nil {
-		return err
+	if err := r.selects(ctx, f.selectFlags, cfg); err != nil {
+		return nil, err
 	}
-	env := []string{cupti.EnvLogs + "=" + auto.logs}
-	if auto.library != "" {
-		env = append(env, cli.InjectionEnv+"="+auto.library)
+	env := []string{cupti.EnvLogs + "=" + r.logs}
+	if r.library != "" {
+		env = append(env, cli.InjectionEnv+"="+r.library)
 		const nvtxEnv = "NVTX_INJECTION64_PATH" // the library that a program's first call of NVTX loads
 		if os.Getenv(nvtxEnv) == "" {           // else ranges are another tool's
-			env = append(env, nvtxEnv+"="+auto.library)
+			env = append(env, nvtxEnv+"="+r.library)
 		}
 	}
-	if gpu.Info().Simulated {
+	if cfg.Device.Info().Simulated {
 		env = append(env, "WATTMARK_GPU="+f.GPU) // for the program's own launches there
 	}
-	if auto.selection != "" {
-		env = append(env, cupti.EnvSelection+"="+auto.selection)
+	if r.selection != "" {
+		env = append(env, cupti.EnvSelection+"="+r.selection)
 	}
-	id, err := Measure(a, ctx, cfg, session.CommandWork(a, args, env...))
-	if id == 0 {
-		return err
-	}
-	db := cfg.DB.(*store.DB)
-	// Recorded kernels are stored also when the measurement was cancelled.
-	shareErr := auto.store(context.WithoutCancel(ctx), db, id, gpu.Info())
-	// The report has the reason; the exit code stays 0.
-	if errors.Is(shareErr, measurement.ErrNoShares) {
-		shareErr = nil
-	}
-	if f.hand.takes(id) {
-		return errors.Join(err, shareErr)
-	}
-	return errors.Join(err, showKernels(ctx, a, db, id), shareErr)
+	return session.CommandWork(a, args, env...), nil
 }
 
 // showKernels prints a task with the energy of its kernels.
@@ -185,7 +177,7 @@ func (f RunFlags) autoCheck(args []string) error {
 		return nil
 	case f.kernel == "" && (f.every != 1 || f.atMost != defaultAtMost):
 		return cli.Usagef("--one-in and --at-most go with --kernel")
-	case len(args) == 0:
+	case len(args) == 0 && len(f.with) == 0:
 		return cli.Usagef("--auto records the kernels of a program: name it after --")
 	case os.Getenv(cli.InjectionEnv) != "":
 		return cli.Usagef("%s is set already: two profilers exclude each other", cli.InjectionEnv)

@@ -169,7 +169,7 @@ func (f *RunFlags) AddPTX(fl *pflag.FlagSet) {
 }
 
 // measureRun checks the flags against each other and measures: one GPU in measureTask,
-// several in runGroup, recorded kernels in measureAuto, repeated runs in measureSeries. All
+// several in runGroup, repeated runs in measureSeries. All
 // checks precede the first contact with a GPU or a meter. It blocks until all is stored.
 func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
 	if len(f.with) == 0 {
@@ -199,12 +199,13 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 			return measureSeries(ctx, a, f, args)
 		case f.gpus != "":
 			return runGroup(ctx, a, f, args)
-		case f.auto:
-			return measureAuto(ctx, a, f, args)
 		}
 		return measureTask(ctx, a, f, args, func(db *store.DB, id store.TaskID) error {
-			if f.hand != nil { // it is shown as the host has it
+			switch {
+			case f.hand != nil: // it is shown as the host has it
 				return nil
+			case f.auto:
+				return showKernels(ctx, a, db, id)
 			}
 			return report.ShowTask(a, ctx, db, id, nil)
 		})
@@ -243,13 +244,18 @@ func (f *RunFlags) checkKeep() error {
 	return nil
 }
 
-// measureTask measures on one GPU, which it opens and closes. Where a task was begun, it is
-// given to show, also one that was interrupted or is incomplete, and then sent to its host.
+// measureTask measures on one GPU, which it opens and closes, with the kernels of the program for --auto. Where a task
+// was begun, it is given to show, also one that was interrupted or is incomplete, and then sent to its host.
 func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	show func(*store.DB, store.TaskID) error,
-) error {
+) (err error) {
+	auto, err := f.recording()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, auto.remove()) }() // they are in the database then
 	find := session.FindGPU
-	if len(args) > 0 {
+	if len(args) > 0 && auto == nil {
 		find = session.FindForProgram
 	}
 	gpu, err := find(f.GPU)
@@ -269,12 +275,21 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 		return err
 	}
 	defer done()
+	if auto != nil {
+		if work, err = auto.work(ctx, a, &f, args, &cfg); err != nil {
+			return err
+		}
+	}
 	id, err := Measure(a, ctx, cfg, work)
 	if id == 0 {
 		return err
 	}
+	db := cfg.DB.(*store.DB)
+	if auto != nil { // also after an interruption
+		err = errors.Join(err, auto.store(context.WithoutCancel(ctx), db, id, gpu.Info()))
+	}
 	f.hand.takes(id)
-	return errors.Join(err, show(cfg.DB.(*store.DB), id))
+	return errors.Join(err, show(db, id))
 }
 
 // Work returns the work to measure and a default name for its task: a program (args), a

@@ -96,8 +96,8 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 		return nil, cli.Usagef("--with and --until-u go with --times")
 	case f.times < 2:
 		return nil, cli.Usagef("--times %d: want 2 or more", f.times)
-	case f.gpus != "" || f.auto || strings.Contains(f.Monitor, ","):
-		return nil, cli.Usagef("--times repeats runs on one GPU, without --gpus and --auto")
+	case f.gpus != "" || strings.Contains(f.Monitor, ","):
+		return nil, cli.Usagef("--times repeats runs on one GPU, without --gpus")
 	case len(f.with) == 0 && f.untilU.Ratio != 0:
 		return nil, cli.Usagef("--until-u is of the ratio of two versions: name them with --with")
 	case len(f.with) == 0:
@@ -128,7 +128,8 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 		if err != nil {
 			return nil, cli.Usagef("--with %q: %w", text, err)
 		}
-		if err := v.checkWork(v.args); err != nil {
+		v.with = nil // it is in args
+		if err := errors.Join(v.checkWork(v.args), v.autoCheck(v.args)); err != nil {
 			return nil, err
 		}
 		out = append(out, v)

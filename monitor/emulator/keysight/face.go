@@ -51,7 +51,7 @@ const (
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
-	*scope.Scope
+	scope.Scope
 	model Model
 	cfg   Config
 
@@ -67,17 +67,15 @@ type Face struct {
 // New makes a scope whose probes sit on a board.
 func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 	f := &Face{model: m, cfg: cfg}
-	var err error
-	f.Scope, err = scope.New(b, cfg.Config, scope.Traits{
-		Name: m.name, Channels: m.channels, PerDiv: perDiv, Middle: middle, Least: 1, Most: 255,
-		GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 50e-6,
-	}, f)
+	err := f.Init(b, cfg.Config, scope.Traits{
+		Name: m.name, ID: "KEYSIGHT TECHNOLOGIES," + m.name + "," + m.serial + ",02.12.2021071625", Channels: m.channels,
+		PerDiv: perDiv, Middle: middle, Least: 1, Most: 255, GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 50e-6,
+	}, f, f.reset, func() []scpi.Command {
+		return slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.waveCommands())
+	})
 	if err != nil {
 		return nil, err
 	}
-	f.reset()
-	f.Instrument = scpi.New(cfg.Identity("KEYSIGHT TECHNOLOGIES", m.name, m.serial, "02.12.2021071625"), f.reset,
-		slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.waveCommands()))
 	f.Signed, f.Cleared = true, func() { f.events(); f.armed, f.triggered = false, false }
 	return f, nil
 }
@@ -172,7 +170,7 @@ func (f *Face) rootCommands() []scpi.Command {
 			}
 			return fmt.Sprintf("%+d", v)
 		}),
-		{Pattern: "RSTate", Query: scpi.Reply(func() string {
+		scpi.Asked("RSTate", func() string {
 			switch {
 			case !f.Running():
 				return "STOP"
@@ -180,7 +178,7 @@ func (f *Face) rootCommands() []scpi.Command {
 				return "SING"
 			}
 			return "RUN"
-		})},
+		}),
 		scpi.Action("AUToscale", func() {}),
 		scpi.Action("SYSTem:PRESet", f.reset),
 		scpi.Action("TRIGger:FORCe", f.Force),
@@ -201,11 +199,7 @@ func (f *Face) timeCommands() []scpi.Command {
 		scpi.Choice("TIMebase:REFerence", &f.reference, "LEFT", "CENTer", "RIGHt"),
 		scpi.Numeric("TIMebase[:MAIN]:RANGe", short, &f.timeRange, scpi.Within(&f.timeRange, 50e-9, 500)),
 		{Pattern: "TIMebase[:MAIN]:SCALe", Set: scpi.Set(func(v float64) error {
-			if !(v >= 50e-9/divisions && v <= 500/divisions) {
-				return scpi.ErrRange
-			}
-			f.timeRange = divisions * v
-			return nil
+			return scpi.Put(&f.timeRange, divisions*v, 50e-9, 500)
 		}), Query: scpi.Reply(func() string { return short(f.timeRange / divisions) })},
 		scpi.Numeric("TIMebase:POSition", short, &f.position, scpi.Within(&f.position, -500, 500)),
 		{Pattern: "TIMebase", Query: scpi.Reply(func() string {
@@ -222,12 +216,8 @@ func (f *Face) timeCommands() []scpi.Command {
 // flag is a channel's setting that is on or off.
 func (f *Face) flag(pattern string, at func(*channel) *string) scpi.Command {
 	k := f.Keep(pattern, at)
-	k.Set = f.On(func(ch *channel, c scpi.Call) error {
-		v, err := c.Bool(0)
-		if err == nil {
-			*at(ch) = scpi.Flag(v)
-		}
-		return err
+	k.Set = f.On(func(ch *channel) func(scpi.Call) error {
+		return scpi.Do(scpi.Call.Bool, func(on bool) { *at(ch) = scpi.Flag(on) })
 	})
 	return k
 }
@@ -258,12 +248,8 @@ func (f *Face) inputCommands() []scpi.Command {
 		f.flag("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }),
 		f.flag("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }),
 		f.Keep("CHANnel<n>:UNITs", func(ch *channel) *string { return &ch.Units }, "VOLT", "AMPere"),
-		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel, c scpi.Call) error {
-			if len(c.Args) == 0 {
-				return scpi.ErrMissing
-			}
-			ch.Label = c.Args[0][:min(10, len(c.Args[0]))]
-			return nil
+		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel) func(scpi.Call) error {
+			return scpi.Do(scpi.Call.Text, func(label string) { ch.Label = label[:min(10, len(label))] })
 		}), Query: f.Of(func(ch *channel) string { return strconv.Quote(ch.Label) })},
 		{Pattern: "CHANnel<n>", Query: func(c scpi.Call) ([]byte, error) {
 			return f.Of(func(ch *channel) string {
@@ -316,14 +302,13 @@ func (f *Face) waveCommands() []scpi.Command {
 					w.points, w.mode = steps[len(steps)-1], "MAX"
 					return nil
 				}
-				v, err := c.Number(0)
-				if err == nil && !slices.Contains(steps, int(v)) {
-					err = scpi.ErrRange
-				}
-				if err == nil {
+				return scpi.Set(func(v float64) error {
+					if !slices.Contains(steps, int(v)) {
+						return scpi.ErrRange
+					}
 					w.points = int(v)
-				}
-				return err
+					return nil
+				})(c)
 			},
 			Query: scpi.Reply(func() string { return fmt.Sprintf("%+d", f.view().Points) }),
 		},

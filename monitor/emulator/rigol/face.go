@@ -26,12 +26,11 @@ type Config = scope.Config
 
 // Family holds the differences between the families, from their manuals.
 type Family struct {
-	traits                  scope.Traits
-	model, serial, firmware string
-	divisions               float64 // across the screen; memory spans it
-	screen                  int     // points of a screen
-	maxRate                 float64
-	maxRead                 int // points a read in BYTE; half in WORD
+	traits    scope.Traits
+	divisions float64 // across the screen; memory spans it
+	screen    int     // points of a screen
+	maxRate   float64
+	maxRead   int // points a read in BYTE; half in WORD
 	// depths are the depths of a channel with so many sharing memory, ascending.
 	depths func(share int) []int
 	edge   string                      // node of the edge trigger's commands
@@ -52,7 +51,7 @@ type Family struct {
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
-	*scope.Scope
+	scope.Scope
 	family *Family
 
 	timeScale, timeShift float64 // s a division; s
@@ -66,24 +65,19 @@ type Face struct {
 // New makes a scope of a family whose probes sit on a board.
 func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 	f := &Face{family: family}
-	var err error
-	if f.Scope, err = scope.New(b, cfg, f.family.traits, f); err != nil {
-		return nil, err
-	}
-	f.reset()
-	id := cfg.Identity("RIGOL TECHNOLOGIES", f.family.model, f.family.serial, f.family.firmware)
-	f.Instrument = scpi.New(id, f.reset, f.commands())
-	return f, nil
+	return f, f.Init(b, cfg, family.traits, f, f.reset, f.commands)
 }
 
 // reset is *RST.
 func (f *Face) reset() {
-	f.Reset(scope.Channel{Scale: 1, Ratio: 10, Coupling: "DC", Invert: "0", Limit: "OFF", Units: "VOLT"})
+	f.Reset(channel{Scale: 1, Ratio: 10, Coupling: "DC", Invert: "0", Limit: "OFF", Units: "VOLT"})
 	f.timeScale, f.timeShift, f.depth, f.average, f.acqType, f.roll = 1e-6, 0, 0, 2, "NORM", "1"
 	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 16e-9}
 	f.Power()
 	f.wav = waveform{mode: "NORM", format: "BYTE", start: 1, stop: f.family.screen}
 }
+
+type channel = scope.Channel
 
 // Window is the time that memory spans.
 func (f *Face) Window() float64 { return f.family.divisions * f.timeScale }
@@ -145,22 +139,20 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if err != nil {
 		return scpi.ErrType
 	}
-	for _, d := range f.family.depths(f.Share()) {
-		if v*unit == float64(d) {
-			f.depth = d
-			return nil
-		}
+	d := int(v * unit)
+	if !slices.Contains(f.family.depths(f.Share()), d) || float64(d) != v*unit {
+		return scpi.ErrValue
 	}
-	return scpi.ErrValue
+	f.depth = d
+	return nil
 }
 
 // DS1000Z is the DS1054Z and its sisters.
 var DS1000Z = &Family{
 	traits: scope.Traits{
-		Name: "DS1000Z", Channels: 4, PerDiv: 25, Middle: 127, Most: 255, WholeShift: true,
-		GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 25e-6,
+		Name: "DS1000Z", ID: "RIGOL TECHNOLOGIES,DS1054Z,DS1ZA000000001,00.04.04.SP3", Channels: 4,
+		PerDiv: 25, Middle: 127, Most: 255, WholeShift: true, GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 25e-6,
 	},
-	model: "DS1054Z", serial: "DS1ZA000000001", firmware: "00.04.04.SP3",
 	divisions: 12, screen: 1200, maxRate: 1e9, maxRead: 250_000, edge: "EDGe", level: 5, offset: offsets(0.5, 2, 100),
 	showDepth: strconv.Itoa,
 	depths: func(share int) (out []int) {
@@ -175,10 +167,9 @@ var DS1000Z = &Family{
 // MSO5000 is the MSO5074 and its sisters, whose reader needs a moment after an acquisition.
 var MSO5000 = &Family{
 	traits: scope.Traits{
-		Name: "MSO5000", Channels: 4, PerDiv: 25, Middle: 128, Most: 255, WholeShift: true,
-		GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2e-6,
+		Name: "MSO5000", ID: "RIGOL TECHNOLOGIES,MSO5074,MS5A000000001,00.01.03.03.00", Channels: 4,
+		PerDiv: 25, Middle: 128, Most: 255, WholeShift: true, GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2e-6,
 	},
-	model: "MSO5074", serial: "MS5A000000001", firmware: "00.01.03.03.00",
 	divisions: 10, screen: 1000, maxRate: 8e9, maxRead: 250_000, edge: "EDGE", level: 5,
 	offset: offsets(0.0651, 1, 0.2601, 30, 100), showDepth: strconv.Itoa,
 	depths: shared(100_000_000, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
@@ -188,10 +179,9 @@ var MSO5000 = &Family{
 // DHO is the DHO804 and its sisters, of 12 bits in words of 16.
 var DHO = &Family{
 	traits: scope.Traits{
-		Name: "DHO800", Channels: 4, PerDiv: 7500, Middle: 32768, Most: 65535, Quantum: 16, WholeShift: true,
-		GainLimit: 0.01, ZeroLimit: 0.1, ClockLimit: 25e-6,
+		Name: "DHO800", ID: "RIGOL TECHNOLOGIES,DHO804,DHO8A000000001,00.01.03", Channels: 4, Quantum: 16,
+		PerDiv: 7500, Middle: 32768, Most: 65535, WholeShift: true, GainLimit: 0.01, ZeroLimit: 0.1, ClockLimit: 25e-6,
 	},
-	model: "DHO804", serial: "DHO8A000000001", firmware: "00.01.03",
 	divisions: 10, screen: 1000, maxRate: 1.25e9, maxRead: 250_000, edge: "EDGE", pages: true, words: true,
 	level: 4.5, offset: offsets(0.06501, 1, 0.26001, 8, 2.6501, 20, 100),
 	rates: []float64{
@@ -251,10 +241,7 @@ func (f *Face) commands() []scpi.Command {
 			return scpi.Within(&f.timeShift, -f.Window()/2*1.001, max(1, 100*f.timeScale))(c)
 		}},
 		scpi.Sole("TIMebase:MODE", "MAIN"),
-		{
-			Pattern: "TIMebase:DELay:ENABle", Set: func(c scpi.Call) error { _, err := c.Bool(0); return err },
-			Query: scpi.Fixed("0"),
-		},
+		{Pattern: "TIMebase:DELay:ENABle", Set: scpi.Do(scpi.Call.Bool, func(bool) {}), Query: scpi.Fixed("0")},
 		scpi.Choice("TIMebase:ROLL", &f.roll, "0", "1"),
 		{Pattern: "ACQuire:MDEPth", Set: f.setDepth, Query: scpi.Reply(func() string {
 			switch {
@@ -275,26 +262,20 @@ func (f *Face) commands() []scpi.Command {
 // inputCommands set how a channel's volts become codes, and its other settings.
 func (f *Face) inputCommands() []scpi.Command {
 	return []scpi.Command{
-		f.Value("CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
-			func(ch *scope.Channel, v float64) error {
-				return scope.Step125(&ch.Scale, v, 1e-3*ch.Ratio, 10*ch.Ratio)
-			}),
-		f.Value("CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift },
-			func(ch *scope.Channel, v float64) error {
-				if math.Abs(v) > f.family.offset(ch.Scale/ch.Ratio)*ch.Ratio {
-					return scpi.ErrRange
-				}
-				ch.Shift = v
-				return nil
-			}),
-		f.Value("CHANnel<n>:PROBe", func(ch *scope.Channel) float64 { return ch.Ratio },
-			func(ch *scope.Channel, v float64) error { return ch.SetRatio(v, 0.01, 1000) }),
+		f.Value("CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, func(ch *channel, v float64) error {
+			return scope.Step125(&ch.Scale, v, 1e-3*ch.Ratio, 10*ch.Ratio)
+		}),
+		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Shift }, func(ch *channel, v float64) error {
+			most := f.family.offset(ch.Scale/ch.Ratio) * ch.Ratio
+			return scpi.Put(&ch.Shift, v, -most, most)
+		}),
+		f.Value("CHANnel<n>:PROBe", func(ch *channel) float64 { return ch.Ratio },
+			func(ch *channel, v float64) error { return ch.SetRatio(v, 0.01, 1000) }),
 		f.Display("CHANnel<n>:DISPlay", func() { f.depth = 0 }), // the share of memory has changed
-		f.Keep("CHANnel<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
-		f.Keep("CHANnel<n>:BWLimit", func(ch *scope.Channel) *string { return &ch.Limit }, "OFF", "20M"),
-		f.Keep("CHANnel<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "0", "OFF"),
-		f.Keep("CHANnel<n>:UNITs", func(ch *scope.Channel) *string { return &ch.Units }, "VOLTage", "WATT", "AMPere",
-			"UNKNown"),
+		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
+		f.Keep("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }, "OFF", "20M"),
+		f.Keep("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }, "0", "OFF"),
+		f.Keep("CHANnel<n>:UNITs", func(ch *channel) *string { return &ch.Units }, "VOLTage", "WATT", "AMPere", "UNKNown"),
 	}
 }
 
@@ -313,13 +294,11 @@ func (f *Face) triggerCommands() []scpi.Command {
 		scpi.Sole("TRIGger:MODE", "EDGE"),
 		scpi.Choice("TRIGger:COUPling", &t.Coupling, "DC", "AC", "LFReject", "HFReject"),
 		{Pattern: "TRIGger:HOLDoff", Query: scpi.Number(&t.Holdoff)},
-		{Pattern: "TRIGger:SWEep", Set: func(c scpi.Call) error {
-			err := scpi.Word(&t.Sweep, "AUTO", "NORMal", "SINGle")(c)
-			if err == nil && t.Sweep == "SING" && f.Running() {
+		{Pattern: "TRIGger:SWEep", Set: scpi.Do(scpi.OneOf("AUTO", "NORMal", "SINGle"), func(w string) {
+			if t.Sweep = w; w == "SING" && f.Running() {
 				f.Start(true)
 			}
-			return err
-		}, Query: scpi.Show("%s", &t.Sweep)},
+		}), Query: scpi.Show("%s", &t.Sweep)},
 		f.SourceOf(edge+":SOURce", "CHANnel", &t.Source),
 		scpi.Choice(edge+":SLOPe", &t.Slope, "POSitive", "NEGative", "RFALl"),
 		f.Level(edge+":LEVel", f.family.level*1.001),
@@ -340,22 +319,18 @@ type waveform struct {
 func (f *Face) waveCommands() []scpi.Command {
 	w, most := &f.wav, float64(slices.Max(f.family.depths(1)))
 	// refresh notes a setting that the reader wants to hear again behind an acquisition, once that has settled.
-	refresh := func(which int, set func(scpi.Call) error) func(scpi.Call) error {
-		return func(c scpi.Call) error {
+	refresh := func(which int, c scpi.Command) scpi.Command {
+		set := c.Set
+		c.Set = func(a scpi.Call) error {
 			w.fresh[which] = !f.Running() && f.Since() >= f.family.settle
-			return set(c)
+			return set(a)
 		}
+		return c
 	}
 	return []scpi.Command{
 		f.SourceOf("WAVeform:SOURce", "CHANnel", &w.source),
-		{
-			Pattern: "WAVeform:MODE", Set: refresh(0, scpi.Word(&w.mode, "NORMal", "MAXimum", "RAW")),
-			Query: scpi.Show("%s", &w.mode),
-		},
-		{
-			Pattern: "WAVeform:FORMat", Set: refresh(1, scpi.Word(&w.format, "BYTE", "WORD", "ASCii")),
-			Query: scpi.Show("%s", &w.format),
-		},
+		refresh(0, scpi.Choice("WAVeform:MODE", &w.mode, "NORMal", "MAXimum", "RAW")),
+		refresh(1, scpi.Choice("WAVeform:FORMat", &w.format, "BYTE", "WORD", "ASCii")),
 		scpi.Whole("WAVeform:STARt", &w.start, 1, most), scpi.Whole("WAVeform:STOP", &w.stop, 1, most),
 		{Pattern: "WAVeform:PREamble", Query: func(scpi.Call) ([]byte, error) {
 			format := map[string]int{"BYTE": 0, "WORD": 1, "ASC": 2}[w.format]

@@ -48,7 +48,7 @@ var depths = []int{
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
-	*scope.Scope
+	scope.Scope
 
 	timeScale, position, reference float64 // s a division; s; percent of the screen
 	depth                          int     // as set
@@ -62,17 +62,16 @@ type Face struct {
 // New makes a scope whose probes sit on a board.
 func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 	f := &Face{}
-	var err error
-	f.Scope, err = scope.New(b, cfg, scope.Traits{
-		Name: m.name, Channels: m.channels, PerDiv: perDiv, Middle: middle, Least: 0, Most: 1<<16 - quantum,
+	err := f.Init(b, cfg, scope.Traits{
+		Name: m.name, ID: "Rohde&Schwarz," + m.name + "," + m.serial + ",02.400", Channels: m.channels,
+		PerDiv: perDiv, Middle: middle, Least: 0, Most: 1<<16 - quantum,
 		Quantum: quantum, GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2.5e-6,
-	}, f)
+	}, f, f.reset, func() []scpi.Command {
+		return slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
+	})
 	if err != nil {
 		return nil, err
 	}
-	f.reset()
-	f.Instrument = scpi.New(cfg.Identity("Rohde&Schwarz", m.name, m.serial, "02.400"), f.reset,
-		slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands()))
 	f.Busy = func() time.Duration {
 		if f.Running() && f.Single() {
 			return time.Millisecond
@@ -141,17 +140,13 @@ func (f *Face) rootCommands() []scpi.Command {
 	return []scpi.Command{
 		scpi.Action("RUN", run), scpi.Action("SINGle", func() { f.start(true) }),
 		scpi.Action("STOP", f.interrupt), scpi.Action("*TRG", f.Force),
-		{Pattern: "ACQuire:STATe", Set: func(c scpi.Call) error {
-			w, err := c.Word(0, "RUN", "STOP", "BREak")
-			switch {
-			case err != nil:
-			case w == "RUN":
+		{Pattern: "ACQuire:STATe", Set: scpi.Do(scpi.OneOf("RUN", "STOP", "BREak"), func(w string) {
+			if w == "RUN" {
 				run()
-			case w == "BRE" || f.State() != scope.Sampling: // STOP lets an acquisition end
+			} else if w == "BRE" || f.State() != scope.Sampling { // STOP lets an acquisition end
 				f.interrupt()
 			}
-			return err
-		}, Query: scpi.Reply(func() string {
+		}), Query: scpi.Reply(func() string {
 			switch {
 			case f.Running():
 				return "RUN"
@@ -209,11 +204,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			return nil
 		}),
 		placed("CHANnel<n>:POSition", func(ch *channel) *float64 { return &ch.Position }, func(ch *channel, v float64) error {
-			if !(v >= -5 && v <= 5) {
-				return scpi.ErrRange
-			}
-			ch.Position = v
-			return nil
+			return scpi.Put(&ch.Position, v, -5, 5)
 		}),
 		placed("CHANnel<n>:OFFSet", func(ch *channel) *float64 { return &ch.Offset }, func(ch *channel, v float64) error {
 			most := 40 * ch.Ratio
@@ -246,11 +237,10 @@ func (f *Face) triggerCommands() []scpi.Command {
 	}
 	return []scpi.Command{
 		level, f.SourceOf("TRIGger:A:SOURce", "CH", &t.Source),
-		{Pattern: "TRIGger:A:MODE", Set: func(c scpi.Call) error {
-			err := scpi.Word(&t.Sweep, "AUTO", "NORMal")(c)
+		{Pattern: "TRIGger:A:MODE", Set: scpi.Do(scpi.OneOf("AUTO", "NORMal"), func(w string) {
+			t.Sweep = w
 			f.hurry()
-			return err
-		}, Query: scpi.Show("%s", &t.Sweep)},
+		}), Query: scpi.Show("%s", &t.Sweep)},
 		scpi.Sole("TRIGger:A:TYPE", "EDGE"),
 		scpi.Choice("TRIGger:A:EDGE:SLOPe", &t.Slope, "POSitive", "NEGative", "EITHer"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "LFReject"),

@@ -181,12 +181,12 @@ func (s *Scope) look(now time.Duration) {
 }
 
 // On makes a setter of the channel that a header names by its first number.
-func (s *Scope) On(set func(*Channel, scpi.Call) error) func(scpi.Call) error {
+func (s *Scope) On(set func(*Channel) func(scpi.Call) error) func(scpi.Call) error {
 	return func(c scpi.Call) error {
 		if n := c.Suffixes[0]; n < 1 || n > len(s.Channel) {
 			return scpi.ErrUndefined
 		}
-		return set(&s.Channel[c.Suffixes[0]-1], c)
+		return set(&s.Channel[c.Suffixes[0]-1])(c)
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Scope) Of(get func(*Channel) string) func(scpi.Call) ([]byte, error) {
 // Keep is a channel's setting that is one of some words.
 func (s *Scope) Keep(pattern string, at func(*Channel) *string, words ...string) scpi.Command {
 	return scpi.Command{
-		Pattern: pattern, Set: s.On(func(ch *Channel, c scpi.Call) error { return scpi.Word(at(ch), words...)(c) }),
+		Pattern: pattern, Set: s.On(func(ch *Channel) func(scpi.Call) error { return scpi.Word(at(ch), words...) }),
 		Query: s.Of(func(ch *Channel) string { return *at(ch) }),
 	}
 }
@@ -219,8 +219,8 @@ func (s *Scope) ValueIn(form func(float64) string, pattern string, get func(*Cha
 ) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
-		Set: s.On(func(ch *Channel, c scpi.Call) error {
-			return scpi.Set(func(v float64) error { return set(ch, v) })(c)
+		Set: s.On(func(ch *Channel) func(scpi.Call) error {
+			return scpi.Set(func(v float64) error { return set(ch, v) })
 		}),
 		Query: s.Of(func(ch *Channel) string { return form(get(ch)) }),
 	}
@@ -260,13 +260,13 @@ func (s *Scope) Placed(form func(float64) string, pattern string, get func(*Chan
 func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
-		Set: s.On(func(ch *Channel, c scpi.Call) error {
-			v, err := c.Bool(0)
-			if err == nil && ch.Shown != v {
-				ch.Shown = v
-				changed()
-			}
-			return err
+		Set: s.On(func(ch *Channel) func(scpi.Call) error {
+			return scpi.Do(scpi.Call.Bool, func(on bool) {
+				if ch.Shown != on {
+					ch.Shown = on
+					changed()
+				}
+			})
 		}),
 		Query: s.Of(func(ch *Channel) string { return scpi.Flag(ch.Shown) }),
 	}
@@ -309,13 +309,9 @@ func (s *Scope) Level(pattern string, divisions float64) scpi.Command {
 // makes the answer of a word.
 func (s *Scope) Slope(pattern string, show func(string) string, words ...string) scpi.Command {
 	kept := []string{"POS", "NEG", "RFAL"}
-	return scpi.Command{Pattern: pattern, Set: func(c scpi.Call) error {
-		w, err := c.Word(0, words...)
-		if err == nil {
-			s.Trig.Slope = kept[slices.IndexFunc(words, func(long string) bool { return scpi.Short(long) == w })]
-		}
-		return err
-	}, Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
+	return scpi.Command{Pattern: pattern, Set: scpi.Do(scpi.OneOf(words...), func(w string) {
+		s.Trig.Slope = kept[slices.IndexFunc(words, func(long string) bool { return scpi.Short(long) == w })]
+	}), Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
 }
 
 // Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.

@@ -12,6 +12,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ type Probe struct {
 // Config describes a scope and its wiring.
 type Config struct {
 	Seed uint64
-	// Model and Serial as in *IDN?; each face has defaults.
+	// Model and Serial as in *IDN?; default those of Traits.
 	Model, Serial string
 	// Now is the board's time.
 	Now func() time.Duration
@@ -69,6 +70,7 @@ type Config struct {
 // Traits are the constants of a family of scopes.
 type Traits struct {
 	Name        string // for errors
+	ID          string // answer to *IDN?: maker, model, serial number, firmware
 	Channels    int
 	PerDiv      float64 // codes a division
 	Middle      float64 // code of the screen's middle
@@ -80,10 +82,10 @@ type Traits struct {
 }
 
 // Signed are the traits of a scope of four channels whose converter has so many bits, at the top of signed codes of 16.
-func Signed(name string, bits int, perDiv, gain, clock float64) Traits {
+func Signed(name, id string, bits int, perDiv, gain, clock float64) Traits {
 	quantum := 1 << (16 - bits)
 	return Traits{
-		Name: name, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
+		Name: name, ID: id, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
 		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock,
 	}
 }
@@ -115,9 +117,8 @@ type Channel struct {
 	rail  int
 }
 
-// Scope is one scope. Its clients come and go through the embedded Instrument,
-// which the face makes of its commands. Fields and methods are for the face's
-// handlers, and for Do.
+// Scope is one scope, which a face embeds. Its clients come and go through the embedded
+// Instrument. Fields and methods are for the face's handlers, and for Do.
 type Scope struct {
 	*scpi.Instrument
 	Traits
@@ -133,10 +134,11 @@ type Scope struct {
 	codes    []int32
 }
 
-// New makes a scope whose probes sit on a board. The face resets it.
-func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
+// Init puts the probes of a face's scope on a board, resets the face, and makes the Instrument of its commands.
+func (s *Scope) Init(b *board.Board, cfg Config, t Traits, g Geometry, reset func(), commands func() []scpi.Command,
+) error {
 	if cfg.Now == nil {
-		return nil, fmt.Errorf("emulated %s: nothing tells the time", t.Name)
+		return fmt.Errorf("emulated %s: nothing tells the time", t.Name)
 	}
 	meter.Default(&cfg.NoiseCodes, 0.6)
 	rails := b.Rails()
@@ -157,23 +159,22 @@ func New(b *board.Board, cfg Config, t Traits, g Geometry) (*Scope, error) {
 		}
 		cfg.Clock = within(t.ClockLimit)
 	}
-	s := &Scope{Traits: t, board: b, cfg: cfg, geometry: g, Channel: make([]Channel, t.Channels)}
+	s.Traits, s.board, s.cfg, s.geometry, s.Channel = t, b, cfg, g, make([]Channel, t.Channels)
 	for i, p := range cfg.Probes[:t.Channels] {
 		s.Channel[i].probe = p
 		s.Channel[i].rail = slices.IndexFunc(rails, func(r board.RailConfig) bool { return r.Name == p.Rail })
 		if p.Quantity == TriggerIn && p.Line == nil {
-			return nil, fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)
+			return fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)
 		}
 		if p.Quantity != Nothing && p.Quantity != TriggerIn && s.Channel[i].rail < 0 {
-			return nil, fmt.Errorf("emulated %s: channel %d: the board has no rail %q", t.Name, i+1, p.Rail)
+			return fmt.Errorf("emulated %s: channel %d: the board has no rail %q", t.Name, i+1, p.Rail)
 		}
 	}
-	return s, nil
-}
-
-// Identity is the reply to *IDN?: the configured model and serial number, or the face's own.
-func (c Config) Identity(maker, model, serial, firmware string) string {
-	return fmt.Sprintf("%s,%s,%s,%s", maker, cmp.Or(c.Model, model), cmp.Or(c.Serial, serial), firmware)
+	reset()
+	id := strings.Split(t.ID, ",")
+	id[1], id[2] = cmp.Or(cfg.Model, id[1]), cmp.Or(cfg.Serial, id[2])
+	s.Instrument = scpi.New(strings.Join(id, ","), reset, commands())
+	return nil
 }
 
 // Begin is the board's time of the first point in memory, valid after a trigger.

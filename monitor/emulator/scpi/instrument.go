@@ -117,25 +117,22 @@ func Block(digits int, data []byte) []byte {
 
 // common are the commands of IEEE 488.2 and the error queue.
 func (i *Instrument) common() []Command {
-	done := func(Call) ([]byte, error) { return Text("1") }
 	return []Command{
-		{Pattern: "*IDN", Query: func(Call) ([]byte, error) { return []byte(i.identity), nil }},
-		{Pattern: "*CLS", Set: func(Call) error {
+		{Pattern: "*IDN", Query: Show("%s", &i.identity)},
+		Action("*CLS", func() {
 			i.queue, i.esr = nil, 0
 			if i.Cleared != nil {
 				i.Cleared()
 			}
-			return nil
-		}},
-		{Pattern: "*RST", Set: func(Call) error {
+		}),
+		Action("*RST", func() {
 			if i.reset != nil {
 				i.reset()
 			}
-			return nil
-		}},
-		{Pattern: "*OPC", Set: func(Call) error { i.esr |= esrComplete; return nil }, Query: done},
-		{Pattern: "*WAI", Set: func(Call) error { return nil }},
-		{Pattern: "*TST", Query: func(Call) ([]byte, error) { return Text("0") }},
+		}),
+		{Pattern: "*OPC", Set: func(Call) error { i.esr |= esrComplete; return nil }, Query: Fixed("1")},
+		Action("*WAI", func() {}),
+		{Pattern: "*TST", Query: Fixed("0")},
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) { v := i.esr; i.esr = 0; return Text("%d", v) }},
 		{Pattern: "*ESE", Set: Mask(&i.ese, 255), Query: Show("%d", &i.ese)},
 		{Pattern: "*SRE", Set: Mask(&i.sre, 255), Query: Show("%d", &i.sre)},
@@ -152,7 +149,7 @@ func (i *Instrument) common() []Command {
 			}
 			return Text("%d", b)
 		}},
-		{Pattern: errorQuery, Query: func(Call) ([]byte, error) { return []byte(i.next()), nil }},
+		Asked(errorQuery, i.next),
 	}
 }
 

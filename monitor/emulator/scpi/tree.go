@@ -20,12 +20,21 @@ type Call struct {
 	Args []string
 }
 
+// Text reads parameter i.
+func (c Call) Text(i int) (string, error) {
+	if i >= len(c.Args) {
+		return "", ErrMissing
+	}
+	return c.Args[i], nil
+}
+
 // Number reads parameter i.
 func (c Call) Number(i int) (float64, error) {
-	if i >= len(c.Args) {
-		return 0, ErrMissing
+	text, err := c.Text(i)
+	if err != nil {
+		return 0, err
 	}
-	v, err := strconv.ParseFloat(c.Args[i], 64)
+	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) { // Go's words for them are not SCPI's
 		return 0, ErrType
 	}
@@ -34,29 +43,25 @@ func (c Call) Number(i int) (float64, error) {
 
 // Bool reads parameter i: ON, OFF, 1 or 0.
 func (c Call) Bool(i int) (bool, error) {
-	if i >= len(c.Args) {
-		return false, ErrMissing
-	}
-	switch strings.ToUpper(c.Args[i]) {
+	text, err := c.Text(i)
+	switch strings.ToUpper(text) {
 	case "ON", "1":
 		return true, nil
 	case "OFF", "0":
 		return false, nil
 	}
-	return false, ErrType
+	return false, cmp.Or(err, error(ErrType))
 }
 
 // Word reads parameter i as one of the words, given with their short form in capitals, and returns that short form.
 func (c Call) Word(i int, words ...string) (string, error) {
-	if i >= len(c.Args) {
-		return "", ErrMissing
-	}
+	text, err := c.Text(i)
 	for _, w := range words {
-		if word := strings.ToUpper(c.Args[i]); word == Short(w) || word == strings.ToUpper(w) {
+		if word := strings.ToUpper(text); word == Short(w) || word == strings.ToUpper(w) {
 			return Short(w), nil
 		}
 	}
-	return "", ErrValue
+	return "", cmp.Or(err, error(ErrValue))
 }
 
 // Command is one header of the tree. Pattern has the short form in capitals,
@@ -184,21 +189,10 @@ func cut(s string, mark rune) (out []string) {
 	return append(out, s[start:])
 }
 
-// Store makes a setter that reads parameter 0 and keeps it.
-func Store[T any](read func(Call, int) (T, error), at *T) func(Call) error {
+// Take makes a setter that reads parameter 0, which take may refuse.
+func Take[T any](read func(Call, int) (T, error), take func(T) error) func(Call) error {
 	return func(c Call) error {
 		v, err := read(c, 0)
-		if err == nil {
-			*at = v
-		}
-		return err
-	}
-}
-
-// Set makes a setter of a number, which take may refuse or round.
-func Set(take func(float64) error) func(Call) error {
-	return func(c Call) error {
-		v, err := c.Number(0)
 		if err == nil {
 			err = take(v)
 		}
@@ -206,20 +200,36 @@ func Set(take func(float64) error) func(Call) error {
 	}
 }
 
+// Do makes a setter that reads parameter 0 and does something with it.
+func Do[T any](read func(Call, int) (T, error), do func(T)) func(Call) error {
+	return Take(read, func(v T) error { do(v); return nil })
+}
+
+// OneOf reads a parameter as Call.Word does.
+func OneOf(words ...string) func(Call, int) (string, error) {
+	return func(c Call, i int) (string, error) { return c.Word(i, words...) }
+}
+
+// Set makes a setter of a number, which take may refuse or round.
+func Set(take func(float64) error) func(Call) error { return Take(Call.Number, take) }
+
+// Put sets a number that must lie between two limits.
+func Put(at *float64, v, least, most float64) error {
+	if !(v >= least && v <= most) {
+		return ErrRange
+	}
+	*at = v
+	return nil
+}
+
 // Within makes a setter of a number between two limits.
 func Within(at *float64, least, most float64) func(Call) error {
-	return Set(func(v float64) error {
-		if !(v >= least && v <= most) {
-			return ErrRange
-		}
-		*at = v
-		return nil
-	})
+	return Set(func(v float64) error { return Put(at, v, least, most) })
 }
 
 // Word makes a setter of one of some words, kept in its short form.
 func Word(at *string, words ...string) func(Call) error {
-	return Store(func(c Call, i int) (string, error) { return c.Word(i, words...) }, at)
+	return Do(OneOf(words...), func(w string) { *at = w })
 }
 
 // Reply makes a query of a function's text.
@@ -247,21 +257,15 @@ func Choice(pattern string, at *string, words ...string) Command {
 
 // Sole is a setting that has but one value.
 func Sole(pattern, word string) Command {
-	return Command{Pattern: pattern, Query: Fixed(word), Set: func(c Call) error {
-		_, err := c.Word(0, word)
-		return err
-	}}
+	return Command{Pattern: pattern, Query: Fixed(word), Set: Do(OneOf(word), func(string) {})}
 }
 
 // Kept is a setting without an effect, kept in a map by its pattern.
 func Kept(at *map[string]string, pattern string, words ...string) Command {
-	return Command{Pattern: pattern, Set: func(c Call) error {
-		w, err := c.Word(0, words...)
-		if err == nil {
-			(*at)[pattern] = w
-		}
-		return err
-	}, Query: Reply(func() string { return (*at)[pattern] })}
+	return Command{
+		Pattern: pattern, Set: Do(OneOf(words...), func(w string) { (*at)[pattern] = w }),
+		Query: Reply(func() string { return (*at)[pattern] }),
+	}
 }
 
 // Numeric is a setting that is a number, in a maker's form.
@@ -271,13 +275,14 @@ func Numeric(pattern string, form func(float64) string, at *float64, set func(Ca
 
 // Switch is a setting that is on or off.
 func Switch(pattern string, at *bool) Command {
-	return Command{Pattern: pattern, Set: Store(Call.Bool, at), Query: Reply(func() string { return Flag(*at) })}
+	set := Do(Call.Bool, func(on bool) { *at = on })
+	return Command{Pattern: pattern, Set: set, Query: Reply(func() string { return Flag(*at) })}
 }
 
 // Whole is a setting that is a whole number between two limits.
 func Whole(pattern string, at *int, least, most float64) Command {
 	return Command{Pattern: pattern, Query: Show("%d", at), Set: Set(func(v float64) error {
-		if n := int(v); !(v >= least && v <= most) || v != float64(n) {
+		if !(v >= least && v <= most) || v != math.Trunc(v) {
 			return ErrRange
 		}
 		*at = int(v)

@@ -24,45 +24,42 @@ type Config = scope.Config
 
 // Family holds the differences between the families, from their manuals.
 type Family struct {
-	traits                  scope.Traits
-	model, serial, firmware string
-	bits                    int  // of the converter
-	low                     bool // words carry them at the bottom, without their sign
-	digits                  int  // of a block's length; 0 for as many as it needs
-	maxRead                 int  // bytes a read
-	maxRate                 float64
-	wordCodes               bool // the descriptor states the codes of words, also for bytes
+	traits    scope.Traits
+	bits      int  // of the converter
+	low       bool // words carry them at the bottom, without their sign
+	digits    int  // of a block's length; 0 for as many as it needs
+	maxRead   int  // bytes a read
+	maxRate   float64
+	wordCodes bool // the descriptor states the codes of words, also for bytes
 }
 
 // SDS2000XPlus is the SDS2104X Plus and its sisters, of 8 bits.
 var SDS2000XPlus = &Family{
-	traits: scope.Signed("SDS2000X Plus", 8, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X Plus", serial: "SDS2PEED6R0001", firmware: "1.3.9R10", bits: 8, digits: 9,
-	maxRead: 5_000_000, maxRate: 2e9,
+	traits: scope.Signed("SDS2000X Plus", maker+"SDS2104X Plus,SDS2PEED6R0001,1.3.9R10", 8, perDiv, 0.03, 25e-6),
+	bits:   8, digits: 9, maxRead: 5_000_000, maxRate: 2e9,
 }
 
 // SDS2000XHD is the SDS2104X HD and its sisters, of 12 bits.
 var SDS2000XHD = &Family{
-	traits: scope.Signed("SDS2000X HD", 12, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X HD", serial: "SDS2HBAD6R0001", firmware: "1.2.3.1", bits: 12,
-	maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
+	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0001,1.2.3.1", 12, perDiv, 0.03, 25e-6),
+	bits:   12, maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
 }
 
 // LowBits is an HD whose words carry the converter's bits at their bottom.
 var LowBits = &Family{
-	traits: scope.Signed("SDS2000X HD", 12, perDiv, 0.03, 25e-6),
-	model:  "SDS2104X HD", serial: "SDS2HBAD6R0002", firmware: "1.0.0.1", bits: 12, low: true,
-	maxRead: 4_000_000, maxRate: 2e9,
+	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0002,1.0.0.1", 12, perDiv, 0.03, 25e-6),
+	bits:   12, low: true, maxRead: 4_000_000, maxRate: 2e9,
 }
 
 const (
+	maker     = "Siglent Technologies,"
 	perDiv    = 7680 // codes of words; 30 of bytes
 	divisions = 10   // across the screen; memory spans it
 )
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
-	*scope.Scope
+	scope.Scope
 	family *Family
 
 	timeScale, delay float64 // s a division; s
@@ -75,19 +72,14 @@ type Face struct {
 // New makes a scope of a family whose probes sit on a board.
 func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 	f := &Face{family: family}
-	var err error
-	if f.Scope, err = scope.New(b, cfg, family.traits, f); err != nil {
-		return nil, err
-	}
-	f.reset()
-	id := cfg.Identity("Siglent Technologies", family.model, family.serial, family.firmware)
-	f.Instrument = scpi.New(id, f.reset, slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands()))
-	return f, nil
+	return f, f.Init(b, cfg, family.traits, f, f.reset, func() []scpi.Command {
+		return slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands())
+	})
 }
 
 // reset is *RST.
 func (f *Face) reset() {
-	f.Reset(scope.Channel{Scale: 1, Ratio: 1, Coupling: "DC", Invert: "OFF", Limit: "FULL", Units: "V"})
+	f.Reset(channel{Scale: 1, Ratio: 1, Coupling: "DC", Invert: "OFF", Limit: "FULL", Units: "V"})
 	f.timeScale, f.delay, f.depth, f.mode = 1e-6, 0, 20_000_000, "AUTO"
 	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC", Holdoff: 8e-9}
 	f.words = map[string]string{
@@ -97,6 +89,8 @@ func (f *Face) reset() {
 	f.wav = waveform{width: "BYTE", interval: 1}
 	f.Power()
 }
+
+type channel = scope.Channel
 
 // Window is the time that memory spans.
 func (f *Face) Window() float64 { return divisions * f.timeScale }
@@ -131,13 +125,28 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if err != nil {
 		return err
 	}
-	for d := 20_000 / f.Pairs(); d <= 200_000_000/f.Pairs(); d *= 10 {
-		if v == float64(d) {
-			f.depth = d
-			return nil
-		}
+	if !slices.Contains(f.depths(), int(v)) {
+		return scpi.ErrValue
 	}
-	return scpi.ErrValue
+	f.depth = int(v)
+	return nil
+}
+
+// depths are those of a channel, ascending.
+func (f *Face) depths() (all []int) {
+	for d := 20_000 / f.Pairs(); d <= 200_000_000/f.Pairs(); d *= 10 {
+		all = append(all, d)
+	}
+	return all
+}
+
+// ratio reads a probe's: DEFault, or VALue and a number.
+func ratio(c scpi.Call, i int) (float64, error) {
+	w, err := c.Word(i, "DEFault", "VALue")
+	if w == "VAL" {
+		return c.Number(i + 1)
+	}
+	return 1, err
 }
 
 // suffixes of a number of points, the largest first.
@@ -194,7 +203,7 @@ func (f *Face) timeCommands() []scpi.Command {
 }
 
 // shift sets a channel's offset; its range depends on the scale.
-func shift(ch *scope.Channel, v float64) error {
+func shift(ch *channel, v float64) error {
 	most := 2.0
 	switch {
 	case ch.Scale >= 1.02*ch.Ratio:
@@ -208,65 +217,44 @@ func shift(ch *scope.Channel, v float64) error {
 
 // inputCommands set how volts become codes, and a channel's other settings.
 func (f *Face) inputCommands() []scpi.Command {
+	shown := f.Display("CHANnel<n>:SWITch", func() { // the depth stays on the steps of as many channels as are on
+		all := f.depths()
+		i, _ := slices.BinarySearch(all, f.depth)
+		f.depth = all[min(i, len(all)-1)]
+	})
+	shown.Query = f.Of(func(ch *channel) string { return map[bool]string{true: "ON", false: "OFF"}[ch.Shown] })
 	return []scpi.Command{
-		f.ValueIn(number, "CHANnel<n>:SCALe", func(ch *scope.Channel) float64 { return ch.Scale },
-			func(ch *scope.Channel, v float64) error {
-				ch.Scale = min(max(v, 500e-6*ch.Ratio), 10*ch.Ratio)
-				return shift(ch, ch.Shift)
-			}),
-		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *scope.Channel) float64 { return ch.Shift }, shift),
-		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *scope.Channel, c scpi.Call) error {
-			v := 1.0
-			w, err := c.Word(0, "DEFault", "VALue")
-			if err == nil && w == "VAL" {
-				v, err = c.Number(1)
-			}
-			if err != nil {
-				return err
-			}
-			return ch.SetRatio(v, 1e-6, 1e6)
-		}), Query: f.Of(func(ch *scope.Channel) string { return number(ch.Ratio) })},
-		{
-			Pattern: "CHANnel<n>:SWITch",
-			Set: f.On(func(ch *scope.Channel, c scpi.Call) error {
-				on, err := c.Bool(0)
-				if err == nil {
-					ch.Shown = on
-					least := 20_000 / f.Pairs() // the depth stays on the steps of as many channels as are on
-					for d := least; d <= 10_000*least; d *= 10 {
-						if d >= f.depth || d == 10_000*least {
-							f.depth = d
-							break
-						}
-					}
-				}
-				return err
-			}),
-			Query: f.Of(func(ch *scope.Channel) string { return map[bool]string{true: "ON", false: "OFF"}[ch.Shown] }),
-		},
-		f.Keep("CHANnel<n>:COUPling", func(ch *scope.Channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
-		f.Keep("CHANnel<n>:BWLimit", func(ch *scope.Channel) *string { return &ch.Limit }, "FULL", "20M", "200M"),
-		f.Keep("CHANnel<n>:INVert", func(ch *scope.Channel) *string { return &ch.Invert }, "OFF"),
-		f.Keep("CHANnel<n>:UNIT", func(ch *scope.Channel) *string { return &ch.Units }, "V", "A"),
+		f.ValueIn(number, "CHANnel<n>:SCALe", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
+			c.Scale = min(max(v, 500e-6*c.Ratio), 10*c.Ratio)
+			return shift(c, c.Shift)
+		}),
+		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Shift }, shift),
+		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *channel) func(scpi.Call) error {
+			return scpi.Take(ratio, func(v float64) error { return ch.SetRatio(v, 1e-6, 1e6) })
+		}), Query: f.Of(func(ch *channel) string { return number(ch.Ratio) })},
+		shown,
+		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC", "GND"),
+		f.Keep("CHANnel<n>:BWLimit", func(ch *channel) *string { return &ch.Limit }, "FULL", "20M", "200M"),
+		f.Keep("CHANnel<n>:INVert", func(ch *channel) *string { return &ch.Invert }, "OFF"),
+		f.Keep("CHANnel<n>:UNIT", func(ch *channel) *string { return &ch.Units }, "V", "A"),
 	}
 }
 
 // begin carries out a trigger mode.
 func (f *Face) begin(mode string) {
 	f.mode = mode
-	switch mode {
-	case "SING":
-		f.Trig.Sweep = "SING"
-		f.Start(true)
-	case "FTRIG": // one frame at once, whatever it did
-		if f.State() != scope.Waiting || f.Trig.Sweep != "SING" {
-			f.Trig.Sweep = "SING"
-			f.Start(true)
-		}
-		f.Force()
-	default:
+	if mode == "AUTO" || mode == "NORM" {
 		f.Trig.Sweep = mode
 		f.Start(false)
+		return
+	}
+	now := mode == "FTRIG" // one frame at once, whatever it did
+	if !now || f.State() != scope.Waiting || f.Trig.Sweep != "SING" {
+		f.Trig.Sweep = "SING"
+		f.Start(true)
+	}
+	if now {
+		f.Force()
 	}
 }
 
@@ -281,15 +269,12 @@ func (f *Face) triggerCommands() []scpi.Command {
 		scope.Triggered: "Trig'd",
 	}
 	return []scpi.Command{
-		{Pattern: "TRIGger:MODE", Set: func(c scpi.Call) error {
-			mode, err := c.Word(0, "AUTO", "NORMal", "SINGle", "FTRIG")
-			if err == nil {
-				f.begin(mode)
-			}
-			return err
-		}, Query: scpi.Reply(func() string {
-			return map[string]string{"AUTO": "AUTO", "NORM": "NORMal", "SING": "SINGle", "FTRIG": "FTRIG"}[f.mode]
-		})},
+		{
+			Pattern: "TRIGger:MODE", Set: scpi.Do(scpi.OneOf("AUTO", "NORMal", "SINGle", "FTRIG"), f.begin),
+			Query: scpi.Reply(func() string {
+				return map[string]string{"AUTO": "AUTO", "NORM": "NORMal", "SING": "SINGle", "FTRIG": "FTRIG"}[f.mode]
+			}),
+		},
 		scpi.Action("TRIGger:RUN", func() { f.begin(f.mode) }),
 		scpi.Action("TRIGger:STOP", f.Stop),
 		scpi.Asked("TRIGger:STATus", func() string { return status[f.State()] }),

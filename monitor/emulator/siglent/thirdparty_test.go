@@ -59,9 +59,9 @@ func TestPyVISA(t *testing.T) {
 		var least, most float64
 		if _, err := fmt.Sscan(lines[len(lines)-1], &n, &told, &least, &most); err != nil || n != 10_000 || told != n ||
 			least < 11.9 || most > 12.3 || most <= least {
-			t.Errorf("%s %s: %s", c.family.model, c.width, out)
+			t.Errorf("%s %s: %s", c.family.traits.ID, c.width, out)
 		}
-		if lines[0] != "Siglent Technologies,"+c.family.model+","+c.family.serial+","+c.family.firmware {
+		if lines[0] != c.family.traits.ID {
 			t.Errorf("identity %q", lines[0])
 		}
 		montest.Expect(t, f, "SYST:ERR?", `0,"No error"`)

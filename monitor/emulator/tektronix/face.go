@@ -23,9 +23,8 @@ type Config = scope.Config
 
 // Family holds the differences between the families, from their manuals.
 type Family struct {
-	traits                  scope.Traits
-	model, serial, firmware string
-	maxRate                 float64
+	traits  scope.Traits
+	maxRate float64
 	// series: a 4, 5 or 6 Series MSO, with commands of its own for display, probe and
 	// sample rate, and preambles of more fields.
 	series bool
@@ -38,23 +37,20 @@ type Family struct {
 
 // MDO3000 is the MDO3014 and its sisters, of 8 bits.
 var MDO3000 = &Family{
-	traits: scope.Signed("MDO3000", 8, perDiv, 0.02, 10e-6),
-	model:  "MDO3014", serial: "C012345", firmware: "CF:91.1CT FV:v1.30", maxRate: 2.5e9,
-	depths: []int{1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000}, most: 10_000_000,
+	traits:  scope.Signed("MDO3000", "TEKTRONIX,MDO3014,C012345,CF:91.1CT FV:v1.30", 8, perDiv, 0.02, 10e-6),
+	maxRate: 2.5e9, depths: []int{1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000}, most: 10_000_000,
 }
 
 // MSO4 is the MSO44, of 12 bits.
 var MSO4 = &Family{
-	traits: scope.Signed("4 Series MSO", 12, perDiv, 0.01, 2.5e-6),
-	model:  "MSO44", serial: "C023456", firmware: "CF:91.1CT FV:1.44.3", maxRate: 6.25e9, series: true,
-	most:  31_250_000,
-	rates: []float64{6.25, 5, 3.125, 2.5, 1.25, 1},
+	traits:  scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023456,CF:91.1CT FV:1.44.3", 12, perDiv, 0.01, 2.5e-6),
+	maxRate: 6.25e9, series: true, most: 31_250_000, rates: []float64{6.25, 5, 3.125, 2.5, 1.25, 1},
 }
 
 // MSO4NoID is one whose firmware leaves WFID out.
 var MSO4NoID = &Family{
-	traits: MSO4.traits, model: "MSO44", serial: "C023457", firmware: "CF:91.1CT FV:1.28.5", maxRate: 6.25e9,
-	series: true, most: 31_250_000, rates: MSO4.rates, noID: true,
+	traits:  scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023457,CF:91.1CT FV:1.28.5", 12, perDiv, 0.01, 2.5e-6),
+	maxRate: 6.25e9, series: true, most: 31_250_000, rates: MSO4.rates, noID: true,
 }
 
 const (
@@ -64,11 +60,12 @@ const (
 
 // Face is one scope. Its clients come and go through the embedded Instrument.
 type Face struct {
-	*scope.Scope
+	scope.Scope
 	family *Family
 	now    func() time.Duration
 
 	header, verbose bool
+	delay           bool    // the trigger's place counts from the middle
 	timeScale       float64 // s a division
 	position        float64 // of the trigger, percent of the record
 	rate            float64 // as set, with manual
@@ -83,23 +80,19 @@ type Face struct {
 // New makes a scope of a family whose probes sit on a board.
 func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 	f := &Face{family: family, now: cfg.Now, header: true, verbose: true}
-	var err error
-	if f.Scope, err = scope.New(b, cfg, family.traits, f); err != nil {
+	if err := f.Init(b, cfg, family.traits, f, f.reset, f.commands); err != nil {
 		return nil, err
 	}
-	f.reset()
-	id := cfg.Identity("TEKTRONIX", family.model, family.serial, family.firmware)
-	f.Instrument = scpi.New(id, f.reset, f.commands())
 	f.UseEvents()
 	return f, nil
 }
 
 // reset is *RST. It leaves HEADer and VERBose alone.
 func (f *Face) reset() {
-	f.Reset(scope.Channel{Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
+	f.Reset(channel{Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
 	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
 	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
-	f.words = map[string]string{"ACQuire:MODe": "SAMPLE", "HORizontal:DELay:MODe": "1"}
+	f.words, f.delay = map[string]string{"ACQuire:MODe": "SAMPLE"}, true
 	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
 	f.Power()
 }
@@ -115,7 +108,7 @@ func (f *Face) Window() float64 {
 // Delay is where memory begins behind the trigger.
 func (f *Face) Delay() float64 {
 	before := f.position / 100
-	if f.words["HORizontal:DELay:MODe"] == "1" { // the trigger stands in the middle
+	if f.delay { // the trigger stands in the middle
 		before = 0.5
 	}
 	return -before * f.Window()
@@ -173,13 +166,10 @@ func (f *Face) commands() []scpi.Command {
 	own := []scpi.Command{f.Display("SELect:CH<n>", func() {}), f.probe("CH<n>:PRObe:GAIN")}
 	if f.family.series {
 		own = []scpi.Command{
-			{Pattern: "HORizontal:MODe", Set: func(c scpi.Call) error {
-				w, err := c.Word(0, "AUTO", "MANual")
-				if err == nil {
-					f.manual = w == "MAN"
-				}
-				return err
-			}, Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] })},
+			{
+				Pattern: "HORizontal:MODe", Set: scpi.Do(scpi.OneOf("AUTO", "MANual"), func(w string) { f.manual = w == "MAN" }),
+				Query: scpi.Reply(func() string { return map[bool]string{true: "MANUAL", false: "AUTO"}[f.manual] }),
+			},
 			number("HORizontal:MODe:SAMPLERate", f.Rate, f.setRate),
 			{Pattern: "HORizontal:MODe:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 			{Pattern: "HORizontal:ROLL", Query: scpi.Fixed("OFF")},
@@ -229,21 +219,17 @@ func thousands(v float64) string {
 // acquireCommands start and stop the scope and count its acquisitions.
 func (f *Face) acquireCommands() []scpi.Command {
 	return []scpi.Command{
-		{Pattern: "ACQuire:STATE", Set: func(c scpi.Call) error {
-			w, err := c.Word(0, "RUN", "STOP", "ON", "OFF", "1", "0")
-			switch {
-			case err != nil:
-			case w == "RUN" || w == "ON" || w == "1":
-				f.began = f.now()
-				f.Start(f.stopAfter == "SEQ")
-				if f.stopAfter == "SEQ" && f.Trig.Sweep == "AUTO" {
-					f.Force() // it does not wait for long
-				}
-			default:
+		{Pattern: "ACQuire:STATE", Set: scpi.Do(scpi.OneOf("RUN", "STOP", "ON", "OFF", "1", "0"), func(w string) {
+			if w == "STOP" || w == "OFF" || w == "0" {
 				f.Stop()
+				return
 			}
-			return err
-		}, Query: scpi.Reply(func() string { return scpi.Flag(f.Running()) })},
+			f.began = f.now()
+			f.Start(f.stopAfter == "SEQ")
+			if f.stopAfter == "SEQ" && f.Trig.Sweep == "AUTO" {
+				f.Force() // it does not wait for long
+			}
+		}), Query: scpi.Reply(func() string { return scpi.Flag(f.Running()) })},
 		scpi.Choice("ACQuire:STOPAfter", &f.stopAfter, "RUNSTop", "SEQuence"),
 		scpi.Asked("ACQuire:NUMACq", func() string { // acquisitions finished since the last start
 			n := 0
@@ -274,12 +260,6 @@ func (f *Face) timeCommands() []scpi.Command {
 		{Pattern: "HORizontal:RECOrdlength", Set: scpi.Set(f.setDepth), Query: scpi.Show("%d", &f.depth)},
 		scpi.Asked("HORizontal:SAMPLERate", func() string { return thousands(f.Rate()) }),
 		scpi.Numeric("HORizontal:POSition", thousands, &f.position, scpi.Within(&f.position, 0, 100)),
-		{Pattern: "HORizontal:DELay:MODe", Set: func(c scpi.Call) error {
-			on, err := c.Bool(0)
-			if err == nil {
-				f.words["HORizontal:DELay:MODe"] = scpi.Flag(on)
-			}
-			return err
-		}, Query: scpi.Reply(func() string { return f.words["HORizontal:DELay:MODe"] })},
+		scpi.Switch("HORizontal:DELay:MODe", &f.delay),
 	}
 }

@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 			montest.Exec(f, s)
 			montest.Exec(f, "*ESR?")
 			if e := montest.Exec(f, "ALLEV?"); strings.Contains(e, "No events") {
-				t.Errorf("%s: %s is taken", family.model, s)
+				t.Errorf("%s: %s is taken", family.traits.ID, s)
 			}
 		}
 		if _, err := New(montest.Idle(t), family, Config{}); err == nil {

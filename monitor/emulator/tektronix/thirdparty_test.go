@@ -46,12 +46,12 @@ func TestPyVISA(t *testing.T) {
 		var n, got int
 		var least, most float64
 		if len(lines) != 3 || lines[2] != `32 113,"Undefined header"` ||
-			!strings.HasPrefix(lines[0], "TEKTRONIX,"+family.model) {
-			t.Fatalf("%s: %s", family.model, out)
+			!strings.HasPrefix(lines[0], family.traits.ID) {
+			t.Fatalf("%s: %s", family.traits.ID, out)
 		}
 		if _, err := fmt.Sscan(lines[1], &n, &got, &least, &most); err != nil || n != 10_000 || got != n ||
 			least < 11.9 || most > 12.3 || most <= least {
-			t.Errorf("%s: %s", family.model, out)
+			t.Errorf("%s: %s", family.traits.ID, out)
 		}
 	}
 }

@@ -178,8 +178,7 @@ func (d *transfer) encode(out []byte, codes []int32) []byte {
 }
 
 // channel is a setting of one: a number. What it changes shows in front of the converter.
-func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error,
-) scpi.Command {
+func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error) scpi.Command {
 	return f.Placed(thousands, pattern, get, set)
 }
 
@@ -190,20 +189,11 @@ func (f *Face) probe(pattern string) scpi.Command {
 	})
 }
 
-// within sets a number that must lie between two limits.
-func within(at *float64, v, least, most float64) error {
-	if !(v >= least && v <= most) {
-		return scpi.ErrRange
-	}
-	*at = v
-	return nil
-}
-
 // inputCommands set the channels.
 func (f *Face) inputCommands() []scpi.Command {
 	return []scpi.Command{
 		f.channel("CH<n>:SCAle", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
-			return within(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
+			return scpi.Put(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
 		f.channel("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
 			most := 1.0
@@ -213,10 +203,10 @@ func (f *Face) inputCommands() []scpi.Command {
 			case s > 0.05:
 				most = 50 // 10 V below 0.1 V a division on some
 			}
-			return within(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
+			return scpi.Put(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
 		}),
 		f.channel("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
-			return within(&c.Position, v, -8, 8)
+			return scpi.Put(&c.Position, v, -8, 8)
 		}),
 		f.Keep("CH<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC"),
 		f.Keep("CH<n>:INVert", func(ch *channel) *string { return &ch.Invert }, "OFF", "0"),
@@ -234,13 +224,7 @@ var states = map[scope.State][2]string{
 func (f *Face) triggerCommands() []scpi.Command {
 	t := &f.Trig
 	return []scpi.Command{
-		{Pattern: "TRIGger", Set: func(c scpi.Call) error {
-			_, err := c.Word(0, "FORCe")
-			if err == nil {
-				f.Force()
-			}
-			return err
-		}},
+		{Pattern: "TRIGger", Set: scpi.Do(scpi.OneOf("FORCe"), func(string) { f.Force() })},
 		scpi.Asked("TRIGger:STATE", func() string {
 			forms := states[f.State()]
 			if f.verbose {
@@ -253,7 +237,8 @@ func (f *Face) triggerCommands() []scpi.Command {
 		f.SourceOf("TRIGger:A:EDGE:SOUrce", "CH", &t.Source),
 		f.Slope("TRIGger:A:EDGE:SLOpe", strings.ToUpper, "RISe", "FALL", "EITher"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "HFRej", "LFRej", "NOISErej"),
-		f.channel("TRIGger:A:LEVel:CH<n>", func(*channel) float64 { return t.Level },
-			func(c *channel, v float64) error { return within(&t.Level, v, -8*c.Scale-c.Shift, 8*c.Scale-c.Shift) }),
+		f.channel("TRIGger:A:LEVel:CH<n>", func(*channel) float64 { return t.Level }, func(c *channel, v float64) error {
+			return scpi.Put(&t.Level, v, -8*c.Scale-c.Shift, 8*c.Scale-c.Shift)
+		}),
 	}
 }

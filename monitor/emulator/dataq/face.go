@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -102,7 +101,6 @@ type Face struct {
 	clock  float64 // relative error of its clock
 	rng    *rand.Rand
 
-	w        *line.Wire
 	line     []byte // of the command being received
 	scanList []uint16
 	srate    uint32
@@ -137,11 +135,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		return nil, fmt.Errorf("emulated DATAQ: %w", err)
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(spread.UClock)
-	f.beat = line.Beat{Pace: p}
+	f.beat.Pace = p
 	f.Device = line.Device{
-		Pace: f.beat.Pace,
-		Start: func(w *line.Wire) error {
-			f.w, f.scanning, f.line = w, false, nil
+		Pace: p,
+		Start: func() error {
+			f.scanning, f.line = false, nil
 			f.scanList, f.srate, f.dec, f.packet = []uint16{0}, 6000, 1, 16
 			return nil
 		},
@@ -150,7 +148,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		Batch: func(until time.Duration) error {
 			if f.beat.Late(until) { // its buffer is full: it reports so in clear text and stops
 				f.scanning = false
-				return f.w.Write([]byte("stop 01\r"))
+				return f.Line.Write([]byte("stop 01\r"))
 			}
 			return f.beat.Send(until, maxScans, nil, f.send)
 		},
@@ -204,7 +202,7 @@ func (f *Face) received(b byte) error {
 
 // echo answers a command with itself.
 func (f *Face) echo(words ...any) error {
-	return f.w.Write(append([]byte(strings.TrimSuffix(fmt.Sprintln(words...), "\n")), '\r'))
+	return f.Line.Write(append([]byte(strings.TrimSuffix(fmt.Sprintln(words...), "\n")), '\r'))
 }
 
 // command carries out a command; one that the device does not know, or cannot do, has no echo.
@@ -285,7 +283,7 @@ func (f *Face) send(scans int) error {
 	if whole == 0 {
 		return nil
 	}
-	err := f.w.Write(f.out[:whole])
+	err := f.Line.Write(f.out[:whole])
 	f.out = f.out[:copy(f.out, f.out[whole:])]
 	return err
 }
@@ -298,11 +296,8 @@ func (f *Face) word(i int, item uint16, p measure.Watt, digital byte) uint16 {
 	shift := 16 - f.model.bits
 	full := f.model.ranges[item>>8]
 	v := f.inputs.Volts(int(item&0xFF), p) / full * float64(int(1)<<(f.model.bits-1))
-	if f.cfg.Noise > 0 {
-		v += f.cfg.Noise * f.rng.NormFloat64()
-	}
 	most := float64(int(1)<<(f.model.bits-1) - 1)
-	w := uint16(int16(min(max(math.Round(v), -most-1), most))) << shift
+	w := uint16(int16(meter.Code(v, f.cfg.Noise, f.rng, -most-1, most))) << shift
 	if f.cfg.Numbered && (i == 0 || i == 1 && f.scanList[0] == digitalItem) {
 		w = uint16(f.beat.Next) << shift
 	}

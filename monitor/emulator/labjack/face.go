@@ -182,8 +182,9 @@ func (f *Face) u32(address uint16) uint32 {
 // f32 reads a register pair as an IEEE float; f.mu is held.
 func (f *Face) f32(address uint16) float64 { return float64(math.Float32frombits(f.u32(address))) }
 
-// session answers one client's requests until it hangs up.
+// session answers one client's requests until it hangs up, or ctx ends.
 func (f *Face) session(ctx context.Context, c net.Conn) {
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	defer c.Close()
 	head := make([]byte, 8)
 	for {

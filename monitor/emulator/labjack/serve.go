@@ -4,55 +4,32 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
+	"golang.org/x/sync/errgroup"
 )
 
 // Serve serves the registers on one listener and the stream on another until ctx
 // ends. It returns nil then, and closes both.
 func (f *Face) Serve(ctx context.Context, registers, stream net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
 	defer f.stopStream()
-	stop := context.AfterFunc(ctx, func() { _, _ = registers.Close(), stream.Close() })
-	defer stop()
-	wg.Go(func() {
-		defer cancel()
-		_ = accept(stream, func(c net.Conn) { f.attach(c) })
-	})
-	err := accept(registers, func(c net.Conn) {
-		wg.Go(func() {
-			end := context.AfterFunc(ctx, func() { _ = c.Close() })
-			defer end()
-			f.session(ctx, c)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return line.Accept(ctx, "LabJack", stream, f.attach) })
+	g.Go(func() error {
+		return line.Accept(ctx, "LabJack", registers, func(c net.Conn) {
+			g.Go(func() error { f.session(ctx, c); return nil })
 		})
 	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// accept calls serve for every connection until the listener is closed.
-func accept(l net.Listener, serve func(net.Conn)) error {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return fmt.Errorf("emulated LabJack: %w", err)
-		}
-		serve(c)
-	}
+	return g.Wait()
 }
 
 // attach takes a connection for the stream; the one before it is dropped.
@@ -130,13 +107,11 @@ const (
 
 // scanner is one stream.
 type scanner struct {
+	line.Beat // counts the scans
 	f         *Face
 	ain       []int
 	converter []converter
-	perPacket int     // scans
-	step      float64 // ns a scan
-	start     time.Duration
-	scan      uint64
+	perPacket int // scans
 	tid       uint16
 	rng       *rand.Rand
 	power     [][]measure.Watt // by input: they are converted one after another
@@ -152,7 +127,7 @@ func (f *Face) newScanner() (*scanner, error) {
 		rate*float64(n) > m.all || f.u32(regTarget) != 1 || f.u32(regDataType) != 0 {
 		return nil, errors.New("the stream is not set up")
 	}
-	s := &scanner{f: f, perPacket: samples / n, step: 1e9 / rate, rng: rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365))}
+	s := &scanner{f: f, perPacket: samples / n, rng: rand.New(rand.NewPCG(f.cfg.Seed, 0x6e6f697365))}
 	for i := range uint16(n) {
 		a := int(f.u32(regScanList+2*i)) / 2
 		if a >= m.inputs {
@@ -167,31 +142,26 @@ func (f *Face) newScanner() (*scanner, error) {
 		s.converter = append(s.converter, f.converters[a][r])
 		s.power = append(s.power, make([]measure.Watt, s.perPacket))
 	}
-	s.start = f.pace.Now(time.Duration(f.first.Load()))
-	f.first.Store(int64(s.start))
+	s.Beat = line.Beat{Pace: f.pace, Start: f.pace.Now(time.Duration(f.first.Load())), Step: 1e9 / rate}
+	f.first.Store(int64(s.Start))
 	return s, nil
-}
-
-// at is the board's time of a scan.
-func (s *scanner) at(scan uint64) time.Duration {
-	return s.start + time.Duration(math.Round(float64(scan)*s.step))
 }
 
 // run sends packets until ctx ends, writing fails, or the device stops by itself.
 func (s *scanner) run(ctx context.Context, w io.Writer) error {
-	timer := s.f.pace.NewTimer()
+	timer := s.Pace.NewTimer()
 	defer timer.Stop()
 	for !s.ends {
-		last := s.at(s.scan + uint64(s.perPacket) - 1)
+		last := s.At(s.Next + uint64(s.perPacket) - 1)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C(last - s.f.pace.Step()):
+		case <-timer.C(last - s.Pace.Step()):
 		}
-		if now := s.f.pace.Now(last); now-last > s.f.pace.MaxBacklog() {
+		if now := s.Pace.Now(last); now-last > s.Pace.MaxBacklog() {
 			// Whole packets are lost, as many as the time that is too much for the buffer would fill.
 			s.f.loseAt.Store(0)
-			s.f.lose.Add(int64(float64(now-last)/s.step) / int64(s.perPacket) * int64(s.perPacket))
+			s.f.lose.Add(int64(float64(now-last)/s.Step) / int64(s.perPacket) * int64(s.perPacket))
 		}
 		if err := s.send(w); err != nil {
 			return err
@@ -208,14 +178,14 @@ func (s *scanner) send(w io.Writer) error {
 		return s.packet(w, status, 0, 0)
 	}
 	lost := int64(0) // scans, now
-	if s.scan >= s.f.loseAt.Load() {
+	if s.Next >= s.f.loseAt.Load() {
 		lost = s.f.lose.Swap(0)
 	}
 	if lost > 0 {
 		if err := s.packet(w, StatusRecovering, 0, s.perPacket); err != nil {
 			return err
 		}
-		s.scan += uint64(lost)
+		s.Next += uint64(lost)
 		s.f.skipped.Add(uint64(lost))
 		status, extra = StatusRecovered, uint16(min(lost, 1<<16-1))
 	}
@@ -236,18 +206,15 @@ func (s *scanner) packet(w io.Writer, status, extra uint16, scans int) error {
 	s.out = binary.BigEndian.AppendUint16(s.out, status)
 	s.out = binary.BigEndian.AppendUint16(s.out, extra)
 	for k := range s.ain {
-		s.f.board.Trace(s.power[k][:scans], s.at(s.scan)+time.Duration(k)*s.f.cfg.Conversion, s.step)
+		s.f.board.Trace(s.power[k][:scans], s.At(s.Next)+time.Duration(k)*s.f.cfg.Conversion, s.Step)
 	}
 	for i := range scans {
 		for k, ain := range s.ain {
 			c := s.f.inputs.Volts(ain, s.power[k][i])/s.converter[k].slope + s.converter[k].center
-			if s.f.cfg.Noise > 0 {
-				c += s.f.cfg.Noise * s.rng.NormFloat64()
-			}
-			s.out = binary.BigEndian.AppendUint16(s.out, uint16(min(max(math.Round(c), 0), 65535)))
+			s.out = binary.BigEndian.AppendUint16(s.out, uint16(meter.Code(c, s.f.cfg.Noise, s.rng, 0, math.MaxUint16)))
 		}
 	}
-	s.scan += uint64(scans)
+	s.Next += uint64(scans)
 	s.f.scans.Add(uint64(scans))
 	_, err := w.Write(s.out)
 	return err

@@ -79,6 +79,11 @@ func Drawing(rng *rand.Rand, draw bool) func(sigma float64) float64 {
 	}
 }
 
+// Code is what a converter makes of a value in its steps, with noise.
+func Code(v, noise float64, rng *rand.Rand, least, most float64) float64 {
+	return min(max(math.Round(v+noise*rng.NormFloat64()), least), most)
+}
+
 // Default sets an option that was left at zero; a negative one stands for zero.
 func Default[T ~float64](v *T, d T) {
 	*v = max(0, cmp.Or(*v, d))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/instrument/nidaqmx/nipb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -326,11 +327,7 @@ func (r *read) code(c channel, sample uint64, p measure.Watt) int16 {
 	if r.f.cfg.Codes != nil {
 		return r.f.cfg.Codes(c.ai, sample)
 	}
-	code := codeOf(c.poly, r.f.ai.Volts(c.ai, p))
-	if r.f.cfg.Noise > 0 {
-		code += r.f.cfg.Noise * r.rng.NormFloat64()
-	}
-	return int16(min(max(math.Round(code), -half), half-1))
+	return int16(meter.Code(codeOf(c.poly, r.f.ai.Volts(c.ai, p)), r.f.cfg.Noise, r.rng, -half, half-1))
 }
 
 // oscillator is the device's clock against the board's time: off by a rate that

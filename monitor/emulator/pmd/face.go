@@ -13,7 +13,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -34,7 +33,6 @@ const (
 	VoltCount  = 0.007568 // volts a count
 	AmpCount   = 0.0488   // amperes a count
 	TickHz     = 2.9345e6 // of the time stamps in the public captures (nominal 3 MHz)
-	MeanTicks  = 613.7    // mean distance of samples there: 4.78 kS/s
 	ConfigSize = 26
 	firmware   = 6
 	pairs      = 4
@@ -71,6 +69,7 @@ type Config struct {
 
 // Face is one device. Run serves one line at a time.
 type Face struct {
+	line.Device
 	board  *board.Board
 	pace   pace.Pace
 	cfg    Config
@@ -83,7 +82,6 @@ type Face struct {
 	mode   mode
 	baud   uint32
 	tick   uint64 // device time of the next sample
-	w      *line.Wire
 	out    []byte
 	play   *player
 
@@ -154,15 +152,10 @@ func (f *Face) Played() <-chan struct{} { return f.played }
 // fails. It returns nil for the first two and closes the line.
 func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	defer f.stopPlayer()
-	return line.Device{
-		Pace:  f.pace,
-		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
-		Command: func(b byte) error { // one whose rest does not come is ignored
-			if err := f.command(b); !errors.Is(err, line.ErrTimeout) {
-				return err
-			}
-			return nil
-		},
+	f.Device = line.Device{
+		Pace:    f.pace,
+		Start:   func() error { f.reset(); return nil },
+		Command: f.command, // one whose rest does not come is ignored
 		Next: func() (time.Duration, bool) {
 			if f.play != nil { // a recording plays in its own time
 				return f.play.begun + f.play.done, true
@@ -170,7 +163,8 @@ func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 			return f.now(), f.mode.on && f.cfg.Play == nil
 		},
 		Batch: f.batch,
-	}.Run(ctx, rw)
+	}
+	return f.Device.Run(ctx, rw)
 }
 
 // reset puts the device into its state at power-on.
@@ -213,7 +207,7 @@ func (f *Face) batch(until time.Duration) error {
 		f.tick += f.nextStep()
 	}
 	f.samples.Add(n)
-	return f.w.Write(f.out)
+	return f.Line.Write(f.out)
 }
 
 // maxSamples bounds the samples of one write.
@@ -226,16 +220,16 @@ const hostTimeout = time.Second
 func (f *Face) command(b byte) error {
 	switch b {
 	case 0x00:
-		return f.w.Write([]byte("ElmorLabs PMD-USB"))
+		return f.Line.Write([]byte("ElmorLabs PMD-USB"))
 	case 0x01:
-		return f.w.Write([]byte{0xEE, 0x0A, firmware})
+		return f.Line.Write([]byte{0xEE, 0x0A, firmware})
 	case 0x02, 0x03, 0x06:
-		return f.w.Write(f.single(b))
+		return f.Line.Write(f.single(b))
 	case 0x04:
-		return f.w.Write(f.config[:])
+		return f.Line.Write(f.config[:])
 	case 0x05: // takes a configuration whose CRC is right and drops any other
 		var p [ConfigSize]byte
-		err := f.w.Recv(p[:], hostTimeout)
+		err := f.Line.Recv(p[:], hostTimeout)
 		if err == nil && line.CRC16(p[configOffsets:]) == binary.LittleEndian.Uint16(p[2:]) {
 			f.config = p
 		}
@@ -244,7 +238,7 @@ func (f *Face) command(b byte) error {
 		return f.continuous()
 	case 0x08: // baud, parity, data bits, stop bits, each u32; a pty has no baud
 		var p [16]byte
-		err := f.w.Recv(p[:], hostTimeout)
+		err := f.Line.Recv(p[:], hostTimeout)
 		switch baud := binary.LittleEndian.Uint32(p[:]); baud {
 		case 115200, 230400, 460800, 921600, 1500000, 2000000:
 			if err == nil {
@@ -255,7 +249,7 @@ func (f *Face) command(b byte) error {
 	case 0xF0:
 		f.reset()
 	case 0xF1:
-		f.w.Detach() // the boot loader is another device: this line is gone
+		f.Line.Detach() // the boot loader is another device: this line is gone
 	}
 	return nil
 }
@@ -294,7 +288,7 @@ func (f *Face) single(command byte) (out []byte) {
 // continuous is 07: enable, bytes of the time stamp, channel mask.
 func (f *Face) continuous() error {
 	var p [3]byte
-	if err := f.w.Recv(p[:], hostTimeout); err != nil {
+	if err := f.Line.Recv(p[:], hostTimeout); err != nil {
 		return err
 	}
 	was := f.mode.on

@@ -177,7 +177,7 @@ func (f *Face) playBatch(until time.Duration) error {
 		n--
 	}
 	f.samples.Add(n)
-	if err := f.w.Write(f.out); err != nil {
+	if err := f.Line.Write(f.out); err != nil {
 		return err
 	}
 	if p.ended {

@@ -74,7 +74,6 @@ type Face struct {
 	greets  bool    // when it is opened
 	fill    func(b []byte, p measure.Watt)
 
-	w     *line.Wire
 	last  int64 // number of the conversion that reply holds; −1 for none
 	reply []byte
 	mute  atomic.Int64
@@ -102,12 +101,11 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 			f.sensors[i].Share = part
 		}
 	}
-	f.Device = line.Device{Command: f.command, Start: func(w *line.Wire) error {
-		f.w, f.last = w, -1
-		if !f.greets {
+	f.Device = line.Device{Command: f.command, Start: func() error {
+		if f.last = -1; !f.greets {
 			return nil
 		}
-		return w.Write([]byte(f.welcome))
+		return f.Line.Write([]byte(f.welcome))
 	}}
 	return f, nil
 }
@@ -119,19 +117,19 @@ func (f *Face) Mute(n int) { f.mute.Store(int64(n)) }
 func (f *Face) command(b byte) error {
 	switch b {
 	case 0x00:
-		return f.w.Write([]byte(f.welcome))
+		return f.Line.Write([]byte(f.welcome))
 	case 0x01:
-		return f.w.Write(f.vendor[:])
+		return f.Line.Write(f.vendor[:])
 	case 0x02:
 		id := make([]byte, 12)
 		binary.LittleEndian.PutUint64(id, 0x3231_5133_0042_0000+f.cfg.Seed)
-		return f.w.Write(id)
+		return f.Line.Write(id)
 	case 0x04:
 		if f.mute.Add(-1) >= 0 {
 			return nil
 		}
 		f.convert()
-		return f.w.Write(f.reply)
+		return f.Line.Write(f.reply)
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
-	"time"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -53,21 +52,14 @@ type Config struct {
 // Face is one device. Run serves one line at a time. As the real one, it cannot
 // be stopped: once started it sends until it loses its power.
 type Face struct {
-	line.Device
-	board      *board.Board
-	cfg        Config
-	connectors []wiring.Pair
-	rng        *rand.Rand
-	beat       line.Beat // counts the frames, in true time
+	line.Frames // those not read are missing in their numbers
+	cfg         Config
+	connectors  []wiring.Pair
+	rng         *rand.Rand
 
-	w         *line.Wire
-	streaming bool
-	begun     uint64 // count of the frame at the start
-	last      [4]byte
-	power     []measure.Watt
-	out       []byte
-
-	skipped, cleared atomic.Uint64
+	begun   uint64 // count of the frame at the start
+	last    [4]byte
+	cleared atomic.Uint64
 }
 
 // New makes a device that reads a board.
@@ -79,33 +71,21 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.NoiseI, 0.003)
 	cfg.First = cmp.Or(cfg.First, 1)
 	spread := meter.Spread{UGainI: 0.01, UGainV: 0.005, UOffsetI: 0.02, UOffsetV: 0.01, UClock: 1e-4}
-	f := &Face{board: b, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
+	f := &Face{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x706f77656e))
 	f.connectors = wiring.Pairs(b.Rails(), rails[:], rest[:], spread, cfg.Draw, rng)
 	clock := meter.Drawing(rng, cfg.Draw)(spread.UClock)
-	f.beat = line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}
-	f.power = make([]measure.Watt, maxFrames)
-	f.Device = line.Device{
-		Pace: f.beat.Pace,
-		Start: func(w *line.Wire) error {
-			f.w, f.streaming, f.last = w, false, [4]byte{}
-			return w.Write([]byte(greeting))
-		},
-		Command: f.command,
-		Next:    func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
-		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
+	f.Init(b, line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate) / (1 + clock)}, maxFrames, f.append)
+	f.Command = f.command
+	f.Start = func() error {
+		f.Streaming, f.last = false, [4]byte{}
+		return f.Line.Write([]byte(greeting))
 	}
 	return f, nil
 }
 
-// Skipped is the number of frames lost because the driver did not read; their numbers are missing from the stream.
-func (f *Face) Skipped() uint64 { return f.skipped.Load() }
-
 // Cleared is how often a driver has erased the device's calibration.
 func (f *Face) Cleared() uint64 { return f.cleared.Load() }
-
-// BoardTime is the board's time of a frame, by its count.
-func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
 
 // command looks for a command at the end of the bytes that came.
 func (f *Face) command(b byte) error {
@@ -113,25 +93,14 @@ func (f *Face) command(b byte) error {
 	f.last[3] = b
 	switch f.last {
 	case [4]byte{0xCA, 0xAC, 0xBD, 0x90}:
-		if !f.streaming {
-			f.beat.CatchUp()
-			f.streaming, f.begun = true, f.beat.Next
+		if !f.Streaming {
+			f.Beat.CatchUp()
+			f.Streaming, f.begun = true, f.Beat.Next
 		}
 	case [4]byte{0xCA, 0xAC, 0xBD, 0x00}:
 		f.cleared.Add(1)
 	}
 	return nil
-}
-
-// send reads and writes n frames.
-func (f *Face) send(n int) error {
-	f.board.Trace(f.power[:n], f.beat.Now(), f.beat.Step)
-	f.out = f.out[:0]
-	for _, p := range f.power[:n] {
-		f.out = f.append(f.out, p)
-		f.beat.Next++
-	}
-	return f.w.Write(f.out)
 }
 
 // rails are the board's rails by connector; the rest of the PC is steady.
@@ -145,12 +114,12 @@ var rest = [Connectors]board.Reading{
 // append adds one frame to dst; p is the board's power at its time.
 func (f *Face) append(dst []byte, p measure.Watt) []byte {
 	dst = append(dst, 0xCA, 0xAC)
-	dst = binary.BigEndian.AppendUint16(dst, uint16(f.beat.Next-f.begun)+f.cfg.First)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(f.Beat.Next-f.begun)+f.cfg.First)
 	for c := range f.connectors {
-		v, i := f.connectors[c].Read(f.board, p, f.cfg.NoiseV, f.cfg.NoiseI, f.rng)
+		v, i := f.connectors[c].Read(f.Board, p, f.cfg.NoiseV, f.cfg.NoiseI, f.rng)
 		mV, mA := clip(v*1e3, 1<<16-1), clip(math.Round(i*200)*5, 1<<24-1) // in steps of 5 mA
 		if f.cfg.Numbered && c == 0 {
-			mA = uint32(f.beat.Next & (1<<24 - 1))
+			mA = uint32(f.Beat.Next & (1<<24 - 1))
 		}
 		dst = binary.BigEndian.AppendUint16(dst, uint16(mV))
 		dst = append(dst, byte(mA>>16), byte(mA>>8), byte(mA))

@@ -15,7 +15,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -47,26 +46,17 @@ type Config struct {
 
 // Face is one device. Its stored configuration outlives the driver's visits; Run serves one line at a time.
 type Face struct {
-	line.Device
-	board  *board.Board
-	cfg    Config
-	hw     [Sensors]analog
-	memory sync.Mutex // around changes of stored, and looks at it from outside
-	stored [Sensors]Sensor
-	noise  *rand.Rand
-	clock  float64   // the device's clock runs fast by this much
-	beat   line.Beat // counts the frames; a value's centre lies half a frame before its stamp
+	line.Frames // their times are those of the conversions' centres, half a frame before the stamp
+	cfg         Config
+	hw          [Sensors]analog
+	memory      sync.Mutex // around changes of stored, and looks at it from outside
+	stored      [Sensors]Sensor
+	noise       *rand.Rand
+	clock       float64 // the device's clock runs fast by this much
 
-	origin    uint64 // number of the frame at the last S
-	streaming bool
 	markers   int
-	w         *line.Wire
-	power     []measure.Watt
-	out       []byte
-
 	saturated atomic.Bool
-	skipped   atomic.Uint64
-	began     atomic.Uint64 // origin, for others
+	began     atomic.Uint64 // number of the frame at the last S
 }
 
 // New makes a device that reads a board.
@@ -76,10 +66,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 		cfg.Spread, zeroLevels = meter.Spread{UGainI: 0.01, UGainV: 0.005, UClock: 1e-4}, 2
 	}
 	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
-	f := &Face{
-		board: b, cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365)),
-		power: make([]measure.Watt, maxFrames), out: make([]byte, maxFrames*FrameBytes),
-	}
+	f := &Face{cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
 	var err error
 	if f.stored, f.hw, err = connect(b, cfg, zeroLevels, rng); err != nil {
@@ -87,21 +74,10 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
 	step := FrameMicros * 1e3 / (1 + f.clock)
-	f.beat = line.Beat{Pace: p, Start: -time.Duration(math.Round(step / 2)), Step: step}
-	f.Device = line.Device{
-		Pace:  f.beat.Pace,
-		Start: func(w *line.Wire) error { f.w = w; f.reset(); return nil },
-		Command: func(b byte) error {
-			err := f.command(b)
-			if errors.Is(err, line.ErrTimeout) { // the firmware resets where the host owes it bytes for 2 s
-				f.reset()
-				return nil
-			}
-			return err
-		},
-		Next:  func() (time.Duration, bool) { return f.beat.Now(), f.streaming },
-		Batch: func(until time.Duration) error { return f.beat.Send(until, maxFrames, &f.skipped, f.send) },
-	}
+	f.Init(b, line.Beat{Pace: p, Start: -time.Duration(math.Round(step / 2)), Step: step}, maxFrames, f.frame)
+	f.Start = func() error { f.reset(); return nil }
+	f.Command = f.command
+	f.Overdue = f.reset // the firmware resets where the host owes it bytes for 2 s
 	return f, nil
 }
 
@@ -119,51 +95,35 @@ func (f *Face) ClockError() float64 { return f.clock }
 // same bytes as the mark that ends a stream.
 func (f *Face) SaturateSensor7(on bool) { f.saturated.Store(on) }
 
-// Skipped is the number of frames lost because the driver did not read.
-func (f *Face) Skipped() uint64 { return f.skipped.Load() }
-
-// BoardTime is the board's time at the centre of a frame's conversions. Frame 0 is the one at the device's time zero.
-func (f *Face) BoardTime(frame uint64) time.Duration { return f.beat.At(frame) }
-
 // StreamStart is the board's time at the centre of the first frame of the
 // newest stream: the driver's device time zero. Valid once a frame came.
 func (f *Face) StreamStart() time.Duration { return f.BoardTime(f.began.Load()) }
 
 // reset puts the device into its state at power-on: nothing streams.
-func (f *Face) reset() { f.streaming, f.markers = false, 0 }
+func (f *Face) reset() { f.Streaming, f.markers = false, 0 }
 
 // maxFrames bounds the frames of one write.
 const maxFrames = 200
 
-// send reads and writes n frames.
-func (f *Face) send(n int) error {
-	power, out := f.power[:n], f.out[:n*FrameBytes]
-	f.board.Trace(power, f.beat.Now(), f.beat.Step)
-	saturated := f.saturated.Load()
-	var levels [Sensors]uint16
-	for i, p := range power {
-		for s := range f.hw {
-			levels[s] = 0
-			if a := &f.hw[s]; a.rail >= 0 {
-				levels[s] = a.level(f.board.Rail(a.rail, p), f.noise)
-			}
+// frame adds one frame to dst: a time stamp packet, then the sensors in order.
+func (f *Face) frame(dst []byte, p measure.Watt) []byte {
+	micros := uint16(f.Beat.Next * FrameMicros & 1023)
+	dst = append(dst, 0xF0|byte(micros>>6&0xF), 0x40|byte(micros&0x3F))
+	for s := range f.hw {
+		level, mark := uint16(0), byte(0)
+		if a := &f.hw[s]; a.rail >= 0 {
+			level = a.level(f.Board.Rail(a.rail, p), f.noise)
 		}
-		if saturated {
-			levels[7] = maxLevel
+		if s == 7 && f.saturated.Load() {
+			level = maxLevel
 		}
-		// A time stamp packet, then the sensors in order.
-		dst, micros := out[i*FrameBytes:], uint16(f.beat.Next*FrameMicros&1023)
-		dst[0], dst[1] = 0xF0|byte(micros>>6&0xF), 0x40|byte(micros&0x3F)
-		for s, l := range levels {
-			dst[2+2*s], dst[3+2*s] = 0x80|byte(s)<<4|byte(l>>6&0xF), byte(l&0x3F)
-		}
-		if f.markers > 0 {
-			dst[3] |= 0x40
+		if s == 0 && f.markers > 0 {
+			mark = 0x40
 			f.markers--
 		}
-		f.beat.Next++
+		dst = append(dst, 0x80|byte(s)<<4|byte(level>>6&0xF), mark|byte(level&0x3F))
 	}
-	return f.w.Write(out)
+	return dst
 }
 
 const (
@@ -179,19 +139,19 @@ func (f *Face) command(b byte) error {
 	case 'W':
 		return f.writeConfig()
 	case 'S':
-		f.beat.CatchUp()
-		f.origin, f.streaming = f.beat.Next, true
-		f.began.Store(f.beat.Next)
+		f.Beat.CatchUp()
+		f.Streaming = true
+		f.began.Store(f.Beat.Next)
 	case 'I':
-		if f.streaming {
+		if f.Streaming {
 			return nil
 		}
-		f.beat.CatchUp()
-		return f.send(1)
+		f.Beat.CatchUp()
+		return f.Send(1)
 	case 'M':
-		if f.streaming { // the frame that is converted now is marked, not one that waits to be sent
-			for now := f.beat.Pace.Now(f.beat.Now() - 1); f.beat.Due(now) > 0; {
-				if err := f.beat.Send(now, maxFrames, nil, f.send); err != nil {
+		if f.Streaming { // the frame that is converted now is marked, not one that waits to be sent
+			for now := f.Beat.Pace.Now(f.Beat.Now() - 1); f.Beat.Due(now) > 0; {
+				if err := f.Beat.Send(now, maxFrames, nil, f.Send); err != nil {
 					return err
 				}
 			}
@@ -203,40 +163,40 @@ func (f *Face) command(b byte) error {
 		if err := f.stop(); err != nil {
 			return err
 		}
-		if !f.beat.Pace.Free() {
-			if err := f.w.Sleep(stopDelay); err != nil {
+		if !f.Beat.Pace.Free() {
+			if err := f.Line.Sleep(stopDelay); err != nil {
 				return err
 			}
 		}
-		return f.w.Write([]byte{0xFF, 0x3F, 0xFF, 0x3F})
+		return f.Line.Write([]byte{0xFF, 0x3F, 0xFF, 0x3F})
 	case 'Q':
-		if !f.streaming { // the counter runs on between streams, too
-			f.beat.CatchUp()
+		if !f.Streaming { // the counter runs on between streams, too
+			f.Beat.CatchUp()
 		}
 		// Conversions since the stream began, one for each sensor of each frame.
-		n := uint32((f.beat.Next - f.origin) * Sensors)
-		return f.w.Write(binary.LittleEndian.AppendUint32(nil, n))
+		n := uint32((f.Beat.Next - f.began.Load()) * Sensors)
+		return f.Line.Write(binary.LittleEndian.AppendUint32(nil, n))
 	case 'V':
-		return f.w.Write([]byte(f.cfg.Version + "\r\n"))
+		return f.Line.Write([]byte(f.cfg.Version + "\r\n"))
 	case 'Z':
 		f.reset()
 	case 'Y':
-		f.w.Detach() // it comes back as another USB device: this line is gone
+		f.Line.Detach() // it comes back as another USB device: this line is gone
 	}
 	return nil
 }
 
 // stop ends the stream once every pending marker is sent, as the firmware does.
 func (f *Face) stop() error {
-	if !f.streaming {
+	if !f.Streaming {
 		return nil
 	}
 	for f.markers > 0 {
-		if err := f.send(min(f.markers, maxFrames)); err != nil {
+		if err := f.Send(min(f.markers, maxFrames)); err != nil {
 			return err
 		}
 	}
-	f.streaming = false
+	f.Streaming = false
 	return nil
 }
 
@@ -245,31 +205,31 @@ func (f *Face) readConfig() error {
 	var ack [1]byte
 	for _, s := range f.stored {
 		b := s.Marshal()
-		if err := f.w.Write(b[:]); err != nil {
+		if err := f.Line.Write(b[:]); err != nil {
 			return err
 		}
-		if err := f.w.Recv(ack[:], hostTimeout); err != nil {
+		if err := f.Line.Recv(ack[:], hostTimeout); err != nil {
 			return err
 		}
 	}
-	return f.w.Write([]byte{'D'})
+	return f.Line.Write([]byte{'D'})
 }
 
 // writeConfig takes a configuration. It changes the answer to R, never the hardware behind it.
 func (f *Face) writeConfig() error {
 	for i := range f.stored {
 		var b [SensorBytes]byte
-		if err := f.w.Recv(b[:], hostTimeout); err != nil {
+		if err := f.Line.Recv(b[:], hostTimeout); err != nil {
 			return err
 		}
 		f.memory.Lock()
 		f.stored[i].Unmarshal(b)
 		f.memory.Unlock()
-		if err := f.w.Write([]byte{'S'}); err != nil {
+		if err := f.Line.Write([]byte{'S'}); err != nil {
 			return err
 		}
 	}
-	return f.w.Write([]byte{'D'})
+	return f.Line.Write([]byte{'D'})
 }
 
 // The device's numbers (firmware 1.6).

@@ -279,7 +279,7 @@ func TestRealTimePaceAndTheTailOfX(t *testing.T) {
 		if n < 19900 || n > 20100 {
 			t.Errorf("%d frames in a second", n)
 		}
-		if at := f.BoardTime(f.beat.Next); at < 1295*time.Millisecond || at > 1305*time.Millisecond {
+		if at := f.BoardTime(f.Beat.Next); at < 1295*time.Millisecond || at > 1305*time.Millisecond {
 			t.Errorf("the device stands at %v of the board's time, the clock at 1.3 s", at)
 		}
 		go func() { _, _ = io.WriteString(host, "X") }() // a pipe has no buffer: the device may be writing

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
@@ -57,8 +58,9 @@ type Face struct {
 	rng               *rand.Rand
 	average, resample time.Duration
 	state             string        // "" before the first stream
-	period, start     time.Duration // of the stream's stripes, by the module's clock; board time of the first
-	next, end         uint64        // stripe that a client gets next; the end of one that stopped
+	period            time.Duration // of the stream's stripes, by the module's clock
+	beat              line.Beat     // counts the stripes that clients got
+	end               uint64        // of a stream that stopped
 }
 
 // The board's rails, and their fixtures: each a voltage in mV and a current in µA.
@@ -80,7 +82,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 }
 
 // StreamStart is the board's time of the first stripe of the last stream; call it once that is over.
-func (f *Face) StreamStart() time.Duration { return f.start }
+func (f *Face) StreamStart() time.Duration { return f.beat.Start }
 
 // Run serves one client until ctx ends or the client goes; it closes the line.
 func (f *Face) Run(ctx context.Context, rw io.ReadWriteCloser) error {
@@ -112,13 +114,14 @@ func (f *Face) answer(command string) string {
 	case "hello?":
 		return name + "\r\n"
 	case "rec stream", "record stream":
-		f.state, f.period, f.start, f.next = running, max(f.average, f.resample), f.pace.Now(0), 0
+		f.state, f.period = running, max(f.average, f.resample)
+		f.beat = line.Beat{Start: f.pace.Now(0), Step: float64(f.period) / f.fast}
 	case "rec stop":
 		if f.state == running {
 			f.state, f.end = "Stopped: User", all
 		}
 	case "stream?", "rec stream?":
-		return fmt.Sprintf("%s\r\nStripes Buffered: %d of %d\r\n", cmp.Or(f.state, "Stopped"), max(all, f.next)-f.next,
+		return fmt.Sprintf("%s\r\nStripes Buffered: %d of %d\r\n", cmp.Or(f.state, "Stopped"), max(all, f.beat.Next)-f.beat.Next,
 			f.cfg.Buffer)
 	case "stream text header":
 		return f.header()
@@ -155,16 +158,11 @@ func (f *Face) set(command string, all uint64) string {
 	return ok
 }
 
-// at is the board's time of the beginning of a stripe.
-func (f *Face) at(n uint64) time.Duration {
-	return f.start + time.Duration(math.Round(float64(n)*float64(f.period)/f.fast))
-}
-
 // made is how many stripes there are by now. Where more wait than the buffer takes, the stream stops.
 func (f *Face) made() uint64 {
 	if f.state == running {
-		f.end = uint64(float64(f.pace.Now(f.start)-f.start) * f.fast / float64(f.period))
-		if full := f.next + f.cfg.Buffer; f.end > full {
+		f.end = uint64(float64(f.pace.Now(f.beat.Start)-f.beat.Start) / f.beat.Step)
+		if full := f.beat.Next + f.cfg.Buffer; f.end > full {
 			f.state, f.end = "Stopped: Overrun", full
 		}
 	}
@@ -194,19 +192,19 @@ func (f *Face) text(all, most uint64) string {
 	count := func(x, most float64) {
 		out = strconv.AppendInt(append(out, ' '), int64(min(max(math.Round(x), -most), most)), 10)
 	}
-	for ; f.next < all && most > 0; most-- {
-		out = strconv.AppendInt(out, int64(f.next)*f.period.Microseconds(), 10)
-		p := f.board.MeanPower(f.at(f.next), f.at(f.next+1))
+	for ; f.beat.Next < all && most > 0; most-- {
+		out = strconv.AppendInt(out, int64(f.beat.Next)*f.period.Microseconds(), 10)
+		p := f.board.MeanPower(f.beat.Now(), f.beat.At(f.beat.Next+1))
 		for k := range f.pairs {
 			v, i := f.pairs[k].Read(f.board, p, noiseV, noiseI, f.rng)
 			count(1e3*v, mostV)
 			count(1e6*i, mostI)
 		}
 		out = append(out, " 1\r\n"...)
-		f.next++
+		f.beat.Next++
 	}
-	f.board.Observe(f.at(f.next))
-	if f.next >= all {
+	f.board.Observe(f.beat.Now())
+	if f.beat.Next >= all {
 		out = append(out, "eof\r\n"...)
 	}
 	return string(out)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
 )
 
 // maxMessage bounds a program message; a longer one is not one.
@@ -24,8 +25,8 @@ const maxMessage = 64 << 10
 // closes the stream. Several may run at a time, as an instrument has several
 // sockets; their messages are carried out one at a time.
 func (i *Instrument) Run(ctx context.Context, rw io.ReadWriteCloser) error {
-	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
-	defer func() { stop(); _ = rw.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = rw.Close() })()
+	defer rw.Close()
 	lines := bufio.NewReaderSize(rw, maxMessage)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -115,22 +116,13 @@ func (i *Instrument) Serve(ctx context.Context, l net.Listener, wrap func(net.Co
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	for {
-		c, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("emulated instrument: %w", err)
-		}
+	return line.Accept(ctx, "instrument", l, func(c net.Conn) {
 		var rw io.ReadWriteCloser = c
 		if wrap != nil {
 			rw = wrap(c)
 		}
 		clients.Go(func() { _ = i.Run(ctx, rw) }) // a client that goes badly concerns no other
-	}
+	})
 }
 
 // Session is a client that sends and reads whole messages, as over USBTMC. Its

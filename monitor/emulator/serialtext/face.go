@@ -14,12 +14,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
@@ -43,17 +42,9 @@ type Config struct {
 
 // Face is one board. Run serves one line at a time. It sends as soon as it has power and takes no commands.
 type Face struct {
-	line.Device
-	board *board.Board
-	cfg   Config
-	rails []int
-
-	w     *line.Wire
-	beat  line.Beat // counts the lines
-	power []measure.Watt
-	out   []byte
-
-	skipped atomic.Uint64
+	line.Frames // or lines
+	cfg         Config
+	rails       []int
 }
 
 const maxLines = 32 // of one write
@@ -66,45 +57,21 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Rails == nil {
 		cfg.Rails = []string{"aux_12v_1"}
 	}
-	f := &Face{board: b, cfg: cfg, power: make([]measure.Watt, maxLines)}
-	f.beat = line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate)}
-	for _, name := range cfg.Rails {
-		i, err := b.Find(name)
-		if err != nil {
-			return nil, fmt.Errorf("emulated board: %w", err)
-		}
-		f.rails = append(f.rails, i)
+	rails, err := wiring.Rails(b, cfg.Rails, len(cfg.Rails))
+	if err != nil {
+		return nil, fmt.Errorf("emulated board: %w", err)
 	}
-	f.Device = line.Device{
-		Pace: f.beat.Pace,
-		Start: func(w *line.Wire) error {
-			if f.w = w; f.cfg.Binary {
-				return nil
-			}
-			return w.Write([]byte("# board ready\r\n"))
-		},
-		Command: func(byte) error { return nil }, // it takes none
-		Next:    func() (time.Duration, bool) { return f.beat.Now(), true },
-		Batch:   func(until time.Duration) error { return f.beat.Send(until, maxLines, &f.skipped, f.send) },
+	f := &Face{cfg: cfg, rails: rails}
+	f.Init(b, line.Beat{Pace: p, Step: 1e9 / float64(cfg.Rate)}, maxLines, f.append)
+	f.Streaming = true
+	f.Command = func(byte) error { return nil } // it takes none
+	f.Start = func() error {
+		if f.cfg.Binary {
+			return nil
+		}
+		return f.Line.Write([]byte("# board ready\r\n"))
 	}
 	return f, nil
-}
-
-// Skipped is the number of lines lost because the driver did not read.
-func (f *Face) Skipped() uint64 { return f.skipped.Load() }
-
-// BoardTime is the card's time of a line, by its count.
-func (f *Face) BoardTime(line uint64) time.Duration { return f.beat.At(line) }
-
-// send reads and writes n lines.
-func (f *Face) send(n int) error {
-	f.board.Trace(f.power[:n], f.beat.Now(), f.beat.Step)
-	f.out = f.out[:0]
-	for _, p := range f.power[:n] {
-		f.out = f.append(f.out, p)
-		f.beat.Next++
-	}
-	return f.w.Write(f.out)
 }
 
 // Pattern is a bench file's description of the board's data: a line, or the fields of a frame that begins with AA 55.
@@ -138,7 +105,7 @@ func (f *Face) Pattern() string {
 
 // micros is the time that a line shows, as micros() of a sketch counts it: it wraps after 71 minutes.
 func (f *Face) micros() uint32 {
-	return uint32(math.Round((float64(f.beat.Next) + float64(f.cfg.First)) * f.beat.Step / 1e3))
+	return uint32(math.Round((float64(f.Beat.Next) + float64(f.cfg.First)) * f.Beat.Step / 1e3))
 }
 
 // append adds one line or frame to dst; p is the card's power at its time.
@@ -148,16 +115,16 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 	}
 	begin := len(dst)
 	if f.cfg.Seq {
-		dst = append(strconv.AppendUint(dst, uint64(f.cfg.First+uint32(f.beat.Next)), 10), ',')
+		dst = append(strconv.AppendUint(dst, uint64(f.cfg.First+uint32(f.Beat.Next)), 10), ',')
 	}
 	if !f.cfg.NoStamp {
 		dst = append(strconv.AppendUint(dst, uint64(f.micros()), 10), ',')
 	}
 	for i, rail := range f.rails {
-		r := f.board.Rail(rail, p)
+		r := f.Board.Rail(rail, p)
 		deci := int64(math.Round(float64(r.I) * 1e4))
 		if f.cfg.Numbered && i == 0 {
-			deci = int64(f.beat.Next)
+			deci = int64(f.Beat.Next)
 		}
 		if i > 0 {
 			dst = append(dst, ',')
@@ -179,13 +146,13 @@ func (f *Face) append(dst []byte, p measure.Watt) []byte {
 func (f *Face) frame(dst []byte, p measure.Watt) []byte {
 	dst = append(dst, 0xAA, 0x55)
 	begin := len(dst)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(f.cfg.First+uint32(f.beat.Next)))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(f.cfg.First+uint32(f.Beat.Next)))
 	dst = binary.LittleEndian.AppendUint32(dst, f.micros())
 	for i, rail := range f.rails {
-		r := f.board.Rail(rail, p)
+		r := f.Board.Rail(rail, p)
 		mA := int64(math.Round(float64(r.I) * 1e3))
 		if f.cfg.Numbered && i == 0 {
-			mA = int64(f.beat.Next & 0x7FFF)
+			mA = int64(f.Beat.Next & 0x7FFF)
 		}
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(int16(mA)))
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(math.Round(float64(r.V)*1e3)))

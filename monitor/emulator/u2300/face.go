@@ -406,10 +406,7 @@ func (f *Face) convert(first, n int) []byte {
 		full, _ := strconv.ParseFloat(c.rng, 64)
 		for i, w := range p {
 			code := c.code(f.wired.Volts(number-firstChannel, w), full)
-			if f.cfg.Noise > 0 {
-				code += f.cfg.Noise * f.noise.NormFloat64()
-			}
-			code = min(max(math.Round(code), math.MinInt16), math.MaxInt16)
+			code = meter.Code(code, f.cfg.Noise, f.noise, math.MinInt16, math.MaxInt16)
 			binary.LittleEndian.PutUint16(f.out[i*size+2*k:], uint16(int16(code)))
 		}
 	}

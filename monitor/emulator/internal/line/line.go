@@ -1,8 +1,10 @@
-// Package line is the serial end of an emulated device:
+// Package line is the wire's end of an emulated device:
 //
 //	Wire    the driver's bytes on a channel, so that a device can wait for a command and for its clock at once
 //	Device  the loop that every serial device runs: power up, commands, samples when they are due
+//	Frames  a device that sends a frame for each reading of the board
 //	Beat    the count of samples that are sent at a fixed distance
+//	Accept  the clients of a device on the net
 package line
 
 import (
@@ -12,11 +14,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
@@ -26,27 +31,32 @@ type Device struct {
 	// Pace of the board's time.
 	Pace pace.Pace
 	// Start powers the device up on a new line.
-	Start func(*Wire) error
+	Start func() error
 	// Command takes one byte of the driver.
 	Command func(b byte) error
+	// Overdue, which may be nil, is called where the driver does not send the bytes that its command owes.
+	Overdue func()
 	// Next returns the board's time of the next sample; on is false while nothing streams.
 	// A device that sends nothing by itself leaves it nil.
 	Next func() (at time.Duration, on bool)
 	// Batch sends the samples up to an instant of the board.
 	Batch func(until time.Duration) error
+	// Line is the one that Run serves.
+	Line *Wire
 }
 
 // Run powers a device up and serves a driver on a line until ctx ends, the line is closed, or
 // writing fails. It returns nil for the first two and closes the line.
-func (d Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
+func (d *Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &Wire{rw: rw, in: make(chan byte, 4096), ctx: ctx}
 	w.stop = context.AfterFunc(ctx, func() { _ = rw.Close() }) // which also ends a blocked write
 	go w.read()
-	err := d.Start(w)
+	d.Line = w
+	err := d.Start()
 	if err == nil {
-		err = d.loop(ctx, w)
+		err = d.loop(ctx)
 	}
 	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
 		err = nil
@@ -58,7 +68,7 @@ func (d Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 
 // loop waits for the driver's bytes and for the device's clock at once; a device that does not
 // stream has no clock to wait for.
-func (d Device) loop(ctx context.Context, w *Wire) error {
+func (d *Device) loop(ctx context.Context) error {
 	timer := d.Pace.NewTimer()
 	defer timer.Stop()
 	for {
@@ -74,11 +84,15 @@ func (d Device) loop(ctx context.Context, w *Wire) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case b, ok := <-w.in:
+		case b, ok := <-d.Line.in:
 			if !ok {
-				return w.Ended()
+				return d.Line.Ended()
 			}
-			err = d.Command(b)
+			if err = d.Command(b); errors.Is(err, ErrTimeout) {
+				if err = nil; d.Overdue != nil {
+					d.Overdue()
+				}
+			}
 		case <-tick:
 			err = d.Batch(d.Pace.Due(at))
 		}
@@ -86,6 +100,45 @@ func (d Device) loop(ctx context.Context, w *Wire) error {
 			return err
 		}
 	}
+}
+
+// Frames is a device that sends a frame for each reading of the board, which a face embeds.
+type Frames struct {
+	Device
+	Board     *board.Board
+	Beat      Beat // counts the frames, in true time
+	Streaming bool
+
+	frame   func(dst []byte, p measure.Watt) []byte
+	power   []measure.Watt
+	out     []byte
+	skipped atomic.Uint64
+}
+
+// Init makes the device read b, and send so many frames a write at most. frame adds the next one to dst; p is the
+// board's power at its time.
+func (f *Frames) Init(b *board.Board, beat Beat, most int, frame func(dst []byte, p measure.Watt) []byte) {
+	f.Board, f.Beat, f.frame, f.power = b, beat, frame, make([]measure.Watt, most)
+	f.Pace = beat.Pace
+	f.Next = func() (time.Duration, bool) { return f.Beat.Now(), f.Streaming }
+	f.Batch = func(until time.Duration) error { return f.Beat.Send(until, int64(most), &f.skipped, f.Send) }
+}
+
+// Skipped is the number of frames lost because the driver did not read.
+func (f *Frames) Skipped() uint64 { return f.skipped.Load() }
+
+// BoardTime is the board's time of a frame, by its count.
+func (f *Frames) BoardTime(frame uint64) time.Duration { return f.Beat.At(frame) }
+
+// Send reads and writes n frames.
+func (f *Frames) Send(n int) error {
+	f.Board.Trace(f.power[:n], f.Beat.Now(), f.Beat.Step)
+	f.out = f.out[:0]
+	for _, p := range f.power[:n] {
+		f.out = f.frame(f.out, p)
+		f.Beat.Next++
+	}
+	return f.Line.Write(f.out)
 }
 
 // Beat counts the samples of a device that sends them at a fixed distance. One goroutine owns it.
@@ -137,6 +190,21 @@ func (b *Beat) Send(until time.Duration, n int64, lost *atomic.Uint64, send func
 		return send(int(due))
 	}
 	return nil
+}
+
+// Accept hands over the connections of a device's listener until ctx ends, and closes it.
+func Accept(ctx context.Context, name string, l net.Listener, take func(net.Conn)) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("emulated %s: %w", name, err)
+		}
+		take(c)
+	}
 }
 
 // CRC16 is CRC-16/CCITT-FALSE: polynomial 1021 hex, start FFFF hex, a nibble at a time.

@@ -22,7 +22,7 @@ func TestACommandGoesBeforeTheBacklog(t *testing.T) {
 		sent := 0
 		d := Device{
 			Pace:    b.Pace,
-			Start:   func(*Wire) error { synctest.Wait(); return nil },
+			Start:   func() error { synctest.Wait(); return nil },
 			Command: func(byte) error { return stopped },
 			Next:    func() (time.Duration, bool) { return b.Now(), true },
 			Batch: func(until time.Duration) error {

@@ -140,7 +140,7 @@ func (p *plant) labjack(rails ...string) string {
 		registers.Addr(), stream.Addr().(*net.TCPAddr).Port, strings.Join(inputs, ", "))
 }
 
-func (p *plant) scope(cfg rigolface.Config) (*rigolface.Face, string) {
+func (p *plant) scope(cfg scopeface.Config) (*rigolface.Face, string) {
 	p.t.Helper()
 	cfg.Seed, cfg.Now = 5, p.now
 	f, err := rigolface.New(p.board, rigolface.DS1000Z, cfg)
@@ -328,13 +328,13 @@ rails:
 // on a second.
 func (p *plant) twoScopes(by string) (text string, a, b *rigolface.Face) {
 	line := &scopeface.TriggerLine{}
-	a, first := p.scope(rigolface.Config{Serial: "A", TriggerOut: line, Probes: [4]scopeface.Probe{
+	a, first := p.scope(scopeface.Config{Serial: "A", TriggerOut: line, Probes: [4]scopeface.Probe{
 		{Quantity: scopeface.Clamp, Rail: "pcie_3v3", VoltPerAmpere: 0.25},
 		{Quantity: scopeface.Load, Rail: "pcie_3v3"},
 		{Quantity: scopeface.Clamp, Rail: "pcie_12v", VoltPerAmpere: 0.25},
 		{Quantity: scopeface.Load, Rail: "pcie_12v"},
 	}})
-	b, second := p.scope(rigolface.Config{Serial: "B", Probes: [4]scopeface.Probe{
+	b, second := p.scope(scopeface.Config{Serial: "B", Probes: [4]scopeface.Probe{
 		{Quantity: scopeface.Clamp, Rail: "aux_12v_1", VoltPerAmpere: 0.01},
 		{Quantity: scopeface.Load, Rail: "aux_12v_1"},
 		{},
@@ -391,7 +391,7 @@ func TestTwoScopesOnOneTrigger(t *testing.T) {
 func TestAScopeBesideAPowerSensor3(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	_, address := p.scope(rigolface.Config{})
+	_, address := p.scope(scopeface.Config{})
 	m := p.measure(instrumentsKey+p.powerSensor(0, "pcie_12v", "pcie_3v3")+`
   - name: scope
     kind: rigol-ds1000z

@@ -28,6 +28,7 @@ import (
 	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	keysightface "github.com/wattmark/wattmark/monitor/emulator/keysight"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	pmdface "github.com/wattmark/wattmark/monitor/emulator/pmd"
 	ps3face "github.com/wattmark/wattmark/monitor/emulator/powersensor3"
@@ -263,8 +264,8 @@ func TestDATAQDriverAgainstTheBoard(t *testing.T) {
 				for k, i := range rails {
 					names = append(names, b.Rails()[i].Name)
 					o.Inputs = append(o.Inputs,
-						analog.Input{AIN: 2 * k, Name: names[k] + ".voltage", PerVolt: dataqface.Divider},
-						analog.Input{AIN: 2*k + 1, Name: names[k] + ".current", Unit: "A", PerVolt: dataqface.PerVolt})
+						analog.Input{AIN: 2 * k, Name: names[k] + ".voltage", PerVolt: meter.Divider},
+						analog.Input{AIN: 2*k + 1, Name: names[k] + ".current", Unit: "A", PerVolt: meter.PerVolt})
 				}
 				f, err := dataqface.New(b, unhurried(), dataqface.Config{Model: model, Seed: 2, Rails: names})
 				if err != nil {

@@ -391,7 +391,7 @@ func TestLiveIsTheBoardOnAClock(t *testing.T) {
 	if p := l.MeanPower(at, at.Add(2*time.Second)); math.Abs(float64(p)-float64(e.Total)/2) > 1e-9 {
 		t.Errorf("mean power %v of %v in 2 s", p, e.Total)
 	}
-	if r := l.At(at); len(r) != len(b.Rails()) {
+	if r := l.At(l.Since(at)); len(r) != len(b.Rails()) {
 		t.Errorf("%d rails", len(r))
 	}
 }

@@ -329,9 +329,6 @@ func (l *Live) MeanPower(from, to time.Time) measure.Watt {
 	return l.Board.MeanPower(l.Since(from), l.Since(to))
 }
 
-// At is Board.At at a time of day.
-func (l *Live) At(t time.Time) []Reading { return l.Board.At(l.Since(t)) }
-
 // SetSteps lays steps down one after another from a time of day on. It returns
 // when the first really began; the load of the last stays, though it may last no time.
 func (l *Live) SetSteps(at time.Time, steps []load.Step) (time.Time, error) {

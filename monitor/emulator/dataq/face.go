@@ -32,13 +32,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
-// The wiring of the analog inputs: rail k of Config.Rails is on input 2k
-// (voltage, through a divider) and 2k+1 (current, A a volt).
-const (
-	Divider = wiring.Divider
-	PerVolt = wiring.PerVolt
-)
-
 // model holds the differences between the devices.
 type model struct {
 	number  string // the answer to info 1
@@ -74,7 +67,8 @@ type Config struct {
 	// Model is DI-1100 (the default), DI-2108 or DI-2108-P.
 	Model string
 	Seed  uint64
-	// Rails by name; nil for aux_12v_1 and as many others as there are inputs for.
+	// Rails by name; nil for aux_12v_1 and as many others as there are inputs for. Rail k is on
+	// input 2k (voltage, through a divider) and 2k+1 (current, A a volt).
 	Rails []string
 	// Noise of a conversion in steps of the converter; default 0.5, negative for none.
 	Noise float64

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
 
@@ -91,7 +92,7 @@ func TestWordsTellTheBoard(t *testing.T) {
 			}
 			at := f.StreamStart() + time.Duration(i)*c.perScan
 			now := b.At(at + time.Duration(first)*c.perScan/time.Duration(c.items))
-			v := float64(int16(binary.LittleEndian.Uint16(scan[2*first:])&^low)) * 10 / 32768 * Divider
+			v := float64(int16(binary.LittleEndian.Uint16(scan[2*first:])&^low)) * 10 / 32768 * meter.Divider
 			if math.Abs(v-float64(now[2].V)) > 6e-3 {
 				t.Fatalf("%s, scan %d: %v V, the board has %v", name, i, v, now[2].V)
 			}

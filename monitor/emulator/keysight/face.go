@@ -7,7 +7,6 @@
 package keysight
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -251,13 +250,11 @@ func (f *Face) inputCommands() []scpi.Command {
 		{Pattern: "CHANnel<n>:LABel", Set: f.On(func(ch *channel) func(scpi.Call) error {
 			return scpi.Do(scpi.Call.Text, func(label string) { ch.Label = label[:min(10, len(label))] })
 		}), Query: f.Of(func(ch *channel) string { return strconv.Quote(ch.Label) })},
-		{Pattern: "CHANnel<n>", Query: func(c scpi.Call) ([]byte, error) {
-			return f.Of(func(ch *channel) string {
-				return fmt.Sprintf(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
-					"PROB "+nr3+";PROB:SKEW +0.00E+00;STYP SING", c.Suffixes[0], ch.Scale*rows, -ch.Shift, ch.Coupling,
-					scpi.Flag(ch.Shown), ch.Limit, ch.Invert, ch.Label, ch.Units, ch.Ratio)
-			})(c)
-		}},
+		{Pattern: "CHANnel<n>", Query: f.Of(func(ch *channel) string {
+			return fmt.Sprintf(":CHAN%d:RANG "+nr3+";OFFS "+nr3+";COUP %s;IMP ONEM;DISP %s;BWL %s;INV %s;LAB %q;UNIT %s;"+
+				"PROB "+nr3+";PROB:SKEW +0.00E+00;STYP SING", ch.No+1, ch.Scale*rows, -ch.Shift, ch.Coupling,
+				scpi.Flag(ch.Shown), ch.Limit, ch.Invert, ch.Label, ch.Units, ch.Ratio)
+		})},
 	}
 }
 
@@ -370,20 +367,16 @@ func (f *Face) encode(codes []int32) (out []byte) {
 		zero = middle
 	}
 	inc, shift := f.Increment(w.source), f.Channel[w.source].Shift
+	size := map[string]int{"BYTE": 1, "WORD": 2}[w.format]
 	for i, c := range codes {
-		switch {
-		case w.format == "ASC":
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = fmt.Appendf(out, "%+.6E", float64(c-middle)*inc-shift)
-		case w.format == "BYTE":
-			out = append(out, byte(c-zero))
-		case w.order == "LSBF":
-			out = binary.LittleEndian.AppendUint16(out, uint16((c-zero)<<8))
-		default:
-			out = binary.BigEndian.AppendUint16(out, uint16((c-zero)<<8))
+		if w.format != "ASC" {
+			out = scope.Top(out, uint32(c-zero)<<24, size, w.order == "LSBF")
+			continue
 		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = fmt.Appendf(out, "%+.6E", float64(c-middle)*inc-shift)
 	}
 	return out
 }

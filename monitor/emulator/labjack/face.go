@@ -53,12 +53,6 @@ type Config struct {
 	Wrap func(io.ReadWriteCloser) io.ReadWriteCloser
 }
 
-// The wiring.
-const (
-	Divider = wiring.Divider
-	PerVolt = wiring.PerVolt // A/V
-)
-
 // Face is one device.
 type Face struct {
 	board *board.Board

@@ -149,14 +149,12 @@ func (f *Face) newScanner() (*scanner, error) {
 
 // run sends packets until ctx ends, writing fails, or the device stops by itself.
 func (s *scanner) run(ctx context.Context, w io.Writer) error {
-	timer := s.Pace.NewTimer()
-	defer timer.Stop()
 	for !s.ends {
 		last := s.At(s.Next + uint64(s.perPacket) - 1)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C(last - s.Pace.Step()):
+		case <-s.Pace.Wait(last - s.Pace.Step()):
 		}
 		if now := s.Pace.Now(last); now-last > s.Pace.MaxBacklog() {
 			// Whole packets are lost, as many as the time that is too much for the buffer would fill.

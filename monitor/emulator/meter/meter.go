@@ -59,6 +59,12 @@ const (
 	tickHz    = 1e9  // of the device's counter
 )
 
+// The wiring of data acquisition boxes: a rail's voltage comes through a divider, its current through a clamp.
+const (
+	Divider = 2.0
+	PerVolt = 10.0 // A/V
+)
+
 // Drawn holds the true errors of one meter. Tests know it; the meter does not.
 type Drawn struct {
 	Gain   []float64     // relative error of each channel's stated gain
@@ -126,15 +132,13 @@ func (m *Instrument) Inputs() instrument.Inputs {
 // Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the sink takes them.
 func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
 	m.src.Restart(m.pace.Now(m.src.Elapsed()))
-	timer := m.pace.NewTimer()
-	defer timer.Stop()
 	scan := 1 / float64(m.src.Setup().Timebase.SampleRate())
 	for {
 		done := m.src.Elapsed()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C(done):
+		case <-m.pace.Wait(done):
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -60,12 +60,6 @@ type Config struct {
 	Codes func(ai int, sample uint64) int16
 }
 
-// The wiring.
-const (
-	Divider = wiring.Divider
-	PerVolt = wiring.PerVolt // A/V
-)
-
 // The device.
 const (
 	deviceName = "Dev1" // on the server
@@ -163,8 +157,7 @@ func (f *Face) Sessions() (n int) {
 func (f *Face) Serve(ctx context.Context, l net.Listener) error {
 	s := grpc.NewServer(grpc.MaxSendMsgSize(2*maxRoom), grpc.UnaryInterceptor(complete))
 	nipb.RegisterNiDAQmxServer(s, f)
-	stop := context.AfterFunc(ctx, s.Stop)
-	defer stop()
+	defer context.AfterFunc(ctx, s.Stop)()
 	err := s.Serve(&listener{l, f})
 	s.Stop()
 	f.mu.Lock()
@@ -265,10 +258,7 @@ func (f *Face) with(ctx context.Context, s *nipb.Session, do func(*task) int32) 
 	if code == 0 {
 		code = do(t)
 	}
-	if code != 0 {
-		return refuse(ctx, code)
-	}
-	return nil
+	return refuse(ctx, code)
 }
 
 // complete refuses a request that lacks an enum, which has neither of its two arms.
@@ -429,8 +419,12 @@ func driverError(code int32, text string) int32 {
 	return code
 }
 
-// refuse ends a call as the server does where the driver fails: UNKNOWN, with the driver's error in a trailer.
+// refuse ends a call as the server does where the driver fails: UNKNOWN, with the driver's error in a trailer. Code 0 is
+// no error.
 func refuse(ctx context.Context, code int32) error {
+	if code == 0 {
+		return nil
+	}
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("ni-error", strconv.Itoa(int(code))))
 	return status.Error(codes.Unknown, texts[code])
 }

@@ -185,12 +185,9 @@ func (f *Face) sleep(ctx context.Context, t *task, until, limit time.Duration) {
 	ended := t.ended
 	f.mu.Unlock()
 	defer f.mu.Lock()
-	wake, out := f.pace.NewTimer(), time.NewTimer(limit)
-	defer wake.Stop()
-	defer out.Stop()
 	select {
-	case <-wake.C(until - f.pace.Step()):
-	case <-out.C:
+	case <-f.pace.Wait(until - f.pace.Step()):
+	case <-time.After(limit):
 	case <-ended:
 	case <-ctx.Done():
 	}

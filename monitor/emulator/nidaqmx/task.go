@@ -243,6 +243,16 @@ func attribute[A ~int32](q interface {
 	return q.GetAttribute() + A(q.GetAttributeRaw())
 }
 
+// pick returns the value of an attribute in out.
+func pick[A comparable, V any](out *V, attribute A, values map[A]V) int32 {
+	v, ok := values[attribute]
+	if !ok {
+		return errAttribute
+	}
+	*out = v
+	return 0
+}
+
 // GetTimingAttributeDouble returns the rates that the device will keep.
 func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 	q *nipb.GetTimingAttributeDoubleRequest,
@@ -273,15 +283,11 @@ func (f *Face) GetReadAttributeUInt32(ctx context.Context,
 ) (*nipb.GetReadAttributeUInt32Response, error) {
 	out := &nipb.GetReadAttributeUInt32Response{}
 	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
-		switch attribute(q) {
-		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_AVAIL_SAMP_PER_CHAN:
-			out.Value = uint32(max(0, int64(t.taken())-t.from()))
-		case nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH:
-			out.Value = cmp.Or(f.cfg.Width, uint32(bytesCode*len(t.chans)))
-		default:
-			return errAttribute
-		}
-		return 0
+		width := cmp.Or(f.cfg.Width, uint32(bytesCode*len(t.chans)))
+		return pick(&out.Value, attribute(q), map[nipb.ReadUInt32Attribute]uint32{
+			nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_AVAIL_SAMP_PER_CHAN: uint32(max(0, int64(t.taken())-t.from())),
+			nipb.ReadUInt32Attribute_READ_U_INT32_ATTRIBUTE_RAW_DATA_WIDTH:      width,
+		})
 	})
 }
 
@@ -291,15 +297,10 @@ func (f *Face) GetReadAttributeUInt64(ctx context.Context,
 ) (*nipb.GetReadAttributeUInt64Response, error) {
 	out := &nipb.GetReadAttributeUInt64Response{}
 	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
-		switch attribute(q) {
-		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_CURR_READ_POS:
-			out.Value = t.pos
-		case nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_TOTAL_SAMP_PER_CHAN_ACQUIRED:
-			out.Value = t.taken()
-		default:
-			return errAttribute
-		}
-		return 0
+		return pick(&out.Value, attribute(q), map[nipb.ReadUInt64Attribute]uint64{
+			nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_CURR_READ_POS:                t.pos,
+			nipb.ReadUInt64Attribute_READ_U_INT64_ATTRIBUTE_TOTAL_SAMP_PER_CHAN_ACQUIRED: t.taken(),
+		})
 	})
 }
 
@@ -366,12 +367,9 @@ func (f *Face) GetBufferAttributeUInt32(ctx context.Context,
 ) (*nipb.GetBufferAttributeUInt32Response, error) {
 	out := &nipb.GetBufferAttributeUInt32Response{}
 	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
-		const size = nipb.BufferUInt32Attribute_BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE
-		if attribute(q) != size {
-			return errAttribute
-		}
-		out.Value = uint32(t.size())
-		return 0
+		return pick(&out.Value, attribute(q), map[nipb.BufferUInt32Attribute]uint32{
+			nipb.BufferUInt32Attribute_BUFFER_U_INT32_ATTRIBUTE_INPUT_BUF_SIZE: uint32(t.size()),
+		})
 	})
 }
 
@@ -381,15 +379,11 @@ func (f *Face) GetTaskAttributeUInt32(ctx context.Context,
 ) (*nipb.GetTaskAttributeUInt32Response, error) {
 	out := &nipb.GetTaskAttributeUInt32Response{}
 	return out, f.with(ctx, q.GetTask(), func(t *task) int32 {
-		out.Value = uint32(len(t.chans))
-		switch attribute(q) {
-		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS:
-		case nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES:
-			out.Value = min(out.Value, 1)
-		default:
-			return errAttribute
-		}
-		return 0
+		n := uint32(len(t.chans))
+		return pick(&out.Value, attribute(q), map[nipb.TaskUInt32Attribute]uint32{
+			nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_CHANS:   n,
+			nipb.TaskUInt32Attribute_TASK_U_INT32_ATTRIBUTE_NUM_DEVICES: min(n, 1),
+		})
 	})
 }
 
@@ -405,15 +399,16 @@ func (f *Face) GetErrorString(_ context.Context, q *nipb.GetErrorStringRequest) 
 func (f *Face) device(ctx context.Context, name string, known bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	code := int32(0)
 	switch {
 	case name != deviceName:
-		return refuse(ctx, errDevice)
+		code = errDevice
 	case f.unplugged:
-		return refuse(ctx, errDeviceGone)
+		code = errDeviceGone
 	case !known:
-		return refuse(ctx, errAttribute)
+		code = errAttribute
 	}
-	return nil
+	return refuse(ctx, code)
 }
 
 // GetDeviceAttributeString returns the model.
@@ -441,18 +436,13 @@ func (f *Face) GetDeviceAttributeBool(ctx context.Context,
 	return &nipb.GetDeviceAttributeBoolResponse{Value: f.cfg.Simultaneous}, f.device(ctx, q.GetDeviceName(), known)
 }
 
-// The driver's version.
-const versionMajor, versionMinor = 24, 5
-
 // GetSystemInfoAttributeUInt32 returns the driver's version.
 func (f *Face) GetSystemInfoAttributeUInt32(ctx context.Context,
 	q *nipb.GetSystemInfoAttributeUInt32Request,
 ) (*nipb.GetSystemInfoAttributeUInt32Response, error) {
-	switch attribute(q) {
-	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION:
-		return &nipb.GetSystemInfoAttributeUInt32Response{Value: versionMajor}, nil
-	case nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION:
-		return &nipb.GetSystemInfoAttributeUInt32Response{Value: versionMinor}, nil
-	}
-	return nil, refuse(ctx, errAttribute)
+	out := &nipb.GetSystemInfoAttributeUInt32Response{}
+	return out, refuse(ctx, pick(&out.Value, attribute(q), map[nipb.SystemUInt32Attribute]uint32{
+		nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MAJOR_VERSION: 24,
+		nipb.SystemUInt32Attribute_SYSTEM_U_INT32_ATTRIBUTE_NIDAQ_MINOR_VERSION: 5,
+	}))
 }

@@ -61,41 +61,18 @@ func (p Pace) Due(done time.Duration) time.Duration {
 	return p.Now(done)
 }
 
-// Timer waits for batches. One goroutine owns it.
-type Timer struct {
-	p     Pace
-	timer *time.Timer
-	ready chan time.Time
-}
+// ready is a channel that always delivers.
+var ready = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
 
-// NewTimer makes a timer; Stop it when done.
-func (p Pace) NewTimer() *Timer {
-	t := &Timer{p: p, ready: make(chan time.Time)}
-	close(t.ready)
-	return t
-}
-
-// C returns a channel that delivers once the batch after done may be produced.
-// Each call replaces the one before.
-func (t *Timer) C(done time.Duration) <-chan time.Time {
-	if t.p.Free() {
-		return t.ready
+// Wait returns a channel that delivers once the batch after done may be produced.
+func (p Pace) Wait(done time.Duration) <-chan time.Time {
+	ahead := time.Duration(float64(done+p.Step()-p.Now(done)) / p.speed())
+	if p.Free() || ahead <= 0 {
+		return ready
 	}
-	ahead := time.Duration(float64(done+t.p.Step()-t.p.Now(done)) / t.p.speed())
-	if ahead <= 0 {
-		return t.ready
-	}
-	if t.timer == nil {
-		t.timer = time.NewTimer(ahead)
-	} else {
-		t.timer.Reset(ahead)
-	}
-	return t.timer.C
-}
-
-// Stop releases the timer.
-func (t *Timer) Stop() {
-	if t.timer != nil {
-		t.timer.Stop()
-	}
+	return time.After(ahead)
 }

@@ -8,11 +8,9 @@ import (
 
 func TestFreePaceNeverWaits(t *testing.T) {
 	var p Pace
-	timer := p.NewTimer()
-	defer timer.Stop()
 	done := time.Duration(0)
 	for range 1000 {
-		<-timer.C(done)
+		<-p.Wait(done)
 		if due := p.Due(done); due != done+2*time.Millisecond {
 			t.Fatalf("after %v comes %v", done, due)
 		}
@@ -25,11 +23,9 @@ func TestPacedRunsAtItsSpeed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
 			p := Pace{Epoch: begin, Speed: speed, Batch: 5 * time.Millisecond}
-			timer := p.NewTimer()
-			defer timer.Stop()
 			done := time.Duration(0)
 			for done < time.Second {
-				<-timer.C(done)
+				<-p.Wait(done)
 				next := p.Due(done)
 				if next-done < p.Batch-time.Microsecond || next-done > p.Batch+time.Millisecond {
 					t.Fatalf("speed %v: a batch of %v", speed, next-done)

@@ -68,8 +68,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Version = cmp.Or(cfg.Version, "F411-1.6.1")
 	f := &Face{cfg: cfg, noise: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x70733366))
-	var err error
-	if f.stored, f.hw, err = connect(b, cfg, zeroLevels, rng); err != nil {
+	if err := f.connect(b, zeroLevels, rng); err != nil {
 		return nil, err
 	}
 	f.clock = meter.Drawing(rng, cfg.Draw)(cfg.Spread.UClock)
@@ -296,24 +295,21 @@ var dividers = []float64{0.8, 0.2, 0.0877}
 
 // connect puts the board's rails on the pairs: the smallest current sensor and
 // the largest divider that bear the rail at its highest load.
-func connect(b *board.Board, cfg Config, zeroLevels float64, rng *rand.Rand) (stored [Sensors]Sensor,
-	hw [Sensors]analog, err error,
-) {
-	for i := range hw {
-		hw[i], stored[i] = analog{rail: -1}, Sensor{Type: "NA", Pair: "NA"}
+func (f *Face) connect(b *board.Board, zeroLevels float64, rng *rand.Rand) error {
+	for i := range f.hw {
+		f.hw[i], f.stored[i] = analog{rail: -1}, Sensor{Type: "NA", Pair: "NA"}
 	}
-	rails := b.Rails()
-	names := cfg.Rails
+	rails, names := b.Rails(), f.cfg.Rails
 	if names == nil {
 		names = lists.Map(rails[:min(len(rails), Pairs)], func(r board.RailConfig) string { return r.Name })
 	}
 	if len(names) > Pairs {
-		return stored, hw, fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)
+		return fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)
 	}
 	for pair, name := range names {
 		i, err := b.Find(name)
 		if err != nil {
-			return stored, hw, fmt.Errorf("emulated PowerSensor3: %w", err)
+			return fmt.Errorf("emulated PowerSensor3: %w", err)
 		}
 		most := b.Rail(i, 1.1*b.Config().Levels.Full)
 		h, d := 0, 0
@@ -325,29 +321,26 @@ func connect(b *board.Board, cfg Config, zeroLevels float64, rng *rand.Rand) (st
 		}
 		hall, div := hallSensors[h], dividers[d]
 		// A Hall sensor rests at half of its supply of 3.3 V, a divider at 0 V.
-		stored[2*pair], hw[2*pair] = sensor(rng, cfg, zeroLevels, hall.name, name, i, true, 1.65, hall.gain)
-		stored[2*pair+1], hw[2*pair+1] = sensor(rng, cfg, zeroLevels, "voltage", name, i, false, 0, div)
+		f.connectOne(2*pair, rng, zeroLevels, Sensor{Type: hall.name, Pair: name}, i, 1.65, hall.gain)
+		f.connectOne(2*pair+1, rng, zeroLevels, Sensor{Type: "voltage", Pair: name}, i, 0, div)
 	}
-	return stored, hw, nil
+	return nil
 }
 
-// sensor draws one sensor's true values around its stored ones. The stored
+// connectOne draws one sensor's true values around its stored ones; those of current have even numbers. The stored
 // reference is calibrated at zero input, as the device's manual asks: it includes
 // the part that the integer mean cuts off.
-func sensor(rng *rand.Rand, cfg Config, zeroLevels float64, kind, pair string, rail int, current bool, vref,
-	gain float64,
-) (Sensor, analog) {
-	u, offset, noise := cfg.Spread.UGainV, float64(cfg.Spread.UOffsetV), noiseV
+func (f *Face) connectOne(n int, rng *rand.Rand, zeroLevels float64, s Sensor, rail int, vref, gain float64) {
+	sp, current := f.cfg.Spread, n%2 == 0
+	u, offset, noise := sp.UGainV, float64(sp.UOffsetV), noiseV
 	if current {
-		u, offset, noise = cfg.Spread.UGainI, float64(cfg.Spread.UOffsetI), noiseI
+		u, offset, noise = sp.UGainI, float64(sp.UOffsetI), noiseI
 	}
-	offset = math.Hypot(offset, zeroLevels*lsb/gain)
-	ge, oe := rng.NormFloat64()*u, rng.NormFloat64()*offset
-	if !cfg.Draw {
-		ge, oe = 0, 0
-	}
-	s := Sensor{Type: kind, Pair: pair, Vref: float32(vref - truncation*lsb), Sensitivity: float32(gain), InUse: true}
-	return s, analog{rail: rail, vref: vref + oe*gain, gain: gain * (1 + ge), noise: noise, current: current}
+	draw := meter.Drawing(rng, f.cfg.Draw)
+	ge, oe := draw(u), draw(math.Hypot(offset, zeroLevels*lsb/gain))
+	s.Vref, s.Sensitivity, s.InUse = float32(vref-truncation*lsb), float32(gain), true
+	f.stored[n] = s
+	f.hw[n] = analog{rail: rail, vref: vref + oe*gain, gain: gain * (1 + ge), noise: noise, current: current}
 }
 
 // level converts one sensor for one frame: six conversions, their integer mean.

@@ -21,9 +21,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
-// Config describes the scope and its wiring.
-type Config = scope.Config
-
 // Family holds the differences between the families, from their manuals.
 type Family struct {
 	traits    scope.Traits
@@ -63,7 +60,7 @@ type Face struct {
 }
 
 // New makes a scope of a family whose probes sit on a board.
-func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+func New(b *board.Board, family *Family, cfg scope.Config) (*Face, error) {
 	f := &Face{family: family}
 	return f, f.Init(b, cfg, family.traits, f, f.reset, f.commands)
 }
@@ -129,21 +126,14 @@ func (f *Face) setDepth(c scpi.Call) error {
 		f.depth = 0
 		return nil
 	}
-	s, unit := strings.ToLower(c.Args[0]), 1.0 // also as 10k or 1M
-	if t, ok := strings.CutSuffix(s, "k"); ok {
-		s, unit = t, 1e3
-	} else if t, ok := strings.CutSuffix(s, "m"); ok {
-		s, unit = t, 1e6
-	}
-	v, err := strconv.ParseFloat(s, 64)
+	v, err := scope.Count(c.Args[0])
 	if err != nil {
-		return scpi.ErrType
+		return err
 	}
-	d := int(v * unit)
-	if !slices.Contains(f.family.depths(f.Share()), d) || float64(d) != v*unit {
+	if !slices.Contains(f.family.depths(f.Share()), int(v)) || v != math.Trunc(v) {
 		return scpi.ErrValue
 	}
-	f.depth = d
+	f.depth = int(v)
 	return nil
 }
 

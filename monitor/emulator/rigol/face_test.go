@@ -12,7 +12,7 @@ import (
 )
 
 // still is a scope in a time that the test moves.
-func still(t *testing.T, b *board.Board, family *Family, cfg Config) (*Face, *time.Duration) {
+func still(t *testing.T, b *board.Board, family *Family, cfg scope.Config) (*Face, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
 	cfg.Now = func() time.Duration { return *now }
@@ -24,7 +24,7 @@ func still(t *testing.T, b *board.Board, family *Family, cfg Config) (*Face, *ti
 }
 
 func TestASingleAcquisition(t *testing.T) {
-	f, now := still(t, montest.Idle(t), DS1000Z, Config{NoiseCodes: -1})
+	f, now := still(t, montest.Idle(t), DS1000Z, scope.Config{NoiseCodes: -1})
 	montest.Expect(
 		t, f,
 		":CHAN2:DISP ON;:CHAN3:DISP ON;:CHAN4:DISP ON", "",
@@ -68,7 +68,7 @@ func TestASingleAcquisition(t *testing.T) {
 }
 
 func TestAStopInTheMiddle(t *testing.T) {
-	f, now := still(t, montest.Idle(t), DS1000Z, Config{})
+	f, now := still(t, montest.Idle(t), DS1000Z, scope.Config{})
 	montest.Expect(t, f, ":TIM:SCAL 0.5;:TIM:OFFS 3;:ACQ:MDEP 12000;:SING;:TFOR", "")
 	*now = 1500 * time.Millisecond
 	montest.Expect(t, f, ":STOP;:TRIG:STAT?;:WAV:MODE RAW;PRE?",
@@ -77,7 +77,7 @@ func TestAStopInTheMiddle(t *testing.T) {
 
 func TestAnEdgeTriggers(t *testing.T) {
 	b := montest.Idle(t)
-	f, now := still(t, b, DS1000Z, Config{NoiseCodes: -1})
+	f, now := still(t, b, DS1000Z, scope.Config{NoiseCodes: -1})
 	if _, err := b.SetLoad(500*time.Millisecond, load.Full); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAnEdgeTriggers(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	f, _ := still(t, montest.Idle(t), DS1000Z, Config{})
+	f, _ := still(t, montest.Idle(t), DS1000Z, scope.Config{})
 	montest.Refused(
 		t, f,
 		":CHAN1:SCAL 1e6", ":CHAN1:SCAL -1", ":CHAN1:OFFS 1e6", ":CHAN1:PROB 0", ":TIM:SCAL 100", ":TIM:OFFS -1e3",
@@ -102,10 +102,10 @@ func TestRefusals(t *testing.T) {
 		":CHAN1:DISP MAYBE",
 	)
 	b := montest.Idle(t)
-	if _, err := New(b, DS1000Z, Config{}); err == nil {
+	if _, err := New(b, DS1000Z, scope.Config{}); err == nil {
 		t.Error("a scope without time")
 	}
-	if _, err := New(b, DS1000Z, Config{
+	if _, err := New(b, DS1000Z, scope.Config{
 		Now:    func() time.Duration { return 0 },
 		Probes: [scope.MaxChannels]scope.Probe{{Quantity: scope.Load, Rail: "none"}},
 	}); err == nil {
@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 func TestAShunt(t *testing.T) {
 	rail := board.DefaultRails()[2].Name
 	b := montest.Idle(t)
-	f, now := still(t, b, DS1000Z, Config{
+	f, now := still(t, b, DS1000Z, scope.Config{
 		NoiseCodes: -1,
 		Probes: [scope.MaxChannels]scope.Probe{
 			{Quantity: scope.Source, Rail: rail, Ohm: 0.05},
@@ -140,7 +140,7 @@ func TestAShunt(t *testing.T) {
 // The reader of an MSO5000 gives nothing until mode and format were set behind
 // an acquisition that has settled.
 func TestAHastyRead(t *testing.T) {
-	f, now := still(t, montest.Idle(t), MSO5000, Config{NoiseCodes: -1})
+	f, now := still(t, montest.Idle(t), MSO5000, scope.Config{NoiseCodes: -1})
 	montest.Expect(t, f,
 		":TIM:SCAL 1e-3;:TIM:OFFS 5e-3;:ACQ:MDEP 10k;:SING;:TFOR", "", ":ACQ:MDEP?", "10000",
 		":WAV:SOUR CHAN1;MODE RAW;FORM BYTE;STAR 1;STOP 10", "")
@@ -157,7 +157,7 @@ func TestAHastyRead(t *testing.T) {
 // A DHO tells pages where others tell points, gives words, and does not know how
 // much of a memory was filled.
 func TestPagesOfWords(t *testing.T) {
-	f, now := still(t, montest.Idle(t), DHO, Config{NoiseCodes: -1})
+	f, now := still(t, montest.Idle(t), DHO, scope.Config{NoiseCodes: -1})
 	// 20 divisions of memory
 	montest.Expect(t, f, ":TIM:SCAL 0.1;:ACQ:MDEP 1M;SRAT?", "5.000000E+05", ":TIM:OFFS 1;:SING;:TFOR", "")
 	*now = 1000 * time.Millisecond

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/wattmark/wattmark/monitor/emulator/pty"
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -16,7 +17,7 @@ import (
 func busy(t *testing.T, family *Family) *Face {
 	t.Helper()
 	b, now := montest.Busy(t)
-	f, err := New(b, family, Config{Now: now})
+	f, err := New(b, family, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
-// Config describes the scope and its wiring.
-type Config = scope.Config
-
 // Model is one scope of the family.
 type Model struct {
 	name, serial string
@@ -60,11 +57,11 @@ type Face struct {
 }
 
 // New makes a scope whose probes sit on a board.
-func New(b *board.Board, m Model, cfg Config) (*Face, error) {
+func New(b *board.Board, m Model, cfg scope.Config) (*Face, error) {
 	f := &Face{}
 	err := f.Init(b, cfg, scope.Traits{
 		Name: m.name, ID: "Rohde&Schwarz," + m.name + "," + m.serial + ",02.400", Channels: m.channels,
-		PerDiv: perDiv, Middle: middle, Least: 0, Most: 1<<16 - quantum,
+		PerDiv: perDiv, Middle: middle, Least: 0, Most: 1<<16 - quantum, Form: number,
 		Quantum: quantum, GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2.5e-6,
 	}, f, f.reset, func() []scpi.Command {
 		return slices.Concat(f.rootCommands(), f.timeCommands(), f.inputCommands(), f.triggerCommands(), f.waveCommands())
@@ -83,7 +80,7 @@ func New(b *board.Board, m Model, cfg Config) (*Face, error) {
 
 // reset is *RST.
 func (f *Face) reset() {
-	f.Reset(channel{Scale: 5e-3, Ratio: 1, Coupling: "DCL", Invert: "NORM", Limit: "FULL", Units: "V"})
+	f.Reset(channel{Placed: true, Scale: 5e-3, Ratio: 1, Coupling: "DCL", Invert: "NORM", Limit: "FULL", Units: "V"})
 	f.timeScale, f.position, f.reference, f.depth = 1e-4, 0, 50, depths[0]
 	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
 	f.words = map[string]string{"ACQuire:TYPE": "REFR", "CHANnel<n>:TYPE": "SAMP"}
@@ -194,19 +191,16 @@ func (f *Face) timeCommands() []scpi.Command {
 // inputCommands set how volts become codes, and a channel's other settings. A scale or an offset out of range is set
 // to the range's end.
 func (f *Face) inputCommands() []scpi.Command {
-	placed := func(pattern string, at func(*channel) *float64, set func(*channel, float64) error) scpi.Command {
-		return f.Placed(number, pattern, func(ch *channel) float64 { return *at(ch) }, set)
-	}
 	return []scpi.Command{
 		f.Display("CHANnel<n>:STATe", func() {}),
-		placed("CHANnel<n>:SCALe", func(ch *channel) *float64 { return &ch.Scale }, func(ch *channel, v float64) error {
+		f.Value("CHANnel<n>:SCALe", func(ch *channel) float64 { return ch.Scale }, func(ch *channel, v float64) error {
 			ch.Scale = min(max(v, 1e-3*ch.Ratio), 10*ch.Ratio)
 			return nil
 		}),
-		placed("CHANnel<n>:POSition", func(ch *channel) *float64 { return &ch.Position }, func(ch *channel, v float64) error {
+		f.Value("CHANnel<n>:POSition", func(ch *channel) float64 { return ch.Position }, func(ch *channel, v float64) error {
 			return scpi.Put(&ch.Position, v, -5, 5)
 		}),
-		placed("CHANnel<n>:OFFSet", func(ch *channel) *float64 { return &ch.Offset }, func(ch *channel, v float64) error {
+		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Offset }, func(ch *channel, v float64) error {
 			most := 40 * ch.Ratio
 			if ch.Scale < 0.2*ch.Ratio {
 				most = 2 * ch.Ratio
@@ -214,7 +208,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			ch.Offset = min(max(v, -most), most)
 			return nil
 		}),
-		placed("PROBe<n>:SETup:ATTenuation:MANual", func(ch *channel) *float64 { return &ch.Ratio },
+		f.Value("PROBe<n>:SETup:ATTenuation:MANual", func(ch *channel) float64 { return ch.Ratio },
 			func(ch *channel, v float64) error { return ch.SetRatio(v, 1e-4, 1e7) }),
 		f.Keep("PROBe<n>:SETup:ATTenuation:UNIT", func(ch *channel) *string { return &ch.Units }, "V", "A"),
 		f.Keep("CHANnel<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DCLimit", "ACLimit", "GND"),
@@ -250,9 +244,8 @@ func (f *Face) triggerCommands() []scpi.Command {
 // waveCommands choose form and points of a download, describe a waveform and give it.
 func (f *Face) waveCommands() []scpi.Command {
 	of := func(name string, get func(n int, v scope.View) string) scpi.Command {
-		return scpi.Command{Pattern: "CHANnel<n>:DATA:" + name, Query: func(c scpi.Call) ([]byte, error) {
-			return f.Of(func(*channel) string { return get(c.Suffixes[0]-1, f.view(c.Suffixes[0]-1)) })(c)
-		}}
+		query := f.Of(func(ch *channel) string { return get(ch.No, f.view(ch.No)) })
+		return scpi.Command{Pattern: "CHANnel<n>:DATA:" + name, Query: query}
 	}
 	points := of("POINts", func(_ int, v scope.View) string { return fmt.Sprint(v.Points) })
 	points.Set = scpi.Word(&f.points, "DEFault", "MAXimum", "DMAXimum")
@@ -271,9 +264,7 @@ func (f *Face) waveCommands() []scpi.Command {
 		of("YINCrement", func(n int, _ scope.View) string { return number(f.Increment(n) * f.unit()) }),
 		of("YORigin", func(n int, _ scope.View) string { return number(f.volts(n, 0)) }),
 		of("YRESolution", func(int, scope.View) string { return "10" }),
-		{Pattern: "CHANnel<n>:DATA", Query: func(c scpi.Call) ([]byte, error) {
-			return f.Of(func(*channel) string { return string(f.data(c.Suffixes[0] - 1)) })(c)
-		}},
+		{Pattern: "CHANnel<n>:DATA", Query: f.Of(func(ch *channel) string { return string(f.data(ch.No)) })},
 	}
 }
 
@@ -337,7 +328,6 @@ func (f *Face) data(n int) []byte {
 
 // encode appends codes in the form that FORMat asks for.
 func (f *Face) encode(out []byte, n int, codes []int32) []byte {
-	bytes := f.bits / 8
 	for _, c := range codes {
 		w := uint32(c) << 16 // the value at the top of 32 bits
 		switch f.format {
@@ -347,12 +337,7 @@ func (f *Face) encode(out []byte, n int, codes []int32) []byte {
 		case "REAL":
 			w = math.Float32bits(float32(f.volts(n, c)))
 		}
-		for i := range bytes {
-			if f.order == "LSBF" {
-				i = bytes - 1 - i
-			}
-			out = append(out, byte(w>>(24-8*i)))
-		}
+		out = scope.Top(out, w, f.bits/8, f.order == "LSBF")
 	}
 	return out
 }

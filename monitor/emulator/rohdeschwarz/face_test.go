@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
@@ -16,7 +17,7 @@ import (
 func still(t *testing.T, m Model) (*Face, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
-	f, err := New(montest.Idle(t), m, Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
+	f, err := New(montest.Idle(t), m, scope.Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestRecordLength(t *testing.T) {
 // *OPC? answers behind a single acquisition, as its maker says.
 func TestOperationComplete(t *testing.T) {
 	b, now := montest.Busy(t)
-	f, err := New(b, RTB2004, Config{Now: now})
+	f, err := New(b, RTB2004, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

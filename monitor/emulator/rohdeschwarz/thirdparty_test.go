@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -36,7 +37,7 @@ scope.write("NO:SUCH:THING"); print(scope.query("SYSTem:ERRor?"))
 func TestPyVISA(t *testing.T) {
 	montest.NeedVISA(t)
 	b, now := montest.Busy(t)
-	f, err := New(b, RTB2004, Config{Now: now})
+	f, err := New(b, RTB2004, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestPyVISA(t *testing.T) {
 func TestLXITools(t *testing.T) {
 	montest.Need(t, "lxi-tools", "lxi", "--version")
 	b, now := montest.Busy(t)
-	f, err := New(b, RTB2002, Config{Now: now})
+	f, err := New(b, RTB2002, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

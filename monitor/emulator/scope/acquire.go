@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -210,19 +211,18 @@ func (s *Scope) Keep(pattern string, at func(*Channel) *string, words ...string)
 
 // Value is a channel's setting that is a number; set refuses or rounds it, and get returns the reported value.
 func (s *Scope) Value(pattern string, get func(*Channel) float64, set func(*Channel, float64) error) scpi.Command {
-	return s.ValueIn(scpi.Exponent, pattern, get, set)
-}
-
-// ValueIn is Value with an answer in a maker's form of numbers.
-func (s *Scope) ValueIn(form func(float64) string, pattern string, get func(*Channel) float64,
-	set func(*Channel, float64) error,
-) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
-		Set: s.On(func(ch *Channel) func(scpi.Call) error {
-			return scpi.Set(func(v float64) error { return set(ch, v) })
+		Set: s.On(func(c *Channel) func(scpi.Call) error {
+			return scpi.Set(func(v float64) error {
+				err := set(c, v)
+				if c.Placed {
+					c.Shift = c.Position*c.Scale - c.Offset
+				}
+				return err
+			})
 		}),
-		Query: s.Of(func(ch *Channel) string { return form(get(ch)) }),
+		Query: s.Of(func(c *Channel) string { return s.Form(get(c)) }),
 	}
 }
 
@@ -230,7 +230,7 @@ func (s *Scope) ValueIn(form func(float64) string, pattern string, get func(*Cha
 func (s *Scope) Reset(to Channel) {
 	for i := range s.Channel {
 		c := &s.Channel[i]
-		to.Shown, to.probe, to.rail = i == 0, c.probe, c.rail
+		to.Shown, to.No, to.probe, to.rail = i == 0, i, c.probe, c.rail
 		*c = to
 	}
 }
@@ -243,17 +243,6 @@ func (c *Channel) SetRatio(v, least, most float64) error {
 	part := v / c.Ratio
 	c.Scale, c.Shift, c.Offset, c.Ratio = c.Scale*part, c.Shift*part, c.Offset*part, v
 	return nil
-}
-
-// Placed is ValueIn of a maker whose offset and position make the shift.
-func (s *Scope) Placed(form func(float64) string, pattern string, get func(*Channel) float64,
-	set func(*Channel, float64) error,
-) scpi.Command {
-	return s.ValueIn(form, pattern, get, func(c *Channel, v float64) error {
-		err := set(c, v)
-		c.Shift = c.Position*c.Scale - c.Offset
-		return err
-	})
 }
 
 // Display is the setting that puts a channel on the screen; changed is called where that changes the share of memory.
@@ -312,6 +301,19 @@ func (s *Scope) Slope(pattern string, show func(string) string, words ...string)
 	return scpi.Command{Pattern: pattern, Set: scpi.Do(scpi.OneOf(words...), func(w string) {
 		s.Trig.Slope = kept[slices.IndexFunc(words, func(long string) bool { return scpi.Short(long) == w })]
 	}), Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
+}
+
+// Count reads a number of points, also as 10k or 1.25M.
+func Count(text string) (float64, error) {
+	text, unit := strings.ToLower(text), 1.0
+	if i := strings.IndexAny(text, "kmg"); i >= 0 && i == len(text)-1 {
+		text, unit = text[:i], map[byte]float64{'k': 1e3, 'm': 1e6, 'g': 1e9}[text[i]]
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, scpi.ErrType
+	}
+	return v * unit, nil
 }
 
 // Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.
@@ -403,6 +405,17 @@ func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 		dst = append(dst, int32(min(max(code, float64(s.Least)), float64(s.Most))))
 	}
 	return dst
+}
+
+// Top appends the uppermost bytes of a word of 32 bits, as binary codes are sent.
+func Top(out []byte, word uint32, bytes int, little bool) []byte {
+	for i := range bytes {
+		if little {
+			i = bytes - 1 - i
+		}
+		out = append(out, byte(word>>(24-8*i)))
+	}
+	return out
 }
 
 // Each converts points of a channel in pieces, and hands each on: a whole deep

@@ -72,21 +72,22 @@ type Traits struct {
 	Name        string // for errors
 	ID          string // answer to *IDN?: maker, model, serial number, firmware
 	Channels    int
-	PerDiv      float64 // codes a division
-	Middle      float64 // code of the screen's middle
-	Least, Most int     // codes at the ends of the range
-	Quantum     int     // codes between two steps of the converter; 0 and 1 for all of them
-	WholeShift  bool    // a channel's shift comes in whole codes
+	PerDiv      float64              // codes a division
+	Middle      float64              // code of the screen's middle
+	Least, Most int                  // codes at the ends of the range
+	Quantum     int                  // codes between two steps of the converter; 0 and 1 for all of them
+	WholeShift  bool                 // a channel's shift comes in whole codes
+	Form        func(float64) string // of numbers; nil for scpi.Exponent
 	// The maker's limits: relative, in divisions, relative.
 	GainLimit, ZeroLimit, ClockLimit float64
 }
 
 // Signed are the traits of a scope of four channels whose converter has so many bits, at the top of signed codes of 16.
-func Signed(name, id string, bits int, perDiv, gain, clock float64) Traits {
+func Signed(name, id string, bits int, perDiv, gain, clock float64, form func(float64) string) Traits {
 	quantum := 1 << (16 - bits)
 	return Traits{
 		Name: name, ID: id, Channels: 4, PerDiv: perDiv, Least: math.MinInt16, Most: math.MaxInt16 + 1 - quantum,
-		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock,
+		Quantum: quantum, GainLimit: gain, ZeroLimit: 0.1, ClockLimit: clock, Form: form,
 	}
 }
 
@@ -105,14 +106,16 @@ type Channel struct {
 	Shown        bool
 	Scale, Ratio float64 // V a division; the probe's ratio
 	Shift        float64 // volts added before the converter
-	// Offset in volts and Position in divisions make the shift of a maker that has both.
+	// Offset in volts and Position in divisions make the shift where it is Placed.
 	Offset, Position float64
+	Placed           bool
 	Coupling         string
 	Invert           string
 	Limit            string // bandwidth
 	Units            string
 	Label            string
 
+	No    int // counted from 0
 	probe Probe
 	rail  int
 }
@@ -159,9 +162,12 @@ func (s *Scope) Init(b *board.Board, cfg Config, t Traits, g Geometry, reset fun
 		}
 		cfg.Clock = within(t.ClockLimit)
 	}
+	if t.Form == nil {
+		t.Form = scpi.Exponent
+	}
 	s.Traits, s.board, s.cfg, s.geometry, s.Channel = t, b, cfg, g, make([]Channel, t.Channels)
 	for i, p := range cfg.Probes[:t.Channels] {
-		s.Channel[i].probe = p
+		s.Channel[i].No, s.Channel[i].probe = i, p
 		s.Channel[i].rail = slices.IndexFunc(rails, func(r board.RailConfig) bool { return r.Name == p.Rail })
 		if p.Quantity == TriggerIn && p.Line == nil {
 			return fmt.Errorf("emulated %s: channel %d: no trigger line", t.Name, i+1)

@@ -19,9 +19,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
-// Config describes the scope and its wiring.
-type Config = scope.Config
-
 // Family holds the differences between the families, from their manuals.
 type Family struct {
 	traits    scope.Traits
@@ -35,19 +32,19 @@ type Family struct {
 
 // SDS2000XPlus is the SDS2104X Plus and its sisters, of 8 bits.
 var SDS2000XPlus = &Family{
-	traits: scope.Signed("SDS2000X Plus", maker+"SDS2104X Plus,SDS2PEED6R0001,1.3.9R10", 8, perDiv, 0.03, 25e-6),
+	traits: scope.Signed("SDS2000X Plus", maker+"SDS2104X Plus,SDS2PEED6R0001,1.3.9R10", 8, perDiv, 0.03, 25e-6, number),
 	bits:   8, digits: 9, maxRead: 5_000_000, maxRate: 2e9,
 }
 
 // SDS2000XHD is the SDS2104X HD and its sisters, of 12 bits.
 var SDS2000XHD = &Family{
-	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0001,1.2.3.1", 12, perDiv, 0.03, 25e-6),
+	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0001,1.2.3.1", 12, perDiv, 0.03, 25e-6, number),
 	bits:   12, maxRead: 4_000_000, maxRate: 2e9, wordCodes: true,
 }
 
 // LowBits is an HD whose words carry the converter's bits at their bottom.
 var LowBits = &Family{
-	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0002,1.0.0.1", 12, perDiv, 0.03, 25e-6),
+	traits: scope.Signed("SDS2000X HD", maker+"SDS2104X HD,SDS2HBAD6R0002,1.0.0.1", 12, perDiv, 0.03, 25e-6, number),
 	bits:   12, low: true, maxRead: 4_000_000, maxRate: 2e9,
 }
 
@@ -70,7 +67,7 @@ type Face struct {
 }
 
 // New makes a scope of a family whose probes sit on a board.
-func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+func New(b *board.Board, family *Family, cfg scope.Config) (*Face, error) {
 	f := &Face{family: family}
 	return f, f.Init(b, cfg, family.traits, f, f.reset, func() []scpi.Command {
 		return slices.Concat(f.timeCommands(), f.inputCommands(), f.triggerCommands())
@@ -121,14 +118,15 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if s := f.State(); s != scope.Free && s != scope.Triggered {
 		return scpi.ErrConflict
 	}
-	v, err := points(c.Args[0])
+	v, err := scope.Count(c.Args[0])
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(f.depths(), int(v)) {
+	n := int(math.Round(v))
+	if !slices.Contains(f.depths(), n) {
 		return scpi.ErrValue
 	}
-	f.depth = int(v)
+	f.depth = n
 	return nil
 }
 
@@ -154,22 +152,6 @@ var suffixes = []struct {
 	unit string
 	v    float64
 }{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}}
-
-// points reads a number of points, also as 10k or 1.25M.
-func points(s string) (float64, error) {
-	unit := 1.0
-	for _, x := range suffixes {
-		if t, ok := strings.CutSuffix(strings.ToUpper(s), strings.ToUpper(x.unit)); ok {
-			s, unit = t, x.v
-			break
-		}
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return 0, scpi.ErrType
-	}
-	return math.Round(v * unit), nil
-}
 
 // number writes a setting as this maker does: three digits.
 func number(v float64) string { return fmt.Sprintf("%.2E", v) }
@@ -224,11 +206,11 @@ func (f *Face) inputCommands() []scpi.Command {
 	})
 	shown.Query = f.Of(func(ch *channel) string { return map[bool]string{true: "ON", false: "OFF"}[ch.Shown] })
 	return []scpi.Command{
-		f.ValueIn(number, "CHANnel<n>:SCALe", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
+		f.Value("CHANnel<n>:SCALe", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
 			c.Scale = min(max(v, 500e-6*c.Ratio), 10*c.Ratio)
 			return shift(c, c.Shift)
 		}),
-		f.ValueIn(number, "CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Shift }, shift),
+		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Shift }, shift),
 		{Pattern: "CHANnel<n>:PROBe", Set: f.On(func(ch *channel) func(scpi.Call) error {
 			return scpi.Take(ratio, func(v float64) error { return ch.SetRatio(v, 1e-6, 1e6) })
 		}), Query: f.Of(func(ch *channel) string { return number(ch.Ratio) })},
@@ -357,27 +339,22 @@ func (f *Face) descriptor() []byte {
 // data is the answer to :WAV:DATA?: :WAV:POIN points (all where it is 0) behind
 // :WAV:STAR, no more than :WAV:MAXP at a time and than there are.
 func (f *Face) data() ([]byte, error) {
-	w := &f.wav
-	v := f.Memory()
-	n := f.readable() - w.start
+	w, v, size := &f.wav, f.Memory(), f.bytes()
+	n := min(f.readable()-w.start, f.family.maxRead/size)
 	if w.point > 0 {
 		n = min(n, w.point)
 	}
-	n = min(n, f.family.maxRead/f.bytes())
 	if f.Running() || !f.Channel[w.source].Shown || n <= 0 || w.interval > 1 {
 		return f.block(nil), nil
 	}
-	out := make([]byte, 0, n*f.bytes())
+	out := make([]byte, 0, n*size)
 	f.Each(w.source, w.start, n, v, func(codes []int32) {
 		for _, c := range codes {
-			switch {
-			case w.width == "BYTE":
-				out = append(out, byte(c>>8))
-			case f.family.low:
-				out = binary.LittleEndian.AppendUint16(out, uint16(c)>>(16-f.family.bits))
-			default:
-				out = binary.LittleEndian.AppendUint16(out, uint16(c))
+			word := uint16(c)
+			if f.family.low && size == 2 {
+				word >>= 16 - f.family.bits
 			}
+			out = scope.Top(out, uint32(word)<<16, size, true)
 		}
 	})
 	return f.block(out), nil

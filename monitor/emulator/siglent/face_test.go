@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -13,7 +14,7 @@ import (
 func still(t *testing.T, family *Family) (*Face, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
-	f, err := New(montest.Idle(t), family, Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
+	f, err := New(montest.Idle(t), family, scope.Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestRanges(t *testing.T) {
 	)
 	montest.Refused(t, f, ":ACQ:MDEP 77", ":WAV:SOUR C9", ":CHAN9:SCAL 1", ":WAV:STAR -1", ":WAV:STAR 1.5",
 		":TRIG:MODE LATER", ":CHAN1:PROB VAL,0", ":CHAN1:SWIT MAYBE")
-	if _, err := New(montest.Idle(t), SDS2000XPlus, Config{}); err == nil {
+	if _, err := New(montest.Idle(t), SDS2000XPlus, scope.Config{}); err == nil {
 		t.Error("a scope without time")
 	}
 }

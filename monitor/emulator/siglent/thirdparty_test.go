@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -49,7 +50,7 @@ func TestPyVISA(t *testing.T) {
 		width  string
 	}{{SDS2000XPlus, "BYTE"}, {SDS2000XHD, "BYTE"}, {SDS2000XHD, "WORD"}} {
 		b, now := montest.Busy(t)
-		f, err := New(b, c.family, Config{Now: now})
+		f, err := New(b, c.family, scope.Config{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func TestPyVISA(t *testing.T) {
 func TestLXITools(t *testing.T) {
 	montest.Need(t, "lxi-tools", "lxi", "--version")
 	b, now := montest.Busy(t)
-	f, err := New(b, SDS2000XPlus, Config{Now: now})
+	f, err := New(b, SDS2000XPlus, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

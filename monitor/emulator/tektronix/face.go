@@ -18,9 +18,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
 
-// Config describes the scope and its wiring.
-type Config = scope.Config
-
 // Family holds the differences between the families, from their manuals.
 type Family struct {
 	traits  scope.Traits
@@ -37,19 +34,21 @@ type Family struct {
 
 // MDO3000 is the MDO3014 and its sisters, of 8 bits.
 var MDO3000 = &Family{
-	traits:  scope.Signed("MDO3000", "TEKTRONIX,MDO3014,C012345,CF:91.1CT FV:v1.30", 8, perDiv, 0.02, 10e-6),
+	traits:  scope.Signed("MDO3000", "TEKTRONIX,MDO3014,C012345,CF:91.1CT FV:v1.30", 8, perDiv, 0.02, 10e-6, thousands),
 	maxRate: 2.5e9, depths: []int{1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000}, most: 10_000_000,
 }
 
 // MSO4 is the MSO44, of 12 bits.
 var MSO4 = &Family{
-	traits:  scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023456,CF:91.1CT FV:1.44.3", 12, perDiv, 0.01, 2.5e-6),
+	traits: scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023456,CF:91.1CT FV:1.44.3", 12,
+		perDiv, 0.01, 2.5e-6, thousands),
 	maxRate: 6.25e9, series: true, most: 31_250_000, rates: []float64{6.25, 5, 3.125, 2.5, 1.25, 1},
 }
 
 // MSO4NoID is one whose firmware leaves WFID out.
 var MSO4NoID = &Family{
-	traits:  scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023457,CF:91.1CT FV:1.28.5", 12, perDiv, 0.01, 2.5e-6),
+	traits: scope.Signed("4 Series MSO", "TEKTRONIX,MSO44,C023457,CF:91.1CT FV:1.28.5", 12,
+		perDiv, 0.01, 2.5e-6, thousands),
 	maxRate: 6.25e9, series: true, most: 31_250_000, rates: MSO4.rates, noID: true,
 }
 
@@ -71,14 +70,13 @@ type Face struct {
 	rate            float64 // as set, with manual
 	manual          bool    // rate and depth make the window
 	depth           int     // points a channel
-	stopAfter       string
-	words           map[string]string
+	stopAfter, mode string
 	began           time.Duration // board time of the last ACQuire:STATE RUN
 	data            transfer
 }
 
 // New makes a scope of a family whose probes sit on a board.
-func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
+func New(b *board.Board, family *Family, cfg scope.Config) (*Face, error) {
 	f := &Face{family: family, now: cfg.Now, header: true, verbose: true}
 	if err := f.Init(b, cfg, family.traits, f, f.reset, f.commands); err != nil {
 		return nil, err
@@ -89,10 +87,10 @@ func New(b *board.Board, family *Family, cfg Config) (*Face, error) {
 
 // reset is *RST. It leaves HEADer and VERBose alone.
 func (f *Face) reset() {
-	f.Reset(channel{Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
+	f.Reset(channel{Placed: true, Scale: 0.1, Ratio: 1, Coupling: "DC", Invert: "0", Limit: "FUL"})
 	f.timeScale, f.position, f.depth, f.manual, f.rate, f.stopAfter = 4e-6, 50, 10_000, false, 62.5e6, "RUNSTOP"
 	f.Trig = scope.Trigger{Sweep: "AUTO", Slope: "POS", Coupling: "DC"}
-	f.words, f.delay = map[string]string{"ACQuire:MODe": "SAMPLE"}, true
+	f.mode, f.delay = "SAMPLE", true
 	f.data = transfer{encoding: "RIB", width: 1, start: 1, stop: 10_000}
 	f.Power()
 }
@@ -182,25 +180,6 @@ func (f *Face) commands() []scpi.Command {
 		scpi.Switch("VERBose", &f.verbose))
 }
 
-// keep is a setting that is reported in its long form.
-func (f *Face) keep(pattern string, words ...string) scpi.Command {
-	return scpi.Command{
-		Pattern: pattern,
-		Set: func(c scpi.Call) error {
-			for _, w := range words {
-				if got, err := c.Word(0, w); err == nil {
-					if f.words[pattern] = strings.ToUpper(w); !f.verbose {
-						f.words[pattern] = got
-					}
-					return nil
-				}
-			}
-			return scpi.ErrValue
-		},
-		Query: scpi.Reply(func() string { return f.words[pattern] }),
-	}
-}
-
 // number is a setting with its reply in steps of thousands: 400.0000E-12.
 func number(pattern string, get func() float64, set func(float64) error) scpi.Command {
 	return scpi.Command{Pattern: pattern, Set: scpi.Set(set), Query: scpi.Reply(func() string { return thousands(get()) })}
@@ -215,6 +194,9 @@ func thousands(v float64) string {
 	e := 3 * int(math.Floor(math.Log10(math.Abs(v))/3+1e-12))
 	return fmt.Sprintf("%.4fE%+d", v/math.Pow(10, float64(e)), e)
 }
+
+// modes are those of ACQuire:MODe, which is reported in the form that VERBose had when it was set.
+var modes = []string{"SAMple", "PEAKdetect", "HIRes", "AVErage", "ENVelope"}
 
 // acquireCommands start and stop the scope and count its acquisitions.
 func (f *Face) acquireCommands() []scpi.Command {
@@ -240,7 +222,12 @@ func (f *Face) acquireCommands() []scpi.Command {
 			}
 			return fmt.Sprint(n)
 		}),
-		f.keep("ACQuire:MODe", "SAMple", "PEAKdetect", "HIRes", "AVErage", "ENVelope"),
+		{Pattern: "ACQuire:MODe", Set: scpi.Do(scpi.OneOf(modes...), func(w string) {
+			if f.mode = w; f.verbose {
+				i := slices.IndexFunc(modes, func(long string) bool { return scpi.Short(long) == w })
+				f.mode = strings.ToUpper(modes[i])
+			}
+		}), Query: scpi.Show("%s", &f.mode)},
 	}
 }
 

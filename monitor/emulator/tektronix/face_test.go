@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -12,7 +13,7 @@ import (
 func still(t *testing.T, family *Family) (*Face, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
-	f, err := New(montest.Idle(t), family, Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
+	f, err := New(montest.Idle(t), family, scope.Config{Now: func() time.Duration { return *now }, NoiseCodes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s: %s is taken", family.traits.ID, s)
 			}
 		}
-		if _, err := New(montest.Idle(t), family, Config{}); err == nil {
+		if _, err := New(montest.Idle(t), family, scope.Config{}); err == nil {
 			t.Error("a scope without time")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
 
@@ -37,7 +38,7 @@ func TestPyVISA(t *testing.T) {
 	montest.Need(t, "python3-pyvisa python3-pyvisa-py", montest.Python, "-c", "import pyvisa, pyvisa_py")
 	for family, display := range map[*Family]string{MDO3000: "SELect:CH2 ON", MSO4: "DISplay:GLObal:CH2:STATE ON"} {
 		b, now := montest.Busy(t)
-		f, err := New(b, family, Config{Now: now})
+		f, err := New(b, family, scope.Config{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestPyVISA(t *testing.T) {
 func TestLXITools(t *testing.T) {
 	montest.Need(t, "lxi-tools", "lxi", "--version")
 	b, now := montest.Busy(t)
-	f, err := New(b, MSO4, Config{Now: now})
+	f, err := New(b, MSO4, scope.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

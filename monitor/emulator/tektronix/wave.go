@@ -1,7 +1,6 @@
 package tektronix
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
@@ -164,27 +163,14 @@ func (d *transfer) encode(out []byte, codes []int32) []byte {
 		flip = 0x8000
 	}
 	for _, c := range codes {
-		w := uint16(c) ^ flip
-		switch {
-		case d.width == 1:
-			out = append(out, byte(w>>8))
-		case strings.HasPrefix(d.encoding, "S"):
-			out = binary.LittleEndian.AppendUint16(out, w)
-		default:
-			out = binary.BigEndian.AppendUint16(out, w)
-		}
+		out = scope.Top(out, uint32(uint16(c)^flip)<<16, d.width, strings.HasPrefix(d.encoding, "S"))
 	}
 	return out
 }
 
-// channel is a setting of one: a number. What it changes shows in front of the converter.
-func (f *Face) channel(pattern string, get func(*channel) float64, set func(*channel, float64) error) scpi.Command {
-	return f.Placed(thousands, pattern, get, set)
-}
-
 // probe is the probe's gain: 0.1 of one that divides by ten.
 func (f *Face) probe(pattern string) scpi.Command {
-	return f.channel(pattern, func(c *channel) float64 { return 1 / c.Ratio }, func(c *channel, v float64) error {
+	return f.Value(pattern, func(c *channel) float64 { return 1 / c.Ratio }, func(c *channel, v float64) error {
 		return c.SetRatio(1/v, 1e-4, 1e4)
 	})
 }
@@ -192,10 +178,10 @@ func (f *Face) probe(pattern string) scpi.Command {
 // inputCommands set the channels.
 func (f *Face) inputCommands() []scpi.Command {
 	return []scpi.Command{
-		f.channel("CH<n>:SCAle", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
+		f.Value("CH<n>:SCAle", func(c *channel) float64 { return c.Scale }, func(c *channel, v float64) error {
 			return scpi.Put(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
-		f.channel("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
+		f.Value("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
 			most := 1.0
 			switch s := c.Scale / c.Ratio; {
 			case s > 1:
@@ -205,7 +191,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			}
 			return scpi.Put(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
 		}),
-		f.channel("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
+		f.Value("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
 			return scpi.Put(&c.Position, v, -8, 8)
 		}),
 		f.Keep("CH<n>:COUPling", func(ch *channel) *string { return &ch.Coupling }, "DC", "AC"),
@@ -237,7 +223,7 @@ func (f *Face) triggerCommands() []scpi.Command {
 		f.SourceOf("TRIGger:A:EDGE:SOUrce", "CH", &t.Source),
 		f.Slope("TRIGger:A:EDGE:SLOpe", strings.ToUpper, "RISe", "FALL", "EITher"),
 		scpi.Choice("TRIGger:A:EDGE:COUPling", &t.Coupling, "DC", "AC", "HFRej", "LFRej", "NOISErej"),
-		f.channel("TRIGger:A:LEVel:CH<n>", func(*channel) float64 { return t.Level }, func(c *channel, v float64) error {
+		f.Value("TRIGger:A:LEVel:CH<n>", func(*channel) float64 { return t.Level }, func(c *channel, v float64) error {
 			return scpi.Put(&t.Level, v, -8*c.Scale-c.Shift, 8*c.Scale-c.Shift)
 		}),
 	}

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
@@ -29,8 +30,8 @@ import (
 )
 
 // Config describes the device and its wiring: rail k of Rails is on channel
-// 101+2k (voltage, through a divider by Divider) and 102+2k (current, a clamp of
-// PerVolt).
+// 101+2k (voltage, through meter.Divider) and 102+2k (current, a clamp of
+// meter.PerVolt).
 type Config struct {
 	Seed uint64
 	// Model as in *IDN?; default U2356A.
@@ -47,12 +48,6 @@ type Config struct {
 	// Draw draws the device's errors; without it the device is true.
 	Draw bool
 }
-
-// The wiring.
-const (
-	Divider = wiring.Divider
-	PerVolt = wiring.PerVolt // A/V
-)
 
 // variant describes a model.
 type variant struct {
@@ -149,8 +144,7 @@ func (f *Face) settings() []scpi.Command {
 		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
 			func(c scpi.Call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
 		{Pattern: "ROUTe:SCAN", Set: func(c scpi.Call) error {
-			var numbers []int
-			err := f.each(c, 0, func(_ *channel, n int) error { numbers = append(numbers, n); return nil })
+			numbers, err := f.list(c, 0)
 			if err == nil && f.rate*len(numbers) > f.fastest {
 				err = scpi.ErrConflict // too long for the present rate
 			}
@@ -214,38 +208,30 @@ func (f *Face) acquisitions() []scpi.Command {
 		}},
 		{Pattern: "MEASure[:VOLTage][:DC]", Query: func(c scpi.Call) ([]byte, error) { // a single reading, in volts
 			now := f.cfg.Now()
-			return f.joined(c, func(_ *channel, n int) string {
-				return scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now))
-			})
+			return f.joined(c, func(n int) string { return scpi.Exponent(f.wired.VoltsAt(n-firstChannel, now)) })
 		}},
 	}
 }
 
-// each finds the channels that parameter i lists.
-func (f *Face) each(c scpi.Call, i int, do func(*channel, int) error) error {
-	numbers, err := c.Channels(i)
-	if err != nil {
-		return err
+// list reads parameter i as a list of channels.
+func (f *Face) list(c scpi.Call, i int) ([]int, error) {
+	all, err := c.Channels(i)
+	if err == nil && (slices.Min(all) < firstChannel || slices.Max(all) >= firstChannel+f.channels) {
+		err = scpi.ErrRange
 	}
-	for _, n := range numbers {
-		if n < firstChannel || n >= firstChannel+f.channels {
-			return scpi.ErrRange
-		}
-		if err := do(&f.inputs[n-firstChannel], n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all, err
 }
 
+// input returns the input of a channel.
+func (f *Face) input(number int) *channel { return &f.inputs[number-firstChannel] }
+
 // joined is a reply of a value of each channel that parameter 0 lists, separated by commas.
-func (f *Face) joined(c scpi.Call, of func(*channel, int) string) ([]byte, error) {
-	var out []string
-	err := f.each(c, 0, func(ch *channel, n int) error { out = append(out, of(ch, n)); return nil })
+func (f *Face) joined(c scpi.Call, of func(number int) string) ([]byte, error) {
+	all, err := f.list(c, 0)
 	if err != nil {
 		return nil, err
 	}
-	return []byte(strings.Join(out, ",")), nil
+	return []byte(strings.Join(lists.Map(all, of), ",")), nil
 }
 
 // setting is a header with a value and a list of channels.
@@ -257,18 +243,20 @@ func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scp
 			if err != nil {
 				return err
 			}
-			if err := f.each(c, 1, func(_ *channel, n int) error {
-				if v == "DIFF" && n >= firstChannel+f.channels/2 {
-					return scpi.ErrRange
-				}
-				return nil
-			}); err != nil {
+			all, err := f.list(c, 1)
+			if err == nil && v == "DIFF" && slices.Max(all) >= firstChannel+f.channels/2 {
+				err = scpi.ErrRange
+			}
+			if err != nil {
 				return err
 			}
-			return f.each(c, 1, func(ch *channel, _ int) error { *at(ch) = v; return nil })
+			for _, n := range all {
+				*at(f.input(n)) = v
+			}
+			return nil
 		},
 		Query: func(c scpi.Call) ([]byte, error) {
-			return f.joined(c, func(ch *channel, _ int) string { return *at(ch) })
+			return f.joined(c, func(n int) string { return *at(f.input(n)) })
 		},
 	}
 }
@@ -400,7 +388,7 @@ func (f *Face) convert(first, n int) []byte {
 		delay = 1e9 / float64(f.rate*len(f.scan))
 	}
 	for k, number := range f.scan {
-		c := &f.inputs[number-firstChannel]
+		c := f.input(number)
 		p := f.power[:n]
 		f.board.Trace(p, f.acq.begin+f.after(float64(first))+time.Duration(math.Round(float64(k)*delay)), step)
 		full, _ := strconv.ParseFloat(c.rng, 64)

@@ -39,8 +39,6 @@ type Config struct {
 	// Wall puts the machine's supply, 230 V, on the first element in place of a rail: its mean power from one of
 	// the board's times to another, given the card's.
 	Wall func(card measure.Watt, from, to time.Duration) measure.Watt
-	// Clock is how slow the meter's own clock runs, relative: updates come every rate·(1 + Clock).
-	Clock float64
 	// Draw draws the meter's errors; without it the meter is perfect.
 	Draw bool
 }
@@ -81,6 +79,7 @@ type Face struct {
 	*scpi.Instrument
 	board    *board.Board
 	cfg      Config
+	clock    float64 // how slow its own runs, relative
 	elements [maxElements + 1]element
 
 	// Settings.
@@ -129,7 +128,7 @@ func New(b *board.Board, cfg Config) (*Face, error) {
 	}
 	f := &Face{board: b, cfg: cfg}
 	draw, s := meter.Drawing(rand.New(rand.NewPCG(cfg.Seed, 0x7774333030)), cfg.Draw), spread
-	f.cfg.Clock += draw(s.UClock)
+	f.clock = draw(s.UClock)
 	for k, n := range has { // connect the rails and draw each element's errors
 		e := &f.elements[n]
 		*e = element{
@@ -200,16 +199,14 @@ func quantity(c scpi.Call, unit string) (float64, error) {
 
 // choice is a setting out of a list of numbers.
 func choice(pattern, unit string, of []float64, get func() float64, set func(float64)) scpi.Command {
-	return scpi.Command{Pattern: pattern, Set: func(c scpi.Call) error {
-		v, err := quantity(c, unit)
-		if err == nil && !slices.ContainsFunc(of, func(x float64) bool { return math.Abs(v-x) < 1e-9 }) {
-			err = scpi.ErrRange
+	read := func(c scpi.Call, _ int) (float64, error) { return quantity(c, unit) }
+	return scpi.Command{Pattern: pattern, Set: scpi.Take(read, func(v float64) error {
+		if !slices.ContainsFunc(of, func(x float64) bool { return math.Abs(v-x) < 1e-9 }) {
+			return scpi.ErrRange
 		}
-		if err == nil {
-			set(v)
-		}
-		return err
-	}, Query: scpi.Reply(func() string { return nr3(get()) })}
+		set(v)
+		return nil
+	}), Query: scpi.Reply(func() string { return nr3(get()) })}
 }
 
 // nr3 writes a number as this maker does: 15.0E+00, 100.0E-03.
@@ -358,7 +355,7 @@ func (f *Face) extras() []scpi.Command {
 			return fmt.Sprintf("%d,%d,%d", x.timer[0], x.timer[1], x.timer[2])
 		})},
 		{Pattern: "[:INPut]:WIRing", Query: scpi.Fixed("P1W2")},
-		{Pattern: "INTEGrate:STATe", Query: scpi.Reply(func() string { return x.state })},
+		{Pattern: "INTEGrate:STATe", Query: scpi.Show("%s", &x.state)},
 	}
 	return append(scpi.Headed(&f.header, nil, all...), scpi.Asked("*OPT", func() string { return "NONE" }),
 		scpi.Action("INTEGrate:STARt", run("START")), scpi.Action("INTEGrate:STOP", run("STOP")),

@@ -110,7 +110,7 @@ func (f *Face) setRate(d time.Duration) {
 }
 
 // period is the true distance of updates.
-func (f *Face) period() float64 { return float64(f.rate) * (1 + f.cfg.Clock) }
+func (f *Face) period() float64 { return float64(f.rate) * (1 + f.clock) }
 
 // due is the board's time of update n, without its delay.
 func (f *Face) due(n int64) time.Duration {

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	dataqface "github.com/wattmark/wattmark/monitor/emulator/dataq"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/analog"
@@ -51,8 +52,8 @@ func build(t *testing.T, p pace.Pace, cfg dataqface.Config) *rig {
 	r.opts.Inputs = nil
 	for k, name := range cfg.Rails {
 		r.opts.Inputs = append(r.opts.Inputs,
-			analog.Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: dataqface.Divider},
-			analog.Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: dataqface.PerVolt})
+			analog.Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: meter.Divider},
+			analog.Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: meter.PerVolt})
 	}
 	return r
 }

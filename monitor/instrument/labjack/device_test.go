@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	labjackface "github.com/wattmark/wattmark/monitor/emulator/labjack"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/analog"
@@ -53,8 +54,8 @@ func emulate(t *testing.T, cfg labjackface.Config, faults fault.Faults, paces ..
 	r.opts.Inputs = nil
 	for k, name := range rails {
 		r.opts.Inputs = append(r.opts.Inputs,
-			analog.Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: labjackface.Divider},
-			analog.Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: labjackface.PerVolt})
+			analog.Input{AIN: 2 * k, Name: name + ".voltage", PerVolt: meter.Divider},
+			analog.Input{AIN: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: meter.PerVolt})
 	}
 	r.opts.ScanRate = 5000
 	r.plug(t, "127.0.0.1:0", "127.0.0.1:0")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
 	labjackface "github.com/wattmark/wattmark/monitor/emulator/labjack"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
 
 // packets builds n packets of as many samples.
@@ -167,7 +168,7 @@ func TestMbpollReadsTheRegisters(t *testing.T) {
 	if out := poll("-t", "4:float", "-r", "61812", "-c", "3", host); !strings.Contains(out, "[61816]: \t33523\n") {
 		t.Errorf("center: %s", out)
 	}
-	v := float64(r.board.At(0)[2].V) / labjackface.Divider
+	v := float64(r.board.At(0)[2].V) / meter.Divider
 	if out := poll("-t", "4:float", "-r", "0", host); !strings.Contains(out, "[0]: \t"+trunc(v, 3)) {
 		t.Errorf("AIN0: %s, want %v V", out, v)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -342,8 +343,8 @@ func build(t *testing.T, cfg niface.Config, p pace.Pace) *rig {
 	r.opts.Inputs = nil
 	for k, name := range rails {
 		r.opts.Inputs = append(r.opts.Inputs,
-			Input{AI: 2 * k, Name: name + ".voltage", PerVolt: niface.Divider, Terminal: "differential"},
-			Input{AI: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: niface.PerVolt, Range: 5})
+			Input{AI: 2 * k, Name: name + ".voltage", PerVolt: meter.Divider, Terminal: "differential"},
+			Input{AI: 2*k + 1, Name: name + ".current", Unit: "A", PerVolt: meter.PerVolt, Range: 5})
 	}
 	r.opts.Rate, r.opts.Buffer = 5000, 2*time.Second
 	return r

@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	niface "github.com/wattmark/wattmark/monitor/emulator/nidaqmx"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -511,8 +512,8 @@ func TestSkewOfAMultiplexerIsCorrected(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.opts.Inputs = []Input{
-		{AI: 0, Name: "aux_12v_1.voltage", PerVolt: niface.Divider, Terminal: "differential"},
-		{AI: 1, Name: "aux_12v_1.current", Unit: "A", PerVolt: niface.PerVolt, Range: 5},
+		{AI: 0, Name: "aux_12v_1.voltage", PerVolt: meter.Divider, Terminal: "differential"},
+		{AI: 1, Name: "aux_12v_1.current", Unit: "A", PerVolt: meter.PerVolt, Range: 5},
 	}
 	r.opts.Rate, r.opts.Buffer = 100e3, 2*time.Second
 	r.plug(t, "127.0.0.1:0")

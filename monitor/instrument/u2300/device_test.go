@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/measure/load"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/fault"
+	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 	u2300face "github.com/wattmark/wattmark/monitor/emulator/u2300"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -42,8 +43,8 @@ func options(rate float64) Options {
 	o.ScanRate, o.Inputs, o.Timeout, o.Block = rate, nil, 300*time.Millisecond, 20*time.Millisecond
 	for k, name := range rails {
 		o.Inputs = append(o.Inputs,
-			Input{Channel: 101 + 2*k, Name: name + ".voltage", PerVolt: u2300face.Divider, Unipolar: k == 0},
-			Input{Channel: 102 + 2*k, Name: name + ".current", Unit: "A", PerVolt: u2300face.PerVolt})
+			Input{Channel: 101 + 2*k, Name: name + ".voltage", PerVolt: meter.Divider, Unipolar: k == 0},
+			Input{Channel: 102 + 2*k, Name: name + ".current", Unit: "A", PerVolt: meter.PerVolt})
 	}
 	return o
 }

@@ -69,8 +69,6 @@ func (d *Device) Run(ctx context.Context, rw io.ReadWriteCloser) error {
 // loop waits for the driver's bytes and for the device's clock at once; a device that does not
 // stream has no clock to wait for.
 func (d *Device) loop(ctx context.Context) error {
-	timer := d.Pace.NewTimer()
-	defer timer.Stop()
 	for {
 		var tick <-chan time.Time
 		at, on := time.Duration(0), false
@@ -78,7 +76,7 @@ func (d *Device) loop(ctx context.Context) error {
 			at, on = d.Next()
 		}
 		if on {
-			tick = timer.C(at)
+			tick = d.Pace.Wait(at)
 		}
 		var err error
 		select {

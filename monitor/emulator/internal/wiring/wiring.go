@@ -17,12 +17,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 )
 
-// The wiring.
-const (
-	Divider = 2.0
-	PerVolt = 10.0 // A/V
-)
-
 // Input is an analog input with its true errors.
 type Input struct {
 	// Gain and Offset (V) are the input's own error.
@@ -91,9 +85,9 @@ func (w *Inputs) Volts(ain int, p measure.Watt) float64 {
 	}
 	r := w.board.Rail(in.rail, p)
 	if in.current {
-		return float64(r.I)/PerVolt*in.Gain + in.Offset
+		return float64(r.I)/meter.PerVolt*in.Gain + in.Offset
 	}
-	return float64(r.V)/Divider*in.Gain + in.Offset
+	return float64(r.V)/meter.Divider*in.Gain + in.Offset
 }
 
 // VoltsAt is the voltage at an input's converter at an instant.

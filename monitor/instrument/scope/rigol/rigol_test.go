@@ -12,6 +12,7 @@ import (
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	rigolface "github.com/wattmark/wattmark/monitor/emulator/rigol"
+	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/scpi"
 )
@@ -65,7 +66,7 @@ func open(t *testing.T, f *scope.Family, face *rigolface.Face, o scope.Options) 
 	return d, d.Open(t.Context())
 }
 
-func newFace(t *testing.T, f *rigolface.Family, cfg rigolface.Config) *rigolface.Face {
+func newFace(t *testing.T, f *rigolface.Family, cfg scopeface.Config) *rigolface.Face {
 	t.Helper()
 	b, err := board.New(board.Config{})
 	if err != nil {
@@ -84,7 +85,7 @@ func newFace(t *testing.T, f *rigolface.Family, cfg rigolface.Config) *rigolface
 func TestTheScopeRefuses(t *testing.T) {
 	o := DS1000Z.Defaults() // allowed at a large scale only
 	o.Inputs["ch1"] = scope.Input{Scale: 0.01, Offset: 50}
-	if _, err := open(t, DS1000Z, newFace(t, rigolface.DS1000Z, rigolface.Config{}), o); err == nil ||
+	if _, err := open(t, DS1000Z, newFace(t, rigolface.DS1000Z, scopeface.Config{}), o); err == nil ||
 		!strings.Contains(err.Error(), "-222") {
 		t.Errorf("got %v", err)
 	}
@@ -118,7 +119,7 @@ func TestWindows(t *testing.T) {
 
 // A member with two channels takes two.
 func TestTooManyChannels(t *testing.T) {
-	face := newFace(t, rigolface.MSO5000, rigolface.Config{Model: "MSO5072"})
+	face := newFace(t, rigolface.MSO5000, scopeface.Config{Model: "MSO5072"})
 	if _, err := open(t, MSO5000, face, MSO5000.Defaults()); err == nil || !strings.Contains(err.Error(), "ch3") ||
 		!strings.Contains(err.Error(), "2 channels") {
 		t.Errorf("got %v", err)

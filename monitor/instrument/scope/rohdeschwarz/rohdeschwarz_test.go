@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rsface "github.com/wattmark/wattmark/monitor/emulator/rohdeschwarz"
+	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
 )
@@ -16,7 +17,7 @@ import (
 func open(t *testing.T, m rsface.Model, o scope.Options) (*scope.Device, error) {
 	t.Helper()
 	b, now := montest.Busy(t)
-	face, err := rsface.New(b, m, rsface.Config{Now: now})
+	face, err := rsface.New(b, m, scopeface.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

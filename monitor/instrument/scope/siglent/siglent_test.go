@@ -12,6 +12,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/measure"
+	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 	siglentface "github.com/wattmark/wattmark/monitor/emulator/siglent"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
@@ -23,7 +24,7 @@ import (
 func emulated(t *testing.T, family *siglentface.Family) (*siglentface.Face, string) {
 	t.Helper()
 	b, now := montest.Busy(t)
-	f, err := siglentface.New(b, family, siglentface.Config{Now: now})
+	f, err := siglentface.New(b, family, scopeface.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	scopeface "github.com/wattmark/wattmark/monitor/emulator/scope"
 	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 	tekface "github.com/wattmark/wattmark/monitor/emulator/tektronix"
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
@@ -21,7 +22,7 @@ import (
 func emulated(t *testing.T, family *tekface.Family) (*tekface.Face, string) {
 	t.Helper()
 	b, now := montest.Busy(t)
-	f, err := tekface.New(b, family, tekface.Config{Now: now})
+	f, err := tekface.New(b, family, scopeface.Config{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

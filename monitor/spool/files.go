@@ -212,17 +212,25 @@ func readSmall(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// create makes a file that was not there.
-func create(path string, b []byte, durable bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|noFollow, 0o644)
+// change opens a file for writing, with more flags of os.OpenFile, and calls do with it. durable syncs its bytes.
+func change(path string, flags int, durable bool, do func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|noFollow|flags, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
+	err = do(f)
 	if err == nil && durable {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// create makes a file that was not there.
+func create(path string, b []byte, durable bool) error {
+	return change(path, os.O_CREATE|os.O_EXCL, durable, func(f *os.File) error {
+		_, err := f.Write(b)
+		return err
+	})
 }
 
 // replaceFile writes a file under another name and renames it, so that it is there whole

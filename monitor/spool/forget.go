@@ -128,18 +128,13 @@ func (l *Log) headsFrom(was *place, before uint64) (now *place, heads []byte, er
 
 // appendAt writes at the end of a file, known to be at an offset, durably.
 func appendAt(path string, b []byte, at int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|noFollow, 0o644)
-	if err != nil {
+	return change(path, os.O_CREATE, true, func(f *os.File) error {
+		err := f.Truncate(at) // left by a process that was killed
+		if err == nil {
+			_, err = f.WriteAt(b, at)
+		}
 		return err
-	}
-	err = f.Truncate(at) // left by a process that was killed
-	if err == nil {
-		_, err = f.WriteAt(b, at)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	})
 }
 
 // beside is the path of a file beside the log.
@@ -151,14 +146,13 @@ func (l *Log) punch() {
 	if free == 0 {
 		return
 	}
-	f, err := os.OpenFile(l.path(), os.O_WRONLY|noFollow, 0)
-	if err == nil {
-		err = unix.EINTR
+	err := change(l.path(), 0, false, func(f *os.File) error {
+		err := error(unix.EINTR)
 		for err == unix.EINTR {
 			err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, free)
 		}
-		_ = f.Close()
-	}
+		return err
+	})
 	if err != nil {
 		l.opt.Log.Warn("the spool's disk does not take back the room of samples that the host has", "log", l.path(), "error", err)
 		return

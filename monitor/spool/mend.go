@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/wattmark/wattmark/measure"
 )
@@ -200,32 +199,27 @@ func (s *survey) record(r *Reader, rec Record) error {
 // kept aside where there is room. Killed in between, it finds the same holes again.
 func (l *Log) mend(s survey) error {
 	l.keep(s)
-	f, err := os.OpenFile(l.path(), os.O_WRONLY|noFollow, 0)
-	if err != nil {
-		return err
-	}
-	for _, h := range s.holes {
-		body, merr := json.Marshal(h.loss)
-		room := int(h.size) - frameSize
-		if merr == nil && len(body) > room {
-			merr = fmt.Errorf("byte %d: %w: %d damaged bytes leave no room to tell so: left as it is",
-				h.at, ErrTorn, h.size)
+	return change(l.path(), 0, true, func(f *os.File) error {
+		for _, h := range s.holes {
+			body, err := json.Marshal(h.loss)
+			room := int(h.size) - frameSize
+			if err == nil && len(body) > room {
+				err = fmt.Errorf("byte %d: %w: %d damaged bytes leave no room to tell so: left as it is",
+					h.at, ErrTorn, h.size)
+			}
+			if err != nil {
+				return err
+			}
+			body = append(body, bytes.Repeat([]byte{' '}, room-len(body))...)
+			if _, err := f.WriteAt(appendRecord(nil, RecordEvent, body), h.at); err != nil {
+				return err
+			}
 		}
-		if err = merr; err != nil {
-			break
+		if s.why == nil {
+			return nil
 		}
-		body = append(body, bytes.Repeat([]byte{' '}, room-len(body))...)
-		if _, err = f.WriteAt(appendRecord(nil, RecordEvent, body), h.at); err != nil {
-			break
-		}
-	}
-	if err == nil && s.why != nil {
-		err = f.Truncate(s.good)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+		return f.Truncate(s.good)
+	})
 }
 
 // keep copies the damaged bytes to a file of their own. A failure is logged and does not
@@ -252,22 +246,19 @@ func (l *Log) keep(s survey) {
 // copyPieces appends damaged stretches to the file beside the log, each behind a line with its
 // place and fault, and syncs it.
 func (l *Log) copyPieces(log *os.File, pieces []hole) error {
-	f, err := os.OpenFile(filepath.Join(l.dir, damagedName), os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o644)
-	if err != nil {
-		return err
-	}
-	for _, p := range pieces {
-		if _, err = fmt.Fprintf(f, "%d bytes from byte %d of the log: %v\n", p.size, p.at, p.why); err == nil {
-			_, err = io.Copy(f, io.NewSectionReader(log, p.at, p.size))
+	err := change(l.beside(damagedName), os.O_CREATE|os.O_APPEND, true, func(f *os.File) error {
+		for _, p := range pieces {
+			_, err := fmt.Fprintf(f, "%d bytes from byte %d of the log: %v\n", p.size, p.at, p.why)
+			if err == nil {
+				_, err = io.Copy(f, io.NewSectionReader(log, p.at, p.size))
+			}
+			if err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close(), syncDir(l.dir))
+		return nil
+	})
+	return errors.Join(err, syncDir(l.dir))
 }
 
 // Mend verifies every byte of a log that takes no more records, puts an event in place of

@@ -30,7 +30,7 @@ func TestCapturesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := started.CaptureId
-	if c, err := m.Owner.Get(id); err != nil || c.Owner() != "ada" || m.Owner.Bench(t.Context()).Holder != "ada" {
+	if c, err := m.Owner.Get(id); err != nil || c.Header().Owner != "ada" || m.Owner.Bench(t.Context()).Holder != "ada" {
 		t.Errorf("it is held by %s, %v", m.Owner.Bench(t.Context()).Holder, err)
 	}
 	refused := func(when string) {

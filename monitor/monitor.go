@@ -10,6 +10,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,12 +82,8 @@ func New(cfg Config) (*Monitor, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("monitor: no directory for the spool")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Spool.Log == nil {
-		cfg.Spool.Log = cfg.Log
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Spool.Log = cmp.Or(cfg.Spool.Log, cfg.Log)
 	store, err := spool.Open(cfg.Dir, cfg.Spool)
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
@@ -150,8 +147,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		// Calls may end: readers get the trailer of the capture that was just ended, viewers the
 		// error that the monitor stops.
 		m.endStreams()
-		timer := time.AfterFunc(3*time.Second, server.Stop) // calls that are still open end then
-		defer timer.Stop()
+		defer time.AfterFunc(3*time.Second, server.Stop).Stop() // calls that are still open end then
 		server.GracefulStop()
 		return nil
 	})
@@ -214,11 +210,6 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Rebind changes the rails from the next opening of the instrument on, to b.Setup and
-// b.Calibrate. Nothing changes where b does not fit the instrument's inputs; the error
-// wraps capture.ErrMisfit and names the place.
-func (m *Monitor) Rebind(b Bench) error { return m.Replace(b.Setup, b.Calibrate) }
 
 // Expire drops captures that no host fetched for longer than keep, and returns their ids;
 // see capture.Owner.Expire. Errors are logged.

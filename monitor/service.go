@@ -41,7 +41,7 @@ func (s *service) own(ctx context.Context, id string) (*capture.Capture, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c, auth.Own(ctx, "capture "+c.ID(), c.Owner(), auth.Operator)
+	return c, auth.Own(ctx, "capture "+c.ID(), c.Header().Owner, auth.Operator)
 }
 
 // signed returns a request whose owner is the authenticated caller. The holder stays as the
@@ -155,7 +155,7 @@ func (s *service) EndCapture(ctx context.Context, q *pb.EndCaptureRequest) (*pb.
 	}
 	sum := c.Summary()
 	return &pb.EndCaptureResponse{
-		CaptureId: c.ID(), Holder: c.Holder(), State: pb.CaptureState(sum.State), Reason: sum.Reason,
+		CaptureId: c.ID(), Holder: c.Header().Holder, State: pb.CaptureState(sum.State), Reason: sum.Reason,
 	}, nil
 }
 
@@ -167,10 +167,7 @@ func (s *service) ReleaseCapture(
 	if err == nil || errors.Is(err, capture.ErrUnknown) {
 		err = s.monitor.Release(q.CaptureId)
 	}
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &pb.ReleaseCaptureResponse{}, nil
+	return &pb.ReleaseCaptureResponse{}, toStatus(err)
 }
 
 // ForgetChunks succeeds for a capture that is gone.

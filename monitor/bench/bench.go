@@ -90,9 +90,7 @@ func Parse(name string, data []byte) (*Bench, error) {
 	if err := b.instruments(); err != nil {
 		return nil, err
 	}
-	if b.Name = b.file.Name; b.Name == "" {
-		b.Name = strings.Join(b.names(), "+")
-	}
+	b.Name = cmp.Or(b.file.Name, strings.Join(b.names(), "+"))
 	// All faults at once: a person who corrects a file wants the whole list.
 	if err := errors.Join(b.bind(), b.check()); err != nil {
 		return nil, err
@@ -326,16 +324,9 @@ func (b *Bench) power(i int, in instrument.Inputs) ([]measure.Channel, []measure
 // and measure the same GPU under the same name. Then only the rails can differ, which a
 // monitor can take over while it runs.
 func (b *Bench) SameInstruments(o *Bench) bool {
-	if b.Name != o.Name || b.GPU != o.GPU || len(b.Instruments) != len(o.Instruments) || b.wall() != o.wall() ||
-		!reflect.DeepEqual(b.align(), o.align()) {
-		return false
-	}
-	for i, x := range b.Instruments {
-		y := o.Instruments[i]
-		if x.Name != y.Name || x.Kind != y.Kind || x.Address != y.Address || x.Delay != y.Delay ||
-			!reflect.DeepEqual(x.options, y.options) {
-			return false
-		}
-	}
-	return true
+	return b.Name == o.Name && b.GPU == o.GPU && b.wall() == o.wall() && reflect.DeepEqual(b.align(), o.align()) &&
+		slices.EqualFunc(b.Instruments, o.Instruments, func(x, y Instrument) bool {
+			return x.Name == y.Name && x.Kind == y.Kind && x.Address == y.Address && x.Delay == y.Delay &&
+				reflect.DeepEqual(x.options, y.options)
+		})
 }

@@ -360,29 +360,26 @@ func parseCSV(name string, data []byte) ([]Row, error) {
 
 // csvRow reads one row by the columns of the header; absent columns stay nil.
 func csvRow(fields []string, at map[string]int) (r Row, err error) {
-	number := func(column string) (*float64, error) {
+	number := func(column string) *float64 {
 		i, ok := at[column]
 		if !ok || i >= len(fields) {
-			return nil, nil
+			return nil
 		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(fields[i]), 64)
-		if err != nil {
-			return nil, fmt.Errorf("%s is %q: want a number", column, fields[i])
+		v, bad := strconv.ParseFloat(strings.TrimSpace(fields[i]), 64)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("%s is %q: want a number", column, fields[i]))
+			return nil
 		}
-		return &v, nil
+		return &v
 	}
-	var e1, e2, e3, e4 error
-	var u *float64
-	r.Value, e1 = number("value")
-	r.Reading, e2 = number("reading")
-	r.U, e3 = number("u")
-	if u, e4 = number("u_reading"); u != nil {
+	r.Value, r.Reading, r.U = number("value"), number("reading"), number("u")
+	if u := number("u_reading"); u != nil {
 		r.UReading = *u
 	}
 	if i, ok := at["channel"]; ok && i < len(fields) {
 		r.Channel = strings.TrimSpace(fields[i])
 	}
-	return r, errors.Join(e1, e2, e3, e4)
+	return r, err
 }
 
 // Of returns the points of a channel; those without a channel under the empty name.

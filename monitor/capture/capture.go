@@ -84,13 +84,6 @@ func newCapture(o *Owner, id string, req session.Request) *Capture {
 // ID returns the capture's id.
 func (c *Capture) ID() string { return c.id }
 
-// Owner returns the user who may end and release the capture; empty where callers are not
-// authenticated.
-func (c *Capture) Owner() string { return c.req.Owner }
-
-// Holder returns the holder who requested the capture.
-func (c *Capture) Holder() string { return c.req.Holder }
-
 // Header returns the header, known before the first sample.
 func (c *Capture) Header() session.Header { return *c.header }
 

@@ -297,24 +297,22 @@ func (s StopCause) Error() string { return string(s) }
 
 // stopReason returns the reason for the end of the monitor's context.
 func stopReason(ctx context.Context) string {
-	if s, ok := errors.AsType[StopCause](context.Cause(ctx)); ok {
-		return string(s)
-	}
-	return "the monitor was stopped"
+	cause, _ := errors.AsType[StopCause](context.Cause(ctx))
+	return cmp.Or(string(cause), "the monitor was stopped")
 }
 
-// Replace changes the rails from the next opening of the instrument on. The running
-// capture keeps its own. Nothing changes where setup does not fit the inputs that the
-// instrument had last; the error wraps ErrMisfit.
-func (o *Owner) Replace(setup MakeSetup, calibrate Calibrate) error {
+// Rebind changes the rails from the next opening of the instrument on, to b.Setup and
+// b.Calibrate. The running capture keeps its own. Nothing changes where b does not fit the
+// inputs that the instrument had last; the error wraps ErrMisfit and names the place.
+func (o *Owner) Rebind(b Bench) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if in := o.device.inputs; in != nil {
-		if _, err := setup(*in); err != nil {
+		if _, err := b.Setup(*in); err != nil {
 			return fmt.Errorf("%w: %w", ErrMisfit, err)
 		}
 	}
-	o.cfg.Setup, o.cfg.Calibrate = setup, calibrate
+	o.cfg.Setup, o.cfg.Calibrate = b.Setup, b.Calibrate
 	o.device.recordsLogged = false
 	return nil
 }

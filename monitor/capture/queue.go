@@ -31,7 +31,7 @@ func (h *hold) user() string {
 type queue struct {
 	clock   func() time.Time
 	mu      sync.Mutex
-	now     *hold // nil for a free bench
+	now     hold // without a holder for a free bench
 	waiting []*entry
 	grants  uint64
 	served  map[string]uint64 // by user: number of their last grant
@@ -58,7 +58,7 @@ func (q *queue) close() <-chan struct{} {
 		close(e.decided)
 	}
 	q.waiting = nil
-	if q.now == nil {
+	if q.now == (hold{}) {
 		close(q.drained)
 	}
 	return q.drained
@@ -93,8 +93,8 @@ func (q *queue) add(h hold, wait time.Duration) (*entry, error) {
 	switch {
 	case q.drained != nil:
 		return nil, errDraining
-	case q.now == nil:
-		q.grant(&h)
+	case q.now == (hold{}):
+		q.grant(h)
 		return nil, nil
 	case wait <= 0:
 		return nil, q.busy(0)
@@ -134,14 +134,14 @@ func (q *queue) busy(waited time.Duration) error {
 func (q *queue) leave(captureID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.now != nil && q.now.captureID == captureID {
+	if q.now != (hold{}) && q.now.captureID == captureID {
 		q.next()
 	}
 }
 
 // next frees the bench and grants it to the user served longest ago. The lock is held.
 func (q *queue) next() {
-	q.now = nil
+	q.now = hold{}
 	if q.drained != nil {
 		close(q.drained)
 		return
@@ -158,7 +158,7 @@ func (q *queue) next() {
 	e := q.waiting[best]
 	q.waiting = slices.Delete(q.waiting, best, best+1)
 	e.hold.since = q.clock()
-	q.grant(&e.hold)
+	q.grant(e.hold)
 	close(e.decided)
 }
 
@@ -167,7 +167,7 @@ func (q *queue) next() {
 const maxServed = 1024
 
 // grant gives the bench to a holder. The lock is held.
-func (q *queue) grant(h *hold) {
+func (q *queue) grant(h hold) {
 	q.now = h
 	q.grants++
 	if q.served == nil || len(q.served) >= maxServed {
@@ -180,19 +180,14 @@ func (q *queue) grant(h *hold) {
 func (q *queue) held() hold {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.now == nil {
-		return hold{}
-	}
-	return *q.now
+	return q.now
 }
 
 // describe fills in a bench's holder and queue.
 func (q *queue) describe(b *session.Bench) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if h := q.now; h != nil {
-		b.Holder, b.HeldSince, b.CaptureID = h.holder, h.since, h.captureID
-	}
+	b.Holder, b.HeldSince, b.CaptureID = q.now.holder, q.now.since, q.now.captureID
 	b.Draining = q.drained != nil
 	for _, e := range q.waiting {
 		b.Waiting = append(b.Waiting, session.Waiting{Holder: e.hold.holder, Since: e.hold.since})
@@ -264,9 +259,7 @@ func (o *Owner) Replicated(id string) error { return o.mark(id, spool.MarkReplic
 // in between keeps the capture rather than drops it.
 func (o *Owner) mark(id string, m spool.Mark) error {
 	return o.ended(id, func(c *Capture) error {
-		c.mu.Lock()
-		now := c.claims
-		c.mu.Unlock()
+		now := c.claims // which change with c.data held
 		if m == spool.MarkReleased {
 			now.released = true
 		} else {

@@ -29,8 +29,7 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 		c.fail(err)
 		return
 	}
-	arming := time.AfterFunc(o.cfg.ArmTimeout, c.armTimeout)
-	defer arming.Stop()
+	defer time.AfterFunc(o.cfg.ArmTimeout, c.armTimeout).Stop()
 	go every(o.cfg.FlushEvery, over, c.flushOld)
 	if q := o.cfg.Quota; q.Bytes > 0 || q.Free > 0 {
 		go every(time.Second, over, c.checkQuota) // the disk fills slowly

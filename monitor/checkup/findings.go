@@ -91,25 +91,21 @@ func (r *Result) rate() Finding {
 	}
 	off := float64(r.Rate/nominal) - 1
 	u := math.Hypot(float64(r.URate/nominal), tb.UTickHz)
-	text := fmt.Sprintf("%v reached, %v stated (%+.0f ± %.0f ppm)",
-		scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)
+	f := Finding{Level: Warning, Text: fmt.Sprintf("%v reached, %v stated (%+.0f ± %.0f ppm)",
+		scansText(r.Rate), scansText(nominal), 1e6*off, 2e6*u)}
 	switch {
 	case math.Abs(off) <= max(3*u, 1e-4):
-		return Finding{Fine, "", text, ""}
+		f.Level = Fine
 	case 2*u > max(0.01, math.Abs(off)/10):
-		return Finding{
-			Warning, "", text + ": samples arrive too unevenly to compare",
-			"this machine has too much else to do: repeat the check when it has less, or for longer (--for)",
-		}
+		f.Text += ": samples arrive too unevenly to compare"
+		f.Remedy = "this machine has too much else to do: repeat the check when it has less, or for longer (--for)"
 	case math.Abs(off) < 0.01:
-		return Finding{
-			Warning, "", text,
-			"its clock runs further off than the bench states: the markers correct it, but state it in the bench file",
-		}
+		f.Remedy = "its clock runs further off than the bench states: the markers correct it, but state it in the bench file"
+	default:
+		f.Level = Fault
+		f.Remedy = "samples come at another rate than the bench states: check the instrument's settings"
 	}
-	return Finding{
-		Fault, "", text, "samples come at another rate than the bench states: check the instrument's settings",
-	}
+	return f
 }
 
 // scansText formats a rate in S/s with a prefix.
@@ -152,6 +148,7 @@ func (r *Result) losses() []Finding {
 // is no clipping.
 func (r *Result) channel(i int) (out []Finding) {
 	c, s := r.Setup.Channels[i], &r.Channels[i]
+	add := func(l Level, text, remedy string) { out = append(out, Finding{l, c.Name, text, remedy}) }
 	for _, e := range []struct {
 		n     uint64
 		count measure.Count
@@ -159,30 +156,20 @@ func (r *Result) channel(i int) (out []Finding) {
 		if e.n == 0 || c.Unit == measure.UnitVolt && e.count == c.MinCount && math.Abs(s.Mean) < dead && r.supplied(i) {
 			continue
 		}
-		out = append(out, Finding{
-			Fault, c.Name, fmt.Sprintf("clipped %d times at %+.4g %s", e.n, c.Value(e.count), c.Unit),
-			"choose a larger range, or a smaller shunt or clamp ratio",
-		})
+		add(Fault, fmt.Sprintf("clipped %d times at %+.4g %s", e.n, c.Value(e.count), c.Unit),
+			"choose a larger range, or a smaller shunt or clamp ratio")
 	}
 	if s.N >= 1000 && s.Least == s.Most {
-		out = append(out, Finding{
-			Note, c.Name, fmt.Sprintf("reads %.4g %s all the time, without any noise", s.Mean, c.Unit),
-			"not connected? or its steps are larger than what changes",
-		})
+		add(Note, fmt.Sprintf("reads %.4g %s all the time, without any noise", s.Mean, c.Unit),
+			"not connected? or its steps are larger than what changes")
 	}
 	if len(s.Noise) > 0 && s.Deviation > 5*s.Noise[0].Dev { // beyond this the signal moved
-		out = append(out, Finding{
-			Note, c.Name,
-			fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),
-			"was the card at work? its noise floor says nothing then",
-		})
+		add(Note, fmt.Sprintf("was not at rest: it moved between %.4g and %.4g %s", s.Least, s.Most, c.Unit),
+			"was the card at work? its noise floor says nothing then")
 	}
 	if len(s.Noise) > 0 && c.Noise > 0 && s.Noise[0].Dev > 2*c.Noise {
-		out = append(out, Finding{
-			Warning, c.Name,
-			fmt.Sprintf("scatters by %.3g %s from scan to scan, %.3g stated", s.Noise[0].Dev, c.Unit, c.Noise),
-			"a loose ground, a long loop, a supply beside the clamp? or the card was at work: check it idle",
-		})
+		add(Warning, fmt.Sprintf("scatters by %.3g %s from scan to scan, %.3g stated", s.Noise[0].Dev, c.Unit, c.Noise),
+			"a loose ground, a long loop, a supply beside the clamp? or the card was at work: check it idle")
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/monitor/instrument"
@@ -146,14 +147,14 @@ func (v *Survey) BlockAt(b *measure.Block, at time.Time) error {
 }
 
 func (t *railTally) observe(c *measure.Columns) {
-	for _, i := range c.I {
-		t.current.add(float64(i))
-	}
-	for _, u := range c.V {
-		t.voltage.add(float64(u))
-	}
-	for _, p := range c.P {
-		t.power.add(float64(p))
+	addAll(&t.current, c.I)
+	addAll(&t.voltage, c.V)
+	addAll(&t.power, c.P)
+}
+
+func addAll[T ~float64](t *tally, values []T) {
+	for _, v := range values {
+		t.add(float64(v))
 	}
 }
 
@@ -241,12 +242,9 @@ func (v *Survey) Recent() []Rail {
 
 // railValues returns the spreads of rails, in W, V and A.
 func railValues(rails []railTally) []Rail {
-	out := make([]Rail, len(rails))
-	for i := range rails {
-		t := &rails[i]
-		out[i] = Rail{Current: t.current.scaled(1, 0), Voltage: t.voltage.scaled(1, 0), Power: t.power.scaled(1, 0)}
-	}
-	return out
+	return lists.Map(rails, func(t railTally) Rail {
+		return Rail{Current: t.current.scaled(1, 0), Voltage: t.voltage.scaled(1, 0), Power: t.power.scaled(1, 0)}
+	})
 }
 
 // tally sums readings of one quantity. Sums are relative to the first reading, so that a

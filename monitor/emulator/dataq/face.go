@@ -72,8 +72,6 @@ type Config struct {
 	Rails []string
 	// Noise of a conversion in steps of the converter; default 0.5, negative for none.
 	Noise float64
-	// Digital is the state of the digital inputs; nil for open ones, which read 1.
-	Digital *byte
 	// Numbered makes the first analog item carry the count of its scan, as many bits of it as there are.
 	Numbered bool
 	// Draw draws the device's errors; without it the device is true.
@@ -120,9 +118,6 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	meter.Default(&cfg.Noise, 0.5)
 	f := &Face{board: b, cfg: cfg, model: m, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6e6f697365))}
 	f.digital.Store(uint32(m.digital))
-	if cfg.Digital != nil {
-		f.digital.Store(uint32(*cfg.Digital & m.digital))
-	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6461746171))
 	var err error
 	if f.inputs, err = wiring.Connect(b, cfg.Rails, m.inputs, spread, cfg.Draw, rng); err != nil {
@@ -156,7 +151,7 @@ func (f *Face) Scans() uint64 { return f.scans.Load() }
 // StreamStart is the board's time of the newest stream's first scan.
 func (f *Face) StreamStart() time.Duration { return time.Duration(f.started.Load()) }
 
-// SetDigital changes the state of the digital inputs.
+// SetDigital changes the state of the digital inputs; open ones read 1.
 func (f *Face) SetDigital(state byte) { f.digital.Store(uint32(state & f.model.digital)) }
 
 // maxLine bounds a command; further bytes are dropped until the carriage return.

@@ -275,9 +275,6 @@ func (s *Sampler) input(draw func(float64) float64, rail int, c measure.Channel,
 // Setup is the meter's statement about itself.
 func (s *Sampler) Setup() measure.Setup { return s.setup }
 
-// Drawn returns its true errors.
-func (s *Sampler) Drawn() Drawn { return s.drawn }
-
 // Restart begins a new capture at the first conversion at or after a board instant.
 func (s *Sampler) Restart(at time.Duration) {
 	// The converter free-runs from its own start: captures begin on its grid.

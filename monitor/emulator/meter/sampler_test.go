@@ -109,7 +109,7 @@ func TestDrawnErrorsAreWhatTheySay(t *testing.T) {
 		ClockOffsetRange: time.Second,
 	}
 	s := newSampler(t, b, Config{Seed: 11, Bits: 24, Spread: sp, Draw: true})
-	setup, drawn := s.Setup(), s.Drawn()
+	setup, drawn := s.Setup(), s.drawn
 	var blk measure.Block
 	s.Next(&blk, 1)
 	at := b.At(s.BoardTime(0))
@@ -133,8 +133,8 @@ func TestDrawnErrorsAreWhatTheySay(t *testing.T) {
 		t.Errorf("DeviceTime does not undo BoardTime: %v", s.DeviceTime(s.BoardTime(5e5)))
 	}
 	perfect := newSampler(t, b, Config{Seed: 11, Spread: sp})
-	for c, g := range perfect.Drawn().Gain {
-		if g != 0 || perfect.Drawn().Offset[c] != 0 {
+	for c, g := range perfect.drawn.Gain {
+		if g != 0 || perfect.drawn.Offset[c] != 0 {
 			t.Error("errors are drawn without being asked for")
 		}
 	}
@@ -148,7 +148,7 @@ func TestSpreadOfTheDraws(t *testing.T) {
 	var g, c float64
 	const seeds = 400
 	for seed := range uint64(seeds) {
-		d := newSampler(t, b, Config{Seed: seed, Draw: true, Spread: Spread{UGainI: 0.01, UClock: 5e-5}}).Drawn()
+		d := newSampler(t, b, Config{Seed: seed, Draw: true, Spread: Spread{UGainI: 0.01, UClock: 5e-5}}).drawn
 		g += d.Gain[0] * d.Gain[0]
 		c += d.Clock * d.Clock
 	}

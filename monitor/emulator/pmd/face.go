@@ -134,12 +134,6 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	return f, f.connect(rng)
 }
 
-// Samples is the number of samples sent.
-func (f *Face) Samples() uint64 { return f.samples.Load() }
-
-// ClockError is how fast the device's clock runs, relative.
-func (f *Face) ClockError() float64 { return f.clock }
-
 // StreamStart is the board's time at the first sample of the newest stream: the
 // driver's device time zero. Valid once a sample came.
 func (f *Face) StreamStart() time.Duration { return f.boardTime(f.began.Load()) }

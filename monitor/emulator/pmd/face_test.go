@@ -191,7 +191,7 @@ func TestContinuousFormats(t *testing.T) {
 func TestEnergyAndRateOverThePty(t *testing.T) {
 	b := newBoard(t)
 	f := newFace(t, b, pace.Pace{}, Config{Seed: 2})
-	if got := f.Rails(); got != [4]string{"aux_12v_1", "aux_12v_2", "pcie_12v", ""} {
+	if got := railNames(f); got != [4]string{"aux_12v_1", "aux_12v_2", "pcie_12v", ""} {
 		t.Fatalf("rails on the pairs: %q", got)
 	}
 	p, _ := serve(t, f, fault.Faults{})
@@ -268,8 +268,8 @@ func TestPlaybackIsVerbatim(t *testing.T) {
 	}
 	p.send(0x01) // it still answers
 	p.recv(3)
-	if f.Samples() != 10000 {
-		t.Errorf("%d samples counted, want 10000", f.Samples())
+	if f.samples.Load() != 10000 {
+		t.Errorf("%d samples counted, want 10000", f.samples.Load())
 	}
 }
 
@@ -326,14 +326,14 @@ func TestDrawnScaleAndBadConfig(t *testing.T) {
 	b := newBoard(t)
 	cfg := Config{Seed: 3, Draw: true, Spread: meter.Spread{UGainI: 0.01, UClock: 1e-4}}
 	one, two := newFace(t, b, pace.Pace{}, cfg), newFace(t, b, pace.Pace{}, cfg)
-	if one.inputs != two.inputs || one.ClockError() == 0 || one.ClockError() != two.ClockError() {
+	if one.inputs != two.inputs || one.clock == 0 || one.clock != two.clock {
 		t.Error("the same seed draws another device")
 	}
 	if one.inputs[0].ampGain == AmpCount {
 		t.Error("no gain error was drawn")
 	}
 	if f := newFace(t, b, pace.Pace{}, Config{Seed: 3, Draw: true}); f.inputs[0].voltGain == VoltCount ||
-		f.ClockError() == 0 {
+		f.clock == 0 {
 		t.Error("drawn without a spread, the device is perfect")
 	}
 	if _, err := New(b, pace.Pace{}, Config{Rails: [4]string{"nosuch"}}); err == nil {
@@ -440,4 +440,14 @@ func TestStepsAreThoseOfTheRealDevice(t *testing.T) {
 	if math.Abs(em/mean-1) > 0.002 || math.Abs(ep-plain)/k > 0.03 {
 		t.Error("the emulated steps are not the recorded ones")
 	}
+}
+
+// railNames returns the names of the rails on PCIE1, PCIE2, EPS1 and EPS2.
+func railNames(f *Face) (names [4]string) {
+	for p, in := range f.inputs {
+		if in.rail >= 0 {
+			names[p] = f.board.Rails()[in.rail].Name
+		}
+	}
+	return names
 }

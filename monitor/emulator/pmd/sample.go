@@ -59,16 +59,6 @@ func (f *Face) connect(rng *rand.Rand) error {
 	return nil
 }
 
-// Rails returns the names of the rails on PCIE1, PCIE2, EPS1 and EPS2.
-func (f *Face) Rails() (names [4]string) {
-	for p, in := range f.inputs {
-		if f.board != nil && in.rail >= 0 {
-			names[p] = f.board.Rails()[in.rail].Name
-		}
-	}
-	return names
-}
-
 // read converts all channels now.
 func (f *Face) read() (counts [Channels]int16) {
 	if f.board == nil {

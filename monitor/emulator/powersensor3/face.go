@@ -87,9 +87,6 @@ func (f *Face) Stored() [Sensors]Sensor {
 	return f.stored
 }
 
-// ClockError is how fast the device's clock runs, relative.
-func (f *Face) ClockError() float64 { return f.clock }
-
 // SaturateSensor7 drives sensor 7 to full scale: its packet is then FF 3F, the
 // same bytes as the mark that ends a stream.
 func (f *Face) SaturateSensor7(on bool) { f.saturated.Store(on) }

@@ -368,7 +368,7 @@ func TestDrawnErrorsAndBadConfig(t *testing.T) {
 	b := newBoard(t)
 	cfg := Config{Seed: 9, Draw: true, Spread: meter.Spread{UGainI: 0.01, UGainV: 0.01, UClock: 1e-4}}
 	one, two := newFace(t, b, pace.Pace{}, cfg), newFace(t, b, pace.Pace{}, cfg)
-	if one.hw != two.hw || one.ClockError() != two.ClockError() || one.ClockError() == 0 {
+	if one.hw != two.hw || one.clock != two.clock || one.clock == 0 {
 		t.Error("the same seed draws another device")
 	}
 	cfg.Seed++

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/scpi"
 )
@@ -263,25 +264,10 @@ func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 
 // SourceOf is a setting that names a channel behind a word such as CHANnel.
 func (s *Scope) SourceOf(pattern, name string, at *int) scpi.Command {
+	words := lists.Map(s.Channel, func(c Channel) string { return fmt.Sprintf("%s%d", name, c.No+1) })
 	return scpi.Command{
-		Pattern: pattern,
-		Query:   scpi.Reply(func() string { return fmt.Sprintf("%s%d", scpi.Short(name), *at+1) }),
-		Set: func(c scpi.Call) error {
-			if len(c.Args) == 0 {
-				return scpi.ErrMissing
-			}
-			w := strings.ToUpper(c.Args[0])
-			if rest, ok := strings.CutPrefix(w, strings.ToUpper(name)); ok {
-				w = rest
-			} else if w, ok = strings.CutPrefix(w, scpi.Short(name)); !ok {
-				return scpi.ErrValue
-			}
-			if len(w) != 1 || w[0] < '1' || int(w[0]-'0') > len(s.Channel) {
-				return scpi.ErrValue
-			}
-			*at = int(w[0] - '1')
-			return nil
-		},
+		Pattern: pattern, Query: scpi.Reply(func() string { return scpi.Short(words[*at]) }),
+		Set: scpi.Do(scpi.OneOf(words...), func(w string) { *at = int(w[len(w)-1] - '1') }),
 	}
 }
 
@@ -317,13 +303,10 @@ func Count(text string) (float64, error) {
 }
 
 // Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.
-func Step125(at *float64, v, least, most float64) error { return step(at, v, least, most, 1, 2, 5, 10) }
+func Step125(at *float64, v, least, most float64) error { return Step(at, v, least, most, 1, 2, 5, 10) }
 
-// Step124 is Step125 with steps of 1, 2, 4.
-func Step124(at *float64, v, least, most float64) error { return step(at, v, least, most, 1, 2, 4, 10) }
-
-// step puts a setting on the next of a decade's steps.
-func step(at *float64, v, least, most float64, steps ...float64) error {
+// Step puts a setting on the next of a decade's steps, of which the last begins the next decade.
+func Step(at *float64, v, least, most float64, steps ...float64) error {
 	if !(v >= least*0.999) || v > most*1.001 {
 		return scpi.ErrRange
 	}

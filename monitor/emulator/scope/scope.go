@@ -189,23 +189,19 @@ func (s *Scope) Begin() (at time.Duration) {
 	return at
 }
 
-// Shown is the number of channels that share the memory.
-func (s *Scope) Shown() (n int) {
-	for i := range s.Channel {
-		if s.Channel[i].Shown {
-			n++
-		}
-	}
-	return n
-}
-
 // Share is the number of channels among which memory and rate are divided: with
 // three or four the converters are all in use.
 func (s *Scope) Share() int {
-	if n := s.Shown(); n <= 2 {
-		return max(1, n)
+	shown := 0
+	for i := range s.Channel {
+		if s.Channel[i].Shown {
+			shown++
+		}
 	}
-	return 4
+	if shown > 2 {
+		return 4
+	}
+	return max(1, shown)
 }
 
 // Pairs is 2 where both channels of a pair share a converter, else 1.

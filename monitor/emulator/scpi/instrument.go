@@ -134,8 +134,8 @@ func (i *Instrument) common() []Command {
 		Action("*WAI", func() {}),
 		{Pattern: "*TST", Query: Fixed("0")},
 		{Pattern: "*ESR", Query: func(Call) ([]byte, error) { v := i.esr; i.esr = 0; return Text("%d", v) }},
-		{Pattern: "*ESE", Set: Mask(&i.ese, 255), Query: Show("%d", &i.ese)},
-		{Pattern: "*SRE", Set: Mask(&i.sre, 255), Query: Show("%d", &i.sre)},
+		{Pattern: "*ESE", Set: Within(&i.ese, 0, 255), Query: Show("%d", &i.ese)},
+		{Pattern: "*SRE", Set: Within(&i.sre, 0, 255), Query: Show("%d", &i.sre)},
 		{Pattern: "*STB", Query: func(Call) ([]byte, error) { // the status byte
 			b := 0
 			if len(i.queue) > 0 {

@@ -214,16 +214,16 @@ func OneOf(words ...string) func(Call, int) (string, error) {
 func Set(take func(float64) error) func(Call) error { return Take(Call.Number, take) }
 
 // Put sets a number that must lie between two limits.
-func Put(at *float64, v, least, most float64) error {
+func Put[T ~int | ~uint16 | ~float64](at *T, v, least, most float64) error {
 	if !(v >= least && v <= most) {
 		return ErrRange
 	}
-	*at = v
+	*at = T(v)
 	return nil
 }
 
 // Within makes a setter of a number between two limits.
-func Within(at *float64, least, most float64) func(Call) error {
+func Within[T ~int | ~uint16 | ~float64](at *T, least, most float64) func(Call) error {
 	return Set(func(v float64) error { return Put(at, v, least, most) })
 }
 
@@ -282,11 +282,10 @@ func Switch(pattern string, at *bool) Command {
 // Whole is a setting that is a whole number between two limits.
 func Whole(pattern string, at *int, least, most float64) Command {
 	return Command{Pattern: pattern, Query: Show("%d", at), Set: Set(func(v float64) error {
-		if !(v >= least && v <= most) || v != math.Trunc(v) {
+		if v != math.Trunc(v) {
 			return ErrRange
 		}
-		*at = int(v)
-		return nil
+		return Put(at, v, least, most)
 	})}
 }
 
@@ -298,17 +297,6 @@ func Action(pattern string, do func()) Command {
 // Asked is a query without a command of its own.
 func Asked(pattern string, answer func() string) Command {
 	return Command{Pattern: pattern, Query: Reply(answer)}
-}
-
-// Mask makes a setter of a register of bits.
-func Mask[T ~int | ~uint16](at *T, most float64) func(Call) error {
-	return Set(func(v float64) error {
-		if v < 0 || v > most {
-			return ErrRange
-		}
-		*at = T(v)
-		return nil
-	})
 }
 
 // Headed makes replies begin with their header while on: the pattern with its numbers, in capitals. Where long is not

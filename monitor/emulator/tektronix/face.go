@@ -146,11 +146,8 @@ func (f *Face) setDepth(v float64) error {
 	if v != math.Trunc(v) || n < 1000 || n > f.family.most {
 		return scpi.ErrRange
 	}
-	for _, d := range f.family.depths { // the next that there is
-		if n <= d {
-			n = d
-			break
-		}
+	if i, _ := slices.BinarySearch(f.family.depths, n); i < len(f.family.depths) {
+		n = f.family.depths[i] // the next that there is
 	}
 	f.depth = n
 	return nil
@@ -238,7 +235,7 @@ func (f *Face) whole() bool { return f.Memory().Points == f.Depth() }
 func (f *Face) timeCommands() []scpi.Command {
 	return []scpi.Command{
 		number("HORizontal:SCAle", func() float64 { return f.Window() / divisions }, func(v float64) error {
-			err := scope.Step124(&f.timeScale, v, 1e-9, 1000)
+			err := scope.Step(&f.timeScale, v, 1e-9, 1000, 1, 2, 4, 10)
 			if err == nil {
 				f.manual = false
 			}

@@ -132,27 +132,24 @@ const (
 // settings can be changed only while nothing runs.
 func (f *Face) settings() []scpi.Command {
 	all := []scpi.Command{
-		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c scpi.Call) (string, error) {
-			v, err := c.Number(0)
+		f.setting("ROUTe:CHANnel:RANGe", func(c *channel) *string { return &c.rng }, func(c scpi.Call, i int) (string, error) {
+			v, err := c.Number(i)
 			if err == nil && !slices.Contains([]float64{10, 5, 2.5, 1.25}, v) {
 				err = scpi.ErrRange
 			}
 			return strconv.FormatFloat(v, 'f', -1, 64), err
 		}),
 		f.setting("ROUTe:CHANnel:POLarity", func(c *channel) *string { return &c.polarity },
-			func(c scpi.Call) (string, error) { return c.Word(0, "BIPolar", "UNIPolar") }),
+			scpi.OneOf("BIPolar", "UNIPolar")),
 		f.setting("ROUTe:CHANnel:STYPe", func(c *channel) *string { return &c.kind },
-			func(c scpi.Call) (string, error) { return c.Word(0, "SINGle", "DIFFerential", "NRS") }),
-		{Pattern: "ROUTe:SCAN", Set: func(c scpi.Call) error {
-			numbers, err := f.list(c, 0)
-			if err == nil && f.rate*len(numbers) > f.fastest {
-				err = scpi.ErrConflict // too long for the present rate
+			scpi.OneOf("SINGle", "DIFFerential", "NRS")),
+		{Pattern: "ROUTe:SCAN", Set: scpi.Take(f.list, func(numbers []int) error {
+			if f.rate*len(numbers) > f.fastest { // too long for the present rate
+				return scpi.ErrConflict
 			}
-			if err == nil {
-				f.scan = numbers
-			}
-			return err
-		}, Query: scpi.Reply(func() string {
+			f.scan = numbers
+			return nil
+		}), Query: scpi.Reply(func() string {
 			return "(@" + strings.Trim(strings.ReplaceAll(fmt.Sprint(f.scan), " ", ","), "[]") + ")"
 		})},
 		{Pattern: "ACQuire:SRATe", Query: scpi.Show("%d", &f.rate), Set: scpi.Set(func(v float64) error {
@@ -235,11 +232,12 @@ func (f *Face) joined(c scpi.Call, of func(number int) string) ([]byte, error) {
 }
 
 // setting is a header with a value and a list of channels.
-func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scpi.Call) (string, error)) scpi.Command {
+func (f *Face) setting(pattern string, at func(*channel) *string, read func(scpi.Call, int) (string, error),
+) scpi.Command {
 	return scpi.Command{
 		Pattern: pattern,
 		Set: func(c scpi.Call) error {
-			v, err := parse(c)
+			v, err := read(c, 0)
 			if err != nil {
 				return err
 			}
@@ -264,11 +262,10 @@ func (f *Face) setting(pattern string, at func(*channel) *string, parse func(scp
 // setPoints takes the scans of a block.
 func (f *Face) setPoints(at *int) func(scpi.Call) error {
 	return scpi.Set(func(v float64) error {
-		if v < 1 || v != math.Trunc(v) || v*float64(len(f.scan)) > maxPoints {
+		if v != math.Trunc(v) {
 			return scpi.ErrRange
 		}
-		*at = int(v)
-		return nil
+		return scpi.Put(at, v, 1, float64(maxPoints/len(f.scan)))
 	})
 }
 

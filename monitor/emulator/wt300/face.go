@@ -257,7 +257,7 @@ func (f *Face) commands() []scpi.Command {
 			}
 			return w, err
 		}, strings.Clone),
-		{Pattern: "STATus:EESE", Set: scpi.Mask(&f.enabled, math.MaxUint16), Query: scpi.Show("%d", &f.enabled)},
+		{Pattern: "STATus:EESE", Set: scpi.Within(&f.enabled, 0, math.MaxUint16), Query: scpi.Show("%d", &f.enabled)},
 	}
 	return slices.Concat(scpi.Headed(&f.header, nil, all...), f.extras(), f.readings())
 }
@@ -310,7 +310,7 @@ func (f *Face) readings() []scpi.Command {
 			}
 			return scpi.Text("%d", bits)
 		}},
-		{Pattern: "COMMunicate:WAIT", Set: scpi.Mask(&f.await, math.MaxUint16), Pause: func() time.Duration {
+		{Pattern: "COMMunicate:WAIT", Set: scpi.Within(&f.await, 0, math.MaxUint16), Pause: func() time.Duration {
 			next := f.update()
 			if f.events&f.await != 0 {
 				return 0

@@ -339,9 +339,9 @@ func TestWrongRateIsRefused(t *testing.T) {
 }
 
 func TestDigitalInputs(t *testing.T) {
-	low := byte(0)
 	for name, want := range map[string]string{"DI-1100": "leave one open", "DI-2108": ""} {
-		r := emulate(t, pace.Pace{}, dataqface.Config{Model: name, Digital: &low, Numbered: true})
+		r := emulate(t, pace.Pace{}, dataqface.Config{Model: name, Numbered: true})
+		r.face.SetDigital(0)
 		if err := r.dev.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -144,7 +144,7 @@ func TestExpireDropsWhatNobodyFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	running := s.start(t)
-	s.m.Expire(time.Hour)
+	_, _ = s.m.Expire(time.Hour)
 	held := func() (ids []string) {
 		for _, i := range s.m.Owner.List() {
 			ids = append(ids, i.ID)
@@ -154,7 +154,7 @@ func TestExpireDropsWhatNobodyFetched(t *testing.T) {
 	if len(held()) != 2 {
 		t.Errorf("young captures were dropped: %v", held())
 	}
-	s.m.Expire(0)
+	_, _ = s.m.Expire(0)
 	if h := held(); len(h) != 1 || h[0] != running {
 		t.Errorf("held %v, want only %s, which runs", h, running)
 	}

@@ -210,16 +210,3 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Expire drops captures that no host fetched for longer than keep, and returns their ids;
-// see capture.Owner.Expire. Errors are logged.
-func (m *Monitor) Expire(keep time.Duration) (dropped []string) {
-	dropped, err := m.Owner.Expire(keep)
-	for _, id := range dropped {
-		m.cfg.Log.Warn("dropped a capture that no host fetched", "capture", id, "after", keep)
-	}
-	if err != nil {
-		m.cfg.Log.Warn("could not drop old captures", "error", err)
-	}
-	return dropped
-}

@@ -341,7 +341,7 @@ type waited struct {
 
 // Expire drops the captures that could have been fetched, or replicated, for longer than
 // keep, and returns their ids. Time counts from the first call that finds a capture ended,
-// and goes on under the next monitor.
+// and goes on under the next monitor. All of it is logged, errors too.
 func (o *Owner) Expire(keep time.Duration) (dropped []string, err error) {
 	old, err := o.overdue(keep)
 	errs := []error{err}
@@ -351,8 +351,12 @@ func (o *Owner) Expire(keep time.Duration) (dropped []string, err error) {
 			continue
 		}
 		dropped = append(dropped, id)
+		o.cfg.Log.Warn("dropped a capture that no host fetched", "capture", id, "after", keep)
 	}
-	return dropped, errors.Join(errs...)
+	if err = errors.Join(errs...); err != nil {
+		o.cfg.Log.Warn("could not drop old captures", "error", err)
+	}
+	return dropped, err
 }
 
 // overdue returns the captures that waited for longer than keep, and stores all waits for

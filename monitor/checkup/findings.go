@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -48,13 +49,7 @@ func Findings(r *Result) []Finding {
 	for i := range r.Channels {
 		out = append(out, r.channel(i)...)
 	}
-	volts := make([]measure.Volt, len(r.Rails))
-	for i, x := range r.Rails {
-		volts[i] = measure.Volt(x.Voltage.Mean)
-		if x.Voltage.N == 0 {
-			volts[i] = measure.Volt(math.NaN())
-		}
-	}
+	volts := lists.Map(r.Rails, func(x Rail) measure.Volt { return measure.Volt(x.Voltage.Mean) })
 	out = append(out, Supplies(&r.Setup, volts)...)
 	for i := range r.Rails {
 		out = append(out, r.current(i)...)

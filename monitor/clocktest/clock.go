@@ -36,9 +36,6 @@ func (c *Clock) Now() time.Time {
 
 // offset is by how much the wall's time is ahead. mu is held.
 func (c *Clock) offset() time.Duration {
-	if c.rate == 0 {
-		return c.step
-	}
 	return c.step + time.Duration(c.rate*float64(time.Since(c.since)))
 }
 

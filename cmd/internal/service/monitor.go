@@ -164,7 +164,7 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 	g.Go(func() {
 		for expire := true; expire; expire = cli.SleepUntil(over, time.Now().Add(time.Minute)) {
 			if keep := time.Duration(s.keep.Load()); keep > 0 {
-				s.Expire(keep) // captures that ended longer ago and were never fetched
+				_, _ = s.Expire(keep) // captures that ended longer ago and were never fetched
 			}
 		}
 	})

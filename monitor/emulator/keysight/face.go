@@ -353,9 +353,7 @@ func (f *Face) data() ([]byte, error) {
 		return scpi.Block(8, nil), scpi.ErrConflict
 	}
 	w.codes = f.Codes(w.codes[:0], w.source, 0, f.Taken(v), v)
-	for len(w.codes) < v.Points {
-		w.codes = append(w.codes, hole)
-	}
+	w.codes = append(w.codes, slices.Repeat([]int32{hole}, v.Points-len(w.codes))...)
 	return scpi.Block(8, f.encode(w.codes)), nil
 }
 

@@ -363,11 +363,8 @@ func (f *Face) Unplug(off bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unplugged = off
-	if !off {
-		return
-	}
 	for _, t := range f.sessions {
-		if t.running {
+		if off && t.running {
 			t.fail(errDeviceGone)
 		}
 	}

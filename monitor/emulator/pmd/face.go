@@ -17,6 +17,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -287,14 +288,10 @@ func (f *Face) continuous() error {
 	}
 	was := f.mode.on
 	f.mode = mode{on: p[0] != 0, stamp: int(p[1]), mask: p[2]}
-	switch f.mode.stamp {
-	case 0, 1, 2, 4:
-	default:
+	if !slices.Contains([]int{1, 2, 4}, f.mode.stamp) {
 		f.mode.stamp = 0
 	}
-	if f.mode.size() == 0 {
-		f.mode.on = false
-	}
+	f.mode.on = f.mode.on && f.mode.size() > 0
 	if f.cfg.Play != nil { // it starts from its begin, or stops
 		f.stopPlayer()
 		if !f.mode.on {

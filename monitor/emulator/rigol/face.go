@@ -389,30 +389,24 @@ func (f *Face) data() ([]byte, error) {
 		return scpi.Block(9, nil), scpi.ErrRange
 	}
 	w.codes = f.Codes(w.codes[:0], w.source, first, max(0, min(n, v.Points-first)), v)
-	for len(w.codes) < n { // never filled
-		w.codes = append(w.codes, int32(f.Middle))
-	}
+	w.codes = append(w.codes, slices.Repeat([]int32{int32(f.Middle)}, n-len(w.codes))...) // never filled
 	return scpi.Block(9, f.encode(w.codes)), nil
 }
 
 // encode writes codes as :WAV:FORM asks for: a byte, a word, or text in volts.
 func (f *Face) encode(codes []int32) (out []byte) {
-	switch f.wav.format {
-	case "WORD":
-		for _, c := range codes {
+	inc, origin := f.scaling()
+	for i, c := range codes {
+		switch f.wav.format {
+		case "WORD":
 			out = binary.LittleEndian.AppendUint16(out, uint16(c))
-		}
-	case "ASC":
-		inc, origin := f.scaling()
-		for i, c := range codes {
+		case "BYTE":
+			out = append(out, byte(c/int32(f.unit())))
+		default:
 			if i > 0 {
 				out = append(out, ',')
 			}
 			out = append(out, scpi.Exponent((float64(c)/f.unit()-float64(origin+f.reference()))*inc)...)
-		}
-	default:
-		for _, c := range codes {
-			out = append(out, byte(c/int32(f.unit())))
 		}
 	}
 	return out

@@ -158,14 +158,11 @@ func (f *Face) latch(from, to time.Duration) {
 		v[1] += float64(r.I) * e.gainI
 		v[2] += float64(r.P) * e.gainP
 		// The meter shows up to 1.4 times a range; a power of which either factor is over has none.
-		if overU, overI := v[0] > 1.4*f.volts, v[1] > 1.4*f.amperes; overU || overI {
-			v[2] = infinite
-			if overU {
-				v[0] = infinite
-			}
-			if overI {
-				v[1] = infinite
-			}
+		if v[0] > 1.4*f.volts {
+			v[0], v[2] = infinite, infinite
+		}
+		if v[1] > 1.4*f.amperes {
+			v[1], v[2] = infinite, infinite
 		}
 	}
 }

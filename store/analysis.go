@@ -336,7 +336,7 @@ func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (Instructio
 
 // campaigns reads the campaigns of the end of a statement, with the numbers of their runs and passes.
 func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]InstructionCampaign, error) {
-	out, err := collect(ctx, d.reader, func(rows *sql.Rows, c *InstructionCampaign) error {
+	return collect(ctx, d, op, func(rows *sql.Rows, c *InstructionCampaign) error {
 		var seed int64
 		err := rows.Scan(&c.ID, textTo(&c.GPU), textTo(&c.GPUUUID), textTo(&c.Driver), momentTo(&c.Started), &seed,
 			textTo(&c.Host), textTo(&c.Version), &c.Runs, &c.Passes)
@@ -346,7 +346,6 @@ func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]Ins
 		(SELECT count(*) FROM instruction_run r WHERE r.campaign_id=c.campaign_id),
 		(SELECT count(DISTINCT pass) FROM instruction_run r WHERE r.campaign_id=c.campaign_id)
 		FROM instruction_campaign c `+tail, args...)
-	return out, wrap(op, err)
 }
 
 // Instructions returns a campaign's runs in the order in which they ran.
@@ -363,23 +362,21 @@ func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun,
 	}, `SELECT pass, instruction, layout, level, steps, block, base, turns, threads, time_s,
 		cycles, x, checked, reads_hz, coalesce(sm_hz,0), coalesce(celsius,0), error
 		FROM instruction_run WHERE campaign_id=? ORDER BY number`, id)
-	s.each(`SELECT number, method, watts FROM instruction_power WHERE campaign_id=?`, []any{id},
-		func(rows *sql.Rows) bool {
-			var number int
-			var method string
-			var w measure.Watt
-			s.fail(rows.Scan(&number, textTo(&method), realTo(&w)))
-			// Runs are numbered from 1 without holes: they are only ever added. One that came in between the
-			// two queries is not in out.
-			if number >= 1 && number <= len(out) {
-				r := &out[number-1]
-				if r.Power == nil {
-					r.Power = map[string]measure.Watt{}
-				}
-				r.Power[method] = w
+	for rows := range s.rows(`SELECT number, method, watts FROM instruction_power WHERE campaign_id=?`, id) {
+		var number int
+		var method string
+		var w measure.Watt
+		s.fail(rows.Scan(&number, textTo(&method), realTo(&w)))
+		// Runs are numbered from 1 without holes: they are only ever added. One that came in between the
+		// two queries is not in out.
+		if number >= 1 && number <= len(out) {
+			r := &out[number-1]
+			if r.Power == nil {
+				r.Power = map[string]measure.Watt{}
 			}
-			return true
-		})
+			r.Power[method] = w
+		}
+	}
 	return out, wrap(fmt.Sprintf("read runs of campaign %d", id), s.err)
 }
 

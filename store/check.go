@@ -211,7 +211,7 @@ func (c *checker) pages(q *session) {
 	}
 	// A row of the pragma may hold several lines, with a heading between asterisks.
 	var lines []string
-	q.each(pragma, nil, func(rows *sql.Rows) bool {
+	for rows := range q.rows(pragma) {
 		var s string
 		q.fail(rows.Scan(&s))
 		for line := range strings.Lines(s) {
@@ -219,8 +219,7 @@ func (c *checker) pages(q *session) {
 				lines = append(lines, line)
 			}
 		}
-		return true
-	})
+	}
 	// A page that cannot be read ends the pragma itself; the lines until then count.
 	if q.err != nil && len(lines) > 0 {
 		lines, q.err = append(lines, q.err.Error()), nil
@@ -248,11 +247,9 @@ func (c *checker) pages(q *session) {
 // schema compares the file with a new database.
 func (c *checker) schema(s *session) {
 	want, err := reference()
-	if s.fail(err); err != nil {
-		return
-	}
-	got, err := objects(s.ctx, s.on)
-	if s.fail(err); err != nil {
+	s.fail(err)
+	got := objects(s)
+	if s.err != nil {
 		return
 	}
 	// Objects that are there and not wanted are left alone: users may add indexes and views.
@@ -283,14 +280,13 @@ func (c *checker) schema(s *session) {
 func (c *checker) lookup(s *session) {
 	good := 0
 	var b sql.RawBytes
-	s.each(`SELECT b, v FROM _u16`, nil, func(rows *sql.Rows) bool {
+	for rows := range s.rows(`SELECT b, v FROM _u16`) {
 		var v int
 		s.fail(rows.Scan(&b, &v))
 		if len(b) == 2 && int(b[0])|int(b[1])<<8 == v {
 			good++
 		}
-		return true
-	})
+	}
 	if s.err == nil && good != 1<<16 {
 		c.found(BadSchema, 0, "db repair fills it anew",
 			"table _u16, in which the view data looks bytes up, has %d right rows of 65536", good).name = "_u16"
@@ -422,18 +418,20 @@ var reference = sync.OnceValues(func() (map[string]object, error) {
 	if err := createSchema(ctx, db); err != nil {
 		return nil, err
 	}
-	return objects(ctx, db)
+	s := &session{ctx: ctx, on: db}
+	out := objects(s)
+	return out, s.err
 })
 
-// objects reads the schema of an open database, by name, without SQLite's own objects.
-func objects(ctx context.Context, q querier) (map[string]object, error) {
-	list, err := collect(ctx, q, func(rows *sql.Rows, o *object) error { return rows.Scan(&o.kind, &o.name, &o.sql) },
-		`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master WHERE name NOT LIKE 'sqlite_%'`)
-	out := make(map[string]object, len(list))
-	for _, o := range list {
+// objects reads the schema of a database, by name, without SQLite's own objects.
+func objects(s *session) map[string]object {
+	out := map[string]object{}
+	for rows := range s.rows(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master WHERE name NOT LIKE 'sqlite_%'`) {
+		var o object
+		s.fail(rows.Scan(&o.kind, &o.name, &o.sql))
 		out[o.name] = o
 	}
-	return out, err
+	return out
 }
 
 // sqlToken matches texts, quoted names, comments, words and signs of SQL.

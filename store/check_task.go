@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -118,13 +117,11 @@ func (c *checker) state(ctx context.Context, id TaskID) (*taskState, error) {
 	t := &taskState{}
 	err := c.d.view(ctx, "", func(s *session) {
 		// A LEFT JOIN, unlike Task: a task of a missing user is checked all the same.
-		rows := all(s, scanTask, "SELECT "+taskColumns+strings.Replace(taskTables, `JOIN "user"`, `LEFT JOIN "user"`, 1)+
-			"WHERE t.task_id=?"+c.d.unlessMine(id), id)
-		if len(rows) == 0 {
-			s.fail(ErrNotFound)
+		row := s.oneTask("LEFT JOIN", id, c.d.unlessMine(id))
+		if s.err != nil {
 			return
 		}
-		t.Task, t.cal = rows[0].Task, rows[0].calibration
+		t.Task, t.cal = row.Task, row.calibration
 		cal := one[sql.NullInt64](s, `SELECT calibration_id FROM task WHERE task_id=?`, id)
 		// gone: the task names a calibration that is in no row, so taskColumns gave 0 for it.
 		if gone := t.cal == 0 && cal.Valid; gone {

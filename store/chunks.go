@@ -173,8 +173,9 @@ func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err
 // open. The sequence ends after the first error.
 func (d *DB) Chunks(ctx context.Context, id TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
-		if err := d.shown(ctx, id); err != nil {
-			yield(nil, wrap(fmt.Sprintf("read chunks of task %d", id), err))
+		s := d.reading(ctx)
+		if d.shown(s, id); s.err != nil {
+			yield(nil, wrap(fmt.Sprintf("read chunks of task %d", id), s.err))
 			return
 		}
 		d.chunksInto(ctx, id, from, &chunk.Chunk{})(yield)
@@ -210,8 +211,8 @@ func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Ch
 var errNoMore = errors.New("no more chunks")
 
 // readChunk reads the first chunk whose number is at least from, and checks it.
-func readChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	if err := loadChunk(ctx, q, id, from, sh, c); err != nil {
+func readChunk(ctx context.Context, on executor, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+	if err := loadChunk(&session{ctx: ctx, on: on}, id, from, sh, c); err != nil {
 		return err
 	}
 	if err := c.Validate(sh.tb, sh.channels); err != nil {
@@ -231,24 +232,19 @@ func misread(ctx context.Context, err error) error {
 
 // loadChunk reads the first chunk whose number is at least from, as it is stored, into the memory
 // of c. A header without columns is a chunk without columns.
-func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+func loadChunk(s *session, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
 	c.Columns, c.Sums = c.Columns[:0], nil
 	// One query for the head and all columns; RawBytes are valid until the next row, so they are copied
 	// into the memory of c.
-	rows, err := q.QueryContext(ctx, `SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
+	found := false
+	for rows := range s.rows(`SELECT h.chunk_no, h.first_scan, h.n, h.first_tick, h.crc, c.dir, c.data
 		FROM chunk h LEFT JOIN chunk_column c ON c.task_id=h.task_id AND c.chunk_no=h.chunk_no
 		WHERE h.task_id=?1 AND h.chunk_no=
 			(SELECT chunk_no FROM chunk WHERE task_id=?1 AND chunk_no>=?2 ORDER BY chunk_no LIMIT 1)
-		ORDER BY c.col`, id, int64(from))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	found := false
-	for rows.Next() {
+		ORDER BY c.col`, id, int64(from)) {
 		var dir, data sql.RawBytes
 		if err := rows.Scan(&c.No, &c.FirstScan, &c.Scans, &c.FirstTick, &c.CRC, &dir, &data); err != nil {
-			return misread(ctx, err)
+			return misread(s.ctx, err)
 		}
 		// The LEFT JOIN gave NULL: no columns, so the chunk is packed or damaged.
 		if found = true; dir == nil {
@@ -260,17 +256,16 @@ func loadChunk(ctx context.Context, q querier, id TaskID, from uint64, sh shape,
 		c.Columns[n].Data = append(c.Columns[n].Data[:0], data...)
 	}
 	switch {
-	case rows.Err() != nil:
-		return rows.Err()
+	case s.err != nil:
+		return s.err
 	case !found:
 		return errNoMore
 	case len(c.Columns) > 0:
 		return nil
 	}
-	rows.Close() // the pool may have no other connection
-	list, err := column[[]byte](ctx, q, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
-	if err != nil || len(list) == 0 {
-		return err
+	list := values[[]byte](s, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
+	if len(list) == 0 {
+		return s.err
 	}
 	n := sh.channels
 	if sh.tb.Stamped {
@@ -295,7 +290,7 @@ const thinLeast = 1 << 14
 func (d *DB) Thin(ctx context.Context, id TaskID, from uint64, before measure.Seconds, keep []measure.Window,
 ) (next uint64, err error) {
 	op := fmt.Sprintf("thin task %d", id)
-	setup, _, err := d.setupOf(ctx, id)
+	setup, _, err := d.setupOf(ctx, id, "")
 	if err == nil {
 		_, err = measure.NewThinned(setup)
 	}

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -125,7 +125,7 @@ func digestOf(s *session, t copiedTable, id TaskID) (d struct{ rows, sum uint64 
 			known[n] = copiedOne(s, "calibration", "calibration_id=?", n)["digest"]
 		}
 	}
-	eachCopied(s, t, "task_id=?", func(v []any) bool {
+	for v := range copied(s, t, "task_id=?", id) {
 		h := fnv.New64a()
 		for i, x := range v {
 			switch i {
@@ -135,13 +135,11 @@ func digestOf(s *session, t copiedTable, id TaskID) (d struct{ rows, sum uint64 
 				x = known[x]
 			}
 			// The NUL keeps neighbouring values apart.
-			_, _ = h.Write([]byte(written(x)))
-			_, _ = h.Write([]byte{0})
+			h.Write(append([]byte(written(x)), 0))
 		}
 		d.rows++
 		d.sum += h.Sum64()
-		return true
-	}, id)
+	}
 	return d
 }
 
@@ -317,39 +315,41 @@ func (r copiedRow) insert(s *session, table, key string) int64 {
 	return one[int64](s, insertText(table, cols)+` RETURNING `+key, vals...)
 }
 
-// eachRow calls f with the values of the rows of a query, which are valid until f returns, until it
-// returns false. They are of the driver's own types: int64, float64, string, []byte, bool, nil.
-func (s *session) eachRow(query string, args []any, f func([]any) bool) {
-	var vals, ptrs []any
-	s.each(query, args, func(rows *sql.Rows) bool {
-		if vals == nil {
-			cols, err := rows.Columns()
-			s.fail(err)
-			vals, ptrs = make([]any, len(cols)), make([]any, len(cols))
-			for i := range vals {
-				ptrs[i] = &vals[i]
+// rowValues yields the values of the rows of a query, each row's until the next. They are of the driver's own
+// types: int64, float64, string, []byte, bool, nil.
+func (s *session) rowValues(query string, args ...any) iter.Seq[[]any] {
+	return func(yield func([]any) bool) {
+		var vals, ptrs []any
+		for rows := range s.rows(query, args...) {
+			if vals == nil {
+				cols, err := rows.Columns()
+				s.fail(err)
+				vals, ptrs = make([]any, len(cols)), make([]any, len(cols))
+				for i := range vals {
+					ptrs[i] = &vals[i]
+				}
+			}
+			if s.fail(rows.Scan(ptrs...)); s.err != nil || !yield(vals) {
+				return
 			}
 		}
-		s.fail(rows.Scan(ptrs...))
-		return s.err == nil && f(vals)
-	})
+	}
 }
 
-// eachCopied calls f with the rows of a table, as eachRow does.
-func eachCopied(s *session, t copiedTable, where string, f func([]any) bool, args ...any) {
-	s.eachRow(`SELECT `+quoted(t.columns)+` FROM `+quotedName(t.name)+` WHERE `+where, args, f)
+// copied yields the rows of a table, as rowValues does.
+func copied(s *session, t copiedTable, where string, args ...any) iter.Seq[[]any] {
+	return s.rowValues(`SELECT `+quoted(t.columns)+` FROM `+quotedName(t.name)+` WHERE `+where, args...)
 }
 
 // copiedOne reads one row; ErrNotFound where there is none.
 func copiedOne(s *session, table, where string, arg any) (out copiedRow) {
 	cols := s.columnsOf(table)
-	eachCopied(s, copiedTable{table, cols}, where, func(v []any) bool {
+	for v := range copied(s, copiedTable{table, cols}, where, arg) {
 		out = copiedRow{}
 		for i, c := range cols {
 			out[c] = v[i]
 		}
-		return true
-	}, arg)
+	}
 	if out == nil {
 		s.fail(ErrNotFound)
 	}
@@ -397,12 +397,11 @@ func sealOf(s *session, id TaskID) []byte {
 		h := sha256.New()
 		// The NUL parts neighbouring values: "1","23" and "12","3" differ. Rows need no mark of their
 		// own, as each has the same number of values.
-		s.eachRow(part.query, []any{id}, func(v []any) bool {
+		for v := range s.rowValues(part.query, id) {
 			for _, x := range v {
 				h.Write(append([]byte(written(x)), 0))
 			}
-			return true
-		})
+		}
 		out = append(out, h.Sum(nil)[:sealBytes]...)
 	}
 	return out

@@ -49,7 +49,7 @@ const everything = `SELECT taskID, taskName, user, power, current1, current2, cu
 
 func readRows(t *testing.T, d *DB, query string, args ...any) []dataRow {
 	t.Helper()
-	out, err := collect(t.Context(), d.reader, func(rows *sql.Rows, r *dataRow) error {
+	out, err := collect(t.Context(), d, "", func(rows *sql.Rows, r *dataRow) error {
 		v := &r.v
 		return rows.Scan(&r.task, &r.name, &r.user, realTo(&v[0]), realTo(&v[1]), realTo(&v[2]), realTo(&v[3]),
 			realTo(&v[4]), realTo(&v[5]), realTo(&v[6]), &r.time, &r.seq)

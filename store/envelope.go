@@ -44,10 +44,7 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 		return nil, fmt.Errorf("%s: %d columns from %v to %v: want 1 to 65536 columns and an end after the begin", op,
 			columns, from, to)
 	}
-	if err := d.shown(ctx, id); err != nil {
-		return nil, wrap(op, err)
-	}
-	setup, cal, err := d.setupOf(ctx, id)
+	setup, cal, err := d.setupOf(ctx, id, d.unlessMine(id))
 	if err != nil {
 		return nil, wrap(op, err)
 	}
@@ -192,14 +189,9 @@ func (e *enveloper) run(f *fold.Folder, first uint64, at, n int) {
 func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uint64,
 	do func(number uint64, data []byte) error,
 ) error {
-	rows, err := d.reader.QueryContext(ctx,
-		`SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ? ORDER BY page`, int64(id),
-		level, int64(first), int64(last))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	s := d.reading(ctx)
+	for rows := range s.rows(`SELECT page, data FROM pyramid WHERE task_id=? AND level=? AND page BETWEEN ? AND ?
+		ORDER BY page`, id, level, int64(first), int64(last)) {
 		var number uint64
 		var data sql.RawBytes
 		if err := rows.Scan(&number, &data); err != nil {
@@ -209,7 +201,7 @@ func (d *DB) eachPage(ctx context.Context, id TaskID, level int, first, last uin
 			return fmt.Errorf("%w: level %d, page %d: %w", ErrCorrupt, level, number, err)
 		}
 	}
-	return rows.Err()
+	return s.err
 }
 
 // page reads a stored page; nil where there is none.
@@ -234,10 +226,7 @@ var ErrSpan = errors.New("bad span")
 // wrap ErrNotFound, ErrNoHeader, ErrSpan or measure.ErrWindow.
 func (d *DB) SpanEnergy(ctx context.Context, id TaskID, from, to measure.Seconds) (measure.Result, error) {
 	op := fmt.Sprintf("integrate task %d from %v to %v", id, from, to)
-	if err := d.shown(ctx, id); err != nil {
-		return measure.Result{}, wrap(op, err)
-	}
-	setup, _, err := d.setupOf(ctx, id)
+	setup, _, err := d.setupOf(ctx, id, d.unlessMine(id))
 	if err != nil {
 		return measure.Result{}, wrap(op, err)
 	}
@@ -350,7 +339,7 @@ func (d *DB) Extent(ctx context.Context, id TaskID) (from, to measure.Seconds, e
 // ErrNotFound, ErrNoHeader, ErrSpan, or those of package wall: ErrNone where there is no such meter.
 func (d *DB) AtWall(ctx context.Context, id TaskID, card *measure.Result, e measure.Edges) (*wall.Result, error) {
 	op := fmt.Sprintf("the whole machine's energy of task %d", id)
-	setup, _, err := d.setupOf(ctx, id)
+	setup, _, err := d.setupOf(ctx, id, "")
 	if err != nil {
 		return nil, wrap(op, err)
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -396,14 +395,13 @@ func (d *DB) Pin(ctx context.Context, id TaskID, pinned bool) error {
 
 // readTags returns nil where a task has none.
 func readTags(s *session, id TaskID) (out map[string]string) {
-	s.each(`SELECT key, value FROM task_tag WHERE task_id=?`, []any{id}, func(rows *sql.Rows) bool {
+	for rows := range s.rows(`SELECT key, value FROM task_tag WHERE task_id=?`, id) {
 		var k, v string
 		s.fail(rows.Scan(textTo(&k), textTo(&v)))
 		if out == nil {
 			out = map[string]string{}
 		}
 		out[k] = v
-		return true
-	})
+	}
 	return out
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
@@ -200,14 +199,13 @@ func (s *salvage) taskIDs(ctx context.Context, from *DB) ([]TaskID, error) {
 // eachNumber calls f for the readable rows of a query.
 func eachNumber(ctx context.Context, from *DB, query string, f func(int64), args ...any) error {
 	s := from.reading(ctx)
-	s.each(query, args, func(rows *sql.Rows) bool {
+	for rows := range s.rows(query, args...) {
 		var n int64
 		// A row that cannot be scanned is passed over.
 		if rows.Scan(&n) == nil {
 			f(n)
 		}
-		return true
-	})
+	}
 	return s.err
 }
 
@@ -253,8 +251,8 @@ func (c *copier) salvageChunk(s *session, no int64) {
 	// The columns are read once without a use: an error must come before a row is written.
 	const where = "task_id=? AND chunk_no=?"
 	from := c.from.reading(s.ctx)
-	eachCopied(from, copiedTable{"chunk_column", []string{"dir", "data"}}, where, func([]any) bool { return true },
-		c.id, no)
+	for range copied(from, copiedTable{"chunk_column", []string{"dir", "data"}}, where, c.id, no) {
+	}
 	if from.err == nil {
 		c.chunkRows(s, where, c.id, no)
 		return
@@ -263,11 +261,10 @@ func (c *copier) salvageChunk(s *session, no int64) {
 	c.broken.gone++
 	// The chunk's head holds the number of scans that are lost.
 	from = c.from.reading(s.ctx)
-	eachCopied(from, copiedTable{"chunk", []string{"first_scan", "n"}}, where, func(head []any) bool {
+	for head := range copied(from, copiedTable{"chunk", []string{"first_scan", "n"}}, where, c.id, no) {
 		s.exec(putEvent, c.new, head[0], measure.EventGap, head[1], 1, -1,
 			fmt.Sprintf("chunk %d could not be salvaged from a broken database", no))
-		return true
-	}, c.id, no)
+	}
 	s.fail(c.broken.forgive(from.err, "the head of a chunk", c.id, no))
 }
 

@@ -52,43 +52,10 @@ func (d *DB) PutPlayed(ctx context.Context, id TaskID, p []Played) error {
 
 // list reads rows with scan; a task that does not exist is ErrNotFound.
 func list[T any](ctx context.Context, d *DB, op, query string, id TaskID, scan func(*sql.Rows, *T) error) ([]T, error) {
-	op = fmt.Sprintf("read %s of task %d", op, id)
-	if err := d.shown(ctx, id); err != nil {
-		return nil, wrap(op, err)
-	}
-	out, err := collect(ctx, d.reader, scan, query, int64(id))
-	return out, wrap(op, err)
-}
-
-// querier is a pool or a transaction.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// collect reads all rows of a query with scan.
-// The values must be copied by scan: rows are closed when it returns. nil for no rows.
-func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows, *T) error, query string,
-	args ...any,
-) ([]T, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []T
-	for rows.Next() {
-		var v T
-		if err := scan(rows, &v); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
-}
-
-// column reads the rows of a query of one column.
-func column[T any](ctx context.Context, q querier, query string, args ...any) ([]T, error) {
-	return collect(ctx, q, func(rows *sql.Rows, v *T) error { return rows.Scan(v) }, query, args...)
+	s := d.reading(ctx)
+	d.shown(s, id)
+	out := all(s, scan, query, id)
+	return out, wrap(fmt.Sprintf("read %s of task %d", op, id), s.err)
 }
 
 // Readings returns the software readings, by method and time.
@@ -101,10 +68,10 @@ func (d *DB) Readings(ctx context.Context, id TaskID) ([]Reading, error) {
 // by time.
 func (d *DB) ReadingsWithin(ctx context.Context, id TaskID, method string, from, to time.Time) ([]Reading, error) {
 	const of = ` FROM reading WHERE task_id=?1 AND method=?2 AND at_ns`
-	out, err := collect(ctx, d.reader, scanReading, `SELECT method, at_ns, value`+of+`>=coalesce((SELECT max(at_ns)`+of+
-		`<=?3), ?3) AND at_ns<=coalesce((SELECT min(at_ns)`+of+`>=?4), ?4) ORDER BY at_ns`,
-		int64(id), method, from.UnixNano(), to.UnixNano())
-	return out, wrap(fmt.Sprintf("read readings of task %d", id), err)
+	return collect(ctx, d, fmt.Sprintf("read readings of task %d", id), scanReading,
+		`SELECT method, at_ns, value`+of+`>=coalesce((SELECT max(at_ns)`+of+`<=?3), ?3)
+			AND at_ns<=coalesce((SELECT min(at_ns)`+of+`>=?4), ?4) ORDER BY at_ns`,
+		id, method, from.UnixNano(), to.UnixNano())
 }
 
 func scanReading(rows *sql.Rows, r *Reading) error {
@@ -233,13 +200,13 @@ func (d *DB) Launches(ctx context.Context, id TaskID) iter.Seq2[Launch, error] {
 		// primary key, and rows that are added meanwhile shift nothing.
 		start, no := int64(-1)<<63, int64(-1)
 		for {
-			page, err := collect(ctx, d.reader, scan,
+			page, err := collect(ctx, d, fmt.Sprintf("read launches of task %d", id), scan,
 				`SELECT start_ns, launch_no, end_ns, name_no, device_no, stream, correlation, graph,
 				grid_x, grid_y, grid_z, block_x, block_y, block_z FROM launch
 				WHERE task_id=? AND (start_ns, launch_no) > (?,?) ORDER BY start_ns, launch_no LIMIT ?`,
-				int64(id), start, no, launchPage)
+				id, start, no, launchPage)
 			if err != nil {
-				yield(Launch{}, wrap(fmt.Sprintf("read launches of task %d", id), err))
+				yield(Launch{}, err)
 				return
 			}
 			for _, r := range page {
@@ -302,7 +269,8 @@ func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []Nam
 
 // NameEnergies returns the stored energies by name of a result; none where there are none.
 func (d *DB) NameEnergies(ctx context.Context, id TaskID, result int) ([]NameEnergy, error) {
-	return collect(ctx, d.reader, func(rows *sql.Rows, x *NameEnergy) error {
+	s := d.reading(ctx)
+	out := all(s, func(rows *sql.Rows, x *NameEnergy) error {
 		err := rows.Scan(&x.Class, textTo(&x.Name), &x.Launches, &x.Short, realTo(&x.Busy), realTo(&x.Share),
 			realTo(&x.Energy.Energy), realTo(&x.Energy.U))
 		if x.Fitted = x.Class > fitted; x.Fitted {
@@ -310,7 +278,8 @@ func (d *DB) NameEnergies(ctx context.Context, id TaskID, result int) ([]NameEne
 		}
 		return err
 	}, `SELECT class, name, launches, short, busy_s, share_s, energy_j, energy_u_j FROM kernel_energy
-		WHERE task_id=? AND number=? ORDER BY ordinal`, int64(id), result)
+		WHERE task_id=? AND number=? ORDER BY ordinal`, id, result)
+	return out, s.err
 }
 
 // MethodResult is the energy of a task by one software method of reading the GPU's own sensor.
@@ -401,7 +370,7 @@ type MethodError struct {
 // with a meter other than the GPU's own sensor, newest task first. It returns the number of
 // tasks, at most limit, and whether there are older ones.
 func (d *DB) MethodErrors(ctx context.Context, limit int) (list []MethodError, tasks int, more bool, err error) {
-	list, err = collect(ctx, d.reader, func(rows *sql.Rows, x *MethodError) error {
+	list, err = collect(ctx, d, "list what methods said", func(rows *sql.Rows, x *MethodError) error {
 		return rows.Scan(&x.Task, textTo(&x.GPU), textTo(&x.GPUUUID), textTo(&x.Driver), textTo(&x.Method),
 			realTo(&x.Said), realTo(&x.Truth), &x.Partial)
 	}, `SELECT t.task_id, t.gpu, t.gpu_uuid, t.driver, m.method, m.mean_w, t.mean_w,
@@ -414,7 +383,7 @@ func (d *DB) MethodErrors(ctx context.Context, limit int) (list []MethodError, t
 		JOIN method_result m ON m.task_id=t.task_id LEFT JOIN calibration k ON k.calibration_id=t.calibration_id
 		WHERE m.mean_w IS NOT NULL ORDER BY t.task_id DESC, m.ordinal, m.method`, limit+1)
 	if err != nil {
-		return nil, 0, false, wrap("list what methods said", err)
+		return nil, 0, false, err
 	}
 	// The inner query took limit+1 tasks: the rows of the last one only show that there are older ones.
 	var last TaskID

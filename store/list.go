@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,34 +71,33 @@ type Page struct {
 // begins behind a place, not behind a number of tasks, so tasks that are added or deleted meanwhile move
 // nothing; a task whose key changes meanwhile may come twice or not at all. Errors may wrap ErrPattern.
 func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
+	list, next, err := d.pageOf(ctx, q)
+	return Page{briefs(list), next}, err
+}
+
+// pageOf reads the rows of a page, and the place of the last one where more follow.
+func (d *DB) pageOf(ctx context.Context, q ListQuery) (list []row, next *Position, err error) {
 	// Each part is a query that enters an index once; the next one runs only where the page is not
-	// full. The query asks for one row more than a page, so that Next needs no count.
+	// full. The query asks for one row more than a page, so that next needs no count.
 	const op = "list tasks"
 	q.Order, q.Limit = cmp.Or(q.Order, ByID), cmp.Or(max(q.Limit, 0), 100)
 	if _, known := orderKeys[q.Order]; !known && q.Order != ByID {
-		return Page{}, fmt.Errorf("%s: there is no order %d", op, q.Order)
+		return nil, nil, fmt.Errorf("%s: there is no order %d", op, q.Order)
 	}
 	parts, err := q.parts(ctx, d)
 	if err != nil {
-		return Page{}, wrap(op, err)
+		return nil, nil, wrap(op, err)
 	}
-	var list []listed
 	for _, p := range parts { // one task more than a page shows whether there is another page
 		more, err := d.listed(ctx, p)
 		if err != nil {
-			return Page{}, wrap(op, err)
+			return nil, nil, wrap(op, err)
 		}
 		if list = append(list, more...); len(list) > q.Limit {
-			break
+			return list[:q.Limit], list[q.Limit-1].place(q.Order), nil
 		}
 	}
-	var page Page
-	if len(list) > q.Limit {
-		list = list[:q.Limit]
-		page.Next = list[q.Limit-1].place(q.Order)
-	}
-	page.Tasks = briefs(list)
-	return page, nil
+	return list, nil, nil
 }
 
 // Selected returns those of some tasks that a filter selects, as List does, by id.
@@ -115,9 +113,7 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Brief, err
 	// parameters, and each number of ids would be another statement to prepare.
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
 	c.add(published)
-	// NULL stands in the place of the key that scanListed reads.
-	list := all(s, scanListed, "SELECT "+listedColumns+", NULL FROM task t"+listedTables+c.sql()+"ORDER BY t.task_id",
-		c.args...)
+	list := s.taskRows("NULL, t.tags", "task t LEFT JOIN", c.sql()+"ORDER BY t.task_id", c.args...)
 	return briefs(list), wrap(op, s.err)
 }
 
@@ -263,13 +259,14 @@ func (d *DB) fewNames(ctx context.Context, user, prefix string) ([]string, error
 	first, args := next(">=?")
 	after, more := next(">n.name")
 	args = append(slices.Insert(args, len(args)-1, any(prefix)), more...)
-	names, err := column[string](ctx, d.reader, "WITH RECURSIVE n(name) AS ("+first+"UNION ALL SELECT ("+after+
+	s := d.reading(ctx)
+	names := values[string](s, "WITH RECURSIVE n(name) AS ("+first+"UNION ALL SELECT ("+after+
 		") FROM n WHERE n.name IS NOT NULL) SELECT name FROM n WHERE name IS NOT NULL LIMIT "+
 		strconv.Itoa(fewNames+1), args...)
 	if len(names) > fewNames {
 		names = nil
 	}
-	return names, err
+	return names, s.err
 }
 
 // keyOf is the key of a place.
@@ -316,11 +313,11 @@ func (p *part) arguments() (out []any) {
 
 // listed reads a part's first tasks. To sort whole rows takes far longer than to pick the ids
 // first. A join promises no order, so the rows are ordered here.
-func (d *DB) listed(ctx context.Context, p part) ([]listed, error) {
-	text := "SELECT " + listedColumns + ", p.k FROM (" + p.pick() + ") p CROSS JOIN task t" + listedTables +
-		"WHERE t.task_id=p.id"
-	list, err := collect(ctx, d.reader, scanListed, text, p.arguments()...)
-	slices.SortFunc(list, func(a, b listed) int {
+func (d *DB) listed(ctx context.Context, p part) ([]row, error) {
+	s := d.reading(ctx)
+	list := s.taskRows("p.k, t.tags", "("+p.pick()+") p CROSS JOIN task t LEFT JOIN", "WHERE t.task_id=p.id",
+		p.arguments()...)
+	slices.SortFunc(list, func(a, b row) int {
 		// nil and nil are equal keys: compareKeys returns 0, and the ids decide.
 		c := cmp.Or(compareKeys(a.key, b.key), cmp.Compare(a.ID, b.ID))
 		if !p.ascending {
@@ -328,7 +325,7 @@ func (d *DB) listed(ctx context.Context, p part) ([]listed, error) {
 		}
 		return c
 	})
-	return list, err
+	return list, s.err
 }
 
 // compareKeys compares two keys of one order. Keys of different types are only in a damaged
@@ -348,48 +345,8 @@ func compareKeys(a, b any) int {
 	return 0
 }
 
-// listed is a row of a list with its key.
-type listed struct {
-	Brief
-	key any
-}
-
-// listedColumns are the columns that a list shows of a task t; listedTables are joined to it.
-const (
-	listedColumns = `t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, t.job, t.state, t.reason, t.scans,
-		t.nvml_j,
-	t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.gaps,0), coalesce(t.lost,0), t.energy_j,
-		t.energy_u_j,
-	t.mean_w, t.peak_w, coalesce(m.group_id,0), t.pinned, t.tags`
-	listedTables = ` LEFT JOIN "user" u ON u.user_id=t.user_id LEFT JOIN group_member m ON m.task_id=t.task_id `
-)
-
-// scanListed reads a row of listedColumns, with the key behind them.
-func scanListed(rows *sql.Rows, t *listed) error {
-	var hasResult bool
-	var tags sql.NullString
-	// Numbers of a task without a result are NULL and read as NaN into an r that is then dropped.
-	r := &measure.Result{}
-	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), momentTo(&t.Launched), textTo(&t.GPU),
-		textTo(&t.GPUUUID), textTo(&t.Job), &t.State, textTo(&t.Reason), &t.Scans, &t.NVML, &hasResult, realTo(&r.From),
-		realTo(&r.To), &r.Samples, &r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean),
-		realTo(&r.Peak), &t.Group, &t.Pinned, &tags, &t.key)
-	if err != nil {
-		return err
-	}
-	if hasResult {
-		t.Result = r
-	}
-	if tags.Valid {
-		if t.Tags, err = tagsOf(tags.String); err != nil {
-			return fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
-		}
-	}
-	return nil
-}
-
 // place is the task's place in an order.
-func (t *listed) place(o Order) *Position {
+func (t *row) place(o Order) *Position {
 	p := &Position{ID: t.ID, None: t.key == nil && o != ByID}
 	switch k := t.key.(type) {
 	case int64:
@@ -402,8 +359,8 @@ func (t *listed) place(o Order) *Position {
 	return p
 }
 
-// briefs drops the keys of a list; nil for an empty one.
-func briefs(list []listed) []Brief { return lists.Map(list, func(t listed) Brief { return t.Brief }) }
+// briefs are the rows of a list in short; nil for an empty one.
+func briefs(list []row) []Brief { return lists.Map(list, func(t row) Brief { return t.Brief() }) }
 
 // tagsOf reads a JSON object of texts.
 func tagsOf(object string) (map[string]string, error) {
@@ -418,78 +375,41 @@ func tagsOf(object string) (map[string]string, error) {
 	return tags, nil
 }
 
-// Tasks returns a page of tasks in the order of q, by default the newest first.
-func (d *DB) Tasks(ctx context.Context, q Query) ([]Row, error) {
-	const op = "list tasks"
-	l := q.list()
-	if len(q.Verdicts) > 0 {
-		return d.judged(ctx, l, q.Verdicts)
-	}
-	if l.Order != ByID || l.Ascending {
-		page, err := d.List(ctx, l)
+// Tasks returns a page of tasks in the order of q, by default the newest first. For verdicts it reads pages of
+// all tasks until its own is full.
+func (d *DB) Tasks(ctx context.Context, q Query) (out []Row, err error) {
+	for l := q.list(); ; {
+		list, next, err := d.pageOf(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		return d.rowsOf(ctx, page.Tasks)
-	}
-	parts, err := l.parts(ctx, d)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
-	p := parts[0] // in the order of ids there is one
-	p.limit = l.Limit
-	s := d.reading(ctx)
-	list := rowsWhere(s, "WHERE t.task_id IN (SELECT id FROM ("+p.pick()+") p) ORDER BY t.task_id DESC", p.arguments()...)
-	tagAll(s, list)
-	return list, wrap(op, s.err)
-}
-
-// judged returns a page of the tasks of some verdicts. It reads pages of l until it is full.
-func (d *DB) judged(ctx context.Context, l ListQuery, verdicts []quality.Level) ([]Row, error) {
-	var kept []Brief
-	for {
-		page, err := d.List(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range page.Tasks {
-			t, err := d.Task(ctx, b.ID)
-			if err != nil && !errors.Is(err, ErrNotFound) { // it may be deleted meanwhile
+		for _, t := range list {
+			if fits, err := d.judged(ctx, t.ID, q.Verdicts); err != nil {
 				return nil, err
+			} else if fits {
+				out = append(out, t.Row())
 			}
-			if v, ok := t.Verdict(); ok && err == nil && slices.Contains(verdicts, v.Level) {
-				if kept = append(kept, b); len(kept) == l.Limit {
-					return d.rowsOf(ctx, kept)
-				}
+			if len(out) == l.Limit {
+				return out, nil
 			}
 		}
-		if l.After = page.Next; page.Next == nil {
-			return d.rowsOf(ctx, kept)
+		if l.After = next; next == nil {
+			return out, nil
 		}
 	}
 }
 
-// rowsOf returns the rows of some tasks, in their order.
-func (d *DB) rowsOf(ctx context.Context, tasks []Brief) ([]Row, error) {
-	if len(tasks) == 0 {
-		return nil, nil // a nil list is null in JSON, which PostgreSQL's json_each refuses
+// judged reports whether a task has one of some verdicts; none stand for all.
+func (d *DB) judged(ctx context.Context, id TaskID, verdicts []quality.Level) (bool, error) {
+	if len(verdicts) == 0 {
+		return true, nil
 	}
-	ids := lists.Map(tasks, func(t Brief) TaskID { return t.ID })
-	s := d.reading(ctx)
-	list := rowsWhere(s, "WHERE t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
-	at := places(ids)
-	slices.SortFunc(list, func(a, b Row) int { return cmp.Compare(at[a.ID], at[b.ID]) })
-	tagAll(s, list)
-	return list, wrap("list tasks", s.err)
-}
-
-// places returns the place of each number in a list.
-func places(ids []TaskID) map[TaskID]int {
-	at := make(map[TaskID]int, len(ids))
-	for i, id := range ids {
-		at[id] = i
+	t, err := d.Task(ctx, id)
+	if errors.Is(err, ErrNotFound) { // it may be deleted meanwhile
+		return false, nil
 	}
-	return at
+	v, ok := t.Verdict()
+	return ok && slices.Contains(verdicts, v.Level), err
 }
 
 // list is the question as one for a page. Query matches whole names, or prefixes with a star
@@ -510,26 +430,4 @@ func (q Query) list() ListQuery {
 		l.Tags = append(l.Tags, Tag{k, q.Tags[k]})
 	}
 	return l
-}
-
-// tagAll fills in the tags of tasks.
-func tagAll(s *session, list []Row) {
-	if len(list) == 0 {
-		return
-	}
-	// Rows come in the order of the table, so each finds its task by the map.
-	ids := lists.Map(list, func(t Row) TaskID { return t.ID })
-	at := places(ids)
-	s.each(`SELECT task_id, key, value FROM task_tag WHERE task_id IN (SELECT value FROM json_each(?))`,
-		[]any{s.json(ids)}, func(rows *sql.Rows) bool {
-			var id TaskID
-			var k, v string
-			s.fail(rows.Scan(&id, textTo(&k), textTo(&v)))
-			t := &list[at[id]]
-			if t.Tags == nil {
-				t.Tags = map[string]string{}
-			}
-			t.Tags[k] = v
-			return true
-		})
 }

@@ -18,13 +18,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/store/internal/data"
 )
 
 // plan is what SQLite says of how it will answer.
 func plan(t testing.TB, d *DB, q string, args ...any) []string {
 	t.Helper()
-	return must(collect(t.Context(), d.reader, func(rows *sql.Rows, s *string) error {
+	return must(collect(t.Context(), d, "", func(rows *sql.Rows, s *string) error {
 		var a, b, c int
 		return rows.Scan(&a, &b, &c, s)
 	}, "EXPLAIN QUERY PLAN "+q, args...))(t)
@@ -247,10 +248,12 @@ func many(t testing.TB, d *DB, n int, seed uint64) []Row {
 	ok(t, err)
 	ok(t, tx.Commit())
 	s := d.reading(t.Context())
-	out := rowsWhere(s, "ORDER BY t.task_id")
-	tagAll(s, out)
+	out := s.taskRows("NULL, NULL", "task t JOIN", "ORDER BY t.task_id")
+	for i := range out {
+		out[i].Tags = readTags(s, out[i].ID)
+	}
 	ok(t, s.err)
-	return out
+	return lists.Map(out, func(t row) Row { return t.Row() })
 }
 
 // selects is the filter in plain Go. Names have no character that path.Match

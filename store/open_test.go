@@ -339,7 +339,7 @@ func TestKeptFileStaysReadableAndWritable(t *testing.T) {
 	d = must(Open(ctx, path))(t)
 	defer d.Close()
 	fresh := open(t)
-	want, got := must(objects(ctx, fresh.reader))(t), must(objects(ctx, d.reader))(t)
+	want, got := objects(fresh.reading(ctx)), objects(d.reading(ctx))
 	for name, w := range want {
 		w.sql = canonicalSQL(w.sql)
 		g := got[name]

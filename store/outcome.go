@@ -180,7 +180,7 @@ func putRails(s *session, rail, budget string, key []any, r *measure.Result) {
 func endScan(s *session, id TaskID, first, samples uint64) int64 {
 	end, left := int64(first), int64(samples)
 	// Walks the chunks by the primary key (task_id, chunk_no) and stops in the one that holds the end.
-	s.each(`SELECT first_scan, n FROM chunk WHERE task_id=? ORDER BY chunk_no`, []any{id}, func(rows *sql.Rows) bool {
+	for rows := range s.rows(`SELECT first_scan, n FROM chunk WHERE task_id=? ORDER BY chunk_no`, id) {
 		var from, n int64
 		s.fail(rows.Scan(&from, &n))
 		// Scans before the window in its first chunk are left out; a chunk before the window gives take
@@ -189,8 +189,10 @@ func endScan(s *session, id TaskID, first, samples uint64) int64 {
 		if take := min(left, stop-from); take > 0 {
 			end, left = from+take, left-take
 		}
-		return left > 0
-	})
+		if left <= 0 {
+			break
+		}
+	}
 	return end
 }
 

@@ -51,7 +51,7 @@ func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
 // newFolding begins a task's pyramid, of the calibration in use. One that was changed after
 // it was stored is ErrCorrupt.
 func (d *DB) newFolding(ctx context.Context, id TaskID) (*folding, error) {
-	setup, calibration, err := d.setupOf(ctx, id)
+	setup, calibration, err := d.setupOf(ctx, id, "")
 	if err != nil {
 		return nil, err
 	}
@@ -127,24 +127,22 @@ func (f *folding) handOver() []fold.Page {
 	return f.HandOver()
 }
 
-// setupOf returns a task's setup and the number of its calibration.
-func (d *DB) setupOf(ctx context.Context, id TaskID) (setup *measure.Setup, calibration int64, err error) {
+// setupOf returns a task's setup and the number of its calibration, under a further condition on the task.
+func (d *DB) setupOf(ctx context.Context, id TaskID, condition string) (setup *measure.Setup, cal int64, err error) {
 	setup = &measure.Setup{}
 	err = d.view(ctx, "", func(s *session) {
-		var cal sql.NullInt64
 		var launched time.Time
-		row := s.row(`SELECT calibration_id, launched_ns FROM task WHERE task_id=?`, id)
+		row := s.row(`SELECT coalesce(calibration_id,0), launched_ns FROM task t WHERE task_id=?`+condition, id)
 		switch found := row.found(&cal, momentTo(&launched)); {
 		case !found:
 			s.fail(ErrNotFound)
-		case !cal.Valid:
+		case cal == 0:
 			s.fail(ErrNoHeader)
 		}
-		calibration = cal.Int64
-		readSetup(s, calibration, setup)
+		readSetup(s, cal, setup)
 		*setup = calib.Aged(*setup, launched)
 	})
-	return setup, calibration, err
+	return setup, cal, err
 }
 
 // putPages stores pages, in place of those of the same numbers.
@@ -246,13 +244,13 @@ func (f *folding) inUse(s *session, id TaskID) {
 func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
 	// Whole means: of as many scans as the task has, and of the calibration in use. NOT EXISTS probes
 	// the primary key of pyramid_whole once a task.
-	ids, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task t WHERE state<>?1 AND `+published+`
+	ids, err := collect(ctx, d, "look for tasks without a pyramid", value[TaskID], `SELECT task_id FROM task t WHERE state<>?1 AND `+published+`
 		AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM event e WHERE e.task_id=t.task_id
 		AND kind=9) AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
 		WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`,
 		Running)
 	if err != nil {
-		return wrap("look for tasks without a pyramid", err)
+		return err
 	}
 	for _, id := range ids {
 		err := d.BuildPyramid(ctx, id)
@@ -338,22 +336,22 @@ func (c *checker) parsePages(ctx context.Context, t *taskState) (what string, er
 	s := c.d.reading(ctx)
 	p := &pyramid.Page{}
 	var data sql.RawBytes
-	s.each(`SELECT level, page, data FROM pyramid WHERE task_id=? ORDER BY level, page`, []any{t.ID},
-		func(rows *sql.Rows) bool {
-			if s.fail(rows.Scan(&p.Level, &p.Number, &data)); s.err != nil {
-				return false
-			}
-			if p.Level < 0 || p.Level >= pyramid.Levels {
-				what = fmt.Sprintf("there is no level %d", p.Level)
-			} else if err := p.Parse(data); err != nil {
-				what = fmt.Sprintf("level %d, page %d: %v", p.Level, p.Number, err)
-			} else if n := fold.Series(&t.setup); len(p.Series) != n {
-				what = fmt.Sprintf("level %d, page %d: %d series of %d", p.Level, p.Number, len(p.Series), n)
-			} else {
-				c.out.Pages++
-			}
-			return what == ""
-		})
+	for rows := range s.rows(`SELECT level, page, data FROM pyramid WHERE task_id=? ORDER BY level, page`, t.ID) {
+		if s.fail(rows.Scan(&p.Level, &p.Number, &data)); s.err != nil {
+			break
+		}
+		if p.Level < 0 || p.Level >= pyramid.Levels {
+			what = fmt.Sprintf("there is no level %d", p.Level)
+		} else if err := p.Parse(data); err != nil {
+			what = fmt.Sprintf("level %d, page %d: %v", p.Level, p.Number, err)
+		} else if n := fold.Series(&t.setup); len(p.Series) != n {
+			what = fmt.Sprintf("level %d, page %d: %d series of %d", p.Level, p.Number, len(p.Series), n)
+		}
+		if what != "" {
+			break
+		}
+		c.out.Pages++
+	}
 	// A malformed database page ends the query; that is a finding about the pyramid here, not an error.
 	if isCorrupt(s.err) {
 		return "its pages cannot be read", nil

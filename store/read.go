@@ -33,24 +33,40 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	coalesce(t.bench_gpu,''), coalesce(gm.group_id,0), coalesce(gm.ordinal,0), coalesce(t.job,''),
 	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
-// taskTables joins what taskColumns names. Both left joins are by a primary or unique key, so a task stays
-// one row; the inner join with user hides a task whose user is missing, which Check reports as dangling.
-const taskTables = ` FROM task t JOIN "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id) LEFT
-	JOIN group_member gm ON gm.task_id=t.task_id `
+// taskTables joins what taskColumns names. All joins are by a primary or unique key, so a task stays one row.
+const taskTables = ` "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id)
+	LEFT JOIN group_member gm ON gm.task_id=t.task_id `
 
-// row is a task as its row has it, with the calibration it refers to.
+// row is a task as its row has it, with the calibration it refers to, and its key in a list.
 type row struct {
 	Task
 	calibration int64
+	key         any
 }
 
-// scanTask reads a row of taskColumns.
+// taskRows reads rows of taskColumns. more are the columns of the key and of the tags, NULL for none. from has a task t
+// and ends in how its user is joined: JOIN hides a task whose user is missing, which Check reports as dangling.
+func (s *session) taskRows(more, from, tail string, args ...any) []row {
+	return all(s, scanTask, "SELECT "+taskColumns+", "+more+" FROM "+from+taskTables+tail, args...)
+}
+
+// oneTask reads a task's row by its number, under a further condition; ErrNotFound where there is none.
+func (s *session) oneTask(join string, id TaskID, condition string) (t row) {
+	if list := s.taskRows("NULL, NULL", "task t "+join, "WHERE t.task_id=?"+condition, id); len(list) > 0 {
+		return list[0]
+	}
+	s.fail(ErrNotFound)
+	return t
+}
+
+// scanTask reads a row of taskRows.
 func scanTask(rows *sql.Rows, t *row) error {
 	// Columns that may be NULL and have a meaning of their own when they are.
 	var failure *string
 	var exit *int
 	var hasClock, hasResult bool
 	var cold int64
+	var tags sql.NullString
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
@@ -62,7 +78,13 @@ func scanTask(rows *sql.Rows, t *row) error {
 		realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
 		&f.Used, &f.Rejected, &hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
 		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), textTo(&t.BenchGPU), &t.Group.Group,
-		&t.Group.Member, textTo(&t.Job), &t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner))
+		&t.Group.Member, textTo(&t.Job), &t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner),
+		&t.key, &tags)
+	if err == nil && tags.Valid {
+		if t.Tags, err = tagsOf(tags.String); err != nil {
+			err = fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -80,36 +102,28 @@ func scanTask(rows *sql.Rows, t *row) error {
 	return nil
 }
 
-// rowsWhere reads the rows of the end of a statement.
-func rowsWhere(s *session, tail string, args ...any) []Row {
-	return lists.Map(all(s, scanTask, "SELECT "+taskColumns+taskTables+tail, args...), func(t row) Row { return t.Row() })
-}
-
 // Unfinished returns the tasks in state Running, oldest first; their tags are left out.
 func (d *DB) Unfinished(ctx context.Context) ([]Row, error) {
 	s := d.reading(ctx)
-	list := rowsWhere(s, "WHERE t.state=1 ORDER BY t.task_id")
-	return list, wrap("list unfinished tasks", s.err)
+	list := s.taskRows("NULL, NULL", "task t JOIN", "WHERE t.state=1 ORDER BY t.task_id")
+	return lists.Map(list, func(t row) Row { return t.Row() }), wrap("list unfinished tasks", s.err)
 }
 
 // Users returns all users that have tasks, by name.
 func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
 	// The count of all tasks walks the index of task by user; hidden ones, which are few, are counted
 	// once through their partial index and subtracted. A user with hidden tasks alone is dropped below.
-	s := d.reading(ctx)
-	out := all(s, func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
+	out, err := collect(ctx, d, "list users",
+		func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
 		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=u.user_id)-coalesce(p.n,0) FROM "user" u
 		LEFT JOIN (SELECT user_id, count(*) n FROM task WHERE `+partialTasks+` GROUP BY user_id) p
 		ON p.user_id=u.user_id ORDER BY login`)
-	out = slices.DeleteFunc(out, func(u UserTasks) bool { return u.Tasks == 0 })
-	return out, wrap("list users", s.err)
+	return slices.DeleteFunc(out, func(u UserTasks) bool { return u.Tasks == 0 }), err
 }
 
 // TaskIDs returns the numbers of all tasks, oldest number first.
 func (d *DB) TaskIDs(ctx context.Context) ([]TaskID, error) {
-	s := d.reading(ctx)
-	ids := values[TaskID](s, `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
-	return ids, wrap("list tasks", s.err)
+	return collect(ctx, d, "list tasks", value[TaskID], `SELECT task_id FROM task t WHERE `+published+` ORDER BY task_id`)
 }
 
 // Task returns one task with all but its samples and readings, as it stood at one moment.
@@ -117,13 +131,12 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 	// One transaction: in WAL mode all queries below see the same moment, also while the task is being
 	// revised. On a server the driver begins a snapshot.
 	err = d.view(ctx, fmt.Sprintf("read task %d", id), func(s *session) {
-		rows := all(s, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?"+d.unlessMine(id), id)
-		if len(rows) == 0 {
-			s.fail(ErrNotFound)
+		row := s.oneTask("JOIN", id, d.unlessMine(id))
+		if s.err != nil {
 			return
 		}
-		t = rows[0].Task
-		readSetup(s, rows[0].calibration, &t.Setup)
+		t = row.Task
+		readSetup(s, row.calibration, &t.Setup)
 		t.Setup = calib.Aged(t.Setup, t.Launched)
 		readMarkers(s, &t)
 		readEvents(s, &t)
@@ -189,15 +202,14 @@ func readMarkers(s *session, t *Task) {
 			realTo(&m.Correlation), realTo(&m.PSLR), realTo(&m.Step), realTo(&m.Tau), &m.Tag, &m.TagOK, &m.Fallback)
 	}, `SELECT kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
 		FROM marker WHERE task_id=? ORDER BY ordinal`, t.ID)
-	s.each(`SELECT ordinal, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`, []any{t.ID},
-		func(rows *sql.Rows) bool {
-			var i int
-			var e marker.Edge
-			if s.fail(rows.Scan(&i, &e.Chip, realTo(&e.T), realTo(&e.U))); i >= 0 && i < len(t.Markers) {
-				t.Markers[i].Edges = append(t.Markers[i].Edges, e)
-			}
-			return true
-		})
+	for rows := range s.rows(`SELECT ordinal, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`,
+		t.ID) {
+		var i int
+		var e marker.Edge
+		if s.fail(rows.Scan(&i, &e.Chip, realTo(&e.T), realTo(&e.U))); i >= 0 && i < len(t.Markers) {
+			t.Markers[i].Edges = append(t.Markers[i].Edges, e)
+		}
+	}
 }
 
 // readEvents reads a task's events, by their first scan.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -425,7 +424,7 @@ func (d *DB) foreign(ctx context.Context) error {
 		return err
 	}
 	s := d.reading(ctx)
-	s.each(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master`, nil, func(rows *sql.Rows) bool {
+	for rows := range s.rows(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master`) {
 		var o object
 		s.fail(rows.Scan(&o.kind, &o.name, &o.sql))
 		w, own := want[o.name]
@@ -436,8 +435,7 @@ func (d *DB) foreign(ctx context.Context) error {
 		if s.err == nil && !own {
 			s.fail(fmt.Errorf("%w: %s %s is not one of a task database", ErrCorrupt, o.kind, o.name))
 		}
-		return s.err == nil
-	})
+	}
 	return s.err
 }
 
@@ -448,16 +446,13 @@ var ErrLabel = errors.New("a name, tag or note that cannot be stored")
 func (d *DB) checkTexts(ctx context.Context) error {
 	s := d.reading(ctx)
 	check := func(query string, f func(id TaskID, key, value string) error) {
-		s.each(query, nil, func(rows *sql.Rows) bool {
+		for rows := range s.rows(query) {
 			var id TaskID
 			var key, value string
 			if s.fail(rows.Scan(&id, &key, &value)); s.err == nil {
-				if err := f(id, key, value); err != nil {
-					s.fail(fmt.Errorf("%w: task %d: %w", ErrLabel, id, err))
-				}
+				s.failed(f(id, key, value), "%w: task %d", ErrLabel, id)
 			}
-			return s.err == nil
-		})
+		}
 	}
 	check(`SELECT task_id, name, coalesce(job,'') FROM task`, func(_ TaskID, name, job string) error {
 		if name == "" || len(name) > maxText || len(job) > maxText {

@@ -143,14 +143,13 @@ func rowsAsText(s *session, table, where string, args ...any) (out []map[string]
 	// quote() returns a literal that INSERT takes back unchanged, with X'..' for blobs and all digits
 	// of reals: a row in the table damage can be put back by hand.
 	quotes := lists.Map(cols, func(c string) string { return "quote(" + quotedName(c) + ")" })
-	s.eachRow(`SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args, func(v []any) bool {
+	for v := range s.rowValues(`SELECT `+strings.Join(quotes, ",")+` FROM `+quotedName(table)+where, args...) {
 		row := map[string]string{}
 		for i, c := range cols {
 			row[c], _ = v[i].(string)
 		}
 		out = append(out, row)
-		return true
-	})
+	}
 	return out
 }
 
@@ -302,11 +301,10 @@ func (r *repairer) result(f Finding, number int) {
 	}
 	// fromRow: the row is right. The kept result is replaced by one made of the row's figures, under
 	// the same number and calibration.
-	rows := all(r.session, scanTask, "SELECT "+taskColumns+taskTables+"WHERE t.task_id=?", r.id)
-	if len(rows) == 0 {
+	t := r.oneTask("LEFT JOIN", r.id, "")
+	if r.err != nil {
 		return
 	}
-	t := &rows[0]
 	readRails(r.session, &t.Task)
 	r.exec(`DELETE FROM result WHERE task_id=? AND number=?`, r.id, number)
 	keepResult(r.session, r.id, number, t.calibration, t.Result)

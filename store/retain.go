@@ -95,15 +95,14 @@ func (d *DB) deleteAll(ctx context.Context, op, where string, arg any, o DeleteO
 // chosen returns the tasks that the condition selects, and those of them that are pinned.
 func chosen(s *session, where string, args ...any) (all, pinned []TaskID) {
 	// #nosec G202 -- where is a condition of this package
-	s.each("SELECT task_id, pinned FROM task WHERE "+where+" ORDER BY task_id", args, func(rows *sql.Rows) bool {
+	for rows := range s.rows("SELECT task_id, pinned FROM task WHERE "+where+" ORDER BY task_id", args...) {
 		var id TaskID
 		var pin bool
 		s.fail(rows.Scan(&id, &pin))
 		if all = append(all, id); pin {
 			pinned = append(pinned, id)
 		}
-		return true
-	})
+	}
 	return all, pinned
 }
 
@@ -171,9 +170,9 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 	err := d.view(ctx, "retention", func(s *session) {
 		out.Used = one[int64](s, "PRAGMA main.page_size") *
 			(one[int64](s, "PRAGMA main.page_count") - one[int64](s, "PRAGMA main.freelist_count"))
-		s.each(`SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
-			CASE WHEN pinned OR state=1 THEN 0 ELSE `+taskBytes+` END FROM task t JOIN "user" USING(user_id)
-			WHERE `+published+` ORDER BY stored_ns, task_id`, nil, func(rows *sql.Rows) bool {
+		for rows := range s.rows(`SELECT task_id, name, login, launched_ns, stored_ns, pinned OR state=1,
+			CASE WHEN pinned OR state=1 THEN 0 ELSE ` + taskBytes + ` END FROM task t JOIN "user" USING(user_id)
+			WHERE ` + published + ` ORDER BY stored_ns, task_id`) {
 			var r Retired
 			var launched, stored sql.NullInt64
 			var stays bool
@@ -183,7 +182,7 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 			crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
 			switch {
 			case !r.Aged && !crowded && stored.Valid:
-				return false // those behind are newer
+				return // those behind are newer
 			case !r.Aged && !crowded:
 				// its age is not known
 			case stays:
@@ -191,8 +190,7 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 			default:
 				out.Tasks, out.Free = append(out.Tasks, r), out.Free+r.Bytes
 			}
-			return true
-		})
+		}
 	})
 	return &out, err
 }
@@ -237,9 +235,8 @@ const retireBatch = 64
 
 // Cold returns the tasks that have ended, came into this database before a moment, and are not packed yet.
 func (d *DB) Cold(ctx context.Context, before time.Time) ([]TaskID, error) {
-	out, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE stored_ns<? AND state NOT IN (1,6)
-		AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
-	return out, wrap("list cold tasks", err)
+	return collect(ctx, d, "list cold tasks", value[TaskID], `SELECT task_id FROM task WHERE stored_ns<?
+		AND state NOT IN (1,6) AND cold=0 ORDER BY task_id DESC`, before.UnixNano())
 }
 
 // Packed counts the chunks that Compact or Expand turned over.
@@ -378,14 +375,12 @@ func publishTask(s *session, id TaskID, source map[string]any, state, reason, st
 		reason, source["cold"], source["owner"], stored, id, Partial)
 }
 
-// shown returns ErrNotFound for a task that is not there, and for a Partial one that this
+// shown fails with ErrNotFound for a task that is not there, and for a Partial one that this
 // handle has not begun.
-func (d *DB) shown(ctx context.Context, id TaskID) error {
-	s := d.reading(ctx)
+func (d *DB) shown(s *session, id TaskID) {
 	if one[int](s, `SELECT count(*) FROM task t WHERE t.task_id=?`+d.unlessMine(id), id) == 0 {
 		s.fail(ErrNotFound)
 	}
-	return s.err
 }
 
 // unlessMine is a further condition on a task t that is read by its number.
@@ -418,7 +413,8 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 		leftover
 		stored time.Time
 	}
-	list, err := collect(ctx, d.reader, func(rows *sql.Rows, p *partial) error {
+	s := d.reading(ctx)
+	list := all(s, func(rows *sql.Rows, p *partial) error {
 		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, momentTo(&p.stored), &p.chunks)
 	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task
 		WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
@@ -431,7 +427,7 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 		p.kept = resumable(p.reason) && age < keepResumable
 		out = append(out, p.leftover)
 	}
-	return out, err
+	return out, s.err
 }
 
 // unfinished names the Partial tasks whose process is gone.

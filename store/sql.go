@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/url"
 	"strings"
@@ -138,7 +139,7 @@ func (d *DB) write(ctx context.Context, op string, f func(*session)) error {
 
 // executor is a transaction or a pool.
 type executor interface {
-	querier
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -251,33 +252,48 @@ func one[T any](s *session, query string, args ...any) (v T) {
 	return v
 }
 
-// all reads the rows of a query with scan; nil for none.
+// rows yields the rows of a query, until the session has an error. They are closed behind the loop.
+func (s *session) rows(query string, args ...any) iter.Seq[*sql.Rows] {
+	return func(yield func(*sql.Rows) bool) {
+		if s.err != nil {
+			return
+		}
+		rows, err := s.on.QueryContext(s.ctx, query, args...)
+		if err != nil {
+			s.err = err
+			return
+		}
+		defer rows.Close()
+		for rows.Next() && yield(rows) && s.err == nil {
+		}
+		s.fail(rows.Err())
+	}
+}
+
+// all reads the rows of a query with scan, which copies the values; nil for none.
 func all[T any](s *session, scan func(*sql.Rows, *T) error, query string, args ...any) (out []T) {
-	if s.err == nil {
-		out, s.err = collect(s.ctx, s.on, scan, query, args...)
+	for rows := range s.rows(query, args...) {
+		var v T
+		if s.err = scan(rows, &v); s.err == nil {
+			out = append(out, v)
+		}
 	}
 	return out
 }
 
-// each calls f with the rows of a query until it returns false.
-func (s *session) each(query string, args []any, f func(*sql.Rows) bool) {
-	if s.err != nil {
-		return
-	}
-	rows, err := s.on.QueryContext(s.ctx, query, args...)
-	if err != nil {
-		s.err = err
-		return
-	}
-	defer rows.Close()
-	for rows.Next() && f(rows) && s.err == nil {
-	}
-	s.fail(rows.Err())
-}
+// value scans the one column of a row.
+func value[T any](rows *sql.Rows, v *T) error { return rows.Scan(v) }
 
 // values reads the rows of a query of one column.
-func values[T any](s *session, query string, args ...any) []T {
-	return all(s, func(rows *sql.Rows, v *T) error { return rows.Scan(v) }, query, args...)
+func values[T any](s *session, query string, args ...any) []T { return all(s, value[T], query, args...) }
+
+// collect reads the rows of a query with scan, at a moment of its own.
+func collect[T any](ctx context.Context, d *DB, op string, scan func(*sql.Rows, *T) error, query string,
+	args ...any,
+) ([]T, error) {
+	s := d.reading(ctx)
+	out := all(s, scan, query, args...)
+	return out, wrap(op, s.err)
 }
 
 // json is a value as JSON.

@@ -184,12 +184,11 @@ func (l *liner) merged(slices int) []Slice {
 // names puts the names in place of their numbers.
 func (l *liner) names() {
 	names := map[string]string{}
-	l.s.each(`SELECT name_no, name FROM launch_name WHERE task_id=?`, []any{l.id}, func(rows *sql.Rows) bool {
+	for rows := range l.s.rows(`SELECT name_no, name FROM launch_name WHERE task_id=?`, l.id) {
 		var no, name string
 		l.s.fail(rows.Scan(&no, textTo(&name)))
 		names[no] = name
-		return true
-	})
+	}
 	for i := range l.out.Slices {
 		x := &l.out.Slices[i]
 		x.Name = names[x.Name]
@@ -271,15 +270,13 @@ func (l *liner) trace(method string, from, to measure.Seconds, most int) Trace {
 		Trace: Trace{Method: method}, single: n <= most, begin: from, width: (to - from) / measure.Seconds(most/2),
 		stretch: math.MinInt,
 	}
-	s.each(`SELECT at_ns, value`+of+`>=? AND at_ns<? ORDER BY at_ns`, []any{l.id, method, lo, hi},
-		func(rows *sql.Rows) bool {
-			var at int64
-			var v float64
-			s.fail(rows.Scan(&at, realTo(&v)))
-			th.Until = l.device(at)
-			th.add(th.Until, v)
-			return true
-		})
+	for rows := range s.rows(`SELECT at_ns, value`+of+`>=? AND at_ns<? ORDER BY at_ns`, l.id, method, lo, hi) {
+		var at int64
+		var v float64
+		s.fail(rows.Scan(&at, realTo(&v)))
+		th.Until = l.device(at)
+		th.add(th.Until, v)
+	}
 	th.flush()
 	if behind.Valid {
 		th.Until = l.device(behind.Int64)

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -99,7 +99,7 @@ func (d *DB) Aggregate(ctx context.Context, q AggregateQuery) ([]AggregateRow, e
 		}
 		return cmp.Or(cmp.Compare(b.Energy.Energy, a.Energy.Energy), cmp.Compare(a.Key, b.Key))
 	})
-	return rows, wrap(op, err)
+	return rows, err
 }
 
 // Days are counted from a century before 1970, so that dividing rounds down.
@@ -116,7 +116,7 @@ func (d *DB) Totals(ctx context.Context, f Filter) (Totals, error) {
 	}
 	rows, err := d.totals(ctx, f.conditions(names), "''", "''")
 	if err != nil || len(rows) == 0 {
-		return Totals{}, wrap("add tasks up", err)
+		return Totals{}, err
 	}
 	return rows[0].Totals, nil
 }
@@ -148,7 +148,7 @@ SELECT s.key, max(s.label), count(*), sum(r), coalesce(sum(e),0), coalesce((SELE
 // totals adds up the tasks of some conditions by a key, each expression in SQL.
 func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]AggregateRow, error) {
 	c.add(published)
-	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
+	return collect(ctx, d, "add tasks up", func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy),
 			realTo(&r.Energy.U), realTo(&r.Duration), &r.Samples)
 	}, fmt.Sprintf(totalsSQL, key, label, c.sql()), c.args...)
@@ -167,7 +167,7 @@ func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, e
 	// Of the result in use: kernel_energy has lines for each result. Classes 1 and 11 are kernels (see fitted).
 	c.add("k.task_id=t.task_id AND k.number=t.result")
 	c.add(published)
-	return collect(ctx, d.reader, func(rows *sql.Rows, r *AggregateRow) error {
+	return collect(ctx, d, "add tasks up", func(rows *sql.Rows, r *AggregateRow) error {
 		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy),
 			realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
 	}, `SELECT CASE WHEN k.class IN (1,11) THEN k.name ELSE '' END, CASE WHEN k.class IN (1,11) THEN '' ELSE '`+NoKernel+`' END,
@@ -260,14 +260,17 @@ func markLabels(s *session, marks []Mark) {
 	if len(marks) == 0 {
 		return
 	}
-	ids := lists.Map(marks, func(m Mark) TaskID { return m.ID })
+	at := map[TaskID]int{}
+	for i, m := range marks {
+		at[m.ID] = i
+	}
 	// One walk from the least id on: tags and notes are few against a query for each task.
-	at, first := places(ids), slices.Min(ids)
+	first := slices.Min(slices.Collect(maps.Keys(at)))
 	for _, query := range []string{
 		`SELECT task_id, key, value FROM task_tag WHERE task_id>=?`,
 		`SELECT task_id, number, text FROM task_note WHERE task_id>=?`,
 	} {
-		s.each(query, []any{first}, func(rows *sql.Rows) bool {
+		for rows := range s.rows(query, first) {
 			var id TaskID
 			var v [2]sql.RawBytes
 			s.fail(rows.Scan(&id, &v[0], &v[1]))
@@ -275,8 +278,7 @@ func markLabels(s *session, marks []Mark) {
 				// A sum of digests, so that the order of rows does not matter.
 				marks[i].Sum += digestOfBytes(v[:]...)
 			}
-			return true
-		})
+		}
 	}
 }
 
@@ -302,23 +304,21 @@ const TagHeld = "held"
 // Untagged returns the tasks that have ended and do not bear a tag, oldest number first, at most so many.
 func (d *DB) Untagged(ctx context.Context, key string, most int) ([]TaskID, error) {
 	// By ascending id with a limit: the walk ends with the page.
-	ids, err := column[TaskID](ctx, d.reader, `SELECT t.task_id FROM task t WHERE t.state<>? AND `+published+`
-		AND NOT EXISTS (SELECT 1 FROM task_tag g WHERE g.task_id=t.task_id AND g.key=?) ORDER BY t.task_id LIMIT ?`,
-		Running, key, most)
-	return ids, wrap("list tasks without tag "+key, err)
+	return collect(ctx, d, "list tasks without tag "+key, value[TaskID], `SELECT t.task_id FROM task t WHERE t.state<>?
+		AND `+published+` AND NOT EXISTS (SELECT 1 FROM task_tag g WHERE g.task_id=t.task_id AND g.key=?)
+		ORDER BY t.task_id LIMIT ?`, Running, key, most)
 }
 
 // Tagged returns the tasks that bear a tag, with its value.
 func (d *DB) Tagged(ctx context.Context, key string) (map[TaskID]string, error) {
 	s, out := d.reading(ctx), map[TaskID]string{}
-	s.each(`SELECT g.task_id, g.value FROM task_tag g JOIN task t ON t.task_id=g.task_id WHERE g.key=? AND `+published,
-		[]any{key}, func(rows *sql.Rows) bool {
-			var id TaskID
-			var value string
-			s.fail(rows.Scan(&id, &value))
-			out[id] = value
-			return true
-		})
+	for rows := range s.rows(`SELECT g.task_id, g.value FROM task_tag g JOIN task t ON t.task_id=g.task_id WHERE g.key=?
+		AND `+published, key) {
+		var id TaskID
+		var value string
+		s.fail(rows.Scan(&id, &value))
+		out[id] = value
+	}
 	return out, wrap("list tasks with tag "+key, s.err)
 }
 
@@ -334,9 +334,10 @@ func (d *DB) OfCapture(ctx context.Context, monitor, capture string) (id TaskID,
 
 // OfBenchCapture returns the tasks of a capture of a bench, by whatever address its monitor was known.
 func (d *DB) OfBenchCapture(ctx context.Context, bench, capture string) (out []Task, err error) {
-	ids, err := column[TaskID](ctx, d.reader, `SELECT task_id FROM task WHERE capture_id=? ORDER BY task_id`, capture)
+	ids, err := collect(ctx, d, "find the tasks of capture "+capture, value[TaskID],
+		`SELECT task_id FROM task WHERE capture_id=? ORDER BY task_id`, capture)
 	if err != nil {
-		return nil, wrap("find the tasks of capture "+capture, err)
+		return nil, err
 	}
 	for _, id := range ids {
 		t, err := d.Task(ctx, id)

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -253,15 +252,16 @@ func (c *copier) copyRows(s *session, t copiedTable, where string, args []any) e
 	}
 	task, cal := slices.Index(t.columns, "task_id"), slices.Index(t.columns, "calibration_id")
 	from := c.from.reading(s.ctx)
-	eachCopied(from, t, where, func(v []any) bool {
+	for v := range copied(from, t, where, args...) {
 		// Foreign numbers are replaced in place: v is the row that is inserted.
 		v[task] = c.new
 		if cal >= 0 {
 			v[cal] = c.calibration(s, from, v[cal])
 		}
-		s.exec(insert, v...)
-		return s.err == nil
-	}, args...)
+		if s.exec(insert, v...); s.err != nil {
+			break
+		}
+	}
 	s.note("table %s", t.name)
 	from.note("table %s", t.name)
 	return from.err
@@ -305,13 +305,14 @@ func (c *copier) samples(ctx context.Context) error {
 func (c *copier) batch(ctx context.Context, after int64) (until int64, chunks, scans uint64, err error) {
 	s := c.from.reading(ctx)
 	// LIMIT bounds the walk of a batch; scans bound its bytes.
-	s.each(`SELECT chunk_no, n FROM chunk WHERE task_id=? AND chunk_no>? ORDER BY chunk_no LIMIT 1024`,
-		[]any{c.id, after}, func(rows *sql.Rows) bool {
-			var n uint64
-			s.fail(rows.Scan(&until, &n))
-			chunks, scans = chunks+1, scans+n
-			return scans < copyScans
-		})
+	for rows := range s.rows(`SELECT chunk_no, n FROM chunk WHERE task_id=? AND chunk_no>? ORDER BY chunk_no LIMIT 1024`,
+		c.id, after) {
+		var n uint64
+		s.fail(rows.Scan(&until, &n))
+		if chunks, scans = chunks+1, scans+n; scans >= copyScans {
+			break
+		}
+	}
 	return until, chunks, scans, s.err
 }
 
@@ -390,11 +391,10 @@ func (c *copier) calibration(s, from *session, here any) any {
 // parts copies the rows of a table that refer to a row by its number in a column: from here at the source
 // to there at the target.
 func (c *copier) parts(s, from *session, t copiedTable, by string, here any, there int64) {
-	eachCopied(from, t, by+"=?", func(v []any) bool {
+	for v := range copied(from, t, by+"=?", here) {
 		v[slices.Index(t.columns, by)] = there
 		s.exec(insertText(t.name, t.columns), v...)
-		return s.err == nil
-	}, here)
+	}
 }
 
 // group makes the copy a member of the group that the task is a member of. A group is known by

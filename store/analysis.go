@@ -72,11 +72,11 @@ func (d *DB) Analyses(ctx context.Context, kind string) ([]Analysis, error) {
 func (d *DB) Analysis(ctx context.Context, kind, name string, version int) (*Analysis, error) {
 	op := fmt.Sprintf("read the %s %q", kind, name)
 	list, err := d.analyses(ctx, op, `WHERE kind=? AND name=? AND (version=? OR ?=0)`, kind, name, version, version)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%s: %w", op, ErrNotFound)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: %w", op, ErrNotFound)
 	}
 	return &list[len(list)-1], nil
 }
@@ -105,7 +105,7 @@ func (d *DB) analyses(ctx context.Context, op, where string, args ...any) ([]Ana
 		list = all(s, func(rows *sql.Rows, a *Analysis) error {
 			var id, made int64
 			var content string
-			err := rows.Scan(&id, textTo(&a.Kind), textTo(&a.Name), &a.Version, &made, textTo(&a.Maker), textTo(&content))
+			err := rows.Scan(&id, (*text)(&a.Kind), (*text)(&a.Name), &a.Version, &made, (*text)(&a.Maker), (*text)(&content))
 			a.Made, a.Content, ids = time.Unix(0, made), json.RawMessage(content), append(ids, id)
 			if err == nil && !json.Valid(a.Content) {
 				err = fmt.Errorf("%w: version %d is not JSON", ErrCorrupt, a.Version)
@@ -158,14 +158,13 @@ func (d *DB) PutTiny(ctx context.Context, id TaskID, t Tiny) error {
 		s.mustHave(id)
 		// Its budget and profile go with it, by ON DELETE CASCADE.
 		s.clear(id, "tiny")
-		s.exec(`INSERT INTO tiny VALUES(?,?,?,?, ?,?,?,?, ?,?,?, ?,?,?,?)`, id, t.Method, t.Kernel, t.Launches,
-			number(t.Energy.Energy), number(t.Energy.U), number(t.Length), number(t.Gap), number(t.Carrier), t.DOF,
-			number(t.Residual), number(t.Above.Energy), number(t.Above.U), string(t.Plan), warnings)
+		s.insert("tiny", id, t.Method, t.Kernel, t.Launches, t.Energy.Energy, t.Energy.U, t.Length, t.Gap, t.Carrier, t.DOF,
+			t.Residual, t.Above.Energy, t.Above.U, string(t.Plan), warnings)
 		for i, c := range t.Budget {
-			s.exec(`INSERT INTO tiny_budget VALUES(?,?,?,?,?)`, id, i, c.Source, number(c.U), c.Systematic)
+			s.insert("tiny_budget", id, i, c.Source, c.U, c.Systematic)
 		}
 		for i, b := range t.Profile {
-			s.exec(`INSERT INTO tiny_profile VALUES(?,?,?,?,?,?)`, id, i, b.At, number(b.Power), number(b.U), b.Readings)
+			s.insert("tiny_profile", id, i, b.At, b.Power, b.U, b.Readings)
 		}
 	})
 }
@@ -176,10 +175,10 @@ func (d *DB) Tiny(ctx context.Context, id TaskID) (out *Tiny, err error) {
 		var t Tiny
 		var plan, warnings string
 		if !s.row(`SELECT method, kernel, launches, energy_j, energy_u_j, length_s, gap_s, carrier_w, dof, residual_j,
-			above_j, above_u_j, plan, warnings FROM tiny WHERE task_id=?`, id).found(textTo(&t.Method),
-			textTo(&t.Kernel), &t.Launches, realTo(&t.Energy.Energy), realTo(&t.Energy.U), realTo(&t.Length),
-			realTo(&t.Gap), realTo(&t.Carrier), &t.DOF, realTo(&t.Residual), realTo(&t.Above.Energy),
-			realTo(&t.Above.U), textTo(&plan), textTo(&warnings)) {
+			above_j, above_u_j, plan, warnings FROM tiny WHERE task_id=?`, id).found((*text)(&t.Method),
+			(*text)(&t.Kernel), &t.Launches, (*real)(&t.Energy.Energy), (*real)(&t.Energy.U), (*real)(&t.Length),
+			(*real)(&t.Gap), (*real)(&t.Carrier), &t.DOF, (*real)(&t.Residual), (*real)(&t.Above.Energy),
+			(*real)(&t.Above.U), (*text)(&plan), (*text)(&warnings)) {
 			return
 		}
 		t.Plan = json.RawMessage(plan)
@@ -187,10 +186,10 @@ func (d *DB) Tiny(ctx context.Context, id TaskID) (out *Tiny, err error) {
 			s.fail(fmt.Errorf("%w: its plan or its warnings are not JSON", ErrCorrupt))
 		}
 		t.Budget = all(s, func(rows *sql.Rows, c *measure.Contribution) error {
-			return rows.Scan(textTo(&c.Source), realTo(&c.U), &c.Systematic)
+			return rows.Scan((*text)(&c.Source), (*real)(&c.U), &c.Systematic)
 		}, `SELECT source, u_j, systematic FROM tiny_budget WHERE task_id=? ORDER BY ordinal`, id)
 		t.Profile = all(s, func(rows *sql.Rows, b *TinyBin) error {
-			return rows.Scan(realTo(&b.At), realTo(&b.Power), realTo(&b.U), &b.Readings)
+			return rows.Scan((*real)(&b.At), (*real)(&b.Power), (*real)(&b.U), &b.Readings)
 		}, `SELECT at_s, power_w, u_w, readings FROM tiny_profile WHERE task_id=? ORDER BY bin`, id)
 		out = &t
 	})
@@ -270,7 +269,7 @@ func beginInstructions(s *session, c InstructionCampaign) (id CampaignID) {
 	}
 	return one[CampaignID](s, `INSERT INTO instruction_campaign(gpu, gpu_uuid, driver, started_ns, seed, host, version)
 		VALUES(?,?,?,?,?,?,?) RETURNING campaign_id`,
-		c.GPU, c.GPUUUID, c.Driver, c.Started.UnixNano(), int64(c.Seed), c.Host, c.Version)
+		c.GPU, c.GPUUUID, c.Driver, c.Started.UnixNano(), c.Seed, c.Host, c.Version)
 }
 
 // AddInstruction adds a run to a campaign and returns its number, from 1. It is on disk when this returns.
@@ -283,13 +282,12 @@ func (d *DB) AddInstruction(ctx context.Context, id CampaignID, r InstructionRun
 	return number, err
 }
 
-// putInstruction inserts a run with its powers. Unsigned numbers of 64 bits keep their bits in
-// signed columns.
+// putInstruction inserts a run with its powers.
 func putInstruction(s *session, id CampaignID, number int, r *InstructionRun) {
 	// Zeros of SM clock and temperature mean unknown, and are stored as NULL.
 	s.exec(`INSERT INTO instruction_run VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,nullif(?,0.0),nullif(?,0.0),?)`, id,
-		number, r.Pass, r.Instruction, r.Layout, r.Level, r.Steps, r.Block, r.Base, int64(r.Turns), int64(r.Threads),
-		r.Time, int64(r.Cycles), int64(r.X), r.Checked, r.Reads, r.SM, r.Celsius, r.Error)
+		number, r.Pass, r.Instruction, r.Layout, r.Level, r.Steps, r.Block, r.Base, r.Turns, r.Threads, r.Time, r.Cycles,
+		r.X, r.Checked, r.Reads, r.SM, r.Celsius, r.Error)
 	for method, w := range r.Power {
 		putInstructionPower(s, id, number, method, w)
 	}
@@ -327,8 +325,9 @@ func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (Instructio
 	op := fmt.Sprintf("read campaign %d", id)
 	list, err := d.campaigns(ctx, op, "WHERE c.campaign_id=?", id)
 	if err == nil && len(list) == 0 {
-		return InstructionCampaign{}, fmt.Errorf("%s: %w", op, ErrNoCampaign)
-	} else if err != nil {
+		err = fmt.Errorf("%s: %w", op, ErrNoCampaign)
+	}
+	if err != nil {
 		return InstructionCampaign{}, err
 	}
 	return list[0], nil
@@ -338,8 +337,8 @@ func (d *DB) InstructionCampaign(ctx context.Context, id CampaignID) (Instructio
 func (d *DB) campaigns(ctx context.Context, op, tail string, args ...any) ([]InstructionCampaign, error) {
 	return collect(ctx, d, op, func(rows *sql.Rows, c *InstructionCampaign) error {
 		var seed int64
-		err := rows.Scan(&c.ID, textTo(&c.GPU), textTo(&c.GPUUUID), textTo(&c.Driver), momentTo(&c.Started), &seed,
-			textTo(&c.Host), textTo(&c.Version), &c.Runs, &c.Passes)
+		err := rows.Scan(&c.ID, (*text)(&c.GPU), (*text)(&c.GPUUUID), (*text)(&c.Driver), (*moment)(&c.Started), &seed,
+			(*text)(&c.Host), (*text)(&c.Version), &c.Runs, &c.Passes)
 		c.Seed = uint64(seed)
 		return err
 	}, `SELECT c.campaign_id, c.gpu, c.gpu_uuid, c.driver, c.started_ns, c.seed, c.host, c.version,
@@ -354,9 +353,9 @@ func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun,
 	s.mustHaveCampaign(id)
 	out := all(s, func(rows *sql.Rows, r *InstructionRun) error {
 		var turns, threads, cycles, x int64
-		err := rows.Scan(&r.Pass, textTo(&r.Instruction), textTo(&r.Layout), &r.Level, &r.Steps, &r.Block, textTo(&r.Base),
-			&turns, &threads, realTo(&r.Time), &cycles, &x, &r.Checked, realTo(&r.Reads), realTo(&r.SM), &r.Celsius,
-			textTo(&r.Error))
+		err := rows.Scan(&r.Pass, (*text)(&r.Instruction), (*text)(&r.Layout), &r.Level, &r.Steps, &r.Block, (*text)(&r.Base),
+			&turns, &threads, (*real)(&r.Time), &cycles, &x, &r.Checked, (*real)(&r.Reads), (*real)(&r.SM), &r.Celsius,
+			(*text)(&r.Error))
 		r.Turns, r.Threads, r.Cycles, r.X = uint64(turns), uint64(threads), uint64(cycles), uint64(x)
 		return err
 	}, `SELECT pass, instruction, layout, level, steps, block, base, turns, threads, time_s,
@@ -366,7 +365,7 @@ func (d *DB) Instructions(ctx context.Context, id CampaignID) ([]InstructionRun,
 		var number int
 		var method string
 		var w measure.Watt
-		s.fail(rows.Scan(&number, textTo(&method), realTo(&w)))
+		s.fail(rows.Scan(&number, (*text)(&method), (*real)(&w)))
 		// Runs are numbered from 1 without holes: they are only ever added. One that came in between the
 		// two queries is not in out.
 		if number >= 1 && number <= len(out) {

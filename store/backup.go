@@ -112,13 +112,10 @@ func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of 
 		return err
 	}
 	return conn.Raw(func(raw any) error {
-		c, able := raw.(interface {
+		// All connections of package data have the method.
+		b, err := raw.(interface {
 			NewBackup(string) (*sqlite.Backup, error)
-		})
-		if !able {
-			return fmt.Errorf("the SQLite driver's connection %T cannot copy pages", raw)
-		}
-		b, err := c.NewBackup(dsn(part, "rwc"))
+		}).NewBackup(dsn(part, "rwc"))
 		if err != nil {
 			return err
 		}
@@ -131,7 +128,7 @@ func (d *DB) copyPages(ctx context.Context, part string, progress func(done, of 
 			}
 		}
 		if d.still != nil {
-			err = errors.Join(err, d.still.check())
+			err = errors.Join(err, d.still())
 		}
 		return errors.Join(err, b.Finish())
 	})

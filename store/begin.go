@@ -34,15 +34,12 @@ func (d *DB) BeginTask(ctx context.Context, t NewTask) (TaskID, error) {
 	}
 	// The table of a task's life has one event that begins it; a Partial copy is outside of it until
 	// Finish.
-	state, err := transitions.Next(0, Begun)
+	state := transitions[0][Begun]
 	if t.Partial {
 		state = Partial
 	}
-	if err == nil {
-		// Room refuses a task before a row of it is there; chunks of a running one are not refused.
-		err = d.Room(ctx)
-	}
-	if err != nil {
+	// Room refuses a task before a row of it is there; chunks of a running one are not refused.
+	if err := d.Room(ctx); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
 	var id TaskID
@@ -163,28 +160,26 @@ func putCalibration(s *session, id TaskID, h Header) (cal int64) {
 		return cal
 	}
 	// append makes [] of nil: the column is NOT NULL.
-	missing, err := json.Marshal(append([]string{}, h.Setup.Missing...))
-	s.fail(err)
+	missing := s.json(append([]string{}, h.Setup.Missing...))
 	// since_ns is the launch of the first task with this calibration, for lists by date.
 	tb, r := h.Setup.Timebase, h.Setup.Response
 	cal = one[int64](s, `INSERT INTO calibration(digest, name, bench, since_ns, tick_hz, u_tick_rel, ticks_per_scan,
 		stamped, channels, tau_s, window_s, update_s, missing, one_a_role)
 		VALUES(?,?,?, coalesce((SELECT launched_ns FROM task WHERE task_id=?),0), ?,?,?,?,?,?,?,?,?,?)
 		RETURNING calibration_id`, sum, h.CalibrationID, h.Bench, id, tb.TickHz, tb.UTickHz, tb.TicksPerScan,
-		tb.Stamped, len(h.Setup.Channels), number(r.Tau), number(r.Window), number(r.Update), string(missing),
-		oneARole(h.Setup.Rails))
+		tb.Stamped, len(h.Setup.Channels), r.Tau, r.Window, r.Update, missing, oneARole(h.Setup.Rails))
 	// The ordinals count from 0 and are the chunks' columns.
 	for i, c := range h.Setup.Channels {
-		s.exec(`INSERT INTO channel VALUES(?,?,?,?,?,?,?,?,?,?,?,?)`, cal, i, c.Name, c.Unit, c.Gain, c.Offset,
-			c.UGain, c.UOffset, c.Noise, c.MinCount, c.MaxCount, c.Skew)
+		s.insert("channel", cal, i, c.Name, c.Unit, c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise, c.MinCount, c.MaxCount,
+			c.Skew)
 	}
 	for i, r := range h.Setup.Rails {
 		l := r.Linear(h.Setup.Channels)
-		s.exec(`INSERT INTO rail VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, cal, i, r.Name, r.Role, r.Wiring, r.X, r.Y,
-			r.Shunt, r.UShunt, r.Assumed, r.UAssumed, l.I0, l.IX, l.IY, l.V0, l.VY)
+		s.insert("rail", cal, i, r.Name, r.Role, r.Wiring, r.X, r.Y, r.Shunt, r.UShunt, r.Assumed, r.UAssumed,
+			l.I0, l.IX, l.IY, l.V0, l.VY)
 	}
 	for i, r := range h.Setup.Records {
-		s.exec(`INSERT INTO calibration_record VALUES(?,?,?,?)`, cal, i, r.ID, r.Text)
+		s.insert("calibration_record", cal, i, r.ID, r.Text)
 	}
 	return cal
 }
@@ -247,7 +242,7 @@ func (d *DB) BeginGroup(ctx context.Context, g NewGroup) (GroupID, error) {
 		// Members are inserted at the begin, without tasks: a GPU whose monitor never answers keeps its
 		// row and its reason.
 		for i, m := range g.Members {
-			s.exec(`INSERT INTO group_member VALUES(?,?,?,?,?,NULL,?)`, id, i, m.GPU, m.GPUUUID, m.Monitor, m.Reason)
+			s.insert("group_member", id, i, m.GPU, m.GPUUUID, m.Monitor, nil, m.Reason)
 		}
 	})
 	return id, err
@@ -270,11 +265,11 @@ func (d *DB) DropGroup(ctx context.Context, id GroupID) error {
 func (d *DB) Group(ctx context.Context, id GroupID) (g Group, err error) {
 	err = d.view(ctx, fmt.Sprintf("read group %d", id), func(s *session) {
 		if !s.row(`SELECT group_id, name, "user", launched_ns FROM task_group WHERE group_id=?`, id).
-			found(&g.ID, textTo(&g.Name), textTo(&g.User), momentTo(&g.Launched)) {
+			found(&g.ID, (*text)(&g.Name), (*text)(&g.User), (*moment)(&g.Launched)) {
 			s.fail(ErrNotFound)
 		}
 		g.Members = all(s, func(rows *sql.Rows, m *GroupMember) error {
-			return rows.Scan(textTo(&m.GPU), textTo(&m.GPUUUID), textTo(&m.Monitor), &m.Task, textTo(&m.Reason))
+			return rows.Scan((*text)(&m.GPU), (*text)(&m.GPUUUID), (*text)(&m.Monitor), &m.Task, (*text)(&m.Reason))
 			// The task of a member counts as 0 while it is hidden, as where it was deleted.
 		}, `SELECT gpu, gpu_uuid, monitor, coalesce((SELECT t.task_id FROM task t WHERE t.task_id=m.task_id
 			AND `+published+`),0), reason FROM group_member m WHERE group_id=? ORDER BY ordinal`, id)
@@ -329,9 +324,7 @@ func putProvenance(s *session, id TaskID, p *Provenance) {
 		trace = f(p.TraceID)
 	}
 	if p.Command != nil {
-		text, err := json.Marshal(printable(slices.Clone(p.Command)))
-		s.fail(err)
-		command = string(text)
+		command = s.json(printable(slices.Clone(p.Command)))
 	}
 	if p.GitCommit != "" {
 		dirty = p.GitDirty
@@ -354,9 +347,9 @@ func readProvenance(s *session, t *Task) {
 	var p Provenance
 	var command sql.NullString
 	if !s.row(`SELECT host, os, version, monitor_version, directory, git_commit, coalesce(git_dirty,0), command,
-		coalesce(trace_id,'') FROM provenance WHERE task_id=?`, t.ID).found(textTo(&p.Host), textTo(&p.OS),
-		textTo(&p.Version), textTo(&p.MonitorVersion), textTo(&p.Directory), textTo(&p.GitCommit), &p.GitDirty,
-		&command, textTo(&p.TraceID)) {
+		coalesce(trace_id,'') FROM provenance WHERE task_id=?`, t.ID).found((*text)(&p.Host), (*text)(&p.OS),
+		(*text)(&p.Version), (*text)(&p.MonitorVersion), (*text)(&p.Directory), (*text)(&p.GitCommit), &p.GitDirty,
+		&command, (*text)(&p.TraceID)) {
 		return
 	}
 	if command.Valid {

@@ -259,18 +259,15 @@ func (c *checker) schema(s *session) {
 		if there && (g.sql == w.sql || canonicalSQL(g.sql) == canonicalSQL(w.sql)) {
 			continue
 		}
-		// A table holds data: making it anew would lose them.
-		f := Finding{
-			Kind: BadSchema, Chunk: NoChunk, What: fmt.Sprintf("%s %s was changed", w.kind, name), name: name,
-			Mendable: w.kind != "table", Remedy: salvageRemedy,
-		}
+		what := "was changed"
 		if !there {
-			f.What = fmt.Sprintf("%s %s is missing", w.kind, name)
+			what = "is missing"
 		}
-		if f.Mendable {
-			f.Remedy = "db repair makes it anew"
+		f := c.found(BadSchema, 0, "db repair makes it anew", "%s %s %s", w.kind, name, what)
+		// A table holds data: making it anew would lose them.
+		if f.name = name; w.kind == "table" {
+			f.Mendable, f.Remedy = false, salvageRemedy
 		}
-		c.add(f)
 	}
 	c.lookup(s)
 }
@@ -426,7 +423,8 @@ var reference = sync.OnceValues(func() (map[string]object, error) {
 // objects reads the schema of a database, by name, without SQLite's own objects.
 func objects(s *session) map[string]object {
 	out := map[string]object{}
-	for rows := range s.rows(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master WHERE name NOT LIKE 'sqlite_%'`) {
+	for rows := range s.rows(`SELECT type, name, coalesce(sql,'') FROM main.sqlite_master
+		WHERE name NOT LIKE 'sqlite_%'`) {
 		var o object
 		s.fail(rows.Scan(&o.kind, &o.name, &o.sql))
 		out[o.name] = o

@@ -203,10 +203,7 @@ func (k *kept) beside(got *measure.Result) (out []string) {
 // readKept reads all results of a task, and the one in use as the row has it.
 func (c *checker) readKept(s *session, t *taskState) {
 	readRails(s, &t.Task)
-	var use sql.NullInt64
-	s.row(`SELECT result, seal FROM task WHERE task_id=?`, t.ID).into(&use, &t.seal)
-	// NULL, read as 0, where no result is in use.
-	t.use = int(use.Int64)
+	s.row(`SELECT coalesce(result,0), seal FROM task WHERE task_id=?`, t.ID).into(&t.use, &t.seal)
 	for _, k := range all(s, func(rows *sql.Rows, k *kept) error { return rows.Scan(&k.number, &k.cal, &k.computed) },
 		`SELECT number, calibration_id, coalesce(computed_ns,0) FROM result WHERE task_id=? ORDER BY number`, t.ID) {
 		x := Task{ID: t.ID}

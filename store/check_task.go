@@ -32,7 +32,7 @@ type taskState struct {
 
 	kept []*kept // all results
 	row  kept    // the one in use, as the task's row has it; without result where it has none
-	use  int     // the number of the result in use
+	use  int     // the number of the result in use; 0 for none
 	// from column seal; nil for a task that never ended, or that an earlier version ended
 	seal    []byte
 	damaged int64 // ns: when something of it was last set aside
@@ -333,7 +333,7 @@ func (c *checker) calibrations(ctx context.Context, task TaskID) error {
 	return c.d.view(ctx, "", func(s *session) {
 		// Results may have been computed by other calibrations than the one in use: the UNION takes both.
 		rows := all(s, func(rows *sql.Rows, k *calibrationRow) error {
-			return rows.Scan(&k.id, &k.digest, textTo(&k.name), textTo(&k.bench), &k.channels, &k.oneARole)
+			return rows.Scan(&k.id, &k.digest, (*text)(&k.name), (*text)(&k.bench), &k.channels, &k.oneARole)
 		}, `SELECT calibration_id, digest, name, bench, channels, one_a_role FROM calibration k WHERE ?1=0
 			OR calibration_id IN (SELECT calibration_id FROM task WHERE task_id=?1
 			UNION SELECT calibration_id FROM result WHERE task_id=?1) ORDER BY 1`, task)
@@ -434,8 +434,8 @@ func someTasks(ids []TaskID) string {
 // digest is of: nothing is to be made by them.
 func isAsDigested(s *session, id int64, setup *measure.Setup) {
 	k := calibrationRow{setup: *setup}
-	s.row(`SELECT digest, name, bench FROM calibration WHERE calibration_id=?`, id).into(&k.digest, textTo(&k.name),
-		textTo(&k.bench))
+	s.row(`SELECT digest, name, bench FROM calibration WHERE calibration_id=?`, id).into(&k.digest, (*text)(&k.name),
+		(*text)(&k.bench))
 	if s.err != nil {
 		return
 	}

@@ -41,21 +41,19 @@ const putEvent = `INSERT INTO event(task_id,first_scan,kind,scans,exact,channel,
 // Of the calibration in use: another calibration of the same capture has the same timebase and
 // channels, since AddResult changes gains alone.
 const shapeSQL = `SELECT coalesce(c.tick_hz,0), coalesce(c.u_tick_rel,0), coalesce(c.ticks_per_scan,0),
-	coalesce(c.stamped,0), c.channels
+	coalesce(c.stamped,0), coalesce(c.channels,-1)
 	FROM task t LEFT JOIN calibration c USING(calibration_id) WHERE t.task_id=?`
 
 // shapeOf returns the shape of a task's chunks, under a further condition on the task. Errors wrap
 // ErrNotFound or ErrNoHeader.
 func (s *session) shapeOf(id TaskID, condition string) (sh shape) {
-	var channels sql.NullInt64 // NULL for a task without a calibration
 	row, tb := s.row(shapeSQL+condition, id), &sh.tb
-	switch found := row.found(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, &channels); {
+	switch found := row.found(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, &sh.channels); {
 	case !found:
 		s.fail(ErrNotFound)
-	case !channels.Valid:
+	case sh.channels < 0: // a task without a calibration
 		s.fail(fmt.Errorf("%w: call PutHeader first", ErrNoHeader))
 	}
-	sh.channels = int(channels.Int64)
 	return sh
 }
 
@@ -144,7 +142,7 @@ func appendChunk(s *session, id TaskID, c *chunk.Chunk) (stored bool) {
 // putEvents inserts events; those that are there are left.
 func putEvents(s *session, id TaskID, events []measure.Event) {
 	for _, e := range events {
-		s.exec(putEvent, id, int64(e.FirstScan), e.Kind, int64(e.Scans), e.Exact, e.Channel, e.Detail)
+		s.exec(putEvent, id, e.FirstScan, e.Kind, e.Scans, e.Exact, e.Channel, e.Detail)
 	}
 }
 
@@ -155,17 +153,14 @@ func (d *DB) PutEvents(ctx context.Context, id TaskID, events []measure.Event) e
 
 // NextChunk returns the number of the chunk to ask for next; any is false when no chunk is stored yet.
 func (d *DB) NextChunk(ctx context.Context, id TaskID) (no uint64, any bool, err error) {
-	s := d.reading(ctx)
-	var last sql.NullInt64
+	s, last := d.reading(ctx), int64(-1)
 	// max(chunk_no) is one step to the end of the primary key. The outer SELECT parts a task without
-	// chunks, NULL, from no task, no row.
-	if !s.row(`SELECT (SELECT max(chunk_no) FROM chunk WHERE task_id=?1) FROM task WHERE task_id=?1`, id).found(&last) {
+	// chunks from no task, no row.
+	if !s.row(`SELECT coalesce((SELECT max(chunk_no) FROM chunk WHERE task_id=?1),-1) FROM task WHERE task_id=?1`, id).
+		found(&last) {
 		s.fail(ErrNotFound)
 	}
-	if last.Valid {
-		no = uint64(last.Int64) + 1
-	}
-	return no, last.Valid, wrap(fmt.Sprintf("next chunk of task %d", id), s.err)
+	return uint64(last + 1), last >= 0, wrap(fmt.Sprintf("next chunk of task %d", id), s.err)
 }
 
 // Chunks yields the stored chunks from a number on, in order, each checked against its checksum. A chunk is
@@ -210,17 +205,6 @@ func (d *DB) chunksInto(ctx context.Context, id TaskID, from uint64, c *chunk.Ch
 
 var errNoMore = errors.New("no more chunks")
 
-// readChunk reads the first chunk whose number is at least from, and checks it.
-func readChunk(ctx context.Context, on executor, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
-	if err := loadChunk(&session{ctx: ctx, on: on}, id, from, sh, c); err != nil {
-		return err
-	}
-	if err := c.Validate(sh.tb, sh.channels); err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return nil
-}
-
 // misread returns the error of a row that cannot be scanned: a column of another type is damage,
 // rows that end with the context are not.
 func misread(ctx context.Context, err error) error {
@@ -230,9 +214,10 @@ func misread(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
-// loadChunk reads the first chunk whose number is at least from, as it is stored, into the memory
-// of c. A header without columns is a chunk without columns.
-func loadChunk(s *session, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+// readChunk reads the first chunk whose number is at least from, into the memory of c, and checks it. A header
+// without columns is a chunk without columns.
+func readChunk(ctx context.Context, on executor, id TaskID, from uint64, sh shape, c *chunk.Chunk) error {
+	s := &session{ctx: ctx, on: on}
 	c.Columns, c.Sums = c.Columns[:0], nil
 	// One query for the head and all columns; RawBytes are valid until the next row, so they are copied
 	// into the memory of c.
@@ -244,7 +229,7 @@ func loadChunk(s *session, id TaskID, from uint64, sh shape, c *chunk.Chunk) err
 		ORDER BY c.col`, id, int64(from)) {
 		var dir, data sql.RawBytes
 		if err := rows.Scan(&c.No, &c.FirstScan, &c.Scans, &c.FirstTick, &c.CRC, &dir, &data); err != nil {
-			return misread(s.ctx, err)
+			return misread(ctx, err)
 		}
 		// The LEFT JOIN gave NULL: no columns, so the chunk is packed or damaged.
 		if found = true; dir == nil {
@@ -255,26 +240,22 @@ func loadChunk(s *session, id TaskID, from uint64, sh shape, c *chunk.Chunk) err
 		c.Columns[n].Dir = append(c.Columns[n].Dir[:0], dir...)
 		c.Columns[n].Data = append(c.Columns[n].Data[:0], data...)
 	}
-	switch {
-	case s.err != nil:
-		return s.err
-	case !found:
+	if s.err == nil && !found {
 		return errNoMore
-	case len(c.Columns) > 0:
-		return nil
 	}
-	list := values[[]byte](s, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, int64(c.No))
-	if len(list) == 0 {
-		return s.err
+	if len(c.Columns) == 0 {
+		for _, packed := range values[[]byte](s, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, c.No) {
+			n := sh.channels
+			if sh.tb.Stamped {
+				n++
+			}
+			s.failed(data.Unpack(c, n, packed), "%w: chunk %d", ErrCorrupt, c.No)
+		}
 	}
-	n := sh.channels
-	if sh.tb.Stamped {
-		n++
+	if s.err == nil {
+		s.failed(c.Validate(sh.tb, sh.channels), "%w", ErrCorrupt)
 	}
-	if err := data.Unpack(c, n, list[0]); err != nil {
-		return fmt.Errorf("%w: chunk %d: %w", ErrCorrupt, c.No, err)
-	}
-	return nil
+	return s.err
 }
 
 // A thinned task has chunks of sums in place of chunks that were deleted (chunk.Thinning), each with an event of its
@@ -406,7 +387,7 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 			t.id, measure.EventThinned, int64(c.FirstScan))
 	}
 	s.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no BETWEEN ? AND ?`, t.id, from, last.no) // with its columns
-	s.exec(putChunk, t.id, int64(c.No), int64(c.FirstScan), c.Scans, c.FirstTick, int64(c.CRC))
+	s.exec(putChunk, t.id, c.No, c.FirstScan, c.Scans, c.FirstTick, c.CRC)
 	putSums(s, t.id, c)
 	dropFinePages(s, t.id, c)
 	putEvents(s, t.id, []measure.Event{{
@@ -423,8 +404,8 @@ func dropFinePages(s *session, id TaskID, c *chunk.Chunk) {
 	n := pyramid.PageScans(0)
 	first, end := (c.FirstScan+n-1)/n, (c.FirstScan+uint64(c.Scans))/n
 	above := one[uint64](s, `SELECT coalesce(max(page),0) FROM pyramid WHERE task_id=? AND level=1`, id)
-	s.exec(`DELETE FROM pyramid WHERE task_id=? AND level=0 AND page>=? AND page<?`, id, int64(first),
-		int64(min(end, above*pyramid.Ratio)))
+	s.exec(`DELETE FROM pyramid WHERE task_id=? AND level=0 AND page>=? AND page<?`, id, first,
+		min(end, above*pyramid.Ratio))
 }
 
 // putSums stores what stands in place of a chunk's columns.

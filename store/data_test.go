@@ -51,8 +51,8 @@ func readRows(t *testing.T, d *DB, query string, args ...any) []dataRow {
 	t.Helper()
 	out, err := collect(t.Context(), d, "", func(rows *sql.Rows, r *dataRow) error {
 		v := &r.v
-		return rows.Scan(&r.task, &r.name, &r.user, realTo(&v[0]), realTo(&v[1]), realTo(&v[2]), realTo(&v[3]),
-			realTo(&v[4]), realTo(&v[5]), realTo(&v[6]), &r.time, &r.seq)
+		return rows.Scan(&r.task, &r.name, &r.user, (*real)(&v[0]), (*real)(&v[1]), (*real)(&v[2]), (*real)(&v[3]),
+			(*real)(&v[4]), (*real)(&v[5]), (*real)(&v[6]), &r.time, &r.seq)
 	}, query, args...)
 	ok(t, err)
 	return out

@@ -61,7 +61,12 @@ func (d *DB) Envelope(ctx context.Context, id TaskID, from, to measure.Seconds, 
 	if lo < to && from < hi {
 		e.out.From, e.out.To = max(from, lo), min(to, hi)
 	}
-	e.shape(columns)
+	e.out.Series = lists.Map(setup.Rails, func(r measure.Rail) string { return r.Name })
+	if len(setup.Rails) > 1 {
+		e.out.Series = append(e.out.Series, Total)
+	}
+	e.columns = pyramid.NewColumns(len(e.out.Series), columns, e.out.First, e.out.Scans)
+	e.out.Columns = e.columns.Bins
 	s.row(`SELECT w.scans=t.scans AND w.calibration_id=?2, w.calibration_id<>?2
 		FROM pyramid_whole w JOIN task t USING(task_id) WHERE w.task_id=?1`, id, cal).found(&e.whole, &e.stale)
 	s.fail(e.read(columns))
@@ -79,16 +84,6 @@ type enveloper struct {
 	// columns are those of out.
 	columns *pyramid.Columns
 	out     Envelope
-}
-
-// shape names the series and makes the empty columns.
-func (e *enveloper) shape(columns int) {
-	e.out.Series = lists.Map(e.setup.Rails, func(r measure.Rail) string { return r.Name })
-	if len(e.setup.Rails) > 1 {
-		e.out.Series = append(e.out.Series, Total)
-	}
-	e.columns = pyramid.NewColumns(len(e.out.Series), columns, e.out.First, e.out.Scans)
-	e.out.Columns = e.columns.Bins
 }
 
 // read chooses the coarsest level whose bins are still finer than the columns.
@@ -263,11 +258,7 @@ func (d *DB) spanFirst(ctx context.Context, id TaskID, tb measure.Timebase, from
 		s.fail(fmt.Errorf("%w: %s: at most %d at once; part it, the parts add up", ErrSpan, measure.Plural(b-a, "sample"),
 			uint64(MaxSpanScans)))
 	}
-	before := one[sql.NullInt64](s, `SELECT max(chunk_no) FROM chunk WHERE task_id=? AND chunk_no<?`, id, int64(no))
-	if before.Valid {
-		no = uint64(before.Int64)
-	}
-	return no, s.err
+	return one[uint64](s, `SELECT coalesce(max(chunk_no),?2) FROM chunk WHERE task_id=?1 AND chunk_no<?2`, id, no), s.err
 }
 
 // Window returns the window of a task's result in use, in device time; ok is false
@@ -275,7 +266,7 @@ func (d *DB) spanFirst(ctx context.Context, id TaskID, tb measure.Timebase, from
 func (d *DB) Window(ctx context.Context, id TaskID) (from, to measure.Seconds, ok bool, err error) {
 	s := d.reading(ctx)
 	if !s.row(`SELECT has_result, from_s, to_s FROM task t WHERE task_id=?`+d.unlessMine(id), id).
-		found(&ok, realTo(&from), realTo(&to)) {
+		found(&ok, (*real)(&from), (*real)(&to)) {
 		s.fail(ErrNotFound)
 	}
 	return from, to, ok && from < to, wrap(fmt.Sprintf("read the window of task %d", id), s.err)

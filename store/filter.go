@@ -397,7 +397,7 @@ func (d *DB) Pin(ctx context.Context, id TaskID, pinned bool) error {
 func readTags(s *session, id TaskID) (out map[string]string) {
 	for rows := range s.rows(`SELECT key, value FROM task_tag WHERE task_id=?`, id) {
 		var k, v string
-		s.fail(rows.Scan(textTo(&k), textTo(&v)))
+		s.fail(rows.Scan((*text)(&k), (*text)(&v)))
 		if out == nil {
 			out = map[string]string{}
 		}

@@ -34,7 +34,7 @@ func (s *session) mustHave(id TaskID) {
 // replaces the stored one, so that a batch can be put again.
 func (d *DB) PutReadings(ctx context.Context, id TaskID, r []Reading) error {
 	return d.putAll(ctx, "readings", upsert("reading", "task_id,method,at_ns", "value"), id, len(r), func(i int) []any {
-		return []any{r[i].Method, r[i].At.UnixNano(), number(r[i].Value)}
+		return []any{r[i].Method, r[i].At.UnixNano(), r[i].Value}
 	})
 }
 
@@ -75,7 +75,7 @@ func (d *DB) ReadingsWithin(ctx context.Context, id TaskID, method string, from,
 }
 
 func scanReading(rows *sql.Rows, r *Reading) error {
-	return rows.Scan(textTo(&r.Method), momentTo(&r.At), realTo(&r.Value))
+	return rows.Scan((*text)(&r.Method), (*moment)(&r.At), (*real)(&r.Value))
 }
 
 // Kernels returns the kernels, by start.
@@ -83,7 +83,7 @@ func (d *DB) Kernels(ctx context.Context, id TaskID) ([]Kernel, error) {
 	return list(ctx, d, "kernels",
 		`SELECT name, start_ns, end_ns FROM kernel WHERE task_id=? ORDER BY start_ns, end_ns, name`, id,
 		func(rows *sql.Rows, k *Kernel) error {
-			return rows.Scan(textTo(&k.Name), momentTo(&k.Start), momentTo(&k.End))
+			return rows.Scan((*text)(&k.Name), (*moment)(&k.Start), (*moment)(&k.End))
 		})
 }
 
@@ -92,7 +92,7 @@ func (d *DB) Played(ctx context.Context, id TaskID) ([]Played, error) {
 	return list(ctx, d, "played markers",
 		`SELECT kind, number, chip, at_ns FROM played WHERE task_id=? ORDER BY kind, number, chip`, id,
 		func(rows *sql.Rows, p *Played) error {
-			return rows.Scan(&p.Kind, &p.Number, &p.Chip, momentTo(&p.At))
+			return rows.Scan(&p.Kind, &p.Number, &p.Chip, (*moment)(&p.At))
 		})
 }
 
@@ -148,14 +148,13 @@ func (d *DB) PutLaunchTables(ctx context.Context, id TaskID, t LaunchTables) err
 		s.lock(id)
 		s.clear(id, "launch_process", "launch_name", "launch_device")
 		for i, p := range t.Processes {
-			s.exec(`INSERT INTO launch_process VALUES(?,?,?,?,?,?,?,?,?)`, id, i, p.PID, p.CUPTI, int64(p.Kernels),
-				int64(p.Reported), int64(p.Dropped), p.Whole, p.Trouble)
+			s.insert("launch_process", id, i, p.PID, p.CUPTI, p.Kernels, p.Reported, p.Dropped, p.Whole, p.Trouble)
 		}
 		for i, n := range t.Names {
-			s.exec(`INSERT INTO launch_name VALUES(?,?,?)`, id, i, n)
+			s.insert("launch_name", id, i, n)
 		}
 		for i, x := range t.Devices {
-			s.exec(`INSERT INTO launch_device VALUES(?,?,?,?,?,?)`, id, i, x.Process, x.Ordinal, x.UUID, x.Measured)
+			s.insert("launch_device", id, i, x.Process, x.Ordinal, x.UUID, x.Measured)
 		}
 	})
 }
@@ -165,18 +164,18 @@ func (d *DB) LaunchTables(ctx context.Context, id TaskID) (t LaunchTables, err e
 	if t.Processes, err = list(ctx, d, "launch processes", `SELECT pid, cupti, kernels, reported, dropped, whole,
 		trouble FROM launch_process WHERE task_id=? ORDER BY process`, id,
 		func(rows *sql.Rows, p *LaunchProcess) error {
-			return rows.Scan(&p.PID, &p.CUPTI, &p.Kernels, &p.Reported, &p.Dropped, &p.Whole, textTo(&p.Trouble))
+			return rows.Scan(&p.PID, &p.CUPTI, &p.Kernels, &p.Reported, &p.Dropped, &p.Whole, (*text)(&p.Trouble))
 		}); err != nil {
 		return t, err
 	}
 	if t.Names, err = list(ctx, d, "launch names", `SELECT name FROM launch_name WHERE task_id=? ORDER BY name_no`, id,
-		func(rows *sql.Rows, n *string) error { return rows.Scan(textTo(n)) }); err != nil {
+		func(rows *sql.Rows, n *string) error { return rows.Scan((*text)(n)) }); err != nil {
 		return t, err
 	}
 	t.Devices, err = list(ctx, d, "launch devices",
 		`SELECT process, ordinal, uuid, measured FROM launch_device WHERE task_id=? ORDER BY device_no`, id,
 		func(rows *sql.Rows, x *LaunchDevice) error {
-			return rows.Scan(&x.Process, &x.Ordinal, textTo(&x.UUID), &x.Measured)
+			return rows.Scan(&x.Process, &x.Ordinal, (*text)(&x.UUID), &x.Measured)
 		})
 	return t, err
 }
@@ -261,8 +260,8 @@ func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []Nam
 			if x.Fitted {
 				x.Class += fitted
 			}
-			s.exec(`INSERT INTO kernel_energy VALUES(?,?,?,?,?,?,?,?,?,?,?)`, id, result, i, x.Class, x.Name,
-				int64(x.Launches), int64(x.Short), number(x.Busy), number(x.Share), number(x.Energy.Energy), number(x.Energy.U))
+			s.insert("kernel_energy", id, result, i, x.Class, x.Name, x.Launches, x.Short, x.Busy, x.Share, x.Energy.Energy,
+				x.Energy.U)
 		}
 	})
 }
@@ -271,8 +270,8 @@ func (d *DB) PutNameEnergies(ctx context.Context, id TaskID, result int, e []Nam
 func (d *DB) NameEnergies(ctx context.Context, id TaskID, result int) ([]NameEnergy, error) {
 	s := d.reading(ctx)
 	out := all(s, func(rows *sql.Rows, x *NameEnergy) error {
-		err := rows.Scan(&x.Class, textTo(&x.Name), &x.Launches, &x.Short, realTo(&x.Busy), realTo(&x.Share),
-			realTo(&x.Energy.Energy), realTo(&x.Energy.U))
+		err := rows.Scan(&x.Class, (*text)(&x.Name), &x.Launches, &x.Short, (*real)(&x.Busy), (*real)(&x.Share),
+			(*real)(&x.Energy.Energy), (*real)(&x.Energy.U))
 		if x.Fitted = x.Class > fitted; x.Fitted {
 			x.Class -= fitted
 		}
@@ -319,18 +318,17 @@ func (d *DB) PutMethods(ctx context.Context, id TaskID, m []MethodResult) error 
 		for _, x := range m {
 			s.fail(measure.CheckText("method", x.Method))
 			row := []any{
-				id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), number(x.Energy), number(x.Mean),
-				int64(x.Readings),
+				id, x.Method, id, x.From.UnixNano(), x.To.UnixNano(), x.Energy, x.Mean, x.Readings,
 			}
 			// Twelve columns in the order of methodColumns: number, median, 99 % and maximum of each.
 			for _, t := range []Timing{x.Call, x.Alone, x.Beside} {
-				row = append(row, int64(t.N), number(t.P50), number(t.P99), number(t.Max))
+				row = append(row, t.N, t.P50, t.P99, t.Max)
 			}
 			// The place is one more than the greatest; a result that replaces another keeps its place.
 			s.exec(`INSERT INTO method_result(task_id,method,ordinal,`+methodColumns+`)
 				VALUES(?,?,(SELECT coalesce(max(ordinal)+1,0) FROM method_result WHERE task_id=?),?,?,?,?,?, ?,?,?,?,
 				?,?,?,?, ?,?,?,?, ?,?)`+replacing("task_id,method", methodColumns),
-				append(row, measure.Printable(x.Note), float64(x.U))...)
+				append(row, measure.Printable(x.Note), x.U)...)
 		}
 	})
 }
@@ -346,12 +344,12 @@ func (d *DB) Methods(ctx context.Context, id TaskID) ([]MethodResult, error) {
 		FROM method_result WHERE task_id=? ORDER BY ordinal, method`, id,
 		func(rows *sql.Rows, x *MethodResult) error {
 			into := []any{
-				textTo(&x.Method), momentTo(&x.From), momentTo(&x.To), realTo(&x.Energy), realTo(&x.Mean), &x.Readings,
+				(*text)(&x.Method), (*moment)(&x.From), (*moment)(&x.To), (*real)(&x.Energy), (*real)(&x.Mean), &x.Readings,
 			}
 			for _, t := range []*Timing{&x.Call, &x.Alone, &x.Beside} {
-				into = append(into, &t.N, realTo(&t.P50), realTo(&t.P99), realTo(&t.Max))
+				into = append(into, &t.N, (*real)(&t.P50), (*real)(&t.P99), (*real)(&t.Max))
 			}
-			return rows.Scan(append(into, textTo(&x.Note), realTo(&x.U))...)
+			return rows.Scan(append(into, (*text)(&x.Note), (*real)(&x.U))...)
 		})
 }
 
@@ -371,8 +369,8 @@ type MethodError struct {
 // tasks, at most limit, and whether there are older ones.
 func (d *DB) MethodErrors(ctx context.Context, limit int) (list []MethodError, tasks int, more bool, err error) {
 	list, err = collect(ctx, d, "list what methods said", func(rows *sql.Rows, x *MethodError) error {
-		return rows.Scan(&x.Task, textTo(&x.GPU), textTo(&x.GPUUUID), textTo(&x.Driver), textTo(&x.Method),
-			realTo(&x.Said), realTo(&x.Truth), &x.Partial)
+		return rows.Scan(&x.Task, (*text)(&x.GPU), (*text)(&x.GPUUUID), (*text)(&x.Driver), (*text)(&x.Method),
+			(*real)(&x.Said), (*real)(&x.Truth), &x.Partial)
 	}, `SELECT t.task_id, t.gpu, t.gpu_uuid, t.driver, m.method, m.mean_w, t.mean_w,
 		coalesce(k.missing,'[]') NOT IN ('[]','null','')
 		FROM (SELECT task_id, gpu, gpu_uuid, driver, mean_w, calibration_id FROM task

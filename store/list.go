@@ -235,12 +235,12 @@ func (d *DB) placeNames(ctx context.Context, q *ListQuery, names *namePattern) e
 	}
 	namePattern{prefix: names.prefix}.where(c)
 	// At most commonNames entries of an index are walked for the count, whatever the prefix.
-	var common bool
-	err := d.reader.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM task t "+c.sql()+"LIMIT 1 OFFSET "+
-		strconv.Itoa(commonNames-1)+") p", c.args...).Scan(&common)
+	s := d.reading(ctx)
+	common := one[bool](s, "SELECT count(*) FROM (SELECT 1 FROM task t "+c.sql()+"LIMIT 1 OFFSET "+
+		strconv.Itoa(commonNames-1)+") p", c.args...)
 	// Without either end of the range the planner cannot use the index of names.
 	names.noLow, names.noHigh = common, common
-	return err
+	return s.err
 }
 
 // fewNames returns the names of a user's tasks, or of all, that begin with a prefix; nil where
@@ -318,31 +318,16 @@ func (d *DB) listed(ctx context.Context, p part) ([]row, error) {
 	list := s.taskRows("p.k, t.tags", "("+p.pick()+") p CROSS JOIN task t LEFT JOIN", "WHERE t.task_id=p.id",
 		p.arguments()...)
 	slices.SortFunc(list, func(a, b row) int {
-		// nil and nil are equal keys: compareKeys returns 0, and the ids decide.
-		c := cmp.Or(compareKeys(a.key, b.key), cmp.Compare(a.ID, b.ID))
+		// Of one order, only one of the keys is other than zero; where it is equal, the ids decide.
+		x, y := a.place(ByID), b.place(ByID)
+		c := cmp.Or(cmp.Compare(x.Nanos, y.Nanos), cmp.Compare(x.Number, y.Number), cmp.Compare(x.Text, y.Text),
+			cmp.Compare(x.ID, y.ID))
 		if !p.ascending {
 			c = -c
 		}
 		return c
 	})
 	return list, s.err
-}
-
-// compareKeys compares two keys of one order. Keys of different types are only in a damaged
-// file, and as good as equal.
-func compareKeys(a, b any) int {
-	switch x := a.(type) {
-	case int64:
-		y, _ := b.(int64)
-		return cmp.Compare(x, y)
-	case float64:
-		y, _ := b.(float64)
-		return cmp.Compare(x, y)
-	case string:
-		y, _ := b.(string)
-		return cmp.Compare(x, y)
-	}
-	return 0
 }
 
 // place is the task's place in an order.

@@ -53,10 +53,10 @@ type DB struct {
 	held   *held  // a file that is open with locks
 	// temporary is the folder of a private copy that is read in the file's place.
 	temporary string
-	readDSN   string  // that readers are opened with
-	still     *still  // of a file that is read without locks
-	writer    *sql.DB // to a file one connection; nil when read-only
-	reader    *sql.DB // cannot write
+	readDSN   string       // that readers are opened with
+	still     func() error // checks a file that is read without locks; nil for others
+	writer    *sql.DB      // to a file one connection; nil when read-only
+	reader    *sql.DB      // cannot write
 	limits    Limits
 	logLoss   string
 
@@ -124,11 +124,8 @@ func (d *DB) prepareFile(ctx context.Context) error {
 		return err
 	}
 	err = conn.Raw(func(c any) error {
-		r, isOurs := c.(interface{ IsReadOnly(string) (bool, error) })
-		if !isOurs {
-			return fmt.Errorf("the SQLite driver's connection %T cannot say whether it may write", c)
-		}
-		if no, err := r.IsReadOnly("main"); err != nil || !no {
+		// All connections of package data have the method.
+		if no, err := c.(interface{ IsReadOnly(string) (bool, error) }).IsReadOnly("main"); err != nil || !no {
 			return err
 		}
 		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
@@ -173,10 +170,7 @@ func (d *DB) Close() error {
 	if d.temporary != "" {
 		errs = append(errs, os.RemoveAll(d.temporary))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return wrap("close database "+d.path, err)
-	}
-	return nil
+	return wrap("close database "+d.path, errors.Join(errs...))
 }
 
 // Path returns the file's path as it was given, a server's address without the password.
@@ -189,11 +183,7 @@ func (d *DB) SQL() *sql.DB { return d.reader }
 // openReaders makes the pool of connections that cannot write.
 func (d *DB) openReaders(dsn string) {
 	d.readDSN = dsn
-	var still func() error
-	if d.still != nil {
-		still = d.still.check
-	}
-	d.reader = sql.OpenDB(data.Reader(dsn, still))
+	d.reader = sql.OpenDB(data.Reader(dsn, d.still))
 	n := max(4, runtime.GOMAXPROCS(0))
 	d.reader.SetMaxOpenConns(n)
 	d.reader.SetMaxIdleConns(n)
@@ -372,15 +362,15 @@ func createSchema(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	defer tx.Rollback() // after Commit there is nothing to roll back
-	var version int
-	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil || version != 0 {
-		return err
+	s := &session{ctx: ctx, on: tx}
+	if version := one[int](s, "PRAGMA user_version"); s.err != nil || version != 0 {
+		return s.err
 	}
-	mark := fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", ApplicationID, schemaVersion)
-	for _, text := range []string{schemaSQL, viewSQL, mark} {
-		if _, err := tx.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("make the schema: %w", err)
-		}
+	s.exec(schemaSQL)
+	s.exec(viewSQL)
+	s.exec(fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", ApplicationID, schemaVersion))
+	if s.note("make the schema"); s.err != nil {
+		return s.err
 	}
 	return tx.Commit()
 }

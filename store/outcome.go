@@ -27,20 +27,16 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 		// Edges go with their markers, by ON DELETE CASCADE.
 		s.exec("DELETE FROM marker WHERE task_id=?", id)
 		for i, m := range o.Markers {
-			s.exec(`INSERT INTO marker VALUES(?,?,?, ?,?,?,?, ?,?,?,?, ?,?,?)`, id, i, m.Kind, number(m.T), number(m.U),
-				number(m.Begin), number(m.End), number(m.Correlation), number(m.PSLR), number(m.Step), number(m.Tau),
-				m.Tag, m.TagOK, m.Fallback)
+			s.insert("marker", id, i, m.Kind, m.T, m.U, m.Begin, m.End, m.Correlation, m.PSLR, m.Step, m.Tau, m.Tag, m.TagOK,
+				m.Fallback)
 			for k, e := range m.Edges {
-				s.exec(`INSERT INTO marker_edge VALUES(?,?,?,?,?,?)`, id, i, k, e.Chip, number(e.T), number(e.U))
+				s.insert("marker_edge", id, i, k, e.Chip, e.T, e.U)
 			}
 		}
 		// Nine NULLs without a fit: clock_used IS NULL is the sign of none.
 		fit := make([]any, 9)
 		if f := o.Clock; f != nil {
-			fit = []any{
-				number(f.Origin), number(f.A), number(f.B), number(f.VarA), number(f.VarB), number(f.CovAB),
-				number(f.RMS), f.Used, f.Rejected,
-			}
+			fit = []any{f.Origin, f.A, f.B, f.VarA, f.VarB, f.CovAB, f.RMS, f.Used, f.Rejected}
 		}
 		s.exec(`UPDATE task SET clock_origin_s=?, clock_a_s=?, clock_b=?, clock_var_a=?, clock_var_b=?, clock_cov_ab=?,
 			clock_rms_s=?, clock_used=?, clock_rejected=? WHERE task_id=?`, append(fit, id)...)
@@ -113,7 +109,7 @@ func move(s *session, id TaskID, o *Outcome) {
 		stays = owner
 	}
 	if o.NVML != nil {
-		nvml = number(*o.NVML)
+		nvml = *o.NVML
 	}
 	// On a server another may have moved it since it was read.
 	if s.exec(`UPDATE task SET state=?, reason=?, owner=?, nvml_j=?, nvml_method=nullif(?,'') WHERE task_id=?
@@ -128,10 +124,7 @@ const figureColumns = `from_s,to_s,samples,first_scan,gaps,lost,energy_j,energy_
 
 // figureValues are the figures of a result as they are stored.
 func figureValues(r *measure.Result) []any {
-	return []any{
-		number(r.From), number(r.To), int64(r.Samples), int64(r.FirstScan), int64(r.Gaps), int64(r.Lost),
-		number(r.Total.Energy), number(r.Total.U), number(r.Mean), number(r.Peak),
-	}
+	return []any{r.From, r.To, r.Samples, r.FirstScan, r.Gaps, r.Lost, r.Total.Energy, r.Total.U, r.Mean, r.Peak}
 }
 
 // putResult makes a result the one in use. The row of task, rail_result and budget repeat the result in
@@ -146,8 +139,7 @@ func putResult(s *session, id TaskID, r *measure.Result) {
 	// The view data selects scans from first_scan to before end_scan, without a look at the gaps.
 	end := endScan(s, id, r.FirstScan, r.Samples)
 	s.exec(`UPDATE task`+set, append(append([]any{1, end}, figureValues(r)...), id)...)
-	putRails(s, `INSERT INTO rail_result VALUES(?,?,?,?,?,?,?,?)`, `INSERT INTO budget VALUES(?,?,?,?,?,?)`, []any{id},
-		r)
+	putRails(s, "rail_result", "budget", []any{id}, r)
 }
 
 // clear deletes a task's rows of some tables.
@@ -157,17 +149,17 @@ func (s *session) clear(id any, tables ...string) {
 	}
 }
 
-// putRails stores the rails and budgets of a result by statements that begin with the values of key.
-func putRails(s *session, rail, budget string, key []any, r *measure.Result) {
-	// row appends to a copy: key is shared by all rows.
-	row := func(v ...any) []any { return append(slices.Clone(key), v...) }
+// putRails stores the rails and budgets of a result in two tables, whose rows begin with key.
+func putRails(s *session, rails, budget string, key []any, r *measure.Result) {
+	// A copy: key is shared by all rows.
+	put := func(table string, v ...any) { s.insert(table, append(slices.Clone(key), v...)...) }
 	lines := func(rail int, lines []measure.Contribution) {
 		for i, l := range lines {
-			s.exec(budget, row(rail, i, l.Source, number(l.U), l.Systematic)...)
+			put(budget, rail, i, l.Source, l.U, l.Systematic)
 		}
 	}
 	for i, x := range r.Rails {
-		s.exec(rail, row(i, x.Name, x.Role, number(x.Energy.Energy), number(x.Energy.U), number(x.Mean), number(x.Peak))...)
+		put(rails, i, x.Name, x.Role, x.Energy.Energy, x.Energy.U, x.Mean, x.Peak)
 		lines(i, x.Budget)
 	}
 	// The total's budget has the rail -1.
@@ -227,8 +219,7 @@ func keepResult(s *session, id TaskID, no int, cal int64, r *measure.Result) {
 	s.exec(`INSERT INTO result(task_id,number,calibration_id,computed_ns,`+figureColumns+`)
 		VALUES(?,?,?,?, ?,?, ?,?,?,?, ?,?,?,?)`,
 		append([]any{id, no, cal, time.Now().UnixNano()}, figureValues(r)...)...)
-	putRails(s, `INSERT INTO result_rail VALUES(?,?,?,?,?,?,?,?,?)`, `INSERT INTO result_budget VALUES(?,?,?,?,?,?,?)`,
-		[]any{id, no}, r)
+	putRails(s, "result_rail", "result_budget", []any{id, no}, r)
 	useResult(s, id, no, cal)
 }
 
@@ -292,7 +283,7 @@ func mayAdd(s *session, id TaskID, h *Header, r *measure.Result) {
 	found := s.row(`SELECT t.state, r.from_s, r.to_s, k.bench FROM task t LEFT JOIN result r
 		ON r.task_id=t.task_id AND r.number=t.result
 		LEFT JOIN calibration k ON k.calibration_id=t.calibration_id WHERE t.task_id=?`, id).
-		found(&state, realTo(&from), realTo(&to), textTo(&h.Bench))
+		found(&state, (*real)(&from), (*real)(&to), (*text)(&h.Bench))
 	switch {
 	// A Partial task is hidden from all but its maker, and has no other calibration yet.
 	case !found || state == Partial:
@@ -339,8 +330,8 @@ func readResult(s *session, t *Task, no int) (cal int64, found bool) {
 	var r measure.Result
 	if !s.row(`SELECT r.calibration_id, k.name, k.bench, `+figureColumns+` FROM result r
 		JOIN calibration k USING(calibration_id) WHERE r.task_id=? AND r.number=?`, t.ID, no).found(
-		&cal, textTo(&t.CalibrationID), textTo(&t.Bench), realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan,
-		&r.Gaps, &r.Lost, realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak)) {
+		&cal, (*text)(&t.CalibrationID), (*text)(&t.Bench), (*real)(&r.From), (*real)(&r.To), &r.Samples, &r.FirstScan,
+		&r.Gaps, &r.Lost, (*real)(&r.Total.Energy), (*real)(&r.Total.U), (*real)(&r.Mean), (*real)(&r.Peak)) {
 		return 0, false
 	}
 	t.Result, t.ResultNumber = &r, no
@@ -354,7 +345,7 @@ func (d *DB) Calibrations(ctx context.Context) (out []Calibration, err error) {
 		var ids []int64
 		out = all(s, func(rows *sql.Rows, c *Calibration) error {
 			var id int64
-			err := rows.Scan(&id, textTo(&c.CalibrationID), textTo(&c.Bench), momentTo(&c.Since))
+			err := rows.Scan(&id, (*text)(&c.CalibrationID), (*text)(&c.Bench), (*moment)(&c.Since))
 			ids = append(ids, id)
 			return err
 		}, `SELECT calibration_id, name, bench, since_ns FROM calibration ORDER BY calibration_id`)
@@ -362,7 +353,7 @@ func (d *DB) Calibrations(ctx context.Context) (out []Calibration, err error) {
 			// Calibrations are few (one for each change of a bench), so queries for each are cheap.
 			readSetup(s, ids[i], &out[i].Setup)
 			out[i].Instruments = all(s, func(rows *sql.Rows, i *Instrument) error {
-				return rows.Scan(textTo(&i.Kind), textTo(&i.Serial))
+				return rows.Scan((*text)(&i.Kind), (*text)(&i.Serial))
 			}, `SELECT DISTINCT coalesce(instrument_kind,''), coalesce(instrument_serial,'') FROM task
 				WHERE calibration_id=?1 OR task_id IN (SELECT task_id FROM result WHERE calibration_id=?1)`, ids[i])
 		}

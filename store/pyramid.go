@@ -133,7 +133,7 @@ func (d *DB) setupOf(ctx context.Context, id TaskID, condition string) (setup *m
 	err = d.view(ctx, "", func(s *session) {
 		var launched time.Time
 		row := s.row(`SELECT coalesce(calibration_id,0), launched_ns FROM task t WHERE task_id=?`+condition, id)
-		switch found := row.found(&cal, momentTo(&launched)); {
+		switch found := row.found(&cal, (*moment)(&launched)); {
 		case !found:
 			s.fail(ErrNotFound)
 		case cal == 0:
@@ -244,9 +244,10 @@ func (f *folding) inUse(s *session, id TaskID) {
 func (d *DB) BuildPyramids(ctx context.Context, tell func(TaskID, error)) error {
 	// Whole means: of as many scans as the task has, and of the calibration in use. NOT EXISTS probes
 	// the primary key of pyramid_whole once a task.
-	ids, err := collect(ctx, d, "look for tasks without a pyramid", value[TaskID], `SELECT task_id FROM task t WHERE state<>?1 AND `+published+`
-		AND chunks>0 AND calibration_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM event e WHERE e.task_id=t.task_id
-		AND kind=9) AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
+	ids, err := collect(ctx, d, "look for tasks without a pyramid", value[TaskID],
+		`SELECT task_id FROM task t WHERE state<>?1 AND `+published+` AND chunks>0 AND calibration_id IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM event e WHERE e.task_id=t.task_id AND kind=9)
+		AND NOT EXISTS (SELECT 1 FROM pyramid_whole w
 		WHERE w.task_id=t.task_id AND w.scans=t.scans AND w.calibration_id=t.calibration_id) ORDER BY task_id DESC`,
 		Running)
 	if err != nil {

@@ -70,16 +70,15 @@ func scanTask(rows *sql.Rows, t *row) error {
 	var f clock.Fit
 	var r measure.Result
 	m, i := &t.Marker, &t.Instrument
-	err := rows.Scan(&t.ID, textTo(&t.Name), textTo(&t.User), momentTo(&t.Launched), &t.Monitor, &t.CaptureID,
-		textTo(&t.GPU), textTo(&t.GPUUUID), textTo(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
-		textTo(&i.Kind), textTo(&i.Model), textTo(&i.Serial), textTo(&i.Firmware), textTo(&i.Address),
-		momentTo(&t.Started), &t.State, textTo(&t.Reason), &t.Chunks, &t.Scans, &t.NVML, textTo(&t.Bench),
-		textTo(&t.CalibrationID), &t.calibration, &hasClock, realTo(&f.Origin), realTo(&f.A), realTo(&f.B),
-		realTo(&f.VarA), realTo(&f.VarB), realTo(&f.CovAB), realTo(&f.RMS),
-		&f.Used, &f.Rejected, &hasResult, realTo(&r.From), realTo(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost,
-		realTo(&r.Total.Energy), realTo(&r.Total.U), realTo(&r.Mean), realTo(&r.Peak), textTo(&t.BenchGPU), &t.Group.Group,
-		&t.Group.Member, textTo(&t.Job), &t.Pinned, &cold, textTo(&t.NVMLMethod), &failure, &exit, textTo(&t.Owner),
-		&t.key, &tags)
+	err := rows.Scan(&t.ID, (*text)(&t.Name), (*text)(&t.User), (*moment)(&t.Launched), &t.Monitor, &t.CaptureID,
+		(*text)(&t.GPU), (*text)(&t.GPUUUID), (*text)(&t.Driver), &m.Code, &m.Chip, &m.Guard, &m.TagBits, &m.Tag,
+		(*text)(&i.Kind), (*text)(&i.Model), (*text)(&i.Serial), (*text)(&i.Firmware), (*text)(&i.Address),
+		(*moment)(&t.Started), &t.State, (*text)(&t.Reason), &t.Chunks, &t.Scans, &t.NVML, (*text)(&t.Bench),
+		(*text)(&t.CalibrationID), &t.calibration, &hasClock, (*real)(&f.Origin), (*real)(&f.A), (*real)(&f.B),
+		(*real)(&f.VarA), (*real)(&f.VarB), (*real)(&f.CovAB), (*real)(&f.RMS), &f.Used, &f.Rejected, &hasResult,
+		(*real)(&r.From), (*real)(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost, (*real)(&r.Total.Energy),
+		(*real)(&r.Total.U), (*real)(&r.Mean), (*real)(&r.Peak), (*text)(&t.BenchGPU), &t.Group.Group, &t.Group.Member,
+		(*text)(&t.Job), &t.Pinned, &cold, (*text)(&t.NVMLMethod), &failure, &exit, (*text)(&t.Owner), &t.key, &tags)
 	if err == nil && tags.Valid {
 		if t.Tags, err = tagsOf(tags.String); err != nil {
 			err = fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
@@ -114,7 +113,7 @@ func (d *DB) Users(ctx context.Context) ([]UserTasks, error) {
 	// The count of all tasks walks the index of task by user; hidden ones, which are few, are counted
 	// once through their partial index and subtracted. A user with hidden tasks alone is dropped below.
 	out, err := collect(ctx, d, "list users",
-		func(rows *sql.Rows, u *UserTasks) error { return rows.Scan(textTo(&u.User), &u.Tasks) },
+		func(rows *sql.Rows, u *UserTasks) error { return rows.Scan((*text)(&u.User), &u.Tasks) },
 		`SELECT login, (SELECT count(*) FROM task WHERE task.user_id=u.user_id)-coalesce(p.n,0) FROM "user" u
 		LEFT JOIN (SELECT user_id, count(*) n FROM task WHERE `+partialTasks+` GROUP BY user_id) p
 		ON p.user_id=u.user_id ORDER BY login`)
@@ -142,8 +141,8 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 		readEvents(s, &t)
 		readRails(s, &t)
 		t.Results = all(s, func(rows *sql.Rows, r *ResultInfo) error {
-			err := rows.Scan(&r.Number, textTo(&r.CalibrationID), momentTo(&r.Computed), realTo(&r.Energy),
-				realTo(&r.U), &r.InUse)
+			err := rows.Scan(&r.Number, (*text)(&r.CalibrationID), (*moment)(&r.Computed), (*real)(&r.Energy),
+				(*real)(&r.U), &r.InUse)
 			if r.InUse {
 				t.ResultNumber = r.Number
 			}
@@ -153,7 +152,7 @@ func (d *DB) Task(ctx context.Context, id TaskID) (t Task, err error) {
 			WHERE r.task_id=? ORDER BY r.number`, id)
 		t.Tags = readTags(s, id)
 		t.Notes = all(s, func(rows *sql.Rows, n *Note) error {
-			return rows.Scan(&n.Number, momentTo(&n.At), textTo(&n.Text))
+			return rows.Scan(&n.Number, (*moment)(&n.At), (*text)(&n.Text))
 		}, `SELECT number, at_ns, text FROM task_note WHERE task_id=? ORDER BY number`, id)
 		readProvenance(s, &t)
 		// The clipped readings need the events, markers and result from above.
@@ -170,25 +169,23 @@ func readSetup(s *session, cal int64, to *measure.Setup) {
 	var missing string
 	tb, r := &to.Timebase, &to.Response
 	s.row(`SELECT tick_hz, u_tick_rel, ticks_per_scan, stamped, tau_s, window_s, update_s, missing FROM calibration
-		WHERE calibration_id=?`, cal).into(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, realTo(&r.Tau),
-		realTo(&r.Window), realTo(&r.Update), &missing)
+		WHERE calibration_id=?`, cal).into(&tb.TickHz, &tb.UTickHz, &tb.TicksPerScan, &tb.Stamped, (*real)(&r.Tau),
+		(*real)(&r.Window), (*real)(&r.Update), &missing)
 	if s.err != nil {
 		return
 	}
 	// The column holds a JSON array, [] for none; a Setup without missing rails has nil, as it had
 	// before it was stored, so that both compare as equal.
 	s.failed(json.Unmarshal([]byte(missing), &to.Missing), "%w: missing rails", ErrCorrupt)
-	if to.Missing = printable(to.Missing); len(to.Missing) == 0 {
-		to.Missing = nil
-	}
+	to.Missing = lists.Map(to.Missing, measure.Printable)
 	// The ordinal of a channel is the column of the chunks; rails refer to channels by it.
 	to.Channels = all(s, func(rows *sql.Rows, c *measure.Channel) error {
-		return rows.Scan(textTo(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount,
+		return rows.Scan((*text)(&c.Name), &c.Unit, &c.Gain, &c.Offset, &c.UGain, &c.UOffset, &c.Noise, &c.MinCount,
 			&c.MaxCount, &c.Skew)
 	}, `SELECT name, unit, gain, "offset", u_gain_rel, u_offset, noise, min_count,
 		max_count, skew_s FROM channel WHERE calibration_id=? ORDER BY ordinal`, cal)
 	to.Rails = all(s, func(rows *sql.Rows, r *measure.Rail) error {
-		return rows.Scan(textTo(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
+		return rows.Scan((*text)(&r.Name), &r.Role, &r.Wiring, &r.X, &r.Y, &r.Shunt, &r.UShunt, &r.Assumed, &r.UAssumed)
 	}, `SELECT name, role, wiring, x, y, shunt_ohm, u_shunt_rel, assumed_v, u_assumed_v
 		FROM rail WHERE calibration_id=? ORDER BY ordinal`, cal)
 	to.Records = all(s, func(rows *sql.Rows, r *measure.CalibrationRecord) error { return rows.Scan(&r.ID, &r.Text) },
@@ -198,15 +195,15 @@ func readSetup(s *session, cal int64, to *measure.Setup) {
 // readMarkers reads a task's markers with their edges, in order.
 func readMarkers(s *session, t *Task) {
 	t.Markers = all(s, func(rows *sql.Rows, m *marker.Found) error {
-		return rows.Scan(&m.Kind, realTo(&m.T), realTo(&m.U), realTo(&m.Begin), realTo(&m.End),
-			realTo(&m.Correlation), realTo(&m.PSLR), realTo(&m.Step), realTo(&m.Tau), &m.Tag, &m.TagOK, &m.Fallback)
+		return rows.Scan(&m.Kind, (*real)(&m.T), (*real)(&m.U), (*real)(&m.Begin), (*real)(&m.End),
+			(*real)(&m.Correlation), (*real)(&m.PSLR), (*real)(&m.Step), (*real)(&m.Tau), &m.Tag, &m.TagOK, &m.Fallback)
 	}, `SELECT kind, t_s, u_s, begin_s, end_s, correlation, pslr_db, step_w, tau_s, tag, tag_ok, fallback
 		FROM marker WHERE task_id=? ORDER BY ordinal`, t.ID)
 	for rows := range s.rows(`SELECT ordinal, chip, t_s, u_s FROM marker_edge WHERE task_id=? ORDER BY ordinal, edge`,
 		t.ID) {
 		var i int
 		var e marker.Edge
-		if s.fail(rows.Scan(&i, &e.Chip, realTo(&e.T), realTo(&e.U))); i >= 0 && i < len(t.Markers) {
+		if s.fail(rows.Scan(&i, &e.Chip, (*real)(&e.T), (*real)(&e.U))); i >= 0 && i < len(t.Markers) {
 			t.Markers[i].Edges = append(t.Markers[i].Edges, e)
 		}
 	}
@@ -215,7 +212,7 @@ func readMarkers(s *session, t *Task) {
 // readEvents reads a task's events, by their first scan.
 func readEvents(s *session, t *Task) {
 	t.Events = all(s, func(rows *sql.Rows, e *measure.Event) error {
-		return rows.Scan(&e.Kind, &e.FirstScan, &e.Scans, &e.Exact, &e.Channel, textTo(&e.Detail))
+		return rows.Scan(&e.Kind, &e.FirstScan, &e.Scans, &e.Exact, &e.Channel, (*text)(&e.Detail))
 	}, `SELECT kind, first_scan, scans, exact, channel, detail FROM event WHERE task_id=? ORDER BY first_scan, kind,
 		channel`, t.ID)
 }
@@ -235,8 +232,8 @@ func collectRails(s *session, t *Task, rails, budget, where string, key ...any) 
 		return
 	}
 	t.Result.Rails = all(s, func(rows *sql.Rows, r *measure.RailResult) error {
-		return rows.Scan(textTo(&r.Name), &r.Role, realTo(&r.Energy.Energy), realTo(&r.Energy.U), realTo(&r.Mean),
-			realTo(&r.Peak))
+		return rows.Scan((*text)(&r.Name), &r.Role, (*real)(&r.Energy.Energy), (*real)(&r.Energy.U), (*real)(&r.Mean),
+			(*real)(&r.Peak))
 	}, `SELECT name, role, energy_j, energy_u_j, mean_w, peak_w FROM `+rails+` WHERE `+where+` ORDER BY ordinal`,
 		key...)
 	type line struct {
@@ -244,7 +241,7 @@ func collectRails(s *session, t *Task, rails, budget, where string, key ...any) 
 		measure.Contribution
 	}
 	for _, l := range all(s, func(rows *sql.Rows, l *line) error {
-		return rows.Scan(&l.rail, textTo(&l.Source), realTo(&l.U), &l.Systematic)
+		return rows.Scan(&l.rail, (*text)(&l.Source), (*real)(&l.U), &l.Systematic)
 	}, `SELECT rail, source, u_j, systematic FROM `+budget+` WHERE `+where+` ORDER BY rail, ordinal`, key...) {
 		// A negative rail, stored as -1, is the budget of the total.
 		if l.rail < 0 {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,10 +109,11 @@ func (d *DB) openFileToRead(ctx context.Context, abs string, try int) (version i
 		d.closeReaders()
 	}
 	if !hasLog(abs) {
-		d.still = &still{abs, stateOf(abs)}
-		if d.still.was == nil {
+		was := stateOf(abs)
+		if was == nil {
 			return 0, fmt.Errorf("%w: %s is gone", ErrCannotOpen, abs)
 		}
+		d.still = still(abs, was)
 		d.openReaders(dsn(abs, "ro", "immutable=1"))
 		version, err = checkOurs(ctx, d.reader)
 		// Two programs that closed one of ours at once leave it so; the next to open it puts it right, if it may.
@@ -244,19 +246,15 @@ func statesOf(abs string) []os.FileInfo {
 	return lists.Map(withSides, func(suffix string) os.FileInfo { return stateOf(abs + suffix) })
 }
 
-// still is a file that is read without locks, as it was when it was opened.
-type still struct {
-	path string
-	was  os.FileInfo
-}
-
-// check returns ErrBusy where the file was written since it was opened: rows that were read may
-// be of two moments.
-func (s *still) check() error {
-	if sameState(s.was, stateOf(s.path)) {
-		return nil
+// still returns the check of a file that is read without locks: ErrBusy where it was written since it was as was. Rows
+// that were read may then be of two moments.
+func still(path string, was os.FileInfo) func() error {
+	return func() error {
+		if sameState(was, stateOf(path)) {
+			return nil
+		}
+		return fmt.Errorf("%w: it was written while it was read, and may not be locked: ask again", ErrBusy)
 	}
-	return fmt.Errorf("%w: it was written while it was read, and may not be locked: ask again", ErrBusy)
 }
 
 // longRead is the size of a file, in bytes, that takes longer to read than a writer waits.
@@ -335,20 +333,14 @@ func (c *checker) log(s *session) {
 	if s.fail(err); err != nil || c.d.server != nil {
 		return
 	}
-	f := Finding{
-		Kind: BadLog, Chunk: NoChunk, What: c.d.logLoss,
-		Remedy: "tasks that ended before are whole; look for what was measured last in the monitor (wattmark doctor) " +
-			"or measure again, then remove the copy",
-	}
+	what := c.d.logLoss
 	if kept := damagedLog(abs); exists(kept) {
-		if f.What == "" {
-			f.What = "what it held was lost"
-		}
-		f.What += ", and it is kept as " + kept
+		what = cmp.Or(what, "what it held was lost") + ", and it is kept as " + kept
 	}
-	if f.What != "" {
-		f.What = "the write-ahead log of a program that was killed is damaged: " + f.What
-		c.add(f)
+	if what != "" {
+		c.found(BadLog, 0, "tasks that ended before are whole; look for what was measured last in the monitor "+
+			"(wattmark doctor) or measure again, then remove the copy",
+			"the write-ahead log of a program that was killed is damaged: %s", what).Mendable = false
 	}
 }
 

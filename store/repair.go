@@ -276,10 +276,10 @@ func (r *repairer) aside(f Finding) {
 	r.exec(`DELETE FROM chunk WHERE task_id=? AND chunk_no=?`, r.id, f.Chunk)
 	r.gone[f.Chunk] = true
 	// Scans that a chunk before it holds as well are not lost.
-	end := one[sql.NullInt64](r.session, `SELECT max(first_scan+n) FROM chunk WHERE task_id=? AND chunk_no<?`, r.id,
+	end := one[int64](r.session, `SELECT coalesce(max(first_scan+n),0) FROM chunk WHERE task_id=? AND chunk_no<?`, r.id,
 		f.Chunk)
-	if end.Int64 > first {
-		first, n = end.Int64, max(first+n-end.Int64, 0)
+	if end > first {
+		first, n = end, max(first+n-end, 0)
 	}
 	r.gap(first, n, fmt.Sprintf("chunk %d was damaged and set aside: %s", f.Chunk, f.What))
 }
@@ -361,8 +361,8 @@ func (d *DB) SetReason(ctx context.Context, id TaskID, why string) error {
 // the linear forms that the view data reads.
 func calibrationAnew(s *session, id int64) {
 	k := calibrationRow{id: id}
-	s.row(`SELECT name, bench, digest FROM calibration WHERE calibration_id=?`, id).into(textTo(&k.name),
-		textTo(&k.bench), &k.digest)
+	s.row(`SELECT name, bench, digest FROM calibration WHERE calibration_id=?`, id).into((*text)(&k.name),
+		(*text)(&k.bench), &k.digest)
 	readSetup(s, id, &k.setup)
 	// A digest that is right stays byte for byte: it may be of an earlier form of the JSON text (see
 	// asDigested), and other databases know the calibration by it.

@@ -174,14 +174,14 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 			CASE WHEN pinned OR state=1 THEN 0 ELSE ` + taskBytes + ` END FROM task t JOIN "user" USING(user_id)
 			WHERE ` + published + ` ORDER BY stored_ns, task_id`) {
 			var r Retired
-			var launched, stored sql.NullInt64
 			var stays bool
-			s.fail(rows.Scan(&r.Task, textTo(&r.Name), textTo(&r.User), &launched, &stored, &stays, &r.Bytes))
-			r.Launched, r.Stored = fromNanos(launched), fromNanos(stored)
-			r.Aged = stored.Valid && !o.Before.IsZero() && r.Stored.Before(o.Before)
+			s.fail(rows.Scan(&r.Task, (*text)(&r.Name), (*text)(&r.User), (*moment)(&r.Launched), (*moment)(&r.Stored), &stays,
+				&r.Bytes))
+			known := !r.Stored.IsZero()
+			r.Aged = known && !o.Before.IsZero() && r.Stored.Before(o.Before)
 			crowded := o.KeepBytes > 0 && out.Used-out.Free > o.KeepBytes
 			switch {
-			case !r.Aged && !crowded && stored.Valid:
+			case !r.Aged && !crowded && known:
 				return // those behind are newer
 			case !r.Aged && !crowded:
 				// its age is not known
@@ -415,7 +415,7 @@ func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
 	}
 	s := d.reading(ctx)
 	list := all(s, func(rows *sql.Rows, p *partial) error {
-		return rows.Scan(&p.id, textTo(&p.reason), &p.owner, momentTo(&p.stored), &p.chunks)
+		return rows.Scan(&p.id, (*text)(&p.reason), &p.owner, (*moment)(&p.stored), &p.chunks)
 	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task
 		WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
 	var out []leftover

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -198,12 +200,17 @@ func (s *session) exec(query string, args ...any) (n int64) {
 	if s.err != nil {
 		return 0
 	}
-	r, err := s.on.ExecContext(s.ctx, query, args...)
+	r, err := s.on.ExecContext(s.ctx, query, stored(args)...)
 	if err == nil {
 		n, err = r.RowsAffected()
 	}
 	s.err = err
 	return n
+}
+
+// insert inserts a row of all columns of a table.
+func (s *session) insert(table string, row ...any) {
+	s.exec("INSERT INTO "+table+" VALUES(?"+strings.Repeat(",?", len(row)-1)+")", row...)
 }
 
 // must runs a statement that changes a row; ErrNotFound where there is none.
@@ -224,7 +231,7 @@ func (s *session) row(query string, args ...any) answer {
 	if s.err != nil {
 		return answer{s: s}
 	}
-	return answer{s, s.on.QueryRowContext(s.ctx, query, args...)}
+	return answer{s, s.on.QueryRowContext(s.ctx, query, stored(args)...)}
 }
 
 // into reads the row into dest. No row is sql.ErrNoRows.
@@ -285,7 +292,9 @@ func all[T any](s *session, scan func(*sql.Rows, *T) error, query string, args .
 func value[T any](rows *sql.Rows, v *T) error { return rows.Scan(v) }
 
 // values reads the rows of a query of one column.
-func values[T any](s *session, query string, args ...any) []T { return all(s, value[T], query, args...) }
+func values[T any](s *session, query string, args ...any) []T {
+	return all(s, value[T], query, args...)
+}
 
 // collect reads the rows of a query with scan, at a moment of its own.
 func collect[T any](ctx context.Context, d *DB, op string, scan func(*sql.Rows, *T) error, query string,
@@ -311,69 +320,57 @@ func nanos(t time.Time) any {
 	return t.UnixNano()
 }
 
-// fromNanos is the reverse of nanos, in UTC.
-func fromNanos(n sql.NullInt64) time.Time {
-	if !n.Valid {
-		return time.Time{}
+// stored brings values into the form in which they are stored: SQLite has no NaN, and stores NULL; unsigned numbers
+// of 64 bits keep their bits in signed columns.
+func stored(values []any) []any {
+	for i := range values {
+		switch v := reflect.ValueOf(values[i]); v.Kind() {
+		case reflect.Float64:
+			if math.IsNaN(v.Float()) {
+				values[i] = nil
+			}
+		case reflect.Uint64:
+			values[i] = int64(v.Uint())
+		}
 	}
-	return time.Unix(0, n.Int64).UTC()
+	return values
 }
 
-// number is a value as it is stored: SQLite has no NaN and would store NULL.
-func number[T ~float64](v T) any {
-	if math.IsNaN(float64(v)) {
-		return nil
-	}
-	return float64(v)
-}
+// Pointers to fields are converted to one of these where the column is to be scanned in another way: to *real, as in
+// (*real)(&r.Mean).
+type (
+	real   float64   // NULL becomes NaN
+	text   string    // without characters that must not reach a terminal; NULL becomes an empty one
+	moment time.Time // of what nanos wrote; NULL becomes the zero time
+)
 
-// real scans a column that number wrote: NULL becomes NaN.
-type real[T ~float64] struct{ to *T }
-
-// Scan takes a number, or NULL as NaN.
-func (r real[T]) Scan(v any) error {
+// Scan takes a number or NULL.
+func (r *real) Scan(v any) error {
 	var f sql.NullFloat64
-	if err := f.Scan(v); err != nil {
-		return err
+	err := f.Scan(v)
+	if *r = real(f.Float64); !f.Valid {
+		*r = real(math.NaN())
 	}
-	if *r.to = T(f.Float64); !f.Valid {
-		*r.to = T(math.NaN())
-	}
-	return nil
-}
-
-// text scans a text, and replaces characters that must not reach a terminal.
-type text[T ~string] struct{ to *T }
-
-// Scan takes a text, or NULL as an empty one.
-func (t text[T]) Scan(v any) error {
-	var s sql.NullString
-	if err := s.Scan(v); err != nil {
-		return err
-	}
-	*t.to = T(measure.Printable(s.String))
-	return nil
-}
-
-// moment scans a column that nanos wrote.
-type moment struct{ to *time.Time }
-
-// Scan takes nanoseconds since 1970, or NULL as the zero time.
-func (m moment) Scan(v any) error {
-	var n sql.NullInt64
-	err := n.Scan(v)
-	*m.to = fromNanos(n)
 	return err
 }
 
-// momentTo returns a scanner into p.
-func momentTo(p *time.Time) moment { return moment{p} }
+// Scan takes a text or NULL.
+func (t *text) Scan(v any) error {
+	var s sql.NullString
+	err := s.Scan(v)
+	*t = text(measure.Printable(s.String))
+	return err
+}
 
-// textTo returns a scanner into p.
-func textTo[T ~string](p *T) text[T] { return text[T]{p} }
-
-// realTo returns a scanner into p, which turns NULL into NaN.
-func realTo[T ~float64](p *T) real[T] { return real[T]{p} }
+// Scan takes nanoseconds since 1970 or NULL.
+func (m *moment) Scan(v any) error {
+	var n sql.NullInt64
+	err := n.Scan(v)
+	if *m = (moment{}); n.Valid {
+		*m = moment(time.Unix(0, n.Int64).UTC())
+	}
+	return err
+}
 
 // Server is a kind of database server that can hold tasks in place of a file.
 // Its connections understand the SQL of this package, which is SQLite's, and
@@ -466,11 +463,8 @@ func Conceal(address string) string {
 // openServer opens a database on a server.
 func openServer(ctx context.Context, s Server, address string, readOnly bool) (*DB, error) {
 	servers.RLock()
-	full, known := servers.secrets[address]
+	full := cmp.Or(servers.secrets[address], address)
 	servers.RUnlock()
-	if !known {
-		full = address
-	}
 	d := &DB{path: Conceal(address), server: s}
 	var err error
 	d.writer, d.reader, err = s.Open(ctx, full, readOnly)

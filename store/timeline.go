@@ -56,8 +56,21 @@ func (d *DB) Timeline(ctx context.Context, id TaskID, from, to measure.Seconds, 
 	if err != nil {
 		return Timeline{}, wrap(op, err)
 	}
-	l.lo, l.hi, l.slices = l.host(from), l.host(to), slices
-	l.read()
+	l.lo, l.hi = l.host(from), l.host(to)
+	// Those that began before and reach into the span come first.
+	early := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3)
+		ORDER BY s LIMIT ?5`,
+		int64(math.MinInt64), l.lo, reach, slices/2)
+	// One more than there is room for shows that they are too many.
+	within := l.single(l.source+` ORDER BY start_ns LIMIT ?4`, l.lo, l.hi, slices-len(early)+1)
+	l.out.Kernels = uint64(len(within))
+	// Where single kernels do not fit, stretches of time take the rest of the slices.
+	if len(early)+len(within) > slices {
+		within = l.merged(slices - len(early))
+	}
+	if l.out.Slices = append(early, within...); l.out.Recorded {
+		l.names()
+	}
 	return l.out, wrap(op, l.s.err)
 }
 
@@ -67,9 +80,8 @@ type liner struct {
 	id     TaskID
 	a      float64 // seconds of device time at origin
 	b      float64
-	origin int64 // ns since 1970
-	lo, hi int64 // the span, ns since 1970
-	slices int
+	origin int64  // ns since 1970
+	lo, hi int64  // the span, ns since 1970
 	source string // the kernels as rows (s, e, name, device, stream), within ?1 and ?2 … ?3 of s
 	out    Timeline
 }
@@ -91,7 +103,7 @@ func (d *DB) liner(ctx context.Context, id TaskID) (*liner, error) {
 	var started sql.NullInt64
 	found := l.s.row(`SELECT clock_used IS NOT NULL, clock_origin_s, clock_a_s, clock_b, started_ns,
 		EXISTS (SELECT 1 FROM launch l WHERE l.task_id=t.task_id) FROM task t WHERE task_id=?`+d.unlessMine(id), id).
-		found(&fitted, realTo(&f.Origin), realTo(&f.A), realTo(&f.B), &started, &l.out.Recorded)
+		found(&fitted, (*real)(&f.Origin), (*real)(&f.A), (*real)(&f.B), &started, &l.out.Recorded)
 	switch {
 	case l.s.err != nil:
 		return nil, l.s.err
@@ -127,29 +139,11 @@ func (l *liner) host(t measure.Seconds) int64 {
 	return l.origin + int64(min(max(ns, -1<<60), 1<<60))
 }
 
-// read reads single kernels, and stretches of them where these are too many.
-func (l *liner) read() {
-	// Those that began before and reach into the span come first.
-	early := l.single(`SELECT * FROM (SELECT * FROM (`+l.source+` ORDER BY start_ns DESC LIMIT ?4) WHERE e>?3)
-		ORDER BY s LIMIT ?5`,
-		int64(math.MinInt64), l.lo, reach, l.slices/2)
-	// One more than there is room for shows that they are too many.
-	within := l.single(l.source+` ORDER BY start_ns LIMIT ?4`, l.lo, l.hi, l.slices-len(early)+1)
-	l.out.Kernels = uint64(len(within))
-	// Where single kernels do not fit, stretches of time take the rest of the slices.
-	if len(early)+len(within) > l.slices {
-		within = l.merged(l.slices - len(early))
-	}
-	if l.out.Slices = append(early, within...); l.out.Recorded {
-		l.names()
-	}
-}
-
 // single reads one slice a kernel.
 func (l *liner) single(query string, args ...any) []Slice {
 	return all(l.s, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
-		if err := rows.Scan(&start, &end, textTo(&s.Name), &s.Device, &s.Stream); err != nil {
+		if err := rows.Scan(&start, &end, (*text)(&s.Name), &s.Device, &s.Stream); err != nil {
 			return err
 		}
 		s.From, s.To, s.Kernels = l.device(start), l.device(end), 1
@@ -169,7 +163,7 @@ func (l *liner) merged(slices int) []Slice {
 	return all(l.s, func(rows *sql.Rows, s *Slice) error {
 		var start, end int64
 		var busy float64
-		if err := rows.Scan(&start, &end, textTo(&s.Name), new(any), &s.Kernels, &busy, &s.Device, &s.Stream); err != nil {
+		if err := rows.Scan(&start, &end, (*text)(&s.Name), new(any), &s.Kernels, &busy, &s.Device, &s.Stream); err != nil {
 			return err
 		}
 		l.out.Kernels += s.Kernels
@@ -186,7 +180,7 @@ func (l *liner) names() {
 	names := map[string]string{}
 	for rows := range l.s.rows(`SELECT name_no, name FROM launch_name WHERE task_id=?`, l.id) {
 		var no, name string
-		l.s.fail(rows.Scan(&no, textTo(&name)))
+		l.s.fail(rows.Scan(&no, (*text)(&name)))
 		names[no] = name
 	}
 	for i := range l.out.Slices {
@@ -273,7 +267,7 @@ func (l *liner) trace(method string, from, to measure.Seconds, most int) Trace {
 	for rows := range s.rows(`SELECT at_ns, value`+of+`>=? AND at_ns<? ORDER BY at_ns`, l.id, method, lo, hi) {
 		var at int64
 		var v float64
-		s.fail(rows.Scan(&at, realTo(&v)))
+		s.fail(rows.Scan(&at, (*real)(&v)))
 		th.Until = l.device(at)
 		th.add(th.Until, v)
 	}

@@ -149,8 +149,8 @@ SELECT s.key, max(s.label), count(*), sum(r), coalesce(sum(e),0), coalesce((SELE
 func (d *DB) totals(ctx context.Context, c *conditions, key, label string) ([]AggregateRow, error) {
 	c.add(published)
 	return collect(ctx, d, "add tasks up", func(rows *sql.Rows, r *AggregateRow) error {
-		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy),
-			realTo(&r.Energy.U), realTo(&r.Duration), &r.Samples)
+		return rows.Scan((*text)(&r.Key), (*text)(&r.Label), &r.Tasks, &r.Measured, (*real)(&r.Energy.Energy),
+			(*real)(&r.Energy.U), (*real)(&r.Duration), &r.Samples)
 	}, fmt.Sprintf(totalsSQL, key, label, c.sql()), c.args...)
 }
 
@@ -168,8 +168,8 @@ func (d *DB) kernelTotals(ctx context.Context, c *conditions) ([]AggregateRow, e
 	c.add("k.task_id=t.task_id AND k.number=t.result")
 	c.add(published)
 	return collect(ctx, d, "add tasks up", func(rows *sql.Rows, r *AggregateRow) error {
-		return rows.Scan(textTo(&r.Key), textTo(&r.Label), &r.Tasks, &r.Measured, realTo(&r.Energy.Energy),
-			realTo(&r.Energy.U), realTo(&r.Duration), &r.Launches)
+		return rows.Scan((*text)(&r.Key), (*text)(&r.Label), &r.Tasks, &r.Measured, (*real)(&r.Energy.Energy),
+			(*real)(&r.Energy.U), (*real)(&r.Duration), &r.Launches)
 	}, `SELECT CASE WHEN k.class IN (1,11) THEN k.name ELSE '' END, CASE WHEN k.class IN (1,11) THEN '' ELSE '`+NoKernel+`' END,
 		count(DISTINCT t.task_id), count(DISTINCT CASE WHEN k.energy_j IS NOT NULL THEN t.task_id END),
 			coalesce(sum(k.energy_j),0), coalesce(sum(k.energy_u_j),0), coalesce(sum(k.busy_s),0), sum(k.launches)
@@ -353,20 +353,12 @@ func (d *DB) OfBenchCapture(ctx context.Context, bench, capture string) (out []T
 	return out, nil
 }
 
-// Identity identifies a task wherever it is stored.
-type Identity struct {
-	Monitor, CaptureID string
-	Launched           time.Time
-	GPUUUID            string
-	User, Name         string
-}
-
-// Whole returns the task of an identity, and whether it is here with all that belongs
-// to it. ErrNotFound where there is none.
-func (d *DB) Whole(ctx context.Context, i Identity) (id TaskID, whole bool, err error) {
-	c := copier{to: d, login: i.User, task: copiedRow{
-		"capture_id": i.CaptureID, "monitor": i.Monitor, "gpu_uuid": i.GPUUUID, "name": i.Name,
-		"launched_ns": nanos(i.Launched),
+// Whole returns the task of this monitor, capture, launch, GPU, user and name, and whether it is here with all that
+// belongs to it. ErrNotFound where there is none.
+func (d *DB) Whole(ctx context.Context, t NewTask) (id TaskID, whole bool, err error) {
+	c := copier{to: d, login: t.User, task: copiedRow{
+		"capture_id": t.CaptureID, "monitor": t.Monitor, "gpu_uuid": t.GPUUUID, "name": t.Name,
+		"launched_ns": nanos(t.Launched),
 	}}
 	s := d.reading(ctx)
 	if c.find(s); c.new == 0 {

@@ -164,12 +164,10 @@ func NewMeta(t *store.Task, program string) Meta {
 	if r := t.Result; r != nil {
 		m.Result = &ResultMeta{
 			SpanMeta: SpanMeta{float64(r.From), float64(r.To)},
-			EnergyJ:  number(float64(r.Total.Energy)), EnergyUJ: number(float64(r.Total.U)),
-			MeanW: number(float64(r.Mean)),
+			EnergyJ:  number(r.Total.Energy), EnergyUJ: number(r.Total.U), MeanW: number(r.Mean),
 		}
 		for _, x := range r.Rails {
-			e, u := number(float64(x.Energy.Energy)), number(float64(x.Energy.U))
-			m.Result.Rails = append(m.Result.Rails, RailSum{x.Name, e, u})
+			m.Result.Rails = append(m.Result.Rails, RailSum{x.Name, number(x.Energy.Energy), number(x.Energy.U)})
 		}
 	}
 	if f := t.Clock; f != nil {
@@ -213,11 +211,12 @@ func setupMeta(t *store.Task) SetupMeta {
 func (m *Meta) JSON() ([]byte, error) { return json.Marshal(m) }
 
 // number returns a value that JSON can carry: none where v is not finite.
-func number(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+func number[T ~float64](v T) *float64 {
+	f := float64(v)
+	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil
 	}
-	return &v
+	return &f
 }
 
 // hostTime maps device time to the host's clock.
@@ -239,12 +238,10 @@ func newHostTime(t *store.Task) hostTime {
 	return hostTime{whole: t.Started.UnixNano(), b: 1}
 }
 
-// nanos returns the host's time in ns since 1970 of a device time. The whole
+// HostNanos returns the host's time in ns since 1970 (CLOCK_REALTIME) of a device
+// time, by the task's clock fit, else by the monitor's clock at device time zero. The whole
 // seconds never pass through a float64, which would cost 0.2 µs.
-func (h *hostTime) nanos(t measure.Seconds) int64 {
+func (m *Meta) HostNanos(t measure.Seconds) int64 {
+	h := &m.hostTime
 	return h.whole + int64(math.Round(((float64(t)-h.a)/h.b+h.rest)*1e9))
 }
-
-// HostNanos returns the host's time in ns since 1970 (CLOCK_REALTIME) of a device
-// time, by the task's clock fit, else by the monitor's clock at device time zero.
-func (m *Meta) HostNanos(t measure.Seconds) int64 { return m.hostTime.nanos(t) }

@@ -108,7 +108,7 @@ func NewTable(ctx context.Context, db Chunks, t *store.Task, program string, c C
 	if w := c.Window; w != nil {
 		out.Meta.Span = &SpanMeta{float64(w.From), float64(w.To)}
 	}
-	s := scans{ctx: ctx, db: db, id: t.ID, setup: &t.Setup, window: c.Window, host: newHostTime(t), hostTime: c.HostTime}
+	s := scans{ctx: ctx, db: db, id: t.ID, setup: &t.Setup, window: c.Window, meta: &out.Meta, hostTime: c.HostTime}
 	if c.Raw {
 		out.Meta.Content = "raw"
 		s.raw(out, rails, len(c.Rails) == 0)
@@ -169,7 +169,7 @@ type scans struct {
 	id       store.TaskID
 	setup    *measure.Setup
 	window   *measure.Window
-	host     hostTime
+	meta     *Meta
 	hostTime bool
 }
 
@@ -289,7 +289,7 @@ func numbered(first func() uint64) series {
 func (s *scans) hosted(tick func(int) float64) series {
 	return series{Column{
 		Name: "host_ns", Type: Int64, Unit: "ns", About: "host's clock since 1970 (UTC), by the task's clock fit",
-	}, whole(func(i int) int64 { return s.host.nanos(s.setup.Timebase.Seconds(tick(i))) })}
+	}, whole(func(i int) int64 { return s.meta.HostNanos(s.setup.Timebase.Seconds(tick(i))) })}
 }
 
 // wholeCard returns the columns of device time and of the total power, which is of all rails, also of those
@@ -358,13 +358,13 @@ func (s *scans) derived(t *Table, rails []int) {
 	list := append([]series{numbered(func() uint64 { return p.FirstScan })}, s.wholeCard(&p)...)
 	// host_ns is reserved also without HostTime: the choice of a column does not rename others.
 	names := namer{"scan": true, "t_s": true, "power_w": true, "host_ns": true}
-	add := func(rail measure.Rail, quantity, unit, note string, fill func(v *Values, lo, hi int)) {
+	add := func(rail measure.Rail, quantity, unit, note string, of func(scan int) float64) {
 		name := names.name(rail.Name + "_" + quantity + "_" + strings.ToLower(unit))
 		c := Column{
 			Name: name, Type: Float64, Unit: unit, About: quantity + " of rail " + rail.Name + note,
 			Behind: s.setup.Channels[rail.X].Skew,
 		}
-		list = append(list, series{c, fill})
+		list = append(list, series{c, floats(of)})
 	}
 	for _, r := range rails {
 		rail, note := s.setup.Rails[r], ""
@@ -372,13 +372,12 @@ func (s *scans) derived(t *Table, rails []int) {
 		if rail.Wiring == measure.WiringAssumed {
 			note = ", assumed, not measured"
 		}
-		of := func() *measure.Columns { return &p.Rails[r] }
 		// A rail that reads watts has neither current nor voltage.
 		if rail.Wiring != measure.WiringPower {
-			add(rail, "current", "A", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().I[lo:hi]) })
-			add(rail, "voltage", "V", note, func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().V[lo:hi]) })
+			add(rail, "current", "A", "", func(i int) float64 { return float64(p.Rails[r].I[i]) })
+			add(rail, "voltage", "V", note, func(i int) float64 { return float64(p.Rails[r].V[i]) })
 		}
-		add(rail, "power", "W", "", func(v *Values, lo, hi int) { v.F64 = appendAll(v.F64, of().P[lo:hi]) })
+		add(rail, "power", "W", "", func(i int) float64 { return float64(p.Rails[r].P[i]) })
 	}
 	if s.hostTime {
 		list = append(list, s.hosted(func(i int) float64 { return p.Tick(i) }))
@@ -402,12 +401,4 @@ func (s *scans) derived(t *Table, rails []int) {
 		// Close passes the last scans on, for which no neighbour comes.
 		return stream.Close()
 	})
-}
-
-// appendAll appends quantities as plain numbers.
-func appendAll[T ~float64](dst []float64, src []T) []float64 {
-	for _, v := range src {
-		dst = append(dst, float64(v))
-	}
-	return dst
 }

@@ -218,29 +218,21 @@ func (b *timelineBuilder) slices() error {
 	if err != nil {
 		return err
 	}
-	if len(tables.Processes) > 0 {
-		// A first walk through the launches makes the tracks.
-		b.launches(&tables, func(_ *Slice, fault error) bool { err = fault; return err == nil })
+	// A first walk through the launches makes the tracks.
+	for _, err := range b.launches(&tables) {
 		if err != nil {
 			return err
 		}
 	}
-	b.out.Slices = b.after(fixed, &tables)
-	return nil
-}
-
-// after yields some slices, then the launches.
-func (b *timelineBuilder) after(fixed []Slice, launches *store.LaunchTables) iter.Seq2[*Slice, error] {
-	return func(yield func(*Slice, error) bool) {
+	b.out.Slices = func(yield func(*Slice, error) bool) {
 		for i := range fixed {
 			if !yield(&fixed[i], nil) {
 				return
 			}
 		}
-		if len(launches.Processes) > 0 {
-			b.launches(launches, yield)
-		}
+		b.launches(&tables)(yield)
 	}
+	return nil
 }
 
 // ranges are those that the program named, a track a thread and depth, with their energies.
@@ -271,45 +263,40 @@ func (b *timelineBuilder) ranges() (out []Slice, err error) {
 }
 
 // launches yields the recorded kernels, a track a stream.
-func (b *timelineBuilder) launches(tables *store.LaunchTables, yield func(*Slice, error) bool) {
-	l := lanes{b: b, of: map[string][]lane{}}
-	names := lists.Map(tables.Names, b.readable)
-	type key struct {
-		device int
-		stream uint32
-	}
-	streams := map[key]string{}
-	var s Slice
-	for k, err := range b.db.Launches(b.ctx, b.t.ID) {
-		// Indexes of a damaged file must not panic.
-		if err == nil && (k.Name >= len(names) || k.Device >= len(tables.Devices) ||
-			tables.Devices[k.Device].Process >= len(tables.Processes)) {
-			err = fmt.Errorf("task %d: a launch of name %d on device %d: %w", b.t.ID, k.Name, k.Device, store.ErrCorrupt)
-		}
-		if err != nil {
-			yield(nil, err)
+func (b *timelineBuilder) launches(tables *store.LaunchTables) iter.Seq2[*Slice, error] {
+	return func(yield func(*Slice, error) bool) {
+		if len(tables.Processes) == 0 {
 			return
 		}
-		if !b.inside(k.Start, k.End) {
-			continue
-		}
-		// A stream is a queue of one device: its name has the process, as ids of streams repeat between
-		// processes.
-		at := key{k.Device, k.Stream}
-		if streams[at] == "" {
+		l := lanes{b: b, of: map[string][]lane{}}
+		names := lists.Map(tables.Names, b.readable)
+		var s Slice
+		for k, err := range b.db.Launches(b.ctx, b.t.ID) {
+			// Indexes of a damaged file must not panic.
+			if err == nil && (k.Name >= len(names) || k.Device >= len(tables.Devices) ||
+				tables.Devices[k.Device].Process >= len(tables.Processes)) {
+				err = fmt.Errorf("task %d: a launch of name %d on device %d: %w", b.t.ID, k.Name, k.Device, store.ErrCorrupt)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !b.inside(k.Start, k.End) {
+				continue
+			}
+			// A stream is a queue of one device: its name has the process, as ids of streams repeat between
+			// processes.
 			d := tables.Devices[k.Device]
-			pid := tables.Processes[d.Process].PID
-			streams[at] = fmt.Sprintf("GPU %d, stream %d, process %d", d.Ordinal, k.Stream, pid)
-		}
-		track := l.put(streams[at], k.Start, k.End)
-		s = Slice{Track: track, Start: k.Start, End: k.End, Name: names[k.Name], Args: s.Args[:0]}
-		s.Args = append(
-			s.Args, Arg{"correlation", fmt.Sprint(k.Correlation)}, Arg{"grid", dim(k.Grid)}, Arg{"block", dim(k.Block)})
-		if k.Graph != 0 {
-			s.Args = append(s.Args, Arg{"graph", fmt.Sprint(k.Graph)})
-		}
-		if !yield(&s, nil) {
-			return
+			stream := fmt.Sprintf("GPU %d, stream %d, process %d", d.Ordinal, k.Stream, tables.Processes[d.Process].PID)
+			s = Slice{Track: l.put(stream, k.Start, k.End), Start: k.Start, End: k.End, Name: names[k.Name], Args: s.Args[:0]}
+			s.Args = append(
+				s.Args, Arg{"correlation", fmt.Sprint(k.Correlation)}, Arg{"grid", dim(k.Grid)}, Arg{"block", dim(k.Block)})
+			if k.Graph != 0 {
+				s.Args = append(s.Args, Arg{"graph", fmt.Sprint(k.Graph)})
+			}
+			if !yield(&s, nil) {
+				return
+			}
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -32,18 +31,11 @@ type Consumer struct {
 	Name string
 	// Partitions are those that this store takes; all when empty.
 	Partitions []int
-	// AckWait is the time without a sign of life after which another program of this name gets
-	// the task; 10 s when zero. It is renewed while the task is being stored. A task sent over a
-	// connection that broke waits as long.
-	AckWait time.Duration
 	// Retry is the pause after a task could not be stored for a reason that may not be its
 	// own; 2 s when zero. Each further pause is five times as long; after the fourth try it is set aside.
 	Retry time.Duration
 	// Free is the time between two removals of what all stores have; 0 leaves it in the streams.
 	Free time.Duration
-	// Unclaimed is the time for which samples without a host's task stay there; the constant
-	// Unclaimed when zero.
-	Unclaimed time.Duration
 	// Taken is called with each task, from one goroutine a partition; it may be nil.
 	Taken func(Taken)
 	Log   *slog.Logger
@@ -73,8 +65,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return err
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	c.AckWait, c.Retry = cmp.Or(c.AckWait, 10*time.Second), cmp.Or(c.Retry, 2*time.Second)
-	c.Unclaimed = cmp.Or(c.Unclaimed, Unclaimed)
+	c.Retry = cmp.Or(c.Retry, 2*time.Second)
 	parts := c.Partitions
 	if len(parts) == 0 {
 		for p := range c.Bus.partitions {
@@ -106,6 +97,10 @@ type taker struct {
 	// to be its own. Only run's goroutine uses it.
 	failed map[Key]int
 }
+
+// ackWait is the time without a sign of life after which another program of this name gets the task. It is renewed
+// while the task is being stored. A task sent over a connection that broke waits as long.
+const ackWait = 10 * time.Second
 
 // waitFor is the length of one request for tasks. A request that is lost, as in an election, costs as much.
 const waitFor = 5 * time.Second
@@ -149,7 +144,7 @@ func (t *taker) round(ctx context.Context) error {
 			DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 			// A task that is to be tried again is pending: a low limit would let a few such
 			// tasks keep all others back.
-			AckWait: t.AckWait, MaxAckPending: -1, MaxDeliver: -1,
+			AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
 		})
 		if err != nil {
 			return err
@@ -159,7 +154,7 @@ func (t *taker) round(ctx context.Context) error {
 	// Freeing runs between two tasks, on the goroutine that takes them.
 	if t.Free > 0 && time.Since(t.freed) >= t.Free {
 		t.freed = time.Now()
-		if n, err := t.Bus.Free(ctx, t.partition, t.Unclaimed); err != nil {
+		if n, err := t.Bus.Free(ctx, t.partition, Unclaimed); err != nil {
 			t.log.Debug("could not free what all stores have", "error", err)
 		} else if n > 0 {
 			t.log.Info("freed what all stores have", "tasks", n)
@@ -167,7 +162,7 @@ func (t *taker) round(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
-	// One at a time: a task that waits in a batch would use up its AckWait.
+	// One at a time: a task that waits in a batch would use up its ackWait.
 	batch, err := t.cons.Fetch(1, jetstream.FetchContext(asking))
 	if err == nil {
 		for m := range batch.Messages() {
@@ -192,11 +187,11 @@ func (t *taker) round(ctx context.Context) error {
 func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 	// The end is acknowledged after the last transaction: a crash before that has the task sent again, and
 	// here finds it whole. From here the task is kept from other programs of this name until it is
-	// acknowledged: its AckWait is renewed after each third of it, so that two renewals may be lost.
+	// acknowledged: its wait is renewed after each third of it, so that two renewals may be lost.
 	keeping, stop := context.WithCancel(ctx)
 	var renewals sync.WaitGroup
 	renewals.Go(func() {
-		for backoff.Sleep(keeping, t.AckWait/3) == nil {
+		for backoff.Sleep(keeping, ackWait/3) == nil {
 			_ = m.InProgress() // the next one may arrive
 		}
 	})
@@ -303,16 +298,7 @@ func (t *taker) put(
 ) (out store.CopiedTask, err error) {
 	// The rows come as an SQLite file, which another machine made: it is opened in a private folder,
 	// checked, and read within a bound of time.
-	dir, err := store.TempDir()
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "task.db")
-	if err := os.WriteFile(path, database, 0o600); err != nil {
-		return out, err
-	}
-	from, err := store.OpenSource(ctx, path)
+	from, err := store.OpenReceived(ctx, func(path string) error { return os.WriteFile(path, database, 0o600) })
 	if err != nil {
 		return out, ofContent(ctx, err)
 	}
@@ -368,13 +354,13 @@ func one(ctx context.Context, from *store.DB, end *End) (id store.TaskID, err er
 // no host had published one. Both may come, in any order, also at once to two programs of one
 // store; so each looks for the other once it has stored its own (settle).
 func (t *taker) here(ctx context.Context, end *End) (id store.TaskID, known bool, err error) {
-	i := store.Identity{
+	task := store.NewTask{
 		Monitor: end.Monitor, CaptureID: end.Capture, GPUUUID: end.GPU, User: end.User, Name: end.Name,
 	}
 	if end.LaunchedNS != 0 {
-		i.Launched = time.Unix(0, end.LaunchedNS)
+		task.Launched = time.Unix(0, end.LaunchedNS)
 	}
-	id, known, err = t.DB.Whole(ctx, i)
+	id, known, err = t.DB.Whole(ctx, task)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, false, err
 	}

@@ -212,18 +212,13 @@ func (f *fetcher) chunks(ctx context.Context, list []*indexed, from uint64) iter
 	for len(list) > 0 && list[0].no < from {
 		list = list[1:]
 	}
-	seqs := func(yield func(uint64) bool) {
-		for _, x := range list {
-			for _, s := range x.seqs {
-				if !yield(s) {
-					return
-				}
-			}
-		}
+	var seqs []uint64
+	for _, x := range list {
+		seqs = append(seqs, x.seqs...)
 	}
 	return func(yield func(*chunk.Chunk, error) bool) {
 		at, pieces := 0, []piece(nil)
-		for p, err := range f.pieces(ctx, seqs, chunkPiece) {
+		for p, err := range f.pieces(ctx, slices.Values(seqs), chunkPiece) {
 			x := list[at]
 			// x is the chunk whose pieces are being collected.
 			if err == nil && (p.No != x.no || p.CRC != x.crc) {

@@ -36,9 +36,8 @@ type Publisher struct {
 	// Program that publishes, with its version.
 	Program string
 
-	// lines has one line for each stream, shared by the tasks that are published at once.
+	lines sync.Map // int → *line: one for each stream, shared by the tasks that are published at once
 	mu    sync.Mutex
-	lines map[int]*line
 	empty []byte // database, made once
 }
 
@@ -99,17 +98,10 @@ func (p *Publisher) Replicate(ctx context.Context, id store.TaskID) (out Publish
 
 // line returns the line to a partition's stream, which all tasks share.
 func (p *Publisher) line(partition int) *line {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lines == nil {
-		p.lines = map[int]*line{}
-	}
-	l := p.lines[partition]
-	if l == nil {
-		l = &line{js: p.Bus.js, stream: StreamName(partition), log: p.Bus.log, turn: make(chan struct{}, 1)}
-		p.lines[partition] = l
-	}
-	return l
+	l, _ := p.lines.LoadOrStore(partition, &line{
+		js: p.Bus.js, stream: StreamName(partition), log: p.Bus.log, turn: make(chan struct{}, 1),
+	})
+	return l.(*line)
 }
 
 // bare returns a database of all of a task but its samples.
@@ -137,18 +129,17 @@ func (p *Publisher) database(ctx context.Context, fill func(*store.DB) error) (c
 	path := filepath.Join(dir, "task.db")
 	// Making the schema anew for each task would take longer than filling it. mu also keeps two tasks from
 	// making it at once.
-	err = func() error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.empty != nil {
-			return os.WriteFile(path, p.empty, 0o600)
+	p.mu.Lock()
+	if p.empty == nil {
+		if err = store.NewBare(ctx, path); err == nil {
+			p.empty, err = os.ReadFile(path)
 		}
-		if err := store.NewBare(ctx, path); err != nil {
-			return err
-		}
-		p.empty, err = os.ReadFile(path)
-		return err
-	}()
+	}
+	empty := p.empty
+	p.mu.Unlock()
+	if err == nil {
+		err = os.WriteFile(path, empty, 0o600)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -378,19 +369,17 @@ func (s *sending) count(x *indexed, c *chunk.Chunk, size int) {
 // chunks publishes the samples of a stored task, coded as they are stored.
 func (s *sending) chunks(ctx context.Context, id store.TaskID) error {
 	o := s.outbox(ctx)
-	err := func() error {
-		for c, err := range s.p.DB.Chunks(ctx, id, 0) {
-			if err != nil {
-				return err
-			}
-			if err := o.chunk(c, chunk.AppendPayload(make([]byte, 0, chunk.PayloadSize(c)), c)); err != nil {
-				return err
-			}
+	var failed error
+	for c, err := range s.p.DB.Chunks(ctx, id, 0) {
+		if err == nil {
+			err = o.chunk(c, chunk.AppendPayload(make([]byte, 0, chunk.PayloadSize(c)), c))
 		}
-		return nil
-	}()
+		if failed = err; err != nil {
+			break
+		}
+	}
 	// Wait also where reading failed: no message is under way when the call returns.
-	return errors.Join(err, o.g.Wait())
+	return errors.Join(failed, o.g.Wait())
 }
 
 // rest publishes the index of the samples and the database of all else.

@@ -121,9 +121,6 @@ func (w *writer) table(fields int, set func()) fb.UOffsetT {
 	return w.b.EndObject()
 }
 
-// vector builds a vector of tables or strings.
-func (w *writer) vector(of []fb.UOffsetT) fb.UOffsetT { return w.b.CreateVectorOfTables(of) }
-
 // pairs builds a vector of KeyValue.
 func (w *writer) pairs(of ...[2]string) fb.UOffsetT {
 	var list []fb.UOffsetT
@@ -134,7 +131,7 @@ func (w *writer) pairs(of ...[2]string) fb.UOffsetT {
 			w.b.PrependUOffsetTSlot(1, v, 0)
 		}))
 	}
-	return w.vector(list)
+	return w.b.CreateVectorOfTables(list)
 }
 
 // schema builds the Schema: none of the columns has missing values.
@@ -157,7 +154,7 @@ func (w *writer) schema(columns []exchange.Column, meta string) fb.UOffsetT {
 		if c.Channel != "" {
 			about = append(about, [2]string{"channel", c.Channel})
 		}
-		name, kv, children := w.b.CreateString(c.Name), w.pairs(about...), w.vector(nil)
+		name, kv, children := w.b.CreateString(c.Name), w.pairs(about...), w.b.CreateVectorOfTables(nil)
 		fields = append(fields, w.table(7, func() {
 			w.b.PrependUOffsetTSlot(0, name, 0)
 			w.b.PrependByteSlot(2, kind, 0)
@@ -166,7 +163,7 @@ func (w *writer) schema(columns []exchange.Column, meta string) fb.UOffsetT {
 			w.b.PrependUOffsetTSlot(6, kv, 0)
 		}))
 	}
-	list, kv := w.vector(fields), w.pairs([2]string{exchange.MetaKey, meta})
+	list, kv := w.b.CreateVectorOfTables(fields), w.pairs([2]string{exchange.MetaKey, meta})
 	return w.table(4, func() {
 		w.b.PrependUOffsetTSlot(1, list, 0)
 		w.b.PrependUOffsetTSlot(2, kv, 0)
@@ -232,7 +229,7 @@ func (w *writer) footer(columns []exchange.Column, meta string, blocks []block) 
 		w.b.PrependInt64(blocks[i].offset)
 	}
 	places := w.b.EndVector(len(blocks))
-	none := w.vector(nil)
+	none := w.b.CreateVectorOfTables(nil)
 	w.b.Finish(w.table(5, func() {
 		w.b.PrependUOffsetTSlot(1, schema, 0)
 		w.b.PrependUOffsetTSlot(2, none, 0)

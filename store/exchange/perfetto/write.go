@@ -176,8 +176,9 @@ func (w *Writer) power(t *exchange.Timeline, track func(name, unit string) uint6
 	return nil
 }
 
-// send writes the packet that w.packet holds.
-func (w *Writer) send() error {
+// send writes the packet that w.packet holds, with the message of w.inner.
+func (w *Writer) send(field protowire.Number) error {
+	w.packet = message(w.packet, field, w.inner)
 	var head [16]byte
 	b := protowire.AppendTag(head[:0], tracePacket, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(w.packet)))
@@ -201,10 +202,13 @@ func (w *Writer) begin() {
 	w.packet = uvarint(w.packet, packetFlags, flags)
 }
 
-// stamp gives the packet a time on CLOCK_REALTIME.
-func (w *Writer) stamp(at int64) {
+// beginEvent starts a packet of an event of a track, at a time on CLOCK_REALTIME.
+func (w *Writer) beginEvent(kind, track uint64, at int64) {
+	w.begin()
 	w.packet = uvarint(w.packet, packetTimestamp, uint64(at))
 	w.packet = uvarint(w.packet, packetClock, clockRealtime)
+	w.inner = uvarint(w.inner[:0], eventType, kind)
+	w.inner = uvarint(w.inner, eventTrack, track)
 }
 
 // track describes a track; one with a unit is a counter.
@@ -219,8 +223,7 @@ func (w *Writer) track(id, parent uint64, name, unit string) error {
 		w.leaf = str(w.leaf[:0], counterUnitName, unit)
 		w.inner = message(w.inner, trackCounter, w.leaf)
 	}
-	w.packet = message(w.packet, packetTrack, w.inner)
-	return w.send()
+	return w.send(packetTrack)
 }
 
 // clocks writes the readings of CLOCK_REALTIME and of the meter's clock, in ns of device time,
@@ -236,17 +239,13 @@ func (w *Writer) clocks(m *exchange.Meta, t measure.Seconds) error {
 	// Each task has a clock of its own, by its number from 128 on.
 	clock(clockMeter+w.tasks-1, int64(math.Round(float64(t)*1e9)))
 	w.inner = uvarint(w.inner, snapshotPrimary, clockRealtime)
-	w.packet = message(w.packet, packetClocks, w.inner)
-	return w.send()
+	return w.send(packetClocks)
 }
 
 // event writes a slice's end or begin or an instant. A name is written out once
 // and referred to by number from then on.
 func (w *Writer) event(kind, track uint64, at int64, name string, args []exchange.Arg) error {
-	w.begin()
-	w.stamp(at)
-	w.inner = uvarint(w.inner[:0], eventType, kind)
-	w.inner = uvarint(w.inner, eventTrack, track)
+	w.beginEvent(kind, track, at)
 	if name != "" {
 		iid, known := w.names[name]
 		if !known {
@@ -262,21 +261,16 @@ func (w *Writer) event(kind, track uint64, at int64, name string, args []exchang
 		w.leaf = str(str(w.leaf[:0], annotationName, a.Name), annotationText, a.Value)
 		w.inner = message(w.inner, eventAnnotation, w.leaf)
 	}
-	w.packet = message(w.packet, packetEvent, w.inner)
-	return w.send()
+	return w.send(packetEvent)
 }
 
 // counter writes one value of a counter.
 func (w *Writer) counter(track uint64, at int64, v float64) error {
-	w.begin()
-	w.stamp(at)
-	w.inner = uvarint(w.inner[:0], eventType, typeCounter)
-	w.inner = uvarint(w.inner, eventTrack, track)
+	w.beginEvent(typeCounter, track, at)
 	// double_counter_value is a fixed64 of the float's bits, little-endian.
 	w.inner = protowire.AppendTag(w.inner, eventDouble, protowire.Fixed64Type)
 	w.inner = protowire.AppendFixed64(w.inner, math.Float64bits(v))
-	w.packet = message(w.packet, packetEvent, w.inner)
-	return w.send()
+	return w.send(packetEvent)
 }
 
 // uvarint, str and message append a field of a message.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store/exchange"
+	"github.com/wattmark/wattmark/store/internal/data"
 )
 
 // layout is the table of the paper, and beside it the units and metadata of its numbers. It has no row
@@ -100,10 +101,7 @@ func (f *File) fill(ctx context.Context, r *rows, batches iter.Seq2[*exchange.Ba
 		return fmt.Errorf("sqlite: %w", err)
 	}
 	defer tx.Rollback() // after Commit there is nothing to roll back
-	many, err := tx.PrepareContext(ctx, insert(tuple))
-	if err != nil {
-		return fmt.Errorf("sqlite: %w", err)
-	}
+	on, many := data.Preparing(tx), insert(tuple)
 	var args []any
 	for b, err := range batches {
 		if err != nil {
@@ -114,12 +112,11 @@ func (f *File) fill(ctx context.Context, r *rows, batches iter.Seq2[*exchange.Ba
 			for k := i; k < min(i+tuple, b.Rows); k++ {
 				args = r.append(args, b, k)
 			}
-			if n := len(args) / columns; n == tuple {
-				_, err = many.ExecContext(ctx, args...)
-			} else {
-				_, err = tx.ExecContext(ctx, insert(n), args...)
+			text := many
+			if n := len(args) / columns; n < tuple {
+				text = insert(n)
 			}
-			if err != nil {
+			if _, err := on.ExecContext(ctx, text, args...); err != nil {
 				return fmt.Errorf("sqlite: scan %d: %w", b.Columns[0].I64[i], err)
 			}
 		}

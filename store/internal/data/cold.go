@@ -14,23 +14,20 @@ import (
 // ErrCorrupt: stored or offered data does not pass its own checks.
 var ErrCorrupt = errors.New("corrupt data")
 
-// coders are made once: a coder holds tables of some megabytes, and EncodeAll and
+// Coders are made once: a coder holds tables of some megabytes, and EncodeAll and
 // DecodeAll may be called from everywhere at once.
-var coders = sync.OnceValues(func() (c struct {
-	enc *zstd.Encoder
-	dec *zstd.Decoder
-}, err error,
-) {
+var (
 	// Noise has no repeats, only bytes of different frequency: the fastest level with entropy
 	// coding of all literals packs tighter than higher levels that look for repeats.
-	if c.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithAllLitEntropyCompression(true), zstd.WithEncoderConcurrency(1)); err != nil {
-		return c, err
-	}
-	c.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxUnpacked),
-		zstd.WithDecodeAllCapLimit(true))
-	return c, err
-})
+	encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithAllLitEntropyCompression(true),
+			zstd.WithEncoderConcurrency(1))
+	})
+	decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxUnpacked),
+			zstd.WithDecodeAllCapLimit(true))
+	})
+)
 
 // maxUnpacked bounds a packed chunk, however many columns its calibration states.
 const maxUnpacked = 256 << 20
@@ -43,14 +40,14 @@ var sums = []byte("sums")
 
 // Pack codes a valid chunk's columns tighter: by planes of bytes, through zstd. Sums are coded as they are.
 func Pack(c *chunk.Chunk) ([]byte, error) {
-	z, err := coders()
+	enc, err := encoder()
 	if err != nil {
 		return nil, err
 	}
 	if c.Sums != nil {
-		return z.enc.EncodeAll(c.Sums, slices.Clone(sums)), nil
+		return enc.EncodeAll(c.Sums, slices.Clone(sums)), nil
 	}
-	data := z.enc.EncodeAll(chunk.AppendPlanes(nil, c), nil)
+	data := enc.EncodeAll(chunk.AppendPlanes(nil, c), nil)
 	// What replaces the only copy must give it back to the byte.
 	back := chunk.Chunk{No: c.No, FirstScan: c.FirstScan, FirstTick: c.FirstTick, Scans: c.Scans}
 	if err := Unpack(&back, len(c.Columns), data); err != nil {
@@ -64,12 +61,12 @@ func Pack(c *chunk.Chunk) ([]byte, error) {
 
 // Unpack fills in the columns of a chunk. It unpacks no more than a chunk of c.Scans scans can hold.
 func Unpack(c *chunk.Chunk, columns int, data []byte) error {
-	z, err := coders()
+	dec, err := decoder()
 	if err != nil {
 		return err
 	}
 	if packed, ok := bytes.CutPrefix(data, sums); ok {
-		if c.Sums, err = z.dec.DecodeAll(packed, make([]byte, 0, maxSums)); err != nil {
+		if c.Sums, err = dec.DecodeAll(packed, make([]byte, 0, maxSums)); err != nil {
 			err = fmt.Errorf("%w: sums of deleted samples: %w", ErrCorrupt, err)
 		}
 		return err
@@ -83,7 +80,7 @@ func Unpack(c *chunk.Chunk, columns int, data []byte) error {
 		}
 		size = int(head.FrameContentSize)
 	}
-	planes, err := z.dec.DecodeAll(data, make([]byte, 0, size))
+	planes, err := dec.DecodeAll(data, make([]byte, 0, size))
 	if err != nil {
 		return fmt.Errorf("%w: packed chunk: %w", ErrCorrupt, err)
 	}

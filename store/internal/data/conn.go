@@ -7,6 +7,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -97,10 +98,7 @@ func (r *stillRows) Next(dest []driver.Value) error {
 	if err == nil {
 		return nil
 	}
-	if changed := r.still(); changed != nil {
-		return changed
-	}
-	return err
+	return cmp.Or(r.still(), err)
 }
 
 // Tx is a transaction that prepares each statement that it runs by ExecContext once: preparing an INSERT takes longer

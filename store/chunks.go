@@ -72,7 +72,7 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 	err := d.write(ctx, fmt.Sprintf("store chunks of task %d", id), func(s *session) {
 		if again { // the pages that went with the try before are not stored
 			folded()
-			d.keepFolding(id, nil)
+			d.folds.Delete(id)
 		}
 		again = true
 		sh := s.shapeOf(id, "")
@@ -100,7 +100,7 @@ func (d *DB) AppendChunks(ctx context.Context, id TaskID, chunks []*chunk.Chunk,
 	})
 	folded()        // the chunks are lent
 	if err != nil { // the folded chunks are not stored
-		d.keepFolding(id, nil)
+		d.folds.Delete(id)
 	}
 	return err
 }

@@ -77,11 +77,7 @@ var kinds = map[string]string{
 func (c *copier) compare(ctx context.Context) error {
 	from, to := c.from.reading(ctx), c.to.reading(ctx)
 	there := copiedOne(to, "task", "task_id=?", c.new)
-	note := func(kind string) {
-		if !slices.Contains(c.done.Differs, kind) {
-			c.done.Differs = append(c.done.Differs, kind)
-		}
-	}
+	note := func(kind string) { c.done.Differs = lists.AddNew(c.done.Differs, kind) }
 	// The row of task; keys of the map are columns, which both sides have, since copiedTables compared
 	// their schemas.
 	for name, v := range c.task {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 )
@@ -277,9 +278,7 @@ func (s *salvage) verdict(c *copier, here int64) (state, reason any) {
 	if state == int64(Running) || s.gone == 0 && here >= there {
 		return state, reason
 	}
-	if n := c.new; !slices.Contains(s.out.Cut, n) {
-		s.out.Cut = append(s.out.Cut, n)
-	}
+	s.out.Cut = lists.AddNew(s.out.Cut, c.new)
 	if state != int64(Failed) {
 		state = int64(Incomplete)
 	}

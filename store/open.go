@@ -60,9 +60,10 @@ type DB struct {
 	limits    Limits
 	logLoss   string
 
-	mine   sync.Map // TaskID of those that this handle has begun as Partial
-	foldMu sync.Mutex
-	folds  map[TaskID]*folding // of the tasks that chunks are coming in for
+	mine sync.Map // TaskID of those that this handle has begun as Partial
+	// folds are the pyramids of the tasks that chunks are coming in for: TaskID → *folding. One that is deleted is
+	// resumed from the stored pages.
+	folds  sync.Map
 	unfold atomic.Bool
 }
 

@@ -50,7 +50,7 @@ func (d *DB) Finish(ctx context.Context, id TaskID, o Outcome) error {
 	case err != nil:
 	case o.State == Running:
 		// Chunks are still to come, maybe to another process, which goes on behind the stored ones.
-		d.keepFolding(id, nil)
+		d.folds.Delete(id)
 	default:
 		// A pyramid that cannot be made now is made from the chunks when it is wanted.
 		_ = d.finishPyramid(ctx, id)

@@ -18,7 +18,7 @@ import (
 
 // folding is the pyramid that grows with a task. Invariant: the folder holds the pages of all chunks that
 // were folded and whose pages were not handed over; the pages handed over before are stored, or are lost
-// with the transaction that failed, and then the whole folding is dropped (keepFolding with nil).
+// with the transaction that failed, and then the whole folding is dropped (deleted from DB.folds).
 type folding struct {
 	// mu: on a server several goroutines may store chunks of one task. Chunks that were folded
 	// already are left out.
@@ -29,13 +29,10 @@ type folding struct {
 
 // folding returns the pyramid that grows with a task. The first call resumes it behind the stored pages.
 func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
-	// foldMu guards the map alone. Two goroutines may resume the same pyramid at once; both come to the
-	// same pages, the later one stays in the map.
-	d.foldMu.Lock()
-	f := d.folds[id]
-	d.foldMu.Unlock()
-	if f != nil {
-		return f, nil
+	// Two goroutines may resume the same pyramid at once; both come to the same pages, the later one stays
+	// in the map.
+	if f, known := d.folds.Load(id); known {
+		return f.(*folding), nil
 	}
 	f, err := d.newFolding(ctx, id)
 	if err != nil {
@@ -44,7 +41,7 @@ func (d *DB) folding(ctx context.Context, id TaskID) (*folding, error) {
 	if err := f.resume(ctx, d, id, nil); err != nil {
 		return nil, err
 	}
-	d.keepFolding(id, f)
+	d.folds.Store(id, f)
 	return f, nil
 }
 
@@ -63,21 +60,6 @@ func (d *DB) newFolding(ctx context.Context, id TaskID) (*folding, error) {
 	}
 	f, err := fold.New(setup)
 	return &folding{Folder: f, calibration: calibration}, err
-}
-
-// keepFolding remembers a task's pyramid; nil forgets it: the next call of folding resumes it
-// from the stored pages.
-func (d *DB) keepFolding(id TaskID, f *folding) {
-	d.foldMu.Lock()
-	defer d.foldMu.Unlock()
-	if f == nil {
-		delete(d.folds, id)
-		return
-	}
-	if d.folds == nil {
-		d.folds = map[TaskID]*folding{}
-	}
-	d.folds[id] = f
 }
 
 // resume goes on behind the last page of the lowest level, reading the chunks from there on. Level 0 has
@@ -177,7 +159,7 @@ var errPartial = errors.New("the pyramid does not hold all scans")
 // nothing is stored of one that holds other scans than the task has, and the error is errPartial. The map
 // forgets the folding in any case: a closed one takes no chunks.
 func (d *DB) closePyramid(ctx context.Context, id TaskID, f *folding, counted bool) error {
-	defer d.keepFolding(id, nil)
+	defer d.folds.Delete(id)
 	// Close makes pages of the bins that are not full; none of them is stored before.
 	f.mu.Lock()
 	err := f.Close()
@@ -217,7 +199,7 @@ func (d *DB) BuildPyramid(ctx context.Context, id TaskID) error {
 	}); err != nil {
 		return err
 	}
-	d.keepFolding(id, nil)
+	d.folds.Delete(id)
 	err = f.resume(ctx, d, id, func(rows []fold.Page) error {
 		return d.write(ctx, op, func(s *session) {
 			f.inUse(s, id)
@@ -281,22 +263,21 @@ func (d *DB) foldBeside(ctx context.Context, id TaskID, chunks []*chunk.Chunk) (
 	// The pages of the call before: their chunks are committed. The pages of these chunks go with the
 	// next call, when their chunks are.
 	pages = f.handOver()
-	done := make(chan struct{})
+	var folding sync.WaitGroup
 	// folded waits for its end: the caller lends the chunks until AppendChunks returns.
-	go func() {
-		defer close(done)
+	folding.Go(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, c := range chunks {
 			// A chunk that was folded already is skipped by its scan numbers; one that leaves a hole in the
 			// folding is an error.
 			if f.Take(c) != nil {
-				d.keepFolding(id, nil)
+				d.folds.Delete(id)
 				return
 			}
 		}
-	}()
-	return pages, func() { <-done }
+	})
+	return pages, folding.Wait
 }
 
 // pyramid parses all pages of a task, and returns the comparison of them with the chunks; nil

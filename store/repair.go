@@ -162,13 +162,6 @@ func keepDamage(s *session, task, no any, f Finding, content any) {
 // repairTask mends one task's findings. Order of steps: refuse a running task, mend each finding, count
 // again, commit; only then the pyramid, which has transactions of its own and can be made anew at any time.
 func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out *Repaired) error {
-	// left moves all findings of the task to out.Left: its transaction was rolled back as a whole.
-	left := func(why string) {
-		for _, f := range findings {
-			f.Remedy, f.Mendable = why, false
-			out.Left = append(out.Left, f)
-		}
-	}
 	cut, fold := false, false
 	err := d.write(ctx, "repair", func(s *session) {
 		var state State
@@ -186,19 +179,22 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 		cut, fold = r.sum || r.lost > 0, r.fold || r.lost > 0
 		r.conclude()
 	})
-	switch {
-	case errors.Is(err, errRuns):
-		// A damaged page met on the way: nothing of the task can be mended in place.
-		left("it still runs: let it end, or let wattmark host end it, and repair again")
+	if errors.Is(err, errRuns) || errors.Is(err, ErrCorrupt) {
+		// All findings of the task are left: its transaction was rolled back as a whole.
+		for _, f := range findings {
+			// A damaged page met on the way: nothing of the task can be mended in place.
+			if f.Remedy, f.Mendable = salvageRemedy, false; errors.Is(err, errRuns) {
+				f.Remedy = "it still runs: let it end, or let wattmark host end it, and repair again"
+			}
+			out.Left = append(out.Left, f)
+		}
 		return nil
-	case errors.Is(err, ErrCorrupt):
-		left(salvageRemedy)
-		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
 	// A pyramid kept in memory may hold chunks that were set aside.
-	d.keepFolding(id, nil)
+	d.folds.Delete(id)
 	if fold {
 		// A task without a header has no chunks, and so no pyramid.
 		if err := d.BuildPyramid(ctx, id); err != nil && !errors.Is(err, ErrNoHeader) {

@@ -395,6 +395,7 @@ func (d *DB) unlessMine(id TaskID) string {
 type leftover struct {
 	id            TaskID
 	reason, owner string
+	stored        time.Time
 	chunks        int64
 	// kept: a copy that can be continued, for a day.
 	kept bool
@@ -409,23 +410,19 @@ const (
 
 // leftovers lists the Partial tasks of processes that are gone.
 func (d *DB) leftovers(ctx context.Context) ([]leftover, error) {
-	type partial struct {
-		leftover
-		stored time.Time
-	}
 	s := d.reading(ctx)
-	list := all(s, func(rows *sql.Rows, p *partial) error {
-		return rows.Scan(&p.id, (*text)(&p.reason), &p.owner, (*moment)(&p.stored), &p.chunks)
+	list := all(s, func(rows *sql.Rows, l *leftover) error {
+		return rows.Scan(&l.id, (*text)(&l.reason), &l.owner, (*moment)(&l.stored), &l.chunks)
 	}, `SELECT task_id, reason, owner, stored_ns, (SELECT count(*) FROM chunk c WHERE c.task_id=task.task_id) FROM task
 		WHERE `+partialTasks+` AND `+hiddenTask+` ORDER BY task_id`)
 	var out []leftover
-	for _, p := range list {
-		age := time.Since(p.stored)
-		if life, _ := Lives(p.owner); life == Alive || life == LivenessUnknown && age < keepUnknown {
+	for _, l := range list {
+		age := time.Since(l.stored)
+		if life, _ := Lives(l.owner); life == Alive || life == LivenessUnknown && age < keepUnknown {
 			continue
 		}
-		p.kept = resumable(p.reason) && age < keepResumable
-		out = append(out, p.leftover)
+		l.kept = resumable(l.reason) && age < keepResumable
+		out = append(out, l)
 	}
 	return out, s.err
 }
@@ -493,7 +490,7 @@ func (d *DB) discard(ctx context.Context, id TaskID, owner string) error {
 			return err
 		}
 	}
-	d.keepFolding(id, nil)
+	d.folds.Delete(id)
 	d.mine.Delete(id)
 	return d.write(ctx, op, func(s *session) { remove(s, "task_id=?1 AND "+hiddenTask+" AND owner=?2", id, owner) })
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -93,13 +92,11 @@ func wrap(op string, err error) error {
 		s = sentinels[se.Code()&0xff]
 		hint = hints[s]
 	} else {
-		servers.RLock()
-		for _, kind := range servers.kinds {
-			if h, of := kind.Explain(err); of != nil && !errors.Is(err, of) {
+		for _, kind := range serverKinds.Range {
+			if h, of := kind.(Server).Explain(err); of != nil && !errors.Is(err, of) {
 				hint, s = h, of
 			}
 		}
-		servers.RUnlock()
 	}
 	switch {
 	case s == nil:
@@ -388,19 +385,16 @@ type Server interface {
 	Again(err error) bool
 }
 
-var servers = struct {
-	sync.RWMutex
-	kinds   map[string]Server // by the scheme of the address
-	secrets map[string]string // addresses by their concealed form
-}{kinds: map[string]Server{}, secrets: map[string]string{}}
+var (
+	serverKinds   sync.Map // by the scheme of the address: string → Server
+	serverSecrets sync.Map // addresses by their concealed form: string → string
+)
 
 // Register makes a kind of server known by the schemes of its addresses. It is
 // called while a program starts.
 func Register(s Server, schemes ...string) {
-	servers.Lock()
-	defer servers.Unlock()
 	for _, scheme := range schemes {
-		servers.kinds[scheme] = s
+		serverKinds.Store(scheme, s)
 	}
 }
 
@@ -412,10 +406,8 @@ func serverOf(address string) (Server, error) {
 	if m == nil {
 		return nil, nil
 	}
-	servers.RLock()
-	defer servers.RUnlock()
-	if s := servers.kinds[m[1]]; s != nil {
-		return s, nil
+	if s, known := serverKinds.Load(m[1]); known {
+		return s.(Server), nil
 	}
 	if strings.HasPrefix(address, HostScheme) {
 		return nil, fmt.Errorf("%w: this wants a SQLite file or a PostgreSQL database, and not a wattmark host: name one "+
@@ -453,21 +445,19 @@ func Conceal(address string) string {
 		shown = u.String()
 	}
 	if shown != address {
-		servers.Lock()
-		servers.secrets[shown] = address
-		servers.Unlock()
+		serverSecrets.Store(shown, address)
 	}
 	return shown
 }
 
 // openServer opens a database on a server.
 func openServer(ctx context.Context, s Server, address string, readOnly bool) (*DB, error) {
-	servers.RLock()
-	full := cmp.Or(servers.secrets[address], address)
-	servers.RUnlock()
 	d := &DB{path: Conceal(address), server: s}
+	if full, known := serverSecrets.Load(address); known {
+		address = full.(string)
+	}
 	var err error
-	d.writer, d.reader, err = s.Open(ctx, full, readOnly)
+	d.writer, d.reader, err = s.Open(ctx, address, readOnly)
 	if err != nil {
 		return nil, wrap("open database "+d.path, err)
 	}

@@ -120,14 +120,14 @@ func TestPyramidSurvivesAnotherHandle(t *testing.T) {
 	id, cols, chunks := long(t, d, n)
 	for at, c := range chunks {
 		if at%17 == 5 {
-			d.keepFolding(id, nil) // as a new process has it
+			d.folds.Delete(id) // as a new process has it
 		}
 		ok(t, d.AppendChunks(ctx, id, []*chunk.Chunk{c}, nil))
 		if at%9 == 2 { // what is sent twice counts once
 			ok(t, d.AppendChunks(ctx, id, chunks[max(0, at-1):at+1], nil))
 		}
 	}
-	d.keepFolding(id, nil)
+	d.folds.Delete(id)
 	ok(t, d.Finish(ctx, id, fullOutcome()))
 	checkEnvelope(t, "resumed", d, id, cols, [2]uint64{n, n}, [2]uint64{0, n}, 300)
 	e, err := d.Envelope(ctx, id, 0, evenly.Seconds(n*evenly.TicksPerScan), 1)

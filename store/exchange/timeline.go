@@ -202,10 +202,10 @@ func (b *timelineBuilder) slices() error {
 	if err != nil {
 		return err
 	}
-	l := lanes{b: b, of: map[string][]lane{}}
+	l := lanes{}
 	for _, k := range kernels {
 		if from, to := k.Start.UnixNano(), k.End.UnixNano(); b.inside(from, to) {
-			fixed = append(fixed, Slice{Track: l.put("work", from, to), Start: from, End: to, Name: b.readable(k.Name)})
+			fixed = append(fixed, Slice{Track: l.put(b, "work", from, to), Start: from, End: to, Name: b.readable(k.Name)})
 		}
 	}
 	named, err := b.ranges()
@@ -241,7 +241,7 @@ func (b *timelineBuilder) ranges() (out []Slice, err error) {
 	if r == nil || err != nil {
 		return nil, err
 	}
-	l := lanes{b: b, of: map[string][]lane{}}
+	l := lanes{}
 	for _, s := range r.Spans {
 		from, to := b.out.Meta.HostNanos(s.From), b.out.Meta.HostNanos(s.To)
 		if !b.inside(from, to) {
@@ -249,7 +249,7 @@ func (b *timelineBuilder) ranges() (out []Slice, err error) {
 		}
 		path := r.Ranges[s.Range].Path
 		out = append(out, Slice{
-			Track: l.put(fmt.Sprintf("ranges of thread %d", s.Thread), from, to), Start: from, End: to,
+			Track: l.put(b, fmt.Sprintf("ranges of thread %d", s.Thread), from, to), Start: from, End: to,
 			Name: path[strings.LastIndex(path, "/")+1:],
 			Args: []Arg{
 				{"path", path},
@@ -268,7 +268,7 @@ func (b *timelineBuilder) launches(tables *store.LaunchTables) iter.Seq2[*Slice,
 		if len(tables.Processes) == 0 {
 			return
 		}
-		l := lanes{b: b, of: map[string][]lane{}}
+		l := lanes{}
 		names := lists.Map(tables.Names, b.readable)
 		var s Slice
 		for k, err := range b.db.Launches(b.ctx, b.t.ID) {
@@ -288,7 +288,7 @@ func (b *timelineBuilder) launches(tables *store.LaunchTables) iter.Seq2[*Slice,
 			// processes.
 			d := tables.Devices[k.Device]
 			stream := fmt.Sprintf("GPU %d, stream %d, process %d", d.Ordinal, k.Stream, tables.Processes[d.Process].PID)
-			s = Slice{Track: l.put(stream, k.Start, k.End), Start: k.Start, End: k.End, Name: names[k.Name], Args: s.Args[:0]}
+			s = Slice{Track: l.put(b, stream, k.Start, k.End), Start: k.Start, End: k.End, Name: names[k.Name], Args: s.Args[:0]}
 			s.Args = append(
 				s.Args, Arg{"correlation", fmt.Sprint(k.Correlation)}, Arg{"grid", dim(k.Grid)}, Arg{"block", dim(k.Block)})
 			if k.Graph != 0 {
@@ -306,10 +306,7 @@ func dim(d [3]uint32) string { return fmt.Sprintf("%d,%d,%d", d[0], d[1], d[2]) 
 
 // lanes spreads slices that overlap over several tracks: a viewer nests slices that
 // overlap on one, and kernels are not within each other.
-type lanes struct {
-	b  *timelineBuilder
-	of map[string][]lane
-}
+type lanes map[string][]lane
 
 // lane is a track and the end of its last slice, in ns since 1970.
 type lane struct {
@@ -319,8 +316,8 @@ type lane struct {
 
 // put returns the track for a slice of a name's; slices come by their begins.
 // First fit: the lowest lane that is free at the begin. Lanes are as many as slices overlap at once.
-func (l *lanes) put(name string, from, to int64) int {
-	have := l.of[name]
+func (l lanes) put(b *timelineBuilder, name string, from, to int64) int {
+	have := l[name]
 	for i := range have {
 		if have[i].end <= from {
 			have[i].end = to
@@ -331,7 +328,7 @@ func (l *lanes) put(name string, from, to int64) int {
 	if len(have) > 0 {
 		full = fmt.Sprintf("%s (%d at once)", name, len(have)+1)
 	}
-	track := l.b.track(full)
-	l.of[name] = append(have, lane{track, to})
+	track := b.track(full)
+	l[name] = append(have, lane{track, to})
 	return track
 }

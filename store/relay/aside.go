@@ -115,8 +115,6 @@ func (t *taker) setAside(ctx context.Context, m jetstream.Msg, key Key, why erro
 	content, err := json.Marshal(a)
 	if err == nil {
 		// The id makes a repeated note of this store a duplicate, which the server drops.
-		ctx, cancel := context.WithTimeout(ctx, callWithin)
-		defer cancel()
 		id := fmt.Sprintf("%s/a/%s/%d", m.Subject(), t.Name, a.Seq)
 		_, err = t.Bus.js.Publish(ctx, strings.TrimSuffix(m.Subject(), kindEnd)+kindAside, content,
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(a.Stream))

@@ -135,9 +135,7 @@ func (t *taker) run(ctx context.Context) error {
 func (t *taker) round(ctx context.Context) error {
 	// The store's consumer of the stream is looked up, or made, where it is not known.
 	if t.cons == nil {
-		asking, cancel := context.WithTimeout(ctx, callWithin)
-		defer cancel()
-		cons, err := t.Bus.js.CreateOrUpdateConsumer(asking, StreamName(t.partition), jetstream.ConsumerConfig{
+		cons, err := t.Bus.js.CreateOrUpdateConsumer(ctx, StreamName(t.partition), jetstream.ConsumerConfig{
 			Durable: t.Name, Description: "wattmark store " + t.DB.Path(),
 			// Of all publishers, sources and keys: ends alone.
 			FilterSubject: subject(t.partition, "*", "*", "*", kindEnd),
@@ -205,9 +203,7 @@ func (t *taker) take(ctx context.Context, m jetstream.Msg) error {
 		delete(t.failed, key)
 		// DoubleAck blocks until the server has confirmed the acknowledgement: Free relies on the
 		// floor. Where it fails, the task is sent again and found whole.
-		acked, cancel := context.WithTimeout(ctx, callWithin)
-		defer cancel()
-		if err := m.DoubleAck(acked); err != nil {
+		if err := m.DoubleAck(ctx); err != nil {
 			t.log.Debug("a task is stored, and the cluster does not know it yet", "key", key, "error", err)
 		}
 		if t.Taken != nil {

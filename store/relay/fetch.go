@@ -29,8 +29,6 @@ type fetcher struct {
 
 // fetcher returns the fetcher of the task that end names.
 func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
-	defer cancel()
 	s, err := b.js.Stream(ctx, StreamName(partition))
 	if err != nil {
 		return nil, err

@@ -103,9 +103,9 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 	m := &t.Meta
 	w.track(base, 0, fmt.Sprintf("task %d: %s", m.Task.ID, m.Task.Name), "")
 	last := base
-	id := func(parent uint64, name, unit string) uint64 {
+	id := func(name, unit string) uint64 {
 		last++
-		w.track(last, parent, name, unit)
+		w.track(last, base, name, unit)
 		return last
 	}
 	// The clocks are related at the begin and, in power, at the end: the viewer interpolates between.
@@ -116,7 +116,7 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 	}
 	tracks := make([]uint64, len(t.Tracks))
 	for i, name := range t.Tracks {
-		tracks[i] = id(base, name, "")
+		tracks[i] = id(name, "")
 	}
 	about := []exchange.Arg{{Name: exchange.MetaKey, Value: string(text)}}
 	var first measure.Seconds // of the exported device time
@@ -139,12 +139,12 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 		w.event(typeInstant, tracks[i.Track], i.At, i.Name, i.Args)
 	}
 	for _, c := range t.Readings {
-		u := id(base, c.Name, c.Unit)
+		u := id(c.Name, c.Unit)
 		for i := range c.At {
 			w.counter(u, c.At[i], c.Values[i])
 		}
 	}
-	return w.power(t, func(name, unit string) uint64 { return id(base, name, unit) })
+	return w.power(t, id)
 }
 
 // power writes the rails' counters, and the clocks at the last scan.

@@ -11,6 +11,7 @@ package proftrace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"database/sql"
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/url"
 	"strconv"
@@ -302,31 +304,29 @@ type converter struct {
 	err  error
 }
 
-// each runs a query and has its rows read.
-func (c *converter) each(query string, read func(*sql.Rows) error) {
-	if c.err != nil {
-		return
-	}
-	rows, err := c.db.QueryContext(c.ctx, query)
-	if err != nil {
-		c.err = err
-		return
-	}
-	defer rows.Close()
-	for rows.Next() && c.err == nil {
-		c.err = read(rows)
-	}
-	if c.err == nil {
-		c.err = rows.Err()
+// rows yields the rows of a query, up to the first error.
+func (c *converter) rows(query string) iter.Seq[*sql.Rows] {
+	return func(yield func(*sql.Rows) bool) {
+		if c.err != nil {
+			return
+		}
+		rows, err := c.db.QueryContext(c.ctx, query)
+		if err != nil {
+			c.err = err
+			return
+		}
+		defer rows.Close()
+		for rows.Next() && yield(rows) && c.err == nil {
+		}
+		c.err = cmp.Or(c.err, rows.Err())
 	}
 }
 
 // has reports whether the export has a table: those without content are left out.
 func (c *converter) has(table string) (ok bool) {
-	c.each(`SELECT 1 FROM sqlite_master WHERE type='table' AND name='`+table+`'`, func(*sql.Rows) error {
+	for range c.rows(`SELECT 1 FROM sqlite_master WHERE type='table' AND name='` + table + `'`) {
 		ok = true
-		return nil
-	})
+	}
 	return ok
 }
 
@@ -354,17 +354,15 @@ func (c *converter) kernels() {
 		c.err = fmt.Errorf("it has no kernels: was CUDA traced (nsys profile --trace=cuda)?")
 		return
 	}
-	c.each(`SELECT k.start, k.end, k.deviceId, k.streamId, k.correlationId, coalesce(s.value,'?'),
+	for rows := range c.rows(`SELECT k.start, k.end, k.deviceId, k.streamId, k.correlationId, coalesce(s.value,'?'),
 		k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ
-		FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN StringIds s ON s.id=k.demangledName ORDER BY k.start`,
-		func(rows *sql.Rows) error {
-			var k attribute.Profiled
-			g, b := &k.Grid, &k.Block
-			err := rows.Scan(&k.Start, &k.End, &k.Device, &k.Stream, &k.Correlation, &k.Name,
-				&g[0], &g[1], &g[2], &b[0], &b[1], &b[2])
-			c.kernel(&k, "stream")
-			return err
-		})
+		FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN StringIds s ON s.id=k.demangledName ORDER BY k.start`) {
+		var k attribute.Profiled
+		g, b := &k.Grid, &k.Block
+		c.err = rows.Scan(&k.Start, &k.End, &k.Device, &k.Stream, &k.Correlation, &k.Name,
+			&g[0], &g[1], &g[2], &b[0], &b[1], &b[2])
+		c.kernel(&k, "stream")
+	}
 }
 
 // kernel writes a kernel; queue is the word for its stream.
@@ -383,19 +381,17 @@ func (c *converter) calls() {
 	if c.err != nil || !c.has("CUPTI_ACTIVITY_KIND_RUNTIME") {
 		return
 	}
-	c.each(`SELECT r.start, r.end, r.correlationId, r.globalTid, coalesce(s.value,'?') FROM CUPTI_ACTIVITY_KIND_RUNTIME r
+	for rows := range c.rows(`SELECT r.start, r.end, r.correlationId, r.globalTid, coalesce(s.value,'?') FROM CUPTI_ACTIVITY_KIND_RUNTIME r
 		LEFT JOIN StringIds s ON s.id=r.nameId
-		WHERE r.correlationId IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL) ORDER BY r.start`,
-		func(rows *sql.Rows) error {
-			var start, end, global int64
-			var correlation uint32
-			var name string
-			err := rows.Scan(&start, &end, &correlation, &global, &name)
-			pid, tid := thread(global)
-			c.event(`{"ph":"X","cat":"cuda_runtime","name":%s,"pid":%d,"tid":%d,"ts":%s,"dur":%s,"args":{"correlation":%d}}`,
-				quoted(name), pid, tid, micros(start), micros(end-start), correlation)
-			return err
-		})
+		WHERE r.correlationId IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL) ORDER BY r.start`) {
+		var start, end, global int64
+		var correlation uint32
+		var name string
+		c.err = rows.Scan(&start, &end, &correlation, &global, &name)
+		pid, tid := thread(global)
+		c.event(`{"ph":"X","cat":"cuda_runtime","name":%s,"pid":%d,"tid":%d,"ts":%s,"dur":%s,"args":{"correlation":%d}}`,
+			quoted(name), pid, tid, micros(start), micros(end-start), correlation)
+	}
 }
 
 // The types of events of NVTX that are ranges: of a thread, and of the process.
@@ -405,21 +401,16 @@ func (c *converter) ranges() {
 	if c.err != nil || !c.has("NVTX_EVENTS") {
 		return
 	}
-	c.each(fmt.Sprintf(`SELECT n.start, n.end, n.globalTid, coalesce(n.text, s.value, '?') FROM NVTX_EVENTS n
-		LEFT JOIN StringIds s ON s.id=n.textId WHERE n.eventType IN (%d,%d) ORDER BY n.start`, nsysPushPop, nsysStartEnd),
-		func(rows *sql.Rows) error {
-			var start, global int64
-			var end sql.NullInt64
-			var name string
-			if err := rows.Scan(&start, &end, &global, &name); err != nil {
-				return err
-			}
-			if !end.Valid {
-				return fmt.Errorf("the range %q begins and never ends", name)
-			}
-			pid, tid := thread(global)
-			c.event(`{"ph":"X","cat":"nvtx","name":%s,"pid":%d,"tid":%d,"ts":%s,"dur":%s}`,
-				quoted(name), pid, tid, micros(start), micros(end.Int64-start))
-			return nil
-		})
+	for rows := range c.rows(fmt.Sprintf(`SELECT n.start, n.end, n.globalTid, coalesce(n.text, s.value, '?') FROM NVTX_EVENTS n
+		LEFT JOIN StringIds s ON s.id=n.textId WHERE n.eventType IN (%d,%d) ORDER BY n.start`, nsysPushPop, nsysStartEnd)) {
+		var start, global int64
+		var end sql.NullInt64
+		var name string
+		if c.err = rows.Scan(&start, &end, &global, &name); c.err == nil && !end.Valid {
+			c.err = fmt.Errorf("the range %q begins and never ends", name)
+		}
+		pid, tid := thread(global)
+		c.event(`{"ph":"X","cat":"nvtx","name":%s,"pid":%d,"tid":%d,"ts":%s,"dur":%s}`,
+			quoted(name), pid, tid, micros(start), micros(end.Int64-start))
+	}
 }

@@ -53,7 +53,7 @@ func Combine(parts []Part) (Combined, error) {
 		c.take(g, p)
 	}
 	c.shared(first)
-	out.Energy.Energy, out.terms = Joule(c.energy.value()), c.terms
+	out.Energy.Energy, out.terms = Joule(c.energy.Value()), c.terms
 	out.Energy.U, out.Budget = expand(out.terms)
 	return out, nil
 }
@@ -78,7 +78,7 @@ func newEachWindow(source string) bool {
 
 // combiner adds windows up.
 type combiner struct {
-	energy  sum
+	energy  Sum
 	moments []Moments // by rail, weighted
 	terms   []term
 	lines   map[string]int // index in terms by source
@@ -102,7 +102,7 @@ func (c *combiner) take(g *Integrator, p Part) {
 			}
 		}
 	}
-	c.energy.add(p.Weight * total)
+	c.energy.Add(p.Weight * total)
 	for _, t := range g.common(-1, &g.total, total, p.Edges) {
 		if newEachWindow(t.Source) {
 			c.bySquares(t, p.Weight)
@@ -121,7 +121,7 @@ func (c *combiner) shared(g *Integrator) {
 			}
 		}
 	}
-	if u := g.setup.Timebase.UTickHz * math.Abs(c.energy.value()); u > 0 {
+	if u := g.setup.Timebase.UTickHz * math.Abs(c.energy.Value()); u > 0 {
 		c.terms = append(c.terms, term{Contribution: Contribution{Source: "tick rate", U: Joule(u), Systematic: true}})
 	}
 }

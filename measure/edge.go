@@ -2,6 +2,7 @@ package measure
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -26,45 +27,31 @@ const edgeScans = 64
 // edge remembers the rails' readings around one end of the window: how much
 // energy a shift of that end gains or loses.
 type edge struct {
-	at            float64 // ticks
-	rails         []railMeter
-	shift         []float64 // by rail: ticks of its readings behind their scan's
-	scans         int       // remembered on either side
-	before, after []float64
-	left, right   []pair // the rails' readings, scan by scan
-	head          int    // where the oldest of before is overwritten next
-}
-
-func newEdge(at float64, rails []railMeter, shift []float64, scans int) edge {
-	return edge{
-		at: at, rails: rails, shift: shift, scans: scans,
-		before: make([]float64, 0, scans), after: make([]float64, 0, scans),
-		left: make([]pair, scans*len(rails)), right: make([]pair, scans*len(rails)),
-	}
+	at       float64 // ticks
+	rails    []railMeter
+	shift    []float64 // by rail: ticks of its readings behind their scan's
+	scans    int       // remembered on either side, at most
+	ticks    []float64 // of the scans remembered
+	readings []pair    // the rails', scan by scan
+	after    int       // how many scans do not lie before the end
 }
 
 // observe takes the scans of a block that are near the end.
 func observe[T reading](e *edge, s *stretch[T]) {
-	if len(e.after) == e.scans {
+	if e.after == e.scans {
 		return
 	}
-	n := len(e.rails)
 	mid := s.find(func(t float64) bool { return t >= e.at })
-	for i := max(0, mid-e.scans); i < mid; i++ {
-		if len(e.before) < e.scans {
-			e.before = append(e.before, 0)
-		}
-		e.before[e.head] = s.at(i)
+	end := min(s.n, mid+e.scans-e.after)
+	for i := max(0, mid-e.scans); i < end; i++ {
+		e.ticks = append(e.ticks, s.at(i))
 		for r := range e.rails {
-			e.left[e.head*n+r] = pairAt(&e.rails[r], s.cols, i)
+			e.readings = append(e.readings, pairAt(&e.rails[r], s.cols, i))
 		}
-		e.head = (e.head + 1) % e.scans
 	}
-	for i := mid; i < s.n && len(e.after) < e.scans; i++ {
-		for r := range e.rails {
-			e.right[len(e.after)*n+r] = pairAt(&e.rails[r], s.cols, i)
-		}
-		e.after = append(e.after, s.at(i))
+	e.after += end - mid
+	if old := len(e.ticks) - e.after - e.scans; old > 0 {
+		e.ticks, e.readings = slices.Delete(e.ticks, 0, old), slices.Delete(e.readings, 0, old*len(e.rails))
 	}
 }
 
@@ -84,9 +71,8 @@ func (e *edge) of(r int) float64 {
 // beside returns the power of rail r, or of the sum for r = −1, at the scans on
 // either side of the end; where there is none on one side, that of the other.
 func (e *edge) beside(r int) (before, after float64) {
-	n, at := len(e.before)+len(e.after), e.of(r)
-	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
-	return e.power(max(mid-1, 0), r), e.power(min(mid, n-1), r)
+	mid := sort.SearchFloat64s(e.ticks, e.of(r))
+	return e.power(max(mid-1, 0), r), e.power(min(mid, len(e.ticks)-1), r)
 }
 
 // shifts is how much energy a shift of an end passes over, by the shift: the
@@ -99,13 +85,13 @@ type shifts struct{ left, right reach }
 type reach struct{ at, power, energy []float64 }
 
 func (e *edge) shifts(r int) (out shifts) {
-	n, at := len(e.before)+len(e.after), e.of(r)
-	mid := sort.Search(n, func(i int) bool { return e.tick(i) >= at })
+	n, at := len(e.ticks), e.of(r)
+	mid := sort.SearchFloat64s(e.ticks, at)
 	for i := mid - 1; i >= 0; i-- {
-		out.left.grow(at-e.tick(i), e.power(i, r))
+		out.left.grow(at-e.ticks[i], e.power(i, r))
 	}
 	for i := mid; i < n; i++ {
-		out.right.grow(e.tick(i)-at, e.power(i, r))
+		out.right.grow(e.ticks[i]-at, e.power(i, r))
 	}
 	switch mid { // no data on one side: it is as on the other
 	case 0:
@@ -150,8 +136,8 @@ func (s *shifts) by(d float64) float64 {
 // in watts, of rail r or of the sum of all rails for r = −1.
 func (e *edge) jump(r int, reach float64) (most float64) {
 	at := e.of(r)
-	for i := 1; i < len(e.before)+len(e.after); i++ {
-		t0, t1 := e.tick(i-1), e.tick(i)
+	for i := 1; i < len(e.ticks); i++ {
+		t0, t1 := e.ticks[i-1], e.ticks[i]
 		if t0 < at && t1 >= at || t1 >= at-reach && t0 <= at+reach {
 			most = max(most, e.step(i, r))
 		}
@@ -163,8 +149,8 @@ func (e *edge) jump(r int, reach float64) (most float64) {
 // between two scans of [lo, hi] ticks, in W².
 func (e *edge) inner(r int, reach, lo, hi float64) (squares float64) {
 	at := e.of(r)
-	for i := 1; i < len(e.before)+len(e.after); i++ {
-		t0, t1 := e.tick(i-1), e.tick(i)
+	for i := 1; i < len(e.ticks); i++ {
+		t0, t1 := e.ticks[i-1], e.ticks[i]
 		if t0 >= lo && t1 <= hi && t1 >= at-reach && t0 <= at+reach {
 			s := e.step(i, r)
 			squares += s * s
@@ -177,9 +163,8 @@ func (e *edge) inner(r int, reach, lo, hi float64) (squares float64) {
 // the change less the larger of the changes beside it, for a ramp over several scans
 // is no step. It is of rail r or of the sum for r = −1, in watts.
 func (e *edge) step(i, r int) float64 {
-	n := len(e.before) + len(e.after)
 	change := func(i int) float64 {
-		if i < 1 || i >= n {
+		if i < 1 || i >= len(e.ticks) {
 			return 0
 		}
 		return math.Abs(e.power(i, r) - e.power(i-1, r))
@@ -187,30 +172,15 @@ func (e *edge) step(i, r int) float64 {
 	return max(change(i)-max(change(i-1), change(i+1)), 0)
 }
 
-// place returns where the remembered scan i, in order of time, is kept: the oldest of before lies at head, or
-// at 0 while head is behind the last one.
-func (e *edge) place(i int) (k int, times []float64, readings []pair) {
-	if n := len(e.before); i < n {
-		return (e.head + i) % n, e.before, e.left
-	}
-	return i - len(e.before), e.after, e.right
-}
-
-// tick returns the time of the remembered scan i.
-func (e *edge) tick(i int) float64 {
-	k, times, _ := e.place(i)
-	return times[k]
-}
-
 // power returns the power of the remembered scan i, of rail r or of the sum for
 // r = −1.
 func (e *edge) power(i, r int) (p float64) {
-	k, _, readings := e.place(i)
-	if n := len(e.rails); r >= 0 {
-		return e.rails[r].power(readings[k*n+r])
+	readings := e.readings[i*len(e.rails):]
+	if r >= 0 {
+		return e.rails[r].power(readings[r])
 	}
 	for r := range e.rails {
-		p += e.rails[r].power(readings[k*len(e.rails)+r])
+		p += e.rails[r].power(readings[r])
 	}
 	return p
 }
@@ -222,7 +192,6 @@ func (e *edge) span(r int, a, b float64) (out groupSums) {
 	if b < a {
 		a, b, sign = b, a, -1
 	}
-	n := len(e.before) + len(e.after)
 	put := func(p pair, w float64) {
 		if w > 0 {
 			out = out.plus(sumsOf(p, e.rails[r].power(p)), sign*w)
@@ -230,9 +199,8 @@ func (e *edge) span(r int, a, b float64) (out groupSums) {
 	}
 	var t0 float64
 	var p0 pair
-	for i := range n {
-		k, times, readings := e.place(i)
-		t1, p1 := times[k], readings[k*len(e.rails)+r]
+	for i, t1 := range e.ticks {
+		p1 := e.readings[i*len(e.rails)+r]
 		switch from, to := max(a, t0), min(b, t1); {
 		case i == 0:
 			put(p1, min(b, t1)-a)
@@ -243,7 +211,7 @@ func (e *edge) span(r int, a, b float64) (out groupSums) {
 		}
 		t0, p0 = t1, p1
 	}
-	if n > 0 {
+	if len(e.ticks) > 0 {
 		put(p0, b-max(a, t0))
 	}
 	return out

@@ -178,7 +178,7 @@ func TestStepAtAnEnd(t *testing.T) {
 			for i, w := range c.watts {
 				col[i] = Count(w / 0.25)
 			}
-			e := newEdge(5.5, m.rails, []float64{0}, edgeScans)
+			e := edge{at: 5.5, rails: m.rails, shift: []float64{0}, scans: edgeScans}
 			observe(&e, &stretch[Count]{cols: [][]Count{col}, step: 1, n: len(col)})
 			for _, r := range []int{0, -1} {
 				if got := e.jump(r, 1); got != c.want {

@@ -67,8 +67,8 @@ type running struct {
 	total  railSums // only pp, peak and step2
 	folds  bool     // a load near a multiple of the scan rate may be read as a slow one
 	beats  beats    // where it folds
-	one    sum      // length integrated, in ticks
-	one2   sum      // sum of squared intervals, in ticks²
+	one    Sum      // length integrated, in ticks
+	one2   Sum      // sum of squared intervals, in ticks²
 	gap1   float64  // sum of lengths of gaps, in ticks
 	gap2   float64  // sum of squared lengths of gaps, in ticks²
 	ends   [2]edge
@@ -128,7 +128,7 @@ func (g *Integrator) begin() {
 	g.total.peak = math.Inf(-1)
 	scans := edgeScans + int(math.Ceil(most/tb.TicksPerScan))
 	for i, at := range []float64{g.lo, g.hi} {
-		g.ends[i] = newEdge(at, g.meter.rails, shift, scans)
+		g.ends[i] = edge{at: at, rails: g.meter.rails, shift: shift, scans: scans}
 	}
 }
 
@@ -166,7 +166,7 @@ func (g *Integrator) Moments(r int) Moments {
 func (g *Integrator) sums(r int) Moments {
 	s, k := &g.rails[r], 1/float64(g.setup.Timebase.TickHz)
 	return Moments{
-		Seconds(k * g.one.value()), k * s.x.value(), k * s.y.value(), k * s.xx.value(), k * s.xy.value(), k * s.yy.value(),
+		Seconds(k * g.one.Value()), k * s.x.Value(), k * s.y.Value(), k * s.xx.Value(), k * s.xy.Value(), k * s.yy.Value(),
 	}
 }
 
@@ -245,9 +245,7 @@ func (g *Integrator) flushed() (*Integrator, error) {
 	end.rails = slices.Clone(g.rails)
 	for i := range end.ends { // nothing that changes is shared
 		e := &end.ends[i]
-		e.before = append(make([]float64, 0, e.scans), e.before...)
-		e.after = append(make([]float64, 0, e.scans), e.after...)
-		e.left, e.right = slices.Clone(e.left), slices.Clone(e.right)
+		e.ticks, e.readings = slices.Clone(e.ticks), slices.Clone(e.readings)
 	}
 	late := newSummer[float64](&end.running, len(g.noise))
 	for c := range late.prev {

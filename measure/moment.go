@@ -35,25 +35,10 @@ func ParseNanos(s string, exponent int) (int64, error) {
 	if digits = whole + fraction; digits == "" {
 		return 0, bad
 	}
-	keep := len(whole) + 9 + exponent // digits that make whole nanoseconds
-	ns := int64(0)
-	for i := range max(keep, len(digits)) {
-		c := byte('0')
-		if i < len(digits) {
-			c = digits[i]
-		}
-		if c < '0' || c > '9' {
-			return 0, bad
-		}
-		if i >= keep {
-			continue
-		}
-		if ns > maxSpan/10 {
-			return 0, bad
-		}
-		ns = 10*ns + int64(c-'0')
-	}
-	if ns > maxSpan {
+	keep := max(len(whole)+9+exponent, 0) // digits that make whole nanoseconds
+	padded := "0" + digits + strings.Repeat("0", max(keep-len(digits), 0))
+	ns, err := strconv.ParseInt(padded[:1+keep], 10, 64)
+	if err != nil || ns > maxSpan || strings.Trim(digits, "0123456789") != "" {
 		return 0, bad
 	}
 	if negative {

@@ -1,6 +1,9 @@
 package measure
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // PowerMeter turns blocks of counts into amperes, volts and watts under one
 // setup. It holds no samples and allocates nothing once its destinations have
@@ -45,7 +48,7 @@ func NewPowerMeter(s *Setup) (*PowerMeter, error) {
 // storage where it is large enough. The block must fit the setup
 // (Block.Validate); otherwise Total panics, as an index out of range does.
 func (m *PowerMeter) Total(b *Block, dst []Watt) []Watt {
-	dst = sized(dst, b.Scans())
+	dst = slices.Grow(dst[:0], b.Scans())[:b.Scans()]
 	clear(dst)
 	for i := range m.rails {
 		addPower(&m.rails[i], b.Counts, 0, dst)
@@ -61,14 +64,14 @@ func (m *PowerMeter) Rail(r int, b *Block, dst *Columns) {
 
 // fill fills the columns of a rail over n scans.
 func fill[T reading](dst *Columns, rail *railMeter, cols [][]T, n int) {
-	dst.P = sized(dst.P, n)
+	dst.P = slices.Grow(dst.P[:0], n)[:n]
 	clear(dst.P)
 	addPower(rail, cols, 0, dst.P)
 	if rail.wiring == WiringPower {
 		dst.I, dst.V = dst.I[:0], dst.V[:0]
 		return
 	}
-	dst.I, dst.V = sized(dst.I, n), sized(dst.V, n)
+	dst.I, dst.V = slices.Grow(dst.I[:0], n)[:n], slices.Grow(dst.V[:0], n)[:n]
 	l := rail.lin
 	for i := range n {
 		p := pairAt(rail, cols, i)
@@ -88,14 +91,6 @@ func addPower[T reading](r *railMeter, cols [][]T, from int, dst []Watt) {
 	for i := range dst {
 		dst[i] += Watt(l.power(pair{float64(x[i]), float64(y[i])}))
 	}
-}
-
-// sized returns s with length n, in its own storage where that is enough.
-func sized[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }
 
 // Powers are the columns of all rails over a run of scans.

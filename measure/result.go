@@ -49,13 +49,7 @@ const (
 
 // Word returns the word of tables: within, outside, or nothing.
 func (a Agreement) Word() string {
-	switch a {
-	case Agrees:
-		return "within"
-	case Differs:
-		return "outside"
-	}
-	return ""
+	return map[Agreement]string{Agrees: "within", Differs: "outside"}[a]
 }
 
 // Against holds an energy against the meter's over the same window: it agrees where
@@ -153,7 +147,7 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		From: g.from, To: g.to, Samples: g.samples, FirstScan: g.firstSample,
 		Gaps: g.gaps, Lost: g.lost, Peak: g.peak(-1),
 	}
-	var total sum
+	var total Sum
 	var terms []term
 	var all float64
 	for r := range g.setup.Rails {
@@ -165,11 +159,11 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 	}
 	for r := range g.setup.Rails {
 		rail, own := g.rail(r, e)
-		total.add(float64(rail.Energy.Energy))
+		total.Add(float64(rail.Energy.Energy))
 		out.Rails = append(out.Rails, rail)
 		terms = append(terms, own...)
 	}
-	out.Total.Energy = Joule(total.value())
+	out.Total.Energy = Joule(total.Value())
 	out.Mean = Watt(float64(out.Total.Energy) / float64(g.to-g.from))
 	terms = append(terms, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
 	out.Total.U, out.Budget = expand(terms)
@@ -201,7 +195,7 @@ func (g *Integrator) ready() (*Integrator, error) {
 		return nil, fmt.Errorf("no samples at all: %w", ErrNoData)
 	}
 	eps := 1e-6 * g.setup.Timebase.TicksPerScan
-	if g.firstTick > g.lo+eps || g.lastTick < g.hi-eps || !(g.one.value() > 0) {
+	if g.firstTick > g.lo+eps || g.lastTick < g.hi-eps || !(g.one.Value() > 0) {
 		return nil, fmt.Errorf("samples from %v to %v, window from %v to %v: %w: choose a window within the samples",
 			first, last, g.from, g.to, ErrNoData)
 	}
@@ -213,7 +207,7 @@ func (g *Integrator) stats(r int) railStats {
 	rail := g.setup.Rails[r]
 	// The mean distance of independent readings: that of the scans, or the instrument's own where it shows each value
 	// several times.
-	spacing := max(g.one2.value()/g.one.value()/float64(g.setup.Timebase.TickHz), float64(g.setup.Response.Update))
+	spacing := max(g.one2.Value()/g.one.Value()/float64(g.setup.Timebase.TickHz), float64(g.setup.Response.Update))
 	st := railStats{
 		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
 		m: g.Moments(r), spacing: spacing, gainY: g.setup.noiseGain(rail),
@@ -276,7 +270,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term 
 	add("sampling", steps, false)
 	add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
 	add(Beats, e.beats*math.Abs(energy), true)
-	one := g.one.value()
+	one := g.one.Value()
 	gaps := math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick))
 	if g.gap1 > 0 {
 		gaps = math.Hypot(gaps, float64(e.Gaps)*s.bridged/g.gap1)
@@ -315,7 +309,7 @@ func (g *Integrator) between(r int, j *jumps, e Edges) float64 {
 		return 0
 	}
 	tb := g.setup.Timebase
-	ticks := max(g.one2.value()-g.gap2, 0) / (g.one.value() - g.gap1)
+	ticks := max(g.one2.Value()-g.gap2, 0) / (g.one.Value() - g.gap1)
 	dt := float64(max(tb.Seconds(ticks), g.setup.Response.Update))
 	for i, u := range []Seconds{e.UFrom, e.UTo} {
 		squares -= g.ends[i].inner(r, tb.Ticks(max(u, Seconds(dt))), g.lo, g.hi)
@@ -347,7 +341,7 @@ func (g *Integrator) skew(r int, st *railStats) Joule {
 	f := st.sensitivities().dy
 	mean := st.m.integral(f)
 	spread := max(st.m.product(f, f)-mean*mean/float64(st.m.One), 0)
-	slope := g.rails[r].slope.value() * float64(s.Timebase.TickHz) * st.y.Gain * st.y.Gain
+	slope := g.rails[r].slope.Value() * float64(s.Timebase.TickHz) * st.y.Gain * st.y.Gain
 	return Joule(math.Sqrt(moved + lag*lag*spread*slope))
 }
 

@@ -12,8 +12,8 @@ const groupScans = 256
 
 // railSums are the running sums of one rail, in ticks instead of seconds.
 type railSums struct {
-	x, y, xx, xy, yy sum
-	pp               sum // of power squared, for the spread of the power
+	x, y, xx, xy, yy Sum
+	pp               Sum // of power squared, for the spread of the power
 	peak             float64
 	// step2 sums (step × length)²/12 over the gaps, in (W·ticks)².
 	step2 float64
@@ -21,7 +21,7 @@ type railSums struct {
 	bridged float64
 	// slope sums the square of the second reading's slope, in count²/tick, where
 	// the rail's readings are of two instants.
-	slope sum
+	slope Sum
 	jumps jumps
 }
 
@@ -35,12 +35,12 @@ func (s groupSums) plus(g groupSums, w float64) groupSums {
 
 // take adds a group's sums times its weight.
 func (s *railSums) take(g groupSums, w float64) {
-	s.x.add(w * g.x)
-	s.y.add(w * g.y)
-	s.xx.add(w * g.xx)
-	s.xy.add(w * g.xy)
-	s.yy.add(w * g.yy)
-	s.pp.add(w * g.pp)
+	s.x.Add(w * g.x)
+	s.y.Add(w * g.y)
+	s.xx.Add(w * g.xx)
+	s.xy.Add(w * g.xy)
+	s.yy.Add(w * g.yy)
+	s.pp.Add(w * g.pp)
 }
 
 // sumsOf returns the sums of a single scan of that power.
@@ -158,7 +158,7 @@ func (g *summer[T]) inside(s *stretch[T]) error {
 		// The bulk gave every scan a whole step; the outermost two have half of one.
 		g.put(s.cols, lo, -s.step/2)
 		g.put(s.cols, hi-1, -s.step/2)
-		g.one2.add(float64(hi-lo-1) * s.step * s.step)
+		g.one2.Add(float64(hi-lo-1) * s.step * s.step)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 		}
 		w, step = g.weights[:n], 1
 	} else {
-		g.one.add(float64(n) * step)
+		g.one.Add(float64(n) * step)
 	}
 	power, total := g.power[:n], g.totals[:n]
 	clear(total)
@@ -201,7 +201,7 @@ func (g *summer[T]) group(s *stretch[T], lo, from, to, hi int) error {
 		}
 	}
 	g.total.peak = peak
-	g.total.pp.add(step * pp)
+	g.total.pp.Add(step * pp)
 	return nil
 }
 
@@ -225,8 +225,8 @@ func (g *running) weigh(ticks []int64, lo, from, to, hi int) error {
 		one += w
 		one2 += d * d
 	}
-	g.one.add(one)
-	g.one2.add(one2)
+	g.one.Add(one)
+	g.one2.Add(one2)
 	return nil
 }
 
@@ -241,13 +241,13 @@ func (g *summer[T]) interval(c0 [][]T, i0 int, t0 float64, c1 [][]T, i1 int, t1 
 	k := (b - a) / (2 * (t1 - t0))
 	g.put(c0, i0, k*((t1-a)+(t1-b)))
 	g.put(c1, i1, k*((a-t0)+(b-t0)))
-	g.one2.add((b - a) * (b - a))
+	g.one2.Add((b - a) * (b - a))
 	return b - a
 }
 
 // put adds one scan with weight w.
 func (g *summer[T]) put(cols [][]T, i int, w float64) {
-	g.one.add(w)
+	g.one.Add(w)
 	var total float64
 	for r := range g.rails {
 		m := &g.meters[r]
@@ -255,7 +255,7 @@ func (g *summer[T]) put(cols [][]T, i int, w float64) {
 		total += m.power(p)
 		g.rails[r].take(sumsOf(p, m.power(p)), w)
 	}
-	g.total.pp.add(w * total * total)
+	g.total.pp.Add(w * total * total)
 }
 
 // bridge integrates from the last scan of the blocks before to the first of
@@ -298,7 +298,7 @@ func (g *summer[T]) bridge(s *stretch[T], lost uint64) {
 
 func (g *running) slope(r int, change, ticks float64) {
 	if ticks > 0 {
-		g.rails[r].slope.add(change * change / ticks)
+		g.rails[r].slope.Add(change * change / ticks)
 	}
 }
 
@@ -345,11 +345,12 @@ func (m Moments) product(f, g form) float64 {
 		f.x*g.x*m.XX + (f.x*g.y+f.y*g.x)*m.XY + f.y*g.y*m.YY
 }
 
-// sum is a compensated sum (A. Neumaier, ZAMM 54 (1974) 39–51): its error does
+// Sum is a compensated sum (A. Neumaier, ZAMM 54 (1974) 39–51): its error does
 // not grow with the number of terms.
-type sum struct{ s, c float64 }
+type Sum struct{ s, c float64 }
 
-func (a *sum) add(v float64) {
+// Add adds a term.
+func (a *Sum) Add(v float64) {
 	t := a.s + v
 	if math.Abs(a.s) >= math.Abs(v) {
 		a.c += (a.s - t) + v
@@ -359,4 +360,11 @@ func (a *sum) add(v float64) {
 	a.s = t
 }
 
-func (a sum) value() float64 { return a.s + a.c }
+// Take adds another sum k times.
+func (a *Sum) Take(b *Sum, k float64) {
+	a.Add(k * b.s)
+	a.Add(k * b.c)
+}
+
+// Value returns the sum.
+func (a *Sum) Value() float64 { return a.s + a.c }

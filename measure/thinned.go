@@ -159,13 +159,13 @@ func (g *Integrator) merge(b *Block) {
 		g.firstSample = b.FirstScan
 	}
 	g.samples += t.scans
-	g.one.add(x.one.value())
-	g.one2.add(x.one2.value())
+	g.one.Add(x.one.Value())
+	g.one2.Add(x.one2.Value())
 	var total [3]float64
 	for r := range g.rails {
 		to, s := &g.rails[r], &x.rails[r]
-		to.take(groupSums{s.x.value(), s.y.value(), s.xx.value(), s.xy.value(), s.yy.value(), s.pp.value()}, 1)
-		to.slope.add(s.slope.value())
+		to.take(groupSums{s.x.Value(), s.y.Value(), s.xx.Value(), s.xy.Value(), s.yy.Value(), s.pp.Value()}, 1)
+		to.slope.Add(s.slope.Value())
 		to.peak = max(to.peak, s.peak)
 		var first [3]float64
 		for i := range first {
@@ -174,7 +174,7 @@ func (g *Integrator) merge(b *Block) {
 		}
 		to.jumps.join(&s.jumps, first)
 	}
-	g.total.pp.add(x.total.pp.value())
+	g.total.pp.Add(x.total.pp.Value())
 	g.total.peak = max(g.total.peak, x.total.peak)
 	g.total.jumps.join(&x.total.jumps, total)
 	if g.folds {
@@ -276,15 +276,15 @@ type thinnedRail struct {
 
 func (s *railSums) stored(l Linear) thinnedRail {
 	return thinnedRail{
-		l, s.x.value(), s.y.value(), s.xx.value(), s.xy.value(), s.yy.value(), s.pp.value(), s.peak, s.slope.value(),
+		l, s.x.Value(), s.y.Value(), s.xx.Value(), s.xy.Value(), s.yy.Value(), s.pp.Value(), s.peak, s.slope.Value(),
 		s.jumps.last, s.jumps.older, s.jumps.late, s.jumps.squares,
 	}
 }
 
 func (x *thinnedRail) sums() railSums {
 	return railSums{
-		x: sum{s: x.X}, y: sum{s: x.Y}, xx: sum{s: x.XX}, xy: sum{s: x.XY}, yy: sum{s: x.YY}, pp: sum{s: x.PP},
-		peak: x.Peak, slope: sum{s: x.Slope}, jumps: jumps{true, x.JLast, x.Older, x.Late, x.Squares},
+		x: Sum{s: x.X}, y: Sum{s: x.Y}, xx: Sum{s: x.XX}, xy: Sum{s: x.XY}, yy: Sum{s: x.YY}, pp: Sum{s: x.PP},
+		peak: x.Peak, slope: Sum{s: x.Slope}, jumps: jumps{true, x.JLast, x.Older, x.Late, x.Squares},
 	}
 }
 
@@ -298,7 +298,7 @@ func (t *Thinned) Encode() ([]byte, error) {
 	g := t.g
 	out := thinnedState{
 		Scans: t.scans, Next: g.nextIn, FirstTick: g.firstTick, LastTick: g.lastTick, First: t.first, Last: t.last,
-		AnchorScan: g.anchorScan, AnchorTick: g.anchorTick, One: g.one.value(), One2: g.one2.value(),
+		AnchorScan: g.anchorScan, AnchorTick: g.anchorTick, One: g.one.Value(), One2: g.one2.Value(),
 		Total: g.total.stored(Linear{}), Sums: g.beats.sums, Turns: g.beats.turns, Per: g.beats.per, Open: g.beats.n,
 		BeatFirst: g.beats.first,
 	}
@@ -355,7 +355,7 @@ func DecodeThinned(s *Setup, data []byte) (*Thinned, error) {
 	t.scans, t.first, t.last = in.Scans, in.First, in.Last
 	g.anchored, g.nextIn, g.anchorScan, g.anchorTick = true, in.Next, in.AnchorScan, in.AnchorTick
 	g.seen, g.next, g.samples, g.firstTick, g.lastTick = true, in.Next, in.Scans, in.FirstTick, in.LastTick
-	g.one, g.one2, g.total = sum{s: in.One}, sum{s: in.One2}, in.Total.sums()
+	g.one, g.one2, g.total = Sum{s: in.One}, Sum{s: in.One2}, in.Total.sums()
 	g.beats = beats{in.Sums, in.Turns, in.Per, in.Open, in.BeatFirst}
 	for c, v := range in.Last {
 		g.plain.prev[c][0] = v

@@ -238,7 +238,7 @@ func (s *railSums) gapVariance(one, mean, gap2, tick float64) float64 {
 	if gap2 == 0 {
 		return 0
 	}
-	spread := max(s.pp.value()/one-mean*mean, 0)
+	spread := max(s.pp.Value()/one-mean*mean, 0)
 	return (s.step2 + spread*gap2) * tick * tick
 }
 

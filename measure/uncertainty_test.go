@@ -197,7 +197,7 @@ func TestHeldValuesAreNotIndependent(t *testing.T) {
 // endAt is an end with power levels on either side.
 func endAt(before, after float64) *edge {
 	m := []railMeter{{y: -1, lin: Linear{IX: 1, V0: 1}}}
-	e := newEdge(0, m, []float64{0}, edgeScans)
+	e := edge{rails: m, shift: []float64{0}, scans: edgeScans}
 	var col []Count
 	for i := range 2 * edgeScans {
 		p := before

@@ -143,37 +143,17 @@ func (r *trace) at(t float64) float64 {
 
 func (r *trace) last() float64 { return r.t[len(r.t)-1] }
 
-// sum is a compensated sum (A. Neumaier, ZAMM 54 (1974) 39–51).
-type sum struct{ s, c float64 }
-
-func (a *sum) add(v float64) {
-	t := a.s + v
-	if math.Abs(a.s) >= math.Abs(v) {
-		a.c += (a.s - t) + v
-	} else {
-		a.c += (v - t) + a.s
-	}
-	a.s = t
-}
-
-func (a *sum) value() float64 { return a.s + a.c }
-
-func (a *sum) take(b *sum) {
-	a.add(b.s)
-	a.add(b.c)
-}
-
 // slope is the derivative of an energy by the clock fit's A, by its B and by the errors of its knots, where
 // the power beside each edge is taken from one side.
 type slope struct {
-	a, b  sum
+	a, b  measure.Sum
 	first int // of knots, the number of its error
 	knots []float64
 }
 
 func (s *slope) add(p, host float64, f *clock.Fit) {
-	s.a.add(p)
-	s.b.add(p * host)
+	s.a.Add(p)
+	s.b.Add(p * host)
 	if first, w := f.Errors(measure.Seconds(host)); first >= 0 {
 		for i := range w {
 			s.knot(first+i, p*w[i])
@@ -195,8 +175,8 @@ func (s *slope) knot(n int, by float64) {
 }
 
 func (s *slope) take(o *slope) {
-	s.a.take(&o.a)
-	s.b.take(&o.b)
+	s.a.Take(&o.a, 1)
+	s.b.Take(&o.b, 1)
 	for i, by := range o.knots {
 		s.knot(o.first+i, by)
 	}
@@ -204,7 +184,7 @@ func (s *slope) take(o *slope) {
 
 // u is the standard uncertainty that the clock fit makes in the energy.
 func (s *slope) u(f *clock.Fit) float64 {
-	a, b := s.a.value(), s.b.value()
+	a, b := s.a.Value(), s.b.Value()
 	v := max(a*a*f.VarA+2*a*b*f.CovAB+b*b*f.VarB, 0)
 	for i, by := range s.knots {
 		v += by * by * f.ErrorVar(s.first+i)
@@ -215,15 +195,15 @@ func (s *slope) u(f *clock.Fit) float64 {
 // account holds the sums booked for one name.
 type account struct {
 	launches, short uint64
-	busy            sum
-	share, energy   sum
+	busy            measure.Sum
+	share, energy   measure.Sum
 	// An edge often lies on a step of power: the energy that a shift of it gains or loses
 	// depends on the side. So the power is taken on either side.
 	before, after slope
 	// The share's change times the step of power, over the edges, in watts: the energy that a
 	// kernel that is hotter than those beside it loses to them has one sign.
-	spill   sum
-	scatter sum // of its square
+	spill   measure.Sum
+	scatter measure.Sum // of its square
 	running int
 }
 
@@ -236,17 +216,17 @@ func (a *account) edge(d, before, after, host float64, f *clock.Fit) {
 	a.before.add(-d*before, host, f)
 	a.after.add(-d*after, host, f)
 	step := d * (after - before)
-	a.spill.add(step)
-	a.scatter.add(step * step)
+	a.spill.Add(step)
+	a.scatter.Add(step * step)
 }
 
 // take moves all of another account here.
 func (a *account) take(o *account) {
-	a.busy.take(&o.busy)
-	a.share.take(&o.share)
-	a.energy.take(&o.energy)
-	a.spill.take(&o.spill)
-	a.scatter.take(&o.scatter)
+	a.busy.Take(&o.busy, 1)
+	a.share.Take(&o.share, 1)
+	a.energy.Take(&o.energy, 1)
+	a.spill.Take(&o.spill, 1)
+	a.scatter.Take(&o.scatter, 1)
 	a.before.take(&o.before)
 	a.after.take(&o.after)
 }
@@ -259,9 +239,9 @@ const scatterShare = 0.14907
 func (a *account) use(c *Config) Use {
 	return Use{
 		Launches: a.launches, Short: a.short,
-		Busy: measure.Seconds(a.busy.value()), Share: measure.Seconds(a.share.value()),
-		Energy: measure.Joule(a.energy.value()), UEdges: measure.Joule(max(a.before.u(&c.Clock), a.after.u(&c.Clock))),
-		USampling: measure.Joule(math.Hypot(float64(c.Spill)*a.spill.value(),
-			scatterShare*float64(c.Resolution)*math.Sqrt(max(a.scatter.value(), 0)))),
+		Busy: measure.Seconds(a.busy.Value()), Share: measure.Seconds(a.share.Value()),
+		Energy: measure.Joule(a.energy.Value()), UEdges: measure.Joule(max(a.before.u(&c.Clock), a.after.u(&c.Clock))),
+		USampling: measure.Joule(math.Hypot(float64(c.Spill)*a.spill.Value(),
+			scatterShare*float64(c.Resolution)*math.Sqrt(max(a.scatter.Value(), 0)))),
 	}
 }

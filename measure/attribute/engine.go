@@ -35,10 +35,10 @@ type Engine struct {
 	opened                    bool // the window has begun
 
 	trace   trace
-	at      float64 // up to where the energy is booked
-	pending sum     // booked since the set of running kernels changed last
+	at      float64     // up to where the energy is booked
+	pending measure.Sum // booked since the set of running kernels changed last
 	since   float64
-	total   sum
+	total   measure.Sum
 	seen    bool
 	first   float64
 	err     error
@@ -150,7 +150,7 @@ func (e *Engine) book(to float64) {
 			continue
 		}
 		slope := (ps[i+1] - ps[i]) / (ts[i+1] - ts[i])
-		e.pending.add((b - a) * (ps[i] + slope*((a-ts[i])+(b-ts[i]))/2))
+		e.pending.Add((b - a) * (ps[i] + slope*((a-ts[i])+(b-ts[i]))/2))
 		e.at = b
 	}
 }
@@ -180,7 +180,7 @@ func (e *Engine) Result() (Result, error) {
 	e.idle.take(&e.between)
 	e.between = account{}
 	out := Result{ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg)}
-	out.Total = measure.Joule(e.total.value())
+	out.Total = measure.Joule(e.total.Value())
 	for i := range e.names {
 		out.Kernels = append(out.Kernels, e.names[i].use(&e.cfg))
 	}
@@ -230,12 +230,12 @@ func share(of, all int) float64 {
 // settle books the pending energy for the kernels that ran.
 func (e *Engine) settle() {
 	energy, length := e.pending, e.at-e.since
-	e.pending, e.since = sum{}, e.at
-	e.total.take(&energy)
+	e.pending, e.since = measure.Sum{}, e.at
+	e.total.Take(&energy, 1)
 	if len(e.active) == 0 {
-		e.between.energy.take(&energy)
-		e.between.share.add(length)
-		e.between.busy.add(length)
+		e.between.energy.Take(&energy, 1)
+		e.between.share.Add(length)
+		e.between.busy.Add(length)
 		return
 	}
 	var all int
@@ -245,9 +245,8 @@ func (e *Engine) settle() {
 	for _, n := range e.active {
 		a := &e.names[n]
 		k := share(a.running, all)
-		a.energy.add(k * energy.s)
-		a.energy.add(k * energy.c)
-		a.share.add(k * length)
+		a.energy.Take(&energy, k)
+		a.share.Add(k * length)
 	}
 }
 
@@ -291,7 +290,7 @@ func (e *Engine) draw() error {
 			a.short++
 		}
 		if start, end := e.meter(float64(k.Start)), e.meter(float64(k.End)); end >= e.from && start <= e.to {
-			a.busy.add(min(end, e.to) - max(start, e.from)) // within the window
+			a.busy.Add(min(end, e.to) - max(start, e.from)) // within the window
 			e.ahead = k
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -108,12 +109,8 @@ func (n *normal) add(x []float64, used []int, y, weight float64) {
 }
 
 func (n *normal) plus(o *normal) {
-	for i := range n.a {
-		n.a[i] += o.a[i]
-	}
-	for i := range n.g {
-		n.g[i] += o.g[i]
-	}
+	floats.Add(n.a, o.a)
+	floats.Add(n.g, o.g)
 	n.yy, n.n = n.yy+o.yy, n.n+o.n
 }
 

@@ -3,6 +3,7 @@ package marker
 import (
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/wattmark/wattmark/measure"
 )
@@ -144,13 +145,7 @@ func (s *sampled) mean(from, to float64) float64 {
 
 // search returns the index of the first point not before t.
 func search(pts []point, t float64) int {
-	i, _ := slices.BinarySearchFunc(pts, t, func(p point, t float64) int {
-		if p.t < t {
-			return -1
-		}
-		return 1
-	})
-	return i
+	return sort.Search(len(pts), func(i int) bool { return pts[i].t >= t })
 }
 
 // solve fits the model of the given chips, nil where that fails.

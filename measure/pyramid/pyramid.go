@@ -29,11 +29,8 @@ const (
 
 // BinScans returns the scans that a bin of a level covers.
 func BinScans(level int) uint64 {
-	n := uint64(Base)
-	for range level {
-		n *= Ratio
-	}
-	return n
+	const octaves = 3 // Ratio is 2³
+	return Base << (octaves * level)
 }
 
 // PageScans returns the scans that a page of a level covers.
@@ -50,6 +47,15 @@ type Bin struct {
 func (b Bin) Mean() measure.Watt { return measure.Watt(b.Sum / float64(b.N)) }
 
 func empty() Bin { return Bin{Min: measure.Watt(math.NaN()), Max: measure.Watt(math.NaN())} }
+
+// emptyBins returns n bins without scans for every series.
+func emptyBins(series, n int) [][]Bin {
+	out := make([][]Bin, series)
+	for s := range out {
+		out[s] = slices.Repeat([]Bin{empty()}, n)
+	}
+	return out
+}
 
 // Join adds another run of scans to b.
 func (b *Bin) Join(o Bin) {
@@ -74,20 +80,7 @@ type Page struct {
 
 // NewPage returns a page without scans.
 func NewPage(level int, number uint64, series int) *Page {
-	p := &Page{Level: level, Number: number, Series: make([][]Bin, series)}
-	for s := range p.Series {
-		p.Series[s] = make([]Bin, PageBins)
-	}
-	p.clear()
-	return p
-}
-
-func (p *Page) clear() {
-	for s := range p.Series {
-		for i := range p.Series[s] {
-			p.Series[s][i] = empty()
-		}
-	}
+	return &Page{Level: level, Number: number, Series: emptyBins(series, PageBins)}
 }
 
 // Builder makes the pages of a capture from its scans, in their order. Its memory
@@ -120,12 +113,9 @@ func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
 			"pyramid: %d scans of %d series from scan %d on: want some of one bin, of %d series, from %d "+
 				"on", n, len(e), first, b.series, b.next)
 	}
-	page := b.open[0]
-	if number := first / PageScans(0); page == nil || page.Number != number {
-		var err error
-		if page, err = b.page(0, number); err != nil {
-			return err
-		}
+	page, err := b.page(0, first/PageScans(0))
+	if err != nil {
+		return err
 	}
 	at := first % PageScans(0) / Base
 	for s := range e {
@@ -138,16 +128,13 @@ func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
 
 // page returns the open page of a level, after closing the one before it.
 func (b *Builder) page(level int, number uint64) (*Page, error) {
-	p := b.open[level]
-	switch {
-	case p == nil:
-		b.open[level] = NewPage(level, number, b.series)
-	case p.Number != number:
+	if p := b.open[level]; p != nil && p.Number != number {
 		if err := b.close(level); err != nil {
 			return nil, err
 		}
-		p.clear()
-		p.Number = number
+	}
+	if b.open[level] == nil {
+		b.open[level] = NewPage(level, number, b.series)
 	}
 	return b.open[level], nil
 }
@@ -155,6 +142,7 @@ func (b *Builder) page(level int, number uint64) (*Page, error) {
 // close hands a page on, and its bins to the next level.
 func (b *Builder) close(level int) error {
 	p := b.open[level]
+	b.open[level] = nil
 	if err := b.raise(p); err != nil {
 		return err
 	}
@@ -181,11 +169,7 @@ func (b *Builder) raise(p *Page) error {
 		return nil
 	}
 	// It is complete with its last part: a builder that begins behind that finds it.
-	b.open[up.Level] = nil
-	if err := b.raise(up); err != nil {
-		return err
-	}
-	return b.out(up)
+	return b.close(up.Level)
 }
 
 // Resume goes on behind pages that are complete already: page yields the page of a
@@ -247,14 +231,7 @@ type Columns struct {
 
 // NewColumns returns columns without scans.
 func NewColumns(series, columns int, first, scans uint64) *Columns {
-	c := &Columns{First: first, Scans: scans, Bins: make([][]Bin, series)}
-	for s := range c.Bins {
-		c.Bins[s] = make([]Bin, columns)
-		for i := range c.Bins[s] {
-			c.Bins[s][i] = empty()
-		}
-	}
-	return c
+	return &Columns{First: first, Scans: scans, Bins: emptyBins(series, columns)}
 }
 
 // at is the column of a scan before the end, and the first scan that is of the next one.

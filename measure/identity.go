@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/wattmark/wattmark/internal/lazy"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Identity is an instrument's own answer about itself.
@@ -33,10 +34,7 @@ const and = " + "
 // field of all of them, in their order; empty where all are.
 func JoinIdentities(parts []Identity) (out Identity) {
 	for f, field := range out.fields() {
-		var all []string
-		for i := range parts {
-			all = append(all, strings.ReplaceAll(*parts[i].fields()[f], and, "+"))
-		}
+		all := lists.Map(parts, func(i Identity) string { return strings.ReplaceAll(*i.fields()[f], and, "+") })
 		if strings.Join(all, "") != "" {
 			*field = strings.Join(all, and)
 		}

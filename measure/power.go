@@ -3,6 +3,8 @@ package measure
 import (
 	"fmt"
 	"slices"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // PowerMeter turns blocks of counts into amperes, volts and watts under one
@@ -37,11 +39,9 @@ func NewPowerMeter(s *Setup) (*PowerMeter, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("power: %w", err)
 	}
-	m := &PowerMeter{}
-	for _, r := range s.Rails {
-		m.rails = append(m.rails, railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels)})
-	}
-	return m, nil
+	return &PowerMeter{lists.Map(s.Rails, func(r Rail) railMeter {
+		return railMeter{wiring: r.Wiring, x: r.X, y: r.Y, lin: r.Linear(s.Channels)}
+	})}, nil
 }
 
 // Total returns the sum of all rails for every scan of the block, in dst's
@@ -89,7 +89,7 @@ func addPower[T reading](r *railMeter, cols [][]T, from int, dst []Watt) {
 		l.IY, l.VY = 0, 0
 	}
 	for i := range dst {
-		dst[i] += Watt(l.power(pair{float64(x[i]), float64(y[i])}))
+		dst[i] += Watt(l.Power(float64(x[i]), float64(y[i])))
 	}
 }
 

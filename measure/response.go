@@ -3,6 +3,8 @@ package measure
 import (
 	"math"
 	"sort"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // The trapezoid rule errs at a step of the power by ΔP·Δt/√12 rms, where the power changes within an instant. A card's
@@ -40,11 +42,10 @@ func (g *Integrator) Steps(at []Seconds, before, behind Seconds) {
 		tb.Ticks(before+behind) > mostScans*scan {
 		return
 	}
-	m := stepped{before: tb.Ticks(before), behind: tb.Ticks(behind), cols: make([][]Count, len(g.setup.Channels))}
-	for _, t := range at {
-		m.at = append(m.at, tb.Ticks(t))
-	}
-	g.steps = append(g.steps, m)
+	g.steps = append(g.steps, stepped{
+		at: lists.Map(at, tb.Ticks), before: tb.Ticks(before), behind: tb.Ticks(behind),
+		cols: make([][]Count, len(g.setup.Channels)),
+	})
 }
 
 // observe keeps the scans of a block that lie in the marker.

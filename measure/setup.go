@@ -203,6 +203,9 @@ type Linear struct {
 	V0, VY     float64
 }
 
+// Power returns the power in watts for a rail's raw counts; y is zero for a rail of one channel.
+func (l *Linear) Power(x, y float64) float64 { return (l.I0 + l.IX*x + l.IY*y) * (l.V0 + l.VY*y) }
+
 // Linear returns the rail's coefficients under the channels' calibration.
 func (r Rail) Linear(channels []Channel) Linear {
 	x := channels[r.X]

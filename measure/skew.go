@@ -36,6 +36,14 @@ func (s *Setup) lag(r Rail) Seconds {
 	return s.Channels[r.Y].Skew - s.Channels[r.X].Skew
 }
 
+// MeanSkew is the mean delay of the rails' first channels, those that carry the current.
+func (s *Setup) MeanSkew() (mean Seconds) {
+	for _, r := range s.Rails {
+		mean += s.Channels[r.X].Skew
+	}
+	return mean / Seconds(len(s.Rails))
+}
+
 // aligns reports whether the second reading of the rail is brought to the
 // instant of the first.
 func (s *Setup) aligns(r Rail) bool {

@@ -60,9 +60,7 @@ func pairAt[T reading](r *railMeter, cols [][]T, i int) pair {
 }
 
 // power returns the rail's power for its readings, in watts.
-func (r *railMeter) power(p pair) float64 { return r.lin.power(p) }
-
-func (l *Linear) power(p pair) float64 { return (l.I0 + l.IX*p.x + l.IY*p.y) * (l.V0 + l.VY*p.y) }
+func (r *railMeter) power(p pair) float64 { return r.lin.Power(p.x, p.y) }
 
 // group sums scans [from, to) with weight one each, or with the weights w where
 // they are given. It returns the power in power and raises the rail's peak.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // ErrThinned: the samples asked for were deleted while their capture ran, and only their sums are left.
@@ -62,12 +64,7 @@ func (t *Thinned) Add(b *Block) error {
 	if err := t.g.Add(b); err != nil {
 		return err
 	}
-	at := func(i int) (out []Count) {
-		for _, col := range b.Counts {
-			out = append(out, col[i])
-		}
-		return out
-	}
+	at := func(i int) []Count { return lists.Map(b.Counts, func(col []Count) Count { return col[i] }) }
 	if t.scans == 0 {
 		for i := range t.first {
 			t.first[i] = at(i)
@@ -134,9 +131,7 @@ func (g *Integrator) skip(b *Block) error {
 	}
 	g.anchored, g.nextIn = true, b.FirstScan+t.scans
 	s := stretch[Count]{start: from, step: tb.TicksPerScan, n: 1, first: b.FirstScan}
-	for _, v := range t.first[0] {
-		s.cols = append(s.cols, []Count{v})
-	}
+	s.cols = lists.Map(t.first[0], func(v Count) []Count { return []Count{v} })
 	if g.seen {
 		g.plain.bridge(&s, b.FirstScan-g.next)
 	} else {

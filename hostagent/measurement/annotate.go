@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
@@ -234,10 +235,8 @@ func (r *relation) within(ctx context.Context, db *store.DB) error {
 	}
 	from, to := r.host(a), r.host(b)
 	ks := r.trace.Kernels
-	first, last := ks[0].Start, ks[0].End
-	for i := range ks {
-		first, last = min(first, ks[i].Start), max(last, ks[i].End)
-	}
+	first := slices.MinFunc(ks, func(a, b attribute.Profiled) int { return cmp.Compare(a.Start, b.Start) }).Start
+	last := slices.MaxFunc(ks, func(a, b attribute.Profiled) int { return cmp.Compare(a.End, b.End) }).End
 	r.missing = slices.DeleteFunc(r.missing, func(i int) bool {
 		return ks[i].Start+r.shift < from || ks[i].End+r.shift > to
 	})
@@ -284,12 +283,11 @@ func (r *relation) add(ctx context.Context, db *store.DB, file string) error {
 		Kernels: uint64(len(rows)), Reported: uint64(len(rows)), Whole: true,
 		Trouble: measure.Printable("these kernels are from a profiler's trace, " + file),
 	})
-	for len(rows) > 0 {
-		n := min(len(rows), launchBatch)
-		if err := db.PutLaunches(ctx, r.task.ID, r.count, rows[:n]); err != nil {
+	for part := range slices.Chunk(rows, launchBatch) {
+		if err := db.PutLaunches(ctx, r.task.ID, r.count, part); err != nil {
 			return err
 		}
-		r.count, rows = r.count+uint64(n), rows[n:]
+		r.count += uint64(len(part))
 	}
 	return db.PutLaunchTables(ctx, r.task.ID, r.tables)
 }
@@ -390,11 +388,7 @@ func rangesByPath(
 	spans []attribute.Span, names []string, uses []attribute.SpanUse,
 ) (out []store.RangeEnergy, of []int) {
 	of = make([]int, len(spans))
-	order := make([]int, len(spans))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
+	order := lists.Order(len(spans), func(a, b int) int {
 		return cmp.Or(cmp.Compare(spans[a].From, spans[b].From), cmp.Compare(spans[b].To, spans[a].To))
 	})
 	var sums []measure.Share

@@ -183,21 +183,18 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 
 // known returns whether the power from one device time to another is known: no samples were deleted there, or no end of
 // a span lies among those of a run, so that their sum alone counts.
-func (s *sharing) known(ends iter.Seq[measure.Seconds]) func(from, to measure.Seconds) bool {
+func (s *sharing) known(ends []measure.Seconds) func(from, to measure.Seconds) bool {
 	behind := func(at measure.Seconds) int { // the first run that ends behind a time
 		return sort.Search(len(s.deleted), func(i int) bool { return s.deleted[i].To > at })
 	}
-	cut := make([]bool, len(s.deleted))
-	for at := range ends {
-		if i := behind(at); i < len(cut) && s.deleted[i].From < at {
-			cut[i] = true
+	sums := make([]int, len(s.deleted)+1) // of runs that are cut
+	for _, at := range ends {
+		if i := behind(at); i < len(s.deleted) && s.deleted[i].From < at {
+			sums[i+1] = 1
 		}
 	}
-	sums := make([]int, len(cut)+1) // of runs that are cut
-	for i, c := range cut {
-		if sums[i+1] = sums[i]; c {
-			sums[i+1]++
-		}
+	for i := range s.deleted {
+		sums[i+1] += sums[i]
 	}
 	return func(from, to measure.Seconds) bool {
 		a := behind(from)

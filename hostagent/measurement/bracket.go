@@ -169,53 +169,45 @@ func (g gate) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind
 	return p, err
 }
 
-// enter takes the turn for a step that follows from another.
-func (m *Bracket) enter(what string, from bracketStep) error {
+// turn takes a step that follows from another.
+func (m *Bracket) turn(what string, from bracketStep, step func() error) error {
 	m.mu.Lock()
-	if m.step == from {
-		return nil
-	}
 	defer m.mu.Unlock()
-	return fmt.Errorf("%s: %w: %s", what, ErrOrder, m.step)
+	if m.step != from {
+		return fmt.Errorf("%s: %w: %s", what, ErrOrder, m.step)
+	}
+	return step()
 }
 
 // Begin plays the start marker and returns when it has been played: the work that follows
 // is measured.
 func (m *Bracket) Begin() error {
-	if err := m.enter("begin", capturing); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	m.step = working
-	close(m.play)
-	return m.await(m.work)
+	return m.turn("begin", capturing, func() error {
+		m.step = working
+		close(m.play)
+		return m.await(m.work)
+	})
 }
 
 // End waits until all queued work is done, plays the stop marker, and returns when that has
 // been played. An error of the GPU gives the measurement up; it is the reason of the task.
 func (m *Bracket) End() error {
-	if err := m.enter("end", working); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	m.step = ended
-	k, err := m.parts()
-	if err != nil {
-		m.cancel(err)
-		<-m.done
-		return fmt.Errorf("end: %w", errors.Join(err, m.err))
-	}
-	m.kernels <- k
-	return m.await(m.played)
+	return m.turn("end", working, func() error {
+		m.step = ended
+		k, err := m.parts()
+		if err != nil {
+			m.cancel(err)
+			<-m.done
+			return fmt.Errorf("end: %w", errors.Join(err, m.err))
+		}
+		m.kernels <- k
+		return m.await(m.played)
+	})
 }
 
 // Stopped waits until the capture has been stopped on the monitor.
 func (m *Bracket) Stopped() error {
-	if err := m.enter("stop", ended); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	return m.await(m.stopped)
+	return m.turn("stop", ended, func() error { return m.await(m.stopped) })
 }
 
 // Wait waits for the task's result and returns the task; with an error too,
@@ -253,22 +245,17 @@ func (m *Bracket) Mark(label string, stream uintptr) error {
 	if err := measure.CheckText("label", label); err != nil {
 		return fmt.Errorf("mark: %w", err)
 	}
-	if err := m.enter("mark", working); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	if err := m.alive(); err != nil {
-		return fmt.Errorf("mark %s: %w", label, err)
-	}
-	x := mark{label: label, at: time.Now()}
-	if t, ok := m.cfg.Device.(Timer); ok {
-		var err error
-		if x.index, err = t.Mark(stream); err != nil {
+	return m.turn("mark", working, func() error {
+		x, err := mark{label: label, at: time.Now()}, m.alive()
+		if t, ok := m.cfg.Device.(Timer); ok && err == nil {
+			x.index, err = t.Mark(stream)
+		}
+		if err != nil {
 			return fmt.Errorf("mark %s: %w", label, err)
 		}
-	}
-	m.marks = append(m.marks, x)
-	return nil
+		m.marks = append(m.marks, x)
+		return nil
+	})
 }
 
 // parts are the parts of the work between begin, marks and end, in the order of their times.
@@ -291,13 +278,7 @@ func (m *Bracket) parts() (out []gpu.Kernel, err error) {
 	slices.SortStableFunc(m.marks, func(a, b mark) int { return a.at.Compare(b.at) })
 	at, name := m.begun, m.cfg.Name
 	for _, x := range append(m.marks, mark{at: end}) {
-		to := x.at
-		if to.Before(at) {
-			to = at
-		}
-		if to.After(end) {
-			to = end
-		}
+		to := earlier(later(x.at, at), end)
 		out = append(out, gpu.Kernel{Name: name, Span: gpu.Span{Start: at, End: to}})
 		at, name = to, x.label
 	}

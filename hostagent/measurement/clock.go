@@ -12,6 +12,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/witness"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/internal/machineid"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -180,10 +181,7 @@ func (s *attempt) unmarkedClock() *clock.Fit {
 	if !s.cfg.Unmarked {
 		return nil
 	}
-	from, to := s.began.End.Add(-s.answers-firstScans), s.began.End
-	if from.Before(s.began.Start) {
-		from = s.began.Start
-	}
+	from, to := later(s.began.End.Add(-s.answers-firstScans), s.began.Start), s.began.End
 	origin, half := from.Truncate(time.Second), to.Sub(from)/2
 	zero, u := measure.SecondsOf(from.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
 	rate := math.Hypot(hostRate, s.bench.Setup.Timebase.UTickHz)
@@ -331,8 +329,8 @@ func (p pair) edges(origin time.Time) (out []clock.Obs) {
 // yet related: every pair of one kind in turn is taken as simultaneous, and the offset
 // under which most markers meet wins; of equal ones the smallest sum of distances.
 func pairs(played []playedMarker, found []marker.Found) []pair {
-	single := once(played, func(p *playedMarker) marker.Kind { return p.kind }) &&
-		once(found, func(f *marker.Found) marker.Kind { return f.Kind })
+	single := once(lists.Map(played, func(p playedMarker) marker.Kind { return p.kind })) &&
+		once(lists.Map(found, func(f marker.Found) marker.Kind { return f.Kind }))
 	var best []pair
 	bestOff := math.Inf(1)
 	for i := range found {
@@ -353,17 +351,10 @@ func pairs(played []playedMarker, found []marker.Found) []pair {
 	return best
 }
 
-// once reports whether there is at most one of each kind.
-func once[T any](list []T, kind func(*T) marker.Kind) bool {
-	seen := map[marker.Kind]bool{}
-	for i := range list {
-		k := kind(&list[i])
-		if seen[k] {
-			return false
-		}
-		seen[k] = true
-	}
-	return true
+// once reports whether there is at most one of each kind. It sorts them.
+func once(kinds []marker.Kind) bool {
+	slices.Sort(kinds)
+	return len(slices.Compact(kinds)) == len(kinds)
 }
 
 // meet pairs the markers that lie together when the host's instant is the meter's t and its clock runs at b: each one

@@ -120,7 +120,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 	}
 	return store.Outcome{
 		State: v.state, Reason: strings.Join(v.reasons, "; "), Markers: s.Markers,
-		Clock: a.fit, Result: a.result, NVML: a.nvml.energy, NVMLMethod: a.nvml.method,
+		Clock: a.fit, Result: a.result, NVML: a.nvml, NVMLMethod: a.method,
 	}, nil
 }
 
@@ -146,7 +146,8 @@ type analysis struct {
 	bounds
 	fit    *clock.Fit
 	result *measure.Result
-	nvml   sensed
+	nvml   *measure.Joule // by the GPU's own sensor, nil for none
+	method string         // of its readings
 	// stranger is the reason where the bench measured another GPU; empty for none.
 	stranger string
 	clock    string // the fault of the meter's clock; empty for none
@@ -208,14 +209,14 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		a.why = err // about the window, not about the database
 		return a, nil
 	}
-	a.nvml, err = overSensor(ctx, db, id, a.fit, kernels, p.Window)
+	a.nvml, a.method, err = overSensor(ctx, db, id, a.fit, kernels, p.Window)
 	return a, err
 }
 
 // overSensor integrates the GPU's own readings over the window, on the host's clock.
 func overSensor(
 	ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window,
-) (sensed, error) {
+) (energy *measure.Joule, method string, err error) {
 	if fit != nil {
 		from, _ := fit.Host(w.From)
 		to, _ := fit.Host(w.To)
@@ -225,7 +226,7 @@ func overSensor(
 	if from, to, ok := span(kernels); ok {
 		return sensorEnergy(ctx, db, id, from, to)
 	}
-	return sensed{}, nil
+	return nil, "", nil
 }
 
 // Sensed integrates the GPU's own readings of a task over a window in device time. The energy is
@@ -234,8 +235,7 @@ func Sensed(ctx context.Context, db Store, t *store.Task, w Window) (*measure.Jo
 	if t.Clock == nil {
 		return nil, "", nil
 	}
-	s, err := overSensor(ctx, db, t.ID, t.Clock, nil, w)
-	return s.energy, s.method, err
+	return overSensor(ctx, db, t.ID, t.Clock, nil, w)
 }
 
 // settle is how long the calls that end a task may take in all, beside the analysis.

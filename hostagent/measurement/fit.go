@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/store"
@@ -123,11 +124,8 @@ func (s *sharing) fitted(e *attribute.Entry, uses []attribute.Use, columns []int
 // columns are those of the names, of active idle and of idle: the names with most time have one of
 // their own each.
 func (s *sharing) columns(r *attribute.Result) []int {
-	order := make([]int, len(r.Kernels))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Kernels[b].Share, r.Kernels[a].Share) })
+	byShare := func(a, b int) int { return cmp.Compare(r.Kernels[b].Share, r.Kernels[a].Share) }
+	order := lists.Order(len(r.Kernels), byShare)
 	out := make([]int, len(order)+2)
 	kernels := min(len(order), mostColumns)
 	if s.averages() {
@@ -151,12 +149,13 @@ func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 		return nil, nil, nil
 	}
 	columns := s.columns(r)
-	x, err := s.solve(columns[:len(r.Kernels)], r.Total)
+	all, err := s.solve(columns[:len(r.Kernels)], r.Total)
 	if err != nil {
 		return nil, nil, err
 	}
 	uses, left := slices.Concat(r.Kernels, []attribute.Use{r.ActiveIdle, r.Idle}), r.Total
-	entries := slices.DeleteFunc(x.Entries, func(e attribute.Entry) bool {
+	n := len(all)
+	entries := slices.DeleteFunc(all, func(e attribute.Entry) bool {
 		if !e.Apart {
 			return false
 		}
@@ -167,7 +166,7 @@ func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 		}
 		return true
 	})
-	whole := len(entries) == 1 && len(x.Entries) == 1
+	whole := len(entries) == 1 && n == 1
 	if !whole && !attribute.Distribute(entries, left, r.Total) {
 		return nil, nil, nil // edges took more than there is: they stay
 	}
@@ -176,7 +175,7 @@ func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 
 // solve is the second pass over scans and launches. Of a meter that shows a value until its next update
 // each is taken once, in the middle between the scan that has it first and the one before.
-func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution, error) {
+func (s *sharing) solve(columns []int, total measure.Joule) ([]attribute.Entry, error) {
 	t := s.task
 	r, tb := t.Setup.Response, t.Setup.Timebase
 	scan := tb.Seconds(tb.TicksPerScan)
@@ -190,7 +189,7 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 	}
 	x, err := attribute.NewSolver(m, s.spans)
 	if err != nil {
-		return attribute.Solution{}, err
+		return nil, err
 	}
 	defer x.Close()
 	var before float64
@@ -214,7 +213,7 @@ func (s *sharing) solve(columns []int, total measure.Joule) (attribute.Solution,
 		return nil
 	})
 	if err != nil {
-		return attribute.Solution{}, err
+		return nil, err
 	}
 	return x.Solve(total)
 }

@@ -62,10 +62,9 @@ func (r *Recorder) Start(ctx context.Context, address, name, user string) (store
 		return 0, ErrRecording
 	}
 	r.running[address] = x
-	r.all.Add(1)
-	r.mu.Unlock()
 	// The measurement outlives the call that starts it.
-	go r.record(context.WithoutCancel(ctx), x, address, Config{Name: name, User: user}, stopped)
+	r.all.Go(func() { r.record(context.WithoutCancel(ctx), x, address, Config{Name: name, User: user}, stopped) })
+	r.mu.Unlock()
 	select {
 	case id := <-x.begun:
 		return id, nil
@@ -114,7 +113,6 @@ func (r *Recorder) Close() {
 
 // record makes a measurement whose work is to wait for the stop.
 func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg Config, stopped <-chan struct{}) {
-	defer r.all.Done()
 	defer func() {
 		r.mu.Lock()
 		delete(r.running, address)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -68,6 +69,7 @@ func (s *attempt) rollOn(ctx context.Context, begin time.Time) (stop func()) {
 	if keep <= 0 {
 		return func() {}
 	}
+	s.rolled.read = map[string]int64{}
 	end := beside(ctx, func(ctx context.Context) error {
 		for sensor.Pause(ctx, min(keep/4, time.Minute)) == nil {
 			if err := s.rollOnce(ctx, begin); err != nil && ctx.Err() == nil {
@@ -186,10 +188,7 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 		return nil
 	}
 	last := HostTime(m.fit, m.fit.Knots[len(m.fit.Knots)-1].Host)
-	until := now.Add(-s.cfg.Rolling.Keep)
-	if last.Before(until) {
-		until = last
-	}
+	until := earlier(now.Add(-s.cfg.Rolling.Keep), last)
 	due := func(w *endedWindow) bool { return !w.Settled && w.End <= until.UnixNano() }
 	if !slices.ContainsFunc(r.ended, func(w endedWindow) bool { return due(&w) }) {
 		return nil
@@ -199,9 +198,7 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 	}
 	slices.SortStableFunc(r.ended, func(a, b endedWindow) int { return cmp.Compare(a.Begin, b.Begin) })
 	var w, done ServedWindows
-	for i := range r.ended {
-		w.Windows = append(w.Windows, r.ended[i].Window)
-	}
+	w.Windows = lists.Map(r.ended, func(e endedWindow) serving.Window { return e.Window })
 	if err := w.share(ctx, s.cfg.DB, t, &m); err != nil {
 		return err
 	}
@@ -288,9 +285,6 @@ func (s *attempt) windowsEnded(ctx context.Context, now time.Time) error {
 		w, n, err := windowsFrom(path, r.read[path])
 		if err != nil {
 			return err
-		}
-		if r.read == nil {
-			r.read = map[string]int64{}
 		}
 		r.read[path] += n
 		take(w)

@@ -21,16 +21,19 @@ import (
 
 // span is the time from the first kernel's begin to the last one's end.
 func span(kernels []store.Kernel) (from, to time.Time, ok bool) {
-	for i, k := range kernels {
-		if i == 0 || k.Start.Before(from) {
-			from = k.Start
-		}
-		if i == 0 || k.End.After(to) {
-			to = k.End
-		}
+	if len(kernels) == 0 {
+		return from, to, false
 	}
-	return from, to, len(kernels) > 0 && from.Before(to)
+	from, to = kernels[0].Start, kernels[0].End
+	for _, k := range kernels[1:] {
+		from, to = earlier(from, k.Start), later(to, k.End)
+	}
+	return from, to, from.Before(to)
 }
+
+func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
+
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // pick is a chosen window, with the uncertainty of its ends.
 type pick struct {
@@ -215,27 +218,22 @@ func (g guessed) note() string {
 		"budget holds it", 1e3*math.Abs(float64(g.error)), than)
 }
 
-// sensed is the energy by the GPU's own sensor, and the method of its readings; nil and
-// empty where there is none.
-type sensed struct {
-	energy *measure.Joule
-	method string
-}
-
 // sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where
-// the GPU has it, else of its usage; none when neither was read over the window. It reads no others.
-func sensorEnergy(ctx context.Context, db Store, id store.TaskID, from, to time.Time) (sensed, error) {
+// the GPU has it, else of its usage; nil and empty when neither was read over the window. It reads no others.
+func sensorEnergy(
+	ctx context.Context, db Store, id store.TaskID, from, to time.Time,
+) (energy *measure.Joule, method string, err error) {
 	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
 		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
 		if err != nil {
-			return sensed{}, err
+			return nil, "", err
 		}
 		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
 		if e, err := sensor.Integrate(points, from, to); err == nil {
-			return sensed{&e, method}, nil
+			return &e, method, nil
 		}
 	}
-	return sensed{}, nil
+	return nil, "", nil
 }
 
 // ErrNoClock: a task's markers did not relate the meter's clock to the host's.

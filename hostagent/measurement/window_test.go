@@ -76,6 +76,12 @@ func TestSensorEnergy(t *testing.T) {
 	}
 }
 
+// sensed is the energy by the GPU's own sensor, and the method of its readings.
+type sensed struct {
+	energy *measure.Joule
+	method string
+}
+
 // sensedOf stores readings, in any order, and integrates them over a window.
 func sensedOf(t *testing.T, readings []store.Reading, from, to float64) sensed {
 	t.Helper()
@@ -91,7 +97,8 @@ func sensedOf(t *testing.T, readings []store.Reading, from, to float64) sensed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := sensorEnergy(t.Context(), db, id, after(from), after(to))
+	var got sensed
+	got.energy, got.method, err = sensorEnergy(t.Context(), db, id, after(from), after(to))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -274,17 +274,14 @@ func (w *ServedWindows) lack(n int, why string) {
 }
 
 // ends are the windows' ends on the meter's clock.
-func (w *ServedWindows) ends(t *store.Task) iter.Seq[measure.Seconds] {
-	return func(yield func(measure.Seconds) bool) {
-		for i := range w.Windows {
-			from, to := w.span(t, i)
-			a, _ := t.Clock.Meter(from)
-			b, _ := t.Clock.Meter(to)
-			if !yield(a) || !yield(b) {
-				return
-			}
-		}
+func (w *ServedWindows) ends(t *store.Task) (out []measure.Seconds) {
+	for i := range w.Windows {
+		from, to := w.span(t, i)
+		a, _ := t.Clock.Meter(from)
+		b, _ := t.Clock.Meter(to)
+		out = append(out, a, b)
 	}
+	return out
 }
 
 // span is a window on the clock's count.

@@ -12,6 +12,16 @@ func Map[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
+// Order returns the numbers from 0 to n-1 in the order of compare; equal ones in their own.
+func Order(n int, compare func(a, b int) int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	slices.SortStableFunc(out, compare)
+	return out
+}
+
 // AddNew appends x to a list that does not contain it.
 func AddNew[T comparable](list []T, x T) []T {
 	if slices.Contains(list, x) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -181,9 +182,7 @@ func (e *Engine) Result() (Result, error) {
 	e.between = account{}
 	out := Result{ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg)}
 	out.Total = measure.Joule(e.total.Value())
-	for i := range e.names {
-		out.Kernels = append(out.Kernels, e.names[i].use(&e.cfg))
-	}
+	out.Kernels = lists.Map(e.names, func(a account) Use { return a.use(&e.cfg) })
 	return out, nil
 }
 

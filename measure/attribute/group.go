@@ -15,50 +15,38 @@ type Entry struct {
 	Columns []int           // in rising order; the last two are active idle and idle
 	Share   measure.Seconds // time by the rule of equal shares
 	Energy  measure.Joule   // of the fit: power × Share
-	Power   measure.Watt
-	U       measure.Joule // standard uncertainty of Energy, with that of the clock fit
-	Spans   uint64        // stretches: launches, or pauses
-	Apart   bool          // long enough for its edges, see Model.Brief
-	// Shared is Energy with the Remainder distributed: all come to the window's energy.
+	U       measure.Joule   // standard uncertainty of Energy, with that of the clock fit
+	Spans   uint64          // stretches: launches, or pauses
+	Apart   bool            // long enough for its edges, see Model.Brief
+	// Shared is Energy with the remainder distributed: all come to the window's energy.
 	// UShared is its standard uncertainty, within 0 ≤ E ≤ the window's energy at k = 2.
 	Shared, UShared measure.Joule
 }
 
-// Solution is a window's energy by column.
-type Solution struct {
-	Entries []Entry
-	Columns int // with active idle and idle
-	// Rank is the number of combinations of columns that the readings determine to better than the
-	// window's mean power; below Columns there are groups.
-	Rank  int
-	Scans int          // readings used
-	Noise measure.Watt // standard deviation of the residuals of a reading of mean weight
-	// Remainder is the window's energy less that of all entries of the fit: mostly what the
-	// trapezoid rule loses between scans. It is distributed in proportion to the energies.
-	Remainder measure.Joule
-}
-
-// Solve ends the fit. total is the window's energy, which the entries come to.
+// Solve ends the fit and returns the window's energy by column. total is the window's energy, which the entries come
+// to: the remainder of the fit, mostly what the trapezoid rule loses between scans, is distributed in proportion to the
+// energies.
+//
 // Two entries that are most alike (the most negative correlation) become one until each has a U (k = 2) below
 // its share of the window's energy, by time, and a variance that is not inflated by what the columns have in
 // common, or until one is left.
-func (s *Solver) Solve(total measure.Joule) (Solution, error) {
+func (s *Solver) Solve(total measure.Joule) ([]Entry, error) {
 	sums := newNormal(len(s.x))
 	for i := range s.sums {
 		sums.plus(&s.sums[i])
 	}
 	if sums.n == 0 || !(total > 0) {
-		return Solution{}, fmt.Errorf("attribute: %d readings of %v: %w", sums.n, total, ErrNoData)
+		return nil, fmt.Errorf("attribute: %d readings of %v: %w", sums.n, total, ErrNoData)
 	}
 	w := s.walkers[0]
 	if err := w.to(s.to); err != nil { // the rest of the launches' time
-		return Solution{}, fmt.Errorf("attribute: %w", err)
+		return nil, fmt.Errorf("attribute: %w", err)
 	}
 	mean := float64(total) / (s.to - s.from)
 	g := grouping{mean: mean, total: float64(total), memory: float64(cmp.Or(s.model.Average, s.model.Memory))}
 	fits, likely, err := s.fits(&sums, mean)
 	if err != nil {
-		return Solution{}, err
+		return nil, err
 	}
 	f := &fits[0]
 	p, fresh := f.powers(), f.fresh()
@@ -83,17 +71,12 @@ func (s *Solver) Solve(total measure.Joule) (Solution, error) {
 			})
 		}
 	}
-	rank, err := determined(fresh, mean)
-	if err != nil {
-		return Solution{}, err
-	}
 	g.merge()
-	out := Solution{
-		Entries: g.entries, Columns: s.columns, Rank: rank, Scans: sums.n,
-		Noise: measure.Watt(math.Sqrt(f.sigma2 * float64(sums.n) / s.weights)),
+	Distribute(g.entries, total, total)
+	if len(g.entries) == 1 {
+		g.entries[0].UShared = 0 // the window's energy itself
 	}
-	out.finish(total)
-	return out, nil
+	return g.entries, nil
 }
 
 // energies turns a covariance of powers into one of energies.
@@ -101,20 +84,6 @@ func energies(powers *mat.SymDense, share []float64) *mat.Dense {
 	out := mat.NewDense(len(share), len(share), nil)
 	out.Apply(func(i, j int, v float64) float64 { return share[i] * share[j] * v }, powers)
 	return out
-}
-
-// determined counts the combinations of columns whose powers are known to better than the mean.
-func determined(covariance *mat.SymDense, mean float64) (rank int, err error) {
-	var eigen mat.EigenSym
-	if !eigen.Factorize(covariance, false) {
-		return 0, fmt.Errorf("attribute: no eigenvalues of %d columns: %w", covariance.SymmetricDim(), ErrNoData)
-	}
-	for _, v := range eigen.Values(nil) {
-		if v < mean*mean {
-			rank++
-		}
-	}
-	return rank, nil
 }
 
 // apart reports whether a column joins no group.
@@ -234,20 +203,6 @@ func (g *grouping) merge() {
 		slices.Sort(x.Columns)
 		x.Share, x.Energy, x.Spans = x.Share+y.Share, x.Energy+y.Energy, x.Spans+y.Spans
 		g.entries = slices.Delete(g.entries, b, b+1)
-	}
-}
-
-// finish distributes the remainder and applies the bounds.
-func (s *Solution) finish(total measure.Joule) {
-	s.Remainder = total
-	for i := range s.Entries {
-		e := &s.Entries[i]
-		e.Power = measure.Watt(float64(e.Energy) / float64(e.Share))
-		s.Remainder -= e.Energy
-	}
-	Distribute(s.Entries, total, total)
-	if len(s.Entries) == 1 {
-		s.Entries[0].UShared = 0 // the window's energy itself
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -168,11 +169,7 @@ func (u *SpanUse) add(k *Started) {
 // thread's. It sorts launches.
 func Spans(spans []Span, launches []Started, adopt bool) []SpanUse {
 	out := make([]SpanUse, len(spans))
-	order := make([]int, len(spans))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(spans[a].From, spans[b].From) })
+	order := lists.Order(len(spans), func(a, b int) int { return cmp.Compare(spans[a].From, spans[b].From) })
 	slices.SortFunc(launches, func(a, b Started) int { return cmp.Compare(a.At, b.At) })
 	const process = -1
 	open := map[int][]int{}

@@ -47,12 +47,8 @@ func Fit(c measure.Channel, points []Point) (Line, error) {
 	if !(unit > 0) || !measure.Known(unit) {
 		return Line{}, fmt.Errorf("%w: all readings are zero: apply a known value", ErrFit)
 	}
-	f := fitting{unit: unit}
-	if c.UOffset > 0 {
-		f.rows = append(f.rows, row{r: 0, v: 0, u: c.UOffset})
-	} else {
-		f.rows = append(f.rows, row{r: 0, v: 0, u: 1e-9 * unit}) // taken as exact
-	}
+	zero := row{r: 0, v: 0, u: cmp.Or(c.UOffset, 1e-9*unit)} // where none is stated it is taken as exact
+	f := fitting{unit: unit, rows: []row{zero}}
 	for _, p := range points {
 		f.rows = append(f.rows, row{r: p.Reading / unit, v: p.Value, u: p.UReading, ref: p.U})
 	}

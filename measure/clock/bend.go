@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -125,10 +126,7 @@ const kink = 0.4e-6
 
 // outlier returns the knot that is furthest off its neighbours, where that is too far; 0 for none.
 func outlier(k []Knot) (worst int) {
-	var z []float64
-	for _, t := range triples(k, 1) {
-		z = append(z, math.Sqrt(t.square/(t.stated+kink*kink*t.kink)))
-	}
+	z := lists.Map(triples(k, 1), func(t triple) float64 { return math.Sqrt(t.square / (t.stated + kink*kink*t.kink)) })
 	if len(z) < 3 {
 		return 0
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/stat"
 )
@@ -246,11 +247,7 @@ func (s *solver) start() (l line) {
 // the prior.
 func (s *solver) slope(x, y []float64) float64 {
 	n := len(x)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
+	order := lists.Order(n, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
 	var slopes, weights []float64
 	pair := func(a, b int) {
 		if x[b] > x[a] {

@@ -119,11 +119,7 @@ func (f *Folder) Add(b *measure.Block) error { return f.stream.Add(b) }
 func (f *Folder) take(p *measure.Powers) error {
 	tb := f.setup.Timebase
 	width := f.cfg.span() / measure.Seconds(len(f.cells))
-	var delay measure.Seconds // the mean skew of the rails' first channels behind a scan's tick
-	for _, r := range f.setup.Rails {
-		delay += f.setup.Channels[r.X].Skew
-	}
-	delay /= measure.Seconds(len(f.setup.Rails))
+	delay := f.setup.MeanSkew()
 	for i := range p.Scans() {
 		t := tb.Seconds(p.Tick(i)) + delay
 		for f.at+1 < len(f.cfg.Starts) && t >= f.cfg.Starts[f.at+1]-f.cfg.Before {
@@ -252,15 +248,16 @@ func (f *Folder) energies(out *Profile, quiet []bool, width float64) {
 		vAbove, vWhole = vAbove+above[i]*above[i]*u2, vWhole+whole[i]*whole[i]*u2
 	}
 	out.Level = measure.Watt(level)
-	out.Above, out.AboveBudget = f.estimate(out.Bins, above, math.Sqrt(vAbove), quiet, width)
-	out.Whole, out.WholeBudget = f.estimate(out.Bins, whole, math.Sqrt(vWhole), quiet, width)
+	out.Above, out.AboveBudget = f.estimate(out.Bins, above, math.Sqrt(vAbove), quiet)
+	out.Whole, out.WholeBudget = f.estimate(out.Bins, whole, math.Sqrt(vWhole), quiet)
 }
 
 // estimate is the energy that the weights (seconds by bin) make of the bins,
 // with its budget: the scatter of the bins' means, the energy that a shift of all launches
 // passes over at the two ends of the kernel's part, and by rail the terms that are one
 // unknown for all bins.
-func (f *Folder) estimate(bins []Bin, weights []float64, scatter float64, quiet []bool, width float64,
+func (f *Folder) estimate(
+	bins []Bin, weights []float64, scatter float64, quiet []bool,
 ) (measure.Estimate, []measure.Contribution) {
 	rails := make([]quantities, len(f.setup.Rails))
 	var e float64

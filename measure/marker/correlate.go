@@ -300,11 +300,7 @@ func (l *lags) sidelobes(k int, lag int64) measure.Decibel {
 // well correlate with a marker; its residuals are not mere noise.
 func (s *sampled) quality(f *fitted, chips []bool) (rho float64, good bool) {
 	w, chip := &s.work, float64(s.spec.Chip)
-	w.residuals, w.levels = w.residuals[:0], w.levels[:0]
-	f.each(&f.par, func(_ int, level, r float64, _ *vector, _ int, _ bool) {
-		w.residuals = append(w.residuals, r)
-		w.levels = append(w.levels, level)
-	})
+	s.rest(f)
 	begin := f.origin + f.par[parT0] - float64(s.spec.CodeStart())*chip
 	var n, sx, sy, sxx, syy, sxy, rest, share float64
 	for i, k := 0, 0; k < len(chips) && i < len(f.pts); k++ {
@@ -332,6 +328,15 @@ func (s *sampled) quality(f *fitted, chips []bool) (rho float64, good bool) {
 	noise := whiteNoise(len(w.residuals), func(i int) float64 { return w.residuals[i] })
 	allowed := 2.5*noise*share/n + misfit*misfit*f.par[parStep]*f.par[parStep]
 	return rho, rho >= leastRho(int(n)) && rest/(n-5) <= allowed
+}
+
+// rest sets the residuals of the points, and their levels by the model.
+func (s *sampled) rest(f *fitted) {
+	w := &s.work
+	w.residuals, w.levels = w.residuals[:0], w.levels[:0]
+	f.each(&f.par, func(level, r float64, _ *vector, _ int, _ bool) {
+		w.residuals, w.levels = append(w.residuals, r), append(w.levels, level)
+	})
 }
 
 // refine lets falls be slower than rises and chips longer than specified where the
@@ -378,7 +383,7 @@ func (s *sampled) uncertainty(f *fitted) {
 	lean := f.inverse[parT0]
 	var sum, squares, clusters float64
 	last := 0
-	f.each(&f.par, func(_ int, _, r float64, row *vector, begun int, _ bool) {
+	f.each(&f.par, func(_, r float64, row *vector, begun int, _ bool) {
 		if begun != last {
 			squares += sum * sum
 			sum, last = 0, begun

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -226,10 +227,8 @@ func Inform(g *measure.Integrator, spec Spec, found []Found) {
 			continue
 		}
 		spec.Tag = f.Tag
-		var at []measure.Seconds
-		for _, e := range edgesOf(spec.Chips(f.Kind), spec.CodeStart(), float64(spec.Chip), nil) {
-			at = append(at, f.T+measure.Seconds(e.at))
-		}
+		edges := edgesOf(spec.Chips(f.Kind), spec.CodeStart(), float64(spec.Chip), nil)
+		at := lists.Map(edges, func(e edge) measure.Seconds { return f.T + measure.Seconds(e.at) })
 		g.Steps(at, spec.Chip/3, 0.9*spec.Chip)
 	}
 }
@@ -389,14 +388,11 @@ func (d *decimator) flush() {
 	var p float64
 	for i := range d.rails {
 		r := &d.rails[i]
-		x := float64(d.sums[r.x]) * inv
-		cur, volt := r.lin.I0+r.lin.IX*x, r.lin.V0
+		y := 0.0
 		if r.y >= 0 {
-			y := float64(d.sums[r.y]) * inv
-			cur += r.lin.IY * y
-			volt += r.lin.VY * y
+			y = float64(d.sums[r.y]) * inv
 		}
-		p += cur * volt
+		p += r.lin.Power(float64(d.sums[r.x])*inv, y)
 	}
 	clipped := d.clipped
 	d.drop()

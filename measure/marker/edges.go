@@ -11,14 +11,11 @@ import (
 // noise leaves a single edge worse than a tenth of a chip.
 func (s *sampled) place(f *fitted) []Edge {
 	f.birge = 1
-	w, chip := &s.work, float64(s.spec.Chip)
+	chip := float64(s.spec.Chip)
 	if rise, _ := f.tau(&f.par); rise+f.box/2 < s.space/4 {
 		return nil
 	}
-	w.residuals = w.residuals[:0]
-	f.each(&f.par, func(_ int, _, r float64, _ *vector, _ int, _ bool) {
-		w.residuals = append(w.residuals, r)
-	})
+	s.rest(f)
 	out := make([]Edge, 0, len(f.edges))
 	t0, scale := f.origin+f.par[parT0], 1+f.par[parStretch]
 	var chi2, mean float64
@@ -246,8 +243,7 @@ func (s *sampled) regular(f *fitted, edges []Edge, chips []bool) bool {
 		}
 	}
 	w := &s.work
-	w.residuals = w.residuals[:0]
-	f.each(&f.par, func(_ int, _, r float64, _ *vector, _ int, _ bool) { w.residuals = append(w.residuals, r) })
+	s.rest(f)
 	begin := t0 - float64(s.spec.CodeStart())*chip
 	for i, k := 0, 0; k < len(chips) && i < len(f.pts); k++ {
 		var r, n float64
@@ -259,12 +255,6 @@ func (s *sampled) regular(f *fitted, edges []Edge, chips []bool) bool {
 		}
 	}
 	return true
-}
-
-// alike reports whether two patterns may come from one host.
-func (p *pattern) alike(q *pattern) bool {
-	step := float64(max(p.Step, q.Step))
-	return math.Abs(float64(p.Step-q.Step)) <= plainAlike*step && math.Abs(p.low-q.low) <= plainAlike*step
 }
 
 // bound returns the patterns that stand for the markers that were not found:
@@ -287,7 +277,8 @@ func (p *plain) bound(found []Found) (out []Found) {
 	}
 	switch {
 	case coded[0] == nil && coded[1] == nil:
-		if p.last.Begin >= p.first.End && p.first.alike(p.last) {
+		lows := math.Abs(p.first.low - p.last.low)
+		if stop.Begin >= start.End && near(&start, stop.Step) && lows <= plainAlike*float64(max(start.Step, stop.Step)) {
 			return []Found{start, stop}
 		}
 	case coded[0] == nil:

@@ -75,7 +75,7 @@ func (m *model) tau(par *vector) (rise, fall float64) {
 // scale, the residual, the derivatives by the parameters, and the number of
 // edges that have begun. steady points lie on a level: only the derivatives by
 // step, low and drift are not zero there.
-func (m *model) each(par *vector, f func(i int, level, residual float64, row *vector, begun int, steady bool)) {
+func (m *model) each(par *vector, f func(level, residual float64, row *vector, begun int, steady bool)) {
 	rise, fall := m.tau(par)
 	slowest := settle * max(rise, fall)
 	stretch := 1 + par[parStretch]
@@ -100,7 +100,7 @@ func (m *model) each(par *vector, f func(i int, level, residual float64, row *ve
 		row[parStep] = level
 		row[parDrift] = m.pts[i].t - m.middle
 		y := par[parLow] + par[parDrift]*row[parDrift] + par[parStep]*level
-		f(i, level, m.pts[i].p-y, &row, begun, steady)
+		f(level, m.pts[i].p-y, &row, begun, steady)
 	}
 }
 
@@ -129,7 +129,7 @@ func (m *model) addEdge(par *vector, e *edge, t, rise, fall float64, row *vector
 // prior's share, JᵀJ and Jᵀr.
 func (m *model) normal(par *vector, h *[params]vector, g *vector) (cost float64) {
 	*h, *g = [params]vector{}, vector{}
-	m.each(par, func(_ int, _, r float64, row *vector, _ int, steady bool) {
+	m.each(par, func(_, r float64, row *vector, _ int, steady bool) {
 		cost += r * r
 		from, to := parStep, parFall
 		if !steady {

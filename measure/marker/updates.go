@@ -46,7 +46,7 @@ type updates struct {
 func newUpdates(spec Spec, setup *measure.Setup, on func(Found)) *updates {
 	r := setup.Response
 	u := &updates{
-		spec: spec, on: on, window: float64(r.Window), shift: skew(setup),
+		spec: spec, on: on, window: float64(r.Window), shift: -float64(setup.MeanSkew()),
 		period: float64(r.Update), hold: r.Update > 0,
 	}
 	if !u.hold {
@@ -143,7 +143,7 @@ func (u *updates) shape(kind Kind) shape {
 	for t := s.from; t <= s.to+s.step; t += s.step {
 		m.pts = append(m.pts, point{t: t})
 	}
-	m.each(&m.par, func(_ int, level, _ float64, _ *vector, _ int, _ bool) {
+	m.each(&m.par, func(level, _ float64, _ *vector, _ int, _ bool) {
 		s.level = append(s.level, level)
 	})
 	return s
@@ -235,11 +235,11 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
 		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay:  float64(r.Window+r.Update)/2 + skew(setup),
+		delay:  float64(r.Window+r.Update)/2 - float64(setup.MeanSkew()),
 		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	if r.Centred { // a value is not shown behind its own time
-		s.delay = float64(r.Window)/2 + skew(setup)
+		s.delay = float64(r.Window)/2 - float64(setup.MeanSkew())
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
 	s.points = new(newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64))
@@ -250,15 +250,6 @@ func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampl
 		s.corr.also = &s.plain.corr
 	}
 	return s
-}
-
-// skew returns the mean delay of the channels that carry the current.
-func skew(setup *measure.Setup) float64 {
-	var sum measure.Seconds
-	for _, r := range setup.Rails {
-		sum += setup.Channels[r.X].Skew
-	}
-	return -float64(sum) / float64(len(setup.Rails))
 }
 
 // point takes the next point of the trace.

@@ -20,7 +20,7 @@ type Part struct {
 type Combined struct {
 	Energy Estimate
 	Budget []Contribution
-	terms  []term
+	terms  terms
 }
 
 // ErrCombine: the windows cannot be combined.
@@ -80,7 +80,7 @@ func newEachWindow(source string) bool {
 type combiner struct {
 	energy  Sum
 	moments []Moments // by rail, weighted
-	terms   []term
+	terms   terms
 	lines   map[string]int // index in terms by source
 }
 
@@ -121,9 +121,7 @@ func (c *combiner) shared(g *Integrator) {
 			}
 		}
 	}
-	if u := g.setup.Timebase.UTickHz * math.Abs(c.energy.Value()); u > 0 {
-		c.terms = append(c.terms, term{Contribution: Contribution{Source: "tick rate", U: Joule(u), Systematic: true}})
-	}
+	c.terms.add("tick rate", g.setup.Timebase.UTickHz*c.energy.Value(), true)
 }
 
 func (c *combiner) line(t term) *term {

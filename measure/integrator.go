@@ -282,7 +282,6 @@ func (g *Integrator) start(b *Block) float64 {
 type Windows struct {
 	tb   Timebase
 	gs   []*Integrator
-	span []Window
 	next int // windows before it are done
 	// around is how much before a window its readings are wanted, in ticks.
 	around float64
@@ -291,7 +290,7 @@ type Windows struct {
 // NewWindows prepares the integration of windows, which must be in the order of
 // their ends.
 func NewWindows(s *Setup, windows []Window) (*Windows, error) {
-	w := &Windows{tb: s.Timebase, span: slices.Clone(windows)}
+	w := &Windows{tb: s.Timebase}
 	for i, x := range windows {
 		if i > 0 && x.To < windows[i-1].To {
 			return nil, fmt.Errorf("integrate: window %d ends before the one before it: %w", i+1, ErrOrder)
@@ -315,13 +314,13 @@ func (w *Windows) Add(b *Block) error {
 	last := b.TickAt(w.tb, n-1)
 	for w.next < len(w.gs) {
 		// As many scans as an edge remembers behind the window are still wanted.
-		if _, t, ok := w.gs[w.next].Covered(); !ok || w.tb.Ticks(t) <= w.tb.Ticks(w.span[w.next].To)+w.around {
+		if _, t, ok := w.gs[w.next].Covered(); !ok || w.tb.Ticks(t) <= w.gs[w.next].hi+w.around {
 			break
 		}
 		w.next++
 	}
 	for i := w.next; i < len(w.gs); i++ {
-		if last+w.around < w.tb.Ticks(w.span[i].From) {
+		if last+w.around < w.gs[i].lo {
 			continue
 		}
 		if err := w.gs[i].Add(b); err != nil {

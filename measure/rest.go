@@ -70,9 +70,6 @@ func (g *Integrator) Done() bool {
 // observe keeps the scans of a block that lie in the rest.
 func (r *rest) observe(s *stretch[Count]) {
 	for i, span := range r.spans {
-		if span.hi <= span.lo {
-			continue
-		}
 		lo := s.find(func(t float64) bool { return t >= span.lo })
 		hi := s.find(func(t float64) bool { return t >= span.hi })
 		if hi <= lo {

@@ -148,7 +148,7 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		Gaps: g.gaps, Lost: g.lost, Peak: g.peak(-1),
 	}
 	var total Sum
-	var terms []term
+	var lines terms
 	var all float64
 	for r := range g.setup.Rails {
 		all += math.Abs(float64(g.Moments(r).Energy(g.meter.rails[r].lin)))
@@ -161,12 +161,12 @@ func (g *Integrator) Result(e Edges) (Result, error) {
 		rail, own := g.rail(r, e)
 		total.Add(float64(rail.Energy.Energy))
 		out.Rails = append(out.Rails, rail)
-		terms = append(terms, own...)
+		lines = append(lines, own...)
 	}
 	out.Total.Energy = Joule(total.Value())
 	out.Mean = Watt(float64(out.Total.Energy) / float64(g.to-g.from))
-	terms = append(terms, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
-	out.Total.U, out.Budget = expand(terms)
+	lines = append(lines, g.common(-1, &g.total, float64(out.Total.Energy), e)...)
+	out.Total.U, out.Budget = expand(lines)
 	return out, nil
 }
 
@@ -209,14 +209,13 @@ func (g *Integrator) stats(r int) railStats {
 	// several times.
 	spacing := max(g.one2.Value()/g.one.Value()/float64(g.setup.Timebase.TickHz), float64(g.setup.Response.Update))
 	st := railStats{
-		rail: rail, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
+		rail: rail, lin: g.meter.rails[r].lin, x: g.setup.Channels[rail.X], nx: g.scatter(rail.X),
 		m: g.Moments(r), spacing: spacing, gainY: g.setup.noiseGain(rail),
 	}
 	whole := g.smooth(r).whole
 	st.ox = g.others(rail.X, st.nx, st.spacing, whole)
-	st.rail.X, st.rail.Y = 0, -1 // the statistics carry their channels along
 	if rail.Y >= 0 {
-		st.rail.Y, st.y, st.ny = 1, g.setup.Channels[rail.Y], g.scatter(rail.Y)
+		st.y, st.ny = g.setup.Channels[rail.Y], g.scatter(rail.Y)
 		st.oy = g.others(rail.Y, st.ny, st.spacing, whole)
 	}
 	return st
@@ -230,12 +229,10 @@ func (g *Integrator) others(channel int, n scatter, spacing, whole float64) dist
 }
 
 // rail returns the result of one rail and the lines of its budget that are its own.
-func (g *Integrator) rail(r int, e Edges) (RailResult, []term) {
+func (g *Integrator) rail(r int, e Edges) (RailResult, terms) {
 	rail, st := g.setup.Rails[r], g.stats(r)
 	own := st.budget()
-	if u := g.skew(r, &st); u > 0 {
-		own = append(own, term{Contribution: Contribution{Source: "skew " + rail.Name, U: u, Systematic: true}})
-	}
+	own.add("skew "+rail.Name, float64(g.skew(r, &st)), true)
 	energy := st.m.Energy(g.meter.rails[r].lin)
 	out := RailResult{
 		Name: rail.Name, Role: rail.Role, Energy: Estimate{Energy: energy},
@@ -253,29 +250,23 @@ const (
 
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
-func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) []term {
-	var out []term
-	add := func(source string, u float64, systematic bool) {
-		if u > 0 {
-			out = append(out, term{Contribution: Contribution{Source: source, U: Joule(u), Systematic: systematic}})
-		}
-	}
+func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) (out terms) {
 	tb, tick := g.setup.Timebase, 1/float64(g.setup.Timebase.TickHz)
-	add("tick rate", cmp.Or(e.Rate, tb.UTickHz)*math.Abs(energy), true)
+	out.add("tick rate", cmp.Or(e.Rate, tb.UTickHz)*math.Abs(energy), true)
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
-	add("window edges", tick*math.Sqrt(ends), true)
+	out.add("window edges", tick*math.Sqrt(ends), true)
 	smooth := g.smooth(r).jumps
-	add("window sampling", smooth*g.sampled(r, e), true)
+	out.add("window sampling", smooth*g.sampled(r, e), true)
 	steps, keeps := smooth*g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
-	add("sampling", steps, false)
-	add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
-	add(Beats, e.beats*math.Abs(energy), true)
+	out.add("sampling", steps, false)
+	out.add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
+	out.add(Beats, e.beats*math.Abs(energy), true)
 	one := g.one.Value()
 	gaps := math.Sqrt(s.gapVariance(one, energy/(one*tick), g.gap2, tick))
 	if g.gap1 > 0 {
 		gaps = math.Hypot(gaps, float64(e.Gaps)*s.bridged/g.gap1)
 	}
-	add("gaps", gaps, false)
+	out.add("gaps", gaps, false)
 	return out
 }
 

@@ -33,6 +33,18 @@ type term struct {
 	dof float64
 }
 
+// terms are lines of a budget. Lines that are zero are left out.
+type terms []term
+
+func (t *terms) add(source string, u float64, systematic bool) { t.addSeen(source, u, systematic, 0) }
+
+// addSeen adds a line of an uncertainty that was seen in readings.
+func (t *terms) addSeen(source string, u float64, systematic bool, dof float64) {
+	if u = math.Abs(u); u > 0 {
+		*t = append(*t, term{Contribution{source, Joule(u), systematic}, dof})
+	}
+}
+
 // CoverageFactor returns the k that holds 95.45 % of Student's distribution with
 // that many degrees of freedom, rounded down by GUM G.4.1; 2 for +Inf. It
 // is the Cornish–Fisher expansion (Abramowitz and Stegun, 26.7.5), within 1 %
@@ -61,6 +73,7 @@ func FactorOf(e Estimate, budget []Contribution) float64 {
 // railStats holds the terms of a rail's budget.
 type railStats struct {
 	rail   Rail
+	lin    Linear
 	x, y   Channel // y is zero for a rail of one channel
 	nx, ny scatter // of a reading
 	ox, oy disturbance
@@ -78,7 +91,7 @@ type railStats struct {
 type sensitivities struct{ dx, dy, gainX, gainY form }
 
 func (s *railStats) sensitivities() sensitivities {
-	i, v := s.rail.Linear([]Channel{s.x, s.y}).forms()
+	i, v := s.lin.forms()
 	out := sensitivities{dx: v, gainX: form{c: s.x.Offset, x: s.x.Gain}, gainY: form{c: s.y.Offset, y: s.y.Gain}}
 	switch s.rail.Wiring {
 	case WiringShunt: // P = (X − Y)·Y/R
@@ -106,50 +119,40 @@ type disturbance struct {
 const LoneReadings = "lone readings "
 
 // budget lists the contributions that belong to this rail alone.
-func (s *railStats) budget() []term {
-	var out []term
-	add := func(source string, u float64, systematic bool) {
-		if u = math.Abs(u); u > 0 {
-			out = append(out, term{Contribution: Contribution{Source: source, U: Joule(u), Systematic: systematic}})
-		}
-	}
+func (s *railStats) budget() (out terms) {
 	d := s.sensitivities()
 	channel := func(c Channel, n scatter, o disturbance, d, gain form) {
 		byGain, byOffset := s.m.product(gain, d), s.m.integral(d)
-		add("gain "+c.Name, c.UGain*byGain, true)
-		add("offset "+c.Name, c.UOffset*byOffset, true)
-		add("age "+c.Name, math.Hypot(c.Drift.AgeGain*byGain, c.Drift.AgeOffset*byOffset), true)
-		add("temperature "+c.Name, math.Hypot(c.Drift.TemperatureGain*byGain, c.Drift.TemperatureOffset*byOffset), true)
+		out.add("gain "+c.Name, c.UGain*byGain, true)
+		out.add("offset "+c.Name, c.UOffset*byOffset, true)
+		out.add("age "+c.Name, math.Hypot(c.Drift.AgeGain*byGain, c.Drift.AgeOffset*byOffset), true)
+		out.add("temperature "+c.Name, math.Hypot(c.Drift.TemperatureGain*byGain, c.Drift.TemperatureOffset*byOffset), true)
 		random := math.Abs(c.Gain) * math.Sqrt(s.spacing*max(s.m.product(d, d), 0))
-		if u := n.sigma * random; u > 0 {
-			out = append(out, term{Contribution{Source: "noise " + c.Name, U: Joule(u)}, n.dof})
-		}
+		out.addSeen("noise "+c.Name, n.sigma*random, false, n.dof)
 		fixed, dithered := Quantisation(n.sigma)
 		fixedU, ditheredU := fixed*c.Gain*s.m.integral(d), dithered*random
-		if u := o.slow.sigma * math.Abs(c.Gain*s.m.integral(d)); u > 0 {
-			out = append(out, term{Contribution{Source: "slow noise " + c.Name, U: Joule(u), Systematic: true}, o.slow.dof})
-		}
-		add("heavy tail "+c.Name, math.Sqrt(o.lone.variance)*random, false)
-		add(LoneReadings+c.Name, o.lone.mean*c.Gain*s.m.integral(d)/math.Sqrt(3), true)
-		add("quantisation "+c.Name, math.Hypot(fixedU, ditheredU), math.Abs(fixedU) > ditheredU)
+		out.addSeen("slow noise "+c.Name, o.slow.sigma*math.Abs(c.Gain*s.m.integral(d)), true, o.slow.dof)
+		out.add("heavy tail "+c.Name, math.Sqrt(o.lone.variance)*random, false)
+		out.add(LoneReadings+c.Name, o.lone.mean*c.Gain*s.m.integral(d)/math.Sqrt(3), true)
+		out.add("quantisation "+c.Name, math.Hypot(fixedU, ditheredU), math.Abs(fixedU) > ditheredU)
 	}
 	channel(s.x, s.nx, s.ox, d.dx, d.gainX)
 	if s.rail.Y >= 0 {
 		channel(s.y, s.ny, s.oy, d.dy, d.gainY)
 	}
-	i, v := s.rail.Linear([]Channel{s.x, s.y}).forms()
+	i, v := s.lin.forms()
 	switch s.rail.Wiring {
 	case WiringShunt:
-		add("shunt "+s.rail.Name, s.rail.UShunt*s.m.product(i, v), true)
-		add("age shunt "+s.rail.Name, s.rail.Drift.AgeGain*s.m.product(i, v), true)
-		add("temperature shunt "+s.rail.Name, s.rail.Drift.TemperatureGain*s.m.product(i, v), true)
+		out.add("shunt "+s.rail.Name, s.rail.UShunt*s.m.product(i, v), true)
+		out.add("age shunt "+s.rail.Name, s.rail.Drift.AgeGain*s.m.product(i, v), true)
+		out.add("temperature shunt "+s.rail.Name, s.rail.Drift.TemperatureGain*s.m.product(i, v), true)
 		// Y enters squared, so its scatter shifts the mean by σ²/R. It is not
 		// corrected: scatter that both channels share would not do it.
 		_, dithered := Quantisation(s.ny.sigma)
 		scatter := s.gainY * (s.ny.sigma*s.ny.sigma + dithered*dithered) * s.y.Gain * s.y.Gain
-		add("squared noise "+s.y.Name, scatter/float64(s.rail.Shunt)*float64(s.m.One), true)
+		out.add("squared noise "+s.y.Name, scatter/float64(s.rail.Shunt)*float64(s.m.One), true)
 	case WiringAssumed:
-		add("assumed voltage "+s.rail.Name, float64(s.rail.UAssumed)*s.m.integral(i), true)
+		out.add("assumed voltage "+s.rail.Name, float64(s.rail.UAssumed)*s.m.integral(i), true)
 	}
 	return out
 }
@@ -159,7 +162,7 @@ func (s *railStats) budget() []term {
 func (s *Setup) SteadyU(r int, i Ampere, v Volt, p Watt) Watt {
 	rail := s.Rails[r]
 	count := func(c Channel, value float64) float64 { return (value - c.Offset) / c.Gain }
-	st := railStats{rail: rail, x: s.Channels[rail.X], m: Moments{One: 1}}
+	st := railStats{rail: rail, lin: rail.Linear(s.Channels), x: s.Channels[rail.X], m: Moments{One: 1}}
 	switch rail.Wiring {
 	case WiringShunt:
 		st.m.X = count(st.x, float64(v)+float64(i)*float64(rail.Shunt))
@@ -168,9 +171,8 @@ func (s *Setup) SteadyU(r int, i Ampere, v Volt, p Watt) Watt {
 	default:
 		st.m.X = count(st.x, float64(i))
 	}
-	st.rail.X, st.rail.Y = 0, -1
 	if rail.Y >= 0 {
-		st.rail.Y, st.y = 1, s.Channels[rail.Y]
+		st.y = s.Channels[rail.Y]
 		st.m.Y = count(st.y, float64(v))
 	}
 	st.m.XX, st.m.XY, st.m.YY = st.m.X*st.m.X, st.m.X*st.m.Y, st.m.Y*st.m.Y
@@ -245,10 +247,10 @@ func (s *railSums) gapVariance(one, mean, gap2, tick float64) float64 {
 // expand returns the expanded uncertainty and the budget's lines, the largest
 // first. The effective degrees of freedom are Welch's and Satterthwaite's (GUM,
 // G.4.1).
-func expand(terms []term) (Joule, []Contribution) {
+func expand(lines terms) (Joule, []Contribution) {
 	var s, quartic float64
-	budget := make([]Contribution, 0, len(terms))
-	for _, t := range terms {
+	budget := make([]Contribution, 0, len(lines))
+	for _, t := range lines {
 		v := float64(t.U) * float64(t.U)
 		s += v
 		if t.dof > 0 {

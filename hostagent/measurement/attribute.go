@@ -396,10 +396,7 @@ func (in *launches) log(path string) error {
 	devices := map[uint32]int{}
 	var names []int // by the log's index
 	var k launchlog.Kernel
-	for err == nil {
-		if err = l.Next(&k); err != nil {
-			break
-		}
+	for err = l.Next(&k); err == nil; err = l.Next(&k) {
 		for _, n := range l.Process.Names[len(names):] {
 			names = append(names, in.name(n))
 		}

@@ -431,9 +431,6 @@ func (l *timeline) others() {
 	l.foreign = true
 }
 
-// span puts both ends of a span on the line.
-func (l *timeline) span(s gpu.Span) gpu.Span { return gpu.Span{Start: l.at(s.Start), End: l.at(s.End)} }
-
 // readings puts the readings' times on the line, in place.
 func (l *timeline) readings(r []store.Reading) []store.Reading {
 	for i := range r {

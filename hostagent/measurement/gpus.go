@@ -70,22 +70,17 @@ func visibleGPUs(cards []nvml.Card, env func(string) (string, bool)) (out []gpu.
 	byUUID := true
 	for _, name := range strings.Split(named, ",") {
 		name = strings.TrimSpace(name)
-		i, err := strconv.Atoi(name)
-		if err == nil {
-			byUUID = false
-			if !ordered || i < 0 || i >= len(cards) {
-				return nil, false, false
-			}
-			out = append(out, cards[i].Info)
-			continue
+		at, err := strconv.Atoi(name)
+		index := err == nil
+		if !index {
+			at = slices.IndexFunc(cards, func(c nvml.Card) bool {
+				return name != "" && strings.HasPrefix(strings.ToUpper(c.UUID), strings.ToUpper(name))
+			})
 		}
-		at := slices.IndexFunc(cards, func(c nvml.Card) bool {
-			return name != "" && strings.HasPrefix(strings.ToUpper(c.UUID), strings.ToUpper(name))
-		})
-		if at < 0 {
+		if at < 0 || at >= len(cards) || index && !ordered {
 			return nil, false, false
 		}
-		out = append(out, cards[at].Info)
+		byUUID, out = byUUID && !index, append(out, cards[at].Info)
 	}
 	return out, ordered || byUUID, true
 }

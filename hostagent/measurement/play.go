@@ -221,8 +221,7 @@ func (s *attempt) work(ctx context.Context, work Work) (err error) {
 	seen := strangers()
 	rows := make([]store.Kernel, len(kernels)) // on the line
 	for i, k := range kernels {
-		on := s.line.span(k.Span)
-		rows[i] = store.Kernel{Name: k.Name, Start: on.Start, End: on.End}
+		rows[i] = store.Kernel{Name: k.Name, Start: s.line.at(k.Span.Start), End: s.line.at(k.Span.End)}
 	}
 	if from, to, ok := span(rows); ok {
 		s.worked = gpu.Span{Start: from, End: to}

@@ -169,24 +169,21 @@ func (r *Recorder) whole(ctx context.Context, id store.TaskID) error {
 	return rework(ctx, r.db, &t, Window{From: from, To: to - scan}, measure.Edges{}, o)
 }
 
-// Onlooker is a GPU that this program cannot load: it plays no markers.
+// Onlooker is a gpu.Device that this program cannot load: it plays no markers.
 type Onlooker gpu.Info
 
-// Info implements gpu.Device.
+// Info returns what is known of the GPU.
 func (o Onlooker) Info() gpu.Info { return gpu.Info(o) }
 
-// PlayMarker implements gpu.Device: there is no edge.
+// PlayMarker returns a marker without an edge.
 func (Onlooker) PlayMarker(_ context.Context, _ marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	return gpu.Played{Kind: kind}, nil
 }
 
-// RunBenchmark implements gpu.Device.
+// RunBenchmark is not supported, and nor is WarmUp.
 func (Onlooker) RunBenchmark(context.Context, gpu.Benchmark, time.Duration) ([]gpu.Kernel, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// WarmUp implements gpu.Device.
 func (Onlooker) WarmUp(context.Context, time.Duration) error { return errors.ErrUnsupported }
-
-// Close implements gpu.Device.
-func (Onlooker) Close() error { return nil }
+func (Onlooker) Close() error                                { return nil }

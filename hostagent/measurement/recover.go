@@ -125,9 +125,7 @@ func interruption(ctx context.Context, db Store, t store.Row, life store.Livenes
 	// Reasons that hold once the rest has been fetched stay.
 	reason, _, _ := strings.Cut(t.Reason, notStopped)
 	reason, _, _ = strings.Cut(reason, transferStopped)
-	if reason = strings.TrimSuffix(reason, "; "); reason != "" {
-		v.note("%s", reason)
-	}
+	v.note("%s", strings.TrimSuffix(reason, "; "))
 	kernels, err := db.Kernels(ctx, t.ID)
 	if err != nil {
 		return v, err

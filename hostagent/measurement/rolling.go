@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -308,10 +309,7 @@ func windowsFrom(path string, from int64) (w []serving.Window, n int64, err erro
 		return nil, 0, err
 	}
 	defer f.Close()
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return nil, 0, err
-	}
-	text, err := io.ReadAll(f)
+	text, err := io.ReadAll(io.NewSectionReader(f, from, math.MaxInt64))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -29,7 +29,7 @@ func TestTimelineDoesNotStep(t *testing.T) {
 			t.Errorf("a step by %v was told, though nobody took times by it", s)
 		}
 	}
-	on := l.span(gpu.Span{Start: first, End: first.Add(time.Second)})
+	on := gpu.Span{Start: l.at(first), End: l.at(first.Add(time.Second))}
 	if d := on.Start.Sub(l.base.Round(0)); d < 0 || d > time.Minute || on.End.Sub(on.Start) != time.Second {
 		t.Errorf("%v", on)
 	}

@@ -202,11 +202,9 @@ func (in *ingest) Header(h store.Header, _ uint64) error {
 	if in.headed {
 		return nil
 	}
-	if err := in.db.PutHeader(in.ctx, in.id, h); err != nil {
-		return err
-	}
-	in.headed = true
-	return nil
+	err := in.db.PutHeader(in.ctx, in.id, h)
+	in.headed = err == nil
+	return err
 }
 
 // Chunk hands a copy to the writer, and waits while it is behind.

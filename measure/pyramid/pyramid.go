@@ -305,10 +305,8 @@ const seriesBytes = 8 + 3*2*PageBins
 func (p *Page) Append(dst []byte) []byte {
 	full := BinScans(p.Level)
 	flags := byte(0)
-	for i := range p.Series[0] {
-		if p.Series[0][i].N != full {
-			flags = 1
-		}
+	if slices.ContainsFunc(p.Series[0], func(b Bin) bool { return b.N != full }) {
+		flags = 1
 	}
 	le := binary.LittleEndian
 	dst = slices.Grow(dst, headBytes+len(p.Series)*seriesBytes+4*PageBins)
@@ -330,12 +328,7 @@ func appendSeries(dst []byte, bins []Bin) []byte {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for i := range bins {
 		if b := &bins[i]; b.N > 0 {
-			if v := float64(b.Min); v < lo {
-				lo = v
-			}
-			if v := float64(b.Max); v > hi {
-				hi = v
-			}
+			lo, hi = min(lo, float64(b.Min)), max(hi, float64(b.Max))
 		}
 	}
 	low, step := scale(lo, hi)

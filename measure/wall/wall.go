@@ -90,16 +90,16 @@ type Meter struct {
 		sum      float64 // of their powers, W
 	}
 
-	next               uint64 // the scan expected next
-	first, last, begin measure.Seconds
-	begun, whole       bool // the run under way began within the data
-	n                  int  // updates so far
-	count              measure.Count
-	before             float64 // the power of the run before, W
-	updates            int
-	squares            float64 // W²·s
-	gap2, gap2w        float64 // squares of gaps in the window, and times the square of the step
-	over               bool
+	next         uint64 // the scan expected next
+	last, begin  measure.Seconds
+	begun, whole bool // the run under way began within the data
+	n            int  // updates so far
+	count        measure.Count
+	before       float64 // the power of the run before, W
+	updates      int
+	squares      float64 // W²·s
+	gap2, gap2w  float64 // squares of gaps in the window, and times the square of the step
+	over         bool
 }
 
 // New prepares a window of device time; ErrNone where the bench has no meter at the wall.
@@ -145,7 +145,7 @@ func (m *Meter) Add(b *measure.Block) error {
 		lost := i == 0 && m.begun && b.FirstScan > m.next
 		switch {
 		case !m.begun:
-			m.first, m.begin, m.count, m.begun = t, t, c, true
+			m.begin, m.count, m.begun = t, c, true
 		case lost:
 			m.lose(measure.Window{From: m.last, To: t}, m.value(c)-m.value(m.count))
 			m.end((m.last+t)/2, c, false)

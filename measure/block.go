@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // Timebase relates a device's tick counter to seconds and to scans.
@@ -97,16 +99,14 @@ func (b *Block) TickAt(tb Timebase, i int) float64 {
 // Slice returns scans [from, to) of the block without copying the counts. An
 // empty slice at the block's end begins where the next scan is due.
 func (b *Block) Slice(tb Timebase, from, to int) Block {
-	out := Block{FirstScan: b.FirstScan + uint64(from), FirstTick: b.FirstTick, Counts: make([][]Count, len(b.Counts))}
+	out := Block{FirstScan: b.FirstScan + uint64(from), FirstTick: b.FirstTick}
+	out.Counts = lists.Map(b.Counts, func(col []Count) []Count { return col[from:to] })
 	switch n := len(b.Ticks); {
 	case from == 0:
 	case b.Ticks != nil && from == n:
 		out.FirstTick = b.Ticks[n-1] + int64(tb.TicksPerScan)
 	default:
 		out.FirstTick = int64(b.TickAt(tb, from))
-	}
-	for c := range b.Counts {
-		out.Counts[c] = b.Counts[c][from:to]
 	}
 	if b.Ticks != nil {
 		out.Ticks = b.Ticks[from:to]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
 // A multiplexed converter reads its channels one after another: a channel's
@@ -258,11 +260,8 @@ func (a *aligner) pieces(first uint64, n int, out func(*stretch[float64]) error)
 func (a *aligner) clone() *aligner {
 	c := *a
 	c.ticks = slices.Clone(a.ticks)
-	c.buf, c.interpolated = make([][]float64, len(a.buf)), make([][]float64, len(a.buf))
-	c.cols, c.cut = make([][]float64, len(a.buf)), make([][]float64, len(a.buf))
-	for i := range a.buf {
-		c.buf[i], c.interpolated[i] = slices.Clone(a.buf[i]), slices.Clone(a.interpolated[i])
-	}
+	c.buf, c.interpolated = lists.Map(a.buf, slices.Clone), lists.Map(a.interpolated, slices.Clone)
+	c.cols, c.cut = slices.Clone(a.cols), slices.Clone(a.cut)
 	return &c
 }
 

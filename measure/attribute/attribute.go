@@ -94,12 +94,9 @@ type Result struct {
 	Total            measure.Joule
 }
 
-// Merge adds the results of the engines of several groups of rails over the same
+// Merge adds the results, one or more, of the engines of several groups of rails over the same
 // kernels.
 func Merge(parts ...Result) Result {
-	if len(parts) == 0 {
-		return Result{}
-	}
 	out := parts[0]
 	out.Kernels = append([]Use(nil), out.Kernels...)
 	for _, p := range parts[1:] {

@@ -55,11 +55,10 @@ type walker struct {
 func (w *walker) draw() error {
 	for {
 		k, ok, err := w.feed.at(w.number)
-		w.number++
 		if w.more = ok; err != nil || !ok {
-			w.number--
 			return err
 		}
+		w.number++
 		if k.Name < 0 || k.Name >= len(w.s.model.Columns) || !(k.Start <= k.End) {
 			return ErrKernel
 		}

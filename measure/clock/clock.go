@@ -72,10 +72,8 @@ func (f Fit) Meter(host measure.Seconds) (t, u measure.Seconds) {
 // standard uncertainty. It is the inverse of Meter.
 func (f Fit) Host(meter measure.Seconds) (t, u measure.Seconds) {
 	t = (meter - f.A) / measure.Seconds(f.B)
-	if len(f.Knots) > 0 {
-		for range 3 { // a correction changes by some ppm of a step
-			t = (meter - f.A - f.Off(t)) / measure.Seconds(f.B)
-		}
+	for range 3 { // a correction by knots changes by some ppm of a step
+		t = (meter - f.A - f.Off(t)) / measure.Seconds(f.B)
 	}
 	return t, measure.Seconds(math.Sqrt(f.covariance(t, t)) / f.B)
 }

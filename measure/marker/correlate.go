@@ -3,6 +3,7 @@ package marker
 import (
 	"math"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -32,9 +33,9 @@ type correlator struct {
 
 // newCorrelator returns a correlator that hands every lag it completes to out.
 func newCorrelator(spec Spec, bins int, width float64, out *lags) correlator {
-	c := correlator{out: out, bins: bins, width: width, guard: max(1, min(spec.Guard-1, guardUsed))}
-	for _, high := range spec.Code.Chips() {
-		c.code = append(c.code, sign(high))
+	c := correlator{
+		out: out, bins: bins, width: width, guard: max(1, min(spec.Guard-1, guardUsed)),
+		code: lists.Map(spec.Code.Chips(), sign),
 	}
 	c.prefix = new(newRing[float64]((c.guard+len(c.code)+1)*bins + 2))
 	c.restart()

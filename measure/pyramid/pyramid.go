@@ -48,6 +48,9 @@ func (b Bin) Mean() measure.Watt { return measure.Watt(b.Sum / float64(b.N)) }
 
 func empty() Bin { return Bin{Min: measure.Watt(math.NaN()), Max: measure.Watt(math.NaN())} }
 
+// vacant are the bins of a page without scans.
+var vacant = slices.Repeat([]Bin{empty()}, PageBins)
+
 // emptyBins returns n bins without scans for every series.
 func emptyBins(series, n int) [][]Bin {
 	out := make([][]Bin, series)
@@ -128,15 +131,20 @@ func (b *Builder) Add(first uint64, n int, e []measure.Extreme) error {
 
 // page returns the open page of a level, after closing the one before it.
 func (b *Builder) page(level int, number uint64) (*Page, error) {
-	if p := b.open[level]; p != nil && p.Number != number {
+	p := b.open[level]
+	if p == nil {
+		p = NewPage(level, number, b.series)
+	} else if p.Number != number {
 		if err := b.close(level); err != nil {
 			return nil, err
 		}
+		p.Number = number
+		for _, bins := range p.Series {
+			copy(bins, vacant)
+		}
 	}
-	if b.open[level] == nil {
-		b.open[level] = NewPage(level, number, b.series)
-	}
-	return b.open[level], nil
+	b.open[level] = p
+	return p, nil
 }
 
 // close hands a page on, and its bins to the next level.

@@ -258,26 +258,22 @@ func (r *relation) within(ctx context.Context, db *store.DB) error {
 // add stores the kernels that only the trace has as those of one more process.
 func (r *relation) add(ctx context.Context, db *store.DB, file string) error {
 	device := store.LaunchDevice{Process: len(r.tables.Processes), UUID: r.task.GPUUUID, Measured: true}
-	names := map[string]int{}
+	in := launches{tables: r.tables, names: map[string]int{}}
 	for i, n := range r.tables.Names {
-		names[n] = i
+		in.names[n] = i
 	}
 	var rows []store.Launch
 	for _, i := range r.missing {
 		k := &r.trace.Kernels[i]
-		name := measure.Printable(k.Name)
-		n, ok := names[name]
-		if !ok {
-			n = len(r.tables.Names)
-			names[name], r.tables.Names = n, append(r.tables.Names, name)
-		}
-		device.Ordinal, r.of[i], r.start[i] = k.Device, name, k.Start+r.shift
+		n := in.name(k.Name)
+		device.Ordinal, r.of[i], r.start[i] = k.Device, in.tables.Names[n], k.Start+r.shift
 		rows = append(rows, store.Launch{
 			Start: k.Start + r.shift, End: k.End + r.shift, Name: n, Device: len(r.tables.Devices), Stream: k.Stream,
 			Correlation: k.Correlation, Grid: k.Grid, Block: k.Block,
 		})
 	}
 	slices.SortFunc(rows, func(a, b store.Launch) int { return cmp.Compare(a.Start, b.Start) })
+	r.tables = in.tables
 	r.tables.Devices = append(r.tables.Devices, device)
 	r.tables.Processes = append(r.tables.Processes, store.LaunchProcess{
 		Kernels: uint64(len(rows)), Reported: uint64(len(rows)), Whole: true,

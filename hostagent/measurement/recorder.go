@@ -120,14 +120,12 @@ func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg
 		close(x.done)
 	}()
 	m, hangUp, err := r.dial(ctx, address)
-	if err != nil {
-		x.err = err
+	if x.err = err; err != nil {
 		return
 	}
 	defer func() { x.err = errors.Join(x.err, hangUp()) }()
 	bench, err := m.GetBench(ctx)
-	if err != nil {
-		x.err = err
+	if x.err = err; err != nil {
 		return
 	}
 	cfg.DB, cfg.Monitor, cfg.Owner, cfg.Device = r.db, m, r.owner, Onlooker{UUID: bench.GPU}

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"math/cmplx"
@@ -31,9 +32,7 @@ type Bootstrap struct {
 }
 
 func (b Bootstrap) defaults() Bootstrap {
-	if b.Resamples <= 0 {
-		b.Resamples = 1000
-	}
+	b.Resamples = cmp.Or(max(b.Resamples, 0), 1000)
 	if !(b.Level > 0 && b.Level < 1) {
 		b.Level = 0.95
 	}
@@ -71,10 +70,9 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 	wider := 1.0
 	out.Block, wider = b.length(num, den, out.Point)
 	rng := rand.New(rand.NewPCG(b.Seed, 0x9e3779b97f4a7c15))
-	draw := drawer(sums, out.Block)
 	draws := make([]float64, 0, b.Resamples)
 	for range b.Resamples {
-		s := draw(rng)
+		s := resample(sums, max(1, int(out.Block)), rng)
 		if v := s.x / s.y; !math.IsNaN(v) && !math.IsInf(v, 0) {
 			draws = append(draws, v)
 		}
@@ -92,11 +90,7 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 // length returns the block length and the factor by which the resampled spread is too
 // small.
 func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float64) {
-	rest := make([]float64, len(num))
-	for i := range rest {
-		rest[i] = num[i] - ratio*den[i]
-	}
-	r := autocovariance(rest)
+	r := autocovariance(floats.AddScaledTo(make([]float64, len(num)), num, -ratio, den))
 	d, most := dependenceOf(r), float64(len(num))/3
 	c := max(math.Round(d.length()), math.Ceil(float64(len(num))/mostBlocks))
 	if b.Least > c { // not where it is no number
@@ -133,22 +127,15 @@ func ring(sums []two, from, k int) two {
 	return s
 }
 
-// drawer returns a function that draws one resample and returns its sums.
-func drawer(sums []two, block float64) func(*rand.Rand) two {
+// resample draws one resample of blocks of a size and returns its sums.
+func resample(sums []two, size int, rng *rand.Rand) (s two) {
 	n := len(sums) - 1
-	size := max(1, int(block))
-	blocks := make([]two, n) // by where they begin
-	for i := range blocks {
-		blocks[i] = ring(sums, i, size)
+	for range n / size {
+		t := ring(sums, int(rng.Uint32N(uint32(n))), size)
+		s.x, s.y = s.x+t.x, s.y+t.y
 	}
-	return func(rng *rand.Rand) (s two) {
-		for range n / size {
-			t := &blocks[rng.Uint32N(uint32(n))]
-			s.x, s.y = s.x+t.x, s.y+t.y
-		}
-		t := ring(sums, rng.IntN(n), n%size)
-		return two{s.x + t.x, s.y + t.y}
-	}
+	t := ring(sums, rng.IntN(n), n%size)
+	return two{s.x + t.x, s.y + t.y}
 }
 
 // expanded returns the percentiles to read off for an interval of a level that rests
@@ -213,17 +200,11 @@ func acceleration(x []float64, statistic func([]float64) float64) float64 {
 		copy(rest[i:], x[i+1:])
 		left[i] = statistic(rest)
 	}
-	mean := stat.Mean(left, nil)
-	var two, three float64
-	for _, v := range left {
-		d := mean - v
-		two += d * d
-		three += d * d * d
-	}
+	two, three := stat.Moment(2, left, nil), stat.Moment(3, left, nil)
 	if two == 0 {
 		return 0
 	}
-	return three / (6 * math.Pow(two, 1.5))
+	return -three / (6 * math.Sqrt(float64(n)) * math.Pow(two, 1.5))
 }
 
 // quantile interpolates sorted values linearly; the i-th of n stands at i/(n+1), the

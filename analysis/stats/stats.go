@@ -136,6 +136,14 @@ func Cumulate(v []float64) (sums, squares []float64) {
 	return sums, squares
 }
 
+// Differences returns by how much each term but the first lies above the one before it.
+func Differences[T ~float64](x []T) (out []float64) {
+	for i := 1; i < len(x); i++ {
+		out = append(out, float64(x[i]-x[i-1]))
+	}
+	return out
+}
+
 // Centred returns x less its mean.
 func Centred(x []float64) []float64 {
 	mean := stat.Mean(x, nil)

@@ -1,7 +1,16 @@
-// Package lists converts slices.
+// Package lists converts slices, and chooses from lists of times.
 package lists
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
+
+// Latest returns the latest of one or more times.
+func Latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// Earliest returns the earliest of one or more times.
+func Earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Map returns what f makes of each item of list, in its order; nil for an empty list.
 func Map[A, B any](list []A, f func(A) B) []B {

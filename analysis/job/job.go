@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/group"
 )
@@ -107,13 +108,7 @@ func (s Span) with(o Span) Span {
 	case o.From.IsZero():
 		return s
 	}
-	if o.From.Before(s.From) {
-		s.From = o.From
-	}
-	if o.To.After(s.To) {
-		s.To = o.To
-	}
-	return s
+	return Span{lists.Earliest(s.From, o.From), lists.Latest(s.To, o.To)}
 }
 
 // times derives the relation of the hosts' times.
@@ -125,9 +120,7 @@ func (t *Total) times() {
 		if len(h.Tasks) == 0 {
 			continue
 		}
-		if late.IsZero() || h.Span.From.After(late) {
-			late = h.Span.From
-		}
+		late = lists.Latest(late, h.Span.From)
 		if early.IsZero() || h.Span.To.Before(early) {
 			early = h.Span.To
 		}
@@ -136,10 +129,7 @@ func (t *Total) times() {
 		slices.SortFunc(list, func(a, b Task) int { return a.Span.From.Compare(b.Span.From) })
 		var end time.Time
 		for _, x := range list {
-			from := x.Span.From
-			if from.Before(end) {
-				from = end
-			}
+			from := lists.Latest(x.Span.From, end)
 			if x.Span.To.After(from) {
 				h.Busy += measure.SecondsOf(x.Span.To.Sub(from))
 				end = x.Span.To

@@ -98,16 +98,19 @@ var (
 func parseTegrastats(in *bufio.Reader, utcOffset time.Duration) (*Log, error) {
 	l := &Log{Tool: Tegrastats, Columns: map[Field][]Reading{}}
 	var second time.Time
-	var lines [][]Reading // of the second
-	var rails [][]Field
+	type value struct {
+		rail Field
+		Reading
+	}
+	var lines [][]value // of the second
 	flush := func() {
 		for i, list := range lines {
-			for j, r := range list {
-				r.At = second.Add(time.Duration(i) * time.Second / time.Duration(len(lines)))
-				l.Columns[rails[i][j]] = append(l.Columns[rails[i][j]], r)
+			for _, v := range list {
+				v.At = second.Add(time.Duration(i) * time.Second / time.Duration(len(lines)))
+				l.Columns[v.rail] = append(l.Columns[v.rail], v.Reading)
 			}
 		}
-		lines, rails = nil, nil
+		lines = nil
 	}
 	scan := bufio.NewScanner(in)
 	for n := 1; scan.Scan(); n++ {
@@ -128,20 +131,16 @@ func parseTegrastats(in *bufio.Reader, utcOffset time.Duration) (*Log, error) {
 			flush()
 			second = at
 		}
-		var list []Reading
-		var names []Field
+		var list []value
 		for _, m := range tegraRail.FindAllStringSubmatch(scan.Text(), -1) {
 			var mw int64
 			if _, err := fmt.Sscan(m[2], &mw); err != nil {
 				return nil, fmt.Errorf("smilog: line %d: %w: %s: %w", n, ErrFormat, m[1], err)
 			}
-			list = append(list, Reading{Power: measure.Watt(mw) / 1000, Line: n})
-			names = append(names, Field(m[1]))
-			if !slices.Contains(l.order, Field(m[1])) {
-				l.order = append(l.order, Field(m[1]))
-			}
+			list = append(list, value{Field(m[1]), Reading{Power: measure.Watt(mw) / 1000, Line: n}})
+			l.order = lists.AddNew(l.order, Field(m[1]))
 		}
-		lines, rails = append(lines, list), append(rails, names)
+		lines = append(lines, list)
 	}
 	flush()
 	if err := scan.Err(); err != nil {
@@ -160,7 +159,6 @@ const (
 	CodeCarbon = "codecarbon"
 )
 
-// total is the energy of a stretch of time.
 type total struct {
 	from, to time.Time
 	energy   measure.Joule

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"gonum.org/v1/gonum/stat"
@@ -176,7 +177,7 @@ func Energy(rs []Reading, from, to time.Time) (measure.Joule, error) {
 		if b.At.Before(a.At) {
 			return 0, fmt.Errorf("smilog: the log's clock steps back at %s", b.At.UTC().Format(time.RFC3339Nano))
 		}
-		lo, hi := latest(a.At, from), earliest(b.At, to)
+		lo, hi := lists.Latest(a.At, from), lists.Earliest(b.At, to)
 		if !lo.Before(hi) {
 			continue
 		}
@@ -188,9 +189,6 @@ func Energy(rs []Reading, from, to time.Time) (measure.Joule, error) {
 	}
 	return e, nil
 }
-
-func latest(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
-func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Tidied counts the repairs of a log.
 type Tidied struct {
@@ -377,7 +375,7 @@ func follow(rs []Reading, spans []Span, by time.Duration) float64 {
 			if !s.From.Before(to) {
 				break
 			}
-			a, b := latest(s.From, from), earliest(s.To, to)
+			a, b := lists.Latest(s.From, from), lists.Earliest(s.To, to)
 			share += float64(measure.SecondsOf(b.Sub(a))) / memory.Seconds()
 		}
 		busy, power = append(busy, share), append(power, float64(rs[i].Power))
@@ -400,9 +398,7 @@ func (l *Log) Extent() (first, last time.Time) {
 		if a := rs[0].At; first.IsZero() || a.Before(first) {
 			first = a
 		}
-		if b := rs[len(rs)-1].At; b.After(last) {
-			last = b
-		}
+		last = lists.Latest(last, rs[len(rs)-1].At)
 	}
 	return first, last
 }

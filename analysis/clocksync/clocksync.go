@@ -244,10 +244,10 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 	slices.Sort(lengths)
 	c := &coarse{width: measure.Seconds(min(maxBin, max(minBin, lengths[len(lengths)/10]/perSpan)))}
 	for s, err := range trace() {
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = c.add(s)
 		}
-		if err := c.add(s); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -175,10 +175,7 @@ func (s *solver) normal() {
 	s.beta = x.RawVector().Data
 	for i := range s.x {
 		s.row(i, row)
-		s.residual[i] = s.y[i]
-		for p, v := range row {
-			s.residual[i] -= v * s.beta[p]
-		}
+		s.residual[i] = s.y[i] - floats.Dot(row, s.beta)
 	}
 }
 
@@ -317,12 +314,11 @@ func (s *solver) describe(j int, at float64, start measure.Seconds, grow float64
 		U:    measure.Seconds(2 * grow * math.Sqrt(s.cov.At(columns+j, columns+j))),
 	}
 	for i, x := range s.x {
-		if s.w[i] == 0 {
-			continue
-		}
-		if x < at {
+		switch {
+		case s.w[i] == 0:
+		case x < at:
 			out.Edges[0]++
-		} else {
+		default:
 			out.Edges[1]++
 		}
 	}

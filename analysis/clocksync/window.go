@@ -285,7 +285,7 @@ func noise(p []float64) float64 {
 	if len(p) < 3 {
 		return math.Inf(1)
 	}
-	return stats.SD(floats.SubTo(make([]float64, len(p)-1), p[1:], p[:len(p)-1])) / math.Sqrt2
+	return stats.SD(stats.Differences(p)) / math.Sqrt2
 }
 
 // fitRamp fits a ramp between two levels to the samples around j by least

@@ -16,7 +16,6 @@ import (
 // Coverage names the sources of scatter that the interval of a ratio covers.
 type Coverage string
 
-// The coverages.
 const (
 	// Meters: one run of each, so that the meters' uncertainty is all that is known.
 	Meters Coverage = "meters"

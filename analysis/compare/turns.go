@@ -14,7 +14,6 @@ import (
 // Design is the order in time of the runs. Only RandomPairs and Turns have a test.
 type Design string
 
-// The designs.
 const (
 	// Single: fewer than two runs on a side, whose scatter is unknown.
 	Single Design = "one run"
@@ -156,8 +155,7 @@ func order(a, b []Run) ([]ordered, Design) {
 // scaled measures the times in median gaps. A gap counts as a quarter of the median at
 // least: runs that began together are not one run.
 func scaled(seq []ordered) []ordered {
-	at := lists.Map(seq, func(r ordered) float64 { return r.at })
-	gaps := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
+	gaps := stats.Differences(lists.Map(seq, func(r ordered) float64 { return r.at }))
 	median := stats.Median(gaps)
 	if !(median > 0) {
 		median = 1
@@ -286,8 +284,8 @@ func (p posterior) cdf(v float64) (below float64) {
 	return below
 }
 
-// quantile is the inverse of cdf, by the Illinois method. It lies between the quantiles of the parts as they would
-// be with the fewest degrees of freedom of all, and with infinitely many.
+// quantile is the inverse of cdf, by bisection. It lies between the quantiles of the parts as they would be with the
+// fewest degrees of freedom of all, and with infinitely many.
 func (p posterior) quantile(q float64) float64 {
 	dof := math.Inf(1)
 	for _, s := range p {
@@ -298,28 +296,12 @@ func (p posterior) quantile(q float64) float64 {
 	for _, s := range p {
 		lo, hi = min(lo, s.mean+s.u*near, s.mean+s.u*far), max(hi, s.mean+s.u*near, s.mean+s.u*far)
 	}
-	below, above, width, side := p.cdf(lo)-q, p.cdf(hi)-q, hi-lo, 0
-	for range 100 {
-		if hi-lo <= 1e-13*width || below >= 0 || above <= 0 {
-			break
+	for range 50 { // to the last digit
+		if mid := (lo + hi) / 2; p.cdf(mid) < q {
+			lo = mid
+		} else {
+			hi = mid
 		}
-		v := (lo*above - hi*below) / (above - below)
-		d := p.cdf(v) - q
-		switch last := side; {
-		case d < 0:
-			if lo, below, side = v, d, -1; last == side {
-				above /= 2
-			}
-		case d > 0:
-			if hi, above, side = v, d, 1; last == side {
-				below /= 2
-			}
-		default:
-			return v
-		}
-	}
-	if math.Abs(below) < math.Abs(above) {
-		return lo
 	}
 	return hi
 }

@@ -134,14 +134,11 @@ func amount(e *Effect) string {
 
 // decimals is how many make two digits of u where it begins with a 1 or a 2, else one.
 func decimals(u float64) int {
-	if !(u > 0) || math.IsInf(u, 0) {
-		return 2
+	d := measure.Decimals(u)
+	if u/math.Pow(10, math.Floor(math.Log10(u))) >= 2.95 {
+		d--
 	}
-	exponent := int(math.Floor(math.Log10(u)))
-	if u/math.Pow(10, float64(exponent)) < 2.95 {
-		exponent--
-	}
-	return min(max(-exponent, 0), 6)
+	return min(max(d, 0), 6)
 }
 
 // PText writes a chance: three digits are more than it is good for.

@@ -265,8 +265,8 @@ func (t *Table) utilisation(lines []line) error {
 		return err
 	}
 	t.Columns = lists.Map(names.fields, func(n string) Column { return Column{Name: n} })
-	for i := range defaults {
-		t.Columns = append(t.Columns, Column{Name: clockName(i), Unit: "MHz", Context: true})
+	for _, n := range clockNames(len(defaults)) {
+		t.Columns = append(t.Columns, Column{Name: n, Unit: "MHz", Context: true})
 	}
 	other := 0
 	for _, l := range lines[4:] {
@@ -305,15 +305,13 @@ func clocksAndSizes(lines []line) (defaults []float64, total int, err error) {
 	return defaults, total, nil
 }
 
-// clockName names a clock domain: core, memory, then by number.
-func clockName(domain int) string {
-	switch domain {
-	case 0:
-		return CoreClock
-	case 1:
-		return MemoryClock
+// clockNames name so many clock domains: core, memory, then by number.
+func clockNames(n int) []string {
+	out := []string{CoreClock, MemoryClock}
+	for i := len(out); i < n; i++ {
+		out = append(out, fmt.Sprintf("clock%d_mhz", i))
 	}
-	return fmt.Sprintf("clock%d_mhz", domain)
+	return out[:n]
 }
 
 // utilisationRow reads one row. The number of its fields decides its form: without
@@ -335,10 +333,7 @@ func (t *Table) utilisationRow(l line, names []string, defaults []float64) (Run,
 			"%d utilisations", len(l.fields), domains, total, total)
 	}
 	// The fields from at on are power, clocks and utilisations, as far as the row has them.
-	labels := []string{"power"}
-	for i := range defaults {
-		labels = append(labels, clockName(i))
-	}
+	labels := append([]string{"power"}, clockNames(domains)...)
 	labels = append(labels[:rest], names...)
 	values := make([]float64, len(labels))
 	for i, label := range labels {

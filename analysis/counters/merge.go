@@ -65,9 +65,7 @@ func Merge(tables ...*Table) (*Table, error) {
 func (t *Table) columnsOf(tables []*Table) error {
 	for _, x := range tables {
 		for _, n := range x.Notes {
-			if !slices.Contains(t.Notes, n) { // each pass leaves out the same
-				t.Notes = append(t.Notes, n)
-			}
+			t.Notes = lists.AddNew(t.Notes, n) // each pass leaves out the same
 		}
 		for _, c := range x.Columns {
 			i := t.column(c.Name)
@@ -263,7 +261,7 @@ func blocksOf(grid string) float64 {
 // time.
 func (t *Table) combine(launches []*launch, o Options) error {
 	groups := map[string][]*launch{}
-	grids := map[string]map[string]bool{}
+	grids := map[string]int{} // groups of a kernel
 	var order []string
 	for i, l := range launches {
 		// Launches of one kernel with the same grid and blocks do the same work.
@@ -282,13 +280,9 @@ func (t *Table) combine(launches []*launch, o Options) error {
 		}
 		if groups[key] == nil {
 			order = append(order, key)
+			grids[l.app+"\x00"+l.kernel]++
 		}
 		groups[key] = append(groups[key], l)
-		id := l.app + "\x00" + l.kernel
-		if grids[id] == nil {
-			grids[id] = map[string]bool{}
-		}
-		grids[id][l.grid+l.block] = true
 	}
 	for _, key := range order {
 		g := groups[key]
@@ -299,7 +293,7 @@ func (t *Table) combine(launches []*launch, o Options) error {
 			r.Name = g[0].app
 		case o.By == ByLaunch:
 			r.Name = fmt.Sprintf("%s #%s", r.Name, key)
-		case len(grids[g[0].app+"\x00"+g[0].kernel]) > 1 && o.By != ByApp:
+		case grids[g[0].app+"\x00"+g[0].kernel] > 1 && o.By != ByApp:
 			r.Name += fmt.Sprintf(" %s×%s", g[0].grid, g[0].block)
 		}
 		t.Runs = append(t.Runs, r)

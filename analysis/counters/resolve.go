@@ -18,7 +18,6 @@ import (
 // Scale is the rule for dividing counts of events by the run's time.
 type Scale string
 
-// The scales.
 const (
 	Auto      Scale = "auto"       // per second where every row has a time
 	PerSecond Scale = "per-second" // per second, or fail
@@ -241,9 +240,7 @@ func (f *Formula) compile(e ast.Expr, depth int) (term, error) {
 		return nil, errors.New("nested too deeply")
 	}
 	if name, ok := nameOf(e); ok {
-		if !slices.Contains(f.names, name) {
-			f.names = append(f.names, name)
-		}
+		f.names = lists.AddNew(f.names, name)
 		return func(of func(string) (float64, error)) (float64, error) { return of(name) }, nil
 	}
 	switch e := e.(type) {

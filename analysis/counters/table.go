@@ -27,7 +27,6 @@ import (
 // Kind is the kind of a column's values.
 type Kind int
 
-// The kinds.
 const (
 	// Rate stands for itself: a utilisation, a ratio, something per second or per cycle.
 	Rate Kind = iota
@@ -68,7 +67,6 @@ type Run struct {
 // Form is a form of file.
 type Form string
 
-// The forms.
 const (
 	Plain       Form = "csv"         // a header, a row a kernel
 	Utilisation Form = "utilisation" // gpupowermodel: three lines of clocks and sizes, names, rows
@@ -122,7 +120,6 @@ func (t *Table) column(name string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == name })
 }
 
-// note adds a note for the reader.
 func (t *Table) note(format string, args ...any) {
 	t.Notes = append(t.Notes, fmt.Sprintf(format, args...))
 }
@@ -246,12 +243,12 @@ func PaperSets() []Set { return Sets()[:7] }
 
 // Named returns a set by name.
 func Named(name string) (Set, bool) {
-	all := Sets()
-	i := slices.IndexFunc(all, func(s Set) bool { return strings.EqualFold(s.Name, name) })
-	if i < 0 {
-		return Set{}, false
+	for _, s := range Sets() {
+		if strings.EqualFold(s.Name, name) {
+			return s, true
+		}
 	}
-	return all[i], true
+	return Set{}, false
 }
 
 // Usual returns the set for a table of which none was named: AccelWattch's per-cycle
@@ -276,7 +273,6 @@ func (t *Table) All() Set { return plainSet("all", t.Names()...) }
 // Source is the counting tool.
 type Source string
 
-// The sources.
 const (
 	CUDAProfiler Source = "cuda-profiler" // the paper's names
 	NsightSource Source = "ncu"

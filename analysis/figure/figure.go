@@ -191,10 +191,8 @@ func Box(p *plot.Plot, name string, c color.Color, x0, y0, x1, y1 float64) error
 
 // Save writes a plot as SVG of a width and a height.
 func Save(w io.Writer, p *plot.Plot, width, height vg.Length) error {
-	c, err := p.WriterTo(width, height, "svg")
-	if err != nil {
-		return fmt.Errorf("plot: %w", err)
-	}
+	c := vgsvg.New(width, height)
+	p.Draw(draw.New(c))
 	return Encode(w, c)
 }
 

@@ -12,12 +12,10 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/analysis/validate"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -32,8 +30,6 @@ type Header struct {
 	Origin time.Time
 	// Missing are rails that a comment lists as not measured.
 	Missing []string
-	// Power are the columns that make the power, by their names.
-	Power []string
 }
 
 // Read reads a log's header and then yields its samples in the order of its rows,
@@ -54,7 +50,6 @@ func Read(r io.Reader) (*Header, iter.Seq2[validate.Sample, error], error) {
 	if err := d.choose(); err != nil {
 		return nil, nil, err
 	}
-	h.Power = lists.Map(slices.Concat(d.watts, d.volts, d.amperes), func(c logfile.Column) string { return c.Text })
 	s, err := d.next() // the form of the first shows whether times are absolute
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
@@ -101,10 +102,7 @@ func (f *Fit) along(x []float64) ([]float64, *spread) {
 func (f *Fit) leverage(x []float64) float64 {
 	along, s := f.along(x)
 	h := 1 / float64(f.Rows)
-	var size float64
-	for _, t := range along {
-		size += t * t
-	}
+	size := floats.Dot(along, along)
 	// A direction that no training row has is infinitely far, unless the row hardly points
 	// into it.
 	for k, v := range s.values {
@@ -206,7 +204,6 @@ func (f *Fit) Analytic(x []float64, level float64) (Interval, bool) {
 // Code names a kind of warning.
 type Code string
 
-// The warnings.
 const (
 	ZeroInTraining Code = "zero-in-training" // a counter was zero in all training rows and is not here
 	Constant       Code = "constant"         // a counter did not vary in training
@@ -324,7 +321,6 @@ func Diagnose(d *Data) (*Diagnosis, error) {
 	return g, nil
 }
 
-// warn adds a warning about a counter.
 func (g *Diagnosis) warn(c Code, counter, format string, args ...any) {
 	g.Warnings = append(g.Warnings, Warning{Code: c, Counter: counter, Text: fmt.Sprintf(format, args...)})
 }

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Held is the estimate of a row that was left out of the training.
@@ -107,19 +109,16 @@ type Score struct {
 
 // NewScore compares estimates with measured powers, of the same length and not empty.
 func NewScore(measured, estimated []measure.Watt) Score {
-	n := float64(len(measured))
-	var squares, abs, ratio, sum float64
-	for i, m := range measured {
-		e := float64(estimated[i] - m)
-		squares, abs, sum = squares+e*e, abs+math.Abs(e), sum+e
-		ratio += math.Abs(e) / float64(m)
-	}
+	watts := func(w measure.Watt) float64 { return float64(w) }
+	truth := lists.Map(measured, watts)
+	d := stats.Deviations(lists.Map(estimated, watts), truth, nil)
+	mse := d.RMSE * d.RMSE
 	s := Score{
-		Rows: len(measured), MSE: SquareWatt(squares / n), RMSE: measure.Watt(math.Sqrt(squares / n)),
-		MAE: measure.Watt(abs / n), Bias: measure.Watt(sum / n), MAPE: 100 * ratio / n, R2: measure.Number(math.NaN()),
+		Rows: len(measured), MSE: SquareWatt(mse), RMSE: measure.Watt(d.RMSE), MAE: measure.Watt(d.MAE),
+		Bias: measure.Watt(d.Bias), MAPE: d.MAPE, R2: measure.Number(math.NaN()),
 	}
-	if _, sd := moments(len(measured), func(i int) float64 { return float64(measured[i]) }); sd > 0 {
-		s.R2 = measure.Number(1 - squares/(n*sd*sd))
+	if _, sd := moments(truth); sd > 0 {
+		s.R2 = measure.Number(1 - mse/(sd*sd))
 	}
 	return s
 }
@@ -198,10 +197,7 @@ func (o Options) grid(d *Data) (out []float64) {
 		most, decades = 1, lassoDecades
 		if pr := standardise(d); len(pr.active) > 0 {
 			_, b := pr.gram()
-			most = 0
-			for _, v := range b {
-				most = max(most, 2*math.Abs(v))
-			}
+			most = 2 * floats.Norm(b, math.Inf(1))
 		}
 	}
 	for i := range decades*perDecade + 1 {
@@ -296,5 +292,4 @@ func groupFolds(d *Data, by FoldBy, k int) ([]int, error) {
 	return lists.Map(d.Rows, func(r Row) int { return fold[r.Group] }), nil
 }
 
-// count returns the number of folds.
 func count(folds []int) int { return slices.Max(folds) + 1 }

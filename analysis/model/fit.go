@@ -25,7 +25,6 @@ import (
 // are the weights of the standardised columns.
 type Method string
 
-// The methods.
 const (
 	Ridge         Method = "ridge"          // SSE + α‖w‖²
 	NonNegative   Method = "ridge-positive" // the same, no weight below zero

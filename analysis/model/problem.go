@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -25,10 +27,10 @@ func standardise(d *Data) *problem {
 	n, p := len(d.Rows), len(d.Counters)
 	pr := &problem{n: n, mean: make([]float64, p), scale: make([]float64, p), y: make([]float64, n)}
 	for j := range p {
-		pr.mean[j], pr.scale[j] = moments(n, func(i int) float64 { return d.Rows[i].X[j] })
+		pr.mean[j], pr.scale[j] = moments(lists.Map(d.Rows, func(r Row) float64 { return r.X[j] }))
 	}
 	pr.active = nonzero(pr.scale)
-	pr.yMean, _ = moments(n, func(i int) float64 { return float64(d.Rows[i].Power) })
+	pr.yMean, _ = moments(lists.Map(d.Rows, func(r Row) float64 { return float64(r.Power) }))
 	if len(pr.active) > 0 {
 		pr.z = mat.NewDense(n, len(pr.active), nil)
 	}
@@ -41,32 +43,29 @@ func standardise(d *Data) *problem {
 	return pr
 }
 
-// moments returns mean and population standard deviation of n values, the latter
+// moments returns mean and population standard deviation of values, the latter
 // 0 where they differ by no more than rounding. The values are scaled by the
 // largest first, so that their squares cannot overflow.
-func moments(n int, at func(i int) float64) (mean, sd float64) {
-	var top float64
-	for i := range n {
-		top = max(top, math.Abs(at(i)))
-	}
+func moments(v []float64) (mean, sd float64) {
+	top := floats.Norm(v, math.Inf(1))
 	if top == 0 {
 		return 0, 0
 	}
 	var sum, square, rest float64
-	for i := range n {
-		sum += at(i) / top
+	for _, x := range v {
+		sum += x / top
 	}
-	m := sum / float64(n)
-	for i := range n {
-		d := at(i)/top - m
+	n := float64(len(v))
+	m := sum / n
+	for _, x := range v {
+		d := x/top - m
 		square += d * d
 		rest += d // the rounding error of the mean
 	}
-	sd = math.Sqrt(max(0, square/float64(n)-(rest/float64(n))*(rest/float64(n))))
-	if sd <= 4*0x1p-52*float64(n) {
+	if sd = math.Sqrt(max(0, square/n-(rest/n)*(rest/n))); sd <= 4*0x1p-52*n {
 		sd = 0
 	}
-	return (m + rest/float64(n)) * top, sd * top
+	return (m + rest/n) * top, sd * top
 }
 
 // nonzero returns where values are other than zero.
@@ -167,7 +166,8 @@ type rule struct {
 const (
 	kktGoal  = 1e-11
 	kktLimit = 1e-7
-	sweeps   = 50_000
+	sweeps   = 50 // of a round
+	rounds   = 1000
 )
 
 // descend solves a rule by coordinate descent on the Gram matrix, and exactly once
@@ -175,31 +175,22 @@ const (
 // the end.
 func descend(g *mat.SymDense, b []float64, r rule) ([]float64, error) {
 	w := make([]float64, len(b))
-	scale := r.l1
-	for _, v := range b {
-		scale = max(scale, 2*math.Abs(v))
-	}
+	scale := max(r.l1, 2*floats.Norm(b, math.Inf(1)))
 	if scale == 0 {
 		return w, nil
 	}
-	// On the Gram matrix G = ZᵀZ and b = Zᵀy a sweep costs p², whatever the rows. Every
-	// tenth sweep refreshes the gradient and tests the optimum; the exact finish is tried
-	// early and then rarely, since it costs p³.
+	// On the Gram matrix G = ZᵀZ and b = Zᵀy a sweep costs p², whatever the rows. A round
+	// refreshes the gradient, and tries the exact finish, which costs p³.
 	grad := slices.Clone(b) // b − Gw
-	for s := range sweeps {
-		sweep(g, grad, w, r)
-		if s%10 == 9 {
-			residual(g, b, w, grad)
-			if r.violation(grad, w) <= kktGoal*scale {
-				break
-			}
-			if (s == 19 || s%500 == 499) && polish(g, b, w, r, scale) {
-				break
-			}
+	for range rounds {
+		for range sweeps {
+			sweep(g, grad, w, r)
+		}
+		done := polish(g, b, w, r, scale)
+		if residual(g, b, w, grad); done || r.violation(grad, w) <= kktGoal*scale {
+			break
 		}
 	}
-	polish(g, b, w, r, scale)
-	residual(g, b, w, grad)
 	if v := r.violation(grad, w); v > kktLimit*scale {
 		return nil, fmt.Errorf("%w: coordinate descent stopped %.2g short of the optimum: leave out collinear "+
 			"counters or raise α", ErrData, v/scale)
@@ -236,13 +227,9 @@ func (r rule) shrink(v float64) float64 {
 
 // residual works b − Gw out afresh, so that rounding does not add up.
 func residual(g *mat.SymDense, b, w, grad []float64) {
-	for j := range b {
-		sum := b[j]
-		for k, v := range w {
-			sum -= g.At(j, k) * v
-		}
-		grad[j] = sum
-	}
+	rest := mat.NewVecDense(len(grad), grad)
+	rest.MulVec(g, mat.NewVecDense(len(w), w))
+	rest.SubVec(mat.NewVecDense(len(b), b), rest)
 }
 
 // violation is by how much the conditions of Karush, Kuhn and Tucker fail: the

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -67,15 +67,11 @@ func ReadPoints(r io.Reader, name string) (*Table, error) {
 	}
 	t := &Table{}
 	for row, err := range in.Rows() {
-		if err != nil {
-			return nil, err
+		var p Point
+		if err == nil {
+			p, err = parsePoint(name, row, columns)
 		}
-		p, err := parsePoint(row, columns)
 		if err != nil {
-			return nil, err
-		}
-		p.From = fmt.Sprintf("%s:%d", name, row.Line)
-		if err = p.Validate(); err != nil {
 			return nil, err
 		}
 		t.Points, t.Kernels = append(t.Points, p), append(t.Kernels, row.Text(columns[6]))
@@ -104,7 +100,7 @@ func find(t *logfile.Table, names []string, must int) (out []logfile.Column, err
 }
 
 // parsePoint reads a row as one launch: repeat launches share its time and energy.
-func parsePoint(row logfile.Row, columns []logfile.Column) (p Point, err error) {
+func parsePoint(file string, row logfile.Row, columns []logfile.Column) (p Point, err error) {
 	v := [...]float64{5: 1} // as pointColumns: without a column repeat, of one launch
 	for i := range v {
 		if c := columns[i]; i < 3 || row.Text(c) != "" {
@@ -120,10 +116,12 @@ func parsePoint(row logfile.Row, columns []logfile.Column) (p Point, err error) 
 	if repeat < 1 || repeat != math.Trunc(repeat) {
 		return p, row.Fault(columns[5], "repeat %v: want a whole number of launches, 1 or more", repeat)
 	}
-	return Point{
+	p = Point{
 		Blocks: uint64(n), Time: measure.Seconds(v[1] / repeat), Energy: measure.Joule(v[2] / repeat),
 		UTime: measure.Seconds(v[4] / 2 / repeat), UEnergy: measure.Joule(v[3] / 2 / repeat),
-	}, nil
+		From: fmt.Sprintf("%s:%d", file, row.Line),
+	}
+	return p, p.Validate()
 }
 
 // Reading is one power reading of a trace.
@@ -204,8 +202,7 @@ func (t *Trace) Period() measure.Seconds {
 	if len(t.Readings) < 2 {
 		return 0
 	}
-	at := lists.Map(t.Readings, func(r Reading) float64 { return float64(r.At) })
-	d := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
+	d := stats.Differences(lists.Map(t.Readings, func(r Reading) measure.Seconds { return r.At }))
 	slices.Sort(d)
 	return measure.Seconds(d[len(d)/2])
 }

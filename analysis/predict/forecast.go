@@ -219,10 +219,7 @@ func (m *Model) Evaluate(points []Point) (Evaluation, error) {
 		return out, err
 	}
 	for _, p := range points {
-		q, err := m.At(p.Blocks, Target{})
-		if err != nil {
-			return out, err
-		}
+		q, _ := m.At(p.Blocks, Target{}) // the blocks of a valid point are none that it refuses
 		out.Points = append(out.Points, Scored{p, q})
 	}
 	var err1, err2, err3 error
@@ -261,9 +258,7 @@ func score(points []Scored, of func(Prediction) Forecast) (s Score, err error) {
 // would cancel, and more data would make it worse. The figures of the paper's
 // tables cannot come from that. Average is the mean of the absolute values.
 type Errors struct {
-	Worst   float64 `json:"wre_pct"` // WRE
-	Best    float64 `json:"bre_pct"` // BRE
-	Average float64 `json:"are_pct"` // ARE
+	Published
 	// Mean is the mean of the signed errors: the bias.
 	Mean float64 `json:"mean_signed_pct"`
 	N    int     `json:"n"`
@@ -276,7 +271,7 @@ func RelativeErrors[T ~float64](measured, predicted []T) (Errors, error) {
 		return Errors{}, fmt.Errorf("%w: %d measured and %d predicted values to compare", ErrInput, len(measured),
 			len(predicted))
 	}
-	out := Errors{Best: math.Inf(1), N: len(measured)}
+	out := Errors{Published: Published{Best: math.Inf(1)}, N: len(measured)}
 	for i := range measured {
 		y, p := float64(measured[i]), float64(predicted[i])
 		e := 100 * (p - y) / y

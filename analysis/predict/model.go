@@ -31,6 +31,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/analysis/stats"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
@@ -48,7 +49,6 @@ var (
 // Weighting is the rule for the weights of the points.
 type Weighting string
 
-// The weightings.
 const (
 	// Equal is the paper's plain regression: all points scatter alike.
 	Equal Weighting = "equal"
@@ -297,7 +297,6 @@ func checkPoints(points []Point) error {
 	return nil
 }
 
-// byBlocks orders points.
 func byBlocks(a, b Point) int { return cmp.Compare(a.Blocks, b.Blocks) }
 
 // line is a weighted least-squares line. Its coefficients are sums over the
@@ -315,10 +314,7 @@ type line struct {
 // fitLine draws the line. sigma holds the values' standard deviations, at least
 // up to a common factor; the x differ, as checkPoints has made sure.
 func fitLine(x, y, sigma []float64) line {
-	w := make([]float64, len(x))
-	for i, s := range sigma {
-		w[i] = 1 / (s * s)
-	}
+	w := lists.Map(sigma, func(s float64) float64 { return 1 / (s * s) })
 	l := line{sigma: sigma}
 	l.intercept, l.slope = stat.LinearRegression(x, y, w, false)
 	mean := stat.Mean(x, w)

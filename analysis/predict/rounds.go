@@ -83,11 +83,11 @@ type Reference struct {
 	Irregular string `json:"irregular,omitempty"`
 }
 
-// Published are errors as printed, in percent.
+// Published are the errors that the paper prints, in percent.
 type Published struct {
-	Worst   float64 `json:"wre_pct"`
-	Best    float64 `json:"bre_pct"`
-	Average float64 `json:"are_pct"`
+	Worst   float64 `json:"wre_pct"` // WRE
+	Best    float64 `json:"bre_pct"` // BRE
+	Average float64 `json:"are_pct"` // ARE
 }
 
 // The paper's devices.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/stat"
 )
@@ -33,10 +34,7 @@ type course struct {
 type moments struct{ sum, sq float64 }
 
 func newCourse(cfg Config) *course {
-	var lengths []float64
-	for i, t := range cfg.Starts[1:] {
-		lengths = append(lengths, float64(t-cfg.Starts[i]))
-	}
+	lengths := stats.Differences(cfg.Starts)
 	slices.Sort(lengths)
 	median := measure.Seconds(lengths[len(lengths)/2])
 	n := max(min(int(median/common/cfg.Step), mostPhases), 1)

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -22,14 +23,9 @@ type Options struct {
 
 // defaults replaces zeros and levels outside of 0 to 1.
 func (o Options) defaults() Options {
-	if o.Resamples <= 0 {
-		o.Resamples = 1000
-	}
+	o.Resamples, o.Columns = cmp.Or(max(o.Resamples, 0), 1000), cmp.Or(max(o.Columns, 0), 1200)
 	if !(o.Level > 0 && o.Level < 1) {
 		o.Level = 0.95
-	}
-	if o.Columns <= 0 {
-		o.Columns = 1200
 	}
 	return o
 }
@@ -259,7 +255,6 @@ func (r *run) gaps() float64 {
 // constant returns n equal values.
 func constant(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// caution adds a caution to the report.
 func (r *run) caution(format string, a ...any) {
 	r.rep.Cautions = append(r.rep.Cautions, fmt.Sprintf(format, a...))
 }
@@ -367,5 +362,4 @@ func ofReadings(cuts []float64, r []Reading, reach float64) *cumulative {
 	return c
 }
 
-// seconds converts a float.
 func seconds(v float64) measure.Seconds { return measure.Seconds(v) }

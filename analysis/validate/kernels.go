@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
@@ -192,14 +193,11 @@ func (r *run) kernelMethod(m *Method, said []float64, sum float64, truth []float
 	out.ErrorPct = measure.Number(100 * (ratio - 1))
 	// First-order propagation of the relative uncertainty of the meter to the ratio.
 	u := ratio * float64(all.U) / float64(all.Energy)
-	below, above := u, u
+	b := stats.Interval{Lo: math.NaN()}
 	if len(m.Readings) > 1 {
-		b := r.bootstrap().Ratio(said, truth)
-		if !math.IsNaN(b.Lo) {
-			below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
-		}
+		b = r.bootstrap().Ratio(said, truth)
 	}
-	out.Interval = errorInterval(out.ErrorPct, below, above)
+	out.Interval = errorInterval(out.ErrorPct, u, b)
 	out.Agreement = r.agreement(measure.Estimate{Energy: out.Energy}, measure.Estimate(all), share)
 	return out
 }

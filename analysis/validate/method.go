@@ -124,15 +124,13 @@ func (r *run) interval(out *MethodReport, m *Method, f *follower, cells []float6
 		b = boot.Ratio(cells, r.power)
 		b.Block *= (r.to - r.from) / float64(len(cells))
 	}
-	below, above := u, u
 	if math.IsNaN(b.Lo) {
 		out.Note = strings.TrimPrefix(out.Note+"; its interval holds the meter's uncertainty alone: there are no readings "+
 			"all along the work to resample", "; ")
 	} else {
-		below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
 		out.Block = seconds(b.Block)
 	}
-	out.Interval = errorInterval(measure.Number(100*(ratio-1)), below, above)
+	out.Interval = errorInterval(measure.Number(100*(ratio-1)), u, b)
 }
 
 // total is the meter's energy that methods are held against.
@@ -160,9 +158,13 @@ func (r *run) bootstrap() stats.Bootstrap {
 	return stats.Bootstrap{Resamples: r.o.Resamples, Level: r.o.Level, Seed: r.o.Seed}
 }
 
-// errorInterval returns the interval of an error, in per cent, from the relative uncertainties
-// below and above it.
-func errorInterval(errorPct measure.Number, below, above float64) Interval {
+// errorInterval returns the interval of an error, in per cent, from the relative uncertainty of its
+// ratio, and the interval of that by resampling, where it is known.
+func errorInterval(errorPct measure.Number, u float64, b stats.Interval) Interval {
+	below, above := u, u
+	if !math.IsNaN(b.Lo) {
+		below, above = math.Hypot(u, max(b.Point-b.Lo, 0)), math.Hypot(u, max(b.Hi-b.Point, 0))
+	}
 	return Interval{errorPct - measure.Number(100*below), errorPct + measure.Number(100*above)}
 }
 
@@ -291,5 +293,5 @@ func update(r []Reading) measure.Seconds {
 	if len(at) <= fewChanges {
 		return seconds(math.NaN())
 	}
-	return seconds(stats.Median(floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])))
+	return seconds(stats.Median(stats.Differences(at)))
 }

@@ -18,7 +18,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Subject is one measurement to be judged: the meter's samples, the software's
@@ -282,7 +284,6 @@ func (i *Interval) UnmarshalJSON(b []byte) error {
 // work like this: that is the interval.
 type Agreement = measure.Agreement
 
-// The agreements.
 const (
 	Agrees  = measure.Agrees
 	Reads   = measure.Differs
@@ -354,7 +355,6 @@ type KernelLine struct {
 // KernelKind is the content of a line by kernel.
 type KernelKind string
 
-// The kinds.
 const (
 	OneKernel     KernelKind = "kernel"
 	OtherKernels  KernelKind = "others"    // names that the table has no room for
@@ -447,15 +447,8 @@ func thin(r []Reading, from, to float64, most int) []Reading {
 	var out []Reading
 	for i := 0; i < len(in); i += step {
 		part := in[i:min(i+step, len(in))]
-		lo, hi := 0, 0
-		for j, x := range part {
-			if x.Power < part[lo].Power {
-				lo = j
-			}
-			if x.Power > part[hi].Power {
-				hi = j
-			}
-		}
+		powers := lists.Map(part, func(x Reading) float64 { return float64(x.Power) })
+		lo, hi := floats.MinIdx(powers), floats.MaxIdx(powers)
 		last := -1
 		for _, j := range []int{0, min(lo, hi), max(lo, hi), len(part) - 1} {
 			if j > last {

@@ -527,7 +527,7 @@ func TestVerdictIsWhatTheTablesSay(t *testing.T) {
 			m.Energy = measure.Joule(100 + m.ErrorPct)
 			m.Agreement = measure.Estimate{Energy: m.Energy}.Against(measure.Estimate(rep.Truth), measure.Joule(5*float64(rng.IntN(2))))
 			u := max(float64(rep.Truth.U), math.Abs(5*rng.NormFloat64()))
-			m.Interval = errorInterval(m.ErrorPct, u*(1+rng.Float64())/100, u*(1+rng.Float64())/100)
+			m.Interval = Interval{m.ErrorPct - measure.Number(u*(1+rng.Float64())), m.ErrorPct + measure.Number(u*(1+rng.Float64()))}
 			if rng.IntN(9) == 0 {
 				m = MethodReport{Name: m.Name, ErrorPct: measure.Number(math.NaN()), Agreement: Unknown}
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -48,9 +49,7 @@ func (p Page) Write(w io.Writer) error {
 		}
 		sections = append(sections, section{r, i + 1, heading(r), f})
 		for j := range r.Methods {
-			if n := r.Methods[j].Name; !slices.Contains(methods, n) {
-				methods = append(methods, n)
-			}
+			methods = lists.AddNew(methods, r.Methods[j].Name)
 		}
 	}
 	first := p.Reports[0]

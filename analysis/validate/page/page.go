@@ -128,6 +128,14 @@ var variables = func() map[string]string {
 // none stands for an undetermined figure.
 const none = "–"
 
+// known returns the text of a figure, with its first sign as a minus, or none where it is undetermined.
+func known[T ~float64](v T, text string) string {
+	if !measure.Known(v) {
+		return none
+	}
+	return strings.Replace(text, "-", "−", 1)
+}
+
 // energyText writes E ± U with two significant digits of U.
 func energyText[E, U ~float64](e E, u U) string {
 	if !measure.Known(e) {
@@ -150,12 +158,7 @@ func joules(e measure.Joule) string {
 
 // figureText returns a function that writes a figure by a format, with its sign as a minus.
 func figureText[T ~float64](format string) func(T) string {
-	return func(v T) string {
-		if !measure.Known(v) {
-			return none
-		}
-		return strings.Replace(fmt.Sprintf(format, float64(v)), "-", "−", 1)
-	}
+	return func(v T) string { return known(v, fmt.Sprintf(format, float64(v))) }
 }
 
 // percent writes an error, percentPlain a share, watts a power to a tenth of a watt.
@@ -174,12 +177,7 @@ func interval(i validate.Interval) string {
 }
 
 // span writes a time with its sign as a minus.
-func span(s measure.Seconds) string {
-	if !measure.Known(s) {
-		return none
-	}
-	return strings.Replace(s.String(), "-", "−", 1)
-}
+func span(s measure.Seconds) string { return known(s, s.String()) }
 
 // Clock describes the relation of the meter's clock to the host's in lines; of a recovered
 // clock also the time at which the offset holds, the edges behind it, and the breaks.
@@ -238,15 +236,12 @@ func colourClass(r *validate.Report, name string) string {
 
 // lagText writes a lag with its uncertainty.
 func lagText(m validate.MethodReport) string {
-	if !measure.Known(m.Lag) {
-		return none
-	}
 	d := 0
 	ms := 1e3 * float64(m.LagU)
 	if ms > 0 && ms < 10 {
 		d = 1
 	}
-	return strings.Replace(fmt.Sprintf("%.*f ± %.*f ms", d, 1e3*float64(m.Lag), d, ms), "-", "−", 1)
+	return known(m.Lag, fmt.Sprintf("%.*f ± %.*f ms", d, 1e3*float64(m.Lag), d, ms))
 }
 
 // Notes returns the notes on methods; the same note on several is given once.

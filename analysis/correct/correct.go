@@ -89,15 +89,13 @@ func Run(polled []Reading, o Options) (*Result, error) {
 		return nil, err
 	}
 	spans := []Span{o.Kernel}
-	energy := o.Lag.Kernel
 	if o.Kernel == (Span{}) {
-		spans, energy = Work(r.Corrected, r.Level.Threshold, o.Lag.Slope), o.Lag.Piece
-		if len(spans) == 0 {
+		if spans = Work(r.Corrected, r.Level.Threshold, o.Lag.Slope); len(spans) == 0 {
 			return nil, fmt.Errorf("correct: %w: the corrected power never stays above %v", ErrLevel, r.Level.Threshold)
 		}
 	}
 	for i, s := range spans {
-		e, err := energy(r.Readings, s)
+		e, err := o.Lag.Piece(r.Readings, s, o.Kernel)
 		if err != nil {
 			return nil, err
 		}
@@ -123,14 +121,13 @@ func (r *Result) level(o Options) error {
 		return err
 	}
 	margin := cmp.Or(o.Margin, max(5*r.Sigma, o.Level/20))
-	given := Level{Idle: o.Level, Active: o.Level, Threshold: o.Level + margin, Clear: true}
-	if err == nil {
-		given.Modes, given.Valley, given.Clear = l.Modes, l.Valley, l.Clear
-		given.Idle = min(l.Idle, o.Level)
+	if err != nil {
+		l = Level{Idle: o.Level, Clear: true}
 	}
-	given.Statement = fmt.Sprintf("idle %.1f W, active idle %.1f W as given; work counts above %.1f W",
-		float64(given.Idle), float64(o.Level), float64(given.Threshold))
-	r.Level = &given
+	l.Idle, l.Active, l.Threshold = min(l.Idle, o.Level), o.Level, o.Level+margin
+	l.Statement = fmt.Sprintf("idle %.1f W, active idle %.1f W as given; work counts above %.1f W",
+		float64(l.Idle), float64(o.Level), float64(l.Threshold))
+	r.Level = &l
 	return nil
 }
 
@@ -219,7 +216,7 @@ func Methods(rs []Reading, p *sensor.Profile, work Span, kernels []validate.Kern
 		for i := range moved {
 			moved[i].At -= p.Delay
 		}
-		e, err := l.Kernel(moved, work)
+		e, err := l.Piece(moved, work, work)
 		var course []Reading
 		if err == nil {
 			course = l.True(moved)
@@ -299,7 +296,7 @@ func Activities(kernels []validate.Kernel) []Activity {
 		if k.From >= k.To {
 			continue
 		}
-		out, end = append(out, Activity(k)), k.To
+		out, end = append(out, k), k.To
 	}
 	return out
 }

@@ -151,7 +151,7 @@ func TestTheFloorHolds(t *testing.T) {
 	}
 	span := Span{From: 4, To: 8}
 	e := must(s.Energy(span))(t)
-	t.Logf("%v ± %v of %v, %d held", e.Energy, e.U, load.Energy(span.From, span.To), s.Held)
+	t.Logf("%v ± %v of %v", e.Energy, e.U, load.Energy(span.From, span.To))
 	near(t, "energy", float64(e.Energy), float64(load.Energy(span.From, span.To)), 0.02)
 }
 
@@ -226,7 +226,7 @@ func TestLevelAndPhasesOfAK20(t *testing.T) {
 			t.Fatalf("noise %v: %d pieces of work, want two: %v", noise, len(work), work)
 		}
 		for i, w := range work {
-			e := must(lag.Piece(rs, w))(t)
+			e := must(lag.Piece(rs, w, Span{}))(t)
 			near(t, "energy", float64(e.Energy), float64(m.Kernels[i].Power)*float64(m.Kernels[i].Length()), 0.01)
 		}
 		phases := Phases(rs, lag.True(rs), work, l, sigma)
@@ -311,14 +311,14 @@ func TestSlopes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, r := range True(rs, 2, s)[5:35] {
+		for i, r := range (Lag{C: 2, Slope: s}).True(rs)[5:35] {
 			at := rs[i+5].At
 			if want := float64(3 + 5*at - 40*at*at + 2*(5-80*at)); math.Abs(float64(r.Power)-want) > 1e-9 {
 				t.Errorf("%s at %d: %v, want %v", name, i, r.Power, want)
 			}
 		}
 	}
-	p := True(rs, 2, Symmetric)
+	p := Lag{C: 2}.True(rs)
 	if want := rs[7].Power + 2*(rs[8].Power-rs[6].Power)/measure.Watt(rs[8].At-rs[6].At); math.Abs(float64(p[7].Power-want)) > 1e-9 {
 		t.Errorf("symmetric: %v, want %v", p[7].Power, want)
 	}

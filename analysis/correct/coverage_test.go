@@ -131,7 +131,7 @@ func TestCoverageByKernels(t *testing.T) {
 					from := at[len(at)-1]
 					at = append(at, from+d)
 					watts = append(watts, []measure.Watt{450, 136}[i%2])
-					acts = append(acts, Activity{[]string{"mem", "idle"}[i%2], Span{From: from, To: from + d}})
+					acts = append(acts, Activity{Name: []string{"mem", "idle"}[i%2], Span: Span{From: from, To: from + d}})
 				}
 				load, err := sensor.NewLoad(at, watts)
 				if err != nil {

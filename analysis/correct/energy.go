@@ -43,9 +43,8 @@ type Energy struct {
 	U      measure.Joule `json:"energy_u_j"` // expanded, k = 2
 	Mean   measure.Watt  `json:"mean_w"`     // Energy over the span's length
 	// Raw is the same integral of the readings as they are, without the static line.
-	Raw      measure.Joule          `json:"raw_energy_j"`
-	Budget   []measure.Contribution `json:"budget,omitempty"` // standard uncertainties, k = 1
-	Readings int                    `json:"-"`                // within the span
+	Raw    measure.Joule          `json:"raw_energy_j"`
+	Budget []measure.Contribution `json:"budget,omitempty"` // standard uncertainties, k = 1
 }
 
 // Sources of a budget.
@@ -91,18 +90,10 @@ func (l Lag) Energy(rs []Reading, s Span) (Energy, error) {
 		return Energy{}, err
 	}
 	e := Energy{Span: s, Raw: measure.Joule(raw)}
-	for _, r := range rs {
-		if r.At >= s.From && r.At <= s.To {
-			e.Readings++
-		}
-	}
 	g, length := l.gain(), float64(s.Length())
 	e.Energy = measure.Joule((raw + float64(l.C)*byC - float64(l.Offset)*length) / g)
 	noise := l.noise(rs)
-	_, v, err := l.linear(rs, s)
-	if err != nil {
-		return Energy{}, err
-	}
+	_, v := l.linear(rs, s)
 	squares := floats.Dot(v, v)
 	steps := l.bend(rs, s.From) + l.bend(rs, s.To)
 	e.budget([]measure.Contribution{
@@ -124,23 +115,19 @@ func (l Lag) noise(rs []Reading) measure.Watt {
 }
 
 // linear returns the corrected integral over a span as weights of the readings from low on,
-// in seconds, before the static line: most of the inner slopes cancel. Errors wrap ErrSpan.
-func (l Lag) linear(rs []Reading, s Span) (low int, v []float64, err error) {
-	u, first, err := trapezoid(rs, s)
-	if err != nil {
-		return 0, nil, err
-	}
+// in seconds, before the static line: most of the inner slopes cancel. The readings cover the span.
+func (l Lag) linear(rs []Reading, s Span) (low int, v []float64) {
+	u, first, _ := trapezoid(rs, s)
 	low = max(first-l.Slope.reach(), 0)
 	v = make([]float64, min(first+len(u)+l.Slope.reach(), len(rs))-low)
-	var buf [8]float64
 	for j, weight := range u {
 		v[first+j-low] += weight
-		lo, w := l.Slope.weights(rs, first+j, buf[:0])
+		lo, w := l.Slope.weights(rs, first+j)
 		for k, x := range w {
 			v[lo+k-low] += float64(l.C) * weight * x
 		}
 	}
-	return low, v, nil
+	return low, v
 }
 
 // budget keeps the contributions that are not zero, and sets U to twice their root sum
@@ -177,11 +164,11 @@ func (l Lag) at(rs []Reading, i int) float64 {
 }
 
 // True returns the corrected power at the readings' instants, with the static line
-// undone.
+// undone. Readings must pass [Check].
 func (l Lag) True(rs []Reading) []Reading {
-	out := True(rs, l.C, l.Slope)
+	out := slices.Clone(rs)
 	for i := range out {
-		out[i].Power = measure.Watt(float64(out[i].Power-l.Offset) / l.gain())
+		out[i].Power = measure.Watt((l.at(rs, i) - float64(l.Offset)) / l.gain())
 	}
 	return out
 }
@@ -215,16 +202,11 @@ func trapezoid(rs []Reading, s Span) (u []float64, first int, err error) {
 // and the energy is the integral over both ramps less the energy before and after those instants. So an error of an
 // instant costs the power beside the work, not the power of the work. The span of the result is between those
 // instants. Work too short to have a middle is integrated as it stands.
-func (l Lag) Piece(rs []Reading, work Span) (Energy, error) { return l.piece(rs, work, Span{}) }
-
-// Kernel returns the energy of a kernel whose span is known. As [Lag.Piece] it integrates over both ramps and
-// subtracts the energy beside the kernel, at the power of the nearest readings outside of the ramps. It needs
-// about five readings before the kernel and six behind it; with fewer it is [Lag.Energy], which loses half of each
-// ramp.
-func (l Lag) Kernel(rs []Reading, kernel Span) (Energy, error) { return l.piece(rs, kernel, kernel) }
-
-// piece is Piece, or Kernel where given is not the zero span.
-func (l Lag) piece(rs []Reading, work, given Span) (Energy, error) {
+//
+// A kernel whose span is known is given too, zero for none: the energy beside it is at the power of the nearest
+// readings outside of the ramps. It needs about five readings before the kernel and six behind it; with fewer it is
+// [Lag.Energy], which loses half of each ramp.
+func (l Lag) Piece(rs []Reading, work, given Span) (Energy, error) {
 	if err := Check(rs); err != nil {
 		return Energy{}, err
 	}
@@ -238,10 +220,7 @@ func (l Lag) piece(rs []Reading, work, given Span) (Energy, error) {
 	if first-n < 2 || last+n > len(rs)-3 || !middle {
 		return l.Energy(rs, work)
 	}
-	rise, fall, err := l.steps(rs, first, last, given)
-	if err != nil {
-		return Energy{}, err
-	}
+	rise, fall := l.steps(rs, first, last, given)
 	whole := Span{From: rs[first-n].At, To: rs[last+n].At}
 	e, err := l.Energy(rs, whole)
 	if err != nil || !(rise.at < fall.at) {
@@ -249,20 +228,13 @@ func (l Lag) piece(rs []Reading, work, given Span) (Energy, error) {
 	}
 	out := outside(whole, rise, fall)
 	e.Energy -= measure.Joule((out - float64(l.Offset)*float64(whole.Length()-(fall.at-rise.at))) / l.gain())
-	raw, err := Integrate(rs, Span{From: rise.at, To: fall.at})
-	if err != nil {
-		return Energy{}, err
-	}
-	e.Span, e.Raw = Span{From: rise.at, To: fall.at}, raw
-	list, err := l.stepsU(rs, whole, first, last, given)
-	if err != nil {
-		return Energy{}, err
-	}
+	e.Span = Span{From: rise.at, To: fall.at}
+	e.Raw, err = Integrate(rs, e.Span)
 	e.Budget = slices.DeleteFunc(e.Budget, func(c measure.Contribution) bool {
 		return c.Source == readingsNoise || c.Source == constantC
 	})
-	e.budget(append(e.Budget, list...))
-	return e, nil
+	e.budget(append(e.Budget, l.stepsU(rs, whole, first, last, given)...))
+	return e, err
 }
 
 // stepDraws is the number of draws of the readings' noise: they determine its effect on
@@ -272,16 +244,10 @@ const stepDraws = 200
 // stepsU returns the standard uncertainties of [Lag.Piece] by the readings' noise and age and by the constant:
 // those of the integral over the whole span, of the levels beside the work and of the instants of the steps
 // together, since they share them. Levels are medians, so errors are drawn for the readings near the steps
-// (the same draws each time); those between count by their weights. Errors wrap ErrSpan.
-func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]measure.Contribution, error) {
-	at, v, err := l.linear(rs, whole)
-	if err != nil {
-		return nil, err
-	}
-	_, perC, err := l.integral(rs, whole)
-	if err != nil {
-		return nil, err
-	}
+// (the same draws each time); those between count by their weights.
+func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) []measure.Contribution {
+	at, v := l.linear(rs, whole)
+	_, perC, _ := l.integral(rs, whole)
 	// A level looks at three readings beyond the ramp, and their slopes at reach more.
 	n := 2 * (l.Slope.reach() + 1)
 	low, high := max(first-n-1, 0), min(last+n+2, len(rs))
@@ -298,8 +264,7 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 				}
 			}
 			energies[k] = floats.Dot(v, off[at-low:][:len(v)])
-			rise, fall, stepErr := l.steps(shaken, first-low, last-low, given)
-			err = errors.Join(err, stepErr)
+			rise, fall := l.steps(shaken, first-low, last-low, given)
 			energies[k] -= outside(whole, rise, fall)
 		}
 		return stat.StdDev(energies, nil)
@@ -318,12 +283,11 @@ func (l Lag) stepsU(rs []Reading, whole Span, first, last int, given Span) ([]me
 	change := func(sign measure.Seconds) float64 {
 		other := l
 		other.C += sign * l.U / 2
-		rise, fall, stepErr := other.steps(rs, first, last, given)
-		err = errors.Join(err, stepErr)
+		rise, fall := other.steps(rs, first, last, given)
 		return perC*float64(other.C-l.C) - outside(whole, rise, fall)
 	}
 	constant := math.Abs(change(1)-change(-1)) / 2 / l.gain()
-	return append(list, measure.Contribution{Source: constantC, U: measure.Joule(constant), Systematic: true}), err
+	return append(list, measure.Contribution{Source: constantC, U: measure.Joule(constant), Systematic: true})
 }
 
 // aging returns a function that draws a phase of the register and sets off to the errors in watts that the ages at that
@@ -382,10 +346,7 @@ func (l Lag) age(rs []Reading, first, last int) measure.Seconds {
 // that holds values than of one that is looked at when read.
 func (l Lag) holds(rs []Reading) (evidence float64) {
 	noise, a, b := max(float64(l.noise(rs)), 1e-9), rs[0], rs[len(rs)-1]
-	e, err := Integrate(rs, Span{From: a.At, To: b.At})
-	if err != nil {
-		return 0
-	}
+	e, _ := Integrate(rs, Span{From: a.At, To: b.At})
 	power := (float64(e) + float64(l.C)*float64(b.Power-a.Power)) / float64(b.At-a.At)
 	for i := 1; i < len(rs); i++ {
 		last, rise := float64(rs[i-1].Power), float64(rs[i].Power-rs[i-1].Power)
@@ -401,16 +362,13 @@ func (l Lag) holds(rs []Reading) (evidence float64) {
 }
 
 // steps places the beginning and the end of work between readings first and last, at those that are given.
-func (l Lag) steps(rs []Reading, first, last int, given Span) (rise, fall step, err error) {
+func (l Lag) steps(rs []Reading, first, last int, given Span) (rise, fall step) {
 	n := l.Slope.reach() + 1
-	if rise, err = l.step(rs, first-n, first+1+n); err != nil {
-		return rise, fall, err
-	}
-	fall, err = l.step(rs, last-1-n, last+n)
+	rise, fall = l.step(rs, first-n, first+1+n), l.step(rs, last-1-n, last+n)
 	if given != (Span{}) {
 		rise.at, fall.at = given.From, given.To
 	}
-	return rise, fall, err
+	return rise, fall
 }
 
 // outside returns the energy in joules of a whole span before and after the work, before
@@ -427,19 +385,16 @@ type step struct {
 
 // step places a step between readings a and b by the area under the corrected power;
 // the levels are medians of three.
-func (l Lag) step(rs []Reading, a, b int) (step, error) {
+func (l Lag) step(rs []Reading, a, b int) step {
 	three := func(i int) float64 {
 		return stats.Median([]float64{l.at(rs, max(i-1, 0)), l.at(rs, i), l.at(rs, min(i+1, len(rs)-1))})
 	}
 	s := step{before: three(a - 1), after: three(b + 1)}
-	raw, byC, err := l.integral(rs, Span{From: rs[a].At, To: rs[b].At})
-	if err != nil {
-		return s, err
-	}
+	raw, byC, _ := l.integral(rs, Span{From: rs[a].At, To: rs[b].At})
 	length := float64(rs[b].At - rs[a].At)
 	late := (s.after*length - raw - float64(l.C)*byC) / (s.after - s.before)
 	s.at = rs[a].At + measure.Seconds(max(0, min(late, length)))
-	return s, nil
+	return s
 }
 
 // Slope is a way to take the slope of readings, which need not be evenly spaced.
@@ -489,8 +444,7 @@ func (s Slope) reach() int { return max(s.half, 1) }
 
 // at returns the slope in W/s at reading i.
 func (s Slope) at(rs []Reading, i int) (slope float64) {
-	var buf [8]float64
-	lo, w := s.weights(rs, i, buf[:0])
+	lo, w := s.weights(rs, i)
 	for k, x := range w {
 		slope += x * float64(rs[lo+k].Power)
 	}
@@ -499,10 +453,10 @@ func (s Slope) at(rs []Reading, i int) (slope float64) {
 
 // weights returns the first reading and the weights in 1/s: the sum of weight times
 // power from there on is the slope at reading i. At the ends of the
-// readings there are fewer weights. They are in buf where there is room.
-func (s Slope) weights(rs []Reading, i int, buf []float64) (lo int, w []float64) {
+// readings there are fewer weights.
+func (s Slope) weights(rs []Reading, i int) (lo int, w []float64) {
 	lo, hi := max(i-s.reach(), 0), min(i+s.reach(), len(rs)-1)
-	w = append(buf, make([]float64, hi-lo+1)...)
+	w = make([]float64, hi-lo+1)
 	if s.half == 0 || hi-lo < 2 {
 		d := 1 / float64(rs[hi].At-rs[lo].At)
 		w[0], w[len(w)-1] = -d, d
@@ -527,14 +481,4 @@ func (s Slope) weights(rs []Reading, i int, buf []float64) (lo int, w []float64)
 		w[j] = (c0 + c1*x(j) + c2*x(j)*x(j)) / det / scale
 	}
 	return lo, w
-}
-
-// True returns the power that a sensor of the constant c followed when it showed these
-// readings, at the same instants. Readings must pass [Check].
-func True(rs []Reading, c measure.Seconds, s Slope) []Reading {
-	out := slices.Clone(rs)
-	for i := range out {
-		out[i].Power += measure.Watt(float64(c) * s.at(rs, i))
-	}
-	return out
 }

@@ -123,13 +123,7 @@ type peak struct{ bin, from, to int }
 func newHistogram(rs []Reading, sigma float64) *histogram {
 	h := &histogram{}
 	for i, r := range rs {
-		w := 0.0
-		if i > 0 {
-			w += float64(r.At-rs[i-1].At) / 2
-		}
-		if i+1 < len(rs) {
-			w += float64(rs[i+1].At-r.At) / 2
-		}
+		w := float64(rs[min(i+1, len(rs)-1)].At-rs[max(i-1, 0)].At) / 2
 		h.powers, h.weights = append(h.powers, float64(r.Power)), append(h.weights, w)
 	}
 	sorted := slices.Clone(h.powers)
@@ -224,11 +218,11 @@ func (h *histogram) lowest(a, b int) int {
 	limit := slices.Min(part)*1.0001 + 1e-300
 	empty := func(v float64) bool { return v <= limit }
 	first := a + slices.IndexFunc(part, empty)
-	for last := b; ; last-- {
-		if empty(h.smooth[last]) {
-			return (first + last) / 2
-		}
+	last := b
+	for !empty(h.smooth[last]) {
+		last--
 	}
+	return (first + last) / 2
 }
 
 // mode returns power, spread and share of a peak: median and robust standard deviation

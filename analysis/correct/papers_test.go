@@ -44,7 +44,7 @@ func k20Energies(t *testing.T, m Model) (raw, corrected []float64) {
 	lag.C = m.Tau
 	rs := Collapse(all, Near, K20Period)
 	for _, s := range Work(lag.True(rs), p.Level+p.Margin, lag.Slope) {
-		e, err := lag.Piece(rs, s)
+		e, err := lag.Piece(rs, s, Span{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func readH200(t testing.TB) h200 {
 		if name == "gap" {
 			continue // like the time before: no kernel
 		}
-		h.activities = append(h.activities, Activity{name, Span{From: measure.Seconds(number(events[i][0]) / 1e6), To: measure.Seconds(number(events[i+1][0]) / 1e6)}})
+		h.activities = append(h.activities, Activity{Name: name, Span: Span{From: measure.Seconds(number(events[i][0]) / 1e6), To: measure.Seconds(number(events[i+1][0]) / 1e6)}})
 	}
 	return h
 }
@@ -369,7 +369,7 @@ func TestAverageFieldOfAnH200(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("noise %v, step %v; levels %q %v ± %v, residual %v", smooth.Noise, smooth.Step, levels.Names, levels.Power, levels.U, levels.Residual)
+	t.Logf("noise %v; levels %q %v ± %v", smooth.Noise, levels.Names, levels.Power, levels.U)
 	var end measure.Seconds
 	for _, a := range h.activities {
 		end = max(end, a.To)
@@ -443,7 +443,7 @@ func alternations(list []Activity) (out []Activity) {
 			out[n-1].To = a.To
 			continue
 		}
-		out = append(out, Activity{name, a.Span})
+		out = append(out, Activity{Name: name, Span: a.Span})
 	}
 	return out
 }

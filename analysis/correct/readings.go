@@ -11,6 +11,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -126,14 +127,8 @@ func Renewals(rs []Reading, period measure.Seconds) []Reading {
 
 // Spacing returns the median time between readings, NaN for fewer than two.
 func Spacing(rs []Reading) measure.Seconds {
-	if len(rs) < 2 {
-		return measure.Seconds(math.NaN())
-	}
-	gaps := make([]float64, len(rs)-1)
-	for i := range gaps {
-		gaps[i] = float64(rs[i+1].At - rs[i].At)
-	}
-	return measure.Seconds(stats.Median(gaps))
+	at := lists.Map(rs, func(r Reading) measure.Seconds { return r.At })
+	return measure.Seconds(stats.Median(stats.Differences(at)))
 }
 
 // Noise returns the standard deviation of a reading about a smooth course: the median
@@ -202,7 +197,6 @@ func Phases(rs, corrected []Reading, work []Span, l Level, sigma measure.Watt) [
 	return p.out
 }
 
-// phaser collects phases.
 type phaser struct {
 	rs, corrected []Reading
 	l             Level
@@ -211,15 +205,12 @@ type phaser struct {
 	out           []Phase
 }
 
-// put appends a phase with its raw energy, NaN where that cannot be had.
+// put appends a phase with its raw energy; it lies within the readings.
 func (p *phaser) put(k PhaseKind, from, to measure.Seconds) {
 	if !(from < to) {
 		return
 	}
-	e, err := Integrate(p.rs, Span{From: from, To: to})
-	if err != nil {
-		e = measure.Joule(math.NaN())
-	}
+	e, _ := Integrate(p.rs, Span{From: from, To: to})
 	p.out = append(p.out, Phase{k, Span{From: from, To: to}, e})
 }
 

@@ -19,10 +19,7 @@ type Smooth struct {
 	From  measure.Seconds
 	Cell  measure.Seconds
 	Power []measure.Watt // of each cell, on the true side of the static line
-	// Step is the standard deviation of the change from one cell to the next that
-	// the evidence chose, Noise that of a renewal about the model.
-	Step, Noise measure.Watt
-	Held        int // cells that were held at the floor
+	Noise measure.Watt   // standard deviation of a renewal about the model
 
 	chol    *mat.BandCholesky
 	uGain   float64
@@ -72,27 +69,21 @@ func Deconvolve(renewals []Reading, p *sensor.Profile, cell measure.Seconds, flo
 func (s *Smooth) To() measure.Seconds { return s.From + measure.Seconds(len(s.Power))*s.Cell }
 
 // Energy returns the energy of a span with the posterior's uncertainty, which assumes
-// steps of the power by [Smooth.Step]. For time that no window covered see [Unseen].
-// Errors wrap ErrSpan or ErrWindow.
+// steps of the power as the evidence chose them. For time that no window covered see [Unseen].
+// Errors wrap ErrSpan.
 func (s *Smooth) Energy(span Span) (Energy, error) {
 	if !(span.From < span.To) || span.From < s.From-1e-9 || span.To > s.To()+1e-9 {
 		return Energy{}, fmt.Errorf("correct: %w: %.6f s to %.6f s; the power is known from %.6f s to %.6f s", ErrSpan,
 			float64(span.From), float64(span.To), float64(s.From), float64(s.To()))
 	}
-	first, w := s.overlap(span, len(s.Power), nil)
+	first, w := s.overlap(span, len(s.Power))
 	c := make([]float64, len(s.Power))
 	e := Energy{Span: span, Raw: measure.Joule(math.NaN())}
 	for i, t := range w {
 		c[first+i] = t
 		e.Energy += measure.Joule(t * float64(s.Power[first+i]))
 	}
-	var z mat.VecDense
-	err := s.chol.SolveVecTo(&z, mat.NewVecDense(len(c), c))
-	var ill mat.Condition
-	if err != nil && !errors.As(err, &ill) {
-		return Energy{}, fmt.Errorf("correct: %w: %w", ErrWindow, err)
-	}
-	u := float64(s.Noise) * math.Sqrt(max(floats.Dot(c, z.RawVector().Data), 0)) * measure.CoverageFactor(s.dof) / 2
+	u := float64(s.Noise) * math.Sqrt(max(floats.Dot(c, solved(s.chol, c)), 0)) * measure.CoverageFactor(s.dof) / 2
 	e.budget([]measure.Contribution{
 		{Source: "what the readings leave open", U: measure.Joule(u)},
 		{Source: "gain", U: measure.Joule(math.Abs(float64(e.Energy)) * s.uGain / 2), Systematic: true},
@@ -128,11 +119,10 @@ func newEquations(renewals []Reading, p *sensor.Profile, s *Smooth, n int) *equa
 	e := &equations{
 		ata: mat.NewSymBandDense(n, band, nil), aty: make([]float64, n), rows: len(renewals), cells: n, band: band,
 	}
-	w := make([]float64, 0, band+1)
 	for _, r := range renewals {
 		y := float64(r.Power-p.Offset) / p.Gain
 		b := r.At - p.Delay
-		first, weights := s.overlap(Span{From: b - p.Window, To: b}, n, w)
+		first, weights := s.overlap(Span{From: b - p.Window, To: b}, n)
 		for i, wi := range weights {
 			wi /= float64(p.Window)
 			e.aty[first+i] += wi * y
@@ -145,11 +135,10 @@ func newEquations(renewals []Reading, p *sensor.Profile, s *Smooth, n int) *equa
 	return e
 }
 
-// overlap returns the time in seconds that each cell shares with a span, from the first
-// cell on; w is reused.
-func (s *Smooth) overlap(span Span, n int, w []float64) (first int, out []float64) {
+// overlap returns the time in seconds that each of n cells shares with a span, from the first
+// cell on.
+func (s *Smooth) overlap(span Span, n int) (first int, out []float64) {
 	first = max(0, int(math.Floor(float64((span.From-s.From)/s.Cell)+1e-9)))
-	out = w[:0]
 	for i := first; i < n; i++ {
 		a := s.From + measure.Seconds(i)*s.Cell
 		t := min(span.To, a+s.Cell) - max(span.From, a)
@@ -203,7 +192,7 @@ func (e *equations) evidence() float64 {
 		if !ok {
 			return
 		}
-		x := e.x(c, e.aty)
+		x := solved(c, e.aty)
 		rest := e.yy - floats.Dot(x, e.aty) // residual and penalty together
 		free := float64(e.rows - 1)
 		if rest <= 0 {
@@ -226,14 +215,10 @@ func (e *equations) evidence() float64 {
 	return best
 }
 
-// x solves factorized equations; an ill-conditioned solution stands, zeros replace none.
-func (e *equations) x(c *mat.BandCholesky, b []float64) []float64 {
+// solved solves factorized equations.
+func solved(c *mat.BandCholesky, b []float64) []float64 {
 	var x mat.VecDense
-	if err := c.SolveVecTo(&x, mat.NewVecDense(len(b), b)); err != nil {
-		if _, ok := errors.AsType[mat.Condition](err); !ok {
-			return make([]float64, len(b))
-		}
-	}
+	_ = c.SolveVecTo(&x, mat.NewVecDense(len(b), b)) // an ill-conditioned solution, its only error, stands
 	return x.RawVector().Data
 }
 
@@ -244,12 +229,11 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 	if !ok {
 		return fmt.Errorf("correct: %w: the equations are singular", ErrWindow)
 	}
-	x := e.x(c, e.aty)
+	x := solved(c, e.aty)
 	s.chol = c
 	free := float64(e.rows - 1)
 	variance := (e.yy - floats.Dot(x, e.aty)) / free
 	s.Noise = measure.Watt(math.Sqrt(max(variance, 0)))
-	s.Step = s.Noise / measure.Watt(math.Sqrt(ratio))
 	s.dof = free
 	// An active set: cells are only ever added, so that it ends.
 	held := make([]bool, len(x))
@@ -272,14 +256,13 @@ func (e *equations) solve(s *Smooth, ratio float64, floor measure.Watt) error {
 		if c, ok = e.penalised(ratio, held); !ok {
 			break
 		}
-		x = e.x(c, b)
+		x = solved(c, b)
 	}
 	s.Power = make([]measure.Watt, len(x))
 	for i, v := range x {
 		s.Power[i] = measure.Watt(v)
 		if held[i] {
 			s.Power[i] = floor
-			s.Held++
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 )
@@ -81,9 +82,7 @@ func ParseReadings(r io.Reader, heading string) (*Table, error) {
 			continue
 		}
 		power = append(power, c)
-		if name := strings.ToLower(c.Base); !slices.Contains(t.Fields, name) {
-			t.Fields = append(t.Fields, name)
-		}
+		t.Fields = lists.AddNew(t.Fields, strings.ToLower(c.Base))
 	}
 	if !at.Is() || len(power) == 0 {
 		return nil, in.Fault("want a column time_us (or _s, _ms, _ns) and one of power, " +

@@ -258,11 +258,7 @@ func (l *linear) jacobian(r response, b bounds) *mat.Dense {
 	l.solve(r)
 	weights := slices.Clone(l.x.RawVector().Data)
 	j := mat.NewDense(n, k+2, nil)
-	for i := range n {
-		for c := range k {
-			j.Set(i, 2+c, l.cols[i*k+c])
-		}
-	}
+	j.Slice(0, n, 2, 2+k).(*mat.Dense).Copy(mat.NewDense(n, k, l.cols))
 	side := func(factor, later float64) []float64 {
 		x := response{r.model, r.constant * measure.Seconds(factor), r.delay + measure.Seconds(later)}
 		return l.predict(x, l.at, weights)

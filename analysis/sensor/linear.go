@@ -50,7 +50,7 @@ const gainSpread = 0.1
 func newLinear(k *Known, at, y []float64) *linear {
 	n := len(at)
 	l := &linear{
-		k: k, at: at, y: y, w: make([]float64, n), r: make([]float64, n), own: make([]float64, n),
+		k: k, at: at, y: y, r: make([]float64, n), own: make([]float64, n),
 		cols: make([]float64, n*k.k),
 		ata:  mat.NewSymDense(k.k, nil), b: mat.NewVecDense(k.k, nil), x: mat.NewVecDense(k.k, nil),
 	}
@@ -64,10 +64,7 @@ func newLinear(k *Known, at, y []float64) *linear {
 
 // forget gives all renewals the same weight again.
 func (l *linear) forget() {
-	l.huber = l.huberOf
-	for i := range l.w {
-		l.w[i] = 1
-	}
+	l.huber, l.w = l.huberOf, slices.Repeat([]float64{1}, len(l.y))
 }
 
 // solve fits the weights and returns the loss: the sum of the residuals' weighted

@@ -40,7 +40,6 @@ func (s *signals) close(at float64) {
 	s.at = append(s.at, at)
 }
 
-// pieces returns the number of pieces.
 func (s *signals) pieces() int { return len(s.at) - 1 }
 
 // piece returns the piece that an instant lies in, the nearest where in none.
@@ -183,13 +182,12 @@ func (s *signals) lagged(r response, at []float64, out []float64) {
 	}
 }
 
+// traceStep is the least length of a piece of a trace. A sensor's window is many times that.
+const traceStep = measure.Seconds(1e-3)
+
 // Trace gathers a meter's samples into a Load of even pieces, by trapezoids, which keep
 // the energy. The zero value is ready.
 type Trace struct {
-	// Step is the least length of a piece; 1 ms when zero. A sensor's window is
-	// many times that.
-	Step measure.Seconds
-
 	at    []measure.Seconds
 	watts []measure.Watt
 
@@ -211,7 +209,7 @@ func (t *Trace) Add(at measure.Seconds, p measure.Watt) {
 	}
 	t.joules += float64(t.power+p) / 2 * float64(at-t.last)
 	t.last, t.power = at, p
-	if d := at - t.at[len(t.at)-1]; d >= cmp.Or(t.Step, 1e-3) {
+	if d := at - t.at[len(t.at)-1]; d >= traceStep {
 		t.watts = append(t.watts, measure.Watt(t.joules/float64(d)))
 		t.at, t.joules = append(t.at, at), 0
 	}

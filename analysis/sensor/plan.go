@@ -127,14 +127,8 @@ func (x *Plan) count(p *Profile, w Wanted) {
 	x.Renewals = x.Segments * max(1, int(float64((segment-x.Discard)/p.Period)))
 	x.OneTrial = x.trialError(p, w)
 	// Single is the error of one value read once, at any phase.
-	var sum, square float64
-	table := responseOver(p, w)
-	for _, v := range table {
-		sum, square = sum+v, square+v*v
-	}
-	n := float64(len(table))
 	noise := float64(p.Noise) / p.gain() / float64(w.Mean)
-	x.Single = math.Sqrt(max(square/n-sum*sum/n/n, 0) + noise*noise)
+	x.Single = math.Sqrt(stat.PopVariance(responseOver(p, w), nil) + noise*noise)
 }
 
 // Recount derives the expected errors after Segments, PerSegment or Trials were set by
@@ -185,10 +179,7 @@ func (w Wanted) square(times int) *Load {
 		at = append(at, t+w.Kernel/2, t+w.Kernel)
 		watts = append(watts, measure.Watt(1+w.Swing/2), measure.Watt(1-w.Swing/2))
 	}
-	l, err := NewLoad(at, watts)
-	if err != nil {
-		panic(err) // both are made above
-	}
+	l, _ := NewLoad(at, watts) // they are as it wants them
 	return l
 }
 

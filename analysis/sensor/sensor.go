@@ -249,11 +249,8 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 		l.uDelay = math.Hypot(l.uDelay, float64(measure.UPowerResponse))
 	}
 	box, err := fitModel(l, l.starts[0], b)
-	if err != nil {
-		return nil, err
-	}
-	lag, err := fitModel(l, l.starts[1], b)
-	if err != nil {
+	lag, fault := fitModel(l, l.starts[1], b)
+	if err = cmp.Or(err, fault); err != nil {
 		return nil, err
 	}
 	criteria(box, lag, k.k+2)

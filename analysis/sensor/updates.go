@@ -10,7 +10,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
-	"gonum.org/v1/gonum/floats"
 )
 
 // Poll is one reading of the register.
@@ -58,10 +57,7 @@ func FindUpdates(polls []Poll) (*Updates, error) {
 				i+1, p.Power, p.At)
 		}
 	}
-	var apart []float64
-	for i := 1; i < len(polls); i++ {
-		apart = append(apart, float64(polls[i].At-polls[i-1].At))
-	}
+	apart := stats.Differences(lists.Map(polls, func(p Poll) measure.Seconds { return p.At }))
 	u := &Updates{Polling: measure.Seconds(stats.Median(apart))}
 	changes := u.collapse(polls)
 	if len(changes) < fewest {
@@ -188,7 +184,7 @@ const stretch = 16
 // the longest.
 func beatOf(changes []Update, polling measure.Seconds) float64 {
 	at := lists.Map(changes, func(c Update) float64 { return float64(c.At) })
-	gaps := floats.SubTo(make([]float64, len(at)-1), at[1:], at[:len(at)-1])
+	gaps := stats.Differences(at)
 	slices.Sort(gaps)
 	// At least one gap in three is a single period; an update in two steps makes short
 	// gaps.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/interp"
@@ -92,10 +93,7 @@ func (w *wander) shrink(u2 []float64) {
 		*w = wander{}
 		return
 	}
-	weight := make([]float64, n)
-	for i, v := range u2 {
-		weight[i] = 1 / v
-	}
+	weight := lists.Map(u2, func(v float64) float64 { return 1 / v })
 	mean, sum, q := stat.Mean(w.delay, weight), floats.Sum(weight), 0.0
 	for i, d := range w.delay {
 		q += weight[i] * square(d-mean)

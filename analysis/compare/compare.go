@@ -73,9 +73,6 @@ var (
 	ED2P   = Quantity{"energy-delay² product", "J·s²", 1, 2}
 )
 
-// Quantities are all of them.
-func Quantities() []Quantity { return []Quantity{Energy, Time, Power, EDP, ED2P} }
-
 // check refuses values without a logarithm. Errors wrap ErrRuns.
 func check(side string, runs []Run) error {
 	if len(runs) == 0 {

@@ -174,7 +174,7 @@ func (e *Effect) correct(p measure.Number) { e.Corrected, e.Shown = p, p < 1-Lev
 // by its own p.
 func All(a, b []Run) ([]Effect, error) {
 	var out []Effect
-	for _, q := range Quantities() {
+	for _, q := range []Quantity{Energy, Time, Power, EDP, ED2P} {
 		e, err := Between(a, b, q)
 		if err != nil {
 			return nil, err

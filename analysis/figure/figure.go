@@ -140,10 +140,7 @@ func Add(p *plot.Plot, name string, s Style, xy plotter.XYs) error {
 		if err != nil {
 			return fmt.Errorf("plot: %s: %w", name, err)
 		}
-		dots.Color, dots.Radius, dots.Shape = s.Color, s.Radius, s.Shape
-		if s.Shape == nil {
-			dots.Shape = draw.CircleGlyph{}
-		}
+		dots.Color, dots.Radius, dots.Shape = s.Color, s.Radius, cmp.Or[draw.GlyphDrawer](s.Shape, draw.CircleGlyph{})
 		drawn = dots
 	} else {
 		line, err := plotter.NewLine(xy)

@@ -16,6 +16,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/mat"
 )
@@ -200,10 +201,8 @@ func (pr *problem) fit(d *Data, o Options, w []float64, df float64) *Fit {
 		f.Weights[j] = measure.Watt(w[k])
 	}
 	for j := range p {
-		f.Min[j], f.Max[j] = math.Inf(1), math.Inf(-1)
-		for _, r := range d.Rows {
-			f.Min[j], f.Max[j] = min(f.Min[j], r.X[j]), max(f.Max[j], r.X[j])
-		}
+		x := lists.Map(d.Rows, func(r Row) float64 { return r.X[j] })
+		f.Min[j], f.Max[j] = slices.Min(x), slices.Max(x)
 	}
 	if len(pr.active) > 0 {
 		g, _ := pr.gram()

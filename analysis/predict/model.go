@@ -364,7 +364,6 @@ func quantile(level, dof float64) float64 {
 type Staircase struct {
 	Resident uint64
 	Round    measure.Seconds // T_r: the step
-	Start    measure.Seconds // of a launch beside its rounds
 	RMS      measure.Seconds // of the residuals
 }
 
@@ -410,7 +409,7 @@ func FitStaircase(points []Point, sms, most uint64) ([]Staircase, error) {
 	return out, nil
 }
 
-// fitStairs fits start and round by least squares over the numbers of rounds of the
+// fitStairs fits a start and the round by least squares over the numbers of rounds of the
 // points; false where all have the same number, or the times do not grow with it.
 func fitStairs(points []Point, of func(uint64) float64) (s Staircase, ok bool) {
 	var x, y, one []float64
@@ -421,7 +420,7 @@ func fitStairs(points []Point, of func(uint64) float64) (s Staircase, ok bool) {
 		return s, false
 	}
 	l := fitLine(x, y, one)
-	s.Round, s.Start = measure.Seconds(l.slope), measure.Seconds(l.intercept)
+	s.Round = measure.Seconds(l.slope)
 	s.RMS = measure.Seconds(floats.Norm(l.residual, 2) / math.Sqrt(float64(len(x))))
 	return s, l.slope > 0
 }

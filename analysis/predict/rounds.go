@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -187,14 +188,8 @@ func Review(points []Point, o Options) (out []string) {
 		return nil
 	}
 	r := o.SMs * o.Resident
-	sorted := slices.SortedFunc(slices.Values(points), byBlocks)
-	first, last := sorted[0], sorted[len(sorted)-1]
-	ragged := 0
-	for _, p := range sorted {
-		if p.Blocks%r != 0 {
-			ragged++
-		}
-	}
+	first, last := slices.MinFunc(points, byBlocks), slices.MaxFunc(points, byBlocks)
+	ragged := len(lists.Filter(points, func(p *Point) bool { return p.Blocks%r != 0 }))
 	if ragged > 0 && last.Blocks < 20*r {
 		out = append(out, fmt.Sprintf("%d of %d points are no whole rounds of %d blocks: where time goes by steps, "+
 			"the slope depends on where they stand", ragged, len(points), r))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -284,12 +285,8 @@ func FromPhases(phases []Phase) (*Known, error) {
 	names, signal := kinds(phases)
 	k := &Known{names: append([]string{rest}, names...)}
 	span := phases[len(phases)-1].To - phases[0].From
-	long := func(p Phase) bool { return p.To-p.From >= max(span/5, longKernel) }
-	for _, p := range phases {
-		if long(p) {
-			k.ends++
-		}
-	}
+	long := func(p *Phase) bool { return p.To-p.From >= max(span/5, longKernel) }
+	k.ends = len(lists.Filter(phases, long))
 	k.warm = len(warmTau) * min(len(names), warmKinds)
 	k.k = len(k.names) + k.ends + k.warm
 	row := make([]float64, k.k)
@@ -316,7 +313,7 @@ func FromPhases(phases []Phase) (*Known, error) {
 		}
 		piece(p.From, signal[p.Name])
 		k.warmUp(row, signal[p.Name], float64(p.From), float64(to-lastOf))
-		if long(p) && to == p.To {
+		if long(&p) && to == p.To {
 			k.push(float64(to-lastOf), row...)
 			k.value[len(k.value)-k.ends-k.warm+ended] = 0.1 / float64(lastOf)
 			ended++

@@ -179,11 +179,6 @@ func (p *Profile) PredictAt(l *Load, at []measure.Seconds) []measure.Watt {
 	return out
 }
 
-// Response returns the profile's dynamics as a meter's setup has them.
-func (p *Profile) Response() measure.Response {
-	return measure.Response{Tau: p.Tau, Window: p.Window, Update: p.Period, Delay: p.Delay}
-}
-
 // response returns the profile's dynamics, without the static line.
 func (p *Profile) response() response {
 	if p.Model == FirstOrder {

@@ -359,12 +359,7 @@ func Lag(late, early []float64, most int, b Bootstrap) Delay {
 		return none
 	}
 	c := correlations(late, early, most)
-	peak := 0
-	for k := range c {
-		if !math.IsNaN(c[k]) && !(c[k] <= c[peak]) {
-			peak = k
-		}
-	}
+	peak := floats.MaxIdx(c)
 	d := Delay{Lag: float64(peak - most), U: math.NaN(), Correlation: c[peak], Rival: rival(c, peak)}
 	if math.IsNaN(d.Correlation) {
 		return none

@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/internal/lists"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -91,17 +92,11 @@ func SD(deviations []float64) float64 { return 1.4826 * Median(lists.Map(deviati
 // Autocorrelation returns the correlation of each residual with the next, without taking off
 // a mean; zero where all are zero.
 func Autocorrelation(residuals []float64) float64 {
-	var all, next float64
-	for i, v := range residuals {
-		all += v * v
-		if i > 0 {
-			next += v * residuals[i-1]
-		}
-	}
+	all := floats.Dot(residuals, residuals)
 	if all == 0 {
 		return 0
 	}
-	return next / all
+	return floats.Dot(residuals[1:], residuals[:len(residuals)-1]) / all
 }
 
 // manyDoF is the number of degrees of freedom from which on Student's distribution is

@@ -92,9 +92,9 @@ func TestSensorByDesignedLoads(t *testing.T) {
 		t.Errorf("instant sees %g of the time", instant.Seen)
 	}
 	// The driver's own model is the same.
-	d, p := nvml.ResponseOf(nvml.Hopper, nvml.FieldInstant), instant.Response()
-	if d.Window != p.Window || math.Abs(float64(d.Tau-p.Tau)) > float64(instant.UTau) || math.Abs(milliseconds(d.Update-p.Update)) > 0.1 {
-		t.Errorf("the driver has %+v, identified is %+v", d, p)
+	d := nvml.ResponseOf(nvml.Hopper, nvml.FieldInstant)
+	if d.Window != instant.Window || math.Abs(float64(d.Tau-instant.Tau)) > float64(instant.UTau) || math.Abs(milliseconds(d.Update-instant.Period)) > 0.1 {
+		t.Errorf("the driver has %+v, identified is %+v", d, instant)
 	}
 	if instant.DelayLow > 13.5e-3 || instant.DelayHigh < 15.5e-3 || instant.DelayLow < 0 || instant.DelayHigh > 2*d.Delay {
 		t.Errorf("delay %v to %v over the run: want it to go from 12.6 to 16.6 ms", instant.DelayLow, instant.DelayHigh)

@@ -260,9 +260,8 @@ func blocksOf(grid string) float64 {
 // combine makes rows of launches: counts and times are summed, rates averaged by
 // time.
 func (t *Table) combine(launches []*launch, o Options) error {
-	groups := map[string][]*launch{}
+	var groups lists.Groups[string, *launch]
 	grids := map[string]int{} // groups of a kernel
-	var order []string
 	for i, l := range launches {
 		// Launches of one kernel with the same grid and blocks do the same work.
 		key := l.app + "\x00" + l.kernel + "\x00" + l.grid + "\x00" + l.block
@@ -278,14 +277,13 @@ func (t *Table) combine(launches []*launch, o Options) error {
 		if o.Kernel != nil && !o.Kernel.MatchString(l.kernel) {
 			continue
 		}
-		if groups[key] == nil {
-			order = append(order, key)
+		if groups.Of[key] == nil {
 			grids[l.app+"\x00"+l.kernel]++
 		}
-		groups[key] = append(groups[key], l)
+		groups.Add(key, l)
 	}
-	for _, key := range order {
-		g := groups[key]
+	for _, key := range groups.Keys {
+		g := groups.Of[key]
 		r := t.together(g)
 		r.Name, r.App, r.Line = g[0].kernel, g[0].app, g[0].line
 		switch {

@@ -49,10 +49,8 @@ func Parse(file string, r io.Reader, o Options) (*Table, error) {
 				r.Name = o.AppName
 			}
 		}
-		var err error
-		for _, s := range []string{r.Name, r.App, r.Task} {
-			err = cmp.Or(err, measure.CheckText("the name", s))
-		}
+		const what = "the name"
+		err := cmp.Or(measure.CheckText(what, r.Name), measure.CheckText(what, r.App), measure.CheckText(what, r.Task))
 		switch {
 		case err != nil:
 		case r.Power <= 0:

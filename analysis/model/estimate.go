@@ -348,26 +348,21 @@ func (sp *spectrum) inflation(k, n int) (v float64) {
 // three robust standard deviations.
 func underestimated(d *Data, estimated []measure.Watt) (out []Warning) {
 	var sizes []float64
-	by := map[string][]float64{}
-	var order []string
+	var by lists.Groups[string, float64]
 	for i, r := range d.Rows {
 		e := float64(estimated[i]) - float64(r.Power)
 		sizes = append(sizes, e)
-		if r.Group == "" {
-			continue
+		if r.Group != "" {
+			by.Add(r.Group, e)
 		}
-		if by[r.Group] == nil {
-			order = append(order, r.Group)
-		}
-		by[r.Group] = append(by[r.Group], e)
 	}
-	if len(order) < 4 {
+	if len(by.Keys) < 4 {
 		return nil
 	}
 	// The scatter of all rows is the scale.
 	usual := stats.SD(sizes)
-	for _, g := range order {
-		if less := -stat.Mean(by[g], nil); slices.Max(by[g]) < 0 && less > 3*usual {
+	for _, g := range by.Keys {
+		if less := -stat.Mean(by.Of[g], nil); slices.Max(by.Of[g]) < 0 && less > 3*usual {
 			text := fmt.Sprintf("draws %.3g W more than estimated, %.2g times what is usual: "+
 				"it may do something that no counter of the model counts", less, less/usual)
 			out = append(out, Warning{Code: Underestimated, Row: g, Text: text})

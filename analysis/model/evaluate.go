@@ -255,18 +255,15 @@ func Folds(d *Data, by FoldBy, k int, seed uint64) ([]int, error) {
 // groupFolds keeps an application together. Of k folds, the largest application
 // goes into the fold that has the fewest rows so far, and so on.
 func groupFolds(d *Data, by FoldBy, k int) ([]int, error) {
-	size := map[string]int{}
-	var order []string
+	var apps lists.Groups[string, int] // rows
 	for i, r := range d.Rows {
 		if r.Group == "" {
 			return nil, fmt.Errorf("%w: row %d (%s) belongs to no application: give a column app or group, or name "+
 				"one with --group-column", ErrData, i+1, r.Name)
 		}
-		if size[r.Group] == 0 {
-			order = append(order, r.Group)
-		}
-		size[r.Group]++
+		apps.Add(r.Group, i)
 	}
+	order := apps.Keys
 	if by == ByGroup {
 		k = len(order)
 	}
@@ -281,12 +278,12 @@ func groupFolds(d *Data, by FoldBy, k int) ([]int, error) {
 	}
 	fold, load := map[string]int{}, make([]int, k)
 	if by == ByGroupK { // the largest first, each to the smallest fold so far
-		slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(size[b], size[a]) })
+		slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(len(apps.Of[b]), len(apps.Of[a])) })
 	}
 	for i, g := range order {
 		if fold[g] = i; by == ByGroupK {
 			fold[g] = slices.Index(load, slices.Min(load))
-			load[fold[g]] += size[g]
+			load[fold[g]] += len(apps.Of[g])
 		}
 	}
 	return lists.Map(d.Rows, func(r Row) int { return fold[r.Group] }), nil

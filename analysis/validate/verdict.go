@@ -323,8 +323,7 @@ type SummaryLine struct {
 func Summarise(reports []*Report, o Options) Summary {
 	out := Summary{Subjects: len(reports), Lines: []SummaryLine{}}
 	type key struct{ gpu, driver, method string }
-	var order []key
-	by := map[key][]pair{}
+	var by lists.Groups[key, pair]
 	// Lines by card would repeat the lines over all where there is one card and one driver.
 	cards := map[[2]string]bool{}
 	for _, r := range reports {
@@ -340,15 +339,12 @@ func Summarise(reports []*Report, o Options) Summary {
 				if all {
 					k.gpu, k.driver = "", ""
 				}
-				if by[k] == nil {
-					order = append(order, k)
-				}
-				by[k] = append(by[k], pair{r, &r.Methods[i]})
+				by.Add(k, pair{r, &r.Methods[i]})
 			}
 		}
 	}
-	for _, k := range order {
-		if l, ok := summaryLine(by[k], o.defaults()); ok {
+	for _, k := range by.Keys {
+		if l, ok := summaryLine(by.Of[k], o.defaults()); ok {
 			l.GPU, l.Driver, l.Method = k.gpu, k.driver, k.method
 			out.Lines = append(out.Lines, l)
 		}

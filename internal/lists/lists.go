@@ -1,4 +1,4 @@
-// Package lists converts slices, and chooses from lists of times.
+// Package lists converts and groups slices, and chooses from lists of times.
 package lists
 
 import (
@@ -29,6 +29,23 @@ func Order(n int, compare func(a, b int) int) []int {
 	}
 	slices.SortStableFunc(out, compare)
 	return out
+}
+
+// Groups are items by a key. The zero value is ready.
+type Groups[K comparable, T any] struct {
+	Keys []K // in the order in which they came
+	Of   map[K][]T
+}
+
+// Add adds an item to the group of a key.
+func (g *Groups[K, T]) Add(key K, item T) {
+	if g.Of == nil {
+		g.Of = map[K][]T{}
+	}
+	if g.Of[key] == nil {
+		g.Keys = append(g.Keys, key)
+	}
+	g.Of[key] = append(g.Of[key], item)
 }
 
 // AddNew appends x to a list that does not contain it.

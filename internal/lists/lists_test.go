@@ -15,3 +15,13 @@ func TestMap(t *testing.T) {
 		t.Errorf("%#v of an empty list, want nil", got)
 	}
 }
+
+func TestGroups(t *testing.T) {
+	var g Groups[string, int]
+	for i, key := range []string{"b", "a", "b"} {
+		g.Add(key, i)
+	}
+	if diff := cmp.Diff(Groups[string, int]{[]string{"b", "a"}, map[string][]int{"b": {0, 2}, "a": {1}}}, g); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -246,28 +246,21 @@ func lagText(m validate.MethodReport) string {
 
 // Notes returns the notes on methods; the same note on several is given once.
 func Notes(list []validate.MethodReport) (out []string) {
-	var texts []string
-	by := map[string][]string{}
-	add := func(name, text string) {
-		if text == "" {
-			return
-		}
-		if by[text] == nil {
-			texts = append(texts, text)
-		}
-		by[text] = append(by[text], name)
-	}
+	var by lists.Groups[string, string]
 	for i := range list {
-		add(list[i].Name, list[i].Note)
-		if m := &list[i]; m.LateEnds() {
-			add(m.Name, fmt.Sprintf("%+.2f %% of its error come from the begin and the end of the work, which it shows %v "+
-				"late; the interval is without them", m.EndsPct, m.Lag))
+		m := &list[i]
+		if m.Note != "" {
+			by.Add(m.Note, m.Name)
 		}
-		if list[i].LagNote != "" {
-			add(list[i].Name, "lag: "+list[i].LagNote)
+		if m.LateEnds() {
+			by.Add(fmt.Sprintf("%+.2f %% of its error come from the begin and the end of the work, which it shows %v "+
+				"late; the interval is without them", m.EndsPct, m.Lag), m.Name)
+		}
+		if m.LagNote != "" {
+			by.Add("lag: "+m.LagNote, m.Name)
 		}
 	}
-	return lists.Map(texts, func(t string) string { return strings.Join(by[t], ", ") + ": " + t })
+	return lists.Map(by.Keys, func(t string) string { return strings.Join(by.Of[t], ", ") + ": " + t })
 }
 
 // definitions are the methods in a sentence each.

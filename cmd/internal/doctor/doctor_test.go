@@ -423,13 +423,9 @@ func TestDoctorTellsAPersonAndAScript(t *testing.T) {
 func TestPeersCannotWriteOnTheTerminal(t *testing.T) {
 	const evil = "\x1b]0;title\x07\x1b[2Jgone"
 	s := top.NewTopState("lab:1")
-	top.BenchNews{
-		Bench: session.Bench{
-			Name: evil, Holder: evil, CaptureID: "c", Trouble: evil,
-			Instrument: store.Instrument{Model: evil},
-		},
-		Captures: []session.Capture{{ID: "c", Holder: evil, TaskName: evil, Reason: evil}},
-	}.Apply(s)
+	s.TakeBench(session.Bench{
+		Name: evil, Holder: evil, CaptureID: "c", Trouble: evil, Instrument: store.Instrument{Model: evil},
+	}, []session.Capture{{ID: "c", Holder: evil, TaskName: evil, Reason: evil}})
 	for _, text := range []string{
 		top.TopView{Width: 200, Now: time.Unix(0, 0), Look: out.PlainLook()}.Picture(s),
 		top.TopLine(s, time.Unix(0, 0)), indented("fail  ", evil, 80),
@@ -438,7 +434,7 @@ func TestPeersCannotWriteOnTheTerminal(t *testing.T) {
 			t.Errorf("got %q", text)
 		}
 	}
-	top.FailureNews{Err: errors.New(evil)}.Apply(s)
+	s.TakeFailure(errors.New(evil))
 	if text := (top.TopView{Width: 200, Look: out.PlainLook()}).Picture(s); strings.ContainsAny(text, "\x1b\x07") {
 		t.Errorf("got %q", text)
 	}

@@ -166,15 +166,20 @@ func newMarkerReport(m *marker.Found) *MarkerReport {
 	}
 }
 
-// NewListedReport returns the list entry of a task. db is the database's name for display; a
-// file's path is made absolute.
-func NewListedReport(t *store.Row, db string) ListedReport {
+// Readable returns the name of a database for display: a file's path is made absolute, so that it
+// is readable from any working directory.
+func Readable(db string) string {
 	if abs, err := filepath.Abs(db); err == nil && !store.OnServer(db) {
-		db = abs // readable from any working directory
+		return abs
 	}
+	return db
+}
+
+// NewListedReport returns the list entry of a task. db is the database's name for display.
+func NewListedReport(t *store.Row, db string) ListedReport {
 	r := ListedReport{
 		TaskID: int64(t.ID), GroupID: int64(t.Group), Name: t.Name, User: t.User, Job: t.Job, State: t.State.String(),
-		Reason: t.Reason, Database: db, Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Instrument: t.Instrument.Kind,
+		Reason: t.Reason, Database: Readable(db), Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Instrument: t.Instrument.Kind,
 		Bench: t.Bench, CalibrationID: t.CalibrationID, Stored: t.Scans, Clock: t.Clock, Tags: t.Tags,
 		Pinned: t.Pinned, Cold: t.Cold,
 	}

@@ -91,12 +91,12 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 		return err
 	}
 	defer db.Close()
-	goes, stay, err := selectForDeletion(ctx, a, db, ids, f)
+	chosen, err := selectForDeletion(ctx, a, db, ids, f)
 	if err != nil {
 		return err
 	}
-	gone := lists.Map(goes, func(t store.Brief) store.TaskID { return t.ID })
-	return deletion(a, goes, stay, f, func(path string) error {
+	gone := lists.Map(chosen.goes, func(t store.Brief) store.TaskID { return t.ID })
+	return deletion(a, chosen, f, func(path string) error {
 		copied, err := db.Detach(ctx, path, gone, nil)
 		if err == nil && len(copied.Running) > 0 {
 			err = fmt.Errorf("task %d still runs", copied.Running[0])
@@ -107,9 +107,8 @@ func deleteTasks(ctx context.Context, a *cli.App, ids []store.TaskID, f deleteFl
 
 // deletion deletes tasks that were selected, and prints what is gone and what stays, as pinned. It asks first; then
 // keep writes the tasks into a file, unless --purge is given: without one nothing is deleted.
-func deletion(a *cli.App, goes, stay []store.Brief, f deleteFlags, keep func(path string) error, remove func() error,
-) error {
-	undo := ""
+func deletion(a *cli.App, chosen selection, f deleteFlags, keep func(path string) error, remove func() error) error {
+	undo, goes := "", chosen.goes
 	if len(goes) > 0 {
 		ok, err := Confirm(a, f.yes, fmt.Sprintf("%s of %s: %s", measure.Plural(len(goes), "task"), a.DB, namedTasks(goes)))
 		if err != nil || !ok {
@@ -131,7 +130,7 @@ func deletion(a *cli.App, goes, stay []store.Brief, f deleteFlags, keep func(pat
 			return err
 		}
 	}
-	return printDeleted(a, len(goes), stay, undo)
+	return printDeleted(a, len(goes), chosen.stay, undo)
 }
 
 // errPinned refuses tasks that were chosen by number and are pinned.
@@ -158,67 +157,74 @@ func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 	})
 }
 
-// selectForDeletion returns the tasks to delete, and those of a name or a user that stay
-// because they are pinned. For numbers it is all or none: one that does not exist or is
-// pinned is an error.
-func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []store.TaskID, f deleteFlags) (goes,
-	stays []store.Brief, err error,
+// selection holds the tasks to delete, and those that stay because they are pinned.
+type selection struct{ goes, stay []store.Brief }
+
+// add adds a task that the flags select. The query of a name takes a trailing * as a pattern, delete does not.
+func (s *selection) add(t store.Brief, f deleteFlags) {
+	switch {
+	case f.name != "" && t.Name != f.name:
+	case t.Pinned && !f.force:
+		s.stay = append(s.stay, t)
+	default:
+		s.goes = append(s.goes, t)
+	}
+}
+
+// selectForDeletion returns the selected tasks. For numbers it is all or none: one that does not
+// exist or is pinned is an error.
+func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []store.TaskID, f deleteFlags) (s selection,
+	err error,
 ) {
 	if len(ids) == 0 {
 		found, err := EveryTask(ctx, db, store.Query{User: f.user, Name: f.name})
-		if err != nil {
-			return nil, nil, err
-		}
 		for i := range found {
-			t := found[i].Brief
-			switch {
-			case f.name != "" && t.Name != f.name: // the query takes a trailing * as a pattern, delete does not
-			case t.Pinned && !f.force:
-				stays = append(stays, t)
-			default:
-				goes = append(goes, t)
-			}
+			s.add(found[i].Brief, f)
 		}
-		return goes, stays, nil
+		return s, err
 	}
 	// Collect all numbers that are missing or pinned, for one error that names them.
 	var missing []string
 	for _, id := range ids {
 		t, err := db.Task(ctx, id)
-		b := store.Brief{ID: t.ID, Name: t.Name, User: t.User}
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			missing = append(missing, fmt.Sprint(id))
 		case err != nil:
-			return nil, nil, err
-		case t.Pinned && !f.force:
-			stays = append(stays, b)
+			return s, err
 		default:
-			goes = append(goes, b)
+			s.add(t.Row().Brief, f)
 		}
 	}
 	switch {
 	case len(missing) > 0:
-		return nil, nil, cli.NotFoundf("no task %s in %s, and nothing was deleted: list "+
+		return s, cli.NotFoundf("no task %s in %s, and nothing was deleted: list "+
 			"them with wattmark tasks", strings.Join(missing, ", "), a.DB)
-	case len(stays) > 0:
-		return nil, nil, errPinned(stays)
+	case len(s.stay) > 0:
+		return s, errPinned(s.stay)
 	}
-	return goes, nil, nil
+	return s, nil
 }
 
-// EveryTask returns all tasks that a query selects, newest first. It reads pages of 1000 and
-// continues each below the smallest number of the page before.
+// EveryTask returns all tasks that a query selects, newest first.
 func EveryTask(ctx context.Context, db *store.DB, q store.Query) (out []store.Row, err error) {
-	q.Limit = 1000
-	for {
-		page, err := db.Tasks(ctx, q)
+	err = inPages(ctx, q, db.Tasks, func(page []store.Row) { out = append(out, page...) })
+	return out, err
+}
+
+// inPages calls add with all tasks that a query selects, newest first, in pages of 1000. Each
+// continues below the smallest number of the page before.
+func inPages(ctx context.Context, q store.Query, list func(context.Context, store.Query) ([]store.Row, error),
+	add func([]store.Row),
+) error {
+	for q.Limit = 1000; ; {
+		page, err := list(ctx, q)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, page...)
+		add(page)
 		if len(page) < q.Limit {
-			return out, nil
+			return nil
 		}
 		q.Before = page[len(page)-1].ID
 	}
@@ -312,13 +318,10 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
-			id, err := a.Number(ctx, words[0])
-			if err != nil {
-				return err
-			}
-			return relabel(ctx, a, id, func(db *store.DB) error { return db.SetTags(ctx, id, tags, remove) },
-				func(c *client.Client) error {
-					_, err := c.SetTags(ctx, int64(id), tags, remove...)
+			return relabel(ctx, a, words[0],
+				func(db *store.DB, id store.TaskID) error { return db.SetTags(ctx, id, tags, remove) },
+				func(c *client.Client, id int64) error {
+					_, err := c.SetTags(ctx, id, tags, remove...)
 					return err
 				})
 		},
@@ -368,21 +371,17 @@ func noteCmd(a *cli.App) *cobra.Command {
 			if (remove > 0) == (len(args) > 1) {
 				return cli.Usagef("give the remark's text, or --remove with the number of one")
 			}
-			id, err := a.Number(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return relabel(ctx, a, id, func(db *store.DB) error {
+			return relabel(ctx, a, args[0], func(db *store.DB, id store.TaskID) error {
 				if remove > 0 {
 					return db.RemoveNote(ctx, id, remove)
 				}
 				_, err := db.AddNote(ctx, id, time.Now(), strings.Join(args[1:], " "))
 				return err
-			}, func(c *client.Client) error {
+			}, func(c *client.Client, id int64) error {
 				if remove > 0 {
-					return c.RemoveNote(ctx, int64(id), uint32(remove))
+					return c.RemoveNote(ctx, id, uint32(remove))
 				}
-				_, err := c.AddNote(ctx, int64(id), strings.Join(args[1:], " "))
+				_, err := c.AddNote(ctx, id, strings.Join(args[1:], " "))
 				return err
 			})
 		})
@@ -397,26 +396,26 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 		use, short = "unpin TASK", "Give a task back to retention"
 	}
 	return a.HostFlag(a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
-		id, err := a.Number(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return relabel(ctx, a, id, func(db *store.DB) error { return db.Pin(ctx, id, pin) },
-			func(c *client.Client) error {
-				_, err := c.Pin(ctx, int64(id), pin)
+		return relabel(ctx, a, args[0], func(db *store.DB, id store.TaskID) error { return db.Pin(ctx, id, pin) },
+			func(c *client.Client, id int64) error {
+				_, err := c.Pin(ctx, id, pin)
 				return err
 			})
 	})))
 }
 
-// relabel applies a change to the database, or to the host, and prints the labels that the task
+// relabel applies a change to a task of the database, or of the host, and prints the labels that it
 // then has. A task that does not exist gets the exit code 4 before the change.
-func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*store.DB) error,
-	changeHost func(*client.Client) error,
+func relabel(ctx context.Context, a *cli.App, arg string, change func(*store.DB, store.TaskID) error,
+	changeHost func(*client.Client, int64) error,
 ) error {
+	id, err := a.Number(ctx, arg)
+	if err != nil {
+		return err
+	}
 	if _, ok := a.OnHost(); ok {
 		return a.AskHost(ctx, func(c *client.Client) error {
-			if err := changeHost(c); err != nil {
+			if err := changeHost(c, int64(id)); err != nil {
 				return err
 			}
 			d, err := c.Task(ctx, int64(id))
@@ -435,13 +434,13 @@ func relabel(ctx context.Context, a *cli.App, id store.TaskID, change func(*stor
 		return err
 	}
 	defer db.Close()
-	if _, err := a.Task(ctx, db, fmt.Sprint(id)); err != nil {
+	if _, err := a.TaskByID(ctx, db, id); err != nil {
 		return err
 	}
-	if err := change(db); err != nil {
+	if err := change(db, id); err != nil {
 		return err
 	}
-	t, err := a.Task(ctx, db, fmt.Sprint(id))
+	t, err := a.TaskByID(ctx, db, id)
 	if err != nil {
 		return err
 	}

@@ -36,46 +36,36 @@ func fetchTo(ctx context.Context, c *client.Client, path string, tasks []store.B
 // up before the first is deleted; what is refused later ends the call, and is reported with the
 // number of those deleted before.
 func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store.TaskID, f deleteFlags) error {
-	var goes, stay []store.Brief
-	add := func(t *client.Task) {
-		if b := cli.RowOf(t).Brief; b.Pinned && !f.force {
-			stay = append(stay, b)
-		} else {
-			goes = append(goes, b)
-		}
-	}
+	var chosen selection
 	for _, id := range ids {
 		d, err := c.Task(ctx, int64(id))
 		if err != nil {
 			return err
 		}
-		add(&d.Task)
+		chosen.add(cli.RowOf(&d.Task).Brief, f)
 	}
-	if len(ids) > 0 && len(stay) > 0 {
-		return errPinned(stay)
+	if len(ids) > 0 && len(chosen.stay) > 0 {
+		return errPinned(chosen.stay)
 	}
 	if len(ids) == 0 {
 		for t, err := range c.Tasks(ctx, client.Query{User: f.user, Name: cli.HostPattern(f.name)}) {
 			if err != nil {
 				return err
 			}
-			// The name is exact, also with a trailing *.
-			if f.name == "" || t.Name == f.name {
-				add(&t)
-			}
+			chosen.add(cli.RowOf(&t).Brief, f)
 		}
 	}
 	remove := c.Delete
 	if f.force {
 		remove = c.DeletePinned
 	}
-	return deletion(a, goes, stay, f, func(path string) error { return fetchTo(ctx, c, path, goes) }, func() error {
+	goes := chosen.goes
+	return deletion(a, chosen, f, func(path string) error { return fetchTo(ctx, c, path, goes) }, func() error {
 		for i := range goes {
-			err := remove(ctx, int64(goes[i].ID))
-			if err != nil && i > 0 {
-				fmt.Fprintf(a.Err, "wattmark: %d of %s were deleted\n", i, measure.Plural(len(goes), "task"))
-			}
-			if err != nil {
+			if err := remove(ctx, int64(goes[i].ID)); err != nil {
+				if i > 0 {
+					fmt.Fprintf(a.Err, "wattmark: %d of %s were deleted\n", i, measure.Plural(len(goes), "task"))
+				}
 				return err
 			}
 		}

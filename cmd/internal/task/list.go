@@ -80,15 +80,14 @@ const usual = 9
 
 // known returns v, or nil for its zero value.
 func known[T comparable](v T) any {
-	var zero T
-	if v == zero {
+	if v == *new(T) {
 		return nil
 	}
 	return v
 }
 
 // columnNames returns the names of all columns.
-func columnNames() (names []string) {
+func columnNames() []string {
 	return lists.Map(columns, func(c column) string { return c.name })
 }
 
@@ -180,19 +179,12 @@ func (l *look) list(ctx context.Context, a *cli.App, q store.Query) ([]store.Row
 	}
 	most := cmp.Or(max(q.Limit, 0), 100)
 	var kept []store.Row
-	for q.Limit = 1000; ; {
-		page, err := a.List(ctx, q)
-		if err != nil {
-			return nil, err
-		}
+	err = inPages(ctx, q, a.List, func(page []store.Row) {
 		kept = append(kept, page...)
 		slices.SortStableFunc(kept, func(x, y store.Row) int { return compared(by.value(&x), by.value(&y), descending) })
 		kept = kept[:min(len(kept), most)]
-		if len(page) < q.Limit {
-			return kept, nil
-		}
-		q.Before = page[len(page)-1].ID
-	}
+	})
+	return kept, err
 }
 
 // compared orders two values of a column. Those that are not known come last in either direction.
@@ -413,10 +405,9 @@ func drawTasks(tasks []store.Row, shown []column, widths map[string]int) string 
 	for i := range tasks {
 		row := cells(&tasks[i], shown)
 		for k, c := range shown {
-			if w := widths[c.name]; c.name == "launched" && w > 0 {
-				row[k] = ansi.Truncate(row[k].(string), w, "")
-			} else if w > 0 {
-				row[k] = ansi.Truncate(row[k].(string), w, "…")
+			if w := widths[c.name]; w > 0 {
+				tail := map[bool]string{false: "…"}[c.name == "launched"]
+				row[k] = ansi.Truncate(row[k].(string), w, tail)
 			}
 		}
 		t.AppendRow(row)

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -131,19 +130,22 @@ func (f *listFlags) query() (q store.Query, err error) {
 
 // usersCmd returns users, who have a task at least, by name.
 func usersCmd(a *cli.App) *cobra.Command {
-	c := cli.Command("users", "List users with their number of tasks", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error {
-			users, err := a.Users(ctx)
-			if err != nil {
-				return err
-			}
-			users = append([]store.UserTasks{}, users...) // never null in JSON
-			return a.Print(map[string]any{"users": users}, func(w io.Writer) {
-				row := func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }
-				out.Table(w, out.Row{"user", "tasks"}, users, row)
-			})
-		})
-	return a.HostFlag(a.JSONFlag(c))
+	return a.HostFlag(ListCmd(a, "users", "List users with their number of tasks", "users", a.Users,
+		out.Row{"user", "tasks"}, func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }))
+}
+
+// ListCmd returns a command that prints a list: under a key in JSON, as a table in text.
+func ListCmd[T any](a *cli.App, use, short, key string, load func(context.Context) ([]T, error), head out.Row,
+	row func(T) out.Row,
+) *cobra.Command {
+	return a.JSONFlag(cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		list, err := load(ctx)
+		if err != nil {
+			return err
+		}
+		list = append([]T{}, list...) // JSON shows none as []
+		return a.Print(map[string]any{key: list}, func(w io.Writer) { out.Table(w, head, list, row) })
+	}))
 }
 
 //go:embed help.md
@@ -280,11 +282,7 @@ func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFl
 func renderBudget(a *cli.App, r *report.Report) {
 	fmt.Fprintln(a.Out, "\nUncertainty budget of the total (standard uncertainties, k = 1):")
 	out.Table(a.Out, out.Row{"source", "u", "averages out"}, r.Budget, func(b measure.Contribution) out.Row {
-		averages := "yes"
-		if b.Systematic {
-			averages = "no"
-		}
-		return out.Row{b.Source, b.U, averages}
+		return out.Row{b.Source, b.U, map[bool]string{true: "no", false: "yes"}[b.Systematic]}
 	})
 }
 
@@ -363,14 +361,11 @@ type sharedReport struct {
 	U      measure.Joule `json:"u_j"`
 }
 
-// newGroupReport returns the report of a group; db is the database's name for display, made
-// absolute if it is a file.
+// newGroupReport returns the report of a group; db is the database's name for display.
 func newGroupReport(g *measurement.GroupResult, db string) *GroupReport {
-	if abs, err := filepath.Abs(db); err == nil && !store.OnServer(db) {
-		db = abs
-	}
 	r := &GroupReport{
-		GroupID: int64(g.ID), Name: g.Name, User: g.User, State: g.State.String(), Database: db, Launched: g.Launched,
+		GroupID: int64(g.ID), Name: g.Name, User: g.User, State: g.State.String(), Database: report.Readable(db),
+		Launched: g.Launched,
 	}
 	// A member without a task carries the reason; a task carries its own.
 	for i, m := range g.Members {

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -74,20 +75,8 @@ func top(ctx context.Context, a *cli.App, f topFlags) error {
 	})
 }
 
-// topMessage is a change of the state; Apply runs on the goroutine that owns the
-// state.
-type topMessage interface{ Apply(*topState) }
-
-// The messages: an average of all rails, the bench with its captures, and a
-// failure.
-type (
-	momentNews struct{ m session.Moment }
-	BenchNews  struct {
-		Bench    session.Bench
-		Captures []session.Capture
-	}
-	FailureNews struct{ Err error }
-)
+// topMessage changes the state; it is called on the goroutine that owns the state.
+type topMessage func(*topState)
 
 // feedTop sends messages of a monitor to send until ctx ends, from two goroutines:
 // one polls the bench, one watches its values. Failures are sent as messages and
@@ -97,52 +86,47 @@ func feedTop(ctx context.Context, c *monitorclient.Client, f topFlags, send func
 	defer g.Wait()
 	g.Go(func() {
 		for range backoff.Rounds(ctx.Done(), topPoll) {
-			if n, err := askBench(ctx, c); err != nil {
-				send(FailureNews{err})
-			} else {
-				send(n)
-			}
+			send(askBench(ctx, c))
 		}
 	})
 	for range backoff.Rounds(ctx.Done(), topPoll) {
 		o := session.WatchOptions{Every: f.every, Idle: f.idle}
 		err := c.Watch(ctx, o, func(m session.Moment) error {
-			send(momentNews{m})
+			send(func(s *topState) { s.takeMoment(m) })
 			return ctx.Err()
 		})
 		if err != nil && ctx.Err() == nil {
-			send(FailureNews{err})
+			send(func(s *topState) { s.TakeFailure(err) })
 		}
 	}
 }
 
-// askBench requests the bench and the list of its captures.
-func askBench(ctx context.Context, c *monitorclient.Client) (BenchNews, error) {
+// askBench requests the bench and the list of its captures, or tells the failure.
+func askBench(ctx context.Context, c *monitorclient.Client) topMessage {
 	b, err := c.GetBench(ctx)
-	if err != nil {
-		return BenchNews{}, err
+	var list []session.Capture
+	if err == nil {
+		list, err = c.Captures(ctx)
 	}
-	cs, err := c.Captures(ctx)
-	return BenchNews{b, cs}, err
+	if err != nil {
+		return func(s *topState) { s.TakeFailure(err) }
+	}
+	return func(s *topState) { s.TakeBench(b, list) }
 }
 
 // snapshot waits for a complete state: the bench and, unless it is idle and --sample-idle
 // is off, two averages. It fails after 10 s.
 func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topState, error) {
-	n, err := askBench(ctx, c)
-	if err != nil {
-		return nil, err
-	}
 	s := NewTopState(c.Address())
-	n.Apply(s)
-	if !f.idle && n.Bench.Holder == "" {
-		return s, nil
+	askBench(ctx, c)(s)
+	if s.err != nil || !f.idle && s.bench.Holder == "" {
+		return s, s.err
 	}
 	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	enough := errors.New("enough")
-	err = c.Watch(watching, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
-		momentNews{m}.Apply(s)
+	err := c.Watch(watching, session.WatchOptions{Every: f.every, Idle: f.idle}, func(m session.Moment) error {
+		s.takeMoment(m)
 		// The first average may have begun before this viewer did.
 		if m.Trouble != "" || s.seen > 1 {
 			return enough
@@ -153,10 +137,8 @@ func snapshot(ctx context.Context, c *monitorclient.Client, f topFlags) (*topSta
 		return nil, err
 	}
 	// What the look at a free bench changed: the instrument's trouble, the calibration in force.
-	if n, err = askBench(ctx, c); err == nil {
-		n.Apply(s)
-	}
-	return s, err
+	askBench(ctx, c)(s)
+	return s, s.err
 }
 
 // topLines prints a line every topPoll until ctx ends. All messages between two
@@ -169,18 +151,17 @@ func topLines(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFla
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	news := make(chan topMessage)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
 		feedTop(ctx, c, f, func(m topMessage) {
 			select {
 			case news <- m:
 			case <-ctx.Done():
 			}
 		})
-	}()
+	})
 	// Cancel before waiting: the feeding goroutine ends with ctx.
-	defer func() { cancel(); <-done }()
+	defer func() { cancel(); feeding.Wait() }()
 	tick := time.NewTicker(topPoll)
 	defer tick.Stop()
 	for {
@@ -190,7 +171,7 @@ func topLines(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFla
 		for waiting := true; waiting; {
 			select {
 			case m := <-news:
-				m.Apply(s)
+				m(s)
 			case <-tick.C:
 				waiting = false
 			case <-ctx.Done():
@@ -225,14 +206,11 @@ func topScreen(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFl
 	}
 	p := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(keys), tea.WithOutput(cli.Raw(a.Out)),
 		tea.WithoutSignalHandler())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		feedTop(ctx, c, f, func(m topMessage) { p.Send(m) })
-	}()
+	var feeding sync.WaitGroup
+	feeding.Go(func() { feedTop(ctx, c, f, func(m topMessage) { p.Send(m) }) })
 	_, err := p.Run()
 	cancel()
-	<-done
+	feeding.Wait()
 	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, context.Canceled) {
 		return nil // ended by a signal
 	}
@@ -256,7 +234,6 @@ func tickTop() tea.Cmd {
 	return tea.Tick(topPoll, func(time.Time) tea.Msg { return tickNews{} })
 }
 
-// Init starts the tick.
 func (m *topModel) Init() tea.Cmd { return tickTop() }
 
 // Update applies messages, keys and sizes. A changed size releases a frozen
@@ -264,7 +241,7 @@ func (m *topModel) Init() tea.Cmd { return tickTop() }
 func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case topMessage:
-		msg.Apply(m.state)
+		msg(m.state)
 	case tickNews:
 		return m, tickTop()
 	case tea.WindowSizeMsg:
@@ -275,26 +252,26 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "ctrl+c", "esc":
 			return m, tea.Quit
 		case "p", "space":
-			v := m.view
-			v.Now, v.held = time.Now(), true
 			if m.held != "" {
 				m.held = ""
 			} else {
-				m.held = v.Picture(m.state)
+				m.held = m.picture(true)
 			}
 		}
 	}
 	return m, nil
 }
 
+// picture draws the present state, with the keys of a frozen picture where held.
+func (m *topModel) picture(held bool) string {
+	v := m.view
+	v.Now, v.held = time.Now(), held
+	return v.Picture(m.state)
+}
+
 // View draws the frozen picture, or the present state.
 func (m *topModel) View() tea.View {
-	text := m.held
-	if text == "" {
-		v := m.view
-		v.Now = time.Now()
-		text = v.Picture(m.state)
-	}
+	text := cmp.Or(m.held, m.picture(false))
 	if m.ascii {
 		text = cli.ToASCII(text)
 	}

@@ -17,12 +17,12 @@ import (
 func watched(rails int) *topState {
 	s := NewTopState("lab-monitor.example:7551")
 	now := time.Unix(1000, 0)
-	BenchNews{
-		Bench: session.Bench{
+	s.TakeBench(
+		session.Bench{
 			Name: "desk", Instrument: store.Instrument{Model: "PowerSensor3", Serial: "F411"}, Holder: "行列@lab",
 			CaptureID: "c2", HeldSince: now.Add(-90 * time.Second),
 		},
-		Captures: []session.Capture{
+		[]session.Capture{
 			{
 				ID: "c2", Holder: "行列@lab", TaskName: strings.Repeat("行列の積", 30), State: session.Running,
 				Started: now.Add(-90 * time.Second), SpoolBytes: 12_345_678,
@@ -32,7 +32,7 @@ func watched(rails int) *topState {
 				Reason: "monitor restarted;\nno samples", Started: now.Add(-3 * time.Hour),
 			},
 		},
-	}.Apply(s)
+	)
 	for i := range 200 {
 		m := session.Moment{CaptureID: "c2", Rate: 20e3, Scans: uint64(1000 * i), Lost: 7, Dropped: 3}
 		for r := range rails {
@@ -43,7 +43,7 @@ func watched(rails int) *topState {
 			})
 			m.Total += w
 		}
-		momentNews{m}.Apply(s)
+		s.takeMoment(m)
 	}
 	return s
 }
@@ -89,23 +89,23 @@ func TestTopPicture(t *testing.T) {
 func TestTopForgetsWhatIsOver(t *testing.T) {
 	s := watched(2)
 	show := func() string { return TopView{Width: 100, Now: time.Unix(1000, 0), Look: out.PlainLook()}.Picture(s) }
-	BenchNews{Bench: session.Bench{Name: "desk"}}.Apply(s)
+	s.TakeBench(session.Bench{Name: "desk"}, nil)
 	if text := show(); strings.Contains(text, "119.00") || !strings.Contains(text, "not sampled now") ||
 		!strings.Contains(text, "free") || s.report().Sampled {
 		t.Errorf("a capture that is over:\n%s", text)
 	}
-	momentNews{session.Moment{Trouble: "the cable is out"}}.Apply(s)
+	s.takeMoment(session.Moment{Trouble: "the cable is out"})
 	if text := show(); !strings.Contains(text, "the cable is out") {
 		t.Errorf("trouble:\n%s", text)
 	}
-	FailureNews{errors.New("monitor does not\nanswer")}.Apply(s)
+	s.TakeFailure(errors.New("monitor does not\nanswer"))
 	if text := show(); !strings.Contains(text, "monitor does not answer") {
 		t.Errorf("a monitor that went away:\n%s", text)
 	}
 	if l := TopLine(s, time.Unix(0, 0)); strings.Contains(l, "\n") || !strings.Contains(l, "not answer") {
 		t.Errorf("line %q", l)
 	}
-	momentNews{session.Moment{Rate: 1, Rails: []session.RailValue{{Rail: "gpu", Power: 7}}, Total: 7}}.Apply(s)
+	s.takeMoment(session.Moment{Rate: 1, Rails: []session.RailValue{{Rail: "gpu", Power: 7}}, Total: 7})
 	if text := show(); !strings.Contains(text, "gpu") || strings.Contains(text, "r_12v") || len(s.total.watts) != 1 ||
 		s.err != nil {
 		t.Errorf("other rails:\n%s", text)

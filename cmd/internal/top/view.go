@@ -60,57 +60,51 @@ func NewTopState(address string) *topState {
 	return &topState{address: address, total: railCourse{name: "total"}}
 }
 
-// Apply takes an average. Other rail names mean another bench, or another bench
+// takeMoment takes an average. Other rail names mean another bench, or another bench
 // file: the history then starts anew.
-func (n momentNews) Apply(s *topState) {
-	s.err = nil
-	if s.trouble = n.m.Trouble; n.m.Trouble != "" {
-		s.stale = true
+func (s *topState) takeMoment(m session.Moment) {
+	s.err, s.trouble, s.stale = nil, m.Trouble, m.Trouble != ""
+	if s.stale {
 		return
 	}
 	s.seen++
-	s.stale = false
-	s.moment = n.m
-	if !slices.EqualFunc(s.rails, n.m.Rails, func(c railCourse, v session.RailValue) bool { return c.name == v.Rail }) {
+	s.moment = m
+	if !slices.EqualFunc(s.rails, m.Rails, func(c railCourse, v session.RailValue) bool { return c.name == v.Rail }) {
 		s.total = railCourse{name: "total"}
-		s.rails = lists.Map(n.m.Rails, func(v session.RailValue) railCourse { return railCourse{name: v.Rail} })
+		s.rails = lists.Map(m.Rails, func(v session.RailValue) railCourse { return railCourse{name: v.Rail} })
 	}
-	for i, v := range n.m.Rails {
+	for i, v := range m.Rails {
 		s.rails[i].add(v.Power)
 	}
-	s.total.add(n.m.Total)
+	s.total.add(m.Total)
 }
 
-// Apply takes the bench and its captures. The last average is stale once its
+// TakeBench takes the bench and its captures. The last average is stale once its
 // capture no longer has the bench.
-func (n BenchNews) Apply(s *topState) {
-	s.bench, s.captures, s.asked = n.Bench, n.Captures, true
-	s.err = nil
+func (s *topState) TakeBench(b session.Bench, captures []session.Capture) {
+	s.bench, s.captures, s.asked, s.err = b, captures, true, nil
 	// An average without a capture is of an idle bench and stays valid.
-	if s.seen > 0 && s.moment.CaptureID != "" && s.moment.CaptureID != n.Bench.CaptureID {
+	if s.seen > 0 && s.moment.CaptureID != "" && s.moment.CaptureID != b.CaptureID {
 		s.stale = true
 	}
 }
 
-// Apply keeps the error to be shown and marks the values stale.
-func (n FailureNews) Apply(s *topState) {
-	s.err = n.Err
-	s.stale = true
-}
+// TakeFailure keeps the error to be shown and marks the values stale.
+func (s *topState) TakeFailure(err error) { s.err, s.stale = err, true }
 
 // TopReport is one picture in JSON, for scripts.
 type TopReport struct {
-	Monitor    string  `json:"monitor"`
-	Version    string  `json:"version"`
-	Protocol   string  `json:"protocol"`
-	Bench      string  `json:"bench"`
-	GPUUUID    string  `json:"gpu_uuid,omitempty"`
-	Instrument string  `json:"instrument"`
-	Holder     string  `json:"holder"` // "" for a free bench
-	HeldSince  *string `json:"held_since,omitempty"`
-	CaptureID  string  `json:"capture_id"`
-	Draining   bool    `json:"draining"`
-	Trouble    string  `json:"trouble,omitempty"`
+	Monitor    string    `json:"monitor"`
+	Version    string    `json:"version"`
+	Protocol   string    `json:"protocol"`
+	Bench      string    `json:"bench"`
+	GPUUUID    string    `json:"gpu_uuid,omitempty"`
+	Instrument string    `json:"instrument"`
+	Holder     string    `json:"holder"`              // "" for a free bench
+	HeldSince  time.Time `json:"held_since,omitzero"` // in UTC, whole seconds
+	CaptureID  string    `json:"capture_id"`
+	Draining   bool      `json:"draining"`
+	Trouble    string    `json:"trouble,omitempty"`
 	// The calibration in force; no records for the nominal scale.
 	CalibrationID string   `json:"calibration_id"`
 	Records       []string `json:"calibration_records"`
@@ -132,13 +126,13 @@ type TopReport struct {
 
 // topCaptured is one capture in the monitor's spool.
 type topCaptured struct {
-	CaptureID  string `json:"capture_id"`
-	Holder     string `json:"holder"`
-	Task       string `json:"task"`
-	State      string `json:"state"`
-	Reason     string `json:"reason,omitempty"`
-	Started    string `json:"started,omitempty"`
-	SpoolBytes uint64 `json:"spool_bytes"`
+	CaptureID  string    `json:"capture_id"`
+	Holder     string    `json:"holder"`
+	Task       string    `json:"task"`
+	State      string    `json:"state"`
+	Reason     string    `json:"reason,omitempty"`
+	Started    time.Time `json:"started,omitzero"` // in UTC, whole seconds
+	SpoolBytes uint64    `json:"spool_bytes"`
 }
 
 // report returns the state for JSON.
@@ -150,25 +144,18 @@ func (s *topState) report() TopReport {
 		Instrument: out.InstrumentText(s.bench.Instrument), Holder: s.bench.Holder, CaptureID: s.bench.CaptureID,
 		Draining: s.bench.Draining, SetAside: s.bench.SetAside,
 		Trouble: cmp.Or(s.trouble, s.bench.Trouble), Sampled: s.seen > 0 && !s.stale,
-		Rails: []session.RailValue{}, Captures: []topCaptured{},
+		Rails: []session.RailValue{}, Captures: []topCaptured{}, HeldSince: s.bench.HeldSince.UTC().Truncate(time.Second),
 		CalibrationID: s.bench.CalibrationID, Records: s.bench.Setup.RecordIDs(),
-	}
-	if !s.bench.HeldSince.IsZero() {
-		r.HeldSince = new(s.bench.HeldSince.UTC().Format(time.RFC3339))
 	}
 	if r.Sampled {
 		r.RateHz, r.Scans, r.Lost, r.ViewDropped, r.TotalW = float64(m.Rate), m.Scans, m.Lost, m.Dropped, float64(m.Total)
 		r.Rails = append(r.Rails, m.Rails...)
 	}
 	for _, c := range s.captures {
-		x := topCaptured{
+		r.Captures = append(r.Captures, topCaptured{
 			CaptureID: c.ID, Holder: c.Holder, Task: c.TaskName, State: captureStates[c.State], Reason: c.Reason,
-			SpoolBytes: c.SpoolBytes,
-		}
-		if !c.Started.IsZero() {
-			x.Started = c.Started.UTC().Format(time.RFC3339)
-		}
-		r.Captures = append(r.Captures, x)
+			Started: c.Started.UTC().Truncate(time.Second), SpoolBytes: c.SpoolBytes,
+		})
 	}
 	return r
 }
@@ -228,11 +215,11 @@ func (v TopView) head(s *topState) []string {
 	if s.seen > 0 && !s.stale {
 		lines = append(lines, v.flow(&s.moment))
 	}
-	switch {
+	switch trouble := cmp.Or(s.trouble, b.Trouble); {
 	case s.err != nil:
 		lines = append(lines, v.Look.Warn(cli.OneLine(s.err.Error())))
-	case cmp.Or(s.trouble, b.Trouble) != "":
-		lines = append(lines, v.Look.Warn(cli.OneLine(cmp.Or(s.trouble, b.Trouble))))
+	case trouble != "":
+		lines = append(lines, v.Look.Warn(cli.OneLine(trouble)))
 	case b.Bridged != "":
 		lines = append(lines, v.Look.Label(cli.OneLine(b.Bridged)))
 	}
@@ -353,11 +340,11 @@ func (v TopView) rails(s *topState) []string {
 	wide := v.Width >= least+numbers/2 && course >= 8
 	lines := []string{v.Look.Label(cli.Fit("rail", name) + fmt.Sprintf("%10s%10s%10s", "V", "A", "W"))}
 	for i, r := range s.rails {
-		m := s.moment.Rails[i]
-		l := cli.Fit(r.name, name) + railCell(float64(m.Voltage), 3) + railCell(float64(m.Current), 3) + watts(m.Power)
-		if s.stale {
-			l = cli.Fit(r.name, name) + fmt.Sprintf("%10s%10s%10s", "–", "–", "–")
+		m, figures := s.moment.Rails[i], fmt.Sprintf("%10s%10s%10s", "–", "–", "–")
+		if !s.stale {
+			figures = railCell(float64(m.Voltage)) + railCell(float64(m.Current)) + watts(m.Power)
 		}
+		l := cli.Fit(r.name, name) + figures
 		if wide {
 			l += "  " + v.Look.Course(sparkline(r.watts, course-1))
 		}
@@ -376,11 +363,11 @@ func (v TopView) rails(s *topState) []string {
 }
 
 // railCell formats a value in ten columns; 0, not measured, is a dash.
-func railCell(x float64, decimals int) string {
+func railCell(x float64) string {
 	if x == 0 {
 		return fmt.Sprintf("%10s", "–")
 	}
-	return fmt.Sprintf("%10.*f", decimals, x)
+	return fmt.Sprintf("%10.3f", x)
 }
 
 // watts formats a power in ten columns.
@@ -392,20 +379,18 @@ var bars = []rune("▁▂▃▄▅▆▇█")
 // sparkline draws the last values in so many columns, the newest at the right. The
 // scale runs from zero, or the lowest value below it, to the highest shown.
 func sparkline(w []measure.Watt, columns int) string {
-	if columns <= 0 {
-		return ""
-	}
+	columns = max(columns, 0)
 	w = w[max(len(w)-columns, 0):]
-	lo, hi := 0.0, 0.0
+	lo, hi := measure.Watt(0), measure.Watt(0)
 	for _, x := range w {
-		lo, hi = math.Min(lo, float64(x)), math.Max(hi, float64(x))
+		lo, hi = min(lo, x), max(hi, x)
 	}
 	var b strings.Builder
 	b.WriteString(strings.Repeat(" ", columns-len(w)))
 	for _, x := range w {
 		i := 0
 		if hi > lo {
-			i = int((float64(x) - lo) / (hi - lo) * float64(len(bars)))
+			i = int((x - lo) / (hi - lo) * measure.Watt(len(bars)))
 		}
 		b.WriteRune(bars[min(max(i, 0), len(bars)-1)])
 	}

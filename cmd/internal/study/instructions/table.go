@@ -203,11 +203,11 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "instructions", Short: "Measure what single GPU instructions cost"}
-	catalogue := listCmd(a, "list", "List the instructions that can be measured", "instructions",
+	catalogue := task.ListCmd(a, "list", "List the instructions that can be measured", "instructions",
 		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil },
 		out.Row{"instruction", "group", "row of Arafa et al.", "step"},
 		func(i instructions.Instruction) out.Row { return out.Row{i.Name, i.Group, i.Row, i.Step} })
-	campaigns := listCmd(a, "campaigns", "List the campaigns of instructions, newest first", "campaigns",
+	campaigns := task.ListCmd(a, "campaigns", "List the campaigns of instructions, newest first", "campaigns",
 		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) },
 		out.Row{"campaign", "started", "GPU", "driver", "host", "seed", "passes", "runs"},
 		func(c store.InstructionCampaign) out.Row {
@@ -216,20 +216,6 @@ func Commands(a *cli.App) []*cobra.Command {
 	c.AddCommand(catalogue, instructionsRunCmd(a), instructionsTableCmd(a), instructionsCompareCmd(a),
 		instructionsImportCmd(a), campaigns, instructionsDeleteCmd(a))
 	return cli.In(cli.Measure, help, c)
-}
-
-// listCmd returns a command that prints a list: under a key in JSON, as a table in text.
-func listCmd[T any](a *cli.App, use, short, key string, load func(context.Context) ([]T, error), head out.Row,
-	row func(T) out.Row,
-) *cobra.Command {
-	return a.JSONFlag(cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		list, err := load(ctx)
-		if err != nil {
-			return err
-		}
-		list = append([]T{}, list...) // JSON shows none as []
-		return a.Print(map[string]any{key: list}, func(w io.Writer) { out.Table(w, head, list, row) })
-	}))
 }
 
 // allCampaigns reads the campaigns of the task database, newest first.

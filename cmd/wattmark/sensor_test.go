@@ -277,7 +277,7 @@ func TestSensorRunOnASimulatedGPU(t *testing.T) {
 		if d := math.Abs(float64(rep.Result.Energy) - truth); d > float64(rep.Result.U) || float64(rep.Result.U) > 0.03*truth {
 			t.Errorf("%v ± %v, the board drew %.3f J", rep.Result.Energy, rep.Result.U, truth)
 		}
-		if err := sensorcmd.PrintSensorRun(a, rep); err != nil {
+		if err := a.Print(rep, rep.Render); err != nil {
 			t.Fatal(err)
 		}
 		var back sensorcmd.SensorRunReport

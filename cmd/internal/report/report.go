@@ -87,31 +87,24 @@ type Report struct {
 	ResultNumber int                `json:"result,omitempty"`
 	Results      []store.ResultInfo `json:"results,omitempty"`
 	// Methods are the results of software methods. Picture is the file of a drawn plot.
-	Methods []MethodReport `json:"methods,omitempty"`
-	Picture string         `json:"picture,omitempty"`
-	// Condition is the GPU's clocks and temperature around the work.
-	Condition *conditionReport `json:"gpu_condition,omitempty"`
+	Methods   []MethodReport   `json:"methods,omitempty"`
+	Picture   string           `json:"picture,omitempty"`
+	Condition *conditionReport `json:"gpu_condition,omitempty"` // around the work
 	Quality   *quality.Verdict `json:"quality,omitempty"`
-	// Kernels is the energy by kernel of a recorded program.
-	Kernels *api.Kernels `json:"kernels,omitempty"`
-	// Machine is the energy by the host's own sensors.
-	Machine []machine.Use `json:"machine,omitempty"`
+	Kernels   *api.Kernels     `json:"kernels,omitempty"`
+	Machine   []machine.Use    `json:"machine,omitempty"` // by the host's own sensors
 	// UTCU is U (k = 2) of an instant of the trace in UTC, in seconds, where the host's kernel stated its clock's
 	// error.
 	UTCU measure.Number `json:"utc_u_s,omitempty"`
 	// Whole is the energy of the whole machine by a meter at its wall, WallTrouble why there is none.
-	Whole       *wall.Result `json:"whole_machine,omitempty"`
-	WallTrouble string       `json:"whole_machine_trouble,omitempty"`
-	// Ranges is the energy by the program's own ranges.
-	Ranges *store.Ranges `json:"ranges,omitempty"`
-	// Windows are the windows of a server within the task.
-	Windows *WindowsReport `json:"windows,omitempty"`
-	// Swings is how the power varied.
-	Swings *swings.Swings `json:"swings,omitempty"`
-	// Tiny is the energy of one launch, of a task made to measure that.
-	Tiny       *tinyReport       `json:"tiny,omitempty"`
-	Notes      []store.Note      `json:"notes,omitempty"`
-	Provenance *provenanceReport `json:"provenance,omitempty"`
+	Whole       *wall.Result      `json:"whole_machine,omitempty"`
+	WallTrouble string            `json:"whole_machine_trouble,omitempty"`
+	Ranges      *store.Ranges     `json:"ranges,omitempty"`  // of the program's own
+	Windows     *WindowsReport    `json:"windows,omitempty"` // of a server
+	Swings      *swings.Swings    `json:"swings,omitempty"`
+	Tiny        *tinyReport       `json:"tiny,omitempty"`
+	Notes       []store.Note      `json:"notes,omitempty"`
+	Provenance  *provenanceReport `json:"provenance,omitempty"`
 	// Caution warns of an error that ± U does not include.
 	Caution string `json:"caution,omitempty"`
 

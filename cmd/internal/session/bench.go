@@ -266,22 +266,29 @@ func BenchmarkWork(d gpu.Device, b gpu.Benchmark, length time.Duration) measurem
 // to make runs repeatable. The work ends with the last pulse.
 func PulseWork(d gpu.Device, b gpu.Benchmark, on, off, length time.Duration) measurement.Work {
 	return func(ctx context.Context) ([]gpu.Kernel, error) {
-		var out []gpu.Kernel
 		now := time.Now()
-		// next keeps now's monotonic reading: setting the wall clock does not move the pulses.
-		next := now.Add(on + off - now.Sub(now.Truncate(on+off)))
-		for end := next.Add(length); next.Before(end); next = next.Add(on + off) {
-			if err := PauseUntil(ctx, next); err != nil {
-				return out, err
-			}
-			k, err := d.RunBenchmark(ctx, b, on)
-			out = append(out, k...)
-			if err != nil {
-				return out, err
-			}
-		}
-		return out, nil
+		// begin keeps now's monotonic reading: setting the wall clock does not move the pulses.
+		begin := now.Add(on + off - now.Sub(now.Truncate(on+off)))
+		kernels, _, err := Pulses(ctx, d, b, begin, on, on+off, length)
+		return kernels, err
 	}
+}
+
+// Pulses runs a kernel for the time on at begin and after each period, as long as a pulse begins within
+// length, and returns when the next one would. Begins follow from each other, not from the time: a kernel
+// that ends late does not shift the pulses behind it.
+func Pulses(ctx context.Context, d gpu.Device, b gpu.Benchmark, begin time.Time, on, period, length time.Duration) (
+	out []gpu.Kernel, next time.Time, err error,
+) {
+	next = begin
+	for err == nil && next.Before(begin.Add(length)) {
+		if err = PauseUntil(ctx, next); err == nil {
+			var k []gpu.Kernel
+			k, err = d.RunBenchmark(ctx, b, on)
+			out, next = append(out, k...), next.Add(period)
+		}
+	}
+	return out, next, err
 }
 
 // PauseUntil blocks until t, or until ctx ends and then returns its cause.

@@ -389,7 +389,6 @@ func noteCmd(a *cli.App) *cobra.Command {
 	return a.HostFlag(a.JSONFlag(c))
 }
 
-// pinCmd returns the command pin, or unpin.
 func pinCmd(a *cli.App, pin bool) *cobra.Command {
 	use, short := "pin TASK", "Keep a task from retention (wattmark db retain)"
 	if !pin {

@@ -128,7 +128,6 @@ func (f *listFlags) query() (q store.Query, err error) {
 	return q, nil
 }
 
-// usersCmd returns users, who have a task at least, by name.
 func usersCmd(a *cli.App) *cobra.Command {
 	return a.HostFlag(ListCmd(a, "users", "List users with their number of tasks", "users", a.Users,
 		out.Row{"user", "tasks"}, func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }))
@@ -417,7 +416,6 @@ func renderGroup(w io.Writer, r *GroupReport) {
 	fmt.Fprintf(w, "Group %d  %s, by %s: %s\n\n", r.GroupID, r.Name, r.User, r.State)
 	t := out.NewTable(w, "GPU", "name", "UUID", "task", "state", "duration", "energy (k = 2)", "mean")
 	for i, m := range r.GPUs {
-		// Cells of a task without a result stay empty.
 		row := out.Row{i, m.GPU, m.UUID, "", "not measured", "", "", ""}
 		if x := m.Task; x != nil {
 			row[3], row[4] = x.TaskID, x.State

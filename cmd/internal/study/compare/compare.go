@@ -36,15 +36,10 @@ import (
 
 // compareFlags select the two sides and the parts of the comparison.
 type compareFlags struct {
-	// tasks of each side: numbers and names, separated by commas
-	a, b string
-	// databases; empty for --db
-	aDB, bDB string
-	// meterAuto, meterSame or meterDifferent
-	meter string
-	// work of one run, UNIT=AMOUNT or UNIT=A's,B's
-	work    []string
-	kernels bool
+	a, b, aDB, bDB string
+	meter          string // meterAuto, meterSame or meterDifferent
+	work           []string
+	kernels        bool
 }
 
 //go:embed help.md

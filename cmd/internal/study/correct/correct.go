@@ -16,6 +16,7 @@ package correct
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -44,32 +45,18 @@ import (
 // CorrectFlags are the flags of correct and of correct fit. validate uses those of the
 // sensor alone, to correct the readings that it validates.
 type CorrectFlags struct {
-	// file of readings; field of the sensor, empty for the first one
 	readings, field string
 	// the sensor, by exactly one of Preset, Profile, Certificate, Tau and Window
-	Preset, Profile string
-	Certificate     CertificateFlags
-	// time constant of a lag, and its expanded uncertainty (k = 2)
-	Tau, tauU time.Duration
-	// length of a window, and time between renewals of the register
-	Window, Period time.Duration
-	// time from the end of a window to its value
-	delay time.Duration
-	// estimator of the slope: symmetric, five-point or savitzky-golay:N
-	Slope string
-	// active idle in watts; zero to find it in the data
-	level float64
-	// span of the kernel in seconds, where givenFrom and givenTo
-	from, to time.Duration
-	// range of the card's power in watts, for bounds; zero for that of the readings
-	floor, cap float64
-	// file of the drawing; empty for none
-	svg string
-	// of a task, do not store; of a file, do not draw in the terminal
-	noStore, noPlot bool
-	// of correct fit: spans BEGIN..END of the same work
-	runs               []string
-	givenFrom, givenTo bool
+	Preset, Profile                  string
+	Certificate                      CertificateFlags
+	Tau, tauU, Window, Period, delay time.Duration
+	Slope                            string
+	level, floor, cap                float64
+	from, to                         time.Duration
+	svg                              string
+	noStore, noPlot                  bool
+	runs                             []string               // of correct fit
+	given                            func(flag string) bool // whether the command line gives it
 }
 
 //go:embed help.md
@@ -93,14 +80,10 @@ func Commands(a *cli.App) []*cobra.Command {
 func (f *CorrectFlags) command(a *cli.App, use, short string,
 	run func(*cli.App, context.Context, []string, CorrectFlags) error,
 ) *cobra.Command {
-	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.givenFrom, f.givenTo = cmd.Flags().Changed("from"), cmd.Flags().Changed("to")
-			return run(a, cmd.Context(), args, *f)
-		},
-	}
+	c := cli.Command(use, short, cobra.MaximumNArgs(1),
+		func(ctx context.Context, args []string) error { return run(a, ctx, args, *f) })
 	fl := c.Flags()
+	f.given = fl.Changed
 	fl.StringVar(&f.readings, "readings", "", "CSV of nvidia-smi, or a table with the columns time_s and power_w")
 	fl.StringVar(&f.field, "field", "",
 		"which of the sensor's fields: instant, average, usage, or a column of nvidia-smi as in power.draw")
@@ -144,14 +127,19 @@ func (f *CorrectFlags) oneSource(args []string) error {
 func (f *CorrectFlags) kernel() (correct.Span, error) {
 	s := correct.Span{From: measure.SecondsOf(f.from), To: measure.SecondsOf(f.to)}
 	switch {
-	case !f.givenFrom && !f.givenTo:
+	case !f.given("from") && !f.given("to"):
 		return correct.Span{}, nil
-	case f.givenFrom != f.givenTo:
+	case f.given("from") != f.given("to"):
 		return s, cli.Usagef("give --from and --to, or neither")
 	case s.From >= s.To:
 		return s, cli.Usagef("--from %v --to %v: the kernel must end after it began", f.from, f.to)
 	}
 	return s, nil
+}
+
+// Sensors returns the number of flags that name a sensor.
+func (f *CorrectFlags) Sensors() int {
+	return session.CountTrue(f.Preset != "", f.Profile != "", f.Certificate.Path != "", f.Tau != 0, f.Window != 0)
 }
 
 // SensorFrom returns the sensor that the flags describe as a profile, and the options of
@@ -162,13 +150,12 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	if err != nil {
 		return nil, correct.Options{}, cli.Usagef("--slope: %w", err)
 	}
-	if session.CountTrue(f.Preset != "", f.Profile != "", f.Certificate.Path != "", f.Tau != 0, f.Window != 0) != 1 ||
+	if f.Sensors() != 1 ||
 		min(f.Tau, f.Window, f.Period, f.tauU) < 0 {
 		return nil, correct.Options{}, cli.Usagef("say what the sensor does by one of --preset, --tau, --window " +
 			"(with --period), --profile and --certificate; wattmark correct fit finds a lag's constant")
 	}
-	// A profile from flags has a gain of 1 and no offset.
-	// A level of zero is found in the readings.
+	// A profile from flags has a gain of 1 and no offset; a level of zero is found in the readings.
 	o := correct.Options{Level: measure.Watt(f.level), Period: measure.SecondsOf(f.Period)}
 	p := &sensor.Profile{Field: f.field, Gain: 1, Delay: measure.SecondsOf(f.delay), Period: measure.SecondsOf(f.Period)}
 	switch {
@@ -208,7 +195,6 @@ func SensorFrom(a *cli.App, ctx context.Context, f *CorrectFlags) (*sensor.Profi
 	if p.Period == 0 {
 		p.Period = correct.K20Period
 	}
-	// Validate also checks the values that came from flags.
 	o.Lag = correct.FromProfile(p)
 	o.Lag.Slope = slope
 	return p, o, p.Validate()
@@ -259,7 +245,6 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 		return fmt.Errorf("%s: %w", f.readings, err)
 	}
 	r.Readings, r.Field = f.readings, field
-	// The correction rests on a model that the data hardly support.
 	if p.Undecided || p.Weak {
 		r.Warnings = append(r.Warnings,
 			"the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
@@ -301,7 +286,6 @@ func readReadings(path, field string) ([]correct.Reading, string, error) {
 	if len(rs) == 0 {
 		return nil, "", fmt.Errorf("%s: no readings in it", path)
 	}
-	// Times of a table may have any zero.
 	first := rs[0].At
 	for i := range rs {
 		rs[i].At -= first
@@ -345,31 +329,21 @@ func taskReadings(ctx context.Context, db *store.DB, id store.TaskID, field stri
 		by[r.Method] = append(by[r.Method],
 			correct.Reading{At: measure.SecondsOf(r.At.Sub(origin)), Power: measure.Watt(r.Value)})
 	}
-	// Order of preference; names maps a field to the stored name of its readings.
-	fields := []string{
+	fields := []string{ // in order of preference
 		"instant", "usage", "average", string(smilog.Instant), string(smilog.Draw), string(smilog.Average),
 	}
-	names := map[string]string{}
+	short := strings.TrimPrefix(field, cli.SmiPrefix)
+	if field != "" && !slices.Contains(fields, short) {
+		return nil, "", cli.Usagef("--field %q: want one of %s", field, strings.Join(fields, ", "))
+	}
 	for _, f := range fields {
-		names[f] = "nvml." + f
-		if strings.HasPrefix(f, "power.") {
-			names[f] = cli.SmiPrefix + f
+		stored := map[bool]string{true: cli.SmiPrefix, false: "nvml."}[strings.HasPrefix(f, "power.")] + f
+		if len(by[stored]) > 0 && (field == "" || f == short) {
+			return correct.Tidy(by[stored]), cmp.Or(field, f), nil
 		}
 	}
 	if field != "" {
-		stored, ok := names[strings.TrimPrefix(field, cli.SmiPrefix)]
-		if !ok {
-			return nil, "", cli.Usagef("--field %q: want one of %s", field, strings.Join(fields, ", "))
-		}
-		if len(by[stored]) == 0 {
-			return nil, "", fmt.Errorf("task %d has no readings of %s", id, field)
-		}
-		return correct.Tidy(by[stored]), field, nil
-	}
-	for _, f := range fields {
-		if len(by[names[f]]) > 0 {
-			return correct.Tidy(by[names[f]]), f, nil
-		}
+		return nil, "", fmt.Errorf("task %d has no readings of %s", id, field)
 	}
 	return nil, "", fmt.Errorf("task %d has no readings of the GPU's own sensor: measure without --no-nvml, or "+
 		"take in a log with wattmark import nvidia-smi", id)

@@ -26,7 +26,6 @@ import (
 	"github.com/wattmark/wattmark/measure/logfile"
 )
 
-// correctFitCmd builds correct fit.
 func correctFitCmd(a *cli.App) *cobra.Command {
 	var f CorrectFlags
 	c := f.command(a, "fit TASK | --readings FILE", "Fit the constant of a sensor that lags on its own readings",
@@ -95,7 +94,6 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 		return nil, kernel, err
 	}
 	defer db.Close()
-	// Times are relative to the begin of the work.
 	from, to, err := exchange.WorkSpan(ctx, db, t.ID)
 	if err != nil {
 		return nil, kernel, err
@@ -110,7 +108,6 @@ func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 // renderFit writes the fit as text, with the flags of wattmark correct that use it. The constant is the time that a
 // step of power appears late: the time constant and the delay together.
 func renderFit(w io.Writer, f *correct.Fit) {
-	// The uncertainty is unknown where the runs leave it undetermined.
 	u := map[bool]string{true: f.U.String(), false: "?"}[measure.Known(f.U)]
 	fmt.Fprintf(w, "constant  %v ± %s (k = 2), by %s\n", f.C, u, f.How)
 	if measure.Known(f.Tau) && measure.Known(f.Delay) {

@@ -26,22 +26,20 @@ import (
 // CorrectionReport is the correction of a file of readings. A value that is not known is
 // null. Of a sensor that does not look all the time there is a Bound and no energy.
 type CorrectionReport struct {
-	Readings string          `json:"readings"`
-	Field    string          `json:"field,omitempty"`
-	Sensor   correctedSensor `json:"sensor"`
-	Spacing  measure.Seconds `json:"spacing_s"` // between readings, median
-	// readings or renewals that the correction used, without repeats
-	Used             int             `json:"readings_used"`
-	Level            *correct.Level  `json:"level,omitempty"`
-	Work             []correct.Piece `json:"work"`
-	measure.Estimate                 // of all work, k = 2
-	Phases           []correct.Phase `json:"phases,omitempty"`
-	Bound            *correct.Unseen `json:"bound,omitempty"`
-	// standard deviation of one corrected value
-	Noise      measure.Watt      `json:"corrected_noise_w,omitzero"`
-	Warnings   []string          `json:"warnings,omitempty"`
-	Picture    string            `json:"picture,omitempty"`
-	raw, truth []correct.Reading // to draw
+	Readings         string            `json:"readings"`
+	Field            string            `json:"field,omitempty"`
+	Sensor           correctedSensor   `json:"sensor"`
+	Spacing          measure.Seconds   `json:"spacing_s"`     // between readings, median
+	Used             int               `json:"readings_used"` // or renewals, without repeats
+	Level            *correct.Level    `json:"level,omitempty"`
+	Work             []correct.Piece   `json:"work"`
+	measure.Estimate                   // of all work, k = 2
+	Phases           []correct.Phase   `json:"phases,omitempty"`
+	Bound            *correct.Unseen   `json:"bound,omitempty"`
+	Noise            measure.Watt      `json:"corrected_noise_w,omitzero"` // of one corrected value (k = 1)
+	Warnings         []string          `json:"warnings,omitempty"`
+	Picture          string            `json:"picture,omitempty"`
+	raw, truth       []correct.Reading // to draw
 }
 
 // correctedSensor describes the sensor that was corrected: a lag by its constant and
@@ -115,10 +113,7 @@ func correctWindow(rs []correct.Reading, p *sensor.Profile, kernel correct.Span,
 		low, high := correct.Extremes(rs)
 		low, high = cmp.Or(measure.Watt(max(f.floor, 0)), low), cmp.Or(measure.Watt(max(f.cap, 0)), high)
 		u, err := correct.FindUnseen(renewals, p, kernel, low, high)
-		if err == nil {
-			err = rawErr
-		}
-		if err != nil {
+		if err = cmp.Or(err, rawErr); err != nil {
 			return nil, err
 		}
 		r.Bound = &u
@@ -265,7 +260,6 @@ func (r *CorrectionReport) extent() (low, high float64) {
 	for _, x := range r.raw {
 		high = max(high, float64(x.Power))
 	}
-	// The greatest reading scales the cut.
 	read := high
 	for _, x := range r.truth {
 		high = max(high, min(float64(x.Power), 1.3*read))
@@ -284,12 +278,10 @@ func readingPoints(rs []correct.Reading) plotter.XYs {
 // TaskCorrection is the correction of a task's readings. Methods are the corrected
 // variants, compared with the meter; RawJ is the integral of the readings over the work.
 type TaskCorrection struct {
-	TaskID store.TaskID    `json:"task_id"`
-	Field  string          `json:"field"`
-	Sensor correctedSensor `json:"sensor"`
-	// integral of the readings over the work, uncorrected
-	Raw measure.Joule `json:"raw_energy_j"`
-	// whether the variants are in the database
+	TaskID  store.TaskID          `json:"task_id"`
+	Field   string                `json:"field"`
+	Sensor  correctedSensor       `json:"sensor"`
+	Raw     measure.Joule         `json:"raw_energy_j"`
 	Stored  bool                  `json:"stored"`
 	Methods []report.MethodReport `json:"methods"`
 }
@@ -298,7 +290,7 @@ type TaskCorrection struct {
 // variants as software methods unless --no-store is set or the database is read-only.
 // Flags that apply to files are usage errors.
 func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile, f CorrectFlags) error {
-	if f.givenFrom || f.givenTo || f.svg != "" || f.level != 0 || f.floor != 0 || f.cap != 0 ||
+	if f.given("from") || f.given("to") || f.svg != "" || f.level != 0 || f.floor != 0 || f.cap != 0 ||
 		f.Slope != correct.Symmetric.String() {
 		return cli.Usagef("--from, --to, --svg, --active-idle, --slope, --floor and --cap are for files: a task knows when its work ran")
 	}
@@ -322,14 +314,17 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 	if err != nil {
 		return err
 	}
-	kernels, err := kernelsSince(a, ctx, db, t, from)
+	kernels, note, err := report.TaskKernels(ctx, db, t,
+		func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) })
+	if note != "" {
+		fmt.Fprintln(a.Err, "wattmark:", note)
+	}
 	if err != nil {
 		return err
 	}
 	// The caller's profile keeps its field; the copy names the one that was read.
 	profile := *p
 	profile.Field = field
-	// Readings, kernels and work count from the begin of the work.
 	work := correct.Span{From: 0, To: measure.SecondsOf(to.Sub(from))}
 	results, readings := storedForm(correct.Methods(rs, &profile, work, kernels), from, to)
 	if !f.noStore {
@@ -348,19 +343,6 @@ func correctTask(a *cli.App, ctx context.Context, arg string, p *sensor.Profile,
 		r.Raw = measure.Joule(math.NaN()) // left out: it is for comparison
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, t) })
-}
-
-// kernelsSince returns the kernels of a task in seconds since an instant. Its note on kernels
-// that are left out goes to standard error.
-func kernelsSince(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, from time.Time) (
-	[]validate.Kernel, error,
-) {
-	kernels, note, err := report.TaskKernels(ctx, db, t,
-		func(at time.Time) measure.Seconds { return measure.SecondsOf(at.Sub(from)) })
-	if note != "" {
-		fmt.Fprintln(a.Err, "wattmark:", note)
-	}
-	return kernels, err
 }
 
 // openDB opens the database for writing. Where that is not permitted it prints a note,

@@ -125,7 +125,6 @@ type comparisonFlags struct {
 	quantity instructions.Quantity
 }
 
-// instructionsCompareCmd returns instructions compare.
 func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	var f comparisonFlags
 	c := cli.Command("compare A B [C...]", "Hold measurements of instructions against each other", cobra.MinimumNArgs(1),

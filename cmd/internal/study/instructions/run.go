@@ -29,8 +29,7 @@ import (
 // InstructionsFlags are the flags of run, beside those that it shares with the command run.
 type InstructionsFlags struct {
 	run.RunFlags
-	Out string
-	// Levels are optimisation levels of the driver's compiler, 0 to 4.
+	Out     string
 	Levels  []int
 	Layouts []string
 	// Length is the measured time of a kernel and Settle its run before; 0 keeps the
@@ -40,7 +39,6 @@ type InstructionsFlags struct {
 	seed           uint64
 }
 
-// instructionsRunCmd returns instructions run.
 func instructionsRunCmd(a *cli.App) *cobra.Command {
 	var f InstructionsFlags
 	c := cli.Command("run [INSTRUCTION...]", "Measure instructions on a GPU", nil,
@@ -101,7 +99,6 @@ func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
 		}
 		p.Layouts = append(p.Layouts, instructions.Layout(l))
 	}
-	// A length of 0 keeps the plan's own, which differs by layout.
 	for l := range p.Steps {
 		if f.Length > 0 {
 			p.Length[l] = f.Length

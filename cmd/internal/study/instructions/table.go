@@ -44,7 +44,6 @@ func (f *tableFlags) takes(m instructions.Method, l instructions.Layout, level i
 		(f.layout == "" || f.layout == string(l)) && (f.level < 0 || f.level == level)
 }
 
-// instructionsTableCmd returns instructions table.
 func instructionsTableCmd(a *cli.App) *cobra.Command {
 	var f tableFlags
 	c := cli.Command("table [FILE|CAMPAIGN...]", "Show the energy of the instructions that were measured", nil,

@@ -184,7 +184,7 @@ func modelExplainCmd(a *cli.App) *cobra.Command {
 			}
 			return a.Print(r, r.renderParts)
 		})
-	cf.add(c)
+	cli.Section(c.Flags(), "The files", func() { cf.add(c.Flags()) })
 	cli.SVGFlag(c.Flags(), &svg, "file to draw stacked bars into")
 	return c
 }
@@ -236,13 +236,6 @@ type intervalFlags struct {
 	level    float64
 }
 
-// add defines the flags on c.
-func (f *intervalFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.interval, "interval", "jackknife",
-		"prediction interval: jackknife (jackknife+), analytic (ridge and ols) or none")
-	c.Flags().Float64Var(&f.level, "level", 0.95, "probability that the interval holds the power")
-}
-
 // of returns the interval of one row x, and false where the model does not allow one:
 // jackknife+ needs enough training rows for the level, analytic needs ridge or least
 // squares with degrees of freedom left.
@@ -269,8 +262,10 @@ func modelPredictCmd(a *cli.App) *cobra.Command {
 			}
 			return a.Print(r, r.render)
 		})
-	cf.add(c)
-	f.add(c)
+	cli.Section(c.Flags(), "The files", func() { cf.add(c.Flags()) })
+	c.Flags().StringVar(&f.interval, "interval", "jackknife",
+		"prediction interval: jackknife (jackknife+), analytic (ridge and ols) or none")
+	c.Flags().Float64Var(&f.level, "level", 0.95, "probability that the interval holds the power")
 	return c
 }
 

@@ -100,7 +100,6 @@ func modelFitCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The tasks whose powers were used are kept as references.
 			x, err := kind.Keep(a, ctx, name, doc, f.tasksUsed)
 			if err == nil && out != "" {
 				err = cli.WriteFile(out, func(w io.Writer) error { return json.NewEncoder(w).Encode(doc) })
@@ -215,7 +214,6 @@ func readModel(s *store.Analysis) (*storedModel, error) {
 		for _, l := range append([]model.Linear{f.Linear}, f.Held...) {
 			bad = bad || len(l.Coefficients) != p
 		}
-		// An index out of range would otherwise panic in the intervals.
 		for _, h := range f.HeldRows {
 			bad = bad || h.Model < 0 || h.Model >= len(f.Held)
 		}
@@ -289,23 +287,21 @@ func printModel(a *cli.App, m *storedModel) error {
 	})
 }
 
-// printModels writes one line per model, without contributions and warnings.
-func printModels(a *cli.App, list []*storedModel) error {
-	reports := []*ModelReport{}
-	for _, m := range list {
+// listModelsCmd returns model list: a line per model, without contributions and warnings.
+func listModelsCmd(a *cli.App) *cobra.Command {
+	read := func(x *store.Analysis) (*ModelReport, error) {
+		m, err := readModel(x)
+		if err != nil {
+			return nil, err
+		}
 		r := newModelReport(m)
 		r.Shares, r.Warnings, r.Notes = nil, nil, nil
-		reports = append(reports, r)
+		return r, nil
 	}
-	return a.Print(map[string]any{"models": reports}, func(w io.Writer) {
-		if len(reports) == 0 {
-			fmt.Fprintf(w, "no model in %s: make one with wattmark model fit\n", a.DB)
-			return
-		}
-		head := out.Row{
+	return stored.ListCmd(a, kind, "models", "List the models", read, "no model in %s: make one with wattmark model fit",
+		out.Row{
 			"model", "version", "made", "method", "α", "kernels", "columns", "squared error", "error ratio", "left out by",
-		}
-		out.Table(w, head, reports, func(r *ModelReport) out.Row {
+		}, func(r *ModelReport) out.Row {
 			row := out.Row{
 				measure.Printable(r.Name), r.Version, r.Made, r.Method, fmt.Sprintf("%.4g", r.Alpha), r.Rows, len(r.Features),
 			}
@@ -314,5 +310,4 @@ func printModels(a *cli.App, list []*storedModel) error {
 			}
 			return row
 		})
-	})
 }

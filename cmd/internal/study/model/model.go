@@ -22,7 +22,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/counters"
 	"github.com/wattmark/wattmark/analysis/model"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
-	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -91,8 +90,7 @@ func Commands(a *cli.App) []*cobra.Command {
 			}
 			return printModel(a, m)
 		})
-	c.AddCommand(modelFitCmd(a), modelEvalCmd(a), modelPredictCmd(a), modelExplainCmd(a),
-		stored.ListCmd(a, kind, "List the models", readModel, printModels),
+	c.AddCommand(modelFitCmd(a), modelEvalCmd(a), modelPredictCmd(a), modelExplainCmd(a), listModelsCmd(a),
 		kind.DeleteCmd(a, "Delete a model, or one version of it"), show, modelPlanCmd(a))
 	return cli.In(cli.Learn, help, c)
 }
@@ -121,14 +119,13 @@ type studyFlags struct {
 func (f *studyFlags) add(c *cobra.Command) {
 	cli.Section(c.Flags(), "Columns of the model", func() { f.featureFlags.add(c) })
 	cli.Section(c.Flags(), "Training", func() { f.trainFlags.add(c) })
-	f.counterFlags.add(c)
+	cli.Section(c.Flags(), "The files", func() { f.counterFlags.add(c.Flags()) })
 }
 
 // counterFlags select and read files of counters, and the powers that belong to them.
 type counterFlags struct {
 	counters.Options
-	// kernel is a regular expression.
-	kernel string
+	kernel string // regular expression
 	// power is a file of powers by name; tasks takes them from stored tasks instead.
 	power         string
 	tasks, byFile bool
@@ -138,15 +135,10 @@ type counterFlags struct {
 	minTime   measure.Seconds
 	leaveOut  bool
 
-	// tasksUsed collects the tasks that powers were taken from.
-	tasksUsed []store.TaskID
+	tasksUsed []store.TaskID // whose powers were taken
 }
 
-func (f *counterFlags) add(c *cobra.Command) {
-	cli.Section(c.Flags(), "The files", func() { f.addTo(c.Flags()) })
-}
-
-func (f *counterFlags) addTo(fl *pflag.FlagSet) {
+func (f *counterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar((*string)(&f.Form), "form", "",
 		"form of the files: csv, utilisation, ncu, ncu-long, accelwattch (default: found out)")
 	fl.StringVar(&f.power, "powers", "", "file with the powers: a header, a column of names, a column power_w")

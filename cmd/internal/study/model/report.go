@@ -173,7 +173,6 @@ func sharesOf(d *model.Data, f *model.Fit, vif []float64) []shareReport {
 	n := float64(len(d.Rows))
 	for _, row := range d.Rows {
 		p := float64(f.Power(row.X))
-		// Mean over the kernels of contribution/estimate, in percent.
 		shares[0].Share += 100 * float64(f.Intercept) / p / n
 		for j, c := range f.Coefficients {
 			shares[j+1].Mean += watt(c * row.X[j] / n)
@@ -374,7 +373,6 @@ func (r *PredictReport) addLayer(pl *plot.Plot, s int, up, down []float64) error
 		if v == 0 {
 			continue
 		}
-		// Positive contributions stack upward, negative ones downward.
 		from := up
 		if v < 0 {
 			from = down

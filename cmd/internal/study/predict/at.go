@@ -17,7 +17,6 @@ import (
 	"github.com/wattmark/wattmark/analysis/predict/simgrid"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
@@ -30,22 +29,18 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "predict", Short: "Predict a kernel's time and energy from its number of blocks"}
 	c.AddCommand(predictAdviseCmd(a), predictCalibrateCmd(a), predictSweepCmd(a), predictAtCmd(a), predictShowCmd(a),
-		stored.ListCmd(a, kind, "List the stored models", readPrediction, printPredictions),
-		kind.DeleteCmd(a, "Delete a model, or one version of it"),
-		predictCheckCmd(a), predictExportCmd(a), predictReferenceCmd(a))
+		listCmd(a), kind.DeleteCmd(a, "Delete a model, or one version of it"), predictCheckCmd(a), predictExportCmd(a), predictReferenceCmd(a))
 	return cli.In(cli.Learn, help, c)
 }
 
 // platformFlags select the numbers of blocks to predict, and either a stored model
-// or a SimGrid platform file.
+// or a SimGrid platform file. sms and resident give the blocks of a
+// round, or for a stored model the GPU to predict for.
 type platformFlags struct {
-	platform string
-	// flops is the work of one round in flop; sms and resident give the blocks of a
-	// round, or for a stored model the GPU to predict for.
-	flops    float64
-	blocks   []string
-	sms      uint64
-	resident uint64
+	platform      string
+	flops         float64
+	blocks        []string
+	sms, resident uint64
 }
 
 // Fig3 as --platform selects the built-in platform of Fig. 3 of the paper.
@@ -66,29 +61,27 @@ func (f *platformFlags) add(c *cobra.Command) {
 // read parses the platform and derives its round: flops/speed seconds at the busy
 // power, for sms × resident blocks. Fig3 brings its own work and number of
 // multiprocessors; a file contains neither, so the flags must.
-func (f *platformFlags) read() (p *simgrid.Platform, r predict.Round, err error) {
-	flops, sms := f.flops, f.sms
+func (f *platformFlags) read() (r predict.Round, err error) {
+	p, flops, sms := simgrid.Fig3(), f.flops, f.sms
 	if f.platform == Fig3 {
-		p, flops, sms = simgrid.Fig3(), cmp.Or(flops, simgrid.Fig3Flops), cmp.Or(sms, predict.FigSMs)
+		flops, sms = cmp.Or(flops, simgrid.Fig3Flops), cmp.Or(sms, predict.FigSMs)
 	} else {
 		p, err = cli.ReadFile(f.platform, func(r io.Reader, name string) (*simgrid.Platform, error) {
 			p, err := simgrid.Parse(r)
 			return p, logfile.In(name, err)
 		})
 		if err != nil {
-			return nil, r, err
+			return r, err
 		}
 		// A platform has a speed and powers; without work and blocks per round, no time
 		// follows.
 		if flops == 0 || sms == 0 {
-			return nil, r, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
+			return r, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
 		}
 	}
-	r, err = predict.RoundOf(flops, p.Speed, p.Busy, p.Idle, sms*max(1, f.resident))
-	return p, r, err
+	return predict.RoundOf(flops, p.Speed, p.Busy, p.Idle, sms*max(1, f.resident))
 }
 
-// predictAtCmd returns predict at.
 func predictAtCmd(a *cli.App) *cobra.Command {
 	var f platformFlags
 	c := cli.Command("at [NAME[@VERSION]]", "Predict time and energy of numbers of blocks", cobra.MaximumNArgs(1),
@@ -101,7 +94,7 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 			case err != nil:
 				return err
 			case f.platform == "":
-				return predictAt(a, ctx, f, args, blocks)
+				return predictAt(a, ctx, f, append(args, "")[0], blocks)
 			case len(args) > 0:
 				return cli.Usagef("name a model or a platform, not both")
 			}
@@ -114,8 +107,8 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 // predictAt predicts each number of blocks by a stored model, and prints time in s and
 // energy in J with the half widths of their prediction bands, and the reasons for larger
 // errors. Nothing is stored.
-func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, blocks []uint64) error {
-	p, err := loadPrediction(a, ctx, args)
+func predictAt(a *cli.App, ctx context.Context, f platformFlags, name string, blocks []uint64) error {
+	p, err := loadPrediction(a, ctx, name)
 	if err != nil {
 		return err
 	}
@@ -156,7 +149,7 @@ type RoundReport struct {
 // predictByPlatform prints the closed form of a platform's rounds, with ten digits
 // to compare with the output of SimGrid.
 func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
-	_, r, err := f.read()
+	r, err := f.read()
 	if err != nil {
 		return err
 	}
@@ -175,12 +168,11 @@ func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 	})
 }
 
-// predictShowCmd returns predict show.
 func predictShowCmd(a *cli.App) *cobra.Command {
 	var svg string
 	c := cli.Command("show [NAME[@VERSION]]", "Show a model: coefficients, errors, a plot", cobra.MaximumNArgs(1),
 		func(ctx context.Context, args []string) error {
-			p, err := loadPrediction(a, ctx, args)
+			p, err := loadPrediction(a, ctx, append(args, "")[0])
 			if err != nil {
 				return err
 			}
@@ -200,11 +192,7 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 			if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
 				return cli.Usagef("name what to check against: tasks, --points or --power-trace")
 			}
-			var names []string
-			if name != "" {
-				names = []string{name}
-			}
-			p, err := loadPrediction(a, ctx, names)
+			p, err := loadPrediction(a, ctx, name)
 			if err != nil {
 				return err
 			}
@@ -246,7 +234,7 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			if err := cli.CheckEnding(args[0], "XML", ".xml"); err != nil {
 				return err
 			}
-			p, err := loadPrediction(a, ctx, args[1:])
+			p, err := loadPrediction(a, ctx, append(args, "")[1])
 			if err != nil {
 				return err
 			}
@@ -277,18 +265,18 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 // that contradicts itself. It reads no file and no database.
 func predictReferenceCmd(a *cli.App) *cobra.Command {
 	render := func(w io.Writer) {
-		var notes []string
+		notes := ""
 		head := out.Row{"device", "kernel", "time WRE", "BRE", "ARE", "energy WRE", "BRE", "ARE", ""}
 		out.Table(w, head, predict.References(), func(r predict.Reference) out.Row {
 			mark := ""
 			if r.Irregular != "" {
 				mark = "*"
-				notes = append(notes, fmt.Sprintf("* %s on %s: %s\n", r.Kernel, r.Device, r.Irregular))
+				notes += fmt.Sprintf("* %s on %s: %s\n", r.Kernel, r.Device, r.Irregular)
 			}
 			t, e := r.Time, r.Energy
 			return out.Row{r.Device, r.Kernel, t.Worst, t.Best, t.Average, e.Worst, e.Best, e.Average, mark}
 		})
-		fmt.Fprint(w, strings.Join(notes, ""))
+		fmt.Fprint(w, notes)
 	}
 	return a.JSONFlag(cli.Command("reference", "Show the errors that the paper reports", cobra.NoArgs,
 		func(context.Context, []string) error {

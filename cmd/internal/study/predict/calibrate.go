@@ -28,22 +28,16 @@ type predictFlags struct {
 	pointSources
 	sms  uint64
 	name string
-	// use lists the numbers of blocks to fit; the other points are predicted.
-	use []string
+	use  []string
 	// idle with idleU, idleTask and idleTrace are three sources of the idle power; exactly one must be given.
-	idle, idleU string
-	idleTask    int64
-	idleTrace   string
-	weights     string
-	// level is the coverage of the bands, flops the work of a block in flop.
-	level, flops float64
-	off          string
-	// resident is a number, or "fit".
-	resident, svg string
-	dryRun        bool
+	idle, idleU, idleTrace string
+	idleTask               int64
+	weights, off           string
+	level, flops           float64
+	resident, svg          string // resident is a number, or "fit"
+	dryRun                 bool
 }
 
-// predictCalibrateCmd returns predict calibrate.
 func predictCalibrateCmd(a *cli.App) *cobra.Command {
 	var f predictFlags
 	c := cli.Command("calibrate [TASK...]", "Make a model from three or more measured launches", nil,
@@ -115,7 +109,6 @@ func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Po
 		return cli.Usagef("--off-power %q: want a power, as 10W", f.off)
 	}
 	c.Off = measure.Watt(off)
-	// Idle power and resident blocks follow below, once their sources are read.
 	c.Options = predict.Options{SMs: f.sms, Weights: predict.Weighting(f.weights), Level: f.level}
 	// The staircase needs the times of all points, including those held back.
 	if f.resident == "fit" {
@@ -138,7 +131,6 @@ func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.
 		return 0, 0, cli.Usagef("say what the idle GPU draws, by one of --idle-power 134W, --idle-task and --idle-trace")
 	}
 	switch {
-	// A trace has no uncertainty of its own.
 	case f.idleTrace != "":
 		t, err := cli.ReadFile(f.idleTrace, predict.ReadTrace)
 		if err != nil {
@@ -158,7 +150,6 @@ func (f *predictFlags) idlePower(a *cli.App, ctx context.Context) (w, u measure.
 		if err != nil {
 			return 0, 0, fmt.Errorf("--idle-task: %w", err)
 		}
-		// U is expanded with k = 2: u(P) = U / (2 · duration).
 		w, u = t.Result.Mean, measure.Watt(float64(t.Result.Total.U)/2/float64(t.Result.Duration()))
 	default:
 		v, err := bench.ParseQuantity(f.idle, measure.UnitWatt)
@@ -350,7 +341,6 @@ func taskPoint(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, g
 		Blocks: g.blocks, Time: t.Result.Duration() / measure.Seconds(g.launches),
 		Energy: t.Result.Total.Energy / measure.Joule(g.launches), From: fmt.Sprintf("task %d", id),
 	}
-	// The coverage factor of the budget; without effective degrees of freedom 2.
 	k := measure.FactorOf(t.Result.Total, t.Result.Budget)
 	if math.IsNaN(k) || math.IsInf(k, 0) || k < 1 {
 		k = 2
@@ -379,11 +369,9 @@ func gridOf(ctx context.Context, db *store.DB, t *store.Task) (g grid, err error
 		if err != nil {
 			return g, err
 		}
-		// Launches on GPUs that were not measured do not count.
 		if l.Device < len(tables.Devices) && !tables.Devices[l.Device].Measured {
 			continue
 		}
-		// The number of blocks is the volume of the grid.
 		n := uint64(l.Grid[0]) * uint64(l.Grid[1]) * uint64(l.Grid[2])
 		if g.blocks != 0 && n != g.blocks {
 			return g,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -122,11 +123,11 @@ func (p *Prediction) as(x *store.Analysis) {
 	p.Version, p.Made, p.Tasks = x.Version, x.Made.UTC().Truncate(time.Second), x.Tasks
 }
 
-// loadPrediction returns the model NAME or NAME@VERSION of args, or without args the only
+// loadPrediction returns the model NAME or NAME@VERSION, or for "" the only
 // one stored, of which there may be several versions. None or several, and an unknown name,
 // are errors.
-func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction, error) {
-	if len(args) == 0 {
+func loadPrediction(a *cli.App, ctx context.Context, name string) (*Prediction, error) {
+	if name == "" {
 		list, err := kind.All(a, ctx)
 		if err != nil {
 			return nil, err
@@ -139,12 +140,12 @@ func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction
 		case 0:
 			return nil, cli.NotFoundf("no prediction is stored yet: make one with wattmark predict calibrate")
 		case 1:
-			args = []string{list[0].Name}
+			name = list[0].Name
 		default:
 			return nil, cli.Usagef("there are %d predictions: name one (wattmark predict list)", len(names))
 		}
 	}
-	x, err := kind.Get(a, ctx, args[0])
+	x, err := kind.Get(a, ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -166,24 +167,23 @@ func readPrediction(x *store.Analysis) (*Prediction, error) {
 	return nil, fmt.Errorf("prediction %s@%d: its content is not a model of this program: %w", x.Name, x.Version, err)
 }
 
-// printPredictions writes one line per model.
-func printPredictions(a *cli.App, list []*Prediction) error {
-	for _, p := range list {
-		p.Database = a.DB
-	}
-	return a.Print(map[string]any{"predictions": list}, func(w io.Writer) {
-		if len(list) == 0 {
-			fmt.Fprintln(w, "No predictions in", a.DB)
-			return
+// listCmd returns predict list: a line per model.
+func listCmd(a *cli.App) *cobra.Command {
+	read := func(x *store.Analysis) (*Prediction, error) {
+		p, err := readPrediction(x)
+		if err == nil {
+			p.Database = a.DB
 		}
-		head := out.Row{"prediction", "made", "GPU", "SMs", "resident", "calibrated on", "a round", "draws"}
-		out.Table(w, head, list, func(p *Prediction) out.Row {
+		return p, err
+	}
+	head := out.Row{"prediction", "made", "GPU", "SMs", "resident", "calibrated on", "a round", "draws"}
+	return stored.ListCmd(a, kind, "predictions", "List the stored models", read, "No predictions in %s", head,
+		func(p *Prediction) out.Row {
 			return out.Row{
 				fmt.Sprintf("%s@%d", p.Name, p.Version), p.Made.Local().Format(time.DateTime), p.GPU, p.Options.SMs,
 				p.Options.Resident, blocksText(p.Points), p.Round.Time, p.Round.Power,
 			}
 		})
-	})
 }
 
 // show draws the SVG if named, then prints JSON, or text with a plot of energy.

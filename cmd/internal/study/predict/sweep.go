@@ -33,24 +33,18 @@ import (
 // predictSweepFlags are the flags of sweep, beside those that it shares with run.
 type predictSweepFlags struct {
 	run.RunFlags
-	kernel, method, name string
-	// sizes are the numbers of blocks to measure; use are those to calibrate on.
-	sizes, use []string
-	// round is the wanted duration of a full round, rest the pause before each launch,
-	// idle and settle the two idle measurements and the pause before them.
+	kernel, method, name      string
+	sizes, use                []string
 	round, rest, idle, settle time.Duration
 	repeat                    int
-	seed                      uint64
-	// resident overrides the blocks per multiprocessor of the driver; 0 keeps them.
-	resident uint64
-	csv, svg string
+	seed, resident            uint64
+	csv, svg                  string
 }
 
 // byMeter selects the external meter as the method; others read the GPU's own
 // sensor.
 const byMeter = "meter"
 
-// predictSweepCmd returns predict sweep.
 func predictSweepCmd(a *cli.App) *cobra.Command {
 	var f predictSweepFlags
 	c := cli.Command("sweep", "Measure a kernel over its number of blocks, calibrate, and predict the rest", cobra.NoArgs,
@@ -291,7 +285,6 @@ func sweepPredict(a *cli.App, ctx context.Context, f predictSweepFlags, o *sweep
 ) error {
 	resident, use := cmp.Or(f.resident, o.Resident), f.use
 	if len(use) == 0 {
-		// One, two and four full rounds determine both slope and step.
 		r := o.SMs * resident
 		use = []string{fmt.Sprint(r), fmt.Sprint(2 * r), fmt.Sprint(4 * r)}
 	}
@@ -367,8 +360,6 @@ func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, err
 	return gpu.Span{Start: begin, End: end}, nil
 }
 
-// Check returns nil: there are no results to verify.
 func (simBlocks) Check(uint64) error { return nil }
 
-// Close does nothing; the caller owns the device.
 func (simBlocks) Close() error { return nil }

@@ -31,15 +31,11 @@ import (
 
 // rooflineFlags select the tasks to fit, their work, and the plots.
 type rooflineFlags struct {
-	// work and points are TASK:flop=W,byte=Q; points are shown without being fitted.
-	work, points []string
-	// peakFlops in flop/s and peakBytes in byte/s; 0 stands for the best measured
-	// rate.
+	work, points         []string // TASK:flop=W,byte=Q; points are shown without being fitted
 	peakFlops, peakBytes float64
 	svg                  string
 	noPlot               bool
-	// tasks lists the tasks to fit, with commas between them.
-	tasks string
+	tasks                string // to fit, with commas between them
 }
 
 // add defines the flags that roofline and its sweep share.
@@ -167,7 +163,6 @@ func roofPoint(ctx context.Context, db *store.DB, t *store.Task, given map[store
 // addRoofPoint adds a task to r that is not fitted: TASK with stored work, or
 // TASK:flop=W,byte=Q. One of another GPU gets a caution.
 func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineReport, m *roofline.Model, s string) error {
-	// Work on the command line takes precedence over the stored one.
 	given := map[store.TaskID]roofline.Work{}
 	number, _, has := strings.Cut(s, ":")
 	if has {

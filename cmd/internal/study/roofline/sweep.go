@@ -33,7 +33,6 @@ type rooflineSweepFlags struct {
 // balance of current GPUs, closest where it lies.
 var sweepRounds = []uint{1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256, 1024}
 
-// rooflineSweepCmd returns roofline sweep.
 func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	var f rooflineSweepFlags
 	var r rooflineFlags

@@ -30,7 +30,6 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// certificateCmd builds certificate with its subcommands.
 func certificateCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{Use: "certificate", Short: "Certify what a GPU's sensor does, and check such certificates"}
 	schema := cli.Command("schema", "Print the JSON schema of a certificate's payload", cobra.NoArgs,
@@ -79,20 +78,12 @@ type makeFlags struct {
 	sensorIdentifyFlags
 	key, output, evidence string
 	valid, stabilized     time.Duration
-	stabilizedGiven       bool
 }
 
-// certificateMakeCmd builds certificate make.
 func certificateMakeCmd(a *cli.App) *cobra.Command {
 	var f makeFlags
-	c := &cobra.Command{
-		Use: "make", Short: "Identify a sensor and sign a certificate of it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			given := cmd.Flags().Changed
-			f.shiftGiven, f.utcGiven, f.stabilizedGiven = given("shift"), given("utc-offset"), given("stabilized")
-			return certificateMake(a, cmd.Context(), &f)
-		},
-	}
+	c := cli.Command("make", "Identify a sensor and sign a certificate of it", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return certificateMake(a, ctx, &f) })
 	fl := c.Flags()
 	cli.Section(fl, "The readings and what ran", func() { f.sourceFlags(fl) })
 	fl.StringVar(&f.key, "key", "", "private key to sign with, which wattmark certificate key makes")
@@ -177,7 +168,7 @@ func (f *makeFlags) certify(ctx context.Context, s *sensorSource) (*certificate.
 	x := &c.Conditions
 	x.Method, x.Reference, x.Load = "nvml", "none", s.truth
 	x.UClock = 2 * measure.SecondsOf(cmp.Or(f.uClock, 2*time.Millisecond))
-	if x.Stabilization = measure.Number(math.NaN()); f.stabilizedGiven {
+	if x.Stabilization = measure.Number(math.NaN()); f.given("stabilized") {
 		x.Stabilization = measure.Number(f.stabilized.Seconds())
 	}
 	if s.load != nil {
@@ -268,7 +259,6 @@ type VerifyReport struct {
 	Figures []certificate.Comparison `json:"recomputed"`
 }
 
-// certificateVerifyCmd builds certificate verify.
 func certificateVerifyCmd(a *cli.App) *cobra.Command {
 	var f verifyFlags
 	c := cli.Command("verify FILE", "Check a certificate's signature and dates, and recompute its figures",
@@ -328,7 +318,7 @@ func recompute(ctx context.Context, c *certificate.Certificate, dir string) ([]c
 	x := &c.Source
 	f := sensorIdentifyFlags{
 		field: c.Sensor.Field, from: x.From.Duration(), to: x.To.Duration(), utcOffset: x.UTCOffset.Duration(),
-		utcGiven: true, noMeter: x.NoMeter, uClock: (c.Conditions.UClock / 2).Duration(),
+		given: func(flag string) bool { return flag == "utc-offset" }, noMeter: x.NoMeter, uClock: (c.Conditions.UClock / 2).Duration(),
 	}
 	if f.recording = dir; x.Kind == "csv" {
 		f.recording = ""
@@ -348,7 +338,6 @@ func recompute(ctx context.Context, c *certificate.Certificate, dir string) ([]c
 	return c.Compare(&r.Fields[0].Profile)
 }
 
-// certificateShowCmd builds certificate show.
 func certificateShowCmd(a *cli.App) *cobra.Command {
 	var f correct.CertificateFlags
 	c := cli.Command("show FILE", "Show what a certificate says", cobra.ExactArgs(1),

@@ -33,14 +33,15 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/smilog"
+	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
-	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	study "github.com/wattmark/wattmark/cmd/internal/study/validate"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument/replay"
 	"github.com/wattmark/wattmark/store"
@@ -51,51 +52,30 @@ var help string
 
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
-	short := "Find out what a GPU's own sensor does, and measure with it"
-	c := &cobra.Command{Use: "sensor", Short: short}
+	c := &cobra.Command{Use: "sensor", Short: "Find out what a GPU's own sensor does, and measure with it"}
 	c.AddCommand(sensorIdentifyCmd(a), sensorLoadCmd(a), sensorPlanCmd(a), sensorRunCmd(a), sensorShowCmd(a),
-		stored.ListCmd(a, correct.Profiles, "List the stored profiles of sensors", newStoredProfile, printProfiles),
-		sensorDeleteCmd(a))
+		sensorListCmd(a), sensorDeleteCmd(a))
 	return cli.In(cli.Learn, help, c, certificateCmd(a))
 }
 
 // sensorIdentifyFlags are the flags of sensor identify. sensor load sets those of the
 // output alone.
 type sensorIdentifyFlags struct {
-	// one of three sources: a task, files, or a recording
-	task             string
-	readings, events string
-	// replace the headings of the files
-	readingColumns, eventColumns string
-	recording                    string
-	// clocks: meter against host, local time against UTC, and the standard uncertainty
-	shift, utcOffset, uClock time.Duration
-	// set on the command line: zero is a valid value
-	shiftGiven, utcGiven bool
-	// take the load from kernels although there is a meter
-	noMeter bool
-	// the only field to identify; empty for all
-	field string
-	// identity of the GPU for the stored profile; empty for the source's
-	gpu, name, driver string
-	svg               string
-	// span of the readings to use; zero for an open end
-	from, to time.Duration
-	// store the profiles; draw in the terminal
-	save bool
-	plot bool
+	task, recording, readings, events string // one of three sources: a task, a recording, or two files
+	readingColumns, eventColumns      string
+	shift, utcOffset, uClock          time.Duration
+	given                             func(flag string) bool // whether the command line gives it: zero is a valid value
+	noMeter                           bool
+	field                             string
+	gpu, name, driver, svg            string
+	from, to                          time.Duration
+	save, plot                        bool
 }
 
-// sensorIdentifyCmd builds sensor identify.
 func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 	var f sensorIdentifyFlags
-	c := &cobra.Command{
-		Use: "identify", Short: "Find a sensor's period, window or lag, delay, gain and offset", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.shiftGiven, f.utcGiven = cmd.Flags().Changed("shift"), cmd.Flags().Changed("utc-offset")
-			return sensorIdentify(a, cmd.Context(), &f)
-		},
-	}
+	c := cli.Command("identify", "Find a sensor's period, window or lag, delay, gain and offset", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return sensorIdentify(a, ctx, &f) })
 	fl := c.Flags()
 	cli.Section(fl, "The readings and what ran", func() { f.sourceFlags(fl) })
 	fl.BoolVar(&f.save, "save", false, "keep the profiles in the database")
@@ -106,6 +86,7 @@ func sensorIdentifyCmd(a *cli.App) *cobra.Command {
 
 // sourceFlags adds the flags of the source to fl.
 func (f *sensorIdentifyFlags) sourceFlags(fl *pflag.FlagSet) {
+	f.given = fl.Changed
 	fl.StringVar(&f.task, "task", "", "number of a stored task")
 	fl.StringVar(&f.readings, "readings", "", "CSV file of the sensor's readings")
 	fl.StringVar(&f.events, "events", "", "CSV file of what ran when")
@@ -193,8 +174,8 @@ func (f *sensorIdentifyFlags) open(a *cli.App, ctx context.Context, db *store.DB
 func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	const stamped = 3 * time.Millisecond // standard uncertainty of nvidia-smi's time stamps
 	r := study.RecordedFlags{
-		Dir: f.recording, SmiTime: exchange.SmiFlags{Offset: f.utcOffset, Given: f.utcGiven}, Offset: f.shift,
-		OffsetGiven: f.shiftGiven,
+		Dir: f.recording, SmiTime: exchange.SmiFlags{Offset: f.utcOffset, Given: f.given("utc-offset")}, Offset: f.shift,
+		OffsetGiven: f.given("shift"),
 	}
 	m, err := r.ReadDir()
 	if err != nil {
@@ -225,7 +206,6 @@ func (s *sensorSource) identify(f *sensorIdentifyFlags) (*SensorReport, error) {
 	r := &SensorReport{Source: s.description, Truth: s.truth, source: s}
 	var errs []error
 	for _, field := range fields {
-		// The clocks' uncertainty adds to that of the delay.
 		x, err := sensor.Identify(field, s.Polls[field], s.Known, sensor.Options{
 			From: measure.SecondsOf(f.from), To: measure.SecondsOf(f.to), UClock: measure.SecondsOf(f.uClock),
 		})
@@ -236,9 +216,8 @@ func (s *sensorSource) identify(f *sensorIdentifyFlags) (*SensorReport, error) {
 		}
 		x.Profile.GPU, x.Profile.UUID, x.Profile.Driver = cmp.Or(f.name, s.gpu), cmp.Or(f.gpu, s.uuid),
 			cmp.Or(f.driver, s.driver)
-		// The notes are never null in JSON.
-		r.Fields = append(r.Fields,
-			SensorFieldReport{Profile: x.Profile, Notes: append([]string{}, x.Notes...), found: x})
+		notes := append([]string{}, x.Notes...) // never null in JSON
+		r.Fields = append(r.Fields, SensorFieldReport{Profile: x.Profile, Notes: notes, found: x})
 	}
 	if len(r.Fields) == 0 {
 		return nil, errors.Join(errs...)
@@ -342,6 +321,11 @@ func missingText(rails []string) string {
 	return "; not measured: " + strings.Join(rails, ", ")
 }
 
+// phaseOf returns the load of a kernel.
+func phaseOf(k validate.Kernel) sensor.Phase {
+	return sensor.Phase{Name: k.Name, From: k.From, To: k.To}
+}
+
 // taskPhases sets the load to the launches recorded in the program, else to the kernels
 // that the benchmark noted, with the chips of the markers: those load the GPU, so that the
 // sensor's readings show them.
@@ -350,9 +334,7 @@ func taskPhases(ctx context.Context, db *store.DB, t *store.Task, s *sensorSourc
 	if err != nil {
 		return err
 	}
-	for _, k := range kernels {
-		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
-	}
+	s.Phases = lists.Map(kernels, phaseOf)
 	played, err := db.Played(ctx, t.ID)
 	if err != nil {
 		return err

@@ -29,22 +29,13 @@ import (
 // SensorLoadFlags are the flags of sensor load, beside those that it shares with run.
 type SensorLoadFlags struct {
 	run.RunFlags
-	// periods of the square waves, half on and half off
-	periods []time.Duration
-	// length of each wave
-	each time.Duration
-	// interval of the polls, without a meter
-	every time.Duration
-	// seed of the pauses between the waves
-	seed uint64
-	// folder for readings.csv and events.csv; empty for none
-	Out  string
-	svg  string
-	save bool
-	plot bool
+	periods     []time.Duration
+	each, every time.Duration
+	seed        uint64
+	Out, svg    string
+	save, plot  bool
 }
 
-// sensorLoadCmd builds sensor load.
 func sensorLoadCmd(a *cli.App) *cobra.Command {
 	var f SensorLoadFlags
 	c := cli.Command("load", "Load the GPU so that its sensor shows what it does, and identify it", cobra.NoArgs,
@@ -105,7 +96,6 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	// The GPU is found before the monitor, and closed last.
 	card, err := session.FindGPU(f.GPU)
 	if err != nil {
 		return err
@@ -161,19 +151,11 @@ func WavesWork(d gpu.Device, b gpu.Benchmark, periods []time.Duration, each time
 		var out []gpu.Kernel
 		next := time.Now()
 		for _, p := range periods {
-			// Begins follow from next, not from the time now: a kernel that ends late
-			// does not shift the waves behind it.
-			for end := next.Add(each); next.Before(end); next = next.Add(p) {
-				if err := session.PauseUntil(ctx, next); err != nil {
-					return out, err
-				}
-				k, err := d.RunBenchmark(ctx, b, p/2)
-				out = append(out, k...)
-				if err != nil {
-					return out, err
-				}
+			k, end, err := session.Pulses(ctx, d, b, next, p/2, p, each)
+			if out = append(out, k...); err != nil {
+				return out, err
 			}
-			next = next.Add(200*time.Millisecond + time.Duration(rng.Int64N(int64(150*time.Millisecond))))
+			next = end.Add(200*time.Millisecond + time.Duration(rng.Int64N(int64(150*time.Millisecond))))
 			// After an overrun the next wave starts now, without a burst to catch up.
 			if now := time.Now(); next.Before(now) {
 				next = now

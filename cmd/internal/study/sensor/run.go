@@ -25,18 +25,13 @@ import (
 // SensorRunFlags are the flags of sensor run, beside those that it shares with run.
 type SensorRunFlags struct {
 	run.RunFlags
-	Plan SensorPlanFlags
-	// override the plan where positive
-	trials, repetitions, segment int
-	// interval of the polls
-	Every time.Duration
-	// seed of the random delays; zero for a random one
-	seed uint64
-	// print the plan and measure nothing
-	planOnly bool
+	Plan                         SensorPlanFlags
+	trials, repetitions, segment int // in place of the plan's where positive
+	Every                        time.Duration
+	seed                         uint64
+	planOnly                     bool
 }
 
-// sensorRunCmd builds sensor run.
 func sensorRunCmd(a *cli.App) *cobra.Command {
 	var f SensorRunFlags
 	c := cli.Command("run [flags] [-- program args]",
@@ -65,15 +60,14 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 // SensorRunReport is the result of sensor run. Meter is nil where no external meter took
 // part.
 type SensorRunReport struct {
-	GPU    string           `json:"gpu"`
-	Driver string           `json:"driver,omitempty"`
-	Field  string           `json:"field"`
-	Work   string           `json:"work"`
-	Plan   *sensor.Plan     `json:"plan"`
-	Result *sensor.Estimate `json:"result"`
-	Meter  *meterTruth      `json:"meter,omitempty"`
-	// not printed: sensor show does
-	Profile *sensor.Profile `json:"-"`
+	GPU     string           `json:"gpu"`
+	Driver  string           `json:"driver,omitempty"`
+	Field   string           `json:"field"`
+	Work    string           `json:"work"`
+	Plan    *sensor.Plan     `json:"plan"`
+	Result  *sensor.Estimate `json:"result"`
+	Meter   *meterTruth      `json:"meter,omitempty"`
+	Profile *sensor.Profile  `json:"-"` // sensor show prints it
 }
 
 // meterTruth is the energy of the same repetitions by the meter. Energies and powers are
@@ -83,10 +77,9 @@ type meterTruth struct {
 	EnergyJ  float64      `json:"energy_j"`
 	EnergyUJ float64      `json:"energy_u_j"`
 	MeanW    float64      `json:"mean_w"`
-	// deviation of the sensor from the meter, in percent
-	ErrorPct float64  `json:"sensor_error_pct"`
-	Within   *bool    `json:"within_u,omitempty"` // left out where the meter cannot judge
-	Missing  []string `json:"not_measured,omitempty"`
+	ErrorPct float64      `json:"sensor_error_pct"`
+	Within   *bool        `json:"within_u,omitempty"` // left out where the meter cannot judge
+	Missing  []string     `json:"not_measured,omitempty"`
 }
 
 // sensorRun plans and carries out a measurement with the GPU's sensor, beside a meter
@@ -135,7 +128,7 @@ func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string)
 	if err != nil {
 		return err
 	}
-	return PrintSensorRun(a, r)
+	return a.Print(r, r.Render)
 }
 
 // check returns a usage error for flags that exclude each other or are out of range.
@@ -244,14 +237,12 @@ func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Est
 			n += s.Repetitions
 		}
 	}
-	// Up to here EnergyJ is the sum over all segments.
 	m.MeanW = m.EnergyJ / float64(length)
 	m.EnergyJ /= float64(n)
 	if t.Result != nil && t.Result.Total.Energy > 0 {
 		m.EnergyUJ = m.EnergyJ * float64(t.Result.Total.U/t.Result.Total.Energy)
 	}
 	m.ErrorPct = 100 * (float64(e.Energy)/m.EnergyJ - 1)
-	// The greatest power on rails that are not measured widens the comparison.
 	_, most := validate.Unseen(t.Setup.Missing)
 	meter := measure.Estimate{Energy: measure.Joule(m.EnergyJ), U: measure.Joule(m.EnergyUJ)}
 	// Unknown where the rails without a sensor could explain the difference.
@@ -262,13 +253,8 @@ func truthOf(t *store.Task, l *sensor.Load, trials []sensor.Trial, e *sensor.Est
 	return m
 }
 
-// PrintSensorRun prints the result as JSON or as text with a table of the trials.
-func PrintSensorRun(a *cli.App, r *SensorRunReport) error {
-	return a.Print(r, r.render)
-}
-
-// render writes the result as text.
-func (r *SensorRunReport) render(w io.Writer) {
+// Render writes the result as text with a table of the trials.
+func (r *SensorRunReport) Render(w io.Writer) {
 	e := r.Result
 	fmt.Fprintf(w, "%s on %s, by the sensor's %s field alone\n", r.Work,
 		out.JoinNonEmpty(", driver ", r.GPU, r.Driver), r.Field)
@@ -284,7 +270,6 @@ func (r *SensorRunReport) render(w io.Writer) {
 			out.EnergyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), measure.FormatPercent(m.ErrorPct), within)
 	}
 	out.Each(w, "  note     %s\n", e.Notes)
-	// The scatter of these trials is the uncertainty by chance.
 	t := out.NewTable(w, "trial", "energy", "mean", "renewals")
 	for i, x := range e.Trials {
 		t.AppendRow(out.Row{i + 1, x.Energy, fmt.Sprintf("%.1f W", float64(x.Mean)), x.Renewals})
@@ -324,7 +309,6 @@ func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	}
 	x.Segments, x.PerSegment = cmp.Or(f.segment, x.Segments), cmp.Or(f.repetitions, x.PerSegment)
 	x.Trials = cmp.Or(f.trials, x.Trials)
-	// Duration and uncertainty of the plan follow the numbers set by hand.
 	if f.segment > 0 || f.repetitions > 0 || f.trials > 0 {
 		x.Recount(p, f.Plan.wanted())
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/logfile"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -38,21 +39,17 @@ import (
 // sensorSource is the input of an identification: the polls of each field and the known
 // load, on one clock.
 type sensorSource struct {
-	// in the order of their first poll
-	Fields []string
+	Fields []string // in the order of their first poll
 	Polls  map[string][]sensor.Poll
-	// the load in the form that Identify takes, from load or Phases
-	Known  *sensor.Known
-	load   *sensor.Load // the meter's trace; nil where the load comes from phases
+	Known  *sensor.Known // from load or Phases
+	load   *sensor.Load  // the meter's trace; nil where the load comes from phases
 	Phases []sensor.Phase
 	truth  string // origin of the load, for the report
 	// identity of the GPU; empty where the source does not name it
-	gpu, uuid string
-	driver    string
-	// inputs of the stored profile
-	tasks       []store.TaskID
-	place       func(time.Time) measure.Seconds // from the host's clock; nil for readings of files
-	description string
+	gpu, uuid, driver string
+	tasks             []store.TaskID
+	place             func(time.Time) measure.Seconds // from the host's clock; nil for readings of files
+	description       string
 	// The files that it was read from, and how, for a certificate; none of a task.
 	folder, kind string
 	files        []string
@@ -194,14 +191,12 @@ func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 		recording.SerialFile, recording.StartFile, recording.SensorFile, recording.EventsFile,
 	}}
 	for _, x := range m.Methods {
+		_, field, _ := smilog.CutTool(x.Name)
 		for _, r := range x.Readings {
-			_, field, _ := smilog.CutTool(x.Name)
 			s.add(field, sensor.Poll{At: r.At, Power: r.Power})
 		}
 	}
-	for _, k := range m.Kernels {
-		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: k.From, To: k.To})
-	}
+	s.Phases = lists.Map(m.Kernels, phaseOf)
 	if !meter {
 		return s, s.usePhases("kernel events")
 	}
@@ -213,8 +208,7 @@ func sourceOf(m *validate.Subject, meter bool) (*sensorSource, error) {
 
 // SensorReport is the result of sensor identify.
 type SensorReport struct {
-	Source string `json:"source"`
-	// origin of the load
+	Source  string              `json:"source"`
 	Truth   string              `json:"load_from"`
 	Fields  []SensorFieldReport `json:"fields"`
 	Refused []string            `json:"refused,omitempty"`
@@ -371,7 +365,6 @@ func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (
 			rest = float64(l.Power)
 		}
 	}
-	// Points outside the drawing are left out.
 	add := func(t measure.Seconds, w float64) {
 		if t >= from && t <= to {
 			xy = append(xy, plotter.XY{X: float64(t - from), Y: w})

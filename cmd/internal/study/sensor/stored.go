@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
+	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -20,24 +21,21 @@ import (
 
 // StoredProfile is a profile with its name, version and origin in the database.
 type StoredProfile struct {
-	Name    string    `json:"name"`
-	Version int       `json:"version"`
-	Made    time.Time `json:"made"`
-	Maker   string    `json:"maker"`
-	// tasks that the profile was identified from
-	Tasks []store.TaskID `json:"tasks,omitempty"`
+	Name    string         `json:"name"`
+	Version int            `json:"version"`
+	Made    time.Time      `json:"made"`
+	Maker   string         `json:"maker"`
+	Tasks   []store.TaskID `json:"tasks,omitempty"` // that it was identified from
 	sensor.Profile
 }
 
 // newStoredProfile decodes and validates a stored analysis.
 func newStoredProfile(s *store.Analysis) (*StoredProfile, error) {
-	x := &StoredProfile{Name: s.Name, Version: s.Version, Made: s.Made, Maker: s.Maker, Tasks: s.Tasks}
 	p, err := correct.ReadProfile(s)
 	if err != nil {
 		return nil, err
 	}
-	x.Profile = *p
-	return x, nil
+	return &StoredProfile{s.Name, s.Version, s.Made, s.Maker, s.Tasks, *p}, nil
 }
 
 // findProfile reads the profile of a field of a GPU; version 0 is the newest. gpu is the
@@ -73,60 +71,58 @@ func findProfile(a *cli.App, ctx context.Context, gpu, field string, version int
 	return newStoredProfile(found)
 }
 
-// sensorShowCmd builds sensor show.
 func sensorShowCmd(a *cli.App) *cobra.Command {
 	var version int
-	show := func(ctx context.Context, args []string) error {
-		p, err := findProfile(a, ctx, args[0], args[1], version)
-		if err != nil {
-			return err
-		}
-		return a.Print(p, func(w io.Writer) {
-			renderProfile(w, &p.Profile)
-			fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime),
-				p.Maker)
+	c := cli.Command("show GPU FIELD", "Show a stored profile of a GPU's sensor", cobra.ExactArgs(2),
+		func(ctx context.Context, args []string) error {
+			p, err := findProfile(a, ctx, args[0], args[1], version)
+			if err != nil {
+				return err
+			}
+			return a.Print(p, func(w io.Writer) {
+				renderProfile(w, &p.Profile)
+				fmt.Fprintf(w, "  stored   version %d, %s, by %s\n", p.Version, p.Made.Local().Format(time.DateTime),
+					p.Maker)
+			})
 		})
-	}
-	c := cli.Command("show GPU FIELD", "Show a stored profile of a GPU's sensor", cobra.ExactArgs(2), show)
 	c.Flags().IntVar(&version, "version", 0, "version (default: the newest)")
 	return a.JSONFlag(c)
 }
 
-// printProfiles prints all stored versions, without their evidence.
-func printProfiles(a *cli.App, list []*StoredProfile) error {
-	for _, p := range list {
-		p.Evidence = nil // sensor show prints it
+// sensorListCmd returns sensor list: all stored versions, without their evidence, which sensor show prints.
+func sensorListCmd(a *cli.App) *cobra.Command {
+	read := func(x *store.Analysis) (*StoredProfile, error) {
+		p, err := newStoredProfile(x)
+		if err == nil {
+			p.Evidence = nil
+		}
+		return p, err
 	}
-	return a.Print(map[string]any{"profiles": list}, func(w io.Writer) {
-		head := out.Row{"GPU", "field", "version", "made", "period", "model", "constant", "sees"}
-		out.Table(w, head, list, func(p *StoredProfile) out.Row {
-			constant := p.Window
-			if p.Model == sensor.FirstOrder {
-				constant = p.Tau
-			}
+	head := out.Row{"GPU", "field", "version", "made", "period", "model", "constant", "sees"}
+	return stored.ListCmd(a, correct.Profiles, "profiles", "List the stored profiles of sensors", read, "", head,
+		func(p *StoredProfile) out.Row {
+			constant := map[bool]measure.Seconds{true: p.Tau, false: p.Window}[p.Model == sensor.FirstOrder]
 			return out.Row{
 				out.JoinNonEmpty(" ", p.GPU, p.UUID), p.Field, p.Version, p.Made.Local().Format(time.DateTime), p.Period,
 				p.Model, constant, shareText(p.Seen, 0),
 			}
 		})
-	})
 }
 
-// sensorDeleteCmd builds sensor delete. It asks before it deletes, unless --yes is set.
 func sensorDeleteCmd(a *cli.App) *cobra.Command {
 	var version int
 	var all, yes bool
-	remove := func(ctx context.Context, args []string) error {
-		if (version > 0) == all {
-			return cli.Usagef("say which: --version N or --all")
-		}
-		p, err := findProfile(a, ctx, args[0], args[1], version)
-		if err != nil {
-			return err
-		}
-		return correct.Profiles.Delete(a, ctx, p.Name, version, yes)
-	}
-	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2), remove)
+	c := cli.Command("delete GPU FIELD", "Delete a stored profile, one version or all", cobra.ExactArgs(2),
+		func(ctx context.Context, args []string) error {
+			if (version > 0) == all {
+				return cli.Usagef("say which: --version N or --all")
+			}
+			p, err := findProfile(a, ctx, args[0], args[1], version)
+			if err != nil {
+				return err
+			}
+			return correct.Profiles.Delete(a, ctx, p.Name, version, yes)
+		})
 	c.Flags().IntVar(&version, "version", 0, "version to delete")
 	c.Flags().BoolVar(&all, "all", false, "delete all versions")
 	task.YesFlag(c.Flags(), &yes)
@@ -136,18 +132,14 @@ func sensorDeleteCmd(a *cli.App) *cobra.Command {
 // SensorPlanFlags describe the measurement and the sensor. The sensor is a stored
 // profile, or with period set one made from the flags.
 type SensorPlanFlags struct {
-	// length of a repetition
-	Kernel time.Duration
+	Kernel time.Duration // length of a repetition
 	// relative uncertainty (95 %), relative swing of the power, mean in watts
-	U, Swing, Mean float64
-	certified      correct.CertificateFlags
-	// stored profile: GPU, field and version
-	gpu, field string
-	version    int
-	// sensor without a stored profile: period with window or tau
-	period, window, tau, delay time.Duration
-	// standard deviation of one value, in watts
-	noise float64
+	U, Swing, Mean             float64
+	certified                  correct.CertificateFlags
+	gpu, field                 string // of a stored profile, with version
+	version                    int
+	period, window, tau, delay time.Duration // of a sensor without a stored profile
+	noise                      float64
 }
 
 // add adds the flags that plan and run share to fl.
@@ -217,21 +209,20 @@ type SensorPlanReport struct {
 	Plan    *sensor.Plan    `json:"plan"`
 }
 
-// sensorPlanCmd builds sensor plan.
 func sensorPlanCmd(a *cli.App) *cobra.Command {
 	var f SensorPlanFlags
-	plan := func(ctx context.Context, _ []string) error {
-		p, err := f.profile(ctx, a, f.gpu, "")
-		if err != nil {
-			return err
-		}
-		x, err := sensor.NewPlan(p, f.wanted())
-		if err != nil {
-			return err
-		}
-		return printPlan(a, p, x, f.Kernel)
-	}
-	c := cli.Command("plan", "Plan a measurement with the GPU's own sensor alone", cobra.NoArgs, plan)
+	c := cli.Command("plan", "Plan a measurement with the GPU's own sensor alone", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			p, err := f.profile(ctx, a, f.gpu, "")
+			if err != nil {
+				return err
+			}
+			x, err := sensor.NewPlan(p, f.wanted())
+			if err != nil {
+				return err
+			}
+			return printPlan(a, p, x, f.Kernel)
+		})
 	f.add(c.Flags())
 	c.Flags().DurationVar(&f.Kernel, "length", 0, "how long the kernel, or one repetition, lasts")
 	c.Flags().StringVar(&f.gpu, "gpu", "", "GPU whose stored profile to use: its UUID, or the beginning of it")

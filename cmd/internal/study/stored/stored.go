@@ -9,12 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -101,10 +103,11 @@ func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
 	return x, err
 }
 
-// ListCmd returns the command list: it reads all versions and prints them. One that cannot
-// be read is reported on standard error and left out.
-func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis) (T, error),
-	print func(*cli.App, []T) error,
+// ListCmd returns the command list: it reads all versions and prints them under a key in JSON, as a
+// table in text, or as none of the database where there are none and none is not empty. One that
+// cannot be read is reported on standard error and left out.
+func ListCmd[T any](a *cli.App, k Kind, key, short string, read func(*store.Analysis) (T, error), none string,
+	head out.Row, row func(T) out.Row,
 ) *cobra.Command {
 	return a.JSONFlag(cli.Command("list", short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		all, err := k.All(a, ctx)
@@ -120,21 +123,26 @@ func ListCmd[T any](a *cli.App, k Kind, short string, read func(*store.Analysis)
 			}
 			list = append(list, x)
 		}
-		return print(a, list)
+		return a.Print(map[string]any{key: list}, func(w io.Writer) {
+			if len(list) == 0 && none != "" {
+				fmt.Fprintf(w, none+"\n", a.DB)
+				return
+			}
+			out.Table(w, head, list, row)
+		})
 	}))
 }
 
 // DeleteCmd returns the command delete NAME[@VERSION]: one version, or all of a name.
 func (k Kind) DeleteCmd(a *cli.App, short string) *cobra.Command {
 	var yes bool
-	remove := func(ctx context.Context, args []string) error {
+	c := cli.Command("delete NAME[@VERSION]", short, cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
 		name, version, err := Version(args[0])
 		if err != nil {
 			return err
 		}
 		return k.Delete(a, ctx, name, version, yes)
-	}
-	c := cli.Command("delete NAME[@VERSION]", short, cobra.ExactArgs(1), remove)
+	})
 	task.YesFlag(c.Flags(), &yes)
 	return a.JSONFlag(c)
 }
@@ -161,9 +169,7 @@ func (k Kind) Delete(a *cli.App, ctx context.Context, name string, version int, 
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.PrintJSON(map[string]any{"name": name, "deleted": n})
-	}
-	fmt.Fprintf(a.Out, "Deleted %s of %s from %s\n", measure.Plural(n, "version"), measure.Printable(name), a.DB)
-	return nil
+	return a.Print(map[string]any{"name": name, "deleted": n}, func(w io.Writer) {
+		fmt.Fprintf(w, "Deleted %s of %s from %s\n", measure.Plural(n, "version"), measure.Printable(name), a.DB)
+	})
 }

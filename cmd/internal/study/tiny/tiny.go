@@ -39,11 +39,7 @@ type tinyFlags struct {
 	run.RunFlags
 	method, carrier, simKernel string
 	length                     time.Duration
-	// u is the wanted relative uncertainty (k = 2), 0 for the default.
-	u float64
-	// energy of one launch in J and drift of the card's power in W/s, both for the
-	// plan.
-	energy, drift float64
+	u, energy, drift           float64
 	// slice is the carrier between two launches, phase a sequence of slices with or
 	// without the kernel, settle the decay of power after a launch.
 	slice, phase, settle   time.Duration
@@ -174,16 +170,16 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f tinyFlags
-	c := &cobra.Command{
-		Use: "tiny", Short: "Measure a kernel far shorter than the meter can bracket", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("until-u") && !(f.u > 0) {
+	var given func(flag string) bool
+	c := cli.Command("tiny", "Measure a kernel far shorter than the meter can bracket", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			if given("until-u") && !(f.u > 0) {
 				return cli.Usagef("--until-u %v: want more than 0", f.u)
 			}
-			return runTiny(a, cmd.Context(), f)
-		},
-	}
+			return runTiny(a, ctx, f)
+		})
 	fl := c.Flags()
+	given = fl.Changed
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
@@ -226,24 +222,22 @@ func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
 // the carrier: from a PTX file, a benchmark of given length, or, for a simulated
 // GPU, a course of power. Exactly one must be named; every error is wrong usage.
 func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
-	usage := func(err error) (gpu.Insert, *sim.Kernel, error) {
-		return gpu.Insert{}, nil, cli.WithCode(cli.ExitUsage, err)
+	usage := func(format string, a ...any) (gpu.Insert, *sim.Kernel, error) {
+		return gpu.Insert{}, nil, cli.Usagef(format, a...)
 	}
-	// The PTX launch of run repeats the kernel; here the plan sets the number of
-	// launches.
-	f.Repeat = 1
+	f.Repeat = 1 // here the plan sets the number of launches
 	if session.CountTrue(f.PTX != "", f.Benchmark != "", f.simKernel != "") != 1 {
-		return usage(errors.New("name one kernel: --ptx, --benchmark with --length, or --sim-kernel"))
+		return usage("name one kernel: --ptx, --benchmark with --length, or --sim-kernel")
 	}
 	if f.Monitor == "" {
-		return usage(errors.New("--monitor: name the monitor whose meter measures"))
+		return usage("--monitor: name the monitor whose meter measures")
 	}
 	if !slices.Contains([]tiny.Method{tiny.Contrast, tiny.Fold, tiny.Repeat}, tiny.Method(f.method)) {
-		return usage(fmt.Errorf("--scheme %q: want contrast, fold or repeat", f.method))
+		return usage("--scheme %q: want contrast, fold or repeat", f.method)
 	}
 	if !(f.u >= 0) || f.u > 1 || f.length < 0 || f.slice < 0 || f.phase < 0 || f.blocks < 0 || f.launches < 0 ||
 		f.settle < 0 {
-		return usage(errors.New("--until-u lies between 0 and 1; lengths and numbers are not negative"))
+		return usage("--until-u lies between 0 and 1; lengths and numbers are not negative")
 	}
 	if err := errors.Join(session.CheckBenchmark("--carrier", f.carrier),
 		session.FiniteFlag("--expect-energy", f.energy), session.FiniteFlag("--wander", f.drift), f.Check(nil)); err != nil {
@@ -252,13 +246,13 @@ func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	switch {
 	case f.simKernel != "":
 		if !strings.HasPrefix(f.GPU, sim.Prefix) {
-			return usage(errors.New("--sim-kernel is for a simulated GPU: --gpu sim:SOCKET"))
+			return usage("--sim-kernel is for a simulated GPU: --gpu sim:SOCKET")
 		}
 		k, err := parseSimKernel(f.simKernel)
 		return gpu.Insert{Name: f.simKernel}, k, err
 	case f.Benchmark != "":
 		if f.length == 0 {
-			return usage(errors.New("--benchmark: say how long with --length"))
+			return usage("--benchmark: say how long with --length")
 		}
 		return gpu.Insert{
 			Name: fmt.Sprintf("%s %v", f.Benchmark, f.length), Benchmark: gpu.Benchmark(f.Benchmark), Length: f.length,

@@ -39,14 +39,10 @@ import (
 
 // totalFlags select the job and its sources.
 type totalFlags struct {
-	// name of the job, and bounds on the launch of its tasks
 	job, since, until string
-	// databases and addresses of hosts; empty for --db
-	from []string
-	// number of tasks that the job should have; zero for any
-	expect int
-	// limit for reading one source
-	timeout time.Duration
+	from              []string // databases and addresses of hosts
+	expect            int
+	timeout           time.Duration // of one source
 }
 
 // total reads all sources, adds up the job and prints the report. After the report it
@@ -64,7 +60,6 @@ func total(a *cli.App, ctx context.Context, f totalFlags) error {
 	if len(f.from) == 0 {
 		f.from = []string{a.DB}
 	}
-	// Sources are read concurrently, each within its own timeout.
 	hosts := make([]jobHost, len(f.from))
 	var wg sync.WaitGroup
 	for i, from := range f.from {
@@ -329,8 +324,7 @@ func taskSpan(r *measure.Result, f *clock.Fit, started time.Time) job.Span {
 type JobReport struct {
 	Job string `json:"job"`
 	group.Sum
-	Tasks int `json:"tasks_summed"`
-	// tasks that are not in the sum
+	Tasks    int       `json:"tasks_summed"`
 	Missing  int       `json:"missing"`
 	Expected int       `json:"expected,omitempty"`
 	From     time.Time `json:"from,omitzero"`

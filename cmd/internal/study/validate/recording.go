@@ -27,23 +27,13 @@ import (
 
 // RecordedFlags name the files of a measurement by other tools and relate its clocks.
 type RecordedFlags struct {
-	// folder in the layout of arXiv 2312.02741; empty where files are named
-	Dir string
-	// CSV of the meter, log of nvidia-smi, CSV of the kernels; all three or none
-	meter, smi, events string
-	// local time of nvidia-smi against UTC
-	SmiTime exchange.SmiFlags
-	// added to the meter's times, where OffsetGiven
-	Offset time.Duration
-	// standard uncertainty of offset
-	uOffset     time.Duration
-	OffsetGiven bool
-	// recover the offset from the data too, beside the given one
-	recover bool
-	// begin of the meter's relative times, RFC 3339
-	start string
-	// relative standard uncertainty of the meter's power
-	uMeter float64
+	Dir                  string // in the layout of arXiv 2312.02741; empty where files are named
+	meter, smi, events   string // all three or none
+	SmiTime              exchange.SmiFlags
+	Offset, uOffset      time.Duration // to add to the meter's times where OffsetGiven, its standard uncertainty
+	OffsetGiven, recover bool
+	start                string
+	uMeter               float64
 }
 
 // recordedNames are the flags that apply to recordings only; any of them selects one.

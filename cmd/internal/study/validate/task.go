@@ -20,6 +20,7 @@ import (
 	correctcmd "github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	hostsensor "github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/quality"
@@ -217,11 +218,9 @@ func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times r
 		m.Readings = points(report.PowerOf(by[measurement.MethodPrefix+string(hostsensor.Counter)]), times)
 	// PAPI reads once at the end of the work: the first poll at or after it.
 	case hostsensor.PAPI:
-		for _, p := range by[measurement.MethodPrefix+x.Method] {
-			if !p.At.Before(x.To) {
-				m.Readings = points([]hostsensor.Point{p}, times)
-				break
-			}
+		polls := by[measurement.MethodPrefix+x.Method]
+		if i := slices.IndexFunc(polls, func(p hostsensor.Point) bool { return !p.At.Before(x.To) }); i >= 0 {
+			m.Readings = points(polls[i:i+1], times)
 		}
 	case hostsensor.InstantField:
 		m.Readings = points(by[hostsensor.InstantPower], times)
@@ -246,9 +245,9 @@ func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times r
 
 // points converts readings to the subject's clock, in order of time.
 func points(list []hostsensor.Point, times report.TaskTimes) (out []validate.Reading) {
-	for _, p := range list {
-		out = append(out, validate.Reading{At: times.Wall(p.At), Power: measure.Watt(p.Value)})
-	}
+	out = lists.Map(list, func(p hostsensor.Point) validate.Reading {
+		return validate.Reading{At: times.Wall(p.At), Power: measure.Watt(p.Value)}
+	})
 	slices.SortStableFunc(out, func(a, b validate.Reading) int { return cmp.Compare(a.At, b.At) })
 	return out
 }
@@ -304,7 +303,7 @@ func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 func findProfiles(a *cli.App, ctx context.Context, f *ValidateFlags, db *store.DB,
 	uuid, driver string,
 ) ([]*sensor.Profile, error) {
-	if f.sensor.Profile != "" || f.sensor.Certificate.Path != "" || f.sensor.Preset != "" || f.sensor.Tau != 0 || f.sensor.Window != 0 {
+	if f.sensor.Sensors() > 0 {
 		p, _, err := correctcmd.SensorFrom(a, ctx, &f.sensor)
 		if err == nil {
 			err = f.sensor.Certificate.Fits(p, uuid, driver)

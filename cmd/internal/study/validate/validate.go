@@ -35,20 +35,13 @@ import (
 // ValidateFlags are the flags of validate. The zero value with resamples set selects
 // stored tasks and writes no files.
 type ValidateFlags struct {
-	// filters on the tasks; both are empty where the tasks are named by number
-	user, name string
-	// greatest number of tasks that the filters select
-	limit int
-	// files to write; empty for none
-	svg, html string
-	// name of the analysis to store; empty for none
-	save string
-	// seed of the bootstrap, so that intervals repeat exactly
-	seed uint64
-	// bootstrap resamples behind every interval, at least 100
-	resamples int
-	recorded  RecordedFlags
-	sensor    correct.CorrectFlags // of which the sensor's own alone
+	user, name      string // both are empty where the tasks are named by number
+	limit           int
+	svg, html, save string
+	seed            uint64
+	resamples       int // at least 100
+	recorded        RecordedFlags
+	sensor          correct.CorrectFlags // of which the sensor's own alone
 }
 
 // subjects yields the measurements to validate, one after another. A subject that comes
@@ -62,29 +55,27 @@ var help string
 // recording of other tools; without one the arguments and filters select stored tasks.
 func Commands(a *cli.App) []*cobra.Command {
 	var f ValidateFlags
-	c := &cobra.Command{
-		Use: "validate [TASK...]", Short: "Hold what software says of the GPU's power against the meter",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	var given func(flag string) bool
+	c := cli.Command("validate [TASK...]", "Hold what software says of the GPU's power against the meter", nil,
+		func(ctx context.Context, args []string) error {
 			// Zero is a valid value of both offsets.
-			given := cmd.Flags().Changed
 			f.recorded.SmiTime.Given, f.recorded.OffsetGiven = given("utc-offset"), given("clock-offset")
 			if slices.ContainsFunc(recordedNames, given) {
-				return validateRecorded(a, cmd.Context(), args, f)
+				return validateRecorded(a, ctx, args, f)
 			}
-			ids, err := f.check(cmd.Context(), a, args)
+			ids, err := f.check(ctx, a, args)
 			if err != nil {
 				return err
 			}
-			return validateTasks(a, cmd.Context(), ids, f)
-		},
-	}
+			return validateTasks(a, ctx, ids, f)
+		})
 	fl := c.Flags()
+	given = fl.Changed
 	fl.StringVar(&f.user, "user", "", "tasks of this user")
 	fl.StringVar(&f.name, "name", "", "tasks of this name; a trailing * matches what begins so")
 	fl.IntVar(&f.limit, "limit", 50, "how many tasks at most, the newest, with --user and --name")
 	cli.Section(fl, "Of recorded files", func() { f.recorded.flags(fl) })
 	cli.Section(fl, "Corrected variants", func() { f.correctedFlags(fl) })
-	// These do not depend on the source of the subjects.
 	cli.SVGFlag(fl, &f.svg, "draw the power by the meter and by each method, and the energies, into this file")
 	cli.OutFlag(fl, &f.html, "html", "write a report as one self-contained page into this file", "HTML", ".html", ".htm")
 	fl.StringVar(&f.save, "save-as", "", "keep the validation in the task database under this name")

@@ -205,20 +205,18 @@ func RenderWindows(a *cli.App, r *WindowsReport) {
 		return
 	}
 	fmt.Fprintln(a.Out, "\nEnergy by window (those open at once share the power equally):")
-	t := out.NewTable(a.Out, "class", "stage", "windows", "-mean length", "energy (k = 2)", "p50", "-p90", "-p99", "each")
-	for i := range r.Summary {
-		l := &r.Summary[i]
-		row := []any{l.Class, cmp.Or(l.Stage, "(requests)"), l.Windows, "", "", "", "", "", ""}
-		if l.Windows > 0 {
-			per := lists.Map(l.Per, func(p serving.Per) string {
-				return out.EnergyText(p.Energy, p.U) + "/" + strings.TrimSuffix(p.Unit, "s")
-			})
-			row = append(row[:3], l.Time/measure.Seconds(l.Windows), out.EnergyText(l.Energy, l.U), l.P50, l.P90, l.P99,
-				strings.Join(per, ", "))
+	head := out.Row{"class", "stage", "windows", "-mean length", "energy (k = 2)", "p50", "-p90", "-p99", "each"}
+	out.Table(a.Out, head, r.Summary, func(l serving.Line) out.Row {
+		row := out.Row{l.Class, cmp.Or(l.Stage, "(requests)"), l.Windows}
+		if l.Windows == 0 {
+			return append(row, "", "", "", "", "", "")
 		}
-		t.AppendRow(row)
-	}
-	t.Render()
+		per := lists.Map(l.Per, func(p serving.Per) string {
+			return out.EnergyText(p.Energy, p.U) + "/" + strings.TrimSuffix(p.Unit, "s")
+		})
+		return append(row, l.Time/measure.Seconds(l.Windows), out.EnergyText(l.Energy, l.U), l.P50, l.P90, l.P99,
+			strings.Join(per, ", "))
+	})
 	if s := r.Served; s != nil && s.Power != nil {
 		took := measure.Seconds(float64(s.End-s.Begin) * 1e-9)
 		fmt.Fprintf(a.Out, "  from the first window's begin to the last one's end, without warm-up: %s in %v, %v\n",
@@ -234,16 +232,12 @@ func RenderRanges(a *cli.App, r *store.Ranges) {
 		return
 	}
 	fmt.Fprintln(a.Out, "\nEnergy by range (of the kernels launched in it):")
-	t := out.NewTable(a.Out, "range", "times", "launches", "GPU busy", "energy (k = 2)", "each")
-	for i := range r.Ranges {
-		x := &r.Ranges[i]
+	head := out.Row{"range", "times", "launches", "GPU busy", "energy (k = 2)", "each"}
+	out.Table(a.Out, head, r.Ranges, func(x store.RangeEnergy) out.Row {
 		depth := strings.Count(x.Path, "/")
 		name := strings.Repeat("  ", depth) + measure.Shorten(x.Path[strings.LastIndex(x.Path, "/")+1:], 60-2*depth)
-		t.AppendRow([]any{
-			name, x.Ranges, x.Launches, x.Busy, out.EnergyText(x.Energy, x.U), x.Energy / measure.Joule(x.Ranges),
-		})
-	}
-	t.Render()
+		return out.Row{name, x.Ranges, x.Launches, x.Busy, out.EnergyText(x.Energy, x.U), x.Energy / measure.Joule(x.Ranges)}
+	})
 	out.Each(a.Out, "  caution: %s\n", r.Notes)
 }
 

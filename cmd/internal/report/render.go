@@ -156,10 +156,8 @@ func renderComparison(w io.Writer, r *Report) {
 
 // InsideText returns whether ± U of an energy includes an exactly known one, as text.
 func InsideText(e measure.Estimate, truth float64) string {
-	if e.Against(measure.Estimate{Energy: measure.Joule(truth)}, 0) == measure.Agrees {
-		return "inside of ± U"
-	}
-	return "outside of ± U"
+	agreement := e.Against(measure.Estimate{Energy: measure.Joule(truth)}, 0)
+	return map[bool]string{true: "inside", false: "outside"}[agreement == measure.Agrees] + " of ± U"
 }
 
 // renderMarkers writes the two markers and the clock fit from their edges.

@@ -231,19 +231,18 @@ func (s *SoftBench) Truth(from, to time.Time) (measure.Joule, error) {
 // CalibrationText returns the calibration in force and its folder as text, with the flags
 // that change them.
 func (f BenchFlags) CalibrationText(s *measure.Setup) string {
-	text := "calibration: " + RecordsText(s)
 	asked := f
 	asked.Nominal = false
-	folder := asked.Folder()
+	folder, where := asked.Folder(), "--calibration names a folder of them; beside a bench file it is calibration/"
 	switch {
 	case len(s.Records) > 0:
-		return fmt.Sprintf("%s\n(from %s; --nominal leaves them out)", text, folder)
+		where = fmt.Sprintf("from %s; --nominal leaves them out", folder)
 	case f.Nominal && folder != "":
-		return fmt.Sprintf("%s\n(--nominal leaves out those of %s)", text, folder)
+		where = fmt.Sprintf("--nominal leaves out those of %s", folder)
 	case folder != "":
-		return fmt.Sprintf("%s\n(looked for in %s)", text, folder)
+		where = fmt.Sprintf("looked for in %s", folder)
 	}
-	return text + "\n(--calibration names a folder of them; beside a bench file it is calibration/)"
+	return fmt.Sprintf("calibration: %s\n(%s)", RecordsText(s), where)
 }
 
 // RecordsText returns the calibration records in force as text.
@@ -343,8 +342,8 @@ func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 		start := time.Now()
 		err := c.Run()
 		k := gpu.Kernel{Name: strings.Join(args, " "), Span: gpu.Span{Start: start, End: time.Now()}}
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
 			return []gpu.Kernel{k}, err
 		}
 		code := exit.ExitCode()

@@ -74,15 +74,12 @@ func (c callerClock) there(t time.Time) time.Time {
 // SetLoad changes the caller's load, and returns the actual time of the change. The idle load
 // ends the caller's context.
 func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
+	if c.Load != load.Idle {
+		return s.SetSteps(sim.StepsChange{At: c.At, Steps: []load.Step{{Load: c.Load}}, Sent: c.Sent})
+	}
 	caller := newCallerClock(c.Sent)
-	lay := func() (time.Time, error) {
-		return s.card.schedule(s.self, caller.here(c.At), []load.Step{{Load: c.Load}})
-	}
-	if c.Load == load.Idle {
-		lay = func() (time.Time, error) { return s.card.leave(s.self, caller.here(c.At)) }
-	}
-	begin, err := lay()
-	return caller.there(begin), err
+	end, err := s.card.leave(s.self, caller.here(c.At))
+	return caller.there(end), err
 }
 
 // SetSteps schedules steps of the caller's load, and returns the actual beginning of the first.
@@ -188,7 +185,7 @@ func servePlant(ctx context.Context, l net.Listener, live *board.Live) error {
 // of steps that must arrive before their time: gob carries them several times faster than JSON.
 
 // plantMethods are the calls that serve accepts, by name.
-var plantMethods = map[string]func(*plantService, *gob.Decoder) (call func() (any, error), err error){
+var plantMethods = map[string]func(*plantService, *gob.Decoder) (result any, failed, err error){
 	"Hello":     method((*plantService).Hello),
 	"Processes": method((*plantService).Processes),
 	"SetLoad":   method((*plantService).SetLoad),
@@ -199,14 +196,14 @@ var plantMethods = map[string]func(*plantService, *gob.Decoder) (call func() (an
 	"Energy":    method((*plantService).Energy),
 }
 
-// method returns a function that reads the arguments of a method and returns its call.
-func method[A, R any](f func(*plantService, A) (R, error)) func(*plantService, *gob.Decoder) (func() (any, error), error) {
-	return func(s *plantService, in *gob.Decoder) (func() (any, error), error) {
+// method returns a function that reads the arguments of a method and calls it; err is that of reading.
+func method[A, R any](f func(*plantService, A) (R, error)) func(*plantService, *gob.Decoder) (result any, failed, err error) {
+	return func(s *plantService, in *gob.Decoder) (result any, failed, err error) {
 		var a A
-		if err := in.Decode(&a); err != nil {
-			return nil, err
+		if err = in.Decode(&a); err == nil {
+			result, failed = f(s, a)
 		}
-		return func() (any, error) { return f(s, a) }, nil
+		return result, failed, err
 	}
 }
 
@@ -219,21 +216,19 @@ func (s *plantService) serve(c net.Conn) {
 		if in.Decode(&name) != nil {
 			return
 		}
-		call, err := func() (any, error) {
-			return nil, fmt.Errorf("the emulator has no call %q: is it of another version?", name)
-		}, error(nil)
-		if read, ok := plantMethods[name]; ok {
-			call, err = read(s, in)
+		var result any
+		var failed, err error
+		if call, ok := plantMethods[name]; ok {
+			result, failed, err = call(s, in)
 		} else {
+			failed = fmt.Errorf("the emulator has no call %q: is it of another version?", name)
 			err = in.DecodeValue(reflect.Value{}) // drops the arguments
 		}
-		if err != nil {
-			return
-		}
-		result, err := call()
-		if err != nil {
-			err = out.Encode(err.Error())
-		} else {
+		switch {
+		case err != nil:
+		case failed != nil:
+			err = out.Encode(failed.Error())
+		default:
 			err = errors.Join(out.Encode(""), out.Encode(result))
 		}
 		if err != nil {
@@ -268,28 +263,32 @@ type loadChange struct {
 	busy  bool // a kernel is resident
 }
 
-// loadAt returns the client's load at an instant, zero before the first change.
-func (c *cardUser) loadAt(at time.Time) loadChange {
-	i, found := slices.BinarySearchFunc(c.changes, at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
+// find returns the place of the change at an instant, and whether there is one.
+func (c *cardUser) find(at time.Time) (int, bool) {
+	return slices.BinarySearchFunc(c.changes, at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
+}
+
+// levelAt returns the client's load at an instant, zero before the first change.
+func (c *cardUser) levelAt(at time.Time) measure.Watt {
+	i, found := c.find(at)
 	switch {
 	case found:
-		return c.changes[i]
+		return c.changes[i].level
 	case i == 0:
-		return loadChange{at: at}
+		return 0
 	}
-	return c.changes[i-1]
+	return c.changes[i-1].level
 }
 
 // insert adds changes, replaces those at the same time, and drops changes older than
 // ten minutes except the one still in force.
 func (c *cardUser) insert(changes []loadChange) {
 	for _, l := range changes {
-		i, found := slices.BinarySearchFunc(c.changes, l.at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
-		if found {
-			c.changes[i] = l
-			continue
+		i, found := c.find(l.at)
+		if !found {
+			c.changes = slices.Insert(c.changes, i, l)
 		}
-		c.changes = slices.Insert(c.changes, i, l)
+		c.changes[i] = l
 	}
 	old := time.Now().Add(-10 * time.Minute)
 	for len(c.changes) > 1 && c.changes[1].at.Before(old) {
@@ -390,7 +389,7 @@ func (k *card) maxSteps(from time.Time) []load.Step {
 	steps := make([]load.Step, len(times))
 	for i, t := range times {
 		for _, c := range k.clients {
-			steps[i].Level = max(steps[i].Level, c.loadAt(t).level)
+			steps[i].Level = max(steps[i].Level, c.levelAt(t))
 		}
 		if i+1 < len(times) {
 			steps[i].For = times[i+1].Sub(t)
@@ -436,11 +435,8 @@ func (k *card) leave(c *cardUser, at time.Time) (time.Time, error) {
 func (k *card) processes(from, to time.Time) (out []gpu.ProcessUse) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, c := range k.clients {
-		out = append(out, gpu.ProcessUse{PID: c.pid, Name: c.name, Busy: c.busyShare(from, to)})
-	}
-	for _, c := range k.past {
-		if b := c.busyShare(from, to); b > 0 {
+	for i, c := range slices.Concat(k.clients, k.past) {
+		if b := c.busyShare(from, to); i < len(k.clients) || b > 0 {
 			out = append(out, gpu.ProcessUse{PID: c.pid, Name: c.name, Busy: b})
 		}
 	}

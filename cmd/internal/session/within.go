@@ -85,11 +85,11 @@ func (w Within) monitor(ctx context.Context, l net.Listener) (*monitor.Monitor, 
 		Bench: w.Bench, Dir: w.Spool, Listeners: []net.Listener{l}, Version: cli.Version(),
 		Quota: capture.Quota{Free: DefaultFree},
 	}
-	until := time.Now().Add(w.Wait)
-	if w.Wait >= 0 {
-		until = time.Now().Add(max(w.Wait, spoolGrace))
+	wait := w.Wait
+	if wait >= 0 {
+		wait = max(wait, spoolGrace)
 	}
-	for {
+	for until := time.Now().Add(wait); ; {
 		m, err := monitor.New(cfg)
 		if !errors.Is(err, spool.ErrLocked) {
 			return m, err

@@ -451,16 +451,14 @@ func printLabels(a *cli.App, id store.TaskID, t *store.Task) error {
 	// Only the labels are filled in: the report prints no figures.
 	r := &report.Report{ListedReport: report.ListedReport{TaskID: int64(id), Name: t.Name, User: t.User}}
 	r.AddLabels(t)
-	if a.JSON {
-		// notes is an empty list, never null.
-		return a.PrintJSON(struct {
-			TaskID int64             `json:"task_id"`
-			Tags   map[string]string `json:"tags"`
-			Notes  []store.Note      `json:"notes"`
-			Pinned bool              `json:"pinned"`
-		}{r.TaskID, r.Tags, append([]store.Note{}, r.Notes...), r.Pinned})
-	}
-	fmt.Fprintf(a.Out, "Task %d  %s, by %s\n", id, r.Name, r.User)
-	report.RenderLabels(a.Out, r)
-	return nil
+	labels := struct {
+		TaskID int64             `json:"task_id"`
+		Tags   map[string]string `json:"tags"`
+		Notes  []store.Note      `json:"notes"` // never null
+		Pinned bool              `json:"pinned"`
+	}{r.TaskID, r.Tags, append([]store.Note{}, r.Notes...), r.Pinned}
+	return a.Print(labels, func(w io.Writer) {
+		fmt.Fprintf(w, "Task %d  %s, by %s\n", id, r.Name, r.User)
+		report.RenderLabels(w, r)
+	})
 }

@@ -10,6 +10,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -98,14 +99,12 @@ func (f *listFlags) run(ctx context.Context, a *cli.App) error {
 
 // query returns the query of the flags. Errors are of usage.
 func (f *listFlags) query() (q store.Query, err error) {
+	var errs [3]error
 	q = f.q
-	if q.Since, err = cli.ParseTime(f.since); err != nil {
-		return q, err
-	}
-	if q.Until, err = cli.ParseTime(f.until); err != nil {
-		return q, err
-	}
-	if q.Tags, err = parseTags(f.tags, true); err != nil {
+	q.Since, errs[0] = cli.ParseTime(f.since)
+	q.Until, errs[1] = cli.ParseTime(f.until)
+	q.Tags, errs[2] = parseTags(f.tags, true)
+	if err := cmp.Or(errs[:]...); err != nil {
 		return q, err
 	}
 	for _, w := range f.without {

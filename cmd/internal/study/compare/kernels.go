@@ -303,12 +303,9 @@ func Repeats(ctx context.Context, a *cli.App, tasks []store.TaskID) (*RepeatsRep
 // Render writes the report as text.
 func (r *RepeatsReport) Render(w io.Writer) {
 	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
-	t := out.NewTable(w, "", ">mean ± U (95 %)", ">scatter of a run (k = 1)")
-	for _, q := range r.Quantities {
-		scatter := out.Known(100*q.Spread, "%.2g %%", "–")
-		t.AppendRow([]any{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), scatter})
-	}
-	t.Render()
+	out.Table(w, out.Row{"", ">mean ± U (95 %)", ">scatter of a run (k = 1)"}, r.Quantities, func(q repeated) out.Row {
+		return out.Row{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), out.Known(100*q.Spread, "%.2g %%", "–")}
+	})
 	fmt.Fprintln(w, "\n  ± U is the runs' scatter and the meter's errors; a drift over the runs is in the scatter")
 }
 

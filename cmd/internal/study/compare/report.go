@@ -261,18 +261,16 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 		title, covers = "By kernel, without a test:", "± "+coveredText(kernels[0].Energy.Holds)
 	}
 	fmt.Fprintf(w, "\n%s\n", title)
-	t := out.NewTable(w, "kernel", ">launches A", ">B", ">energy A", ">B", ">energy ("+covers+")", ">time",
-		">a launch A", ">B", ">p")
 	joules := func(v float64) string { return measure.FormatSI(v, "J") }
-	for i := range kernels {
-		k := &kernels[i]
-		t.AppendRow([]any{
+	out.Table(w, out.Row{
+		"kernel", ">launches A", ">B", ">energy A", ">B", ">energy (" + covers + ")", ">time", ">a launch A", ">B", ">p",
+	}, kernels, func(k kernelEffect) out.Row {
+		return out.Row{
 			measure.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),
 			joules(k.Energy.A.Value), joules(k.Energy.B.Value), changeText(k.Energy.Change), changeText(k.Time.Change),
 			joules(k.PerCallA), joules(k.PerCallB), pText(k.Holm),
-		})
-	}
-	t.Render()
+		}
+	})
 }
 
 // coveredText names the scatter that an interval covers.

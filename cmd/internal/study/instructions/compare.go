@@ -3,6 +3,7 @@ package instructions
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -62,20 +63,16 @@ func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]inst
 		}
 		r.Rows = append(r.Rows, row)
 	}
-	switch {
-	case a.JSON:
-		return a.PrintJSON(r)
-	case len(r.Rows) == 0:
+	if len(r.Rows) == 0 && !a.JSON {
 		return fmt.Errorf("%s have no row in common: try another --method", strings.Join(names, ", "))
 	}
-	r.table(a)
-	return nil
+	return a.Print(r, r.table)
 }
 
 // table writes text. From the second table on, each cell has its ratio
 // to the first table that has the row.
-func (r *BesideReport) table(a *cli.App) {
-	t := out.NewTable(a.Out)
+func (r *BesideReport) table(w io.Writer) {
+	t := out.NewTable(w)
 	header := table.Row{"instruction", "layout", "level", "method"}
 	for n, name := range r.Tables {
 		if header = append(header, filepath.Base(name)); n > 0 {
@@ -109,9 +106,9 @@ func (r *BesideReport) table(a *cli.App) {
 		t.AppendRow(line)
 	}
 	t.Render()
-	fmt.Fprintln(a.Out, "\nratio: to the first table that has the row; * differs by Welch's test on the passes (5 %)")
+	fmt.Fprintln(w, "\nratio: to the first table that has the row; * differs by Welch's test on the passes (5 %)")
 	if marked {
-		fmt.Fprintln(a.Out, besideLegend)
+		fmt.Fprintln(w, besideLegend)
 	}
 }
 

@@ -177,10 +177,7 @@ func (m *storedModel) id() string {
 // scale returns the scaling of counts that the training used; predictions must use
 // the same.
 func (m *storedModel) scale() counters.Scale {
-	if m.Content.PerSecond {
-		return counters.PerSecond
-	}
-	return counters.AsIs
+	return map[bool]counters.Scale{true: counters.PerSecond, false: counters.AsIs}[m.Content.PerSecond]
 }
 
 // loadModel reads a model from a file, if arg ends in .json, else from the

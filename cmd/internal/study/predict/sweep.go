@@ -150,8 +150,8 @@ func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
 	return nil, nil, errors.Join(fmt.Errorf("%s cannot run the kernels of a sweep", card.Info().Name), card.Close())
 }
 
-// measure makes the launches of p. With a meter it returns its mean power over each, and
-// the task. The GPU is opened inside the measurement, so that a capture can be running
+// measure makes the launches of p. With a meter it returns its mean power over each, NaN where scans
+// are missing, and the task. The GPU is opened inside the measurement, so that a capture can be running
 // before its context exists.
 func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan) (
 	o *sweep.Outcome, meter []measure.Watt, tasks []store.TaskID, err error,
@@ -200,18 +200,11 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 	if err != nil || b.Meter == nil {
 		return o, nil, nil, err
 	}
-	meter, err = launchMeans(ctx, b.Meter.DB.(*store.DB), ran.Task, o)
-	return o, meter, []store.TaskID{ran.Task}, err
-}
-
-// launchMeans returns the meter's mean power over each launch; NaN where scans are missing.
-func launchMeans(ctx context.Context, db *store.DB, id store.TaskID, o *sweep.Outcome) ([]measure.Watt, error) {
 	spans := lists.Map(o.Launches, func(l sweep.Launch) gpu.Span { return l.Span })
-	watts, err := measurement.Means(ctx, db, id, spans)
-	if err != nil {
+	if meter, err = measurement.Means(ctx, b.Meter.DB.(*store.DB), ran.Task, spans); err != nil {
 		err = fmt.Errorf("the meter's powers are missing: %w", err)
 	}
-	return watts, err
+	return o, meter, []store.TaskID{ran.Task}, err
 }
 
 // sweepKernels returns the launches as kernels of the task; idle measurements are

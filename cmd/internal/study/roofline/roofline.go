@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/group"
 	"github.com/wattmark/wattmark/store"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -197,13 +199,7 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 func commonOf(tasks []*store.Task) roofline.Common {
 	// Means over the tasks, by source: the same error contributes to every task.
 	gains, offsets := map[string]float64{}, map[string]float64{}
-	rootOfSquares := func(m map[string]float64) float64 {
-		var s float64
-		for _, v := range m {
-			s += v * v
-		}
-		return math.Sqrt(s)
-	}
+	rootOfSquares := func(m map[string]float64) float64 { return floats.Norm(slices.Collect(maps.Values(m)), 2) }
 	n := float64(len(tasks))
 	for _, t := range tasks {
 		r := t.Result

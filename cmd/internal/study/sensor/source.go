@@ -309,10 +309,7 @@ func renderEvidence(w io.Writer, e *sensor.Evidence) {
 
 // bestFit returns the fit of the preferred model.
 func bestFit(e *sensor.Evidence) *sensor.Fit {
-	if e.Preferred == sensor.FirstOrder {
-		return e.FirstOrder
-	}
-	return e.Boxcar
+	return map[bool]*sensor.Fit{true: e.FirstOrder, false: e.Boxcar}[e.Preferred == sensor.FirstOrder]
 }
 
 // sensorPicture draws the register of a field, the prediction of both models and the

@@ -49,14 +49,12 @@ type totalFlags struct {
 // returns an ExitNotFound error for a job without tasks, or an ExitIncomplete error where
 // some are missing.
 func total(a *cli.App, ctx context.Context, f totalFlags) error {
-	q := store.Query{Limit: compare.MostNamed}
-	var err error
-	if q.Since, err = cli.ParseTime(f.since); err != nil {
+	since, err1 := cli.ParseTime(f.since)
+	until, err2 := cli.ParseTime(f.until)
+	if err := cmp.Or(err1, err2); err != nil {
 		return err
 	}
-	if q.Until, err = cli.ParseTime(f.until); err != nil {
-		return err
-	}
+	q := store.Query{Limit: compare.MostNamed, Since: since, Until: until}
 	if len(f.from) == 0 {
 		f.from = []string{a.DB}
 	}

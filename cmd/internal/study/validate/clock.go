@@ -8,6 +8,7 @@ import (
 
 	"github.com/wattmark/wattmark/analysis/clocksync"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 )
 
@@ -15,20 +16,15 @@ import (
 // recovered from the data, or under both where --recover is set.
 func (m *foreignRun) subjects(f RecordedFlags) subjects {
 	return func(yield func(validate.Subject, error) bool) {
-		if f.OffsetGiven {
-			s, err := m.given(f)
-			if f.recover {
-				s.Name += ", clock given"
-			}
-			if !yield(s, err) {
-				return
-			}
+		if !f.recover {
+			yield(m.Related(f))
+			return
 		}
-		if !f.OffsetGiven || f.recover {
-			s, err := m.found()
-			if f.recover {
-				s.Name += ", clock recovered"
-			}
+		s, err := m.given(f)
+		s.Name += ", clock given"
+		if yield(s, err) {
+			s, err = m.found()
+			s.Name += ", clock recovered"
 			yield(s, err)
 		}
 	}
@@ -97,10 +93,7 @@ func (m *foreignRun) found() (validate.Subject, error) {
 // the clock jumps back, samples up to the last time already yielded are dropped, so that
 // times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
-	s.Gaps = nil
-	for _, g := range m.lost {
-		s.Gaps = append(s.Gaps, validate.Span{From: host(g.From), To: host(g.To)})
-	}
+	s.Gaps = lists.Map(m.lost, func(g validate.Span) validate.Span { return validate.Span{From: host(g.From), To: host(g.To)} })
 	s.Cautions = slices.Clip(s.Cautions)
 	if m.skipped > 0 {
 		s.Cautions = append(s.Cautions,

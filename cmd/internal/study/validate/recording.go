@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -291,18 +292,14 @@ func (m *foreignRun) rows(r io.Reader) (iter.Seq2[validate.Sample, error], error
 func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 	var kernels []recording.Kernel
 	var from, to time.Time
-	err := parsed(f.events, func(r io.Reader) (err error) {
+	var header *metercsv.Header // and the time of the first row
+	err := cmp.Or(parsed(f.events, func(r io.Reader) (err error) {
 		kernels, from, to, err = recording.ParseKernels(r)
 		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var header *metercsv.Header // and the time of the first row
-	err = parsed(f.meter, func(r io.Reader) (err error) {
+	}), parsed(f.meter, func(r io.Reader) (err error) {
 		header, _, err = metercsv.Read(r)
 		return err
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}

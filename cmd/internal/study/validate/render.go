@@ -89,21 +89,20 @@ func intervalText(i validate.Interval) string {
 
 // renderMethods writes the table of methods, one row each.
 func renderMethods(w io.Writer, r *validate.Report) {
-	t := out.NewTable(w, "method", ">energy", ">error %", "± U", fmt.Sprintf(">%.4g %% interval", 100*r.Level),
-		"->bias", "->RMSE", ">MAPE %", ">lag (k = 2)", ">readings")
-	for i := range r.Methods {
-		m := &r.Methods[i]
+	out.Table(w, out.Row{
+		"method", ">energy", ">error %", "± U", fmt.Sprintf(">%.4g %% interval", 100*r.Level), "->bias", "->RMSE", ">MAPE %",
+		">lag (k = 2)", ">readings",
+	}, r.Methods, func(m validate.MethodReport) out.Row {
 		lag := "–"
 		if !math.IsNaN(float64(m.Lag)) {
 			lag = fmt.Sprintf("%.1f ± %.1f ms", 1e3*float64(m.Lag), 1e3*float64(m.LagU))
 		}
-		t.AppendRow(out.Row{
+		return out.Row{
 			measure.Printable(m.Name), orDash(m.Energy, "%.2f J"), orDash(m.ErrorPct, "%+.2f"), m.Agreement.Word(),
 			intervalText(m.Interval), orDash(m.Bias, "%+.1f W"), orDash(m.RMSE, "%.1f W"), orDash(m.MAPEPct, "%.1f"), lag,
 			m.Readings,
-		})
-	}
-	t.Render()
+		}
+	})
 	fmt.Fprintf(w, "  ± U: whether the energy over this work agrees with the meter's, within the meter's "+
 		"uncertainty and the method's own (k = 2);\n  interval: what longer work like this may show, without what a lag does at its begin and end\n")
 }

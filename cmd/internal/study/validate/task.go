@@ -162,12 +162,9 @@ func cautionsOf(t *store.Task) (result []string) {
 func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.TaskTimes,
 	work validate.Span,
 ) ([]validate.Method, error) {
-	results, err := db.Methods(ctx, t.ID)
-	if err != nil {
-		return nil, err
-	}
-	readings, err := db.Readings(ctx, t.ID)
-	if err != nil {
+	results, err1 := db.Methods(ctx, t.ID)
+	readings, err2 := db.Readings(ctx, t.ID)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
 	// Readings by stored method; NaN marks a register that the poll did not return.

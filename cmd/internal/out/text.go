@@ -20,6 +20,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/term"
@@ -199,6 +200,14 @@ func Each[T any](w io.Writer, format string, list []T) {
 	}
 }
 
+// ToFile writes a new file by write, as a whole or not at all; nothing where path is empty.
+func ToFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	return cli.WriteFile(path, write)
+}
+
 // Known formats v, or returns other where it is NaN or infinite.
 func Known[T ~float64](v T, format, other string) string {
 	if !measure.Known(v) {
@@ -357,7 +366,6 @@ func (p *progressLine) clear() {
 // groupProgress shows the phase of the first GPU that still runs, and the samples stored of
 // all GPUs. It is safe for concurrent use.
 type groupProgress struct {
-	a    *cli.App
 	Line *progressLine
 
 	mu    sync.Mutex
@@ -367,13 +375,8 @@ type groupProgress struct {
 
 // NewGroupProgress returns the progress of a group's measurement; missing members count as ended.
 func NewGroupProgress(a *cli.App, members []measurement.Member) *groupProgress {
-	p := &groupProgress{
-		a: a, Line: NewProgress(a), last: make([]measurement.Progress, len(members)), ended: make([]bool, len(members)),
-	}
-	for i, m := range members {
-		p.ended[i] = m.Missing != nil
-	}
-	return p
+	missing := lists.Map(members, func(m measurement.Member) bool { return m.Missing != nil })
+	return &groupProgress{Line: NewProgress(a), last: make([]measurement.Progress, len(members)), ended: missing}
 }
 
 // Update shows the progress of one member.
@@ -400,7 +403,7 @@ func (p *groupProgress) Lost(member int, err error) {
 	defer p.mu.Unlock()
 	p.ended[member] = true
 	p.Line.clear()
-	fmt.Fprintf(p.a.Err, "wattmark: GPU %d is not measured: %v\n", member, err)
+	fmt.Fprintf(p.Line.w, "wattmark: GPU %d is not measured: %v\n", member, err)
 }
 
 // End clears the line.
@@ -409,25 +412,24 @@ func (p *groupProgress) End() { p.Line.clear() }
 // Colours returns the look of a live picture on a terminal. bubbletea removes the colours
 // that the terminal does not support, and all of them with NO_COLOR.
 func Colours() TopLook {
-	style := func(s lipgloss.Style) func(string) string {
-		return func(text string) string { return s.Render(text) }
-	}
 	return TopLook{
-		Title: style(lipgloss.NewStyle().Bold(true)),
-		Label: style(lipgloss.NewStyle().Faint(true)),
+		Title: lipgloss.NewStyle().Bold(true).Render,
+		Label: lipgloss.NewStyle().Faint(true).Render,
 		// Colours of the terminal's palette are readable on light and dark backgrounds.
-		Course: style(lipgloss.NewStyle().Foreground(lipgloss.Blue)),
-		Total:  style(lipgloss.NewStyle().Bold(true)),
-		Warn:   style(lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)),
+		Course: lipgloss.NewStyle().Foreground(lipgloss.Blue).Render,
+		Total:  lipgloss.NewStyle().Bold(true).Render,
+		Warn:   lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true).Render,
 	}
 }
 
 // TopLook is the style of a live picture: functions that add colour to the text of its parts.
-type TopLook struct{ Title, Label, Course, Total, Warn func(string) string }
+type TopLook struct {
+	Title, Label, Course, Total, Warn func(...string) string
+}
 
 // PlainLook returns the look without colours.
 func PlainLook() TopLook {
-	same := func(s string) string { return s }
+	same := func(s ...string) string { return strings.Join(s, " ") }
 	return TopLook{same, same, same, same, same}
 }
 

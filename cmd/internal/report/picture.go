@@ -108,8 +108,7 @@ func PowerOf(points []sensor.Point) (out []sensor.Point) {
 		if a.Value == b.Value {
 			continue
 		}
-		// The update lies between the last reading of the old value and the first of the new:
-		// take the middle.
+		// The update lies between the last reading of the old value and the first of the new.
 		now := sensor.Point{At: a.At.Add(b.At.Sub(a.At) / 2), Value: b.Value}
 		if last != nil {
 			w := (now.Value - last.Value) / now.At.Sub(last.At).Seconds()
@@ -321,8 +320,7 @@ func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
 			}
 			return nil
 		})
-		// The stream is closed only after the last block: Close flushes the scans that
-		// wait for their neighbours.
+		// Close flushes the scans that wait for their neighbours: after the last block alone.
 		for b, e := range chunk.DecodeAll(db.Chunks(ctx, t.ID, 0), &t.Setup) {
 			if err = cmp.Or(err, e); err == nil {
 				err = stream.Add(b)

@@ -243,8 +243,7 @@ type conditionPoint struct {
 	ThrottledBy []string       `json:"throttled_by,omitempty"`
 }
 
-// addCondition adds the GPU's clocks, temperature and throttling before and after the work,
-// if they were recorded.
+// addCondition adds the GPU's recorded clocks, temperature and throttling around the work.
 func (r *Report) addCondition(ctx context.Context, db *store.DB) error {
 	readings, err := db.Readings(ctx, store.TaskID(r.TaskID))
 	if err != nil {

@@ -172,9 +172,9 @@ func Readable(db string) string {
 func NewListedReport(t *store.Row, db string) ListedReport {
 	r := ListedReport{
 		TaskID: int64(t.ID), GroupID: int64(t.Group), Name: t.Name, User: t.User, Job: t.Job, State: t.State.String(),
-		Reason: t.Reason, Database: Readable(db), Launched: t.Launched, GPU: t.GPU, Driver: t.Driver, Instrument: t.Instrument.Kind,
-		Bench: t.Bench, CalibrationID: t.CalibrationID, Stored: t.Scans, Clock: t.Clock, Tags: t.Tags,
-		Pinned: t.Pinned, Cold: t.Cold,
+		Reason: t.Reason, Database: Readable(db), Launched: t.Launched, GPU: t.GPU, Driver: t.Driver,
+		Instrument: t.Instrument.Kind, Bench: t.Bench, CalibrationID: t.CalibrationID, Stored: t.Scans, Clock: t.Clock,
+		Tags: t.Tags, Pinned: t.Pinned, Cold: t.Cold,
 	}
 	if t.Instrument.Model != "" {
 		r.Instrument += " (" + t.Instrument.Model + ")"

@@ -71,8 +71,7 @@ func (c callerClock) there(t time.Time) time.Time {
 	return c.now.Round(0).Add(t.Sub(c.now) + c.ahead)
 }
 
-// SetLoad changes the caller's load, and returns the actual time of the change. The idle load
-// ends the caller's context.
+// SetLoad changes the caller's load, and returns when; the idle load ends the caller's context.
 func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
 	if c.Load != load.Idle {
 		return s.SetSteps(sim.StepsChange{At: c.At, Steps: []load.Step{{Load: c.Load}}, Sent: c.Sent})
@@ -95,15 +94,13 @@ func (s *plantService) Cancel(after sim.TimeSpan) (bool, error) {
 	return true, nil
 }
 
-// MeanPower returns the true mean power of a span; NaN if it is older than the
-// board's memory.
+// MeanPower returns the true mean power of a span; NaN if the board no longer knows it.
 func (s *plantService) MeanPower(t sim.TimeSpan) (measure.Watt, error) {
 	caller := newCallerClock(t.Sent)
 	return s.live.MeanPower(caller.here(t.From), caller.here(t.To)), nil
 }
 
-// SourceChange is the request to connect a constant source to rails in place of the card,
-// exported for net/rpc.
+// SourceChange is the request to connect a constant source to rails in place of the card.
 type SourceChange struct {
 	Rails   []string // empty for all
 	Card    bool     // connect the card again
@@ -185,7 +182,7 @@ func servePlant(ctx context.Context, l net.Listener, live *board.Live) error {
 // of steps that must arrive before their time: gob carries them several times faster than JSON.
 
 // plantMethods are the calls that serve accepts, by name.
-var plantMethods = map[string]func(*plantService, *gob.Decoder) (result any, failed, err error){
+var plantMethods = map[string]plantMethod{
 	"Hello":     method((*plantService).Hello),
 	"Processes": method((*plantService).Processes),
 	"SetLoad":   method((*plantService).SetLoad),
@@ -196,8 +193,10 @@ var plantMethods = map[string]func(*plantService, *gob.Decoder) (result any, fai
 	"Energy":    method((*plantService).Energy),
 }
 
-// method returns a function that reads the arguments of a method and calls it; err is that of reading.
-func method[A, R any](f func(*plantService, A) (R, error)) func(*plantService, *gob.Decoder) (result any, failed, err error) {
+// plantMethod reads the arguments of a method and calls it; err is that of reading.
+type plantMethod func(*plantService, *gob.Decoder) (result any, failed, err error)
+
+func method[A, R any](f func(*plantService, A) (R, error)) plantMethod {
 	return func(s *plantService, in *gob.Decoder) (result any, failed, err error) {
 		var a A
 		if err = in.Decode(&a); err == nil {

@@ -33,11 +33,8 @@ type column struct {
 	value func(*store.Row) any // nil where the task has none
 }
 
-// figures are those of a listed task's window.
-type figures = measure.Result
-
 // figure is the value of a column of results.
-func figure(of func(*figures) any) func(*store.Row) any {
+func figure(of func(*measure.Result) any) func(*store.Row) any {
 	return func(t *store.Row) any {
 		if t.Result == nil {
 			return nil
@@ -54,11 +51,11 @@ var columns = []column{
 	{"user", []string{"user"}, 0, func(t *store.Row) any { return t.User }},
 	{"name", []string{"name"}, store.ByName, func(t *store.Row) any { return t.Name }},
 	{"state", []string{"state"}, 0, func(t *store.Row) any { return t.State.String() }},
-	{"duration", []string{"duration_s"}, store.ByDuration, figure(func(f *figures) any { return f.To - f.From })},
-	{"energy", []string{"energy_j", "energy_u_j"}, store.ByEnergy, figure(func(f *figures) any { return f.Total })},
-	{"mean", []string{"mean_w"}, 0, figure(func(f *figures) any { return f.Mean })},
+	{"duration", []string{"duration_s"}, store.ByDuration, figure(func(f *measure.Result) any { return f.To - f.From })},
+	{"energy", []string{"energy_j", "energy_u_j"}, store.ByEnergy, figure(func(f *measure.Result) any { return f.Total })},
+	{"mean", []string{"mean_w"}, 0, figure(func(f *measure.Result) any { return f.Mean })},
 	{"group", []string{"group_id"}, 0, func(t *store.Row) any { return known(t.Group) }},
-	{"peak", []string{"peak_w"}, 0, figure(func(f *figures) any { return f.Peak })},
+	{"peak", []string{"peak_w"}, 0, figure(func(f *measure.Result) any { return f.Peak })},
 	{"nvml", []string{"nvml_j"}, 0, func(t *store.Row) any {
 		if t.NVML == nil {
 			return nil
@@ -67,9 +64,9 @@ var columns = []column{
 	}},
 	{"gpu", []string{"gpu"}, 0, func(t *store.Row) any { return t.GPU }},
 	{"job", []string{"job"}, 0, func(t *store.Row) any { return t.Job }},
-	{"samples", []string{"samples"}, 0, figure(func(f *figures) any { return f.Samples })},
-	{"gaps", []string{"gaps"}, 0, figure(func(f *figures) any { return f.Gaps })},
-	{"lost", []string{"samples_lost"}, 0, figure(func(f *figures) any { return f.Lost })},
+	{"samples", []string{"samples"}, 0, figure(func(f *measure.Result) any { return f.Samples })},
+	{"gaps", []string{"gaps"}, 0, figure(func(f *measure.Result) any { return f.Gaps })},
+	{"lost", []string{"samples_lost"}, 0, figure(func(f *measure.Result) any { return f.Lost })},
 	{"reason", []string{"reason"}, 0, func(t *store.Row) any { return t.Reason }},
 	{"tags", []string{"tags"}, 0, func(t *store.Row) any { return t.Tags }},
 	{"pinned", []string{"pinned"}, 0, func(t *store.Row) any { return known(t.Pinned) }},

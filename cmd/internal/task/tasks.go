@@ -209,8 +209,7 @@ func showCmd(a *cli.App) *cobra.Command {
 	return a.HostFlag(a.JSONFlag(c))
 }
 
-// openShown opens the database of a task, or of a group, and finishes tasks of processes that no
-// longer exist.
+// openShown opens the database of a task or a group, and finishes tasks of processes that are gone.
 func openShown(ctx context.Context, a *cli.App, args []string, group store.GroupID) (db *store.DB, err error) {
 	if group > 0 {
 		db, err = a.OpenGroup(ctx, group)
@@ -451,8 +450,7 @@ func renderGroup(w io.Writer, r *GroupReport) {
 	}
 }
 
-// renderShared writes the parts of the total's uncertainty: independent, shared, and the
-// upper bound.
+// renderShared writes the total's uncertainty: independent, shared, and its bound.
 func renderShared(w io.Writer, s *totalReport) {
 	shared := "none shared"
 	if len(s.Common) > 0 {

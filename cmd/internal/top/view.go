@@ -20,8 +20,7 @@ import (
 // topHistory is the number of values kept per rail for its sparkline.
 const topHistory = 600
 
-// topState is the state of a monitor as its viewer knows it. One goroutine owns
-// it.
+// topState is a monitor's state as its viewer knows it. One goroutine owns it.
 type topState struct {
 	address  string
 	bench    session.Bench
@@ -267,8 +266,7 @@ func (v TopView) flow(m *session.Moment) string {
 	return text
 }
 
-// foot returns the keys; nothing where the height is unlimited, as in a single
-// picture.
+// foot returns the keys; nothing in a single picture, whose height is unlimited.
 func (v TopView) foot() []string {
 	if v.height == 0 {
 		return nil

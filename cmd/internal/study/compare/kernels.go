@@ -37,8 +37,7 @@ type kernelEffect struct {
 	Holm      measure.Number `json:"p_holm"`
 }
 
-// kernelRuns are the runs of one side that contain a kernel, with its launches in all of
-// them.
+// kernelRuns are a side's runs that contain a kernel, with its launches in all of them.
 type kernelRuns struct {
 	runs     []compare.Run
 	launches float64
@@ -206,8 +205,7 @@ type startReport struct {
 }
 
 const (
-	// startDegrees is the difference of start temperatures that is a caution, in K: NVML's
-	// resolution.
+	// startDegrees in K is the difference at the start that is a caution: NVML's resolution.
 	startDegrees = 1
 	// startRest is the relative difference of the power at rest that is one.
 	startRest = 0.02

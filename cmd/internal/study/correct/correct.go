@@ -34,6 +34,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -249,11 +250,9 @@ func runCorrect(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 		r.Warnings = append(r.Warnings,
 			"the profile does not tell a lag from a window well, or not its constant: wattmark sensor shows why")
 	}
-	if f.svg != "" {
-		if err := cli.WriteFile(f.svg, r.chart().WriteSVG); err != nil {
-			return err
-		}
-		r.Picture = f.svg
+	r.Picture = f.svg
+	if err := out.ToFile(f.svg, func(w io.Writer) error { return r.chart().WriteSVG(w) }); err != nil {
+		return err
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
 }

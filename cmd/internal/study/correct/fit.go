@@ -144,8 +144,7 @@ func correctModelCmd(a *cli.App) *cobra.Command {
 			return cli.Usagef("--length %v --gap %v --runs %d --noise %g: want a "+
 				"positive length, and 1 to 1000 runs", length, gap, runs, noise)
 		}
-		// The kernels follow each other after 2 s of rest; 4 s behind the last decay
-		// end the readings.
+		// Kernels follow after 2 s of rest; the readings end 4 s behind the last decay.
 		m := correct.K20()
 		m.Noise, m.Seed, m.Kernels = measure.Watt(noise), seed, nil
 		at := measure.Seconds(2)
@@ -204,8 +203,7 @@ func (f *CertificateFlags) KeyFlag(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Key, "certificate-key", "", "public key that the certificate must be signed by")
 }
 
-// Open reads and checks the certificate. Errors name the file and wrap
-// certificate.ErrRefused.
+// Open reads and checks the certificate. Errors wrap certificate.ErrRefused.
 func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 	var key *certificate.Key
 	b, err := os.ReadFile(cmp.Or(f.Key, f.Path))
@@ -222,8 +220,7 @@ func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 	return c, logfile.In(f.Path, err)
 }
 
-// Read is Open with a warning on standard error where no key was named: then it is not known
-// who signed.
+// Read is Open with a warning where no key was named: then it is not known who signed.
 func (f *CertificateFlags) Read(a *cli.App) (*certificate.Certificate, error) {
 	c, err := f.Open()
 	if err == nil && f.Key == "" {

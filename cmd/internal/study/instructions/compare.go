@@ -112,8 +112,7 @@ func (r *BesideReport) table(w io.Writer) {
 	}
 }
 
-// table1Prefix before a GPU's name selects a column of Table I of Arafa et al.
-// (2020).
+// table1Prefix selects a column of Table I of Arafa et al. (2020) by a GPU's name.
 const table1Prefix = "table1:"
 
 // comparisonFlags select rows and their quantity.

@@ -37,8 +37,7 @@ func (f *tableFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.level, "opt-level", -1, "optimisation level; all when left out")
 }
 
-// takes reports whether a row is selected; with all, every method is, unless one
-// is named.
+// takes reports whether a row is selected; with all by any method, unless one is named.
 func (f *tableFlags) takes(m instructions.Method, l instructions.Layout, level int, all bool) bool {
 	return (f.method == string(m) || all && !f.changed("method")) &&
 		(f.layout == "" || f.layout == string(l)) && (f.level < 0 || f.level == level)
@@ -129,8 +128,7 @@ func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run
 	return runs, noCampaign(a, err)
 }
 
-// noCampaign gives store.ErrNoCampaign its exit code and remedy; other errors
-// pass.
+// noCampaign gives store.ErrNoCampaign its exit code and remedy.
 func noCampaign(a *cli.App, err error) error {
 	if errors.Is(err, store.ErrNoCampaign) {
 		return cli.NotFoundf("%w in %s: list them with wattmark instructions campaigns", err, a.DB)
@@ -253,8 +251,7 @@ func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name stri
 	if err != nil {
 		return err
 	}
-	// A file collects campaigns of several starts and GPUs; each pair is one campaign
-	// of the database.
+	// A file may hold several starts and GPUs: each pair is a campaign of the database.
 	for _, at := range instructions.Campaigns(runs) {
 		for _, card := range instructions.Cards(runs) {
 			var c store.InstructionCampaign

@@ -177,10 +177,8 @@ func modelExplainCmd(a *cli.App) *cobra.Command {
 			}
 			// The mean shares are those of the rows explained, not of the training.
 			r.Shares = sharesOf(r.data, r.fit, nil)
-			if svg != "" {
-				if err := cli.WriteFile(svg, r.drawParts); err != nil {
-					return err
-				}
+			if err := out.ToFile(svg, r.drawParts); err != nil {
+				return err
 			}
 			return a.Print(r, r.renderParts)
 		})

@@ -174,8 +174,7 @@ func (m *storedModel) id() string {
 	return fmt.Sprintf("%s@%d", m.Name, m.Version)
 }
 
-// scale returns the scaling of counts that the training used; predictions must use
-// the same.
+// scale returns the scaling of counts of the training, which predictions must use.
 func (m *storedModel) scale() counters.Scale {
 	return map[bool]counters.Scale{true: counters.PerSecond, false: counters.AsIs}[m.Content.PerSecond]
 }

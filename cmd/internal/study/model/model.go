@@ -95,8 +95,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, c)
 }
 
-// command returns a command with --json that gives errors in options and formulas the exit
-// code of wrong usage.
+// command returns a command with --json, whose errors in options and formulas are of usage.
 func command(a *cli.App, use, short string, args cobra.PositionalArgs,
 	run func(context.Context, []string) error,
 ) *cobra.Command {
@@ -287,8 +286,7 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	return s, nil
 }
 
-// readFeatures reads a YAML mapping of name to formula and keeps its order, which is the
-// order of the coefficients.
+// readFeatures reads a YAML mapping of name to formula in the order of the coefficients.
 func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// PlanReport is the JSON of model plan: counters, and the runs they are dealt
-// into.
+// PlanReport is the JSON of model plan: counters, and the runs that count them.
 type PlanReport struct {
 	Set    string          `json:"set"`
 	Source counters.Source `json:"source"`
@@ -36,8 +35,7 @@ type PlanReport struct {
 	Sets []setSummary `json:"sets,omitempty"`
 }
 
-// setSummary is the cost of one of the paper's models: counters, and runs at the
-// given limit.
+// setSummary is the cost of one of the paper's models at the given limit.
 type setSummary struct {
 	Set      string `json:"set"`
 	Counters int    `json:"counters"`
@@ -55,8 +53,7 @@ type planFlags struct {
 	have    []string
 }
 
-// modelPlanCmd returns model plan. It reads the files of --have and touches
-// neither GPU nor database.
+// modelPlanCmd returns model plan, which touches neither GPU nor database.
 func modelPlanCmd(a *cli.App) *cobra.Command {
 	var f planFlags
 	c := command(a, "plan [-- PROGRAM ARGS...]", "Deal a model's counters into the fewest runs", nil,

@@ -195,10 +195,8 @@ func constantMAPE(d *model.Data) float64 {
 
 // printEval draws the SVG if named, then prints JSON or text.
 func printEval(a *cli.App, r *EvalReport, svg string) error {
-	if svg != "" {
-		if err := cli.WriteFile(svg, r.against().WriteSVG); err != nil {
-			return err
-		}
+	if err := out.ToFile(svg, func(w io.Writer) error { return r.against().WriteSVG(w) }); err != nil {
+		return err
 	}
 	return a.Print(r, func(w io.Writer) {
 		r.render(w)

@@ -46,18 +46,6 @@ type platformFlags struct {
 // Fig3 as --platform selects the built-in platform of Fig. 3 of the paper.
 const Fig3 = "fig3"
 
-// add defines the flags on c.
-func (f *platformFlags) add(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.blocks, "blocks", nil, "numbers of blocks, with commas between them (required)")
-	c.Flags().StringVar(&f.platform, "platform", "",
-		"SimGrid platform file of a GPU in place of a model; fig3 for that of the paper")
-	c.Flags().Float64Var(&f.flops, "flops", 0, "with --platform: work of a round (default of fig3: 14336)")
-	c.Flags().Uint64Var(&f.sms, "sms", 0,
-		"multiprocessors: what if there were more or fewer; with --platform those of the GPU")
-	c.Flags().Uint64Var(&f.resident, "resident", 0,
-		"blocks that a multiprocessor holds at a time, where not those of the calibration")
-}
-
 // read parses the platform and derives its round: flops/speed seconds at the busy
 // power, for sms × resident blocks. Fig3 brings its own work and number of
 // multiprocessors; a file contains neither, so the flags must.
@@ -73,8 +61,7 @@ func (f *platformFlags) read() (r predict.Round, err error) {
 		if err != nil {
 			return r, err
 		}
-		// A platform has a speed and powers; without work and blocks per round, no time
-		// follows.
+		// A platform has a speed and powers, from which no time follows alone.
 		if flops == 0 || sms == 0 {
 			return r, cli.Usagef("--platform does not say what a round is: give --flops of a round and --sms")
 		}
@@ -100,7 +87,14 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 			}
 			return predictByPlatform(a, f, blocks)
 		})
-	f.add(c)
+	fl := c.Flags()
+	fl.StringSliceVar(&f.blocks, "blocks", nil, "numbers of blocks, with commas between them (required)")
+	fl.StringVar(&f.platform, "platform", "",
+		"SimGrid platform file of a GPU in place of a model; fig3 for that of the paper")
+	fl.Float64Var(&f.flops, "flops", 0, "with --platform: work of a round (default of fig3: 14336)")
+	fl.Uint64Var(&f.sms, "sms", 0, "multiprocessors: what if there were more or fewer; with --platform those of the GPU")
+	fl.Uint64Var(&f.resident, "resident", 0,
+		"blocks that a multiprocessor holds at a time, where not those of the calibration")
 	return a.JSONFlag(c)
 }
 
@@ -189,14 +183,11 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 	var name string
 	c := cli.Command("check [TASK...]", "Hold a model against measured launches", nil,
 		func(ctx context.Context, args []string) error {
-			if s.csv == "" && len(s.traces) == 0 && len(args) == 0 {
-				return cli.Usagef("name what to check against: tasks, --points or --power-trace")
-			}
-			p, err := loadPrediction(a, ctx, name)
+			points, _, err := s.gather(a, ctx, "check against", args)
 			if err != nil {
 				return err
 			}
-			points, _, err := s.gather(a, ctx, args)
+			p, err := loadPrediction(a, ctx, name)
 			if err != nil {
 				return err
 			}
@@ -238,8 +229,7 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A host of one core: the speed is the work of a round divided by its time, so that executing that work
-			// takes one round.
+			// A host of one core, whose speed is the work of a round over its time.
 			platform := &simgrid.Platform{
 				Zone: "AS0", Host: "GPU", Speed: p.Round.Speed(p.flopsPerBlock()), Idle: p.Round.Idle,
 				Busy: p.Round.Power, Off: p.Off,
@@ -285,8 +275,7 @@ func predictReferenceCmd(a *cli.App) *cobra.Command {
 		}))
 }
 
-// predictAdviseCmd returns predict advise: numbers of blocks that determine line
-// and rounds.
+// predictAdviseCmd returns predict advise: what determines line and rounds.
 func predictAdviseCmd(a *cli.App) *cobra.Command {
 	var sms, resident, largest uint64
 	c := cli.Command("advise", "Say which numbers of blocks to measure for a calibration", cobra.NoArgs,

@@ -68,11 +68,8 @@ func predictCalibrateCmd(a *cli.App) *cobra.Command {
 // predictCalibrate gathers the points, fits a model to them, stores it unless --dry-run, and prints it. The
 // database is opened for reading only if a task is named. Points held back by --use are predicted and compared.
 func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []string) error {
-	if f.csv == "" && len(f.traces) == 0 && len(args) == 0 {
-		return cli.Usagef("name what to calibrate from: tasks, --points or --power-trace")
-	}
 	// All points are needed before the split: the resident blocks may be fitted to every time.
-	all, tasks, err := f.gather(a, ctx, args)
+	all, tasks, err := f.gather(a, ctx, "calibrate from", args)
 	if err != nil {
 		return err
 	}
@@ -231,10 +228,14 @@ func parseGrid(s string) (g grid, err error) {
 }
 
 // gather returns the points of the file, the traces and the tasks, in this order, and the numbers of the tasks. The
-// database is opened for tasks alone. A task in --blocks that is not among the tasks is wrong usage.
-func (s *pointSources) gather(a *cli.App, ctx context.Context, tasks []string) (
+// database is opened for tasks alone. A task in --blocks that is not among the tasks is wrong usage, as is no source;
+// use is what the points are for.
+func (s *pointSources) gather(a *cli.App, ctx context.Context, use string, tasks []string) (
 	points []predict.Point, ids []store.TaskID, err error,
 ) {
+	if s.csv == "" && len(s.traces) == 0 && len(tasks) == 0 {
+		return nil, nil, cli.Usagef("name what to %s: tasks, --points or --power-trace", use)
+	}
 	if s.csv != "" {
 		table, err := cli.ReadFile(s.csv, predict.ReadPoints)
 		if err != nil {

@@ -88,8 +88,7 @@ func (c predictionContent) model(name string) (*Prediction, error) {
 	return p, nil
 }
 
-// flopsPerBlock returns the work of a block in flop, 1 if not given: a simulation
-// then counts blocks.
+// flopsPerBlock returns the work of a block in flop, 1 if not given: to count blocks.
 func (c *predictionContent) flopsPerBlock() float64 {
 	if c.FlopsPerBlock > 0 {
 		return c.FlopsPerBlock
@@ -124,8 +123,7 @@ func (p *Prediction) as(x *store.Analysis) {
 }
 
 // loadPrediction returns the model NAME or NAME@VERSION, or for "" the only
-// one stored, of which there may be several versions. None or several, and an unknown name,
-// are errors.
+// one stored, in whatever versions. None, several, and an unknown name are errors.
 func loadPrediction(a *cli.App, ctx context.Context, name string) (*Prediction, error) {
 	if name == "" {
 		list, err := kind.All(a, ctx)
@@ -152,8 +150,7 @@ func loadPrediction(a *cli.App, ctx context.Context, name string) (*Prediction, 
 	return readPrediction(x)
 }
 
-// readPrediction decodes the stored form and fits it again; content that cannot be
-// fitted is an error.
+// readPrediction decodes the stored form and fits it again.
 func readPrediction(x *store.Analysis) (*Prediction, error) {
 	var c predictionContent
 	err := json.Unmarshal(x.Content, &c)
@@ -188,10 +185,8 @@ func listCmd(a *cli.App) *cobra.Command {
 
 // show draws the SVG if named, then prints JSON, or text with a plot of energy.
 func (p *Prediction) show(a *cli.App, svg string) error {
-	if svg != "" {
-		if err := cli.WriteFile(svg, p.writeSVG); err != nil {
-			return err
-		}
+	if err := out.ToFile(svg, p.writeSVG); err != nil {
+		return err
 	}
 	p.Database, p.Picture = a.DB, svg
 	return a.Print(p, func(w io.Writer) {
@@ -298,8 +293,7 @@ var predicted = []quantityOf{
 	},
 }
 
-// reach returns the largest number of blocks of the plots: 10 % above the largest
-// point.
+// reach returns the largest number of blocks of the plots: the points' plus 10 %.
 func (p *Prediction) reach() uint64 {
 	most := p.Round.Blocks
 	for _, x := range append(p.model.Points(), p.Others...) {

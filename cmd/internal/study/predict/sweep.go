@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/predict"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/experiment/sweep"
@@ -41,8 +42,7 @@ type predictSweepFlags struct {
 	csv, svg                  string
 }
 
-// byMeter selects the external meter as the method; others read the GPU's own
-// sensor.
+// byMeter selects the external meter as the method, not the GPU's own sensor.
 const byMeter = "meter"
 
 func predictSweepCmd(a *cli.App) *cobra.Command {
@@ -125,11 +125,9 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 			"wattmark: %d of %d launches are left out: %s said nothing of them; make --round longer, or take "+
 				"another --method\n", silent, silent+len(points), f.method)
 	}
-	if f.csv != "" {
-		write := func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }
-		if err := cli.WriteFile(f.csv, write); err != nil {
-			return err
-		}
+	write := func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }
+	if err := out.ToFile(f.csv, write); err != nil {
+		return err
 	}
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
 }
@@ -175,19 +173,11 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 		b.Meter.Progress = nil // the launches are shown
 	}
 	// The sensor is opened by Prepare, after the capture, and read by the sweep.
-	var own session.GPUSensor
-	b.Prepare = func(context.Context) error {
-		s, err := card.OpenSensor()
-		if err == nil { // s may hold a nil pointer otherwise
-			own = s
-		}
+	var own gpu.PowerSensor
+	b.Prepare = func(context.Context) (err error) {
+		own, err = card.Sensor()
 		return err
 	}
-	defer func() {
-		if own != nil {
-			err = errors.Join(err, own.Close())
-		}
-	}()
 	ran, err := b.Run(ctx, func(ctx context.Context) (_ []gpu.Kernel, err error) {
 		bar := a.Progress(fmt.Sprintf("%s: launches", p.Kernel))
 		defer bar.End()
@@ -207,8 +197,7 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 	return o, meter, []store.TaskID{ran.Task}, err
 }
 
-// sweepKernels returns the launches as kernels of the task; idle measurements are
-// named rest.
+// sweepKernels returns the launches as kernels, idle measurements named rest.
 func sweepKernels(o *sweep.Outcome) (out []gpu.Kernel) {
 	if o == nil {
 		return nil
@@ -258,8 +247,7 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 	}, silent, nil
 }
 
-// writePoints writes the points as CSV that calibrate reads, with the conditions
-// in a comment.
+// writePoints writes CSV that calibrate reads, with the conditions in a comment.
 func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+

@@ -86,11 +86,9 @@ func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags)
 			return err
 		}
 	}
-	if f.svg != "" {
-		if err := cli.WriteFile(f.svg, r.writeSVG); err != nil {
-			return err
-		}
-		r.Picture = f.svg
+	r.Picture = f.svg
+	if err := out.ToFile(f.svg, r.writeSVG); err != nil {
+		return err
 	}
 	return a.Print(r, func(w io.Writer) { r.render(w, !f.noPlot) })
 }
@@ -350,8 +348,7 @@ func (p roofTask) row() out.Row {
 	}
 }
 
-// roofPanel is one of the three plots against intensity; log selects a logarithmic
-// ordinate.
+// roofPanel is a plot against intensity; log selects a logarithmic ordinate.
 type roofPanel struct {
 	label string
 	log   bool

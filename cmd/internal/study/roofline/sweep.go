@@ -75,8 +75,7 @@ func (f *rooflineSweepFlags) validate() error {
 }
 
 // runSweep measures every intensity with the meter, one task each, then fits and
-// prints the roofline. It blocks for the whole sweep. Tasks measured before a
-// failure are kept.
+// prints the roofline. Tasks measured before a failure are kept.
 func runSweep(a *cli.App, ctx context.Context, f rooflineSweepFlags, r rooflineFlags) error {
 	if err := errors.Join(f.validate(), session.Free(r.svg)); err != nil {
 		return err

@@ -388,8 +388,7 @@ type ListedCertificate struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// certificateListCmd builds certificate list: the files *.certificate.json of a folder and
-// those below it.
+// certificateListCmd builds certificate list: the files *.certificate.json below a folder.
 func certificateListCmd(a *cli.App) *cobra.Command {
 	var f verifyFlags
 	c := cli.Command("list [FOLDER]", "List the certificates of a folder", cobra.MaximumNArgs(1),

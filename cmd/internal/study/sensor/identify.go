@@ -58,8 +58,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, c, certificateCmd(a))
 }
 
-// sensorIdentifyFlags are the flags of sensor identify. sensor load sets those of the
-// output alone.
+// sensorIdentifyFlags are those of sensor identify; sensor load sets those of the output.
 type sensorIdentifyFlags struct {
 	task, recording, readings, events string // one of three sources: a task, a recording, or two files
 	readingColumns, eventColumns      string

@@ -63,8 +63,7 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// validate returns a usage error for invalid flags, and refuses to overwrite existing
-// files.
+// validate returns a usage error for invalid flags and for files that exist.
 func (f *SensorLoadFlags) validate() error {
 	if err := errors.Join(f.Check(nil), session.Free(f.svg)); err != nil {
 		return err
@@ -177,8 +176,7 @@ func (f *SensorLoadFlags) Write(s *sensorSource) error {
 	err := cli.WriteFile(filepath.Join(f.Out, "readings.csv"), func(w io.Writer) error {
 		b := bufio.NewWriter(w)
 		fmt.Fprintf(b, "time_us,%s_mw\n", strings.Join(s.Fields, "_mw,"))
-		// One row a poll: the fields are read together, so their polls have the same
-		// times.
+		// One row a poll: the fields are read at the same times.
 		for i, p := range s.Polls[s.Fields[0]] {
 			fmt.Fprintf(b, "%.0f", float64(p.At)*1e6)
 			for _, field := range s.Fields {

@@ -57,8 +57,7 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// SensorRunReport is the result of sensor run. Meter is nil where no external meter took
-// part.
+// SensorRunReport is the result of sensor run; Meter is nil without an external one.
 type SensorRunReport struct {
 	GPU     string           `json:"gpu"`
 	Driver  string           `json:"driver,omitempty"`
@@ -83,8 +82,7 @@ type meterTruth struct {
 }
 
 // sensorRun plans and carries out a measurement with the GPU's sensor, beside a meter
-// where a monitor is named. It blocks for the length of the plan; with --plan it prints
-// the plan and returns.
+// where a monitor is named. It blocks for the plan's length; --plan only prints that.
 func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
@@ -278,8 +276,7 @@ func (r *SensorRunReport) Render(w io.Writer) {
 }
 
 // tryOut returns the length of one repetition on the GPU. It measures the second of two,
-// because the first one loads modules and allocates memory, unless that took longer than
-// 1 s.
+// as the first one loads modules and allocates memory, unless it took more than 1 s.
 func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, err error) {
 	for range 2 {
 		k, err := once(ctx)
@@ -315,8 +312,7 @@ func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	return x, nil
 }
 
-// SensorTrials carries out a plan and records the span of each segment. It is not safe
-// for concurrent use.
+// SensorTrials carries out a plan and records each segment. Not for concurrent use.
 type SensorTrials struct {
 	Plan   *sensor.Plan
 	Once   measurement.Work // one repetition

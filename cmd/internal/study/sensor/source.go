@@ -36,8 +36,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// sensorSource is the input of an identification: the polls of each field and the known
-// load, on one clock.
+// sensorSource holds the polls of each field and the known load, on one clock.
 type sensorSource struct {
 	Fields []string // in the order of their first poll
 	Polls  map[string][]sensor.Poll
@@ -312,8 +311,7 @@ func bestFit(e *sensor.Evidence) *sensor.Fit {
 	return map[bool]*sensor.Fit{true: e.FirstOrder, false: e.Boxcar}[e.Preferred == sensor.FirstOrder]
 }
 
-// sensorPicture draws the register of a field, the prediction of both models and the
-// load.
+// sensorPicture draws the register of a field, both models' predictions and the load.
 func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 	u := x.Updates
 	from, to := u[0].At, u[len(u)-1].At

@@ -100,8 +100,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 	return errors.Join(err, report.ShowTask(a, ctx, db, ran.Task, nil))
 }
 
-// dry prints the plan for a kernel of known length on the present bench. It opens no GPU and
-// takes no capture.
+// dry prints the plan for a kernel of known length, without a GPU or a capture.
 func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) error {
 	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
@@ -321,8 +320,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 	if len(bench.Setup.Channels) == 0 {
 		return tiny.Plan{}, 0, fmt.Errorf("%w: %s", measurement.ErrBench, bench.Trouble)
 	}
-	// A benchmark's true length differs from the one it is asked for, so it is always
-	// measured.
+	// A benchmark's length differs from the one asked for: it is always measured.
 	length := measure.SecondsOf(f.length)
 	if r != nil && (f.length == 0 || insert.Benchmark != "") {
 		t, err := tiny.Probe(ctx, r, gpu.Benchmark(f.carrier), insert)
@@ -356,8 +354,7 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 	return p, length, err
 }
 
-// planned returns the plan of the method for the expected energy and the meter's
-// noise.
+// planned returns the method's plan for the expected energy and the meter's noise.
 func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 	switch tiny.Method(f.method) {
 	case tiny.Repeat:
@@ -368,8 +365,7 @@ func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 	return tiny.PlanContrast(e, m, f.u)
 }
 
-// planText returns the plan in one line, with its duration and expected
-// uncertainty.
+// planText returns the plan in one line, with duration and expected uncertainty.
 func planText(p tiny.Plan, length measure.Seconds) string {
 	took := p.Takes(length).Round(10 * time.Millisecond)
 	switch p.Method {

@@ -335,8 +335,7 @@ type JobReport struct {
 	Cautions []string          `json:"cautions,omitempty"`
 }
 
-// jobSharedReport is an error that several tasks share; Tasks names host and task of
-// each.
+// jobSharedReport is an error that several tasks share, named by host and number.
 type jobSharedReport struct {
 	Source string        `json:"source"`
 	By     string        `json:"by"`
@@ -344,8 +343,7 @@ type jobSharedReport struct {
 	U      measure.Joule `json:"u_j"`
 }
 
-// newTotalReport builds the report of a total. hosts are the sources in the order of
-// t.Hosts.
+// newTotalReport builds the report of a total; hosts are in the order of t.Hosts.
 func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	r := &JobReport{
 		Job: f.job, Sum: t.Sum, Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,

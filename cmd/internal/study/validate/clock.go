@@ -57,8 +57,7 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 }
 
 // found relates the clocks by matching the edges of the metered power with the begins and
-// ends of the kernels. The error names --clock-offset as the remedy where the edges do
-// not determine the offset.
+// ends of the kernels. Edges that do not determine the offset are an error.
 func (m *foreignRun) found() (validate.Subject, error) {
 	s := m.Subject
 	fit, err := clocksync.Find(m.trace, s.Kernels)
@@ -66,8 +65,7 @@ func (m *foreignRun) found() (validate.Subject, error) {
 		return s, fmt.Errorf(
 			"%s: %w\nIf it is known otherwise, give what to add to the meter's times with --clock-offset", s.Name, err)
 	}
-	// With a drift the offset depends on the time; it is reported at the start of the
-	// fit.
+	// With a drift the offset depends on the time: this is that of the fit's start.
 	at := fit.Host(fit.Start)
 	s.Clock = validate.Clock{
 		Offset: fit.Offset, OffsetU: fit.OffsetU, DriftPPM: measure.Number(fit.DriftPPM),
@@ -93,7 +91,9 @@ func (m *foreignRun) found() (validate.Subject, error) {
 // the clock jumps back, samples up to the last time already yielded are dropped, so that
 // times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
-	s.Gaps = lists.Map(m.lost, func(g validate.Span) validate.Span { return validate.Span{From: host(g.From), To: host(g.To)} })
+	s.Gaps = lists.Map(m.lost, func(g validate.Span) validate.Span {
+		return validate.Span{From: host(g.From), To: host(g.To)}
+	})
 	s.Cautions = slices.Clip(s.Cautions)
 	if m.skipped > 0 {
 		s.Cautions = append(s.Cautions,
@@ -115,8 +115,7 @@ func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure
 }
 
 // startNote describes the error of the meter's start time, and distinguishes a wrong time
-// zone (near a multiple of 15 min, within 10 s) from any other error. It returns "" below
-// 1 s.
+// zone (within 10 s of a multiple of 15 min) from other errors. Below 1 s it is "".
 func startNote(offset measure.Seconds) string {
 	d := offset.Duration()
 	const quarter = 15 * time.Minute

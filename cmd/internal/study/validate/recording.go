@@ -212,8 +212,7 @@ func (m *foreignRun) placeSensor(log *smilog.Log, f exchange.SmiFlags) (string, 
 		r.Correlation), nil
 }
 
-// hours formats a multiple of a quarter hour without trailing zero units, as in 1h or
-// 5h30m.
+// hours formats a multiple of a quarter hour without zero units, as in 1h or 5h30m.
 func hours(d time.Duration) string {
 	s := d.String()
 	if d != 0 {

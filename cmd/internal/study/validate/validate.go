@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/analysis/validate/page"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -160,8 +161,7 @@ func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFla
 	if len(v.Subjects) == 0 {
 		return errors.Join(errs...)
 	}
-	// With --recover the two subjects are one measurement under two clocks: a summary
-	// would count it twice.
+	// With --recover a summary would count one measurement twice, under two clocks.
 	if !f.recorded.recover {
 		v.summary = validate.Summarise(v.Subjects, validate.Options{Seed: f.seed, Resamples: f.resamples})
 	}
@@ -196,17 +196,12 @@ const ValidationKind = "validation"
 // notes their names for the report. The analysis is a new version where its name exists;
 // a database is created where there is none.
 func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, tasks []store.TaskID) (err error) {
-	if f.svg != "" {
-		err = cli.WriteFile(f.svg, func(w io.Writer) error { return page.WriteSVG(w, v.Subjects) })
-		v.SVG = f.svg
+	p := page.Page{
+		Reports: v.Subjects, Summary: v.summary, Refused: v.Refused, Made: time.Now(), Maker: "wattmark " + cli.Version(),
 	}
-	if err == nil && f.html != "" {
-		p := page.Page{
-			Reports: v.Subjects, Summary: v.summary, Refused: v.Refused, Made: time.Now(),
-			Maker: "wattmark " + cli.Version(),
-		}
-		err = cli.WriteFile(f.html, p.Write)
-		v.HTML = f.html
+	v.SVG, v.HTML = f.svg, f.html
+	if err = out.ToFile(f.svg, func(w io.Writer) error { return page.WriteSVG(w, v.Subjects) }); err == nil {
+		err = out.ToFile(f.html, p.Write)
 	}
 	if err == nil && f.save != "" {
 		_, err = stored.Kind{Kind: ValidationKind}.Keep(a, ctx, f.save, v, tasks)

@@ -184,14 +184,11 @@ func examineAll(ctx context.Context, a *cli.App, d *doctor) error {
 // renderDoctor writes one line per finding, wrapped to the terminal, with the
 // remedy below.
 func renderDoctor(w io.Writer, r DoctorReport) {
-	name, width := 0, 0
+	name, width := 0, out.Room(w)
 	for _, f := range r.Findings {
 		name = max(name, len(f.Check))
 	}
 	look := map[level]string{levelOK: "ok  ", levelWarn: "warn", levelFail: "FAIL"}
-	if out.IsTerminal(w) {
-		width = out.TerminalWidth(w)
-	}
 	if out.Coloured(w) {
 		c := out.Colours()
 		look[levelWarn], look[levelFail] = c.Total("warn"), c.Warn("FAIL")

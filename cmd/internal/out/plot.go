@@ -1,6 +1,7 @@
 package out
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"io"
@@ -22,6 +23,14 @@ func TerminalWidth(w io.Writer) int {
 		s = cli.NewScreen(w, true, false)
 	}
 	return s.Width()
+}
+
+// Room returns the number of columns of a terminal; 0 for a stream without limit.
+func Room(w io.Writer) int {
+	if !IsTerminal(w) {
+		return 0
+	}
+	return TerminalWidth(w)
 }
 
 // LeastPlot is the least width of a plot in columns.
@@ -56,10 +65,7 @@ type Graph struct {
 
 // Draw writes the plot: body, ruler, abscissa and legend. Only a terminal gets colours.
 func (g *Graph) Draw(w io.Writer) {
-	room := g.Room
-	if room == 0 && IsTerminal(w) {
-		room = TerminalWidth(w)
-	}
+	room := cmp.Or(g.Room, Room(w))
 	opts := append([]asciigraph.Option{
 		asciigraph.Height(g.Height), asciigraph.Offset(3), asciigraph.Precision(0),
 		asciigraph.YAxisValueFormatter(func(v float64) string {

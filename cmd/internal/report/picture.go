@@ -367,9 +367,8 @@ const plotAxis = 12
 // PlotTask plots the power of a task's stored samples: as wide as the terminal, 90 columns
 // into a file.
 func PlotTask(a *cli.App, ctx context.Context, db *store.DB, t *store.Task, r *Report) error {
-	columns, room := 90, 0
-	if out.IsTerminal(a.Out) {
-		room = out.TerminalWidth(a.Out)
+	columns, room := 90, out.Room(a.Out)
+	if room > 0 {
 		columns = min(max(room-plotAxis, out.LeastPlot), 160)
 	}
 	from, to, err := db.Extent(ctx, t.ID)

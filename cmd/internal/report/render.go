@@ -79,10 +79,9 @@ func RenderReport(w io.Writer, r *Report) {
 	renderComparison(w, r)
 	renderMarkers(w, r)
 	for _, e := range r.Events {
-		if e.Kind == measure.EventThinned.String() {
-			continue
+		if e.Kind != measure.EventThinned.String() {
+			fmt.Fprintf(w, "  event    %s at scan %d: %s\n", e.Kind, e.FirstScan, e.Detail)
 		}
-		fmt.Fprintf(w, "  event    %s at scan %d: %s\n", e.Kind, e.FirstScan, e.Detail)
 	}
 	RenderMethods(w, r.Methods, "the meter")
 	renderWhole(w, r)

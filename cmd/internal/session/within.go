@@ -140,10 +140,7 @@ func fileName(what string) string {
 // StateFolder returns a folder below that of the user's state, and makes it.
 func StateFolder(below ...string) (string, error) {
 	home, err := os.UserHomeDir()
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		state = filepath.Join(home, ".local", "state")
-	}
+	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
 	if err != nil && !filepath.IsAbs(state) {
 		return "", fmt.Errorf("a measurement keeps its samples in $XDG_STATE_HOME until the database has them: %w", err)
 	}

@@ -260,11 +260,7 @@ func (l *look) print(a *cli.App, tasks []store.Row, q store.Query) error {
 	case len(chosen) > 0:
 		out.Table(a.Out, heads(chosen), tasks, func(t store.Row) out.Row { return cells(&t, chosen) })
 	default:
-		width := 0 // no limit in a file
-		if out.IsTerminal(a.Out) {
-			width = out.TerminalWidth(a.Out)
-		}
-		fmt.Fprintln(a.Out, taskTable(tasks, width))
+		fmt.Fprintln(a.Out, taskTable(tasks, out.Room(a.Out)))
 	}
 	if q.Limit > 0 && len(tasks) == q.Limit && l.sort == "" {
 		a.Hintf("\nOlder ones: wattmark tasks --before %d\n", tasks[len(tasks)-1].ID)

@@ -271,10 +271,7 @@ func (v TopView) foot() []string {
 	if v.height == 0 {
 		return nil
 	}
-	keys := "q quit · p hold"
-	if v.held {
-		keys = "held: p goes on · q quit"
-	}
+	keys := map[bool]string{true: "held: p goes on · q quit", false: "q quit · p hold"}[v.held]
 	return []string{"", v.Look.Label(keys)}
 }
 

@@ -253,14 +253,8 @@ func (r *CompareReport) addStart(ctx context.Context, s *[2]comparedSide) error 
 // render writes the state before the runs on a line.
 func (s *startReport) render(w io.Writer) {
 	side := func(i int) string {
-		var parts []string
-		if measure.Known(s.Rest[i]) {
-			parts = append(parts, s.Rest[i].String())
-		}
-		if measure.Known(s.Temperature[i]) {
-			parts = append(parts, fmt.Sprintf("%.1f °C", s.Temperature[i]))
-		}
-		return out.JoinNonEmpty(", ", parts...)
+		rest := map[bool]string{true: s.Rest[i].String()}[measure.Known(s.Rest[i])]
+		return out.JoinNonEmpty(", ", rest, out.Known(s.Temperature[i], "%.1f °C", ""))
 	}
 	fmt.Fprintf(w, "  start    before the runs on average: A %s; B %s\n", side(0), side(1))
 }

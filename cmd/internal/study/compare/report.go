@@ -165,8 +165,8 @@ func missingRails(tasks []*store.Task) string {
 func (r *CompareReport) Render(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\n", r.Verdict)
 	for i, s := range []*sideReport{&r.A, &r.B} {
-		tasks := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.Tasks)), ", "), "[]")
-		if s.Spec != strings.ReplaceAll(tasks, " ", "") { // a name
+		tasks := strings.ReplaceAll(spec(s.Tasks), ",", ", ")
+		if s.Spec != spec(s.Tasks) { // a name
 			tasks += " (" + s.Spec + ")"
 		}
 		fmt.Fprintf(w, "  %c  task %s on %s, by %s\n", 'A'+i, tasks, strings.Join(s.GPUs, "; "),

@@ -35,8 +35,7 @@ var besideMarks = map[string]string{"order": "†", "equal": "=", "digits": "‡
 // besideLegend explains the signs.
 const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed with more or fewer than four decimals"
 
-// sideBySide prints tables side by side: JSON or text. Tables without a
-// common row are an error.
+// sideBySide prints tables side by side. Tables without a common row are an error.
 func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]instructions.Estimate) error {
 	// Irregularities in print, per table; nil for measurements of one's own.
 	notes := make([]map[reference.Noted][]string, len(names))
@@ -69,8 +68,7 @@ func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]inst
 	return a.Print(r, r.table)
 }
 
-// table writes text. From the second table on, each cell has its ratio
-// to the first table that has the row.
+// table writes text. From the second table on, each cell has its ratio to the first.
 func (r *BesideReport) table(w io.Writer) {
 	t := out.NewTable(w)
 	header := table.Row{"instruction", "layout", "level", "method"}

@@ -3,6 +3,7 @@
 package instructions
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,12 +69,11 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// Plan checks the flags and returns the plan for the named instructions, all if
-// none is named. It touches no GPU. A simulated GPU is refused, since it runs no
-// PTX.
-func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
+// Plan checks the flags and returns the plan for the named instructions, or all. A
+// simulated GPU is refused: it runs no PTX.
+func (f *InstructionsFlags) Plan(names []string) (p instructions.Plan, err error) {
 	// The defaults that differ by layout are the plan's: a flag replaces those of all layouts.
-	p := instructions.DefaultPlan()
+	p = instructions.DefaultPlan()
 	p.Passes, p.Levels, p.Seed, p.Version = f.Passes, f.Levels, f.seed, cli.Version()
 	if err := errors.Join(session.NotNegative("--wait", f.Wait), session.Appendable(f.Out)); err != nil {
 		return p, err
@@ -100,24 +100,15 @@ func (f *InstructionsFlags) Plan(names []string) (instructions.Plan, error) {
 		p.Layouts = append(p.Layouts, instructions.Layout(l))
 	}
 	for l := range p.Steps {
-		if f.Length > 0 {
-			p.Length[l] = f.Length
-		}
-		if f.Settle > 0 {
-			p.Settle[l] = f.Settle
-		}
+		p.Length[l], p.Settle[l] = cmp.Or(f.Length, p.Length[l]), cmp.Or(f.Settle, p.Settle[l])
 	}
-	if host, err := os.Hostname(); err == nil {
-		p.Host = host
-	}
-	var err error
+	p.Host, _ = os.Hostname()
 	p.Instructions, err = instructions.Find(names...)
 	return p, err
 }
 
-// instructionsRun measures a campaign and stores each run as it ends; it blocks
-// until the last. With a monitor the whole campaign is one capture. An interrupted
-// campaign keeps the runs that ended.
+// instructionsRun measures a campaign and stores each run as it ends: an interruption keeps them.
+// With a monitor all of it is one capture.
 func instructionsRun(a *cli.App, ctx context.Context, f InstructionsFlags, p instructions.Plan) error {
 	dev, err := session.FindCUDA(f.GPU)
 	if err != nil {
@@ -194,9 +185,8 @@ func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
 	return s, func() { done(); _ = s.DB.Close() }, nil
 }
 
-// Add stores a run; the first one begins the campaign and opens the file for appending, so
-// that campaigns collect in it. It stores even if ctx has ended: the measurement is already
-// paid for.
+// Add stores a run; the first begins the campaign and opens the file for appending. It
+// stores even if ctx has ended.
 func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err error) {
 	campaign, run := r.Stored()
 	ctx = context.WithoutCancel(ctx)
@@ -240,11 +230,9 @@ func (s *InstructionSink) Close(ctx context.Context) (err error) {
 	return errors.Join(err, s.out.Close())
 }
 
-// Measure runs work on the bench, then adds the meter's mean powers to the runs as one more
-// method, even if work failed: the runs before that are complete. Runs with missing scans are
-// skipped and reported as one error. The launches are kernels of the task,
-// named by their number in the campaign; runs that launched nothing have an empty span and
-// are left out.
+// Measure runs work on the bench, then adds the meter's mean powers to the runs, even if work
+// failed. Missing scans are one error. The kernels of the task are named by the runs'
+// numbers.
 func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context) error) error {
 	ran, err := s.Bench.Run(ctx, func(ctx context.Context) (kernels []gpu.Kernel, _ error) {
 		err := work(ctx)

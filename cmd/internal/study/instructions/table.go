@@ -83,9 +83,8 @@ func renderEstimates(w io.Writer, rows []instructions.Estimate) {
 	})
 }
 
-// instructionRuns reads campaigns, by number, and files, and joins their runs as
-// passes of one measurement. Without names it reads the newest campaign. Runs on
-// several GPUs are wrong usage: their passes cannot be averaged.
+// instructionRuns joins the runs of campaigns and files as passes of one measurement;
+// without names those of the newest campaign. Runs on several GPUs are wrong usage.
 func instructionRuns(a *cli.App, ctx context.Context, names []string) ([]instructions.Run, error) {
 	if len(names) == 0 {
 		list, err := allCampaigns(a, ctx)
@@ -146,9 +145,8 @@ func CampaignRuns(ctx context.Context, db *store.DB, id store.CampaignID) ([]ins
 	return instructions.FromStore(c, runs), err
 }
 
-// instructionsCheck prints the expectations, such as a division costing more than
-// an addition, and fails if one is violated by more than the noise, or if none
-// applies.
+// instructionsCheck prints the expectations. It fails if one is violated by more than the
+// noise, or if none applies.
 func instructionsCheck(a *cli.App, checks []instructions.Check) error {
 	if err := a.Print(checks, func(w io.Writer) {
 		head := out.Row{"expectation", "layout", "dearer", "energy", "cheaper", "energy", "± U", "verdict"}
@@ -243,9 +241,8 @@ func instructionsImportCmd(a *cli.App) *cobra.Command {
 		})
 }
 
-// instructionsImport stores the runs of one file as campaigns, one per start and
-// GPU, each in one transaction. A campaign already stored is reported and skipped,
-// so that a file can be imported again after it has grown.
+// instructionsImport stores the runs of a file as campaigns, one per start and GPU, and
+// passes those over that are stored.
 func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name string) error {
 	runs, err := cli.ReadFile(name, instructions.ReadRuns)
 	if err != nil {

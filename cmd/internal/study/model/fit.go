@@ -194,9 +194,8 @@ func loadModel(a *cli.App, ctx context.Context, arg string) (*storedModel, error
 	return readModel(x)
 }
 
-// readModel decodes and validates a model. The content may come from a foreign
-// file, so every length and index that the estimates rely on is checked here;
-// estimates then cannot run out of range.
+// readModel decodes and validates a model. It may come from a foreign file: every length
+// and index is checked, so that estimates cannot run out of range.
 func readModel(s *store.Analysis) (*storedModel, error) {
 	var doc modelDocument
 	if err := json.Unmarshal(s.Content, &doc); err != nil {

@@ -181,10 +181,8 @@ func (f *featureFlags) add(c *cobra.Command) {
 		"counts of events per-second, none, or auto: per second where every row has a time")
 }
 
-// table reads the files and returns one table: rows of different kernels are appended,
-// passes of the same kernels are joined by column. Then powers are joined, from --powers
-// first, from tasks for rows still without. Doubtful rows are dropped last, when the
-// duration of each power is known.
+// table reads the files into one table, joins powers from --powers, then from tasks, and
+// drops doubtful rows where that is wanted.
 func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t *counters.Table, err error) {
 	if f.kernel != "" {
 		if f.Kernel, err = regexp.Compile(f.kernel); err != nil {
@@ -245,9 +243,8 @@ func readCounters(a *cli.App, arg string, o counters.Options) (*counters.Table, 
 // none reports whether no flag names a column.
 func (f *featureFlags) none() bool { return f.set == "" && len(f.features) == 0 && f.file == "" }
 
-// of returns the columns to train on: those of the set, of the YAML file and of --feature,
-// in this order. The set is a known one, all columns of the table, or a list of counters.
-// Without any flag it is the usual one of the table's form. t may be nil if --counters is not "all".
+// of returns the columns to train on: those of the set, of the YAML file and of --feature, else the
+// usual ones of t, which may be nil if --counters names a set.
 func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	if f.none() {
 		return t.Usual(), nil

@@ -76,9 +76,8 @@ func modelPlanCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// modelPlan expands the columns to their base counters, drops those that files
-// already have, and deals the rest into the fewest runs within the limits. Without
-// --counters the source decides: full for the paper's names, nsight-units for ncu.
+// modelPlan deals the columns' base counters, without those of files, into the fewest
+// runs. Without --counters it takes full for the paper's names, nsight-units for ncu.
 func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 	nsight := f.source == counters.NsightSource
 	if !nsight && f.source != counters.CUDAProfiler {
@@ -136,9 +135,8 @@ func deal(s counters.Set, from counters.Source, have []string, limit counters.Li
 	return base, runs, err
 }
 
-// commands returns one ncu command line per run. Each also counts
-// gpu__time_duration, so that the counts of a run are divided by that run's own
-// time: the passes of one kernel differ in duration.
+// commands returns one ncu command line per run. Each also counts gpu__time_duration:
+// passes of a kernel differ in duration.
 func commands(runs [][]string, program string) (out []string) {
 	for i, run := range runs {
 		metrics := append(slices.Clone(run), "gpu__time_duration.sum")
@@ -174,10 +172,8 @@ func (r *PlanReport) render(w io.Writer) {
 	}
 }
 
-// joinTasks fills missing powers from stored tasks: a row that names a task by
-// number or name gets that one's power; with --tasks any other row gets that of
-// the newest task named as its kernel, else as its application. The database is
-// opened only if some row needs it. Errors name file and line.
+// joinTasks fills missing powers from the task that a row names; with --tasks from the
+// newest task named as its kernel, else as its application. Errors name file and line.
 func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Table) error {
 	// A power in the files or of --powers takes precedence over a task's.
 	wanted := func(r counters.Run) bool {
@@ -208,9 +204,8 @@ func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Ta
 	return nil
 }
 
-// taskOf returns the task of a row: by number, else the newest whose name is
-// r.Task, or, if that is empty, the kernel's or the application's. Names match
-// exactly, so a trailing * is cut.
+// taskOf returns the task of a row: by number, else the newest named r.Task or, if empty,
+// as the kernel or the application. A trailing * is cut, as names match exactly.
 func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*store.Task, error) {
 	// A number is a task's, though a task may be named by digits as well.
 	if _, err := cli.TaskID(r.Task); err == nil {
@@ -239,10 +234,9 @@ func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*st
 		"column or with --powers", strings.Join(tried, " or "), a.DB)
 }
 
-// taskPower returns a mean power and the seconds it was averaged over: of the
-// kernel alone, if the task's energies are split by kernel and no launch was too
-// short for the meter, else of the whole window. A failed task, or one without
-// power, is an error.
+// taskPower returns a mean power and its time in seconds: of the kernel alone where its
+// energy is known and no launch was too short, else of the window. A failed task is an
+// error.
 func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) (measure.Watt, measure.Seconds, error) {
 	if err := compare.NotFailed(t); err != nil {
 		return 0, 0, err

@@ -46,9 +46,8 @@ type platformFlags struct {
 // Fig3 as --platform selects the built-in platform of Fig. 3 of the paper.
 const Fig3 = "fig3"
 
-// read parses the platform and derives its round: flops/speed seconds at the busy
-// power, for sms × resident blocks. Fig3 brings its own work and number of
-// multiprocessors; a file contains neither, so the flags must.
+// read derives the round of a platform: flops/speed seconds at the busy power, for sms ×
+// resident blocks. Fig3 brings its own work and multiprocessors, a file has neither.
 func (f *platformFlags) read() (r predict.Round, err error) {
 	p, flops, sms := simgrid.Fig3(), f.flops, f.sms
 	if f.platform == Fig3 {
@@ -98,9 +97,8 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// predictAt predicts each number of blocks by a stored model, and prints time in s and
-// energy in J with the half widths of their prediction bands, and the reasons for larger
-// errors. Nothing is stored.
+// predictAt prints time and energy of numbers of blocks by a stored model, with their
+// bands and warnings.
 func predictAt(a *cli.App, ctx context.Context, f platformFlags, name string, blocks []uint64) error {
 	p, err := loadPrediction(a, ctx, name)
 	if err != nil {

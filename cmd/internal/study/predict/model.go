@@ -96,9 +96,8 @@ func (c *predictionContent) flopsPerBlock() float64 {
 	return 1
 }
 
-// finish fits the model to c, stores it as the next version of name unless dry, with
-// references to tasks, and prints it. doubts are those about the origin of the points. The
-// database is created if absent.
+// finish fits the model to c, stores it as the next version of name unless dry, and prints
+// it. doubts are of the origin of the points.
 func (c predictionContent) finish(a *cli.App, ctx context.Context, name string, doubts []string, tasks []store.TaskID,
 	dry bool, svg string,
 ) error {

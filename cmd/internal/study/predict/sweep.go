@@ -72,9 +72,8 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// plan checks the flags and returns the launches to make. It sets the default
-// method: the meter with --monitor, else the GPU's energy counter. Every error is
-// wrong usage.
+// plan checks the flags and returns the launches to make. It sets the default method.
+// Every error is wrong usage.
 func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	p = sweep.Plan{
 		Kernel: sweep.Kernel(f.kernel), Round: f.round, Rest: f.rest, Idle: f.idle, Settle: f.settle, Repeat: f.repeat,
@@ -103,9 +102,8 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	return p, cli.WithCode(cli.ExitUsage, p.Check())
 }
 
-// predictSweep measures the kernel over its numbers of blocks, calibrates on some
-// of them, predicts the others, stores and prints the model. It blocks for the
-// whole sweep, by default about 75 s.
+// predictSweep measures the kernel over its numbers of blocks and makes a model of some
+// of them. It blocks for the whole sweep, by default about 75 s.
 func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 	p, err := f.plan()
 	if err != nil {

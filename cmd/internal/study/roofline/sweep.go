@@ -108,10 +108,8 @@ func runSweep(a *cli.App, ctx context.Context, f rooflineSweepFlags, r rooflineF
 	return runRoofline(a, ctx, db, r)
 }
 
-// sweepAll measures the intensities in random order, a new permutation per
-// repetition, so that a drift of temperature does not correlate with intensity. It
-// stores each task's work and returns the numbers of the tasks. A task without a
-// result ends the sweep.
+// sweepAll measures the intensities in a new random order per repetition, stores the work
+// of each task, and returns their numbers. A task without a result ends the sweep.
 func sweepAll(a *cli.App, ctx context.Context, f rooflineSweepFlags, cfg measurement.Config, db *store.DB,
 	mixer gpu.MixRunner,
 ) (ids []string, err error) {

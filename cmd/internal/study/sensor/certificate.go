@@ -142,9 +142,8 @@ func certificateMake(a *cli.App, ctx context.Context, f *makeFlags) error {
 	return nil
 }
 
-// certify identifies the field of f in s, which came from files, and describes it with the
-// hashes of the files. Where a meter was read beside, the sensor's error against it is
-// found too.
+// certify identifies the field of f in s, which came from files, and describes it with
+// their hashes; where a meter was read beside, with the sensor's error against it.
 func (f *makeFlags) certify(ctx context.Context, s *sensorSource) (*certificate.Certificate, error) {
 	r, err := s.identify(&f.sensorIdentifyFlags)
 	if err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/study/correct"
@@ -165,11 +166,9 @@ func (f *sensorIdentifyFlags) open(a *cli.App, ctx context.Context, db *store.DB
 	return s, err
 }
 
-// recordingSource reads a recording and sets uClock where the user did not. Without
-// --shift the meter's clock is related to the host's by the edges of the power.
-//
-// The standard uncertainty of the clocks combines that of the offset (U/2) with the
-// accuracy of nvidia-smi's time stamps.
+// recordingSource reads a recording. Without --shift the clocks are related by the edges
+// of the power. uClock is by default what the offset (U/2) and nvidia-smi's time stamps
+// leave to doubt.
 func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	const stamped = 3 * time.Millisecond // standard uncertainty of nvidia-smi's time stamps
 	r := study.RecordedFlags{
@@ -233,16 +232,13 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 	}
 	// Each field has a file of its own. With several fields their names are inserted before the extension.
 	for i := range r.Fields {
-		if f.svg == "" {
-			break
-		}
 		x := &r.Fields[i]
 		x.Picture = f.svg
-		if len(r.Fields) > 1 {
-			ext := filepath.Ext(f.svg)
+		if ext := filepath.Ext(f.svg); f.svg != "" && len(r.Fields) > 1 {
 			x.Picture = strings.TrimSuffix(f.svg, ext) + "-" + x.Field + cmp.Or(ext, ".svg")
 		}
-		if err := cli.WriteFile(x.Picture, sensorPicture(x.found, r.source).WriteSVG); err != nil {
+		draw := func(w io.Writer) error { return sensorPicture(x.found, r.source).WriteSVG(w) }
+		if err := out.ToFile(x.Picture, draw); err != nil {
 			return err
 		}
 	}
@@ -266,9 +262,8 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 // profileName returns the name under which a profile is stored.
 func profileName(uuid, field string) string { return uuid + " " + field }
 
-// sensorTask reads a stored task as a source: its readings, and as the load its meter's
-// trace. With events set, or where there is no independent meter on a related clock, the
-// load is the kernels that the task recorded.
+// sensorTask reads a stored task as a source. The load is its meter's trace or, with
+// events or without an independent meter on a related clock, the recorded kernels.
 func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, events bool) (*sensorSource, error) {
 	t, err := a.Task(ctx, db, text)
 	if err != nil {

@@ -139,9 +139,8 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	return identifySource(a, ctx, db, s, &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot})
 }
 
-// WavesWork returns work that alternates a kernel with rest in square waves, one period
-// after the other, each for at least each. Random pauses of 200 to 350 ms separate the
-// waves, so that no wave starts in step with the sensor.
+// WavesWork returns work that alternates a kernel with rest in square waves, each period
+// for at least each. Random pauses of 200 to 350 ms keep waves and sensor out of step.
 func WavesWork(d gpu.Device, b gpu.Benchmark, periods []time.Duration, each time.Duration,
 	seed uint64,
 ) measurement.Work {

@@ -143,9 +143,8 @@ func (f *SensorRunFlags) check(args []string) error {
 	return errors.Join(f.Check(args), session.NotNegative("--length", f.Plan.Kernel))
 }
 
-// prepare finds the profile, warms the GPU up, times a repetition where --length does not
-// give its length, and makes the plan. It requires an open GPU, sets r and s, and returns
-// ErrPlanned with --plan.
+// prepare finds the profile, warms the open GPU up, times a repetition without --length,
+// and plans: it sets r and s. With --plan it returns ErrPlanned.
 func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.FoundGPU, s *SensorTrials,
 	r *SensorRunReport,
 ) (err error) {
@@ -296,9 +295,8 @@ func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, e
 	return length, nil
 }
 
-// Planned returns the plan for p with the numbers that the flags override, and its
-// duration and uncertainty recomputed. A plan that misses the wanted uncertainty is an
-// error unless --trials is set.
+// Planned returns the plan for p with the numbers of the flags. One that misses the
+// wanted uncertainty is an error unless --trials is set.
 func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	x, err := sensor.NewPlan(p, f.Plan.wanted())
 	if err != nil && (f.trials == 0 || x == nil) {

@@ -244,8 +244,7 @@ func (r *SensorReport) render(w io.Writer, plot bool) {
 	out.Each(w, "\n%s\n", r.Refused)
 }
 
-// renderProfile writes a profile as text. The static line appears only where a meter
-// calibrated it. Every ± is an expanded uncertainty.
+// renderProfile writes a profile as text. Every ± is an expanded uncertainty.
 func renderProfile(w io.Writer, p *sensor.Profile) {
 	fmt.Fprintln(w, out.JoinNonEmpty(" of ", p.Field, out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver)))
 	fmt.Fprintf(w, "  period   %v ± %v (jitter %v)\n", p.Period, p.UPeriod, p.Jitter)
@@ -342,9 +341,8 @@ func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 	return p
 }
 
-// loadLine returns the load between from and to, with times relative to from: the mean of
-// the meter's trace in each column, or for phases the power levels that the fit assigned
-// to them.
+// loadLine returns the load from one time to another, relative to the first: the means of
+// the meter's trace, or the phases with the levels of the fit.
 func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (xy plotter.XYs) {
 	if s.load != nil {
 		d := (to - from) / report.PictureColumns

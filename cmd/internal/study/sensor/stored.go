@@ -229,18 +229,14 @@ func sensorPlanCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// printPlan prints a plan as JSON or text: the sensor, trials, segments, duration and the
-// expected uncertainty. The profile is printed without its evidence.
+// printPlan prints a plan with its sensor as JSON, without evidence, or as text.
 func printPlan(a *cli.App, p *sensor.Profile, x *sensor.Plan, kernel time.Duration) error {
 	short := *p
 	short.Evidence = nil // sensor show prints it
 	return a.Print(SensorPlanReport{kernel.Seconds(), &short, x}, func(w io.Writer) {
-		constant := fmt.Sprintf("window %v", p.Window)
-		if p.Model == sensor.FirstOrder {
-			constant = fmt.Sprintf("τ %v", p.Tau)
-		}
-		fmt.Fprintf(w, "Sensor: %s, period %v, %s, sees %s of the time\n", p.Field, p.Period, constant,
-			shareText(p.Seen, 0))
+		constant := map[bool]string{true: fmt.Sprint("τ ", p.Tau), false: fmt.Sprint("window ", p.Window)}
+		fmt.Fprintf(w, "Sensor: %s, period %v, %s, sees %s of the time\n", p.Field, p.Period,
+			constant[p.Model == sensor.FirstOrder], shareText(p.Seen, 0))
 		fmt.Fprintf(w, "  %d trials of %d repetitions of %v, each trial after a random delay of up to %v\n", x.Trials,
 			x.Repetitions, measure.SecondsOf(kernel), x.MostDelay)
 		if x.Segments > 1 {

@@ -48,10 +48,9 @@ type tinyFlags struct {
 	dryRun                 bool
 }
 
-// runTiny plans, measures a train of launches under one capture, computes the
-// energy of a launch, stores it with the task, and prints the task. A dry run
-// stops after the plan. The plan is made in the preparation of the measurement,
-// since it may have to run the kernel.
+// runTiny measures a train of launches under one capture, stores the energy of a launch
+// with the task, and prints the task. The plan is made in the preparation, since it may
+// have to run the kernel.
 func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 	insert, kernel, err := f.insert()
 	if err != nil {
@@ -113,10 +112,8 @@ func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) erro
 	return a.Print(plan, func(w io.Writer) { fmt.Fprintln(w, planText(plan, length)) })
 }
 
-// result computes the energy of a launch from the samples of task id and stores
-// it. The launches are placed in the samples by the markers' clock; without that
-// the task is incomplete. A result that misses the wanted uncertainty carries a
-// warning.
+// result computes and stores the energy of a launch. The markers' clock places the
+// launches in the samples. A result that misses the wanted uncertainty has a warning.
 func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan, ran gpu.Ran,
 	name string,
 ) error {
@@ -217,9 +214,8 @@ func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
 }
 
-// insert checks the flags and returns the kernel to insert between the slices of
-// the carrier: from a PTX file, a benchmark of given length, or, for a simulated
-// GPU, a course of power. Exactly one must be named; every error is wrong usage.
+// insert checks the flags and returns the one kernel between the slices of the carrier:
+// PTX, a benchmark, or a course of power. Errors are of usage.
 func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	usage := func(format string, a ...any) (gpu.Insert, *sim.Kernel, error) {
 		return gpu.Insert{}, nil, cli.Usagef(format, a...)
@@ -306,10 +302,9 @@ func findTinyGPU(selector string, k *sim.Kernel) (card *session.FoundGPU, r gpu.
 	return card, r, nil
 }
 
-// plan returns the plan and the length of one launch. If r is not nil, and the
-// length is not known, it first runs the kernel to find out. Flags replace parts
-// of the plan; U, the expected uncertainty, is then unknown and 0. A plan that
-// cannot reach --until-u is an error, unless the flags fix blocks and slices.
+// plan returns the plan and the length of one launch, which r runs to find out. Flags
+// replace parts of the plan, whose U is then 0. A plan that misses --until-u is an error,
+// unless flags fix blocks and slices.
 func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.TrainRunner, insert gpu.Insert) (tiny.Plan,
 	measure.Seconds, error,
 ) {

@@ -45,9 +45,8 @@ type totalFlags struct {
 	timeout           time.Duration // of one source
 }
 
-// total reads all sources, adds up the job and prints the report. After the report it
-// returns an ExitNotFound error for a job without tasks, or an ExitIncomplete error where
-// some are missing.
+// total reads all sources, adds up the job and prints it. A job without tasks is
+// ExitNotFound after that, one that lacks some ExitIncomplete.
 func total(a *cli.App, ctx context.Context, f totalFlags) error {
 	since, err1 := cli.ParseTime(f.since)
 	until, err2 := cli.ParseTime(f.until)

@@ -86,10 +86,8 @@ func (m *foreignRun) found() (validate.Subject, error) {
 	return s, nil
 }
 
-// put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
-// host's clock. It copies the cautions, because given and found share one slice. Where
-// the clock jumps back, samples up to the last time already yielded are dropped, so that
-// times increase strictly.
+// put sets truth, gaps and notes of s, with the meter's times mapped by host. Samples up
+// to a time already yielded are dropped: times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
 	s.Gaps = lists.Map(m.lost, func(g validate.Span) validate.Span {
 		return validate.Span{From: host(g.From), To: host(g.To)}

@@ -133,8 +133,7 @@ func clockOf(t *store.Task) validate.Clock {
 	}
 }
 
-// cautionsOf returns the cautions that wattmark show prints for the task, without the one
-// on the sensor's blind time where the meter's response already covers it.
+// cautionsOf returns the cautions of wattmark show, that on blind time once.
 func cautionsOf(t *store.Task) (result []string) {
 	away := report.Caution(t.Setup.Response)
 	if away != "" {
@@ -200,9 +199,8 @@ func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.
 	return out, nil
 }
 
-// taskMethod converts one stored method. Its energy follows the method's own rule; the
-// readings are integrated instead where the window changed after the method was
-// evaluated.
+// taskMethod converts a stored method. Its energy follows the method's own rule, unless
+// the window changed later.
 func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times report.TaskTimes,
 	work validate.Span,
 ) validate.Method {
@@ -263,9 +261,8 @@ func (f *ValidateFlags) correctedFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.sensor.Period, "period", 0, "from one renewal of the register to the next, with --window or --tau")
 }
 
-// addCorrected appends to the methods of s a variant for each profile, with the sensor's
-// lag or window corrected. A profile without a field applies to the first method with at
-// least two readings; one that fits no method is left out.
+// addCorrected appends a corrected variant of the methods of s for each profile. One
+// without a field is for the first method of two readings or more.
 func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	var out []validate.Method
 	for _, p := range profiles {

@@ -222,8 +222,7 @@ func openShown(ctx context.Context, a *cli.App, args []string, group store.Group
 	return db, err
 }
 
-// show prints one task: the report, then the parts that flags select, then the plot. The
-// parts with --json are fields of the same object.
+// show prints one task: the report, the parts that flags select, and the plot.
 func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFlags) error {
 	r := report.NewReport(t, a.DB)
 	r.Reason = out.JoinNonEmpty("; ", t.Reason, session.Unfinished(t))

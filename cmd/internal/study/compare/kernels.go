@@ -43,8 +43,7 @@ type kernelRuns struct {
 	launches float64
 }
 
-// kernelsOf collects a side's kernels by name. Kernels without energy or time in a run
-// are skipped: a ratio of them does not exist.
+// kernelsOf collects a side's kernels by name, without those of no energy or time.
 func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]kernelRuns, error) {
 	out := map[string]kernelRuns{}
 	for i, t := range s.tasks {
@@ -166,8 +165,7 @@ func turnOf(t *store.Task) compare.Turn {
 	return compare.Turn{Series: t.Tags[TagSeries], Number: number, Planned: planned, Second: t.Tags[TagSecond] != ""}
 }
 
-// leaveUnpaired removes the runs without a partner where all runs are of series and some
-// are pairs, as the last run of a series that was interrupted, and lists them as passed over.
+// leaveUnpaired passes runs of a series over that have no partner, if some have one.
 func leaveUnpaired(s *[2]comparedSide) {
 	var have [2]map[compare.Turn]bool
 	for i := range s {

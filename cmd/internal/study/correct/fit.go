@@ -80,8 +80,7 @@ func correctFit(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 	return a.Print(fit, func(w io.Writer) { renderFit(w, &fit) })
 }
 
-// fitReadings returns the readings of a file or a task, and the kernel where it is known:
-// the span of the flags, else that of the task's work.
+// fitReadings returns the readings of a file or a task, and the kernel where it is known.
 func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 	kernel correct.Span,
 ) ([]correct.Reading, correct.Span, error) {

@@ -155,8 +155,7 @@ func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// estimatesNamed returns the estimates of a column of Table I, a campaign or a
-// file. Table I has total energies only.
+// estimatesNamed returns the estimates of a column of Table I, a campaign or a file.
 func estimatesNamed(a *cli.App, ctx context.Context, name string, q instructions.Quantity) ([]instructions.Estimate,
 	error,
 ) {

@@ -243,8 +243,7 @@ type ModelReport struct {
 	Shares    []shareReport `json:"contributions,omitempty"`
 }
 
-// newModelReport returns the report of m. Contributions need the training rows and
-// are left out without them.
+// newModelReport returns the report of m, with contributions where it has training rows.
 func newModelReport(m *storedModel) *ModelReport {
 	c := m.Content
 	r := &ModelReport{

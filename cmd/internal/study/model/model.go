@@ -308,8 +308,7 @@ func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) 
 	return out, nil
 }
 
-// trainingData computes the columns of s for every row of t. It fails where a row has no
-// power, naming file and line.
+// trainingData computes the columns of s for every row of t, which must have a power.
 func trainingData(t *counters.Table, s counters.Set, scale counters.Scale) (*model.Data, error) {
 	d, err := t.Data(s.Features, scale)
 	if err != nil {

@@ -138,8 +138,7 @@ type RoundReport struct {
 	Energy measure.Joule   `json:"energy_j"`
 }
 
-// predictByPlatform prints the closed form of a platform's rounds, with ten digits
-// to compare with the output of SimGrid.
+// predictByPlatform prints a platform's rounds with ten digits, to compare with SimGrid.
 func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 	r, err := f.read()
 	if err != nil {

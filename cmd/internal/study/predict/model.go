@@ -65,8 +65,7 @@ type Prediction struct {
 	model      *predict.Model
 }
 
-// model fits the points and evaluates Others. Options and points of the result are
-// those that the fit used, with defaults filled in.
+// model fits the points, with defaults filled into the options, and evaluates Others.
 func (c predictionContent) model(name string) (*Prediction, error) {
 	m, err := predict.Fit(c.Points, c.Options)
 	if err != nil {
@@ -200,8 +199,7 @@ func (p *Prediction) show(a *cli.App, svg string) error {
 	})
 }
 
-// render writes the coefficients with uncertainties, the rounds, the doubts, and
-// the errors of points held back.
+// render writes coefficients, rounds, doubts, and the errors of points held back.
 func (p *Prediction) render(w io.Writer) {
 	fmt.Fprintf(w, "Prediction %s", p.Name)
 	if p.Version > 0 {
@@ -315,8 +313,7 @@ func (p *Prediction) curve() (out []predict.Prediction, err error) {
 	return out, nil
 }
 
-// writeSVG draws time above energy over the number of blocks: the line with its
-// band, the staircase of rounds, and the measured points.
+// writeSVG draws time above energy over the number of blocks.
 func (p *Prediction) writeSVG(w io.Writer) error {
 	curve, err := p.curve()
 	if err != nil {

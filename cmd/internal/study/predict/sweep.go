@@ -130,8 +130,7 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
 }
 
-// findSweep finds a GPU that can run the kernels: CUDA, or the simulated GPU of
-// wattmark emulate. A GPU that cannot is closed again.
+// findSweep finds a GPU that can run the kernels: CUDA, or that of wattmark emulate.
 func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
 	card, err := session.FindGPU(selector)
 	if err != nil {
@@ -316,8 +315,7 @@ func (s simBlocks) Load(context.Context, sweep.Kernel, uint64) (sweep.Loaded, er
 // Shape returns the multiprocessors and the blocks that each holds.
 func (simBlocks) Shape() (sms, resident uint64) { return SimSMs, SimResident }
 
-// Run schedules the power of all rounds and blocks until the last one has ended.
-// If ctx ends first the schedule is cancelled.
+// Run schedules the power of all rounds until the last has ended, or ctx ends.
 func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, error) {
 	const wide = SimSMs * SimResident
 	var steps []load.Step

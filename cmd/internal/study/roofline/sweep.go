@@ -54,8 +54,7 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// validate refuses fewer than three different intensities: the model has three
-// unknowns. Every error is wrong usage.
+// validate refuses fewer than three intensities: the model has three unknowns.
 func (f *rooflineSweepFlags) validate() error {
 	if err := f.Check(nil); err != nil {
 		return err
@@ -159,8 +158,7 @@ func KeepWork(ctx context.Context, db *store.DB, id store.TaskID, w roofline.Wor
 	return err
 }
 
-// keptWork returns the work that KeepWork stored. A task without any is wrong
-// usage, with --work as the remedy.
+// keptWork returns the work that KeepWork stored; without any it is a usage error.
 func keptWork(ctx context.Context, db *store.DB, id store.TaskID) (w roofline.Work, err error) {
 	x, err := db.Analysis(ctx, kept.Kind, workName(id), 0)
 	if errors.Is(err, store.ErrNotFound) {

@@ -84,8 +84,7 @@ func (s *sensorSource) useMeter(samples iter.Seq2[validate.Sample, error], origi
 	return err
 }
 
-// usePhases sets the load to the phases; origin describes them in the report. It returns
-// an error where the phases leave the load undetermined.
+// usePhases sets the load to the phases, with origin as their description in the report.
 func (s *sensorSource) usePhases(origin string) (err error) {
 	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
 	s.Known, err = sensor.FromPhases(s.Phases)

@@ -376,8 +376,7 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	return r
 }
 
-// render writes the report as text: the sum, the table of hosts, missing tasks,
-// shares of the uncertainty and cautions.
+// render writes the report as text.
 func (r *JobReport) render(w io.Writer) {
 	fmt.Fprintf(w, "Job %s: ", r.Job)
 	if r.Tasks == 0 {
@@ -411,8 +410,7 @@ func (r *JobReport) render(w io.Writer) {
 	out.Each(w, "  caution: %s\n", r.Cautions)
 }
 
-// renderShares writes the parts of U, the largest shared errors, and the time at which
-// all hosts worked at once.
+// renderShares writes the parts of U, and the time at which all hosts worked at once.
 func (r *JobReport) renderShares(w io.Writer) {
 	fmt.Fprintf(w, "  ± U      %v of the tasks' own errors, %v of shared ones; %v if all that does not average "+
 		"out were one error\n", r.Independent, r.Shared, r.AllShared)

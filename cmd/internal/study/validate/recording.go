@@ -89,8 +89,7 @@ func (f *ValidateFlags) checkRecorded(args []string) error {
 	return r.SmiTime.Check()
 }
 
-// validateRecorded reads a recording, corrects its sensor where a profile is named, and
-// validates it. Nothing is read from the database but that profile.
+// validateRecorded validates a recording, corrected by a profile where one is named.
 func validateRecorded(a *cli.App, ctx context.Context, args []string, f ValidateFlags) error {
 	if err := f.checkRecorded(args); err != nil {
 		return err
@@ -267,8 +266,7 @@ func (m *foreignRun) totals(r io.Reader) (iter.Seq2[validate.Sample, error], err
 	}, nil
 }
 
-// rows yields the samples of a CSV file. Relative times count from the subject's origin;
-// absolute ones are moved to it.
+// rows yields the samples of a CSV file, in the time of the subject's origin.
 func (m *foreignRun) rows(r io.Reader) (iter.Seq2[validate.Sample, error], error) {
 	h, samples, err := metercsv.Read(r)
 	if err != nil || h.Origin.IsZero() {

@@ -29,7 +29,8 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "predict", Short: "Predict a kernel's time and energy from its number of blocks"}
 	c.AddCommand(predictAdviseCmd(a), predictCalibrateCmd(a), predictSweepCmd(a), predictAtCmd(a), predictShowCmd(a),
-		listCmd(a), kind.DeleteCmd(a, "Delete a model, or one version of it"), predictCheckCmd(a), predictExportCmd(a), predictReferenceCmd(a))
+		listCmd(a), kind.DeleteCmd(a, "Delete a model, or one version of it"), predictCheckCmd(a), predictExportCmd(a),
+		predictReferenceCmd(a))
 	return cli.In(cli.Learn, help, c)
 }
 
@@ -80,7 +81,7 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 			case err != nil:
 				return err
 			case f.platform == "":
-				return predictAt(a, ctx, f, append(args, "")[0], blocks)
+				return predictAt(a, ctx, f, args, blocks)
 			case len(args) > 0:
 				return cli.Usagef("name a model or a platform, not both")
 			}
@@ -99,8 +100,8 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 
 // predictAt prints time and energy of numbers of blocks by a stored model, with their
 // bands and warnings.
-func predictAt(a *cli.App, ctx context.Context, f platformFlags, name string, blocks []uint64) error {
-	p, err := loadPrediction(a, ctx, name)
+func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, blocks []uint64) error {
+	p, err := loadPrediction(a, ctx, args)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func predictShowCmd(a *cli.App) *cobra.Command {
 	var svg string
 	c := cli.Command("show [NAME[@VERSION]]", "Show a model: coefficients, errors, a plot", cobra.MaximumNArgs(1),
 		func(ctx context.Context, args []string) error {
-			p, err := loadPrediction(a, ctx, append(args, "")[0])
+			p, err := loadPrediction(a, ctx, args)
 			if err != nil {
 				return err
 			}
@@ -184,7 +185,11 @@ func predictCheckCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := loadPrediction(a, ctx, name)
+			var names []string
+			if name != "" {
+				names = []string{name}
+			}
+			p, err := loadPrediction(a, ctx, names)
 			if err != nil {
 				return err
 			}
@@ -222,7 +227,7 @@ func predictExportCmd(a *cli.App) *cobra.Command {
 			if err := cli.CheckEnding(args[0], "XML", ".xml"); err != nil {
 				return err
 			}
-			p, err := loadPrediction(a, ctx, append(args, "")[1])
+			p, err := loadPrediction(a, ctx, args[1:])
 			if err != nil {
 				return err
 			}

@@ -120,10 +120,10 @@ func (p *Prediction) as(x *store.Analysis) {
 	p.Version, p.Made, p.Tasks = x.Version, x.Made.UTC().Truncate(time.Second), x.Tasks
 }
 
-// loadPrediction returns the model NAME or NAME@VERSION, or for "" the only
+// loadPrediction returns the model NAME or NAME@VERSION of args, or without args the only
 // one stored, in whatever versions. None, several, and an unknown name are errors.
-func loadPrediction(a *cli.App, ctx context.Context, name string) (*Prediction, error) {
-	if name == "" {
+func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction, error) {
+	if len(args) == 0 {
 		list, err := kind.All(a, ctx)
 		if err != nil {
 			return nil, err
@@ -136,12 +136,12 @@ func loadPrediction(a *cli.App, ctx context.Context, name string) (*Prediction, 
 		case 0:
 			return nil, cli.NotFoundf("no prediction is stored yet: make one with wattmark predict calibrate")
 		case 1:
-			name = list[0].Name
+			args = []string{list[0].Name}
 		default:
 			return nil, cli.Usagef("there are %d predictions: name one (wattmark predict list)", len(names))
 		}
 	}
-	x, err := kind.Get(a, ctx, name)
+	x, err := kind.Get(a, ctx, args[0])
 	if err != nil {
 		return nil, err
 	}

@@ -317,7 +317,8 @@ func recompute(ctx context.Context, c *certificate.Certificate, dir string) ([]c
 	x := &c.Source
 	f := sensorIdentifyFlags{
 		field: c.Sensor.Field, from: x.From.Duration(), to: x.To.Duration(), utcOffset: x.UTCOffset.Duration(),
-		given: func(flag string) bool { return flag == "utc-offset" }, noMeter: x.NoMeter, uClock: (c.Conditions.UClock / 2).Duration(),
+		noMeter: x.NoMeter, uClock: (c.Conditions.UClock / 2).Duration(),
+		given: func(flag string) bool { return flag == "utc-offset" },
 	}
 	if f.recording = dir; x.Kind == "csv" {
 		f.recording = ""

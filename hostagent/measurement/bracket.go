@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -278,7 +279,7 @@ func (m *Bracket) parts() (out []gpu.Kernel, err error) {
 	slices.SortStableFunc(m.marks, func(a, b mark) int { return a.at.Compare(b.at) })
 	at, name := m.begun, m.cfg.Name
 	for _, x := range append(m.marks, mark{at: end}) {
-		to := earlier(later(x.at, at), end)
+		to := lists.Earliest(lists.Latest(x.at, at), end)
 		out = append(out, gpu.Kernel{Name: name, Span: gpu.Span{Start: at, End: to}})
 		at, name = to, x.label
 	}

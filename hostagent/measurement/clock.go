@@ -181,7 +181,7 @@ func (s *attempt) unmarkedClock() *clock.Fit {
 	if !s.cfg.Unmarked {
 		return nil
 	}
-	from, to := later(s.began.End.Add(-s.answers-firstScans), s.began.Start), s.began.End
+	from, to := lists.Latest(s.began.End.Add(-s.answers-firstScans), s.began.Start), s.began.End
 	origin, half := from.Truncate(time.Second), to.Sub(from)/2
 	zero, u := measure.SecondsOf(from.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
 	rate := math.Hypot(hostRate, s.bench.Setup.Timebase.UTickHz)

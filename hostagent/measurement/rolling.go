@@ -189,7 +189,7 @@ func (s *attempt) settle(ctx context.Context, t *store.Task, played []store.Play
 		return nil
 	}
 	last := HostTime(m.fit, m.fit.Knots[len(m.fit.Knots)-1].Host)
-	until := earlier(now.Add(-s.cfg.Rolling.Keep), last)
+	until := lists.Earliest(now.Add(-s.cfg.Rolling.Keep), last)
 	due := func(w *endedWindow) bool { return !w.Settled && w.End <= until.UnixNano() }
 	if !slices.ContainsFunc(r.ended, func(w endedWindow) bool { return due(&w) }) {
 		return nil

@@ -26,14 +26,10 @@ func span(kernels []store.Kernel) (from, to time.Time, ok bool) {
 	}
 	from, to = kernels[0].Start, kernels[0].End
 	for _, k := range kernels[1:] {
-		from, to = earlier(from, k.Start), later(to, k.End)
+		from, to = lists.Earliest(from, k.Start), lists.Latest(to, k.End)
 	}
 	return from, to, from.Before(to)
 }
-
-func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
-
-func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // pick is a chosen window, with the uncertainty of its ends.
 type pick struct {

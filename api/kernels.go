@@ -73,11 +73,6 @@ func Readable(symbol string) string {
 	return measure.Printable(demangle.Filter(symbol, demangle.NoParams))
 }
 
-// readableGroup returns the names of a line of energy, one unless it is of a group.
-func readableGroup(name string) []string {
-	return lists.Map(strings.Split(name, store.Together), Readable)
-}
-
 // NewKernels returns the lines of energy by name of a task measured with a setup, with warnings
 // about missing kernels and about errors that ± U does not include.
 func NewKernels(tables *store.LaunchTables, lines []store.NameEnergy, setup measure.Setup) *Kernels {
@@ -101,7 +96,7 @@ func NewKernels(tables *store.LaunchTables, lines []store.NameEnergy, setup meas
 }
 
 func newKernelLine(e *store.NameEnergy) KernelLine {
-	names := readableGroup(e.Name)
+	names := lists.Map(strings.Split(e.Name, store.Together), Readable) // one unless it is of a group
 	l := KernelLine{
 		Class: classes[e.Class], Name: strings.Join(names, store.Together), Method: "edges", Launches: e.Launches,
 		Short: e.Short, Busy: e.Busy, Share: e.Share, Estimate: e.Energy,
@@ -186,20 +181,16 @@ func (k *Kernels) warnOfShort(lines []store.NameEnergy, resolution measure.Secon
 
 // ReadKernels returns a task's energy by kernel name, as it is stored for a result.
 func (s *Service) ReadKernels(ctx context.Context, req *pb.ReadKernelsRequest) (*pb.ReadKernelsResponse, error) {
-	id, err := validID(req.GetTaskId())
-	if err != nil {
-		return nil, err
-	}
-	doing := fmt.Sprintf("read the kernels of task %d", id)
-	t, err := s.taskResult(ctx, id, req.GetResult())
+	doing := fmt.Sprintf("read the kernels of task %d", req.GetTaskId())
+	t, err := s.taskResult(ctx, req.GetTaskId(), req.GetResult())
 	if err != nil {
 		return nil, toStatus(doing, err)
 	}
-	tables, err := s.db.LaunchTables(ctx, id)
+	tables, err := s.db.LaunchTables(ctx, t.ID)
 	if err != nil || len(tables.Processes) == 0 {
 		return &pb.ReadKernelsResponse{}, toStatus(doing, err)
 	}
-	lines, err := s.db.NameEnergies(ctx, id, t.ResultNumber)
+	lines, err := s.db.NameEnergies(ctx, t.ID, t.ResultNumber)
 	if err != nil {
 		return nil, toStatus(doing, err)
 	}
@@ -215,7 +206,7 @@ func (s *Service) ReadRanges(ctx context.Context, req *pb.ReadRangesRequest) (*p
 		return nil, err
 	}
 	doing := fmt.Sprintf("read the ranges of task %d", x.id)
-	t, err := s.taskResult(ctx, x.id, 0)
+	t, err := s.taskResult(ctx, int64(x.id), 0)
 	if err != nil {
 		return nil, toStatus(doing, err)
 	}

@@ -21,27 +21,25 @@ import (
 // ReadSamples streams a task's samples, calibrated or as raw chunks, with the
 // events between them. gRPC's flow control holds it back when the reader is slow.
 func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) error {
-	id, err := validID(req.GetTaskId())
+	return toStatus(fmt.Sprintf("read samples of task %d", req.GetTaskId()), s.readSamples(stream.Context(), req, stream))
+}
+
+func (s *Service) readSamples(
+	ctx context.Context, req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer,
+) error {
+	t, err := s.taskResult(ctx, req.GetTaskId(), req.GetResult())
 	if err != nil {
 		return err
 	}
-	operation := fmt.Sprintf("read samples of task %d", id)
-	ctx := stream.Context()
-	t, err := s.taskResult(ctx, id, req.GetResult())
-	if err != nil {
-		return toStatus(operation, err)
-	}
 	if !hasHeader(&t) {
-		return toStatus(operation, store.ErrNoHeader)
+		return store.ErrNoHeader
 	}
 	r, err := newReading(&t, stream)
-	if err != nil {
-		return toStatus(operation, err)
+	if err == nil && t.Result == nil {
+		_, r.base, _, err = s.chunkFrom(ctx, t.ID, 0)
 	}
-	if t.Result == nil {
-		if _, r.base, _, err = s.chunkFrom(ctx, id, 0); err != nil {
-			return toStatus(operation, err)
-		}
+	if err != nil {
+		return err
 	}
 	r.from, r.end = saturated(r.base, req.GetFromSeq()), math.MaxUint64
 	if limit := req.GetLimit(); limit > 0 {
@@ -50,11 +48,11 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_
 	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool { // that do not touch the range
 		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
 	})
-	from, err := s.seek(ctx, id, r.from)
+	from, err := s.seek(ctx, t.ID, r.from)
 	if err != nil {
-		return toStatus(operation, err)
+		return err
 	}
-	return toStatus(operation, s.read(ctx, id, from, r, req.GetRaw()))
+	return s.read(ctx, t.ID, from, r, req.GetRaw())
 }
 
 // read sends the chunks from number from on, calibrated or raw, until the range or the
@@ -444,7 +442,7 @@ func (s *Service) addSensed(ctx context.Context, x extent, res *pb.ReadEnergyRes
 	if s.works.Sensed == nil {
 		return nil
 	}
-	t, err := s.taskResult(ctx, x.id, 0)
+	t, err := s.taskResult(ctx, int64(x.id), 0)
 	if err == nil {
 		var e *measure.Joule
 		if e, res.NvmlMethod, err = s.works.Sensed(ctx, &t, measure.Window{From: x.from, To: x.to}); e != nil {

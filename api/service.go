@@ -127,16 +127,17 @@ func (s *Service) Register(server *grpc.Server) *health.Server {
 	return wire.RegisterStandard(server)
 }
 
-// mine fails where the caller neither owns the task nor has at least the role over.
-func (s *Service) mine(ctx context.Context, id store.TaskID, over auth.Role) error {
-	if auth.May(ctx, over) == nil {
-		return nil
+// mine returns the task of a request; it fails where the caller neither owns it nor has at least the role over.
+func (s *Service) mine(ctx context.Context, asked int64, over auth.Role) (store.TaskID, error) {
+	id, err := validID(asked)
+	if err != nil || auth.May(ctx, over) == nil {
+		return id, err
 	}
 	t, err := s.db.TaskResult(ctx, id, 0)
-	if err != nil {
-		return err
+	if err == nil {
+		err = auth.Own(ctx, fmt.Sprintf("task %d", id), t.User, over)
 	}
-	return auth.Own(ctx, fmt.Sprintf("task %d", id), t.User, over)
+	return id, err
 }
 
 // deleteNamed deletes the tasks of a name: all of them, or the caller's. One after
@@ -215,6 +216,7 @@ var outcomes = []wire.Outcome{
 		store.ErrNoClock, codes.FailedPrecondition,
 		"only a task with markers, or with the time that its capture began, has a timeline",
 	},
+	{errClosing, codes.Unavailable, "watch again with the last resume_token"},
 	{store.ErrPattern, codes.InvalidArgument, ""},
 	{store.ErrPinned, codes.FailedPrecondition, ""},
 	{store.ErrRunning, codes.FailedPrecondition, "wait for its end: ListTasks (wattmark tasks) shows the state"},

@@ -21,13 +21,10 @@ import (
 
 // GetTask returns one task with all but its samples.
 func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetTaskResponse, error) {
-	id, err := validID(req.GetTaskId())
+	doing := fmt.Sprintf("get task %d", req.GetTaskId())
+	t, err := s.taskResult(ctx, req.GetTaskId(), req.GetResult())
 	if err != nil {
-		return nil, err
-	}
-	t, err := s.taskResult(ctx, id, req.GetResult())
-	if err != nil {
-		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+		return nil, toStatus(doing, err)
 	}
 	brief := t.Brief()
 	res := &pb.GetTaskResponse{
@@ -48,28 +45,42 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		w = measure.Window{From: r.From, To: r.To}
 		res.Window, res.FirstScan = wire.Window(&w), r.FirstScan
 		res.Rails = lists.Map(r.Rails, wire.RailResult)
-	} else if _, res.FirstScan, _, err = s.chunkFrom(ctx, id, 0); err != nil {
-		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+	} else if _, res.FirstScan, _, err = s.chunkFrom(ctx, t.ID, 0); err != nil {
+		return nil, toStatus(doing, err)
 	}
 	if t.Clock != nil {
 		res.Clock = wire.Clock(*t.Clock, w.From, w.To)
 	}
-	switch from, to, err := s.db.Extent(ctx, id); {
+	switch from, to, err := s.db.Extent(ctx, t.ID); {
 	case err == nil && from < to:
 		res.Extent = wire.Window(&measure.Window{From: from, To: to})
 	case err != nil && !errors.Is(err, store.ErrNoHeader):
-		return nil, toStatus(fmt.Sprintf("get task %d", id), err)
+		return nil, toStatus(doing, err)
 	}
 	return res, nil
 }
 
-// taskResult reads a task with the result of a number, 0 for the one in use.
-func (s *Service) taskResult(ctx context.Context, id store.TaskID, number uint32) (store.Task, error) {
-	t, err := s.db.TaskResult(ctx, id, int(number))
+// taskResult reads the task that a request names with the result of a number, 0 for the one in use.
+func (s *Service) taskResult(ctx context.Context, asked int64, number uint32) (t store.Task, err error) {
+	id, err := validID(asked)
+	if err == nil {
+		t, err = s.db.TaskResult(ctx, id, int(number))
+	}
 	if err == nil {
 		auth.Note(ctx, "of", t.User)
 	}
 	return t, err
+}
+
+// judged returns a task as it is now, with its verdict.
+func (s *Service) judged(ctx context.Context, id store.TaskID) (*pb.Task, error) {
+	t, err := s.taskResult(ctx, int64(id), 0)
+	if err != nil {
+		return nil, err
+	}
+	m := taskMessage(new(t.Brief()))
+	m.Verdict, _ = judge(&t)
+	return m, nil
 }
 
 // hasHeader reports whether the stream's header has arrived.
@@ -93,12 +104,9 @@ func (s *Service) DeleteTasks(ctx context.Context, req *pb.DeleteTasksRequest) (
 	o := store.DeleteOptions{Pinned: req.GetForce()}
 	switch by := req.GetBy().(type) {
 	case *pb.DeleteTasksRequest_TaskId:
-		id, err := validID(by.TaskId)
+		id, err := s.mine(ctx, by.TaskId, auth.Admin)
 		if err != nil {
-			return nil, err
-		}
-		if err := s.mine(ctx, id, auth.Admin); err != nil {
-			return nil, toStatus(fmt.Sprintf("delete task %d", id), err)
+			return nil, toStatus(fmt.Sprintf("delete task %d", by.TaskId), err)
 		}
 		if err := s.db.DeleteTasks(ctx, []store.TaskID{id}, o); err != nil {
 			return nil, toStatus("delete", err)
@@ -195,27 +203,19 @@ func labels(req *pb.ListTasksRequest, f *store.Filter) (err error) {
 
 // UpdateTask changes a task's labels.
 func (s *Service) UpdateTask(ctx context.Context, req *pb.UpdateTaskRequest) (*pb.UpdateTaskResponse, error) {
-	id, err := validID(req.GetTaskId())
-	if err != nil {
-		return nil, err
+	res := &pb.UpdateTaskResponse{}
+	id, err := s.mine(ctx, req.GetTaskId(), auth.Operator)
+	var change store.Relabelling
+	if err == nil {
+		change, err = relabelling(req.GetTask(), req.GetUpdateMask())
 	}
-	change, err := relabelling(req.GetTask(), req.GetUpdateMask())
-	if err != nil {
-		return nil, err
-	}
-	var t store.Task
-	if err = s.mine(ctx, id, auth.Operator); err == nil {
+	if err == nil {
 		err = s.db.Relabel(ctx, id, change)
 	}
 	if err == nil {
-		t, err = s.taskResult(ctx, id, 0)
+		res.Task, err = s.judged(ctx, id)
 	}
-	if err != nil {
-		return nil, toStatus(fmt.Sprintf("label task %d", id), err)
-	}
-	m := taskMessage(new(t.Brief()))
-	m.Verdict, _ = judge(&t)
-	return &pb.UpdateTaskResponse{Task: m}, nil
+	return res, toStatus(fmt.Sprintf("label task %d", req.GetTaskId()), err)
 }
 
 // relabelling returns the changes that a mask asks for (AIP-134, AIP-161). An empty mask stands for
@@ -275,35 +275,30 @@ func checkChange(r *store.Relabelling) error {
 
 // CreateNote adds a remark to a task.
 func (s *Service) CreateNote(ctx context.Context, req *pb.CreateNoteRequest) (*pb.CreateNoteResponse, error) {
-	id, err := validID(req.GetTaskId())
+	op := fmt.Sprintf("note on task %d", req.GetTaskId())
+	id, err := s.mine(ctx, req.GetTaskId(), auth.Operator)
 	if err != nil {
-		return nil, err
+		return nil, toStatus(op, err)
 	}
 	n := store.Note{At: time.Now(), Text: req.GetNote().GetText()}
 	if err := store.CheckNote(n.Text); err != nil {
 		return nil, invalid("note.text", "%v", err)
 	}
-	if err = s.mine(ctx, id, auth.Operator); err == nil {
-		n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text)
-	}
-	if err != nil {
-		return nil, toStatus(fmt.Sprintf("note on task %d", id), err)
+	if n.Number, err = s.db.AddNote(ctx, id, n.At, n.Text); err != nil {
+		return nil, toStatus(op, err)
 	}
 	return &pb.CreateNoteResponse{Note: noteMessage(n)}, nil
 }
 
 // DeleteNote removes a remark from a task.
 func (s *Service) DeleteNote(ctx context.Context, req *pb.DeleteNoteRequest) (*pb.DeleteNoteResponse, error) {
-	id, err := validID(req.GetTaskId())
+	op := fmt.Sprintf("remove note %d of task %d", req.GetNumber(), req.GetTaskId())
+	id, err := s.mine(ctx, req.GetTaskId(), auth.Operator)
 	if err != nil {
-		return nil, err
+		return nil, toStatus(op, err)
 	}
 	if req.GetNumber() == 0 {
 		return nil, invalid("number", "0: notes are numbered from 1")
-	}
-	op := fmt.Sprintf("remove note %d of task %d", req.GetNumber(), id)
-	if err := s.mine(ctx, id, auth.Operator); err != nil {
-		return nil, toStatus(op, err)
 	}
 	err = s.db.RemoveNote(ctx, id, int(req.GetNumber()))
 	if errors.Is(err, store.ErrNotFound) {

@@ -90,20 +90,16 @@ func (s *Service) fetched(ctx context.Context, asked []int64) (ids []store.TaskI
 	}
 	size := uint64(0)
 	for _, n := range asked {
-		id, err := validID(n)
-		if err != nil {
-			return nil, err
-		}
-		t, err := s.taskResult(ctx, id, 0)
+		t, err := s.taskResult(ctx, n, 0)
 		if err != nil {
 			return nil, err
 		}
 		if size += perSample * t.Scans * uint64(len(t.Setup.Channels)); size > maxFile {
 			return nil, status.Errorf(codes.ResourceExhausted,
 				"task %d: with it the file may have more than %d GiB: fetch fewer tasks, or copy them on the "+
-					"host's own machine (wattmark db detach)", id, maxFile>>30)
+					"host's own machine (wattmark db detach)", n, maxFile>>30)
 		}
-		ids = append(ids, id)
+		ids = append(ids, t.ID)
 	}
 	return ids, nil
 }
@@ -155,40 +151,34 @@ func (s *Service) receive(ctx context.Context, stream pb.TaskService_StoreTasksS
 	defer cancel()
 	stalled := time.AfterFunc(storeStall, cancel)
 	defer stalled.Stop()
-	type end struct {
-		keep bool
-		err  error
-	}
-	ended := make(chan end, 1)
+	keep := false // the goroutine's until it has ended
+	ended := make(chan error, 1)
 	go func() {
-		var e end
 		size, next := 0, maxPart
-		for e.err == nil {
-			var m *pb.StoreTasksRequest
-			if m, e.err = stream.Recv(); e.err != nil {
-				break
-			}
-			e.keep = e.keep || m.GetKeepUsers()
-			if size += len(m.GetData()); size >= next {
-				stalled.Reset(storeStall)
-				next = size + maxPart
-			}
-			if size > maxFile {
-				e.err = status.Errorf(codes.ResourceExhausted, "the file has more than %d GiB: store fewer tasks at once",
+		m, err := stream.Recv()
+		for ; err == nil; m, err = stream.Recv() {
+			keep = keep || m.GetKeepUsers()
+			if size += len(m.GetData()); size > maxFile {
+				err = status.Errorf(codes.ResourceExhausted, "the file has more than %d GiB: store fewer tasks at once",
 					maxFile>>30)
 				break
 			}
-			_, e.err = f.Write(m.GetData())
+			if size >= next {
+				stalled.Reset(storeStall)
+				next = size + maxPart
+			}
+			if _, err = f.Write(m.GetData()); err != nil {
+				break
+			}
 		}
-		if errors.Is(e.err, io.EOF) {
-			e.err = nil
+		if errors.Is(err, io.EOF) {
+			err = nil
 		}
-		e.err = errors.Join(e.err, f.Close())
-		ended <- e
+		ended <- errors.Join(err, f.Close())
 	}()
 	select {
-	case e := <-ended:
-		return e.keep, e.err
+	case err := <-ended:
+		return keep, err
 	case <-ctx.Done():
 		if err := stream.Context().Err(); err != nil {
 			return false, err
@@ -234,23 +224,18 @@ func (s *Service) TrimTask(ctx context.Context, req *pb.TrimTaskRequest) (*pb.Tr
 		return nil, invalid("to_s", "name the window: from_s and to_s in device time")
 	}
 	operation := fmt.Sprintf("trim task %d", x.id)
-	if err := s.mine(ctx, x.id, auth.Operator); err != nil {
+	if _, err := s.mine(ctx, int64(x.id), auth.Operator); err != nil {
 		return nil, toStatus(operation, err)
 	}
 	err = s.works.Trim(ctx, x.id, measure.Window{From: x.from, To: x.to})
 	if errors.Is(err, measure.ErrWindow) || errors.Is(err, measure.ErrNoData) {
 		return nil, invalid("from_s", "%v", err)
 	}
-	var t store.Task
+	res := &pb.TrimTaskResponse{}
 	if err == nil {
-		t, err = s.taskResult(ctx, x.id, 0)
+		res.Task, err = s.judged(ctx, x.id)
 	}
-	if err != nil {
-		return nil, toStatus(operation, err)
-	}
-	m := taskMessage(new(t.Brief()))
-	m.Verdict, _ = judge(&t)
-	return &pb.TrimTaskResponse{Task: m}, nil
+	return res, toStatus(operation, err)
 }
 
 // ReadExport streams a span of a task as a file.
@@ -267,7 +252,7 @@ func (s *Service) ReadExport(req *pb.ReadExportRequest, stream pb.TaskService_Re
 		return err
 	}
 	operation := fmt.Sprintf("export task %d", x.id)
-	t, err := s.taskResult(ctx, x.id, 0)
+	t, err := s.taskResult(ctx, int64(x.id), 0)
 	if err != nil {
 		return toStatus(operation, err)
 	}

@@ -13,8 +13,6 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/store"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // maxSent is how many tasks are read at once for a watcher.
@@ -36,7 +34,7 @@ func (s *Service) WatchTasks(req *pb.WatchTasksRequest, stream pb.TaskService_Wa
 	ctx := stream.Context()
 	w, at, anew, err := s.hub.join(ctx, since)
 	if err != nil {
-		return watchStatus(err)
+		return toStatus("watch tasks", err)
 	}
 	defer func() { // the last one stops the run
 		s.hub.mu.Lock()
@@ -54,12 +52,12 @@ func (s *Service) WatchTasks(req *pb.WatchTasksRequest, stream pb.TaskService_Wa
 		case <-ctx.Done():
 			return toStatus("watch tasks", ctx.Err())
 		case <-s.hub.closed.Done():
-			return watchStatus(errClosing)
+			return toStatus("watch tasks", errClosing)
 		case <-w.wake:
 		}
 		events, at, err := w.take()
 		if err != nil {
-			return watchStatus(err)
+			return toStatus("watch tasks", err)
 		}
 		if err := s.send(ctx, stream, f, events, at.token()); err != nil {
 			return err
@@ -126,16 +124,6 @@ func (s *Service) send(ctx context.Context, stream pb.TaskService_WatchTasksServ
 	return stream.Send(held)
 }
 
-// watchStatus turns an error of a watch into a status; UNAVAILABLE where the server
-// stops.
-func watchStatus(err error) error {
-	if errors.Is(err, errClosing) {
-		return status.Error(codes.Unavailable,
-			"watch tasks: the server is stopping; watch again with the last resume_token")
-	}
-	return toStatus("watch tasks", err)
-}
-
 // hub looks at the database for all who watch, once for all of them, and only
 // while there are any.
 type hub struct {
@@ -183,7 +171,7 @@ func (h *hub) join(ctx context.Context, since *waypoint) (w *watcher, at waypoin
 		anew = h.seen.since(since, w.pending)
 	}
 	if len(w.pending) > 0 {
-		w.signal()
+		backoff.Nudge(w.wake)
 	}
 	h.watchers[w] = true
 	if h.stop == nil {
@@ -291,7 +279,7 @@ func (w *watcher) add(events map[store.TaskID]pb.TaskEvent, at waypoint) {
 		}
 	}
 	w.waypoint = at
-	w.signal()
+	backoff.Nudge(w.wake)
 }
 
 // end ends a watch with an error; its pending events are dropped.
@@ -299,11 +287,8 @@ func (w *watcher) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
-	w.signal()
+	backoff.Nudge(w.wake)
 }
-
-// signal wakes the watch; it never blocks.
-func (w *watcher) signal() { backoff.Nudge(w.wake) }
 
 // take returns the pending events, and the place behind them.
 func (w *watcher) take() (map[store.TaskID]pb.TaskEvent, waypoint, error) {

@@ -167,14 +167,11 @@ func (s *Service) RecordWindows(ctx context.Context, req *pb.RecordWindowsReques
 
 // windowsOf checks that the caller may add windows to a task.
 func (s *Service) windowsOf(ctx context.Context, req interface{ GetTaskId() int64 }) (store.TaskID, error) {
-	id, err := validID(req.GetTaskId())
-	if err != nil {
-		return 0, err
-	}
 	if s.works.AddWindows == nil {
 		return 0, errElsewhere
 	}
-	return id, toStatus(fmt.Sprintf("window of task %d", id), s.mine(ctx, id, auth.Operator))
+	id, err := s.mine(ctx, req.GetTaskId(), auth.Operator)
+	return id, toStatus(fmt.Sprintf("window of task %d", id), err)
 }
 
 // ReadWindows returns a task's windows with their energies.

@@ -111,10 +111,15 @@ func (c *Client) Task(ctx context.Context, id int64) (Detail, error) { return c.
 // calibration, in place of the one in use; NOT_FOUND when there is none.
 func (c *Client) TaskResult(ctx context.Context, id int64, number uint32) (Detail, error) {
 	res, err := c.stub.GetTask(ctx, &pb.GetTaskRequest{TaskId: id, Result: number})
+	return parsed(res, err, parseDetail)
+}
+
+// parsed reads the answer of a call, unless that failed.
+func parsed[A, B any](a A, err error, parse func(A) (B, error)) (b B, _ error) {
 	if err != nil {
-		return Detail{}, err
+		return b, err
 	}
-	return parseDetail(res)
+	return parse(a)
 }
 
 // User is a user with the number of their tasks.
@@ -230,10 +235,7 @@ func (c *Client) Totals(ctx context.Context, q Query) (Totals, error) {
 	req := q.request()
 	req.Verdicts, req.PageSize, req.WithTotals = nil, 1, true
 	res, err := c.stub.ListTasks(ctx, req)
-	if err != nil {
-		return Totals{}, err
-	}
-	return parseTotals(res.Totals)
+	return parsed(res.GetTotals(), err, parseTotals)
 }
 
 // Row is one user, day, GPU, kernel, job or value of a tag.
@@ -363,19 +365,13 @@ func (c *Client) Pin(ctx context.Context, id int64, pinned bool) (Task, error) {
 // update changes the fields of a task that a mask names, and returns the changed task.
 func (c *Client) update(ctx context.Context, id int64, t *pb.Task, mask *fieldmaskpb.FieldMask) (Task, error) {
 	res, err := c.stub.UpdateTask(ctx, &pb.UpdateTaskRequest{TaskId: id, Task: t, UpdateMask: mask})
-	if err != nil {
-		return Task{}, err
-	}
-	return parseTask(res.GetTask())
+	return parsed(res.GetTask(), err, parseTask)
 }
 
 // AddNote adds a remark to a task.
 func (c *Client) AddNote(ctx context.Context, id int64, text string) (Note, error) {
 	res, err := c.stub.CreateNote(ctx, &pb.CreateNoteRequest{TaskId: id, Note: &pb.Note{Text: text}})
-	if err != nil {
-		return Note{}, err
-	}
-	return parseNote(res.GetNote())
+	return parsed(res.GetNote(), err, parseNote)
 }
 
 // RemoveNote removes a remark; NOT_FOUND when there is none of that number.

@@ -188,10 +188,7 @@ func (c *Client) Envelope(ctx context.Context, id int64, s Span, columns int, ra
 // some ten million samples are refused: part them, the parts add up.
 func (c *Client) Energy(ctx context.Context, id int64, s Span) (measure.Result, error) {
 	res, err := c.stub.ReadEnergy(ctx, &pb.ReadEnergyRequest{TaskId: id, FromS: float64(s.From), ToS: float64(s.To)})
-	if err != nil {
-		return measure.Result{}, err
-	}
-	return parseEnergy(res)
+	return parsed(res, err, parseEnergy)
 }
 
 // Slice is one kernel on the timeline, or several that follow each other.
@@ -218,10 +215,7 @@ func (c *Client) Timeline(ctx context.Context, id int64, s Span, slices int) (Ti
 	res, err := c.stub.ReadTimeline(ctx, &pb.ReadTimelineRequest{
 		TaskId: id, FromS: float64(s.From), ToS: float64(s.To), MaxSlices: int32(min(max(slices, -1), 1<<20)),
 	})
-	if err != nil {
-		return Timeline{}, err
-	}
-	return parseTimeline(res)
+	return parsed(res, err, parseTimeline)
 }
 
 // Reading is one value that software read, and when in device time. It holds until the next one.

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -77,10 +78,8 @@ func CheckName(name string) error {
 	if err := measure.CheckText("name", name); err != nil {
 		return err
 	}
-	for _, r := range name {
-		if r == ' ' || r == '@' || r == '/' || r == ',' || r == '=' {
-			return fmt.Errorf("name %q: %q cannot be in a user's name", name, r)
-		}
+	if i := strings.IndexAny(name, " @/,="); i >= 0 {
+		return fmt.Errorf("name %q: %q cannot be in a user's name", name, name[i])
 	}
 	return nil
 }

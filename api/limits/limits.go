@@ -375,7 +375,11 @@ func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http
 		if g.cfg.Stall > 0 {
 			w = &writer{ResponseWriter: w, control: control, stall: g.cfg.Stall}
 		}
-		charge := func(n int) error { return g.charge(by, n) }
+		charge := func(n int) error {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.take(by, g.of(by), n)
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chargeKey{}, charge)))
 	})
 }
@@ -391,14 +395,7 @@ func Charge(ctx context.Context, n int) error {
 	return nil
 }
 
-// charge takes n calls from a peer's rate.
-func (g *Guard) charge(by peerName, n int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.take(by, g.of(by), n)
-}
-
-// take is charge with the lock held.
+// take takes n calls from a peer's rate. The lock is held.
 func (g *Guard) take(by peerName, u *usage, n int) error {
 	if by.name == "" || u.bucket == nil || u.bucket.AllowN(g.now(), n) { // no name: no limits of its own
 		return nil

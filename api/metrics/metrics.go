@@ -197,7 +197,7 @@ type railSums struct {
 	t       measure.Seconds // of the last average, in device time
 	at      time.Time
 	watts   map[string]measure.Watt // by rail
-	joules  map[string]*railEnergy
+	joules  map[string]railEnergy
 	seconds measure.Seconds
 }
 
@@ -205,11 +205,6 @@ type railSums struct {
 // zero at times: shown, the largest value so far, does not fall, as a counter that falls stands
 // for a restart, after which rate() adds its whole value again.
 type railEnergy struct{ sum, shown measure.Joule }
-
-func (e *railEnergy) add(j measure.Joule) {
-	e.sum += j
-	e.shown = max(e.shown, e.sum)
-}
 
 // NewPower returns a collector without benches; Run feeds it.
 func NewPower(idle bool, watch func(context.Context, bool, func(Bench, session.Moment)) error) *Power {
@@ -249,7 +244,7 @@ func (p *Power) see(b Bench, m session.Moment) {
 	defer p.mu.Unlock()
 	s := p.benches[b]
 	if s == nil {
-		s = &railSums{joules: map[string]*railEnergy{}}
+		s = &railSums{joules: map[string]railEnergy{}}
 		p.benches[b] = s
 	}
 	dt := m.T - s.t
@@ -265,10 +260,9 @@ func (p *Power) see(b Bench, m session.Moment) {
 		if !follows || !measure.Known(r.Power) { // one that is unknown would stay in the sum for good
 			continue
 		}
-		if s.joules[r.Rail] == nil {
-			s.joules[r.Rail] = &railEnergy{}
-		}
-		s.joules[r.Rail].add(measure.Joule(float64(r.Power) * float64(dt)))
+		e := s.joules[r.Rail]
+		e.sum += measure.Joule(float64(r.Power) * float64(dt))
+		s.joules[r.Rail] = railEnergy{e.sum, max(e.shown, e.sum)}
 	}
 	if follows {
 		s.seconds += dt

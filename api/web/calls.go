@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,10 +52,7 @@ func (p strictParser) Parse(m proto.Message, values url.Values, filter *utilitie
 
 // known reports whether a path leads to a field.
 func known(m protoreflect.MessageDescriptor, path []string) bool {
-	f := m.Fields().ByTextName(path[0])
-	if f == nil {
-		f = m.Fields().ByJSONName(path[0])
-	}
+	f := cmp.Or(m.Fields().ByTextName(path[0]), m.Fields().ByJSONName(path[0]))
 	if f == nil || len(path) == 1 {
 		return f != nil
 	}

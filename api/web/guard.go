@@ -93,9 +93,8 @@ func limit(next http.Handler) http.Handler {
 				return
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-			var large *http.MaxBytesError
-			switch {
-			case errors.As(err, &large):
+			switch _, large := errors.AsType[*http.MaxBytesError](err); {
+			case large:
 				refuse(w, http.StatusRequestEntityTooLarge, "the body is larger than 1 MiB")
 				return
 			case err != nil:

@@ -218,11 +218,7 @@ func (w *refusal) Write(b []byte) (int, error) {
 }
 
 // Flush sends the written bytes.
-func (w *refusal) Flush() {
-	if f, ok := w.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
+func (w *refusal) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // Unwrap is for http.ResponseController.
 func (w *refusal) Unwrap() http.ResponseWriter { return w.ResponseWriter }

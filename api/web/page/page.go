@@ -13,7 +13,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 	"maps"
 	"net/http"
 	"path"
@@ -58,29 +57,15 @@ func newFile(name string, content []byte) file {
 // files are all files by their path in the address, made once.
 var files = sync.OnceValue(func() map[string]file {
 	out := map[string]file{}
-	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || name == "static/index.html" {
-			return err
-		}
-		content, err := static.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if strings.HasSuffix(name, ".css") {
-			return nil // they are sent as one
-		}
-		out["/assets/"+strings.TrimPrefix(name, "static/")] = newFile(name, content)
-		return nil
-	})
-	if err != nil {
-		panic(err) // the files are part of the program
-	}
 	read := func(name string) []byte {
 		content, err := static.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // the files are part of the program
 		}
 		return content
+	}
+	for _, name := range []string{"icon.svg", "page.js", "js/early.js"} {
+		out["/assets/"+name] = newFile(name, read(name))
 	}
 	// The style sheets, in the order in which they count, as one: nothing is painted before the last
 	// one is there.

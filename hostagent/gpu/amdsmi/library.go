@@ -82,13 +82,9 @@ var system = sync.OnceValues(func() (*library, error) { return load(libraries...
 
 // load binds and initialises a library. It fails with ErrNoLibrary or ErrVersion.
 func load(names ...string) (*library, error) {
-	lib, err := dl.Open(names...)
+	l, err := dl.Load[library](names, ErrNoLibrary, "it comes with AMD's ROCm", ErrVersion, "ROCm 6.1 or later is needed")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; it comes with AMD's ROCm", ErrNoLibrary, err)
-	}
-	l := new(library)
-	if err := dl.Bind(lib, l); err != nil {
-		return nil, fmt.Errorf("%w: %w; ROCm 6.1 or later is needed", ErrVersion, err)
+		return nil, err
 	}
 	const gpus = 1 << 1 // AMDSMI_INIT_AMD_GPUS
 	if err := l.check("amdsmi_init", l.Init(gpus)); err != nil {

@@ -104,16 +104,8 @@ var libraries = []string{"libcuda.so.1", "libcuda.so"}
 
 // load binds the driver's functions from the first of the libraries.
 func load(names ...string) (*driver, error) {
-	lib, err := dl.Open(names...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w; install NVIDIA's driver on this machine (nvidia-smi must work here)",
-			ErrNoDriver, err)
-	}
-	d := new(driver)
-	if err := dl.Bind(lib, d); err != nil {
-		return nil, fmt.Errorf("%w: %w; the driver is older than CUDA 9", ErrNoDriver, err)
-	}
-	return d, nil
+	return dl.Load[driver](names, ErrNoDriver, "install NVIDIA's driver on this machine (nvidia-smi must work here)",
+		ErrNoDriver, "the driver is older than CUDA 9")
 }
 
 // Loads returns nil where the driver's library can be loaded, else ErrNoDriver; it calls
@@ -220,11 +212,11 @@ var ErrStream = errors.New("stream cannot be used")
 // CurrentContext returns the context that is current on the calling OS thread,
 // 0 for none. It does not initialise the driver.
 func CurrentContext() (uintptr, error) {
+	var c uintptr
 	drv, err := load(libraries...)
-	if err != nil {
-		return 0, fmt.Errorf("cuda: current context: %w", err)
+	if err == nil {
+		c, err = drv.current()
 	}
-	c, err := drv.current()
 	if err != nil {
 		return 0, fmt.Errorf("cuda: current context: %w", err)
 	}
@@ -271,10 +263,7 @@ func Attach(ctx context.Context, c Caller) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Open(ctx); err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d, d.Open(ctx)
 }
 
 // FindCaller is Attach without its work on the GPU, which the method Open does. It must
@@ -296,11 +285,9 @@ func findCaller(drv *driver, c Caller) (*Device, error) {
 	}
 	d := &Device{drv: drv, ctx: c.Context, fns: map[string]function{}, caller: &c}
 	err := d.here(func() error {
-		dev := new(int32)
-		if err := drv.check("cuCtxGetDevice", drv.CtxDevice(dev)); err != nil {
+		if err := drv.check("cuCtxGetDevice", drv.CtxDevice(&d.dev)); err != nil {
 			return err
 		}
-		d.dev = *dev
 		return d.identify()
 	})
 	if err != nil {

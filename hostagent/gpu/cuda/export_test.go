@@ -18,6 +18,14 @@ type Rates struct {
 	Begin, Ended time.Time
 }
 
+// Work of one batch of a benchmark, a thread.
+const (
+	memoryBytes = 128 + 16 // read and written
+	computeFMA  = 512
+	halfBytes   = 64
+	halfFMA     = 256
+)
+
 // Benchmark is RunBenchmark with the rates that the kernel achieved.
 func (d *Device) Benchmark(ctx context.Context, b gpu.Benchmark, length time.Duration) (Rates, error) {
 	r, err := d.benchmark(ctx, b, length)
@@ -29,10 +37,10 @@ func (d *Device) Benchmark(ctx context.Context, b gpu.Benchmark, length time.Dur
 		Batches: r.n, Blocks: d.fns[benchmarks[b]].blocks, Begin: r.on().Start, Ended: r.on().End,
 		ClockU: max(r.clocks.a.u, r.clocks.b.u),
 		BytesPerSec: perSecond * map[gpu.Benchmark]float64{
-			gpu.BenchMemory: kernels.MemoryBytes, gpu.BenchHalf: kernels.HalfBytes,
+			gpu.BenchMemory: memoryBytes, gpu.BenchHalf: halfBytes,
 		}[b],
 		FlopsPerSec: perSecond * map[gpu.Benchmark]float64{
-			gpu.BenchCompute: 2 * kernels.ComputeFMA, gpu.BenchHalf: 2 * kernels.HalfFMA,
+			gpu.BenchCompute: 2 * computeFMA, gpu.BenchHalf: 2 * halfFMA,
 		}[b],
 	}, nil
 }

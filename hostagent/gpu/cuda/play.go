@@ -41,7 +41,7 @@ func (d *Device) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.K
 }
 
 // playChips runs the marker kernel and returns the GPU's time of every edge.
-func (d *Device) playChips(ctx context.Context, chips []bool, chip uint64) ([]uint64, span, error) {
+func (d *Device) playChips(ctx context.Context, chips []bool, chip uint64) (edges []uint64, s span, err error) {
 	// A bit a chip, the first in the lowest bit; the kernel writes a time stamp at each of the
 	// n + 1 edges, and zero means that it did not get there.
 	words := make([]byte, 4*((len(chips)+31)/32))
@@ -55,29 +55,28 @@ func (d *Device) playChips(ctx context.Context, chips []bool, chip uint64) ([]ui
 	defer a.close()
 	edgesAt, err := a.alloc(uint64(len(raw)))
 	if err != nil {
-		return nil, span{}, err
+		return nil, s, err
 	}
 	wordsAt, err := a.alloc(uint64(len(words)))
 	if err == nil {
 		err = d.upload(wordsAt, words)
 	}
 	if err != nil {
-		return nil, span{}, err
+		return nil, s, err
 	}
 	f := d.fns[kernels.Marker]
 	mask, ahead, n := d.part(f.blocks)-16, uint64(lead), uint32(len(chips))
 	list := append(params(&d.ctl, &edgesAt, &wordsAt, &d.buf, &mask, &chip, &ahead), unsafe.Pointer(&n))
-	s, err := d.runTimed(ctx, f, list)
+	if s, err = d.runTimed(ctx, f, list); err == nil {
+		err = d.download(raw, edgesAt)
+	}
 	if err != nil {
-		return nil, span{}, err
+		return nil, s, err
 	}
-	if err := d.download(raw, edgesAt); err != nil {
-		return nil, span{}, err
-	}
-	edges := make([]uint64, len(chips)+1)
+	edges = make([]uint64, len(chips)+1)
 	for i := range edges {
 		if edges[i] = binary.LittleEndian.Uint64(raw[8*i:]); edges[i] == 0 {
-			return nil, span{}, fmt.Errorf("%w: the marker kernel ended before chip %d of %d", ErrCUDA, i, len(chips))
+			return nil, s, fmt.Errorf("%w: the marker kernel ended before chip %d of %d", ErrCUDA, i, len(chips))
 		}
 	}
 	return edges, s, nil
@@ -161,10 +160,7 @@ func (d *Device) relate() (relation, error) {
 	// bound of the error.
 	for range roundTrips {
 		t0 := time.Now()
-		if err := d.stamp(d.work, d.stamps); err != nil {
-			return relation{}, err
-		}
-		if err := d.sync(); err != nil {
+		if err := errors.Join(d.stamp(d.work, d.stamps), d.sync()); err != nil {
 			return relation{}, err
 		}
 		trip := time.Since(t0)

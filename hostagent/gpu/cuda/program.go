@@ -195,10 +195,8 @@ func (d *driver) compile(src []byte, level int) (uintptr, error) {
 // function returns a module's kernel by name.
 func (d *driver) function(mod uintptr, name string) (uintptr, error) {
 	fn := new(uintptr)
-	if err := d.check("cuModuleGetFunction "+name, d.ModuleFunction(fn, mod, dl.CString(name))); err != nil {
-		return 0, err
-	}
-	return *fn, nil
+	err := d.check("cuModuleGetFunction "+name, d.ModuleFunction(fn, mod, dl.CString(name)))
+	return *fn, err
 }
 
 // launch starts one of the product's kernels on the grid that fills the GPU.

@@ -151,9 +151,7 @@ func enable(lib *library) error {
 	if err := lib.check("cuptiActivityEnable", lib.Enable(kindConcurrentKernel)); err != nil {
 		return fmt.Errorf("%w: does another profiler run (ncu, nsys, torch.profiler)?", err)
 	}
-	if lib.FlushPeriod != nil {
-		_ = lib.FlushPeriod(flushEvery) // without it a killed program loses more
-	}
+	lib.period(flushEvery) // without it a killed program loses more
 	return nil
 }
 

@@ -181,8 +181,7 @@ const maxName = 1 << 14
 
 // at is memory that belongs to CUPTI, not to Go.
 func at(address uintptr, n int) []byte {
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&address)) // not Go's: nothing for the collector
-	return unsafe.Slice((*byte)(p), n)
+	return unsafe.Slice(pointer[byte](address), n) // not Go's: nothing for the collector
 }
 
 // cName is the name at an address, without a copy; nil for none.
@@ -190,9 +189,8 @@ func cName(address uintptr) []byte {
 	if address == 0 {
 		return nil
 	}
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&address))
 	n := 0
-	for n < maxName && *(*byte)(unsafe.Add(p, n)) != 0 { // no further than its end
+	for n < maxName && *pointer[byte](address + uintptr(n)) != 0 { // no further than its end
 		n++
 	}
 	return at(address, n)

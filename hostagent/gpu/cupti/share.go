@@ -67,7 +67,7 @@ type program struct {
 	owed map[uintptr]int64
 	// spare is a buffer that the program handed over when its profiler began: one that never was
 	// asked for any does not flush (Kineto).
-	spare *handover
+	spare atomic.Pointer[handover]
 }
 
 // anchor is an instant on the host's clock (ns since 1970) and on the program's own.
@@ -78,7 +78,7 @@ func (p *program) used() bool { return p.requested.Load() != 0 }
 
 // ask asks the program for a buffer, or takes the spare one.
 func (p *program) ask(buffer *uintptr, size, records *uint64) bool {
-	if s := p.takeSpare(); s != nil {
+	if s := p.spare.Swap(nil); s != nil {
 		*buffer, *size, *records = s.buffer, s.size, s.records
 		return true
 	}
@@ -88,21 +88,6 @@ func (p *program) ask(buffer *uintptr, size, records *uint64) bool {
 	}
 	purego.SyscallN(f, addressOf(buffer), addressOf(size), addressOf(records))
 	return *buffer != 0
-}
-
-func (p *program) keepSpare(s *handover) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.spare = s
-}
-
-// takeSpare returns the spare buffer once, nil for none.
-func (p *program) takeSpare() *handover {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.spare
-	p.spare = nil
-	return s
 }
 
 // complete hands a full buffer to the program, whose own it is.
@@ -228,10 +213,10 @@ func Call(call CallNumber, a, b, c uintptr) uint32 {
 	case CallFlush:
 		got := r.lib.FlushAll(uint32(a))
 		r.flushed()
-		if s := r.program.takeSpare(); s != nil && !r.program.active.Load() {
+		if s := r.program.spare.Swap(nil); s != nil && !r.program.active.Load() {
 			r.program.complete(0, 0, s.buffer, s.size, 0)
 		} else if s != nil {
-			r.program.keepSpare(s)
+			r.program.spare.Store(s)
 		}
 		return got
 	case CallSubscribe:
@@ -268,7 +253,7 @@ func (r *recorder) activate() {
 	if r.program.active.Swap(true) {
 		return
 	}
-	r.period(0) // some profilers bound the number of their buffers
+	r.lib.period(0) // some profilers bound the number of their buffers
 	p, owed, now := &r.program, map[uintptr]int64{}, time.Now().UnixNano()
 	for _, b := range r.pool.out() {
 		owed[b] = now
@@ -278,7 +263,7 @@ func (r *recorder) activate() {
 	pin.Pin(spare)
 	defer pin.Unpin()
 	if p.ask(&spare.buffer, &spare.size, &spare.records) {
-		p.keepSpare(spare)
+		p.spare.Store(spare)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,9 +271,9 @@ func (r *recorder) activate() {
 }
 
 // period sets the interval, in ms, at which CUPTI delivers its buffers, where this version can.
-func (r *recorder) period(ms uint32) {
-	if r.lib.FlushPeriod != nil {
-		_ = r.lib.FlushPeriod(ms)
+func (l *library) period(ms uint32) {
+	if l.FlushPeriod != nil {
+		_ = l.FlushPeriod(ms)
 	}
 }
 
@@ -455,7 +440,7 @@ func (r *recorder) disable(kind uint32) (got uint32) {
 	delete(p.kinds, kind)
 	p.stopped = p.stopped || isKernel(kind)
 	if len(p.kinds) == 0 && p.active.Swap(false) {
-		r.period(flushEvery)
+		r.lib.period(flushEvery)
 	}
 	return got
 }

@@ -47,14 +47,10 @@ const (
 	CtlSize    = 32
 )
 
-// Work of one batch of a benchmark, a thread.
+// Work of one batch of a mix, a thread.
 const (
-	MemoryBytes = 128 + 16 // read and written
-	ComputeFMA  = 512
-	HalfBytes   = 64
-	HalfFMA     = 256
-	MixBytes    = 128
-	MixFMA      = 32 // a round
+	MixBytes = 128
+	MixFMA   = 32 // a round
 )
 
 // Source returns the module for a GPU of the given compute capability,
@@ -76,21 +72,17 @@ func MixSource(major, minor int) ([]byte, error) { return module(major, minor, m
 //	7.5 and up  PTX 6.3   sm_75, which the driver compiles for any newer GPU
 func module(major, minor int, body string) ([]byte, error) {
 	cc := 10*major + minor
-	version, target, nap := "6.3", "sm_75", "nanosleep.u32"
+	version, target := "6.3", "sm_75"
 	switch {
 	case cc < 50:
 		return nil, fmt.Errorf("kernels: compute capability %d.%d: the marker needs 5.0 (Maxwell) or newer", major,
 			minor)
 	case cc < 70:
-		version, target, nap = "6.0", "sm_50", ""
+		version, target, body = "6.0", "sm_50", strings.ReplaceAll(body, "$NAP %r14;", "")
 	case cc < 75:
 		target = "sm_70"
 	}
-	if nap == "" {
-		body = strings.ReplaceAll(body, "$NAP %r14;", "")
-	} else {
-		body = strings.ReplaceAll(body, "$NAP", nap)
-	}
+	body = strings.ReplaceAll(body, "$NAP", "nanosleep.u32")
 	return fmt.Appendf(nil, ".version %s\n.target %s\n.address_size 64\n\n%s\x00", version, target, body), nil
 }
 

@@ -144,14 +144,18 @@ type Writer struct {
 func NewWriter(w io.Writer, pid, cupti uint32, started int64) *Writer {
 	out := &Writer{w: w, buf: make([]byte, 0, flushBytes+maxText+64), started: started, lastStart: started}
 	out.buf = append(out.buf, magic...)
-	out.uint(uint64(pid))
-	out.uint(uint64(cupti))
+	out.uint(uint64(pid), uint64(cupti))
 	out.int(started)
 	return out
 }
 
-func (w *Writer) uint(v uint64) { w.buf = binary.AppendUvarint(w.buf, v) }
-func (w *Writer) int(v int64)   { w.buf = binary.AppendVarint(w.buf, v) }
+func (w *Writer) uint(values ...uint64) {
+	for _, v := range values {
+		w.buf = binary.AppendUvarint(w.buf, v)
+	}
+}
+
+func (w *Writer) int(v int64) { w.buf = binary.AppendVarint(w.buf, v) }
 
 // text adds an entry of a tag and a text, which is cut to maxText.
 func (w *Writer) text(tag byte, s []byte) {
@@ -187,16 +191,10 @@ func (w *Writer) Kernel(k *Kernel) {
 	// Distances from the kernel before: they take two or three bytes instead of nine.
 	w.int(k.Start - w.lastStart)
 	w.int(k.End - k.Start)
-	w.uint(uint64(k.Device))
-	w.uint(uint64(k.Stream))
+	w.uint(uint64(k.Device), uint64(k.Stream))
 	w.int(int64(k.Correlation) - int64(w.lastCorr))
-	w.uint(uint64(k.Graph))
-	for i := range 3 {
-		w.uint(uint64(k.Grid[i]))
-	}
-	for i := range 3 {
-		w.uint(uint64(k.Block[i]))
-	}
+	w.uint(uint64(k.Graph), uint64(k.Grid[0]), uint64(k.Grid[1]), uint64(k.Grid[2]))
+	w.uint(uint64(k.Block[0]), uint64(k.Block[1]), uint64(k.Block[2]))
 	w.lastStart, w.lastCorr = k.Start, k.Correlation
 	w.kernels++
 	w.spill()
@@ -217,8 +215,7 @@ func (w *Writer) Dropped(n uint64) {
 func (w *Writer) Marker(m *Marker) {
 	edges := m.Edges[:min(len(m.Edges), maxEdges)]
 	w.buf = append(w.buf, tagMarker)
-	w.uint(uint64(m.Kind))
-	w.uint(uint64(len(edges)))
+	w.uint(uint64(m.Kind), uint64(len(edges)))
 	w.int(int64(m.First))
 	last := w.started
 	for _, e := range edges {
@@ -240,9 +237,7 @@ func (w *Writer) Yielded(at int64) {
 // Range adds an event of a range; its name must have been added.
 func (w *Writer) Range(r *Range) {
 	w.buf = append(w.buf, tagRange, byte(r.Kind))
-	w.uint(uint64(r.Thread))
-	w.uint(uint64(r.Domain))
-	w.uint(r.ID)
+	w.uint(uint64(r.Thread), uint64(r.Domain), r.ID)
 	w.int(r.At - w.started)
 	w.uint(uint64(r.Name))
 	w.spill()
@@ -251,8 +246,7 @@ func (w *Writer) Range(r *Range) {
 // Call adds the call that launched the kernels of a correlation.
 func (w *Writer) Call(correlation uint32, c Call) {
 	w.buf = append(w.buf, tagCall)
-	w.uint(uint64(correlation))
-	w.uint(uint64(c.Thread))
+	w.uint(uint64(correlation), uint64(c.Thread))
 	w.int(c.At - w.started)
 	w.spill()
 }
@@ -276,9 +270,7 @@ func (w *Writer) Flush() error {
 // End makes the log whole with its counts. More may follow, and another End.
 func (w *Writer) End() error {
 	w.buf = append(w.buf, tagEnd)
-	w.uint(w.kernels)
-	w.uint(w.reported)
-	w.uint(w.dropped)
+	w.uint(w.kernels, w.reported, w.dropped)
 	return w.Flush()
 }
 

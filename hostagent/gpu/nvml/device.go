@@ -16,11 +16,9 @@ import (
 
 // Device is one GPU's sensors. It is safe for concurrent use, as NVML is.
 type Device struct {
-	lib    *library
-	h      handle
-	info   gpu.Info
-	fields bool // the library has field values
-
+	lib   *library
+	h     handle
+	info  gpu.Info
 	close sync.Once
 }
 
@@ -48,7 +46,7 @@ func open(lib *library, selector string) (*Device, error) {
 	if err := lib.check("nvmlInit", lib.Init()); err != nil {
 		return nil, fmt.Errorf("nvml: open: %w", err)
 	}
-	d := &Device{lib: lib, fields: lib.FieldValues != nil}
+	d := &Device{lib: lib}
 	err := d.find(selector)
 	if err == nil {
 		err = d.identify()
@@ -144,32 +142,32 @@ func (d *Device) Read() (out gpu.PowerReading, err error) {
 // ReadFields asks for the instant and the average field in one call.
 func (d *Device) ReadFields() (instant, average measure.Watt, err error) {
 	nan := measure.Watt(math.NaN())
-	if !d.fields {
+	if d.lib.FieldValues == nil {
 		return nan, nan, nil
 	}
 	v := &[2]fieldValue{{FieldID: fieldInstant}, {FieldID: fieldAverage}}
-	r := d.lib.FieldValues(d.h, int32(len(v)), &v[0])
-	if r == notSupported {
-		return nan, nan, nil
-	}
-	if err := d.lib.check("nvmlDeviceGetFieldValues", r); err != nil {
-		return nan, nan, fmt.Errorf("nvml: read: %w", err)
+	has, err := d.has("read", "nvmlDeviceGetFieldValues", d.lib.FieldValues(d.h, int32(len(v)), &v[0]))
+	if !has {
+		return nan, nan, err
 	}
 	return milliwatts(&v[0]), milliwatts(&v[1]), nil
 }
 
 // ReadUsage is nvmlDeviceGetPowerUsage, in half a microsecond.
 func (d *Device) ReadUsage() (measure.Watt, error) {
-	nan := measure.Watt(math.NaN())
 	mw := new(uint32)
-	r := d.lib.PowerUsage(d.h, mw)
-	if r == notSupported {
-		return nan, nil
-	}
-	if err := d.lib.check("nvmlDeviceGetPowerUsage", r); err != nil {
-		return nan, fmt.Errorf("nvml: read: %w", err)
+	if has, err := d.has("read", "nvmlDeviceGetPowerUsage", d.lib.PowerUsage(d.h, mw)); !has {
+		return measure.Watt(math.NaN()), err
 	}
 	return measure.Watt(float64(*mw) / 1e3), nil
+}
+
+// has reports whether a call brought a reading: a GPU that lacks the register has none, which is no error.
+func (d *Device) has(operation, call string, r result) (bool, error) {
+	if r == success || r == notSupported {
+		return r == success, nil
+	}
+	return false, fmt.Errorf("nvml: %s: %w", operation, d.lib.check(call, r))
 }
 
 // milliwatts converts a field in mW to watts. It is NaN on a GPU without the sensor, which
@@ -190,12 +188,9 @@ func (d *Device) ReadEnergy() (measure.Joule, error) {
 		return nan, nil
 	}
 	mj := new(uint64)
-	r := d.lib.TotalEnergy(d.h, mj)
-	if r == notSupported {
-		return nan, nil
-	}
-	if err := d.lib.check("nvmlDeviceGetTotalEnergyConsumption", r); err != nil {
-		return nan, fmt.Errorf("nvml: read energy: %w", err)
+	has, err := d.has("read energy", "nvmlDeviceGetTotalEnergyConsumption", d.lib.TotalEnergy(d.h, mj))
+	if !has {
+		return nan, err
 	}
 	return measure.Joule(float64(*mj) / 1e3), nil
 }

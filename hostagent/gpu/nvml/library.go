@@ -106,15 +106,7 @@ var libraries = []string{"libnvidia-ml.so.1", "libnvidia-ml.so"}
 
 // load binds the library's functions. ErrNoNVML where it is missing or too old.
 func load(names ...string) (*library, error) {
-	lib, err := dl.Open(names...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w; it comes with NVIDIA's driver", ErrNoNVML, err)
-	}
-	l := new(library)
-	if err := dl.Bind(lib, l); err != nil {
-		return nil, fmt.Errorf("%w: %w; the driver is too old", ErrNoNVML, err)
-	}
-	return l, nil
+	return dl.Load[library](names, ErrNoNVML, "it comes with NVIDIA's driver", ErrNoNVML, "the driver is too old")
 }
 
 // check turns an nvmlReturn_t into an error with NVML's text; nil for success.

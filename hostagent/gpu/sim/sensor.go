@@ -41,10 +41,7 @@ type Sensor struct {
 	energy measure.Joule
 }
 
-var (
-	_ gpu.PowerSensor    = (*Sensor)(nil)
-	_ gpu.PowerRegisters = (*Sensor)(nil)
-)
+var _ gpu.PowerSensor = (*Sensor)(nil)
 
 // NewSensor makes a sensor that watches a plant. Its energy counter begins at
 // zero with the first reading.
@@ -69,18 +66,6 @@ func (s *Sensor) Read() (gpu.PowerReading, error) {
 	return out, nil
 }
 
-// ReadUsage stands for nvmlDeviceGetPowerUsage: the average, as on a Hopper.
-func (s *Sensor) ReadUsage() (measure.Watt, error) {
-	r, err := s.Read()
-	return r.Usage, err
-}
-
-// ReadFields reads the instant and the average power.
-func (s *Sensor) ReadFields() (instant, average measure.Watt, err error) {
-	r, err := s.Read()
-	return r.Instant, r.Average, err
-}
-
 // ReadEnergy returns the energy counter, which moves with the updates.
 func (s *Sensor) ReadEnergy() (measure.Joule, error) {
 	s.mu.Lock()
@@ -101,7 +86,7 @@ func (s *Sensor) refresh(now time.Time) {
 		// The counter integrates over the whole gap between two readings, however long.
 		s.energy += measure.Joule(float64(s.reading(from, at)) * at.Sub(from).Seconds())
 	}
-	// Each register is a mean over a time of its own, up to the update.
+	// Each register is a mean over a time of its own, up to the update; usage is the average, as on a Hopper.
 	average := s.reading(at.Add(-s.r.Average), at)
 	s.last = gpu.PowerReading{Instant: s.reading(at.Add(-s.r.Instant), at), Average: average, Usage: average}
 	s.update, s.began = n, true

@@ -59,6 +59,20 @@ func Bind(lib uintptr, table any) error {
 	return nil
 }
 
+// Load binds the first library that can be loaded to a new table. Without one the error wraps none, and for a library
+// that lacks a function old; each ends in a remedy.
+func Load[T any](names []string, none error, remedy string, old error, update string) (*T, error) {
+	lib, err := Open(names...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; %s", none, err, remedy)
+	}
+	table := new(T)
+	if err := Bind(lib, table); err != nil {
+		return nil, fmt.Errorf("%w: %w; %s", old, err, update)
+	}
+	return table, nil
+}
+
 // Find returns the address of the first of the symbols that the library has, 0 for none.
 func Find(lib uintptr, names ...string) uintptr {
 	for _, n := range names {

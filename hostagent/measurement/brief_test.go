@@ -38,8 +38,8 @@ func (registers) Info() nvml.Info {
 }
 func (registers) Close() error { return nil }
 func (r registers) Read() (nvml.Reading, error) {
-	instant, average, err := r.ReadFields()
-	return nvml.Reading{Instant: int32(1e3 * instant), Average: int32(1e3 * average), Usage: int32(1e3 * average)}, err
+	p, err := r.Sensor.Read()
+	return nvml.Reading{Instant: int32(1e3 * p.Instant), Average: int32(1e3 * p.Average), Usage: int32(1e3 * p.Usage)}, err
 }
 
 // behind is a clock that is late.

@@ -92,7 +92,7 @@ type Watcher struct {
 	o MethodOptions
 	s gpu.PowerSensor
 	// registers reads one register at a time where the GPU's library can, so that a method's
-	// calls cost as much as in the software that uses it; nil where all are read at once.
+	// calls cost as much as in the software that uses it.
 	registers                        gpu.PowerRegisters
 	sma, mtsm, papi, fields, counter channel
 	instant, average                 trace // from the one call for both fields
@@ -112,7 +112,10 @@ func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
 	if o.Nap == nil {
 		o.Nap = nap
 	}
-	registers, _ := s.(gpu.PowerRegisters)
+	registers, ok := s.(gpu.PowerRegisters)
+	if !ok {
+		registers = whole{s}
+	}
 	w := &Watcher{o: o, s: s, registers: registers, up: make(chan struct{}, 1)}
 	w.counter.steps = true
 	for _, t := range []*trace{
@@ -121,6 +124,19 @@ func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
 		t.line = o.Line
 	}
 	return w
+}
+
+// whole reads all registers for each of them.
+type whole struct{ gpu.PowerSensor }
+
+func (s whole) ReadUsage() (measure.Watt, error) {
+	r, err := s.Read()
+	return r.Usage, err
+}
+
+func (s whole) ReadFields() (instant, average measure.Watt, err error) {
+	r, err := s.Read()
+	return r.Instant, r.Average, err
 }
 
 // Run reads until ctx ends, and returns when every thread has ended. Errors of the sensor
@@ -192,12 +208,7 @@ func (w *Watcher) runFields(ctx context.Context) {
 	beat(ctx, byChance(w.o.FieldsEvery), w.o.FieldsEvery, func() {
 		var instant, average measure.Watt
 		at, ok := w.fields.ask(&w.calls, func() (err error) {
-			if w.registers != nil {
-				instant, average, err = w.registers.ReadFields()
-				return err
-			}
-			r, err := w.s.Read()
-			instant, average = r.Instant, r.Average
+			instant, average, err = w.registers.ReadFields()
 			return err
 		})
 		if ok {
@@ -236,12 +247,7 @@ func (w *Watcher) runCounter(ctx context.Context) {
 func (w *Watcher) readUsage(c *channel) (ok bool) {
 	var p measure.Watt
 	at, ok := c.ask(&w.calls, func() (err error) {
-		if w.registers != nil {
-			p, err = w.registers.ReadUsage()
-			return err
-		}
-		r, err := w.s.Read()
-		p = r.Usage
+		p, err = w.registers.ReadUsage()
 		return err
 	})
 	if ok {

@@ -137,17 +137,6 @@ func (t *trace) points() []Point {
 	return out
 }
 
-// slope is a counter's growth between its first and its last change in a span,
-// and the number of changes; NaN with fewer than two.
-func (t *trace) slope(s span) (measure.Watt, int) {
-	in := t.changes(s)
-	if len(in) < 2 {
-		return measure.Watt(math.NaN()), len(in)
-	}
-	first, last := in[0], in[len(in)-1]
-	return measure.Watt((last.v - first.v) / (float64(last.since-first.since) / 1e9)), len(in)
-}
-
 // span is an interval of the wall clock in ns.
 type span struct{ from, to int64 }
 
@@ -353,17 +342,17 @@ func answerField(t *trace, s span) answer {
 // the last change, each rectangular between two readings; by the time before and behind them,
 // whose power spreads as that between the changes does, with Student's t; and by the quantum.
 func answerSlope(t *trace, s span) answer {
-	p, changes := t.slope(s)
-	if changes < 2 {
-		return silent("the counter moved %d times in %v: its slope needs two", changes, measure.Seconds(s.seconds()))
-	}
-	a := answer{energy: measure.Joule(float64(p) * s.seconds()), n: uint64(changes)}
 	in := t.changes(s)
+	if len(in) < 2 {
+		return silent("the counter moved %d times in %v: its slope needs two", len(in), measure.Seconds(s.seconds()))
+	}
 	first, last := in[0], in[len(in)-1]
 	length := float64(last.since-first.since) / 1e9
+	p := (last.v - first.v) / length
+	a := answer{energy: measure.Joule(p * s.seconds()), n: uint64(len(in))}
 	instants := math.Hypot(first.late(), last.late()) / length * float64(a.energy)
 	// A single interval shows no spread: up to the mean power itself, rectangular.
-	spread, wider := float64(p)/math.Sqrt(3), 1.0
+	spread, wider := p/math.Sqrt(3), 1.0
 	if dof := float64(len(in) - 2); dof > 0 {
 		spread = stat.StdDev(powersOf(in), nil)
 		wider = distuv.StudentsT{Sigma: 1, Nu: dof}.Quantile(0.975) / 2

@@ -71,8 +71,8 @@ func TestTraceIsBounded(t *testing.T) {
 	if sum, n := tr.sum(all); n != 10000 || math.Abs(sum-want) > 1e-6 {
 		t.Errorf("got %v of %d readings, want %v of 10000", sum, n, want)
 	}
-	if p, _ := count.slope(all); math.Abs(float64(p)-1000) > 1 {
-		t.Errorf("a counter that grows by one a millisecond: %v", p)
+	if p := float64(answerSlope(&count, all).energy) / all.seconds(); math.Abs(p-1000) > 1 {
+		t.Errorf("a counter that grows by one a millisecond: %v W", p)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
@@ -30,17 +31,18 @@ type bench struct {
 	changed chan struct{} // buffered by one: viewers came or went
 	ask     chan struct{} // buffered by one: poll at once
 
-	asking sync.Mutex // held during a poll
+	fed atomic.Bool // polled without being asked, see feed
+
+	asking sync.Mutex              // held during a poll
+	asked  time.Time               // end of the last poll
+	tasks  map[string]store.TaskID // of the captures in now
 
 	mu      sync.Mutex
 	now     State
-	asked   time.Time               // end of the last poll
-	viewers map[*mailbox]bool       // true for those that want a free bench sampled
-	history []Moment                // of Config.Keep, oldest first
-	tasks   map[string]store.TaskID // of the captures in now
-	last    string                  // id of the newest capture that was seen
-	seen    string                  // capture of the last moment
-	fed     bool                    // polled without being asked, see feed
+	viewers map[*mailbox]bool // true for those that want a free bench sampled
+	history []Moment          // of Config.Keep, oldest first
+	last    string            // id of the newest capture that was seen
+	seen    string            // capture of the last moment
 }
 
 // join adds a viewer, and sends it the state and the history.
@@ -83,18 +85,12 @@ func (b *bench) state() State {
 
 // stateNow returns the state, after a poll where the last one is older than Config.Poll.
 func (b *bench) stateNow(ctx context.Context) State {
-	b.mu.Lock()
-	fresh := b.fed && b.now.Reach != Unasked
-	b.mu.Unlock()
-	if fresh {
-		return b.state()
+	if s := b.state(); b.fed.Load() && s.Reach != Unasked {
+		return s
 	}
 	b.asking.Lock()
 	defer b.asking.Unlock()
-	b.mu.Lock()
-	fresh = !b.asked.IsZero() && time.Since(b.asked) < b.cfg.Poll
-	b.mu.Unlock()
-	if !fresh {
+	if b.asked.IsZero() || time.Since(b.asked) >= b.cfg.Poll {
 		b.poll(ctx, b.monitor.AskBench)
 	}
 	return b.state()
@@ -166,13 +162,8 @@ func (b *bench) run(ctx context.Context) {
 // polls every Config.Poll, and at once after a nudge of ask.
 func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	fed := func(on bool) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.fed = on
-	}
 	var wg sync.WaitGroup
-	fed(true)
+	b.fed.Store(true)
 	wg.Go(func() {
 		tick := time.NewTicker(b.cfg.Poll)
 		defer tick.Stop()
@@ -192,7 +183,7 @@ func (b *bench) feed(ctx context.Context, d demand) (stop func()) {
 	return func() {
 		cancel()
 		wg.Wait()
-		fed(false)
+		b.fed.Store(false)
 		b.update(func(s *State) { s.Unwatched = "" })
 	}
 }
@@ -216,9 +207,7 @@ func (b *bench) poll(ctx context.Context, about func(context.Context) (session.B
 	} else {
 		reach, why = Away, err.Error()
 	}
-	b.mu.Lock()
 	b.asked = now
-	b.mu.Unlock()
 	b.update(func(s *State) {
 		if s.Reach != reach {
 			s.Reach, s.Since = reach, now
@@ -246,8 +235,9 @@ func (b *bench) poll(ctx context.Context, about func(context.Context) (session.B
 // A task that the database does not have yet is looked up again at the next poll; of known
 // ones the id is kept.
 func (b *bench) withTasks(ctx context.Context, holding string, held []session.Capture) (list []Capture, last Capture) {
+	known := b.tasks
 	b.mu.Lock()
-	known, newest, before := b.tasks, b.last, b.now
+	newest, before := b.last, b.now
 	if holding != "" {
 		b.last = holding
 	}
@@ -280,8 +270,6 @@ func (b *bench) withTasks(ctx context.Context, holding string, held []session.Ca
 	if last.ID != "" {
 		last.Task = taskOf(last.ID)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.tasks = found
 	return list, last
 }
@@ -311,12 +299,7 @@ func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
 // arrived takes a moment of the monitor's: it keeps it for later viewers and sends it to
 // the present ones. A moment of another capture polls the holder at once.
 func (b *bench) arrived(m session.Moment) {
-	b.mu.Lock()
-	changed := b.now.Unwatched != m.Trouble
-	b.mu.Unlock()
-	if changed {
-		b.update(func(s *State) { s.Unwatched = m.Trouble })
-	}
+	b.update(func(s *State) { s.Unwatched = m.Trouble })
 	if m.Trouble != "" {
 		return
 	}

@@ -392,9 +392,7 @@ func stateMessage(s *State) *pb.BenchState {
 		}
 		m.Missing = lists.Map(p.Missing, wire.Text)
 	}
-	for _, c := range s.Captures {
-		m.Captures = append(m.Captures, captureMessage(c))
-	}
+	m.Captures = lists.Map(s.Captures, captureMessage)
 	if c, ok := s.Holding(); ok {
 		m.TaskName, m.TaskId = wire.Text(c.TaskName), int64(c.Task)
 	}

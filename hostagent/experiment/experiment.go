@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -105,14 +106,13 @@ func Around(
 	ctx context.Context, lead, trail time.Duration, read func(context.Context), work measurement.Work,
 ) (kernels []gpu.Kernel, err error) {
 	side, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var reader sync.WaitGroup
+	reader.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		read(side)
-	}()
-	defer func() { cancel(); <-done }()
+	})
+	defer func() { cancel(); reader.Wait() }()
 	if err := sensor.Pause(ctx, lead); err != nil {
 		return nil, err
 	}

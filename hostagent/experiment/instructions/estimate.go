@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/gonum/stat"
@@ -149,20 +151,14 @@ func (r *Run) counted() bool { return r.Turns > 0 && r.Threads > 0 && r.Steps > 
 
 // Campaigns lists when the runs' campaigns began, oldest first.
 func Campaigns(runs []Run) []time.Time {
-	var out []time.Time
-	for n := range runs {
-		out = append(out, runs[n].Campaign)
-	}
+	out := lists.Map(runs, func(r Run) time.Time { return r.Campaign })
 	slices.SortStableFunc(out, time.Time.Compare)
 	return slices.CompactFunc(out, time.Time.Equal)
 }
 
 // Cards lists the GPUs that runs were made on, by UUID.
 func Cards(runs []Run) []string {
-	var out []string
-	for n := range runs {
-		out = append(out, runs[n].UUID)
-	}
+	out := lists.Map(runs, func(r Run) string { return r.UUID })
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -241,9 +237,15 @@ type Run struct {
 // that was read from a file.
 func (r *Run) Span() gpu.Span { return r.span }
 
-// note keeps when the measured launch ran, the sensor's readings within it, and the GPU's
-// condition as far as it is known.
-func (r *Run) note(at gpu.Span, w *watcher, c gpu.Condition) {
+// note ends the watch of a measured launch, and keeps when that ran, the sensor's readings within it, and the GPU's
+// condition as far as it is known. Nothing is kept of a launch that failed, or of readings that ended before it.
+func (r *Run) note(ctx context.Context, at gpu.Span, w *watcher, c gpu.Condition, failed error) error {
+	if err := errors.Join(failed, w.end()); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // a kernel runs on, but the readings ended
+		return context.Cause(ctx)
+	}
 	r.span, r.Time = at, measure.SecondsOf(at.End.Sub(at.Start))
 	r.Power = w.means(at)
 	if n := len(w.readings); n > 1 {
@@ -255,6 +257,7 @@ func (r *Run) note(at gpu.Span, w *watcher, c gpu.Condition) {
 	if !math.IsNaN(c.Temperature) {
 		r.Celsius = c.Temperature
 	}
+	return nil
 }
 
 // mostLine bounds a line of a file of runs: a run has less than 2 kB.

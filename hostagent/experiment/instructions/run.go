@@ -184,16 +184,8 @@ func (p *Plan) launch(ctx context.Context, program Loaded, own Sensor, r *Run) e
 	}
 	r.Turns = times(p.Length[r.Layout])
 	l, err := program.Run(ctx, r.Turns)
-	c := own.Condition()
-	if err := errors.Join(err, w.end()); err != nil {
-		return err
-	}
-	if ctx.Err() != nil { // the kernel ran on, but the readings ended
-		return context.Cause(ctx)
-	}
 	r.Threads, r.Cycles, r.X = l.Threads, l.Cycles, l.X
-	r.note(l.Span, w, c)
-	return nil
+	return r.note(ctx, l.Span, w, own.Condition(), err)
 }
 
 // turnTime returns the length of a turn of the loop in seconds, from a run that is long
@@ -227,15 +219,8 @@ func (p *Plan) idle(ctx context.Context, own Sensor, s Setting) (Run, error) {
 	at := gpu.Span{Start: time.Now()}
 	err := sensor.Pause(ctx, p.Length[s.Layout])
 	at.End = time.Now()
-	c := own.Condition()
-	if err := errors.Join(err, w.end()); err != nil {
-		return r, err
-	}
-	if ctx.Err() != nil {
-		return r, context.Cause(ctx)
-	}
-	r.note(at, w, c)
-	return r, nil
+	err = r.note(ctx, at, w, own.Condition(), err)
+	return r, err
 }
 
 // verifyTurns is how many turns of the loop are computed again in Go.

@@ -100,28 +100,21 @@ func Measure(
 // load makes the kernel ready for the plan's sizes, which follow from the GPU
 // where the plan has none.
 func load(ctx context.Context, m Machine, p *Plan) (Loaded, error) {
-	if len(p.Blocks) == 0 {
-		one, err := m.Load(ctx, p.Kernel, 1)
-		if err != nil {
-			return nil, fmt.Errorf("sweep: %s: %w", p.Kernel, err)
-		}
-		p.Blocks = Sizes(one.Shape())
-		if err := one.Close(); err != nil {
-			return nil, err
-		}
-	}
-	// Loops are set on a full round, which must fit as well.
-	most := slices.Max(p.Blocks)
-	for {
+	for most := slices.Max(slices.Concat(p.Blocks, []uint64{1})); ; {
 		l, err := m.Load(ctx, p.Kernel, most)
 		if err != nil {
 			return nil, fmt.Errorf("sweep: %s: %w", p.Kernel, err)
 		}
 		sms, resident := l.Shape()
-		if most >= sms*resident {
+		if len(p.Blocks) == 0 {
+			p.Blocks = Sizes(sms, resident)
+		}
+		// Loops are set on a full round, which must fit as well.
+		need := max(slices.Max(p.Blocks), sms*resident)
+		if most >= need {
 			return l, nil
 		}
-		most = sms * resident
+		most = need
 		if err := l.Close(); err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -169,13 +170,10 @@ func span(start, end int64) gpu.Span {
 }
 
 // parts converts the kernels that the work returned.
-func parts(k []gpu.Kernel) (out []*pb.WorkPart) {
-	for _, x := range k {
-		out = append(out, &pb.WorkPart{
-			Name: wire.Text(x.Name), StartNs: x.Span.Start.UnixNano(), EndNs: x.Span.End.UnixNano(),
-		})
-	}
-	return out
+func parts(k []gpu.Kernel) []*pb.WorkPart {
+	return lists.Map(k, func(x gpu.Kernel) *pb.WorkPart {
+		return &pb.WorkPart{Name: wire.Text(x.Name), StartNs: x.Span.Start.UnixNano(), EndNs: x.Span.End.UnixNano()}
+	})
 }
 
 // parseParts converts the kernels of the work. Their number and names are bounded: they come

@@ -59,6 +59,9 @@ type Server struct {
 // NewServer makes a server.
 func NewServer(cfg Config) *Server {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Admit == nil {
+		cfg.Admit = func(gpu.Info) error { return nil }
+	}
 	return &Server{cfg: cfg, started: time.Now(), calls: map[*call]struct{}{}}
 }
 
@@ -215,15 +218,7 @@ func (s *Server) config(p *pb.OpenMeasurement) (measurement.Config, error) {
 	if p.Opens && info.UUID == "" {
 		return cfg, nil
 	}
-	return cfg, s.admit(info)
-}
-
-// admit refuses a GPU that cannot be measured.
-func (s *Server) admit(card gpu.Info) error {
-	if s.cfg.Admit == nil {
-		return nil
-	}
-	return s.cfg.Admit(card)
+	return cfg, s.cfg.Admit(info)
 }
 
 // measure runs measurement.Measure with the program in the GPU's place, and returns the task as
@@ -286,7 +281,7 @@ func (s *Server) open(
 			dev.info, err = parseGPU(answer.GetGpu())
 		}
 		if err == nil {
-			err = s.admit(dev.info)
+			err = s.cfg.Admit(dev.info)
 		}
 		if err != nil {
 			return nil, nil, err

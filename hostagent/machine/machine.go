@@ -174,9 +174,7 @@ func Run(ctx context.Context, list []*Sensor, every time.Duration, sink func(con
 			return false
 		})
 		if len(batch) > 0 && (time.Since(begun) > time.Second || ctx.Err() != nil) {
-			if err := sink(context.WithoutCancel(ctx), batch); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, sink(context.WithoutCancel(ctx), batch))
 			batch, begun = nil, time.Now()
 		}
 	}

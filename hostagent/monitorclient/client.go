@@ -107,11 +107,8 @@ func (c *Client) fail(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if s, ok := status.FromError(err); ok {
-		text = s.Message()
-	}
-	text, own := strings.CutPrefix(text, operation+": ") // the monitor's errors begin so, gRPC's do not
+	// The monitor's errors begin with the operation, gRPC's do not.
+	text, own := strings.CutPrefix(status.Convert(err).Message(), operation+": ")
 	switch status.Code(err) {
 	case codes.Unavailable:
 		// UNAVAILABLE is gRPC's own, for a lost connection, or the monitor's, about its instrument

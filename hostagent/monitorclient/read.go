@@ -58,11 +58,11 @@ func (c *Client) Read(ctx context.Context, o ReadOptions, sink Sink) (session.Tr
 			pauses.Reset()
 			since = time.Now()
 		}
-		var broken *brokenStream
-		if !errors.As(err, &broken) && (!misfit || misfits > maxMisfits) {
+		broken, resumable := errors.AsType[*brokenStream](err)
+		if !resumable && (!misfit || misfits > maxMisfits) {
 			return session.Trailer{}, err
 		}
-		if broken != nil && time.Since(since) > c.o.Patience {
+		if resumable && time.Since(since) > c.o.Patience {
 			err := c.fail("read", broken.err)
 			return session.Trailer{}, r.errorf("gave up after %v without an item: %w", c.o.Patience, err)
 		}

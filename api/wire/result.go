@@ -29,10 +29,10 @@ func ParseRailResult(p *pb.RailResult) (measure.RailResult, error) {
 	var f Fields
 	r := railResultOf(&f, p)
 	if f.Err != nil {
-		return r, fmt.Errorf("rail %s: %w", quote(p.Name), f.Err)
+		return r, fmt.Errorf("rail %q: %w", p.Name, f.Err)
 	}
 	return r, cmp.Or(text("rail", p.Name),
-		finite("rail "+quote(p.Name), field{"mean_w", p.MeanW}, field{"peak_w", p.PeakW}))
+		finite(fmt.Sprintf("rail %q", p.Name), field{"mean_w", p.MeanW}, field{"peak_w", p.PeakW}))
 }
 
 // Budget converts the lines of an uncertainty budget to their messages.
@@ -48,7 +48,7 @@ func parseContribution(c *pb.Contribution) (measure.Contribution, error) {
 		return measure.Contribution{}, refuse("budget: an empty line")
 	}
 	return contributionOf(c), cmp.Or(text("source", c.Source),
-		notNegative("budget "+quote(c.Source), field{"u_j", c.UJ}))
+		notNegative(fmt.Sprintf("budget %q", c.Source), field{"u_j", c.UJ}))
 }
 
 // Clock converts a clock fit to its message. u_s is the larger of the standard

@@ -44,7 +44,7 @@ func ParseChannel(p *pb.Channel) (measure.Channel, error) {
 		return measure.Channel{}, err
 	}
 	if p.Unit <= 0 || int(p.Unit) >= len(units) {
-		return measure.Channel{}, refuse("channel %s: unit %v: want volt, ampere or watt", quote(p.Name), p.Unit)
+		return measure.Channel{}, refuse("channel %q: unit %v: want volt, ampere or watt", p.Name, p.Unit)
 	}
 	c := channelOf(p)
 	c.Unit = units[p.Unit]
@@ -52,8 +52,7 @@ func ParseChannel(p *pb.Channel) (measure.Channel, error) {
 		return measure.Channel{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	if c.MinCount > c.MaxCount {
-		return measure.Channel{}, refuse("channel %s: min_count %d above max_count %d", quote(c.Name), c.MinCount,
-			c.MaxCount)
+		return measure.Channel{}, refuse("channel %q: min_count %d above max_count %d", c.Name, c.MinCount, c.MaxCount)
 	}
 	return c, nil
 }
@@ -66,7 +65,7 @@ func ParseRail(p *pb.Rail, channels []measure.Channel) (measure.Rail, error) {
 	f := Fields{text("rail", p.Name)}
 	r := railOf(&f, p)
 	if f.Err != nil {
-		return measure.Rail{}, fmt.Errorf("rail %s: %w", quote(p.Name), f.Err)
+		return measure.Rail{}, fmt.Errorf("rail %q: %w", p.Name, f.Err)
 	}
 	if err := r.Validate(channels); err != nil {
 		return measure.Rail{}, fmt.Errorf("%w: %w", ErrMessage, err)
@@ -148,7 +147,7 @@ func parseRecords(p []*pb.CalibrationRecord) (out []measure.CalibrationRecord, e
 			return nil, err
 		}
 		if !utf8.ValidString(r.GetText()) {
-			return nil, refuse("calibration record %s is no text", quote(r.GetId()))
+			return nil, refuse("calibration record %q is no text", r.GetId())
 		}
 		out = append(out, measure.CalibrationRecord{ID: r.GetId(), Text: r.GetText()})
 	}
@@ -193,6 +192,6 @@ func ParseWindow(p *pb.Window) (*measure.Window, error) {
 	if p.ToS < p.FromS {
 		return nil, refuse("window: ends at %v s, before it begins at %v s", p.ToS, p.FromS)
 	}
-	return &measure.Window{From: seconds(p.FromS), To: seconds(p.ToS)},
+	return &measure.Window{From: measure.Seconds(p.FromS), To: measure.Seconds(p.ToS)},
 		finite("window", field{"from_s", p.FromS}, field{"to_s", p.ToS})
 }

@@ -17,7 +17,6 @@ import (
 	"math"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -219,10 +218,6 @@ func ParseTime(name string, p *timestamppb.Timestamp) (time.Time, error) {
 func toInt32(v int) int32 { return int32(max(math.MinInt32, min(math.MaxInt32, v))) }
 
 func toUint32(v int) uint32 { return uint32(max(0, min(math.MaxUint32, v))) }
-
-func seconds(v float64) measure.Seconds { return measure.Seconds(v) }
-
-func quote(s string) string { return strconv.Quote(s) }
 
 // Fields reads the fields of a message one after another and keeps the first error in Err;
 // fields after it stay zero. Its use is for one goroutine.

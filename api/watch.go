@@ -311,11 +311,8 @@ type seen struct {
 func look(ctx context.Context, db Database) (*seen, error) {
 	s := &seen{marks: map[store.TaskID]uint64{}, running: map[store.TaskID]bool{}}
 	marks, _, err := s.look(ctx, db, true)
-	if err != nil {
-		return nil, err
-	}
 	s.take(marks, nil, true)
-	return s, nil
+	return s, err
 }
 
 // look reads the marks of all tasks, or only of new ones and of those that ran.

@@ -78,11 +78,8 @@ func (a *App) valuesOf(f *pflag.Flag) cobra.CompletionFunc {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}
 	case "user":
-		return a.inTime(func(ctx context.Context) (values []string) {
-			users, err := a.Users(ctx)
-			if err != nil {
-				return nil
-			}
+		return a.inTime(func(ctx context.Context) []string {
+			users, _ := a.Users(ctx) // an error: no values
 			return lists.Map(users, func(u store.UserTasks) string { return u.User })
 		})
 	case "name":
@@ -122,10 +119,7 @@ func taskChoice(t *store.Row) string {
 // ofTasks completes what text makes of the newest tasks, each once.
 func (a *App) ofTasks(text func(*store.Row) string) cobra.CompletionFunc {
 	return a.inTime(func(ctx context.Context) (values []string) {
-		tasks, err := a.List(ctx, store.Query{Limit: recent})
-		if err != nil {
-			return nil
-		}
+		tasks, _ := a.List(ctx, store.Query{Limit: recent}) // an error: no values
 		for i := range tasks {
 			if v := text(&tasks[i]); v != "" {
 				values = lists.AddNew(values, v)
@@ -158,7 +152,7 @@ func (a *App) Users(ctx context.Context) (out []store.UserTasks, err error) {
 // inTime completes what read returns: of a file when it is read, of another machine within completionTime, else
 // nothing. read gets the database of flags, environment and client configuration; it may outlast the call.
 func (a *App) inTime(read func(context.Context) []string) cobra.CompletionFunc {
-	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return func(c *cobra.Command, _ []string, _ string) (values []string, d cobra.ShellCompDirective) {
 		if a.chooseHost(c.Flags()) != nil || a.configure(c) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -168,13 +162,12 @@ func (a *App) inTime(read func(context.Context) []string) cobra.CompletionFunc {
 			defer cancel()
 			ctx = inTime
 		}
-		values := make(chan []string, 1)
-		go func() { values <- read(ctx) }()
+		done := make(chan []string, 1)
+		go func() { done <- read(ctx) }()
 		select {
-		case v := <-values:
-			return v, cobra.ShellCompDirectiveNoFileComp
+		case values = <-done:
 		case <-ctx.Done():
-			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return values, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -40,14 +40,14 @@ func CheckEnding(path, format string, ends ...string) error {
 	return Usagef("%s: what is written is %s: let the name end in %s", path, format, strings.Join(ends, " or "))
 }
 
-// checked is a flag's value with a check of what it is set to.
-type checked struct {
+// Checked is a flag's value with a check of what it is set to.
+type Checked struct {
 	pflag.Value
-	check func(text string) error
+	Check func(text string) error
 }
 
-func (c checked) Set(text string) error {
-	if err := c.check(text); err != nil {
+func (c Checked) Set(text string) error {
+	if err := c.Check(text); err != nil {
 		return err
 	}
 	return c.Value.Set(text)
@@ -58,7 +58,7 @@ func (c checked) Set(text string) error {
 func OutFlag(fl *pflag.FlagSet, path *string, name, usage, format string, ends ...string) {
 	fl.StringVar(path, name, "", usage)
 	f := fl.Lookup(name)
-	f.Value = checked{f.Value, func(text string) error { return CheckEnding(text, format, ends...) }}
+	f.Value = Checked{f.Value, func(text string) error { return CheckEnding(text, format, ends...) }}
 }
 
 // SVGFlag adds --svg, the file of a picture.

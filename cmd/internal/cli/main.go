@@ -37,24 +37,16 @@ func Printable(err error) string {
 }
 
 // Asked is the cause of a context that a signal cancelled.
-type Asked struct{ Signal os.Signal }
+type Asked struct{ Signal syscall.Signal }
 
 // Error returns "SIGNAME received".
 func (a Asked) Error() string { return a.Name() + " received" }
 
 // Name returns the name of the signal, as SIGTERM.
-func (a Asked) Name() string {
-	number, _ := a.Signal.(syscall.Signal)
-	return cmp.Or(unix.SignalName(number), a.Signal.String())
-}
+func (a Asked) Name() string { return unix.SignalName(a.Signal) }
 
 // code returns the exit code of a shell for a process that the signal ended: 128 + number.
-func (a Asked) code() int {
-	if s, ok := a.Signal.(syscall.Signal); ok {
-		return Signalled + int(s)
-	}
-	return ExitFailed
-}
+func (a Asked) code() int { return Signalled + int(a.Signal) }
 
 // Is makes errors.Is(a, context.Canceled) true.
 func (Asked) Is(target error) bool { return target == context.Canceled }
@@ -90,7 +82,7 @@ func UntilAsked(parent context.Context) (context.Context, func()) {
 				if s == syscall.SIGHUP && h.Reload.Load() || s == syscall.SIGPIPE && !outputClosed() {
 					continue
 				}
-				cancel(Asked{s})
+				cancel(Asked{s.(syscall.Signal)})
 				signal.Reset(os.Interrupt) // a second one ends the process at once
 			case <-ctx.Done():
 			}
@@ -129,10 +121,7 @@ type interruption struct {
 
 // Error returns the line for the user: the signal, and what remains of the data.
 func (i interruption) Error() string {
-	if i.kept == "" {
-		return fmt.Sprintf("interrupted by %s", i.Name())
-	}
-	return fmt.Sprintf("interrupted by %s: %s", i.Name(), i.kept)
+	return strings.TrimSuffix("interrupted by "+i.Name()+": "+i.kept, ": ")
 }
 
 // Silently reports whether err needs no message: its only cause is that the standard output

@@ -78,10 +78,8 @@ func TaskID(arg string) (store.TaskID, error) {
 	return store.TaskID(n), nil
 }
 
-// OneTask is a cobra.PositionalArgs: exactly one task.
-func OneTask(c *cobra.Command, args []string) error {
-	return cobra.MatchAll(cobra.ExactArgs(1), Tasks)(c, args)
-}
+// OneTask takes exactly one task.
+var OneTask = cobra.MatchAll(cobra.ExactArgs(1), Tasks)
 
 // Tasks is a cobra.PositionalArgs: tasks. Numbers are checked before the database is opened.
 func Tasks(_ *cobra.Command, args []string) error {

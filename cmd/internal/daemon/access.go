@@ -36,26 +36,14 @@ type AccessFlags struct {
 	given                                map[string]*string // values by name of the flags given, also empty ones
 }
 
-// pathFlag is the pflag.Value of a file or folder that notes that it is given. Open refuses one given
-// with an empty value: an unset shell variable must not disable access control.
-type pathFlag struct {
-	pflag.Value
-	note func()
-}
-
-// Set implements pflag.Value.
-func (p pathFlag) Set(text string) error {
-	p.note()
-	return p.Value.Set(text)
-}
-
-// AddTo adds the flags to fl.
+// AddTo adds the flags to fl, and notes which are given: Open refuses one with an empty value, since an unset shell
+// variable must not disable access control.
 func (f *AccessFlags) AddTo(fl *pflag.FlagSet) {
 	f.given = map[string]*string{}
 	name := func(to *string, name, usage string) {
 		fl.StringVar(to, name, "", usage)
 		flag := fl.Lookup(name)
-		flag.Value = pathFlag{flag.Value, func() { f.given[name] = to }}
+		flag.Value = cli.Checked{Value: flag.Value, Check: func(string) error { f.given[name] = to; return nil }}
 	}
 	name(&f.Dir, "auth",
 		"folder made by wattmark auth init: speak TLS with its server.crt, and ask for its tokens and certificates")

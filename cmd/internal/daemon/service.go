@@ -19,7 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,8 +32,10 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/monitor/capture"
 	"github.com/wattmark/wattmark/store"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -267,50 +269,35 @@ const recordsPerSecond = 5
 // malformed connections cannot fill the disk. The next record that passes has the number of
 // records dropped as lines_left_out.
 func Calm(log *slog.Logger) *slog.Logger {
-	return slog.New(rateLimited{log.Handler(), &rateState{}})
+	return slog.New(rateLimited{log.Handler(), rate.NewLimiter(recordsPerSecond, recordsPerSecond), new(atomic.Int64)})
 }
 
-// rateState counts the records of a rateLimited handler and of those derived from it.
-type rateState struct {
-	mu      sync.Mutex
-	since   time.Time // of the present second
-	passed  int       // in it
-	dropped int       // since the last record that passed
-}
-
-// rateLimited is the handler of Calm.
+// rateLimited is the handler of Calm. Those derived from it share its limit and its count.
 type rateLimited struct {
 	slog.Handler
-	state *rateState
+	limit   *rate.Limiter
+	dropped *atomic.Int64 // records since the last one that passed
 }
 
-// Handle implements slog.Handler.
 func (h rateLimited) Handle(ctx context.Context, r slog.Record) error {
-	h.state.mu.Lock()
-	defer h.state.mu.Unlock()
-	if r.Time.Sub(h.state.since) >= time.Second {
-		h.state.since, h.state.passed = r.Time, 0
-	}
-	if h.state.passed == recordsPerSecond {
-		h.state.dropped++
+	if !h.limit.AllowN(r.Time, 1) {
+		h.dropped.Add(1)
 		return nil
 	}
-	h.state.passed++
-	if h.state.dropped > 0 {
-		r.AddAttrs(slog.Int("lines_left_out", h.state.dropped))
-		h.state.dropped = 0
+	if n := h.dropped.Swap(0); n > 0 {
+		r.AddAttrs(slog.Int64("lines_left_out", n))
 	}
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h rateLimited) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return rateLimited{h.Handler.WithAttrs(attrs), h.state}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
 }
 
-// WithGroup implements slog.Handler.
 func (h rateLimited) WithGroup(name string) slog.Handler {
-	return rateLimited{h.Handler.WithGroup(name), h.state}
+	h.Handler = h.Handler.WithGroup(name)
+	return h
 }
 
 // PipeSize is the buffer between the JSON gateway and the gRPC server, in bytes.
@@ -336,7 +323,6 @@ type LimitFlags struct {
 	request cli.Size
 }
 
-// AddTo adds the flags to fl.
 func (f *LimitFlags) AddTo(fl *pflag.FlagSet) {
 	d := limits.Default()
 	f.request = cli.Size(d.Request)
@@ -381,7 +367,6 @@ type RoomFlags struct {
 	perHolder   int
 }
 
-// AddTo adds the flags to fl.
 func (f *RoomFlags) AddTo(fl *pflag.FlagSet) {
 	f.free = session.DefaultFree
 	fl.Var(&f.quota, "spool-quota", "what the captures in the spool may take; 0 for no limit")
@@ -407,7 +392,6 @@ var _ pflag.SliceValue = (*Addresses)(nil)
 // String returns the list separated by commas.
 func (a *Addresses) String() string { return strings.Join(a.List, ",") }
 
-// Type returns the type for the help text.
 func (a *Addresses) Type() string { return "list of addresses" }
 
 // Set adds addresses, except those already in the list. An empty one is an error.
@@ -423,21 +407,17 @@ func (a *Addresses) Set(text string) error {
 		a.List, a.set = nil, true
 	}
 	for _, s := range add {
-		if !slices.Contains(a.List, s) {
-			a.List = append(a.List, s)
-		}
+		a.List = lists.AddNew(a.List, s)
 	}
 	return nil
 }
 
-// Append implements pflag.SliceValue.
 func (a *Addresses) Append(s string) error { return a.Set(s) }
 
-// Replace sets the list as a new default. It implements pflag.SliceValue.
+// Replace sets the list as a new default.
 func (a *Addresses) Replace(list []string) error {
 	a.List, a.set = slices.Clone(list), false
 	return nil
 }
 
-// GetSlice returns a copy of the list. It implements pflag.SliceValue.
 func (a *Addresses) GetSlice() []string { return slices.Clone(a.List) }

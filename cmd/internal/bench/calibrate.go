@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,19 +23,12 @@ import (
 // calibrateFlags are the flags that the subcommands of calibrate share: the bench, the
 // record's facts, and the length of the measurement. valid is a duration such as 365d.
 type calibrateFlags struct {
-	bench     session.BenchFlags
-	monitor   string
-	by        string
-	remark    string
-	reference string
-	valid     string
-	celsius   float64
-	within    float64
-	drift     []string
-	length    time.Duration
-	yes       bool
-
-	hasCelsius, hasWithin bool
+	bench                                 session.BenchFlags
+	monitor, by, remark, reference, valid string
+	celsius, within                       float64
+	drift                                 []string
+	length                                time.Duration
+	yes, hasCelsius, hasWithin            bool
 }
 
 // flags adds the flags of commands that write a record; measures adds --for.
@@ -222,21 +217,18 @@ func calibrateZeroCmd(a *cli.App) *cobra.Command {
 					return err
 				}
 				// Collect the faults of all channels, so that one run shows them all.
-				var faults []error
+				var faults error
 				for _, name := range channels {
 					i, err := r.index(name)
 					if err != nil {
 						return err
 					}
 					c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
-					if err != nil {
-						faults = append(faults, err)
-						continue
-					}
+					faults = errors.Join(faults, err)
 					rec.Channels = append(rec.Channels, c)
 				}
-				if len(faults) > 0 {
-					return fmt.Errorf("nothing was written:\n%w", errors.Join(faults...))
+				if faults != nil {
+					return fmt.Errorf("nothing was written:\n%w", faults)
 				}
 				return writeRecord(ctx, a, &f, r, rec)
 			})
@@ -281,30 +273,26 @@ func gainSteps(channels, values, us []string) (steps [][]known, err error) {
 		return nil, errors.New("name a channel, its known value and that value's uncertainty: --channel X --value " +
 			"5A --u 0.005")
 	}
-	pick := func(flag string, list []string, i int) (string, error) {
-		switch {
-		case len(list) == 1:
-			return list[0], nil
-		case len(list) == len(values):
-			return list[i], nil
+	each := func(flag string, list []string) ([]string, error) {
+		switch len(list) {
+		case 1:
+			return slices.Repeat(list, len(values)), nil
+		case len(values):
+			return list, nil
 		}
-		return "", fmt.Errorf("%d of --%s for %d of --value: want one, or as many", len(list), flag, len(values))
+		return nil, fmt.Errorf("%d of --%s for %d of --value: want one, or as many", len(list), flag, len(values))
 	}
-	seen := map[string]bool{}
+	channels, err1 := each("channel", channels)
+	us, err2 := each("u", us)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
 	for i, v := range values {
-		k := known{value: v}
-		var err1, err2 error
-		k.channel, err1 = pick("channel", channels, i)
-		k.u, err2 = pick("u", us, i)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, err
+		last := len(steps) - 1
+		if last < 0 || slices.ContainsFunc(steps[last], func(k known) bool { return k.channel == channels[i] }) {
+			last, steps = last+1, append(steps, nil)
 		}
-		if len(steps) == 0 || seen[k.channel] {
-			clear(seen)
-			steps = append(steps, nil)
-		}
-		seen[k.channel] = true
-		steps[len(steps)-1] = append(steps[len(steps)-1], k)
+		steps[last] = append(steps[last], known{channels[i], v, us[i]})
 	}
 	return steps, nil
 }
@@ -314,7 +302,7 @@ func gainSteps(channels, values, us []string) (steps [][]known, err error) {
 func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [][]known) error {
 	points := map[string][]calib.Point{}
 	var order []string
-	var inForce measure.Setup
+	var inForce string
 	for i, step := range steps {
 		if i > 0 {
 			if err := nextStep(a, step); err != nil {
@@ -326,9 +314,7 @@ func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [
 		}
 		// Points of different calibrations would not lie on one line: another calibration
 		// between two steps makes the measurement void.
-		if i == 0 {
-			inForce = r.setup
-		} else if inForce.CalibrationID() != r.setup.CalibrationID() {
+		if inForce = cmp.Or(inForce, r.setup.CalibrationID()); inForce != r.setup.CalibrationID() {
 			return errors.New("nothing was written: the calibration was changed by somebody else meanwhile; begin again")
 		}
 		for _, k := range step {
@@ -336,9 +322,7 @@ func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [
 			if err != nil {
 				return fmt.Errorf("nothing was written: %w", err)
 			}
-			if points[k.channel] == nil {
-				order = append(order, k.channel)
-			}
+			order = lists.AddNew(order, k.channel)
 			points[k.channel] = append(points[k.channel], p)
 		}
 	}

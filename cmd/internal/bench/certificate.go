@@ -206,13 +206,12 @@ func showHistory(a *cli.App, h calib.History) error {
 		"u, today")
 	all := named(h)
 	for _, n := range all {
-		name := n.name
+		name, shown := n.name, n.name
 		// A subject without a record in force appears in the history only.
 		r := h.InForce(n.of, name)
 		if r == nil {
 			continue
 		}
-		shown := name
 		// With several instruments a channel's name alone is ambiguous.
 		if all[0].of != all[len(all)-1].of {
 			shown += " of " + n.of.String()
@@ -427,10 +426,8 @@ func (f *calibrateFlags) drifts(rec *calib.Record) (err error) {
 			c.Drift, err = ParseDrift(f.drift, c.Unit)
 		}
 	}
-	for i := range rec.Rails {
-		if err == nil {
-			rec.Rails[i].Drift, err = ParseDrift(f.drift, "")
-		}
+	for i := 0; i < len(rec.Rails) && err == nil; i++ {
+		rec.Rails[i].Drift, err = ParseDrift(f.drift, "")
 	}
 	return err
 }

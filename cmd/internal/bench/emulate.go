@@ -82,7 +82,7 @@ func emulateCmd(a *cli.App) *cobra.Command {
 	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
-	c.AddCommand(connectCmd(a), truthCmd(a))
+	c.AddCommand(connectCmd(), truthCmd(a))
 	return c
 }
 
@@ -281,7 +281,7 @@ func serveTCP(ctx context.Context, a *cli.App, face Firmware, kind string, f Emu
 }
 
 // connectCmd returns emulate connect, which changes the inputs of a running emulator.
-func connectCmd(a *cli.App) *cobra.Command {
+func connectCmd() *cobra.Command {
 	var socket, current, voltage string
 	var rails []string
 	c := &cobra.Command{

@@ -26,7 +26,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -112,14 +111,14 @@ wattmark emulate powersensor3 in another terminal.`)
 		if len(p.Kinds) > 1 {
 			kinds = "one of " + kinds + " (--ask)"
 		}
-		t.AppendRow(table.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), kinds, p.Trouble})
+		t.AppendRow(out.Row{p.Address, out.JoinNonEmpty(" ", p.Product, p.USB), kinds, p.Trouble})
 	}
 	for _, g := range l.GPUs {
-		t.AppendRow(table.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, g.Kind, "its own sensor: not the truth"})
+		t.AppendRow(out.Row{fmt.Sprintf("GPU %d", g.Index), g.Name, g.Kind, "its own sensor: not the truth"})
 	}
 	for _, p := range l.Asked {
-		t.AppendRow(table.Row{p.Address, cmp.Or(out.JoinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware),
-			"no answer"), strings.Join(p.Kinds, ", "), ""})
+		who := cmp.Or(out.JoinNonEmpty(" ", p.Maker, p.Model, p.Serial, p.Firmware), "no answer")
+		t.AppendRow(out.Row{p.Address, who, strings.Join(p.Kinds, ", "), ""})
 	}
 	t.Render()
 	a.Hintf("\nWhat can be driven: wattmark instruments --kinds\n")
@@ -157,13 +156,12 @@ func listKinds(a *cli.App) error {
 		Summary string `json:"summary"`
 		Address string `json:"address"`
 	}
-	list := map[string][]kind{}
-	t := out.NewTable(a.Out, "kind", "what", "address")
-	for _, k := range registry.Kinds() {
-		list["kinds"] = append(list["kinds"], kind{k.Name, k.Summary, k.Address})
-		t.AppendRow(table.Row{k.Name, k.Summary, k.Address})
-	}
-	return a.Print(list, func(io.Writer) { t.Render() })
+	list := lists.Map(registry.Kinds(), func(k registry.Kind) kind { return kind{k.Name, k.Summary, k.Address} })
+	return a.Print(map[string]any{"kinds": list}, func(w io.Writer) {
+		out.Table(w, out.Row{"kind", "what", "address"}, list, func(k kind) out.Row {
+			return out.Row{k.Name, k.Summary, k.Address}
+		})
+	})
 }
 
 // meterFlags choose an instrument and the length of a measurement (0: until Ctrl-C).
@@ -395,10 +393,7 @@ func openFree(ctx context.Context, b monitor.Bench) (setup measure.Setup, remark
 	const letsGo = 3 * time.Second
 	for begin := time.Now(); ; {
 		setup, remarks, err = b.Open(ctx)
-		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo {
-			return setup, remarks, err
-		}
-		if backoff.Sleep(ctx, letsGo/30) != nil {
+		if !errors.Is(err, transport.ErrBusy) || time.Since(begin) > letsGo || backoff.Sleep(ctx, letsGo/30) != nil {
 			return setup, remarks, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -72,7 +71,7 @@ func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
 			if f, ok := c.Floor(); ok {
 				floor, over = inUnit(f.Best.Dev, ch.Unit), f.Best.Tau.String()
 			}
-			n.AppendRow(table.Row{ch.Name, inUnit(c.Mean, ch.Unit), noise, stated, floor, over})
+			n.AppendRow(out.Row{ch.Name, inUnit(c.Mean, ch.Unit), noise, stated, floor, over})
 		}
 		n.Render()
 		fmt.Fprintf(w, "\n%s\n", railTable(r, r.Rails))
@@ -80,9 +79,9 @@ func renderCheck(w io.Writer, r *checkup.Result, findings []checkup.Finding) {
 	t := out.NewTable(w)
 	signs := [...]string{checkup.Fine: "ok", checkup.Note: "note", checkup.Warning: "WARNING", checkup.Fault: "FAULT"}
 	for _, f := range findings {
-		t.AppendRow(table.Row{signs[f.Level], f.Subject, f.Text})
+		t.AppendRow(out.Row{signs[f.Level], f.Subject, f.Text})
 		if f.Remedy != "" {
-			t.AppendRow(table.Row{"", "", "→ " + f.Remedy})
+			t.AppendRow(out.Row{"", "", "→ " + f.Remedy})
 		}
 	}
 	t.Render()
@@ -170,8 +169,9 @@ func railTable(r *checkup.Result, rails []checkup.Rail) string {
 	t := out.NewTable(&b, "rail", "voltage", "current", "power", "least", "most")
 	var total float64
 	for i, x := range rails {
+		name := r.Setup.Rails[i].Name
 		if x.Power.N == 0 {
-			t.AppendRow(table.Row{r.Setup.Rails[i].Name, "no sample", "", "", "", ""})
+			t.AppendRow(out.Row{name, "no sample", "", "", "", ""})
 			continue
 		}
 		total += x.Power.Mean
@@ -179,13 +179,11 @@ func railTable(r *checkup.Result, rails []checkup.Rail) string {
 		if x.Voltage.N > 0 {
 			volt, ampere = measure.Volt(x.Voltage.Mean).String(), measure.Ampere(x.Current.Mean).String()
 		}
-		t.AppendRow(table.Row{
-			r.Setup.Rails[i].Name, volt, ampere, measure.Watt(x.Power.Mean), measure.Watt(x.Power.Least),
-			measure.Watt(x.Power.Most),
-		})
+		p := x.Power
+		t.AppendRow(out.Row{name, volt, ampere, measure.Watt(p.Mean), measure.Watt(p.Least), measure.Watt(p.Most)})
 	}
 	if len(rails) > 1 {
-		t.AppendFooter(table.Row{"total", "", "", measure.Watt(total), "", ""})
+		t.AppendFooter(out.Row{"total", "", "", measure.Watt(total), "", ""})
 	}
 	t.Render()
 	return b.String()
@@ -341,23 +339,19 @@ func printSensorTable(w io.Writer, sensors sensorTable) {
 }
 
 // sensorRow formats sensor i; word goes into the second column.
-func sensorRow(i int, word string, s powersensor3.Sensor) []any {
-	unit := [...]string{"V/A", "V/V"}[i%2]
-	return []any{
-		i, word, s.Pair, s.Type, fmt.Sprintf("%v V", s.Vref), fmt.Sprintf("%v %s", s.Sensitivity, unit),
-		s.InUse,
-	}
+func sensorRow(i int, word string, s powersensor3.Sensor) out.Row {
+	sensitivity := fmt.Sprintf("%v %s", s.Sensitivity, [...]string{"V/A", "V/V"}[i%2])
+	return out.Row{i, word, s.Pair, s.Type, fmt.Sprintf("%v V", s.Vref), sensitivity, s.InUse}
 }
 
 // printChange prints the sensors that differ, before and after.
 func printChange(a *cli.App, was, want sensorTable) {
 	t := out.NewTable(a.Out, "sensor", "", "pair", "type", "vref", "sensitivity", "in use")
 	for i := range was {
-		if was[i] == want[i] {
-			continue
+		if was[i] != want[i] {
+			t.AppendRow(sensorRow(i, "is", was[i]))
+			t.AppendRow(sensorRow(i, "becomes", want[i]))
 		}
-		t.AppendRow(sensorRow(i, "is", was[i]))
-		t.AppendRow(sensorRow(i, "becomes", want[i]))
 	}
 	t.Render()
 }

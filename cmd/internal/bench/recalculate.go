@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/monitor/calibration"
@@ -90,10 +91,10 @@ func chosenCalibration(ctx context.Context, db *store.DB, t *store.Task, records
 		return fromFolder(t, calibration.Folder(records))
 	}
 	all, err := db.Calibrations(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return measure.Setup{}, err
-	}
-	if name != "" {
+	case name != "":
 		return byName(t, all, name)
 	}
 	return newest(t, all)
@@ -127,18 +128,13 @@ func byName(t *store.Task, all []store.Calibration, name string) (measure.Setup,
 	if len(name) < 4 {
 		return measure.Setup{}, cli.Usagef("--calibration %q: give at least 4 characters", name)
 	}
-	var fits []store.Calibration
-	var found bool
-	for _, c := range all {
-		of := strings.HasPrefix(c.CalibrationID, name) || slices.ContainsFunc(c.Setup.Records,
-			func(r measure.CalibrationRecord) bool { return strings.HasPrefix(r.ID, name) })
-		found = found || of
-		if of && c.Bench == t.Bench {
-			fits = append(fits, c)
-		}
-	}
+	found := lists.Filter(all, func(c *store.Calibration) bool {
+		return slices.ContainsFunc(append(c.Setup.RecordIDs(), c.CalibrationID),
+			func(id string) bool { return strings.HasPrefix(id, name) })
+	})
+	fits := lists.Filter(found, func(c *store.Calibration) bool { return c.Bench == t.Bench })
 	switch {
-	case !found:
+	case len(found) == 0:
 		return measure.Setup{}, cli.NotFoundf("no calibration %q in the database: "+
 			"wattmark calibrate show --task N lists those of a task", name)
 	case len(fits) == 0:
@@ -181,9 +177,8 @@ func byAge(a, b store.Calibration) int {
 
 // newestRecord returns the date of the last record; the zero time without records.
 func newestRecord(c store.Calibration) (at time.Time) {
-	h, err := calib.HistoryOf(&c.Setup)
-	if err != nil || len(h) == 0 {
-		return at
+	if h, err := calib.HistoryOf(&c.Setup); err == nil && len(h) > 0 {
+		at = h[len(h)-1].At
 	}
-	return h[len(h)-1].At
+	return at
 }

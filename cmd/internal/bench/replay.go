@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -32,9 +33,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// DefaultUShift is the standard uncertainty of a clock shift that was read off a plot.
-const DefaultUShift = time.Millisecond
-
 // ReplayFlags are the flags of replay. Shift is added to the meter's clock, UShift is its
 // standard uncertainty, UtcOffset is subtracted from nvidia-smi's times. speed is recorded
 // seconds per second, 0 for no pacing.
@@ -44,6 +42,22 @@ type ReplayFlags struct {
 	user, name               string
 }
 
+// AddClocks adds the flags that relate the clocks of a recording.
+func (f *ReplayFlags) AddClocks(fl *pflag.FlagSet) {
+	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
+	fl.DurationVar(&f.UShift, "u-shift", time.Millisecond, "standard uncertainty of the shift")
+	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
+}
+
+// Read reads the recording in a folder. command names the help that tells which files make one.
+func (f *ReplayFlags) Read(dir, command string) (*recording.Recording, error) {
+	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+	if err != nil {
+		err = fmt.Errorf("%s: %w\nSee: wattmark %s --help for the files that make a recording", dir, err, command)
+	}
+	return rec, err
+}
+
 // replayCmd returns the command replay, which plays a recording into a task and compares the
 // energies. The samples stay stored where no result can be computed.
 func replayCmd(a *cli.App) *cobra.Command {
@@ -51,9 +65,9 @@ func replayCmd(a *cli.App) *cobra.Command {
 	c := cli.Command("replay DIR", "Play a recording of an external meter through the driver", cobra.ExactArgs(1),
 		func(ctx context.Context, args []string) (err error) {
 			dir := args[0]
-			rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+			rec, err := f.Read(dir, "replay")
 			if err != nil {
-				return fmt.Errorf("%s: %w\nSee: wattmark replay --help for the files that make a recording", dir, err)
+				return err
 			}
 			db, err := store.Open(ctx, a.DB)
 			if err != nil {
@@ -83,9 +97,7 @@ func replayCmd(a *cli.App) *cobra.Command {
 			return report.PlotTask(a, ctx, db, &t, r)
 		})
 	fl := c.Flags()
-	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
-	fl.DurationVar(&f.UShift, "u-shift", DefaultUShift, "standard uncertainty of the shift")
-	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
+	f.AddClocks(fl)
 	fl.Float64Var(&f.speed, "speed", 0, "recorded seconds a second; 0 for as fast as the driver reads")
 	cli.UserFlag(fl, &f.user)
 	fl.StringVar(&f.name, "name", "", "name of the task (default: of the directory)")
@@ -108,11 +120,12 @@ func replayTask(ctx context.Context, dir string, rec *recording.Recording, f Rep
 		return 0, err
 	}
 	defer port.Close()
-	file, err := os.Stat(filepath.Join(dir, recording.SerialFile))
+	serial := filepath.Join(dir, recording.SerialFile)
+	file, err := os.Stat(serial)
 	if err != nil {
 		return 0, err
 	}
-	play := func() (io.ReadCloser, error) { return os.Open(filepath.Join(dir, recording.SerialFile)) }
+	play := func() (io.ReadCloser, error) { return os.Open(serial) }
 	// The zero pace sends as fast as the driver reads.
 	var p pace.Pace
 	if f.speed > 0 {
@@ -240,11 +253,15 @@ func PutRecorded(ctx context.Context, db *store.DB, id store.TaskID, rec *record
 	if err := db.PutReadings(ctx, id, rs); err != nil {
 		return err
 	}
-	var ks []store.Kernel
-	for i, e := range rec.Events {
+	return db.PutKernels(ctx, id, EventKernels(rec.Events))
+}
+
+// EventKernels returns events as kernels of length zero.
+func EventKernels(events []time.Time) (ks []store.Kernel) {
+	for i, e := range events {
 		ks = append(ks, store.Kernel{Name: fmt.Sprintf("event %d", i+1), Start: e, End: e})
 	}
-	return db.PutKernels(ctx, id, ks)
+	return ks
 }
 
 // ReplayResult integrates meter and sensor between the first and the last kernel event, and

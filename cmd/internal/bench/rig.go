@@ -180,11 +180,8 @@ func (r *calRig) index(name string) (int, error) {
 // composite bench names a channel otherwise than its instrument does: both are tried.
 func (r *calRig) basis(name string) string {
 	h, err := calib.HistoryOf(&r.setup)
-	if err != nil {
-		return ""
-	}
-	i, err := r.index(name)
-	if err != nil {
+	i, unknown := r.index(name)
+	if err != nil || unknown != nil {
 		return ""
 	}
 	own := r.owners()
@@ -197,9 +194,7 @@ func (r *calRig) basis(name string) string {
 }
 
 // owners returns the instrument that each channel belongs to.
-func (r *calRig) owners() calib.Owners {
-	return calib.OwnersOf(&r.setup, measure.Identity(r.bench.Instrument))
-}
+func (r *calRig) owners() calib.Owners { return calib.OwnersOf(&r.setup, r.bench.Instrument) }
 
 // look captures 100 ms to learn the setup and the nominal scale; it ignores the readings.
 func (r *calRig) look(ctx context.Context) error {
@@ -212,10 +207,8 @@ func (r *calRig) follows(ctx context.Context, ids []string) error {
 	if err := r.look(ctx); err != nil {
 		return fmt.Errorf("the record is written; whether the monitor follows it could not be seen: %w", err)
 	}
-	ids = slices.DeleteFunc(ids, func(id string) bool {
-		return slices.ContainsFunc(r.setup.Records, func(c measure.CalibrationRecord) bool { return c.ID == id })
-	})
-	if len(ids) == 0 {
+	held := r.setup.RecordIDs()
+	if !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(held, id) }) {
 		return nil
 	}
 	return fmt.Errorf("the record is written, but the monitor does not follow it: does it look at %s? start it with "+

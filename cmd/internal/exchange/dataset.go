@@ -217,19 +217,15 @@ func writeTaskTables(ctx context.Context, dir string, db *counted, t *store.Task
 	if err != nil {
 		return nil, err
 	}
-	said, ran := []readingRow{}, []kernelRow{}
-	for _, r := range readings {
-		said = append(said, readingRow{r.Method, r.At.UnixNano(), r.Value})
-	}
-	for _, k := range kernels {
-		ran = append(ran, kernelRow{k.Name, k.Start.UnixNano(), k.End.UnixNano()})
-	}
-	text, err := json.MarshalIndent(exchange.NewMeta(t, "wattmark "+cli.Version()), "", " ")
-	return powers, errors.Join(err,
+	return powers, errors.Join(
 		cli.WriteFile(filepath.Join(dir, "rails.parquet"), func(w io.Writer) error { return parquetfile.Write(w, tab) }),
-		parquet.WriteFile(filepath.Join(dir, "readings.parquet"), said),
-		parquet.WriteFile(filepath.Join(dir, "kernels.parquet"), ran),
-		os.WriteFile(filepath.Join(dir, "calibration.json"), append(text, '\n'), 0o666))
+		parquet.WriteFile(filepath.Join(dir, "readings.parquet"), lists.Map(readings, func(r store.Reading) readingRow {
+			return readingRow{r.Method, r.At.UnixNano(), r.Value}
+		})),
+		parquet.WriteFile(filepath.Join(dir, "kernels.parquet"), lists.Map(kernels, func(k store.Kernel) kernelRow {
+			return kernelRow{k.Name, k.Start.UnixNano(), k.End.UnixNano()}
+		})),
+		writeJSON(filepath.Join(dir, "calibration.json"), exchange.NewMeta(t, madeBy()), 0o666))
 }
 
 // datasetKinds are the media types of a dataset's files by their endings.
@@ -268,11 +264,7 @@ func writeCrate(dir string, tasks []*store.Task, f publishFlags) error {
 		"temporalCoverage": oldest.Launched.UTC().Format(time.RFC3339) + "/..",
 	})
 	crate := map[string]any{"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
-	b, err := json.MarshalIndent(crate, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, crateFile), append(b, '\n'), 0o666)
+	return writeJSON(filepath.Join(dir, crateFile), crate, 0o666)
 }
 
 // fileSum is a file's name within a dataset, its size and SHA-256.
@@ -284,22 +276,23 @@ type fileSum struct {
 
 // fileSums hashes the files of a dataset but for its metadata, in the order of their names.
 func fileSums(dir string) (list []fileSum, err error) {
-	root := os.DirFS(dir)
-	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path == crateFile {
 			return err
 		}
-		file, err := root.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		h := sha256.New()
-		n, err := io.Copy(h, file)
-		list = append(list, fileSum{path, n, hex.EncodeToString(h.Sum(nil))})
+		x, err := cli.ReadFile(filepath.Join(dir, path), sumOf)
+		x.name = path
+		list = append(list, x)
 		return err
 	})
 	return list, err
+}
+
+// sumOf returns the size and sum of what a reader has.
+func sumOf(r io.Reader, name string) (fileSum, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	return fileSum{name, n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
 // importDatasetCmd returns import dataset.

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -64,8 +65,8 @@ func TestInterruptedImportReadsNoFurther(t *testing.T) {
 
 // Marks amid long work are part of a recording.
 func TestHostSideWithMarks(t *testing.T) {
-	h, err := parseHostSide([]byte(`{"started":"2026-11-28T00:00:00Z","kernels":[{"name":"k","start":"2026-11-28T00:00:01Z",
-		"end":"2026-11-28T00:00:02Z"}],"played":[{"kind":3,"number":1,"chip":0,"at":"2026-11-28T00:00:01Z"}]}`))
+	h, err := readHostSide(strings.NewReader(`{"started":"2026-11-28T00:00:00Z","kernels":[{"name":"k","start":"2026-11-28T00:00:01Z",
+		"end":"2026-11-28T00:00:02Z"}],"played":[{"kind":3,"number":1,"chip":0,"at":"2026-11-28T00:00:01Z"}]}`), "")
 	if err != nil || h.Played[0].Kind != marker.Mark {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -81,7 +82,7 @@ func FuzzHostSide(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHostSide(b)
+		h, err := readHostSide(bytes.NewReader(b), "")
 		if (h == nil) == (err == nil) {
 			t.Fatalf("%v, %v", h, err)
 		}

@@ -122,14 +122,19 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(),
 		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag}, Played: played, Kernels: kernels,
 	}
-	b, err := json.MarshalIndent(h, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, HostFile), append(b, '\n'), 0o644); err != nil {
+	if err := writeJSON(filepath.Join(dir, HostFile), h, 0o644); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	return nil
+}
+
+// writeJSON writes v as indented JSON.
+func writeJSON(path string, v any, mode os.FileMode) error {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), mode)
 }
 
 // choice converts the flags for one task: rails, raw counts, and the span of device time.
@@ -147,17 +152,14 @@ func (f *exportFlags) choice(ctx context.Context, db *store.DB, t *store.Task) (
 	if !f.fromGiven && !f.toGiven {
 		return c, nil
 	}
-	var w measure.Window
-	if c.Window != nil {
-		w = *c.Window
-	} else {
+	if c.Window == nil {
 		from, to, err := db.Extent(ctx, t.ID)
 		if err != nil {
 			return c, err
 		}
-		w = measure.Window{From: from, To: to}
+		c.Window = &measure.Window{From: from, To: to}
 	}
-	whole := w
+	w := *c.Window
 	if f.fromGiven {
 		w.From = max(w.From, measure.SecondsOf(f.from))
 	}
@@ -166,7 +168,7 @@ func (f *exportFlags) choice(ctx context.Context, db *store.DB, t *store.Task) (
 	}
 	if w.From >= w.To {
 		return c, cli.Usagef("task %d has nothing between --from and --to: its window "+
-			"runs from %v to %v of device time (--all reaches beyond it)", t.ID, whole.From, whole.To)
+			"runs from %v to %v of device time (--all reaches beyond it)", t.ID, c.Window.From, c.Window.To)
 	}
 	c.Window = &w
 	return c, nil

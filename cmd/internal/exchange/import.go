@@ -1,10 +1,9 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/exchange/textin"
@@ -267,11 +267,9 @@ func printImported(ctx context.Context, a *cli.App, db *store.DB, t *store.Task,
 		return err
 	}
 	out := ImportReport{TaskID: int64(t.ID), Offset: zone, Skipped: log.Skipped}
-	for _, m := range r.Methods {
-		if slices.ContainsFunc(results, func(x store.MethodResult) bool { return x.Method == m.Method }) {
-			out.Methods = append(out.Methods, m)
-		}
-	}
+	out.Methods = lists.Filter(r.Methods, func(m *report.MethodReport) bool {
+		return slices.ContainsFunc(results, func(x store.MethodResult) bool { return x.Method == m.Method })
+	})
 	return a.Print(out, func(w io.Writer) {
 		fmt.Fprintf(w, "Task %d  %s: the log's time was taken as %s ahead of UTC; %d values were no numbers\n", t.ID,
 			t.Name, zone, log.Skipped)
@@ -333,6 +331,17 @@ type Incoming struct {
 	// finish ends the task with its result, given the device times of its first and last
 	// sample.
 	finish func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error
+}
+
+// heads sets the heads of a task that i measured from start on, with the names of flags or else the file's own.
+func (in *Incoming) heads(f *importFlags, name, gpu string, i store.Instrument, setup measure.Setup, start time.Time) {
+	login, _ := cli.Whoami()
+	in.Task = store.NewTask{
+		Name: cmp.Or(f.name, name), User: cmp.Or(f.user, login), Launched: start, GPU: cmp.Or(f.gpu, gpu),
+	}
+	in.Header = store.Header{
+		Bench: "import", Instrument: i, Setup: setup, CalibrationID: setup.CalibrationID(), Started: start,
+	}
 }
 
 // ImportedTask is the JSON of an import that made a task. Resolution is the value of one
@@ -435,17 +444,9 @@ func (r *sourceReader) Read(p []byte) (int, error) {
 // provenance returns the reason text of an imported task: name, format, the first 8 bytes
 // of the SHA-256 of the file at path, and the window. It reads the whole file.
 func provenance(format, path, name, window string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("imported from %s (%s, SHA-256 %s) by %s; window: %s",
-		name, format, hex.EncodeToString(h.Sum(nil)[:8]), madeBy(), window), nil
+	x, err := cli.ReadFile(path, sumOf)
+	return fmt.Sprintf("imported from %s (%s, SHA-256 %.16s) by %s; window: %s",
+		name, format, x.sum, madeBy(), window), err
 }
 
 // importFile is fileOf until ctx ends: a terminal or a pipe may never answer. Then it returns at once and

@@ -1,13 +1,12 @@
 package exchange
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -183,9 +182,7 @@ func importPMDCmd(a *cli.App) *cobra.Command {
 		func(ctx context.Context, args []string) error { return importPMD(ctx, a, args[0], f) })
 	f.register(c)
 	fl := c.Flags()
-	fl.DurationVar(&f.Shift, "shift", 0, "added to the meter's start time")
-	fl.DurationVar(&f.UShift, "u-shift", bench.DefaultUShift, "standard uncertainty of the shift")
-	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
+	f.AddClocks(fl)
 	fl.Float64Var(&f.tickHz, "tick-hz", d.TickHz, "rate of the meter's time stamps")
 	fl.Float64Var(&f.uTick, "u-tick", d.UTick, "its relative standard uncertainty")
 	return a.JSONFlag(c)
@@ -200,25 +197,18 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 	if err := opts.Validate(); err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
-	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
+	rec, err := f.Read(dir, "import pmd")
 	if err != nil {
-		return fmt.Errorf("%s: %w\nSee: wattmark import pmd --help for the files that make a recording", dir, err)
+		return err
 	}
 	serial := filepath.Join(dir, recording.SerialFile)
 	inputs := pmd.Inputs(opts)
 	setup := measure.Setup{Timebase: inputs.Timebase, Response: inputs.Response, Channels: inputs.Channels}
 	setup.Rails, setup.Missing = pmd.NaturalRails(inputs)
-	login, _ := cli.Whoami()
 	in := &Incoming{Format: pmd.Kind, Path: dir}
-	in.Task = store.NewTask{
-		Name: cmp.Or(f.importFlags.name, filepath.Base(filepath.Clean(dir))), User: cmp.Or(f.importFlags.user, login),
-		Launched: rec.Events[0], GPU: cmp.Or(f.gpu, "recorded"),
-	}
-	in.Header = store.Header{
-		Bench: "import", Instrument: store.Instrument{
-			Kind: pmd.Kind, Model: "PMD-USB, imported file", Address: recording.SerialFile,
-		}, Setup: setup, CalibrationID: setup.CalibrationID(), Started: rec.Start,
-	}
+	in.heads(&f.importFlags, filepath.Base(filepath.Clean(dir)), "recorded",
+		store.Instrument{Kind: pmd.Kind, Model: "PMD-USB, imported file", Address: recording.SerialFile}, setup, rec.Start)
+	in.Task.Launched = rec.Events[0]
 	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
 		return bench.PutRecorded(ctx, db, id, rec)
 	}
@@ -254,7 +244,7 @@ func importRecordingCmd(a *cli.App) *cobra.Command {
 // from the host's times as after a measurement.
 func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags) error {
 	path := filepath.Join(dir, HostFile)
-	host, err := readHostSide(path)
+	host, err := cli.ReadFile(path, readHostSide)
 	if err != nil {
 		return fmt.Errorf("%s: %w\nSee: wattmark export --help, --format recording", path, err)
 	}
@@ -274,16 +264,9 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	if err != nil {
 		return fmt.Errorf("%s: marker: %w", path, err)
 	}
-	login, _ := cli.Whoami()
 	in := &Incoming{Format: "recording", Path: dir, before: host.put}
-	in.Task = store.NewTask{
-		Name: cmp.Or(f.name, host.Task), User: cmp.Or(f.user, login), Launched: host.Started,
-		GPU: cmp.Or(f.gpu, host.GPU), Driver: host.Driver, Marker: host.Marker.Spec(),
-	}
-	in.Header = store.Header{
-		Bench: "import", Instrument: store.Instrument(d.Identity()), Setup: setup, CalibrationID: setup.CalibrationID(),
-		Started: host.Started,
-	}
+	in.heads(&f, host.Task, host.GPU, d.Identity(), setup, host.Started)
+	in.Task.Driver, in.Task.Marker = host.Driver, host.Marker.Spec()
 	in.Stream = func(sink textin.Sink) error {
 		err := d.Stream(ctx, instrument.Sink{Event: sink.Event, Block: func(b *measure.Block) error {
 			return errors.Join(det.Push(b), sink.Block(b))
@@ -314,20 +297,15 @@ func (h *HostSide) put(ctx context.Context, db *store.DB, id store.TaskID) error
 }
 
 // readHostSide reads and checks host.json. Errors name the field.
-func readHostSide(path string) (*HostSide, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return parseHostSide(b)
-}
-
-func parseHostSide(b []byte) (*HostSide, error) {
+func readHostSide(in io.Reader, _ string) (*HostSide, error) {
+	b, err := io.ReadAll(in)
 	var h HostSide
-	if err := json.Unmarshal(b, &h); err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal(b, &h)
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case h.Started.IsZero():
 		return nil, errors.New("started: no time: the meter's time zero is unknown")
 	case len(h.Kernels) == 0:

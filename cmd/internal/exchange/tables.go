@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/recording"
+	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -221,16 +222,9 @@ func (f *importFlags) incoming(format, path, file string, p *textin.Plan, s *tex
 	if err := setup.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, textin.ErrInput, err)
 	}
-	login, _ := cli.Whoami()
 	name := nameOf(path)
-	out.Task = store.NewTask{
-		Name: cmp.Or(f.name, strings.TrimSuffix(name, filepath.Ext(name))),
-		User: cmp.Or(f.user, login), Launched: start, GPU: cmp.Or(f.gpu, "not told"),
-	}
-	out.Header = store.Header{
-		Bench: "import", Instrument: store.Instrument{Kind: "import-" + format, Model: "imported file", Address: name},
-		Setup: setup, CalibrationID: setup.CalibrationID(), Started: start,
-	}
+	out.heads(f, strings.TrimSuffix(name, filepath.Ext(name)), "not told",
+		store.Instrument{Kind: "import-" + format, Model: "imported file", Address: name}, setup, start)
 	out.notes = append(out.notes, readingNotes(p, s, setup.Channels)...)
 	if !stated {
 		out.notes = append(out.notes,
@@ -260,7 +254,7 @@ const maxEvents = 64 << 20
 // eventsOf reads --events as kernels of length zero and sets the window from the first
 // event to the last. It does nothing without the flag, and fails with ExitUsage where the
 // window is set already.
-func (f *importFlags) eventsOf(in *Incoming, w *givenSpan) (ks []store.Kernel, err error) {
+func (f *importFlags) eventsOf(in *Incoming, w *givenSpan) ([]store.Kernel, error) {
 	if f.events == "" {
 		return nil, nil
 	}
@@ -280,13 +274,10 @@ func (f *importFlags) eventsOf(in *Incoming, w *givenSpan) (ks []store.Kernel, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: want microseconds since 1970, one a line", f.events, err)
 	}
-	for i, at := range events {
-		ks = append(ks, store.Kernel{Name: fmt.Sprintf("event %d", i+1), Start: at, End: at})
-	}
 	zero := in.Header.Started
 	w.from, w.to, w.hasFrom, w.hasTo = events[0].Sub(zero), events[len(events)-1].Sub(zero), true, true
 	w.by = "from the first event to the last of " + nameOf(f.events)
-	return ks, nil
+	return bench.EventKernels(events), nil
 }
 
 // read sets the steps that store the kernels and the rows of a text file.

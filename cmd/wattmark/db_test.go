@@ -14,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/db"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/internal/coverage"
+	"github.com/wattmark/wattmark/store"
 )
 
 // A damaged chunk is named and said to be mended; --yes fences it off, and the
@@ -45,7 +46,7 @@ func TestDBCheckAndRepair(t *testing.T) {
 	}
 	var r db.RepairReport
 	object(t, inside(t, "db", "repair", "--db", db_, "--yes", "--json").ok(t).out, &r)
-	if !r.Done || len(r.Left) != 0 || len(r.Marked) != 0 || !slices.Equal(r.Recomputed, []int64{1}) {
+	if !r.Done || len(r.Left) != 0 || len(r.Marked) != 0 || !slices.Equal(r.Recomputed, []store.TaskID{1}) {
 		t.Errorf("%+v", r)
 	}
 	inside(t, "db", "check", "--db", db_).ok(t)

@@ -100,11 +100,11 @@ func fileSize(path string) (int64, error) {
 // mergedTask is one task of an import, a detach or a salvage: its number in the source and
 // in the target, and the chunks copied.
 type mergedTask struct {
-	From    int64  `json:"from_task_id"`
-	To      int64  `json:"task_id"`
-	Known   bool   `json:"known"`   // it was here already
-	Resumed bool   `json:"resumed"` // an interrupted import was ended
-	Chunks  uint64 `json:"chunks"`  // copied
+	From    store.TaskID `json:"from_task_id"`
+	To      store.TaskID `json:"task_id"`
+	Known   bool         `json:"known"`   // it was here already
+	Resumed bool         `json:"resumed"` // an interrupted import was ended
+	Chunks  uint64       `json:"chunks"`  // copied
 }
 
 // MergeReport is the JSON of db import, db detach and db repair --salvage. Bytes is the
@@ -115,7 +115,7 @@ type MergeReport struct {
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes,omitempty"`
 	Tasks     []mergedTask    `json:"tasks"`
-	Running   []int64         `json:"left_running"`
+	Running   []store.TaskID  `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
 	Findings  []findingReport `json:"findings"`
@@ -123,17 +123,13 @@ type MergeReport struct {
 
 // newMergeReport converts store's report; its lists are never nil, for JSON.
 func newMergeReport(db, file string, in *store.Imported) MergeReport {
-	r := MergeReport{
-		Database: db, File: file, Tasks: []mergedTask{}, Running: []int64{}, Analyses: in.Analyses,
-		Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
+	tasks := lists.Map(in.Tasks, func(t store.CopiedTask) mergedTask {
+		return mergedTask{t.From, t.To, t.Known, t.Resumed, t.Chunks}
+	})
+	return MergeReport{
+		Database: db, File: file, Tasks: append([]mergedTask{}, tasks...), Running: append([]store.TaskID{}, in.Running...),
+		Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
 	}
-	for _, t := range in.Tasks {
-		r.Tasks = append(r.Tasks, mergedTask{int64(t.From), int64(t.To), t.Known, t.Resumed, t.Chunks})
-	}
-	for _, id := range in.Running {
-		r.Running = append(r.Running, int64(id))
-	}
-	return r
 }
 
 // dbDetachCmd returns db detach, which writes the chosen tasks into a new file under their own
@@ -248,17 +244,12 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w\nWhat came so far is kept: the same command goes on", err)
 	}
-	known := 0
 	var bad []store.Finding
 	bar.Note("checking them")
-	for i, t := range in.Tasks {
-		bar.Set(i, len(in.Tasks))
-		if t.Known {
-			known++
-			continue
-		}
-		// Check only the tasks that came: the rest of the database is not the import's
-		// subject.
+	// Only the tasks that came: the rest of the database is not the import's subject.
+	came := lists.Filter(in.Tasks, func(t *store.CopiedTask) bool { return !t.Known })
+	for i, t := range came {
+		bar.Set(i, len(came))
 		r, err := db.Check(ctx, store.CheckOptions{Task: t.To})
 		if err != nil {
 			return err
@@ -268,8 +259,8 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	bar.End()
 	r := newMergeReport(a.DB, other, in)
 	r.Findings = newFindings(bad)
-	what := fmt.Sprintf("%s: %s of %s, %d known already, %d analyses, %d campaigns", a.DB, measure.Plural(len(in.Tasks)-known, "task"),
-		other, known, in.Analyses, in.Campaigns)
+	what := fmt.Sprintf("%s: %s of %s, %d known already, %d analyses, %d campaigns", a.DB,
+		measure.Plural(len(came), "task"), other, len(in.Tasks)-len(came), in.Analyses, in.Campaigns)
 	if err := printMerge(a, r, what, ""); err != nil {
 		return err
 	}
@@ -284,10 +275,10 @@ func dbSalvage(ctx context.Context, a *cli.App, file string) error {
 	a.Keep("no file was written")
 	in, err := store.Salvage(ctx, a.DB, file, bar.Set)
 	bar.End()
-	if err != nil {
-		return err
+	if err == nil {
+		err = mendSalvaged(ctx, file, in.Cut)
 	}
-	if err := mendSalvaged(ctx, a, file, in.Cut); err != nil {
+	if err != nil {
 		return err
 	}
 	err = printMerge(a, newMergeReport(a.DB, file, in), fmt.Sprintf("%s: %s salvaged from %s, %s lost", file,
@@ -301,7 +292,7 @@ func dbSalvage(ctx context.Context, a *cli.App, file string) error {
 
 // mendSalvaged repairs a salvaged file and recomputes the results of the tasks that lost
 // samples: those in cut, and those that the repair shortened.
-func mendSalvaged(ctx context.Context, a *cli.App, file string, cut []store.TaskID) error {
+func mendSalvaged(ctx context.Context, file string, cut []store.TaskID) error {
 	db, err := store.Open(ctx, file)
 	if err != nil {
 		return err
@@ -316,7 +307,7 @@ func mendSalvaged(ctx context.Context, a *cli.App, file string, cut []store.Task
 		return err
 	}
 	for _, id := range append(cut, done.Cut...) {
-		if err := recompute(ctx, a, db, id, &RepairReport{}); err != nil {
+		if err := recompute(ctx, db, id, &RepairReport{}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -98,13 +99,10 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 			}
 			err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
 				printFindings(w, r.Findings)
-				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"), measure.Plural(r.Scans, "sample"),
-					measure.Plural(r.Pages, "pyramid page"), verdict)
+				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"),
+					measure.Plural(r.Scans, "sample"), measure.Plural(r.Pages, "pyramid page"), verdict)
 			})
-			if err != nil {
-				return err
-			}
-			return damaged(r.Findings)
+			return cmp.Or(err, damaged(r.Findings))
 		})
 	c.Flags().Int64Var((*int64)(&opt.Task), "task", 0, "only this task")
 	c.Flags().BoolVar(&opt.Quick, "quick", false, "do not read the chunks")
@@ -192,8 +190,8 @@ type RepairReport struct {
 	Left     []findingReport `json:"left"`
 	// Recomputed are tasks with a new result over the samples that remain; Marked are those
 	// whose result could not be computed; their reason names the cause.
-	Recomputed []int64 `json:"recomputed"`
-	Marked     []int64 `json:"marked"`
+	Recomputed []store.TaskID `json:"recomputed"`
+	Marked     []store.TaskID `json:"marked"`
 }
 
 // dbRepairCmd returns db repair. Without --yes it prints the findings and changes nothing;
@@ -237,7 +235,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 	}
 	r := RepairReport{
 		Database: a.DB, Done: yes, Findings: newFindings(found.Findings), Mended: []findingReport{},
-		Left: []findingReport{}, Recomputed: []int64{}, Marked: []int64{},
+		Left: []findingReport{}, Recomputed: []store.TaskID{}, Marked: []store.TaskID{},
 	}
 	if !yes {
 		bar.End()
@@ -269,7 +267,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 	for i, id := range done.Cut {
 		bar.Set(i, len(done.Cut))
 		bar.Note(fmt.Sprintf("computing task %d", id))
-		if err := recompute(ctx, a, db, id, &r); err != nil {
+		if err := recompute(ctx, db, id, &r); err != nil {
 			return err
 		}
 	}
@@ -281,7 +279,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 // by kernel name again where the task had it. A task without a result is left alone. Where
 // the computation fails, the old result stays, the task's reason names the cause, and
 // r.Marked lists the task; that is not an error.
-func recompute(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID, r *RepairReport) error {
+func recompute(ctx context.Context, db *store.DB, id store.TaskID, r *RepairReport) error {
 	t, err := db.Task(ctx, id)
 	if err != nil || t.Result == nil {
 		return err
@@ -291,10 +289,10 @@ func recompute(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID, r
 		return err
 	}
 	if err := measurement.Recompute(ctx, db, id); err != nil {
-		r.Marked = append(r.Marked, int64(id))
+		r.Marked = append(r.Marked, id)
 		return db.SetReason(ctx, id, "its energy is of before the damage, for it could not be computed anew: "+err.Error())
 	}
-	r.Recomputed = append(r.Recomputed, int64(id))
+	r.Recomputed = append(r.Recomputed, id)
 	if len(names) > 0 {
 		return report.ShareAgain(ctx, db, id)
 	}

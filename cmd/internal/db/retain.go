@@ -38,15 +38,19 @@ func (f *RetainFlags) given() bool { return f.olderThan != "" || f.keepSize > 0 
 // Options converts the flags into store's options; an age becomes the moment now − age. It
 // fails with ExitUsage for an age that does not parse.
 func (f *RetainFlags) Options(now time.Time) (o store.RetainOptions, err error) {
-	if f.olderThan != "" {
-		age, err := cli.ParseAge(f.olderThan)
-		if err != nil {
-			return o, err
-		}
-		o.Before = now.Add(-age)
-	}
 	o.KeepBytes = int64(f.keepSize)
-	return o, nil
+	o.Before, err = before(now, f.olderThan)
+	return o, err
+}
+
+// before returns the moment an age before now, for an empty age the zero time. It fails with ExitUsage for an age
+// that does not parse.
+func before(now time.Time, age string) (time.Time, error) {
+	if age == "" {
+		return time.Time{}, nil
+	}
+	d, err := cli.ParseAge(age)
+	return now.Add(-d), err
 }
 
 // RetainReport is the JSON of db retain. Used and Free are bytes; Free is an estimate
@@ -94,38 +98,35 @@ func dbRetainCmd(a *cli.App) *cobra.Command {
 // dbRetain lists the tasks beyond the bounds and, with yes, deletes them one at a time. The
 // dry run opens the database for reading only.
 func dbRetain(ctx context.Context, a *cli.App, o store.RetainOptions, yes bool) error {
-	open := a.OpenToChange
-	if !yes {
-		open = func(ctx context.Context) (*store.DB, error) { return a.OpenDB(ctx) }
+	open, do := func(ctx context.Context) (*store.DB, error) { return a.OpenDB(ctx) }, (*store.DB).Retention
+	verb, then := "Would delete", "\nNothing was deleted; --yes does it.\n"
+	if yes {
+		open, do, verb, then = a.OpenToChange, (*store.DB).Retain, "Deleted", "\n"
 	}
 	db, err := open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	do, verb, then := db.Retention, "Would delete", "\nNothing was deleted; --yes does it.\n"
-	if yes {
-		do, verb, then = db.Retain, "Deleted", "\n"
-	}
 	bar := a.Progress("deleting tasks")
 	if yes {
 		a.Keep("each task is deleted or whole; the same command goes on")
 	}
-	r, err := do(ctx, o)
+	r, err := do(db, ctx, o)
 	bar.End()
 	if err != nil {
 		return err
 	}
 	report := RetainReport{a.DB, yes, []retiredTask{}, r.Used, r.Free, r.Kept}
-	t := out.NewTable(a.Out, "task", "stored", "launched", "user", "name", "about", "for its")
 	for _, x := range r.Tasks {
-		why := map[bool]string{true: "age", false: "room"}[x.Aged]
-		report.Tasks = append(report.Tasks, retiredTask{x, why})
-		t.AppendRow([]any{x.Task, dateOf(x.Stored), dateOf(x.Launched), x.User, x.Name, cli.SizeText(x.Bytes), why})
+		report.Tasks = append(report.Tasks, retiredTask{x, map[bool]string{true: "age", false: "room"}[x.Aged]})
 	}
 	return a.Print(report, func(w io.Writer) {
 		if len(r.Tasks) > 0 {
-			t.Render()
+			out.Table(w, out.Row{"task", "stored", "launched", "user", "name", "about", "for its"}, report.Tasks,
+				func(x retiredTask) out.Row {
+					return out.Row{x.Task, dateOf(x.Stored), dateOf(x.Launched), x.User, x.Name, cli.SizeText(x.Bytes), x.Why}
+				})
 		}
 		fmt.Fprintf(w, "%s %s, about %s of %s; %d pinned or running stay%s", verb, measure.Plural(len(r.Tasks), "task"),
 			cli.SizeText(r.Free), cli.SizeText(r.Used), r.Kept, then)
@@ -137,7 +138,7 @@ func dateOf(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format(time.DateOnly)
+	return cli.AtDay(t)
 }
 
 // RetainLoop applies the flags' bounds at once and then every interval, until ctx ends. It
@@ -191,15 +192,11 @@ func dbCompactCmd(a *cli.App) *cobra.Command {
 			if (len(args) > 0) == (olderThan != "") {
 				return cli.Usagef("name tasks, or --older-than for all that are older")
 			}
-			var before time.Time
-			if olderThan != "" {
-				age, err := cli.ParseAge(olderThan)
-				if err != nil {
-					return err
-				}
-				before = time.Now().Add(-age)
+			at, err := before(time.Now(), olderThan)
+			if err != nil {
+				return err
 			}
-			return repack(ctx, a, args, before, (*store.DB).Compact)
+			return repack(ctx, a, args, at, (*store.DB).Compact)
 		})
 	c.Flags().StringVar(&olderThan, "older-than", "", "all tasks that came into the database longer ago: 30d, 12w or 36h")
 	return a.JSONFlag(c)

@@ -23,16 +23,11 @@ import (
 // SamplesBySQL returns a shell command that lists five samples of a task with the
 // database's own client, and a phrase that explains it.
 func SamplesBySQL(a *cli.App, id store.TaskID) [2]string {
+	client, what := "sqlite3 "+a.DB, "the samples, in any SQLite program"
 	if store.OnServer(a.DB) {
-		return [2]string{
-			fmt.Sprintf("psql '%s' -c 'select * from data where taskID = %d limit 5'", a.DB, id),
-			"the samples, in any PostgreSQL client",
-		}
+		client, what = fmt.Sprintf("psql '%s' -c", a.DB), "the samples, in any PostgreSQL client"
 	}
-	return [2]string{
-		fmt.Sprintf("sqlite3 %s 'select * from data where taskID = %d limit 5'", a.DB, id),
-		"the samples, in any SQLite program",
-	}
+	return [2]string{fmt.Sprintf("%s 'select * from data where taskID = %d limit 5'", client, id), what}
 }
 
 // transferFlags select the tasks of db copy. q holds user, name, job and the parsed times;

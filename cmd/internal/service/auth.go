@@ -35,7 +35,6 @@ type AuthFlags struct {
 // Days is a duration flag that accepts days, as in 90d, beside Go's units.
 type Days time.Duration
 
-// String implements pflag.Value.
 func (d *Days) String() string {
 	if t := time.Duration(*d); t%(24*time.Hour) != 0 {
 		return t.String()
@@ -43,7 +42,6 @@ func (d *Days) String() string {
 	return fmt.Sprintf("%dd", time.Duration(*d)/(24*time.Hour))
 }
 
-// Set implements pflag.Value.
 func (d *Days) Set(s string) error {
 	var n int
 	var unit string
@@ -57,7 +55,6 @@ func (d *Days) Set(s string) error {
 	return err
 }
 
-// Type implements pflag.Value.
 func (d *Days) Type() string { return "duration" }
 
 const (

@@ -81,7 +81,6 @@ func (f *hostFlags) check() error {
 	return err
 }
 
-// register defines the flags.
 func (f *hostFlags) register(fl *pflag.FlagSet) {
 	f.doorFlags.addTo(fl, cli.DefaultHost,
 		"also serve a page and JSON over HTTP on this address, as in 127.0.0.1:7553; empty for not")
@@ -160,7 +159,7 @@ func (s *hostService) open(ctx context.Context, a *cli.App) (err error) {
 	}
 	s.gate = &cluster.Gate{Flags: s.cluster.Usual(), DB: s.db, Log: s.log}
 	s.closes = append(s.closes, func() { s.gate.Close() })
-	if s.programs, err = openPrograms(ctx, a, s); err != nil {
+	if s.programs, err = openPrograms(ctx, s); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, func() { s.programs.close() })

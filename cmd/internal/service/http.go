@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,53 +171,38 @@ func dialPipe(pipe *bufconn.Listener, options []grpc.DialOption) (*grpc.ClientCo
 // monitorStats collects the counters of a bench for Prometheus.
 type monitorStats struct{ stats func() capture.Stats }
 
-// desc describes a metric of a monitor.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
-
-// The metrics; names and help are part of the interface.
-var (
-	monCaptures = desc("wattmark_monitor_captures_total", "Captures begun, and found in the spool.")
-	monHeld     = desc("wattmark_monitor_captures_held", "Captures in the spool, by state.", "state")
-	monScans    = desc("wattmark_monitor_scans_total", "Scans taken.")
-	monGaps     = desc("wattmark_monitor_gaps_total", "Gaps between scans.")
-	monLost     = desc("wattmark_monitor_lost_scans_total", "Scans lost in gaps.")
-	monOver     = desc("wattmark_monitor_over_range_total", "Readings at the end of a converter's range.")
-	monSpool    = desc("wattmark_monitor_spool_bytes", "Size of the captures in the spool.")
-	monAside    = desc("wattmark_monitor_spool_set_aside",
-		"Entries of the spool that could not be used when the monitor started.")
-	monBusy    = desc("wattmark_monitor_busy", "1 while somebody has the bench.")
-	monTrouble = desc("wattmark_monitor_instrument_trouble",
-		"1 from a failure of the instrument until it has answered again.")
-	monLag = desc("wattmark_monitor_lag_seconds",
-		"How far the samples of the running capture are behind the wall clock.")
-)
-
 // Describe implements prometheus.Collector.
 func (m monitorStats) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 // Collect implements prometheus.Collector from one snapshot, so that the values
-// agree.
+// agree. Names and help are part of the interface.
 func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
-	s := m.stats()
-	put := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
-	}
+	s, yes := m.stats(), map[bool]float64{true: 1}
 	for _, c := range []struct {
-		desc  *prometheus.Desc
-		value uint64
-	}{{monCaptures, s.Captures}, {monScans, s.Scans}, {monGaps, s.Gaps}, {monLost, s.Lost}, {monOver, s.OverRange}} {
-		put(c.desc, prometheus.CounterValue, float64(c.value))
+		value      float64
+		name, help string
+	}{
+		{float64(s.Captures), "captures_total", "Captures begun, and found in the spool."},
+		{float64(s.Scans), "scans_total", "Scans taken."},
+		{float64(s.Gaps), "gaps_total", "Gaps between scans."},
+		{float64(s.Lost), "lost_scans_total", "Scans lost in gaps."},
+		{float64(s.OverRange), "over_range_total", "Readings at the end of a converter's range."},
+		{float64(s.SpoolBytes), "spool_bytes", "Size of the captures in the spool."},
+		{float64(s.SetAside), "spool_set_aside", "Entries of the spool that could not be used when the monitor started."},
+		{yes[s.Busy], "busy", "1 while somebody has the bench."},
+		{yes[s.Trouble], "instrument_trouble", "1 from a failure of the instrument until it has answered again."},
+		{float64(s.Lag), "lag_seconds", "How far the samples of the running capture are behind the wall clock."},
+	} {
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(c.name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("wattmark_monitor_"+c.name, c.help, nil, nil), kind, c.value)
 	}
+	held := prometheus.NewDesc("wattmark_monitor_captures_held", "Captures in the spool, by state.",
+		[]string{"state"}, nil)
 	for state := session.Arming; state <= session.Incomplete; state++ {
-		put(monHeld, prometheus.GaugeValue, float64(s.Held[state]), state.String())
-	}
-	put(monSpool, prometheus.GaugeValue, float64(s.SpoolBytes))
-	put(monAside, prometheus.GaugeValue, float64(s.SetAside))
-	put(monLag, prometheus.GaugeValue, float64(s.Lag))
-	for d, yes := range map[*prometheus.Desc]bool{monBusy: s.Busy, monTrouble: s.Trouble} {
-		put(d, prometheus.GaugeValue, map[bool]float64{true: 1}[yes])
+		ch <- prometheus.MustNewConstMetric(held, prometheus.GaugeValue, float64(s.Held[state]), state.String())
 	}
 }
 

@@ -48,7 +48,7 @@ func monitorCmd(a *cli.App) *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return runMonitor(ctx, a, &f, r, log)
+			return runMonitor(ctx, &f, r, log)
 		})
 	fl := c.Flags()
 	f.BenchFlags.AddTo(fl)
@@ -104,7 +104,7 @@ type monitorService struct {
 
 // runMonitor opens the bench, the address and the spool, and serves until ctx
 // ends. What it opened is closed on return.
-func runMonitor(ctx context.Context, a *cli.App, f *monitorFlags, r *config.Reloader, log *slog.Logger) error {
+func runMonitor(ctx context.Context, f *monitorFlags, r *config.Reloader, log *slog.Logger) error {
 	n := daemon.NewNotifier(log)
 	s := &monitorService{f: f}
 	var err error

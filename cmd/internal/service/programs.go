@@ -56,7 +56,7 @@ type programs struct {
 // openPrograms takes the socket and prepares the servers; the monitor need not
 // answer yet. With --socket none it returns programs that do nothing. A bad mode
 // or role is wrong usage.
-func openPrograms(ctx context.Context, a *cli.App, s *hostService) (*programs, error) {
+func openPrograms(ctx context.Context, s *hostService) (*programs, error) {
 	f, db := s.hostFlags, s.db
 	if f.socket == "none" {
 		return &programs{}, nil
@@ -157,7 +157,6 @@ type notOurs struct {
 	link *daemon.Server // nil: no task is left out
 }
 
-// Unfinished implements measurement.Store.
 func (n notOurs) Unfinished(ctx context.Context) ([]store.Row, error) {
 	all, err := n.DB.Unfinished(ctx)
 	if n.link == nil || err != nil {
@@ -217,7 +216,6 @@ func OpenMonitors(ctx context.Context, db *store.DB, list []string, r *measureme
 // recorder records benches as tasks of the caller, or of this process's account where callers are not identified.
 type recorder struct{ *measurement.Recorder }
 
-// Start implements live.Recorder.
 func (r recorder) Start(ctx context.Context, address, name string) (store.TaskID, error) {
 	who, known := auth.From(ctx)
 	if account, err := user.Current(); !known && err == nil {
@@ -227,7 +225,6 @@ func (r recorder) Start(ctx context.Context, address, name string) (store.TaskID
 	return id, refused(err)
 }
 
-// Stop implements live.Recorder.
 func (r recorder) Stop(ctx context.Context, address string) (store.TaskID, error) {
 	id, err := r.Recorder.Stop(ctx, address)
 	return id, refused(err)

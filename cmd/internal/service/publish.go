@@ -33,7 +33,6 @@ type publishFlags struct {
 	after time.Duration
 }
 
-// addTo defines the flags.
 func (f *publishFlags) addTo(fl *pflag.FlagSet) {
 	f.Register(fl, "also publish captures to this cluster, and drop what hosts released only once it has them: nodes with "+
 		"commas between them", "")
@@ -304,13 +303,8 @@ type adding struct {
 	block measure.Block
 }
 
-// Header implements capture.Receiver.
-func (*adding) Header(session.Opening) error { return nil }
-
-// Event implements capture.Receiver.
-func (*adding) Event(measure.Event) error { return nil }
-
-// Trailer implements capture.Receiver.
+func (*adding) Header(session.Opening) error  { return nil }
+func (*adding) Event(measure.Event) error     { return nil }
 func (*adding) Trailer(session.Trailer) error { return nil }
 
 // Chunk decodes a chunk and adds its samples; block is reused.

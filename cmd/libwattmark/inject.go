@@ -146,19 +146,15 @@ func selection() (uintptr, error) {
 //export wattmark_selects
 func wattmark_selects(name *C.char) C.int {
 	n := C.GoString(name)
-	if strings.HasPrefix(n, "wm_") || // the library's own
-		!selected.match.MatchString(n) {
-		return 0
-	}
-	return 1
+	return toC(!strings.HasPrefix(n, "wm_") && selected.match.MatchString(n)) // wm_ are the library's own
 }
+
+// toC is C's form of a truth value.
+func toC(yes bool) C.int { return map[bool]C.int{true: 1}[yes] }
 
 //export wattmark_before
 func wattmark_before(name *C.char, ctx, stream C.uintptr_t) C.int {
-	if selected.before(C.GoString(name), uintptr(ctx), uintptr(stream)) {
-		return 1
-	}
-	return 0
+	return toC(selected.before(C.GoString(name), uintptr(ctx), uintptr(stream)))
 }
 
 //export wattmark_after

@@ -151,14 +151,19 @@ func readOptions(o *C.wm_options) (request, error) {
 
 func milliseconds(n C.uint) time.Duration { return time.Duration(n) * time.Millisecond }
 
+// with calls f with the measurement of a handle, which take removes.
+func with(h C.wm_measurement, take bool, f func(*session) error) error {
+	s, err := lookUp(h, take)
+	if err != nil {
+		return err
+	}
+	return f(s)
+}
+
 //export wmgo_marker
 func wmgo_marker(h C.wm_measurement, label *C.char, stream C.uintptr_t, text *C.char, n C.size_t) C.int {
 	return guard("wm_marker", text, n, func() error {
-		s, err := lookUp(h, false)
-		if err != nil {
-			return err
-		}
-		return s.m.Mark(C.GoString(label), uintptr(stream))
+		return with(h, false, func(s *session) error { return s.m.Mark(C.GoString(label), uintptr(stream)) })
 	})
 }
 
@@ -169,15 +174,13 @@ func wmgo_end(h C.wm_measurement, r *C.wm_result, text *C.char, n C.size_t) C.in
 			return fmt.Errorf("%w: a result of %d bytes, %d are expected: set its size first", errArgument,
 				r.size, C.sizeof_wm_result)
 		}
-		s, err := lookUp(h, true)
-		if err != nil {
+		return with(h, true, func(s *session) error {
+			t, err := s.finish()
+			if r != nil {
+				putResult(r, t)
+			}
 			return err
-		}
-		t, err := s.finish()
-		if r != nil {
-			putResult(r, t)
-		}
-		return err
+		})
 	})
 }
 
@@ -202,13 +205,7 @@ func putResult(r *C.wm_result, t store.Brief) {
 
 //export wmgo_cancel
 func wmgo_cancel(h C.wm_measurement, text *C.char, n C.size_t) C.int {
-	return guard("wm_cancel", text, n, func() error {
-		s, err := lookUp(h, true)
-		if err != nil {
-			return err
-		}
-		return s.abandon()
-	})
+	return guard("wm_cancel", text, n, func() error { return with(h, true, (*session).abandon) })
 }
 
 // wmgo_exit gives up the measurements that a program leaves open, so that the bench

@@ -301,17 +301,14 @@ func wmgo_db_open(name, text *C.char, n C.size_t) C.int {
 			return fmt.Errorf("%w: %s is open; dbClose first", errState, papers.db.Path())
 		}
 		ctx := context.Background()
-		db, err := openDatabase(ctx, C.GoString(name))
+		var err error
+		papers.db, err = openDatabase(ctx, C.GoString(name))
 		if errors.Is(err, store.ErrReadOnly) || errors.Is(err, store.ErrCannotOpen) {
 			if read, only := store.OpenSource(ctx, C.GoString(name)); only == nil {
-				db, err = read, nil // deletions then fail: nothing may be written
+				papers.db, err = read, nil // deletions then fail: nothing may be written
 			}
 		}
-		if err != nil {
-			return err
-		}
-		papers.db = db
-		return nil
+		return err
 	})
 }
 

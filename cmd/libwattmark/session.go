@@ -323,12 +323,12 @@ func (s *session) sensor(q request) gpu.PowerSensor {
 
 // close closes all that was opened, the last first.
 func (s *session) close() error {
-	var errs []error
+	var err error
 	for _, c := range slices.Backward(s.closes) {
-		errs = append(errs, c())
+		err = errors.Join(err, c())
 	}
 	s.closes = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // finish ends the work and waits for the result.
@@ -392,8 +392,7 @@ var found = struct {
 
 // libraryVersion names the source that the library was built from, where it is known.
 func libraryVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if ok {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
 				return "libwattmark+" + s.Value[:12]

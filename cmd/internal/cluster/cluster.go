@@ -268,12 +268,11 @@ func (f *NodeFlags) guard() (*daemon.Access, error) {
 			return refuse(err)
 		}
 	}
-	if f.Cfg.Monitor == "" {
-		return x, nil
-	}
-	// The HTTP port of the server has no authentication, whatever the client port has.
-	if err := check(&daemon.Access{Insecure: x.Insecure, Log: x.Log}, f.Cfg.Monitor); err != nil {
-		return refuse(fmt.Errorf("--http: %w", err))
+	if f.Cfg.Monitor != "" {
+		// The HTTP port of the server has no authentication, whatever the client port has.
+		if err := check(&daemon.Access{Insecure: x.Insecure, Log: x.Log}, f.Cfg.Monitor); err != nil {
+			return refuse(fmt.Errorf("--http: %w", err))
+		}
 	}
 	return x, nil
 }

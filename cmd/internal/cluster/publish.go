@@ -149,13 +149,12 @@ type heldMonitor struct {
 
 // Captures lists the captures in the monitor's spool; nil if the monitor has no such list.
 func (m heldMonitor) Captures(ctx context.Context) ([]capture.Capture, error) {
-	l, ok := m.Monitor.(interface {
+	if l, ok := m.Monitor.(interface {
 		Captures(ctx context.Context) ([]capture.Capture, error)
-	})
-	if !ok {
-		return nil, nil
+	}); ok {
+		return l.Captures(ctx)
 	}
-	return l.Captures(ctx)
+	return nil, nil
 }
 
 // Release publishes the capture's task and then releases the capture. If the task cannot be

@@ -26,7 +26,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -104,11 +103,9 @@ func atMost(name string, result, want float64, unit string, scale float64) goal 
 
 // renderGoals prints goals and results as a table.
 func renderGoals(w io.Writer, goals []goal) {
-	t := out.NewTable(w, "", "goal", "result", "")
-	for _, g := range goals {
-		t.AppendRow(table.Row{g.Name, g.Want, g.shown, map[bool]string{true: "met", false: "MISSED"}[g.Met]})
-	}
-	t.Render()
+	out.Table(w, out.Row{"", "goal", "result", ""}, goals, func(g goal) out.Row {
+		return out.Row{g.Name, g.Want, g.shown, map[bool]string{true: "met", false: "MISSED"}[g.Met]}
+	})
 }
 
 // machineReport describes the machine. Load1 is the load average of the minute before.
@@ -278,21 +275,18 @@ func (r *ingestReport) judge() {
 func (r *ingestReport) render(w io.Writer) {
 	r.Machine.render(w)
 	t := out.NewTable(w, "", "scans/s", "as int16", "bytes a scan", "monitor", "host", "sample to durable p50, p99")
-	for _, s := range []struct {
-		name string
-		r    *streamReport
-	}{{"full speed", r.Fast}, {"paced", r.Paced}} {
-		if s.r == nil {
+	for _, s := range []*streamReport{r.Fast, r.Paced} {
+		if s == nil {
 			continue
 		}
-		latency := ""
-		if s.r.Paced {
-			latency = fmt.Sprintf("%.1f ms, %.1f ms", 1e3*s.r.LatencyP50S, 1e3*s.r.LatencyP99S)
+		name, latency := "full speed", ""
+		if s.Paced {
+			name, latency = "paced", fmt.Sprintf("%.1f ms, %.1f ms", 1e3*s.LatencyP50S, 1e3*s.LatencyP99S)
 		}
-		t.AppendRow(table.Row{
-			s.name, fmt.Sprintf("%.2f M", s.r.ScansPerS/1e6), cli.SizeText(s.r.RawBytesPerS) + "/s",
-			fmt.Sprintf("%.3f", s.r.BytesPerScan),
-			fmt.Sprintf("%.2f cores", s.r.MonitorCores), fmt.Sprintf("%.2f cores", s.r.HostCores), latency,
+		t.AppendRow(out.Row{
+			name, fmt.Sprintf("%.2f M", s.ScansPerS/1e6), cli.SizeText(s.RawBytesPerS) + "/s",
+			fmt.Sprintf("%.3f", s.BytesPerScan), fmt.Sprintf("%.2f cores", s.MonitorCores),
+			fmt.Sprintf("%.2f cores", s.HostCores), latency,
 		})
 	}
 	t.Render()

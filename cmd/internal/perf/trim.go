@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -132,13 +132,10 @@ func detectorRate(ctx context.Context, length time.Duration) (float64, error) {
 	for time.Since(begin) < length {
 		// Read the clock once in 64 blocks only.
 		for range 64 {
-			if err := det.Push(s.block(scan, generatorBlock)); err != nil {
+			if err := cmp.Or(det.Push(s.block(scan, generatorBlock)), ctx.Err()); err != nil {
 				return 0, err
 			}
 			scan += generatorBlock
-		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
 		}
 	}
 	return float64(scan) / time.Since(begin).Seconds(), nil
@@ -196,16 +193,16 @@ func (r *trimReport) render(w io.Writer) {
 	r.Machine.render(w)
 	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n", r.DetectorScansPerS/1e6)
 	fmt.Fprintf(w, "  gRPC     a call that does nothing takes %v\n\n", measure.Seconds(r.CallP50S))
-	t := out.NewTable(w, "capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max",
-		"stop to trimmed header p50, p99", "the paper")
-	for _, s := range r.Sizes {
-		t.AppendRow(table.Row{
+	out.Table(w, out.Row{
+		"capture", "captures", "in the monitor p50, p99", "stop to summary p50, p99, max",
+		"stop to trimmed header p50, p99", "the paper",
+	}, r.Sizes, func(s trimSize) out.Row {
+		return out.Row{
 			cli.SizeText(s.Bytes), s.Captures, fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.MonitorP50S, 1e3*s.MonitorP99S),
 			fmt.Sprintf("%.2f ms, %.2f ms, %.2f ms", 1e3*s.StopP50S, 1e3*s.StopP99S, 1e3*s.StopMaxS),
 			fmt.Sprintf("%.2f ms, %.2f ms", 1e3*s.HeaderP50S, 1e3*s.HeaderP99S), fmt.Sprintf("%.0f ms", 1e3*s.PaperS),
-		})
-	}
-	t.Render()
+		}
+	})
 	fmt.Fprintln(w)
 	renderGoals(w, r.Goals)
 }

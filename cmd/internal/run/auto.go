@@ -83,10 +83,7 @@ func IsFile(path string) bool {
 // store reads the logs into the database and divides the task's energy among the kernels.
 // The kernels stay stored where the division fails. It fails where no process wrote a log.
 func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card gpu.Info) error {
-	logs, err := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
-	if err != nil {
-		return err
-	}
+	logs := r.written()
 	if len(logs) == 0 {
 		hint := ""
 		if card.Simulated {
@@ -96,17 +93,23 @@ func (r *autoRun) store(ctx context.Context, db *store.DB, id store.TaskID, card
 		return fmt.Errorf("no kernels were recorded: no process of the program loaded %s. Does it use CUDA, and can "+
 			"the library be loaded there (ldd)?%s", cmp.Or(r.library, "libwattmark.so"), hint)
 	}
-	if _, err := measurement.StoreLaunches(ctx, db, id, logs, card); err != nil {
-		return err
+	_, err := measurement.StoreLaunches(ctx, db, id, logs, card)
+	if err == nil {
+		_, err = measurement.Attribute(ctx, db, id)
 	}
-	_, err = measurement.Attribute(ctx, db, id)
-	switch {
-	case errors.Is(err, measurement.ErrNoShares):
+	if err == nil {
+		err = measurement.StoreRanges(ctx, db, id, logs)
+	}
+	if errors.Is(err, measurement.ErrNoShares) {
 		return nil // the report has the reason; the exit code stays 0
-	case err != nil:
-		return err
 	}
-	return measurement.StoreRanges(ctx, db, id, logs)
+	return err
+}
+
+// written returns the logs that processes have written.
+func (r *autoRun) written() []string {
+	logs, _ := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
+	return logs
 }
 
 // recording returns how the kernels of a program are recorded; nil without --auto. remove ends it.
@@ -229,14 +232,9 @@ func (r *autoRun) selects(ctx context.Context, f selectFlags, cfg *measurement.C
 // played returns the markers that the program's processes played, from all logs. A damaged
 // log yields the markers before the damage; the damage itself is reported when the kernels
 // are stored.
-func (r *autoRun) played() ([]gpu.Played, error) {
-	logs, err := filepath.Glob(filepath.Join(r.logs, "*"+cupti.LogSuffix))
-	if err != nil {
-		return nil, err
-	}
-	var out []gpu.Played
-	for _, path := range logs {
-		list, err := playedIn(path)
+func (r *autoRun) played() (out []gpu.Played, err error) {
+	for _, path := range r.written() {
+		list, err := cli.ReadFile(path, playedIn)
 		if err != nil {
 			return nil, err
 		}
@@ -247,12 +245,7 @@ func (r *autoRun) played() ([]gpu.Played, error) {
 
 // playedIn reads one log to its end, where Process.Markers is complete, and returns them.
 // A file that is no log yields no markers.
-func playedIn(path string) (out []gpu.Played, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+func playedIn(f io.Reader, path string) (out []gpu.Played, err error) {
 	l, err := launchlog.Open(f)
 	if errors.Is(err, launchlog.ErrNotLog) {
 		return nil, nil

@@ -57,19 +57,17 @@ func findGPUs(list string) (out []*session.FoundGPU, err error) {
 		// From here on GPUs go by UUID: an index may count differently in NVML and CUDA.
 		names = lists.Map(found, func(g gpu.Info) string { return g.UUID })
 	}
-	seen := map[string]string{}
 	for _, n := range names {
 		gpu, err := session.FindGPU(n)
 		if err != nil {
 			return nil, errors.Join(err, closeGPUs(out))
 		}
-		out = append(out, gpu)
 		uuid := gpu.Info().UUID
-		if first, twice := seen[uuid]; twice {
-			err := cli.Usagef("--gpus: %s and %s are one GPU (%s): name it once", first, n, uuid)
+		first := slices.IndexFunc(out, func(g *session.FoundGPU) bool { return g.Info().UUID == uuid })
+		if out = append(out, gpu); first >= 0 {
+			err := cli.Usagef("--gpus: %s and %s are one GPU (%s): name it once", names[first], n, uuid)
 			return nil, errors.Join(err, closeGPUs(out))
 		}
-		seen[uuid] = n
 	}
 	return out, nil
 }
@@ -237,13 +235,6 @@ type meterFlags struct {
 
 // chosen reports whether the flags name a bench that this process reads.
 func (f *meterFlags) chosen() bool { return f.File != "" || f.Instrument != "" }
-
-// addMeter adds the flags that choose the meter.
-func (f *RunFlags) addMeter(fl *pflag.FlagSet) {
-	f.meter.AddTo(fl)
-	cli.MonitorFlag(fl, &f.Monitor, "in place of these: the monitor that has the meter; with --gpus several, with commas "+
-		"between them")
-}
 
 // checkMeter refuses flags that name two meters, or one that cannot measure what it should.
 // fl is of the command line.

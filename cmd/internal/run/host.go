@@ -47,8 +47,7 @@ type lateMonitor struct {
 func (m lateMonitor) Release(_ context.Context, capture string) error {
 	m.hand.mu.Lock()
 	defer m.hand.mu.Unlock()
-	m.hand.release = append(m.hand.release,
-		func(ctx context.Context) error { return m.Monitor.Release(ctx, capture) })
+	m.hand.release = append(m.hand.release, func(ctx context.Context) error { return m.Monitor.Release(ctx, capture) })
 	return nil
 }
 
@@ -68,11 +67,6 @@ func (h *handOver) takes(id store.TaskID) bool {
 		h.ids = append(h.ids, id)
 	}
 	return h != nil
-}
-
-// numbers returns the numbers at the host of the tasks that were sent.
-func (h *handOver) numbers() []string {
-	return lists.Map(h.sent, func(id store.TaskID) string { return fmt.Sprint(id) })
 }
 
 // interrupted returns the error of an interrupted measurement with the number that its last
@@ -167,7 +161,7 @@ func runForHost(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 
 // showSent prints the tasks, or their group, that the host has stored.
 func showSent(ctx context.Context, a *cli.App, f RunFlags) error {
-	numbers := f.hand.numbers()
+	numbers := lists.Map(f.hand.sent, func(id store.TaskID) string { return fmt.Sprint(id) })
 	db, err := a.OpenDB(ctx, numbers...)
 	if err != nil {
 		return err

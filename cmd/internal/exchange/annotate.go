@@ -24,7 +24,6 @@ import (
 	"github.com/wattmark/wattmark/store/exchange/proftrace"
 )
 
-// annotateCmd returns the command annotate.
 func annotateCmd(a *cli.App) *cobra.Command {
 	var trace, output string
 	c := cli.Command("annotate TASK --trace FILE", "Write joules into a profiler's trace",
@@ -147,7 +146,6 @@ func writeJoules(
 	return err
 }
 
-// isSQLite reports whether a file begins as SQLite's do.
 func isSQLite(path string) bool {
 	const magic = "SQLite format 3\x00"
 	head := make([]byte, len(magic))

@@ -43,7 +43,6 @@ type publishFlags struct {
 	certificates                          []string
 }
 
-// publishCmd returns publish.
 func publishCmd(a *cli.App) *cobra.Command {
 	var f publishFlags
 	c := cli.Command("publish TASK…", "Pack tasks as a dataset that others can recompute", cobra.MinimumNArgs(1),
@@ -295,7 +294,6 @@ func sumOf(r io.Reader, name string) (fileSum, error) {
 	return fileSum{name, n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// importDatasetCmd returns import dataset.
 func importDatasetCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(cli.Command("dataset DIR", "Take back tasks that wattmark publish packed", cobra.ExactArgs(1),
 		func(ctx context.Context, args []string) error { return importDataset(ctx, a, args[0]) }))

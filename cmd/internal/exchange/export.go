@@ -26,7 +26,6 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// exportCmd returns the command export.
 func exportCmd(a *cli.App) *cobra.Command {
 	var f exportFlags
 	c := &cobra.Command{

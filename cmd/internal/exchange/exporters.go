@@ -68,7 +68,6 @@ type counted struct {
 	read, all int // samples
 }
 
-// Chunks implements exchange.Chunks.
 func (c *counted) Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		for x, err := range c.DB.Chunks(ctx, id, from) {
@@ -107,7 +106,6 @@ func recordInto(ctx context.Context, dir string, db *counted, t *store.Task) (er
 	return nil
 }
 
-// writeHostSide writes host.json.
 func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task) error {
 	played, err := db.Played(ctx, t.ID)
 	if err != nil {
@@ -128,7 +126,6 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 	return nil
 }
 
-// writeJSON writes v as indented JSON.
 func writeJSON(path string, v any, mode os.FileMode) error {
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -203,7 +200,6 @@ func noRail(err error) error {
 	return err
 }
 
-// exportTable writes one task as Parquet, Arrow or CSV.
 func exportTable(ctx context.Context, w io.Writer, db *counted, t *store.Task, f exportFlags) error {
 	tab, err := tableOf(ctx, db, t, f)
 	if err != nil {

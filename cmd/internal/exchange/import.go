@@ -34,7 +34,6 @@ type SmiFlags struct {
 	Given  bool // --utc-offset
 }
 
-// importSmiCmd returns import nvidia-smi.
 func importSmiCmd(a *cli.App) *cobra.Command {
 	var f SmiFlags
 	c := &cobra.Command{
@@ -305,14 +304,16 @@ func (f *importFlags) textFlags(c *cobra.Command) {
 	fl.Float64Var(&f.uClock, "u-scale", 1e-4, "relative standard uncertainty of the file's time scale")
 }
 
-func (f *importFlags) check() error {
+// source checks the flags and opens a text file that can be read several times; done closes it.
+func (f *importFlags) source(ctx context.Context, path string, in io.Reader) (*source, func() error, error) {
 	switch {
 	case !(f.uGain >= 0 && f.uGain < 1):
-		return cli.Usagef("--u-gain %v: want 0 to 1, as in 0.01 for 1 %%", f.uGain)
+		return nil, nil, cli.Usagef("--u-gain %v: want 0 to 1, as in 0.01 for 1 %%", f.uGain)
 	case !(f.uClock >= 0 && f.uClock < 1):
-		return cli.Usagef("--u-scale %v: want 0 to 1, as in 1e-4 for 100 ppm", f.uClock)
+		return nil, nil, cli.Usagef("--u-scale %v: want 0 to 1, as in 1e-4 for 100 ppm", f.uClock)
 	}
-	return nil
+	file, done, err := importFile(ctx, path, in)
+	return &source{ctx: ctx, file: file}, done, err
 }
 
 // Incoming is a file on its way to a task: the task's head, and functions that deliver the

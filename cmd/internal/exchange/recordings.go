@@ -35,7 +35,6 @@ type dumpFlags struct {
 	library string
 }
 
-// importDumpCmd returns import powersensor3.
 func importDumpCmd(a *cli.App) *cobra.Command {
 	var f dumpFlags
 	c := cli.Command("powersensor3 FILE", "Take in a dump of PowerSensor2's or 3's own host programs as a task",
@@ -50,15 +49,11 @@ func importDumpCmd(a *cli.App) *cobra.Command {
 // --markers the window runs from the first one to the end of the last. The file is read
 // twice: once to find ranges and gaps (Look), once to store.
 func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err error) {
-	if err := f.check(); err != nil {
-		return err
-	}
-	file, done, err := importFile(ctx, path, a.In)
+	from, done, err := f.source(ctx, path, a.In)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	from := &source{ctx: ctx, file: file}
 	in, err := ps3dump.Open(from.open, ps3dump.Options{Library: f.library})
 	if errors.Is(err, ps3dump.ErrOption) {
 		return cli.Usagef("%s: --library-version: %w", path, err)
@@ -73,7 +68,7 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 	if f.markers && len(in.Markers) < 2 {
 		return cli.Usagef("%s: --markers: it has %s: want two at least, or leave it out", path, measure.Plural(len(in.Markers), "marker"))
 	}
-	out, err := f.incoming("powersensor3", path, file, in.Plan, s, in.Absolute, nil)
+	out, err := f.incoming("powersensor3", path, from.file, in.Plan, s, in.Absolute, nil)
 	if err != nil {
 		return err
 	}
@@ -100,9 +95,8 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 	for _, m := range in.Markers {
 		kernels = append(kernels, store.Kernel{Name: strings.TrimSpace("marker " + m.Name), Start: at(m.At), End: at(m.To)})
 	}
-	out.read(in.Rows, in.Plan, s, kernels)
 	by := map[bool]string{true: "dump of PowerSensor2", false: "dump of PowerSensor3"}
-	out.endBy(by[in.Turns > 0], file, w)
+	out.steps(by[in.Turns > 0], from, in.Rows, in.Plan, s, kernels, w)
 	return ImportTask(ctx, a, out)
 }
 
@@ -174,7 +168,6 @@ type pmdFlags struct {
 	tickHz, uTick float64
 }
 
-// importPMDCmd returns import pmd.
 func importPMDCmd(a *cli.App) *cobra.Command {
 	var f pmdFlags
 	d := pmd.Defaults()
@@ -231,7 +224,6 @@ func importPMD(ctx context.Context, a *cli.App, dir string, f pmdFlags) error {
 	return ImportTask(ctx, a, in)
 }
 
-// importRecordingCmd returns import recording.
 func importRecordingCmd(a *cli.App) *cobra.Command {
 	var f importFlags
 	c := cli.Command("recording DIR", "Take in what wattmark export --format recording wrote, as a task", cobra.ExactArgs(1),

@@ -28,7 +28,6 @@ import (
 	"github.com/wattmark/wattmark/store/exchange/textin"
 )
 
-// importCSVCmd returns import csv.
 func importCSVCmd(a *cli.App) *cobra.Command {
 	var f importFlags
 	var from, to time.Duration
@@ -92,19 +91,15 @@ func (g givenSpan) String() string {
 // heading, for the ranges and steps that fix a count's scale (Look), and for the values.
 func importCSV(ctx context.Context, a *cli.App, path string, f importFlags, w givenSpan, assume, rails []string,
 ) (err error) {
-	if err := f.check(); err != nil {
-		return err
-	}
 	assumed, err := assumedVolts(assume)
 	if err != nil {
 		return err
 	}
-	file, done, err := importFile(ctx, path, a.In)
+	from, done, err := f.source(ctx, path, a.In)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	from := &source{ctx: ctx, file: file}
 	in, err := csvfile.Open(from.open, textin.Options{Assumed: assumed, Rails: rails})
 	if err != nil {
 		return logfile.In(path, err)
@@ -118,7 +113,7 @@ func importCSV(ctx context.Context, a *cli.App, path string, f importFlags, w gi
 	}
 	// Numbers that large count from 1970, unless --start gives their zero.
 	absolute := in.Absolute || s.First >= since1970 && f.start == ""
-	out, err := f.incoming("csv", path, file, in.Plan, s, absolute, in.Meta)
+	out, err := f.incoming("csv", path, from.file, in.Plan, s, absolute, in.Meta)
 	if err != nil {
 		return err
 	}
@@ -132,8 +127,7 @@ func importCSV(ctx context.Context, a *cli.App, path string, f importFlags, w gi
 	if err != nil {
 		return err
 	}
-	out.read(in.Rows, in.Plan, s, kernels)
-	out.endBy("CSV", file, w)
+	out.steps("CSV", from, in.Rows, in.Plan, s, kernels, w)
 	return ImportTask(ctx, a, out)
 }
 
@@ -280,23 +274,22 @@ func (f *importFlags) eventsOf(in *Incoming, w *givenSpan) ([]store.Kernel, erro
 	return bench.EventKernels(events), nil
 }
 
-// read sets the steps that store the kernels and the rows of a text file.
-func (in *Incoming) read(rows textin.Source, p *textin.Plan, s *textin.Survey, kernels []store.Kernel) {
+// steps sets the steps that store the kernels and the rows of a text file, and the energy over the window w, with the
+// file's provenance.
+func (in *Incoming) steps(format string, from *source, rows textin.Source, p *textin.Plan, s *textin.Survey,
+	kernels []store.Kernel, w givenSpan,
+) {
 	in.before = func(ctx context.Context, db *store.DB, id store.TaskID) error {
 		return db.PutKernels(ctx, id, kernels)
 	}
 	in.rows = int(s.Rows)
 	in.Stream = func(sink textin.Sink) error { return textin.Read(rows, p.Columns, s, sink) }
-}
-
-// endBy sets the last step: the energy over the window w, with the file's provenance.
-func (in *Incoming) endBy(format, file string, w givenSpan) {
 	in.finish = func(ctx context.Context, db *store.DB, id store.TaskID, samples measure.Window) error {
 		window, err := w.of(samples)
 		if err != nil {
 			return err
 		}
-		reason, err := provenance(format, original(in.Path, file), nameOf(in.Path), w.String())
+		reason, err := provenance(format, original(in.Path, from.file), nameOf(in.Path), w.String())
 		if err != nil {
 			return err
 		}

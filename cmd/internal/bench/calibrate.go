@@ -139,9 +139,7 @@ func writeRecord(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, 
 		if err != nil {
 			return err
 		}
-		if !a.JSON {
-			fmt.Fprintf(a.Out, "Record %s: %s\n", part.ID, path)
-		}
+		a.Textf("Record %s: %s\n", part.ID, path)
 		written = append(written, part)
 		ids = append(ids, part.ID)
 	}

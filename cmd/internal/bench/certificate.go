@@ -181,9 +181,7 @@ func calibrateShowCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !a.JSON {
-				fmt.Fprintf(a.Out, "%s in %s\n", measure.Plural(len(h), "record"), folder)
-			}
+			a.Textf("%s in %s\n", measure.Plural(len(h), "record"), folder)
 			return showHistory(a, h)
 		})
 	f.where(c)
@@ -268,9 +266,7 @@ func named(h calib.History) (all []subject) {
 // recordText formats a record in one line, without control characters.
 func recordText(r *calib.Record) string {
 	on := lists.Map(r.Channels, func(c calib.Channel) string { return c.Name })
-	for _, x := range r.Rails {
-		on = append(on, x.Name)
-	}
+	on = append(on, lists.Map(r.Rails, func(x calib.Rail) string { return x.Name })...)
 	text := string(r.Done)
 	if len(on) > 0 {
 		text += " of " + strings.Join(on, ", ")
@@ -312,12 +308,9 @@ func showMonitorRecords(ctx context.Context, a *cli.App, address string) error {
 	if err != nil {
 		return err
 	}
-	if !a.JSON {
-		fmt.Fprintf(a.Out, "Bench %s, %s %s, calibration %s\n", b.Name, b.Instrument.Model, b.Instrument.Serial,
-			b.CalibrationID)
-		for _, n := range b.Notes {
-			fmt.Fprintln(a.Out, "Note:", n)
-		}
+	a.Textf("Bench %s, %s %s, calibration %s\n", b.Name, b.Instrument.Model, b.Instrument.Serial, b.CalibrationID)
+	for _, n := range b.Notes {
+		a.Textf("Note: %s\n", n)
 	}
 	return showHistory(a, h)
 }
@@ -355,9 +348,7 @@ func showSetupRecords(a *cli.App, t *store.Task, title string) error {
 	if err != nil {
 		return err
 	}
-	if !a.JSON {
-		fmt.Fprintf(a.Out, "Task %d, %s\n", t.ID, title)
-	}
+	a.Textf("Task %d, %s\n", t.ID, title)
 	return showHistory(a, h)
 }
 

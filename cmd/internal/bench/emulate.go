@@ -198,7 +198,6 @@ func newPMD(s source) (Firmware, error) {
 	return pmdface.New(s.Board, s.pace, cfg)
 }
 
-// emulated returns the names of the kinds.
 func emulated() (names []string) {
 	return lists.Map(emulators, func(e emulator) string { return e.kind })
 }

@@ -324,7 +324,6 @@ func greet(ctx context.Context, kind, address string) (id instrument.Identity, e
 	return dev.Identity(), errors.Join(err, dev.Close())
 }
 
-// askSCPI identifies a device by *IDN?.
 func askSCPI(ctx context.Context, address string) askedPort {
 	p := askedPort{Address: address}
 	var id scpi.Identity
@@ -358,9 +357,7 @@ func survey(ctx context.Context, a *cli.App, f meterFlags, bar *cli.Progress, ea
 	if err != nil {
 		return nil, err
 	}
-	if !a.JSON { // whose document must stand alone
-		fmt.Fprintln(a.Out, f.CalibrationText(&setup))
-	}
+	a.Textf("%s\n", f.CalibrationText(&setup))
 	for _, r := range remarks {
 		fmt.Fprintln(a.Err, "Note:", r)
 	}

@@ -208,7 +208,6 @@ type ProbeJSON struct {
 	Records       []string `json:"calibration_records"`
 }
 
-// probeReport converts a survey for JSON.
 func probeReport(r *checkup.Result) ProbeJSON {
 	p := ProbeJSON{
 		Scans: r.Scans, DurationS: float64(r.Duration), RateHz: float64(r.Rate), URateHz: float64(r.URate),
@@ -264,8 +263,8 @@ func psConfig(ctx context.Context, a *cli.App, port string, settings []string, y
 		return cli.WithCode(cli.ExitUsage, err)
 	}
 	if want == was {
-		if len(settings) > 0 && !a.JSON {
-			fmt.Fprintln(a.Out, "The device holds that already.")
+		if len(settings) > 0 {
+			a.Textf("The device holds that already.\n")
 		}
 		return printSensors(a, was)
 	}
@@ -289,7 +288,6 @@ func psConfig(ctx context.Context, a *cli.App, port string, settings []string, y
 	return nil
 }
 
-// applySettings applies KEY=VALUE settings to t in order.
 func applySettings(t *sensorTable, settings []string) error {
 	for _, s := range settings {
 		key, value, ok := strings.Cut(s, "=")
@@ -344,7 +342,6 @@ func sensorRow(i int, word string, s powersensor3.Sensor) out.Row {
 	return out.Row{i, word, s.Pair, s.Type, fmt.Sprintf("%v V", s.Vref), sensitivity, s.InUse}
 }
 
-// printChange prints the sensors that differ, before and after.
 func printChange(a *cli.App, was, want sensorTable) {
 	t := out.NewTable(a.Out, "sensor", "", "pair", "type", "vref", "sensitivity", "in use")
 	for i := range was {

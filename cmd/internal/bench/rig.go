@@ -154,7 +154,6 @@ func (r *calRig) Header(h store.Header, _ uint64) error {
 	return nil
 }
 
-// Chunk decodes a chunk and adds its readings.
 func (r *calRig) Chunk(c *chunk.Chunk) error {
 	if err := chunk.Decode(c, r.setup.Timebase, len(r.setup.Channels), &r.block); err != nil {
 		return err

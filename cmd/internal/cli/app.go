@@ -385,17 +385,14 @@ const Release = "0.1.0"
 // Version returns the release, with "+" and 12 digits of the Git revision if the build
 // recorded one.
 func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return Release
-	}
-	rev := ""
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			rev = "+" + s.Value[:12]
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				return Release + "+" + s.Value[:12]
+			}
 		}
 	}
-	return Release + rev
+	return Release
 }
 
 func (a *App) versionCmd() *cobra.Command {

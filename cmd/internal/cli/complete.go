@@ -35,11 +35,9 @@ var (
 )
 
 // valuesIn returns the values that the usage of a flag lists.
-func valuesIn(usage string) (values []string) {
-	for _, m := range alternative.FindAllStringSubmatch(alternatives.FindString(usage), -1) {
-		values = append(values, m[1])
-	}
-	return values
+func valuesIn(usage string) []string {
+	found := alternative.FindAllStringSubmatch(alternatives.FindString(usage), -1)
+	return lists.Map(found, func(m []string) string { return m[1] })
 }
 
 // CompleteValues makes the shell complete the values of the flags of c and of all below it, and the numbers of

@@ -39,7 +39,6 @@ func Printable(err error) string {
 // Asked is the cause of a context that a signal cancelled.
 type Asked struct{ Signal syscall.Signal }
 
-// Error returns "SIGNAME received".
 func (a Asked) Error() string { return a.Name() + " received" }
 
 // Name returns the name of the signal, as SIGTERM.

@@ -224,7 +224,6 @@ func (p *Progress) End() {
 	})
 }
 
-// draw draws the line until End.
 func (p *Progress) draw() {
 	for range backoff.Every(p.ended, progressEvery) {
 		if time.Since(p.begin) >= progressAfter {

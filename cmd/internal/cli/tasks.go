@@ -227,10 +227,17 @@ func (a *App) Print(v any, text func(io.Writer)) error {
 	return nil
 }
 
+// Textf writes a text beside a result to the standard output, formatted as by fmt.Fprintf; nothing with --json.
+func (a *App) Textf(format string, args ...any) {
+	if !a.JSON {
+		fmt.Fprintf(a.Out, format, args...)
+	}
+}
+
 // Hintf writes what to do next to the standard output, formatted as by fmt.Fprintf; nothing with --quiet or --json.
 func (a *App) Hintf(format string, args ...any) {
-	if !a.Quiet && !a.JSON {
-		fmt.Fprintf(a.Out, format, args...)
+	if !a.Quiet {
+		a.Textf(format, args...)
 	}
 }
 

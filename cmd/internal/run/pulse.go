@@ -146,8 +146,8 @@ func pulseResult(ctx context.Context, a *cli.App, f pulseFlags, db *store.DB, id
 		path = ""
 	}
 	err = report.ShowTask(a, ctx, db, id, func(r *report.Report) { r.Picture = path })
-	if path != "" && !a.JSON {
-		fmt.Fprintln(a.Out, "\nDrawn into", path)
+	if path != "" {
+		a.Textf("\nDrawn into %s\n", path)
 	}
 	return errors.Join(err, drawErr)
 }
@@ -287,7 +287,6 @@ func alonePicture(r *PulseReport, traces []sensor.Trace, of gpu.Span, truth *rep
 	return p
 }
 
-// renderPulse prints the table of methods.
 func renderPulse(w io.Writer, r *PulseReport) {
 	fmt.Fprintf(w, "%d pulses of %g ms, %g ms apart, on %s\n", r.Pulses, 1e3*r.OnS, 1e3*r.OffS,
 		out.JoinNonEmpty(", driver ", r.GPU, r.Driver))

@@ -219,13 +219,13 @@ type Reloader struct {
 	Live map[string]func()
 	// defaults are the flags' values without a file.
 	defaults map[string]string
-	// Always is done with each reload, whatever the file holds; nil for nothing.
+	// Always is done with each reload, whatever the file holds.
 	Always func()
 }
 
 // NewReloader is for flags that a file may set.
 func NewReloader(flags *pflag.FlagSet, log *slog.Logger) *Reloader {
-	r := &Reloader{flags: flags, log: log, Live: map[string]func(){}, defaults: map[string]string{}}
+	r := &Reloader{flags: flags, log: log, Live: map[string]func(){}, defaults: map[string]string{}, Always: func() {}}
 	for _, key := range keysOf(flags) {
 		flag := strings.ReplaceAll(key, "_", "-")
 		r.defaults[flag] = flags.Lookup(flag).DefValue
@@ -236,11 +236,7 @@ func NewReloader(flags *pflag.FlagSet, log *slog.Logger) *Reloader {
 // Reload reads the file again. A file with a fault changes nothing; keys that
 // cannot change in a service that runs are logged.
 func (r *Reloader) Reload() {
-	defer func() {
-		if r.Always != nil {
-			r.Always()
-		}
-	}()
+	defer r.Always()
 	if r.File == nil {
 		r.log.Info("reload: no configuration file is in use")
 		return

@@ -149,7 +149,6 @@ func wattmark_selects(name *C.char) C.int {
 	return toC(!strings.HasPrefix(n, "wm_") && selected.match.MatchString(n)) // wm_ are the library's own
 }
 
-// toC is C's form of a truth value.
 func toC(yes bool) C.int { return map[bool]C.int{true: 1}[yes] }
 
 //export wattmark_before

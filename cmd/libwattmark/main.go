@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -143,9 +144,7 @@ func readOptions(o *C.wm_options) (request, error) {
 		noSensor: o.flags&C.WM_NO_SENSOR != 0,
 		warmUp:   milliseconds(o.warm_up_ms), wait: milliseconds(o.wait_ms), lease: milliseconds(o.lease_ms),
 	}
-	for _, s := range unsafe.Slice(o.streams, o.stream_count) {
-		q.streams = append(q.streams, uintptr(s))
-	}
+	q.streams = lists.Map(unsafe.Slice(o.streams, o.stream_count), func(s unsafe.Pointer) uintptr { return uintptr(s) })
 	return q, nil
 }
 

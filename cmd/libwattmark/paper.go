@@ -266,7 +266,6 @@ func wmgo_p_store(rec *C.struct_record, text *C.char, n C.size_t) C.int {
 	})
 }
 
-// put fills one of the program's records.
 func (r *row) put(to *C.struct_record) {
 	to.taskID, to.seqNum = C.int(r.task), C.int(r.seq)
 	putText(&to.taskName[0], len(to.taskName), r.name)

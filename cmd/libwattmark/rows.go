@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/store"
@@ -27,7 +28,6 @@ type row struct {
 const columns = "taskID\ttaskName\tuser\tpower\tcurrent1\tcurrent2\tcurrent3\tvoltage1\tvoltage2\tvoltage3\t" +
 	"taskTime\tseqNum\n"
 
-// print appends the row's line.
 func (r *row) print(b []byte) []byte {
 	b = strconv.AppendInt(b, r.task, 10)
 	b = append(append(b, '\t'), measure.Printable(r.name)...)
@@ -52,9 +52,7 @@ func tasksNamed(ctx context.Context, db *store.DB, name string) (ids []store.Tas
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page.Tasks {
-			ids = append(ids, t.ID)
-		}
+		ids = append(ids, lists.Map(page.Tasks, func(t store.Brief) store.TaskID { return t.ID })...)
 		if q.After = page.Next; q.After == nil {
 			break
 		}
@@ -155,7 +153,6 @@ func (p *paperRows) fill(i int) {
 	}
 }
 
-// watts is the power of rail k.
 func (p *paperRows) watts(k, i int) float64 {
 	c := &p.cols[k]
 	if len(c.I) == 0 {

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,9 +27,9 @@ import (
 
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/licensecheck"
+	"github.com/wattmark/wattmark/internal/lists"
 )
 
-// main runs the command, and exits with 1 on an error.
 func main() {
 	if err := run(os.Stdout, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "supply:", err)
@@ -73,7 +74,7 @@ type module struct {
 }
 
 // linked returns the modules that the programs link, by path.
-func linked(packages ...string) ([]module, error) {
+func linked(packages ...string) ([]*module, error) {
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module,Standard"}, packages...)...) // #nosec G702 -- packages that the user names, and no shell
 	// both programs, also where there is no compiler
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOOS=linux")
@@ -113,12 +114,8 @@ func linked(packages ...string) ([]module, error) {
 			m.addTexts(p.Dir)
 		}
 	}
-	all := make([]module, 0, len(seen))
-	for _, m := range seen {
-		all = append(all, *m)
-	}
-	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.Path, b.Path) })
-	return all, nil
+	byPath := func(a, b *module) int { return strings.Compare(a.Path, b.Path) }
+	return slices.SortedFunc(maps.Values(seen), byPath), nil
 }
 
 // byHand are licences that their files grant in words of their own.
@@ -145,9 +142,7 @@ func (m *module) read(dir string) error {
 		// Three quarters of a file must be the text of known licences.
 		if c := licensecheck.Scan(text); c.Percent >= 75 || len(c.Match) > 0 && len(text) > 20_000 {
 			for _, match := range c.Match {
-				if !slices.Contains(m.Licences, match.ID) {
-					m.Licences = append(m.Licences, match.ID)
-				}
+				m.Licences = lists.AddNew(m.Licences, match.ID)
 			}
 		}
 	}
@@ -174,7 +169,7 @@ func (m *module) addTexts(dir string) {
 }
 
 // writeTexts writes the modules' licence texts and notices, by module and path.
-func writeTexts(out io.Writer, modules []module) error {
+func writeTexts(out io.Writer, modules []*module) error {
 	b := bytes.NewBufferString("The licences of the modules. Go's own library is under that of golang.org/x/sys.\n")
 	for _, m := range modules {
 		slices.Sort(m.texts)
@@ -207,7 +202,7 @@ func writeBill(out io.Writer, program, version string) error {
 	if err != nil {
 		return err
 	}
-	licences := map[string]module{}
+	licences := map[string]*module{}
 	for _, m := range modules {
 		licences[m.Path] = m
 	}
@@ -243,7 +238,6 @@ func writeBill(out io.Writer, program, version string) error {
 // ref is a module's package URL.
 func ref(m *debug.Module) string { return "pkg:golang/" + m.Path + "@" + m.Version }
 
-// licensed converts SPDX identifiers.
 func licensed(ids []string) *cyclonedx.Licenses {
 	out := make(cyclonedx.Licenses, 0, len(ids))
 	for _, id := range ids {
@@ -252,8 +246,7 @@ func licensed(ids []string) *cyclonedx.Licenses {
 	return &out
 }
 
-// writePage writes packaging/licences.md.
-func writePage(out io.Writer, modules []module) error {
+func writePage(out io.Writer, modules []*module) error {
 	var b strings.Builder
 	b.WriteString(`# Licences of what is linked
 

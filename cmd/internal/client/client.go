@@ -41,9 +41,7 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := a.JSONFlag(cli.Command("config", "Show and set what does not change from call to call",
 		cobra.NoArgs, func(context.Context, []string) error { return show(a) }))
-	keys := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return config.Keys(), cobra.ShellCompDirectiveNoFileComp
-	}
+	keys := cobra.FixedCompletions(config.Keys(), cobra.ShellCompDirectiveNoFileComp)
 	set := cli.Command("set KEY VALUE", "Set a value, in a context with --context", cobra.ExactArgs(2),
 		func(_ context.Context, args []string) error { return change(a, args[0], args[1]) })
 	unset := cli.Command("unset KEY", "Remove a value, from a context with --context", cobra.ExactArgs(1),

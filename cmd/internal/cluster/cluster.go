@@ -399,7 +399,6 @@ func showAside(w io.Writer, list []relay.StreamStatus) {
 	}
 }
 
-// asideTable prints one row per task set aside.
 func asideTable(w io.Writer, list []relay.Aside) {
 	out.Table(w, out.Row{"task", "user", "name", "store", "when", "why"}, list, func(x relay.Aside) out.Row {
 		return out.Row{x.Key, x.User, x.Name, x.Store, x.At.Local().Format(time.DateTime), x.Why}

@@ -197,13 +197,10 @@ func (s *ServiceFlags) Load(c *cobra.Command) (*config.File, error) {
 	}
 	flags := s.Flags(c)
 	file, err := config.Read(name, flags)
-	if err != nil {
-		return nil, cli.WithCode(cli.ExitUsage, err)
+	if err == nil {
+		err = file.Apply(flags)
 	}
-	if err := file.Apply(flags); err != nil {
-		return nil, cli.WithCode(cli.ExitUsage, err)
-	}
-	return file, nil
+	return file, cli.WithCode(cli.ExitUsage, err)
 }
 
 // Notifier sends a service's state to the service manager: sd_notify(3), a datagram to the
@@ -345,7 +342,6 @@ func (f *LimitFlags) AddTo(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.Age, "limit-age", d.Age, "how old a connection may grow; it ends with its calls")
 }
 
-// Guard returns the guard that enforces the limits.
 func (f *LimitFlags) Guard() (*limits.Guard, error) {
 	f.Request = int(f.request)
 	if err := f.Check(); err != nil {
@@ -375,7 +371,6 @@ func (f *RoomFlags) AddTo(fl *pflag.FlagSet) {
 	fl.IntVar(&f.perHolder, "spool-captures", 256, "captures of one holder in the spool; 0 for no limit")
 }
 
-// Room returns the quota of captures.
 func (f *RoomFlags) Room() capture.Quota {
 	return capture.Quota{Bytes: int64(f.quota), Free: int64(f.free), PerHolder: f.perHolder}
 }
@@ -389,7 +384,6 @@ type Addresses struct {
 
 var _ pflag.SliceValue = (*Addresses)(nil)
 
-// String returns the list separated by commas.
 func (a *Addresses) String() string { return strings.Join(a.List, ",") }
 
 func (a *Addresses) Type() string { return "list of addresses" }

@@ -88,7 +88,6 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 // databaseEnds are the file endings that the commands accept for a new database.
 var databaseEnds = []string{".db", ".sqlite", ".sqlite3"}
 
-// fileSize returns a file's length in bytes.
 func fileSize(path string) (int64, error) {
 	st, err := os.Stat(path)
 	if err != nil {

@@ -32,7 +32,6 @@ func (f *RetainFlags) Register(fl *pflag.FlagSet, prefix string) {
 		"delete the tasks that came first until the rest takes no more: 50GB or 500MiB; 0 for no bound")
 }
 
-// given reports whether a bound is set.
 func (f *RetainFlags) given() bool { return f.olderThan != "" || f.keepSize > 0 }
 
 // Options converts the flags into store's options; an age becomes the moment now − age. It
@@ -257,7 +256,6 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 	})
 }
 
-// taskIDs returns the tasks of the given numbers.
 func taskIDs(ctx context.Context, a *cli.App, db *store.DB, args []string) (ids []store.TaskID, err error) {
 	for _, arg := range args {
 		t, err := a.Task(ctx, db, arg)

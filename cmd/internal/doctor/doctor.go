@@ -68,10 +68,8 @@ const (
 	roleHost    = "host"
 )
 
-// meter reports whether the machine has the meter.
 func (f *doctorFlags) meter() bool { return f.role != roleHost }
 
-// gpu reports whether the machine has the GPU.
 func (f *doctorFlags) gpu() bool { return f.role != roleMonitor }
 
 // doctorCmd returns doctor, which changes nothing on the machine and fails where a check fails.
@@ -399,7 +397,6 @@ func (d *doctor) certificate(path string, now time.Time) {
 	}
 }
 
-// tokens counts valid tokens and warns of those that expire soon.
 func (d *doctor) tokens(l *auth.List, now time.Time) {
 	valid, soon := 0, 0
 	for _, t := range l.Tokens {

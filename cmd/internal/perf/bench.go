@@ -75,7 +75,6 @@ func (f benchFlagsShared) scratch() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// ofSeconds converts seconds to a Duration.
 func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // goal is a result beside the bound that it should meet. Want is the bound as text; shown
@@ -101,7 +100,6 @@ func atMost(name string, result, want float64, unit string, scale float64) goal 
 	return goal{name, bound, result, result <= want, fmt.Sprintf("%.3g %s", result/scale, unit)}
 }
 
-// renderGoals prints goals and results as a table.
 func renderGoals(w io.Writer, goals []goal) {
 	out.Table(w, out.Row{"", "goal", "result", ""}, goals, func(g goal) out.Row {
 		return out.Row{g.Name, g.Want, g.shown, map[bool]string{true: "met", false: "MISSED"}[g.Met]}
@@ -271,7 +269,6 @@ func (r *ingestReport) judge() {
 	}
 }
 
-// render prints the machine, the runs and the goals.
 func (r *ingestReport) render(w io.Writer) {
 	r.Machine.render(w)
 	t := out.NewTable(w, "", "scans/s", "as int16", "bytes a scan", "monitor", "host", "sample to durable p50, p99")

@@ -150,7 +150,6 @@ func (p *monitorProcess) begin(ctx context.Context) (id string, spec marker.Spec
 	return started.CaptureID, spec, err
 }
 
-// stop closes the process's input, which ends it, and waits for its exit.
 func (p *monitorProcess) stop() (err error) {
 	if p.client != nil {
 		err = p.client.Close()

@@ -83,7 +83,6 @@ func benchTrimCmd(a *cli.App) *cobra.Command {
 	return benchFlags(a, c, &f.benchFlagsShared)
 }
 
-// benchTrim measures the detector, then makes all captures and prints the report.
 func benchTrim(ctx context.Context, a *cli.App, f trimFlags) error {
 	if f.captures < 1 {
 		return cli.Usagef("--captures %d: want at least 1", f.captures)
@@ -188,7 +187,6 @@ func callTime(ctx context.Context, p *monitorProcess) (float64, error) {
 	return quantile(took, 0.5), nil
 }
 
-// render prints the machine, the detector, the sizes and the goals.
 func (r *trimReport) render(w io.Writer) {
 	r.Machine.render(w)
 	fmt.Fprintf(w, "  detector %.1f million scans/s of six channels on one core\n", r.DetectorScansPerS/1e6)

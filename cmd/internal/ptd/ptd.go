@@ -47,7 +47,6 @@ func command(a *cli.App) *cobra.Command {
 	return c
 }
 
-// serve answers until ctx ends.
 func serve(ctx context.Context, a *cli.App, port int, samples, monitor string) error {
 	client, err := cli.DialMeter(ctx, monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {

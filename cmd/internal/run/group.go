@@ -72,7 +72,6 @@ func findGPUs(list string) (out []*session.FoundGPU, err error) {
 	return out, nil
 }
 
-// closeGPUs closes all and joins the errors.
 func closeGPUs(all []*session.FoundGPU) error {
 	return errors.Join(lists.Map(all, (*session.FoundGPU).Close)...)
 }

@@ -43,7 +43,6 @@ type lateMonitor struct {
 	hand *handOver
 }
 
-// Release notes the capture.
 func (m lateMonitor) Release(_ context.Context, capture string) error {
 	m.hand.mu.Lock()
 	defer m.hand.mu.Unlock()
@@ -112,7 +111,6 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 	h.err = err
 }
 
-// sendGroup sends the tasks of a group.
 func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID) error {
 	tasks, err := tasksOf(ctx, db, id)
 	if err != nil {

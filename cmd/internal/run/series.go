@@ -59,10 +59,8 @@ func (p *percent) Set(s string) error {
 	return nil
 }
 
-// Type names the value in the help.
 func (*percent) Type() string { return "percent" }
 
-// register adds the flags to fl.
 func (f *seriesFlags) register(fl *pflag.FlagSet) {
 	fl.IntVar(&f.times, "times", 0, "repeat the run so many times, or so many pairs of --with; 0 for a single run")
 	fl.StringArrayVar(&f.with, "with", nil,
@@ -403,10 +401,8 @@ func (r *resting) add(m wire.Moment) {
 	}
 }
 
-// over is the time that the mean is of.
 func (r *resting) over() measure.Seconds { return r.last - r.from }
 
-// mean is the mean power over that time.
 func (r *resting) mean() measure.Watt { return measure.Watt(float64(r.energy) / float64(r.over())) }
 
 // print prints the comparison of two versions, or the means of one, and the series.

@@ -171,7 +171,6 @@ func (s *hostService) open(ctx context.Context, a *cli.App) (err error) {
 	return nil
 }
 
-// close releases the resources in reverse order.
 func (s *hostService) close() {
 	for _, c := range slices.Backward(s.closes) {
 		c()

@@ -67,7 +67,6 @@ func (f *doorFlags) open(ctx context.Context, name, remedy string, log *slog.Log
 	return d, nil
 }
 
-// close closes what open opened.
 func (d *door) close() {
 	if d.listener != nil {
 		d.listener.Close()
@@ -119,13 +118,10 @@ func (f *webFlags) addTo(fl *pflag.FlagSet, what string) {
 
 // check refuses a bad address, and --pprof without one, as wrong usage.
 func (f webFlags) check() error {
-	if f.listen == "" {
-		if f.profiles {
-			return cli.Usagef("--pprof says how --http serves: name its address too")
-		}
-		return nil
-	}
-	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+	switch _, _, err := net.SplitHostPort(f.listen); {
+	case f.listen == "" && f.profiles:
+		return cli.Usagef("--pprof says how --http serves: name its address too")
+	case f.listen != "" && err != nil:
 		return cli.Usagef("--http %s: %w: want an address and a port, as in 127.0.0.1:7553", f.listen, err)
 	}
 	return nil

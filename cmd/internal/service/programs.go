@@ -240,10 +240,8 @@ func refused(err error) error {
 	return err
 }
 
-// Register adds BenchService to a server.
 func (m *monitors) Register(server *grpc.Server) { live.NewService(m.relay).Register(server) }
 
-// Close ends all connections.
 func (m *monitors) Close() error {
 	return errors.Join(lists.Map(m.clients, (*monitorclient.Client).Close)...)
 }

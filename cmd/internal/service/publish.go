@@ -237,13 +237,11 @@ func (s *captureSending) Header(h session.Opening) (err error) {
 	return err
 }
 
-// Chunk publishes a chunk.
 func (s *captureSending) Chunk(h chunk.Chunk, payload []byte) error {
 	s.chunks++
 	return s.to.Chunk(&h, payload)
 }
 
-// Event passes an event on.
 func (s *captureSending) Event(e measure.Event) error {
 	s.to.Event(e)
 	return nil

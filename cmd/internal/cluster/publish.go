@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/backoff"
 	capture "github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/relay"
@@ -217,7 +218,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	if g.Flags.Servers == "" {
 		return nil
 	}
-	for {
+	for range backoff.Rounds(ctx.Done(), 5*time.Second) {
 		p, err := g.publisher(ctx)
 		if err == nil {
 			g.Log.Info("publishing tasks", "servers", g.Flags.Servers)
@@ -225,14 +226,11 @@ func (g *Gate) Run(ctx context.Context) error {
 			s.Publisher = p
 			return s.Run(ctx)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		g.Log.Warn("cannot publish tasks", "error", err)
-		if !cli.SleepUntil(ctx, time.Now().Add(5*time.Second)) {
-			return nil
+		if ctx.Err() == nil {
+			g.Log.Warn("cannot publish tasks", "error", err)
 		}
 	}
+	return nil
 }
 
 // relayFlags are the flags of relay.

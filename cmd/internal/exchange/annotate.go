@@ -27,7 +27,7 @@ import (
 func annotateCmd(a *cli.App) *cobra.Command {
 	var trace, output string
 	c := cli.Command("annotate TASK --trace FILE", "Write joules into a profiler's trace",
-		cobra.MatchAll(cobra.ExactArgs(1), cli.Tasks), func(ctx context.Context, args []string) error {
+		cli.OneTask, func(ctx context.Context, args []string) error {
 			if trace == "" {
 				return cli.Usagef("name the profiler's trace with --trace")
 			}

@@ -161,11 +161,8 @@ func publish(ctx context.Context, a *cli.App, args []string, f publishFlags) err
 // writeTables writes the tables of all tasks, and a folder task-N for each.
 func writeTables(ctx context.Context, a *cli.App, dir string, db *store.DB, tasks []*store.Task) error {
 	results, budgets, losses, columns := []resultRow{}, []budgetRow{}, []lossRow{}, []columnRow{}
-	from := &counted{DB: db, bar: a.Progress("writing the dataset")}
+	from := newCounted(a, db, "writing the dataset", tasks)
 	defer from.bar.End()
-	for _, t := range tasks {
-		from.all += int(t.Scans)
-	}
 	for _, t := range tasks {
 		r, id := t.Result, int64(t.ID)
 		verdict, _ := t.Verdict()

@@ -75,8 +75,7 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 	if err != nil {
 		return err
 	}
-	toStdout := f.output == "" || f.output == "-"
-	if a.JSON && toStdout {
+	if a.JSON && f.toStdout() {
 		return cli.Usagef("--json says what was written to a file: name one with -o")
 	}
 	db, err := a.OpenDB(ctx, args...)
@@ -102,7 +101,7 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 		}
 		tasks = append(tasks, t)
 	}
-	if err := exportTasks(ctx, a, db, tasks, info, f, toStdout); err != nil || toStdout {
+	if err := exportTasks(ctx, a, db, tasks, info, f); err != nil || f.toStdout() {
 		return err
 	}
 	return printExported(a, tasks, f)
@@ -130,15 +129,10 @@ func withSamples(ctx context.Context, db *store.DB) (args []string, err error) {
 // or a database create it themselves; the others write a stream, to standard output or,
 // compressed by the ending, to the file. Formats for one task use tasks[0].
 func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.Task, info cli.FormatInfo, f exportFlags,
-	toStdout bool,
 ) error {
-	t := tasks[0]
-	from := &counted{DB: db, bar: a.Progress("writing " + f.output)}
+	t, from := tasks[0], newCounted(a, db, "writing "+f.output, tasks)
 	defer from.bar.End()
-	for _, t := range tasks {
-		from.all += int(t.Scans)
-	}
-	if !toStdout {
+	if !f.toStdout() {
 		a.Keep("no file was written")
 	}
 	write := func(w io.Writer) error { return exportTable(ctx, w, from, t, f) }
@@ -154,7 +148,7 @@ func exportTasks(ctx context.Context, a *cli.App, db *store.DB, tasks []*store.T
 	case "perfetto":
 		write = func(w io.Writer) error { return exportTimelines(ctx, w, from, tasks, f) }
 	}
-	if toStdout {
+	if f.toStdout() {
 		return write(cli.Raw(a.Out))
 	}
 	return cli.WriteFile(f.output, cli.Compressed(f.output, write))
@@ -203,12 +197,14 @@ type exportFlags struct {
 	fromGiven, toGiven        bool
 }
 
+func (f *exportFlags) toStdout() bool { return f.output == "" || f.output == "-" }
+
 // formatByName sets the format by the ending of the file where --format is missing, and
 // fails with ExitUsage where ending and format contradict each other, or where the ending
 // asks for a compression that the format does not take. An unknown format passes: check
 // refuses it.
 func (f *exportFlags) formatByName() error {
-	if f.output == "" || f.output == "-" {
+	if f.toStdout() {
 		f.format = cmp.Or(f.format, "csv")
 		return nil
 	}
@@ -262,11 +258,10 @@ func (f *exportFlags) check(tasks int) (cli.FormatInfo, error) {
 		return usage("format %q: want %s", f.format, cli.FormatNames())
 	}
 	info := cli.ExportFormats[i]
-	toStdout := f.output == "" || f.output == "-"
 	switch {
-	case toStdout && info.Name == "recording":
+	case f.toStdout() && info.Name == "recording":
 		return usage("a recording is a folder: name it with -o")
-	case toStdout && info.File:
+	case f.toStdout() && info.File:
 		return usage("%s cannot go to standard output: name a file with -o", info.Name)
 	case tasks > 1 && !info.Many:
 		return usage("a file of format %s holds one task, not %d: its columns are the task's own rails. Export each "+

@@ -68,6 +68,15 @@ type counted struct {
 	read, all int // samples
 }
 
+// newCounted begins to show the progress of what, which reads the samples of tasks.
+func newCounted(a *cli.App, db *store.DB, what string, tasks []*store.Task) *counted {
+	c := &counted{DB: db, bar: a.Progress(what)}
+	for _, t := range tasks {
+		c.all += int(t.Scans)
+	}
+	return c
+}
+
 func (c *counted) Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {
 	return func(yield func(*chunk.Chunk, error) bool) {
 		for x, err := range c.DB.Chunks(ctx, id, from) {

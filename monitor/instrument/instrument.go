@@ -236,6 +236,19 @@ func ClampRails(names []string, picked []int, role func(name string) measure.Rol
 	return rails
 }
 
+// Within reports an option that does not lie from least to most, which want words.
+func Within[T cmp.Ordered](option string, v, least, most T, want string) error {
+	if v >= least && v <= most { // which a NaN does not
+		return nil
+	}
+	return fmt.Errorf("%s %v: want %s", option, v, want)
+}
+
+// CheckSilence reports an option silence that cannot be used.
+func CheckSilence(d time.Duration) error {
+	return Within("silence", d, 100*time.Millisecond, time.Hour, "100ms to 1h")
+}
+
 // NaturalRails returns the rails that the channels' names suggest. Only a bench file
 // can reports whether a rail of the card is missing.
 func NaturalRails(in Inputs) (rails []measure.Rail, missing []string) {

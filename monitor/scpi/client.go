@@ -156,12 +156,6 @@ func (c *Client) exchange(ctx context.Context, query string) (string, error) {
 	return c.line(ctx)
 }
 
-// QueryNumber asks for one number. A reply that is none desynchronises the
-// link: it is likely to belong to something else.
-func (c *Client) QueryNumber(ctx context.Context, query string) (float64, error) {
-	return Ask(ctx, c, query, ParseNumber)
-}
-
 // Ask asks and reads the reply with parse. A reply that parse refuses may
 // belong to something else: the link is brought in step and it is asked once more.
 func Ask[T any](ctx context.Context, c *Client, query string, parse func(string) (T, error)) (T, error) {

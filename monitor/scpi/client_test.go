@@ -86,7 +86,7 @@ func good(t *testing.T, c *scpi.Client) {
 	if err != nil || string(b) != string(wave()) {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
-	if v, err := c.QueryNumber(t.Context(), ":LEV?"); err != nil || v != 1.25 {
+	if v, err := scpi.Ask(t.Context(), c, ":LEV?", scpi.ParseNumber); err != nil || v != 1.25 {
 		t.Fatalf("%v, %v", v, err)
 	}
 	if err := c.Check(t.Context(), "all of it"); err != nil {
@@ -183,7 +183,7 @@ func TestAReplyToSomethingElseIsAskedForAgain(t *testing.T) {
 	i := scope()
 	client := open(t, scpi.Config{Address: serve(t, i, 0)})
 	i.Inject(scpiface.Fault{Kind: scpiface.Unsolicited, Match: ":LEV?", Text: "BUTTON,3\n"})
-	if v, err := client.QueryNumber(t.Context(), ":LEV?"); err != nil || v != 1.25 {
+	if v, err := scpi.Ask(t.Context(), client, ":LEV?", scpi.ParseNumber); err != nil || v != 1.25 {
 		t.Errorf("%v, %v", v, err)
 	}
 	if s := client.Stats(); s.Resyncs != 1 {

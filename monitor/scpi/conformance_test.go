@@ -167,7 +167,7 @@ func TestBlocksThatCannotBeTaken(t *testing.T) {
 			t.Errorf("%q: %q, %v", reply, b, err)
 		}
 		// Whatever is left of it belongs to nobody.
-		if v, err := c.QueryNumber(t.Context(), "LEV?"); err != nil || v != 1.25 {
+		if v, err := scpi.Ask(t.Context(), c, "LEV?", scpi.ParseNumber); err != nil || v != 1.25 {
 			t.Errorf("after %q: %v, %v", reply, v, err)
 		}
 		_ = c.Close()
@@ -191,7 +191,7 @@ func TestALateWaveformPoisonsNothing(t *testing.T) {
 	if _, err := c.QueryBlock(t.Context(), "WAV?", 100, nil); !errors.Is(err, instrument.ErrSilent) {
 		t.Fatalf("got %v", err)
 	}
-	if v, err := c.QueryNumber(t.Context(), "LEV?"); err != nil || v != 1.25 {
+	if v, err := scpi.Ask(t.Context(), c, "LEV?", scpi.ParseNumber); err != nil || v != 1.25 {
 		t.Errorf("%v, %v", v, err)
 	}
 	<-late
@@ -247,7 +247,7 @@ func TestUnknownQueries(t *testing.T) {
 		!strings.Contains(err.Error(), "does it know this query") {
 		t.Errorf("got %v", err)
 	}
-	if v, err := c.QueryNumber(t.Context(), ":RATE?"); err != nil || v != 0.1 {
+	if v, err := scpi.Ask(t.Context(), c, ":RATE?", scpi.ParseNumber); err != nil || v != 0.1 {
 		t.Errorf("%v, %v", v, err)
 	}
 	// It says the same for ever: that is no queue.
@@ -268,7 +268,7 @@ func TestNoMessageOutOfTurn(t *testing.T) {
 		if err := client.Command(t.Context(), ":RUN"); err != nil { // unknown to it
 			t.Fatal(err)
 		}
-		if _, err := client.QueryNumber(t.Context(), ":LEV?"); err != nil {
+		if _, err := scpi.Ask(t.Context(), client, ":LEV?", scpi.ParseNumber); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -101,7 +101,7 @@ func (c *Client) block(ctx context.Context, query string, most int, dst []byte) 
 			}
 		}
 		var err error
-		if done, err = h.Feed(c.buf[0]); err != nil {
+		if done, err = h.feed(c.buf[0]); err != nil {
 			return nil, err
 		}
 		c.buf = c.buf[1:]

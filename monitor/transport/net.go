@@ -18,7 +18,7 @@ import (
 type messageConn struct {
 	writer
 	f    io.ReadWriteCloser
-	lock *portLock
+	lock *os.File
 
 	reads   chan struct{}
 	got     chan result // of the read that was asked for; its bytes are in buf
@@ -36,7 +36,7 @@ func openMessages(path string) (Conn, error) {
 		if f, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			return newMessages(f, address, lock), nil
 		}
-		lock.release()
+		release(lock)
 	}
 	return nil, openError(path, address, "is the instrument plugged in, and is the usbtmc module loaded?", err)
 }
@@ -47,7 +47,7 @@ func openMessages(path string) (Conn, error) {
 func NewMessages(f io.ReadWriteCloser, name string) Conn { return newMessages(f, name, nil) }
 
 // newMessages starts the two goroutines of a message link.
-func newMessages(f io.ReadWriteCloser, address string, lock *portLock) *messageConn {
+func newMessages(f io.ReadWriteCloser, address string, lock *os.File) *messageConn {
 	m := &messageConn{
 		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
 		got: make(chan result, 1), buf: make([]byte, 4<<20), // the largest message: bytes beyond it would be lost
@@ -150,7 +150,7 @@ func (m *messageConn) Close() error {
 		return nil
 	}
 	close(m.done)
-	defer m.lock.release()
+	defer release(m.lock)
 	return m.f.Close()
 }
 
@@ -158,7 +158,7 @@ func (m *messageConn) Close() error {
 type netConn struct {
 	c       net.Conn
 	address string
-	lock    *portLock // of the address; nil for none
+	lock    *os.File // of the address; nil for none
 	closed  atomic.Bool
 }
 
@@ -187,7 +187,7 @@ func dialTCP(ctx context.Context, target string, exclusive bool) (_ Conn, err er
 	if n.c, err = d.DialContext(ctx, "tcp", target); err == nil {
 		return n, nil
 	}
-	n.lock.release()
+	release(n.lock)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("open %s: %w", n.address, ctx.Err())
 	}
@@ -253,7 +253,7 @@ func (n *netConn) Close() error {
 	if n.closed.Swap(true) {
 		return nil
 	}
-	defer n.lock.release()
+	defer release(n.lock)
 	return n.c.Close()
 }
 
@@ -398,16 +398,14 @@ func Stale(ctx context.Context, c Conn, limit int) error {
 
 // Backoff describes how a lost device is tried again. The zero value waits 100 ms,
 // then twice as long each time, up to 5 s.
-type Backoff struct {
-	First, Max time.Duration
-}
+type Backoff backoff.Backoff
 
 // Redial calls open until it succeeds, ctx ends, or it fails in a way that trying again does not
 // cure: a wrong device and an impossible address do not change. A device that is gone or silent may
 // come back, and the system may let go of a port. What it returns wraps the last error that was not
 // the end of ctx itself.
 func (b Backoff) Redial(ctx context.Context, open func(context.Context) error) error {
-	pause := backoff.Backoff{First: b.First, Max: b.Max}
+	pause := backoff.Backoff(b)
 	var last error
 	for attempt := 1; ; attempt++ {
 		err := open(ctx)

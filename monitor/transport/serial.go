@@ -30,7 +30,7 @@ const slice = 20 * time.Millisecond
 type serialConn struct {
 	writer
 	port    serial.Port
-	lock    *portLock
+	lock    *os.File
 	timeout time.Duration // the library's read time-out as it is set now
 }
 
@@ -38,13 +38,13 @@ type serialConn struct {
 func openSerial(path string, baud int) (Conn, error) {
 	address := "serial:" + path
 	lock, err := lockPort(path)
-	if err != nil {
-		return nil, openError(path, address, "is the device plugged in?", err)
+	var port serial.Port
+	if err == nil {
+		// No modem lines: pseudo-terminals have none and the devices ignore them.
+		port, err = serial.Open(path, &serial.Mode{BaudRate: baud})
 	}
-	// No modem lines: pseudo-terminals have none and the devices ignore them.
-	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})
 	if err != nil {
-		lock.release()
+		release(lock)
 		return nil, openError(path, address, "is the device plugged in?", err)
 	}
 	s := &serialConn{writer: newWriter(address, "bytes"), port: port, lock: lock, timeout: -1}
@@ -136,7 +136,7 @@ func (s *serialConn) Close() error {
 	}
 	close(s.done)
 	err := s.port.Close()
-	s.lock.release()
+	release(s.lock)
 	if err != nil && !gone(err) {
 		return fmt.Errorf("close %s: %w", s.address, err)
 	}
@@ -218,13 +218,10 @@ func (w *writer) fail(op string, err error) error {
 	return disconnected(op, w.address, err)
 }
 
-// portLock is an advisory lock on a port. The kernel's own exclusive mode does
-// not bind root, and two readers of one device each get half of its bytes.
-type portLock struct{ f *os.File }
-
-// lockPort locks the device node itself, whatever its names: only a program that may
-// open the device holds that lock. Errors are those of opening it, and ErrBusy with the holder.
-func lockPort(port string) (*portLock, error) {
+// lockPort takes an advisory lock on the device node itself, whatever its names: only a program that may
+// open the device holds that lock. The kernel's own exclusive mode does not bind root, and two readers of
+// one device each get half of its bytes. Errors are those of opening it, and ErrBusy with the holder.
+func lockPort(port string) (*os.File, error) {
 	f, err := os.OpenFile(port, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EBUSY) { // the kernel's exclusive mode
 		return nil, busy(port)
@@ -236,7 +233,7 @@ func lockPort(port string) (*portLock, error) {
 }
 
 // lockAddress locks a file that stands for an address, which has no node.
-func lockAddress(target string) (*portLock, error) {
+func lockAddress(target string) (*os.File, error) {
 	dir := "/run/lock"
 	if unix.Access(dir, unix.W_OK) != nil {
 		dir = os.TempDir()
@@ -269,17 +266,15 @@ func openLock(path string) (*os.File, error) {
 }
 
 // lock takes the lock of an open file, which it closes on an error.
-func lock(f *os.File) (*portLock, error) {
-	err := flock.Try(f)
-	if err == nil {
-		return &portLock{f}, nil
+func lock(f *os.File) (*os.File, error) {
+	switch err := flock.Try(f); {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, flock.ErrHeld):
+		return nil, errors.Join(busy(f.Name()), f.Close())
+	default:
+		return nil, errors.Join(fmt.Errorf("lock the port (%s): %w", f.Name(), err), f.Close())
 	}
-	if errors.Is(err, flock.ErrHeld) {
-		err = busy(f.Name())
-	} else {
-		err = fmt.Errorf("lock the port (%s): %w", f.Name(), err)
-	}
-	return nil, errors.Join(err, f.Close())
 }
 
 // busy is ErrBusy with the holder's process, as far as the kernel shows it.
@@ -327,11 +322,7 @@ func userName(uid uint32) string {
 
 // release lets go; nil holds nothing. A lock file stays: removing it would let two programs lock
 // two files of one name.
-func (l *portLock) release() {
-	if l != nil {
-		_ = flock.Close(l.f)
-	}
-}
+func release(lock *os.File) { _ = flock.Close(lock) }
 
 // gone reports whether an error means a device that is absent.
 func gone(err error) bool {

@@ -32,14 +32,6 @@ type Address struct {
 	Baud int
 }
 
-// String is the address in the form that ParseAddress reads.
-func (a Address) String() string {
-	if a.Baud != 0 {
-		return fmt.Sprintf("%s:%s?baud=%d", a.Scheme, a.Target, a.Baud)
-	}
-	return a.Scheme + ":" + a.Target
-}
-
 // addressHint ends every error of ParseAddress.
 const addressHint = "want serial:/dev/ttyACM0?baud=921600, a plain path such as /dev/ttyUSB0, tcp:host:port, or " +
 	"usbtmc:/dev/usbtmc0"

@@ -452,7 +452,7 @@ func TestLockOfAnAddress(t *testing.T) {
 	if _, err := openLock(path); err == nil {
 		t.Error("a link was followed")
 	}
-	var locks [2]*portLock
+	var locks [2]*os.File
 	var errs [2]error
 	for i := range locks {
 		f, err := openLock(victim)
@@ -464,7 +464,7 @@ func TestLockOfAnAddress(t *testing.T) {
 	if errs[0] != nil || !errors.Is(errs[1], ErrBusy) || strings.Contains(errs[1].Error(), "process 1 ") {
 		t.Errorf("%v", errs)
 	}
-	locks[0].release()
+	release(locks[0])
 	if b, err := os.ReadFile(victim); err != nil || string(b) != "1\n" {
 		t.Errorf("%q, %v", b, err)
 	}

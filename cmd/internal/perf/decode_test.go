@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +25,6 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/scope"
 	"github.com/wattmark/wattmark/monitor/instrument/serialtext"
 	"github.com/wattmark/wattmark/monitor/instrument/wt300"
-	"github.com/wattmark/wattmark/monitor/scpi"
 )
 
 // decoder takes a recording apart once more, and returns the scans in it.
@@ -288,10 +288,7 @@ func decodeText(r *meterRecording) (decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := serialtext.NewParser(*o)
-	if err != nil {
-		return nil, err
-	}
+	p := serialtext.NewParser(*o)
 	b := r.bytes[bytes.IndexByte(r.bytes, '\n')+1 : bytes.LastIndexByte(r.bytes, '\n')+1] // whole lines
 	return func() (n int, err error) {
 		each(b, p.Next, func() { n++ })
@@ -302,13 +299,15 @@ func decodeText(r *meterRecording) (decoder, error) {
 	}, nil
 }
 
-// blockOf is the data of an answer that is a block.
+// blockOf is the data of an answer that is a block: #, a digit n, n digits of length, the data.
 func blockOf(r *meterRecording) ([]byte, error) {
-	data, _, ok, err := scpi.ParseBlock(r.bytes[bytes.IndexByte(r.bytes, '#'):])
-	if err == nil && !ok {
-		err = errors.New("the block is not whole")
+	b := r.bytes[bytes.IndexByte(r.bytes, '#')+1:]
+	begin := 1 + int(b[0]-'0')
+	size, err := strconv.Atoi(string(b[1:begin]))
+	if err != nil || len(b) < begin+size {
+		return nil, fmt.Errorf("the block is not whole (%v)", err)
 	}
-	return data, err
+	return b[begin : begin+size], nil
 }
 
 func decodeBlock(r *meterRecording) (d decoder, err error) {

@@ -312,10 +312,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("skew %v: %d items must fit into a scan of %v", o.Skew, o.items(), time.Duration(1e9/o.Rate))
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1) || !(o.UClock >= 0 && o.UClock <= 0.01):
 		return fmt.Errorf("u_gain %v, u_offset %v, u_clock %v: want 0 to 1, 1 and 0.01", o.UGain, o.UOffset, o.UClock)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
-	return nil
+	return instrument.CheckSilence(o.Silence)
 }
 
 // Inputs are the channels of the scan with the nominal scale: ± the range over

@@ -215,11 +215,9 @@ func (o Options) Validate() error {
 		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
 	case o.StreamPort < 0 || o.StreamPort > 65535:
 		return fmt.Errorf("stream_port %d: want 1 to 65535", o.StreamPort)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
 	_, err := guess(o)
-	return err
+	return cmp.Or(instrument.CheckSilence(o.Silence), err)
 }
 
 // skew is the time between two neighbours' conversions.

@@ -282,10 +282,8 @@ func (o Options) Validate() error {
 		return errors.New("session: want a name, so that a session that was left behind can be found again")
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1):
 		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1", o.UGain, o.UOffset)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
-	return o.validateInputs()
+	return cmp.Or(instrument.CheckSilence(o.Silence), o.validateInputs())
 }
 
 // validateInputs reports an input that no device has or that stands there twice.

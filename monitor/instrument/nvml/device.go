@@ -168,13 +168,11 @@ func Defaults() Options { return Options{Period: 3 * time.Millisecond, Field: Fi
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	if o.Period < 500*time.Microsecond || o.Period > time.Second {
-		return fmt.Errorf("period %v: want 500us to 1s", o.Period)
+	err := instrument.Within("period", o.Period, 500*time.Microsecond, time.Second, "500us to 1s")
+	if err != nil || slices.Contains([]Field{FieldAuto, FieldInstant, FieldAverage, FieldUsage}, o.Field) {
+		return err
 	}
-	if !slices.Contains([]Field{FieldAuto, FieldInstant, FieldAverage, FieldUsage}, o.Field) {
-		return fmt.Errorf("field %q: want auto, instant, average or usage", o.Field)
-	}
-	return nil
+	return fmt.Errorf("field %q: want auto, instant, average or usage", o.Field)
 }
 
 // ResponseOf returns the findings of the public study (arXiv 2312.02741) for an

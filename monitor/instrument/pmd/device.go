@@ -11,6 +11,7 @@
 package pmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,17 +108,14 @@ var bauds = []int{115200, 921600, 460800, 2000000, 1500000, 230400}
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	switch {
-	case !slices.Contains(bauds, o.Baud):
+	if !slices.Contains(bauds, o.Baud) {
 		return fmt.Errorf("baud %d: the device knows 115200, 230400, 460800, 921600, 1500000 and 2000000", o.Baud)
-	case !(o.TickHz >= 1e6 && o.TickHz <= 1e7):
-		return fmt.Errorf("tick_hz %v: want 1e6 to 1e7", o.TickHz)
-	case !(o.UTick >= 0 && o.UTick <= 0.1):
-		return fmt.Errorf("u_tick %v: want 0 to 0.1", o.UTick)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
-	return nil
+	return cmp.Or(
+		instrument.Within("tick_hz", o.TickHz, 1e6, 1e7, "1e6 to 1e7"),
+		instrument.Within("u_tick", o.UTick, 0, 0.1, "0 to 0.1"),
+		instrument.CheckSilence(o.Silence),
+	)
 }
 
 const (

@@ -18,6 +18,7 @@
 package pmd2
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -134,13 +135,10 @@ func Defaults() Options { return Options{Period: 2 * time.Millisecond, Silence: 
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	switch {
-	case o.Period < 200*time.Microsecond || o.Period > time.Second:
-		return fmt.Errorf("period %v: want 200µs to 1s", o.Period)
-	case o.Silence < 200*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 200ms to 1h", o.Silence)
-	}
-	return nil
+	return cmp.Or(
+		instrument.Within("period", o.Period, 200*time.Microsecond, time.Second, "200µs to 1s"),
+		instrument.Within("silence", o.Silence, 200*time.Millisecond, time.Hour, "200ms to 1h"),
+	)
 }
 
 // The uncertainties of a device as it is sold: the makers publish none, so they

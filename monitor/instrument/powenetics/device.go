@@ -14,6 +14,7 @@
 package powenetics
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -117,15 +118,11 @@ func Defaults() Options { return Options{Rate: 1000, URate: 2e-3, Silence: 5 * t
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	switch {
-	case !(o.Rate >= 10 && o.Rate <= 1336):
-		return fmt.Errorf("rate %v: want 10 to 1336, all that 921600 baud carry", o.Rate)
-	case !(o.URate >= 0 && o.URate <= 0.1):
-		return fmt.Errorf("u_rate %v: want 0 to 0.1", o.URate)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
-	}
-	return nil
+	return cmp.Or(
+		instrument.Within("rate", o.Rate, 10, 1336, "10 to 1336, all that 921600 baud carry"),
+		instrument.Within("u_rate", o.URate, 0, 0.1, "0 to 0.1"),
+		instrument.CheckSilence(o.Silence),
+	)
 }
 
 // timebase counts frames at the stated rate: the device sends no time.

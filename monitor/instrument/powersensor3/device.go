@@ -217,13 +217,11 @@ func Defaults() Options { return Options{Silence: 5 * time.Second, PairNames: tr
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	if o.Silence < 100*time.Millisecond || o.Silence > time.Hour {
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
+	if err := instrument.CheckSilence(o.Silence); err != nil || o.Marks == 0 {
+		return err
 	}
-	if o.Marks != 0 && (o.Marks < 100*time.Millisecond || o.Marks > time.Hour) {
-		return fmt.Errorf("marks %v: want 100ms to 1h from one to the next, or 0 for none", o.Marks)
-	}
-	return nil
+	return instrument.Within("marks", o.Marks, 100*time.Millisecond, time.Hour,
+		"100ms to 1h from one to the next, or 0 for none")
 }
 
 // NaturalRails makes a rail of each pair, for a bench file that names none. The

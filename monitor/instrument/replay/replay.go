@@ -44,13 +44,11 @@ func Defaults() Options { return Options{Speed: 1, AtEnd: "wait"} }
 
 // Validate reports an option that cannot be used.
 func (o Options) Validate() error {
-	if !(o.Speed >= 0) || math.IsInf(o.Speed, 0) {
-		return fmt.Errorf("speed %v: want 0 (as fast as possible) or more", o.Speed)
+	err := instrument.Within("speed", o.Speed, 0, math.MaxFloat64, "0 (as fast as possible) or more")
+	if err != nil || o.AtEnd == "wait" || o.AtEnd == "stop" {
+		return err
 	}
-	if o.AtEnd != "wait" && o.AtEnd != "stop" {
-		return fmt.Errorf("at_end %q: want wait or stop", o.AtEnd)
-	}
-	return nil
+	return fmt.Errorf("at_end %q: want wait or stop", o.AtEnd)
 }
 
 // Device plays a recording. It implements instrument.Instrument. Its identity and inputs are those

@@ -77,7 +77,7 @@ func (d *Device) start(ctx context.Context) error {
 	if err := d.send(short, d.opts.Start); err != nil {
 		return err
 	}
-	p := newParser(d.opts, d.layout)
+	p := NewParser(d.opts)
 	buf := make([]byte, readSize)
 	var stamps []int64
 	for total, bad := 0, uint64(0); ; {
@@ -90,8 +90,8 @@ func (d *Device) start(ctx context.Context) error {
 		}
 		total += n
 		for b := buf[:n]; ; {
-			k, ok := p.next(b)
-			lines, _ := p.errors()
+			k, ok := p.Next(b)
+			lines, _ := p.Unread()
 			bad += lines
 			if b = b[k:]; !ok {
 				break
@@ -204,10 +204,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("u_clock %v: want 0 to 0.2", o.UClock)
 	case !(o.UGain >= 0 && o.UGain <= 1) || !(o.UOffset >= 0 && o.UOffset <= 1000):
 		return fmt.Errorf("u_gain %v, u_offset %v: want 0 to 1 and 0 to 1000", o.UGain, o.UOffset)
-	case o.Silence < 100*time.Millisecond || o.Silence > time.Hour:
-		return fmt.Errorf("silence %v: want 100ms to 1h", o.Silence)
 	}
-	return nil
+	return instrument.CheckSilence(o.Silence)
 }
 
 // layout reads the pattern.

@@ -12,11 +12,17 @@ import (
 	"github.com/wattmark/wattmark/monitor/transport"
 )
 
-// parser is the interface of lineParser and frameParser.
-type parser interface {
-	next(b []byte) (n int, ok bool)
+// Parser reads the values of lines or frames, as options describe them, out of
+// bytes, without regard to time or losses.
+type Parser interface {
+	// Next consumes bytes of b until a line or frame was read. It returns how many it
+	// took and whether there is one; call it until it returns false, which it does
+	// only when all of b is taken.
+	Next(b []byte) (n int, ok bool)
+	// Unread returns the lines that could not be read and the bytes that belonged to
+	// no frame since it was called last.
+	Unread() (lines, bytes uint64)
 	current() *sample
-	errors() (malformed, skipped uint64)
 	reason() string
 }
 
@@ -27,21 +33,22 @@ type readings struct {
 	why                string // why the first one could not
 }
 
-// current is the sample of the last line or frame; valid until the next call of next.
+// current is the sample of the last line or frame; valid until the next call of Next.
 func (r *readings) current() *sample { return &r.sample }
 
-// errors returns the lines and bytes that could not be read since the last call.
-func (r *readings) errors() (malformed, skipped uint64) {
-	malformed, skipped = r.malformed, r.skipped
+// Unread implements Parser.
+func (r *readings) Unread() (lines, bytes uint64) {
+	lines, bytes = r.malformed, r.skipped
 	r.malformed, r.skipped = 0, 0
-	return malformed, skipped
+	return lines, bytes
 }
 
 // reason cites the first line that did not fit, and why, or words the refusal of a stream without frames.
 func (r *readings) reason() string { return r.why }
 
-// newParser makes the parser of the options: frames where Frame is given, else lines.
-func newParser(o Options, l layout) parser {
+// NewParser makes the parser of options that Validate has found fit: frames where Frame is given, else lines.
+func NewParser(o Options) Parser {
+	l, _ := o.layout()
 	if f := o.Frame; f != nil {
 		header, _ := f.header()
 		order, _ := f.order()
@@ -49,31 +56,6 @@ func newParser(o Options, l layout) parser {
 	}
 	return newLineParser(l, o.Comment)
 }
-
-// Parser reads the values of lines or frames, as options describe them, out of
-// recorded bytes, without regard to time or losses.
-type Parser struct{ p parser }
-
-// NewParser makes a parser; its error names the option cannot be used.
-func NewParser(o Options) (*Parser, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	l, err := o.layout()
-	if err != nil {
-		return nil, err
-	}
-	return &Parser{newParser(o, l)}, nil
-}
-
-// Next consumes bytes of b until a line or frame was read. It returns how many it
-// took and whether there is one; call it until it returns false, which it does
-// only when all of b is taken.
-func (p *Parser) Next(b []byte) (n int, ok bool) { return p.p.next(b) }
-
-// Unread returns the lines that could not be read and the bytes that belonged to
-// no frame since it was called last.
-func (p *Parser) Unread() (lines, bytes uint64) { return p.p.errors() }
 
 // frameParser finds binary frames in a stream of bytes, whatever its fragments.
 //
@@ -106,8 +88,8 @@ const noCheck = "none"
 // checkBytes are the check sums that a frame may end with, and their size.
 var checkBytes = map[string]int{noCheck: 0, "xor8": 1, "sum8": 1, "crc16": 2}
 
-// next consumes bytes of b until a frame is complete; see lineParser.next.
-func (p *frameParser) next(b []byte) (n int, ok bool) {
+// Next implements Parser.
+func (p *frameParser) Next(b []byte) (n int, ok bool) {
 	return transport.Feed(p.buf[:], &p.start, &p.end, b, p.step)
 }
 
@@ -225,9 +207,8 @@ func newLineParser(l layout, comment string) *lineParser {
 	}
 }
 
-// next consumes bytes of b up to the end of a line that could be read. It
-// returns how many it took and whether there is one. It takes all of b if not.
-func (p *lineParser) next(b []byte) (n int, ok bool) {
+// Next implements Parser.
+func (p *lineParser) Next(b []byte) (n int, ok bool) {
 	for n < len(b) {
 		i := bytes.IndexByte(b[n:], '\n')
 		end := i >= 0

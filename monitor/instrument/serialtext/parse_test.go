@@ -55,13 +55,13 @@ func TestPatterns(t *testing.T) {
 }
 
 // lines parses text in pieces of a size.
-func lines(p parser, text []byte, piece int) (out [][]measure.Count, bad uint64) {
+func lines(p Parser, text []byte, piece int) (out [][]measure.Count, bad uint64) {
 	for len(text) > 0 {
 		k := min(piece, len(text))
 		for part := text[:k]; ; {
-			n, ok := p.next(part)
+			n, ok := p.Next(part)
 			part = part[n:]
-			lines, skipped := p.errors()
+			lines, skipped := p.Unread()
 			bad += lines + skipped
 			if !ok {
 				break
@@ -259,9 +259,9 @@ func TestParsersDoNotAllocate(t *testing.T) {
 	}
 }
 
-func drain(p parser, b []byte) (n int) {
+func drain(p Parser, b []byte) (n int) {
 	for {
-		k, ok := p.next(b)
+		k, ok := p.Next(b)
 		if b = b[k:]; !ok {
 			return n
 		}

@@ -29,7 +29,7 @@ type placer interface {
 
 // stream is one Stream call.
 type stream struct {
-	parser parser
+	parser Parser
 	now    func() time.Time
 	out    *series.Builder
 	place  placer
@@ -41,7 +41,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	out := series.New(series.Config{
 		Channels: len(l.channels), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
 	}, sink)
-	s := &stream{parser: newParser(o, l), now: d.Now, out: out}
+	s := &stream{parser: NewParser(o), now: d.Now, out: out}
 	// Samples are placed by the board's number or time where it sends one, else by arrival.
 	if l.tickHz == 0 && l.seqMod == 0 {
 		s.place = &arrivals{period: 1e9 / o.Rate, width: len(l.channels), out: out}
@@ -66,9 +66,9 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 func (s *stream) take(b []byte, full bool) error {
 	at := s.now()
 	for {
-		n, ok := s.parser.next(b)
+		n, ok := s.parser.Next(b)
 		b = b[n:]
-		lines, bytes := s.parser.errors()
+		lines, bytes := s.parser.Unread()
 		s.out.Malformed(lines)
 		s.out.Skipped(bytes)
 		if lines > 0 {

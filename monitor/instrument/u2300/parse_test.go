@@ -1,6 +1,7 @@
 package u2300
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -175,9 +176,9 @@ func BenchmarkDecoder(b *testing.B) {
 
 // The face's block is what the driver takes for one.
 func TestBlockOfTheFace(t *testing.T) {
-	data, rest, ok, err := scpi.ParseBlock(append(scpiface.Block(8, block(3, 2)), '\n'))
-	if err != nil || !ok || string(rest) != "\n" || len(data) != 12 {
-		t.Errorf("%d bytes, %q, %v, %v", len(data), rest, ok, err)
+	b := scpiface.Block(8, block(3, 2))
+	if data, ok := bytes.CutPrefix(b, []byte("#800000012")); !ok || len(data) != 12 {
+		t.Errorf("%q", b)
 	}
 }
 

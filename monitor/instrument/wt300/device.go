@@ -345,7 +345,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	// the next user: each ends by itself, or by its time-out.
 	own, cancel := instrument.Outlast(ctx, d.opts.Rate+stopTime)
 	defer cancel()
-	_, err := d.client.QueryNumber(own, ":STAT:EESR?") // marks from before are of the past
+	_, err := scpi.Ask(own, d.client, ":STAT:EESR?", scpi.ParseNumber) // marks from before are of the past
 	for err == nil && ctx.Err() == nil {
 		err = s.step(own)
 	}

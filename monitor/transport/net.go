@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"sync/atomic"
@@ -275,42 +276,49 @@ func Ask(ctx context.Context, c Conn, command, reply []byte, d time.Duration) er
 	return err
 }
 
-// askTries is how often AskFor asks.
+// askTries is how often AskAgain asks.
 const askTries = 3
 
-// AskFor asks until an answer fits: the answer to an earlier question, which comes
-// late from a slow line or a busy machine, must not be taken for this one's. What is on
-// the line is discarded first. After an answer that does not fit, or none within d, the
-// line must be quiet for longer and longer before the question is asked again, and its
-// answer may take longer. It returns false where reply holds the last of the answers that
-// did not fit, and an error that wraps ErrSilent where none came, or the line
-// never falls quiet.
+// AskFor asks until an answer fits; see AskAgain. What is on the line is discarded first.
+// It returns false where reply holds the last of the answers that did not fit, and an error that
+// wraps ErrSilent where none came, or the line never falls quiet.
 func AskFor(ctx context.Context, c Conn, command, reply []byte, d time.Duration, fits func(reply []byte) bool) (bool,
 	error,
 ) {
-	if err := Stale(ctx, c, staleBytes); err != nil {
-		return false, err
+	err := Stale(ctx, c, staleBytes)
+	if err == nil {
+		err = AskAgain(ctx, c, d, func(within time.Duration) error {
+			if err := Ask(ctx, c, command, reply, within); err != nil || fits(reply) {
+				return err
+			}
+			return ErrIdentity
+		})
 	}
+	if errors.Is(err, ErrIdentity) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// AskAgain calls ask until it succeeds, up to askTries times: the answer to an earlier question, which comes
+// late from a slow line or a busy machine, must not be taken for this one's. After an error that wraps
+// ErrIdentity or ErrSilent, of an answer that does not fit or of none within d, the line must be quiet for
+// longer and longer before the question is asked again, and its answer may take longer.
+func AskAgain(ctx context.Context, c Conn, d time.Duration, ask func(within time.Duration) error) error {
 	quiet := askQuiet
-	for try := range askTries {
-		if try > 0 {
-			if err := Quiet(ctx, c, quiet, d+quiet); err != nil {
-				return false, err
-			}
-		}
-		err := Ask(ctx, c, command, reply, d<<try)
-		if err != nil && (try == askTries-1 || !errors.Is(err, ErrSilent)) {
-			return false, err
-		}
-		if err == nil && fits(reply) {
-			if try > 0 { // a question that was given up may be answered yet
-				err = Quiet(ctx, c, quiet, d+quiet)
-			}
-			return err == nil, err
+	for try := 0; ; try++ {
+		err := ask(d << try)
+		switch {
+		case err == nil && try > 0: // a question that was given up may be answered yet
+			return Quiet(ctx, c, quiet, d+quiet)
+		case try == askTries-1 || !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrSilent):
+			return err
 		}
 		quiet *= 4
+		if err := Quiet(ctx, c, quiet, d+quiet); err != nil {
+			return err
+		}
 	}
-	return false, nil
 }
 
 const (
@@ -417,6 +425,18 @@ func (b Backoff) Redial(ctx context.Context, open func(context.Context) error) e
 		}
 		if err := pause.Wait(ctx); err != nil {
 			return fmt.Errorf("given up after %d attempts: %w: %w", attempt, err, last)
+		}
+	}
+}
+
+// Records yields each record that a parser's next, which Feed describes, finds in b; all of b is taken.
+func Records(b []byte, next func([]byte) (n int, ok bool)) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 0; ; i++ {
+			n, ok := next(b)
+			if b = b[n:]; !ok || !yield(i) {
+				return
+			}
 		}
 	}
 }

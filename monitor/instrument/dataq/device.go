@@ -66,17 +66,16 @@ func (d *Device) stop(ctx context.Context) error {
 		return fmt.Errorf("stop: %w", err)
 	}
 	var last [5]byte
-	buf := make([]byte, readSize)
-	for total := 0; string(last[:]) != "stop\r"; {
-		n, err := d.Conn.Read(short, buf)
-		if err != nil {
-			return instrument.Unheard(ctx, "stop", err, total,
-				fmt.Sprintf("nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)", settleTime),
-				fmt.Sprintf("%d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", total, settleTime))
-		}
-		total += n
-		tail := append(last[:], buf[:n]...)
+	err := d.Listen(ctx, short, "stop", func(b []byte) (bool, error) {
+		tail := append(last[:], b...)
 		copy(last[:], tail[len(tail)-len(last):])
+		return string(last[:]) == "stop\r", nil
+	}, fmt.Sprintf("nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)", settleTime),
+		func(total int) string {
+			return fmt.Sprintf("%d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", total, settleTime)
+		})
+	if err != nil {
+		return err
 	}
 	return transport.Stale(short, d.Conn, staleBytes)
 }

@@ -63,12 +63,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 // take parses the bytes of one read.
 func (s *stream) take(b []byte, full bool) error {
 	at := s.now()
-	for {
-		n, ok := s.framer.Next(b)
-		b = b[n:]
-		if !ok {
-			break
-		}
+	for range transport.Records(b, s.framer.Next) {
 		if err := s.scan(at); err != nil {
 			return err
 		}

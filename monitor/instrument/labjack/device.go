@@ -80,10 +80,7 @@ func New(address string, o Options) (*Device, error) {
 
 // connect reaches the registers' port or the stream's.
 func (d *Device) connect(ctx context.Context, stream bool) (transport.Conn, error) {
-	a, err := transport.ParseAddress(d.ID.Address)
-	if err != nil {
-		return nil, err
-	}
+	a, _ := transport.ParseAddress(d.ID.Address) // which New has checked
 	if a.Scheme != "tcp" {
 		return nil, fmt.Errorf("%w %q: a LabJack is reached over Ethernet: tcp:host:502", transport.ErrAddress,
 			d.ID.Address)
@@ -105,7 +102,8 @@ func (d *Device) connect(ctx context.Context, stream bool) (transport.Conn, erro
 func (d *Device) identify(ctx context.Context) error {
 	d.registers = modbus{conn: d.Conn}
 	m := &d.registers
-	product, err := m.readF32(ctx, regProduct)
+	var err error
+	product := m.readF32(ctx, regProduct, &err)
 	if err != nil {
 		return fmt.Errorf("identify: %w", err)
 	}
@@ -118,17 +116,10 @@ func (d *Device) identify(ctx context.Context) error {
 	if err := d.model.check(d.opts); err != nil {
 		return fmt.Errorf("it is a %s: %w", d.model.name, err)
 	}
-	firmware, err := m.readF32(ctx, regFirmware)
-	if err != nil {
-		return err
-	}
-	serial, err := m.readU32(ctx, regSerial)
-	if err != nil {
-		return err
-	}
+	firmware, serial := m.readF32(ctx, regFirmware, &err), m.readU32(ctx, regSerial, &err)
 	d.Identify(d.model.name, strconv.FormatUint(uint64(serial), 10),
 		strings.TrimSuffix(fmt.Sprintf("%.4f", firmware), "00"))
-	return nil
+	return err
 }
 
 // setUp writes the scan. A stream must be off for that; stopping one that does

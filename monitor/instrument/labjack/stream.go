@@ -43,7 +43,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 			return d.registers.writeU32(ctx, regEnable, 0)
 		})
 	}()
-	rate, err := d.registers.readF32(ctx, regScanRate) // which the device really keeps
+	rate := d.registers.readF32(ctx, regScanRate, &err) // which the device really keeps
 	if err != nil {
 		return fmt.Errorf("scan rate: %w", err)
 	}
@@ -69,19 +69,15 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 
 // take parses the bytes of one read.
 func (s *stream) take(b []byte, _ bool) error {
-	for {
-		n, ok := s.parser.Next(b)
-		b = b[n:]
-		if s.parser.Broken {
-			return s.out.Fail(fmt.Errorf("%w: the stream is out of step", instrument.ErrDisconnected))
-		}
-		if !ok {
-			return nil
-		}
+	for range transport.Records(b, s.parser.Next) {
 		if err := s.packet(); err != nil {
 			return err
 		}
 	}
+	if s.parser.Broken {
+		return s.out.Fail(fmt.Errorf("%w: the stream is out of step", instrument.ErrDisconnected))
+	}
+	return nil
 }
 
 // rest delivers the scans held back while the stream is quiet.
@@ -130,17 +126,14 @@ func (s *stream) status(p *Packet) error {
 		// The field ends at 65535: more may have been lost.
 		exact := p.Extra < 1<<16-1
 		return s.out.Gap(uint64(p.Extra), exact, fmt.Sprintf("%s lost, the device says", measure.Plural(p.Extra, "scan")))
-	}
-	err := fmt.Errorf("%w: status %d", errStopped, p.Status)
-	switch p.Status {
 	case statusOverlap:
-		err = fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
-			errStopped, p.Status)
+		return s.out.Fail(fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
+			errStopped, p.Status))
 	case statusOverflow:
-		err = fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
-			instrument.ErrDisconnected, errStopped, p.Status)
+		return s.out.Fail(fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
+			instrument.ErrDisconnected, errStopped, p.Status))
 	}
-	return s.out.Fail(err)
+	return s.out.Fail(fmt.Errorf("%w: status %d", errStopped, p.Status))
 }
 
 // answerTime bounds one exchange of Modbus.
@@ -194,19 +187,22 @@ func (m *modbus) read(ctx context.Context, address, n uint16) ([]byte, error) {
 	return b[1:], nil
 }
 
-// readU32 reads a register pair, big-endian.
-func (m *modbus) readU32(ctx context.Context, address uint16) (uint32, error) {
+// readU32 reads a register pair, big-endian, unless there is an error already.
+func (m *modbus) readU32(ctx context.Context, address uint16, failed *error) uint32 {
+	if *failed != nil {
+		return 0
+	}
 	b, err := m.read(ctx, address, 2)
 	if err != nil {
-		return 0, err
+		*failed = err
+		return 0
 	}
-	return binary.BigEndian.Uint32(b), nil
+	return binary.BigEndian.Uint32(b)
 }
 
-// readF32 reads a register pair as an IEEE float.
-func (m *modbus) readF32(ctx context.Context, address uint16) (float32, error) {
-	v, err := m.readU32(ctx, address)
-	return math.Float32frombits(v), err
+// readF32 reads a register pair as an IEEE float, unless there is an error already.
+func (m *modbus) readF32(ctx context.Context, address uint16, failed *error) float32 {
+	return math.Float32frombits(m.readU32(ctx, address, failed))
 }
 
 // writeU32 writes a register pair, big-endian.
@@ -234,10 +230,8 @@ func (m *modbus) set(ctx context.Context, s setting) error {
 	if s.float > 0 {
 		v = math.Float32bits(float32(s.value))
 	}
-	if err := m.writeU32(ctx, s.register, v); err != nil {
-		return err
-	}
-	kept, err := m.readU32(ctx, s.register)
+	err := m.writeU32(ctx, s.register, v)
+	kept := m.readU32(ctx, s.register, &err)
 	got := float64(kept)
 	if s.float > 0 {
 		got = float64(math.Float32frombits(kept))

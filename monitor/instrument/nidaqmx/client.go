@@ -37,10 +37,7 @@ func dialTCP(ctx context.Context, target string) (net.Conn, error) {
 
 // connect reaches the server. Its line is neither encrypted nor authenticated.
 func connect(address string, dial dialer) (*grpc.ClientConn, error) {
-	a, err := transport.ParseAddress(address)
-	if err != nil {
-		return nil, err
-	}
+	a, _ := transport.ParseAddress(address) // which New has checked
 	if a.Scheme != "tcp" {
 		return nil, fmt.Errorf("%w %q: NI's gRPC Device Server is reached over TCP: tcp:host:31763",
 			transport.ErrAddress, address)

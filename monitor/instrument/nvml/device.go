@@ -316,7 +316,7 @@ func ArchOf(name string) Arch {
 type poller struct {
 	d        *Device
 	out      *series.Builder
-	first    time.Time // of the readings
+	zero     time.Time // of the ticks
 	failed   uint64    // polls that failed since the last good one
 	deaf     time.Time
 	lastFail error
@@ -331,7 +331,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c := series.Config{Channels: 1, Timebase: Inputs(d.opts).Timebase, Flush: blockPolls}
-	p := &poller{d: d, out: series.New(c, sink)}
+	p := &poller{d: d, out: series.New(c, sink), zero: time.Now()}
 	err := series.Grid(ctx, d.opts.Period, p.poll)
 	if err == nil {
 		err = p.out.Flush()
@@ -363,12 +363,9 @@ func (p *poller) poll() error {
 		return p.out.Fail(fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
 			instrument.ErrDisconnected, deafTime, err))
 	}
-	if p.first.IsZero() {
-		p.first = at
-	}
 	if err := p.out.Gap(p.failed, true, fmt.Sprintf("%d polls failed: %v", p.failed, p.lastFail)); err != nil {
 		return err
 	}
 	p.failed = 0
-	return p.out.Scan(at.Sub(p.first).Nanoseconds(), []measure.Count{mw})
+	return p.out.Scan(at.Sub(p.zero).Nanoseconds(), []measure.Count{mw})
 }

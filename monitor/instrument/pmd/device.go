@@ -300,11 +300,7 @@ func Totals(r io.Reader, o Options) iter.Seq2[Total, error] {
 		buf := make([]byte, 1<<16)
 		for {
 			n, err := r.Read(buf)
-			for b := buf[:n]; ; {
-				k, ok := d.parser.Next(b)
-				if b = b[k:]; !ok {
-					break
-				}
+			for range transport.Records(buf[:n], d.parser.Next) {
 				if !yield(d.total(), nil) {
 					return
 				}

@@ -44,25 +44,21 @@ func (d *Device) find(ctx context.Context) (int, error) {
 	line, canSet := d.Conn.(transport.BaudSetter)
 	heard := false
 	for i := range 2 * len(bauds) {
-		within := tryTime
+		baud, within := bauds[i%len(bauds)], tryTime
 		if i >= len(bauds) { // it may be slow: a network between, a busy machine
 			within = answerTime
 		}
-		baud := bauds[i%len(bauds)]
-		if i%len(bauds) > 0 && !canSet {
+		var err error
+		if canSet {
+			err = line.SetBaud(baud)
+		} else if baud != bauds[0] {
 			continue
 		}
-		if canSet {
-			if err := line.SetBaud(baud); err != nil {
-				return 0, err
-			}
-		}
-		err := d.greet(ctx, within)
 		if err == nil {
-			return baud, nil
+			err = d.greet(ctx, within)
 		}
-		if !errors.Is(err, instrument.ErrSilent) && !errors.Is(err, instrument.ErrIdentity) {
-			return 0, err
+		if err == nil || !errors.Is(err, instrument.ErrSilent) && !errors.Is(err, instrument.ErrIdentity) {
+			return baud, err
 		}
 		heard = heard || errors.Is(err, instrument.ErrIdentity)
 	}

@@ -185,10 +185,10 @@ type stream struct {
 	reply  []byte // with room for a byte too many
 	counts []measure.Count
 
-	first, last time.Time // of the readings
-	heard       time.Time // of the last good answer
-	failed      uint64    // questions without a good answer since then
-	slow        int64     // answers that took long
+	zero, last time.Time // of the ticks, and of the last reading
+	heard      time.Time // of the last good answer
+	failed     uint64    // questions without a good answer since then
+	slow       int64     // answers that took long
 
 	steps  int64 // from one reading to the next, and how long they took
 	took   time.Duration
@@ -199,7 +199,8 @@ type stream struct {
 // stream asks on the grid of the period; questions that are overdue are left out, not made up.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	n := 2 * len(d.model.Sensors)
-	s := &stream{d: d, heard: time.Now(), reply: make([]byte, d.model.ReplyBytes+1), counts: make([]measure.Count, n)}
+	now := time.Now()
+	s := &stream{d: d, zero: now, heard: now, reply: make([]byte, d.model.ReplyBytes+1), counts: make([]measure.Count, n)}
 	s.out = series.New(series.Config{
 		Channels: n, Timebase: d.In.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
 	}, sink)
@@ -259,15 +260,12 @@ func (s *stream) good(at, end time.Time) error {
 			return err
 		}
 		s.failed = 0
-	} else if !s.first.IsZero() {
+	} else if s.out.Begun() {
 		s.steps++
 		s.took += at.Sub(s.last)
 	}
-	if s.first.IsZero() {
-		s.first = at
-	}
 	s.heard, s.last = end, at
-	if err := s.out.Scan(at.Sub(s.first).Nanoseconds(), s.counts); err != nil || s.judged || s.took < judgeTime {
+	if err := s.out.Scan(at.Sub(s.zero).Nanoseconds(), s.counts); err != nil || s.judged || s.took < judgeTime {
 		return err
 	}
 	// Once: is the device asked less often than it should be, by a machine, or a link, that is too slow?

@@ -76,25 +76,15 @@ func (d *Device) start(ctx context.Context) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	var p Parser
-	buf := make([]byte, readSize)
-	for total, frames := 0, 0; ; {
-		n, err := d.Conn.Read(short, buf)
-		if err != nil {
-			return instrument.Unheard(ctx, "wait for frames", err, total,
-				fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime),
-				fmt.Sprintf("%d bytes came within %v, but no frames: is this a Powenetics v2?", total, answerTime))
+	frames := 0
+	return d.Listen(ctx, short, "wait for frames", func(b []byte) (bool, error) {
+		for range transport.Records(b, p.Next) {
+			frames++
 		}
-		total += n
-		for b := buf[:n]; ; {
-			k, ok := p.Next(b)
-			if b = b[k:]; !ok {
-				break
-			}
-			if frames++; frames == enough {
-				return nil
-			}
-		}
-	}
+		return frames >= enough, nil
+	}, fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime), func(total int) string {
+		return fmt.Sprintf("%d bytes came within %v, but no frames: is this a Powenetics v2?", total, answerTime)
+	})
 }
 
 // Options are the settings of the driver in a bench file.
@@ -179,8 +169,7 @@ const (
 
 // stream is one Stream call.
 type stream struct {
-	opts   Options
-	now    func() time.Time
+	d      *Device
 	parser Parser
 	out    *series.Builder
 	rate   series.Rate
@@ -196,7 +185,7 @@ type stream struct {
 // stream delivers from now on until ctx ends.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	s := &stream{
-		opts: d.opts, now: d.Now, rate: series.Rate{Nominal: d.opts.Rate},
+		d: d, rate: series.Rate{Nominal: d.opts.Rate},
 		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: d.opts.timebase(), Flush: flush}, sink),
 	}
 	stale := func(ctx context.Context) error { return transport.Stale(ctx, d.Conn, staleBytes) }
@@ -206,7 +195,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 
 // take parses the bytes of one read.
 func (s *stream) take(b []byte, _ bool) error {
-	at := s.now()
+	at := s.d.Now()
 	for {
 		n, ok := s.parser.Next(b)
 		b = b[n:]
@@ -246,12 +235,11 @@ func (s *stream) scan(at time.Time) error {
 			return nil
 		}
 		if step > 1 {
-			detail := fmt.Sprintf("%s lost, by their numbers", measure.Plural(step-1, "frame"))
+			detail := "%s lost, by their numbers"
 			if !exact {
-				detail = fmt.Sprintf("about %s lost: the device began to count anew; by the host's clock",
-					measure.Plural(step-1, "frame"))
+				detail = "about %s lost: the device began to count anew; by the host's clock"
 			}
-			if err := s.out.Gap(uint64(step-1), exact, detail); err != nil {
+			if err := s.out.Gap(uint64(step-1), exact, fmt.Sprintf(detail, measure.Plural(step-1, "frame"))); err != nil {
 				return err
 			}
 		}
@@ -270,12 +258,12 @@ func (s *stream) scan(at time.Time) error {
 		return nil
 	}
 	s.noted = true
-	off := rate/s.opts.Rate - 1
-	if math.Abs(off) <= 2*s.opts.URate {
+	off := rate/s.d.opts.Rate - 1
+	if math.Abs(off) <= 2*s.d.opts.URate {
 		return nil
 	}
 	return s.out.Note("the device sends %.4g scans a second by the host's clock, not %.4g (%+.2g %%): set rate in "+
-		"the bench file", rate, s.opts.Rate, 100*off)
+		"the bench file", rate, s.d.opts.Rate, 100*off)
 }
 
 // step is how many frames the device has counted since the last one; zero or
@@ -284,17 +272,11 @@ func (s *stream) scan(at time.Time) error {
 // number is the next frame however late it comes: a line may have held it.
 func (s *stream) step(at time.Time) (n int64, exact bool) {
 	d := int64(s.parser.Frame.Number - s.number) // modulo the turn
-	if d == 1 {
-		s.backward = 0
-		return 1, true
-	}
 	expected, _ := s.rate.At(at)
 	due := expected - float64(s.frame)
-	turns := math.Round((due - float64(d)) / Turn)
-	if turns >= 0 {
+	if n, exact = series.Step(d, Turn, due); n > 0 {
 		s.backward = 0
-		n = d + int64(turns)*Turn
-		return n, turns == 0 || math.Abs(due-float64(n)) < Turn/4
+		return n, exact
 	}
 	if s.backward++; s.backward < restartAfter {
 		return 0, true

@@ -87,10 +87,8 @@ func checkText(s string) error {
 	if len(s) > 15 {
 		return fmt.Errorf("%q: the device keeps 15 bytes at most", s)
 	}
-	for _, r := range s {
-		if r < ' ' || r > '~' {
-			return fmt.Errorf("%q: want plain ASCII", s)
-		}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return fmt.Errorf("%q: want plain ASCII", s)
 	}
 	return nil
 }

@@ -68,7 +68,11 @@ func (d *Device) connect(ctx context.Context) error {
 	if err := d.silence(ctx); err != nil {
 		return err
 	}
-	version, err := d.version(ctx)
+	var version string
+	err := transport.AskAgain(ctx, d.Conn, answerTime, func(within time.Duration) (err error) {
+		version, err = d.askVersion(ctx, within)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -105,32 +109,9 @@ func (d *Device) silence(ctx context.Context) error {
 // versionText is the form of a firmware's version: board, number, and variant.
 var versionText = lazy.Regexp(`^F\d{3}-\d+\.\d+(\.\d+)?(-[A-Za-z0-9]+)*$`)
 
-// version asks for the firmware's version. What an earlier question is answered with
-// late is passed over.
-func (d *Device) version(ctx context.Context) (version string, err error) {
-	const tries = 3 // where something else comes back
-	quiet := quietTime
-	for try := range tries {
-		if try > 0 {
-			quiet *= 4
-			if err := transport.Quiet(ctx, d.Conn, quiet, settleTime); err != nil {
-				return "", err
-			}
-		}
-		version, err = d.askVersion(ctx)
-		if err == nil && try > 0 {
-			err = transport.Quiet(ctx, d.Conn, quiet, settleTime)
-		}
-		if !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, instrument.ErrSilent) {
-			break
-		}
-	}
-	return version, err
-}
-
 // askVersion asks for the firmware's version, a line of text.
-func (d *Device) askVersion(ctx context.Context) (string, error) {
-	short, cancel := context.WithTimeout(ctx, answerTime)
+func (d *Device) askVersion(ctx context.Context, within time.Duration) (string, error) {
+	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if _, err := d.Conn.Write(short, []byte{'V'}); err != nil {
 		return "", fmt.Errorf("ask for the version: %w", err)

@@ -78,32 +78,24 @@ func (d *Device) start(ctx context.Context) error {
 		return err
 	}
 	p := NewParser(d.opts)
-	buf := make([]byte, readSize)
 	var stamps []int64
-	for total, bad := 0, uint64(0); ; {
-		n, err := d.Conn.Read(short, buf)
-		if err != nil {
-			return instrument.Unheard(ctx, "wait for lines", err, total,
-				fmt.Sprintf("nothing came within %v (is this the right port? does the board want a start text?)", limit),
-				fmt.Sprintf("%d bytes came within %v, but too little that fits the pattern: %s", total, limit,
-					cmp.Or(p.reason(), "no end of line")))
-		}
-		total += n
-		for b := buf[:n]; ; {
-			k, ok := p.Next(b)
+	bad := uint64(0)
+	return d.Listen(ctx, short, "wait for lines", func(b []byte) (bool, error) {
+		for range transport.Records(b, p.Next) {
 			lines, _ := p.Unread()
-			bad += lines
-			if b = b[k:]; !ok {
-				break
-			}
-			if bad > 4*enough {
-				return fmt.Errorf("%w: most lines do not fit the pattern: %s", instrument.ErrIdentity, p.reason())
+			if bad += lines; bad > 4*enough {
+				return false, fmt.Errorf("%w: most lines do not fit the pattern: %s", instrument.ErrIdentity, p.reason())
 			}
 			if stamps = append(stamps, p.current().stamp); len(stamps) == enough {
-				return d.checkRate(stamps)
+				return true, d.checkRate(stamps)
 			}
 		}
-	}
+		return false, nil
+	}, fmt.Sprintf("nothing came within %v (is this the right port? does the board want a start text?)", limit),
+		func(total int) string {
+			return fmt.Sprintf("%d bytes came within %v, but too little that fits the pattern: %s", total, limit,
+				cmp.Or(p.reason(), "no end of line"))
+		})
 }
 
 // send sends the start or stop text, if there is one.
@@ -227,8 +219,8 @@ func (o Options) layout() (layout, error) {
 	if _, ok := checkBytes[cmp.Or(o.Frame.Check, noCheck)]; !ok {
 		return l, fmt.Errorf("frame.check %q: want none, xor8, sum8 or crc16", o.Frame.Check)
 	}
-	if _, err := o.Frame.order(); err != nil {
-		return l, err
+	if orders[o.Frame.Order] == nil {
+		return l, fmt.Errorf("frame.order %q: want little or big", o.Frame.Order)
 	}
 	if l.size > 1024 {
 		return l, fmt.Errorf("frame.fields: %d bytes: want at most 1024", l.size)
@@ -245,15 +237,9 @@ func (f *Frame) header() ([]byte, error) {
 	return b, nil
 }
 
-// order is the frame's byte order; little-endian by default.
-func (f *Frame) order() (binary.ByteOrder, error) {
-	switch f.Order {
-	case "little", "":
-		return binary.LittleEndian, nil
-	case "big":
-		return binary.BigEndian, nil
-	}
-	return nil, fmt.Errorf("frame.order %q: want little or big", f.Order)
+// orders are the values of Frame.Order.
+var orders = map[string]binary.ByteOrder{
+	"": binary.LittleEndian, "little": binary.LittleEndian, "big": binary.BigEndian,
 }
 
 // Inputs are the channels that the pattern names; none where it is wrong.

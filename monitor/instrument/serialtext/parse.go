@@ -51,8 +51,7 @@ func NewParser(o Options) Parser {
 	l, _ := o.layout()
 	if f := o.Frame; f != nil {
 		header, _ := f.header()
-		order, _ := f.order()
-		return newFrameParser(l, header, order, cmp.Or(f.Check, noCheck))
+		return newFrameParser(l, header, orders[f.Order], cmp.Or(f.Check, noCheck))
 	}
 	return newLineParser(l, o.Comment)
 }

@@ -3,7 +3,6 @@ package serialtext
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -96,9 +95,9 @@ func gap(out *series.Builder, lost int64, exact bool) error {
 	if lost <= 0 {
 		return nil
 	}
-	detail := fmt.Sprintf("%s lost", measure.Plural(lost, "line"))
+	detail := measure.Plural(lost, "line") + " lost"
 	if !exact {
-		detail = fmt.Sprintf("about %s lost", measure.Plural(lost, "line"))
+		detail = "about " + detail
 	}
 	return out.Gap(uint64(lost), exact, detail)
 }
@@ -290,21 +289,11 @@ func (c *counted) step(from, to *sample, at time.Time) (n int64, exact bool) {
 		}
 		return n, math.Abs(due-float64(n)) <= 0.25
 	}
-	turn := c.layout.seqMod
-	d := mod(to.seq-from.seq, turn)
-	if d == 1 {
-		return 1, true
-	}
 	if c.period == 0 {
 		expected, _ := c.rate.At(at)
 		due = expected - float64(c.scan)
 	}
-	turns := int64(math.Round((due - float64(d)) / float64(turn)))
-	if turns < 0 {
-		return min(0, d+turns*turn), true
-	}
-	n = d + turns*turn
-	return n, turns == 0 || math.Abs(due-float64(n)) < float64(turn)/4
+	return series.Step(mod(to.seq-from.seq, c.layout.seqMod), c.layout.seqMod, due)
 }
 
 // accept delivers a sample that lies n scans behind the last one.

@@ -7,6 +7,7 @@
 //	Rate     a count of scans against the host's clock: the expected count, the true rate
 //	Behind   losses of a device that neither numbers nor stamps its scans
 //	Grid     calls at a steady pace, for devices that are asked
+//	Step     scans between two whose numbers wrap
 package series
 
 import (
@@ -313,6 +314,21 @@ func (b *Behind) Seen(at time.Time, n int64, full bool) (missing int64) {
 	}
 	b.low = 0
 	return int64(math.Round(b.ref - best)) // which brings the lead back to ref
+}
+
+// Step is how many scans lie between two whose numbers, which wrap at turn, lie d apart, where a clock has due of them;
+// zero or less for one that came before. The number gives it but for whole turns. The next number is the next scan
+// however late it comes: a line may have held it.
+func Step(d, turn int64, due float64) (n int64, exact bool) {
+	if d == 1 {
+		return 1, true
+	}
+	turns := int64(math.Round((due - float64(d)) / float64(turn)))
+	n = d + turns*turn
+	if turns < 0 {
+		return min(0, n), true
+	}
+	return n, turns == 0 || math.Abs(due-float64(n)) < float64(turn)/4
 }
 
 // Grid calls ask at once and then every period, until ctx ends (it returns nil)

@@ -55,7 +55,7 @@ func (b *bench) ownSensor(t *testing.T) (instrument.Instrument, measure.Setup) {
 			Update: 100*time.Millisecond + 10*time.Microsecond, Instant: 25 * time.Millisecond, Average: time.Second,
 		})}, nil
 	}
-	d, err := nvml.New("", nvml.Defaults(), open)
+	d, err := nvml.New(nvml.Kind, "", nvml.Defaults(), open)
 	if err != nil {
 		t.Fatal(err)
 	}

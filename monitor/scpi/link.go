@@ -37,8 +37,11 @@ func (c *Client) clear(ctx context.Context) error {
 	}
 }
 
-// fill reads more into an empty buffer.
+// fill reads more where the buffer is empty.
 func (c *Client) fill(ctx context.Context) error {
+	if len(c.buf) > 0 {
+		return nil
+	}
 	n, err := c.conn.Read(ctx, c.mem)
 	c.buf = c.mem[:n]
 	return err
@@ -49,10 +52,8 @@ func (c *Client) fill(ctx context.Context) error {
 func (c *Client) line(ctx context.Context) (string, error) {
 	var line []byte
 	for {
-		if len(c.buf) == 0 {
-			if err := c.fill(ctx); err != nil {
-				return "", err
-			}
+		if err := c.fill(ctx); err != nil {
+			return "", err
 		}
 		part, rest, ended := bytes.Cut(c.buf, []byte("\n"))
 		line, c.buf = append(line, part...), rest
@@ -95,13 +96,11 @@ func (c *Client) block(ctx context.Context, query string, most int, dst []byte) 
 	}
 	var h header
 	for done := false; !done; {
-		if len(c.buf) == 0 {
-			if err := c.fill(ctx); err != nil {
-				return nil, err
-			}
+		err := c.fill(ctx)
+		if err == nil {
+			done, err = h.feed(c.buf[0])
 		}
-		var err error
-		if done, err = h.feed(c.buf[0]); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		c.buf = c.buf[1:]
@@ -110,10 +109,8 @@ func (c *Client) block(ctx context.Context, query string, most int, dst []byte) 
 		return nil, fmt.Errorf("%w: a block of %d bytes, expected at most %d", ErrTooLong, h.length, most)
 	}
 	for left := h.length; left > 0; {
-		if len(c.buf) == 0 {
-			if err := c.fill(ctx); err != nil {
-				return nil, fmt.Errorf("%d of %d bytes of the block came: %w", h.length-left, h.length, err)
-			}
+		if err := c.fill(ctx); err != nil {
+			return nil, fmt.Errorf("%d of %d bytes of the block came: %w", h.length-left, h.length, err)
 		}
 		n := min(left, len(c.buf))
 		dst = append(dst, c.buf[:n]...)

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/wattmark/wattmark/measure"
 )
 
 // Sentinel errors, wrapped with the query and the bytes that came.
@@ -147,17 +150,12 @@ func ParsePreamble(s string) (Preamble, error) {
 	if err != nil {
 		return Preamble{}, fmt.Errorf("waveform preamble: %w", err)
 	}
-	for _, v := range f {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return Preamble{}, fmt.Errorf("waveform preamble: %w: %s has a field that is not finite", ErrReply,
-				quote(s))
-		}
+	if slices.ContainsFunc(f, func(v float64) bool { return !measure.Known(v) }) {
+		return Preamble{}, fmt.Errorf("waveform preamble: %w: %s has a field that is not finite", ErrReply, quote(s))
 	}
-	for _, v := range f[:4] {
-		if v != math.Trunc(v) || v < 0 || v > math.MaxInt32 {
-			return Preamble{}, fmt.Errorf("waveform preamble: %w: format, type, points and count of %s must be whole",
-				ErrReply, quote(s))
-		}
+	if slices.ContainsFunc(f[:4], func(v float64) bool { return v != math.Trunc(v) || v < 0 || v > math.MaxInt32 }) {
+		return Preamble{}, fmt.Errorf("waveform preamble: %w: format, type, points and count of %s must be whole",
+			ErrReply, quote(s))
 	}
 	p := Preamble{
 		Format: int(f[0]), Type: int(f[1]), Points: int(f[2]), Count: int(f[3]),
@@ -170,8 +168,10 @@ func ParsePreamble(s string) (Preamble, error) {
 }
 
 // quote shows the bytes that came, in bounds.
-func quote(s string) string {
-	const most = 80
+func quote(s string) string { return Quote(s, 80) }
+
+// Quote shows at most so many of the bytes that came.
+func Quote(s string, most int) string {
 	if len(s) > most {
 		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
 	}

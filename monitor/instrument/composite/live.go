@@ -3,6 +3,7 @@ package composite
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,12 +148,7 @@ func (l *live) take(i int, p *packet) error {
 
 // ready reports whether arrivals were watched long enough to place the first scans.
 func (l *live) ready() bool {
-	for i := range l.leads {
-		if w := &l.leads[i]; !w.begun || w.lastSeen-w.firstSeen < settle {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l.leads, func(w lead) bool { return !w.begun || w.lastSeen-w.firstSeen < settle })
 }
 
 // settle places the members by the host's clock.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -344,12 +345,8 @@ func (s *session) launchMaster(ctx context.Context, now bool) {
 
 // master is the index of the member that gives the trigger.
 func (s *session) master() int {
-	for i, m := range s.c.members {
-		if m.Name == s.c.align.Master {
-			return i
-		}
-	}
-	return 0
+	named := func(m Member) bool { return m.Name == s.c.align.Master }
+	return max(0, slices.IndexFunc(s.c.members, named)) // the first where none is named
 }
 
 // launch runs one member's Stream on a goroutine of its own; its end is a message.

@@ -126,8 +126,8 @@ func (s *stream) scan(at time.Time) error {
 		lost := max(1, int(math.Round(float64(f.Skipped)/float64(2*s.opts.items()))))
 		s.out.Skipped(uint64(f.Skipped))
 		f.Skipped = 0
-		detail := fmt.Sprintf("bytes were lost or doubled: about %s, by the bytes that fit nowhere", measure.Plural(lost, "scan"))
-		if err := s.out.Gap(uint64(lost), false, detail); err != nil {
+		if err := s.out.Gap(uint64(lost), false, "bytes were lost or doubled: about %s, by the bytes that fit nowhere",
+			measure.Plural(lost, "scan")); err != nil {
 			return err
 		}
 	}
@@ -154,8 +154,8 @@ func (s *stream) clock(at time.Time, full bool) error {
 		if lost == 0 {
 			return nil
 		}
-		return s.out.Gap(uint64(lost), false,
-			fmt.Sprintf("about %s lost, by the host's clock, some time in the last seconds", measure.Plural(lost, "scan")))
+		return s.out.Gap(uint64(lost), false, "about %s lost, by the host's clock, some time in the last seconds",
+			measure.Plural(lost, "scan"))
 	}
 	rate, span := s.rate.Measured()
 	if span < judgeSpan {
@@ -245,9 +245,7 @@ func NewFramer(l Layout) *Framer {
 	return f
 }
 
-// Next consumes bytes of b until a scan is complete. It returns how many it took
-// and whether Scan is complete; call it until it returns false, which it does
-// only when all of b is taken.
+// Next consumes bytes of b until a scan is complete; see transport.Feed.
 func (f *Framer) Next(b []byte) (n int, ok bool) {
 	return transport.Feed(f.buf[:], &f.start, &f.end, b, f.step)
 }

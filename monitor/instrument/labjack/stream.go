@@ -125,7 +125,7 @@ func (s *stream) status(p *Packet) error {
 	case statusRecovered:
 		// The field ends at 65535: more may have been lost.
 		exact := p.Extra < 1<<16-1
-		return s.out.Gap(uint64(p.Extra), exact, fmt.Sprintf("%s lost, the device says", measure.Plural(p.Extra, "scan")))
+		return s.out.Gap(uint64(p.Extra), exact, "%s lost, the device says", measure.Plural(p.Extra, "scan"))
 	case statusOverlap:
 		return s.out.Fail(fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
 			errStopped, p.Status))
@@ -277,9 +277,7 @@ type Parser struct {
 	start, end int
 }
 
-// Next consumes bytes of b until a packet is complete. It returns how many it
-// took and whether Packet is complete; call it until it returns false, which it
-// does only when all of b is taken or the stream is out of step.
+// Next consumes bytes of b until a packet is complete, or the stream is out of step; see transport.Feed.
 func (p *Parser) Next(b []byte) (n int, ok bool) {
 	return transport.Feed(p.buf[:], &p.start, &p.end, b, func() bool {
 		ok := p.step(true)

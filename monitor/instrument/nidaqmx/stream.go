@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -150,8 +151,8 @@ func (s *stream) take(b []byte, first int64) error {
 		return errTaken
 	}
 	if lost > 0 {
-		if err := s.out.Gap(uint64(lost), true,
-			fmt.Sprintf("%s were overwritten, or read by another program", measure.Plural(lost, "scan"))); err != nil {
+		if err := s.out.Gap(uint64(lost), true, "%s were overwritten, or read by another program",
+			measure.Plural(lost, "scan")); err != nil {
 			return err
 		}
 	}
@@ -255,8 +256,8 @@ func (s *stream) restart(ctx context.Context) error {
 	if n, ok := s.rate.At(began); ok && n > float64(s.out.Next())+1 {
 		lost = uint64(math.Round(n)) - s.out.Next()
 	}
-	if err := s.out.Gap(lost, false, fmt.Sprintf("the task was started again; about %d scans are missing by the "+
-		"host's clock", lost)); err != nil {
+	if err := s.out.Gap(lost, false, "the task was started again; about %d scans are missing by the host's clock",
+		lost); err != nil {
 		return err
 	}
 	s.zero = int64(s.out.Next())
@@ -300,10 +301,8 @@ func checkScale(c []float64, rng float64) error {
 	if len(c) < 2 || len(c) > maxCoefficients {
 		return fmt.Errorf("%d scaling coefficients: want 2 to %d", len(c), maxCoefficients)
 	}
-	for _, v := range c {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("scaling coefficients %v: they must be finite", c)
-		}
+	if slices.ContainsFunc(c, func(v float64) bool { return !measure.Known(v) }) {
+		return fmt.Errorf("scaling coefficients %v: they must be finite", c)
 	}
 	if c[1] == 0 {
 		return fmt.Errorf("scaling coefficients %v: every code would read the same", c)

@@ -53,12 +53,9 @@ type Device struct {
 	response measure.Response
 }
 
-// New makes a driver for the GPU named by index, UUID or PCI bus id ("" is the
+// New makes a driver for the GPU of NVIDIA (Kind) or of AMD named by index, UUID or PCI bus id ("" is the
 // first); nothing is opened yet.
-func New(gpu string, o Options, open OpenFunc) (*Device, error) { return NewKind(Kind, gpu, o, open) }
-
-// NewKind is New for a GPU of NVIDIA (Kind) or of AMD.
-func NewKind(kind, gpu string, o Options, open OpenFunc) (*Device, error) {
+func New(kind, gpu string, o Options, open OpenFunc) (*Device, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
@@ -363,7 +360,7 @@ func (p *poller) poll() error {
 		return p.out.Fail(fmt.Errorf("%w: no reading for %v (was the driver reloaded, or the GPU lost?): %w",
 			instrument.ErrDisconnected, deafTime, err))
 	}
-	if err := p.out.Gap(p.failed, true, fmt.Sprintf("%d polls failed: %v", p.failed, p.lastFail)); err != nil {
+	if err := p.out.Gap(p.failed, true, "%d polls failed: %v", p.failed, p.lastFail); err != nil {
 		return err
 	}
 	p.failed = 0

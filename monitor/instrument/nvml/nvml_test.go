@@ -36,7 +36,7 @@ func steady(mw int32) func(int) (Reading, error) {
 
 func opened(t *testing.T, f *fake, o Options) (*Device, *montest.Collector) {
 	t.Helper()
-	d, err := New("", o, f.open)
+	d, err := New(Kind, "", o, f.open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestFieldFallsBack(t *testing.T) {
 		f := &fake{read: func(int) (Reading, error) { return tc.r, nil }}
 		o := Defaults()
 		o.Field = tc.ask
-		d, err := New("0", o, f.open)
+		d, err := New(Kind, "0", o, f.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,11 +180,11 @@ func TestFieldFallsBack(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	if _, err := New("", Defaults(), nil); !errors.Is(err, ErrNoSensor) {
+	if _, err := New(Kind, "", Defaults(), nil); !errors.Is(err, ErrNoSensor) {
 		t.Errorf("no opener: %v", err)
 	}
 	lib := errors.New("libnvidia-ml.so.1 not found")
-	d, err := New("", Defaults(), func(context.Context, string) (Sensor, error) { return nil, lib })
+	d, err := New(Kind, "", Defaults(), func(context.Context, string) (Sensor, error) { return nil, lib })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestOpenErrors(t *testing.T) {
 		{Period: time.Minute, Field: FieldAuto},
 		{Period: time.Millisecond, Field: "both"},
 	} {
-		if _, err := New("", o, (&fake{}).open); err == nil {
+		if _, err := New(Kind, "", o, (&fake{}).open); err == nil {
 			t.Errorf("%+v: accepted", o)
 		}
 	}
@@ -245,7 +245,7 @@ func TestAMD(t *testing.T) {
 		FieldAverage: {Instant: NoReading, Average: 94_000, Usage: NoReading},
 	} {
 		f := &fake{info: Info{Name: "AMD Instinct MI300X"}, read: func(int) (Reading, error) { return r, nil }}
-		d, err := NewKind(AMD, "", Defaults(), f.open)
+		d, err := New(AMD, "", Defaults(), f.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestAMD(t *testing.T) {
 		}
 	}
 	f := &fake{read: func(int) (Reading, error) { return Reading{NoReading, 94_000, NoReading}, nil }}
-	d, _ := NewKind(AMD, "", Options{Period: Defaults().Period, Field: FieldUsage}, f.open)
+	d, _ := New(AMD, "", Options{Period: Defaults().Period, Field: FieldUsage}, f.open)
 	if err := d.Open(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "amdsmi: ") || f.closed != 1 {
 		t.Errorf("a register that it lacks: %v", err)
 	}

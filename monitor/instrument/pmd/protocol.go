@@ -212,9 +212,7 @@ type Parser struct {
 	lost       int // bytes skipped since the last record fitted
 }
 
-// Next consumes bytes of b until a record is complete. It returns how many it
-// took and whether Record is complete; call it until it returns false, which it
-// does only when all of b is taken.
+// Next consumes bytes of b until a record is complete; see transport.Feed.
 func (p *Parser) Next(b []byte) (n int, ok bool) {
 	return transport.Feed(p.buf[:], &p.start, &p.end, b, p.step)
 }

@@ -255,8 +255,7 @@ func (s *stream) ask(ctx context.Context) error {
 // good delivers a reading of an instant whose answer was whole at end.
 func (s *stream) good(at, end time.Time) error {
 	if s.failed > 0 {
-		if err := s.out.Gap(s.failed, true,
-			fmt.Sprintf("%d questions without a good answer: %v", s.failed, s.why)); err != nil {
+		if err := s.out.Gap(s.failed, true, "%d questions without a good answer: %v", s.failed, s.why); err != nil {
 			return err
 		}
 		s.failed = 0

@@ -239,7 +239,7 @@ func (s *stream) scan(at time.Time) error {
 			if !exact {
 				detail = "about %s lost: the device began to count anew; by the host's clock"
 			}
-			if err := s.out.Gap(uint64(step-1), exact, fmt.Sprintf(detail, measure.Plural(step-1, "frame"))); err != nil {
+			if err := s.out.Gap(uint64(step-1), exact, detail, measure.Plural(step-1, "frame")); err != nil {
 				return err
 			}
 		}
@@ -325,9 +325,7 @@ type Parser struct {
 	last       uint16
 }
 
-// Next consumes bytes of b until a frame is complete. It returns how many it
-// took and whether Frame is complete; call it until it returns false, which it
-// does only when all of b is taken.
+// Next consumes bytes of b until a frame is complete; see transport.Feed.
 func (p *Parser) Next(b []byte) (n int, ok bool) {
 	return transport.Feed(p.buf[:], &p.start, &p.end, b, p.step)
 }

@@ -49,7 +49,7 @@ func Set(sensors *[Sensors]Sensor, key, value string) error {
 		}
 	case "vref", "sensitivity":
 		v, nan := strconv.ParseFloat(value, 32)
-		if nan != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		if nan != nil || !measure.Known(v) {
 			err = fmt.Errorf("%q: want a finite number", value)
 		} else if field == "vref" {
 			s.Vref = float32(v)
@@ -226,7 +226,7 @@ const (
 // value = (3.3·level/1023 − vref)/sensitivity.
 func (s Sensor) channel(id int, name string) (measure.Channel, error) {
 	sens, vref := float64(s.Sensitivity), float64(s.Vref)
-	if sens == 0 || math.IsNaN(sens) || math.IsInf(sens, 0) || math.IsNaN(vref) || math.IsInf(vref, 0) {
+	if sens == 0 || !measure.Known(sens) || !measure.Known(vref) {
 		return measure.Channel{}, fmt.Errorf("sensor %d (%s): stored vref %v V, sensitivity %v: write a valid "+
 			"configuration to the device", id, s.Type, s.Vref, s.Sensitivity)
 	}

@@ -106,7 +106,7 @@ func gpuSensor(kind, summary string, open func(Env) nvml.OpenFunc) Kind {
 	})
 	k.NeedsAddress = false
 	k.New = func(env Env, address string, o any) (instrument.Instrument, error) {
-		return made(nvml.NewKind(kind, address, *o.(*nvml.Options), open(env)))
+		return made(nvml.New(kind, address, *o.(*nvml.Options), open(env)))
 	}
 	return k
 }

@@ -17,6 +17,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/backoff"
@@ -185,13 +186,9 @@ func (p *player) jump(expected, scan uint64) error {
 	if scan < expected {
 		return fmt.Errorf("%w: scan %d comes after scan %d", ErrFormat, scan+p.first, expected+p.first-1)
 	}
-	if scan == expected {
+	known := func(e measure.Event) bool { return e.Kind == measure.EventGap && e.FirstScan == expected+p.first }
+	if scan == expected || slices.ContainsFunc(p.events, known) {
 		return nil
-	}
-	for _, e := range p.events {
-		if e.Kind == measure.EventGap && e.FirstScan == expected+p.first {
-			return nil
-		}
 	}
 	return p.sink.Event(measure.Event{
 		Kind: measure.EventGap, FirstScan: expected, Scans: scan - expected, Exact: true,

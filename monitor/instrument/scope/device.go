@@ -154,7 +154,7 @@ func (d *Device) scale(ctx context.Context, channel int) (Scale, error) {
 	if err != nil {
 		return s, err
 	}
-	odd := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	odd := func(v float64) bool { return !measure.Known(v) }
 	if slices.ContainsFunc([]float64{s.Gain, s.Zero, s.Division, s.Step, s.Begin}, odd) || s.Gain == 0 ||
 		!(s.Step > 0) || !(s.Division > 0) {
 		return s, fmt.Errorf("%w: channel %d is scaled by %+v", scpi.ErrInstrument, channel, s)
@@ -257,7 +257,7 @@ func (o Options) validInputs(f *Family) error {
 			return fmt.Errorf("%s: scale %v V: want %v to %v V a division with this probe", name, in.Scale, least, most)
 		case !(math.Abs(in.Offset) <= f.MaxOffset*ratio):
 			return fmt.Errorf("%s: offset %v V: want at most ±%v V with this probe", name, in.Offset, f.MaxOffset*ratio)
-		case math.IsNaN(in.AmperePerVolt) || math.IsInf(in.AmperePerVolt, 0):
+		case !measure.Known(in.AmperePerVolt):
 			return fmt.Errorf("%s: ampere_per_volt %v: must be finite", name, in.AmperePerVolt)
 		}
 	}

@@ -299,6 +299,9 @@ func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
 	}
 }
 
+// Width is what several makers call codes of so many bytes.
+var Width = map[int]string{1: "BYTE", 2: "WORD"}
+
 // Step125 rounds up to 1, 2 or 5 times a power of ten, as scopes' scales are.
 func Step125(v float64) float64 { return Step(v, 1, 2, 5) }
 
@@ -312,6 +315,9 @@ func Step(v float64, steps ...float64) float64 {
 	}
 	return 10 * decade
 }
+
+// TimeScale is the next time per division, in steps of 1, 2 and 5, at which so many span the window.
+func (p *Plan) TimeScale(divisions float64) float64 { return Step125(p.Window.Seconds() / divisions) }
 
 // ChannelName is how a channel is called in bench files.
 func ChannelName(n int) string { return fmt.Sprintf("ch%d", n) }

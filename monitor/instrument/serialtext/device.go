@@ -460,10 +460,7 @@ func (l *layout) check(binary bool) error {
 		return errors.New("it names no channel: " + fieldHint)
 	}
 	for i, f := range l.fields {
-		if i == 0 || binary {
-			continue
-		}
-		if f.role != literal && l.fields[i-1].role != literal && l.fields[i-1].role != checksum {
+		if i > 0 && !binary && f.role != literal && l.fields[i-1].role != literal && l.fields[i-1].role != checksum {
 			return errors.New("two fields touch each other: put text between them")
 		}
 	}

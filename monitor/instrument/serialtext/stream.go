@@ -95,11 +95,11 @@ func gap(out *series.Builder, lost int64, exact bool) error {
 	if lost <= 0 {
 		return nil
 	}
-	detail := measure.Plural(lost, "line") + " lost"
+	about := ""
 	if !exact {
-		detail = "about " + detail
+		about = "about "
 	}
-	return out.Gap(uint64(lost), exact, detail)
+	return out.Gap(uint64(lost), exact, "%s%s lost", about, measure.Plural(lost, "line"))
 }
 
 const (

@@ -93,7 +93,7 @@ func (b *Builder) Add(counts []measure.Count) error { return b.Scan(0, counts) }
 
 // Gap reports that scans were lost before the next one. What was lost before the
 // first scan of a stream is no loss.
-func (b *Builder) Gap(scans uint64, exact bool, detail string) error {
+func (b *Builder) Gap(scans uint64, exact bool, format string, a ...any) error {
 	if scans == 0 || !b.Begun() {
 		return nil
 	}
@@ -102,7 +102,8 @@ func (b *Builder) Gap(scans uint64, exact bool, detail string) error {
 	}
 	b.next += scans
 	return b.sink.Event(measure.Event{
-		Kind: measure.EventGap, FirstScan: b.next - scans, Scans: scans, Exact: exact, Channel: -1, Detail: detail,
+		Kind: measure.EventGap, FirstScan: b.next - scans, Scans: scans, Exact: exact, Channel: -1,
+		Detail: fmt.Sprintf(format, a...),
 	})
 }
 

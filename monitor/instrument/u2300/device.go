@@ -164,12 +164,9 @@ var models = []model{
 // lookup finds a model by the answer to *IDN?.
 func lookup(id scpi.Identity) (model, error) {
 	maker := strings.ToUpper(id.Maker)
-	if strings.Contains(maker, "KEYSIGHT") || strings.Contains(maker, "AGILENT") {
-		for _, m := range models {
-			if strings.EqualFold(id.Model, m.name) {
-				return m, nil
-			}
-		}
+	i := slices.IndexFunc(models, func(m model) bool { return strings.EqualFold(id.Model, m.name) })
+	if i >= 0 && (strings.Contains(maker, "KEYSIGHT") || strings.Contains(maker, "AGILENT")) {
+		return models[i], nil
 	}
 	return model{}, fmt.Errorf("%w: it is a %s %s, wanted a Keysight or Agilent U2351A to U2356A",
 		instrument.ErrIdentity, id.Maker, id.Model)

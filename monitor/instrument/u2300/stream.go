@@ -173,8 +173,8 @@ func (s *stream) anew(ctx context.Context, cause error, what string) error {
 func (s *stream) gap(until time.Time, what string, least float64) error {
 	due, ok := s.rate.At(until)
 	if lost := max(least, math.Round(due)-float64(s.out.Next())); ok && lost >= 1 {
-		if err := s.out.Gap(uint64(lost), false,
-			fmt.Sprintf("%s; some %.0f scans are missing by this machine's clock", what, lost)); err != nil {
+		if err := s.out.Gap(uint64(lost), false, "%s; some %.0f scans are missing by this machine's clock", what,
+			lost); err != nil {
 			return fmt.Errorf("%w: %w", errSink, err)
 		}
 	}

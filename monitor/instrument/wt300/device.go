@@ -372,8 +372,7 @@ func (s *stream) step(ctx context.Context) (err error) {
 	}
 	at, missed := s.grid.seen(asked, s.d.Now(), s.fails > 0)
 	s.fails = 0
-	if err := s.out.Gap(missed, false, fmt.Sprintf("%d updates went by unread, by this machine's clock",
-		missed)); err != nil {
+	if err := s.out.Gap(missed, false, "%d updates went by unread, by this machine's clock", missed); err != nil {
 		return err
 	}
 	if !there {

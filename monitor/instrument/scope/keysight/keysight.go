@@ -45,7 +45,7 @@ func (d *infiniivision) SetUp(l *scope.Link, p *scope.Plan) {
 	setup := []string{":STOP", ":ACQ:MODE RTIM", ":ACQ:TYPE NORM", ":TIM:MODE MAIN", ":TIM:REF CENT"}
 	setup = append(setup, p.Channels(":CHAN%[1]d:DISP 0", ":CHAN%[1]d:DISP 1", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV 0",
 		":CHAN%[1]d:UNIT VOLT", ":CHAN%[1]d:PROB %[2]g", ":CHAN%[1]d:SCAL %[3]g", ":CHAN%[1]d:OFFS %[5]g")...)
-	span := timeRange(p)
+	span := divisions * p.TimeScale(divisions)
 	const above = 5 // divisions; the trigger's range ends at 6
 	source, level := p.Edge(above)
 	l.SetAll(append(setup,
@@ -53,21 +53,16 @@ func (d *infiniivision) SetUp(l *scope.Link, p *scope.Plan) {
 		fmt.Sprintf(":TRIG:EDGE:SOUR CHAN%d", source), ":TRIG:EDGE:SLOP POS", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
 
-// timeRange is the next range of the usual steps for the window.
-func timeRange(p *scope.Plan) float64 {
-	return divisions * scope.Step125(p.Window.Seconds()/divisions)
-}
-
 // ReadBack compares the settings that the scope rounds in silence, and makes a
 // trial acquisition: only a single one has the whole memory and the rate of the
 // recording, and only one that was taken has a preamble.
 func (d *infiniivision) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
-	l.Expect(":TIM:RANG?", timeRange(p), 1e-3)
+	l.Expect(":TIM:RANG?", divisions*p.TimeScale(divisions), 1e-3)
 	p.ExpectOffsets(l, ":CHAN%d:OFFS?")
 	d.try(l)
 	rate := l.Number(":ACQ:SRAT?")
 	const most = 1 << 28
-	points := math.Round(rate * timeRange(p))
+	points := math.Round(rate * divisions * p.TimeScale(divisions))
 	if !(points >= 1 && points <= most) {
 		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
 		return scope.Memory{}

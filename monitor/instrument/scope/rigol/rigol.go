@@ -24,20 +24,12 @@ type dialect struct {
 	// wide: memory may span more than the screen, around its middle.
 	wide  bool
 	depth func(points int) string
-	// words: codes are words of 16 bits, little-endian, into which the 12 of the converter are
-	// spread, read in pieces of half the points; else bytes.
-	words bool
+	// size is the bytes of a code. Words of 16 bits are little-endian, with the 12 of the converter
+	// spread into them, and read in pieces of half the points.
+	size int
 	// pages: the preamble's points are the size of a page, so that it cannot be known how many
 	// were taken before a stop.
 	pages bool
-}
-
-// format of the codes, and the bytes of one.
-func (d *dialect) format() (string, int) {
-	if d.words {
-		return "WORD", 2
-	}
-	return "BYTE", 1
 }
 
 // SetUp sets channels, window, depth and the trigger.
@@ -46,7 +38,7 @@ func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	l.SetAll(slices.Concat([]string{":RUN", ":ACQ:TYPE NORM", ":TIM:MODE MAIN"}, d.setup,
 		p.Channels(":CHAN%[1]d:DISP OFF", ":CHAN%[1]d:DISP ON", ":CHAN%[1]d:COUP DC", ":CHAN%[1]d:INV OFF",
 			":CHAN%[1]d:PROB %[2]g", ":CHAN%[1]d:SCAL %[3]g", ":CHAN%[1]d:OFFS %[4]g"),
-		[]string{fmt.Sprintf(":TIM:MAIN:SCAL %g", d.timeScale(p)), ":ACQ:MDEP " + d.depth(p.Points)})...)
+		[]string{fmt.Sprintf(":TIM:MAIN:SCAL %g", p.TimeScale(d.divisions)), ":ACQ:MDEP " + d.depth(p.Points)})...)
 	span := d.span(l, p)
 	source, level := p.Edge(d.above)
 	l.SetAll(fmt.Sprintf(":TIM:MAIN:OFFS %g", span/2), ":TRIG:MODE EDGE",
@@ -56,7 +48,7 @@ func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 // span is the time that memory spans, around the middle of the screen.
 func (d *dialect) span(l *scope.Link, p *scope.Plan) float64 {
 	if !d.wide {
-		return d.timeScale(p) * d.divisions
+		return p.TimeScale(d.divisions) * d.divisions
 	}
 	return float64(p.Points) / sampleRate(l)
 }
@@ -81,19 +73,13 @@ func suffixed(points int) string {
 	return strconv.Itoa(points)
 }
 
-// timeScale is the next time per division for the window.
-func (d *dialect) timeScale(p *scope.Plan) float64 {
-	return scope.Step125(p.Window.Seconds() / d.divisions)
-}
-
 // ReadBack compares depth and window with the settings, and reads the rate.
 func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	l.Expect(":ACQ:MDEP?", float64(p.Points), 0)
-	l.Expect(":TIM:MAIN:SCAL?", d.timeScale(p), 1e-3)
+	l.Expect(":TIM:MAIN:SCAL?", p.TimeScale(d.divisions), 1e-3)
 	l.Expect(":TIM:MAIN:OFFS?", d.span(l, p)/2, 1e-3)
-	_, size := d.format()
 	return scope.Memory{
-		Points: p.Points, Step: 1 / sampleRate(l), Piece: pieceBytes / size, Codes: scope.Codes{Bytes: size},
+		Points: p.Points, Step: 1 / sampleRate(l), Piece: pieceBytes / d.size, Codes: scope.Codes{Bytes: d.size},
 	}
 }
 
@@ -121,16 +107,15 @@ func parseState(s string) (scope.State, error) {
 
 // selectMemory selects a channel's deep memory. Everything is set anew each time:
 // the link may be a new one.
-func selectMemory(l *scope.Link, channel int, format string) {
-	l.Send(fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM "+format)
+func (d *dialect) selectMemory(l *scope.Link, channel int) {
+	l.Send(fmt.Sprintf(":WAV:SOUR CHAN%d", channel), ":WAV:MODE RAW", ":WAV:FORM "+scope.Width[d.size])
 }
 
 // Read reads a piece.
 func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
-	format, size := d.format()
-	selectMemory(l, channel, format)
+	d.selectMemory(l, channel)
 	l.Send(fmt.Sprintf(":WAV:STAR %d", first+1), fmt.Sprintf(":WAV:STOP %d", first+n))
-	return l.Block(":WAV:DATA?", size*n, dst)
+	return l.Block(":WAV:DATA?", d.size*n, dst)
 }
 
 // Scale reads a channel's scale in the preamble: V = (code − origin − reference)·increment,
@@ -141,10 +126,9 @@ func (d *dialect) Scale(l *scope.Link, channel int) scope.Scale {
 	if !(division > 0 && !math.IsInf(division, 0)) {
 		l.Fail("%w: %v V a division", scpi.ErrReply, division)
 	}
-	_, size := d.format()
 	return scope.Scale{
 		Gain: p.YIncrement, Zero: -(p.YOrigin + p.YReference) * p.YIncrement,
-		Division: division, Step: p.XIncrement, Least: 0, Most: measure.Count(1<<(8*size) - 1),
+		Division: division, Step: p.XIncrement, Least: 0, Most: measure.Count(1<<(8*d.size) - 1),
 	}
 }
 
@@ -158,11 +142,10 @@ func (d *dialect) Held(l *scope.Link, channel int) (points int, exact bool) {
 
 // preamble selects a channel's deep memory and asks how its codes are scaled.
 func (d *dialect) preamble(l *scope.Link, channel int) scpi.Preamble {
-	format, size := d.format()
-	selectMemory(l, channel, format)
+	d.selectMemory(l, channel)
 	p := scpi.Answer(l, ":WAV:PRE?", scpi.ParsePreamble)
-	if p.Format != size-1 {
-		l.Fail("%w: format %d of the points after %s was set", scpi.ErrInstrument, p.Format, format)
+	if p.Format != d.size-1 {
+		l.Fail("%w: format %d of the points after %s was set", scpi.ErrInstrument, p.Format, scope.Width[d.size])
 	}
 	return p
 }
@@ -179,7 +162,7 @@ var DHO = &scope.Family{
 	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 30e-6, NoiseCodes: 16},
 	Dialect: func() scope.Dialect {
 		return &dialect{
-			divisions: 10, above: 4.4, wide: true, depth: suffixed, words: true, pages: true,
+			divisions: 10, above: 4.4, wide: true, depth: suffixed, size: 2, pages: true,
 			setup: []string{":TRIG:SWE AUTO", ":TIM:ROLL 0"},
 		}
 	},
@@ -201,7 +184,7 @@ var DS1000Z = &scope.Family{
 	},
 	Force: ":TFOR", Stop: ":STOP",
 	Spec:    scope.Spec{Gain: 0.03, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.01, Clock: 25e-6, NoiseCodes: 0.7},
-	Dialect: func() scope.Dialect { return &dialect{divisions: 12, above: 4.9, depth: strconv.Itoa} },
+	Dialect: func() scope.Dialect { return &dialect{divisions: 12, above: 4.9, depth: strconv.Itoa, size: 1} },
 }
 
 // share is into how many parts memory is divided: with three or four channels
@@ -225,7 +208,7 @@ var MSO5000 = &scope.Family{
 	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
 		return &mso5000{dialect: dialect{
-			divisions: 10, above: 4.9, wide: true, depth: suffixed, setup: []string{":TRIG:SWE AUTO"},
+			divisions: 10, above: 4.9, wide: true, depth: suffixed, size: 1, setup: []string{":TRIG:SWE AUTO"},
 		}}
 	},
 }

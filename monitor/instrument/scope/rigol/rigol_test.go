@@ -110,7 +110,7 @@ func TestWindows(t *testing.T) {
 		6 * time.Second: 0.5, 6001 * time.Millisecond: 1, 12 * time.Second: 1, 600 * time.Millisecond: 0.05,
 		24 * time.Second: 2, time.Microsecond: 1e-7, 10 * time.Minute: 50,
 	} {
-		got := (&dialect{divisions: 12}).timeScale(&scope.Plan{Options: scope.Options{Window: w}})
+		got := (&scope.Plan{Options: scope.Options{Window: w}}).TimeScale(12)
 		if math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("%v gives %v s a division, want %v", w, got, want)
 		}

@@ -77,14 +77,11 @@ func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	try(l)
 	const above = 5 // divisions; codes end at 5.1
 	source, level := p.Edge(above)
-	t := timeScale(p)
+	t := p.TimeScale(divisions)
 	l.SetAll(fmt.Sprintf("TIM:SCAL %g", t), fmt.Sprintf("TIM:POS %g", t*divisions/2),
 		fmt.Sprintf("ACQ:POIN %d", p.Points), "TRIG:A:TYPE EDGE", fmt.Sprintf("TRIG:A:SOUR CH%d", source),
 		"TRIG:A:EDGE:SLOP POS", "TRIG:A:EDGE:COUP DC", fmt.Sprintf("TRIG:A:LEV%d %g", source, level), "TRIG:A:MODE NORM")
 }
-
-// timeScale is the next time per division for the window.
-func timeScale(p *scope.Plan) float64 { return scope.Step125(p.Window.Seconds() / divisions) }
 
 // try takes a single acquisition that triggers by itself. *OPC? would not answer before its end.
 func try(l *scope.Link) {
@@ -105,12 +102,12 @@ func try(l *scope.Link) {
 // ReadBack compares the settings that the scope rounds, and reads the rate.
 func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	p.ExpectOffsets(l, "CHAN%d:OFFS?")
-	l.Expect("TIM:SCAL?", timeScale(p), 1e-3)
-	l.Expect("TIM:POS?", timeScale(p)*divisions/2, 1e-3)
+	l.Expect("TIM:SCAL?", p.TimeScale(divisions), 1e-3)
+	l.Expect("TIM:POS?", p.TimeScale(divisions)*divisions/2, 1e-3)
 	l.Expect("ACQ:POIN?", float64(p.Points), 0)
 	rate := p.Rate(l, "ACQ:SRAT?")
 	d.points = p.Points
-	d.step = near(1/rate, timeScale(p)*divisions/float64(p.Points))
+	d.step = near(1/rate, p.TimeScale(divisions)*divisions/float64(p.Points))
 	return scope.Memory{Points: d.points, Step: d.step, Piece: d.points, Codes: scope.Codes{Bytes: codeBytes}}
 }
 

@@ -50,7 +50,7 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	d, _ := parseDescriptor(put(true, 1000, 0.05, -1.2, 7680, 12, 1e-6, 10))
-	if !near(d.offset, -12) || size(d.words) != 2 {
+	if !near(d.offset, -12) || d.size != 2 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -98,7 +98,7 @@ func FuzzDescriptor(f *testing.F) {
 		if v := top*d.gain() - d.offset; math.IsNaN(v) || math.IsInf(v, 0) || d.gain() <= 0 {
 			t.Errorf("%+v", d)
 		}
-		if d.bits > 8*size(d.words) || d.points < 0 || !(d.seconds > 0) || d.codes*narrowest > 2*top {
+		if d.bits > 8*d.size || d.points < 0 || !(d.seconds > 0) || d.codes*narrowest > 2*top {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -43,8 +43,8 @@ const (
 // dialect remembers of ReadBack how wide points are, and whether it was triggered.
 type dialect struct {
 	scope.Record
-	words bool
-	bits  int
+	size int // bytes
+	bits int
 }
 
 // SetUp sets channels, window, depth and the trigger. The
@@ -55,16 +55,13 @@ func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	setup = append(setup, p.Channels(":CHAN%[1]d:SWIT OFF", ":CHAN%[1]d:SWIT ON", ":CHAN%[1]d:COUP DC",
 		":CHAN%[1]d:INV OFF", ":CHAN%[1]d:UNIT V", ":CHAN%[1]d:PROB VAL,%[2]g", ":CHAN%[1]d:SCAL %[3]g",
 		":CHAN%[1]d:OFFS %[4]g")...)
-	t := timeScale(p)
+	t := p.TimeScale(divisions)
 	const above = 4.05 // divisions; the trigger's range ends at 4.1
 	source, level := p.Edge(above)
 	l.SetAll(append(setup, fmt.Sprintf(":TIM:SCAL %g", t), fmt.Sprintf(":TIM:DEL %g", t*divisions/2),
 		":ACQ:MDEP "+showPoints(p.Points), ":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", source),
 		":TRIG:EDGE:SLOP RIS", ":TRIG:EDGE:COUP DC", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
-
-// timeScale is the next time per division for the window.
-func timeScale(p *scope.Plan) float64 { return scope.Step125(p.Window.Seconds() / divisions) }
 
 // Check finds nothing: these scopes have no error queue. They set a value out
 // of range to the range's end; ReadBack looks at every setting.
@@ -85,7 +82,7 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 				scpi.ErrInstrument, n, offset, in.Offset, in.Scale)
 		}
 	}
-	t := timeScale(p)
+	t := p.TimeScale(divisions)
 	l.Expect(":TIM:SCAL?", t, 1e-2)
 	l.Expect(":TIM:DEL?", t*divisions/2, 1e-2)
 	if depth := scpi.Answer(l, ":ACQ:MDEP?", parsePoints); depth != p.Points {
@@ -97,9 +94,10 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 
 // memory learns how points are recorded and read.
 func (d *dialect) memory(l *scope.Link, p *scope.Plan, window float64) scope.Memory {
-	d.words = false
+	d.size = 1
 	desc := d.describe(l, p.Used[0])
-	if d.words = desc.adc > 8; d.words {
+	if desc.adc > 8 {
+		d.size = 2
 		desc = d.describe(l, p.Used[0])
 	}
 	d.bits = desc.bits
@@ -111,25 +109,13 @@ func (d *dialect) memory(l *scope.Link, p *scope.Plan, window float64) scope.Mem
 	points := min(float64(p.Points), math.Round(rate*window))
 	return scope.Memory{
 		Points: int(points), Step: 1 / rate, Piece: min(piece, maxPiece),
-		Codes: scope.Codes{Bytes: size(desc.words), Signed: true},
+		Codes: scope.Codes{Bytes: desc.size, Signed: true},
 	}
 }
 
 // from selects a channel and the width of its points.
 func (d *dialect) from(l *scope.Link, channel int) {
-	width := "BYTE"
-	if d.words {
-		width = "WORD"
-	}
-	l.Send(fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT "+width, ":WAV:INT 1")
-}
-
-// size is the bytes of a point.
-func size(words bool) int {
-	if words {
-		return 2
-	}
-	return 1
+	l.Send(fmt.Sprintf(":WAV:SOUR C%d", channel), ":WAV:WIDT "+scope.Width[d.size], ":WAV:INT 1")
 }
 
 // describe asks for a channel's descriptor.
@@ -138,7 +124,7 @@ func (d *dialect) describe(l *scope.Link, channel int) descriptor {
 	b := l.Block(":WAV:PRE?", 2*descriptorSize, nil)
 	desc, err := parseDescriptor(b)
 	l.Keep(err)
-	if desc.words != d.words {
+	if desc.size != d.size {
 		l.Fail("%w: a waveform descriptor of another width than was set", scpi.ErrReply)
 	}
 	return desc
@@ -186,8 +172,8 @@ func (*dialect) Held(l *scope.Link, _ int) (points int, exact bool) {
 func (d *dialect) Read(l *scope.Link, channel, first, n int, dst []byte) []byte {
 	d.from(l, channel)
 	l.Send(fmt.Sprintf(":WAV:STAR %d", first), fmt.Sprintf(":WAV:POIN %d", n))
-	out := l.Block(":WAV:DATA?", n*size(d.words), dst)
-	if d.words {
+	out := l.Block(":WAV:DATA?", n*d.size, dst)
+	if d.size == 2 {
 		extend(out[len(dst):], d.bits)
 	}
 	return out
@@ -286,7 +272,7 @@ type descriptor struct {
 	codes   float64 // a division, of the width that is sent
 	adc     int     // bits of the converter
 	bits    int     // that a code has, of the width that is sent
-	words   bool
+	size    int     // bytes of a code that is sent
 	seconds float64 // between points
 	probe   float64
 }
@@ -312,7 +298,10 @@ func parseDescriptor(b []byte) (descriptor, error) {
 	single := func(at int) float64 { return float64(math.Float32frombits(le.Uint32(b[at:]))) }
 	d := descriptor{
 		points: int(int32(le.Uint32(b[atPoints:]))), probe: single(atProbe), codes: single(atCodes),
-		adc: int(le.Uint16(b[atBits:])), words: le.Uint16(b[atCommType:]) == 1, seconds: single(atInterval),
+		adc: int(le.Uint16(b[atBits:])), size: 1, seconds: single(atInterval),
+	}
+	if le.Uint16(b[atCommType:]) == 1 {
+		d.size = 2
 	}
 	d.volts, d.offset = single(atVolts)*d.probe, single(atOffset)*d.probe
 	for _, f := range []struct {
@@ -326,7 +315,7 @@ func parseDescriptor(b []byte) (descriptor, error) {
 		{"probe", d.probe, true},
 		{"offset", d.offset, false},
 	} {
-		if math.IsNaN(f.v) || math.IsInf(f.v, 0) || f.positive && f.v <= 0 {
+		if !measure.Known(f.v) || f.positive && f.v <= 0 {
 			return descriptor{}, fmt.Errorf("%w: a waveform descriptor whose %s is %v", scpi.ErrReply, f.name, f.v)
 		}
 	}
@@ -347,9 +336,9 @@ func (d descriptor) aligned() (descriptor, error) {
 	most := func(bits int) float64 { return math.Ldexp(1, bits) / narrowest }
 	d.bits = d.adc
 	switch {
-	case !d.words && d.codes > most(8):
+	case d.size == 1 && d.codes > most(8):
 		d.bits, d.codes = 8, d.codes/256
-	case !d.words:
+	case d.size == 1:
 		d.bits = 8
 	case d.codes > most(d.bits):
 		d.bits = 16

@@ -58,13 +58,7 @@ func fields(s string) ([]string, error) {
 }
 
 // shown cites a text in an error, cut to 120 bytes.
-func shown(s string) string {
-	const most = 120
-	if len(s) > most {
-		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
-	}
-	return fmt.Sprintf("%q", s)
-}
+func shown(s string) string { return scpi.Quote(s, 120) }
 
 // walk takes field after field; the first that is wrong ends it.
 type walk struct {
@@ -137,7 +131,7 @@ func (w *walk) whole(what string, most int) int {
 func (w *walk) number(what string) float64 {
 	return field(w, what, func(s string) (float64, bool) {
 		v, err := scpi.ParseNumber(s)
-		return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+		return v, err == nil && measure.Known(v)
 	})
 }
 

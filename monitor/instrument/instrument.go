@@ -42,6 +42,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/monitor/transport"
@@ -89,13 +90,26 @@ func SinkOf(to interface {
 	return Sink{Block: to.Block, Event: to.Event}
 }
 
+// WhileWanted returns a context of ctx that also ends once the device's memory is unwanted. Cancel it to release it.
+func (s Sink) WhileWanted(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.Unwanted:
+			cancel()
+		case <-own.Done():
+		}
+	}()
+	return own, cancel
+}
+
 // Outlast returns a context that ends a while after ctx does, for the last commands to a
 // device. Cancel it to release it.
 func Outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(while, cancel)
-		context.AfterFunc(own, func() { timer.Stop() })
+		_ = backoff.Sleep(own, while)
+		cancel()
 	})
 	return own, func() {
 		stop()

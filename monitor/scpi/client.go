@@ -253,7 +253,7 @@ func (c *Client) hello(ctx context.Context) (id Identity, err error) {
 	defer cancel()
 	c.stats.Discarded += uint64(len(c.buf))
 	c.buf = nil
-	n, err := c.conn.Drain(own, c.cfg.Quiet)
+	n, err := transport.Drain(own, c.conn, c.cfg.Quiet)
 	c.stats.Discarded += uint64(n)
 	if err == nil {
 		err = c.send(own, "*CLS")

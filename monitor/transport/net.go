@@ -128,9 +128,9 @@ func (m *messageConn) take(op string, r result) error {
 	return nil
 }
 
-// Drain drops the bytes read already, and a reply that is still owed. It never
+// drain drops the bytes read already, and a reply that is still owed. It never
 // asks the device for more: a reply that was not asked for does not come.
-func (m *messageConn) Drain(ctx context.Context, _ time.Duration) (n int, err error) {
+func (m *messageConn) drain(ctx context.Context) (n int, err error) {
 	if m.reading {
 		select {
 		case r := <-m.got:
@@ -244,11 +244,6 @@ func (n *netConn) Write(ctx context.Context, p []byte) (int, error) {
 	return n.during(ctx, "write", n.c.SetWriteDeadline, func() (int, error) { return n.c.Write(p) })
 }
 
-// Drain implements Conn.
-func (n *netConn) Drain(ctx context.Context, quiet time.Duration) (int, error) {
-	return drain(ctx, n, quiet)
-}
-
 // Close implements Conn, and releases the address's lock.
 func (n *netConn) Close() error {
 	if n.closed.Swap(true) {
@@ -332,7 +327,7 @@ const (
 func Quiet(ctx context.Context, c Conn, quiet, limit time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_, err := c.Drain(short, quiet)
+	_, err := Drain(short, c, quiet)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: it keeps sending without being asked", ErrSilent)
 	}

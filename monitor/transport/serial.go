@@ -116,11 +116,6 @@ func (s *serialConn) setTimeout(ctx context.Context) error {
 	return nil
 }
 
-// Drain implements Conn.
-func (s *serialConn) Drain(ctx context.Context, quiet time.Duration) (int, error) {
-	return drain(ctx, s, quiet)
-}
-
 // SetBaud changes the line's speed; eight bits, no parity, one stop bit stay.
 func (s *serialConn) SetBaud(baud int) error {
 	if err := s.port.SetMode(&serial.Mode{BaudRate: baud}); err != nil {

@@ -120,10 +120,6 @@ type Conn interface {
 	// Write sends all of p. When ctx ends first the link is unusable: the bytes
 	// that the device got are unknown.
 	Write(ctx context.Context, p []byte) (int, error)
-	// Drain discards the bytes that arrive until nothing came for quiet, and returns how
-	// many bytes that were. A device that never falls quiet is an error when ctx
-	// ends.
-	Drain(ctx context.Context, quiet time.Duration) (int, error)
 	// Close releases the link. It is safe to call twice.
 	Close() error
 }
@@ -180,10 +176,13 @@ func ReadFull(ctx context.Context, c Conn, p []byte) (n int, err error) {
 	return n, nil
 }
 
-// drain is Drain for any Conn.
-func drain(ctx context.Context, c Conn, quiet time.Duration) (int, error) {
+// Drain discards the bytes that arrive until nothing came for quiet, and returns how
+// many bytes that were. A device that never falls quiet is an error when ctx ends.
+func Drain(ctx context.Context, c Conn, quiet time.Duration) (total int, err error) {
+	if m, ok := c.(*messageConn); ok {
+		return m.drain(ctx)
+	}
 	var buf [512]byte
-	total := 0
 	for {
 		n, err := ReadWithin(ctx, c, buf[:], quiet)
 		total += n

@@ -178,7 +178,7 @@ func TestBlockedWriteEndsWithItsContext(t *testing.T) {
 func TestDrainWaitsForQuiet(t *testing.T) {
 	links(t, func(t *testing.T, p peer, c Conn) {
 		_, _ = p.Write(make([]byte, 700))
-		n, err := c.Drain(t.Context(), 40*time.Millisecond)
+		n, err := Drain(t.Context(), c, 40*time.Millisecond)
 		if n != 700 || err != nil {
 			t.Errorf("Drain = %d, %v", n, err)
 		}
@@ -324,10 +324,10 @@ func TestAMessageThatComesLateIsDrained(t *testing.T) {
 	if _, err := unix.Write(device, []byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.Drain(t.Context(), time.Millisecond); n != 4 || err != nil {
+	if n, err := Drain(t.Context(), c, time.Millisecond); n != 4 || err != nil {
 		t.Errorf("drained %d, %v", n, err)
 	}
-	if n, err := c.Drain(t.Context(), time.Millisecond); n != 0 || err != nil {
+	if n, err := Drain(t.Context(), c, time.Millisecond); n != 0 || err != nil {
 		t.Errorf("a second drain takes %d, %v", n, err)
 	}
 }

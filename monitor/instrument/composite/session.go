@@ -66,15 +66,8 @@ func (c *Composite) Stream(ctx context.Context, sink instrument.Sink) error {
 	s := &session{
 		c: c, sink: sink, in: make(chan message, 64), epoch: time.Now(), members: make([]member, len(c.members)),
 	}
-	s.unwanted, s.drop = context.WithCancel(context.WithoutCancel(ctx))
+	s.unwanted, s.drop = sink.WhileWanted(context.WithoutCancel(ctx))
 	defer s.drop()
-	go func() {
-		select {
-		case <-sink.Unwanted:
-			s.drop()
-		case <-s.unwanted.Done():
-		}
-	}()
 	for range c.members {
 		s.spare = append(s.spare, make(chan *packet, 256))
 	}

@@ -47,9 +47,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	o := d.opts
 	s := &stream{
 		opts: o, now: d.Now, counts: make([]measure.Count, len(o.Inputs)), framer: NewFramer(o.Layout()),
-		out: series.New(series.Config{
-			Channels: len(o.Inputs), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
-		}, sink),
+		out:  series.New(d.In, int(blockTime*o.Rate), sink),
 		rate: series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
 	}
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.quiet, Finish: s.finish}

@@ -50,11 +50,9 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if off := float64(rate)/d.opts.ScanRate - 1; math.Abs(off) > crystal {
 		return fmt.Errorf("the device scans at %v a second, not %v: set scan_rate: %v", rate, d.opts.ScanRate, rate)
 	}
-	n := len(d.opts.Inputs)
-	s := &stream{counts: make([]measure.Count, n)}
-	s.out = series.New(series.Config{
-		Channels: n, Timebase: d.In.Timebase, Flush: max(1, int(2*packetTime*d.opts.ScanRate)),
-	}, sink)
+	s := &stream{
+		counts: make([]measure.Count, len(d.In.Channels)), out: series.New(d.In, int(2*packetTime*d.opts.ScanRate), sink),
+	}
 	if d.doubt != "" {
 		if err := s.out.Note("%s", d.doubt); err != nil {
 			return err

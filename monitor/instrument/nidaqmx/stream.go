@@ -37,12 +37,11 @@ var errTaken = fmt.Errorf("%w: another program has taken the session over", inst
 // stream runs the task until ctx ends; then it takes the samples of the read in progress. The task is stopped in any
 // case: one that ran on would keep the device from others.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	n, tb := len(d.opts.Inputs), d.In.Timebase
 	s := &stream{
-		d: d, counts: make([]measure.Count, n), asked: d.opts.perRead(),
-		rate: series.Rate{Nominal: float64(tb.TickHz)},
+		d: d, counts: make([]measure.Count, len(d.In.Channels)), asked: d.opts.perRead(),
+		rate: series.Rate{Nominal: float64(d.In.Timebase.TickHz)},
 	}
-	s.out = series.New(series.Config{Channels: n, Timebase: tb, Flush: min(s.asked, maxBlock)}, sink)
+	s.out = series.New(d.In, min(s.asked, maxBlock), sink)
 	if err := d.start(ctx); err != nil {
 		return err
 	}

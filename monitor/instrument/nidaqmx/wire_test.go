@@ -577,7 +577,7 @@ func benchStream(inputs int) *stream {
 		d: &Device{opts: o}, counts: make([]measure.Count, inputs), asked: o.perRead(),
 		rate: series.Rate{Nominal: o.Rate},
 	}
-	s.out = series.New(series.Config{Channels: inputs, Timebase: timebase(o.Rate), Flush: maxBlock},
+	s.out = series.New(instrument.Inputs{Timebase: timebase(o.Rate), Channels: make([]measure.Channel, inputs)}, maxBlock,
 		instrument.SinkOf(discard{}))
 	return s
 }

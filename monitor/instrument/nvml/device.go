@@ -327,8 +327,7 @@ func (d *Device) Stream(ctx context.Context, sink instrument.Sink) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c := series.Config{Channels: 1, Timebase: Inputs(d.opts).Timebase, Flush: blockPolls}
-	p := &poller{d: d, out: series.New(c, sink), zero: time.Now()}
+	p := &poller{d: d, out: series.New(Inputs(d.opts), blockPolls, sink), zero: time.Now()}
 	err := series.Grid(ctx, d.opts.Period, p.poll)
 	if err == nil {
 		err = p.out.Flush()

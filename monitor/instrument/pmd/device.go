@@ -65,7 +65,7 @@ func (d *Device) setUp(ctx context.Context) error {
 		var b [12]byte
 		err := transport.Ask(ctx, d.Conn, []byte{cmdReadConfig}, b[:], answerTime)
 		if err == nil {
-			_, err = d.Conn.Drain(ctx, quietTime)
+			_, err = transport.Drain(ctx, d.Conn, quietTime)
 		}
 		if err != nil {
 			return fmt.Errorf("read the stored offsets: %w", err)

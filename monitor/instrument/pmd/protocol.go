@@ -94,7 +94,7 @@ func (d *Device) halt(ctx context.Context) error {
 	if _, err := d.Conn.Write(short, stopCommand); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
-	if _, err := d.Conn.Drain(short, quietTime); err != nil {
+	if _, err := transport.Drain(short, d.Conn, quietTime); err != nil {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%w: it keeps sending after a stop", instrument.ErrIdentity)
 		}
@@ -163,7 +163,7 @@ func (d *Device) setSpeed(ctx context.Context, line transport.BaudSetter, baud i
 	binary.LittleEndian.PutUint32(command[5:], 2) // no parity
 	_, err := d.Conn.Write(ctx, command)
 	if err == nil {
-		_, err = d.Conn.Drain(ctx, quietTime)
+		_, err = transport.Drain(ctx, d.Conn, quietTime)
 	}
 	if err != nil {
 		return fmt.Errorf("set %d baud: %w", baud, err)

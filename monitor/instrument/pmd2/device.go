@@ -198,12 +198,11 @@ type stream struct {
 
 // stream asks on the grid of the period; questions that are overdue are left out, not made up.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	n := 2 * len(d.model.Sensors)
 	now := time.Now()
-	s := &stream{d: d, zero: now, heard: now, reply: make([]byte, d.model.ReplyBytes+1), counts: make([]measure.Count, n)}
-	s.out = series.New(series.Config{
-		Channels: n, Timebase: d.In.Timebase, Flush: max(1, int(blockTime/d.opts.Period)),
-	}, sink)
+	s := &stream{
+		d: d, zero: now, heard: now, reply: make([]byte, d.model.ReplyBytes+1),
+		counts: make([]measure.Count, len(d.In.Channels)), out: series.New(d.In, int(blockTime/d.opts.Period), sink),
+	}
 	err := transport.Stale(ctx, d.Conn, staleBytes)
 	if err == nil {
 		err = series.Grid(ctx, d.opts.Period, func() error { return s.ask(ctx) })
@@ -289,7 +288,7 @@ func (s *stream) miss(ctx context.Context, at time.Time, quiet time.Duration, wh
 	}
 	short, cancel := context.WithTimeout(ctx, 4*replyTime)
 	defer cancel()
-	if _, err := s.d.Conn.Drain(short, quiet); err != nil && !transport.Ended(err) {
+	if _, err := transport.Drain(short, s.d.Conn, quiet); err != nil && !transport.Ended(err) {
 		return err
 	}
 	return nil

@@ -184,10 +184,7 @@ type stream struct {
 
 // stream delivers from now on until ctx ends.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	s := &stream{
-		d: d, rate: series.Rate{Nominal: d.opts.Rate},
-		out: series.New(series.Config{Channels: 2 * Connectors, Timebase: d.opts.timebase(), Flush: flush}, sink),
-	}
+	s := &stream{d: d, rate: series.Rate{Nominal: d.opts.Rate}, out: series.New(d.In, flush, sink)}
 	stale := func(ctx context.Context) error { return transport.Stale(ctx, d.Conn, staleBytes) }
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.rest, Finish: s.rest}
 	return d.Pump(ctx, stale, p, func(context.Context) error { return nil }) // it cannot be stopped

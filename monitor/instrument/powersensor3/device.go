@@ -94,7 +94,7 @@ func (d *Device) silence(ctx context.Context) error {
 		if _, err := d.Conn.Write(short, []byte{'T'}); err != nil {
 			return fmt.Errorf("stop: %w", err)
 		}
-		n, err := d.Conn.Drain(short, quietTime)
+		n, err := transport.Drain(short, d.Conn, quietTime)
 		switch {
 		case err == nil && n == 0:
 			return nil

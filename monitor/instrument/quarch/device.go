@@ -92,7 +92,7 @@ func (o Options) Validate() error {
 func (d *Device) identify(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 4*quietTime)
 	defer cancel()
-	n, err := d.Conn.Drain(short, quietTime)
+	n, err := transport.Drain(short, d.Conn, quietTime)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: no greeting within %v: is this QIS's port (9722)?", instrument.ErrSilent, quietTime)
 	}
@@ -225,7 +225,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	own, cancel := instrument.Outlast(ctx, stopTime)
 	defer cancel()
 	s := &stream{d: d, counts: make([]measure.Count, len(d.In.Channels)), heard: d.Now()}
-	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: 1024}, sink)
+	s.out = series.New(d.In, 1024, sink)
 	h, err := d.begin(own)
 	if err == nil && !reflect.DeepEqual(h, d.head) {
 		err = fmt.Errorf("%w: the module's channels or period have changed (another fixture?)", instrument.ErrDisconnected)

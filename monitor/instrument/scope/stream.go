@@ -44,13 +44,8 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		}
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.patience())
 		defer cancel()
-		go func() { // the samples may not be wanted any more
-			select {
-			case <-sink.Unwanted:
-				cancel()
-			case <-own.Done():
-			}
-		}()
+		own, release := sink.WhileWanted(own)
+		defer release()
 		err = d.collect(own, r, sink)
 	}
 	return err

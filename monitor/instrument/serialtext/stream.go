@@ -17,9 +17,8 @@ const blockTime = 0.02 // seconds a block
 
 // placer gives samples their place in time and among each other.
 type placer interface {
-	sample(s *sample, at time.Time) error
-	// lines reports how many lines could not be read before the next sample.
-	lines(n uint64)
+	// sample takes the next sample, and how many lines could not be read before it.
+	sample(s *sample, bad int64, at time.Time) error
 	// readDone ends the bytes of one read.
 	readDone(at time.Time, full bool) error
 	// settle decides on the sample that is still held, for a line that has fallen silent.
@@ -32,14 +31,13 @@ type stream struct {
 	now    func() time.Time
 	out    *series.Builder
 	place  placer
+	bad    int64 // lines since the last sample
 }
 
 // stream delivers from now on until ctx ends.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	o, l := d.opts, d.layout
-	out := series.New(series.Config{
-		Channels: len(l.channels), Timebase: d.In.Timebase, Flush: max(1, int(blockTime*o.Rate)),
-	}, sink)
+	out := series.New(d.In, int(blockTime*o.Rate), sink)
 	s := &stream{parser: NewParser(o), now: d.Now, out: out}
 	// Samples are placed by the board's number or time where it sends one, else by arrival.
 	if l.tickHz == 0 && l.seqMod == 0 {
@@ -70,15 +68,14 @@ func (s *stream) take(b []byte, full bool) error {
 		lines, bytes := s.parser.Unread()
 		s.out.Malformed(lines)
 		s.out.Skipped(bytes)
-		if lines > 0 {
-			s.place.lines(lines)
-		}
+		s.bad += int64(lines)
 		if !ok {
 			return s.place.readDone(at, full)
 		}
-		if err := s.place.sample(s.parser.current(), at); err != nil {
+		if err := s.place.sample(s.parser.current(), s.bad, at); err != nil {
 			return err
 		}
+		s.bad = 0
 	}
 }
 
@@ -123,17 +120,12 @@ type arrivals struct {
 	width  int
 	counts []measure.Count // of the samples held, one after another
 	steps  []int64         // from one to the next: more than 1 behind a bad line
-	bad    int64
 }
 
-// lines leaves room for lines that could not be read.
-func (a *arrivals) lines(n uint64) { a.bad += int64(n) }
-
-// sample holds a sample until its read is done.
-func (a *arrivals) sample(s *sample, at time.Time) error {
+// sample holds a sample until its read is done, and leaves room for the lines before it.
+func (a *arrivals) sample(s *sample, bad int64, at time.Time) error {
 	a.counts = append(a.counts, s.counts...)
-	a.steps = append(a.steps, 1+a.bad)
-	a.bad = 0
+	a.steps = append(a.steps, 1+bad)
 	if len(a.steps) >= maxHeld {
 		return a.readDone(at, false)
 	}
@@ -210,14 +202,12 @@ type counted struct {
 	anew      bool // the board counts from somewhere else since this sample
 }
 
-func (c *counted) lines(uint64) {} // the next sample's number or time shows it
-
 // readDone has nothing to place: each sample had its place at once.
 func (c *counted) readDone(time.Time, bool) error { return nil }
 
 // sample takes the next sample. One that jumps ahead waits for another to
-// confirm it, unless a check sum has: a spoilt digit is no gap.
-func (c *counted) sample(s *sample, at time.Time) error {
+// confirm it, unless a check sum has: a spoilt digit is no gap. Bad lines before it show in its number or time.
+func (c *counted) sample(s *sample, _ int64, at time.Time) error {
 	if !c.have {
 		c.have = true
 		return c.accept(s, 1, true, at)

@@ -21,19 +21,10 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument"
 )
 
-// Config describes the blocks to build.
-type Config struct {
-	Channels int
-	// Timebase of the device. Stamped scans bring their own ticks; others lie on
-	// its grid.
-	Timebase measure.Timebase
-	// Flush is how many scans make a block.
-	Flush int
-}
-
 // Builder builds blocks. It is used by one goroutine.
 type Builder struct {
-	cfg   Config
+	tb    measure.Timebase
+	size  int // scans that make a block
 	sink  instrument.Sink
 	block measure.Block
 	next  uint64 // index of the next scan
@@ -43,15 +34,15 @@ type Builder struct {
 	at                               uint64 // scan before which it began
 }
 
-// New makes a builder that delivers to sink.
-func New(cfg Config, sink instrument.Sink) *Builder {
-	b := &Builder{cfg: cfg, sink: sink}
-	b.block.Counts = make([][]measure.Count, cfg.Channels)
-	for c := range b.block.Counts {
-		b.block.Counts[c] = make([]measure.Count, 0, cfg.Flush)
+// New makes a builder of a device's blocks of so many scans, or of one, that delivers to sink. Stamped scans
+// bring their own ticks; others lie on the timebase's grid.
+func New(in instrument.Inputs, size int, sink instrument.Sink) *Builder {
+	b := &Builder{tb: in.Timebase, size: max(1, size), sink: sink}
+	for range in.Channels {
+		b.block.Counts = append(b.block.Counts, make([]measure.Count, 0, b.size))
 	}
-	if cfg.Timebase.Stamped {
-		b.block.Ticks = make([]int64, 0, cfg.Flush)
+	if b.tb.Stamped {
+		b.block.Ticks = make([]int64, 0, b.size)
 	}
 	return b
 }
@@ -70,19 +61,19 @@ func (b *Builder) Scan(tick int64, counts []measure.Count) error {
 	}
 	if b.block.Scans() == 0 {
 		b.block.FirstScan = b.next
-		b.block.FirstTick = int64(float64(b.next) * b.cfg.Timebase.TicksPerScan)
-		if b.cfg.Timebase.Stamped {
+		b.block.FirstTick = int64(float64(b.next) * b.tb.TicksPerScan)
+		if b.tb.Stamped {
 			b.block.FirstTick = tick - b.zero
 		}
 	}
 	for c, v := range counts {
 		b.block.Counts[c] = append(b.block.Counts[c], v)
 	}
-	if b.cfg.Timebase.Stamped {
+	if b.tb.Stamped {
 		b.block.Ticks = append(b.block.Ticks, tick-b.zero)
 	}
 	b.next++
-	if b.block.Scans() >= b.cfg.Flush {
+	if b.block.Scans() >= b.size {
 		return b.Flush()
 	}
 	return nil

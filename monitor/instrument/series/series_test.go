@@ -18,7 +18,7 @@ func TestBlocksGapsAndReports(t *testing.T) {
 	for _, stamped := range []bool{false, true} {
 		tb := measure.Timebase{TickHz: 1e6, TicksPerScan: 1000, Stamped: stamped}
 		out := &montest.Collector{Timebase: tb, Channels: 2}
-		b := New(Config{Channels: 2, Timebase: tb, Flush: 7}, instrument.SinkOf(out))
+		b := New(instrument.Inputs{Timebase: tb, Channels: make([]measure.Channel, 2)}, 7, instrument.SinkOf(out))
 		b.Skipped(5) // before the first scan nothing is lost
 		if err := b.Gap(3, true, "early"); err != nil {
 			t.Fatal(err)

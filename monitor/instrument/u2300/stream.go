@@ -37,12 +37,11 @@ type stream struct {
 
 // stream reads blocks until ctx ends, then those still due, and stops the device.
 func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
-	n := d.opts.points()
 	s := &stream{
 		d: d, counts: make([]measure.Count, len(d.opts.Inputs)), rate: series.Rate{Nominal: d.opts.ScanRate},
 		heard: d.Now(),
 	}
-	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: n}, sink)
+	s.out = series.New(d.In, d.opts.points(), sink)
 	// Exchanges have a context of their own, bounded by their time-outs: one that is broken off in the
 	// middle would lose a block.
 	own, cancel := instrument.Outlast(ctx, 2*stopTime)

@@ -340,7 +340,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		grid: grid{period: d.opts.Rate, rate: series.Rate{Nominal: 1 / d.opts.Rate.Seconds()}},
 	}
 	// One reading a block: at this pace no block waits for a second one.
-	s.out = series.New(series.Config{Channels: len(s.counts), Timebase: d.In.Timebase, Flush: 1}, sink)
+	s.out = series.New(d.In, 1, sink)
 	// A message that is broken off would leave the meter waiting, and its reply to
 	// the next user: each ends by itself, or by its time-out.
 	own, cancel := instrument.Outlast(ctx, d.opts.Rate+stopTime)

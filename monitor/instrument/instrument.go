@@ -339,21 +339,25 @@ type Base struct {
 // Step is a part of opening a device.
 type Step = func(context.Context) error
 
-// NewBase checks the options and the address of a device behind a transport. Nothing
-// is opened. Errors begin with the kind and wrap transport.ErrAddress where the address
-// is at fault.
-func NewBase(kind, address string, o interface{ Validate() error }, link transport.Options) (Base, error) {
+// Init checks the options and the address of a device behind a transport, and sets what follows from them: ID,
+// Now, Dial, and In where its inputs are known before it is opened. Errors begin with the kind and wrap
+// transport.ErrAddress where the address is at fault; the device is then of no use.
+func Init[O interface{ Validate() error }](b *Base, kind, address string, o O, link transport.Options,
+	inputs func(O) Inputs,
+) error {
 	err := o.Validate()
 	if err == nil {
 		_, err = transport.ParseAddress(address)
 	}
 	if err != nil {
-		return Base{}, fmt.Errorf("%s: %w", kind, err)
+		return fmt.Errorf("%s: %w", kind, err)
 	}
-	return Base{
-		ID:  measure.Identity{Kind: kind, Address: address},
-		Now: time.Now, Dial: transport.Dialer(address, link),
-	}, nil
+	b.ID = measure.Identity{Kind: kind, Address: address}
+	b.Now, b.Dial = time.Now, transport.Dialer(address, link)
+	if inputs != nil {
+		b.In = inputs(o)
+	}
+	return nil
 }
 
 // Identity implements Instrument.

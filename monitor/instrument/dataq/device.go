@@ -46,15 +46,10 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o, model: models[o.Model]}
+	d := &Device{opts: o, model: models[o.Model]}
 	// Whatever an earlier program left running is stopped first; every command must be echoed.
 	d.Steps, d.Run = []instrument.Step{d.stop, d.identify, d.setUp}, instrument.UntilDone(d.stream)
-	return d, nil
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{}, Inputs)
 }
 
 // stop ends a scan, whether ours or another program's, and discards its remaining bytes: the echo

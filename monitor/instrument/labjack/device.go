@@ -66,16 +66,12 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet. The address is tcp:host:port.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o}
+	d := &Device{opts: o}
+	err := instrument.Init(&d.Base, Kind, address, o, transport.Options{}, Inputs)
 	// A stream that an earlier program left running is stopped, and every setting is read back.
 	d.Steps, d.Run = []instrument.Step{d.identify, d.setUp, d.calibrate}, instrument.UntilDone(d.stream)
 	d.Dial = func(ctx context.Context) (transport.Conn, error) { return d.connect(ctx, false) }
-	return d, nil
+	return d, err
 }
 
 // connect reaches the registers' port or the stream's.

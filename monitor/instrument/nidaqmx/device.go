@@ -63,15 +63,12 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet. The address is tcp:host:port.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
 	o.Inputs = slices.Clone(o.Inputs)
-	d := &Device{Base: base, opts: o, dial: dialTCP}
+	d := &Device{opts: o, dial: dialTCP}
+	err := instrument.Init(&d.Base, Kind, address, o, transport.Options{}, Inputs)
 	d.Steps = []instrument.Step{d.connect, d.identify, d.begin, d.setUp}
-	d.In, d.Dial, d.Release, d.Run = Inputs(d.opts), nil, d.disconnect, instrument.UntilDone(d.stream)
-	return d, nil
+	d.Dial, d.Release, d.Run = nil, d.disconnect, instrument.UntilDone(d.stream)
+	return d, err
 }
 
 // connect makes the client; the first call dials.

@@ -39,14 +39,9 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{Baud: powerOnBaud})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o}
+	d := &Device{opts: o}
 	d.Steps, d.Run = []instrument.Step{d.setUp}, d.stream
-	return d, nil
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{Baud: powerOnBaud}, Inputs)
 }
 
 // setUp finds the line's speed, identifies the device, reads its offsets and raises the speed.

@@ -85,14 +85,9 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func (m *Model) New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(m.Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	base.In = m.Inputs(o)
-	d := &Device{Base: base, model: m, opts: o}
+	d := &Device{model: m, opts: o}
 	d.Steps, d.Run = []instrument.Step{d.identify}, d.stream
-	return d, nil
+	return d, instrument.Init(&d.Base, m.Kind, address, o, transport.Options{}, m.Inputs)
 }
 
 // identify asks for vendor and product. Bytes from before, its greeting

@@ -53,14 +53,9 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{Baud: baud})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o}
+	d := &Device{opts: o}
 	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
-	return d, nil
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{Baud: baud}, Inputs)
 }
 
 // start sets the device going, if it does not go already, and identifies it by

@@ -47,17 +47,13 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	// USB: the baud rate is without effect.
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	d := &Device{Base: base, opts: o}
+	d := &Device{opts: o}
 	d.Run, d.Steps = d.stream, []instrument.Step{d.connect, func(context.Context) (err error) {
 		d.ids, d.In, err = d.describe(d.sensors)
 		return err
 	}}
-	return d, nil
+	// USB: the baud rate is without effect.
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{}, nil)
 }
 
 // Sensors is the configuration that the device stores, as read by Open.

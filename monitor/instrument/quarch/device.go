@@ -54,13 +54,9 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	d := &Device{Base: base, opts: o, buf: make([]byte, 1<<16)}
+	d := &Device{opts: o, buf: make([]byte, 1<<16)}
 	d.Steps, d.Run = []instrument.Step{d.identify}, instrument.UntilDone(d.stream)
-	return d, nil
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{}, nil)
 }
 
 // Options are the settings of the driver in a bench file.

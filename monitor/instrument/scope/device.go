@@ -63,22 +63,17 @@ type Device struct {
 func New(cfg Config) (*Device, error) {
 	f := cfg.Family
 	cfg.Options.family = f
-	base, err := instrument.NewBase(f.Kind, cfg.Address, cfg.Options, transport.Options{})
-	switch {
-	case errors.Is(err, transport.ErrAddress):
-		return nil, fmt.Errorf("%w (the scope's TCP port is %d)", err, f.Port)
-	case err != nil:
-		return nil, err
-	}
-	if cfg.Poll <= 0 {
-		cfg.Poll = 200 * time.Millisecond
-	}
-	d := &Device{Base: base, cfg: cfg, dialect: f.Dialect(), client: scpi.New(scpi.Config{
+	cfg.Poll = cmp.Or(max(cfg.Poll, 0), 200*time.Millisecond)
+	d := &Device{cfg: cfg, dialect: f.Dialect(), client: scpi.New(scpi.Config{
 		Address: cfg.Address, Timeout: cfg.Options.Timeout, Accept: f.Accept, Quiet: cfg.Quiet, Stale: cfg.Stale,
 	})}
+	err := instrument.Init(&d.Base, f.Kind, cfg.Address, cfg.Options, transport.Options{}, nil)
+	if errors.Is(err, transport.ErrAddress) {
+		err = fmt.Errorf("%w (the scope's TCP port is %d)", err, f.Port)
+	}
 	d.Run, d.Dial, d.Release = d.stream, nil, d.client.Close // the client holds the link
 	d.Steps = []instrument.Step{d.client.OpenAny, d.setUp}   // the capture itself insists on the same scope
-	return d, nil
+	return d, err
 }
 
 // Codes is how codes stand in the scope's answers; known after Open.
@@ -221,13 +216,14 @@ type Options struct {
 // Validate reports an option that cannot be used with any scope of the family.
 func (o Options) Validate() error {
 	f := o.family
-	switch {
-	case f == nil:
+	if f == nil {
 		return errors.New("options of no family of scopes: begin with its Defaults")
-	case o.Window < time.Microsecond || o.Window > f.MaxWindow:
-		return fmt.Errorf("window %v: want 1µs to %v", o.Window, f.MaxWindow)
-	case o.Timeout < 100*time.Millisecond || o.Timeout > 5*time.Minute:
-		return fmt.Errorf("timeout %v: want 100ms to 5m", o.Timeout)
+	}
+	if err := cmp.Or(
+		instrument.Within("window", o.Window, time.Microsecond, f.MaxWindow, fmt.Sprintf("1µs to %v", f.MaxWindow)),
+		instrument.Within("timeout", o.Timeout, 100*time.Millisecond, 5*time.Minute, "100ms to 5m"),
+	); err != nil {
+		return err
 	}
 	if err := o.validInputs(f); err != nil {
 		return fmt.Errorf("inputs: %w", err)

@@ -54,15 +54,10 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{Baud: o.Baud})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	l, _ := o.layout() // which Validate has checked
-	d := &Device{Base: base, opts: o, layout: l}
+	l, _ := o.layout() // which Init checks
+	d := &Device{opts: o, layout: l}
 	d.Steps, d.Run = []instrument.Step{d.start}, d.stream
-	return d, nil
+	return d, instrument.Init(&d.Base, Kind, address, o, transport.Options{Baud: o.Baud}, Inputs)
 }
 
 // start waits until enough samples came that fit the pattern, and checks their rate. A board that

@@ -41,17 +41,13 @@ type Device struct {
 
 // New makes a driver; nothing is opened yet.
 func New(address string, o Options) (*Device, error) {
-	base, err := instrument.NewBase(Kind, address, o, transport.Options{})
-	if err != nil {
-		return nil, err
-	}
-	base.In = Inputs(o)
-	d := &Device{Base: base, opts: o}
+	d := &Device{opts: o}
+	err := instrument.Init(&d.Base, Kind, address, o, transport.Options{}, Inputs)
 	d.client, d.Run = scpi.New(d.config()), d.stream
 	d.Dial, d.Release = nil, func() error { return d.client.Close() } // the client holds the link
 	// The capture itself insists on the same device.
 	d.Steps = []instrument.Step{func(ctx context.Context) error { return d.client.OpenAny(ctx) }, d.identify, d.setUp}
-	return d, nil
+	return d, err
 }
 
 // config is the client's: an exchange may have to wait for an update, and after

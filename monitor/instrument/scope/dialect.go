@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -301,6 +302,22 @@ func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
 
 // Width is what several makers call codes of so many bytes.
 var Width = map[int]string{1: "BYTE", 2: "WORD"}
+
+// Prefixes are how makers shorten numbers, the largest first.
+var Prefixes = []struct {
+	Name  string
+	Value float64
+}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}}
+
+// ShowPoints writes a number of points as scopes take it: 10M, 625k.
+func ShowPoints(n int) string {
+	for _, u := range Prefixes {
+		if v := float64(n) / u.Value; v >= 1 {
+			return strconv.FormatFloat(v, 'g', -1, 64) + u.Name
+		}
+	}
+	return strconv.Itoa(n)
+}
 
 // Step125 rounds up to 1, 2 or 5 times a power of ten, as scopes' scales are.
 func Step125(v float64) float64 { return Step(v, 1, 2, 5) }

@@ -72,37 +72,27 @@ func list(numbers ...int) string {
 // setUp sets the scan. The rate goes down first: a device refuses a scan list
 // that the rate before it does not allow.
 func (d *Device) setUp(ctx context.Context) error {
+	l := d.client.Link(ctx)
+	set := func(option, command string, a ...any) { l.SetChecked("device", fmt.Sprintf(command, a...), option) }
+	const before, rate = "its settings from before (switch it off and on)", "scan_rate, or use fewer inputs"
+	set(before, "STOP")
+	set(before, "TRIG:SOUR NONE")
+	set(rate, "ACQ:SRAT %d", slowest)
 	numbers := make([]int, len(d.opts.Inputs))
-	setup := []string{"STOP", "TRIG:SOUR NONE", fmt.Sprintf("ACQ:SRAT %d", slowest)}
 	for k, raw := range d.opts.Inputs {
 		i := raw.withDefaults()
 		numbers[k] = i.Channel
 		at := list(i.Channel)
-		setup = append(setup, fmt.Sprintf("ROUT:CHAN:POL %s,%s", i.polarity(), at),
-			fmt.Sprintf("ROUT:CHAN:RANG %g,%s", i.Range, at), fmt.Sprintf("ROUT:CHAN:STYP %s,%s", grounds[i.Ground], at))
+		set("the input's unipolar", "ROUT:CHAN:POL %s,%s", i.polarity(), at)
+		set("the input's range", "ROUT:CHAN:RANG %g,%s", i.Range, at)
+		set("the input's ground", "ROUT:CHAN:STYP %s,%s", grounds[i.Ground], at)
 	}
-	burst := map[bool]string{false: "OFF", true: "ON"}[d.opts.Burst]
-	setup = append(setup, "ROUT:SCAN "+list(numbers...), "ACQ:BURS "+burst,
-		fmt.Sprintf("ACQ:SRAT %g", d.opts.ScanRate), fmt.Sprintf("WAV:POIN %d", d.opts.points()))
-	l := d.client.Link(ctx)
-	for _, s := range setup {
-		l.SetChecked("device", s, optionOf(s))
-	}
+	set("inputs", "ROUT:SCAN %s", list(numbers...))
+	set("burst", "ACQ:BURS %s", map[bool]string{false: "OFF", true: "ON"}[d.opts.Burst])
+	set(rate, "ACQ:SRAT %g", d.opts.ScanRate)
+	set("block", "WAV:POIN %d", d.opts.points())
 	d.readBack(l, numbers)
 	return l.Err
-}
-
-// optionOf names the options behind a command, for the operator.
-func optionOf(command string) string {
-	for part, option := range map[string]string{
-		"RANG": "the input's range", "POL": "the input's unipolar", "STYP": "the input's ground", "SCAN": "inputs",
-		"SRAT": "scan_rate, or use fewer inputs", "POIN": "block", "BURS": "burst",
-	} {
-		if strings.Contains(command, part) {
-			return option
-		}
-	}
-	return "its settings from before (switch it off and on)"
 }
 
 // readBack compares the device's settings with the options.

@@ -96,56 +96,40 @@ func (d *Device) identify(context.Context) error {
 	return nil
 }
 
-// setting is a command with the answer that its query must then give, and the option to
-// change where the meter does not take it.
-type setting struct {
-	command, query string
-	want           float64
-	option         string
-}
-
-// settings put the meter into a known state: a fixed range, the mean of each
-// update alone, numbers without headers.
-func (d *Device) settings() []setting {
-	o := d.opts
-	out := []setting{
-		{command: ":COMM:HEAD OFF"},
-		{command: ":COMM:VERB OFF"},
-		{command: ":HOLD OFF"},
-		{command: ":MEAS:AVER:STAT OFF", option: "its averaging"},
-		{command: ":INP:MODE " + modes[o.Mode], option: "mode"},
-		{command: ":INP:SYNC OFF", option: "its synchronisation"},
-		{command: ":INP:CFAC 3", query: ":INP:CFAC?", want: 3, option: "its crest factor"},
-		{fmt.Sprintf(":INP:VOLT:RANG %gV", o.VoltRange), ":INP:VOLT:RANG?", o.VoltRange, "volt_range"},
-		{fmt.Sprintf(":INP:CURR:RANG %gA", o.AmpereRange), ":INP:CURR:RANG?", o.AmpereRange, "ampere_range"},
-		{fmt.Sprintf(":RATE %dMS", o.Rate.Milliseconds()), ":RATE?", o.Rate.Seconds(), "rate"},
-		{command: ":NUM:FORM FLO"},
-		{
-			command: fmt.Sprintf(":NUM:NORM:NUM %d", perElement*len(o.Elements)), query: ":NUM:NORM:NUM?",
-			want: float64(perElement * len(o.Elements)),
-		},
+// setUp puts the meter into a known state: a fixed range, the mean of each update alone, numbers without headers.
+// Behind each setting stand the meter's error queue and, where it could take another value, a query.
+func (d *Device) setUp(ctx context.Context) error {
+	o, l := d.opts, d.client.Link(ctx)
+	set := func(option, command string, a ...any) { l.SetChecked("meter", fmt.Sprintf(command, a...), option) }
+	keeps := func(want float64, option, query string) {
+		if v := l.Number(query); math.Abs(v-want) > 1e-3*want {
+			l.Fail("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument,
+				query, v, want, option)
+		}
 	}
+	set("", ":COMM:HEAD OFF")
+	set("", ":COMM:VERB OFF")
+	set("", ":HOLD OFF")
+	set("its averaging", ":MEAS:AVER:STAT OFF")
+	set("mode", ":INP:MODE %s", modes[o.Mode])
+	set("its synchronisation", ":INP:SYNC OFF")
+	set("its crest factor", ":INP:CFAC 3")
+	keeps(3, "its crest factor", ":INP:CFAC?")
+	set("volt_range", ":INP:VOLT:RANG %gV", o.VoltRange)
+	keeps(o.VoltRange, "volt_range", ":INP:VOLT:RANG?")
+	set("ampere_range", ":INP:CURR:RANG %gA", o.AmpereRange)
+	keeps(o.AmpereRange, "ampere_range", ":INP:CURR:RANG?")
+	set("rate", ":RATE %dMS", o.Rate.Milliseconds())
+	keeps(o.Rate.Seconds(), "rate", ":RATE?")
+	set("", ":NUM:FORM FLO")
+	set("", ":NUM:NORM:NUM %d", perElement*len(o.Elements))
+	keeps(float64(perElement*len(o.Elements)), "", ":NUM:NORM:NUM?")
 	for k, e := range o.Elements {
 		for i, q := range o.quantities() {
-			out = append(out, setting{command: fmt.Sprintf(":NUM:NORM:ITEM%d %s,%d", perElement*k+i+1, q.function,
-				e.Element), option: "elements"})
+			set("elements", ":NUM:NORM:ITEM%d %s,%d", perElement*k+i+1, q.function, e.Element)
 		}
 	}
-	return append(out, setting{command: ":STAT:FILT1 FALL"})
-}
-
-// setUp makes the settings one by one, with the meter's error queue and a query behind each.
-func (d *Device) setUp(ctx context.Context) error {
-	l := d.client.Link(ctx)
-	for _, s := range d.settings() {
-		if l.SetChecked("meter", s.command, s.option); s.query == "" {
-			continue
-		}
-		if v := l.Number(s.query); math.Abs(v-s.want) > 1e-3*s.want {
-			l.Fail("%w: %s gives %v after %v was set: set %s to what it has, or choose another", scpi.ErrInstrument,
-				s.query, v, s.want, s.option)
-		}
-	}
+	set("", ":STAT:FILT1 FALL")
 	return l.Err
 }
 

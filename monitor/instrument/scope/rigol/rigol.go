@@ -62,17 +62,6 @@ func sampleRate(l *scope.Link) float64 {
 	return rate
 }
 
-// suffixed is a depth as the newer families list it: 10k, 1M.
-func suffixed(points int) string {
-	switch {
-	case points%1_000_000 == 0:
-		return fmt.Sprintf("%dM", points/1_000_000)
-	case points%1000 == 0:
-		return fmt.Sprintf("%dk", points/1000)
-	}
-	return strconv.Itoa(points)
-}
-
 // ReadBack compares depth and window with the settings, and reads the rate.
 func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	l.Expect(":ACQ:MDEP?", float64(p.Points), 0)
@@ -162,7 +151,7 @@ var DHO = &scope.Family{
 	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 30e-6, NoiseCodes: 16},
 	Dialect: func() scope.Dialect {
 		return &dialect{
-			divisions: 10, above: 4.4, wide: true, depth: suffixed, size: 2, pages: true,
+			divisions: 10, above: 4.4, wide: true, depth: scope.ShowPoints, size: 2, pages: true,
 			setup: []string{":TRIG:SWE AUTO", ":TIM:ROLL 0"},
 		}
 	},
@@ -208,7 +197,7 @@ var MSO5000 = &scope.Family{
 	Spec: scope.Spec{Gain: 0.02, ZeroDiv: 0.1, ZeroVolt: 2e-3, OffsetPart: 0.015, Clock: 10e-6, NoiseCodes: 0.7},
 	Dialect: func() scope.Dialect {
 		return &mso5000{dialect: dialect{
-			divisions: 10, above: 4.9, wide: true, depth: suffixed, size: 1, setup: []string{":TRIG:SWE AUTO"},
+			divisions: 10, above: 4.9, wide: true, depth: scope.ShowPoints, size: 1, setup: []string{":TRIG:SWE AUTO"},
 		}}
 	},
 }

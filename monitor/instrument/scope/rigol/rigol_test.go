@@ -149,8 +149,8 @@ func TestDepths(t *testing.T) {
 			t.Errorf("%s, %d channels: %s, want %s", c.family.Kind, c.used, got, c.want)
 		}
 	}
-	for n, want := range map[int]string{1000: "1k", 25_000_000: "25M", 12_345: "12345"} {
-		if got := suffixed(n); got != want {
+	for n, want := range map[int]string{1000: "1k", 25_000_000: "25M", 12_345: "12.345k"} {
+		if got := scope.ShowPoints(n); got != want {
 			t.Errorf("%d is sent as %s", n, got)
 		}
 	}

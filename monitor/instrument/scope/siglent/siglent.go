@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +58,7 @@ func (d *dialect) SetUp(l *scope.Link, p *scope.Plan) {
 	const above = 4.05 // divisions; the trigger's range ends at 4.1
 	source, level := p.Edge(above)
 	l.SetAll(append(setup, fmt.Sprintf(":TIM:SCAL %g", t), fmt.Sprintf(":TIM:DEL %g", t*divisions/2),
-		":ACQ:MDEP "+showPoints(p.Points), ":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", source),
+		":ACQ:MDEP "+scope.ShowPoints(p.Points), ":TRIG:TYPE EDGE", fmt.Sprintf(":TRIG:EDGE:SOUR C%d", source),
 		":TRIG:EDGE:SLOP RIS", ":TRIG:EDGE:COUP DC", fmt.Sprintf(":TRIG:EDGE:LEV %g", level))...)
 }
 
@@ -212,30 +211,14 @@ func depths(m scope.Model, used int) (out []int) {
 	return slices.Compact(out)
 }
 
-// units are how this maker shortens numbers.
-var units = []struct {
-	name string
-	v    float64
-}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}}
-
-// showPoints writes a number of points as :ACQuire:MDEPth takes it: 10M, 625k.
-func showPoints(n int) string {
-	for _, u := range units {
-		if v := float64(n) / u.v; v >= 1 {
-			return strconv.FormatFloat(v, 'g', -1, 64) + u.name
-		}
-	}
-	return strconv.Itoa(n)
-}
-
 // parsePoints reads one: 10M, 1.25Mpts, 1.00E+07, 10000000.
 func parsePoints(s string) (int, error) {
 	t := strings.ToUpper(strings.TrimSpace(s))
 	t = strings.TrimSuffix(strings.TrimSuffix(t, "PTS"), "PT")
 	scale := 1.0
-	for _, u := range units {
-		if rest, ok := strings.CutSuffix(t, strings.ToUpper(u.name)); ok {
-			t, scale = rest, u.v
+	for _, u := range scope.Prefixes {
+		if rest, ok := strings.CutSuffix(t, strings.ToUpper(u.Name)); ok {
+			t, scale = rest, u.Value
 			break
 		}
 	}

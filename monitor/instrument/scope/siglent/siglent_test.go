@@ -122,7 +122,7 @@ func TestPoints(t *testing.T) {
 		10_000: "10k", 1_250_000: "1.25M", 625_000: "625k", 100_000_000: "100M",
 		1_000_000_000: "1G", 7: "7",
 	} {
-		if got := showPoints(n); got != s {
+		if got := scope.ShowPoints(n); got != s {
 			t.Errorf("%d is written %s", n, got)
 		}
 		if got, err := parsePoints(s); err != nil || got != n {

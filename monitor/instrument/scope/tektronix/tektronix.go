@@ -6,6 +6,7 @@
 package tektronix
 
 import (
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"strconv"
@@ -147,53 +148,25 @@ const maxEvents = 256
 // parseEvents reads the reply to ALLEv?: code,"text" and on. What is no complaint
 // (nothing to report, power on, operation complete, a warning) is left out.
 func parseEvents(s string) (out []scpi.DeviceError, err error) {
-	rest := strings.TrimSpace(s)
-	for n := 0; ; n++ {
-		code, after, _ := strings.Cut(rest, ",")
-		v, err := strconv.Atoi(strings.TrimSpace(code))
-		if err != nil || v < 0 || v > 99_999 || n == maxEvents {
-			return nil, fmt.Errorf("%w: ALLEv? gives %s", scpi.ErrReply, shown(s))
-		}
-		text, more, err := quotedText(after)
-		if err != nil {
-			return nil, fmt.Errorf("%w: ALLEv? gives %s", err, shown(s))
+	bad := fmt.Errorf("%w: ALLEv? gives %s", scpi.ErrReply, shown(s))
+	line := strings.TrimSpace(s)
+	r := csv.NewReader(strings.NewReader(line))
+	fields, err := r.Read()
+	if err != nil || len(fields)%2 != 0 || len(fields) > 2*maxEvents || strings.ContainsAny(line, "\r\n") {
+		return nil, bad
+	}
+	for i := 0; i < len(fields); i += 2 {
+		v, err := strconv.Atoi(strings.TrimSpace(fields[i]))
+		if _, column := r.FieldPos(i + 1); err != nil || v < 0 || v > 99_999 || !strings.HasPrefix(line[column-1:], `"`) {
+			return nil, bad
 		}
 		// 4xx are events of the system, of which 410 to 430 are errors of queries; 5xx and 6xx are warnings
 		// (programmer manuals, "Event Codes").
 		if v >= 100 && !(v >= 400 && v < 410) && !(v > 430 && v < 700) {
-			out = append(out, scpi.DeviceError{Code: v, Text: text})
+			out = append(out, scpi.DeviceError{Code: v, Text: fields[i+1]})
 		}
-		if more == "" {
-			return out, nil
-		}
-		rest = more
 	}
-}
-
-// quotedText takes a string in quotes, and the comma behind it where more follows.
-func quotedText(s string) (text, more string, err error) {
-	if !strings.HasPrefix(s, `"`) {
-		return "", "", scpi.ErrReply
-	}
-	for i := 1; i < len(s); i++ {
-		if s[i] != '"' {
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == '"' {
-			i++
-			continue
-		}
-		text = strings.ReplaceAll(s[1:i], `""`, `"`)
-		more = strings.TrimSpace(s[i+1:])
-		if more == "" {
-			return text, "", nil
-		}
-		if more[0] != ',' || len(more) == 1 {
-			return "", "", scpi.ErrReply
-		}
-		return text, more[1:], nil
-	}
-	return "", "", scpi.ErrReply
+	return out, nil
 }
 
 // Check asks for the events since *CLS. *ESR? releases them.

@@ -396,33 +396,28 @@ func UntilDone(run func(context.Context, Sink) error) func(context.Context, Sink
 }
 
 // Listen reads from Conn until take has had enough of what came, or short ends, within which the step has to be
-// done; its error is then that of Unheard, with strange of the bytes that came.
+// done and which ctx outlasts. Its error is then ErrSilent with the text silent if nothing came, else ErrIdentity with
+// strange of the number of bytes.
 func (b *Base) Listen(ctx, short context.Context, step string, take func([]byte) (enough bool, err error), silent string,
 	strange func(total int) string,
 ) error {
 	buf := make([]byte, 4096)
 	for total := 0; ; {
 		n, err := b.Conn.Read(short, buf)
-		if err != nil {
-			return Unheard(ctx, step, err, total, silent, strange(total))
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || !transport.Ended(err):
+			return fmt.Errorf("%s: %w", step, err)
+		case total == 0:
+			return fmt.Errorf("%w: %s", ErrSilent, silent)
+		default:
+			return fmt.Errorf("%w: %s", ErrIdentity, strange(total))
 		}
 		total += n
 		if enough, err := take(buf[:n]); enough || err != nil {
 			return err
 		}
 	}
-}
-
-// Unheard is the error of a step that err, of a read, ended after total bytes. Where the step's own time ran
-// out and ctx did not end, it is ErrSilent with the text silent if nothing came, else ErrIdentity with strange.
-func Unheard(ctx context.Context, step string, err error, total int, silent, strange string) error {
-	switch {
-	case ctx.Err() != nil || !transport.Ended(err):
-		return fmt.Errorf("%s: %w", step, err)
-	case total == 0:
-		return fmt.Errorf("%w: %s", ErrSilent, silent)
-	}
-	return fmt.Errorf("%w: %s", ErrIdentity, strange)
 }
 
 // Connect dials and runs the steps in order. Where one fails, the device is closed and

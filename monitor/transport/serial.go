@@ -29,9 +29,8 @@ const slice = 20 * time.Millisecond
 // serialConn is a Conn over a serial port.
 type serialConn struct {
 	writer
-	port    serial.Port
-	lock    *os.File
-	timeout time.Duration // the library's read time-out as it is set now
+	port serial.Port
+	lock *os.File
 }
 
 // openSerial locks and opens a port: eight bits, no parity, one stop bit.
@@ -47,7 +46,7 @@ func openSerial(path string, baud int) (Conn, error) {
 		release(lock)
 		return nil, openError(path, address, "is the device plugged in?", err)
 	}
-	s := &serialConn{writer: newWriter(address, "bytes"), port: port, lock: lock, timeout: -1}
+	s := &serialConn{writer: newWriter(address, "bytes"), port: port, lock: lock}
 	go s.run(func(p []byte) (n int, err error) {
 		for n < len(p) && err == nil {
 			var k int
@@ -85,8 +84,12 @@ func (s *serialConn) Read(ctx context.Context, p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, fmt.Errorf("read %s: %w", s.address, err)
 		}
-		if err := s.setTimeout(ctx); err != nil {
-			return 0, err
+		d := slice
+		if deadline, ok := ctx.Deadline(); ok {
+			d = min(d, max(0, time.Until(deadline)))
+		}
+		if err := s.port.SetReadTimeout(d); err != nil {
+			return 0, s.fail("set the read time-out of", err)
 		}
 		n, err := s.port.Read(p)
 		if n > 0 {
@@ -97,23 +100,6 @@ func (s *serialConn) Read(ctx context.Context, p []byte) (int, error) {
 		}
 		// 0, nil is the library's time-out.
 	}
-}
-
-// setTimeout lets the next wait end with the context, and at the latest after
-// one slice.
-func (s *serialConn) setTimeout(ctx context.Context) error {
-	d := slice
-	if deadline, ok := ctx.Deadline(); ok {
-		d = min(d, max(0, time.Until(deadline)))
-	}
-	if d == s.timeout {
-		return nil
-	}
-	if err := s.port.SetReadTimeout(d); err != nil {
-		return s.fail("set the read time-out of", err)
-	}
-	s.timeout = d
-	return nil
 }
 
 // SetBaud changes the line's speed; eight bits, no parity, one stop bit stay.

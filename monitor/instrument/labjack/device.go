@@ -122,37 +122,31 @@ func (d *Device) identify(ctx context.Context) error {
 // not run is refused, which is as good.
 func (d *Device) setUp(ctx context.Context) error {
 	m := &d.registers
-	if err := m.writeU32(ctx, regEnable, 0); err != nil && !errors.Is(err, errRefused) {
-		return err
+	err := m.writeU32(ctx, regEnable, 0)
+	if errors.Is(err, errRefused) {
+		err = nil
 	}
 	n := len(d.opts.Inputs) // a packet holds whole scans, and not much time
 	perPacket := max(1, min(int(d.opts.ScanRate*packetTime), maxSamples/n)) * n
-	var settings []setting
+	set := func(what string, register uint16, value, float float64) {
+		m.set(ctx, &err, what, register, value, float)
+	}
 	for _, i := range d.opts.Inputs {
-		settings = append(settings, setting{
-			fmt.Sprintf("range of AIN%d", i.AIN), regRange + 2*uint16(i.AIN), d.model.RangeOf(i), 1e-6,
-		})
+		set(fmt.Sprintf("range of AIN%d", i.AIN), regRange+2*uint16(i.AIN), d.model.RangeOf(i), 1e-6)
 	}
-	settings = append(settings, []setting{
-		{"scan rate", regScanRate, d.opts.ScanRate, 1e-3},
-		{"settling", regSettling, float64(d.opts.Settling) / 1e3, 1e-6},
-		{"inputs", regAddresses, float64(n), 0},
-		{"packet", regPerPacket, float64(perPacket), 0},
-		{"resolution", regResolution, 0, 0},
-		{"buffer", regBuffer, bufferBytes, 0},
-		{"target", regTarget, 1, 0},
-		{"data type", regDataType, 0, 0},
-		{"scans", regScans, 0, 0},
-	}...)
+	set("scan rate", regScanRate, d.opts.ScanRate, 1e-3)
+	set("settling", regSettling, float64(d.opts.Settling)/1e3, 1e-6)
+	set("inputs", regAddresses, float64(n), 0)
+	set("packet", regPerPacket, float64(perPacket), 0)
+	set("resolution", regResolution, 0, 0)
+	set("buffer", regBuffer, bufferBytes, 0)
+	set("target", regTarget, 1, 0)
+	set("data type", regDataType, 0, 0)
+	set("scans", regScans, 0, 0)
 	for k, i := range d.opts.Inputs {
-		settings = append(settings, setting{"scan list", regScanList + 2*uint16(k), float64(2 * i.AIN), 0})
+		set("scan list", regScanList+2*uint16(k), float64(2*i.AIN), 0)
 	}
-	for _, s := range settings {
-		if err := m.set(ctx, s); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
-		}
-	}
-	return nil
+	return err
 }
 
 // Options are the settings of the driver in a bench file.

@@ -213,31 +213,28 @@ func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
 	return nil
 }
 
-// setting is a value for a register pair.
-type setting struct {
-	what     string
-	register uint16
-	value    float64
-	// float is by how much the device may round an IEEE float, relative; zero for a whole number.
-	float float64
-}
-
-// set writes a setting and reads it back; a device that keeps another value is an error.
-func (m *modbus) set(ctx context.Context, s setting) error {
-	v := uint32(s.value)
-	if s.float > 0 {
-		v = math.Float32bits(float32(s.value))
+// set writes a value to a register pair and reads it back, unless there is an error already; a device that keeps
+// another value is an error. float is by how much the device may round an IEEE float, relative; zero for a whole number.
+func (m *modbus) set(ctx context.Context, failed *error, what string, register uint16, value, float float64) {
+	if *failed != nil {
+		return
 	}
-	err := m.writeU32(ctx, s.register, v)
-	kept := m.readU32(ctx, s.register, &err)
+	v := uint32(value)
+	if float > 0 {
+		v = math.Float32bits(float32(value))
+	}
+	err := m.writeU32(ctx, register, v)
+	kept := m.readU32(ctx, register, &err)
 	got := float64(kept)
-	if s.float > 0 {
+	if float > 0 {
 		got = float64(math.Float32frombits(kept))
 	}
-	if err == nil && !(math.Abs(got-s.value) <= s.float*math.Abs(s.value)) {
-		err = fmt.Errorf("register %d reads back as %v after %v was written", s.register, got, s.value)
+	if err == nil && !(math.Abs(got-value) <= float*math.Abs(value)) {
+		err = fmt.Errorf("register %d reads back as %v after %v was written", register, got, value)
 	}
-	return err
+	if err != nil {
+		*failed = fmt.Errorf("%s: %w", what, err)
+	}
 }
 
 const (

@@ -12,6 +12,7 @@
 package powersensor3
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -113,18 +114,17 @@ func (d *Device) askVersion(ctx context.Context, within time.Duration) (string, 
 		return "", fmt.Errorf("ask for the version: %w", err)
 	}
 	var line []byte
-	var b [1]byte
-	for len(line) < 64 {
-		if _, err := d.Conn.Read(short, b[:]); err != nil {
-			return "", instrument.Unheard(ctx, "read the version", err, len(line),
-				"nothing came back to V (is this the right port?)", fmt.Sprintf("to V it sent %q and no end of line", line))
-		}
-		if b[0] == '\n' {
-			break
-		}
-		line = append(line, b[0])
+	err := d.Listen(ctx, short, "read the version", func(b []byte) (bool, error) {
+		line = append(line, b...)
+		return len(line) >= 64 || bytes.IndexByte(line, '\n') >= 0, nil
+	}, "nothing came back to V (is this the right port?)", func(int) string {
+		return fmt.Sprintf("to V it sent %q and no end of line", line)
+	})
+	if err != nil {
+		return "", err
 	}
-	version := strings.TrimSpace(string(line))
+	text, _, _ := strings.Cut(string(line), "\n")
+	version := strings.TrimSpace(text)
 	if !versionText().MatchString(version) {
 		return "", fmt.Errorf("%w: it calls itself %q, a PowerSensor3 something like F411-1.6.1",
 			instrument.ErrIdentity, version)

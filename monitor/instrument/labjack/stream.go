@@ -336,14 +336,8 @@ const (
 )
 
 // set are the constants of one input on one range:
-// V = (code − Center)·PSlope above the center, (Center − code)·NSlope below.
+// V = (code − Center)·PSlope above the center, (Center − code)·NSlope below. The flash holds them in this order.
 type set struct{ PSlope, NSlope, Center, Offset float32 }
-
-// parseSet reads a set as the flash holds it.
-func parseSet(b [setBytes]byte) set {
-	f := func(i int) float32 { return math.Float32frombits(binary.BigEndian.Uint32(b[4*i:])) }
-	return set{f(0), f(1), f(2), f(3)}
-}
 
 // scale turns constants into that of the stream's 16-bit codes. A device may keep
 // them for its 24-bit codes, of which the stream sends the upper sixteen: the
@@ -392,7 +386,8 @@ func (d *Device) calibrate(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("calibration constants: %w", err)
 		}
-		s := parseSet([setBytes]byte(b))
+		var s set
+		_, _ = binary.Decode(b, binary.BigEndian, &s) // of setBytes
 		var ok bool
 		if scales[k], ok = s.scale(d.model, r); !ok {
 			scales[k] = d.model.nominal(r)

@@ -35,18 +35,20 @@ func dialTCP(ctx context.Context, target string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", target)
 }
 
-// connect reaches the server. Its line is neither encrypted nor authenticated.
-func connect(address string, dial dialer) (*grpc.ClientConn, error) {
-	a, _ := transport.ParseAddress(address) // which New has checked
+// connect makes the client; the first call dials. Its line is neither encrypted nor authenticated.
+func (d *Device) connect(context.Context) (err error) {
+	a, _ := transport.ParseAddress(d.ID.Address) // which New has checked
 	if a.Scheme != "tcp" {
-		return nil, fmt.Errorf("%w %q: NI's gRPC Device Server is reached over TCP: tcp:host:31763",
-			transport.ErrAddress, address)
+		return fmt.Errorf("%w %q: NI's gRPC Device Server is reached over TCP: tcp:host:31763", transport.ErrAddress,
+			d.ID.Address)
 	}
-	return grpc.NewClient("passthrough:///"+a.Target,
+	d.server, err = grpc.NewClient("passthrough:///"+a.Target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(dial),
+		grpc.WithContextDialer(d.dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+	d.api = nipb.NewNiDAQmxClient(d.server)
+	return err
 }
 
 // call makes one call within a time. An error of the driver is a *DriverError,

@@ -71,14 +71,6 @@ func New(address string, o Options) (*Device, error) {
 	return d, err
 }
 
-// connect makes the client; the first call dials.
-func (d *Device) connect(context.Context) (err error) {
-	if d.server, err = connect(d.ID.Address, d.dial); err == nil {
-		d.api = nipb.NewNiDAQmxClient(d.server)
-	}
-	return err
-}
-
 // identify reads the device's type and number, how it samples, and the driver's version.
 func (d *Device) identify(ctx context.Context) (err error) {
 	name := d.opts.Device

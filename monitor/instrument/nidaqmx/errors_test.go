@@ -373,13 +373,16 @@ func TestSamplesTakenByOthers(t *testing.T) {
 	r.open(t)
 	var stolen uint64
 	out, err := r.stream(t, 5000, func() {
-		conn, err := connect("tcp:"+r.at, dialTCP)
+		other, err := New("tcp:"+r.at, Defaults())
+		if err == nil {
+			err = other.connect(t.Context())
+		}
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer conn.Close()
-		reply, err := nipb.NewNiDAQmxClient(conn).ReadRaw(t.Context(), &nipb.ReadRawRequest{
+		defer other.server.Close()
+		reply, err := other.api.ReadRaw(t.Context(), &nipb.ReadRawRequest{
 			Task: &nipb.Session{Name: r.opts.Session}, NumSampsPerChan: 77, Timeout: 1, ArraySizeInBytes: 77 * 16,
 		})
 		if err != nil {

@@ -48,7 +48,7 @@ type Device struct {
 	open OpenFunc
 
 	sensor   Sensor
-	field    Field
+	field    Field // the register that is polled
 	identity instrument.Identity
 	response measure.Response
 }
@@ -131,9 +131,6 @@ func (d *Device) Open(ctx context.Context) error {
 	d.identity.Model, d.identity.Serial, d.identity.Firmware = info.Name, info.UUID, info.Driver
 	return nil
 }
-
-// Field is the register that is polled. Known after Open.
-func (d *Device) Field() Field { return d.field }
 
 // Close releases the GPU.
 func (d *Device) Close() error {

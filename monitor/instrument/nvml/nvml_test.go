@@ -92,8 +92,8 @@ func TestPollsOnAGrid(t *testing.T) {
 		if e := out.Events(0); len(e) != 0 {
 			t.Errorf("events %+v", e)
 		}
-		if id := d.Identity(); id.Model != "NVIDIA H200" || id.Serial != "GPU-1" || d.Field() != FieldInstant {
-			t.Errorf("%+v, field %s", id, d.Field())
+		if id := d.Identity(); id.Model != "NVIDIA H200" || id.Serial != "GPU-1" || d.field != FieldInstant {
+			t.Errorf("%+v, field %s", id, d.field)
 		}
 		if got := d.Inputs().Response; got != (measure.Response{Update: 0.1, Tau: 0.0132, Delay: 0.01}) {
 			t.Errorf("response %+v", got)
@@ -170,8 +170,8 @@ func TestFieldFallsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = d.Open(t.Context())
-		if (err == nil) != (tc.want != "") || (err == nil && d.Field() != tc.want) {
-			t.Errorf("%s: field %q, %v", name, d.Field(), err)
+		if (err == nil) != (tc.want != "") || (err == nil && d.field != tc.want) {
+			t.Errorf("%s: field %q, %v", name, d.field, err)
 		}
 		if err != nil && f.closed != 1 {
 			t.Errorf("%s: the sensor was left open", name)
@@ -250,8 +250,8 @@ func TestAMD(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := d.Inputs().Response
-		if err := d.Open(t.Context()); err != nil || d.Field() != want || d.Identity().Kind != AMD {
-			t.Errorf("%v: field %s of %+v", err, d.Field(), d.Identity())
+		if err := d.Open(t.Context()); err != nil || d.field != want || d.Identity().Kind != AMD {
+			t.Errorf("%v: field %s of %+v", err, d.field, d.Identity())
 		}
 		if now := d.Inputs().Response; now != before || now.Window != 1 || now != InputsOf(AMD)(Defaults()).Response {
 			t.Errorf("response %+v, before opening %+v", now, before)

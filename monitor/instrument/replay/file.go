@@ -249,10 +249,6 @@ type Writer struct {
 
 // Create begins a recording in a folder, which must not hold one yet.
 func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, error) {
-	fail := func(err error) (*Writer, error) { return nil, fmt.Errorf("record to %s: %w", dir, err) }
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fail(err)
-	}
 	m := meta{
 		Format: formatName, Version: formatVersion, Identity: identityJSON(id),
 		Timebase: timebaseJSON(in.Timebase), Response: responseJSON(in.Response),
@@ -263,27 +259,23 @@ func Create(dir string, id instrument.Identity, in instrument.Inputs) (*Writer, 
 		m.Channels = append(m.Channels, channelJSON(c))
 	}
 	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return fail(err)
-	}
-	create := func(name string) (*os.File, error) { // one that is there is an error
-		return os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	}
-	w := &Writer{tb: in.Timebase, n: len(in.Channels)}
-	if w.scans, err = create(ScansFile); err != nil {
-		return fail(err)
-	}
-	if w.events, err = create(eventsFile); err != nil {
-		_ = w.scans.Close()
-		return fail(err)
-	}
-	meta, err := create(MetaFile)
 	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	create := func(name string) (f *os.File) { // one that is there is an error
+		if err == nil {
+			f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		}
+		return f
+	}
+	w := &Writer{tb: in.Timebase, n: len(in.Channels), scans: create(ScansFile), events: create(eventsFile)}
+	if meta := create(MetaFile); err == nil {
 		_, err = meta.Write(append(b, '\n'))
 		err = errors.Join(err, meta.Close())
 	}
 	if err != nil {
-		return fail(errors.Join(err, w.scans.Close(), w.events.Close()))
+		_, _ = w.scans.Close(), w.events.Close() // nil where there is none
+		return nil, fmt.Errorf("record to %s: %w", dir, err)
 	}
 	w.out, w.table = bufio.NewWriterSize(w.scans, 1<<16), csv.NewWriter(w.events)
 	_ = w.table.Write([]string{"kind", "first_scan", "scans", "exact", "channel", "detail"})

@@ -217,15 +217,12 @@ func (g gate) Identity() Identity {
 	return id
 }
 
-// Inputs implements Instrument; the channels are copied only where a name changes.
+// Inputs implements Instrument.
 func (g gate) Inputs() Inputs {
 	in := g.Instrument.Inputs()
-	odd := func(c measure.Channel) bool { return measure.Excerpt(c.Name) != c.Name }
-	if slices.ContainsFunc(in.Channels, odd) {
-		in.Channels = slices.Clone(in.Channels)
-		for i := range in.Channels {
-			in.Channels[i].Name = measure.Excerpt(in.Channels[i].Name)
-		}
+	in.Channels = slices.Clone(in.Channels)
+	for i := range in.Channels {
+		in.Channels[i].Name = measure.Excerpt(in.Channels[i].Name)
 	}
 	return in
 }
@@ -398,8 +395,8 @@ func UntilDone(run func(context.Context, Sink) error) func(context.Context, Sink
 // Listen reads from Conn until take has had enough of what came, or short ends, within which the step has to be
 // done and which ctx outlasts. Its error is then ErrSilent with the text silent if nothing came, else ErrIdentity with
 // strange of the number of bytes.
-func (b *Base) Listen(ctx, short context.Context, step string, take func([]byte) (enough bool, err error), silent string,
-	strange func(total int) string,
+func (b *Base) Listen(ctx, short context.Context, step string, take func([]byte) (enough bool, err error),
+	silent string, strange func(total int) string,
 ) error {
 	buf := make([]byte, 4096)
 	for total := 0; ; {

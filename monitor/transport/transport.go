@@ -101,13 +101,10 @@ func parseSerial(rest string, bad func(string) (Address, error)) (Address, error
 
 // isCOM reports whether s is a port's name under Windows.
 func isCOM(s string) bool {
-	rest, ok := strings.CutPrefix(strings.ToUpper(s), "COM")
-	if !ok {
-		return false
-	}
-	rest, _, _ = strings.Cut(rest, "?")
-	_, err := strconv.Atoi(rest)
-	return err == nil
+	rest, com := strings.CutPrefix(strings.ToUpper(s), "COM")
+	number, _, _ := strings.Cut(rest, "?")
+	_, err := strconv.Atoi(number)
+	return com && err == nil
 }
 
 // Conn is a link to a device. One goroutine uses it; Close alone may be called

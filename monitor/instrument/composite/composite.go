@@ -262,12 +262,14 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 	for i, m := range members {
 		r := in[i].Response
 		_, rest := split(members, i, base, in[base].Timebase, a, beside[i])
-		if beside[i] {
-			for _, c := range in[i].Channels {
-				c.Name = m.Name + "/" + c.Name
+		for _, c := range in[i].Channels {
+			c.Name = m.Name + "/" + c.Name
+			if c.Skew += rest; beside[i] {
 				c.Skew = rest - period(in[i].Timebase)/2 // the mean since the reading before
-				out.Channels = append(out.Channels, c)
 			}
+			out.Channels = append(out.Channels, c)
+		}
+		if beside[i] {
 			continue
 		}
 		const slower = 1.5 // than the base: from there on readings are shown several times
@@ -278,11 +280,6 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 		out.Response.Window = max(out.Response.Window, r.Window)
 		out.Response.Update = max(out.Response.Update, r.Update)
 		late = late || in[i].Response.Update > 0
-		for _, c := range in[i].Channels {
-			c.Name = m.Name + "/" + c.Name
-			c.Skew += rest
-			out.Channels = append(out.Channels, c)
-		}
 	}
 	// A sensor that shows each value after its time lags, in any company.
 	out.Response.Centred = out.Response.Centred && !late

@@ -155,10 +155,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		}
 	}
 	s.launchMaster(ctx, s.c.align.By != Trigger)
-	timer := time.NewTimer(beginWithin)
-	defer timer.Stop()
-	ready := time.NewTimer(readyWithin)
-	defer ready.Stop()
+	late, ready := time.After(beginWithin), time.After(readyWithin)
 	for s.running > 0 {
 		select {
 		case m := <-s.in:
@@ -168,9 +165,9 @@ func (s *session) run(ctx context.Context) (err error) {
 			if err == nil {
 				err = m.do()
 			}
-		case <-ready.C:
+		case <-ready:
 			s.launchMaster(ctx, true)
-		case <-timer.C:
+		case <-late:
 			if err == nil && !s.begun && ctx.Err() == nil {
 				err = s.late()
 			}

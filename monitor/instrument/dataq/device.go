@@ -67,7 +67,8 @@ func (d *Device) stop(ctx context.Context) error {
 		return string(last[:]) == "stop\r", nil
 	}, fmt.Sprintf("nothing came back to stop within %v (is it in CDC mode, its LED blinking yellow?)", settleTime),
 		func(total int) string {
-			return fmt.Sprintf("%d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", total, settleTime)
+			return fmt.Sprintf("%d bytes came within %v of a stop, but no echo: is this a DATAQ in CDC mode?", total,
+				settleTime)
 		})
 	if err != nil {
 		return err

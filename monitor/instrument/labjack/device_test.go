@@ -344,7 +344,8 @@ func TestConstants(t *testing.T) {
 	}
 	b := [setBytes]byte{0x39, 0xA5, 0x92, 0x31, 0xB9, 0xA5, 0x92, 0x31, 0x47, 0x02, 0xF3, 0x00}
 	var s set
-	if _, err := binary.Decode(b[:], binary.BigEndian, &s); err != nil || math.Abs(float64(s.PSlope)-3.158e-4) > 1e-7 || s.NSlope != -s.PSlope || s.Center != 33523 {
+	if _, err := binary.Decode(b[:], binary.BigEndian, &s); err != nil || math.Abs(float64(s.PSlope)-3.158e-4) > 1e-7 ||
+		s.NSlope != -s.PSlope || s.Center != 33523 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -50,9 +50,8 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	if off := float64(rate)/d.opts.ScanRate - 1; math.Abs(off) > crystal {
 		return fmt.Errorf("the device scans at %v a second, not %v: set scan_rate: %v", rate, d.opts.ScanRate, rate)
 	}
-	s := &stream{
-		counts: make([]measure.Count, len(d.In.Channels)), out: series.New(d.In, int(2*packetTime*d.opts.ScanRate), sink),
-	}
+	s := &stream{counts: make([]measure.Count, len(d.In.Channels))}
+	s.out = series.New(d.In, int(2*packetTime*d.opts.ScanRate), sink)
 	if d.doubt != "" {
 		if err := s.out.Note("%s", d.doubt); err != nil {
 			return err
@@ -125,8 +124,8 @@ func (s *stream) status(p *Packet) error {
 		exact := p.Extra < 1<<16-1
 		return s.out.Gap(uint64(p.Extra), exact, "%s lost, the device says", measure.Plural(p.Extra, "scan"))
 	case statusOverlap:
-		return s.out.Fail(fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or settling",
-			errStopped, p.Status))
+		return s.out.Fail(fmt.Errorf("%w (status %d): a scan began before the last had ended: lower scan_rate or "+
+			"settling", errStopped, p.Status))
 	case statusOverflow:
 		return s.out.Fail(fmt.Errorf("%w: %w (status %d): its buffer overflowed for longer than it can count",
 			instrument.ErrDisconnected, errStopped, p.Status))
@@ -214,7 +213,7 @@ func (m *modbus) writeU32(ctx context.Context, address uint16, v uint32) error {
 }
 
 // set writes a value to a register pair and reads it back, unless there is an error already; a device that keeps
-// another value is an error. float is by how much the device may round an IEEE float, relative; zero for a whole number.
+// another value is an error. float is by how much, relative, it may round an IEEE float; zero for a whole number.
 func (m *modbus) set(ctx context.Context, failed *error, what string, register uint16, value, float float64) {
 	if *failed != nil {
 		return

@@ -577,7 +577,8 @@ func benchStream(inputs int) *stream {
 		d: &Device{opts: o}, counts: make([]measure.Count, inputs), asked: o.perRead(),
 		rate: series.Rate{Nominal: o.Rate},
 	}
-	s.out = series.New(instrument.Inputs{Timebase: timebase(o.Rate), Channels: make([]measure.Channel, inputs)}, maxBlock,
+	in := instrument.Inputs{Timebase: timebase(o.Rate), Channels: make([]measure.Channel, inputs)}
+	s.out = series.New(in, maxBlock,
 		instrument.SinkOf(discard{}))
 	return s
 }

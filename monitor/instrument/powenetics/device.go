@@ -71,13 +71,13 @@ func (d *Device) start(ctx context.Context) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	var p Parser
-	frames := 0
+	frames, silent := 0, fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime)
 	return d.Listen(ctx, short, "wait for frames", func(b []byte) (bool, error) {
 		for range transport.Records(b, p.Next) {
 			frames++
 		}
 		return frames >= enough, nil
-	}, fmt.Sprintf("nothing came within %v of the start (is this the right port?)", answerTime), func(total int) string {
+	}, silent, func(total int) string {
 		return fmt.Sprintf("%d bytes came within %v, but no frames: is this a Powenetics v2?", total, answerTime)
 	})
 }

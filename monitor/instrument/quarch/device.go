@@ -284,7 +284,8 @@ func (s *stream) stripe(t int64) error {
 		s.out.Malformed(1)
 		return nil
 	case n > 1:
-		if err := s.out.Gap(uint64(n-1), true, "%s missing, by their times", measure.Plural(n-1, "stripe")); err != nil {
+		missing := measure.Plural(n-1, "stripe")
+		if err := s.out.Gap(uint64(n-1), true, "%s missing, by their times", missing); err != nil {
 			return err
 		}
 	}

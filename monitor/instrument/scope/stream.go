@@ -290,9 +290,8 @@ func (d *Device) await(ctx context.Context, sink instrument.Sink) (r recording, 
 		}
 	}
 	const often = 10 // polls in the time of one later on: each reports when the trigger came
-	tick := time.NewTicker(d.cfg.Poll / often)
-	defer tick.Stop()
-	for waited := d.Now(); ; {
+	waited := d.Now()
+	for range backoff.Rounds(ctx.Done(), d.cfg.Poll/often) {
 		asked := d.Now()
 		s, err := d.state(ctx)
 		if err != nil {
@@ -307,12 +306,8 @@ func (d *Device) await(ctx context.Context, sink instrument.Sink) (r recording, 
 			return r, fmt.Errorf("%w: it is %v where it should wait for its trigger: was its front panel used?",
 				scpi.ErrInstrument, s)
 		}
-		select {
-		case <-ctx.Done():
-			return r, ctx.Err()
-		case <-tick.C:
-		}
 	}
+	return r, ctx.Err()
 }
 
 // unclear is how long a scope may answer otherwise around its trigger.

@@ -79,7 +79,8 @@ func (d *Device) start(ctx context.Context) error {
 		for range transport.Records(b, p.Next) {
 			lines, _ := p.Unread()
 			if bad += lines; bad > 4*enough {
-				return false, fmt.Errorf("%w: most lines do not fit the pattern: %s", instrument.ErrIdentity, p.reason())
+				return false, fmt.Errorf("%w: most lines do not fit the pattern: %s", instrument.ErrIdentity,
+					p.reason())
 			}
 			if stamps = append(stamps, p.current().stamp); len(stamps) == enough {
 				return true, d.checkRate(stamps)

@@ -239,16 +239,15 @@ func (p *lineParser) line() bool {
 	p.n, p.begun, p.tooFar = 0, true, false
 	switch {
 	case !whole: // the stream may have begun within it
-		return false
 	case long:
 		p.bad(text, tooLong)
 	case len(bytes.TrimSpace(text)) == 0, len(p.comment) > 0 && bytes.HasPrefix(text, p.comment):
 	default:
-		if f := p.read(text); f != fine {
-			p.bad(text, f)
-			return false
+		f := p.read(text)
+		if f == fine {
+			return true
 		}
-		return true
+		p.bad(text, f)
 	}
 	return false
 }

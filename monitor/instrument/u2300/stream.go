@@ -47,12 +47,8 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	own, cancel := instrument.Outlast(ctx, 2*stopTime)
 	defer cancel()
 	_, err := s.start(own)
-	for wait := time.Duration(0); err == nil && ctx.Err() == nil; {
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-			wait, err = s.step(own)
-		}
+	for wait := time.Duration(0); err == nil && backoff.Sleep(ctx, wait) == nil; {
+		wait, err = s.step(own)
 	}
 	if err == nil {
 		err = s.finish(own)

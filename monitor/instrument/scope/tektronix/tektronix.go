@@ -157,7 +157,7 @@ func parseEvents(s string) (out []scpi.DeviceError, err error) {
 	}
 	for i := 0; i < len(fields); i += 2 {
 		v, err := strconv.Atoi(strings.TrimSpace(fields[i]))
-		if _, column := r.FieldPos(i + 1); err != nil || v < 0 || v > 99_999 || !strings.HasPrefix(line[column-1:], `"`) {
+		if _, at := r.FieldPos(i + 1); err != nil || v < 0 || v > 99_999 || !strings.HasPrefix(line[at-1:], `"`) {
 			return nil, bad
 		}
 		// 4xx are events of the system, of which 410 to 430 are errors of queries; 5xx and 6xx are warnings

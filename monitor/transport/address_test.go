@@ -58,7 +58,7 @@ func FuzzParseAddress(f *testing.F) {
 // pumped is what a pump did, in order.
 func pumped(ctx context.Context, c Conn, take error) (did []string, err error) {
 	err = Pump{
-		Size: 4, Quiet: 100 * time.Millisecond, Silence: 300 * time.Millisecond,
+		Size: 4, Silence: 300 * time.Millisecond,
 		Take: func(b []byte, full bool) error {
 			if full {
 				did = append(did, "full")

@@ -35,20 +35,17 @@ func openMessages(path string) (Conn, error) {
 	if err == nil {
 		var f *os.File
 		if f, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
-			return newMessages(f, address, lock), nil
+			return NewMessages(f, address, lock), nil
 		}
 		release(lock)
 	}
 	return nil, openError(path, address, "is the instrument plugged in, and is the usbtmc module loaded?", err)
 }
 
-// NewMessages makes a Conn of a file whose reads and writes are whole messages.
-// The Conn owns it. A read that the system ends with a time-out is repeated
+// NewMessages makes a Conn of a file whose reads and writes are whole messages, with the lock of its
+// address, nil for none. The Conn owns both. A read that the system ends with a time-out is repeated
 // while the caller still waits.
-func NewMessages(f io.ReadWriteCloser, name string) Conn { return newMessages(f, name, nil) }
-
-// newMessages starts the two goroutines of a message link.
-func newMessages(f io.ReadWriteCloser, address string, lock *os.File) *messageConn {
+func NewMessages(f io.ReadWriteCloser, address string, lock *os.File) Conn {
 	m := &messageConn{
 		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
 		got: make(chan result, 1), buf: make([]byte, 4<<20), // the largest message: bytes beyond it would be lost
@@ -317,6 +314,7 @@ func AskAgain(ctx context.Context, c Conn, d time.Duration, ask func(within time
 }
 
 const (
+	quietLine  = 100 * time.Millisecond
 	askQuiet   = 40 * time.Millisecond // before a question is asked again at first
 	staleBytes = 1 << 16               // that may wait on a line
 )
@@ -338,12 +336,11 @@ func Quiet(ctx context.Context, c Conn, quiet, limit time.Duration) error {
 type Pump struct {
 	// Size of the buffer; a read that fills it means that more is waiting.
 	Size int
-	// Quiet is how long the line may be quiet before Rest is called, again and
-	// again; default 100 ms. After Silence the device counts as lost.
-	Quiet, Silence time.Duration
+	// After Silence the device counts as lost.
+	Silence time.Duration
 	// Take gets the bytes of one read; it must not keep them.
 	Take func(b []byte, full bool) error
-	// Rest delivers the samples held back, while the line is quiet.
+	// Rest delivers the samples held back, each time that the line has been quiet for quietLine.
 	Rest func() error
 	// Finish delivers the remaining samples when the line fails. It is not called when ctx
 	// ends: the caller then has a device to stop.
@@ -355,11 +352,8 @@ type Pump struct {
 func (p Pump) Run(ctx context.Context, c Conn) error {
 	buf := make([]byte, p.Size)
 	silent := time.Duration(0)
-	if p.Quiet == 0 {
-		p.Quiet = 100 * time.Millisecond
-	}
 	for {
-		n, err := ReadWithin(ctx, c, buf, p.Quiet)
+		n, err := ReadWithin(ctx, c, buf, quietLine)
 		switch {
 		case err != nil && Ended(err):
 			return err
@@ -369,7 +363,7 @@ func (p Pump) Run(ctx context.Context, c Conn) error {
 			}
 			return err
 		case n == 0:
-			if silent += p.Quiet; silent >= p.Silence {
+			if silent += quietLine; silent >= p.Silence {
 				return fmt.Errorf("%w: the stream fell silent for %v (unplugged? power?)", ErrSilent, silent)
 			}
 			err = p.Rest()

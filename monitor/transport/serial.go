@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/wattmark/wattmark/internal/flock"
@@ -281,10 +280,8 @@ func Holder(port string) (who string, ok bool) {
 			if name, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
 				who += fmt.Sprintf(" (%q)", strings.TrimSpace(string(name)))
 			}
-			if info, err := os.Stat("/proc/" + pid); err == nil {
-				if st, ok := info.Sys().(*syscall.Stat_t); ok {
-					who += " of user " + userName(st.Uid)
-				}
+			if unix.Stat("/proc/"+pid, &st) == nil {
+				who += " of user " + userName(st.Uid)
 			}
 			return who, true
 		}
@@ -335,8 +332,8 @@ func made(path string, stat func(string, *unix.Stat_t) error) string {
 
 // AccessHint returns the remedy for a device node that this user may not open.
 func AccessHint(path string) string {
-	var st syscall.Stat_t
-	if err := syscall.Stat(path, &st); err != nil {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
 		return "look at its owner and group with ls -l " + path
 	}
 	return hintOf(path, fs.FileMode(st.Mode).Perm(), st.Uid, st.Gid)

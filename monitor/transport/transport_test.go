@@ -280,7 +280,7 @@ func seqpacket(t *testing.T, timeout time.Duration) (Conn, int) {
 	for _, fd := range p {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
 	}
-	c := NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test")
+	c := NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test", nil)
 	t.Cleanup(func() { _ = c.Close(); _ = unix.Close(p[1]) })
 	return c, p[1]
 }

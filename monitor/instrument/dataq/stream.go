@@ -26,8 +26,7 @@ const (
 
 // stream is one Stream call.
 type stream struct {
-	opts   Options
-	now    func() time.Time
+	d      *Device
 	framer *Framer
 	out    *series.Builder
 	counts []measure.Count
@@ -46,7 +45,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 	}
 	o := d.opts
 	s := &stream{
-		opts: o, now: d.Now, counts: make([]measure.Count, len(o.Inputs)), framer: NewFramer(o.Layout()),
+		d: d, counts: make([]measure.Count, len(o.Inputs)), framer: NewFramer(o.Layout()),
 		out:  series.New(d.In, int(blockTime*o.Rate), sink),
 		rate: series.Rate{Nominal: o.rate()}, behind: series.Behind{Nominal: o.rate()},
 	}
@@ -60,7 +59,7 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 
 // take parses the bytes of one read.
 func (s *stream) take(b []byte, full bool) error {
-	at := s.now()
+	at := s.d.Now()
 	for range transport.Records(b, s.framer.Next) {
 		if err := s.scan(at); err != nil {
 			return err
@@ -104,7 +103,7 @@ func (s *stream) scan(at time.Time) error {
 	note := ""
 	switch { // once, of the losses that cannot be seen on this stream
 	case s.noted:
-	case f.Blind && models[s.opts.Model].digital && !s.opts.Sync:
+	case f.Blind && models[s.d.opts.Model].digital && !s.d.opts.Sync:
 		note = "sync is off: lost bytes cannot be seen"
 	case f.Blind:
 		note = "the bits that should never change do: lost bytes cannot be seen"
@@ -121,7 +120,7 @@ func (s *stream) scan(at time.Time) error {
 	}
 	s.noted, f.Changed = true, false
 	if f.Skipped > 0 {
-		lost := max(1, int(math.Round(float64(f.Skipped)/float64(2*s.opts.items()))))
+		lost := max(1, int(math.Round(float64(f.Skipped)/float64(2*s.d.opts.items()))))
 		s.out.Skipped(uint64(f.Skipped))
 		f.Skipped = 0
 		if err := s.out.Gap(uint64(lost), false, "bytes were lost or doubled: about %s, by the bytes that fit nowhere",
@@ -160,9 +159,9 @@ func (s *stream) clock(at time.Time, full bool) error {
 		return nil
 	}
 	s.judged = true
-	if off := rate/s.opts.rate() - 1; math.Abs(off) > wrongRate {
+	if off := rate/s.d.opts.rate() - 1; math.Abs(off) > wrongRate {
 		return fmt.Errorf("the device sends %.4g scans a second by the host's clock, not %.4g: are srate_counts and "+
-			"model right?", rate, s.opts.rate())
+			"model right?", rate, s.d.opts.rate())
 	}
 	return nil
 }

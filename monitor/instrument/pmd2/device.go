@@ -21,10 +21,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
@@ -110,8 +108,7 @@ func (d *Device) identify(ctx context.Context) error {
 	if err := transport.Ask(ctx, d.Conn, askNumber, number[:], answerTime); err != nil {
 		return fmt.Errorf("ask for its number: %w", err)
 	}
-	d.ID.Model, d.ID.Firmware = m.Name, fmt.Sprintf("%d", b[2])
-	d.ID.Serial = strings.ToUpper(hex.EncodeToString(number[:]))
+	d.Identify(m.Name, fmt.Sprintf("%X", number), fmt.Sprint(b[2]))
 	return nil
 }
 

@@ -110,11 +110,6 @@ func (o Options) Validate() error {
 	)
 }
 
-// timebase counts frames at the stated rate: the device sends no time.
-func (o Options) timebase() measure.Timebase {
-	return measure.Timebase{TickHz: measure.Hertz(o.Rate), UTickHz: o.URate, TicksPerScan: 1}
-}
-
 // connectors in the order of the frame.
 var connectors = [Connectors]string{
 	"atx_3v3", "atx_5vsb", "atx_12v", "atx_5v", "eps_12v_1", "atx_12vsb", "eps_12v_3", "eps_12v_2",
@@ -137,7 +132,9 @@ const (
 // Inputs are the device's 26 channels; a count is a millivolt or a milliampere.
 // A count of zero is an open connector, not the end of a range.
 func Inputs(o Options) instrument.Inputs {
-	return instrument.Inputs{Timebase: o.timebase(), Channels: instrument.VoltAmpere(connectors[:],
+	// The timebase counts frames at the stated rate: the device sends no time.
+	tb := measure.Timebase{TickHz: measure.Hertz(o.Rate), UTickHz: o.URate, TicksPerScan: 1}
+	return instrument.Inputs{Timebase: tb, Channels: instrument.VoltAmpere(connectors[:],
 		measure.Channel{
 			Gain: 1e-3, UGain: uGainVoltage, UOffset: uOffsetVoltage, Noise: noiseVoltage, MinCount: -1, MaxCount: 1<<16 - 1,
 		},

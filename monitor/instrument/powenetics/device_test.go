@@ -57,7 +57,7 @@ func (r *rig) plug(t *testing.T) {
 }
 
 func collector() *montest.Collector {
-	return &montest.Collector{Timebase: Defaults().timebase(), Channels: 2 * Connectors}
+	return &montest.Collector{Timebase: Inputs(Defaults()).Timebase, Channels: 2 * Connectors}
 }
 
 // truth checks every scan's place against the number that the device put into

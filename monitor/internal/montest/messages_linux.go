@@ -53,6 +53,6 @@ func Messages(t *testing.T, s Session) func(context.Context) (transport.Conn, er
 		_ = unix.Close(p[1])
 	})
 	return func(context.Context) (transport.Conn, error) {
-		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test"), nil
+		return transport.NewMessages(os.NewFile(uintptr(p[0]), "usbtmc"), "usbtmc:test", nil), nil
 	}
 }

@@ -47,7 +47,9 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 }
 
 // addMembers adds the launches and times of the names that are not told apart.
-func addMembers(ctx context.Context, db *store.DB, r *Report, tables *store.LaunchTables, lines []store.NameEnergy) error {
+func addMembers(
+	ctx context.Context, db *store.DB, r *Report, tables *store.LaunchTables, lines []store.NameEnergy,
+) error {
 	var times []measurement.NameTime
 	for i := range r.Kernels.Lines {
 		l := &r.Kernels.Lines[i]
@@ -173,7 +175,8 @@ func appendMembers(t table.Writer, members []api.KernelMember) {
 		t.AppendRow(row)
 	}
 	if rest.Launches > 0 {
-		t.AppendRow([]any{fmt.Sprintf("  %d more", len(members)-mostMembers+1), rest.Launches, rest.Busy, "", "", "", ""})
+		left := fmt.Sprintf("  %d more", len(members)-mostMembers+1)
+		t.AppendRow([]any{left, rest.Launches, rest.Busy, "", "", "", ""})
 	}
 }
 

@@ -161,7 +161,8 @@ func TestMembersOfAGroup(t *testing.T) {
 	task := store.Task{ID: id, Result: &measure.Result{From: 0, To: 2}, Clock: &clock.Fit{A: 0, B: 1, Origin: 1001}}
 	r := &Report{task: &task}
 	lines := []store.NameEnergy{{
-		Name: strings.Join(append(group, "(between kernels)"), store.Together), Launches: uint64(len(launches)), Fitted: true,
+		Name:     strings.Join(append(group, "(between kernels)"), store.Together),
+		Launches: uint64(len(launches)), Fitted: true,
 	}}
 	r.Kernels = api.NewKernels(&tables, lines, measure.Setup{})
 	if err := addMembers(ctx, db, r, &tables, lines); err != nil {

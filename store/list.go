@@ -71,12 +71,12 @@ type Page struct {
 // begins behind a place, not behind a number of tasks, so tasks that are added or deleted meanwhile move
 // nothing; a task whose key changes meanwhile may come twice or not at all. Errors may wrap ErrPattern.
 func (d *DB) List(ctx context.Context, q ListQuery) (Page, error) {
-	list, next, err := d.pageOf(ctx, q)
+	list, next, err := d.pageOf(ctx, q, true)
 	return Page{briefs(list), next}, err
 }
 
-// pageOf reads the rows of a page, and the place of the last one where more follow.
-func (d *DB) pageOf(ctx context.Context, q ListQuery) (list []row, next *Position, err error) {
+// pageOf reads the rows of a page, or what a Brief needs of them, and the place of the last one where more follow.
+func (d *DB) pageOf(ctx context.Context, q ListQuery, brief bool) (list []row, next *Position, err error) {
 	// Each part is a query that enters an index once; the next one runs only where the page is not
 	// full. The query asks for one row more than a page, so that next needs no count.
 	const op = "list tasks"
@@ -89,7 +89,7 @@ func (d *DB) pageOf(ctx context.Context, q ListQuery) (list []row, next *Positio
 		return nil, nil, wrap(op, err)
 	}
 	for _, p := range parts { // one task more than a page shows whether there is another page
-		more, err := d.listed(ctx, p)
+		more, err := d.listed(ctx, p, brief)
 		if err != nil {
 			return nil, nil, wrap(op, err)
 		}
@@ -113,7 +113,7 @@ func (d *DB) Selected(ctx context.Context, f Filter, ids []TaskID) ([]Brief, err
 	// parameters, and each number of ids would be another statement to prepare.
 	c.add("t.task_id IN (SELECT value FROM json_each(?))", s.json(ids))
 	c.add(published)
-	list := s.taskRows("NULL, t.tags", "task t LEFT JOIN", c.sql()+"ORDER BY t.task_id", c.args...)
+	list := s.briefRows("NULL, t.tags", "task t", c.sql()+"ORDER BY t.task_id", c.args...)
 	return briefs(list), wrap(op, s.err)
 }
 
@@ -313,10 +313,13 @@ func (p *part) arguments() (out []any) {
 
 // listed reads a part's first tasks. To sort whole rows takes far longer than to pick the ids
 // first. A join promises no order, so the rows are ordered here.
-func (d *DB) listed(ctx context.Context, p part) ([]row, error) {
+func (d *DB) listed(ctx context.Context, p part, brief bool) ([]row, error) {
 	s := d.reading(ctx)
-	list := s.taskRows("p.k, t.tags", "("+p.pick()+") p CROSS JOIN task t LEFT JOIN", "WHERE t.task_id=p.id",
-		p.arguments()...)
+	read, from := s.briefRows, "("+p.pick()+") p CROSS JOIN task t"
+	if !brief {
+		read, from = s.taskRows, from+" JOIN"
+	}
+	list := read("p.k, t.tags", from, "WHERE t.task_id=p.id", p.arguments()...)
 	slices.SortFunc(list, func(a, b row) int {
 		// Of one order, only one of the keys is other than zero; where it is equal, the ids decide.
 		x, y := a.place(ByID), b.place(ByID)
@@ -364,7 +367,7 @@ func tagsOf(object string) (map[string]string, error) {
 // all tasks until its own is full.
 func (d *DB) Tasks(ctx context.Context, q Query) (out []Row, err error) {
 	for l := q.list(); ; {
-		list, next, err := d.pageOf(ctx, l)
+		list, next, err := d.pageOf(ctx, l, false)
 		if err != nil {
 			return nil, err
 		}

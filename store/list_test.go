@@ -133,7 +133,7 @@ func TestCommonAndRareNames(t *testing.T) {
 								p.add("t.name<?", prefix+lastRune)
 								p.few = nil
 							}
-							for _, x := range must(d.listed(t.Context(), p))(t) {
+							for _, x := range must(d.listed(t.Context(), p, true))(t) {
 								got = append(got, x.ID)
 							}
 						}

@@ -34,8 +34,14 @@ const taskColumns = `t.task_id, t.name, u.login, t.launched_ns, t.monitor, t.cap
 	t.pinned, t.cold, coalesce(t.nvml_method,''), t.failure, t.exit_code, coalesce(t.owner,'')`
 
 // taskTables joins what taskColumns names. All joins are by a primary or unique key, so a task stays one row.
-const taskTables = ` "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id)
-	LEFT JOIN group_member gm ON gm.task_id=t.task_id `
+const taskTables = ` "user" u USING(user_id) LEFT JOIN calibration k USING(calibration_id)` + groupTable
+
+const groupTable = ` LEFT JOIN group_member gm ON gm.task_id=t.task_id `
+
+// briefColumns are those of a Brief, in the order of scanBrief: all columns would make a page half as slow again.
+const briefColumns = `t.task_id, t.name, u.login, t.launched_ns, t.gpu, t.gpu_uuid, t.job, t.state, t.reason, t.scans,
+	t.nvml_j, t.has_result, t.from_s, t.to_s, coalesce(t.samples,0), coalesce(t.gaps,0), coalesce(t.lost,0), t.energy_j,
+	t.energy_u_j, t.mean_w, t.peak_w, coalesce(gm.group_id,0), t.pinned`
 
 // row is a task as its row has it, with the calibration it refers to, and its key in a list.
 type row struct {
@@ -48,6 +54,37 @@ type row struct {
 // and ends in how its user is joined: JOIN hides a task whose user is missing, which Check reports as dangling.
 func (s *session) taskRows(more, from, tail string, args ...any) []row {
 	return all(s, scanTask, "SELECT "+taskColumns+", "+more+" FROM "+from+taskTables+tail, args...)
+}
+
+// briefRows is taskRows of briefColumns. A task whose user is missing is among them.
+func (s *session) briefRows(more, from, tail string, args ...any) []row {
+	return all(s, scanBrief, "SELECT "+briefColumns+", "+more+" FROM "+from+` LEFT JOIN "user" u USING(user_id)`+
+		groupTable+tail, args...)
+}
+
+// scanBrief reads a row of briefRows.
+func scanBrief(rows *sql.Rows, t *row) error {
+	var hasResult bool
+	var tags sql.NullString
+	var r measure.Result
+	err := rows.Scan(&t.ID, (*text)(&t.Name), (*text)(&t.User), (*moment)(&t.Launched), (*text)(&t.GPU),
+		(*text)(&t.GPUUUID), (*text)(&t.Job), &t.State, (*text)(&t.Reason), &t.Scans, &t.NVML, &hasResult,
+		(*real)(&r.From), (*real)(&r.To), &r.Samples, &r.Gaps, &r.Lost, (*real)(&r.Total.Energy), (*real)(&r.Total.U),
+		(*real)(&r.Mean), (*real)(&r.Peak), &t.Group.Group, &t.Pinned, &t.key, &tags)
+	if hasResult {
+		t.Result = &r
+	}
+	return cmp.Or(err, t.tag(tags))
+}
+
+// tag sets the tags of a task by their column.
+func (t *row) tag(column sql.NullString) (err error) {
+	if column.Valid {
+		if t.Tags, err = tagsOf(column.String); err != nil {
+			return fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
+		}
+	}
+	return nil
 }
 
 // oneTask reads a task's row by its number, under a further condition; ErrNotFound where there is none.
@@ -79,12 +116,7 @@ func scanTask(rows *sql.Rows, t *row) error {
 		(*real)(&r.From), (*real)(&r.To), &r.Samples, &r.FirstScan, &r.Gaps, &r.Lost, (*real)(&r.Total.Energy),
 		(*real)(&r.Total.U), (*real)(&r.Mean), (*real)(&r.Peak), (*text)(&t.BenchGPU), &t.Group.Group, &t.Group.Member,
 		(*text)(&t.Job), &t.Pinned, &cold, (*text)(&t.NVMLMethod), &failure, &exit, (*text)(&t.Owner), &t.key, &tags)
-	if err == nil && tags.Valid {
-		if t.Tags, err = tagsOf(tags.String); err != nil {
-			err = fmt.Errorf("%w: tags of task %d: %w", ErrCorrupt, t.ID, err)
-		}
-	}
-	if err != nil {
+	if err = cmp.Or(err, t.tag(tags)); err != nil {
 		return err
 	}
 	// cold is 1 for a packed task; other values mark a Partial one (partialCold) and are no packing.

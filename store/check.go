@@ -349,7 +349,7 @@ func (c *checker) dangling(s *session) {
 			case k.from[0] == "task_id":
 				f.Task = TaskID(r[0])
 			case k.parent == "user":
-				f.Remedy = "lists show these tasks without a user, or not at all; db repair makes one of that number, " + lostUser(r[0])
+				f.Remedy = "these tasks have no user; db repair makes one of that number, " + lostUser(r[0])
 			case k.parent == "calibration" && (k.table == "task" || k.table == "result"):
 				f.Mendable, f.Remedy = false, calibrationRemedy
 				c.strange[r[0]] = true

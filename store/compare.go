@@ -243,7 +243,8 @@ func copiedTables(ctx context.Context, d, other *DB) (out []copiedTable, err err
 		}
 		has := o.columnsOf(name)
 		if i := slices.IndexFunc(cols, func(c string) bool { return !slices.Contains(has, c) }); i >= 0 {
-			s.fail(fmt.Errorf("the other database has no column %s in table %s: update the program that made it", cols[i], name))
+			s.fail(fmt.Errorf("the other database has no column %s in table %s: update the program that made it",
+				cols[i], name))
 		}
 		// A number that only counts within its database, such as note_id of task_note: the target gives
 		// its own.

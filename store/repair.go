@@ -337,7 +337,8 @@ func (r *repairer) conclude() {
 	if r.lost == 0 {
 		return
 	}
-	reason := fmt.Sprintf("%s in %s were damaged in the database and are missing", measure.Plural(r.scan, "scan"), measure.Plural(r.lost, "place"))
+	reason := fmt.Sprintf("%s in %s were damaged in the database and are missing", measure.Plural(r.scan, "scan"),
+		measure.Plural(r.lost, "place"))
 	// A failed task stays failed; any other becomes incomplete. The reason is put before the earlier
 	// one, the newest first.
 	r.exec(`UPDATE task SET state=CASE state WHEN ?4 THEN ?4 ELSE ?2 END,

@@ -175,7 +175,8 @@ func (d *DB) Retention(ctx context.Context, o RetainOptions) (*Retention, error)
 			WHERE ` + published + ` ORDER BY stored_ns, task_id`) {
 			var r Retired
 			var stays bool
-			s.fail(rows.Scan(&r.Task, (*text)(&r.Name), (*text)(&r.User), (*moment)(&r.Launched), (*moment)(&r.Stored), &stays,
+			s.fail(rows.Scan(&r.Task, (*text)(&r.Name), (*text)(&r.User), (*moment)(&r.Launched),
+				(*moment)(&r.Stored), &stays,
 				&r.Bytes))
 			known := !r.Stored.IsZero()
 			r.Aged = known && !o.Before.IsZero() && r.Stored.Before(o.Before)

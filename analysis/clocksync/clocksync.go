@@ -252,7 +252,8 @@ func coarsely(trace Trace, spans []validate.Span) (*coarse, error) {
 		}
 	}
 	if c.samples < minSamples {
-		return nil, fmt.Errorf("%w: the meter gave %s, at least %d are wanted", ErrActivity, measure.Plural(c.samples, "sample"),
+		return nil, fmt.Errorf("%w: the meter gave %s, at least %d are wanted", ErrActivity,
+			measure.Plural(c.samples, "sample"),
 			minSamples)
 	}
 	c.interval = (c.last - c.first) / measure.Seconds(c.samples-1)

@@ -46,7 +46,8 @@ func Verdict(energy, time *Effect) string {
 	if !energy.Shown {
 		sd, _ := energy.Scatter()
 		change := 100 * energy.Visible(len(energy.a.logs)+more, len(energy.b.logs)+more, sd)
-		parts = append(parts, fmt.Sprintf("with %d more repeats of each one would see %.*f %%", more, decimals(change), change))
+		parts = append(parts, fmt.Sprintf("with %d more repeats of each one would see %.*f %%", more,
+			decimals(change), change))
 	}
 	s := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(s[:1]) + s[1:]

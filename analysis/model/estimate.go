@@ -299,7 +299,8 @@ func Diagnose(d *Data) (*Diagnosis, error) {
 		}
 	}
 	if n < rowsPerColumn*(p+1) {
-		g.warn(FewRows, "", "%s for %d counters and the intercept: want %d or more", measure.Plural(n, "row"), p, rowsPerColumn*(p+1))
+		g.warn(FewRows, "", "%s for %d counters and the intercept: want %d or more", measure.Plural(n, "row"), p,
+			rowsPerColumn*(p+1))
 	}
 	sp, err := pr.decompose()
 	if err != nil || len(sp.s) == 0 {

@@ -98,7 +98,8 @@ func (c *call) request(of *http.Request) (*http.Request, error) {
 		r.Header.Set("Content-Type", "application/proto")
 	case !strings.HasPrefix(u.Path, "/v1/") || strings.Contains(u.Path, ":watch") ||
 		strings.HasSuffix(u.Path, "/samples") || strings.HasSuffix(u.Path, "/export"):
-		return nil, fmt.Errorf("%q is not for a batch: want a GET below /v1/ that does not stream, or %s", u.Path, envelopePath)
+		return nil, fmt.Errorf("%q is not for a batch: want a GET below /v1/ that does not stream, or %s", u.Path,
+			envelopePath)
 	default:
 		r.Method = http.MethodGet
 	}

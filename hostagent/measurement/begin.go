@@ -104,7 +104,8 @@ func (s *attempt) examine(ctx context.Context) (err error) {
 		s.spec = marker.ProfileFor(s.bench.Setup, cmp.Or(s.cfg.Tag, rand.Uint32()))
 	}
 	if every, least := s.cfg.Marks.Every, 4*s.spec.Duration().Duration(); every > 0 && every < least {
-		return fmt.Errorf("%w: marks every %v: one takes %v by this meter, play one every %v or less often", marker.ErrSpec, every,
+		return fmt.Errorf("%w: marks every %v: one takes %v by this meter, play one every %v or less often",
+			marker.ErrSpec, every,
 			least/4, least.Round(time.Millisecond))
 	}
 	return s.spec.Validate()

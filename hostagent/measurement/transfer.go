@@ -46,7 +46,8 @@ func (t *tally) check(want session.Trailer) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s, %s, CRC-32C %08x here; %d, %d, %08x on the monitor",
-		monitorclient.ErrMismatch, measure.Plural(t.chunks, "chunk"), measure.Plural(t.scans, "scan"), t.crc, want.Chunks, want.Scans, want.CRC)
+		monitorclient.ErrMismatch, measure.Plural(t.chunks, "chunk"),
+		measure.Plural(t.scans, "scan"), t.crc, want.Chunks, want.Scans, want.CRC)
 }
 
 // Counters count the chunks, scans and coded bytes of a transfer; safe for concurrent use.

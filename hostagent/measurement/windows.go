@@ -68,7 +68,8 @@ func StoreWindows(ctx context.Context, db *store.DB, id store.TaskID, files []st
 	}
 	if n := len(all.Windows); n > serving.Most {
 		all.Windows = all.Windows[:serving.Most]
-		all.Notes = append(all.Notes, fmt.Sprintf("%d windows beyond the first %d were left out", n-serving.Most, serving.Most))
+		all.Notes = append(all.Notes, fmt.Sprintf("%d windows beyond the first %d were left out", n-serving.Most,
+			serving.Most))
 	}
 	if len(all.Windows)+len(all.Notes) == 0 {
 		return nil

@@ -86,7 +86,8 @@ func (f Fit) Bend(marks []Obs, common measure.Seconds, wander float64) (bent Fit
 	k = slices.CompactFunc(k, func(a, b Knot) bool { return a.Host == b.Host })
 	for n := outlier(k); n > 0; n = outlier(k) {
 		if left++; 4*left > len(marks) {
-			return f, left, fmt.Errorf("%w: more than a quarter of %d marks are far off the others", ErrObservations, len(marks))
+			return f, left, fmt.Errorf("%w: more than a quarter of %d marks are far off the others", ErrObservations,
+				len(marks))
 		}
 		k = slices.Delete(k, n, n+1)
 	}

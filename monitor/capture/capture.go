@@ -450,7 +450,8 @@ func (o *Owner) logDamage(id string, places int, err error) {
 func interrupted(f spool.Found, t *pipeline.Totals, tb measure.Timebase, now time.Time) error {
 	reason := "monitor restarted"
 	if f.Holes > 0 {
-		reason += fmt.Sprintf("; its log was damaged in %s: scans that were in them are gaps", measure.Plural(f.Holes, "place"))
+		reason += fmt.Sprintf("; its log was damaged in %s: scans that were in them are gaps",
+			measure.Plural(f.Holes, "place"))
 	}
 	if f.Torn > 0 {
 		reason += fmt.Sprintf("; %d bytes after the last good record were cut off (%s)", f.Torn, f.Why)

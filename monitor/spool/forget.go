@@ -154,7 +154,8 @@ func (l *Log) punch() {
 		return err
 	})
 	if err != nil {
-		l.opt.Log.Warn("the spool's disk does not take back the room of samples that the host has", "log", l.path(), "error", err)
+		l.opt.Log.Warn("the spool's disk does not take back the room of samples that the host has", "log", l.path(),
+			"error", err)
 		return
 	}
 	l.prefix.freed.Store(free)

@@ -163,7 +163,8 @@ func (s section) facts() g.Node {
 		meter = s.Meter + ": "
 	}
 	// The mean and the peak are of the meter within the work.
-	rest := fmt.Sprintf(" (k = 2), %s on the average, at most %s, %s", watts(s.Mean), watts(s.Peak), measure.Plural(s.Samples, "sample"))
+	rest := fmt.Sprintf(" (k = 2), %s on the average, at most %s, %s", watts(s.Mean), watts(s.Peak),
+		measure.Plural(s.Samples, "sample"))
 	if s.Lost > 0 {
 		rest += fmt.Sprintf(", %s of them lost", span(s.Lost))
 	}

@@ -236,7 +236,8 @@ func Record(ctx context.Context, db *store.DB, n int) error {
 			},
 		}),
 		db.PutNameEnergies(ctx, 1, 1, []store.NameEnergy{
-			line(store.KernelEnergy, "_Z4gemmi", 1, 0.2, 40, 1.2), line(store.KernelEnergy, "_Z5flashIfEvT_", 1, 0.18, 20, 0.6),
+			line(store.KernelEnergy, "_Z4gemmi", 1, 0.2, 40, 1.2), line(store.KernelEnergy, "_Z5flashIfEvT_", 1, 0.18,
+				20, 0.6),
 			line(store.KernelEnergy, "axpy", uint64(n), measure.Seconds(n)*1e-3, 10, 0.3),
 			line(store.ActiveIdleEnergy, "", 0, 0.1, 5, 0.2), line(store.IdleEnergy, "", 0, 0.3, 25, 0.8),
 		}))

@@ -221,13 +221,15 @@ func showHistory(a *cli.App, h calib.History) error {
 			if c.Name == name {
 				s := c.Scale
 				row = append(row, fmt.Sprintf("%.7g %s", s.Gain, c.Unit),
-					fmt.Sprintf("%.2g %%", 100*today(s.UGain, d.AgeGain, d.TemperatureGain)), fmt.Sprintf("%.6g %s", s.Offset, c.Unit),
+					fmt.Sprintf("%.2g %%", 100*today(s.UGain, d.AgeGain, d.TemperatureGain)), fmt.Sprintf("%.6g %s",
+						s.Offset, c.Unit),
 					fmt.Sprintf("%.2g %s", today(s.UOffset, d.AgeOffset, d.TemperatureOffset), c.Unit))
 			}
 		}
 		for _, x := range r.Rails {
 			if x.Name == name {
-				row = append(row, fmt.Sprintf("%.6g Ω", x.Ohm), fmt.Sprintf("%.2g %%", 100*today(x.URel, d.AgeGain, d.TemperatureGain)))
+				row = append(row, fmt.Sprintf("%.6g Ω", x.Ohm), fmt.Sprintf("%.2g %%",
+					100*today(x.URel, d.AgeGain, d.TemperatureGain)))
 			}
 		}
 		t.AppendRow(row)

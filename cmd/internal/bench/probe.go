@@ -153,7 +153,8 @@ func redraw(w io.Writer, shown int, bench string, r *checkup.Result, rails []che
 	if r.Rate != 0 {
 		rate = ", " + out.RateText(r.Rate)
 	}
-	text := fmt.Sprintf("%s  %v, %s%s   (Ctrl-C ends)\n", bench, r.Duration, measure.Plural(r.Scans, "scan"), rate) + railTable(r, rails)
+	text := fmt.Sprintf("%s  %v, %s%s   (Ctrl-C ends)\n", bench, r.Duration, measure.Plural(r.Scans, "scan"),
+		rate) + railTable(r, rails)
 	up := ""
 	if shown > 0 { // cursor up, then erase to the end of the screen
 		up = fmt.Sprintf("\x1b[%dA\x1b[J", shown)

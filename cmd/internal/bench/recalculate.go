@@ -27,7 +27,8 @@ import (
 func recalculateCmd(a *cli.App) *cobra.Command {
 	var records, name string
 	var latest bool
-	c := cli.Command("recalculate TASK…", "Compute results of old tasks under a newer calibration", cobra.MatchAll(cobra.MinimumNArgs(1), cli.Tasks),
+	c := cli.Command("recalculate TASK…", "Compute results of old tasks under a newer calibration",
+		cobra.MatchAll(cobra.MinimumNArgs(1), cli.Tasks),
 		func(ctx context.Context, args []string) error {
 			if session.CountTrue(records != "", name != "", latest) > 1 {
 				return cli.Usagef("name one calibration: --latest, --stored or --calibration")

@@ -362,7 +362,8 @@ func Root(a *App, families ...Family) *cobra.Command {
 	AddTrust(root.PersistentFlags(), &a.Trust)
 	root.PersistentFlags().StringVar(&a.Context, "context", "",
 		"use this context of the client configuration (also WATTMARK_CONTEXT; see wattmark config)")
-	root.PersistentFlags().BoolVar(&a.Quiet, "quiet", false, "print results, warnings and errors alone: no progress, no hints")
+	root.PersistentFlags().BoolVar(&a.Quiet, "quiet", false,
+		"print results, warnings and errors alone: no progress, no hints")
 	root.PersistentFlags().BoolVar(&a.Wide, "wide", false, "let lines and tables be wider than the terminal")
 	root.PersistentFlags().BoolVar(&a.ASCII, "ascii", false, "write ASCII alone (default: where the locale has no UTF-8)")
 	Configured(root.PersistentFlags(), append([]string{"db"}, TrustFlags...)...)

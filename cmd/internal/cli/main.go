@@ -149,7 +149,8 @@ func (a *App) said(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, chunk.ErrCorrupt) {
-		return WithCode(ExitDamaged, fmt.Errorf("%w\nList the damage: wattmark db check. Set it aside: wattmark db repair", err))
+		return WithCode(ExitDamaged,
+			fmt.Errorf("%w\nList the damage: wattmark db check. Set it aside: wattmark db repair", err))
 	}
 	kept := a.kept
 	if !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {

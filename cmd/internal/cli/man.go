@@ -89,8 +89,10 @@ func roffLine(text string) string {
 func manPage(c *cobra.Command, date time.Time) string {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 %q %q wattmark\n", roff.Replace(strings.ToUpper(manName(c))), date.UTC().Format("Jan 2006"), "wattmark "+Release)
-	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n.SH DESCRIPTION\n", roff.Replace(manName(c)), roff.Replace(c.Short), roff.Replace(c.UseLine()))
+	fmt.Fprintf(&b, ".TH %s 1 %q %q wattmark\n", roff.Replace(strings.ToUpper(manName(c))),
+		date.UTC().Format("Jan 2006"), "wattmark "+Release)
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n.SH DESCRIPTION\n", roff.Replace(manName(c)),
+		roff.Replace(c.Short), roff.Replace(c.UseLine()))
 	manText(&b, cmp.Or(c.Long, c.Short+"."))
 	for _, s := range append(flagSections(c), flagSection{"Global flags", c.InheritedFlags()}) {
 		if s.Flags.HasAvailableFlags() {

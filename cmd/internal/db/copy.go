@@ -73,7 +73,8 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 			}
 			err = a.Print(out, func(w io.Writer) {
 				printFindings(w, r.Findings)
-				fmt.Fprintf(w, "%s: %s, %s, %s, verified\n", file, cli.SizeText(out.Bytes), measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"))
+				fmt.Fprintf(w, "%s: %s, %s, %s, verified\n", file, cli.SizeText(out.Bytes),
+					measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"))
 			})
 			if err == nil && len(r.Findings) > 0 {
 				err = cli.WithCode(cli.ExitDamaged,

@@ -99,7 +99,8 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 			}
 			err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
 				printFindings(w, r.Findings)
-				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"), measure.Plural(r.Chunks, "chunk"),
+				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"),
+					measure.Plural(r.Chunks, "chunk"),
 					measure.Plural(r.Scans, "sample"), measure.Plural(r.Pages, "pyramid page"), verdict)
 			})
 			return cmp.Or(err, damaged(r.Findings))

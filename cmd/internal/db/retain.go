@@ -252,7 +252,8 @@ func repack(ctx context.Context, a *cli.App, args []string, before time.Time,
 			fmt.Fprintf(w, "task %d: %s, was %s (%s)\n", t.TaskID, cli.SizeText(t.After), cli.SizeText(t.Before),
 				measure.Plural(t.Scans, "sample"))
 		}
-		fmt.Fprintf(w, "%s: %s, was %s\n", measure.Plural(len(r.Tasks), "task"), cli.SizeText(r.After), cli.SizeText(r.Before))
+		fmt.Fprintf(w, "%s: %s, was %s\n", measure.Plural(len(r.Tasks), "task"), cli.SizeText(r.After),
+			cli.SizeText(r.Before))
 	})
 }
 

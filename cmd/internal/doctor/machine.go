@@ -370,6 +370,7 @@ func (d *doctor) serialPorts() {
 		}
 	}
 	if meters == 0 {
-		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened", measure.Plural(free, "port"))
+		d.ok("ports", "no meter that is known by its USB number is plugged in; %s may be opened",
+			measure.Plural(free, "port"))
 	}
 }

@@ -271,7 +271,8 @@ func printAnnotated(a *cli.App, r *AnnotateReport) error {
 	case p.Unconfirmed:
 		fmt.Fprintln(a.Out, "Placed by this machine's clock since its start, which the power does not confirm")
 	default:
-		fmt.Fprintf(a.Out, "Clocks related by %d steps of the power, ± %v (k = 2), correlation %.2f\n", p.Edges, p.U, p.Correlation)
+		fmt.Fprintf(a.Out, "Clocks related by %d steps of the power, ± %v (k = 2), correlation %.2f\n", p.Edges, p.U,
+			p.Correlation)
 		if p.Alone {
 			fmt.Fprintln(a.Out, "By nothing else: another run of the same program would fit as well")
 		}

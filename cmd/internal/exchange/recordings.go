@@ -66,7 +66,8 @@ func importDump(ctx context.Context, a *cli.App, path string, f dumpFlags) (err 
 		return logfile.In(path, err)
 	}
 	if f.markers && len(in.Markers) < 2 {
-		return cli.Usagef("%s: --markers: it has %s: want two at least, or leave it out", path, measure.Plural(len(in.Markers), "marker"))
+		return cli.Usagef("%s: --markers: it has %s: want two at least, or leave it out", path,
+			measure.Plural(len(in.Markers), "marker"))
 	}
 	out, err := f.incoming("powersensor3", path, from.file, in.Plan, s, in.Absolute, nil)
 	if err != nil {
@@ -273,7 +274,8 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 		if err != nil {
 			return err
 		}
-		from, err := provenance("recording of wattmark", filepath.Join(dir, "scans.csv"), filepath.Base(filepath.Clean(dir)), "by its markers")
+		from, err := provenance("recording of wattmark", filepath.Join(dir, "scans.csv"),
+			filepath.Base(filepath.Clean(dir)), "by its markers")
 		if err != nil {
 			return err
 		}

@@ -138,7 +138,8 @@ func fitPower(
 		return nil, err
 	}
 	if all := fit.Used + fit.Rejected + fit.Unseen; fit.Used < fewestEdges || 2*fit.Used < all {
-		return nil, fmt.Errorf("%w: only %d of its %d edges are among the power's steps", clocksync.ErrActivity, fit.Used, all)
+		return nil, fmt.Errorf("%w: only %d of its %d edges are among the power's steps", clocksync.ErrActivity,
+			fit.Used, all)
 	}
 	return fit, nil
 }

@@ -24,7 +24,8 @@ func Commands(a *cli.App) []*cobra.Command { return cli.In(cli.Machines, help, c
 // command returns ptd, which takes the flags that the director gives to PTDaemon.
 func command(a *cli.App) *cobra.Command {
 	port, samples := 8888, ""
-	c := cli.Command("ptd -l FILE [-p PORT] DEVICE-TYPE MONITOR", "Answer MLPerf's power director as an analyser", cobra.ExactArgs(2),
+	c := cli.Command("ptd -l FILE [-p PORT] DEVICE-TYPE MONITOR", "Answer MLPerf's power director as an analyser",
+		cobra.ExactArgs(2),
 		func(ctx context.Context, args []string) error {
 			if _, err := strconv.ParseUint(args[0], 10, 16); err != nil {
 				return cli.Usagef("device type %.40q: want the number of server.conf's deviceType", args[0])

@@ -204,7 +204,8 @@ func (r *Report) AddWindows(ctx context.Context, db *store.DB) error {
 // RenderWindows writes the sums of windows as a table, with the notes below.
 func RenderWindows(a *cli.App, r *WindowsReport) {
 	if r == nil {
-		fmt.Fprintln(a.Out, "\nNo windows were named in this task: wattmark.window in Python, BeginWindow over gRPC and HTTP.")
+		fmt.Fprintln(a.Out,
+			"\nNo windows were named in this task: wattmark.window in Python, BeginWindow over gRPC and HTTP.")
 		return
 	}
 	fmt.Fprintln(a.Out, "\nEnergy by window (those open at once share the power equally):")

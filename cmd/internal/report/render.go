@@ -108,7 +108,8 @@ func renderWhole(w io.Writer, r *Report) {
 	t.AppendRow([]any{"rest of the machine", out.EnergyText(x.Rest.Energy, x.Rest.U), x.RestMean})
 	t.Render()
 	if x.Late.Duration().Abs() > 3*wall.UTime.Duration() {
-		fmt.Fprintf(w, "  Its readings came %v ± %v (k = 1) late, as the steps of the card's power show: that is corrected.\n",
+		fmt.Fprintf(w,
+			"  Its readings came %v ± %v (k = 1) late, as the steps of the card's power show: that is corrected.\n",
 			x.Late.Duration().Round(time.Millisecond), x.ULate.Duration().Round(time.Millisecond))
 	}
 	fmt.Fprintln(w, "  The rest is all but the card's measured rails: what the power supply loses for the card, too.")
@@ -242,7 +243,8 @@ type conditionPoint struct {
 	ThrottledBy []string       `json:"throttled_by,omitempty"`
 }
 
-// addCondition adds the GPU's recorded clocks, temperature and throttling around the work.
+// addCondition adds the GPU's clocks, temperature and throttling before and after the work,
+// if they were recorded.
 func (r *Report) addCondition(ctx context.Context, db *store.DB) error {
 	readings, err := db.Readings(ctx, store.TaskID(r.TaskID))
 	if err != nil {

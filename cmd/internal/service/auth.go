@@ -384,7 +384,8 @@ func authRevokeCmd(a *cli.App) *cobra.Command {
 			var revoked []string
 			err := auth.Change(f.tokens(), func(l *auth.List) error {
 				if revoked = l.Revoke(args[0], time.Now()); len(revoked) == 0 {
-					return cli.NotFoundf("%s has nothing of %q to revoke: wattmark auth list shows what there is", f.Dir, args[0])
+					return cli.NotFoundf("%s has nothing of %q to revoke: wattmark auth list shows what there is",
+						f.Dir, args[0])
 				}
 				return nil
 			})

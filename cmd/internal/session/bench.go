@@ -66,7 +66,8 @@ func (f BenchFlags) Folder() calibration.Folder {
 	return calibration.Folder(cmp.Or(f.Records, string(calibration.Beside(f.File))))
 }
 
-// Load reads the bench file, else describes a bench by its instrument. Errors are of usage.
+// Load reads the bench file, or makes a bench from the instrument's own description. Its
+// errors are usage errors.
 func (f BenchFlags) Load() (b *bench.Bench, err error) {
 	if f.File != "" {
 		b, err = bench.Load(f.File)
@@ -217,7 +218,8 @@ func (s *SoftBench) Run(ctx context.Context) error { return s.face.Run(ctx, s.po
 // Close closes the GPU and the meter.
 func (s *SoftBench) Close() error { return errors.Join(s.Device.Close(), s.end(), s.port.Close()) }
 
-// Truth returns the energy that the board drew in a span, unless it no longer remembers that.
+// Truth returns the energy that the board drew in a span; an error if the span is older than
+// the board's memory.
 func (s *SoftBench) Truth(from, to time.Time) (measure.Joule, error) {
 	e, err := s.live.Energy(from, to)
 	if err != nil {
@@ -226,7 +228,8 @@ func (s *SoftBench) Truth(from, to time.Time) (measure.Joule, error) {
 	return e.Total, nil
 }
 
-// CalibrationText returns the calibration in force, its folder, and the flags that change them.
+// CalibrationText returns the calibration in force and its folder as text, with the flags
+// that change them.
 func (f BenchFlags) CalibrationText(s *measure.Setup) string {
 	asked := f
 	asked.Nominal = false

@@ -71,7 +71,8 @@ func (c callerClock) there(t time.Time) time.Time {
 	return c.now.Round(0).Add(t.Sub(c.now) + c.ahead)
 }
 
-// SetLoad changes the caller's load, and returns when; the idle load ends the caller's context.
+// SetLoad changes the caller's load, and returns the actual time of the change. The idle load
+// ends the caller's context.
 func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
 	if c.Load != load.Idle {
 		return s.SetSteps(sim.StepsChange{At: c.At, Steps: []load.Step{{Load: c.Load}}, Sent: c.Sent})
@@ -94,13 +95,15 @@ func (s *plantService) Cancel(after sim.TimeSpan) (bool, error) {
 	return true, nil
 }
 
-// MeanPower returns the true mean power of a span; NaN if the board no longer knows it.
+// MeanPower returns the true mean power of a span; NaN if it is older than the
+// board's memory.
 func (s *plantService) MeanPower(t sim.TimeSpan) (measure.Watt, error) {
 	caller := newCallerClock(t.Sent)
 	return s.live.MeanPower(caller.here(t.From), caller.here(t.To)), nil
 }
 
-// SourceChange is the request to connect a constant source to rails in place of the card.
+// SourceChange is the request to connect a constant source to rails in place of the card,
+// exported for net/rpc.
 type SourceChange struct {
 	Rails   []string // empty for all
 	Card    bool     // connect the card again

@@ -60,7 +60,8 @@ func (w Within) Do(ctx context.Context, do func(ctx context.Context, address str
 	return errors.Join(err, stop())
 }
 
-// start starts the monitor, and returns the context in which it is reached, and its end.
+// start starts the monitor, and returns the context in which it is reached. The function
+// returned ends it.
 func (w Within) start(ctx context.Context) (inside context.Context, stop func() error, err error) {
 	pipe := bufconn.Listen(256 << 10)
 	m, err := w.monitor(ctx, pipe)
@@ -369,7 +370,8 @@ func (g *FoundGPU) Close() error {
 	return errors.Join(g.sensor.Close(), g.Device.Close())
 }
 
-// FindGPU returns the GPU of a selector, not yet opened: "sim:SOCKET", else by FindCUDA.
+// FindGPU returns the GPU of a selector, not yet opened: "sim:SOCKET", else a real one
+// (FindCUDA).
 func FindGPU(selector string) (*FoundGPU, error) {
 	if socket, ok := strings.CutPrefix(selector, sim.Prefix); ok {
 		dev, sensor, err := sim.FindRemote(socket, nil)

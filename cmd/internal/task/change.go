@@ -258,7 +258,8 @@ func (f *LabelFlags) Register(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.Redact, "redact", false, "of the program's command line, keep only its name")
 }
 
-// Check parses the tags, before the measurement: a malformed one is a usage error.
+// Check parses the tags into Tags. Call it before the measurement: a malformed tag is a
+// usage error.
 func (f *LabelFlags) Check() (err error) {
 	f.Tags, err = parseTags(f.words, false)
 	return err

@@ -209,7 +209,8 @@ func showCmd(a *cli.App) *cobra.Command {
 	return a.HostFlag(a.JSONFlag(c))
 }
 
-// openShown opens the database of a task or a group, and finishes tasks of processes that are gone.
+// openShown opens the database of a task, or of a group, and finishes tasks of processes that no
+// longer exist.
 func openShown(ctx context.Context, a *cli.App, args []string, group store.GroupID) (db *store.DB, err error) {
 	if group > 0 {
 		db, err = a.OpenGroup(ctx, group)
@@ -222,7 +223,8 @@ func openShown(ctx context.Context, a *cli.App, args []string, group store.Group
 	return db, err
 }
 
-// show prints one task: the report, the parts that flags select, and the plot.
+// show prints one task: the report, then the parts that flags select, then the plot. The
+// parts with --json are fields of the same object.
 func show(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, f showFlags) error {
 	r := report.NewReport(t, a.DB)
 	r.Reason = out.JoinNonEmpty("; ", t.Reason, session.Unfinished(t))
@@ -449,7 +451,8 @@ func renderGroup(w io.Writer, r *GroupReport) {
 	}
 }
 
-// renderShared writes the total's uncertainty: independent, shared, and its bound.
+// renderShared writes the parts of the total's uncertainty: independent, shared, and the
+// upper bound.
 func renderShared(w io.Writer, s *totalReport) {
 	shared := "none shared"
 	if len(s.Common) > 0 {

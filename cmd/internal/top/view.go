@@ -20,7 +20,8 @@ import (
 // topHistory is the number of values kept per rail for its sparkline.
 const topHistory = 600
 
-// topState is a monitor's state as its viewer knows it. One goroutine owns it.
+// topState is the state of a monitor as its viewer knows it. One goroutine owns
+// it.
 type topState struct {
 	address  string
 	bench    session.Bench
@@ -224,7 +225,8 @@ func (v TopView) head(s *topState) []string {
 	}
 	if n := len(b.SetAside); n > 0 {
 		lines = append(lines,
-			v.Look.Warn(cli.OneLine(fmt.Sprintf("%s of the spool cannot be used: %s", measure.Plural(n, "place"), b.SetAside[0]))))
+			v.Look.Warn(cli.OneLine(fmt.Sprintf("%s of the spool cannot be used: %s", measure.Plural(n, "place"),
+				b.SetAside[0]))))
 	}
 	return append(lines, "")
 }
@@ -266,7 +268,8 @@ func (v TopView) flow(m *session.Moment) string {
 	return text
 }
 
-// foot returns the keys; nothing in a single picture, whose height is unlimited.
+// foot returns the keys; nothing where the height is unlimited, as in a single
+// picture.
 func (v TopView) foot() []string {
 	if v.height == 0 {
 		return nil

@@ -121,7 +121,8 @@ func (f *Face) answer(command string) string {
 			f.state, f.end = "Stopped: User", all
 		}
 	case "stream?", "rec stream?":
-		return fmt.Sprintf("%s\r\nStripes Buffered: %d of %d\r\n", cmp.Or(f.state, "Stopped"), max(all, f.beat.Next)-f.beat.Next,
+		return fmt.Sprintf("%s\r\nStripes Buffered: %d of %d\r\n", cmp.Or(f.state, "Stopped"),
+			max(all, f.beat.Next)-f.beat.Next,
 			f.cfg.Buffer)
 	case "stream text header":
 		return f.header()

@@ -125,7 +125,8 @@ func (a *Assembler) decide() error {
 	a.nextScan += lost
 	return a.sink.Event(measure.Event{
 		Kind: measure.EventGap, FirstScan: before, Scans: lost, Exact: exact && sure && turns == 0, Channel: -1,
-		Detail: fmt.Sprintf("%s did not arrive (%.3g ms)", measure.Plural(lost, "scan"), 1e3*float64(delta)/float64(a.cfg.TickHz)),
+		Detail: fmt.Sprintf("%s did not arrive (%.3g ms)", measure.Plural(lost, "scan"),
+			1e3*float64(delta)/float64(a.cfg.TickHz)),
 	})
 }
 

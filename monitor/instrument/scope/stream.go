@@ -191,7 +191,8 @@ func (d *Device) whole(ctx context.Context, r *recording, s State) (held int, er
 			return 0, fmt.Errorf("wait until memory is full: %w", err)
 		}
 		if s == Free {
-			return 0, fmt.Errorf("%w: it is %v in the middle of a recording: was its front panel used?", scpi.ErrInstrument, s)
+			return 0, fmt.Errorf("%w: it is %v in the middle of a recording: was its front panel used?",
+				scpi.ErrInstrument, s)
 		}
 		if s == Stopped {
 			r.full = d.Now()

@@ -92,7 +92,8 @@ type comparedSide struct {
 	runs  []compare.Run
 }
 
-// compareSides reads both sides and compares them, with both databases open.
+// compareSides reads both sides and compares them. Both databases stay open until the
+// kernels are compared.
 func compareSides(a *cli.App, ctx context.Context, f compareFlags) (*CompareReport, error) {
 	work, err := amountsOf(f.work)
 	if err != nil {
@@ -226,7 +227,8 @@ func TasksNamed(a *cli.App, ctx context.Context, db *store.DB,
 	return out, passed, err
 }
 
-// numbered returns the sorted numbers of the tasks of spec, and describes incomplete ones of a name.
+// numbered returns the numbers of the tasks of spec, sorted, and describes the tasks of a name
+// that are not complete.
 func numbered(a *cli.App, ctx context.Context, spec string) (numbers, passed []string, err error) {
 	var ids []store.TaskID
 	for part := range strings.SplitSeq(spec, ",") {

@@ -37,13 +37,15 @@ type kernelEffect struct {
 	Holm      measure.Number `json:"p_holm"`
 }
 
-// kernelRuns are a side's runs that contain a kernel, with its launches in all of them.
+// kernelRuns are the runs of one side that contain a kernel, with its launches in all of
+// them.
 type kernelRuns struct {
 	runs     []compare.Run
 	launches float64
 }
 
-// kernelsOf collects a side's kernels by name, without those of no energy or time.
+// kernelsOf collects a side's kernels by name. Kernels without energy or time in a run
+// are skipped: a ratio of them does not exist.
 func (s *comparedSide) kernelsOf(ctx context.Context) (map[string]kernelRuns, error) {
 	out := map[string]kernelRuns{}
 	for i, t := range s.tasks {
@@ -123,7 +125,8 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 	})
 	if len(r.Kernels) > 0 && only[0]+only[1] > 0 {
 		r.Cautions = append(r.Cautions, fmt.Sprintf(
-			"%s ran in A only, %d in B only: they are in the totals, and not compared", measure.Plural(only[0], "kernel"), only[1]))
+			"%s ran in A only, %d in B only: they are in the totals, and not compared",
+			measure.Plural(only[0], "kernel"), only[1]))
 	}
 	return nil
 }
@@ -165,7 +168,8 @@ func turnOf(t *store.Task) compare.Turn {
 	return compare.Turn{Series: t.Tags[TagSeries], Number: number, Planned: planned, Second: t.Tags[TagSecond] != ""}
 }
 
-// leaveUnpaired passes runs of a series over that have no partner, if some have one.
+// leaveUnpaired removes the runs without a partner where all runs are of series and some
+// are pairs, as the last run of a series that was interrupted, and lists them as passed over.
 func leaveUnpaired(s *[2]comparedSide) {
 	var have [2]map[compare.Turn]bool
 	for i := range s {

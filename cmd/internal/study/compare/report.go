@@ -224,7 +224,8 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	t.Render()
 }
 
-// renderCommon writes the errors common to A and B, added in quadrature by origin.
+// renderCommon writes the errors that A and B have in common, added in quadrature by
+// origin.
 func renderCommon(w io.Writer, list []compare.Cancelled) {
 	var order []string
 	sums := map[string][3]float64{}
@@ -249,7 +250,8 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	}
 }
 
-// renderKernels writes the table of kernels, with p where a test was possible.
+// renderKernels writes the table of kernels, with p only where a test was
+// possible.
 func renderKernels(w io.Writer, kernels []kernelEffect) {
 	if len(kernels) == 0 {
 		return
@@ -277,7 +279,8 @@ func coveredText(c compare.Coverage) string {
 	return cmp.Or(texts[c], "one side's scatter")
 }
 
-// changeText formats a change in percent, with half the width of its interval, if any.
+// changeText formats a change in percent, with half the width of its interval where there
+// is one.
 func changeText(c compare.Change) string {
 	if !measure.Known(c.ChangeLow) || !measure.Known(c.ChangeHigh) {
 		return fmt.Sprintf("%+.2f %%", 100*c.Relative)

@@ -80,7 +80,8 @@ func correctFit(a *cli.App, ctx context.Context, args []string, f CorrectFlags) 
 	return a.Print(fit, func(w io.Writer) { renderFit(w, &fit) })
 }
 
-// fitReadings returns the readings of a file or a task, and the kernel where it is known.
+// fitReadings returns the readings of a file or a task, and the kernel where it is known:
+// the span of the flags, else that of the task's work.
 func fitReadings(a *cli.App, ctx context.Context, args []string, f CorrectFlags,
 	kernel correct.Span,
 ) ([]correct.Reading, correct.Span, error) {
@@ -202,7 +203,8 @@ func (f *CertificateFlags) KeyFlag(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Key, "certificate-key", "", "public key that the certificate must be signed by")
 }
 
-// Open reads and checks the certificate. Errors wrap certificate.ErrRefused.
+// Open reads and checks the certificate. Errors name the file and wrap
+// certificate.ErrRefused.
 func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 	var key *certificate.Key
 	b, err := os.ReadFile(cmp.Or(f.Key, f.Path))
@@ -219,7 +221,8 @@ func (f *CertificateFlags) Open() (*certificate.Certificate, error) {
 	return c, logfile.In(f.Path, err)
 }
 
-// Read is Open with a warning where no key was named: then it is not known who signed.
+// Read is Open with a warning on standard error where no key was named: then it is not known
+// who signed.
 func (f *CertificateFlags) Read(a *cli.App) (*certificate.Certificate, error) {
 	c, err := f.Open()
 	if err == nil && f.Key == "" {

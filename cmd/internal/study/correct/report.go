@@ -253,8 +253,9 @@ func (r *CorrectionReport) chart() *figure.Chart {
 	return c
 }
 
-// extent returns the range of power to draw in watts. Corrected values, whose noise the
-// slope amplifies, are cut at 1.3 and -0.15 times the greatest reading.
+// extent returns the range of power to draw in watts. The slope amplifies noise where the
+// power steps, so that corrected values far outside the readings are cut: above 1.3 times
+// and below -0.15 times the greatest reading.
 func (r *CorrectionReport) extent() (low, high float64) {
 	for _, x := range r.raw {
 		high = max(high, float64(x.Power))

@@ -35,7 +35,8 @@ var besideMarks = map[string]string{"order": "†", "equal": "=", "digits": "‡
 // besideLegend explains the signs.
 const besideLegend = "† PAPI below MTSM, = PAPI equal to MTSM, ‡ printed with more or fewer than four decimals"
 
-// sideBySide prints tables side by side. Tables without a common row are an error.
+// sideBySide prints tables side by side: JSON or text. Tables without a
+// common row are an error.
 func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]instructions.Estimate) error {
 	// Irregularities in print, per table; nil for measurements of one's own.
 	notes := make([]map[reference.Noted][]string, len(names))
@@ -68,7 +69,8 @@ func (f *comparisonFlags) sideBySide(a *cli.App, names []string, tables [][]inst
 	return a.Print(r, r.table)
 }
 
-// table writes text. From the second table on, each cell has its ratio to the first.
+// table writes text. From the second table on, each cell has its ratio
+// to the first table that has the row.
 func (r *BesideReport) table(w io.Writer) {
 	t := out.NewTable(w)
 	header := table.Row{"instruction", "layout", "level", "method"}
@@ -110,7 +112,8 @@ func (r *BesideReport) table(w io.Writer) {
 	}
 }
 
-// table1Prefix selects a column of Table I of Arafa et al. (2020) by a GPU's name.
+// table1Prefix before a GPU's name selects a column of Table I of Arafa et al.
+// (2020).
 const table1Prefix = "table1:"
 
 // comparisonFlags select rows and their quantity.
@@ -155,7 +158,8 @@ func instructionsCompareCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// estimatesNamed returns the estimates of a column of Table I, a campaign or a file.
+// estimatesNamed returns the estimates of a column of Table I, a campaign or a
+// file. Table I has total energies only.
 func estimatesNamed(a *cli.App, ctx context.Context, name string, q instructions.Quantity) ([]instructions.Estimate,
 	error,
 ) {

@@ -69,8 +69,9 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// Plan checks the flags and returns the plan for the named instructions, or all. A
-// simulated GPU is refused: it runs no PTX.
+// Plan checks the flags and returns the plan for the named instructions, all if
+// none is named. It touches no GPU. A simulated GPU is refused, since it runs no
+// PTX.
 func (f *InstructionsFlags) Plan(names []string) (p instructions.Plan, err error) {
 	// The defaults that differ by layout are the plan's: a flag replaces those of all layouts.
 	p = instructions.DefaultPlan()
@@ -107,8 +108,9 @@ func (f *InstructionsFlags) Plan(names []string) (p instructions.Plan, err error
 	return p, err
 }
 
-// instructionsRun measures a campaign and stores each run as it ends: an interruption keeps them.
-// With a monitor all of it is one capture.
+// instructionsRun measures a campaign and stores each run as it ends; it blocks
+// until the last. With a monitor the whole campaign is one capture. An interrupted
+// campaign keeps the runs that ended.
 func instructionsRun(a *cli.App, ctx context.Context, f InstructionsFlags, p instructions.Plan) error {
 	dev, err := session.FindCUDA(f.GPU)
 	if err != nil {
@@ -185,8 +187,9 @@ func NewSink(a *cli.App, ctx context.Context, f InstructionsFlags,
 	return s, func() { done(); _ = s.DB.Close() }, nil
 }
 
-// Add stores a run; the first begins the campaign and opens the file for appending. It
-// stores even if ctx has ended.
+// Add stores a run; the first one begins the campaign and opens the file for appending, so
+// that campaigns collect in it. It stores even if ctx has ended: the measurement is already
+// paid for.
 func (s *InstructionSink) Add(ctx context.Context, r instructions.Run) (err error) {
 	campaign, run := r.Stored()
 	ctx = context.WithoutCancel(ctx)
@@ -230,9 +233,11 @@ func (s *InstructionSink) Close(ctx context.Context) (err error) {
 	return errors.Join(err, s.out.Close())
 }
 
-// Measure runs work on the bench, then adds the meter's mean powers to the runs, even if work
-// failed. Missing scans are one error. The kernels of the task are named by the runs'
-// numbers.
+// Measure runs work on the bench, then adds the meter's mean powers to the runs as one more
+// method, even if work failed: the runs before that are complete. Runs with missing scans are
+// skipped and reported as one error. The launches are kernels of the task,
+// named by their number in the campaign; runs that launched nothing have an empty span and
+// are left out.
 func (s *InstructionSink) Measure(ctx context.Context, work func(context.Context) error) error {
 	ran, err := s.Bench.Run(ctx, func(ctx context.Context) (kernels []gpu.Kernel, _ error) {
 		err := work(ctx)

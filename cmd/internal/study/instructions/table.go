@@ -37,7 +37,8 @@ func (f *tableFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.level, "opt-level", -1, "optimisation level; all when left out")
 }
 
-// takes reports whether a row is selected; with all by any method, unless one is named.
+// takes reports whether a row is selected; with all, every method is, unless one
+// is named.
 func (f *tableFlags) takes(m instructions.Method, l instructions.Layout, level int, all bool) bool {
 	return (f.method == string(m) || all && !f.changed("method")) &&
 		(f.layout == "" || f.layout == string(l)) && (f.level < 0 || f.level == level)
@@ -83,8 +84,9 @@ func renderEstimates(w io.Writer, rows []instructions.Estimate) {
 	})
 }
 
-// instructionRuns joins the runs of campaigns and files as passes of one measurement;
-// without names those of the newest campaign. Runs on several GPUs are wrong usage.
+// instructionRuns reads campaigns, by number, and files, and joins their runs as
+// passes of one measurement. Without names it reads the newest campaign. Runs on
+// several GPUs are wrong usage: their passes cannot be averaged.
 func instructionRuns(a *cli.App, ctx context.Context, names []string) ([]instructions.Run, error) {
 	if len(names) == 0 {
 		list, err := allCampaigns(a, ctx)
@@ -127,7 +129,8 @@ func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run
 	return runs, noCampaign(a, err)
 }
 
-// noCampaign gives store.ErrNoCampaign its exit code and remedy.
+// noCampaign gives store.ErrNoCampaign its exit code and remedy; other errors
+// pass.
 func noCampaign(a *cli.App, err error) error {
 	if errors.Is(err, store.ErrNoCampaign) {
 		return cli.NotFoundf("%w in %s: list them with wattmark instructions campaigns", err, a.DB)
@@ -145,8 +148,9 @@ func CampaignRuns(ctx context.Context, db *store.DB, id store.CampaignID) ([]ins
 	return instructions.FromStore(c, runs), err
 }
 
-// instructionsCheck prints the expectations. It fails if one is violated by more than the
-// noise, or if none applies.
+// instructionsCheck prints the expectations, such as a division costing more than
+// an addition, and fails if one is violated by more than the noise, or if none
+// applies.
 func instructionsCheck(a *cli.App, checks []instructions.Check) error {
 	if err := a.Print(checks, func(w io.Writer) {
 		head := out.Row{"expectation", "layout", "dearer", "energy", "cheaper", "energy", "± U", "verdict"}
@@ -241,8 +245,9 @@ func instructionsImportCmd(a *cli.App) *cobra.Command {
 		})
 }
 
-// instructionsImport stores the runs of a file as campaigns, one per start and GPU, and
-// passes those over that are stored.
+// instructionsImport stores the runs of one file as campaigns, one per start and
+// GPU, each in one transaction. A campaign already stored is reported and skipped,
+// so that a file can be imported again after it has grown.
 func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name string) error {
 	runs, err := cli.ReadFile(name, instructions.ReadRuns)
 	if err != nil {
@@ -269,7 +274,8 @@ func instructionsImport(a *cli.App, ctx context.Context, db *store.DB, name stri
 			case err != nil:
 				return fmt.Errorf("%s: %w", name, err)
 			default:
-				fmt.Fprintf(a.Out, "%s, %s: %s are campaign %d\n", name, at.Format(time.RFC3339), measure.Plural(len(list), "run"), id)
+				fmt.Fprintf(a.Out, "%s, %s: %s are campaign %d\n", name, at.Format(time.RFC3339),
+					measure.Plural(len(list), "run"), id)
 			}
 		}
 	}

@@ -54,9 +54,10 @@ func modelEvalCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// evaluate estimates each fold by a model of the others. The report has the errors of the
-// left-out rows, those of the mean power alone, and the coefficients of a fit on all
-// rows.
+// evaluate trains on all folds but one and estimates the one left out, for each
+// fold in turn. The report holds the errors of the left-out rows, the same for the
+// mean power alone, and the coefficients of a fit on all rows. Errors name the
+// file.
 func (f *studyFlags) evaluate(a *cli.App, t *counters.Table, set counters.Set, o model.Options) (*EvalReport, error) {
 	d, err := trainingData(t, set, f.scale)
 	if err != nil {
@@ -98,9 +99,10 @@ func (f *studyFlags) evaluate(a *cli.App, t *counters.Table, set counters.Set, o
 	return r, nil
 }
 
-// modelEvalStored applies a stored model to t, which needs its columns and a power per
-// row. Of the warnings per row, those of counters that were zero in training are raised
-// to the report.
+// modelEvalStored applies a stored model to the rows of t, without training. The file
+// needs every column of the model and a power per row. Of the warnings per row only a
+// counter that was zero in all training rows is raised to the report, since its
+// coefficient is unknown.
 func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Table, svg string) error {
 	m, err := loadModel(a, ctx, arg)
 	if err != nil {
@@ -135,8 +137,9 @@ func modelEvalStored(a *cli.App, ctx context.Context, arg string, t *counters.Ta
 	return printEval(a, r, svg)
 }
 
-// evalPaper compares the seven models of Fig. 2 of Nagasaka et al. (2010) on the rows and
-// folds of t.
+// evalPaper compares the seven models of Fig. 2 of Nagasaka et al. (2010) on the rows
+// of t: one line per set, in the order of the paper. The folds are the same for every set,
+// so that the errors compare.
 func (f *studyFlags) evalPaper(a *cli.App, t *counters.Table, o model.Options, svg string) error {
 	if svg != "" {
 		return cli.Usagef("--svg draws one model: name it with --counters")
@@ -184,8 +187,9 @@ func modelExplainCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// renderParts writes the mean contributions, then a row per kernel: estimate, intercept
-// and each counter in watts.
+// renderParts writes a table of mean contributions, then one row per kernel: estimate,
+// intercept and each counter in watts. The columns follow r.Shares, whose first entry is
+// the intercept.
 func (r *PredictReport) renderParts(w io.Writer) {
 	fmt.Fprintf(w, "model %s\n\n", measure.Printable(r.Model))
 	renderShares(w, r.Shares)
@@ -263,8 +267,9 @@ func modelPredictCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// predict loads a model, reads the files and estimates their rows; without files the
-// training rows. An unknown interval and a level outside (0, 1) are wrong usage.
+// predict loads a model, reads the files and estimates their rows; without files it
+// estimates the training rows. It refuses unknown kinds of interval, and levels outside
+// (0, 1), as wrong usage.
 func (f *intervalFlags) predict(a *cli.App, ctx context.Context, cf *counterFlags, name string, files []string) (
 	*PredictReport, error,
 ) {
@@ -295,8 +300,9 @@ func (f *intervalFlags) predict(a *cli.App, ctx context.Context, cf *counterFlag
 	return r, r.estimate(f)
 }
 
-// estimate appends a report row per row of the data. Score is set if every row has a
-// power, Covered if each has an interval too.
+// estimate appends one report row per row of the data: estimate, interval, contributions
+// and, where measured, the error. It sets Score if every row has a power and Covered if
+// every row also has an interval.
 func (r *PredictReport) estimate(f *intervalFlags) error {
 	list, err := r.fit.Apply(r.data)
 	if err != nil {

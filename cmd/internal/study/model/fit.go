@@ -174,7 +174,8 @@ func (m *storedModel) id() string {
 	return fmt.Sprintf("%s@%d", m.Name, m.Version)
 }
 
-// scale returns the scaling of counts of the training, which predictions must use.
+// scale returns the scaling of counts that the training used; predictions must use
+// the same.
 func (m *storedModel) scale() counters.Scale {
 	return map[bool]counters.Scale{true: counters.PerSecond, false: counters.AsIs}[m.Content.PerSecond]
 }
@@ -194,8 +195,9 @@ func loadModel(a *cli.App, ctx context.Context, arg string) (*storedModel, error
 	return readModel(x)
 }
 
-// readModel decodes and validates a model. It may come from a foreign file: every length
-// and index is checked, so that estimates cannot run out of range.
+// readModel decodes and validates a model. The content may come from a foreign
+// file, so every length and index that the estimates rely on is checked here;
+// estimates then cannot run out of range.
 func readModel(s *store.Analysis) (*storedModel, error) {
 	var doc modelDocument
 	if err := json.Unmarshal(s.Content, &doc); err != nil {
@@ -243,7 +245,8 @@ type ModelReport struct {
 	Shares    []shareReport `json:"contributions,omitempty"`
 }
 
-// newModelReport returns the report of m, with contributions where it has training rows.
+// newModelReport returns the report of m. Contributions need the training rows and
+// are left out without them.
 func newModelReport(m *storedModel) *ModelReport {
 	c := m.Content
 	r := &ModelReport{

@@ -95,7 +95,8 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, c)
 }
 
-// command returns a command with --json, whose errors in options and formulas are of usage.
+// command returns a command with --json that gives errors in options and formulas the exit
+// code of wrong usage.
 func command(a *cli.App, use, short string, args cobra.PositionalArgs,
 	run func(context.Context, []string) error,
 ) *cobra.Command {
@@ -181,8 +182,10 @@ func (f *featureFlags) add(c *cobra.Command) {
 		"counts of events per-second, none, or auto: per second where every row has a time")
 }
 
-// table reads the files into one table, joins powers from --powers, then from tasks, and
-// drops doubtful rows where that is wanted.
+// table reads the files and returns one table: rows of different kernels are appended,
+// passes of the same kernels are joined by column. Then powers are joined, from --powers
+// first, from tasks for rows still without. Doubtful rows are dropped last, when the
+// duration of each power is known.
 func (f *counterFlags) table(a *cli.App, ctx context.Context, files []string) (t *counters.Table, err error) {
 	if f.kernel != "" {
 		if f.Kernel, err = regexp.Compile(f.kernel); err != nil {
@@ -243,8 +246,9 @@ func readCounters(a *cli.App, arg string, o counters.Options) (*counters.Table, 
 // none reports whether no flag names a column.
 func (f *featureFlags) none() bool { return f.set == "" && len(f.features) == 0 && f.file == "" }
 
-// of returns the columns to train on: those of the set, of the YAML file and of --feature, else the
-// usual ones of t, which may be nil if --counters names a set.
+// of returns the columns to train on: those of the set, of the YAML file and of --feature,
+// in this order. The set is a known one, all columns of the table, or a list of counters.
+// Without any flag it is the usual one of the table's form. t may be nil if --counters is not "all".
 func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	if f.none() {
 		return t.Usual(), nil
@@ -283,7 +287,8 @@ func (f *featureFlags) of(t *counters.Table) (counters.Set, error) {
 	return s, nil
 }
 
-// readFeatures reads a YAML mapping of name to formula in the order of the coefficients.
+// readFeatures reads a YAML mapping of name to formula and keeps its order, which is the
+// order of the coefficients.
 func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -308,7 +313,8 @@ func readFeatures(r io.Reader, path string) (out []counters.Feature, err error) 
 	return out, nil
 }
 
-// trainingData computes the columns of s for every row of t, which must have a power.
+// trainingData computes the columns of s for every row of t. It fails where a row has no
+// power, naming file and line.
 func trainingData(t *counters.Table, s counters.Set, scale counters.Scale) (*model.Data, error) {
 	d, err := t.Data(s.Features, scale)
 	if err != nil {

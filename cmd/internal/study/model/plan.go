@@ -20,7 +20,8 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// PlanReport is the JSON of model plan: counters, and the runs that count them.
+// PlanReport is the JSON of model plan: counters, and the runs they are dealt
+// into.
 type PlanReport struct {
 	Set    string          `json:"set"`
 	Source counters.Source `json:"source"`
@@ -35,7 +36,8 @@ type PlanReport struct {
 	Sets []setSummary `json:"sets,omitempty"`
 }
 
-// setSummary is the cost of one of the paper's models at the given limit.
+// setSummary is the cost of one of the paper's models: counters, and runs at the
+// given limit.
 type setSummary struct {
 	Set      string `json:"set"`
 	Counters int    `json:"counters"`
@@ -53,7 +55,8 @@ type planFlags struct {
 	have    []string
 }
 
-// modelPlanCmd returns model plan, which touches neither GPU nor database.
+// modelPlanCmd returns model plan. It reads the files of --have and touches
+// neither GPU nor database.
 func modelPlanCmd(a *cli.App) *cobra.Command {
 	var f planFlags
 	c := command(a, "plan [-- PROGRAM ARGS...]", "Deal a model's counters into the fewest runs", nil,
@@ -76,8 +79,9 @@ func modelPlanCmd(a *cli.App) *cobra.Command {
 	return c
 }
 
-// modelPlan deals the columns' base counters, without those of files, into the fewest
-// runs. Without --counters it takes full for the paper's names, nsight-units for ncu.
+// modelPlan expands the columns to their base counters, drops those that files
+// already have, and deals the rest into the fewest runs within the limits. Without
+// --counters the source decides: full for the paper's names, nsight-units for ncu.
 func modelPlan(a *cli.App, f *planFlags) (*PlanReport, error) {
 	nsight := f.source == counters.NsightSource
 	if !nsight && f.source != counters.CUDAProfiler {
@@ -135,8 +139,9 @@ func deal(s counters.Set, from counters.Source, have []string, limit counters.Li
 	return base, runs, err
 }
 
-// commands returns one ncu command line per run. Each also counts gpu__time_duration:
-// passes of a kernel differ in duration.
+// commands returns one ncu command line per run. Each also counts
+// gpu__time_duration, so that the counts of a run are divided by that run's own
+// time: the passes of one kernel differ in duration.
 func commands(runs [][]string, program string) (out []string) {
 	for i, run := range runs {
 		metrics := append(slices.Clone(run), "gpu__time_duration.sum")
@@ -153,7 +158,8 @@ func (r *PlanReport) render(w io.Writer) {
 		fmt.Fprintln(w, "nothing is left to count")
 		return
 	}
-	fmt.Fprintf(w, "%s: %s in %s\n\n", measure.Printable(r.Set), measure.Plural(len(r.Counters), "counter"), measure.Plural(len(r.Runs), "run"))
+	fmt.Fprintf(w, "%s: %s in %s\n\n", measure.Printable(r.Set), measure.Plural(len(r.Counters), "counter"),
+		measure.Plural(len(r.Runs), "run"))
 	t := out.NewTable(w, "run", "counters")
 	for i, run := range r.Runs {
 		t.AppendRow(out.Row{i + 1, measure.Printable(strings.Join(run, ", "))})
@@ -172,8 +178,10 @@ func (r *PlanReport) render(w io.Writer) {
 	}
 }
 
-// joinTasks fills missing powers from the task that a row names; with --tasks from the
-// newest task named as its kernel, else as its application. Errors name file and line.
+// joinTasks fills missing powers from stored tasks: a row that names a task by
+// number or name gets that one's power; with --tasks any other row gets that of
+// the newest task named as its kernel, else as its application. The database is
+// opened only if some row needs it. Errors name file and line.
 func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Table) error {
 	// A power in the files or of --powers takes precedence over a task's.
 	wanted := func(r counters.Run) bool {
@@ -204,8 +212,9 @@ func (f *counterFlags) joinTasks(a *cli.App, ctx context.Context, t *counters.Ta
 	return nil
 }
 
-// taskOf returns the task of a row: by number, else the newest named r.Task or, if empty,
-// as the kernel or the application. A trailing * is cut, as names match exactly.
+// taskOf returns the task of a row: by number, else the newest whose name is
+// r.Task, or, if that is empty, the kernel's or the application's. Names match
+// exactly, so a trailing * is cut.
 func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*store.Task, error) {
 	// A number is a task's, though a task may be named by digits as well.
 	if _, err := cli.TaskID(r.Task); err == nil {
@@ -234,9 +243,10 @@ func taskOf(a *cli.App, ctx context.Context, db *store.DB, r *counters.Run) (*st
 		"column or with --powers", strings.Join(tried, " or "), a.DB)
 }
 
-// taskPower returns a mean power and its time in seconds: of the kernel alone where its
-// energy is known and no launch was too short, else of the window. A failed task is an
-// error.
+// taskPower returns a mean power and the seconds it was averaged over: of the
+// kernel alone, if the task's energies are split by kernel and no launch was too
+// short for the meter, else of the whole window. A failed task, or one without
+// power, is an error.
 func taskPower(ctx context.Context, db *store.DB, t *store.Task, kernel string) (measure.Watt, measure.Seconds, error) {
 	if err := compare.NotFailed(t); err != nil {
 		return 0, 0, err

@@ -354,8 +354,9 @@ func (r *PredictReport) drawParts(w io.Writer) error {
 	return figure.Save(w, pl, vg.Length(width)*vg.Centimeter, 16*vg.Centimeter)
 }
 
-// addLayer stacks share s on those before, and moves the bars' ends up and down, in watts.
-// The first box stands for all in the legend.
+// addLayer stacks share s on those drawn before, in watts. up and down hold, per kernel,
+// the ends of the bar above and below zero, and are moved by the share. Zero contributions
+// draw nothing; the first box stands for all in the legend.
 func (r *PredictReport) addLayer(pl *plot.Plot, s int, up, down []float64) error {
 	const half = 0.4
 	name, c := r.Shares[s].Counter, figure.Band

@@ -47,8 +47,9 @@ type platformFlags struct {
 // Fig3 as --platform selects the built-in platform of Fig. 3 of the paper.
 const Fig3 = "fig3"
 
-// read derives the round of a platform: flops/speed seconds at the busy power, for sms ×
-// resident blocks. Fig3 brings its own work and multiprocessors, a file has neither.
+// read parses the platform and derives its round: flops/speed seconds at the busy
+// power, for sms × resident blocks. Fig3 brings its own work and number of
+// multiprocessors; a file contains neither, so the flags must.
 func (f *platformFlags) read() (r predict.Round, err error) {
 	p, flops, sms := simgrid.Fig3(), f.flops, f.sms
 	if f.platform == Fig3 {
@@ -98,8 +99,9 @@ func predictAtCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// predictAt prints time and energy of numbers of blocks by a stored model, with their
-// bands and warnings.
+// predictAt predicts each number of blocks by a stored model, and prints time in s and
+// energy in J with the half widths of their prediction bands, and the reasons for larger
+// errors. Nothing is stored.
 func predictAt(a *cli.App, ctx context.Context, f platformFlags, args []string, blocks []uint64) error {
 	p, err := loadPrediction(a, ctx, args)
 	if err != nil {
@@ -139,7 +141,8 @@ type RoundReport struct {
 	Energy measure.Joule   `json:"energy_j"`
 }
 
-// predictByPlatform prints a platform's rounds with ten digits, to compare with SimGrid.
+// predictByPlatform prints the closed form of a platform's rounds, with ten digits
+// to compare with the output of SimGrid.
 func predictByPlatform(a *cli.App, f platformFlags, blocks []uint64) error {
 	r, err := f.read()
 	if err != nil {
@@ -277,7 +280,8 @@ func predictReferenceCmd(a *cli.App) *cobra.Command {
 		}))
 }
 
-// predictAdviseCmd returns predict advise: what determines line and rounds.
+// predictAdviseCmd returns predict advise: numbers of blocks that determine line
+// and rounds.
 func predictAdviseCmd(a *cli.App) *cobra.Command {
 	var sms, resident, largest uint64
 	c := cli.Command("advise", "Say which numbers of blocks to measure for a calibration", cobra.NoArgs,

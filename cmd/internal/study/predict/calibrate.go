@@ -91,7 +91,8 @@ func predictCalibrate(a *cli.App, ctx context.Context, f predictFlags, args []st
 	return c.finish(a, ctx, cmp.Or(f.name, f.kernel, "prediction"), doubts, tasks, f.dryRun, f.svg)
 }
 
-// options sets the idle power, the shape of the GPU, weights and level of c. Bad flags are wrong usage.
+// options sets the idle power, the GPU's shape, weights, and level of c. With --resident fit the resident blocks, 1
+// to 32, are those whose staircase fits the times best. Bad flags are wrong usage.
 func (f *predictFlags) options(a *cli.App, ctx context.Context, all []predict.Point, c *predictionContent) error {
 	if f.sms == 0 {
 		return cli.Usagef("--sms: say how many multiprocessors the GPU has (132 of an H200, 108 of an A100, 14 of the " +

@@ -65,7 +65,8 @@ type Prediction struct {
 	model      *predict.Model
 }
 
-// model fits the points, with defaults filled into the options, and evaluates Others.
+// model fits the points and evaluates Others. Options and points of the result are
+// those that the fit used, with defaults filled in.
 func (c predictionContent) model(name string) (*Prediction, error) {
 	m, err := predict.Fit(c.Points, c.Options)
 	if err != nil {
@@ -87,7 +88,8 @@ func (c predictionContent) model(name string) (*Prediction, error) {
 	return p, nil
 }
 
-// flopsPerBlock returns the work of a block in flop, 1 if not given: to count blocks.
+// flopsPerBlock returns the work of a block in flop, 1 if not given: a simulation
+// then counts blocks.
 func (c *predictionContent) flopsPerBlock() float64 {
 	if c.FlopsPerBlock > 0 {
 		return c.FlopsPerBlock
@@ -95,8 +97,9 @@ func (c *predictionContent) flopsPerBlock() float64 {
 	return 1
 }
 
-// finish fits the model to c, stores it as the next version of name unless dry, and prints
-// it. doubts are of the origin of the points.
+// finish fits the model to c, stores it as the next version of name unless dry, with
+// references to tasks, and prints it. doubts are those about the origin of the points. The
+// database is created if absent.
 func (c predictionContent) finish(a *cli.App, ctx context.Context, name string, doubts []string, tasks []store.TaskID,
 	dry bool, svg string,
 ) error {
@@ -121,7 +124,8 @@ func (p *Prediction) as(x *store.Analysis) {
 }
 
 // loadPrediction returns the model NAME or NAME@VERSION of args, or without args the only
-// one stored, in whatever versions. None, several, and an unknown name are errors.
+// one stored, of which there may be several versions. None or several, and an unknown name,
+// are errors.
 func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction, error) {
 	if len(args) == 0 {
 		list, err := kind.All(a, ctx)
@@ -148,7 +152,8 @@ func loadPrediction(a *cli.App, ctx context.Context, args []string) (*Prediction
 	return readPrediction(x)
 }
 
-// readPrediction decodes the stored form and fits it again.
+// readPrediction decodes the stored form and fits it again; content that cannot be
+// fitted is an error.
 func readPrediction(x *store.Analysis) (*Prediction, error) {
 	var c predictionContent
 	err := json.Unmarshal(x.Content, &c)
@@ -199,7 +204,8 @@ func (p *Prediction) show(a *cli.App, svg string) error {
 	})
 }
 
-// render writes coefficients, rounds, doubts, and the errors of points held back.
+// render writes the coefficients with uncertainties, the rounds, the doubts, and
+// the errors of points held back.
 func (p *Prediction) render(w io.Writer) {
 	fmt.Fprintf(w, "Prediction %s", p.Name)
 	if p.Version > 0 {
@@ -209,7 +215,8 @@ func (p *Prediction) render(w io.Writer) {
 		fmt.Fprintf(w, "  on %s", p.GPU)
 	}
 	o, q := p.Options, p.Parameters
-	fmt.Fprintf(w, "\n  from     %s of %s blocks, %s weights\n", measure.Plural(len(p.Points), "point"), blocksText(p.Points), o.Weights)
+	fmt.Fprintf(w, "\n  from     %s of %s blocks, %s weights\n", measure.Plural(len(p.Points), "point"),
+		blocksText(p.Points), o.Weights)
 	fmt.Fprintf(w, "  time     %v·NB + %v   (± %v, ± %v at %.3g %%)\n", q.PerBlock, q.Start, q.UPerBlock, q.UStart,
 		100*o.Level)
 	fmt.Fprintf(w, "  energy   %v·NB + %v·T   (± %v)\n", q.Block, o.Idle, q.UBlock)
@@ -290,7 +297,8 @@ var predicted = []quantityOf{
 	},
 }
 
-// reach returns the largest number of blocks of the plots: the points' plus 10 %.
+// reach returns the largest number of blocks of the plots: 10 % above the largest
+// point.
 func (p *Prediction) reach() uint64 {
 	most := p.Round.Blocks
 	for _, x := range append(p.model.Points(), p.Others...) {
@@ -313,7 +321,8 @@ func (p *Prediction) curve() (out []predict.Prediction, err error) {
 	return out, nil
 }
 
-// writeSVG draws time above energy over the number of blocks.
+// writeSVG draws time above energy over the number of blocks: the line with its
+// band, the staircase of rounds, and the measured points.
 func (p *Prediction) writeSVG(w io.Writer) error {
 	curve, err := p.curve()
 	if err != nil {

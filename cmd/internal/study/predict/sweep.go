@@ -42,7 +42,8 @@ type predictSweepFlags struct {
 	csv, svg                  string
 }
 
-// byMeter selects the external meter as the method, not the GPU's own sensor.
+// byMeter selects the external meter as the method; others read the GPU's own
+// sensor.
 const byMeter = "meter"
 
 func predictSweepCmd(a *cli.App) *cobra.Command {
@@ -72,8 +73,9 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// plan checks the flags and returns the launches to make. It sets the default method.
-// Every error is wrong usage.
+// plan checks the flags and returns the launches to make. It sets the default
+// method: the meter with --monitor, else the GPU's energy counter. Every error is
+// wrong usage.
 func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	p = sweep.Plan{
 		Kernel: sweep.Kernel(f.kernel), Round: f.round, Rest: f.rest, Idle: f.idle, Settle: f.settle, Repeat: f.repeat,
@@ -102,8 +104,9 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	return p, cli.WithCode(cli.ExitUsage, p.Check())
 }
 
-// predictSweep measures the kernel over its numbers of blocks and makes a model of some
-// of them. It blocks for the whole sweep, by default about 75 s.
+// predictSweep measures the kernel over its numbers of blocks, calibrates on some
+// of them, predicts the others, stores and prints the model. It blocks for the
+// whole sweep, by default about 75 s.
 func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 	p, err := f.plan()
 	if err != nil {
@@ -130,7 +133,8 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
 }
 
-// findSweep finds a GPU that can run the kernels: CUDA, or that of wattmark emulate.
+// findSweep finds a GPU that can run the kernels: CUDA, or the simulated GPU of
+// wattmark emulate. A GPU that cannot is closed again.
 func findSweep(selector string) (*session.FoundGPU, sweep.Machine, error) {
 	card, err := session.FindGPU(selector)
 	if err != nil {
@@ -194,7 +198,8 @@ func (f predictSweepFlags) measure(a *cli.App, ctx context.Context, p sweep.Plan
 	return o, meter, []store.TaskID{ran.Task}, err
 }
 
-// sweepKernels returns the launches as kernels, idle measurements named rest.
+// sweepKernels returns the launches as kernels of the task; idle measurements are
+// named rest.
 func sweepKernels(o *sweep.Outcome) (out []gpu.Kernel) {
 	if o == nil {
 		return nil
@@ -244,7 +249,8 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 	}, silent, nil
 }
 
-// writePoints writes CSV that calibrate reads, with the conditions in a comment.
+// writePoints writes the points as CSV that calibrate reads, with the conditions
+// in a comment.
 func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
@@ -315,7 +321,8 @@ func (s simBlocks) Load(context.Context, sweep.Kernel, uint64) (sweep.Loaded, er
 // Shape returns the multiprocessors and the blocks that each holds.
 func (simBlocks) Shape() (sms, resident uint64) { return SimSMs, SimResident }
 
-// Run schedules the power of all rounds until the last has ended, or ctx ends.
+// Run schedules the power of all rounds and blocks until the last one has ended.
+// If ctx ends first the schedule is cancelled.
 func (s simBlocks) Run(ctx context.Context, blocks, loops uint64) (gpu.Span, error) {
 	const wide = SimSMs * SimResident
 	var steps []load.Step

@@ -51,8 +51,10 @@ func (f *rooflineFlags) add(c *cobra.Command) {
 		"also show this task, without fitting it: TASK or TASK:flop=W,byte=Q (repeatable)")
 }
 
-// runRoofline fits E = flop·ε_flop + byte·ε_mem + π0·T to the tasks of f, adds the points
-// that are only shown, and prints it. Errors of the fit are wrong usage.
+// runRoofline fits E = flop·ε_flop + byte·ε_mem + π0·T to the tasks of f, adds the
+// points that are only shown, and prints the roofline. All fitted tasks must have
+// run on one GPU: the coefficients are properties of a device. Errors of the fit
+// are wrong usage.
 func runRoofline(a *cli.App, ctx context.Context, db *store.DB, f rooflineFlags) error {
 	tasks, points, passed, err := f.fitted(a, ctx, db)
 	if err != nil {
@@ -189,8 +191,9 @@ func addRoofPoint(a *cli.App, ctx context.Context, db *store.DB, r *RooflineRepo
 	return nil
 }
 
-// commonOf returns the uncertainty that one meter contributes to all tasks: relative for
-// gains, in W for offsets, averaged per source and combined in squares.
+// commonOf returns the uncertainty that one meter contributes to all tasks alike:
+// relative for gains, in W for offsets, averaged per source over the tasks and
+// then combined as the root of the sum of squares.
 func commonOf(tasks []*store.Task) roofline.Common {
 	// Means over the tasks, by source: the same error contributes to every task.
 	gains, offsets := map[string]float64{}, map[string]float64{}
@@ -345,7 +348,8 @@ func (p roofTask) row() out.Row {
 	}
 }
 
-// roofPanel is a plot against intensity; log selects a logarithmic ordinate.
+// roofPanel is one of the three plots against intensity; log selects a logarithmic
+// ordinate.
 type roofPanel struct {
 	label string
 	log   bool

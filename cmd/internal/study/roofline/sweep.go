@@ -54,7 +54,8 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// validate refuses fewer than three intensities: the model has three unknowns.
+// validate refuses fewer than three different intensities: the model has three
+// unknowns. Every error is wrong usage.
 func (f *rooflineSweepFlags) validate() error {
 	if err := f.Check(nil); err != nil {
 		return err
@@ -74,7 +75,8 @@ func (f *rooflineSweepFlags) validate() error {
 }
 
 // runSweep measures every intensity with the meter, one task each, then fits and
-// prints the roofline. Tasks measured before a failure are kept.
+// prints the roofline. It blocks for the whole sweep. Tasks measured before a
+// failure are kept.
 func runSweep(a *cli.App, ctx context.Context, f rooflineSweepFlags, r rooflineFlags) error {
 	if err := errors.Join(f.validate(), session.Free(r.svg)); err != nil {
 		return err
@@ -107,8 +109,10 @@ func runSweep(a *cli.App, ctx context.Context, f rooflineSweepFlags, r rooflineF
 	return runRoofline(a, ctx, db, r)
 }
 
-// sweepAll measures the intensities in a new random order per repetition, stores the work
-// of each task, and returns their numbers. A task without a result ends the sweep.
+// sweepAll measures the intensities in random order, a new permutation per
+// repetition, so that a drift of temperature does not correlate with intensity. It
+// stores each task's work and returns the numbers of the tasks. A task without a
+// result ends the sweep.
 func sweepAll(a *cli.App, ctx context.Context, f rooflineSweepFlags, cfg measurement.Config, db *store.DB,
 	mixer gpu.MixRunner,
 ) (ids []string, err error) {
@@ -158,7 +162,8 @@ func KeepWork(ctx context.Context, db *store.DB, id store.TaskID, w roofline.Wor
 	return err
 }
 
-// keptWork returns the work that KeepWork stored; without any it is a usage error.
+// keptWork returns the work that KeepWork stored. A task without any is wrong
+// usage, with --work as the remedy.
 func keptWork(ctx context.Context, db *store.DB, id store.TaskID) (w roofline.Work, err error) {
 	x, err := db.Analysis(ctx, kept.Kind, workName(id), 0)
 	if errors.Is(err, store.ErrNotFound) {

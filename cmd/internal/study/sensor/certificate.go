@@ -142,8 +142,9 @@ func certificateMake(a *cli.App, ctx context.Context, f *makeFlags) error {
 	return nil
 }
 
-// certify identifies the field of f in s, which came from files, and describes it with
-// their hashes; where a meter was read beside, with the sensor's error against it.
+// certify identifies the field of f in s, which came from files, and describes it with the
+// hashes of the files. Where a meter was read beside, the sensor's error against it is
+// found too.
 func (f *makeFlags) certify(ctx context.Context, s *sensorSource) (*certificate.Certificate, error) {
 	r, err := s.identify(&f.sensorIdentifyFlags)
 	if err != nil {
@@ -388,7 +389,8 @@ type ListedCertificate struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// certificateListCmd builds certificate list: the files *.certificate.json below a folder.
+// certificateListCmd builds certificate list: the files *.certificate.json of a folder and
+// those below it.
 func certificateListCmd(a *cli.App) *cobra.Command {
 	var f verifyFlags
 	c := cli.Command("list [FOLDER]", "List the certificates of a folder", cobra.MaximumNArgs(1),

@@ -59,7 +59,8 @@ func Commands(a *cli.App) []*cobra.Command {
 	return cli.In(cli.Learn, help, c, certificateCmd(a))
 }
 
-// sensorIdentifyFlags are those of sensor identify; sensor load sets those of the output.
+// sensorIdentifyFlags are the flags of sensor identify. sensor load sets those of the
+// output alone.
 type sensorIdentifyFlags struct {
 	task, recording, readings, events string // one of three sources: a task, a recording, or two files
 	readingColumns, eventColumns      string
@@ -166,9 +167,11 @@ func (f *sensorIdentifyFlags) open(a *cli.App, ctx context.Context, db *store.DB
 	return s, err
 }
 
-// recordingSource reads a recording. Without --shift the clocks are related by the edges
-// of the power. uClock is by default what the offset (U/2) and nvidia-smi's time stamps
-// leave to doubt.
+// recordingSource reads a recording and sets uClock where the user did not. Without
+// --shift the meter's clock is related to the host's by the edges of the power.
+//
+// The standard uncertainty of the clocks combines that of the offset (U/2) with the
+// accuracy of nvidia-smi's time stamps.
 func (f *sensorIdentifyFlags) recordingSource() (*sensorSource, error) {
 	const stamped = 3 * time.Millisecond // standard uncertainty of nvidia-smi's time stamps
 	r := study.RecordedFlags{
@@ -262,8 +265,9 @@ func identifySource(a *cli.App, ctx context.Context, db *store.DB, s *sensorSour
 // profileName returns the name under which a profile is stored.
 func profileName(uuid, field string) string { return uuid + " " + field }
 
-// sensorTask reads a stored task as a source. The load is its meter's trace or, with
-// events or without an independent meter on a related clock, the recorded kernels.
+// sensorTask reads a stored task as a source: its readings, and as the load its meter's
+// trace. With events set, or where there is no independent meter on a related clock, the
+// load is the kernels that the task recorded.
 func sensorTask(a *cli.App, ctx context.Context, db *store.DB, text string, events bool) (*sensorSource, error) {
 	t, err := a.Task(ctx, db, text)
 	if err != nil {

@@ -63,7 +63,8 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// validate returns a usage error for invalid flags and for files that exist.
+// validate returns a usage error for invalid flags, and refuses to overwrite existing
+// files.
 func (f *SensorLoadFlags) validate() error {
 	if err := errors.Join(f.Check(nil), session.Free(f.svg)); err != nil {
 		return err
@@ -139,8 +140,9 @@ func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
 	return identifySource(a, ctx, db, s, &sensorIdentifyFlags{save: f.save, svg: f.svg, plot: f.plot})
 }
 
-// WavesWork returns work that alternates a kernel with rest in square waves, each period
-// for at least each. Random pauses of 200 to 350 ms keep waves and sensor out of step.
+// WavesWork returns work that alternates a kernel with rest in square waves, one period
+// after the other, each for at least each. Random pauses of 200 to 350 ms separate the
+// waves, so that no wave starts in step with the sensor.
 func WavesWork(d gpu.Device, b gpu.Benchmark, periods []time.Duration, each time.Duration,
 	seed uint64,
 ) measurement.Work {

@@ -57,7 +57,8 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// SensorRunReport is the result of sensor run; Meter is nil without an external one.
+// SensorRunReport is the result of sensor run. Meter is nil where no external meter took
+// part.
 type SensorRunReport struct {
 	GPU     string           `json:"gpu"`
 	Driver  string           `json:"driver,omitempty"`
@@ -82,7 +83,8 @@ type meterTruth struct {
 }
 
 // sensorRun plans and carries out a measurement with the GPU's sensor, beside a meter
-// where a monitor is named. It blocks for the plan's length; --plan only prints that.
+// where a monitor is named. It blocks for the length of the plan; with --plan it prints
+// the plan and returns.
 func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
@@ -143,8 +145,9 @@ func (f *SensorRunFlags) check(args []string) error {
 	return errors.Join(f.Check(args), session.NotNegative("--length", f.Plan.Kernel))
 }
 
-// prepare finds the profile, warms the open GPU up, times a repetition without --length,
-// and plans: it sets r and s. With --plan it returns ErrPlanned.
+// prepare finds the profile, warms the GPU up, times a repetition where --length does not
+// give its length, and makes the plan. It requires an open GPU, sets r and s, and returns
+// ErrPlanned with --plan.
 func (f *SensorRunFlags) prepare(ctx context.Context, a *cli.App, gpu *session.FoundGPU, s *SensorTrials,
 	r *SensorRunReport,
 ) (err error) {
@@ -264,7 +267,8 @@ func (r *SensorRunReport) Render(w io.Writer) {
 			within = map[bool]string{true: ", within", false: ", outside of"}[*m.Within] + " both uncertainties"
 		}
 		fmt.Fprintf(w, "  meter    %s, task %d%s: the sensor is %s off%s\n",
-			out.EnergyText(m.EnergyJ, m.EnergyUJ), m.TaskID, missingText(m.Missing), measure.FormatPercent(m.ErrorPct), within)
+			out.EnergyText(m.EnergyJ,
+				m.EnergyUJ), m.TaskID, missingText(m.Missing), measure.FormatPercent(m.ErrorPct), within)
 	}
 	out.Each(w, "  note     %s\n", e.Notes)
 	t := out.NewTable(w, "trial", "energy", "mean", "renewals")
@@ -275,7 +279,8 @@ func (r *SensorRunReport) Render(w io.Writer) {
 }
 
 // tryOut returns the length of one repetition on the GPU. It measures the second of two,
-// as the first one loads modules and allocates memory, unless it took more than 1 s.
+// because the first one loads modules and allocates memory, unless that took longer than
+// 1 s.
 func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, err error) {
 	for range 2 {
 		k, err := once(ctx)
@@ -295,8 +300,9 @@ func tryOut(ctx context.Context, once measurement.Work) (length time.Duration, e
 	return length, nil
 }
 
-// Planned returns the plan for p with the numbers of the flags. One that misses the
-// wanted uncertainty is an error unless --trials is set.
+// Planned returns the plan for p with the numbers that the flags override, and its
+// duration and uncertainty recomputed. A plan that misses the wanted uncertainty is an
+// error unless --trials is set.
 func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	x, err := sensor.NewPlan(p, f.Plan.wanted())
 	if err != nil && (f.trials == 0 || x == nil) {
@@ -310,7 +316,8 @@ func (f *SensorRunFlags) Planned(p *sensor.Profile) (*sensor.Plan, error) {
 	return x, nil
 }
 
-// SensorTrials carries out a plan and records each segment. Not for concurrent use.
+// SensorTrials carries out a plan and records the span of each segment. It is not safe
+// for concurrent use.
 type SensorTrials struct {
 	Plan   *sensor.Plan
 	Once   measurement.Work // one repetition

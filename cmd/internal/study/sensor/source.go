@@ -36,7 +36,8 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// sensorSource holds the polls of each field and the known load, on one clock.
+// sensorSource is the input of an identification: the polls of each field and the known
+// load, on one clock.
 type sensorSource struct {
 	Fields []string // in the order of their first poll
 	Polls  map[string][]sensor.Poll
@@ -84,7 +85,8 @@ func (s *sensorSource) useMeter(samples iter.Seq2[validate.Sample, error], origi
 	return err
 }
 
-// usePhases sets the load to the phases, with origin as their description in the report.
+// usePhases sets the load to the phases; origin describes them in the report. It returns
+// an error where the phases leave the load undetermined.
 func (s *sensorSource) usePhases(origin string) (err error) {
 	slices.SortStableFunc(s.Phases, func(x, y sensor.Phase) int { return cmp.Compare(x.From, y.From) })
 	s.Known, err = sensor.FromPhases(s.Phases)
@@ -243,7 +245,8 @@ func (r *SensorReport) render(w io.Writer, plot bool) {
 	out.Each(w, "\n%s\n", r.Refused)
 }
 
-// renderProfile writes a profile as text. Every ± is an expanded uncertainty.
+// renderProfile writes a profile as text. The static line appears only where a meter
+// calibrated it. Every ± is an expanded uncertainty.
 func renderProfile(w io.Writer, p *sensor.Profile) {
 	fmt.Fprintln(w, out.JoinNonEmpty(" of ", p.Field, out.JoinNonEmpty(", ", p.GPU, p.UUID, p.Driver)))
 	fmt.Fprintf(w, "  period   %v ± %v (jitter %v)\n", p.Period, p.UPeriod, p.Jitter)
@@ -309,7 +312,8 @@ func bestFit(e *sensor.Evidence) *sensor.Fit {
 	return map[bool]*sensor.Fit{true: e.FirstOrder, false: e.Boxcar}[e.Preferred == sensor.FirstOrder]
 }
 
-// sensorPicture draws the register of a field, both models' predictions and the load.
+// sensorPicture draws the register of a field, the prediction of both models and the
+// load.
 func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 	u := x.Updates
 	from, to := u[0].At, u[len(u)-1].At
@@ -340,8 +344,9 @@ func sensorPicture(x *sensor.Identified, s *sensorSource) *report.Picture {
 	return p
 }
 
-// loadLine returns the load from one time to another, relative to the first: the means of
-// the meter's trace, or the phases with the levels of the fit.
+// loadLine returns the load between from and to, with times relative to from: the mean of
+// the meter's trace in each column, or for phases the power levels that the fit assigned
+// to them.
 func loadLine(x *sensor.Identified, s *sensorSource, from, to measure.Seconds) (xy plotter.XYs) {
 	if s.load != nil {
 		d := (to - from) / report.PictureColumns

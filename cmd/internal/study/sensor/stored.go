@@ -229,7 +229,8 @@ func sensorPlanCmd(a *cli.App) *cobra.Command {
 	return a.JSONFlag(c)
 }
 
-// printPlan prints a plan with its sensor as JSON, without evidence, or as text.
+// printPlan prints a plan as JSON or text: the sensor, trials, segments, duration and the
+// expected uncertainty. The profile is printed without its evidence.
 func printPlan(a *cli.App, p *sensor.Profile, x *sensor.Plan, kernel time.Duration) error {
 	short := *p
 	short.Evidence = nil // sensor show prints it

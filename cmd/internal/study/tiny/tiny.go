@@ -48,9 +48,10 @@ type tinyFlags struct {
 	dryRun                 bool
 }
 
-// runTiny measures a train of launches under one capture, stores the energy of a launch
-// with the task, and prints the task. The plan is made in the preparation, since it may
-// have to run the kernel.
+// runTiny plans, measures a train of launches under one capture, computes the
+// energy of a launch, stores it with the task, and prints the task. A dry run
+// stops after the plan. The plan is made in the preparation of the measurement,
+// since it may have to run the kernel.
 func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 	insert, kernel, err := f.insert()
 	if err != nil {
@@ -99,7 +100,8 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 	return errors.Join(err, report.ShowTask(a, ctx, db, ran.Task, nil))
 }
 
-// dry prints the plan for a kernel of known length, without a GPU or a capture.
+// dry prints the plan for a kernel of known length on the present bench. It opens no GPU and
+// takes no capture.
 func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) error {
 	m, err := cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()})
 	if err != nil {
@@ -112,8 +114,10 @@ func (f *tinyFlags) dry(a *cli.App, ctx context.Context, insert gpu.Insert) erro
 	return a.Print(plan, func(w io.Writer) { fmt.Fprintln(w, planText(plan, length)) })
 }
 
-// result computes and stores the energy of a launch. The markers' clock places the
-// launches in the samples. A result that misses the wanted uncertainty has a warning.
+// result computes the energy of a launch from the samples of task id and stores
+// it. The launches are placed in the samples by the markers' clock; without that
+// the task is incomplete. A result that misses the wanted uncertainty carries a
+// warning.
 func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p tiny.Plan, ran gpu.Ran,
 	name string,
 ) error {
@@ -214,8 +218,9 @@ func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
 }
 
-// insert checks the flags and returns the one kernel between the slices of the carrier:
-// PTX, a benchmark, or a course of power. Errors are of usage.
+// insert checks the flags and returns the kernel to insert between the slices of
+// the carrier: from a PTX file, a benchmark of given length, or, for a simulated
+// GPU, a course of power. Exactly one must be named; every error is wrong usage.
 func (f *tinyFlags) insert() (gpu.Insert, *sim.Kernel, error) {
 	usage := func(format string, a ...any) (gpu.Insert, *sim.Kernel, error) {
 		return gpu.Insert{}, nil, cli.Usagef(format, a...)
@@ -302,9 +307,10 @@ func findTinyGPU(selector string, k *sim.Kernel) (card *session.FoundGPU, r gpu.
 	return card, r, nil
 }
 
-// plan returns the plan and the length of one launch, which r runs to find out. Flags
-// replace parts of the plan, whose U is then 0. A plan that misses --until-u is an error,
-// unless flags fix blocks and slices.
+// plan returns the plan and the length of one launch. If r is not nil, and the
+// length is not known, it first runs the kernel to find out. Flags replace parts
+// of the plan; U, the expected uncertainty, is then unknown and 0. A plan that
+// cannot reach --until-u is an error, unless the flags fix blocks and slices.
 func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.TrainRunner, insert gpu.Insert) (tiny.Plan,
 	measure.Seconds, error,
 ) {
@@ -349,7 +355,8 @@ func (f *tinyFlags) plan(ctx context.Context, m measurement.Monitor, r gpu.Train
 	return p, length, err
 }
 
-// planned returns the method's plan for the expected energy and the meter's noise.
+// planned returns the plan of the method for the expected energy and the meter's
+// noise.
 func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 	switch tiny.Method(f.method) {
 	case tiny.Repeat:
@@ -360,7 +367,8 @@ func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 	return tiny.PlanContrast(e, m, f.u)
 }
 
-// planText returns the plan in one line, with duration and expected uncertainty.
+// planText returns the plan in one line, with its duration and expected
+// uncertainty.
 func planText(p tiny.Plan, length measure.Seconds) string {
 	took := p.Takes(length).Round(10 * time.Millisecond)
 	switch p.Method {

@@ -45,8 +45,9 @@ type totalFlags struct {
 	timeout           time.Duration // of one source
 }
 
-// total reads all sources, adds up the job and prints it. A job without tasks is
-// ExitNotFound after that, one that lacks some ExitIncomplete.
+// total reads all sources, adds up the job and prints the report. After the report it
+// returns an ExitNotFound error for a job without tasks, or an ExitIncomplete error where
+// some are missing.
 func total(a *cli.App, ctx context.Context, f totalFlags) error {
 	since, err1 := cli.ParseTime(f.since)
 	until, err2 := cli.ParseTime(f.until)
@@ -334,7 +335,8 @@ type JobReport struct {
 	Cautions []string          `json:"cautions,omitempty"`
 }
 
-// jobSharedReport is an error that several tasks share, named by host and number.
+// jobSharedReport is an error that several tasks share; Tasks names host and task of
+// each.
 type jobSharedReport struct {
 	Source string        `json:"source"`
 	By     string        `json:"by"`
@@ -342,7 +344,8 @@ type jobSharedReport struct {
 	U      measure.Joule `json:"u_j"`
 }
 
-// newTotalReport builds the report of a total; hosts are in the order of t.Hosts.
+// newTotalReport builds the report of a total. hosts are the sources in the order of
+// t.Hosts.
 func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 	r := &JobReport{
 		Job: f.job, Sum: t.Sum, Tasks: t.Tasks, Missing: t.Missing, Expected: f.expect, From: t.Span.From, To: t.Span.To,
@@ -371,12 +374,14 @@ func newTotalReport(f totalFlags, t *job.Total, hosts []jobHost) *JobReport {
 		r.Missing = max(r.Missing, lacking)
 		r.Cautions = append(r.Cautions, fmt.Sprintf("%s of %d that were expected", measure.Plural(t.Tasks, "task"), f.expect))
 	} else if f.expect > 0 && lacking < 0 {
-		r.Cautions = append(r.Cautions, fmt.Sprintf("%s, more than the %d that were expected", measure.Plural(t.Tasks, "task"), f.expect))
+		r.Cautions = append(r.Cautions, fmt.Sprintf("%s, more than the %d that were expected",
+			measure.Plural(t.Tasks, "task"), f.expect))
 	}
 	return r
 }
 
-// render writes the report as text.
+// render writes the report as text: the sum, the table of hosts, missing tasks,
+// shares of the uncertainty and cautions.
 func (r *JobReport) render(w io.Writer) {
 	fmt.Fprintf(w, "Job %s: ", r.Job)
 	if r.Tasks == 0 {
@@ -410,7 +415,8 @@ func (r *JobReport) render(w io.Writer) {
 	out.Each(w, "  caution: %s\n", r.Cautions)
 }
 
-// renderShares writes the parts of U, and the time at which all hosts worked at once.
+// renderShares writes the parts of U, the largest shared errors, and the time at which
+// all hosts worked at once.
 func (r *JobReport) renderShares(w io.Writer) {
 	fmt.Fprintf(w, "  ± U      %v of the tasks' own errors, %v of shared ones; %v if all that does not average "+
 		"out were one error\n", r.Independent, r.Shared, r.AllShared)

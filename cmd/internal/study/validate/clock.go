@@ -57,7 +57,8 @@ func (m *foreignRun) given(f RecordedFlags) (validate.Subject, error) {
 }
 
 // found relates the clocks by matching the edges of the metered power with the begins and
-// ends of the kernels. Edges that do not determine the offset are an error.
+// ends of the kernels. The error names --clock-offset as the remedy where the edges do
+// not determine the offset.
 func (m *foreignRun) found() (validate.Subject, error) {
 	s := m.Subject
 	fit, err := clocksync.Find(m.trace, s.Kernels)
@@ -86,8 +87,10 @@ func (m *foreignRun) found() (validate.Subject, error) {
 	return s, nil
 }
 
-// put sets truth, gaps and notes of s, with the meter's times mapped by host. Samples up
-// to a time already yielded are dropped: times increase strictly.
+// put sets the truth, gaps and notes of s, with the meter's times mapped by host to the
+// host's clock. Cautions are added to a copy, because given and found share one slice. Where
+// the clock jumps back, samples up to the last time already yielded are dropped, so that
+// times increase strictly.
 func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure.Seconds) {
 	s.Gaps = lists.Map(m.lost, func(g validate.Span) validate.Span {
 		return validate.Span{From: host(g.From), To: host(g.To)}
@@ -113,7 +116,8 @@ func (m *foreignRun) put(s *validate.Subject, host func(measure.Seconds) measure
 }
 
 // startNote describes the error of the meter's start time, and distinguishes a wrong time
-// zone (within 10 s of a multiple of 15 min) from other errors. Below 1 s it is "".
+// zone (near a multiple of 15 min, within 10 s) from any other error. It returns "" below
+// 1 s.
 func startNote(offset measure.Seconds) string {
 	d := offset.Duration()
 	const quarter = 15 * time.Minute

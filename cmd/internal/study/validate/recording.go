@@ -89,7 +89,8 @@ func (f *ValidateFlags) checkRecorded(args []string) error {
 	return r.SmiTime.Check()
 }
 
-// validateRecorded validates a recording, corrected by a profile where one is named.
+// validateRecorded reads a recording, corrects its sensor where a profile is named, and
+// validates it. Nothing is read from the database but that profile.
 func validateRecorded(a *cli.App, ctx context.Context, args []string, f ValidateFlags) error {
 	if err := f.checkRecorded(args); err != nil {
 		return err
@@ -211,7 +212,8 @@ func (m *foreignRun) placeSensor(log *smilog.Log, f exchange.SmiFlags) (string, 
 		r.Correlation), nil
 }
 
-// hours formats a multiple of a quarter hour without zero units, as in 1h or 5h30m.
+// hours formats a multiple of a quarter hour without trailing zero units, as in 1h or
+// 5h30m.
 func hours(d time.Duration) string {
 	s := d.String()
 	if d != 0 {
@@ -266,7 +268,8 @@ func (m *foreignRun) totals(r io.Reader) (iter.Seq2[validate.Sample, error], err
 	}, nil
 }
 
-// rows yields the samples of a CSV file, in the time of the subject's origin.
+// rows yields the samples of a CSV file. Relative times count from the subject's origin;
+// absolute ones are moved to it.
 func (m *foreignRun) rows(r io.Reader) (iter.Seq2[validate.Sample, error], error) {
 	h, samples, err := metercsv.Read(r)
 	if err != nil || h.Origin.IsZero() {

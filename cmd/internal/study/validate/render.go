@@ -48,7 +48,8 @@ func (v *validation) render(w io.Writer) {
 	}
 }
 
-// renderValidation writes one report as text, with a plot.
+// renderValidation writes one report: verdict, meter, clock, cautions, the table of
+// methods, the kernels and a plot.
 func renderValidation(w io.Writer, r *validate.Report) {
 	fmt.Fprintf(w, "%s: %s.\n\n", r.Name, r.Verdict)
 	if r.GPU != "" {

@@ -133,7 +133,8 @@ func clockOf(t *store.Task) validate.Clock {
 	}
 }
 
-// cautionsOf returns the cautions of wattmark show, that on blind time once.
+// cautionsOf returns the cautions that wattmark show prints for the task, without the one
+// on the sensor's blind time where the meter's response already covers it.
 func cautionsOf(t *store.Task) (result []string) {
 	away := report.Caution(t.Setup.Response)
 	if away != "" {
@@ -199,8 +200,9 @@ func taskMethods(ctx context.Context, db *store.DB, t *store.Task, times report.
 	return out, nil
 }
 
-// taskMethod converts a stored method. Its energy follows the method's own rule, unless
-// the window changed later.
+// taskMethod converts one stored method. Its energy follows the method's own rule; the
+// readings are integrated instead where the window changed after the method was
+// evaluated.
 func taskMethod(x *store.MethodResult, by map[string][]hostsensor.Point, times report.TaskTimes,
 	work validate.Span,
 ) validate.Method {
@@ -261,8 +263,9 @@ func (f *ValidateFlags) correctedFlags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.sensor.Period, "period", 0, "from one renewal of the register to the next, with --window or --tau")
 }
 
-// addCorrected appends a corrected variant of the methods of s for each profile. One
-// without a field is for the first method of two readings or more.
+// addCorrected appends to the methods of s a variant for each profile, with the sensor's
+// lag or window corrected. A profile without a field applies to the first method with at
+// least two readings; one that fits no method is left out.
 func addCorrected(s *validate.Subject, profiles []*sensor.Profile) {
 	var out []validate.Method
 	for _, p := range profiles {

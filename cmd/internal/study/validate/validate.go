@@ -132,9 +132,11 @@ func validateTasks(a *cli.App, ctx context.Context, ids []store.TaskID, f Valida
 	return judgeSubjects(a, ctx, TaskSubjects(a, ctx, db, ids, &f), f, ids)
 }
 
-// judgeSubjects validates subjects one after another, writes the files asked for and
-// prints the report. A subject with an error is refused; the call fails where all are.
-// tasks are the inputs of a stored validation.
+// judgeSubjects validates subjects one after another, writes the requested files and
+// prints the report. It blocks until the last subject is done or ctx ends.
+//
+// An error that comes with a subject refuses that subject only; the call fails where
+// every subject is refused. tasks are recorded as the inputs of a stored validation.
 func judgeSubjects(a *cli.App, ctx context.Context, list subjects, f ValidateFlags, tasks []store.TaskID) error {
 	v := &validation{}
 	var errs []error
@@ -191,7 +193,8 @@ type FilesReport struct {
 const ValidationKind = "validation"
 
 // keep writes the drawing, the page and the stored analysis that the flags ask for, and
-// notes their names.
+// notes their names for the report. The analysis is a new version where its name exists;
+// a database is created where there is none.
 func (v *validation) keep(a *cli.App, ctx context.Context, f ValidateFlags, tasks []store.TaskID) (err error) {
 	p := page.Page{
 		Reports: v.Subjects, Summary: v.summary, Refused: v.Refused, Made: time.Now(), Maker: "wattmark " + cli.Version(),

@@ -178,22 +178,25 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 		value      float64
 		name, help string
 	}{
-		{float64(s.Captures), "captures_total", "Captures begun, and found in the spool."},
-		{float64(s.Scans), "scans_total", "Scans taken."},
-		{float64(s.Gaps), "gaps_total", "Gaps between scans."},
-		{float64(s.Lost), "lost_scans_total", "Scans lost in gaps."},
-		{float64(s.OverRange), "over_range_total", "Readings at the end of a converter's range."},
-		{float64(s.SpoolBytes), "spool_bytes", "Size of the captures in the spool."},
-		{float64(s.SetAside), "spool_set_aside", "Entries of the spool that could not be used when the monitor started."},
-		{yes[s.Busy], "busy", "1 while somebody has the bench."},
-		{yes[s.Trouble], "instrument_trouble", "1 from a failure of the instrument until it has answered again."},
-		{float64(s.Lag), "lag_seconds", "How far the samples of the running capture are behind the wall clock."},
+		{float64(s.Captures), "wattmark_monitor_captures_total", "Captures begun, and found in the spool."},
+		{float64(s.Scans), "wattmark_monitor_scans_total", "Scans taken."},
+		{float64(s.Gaps), "wattmark_monitor_gaps_total", "Gaps between scans."},
+		{float64(s.Lost), "wattmark_monitor_lost_scans_total", "Scans lost in gaps."},
+		{float64(s.OverRange), "wattmark_monitor_over_range_total", "Readings at the end of a converter's range."},
+		{float64(s.SpoolBytes), "wattmark_monitor_spool_bytes", "Size of the captures in the spool."},
+		{
+			float64(s.SetAside), "wattmark_monitor_spool_set_aside",
+			"Entries of the spool that could not be used when the monitor started.",
+		},
+		{yes[s.Busy], "wattmark_monitor_busy", "1 while somebody has the bench."},
+		{yes[s.Trouble], "wattmark_monitor_instrument_trouble", "1 from a failure of the instrument until it has answered again."},
+		{float64(s.Lag), "wattmark_monitor_lag_seconds", "How far the samples of the running capture are behind the wall clock."},
 	} {
 		kind := prometheus.GaugeValue
 		if strings.HasSuffix(c.name, "_total") {
 			kind = prometheus.CounterValue
 		}
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("wattmark_monitor_"+c.name, c.help, nil, nil), kind, c.value)
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(c.name, c.help, nil, nil), kind, c.value)
 	}
 	held := prometheus.NewDesc("wattmark_monitor_captures_held", "Captures in the spool, by state.",
 		[]string{"state"}, nil)

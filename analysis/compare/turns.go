@@ -296,7 +296,7 @@ func (p posterior) quantile(q float64) float64 {
 	for _, s := range p {
 		lo, hi = min(lo, s.mean+s.u*near, s.mean+s.u*far), max(hi, s.mean+s.u*near, s.mean+s.u*far)
 	}
-	for range 50 { // to the last digit
+	for range 34 { // to 1e-10 of the width
 		if mid := (lo + hi) / 2; p.cdf(mid) < q {
 			lo = mid
 		} else {

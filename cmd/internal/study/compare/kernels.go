@@ -123,12 +123,23 @@ func (r *CompareReport) addKernels(ctx context.Context, s *[2]comparedSide) erro
 		return cmp.Or(cmp.Compare(max(y.Energy.A.Value, y.Energy.B.Value), max(x.Energy.A.Value, x.Energy.B.Value)),
 			cmp.Compare(x.Name, y.Name))
 	})
-	if len(r.Kernels) > 0 && only[0]+only[1] > 0 {
-		r.Cautions = append(r.Cautions, fmt.Sprintf(
-			"%s ran in A only, %d in B only: they are in the totals, and not compared",
-			measure.Plural(only[0], "kernel"), only[1]))
+	if caution := leftOut(len(r.Kernels), only[0], only[1]); caution != "" {
+		r.Cautions = append(r.Cautions, caution)
 	}
 	return nil
+}
+
+// leftOut returns the caution about kernels that only one side has; empty where there is none.
+func leftOut(compared, onlyA, onlyB int) string {
+	switch {
+	case compared > 0 && onlyA+onlyB > 0:
+		return fmt.Sprintf("%s ran in A only, %d in B only: they are in the totals, and not compared",
+			measure.Plural(onlyA, "kernel"), onlyB)
+	case onlyA > 0 && onlyB > 0:
+		return "no kernel is compared: no line of kernels of A is one of B, as where names stand together that the " +
+			"meter does not tell apart (wattmark show --kernels)"
+	}
+	return ""
 }
 
 // compareKernel compares the energy and time of one kernel.

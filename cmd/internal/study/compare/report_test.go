@@ -2,6 +2,7 @@ package compare
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/wattmark/wattmark/store"
@@ -22,6 +23,20 @@ func TestFaultyTasksShareACaution(t *testing.T) {
 	for _, caution := range want {
 		if !slices.Contains(got, caution) {
 			t.Errorf("%q is not among %q", caution, got)
+		}
+	}
+}
+
+// Kernels that one side lacks are a caution, also where no kernel is left to compare.
+func TestKernelsOfOneSideAreACaution(t *testing.T) {
+	for _, c := range []struct {
+		compared, onlyA, onlyB int
+		want                   string
+	}{
+		{3, 1, 0, "1 kernel ran in A only, 0 in B only"}, {0, 1, 2, "no kernel is compared"}, {3, 0, 0, ""}, {0, 2, 0, ""},
+	} {
+		if got := leftOut(c.compared, c.onlyA, c.onlyB); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%+v: %q", c, got)
 		}
 	}
 }

@@ -275,7 +275,8 @@ func relayed(header metadata.MD) (Identity, string, error) {
 }
 
 // RelayOptions dial the other end of a listener that is Inside: calls are made for who
-// asks by the context that they are made with.
+// asks by the context that they are made with. A call whose context ends since its caller is no longer known is
+// Unauthenticated, not Canceled.
 func RelayOptions() []grpc.DialOption {
 	tell := func(ctx context.Context) context.Context {
 		c, known := ctx.Value(callerKey{}).(caller)
@@ -292,15 +293,25 @@ func RelayOptions() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, o ...grpc.CallOption,
 		) error {
-			return invoke(tell(ctx), method, req, reply, cc, o...)
+			return ended(ctx, invoke(tell(ctx), method, req, reply, cc, o...))
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn,
 			method string, open grpc.Streamer, o ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
-			return open(tell(ctx), d, cc, method, o...)
+			s, err := open(tell(ctx), d, cc, method, o...)
+			return relayedStream{s, ctx}, ended(ctx, err)
 		}),
 	}
 }
+
+// relayedStream is a stream made for who asks by a context.
+type relayedStream struct {
+	grpc.ClientStream
+	ctx context.Context
+}
+
+// RecvMsg is part of grpc.ClientStream.
+func (s relayedStream) RecvMsg(m any) error { return ended(s.ctx, s.ClientStream.RecvMsg(m)) }
 
 // notes are the attributes of a call, for the audit log.
 type notes struct {
@@ -421,7 +432,7 @@ func (s *guarded) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// ended returns the cause of a call that Recheck has ended.
+// ended returns the cause of a call whose context ended since its caller is no longer known, else err.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -311,6 +312,17 @@ func TestSocketAndPipe(t *testing.T) {
 		t.Errorf("through the pipe: %+v %v", who, err)
 	}
 	l.wants("nobody, through the pipe", l.list(c), codes.Unauthenticated)
+	ctx, end := context.WithCancelCause(auth.WithFrom(t.Context(), auth.Identity{Name: "ada", Role: auth.Viewer}, "192.0.2.1:5"))
+	s, err := c.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	l.wants("a stream through the pipe", err, codes.OK)
+	end(fmt.Errorf("%w: signed out", auth.ErrUnknown))
+	_, err = s.Recv()
+	l.wants("a stream whose caller signed out", err, codes.Unauthenticated)
+	_, err = c.List(ctx, &grpc_health_v1.HealthListRequest{})
+	l.wants("a call whose caller signed out", err, codes.Unauthenticated)
 }
 
 // A certificate that was renewed is shown from the next connection on; one that is

@@ -78,7 +78,7 @@ func TestSignInJourneyInBrowser(t *testing.T) {
 	inside(t, "auth", "revoke", "gone", "--auth", dir).ok(t)
 	url := start(t, "host", "--db", r.db, "--listen", "127.0.0.1:0", "--socket", "none", "--monitor", "none", "--http", "127.0.0.1:0", "--auth", dir).
 		await(t, `serving JSON over HTTP" address=(https://[0-9.:]+)`)[1]
-	visitPage(t, "signin.mjs", pageSetup{URL: url, Missing: []string{"/v1/", "/assets/", "/signin"}, Tokens: &tokens{Good: good, Wrong: map[string]string{
+	visitPage(t, "signin.mjs", pageSetup{URL: url, Missing: []string{"/v1/", "/wattmark.v1.", "/assets/", "/signin"}, Tokens: &tokens{Good: good, Wrong: map[string]string{
 		good[:len(good)-1]: "not known", expired: "expired", revoked: "revoked", "wm_\x1b[31m\u202e": "not known", "wm_" + strings.Repeat("a", 100_000): "longer than any",
 	}}})
 }

@@ -94,13 +94,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, leave := h.guard.Watch(ctx, who)
 	defer leave()
 	if s, ok := h.session(r); ok { // requests in a session end with it
-		within, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.over, cancel)()
+		within, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(s.over, func() { cancel(errOver) })()
 		ctx = within
 	}
 	h.next.ServeHTTP(w, r.WithContext(ctx))
 }
+
+// errOver: the session of a request has ended, also while the request was being answered.
+var errOver = fmt.Errorf("%w: the session is over: sign in again", auth.ErrUnknown)
 
 // errSite: a page of another site may be behind the request.
 var errSite = fmt.Errorf("%w: a page of this site says where it comes from; this request does not", auth.ErrDenied)
@@ -113,7 +116,7 @@ func (h *Handler) who(r *http.Request) (auth.Identity, error) {
 	if c, err := r.Cookie(cookieName(r)); err == nil {
 		s, ok := h.session(r)
 		if !ok {
-			return auth.Identity{}, fmt.Errorf("%w: the session is over: sign in again", auth.ErrUnknown)
+			return auth.Identity{}, errOver
 		}
 		if err := h.guard.Valid(s.who); err != nil {
 			h.sessions.end(c.Value)

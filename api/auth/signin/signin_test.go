@@ -1,6 +1,8 @@
 package signin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,6 +235,9 @@ func TestSessionEndsItsStreams(t *testing.T) {
 	s.Config.Handler = New(t.Context(), s.handler.guard, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(began)
 		<-r.Context().Done()
+		if cause := context.Cause(r.Context()); !errors.Is(cause, auth.ErrUnknown) {
+			t.Errorf("the request ends with %v", cause)
+		}
 		close(over)
 	}), s.handler.now)
 	c, _ := s.signIn(s.token("ada", auth.Measurer, time.Hour))

@@ -27,12 +27,10 @@ export async function visitor(browser, options = {}) {
   context.setDefaultTimeout(180_000); // only what hangs runs into it
   const page = await context.newPage();
   const hear = (what) => complaints.push(`${what} (at ${page.url()})`);
-  // Of a question that a navigation ended the browser may still show the answer: 499, that its asker has gone.
-  const gone = 499;
-  page.on('console', (m) => { if (!expected(m.location().url) && !m.text().includes(`a status of ${gone}`)) hear(`console ${m.type()}: ${m.text()}`); });
+  page.on('console', (m) => { if (!expected(m.location().url)) hear(`console ${m.type()}: ${m.text()}`); });
   page.on('pageerror', (e) => hear(`exception: ${e.stack ?? e}`));
   page.on('requestfailed', (r) => { if (r.failure()?.errorText !== 'net::ERR_ABORTED') hear(`request failed: ${r.url()} ${r.failure()?.errorText}`); });
-  page.on('response', (r) => { if (r.status() >= 400 && r.status() !== gone && !expected(r.url())) hear(`${r.status()} of ${r.url()}`); });
+  page.on('response', (r) => { if (r.status() >= 400 && !expected(r.url())) hear(`${r.status()} of ${r.url()}`); });
   const ours = [setup.url, ...(setup.elsewhere ?? []), ...(setup.views ?? []).map((v) => v.at).filter((at) => /^(https|file):/.test(at))];
   context.on('request', (r) => { if (!ours.some((at) => r.url().startsWith(at)) && !/^(data:|about:blank)/.test(r.url())) hear(`request to elsewhere: ${r.url()}`); });
   return page;

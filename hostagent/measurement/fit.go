@@ -215,5 +215,6 @@ func (s *sharing) solve(columns []int, total measure.Joule) ([]attribute.Entry, 
 	if err != nil {
 		return nil, err
 	}
-	return x.Solve(total)
+	solution, err := x.Solve(total)
+	return solution.Entries, err
 }

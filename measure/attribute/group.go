@@ -23,6 +23,15 @@ type Entry struct {
 	Shared, UShared measure.Joule
 }
 
+// Solution is a window's energy by column.
+type Solution struct {
+	Entries []Entry
+	Columns int // with active idle and idle
+	// Rank is the number of combinations of columns that the readings determine to better than the window's mean
+	// power; below Columns there are groups.
+	Rank int
+}
+
 // Solve ends the fit and returns the window's energy by column. total is the window's energy, which the entries come
 // to: the remainder of the fit, mostly what the trapezoid rule loses between scans, is distributed in proportion to the
 // energies.
@@ -30,23 +39,23 @@ type Entry struct {
 // Two entries that are most alike (the most negative correlation) become one until each has a U (k = 2) below
 // its share of the window's energy, by time, and a variance that is not inflated by what the columns have in
 // common, or until one is left.
-func (s *Solver) Solve(total measure.Joule) ([]Entry, error) {
+func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 	sums := newNormal(len(s.x))
 	for i := range s.sums {
 		sums.plus(&s.sums[i])
 	}
 	if sums.n == 0 || !(total > 0) {
-		return nil, fmt.Errorf("attribute: %d readings of %v: %w", sums.n, total, ErrNoData)
+		return out, fmt.Errorf("attribute: %d readings of %v: %w", sums.n, total, ErrNoData)
 	}
 	w := s.walkers[0]
 	if err := w.to(s.to); err != nil { // the rest of the launches' time
-		return nil, fmt.Errorf("attribute: %w", err)
+		return out, fmt.Errorf("attribute: %w", err)
 	}
 	mean := float64(total) / (s.to - s.from)
 	g := grouping{mean: mean, total: float64(total), memory: float64(cmp.Or(s.model.Average, s.model.Memory))}
 	fits, likely, err := s.fits(&sums, mean)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	f := &fits[0]
 	p, fresh := f.powers(), f.fresh()
@@ -71,12 +80,16 @@ func (s *Solver) Solve(total measure.Joule) ([]Entry, error) {
 			})
 		}
 	}
+	if out.Rank, err = determined(fresh, mean); err != nil {
+		return out, err
+	}
 	g.merge()
 	Distribute(g.entries, total, total)
 	if len(g.entries) == 1 {
 		g.entries[0].UShared = 0 // the window's energy itself
 	}
-	return g.entries, nil
+	out.Entries, out.Columns = g.entries, s.columns
+	return out, nil
 }
 
 // energies turns a covariance of powers into one of energies.
@@ -84,6 +97,20 @@ func energies(powers *mat.SymDense, share []float64) *mat.Dense {
 	out := mat.NewDense(len(share), len(share), nil)
 	out.Apply(func(i, j int, v float64) float64 { return share[i] * share[j] * v }, powers)
 	return out
+}
+
+// determined counts the combinations of columns whose powers are known to better than the mean.
+func determined(covariance *mat.SymDense, mean float64) (rank int, err error) {
+	var eigen mat.EigenSym
+	if !eigen.Factorize(covariance, false) {
+		return 0, fmt.Errorf("attribute: no eigenvalues of %d columns: %w", covariance.SymmetricDim(), ErrNoData)
+	}
+	for _, v := range eigen.Values(nil) {
+		if v < mean*mean {
+			rank++
+		}
+	}
+	return rank, nil
 }
 
 // apart reports whether a column joins no group.

@@ -171,7 +171,7 @@ func (k *Kernels) warnOfShort(lines []store.NameEnergy, resolution measure.Secon
 			fitted, all, resolution)
 	}
 	if groups > 0 {
-		k.warn("names that stand together are not told apart by the meter: the energy is that of all of them")
+		k.warn("the readings do not determine the energies of names that are listed together: the line has their sum")
 	}
 	if short > 0 {
 		k.warn("%d of %d kernels are shorter than the %v that the meter resolves: their energy is what it saw around "+

@@ -180,12 +180,12 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 		r.conclude()
 	})
 	if errors.Is(err, errRuns) || errors.Is(err, ErrCorrupt) {
-		// All findings of the task are left: its transaction was rolled back as a whole.
-		for _, f := range findings {
-			// A damaged page met on the way: nothing of the task can be mended in place.
-			if f.Remedy, f.Mendable = salvageRemedy, false; errors.Is(err, errRuns) {
-				f.Remedy = "it still runs: let it end, or let wattmark host end it, and repair again"
-			}
+		why := salvageRemedy // a damaged page: nothing of the task can be mended in place
+		if errors.Is(err, errRuns) {
+			why = "it still runs: let it end, or let wattmark host end it, and repair again"
+		}
+		for _, f := range findings { // all are left: the task's transaction was rolled back as a whole
+			f.Remedy, f.Mendable = why, false
 			out.Left = append(out.Left, f)
 		}
 		return nil

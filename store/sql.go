@@ -318,7 +318,7 @@ func nanos(t time.Time) any {
 }
 
 // stored brings values into the form in which they are stored: SQLite has no NaN, and stores NULL; unsigned numbers
-// of 64 bits keep their bits in signed columns.
+// of 64 bits keep their bits in signed columns. It changes values in place.
 func stored(values []any) []any {
 	for i := range values {
 		switch v := reflect.ValueOf(values[i]); v.Kind() {

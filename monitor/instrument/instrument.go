@@ -247,7 +247,7 @@ func ClampRails(names []string, picked []int, role func(name string) measure.Rol
 	return rails
 }
 
-// Within reports an option that does not lie from least to most, which want words.
+// Within returns an error unless the value of an option lies from least to most; want describes that range.
 func Within[T cmp.Ordered](option string, v, least, most T, want string) error {
 	if v >= least && v <= most { // which a NaN does not
 		return nil
@@ -255,7 +255,7 @@ func Within[T cmp.Ordered](option string, v, least, most T, want string) error {
 	return fmt.Errorf("%s %v: want %s", option, v, want)
 }
 
-// CheckSilence reports an option silence that cannot be used.
+// CheckSilence returns an error unless the option silence lies from 100 ms to 1 h.
 func CheckSilence(d time.Duration) error {
 	return Within("silence", d, 100*time.Millisecond, time.Hour, "100ms to 1h")
 }

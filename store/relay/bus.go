@@ -85,8 +85,8 @@ type Bus struct {
 const metaPartitions = "wattmark-partitions"
 
 const (
-	// callWithin bounds one request, also one whose context has no end. An election takes 4 to 9 seconds, and a
-	// request that was lost in it must be repeated after it.
+	// callWithin bounds one request; the library applies it where the context has no deadline. An election takes 4 to 9
+	// seconds, and a request that was lost in it must be repeated after it.
 	callWithin = 5 * time.Second
 	// askWithin bounds a request that is soon repeated: no node answers while nodes start.
 	askWithin = 2 * time.Second

@@ -49,7 +49,7 @@ func (f *ReplayFlags) AddClocks(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.UtcOffset, "utc-offset", 0, "how far nvidia-smi's local time was ahead of UTC")
 }
 
-// Read reads the recording in a folder. command names the help that tells which files make one.
+// Read reads the recording in a folder. An error points to the help of command, which lists the files of a recording.
 func (f *ReplayFlags) Read(dir, command string) (*recording.Recording, error) {
 	rec, err := recording.Read(os.DirFS(dir), recording.Clocks{Shift: f.Shift, UTCOffset: f.UtcOffset})
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/guptarohit/asciigraph"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/api"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -46,7 +45,7 @@ func (r *Report) AddKernels(ctx context.Context, db *store.DB) error {
 	return addMembers(ctx, db, r, &tables, lines)
 }
 
-// addMembers adds the launches and times of the names that are not told apart.
+// addMembers adds to each group its names, with their launches and times.
 func addMembers(
 	ctx context.Context, db *store.DB, r *Report, tables *store.LaunchTables, lines []store.NameEnergy,
 ) error {
@@ -148,7 +147,9 @@ func RenderKernels(a *cli.App, r *Report) {
 			row[5] = l.PerCall
 		}
 		t.AppendRow(row)
-		appendMembers(t, l.Members)
+		for _, m := range memberRows(l.Members) {
+			t.AppendRow(m)
+		}
 	}
 	if measure.Known(k.Sum) && r.EnergyJ != nil && r.EnergyUJ != nil {
 		t.AppendFooter([]any{"sum", "", "", out.EnergyText(float64(k.Sum), *r.EnergyUJ), "", "", ""})
@@ -160,24 +161,26 @@ func RenderKernels(a *cli.App, r *Report) {
 // mostMembers bounds the names of a group that are listed.
 const mostMembers = 12
 
-// appendMembers lists the names of a group below its line, the last row for all that are left out.
-func appendMembers(t table.Writer, members []api.KernelMember) {
+// memberRows are the names of a group, the last row for all that are left out.
+func memberRows(members []api.KernelMember) (rows []out.Row) {
+	row := func(name string, m api.KernelMember) {
+		rows = append(rows, out.Row{"  " + name, m.Launches, m.Busy, "", "", "", ""})
+	}
 	var rest api.KernelMember
 	for i, m := range members {
-		if i >= mostMembers-1 && len(members) > mostMembers {
+		switch {
+		case i >= mostMembers-1 && len(members) > mostMembers:
 			rest.Launches, rest.Busy = rest.Launches+m.Launches, rest.Busy+m.Busy
-			continue
+		case m.Launches == 0: // the time between kernels
+			rows = append(rows, out.Row{"  " + m.Name, "", "", "", "", "", ""})
+		default:
+			row(measure.Shorten(m.Name, 58), m)
 		}
-		row := []any{"  " + measure.Shorten(m.Name, 58), m.Launches, m.Busy, "", "", "", ""}
-		if m.Launches == 0 {
-			row[1], row[2] = "", ""
-		}
-		t.AppendRow(row)
 	}
 	if rest.Launches > 0 {
-		left := fmt.Sprintf("  %d more", len(members)-mostMembers+1)
-		t.AppendRow([]any{left, rest.Launches, rest.Busy, "", "", "", ""})
+		row(fmt.Sprintf("%d more", len(members)-mostMembers+1), rest)
 	}
+	return rows
 }
 
 // WindowsReport are the windows of a server, and their sums.

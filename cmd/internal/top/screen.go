@@ -101,7 +101,7 @@ func feedTop(ctx context.Context, c *monitorclient.Client, f topFlags, send func
 	}
 }
 
-// askBench requests the bench and the list of its captures, or tells the failure.
+// askBench requests the bench and the list of its captures, and returns the change of the state by them or by the error.
 func askBench(ctx context.Context, c *monitorclient.Client) topMessage {
 	b, err := c.GetBench(ctx)
 	var list []session.Capture

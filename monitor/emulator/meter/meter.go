@@ -85,7 +85,8 @@ func Drawing(rng *rand.Rand, draw bool) func(sigma float64) float64 {
 	}
 }
 
-// Code is what a converter makes of a value in its steps, with noise.
+// Code returns the converter's code of a value, from least to most. All are in steps of the converter; noise is the
+// standard deviation of the value.
 func Code(v, noise float64, rng *rand.Rand, least, most float64) float64 {
 	return min(max(math.Round(v+noise*rng.NormFloat64()), least), most)
 }

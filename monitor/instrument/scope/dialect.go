@@ -300,7 +300,7 @@ func (s Spec) channel(name string, in Input, p Scale) measure.Channel {
 	}
 }
 
-// Width is what several makers call codes of so many bytes.
+// Width has the keyword of several makers for codes by their number of bytes.
 var Width = map[int]string{1: "BYTE", 2: "WORD"}
 
 // Prefixes are how makers shorten numbers, the largest first.

@@ -229,7 +229,7 @@ func parseGrid(s string) (g grid, err error) {
 
 // gather returns the points of the file, the traces and the tasks, in this order, and the numbers of the tasks. The
 // database is opened for tasks alone. A task in --blocks that is not among the tasks is wrong usage, as is no source;
-// use is what the points are for.
+// use completes that error: name what to use.
 func (s *pointSources) gather(a *cli.App, ctx context.Context, use string, tasks []string) (
 	points []predict.Point, ids []store.TaskID, err error,
 ) {

@@ -59,8 +59,8 @@ func Bind(lib uintptr, table any) error {
 	return nil
 }
 
-// Load binds the first library that can be loaded to a new table. Without one the error wraps none, and for a library
-// that lacks a function old; each ends in a remedy.
+// Load binds the first library that can be loaded to a new table. Where none can be loaded, the error wraps none and
+// ends in remedy; where the library lacks a function, it wraps old and ends in update.
 func Load[T any](names []string, none error, remedy string, old error, update string) (*T, error) {
 	lib, err := Open(names...)
 	if err != nil {

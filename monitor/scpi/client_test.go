@@ -4,6 +4,7 @@ package scpi_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -64,11 +65,12 @@ func serve(t *testing.T, i *scpiface.Instrument, fragment int) string {
 	return "tcp:" + l.Addr().String()
 }
 
+// silence is the timeout of tests in which an instrument does not answer. Those in which it does wait for a minute.
+const silence = time.Second
+
 func open(t *testing.T, cfg scpi.Config) *scpi.Client {
 	t.Helper()
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 250 * time.Millisecond
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	cfg.Quiet = 15 * time.Millisecond
 	cfg.Backoff.First = 10 * time.Millisecond
 	c := scpi.New(cfg)
@@ -147,7 +149,7 @@ func TestTheLinkComesBackInStep(t *testing.T) {
 		fails      bool
 	}{
 		"late reply": {
-			scpiface.Fault{Kind: scpiface.Late, Match: ":DATA?", For: 300 * time.Millisecond},
+			scpiface.Fault{Kind: scpiface.Late, Match: ":DATA?", For: silence + 50*time.Millisecond},
 			0,
 			true,
 		},
@@ -162,7 +164,7 @@ func TestTheLinkComesBackInStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := scope()
-			client := open(t, scpi.Config{Address: serve(t, i, 0)})
+			client := open(t, scpi.Config{Address: serve(t, i, 0), Timeout: silence})
 			i.Inject(c.fault)
 			b, err := client.QueryBlock(t.Context(), ":DATA?", 1000, nil)
 			if (err != nil) != c.fails || (err != nil && len(b) > 0) {
@@ -193,7 +195,7 @@ func TestAReplyToSomethingElseIsAskedForAgain(t *testing.T) {
 
 func TestAnotherInstrumentAfterATimeout(t *testing.T) {
 	i := scope()
-	client := open(t, scpi.Config{Address: serve(t, i, 0)})
+	client := open(t, scpi.Config{Address: serve(t, i, 0), Timeout: silence})
 	i.Inject(scpiface.Fault{Kind: scpiface.Mute, Match: ":LEV?"})
 	if _, err := client.Query(t.Context(), ":LEV?"); !errors.Is(err, instrument.ErrSilent) ||
 		!strings.Contains(err.Error(), "remote mode") {
@@ -271,7 +273,7 @@ func TestACancelledQueryEndsAtOnce(t *testing.T) {
 // never read without having asked.
 func TestWholeMessages(t *testing.T) {
 	dial := montest.Messages(t, scope().NewSession())
-	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial})
+	client := open(t, scpi.Config{Address: "usbtmc:test", Dial: dial, Timeout: silence})
 	for range 3 {
 		good(t, client)
 	}

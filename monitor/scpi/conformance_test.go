@@ -62,10 +62,10 @@ func (f *foreign) client(c net.Conn) {
 }
 
 // reach puts a foreign instrument on the net and a client on it.
-func reach(t *testing.T, f *foreign) *scpi.Client {
+func reach(t *testing.T, f *foreign, timeout time.Duration) *scpi.Client {
 	t.Helper()
 	at, _ := montest.Serve(t, "127.0.0.1:0", f.serve)
-	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: time.Second})
+	return open(t, scpi.Config{Address: "tcp:" + at, Timeout: timeout})
 }
 
 const waveform = "\x00\n\r\n#80\xff\x7f\n" // ten bytes, with all that a parser could trip over
@@ -117,7 +117,7 @@ func reads(t *testing.T, c *scpi.Client) {
 func TestMakers(t *testing.T) {
 	for name, replies := range makers {
 		t.Run(name, func(t *testing.T) {
-			c := reach(t, &foreign{replies: replies})
+			c := reach(t, &foreign{replies: replies}, time.Minute)
 			for range 3 {
 				reads(t, c)
 			}
@@ -162,7 +162,7 @@ func TestBlocksThatCannotBeTaken(t *testing.T) {
 		"":                  instrument.ErrSilent,
 	} {
 		replies := map[string][]string{"*IDN?": {"ACME,S1,1,1\n"}, "BAD?": {reply}, "LEV?": {"1.25\n"}}
-		c := reach(t, &foreign{replies: replies})
+		c := reach(t, &foreign{replies: replies}, silence)
 		if b, err := c.QueryBlock(t.Context(), "BAD?", 200, []byte("x")); !errors.Is(err, want) || string(b) != "x" {
 			t.Errorf("%q: %q, %v", reply, b, err)
 		}
@@ -187,7 +187,7 @@ func TestALateWaveformPoisonsNothing(t *testing.T) {
 			close(late)
 		}
 	}
-	c := reach(t, f)
+	c := reach(t, f, silence)
 	if _, err := c.QueryBlock(t.Context(), "WAV?", 100, nil); !errors.Is(err, instrument.ErrSilent) {
 		t.Fatalf("got %v", err)
 	}
@@ -242,7 +242,7 @@ func TestUnknownQueries(t *testing.T) {
 		"*IDN?": {"YOKOGAWA,WT310,C2,F1.03\n"}, ":STAT:ERR?": {"113,\"Undefined header\"\n"}, ":RATE?": {"100.0E-03\n"},
 	}}
 	at, _ := montest.Serve(t, "127.0.0.1:0", f.serve)
-	c := open(t, scpi.Config{Address: "tcp:" + at, Timeout: time.Second, ErrorQuery: ":STAT:ERR?"})
+	c := open(t, scpi.Config{Address: "tcp:" + at, Timeout: silence, ErrorQuery: ":STAT:ERR?"})
 	if _, err := c.Query(t.Context(), "SYST:ERR?"); !errors.Is(err, instrument.ErrSilent) ||
 		!strings.Contains(err.Error(), "does it know this query") {
 		t.Errorf("got %v", err)

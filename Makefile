@@ -22,7 +22,7 @@ RACE_FROM ?= 0
 RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-.PHONY: all build test test-computed test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
+.PHONY: all build test test-computed test-trials test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean
 
 all: build
 
@@ -113,23 +113,26 @@ AT_ONCE ?= -p 2 -parallel 4
 test: ## all tests of less than 4 s; RUN=. runs all, RUN=NAME some, LESS leaves packages out; needs nothing but Go
 	$(GO) test -timeout 30m $(AT_ONCE) $(if $(RUN),-run '$(RUN)') ./cmd/wattmark $(if $(LESS),$(filter-out $(LESS),$(shell $(GO) list $(PKGS))),$(PKGS))
 
-# Statistical coverage and long sweeps: files with the build tag slow, and all tests beside them. A busy machine does
-# not disturb the packages of COMPUTES, which compute in virtual time: CI runs all of them beside the tests of the
-# others. Of the others with slow tests every SLOW_EVERYth runs, from SLOW_FROM on.
+# Statistical coverage and long sweeps: files with the build tag slow, and all trials of the tests beside them. A busy
+# machine does not disturb the packages of COMPUTES, which compute in virtual time. Of the slow tests of other packages
+# every SLOW_EVERYth runs, from SLOW_FROM on.
 SLOW_EVERY ?= 1
 SLOW_FROM ?= 0
-SLOWLY   = $(GO) test -tags slow,grpcnotrace
+SLOWLY   = $(GO) test -tags slow,grpcnotrace -timeout 40m
 COMPUTES = analysis measure cmd/trial/model hostagent/experiment/tiny
 COMPUTED = $(shell $(GO) list $(patsubst %,./%/...,$(COMPUTES)))
-SLOW = $(shell git grep -l -e '^//go:build slow' -e 'coverage\.[STW]' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v $(patsubst %,-e ^%,$(COMPUTES)) -e cmd/trial$$ -e cmd/libwattmark$$ -e cmd/wattmark$$ | awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM) { print "./" $$0 }')
+SLOW     = { git grep -p -e 'coverage\.[STW]' -- '*_test.go'; git grep -p -e '^func Test' $$(git grep -l '^//go:build slow' -- '*_test.go'); } | \
+  sed -n 's|^\(.*\)/[^/=:]*[=:]func \(Test[A-Za-z0-9_]*\)(.*|\1 \2|p' | sort -u | grep -v $(patsubst %,-e '^%[ /]',$(COMPUTES)) -e '^cmd/[ltw]' | \
+  awk 'NR % $(SLOW_EVERY) == $(SLOW_FROM)'
 test-computed: ## the packages that compute in virtual time, with all trials
-	$(SLOWLY) -timeout 40m $(COMPUTED)
-test-slow: ## the other tests that take minutes of processor time
-	$(if $(SLOW),$(SLOWLY) -timeout 20m $(SLOW))
-	$(SLOWLY) -timeout 20m -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
-	$(SLOWLY) -timeout 20m -run 'Campaign|EachCut' ./cmd/trial -limit 30s
-	$(SLOWLY) -timeout 20m -run AddressSanitizer ./cmd/libwattmark
-	$(SLOWLY) -timeout 20m -run CertificatesOfRecordings ./cmd/wattmark
+	$(SLOWLY) $(COMPUTED)
+test-trials: ## the tests with trials of other packages, with all trials: minutes of processor time each
+	@$(SLOW) | while read -r dir name; do echo "$$dir $$name"; $(SLOWLY) -run "^$$name$$" "./$$dir" || exit 1; done
+test-slow: ## the other tests that take minutes
+	$(SLOWLY) -run 'Cycles|DS1000Z/leaks' ./monitor/instrument/...
+	$(SLOWLY) -run 'Campaign|EachCut' ./cmd/trial -limit 30s
+	$(SLOWLY) -run AddressSanitizer ./cmd/libwattmark
+	$(SLOWLY) -run CertificatesOfRecordings ./cmd/wattmark
 
 # What starts processes, browsers and database servers, and meters in real time, is left to make test.
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)

@@ -2,7 +2,7 @@
 // confidence intervals that hold the truth. By default a test makes a tenth of its
 // trials, so that it runs in about a second; with the build tag slow it makes all:
 //
-//	make test-computed test-slow
+//	make test-computed test-trials
 //
 // The bounds of a share apply as they are to a slow test. A short test widens them by the
 // scatter of a share p of n trials, √(p(1−p)/n).

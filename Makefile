@@ -15,11 +15,12 @@ FUZZ_TIME ?= 5s
 FUZZ_EVERY ?= 1
 FUZZ_FROM ?= 0
 PKGS    := ./...
-# measure, analysis and store/exchange start no goroutine and hold no lock: nothing
-# there can race. store/postgres makes the calls of store's own tests once more.
+# The folders of SEQUENTIAL start no goroutine and hold no lock: nothing there can race. store/postgres makes the calls of
+# store's own tests once more.
+SEQUENTIAL = measure analysis store/exchange hostagent/experiment/tiny cmd/supply
 RACE_EVERY ?= 1
 RACE_FROM ?= 0
-RACING   = $(shell $(GO) list $(PKGS) | grep -v -e '^github.com/wattmark/wattmark/measure' -e '^github.com/wattmark/wattmark/analysis' -e '^github.com/wattmark/wattmark/store/exchange' -e '^github.com/wattmark/wattmark/store/postgres' | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
+RACING   = $(shell $(GO) list $(PKGS) | grep -v $(patsubst %,-e '^github.com/wattmark/wattmark/%',$(SEQUENTIAL) store/postgres) | awk 'NR % $(RACE_EVERY) == $(RACE_FROM)')
 GOFILES  = $(shell git ls-files '*.go' | grep -v '\.pb\.go$$')
 
 .PHONY: all build test test-computed test-trials test-slow check race fuzz bench lint generate generate-check tidy-check install lib install-lib release deb clean

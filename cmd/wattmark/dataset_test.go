@@ -89,6 +89,7 @@ func recomputes(t *testing.T, set string, tasks int) {
 // although the sensor's values lie before their time stamps.
 func TestDatasetOfRecordings(t *testing.T) {
 	coverage.Long(t)
+	noRaces(t)
 	t.Parallel()
 	dir := t.TempDir()
 	db, set := filepath.Join(dir, "power.db"), filepath.Join(dir, "set")
@@ -182,6 +183,7 @@ func TestImportOfBrokenRecordings(t *testing.T) {
 // back are equal to those that went.
 func TestPublishAndBack(t *testing.T) {
 	coverage.Long(t)
+	noRaces(t)
 	t.Parallel()
 	dir := t.TempDir()
 	if keep := os.Getenv("WATTMARK_DATASET"); keep != "" { // for trying recompute.sql by hand

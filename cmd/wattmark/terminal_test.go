@@ -49,6 +49,7 @@ func atColumns(t *testing.T, columns uint16, args ...string) string {
 // where that is not wanted.
 func TestTerminals(t *testing.T) {
 	coverage.Long(t)
+	noRaces(t)
 	goldenUser(t)
 	t.Setenv("TERM", "xterm-256color")
 	list, err := os.ReadFile(filepath.Join(goldenDir, "commands.txt"))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/internal/lists"
+	"gonum.org/v1/gonum/stat"
 )
 
 // A multiplexed converter reads its channels one after another: a channel's
@@ -38,12 +39,14 @@ func (s *Setup) lag(r Rail) Seconds {
 	return s.Channels[r.Y].Skew - s.Channels[r.X].Skew
 }
 
-// MeanSkew is the mean delay of the rails' first channels, those that carry the current.
-func (s *Setup) MeanSkew() (mean Seconds) {
-	for _, r := range s.Rails {
-		mean += s.Channels[r.X].Skew
-	}
-	return mean / Seconds(len(s.Rails))
+// MeanSkew returns the mean delay of the rails' first channels, those that carry the current, and its standard
+// uncertainty as the delay of their sum. A step of the card counts by each rail's share of it, which is not known: of
+// n delays with the variance v, shares that are uniform over all divisions of one (Dirichlet) give a weighted mean
+// with the variance v/(n + 1).
+func (s *Setup) MeanSkew() (mean, u Seconds) {
+	delays := lists.Map(s.Rails, func(r Rail) float64 { return float64(s.Channels[r.X].Skew) })
+	m, v := stat.PopMeanVariance(delays, nil)
+	return Seconds(m), Seconds(math.Sqrt(v / float64(len(delays)+1)))
 }
 
 // aligns reports whether the second reading of the rail is brought to the

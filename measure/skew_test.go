@@ -350,3 +350,31 @@ func TestSkewBeyondReason(t *testing.T) {
 		t.Error("readings 100 000 scans apart are aligned")
 	}
 }
+
+// The delay of a rail's sum is known as well as the rails' shares of a step are.
+func TestMeanSkew(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	skews := []Seconds{0, 33e-6, 70e-6}
+	s := Setup{}
+	for i, skew := range skews {
+		s.Channels = append(s.Channels, Channel{Skew: skew})
+		s.Rails = append(s.Rails, Rail{X: i, Y: -1})
+	}
+	mean, u := s.MeanSkew()
+	var squares, n float64
+	for range 20000 {
+		var all, sum float64
+		for _, skew := range skews { // shares uniform over all divisions
+			x := rng.ExpFloat64()
+			all, sum = all+x, sum+x*float64(skew-mean)
+		}
+		squares, n = squares+sum/all*sum/all, n+1
+	}
+	if want := math.Sqrt(squares / n); math.Abs(float64(u)/want-1) > 0.02 {
+		t.Errorf("%v with a standard uncertainty of %v, the shares scatter it by %v s", mean, u, want)
+	}
+	s.Rails, s.Channels = s.Rails[:1], s.Channels[:1]
+	if mean, u := s.MeanSkew(); mean != skews[0] || u != 0 {
+		t.Errorf("of one rail %v ± %v, want its own", mean, u)
+	}
+}

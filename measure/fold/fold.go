@@ -119,7 +119,7 @@ func (f *Folder) Add(b *measure.Block) error { return f.stream.Add(b) }
 func (f *Folder) take(p *measure.Powers) error {
 	tb := f.setup.Timebase
 	width := f.cfg.span() / measure.Seconds(len(f.cells))
-	delay := f.setup.MeanSkew()
+	delay, _ := f.setup.MeanSkew()
 	for i := range p.Scans() {
 		t := tb.Seconds(p.Tick(i)) + delay
 		for f.at+1 < len(f.cfg.Starts) && t >= f.cfg.Starts[f.at+1]-f.cfg.Before {

@@ -114,6 +114,7 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	var shape, feetW, w, wx, chi2, n float64
 	sharp := false // no point lies on an edge, but by chance
+	edges, sudden := float64(max(stacks[0].edges+stacks[1].edges, 1)), 0.0
 	for i, st := range stacks {
 		if st.edges == 0 {
 			st = stacks[1-i]
@@ -123,6 +124,9 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 		}
 		shape += st.shape() / 2
 		sharp = sharp || st.tau+st.box/2 < s.space/4
+		if st.tau < st.gap { // an edge lies anywhere within a scan, and where the fit stops is as good as their mean
+			sudden = s.space * s.space / 12 / edges
+		}
 	}
 	fit := foot{0, math.Hypot(u, shape)}
 	found := []foot{fit}
@@ -146,7 +150,7 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 	v, ratio := max(1/w, min(fit.u*fit.u, 1/feetW)), (sure+chi2)/(sure+n-1)
 	switch noise := min(u*u, v); {
 	case sharp:
-		v = max(v, u*u) * max(ratio, 1)
+		v = max(v, u*u, sudden) * max(ratio, 1)
 	case ratio < 1:
 		v = noise + (v-noise)*ratio
 	default:
@@ -249,7 +253,7 @@ func (s *stack) index(u float64) int {
 // between the response and an exponential: the error for a straight ramp, in proportion to the
 // misfit. A misfit that noise would hide counts up to that of a ramp.
 func (s *stack) shape() float64 {
-	m := max(s.edges, 2) // points a bin: one of each edge
+	m := max(min(s.edges, int(s.tau/(2*s.gap))), 1) // points a bin: one of each edge, where that is short enough to see a shape
 	var misfit, variance float64
 	to := s.index(4*s.tau + s.box)
 	for i := s.index(-s.tau - s.box/2); i+m < min(to, len(s.pts)); i += m {
@@ -266,8 +270,15 @@ func (s *stack) shape() float64 {
 	ramp := exponentialMisfit / (1 + averagedMisfit*h) * s.step * s.step * s.tau
 	hidden := math.Sqrt(variance)
 	u := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	// The edge lies somewhere between two points, and so does the place that the fit gives it: 1/6 is the mean square of
+	// their distance.
+	if i := s.index(0); i > 0 && i < len(s.pts) {
+		if hole := s.pts[i].u - s.pts[i-1].u; s.tau < hole {
+			u = max(u, hole/math.Sqrt(6))
+		}
+	}
 	if s.tau < s.gap {
-		return max(u, s.gap/2) // the edge lies somewhere between two points
+		u = max(u, s.gap/2)
 	}
 	return u
 }

@@ -119,6 +119,45 @@ func TestEdgesAsCardsHaveThem(t *testing.T) {
 	}
 }
 
+// TestEdgesOfFewReadings times markers of which few readings lie on an edge, or none: edges of half a scan to some of
+// them, and sudden ones. Response and step are drawn anew for each.
+func TestEdgesOfFewReadings(t *testing.T) {
+	soft := func(rng *rand.Rand) response {
+		scale := math.Exp(rng.Float64() * math.Log(9)) // 1 to 9
+		switch rng.IntN(3) {
+		case 0:
+			return response{0.1 * scale, 1}
+		case 1:
+			return exponential(0.035 * scale)
+		}
+		return response{0.03 * scale, 0.4 + 0.4*rng.Float64(), 0.1 * scale, 1}
+	}
+	sudden := func(*rand.Rand) response { return response{1e-6, 1} }
+	short := func(rng *rand.Rand) response { return response{0.001 + 0.029*rng.Float64(), 1} }
+	for name, c := range map[string]struct {
+		rate       float64
+		rise, fall func(*rand.Rand) response
+	}{
+		"1 kS/s": {1e3, soft, soft}, "2 kS/s": {2e3, soft, soft}, "sudden rises, short falls, 20 kS/s": {20e3, sudden, short},
+		"sudden, 4.8 kS/s": {4785, sudden, sudden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var tr trial
+			trials := coverage.Trials(600)
+			for seed := range uint64(trials) {
+				rng := newRand(seed)
+				tr.playCard(sim{rate: c.rate, noise: 2}, c.rise(rng), c.fall(rng), rng)
+			}
+			t.Log(&tr)
+			if r := rms(tr.normal); r > 1.2 {
+				t.Errorf("errors are %.2f u, rms", r)
+			}
+			tr.within(t, 0.93-0.3/math.Sqrt(float64(trials)), 1)
+		})
+	}
+}
+
 // within wants a share of the markers within two standard uncertainties.
 func (tr *trial) within(t *testing.T, least, most float64) {
 	t.Helper()

@@ -45,8 +45,9 @@ type updates struct {
 
 func newUpdates(spec Spec, setup *measure.Setup, on func(Found)) *updates {
 	r := setup.Response
+	skew, _ := setup.MeanSkew() // its u is far below that of a marker here
 	u := &updates{
-		spec: spec, on: on, window: float64(r.Window), shift: -float64(setup.MeanSkew()),
+		spec: spec, on: on, window: float64(r.Window), shift: -float64(skew),
 		period: float64(r.Update), hold: r.Update > 0,
 	}
 	if !u.hold {
@@ -211,6 +212,7 @@ type sampled struct {
 	resp  measure.Response
 	box   float64 // width of the window that a point averages over, seconds
 	delay float64 // of a reading behind the power that it shows, seconds
+	uSkew float64 // of the channels' mean delay, seconds
 	space float64 // nominal distance of points, seconds
 	whole float64 // length of the marker, seconds
 	// uClock is the relative standard uncertainty of a chip's length on the
@@ -230,16 +232,18 @@ type sampled struct {
 func newSampled(spec Spec, setup *measure.Setup, per int, on func(Found)) *sampled {
 	r := setup.Response
 	scan := 1 / float64(setup.Timebase.SampleRate())
+	skew, uSkew := setup.MeanSkew()
 	s := &sampled{
 		spec: spec, resp: r, on: on, whole: float64(spec.Duration()), space: scan * float64(per), last: math.Inf(-1),
 		// A mean of n point readings has the variance of place of a window of
 		// √(n²−1) scans; windows that follow each other add in variance.
 		box:    math.Sqrt(scan*scan*float64(per*per-1) + float64(r.Window*r.Window+r.Update*r.Update)),
-		delay:  float64(r.Window+r.Update)/2 - float64(setup.MeanSkew()),
+		delay:  float64(r.Window+r.Update)/2 - float64(skew),
+		uSkew:  float64(uSkew),
 		uClock: math.Hypot(setup.Timebase.UTickHz, hostClock),
 	}
 	if r.Centred { // a value is not shown behind its own time
-		s.delay = float64(r.Window)/2 - float64(setup.MeanSkew())
+		s.delay = float64(r.Window)/2 - float64(skew)
 	}
 	margin := spec.Len() + settleChips + guardUsed + 4
 	s.points = new(newRing[point](int(1.25*float64(margin)*float64(spec.Chip)/s.space) + 64))

@@ -96,27 +96,38 @@ func (b *beats) find(dt Seconds) Joule {
 // its period holds; zero where the ripple is no more than noise, or has steps. A load's steps last some part of its own
 // period, and as large a part of the ripple's where the scans fold it: what steps faster is a slow load itself. While
 // the power settles after the window's begin and before its end it is left out.
-//
-// Fisher's test holds the line against the spectrum around it that is left without it and its harmonics
-// (Proc. R. Soc. A 125 (1929) 54), taken to fall with the square of the frequency: power that wanders is no line.
 func (b *beats) ripple(settles, n int) float64 {
 	x := make([]float64, n*beatFine)
 	for i := range n {
 		x[i] = b.sums[settles+i] / float64(b.per)
 	}
 	straighten(x[:n])
+	amplitude, periods, rest := strongest(x, n)
+	if amplitude == 0 || steep(x[:n], rest, max(1, int(float64(n)/periods/64)), amplitude) {
+		return 0
+	}
+	return amplitude / (2 * math.Pi * periods)
+}
+
+// strongest returns the strongest line among the first n of x, which have no mean and no slope: its amplitude, its
+// periods in them, and what is left without it and its harmonics. The rest of x is zero, for finer trial frequencies.
+// The amplitude is zero where the line is no more than noise.
+//
+// Fisher's test holds the line against the spectrum around it that is left without it and its harmonics
+// (Proc. R. Soc. A 125 (1929) 54), taken to fall with the square of the frequency: power that wanders is no line.
+func strongest(x []float64, n int) (amplitude, periods float64, rest []float64) {
 	fft := fourier.NewFFT(len(x))
 	c := fft.Coefficients(nil, x)
-	best, periods, last := 0.0, 0.0, n/beatParts
+	best, last := 0.0, n/beatParts
 	for j := int(beatPeriods * beatFine); j < last*beatFine; j++ {
 		if p := square(c[j]); p > best && p > square(c[j-1]) && p > square(c[j+1]) {
 			best, periods = p, float64(j)/beatFine
 		}
 	}
 	if best == 0 {
-		return 0
+		return 0, 0, nil
 	}
-	rest := append([]float64(nil), x...)
+	rest = append(rest, x...)
 	for h := 1.0; h <= 3; h++ {
 		takeWave(rest[:n], h*periods)
 	}
@@ -130,11 +141,10 @@ func (b *beats) ripple(settles, n int) float64 {
 		}
 	}
 	limit := m * (math.Pow(2*float64(last)/beatAlarm, 1/m) - 1)
-	amplitude := 2 * math.Sqrt(best) / float64(n)
-	if !(best > limit*floor/m) || steep(x[:n], rest, max(1, int(float64(n)/periods/64)), amplitude) {
-		return 0
+	if !(best > limit*floor/m) {
+		return 0, 0, nil
 	}
-	return amplitude / (2 * math.Pi * periods)
+	return 2 * math.Sqrt(best) / float64(n), periods, rest[:n]
 }
 
 // alternates returns the standard uncertainty of the mean power by a load near an odd multiple of half of the scan

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mathext"
 )
 
@@ -16,6 +17,9 @@ import (
 // decomposition, half the sum of the Allan variances at T, 2T, 4T, …: for white noise ½·(1 + ½ + ¼ + …) = 1
 // of σ²/m. The sum ends at blocks as long as the capture: the zero was taken in another recording,
 // and what is slower than both is in the channel's stated zero error.
+//
+// Mains hum and other lines of the spectrum are no such noise: the mean over T of a wave of amplitude A and frequency
+// f scatters by A/(√2·πfT) with its phase. They are taken off before, and added so.
 //
 // A step of the card ends the rest. A card that is restless without steps is taken for noise of the meter, so
 // that U is then too large.
@@ -30,6 +34,8 @@ const (
 	// standard deviations of the differences of such averages.
 	restBlock = 32
 	restStep  = 8
+	// restLines is how many lines of the spectrum are taken off, each with its harmonics.
+	restLines = 3
 	// restAlarm is the probability that white, normal noise of one channel is taken for slow noise.
 	restAlarm = 1e-3
 )
@@ -152,18 +158,83 @@ func steps(x []Count, m int) (first, last int) {
 // all is the variance with every difference.
 type restOctave struct{ v, dof, all float64 }
 
-// octaves returns the variances for k = 0, 1, … as far as the rest allows, of readings that
+// line is a line of the spectrum of a channel's rest.
+type line struct {
+	amplitude float64 // counts
+	hertz     float64
+}
+
+// lines returns a copy of a channel's rest without the lines of its spectrum, and these lines, scans being dt seconds
+// apart. They are found in the longest run, and taken off each with the phase that it has there.
+func (r *rest) lines(channel int, dt float64) (runs [][]float64, found []line) {
+	var longest []float64
+	for _, run := range r.runs {
+		x := make([]float64, len(run.cols[channel]))
+		for i, v := range run.cols[channel] {
+			x[i] = float64(v)
+		}
+		straighten(x) // second differences do not show it
+		if runs = append(runs, x); len(x) > len(longest) {
+			longest = x
+		}
+	}
+	per := max(1, (len(longest)+beatBins-1)/beatBins)
+	n := len(longest) / per
+	if n < beatLeast {
+		return runs, nil
+	}
+	x := make([]float64, n*beatFine)
+	for range restLines {
+		for i := range n {
+			x[i] = floats.Sum(longest[i*per:(i+1)*per]) / float64(per)
+		}
+		straighten(x[:n])
+		amplitude, periods, _ := strongest(x, n)
+		if amplitude == 0 {
+			break
+		}
+		scans := float64(n*per) / finest(x[:n], periods) // a period
+		found = append(found, line{amplitude, 1 / (scans * dt)})
+		for _, run := range runs {
+			for h := 1.0; h <= 3 && float64(len(run)) > scans; h++ {
+				takeWave(run, h*float64(len(run))/scans)
+			}
+		}
+	}
+	return runs, found
+}
+
+// finest returns the number of periods, within a trial frequency of the one given, of the wave that leaves least of x.
+func finest(x []float64, periods float64) float64 {
+	lo, hi := periods-1./beatFine, periods+1./beatFine
+	left := func(periods float64) float64 {
+		y := slices.Clone(x)
+		takeWave(y, periods)
+		return floats.Dot(y, y)
+	}
+	for range 16 { // by thirds, to 1/600 of that
+		a, b := lo+(hi-lo)/3, hi-(hi-lo)/3
+		if left(a) < left(b) {
+			hi = b
+		} else {
+			lo = a
+		}
+	}
+	return (lo + hi) / 2
+}
+
+// octavesOf returns the variances for k = 0, 1, … as far as the rest allows, of readings that
 // lie stride scans apart.
 //
 // Differences beyond four standard deviations by their median are left out: a card that changes
 // its state at rest makes steps. Second differences of independent blocks that overlap by two
 // of three are correlated by −2/3 and 1/6, so that n of them have n/(1 + 2·(4/9 + 1/36)) = 18n/35
 // degrees of freedom.
-func (r *rest) octaves(channel, stride int) (out []restOctave) {
+func octavesOf(runs [][]float64, stride int) (out []restOctave) {
 	for m := stride; ; m *= 2 {
 		var d []float64
-		for _, run := range r.runs {
-			d = append(d, secondDifferences(run.cols[channel], m, stride)...)
+		for _, run := range runs {
+			d = append(d, secondDifferences(run, m, stride)...)
 		}
 		if len(d) < restLeast {
 			return out
@@ -185,15 +256,15 @@ func (r *rest) octaves(channel, stride int) (out []restOctave) {
 
 // secondDifferences returns the magnitudes of the second differences of the sums of blocks of m
 // scans, of which every stride-th is taken.
-func secondDifferences(x []Count, m, stride int) (out []float64) {
-	var sums [2]int64 // of the two blocks before
+func secondDifferences(x []float64, m, stride int) (out []float64) {
+	var sums [2]float64 // of the two blocks before
 	for b := 0; (b+1)*m <= len(x); b++ {
-		var s int64
+		var s float64
 		for i := b * m; i < (b+1)*m; i += stride {
-			s += int64(x[i])
+			s += x[i]
 		}
 		if b >= 2 {
-			out = append(out, math.Abs(float64(sums[0]-2*sums[1]+s)))
+			out = append(out, math.Abs(sums[0]-2*sums[1]+s))
 		}
 		sums[0], sums[1] = sums[1], s
 	}
@@ -205,18 +276,24 @@ func secondDifferences(x []Count, m, stride int) (out []float64) {
 // white. n is the scatter of one reading, spacing the distance of readings in seconds.
 func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
 	g.rest.steady(g.stride)
-	octaves := g.rest.octaves(channel, g.stride)
+	runs, lines := g.rest.lines(channel, spacing/float64(g.stride))
+	octaves := octavesOf(runs, g.stride)
 	if len(octaves) < 3 {
 		return scatter{}
+	}
+	length := float64(g.to - g.from)
+	var sum float64
+	for _, l := range lines {
+		u := l.amplitude / (math.Sqrt2 * math.Pi * l.hertz * length)
+		sum += u * u
 	}
 	fixed, _ := Quantisation(n.sigma)
 	white := max(n.sigma*n.sigma+1.0/12, octaves[0].all) // with outliers, which are in means of readings too
 	if !slower(octaves, white) {
-		return scatter{}
+		return scatter{math.Sqrt(sum), octaves[0].dof}
 	}
-	length := float64(g.to - g.from)
 	long := g.span()
-	var sum, dof float64
+	var dof float64
 	for ; length <= max(long, float64(g.to-g.from)); length *= 2 {
 		v, bias, of := restAt(octaves, math.Log2(length/spacing))
 		dof = of

@@ -41,19 +41,14 @@ func Carry(f *clock.Fit, s gpu.Span) (w Window, e measure.Edges) {
 	return w, f.Edges(from, to)
 }
 
-// hostRate is the relative standard uncertainty of an undisciplined host clock: an
-// ordinary quartz.
-const hostRate = 50e-6
-
 // offRate returns a note on a meter's clock that runs faster or slower than its uncertainty
-// allows, by more than the fit's own uncertainty (k = 2): its joules are off by as much.
-// Empty for a clock within its uncertainty.
+// allows ([clock.Fit.OffRate]): its joules are off by as much. Empty for a clock within its uncertainty.
 func offRate(tb measure.Timebase, f *clock.Fit) string {
 	if f == nil {
 		return ""
 	}
-	off, allowed := f.B-1, 3*math.Hypot(tb.UTickHz, hostRate)
-	if math.Abs(off)-2*math.Sqrt(f.VarB) <= allowed {
+	off, beyond := f.OffRate(tb.UTickHz)
+	if !beyond {
 		return ""
 	}
 	return fmt.Sprintf("the meter's clock runs %+.0f ppm off the host's, where ±%.0f ppm are stated: its joules are "+
@@ -184,7 +179,7 @@ func (s *attempt) unmarkedClock() *clock.Fit {
 	from, to := lists.Latest(s.began.End.Add(-s.answers-firstScans), s.began.Start), s.began.End
 	origin, half := from.Truncate(time.Second), to.Sub(from)/2
 	zero, u := measure.SecondsOf(from.Add(half).Sub(origin)), float64(measure.SecondsOf(half))/math.Sqrt(3)
-	rate := math.Hypot(hostRate, s.bench.Setup.Timebase.UTickHz)
+	rate := math.Hypot(clock.HostRate, s.bench.Setup.Timebase.UTickHz)
 	return &clock.Fit{Origin: measure.Seconds(origin.Unix()), A: -zero, B: 1, VarA: u * u, VarB: rate * rate}
 }
 
@@ -245,7 +240,7 @@ func rateU(stated float64, fit *clock.Fit, played []store.Played, found []marker
 	if fit == nil || len(played) == 0 {
 		return 0
 	}
-	own, other := stated*stated, hostRate*hostRate+fit.VarB
+	own, other := stated*stated, clock.HostRate*clock.HostRate+fit.VarB
 	off, both := (fit.B-1)*(fit.B-1), own+other
 	part := own / both
 	most := part*part*off + part*other*max(1, off/both)
@@ -265,7 +260,7 @@ func rateU(stated float64, fit *clock.Fit, played []store.Played, found []marker
 		_, off := stat.LinearRegression(x, y, w, false)
 		_, v := stat.MeanVariance(x, nil)
 		if square := 1 / (floats.Sum(w) * v); n > 2 && off*off > 9*square {
-			most = max(most, off*off-square-hostRate*hostRate)
+			most = max(most, off*off-square-clock.HostRate*clock.HostRate)
 		}
 		edges = edges[n:]
 	}

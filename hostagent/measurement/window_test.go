@@ -247,7 +247,7 @@ func TestRateOfTwoClocks(t *testing.T) {
 			var squares, held float64
 			for range n {
 				meter := c.meter * rng.NormFloat64()
-				fit := clock.Fit{B: 1 + meter - hostRate*rng.NormFloat64() + c.fit*rng.NormFloat64(), VarB: c.fit * c.fit}
+				fit := clock.Fit{B: 1 + meter - clock.HostRate*rng.NormFloat64() + c.fit*rng.NormFloat64(), VarB: c.fit * c.fit}
 				z := meter / rateU(c.stated, &fit, playedAs(after, marker.Start, 1), nil)
 				squares += z * z / n
 				if math.Abs(z) <= 2 {

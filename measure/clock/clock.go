@@ -41,6 +41,17 @@ type Prior struct {
 	UOffset measure.Seconds
 }
 
+// HostRate is the relative standard uncertainty of an undisciplined host clock: an ordinary quartz.
+const HostRate = 50e-6
+
+// OffRate returns how much faster the meter's clock runs than the host's, relative, and whether that is more than three
+// times what both may be off, beside two standard uncertainties of the fit. uTick is the relative standard
+// uncertainty that is stated for the meter's clock.
+func (f *Fit) OffRate(uTick float64) (off float64, beyond bool) {
+	off = f.B - 1
+	return off, math.Abs(off)-2*math.Sqrt(f.VarB) > 3*math.Hypot(uTick, HostRate)
+}
+
 // DefaultURate is two ordinary quartz clocks at 100 ppm each, with some room.
 const DefaultURate = 200e-6
 

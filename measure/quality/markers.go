@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
@@ -57,10 +56,8 @@ func (v *Verdict) clock(in *Input) {
 	if slices.ContainsFunc(in.Events, func(e measure.Event) bool { return e.Kind == measure.EventGap && !e.Exact }) {
 		return // the line runs over a jump of the device's time; the budget holds its effect
 	}
-	off := math.Abs(f.B - 1)
-	uTick := in.Setup.Timebase.UTickHz
-	limit := 3 * math.Sqrt(clock.DefaultURate*clock.DefaultURate+uTick*uTick+f.VarB)
-	if off > limit {
+	if off, beyond := f.OffRate(in.Setup.Timebase.UTickHz); beyond {
+		off = math.Abs(off)
 		v.add(Reason{Cause: WrongRate, Level: Doubtful, Share: off, Text: fmt.Sprintf(
 			"the meter's clock runs %.3g %% off the host's, more than stated: every joule is off by as much", 100*off)})
 	}

@@ -131,6 +131,7 @@ func TestRules(t *testing.T) {
 		"half of a card":          {func(in *Input) { in.Sensor = 1.7 * in.Result.Total.Energy }, BelowSensor, Usable, "is the meter on this card"},
 		"few edges":               {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
 		"edges that disagree":     {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},
+		"clock rate of 400 ppm":   {func(in *Input) { in.Clock.B, in.Setup.Timebase.UTickHz = 1-400e-6, 50e-6 }, WrongRate, Doubtful, "0.04 % off"},
 		"wrong clock rate":        {func(in *Input) { in.Clock.B = 1.002 }, WrongRate, Doubtful, "0.2 % off"},
 		"uncertain window":        {func(in *Input) { in.Result.Budget[1].U = 5 }, LooseEdges, Usable, "4 % of the energy"},
 		"a window of edges":       {func(in *Input) { in.Result.Budget[1].U = 20 }, LooseEdges, Doubtful, "16 % of the energy"},

@@ -292,7 +292,9 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if auto != nil { // also after an interruption
 		err = errors.Join(err, auto.store(context.WithoutCancel(ctx), db, id, gpu.Info()))
 	}
-	f.hand.takes(id)
+	if f.hand != nil {
+		f.hand.ids = append(f.hand.ids, id)
+	}
 	return errors.Join(err, show(db, id))
 }
 

@@ -203,11 +203,11 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "instructions", Short: "Measure what single GPU instructions cost"}
 	catalogue := task.ListCmd(a, "list", "List the instructions that can be measured", "instructions",
-		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil },
+		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil }, "",
 		out.Row{"instruction", "group", "row of Arafa et al.", "step"},
 		func(i instructions.Instruction) out.Row { return out.Row{i.Name, i.Group, i.Row, i.Step} })
 	campaigns := task.ListCmd(a, "campaigns", "List the campaigns of instructions, newest first", "campaigns",
-		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) },
+		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) }, "",
 		out.Row{"campaign", "started", "GPU", "driver", "host", "seed", "passes", "runs"},
 		func(c store.InstructionCampaign) out.Row {
 			return out.Row{c.ID, c.Started.Local().Format(time.DateTime), c.GPU, c.Driver, c.Host, c.Seed, c.Passes, c.Runs}

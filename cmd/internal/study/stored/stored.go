@@ -109,28 +109,17 @@ func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
 func ListCmd[T any](a *cli.App, k Kind, key, short string, read func(*store.Analysis) (T, error), none string,
 	head out.Row, row func(T) out.Row,
 ) *cobra.Command {
-	return a.JSONFlag(cli.Command("list", short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	return task.ListCmd(a, "list", short, key, func(ctx context.Context) (list []T, err error) {
 		all, err := k.All(a, ctx)
-		if err != nil {
-			return err
-		}
-		list := []T{} // never nil: JSON shows it as []
 		for i := range all {
-			x, err := read(&all[i])
-			if err != nil {
+			if x, err := read(&all[i]); err != nil {
 				fmt.Fprintln(a.Err, "wattmark:", err)
-				continue
+			} else {
+				list = append(list, x)
 			}
-			list = append(list, x)
 		}
-		return a.Print(map[string]any{key: list}, func(w io.Writer) {
-			if len(list) == 0 && none != "" {
-				fmt.Fprintf(w, none+"\n", a.DB)
-				return
-			}
-			out.Table(w, head, list, row)
-		})
-	}))
+		return list, err
+	}, none, head, row)
 }
 
 // DeleteCmd returns the command delete NAME[@VERSION]: one version, or all of a name.

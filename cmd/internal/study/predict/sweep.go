@@ -122,8 +122,17 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 			"wattmark: %d of %d launches are left out: %s said nothing of them; make --round longer, or take "+
 				"another --method\n", silent, silent+len(points), f.method)
 	}
-	write := func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }
-	if err := out.ToFile(f.csv, write); err != nil {
+	// CSV that calibrate reads, with the conditions in a comment.
+	if err := out.ToFile(f.csv, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
+			"standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
+			o.Kernel, o.GPU.Name, f.method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
+		for _, p := range points {
+			fmt.Fprintf(b, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
+		}
+		return b.Flush()
+	}); err != nil {
 		return err
 	}
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
@@ -243,19 +252,6 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 	return points, [2]measure.Watt{
 		measure.Watt((rests[0] + rests[1]) / 2), measure.Watt(math.Abs(rests[0]-rests[1]) / 2),
 	}, silent, nil
-}
-
-// writePoints writes the points as CSV that calibrate reads, with the conditions
-// in a comment.
-func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
-		"standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
-		o.Kernel, o.GPU.Name, method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
-	for _, p := range points {
-		fmt.Fprintf(b, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
-	}
-	return b.Flush()
 }
 
 // sweepPredict calibrates on the sizes of --use, or on one, two and four full

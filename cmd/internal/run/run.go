@@ -257,7 +257,9 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, auto.remove()) }() // they are in the database then
+	if auto != nil { // its logs are in the database then
+		defer func() { err = errors.Join(err, os.RemoveAll(auto.logs)) }()
+	}
 	find := session.FindGPU
 	if len(args) > 0 && auto == nil {
 		find = session.FindForProgram

@@ -120,13 +120,10 @@ func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run
 	if err != nil {
 		return cli.ReadFile(name, instructions.ReadRuns)
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	runs, err := CampaignRuns(ctx, db, store.CampaignID(n))
-	return runs, noCampaign(a, err)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]instructions.Run, error) {
+		runs, err := CampaignRuns(ctx, db, store.CampaignID(n))
+		return runs, noCampaign(a, err)
+	})
 }
 
 // noCampaign gives store.ErrNoCampaign its exit code and remedy; other errors
@@ -219,12 +216,9 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // allCampaigns reads the campaigns of the task database, newest first.
 func allCampaigns(a *cli.App, ctx context.Context) ([]store.InstructionCampaign, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.InstructionCampaigns(ctx)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]store.InstructionCampaign, error) {
+		return db.InstructionCampaigns(ctx)
+	})
 }
 
 // instructionsImportCmd returns instructions import. The database is created if absent.

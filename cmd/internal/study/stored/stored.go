@@ -47,13 +47,10 @@ func (k Kind) Get(a *cli.App, ctx context.Context, arg string) (*store.Analysis,
 	if err != nil {
 		return nil, err
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	x, err := db.Analysis(ctx, k.Kind, name, version)
-	return x, k.missing(a, err, name, version)
+	return cli.Reading(a, ctx, func(db *store.DB) (*store.Analysis, error) {
+		x, err := db.Analysis(ctx, k.Kind, name, version)
+		return x, k.missing(a, err, name, version)
+	})
 }
 
 // missing replaces store.ErrNotFound by an error that names the command that lists the
@@ -71,12 +68,7 @@ func (k Kind) missing(a *cli.App, err error, name string, version int) error {
 
 // All reads all versions of all names, in the order of store.DB.Analyses.
 func (k Kind) All(a *cli.App, ctx context.Context) ([]store.Analysis, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.Analyses(ctx, k.Kind)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]store.Analysis, error) { return db.Analyses(ctx, k.Kind) })
 }
 
 // Keep stores content as JSON as the next version of name, and creates the database if it

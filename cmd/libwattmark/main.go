@@ -40,21 +40,6 @@ var sessions = struct {
 	m    map[C.wm_measurement]*session
 }{m: map[C.wm_measurement]*session{}}
 
-// lookUp returns the measurement of a handle, and with take removes it: of two concurrent
-// calls that end it, one gets it and the other errHandle.
-func lookUp(h C.wm_measurement, take bool) (*session, error) {
-	sessions.Lock()
-	defer sessions.Unlock()
-	s, ok := sessions.m[h]
-	if !ok {
-		return nil, fmt.Errorf("%w: %d was never begun, or has ended", errHandle, int64(h))
-	}
-	if take {
-		delete(sessions.m, h)
-	}
-	return s, nil
-}
-
 // guard runs f for a call of C's, puts its error's text where C wants it, behind the call's
 // name, and returns its code. A panic is an error too: it must not take the program along.
 func guard(call string, text *C.char, n C.size_t, f func() error) (rc C.int) {
@@ -150,11 +135,17 @@ func readOptions(o *C.wm_options) (request, error) {
 
 func milliseconds(n C.uint) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// with calls f with the measurement of a handle, which take removes.
+// with calls f with the measurement of a handle, which take removes: of two concurrent calls
+// that end it, one gets it and the other errHandle.
 func with(h C.wm_measurement, take bool, f func(*session) error) error {
-	s, err := lookUp(h, take)
-	if err != nil {
-		return err
+	sessions.Lock()
+	s, ok := sessions.m[h]
+	if take {
+		delete(sessions.m, h)
+	}
+	sessions.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: %d was never begun, or has ended", errHandle, int64(h))
 	}
 	return f(s)
 }

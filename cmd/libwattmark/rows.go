@@ -71,79 +71,54 @@ func eachRow(ctx context.Context, db *store.DB, id store.TaskID, f func(*row) er
 	if err != nil {
 		return fmt.Errorf("%w: %w", errDatabase, err)
 	}
-	p, err := newPaperRows(&t, f)
+	meter, err := measure.NewPowerMeter(&t.Setup)
 	if err != nil {
 		return fmt.Errorf("%w: task %d: %w", errDatabase, id, err)
 	}
-	for c, err := range db.Chunks(ctx, id, 0) {
-		if err == nil && c.FirstScan+uint64(c.Scans) <= p.first {
-			continue
-		}
-		if err == nil {
-			err = chunk.Decode(c, t.Setup.Timebase, len(t.Setup.Channels), &p.block)
-		}
+	p := paperRows{rails: t.Setup.Rails, cols: make([]measure.Columns, len(t.Setup.Rails))}
+	r := row{task: int64(t.ID), name: t.Name, user: t.User}
+	if !t.Launched.IsZero() {
+		r.at = t.Launched.UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
+	// The scan of number 0, without a window the first that comes; the samples that are still to come.
+	first, left, begun := uint64(0), uint64(math.MaxUint64), t.Result != nil
+	if begun {
+		first, left = t.Result.FirstScan, t.Result.Samples
+	}
+	for b, err := range chunk.DecodeAll(db.Chunks(ctx, id, 0), &t.Setup) {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errDatabase, err)
 		}
-		if more, err := p.samples(); err != nil || !more {
-			return err
+		if !begun {
+			first, begun = b.FirstScan, true
+		}
+		from := max(first, b.FirstScan) - b.FirstScan
+		for k := 0; k < len(p.cols) && from < uint64(b.Scans()); k++ {
+			meter.Rail(k, b, &p.cols[k])
+		}
+		for i := int(from); i < b.Scans() && left > 0; i++ {
+			p.fill(&r, i)
+			r.seq = int64(b.FirstScan + uint64(i) - first)
+			left--
+			if err := f(&r); err != nil {
+				return err
+			}
+		}
+		if left == 0 {
+			break
 		}
 	}
 	return nil
 }
 
-// paperRows turns a task's blocks of counts into rows.
+// paperRows are the rails of a task and their columns of a block.
 type paperRows struct {
 	rails []measure.Rail
-	meter *measure.PowerMeter
-	block measure.Block
-	cols  []measure.Columns // of the block, by rail
-	first uint64            // scan of number 0; without a window the first that comes
-	left  uint64            // samples of the window that are still to come
-	begun bool
-	row   row
-	f     func(*row) error
+	cols  []measure.Columns
 }
 
-// newPaperRows prepares the rows of a task, for f.
-func newPaperRows(t *store.Task, f func(*row) error) (*paperRows, error) {
-	m, err := measure.NewPowerMeter(&t.Setup)
-	p := &paperRows{
-		rails: t.Setup.Rails, meter: m, cols: make([]measure.Columns, len(t.Setup.Rails)), left: math.MaxUint64, f: f,
-		row: row{task: int64(t.ID), name: t.Name, user: t.User},
-	}
-	if !t.Launched.IsZero() {
-		p.row.at = t.Launched.UTC().Format("2006-01-02T15:04:05.000000Z")
-	}
-	if t.Result != nil {
-		p.first, p.left, p.begun = t.Result.FirstScan, t.Result.Samples, true
-	}
-	return p, err
-}
-
-// samples hands on the rows of the block; more reports whether others may follow.
-func (p *paperRows) samples() (more bool, err error) {
-	b := &p.block
-	if !p.begun {
-		p.first, p.begun = b.FirstScan, true
-	}
-	for k := range p.cols {
-		p.meter.Rail(k, b, &p.cols[k])
-	}
-	for i := int(max(p.first, b.FirstScan) - b.FirstScan); i < b.Scans() && p.left > 0; i++ {
-		p.fill(i)
-		p.left--
-		if err := p.f(&p.row); err != nil {
-			return false, err
-		}
-	}
-	return p.left > 0, nil
-}
-
-// fill sets the numbers of the row of scan i of the block.
-func (p *paperRows) fill(i int) {
-	r := &p.row
-	r.seq = int64(p.block.FirstScan + uint64(i) - p.first)
+// fill sets the quantities of the row of scan i of the block.
+func (p *paperRows) fill(r *row, i int) {
 	r.v[0] = 0
 	for k := range p.cols {
 		r.v[0] += p.watts(k, i)

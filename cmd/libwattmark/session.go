@@ -61,7 +61,12 @@ func (q *request) fill() error {
 	if q.config, err = config.OpenClient(""); err != nil {
 		return fmt.Errorf("%w: %w", errArgument, err)
 	}
-	if q.device = q.chosen(); q.device != "" && len(q.streams) > 0 {
+	// A simulated GPU may be named by WATTMARK_GPU or the client configuration, too: "sim:" before the socket of
+	// wattmark emulate --gpu. Empty means the context that is current, else the first GPU.
+	if s := q.setting("gpu"); q.device == "" && strings.HasPrefix(s, sim.Prefix) {
+		q.device = s
+	}
+	if q.device != "" && len(q.streams) > 0 {
 		return fmt.Errorf("%w: streams belong to the current context: leave device out", errArgument)
 	}
 	q.monitor = cmp.Or(q.monitor, os.Getenv("WATTMARK_MONITOR"))
@@ -102,16 +107,6 @@ type device interface {
 	gpu.Opener
 }
 
-// chosen returns the GPU that is asked for: by the program, or, with "sim:" before the socket of
-// wattmark emulate --gpu, by WATTMARK_GPU or the client configuration. Empty for the context that
-// is current, else for the first GPU.
-func (q *request) chosen() string {
-	if s := q.setting("gpu"); q.device == "" && strings.HasPrefix(s, sim.Prefix) {
-		return s
-	}
-	return q.device
-}
-
 // findDevice finds the GPU, and does nothing there yet. It must run on the thread whose
 // context is meant. simulated is the sensor of a simulated GPU, else nil.
 func findDevice(selector string, streams []uintptr) (dev device, simulated gpu.PowerSensor, err error) {
@@ -122,28 +117,24 @@ func findDevice(selector string, streams []uintptr) (dev device, simulated gpu.P
 		}
 		return d, sensor, nil
 	}
-	d, err := findCUDA(selector, streams)
+	var current uintptr
+	if selector == "" {
+		current, err = cuda.CurrentContext()
+	}
+	var d *cuda.Device
+	switch {
+	case err != nil:
+	case current != 0:
+		d, err = cuda.FindCaller(cuda.Caller{Context: current, Streams: streams})
+	case selector == "" && len(streams) > 0:
+		err = fmt.Errorf("%w: streams are named, and no context is current on this thread", errArgument)
+	default:
+		d, err = findOwn(selector)
+	}
 	if err != nil {
 		return nil, nil, err // d may be a nil pointer
 	}
 	return d, nil, nil
-}
-
-// findCUDA is findDevice of a real GPU.
-func findCUDA(selector string, streams []uintptr) (*cuda.Device, error) {
-	if selector != "" {
-		return findOwn(selector)
-	}
-	current, err := cuda.CurrentContext()
-	switch {
-	case err != nil:
-		return nil, err
-	case current != 0:
-		return cuda.FindCaller(cuda.Caller{Context: current, Streams: streams})
-	case len(streams) > 0:
-		return nil, fmt.Errorf("%w: streams are named, and no context is current on this thread", errArgument)
-	}
-	return findOwn("")
 }
 
 // findOwn finds a GPU for a context of the library's own. Where NVML does not identify which one

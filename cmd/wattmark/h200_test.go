@@ -101,7 +101,7 @@ func playH200(t *testing.T, dir string) (*exchange.HostSide, *spot, *measure.Set
 	}
 	in := d.Inputs()
 	setup := &measure.Setup{Timebase: in.Timebase, Channels: in.Channels, Response: in.Response, Rails: instrument.PairRails(in.Channels)}
-	det, err := marker.NewDetector(host.Marker.Spec(), setup)
+	det, err := marker.NewDetector(marker.Spec(host.Marker), setup)
 	if err != nil {
 		t.Fatal(err)
 	}

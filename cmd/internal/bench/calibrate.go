@@ -98,7 +98,7 @@ func recordOn(ctx context.Context, a *cli.App, f *calibrateFlags, done calib.Act
 	fill func(*calRig, *calib.Record) error,
 ) error {
 	return withRig(ctx, a, f, func(ctx context.Context, r *calRig) error {
-		if err := r.look(ctx); err != nil {
+		if err := r.measure(ctx, "look", briefly); err != nil {
 			return err
 		}
 		rec, err := f.record(done, r)

@@ -47,7 +47,7 @@ func calibrateImportCmd(a *cli.App) *cobra.Command {
 				f.celsius, f.hasCelsius = *cert.TemperatureC, true
 			}
 			return recordOn(cmd.Context(), a, &f, calib.Import, func(r *calRig, rec *calib.Record) error {
-				return importCertificate(&f, r, rec, cert, channel, nominal)
+				return importCertificate(r, rec, cert, channel, nominal)
 			})
 		},
 	}
@@ -61,19 +61,16 @@ func calibrateImportCmd(a *cli.App) *cobra.Command {
 // importCertificate fits each channel of a certificate as calibrate gain does. channel names
 // the channel where the certificate does not; with nominal the readings are those of the
 // instrument's own scale.
-func importCertificate(f *calibrateFlags, r *calRig, rec *calib.Record, cert calibration.Certificate, channel string,
-	nominal bool,
-) (err error) {
+func importCertificate(r *calRig, rec *calib.Record, cert calibration.Certificate, channel string, nominal bool) error {
 	if cert.At != "" {
-		if rec.At, err = cli.ParseTime(cert.At); err != nil {
+		at, err := cli.ParseTime(cert.At)
+		if err != nil {
 			return err
 		}
-		if f.valid != "" {
-			// f.record has parsed it: no error here. The validity counts from the
-			// certificate's date.
-			d, _ := cli.ParseAge(f.valid)
-			rec.ValidUntil = rec.At.Add(d)
+		if !rec.ValidUntil.IsZero() { // the validity counts from the certificate's date
+			rec.ValidUntil = at.Add(rec.ValidUntil.Sub(rec.At))
 		}
+		rec.At = at
 	}
 	// A certificate may cover several channels; an entry without a name belongs to
 	// --channel.

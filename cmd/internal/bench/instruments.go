@@ -242,8 +242,8 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 	if err != nil || a.Scheme != "serial" {
 		p := askSCPI(ctx, address)
 		if p.Trouble != "" && a.Scheme == "tcp" { // QIS knows no *IDN?
-			if id, err := greet(ctx, "quarch", address); err == nil {
-				p = askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{"quarch"}}
+			if found, err := greet(ctx, "quarch", address); err == nil {
+				p = found
 			}
 		}
 		return p
@@ -266,9 +266,9 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 		}
 		// Wrong answer or silence: try the next kind. Any other error (the port is busy or
 		// missing) would repeat, so it ends the search.
-		id, err := greet(ctx, kind, address)
+		p, err := greet(ctx, kind, address)
 		if err == nil {
-			return askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{kind}}
+			return p
 		}
 		said = append(said, cli.FirstLineOf(err))
 		if !errors.Is(err, instrument.ErrIdentity) && !errors.Is(err, instrument.ErrSilent) { // it cannot be opened
@@ -304,16 +304,16 @@ func listen(ctx context.Context, address string) (line string, ok bool) {
 	return line, len(lines) > 2 && line != "" && measure.Printable(line) == line
 }
 
-// greet opens the address with a kind's driver, closes it, and returns the identity. A
+// greet opens the address with a kind's driver, closes it, and returns it with its identity. A
 // timeout counts as ErrSilent.
-func greet(ctx context.Context, kind, address string) (id instrument.Identity, err error) {
+func greet(ctx context.Context, kind, address string) (p askedPort, err error) {
 	k, err := registry.Lookup(kind)
 	if err != nil {
-		return id, err
+		return p, err
 	}
 	dev, err := k.New(registry.Env{}, address, k.Options())
 	if err != nil {
-		return id, err
+		return p, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, greetTime)
 	defer cancel()
@@ -321,7 +321,9 @@ func greet(ctx context.Context, kind, address string) (id instrument.Identity, e
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", instrument.ErrSilent, err)
 	}
-	return dev.Identity(), errors.Join(err, dev.Close())
+	id := dev.Identity()
+	p = askedPort{Address: address, Model: id.Model, Serial: id.Serial, Firmware: id.Firmware, Kinds: []string{kind}}
+	return p, errors.Join(err, dev.Close())
 }
 
 func askSCPI(ctx context.Context, address string) askedPort {

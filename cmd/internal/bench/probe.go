@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -272,8 +271,10 @@ func psConfig(ctx context.Context, a *cli.App, port string, settings []string, y
 	if !a.JSON {
 		printChange(a, was, want)
 	}
-	if !yes && !agreed(a, "Write this to the device?") {
-		return errors.New("nothing was written")
+	if !yes {
+		if ok, _ := a.Ask("Write this to the device? [y/N] "); !ok { // the end of the input means no
+			return errors.New("nothing was written")
+		}
 	}
 	if err := dev.WriteConfig(ctx, want); err != nil {
 		if errors.Is(err, powersensor3.ErrPartial) {
@@ -300,15 +301,6 @@ func applySettings(t *sensorTable, settings []string) error {
 		}
 	}
 	return nil
-}
-
-// agreed asks a question and reports whether the answer is y or yes; the end of the input
-// means no.
-func agreed(a *cli.App, question string) bool {
-	fmt.Fprint(a.Out, question, " [y/N] ")
-	line, _ := bufio.NewReader(a.In).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
 }
 
 // printSensors prints the configuration as a table or as JSON.

@@ -195,15 +195,13 @@ func (r *calRig) basis(name string) string {
 // owners returns the instrument that each channel belongs to.
 func (r *calRig) owners() calib.Owners { return calib.OwnersOf(&r.setup, r.bench.Instrument) }
 
-// look captures 100 ms to learn the setup and the nominal scale; it ignores the readings.
-func (r *calRig) look(ctx context.Context) error {
-	return r.measure(ctx, "look", 100*time.Millisecond)
-}
+// briefly is a measurement that learns the setup and the nominal scale; it ignores the readings.
+const briefly = 100 * time.Millisecond
 
 // follows captures again and checks that the setup in force holds the records ids. The
 // error names the folder that the monitor must be started with.
 func (r *calRig) follows(ctx context.Context, ids []string) error {
-	if err := r.look(ctx); err != nil {
+	if err := r.measure(ctx, "look", briefly); err != nil {
 		return fmt.Errorf("the record is written; whether the monitor follows it could not be seen: %w", err)
 	}
 	held := r.setup.RecordIDs()

@@ -139,12 +139,7 @@ func (a *App) Users(ctx context.Context) (out []store.UserTasks, err error) {
 		})
 		return out, err
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.Users(ctx)
+	return Reading(a, ctx, func(db *store.DB) ([]store.UserTasks, error) { return db.Users(ctx) })
 }
 
 // inTime completes what read returns: of a file when it is read, of another machine within completionTime, else

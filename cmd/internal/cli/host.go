@@ -137,12 +137,7 @@ func (a *App) List(ctx context.Context, q store.Query) ([]store.Row, error) {
 	if _, ok := a.OnHost(); ok {
 		return a.listOf(ctx, q, 0)
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.Tasks(ctx, q)
+	return Reading(a, ctx, func(db *store.DB) ([]store.Row, error) { return db.Tasks(ctx, q) })
 }
 
 // listOf lists tasks of the host: those of a group, or with 0 of all.

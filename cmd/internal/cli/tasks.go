@@ -46,6 +46,16 @@ func (a *App) OpenDB(ctx context.Context, tasks ...string) (*store.DB, error) {
 	return db, err
 }
 
+// Reading returns what read has of the database that OpenDB opens.
+func Reading[T any](a *App, ctx context.Context, read func(*store.DB) (T, error)) (x T, err error) {
+	db, err := a.OpenDB(ctx)
+	if err != nil {
+		return x, err
+	}
+	defer db.Close()
+	return read(db)
+}
+
 // OpenToChange opens the task database for writing; it must exist.
 func (a *App) OpenToChange(ctx context.Context) (*store.DB, error) {
 	a.Keep("what was changed before is kept")

@@ -111,9 +111,14 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	began := time.Now()
 	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
 	if host := (&cli.App{Streams: a.Streams, DB: to}); strings.HasPrefix(to, store.HostScheme) {
-		bar := a.Progress("sending")
-		defer bar.End()
-		err = sendAll(ctx, a, host, source, list, bar, r)
+		err = r.tasks(a, list, "sending", "sent", func(t *store.Row, _ func(uint64)) (done store.CopiedTask, err error) {
+			if t.State == store.Running {
+				return done, store.ErrRunning
+			}
+			sent, err := host.Send(ctx, source, true, t.ID)
+			s := sent[t.ID]
+			return store.CopiedTask{From: t.ID, To: store.TaskID(s.Task), Known: s.Known, Scans: t.Scans}, err
+		})
 		r.DurationS = time.Since(began).Seconds()
 		return r, err
 	}
@@ -140,34 +145,6 @@ func openSource(ctx context.Context, a *cli.App, from string, tasks []int64) (*s
 		return nil, cli.Usagef("from a wattmark host tasks are copied by number: name them with --task")
 	}
 	return (&cli.App{Streams: a.Streams, DB: from}).OpenDB(ctx, numbers...)
-}
-
-// sendAll sends tasks to a host one by one, and counts into r. Running ones are left out.
-func sendAll(ctx context.Context, a, host *cli.App, from *store.DB, list []store.Row, bar *cli.Progress,
-	r *TransferReport,
-) error {
-	for i := range list {
-		t := &list[i]
-		bar.Set(i, len(list))
-		if t.State == store.Running {
-			r.Running = append(r.Running, t.ID)
-			continue
-		}
-		a.Keep("%d of %d tasks are sent; the same command goes on", len(r.Tasks), len(list))
-		sent, err := host.Send(ctx, from, true, t.ID)
-		if err != nil {
-			return err
-		}
-		done := store.CopiedTask{
-			From: t.ID, To: store.TaskID(sent[t.ID].Task), Known: sent[t.ID].Known, Scans: t.Scans,
-		}
-		if r.Tasks, r.Samples = append(r.Tasks, done), r.Samples+t.Scans; done.Known {
-			r.Known++
-		} else {
-			r.Copied++
-		}
-	}
-	return nil
 }
 
 // sameDatabase reports whether two names are one address, or one file by whatever link.
@@ -199,29 +176,28 @@ func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.
 	return out, nil
 }
 
-// transferAll copies the tasks of list one by one, counts into r, and then copies analyses
-// and campaigns where nothing was left out. It stops at the first error; r then holds the
-// tasks copied so far. Running tasks are listed in r and skipped.
-func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []store.Row, f *transferFlags,
-	r *TransferReport,
+// tasks takes the tasks of list to the target one by one, and counts them: what is shown as the work, done as its
+// end. It stops at the first error; r then holds the tasks so far. Running tasks are listed in r and skipped. take
+// may call its function with the samples that are there.
+func (r *TransferReport) tasks(a *cli.App, list []store.Row, what, end string,
+	take func(t *store.Row, add func(scans uint64)) (store.CopiedTask, error),
 ) error {
 	// The unit is the sample, since tasks differ in length by orders of magnitude.
 	var copied, all uint64
 	for i := range list {
 		all += list[i].Scans
 	}
-	bar := a.Progress("copying")
+	bar := a.Progress(what)
 	defer bar.End()
 	add := func(scans uint64) {
 		copied += scans
 		bar.Set(int(copied), int(all))
 	}
-	ids := map[store.TaskID]store.TaskID{}
 	for i := range list {
 		before := copied
 		bar.Note(fmt.Sprintf("task %d (%d of %d)", list[i].ID, i+1, len(list)))
-		a.Keep("%d of %d tasks are copied; the same command goes on", len(r.Tasks), len(list))
-		done, err := from.CopyTask(ctx, to, list[i].ID, store.CopyOptions{Update: f.update, Samples: add})
+		a.Keep("%d of %d tasks are %s; the same command goes on", len(r.Tasks), len(list), end)
+		done, err := take(&list[i], add)
 		if errors.Is(err, store.ErrRunning) {
 			r.Running = append(r.Running, list[i].ID)
 			continue
@@ -230,7 +206,6 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 		}
 		copied = before // a task known to the target reports no samples
 		add(list[i].Scans)
-		ids[list[i].ID] = done.To
 		r.Tasks = append(r.Tasks, done)
 		r.Samples += done.Scans
 		if done.Known {
@@ -246,11 +221,25 @@ func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []sto
 			r.Copied++
 		}
 	}
+	return nil
+}
+
+// transferAll copies the tasks of list to another database, and then analyses and campaigns where nothing was left
+// out.
+func transferAll(ctx context.Context, a *cli.App, from, to *store.DB, list []store.Row, f *transferFlags,
+	r *TransferReport,
+) error {
+	err := r.tasks(a, list, "copying", "copied", func(t *store.Row, add func(uint64)) (store.CopiedTask, error) {
+		return from.CopyTask(ctx, to, t.ID, store.CopyOptions{Update: f.update, Samples: add})
+	})
 	// Analyses and campaigns may refer to any task.
-	if len(f.tasks) > 0 || !reflect.DeepEqual(f.q, store.Query{}) {
-		return nil
+	if err != nil || len(f.tasks) > 0 || !reflect.DeepEqual(f.q, store.Query{}) {
+		return err
 	}
-	var err error
+	ids := map[store.TaskID]store.TaskID{}
+	for _, t := range r.Tasks {
+		ids[t.From] = t.To
+	}
 	if r.Analyses, err = from.CopyAnalyses(ctx, to, ids); err != nil {
 		return err
 	}

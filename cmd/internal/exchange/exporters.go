@@ -44,22 +44,15 @@ type HostSide struct {
 
 // markerJSON is a marker.Spec; chip_s is the length of a chip in seconds.
 type markerJSON struct {
-	Code    uint8   `json:"code"`
-	ChipS   float64 `json:"chip_s"`
-	Guard   int     `json:"guard_chips"`
-	TagBits int     `json:"tag_bits"`
-	Tag     uint32  `json:"tag"`
+	Code    marker.Code     `json:"code"`
+	Chip    measure.Seconds `json:"chip_s"`
+	Guard   int             `json:"guard_chips"`
+	TagBits int             `json:"tag_bits"`
+	Tag     uint32          `json:"tag"`
 }
 
 // HostFile is the name of the host's part in a recording's folder.
 const HostFile = "host.json"
-
-// Spec returns the marker as the detector takes it.
-func (m markerJSON) Spec() marker.Spec {
-	return marker.Spec{
-		Code: marker.Code(m.Code), Chip: measure.Seconds(m.ChipS), Guard: m.Guard, TagBits: m.TagBits, Tag: m.Tag,
-	}
-}
 
 // counted is a database whose chunks count on a progress line.
 type counted struct {
@@ -124,10 +117,9 @@ func writeHostSide(ctx context.Context, dir string, db *store.DB, t *store.Task)
 	if err != nil {
 		return err
 	}
-	m := t.Marker
 	h := HostSide{
-		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(),
-		Marker: markerJSON{uint8(m.Code), float64(m.Chip), m.Guard, m.TagBits, m.Tag}, Played: played, Kernels: kernels,
+		Task: t.Name, GPU: t.GPU, Driver: t.Driver, Started: t.Started.UTC(), Marker: markerJSON(t.Marker), Played: played,
+		Kernels: kernels,
 	}
 	if err := writeJSON(filepath.Join(dir, HostFile), h, 0o644); err != nil {
 		return fmt.Errorf("export: %w", err)

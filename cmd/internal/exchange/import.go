@@ -15,6 +15,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -36,15 +37,14 @@ type SmiFlags struct {
 
 func importSmiCmd(a *cli.App) *cobra.Command {
 	var f SmiFlags
-	c := &cobra.Command{
-		Use: "nvidia-smi FILE --task N", Short: "Take in a log of nvidia-smi as a software method of a task",
-		Args: cobra.ExactArgs(1), Aliases: smilog.Tools()[1:],
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.Given = cmd.Flags().Changed("utc-offset")
-			return importSmi(cmd.Context(), a, args[0], f)
-		},
-	}
-	fl := c.Flags()
+	var fl *pflag.FlagSet
+	c := cli.Command("nvidia-smi FILE --task N", "Take in a log of nvidia-smi as a software method of a task",
+		cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
+			f.Given = fl.Changed("utc-offset")
+			return importSmi(ctx, a, args[0], f)
+		})
+	c.Aliases = smilog.Tools()[1:]
+	fl = c.Flags()
 	fl.Int64Var(&f.task, "task", 0, "number of the task")
 	fl.DurationVar(&f.Offset, "utc-offset", 0, "how far the log's local time was ahead of UTC, as in 1h or -5h30m")
 	fl.StringVar(&f.Zone, "zone", "", "the log's time zone, as in Europe/Berlin")
@@ -96,7 +96,19 @@ func importSmi(ctx context.Context, a *cli.App, path string, f SmiFlags) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return printImported(ctx, a, db, t, log, zone, results)
+	r := report.NewReport(t, a.DB)
+	if err := r.AddMethods(ctx, db); err != nil {
+		return err
+	}
+	imported := ImportReport{TaskID: int64(t.ID), Offset: zone, Skipped: log.Skipped}
+	imported.Methods = lists.Filter(r.Methods, func(m *report.MethodReport) bool {
+		return slices.ContainsFunc(results, func(x store.MethodResult) bool { return x.Method == m.Method })
+	})
+	return a.Print(imported, func(w io.Writer) {
+		fmt.Fprintf(w, "Task %d  %s: the log's time was taken as %s ahead of UTC; %d values were no numbers\n", t.ID,
+			t.Name, zone, log.Skipped)
+		report.RenderMethods(w, imported.Methods, "the meter")
+	})
 }
 
 // MaxSmi bounds a log in bytes: more than a day at the highest rate of nvidia-smi.
@@ -255,25 +267,6 @@ type ImportReport struct {
 	Offset  string                `json:"utc_offset"`
 	Skipped int                   `json:"values_skipped"`
 	Methods []report.MethodReport `json:"methods"`
-}
-
-// printImported prints the methods that the log brought, beside the meter's energy.
-func printImported(ctx context.Context, a *cli.App, db *store.DB, t *store.Task, log *smilog.Log, zone string,
-	results []store.MethodResult,
-) error {
-	r := report.NewReport(t, a.DB)
-	if err := r.AddMethods(ctx, db); err != nil {
-		return err
-	}
-	out := ImportReport{TaskID: int64(t.ID), Offset: zone, Skipped: log.Skipped}
-	out.Methods = lists.Filter(r.Methods, func(m *report.MethodReport) bool {
-		return slices.ContainsFunc(results, func(x store.MethodResult) bool { return x.Method == m.Method })
-	})
-	return a.Print(out, func(w io.Writer) {
-		fmt.Fprintf(w, "Task %d  %s: the log's time was taken as %s ahead of UTC; %d values were no numbers\n", t.ID,
-			t.Name, zone, log.Skipped)
-		report.RenderMethods(w, out.Methods, "the meter")
-	})
 }
 
 // importFlags are the flags of files that become a task. uGain and uClock are relative

@@ -253,13 +253,13 @@ func importRecording(ctx context.Context, a *cli.App, dir string, f importFlags)
 	setup := measure.Setup{
 		Timebase: inputs.Timebase, Response: inputs.Response, Channels: inputs.Channels, Rails: instrument.PairRails(inputs.Channels),
 	}
-	det, err := marker.NewDetector(host.Marker.Spec(), &setup)
+	det, err := marker.NewDetector(marker.Spec(host.Marker), &setup)
 	if err != nil {
 		return fmt.Errorf("%s: marker: %w", path, err)
 	}
 	in := &Incoming{Format: "recording", Path: dir, before: host.put}
 	in.heads(&f, host.Task, host.GPU, d.Identity(), setup, host.Started)
-	in.Task.Driver, in.Task.Marker = host.Driver, host.Marker.Spec()
+	in.Task.Driver, in.Task.Marker = host.Driver, marker.Spec(host.Marker)
 	in.Stream = func(sink textin.Sink) error {
 		err := d.Stream(ctx, instrument.Sink{Event: sink.Event, Block: func(b *measure.Block) error {
 			return errors.Join(det.Push(b), sink.Block(b))

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	_ "modernc.org/sqlite"
@@ -176,17 +177,12 @@ type ingestFlags struct {
 // benchIngestCmd returns bench ingest; the samples of its last run stay where --db names a new file.
 func benchIngestCmd(a *cli.App) *cobra.Command {
 	var f ingestFlags
-	c := &cobra.Command{
-		Use: "ingest", Short: "Samples from the meter to the database, end to end", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			db := ""
-			if cmd.Flags().Changed("db") {
-				db = a.DB
-			}
-			return benchIngest(cmd.Context(), a, f, db)
-		},
-	}
-	fl := c.Flags()
+	var fl *pflag.FlagSet
+	c := cli.Command("ingest", "Samples from the meter to the database, end to end", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			return benchIngest(ctx, a, f, map[bool]string{true: a.DB}[fl.Changed("db")])
+		})
+	fl = c.Flags()
 	fl.Float64Var(&f.seconds, "seconds", 5, "length of the run at full speed; 0 leaves it out")
 	fl.Float64Var(&f.rate, "paced", 10e6, "scans a second of the paced run; 0 leaves it out")
 	fl.Float64Var(&f.pacedSeconds, "paced-seconds", 30, "length of the paced run")

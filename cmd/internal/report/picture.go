@@ -225,31 +225,26 @@ func newTrace(from, to measure.Seconds, names []string, columns int) *trace {
 // samples on both sides are at most 2.5 columns or sample periods apart, as of a slow meter;
 // a longer run means lost samples and is NaN, which the plot leaves blank.
 func (t *trace) finish(period measure.Seconds) {
-	width := (t.to - t.from) / measure.Seconds(len(t.counts))
+	columns := len(t.counts)
+	width := (t.to - t.from) / measure.Seconds(columns)
 	reach := 2.5 * max(width, period)
-	all := append([][]float64{t.total}, t.rails...)
-	for c := 0; c < len(t.counts); {
-		if n := t.counts[c]; n > 0 {
-			for _, s := range all {
-				s[c] /= float64(n)
+	for _, s := range append([][]float64{t.total}, t.rails...) {
+		last, v := -1, math.NaN() // the last column with samples, and its mean
+		for c := range columns + 1 {
+			if c < columns && t.counts[c] == 0 {
+				continue
 			}
-			c++
-			continue
-		}
-		end := c // of the run of empty columns
-		for end < len(t.counts) && t.counts[end] == 0 {
-			end++
-		}
-		for _, s := range all {
-			v := math.NaN()
-			if c > 0 && measure.Seconds(end-c+1)*width <= reach {
-				v = s[c-1]
+			if measure.Seconds(c-last)*width > reach {
+				v = math.NaN()
 			}
-			for i := c; i < end; i++ {
+			for i := last + 1; i < c; i++ {
 				s[i] = v
 			}
+			if last = c; c < columns {
+				s[c] /= float64(t.counts[c])
+				v = s[c]
+			}
 		}
-		c = end
 	}
 }
 

@@ -112,7 +112,8 @@ func (r *autoRun) written() []string {
 	return logs
 }
 
-// recording returns how the kernels of a program are recorded; nil without --auto. remove ends it.
+// recording returns how the kernels of a program are recorded; nil without --auto. The caller removes the folder of
+// the logs.
 func (f *RunFlags) recording() (*autoRun, error) {
 	if !f.auto {
 		return nil, nil
@@ -123,14 +124,6 @@ func (f *RunFlags) recording() (*autoRun, error) {
 	}
 	logs, err := store.TempDir()
 	return &autoRun{library: library, logs: logs}, err
-}
-
-// remove deletes the logs; nothing for nil.
-func (r *autoRun) remove() error {
-	if r == nil {
-		return nil
-	}
-	return os.RemoveAll(r.logs)
 }
 
 // work returns the work of a program whose processes record their kernels, and sets cfg for it.

@@ -60,14 +60,6 @@ func (h *handOver) monitor(m measurement.Monitor) measurement.Monitor {
 	return lateMonitor{m, h}
 }
 
-// takes notes a task for send, and reports whether it is to be sent.
-func (h *handOver) takes(id store.TaskID) bool {
-	if h != nil && id != 0 {
-		h.ids = append(h.ids, id)
-	}
-	return h != nil
-}
-
 // interrupted returns the error of an interrupted measurement with the number that its last
 // task has at the host, in place of err, which has that of the outbox.
 func (h *handOver) interrupted(ctx context.Context, err error) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -38,14 +39,10 @@ type pulseFlags struct {
 // pulseCmd returns pulse, which stores a task only where a meter gives the truth.
 func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
-	c := &cobra.Command{
-		Use: "pulse", Short: "Show what software misreads of short pulses of work",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return pulse(cmd.Context(), a, f, cmd.Flags().Changed("monitor"))
-		},
-	}
-	fl := c.Flags()
+	var fl *pflag.FlagSet
+	c := cli.Command("pulse", "Show what software misreads of short pulses of work", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error { return pulse(ctx, a, f, fl.Changed("monitor")) })
+	fl = c.Flags()
 	f.AddBench(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")

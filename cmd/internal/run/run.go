@@ -257,7 +257,9 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, auto.remove()) }() // they are in the database then
+	if auto != nil { // its logs are in the database then
+		defer func() { err = errors.Join(err, os.RemoveAll(auto.logs)) }()
+	}
 	find := session.FindGPU
 	if len(args) > 0 && auto == nil {
 		find = session.FindForProgram
@@ -292,7 +294,9 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if auto != nil { // also after an interruption
 		err = errors.Join(err, auto.store(context.WithoutCancel(ctx), db, id, gpu.Info()))
 	}
-	f.hand.takes(id)
+	if f.hand != nil {
+		f.hand.ids = append(f.hand.ids, id)
+	}
 	return errors.Join(err, show(db, id))
 }
 

@@ -125,16 +125,6 @@ func (f *AuthFlags) existing() error {
 	return f.has(pki.Tokens)
 }
 
-// forTokens returns nil if servers may read the folder's tokens: it has a CA, or
-// was given explicitly and has a list of tokens, as beside certificates of a
-// site's own CA.
-func (f *AuthFlags) forTokens() error {
-	if f.named && f.has(pki.Tokens) == nil {
-		return nil
-	}
-	return f.has(pki.CACert)
-}
-
 // ca loads the folder's CA with its key, which may be kept on another machine.
 func (f *AuthFlags) ca() (*pki.CA, error) {
 	if err := f.has(pki.CACert); err != nil {
@@ -245,8 +235,12 @@ func authTokenCmd(a *cli.App) *cobra.Command {
 			if err = errors.Join(err, f.check()); err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
 			}
-			if err := f.forTokens(); err != nil {
-				return err
+			// Servers read the tokens of a folder with a CA, and of one that was named and has a list of tokens, as
+			// beside certificates of a site's own CA.
+			if !f.named || f.has(pki.Tokens) != nil {
+				if err := f.has(pki.CACert); err != nil {
+					return err
+				}
 			}
 			text, err := f.AddToken(args[0], role, time.Now(), f.out)
 			if err != nil {
@@ -355,21 +349,18 @@ func authListCmd(a *cli.App) *cobra.Command {
 			for _, c := range l.Certificates {
 				all = append(all, newCredentialReport("certificate", c.Serial, c.Name, c.Role, c.Expires, c.Revoked, now))
 			}
-			return a.Print(map[string]any{"credentials": all}, func(w io.Writer) { renderCredentials(w, all) })
+			return a.Print(map[string]any{"credentials": all}, func(w io.Writer) {
+				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "KIND\tID\tNAME\tROLE\tEXPIRES\tSTATE")
+				for _, c := range all { // those without a role are servers'
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, measure.Printable(c.ID), c.Name, cmp.Or(c.Role, "server"),
+						c.Expires.Local().Format("2006-01-02"), c.State)
+				}
+				_ = t.Flush()
+			})
 		})
 	f.register(c.Flags(), day, "")
 	return a.JSONFlag(c)
-}
-
-// renderCredentials writes a table; credentials without a role are servers'.
-func renderCredentials(w io.Writer, all []CredentialReport) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "KIND\tID\tNAME\tROLE\tEXPIRES\tSTATE")
-	for _, c := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Kind, measure.Printable(c.ID), c.Name, cmp.Or(c.Role, "server"),
-			c.Expires.Local().Format("2006-01-02"), c.State)
-	}
-	_ = t.Flush()
 }
 
 // authRevokeCmd returns auth revoke. Services watch the list and end open calls of

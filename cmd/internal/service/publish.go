@@ -65,7 +65,7 @@ func (p *capturePublisher) Run(ctx context.Context) {
 	if p.flags.Servers == "" {
 		return
 	}
-	for {
+	for range backoff.Rounds(ctx.Done(), tryAgain) {
 		trying, cancel := context.WithTimeout(ctx, tryFor)
 		bus, err := p.flags.Dial(trying, "monitor", p.log)
 		cancel()
@@ -77,9 +77,6 @@ func (p *capturePublisher) Run(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			p.log.Warn("captures are not published: they wait in the spool", "error", err)
-		}
-		if !cli.SleepUntil(ctx, time.Now().Add(tryAgain)) {
-			return
 		}
 	}
 }

@@ -270,18 +270,6 @@ func (c *cardUser) find(at time.Time) (int, bool) {
 	return slices.BinarySearchFunc(c.changes, at, func(l loadChange, t time.Time) int { return l.at.Compare(t) })
 }
 
-// levelAt returns the client's load at an instant, zero before the first change.
-func (c *cardUser) levelAt(at time.Time) measure.Watt {
-	i, found := c.find(at)
-	switch {
-	case found:
-		return c.changes[i].level
-	case i == 0:
-		return 0
-	}
-	return c.changes[i-1].level
-}
-
 // insert adds changes, replaces those at the same time, and drops changes older than
 // ten minutes except the one still in force.
 func (c *cardUser) insert(changes []loadChange) {
@@ -391,7 +379,13 @@ func (k *card) maxSteps(from time.Time) []load.Step {
 	steps := make([]load.Step, len(times))
 	for i, t := range times {
 		for _, c := range k.clients {
-			steps[i].Level = max(steps[i].Level, c.levelAt(t))
+			n, found := c.find(t)
+			if found { // that change holds already
+				n++
+			}
+			if n > 0 {
+				steps[i].Level = max(steps[i].Level, c.changes[n-1].level)
+			}
 		}
 		if i+1 < len(times) {
 			steps[i].For = times[i+1].Sub(t)

@@ -129,12 +129,13 @@ func (f *listFlags) query() (q store.Query, err error) {
 
 func usersCmd(a *cli.App) *cobra.Command {
 	return a.HostFlag(ListCmd(a, "users", "List users with their number of tasks", "users", a.Users,
-		out.Row{"user", "tasks"}, func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }))
+		"", out.Row{"user", "tasks"}, func(u store.UserTasks) out.Row { return out.Row{u.User, u.Tasks} }))
 }
 
-// ListCmd returns a command that prints a list: under a key in JSON, as a table in text.
-func ListCmd[T any](a *cli.App, use, short, key string, load func(context.Context) ([]T, error), head out.Row,
-	row func(T) out.Row,
+// ListCmd returns a command that prints a list: under a key in JSON, as a table in text, or as
+// none of the database where the list is empty and none is not.
+func ListCmd[T any](a *cli.App, use, short, key string, load func(context.Context) ([]T, error), none string,
+	head out.Row, row func(T) out.Row,
 ) *cobra.Command {
 	return a.JSONFlag(cli.Command(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		list, err := load(ctx)
@@ -142,7 +143,13 @@ func ListCmd[T any](a *cli.App, use, short, key string, load func(context.Contex
 			return err
 		}
 		list = append([]T{}, list...) // JSON shows none as []
-		return a.Print(map[string]any{key: list}, func(w io.Writer) { out.Table(w, head, list, row) })
+		return a.Print(map[string]any{key: list}, func(w io.Writer) {
+			if len(list) == 0 && none != "" {
+				fmt.Fprintf(w, none+"\n", a.DB)
+				return
+			}
+			out.Table(w, head, list, row)
+		})
 	}))
 }
 

@@ -75,7 +75,7 @@ func top(ctx context.Context, a *cli.App, f topFlags) error {
 	})
 }
 
-// topMessage changes the state; it is called on the goroutine that owns the state.
+// topMessage changes the state; it is called by whoever owns the state then.
 type topMessage func(*topState)
 
 // feedTop sends messages of a monitor to send until ctx ends, from two goroutines:
@@ -149,36 +149,26 @@ func topLines(ctx context.Context, a *cli.App, c *monitorclient.Client, f topFla
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	news := make(chan topMessage)
+	var mu sync.Mutex // of the state
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
 		feedTop(ctx, c, f, func(m topMessage) {
-			select {
-			case news <- m:
-			case <-ctx.Done():
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			m(s)
 		})
 	})
 	// Cancel before waiting: the feeding goroutine ends with ctx.
 	defer func() { cancel(); feeding.Wait() }()
-	tick := time.NewTicker(topPoll)
-	defer tick.Stop()
-	for {
-		if _, err := fmt.Fprintln(a.Out, TopLine(s, time.Now())); err != nil {
+	for range backoff.Rounds(ctx.Done(), topPoll) {
+		mu.Lock()
+		line := TopLine(s, time.Now())
+		mu.Unlock()
+		if _, err := fmt.Fprintln(a.Out, line); err != nil {
 			return err
 		}
-		for waiting := true; waiting; {
-			select {
-			case m := <-news:
-				m(s)
-			case <-tick.C:
-				waiting = false
-			case <-ctx.Done():
-				return nil
-			}
-		}
 	}
+	return nil
 }
 
 //go:embed help.md

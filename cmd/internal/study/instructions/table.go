@@ -120,13 +120,10 @@ func runsNamed(a *cli.App, ctx context.Context, name string) ([]instructions.Run
 	if err != nil {
 		return cli.ReadFile(name, instructions.ReadRuns)
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	runs, err := CampaignRuns(ctx, db, store.CampaignID(n))
-	return runs, noCampaign(a, err)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]instructions.Run, error) {
+		runs, err := CampaignRuns(ctx, db, store.CampaignID(n))
+		return runs, noCampaign(a, err)
+	})
 }
 
 // noCampaign gives store.ErrNoCampaign its exit code and remedy; other errors
@@ -203,11 +200,11 @@ var help string
 func Commands(a *cli.App) []*cobra.Command {
 	c := &cobra.Command{Use: "instructions", Short: "Measure what single GPU instructions cost"}
 	catalogue := task.ListCmd(a, "list", "List the instructions that can be measured", "instructions",
-		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil },
+		func(context.Context) ([]instructions.Instruction, error) { return instructions.Catalogue(), nil }, "",
 		out.Row{"instruction", "group", "row of Arafa et al.", "step"},
 		func(i instructions.Instruction) out.Row { return out.Row{i.Name, i.Group, i.Row, i.Step} })
 	campaigns := task.ListCmd(a, "campaigns", "List the campaigns of instructions, newest first", "campaigns",
-		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) },
+		func(ctx context.Context) ([]store.InstructionCampaign, error) { return allCampaigns(a, ctx) }, "",
 		out.Row{"campaign", "started", "GPU", "driver", "host", "seed", "passes", "runs"},
 		func(c store.InstructionCampaign) out.Row {
 			return out.Row{c.ID, c.Started.Local().Format(time.DateTime), c.GPU, c.Driver, c.Host, c.Seed, c.Passes, c.Runs}
@@ -219,12 +216,9 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // allCampaigns reads the campaigns of the task database, newest first.
 func allCampaigns(a *cli.App, ctx context.Context) ([]store.InstructionCampaign, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.InstructionCampaigns(ctx)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]store.InstructionCampaign, error) {
+		return db.InstructionCampaigns(ctx)
+	})
 }
 
 // instructionsImportCmd returns instructions import. The database is created if absent.

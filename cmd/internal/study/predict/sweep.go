@@ -34,12 +34,11 @@ import (
 // predictSweepFlags are the flags of sweep, beside those that it shares with run.
 type predictSweepFlags struct {
 	run.RunFlags
-	kernel, method, name      string
-	sizes, use                []string
-	round, rest, idle, settle time.Duration
-	repeat                    int
-	seed, resident            uint64
-	csv, svg                  string
+	sweep.Plan           // but for its blocks, which are in sizes
+	kernel, method, name string
+	sizes, use           []string
+	resident             uint64
+	csv, svg             string
 }
 
 // byMeter selects the external meter as the method; others read the GPU's own
@@ -56,18 +55,18 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	fl.StringSliceVar(&f.sizes, "sizes", nil,
 		"numbers of blocks (default: a quarter of what the GPU holds to eight times that)")
 	fl.StringSliceVar(&f.use, "use", nil, "numbers of blocks to calibrate on (default: one, two and four full rounds)")
-	fl.IntVar(&f.repeat, "times", 3, "times that every size is measured")
-	fl.DurationVar(&f.round, "round", 600*time.Millisecond, "how long a full round is to take")
-	fl.DurationVar(&f.rest, "rest", 400*time.Millisecond, "rest before each launch")
-	fl.DurationVar(&f.idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")
-	fl.DurationVar(&f.settle, "settle", 1500*time.Millisecond, "how long it may settle before that")
+	fl.IntVar(&f.Plan.Repeat, "times", 3, "times that every size is measured")
+	fl.DurationVar(&f.Round, "round", 600*time.Millisecond, "how long a full round is to take")
+	fl.DurationVar(&f.Rest, "rest", 400*time.Millisecond, "rest before each launch")
+	fl.DurationVar(&f.Idle, "idle", 3*time.Second, "how long the GPU is measured at rest, before and after all")
+	fl.DurationVar(&f.Settle, "settle", 1500*time.Millisecond, "how long it may settle before that")
 	fl.Uint64Var(&f.resident, "resident", 0,
 		"blocks that a multiprocessor holds, for the rounds (default: what the driver says)")
 	fl.StringVar(&f.method, "method", "",
 		"counter, instant, average, mtsm, sma or papi; or meter (default: meter with --monitor, else counter)")
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
 	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
-	fl.Uint64Var(&f.seed, "seed", 1, "of the order")
+	fl.Uint64Var(&f.Seed, "seed", 1, "of the order")
 	cli.OutFlag(fl, &f.csv, "output", "write the points into this file", "CSV", ".csv")
 	cli.SVGFlag(fl, &f.svg, "draw time and energy into this file")
 	return a.JSONFlag(c)
@@ -77,10 +76,7 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 // method: the meter with --monitor, else the GPU's energy counter. Every error is
 // wrong usage.
 func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
-	p = sweep.Plan{
-		Kernel: sweep.Kernel(f.kernel), Round: f.round, Rest: f.rest, Idle: f.idle, Settle: f.settle, Repeat: f.repeat,
-		Seed: f.seed,
-	}
+	p, p.Kernel = f.Plan, sweep.Kernel(f.kernel)
 	if p.Blocks, err = parseBlocks("sizes", f.sizes); err != nil {
 		return p, err
 	}
@@ -126,8 +122,17 @@ func predictSweep(a *cli.App, ctx context.Context, f predictSweepFlags) error {
 			"wattmark: %d of %d launches are left out: %s said nothing of them; make --round longer, or take "+
 				"another --method\n", silent, silent+len(points), f.method)
 	}
-	write := func(w io.Writer) error { return writePoints(w, o, f.method, points, idle) }
-	if err := out.ToFile(f.csv, write); err != nil {
+	// CSV that calibrate reads, with the conditions in a comment.
+	if err := out.ToFile(f.csv, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
+			"standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
+			o.Kernel, o.GPU.Name, f.method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
+		for _, p := range points {
+			fmt.Fprintf(b, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
+		}
+		return b.Flush()
+	}); err != nil {
 		return err
 	}
 	return sweepPredict(a, ctx, f, o, points, idle, tasks)
@@ -247,19 +252,6 @@ func sweepPoints(o *sweep.Outcome, method string, meter []measure.Watt) (points 
 	return points, [2]measure.Watt{
 		measure.Watt((rests[0] + rests[1]) / 2), measure.Watt(math.Abs(rests[0]-rests[1]) / 2),
 	}, silent, nil
-}
-
-// writePoints writes the points as CSV that calibrate reads, with the conditions
-// in a comment.
-func writePoints(w io.Writer, o *sweep.Outcome, method string, points []predict.Point, idle [2]measure.Watt) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# %s on %s by %s: %d multiprocessors with %d resident blocks, %d turns a block; idle %.3f W, "+
-		"standard uncertainty %.3f W\nkernel,blocks,time_s,energy_j\n",
-		o.Kernel, o.GPU.Name, method, o.SMs, o.Resident, o.Loops, float64(idle[0]), float64(idle[1]))
-	for _, p := range points {
-		fmt.Fprintf(b, "%s,%d,%.9g,%.9g\n", o.Kernel, p.Blocks, float64(p.Time), float64(p.Energy))
-	}
-	return b.Flush()
 }
 
 // sweepPredict calibrates on the sizes of --use, or on one, two and four full

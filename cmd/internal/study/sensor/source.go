@@ -157,7 +157,7 @@ func ownRecording(ctx context.Context, dir string) (*sensorSource, error) {
 	for _, k := range host.Kernels {
 		s.Phases = append(s.Phases, sensor.Phase{Name: k.Name, From: s.place(k.Start), To: s.place(k.End)})
 	}
-	s.addChips(host.Marker.Spec(), host.Played)
+	s.addChips(marker.Spec(host.Marker), host.Played)
 	return s, s.usePhases("the kernels and chips that the host timed")
 }
 

@@ -47,13 +47,10 @@ func (k Kind) Get(a *cli.App, ctx context.Context, arg string) (*store.Analysis,
 	if err != nil {
 		return nil, err
 	}
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	x, err := db.Analysis(ctx, k.Kind, name, version)
-	return x, k.missing(a, err, name, version)
+	return cli.Reading(a, ctx, func(db *store.DB) (*store.Analysis, error) {
+		x, err := db.Analysis(ctx, k.Kind, name, version)
+		return x, k.missing(a, err, name, version)
+	})
 }
 
 // missing replaces store.ErrNotFound by an error that names the command that lists the
@@ -71,12 +68,7 @@ func (k Kind) missing(a *cli.App, err error, name string, version int) error {
 
 // All reads all versions of all names, in the order of store.DB.Analyses.
 func (k Kind) All(a *cli.App, ctx context.Context) ([]store.Analysis, error) {
-	db, err := a.OpenDB(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return db.Analyses(ctx, k.Kind)
+	return cli.Reading(a, ctx, func(db *store.DB) ([]store.Analysis, error) { return db.Analyses(ctx, k.Kind) })
 }
 
 // Keep stores content as JSON as the next version of name, and creates the database if it
@@ -109,28 +101,17 @@ func (k Kind) Put(ctx context.Context, db *store.DB, name string, content any,
 func ListCmd[T any](a *cli.App, k Kind, key, short string, read func(*store.Analysis) (T, error), none string,
 	head out.Row, row func(T) out.Row,
 ) *cobra.Command {
-	return a.JSONFlag(cli.Command("list", short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	return task.ListCmd(a, "list", short, key, func(ctx context.Context) (list []T, err error) {
 		all, err := k.All(a, ctx)
-		if err != nil {
-			return err
-		}
-		list := []T{} // never nil: JSON shows it as []
 		for i := range all {
-			x, err := read(&all[i])
-			if err != nil {
+			if x, err := read(&all[i]); err != nil {
 				fmt.Fprintln(a.Err, "wattmark:", err)
-				continue
+			} else {
+				list = append(list, x)
 			}
-			list = append(list, x)
 		}
-		return a.Print(map[string]any{key: list}, func(w io.Writer) {
-			if len(list) == 0 && none != "" {
-				fmt.Fprintf(w, none+"\n", a.DB)
-				return
-			}
-			out.Table(w, head, list, row)
-		})
-	}))
+		return list, err
+	}, none, head, row)
 }
 
 // DeleteCmd returns the command delete NAME[@VERSION]: one version, or all of a name.

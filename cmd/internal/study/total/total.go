@@ -133,21 +133,6 @@ func isAddress(from string) bool {
 		i >= 0 && !strings.ContainsRune(from[i:], '/') && !strings.HasSuffix(from, ".db")
 }
 
-// oneEach returns a usage error for several tasks of one GPU that were matched by name
-// alone: they may be separate runs.
-func (h *jobHost) oneEach(name string) error {
-	seen := map[string]int64{}
-	for _, t := range h.Tasks {
-		if first, twice := seen[t.UUID]; twice && t.UUID != "" {
-			return cli.Usagef("tasks %d and %d are both named %q and of one GPU: say "+
-				"which run is meant with --since and --until, or measure with run --job", first, t.ID, name)
-		}
-		seen[t.UUID] = t.ID
-	}
-	h.ByName = true
-	return nil
-}
-
 //go:embed help.md
 var help string
 
@@ -187,8 +172,17 @@ func readTasks[T any](h *jobHost, job string, list func(name, job string) ([]T, 
 			return err
 		}
 	}
-	if byName && len(found) > 0 {
-		return h.oneEach(job)
+	if h.ByName = byName && len(found) > 0; !h.ByName {
+		return nil
+	}
+	// Several tasks of one GPU that were matched by name alone may be separate runs.
+	seen := map[string]int64{}
+	for _, t := range h.Tasks {
+		if first, twice := seen[t.UUID]; twice && t.UUID != "" {
+			return cli.Usagef("tasks %d and %d are both named %q and of one GPU: say "+
+				"which run is meant with --since and --until, or measure with run --job", first, t.ID, job)
+		}
+		seen[t.UUID] = t.ID
 	}
 	return nil
 }
@@ -261,12 +255,9 @@ func (h *jobHost) readService(ctx context.Context, address string, f totalFlags,
 		if err != nil {
 			return fmt.Errorf("asking for task %d: %s", x.ID, status.Convert(err).Message())
 		}
-		var r *measure.Result // nil where the task has no window
-		if w := d.Window; w != nil {
-			r = &measure.Result{
-				From: d.From, To: d.To, Samples: w.Samples, Gaps: w.Gaps, Lost: w.Lost,
-				Rails: d.Rails, Total: w.Energy, Mean: w.Mean, Peak: w.Peak, Budget: d.Budget,
-			}
+		r := cli.RowOf(&d.Task).Result // nil where the task has no window
+		if r != nil {
+			r.From, r.To, r.Rails, r.Budget = d.From, d.To, d.Rails, d.Budget
 		}
 		h.add(job.Task{
 			ID: int64(d.ID), Name: d.Name, State: client.Word(d.State), GPU: d.GPU, UUID: d.GPUUUID,

@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/recording"
 	"github.com/wattmark/wattmark/analysis/smilog"
 	"github.com/wattmark/wattmark/analysis/validate"
+	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/exchange"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -127,9 +128,9 @@ type foreignRun struct {
 // ReadDir reads a folder in the layout of the public data of arXiv 2312.02741. The
 // meter's serial file is opened later, on each pass over the trace.
 func (f *RecordedFlags) ReadDir() (*foreignRun, error) {
-	rec, err := recording.Read(os.DirFS(f.Dir), recording.Clocks{})
+	rec, err := new(bench.ReplayFlags).Read(f.Dir, "validate")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nSee: wattmark validate --help for the files that make a recording", f.Dir, err)
+		return nil, err
 	}
 	m := &foreignRun{path: filepath.Join(f.Dir, recording.SerialFile), placed: true}
 	m.Name, m.Meter, m.Origin = filepath.Base(filepath.Clean(f.Dir)), pmd.Kind, rec.Start

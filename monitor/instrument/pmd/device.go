@@ -197,9 +197,8 @@ type stream struct {
 // newStream prepares one Stream call; blocks cover 20 ms.
 func newStream(o Options, sink instrument.Sink) *stream {
 	return &stream{asm: assemble.New(assemble.Config{
-		Channels: Channels, TickHz: measure.Hertz(o.TickHz), Modulus: StampTurn,
-		MinStep: MinStep, MaxStep: MaxStep, Lost: lost, FlushTicks: int64(blockTime * o.TickHz),
-	}, sink)}
+		Modulus: StampTurn, MinStep: MinStep, MaxStep: MaxStep, Lost: lost, FlushTicks: int64(blockTime * o.TickHz),
+	}, Inputs(o), sink)}
 }
 
 // stream starts sampling and delivers until ctx ends; then it stops the device.

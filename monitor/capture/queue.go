@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +42,7 @@ type queue struct {
 // entry is one request in the queue.
 type entry struct {
 	hold    hold
-	decided chan struct{}
-	refused bool // set before decided is closed
+	decided chan error // buffered by one: nil for the bench, or why it was refused
 }
 
 // close refuses waiting and new requests. The channel is closed once the bench is free.
@@ -54,8 +54,7 @@ func (q *queue) close() <-chan struct{} {
 	}
 	q.drained = make(chan struct{})
 	for _, e := range q.waiting {
-		e.refused = true
-		close(e.decided)
+		e.decided <- errDraining
 	}
 	q.waiting = nil
 	if q.now == (hold{}) {
@@ -74,11 +73,8 @@ func (q *queue) enter(ctx context.Context, holder, captureID string, wait time.D
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-e.decided:
-		if e.refused {
-			return errDraining
-		}
-		return nil
+	case err := <-e.decided:
+		return err
 	case <-ctx.Done():
 		return q.giveUp(e, ctx.Err())
 	case <-timer.C:
@@ -99,7 +95,7 @@ func (q *queue) add(h hold, wait time.Duration) (*entry, error) {
 	case wait <= 0:
 		return nil, q.busy(0)
 	}
-	e := &entry{hold: h, decided: make(chan struct{})}
+	e := &entry{hold: h, decided: make(chan error, 1)}
 	q.waiting = append(q.waiting, e)
 	return e, nil
 }
@@ -116,13 +112,11 @@ func (q *queue) giveUp(e *entry, why error) error {
 		}
 		return q.busy(time.Since(e.hold.since))
 	}
-	switch {
-	case e.refused:
-		return errDraining
-	case why != nil:
+	err := <-e.decided
+	if err == nil && why != nil {
 		q.next()
 	}
-	return why
+	return cmp.Or(err, why)
 }
 
 // busy returns the error that names the holder. The lock is held.
@@ -159,7 +153,7 @@ func (q *queue) next() {
 	q.waiting = slices.Delete(q.waiting, best, best+1)
 	e.hold.since = q.clock()
 	q.grant(e.hold)
-	close(e.decided)
+	e.decided <- nil
 }
 
 // maxServed bounds the users whose last grants are remembered: more than a bench has,

@@ -75,7 +75,7 @@ func snapshotOf(h *session.Header, t *pipeline.Totals, tr pipeline.Trim, s sessi
 func newCapture(o *Owner, id string, req session.Request) *Capture {
 	c := &Capture{
 		id: id, req: req, came: o.cfg.Now(), owner: o, header: &session.Header{}, life: session.Arming,
-		seen:  snapshot{Summary: session.Summary{State: session.Arming}},
+		seen: snapshot{Summary: session.Summary{State: session.Arming}}, claims: claims{},
 		ready: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}),
 	}
 	c.quit, c.stop = context.WithCancel(context.Background())
@@ -127,7 +127,7 @@ func (c *Capture) info() session.Capture {
 	defer c.mu.Unlock()
 	return session.Capture{
 		ID: c.id, Holder: c.req.Holder, TaskName: c.req.TaskName, Started: c.seen.started,
-		State: c.seen.State, Reason: c.seen.Reason, SpoolBytes: uint64(c.log.Held()), Released: c.claims.released,
+		State: c.seen.State, Reason: c.seen.Reason, SpoolBytes: uint64(c.log.Held()), Released: c.claims[spool.MarkReleased],
 	}
 }
 
@@ -426,9 +426,8 @@ func (o *Owner) restoreOne(f spool.Found) error {
 	c := newCapture(o, h.CaptureID, req)
 	c.header, c.log, c.life = &h, f.Log, t.State
 	c.seen = snapshotOf(&h, &t, trim, t.State, t.Reason)
-	c.claims = claims{
-		released:   o.cfg.Store.Marked(c.id, spool.MarkReleased),
-		replicated: o.cfg.Store.Marked(c.id, spool.MarkReplicated),
+	for _, m := range []spool.Mark{spool.MarkReleased, spool.MarkReplicated} {
+		c.claims[m] = o.cfg.Store.Marked(c.id, m)
 	}
 	close(c.ready)
 	close(c.ended)

@@ -340,7 +340,7 @@ func (o *Owner) usedBy(holder string) (held int, used int64) {
 	defer o.mu.Unlock()
 	for _, c := range o.captures {
 		used += c.log.Held()
-		if c.req.Holder == holder && !c.HasBeenReleased() {
+		if c.req.Holder == holder && !c.Has(spool.MarkReleased) {
 			held++
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -222,13 +223,15 @@ func (c *Capture) LeaseUntil() time.Time {
 	return c.until
 }
 
-// claims are the needs for a capture's samples that are met; the capture's mu guards them.
+// claims are the needs for a capture's samples that are met, by their marks; the capture's mu guards them.
 // With Config.AwaitReplicas a capture is dropped after both Release, by its host, and
 // Replicated, in either order; without, after Release.
-type claims struct{ released, replicated bool }
+type claims = map[spool.Mark]bool
 
 // met reports whether nobody needs the samples any more.
-func (o *Owner) met(c claims) bool { return c.released && (c.replicated || !o.cfg.AwaitReplicas) }
+func (o *Owner) met(c claims) bool {
+	return c[spool.MarkReleased] && (c[spool.MarkReplicated] || !o.cfg.AwaitReplicas)
+}
 
 // Release notes that the host has the samples of a capture that has ended, and drops it
 // unless replicas are awaited. An unknown capture is no error; one that has not ended
@@ -253,13 +256,8 @@ func (o *Owner) Replicated(id string) error { return o.mark(id, spool.MarkReplic
 // in between keeps the capture rather than drops it.
 func (o *Owner) mark(id string, m spool.Mark) error {
 	return o.ended(id, func(c *Capture) error {
-		now := c.claims // which change with c.data held
-		if m == spool.MarkReleased {
-			now.released = true
-		} else {
-			now.replicated = true
-		}
-		if o.met(now) {
+		now := maps.Clone(c.claims) // which change with c.data held
+		if now[m] = true; o.met(now) {
 			return o.drop(c)
 		}
 		if err := o.cfg.Store.Mark(id, m); err != nil {
@@ -311,18 +309,11 @@ func (o *Owner) drop(c *Capture) error {
 	return nil
 }
 
-// HasBeenReleased reports whether the capture's host has its samples.
-func (c *Capture) HasBeenReleased() bool {
+// Has reports whether a claim on the capture is met: its host, or other machines, have its samples.
+func (c *Capture) Has(m spool.Mark) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.claims.released
-}
-
-// HasBeenReplicated reports whether other machines have the capture.
-func (c *Capture) HasBeenReplicated() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.claims.replicated
+	return c.claims[m]
 }
 
 // waited is the time for which a capture could have been fetched. Only time under a

@@ -286,29 +286,20 @@ type Total struct {
 // holds one buffer, however long the recording.
 func Totals(r io.Reader, o Options) iter.Seq2[Total, error] {
 	return func(yield func(Total, error) bool) {
-		if err := o.Validate(); err != nil {
-			yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
-			return
-		}
-		d := totals{hz: o.TickHz}
-		buf := make([]byte, 1<<16)
-		for {
-			n, err := r.Read(buf)
+		d, buf := totals{hz: o.TickHz}, make([]byte, 1<<16)
+		err := o.Validate()
+		for n := 0; err == nil; {
+			n, err = r.Read(buf)
 			for range transport.Records(buf[:n], d.parser.Next) {
 				if !yield(d.total(), nil) {
 					return
 				}
 			}
-			switch {
-			case errors.Is(err, io.EOF):
-				if d.parser.Flush() {
-					yield(d.total(), nil)
-				}
-				return
-			case err != nil:
-				yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
-				return
-			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
+		} else if d.parser.Flush() {
+			yield(d.total(), nil)
 		}
 	}
 }

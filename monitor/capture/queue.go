@@ -316,14 +316,6 @@ func (c *Capture) Has(m spool.Mark) bool {
 	return c.claims[m]
 }
 
-// waited is the time for which a capture could have been fetched. Only time under a
-// running monitor counts, on the monotonic clock: the wall clock may be wrong by years, as
-// on a machine without a battery for its clock.
-type waited struct {
-	before time.Duration // under earlier monitors
-	since  time.Time     // when this monitor first saw that it has ended
-}
-
 // Expire drops the captures that could have been fetched, or replicated, for longer than
 // keep, and returns their ids. Time counts from the first call that finds a capture ended,
 // and goes on under the next monitor. All of it is logged, errors too.
@@ -355,16 +347,16 @@ func (o *Owner) overdue(keep time.Duration) (old []string, err error) {
 			o.cfg.Log.Warn("how long captures have waited was lost; it counts anew", "error", err)
 		}
 	}
-	now, waits, total := o.cfg.Now(), map[string]waited{}, map[string]time.Duration{}
+	now, waits, total := o.cfg.Now(), map[string]time.Time{}, map[string]time.Duration{}
 	for _, c := range o.List() {
 		if !c.State.Ended() {
 			continue
 		}
-		w, known := o.waits[c.ID]
+		since, known := o.waits[c.ID]
 		if !known {
-			w = waited{before: before[c.ID], since: now}
+			since = now.Add(-before[c.ID])
 		}
-		waits[c.ID], total[c.ID] = w, w.before+now.Sub(w.since)
+		waits[c.ID], total[c.ID] = since, now.Sub(since)
 		if total[c.ID] > keep {
 			old = append(old, c.ID)
 		}

@@ -199,7 +199,7 @@ func (t *track) add(p *packet) {
 
 // set makes a reading the one that is shown, as far as its end is known.
 func (t *track) set(p, i int) {
-	t.p, t.i, t.valid, t.shown, t.last = p, i, true, false, true
+	t.p, t.i, t.valid, t.shown = p, i, true, false
 	t.time = t.at(p, i)
 	t.until = t.time
 }
@@ -226,7 +226,6 @@ func (t *track) end() (from float64, ok bool) {
 		}
 		return 0, false
 	}
-	t.last = false
 	after := t.at(p, i)
 	if a, b := &t.packets[t.p].block, &t.packets[p].block; b.FirstScan+uint64(i) == a.FirstScan+uint64(t.i)+1 {
 		t.until = (t.time+after)/2 - edge

@@ -8,7 +8,6 @@
 package rigol
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -394,20 +393,15 @@ func (f *Face) data() ([]byte, error) {
 }
 
 // encode writes codes as :WAV:FORM asks for: a byte, a word, or text in volts.
-func (f *Face) encode(codes []int32) (out []byte) {
+func (f *Face) encode(codes []int32) []byte {
 	inc, origin := f.scaling()
-	for i, c := range codes {
-		switch f.wav.format {
-		case "WORD":
-			out = binary.LittleEndian.AppendUint16(out, uint16(c))
-		case "BYTE":
-			out = append(out, byte(c/int32(f.unit())))
-		default:
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, scpi.Exponent((float64(c)/f.unit()-float64(origin+f.reference()))*inc)...)
-		}
+	switch f.wav.format {
+	case "WORD":
+		return scope.Coded(nil, codes, 2, true, func(c int32) uint32 { return uint32(c) << 16 })
+	case "BYTE":
+		return scope.Coded(nil, codes, 1, true, func(c int32) uint32 { return uint32(c/int32(f.unit())) << 24 })
 	}
-	return out
+	return scope.Listed(nil, codes, func(c int32) string {
+		return scpi.Exponent((float64(c)/f.unit() - float64(origin+f.reference())) * inc)
+	})
 }

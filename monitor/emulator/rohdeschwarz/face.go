@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -321,23 +320,19 @@ func (f *Face) data(n int) []byte {
 	f.Each(n, 0, taken, v, func(codes []int32) { out = f.encode(out, n, codes) })
 	out = f.encode(out, n, make([]int32, v.Points-taken))
 	if f.format == "ASC" {
-		return []byte(strings.TrimSuffix(string(out), ","))
+		return out
 	}
 	return scpi.Block(0, out)
 }
 
 // encode appends codes in the form that FORMat asks for.
 func (f *Face) encode(out []byte, n int, codes []int32) []byte {
-	for _, c := range codes {
-		w := uint32(c) << 16 // the value at the top of 32 bits
-		switch f.format {
-		case "ASC":
-			out = fmt.Appendf(out, "%.6f,", f.volts(n, c))
-			continue
-		case "REAL":
-			w = math.Float32bits(float32(f.volts(n, c)))
-		}
-		out = scope.Top(out, w, f.bits/8, f.order == "LSBF")
+	word := func(c int32) uint32 { return uint32(c) << 16 } // the value at the top of 32 bits
+	switch f.format {
+	case "ASC":
+		return scope.Listed(out, codes, func(c int32) string { return fmt.Sprintf("%.6f", f.volts(n, c)) })
+	case "REAL":
+		word = func(c int32) uint32 { return math.Float32bits(float32(f.volts(n, c))) }
 	}
-	return out
+	return scope.Coded(out, codes, f.bits/8, f.order == "LSBF", word)
 }

@@ -390,13 +390,27 @@ func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 	return dst
 }
 
-// Top appends the uppermost bytes of a word of 32 bits, as binary codes are sent.
-func Top(out []byte, word uint32, bytes int, little bool) []byte {
-	for i := range bytes {
-		if little {
-			i = bytes - 1 - i
+// Coded appends codes in binary form: of each the uppermost bytes of its word.
+func Coded(out []byte, codes []int32, bytes int, little bool, word func(code int32) uint32) []byte {
+	for _, c := range codes {
+		w := word(c)
+		for i := range bytes {
+			if little {
+				i = bytes - 1 - i
+			}
+			out = append(out, byte(w>>(24-8*i)))
 		}
-		out = append(out, byte(word>>(24-8*i)))
+	}
+	return out
+}
+
+// Listed appends codes as texts with commas between.
+func Listed(out []byte, codes []int32, text func(code int32) string) []byte {
+	for _, c := range codes {
+		if len(out) > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, text(c)...)
 	}
 	return out
 }

@@ -347,15 +347,12 @@ func (f *Face) data() ([]byte, error) {
 	if f.Running() || !f.Channel[w.source].Shown || n <= 0 || w.interval > 1 {
 		return f.block(nil), nil
 	}
-	out := make([]byte, 0, n*size)
+	out, shift := make([]byte, 0, n*size), 0
+	if f.family.low && size == 2 {
+		shift = 16 - f.family.bits
+	}
 	f.Each(w.source, w.start, n, v, func(codes []int32) {
-		for _, c := range codes {
-			word := uint16(c)
-			if f.family.low && size == 2 {
-				word >>= 16 - f.family.bits
-			}
-			out = scope.Top(out, uint32(word)<<16, size, true)
-		}
+		out = scope.Coded(out, codes, size, true, func(c int32) uint32 { return uint32(uint16(c)>>shift) << 16 })
 	})
 	return f.block(out), nil
 }

@@ -118,22 +118,11 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if !f.Running() {
 		return scpi.ErrConflict
 	}
-	if len(c.Args) == 0 {
-		return scpi.ErrMissing
-	}
 	if w, err := c.Word(0, "AUTO"); err == nil && w == "AUTO" {
 		f.depth = 0
 		return nil
 	}
-	v, err := scope.Count(c.Args[0])
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(f.family.depths(f.Share()), int(v)) || v != math.Trunc(v) {
-		return scpi.ErrValue
-	}
-	f.depth = int(v)
-	return nil
+	return scope.SetDepth(&f.depth, c, f.family.depths(f.Share()))
 }
 
 // DS1000Z is the DS1054Z and its sisters.

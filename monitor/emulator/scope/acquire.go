@@ -289,17 +289,25 @@ func (s *Scope) Slope(pattern string, show func(string) string, words ...string)
 	}), Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
 }
 
-// Count reads a number of points, also as 10k or 1.25M.
-func Count(text string) (float64, error) {
+// SetDepth sets a memory's depth to parameter 0, one of those known; a number of points may stand as 10k or 1.25M.
+func SetDepth(at *int, c scpi.Call, known []int) error {
+	text, err := c.Text(0)
+	if err != nil {
+		return err
+	}
 	text, unit := strings.ToLower(text), 1.0
 	if i := strings.IndexAny(text, "kmg"); i >= 0 && i == len(text)-1 {
 		text, unit = text[:i], map[byte]float64{'k': 1e3, 'm': 1e6, 'g': 1e9}[text[i]]
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, scpi.ErrType
+		return scpi.ErrType
 	}
-	return v * unit, nil
+	if v *= unit; v != math.Trunc(v) || !slices.Contains(known, int(v)) {
+		return scpi.ErrValue
+	}
+	*at = int(v)
+	return nil
 }
 
 // Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.

@@ -112,22 +112,10 @@ func (f *Face) Points() int { return int(math.Round(f.Rate() * f.Window())) }
 
 // setDepth is :ACQ:MDEP, which works only while the scope runs freely.
 func (f *Face) setDepth(c scpi.Call) error {
-	if len(c.Args) == 0 {
-		return scpi.ErrMissing
-	}
-	if s := f.State(); s != scope.Free && s != scope.Triggered {
+	if s := f.State(); len(c.Args) > 0 && s != scope.Free && s != scope.Triggered {
 		return scpi.ErrConflict
 	}
-	v, err := scope.Count(c.Args[0])
-	if err != nil {
-		return err
-	}
-	n := int(math.Round(v))
-	if !slices.Contains(f.depths(), n) {
-		return scpi.ErrValue
-	}
-	f.depth = n
-	return nil
+	return scope.SetDepth(&f.depth, c, f.depths())
 }
 
 // depths are those of a channel, ascending.

@@ -233,10 +233,7 @@ func (f *Face) inputCommands() []scpi.Command {
 		f.Value("CHANnel<n>:RANGe", func(ch *channel) float64 { return ch.Scale * rows },
 			func(ch *channel, v float64) error { return setScale(ch, v/rows) }),
 		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return -ch.Shift }, func(ch *channel, v float64) error {
-			most := 25 * ch.Ratio
-			if ch.Scale < 0.2*ch.Ratio {
-				most = 2 * ch.Ratio
-			}
+			most := ch.Reach(0.2, 2, 25)
 			ch.Shift = -min(max(v, -most), most)
 			return nil
 		}),

@@ -200,10 +200,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			return scpi.Put(&ch.Position, v, -5, 5)
 		}),
 		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Offset }, func(ch *channel, v float64) error {
-			most := 40 * ch.Ratio
-			if ch.Scale < 0.2*ch.Ratio {
-				most = 2 * ch.Ratio
-			}
+			most := ch.Reach(0.2, 2, 40)
 			ch.Offset = min(max(v, -most), most)
 			return nil
 		}),

@@ -246,6 +246,17 @@ func (c *Channel) SetRatio(v, least, most float64) error {
 	return nil
 }
 
+// Reach is the most volts of offset at a channel's scale. The table is of a probe of 1:1: pairs of a scale and the
+// most volts below it, and at last the most at any other.
+func (c *Channel) Reach(table ...float64) float64 {
+	for i := 0; i+1 < len(table); i += 2 {
+		if c.Scale/c.Ratio < table[i]*0.999 {
+			return table[i+1] * c.Ratio
+		}
+	}
+	return table[len(table)-1] * c.Ratio
+}
+
 // Display is the setting that puts a channel on the screen; changed is called where that changes the share of memory.
 func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 	return scpi.Command{

@@ -174,14 +174,8 @@ func (f *Face) timeCommands() []scpi.Command {
 
 // shift sets a channel's offset; its range depends on the scale.
 func shift(ch *channel, v float64) error {
-	most := 2.0
-	switch {
-	case ch.Scale >= 1.02*ch.Ratio:
-		most = 200
-	case ch.Scale >= 0.12*ch.Ratio:
-		most = 20
-	}
-	ch.Shift = min(max(v, -most*ch.Ratio), most*ch.Ratio)
+	most := ch.Reach(0.12, 2, 1.02, 20, 200)
+	ch.Shift = min(max(v, -most), most)
 	return nil
 }
 

@@ -174,14 +174,8 @@ func (f *Face) inputCommands() []scpi.Command {
 			return scpi.Put(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
 		f.Value("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
-			most := 1.0
-			switch s := c.Scale / c.Ratio; {
-			case s > 1:
-				most = 100
-			case s > 0.05:
-				most = 50 // 10 V below 0.1 V a division on some
-			}
-			return scpi.Put(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
+			most := c.Reach(0.051, 1, 1.01, 50, 100) // 10 V below 0.1 V a division on some
+			return scpi.Put(&c.Offset, v, -most, most)
 		}),
 		f.Value("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
 			return scpi.Put(&c.Position, v, -8, 8)

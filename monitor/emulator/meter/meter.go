@@ -146,13 +146,12 @@ const maxBlock = 65536
 
 // channel is one ADC input with its true errors.
 type channel struct {
-	rail          int
-	read          func(board.Reading) float64 // quantity at the input
-	gain, offset  float64                     // true: value = offset + gain·count
-	noise         float64                     // in counts
-	lo, hi        float64
-	skew          time.Duration
-	sharedInstant bool // converted at the same instant as the channel before
+	rail         int
+	read         func(board.Reading) float64 // quantity at the input
+	gain, offset float64                     // true: value = offset + gain·count
+	noise        float64                     // in counts
+	lo, hi       float64
+	skew         time.Duration // 0 also behind the first: at the same instant as the channel before
 }
 
 // Sampler is an ADC on the board's rails in virtual time: each Next moves its clock on. One goroutine owns it.
@@ -258,7 +257,6 @@ func (s *Sampler) input(draw func(float64) float64, rail int, c measure.Channel,
 		// stated = true·(1 + error), so true = stated/(1 + error)
 		gain: c.Gain / (1 + ge), offset: c.Offset - oe, noise: c.Noise / c.Gain,
 		lo: -half, hi: half - 1, skew: skew,
-		sharedInstant: skew == 0 && len(s.channels) > 0,
 	})
 }
 
@@ -298,7 +296,7 @@ func (s *Sampler) Next(b *measure.Block, n int) {
 	at := s.Elapsed()
 	for c := range s.channels {
 		ch := &s.channels[c]
-		if !ch.sharedInstant {
+		if c == 0 || ch.skew != 0 {
 			s.board.Trace(s.power, at+ch.skew, s.step)
 		}
 		inv := 1 / ch.gain

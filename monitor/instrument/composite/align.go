@@ -178,7 +178,6 @@ type track struct {
 	from, until float64 // where it stands
 	shown       bool
 	quiet       bool // on the way back from a new alignment: nothing is counted
-	last        bool // no reading behind it is known yet: until is open
 	unshown     uint64
 	// gaps are the member's own reports of losses that are not reached yet.
 	gaps []measure.Event

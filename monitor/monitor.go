@@ -200,7 +200,7 @@ func (m *Monitor) awaitCaptures(ctx context.Context) error {
 	// A host has 5 s to fetch and release it.
 	fetch := time.Now().Add(5 * time.Second)
 	for now := range backoff.Rounds(m.hurry.Done(), 20*time.Millisecond) {
-		if c, err := m.Get(id); err != nil || c.HasBeenReleased() {
+		if c, err := m.Get(id); err != nil || c.Has(spool.MarkReleased) {
 			break
 		}
 		if !now.Before(fetch) {

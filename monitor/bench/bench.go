@@ -20,6 +20,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -49,14 +50,26 @@ type Bench struct {
 // Instrument is one entry of instruments, with its driver's options decoded.
 type Instrument struct {
 	// Name within the file; its kind where the file gives none.
-	Name string
-	Kind string
-	// Address is a port, host:port, GPU or folder, as the kind wants it.
-	Address string
+	Name string `yaml:"name"`
+	Kind string `yaml:"kind"`
+	// Address is a port, host:port, GPU or folder, as the kind wants it; Port is another key for it.
+	Address string `yaml:"address"`
+	Port    string `yaml:"port"`
 	// Delay is the lag of its readings behind their times.
-	Delay measure.Seconds
+	Delay time.Duration `yaml:"delay"`
+	// Options are the driver's as written, nil where the file has none.
+	Options any `yaml:"options"`
+	// Channels replace the parts of a channel's calibration that are set.
+	Channels map[string]struct {
+		Gain    *float64       `yaml:"gain"`
+		Offset  *float64       `yaml:"offset"`
+		UGain   *float64       `yaml:"u_gain"`
+		UOffset *float64       `yaml:"u_offset"`
+		Noise   *float64       `yaml:"noise"`
+		Skew    *time.Duration `yaml:"skew"`
+	} `yaml:"channels"`
 
-	options any
+	options any // of the driver's type
 	kind    registry.Kind
 }
 
@@ -202,22 +215,18 @@ func (b *Bench) instruments() error {
 
 // instrument reads one entry of instruments and appends it, with the options decoded into its
 // driver's type and checked.
-func (b *Bench) instrument(y instrumentYAML, at path) error {
-	if y.Kind == "" {
+func (b *Bench) instrument(i Instrument, at path) error {
+	if i.Kind == "" {
 		return b.src.fault(at, errors.New("kind is missing"))
 	}
-	k, err := registry.Lookup(y.Kind)
+	k, err := registry.Lookup(i.Kind)
 	if err != nil {
 		return b.src.fault(at.with("kind"), err)
 	}
-	if y.Port != "" && y.Address != "" {
+	if i.Port != "" && i.Address != "" {
 		return b.src.fault(at.with("address"), errors.New("port and address say the same thing: keep one"))
 	}
-	// One of port and address is empty: their sum is the one that is set.
-	i := Instrument{
-		Name: cmp.Or(y.Name, y.Kind), Kind: y.Kind, Address: y.Port + y.Address,
-		Delay: measure.SecondsOf(y.Delay), options: k.Options(), kind: k,
-	}
+	i.Name, i.Address, i.options, i.kind = cmp.Or(i.Name, i.Kind), cmp.Or(i.Address, i.Port), k.Options(), k
 	switch {
 	case strings.Contains(i.Name, "/"):
 		return b.src.fault(at.with("name"), fmt.Errorf(
@@ -229,7 +238,7 @@ func (b *Bench) instrument(y instrumentYAML, at path) error {
 	}
 	b.Instruments = append(b.Instruments, i)
 	at = at.with("options")
-	if y.Options != nil {
+	if i.Options != nil {
 		// Decoded from the syntax tree, so that errors keep their places.
 		node, whole := b.src.find(at)
 		if !whole {
@@ -255,11 +264,7 @@ func (b *Bench) several() bool { return len(b.Instruments) > 1 }
 
 // align returns the alignment of several instruments, with the defaults.
 func (b *Bench) align() composite.Align {
-	a := composite.Align{}
-	if y := b.file.Align; y != nil {
-		a = composite.Align{By: composite.By(y.By), U: y.U, Master: y.Master, SharedClock: y.SharedClock}
-	}
-	return a.WithDefaults()
+	return cmp.Or(b.file.Align, &composite.Align{}).WithDefaults()
 }
 
 // members returns the members of a composite, without their drivers.
@@ -267,7 +272,7 @@ func (b *Bench) members() []composite.Member {
 	out := make([]composite.Member, len(b.Instruments))
 	for i, y := range b.Instruments {
 		power := func(in instrument.Inputs) ([]measure.Channel, []measure.Rail) { return b.power(i, in) }
-		out[i] = composite.Member{Name: y.Name, Delay: y.Delay, Power: power}
+		out[i] = composite.Member{Name: y.Name, Delay: measure.SecondsOf(y.Delay), Power: power}
 	}
 	return out
 }

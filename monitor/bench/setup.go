@@ -13,6 +13,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/wall"
 	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/composite"
 )
 
 // Setup makes rails of the instrument's inputs, under the calibration in force: the
@@ -32,7 +33,7 @@ func (b *Bench) Setup(in instrument.Inputs) (measure.Setup, error) {
 		// takes it off.
 		for c := range s.Channels {
 			if !b.several() {
-				s.Channels[c].Skew += y.Delay
+				s.Channels[c].Skew += measure.SecondsOf(y.Delay)
 			}
 		}
 		if err := b.calibrateOne(i, s.Channels); err != nil {
@@ -100,7 +101,7 @@ func (b *Bench) natural(in instrument.Inputs) (rails []measure.Rail, missing []s
 // calibrateOne applies the file's calibration to one instrument's channels.
 func (b *Bench) calibrateOne(of int, channels []measure.Channel) error {
 	// In the order of the names, so that of several faults always the same one is reported.
-	over := b.file.Instruments[of].Channels
+	over := b.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(over)) {
 		y, at := over[name], path{"instruments", of, "channels", name}
 		i, err := b.channelOf(of, channels, name)
@@ -289,7 +290,7 @@ func (b *Bench) check() error {
 	add := func(p path, format string, a ...any) {
 		faults = append(faults, b.src.fault(p, fmt.Errorf(format, a...)))
 	}
-	for i := range b.file.Instruments {
+	for i := range b.Instruments {
 		b.checkChannels(i, add)
 	}
 	// owner maps a channel's name, as written, to its rail. The same channel under two names, bare and
@@ -396,7 +397,7 @@ func checkWiring(r railYAML, at path, add report) []ref {
 // checkChannels refuses calibrations that are not finite, negative uncertainties, and a
 // gain of 0, under which every count reads the same.
 func (b *Bench) checkChannels(of int, add report) {
-	channels := b.file.Instruments[of].Channels
+	channels := b.Instruments[of].Channels
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
 		c, at := channels[name], path{"instruments", of, "channels", name}
 		for i, v := range []*float64{c.Gain, c.Offset, c.UGain, c.UOffset, c.Noise} {
@@ -415,43 +416,19 @@ func (b *Bench) checkChannels(of int, add report) {
 
 // file is the YAML form of a bench. A nil pointer is an absent entry.
 type file struct {
-	Name        string           `yaml:"name"`
-	GPU         string           `yaml:"gpu"`
-	Instruments []instrumentYAML `yaml:"instruments"`
+	Name        string       `yaml:"name"`
+	GPU         string       `yaml:"gpu"`
+	Instruments []Instrument `yaml:"instruments"`
 	// Align is the alignment of the times of several instruments.
-	Align *struct {
-		By          string        `yaml:"by"`
-		U           time.Duration `yaml:"u"`
-		Master      string        `yaml:"master"`
-		SharedClock bool          `yaml:"shared_clock"`
-	} `yaml:"align"`
-	Rails   []railYAML `yaml:"rails"`
-	Missing []string   `yaml:"missing"`
+	Align   *composite.Align `yaml:"align"`
+	Rails   []railYAML       `yaml:"rails"`
+	Missing []string         `yaml:"missing"`
 	// Response replaces the instrument's.
 	Response *struct {
 		Tau    time.Duration `yaml:"tau"`
 		Window time.Duration `yaml:"window"`
 		Update time.Duration `yaml:"update"`
 	} `yaml:"response"`
-}
-
-// instrumentYAML is one entry of instruments. Port and Address are synonyms.
-type instrumentYAML struct {
-	Name    string        `yaml:"name"`
-	Kind    string        `yaml:"kind"`
-	Port    string        `yaml:"port"`
-	Address string        `yaml:"address"`
-	Delay   time.Duration `yaml:"delay"`
-	Options any           `yaml:"options"`
-	// Channels replace the parts of a channel's calibration that are set.
-	Channels map[string]struct {
-		Gain    *float64       `yaml:"gain"`
-		Offset  *float64       `yaml:"offset"`
-		UGain   *float64       `yaml:"u_gain"`
-		UOffset *float64       `yaml:"u_offset"`
-		Noise   *float64       `yaml:"noise"`
-		Skew    *time.Duration `yaml:"skew"`
-	} `yaml:"channels"`
 }
 
 // railYAML is one rail; exactly one of the wirings is set.

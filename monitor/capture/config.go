@@ -228,17 +228,12 @@ const (
 	ReleaseDone Trigger = 8 // the spool was dropped
 )
 
-var triggerNames = [...]string{
+var triggerNames = map[Trigger]string{
 	Created: "created", FirstScan: "first scan", StopAsked: "stop asked", TailWritten: "tail written",
 	Failed: "failed", LeaseEnded: "lease ended", Restarted: "monitor restarted", ReleaseDone: "released",
 }
 
-func (t Trigger) String() string {
-	if int(t) < len(triggerNames) && t > 0 {
-		return triggerNames[t]
-	}
-	return fmt.Sprintf("trigger(%d)", uint8(t))
-}
+func (t Trigger) String() string { return measure.NameOf(triggerNames, t, "trigger") }
 
 // transitions is the whole life of a capture: other steps are refused. docs/protocol.md
 // has the same table (a test compares the two).
@@ -340,7 +335,7 @@ func (o *Owner) usedBy(holder string) (held int, used int64) {
 	defer o.mu.Unlock()
 	for _, c := range o.captures {
 		used += c.log.Held()
-		if c.req.Holder == holder && !c.HasBeenReleased() {
+		if c.req.Holder == holder && !c.Has(spool.MarkReleased) {
 			held++
 		}
 	}

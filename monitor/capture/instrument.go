@@ -155,21 +155,11 @@ func (o *Owner) firstSign(end error) instrument.Sink {
 type preview struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
-	sampled atomic.Bool // samples came
+	sampled atomic.Bool // samples came, and the preview goes on
 }
 
 // samples reports whether the preview has samples, and goes on.
-func (p *preview) samples() bool {
-	if p == nil || !p.sampled.Load() {
-		return false
-	}
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
+func (p *preview) samples() bool { return p != nil && p.sampled.Load() }
 
 // end stops the preview, waits until the instrument is free, and returns nil.
 func (p *preview) end() *preview {
@@ -190,6 +180,7 @@ func (o *Owner) startPreview(ctx context.Context) *preview {
 	go func() {
 		defer close(p.done)
 		defer cancel()
+		defer p.sampled.Store(false)
 		if err := o.samplePreview(ctx, p); err != nil && ctx.Err() == nil {
 			o.live.Trouble(err.Error())
 		}

@@ -48,7 +48,7 @@ func TestCapturesWaitForTheirReplicas(t *testing.T) {
 		if list := l.List(); len(list) != 2 || !list[1].Released || list[1].ID != first || list[0].Released {
 			t.Fatalf("%+v", list)
 		}
-		if c, err := l.Get(second); err != nil || !c.HasBeenReplicated() || c.HasBeenReleased() {
+		if c, err := l.Get(second); err != nil || !c.Has(spool.MarkReplicated) || c.Has(spool.MarkReleased) {
 			t.Errorf("%v, %v", c, err)
 		}
 		ok(l.Replicated(first))

@@ -36,7 +36,10 @@ type Owner struct {
 	setAside []string // parts of the spool that cannot be used; fixed after New
 
 	expiring sync.Mutex
-	waits    map[string]waited // of captures to be fetched
+	// waits are since when captures could have been fetched; time under earlier monitors is put before this one's. Only
+	// time under a running monitor counts, on the monotonic clock: the wall clock may be wrong by years, as on a machine
+	// without a battery for its clock.
+	waits map[string]time.Time
 
 	mu       sync.Mutex
 	captures map[string]*Capture

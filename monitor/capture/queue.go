@@ -1,9 +1,11 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,8 +43,7 @@ type queue struct {
 // entry is one request in the queue.
 type entry struct {
 	hold    hold
-	decided chan struct{}
-	refused bool // set before decided is closed
+	decided chan error // buffered by one: nil for the bench, or why it was refused
 }
 
 // close refuses waiting and new requests. The channel is closed once the bench is free.
@@ -54,8 +55,7 @@ func (q *queue) close() <-chan struct{} {
 	}
 	q.drained = make(chan struct{})
 	for _, e := range q.waiting {
-		e.refused = true
-		close(e.decided)
+		e.decided <- errDraining
 	}
 	q.waiting = nil
 	if q.now == (hold{}) {
@@ -74,11 +74,8 @@ func (q *queue) enter(ctx context.Context, holder, captureID string, wait time.D
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-e.decided:
-		if e.refused {
-			return errDraining
-		}
-		return nil
+	case err := <-e.decided:
+		return err
 	case <-ctx.Done():
 		return q.giveUp(e, ctx.Err())
 	case <-timer.C:
@@ -99,7 +96,7 @@ func (q *queue) add(h hold, wait time.Duration) (*entry, error) {
 	case wait <= 0:
 		return nil, q.busy(0)
 	}
-	e := &entry{hold: h, decided: make(chan struct{})}
+	e := &entry{hold: h, decided: make(chan error, 1)}
 	q.waiting = append(q.waiting, e)
 	return e, nil
 }
@@ -116,13 +113,11 @@ func (q *queue) giveUp(e *entry, why error) error {
 		}
 		return q.busy(time.Since(e.hold.since))
 	}
-	switch {
-	case e.refused:
-		return errDraining
-	case why != nil:
+	err := <-e.decided
+	if err == nil && why != nil {
 		q.next()
 	}
-	return why
+	return cmp.Or(err, why)
 }
 
 // busy returns the error that names the holder. The lock is held.
@@ -159,7 +154,7 @@ func (q *queue) next() {
 	q.waiting = slices.Delete(q.waiting, best, best+1)
 	e.hold.since = q.clock()
 	q.grant(e.hold)
-	close(e.decided)
+	e.decided <- nil
 }
 
 // maxServed bounds the users whose last grants are remembered: more than a bench has,
@@ -228,13 +223,15 @@ func (c *Capture) LeaseUntil() time.Time {
 	return c.until
 }
 
-// claims are the needs for a capture's samples that are met; the capture's mu guards them.
+// claims are the needs for a capture's samples that are met, by their marks; the capture's mu guards them.
 // With Config.AwaitReplicas a capture is dropped after both Release, by its host, and
 // Replicated, in either order; without, after Release.
-type claims struct{ released, replicated bool }
+type claims = map[spool.Mark]bool
 
 // met reports whether nobody needs the samples any more.
-func (o *Owner) met(c claims) bool { return c.released && (c.replicated || !o.cfg.AwaitReplicas) }
+func (o *Owner) met(c claims) bool {
+	return c[spool.MarkReleased] && (c[spool.MarkReplicated] || !o.cfg.AwaitReplicas)
+}
 
 // Release notes that the host has the samples of a capture that has ended, and drops it
 // unless replicas are awaited. An unknown capture is no error; one that has not ended
@@ -259,13 +256,8 @@ func (o *Owner) Replicated(id string) error { return o.mark(id, spool.MarkReplic
 // in between keeps the capture rather than drops it.
 func (o *Owner) mark(id string, m spool.Mark) error {
 	return o.ended(id, func(c *Capture) error {
-		now := c.claims // which change with c.data held
-		if m == spool.MarkReleased {
-			now.released = true
-		} else {
-			now.replicated = true
-		}
-		if o.met(now) {
+		now := maps.Clone(c.claims) // which change with c.data held
+		if now[m] = true; o.met(now) {
 			return o.drop(c)
 		}
 		if err := o.cfg.Store.Mark(id, m); err != nil {
@@ -317,26 +309,11 @@ func (o *Owner) drop(c *Capture) error {
 	return nil
 }
 
-// HasBeenReleased reports whether the capture's host has its samples.
-func (c *Capture) HasBeenReleased() bool {
+// Has reports whether a claim on the capture is met: its host, or other machines, have its samples.
+func (c *Capture) Has(m spool.Mark) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.claims.released
-}
-
-// HasBeenReplicated reports whether other machines have the capture.
-func (c *Capture) HasBeenReplicated() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.claims.replicated
-}
-
-// waited is the time for which a capture could have been fetched. Only time under a
-// running monitor counts, on the monotonic clock: the wall clock may be wrong by years, as
-// on a machine without a battery for its clock.
-type waited struct {
-	before time.Duration // under earlier monitors
-	since  time.Time     // when this monitor first saw that it has ended
+	return c.claims[m]
 }
 
 // Expire drops the captures that could have been fetched, or replicated, for longer than
@@ -370,16 +347,16 @@ func (o *Owner) overdue(keep time.Duration) (old []string, err error) {
 			o.cfg.Log.Warn("how long captures have waited was lost; it counts anew", "error", err)
 		}
 	}
-	now, waits, total := o.cfg.Now(), map[string]waited{}, map[string]time.Duration{}
+	now, waits, total := o.cfg.Now(), map[string]time.Time{}, map[string]time.Duration{}
 	for _, c := range o.List() {
 		if !c.State.Ended() {
 			continue
 		}
-		w, known := o.waits[c.ID]
+		since, known := o.waits[c.ID]
 		if !known {
-			w = waited{before: before[c.ID], since: now}
+			since = now.Add(-before[c.ID])
 		}
-		waits[c.ID], total[c.ID] = w, w.before+now.Sub(w.since)
+		waits[c.ID], total[c.ID] = since, now.Sub(since)
 		if total[c.ID] > keep {
 			old = append(old, c.ID)
 		}

@@ -184,7 +184,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, holder := range []string{"ada@one", "ada@two", "ada@one", "bob@lab", "bob@lab", "eve@lab"} {
-		l.waiting = append(l.waiting, &entry{hold: hold{holder: holder, captureID: strconv.Itoa(i + 1)}, decided: make(chan struct{})})
+		l.waiting = append(l.waiting, &entry{hold: hold{holder: holder, captureID: strconv.Itoa(i + 1)}, decided: make(chan error, 1)})
 	}
 	var order []string
 	for now := l.held(); now.holder != ""; now = l.held() {

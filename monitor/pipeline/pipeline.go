@@ -8,7 +8,7 @@
 //	stitcher  renumbers the streams of a reopened instrument into one; every hole is an event
 //	Totals    counters over the records of a log, kept up while appending or recounted
 //	Trim      the markers that bound the task, and the chunks between them
-//	pace      device time as of now, though the latest samples are still on their way
+//	pace      device time as of now, though the latest samples are still on their way (series.Rate)
 //
 // A Pipeline has no lock: its caller serialises all methods. Viewers locks for itself.
 package pipeline
@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/measure/wall"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
@@ -58,9 +59,8 @@ type Pipeline struct {
 	index  chunkIndex
 	found  []marker.Found // by the detector, not yet written
 	trim   Trim
-	pace   pace
+	pace   series.Rate // of device time in ns, by the arrival of blocks
 
-	firstAt   time.Time // arrival of the first scan, less its duration
 	openedAt  time.Time // arrival of the oldest scan in the open chunk
 	exhausted bool      // the instrument ended its stream by itself
 }
@@ -74,7 +74,7 @@ func New(opt Options, h *session.Header, log *spool.Log, live *Viewers) (*Pipeli
 	}
 	p := &Pipeline{
 		opt: opt, header: h, tb: h.Setup.Timebase, log: log, enc: enc, live: live,
-		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)},
+		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)}, pace: series.Rate{Nominal: 1e9},
 	}
 	if h.Marker.Code == marker.None {
 		return p, nil
@@ -102,10 +102,7 @@ func (p *Pipeline) Block(b *measure.Block, at time.Time) error {
 			return err
 		}
 	}
-	if p.firstAt.IsZero() {
-		p.firstAt = at.Add(-SamplingTime(b.Scans(), p.tb))
-	}
-	p.pace.arrived(p.tb.Seconds(p.stitch.endTick), at.Sub(p.firstAt))
+	p.pace.Seen(at, int64(p.Covered()))
 	p.live.Block(out)
 	// The encoder and the detector run on two processors when it is worth it. Both are awaited: the
 	// block is borrowed.
@@ -278,8 +275,11 @@ func (p *Pipeline) closed() bool {
 	return p.trim.Stop != nil && open <= 0
 }
 
-// DeviceTime returns the device time at an instant, as far as arrivals show it.
-func (p *Pipeline) DeviceTime(at time.Time) time.Duration { return p.pace.device(at.Sub(p.firstAt)) }
+// DeviceTime returns the device time at an instant, as far as arrivals show it; zero before the first.
+func (p *Pipeline) DeviceTime(at time.Time) time.Duration {
+	ns, _ := p.pace.At(at)
+	return time.Duration(ns)
+}
 
 // Covered returns the device time up to which samples have arrived.
 func (p *Pipeline) Covered() time.Duration { return p.tb.Seconds(p.stitch.endTick).Duration() }

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
 
@@ -140,17 +141,18 @@ func TestStitchStamped(t *testing.T) {
 }
 
 func TestPaceKnowsWhatIsOnItsWay(t *testing.T) {
-	var p pace
+	p := &Pipeline{pace: series.Rate{Nominal: 1e9}, tb: measure.Timebase{TickHz: 1e3, TicksPerScan: 1}}
+	begin := time.Now()
 	// Blocks of 10 ms arrive 3 to 8 ms after their end; the device runs 1 % slow.
 	for i := range 1000 {
-		end := measure.Seconds(float64(i+1) * 10e-3)
+		p.stitch.endTick = float64(i+1) * 10
 		at := time.Duration(float64(i+1)*10.1e6) + time.Duration(3+i%6)*time.Millisecond
-		p.arrived(end, at)
+		p.pace.Seen(begin.Add(at), int64(p.Covered()))
 	}
 	now := 10100*time.Millisecond + 3*time.Millisecond
-	got := p.device(now)
-	// The drift of 1 % may show over the two spans that are remembered.
-	if got < 10*time.Second-time.Millisecond || got > 10*time.Second+2*paceSpan/100+time.Millisecond {
+	got := p.DeviceTime(begin.Add(now))
+	// The drift of 1 % may show over the two seconds that are remembered.
+	if got < 10*time.Second-time.Millisecond || got > 10*time.Second+2*time.Second/100+time.Millisecond {
 		t.Errorf("device time %v, want 10 s", got)
 	}
 }

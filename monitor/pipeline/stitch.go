@@ -130,39 +130,3 @@ func (s *stitcher) rejoin(b *measure.Block, at time.Time) []measure.Event {
 	s.away = false
 	return []measure.Event{reopen, gap}
 }
-
-// paceSpan is short enough for two clocks that drift by 100 ppm to stay within
-// microseconds, and long enough to hold several blocks of a slow meter.
-const paceSpan = 2 * time.Second
-
-// pace relates the arrival of blocks to their device time. The largest recent lead,
-//
-//	lead = device time at the end of a block − its arrival,
-//
-// belongs to the block with the shortest way; the maximum over the present span and the
-// one before follows the drift of the two clocks. Device time now is then now + lead.
-type pace struct {
-	since     time.Duration // begin of the present span
-	now, last time.Duration // largest leads of the present span and of the one before
-	spans     int
-}
-
-// arrived takes a block that ends at device time end, at a monotonic instant.
-func (p *pace) arrived(end measure.Seconds, at time.Duration) {
-	lead := end.Duration() - at
-	if p.spans == 0 || at-p.since >= paceSpan {
-		p.last, p.now, p.since = p.now, lead, at
-		p.spans++
-		return
-	}
-	p.now = max(p.now, lead)
-}
-
-// device returns the device time at a monotonic instant.
-func (p *pace) device(at time.Duration) time.Duration {
-	lead := p.now
-	if p.spans > 1 {
-		lead = max(lead, p.last)
-	}
-	return at + lead
-}

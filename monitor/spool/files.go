@@ -305,12 +305,3 @@ func safeInfo(path string, info fs.FileInfo, want fs.FileMode) error {
 	}
 	return nil
 }
-
-// datasync makes a file's bytes and length durable, without its times.
-func datasync(f *os.File) error {
-	for {
-		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
-			return err
-		}
-	}
-}

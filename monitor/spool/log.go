@@ -19,6 +19,7 @@ import (
 	"github.com/wattmark/wattmark/measure/chunk"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"golang.org/x/sys/unix"
 )
 
 // ErrClosed is returned by a log that takes no more records.
@@ -67,7 +68,14 @@ func (o Options) withDefaults() Options {
 
 type osFile struct{ *os.File }
 
-func (f osFile) Datasync() error { return datasync(f.File) }
+// Datasync makes the file's bytes and length durable, without its times.
+func (f osFile) Datasync() error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
+			return err
+		}
+	}
+}
 
 func openFile(name string) (File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o644)

@@ -21,7 +21,6 @@ type messageConn struct {
 	f    io.ReadWriteCloser
 	lock *os.File
 
-	reads   chan struct{}
 	got     chan result // of the read that was asked for; its bytes are in buf
 	buf     []byte
 	reading bool   // a read was asked for and has not come back
@@ -47,10 +46,9 @@ func openMessages(path string) (Conn, error) {
 // while the caller still waits.
 func NewMessages(f io.ReadWriteCloser, address string, lock *os.File) Conn {
 	m := &messageConn{
-		writer: newWriter(address, "message"), f: f, lock: lock, reads: make(chan struct{}, 1),
-		got: make(chan result, 1), buf: make([]byte, 4<<20), // the largest message: bytes beyond it would be lost
+		writer: newWriter(address, "message"), f: f, lock: lock, got: make(chan result, 1),
+		buf: make([]byte, 4<<20), // the largest message: bytes beyond it would be lost
 	}
-	go m.reader()
 	go m.run(func(p []byte) (int, error) {
 		n, err := f.Write(p)
 		if err == nil && n < len(p) {
@@ -68,21 +66,14 @@ func ReadsMessages(c Conn) bool {
 	return ok
 }
 
-// reader makes the blocking reads. The kernel ends them only after its own
+// fetch makes one blocking read. The kernel ends it only after its own
 // time-out, so that one that was given up is answered later.
-func (m *messageConn) reader() {
-	for {
-		select {
-		case <-m.done:
-			return
-		case <-m.reads:
-		}
-		n, err := m.f.Read(m.buf)
-		if n == 0 && err == nil {
-			err = io.EOF
-		}
-		m.got <- result{n, err}
+func (m *messageConn) fetch() {
+	n, err := m.f.Read(m.buf)
+	if n == 0 && err == nil {
+		err = io.EOF
 	}
+	m.got <- result{n, err}
 }
 
 // Read implements Conn; a message is handed out in pieces where p is short. The reader's memory is
@@ -97,7 +88,7 @@ func (m *messageConn) Read(ctx context.Context, p []byte) (int, error) {
 		}
 		if !m.reading {
 			m.reading = true
-			m.reads <- struct{}{}
+			go m.fetch()
 		}
 		select {
 		case <-ctx.Done():

@@ -91,7 +91,7 @@ func (p *capturePublisher) all(ctx context.Context, pub *relay.Publisher) {
 	for range backoff.Rounds(ctx.Done(), lookEvery) {
 		for _, i := range p.mon.List() {
 			c, err := p.mon.Get(i.ID)
-			if err != nil || c.HasBeenReplicated() || i.State == session.Arming {
+			if err != nil || c.Has(spool.MarkReplicated) || i.State == session.Arming {
 				continue
 			}
 			if _, busy := p.busy.LoadOrStore(i.ID, true); busy {

@@ -238,11 +238,6 @@ type Config struct {
 	Keep time.Duration
 }
 
-// DefaultLevels are those of a 300 W card.
-func DefaultLevels() Levels {
-	return Levels{Idle: 22, ActiveIdle: 58, Sleep: 61, Half: 190, Compute: 225, Memory: 255, Full: 280}
-}
-
 // DefaultRails are the slot's two rails and two auxiliary connectors.
 func DefaultRails() []RailConfig {
 	return []RailConfig{
@@ -255,12 +250,12 @@ func DefaultRails() []RailConfig {
 
 // withDefaults replaces zeros by the values of a card of 300 W.
 func (c Config) withDefaults() Config {
-	d := DefaultLevels()
 	l := &c.Levels
-	l.Idle, l.ActiveIdle = cmp.Or(l.Idle, d.Idle), cmp.Or(l.ActiveIdle, d.ActiveIdle)
-	l.Sleep, l.Half = cmp.Or(l.Sleep, d.Sleep), cmp.Or(l.Half, d.Half)
-	l.Compute, l.Memory = cmp.Or(l.Compute, d.Compute), cmp.Or(l.Memory, d.Memory)
-	l.Full = cmp.Or(l.Full, d.Full)
+	for at, w := range map[*measure.Watt]measure.Watt{
+		&l.Idle: 22, &l.ActiveIdle: 58, &l.Sleep: 61, &l.Half: 190, &l.Compute: 225, &l.Memory: 255, &l.Full: 280,
+	} {
+		*at = cmp.Or(*at, w)
+	}
 	if c.Rails == nil {
 		c.Rails = DefaultRails()
 	}

@@ -233,10 +233,7 @@ func (f *Face) inputCommands() []scpi.Command {
 		f.Value("CHANnel<n>:RANGe", func(ch *channel) float64 { return ch.Scale * rows },
 			func(ch *channel, v float64) error { return setScale(ch, v/rows) }),
 		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return -ch.Shift }, func(ch *channel, v float64) error {
-			most := 25 * ch.Ratio
-			if ch.Scale < 0.2*ch.Ratio {
-				most = 2 * ch.Ratio
-			}
+			most := ch.Reach(0.2, 2, 25)
 			ch.Shift = -min(max(v, -most), most)
 			return nil
 		}),
@@ -359,22 +356,15 @@ func (f *Face) data() ([]byte, error) {
 
 // encode writes codes in the form that :WAV:FORM asks for. Signed codes count from the middle;
 // in WORD the eight bits stand in the upper byte.
-func (f *Face) encode(codes []int32) (out []byte) {
+func (f *Face) encode(codes []int32) []byte {
 	w, zero := &f.wav, int32(0)
 	if !w.unsigned {
 		zero = middle
 	}
-	inc, shift := f.Increment(w.source), f.Channel[w.source].Shift
-	size := map[string]int{"BYTE": 1, "WORD": 2}[w.format]
-	for i, c := range codes {
-		if w.format != "ASC" {
-			out = scope.Top(out, uint32(c-zero)<<24, size, w.order == "LSBF")
-			continue
-		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = fmt.Appendf(out, "%+.6E", float64(c-middle)*inc-shift)
+	if w.format == "ASC" {
+		inc, shift := f.Increment(w.source), f.Channel[w.source].Shift
+		return scope.Listed(nil, codes, func(c int32) string { return fmt.Sprintf("%+.6E", float64(c-middle)*inc-shift) })
 	}
-	return out
+	size := map[string]int{"BYTE": 1, "WORD": 2}[w.format]
+	return scope.Coded(nil, codes, size, w.order == "LSBF", func(c int32) uint32 { return uint32(c-zero) << 24 })
 }

@@ -66,10 +66,9 @@ type Face struct {
 
 	mu        sync.Mutex
 	registers map[uint16]uint16
-	target    io.ReadWriteCloser // the stream's connection, nil for none
-	arrived   chan struct{}
-	cancel    context.CancelFunc
-	stopped   chan struct{} // closed when the stream has ended
+	conns     chan io.ReadWriteCloser // the one for the next stream
+	cancel    context.CancelFunc      // of the stream, nil for none
+	stopped   chan struct{}           // closed when the stream has ended
 
 	injected       atomic.Uint32 // a status for the next packet
 	lose           atomic.Int64  // scans to lose before the packet at loseAt or later
@@ -91,7 +90,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	if cfg.Codes16 {
 		m.scale = 1
 	}
-	f := &Face{board: b, pace: p, cfg: cfg, model: &m, arrived: make(chan struct{}, 1)}
+	f := &Face{board: b, pace: p, cfg: cfg, model: &m, conns: make(chan io.ReadWriteCloser, 1)}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6c61626a))
 	spread := meter.Spread{UGainI: 3e-4, UGainV: 3e-4, UOffsetI: 0.003, UOffsetV: 0.003}
 	var err error
@@ -268,7 +267,7 @@ func (f *Face) write(ctx context.Context, address uint16, b []byte) byte {
 		runs := f.cancel != nil
 		f.mu.Unlock()
 		switch {
-		case on && f.startStream(ctx) != nil, !on && !runs:
+		case on && (runs || f.startStream(ctx) != nil), !on && !runs:
 			return failed
 		case !on:
 			f.stopStream()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
@@ -34,63 +33,54 @@ func (f *Face) Serve(ctx context.Context, registers, stream net.Listener) error 
 
 // attach takes a connection for the stream; the one before it is dropped.
 func (f *Face) attach(c net.Conn) {
+	f.stopStream()
 	var rw io.ReadWriteCloser = c
 	if f.cfg.Wrap != nil {
 		rw = f.cfg.Wrap(c)
 	}
-	f.stopStream()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.target != nil {
-		_ = f.target.Close()
-	}
-	f.target = rw
-	backoff.Nudge(f.arrived)
+	f.conns <- rw // which is empty now
 }
 
-// stopStream ends a stream that runs, and its connection.
+// stopStream ends a stream that runs, and drops a connection that waits for one.
 func (f *Face) stopStream() {
 	f.mu.Lock()
-	cancel, stopped, target := f.cancel, f.stopped, f.target
-	f.cancel, f.target = nil, nil
+	cancel, stopped := f.cancel, f.stopped
+	f.cancel = nil
 	f.mu.Unlock()
-	if cancel == nil {
-		if target != nil {
-			_ = target.Close()
-		}
-		return
+	if cancel != nil {
+		cancel()
+		<-stopped
 	}
-	cancel()
-	_ = target.Close() // which ends a blocked write
-	<-stopped
+	select {
+	case c := <-f.conns:
+		_ = c.Close()
+	default:
+	}
 }
 
-// startStream begins to scan. It waits a moment for the stream's connection, which a driver may have made just now.
+// startStream begins to scan. It waits a moment for the stream's connection, which a driver may have made just now, and
+// drops that where the stream is not set up.
 func (f *Face) startStream(ctx context.Context) error {
 	moment, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
+	var target io.ReadWriteCloser
+	select {
+	case target = <-f.conns:
+	case <-moment.Done():
+		return moment.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.target == nil && moment.Err() == nil {
-		f.mu.Unlock()
-		select {
-		case <-f.arrived:
-		case <-moment.Done():
-		}
-		f.mu.Lock()
-	}
-	if f.target == nil || f.cancel != nil {
-		return errors.New("no connection for the stream, or one that runs")
-	}
 	s, err := f.newScanner()
 	if err != nil {
-		return err
+		return errors.Join(err, target.Close())
 	}
 	ctx, f.cancel = context.WithCancel(ctx)
-	f.stopped = make(chan struct{})
-	target, stopped := f.target, f.stopped
+	stopped := make(chan struct{})
+	f.stopped = stopped
 	go func() {
 		defer close(stopped)
+		defer context.AfterFunc(ctx, func() { _ = target.Close() })() // which also ends a blocked write
 		_ = s.run(ctx, target)
 		_ = target.Close()
 	}()

@@ -99,9 +99,9 @@ func Default[T ~float64](v *T, d T) {
 // Instrument is a Sampler as the monitor sees a meter: kind "emulated", no wire
 // between. Its pace is a wall clock's or as fast as the sink takes the blocks.
 type Instrument struct {
+	instrument.Base
 	src  *Sampler
 	pace pace.Pace
-	name string
 
 	block measure.Block
 }
@@ -110,28 +110,17 @@ var _ instrument.Instrument = (*Instrument)(nil)
 
 // NewInstrument makes an instrument of a sampler.
 func NewInstrument(name string, src *Sampler, p pace.Pace) *Instrument {
-	return &Instrument{src: src, pace: p, name: name}
+	s := src.Setup()
+	m := &Instrument{src: src, pace: p, Base: instrument.Base{
+		ID: instrument.Identity{Kind: "emulated", Model: name, Serial: "0", Firmware: "1", Address: "virtual"},
+		In: instrument.Inputs{Timebase: s.Timebase, Response: s.Response, Channels: s.Channels},
+	}}
+	m.Run = m.stream
+	return m
 }
 
-// Open does nothing: there is nothing to connect to.
-func (m *Instrument) Open(ctx context.Context) error { return ctx.Err() }
-
-// Close does nothing.
-func (m *Instrument) Close() error { return nil }
-
-// Identity reports that it is emulated.
-func (m *Instrument) Identity() instrument.Identity {
-	return instrument.Identity{Kind: "emulated", Model: m.name, Serial: "0", Firmware: "1", Address: "virtual"}
-}
-
-// Inputs are the sampler's channels.
-func (m *Instrument) Inputs() instrument.Inputs {
-	s := m.src.Setup()
-	return instrument.Inputs{Timebase: s.Timebase, Response: s.Response, Channels: s.Channels}
-}
-
-// Stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the sink takes them.
-func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
+// stream delivers blocks of one batch each until ctx ends. At a free pace they come as fast as the sink takes them.
+func (m *Instrument) stream(ctx context.Context, sink instrument.Sink) error {
 	m.src.Restart(m.pace.Now(m.src.Elapsed()))
 	scan := 1 / float64(m.src.Setup().Timebase.SampleRate())
 	for {
@@ -147,7 +136,7 @@ func (m *Instrument) Stream(ctx context.Context, sink instrument.Sink) error {
 		n := min(maxBlock, uint64(max(1, (m.pace.Due(done)-done).Seconds()/scan)))
 		m.src.Next(&m.block, int(n))
 		if err := sink.Block(&m.block); err != nil {
-			return fmt.Errorf("emulated meter: %w", err)
+			return err
 		}
 	}
 }
@@ -157,13 +146,12 @@ const maxBlock = 65536
 
 // channel is one ADC input with its true errors.
 type channel struct {
-	rail          int
-	read          func(board.Reading) float64 // quantity at the input
-	gain, offset  float64                     // true: value = offset + gain·count
-	noise         float64                     // in counts
-	lo, hi        float64
-	skew          time.Duration
-	sharedInstant bool // converted at the same instant as the channel before
+	rail         int
+	read         func(board.Reading) float64 // quantity at the input
+	gain, offset float64                     // true: value = offset + gain·count
+	noise        float64                     // in counts
+	lo, hi       float64
+	skew         time.Duration // 0 also behind the first: at the same instant as the channel before
 }
 
 // Sampler is an ADC on the board's rails in virtual time: each Next moves its clock on. One goroutine owns it.
@@ -269,7 +257,6 @@ func (s *Sampler) input(draw func(float64) float64, rail int, c measure.Channel,
 		// stated = true·(1 + error), so true = stated/(1 + error)
 		gain: c.Gain / (1 + ge), offset: c.Offset - oe, noise: c.Noise / c.Gain,
 		lo: -half, hi: half - 1, skew: skew,
-		sharedInstant: skew == 0 && len(s.channels) > 0,
 	})
 }
 
@@ -309,7 +296,7 @@ func (s *Sampler) Next(b *measure.Block, n int) {
 	at := s.Elapsed()
 	for c := range s.channels {
 		ch := &s.channels[c]
-		if !ch.sharedInstant {
+		if c == 0 || ch.skew != 0 {
 			s.board.Trace(s.power, at+ch.skew, s.step)
 		}
 		inv := 1 / ch.gain

@@ -269,6 +269,9 @@ func (c *collect) Event(measure.Event) error { return nil }
 func TestInstrumentFreeAndPaced(t *testing.T) {
 	b := newBoard(t, board.Config{}, nil)
 	m := NewInstrument("adc", newSampler(t, b, Config{}), pace.Pace{})
+	if err := m.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var c collect
 	for range 2 { // each stream counts from zero
 		ctx, cancel := context.WithCancel(t.Context())
@@ -289,6 +292,9 @@ func TestInstrumentFreeAndPaced(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		var c collect
+		if err := m.Open(ctx); err != nil {
+			t.Fatal(err)
+		}
 		if err := m.Stream(ctx, instrument.SinkOf(&c)); err != nil {
 			t.Fatal(err)
 		}

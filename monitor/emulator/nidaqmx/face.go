@@ -91,7 +91,6 @@ type Face struct {
 	}
 	first time.Duration // board time of the newest start
 	lost  uint64        // of the newest start
-	conns map[*conn]struct{}
 }
 
 // New makes a server whose device reads a board.
@@ -99,10 +98,7 @@ func New(b *board.Board, p pace.Pace, cfg Config) (*Face, error) {
 	cfg.Product, cfg.MaxSingle = cmp.Or(cfg.Product, "USB-6259"), cmp.Or(cfg.MaxSingle, 1.25e6)
 	meter.Default(&cfg.Noise, 0.9)
 	spread := meter.Spread{UGainI: 1e-4, UGainV: 1e-4, UOffsetI: 5e-4, UOffsetV: 1e-3, UClock: 2.9e-5}
-	f := &Face{
-		board: b, pace: p, cfg: cfg, poly: map[float64][]float64{}, sessions: map[string]*task{},
-		conns: map[*conn]struct{}{},
-	}
+	f := &Face{board: b, pace: p, cfg: cfg, poly: map[float64][]float64{}, sessions: map[string]*task{}}
 	f.faults.fail = map[string]int32{}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6e69))
 	// From codes to volts: an offset of some tenths of a per mille, and higher terms that make some ten
@@ -158,7 +154,7 @@ func (f *Face) Serve(ctx context.Context, l net.Listener) error {
 	s := grpc.NewServer(grpc.MaxSendMsgSize(2*maxRoom), grpc.UnaryInterceptor(complete))
 	nipb.RegisterNiDAQmxServer(s, f)
 	defer context.AfterFunc(ctx, s.Stop)()
-	err := s.Serve(&listener{l, f})
+	err := s.Serve(l)
 	s.Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,39 +166,6 @@ func (f *Face) Serve(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	return fmt.Errorf("emulated %s: %w", f.cfg.Product, err)
-}
-
-// listener keeps the connections, so that they can be broken.
-type listener struct {
-	net.Listener
-	f *Face
-}
-
-// Accept implements net.Listener; it remembers each connection, so that a fault can cut them all.
-func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	k := &conn{c, l.f}
-	l.f.mu.Lock()
-	defer l.f.mu.Unlock()
-	l.f.conns[k] = struct{}{}
-	return k, nil
-}
-
-// conn is a connection that is forgotten once it is closed.
-type conn struct {
-	net.Conn
-	f *Face
-}
-
-// Close forgets the connection, so that a cut does not close it twice.
-func (c *conn) Close() error {
-	c.f.mu.Lock()
-	delete(c.f.conns, c)
-	c.f.mu.Unlock()
-	return c.Conn.Close()
 }
 
 // injected is an error that a fault wants of the method that is called, once; f.mu is held.
@@ -367,15 +330,6 @@ func (f *Face) Unplug(off bool) {
 		if off && t.running {
 			t.fail(errDeviceGone)
 		}
-	}
-}
-
-// Drop breaks all connections. Sessions stay.
-func (f *Face) Drop() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for c := range f.conns {
-		_ = c.Conn.Close()
 	}
 }
 

@@ -253,6 +253,15 @@ func pick[A comparable, V any](out *V, attribute A, values map[A]V) int32 {
 	return 0
 }
 
+// choose sets an attribute to one of the values that it may have.
+func choose(to *int32, value int32, known ...nipb.ReadInt32Value) int32 {
+	if !slices.Contains(known, nipb.ReadInt32Value(value)) {
+		return errValue
+	}
+	*to = value
+	return 0
+}
+
 // GetTimingAttributeDouble returns the rates that the device will keep.
 func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 	q *nipb.GetTimingAttributeDoubleRequest,
@@ -262,18 +271,13 @@ func (f *Face) GetTimingAttributeDouble(ctx context.Context,
 		if code := t.verify(); code != 0 {
 			return code
 		}
-		switch attribute(q) {
-		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE:
-			out.Value = 1 / f.scanPeriod(t.rate)
-		case nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE:
-			if f.cfg.Simultaneous {
-				return errAttribute
-			}
-			out.Value = 1 / f.convertPeriod(t.rate, len(t.chans))
-		default:
-			return errAttribute
+		rates := map[nipb.TimingDoubleAttribute]float64{
+			nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_SAMP_CLK_RATE: 1 / f.scanPeriod(t.rate),
 		}
-		return 0
+		if !f.cfg.Simultaneous {
+			rates[nipb.TimingDoubleAttribute_TIMING_DOUBLE_ATTRIBUTE_AI_CONV_RATE] = 1 / f.convertPeriod(t.rate, len(t.chans))
+		}
+		return pick(&out.Value, attribute(q), rates)
 	})
 }
 
@@ -316,24 +320,14 @@ func (f *Face) SetReadAttributeInt32(ctx context.Context,
 		}
 		switch attribute(q) {
 		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OVERWRITE:
-			switch v := nipb.ReadInt32Value(value); {
-			case t.running: // a task that runs keeps its choice
+			if t.running { // a task that runs keeps its choice
 				return errNotWhileRunning
-			case v != nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE &&
-				v != nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE:
-				return errValue
 			}
-			t.overwrite = value
-			return 0
+			return choose(&t.overwrite, value, nipb.ReadInt32Value_READ_INT32_VALUE_OVERWRITE,
+				nipb.ReadInt32Value_READ_INT32_VALUE_DO_NOT_OVERWRITE)
 		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_RELATIVE_TO:
-			switch nipb.ReadInt32Value(value) {
-			case nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
-				nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS,
-				nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP:
-				t.relative = value
-				return 0
-			}
-			return errValue
+			return choose(&t.relative, value, nipb.ReadInt32Value_READ_INT32_VALUE_FIRST_SAMPLE,
+				nipb.ReadInt32Value_READ_INT32_VALUE_CURR_READ_POS, nipb.ReadInt32Value_READ_INT32_VALUE_MOST_RECENT_SAMP)
 		case nipb.ReadInt32Attribute_READ_INT32_ATTRIBUTE_OFFSET:
 			t.offset = value
 			return 0

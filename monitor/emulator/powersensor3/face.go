@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/emulator/internal/line"
+	"github.com/wattmark/wattmark/monitor/emulator/internal/wiring"
 	"github.com/wattmark/wattmark/monitor/emulator/meter"
 	"github.com/wattmark/wattmark/monitor/emulator/pace"
 )
@@ -300,14 +301,11 @@ func (f *Face) connect(b *board.Board, zeroLevels float64, rng *rand.Rand) error
 	if names == nil {
 		names = lists.Map(rails[:min(len(rails), Pairs)], func(r board.RailConfig) string { return r.Name })
 	}
-	if len(names) > Pairs {
-		return fmt.Errorf("emulated PowerSensor3: %d rails: it has %d pairs", len(names), Pairs)
+	on, err := wiring.Rails(b, names, Pairs)
+	if err != nil {
+		return fmt.Errorf("emulated PowerSensor3: %w", err)
 	}
-	for pair, name := range names {
-		i, err := b.Find(name)
-		if err != nil {
-			return fmt.Errorf("emulated PowerSensor3: %w", err)
-		}
+	for pair, i := range on {
 		most := b.Rail(i, 1.1*b.Config().Levels.Full)
 		h, d := 0, 0
 		for h < len(hallSensors)-1 && hallSensors[h].rated < float64(most.I) {
@@ -318,8 +316,8 @@ func (f *Face) connect(b *board.Board, zeroLevels float64, rng *rand.Rand) error
 		}
 		hall, div := hallSensors[h], dividers[d]
 		// A Hall sensor rests at half of its supply of 3.3 V, a divider at 0 V.
-		f.connectOne(2*pair, rng, zeroLevels, Sensor{Type: hall.name, Pair: name}, i, 1.65, hall.gain)
-		f.connectOne(2*pair+1, rng, zeroLevels, Sensor{Type: "voltage", Pair: name}, i, 0, div)
+		f.connectOne(2*pair, rng, zeroLevels, Sensor{Type: hall.name, Pair: names[pair]}, i, 1.65, hall.gain)
+		f.connectOne(2*pair+1, rng, zeroLevels, Sensor{Type: "voltage", Pair: names[pair]}, i, 0, div)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@
 package rigol
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -30,9 +29,9 @@ type Family struct {
 	maxRead   int // points a read in BYTE; half in WORD
 	// depths are the depths of a channel with so many sharing memory, ascending.
 	depths func(share int) []int
-	edge   string                      // node of the edge trigger's commands
-	level  float64                     // the most divisions of its level off the middle
-	offset func(scale float64) float64 // the most volts of offset at a scale, with a probe of 1:1
+	edge   string    // node of the edge trigger's commands
+	level  float64   // the most divisions of its level off the middle
+	offset []float64 // the table of scope.Channel.Reach
 	// rates are those that there are, ascending; nil for any. Memory then spans the
 	// screen or more, with its middle at the screen's.
 	rates []float64
@@ -119,22 +118,11 @@ func (f *Face) setDepth(c scpi.Call) error {
 	if !f.Running() {
 		return scpi.ErrConflict
 	}
-	if len(c.Args) == 0 {
-		return scpi.ErrMissing
-	}
 	if w, err := c.Word(0, "AUTO"); err == nil && w == "AUTO" {
 		f.depth = 0
 		return nil
 	}
-	v, err := scope.Count(c.Args[0])
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(f.family.depths(f.Share()), int(v)) || v != math.Trunc(v) {
-		return scpi.ErrValue
-	}
-	f.depth = int(v)
-	return nil
+	return scope.SetDepth(&f.depth, c, f.family.depths(f.Share()))
 }
 
 // DS1000Z is the DS1054Z and its sisters.
@@ -143,7 +131,7 @@ var DS1000Z = &Family{
 		Name: "DS1000Z", ID: "RIGOL TECHNOLOGIES,DS1054Z,DS1ZA000000001,00.04.04.SP3", Channels: 4,
 		PerDiv: 25, Middle: 127, Most: 255, WholeShift: true, GainLimit: 0.03, ZeroLimit: 0.1, ClockLimit: 25e-6,
 	},
-	divisions: 12, screen: 1200, maxRate: 1e9, maxRead: 250_000, edge: "EDGe", level: 5, offset: offsets(0.5, 2, 100),
+	divisions: 12, screen: 1200, maxRate: 1e9, maxRead: 250_000, edge: "EDGe", level: 5, offset: []float64{0.5, 2, 100},
 	showDepth: strconv.Itoa,
 	depths: func(share int) (out []int) {
 		most := 12_000_000 / share
@@ -161,7 +149,7 @@ var MSO5000 = &Family{
 		PerDiv: 25, Middle: 128, Most: 255, WholeShift: true, GainLimit: 0.02, ZeroLimit: 0.1, ClockLimit: 2e-6,
 	},
 	divisions: 10, screen: 1000, maxRate: 8e9, maxRead: 250_000, edge: "EDGE", level: 5,
-	offset: offsets(0.0651, 1, 0.2601, 30, 100), showDepth: strconv.Itoa,
+	offset: []float64{0.0651, 1, 0.2601, 30, 100}, showDepth: strconv.Itoa,
 	depths: shared(100_000_000, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000),
 	settle: 40 * time.Millisecond,
 }
@@ -173,7 +161,7 @@ var DHO = &Family{
 		PerDiv: 7500, Middle: 32768, Most: 65535, WholeShift: true, GainLimit: 0.01, ZeroLimit: 0.1, ClockLimit: 25e-6,
 	},
 	divisions: 10, screen: 1000, maxRate: 1.25e9, maxRead: 250_000, edge: "EDGE", pages: true, words: true,
-	level: 4.5, offset: offsets(0.06501, 1, 0.26001, 8, 2.6501, 20, 100),
+	level: 4.5, offset: []float64{0.06501, 1, 0.26001, 8, 2.6501, 20, 100},
 	rates: []float64{
 		200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 125e3, 250e3, 500e3, 1.25e6, 2.5e6, 6.25e6, 12.5e6, 31.25e6,
 		62.5e6, 156.25e6, 312.5e6, 625e6, 1.25e9,
@@ -200,18 +188,6 @@ func shared(memory int, all ...int) func(int) []int {
 			}
 		}
 		return out
-	}
-}
-
-// offsets are pairs of a scale and the most volts of offset below it, and at last the most at any other.
-func offsets(table ...float64) func(float64) float64 {
-	return func(scale float64) float64 {
-		for i := 0; i+1 < len(table); i += 2 {
-			if scale < table[i]*0.999 {
-				return table[i+1]
-			}
-		}
-		return table[len(table)-1]
 	}
 }
 
@@ -256,7 +232,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			return scope.Step125(&ch.Scale, v, 1e-3*ch.Ratio, 10*ch.Ratio)
 		}),
 		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Shift }, func(ch *channel, v float64) error {
-			most := f.family.offset(ch.Scale/ch.Ratio) * ch.Ratio
+			most := ch.Reach(f.family.offset...)
 			return scpi.Put(&ch.Shift, v, -most, most)
 		}),
 		f.Value("CHANnel<n>:PROBe", func(ch *channel) float64 { return ch.Ratio },
@@ -394,20 +370,15 @@ func (f *Face) data() ([]byte, error) {
 }
 
 // encode writes codes as :WAV:FORM asks for: a byte, a word, or text in volts.
-func (f *Face) encode(codes []int32) (out []byte) {
+func (f *Face) encode(codes []int32) []byte {
 	inc, origin := f.scaling()
-	for i, c := range codes {
-		switch f.wav.format {
-		case "WORD":
-			out = binary.LittleEndian.AppendUint16(out, uint16(c))
-		case "BYTE":
-			out = append(out, byte(c/int32(f.unit())))
-		default:
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, scpi.Exponent((float64(c)/f.unit()-float64(origin+f.reference()))*inc)...)
-		}
+	switch f.wav.format {
+	case "WORD":
+		return scope.Coded(nil, codes, 2, true, func(c int32) uint32 { return uint32(c) << 16 })
+	case "BYTE":
+		return scope.Coded(nil, codes, 1, true, func(c int32) uint32 { return uint32(c/int32(f.unit())) << 24 })
 	}
-	return out
+	return scope.Listed(nil, codes, func(c int32) string {
+		return scpi.Exponent((float64(c)/f.unit() - float64(origin+f.reference())) * inc)
+	})
 }

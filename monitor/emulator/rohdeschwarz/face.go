@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -201,10 +200,7 @@ func (f *Face) inputCommands() []scpi.Command {
 			return scpi.Put(&ch.Position, v, -5, 5)
 		}),
 		f.Value("CHANnel<n>:OFFSet", func(ch *channel) float64 { return ch.Offset }, func(ch *channel, v float64) error {
-			most := 40 * ch.Ratio
-			if ch.Scale < 0.2*ch.Ratio {
-				most = 2 * ch.Ratio
-			}
+			most := ch.Reach(0.2, 2, 40)
 			ch.Offset = min(max(v, -most), most)
 			return nil
 		}),
@@ -321,23 +317,19 @@ func (f *Face) data(n int) []byte {
 	f.Each(n, 0, taken, v, func(codes []int32) { out = f.encode(out, n, codes) })
 	out = f.encode(out, n, make([]int32, v.Points-taken))
 	if f.format == "ASC" {
-		return []byte(strings.TrimSuffix(string(out), ","))
+		return out
 	}
 	return scpi.Block(0, out)
 }
 
 // encode appends codes in the form that FORMat asks for.
 func (f *Face) encode(out []byte, n int, codes []int32) []byte {
-	for _, c := range codes {
-		w := uint32(c) << 16 // the value at the top of 32 bits
-		switch f.format {
-		case "ASC":
-			out = fmt.Appendf(out, "%.6f,", f.volts(n, c))
-			continue
-		case "REAL":
-			w = math.Float32bits(float32(f.volts(n, c)))
-		}
-		out = scope.Top(out, w, f.bits/8, f.order == "LSBF")
+	word := func(c int32) uint32 { return uint32(c) << 16 } // the value at the top of 32 bits
+	switch f.format {
+	case "ASC":
+		return scope.Listed(out, codes, func(c int32) string { return fmt.Sprintf("%.6f", f.volts(n, c)) })
+	case "REAL":
+		word = func(c int32) uint32 { return math.Float32bits(float32(f.volts(n, c))) }
 	}
-	return out
+	return scope.Coded(out, codes, f.bits/8, f.order == "LSBF", word)
 }

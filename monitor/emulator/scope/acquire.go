@@ -246,6 +246,17 @@ func (c *Channel) SetRatio(v, least, most float64) error {
 	return nil
 }
 
+// Reach is the most volts of offset at a channel's scale. The table is of a probe of 1:1: pairs of a scale and the
+// most volts below it, and at last the most at any other.
+func (c *Channel) Reach(table ...float64) float64 {
+	for i := 0; i+1 < len(table); i += 2 {
+		if c.Scale/c.Ratio < table[i]*0.999 {
+			return table[i+1] * c.Ratio
+		}
+	}
+	return table[len(table)-1] * c.Ratio
+}
+
 // Display is the setting that puts a channel on the screen; changed is called where that changes the share of memory.
 func (s *Scope) Display(pattern string, changed func()) scpi.Command {
 	return scpi.Command{
@@ -289,17 +300,25 @@ func (s *Scope) Slope(pattern string, show func(string) string, words ...string)
 	}), Query: scpi.Reply(func() string { return show(words[slices.Index(kept, s.Trig.Slope)]) })}
 }
 
-// Count reads a number of points, also as 10k or 1.25M.
-func Count(text string) (float64, error) {
+// SetDepth sets a memory's depth to parameter 0, one of those known; a number of points may stand as 10k or 1.25M.
+func SetDepth(at *int, c scpi.Call, known []int) error {
+	text, err := c.Text(0)
+	if err != nil {
+		return err
+	}
 	text, unit := strings.ToLower(text), 1.0
 	if i := strings.IndexAny(text, "kmg"); i >= 0 && i == len(text)-1 {
 		text, unit = text[:i], map[byte]float64{'k': 1e3, 'm': 1e6, 'g': 1e9}[text[i]]
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, scpi.ErrType
+		return scpi.ErrType
 	}
-	return v * unit, nil
+	if v *= unit; v != math.Trunc(v) || !slices.Contains(known, int(v)) {
+		return scpi.ErrValue
+	}
+	*at = int(v)
+	return nil
 }
 
 // Step125 puts a scale on the next of the steps 1, 2, 5 and their decades, within limits.
@@ -390,13 +409,27 @@ func (s *Scope) Codes(dst []int32, channel, first, n int, v View) []int32 {
 	return dst
 }
 
-// Top appends the uppermost bytes of a word of 32 bits, as binary codes are sent.
-func Top(out []byte, word uint32, bytes int, little bool) []byte {
-	for i := range bytes {
-		if little {
-			i = bytes - 1 - i
+// Coded appends codes in binary form: of each the uppermost bytes of its word.
+func Coded(out []byte, codes []int32, bytes int, little bool, word func(code int32) uint32) []byte {
+	for _, c := range codes {
+		w := word(c)
+		for i := range bytes {
+			if little {
+				i = bytes - 1 - i
+			}
+			out = append(out, byte(w>>(24-8*i)))
 		}
-		out = append(out, byte(word>>(24-8*i)))
+	}
+	return out
+}
+
+// Listed appends codes as texts with commas between.
+func Listed(out []byte, codes []int32, text func(code int32) string) []byte {
+	for _, c := range codes {
+		if len(out) > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, text(c)...)
 	}
 	return out
 }

@@ -112,22 +112,10 @@ func (f *Face) Points() int { return int(math.Round(f.Rate() * f.Window())) }
 
 // setDepth is :ACQ:MDEP, which works only while the scope runs freely.
 func (f *Face) setDepth(c scpi.Call) error {
-	if len(c.Args) == 0 {
-		return scpi.ErrMissing
-	}
-	if s := f.State(); s != scope.Free && s != scope.Triggered {
+	if s := f.State(); len(c.Args) > 0 && s != scope.Free && s != scope.Triggered {
 		return scpi.ErrConflict
 	}
-	v, err := scope.Count(c.Args[0])
-	if err != nil {
-		return err
-	}
-	n := int(math.Round(v))
-	if !slices.Contains(f.depths(), n) {
-		return scpi.ErrValue
-	}
-	f.depth = n
-	return nil
+	return scope.SetDepth(&f.depth, c, f.depths())
 }
 
 // depths are those of a channel, ascending.
@@ -186,14 +174,8 @@ func (f *Face) timeCommands() []scpi.Command {
 
 // shift sets a channel's offset; its range depends on the scale.
 func shift(ch *channel, v float64) error {
-	most := 2.0
-	switch {
-	case ch.Scale >= 1.02*ch.Ratio:
-		most = 200
-	case ch.Scale >= 0.12*ch.Ratio:
-		most = 20
-	}
-	ch.Shift = min(max(v, -most*ch.Ratio), most*ch.Ratio)
+	most := ch.Reach(0.12, 2, 1.02, 20, 200)
+	ch.Shift = min(max(v, -most), most)
 	return nil
 }
 
@@ -347,15 +329,12 @@ func (f *Face) data() ([]byte, error) {
 	if f.Running() || !f.Channel[w.source].Shown || n <= 0 || w.interval > 1 {
 		return f.block(nil), nil
 	}
-	out := make([]byte, 0, n*size)
+	out, shift := make([]byte, 0, n*size), 0
+	if f.family.low && size == 2 {
+		shift = 16 - f.family.bits
+	}
 	f.Each(w.source, w.start, n, v, func(codes []int32) {
-		for _, c := range codes {
-			word := uint16(c)
-			if f.family.low && size == 2 {
-				word >>= 16 - f.family.bits
-			}
-			out = scope.Top(out, uint32(word)<<16, size, true)
-		}
+		out = scope.Coded(out, codes, size, true, func(c int32) uint32 { return uint32(uint16(c)>>shift) << 16 })
 	})
 	return f.block(out), nil
 }

@@ -142,30 +142,22 @@ func (f *Face) curve() ([]byte, error) {
 		return nil, errNotActive
 	}
 	v, n := f.Memory(), f.shape().points
-	if strings.HasPrefix(d.encoding, "ASC") {
-		all := make([]string, 0, n)
-		f.Each(d.source, d.start-1, n, v, func(codes []int32) {
-			for _, c := range codes {
-				all = append(all, strconv.Itoa(int(c)>>(16-8*d.width)))
-			}
-		})
-		return []byte(strings.Join(all, ",")), nil
-	}
-	out := make([]byte, 0, n*d.width)
-	f.Each(d.source, d.start-1, n, v, func(codes []int32) { out = d.encode(out, codes) })
-	return scpi.Block(0, out), nil
-}
-
-// encode appends codes in binary form.
-func (d *transfer) encode(out []byte, codes []int32) []byte {
-	var flip uint16
+	out, flip := make([]byte, 0, n*d.width), uint16(0)
 	if strings.Contains(d.encoding, "RP") { // counted from the lowest
 		flip = 0x8000
 	}
-	for _, c := range codes {
-		out = scope.Top(out, uint32(uint16(c)^flip)<<16, d.width, strings.HasPrefix(d.encoding, "S"))
+	text, little := strings.HasPrefix(d.encoding, "ASC"), strings.HasPrefix(d.encoding, "S")
+	f.Each(d.source, d.start-1, n, v, func(codes []int32) {
+		if text {
+			out = scope.Listed(out, codes, func(c int32) string { return strconv.Itoa(int(c) >> (16 - 8*d.width)) })
+		} else {
+			out = scope.Coded(out, codes, d.width, little, func(c int32) uint32 { return uint32(uint16(c)^flip) << 16 })
+		}
+	})
+	if text {
+		return out, nil
 	}
-	return out
+	return scpi.Block(0, out), nil
 }
 
 // probe is the probe's gain: 0.1 of one that divides by ten.
@@ -182,14 +174,8 @@ func (f *Face) inputCommands() []scpi.Command {
 			return scpi.Put(&c.Scale, v, 1e-3*c.Ratio*0.999, 10*c.Ratio*1.001)
 		}),
 		f.Value("CH<n>:OFFSet", func(c *channel) float64 { return c.Offset }, func(c *channel, v float64) error {
-			most := 1.0
-			switch s := c.Scale / c.Ratio; {
-			case s > 1:
-				most = 100
-			case s > 0.05:
-				most = 50 // 10 V below 0.1 V a division on some
-			}
-			return scpi.Put(&c.Offset, v, -most*c.Ratio, most*c.Ratio)
+			most := c.Reach(0.051, 1, 1.01, 50, 100) // 10 V below 0.1 V a division on some
+			return scpi.Put(&c.Offset, v, -most, most)
 		}),
 		f.Value("CH<n>:POSition", func(c *channel) float64 { return c.Position }, func(c *channel, v float64) error {
 			return scpi.Put(&c.Position, v, -8, 8)

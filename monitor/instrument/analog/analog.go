@@ -55,40 +55,46 @@ func (d Device) RangeOf(i Input) float64 {
 // Check reports an input that the device does not have, or that is described in
 // a way that cannot be used.
 func (d Device) Check(inputs []Input) error {
-	if n := len(inputs); n == 0 || n > d.Inputs {
-		return fmt.Errorf("inputs: %d of them: want 1 to %d", n, d.Inputs)
-	}
-	names, ains := map[string]bool{}, map[int]bool{}
-	for k, raw := range inputs {
-		i := raw.WithDefaults()
-		switch {
-		case i.AIN < 0 || i.AIN >= d.Inputs || ains[i.AIN]:
-			return fmt.Errorf("inputs[%d].ain %d: want 0 to %d, each once", k, i.AIN, d.Inputs-1)
-		case !slices.Contains(d.Ranges, d.RangeOf(i)):
+	return Check(inputs, d.Inputs, "ain", 0, d.Inputs-1, func(i Input) (_ Wiring, err error) {
+		if i = i.WithDefaults(); !slices.Contains(d.Ranges, d.RangeOf(i)) {
 			choices := strings.ReplaceAll(strings.Trim(fmt.Sprint(d.Ranges), "[]"), " ", ", ")
-			return fmt.Errorf("inputs[%d].range %v V: want %s", k, i.Range, choices)
+			err = fmt.Errorf("range %v V: want %s", i.Range, choices)
 		}
-		if err := CheckWiring(k, names, i.Name, i.Unit, i.PerVolt); err != nil {
-			return err
-		}
-		ains[i.AIN] = true
-	}
-	return nil
+		return Wiring{i.AIN, i.Name, i.Unit, i.PerVolt}, err
+	})
 }
 
-// CheckWiring reports a name, a unit or a scale that input k cannot have. It adds the name to those
-// that are taken.
-func CheckWiring(k int, taken map[string]bool, name, unit string, perVolt float64) error {
-	_, known := Units[unit]
-	switch {
-	case taken[name]:
-		return fmt.Errorf("inputs[%d].name %q: there is one already", k, name)
-	case !known:
-		return fmt.Errorf("inputs[%d].unit %q: want V, A or W", k, unit)
-	case !(perVolt > -1e9 && perVolt < 1e9):
-		return fmt.Errorf("inputs[%d].per_volt %v: must be finite", k, perVolt)
+// Wiring is the part of an input's description that all devices have.
+type Wiring struct {
+	Number     int
+	Name, Unit string
+	PerVolt    float64
+}
+
+// Check reports inputs that are too many, and one whose description cannot be used. Their numbers lie from
+// least to last, under a key of the bench file; of returns an input's wiring, and the fault of its other keys.
+func Check[I any](inputs []I, most int, key string, least, last int, of func(I) (Wiring, error)) error {
+	if n := len(inputs); n == 0 || n > most {
+		return fmt.Errorf("inputs: %d of them: want 1 to %d", n, most)
 	}
-	taken[name] = true
+	names, numbers := map[string]bool{}, map[int]bool{}
+	for k, i := range inputs {
+		w, err := of(i)
+		_, known := Units[w.Unit]
+		switch {
+		case w.Number < least || w.Number > last || numbers[w.Number]:
+			return fmt.Errorf("inputs[%d].%s %d: want %d to %d, each once", k, key, w.Number, least, last)
+		case err != nil:
+			return fmt.Errorf("inputs[%d].%w", k, err)
+		case names[w.Name]:
+			return fmt.Errorf("inputs[%d].name %q: there is one already", k, w.Name)
+		case !known:
+			return fmt.Errorf("inputs[%d].unit %q: want V, A or W", k, w.Unit)
+		case !(w.PerVolt > -1e9 && w.PerVolt < 1e9):
+			return fmt.Errorf("inputs[%d].per_volt %v: must be finite", k, w.PerVolt)
+		}
+		names[w.Name], numbers[w.Number] = true, true
+	}
 	return nil
 }
 

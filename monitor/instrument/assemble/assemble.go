@@ -8,18 +8,16 @@
 package assemble
 
 import (
-	"fmt"
 	"math"
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
+	"github.com/wattmark/wattmark/monitor/instrument/series"
 )
 
 // Config describes the device's stamps.
 type Config struct {
-	Channels int
-	TickHz   measure.Hertz
 	// Modulus is where the stamp wraps, in ticks.
 	Modulus int64
 	// MinStep and MaxStep bound the ticks between two neighbouring scans,
@@ -51,14 +49,11 @@ const maxHeld = 1 << 15
 //
 //	Arrived, then Scan and Skipped for the contents of the bytes, then ReadDone.
 type Assembler struct {
-	cfg   Config
-	sink  instrument.Sink
-	block measure.Block
+	cfg Config
+	hz  float64 // ticks a second
+	out *series.Builder
 
-	have      bool
-	lastStamp int64
-	lastTick  int64
-	nextScan  uint64
+	lastStamp, lastTick int64
 
 	suspect suspect
 	pending pending
@@ -67,9 +62,6 @@ type Assembler struct {
 	at      time.Time // arrival of the bytes now being parsed
 	full    bool
 	scanned bool // scans came with these bytes
-
-	skipped, repaired uint64 // since the last report
-	skippedAt         uint64
 }
 
 // suspect is a scan whose stamp does not fit; the next one decides whether scans
@@ -80,15 +72,10 @@ type suspect struct {
 	counts []measure.Count
 }
 
-// New makes an assembler that delivers to sink.
-func New(cfg Config, sink instrument.Sink) *Assembler {
-	a := &Assembler{cfg: cfg, sink: sink}
-	a.block.Counts = make([][]measure.Count, cfg.Channels)
-	for c := range a.block.Counts {
-		a.block.Counts[c] = make([]measure.Count, 0, 1024)
-	}
-	a.block.Ticks = make([]int64, 0, 1024)
-	a.suspect.counts = make([]measure.Count, cfg.Channels)
+// New makes an assembler of a device's scans that delivers to sink.
+func New(cfg Config, in instrument.Inputs, sink instrument.Sink) *Assembler {
+	a := &Assembler{cfg: cfg, hz: float64(in.Timebase.TickHz), out: series.New(in, 1024, sink)}
+	a.suspect.counts = make([]measure.Count, len(in.Channels))
 	a.lag.window = math.Inf(1)
 	return a
 }
@@ -105,17 +92,10 @@ func (a *Assembler) Arrived(at time.Time, full bool) {
 }
 
 // Skipped reports that n bytes were no part of a scan.
-func (a *Assembler) Skipped(n uint64) {
-	if n > 0 && a.have {
-		if a.skipped == 0 {
-			a.skippedAt = a.nextScan
-		}
-		a.skipped += n
-	}
-}
+func (a *Assembler) Skipped(n uint64) { a.out.Skipped(n) }
 
 // Next is the index that the next scan will have if nothing is lost before it.
-func (a *Assembler) Next() uint64 { return a.nextScan }
+func (a *Assembler) Next() uint64 { return a.out.Next() }
 
 // Scan takes one scan: its stamp (0 ≤ stamp < Modulus) and a count for each
 // channel, which are copied.
@@ -123,7 +103,7 @@ func (a *Assembler) Scan(stamp int64, counts []measure.Count) error {
 	if a.suspect.valid {
 		return a.resolve(stamp, counts)
 	}
-	if !a.have {
+	if !a.out.Begun() {
 		a.hold(stamp, counts)
 		return nil
 	}
@@ -136,8 +116,8 @@ func (a *Assembler) Scan(stamp int64, counts []measure.Count) error {
 			}
 		}
 		a.append(a.lastTick+d, stamp, counts)
-	case d == 0 && a.repeats(counts):
-		a.repaired++ // the line delivered a scan twice
+	case d == 0 && a.out.Repeats(counts):
+		a.out.Restamped() // the line delivered a scan twice
 	default:
 		a.hold(stamp, counts)
 	}
@@ -150,7 +130,7 @@ func (a *Assembler) resolve(stamp int64, counts []measure.Count) error {
 	s.valid = false
 	ds := a.delta(s.stamp, stamp)
 	if a.normal(ds) { // two stamps agree: the time did jump
-		if a.have {
+		if a.out.Begun() {
 			if err := a.open(a.delta(a.lastStamp, s.stamp), false); err != nil {
 				return err
 			}
@@ -159,15 +139,15 @@ func (a *Assembler) resolve(stamp int64, counts []measure.Count) error {
 		a.append(a.lastTick+ds, stamp, counts)
 		return nil
 	}
-	if a.have {
+	if a.out.Begun() {
 		d := a.delta(a.lastStamp, stamp)
 		switch {
 		case a.normal(d): // the suspect does not belong here
-			a.repaired++
+			a.out.Restamped()
 			a.append(a.lastTick+d, stamp, counts)
 			return nil
 		case d >= 2*a.cfg.MinStep && d < 2*a.cfg.MaxStep: // its stamp alone was wrong
-			a.repaired++
+			a.out.Restamped()
 			last := a.lastTick
 			a.append(last+d/2, s.stamp, s.counts)
 			a.append(last+d, stamp, counts)
@@ -190,40 +170,18 @@ func (a *Assembler) delta(from, to int64) int64 {
 }
 
 // turn is how long the stamp takes to wrap, in seconds.
-func (a *Assembler) turn() float64 { return float64(a.cfg.Modulus) / float64(a.cfg.TickHz) }
+func (a *Assembler) turn() float64 { return float64(a.cfg.Modulus) / a.hz }
 
 // normal reports whether two scans d ticks apart can be neighbours.
 func (a *Assembler) normal(d int64) bool { return d >= a.cfg.MinStep && d < a.cfg.MaxStep }
 
-// repeats reports whether counts equal the last scan's.
-func (a *Assembler) repeats(counts []measure.Count) bool {
-	n := a.block.Scans()
-	if n == 0 {
-		return true // already delivered; the stamp alone reports that it is the same
-	}
-	for c, v := range counts {
-		if a.block.Counts[c][n-1] != v {
-			return false
-		}
-	}
-	return true
-}
-
 // append adds a scan to the block with its true tick.
 func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
-	if !a.have {
-		a.have, tick = true, 0 // device time zero is the first scan
+	if !a.out.Begun() {
+		tick = 0 // device time zero is the first scan
 	}
-	if len(a.block.Ticks) == 0 {
-		a.block.FirstScan, a.block.FirstTick = a.nextScan, tick
-	}
-	a.block.Ticks = append(a.block.Ticks, tick)
-	for c, v := range counts {
-		a.block.Counts[c] = append(a.block.Counts[c], v)
-	}
-	a.lastTick, a.lastStamp = tick, stamp
-	a.nextScan++
-	a.scanned = true
+	a.out.Hold(tick, counts)
+	a.lastTick, a.lastStamp, a.scanned = tick, stamp, true
 }
 
 // ReadDone ends the bytes of one read: it learns from its time of arrival and
@@ -231,23 +189,22 @@ func (a *Assembler) append(tick, stamp int64, counts []measure.Count) {
 func (a *Assembler) ReadDone() error {
 	timed := !a.at.IsZero()
 	if timed && a.scanned && !a.full {
-		l := a.lag.at(a.at, a.lastTick, float64(a.cfg.TickHz))
+		l := a.lag.at(a.at, a.lastTick, a.hz)
 		if a.pending.active {
 			a.pending.observe(a.at, l)
 		} else {
 			a.lag.learn(a.at, l)
 		}
 	}
+	scans, ticks := a.out.Held()
+	wait := ticks < a.cfg.FlushTicks
 	if a.pending.active {
-		if timed && !a.judged() && a.at.Sub(a.pending.since) < patience*settle && len(a.block.Ticks) < maxHeld {
-			return nil
-		}
-		return a.Flush()
+		wait = timed && !a.judged() && a.at.Sub(a.pending.since) < patience*settle && scans < maxHeld
 	}
-	if n := len(a.block.Ticks); n > 0 && a.block.Ticks[n-1]-a.block.FirstTick >= a.cfg.FlushTicks {
-		return a.Flush()
+	if wait {
+		return nil
 	}
-	return nil
+	return a.Flush()
 }
 
 // Flush delivers everything that is certain; it is also for a line that has
@@ -256,40 +213,5 @@ func (a *Assembler) Flush() error {
 	if err := a.decide(); err != nil {
 		return err
 	}
-	if err := a.report(); err != nil {
-		return err
-	}
-	if len(a.block.Ticks) == 0 {
-		return nil
-	}
-	err := a.sink.Block(&a.block)
-	a.block.Ticks = a.block.Ticks[:0]
-	for c := range a.block.Counts {
-		a.block.Counts[c] = a.block.Counts[c][:0]
-	}
-	return err
-}
-
-// report sums up once a block the bytes skipped and scans repaired, so that a bad line
-// cannot flood the stream with events.
-func (a *Assembler) report() error {
-	if a.skipped > 0 {
-		e := measure.Event{
-			Kind: measure.EventResync, FirstScan: a.skippedAt, Exact: true, Channel: -1,
-			Detail: fmt.Sprintf("%d bytes skipped to find the next scan", a.skipped),
-		}
-		a.skipped = 0
-		if err := a.sink.Event(e); err != nil {
-			return err
-		}
-	}
-	if a.repaired > 0 {
-		e := measure.Event{
-			Kind: measure.EventNote, FirstScan: a.nextScan, Exact: true, Channel: -1,
-			Detail: fmt.Sprintf("%s repeated or with a corrupted time stamp, put right", measure.Plural(a.repaired, "scan")),
-		}
-		a.repaired = 0
-		return a.sink.Event(e)
-	}
-	return nil
+	return a.out.Flush()
 }

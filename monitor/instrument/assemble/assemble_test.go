@@ -28,9 +28,9 @@ func newRig(t *testing.T) *rig {
 		rng: rand.New(rand.NewPCG(1, 2)),
 	}
 	r.asm = New(Config{
-		Channels: 1, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, Grid: 50, FlushTicks: 10_000,
+		Modulus: 1024, MinStep: 45, MaxStep: 55, Grid: 50, FlushTicks: 10_000,
 		Lost: func(d int64) (uint64, bool) { return uint64(max(0, (d+25)/50-1)), true },
-	}, instrument.SinkOf(r.out))
+	}, instrument.Inputs{Timebase: tb, Channels: make([]measure.Channel, 1)}, instrument.SinkOf(r.out))
 	r.delay = func() time.Duration { return time.Duration(r.rng.IntN(200)) * time.Microsecond }
 	return r
 }
@@ -273,8 +273,10 @@ func TestSinkErrorEndsTheStream(t *testing.T) {
 
 func TestNoAllocationPerScan(t *testing.T) {
 	a := New(Config{
-		Channels: 8, TickHz: 1e6, Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
+		Modulus: 1024, MinStep: 45, MaxStep: 55, FlushTicks: 10_000,
 		Lost: func(int64) (uint64, bool) { return 0, true },
+	}, instrument.Inputs{
+		Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 50, Stamped: true}, Channels: make([]measure.Channel, 8),
 	}, instrument.SinkOf(discard{}))
 	counts := make([]measure.Count, 8)
 	n, at := int64(0), time.Unix(1000, 0)

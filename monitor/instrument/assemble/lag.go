@@ -111,23 +111,11 @@ func (a *Assembler) decide() error {
 	}
 	a.pending.active = false
 	turns, sure := a.turns()
-	delta, before := p.delta+turns*a.cfg.Modulus, a.block.FirstScan
-	for i := range a.block.Ticks {
-		a.block.Ticks[i] += turns * a.cfg.Modulus
-	}
-	a.block.FirstTick += turns * a.cfg.Modulus
-	a.lastTick += turns * a.cfg.Modulus
+	delta, late := p.delta+turns*a.cfg.Modulus, turns*a.cfg.Modulus
+	a.lastTick += late
 	lost, exact := a.cfg.Lost(delta)
-	if lost == 0 {
-		return nil
-	}
-	a.block.FirstScan += lost
-	a.nextScan += lost
-	return a.sink.Event(measure.Event{
-		Kind: measure.EventGap, FirstScan: before, Scans: lost, Exact: exact && sure && turns == 0, Channel: -1,
-		Detail: fmt.Sprintf("%s did not arrive (%.3g ms)", measure.Plural(lost, "scan"),
-			1e3*float64(delta)/float64(a.cfg.TickHz)),
-	})
+	return a.out.Late(late, lost, exact && sure && turns == 0, fmt.Sprintf("%s did not arrive (%.3g ms)",
+		measure.Plural(lost, "scan"), 1e3*float64(delta)/a.hz))
 }
 
 // lagWindows is how many windows of settle the usual lag is learned from.

@@ -178,7 +178,6 @@ type track struct {
 	from, until float64 // where it stands
 	shown       bool
 	quiet       bool // on the way back from a new alignment: nothing is counted
-	last        bool // no reading behind it is known yet: until is open
 	unshown     uint64
 	// gaps are the member's own reports of losses that are not reached yet.
 	gaps []measure.Event
@@ -199,7 +198,7 @@ func (t *track) add(p *packet) {
 
 // set makes a reading the one that is shown, as far as its end is known.
 func (t *track) set(p, i int) {
-	t.p, t.i, t.valid, t.shown, t.last = p, i, true, false, true
+	t.p, t.i, t.valid, t.shown = p, i, true, false
 	t.time = t.at(p, i)
 	t.until = t.time
 }
@@ -226,7 +225,6 @@ func (t *track) end() (from float64, ok bool) {
 		}
 		return 0, false
 	}
-	t.last = false
 	after := t.at(p, i)
 	if a, b := &t.packets[t.p].block, &t.packets[p].block; b.FirstScan+uint64(i) == a.FirstScan+uint64(t.i)+1 {
 		t.until = (t.time+after)/2 - edge

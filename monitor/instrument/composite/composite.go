@@ -185,15 +185,15 @@ const (
 // Align describes how the members' times are brought together.
 type Align struct {
 	// By is the way; default Markers.
-	By By
+	By By `yaml:"by"`
 	// U is the standard uncertainty of Clock: links hide a delay that no arrival
 	// shows. Default 10 ms.
-	U time.Duration
+	U time.Duration `yaml:"u"`
 	// SharedClock reports that one oscillator drives all members: rates are not compared.
-	SharedClock bool
+	SharedClock bool `yaml:"shared_clock"`
 	// Master is the member that gives the trigger and is started last; default
 	// the first.
-	Master string
+	Master string `yaml:"master"`
 }
 
 // WithDefaults fills in the fields that were left out. U is the delay that a link may hide: USB

@@ -77,11 +77,7 @@ func (s *stream) quiet() error {
 	if err := s.finish(); err != nil {
 		return err
 	}
-	err := s.out.Event(measure.Event{
-		Kind: measure.EventOverflow, FirstScan: s.out.Next(), Channel: -1,
-		Detail: "the device's buffer was full, and it has stopped: it is not read fast enough",
-	})
-	if err != nil {
+	if err := s.out.Overflow("the device's buffer was full, and it has stopped: it is not read fast enough"); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: its buffer was full, and it has stopped", instrument.ErrDisconnected)

@@ -258,8 +258,6 @@ func (o Options) Validate() error {
 		return fmt.Errorf("device %q: want its name in NI MAX, for example Dev1", o.Device)
 	case o.Serial != "" && !serials().MatchString(o.Serial):
 		return fmt.Errorf("serial %q: want up to eight hexadecimal digits", o.Serial)
-	case n == 0 || n > maxInputs:
-		return fmt.Errorf("inputs: %d of them: want 1 to %d", n, maxInputs)
 	case !(o.Rate >= 1 && o.Rate*float64(n) <= maxRate):
 		return fmt.Errorf("rate %v with %d inputs: want at least 1 and at most %v in all", o.Rate, n, maxRate)
 	case o.Interval < 5*time.Millisecond || o.Interval > 10*time.Second || o.Interval.Seconds()*o.Rate > maxScans:
@@ -277,24 +275,15 @@ func (o Options) Validate() error {
 
 // validateInputs reports an input that no device has or that stands there twice.
 func (o Options) validateInputs() error {
-	names, ais := map[string]bool{}, map[int]bool{}
-	for k, raw := range o.Inputs {
-		i := raw.withDefaults()
-		_, terminal := terminals[i.Terminal]
-		switch {
-		case i.AI < 0 || i.AI > lastAI || ais[i.AI]:
-			return fmt.Errorf("inputs[%d].ai %d: want 0 to %d, each once", k, i.AI, lastAI)
-		case !terminal:
-			return fmt.Errorf("inputs[%d].terminal %q: want differential, rse, nrse or default", k, i.Terminal)
-		case !(i.Range > 0 && i.Range <= 100):
-			return fmt.Errorf("inputs[%d].range %v V: want up to 100, both ways", k, i.Range)
+	return analog.Check(o.Inputs, maxInputs, "ai", 0, lastAI, func(i Input) (_ analog.Wiring, err error) {
+		i = i.withDefaults()
+		if _, terminal := terminals[i.Terminal]; !terminal {
+			err = fmt.Errorf("terminal %q: want differential, rse, nrse or default", i.Terminal)
+		} else if !(i.Range > 0 && i.Range <= 100) {
+			err = fmt.Errorf("range %v V: want up to 100, both ways", i.Range)
 		}
-		if err := analog.CheckWiring(k, names, i.Name, i.Unit, i.PerVolt); err != nil {
-			return err
-		}
-		ais[i.AI] = true
-	}
-	return nil
+		return analog.Wiring{Number: i.AI, Name: i.Name, Unit: i.Unit, PerVolt: i.PerVolt}, err
+	})
 }
 
 // perRead is the scans that one read asks for.

@@ -162,7 +162,7 @@ func TestUnplugAndReplug(t *testing.T) {
 			func(t *testing.T, r *rig) { r.plug(t, r.at) },
 		},
 		"the connection breaks": {
-			func(_ *testing.T, r *rig) { r.face.Drop() }, nil,
+			func(_ *testing.T, r *rig) { r.line.cut() }, nil,
 		},
 		"the device is pulled": {
 			func(_ *testing.T, r *rig) { r.face.Unplug(true) },
@@ -293,6 +293,7 @@ type rig struct {
 	opts   Options
 	dev    *Device
 	at     string
+	line   *breakable
 	unplug func() // ends the server
 	dial   dialer // other than TCP's, or nil
 }
@@ -379,7 +380,36 @@ func (r *rig) plug(t *testing.T, at string) {
 		t.Fatal(err)
 	}
 	r.at = l.Addr().String()
-	r.serve(t, l)
+	r.line = &breakable{Listener: l}
+	r.serve(t, r.line)
+}
+
+// breakable is a listener whose connections can be cut.
+type breakable struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// Accept remembers each connection.
+func (b *breakable) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.conns = append(b.conns, c)
+	}
+	return c, err
+}
+
+// cut breaks all connections. The server goes on.
+func (b *breakable) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+	b.conns = nil
 }
 
 // serve serves the device on a listener.

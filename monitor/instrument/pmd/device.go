@@ -197,9 +197,8 @@ type stream struct {
 // newStream prepares one Stream call; blocks cover 20 ms.
 func newStream(o Options, sink instrument.Sink) *stream {
 	return &stream{asm: assemble.New(assemble.Config{
-		Channels: Channels, TickHz: measure.Hertz(o.TickHz), Modulus: StampTurn,
-		MinStep: MinStep, MaxStep: MaxStep, Lost: lost, FlushTicks: int64(blockTime * o.TickHz),
-	}, sink)}
+		Modulus: StampTurn, MinStep: MinStep, MaxStep: MaxStep, Lost: lost, FlushTicks: int64(blockTime * o.TickHz),
+	}, Inputs(o), sink)}
 }
 
 // stream starts sampling and delivers until ctx ends; then it stops the device.
@@ -287,29 +286,20 @@ type Total struct {
 // holds one buffer, however long the recording.
 func Totals(r io.Reader, o Options) iter.Seq2[Total, error] {
 	return func(yield func(Total, error) bool) {
-		if err := o.Validate(); err != nil {
-			yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
-			return
-		}
-		d := totals{hz: o.TickHz}
-		buf := make([]byte, 1<<16)
-		for {
-			n, err := r.Read(buf)
+		d, buf := totals{hz: o.TickHz}, make([]byte, 1<<16)
+		err := o.Validate()
+		for n := 0; err == nil; {
+			n, err = r.Read(buf)
 			for range transport.Records(buf[:n], d.parser.Next) {
 				if !yield(d.total(), nil) {
 					return
 				}
 			}
-			switch {
-			case errors.Is(err, io.EOF):
-				if d.parser.Flush() {
-					yield(d.total(), nil)
-				}
-				return
-			case err != nil:
-				yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
-				return
-			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(Total{}, fmt.Errorf("%s: recording: %w", Kind, err))
+		} else if d.parser.Flush() {
+			yield(d.total(), nil)
 		}
 	}
 }

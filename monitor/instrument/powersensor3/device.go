@@ -282,9 +282,9 @@ func (d *Device) stream(ctx context.Context, sink instrument.Sink) error {
 		s.parser.Want |= 1 << id
 	}
 	s.asm = assemble.New(assemble.Config{
-		Channels: len(d.ids), TickHz: 1e6, Modulus: StampTurn, MinStep: FrameMicros - stampTolerance,
-		MaxStep: FrameMicros + stampTolerance, Grid: FrameMicros, Lost: lost, FlushTicks: flushTicks,
-	}, sink)
+		Modulus: StampTurn, MinStep: FrameMicros - stampTolerance, MaxStep: FrameMicros + stampTolerance,
+		Grid: FrameMicros, Lost: lost, FlushTicks: flushTicks,
+	}, d.In, sink)
 	start := func(ctx context.Context) error { return d.Write(ctx, "start", []byte{'S'}) }
 	p := transport.Pump{Size: readSize, Silence: d.opts.Silence, Take: s.take, Rest: s.asm.Flush, Finish: s.asm.Flush}
 	return d.Pump(ctx, start, p, d.stop)

@@ -1,7 +1,7 @@
 // Package series turns scans whose number is known into blocks, and reports the scans lost
 // between them. It serves devices that count their scans or their losses, or stamp them with a
-// clock that does not wrap in practice; package assemble serves those whose short stamps leave
-// whole turns open.
+// clock that does not wrap in practice; package assemble works out the scans of those whose short
+// stamps leave whole turns open.
 //
 //	Builder  scans, gaps and events → blocks of a Sink
 //	Rate     a count of scans against the host's clock: the expected count, the true rate
@@ -30,8 +30,8 @@ type Builder struct {
 	next  uint64 // index of the next scan
 	zero  int64  // the first scan's tick
 
-	bytes, lines, repaired, repeated uint64 // since the last report
-	at                               uint64 // scan before which it began
+	bytes, lines, repaired, repeated, restamped uint64 // since the last report
+	at                                          uint64 // scan before which it began
 }
 
 // New makes a builder of a device's blocks of so many scans, or of one, that delivers to sink. Stamped scans
@@ -56,6 +56,14 @@ func (b *Builder) Begun() bool { return b.next > 0 }
 // Scan takes the next scan; its counts are copied. The tick is the device's,
 // from any zero; it matters where the timebase is stamped.
 func (b *Builder) Scan(tick int64, counts []measure.Count) error {
+	if b.Hold(tick, counts); b.block.Scans() >= b.size {
+		return b.Flush()
+	}
+	return nil
+}
+
+// Hold is Scan of one that is delivered by the next Flush, not by itself.
+func (b *Builder) Hold(tick int64, counts []measure.Count) {
 	if !b.Begun() {
 		b.zero = tick
 	}
@@ -73,10 +81,46 @@ func (b *Builder) Scan(tick int64, counts []measure.Count) error {
 		b.block.Ticks = append(b.block.Ticks, tick-b.zero)
 	}
 	b.next++
-	if b.block.Scans() >= b.size {
-		return b.Flush()
+}
+
+// Held is the number of scans that are not delivered yet, and the ticks from the first to the last of them.
+func (b *Builder) Held() (scans int, ticks int64) {
+	if scans = b.block.Scans(); scans > 0 && b.tb.Stamped {
+		ticks = b.block.Ticks[scans-1] - b.block.FirstTick
 	}
-	return nil
+	return scans, ticks
+}
+
+// Repeats reports whether counts equal those of the last scan, as far as that is not delivered yet.
+func (b *Builder) Repeats(counts []measure.Count) bool {
+	n := b.block.Scans()
+	for c, v := range counts {
+		if n > 0 && b.block.Counts[c][n-1] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Late moves the scans that are held to later ticks, and reports that some were lost before them.
+func (b *Builder) Late(ticks int64, scans uint64, exact bool, detail string) error {
+	for i := range b.block.Ticks {
+		b.block.Ticks[i] += ticks
+	}
+	b.block.FirstTick += ticks
+	if scans == 0 {
+		return nil
+	}
+	first := b.block.FirstScan
+	b.block.FirstScan, b.next = first+scans, b.next+scans
+	return b.gap(first, scans, exact, detail)
+}
+
+// gap reports that scans from a first one on are missing.
+func (b *Builder) gap(first, scans uint64, exact bool, detail string) error {
+	return b.sink.Event(measure.Event{
+		Kind: measure.EventGap, FirstScan: first, Scans: scans, Exact: exact, Channel: -1, Detail: detail,
+	})
 }
 
 // Add takes the next scan of a device without stamps.
@@ -92,10 +136,7 @@ func (b *Builder) Gap(scans uint64, exact bool, format string, a ...any) error {
 		return err
 	}
 	b.next += scans
-	return b.sink.Event(measure.Event{
-		Kind: measure.EventGap, FirstScan: b.next - scans, Scans: scans, Exact: exact, Channel: -1,
-		Detail: fmt.Sprintf(format, a...),
-	})
+	return b.gap(b.next-scans, scans, exact, fmt.Sprintf(format, a...))
 }
 
 // Skipped reports that n bytes belonged to no scan.
@@ -110,12 +151,15 @@ func (b *Builder) Repaired(n uint64) { b.tally(&b.repaired, n) }
 // Repeated reports that a scan came again and was dropped.
 func (b *Builder) Repeated() { b.tally(&b.repeated, 1) }
 
+// Restamped reports that a scan with a wrong stamp has been put right, or one that came again was dropped.
+func (b *Builder) Restamped() { b.tally(&b.restamped, 1) }
+
 // tally adds to a count of faults, and remembers the scan before which the first of them came.
 func (b *Builder) tally(to *uint64, n uint64) {
 	if n == 0 || !b.Begun() {
 		return
 	}
-	if b.bytes+b.lines+b.repaired+b.repeated == 0 {
+	if b.bytes+b.lines+b.repaired+b.repeated+b.restamped == 0 {
 		b.at = b.next
 	}
 	*to += n
@@ -163,6 +207,7 @@ func (b *Builder) Flush() error {
 		{&b.lines, measure.EventResync, "line", "or frames could not be read"},
 		{&b.repaired, measure.EventNote, "scan", "with a corrupted number, put right"},
 		{&b.repeated, measure.EventNote, "scan", "came twice or out of order"},
+		{&b.restamped, measure.EventNote, "scan", "repeated or with a corrupted time stamp, put right"},
 	} {
 		if *r.n == 0 {
 			continue

@@ -269,8 +269,6 @@ func (o Options) Validate() error {
 	most := models[len(models)-1]
 	n := len(o.Inputs)
 	switch {
-	case n == 0 || n > most.channels:
-		return fmt.Errorf("inputs: %d of them: want 1 to %d", n, most.channels)
 	case !(o.ScanRate >= slowest && o.ScanRate*float64(n) <= most.fastest):
 		return fmt.Errorf("scan_rate %v with %d inputs: want %d to %v", o.ScanRate, n, slowest,
 			math.Floor(most.fastest/float64(n)))
@@ -289,25 +287,16 @@ func (o Options) Validate() error {
 
 // validateInputs reports an input that no model has or that stands there twice.
 func (o Options) validateInputs(most model) error {
-	names, numbers := map[string]bool{}, map[int]bool{}
-	for k, raw := range o.Inputs {
-		i := raw.withDefaults()
-		_, ground := grounds[i.Ground]
-		switch {
-		case i.Channel < firstChannel || i.Channel >= firstChannel+most.channels || numbers[i.Channel]:
-			return fmt.Errorf("inputs[%d].channel %d: want %d to %d, each once", k, i.Channel, firstChannel,
-				firstChannel+most.channels-1)
-		case !ground:
-			return fmt.Errorf("inputs[%d].ground %q: want single, nrs or diff", k, i.Ground)
-		case !slices.Contains(ranges, i.Range):
-			return fmt.Errorf("inputs[%d].range %v V: want 10, 5, 2.5 or 1.25", k, i.Range)
+	wiring := func(i Input) (_ analog.Wiring, err error) {
+		i = i.withDefaults()
+		if _, ground := grounds[i.Ground]; !ground {
+			err = fmt.Errorf("ground %q: want single, nrs or diff", i.Ground)
+		} else if !slices.Contains(ranges, i.Range) {
+			err = fmt.Errorf("range %v V: want 10, 5, 2.5 or 1.25", i.Range)
 		}
-		if err := analog.CheckWiring(k, names, i.Name, i.Unit, i.PerVolt); err != nil {
-			return err
-		}
-		numbers[i.Channel] = true
+		return analog.Wiring{Number: i.Channel, Name: i.Name, Unit: i.Unit, PerVolt: i.PerVolt}, err
 	}
-	return nil
+	return analog.Check(o.Inputs, most.channels, "channel", firstChannel, firstChannel+most.channels-1, wiring)
 }
 
 // points is how many scans make a block.

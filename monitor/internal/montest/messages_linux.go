@@ -6,20 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	scpiface "github.com/wattmark/wattmark/monitor/emulator/scpi"
 	"github.com/wattmark/wattmark/monitor/transport"
 	"golang.org/x/sys/unix"
 )
 
-// Session is an instrument that takes and gives whole messages, as over USBTMC.
-type Session interface {
-	Send(message string)
-	Receive() (reply []byte, ok bool)
-}
-
 // Messages puts an instrument on a socket that keeps messages whole, as the
 // system's usbtmc driver does, until the test ends. It returns how to dial it,
 // which works once.
-func Messages(t *testing.T, s Session) func(context.Context) (transport.Conn, error) {
+func Messages(t *testing.T, s *scpiface.Session) func(context.Context) (transport.Conn, error) {
 	t.Helper()
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -50,17 +50,11 @@ func (d *dialect) span(l *scope.Link, p *scope.Plan) float64 {
 	if !d.wide {
 		return p.TimeScale(d.divisions) * d.divisions
 	}
-	return float64(p.Points) / sampleRate(l)
+	return float64(p.Points) / p.Rate(l, rateQuery)
 }
 
-// sampleRate asks for the rate in samples a second.
-func sampleRate(l *scope.Link) float64 {
-	rate := l.Number(":ACQ:SRAT?")
-	if !(rate > 0 && rate < 1e12) {
-		l.Fail("%w: %v S/s", scpi.ErrInstrument, rate)
-	}
-	return rate
-}
+// rateQuery asks for the rate in samples a second.
+const rateQuery = ":ACQ:SRAT?"
 
 // ReadBack compares depth and window with the settings, and reads the rate.
 func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
@@ -68,7 +62,7 @@ func (d *dialect) ReadBack(l *scope.Link, p *scope.Plan) scope.Memory {
 	l.Expect(":TIM:MAIN:SCAL?", p.TimeScale(d.divisions), 1e-3)
 	l.Expect(":TIM:MAIN:OFFS?", d.span(l, p)/2, 1e-3)
 	return scope.Memory{
-		Points: p.Points, Step: 1 / sampleRate(l), Piece: pieceBytes / d.size, Codes: scope.Codes{Bytes: d.size},
+		Points: p.Points, Step: 1 / p.Rate(l, rateQuery), Piece: pieceBytes / d.size, Codes: scope.Codes{Bytes: d.size},
 	}
 }
 

@@ -66,8 +66,7 @@ func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 	return conclude(ctx, db, id, s, verdict{})
 }
 
-// conclude computes a task's outcome from the stored samples and the monitor's summary of
-// the capture, on top of v's reasons. Errors are the database's.
+// conclude is Conclude on top of v's reasons.
 func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (store.Outcome, error) {
 	v.state = cmp.Or(v.state, store.Complete)
 	task, err := db.Task(ctx, id)
@@ -232,9 +231,6 @@ func overSensor(
 // Sensed integrates the GPU's own readings of a task over a window in device time. The energy is
 // nil, and the method empty, where the task has no clock fit or no readings all over the window.
 func Sensed(ctx context.Context, db Store, t *store.Task, w Window) (*measure.Joule, string, error) {
-	if t.Clock == nil {
-		return nil, "", nil
-	}
 	return overSensor(ctx, db, t.ID, t.Clock, nil, w)
 }
 

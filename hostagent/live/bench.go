@@ -276,10 +276,8 @@ func (b *bench) withTasks(ctx context.Context, holding string, held []session.Ca
 
 // watchAgain watches the rails, and begins again every Config.Poll where that breaks.
 func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
-	tick := time.NewTicker(b.cfg.Poll)
-	defer tick.Stop()
 	o := session.WatchOptions{Every: b.cfg.Every, Idle: alsoIdle, Wave: true}
-	for {
+	for range backoff.Rounds(ctx.Done(), b.cfg.Poll) {
 		err := b.monitor.Watch(ctx, o, func(m session.Moment) error {
 			b.arrived(m)
 			return ctx.Err()
@@ -287,11 +285,6 @@ func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
 		if err != nil && ctx.Err() == nil {
 			b.update(func(s *State) { s.Unwatched = err.Error() })
 			backoff.Nudge(b.ask)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

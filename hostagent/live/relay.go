@@ -321,16 +321,24 @@ func (s *Service) WatchBenches(
 	q *pb.WatchBenchesRequest, stream grpc.ServerStreamingServer[pb.WatchBenchesResponse],
 ) error {
 	o := Options{Idle: q.GetIdle()}
-	wave := q.GetWave()
 	if e := q.GetEvery(); e != nil {
 		if o.Every = e.AsDuration(); e.CheckValid() != nil || o.Every < 0 || o.Every > time.Hour {
 			return status.Errorf(codes.InvalidArgument, "every: %v: want 0 to an hour", o.Every)
 		}
 	}
 	return toStatus("watch benches", s.relay.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
-		p := newsMessage(n)
-		if m := p.GetMoment(); m != nil && !wave {
-			m.WaveW, m.WaveStepS = nil, 0
+		p := &pb.WatchBenchesResponse{Bench: wire.Text(n.Address)}
+		if n.State != nil {
+			p.State = stateMessage(n.State)
+		}
+		if n.Moment != nil {
+			p.Moment = momentMessage(*n.Moment)
+			if !q.GetWave() {
+				p.Moment.WaveW, p.Moment.WaveStepS = nil, 0
+			}
+		}
+		if n.History != nil {
+			p.History = historyMessage(n.History)
 		}
 		return stream.Send(p)
 	}))
@@ -405,21 +413,6 @@ func stateMessage(s *State) *pb.BenchState {
 // captureMessage converts a capture with its task.
 func captureMessage(c Capture) *pb.BenchCapture {
 	return &pb.BenchCapture{TaskId: int64(c.Task), Capture: wire.Capture(c.Capture)}
-}
-
-// newsMessage converts news to their message.
-func newsMessage(n News) *pb.WatchBenchesResponse {
-	p := &pb.WatchBenchesResponse{Bench: wire.Text(n.Address)}
-	if n.State != nil {
-		p.State = stateMessage(n.State)
-	}
-	if m := n.Moment; m != nil {
-		p.Moment = momentMessage(*m)
-	}
-	if n.History != nil {
-		p.History = historyMessage(n.History)
-	}
-	return p
 }
 
 // historyMessage converts moments to columns, in seconds since 1970 and watts. The rails

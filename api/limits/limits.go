@@ -8,6 +8,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,17 +167,12 @@ func (l *listener) admit(c *conn) *conn {
 		}
 		// Where the newcomer's origin has its share, its own oldest connection goes; else, when all is
 		// full, the oldest of the origin that has most.
-		crowd := c.from
-		if count[c.from] < max(1, most/2) {
-			crowd = ""
-			for _, s := range l.strangers {
-				if crowd == "" || count[s.from] > count[crowd] {
-					crowd = s.from
-				}
-			}
+		if count[c.from] >= max(1, most/2) {
+			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == c.from })]
+		} else if len(l.strangers) >= most {
+			old = slices.MaxFunc(l.strangers, func(a, b *conn) int { return cmp.Compare(count[a.from], count[b.from]) })
 		}
-		if count[c.from] >= max(1, most/2) || len(l.strangers) >= most {
-			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
+		if old != nil {
 			g.refused[strangers]++
 			old.settle()
 		}

@@ -137,12 +137,7 @@ func (d *Device) retain() (err error) {
 	if err := d.identify(); err != nil {
 		return err
 	}
-	var handle uintptr
-	if err := d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&handle, d.dev)); err != nil {
-		return err
-	}
-	d.ctx = handle
-	return nil
+	return d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&d.ctx, d.dev))
 }
 
 // identify refuses a MIG device: markers on it would not be those of the card.

@@ -137,7 +137,6 @@ func (d *driver) check(call string, r result) error {
 // context belongs to the thread on which it was made current.
 type worker struct {
 	jobs chan func()
-	stop sync.Once
 	done chan struct{}
 }
 
@@ -167,9 +166,9 @@ func (w *worker) do(fn func() error) error {
 	return <-result
 }
 
-// close ends the thread. It is safe to call twice; do must not follow.
+// close ends the thread. It is called once, and do must not follow.
 func (w *worker) close() {
-	w.stop.Do(func() { close(w.jobs) })
+	close(w.jobs)
 	<-w.done
 }
 

@@ -69,7 +69,7 @@ func (d *Device) Open(ctx context.Context) error {
 	if d.open {
 		return nil
 	}
-	if _, err := d.cfg.Plant.SetLoad(d.cfg.Clock.Now(), load.ActiveIdle); err != nil {
+	if _, err := d.cfg.Plant.SetSteps(d.cfg.Clock.Now(), []load.Step{{Load: load.ActiveIdle}}); err != nil {
 		return fmt.Errorf("sim: open: %w", err)
 	}
 	d.open = true
@@ -128,7 +128,7 @@ func (d *Device) await(ctx context.Context, t time.Time) error {
 	}
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, e := d.cfg.Plant.SetLoad(now, load.ActiveIdle); e != nil {
+	if _, e := d.cfg.Plant.SetSteps(now, []load.Step{{Load: load.ActiveIdle}}); e != nil {
 		return fmt.Errorf("%w (and the load could not be taken off: %v)", err, e)
 	}
 	return err
@@ -195,7 +195,7 @@ func (d *Device) Close() error {
 	d.open = false
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, err := d.cfg.Plant.SetLoad(now, load.Idle); err != nil {
+	if _, err := d.cfg.Plant.SetSteps(now, []load.Step{{Load: load.Idle}}); err != nil {
 		return fmt.Errorf("sim: close: %w", err)
 	}
 	return nil

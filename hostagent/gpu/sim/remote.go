@@ -27,15 +27,8 @@ import (
 // (wattmark emulate --gpu sim:SOCKET) instead of a real one.
 const Prefix = "sim:"
 
-// LoadChange is the request for a load at a time of day. Sent, in this
-// and the other requests, is when the caller sends the request.
-type LoadChange struct {
-	At   time.Time
-	Load load.State
-	Sent Moment
-}
-
-// StepsChange is the request for several steps of load.
+// StepsChange is the request for steps of load from a time of day on; idleness alone ends the
+// caller's context. Sent, in this and the other requests, is when the caller sends the request.
 type StepsChange struct {
 	At    time.Time
 	Steps []load.Step
@@ -112,12 +105,6 @@ func (c *Connection) Close() error { return c.conn.Close() }
 
 // RemotePlant is a board in another process. It is safe for concurrent use.
 type RemotePlant struct{ C *Connection }
-
-// SetLoad sets the load from an instant on, and returns the actual instant.
-func (p RemotePlant) SetLoad(at time.Time, l load.State) (begin time.Time, err error) {
-	err = p.C.Call("SetLoad", LoadChange{at, l, Now()}, &begin)
-	return OnClockOf(at, begin), err
-}
 
 // SetSteps schedules steps of load from an instant on, and returns the actual beginning.
 func (p RemotePlant) SetSteps(at time.Time, steps []load.Step) (begin time.Time, err error) {

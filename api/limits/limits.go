@@ -193,8 +193,7 @@ type conn struct {
 	local    bool
 
 	timer  *time.Timer // until its first call must have come; nil for no limit
-	until  time.Time   // no earlier than this the timer's end counts
-	asking int         // HTTP requests of a stranger that are being answered
+	asking int         // HTTP requests that are being answered: the timer waits for them
 	known  *usage      // of its caller; nil of a stranger
 	closed bool
 }
@@ -220,16 +219,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 func (c *conn) late() {
 	g := c.listener.guard
 	g.mu.Lock()
-	waits := c.known == nil && !c.closed
-	more := time.Until(c.until)
-	if waits && c.asking > 0 {
-		// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
-		more = g.cfg.Handshake
-	}
-	if waits && more > 0 {
-		c.timer.Reset(more)
-		waits = false
-	}
+	waits := c.known == nil && !c.closed && c.asking == 0
 	if waits {
 		g.refused[silent]++
 		c.leave() // under the same lock: no request begins on a connection that is about to close
@@ -321,12 +311,15 @@ func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
 	if c.closed {
 		return func() {}, false
 	}
-	c.asking++
+	if c.asking++; c.timer != nil {
+		c.timer.Stop()
+	}
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		c.asking--
-		c.until = time.Now().Add(g.cfg.Handshake)
+		if c.asking--; c.asking == 0 && c.known == nil && !c.closed && c.timer != nil {
+			c.timer.Reset(g.cfg.Handshake)
+		}
 	}, true
 }
 

@@ -8,6 +8,7 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -116,21 +117,16 @@ func Loads() error {
 }
 
 // check turns a result into an error with its name and text, or stand-ins for a result that the
-// driver does not know.
+// driver does not know: it leaves nil then.
 func (d *driver) check(call string, r result) error {
 	if r == success {
 		return nil
 	}
-	name, text := "unknown error", "the driver has no text for it"
-	var p *byte
-	if d.ErrorName(r, &p) == success && p != nil {
-		name = dl.String(p)
-	}
-	p = nil
-	if d.ErrorString(r, &p) == success && p != nil {
-		text = dl.String(p)
-	}
-	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, name, int32(r), text)
+	var name, text *byte
+	d.ErrorName(r, &name)
+	d.ErrorString(r, &text)
+	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, cmp.Or(dl.String(name), "unknown error"), int32(r),
+		cmp.Or(dl.String(text), "the driver has no text for it"))
 }
 
 // worker runs functions one after another on an OS thread of its own: a CUDA

@@ -87,14 +87,11 @@ func (l *library) check(what string, result uint32) error {
 	if result == 0 {
 		return nil
 	}
-	text := "unknown result"
-	if l.ResultString != nil {
-		var p *byte
-		if l.ResultString(result, &p) == 0 && p != nil {
-			text = dl.String(p)
-		}
+	var text *byte
+	if l.ResultString != nil && l.ResultString(result, &text) != 0 {
+		text = nil
 	}
-	return fmt.Errorf("%s: %s (%d)", what, text, result)
+	return fmt.Errorf("%s: %s (%d)", what, cmp.Or(dl.String(text), "unknown result"), result)
 }
 
 // names of the library, the newest first; the plain one is the toolkit's link.

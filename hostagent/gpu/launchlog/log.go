@@ -259,7 +259,6 @@ type Reader struct {
 	in        *counted
 	lastStart int64
 	lastCorr  uint32
-	dropped   uint64
 	err       error // of the entry that is being read
 }
 
@@ -347,8 +346,7 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 			p.Devices[uint32(ordinal)] = uuid
 		}
 	case tagDropped:
-		l.dropped += l.upTo(math.MaxInt64)
-		p.Dropped = l.dropped
+		p.Dropped += l.upTo(math.MaxInt64)
 	case tagYielded:
 		p.Yielded = p.Started + l.int()
 	case tagRange:

@@ -67,14 +67,9 @@ type Bracket struct {
 // that does the same elsewhere.
 type MeasureFunc func(ctx context.Context, cfg Config, work Work) (store.TaskID, error)
 
-// StartBracket takes the bench and starts the capture. It returns when the start
-// marker may be played. ctx bounds the whole measurement.
-func StartBracket(ctx context.Context, cfg Config) (*Bracket, error) {
-	return StartBracketBy(ctx, cfg, Measure)
-}
-
-// StartBracketBy is StartBracket with another implementation of Measure.
-func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracket, error) {
+// StartBracket takes the bench and starts the capture, by Measure or what does the same elsewhere. It returns
+// when the start marker may be played. ctx bounds the whole measurement.
+func StartBracket(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracket, error) {
 	m := &Bracket{
 		cfg: cfg, step: capturing, reached: make(chan bracketStep, 4), play: make(chan struct{}),
 		kernels: make(chan []gpu.Kernel, 1), done: make(chan struct{}),

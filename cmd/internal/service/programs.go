@@ -100,7 +100,7 @@ func openPrograms(ctx context.Context, s *hostService) (*programs, error) {
 	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(),
 		s.x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
 	p.link.Register(p.server)
-	api.Register(ctx, p.server, db)
+	api.New(ctx, db, api.Options{}).Register(p.server)
 	return p, nil
 }
 

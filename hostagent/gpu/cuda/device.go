@@ -42,7 +42,7 @@ type Device struct {
 	one     unsafe.Pointer // pinned, holds 1
 
 	marking sync.Mutex // marks are set by any thread
-	marks   uint64     // Marks u64, made by the first
+	marks   uint64     // u64 each
 	marked  int        // of which so many are taken
 }
 
@@ -117,9 +117,6 @@ func (d *Device) setUp() error {
 		d.work = d.caller.Streams[0]
 	}
 	if err := d.allocate(); err != nil || d.caller == nil {
-		return err
-	}
-	if err := d.makeMarks(); err != nil {
 		return err
 	}
 	d.first, err = d.relate()
@@ -233,9 +230,10 @@ func (d *Device) allocate() error {
 		return err
 	}
 	// A quarter of the free memory at most: the program's own work needs the rest.
-	size := uint64(wantBuffer)
+	size, marks := uint64(wantBuffer), uint64(8*Marks)
 	if d.caller != nil {
-		size = borrowedBuffer
+		// One more mark a stream: the end of each is read off by it, however many marks there are by then.
+		size, marks = borrowedBuffer, marks+uint64(8*len(d.caller.Streams))
 	}
 	for size > leastBuffer && size > uint64(free)/4 {
 		size /= 2
@@ -243,7 +241,7 @@ func (d *Device) allocate() error {
 	for _, a := range []struct {
 		p    *uint64
 		size uint64
-	}{{&d.buf, size}, {&d.ctl, kernels.CtlSize}, {&d.stamps, 16}} {
+	}{{&d.buf, size}, {&d.ctl, kernels.CtlSize}, {&d.stamps, 16}, {&d.marks, marks}} {
 		var err error
 		if *a.p, err = d.malloc(a.size); err != nil {
 			return err

@@ -309,7 +309,8 @@ type recorder struct {
 func newRecorder(lib *library, drv *driver, l layout, log *launchlog.Writer) *recorder {
 	r := &recorder{
 		lib: lib, drv: drv, layout: l, log: log, pool: pool{size: bufferBytes, own: map[uintptr]bool{}},
-		names: map[uintptr]known{}, devices: map[uint32]bool{},
+		names: map[uintptr]known{}, devices: map[uint32]bool{}, program: program{kinds: map[uint32]bool{}},
+		ranges: map[string]uint32{},
 	}
 	r.pool.stock(spare)
 	return r

@@ -287,7 +287,9 @@ func Open(r io.Reader) (*Reader, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("%w: its head: %w", ErrNotLog, l.err)
 	}
-	l.Process = Process{PID: uint32(pid), CUPTI: uint32(cupti), Started: started, Devices: map[uint32][16]byte{}}
+	l.Process = Process{
+		PID: uint32(pid), CUPTI: uint32(cupti), Started: started, Devices: map[uint32][16]byte{}, Calls: map[uint32]Call{},
+	}
 	l.lastStart = started
 	return l, nil
 }
@@ -443,9 +445,6 @@ func (l *Reader) call() {
 	correlation, thread, at := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
 	l.refuse(len(p.Calls) >= mostRanges, "more than %d calls", mostRanges)
 	if l.err == nil {
-		if p.Calls == nil {
-			p.Calls = map[uint32]Call{}
-		}
 		p.Calls[uint32(correlation)] = Call{uint32(thread), p.Started + at}
 	}
 }

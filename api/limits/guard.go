@@ -298,21 +298,12 @@ func arrived(ctx context.Context) {
 
 // stream ends a stream whose reader takes nothing for Config.Stall.
 func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancelCause(s.Context())
-	defer cancel(nil)
-	limited := &stream{ServerStream: s, ctx: ctx}
-	if g.cfg.Stall > 0 {
-		limited.stall = g.cfg.Stall
-		limited.timer = time.AfterFunc(g.cfg.Stall, func() {
-			cancel(errStalled)
-			// A send that waits for the reader ends with the call's own context.
-			if w, ok := s.Context().Value(watchedKey{}).(watched); ok {
-				w.cancel(errStalled)
-			}
-		})
+	limited := &stream{ServerStream: s, stall: g.cfg.Stall}
+	if w, ok := s.Context().Value(watchedKey{}).(watched); ok && g.cfg.Stall > 0 {
+		// A send that waits for the reader ends with the call's own context.
+		limited.timer = time.AfterFunc(g.cfg.Stall, func() { w.cancel(errStalled) })
 		limited.timer.Stop()
 	}
-	// The cause is in the call's own context, which the timer ended; limited's would end with the handler too.
 	err := handler(srv, limited)
 	if errors.Is(context.Cause(s.Context()), errStalled) {
 		g.refuse(stalled)
@@ -325,14 +316,10 @@ func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 // stream is a stream whose reader is watched.
 type stream struct {
 	grpc.ServerStream
-	ctx   context.Context
 	begun bool
 	stall time.Duration
 	timer *time.Timer // nil for no limit
 }
-
-// Context is part of grpc.ServerStream.
-func (s *stream) Context() context.Context { return s.ctx }
 
 // RecvMsg ends the time limit of the request with its first message.
 func (s *stream) RecvMsg(m any) error {

@@ -20,13 +20,9 @@ import (
 
 // ReadSamples streams a task's samples, calibrated or as raw chunks, with the
 // events between them. gRPC's flow control holds it back when the reader is slow.
-func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) error {
-	return toStatus(fmt.Sprintf("read samples of task %d", req.GetTaskId()), s.readSamples(stream.Context(), req, stream))
-}
-
-func (s *Service) readSamples(
-	ctx context.Context, req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer,
-) error {
+func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) (err error) {
+	defer func() { err = toStatus(fmt.Sprintf("read samples of task %d", req.GetTaskId()), err) }()
+	ctx := stream.Context()
 	t, err := s.taskResult(ctx, req.GetTaskId(), req.GetResult())
 	if err != nil {
 		return err

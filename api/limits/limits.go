@@ -359,7 +359,10 @@ func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http
 		defer done()
 		control := http.NewResponseController(w)
 		if r.ContentLength != 0 {
-			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))
+			r.Body = http.MaxBytesReader(w, r.Body, int64(g.cfg.Request))
+			if g.cfg.RequestTime > 0 && control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) == nil {
+				r.Body = &body{r.Body, control}
+			}
 		}
 		if g.cfg.Stall > 0 {
 			w = &writer{ResponseWriter: w, control: control, stall: g.cfg.Stall}
@@ -394,14 +397,7 @@ func (g *Guard) take(by peerName, u *usage, n int) error {
 		u.bucket.Limit())
 }
 
-// body gives a request's body its time.
-func (g *Guard) body(control *http.ResponseController, b io.ReadCloser) io.ReadCloser {
-	if g.cfg.RequestTime <= 0 || control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) != nil {
-		return b
-	}
-	return &body{b, control}
-}
-
+// body is a request's body that has a time to come in.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController

@@ -2,11 +2,10 @@
 // host, and serves them as wattmark.v1.BenchService: one connection and one stream a
 // monitor, however many viewers there are, and no stream while there are none.
 //
-//	Relay    all benches; Run keeps it going
+//	Relay    all benches, and BenchService over them; Run keeps it going
 //	bench    one monitor: polled once a second and watched while it has viewers
 //	mailbox  the news that one viewer has not taken yet: at most one State and one
 //	         Moment a bench, however slow the viewer is
-//	Service  BenchService over a Relay
 //
 // A slow viewer gets the mean of the moments it missed, and never holds up a stream.
 package live
@@ -155,8 +154,9 @@ type Options struct {
 	Idle bool
 }
 
-// Relay watches the benches of a host. Its methods are safe for concurrent use.
+// Relay watches the benches of a host, and is wattmark.v1.BenchService. Its methods are safe for concurrent use.
 type Relay struct {
+	pb.UnimplementedBenchServiceServer
 	benches []*bench
 	stopped chan struct{} // closed when Run ends
 }
@@ -286,30 +286,21 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 	return ctx.Err()
 }
 
-// Service is wattmark.v1.BenchService over a relay.
-type Service struct {
-	pb.UnimplementedBenchServiceServer
-	relay *Relay
-}
-
-// NewService returns the service over a relay.
-func NewService(r *Relay) *Service { return &Service{relay: r} }
-
-// Register adds the service to a server. Its watches end when the relay's Run does.
-func (s *Service) Register(server *grpc.Server) { pb.RegisterBenchServiceServer(server, s) }
+// Register adds BenchService to a server. Its watches end when Run does.
+func (r *Relay) Register(server *grpc.Server) { pb.RegisterBenchServiceServer(server, r) }
 
 // ListBenches returns all benches.
-func (s *Service) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.ListBenchesResponse, error) {
-	r := &pb.ListBenchesResponse{}
-	for _, b := range s.relay.States(ctx) {
-		r.Benches = append(r.Benches, stateMessage(&b))
+func (r *Relay) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.ListBenchesResponse, error) {
+	out := &pb.ListBenchesResponse{}
+	for _, b := range r.States(ctx) {
+		out.Benches = append(out.Benches, stateMessage(&b))
 	}
-	return r, toStatus("list benches", ctx.Err())
+	return out, toStatus("list benches", ctx.Err())
 }
 
 // ReadBench returns one bench.
-func (s *Service) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.ReadBenchResponse, error) {
-	b, err := s.relay.State(ctx, q.GetBench())
+func (r *Relay) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.ReadBenchResponse, error) {
+	b, err := r.State(ctx, q.GetBench())
 	if err != nil {
 		return nil, toStatus("read bench", err)
 	}
@@ -317,7 +308,7 @@ func (s *Service) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.Re
 }
 
 // WatchBenches streams news of benches until the caller or the relay ends it.
-func (s *Service) WatchBenches(
+func (r *Relay) WatchBenches(
 	q *pb.WatchBenchesRequest, stream grpc.ServerStreamingServer[pb.WatchBenchesResponse],
 ) error {
 	o := Options{Idle: q.GetIdle()}
@@ -326,7 +317,7 @@ func (s *Service) WatchBenches(
 			return status.Errorf(codes.InvalidArgument, "every: %v: want 0 to an hour", o.Every)
 		}
 	}
-	return toStatus("watch benches", s.relay.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
+	return toStatus("watch benches", r.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
 		p := &pb.WatchBenchesResponse{Bench: wire.Text(n.Address)}
 		if n.State != nil {
 			p.State = stateMessage(n.State)
@@ -345,28 +336,28 @@ func (s *Service) WatchBenches(
 }
 
 // StartRecording begins a recording of a bench as the caller's.
-func (s *Service) StartRecording(ctx context.Context, q *pb.StartRecordingRequest) (*pb.StartRecordingResponse, error) {
+func (r *Relay) StartRecording(ctx context.Context, q *pb.StartRecordingRequest) (*pb.StartRecordingResponse, error) {
 	name := strings.TrimSpace(q.GetName())
 	if name == "" || len(name) > 200 {
 		return nil, status.Error(codes.InvalidArgument, "name: want a name for the task, of 1 to 200 bytes")
 	}
-	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+	id, err := r.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
 		return r.Start(ctx, address, name)
 	})
 	return &pb.StartRecordingResponse{TaskId: int64(id)}, toStatus("record "+q.GetBench(), err)
 }
 
 // StopRecording ends a recording, and waits for its task.
-func (s *Service) StopRecording(ctx context.Context, q *pb.StopRecordingRequest) (*pb.StopRecordingResponse, error) {
-	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+func (r *Relay) StopRecording(ctx context.Context, q *pb.StopRecordingRequest) (*pb.StopRecordingResponse, error) {
+	id, err := r.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
 		return r.Stop(ctx, address)
 	})
 	return &pb.StopRecordingResponse{TaskId: int64(id)}, toStatus("stop recording "+q.GetBench(), err)
 }
 
 // record starts or stops a recording of a bench, whose viewers hear of it at once.
-func (s *Service) record(name string, do func(Recorder, string) (store.TaskID, error)) (store.TaskID, error) {
-	b, err := s.relay.find(name)
+func (r *Relay) record(name string, do func(Recorder, string) (store.TaskID, error)) (store.TaskID, error) {
+	b, err := r.find(name)
 	if err != nil {
 		return 0, err
 	}

@@ -165,7 +165,7 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 		return err
 	}
 	tb := t.Setup.Timebase
-	if err := eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+	if err := eachBlock(s.ctx, s.db, t, func(b *measure.Block) (bool, error) {
 		if sums := b.Thinned(); sums != nil {
 			s.deleted = append(s.deleted, sums.Span())
 			return false, sums.Steady(push)

@@ -201,7 +201,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		}
 	}
 	p.edges.Aliasing, p.edges.Beats = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
-	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, task.Marker, found); err != nil {
+	if a.result, err = Integrate(ctx, db, &t, p.Window, p.edges); err != nil {
 		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) && !errors.Is(err, measure.ErrThinned) {
 			return a, err
 		}
@@ -337,7 +337,7 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 	}
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
 	if err == nil {
-		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) {
+		err = eachBlock(ctx, db, &t, func(b *measure.Block) (bool, error) {
 			if b.Thinned() != nil {
 				return false, nil // markers stay
 			}
@@ -376,7 +376,8 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	var r *measure.Result
 	e, err := WindowEdges(ctx, db, &t)
 	if err == nil {
-		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e, t.Marker, t.Markers)
+		t.Setup = s
+		r, err = Integrate(ctx, db, &t, Window{From: t.Result.From, To: t.Result.To}, e)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
@@ -420,9 +421,8 @@ func rework(ctx context.Context, db Store, t *store.Task, w Window, e measure.Ed
 		}
 		setups[r.Number] = x.Setup
 	}
-	original := setups[1]
 	var err error
-	if o.Result, err = Integrate(ctx, db, t.ID, &original, w, e, t.Marker, t.Markers); err != nil {
+	if o.Result, err = Integrate(ctx, db, t, w, e); err != nil {
 		return err
 	}
 	if err := db.Finish(ctx, t.ID, o); err != nil {

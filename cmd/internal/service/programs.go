@@ -240,7 +240,7 @@ func refused(err error) error {
 	return err
 }
 
-func (m *monitors) Register(server *grpc.Server) { live.NewService(m.relay).Register(server) }
+func (m *monitors) Register(server *grpc.Server) { m.relay.Register(server) }
 
 func (m *monitors) Close() error {
 	return errors.Join(lists.Map(m.clients, (*monitorclient.Client).Close)...)

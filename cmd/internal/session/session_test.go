@@ -162,7 +162,7 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, now := sim.RemotePlant{C: c}, time.Now()
+	p, now := c, time.Now()
 	if w := p.MeanPower(now, now); !(w > 0) {
 		t.Errorf("the idle card draws %v", w)
 	}

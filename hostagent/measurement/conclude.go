@@ -12,6 +12,8 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -212,18 +214,30 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	return a, err
 }
 
-// overSensor integrates the GPU's own readings over the window, on the host's clock.
+// overSensor integrates the GPU's own readings over the window, on the host's clock: those of the instant power where
+// the GPU has it, else of its usage; nil and empty when neither was read over the window. It reads no others.
 func overSensor(
 	ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window,
 ) (energy *measure.Joule, method string, err error) {
-	if fit != nil {
-		from, _ := fit.Host(w.From)
-		to, _ := fit.Host(w.To)
-		return sensorEnergy(ctx, db, id, HostTime(*fit, from), HostTime(*fit, to))
-	}
 	// Without a fit the work's own interval comes closest to the window.
-	if from, to, ok := span(kernels); ok {
-		return sensorEnergy(ctx, db, id, from, to)
+	from, to, ok := span(kernels)
+	if fit != nil {
+		a, _ := fit.Host(w.From)
+		b, _ := fit.Host(w.To)
+		from, to, ok = HostTime(*fit, a), HostTime(*fit, b), true
+	}
+	if !ok {
+		return nil, "", nil
+	}
+	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
+		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
+		if err != nil {
+			return nil, "", err
+		}
+		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
+		if e, err := sensor.Integrate(points, from, to); err == nil {
+			return &e, method, nil
+		}
 	}
 	return nil, "", nil
 }

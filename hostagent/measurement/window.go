@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
-	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -208,24 +207,6 @@ func (g guessed) note() string {
 	}
 	return fmt.Sprintf("what was lost was counted by the clock, and taken for %.3g ms %s than the markers say: the "+
 		"budget holds it", 1e3*math.Abs(float64(g.error)), than)
-}
-
-// sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where
-// the GPU has it, else of its usage; nil and empty when neither was read over the window. It reads no others.
-func sensorEnergy(
-	ctx context.Context, db Store, id store.TaskID, from, to time.Time,
-) (energy *measure.Joule, method string, err error) {
-	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
-		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
-		if err != nil {
-			return nil, "", err
-		}
-		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
-		if e, err := sensor.Integrate(points, from, to); err == nil {
-			return &e, method, nil
-		}
-	}
-	return nil, "", nil
 }
 
 // ErrNoClock: a task's markers did not relate the meter's clock to the host's.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type Device struct {
 	// Owned by the worker's thread.
 	dev     int32
 	ctx     uintptr
-	mods    []uintptr
+	free    []func() error // for all that was made, in order
 	fns     map[string]function
 	work    uintptr // stream of the kernels
 	side    uintptr // stream that reaches a running kernel's stop word
@@ -134,7 +135,16 @@ func (d *Device) retain() (err error) {
 	if err := d.identify(); err != nil {
 		return err
 	}
-	return d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&d.ctx, d.dev))
+	if err := d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&d.ctx, d.dev)); err != nil {
+		return err
+	}
+	d.later("cuDevicePrimaryCtxRelease", func() result { return d.drv.PrimaryRelease(d.dev) })
+	return nil
+}
+
+// later has tearDown make a call of the driver.
+func (d *Device) later(name string, call func() result) {
+	d.free = append(d.free, func() error { return d.drv.check(name, call()) })
 }
 
 // identify refuses a MIG device: markers on it would not be those of the card.
@@ -170,7 +180,7 @@ func (d *Device) loadModule(source func(major, minor int) ([]byte, error), names
 	if err != nil {
 		return err
 	}
-	d.mods = append(d.mods, mod)
+	d.later("cuModuleUnload", func() result { return d.drv.ModuleUnload(mod) })
 	for _, name := range names {
 		fn, err := d.drv.function(mod, name)
 		if err != nil {
@@ -220,10 +230,12 @@ func (d *Device) allocate() error {
 		if err := d.drv.check("cuStreamCreate", d.drv.StreamCreate(s, nonBlocking)); err != nil {
 			return err
 		}
+		d.later("cuStreamDestroy", func() result { return d.drv.StreamDestroy(*s) })
 	}
 	if err := d.drv.check("cuMemHostAlloc", d.drv.HostAlloc(&d.one, 8, 0)); err != nil {
 		return err
 	}
+	d.later("cuMemFreeHost", func() result { return d.drv.HostFree(d.one) })
 	*(*uint32)(d.one) = 1
 	var free, total uintptr
 	if err := d.drv.check("cuMemGetInfo", d.drv.MemInfo(&free, &total)); err != nil {
@@ -246,6 +258,7 @@ func (d *Device) allocate() error {
 		if *a.p, err = d.malloc(a.size); err != nil {
 			return err
 		}
+		d.later("cuMemFree", func() result { return d.drv.MemFree(*a.p) })
 	}
 	d.bufSize = size
 	if err := d.launch(d.fns[kernels.Fill], params(&d.buf, new(size/4))...); err != nil {
@@ -276,34 +289,12 @@ func (d *Device) Close() error {
 	return err
 }
 
-// tearDown frees all that setUp made, also after half of a setUp. The caller's context and
+// tearDown frees all that was made, also by half of a setUp, the newest first. The caller's context and
 // streams stay as they are.
 func (d *Device) tearDown() error {
-	if d.ctx == 0 {
-		return nil
-	}
 	var errs []error
-	for _, p := range []uint64{d.buf, d.ctl, d.stamps, d.marks} {
-		if p != 0 {
-			errs = append(errs, d.drv.check("cuMemFree", d.drv.MemFree(p)))
-		}
-	}
-	if d.one != nil {
-		errs = append(errs, d.drv.check("cuMemFreeHost", d.drv.HostFree(d.one)))
-	}
-	if d.caller != nil {
-		d.work = 0 // the caller's
-	}
-	for _, s := range []uintptr{d.work, d.side} {
-		if s != 0 {
-			errs = append(errs, d.drv.check("cuStreamDestroy", d.drv.StreamDestroy(s)))
-		}
-	}
-	for _, mod := range d.mods {
-		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(mod)))
-	}
-	if d.caller == nil {
-		errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))
+	for _, free := range slices.Backward(d.free) {
+		errs = append(errs, free())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cuda: close: %w", err)

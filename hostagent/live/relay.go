@@ -291,11 +291,8 @@ func (r *Relay) Register(server *grpc.Server) { pb.RegisterBenchServiceServer(se
 
 // ListBenches returns all benches.
 func (r *Relay) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.ListBenchesResponse, error) {
-	out := &pb.ListBenchesResponse{}
-	for _, b := range r.States(ctx) {
-		out.Benches = append(out.Benches, stateMessage(&b))
-	}
-	return out, toStatus("list benches", ctx.Err())
+	benches := lists.Map(r.States(ctx), func(s State) *pb.BenchState { return stateMessage(&s) })
+	return &pb.ListBenchesResponse{Benches: benches}, toStatus("list benches", ctx.Err())
 }
 
 // ReadBench returns one bench.
@@ -386,9 +383,7 @@ func stateMessage(s *State) *pb.BenchState {
 	if b.Known() {
 		p := wire.Setup(b.Setup)
 		m.Records, m.SampleRateHz = p.Records, float64(b.Setup.Timebase.SampleRate())
-		for _, r := range p.Rails {
-			m.Rails = append(m.Rails, wire.Text(r.Name))
-		}
+		m.Rails = lists.Map(p.Rails, func(r *pb.Rail) string { return wire.Text(r.Name) })
 		m.Missing = lists.Map(p.Missing, wire.Text)
 	}
 	m.Captures = lists.Map(s.Captures, captureMessage)
@@ -415,9 +410,9 @@ func historyMessage(list []Moment) *pb.LiveHistory {
 		return h
 	}
 	rails := list[len(list)-1].Rails
-	for _, r := range rails {
-		h.Rails = append(h.Rails, &pb.RailHistory{Rail: wire.Text(r.Rail)})
-	}
+	h.Rails = lists.Map(rails, func(r session.RailValue) *pb.RailHistory {
+		return &pb.RailHistory{Rail: wire.Text(r.Rail)}
+	})
 	for i := range list {
 		m := &list[i]
 		if !sameRails(m.Rails, rails) {

@@ -147,13 +147,10 @@ func (r *relation) recorded(ctx context.Context, db *store.DB) (err error) {
 }
 
 // candidates are the recorded launches that a kernel may be.
-func (r *relation) candidates(k *attribute.Profiled) (out []store.Launch) {
-	for _, l := range r.launches[k.Correlation] {
-		if l.Grid == k.Grid && l.Block == k.Block {
-			out = append(out, l)
-		}
-	}
-	return out
+func (r *relation) candidates(k *attribute.Profiled) []store.Launch {
+	return lists.Filter(r.launches[k.Correlation], func(l *store.Launch) bool {
+		return l.Grid == k.Grid && l.Block == k.Block
+	})
 }
 
 // relate finds the shift of the clocks and the kernels that the task has, and refuses a trace of another run.

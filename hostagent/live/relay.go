@@ -258,7 +258,7 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 		}
 		list = []*bench{b}
 	}
-	box := &mailbox{wake: make(chan struct{}, 1), pending: map[*bench]*News{}, sent: map[*bench]time.Time{}}
+	box := &mailbox{wake: make(chan struct{}, 1), sent: map[string]time.Time{}}
 	for _, b := range list {
 		b.join(box, o.Idle)
 		defer b.leave(box)

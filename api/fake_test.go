@@ -294,7 +294,7 @@ func dial(t testing.TB, db Database) *grpc.ClientConn {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	Register(t.Context(), server, db)
+	New(t.Context(), db, Options{}).Register(server)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(l.Addr().String(), append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)

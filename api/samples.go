@@ -20,13 +20,9 @@ import (
 
 // ReadSamples streams a task's samples, calibrated or as raw chunks, with the
 // events between them. gRPC's flow control holds it back when the reader is slow.
-func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) error {
-	return toStatus(fmt.Sprintf("read samples of task %d", req.GetTaskId()), s.readSamples(stream.Context(), req, stream))
-}
-
-func (s *Service) readSamples(
-	ctx context.Context, req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer,
-) error {
+func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_ReadSamplesServer) (err error) {
+	defer func() { err = toStatus(fmt.Sprintf("read samples of task %d", req.GetTaskId()), err) }()
+	ctx := stream.Context()
 	t, err := s.taskResult(ctx, req.GetTaskId(), req.GetResult())
 	if err != nil {
 		return err
@@ -434,14 +430,10 @@ func (s *Service) ReadEnergy(ctx context.Context, req *pb.ReadEnergyRequest) (*p
 	case !errors.Is(err, wall.ErrNone):
 		res.WallTrouble = err.Error()
 	}
-	return res, s.addSensed(ctx, x, res)
-}
-
-// addSensed adds the energy by the GPU's own sensor, where it was read.
-func (s *Service) addSensed(ctx context.Context, x extent, res *pb.ReadEnergyResponse) error {
 	if s.works.Sensed == nil {
-		return nil
+		return res, nil
 	}
+	// The GPU's own sensor, where it was read.
 	t, err := s.taskResult(ctx, int64(x.id), 0)
 	if err == nil {
 		var e *measure.Joule
@@ -449,7 +441,7 @@ func (s *Service) addSensed(ctx context.Context, x extent, res *pb.ReadEnergyRes
 			res.Nvml = &pb.ReadEnergyResponse_NvmlJ{NvmlJ: float64(*e)}
 		}
 	}
-	return toStatus(fmt.Sprintf("read the sensor's energy of task %d", x.id), err)
+	return res, toStatus(fmt.Sprintf("read the sensor's energy of task %d", x.id), err)
 }
 
 // ReadTimeline returns the kernels that ran between two device times.

@@ -114,14 +114,9 @@ func (s *Service) Close() {
 	_ = s.open.store() // it is logged
 }
 
-// Register adds TaskService over db, health and reflection to a server, which
-// is best made with wire.ServerOptions. Set the returned health server to
-// NOT_SERVING (Shutdown) before the server is stopped.
-func Register(ctx context.Context, server *grpc.Server, db Database) *health.Server {
-	return New(ctx, db, Options{}).Register(server)
-}
-
-// Register adds the service, health and reflection to a server, as Register does.
+// Register adds the service, health and reflection to a server, which is best made with
+// wire.ServerOptions. Set the returned health server to NOT_SERVING (Shutdown) before the
+// server is stopped.
 func (s *Service) Register(server *grpc.Server) *health.Server {
 	pb.RegisterTaskServiceServer(server, s)
 	return wire.RegisterStandard(server)

@@ -58,7 +58,7 @@ func newSite(t *testing.T, filled bool) *site {
 		func(srv any, ss grpc.ServerStream, i *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 			return named(srv, ss, i, func(_ any, ss grpc.ServerStream) error { return h(srv, ss) })
 		}))...)
-	api.Register(t.Context(), server, s.db)
+	api.New(t.Context(), s.db, api.Options{}).Register(server)
 	go func() { _ = server.Serve(l) }()
 	s.address = l.Addr().String()
 	s.c, err = client.Dial(s.address)

@@ -55,7 +55,10 @@ func (s *Service) WatchTasks(req *pb.WatchTasksRequest, stream pb.TaskService_Wa
 			return toStatus("watch tasks", errClosing)
 		case <-w.wake:
 		}
-		events, at, err := w.take()
+		s.hub.mu.Lock()
+		events, at, err := w.pending, w.waypoint, w.err
+		w.pending = map[store.TaskID]pb.TaskEvent{}
+		s.hub.mu.Unlock()
 		if err != nil {
 			return toStatus("watch tasks", err)
 		}
@@ -132,7 +135,7 @@ type hub struct {
 	closed  context.Context
 	close   context.CancelFunc
 
-	mu       sync.Mutex
+	mu       sync.Mutex // also of what the watchers hold
 	watchers map[*watcher]bool
 	stop     context.CancelFunc // of the run that goes on
 	seen     *seen              // the state that the run saw last
@@ -142,10 +145,9 @@ type hub struct {
 // slow it is, there is one entry a task.
 type watcher struct {
 	wake     chan struct{}
-	mu       sync.Mutex
 	pending  map[store.TaskID]pb.TaskEvent
 	waypoint waypoint // after all that is pending
-	err      error
+	err      error    // ends the watch; its pending events are dropped
 }
 
 // errClosing ends watches when the server stops.
@@ -161,9 +163,12 @@ func (h *hub) join(ctx context.Context, since *waypoint) (w *watcher, at waypoin
 		return nil, at, false, errClosing
 	}
 	if h.stop == nil {
-		if h.seen, err = look(ctx, h.db); err != nil {
+		h.seen = &seen{marks: map[store.TaskID]uint64{}, running: map[store.TaskID]bool{}}
+		marks, _, err := h.seen.look(ctx, h.db, true)
+		if err != nil {
 			return nil, at, false, err
 		}
+		h.seen.take(marks, nil, true)
 	}
 	at = h.seen.waypoint()
 	w = &watcher{wake: make(chan struct{}, 1), pending: map[store.TaskID]pb.TaskEvent{}, waypoint: at}
@@ -201,7 +206,8 @@ func (h *hub) run(ctx context.Context, s *seen) {
 		return // nobody watches, or another run has begun
 	}
 	for w := range h.watchers {
-		w.end(err)
+		w.err = err
+		backoff.Nudge(w.wake)
 	}
 	clear(h.watchers)
 	h.halt()
@@ -215,12 +221,10 @@ func (h *hub) poll(ctx context.Context, s *seen) error {
 		return err
 	}
 	defer watch.Close()
-	tick := time.NewTicker(h.options.Poll)
-	defer tick.Stop()
 	var swept time.Time    // when all tasks were gone through last
 	var took time.Duration // to do so
 	dirty := false         // something was written since
-	for {
+	for range backoff.Rounds(ctx.Done(), h.options.Poll) {
 		changed, err := watch.Changed(ctx)
 		if err != nil {
 			return err
@@ -239,12 +243,8 @@ func (h *hub) poll(ctx context.Context, s *seen) error {
 		if sweep {
 			swept, took, dirty = time.Now(), time.Since(start), false
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
 	}
+	return ctx.Err()
 }
 
 // step looks once more and passes the changes on.
@@ -262,41 +262,16 @@ func (h *hub) step(ctx context.Context, s *seen, all bool) error {
 	}
 	at := s.waypoint()
 	for w := range h.watchers {
-		w.add(events, at)
+		for id, event := range events {
+			// A task that was added and is not sent yet stays new to this one.
+			if w.pending[id] != pb.TaskEvent_TASK_EVENT_ADDED || event != pb.TaskEvent_TASK_EVENT_CHANGED {
+				w.pending[id] = event
+			}
+		}
+		w.waypoint = at
+		backoff.Nudge(w.wake)
 	}
 	return nil
-}
-
-// add notes events.
-func (w *watcher) add(events map[store.TaskID]pb.TaskEvent, at waypoint) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, event := range events {
-		old, pending := w.pending[id]
-		// A task that was added and is not sent yet stays new to this one.
-		if !pending || old != pb.TaskEvent_TASK_EVENT_ADDED || event != pb.TaskEvent_TASK_EVENT_CHANGED {
-			w.pending[id] = event
-		}
-	}
-	w.waypoint = at
-	backoff.Nudge(w.wake)
-}
-
-// end ends a watch with an error; its pending events are dropped.
-func (w *watcher) end(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = err
-	backoff.Nudge(w.wake)
-}
-
-// take returns the pending events, and the place behind them.
-func (w *watcher) take() (map[store.TaskID]pb.TaskEvent, waypoint, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.pending
-	w.pending = map[store.TaskID]pb.TaskEvent{}
-	return p, w.waypoint, w.err
 }
 
 // seen is the tasks as they stood at a look.
@@ -305,14 +280,6 @@ type seen struct {
 	running map[store.TaskID]bool
 	last    store.TaskID // the greatest id that was ever seen
 	digest  uint64       // sum over all marks, so that one task's part can be taken out
-}
-
-// look reads the marks of all tasks for the first time.
-func look(ctx context.Context, db Database) (*seen, error) {
-	s := &seen{marks: map[store.TaskID]uint64{}, running: map[store.TaskID]bool{}}
-	marks, _, err := s.look(ctx, db, true)
-	s.take(marks, nil, true)
-	return s, err
 }
 
 // look reads the marks of all tasks, or only of new ones and of those that ran.

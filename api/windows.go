@@ -46,19 +46,6 @@ type openWindow struct {
 	serving.Window
 }
 
-var errManyOpen = errors.New("too many windows are open: end them")
-
-func (o *openWindows) begin(id store.TaskID, w serving.Window) (uint64, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.open) >= maxOpen {
-		return 0, errManyOpen
-	}
-	o.last++
-	o.open[o.last] = openWindow{id, w}
-	return o.last, nil
-}
-
 // end ends a window; store.ErrNotFound where the task has no such one. A window that cannot be stays open.
 func (o *openWindows) end(id store.TaskID, number uint64, at int64, counts map[string]float64) error {
 	o.mu.Lock()
@@ -120,11 +107,15 @@ func (s *Service) BeginWindow(ctx context.Context, req *pb.BeginWindowRequest) (
 	if err := w.Check(); err != nil {
 		return nil, invalid("id", "%v", err)
 	}
-	number, err := s.open.begin(id, w)
-	if err != nil {
-		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	o := &s.open
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.open) >= maxOpen {
+		return nil, status.Error(codes.ResourceExhausted, "too many windows are open: end them")
 	}
-	return &pb.BeginWindowResponse{Window: number}, nil
+	o.last++
+	o.open[o.last] = openWindow{id, w}
+	return &pb.BeginWindowResponse{Window: o.last}, nil
 }
 
 // EndWindow ends a window.

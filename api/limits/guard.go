@@ -100,7 +100,9 @@ func (g *Guard) Options() []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 			handler grpc.UnaryHandler,
 		) (any, error) {
-			arrived(ctx) // the request was read
+			if w, ok := ctx.Value(watchedKey{}).(watched); ok && w.timer != nil { // the request was read
+				w.timer.Stop()
+			}
 			return handler(ctx, req)
 		}),
 	}
@@ -278,7 +280,7 @@ func (g *Guard) watch(ctx context.Context) context.Context {
 	if g.cfg.RequestTime <= 0 {
 		return w
 	}
-	// Stopped by arrived, at the first message.
+	// Stopped at the first message.
 	w.timer = time.AfterFunc(g.cfg.RequestTime, func() {
 		if ctx.Err() == nil {
 			g.refuse(slowRequest)
@@ -289,30 +291,15 @@ func (g *Guard) watch(ctx context.Context) context.Context {
 	return w
 }
 
-// arrived takes note that a call's request is there.
-func arrived(ctx context.Context) {
-	if w, ok := ctx.Value(watchedKey{}).(watched); ok && w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
 // stream ends a stream whose reader takes nothing for Config.Stall.
 func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancelCause(s.Context())
-	defer cancel(nil)
-	limited := &stream{ServerStream: s, ctx: ctx}
-	if g.cfg.Stall > 0 {
-		limited.stall = g.cfg.Stall
-		limited.timer = time.AfterFunc(g.cfg.Stall, func() {
-			cancel(errStalled)
-			// A send that waits for the reader ends with the call's own context.
-			if w, ok := s.Context().Value(watchedKey{}).(watched); ok {
-				w.cancel(errStalled)
-			}
-		})
+	w, ok := s.Context().Value(watchedKey{}).(watched)
+	limited := &stream{ServerStream: s, request: w.timer, stall: g.cfg.Stall}
+	if ok && g.cfg.Stall > 0 {
+		// A send that waits for the reader ends with the call's own context.
+		limited.timer = time.AfterFunc(g.cfg.Stall, func() { w.cancel(errStalled) })
 		limited.timer.Stop()
 	}
-	// The cause is in the call's own context, which the timer ended; limited's would end with the handler too.
 	err := handler(srv, limited)
 	if errors.Is(context.Cause(s.Context()), errStalled) {
 		g.refuse(stalled)
@@ -325,21 +312,16 @@ func (g *Guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 // stream is a stream whose reader is watched.
 type stream struct {
 	grpc.ServerStream
-	ctx   context.Context
-	begun bool
-	stall time.Duration
-	timer *time.Timer // nil for no limit
+	request *time.Timer // until the request is there; nil for no limit
+	stall   time.Duration
+	timer   *time.Timer // nil for no limit
 }
-
-// Context is part of grpc.ServerStream.
-func (s *stream) Context() context.Context { return s.ctx }
 
 // RecvMsg ends the time limit of the request with its first message.
 func (s *stream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
-	if !s.begun && (err == nil || errors.Is(err, io.EOF)) {
-		s.begun = true
-		arrived(s.ServerStream.Context())
+	if s.request != nil && (err == nil || errors.Is(err, io.EOF)) {
+		s.request.Stop()
 	}
 	return err
 }

@@ -8,6 +8,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,17 +167,12 @@ func (l *listener) admit(c *conn) *conn {
 		}
 		// Where the newcomer's origin has its share, its own oldest connection goes; else, when all is
 		// full, the oldest of the origin that has most.
-		crowd := c.from
-		if count[c.from] < max(1, most/2) {
-			crowd = ""
-			for _, s := range l.strangers {
-				if crowd == "" || count[s.from] > count[crowd] {
-					crowd = s.from
-				}
-			}
+		if count[c.from] >= max(1, most/2) {
+			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == c.from })]
+		} else if len(l.strangers) >= most {
+			old = slices.MaxFunc(l.strangers, func(a, b *conn) int { return cmp.Compare(count[a.from], count[b.from]) })
 		}
-		if count[c.from] >= max(1, most/2) || len(l.strangers) >= most {
-			old = l.strangers[slices.IndexFunc(l.strangers, func(s *conn) bool { return s.from == crowd })]
+		if old != nil {
 			g.refused[strangers]++
 			old.settle()
 		}
@@ -197,8 +193,7 @@ type conn struct {
 	local    bool
 
 	timer  *time.Timer // until its first call must have come; nil for no limit
-	until  time.Time   // no earlier than this the timer's end counts
-	asking int         // HTTP requests of a stranger that are being answered
+	asking int         // HTTP requests that are being answered: the timer waits for them
 	known  *usage      // of its caller; nil of a stranger
 	closed bool
 }
@@ -224,16 +219,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 func (c *conn) late() {
 	g := c.listener.guard
 	g.mu.Lock()
-	waits := c.known == nil && !c.closed
-	more := time.Until(c.until)
-	if waits && c.asking > 0 {
-		// An HTTP request that is being answered may yet let the stranger in: it gets as long again.
-		more = g.cfg.Handshake
-	}
-	if waits && more > 0 {
-		c.timer.Reset(more)
-		waits = false
-	}
+	waits := c.known == nil && !c.closed && c.asking == 0
 	if waits {
 		g.refused[silent]++
 		c.leave() // under the same lock: no request begins on a connection that is about to close
@@ -325,12 +311,15 @@ func (g *Guard) busy(at net.Addr) (done func(), ok bool) {
 	if c.closed {
 		return func() {}, false
 	}
-	c.asking++
+	if c.asking++; c.timer != nil {
+		c.timer.Stop()
+	}
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		c.asking--
-		c.until = time.Now().Add(g.cfg.Handshake)
+		if c.asking--; c.asking == 0 && c.known == nil && !c.closed && c.timer != nil {
+			c.timer.Reset(g.cfg.Handshake)
+		}
 	}, true
 }
 
@@ -370,7 +359,10 @@ func (g *Guard) Handler(next http.Handler, user func(*http.Request) string) http
 		defer done()
 		control := http.NewResponseController(w)
 		if r.ContentLength != 0 {
-			r.Body = g.body(control, http.MaxBytesReader(w, r.Body, int64(g.cfg.Request)))
+			r.Body = http.MaxBytesReader(w, r.Body, int64(g.cfg.Request))
+			if g.cfg.RequestTime > 0 && control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) == nil {
+				r.Body = &body{r.Body, control}
+			}
 		}
 		if g.cfg.Stall > 0 {
 			w = &writer{ResponseWriter: w, control: control, stall: g.cfg.Stall}
@@ -405,14 +397,7 @@ func (g *Guard) take(by peerName, u *usage, n int) error {
 		u.bucket.Limit())
 }
 
-// body gives a request's body its time.
-func (g *Guard) body(control *http.ResponseController, b io.ReadCloser) io.ReadCloser {
-	if g.cfg.RequestTime <= 0 || control.SetReadDeadline(g.now().Add(g.cfg.RequestTime)) != nil {
-		return b
-	}
-	return &body{b, control}
-}
-
+// body is a request's body that has a time to come in.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController

@@ -248,7 +248,6 @@ func TestRequestAfterHandshake(t *testing.T) {
 		t.Fatal("closed while a request is answered")
 	}
 	done()
-	c.until = time.Time{} // the time after the answer is over
 	c.late()
 	if _, ok := g.busy(c.LocalAddr()); ok {
 		t.Error("a request begins on a closed connection")

@@ -21,6 +21,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -243,13 +244,13 @@ func TestKeptIsBounded(t *testing.T) {
 	j.cancel()
 	for id := range store.TaskID(100) {
 		j.mu.Lock()
-		j.kept[id] = &verdict{}
-		j.used(id)
-		j.used(0)
+		j.keep(&verdict{id: id})
+		j.keep(&verdict{id: 0})
 		j.mu.Unlock()
 	}
-	if len(j.kept) != mostKept || len(j.order) != mostKept || j.kept[0] == nil || j.kept[99] == nil || j.kept[1] != nil {
-		t.Errorf("%d kept, %v", len(j.kept), j.order)
+	// Task 0, and the last ones of the others.
+	if n := len(j.kept); n != mostKept || j.kept[0].id != 69 || j.kept[n-2].id != 99 || j.kept[n-1].id != 0 {
+		t.Errorf("%d kept, %v", n, lists.Map(j.kept, func(v *verdict) store.TaskID { return v.id }))
 	}
 }
 

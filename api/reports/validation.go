@@ -166,19 +166,17 @@ type judge struct {
 	cfg    *Config
 	ctx    context.Context // until close
 	cancel context.CancelFunc
-	turn   chan struct{} // has one while nothing is worked out
+	turn   chan struct{} // has one while a validation is worked out
 
 	mu      sync.Mutex
-	kept    map[store.TaskID]*verdict
-	order   []store.TaskID // of kept, the one that was used last at the end
+	kept    []*verdict // at most mostKept, one of a task; the one that was used last at the end
 	waiting int
 }
 
 // newJudge returns a judge whose work ends with ctx.
 func newJudge(ctx context.Context, cfg *Config) *judge {
-	j := &judge{cfg: cfg, turn: make(chan struct{}, 1), kept: map[store.TaskID]*verdict{}}
+	j := &judge{cfg: cfg, turn: make(chan struct{}, 1)}
 	j.ctx, j.cancel = context.WithCancel(ctx)
-	j.turn <- struct{}{}
 	return j
 }
 
@@ -240,8 +238,9 @@ func (j *judge) key(ctx context.Context, t *store.Task) (string, error) {
 func (j *judge) find(key string, t *store.Task) (*verdict, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if v := j.kept[t.ID]; v != nil && v.key == key {
-		j.used(t.ID)
+	if i := slices.IndexFunc(j.kept, func(v *verdict) bool { return v.id == t.ID && v.key == key }); i >= 0 {
+		v := j.kept[i]
+		j.keep(v)
 		return v, nil
 	}
 	if j.waiting >= mostWaiting {
@@ -249,20 +248,18 @@ func (j *judge) find(key string, t *store.Task) (*verdict, error) {
 	}
 	// It is kept at once, unfinished: who asks for it meanwhile waits on done.
 	v := &verdict{key: key, id: t.ID, number: t.ResultNumber, done: make(chan struct{})}
-	j.kept[t.ID] = v
-	j.used(t.ID)
+	j.keep(v)
 	j.waiting++
 	go j.work(v)
 	return v, nil
 }
 
-// used puts a task at the end of the order, and drops the least recently used one.
-// The lock is held.
-func (j *judge) used(id store.TaskID) {
-	j.order = append(slices.DeleteFunc(j.order, func(x store.TaskID) bool { return x == id }), id)
-	if len(j.order) > mostKept {
-		delete(j.kept, j.order[0])
-		j.order = j.order[1:]
+// keep puts a verdict at the end of the kept ones, in place of its task's earlier one, and drops the
+// least recently used one. The lock is held.
+func (j *judge) keep(v *verdict) {
+	j.kept = append(slices.DeleteFunc(j.kept, func(x *verdict) bool { return x.id == v.id }), v)
+	if len(j.kept) > mostKept {
+		j.kept = slices.Delete(j.kept, 0, 1)
 	}
 }
 
@@ -272,10 +269,10 @@ func (j *judge) work(v *verdict) {
 	ctx, cancel := context.WithTimeout(j.ctx, longest)
 	defer cancel()
 	select {
-	case <-j.turn:
+	case j.turn <- struct{}{}:
 		v.report, v.err = run(ctx, j.cfg.Subject, v.id)
 		v.made = time.Now()
-		j.turn <- struct{}{}
+		<-j.turn
 	case <-ctx.Done():
 		v.err = ctx.Err()
 	}
@@ -285,8 +282,8 @@ func (j *judge) work(v *verdict) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.waiting--
-	if v.err != nil && j.kept[v.id] == v {
-		delete(j.kept, v.id)
+	if v.err != nil {
+		j.kept = slices.DeleteFunc(j.kept, func(x *verdict) bool { return x == v })
 	}
 }
 

@@ -32,26 +32,21 @@ func exported(s pb.TaskServiceClient) http.Handler {
 			refuseCall(w, err)
 			return
 		}
-		for begun := false; ; begun = true {
-			part, err := from.Recv()
-			if err != nil && !errors.Is(err, io.EOF) && !begun {
-				refuseCall(w, err)
-				return
+		part, err := from.Recv()
+		if err != nil && !errors.Is(err, io.EOF) {
+			refuseCall(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Disposition",
+			fmt.Sprintf(`attachment; filename="task-%d.%s"`, q.TaskId, endings[q.Format]))
+		for err == nil {
+			if _, err = w.Write(part.GetData()); err == nil { // #nosec G705 -- bytes to keep, which no browser shows
+				part, err = from.Recv()
 			}
-			if !begun {
-				w.Header().Set("Content-Type", "application/octet-stream")
-				w.Header().Set("Content-Disposition",
-					fmt.Sprintf(`attachment; filename="task-%d.%s"`, q.TaskId, endings[q.Format]))
-			}
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err == nil {
-				_, err = w.Write(part.GetData()) // #nosec G705 -- bytes to keep, which no browser shows
-			}
-			if err != nil {
-				panic(http.ErrAbortHandler)
-			}
+		}
+		if !errors.Is(err, io.EOF) {
+			panic(http.ErrAbortHandler)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func registerLive(t *testing.T, server *grpc.Server, db *store.DB) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
-	live.NewService(relay).Register(server)
+	relay.Register(server)
 	compare := func(_ context.Context, a, b []store.TaskID, work []string) ([]byte, error) {
 		if slices.Equal(a, b) {
 			return nil, fmt.Errorf("%w: task %d is on both sides", reports.ErrRequest, a[0])

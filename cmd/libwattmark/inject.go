@@ -204,7 +204,10 @@ func (s *selector) before(name string, ctx, stream uintptr) bool {
 	}
 	var err error
 	if s.device = s.devices[ctx]; s.device == nil {
-		if s.device, err = cuda.Attach(context.Background(), cuda.Caller{Context: ctx}); err == nil {
+		if s.device, err = cuda.FindCaller(cuda.Caller{Context: ctx}); err == nil {
+			err = s.device.Open(context.Background())
+		}
+		if err == nil {
 			s.devices[ctx] = s.device
 		}
 	}

@@ -230,7 +230,7 @@ func (s *session) embed(ctx context.Context, q request, cfg measurement.Config) 
 	if c := os.Getenv("WATTMARK_CLUSTER"); c != "" && c != "none" { // the library cannot publish; who can, releases
 		cfg.Monitor = measurement.Held{Monitor: mon, DB: db}
 	}
-	s.m, err = measurement.StartBracket(ctx, cfg)
+	s.m, err = measurement.StartBracket(ctx, cfg, measurement.Measure)
 	return err
 }
 
@@ -250,7 +250,7 @@ func (s *session) through(ctx context.Context, q request, cfg measurement.Config
 	}
 	link := host.Measurement(q.noSensor)
 	s.path, s.task = d.Database, func(context.Context, store.TaskID) (store.Brief, error) { return link.Task(), nil }
-	s.m, err = measurement.StartBracketBy(ctx, cfg, link.Measure)
+	s.m, err = measurement.StartBracket(ctx, cfg, link.Measure)
 	return err
 }
 

@@ -43,7 +43,7 @@ func TestEveryCallHasItsRow(t *testing.T) {
 	monitors.Register(host)
 	service.OpenReports(t.Context(), (&cli.App{}), db).Register(host)
 	daemon.NewServer(daemon.Config{DB: db}).Register(programs)
-	api.Register(t.Context(), programs, db)
+	api.New(t.Context(), db, api.Options{}).Register(programs)
 
 	rows := maps.Clone(auth.Rows)
 	for _, s := range []*grpc.Server{m.NewServer(), host, programs} {

@@ -30,7 +30,7 @@ func serveTasks(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer(wire.ServerOptions()...)
-	health := api.Register(t.Context(), s, db)
+	health := api.New(t.Context(), db, api.Options{}).Register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

@@ -52,7 +52,7 @@ func (b *bench) join(m *mailbox, alsoIdle bool) {
 	b.viewers[m] = alsoIdle
 	s := b.now
 	b.expire(time.Now())
-	m.put(b, News{State: &s, History: append([]Moment{}, b.history...)})
+	m.put(News{Address: b.address, State: &s, History: append([]Moment{}, b.history...)})
 	backoff.Nudge(b.changed)
 }
 
@@ -107,7 +107,7 @@ func (b *bench) update(change func(*State)) {
 	}
 	b.now = next
 	for m := range b.viewers {
-		m.put(b, News{State: new(next)})
+		m.put(News{Address: b.address, State: new(next)})
 	}
 }
 
@@ -276,10 +276,8 @@ func (b *bench) withTasks(ctx context.Context, holding string, held []session.Ca
 
 // watchAgain watches the rails, and begins again every Config.Poll where that breaks.
 func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
-	tick := time.NewTicker(b.cfg.Poll)
-	defer tick.Stop()
 	o := session.WatchOptions{Every: b.cfg.Every, Idle: alsoIdle, Wave: true}
-	for {
+	for range backoff.Rounds(ctx.Done(), b.cfg.Poll) {
 		err := b.monitor.Watch(ctx, o, func(m session.Moment) error {
 			b.arrived(m)
 			return ctx.Err()
@@ -287,11 +285,6 @@ func (b *bench) watchAgain(ctx context.Context, alsoIdle bool) {
 		if err != nil && ctx.Err() == nil {
 			b.update(func(s *State) { s.Unwatched = err.Error() })
 			backoff.Nudge(b.ask)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }
@@ -322,7 +315,7 @@ func (b *bench) arrived(m session.Moment) {
 	b.history = append(b.history, kept)
 	b.expire(x.At)
 	for box := range b.viewers {
-		box.put(b, News{Moment: &x})
+		box.put(News{Address: b.address, Moment: &x})
 	}
 }
 
@@ -332,21 +325,20 @@ type mailbox struct {
 	wake chan struct{} // buffered by one: there is news
 
 	mu      sync.Mutex
-	pending map[*bench]*News
-	order   []*bench             // of pending, by arrival
-	sent    map[*bench]time.Time // of the last moment of each bench
+	pending []News               // by arrival
+	sent    map[string]time.Time // of the last moment of each bench, by its address
 }
 
 // put adds news of a bench to its pending ones.
-func (m *mailbox) put(b *bench, n News) {
+func (m *mailbox) put(n News) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.pending[b]
-	if p == nil {
-		p = &News{Address: b.address}
-		m.pending[b] = p
-		m.order = append(m.order, b)
+	i := slices.IndexFunc(m.pending, func(p News) bool { return p.Address == n.Address })
+	if i < 0 {
+		i = len(m.pending)
+		m.pending = append(m.pending, News{Address: n.Address})
 	}
+	p := &m.pending[i]
 	if n.State != nil {
 		p.State = n.State
 	}
@@ -368,27 +360,22 @@ func (m *mailbox) put(b *bench, n News) {
 func (m *mailbox) take(now time.Time, every time.Duration) (out []News, next time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	rest := m.order[:0]
-	for _, b := range m.order {
-		n := *m.pending[b]
-		if at := m.sent[b].Add(every); n.Moment != nil && now.Before(at) {
+	var rest []News
+	for _, n := range m.pending {
+		if at := m.sent[n.Address].Add(every); n.Moment != nil && now.Before(at) {
 			if next.IsZero() || at.Before(next) {
 				next = at
 			}
-			m.pending[b] = &News{Address: n.Address, Moment: n.Moment}
-			rest = append(rest, b)
+			rest = append(rest, News{Address: n.Address, Moment: n.Moment})
 			n.Moment = nil
-		} else {
-			if n.Moment != nil {
-				m.sent[b] = now
-			}
-			delete(m.pending, b)
+		} else if n.Moment != nil {
+			m.sent[n.Address] = now
 		}
 		if n.State != nil || n.Moment != nil || n.History != nil {
 			out = append(out, n)
 		}
 	}
-	m.order = rest
+	m.pending = rest
 	return out, next
 }
 

@@ -2,11 +2,10 @@
 // host, and serves them as wattmark.v1.BenchService: one connection and one stream a
 // monitor, however many viewers there are, and no stream while there are none.
 //
-//	Relay    all benches; Run keeps it going
+//	Relay    all benches, and BenchService over them; Run keeps it going
 //	bench    one monitor: polled once a second and watched while it has viewers
 //	mailbox  the news that one viewer has not taken yet: at most one State and one
 //	         Moment a bench, however slow the viewer is
-//	Service  BenchService over a Relay
 //
 // A slow viewer gets the mean of the moments it missed, and never holds up a stream.
 package live
@@ -155,8 +154,9 @@ type Options struct {
 	Idle bool
 }
 
-// Relay watches the benches of a host. Its methods are safe for concurrent use.
+// Relay watches the benches of a host, and is wattmark.v1.BenchService. Its methods are safe for concurrent use.
 type Relay struct {
+	pb.UnimplementedBenchServiceServer
 	benches []*bench
 	stopped chan struct{} // closed when Run ends
 }
@@ -258,7 +258,7 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 		}
 		list = []*bench{b}
 	}
-	box := &mailbox{wake: make(chan struct{}, 1), pending: map[*bench]*News{}, sent: map[*bench]time.Time{}}
+	box := &mailbox{wake: make(chan struct{}, 1), sent: map[string]time.Time{}}
 	for _, b := range list {
 		b.join(box, o.Idle)
 		defer b.leave(box)
@@ -286,30 +286,18 @@ func (r *Relay) Watch(ctx context.Context, name string, o Options, see func(News
 	return ctx.Err()
 }
 
-// Service is wattmark.v1.BenchService over a relay.
-type Service struct {
-	pb.UnimplementedBenchServiceServer
-	relay *Relay
-}
-
-// NewService returns the service over a relay.
-func NewService(r *Relay) *Service { return &Service{relay: r} }
-
-// Register adds the service to a server. Its watches end when the relay's Run does.
-func (s *Service) Register(server *grpc.Server) { pb.RegisterBenchServiceServer(server, s) }
+// Register adds BenchService to a server. Its watches end when Run does.
+func (r *Relay) Register(server *grpc.Server) { pb.RegisterBenchServiceServer(server, r) }
 
 // ListBenches returns all benches.
-func (s *Service) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.ListBenchesResponse, error) {
-	r := &pb.ListBenchesResponse{}
-	for _, b := range s.relay.States(ctx) {
-		r.Benches = append(r.Benches, stateMessage(&b))
-	}
-	return r, toStatus("list benches", ctx.Err())
+func (r *Relay) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.ListBenchesResponse, error) {
+	benches := lists.Map(r.States(ctx), func(s State) *pb.BenchState { return stateMessage(&s) })
+	return &pb.ListBenchesResponse{Benches: benches}, toStatus("list benches", ctx.Err())
 }
 
 // ReadBench returns one bench.
-func (s *Service) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.ReadBenchResponse, error) {
-	b, err := s.relay.State(ctx, q.GetBench())
+func (r *Relay) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.ReadBenchResponse, error) {
+	b, err := r.State(ctx, q.GetBench())
 	if err != nil {
 		return nil, toStatus("read bench", err)
 	}
@@ -317,48 +305,56 @@ func (s *Service) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.Re
 }
 
 // WatchBenches streams news of benches until the caller or the relay ends it.
-func (s *Service) WatchBenches(
+func (r *Relay) WatchBenches(
 	q *pb.WatchBenchesRequest, stream grpc.ServerStreamingServer[pb.WatchBenchesResponse],
 ) error {
 	o := Options{Idle: q.GetIdle()}
-	wave := q.GetWave()
 	if e := q.GetEvery(); e != nil {
 		if o.Every = e.AsDuration(); e.CheckValid() != nil || o.Every < 0 || o.Every > time.Hour {
 			return status.Errorf(codes.InvalidArgument, "every: %v: want 0 to an hour", o.Every)
 		}
 	}
-	return toStatus("watch benches", s.relay.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
-		p := newsMessage(n)
-		if m := p.GetMoment(); m != nil && !wave {
-			m.WaveW, m.WaveStepS = nil, 0
+	return toStatus("watch benches", r.Watch(stream.Context(), q.GetBench(), o, func(n News) error {
+		p := &pb.WatchBenchesResponse{Bench: wire.Text(n.Address)}
+		if n.State != nil {
+			p.State = stateMessage(n.State)
+		}
+		if n.Moment != nil {
+			p.Moment = momentMessage(*n.Moment)
+			if !q.GetWave() {
+				p.Moment.WaveW, p.Moment.WaveStepS = nil, 0
+			}
+		}
+		if n.History != nil {
+			p.History = historyMessage(n.History)
 		}
 		return stream.Send(p)
 	}))
 }
 
 // StartRecording begins a recording of a bench as the caller's.
-func (s *Service) StartRecording(ctx context.Context, q *pb.StartRecordingRequest) (*pb.StartRecordingResponse, error) {
+func (r *Relay) StartRecording(ctx context.Context, q *pb.StartRecordingRequest) (*pb.StartRecordingResponse, error) {
 	name := strings.TrimSpace(q.GetName())
 	if name == "" || len(name) > 200 {
 		return nil, status.Error(codes.InvalidArgument, "name: want a name for the task, of 1 to 200 bytes")
 	}
-	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+	id, err := r.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
 		return r.Start(ctx, address, name)
 	})
 	return &pb.StartRecordingResponse{TaskId: int64(id)}, toStatus("record "+q.GetBench(), err)
 }
 
 // StopRecording ends a recording, and waits for its task.
-func (s *Service) StopRecording(ctx context.Context, q *pb.StopRecordingRequest) (*pb.StopRecordingResponse, error) {
-	id, err := s.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
+func (r *Relay) StopRecording(ctx context.Context, q *pb.StopRecordingRequest) (*pb.StopRecordingResponse, error) {
+	id, err := r.record(q.GetBench(), func(r Recorder, address string) (store.TaskID, error) {
 		return r.Stop(ctx, address)
 	})
 	return &pb.StopRecordingResponse{TaskId: int64(id)}, toStatus("stop recording "+q.GetBench(), err)
 }
 
 // record starts or stops a recording of a bench, whose viewers hear of it at once.
-func (s *Service) record(name string, do func(Recorder, string) (store.TaskID, error)) (store.TaskID, error) {
-	b, err := s.relay.find(name)
+func (r *Relay) record(name string, do func(Recorder, string) (store.TaskID, error)) (store.TaskID, error) {
+	b, err := r.find(name)
 	if err != nil {
 		return 0, err
 	}
@@ -387,9 +383,7 @@ func stateMessage(s *State) *pb.BenchState {
 	if b.Known() {
 		p := wire.Setup(b.Setup)
 		m.Records, m.SampleRateHz = p.Records, float64(b.Setup.Timebase.SampleRate())
-		for _, r := range p.Rails {
-			m.Rails = append(m.Rails, wire.Text(r.Name))
-		}
+		m.Rails = lists.Map(p.Rails, func(r *pb.Rail) string { return wire.Text(r.Name) })
 		m.Missing = lists.Map(p.Missing, wire.Text)
 	}
 	m.Captures = lists.Map(s.Captures, captureMessage)
@@ -407,21 +401,6 @@ func captureMessage(c Capture) *pb.BenchCapture {
 	return &pb.BenchCapture{TaskId: int64(c.Task), Capture: wire.Capture(c.Capture)}
 }
 
-// newsMessage converts news to their message.
-func newsMessage(n News) *pb.WatchBenchesResponse {
-	p := &pb.WatchBenchesResponse{Bench: wire.Text(n.Address)}
-	if n.State != nil {
-		p.State = stateMessage(n.State)
-	}
-	if m := n.Moment; m != nil {
-		p.Moment = momentMessage(*m)
-	}
-	if n.History != nil {
-		p.History = historyMessage(n.History)
-	}
-	return p
-}
-
 // historyMessage converts moments to columns, in seconds since 1970 and watts. The rails
 // are those of the newest moment; older ones of other rails, of another bench file, are
 // left out.
@@ -431,9 +410,9 @@ func historyMessage(list []Moment) *pb.LiveHistory {
 		return h
 	}
 	rails := list[len(list)-1].Rails
-	for _, r := range rails {
-		h.Rails = append(h.Rails, &pb.RailHistory{Rail: wire.Text(r.Rail)})
-	}
+	h.Rails = lists.Map(rails, func(r session.RailValue) *pb.RailHistory {
+		return &pb.RailHistory{Rail: wire.Text(r.Rail)}
+	})
 	for i := range list {
 		m := &list[i]
 		if !sameRails(m.Rails, rails) {

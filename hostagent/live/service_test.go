@@ -106,7 +106,7 @@ func serve(t *testing.T, cfg Config, list ...*monitorclient.Client) pb.BenchServ
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	NewService(relay).Register(server)
+	relay.Register(server)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 2)
 	go func() { ran <- relay.Run(ctx) }()

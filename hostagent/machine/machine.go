@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -162,7 +163,7 @@ func Run(ctx context.Context, list []*Sensor, every time.Duration, sink func(con
 	var errs []error
 	var batch []store.Reading
 	begun := time.Now()
-	read := func() {
+	read := func(last bool) {
 		list = slices.DeleteFunc(list, func(s *Sensor) bool {
 			begin := time.Now()
 			v, err := s.Read()
@@ -173,26 +174,17 @@ func Run(ctx context.Context, list []*Sensor, every time.Duration, sink func(con
 			batch = append(batch, store.Reading{Method: s.Method(), At: begin.Add(time.Since(begin) / 2), Value: v})
 			return false
 		})
-		if len(batch) > 0 && (time.Since(begun) > time.Second || ctx.Err() != nil) {
+		if len(batch) > 0 && (last || time.Since(begun) > time.Second) {
 			errs = append(errs, sink(context.WithoutCancel(ctx), batch))
 			batch, begun = nil, time.Now()
 		}
 	}
-	read()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for len(list) > 0 {
-		select {
-		case <-tick.C:
-			read()
-		case <-ctx.Done():
-			read()
-			return errors.Join(errs...)
+	for range backoff.Rounds(ctx.Done(), every) {
+		if read(false); len(list) == 0 {
+			break
 		}
 	}
-	if len(batch) > 0 {
-		errs = append(errs, sink(context.WithoutCancel(ctx), batch))
-	}
+	read(true)
 	return errors.Join(errs...)
 }
 

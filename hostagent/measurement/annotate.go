@@ -147,13 +147,10 @@ func (r *relation) recorded(ctx context.Context, db *store.DB) (err error) {
 }
 
 // candidates are the recorded launches that a kernel may be.
-func (r *relation) candidates(k *attribute.Profiled) (out []store.Launch) {
-	for _, l := range r.launches[k.Correlation] {
-		if l.Grid == k.Grid && l.Block == k.Block {
-			out = append(out, l)
-		}
-	}
-	return out
+func (r *relation) candidates(k *attribute.Profiled) []store.Launch {
+	return lists.Filter(r.launches[k.Correlation], func(l *store.Launch) bool {
+		return l.Grid == k.Grid && l.Block == k.Block
+	})
 }
 
 // relate finds the shift of the clocks and the kernels that the task has, and refuses a trace of another run.
@@ -328,19 +325,12 @@ func (r *relation) energies(lines []store.NameEnergy, own map[launchKey]attribut
 // without any launched for them, the framework's operations only of their own thread's.
 func (r *relation) ranges(started []attribute.Started) {
 	for _, op := range []bool{false, true} {
-		var spans []attribute.Span
-		var which []int
-		for i := range r.trace.Ranges {
-			if x := &r.trace.Ranges[i]; x.Op == op {
-				spans = append(spans, attribute.Span{Thread: x.Thread, From: x.From, To: x.To, Process: x.Process})
-				which = append(which, i)
-			}
-		}
+		of := lists.Filter(r.trace.Ranges, func(x *attribute.Range) bool { return x.Op == op })
+		spans := lists.Map(of, func(x attribute.Range) attribute.Span {
+			return attribute.Span{Thread: x.Thread, From: x.From, To: x.To, Process: x.Process}
+		})
 		uses := attribute.Spans(spans, started, !op)
-		names := make([]string, len(which))
-		for n, i := range which {
-			x := &r.trace.Ranges[i]
-			names[n] = x.Name
+		for n, x := range of {
 			if u := uses[n]; u.Launches > 0 {
 				m := attribute.Mark{Share: u.Share, Busy: u.Busy}
 				r.out.Marks[x.Event] = m
@@ -350,7 +340,7 @@ func (r *relation) ranges(started []attribute.Started) {
 			}
 		}
 		if !op {
-			r.spans(spans, names, uses)
+			r.spans(spans, lists.Map(of, func(x attribute.Range) string { return x.Name }), uses)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/attribute"
 	"github.com/wattmark/wattmark/measure/marker"
@@ -164,7 +165,7 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 		return err
 	}
 	tb := t.Setup.Timebase
-	if err := eachBlock(s.ctx, s.db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+	if err := eachBlock(s.ctx, s.db, t, func(b *measure.Block) (bool, error) {
 		if sums := b.Thinned(); sums != nil {
 			s.deleted = append(s.deleted, sums.Span())
 			return false, sums.Steady(push)
@@ -182,24 +183,16 @@ func (s *sharing) scans(push func(*measure.Powers) error) error {
 }
 
 // known returns whether the power from one device time to another is known: no samples were deleted there, or no end of
-// a span lies among those of a run, so that their sum alone counts.
+// a span lies among those of a run, so that their sum alone counts. It sorts the ends.
 func (s *sharing) known(ends []measure.Seconds) func(from, to measure.Seconds) bool {
-	behind := func(at measure.Seconds) int { // the first run that ends behind a time
-		return sort.Search(len(s.deleted), func(i int) bool { return s.deleted[i].To > at })
-	}
-	sums := make([]int, len(s.deleted)+1) // of runs that are cut
-	for _, at := range ends {
-		if i := behind(at); i < len(s.deleted) && s.deleted[i].From < at {
-			sums[i+1] = 1
-		}
-	}
-	for i := range s.deleted {
-		sums[i+1] += sums[i]
-	}
+	slices.Sort(ends)
+	cut := lists.Filter(s.deleted, func(w *Window) bool {
+		i := sort.Search(len(ends), func(i int) bool { return ends[i] > w.From })
+		return i < len(ends) && ends[i] < w.To
+	})
 	return func(from, to measure.Seconds) bool {
-		a := behind(from)
-		b := a + sort.Search(len(s.deleted)-a, func(i int) bool { return s.deleted[a+i].From >= to })
-		return sums[a] == sums[b]
+		i := sort.Search(len(cut), func(i int) bool { return cut[i].To > from })
+		return i == len(cut) || cut[i].From >= to
 	}
 }
 

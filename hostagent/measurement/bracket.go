@@ -41,6 +41,7 @@ const (
 	capturing bracketStep = "no marker has been played yet"
 	working   bracketStep = "the start marker has been played"
 	ended     bracketStep = "the stop marker has been played"
+	stopped   bracketStep = "the capture has been stopped"
 )
 
 // Bracket is one measurement in steps. Its methods may be called from any
@@ -54,13 +55,10 @@ type Bracket struct {
 	begun time.Time
 	marks []mark
 
-	ready   chan struct{} // the start marker may be played
-	play    chan struct{} // play it
-	work    chan struct{} // it has been played
-	kernels chan []gpu.Kernel
-	played  chan struct{} // the stop marker has been played
-	stopped chan struct{} // the capture has been stopped
-	done    chan struct{} // all is over; id and err are set
+	reached chan bracketStep  // has room for each step of the measurement; closed when all is over
+	play    chan struct{}     // closed: the start marker is to be played
+	kernels chan []gpu.Kernel // of the work, which has ended
+	done    chan struct{}     // all is over; id and err are set
 	id      store.TaskID
 	err     error
 }
@@ -69,25 +67,19 @@ type Bracket struct {
 // that does the same elsewhere.
 type MeasureFunc func(ctx context.Context, cfg Config, work Work) (store.TaskID, error)
 
-// StartBracket takes the bench and starts the capture. It returns when the start
-// marker may be played. ctx bounds the whole measurement.
-func StartBracket(ctx context.Context, cfg Config) (*Bracket, error) {
-	return StartBracketBy(ctx, cfg, Measure)
-}
-
-// StartBracketBy is StartBracket with another implementation of Measure.
-func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracket, error) {
+// StartBracket takes the bench and starts the capture, by Measure or what does the same elsewhere. It returns
+// when the start marker may be played. ctx bounds the whole measurement.
+func StartBracket(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracket, error) {
 	m := &Bracket{
-		cfg: cfg, step: capturing, ready: make(chan struct{}), play: make(chan struct{}), work: make(chan struct{}),
-		kernels: make(chan []gpu.Kernel, 1), played: make(chan struct{}), stopped: make(chan struct{}),
-		done: make(chan struct{}),
+		cfg: cfg, step: capturing, reached: make(chan bracketStep, 4), play: make(chan struct{}),
+		kernels: make(chan []gpu.Kernel, 1), done: make(chan struct{}),
 	}
 	ctx, m.cancel = context.WithCancelCause(ctx)
 	inner := cfg
 	if cfg.Device != nil {
 		inner.Device = gate{cfg.Device, m}
 	}
-	stop := sync.OnceFunc(func() { close(m.stopped) })
+	stop := sync.OnceFunc(func() { m.reached <- stopped })
 	inner.Progress = func(p Progress) {
 		if p.Phase == PhaseTransfer {
 			stop()
@@ -100,7 +92,7 @@ func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Brac
 	// the work until the caller's steps let it go on.
 	work := func(ctx context.Context) ([]gpu.Kernel, error) {
 		m.begun = time.Now()
-		close(m.work)
+		m.reached <- working
 		select {
 		case k := <-m.kernels:
 			return k, nil
@@ -109,29 +101,26 @@ func StartBracketBy(ctx context.Context, cfg Config, measure MeasureFunc) (*Brac
 		}
 	}
 	go func() {
+		defer close(m.reached)
 		defer close(m.done)
 		defer m.cancel(nil)
 		m.id, m.err = measure(ctx, inner, work)
 	}()
-	if err := m.await(m.ready); err != nil {
+	if err := m.await(capturing); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// await waits for a step of the measurement; that it is over instead is an error.
-func (m *Bracket) await(c <-chan struct{}) error {
-	select {
-	case <-c:
-		return nil
-	case <-m.done:
+// await waits until the measurement has reached a step, which nobody has waited for yet; that it is over instead is
+// an error.
+func (m *Bracket) await(step bracketStep) error {
+	for now := range m.reached {
+		if now == step {
+			return nil
+		}
 	}
-	select {
-	case <-c: // both: the step was reached before the end
-		return nil
-	default:
-		return m.alive()
-	}
+	return m.alive()
 }
 
 // alive returns why a measurement is over already.
@@ -156,7 +145,7 @@ type gate struct {
 // PlayMarker holds the start marker back until Begin, and reports the stop marker to End.
 func (g gate) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind) (gpu.Played, error) {
 	if kind == marker.Start {
-		close(g.m.ready)
+		g.m.reached <- capturing
 		select {
 		case <-g.m.play:
 		case <-ctx.Done():
@@ -165,7 +154,7 @@ func (g gate) PlayMarker(ctx context.Context, spec marker.Spec, kind marker.Kind
 	}
 	p, err := g.Device.PlayMarker(ctx, spec, kind)
 	if kind == marker.Stop && err == nil {
-		close(g.m.played)
+		g.m.reached <- ended
 	}
 	return p, err
 }
@@ -186,7 +175,7 @@ func (m *Bracket) Begin() error {
 	return m.turn("begin", capturing, func() error {
 		m.step = working
 		close(m.play)
-		return m.await(m.work)
+		return m.await(working)
 	})
 }
 
@@ -202,13 +191,13 @@ func (m *Bracket) End() error {
 			return fmt.Errorf("end: %w", errors.Join(err, m.err))
 		}
 		m.kernels <- k
-		return m.await(m.played)
+		return m.await(ended)
 	})
 }
 
-// Stopped waits until the capture has been stopped on the monitor.
+// Stopped waits until the capture has been stopped on the monitor. It is called once.
 func (m *Bracket) Stopped() error {
-	return m.turn("stop", ended, func() error { return m.await(m.stopped) })
+	return m.turn("stop", ended, func() error { return m.await(stopped) })
 }
 
 // Wait waits for the task's result and returns the task; with an error too,

@@ -102,7 +102,7 @@ func (r *rig) config() measurement.Config {
 
 func (r *rig) start(t *testing.T) *measurement.Bracket {
 	t.Helper()
-	m, err := measurement.StartBracket(t.Context(), r.config())
+	m, err := measurement.StartBracket(t.Context(), r.config(), measurement.Measure)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +230,11 @@ func givenUp(t *testing.T, r *rig) {
 func startThatFails(t *testing.T, r *rig) {
 	c := r.config()
 	c.Name = ""
-	if _, err := measurement.StartBracket(t.Context(), c); err == nil {
+	if _, err := measurement.StartBracket(t.Context(), c, measurement.Measure); err == nil {
 		t.Error("started without a name")
 	}
 	m := r.start(t)
-	if _, err := measurement.StartBracket(t.Context(), r.config()); !errors.Is(err, monitorclient.ErrBusy) {
+	if _, err := measurement.StartBracket(t.Context(), r.config(), measurement.Measure); !errors.Is(err, monitorclient.ErrBusy) {
 		t.Errorf("a second one: %v", err)
 	}
 	if _, err := m.Cancel(); err != nil {

@@ -152,7 +152,7 @@ func matched(f *clock.Fit, calls []store.Reading, changes []witness.Change) (
 // has more than most.
 func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) ([]witness.Change, error) {
 	low, high := measure.Count(math.MaxInt32), measure.Count(math.MinInt32)
-	err := eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+	err := eachBlock(ctx, db, t, func(b *measure.Block) (bool, error) {
 		low, high = min(low, slices.Min(b.Counts[channel])), max(high, slices.Max(b.Counts[channel]))
 		return false, nil
 	})
@@ -160,7 +160,7 @@ func changesOf(ctx context.Context, db Store, t *store.Task, channel, most int) 
 		return nil, err
 	}
 	f := witness.NewFinder(&t.Setup, channel, low, high)
-	err = eachBlock(ctx, db, t.ID, &t.Setup, func(b *measure.Block) (bool, error) {
+	err = eachBlock(ctx, db, t, func(b *measure.Block) (bool, error) {
 		f.Add(b)
 		return len(f.Changes) > most, nil
 	})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
+	"github.com/wattmark/wattmark/hostagent/sensor"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/calib"
 	"github.com/wattmark/wattmark/measure/clock"
@@ -66,8 +68,7 @@ func Conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 	return conclude(ctx, db, id, s, verdict{})
 }
 
-// conclude computes a task's outcome from the stored samples and the monitor's summary of
-// the capture, on top of v's reasons. Errors are the database's.
+// conclude is Conclude on top of v's reasons.
 func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary, v verdict) (store.Outcome, error) {
 	v.state = cmp.Or(v.state, store.Complete)
 	task, err := db.Task(ctx, id)
@@ -202,7 +203,7 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 		}
 	}
 	p.edges.Aliasing, p.edges.Beats = aliased(task.Setup.Timebase, a.fit, kernels, a.bounds)
-	if a.result, err = Integrate(ctx, db, id, &task.Setup, p.Window, p.edges, task.Marker, found); err != nil {
+	if a.result, err = Integrate(ctx, db, &t, p.Window, p.edges); err != nil {
 		if !errors.Is(err, measure.ErrNoData) && !errors.Is(err, measure.ErrWindow) && !errors.Is(err, measure.ErrThinned) {
 			return a, err
 		}
@@ -213,18 +214,30 @@ func analyse(ctx context.Context, db Store, task *store.Task, found []marker.Fou
 	return a, err
 }
 
-// overSensor integrates the GPU's own readings over the window, on the host's clock.
+// overSensor integrates the GPU's own readings over the window, on the host's clock: those of the instant power where
+// the GPU has it, else of its usage; nil and empty when neither was read over the window. It reads no others.
 func overSensor(
 	ctx context.Context, db Store, id store.TaskID, fit *clock.Fit, kernels []store.Kernel, w Window,
 ) (energy *measure.Joule, method string, err error) {
-	if fit != nil {
-		from, _ := fit.Host(w.From)
-		to, _ := fit.Host(w.To)
-		return sensorEnergy(ctx, db, id, HostTime(*fit, from), HostTime(*fit, to))
-	}
 	// Without a fit the work's own interval comes closest to the window.
-	if from, to, ok := span(kernels); ok {
-		return sensorEnergy(ctx, db, id, from, to)
+	from, to, ok := span(kernels)
+	if fit != nil {
+		a, _ := fit.Host(w.From)
+		b, _ := fit.Host(w.To)
+		from, to, ok = HostTime(*fit, a), HostTime(*fit, b), true
+	}
+	if !ok {
+		return nil, "", nil
+	}
+	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
+		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
+		if err != nil {
+			return nil, "", err
+		}
+		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
+		if e, err := sensor.Integrate(points, from, to); err == nil {
+			return &e, method, nil
+		}
 	}
 	return nil, "", nil
 }
@@ -232,9 +245,6 @@ func overSensor(
 // Sensed integrates the GPU's own readings of a task over a window in device time. The energy is
 // nil, and the method empty, where the task has no clock fit or no readings all over the window.
 func Sensed(ctx context.Context, db Store, t *store.Task, w Window) (*measure.Joule, string, error) {
-	if t.Clock == nil {
-		return nil, "", nil
-	}
 	return overSensor(ctx, db, t.ID, t.Clock, nil, w)
 }
 
@@ -341,7 +351,7 @@ func detect(ctx context.Context, db Store, id store.TaskID) ([]marker.Found, err
 	}
 	d, err := marker.NewDetector(t.Marker, &t.Setup)
 	if err == nil {
-		err = eachBlock(ctx, db, id, &t.Setup, func(b *measure.Block) (bool, error) {
+		err = eachBlock(ctx, db, &t, func(b *measure.Block) (bool, error) {
 			if b.Thinned() != nil {
 				return false, nil // markers stay
 			}
@@ -380,7 +390,8 @@ func Recalculate(ctx context.Context, db Store, id store.TaskID, s measure.Setup
 	var r *measure.Result
 	e, err := WindowEdges(ctx, db, &t)
 	if err == nil {
-		r, err = Integrate(ctx, db, id, &s, Window{From: t.Result.From, To: t.Result.To}, e, t.Marker, t.Markers)
+		t.Setup = s
+		r, err = Integrate(ctx, db, &t, Window{From: t.Result.From, To: t.Result.To}, e)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("recalculate: task %d: %w", id, err)
@@ -424,9 +435,8 @@ func rework(ctx context.Context, db Store, t *store.Task, w Window, e measure.Ed
 		}
 		setups[r.Number] = x.Setup
 	}
-	original := setups[1]
 	var err error
-	if o.Result, err = Integrate(ctx, db, t.ID, &original, w, e, t.Marker, t.Markers); err != nil {
+	if o.Result, err = Integrate(ctx, db, t, w, e); err != nil {
 		return err
 	}
 	if err := db.Finish(ctx, t.ID, o); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
@@ -82,9 +83,9 @@ func MeasureGroup(ctx context.Context, cfg GroupConfig, common Work) (store.Grou
 	g := &joint{
 		cfg: cfg, common: common, tasks: make([]store.TaskID, len(cfg.Members)),
 		errs: make([]error, len(cfg.Members)),
-		// The common work is one more at the end.
-		ready: newBarrier(n), done: newBarrier(n + 1),
 	}
+	g.ready.Add(n)
+	g.done.Add(n + 1) // the common work is one more at the end
 	g.cfg.Each.line = newTimeline(cfg.Each.Now)
 	var err error
 	if g.id, err = cfg.DB.BeginGroup(ctx, record); err != nil {
@@ -99,9 +100,10 @@ type joint struct {
 	cfg    GroupConfig
 	id     store.GroupID
 	common Work
-	ready  *barrier // start markers were played
-	done   *barrier // all work has ended
-	// kernels and workErr are of the common work; read once done is open.
+	// ready waits until each member has played its start marker, or will not; done until all work has ended.
+	ready, done sync.WaitGroup
+	working     atomic.Int64 // members that have played their start markers; final once ready is over
+	// kernels and workErr are of the common work; read once done is over.
 	kernels []gpu.Kernel
 	workErr error
 	tasks   []store.TaskID
@@ -118,12 +120,11 @@ func (g *joint) run(ctx context.Context) {
 		}
 		wg.Go(func() { g.measure(ctx, i) })
 	}
-	<-g.ready.open
-	// The barrier is open: arrived is final.
-	if g.common != nil && g.ready.arrived > 0 && ctx.Err() == nil {
+	g.ready.Wait()
+	if g.common != nil && g.working.Load() > 0 && ctx.Err() == nil {
 		g.kernels, g.workErr = g.common(ctx)
 	}
-	g.done.arrive()
+	g.done.Done()
 	wg.Wait()
 }
 
@@ -134,10 +135,9 @@ func (g *joint) measure(ctx context.Context, i int) {
 	cfg.Open = m.Open
 	cfg.Group = store.GroupRef{Group: g.id, Member: i}
 	cfg.MustSayGPU = len(g.cfg.Members) > 1
-	// A member arrives at both barriers when it comes to its work, or leaves both when it will
-	// not: the others must wait for neither.
+	// A member is ready when it comes to its work, and is neither waited for when it will not.
 	var once sync.Once
-	leave := func() { once.Do(func() { g.ready.leave(); g.done.leave() }) }
+	leave := func() { once.Do(func() { g.ready.Done(); g.done.Done() }) }
 	cfg.Progress = func(p Progress) {
 		if p.Phase == PhaseStop {
 			leave() // a member that has not come to its work by now will not
@@ -147,17 +147,19 @@ func (g *joint) measure(ctx context.Context, i int) {
 		}
 	}
 	work := func(ctx context.Context) (kernels []gpu.Kernel, err error) {
-		once.Do(func() { g.ready.arrive() })
+		once.Do(func() {
+			g.working.Add(1)
+			g.ready.Done()
+		})
 		// The stop marker follows when all members' work has ended, and the common work: each
 		// task then holds the same piece of work.
 		defer func() {
-			g.done.arrive()
-			<-g.done.open
+			g.done.Done()
+			g.done.Wait()
 			kernels, err = append(kernels, g.kernels...), errors.Join(err, g.workErr)
 		}()
-		select {
-		case <-g.ready.open:
-		case <-ctx.Done():
+		g.ready.Wait() // a cancelled member ends, too
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if m.Work == nil {
@@ -204,30 +206,6 @@ func (g *joint) conclude(ctx context.Context) (store.GroupID, error) {
 		return 0, errors.Join(append(errs, g.cfg.DB.DropGroup(ctx, g.id))...)
 	}
 	return g.id, errors.Join(errs...)
-}
-
-// barrier opens when every expected member has arrived or left, each once.
-type barrier struct {
-	mu       sync.Mutex
-	expected int
-	arrived  int           // final once the barrier is open
-	open     chan struct{} // closed when no member is expected any more
-}
-
-// newBarrier makes a barrier for n members.
-func newBarrier(n int) *barrier { return &barrier{expected: n, open: make(chan struct{})} }
-
-func (b *barrier) arrive() { b.step(1) }
-func (b *barrier) leave()  { b.step(0) }
-
-// step counts one member, and opens the barrier at the last.
-func (b *barrier) step(arrived int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.arrived += arrived
-	if b.expected--; b.expected == 0 {
-		close(b.open)
-	}
 }
 
 // GroupResult is a group with its tasks as they stand now.

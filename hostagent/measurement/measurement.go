@@ -328,15 +328,14 @@ func (s *attempt) run(ctx context.Context, work Work) error {
 	s.enter(PhaseTransfer)
 	got := <-transfer
 	v := verdict{owner: s.cfg.Owner, clock: s.unmarkedClock()}
-	v.note("%s", s.bench.Bridged)
-	v.note("%s", s.line.clockNote())
-	v.note("%s", s.unmarked)
-	v.note("%s", s.rolled.why)
-	var broken *playError
+	for _, text := range []string{s.bench.Bridged, s.line.clockNote(), s.unmarked, s.rolled.why} {
+		v.note("%s", text)
+	}
+	_, broken := errors.AsType[*playError](playErr)
 	switch {
 	case cancelled:
 		v.incomplete("cancelled during %s%s", failed, because(ctx))
-	case errors.As(playErr, &broken):
+	case broken:
 		v.incomplete("%v", playErr)
 	}
 	if stopErr != nil {

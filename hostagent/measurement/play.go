@@ -290,16 +290,16 @@ type others struct {
 	reader gpu.ProcessReader
 	root   int // the process that measures, or the one that is measured
 
-	known map[int]bool // processes, and whether they are strangers
-	seen  map[int]seen // of each that was there, also when it has gone since
-	own   bool         // one of ours was among them
+	seen  map[int]*seen // each that was there, also when it has gone since
+	own   bool          // one of ours was among them
 	begun time.Time
 }
 
 // seen is a process on the GPU, and the time for which it has used it; NaN where unknown.
 type seen struct {
 	gpu.ProcessUse
-	seconds float64
+	seconds          float64
+	sorted, stranger bool // whose it is, once that is known
 }
 
 // watchOthers lists the GPU's processes every lookEvery until stop is called, which returns
@@ -309,8 +309,7 @@ func (s *attempt) watchOthers(ctx context.Context) (stop func() []measure.Event)
 	if !ok {
 		return func() []measure.Event { return nil }
 	}
-	o := &others{reader: reader, root: s.cfg.Process, known: map[int]bool{}, seen: map[int]seen{}, begun: time.Now()}
-	o.root = cmp.Or(o.root, os.Getpid())
+	o := &others{reader: reader, root: cmp.Or(s.cfg.Process, os.Getpid()), seen: map[int]*seen{}, begun: time.Now()}
 	o.look()
 	end := beside(ctx, func(ctx context.Context) error {
 		for sensor.Pause(ctx, lookEvery) == nil {
@@ -337,16 +336,17 @@ func (o *others) look() {
 		// Busy is a share of the time since begun. A process that has gone keeps the most
 		// that was seen of it.
 		used := p.Busy * now.Sub(o.begun).Seconds()
-		if s, before := o.seen[p.PID]; !before || math.IsNaN(s.seconds) || used > s.seconds {
-			o.seen[p.PID] = seen{p, used}
+		s := o.seen[p.PID]
+		if s == nil {
+			s = &seen{seconds: math.NaN()}
+			o.seen[p.PID] = s
 		}
-		if _, sorted := o.known[p.PID]; sorted {
-			continue
+		if math.IsNaN(s.seconds) || used > s.seconds {
+			s.ProcessUse, s.seconds = p, used
 		}
-		stranger, alive := o.stranger(p.PID)
-		if alive {
-			o.known[p.PID] = stranger
-			o.own = o.own || !stranger
+		if !s.sorted {
+			s.stranger, s.sorted = o.stranger(p.PID)
+			o.own = o.own || s.sorted && !s.stranger
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (o *others) events(length time.Duration) (out []measure.Event) {
 		share := p.seconds / length.Seconds()
 		text := strings.TrimSpace(fmt.Sprintf("process %d %s", p.PID, p.Name))
 		switch {
-		case !o.known[p.PID], strings.HasPrefix(p.Name, shareServer):
+		case !p.stranger, strings.HasPrefix(p.Name, shareServer):
 		case share >= usedFrom:
 			used = append(used, fmt.Sprintf("%s for %.0f %% of the time", text, 100*min(share, 1)))
 		case math.IsNaN(share):

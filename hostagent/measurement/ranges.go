@@ -81,6 +81,7 @@ func spansOf(p *launchlog.Process, trace *attribute.Trace) (open int) {
 	type key struct{ thread, domain uint32 }
 	stacks, begun := map[key][]int{}, map[uint64]int{}
 	begin := func(r *launchlog.Range) int {
+		open++
 		trace.Ranges = append(trace.Ranges, attribute.Range{
 			Event: -1 - len(trace.Ranges), From: r.At, To: math.MaxInt64, Thread: int(r.Thread), Name: p.Names[r.Name],
 			Process: r.Kind == launchlog.Start,
@@ -96,20 +97,16 @@ func spansOf(p *launchlog.Process, trace *attribute.Trace) (open int) {
 		case launchlog.Pop:
 			if n := len(stack); n > 0 {
 				trace.Ranges[stack[n-1]].To = r.At
-				stacks[at] = stack[:n-1]
+				stacks[at], open = stack[:n-1], open-1
 			}
 		case launchlog.Start:
 			begun[r.ID] = begin(r)
 		case launchlog.End:
 			if n, ok := begun[r.ID]; ok {
 				trace.Ranges[n].To = r.At
+				open--
 				delete(begun, r.ID)
 			}
-		}
-	}
-	for i := range trace.Ranges {
-		if trace.Ranges[i].To == math.MaxInt64 {
-			open++
 		}
 	}
 	return open

@@ -40,6 +40,7 @@ func NewRecorder(db *store.DB, dial Dial, owner string) *Recorder {
 
 // recording is one task between start and stop.
 type recording struct {
+	until context.Context   // ends by stop; the measurement outlives the call that starts it
 	stop  func()            // may be called more than once
 	begun chan store.TaskID // receives the task when it is sampled
 	done  chan struct{}     // closed when the task has its outcome
@@ -51,8 +52,7 @@ type recording struct {
 // is refused (monitorclient.ErrBusy), one that is recorded here too (ErrRecording).
 func (r *Recorder) Start(ctx context.Context, address, name, user string) (store.TaskID, error) {
 	x := &recording{begun: make(chan store.TaskID, 1), done: make(chan struct{})}
-	stopped := make(chan struct{})
-	x.stop = sync.OnceFunc(func() { close(stopped) })
+	x.until, x.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.mu.Lock()
 	if r.closed || r.running[address] != nil {
 		defer r.mu.Unlock()
@@ -62,8 +62,7 @@ func (r *Recorder) Start(ctx context.Context, address, name, user string) (store
 		return 0, ErrRecording
 	}
 	r.running[address] = x
-	// The measurement outlives the call that starts it.
-	r.all.Go(func() { r.record(context.WithoutCancel(ctx), x, address, Config{Name: name, User: user}, stopped) })
+	r.all.Go(func() { r.record(context.WithoutCancel(ctx), x, address, Config{Name: name, User: user}) })
 	r.mu.Unlock()
 	select {
 	case id := <-x.begun:
@@ -112,7 +111,7 @@ func (r *Recorder) Close() {
 }
 
 // record makes a measurement whose work is to wait for the stop.
-func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg Config, stopped <-chan struct{}) {
+func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg Config) {
 	defer func() {
 		r.mu.Lock()
 		delete(r.running, address)
@@ -136,13 +135,9 @@ func (r *Recorder) record(ctx context.Context, x *recording, address string, cfg
 			once.Do(func() { x.begun <- p.Task })
 		}
 	}
-	x.id, x.err = Measure(ctx, cfg, func(ctx context.Context) ([]gpu.Kernel, error) {
-		select {
-		case <-stopped:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	x.id, x.err = Measure(ctx, cfg, func(context.Context) ([]gpu.Kernel, error) {
+		<-x.until.Done()
+		return nil, nil
 	})
 	if x.err == nil {
 		x.err = r.whole(ctx, x.id)

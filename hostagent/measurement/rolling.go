@@ -237,7 +237,7 @@ func (s *attempt) interim(
 	w, edges := Carry(&m.fit, gpu.Span{Start: begin, End: last})
 	edges.Rate = rateU(t.Setup.Timebase.UTickHz, line, played, ends.timed(t.Marker, t.Markers))
 	edges.Beats = true
-	t.Result, err = Integrate(ctx, s.cfg.DB, s.id, &t.Setup, w, edges, t.Marker, t.Markers)
+	t.Result, err = Integrate(ctx, s.cfg.DB, t, w, edges)
 	return err
 }
 

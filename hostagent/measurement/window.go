@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
-	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -113,10 +112,8 @@ func choose(fit *clock.Fit, fitErr error, kernels []store.Kernel, b bounds, esti
 
 // eachBlock hands the blocks of a task's stored chunks to f, in order of time, until f has had
 // enough of them. Those of deleted samples are among them (measure.Block.Thinned).
-func eachBlock(
-	ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, f func(*measure.Block) (enough bool, err error),
-) error {
-	for b, err := range chunk.DecodeAllSums(db.Chunks(ctx, id, 0), setup) {
+func eachBlock(ctx context.Context, db Store, t *store.Task, f func(*measure.Block) (enough bool, err error)) error {
+	for b, err := range chunk.DecodeAllSums(db.Chunks(ctx, t.ID, 0), &t.Setup) {
 		enough := false
 		if err == nil {
 			enough, err = f(b)
@@ -128,18 +125,16 @@ func eachBlock(
 	return nil
 }
 
-// Integrate computes the result of a window from a task's stored chunks; e are the
+// Integrate computes the result of a window from a task's stored chunks, by its setup; e are the
 // uncertainties of the window's ends. The card rests outside of the markers that bound the
-// task, if found has them.
-func Integrate(ctx context.Context, db Store, id store.TaskID, setup *measure.Setup, w Window, e measure.Edges,
-	spec marker.Spec, found []marker.Found,
-) (*measure.Result, error) {
-	g, err := measure.NewIntegrator(setup, w.From, w.To)
+// task, if it has them.
+func Integrate(ctx context.Context, db Store, t *store.Task, w Window, e measure.Edges) (*measure.Result, error) {
+	g, err := measure.NewIntegrator(&t.Setup, w.From, w.To)
 	if err != nil {
 		return nil, err
 	}
-	marker.Inform(g, spec, found)
-	err = eachBlock(ctx, db, id, setup, func(b *measure.Block) (bool, error) {
+	marker.Inform(g, t.Marker, t.Markers)
+	err = eachBlock(ctx, db, t, func(b *measure.Block) (bool, error) {
 		err := g.Add(b)
 		return g.Done(), err
 	})
@@ -212,24 +207,6 @@ func (g guessed) note() string {
 	}
 	return fmt.Sprintf("what was lost was counted by the clock, and taken for %.3g ms %s than the markers say: the "+
 		"budget holds it", 1e3*math.Abs(float64(g.error)), than)
-}
-
-// sensorEnergy integrates a task's readings over a window of the host's wall clock: those of the instant power where
-// the GPU has it, else of its usage; nil and empty when neither was read over the window. It reads no others.
-func sensorEnergy(
-	ctx context.Context, db Store, id store.TaskID, from, to time.Time,
-) (energy *measure.Joule, method string, err error) {
-	for _, method := range []string{sensor.InstantPower, sensor.UsagePower} {
-		readings, err := db.ReadingsWithin(ctx, id, method, from, to)
-		if err != nil {
-			return nil, "", err
-		}
-		points := lists.Map(readings, func(r store.Reading) sensor.Point { return sensor.Point{At: r.At, Value: r.Value} })
-		if e, err := sensor.Integrate(points, from, to); err == nil {
-			return &e, method, nil
-		}
-	}
-	return nil, "", nil
 }
 
 // ErrNoClock: a task's markers did not relate the meter's clock to the host's.

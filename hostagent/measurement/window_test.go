@@ -98,7 +98,8 @@ func sensedOf(t *testing.T, readings []store.Reading, from, to float64) sensed {
 		t.Fatal(err)
 	}
 	var got sensed
-	got.energy, got.method, err = sensorEnergy(t.Context(), db, id, after(from), after(to))
+	work := []store.Kernel{{Start: after(from), End: after(to)}}
+	got.energy, got.method, err = overSensor(t.Context(), db, id, nil, work, Window{})
 	if err != nil {
 		t.Fatal(err)
 	}

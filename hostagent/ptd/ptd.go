@@ -158,13 +158,10 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 func (d *Daemon) talk(ctx context.Context, c net.Conn) error {
 	lines := bufio.NewScanner(c)
 	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
+	for d.failure() == nil && lines.Scan() {
 		answer := d.Command(ctx, strings.TrimSpace(lines.Text()))
 		if _, err := io.WriteString(c, strings.Join(answer, "\r\n")+"\r\n"); err != nil {
 			return nil // the controller has gone
-		}
-		if d.failure() != nil {
-			break
 		}
 	}
 	return d.failure()

@@ -12,14 +12,14 @@ import (
 func TestReadingsWhileTheClockIsSetBack(t *testing.T) {
 	clock := clocktest.New()
 	base := clock.Now()
-	on := trace{line: func(at time.Time) time.Time { return base.Round(0).Add(at.Sub(base)) }}
-	var off trace
+	line := func(at time.Time) time.Time { return base.Round(0).Add(at.Sub(base)) }
+	var on, off trace
 	for i := range 4 {
 		if i == 2 {
 			clock.Step(-time.Hour)
 		}
 		at, v := clock.Now(), float64(100+i)
-		on.add(at, v)
+		on.add(line(at), v)
 		off.add(at, v)
 	}
 	if len(on.runs) != 4 || len(off.runs) != 2 {

@@ -112,17 +112,15 @@ func NewWatcher(s gpu.PowerSensor, o MethodOptions) *Watcher {
 	if o.Nap == nil {
 		o.Nap = nap
 	}
+	if o.Line == nil {
+		o.Line = func(t time.Time) time.Time { return t }
+	}
 	registers, ok := s.(gpu.PowerRegisters)
 	if !ok {
 		registers = whole{s}
 	}
 	w := &Watcher{o: o, s: s, registers: registers, up: make(chan struct{}, 1)}
 	w.counter.steps = true
-	for _, t := range []*trace{
-		&w.sma.trace, &w.mtsm.trace, &w.papi.trace, &w.fields.trace, &w.counter.trace, &w.instant, &w.average,
-	} {
-		t.line = o.Line
-	}
 	return w
 }
 
@@ -207,7 +205,7 @@ func (w *Watcher) runMTSM(ctx context.Context) {
 func (w *Watcher) runFields(ctx context.Context) {
 	beat(ctx, byChance(w.o.FieldsEvery), w.o.FieldsEvery, func() {
 		var instant, average measure.Watt
-		at, ok := w.fields.ask(&w.calls, func() (err error) {
+		at, ok := w.ask(&w.fields, func() (err error) {
 			instant, average, err = w.registers.ReadFields()
 			return err
 		})
@@ -227,7 +225,7 @@ func (w *Watcher) runCounter(ctx context.Context) {
 		over := ctx.Err() != nil
 		var e measure.Joule
 		w.calls.Add(1)
-		at, ok := w.counter.ask(nil, func() (err error) {
+		at, ok := w.ask(&w.counter, func() (err error) {
 			e, err = w.s.ReadEnergy()
 			return err
 		})
@@ -246,7 +244,7 @@ func (w *Watcher) runCounter(ctx context.Context) {
 // possible; ok is false after a failed call.
 func (w *Watcher) readUsage(c *channel) (ok bool) {
 	var p measure.Watt
-	at, ok := c.ask(&w.calls, func() (err error) {
+	at, ok := w.ask(c, func() (err error) {
 		p, err = w.registers.ReadUsage()
 		return err
 	})
@@ -267,9 +265,8 @@ type channel struct {
 	err           error // the newest failure
 }
 
-// ask times one call of the sensor: at is its middle. counter numbers the begins
-// and ends of the energy counter's calls; nil for the counter itself.
-func (c *channel) ask(counter *atomic.Uint64, f func() error) (at time.Time, ok bool) {
+// ask times one call of the sensor for a channel: at is its middle, on the line of the measurement.
+func (w *Watcher) ask(c *channel, f func() error) (at time.Time, ok bool) {
 	begin := time.Now()
 	err := f()
 	end := time.Now()
@@ -279,8 +276,8 @@ func (c *channel) ask(counter *atomic.Uint64, f func() error) (at time.Time, ok 
 		return at, false
 	}
 	var calls uint64
-	if counter != nil {
-		calls = counter.Load()
+	if c != &w.counter {
+		calls = w.calls.Load()
 	}
 	switch {
 	case c.last.IsZero():
@@ -290,7 +287,7 @@ func (c *channel) ask(counter *atomic.Uint64, f func() error) (at time.Time, ok 
 		c.alone.add(end.Sub(c.last))
 	}
 	c.last, c.calls = end, calls
-	return begin.Add(end.Sub(begin) / 2), true
+	return w.o.Line(begin.Add(end.Sub(begin) / 2)), true
 }
 
 // beat calls f at a steady distance from an instant on until ctx ends. It returns how

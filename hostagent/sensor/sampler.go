@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/backoff"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -44,15 +45,8 @@ func Sample(
 		beat(ctx, time.Now(), every, s.beat)
 		s.energy()
 	}()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	var err error
-	for more := true; more; {
-		select {
-		case <-tick.C:
-		case <-ended:
-			more = false
-		}
+	handOn := func() {
 		s.mu.Lock()
 		batch := s.batch
 		s.batch = nil
@@ -64,6 +58,10 @@ func Sample(
 			}
 		}
 	}
+	for range backoff.Every(ended, time.Second) {
+		handOn()
+	}
+	handOn()
 	if s.last != nil {
 		s.last = fmt.Errorf("%s of the GPU's sensor failed: %w", measure.Plural(s.failed, "reading"), s.last)
 	}

@@ -34,17 +34,13 @@ type trace struct {
 	runs []run
 	// steps: the values are a counter's, and must not be averaged.
 	steps bool
-	bound int                       // mostRuns when zero
-	step  int64                     // the last distance of two readings, ns
-	line  func(time.Time) time.Time // Options.Line
+	bound int   // mostRuns when zero
+	step  int64 // the last distance of two readings, ns
 }
 
 // add keeps a reading. One that is no number is left out, and one that goes back
 // in time too: the clock was set.
 func (t *trace) add(at time.Time, v float64) {
-	if t.line != nil {
-		at = t.line(at)
-	}
 	ns := at.UnixNano()
 	if math.IsNaN(v) {
 		return

@@ -111,11 +111,12 @@ func TestHistogram(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	var c channel
+	w := NewWatcher(nil, MethodOptions{})
+	c := &w.sma
 	at := time.Unix(1000, 0)
 	b.ReportAllocs()
 	for range b.N {
-		_, _ = c.ask(nil, func() error { return nil })
+		_, _ = w.ask(c, func() error { return nil })
 		c.add(at, 100)
 		at = at.Add(time.Microsecond)
 	}

@@ -82,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), auth.Identity{})))
 		return
 	}
-	who, err := h.who(r)
+	who, s, err := h.who(r)
 	ctx := auth.WithFrom(r.Context(), who, r.RemoteAddr)
 	if err == nil {
 		err = auth.May(ctx, role(r))
@@ -93,7 +93,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, leave := h.guard.Watch(ctx, who)
 	defer leave()
-	if s, ok := h.session(r); ok { // requests in a session end with it
+	if s != nil { // requests in a session end with it
 		within, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(s.over, func() { cancel(errOver) })()
@@ -108,50 +108,43 @@ var errOver = fmt.Errorf("%w: the session is over: sign in again", auth.ErrUnkno
 // errSite: a page of another site may be behind the request.
 var errSite = fmt.Errorf("%w: a page of this site says where it comes from; this request does not", auth.ErrDenied)
 
-// who identifies the caller: by a header, else by a cookie, else by a certificate.
-func (h *Handler) who(r *http.Request) (auth.Identity, error) {
+// who identifies the caller: by a header, else by the cookie of a session, which is nil without one, else by a
+// certificate.
+func (h *Handler) who(r *http.Request) (i auth.Identity, s *session, err error) {
 	if said := r.Header.Values("Authorization"); len(said) > 0 {
-		return h.guard.Header(strings.Join(said, ","))
+		i, err = h.guard.Header(strings.Join(said, ","))
+		return i, nil, err
 	}
 	if c, err := r.Cookie(cookieName(r)); err == nil {
-		s, ok := h.session(r)
+		s, ok := h.sessions.find(c.Value, h.now())
 		if !ok {
-			return auth.Identity{}, errOver
+			return i, nil, errOver
 		}
 		if err := h.guard.Valid(s.who); err != nil {
 			h.sessions.end(c.Value)
-			return auth.Identity{}, err
+			return i, nil, err
 		}
 		// Every browser sends one of these when a page asks for a change; whether it is this
 		// site's was looked at before.
 		if !safe(r) && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
-			return s.who, errSite
+			return s.who, &s, errSite
 		}
-		return s.who, nil
+		return s.who, &s, nil
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return h.guard.Certificate(r.TLS.VerifiedChains)
+		i, err = h.guard.Certificate(r.TLS.VerifiedChains)
+		return i, nil, err
 	}
-	return auth.Identity{}, fmt.Errorf("%w: send the header Authorization: Bearer wm_…, or sign in at /signin",
-		auth.ErrUnknown)
+	return i, nil, fmt.Errorf("%w: send the header Authorization: Bearer wm_…, or sign in at /signin", auth.ErrUnknown)
 }
 
 // User returns the name of a request's caller, for limits; empty for one that is not authenticated.
 func (h *Handler) User(r *http.Request) string {
-	who, err := h.who(r)
+	who, _, err := h.who(r)
 	if err != nil {
 		return ""
 	}
 	return who.Name
-}
-
-// session is the one that a request is made in; a header goes before it.
-func (h *Handler) session(r *http.Request) (session, bool) {
-	c, err := r.Cookie(cookieName(r))
-	if err != nil || len(r.Header.Values("Authorization")) > 0 {
-		return session{}, false
-	}
-	return h.sessions.find(c.Value, h.now())
 }
 
 // refuse answers with a status and logs it; a browser that opens a page is sent to
@@ -225,13 +218,13 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 
 // show answers with the identity of the session.
 func (h *Handler) show(w http.ResponseWriter, r *http.Request) {
-	who, err := h.who(r)
+	who, s, err := h.who(r)
 	if err != nil {
 		answerError(w, status.Convert(auth.Status(err)))
 		return
 	}
 	until := who.Expires
-	if s, ok := h.session(r); ok {
+	if s != nil {
 		until = s.until
 	}
 	answer(w, http.StatusOK, shown(who, until))

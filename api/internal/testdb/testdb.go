@@ -192,7 +192,7 @@ func Serve(ctx context.Context, dir string) (address string, stop func(), err er
 		return "", nil, err
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	api.Register(ctx, server, db)
+	api.New(ctx, db, api.Options{}).Register(server)
 	go func() { _ = server.Serve(l) }()
 	return l.Addr().String(), func() {
 		server.Stop()

@@ -284,7 +284,7 @@ func ReplayResult(ctx context.Context, rec *recording.Recording, f ReplayFlags, 
 	// The window's ends are uncertain by the shift between the two clocks.
 	u := measure.SecondsOf(f.UShift)
 	e := measure.Edges{UFrom: u, UTo: u, Correlation: 1}
-	res, err := measurement.Integrate(ctx, db, id, &t.Setup, w, e, t.Marker, t.Markers)
+	res, err := measurement.Integrate(ctx, db, &t, w, e)
 	if err != nil {
 		return "", 0, fmt.Errorf("%w: is --shift right?", err)
 	}

@@ -297,7 +297,7 @@ func (in *Incoming) steps(format string, from *source, rows textin.Source, p *te
 		if err != nil {
 			return err
 		}
-		res, err := measurement.Integrate(ctx, db, id, &t.Setup, window, w.edges, t.Marker, t.Markers)
+		res, err := measurement.Integrate(ctx, db, &t, window, w.edges)
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func (r *relayReport) direct(ctx context.Context, host *store.DB, id store.TaskI
 		return out, err
 	}
 	server := grpc.NewServer(wire.ServerOptions()...)
-	api.Register(ctx, server, host)
+	api.New(ctx, host, api.Options{}).Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	defer func() {

@@ -100,7 +100,7 @@ func openPrograms(ctx context.Context, s *hostService) (*programs, error) {
 	p.server = grpc.NewServer(slices.Concat(wire.ServerOptions(),
 		s.x.Peers(roles).ServerOptions(nil, limit.Tap), limit.Options())...)
 	p.link.Register(p.server)
-	api.Register(ctx, p.server, db)
+	api.New(ctx, db, api.Options{}).Register(p.server)
 	return p, nil
 }
 
@@ -240,7 +240,7 @@ func refused(err error) error {
 	return err
 }
 
-func (m *monitors) Register(server *grpc.Server) { live.NewService(m.relay).Register(server) }
+func (m *monitors) Register(server *grpc.Server) { m.relay.Register(server) }
 
 func (m *monitors) Close() error {
 	return errors.Join(lists.Map(m.clients, (*monitorclient.Client).Close)...)

@@ -71,21 +71,15 @@ func (c callerClock) there(t time.Time) time.Time {
 	return c.now.Round(0).Add(t.Sub(c.now) + c.ahead)
 }
 
-// SetLoad changes the caller's load, and returns the actual time of the change. The idle load
-// ends the caller's context.
-func (s *plantService) SetLoad(c sim.LoadChange) (time.Time, error) {
-	if c.Load != load.Idle {
-		return s.SetSteps(sim.StepsChange{At: c.At, Steps: []load.Step{{Load: c.Load}}, Sent: c.Sent})
+// SetSteps schedules steps of the caller's load, and returns the actual beginning of the first. The idle
+// load alone ends the caller's context.
+func (s *plantService) SetSteps(c sim.StepsChange) (begin time.Time, err error) {
+	caller := newCallerClock(c.Sent)
+	if len(c.Steps) == 1 && c.Steps[0] == (load.Step{Load: load.Idle}) {
+		begin, err = s.card.leave(s.self, caller.here(c.At))
+	} else {
+		begin, err = s.card.schedule(s.self, caller.here(c.At), c.Steps)
 	}
-	caller := newCallerClock(c.Sent)
-	end, err := s.card.leave(s.self, caller.here(c.At))
-	return caller.there(end), err
-}
-
-// SetSteps schedules steps of the caller's load, and returns the actual beginning of the first.
-func (s *plantService) SetSteps(c sim.StepsChange) (time.Time, error) {
-	caller := newCallerClock(c.Sent)
-	begin, err := s.card.schedule(s.self, caller.here(c.At), c.Steps)
 	return caller.there(begin), err
 }
 
@@ -188,7 +182,6 @@ func servePlant(ctx context.Context, l net.Listener, live *board.Live) error {
 var plantMethods = map[string]plantMethod{
 	"Hello":     method((*plantService).Hello),
 	"Processes": method((*plantService).Processes),
-	"SetLoad":   method((*plantService).SetLoad),
 	"SetSteps":  method((*plantService).SetSteps),
 	"Cancel":    method((*plantService).Cancel),
 	"MeanPower": method((*plantService).MeanPower),

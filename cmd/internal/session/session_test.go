@@ -162,11 +162,11 @@ func TestBoardAnswersCallsOverItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, now := sim.RemotePlant{C: c}, time.Now()
+	p, now := c, time.Now()
 	if w := p.MeanPower(now, now); !(w > 0) {
 		t.Errorf("the idle card draws %v", w)
 	}
-	begin, err := p.SetLoad(now.Add(time.Second), load.Full)
+	begin, err := p.SetSteps(now.Add(time.Second), []load.Step{{Load: load.Full}})
 	if err != nil || begin.Before(now.Add(time.Second)) {
 		t.Errorf("the load begins at %v, %v", begin, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -382,11 +383,7 @@ func (w *watcher) means(s gpu.Span) map[Method]measure.Watt {
 	}
 	out[MTSM], out[Instant], out[SMA], out[PAPI] = usage.value(), instant.value(), every.value(), last
 	out[Counter] = slope(w.counts, s)
-	for m, p := range out {
-		if math.IsNaN(float64(p)) {
-			delete(out, m)
-		}
-	}
+	maps.DeleteFunc(out, func(_ Method, p measure.Watt) bool { return math.IsNaN(float64(p)) })
 	return out
 }
 

@@ -3,6 +3,7 @@
 package amdsmi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -122,10 +123,10 @@ func (l *library) check(call string, s status) error {
 		return nil
 	}
 	said := new(*byte)
-	if l.StatusString(s, said) != success || *said == nil {
-		*said = dl.CString("unknown error")
+	if l.StatusString(s, said) != success {
+		*said = nil
 	}
-	return fmt.Errorf("%w: %s: %s (%d)", ErrCall, call, dl.String(*said), uint32(s))
+	return fmt.Errorf("%w: %s: %s (%d)", ErrCall, call, cmp.Or(dl.String(*said), "unknown error"), uint32(s))
 }
 
 // handles asks a call for its handles: for their number first.

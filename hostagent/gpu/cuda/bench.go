@@ -219,8 +219,7 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 }
 
 // trainRun is a train on its way. Slot i of the control words belongs to the
-// i-th slice; phases of bare launches have two slots for their stamps. One more
-// stands for the end.
+// i-th slice; a phase of bare launches has one slot for its stamps.
 type trainRun struct {
 	arena
 	t       *gpu.Train
@@ -236,14 +235,10 @@ type trainRun struct {
 func (r *trainRun) prepare() (err error) {
 	launches := 0
 	for _, p := range r.t.Phases {
-		if p.Bare > 0 {
-			r.slots += 2
-			launches += p.Bare
-		} else {
-			r.slots += p.Slices
-			if p.Kernel {
-				launches += p.Slices
-			}
+		r.slots += max(p.Slices, 1)
+		launches += p.Bare
+		if p.Kernel {
+			launches += p.Slices
 		}
 	}
 	if r.ctl, err = r.alloc(uint64(r.slots) * kernels.CtlSize); err != nil || launches == 0 {
@@ -273,9 +268,9 @@ func (r *trainRun) timed(b gpu.Benchmark, ctl uint64, length time.Duration) erro
 	return r.d.launch(r.d.fns[benchmarks[b]], params(&ctl, &r.d.buf, &mask, &ns)...)
 }
 
-// stampSlot queues the kernel that writes the GPU's time into a slot's begin.
-func (r *trainRun) stampSlot(slot int) error {
-	return r.d.stamp(r.d.work, r.ctl+uint64(slot)*kernels.CtlSize+kernels.CtlBegin)
+// stampSlot queues the kernel that writes the GPU's time into a slot's begin or end.
+func (r *trainRun) stampSlot(slot int, word uint64) error {
+	return r.d.stamp(r.d.work, r.ctl+uint64(slot)*kernels.CtlSize+word)
 }
 
 // queue launches the phases in order. A slice's launch costs some microseconds on the host,
@@ -291,18 +286,17 @@ func (r *trainRun) queue(ctx context.Context) error {
 	}
 	for _, p := range r.t.Phases {
 		if p.Bare > 0 {
-			if err := r.stampSlot(slot); err != nil {
+			err := r.stampSlot(slot, kernels.CtlBegin)
+			for i := 0; err == nil && i < p.Bare; i++ {
+				err = kernel()
+			}
+			if err == nil {
+				err = r.stampSlot(slot, kernels.CtlEnd)
+			}
+			if err != nil {
 				return err
 			}
-			for range p.Bare {
-				if err := kernel(); err != nil {
-					return err
-				}
-			}
-			if err := r.stampSlot(slot + 1); err != nil {
-				return err
-			}
-			slot += 2
+			slot++
 			continue
 		}
 		for range p.Slices {
@@ -326,21 +320,13 @@ func (r *trainRun) queue(ctx context.Context) error {
 func (r *trainRun) read(words []byte, s span) (gpu.Ran, error) {
 	begin := func(i int) uint64 { return binary.LittleEndian.Uint64(words[i*kernels.CtlSize+kernels.CtlBegin:]) }
 	end := func(i int) uint64 { return binary.LittleEndian.Uint64(words[i*kernels.CtlSize+kernels.CtlEnd:]) }
-	// slot is the first of a phase: one a slice, or two for a phase of bare launches.
 	var out gpu.Ran
-	slot := 0
+	first := 0 // slot of a phase
 	for k, p := range r.t.Phases {
-		first, last := slot, slot+p.Slices-1
-		ran := gpu.RanPhase{}
-		if p.Bare > 0 {
-			last = slot + 1
-			ran.Inserted = p.Bare
-			ran.Span.End = s.host(begin(last))
-		} else {
-			ran.Span.End = s.host(end(last))
-		}
-		for i := first; i <= last; i++ {
-			if begin(i) == 0 || p.Bare == 0 && end(i) <= begin(i) {
+		next := first + max(p.Slices, 1)
+		ran := gpu.RanPhase{Inserted: p.Bare, Span: gpu.Span{Start: s.host(begin(first)), End: s.host(end(next - 1))}}
+		for i := first; i < next; i++ {
+			if begin(i) == 0 || end(i) < begin(i) || p.Bare == 0 && end(i) == begin(i) {
 				return out, fmt.Errorf("%w: slice %d of phase %d left no time stamps", ErrCUDA, i-first+1, k+1)
 			}
 			if p.Bare > 0 {
@@ -354,9 +340,8 @@ func (r *trainRun) read(words []byte, s span) (gpu.Ran, error) {
 				}
 			}
 		}
-		ran.Span.Start = s.host(begin(first))
 		out.Phases = append(out.Phases, ran)
-		slot = last + 1
+		first = next
 	}
 	for k := range len(out.Phases) - 1 {
 		out.Phases[k].Span.End = out.Phases[k+1].Span.Start

@@ -282,8 +282,8 @@ func TestRunPTX(t *testing.T) {
 	if d := cmp.Diff([]uint32{11, 22}, g.scalars); d != "" {
 		t.Error(d)
 	}
-	if len(g.mem) != 3 {
-		t.Errorf("%d buffers are there, want the device's own three", len(g.mem))
+	if len(g.mem) != 4 {
+		t.Errorf("%d buffers are there, want the device's own four", len(g.mem))
 	}
 	for name, spoil := range map[string]func(*gpu.PTXLaunch){
 		"no grid":      func(l *gpu.PTXLaunch) { l.Grid[2] = 0 },

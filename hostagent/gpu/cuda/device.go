@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type Device struct {
 	// Owned by the worker's thread.
 	dev     int32
 	ctx     uintptr
-	mods    []uintptr
+	free    []func() error // for all that was made, in order
 	fns     map[string]function
 	work    uintptr // stream of the kernels
 	side    uintptr // stream that reaches a running kernel's stop word
@@ -42,7 +43,7 @@ type Device struct {
 	one     unsafe.Pointer // pinned, holds 1
 
 	marking sync.Mutex // marks are set by any thread
-	marks   uint64     // Marks u64, made by the first
+	marks   uint64     // u64 each
 	marked  int        // of which so many are taken
 }
 
@@ -119,9 +120,6 @@ func (d *Device) setUp() error {
 	if err := d.allocate(); err != nil || d.caller == nil {
 		return err
 	}
-	if err := d.makeMarks(); err != nil {
-		return err
-	}
 	d.first, err = d.relate()
 	return err
 }
@@ -137,12 +135,16 @@ func (d *Device) retain() (err error) {
 	if err := d.identify(); err != nil {
 		return err
 	}
-	var handle uintptr
-	if err := d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&handle, d.dev)); err != nil {
+	if err := d.drv.check("cuDevicePrimaryCtxRetain", d.drv.PrimaryRetain(&d.ctx, d.dev)); err != nil {
 		return err
 	}
-	d.ctx = handle
+	d.later("cuDevicePrimaryCtxRelease", func() result { return d.drv.PrimaryRelease(d.dev) })
 	return nil
+}
+
+// later has tearDown make a call of the driver.
+func (d *Device) later(name string, call func() result) {
+	d.free = append(d.free, func() error { return d.drv.check(name, call()) })
 }
 
 // identify refuses a MIG device: markers on it would not be those of the card.
@@ -178,7 +180,7 @@ func (d *Device) loadModule(source func(major, minor int) ([]byte, error), names
 	if err != nil {
 		return err
 	}
-	d.mods = append(d.mods, mod)
+	d.later("cuModuleUnload", func() result { return d.drv.ModuleUnload(mod) })
 	for _, name := range names {
 		fn, err := d.drv.function(mod, name)
 		if err != nil {
@@ -228,19 +230,22 @@ func (d *Device) allocate() error {
 		if err := d.drv.check("cuStreamCreate", d.drv.StreamCreate(s, nonBlocking)); err != nil {
 			return err
 		}
+		d.later("cuStreamDestroy", func() result { return d.drv.StreamDestroy(*s) })
 	}
 	if err := d.drv.check("cuMemHostAlloc", d.drv.HostAlloc(&d.one, 8, 0)); err != nil {
 		return err
 	}
+	d.later("cuMemFreeHost", func() result { return d.drv.HostFree(d.one) })
 	*(*uint32)(d.one) = 1
 	var free, total uintptr
 	if err := d.drv.check("cuMemGetInfo", d.drv.MemInfo(&free, &total)); err != nil {
 		return err
 	}
 	// A quarter of the free memory at most: the program's own work needs the rest.
-	size := uint64(wantBuffer)
+	size, marks := uint64(wantBuffer), uint64(8*Marks)
 	if d.caller != nil {
-		size = borrowedBuffer
+		// One more mark a stream: the end of each is read off by it, however many marks there are by then.
+		size, marks = borrowedBuffer, marks+uint64(8*len(d.caller.Streams))
 	}
 	for size > leastBuffer && size > uint64(free)/4 {
 		size /= 2
@@ -248,11 +253,12 @@ func (d *Device) allocate() error {
 	for _, a := range []struct {
 		p    *uint64
 		size uint64
-	}{{&d.buf, size}, {&d.ctl, kernels.CtlSize}, {&d.stamps, 16}} {
+	}{{&d.buf, size}, {&d.ctl, kernels.CtlSize}, {&d.stamps, 16}, {&d.marks, marks}} {
 		var err error
 		if *a.p, err = d.malloc(a.size); err != nil {
 			return err
 		}
+		d.later("cuMemFree", func() result { return d.drv.MemFree(*a.p) })
 	}
 	d.bufSize = size
 	if err := d.launch(d.fns[kernels.Fill], params(&d.buf, new(size/4))...); err != nil {
@@ -283,34 +289,12 @@ func (d *Device) Close() error {
 	return err
 }
 
-// tearDown frees all that setUp made, also after half of a setUp. The caller's context and
+// tearDown frees all that was made, also by half of a setUp, the newest first. The caller's context and
 // streams stay as they are.
 func (d *Device) tearDown() error {
-	if d.ctx == 0 {
-		return nil
-	}
 	var errs []error
-	for _, p := range []uint64{d.buf, d.ctl, d.stamps, d.marks} {
-		if p != 0 {
-			errs = append(errs, d.drv.check("cuMemFree", d.drv.MemFree(p)))
-		}
-	}
-	if d.one != nil {
-		errs = append(errs, d.drv.check("cuMemFreeHost", d.drv.HostFree(d.one)))
-	}
-	if d.caller != nil {
-		d.work = 0 // the caller's
-	}
-	for _, s := range []uintptr{d.work, d.side} {
-		if s != 0 {
-			errs = append(errs, d.drv.check("cuStreamDestroy", d.drv.StreamDestroy(s)))
-		}
-	}
-	for _, mod := range d.mods {
-		errs = append(errs, d.drv.check("cuModuleUnload", d.drv.ModuleUnload(mod)))
-	}
-	if d.caller == nil {
-		errs = append(errs, d.drv.check("cuDevicePrimaryCtxRelease", d.drv.PrimaryRelease(d.dev)))
+	for _, free := range slices.Backward(d.free) {
+		errs = append(errs, free())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cuda: close: %w", err)

@@ -8,7 +8,7 @@
 package cuda
 
 import (
-	"context"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -116,28 +116,22 @@ func Loads() error {
 }
 
 // check turns a result into an error with its name and text, or stand-ins for a result that the
-// driver does not know.
+// driver does not know: it leaves nil then.
 func (d *driver) check(call string, r result) error {
 	if r == success {
 		return nil
 	}
-	name, text := "unknown error", "the driver has no text for it"
-	var p *byte
-	if d.ErrorName(r, &p) == success && p != nil {
-		name = dl.String(p)
-	}
-	p = nil
-	if d.ErrorString(r, &p) == success && p != nil {
-		text = dl.String(p)
-	}
-	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, name, int32(r), text)
+	var name, text *byte
+	d.ErrorName(r, &name)
+	d.ErrorString(r, &text)
+	return fmt.Errorf("%w: %s: %s (%d): %s", ErrCUDA, call, cmp.Or(dl.String(name), "unknown error"), int32(r),
+		cmp.Or(dl.String(text), "the driver has no text for it"))
 }
 
 // worker runs functions one after another on an OS thread of its own: a CUDA
 // context belongs to the thread on which it was made current.
 type worker struct {
 	jobs chan func()
-	stop sync.Once
 	done chan struct{}
 }
 
@@ -167,9 +161,9 @@ func (w *worker) do(fn func() error) error {
 	return <-result
 }
 
-// close ends the thread. It is safe to call twice; do must not follow.
+// close ends the thread. It is called once, and do must not follow.
 func (w *worker) close() {
-	w.stop.Do(func() { close(w.jobs) })
+	close(w.jobs)
 	<-w.done
 }
 
@@ -255,18 +249,9 @@ func Capturing(stream uintptr) bool {
 	return ask(stream, status) != success || *status != 0
 }
 
-// Attach makes a Device of a context that a program already has: the kernels
-// are loaded there and launched into its stream. Neither context nor streams
-// are the Device's: they must outlive it, and Close leaves them as they are.
-func Attach(ctx context.Context, c Caller) (*Device, error) {
-	d, err := FindCaller(c)
-	if err != nil {
-		return nil, err
-	}
-	return d, d.Open(ctx)
-}
-
-// FindCaller is Attach without its work on the GPU, which the method Open does. It must
+// FindCaller makes a Device of a context that a program already has: the method Open loads
+// the kernels there, and they are launched into its stream. Neither context nor streams
+// are the Device's: they must outlive it, and Close leaves them as they are. It must
 // run on a thread on which the context is current.
 func FindCaller(c Caller) (*Device, error) {
 	drv, err := load(libraries...)
@@ -294,17 +279,6 @@ func findCaller(drv *driver, c Caller) (*Device, error) {
 		return nil, fmt.Errorf("cuda: attach: %w", err)
 	}
 	return d, nil
-}
-
-// makeMarks takes memory for the marks, and for one more a stream: the end of each
-// is read off by a mark, however many there are by then.
-func (d *Device) makeMarks() (err error) {
-	size := uint64(8 * Marks)
-	if d.caller != nil {
-		size += uint64(8 * len(d.caller.Streams))
-	}
-	d.marks, err = d.malloc(size)
-	return err
 }
 
 // Mark queues a reading of the GPU's clock behind the work of a stream, 0 for the device's
@@ -353,11 +327,6 @@ func (d *Device) mark(stream uintptr) (int, error) {
 		return 0, fmt.Errorf("%w: the per-thread default stream is another one in every thread", ErrStream)
 	case stream == 0:
 		stream = d.work
-	}
-	if d.marks == 0 {
-		if err := d.makeMarks(); err != nil {
-			return 0, err
-		}
 	}
 	if err := d.stamp(stream, d.marks+8*uint64(d.marked)); err != nil {
 		return 0, err
@@ -411,7 +380,7 @@ func (d *Device) Times() ([]time.Time, error) {
 	})
 }
 
-// times reads the marks and maps them to the host's clock, between the relation of Attach
+// times reads the marks and maps them to the host's clock, between the relation of Open
 // and a new one. The caller holds d.marking.
 func (d *Device) times() ([]time.Time, error) {
 	if d.marked == 0 {

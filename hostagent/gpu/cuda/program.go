@@ -56,7 +56,7 @@ func (p *Program) Run(ctx context.Context, grid, block [3]uint32, args ...uint64
 			list[i] = &args[i]
 		}
 		s.Start = time.Now()
-		if err := p.d.launchGrid(p.fn, grid, block, 0, params(list...)); err != nil {
+		if err := p.d.launchIn(p.d.work, p.fn, grid, block, 0, params(list...)); err != nil {
 			return s, err
 		}
 		err = p.d.sync()
@@ -201,12 +201,7 @@ func (d *driver) function(mod uintptr, name string) (uintptr, error) {
 
 // launch starts one of the product's kernels on the grid that fills the GPU.
 func (d *Device) launch(f function, params ...unsafe.Pointer) error {
-	return d.launchGrid(f.handle, [3]uint32{f.blocks, 1, 1}, [3]uint32{256, 1, 1}, 0, params)
-}
-
-// launchGrid queues a kernel on the work stream.
-func (d *Device) launchGrid(fn uintptr, grid, block [3]uint32, shared uint32, params []unsafe.Pointer) error {
-	return d.launchIn(d.work, fn, grid, block, shared, params)
+	return d.launchIn(d.work, f.handle, [3]uint32{f.blocks, 1, 1}, [3]uint32{256, 1, 1}, 0, params)
 }
 
 // launchIn queues a kernel on a stream. The parameters are pinned until cuLaunchKernel has
@@ -299,7 +294,7 @@ func (a *arena) load(l *gpu.PTXLaunch) (launch func() error, name string, err er
 	for i := range l.Scalars {
 		list = append(list, unsafe.Pointer(&l.Scalars[i]))
 	}
-	return func() error { return a.d.launchGrid(fn, l.Grid, l.Block, l.Shared, list) }, e.Name, nil
+	return func() error { return a.d.launchIn(a.d.work, fn, l.Grid, l.Block, l.Shared, list) }, e.Name, nil
 }
 
 // upload and download queue copies on the work stream; download waits for its own.

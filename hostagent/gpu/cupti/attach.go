@@ -247,10 +247,7 @@ func (r *recorder) flush() error {
 	if err != nil {
 		r.log.Trouble(err.Error())
 	}
-	r.pool.mu.Lock()
-	kept := len(r.pool.own) - len(r.pool.free)
-	r.pool.mu.Unlock()
-	if err == nil && kept > 0 {
+	if kept := len(r.pool.out()); err == nil && kept > 0 {
 		trouble := fmt.Sprintf("%d of CUPTI's buffers never came back, so kernels are missing: another profiler took "+
 			"CUPTI unseen", kept)
 		if attached.unwatched != nil {

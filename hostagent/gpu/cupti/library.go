@@ -87,14 +87,11 @@ func (l *library) check(what string, result uint32) error {
 	if result == 0 {
 		return nil
 	}
-	text := "unknown result"
-	if l.ResultString != nil {
-		var p *byte
-		if l.ResultString(result, &p) == 0 && p != nil {
-			text = dl.String(p)
-		}
+	var text *byte
+	if l.ResultString != nil && l.ResultString(result, &text) != 0 {
+		text = nil
 	}
-	return fmt.Errorf("%s: %s (%d)", what, text, result)
+	return fmt.Errorf("%s: %s (%d)", what, cmp.Or(dl.String(text), "unknown result"), result)
 }
 
 // names of the library, the newest first; the plain one is the toolkit's link.
@@ -312,7 +309,8 @@ type recorder struct {
 func newRecorder(lib *library, drv *driver, l layout, log *launchlog.Writer) *recorder {
 	r := &recorder{
 		lib: lib, drv: drv, layout: l, log: log, pool: pool{size: bufferBytes, own: map[uintptr]bool{}},
-		names: map[uintptr]known{}, devices: map[uint32]bool{},
+		names: map[uintptr]known{}, devices: map[uint32]bool{}, program: program{kinds: map[uint32]bool{}},
+		ranges: map[string]uint32{},
 	}
 	r.pool.stock(spare)
 	return r

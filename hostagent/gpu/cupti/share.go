@@ -330,9 +330,6 @@ func (r *recorder) enable(kind uint32) uint32 {
 	}
 	p := &r.program
 	p.mu.Lock()
-	if p.kinds == nil {
-		p.kinds = map[uint32]bool{}
-	}
 	p.kinds[kind], p.stopped = true, false
 	p.mu.Unlock()
 	if p.used() {
@@ -406,9 +403,6 @@ func (r *recorder) logRanges() {
 	r.named.list = nil
 	r.named.mu.Unlock()
 	for _, x := range list {
-		if r.ranges == nil {
-			r.ranges = map[string]uint32{}
-		}
 		i, ok := r.ranges[x.name]
 		if !ok {
 			if i, ok = r.log.Name([]byte(x.name)); !ok {

@@ -144,26 +144,33 @@ type Writer struct {
 func NewWriter(w io.Writer, pid, cupti uint32, started int64) *Writer {
 	out := &Writer{w: w, buf: make([]byte, 0, flushBytes+maxText+64), started: started, lastStart: started}
 	out.buf = append(out.buf, magic...)
-	out.uint(uint64(pid), uint64(cupti))
-	out.int(started)
+	out.numbers(uint64(pid), uint64(cupti), signed(started))
 	return out
 }
 
-func (w *Writer) uint(values ...uint64) {
+func (w *Writer) numbers(values ...uint64) {
 	for _, v := range values {
 		w.buf = binary.AppendUvarint(w.buf, v)
 	}
 }
 
-func (w *Writer) int(v int64) { w.buf = binary.AppendVarint(w.buf, v) }
+// signed is a number among others that have no sign, as binary.AppendVarint writes it.
+func signed(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
+
+// entry adds an entry of a tag and numbers. It first writes the buffer when that is full.
+func (w *Writer) entry(tag byte, values ...uint64) {
+	if len(w.buf) >= flushBytes {
+		_ = w.Flush() // the error is kept, and returned by End
+	}
+	w.buf = append(w.buf, tag)
+	w.numbers(values...)
+}
 
 // text adds an entry of a tag and a text, which is cut to maxText.
 func (w *Writer) text(tag byte, s []byte) {
 	s = s[:min(len(s), maxText)]
-	w.buf = append(w.buf, tag)
-	w.uint(uint64(len(s)))
+	w.entry(tag, uint64(len(s)))
 	w.buf = append(w.buf, s...)
-	w.spill()
 }
 
 // Name adds a name and returns its index; ok is false when the table is full.
@@ -178,26 +185,19 @@ func (w *Writer) Name(name []byte) (index uint32, ok bool) {
 
 // Device adds a device's UUID.
 func (w *Writer) Device(ordinal uint32, uuid [16]byte) {
-	w.buf = append(w.buf, tagDevice)
-	w.uint(uint64(ordinal))
+	w.entry(tagDevice, uint64(ordinal))
 	w.buf = append(w.buf, uuid[:]...)
-	w.spill()
 }
 
 // Kernel adds one execution; its name must have been added.
 func (w *Writer) Kernel(k *Kernel) {
-	w.buf = append(w.buf, tagKernel)
-	w.uint(uint64(k.Name))
 	// Distances from the kernel before: they take two or three bytes instead of nine.
-	w.int(k.Start - w.lastStart)
-	w.int(k.End - k.Start)
-	w.uint(uint64(k.Device), uint64(k.Stream))
-	w.int(int64(k.Correlation) - int64(w.lastCorr))
-	w.uint(uint64(k.Graph), uint64(k.Grid[0]), uint64(k.Grid[1]), uint64(k.Grid[2]))
-	w.uint(uint64(k.Block[0]), uint64(k.Block[1]), uint64(k.Block[2]))
+	start, correlation := signed(k.Start-w.lastStart), signed(int64(k.Correlation)-int64(w.lastCorr))
+	w.entry(tagKernel, uint64(k.Name), start, signed(k.End-k.Start), uint64(k.Device), uint64(k.Stream), correlation,
+		uint64(k.Graph), uint64(k.Grid[0]), uint64(k.Grid[1]), uint64(k.Grid[2]), uint64(k.Block[0]),
+		uint64(k.Block[1]), uint64(k.Block[2]))
 	w.lastStart, w.lastCorr = k.Start, k.Correlation
 	w.kernels++
-	w.spill()
 }
 
 // Reported counts kernel records as CUPTI handed them out, written or not.
@@ -206,56 +206,34 @@ func (w *Writer) Reported(n uint64) { w.reported += n }
 // Dropped notes records that CUPTI lost.
 func (w *Writer) Dropped(n uint64) {
 	w.dropped += n
-	w.buf = append(w.buf, tagDropped)
-	w.uint(n)
-	w.spill()
+	w.entry(tagDropped, n)
 }
 
 // Marker adds a marker that was played; it has at least one edge.
 func (w *Writer) Marker(m *Marker) {
 	edges := m.Edges[:min(len(m.Edges), maxEdges)]
-	w.buf = append(w.buf, tagMarker)
-	w.uint(uint64(m.Kind), uint64(len(edges)))
-	w.int(int64(m.First))
+	w.entry(tagMarker, uint64(m.Kind), uint64(len(edges)), signed(int64(m.First)))
 	last := w.started
 	for _, e := range edges {
-		w.int(e - last)
+		w.numbers(signed(e - last))
 		last = e
 	}
-	w.spill()
 }
 
 // Trouble notes why something is missing.
 func (w *Writer) Trouble(s string) { w.text(tagTrouble, []byte(s)) }
 
 // Yielded notes when (ns since 1970) the program ended CUPTI's work.
-func (w *Writer) Yielded(at int64) {
-	w.buf = append(w.buf, tagYielded)
-	w.int(at - w.started)
-}
+func (w *Writer) Yielded(at int64) { w.entry(tagYielded, signed(at-w.started)) }
 
 // Range adds an event of a range; its name must have been added.
 func (w *Writer) Range(r *Range) {
-	w.buf = append(w.buf, tagRange, byte(r.Kind))
-	w.uint(uint64(r.Thread), uint64(r.Domain), r.ID)
-	w.int(r.At - w.started)
-	w.uint(uint64(r.Name))
-	w.spill()
+	w.entry(tagRange, uint64(r.Kind), uint64(r.Thread), uint64(r.Domain), r.ID, signed(r.At-w.started), uint64(r.Name))
 }
 
 // Call adds the call that launched the kernels of a correlation.
 func (w *Writer) Call(correlation uint32, c Call) {
-	w.buf = append(w.buf, tagCall)
-	w.uint(uint64(correlation), uint64(c.Thread))
-	w.int(c.At - w.started)
-	w.spill()
-}
-
-// spill writes the buffer when it is full.
-func (w *Writer) spill() {
-	if len(w.buf) >= flushBytes {
-		_ = w.Flush() // the error is kept, and returned by End
-	}
+	w.entry(tagCall, uint64(correlation), uint64(c.Thread), signed(c.At-w.started))
 }
 
 // Flush writes the buffered entries to the file.
@@ -269,8 +247,7 @@ func (w *Writer) Flush() error {
 
 // End makes the log whole with its counts. More may follow, and another End.
 func (w *Writer) End() error {
-	w.buf = append(w.buf, tagEnd)
-	w.uint(w.kernels, w.reported, w.dropped)
+	w.entry(tagEnd, w.kernels, w.reported, w.dropped)
 	return w.Flush()
 }
 
@@ -282,7 +259,6 @@ type Reader struct {
 	in        *counted
 	lastStart int64
 	lastCorr  uint32
-	dropped   uint64
 	err       error // of the entry that is being read
 }
 
@@ -311,7 +287,9 @@ func Open(r io.Reader) (*Reader, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("%w: its head: %w", ErrNotLog, l.err)
 	}
-	l.Process = Process{PID: uint32(pid), CUPTI: uint32(cupti), Started: started, Devices: map[uint32][16]byte{}}
+	l.Process = Process{
+		PID: uint32(pid), CUPTI: uint32(cupti), Started: started, Devices: map[uint32][16]byte{}, Calls: map[uint32]Call{},
+	}
 	l.lastStart = started
 	return l, nil
 }
@@ -370,8 +348,7 @@ func (l *Reader) entry(tag byte, k *Kernel) (kernel bool, err error) {
 			p.Devices[uint32(ordinal)] = uuid
 		}
 	case tagDropped:
-		l.dropped += l.upTo(math.MaxInt64)
-		p.Dropped = l.dropped
+		p.Dropped += l.upTo(math.MaxInt64)
 	case tagYielded:
 		p.Yielded = p.Started + l.int()
 	case tagRange:
@@ -468,9 +445,6 @@ func (l *Reader) call() {
 	correlation, thread, at := l.upTo(math.MaxUint32), l.upTo(math.MaxUint32), l.int()
 	l.refuse(len(p.Calls) >= mostRanges, "more than %d calls", mostRanges)
 	if l.err == nil {
-		if p.Calls == nil {
-			p.Calls = map[uint32]Call{}
-		}
 		p.Calls[uint32(correlation)] = Call{uint32(thread), p.Started + at}
 	}
 }

@@ -2,6 +2,7 @@
 package nvml
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -114,11 +115,7 @@ func (l *library) check(call string, r result) error {
 	if r == success {
 		return nil
 	}
-	said := "unknown error"
-	if p := l.ErrorString(r); p != nil {
-		said = dl.String(p)
-	}
-	return fmt.Errorf("%w: %s: %s (%d)", ErrNVML, call, said, int32(r))
+	return fmt.Errorf("%w: %s: %s (%d)", ErrNVML, call, cmp.Or(dl.String(l.ErrorString(r)), "unknown error"), int32(r))
 }
 
 // number decodes the union of a field value by its type (nvmlValueType_t).

@@ -69,7 +69,7 @@ func (d *Device) Open(ctx context.Context) error {
 	if d.open {
 		return nil
 	}
-	if _, err := d.cfg.Plant.SetLoad(d.cfg.Clock.Now(), load.ActiveIdle); err != nil {
+	if _, err := d.cfg.Plant.SetSteps(d.cfg.Clock.Now(), []load.Step{{Load: load.ActiveIdle}}); err != nil {
 		return fmt.Errorf("sim: open: %w", err)
 	}
 	d.open = true
@@ -128,7 +128,7 @@ func (d *Device) await(ctx context.Context, t time.Time) error {
 	}
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, e := d.cfg.Plant.SetLoad(now, load.ActiveIdle); e != nil {
+	if _, e := d.cfg.Plant.SetSteps(now, []load.Step{{Load: load.ActiveIdle}}); e != nil {
 		return fmt.Errorf("%w (and the load could not be taken off: %v)", err, e)
 	}
 	return err
@@ -195,7 +195,7 @@ func (d *Device) Close() error {
 	d.open = false
 	now := d.cfg.Clock.Now()
 	d.cfg.Plant.Cancel(now)
-	if _, err := d.cfg.Plant.SetLoad(now, load.Idle); err != nil {
+	if _, err := d.cfg.Plant.SetSteps(now, []load.Step{{Load: load.Idle}}); err != nil {
 		return fmt.Errorf("sim: close: %w", err)
 	}
 	return nil
@@ -291,7 +291,7 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	}
 	// The whole train is laid down ahead of the meter's clock, in parts: the plant must have a
 	// step before the meter reads it. The first part may begin late, each other one where the one before ends.
-	steps, ran := lay(&t, k, carrier)
+	steps, _ := lay(&t, k, carrier, time.Time{})
 	steps = append(steps, load.Step{Load: load.ActiveIdle})
 	begin := d.launch().Add(time.Duration(min(len(steps), maxSteps)) * perStep)
 	end := begin
@@ -312,24 +312,23 @@ func (d *Device) RunTrain(ctx context.Context, t gpu.Train) (gpu.Ran, error) {
 	if err := d.await(ctx, end); err != nil {
 		return gpu.Ran{}, fmt.Errorf("sim: train: %w", err)
 	}
-	return shift(ran, begin), nil
+	_, ran := lay(&t, k, carrier, begin)
+	return ran, nil
 }
 
-// lay returns the steps of a train, and how it runs, from time zero on.
-func lay(t *gpu.Train, k Kernel, carrier load.State) (steps []load.Step, ran gpu.Ran) {
-	var now time.Duration
-	var zero time.Time
+// lay returns the steps of a train, and how it runs from an instant on.
+func lay(t *gpu.Train, k Kernel, carrier load.State, now time.Time) (steps []load.Step, ran gpu.Ran) {
 	put := func(s ...load.Step) {
 		steps = append(steps, s...)
-		now += length(s)
+		now = now.Add(length(s))
 	}
 	lengths := t.Lengths()
 	for _, p := range t.Phases {
-		r := gpu.RanPhase{Span: gpu.Span{Start: zero.Add(now)}}
+		r := gpu.RanPhase{Span: gpu.Span{Start: now}}
 		start := func() {
 			r.Inserted++
 			if t.Starts {
-				r.Starts = append(r.Starts, zero.Add(now))
+				r.Starts = append(r.Starts, now)
 			}
 		}
 		for range p.Slices {
@@ -344,7 +343,7 @@ func lay(t *gpu.Train, k Kernel, carrier load.State) (steps []load.Step, ran gpu
 			start()
 			put(k.bare(i, p.Bare)...)
 		}
-		r.Span.End = zero.Add(now)
+		r.Span.End = now
 		ran.Phases = append(ran.Phases, r)
 	}
 	return steps, ran
@@ -364,19 +363,4 @@ func (k Kernel) bare(i, n int) []load.Step {
 	last := &steps[len(steps)-1]
 	last.For = max(last.For-k.Overlap, 0)
 	return steps
-}
-
-// shift moves a train from time zero to where it began.
-func shift(ran gpu.Ran, begin time.Time) gpu.Ran {
-	var zero time.Time
-	move := func(t *time.Time) { *t = begin.Add(t.Sub(zero)) }
-	for i := range ran.Phases {
-		p := &ran.Phases[i]
-		move(&p.Span.Start)
-		move(&p.Span.End)
-		for j := range p.Starts {
-			move(&p.Starts[j])
-		}
-	}
-	return ran
 }

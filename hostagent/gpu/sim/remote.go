@@ -27,15 +27,8 @@ import (
 // (wattmark emulate --gpu sim:SOCKET) instead of a real one.
 const Prefix = "sim:"
 
-// LoadChange is the request for a load at a time of day. Sent, in this
-// and the other requests, is when the caller sends the request.
-type LoadChange struct {
-	At   time.Time
-	Load load.State
-	Sent Moment
-}
-
-// StepsChange is the request for several steps of load.
+// StepsChange is the request for steps of load from a time of day on; idleness alone ends the
+// caller's context. Sent, in this and the other requests, is when the caller sends the request.
 type StepsChange struct {
 	At    time.Time
 	Steps []load.Step
@@ -62,8 +55,8 @@ func Now() Moment {
 	return Moment{time.Now(), time.Duration(up.Nano())}
 }
 
-// Connection calls the board of another process. It is safe for concurrent use; calls wait
-// for each other.
+// Connection calls the board of another process, and is that as a Plant. It is safe for concurrent
+// use; calls wait for each other.
 type Connection struct {
 	mu   sync.Mutex
 	conn net.Conn
@@ -110,18 +103,9 @@ func (c *Connection) Call(method string, args, reply any) error {
 // Close closes the connection, which ends the caller's context on the card.
 func (c *Connection) Close() error { return c.conn.Close() }
 
-// RemotePlant is a board in another process. It is safe for concurrent use.
-type RemotePlant struct{ C *Connection }
-
-// SetLoad sets the load from an instant on, and returns the actual instant.
-func (p RemotePlant) SetLoad(at time.Time, l load.State) (begin time.Time, err error) {
-	err = p.C.Call("SetLoad", LoadChange{at, l, Now()}, &begin)
-	return OnClockOf(at, begin), err
-}
-
 // SetSteps schedules steps of load from an instant on, and returns the actual beginning.
-func (p RemotePlant) SetSteps(at time.Time, steps []load.Step) (begin time.Time, err error) {
-	err = p.C.Call("SetSteps", StepsChange{at, steps, Now()}, &begin)
+func (c *Connection) SetSteps(at time.Time, steps []load.Step) (begin time.Time, err error) {
+	err = c.Call("SetSteps", StepsChange{at, steps, Now()}, &begin)
 	return OnClockOf(at, begin), err
 }
 
@@ -131,14 +115,14 @@ func OnClockOf(asked, answer time.Time) time.Time { return asked.Add(answer.Sub(
 
 // Cancel removes the steps after an instant. Errors are ignored: a board whose process has
 // ended has no steps.
-func (p RemotePlant) Cancel(after time.Time) {
-	_ = p.C.Call("Cancel", TimeSpan{From: after, Sent: Now()}, nil)
+func (c *Connection) Cancel(after time.Time) {
+	_ = c.Call("Cancel", TimeSpan{From: after, Sent: Now()}, nil)
 }
 
 // MeanPower returns the true mean power of a span; NaN if it is unknown.
-func (p RemotePlant) MeanPower(from, to time.Time) measure.Watt {
+func (c *Connection) MeanPower(from, to time.Time) measure.Watt {
 	var w measure.Watt
-	if p.C.Call("MeanPower", TimeSpan{from, to, Now()}, &w) != nil {
+	if c.Call("MeanPower", TimeSpan{from, to, Now()}, &w) != nil {
 		return measure.Watt(math.NaN())
 	}
 	return w
@@ -151,7 +135,7 @@ const RemoteLaunch = 5 * time.Millisecond
 // RemoteDevice is a simulated GPU with its connection to the emulator, which Close closes.
 type RemoteDevice struct {
 	*Device
-	Plant RemotePlant
+	Plant *Connection
 	log   *launches
 }
 
@@ -164,7 +148,7 @@ func (d RemoteDevice) RunBenchmark(ctx context.Context, b gpu.Benchmark, length 
 
 // Close ends the context, the launch log and the connection.
 func (d RemoteDevice) Close() error {
-	return errors.Join(d.Device.Close(), d.log.end(), d.Plant.C.Close())
+	return errors.Join(d.Device.Close(), d.log.end(), d.Plant.Close())
 }
 
 // launches is a launch log of the kernels of one simulated GPU in this process. Its file is made
@@ -211,12 +195,12 @@ func (l *launches) end() error {
 // shares the device's connection.
 type RemoteSensor struct {
 	*Sensor
-	plant RemotePlant
+	plant *Connection
 }
 
 // Processes returns the processes on the card within a span, from the emulator.
 func (s RemoteSensor) Processes(within gpu.Span) (out []gpu.ProcessUse, err error) {
-	err = s.plant.C.Call("Processes", TimeSpan{within.Start, within.End, Now()}, &out)
+	err = s.plant.Call("Processes", TimeSpan{within.Start, within.End, Now()}, &out)
 	return out, err
 }
 
@@ -241,12 +225,11 @@ func FindRemote(socket string, k *Kernel) (RemoteDevice, RemoteSensor, error) {
 	if err != nil {
 		return RemoteDevice{}, RemoteSensor{}, err
 	}
-	p := RemotePlant{c}
 	// If this fails, the process only lacks a name in the list of processes.
 	_ = c.Call("Hello", gpu.ProcessUse{PID: os.Getpid(), Name: filepath.Base(os.Args[0])}, nil)
-	dev, err := Find(Config{Plant: p, Launch: RemoteLaunch, Kernel: k, Seed: SocketSeed(socket)})
+	dev, err := Find(Config{Plant: c, Launch: RemoteLaunch, Kernel: k, Seed: SocketSeed(socket)})
 	if err != nil {
 		return RemoteDevice{}, RemoteSensor{}, errors.Join(err, c.Close())
 	}
-	return RemoteDevice{dev, p, &launches{}}, RemoteSensor{NewSensor(p, Wall{}, Response{}), p}, nil
+	return RemoteDevice{dev, c, &launches{}}, RemoteSensor{NewSensor(c, Wall{}, Response{}), c}, nil
 }

@@ -114,15 +114,11 @@ func floorDiv(a, b int64) int64 {
 
 // Plant draws the simulated power. It is safe for concurrent use.
 type Plant interface {
-	// SetLoad changes the load at an instant, which may lie in the future. It
-	// returns when the load really changes, which is later than at where a meter
-	// had already read on.
-	SetLoad(at time.Time, l load.State) (time.Time, error)
-	// SetSteps lays steps down one after another from an instant on, all at once: a
-	// whole marker is laid down before it is played, so that its edges depend neither
-	// on when a goroutine wakes up nor on how far a meter has read meanwhile. It
-	// returns when the first really begins; the load of the last one stays, though it
-	// may last no time.
+	// SetSteps lays steps down one after another from an instant on, which may lie in the
+	// future, all at once: a whole marker is laid down before it is played, so that its edges
+	// depend neither on when a goroutine wakes up nor on how far a meter has read meanwhile. It
+	// returns when the first really begins, which is later than at where a meter had already
+	// read on; the load of the last one stays, though it may last no time.
 	SetSteps(at time.Time, steps []load.Step) (time.Time, error)
 	// Cancel drops every change that was laid down for after an instant.
 	Cancel(after time.Time)

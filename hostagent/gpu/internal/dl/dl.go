@@ -83,8 +83,11 @@ func Find(lib uintptr, names ...string) uintptr {
 	return 0
 }
 
-// String copies a NUL-terminated C string; it is cut after 4096 bytes.
+// String copies a NUL-terminated C string; it is empty for nil, and cut after 4096 bytes.
 func String(p *byte) string {
+	if p == nil {
+		return ""
+	}
 	n := 0
 	for n < 4096 && *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
 		n++

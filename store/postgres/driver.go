@@ -85,7 +85,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 // ExecContext runs a statement. In a transaction an INSERT of one row is gathered and reported as one row; any
-// other statement that names a table of gathered rows first sends all of them.
+// other statement first sends the gathered rows.
 func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Result, error) {
 	s, err := translated(q)
 	if err != nil {
@@ -93,24 +93,24 @@ func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedVal
 	}
 	// A nil gatherer: outside of a transaction rows are written at once.
 	if c.rows != nil {
-		if s.row != "" {
+		if s.row {
 			return driver.RowsAffected(1), c.rows.add(ctx, s, args)
 		}
-		if err := c.rows.flushFor(ctx, s); err != nil {
+		if err := c.rows.flush(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return c.Conn.ExecContext(ctx, s.text, args)
 }
 
-// QueryContext runs a query, behind the gathered rows that it might see.
+// QueryContext runs a query, behind the gathered rows.
 func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
 	s, err := translated(q)
 	if err != nil {
 		return nil, err
 	}
 	if c.rows != nil {
-		if err := c.rows.flushFor(ctx, s); err != nil {
+		if err := c.rows.flush(ctx); err != nil {
 			return nil, err
 		}
 		// Within a transaction a broken connection is an error: its earlier statements are lost.
@@ -135,7 +135,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if err != nil {
 		return nil, c.stale(err)
 	}
-	c.rows = &gatherer{conn: c, tables: map[string]bool{}}
+	c.rows = &gatherer{conn: c}
 	return &tx{inner: inner, conn: c, ctx: ctx}, nil
 }
 
@@ -176,13 +176,12 @@ func (notCommitted) NotCommitted() bool { return true }
 // gatherBytes is how much is gathered at most.
 const gatherBytes = 1 << 20
 
-// gatherer keeps the inserts of a transaction, so that the server is waited for once for many of them: until a statement
-// names a table of theirs, until they are many, or until the commit.
+// gatherer keeps the inserts of a transaction, so that the server is waited for once for many of them: until another
+// statement, until they are many, or until the commit.
 type gatherer struct {
-	conn   *conn
-	batch  pgx.Batch // in the order in which they came, which foreign keys want
-	tables map[string]bool
-	bytes  int
+	conn  *conn
+	batch pgx.Batch // in the order in which they came, which foreign keys want
+	bytes int
 }
 
 // add keeps a row; the arguments are copied.
@@ -202,20 +201,8 @@ func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedVal
 		}
 	}
 	g.batch.Queue(s.text, row...)
-	g.tables[s.row] = true
 	if g.bytes > gatherBytes {
 		return g.flush(ctx)
-	}
-	return nil
-}
-
-// flushFor sends the rows where a statement might see some of them.
-func (g *gatherer) flushFor(ctx context.Context, s *statement) error {
-	for table := range g.tables {
-		// words are the names in the statement's text; a name in a comment or text only sends rows early.
-		if s.words[table] {
-			return g.flush(ctx)
-		}
 	}
 	return nil
 }
@@ -224,7 +211,6 @@ func (g *gatherer) flushFor(ctx context.Context, s *statement) error {
 func (g *gatherer) flush(ctx context.Context) error {
 	batch := g.batch
 	g.batch, g.bytes = pgx.Batch{}, 0
-	clear(g.tables)
 	if batch.Len() == 0 {
 		return nil
 	}
@@ -242,16 +228,15 @@ func (g *gatherer) flush(ctx context.Context) error {
 
 // statement is a translated statement.
 type statement struct {
-	text  string
-	row   string          // the table in which it stores one row of parameters, and does nothing else; empty for others
-	words map[string]bool // lower case: the tables that it names are among them
+	text string
+	row  bool // it stores one row of parameters, and does nothing else
 }
 
 var (
 	// sqlToken matches texts, quoted names and comments; the three translated forms; words.
 	sqlToken = lazy.Regexp(`'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|(?i:\s+MATCH\s+\?\d*)|\?\d*|\w+`)
-	// rowInsert matches an insert of one row of parameters, and its table.
-	rowInsert = lazy.Regexp(`^\s*INSERT INTO "?(\w+)"?\s*(?:\([^()]*\))?\s*VALUES\s*\((?:\s*\?\s*,)*\s*\?\s*\)` +
+	// rowInsert matches an insert of one row of parameters.
+	rowInsert = lazy.Regexp(`^\s*INSERT INTO "?\w+"?\s*(?:\([^()]*\))?\s*VALUES\s*\((?:\s*\?\s*,)*\s*\?\s*\)` +
 		`\s*(?:ON CONFLICT(?:\s*\([^()]*\) DO UPDATE SET [^()?]*| DO NOTHING))?\s*$`)
 )
 
@@ -260,7 +245,7 @@ var ofFiles = []string{"pragma", "sqlite_master", "sqlite_schema", "vacuum", "at
 
 // translate translates a statement. Errors wrap store.ErrFileOnly.
 func translate(q string) (*statement, error) {
-	s := &statement{words: map[string]bool{}}
+	words := map[string]bool{} // lower case: the tables that it names are among them
 	params := 0
 	param := func(t string) string {
 		if n := strings.TrimLeft(t, "?"); n != "" {
@@ -269,12 +254,12 @@ func translate(q string) (*statement, error) {
 		params++
 		return "$" + strconv.Itoa(params)
 	}
-	s.text = sqlToken().ReplaceAllStringFunc(q, func(t string) string {
+	text := sqlToken().ReplaceAllStringFunc(q, func(t string) string {
 		switch {
 		case t[0] == '\'' || strings.HasPrefix(t, "--"):
 			return t
 		case t[0] == '"':
-			s.words[strings.ToLower(strings.ReplaceAll(t[1:len(t)-1], `""`, `"`))] = true
+			words[strings.ToLower(strings.ReplaceAll(t[1:len(t)-1], `""`, `"`))] = true
 			return t
 		case t[0] == '?':
 			return param(t)
@@ -282,18 +267,15 @@ func translate(q string) (*statement, error) {
 			return ".words @@ wattmark_words(" + param(t[strings.Index(t, "?"):]) + ")"
 		}
 		word := strings.ToLower(t)
-		if s.words[word] = true; word == "json_each" {
+		if words[word] = true; word == "json_each" {
 			return "wattmark_each"
 		}
 		return t
 	})
-	for w := range s.words {
+	for w := range words {
 		if slices.Contains(ofFiles, w) || strings.HasPrefix(w, "pragma_") {
 			return nil, fmt.Errorf("%w (%s) in: %s", store.ErrFileOnly, w, q)
 		}
 	}
-	if m := rowInsert().FindStringSubmatch(q); m != nil {
-		s.row = m[1]
-	}
-	return s, nil
+	return &statement{text, rowInsert().MatchString(q)}, nil
 }

@@ -39,44 +39,45 @@ func TestFilesOnly(t *testing.T) {
 
 func TestInsertsThatCanBeGathered(t *testing.T) {
 	const update = `ON CONFLICT(a,b) DO UPDATE SET offset=excluded.offset`
-	for q, table := range map[string]string{
-		`INSERT INTO t VALUES(?,?,?)`:                                   "t",
-		`INSERT INTO "t" VALUES(?,?,?)`:                                 "t",
-		`INSERT INTO t("offset", a) VALUES(?,?) ON CONFLICT DO NOTHING`: "t",
-		` INSERT INTO t VALUES (?, ?, ?) ` + update + ` `:               "t",
-		`INSERT INTO t(a) VALUES(?) RETURNING a`:                        "",
-		`INSERT INTO t(a) VALUES(NULL)`:                                 "",
-		`INSERT INTO t(a) VALUES(?1)`:                                   "", // may stand twice
-		`INSERT INTO t(a) VALUES(?),(?)`:                                "",
-		`INSERT INTO t(a) VALUES(?) ON CONFLICT(a) DO UPDATE SET a=?`:   "",
-		`INSERT INTO t SELECT * FROM t`:                                 "",
-		`DELETE FROM t WHERE a=?`:                                       "",
-		`INSERT INTO t(a) VALUES(?`:                                     "",
-		`INSERT`:                                                        "",
-		``:                                                              "",
+	for q, want := range map[string]bool{
+		`INSERT INTO t VALUES(?,?,?)`:                                   true,
+		`INSERT INTO "t" VALUES(?,?,?)`:                                 true,
+		`INSERT INTO t("offset", a) VALUES(?,?) ON CONFLICT DO NOTHING`: true,
+		` INSERT INTO t VALUES (?, ?, ?) ` + update + ` `:               true,
+		`INSERT INTO t(a) VALUES(?) RETURNING a`:                        false,
+		`INSERT INTO t(a) VALUES(NULL)`:                                 false,
+		`INSERT INTO t(a) VALUES(?1)`:                                   false, // may stand twice
+		`INSERT INTO t(a) VALUES(?),(?)`:                                false,
+		`INSERT INTO t(a) VALUES(?) ON CONFLICT(a) DO UPDATE SET a=?`:   false,
+		`INSERT INTO t SELECT * FROM t`:                                 false,
+		`DELETE FROM t WHERE a=?`:                                       false,
+		`INSERT INTO t(a) VALUES(?`:                                     false,
+		`INSERT`:                                                        false,
+		``:                                                              false,
 	} {
 		s, err := translate(q)
 		if err != nil {
 			t.Errorf("%s: %v", q, err)
-		} else if s.row != table {
-			t.Errorf("%s: a row of table %q, want %q", q, s.row, table)
+		} else if s.row != want {
+			t.Errorf("%s: gathered: %t", q, s.row)
 		}
 	}
 }
 
-// A table is found in a statement whether its name is quoted or not: rows that were gathered
-// for it are sent before it is read.
+// A table is found in a statement whether its name is quoted or not.
 func TestTablesThatAStatementNames(t *testing.T) {
-	for _, q := range []string{`SELECT a FROM t`, `SELECT a FROM "t"`, `DELETE FROM "t" WHERE a=?`, `INSERT INTO "t" VALUES(?,?,?)`, `SELECT "a""b" FROM T`} {
-		s, err := translate(q)
-		if err != nil || !s.words["t"] || s.words[`"t"`] {
+	for _, q := range []string{
+		`SELECT a FROM sqlite_master`, `SELECT a FROM "sqlite_master"`, `DELETE FROM "sqlite_master" WHERE a=?`,
+		`INSERT INTO "sqlite_master" VALUES(?,?,?)`, `SELECT "a""b" FROM SQLITE_MASTER`,
+	} {
+		if s, err := translate(q); !errors.Is(err, store.ErrFileOnly) {
 			t.Errorf("%s: %v, %v", q, s, err)
 		}
 	}
 }
 
-// FuzzTranslate: no text makes the translation fail but one about files, and the table of an insert that can
-// be gathered is among the names of the statement.
+// FuzzTranslate: no text makes the translation fail but one about files, and a statement that can be gathered has
+// parameters.
 func FuzzTranslate(f *testing.F) {
 	for _, q := range []string{`INSERT INTO t VALUES(?,?,?)`, `SELECT 'a''b' -- x`, `INSERT INTO "t`, "?1?", "'\xff", ` MATCH ?`, `"`} {
 		f.Add(q)
@@ -86,8 +87,8 @@ func FuzzTranslate(f *testing.F) {
 		if err != nil && !errors.Is(err, store.ErrFileOnly) {
 			t.Fatalf("%q: %v", q, err)
 		}
-		if err == nil && s.row != "" && !s.words[strings.ToLower(s.row)] {
-			t.Fatalf("%q is an insert of a table %q that it does not name", q, s.row)
+		if err == nil && s.row && !strings.Contains(s.text, "$1") {
+			t.Fatalf("%q is an insert without parameters", q)
 		}
 	})
 }

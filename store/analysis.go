@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/fold"
 )
 
 // Analysis is a result that is worked out from tasks or files and used again: a sensor profile,
@@ -140,12 +141,7 @@ type Tiny struct {
 }
 
 // TinyBin is one point of a folded profile.
-type TinyBin struct {
-	At       measure.Seconds `json:"at_s"`
-	Power    measure.Watt    `json:"power_w"`
-	U        measure.Watt    `json:"u_w"`
-	Readings int             `json:"readings"`
-}
+type TinyBin = fold.Bin
 
 // PutTiny records the energy of a tiny kernel that a task yields, in place of an earlier record.
 // Errors wrap ErrNotFound.

@@ -76,7 +76,7 @@ func TestTinyIsKept(t *testing.T) {
 		Budget: []measure.Contribution{{Source: "gain x", U: 4e-6, Systematic: true}, {Source: "scatter", U: 3e-6}},
 		Length: 1e-5, Gap: 1e-6, Carrier: 190, DOF: 8, Residual: 1e-3,
 		Above:   measure.Estimate{Energy: 1e-3, U: 1e-5},
-		Profile: []TinyBin{{-1e-5, 190, 0.1, 31}, {1e-5, 250, 0.2, 29}},
+		Profile: []TinyBin{{At: -1e-5, Power: 190, U: 0.1, Readings: 31}, {At: 1e-5, Power: 250, U: 0.2, Readings: 29}},
 		Plan:    json.RawMessage(`{"Blocks":3}`), Warnings: []string{"warm"},
 	}
 	ok(t, d.PutTiny(t.Context(), id, want))

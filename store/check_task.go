@@ -43,15 +43,6 @@ type taskState struct {
 // end is the scan behind the chunk.
 func (h *head) end() int64 { return h.first + h.n }
 
-// columns is how many a chunk must have.
-// A stamped instrument's chunks have one more column, the residuals of the time stamps.
-func (t *taskState) columns() int64 {
-	if t.shape.tb.Stamped {
-		return int64(t.shape.channels) + 1
-	}
-	return int64(t.shape.channels)
-}
-
 // task checks one task. Repairs by a changed calibration or by changed markers would be wrong
 // from then on: findings of such a task are not mendable.
 func (c *checker) task(ctx context.Context, id TaskID) error {
@@ -158,8 +149,8 @@ func (c *checker) chunkPlace(t *taskState, i int) {
 		c.found(BadChunk, t.ID, "db repair sets it aside",
 			"it is there, but the task has no header to read it by").Chunk = h.no
 	// A packed chunk (chunk_cold) has no rows in chunk_column.
-	case !c.strange[t.cal] && h.columns != t.columns() && !(h.cold && h.columns == 0):
-		c.found(BadChunk, t.ID, asideRemedy, "it has %d columns of %d", h.columns, t.columns()).Chunk = h.no
+	case !c.strange[t.cal] && h.columns != t.shape.columns() && !(h.cold && h.columns == 0):
+		c.found(BadChunk, t.ID, asideRemedy, "it has %d columns of %d", h.columns, t.shape.columns()).Chunk = h.no
 	}
 	if i == 0 {
 		return
@@ -261,7 +252,7 @@ func (c *checker) chunks(ctx context.Context, t *taskState, pages *refolding) (w
 		case err != nil && !isCorrupt(err):
 			return false, err
 		// Damage of the columns that are missing was found by the chunk's place.
-		case err != nil && (h.columns == t.columns() || h.columns == 0 && h.cold):
+		case err != nil && (h.columns == t.shape.columns() || h.columns == 0 && h.cold):
 			c.found(BadChunk, t.ID, asideRemedy, "scans %d to %d: %v", h.first, h.end()-1, err).Chunk = h.no
 		}
 		if err == nil && x.Sums != nil {

@@ -21,6 +21,14 @@ type shape struct {
 	channels int
 }
 
+// columns is how many a chunk must have. A stamped instrument's chunks have one more, the residuals of the time stamps.
+func (sh shape) columns() int64 {
+	if sh.tb.Stamped {
+		return int64(sh.channels) + 1
+	}
+	return int64(sh.channels)
+}
+
 // The statements of AppendChunks. The first two walk the primary key (task_id, chunk_no): one step each,
 // however long the task.
 const (
@@ -245,11 +253,7 @@ func readChunk(ctx context.Context, on executor, id TaskID, from uint64, sh shap
 	}
 	if len(c.Columns) == 0 {
 		for _, packed := range values[[]byte](s, `SELECT data FROM chunk_cold WHERE task_id=? AND chunk_no=?`, id, c.No) {
-			n := sh.channels
-			if sh.tb.Stamped {
-				n++
-			}
-			s.failed(data.Unpack(c, n, packed), "%w: chunk %d", ErrCorrupt, c.No)
+			s.failed(data.Unpack(c, int(sh.columns()), packed), "%w: chunk %d", ErrCorrupt, c.No)
 		}
 	}
 	if s.err == nil {

@@ -239,6 +239,16 @@ func plain(text, glob *strings.Builder, r rune, wild bool) {
 	glob.WriteString(globOf(string(r)))
 }
 
+// NamePattern returns the pattern of a Query's name: a trailing * alone stands for any text, other signs for themselves.
+func NamePattern(name string) string {
+	head, prefix := strings.CutSuffix(name, "*")
+	head = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`).Replace(head)
+	if prefix {
+		head += "*"
+	}
+	return head
+}
+
 // globOf is a text as GLOB takes it for itself: a set of one where it would stand for more.
 func globOf(text string) string {
 	return strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]").Replace(text)

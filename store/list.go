@@ -400,19 +400,15 @@ func (d *DB) judged(ctx context.Context, id TaskID, verdicts []quality.Level) (b
 	return ok && slices.Contains(verdicts, v.Level), err
 }
 
-// list is the question as one for a page. Query matches whole names, or prefixes with a star
-// at the end; all other wildcards of a Filter are escaped.
+// list is the question as one for a page.
 func (q Query) list() ListQuery {
 	l := ListQuery{Order: cmp.Or(q.Order, ByID), Ascending: q.Ascending, Limit: cmp.Or(max(q.Limit, 0), 100)}
 	if q.Before != 0 {
 		l.After = &Position{ID: q.Before}
 	}
-	name, cut := strings.CutSuffix(q.Name, "*")
-	if name = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`).Replace(name); cut {
-		name += "*"
-	}
 	l.Filter = Filter{
-		User: q.User, Name: name, Job: q.Job, Since: q.Since, Until: q.Until, Without: q.Without, Search: q.Search,
+		User: q.User, Name: NamePattern(q.Name), Job: q.Job, Since: q.Since, Until: q.Until, Without: q.Without,
+		Search: q.Search,
 	}
 	for _, k := range slices.Sorted(maps.Keys(q.Tags)) {
 		l.Tags = append(l.Tags, Tag{k, q.Tags[k]})

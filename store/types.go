@@ -36,18 +36,13 @@ const (
 )
 
 // stateNames are the names of the states, by their numbers.
-var stateNames = [...]string{
+var stateNames = map[State]string{
 	Running: "running", Complete: "complete", Incomplete: "incomplete", Untrimmed: "untrimmed",
 	Failed: "failed", Partial: "partial",
 }
 
 // String returns the state's name, as JSON and tables show it.
-func (s State) String() string {
-	if s > 0 && int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (s State) String() string { return measure.NameOf(stateNames, s, "state") }
 
 // Instrument is the identity that the meter reported.
 type Instrument = measure.Identity
@@ -330,12 +325,7 @@ var eventNames = map[Event]string{
 	RevisedUntrimmed: "revised untrimmed", EndedFailed: "ended failed", RevisedFailed: "revised failed",
 }
 
-func (e Event) String() string {
-	if n, ok := eventNames[e]; ok {
-		return n
-	}
-	return fmt.Sprintf("event(%d)", uint8(e))
-}
+func (e Event) String() string { return measure.NameOf(eventNames, e, "event") }
 
 // Transitions is a table of a task's life. State 0 is that of a task that is not there yet.
 type Transitions map[State]map[Event]State

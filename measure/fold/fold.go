@@ -159,13 +159,13 @@ func (c *cell) add(p *measure.Powers, i int) {
 
 // Bin is one point of a profile.
 type Bin struct {
-	At    measure.Seconds // its middle, since the launch
-	Power measure.Watt    // mean of the readings that fell into it
+	At    measure.Seconds `json:"at_s"`    // its middle, since the launch
+	Power measure.Watt    `json:"power_w"` // mean of the readings that fell into it
 	// U is the standard uncertainty of Power against the other bins: scatter, and
 	// the instants' uncertainty times the slope. Errors that all bins share (gains,
 	// offsets) are in the energy's budget alone.
-	U measure.Watt
-	N int
+	U        measure.Watt `json:"u_w"`
+	Readings int          `json:"readings"`
 }
 
 // Profile is the power around one launch.
@@ -199,7 +199,7 @@ func (f *Folder) Profile() (Profile, error) {
 		}
 		mean := c.p / c.n
 		v := max(c.pp/c.n-mean*mean, 0) / (c.n - 1)
-		out.Bins = append(out.Bins, Bin{At: at, Power: measure.Watt(mean), U: measure.Watt(math.Sqrt(v)), N: int(c.n)})
+		out.Bins = append(out.Bins, Bin{At: at, Power: measure.Watt(mean), U: measure.Watt(math.Sqrt(v)), Readings: int(c.n)})
 	}
 	// The bins that show the level around the kernel: the instants' uncertainty must not carry it into them.
 	guard := 3*measure.Seconds(math.Hypot(float64(f.cfg.UStart), float64(f.cfg.UClock))) +
@@ -214,7 +214,7 @@ func (f *Folder) Profile() (Profile, error) {
 		lo, hi := &out.Bins[max(i-1, 0)], &out.Bins[min(i+1, len(out.Bins)-1)]
 		slope := float64(hi.Power-lo.Power) / float64(hi.At-lo.At)
 		b := &out.Bins[i]
-		u := math.Hypot(float64(f.cfg.UClock), float64(f.cfg.UStart)/math.Sqrt(float64(b.N)))
+		u := math.Hypot(float64(f.cfg.UClock), float64(f.cfg.UStart)/math.Sqrt(float64(b.Readings)))
 		b.U = measure.Watt(math.Hypot(float64(b.U), slope*u))
 	}
 	return out, nil

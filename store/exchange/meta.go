@@ -110,31 +110,29 @@ type RailMeta struct {
 
 // SpanMeta is a span of device time.
 type SpanMeta struct {
-	From float64 `json:"from_s"`
-	To   float64 `json:"to_s"`
+	From measure.Seconds `json:"from_s"`
+	To   measure.Seconds `json:"to_s"`
 }
 
 // ResultMeta is the task's result over its window; ± U is k = 2.
 type ResultMeta struct {
 	SpanMeta
-	EnergyJ  *float64  `json:"energy_j"`
-	EnergyUJ *float64  `json:"energy_u_j"`
-	MeanW    *float64  `json:"mean_w"`
-	Rails    []RailSum `json:"rails"`
+	measure.Estimate
+	Mean  measure.Watt `json:"mean_w"`
+	Rails []RailSum    `json:"rails"`
 }
 
 // RailSum is one rail's energy over the window.
 type RailSum struct {
-	Name     string   `json:"name"`
-	EnergyJ  *float64 `json:"energy_j"`
-	EnergyUJ *float64 `json:"energy_u_j"`
+	Name string `json:"name"`
+	measure.Estimate
 }
 
 // ClockMeta relates the clocks: t_meter = a + b·(t_host − origin), with t_host in seconds since 1970.
 type ClockMeta struct {
-	OriginS float64 `json:"origin_s"`
-	A       float64 `json:"a_s"`
-	B       float64 `json:"b"`
+	Origin measure.Seconds `json:"origin_s"`
+	A      measure.Seconds `json:"a_s"`
+	B      float64         `json:"b"`
 }
 
 // EventMeta is an event of a stretch of scans.
@@ -162,16 +160,11 @@ func NewMeta(t *store.Task, program string) Meta {
 	i.Kind, i.Model, i.Serial, i.Firmware = from.Kind, from.Model, from.Serial, from.Firmware
 	m.Setup = setupMeta(t)
 	if r := t.Result; r != nil {
-		m.Result = &ResultMeta{
-			SpanMeta: SpanMeta{float64(r.From), float64(r.To)},
-			EnergyJ:  number(r.Total.Energy), EnergyUJ: number(r.Total.U), MeanW: number(r.Mean),
-		}
-		for _, x := range r.Rails {
-			m.Result.Rails = append(m.Result.Rails, RailSum{x.Name, number(x.Energy.Energy), number(x.Energy.U)})
-		}
+		rails := lists.Map(r.Rails, func(x measure.RailResult) RailSum { return RailSum{x.Name, x.Energy} })
+		m.Result = &ResultMeta{SpanMeta{r.From, r.To}, r.Total, r.Mean, rails}
 	}
 	if f := t.Clock; f != nil {
-		m.Clock = &ClockMeta{float64(f.Origin), float64(f.A), f.B}
+		m.Clock = &ClockMeta{f.Origin, f.A, f.B}
 	}
 	m.Events = lists.Map(t.Events[:min(len(t.Events), metaEvents)], func(e measure.Event) EventMeta {
 		return EventMeta{e.Kind.String(), e.FirstScan, e.Scans, e.Exact, e.Detail}
@@ -209,15 +202,6 @@ func setupMeta(t *store.Task) SetupMeta {
 
 // JSON returns the metadata as one line.
 func (m *Meta) JSON() ([]byte, error) { return json.Marshal(m) }
-
-// number returns a value that JSON can carry: none where v is not finite.
-func number[T ~float64](v T) *float64 {
-	f := float64(v)
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil
-	}
-	return &f
-}
 
 // hostTime maps device time to the host's clock.
 type hostTime struct {

@@ -106,7 +106,7 @@ func NewTable(ctx context.Context, db Chunks, t *store.Task, program string, c C
 	out := &Table{Meta: NewMeta(t, program)}
 	// The span of the metadata is the one asked for, not that of the rows in it.
 	if w := c.Window; w != nil {
-		out.Meta.Span = &SpanMeta{float64(w.From), float64(w.To)}
+		out.Meta.Span = &SpanMeta{w.From, w.To}
 	}
 	s := scans{ctx: ctx, db: db, id: t.ID, setup: &t.Setup, window: c.Window, meta: &out.Meta, hostTime: c.HostTime}
 	if c.Raw {

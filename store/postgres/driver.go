@@ -17,10 +17,7 @@ import (
 )
 
 // connector opens connections that understand the store's SQL.
-type connector struct {
-	inner   driver.Connector
-	grammar *grammar
-}
+type connector struct{ inner driver.Connector }
 
 func (c *connector) Driver() driver.Driver { return c.inner.Driver() }
 
@@ -35,33 +32,29 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("the PostgreSQL driver's connection is a %T, which is not known", raw)
 	}
-	return &conn{Conn: std, grammar: c.grammar}, nil
+	return &conn{Conn: std}, nil
 }
 
-// grammar keeps translations: the store has some hundred statements.
-type grammar struct {
-	columns map[string][]string // by table
-	known   sync.Map            // string → *statement
-}
+// known keeps translations: the store has some hundred statements.
+var known sync.Map // string → *statement
 
-// translate returns the translation of a statement, made once.
-func (g *grammar) translate(q string) (*statement, error) {
-	if s, ok := g.known.Load(q); ok {
+// translated returns the translation of a statement, made once.
+func translated(q string) (*statement, error) {
+	if s, ok := known.Load(q); ok {
 		return s.(*statement), nil
 	}
-	s, err := translate(q, g.columns)
+	s, err := translate(q)
 	if err != nil {
 		return nil, err
 	}
-	g.known.Store(q, s)
+	known.Store(q, s)
 	return s, nil
 }
 
 // conn is one connection.
 type conn struct {
 	*stdlib.Conn
-	grammar *grammar
-	rows    *gatherer // of the transaction under way; nil outside of one
+	rows *gatherer // of the transaction under way; nil outside of one
 }
 
 // pgx is the connection below database/sql.
@@ -92,32 +85,32 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 // ExecContext runs a statement. In a transaction an INSERT of one row is gathered and reported as one row; any
-// other statement first sends the gathered rows of the tables that it names.
+// other statement first sends the gathered rows.
 func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.grammar.translate(q)
+	s, err := translated(q)
 	if err != nil {
 		return nil, err
 	}
 	// A nil gatherer: outside of a transaction rows are written at once.
 	if c.rows != nil {
-		if s.insert != nil {
+		if s.row {
 			return driver.RowsAffected(1), c.rows.add(ctx, s, args)
 		}
-		if err := c.rows.flushFor(ctx, s); err != nil {
+		if err := c.rows.flush(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return c.Conn.ExecContext(ctx, s.text, args)
 }
 
-// QueryContext runs a query, behind the gathered rows that it might see.
+// QueryContext runs a query, behind the gathered rows.
 func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.grammar.translate(q)
+	s, err := translated(q)
 	if err != nil {
 		return nil, err
 	}
 	if c.rows != nil {
-		if err := c.rows.flushFor(ctx, s); err != nil {
+		if err := c.rows.flush(ctx); err != nil {
 			return nil, err
 		}
 		// Within a transaction a broken connection is an error: its earlier statements are lost.
@@ -180,31 +173,19 @@ func (n notCommitted) Unwrap() error { return n.error }
 // NotCommitted reports that nothing of the transaction remains.
 func (notCommitted) NotCommitted() bool { return true }
 
-// A transaction's rows are sent together: those of one statement are kept until
-// a statement names their table, until they are many, or until the commit.
-const (
-	gatherBytes = 8 << 20 // kept at most
-	copyFrom    = 5       // rows from which on they are sent by COPY
-)
+// gatherBytes is how much is gathered at most.
+const gatherBytes = 1 << 20
 
-// heap holds the rows of one statement.
-type heap struct {
-	statement *statement
-	rows      [][]any
-}
-
-// gatherer collects a transaction's rows, so that many are sent by one COPY.
+// gatherer keeps the inserts of a transaction, so that the server is waited for once for many of them: until another
+// statement, until they are many, or until the commit.
 type gatherer struct {
 	conn  *conn
-	heaps []*heap // in the order in which they came, which foreign keys want
+	batch pgx.Batch // in the order in which they came, which foreign keys want
 	bytes int
 }
 
 // add keeps a row; the arguments are copied.
 func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedValue) error {
-	if len(args) != len(s.insert.columns) {
-		return fmt.Errorf("%d values for the %d columns of %s", len(args), len(s.insert.columns), s.insert.table)
-	}
 	// The memory of a blob is the caller's until add returns.
 	row := make([]any, len(args))
 	for i, a := range args {
@@ -219,101 +200,21 @@ func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedVal
 			g.bytes += len(v)
 		}
 	}
-	h := g.heap(s)
-	h.rows = append(h.rows, row)
+	g.batch.Queue(s.text, row...)
 	if g.bytes > gatherBytes {
 		return g.flush(ctx)
 	}
 	return nil
 }
 
-// heap returns the heap of a statement, a new one at the end where there is none.
-func (g *gatherer) heap(s *statement) *heap {
-	for _, h := range g.heaps {
-		if h.statement == s {
-			return h
-		}
-	}
-	h := &heap{statement: s}
-	g.heaps = append(g.heaps, h)
-	return h
-}
-
-// flushFor sends the gathered rows that a statement might see: up to the last heap whose table it names.
-func (g *gatherer) flushFor(ctx context.Context, s *statement) error {
-	for _, h := range g.heaps {
-		// words are the names in the statement's text; a name in a comment or text only sends rows early.
-		if len(h.rows) > 0 && s.words[h.statement.insert.table] {
-			if err := g.send(ctx, h); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// flush sends all.
+// flush sends the rows.
 func (g *gatherer) flush(ctx context.Context) error {
-	g.bytes = 0
-	return g.send(ctx, nil)
-}
-
-// send sends the rows up to those of a heap: its foreign keys may rest on those before it.
-func (g *gatherer) send(ctx context.Context, last *heap) error {
-	for _, h := range g.heaps {
-		if err := h.send(ctx, g.conn.pgx()); err != nil || h == last {
-			return err
-		}
-	}
-	return nil
-}
-
-// send sends the rows: a few as statements, many by COPY, and those that may conflict with
-// stored rows by way of a temporary table.
-func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
-	if len(h.rows) == 0 {
+	batch := g.batch
+	g.batch, g.bytes = pgx.Batch{}, 0
+	if batch.Len() == 0 {
 		return nil
 	}
-	rows, in := h.rows, h.statement.insert
-	h.rows = nil
-	if len(rows) < copyFrom {
-		b := &pgx.Batch{}
-		for _, r := range rows {
-			b.Queue(h.statement.text, r...)
-		}
-		return c.SendBatch(ctx, b).Close()
-	}
-	if in.conflict == "" {
-		_, err := c.CopyFrom(ctx, pgx.Identifier{in.table}, in.columns, pgx.CopyFromRows(rows))
-		return err
-	}
-	// COPY cannot ignore or replace rows that are there: they are copied into a temporary table, and inserted
-	// from it; of rows with one key that replace each other the last.
-	name := func(s string) string { return pgx.Identifier{s}.Sanitize() }
-	own, columns := "gathered_"+in.table, make([]string, len(in.columns))
-	for i, column := range in.columns {
-		columns[i] = name(column)
-	}
-	list := strings.Join(columns, ", ")
-	if _, err := c.Exec(ctx, fmt.Sprintf(`CREATE TEMPORARY TABLE IF NOT EXISTS %s ON COMMIT DELETE ROWS AS
-		SELECT %s, 0::bigint AS gathered_no FROM %s WHERE false`, name(own), list, name(in.table))); err != nil {
-		return err
-	}
-	numbered := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return append(rows[i], int64(i)), nil })
-	if _, err := c.CopyFrom(ctx, pgx.Identifier{own}, append(slices.Clone(in.columns), "gathered_no"),
-		numbered); err != nil {
-		return err
-	}
-	pick := fmt.Sprintf(`SELECT %s FROM %s ORDER BY gathered_no`, list, name(own))
-	if in.key != "" {
-		pick = fmt.Sprintf(`SELECT DISTINCT ON (%[1]s) %[2]s FROM %[3]s ORDER BY %[1]s, gathered_no DESC`, in.key, list,
-			name(own))
-	}
-	_, err := c.Exec(ctx, fmt.Sprintf(`INSERT INTO %s(%s) %s %s`, name(in.table), list, pick, in.conflict))
-	if err == nil {
-		_, err = c.Exec(ctx, "DELETE FROM "+name(own))
-	}
-	return err
+	return g.conn.pgx().SendBatch(ctx, &batch).Close()
 }
 
 // Package store writes SQL that SQLite and PostgreSQL both understand, but for
@@ -327,34 +228,24 @@ func (h *heap) send(ctx context.Context, c *pgx.Conn) error {
 
 // statement is a translated statement.
 type statement struct {
-	text   string
-	insert *insert         // nil unless rows of the statement can be gathered
-	words  map[string]bool // lower case: the tables that it names are among them
-}
-
-// insert stores one row of parameters and nothing else, so that many can be sent by COPY.
-type insert struct {
-	table    string
-	columns  []string
-	conflict string // the clause ON CONFLICT; empty for none
-	key      string // columns by which rows replace others, separated by commas; empty for none
+	text string
+	row  bool // it stores one row of parameters, and does nothing else
 }
 
 var (
 	// sqlToken matches texts, quoted names and comments; the three translated forms; words.
 	sqlToken = lazy.Regexp(`'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|(?i:\s+MATCH\s+\?\d*)|\?\d*|\w+`)
-	// rowInsert matches an insert of one row: quote, table, columns, parameters, conflict, key.
-	rowInsert = lazy.Regexp(`^\s*INSERT INTO ("?)(\w+)"?\s*(?:\(([^()]*)\))?\s*` +
-		`VALUES\s*\(((?:\s*\?\s*,)*\s*\?)\s*\)` +
-		`\s*(ON CONFLICT(?:\s*\(([^()]*)\) DO UPDATE SET [^()?]*| DO NOTHING))?\s*$`)
+	// rowInsert matches an insert of one row of parameters.
+	rowInsert = lazy.Regexp(`^\s*INSERT INTO "?\w+"?\s*(?:\([^()]*\))?\s*VALUES\s*\((?:\s*\?\s*,)*\s*\?\s*\)` +
+		`\s*(?:ON CONFLICT(?:\s*\([^()]*\) DO UPDATE SET [^()?]*| DO NOTHING))?\s*$`)
 )
 
 // ofFiles are words of statements about SQLite's files.
 var ofFiles = []string{"pragma", "sqlite_master", "sqlite_schema", "vacuum", "attach", "detach", "indexed"}
 
-// translate translates a statement; columns are those of each table. Errors wrap store.ErrFileOnly.
-func translate(q string, columns map[string][]string) (*statement, error) {
-	s := &statement{words: map[string]bool{}}
+// translate translates a statement. Errors wrap store.ErrFileOnly.
+func translate(q string) (*statement, error) {
+	words := map[string]bool{} // lower case: the tables that it names are among them
 	params := 0
 	param := func(t string) string {
 		if n := strings.TrimLeft(t, "?"); n != "" {
@@ -363,12 +254,12 @@ func translate(q string, columns map[string][]string) (*statement, error) {
 		params++
 		return "$" + strconv.Itoa(params)
 	}
-	s.text = sqlToken().ReplaceAllStringFunc(q, func(t string) string {
+	text := sqlToken().ReplaceAllStringFunc(q, func(t string) string {
 		switch {
 		case t[0] == '\'' || strings.HasPrefix(t, "--"):
 			return t
 		case t[0] == '"':
-			s.words[strings.ToLower(strings.ReplaceAll(t[1:len(t)-1], `""`, `"`))] = true
+			words[strings.ToLower(strings.ReplaceAll(t[1:len(t)-1], `""`, `"`))] = true
 			return t
 		case t[0] == '?':
 			return param(t)
@@ -376,35 +267,15 @@ func translate(q string, columns map[string][]string) (*statement, error) {
 			return ".words @@ wattmark_words(" + param(t[strings.Index(t, "?"):]) + ")"
 		}
 		word := strings.ToLower(t)
-		if s.words[word] = true; word == "json_each" {
+		if words[word] = true; word == "json_each" {
 			return "wattmark_each"
 		}
 		return t
 	})
-	for w := range s.words {
+	for w := range words {
 		if slices.Contains(ofFiles, w) || strings.HasPrefix(w, "pragma_") {
 			return nil, fmt.Errorf("%w (%s) in: %s", store.ErrFileOnly, w, q)
 		}
 	}
-	s.insert = insertOf(q, columns)
-	return s, nil
-}
-
-// insertOf recognizes an insert of one row; nil for all other statements.
-func insertOf(q string, columns map[string][]string) *insert {
-	m := rowInsert().FindStringSubmatch(q)
-	if m == nil {
-		return nil
-	}
-	in := &insert{table: m[2], columns: columns[m[2]], conflict: m[5], key: m[6]}
-	if m[3] != "" {
-		in.columns = nil
-		for c := range strings.SplitSeq(m[3], ",") {
-			in.columns = append(in.columns, strings.Trim(c, "\" \n\t"))
-		}
-	}
-	if len(in.columns) != strings.Count(m[4], "?") {
-		return nil
-	}
-	return in
+	return &statement{text, rowInsert().MatchString(q)}, nil
 }

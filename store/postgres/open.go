@@ -1,6 +1,6 @@
 // Package postgres holds the task database on a PostgreSQL server, for a lab that shares one. It is a kind
 // of server of package store: the same calls, the same tables, the same answers. What differs is how a
-// connection understands SQL (internal/dialect), that a transaction's rows are gathered and sent by COPY,
+// connection understands SQL (internal/dialect), that a transaction's rows are gathered and sent together,
 // and that the view data decodes the chunks in the server, by functions of its own. docs/database.md is for
 // users.
 //
@@ -51,21 +51,20 @@ func (s Server) Open(ctx context.Context, address string, readOnly bool) (writer
 		return nil, nil, err
 	}
 	watch(cfg, s.say)
-	g, err := prepare(ctx, cfg, readOnly)
-	if err != nil {
+	if err := prepare(ctx, cfg, readOnly); err != nil {
 		return nil, nil, err
 	}
 	if !readOnly {
-		writer = pool(cfg, g, writers)
+		writer = pool(cfg, writers)
 	}
 	read := cfg.Copy()
 	read.RuntimeParams["default_transaction_read_only"] = "on"
-	return writer, pool(read, g, max(4, runtime.GOMAXPROCS(0))), nil
+	return writer, pool(read, max(4, runtime.GOMAXPROCS(0))), nil
 }
 
 // pool makes a pool of connections that are kept open.
-func pool(cfg *pgx.ConnConfig, g *grammar, connections int) *sql.DB {
-	db := sql.OpenDB(&connector{inner: stdlib.GetConnector(*cfg), grammar: g})
+func pool(cfg *pgx.ConnConfig, connections int) *sql.DB {
+	db := sql.OpenDB(&connector{stdlib.GetConnector(*cfg)})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	return db
@@ -92,11 +91,11 @@ func config(address string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// prepare makes the schema and learns it, over a connection of its own.
-func prepare(ctx context.Context, cfg *pgx.ConnConfig, readOnly bool) (*grammar, error) {
+// prepare makes the schema, or checks that it is there, over a connection of its own.
+func prepare(ctx context.Context, cfg *pgx.ConnConfig, readOnly bool) error {
 	c, err := pgx.ConnectConfig(ctx, cfg.Copy())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close(context.WithoutCancel(ctx))
 	n := schemaVersion
@@ -108,22 +107,7 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, readOnly bool) (*grammar,
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: it is empty: open it once for writing", store.ErrOlder)
 	}
-	if err != nil {
-		return nil, err
-	}
-	// The columns of all tables, in their order.
-	rows, err := c.Query(ctx, `SELECT table_name::text, column_name::text FROM information_schema.columns
-		WHERE table_schema=current_schema() ORDER BY table_name, ordinal_position`)
-	if err != nil {
-		return nil, err
-	}
-	g := &grammar{columns: map[string][]string{}}
-	var table, column string
-	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
-		g.columns[table] = append(g.columns[table], column)
-		return nil
-	})
-	return g, err
+	return err
 }
 
 // schemaVersion is the schema of this program, equal to the file's.

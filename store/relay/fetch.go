@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/wattmark/wattmark/measure/chunk"
@@ -46,49 +46,34 @@ func (b *Bus) fetcher(ctx context.Context, partition int, end *End) (*fetcher, e
 const ahead = 16
 
 // pieces yields the pieces at sequence numbers, in that order. A request takes a round trip to a replica;
-// ahead of them are under way at once, each in a goroutine that answers on a channel of its own, and the
-// channels stand in a queue in the order of the numbers. It blocks for one round trip, and then for as long
-// as the slowest of the requests ahead. An error ends the sequence. No request outlives it.
-func (f *fetcher) pieces(ctx context.Context, seqs iter.Seq[uint64], kind pieceKind) iter.Seq2[piece, error] {
+// ahead of them are under way at once, each in a goroutine that answers on a channel of its own. It blocks for
+// one round trip, and then for as long as the slowest of the requests ahead. An error ends the sequence. No
+// request outlives it.
+func (f *fetcher) pieces(ctx context.Context, seqs []uint64, kind pieceKind) iter.Seq2[piece, error] {
+	type answer struct {
+		p   piece
+		err error
+	}
 	return func(yield func(piece, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		next, stop := iter.Pull(seqs)
-		defer stop()
-		type answer struct {
-			p   piece
-			err error
-		}
-		var queue []chan answer
-		defer func() { // all requests end before the sequence does
-			// cancel makes open requests end at once; each channel holds one answer, so none of them
-			// blocks.
-			cancel()
-			for _, c := range queue {
-				<-c
-			}
-		}()
-		// ask begins one request, in the order of the numbers; none where they are used up.
-		ask := func() {
-			if seq, some := next(); some {
-				c := make(chan answer, 1)
-				queue = append(queue, c)
-				go func() {
+		var requests sync.WaitGroup
+		defer requests.Wait()
+		defer cancel()                 // open requests end at once
+		var answers [ahead]chan answer // by the place in the sequence, modulo ahead
+		asked := 0
+		for i := range seqs {
+			for ; asked < min(i+ahead, len(seqs)); asked++ {
+				c, seq := make(chan answer, 1), seqs[asked] // with room, so that no request waits to be read
+				answers[asked%ahead] = c
+				requests.Go(func() {
 					p, err := f.piece(ctx, seq, kind)
 					c <- answer{p, err}
-				}()
+				})
 			}
-		}
-		for range ahead {
-			ask()
-		}
-		for len(queue) > 0 {
-			a := <-queue[0]
-			queue = queue[1:]
 			// The first error ends the sequence: what follows it in the order would be of no use.
-			if !yield(a.p, a.err) || a.err != nil {
+			if a := <-answers[i%ahead]; !yield(a.p, a.err) || a.err != nil {
 				return
 			}
-			ask()
 		}
 	}
 }
@@ -179,7 +164,7 @@ func (f *fetcher) ask(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg,
 // of it: a rest that was pieced together wrongly does not pass. Errors wrap ErrMalformed or ErrMissing.
 func (f *fetcher) rest(ctx context.Context) (list []*indexed, database []byte, err error) {
 	var pieces []piece
-	for p, err := range f.pieces(ctx, slices.Values(f.end.Rest), restPiece) {
+	for p, err := range f.pieces(ctx, f.end.Rest, restPiece) {
 		if err == nil {
 			err = p.stands(len(pieces), len(f.end.Rest))
 		}
@@ -216,7 +201,7 @@ func (f *fetcher) chunks(ctx context.Context, list []*indexed, from uint64) iter
 	}
 	return func(yield func(*chunk.Chunk, error) bool) {
 		at, pieces := 0, []piece(nil)
-		for p, err := range f.pieces(ctx, slices.Values(seqs), chunkPiece) {
+		for p, err := range f.pieces(ctx, seqs, chunkPiece) {
 			x := list[at]
 			// x is the chunk whose pieces are being collected.
 			if err == nil && (p.No != x.no || p.CRC != x.crc) {

@@ -144,7 +144,7 @@ func (a *App) List(ctx context.Context, q store.Query) ([]store.Row, error) {
 func (a *App) listOf(ctx context.Context, q store.Query, group store.GroupID) (out []store.Row, err error) {
 	limit := cmp.Or(q.Limit, 100)
 	x := client.Query{
-		User: q.User, Name: HostPattern(q.Name), Job: q.Job, Since: q.Since, Until: q.Until, Search: q.Search,
+		User: q.User, Name: store.NamePattern(q.Name), Job: q.Job, Since: q.Since, Until: q.Until, Search: q.Search,
 		Before: int64(q.Before), Group: int64(group), Page: limit,
 		Order: client.Order(q.Order), Ascending: q.Ascending, // of one numbering
 	}
@@ -164,17 +164,6 @@ func (a *App) listOf(ctx context.Context, q store.Query, group store.GroupID) (o
 		return nil
 	})
 	return out, err
-}
-
-// HostPattern returns the pattern of a name for a host. A query of the store takes a trailing *
-// alone for any text; other signs stand for themselves.
-func HostPattern(name string) string {
-	head, prefix := strings.CutSuffix(name, "*")
-	head = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`).Replace(head)
-	if prefix {
-		head += "*"
-	}
-	return head
 }
 
 // TagTexts returns the tags of a query as a host takes them.

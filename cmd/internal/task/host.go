@@ -48,7 +48,7 @@ func deleteOnHost(ctx context.Context, a *cli.App, c *client.Client, ids []store
 		return errPinned(chosen.stay)
 	}
 	if len(ids) == 0 {
-		for t, err := range c.Tasks(ctx, client.Query{User: f.user, Name: cli.HostPattern(f.name)}) {
+		for t, err := range c.Tasks(ctx, client.Query{User: f.user, Name: store.NamePattern(f.name)}) {
 			if err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func watchTasks(ctx context.Context, a *cli.App, q store.Query) error {
 	if q.Search != "" || !q.Since.IsZero() || !q.Until.IsZero() || q.Before != 0 {
 		return cli.Usagef("--watch selects by --user, --name, --job, --tag and --without-tag alone")
 	}
-	w := client.Watch{User: q.User, Name: cli.HostPattern(q.Name), Job: q.Job}
+	w := client.Watch{User: q.User, Name: store.NamePattern(q.Name), Job: q.Job}
 	w.Tags, w.WithoutTags = cli.TagTexts(q)
 	return a.AskHost(ctx, func(c *client.Client) error {
 		for e, err := range c.Watch(ctx, w) {

@@ -121,7 +121,7 @@ func (w *Writer) Add(t *exchange.Timeline) error {
 	about := []exchange.Arg{{Name: exchange.MetaKey, Value: string(text)}}
 	var first measure.Seconds // of the exported device time
 	if m.Span != nil {
-		first = measure.Seconds(m.Span.From)
+		first = m.Span.From
 	}
 	w.event(typeInstant, base, m.HostNanos(first), "about this trace", about)
 	for s, err := range t.Slices {

@@ -3,18 +3,16 @@
 package pgtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,53 +29,33 @@ type Cluster struct {
 	as       *syscall.Credential // nil for the test's own user
 
 	process *exec.Cmd
-	// done holds the outcome of the process once it has ended.
-	done chan error
-	log  logged
-}
-
-// logged is a server's output; it writes while the test reads.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write appends output.
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
+	done    chan struct{} // closed when the process has ended
+	log     *os.File      // the server's output, read up to the last call of Log
 }
 
 // Log returns the server's output since the last call.
 func (c *Cluster) Log() string {
-	c.log.mu.Lock()
-	defer c.log.mu.Unlock()
-	defer c.log.buf.Reset()
-	return c.log.buf.String()
+	text, _ := io.ReadAll(c.log) // a file of our own
+	return string(text)
 }
 
 // startWithin is how long a server may take to answer.
 const startWithin = 60 * time.Second
 
-// Programs returns the folder of the newest PostgreSQL's programs; empty for none.
-// A program in PATH wins over the packaged ones, of which the highest major version is taken.
+// Programs returns the folder of PostgreSQL's programs; empty for none. A program in PATH wins over the packaged ones.
 func Programs() string {
-	if p, err := exec.LookPath("initdb"); err == nil {
-		if p, err = filepath.EvalSymlinks(p); err == nil {
-			return filepath.Dir(p)
-		}
-	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is right
+	if p, err := exec.LookPath("initdb"); err == nil {
+		found = append(found, p)
+	}
 	if len(found) == 0 {
-		// Sorted by number: as texts, 9 comes behind 15.
 		return ""
 	}
-	version := func(p string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p)))) // 0 for a name that is no number
-		return n
+	p, err := filepath.EvalSymlinks(found[len(found)-1])
+	if err != nil {
+		return ""
 	}
-	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
+	return filepath.Dir(p)
 }
 
 // New makes a cluster and starts it. Settings are as in "fsync=off". It returns nil without an error where
@@ -114,6 +92,9 @@ func New(settings ...string) (*Cluster, error) {
 			return nil, err
 		}
 	}
+	if c.log, err = os.Create(c.output()); err != nil {
+		return nil, err
+	}
 	cmd := c.command("initdb", "-D", c.data(), "-U", "wattmark", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		os.RemoveAll(c.dir) // the first error is returned
@@ -122,8 +103,9 @@ func New(settings ...string) (*Cluster, error) {
 	return c, c.Start()
 }
 
-// data is the server's data directory.
-func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+// data is the server's data directory, output the file of its output.
+func (c *Cluster) data() string   { return filepath.Join(c.dir, "data") }
+func (c *Cluster) output() string { return filepath.Join(c.dir, "log") }
 
 // command runs one of the server's programs in its folder, as the server's user.
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
@@ -141,10 +123,11 @@ func (c *Cluster) Start() error {
 		args = append(args, "-c", s)
 	}
 	// The deadline bounds all tries together.
-	end := time.Now().Add(startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
 	for {
-		err := c.start(args, end)
-		if err == nil || time.Now().After(end) {
+		err := c.start(ctx, args)
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		// After a kill, the processes that the server had may still be leaving.
@@ -152,34 +135,37 @@ func (c *Cluster) Start() error {
 	}
 }
 
-// start makes one try: it ends when a connection is accepted, the process has ended, or at the deadline.
-func (c *Cluster) start(args []string, end time.Time) error {
-	c.Log()
-	c.process = c.command("postgres", args...)
-	c.process.Stdout, c.process.Stderr = &c.log, &c.log
-	if err := c.process.Start(); err != nil {
+// start makes one try: it ends when a connection is accepted, the process has ended, or with the context.
+func (c *Cluster) start(ctx context.Context, args []string) error {
+	out, err := os.OpenFile(c.output(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
 		return err
 	}
-	c.done = make(chan error, 1)
-	go func() { c.done <- c.process.Wait() }()
+	defer out.Close() // the process has its own
+	c.Log()
+	process, done := c.command("postgres", args...), make(chan struct{})
+	process.Stdout, process.Stderr = out, out
+	if err := process.Start(); err != nil {
+		return err
+	}
+	c.process, c.done = process, done
+	go func() {
+		process.Wait() // its output says why it ended
+		close(done)
+	}()
 	for {
-		select {
-		case err := <-c.done:
-			// Put back, so that signal finds it.
-			c.done <- err
-			return fmt.Errorf("postgres ended at once: %w\n%s", err, c.Log())
-		case <-time.After(20 * time.Millisecond):
-		}
 		// A connection is the only sign that recovery is over.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		conn, err := pgx.Connect(ctx, c.URL("postgres"))
-		cancel()
 		if err == nil {
-			return conn.Close(context.Background())
+			return conn.Close(ctx)
 		}
-		if time.Now().After(end) {
+		select {
+		case <-done:
+			return fmt.Errorf("postgres ended at once\n%s", c.Log())
+		case <-ctx.Done():
 			c.Kill()
 			return fmt.Errorf("postgres does not answer: %w\n%s", err, c.Log())
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -213,7 +199,7 @@ func (c *Cluster) signal(s syscall.Signal) {
 // Remove stops the server and deletes its files.
 func (c *Cluster) Remove() error {
 	c.signal(syscall.SIGQUIT)
-	return os.RemoveAll(c.dir)
+	return errors.Join(c.log.Close(), os.RemoveAll(c.dir))
 }
 
 // Own starts a cluster for one test alone, and removes it behind the test.

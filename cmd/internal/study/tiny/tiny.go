@@ -156,10 +156,7 @@ func (f *tinyFlags) result(ctx context.Context, db *store.DB, id store.TaskID, p
 		row.Carrier, row.Gap = measure.Watt(math.NaN()), measure.Seconds(math.NaN())
 	}
 	if out.Profile != nil {
-		row.Above = out.Profile.Above
-		for _, b := range out.Profile.Bins {
-			row.Profile = append(row.Profile, store.TinyBin{At: b.At, Power: b.Power, U: b.U, Readings: b.N})
-		}
+		row.Above, row.Profile = out.Profile.Above, out.Profile.Bins
 	}
 	return db.PutTiny(ctx, id, row)
 }

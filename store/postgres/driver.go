@@ -173,7 +173,7 @@ func (n notCommitted) Unwrap() error { return n.error }
 // NotCommitted reports that nothing of the transaction remains.
 func (notCommitted) NotCommitted() bool { return true }
 
-// gatherBytes is how much is gathered at most.
+// gatherBytes is how much is gathered at most, but for the last row.
 const gatherBytes = 1 << 20
 
 // gatherer keeps the inserts of a transaction, so that the server is waited for once for many of them: until another
@@ -188,6 +188,7 @@ type gatherer struct {
 func (g *gatherer) add(ctx context.Context, s *statement, args []driver.NamedValue) error {
 	// The memory of a blob is the caller's until add returns.
 	row := make([]any, len(args))
+	g.bytes += 16 * len(args) // numbers, too
 	for i, a := range args {
 		row[i] = a.Value
 		// An estimate for the value's own size.

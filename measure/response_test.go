@@ -120,6 +120,54 @@ func TestSmoothness(t *testing.T) {
 	}
 }
 
+// Pulses that keep step with the scans, on cards whose steps are smooth: the line holds the error, and shrinks with it.
+func TestAliasingOfSmoothSteps(t *testing.T) {
+	const draws, chips, chip, pulses, length = 300, 40, 12.3, 20, 4.35
+	for name, until := range responses {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(4, 3))
+			s := stepsBench()
+			tick := s.Timebase.Seconds(s.Timebase.TicksPerScan)
+			// Of sudden pulses 4 or 5 readings are high, 0.65 and 0.35 of all.
+			sudden := pulses * 300 * math.Sqrt(0.35*0.65)
+			var squares, said float64
+			for range draws {
+				x, at := stepping{until: until}, 20+rng.Float64()
+				var marks []Seconds
+				for range chips {
+					x.at, marks = append(x.at, at), append(marks, tick*Seconds(at+0.3))
+					at += chip * float64(1+rng.IntN(2))
+				}
+				from := math.Floor(at)
+				for at = from + 10 + rng.Float64(); len(x.at) < chips+2*pulses; at += 13 {
+					x.at = append(x.at, at, at+length)
+				}
+				to := math.Ceil(at) + 10
+				g, err := NewIntegrator(s, tick*Seconds(from), tick*Seconds(to))
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Steps(marks, tick*chip/3, tick*chip*0.9)
+				if err := g.Add(&Block{Counts: [][]Count{x.counts(rng, int(to)+2, 0.5)}}); err != nil {
+					t.Fatal(err)
+				}
+				r, err := g.Result(Edges{Aliasing: Joule(sudden) * Joule(tick)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				off := float64(r.Total.Energy)/float64(tick) - x.energy(from, to)
+				u := math.Hypot(lineIn(r, Aliasing), lineIn(r, "sampling")) / float64(tick)
+				squares, said = squares+off*off/draws, said+u*u/draws
+			}
+			ratio := math.Sqrt(squares / said)
+			t.Logf("off by %.3g W·scans rms, %.2f of what is said, %.2f of sudden steps", math.Sqrt(squares), ratio, math.Sqrt(squares)/sudden)
+			if ratio < 0.5 || ratio > 1.1 {
+				t.Errorf("off by %.2f of what is said", ratio)
+			}
+		})
+	}
+}
+
 // Readings that stand alone count as the meter's where it makes them at rest, and else as pulses of the load: of any
 // length below a scan where longer ones are as frequent, of none to speak of where they all are short.
 func TestLonePulses(t *testing.T) {

@@ -248,6 +248,11 @@ const (
 	Beats    = "beats"
 )
 
+// inStep is how much more than the rms error of a step, π/√6, is left of steps that keep step with the scans. Their
+// errors add up by harmonics of the scan rate. Of a sudden step's error the first harmonic has 6/π² of the square; a
+// response damps the others more, so that the first is damped to this times the rms at most, and the sum no less.
+const inStep = 1.2825498301618641
+
 // common lists the contributions that act on all rails at once, for rail r, or
 // for the total for r = −1.
 func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) (out terms) {
@@ -255,9 +260,10 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) (out te
 	out.add("tick rate", cmp.Or(e.Rate, tb.UTickHz)*math.Abs(energy), true)
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	out.add("window edges", tick*math.Sqrt(ends), true)
-	smooth := g.smooth(r).jumps
-	out.add("window sampling", smooth*g.sampled(r, e), true)
-	steps, keeps := smooth*g.between(r, &s.jumps, e), e.aliasing*math.Abs(energy)
+	smooth := g.smooth(r)
+	out.add("window sampling", smooth.jumps*g.sampled(r, e), true)
+	steps := smooth.jumps * g.between(r, &s.jumps, e)
+	keeps := min(inStep*smooth.whole, 1) * e.aliasing * math.Abs(energy)
 	out.add("sampling", steps, false)
 	out.add(Aliasing, math.Sqrt(max(keeps*keeps-steps*steps, 0)), true) // sampling is the part that does not keep step
 	out.add(Beats, e.beats*math.Abs(energy), true)

@@ -210,7 +210,7 @@ const (
 // The share of readings that fall into the pauses between launches is held against the pauses' share of the
 // time. The delay of the readings behind the stamps counts as unknown; as the scans are evenly spaced, all
 // delays within one scan stand for all. The root mean square over them, times the step of power that the
-// markers show, is the uncertainty: a response of the card that is slower only lessens it. Launches of a name
+// markers show, is the uncertainty of sudden steps; package measure lessens it for smoother ones. Launches of a name
 // are looked at in the same way, with all others for a pause: kernels may differ in power. Powers beyond the
 // markers' step, and loads that change within a kernel, are not in it.
 //

@@ -498,25 +498,28 @@ func TestRefereesMarks(t *testing.T) {
 		if !coverage.Slow && set.every == 0 {
 			continue
 		}
-		var single []float64
-		u := 0.0
-		for seed := range uint64(trials) {
-			m := calibrated(4800)
-			m.Walk, m.Warm = set.walk, [2]float64{set.warm, 1800}
-			c := refereeCase{bench: Bench{Meter: m, Length: length, Work: Telegraph(10e-3), Spans: spans, Every: set.every}}
-			z, _, mean := c.spansU(t, seed)
-			single, u = append(single, z...), u+mean/float64(trials)
-		}
-		in, z2, n := 0, 0.0, float64(len(single))
-		for _, z := range single {
-			if z2 += 4 * z * z; math.Abs(z) <= 1 {
-				in++
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var single []float64
+			u := 0.0
+			for seed := range uint64(trials) {
+				m := calibrated(4800)
+				m.Walk, m.Warm = set.walk, [2]float64{set.warm, 1800}
+				c := refereeCase{bench: Bench{Meter: m, Length: length, Work: Telegraph(10e-3), Spans: spans, Every: set.every}}
+				z, _, mean := c.spansU(t, seed)
+				single, u = append(single, z...), u+mean/float64(trials)
 			}
-		}
-		t.Logf("%s: %.1f %% within U, errors %.2f u, mean U %.2f %%", name, 100*float64(in)/n, math.Sqrt(z2/n), 100*u)
-		if out := n - float64(in); out > n*set.most+2*math.Sqrt(n*set.most*(1-set.most)) {
-			t.Errorf("%s: %.0f of %.0f windows outside U", name, out, n)
-		}
+			in, z2, n := 0, 0.0, float64(len(single))
+			for _, z := range single {
+				if z2 += 4 * z * z; math.Abs(z) <= 1 {
+					in++
+				}
+			}
+			t.Logf("%.1f %% within U, errors %.2f u, mean U %.2f %%", 100*float64(in)/n, math.Sqrt(z2/n), 100*u)
+			if out := n - float64(in); out > n*set.most+2*math.Sqrt(n*set.most*(1-set.most)) {
+				t.Errorf("%.0f of %.0f windows outside U", out, n)
+			}
+		})
 	}
 }
 

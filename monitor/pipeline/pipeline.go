@@ -34,6 +34,10 @@ import (
 // below, the hand-over costs more than it saves.
 const forkScans = 2048
 
+// paceSpan is how long, in seconds, the block with the shortest way is remembered at least: longer than a busy machine
+// or a line holds all blocks back, and short enough for two clocks that drift by 100 ppm.
+const paceSpan = 2
+
 // Options tune a pipeline.
 type Options struct {
 	// FlushEvery is the age of a chunk's first scan at which the chunk is written. The
@@ -74,7 +78,7 @@ func New(opt Options, h *session.Header, log *spool.Log, live *Viewers) (*Pipeli
 	}
 	p := &Pipeline{
 		opt: opt, header: h, tb: h.Setup.Timebase, log: log, enc: enc, live: live,
-		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)}, pace: series.Rate{Nominal: 1e9},
+		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)}, pace: series.Rate{Nominal: 1e9, Window: paceSpan},
 	}
 	if h.Marker.Code == marker.None {
 		return p, nil

@@ -141,7 +141,7 @@ func TestStitchStamped(t *testing.T) {
 }
 
 func TestPaceKnowsWhatIsOnItsWay(t *testing.T) {
-	p := &Pipeline{pace: series.Rate{Nominal: 1e9}, tb: measure.Timebase{TickHz: 1e3, TicksPerScan: 1}}
+	p := &Pipeline{pace: series.Rate{Nominal: 1e9, Window: paceSpan}, tb: measure.Timebase{TickHz: 1e3, TicksPerScan: 1}}
 	begin := time.Now()
 	// Blocks of 10 ms arrive 3 to 8 ms after their end; the device runs 1 % slow.
 	for i := range 1000 {
@@ -151,9 +151,30 @@ func TestPaceKnowsWhatIsOnItsWay(t *testing.T) {
 	}
 	now := 10100*time.Millisecond + 3*time.Millisecond
 	got := p.DeviceTime(begin.Add(now))
-	// The drift of 1 % may show over the two seconds that are remembered.
-	if got < 10*time.Second-time.Millisecond || got > 10*time.Second+2*time.Second/100+time.Millisecond {
+	// The drift of 1 % may show over the two spans that are remembered.
+	if got < 10*time.Second-time.Millisecond || got > 10*time.Second+2*paceSpan*time.Second/100+time.Millisecond {
 		t.Errorf("device time %v, want 10 s", got)
+	}
+}
+
+// A busy machine that holds all blocks but the first ones back for a second and more does not move the device's time.
+func TestPaceOutlastsABusyMachine(t *testing.T) {
+	h := &session.Header{Setup: measure.Setup{Timebase: measure.Timebase{TickHz: 1e3, TicksPerScan: 1}, Channels: make([]measure.Channel, 1)}}
+	p, err := New(Options{ChunkScans: 1000}, h, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for end := 10 * time.Millisecond; end <= 2400*time.Millisecond; end += 10 * time.Millisecond {
+		p.stitch.endTick = end.Seconds() * 1e3
+		late := time.Millisecond
+		if end > 500*time.Millisecond {
+			late = 1200 * time.Millisecond
+		}
+		p.pace.Seen(begin.Add(end+late), int64(p.Covered()))
+	}
+	if got := p.DeviceTime(begin.Add(3600 * time.Millisecond)); got < 3590*time.Millisecond {
+		t.Errorf("device time %v, want 3.6 s", got)
 	}
 }
 

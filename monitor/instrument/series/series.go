@@ -238,6 +238,8 @@ func (b *Builder) Flush() error {
 type Rate struct {
 	// Nominal scans a second; the host's clock is compared with them.
 	Nominal float64
+	// Window is how long the least delay is looked for, in seconds: 1 when zero. It is remembered for as long again.
+	Window float64
 
 	epoch         time.Time
 	best          float64 // greatest lead of the current window, in scans
@@ -247,9 +249,6 @@ type Rate struct {
 	first, firstT float64 // of the first whole window
 	windows       int
 }
-
-// rateWindow is how long the least delay is looked for, in seconds.
-const rateWindow = 1.0
 
 // Seen reports that scan n arrived. Its lead is how far the count runs ahead of
 // the nominal rate: the greater, the less the scan was delayed.
@@ -265,7 +264,7 @@ func (r *Rate) Seen(at time.Time, n int64) {
 	if !r.known {
 		r.known, r.lead, r.leadAt = true, lead, t
 	}
-	if t-r.since < rateWindow {
+	if t-r.since < cmp.Or(r.Window, 1) {
 		return
 	}
 	r.lead, r.leadAt = r.best, r.bestAt

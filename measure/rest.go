@@ -165,8 +165,9 @@ type line struct {
 }
 
 // lines returns a copy of a channel's rest without the lines of its spectrum, and these lines, scans being dt seconds
-// apart. They are found in the longest run, and taken off each with the phase that it has there.
-func (r *rest) lines(channel int, dt float64) (runs [][]float64, found []line) {
+// apart. They are found in the longest run, and taken off each with the phase that it has there. A meter that shows held
+// values folds any wave to another frequency: where readings are not live, there are none.
+func (r *rest) lines(channel int, dt float64, live bool) (runs [][]float64, found []line) {
 	var longest []float64
 	for _, run := range r.runs {
 		x := make([]float64, len(run.cols[channel]))
@@ -180,7 +181,7 @@ func (r *rest) lines(channel int, dt float64) (runs [][]float64, found []line) {
 	}
 	per := max(1, (len(longest)+beatBins-1)/beatBins)
 	n := len(longest) / per
-	if n < beatLeast {
+	if n < beatLeast || !live {
 		return runs, nil
 	}
 	x := make([]float64, n*beatFine)
@@ -276,7 +277,7 @@ func secondDifferences(x []float64, m, stride int) (out []float64) {
 // white. n is the scatter of one reading, spacing the distance of readings in seconds.
 func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
 	g.rest.steady(g.stride)
-	runs, lines := g.rest.lines(channel, spacing/float64(g.stride))
+	runs, lines := g.rest.lines(channel, spacing/float64(g.stride), g.setup.Response.Update == 0)
 	octaves := octavesOf(runs, g.stride)
 	if len(octaves) < 3 {
 		return scatter{}

@@ -112,8 +112,8 @@ func StartBracket(ctx context.Context, cfg Config, measure MeasureFunc) (*Bracke
 	return m, nil
 }
 
-// await waits until the measurement has reached a step, which nobody has waited for yet; that it is over instead is
-// an error.
+// await blocks until the measurement reaches a step. It is called once for each step, in their order, and fails where
+// the measurement ends before.
 func (m *Bracket) await(step bracketStep) error {
 	for now := range m.reached {
 		if now == step {

@@ -75,7 +75,7 @@ func top(ctx context.Context, a *cli.App, f topFlags) error {
 	})
 }
 
-// topMessage changes the state; it is called by whoever owns the state then.
+// topMessage changes the state. The caller holds the lock of the state, or is the goroutine that owns it.
 type topMessage func(*topState)
 
 // feedTop sends messages of a monitor to send until ctx ends, from two goroutines:

@@ -251,11 +251,9 @@ func DefaultRails() []RailConfig {
 // withDefaults replaces zeros by the values of a card of 300 W.
 func (c Config) withDefaults() Config {
 	l := &c.Levels
-	for at, w := range map[*measure.Watt]measure.Watt{
-		&l.Idle: 22, &l.ActiveIdle: 58, &l.Sleep: 61, &l.Half: 190, &l.Compute: 225, &l.Memory: 255, &l.Full: 280,
-	} {
-		*at = cmp.Or(*at, w)
-	}
+	l.Idle, l.ActiveIdle, l.Sleep = cmp.Or(l.Idle, 22), cmp.Or(l.ActiveIdle, 58), cmp.Or(l.Sleep, 61)
+	l.Half, l.Compute = cmp.Or(l.Half, 190), cmp.Or(l.Compute, 225)
+	l.Memory, l.Full = cmp.Or(l.Memory, 255), cmp.Or(l.Full, 280)
 	if c.Rails == nil {
 		c.Rails = DefaultRails()
 	}

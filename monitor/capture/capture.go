@@ -33,11 +33,11 @@ type Capture struct {
 	nominal []measure.Channel
 	made    MakeSetup
 
-	ready chan struct{} // closed at the first scan
-	ended chan struct{} // closed when the capture's end is durable
-	// quit ends when the instrument may stop, by stop, and delivery when a deferred one is to deliver, by deliver.
-	quit, delivery context.Context
-	stop, deliver  context.CancelFunc
+	ready    chan struct{} // closed at the first scan
+	ended    chan struct{} // closed when the capture's end is durable
+	quit     chan struct{} // closed when the instrument may stop
+	quitOnce sync.Once
+	deliver  chan struct{} // closed when a deferred instrument is to deliver
 
 	// data guards the way of the samples; it is held while a block is taken.
 	data   sync.Mutex
@@ -73,14 +73,12 @@ func snapshotOf(h *session.Header, t *pipeline.Totals, tr pipeline.Trim, s sessi
 }
 
 func newCapture(o *Owner, id string, req session.Request) *Capture {
-	c := &Capture{
+	return &Capture{
 		id: id, req: req, came: o.cfg.Now(), owner: o, header: &session.Header{}, life: session.Arming,
 		seen: snapshot{Summary: session.Summary{State: session.Arming}}, claims: claims{},
-		ready: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}),
+		ready: make(chan struct{}), ended: make(chan struct{}), quit: make(chan struct{}),
+		deliver: make(chan struct{}), changed: make(chan struct{}),
 	}
-	c.quit, c.stop = context.WithCancel(context.Background())
-	c.delivery, c.deliver = context.WithCancel(context.Background())
-	return c
 }
 
 // ID returns the capture's id.
@@ -171,7 +169,7 @@ func (c *Capture) askStop() {
 	if c.deferred { // it samples the stop marker's tail, and then ends its stream
 		c.move(StopAsked)
 		c.publish("")
-		c.grace = time.AfterFunc(deferredTail+tail, c.deliver)
+		c.grace = time.AfterFunc(deferredTail+tail, func() { close(c.deliver) })
 		return
 	}
 	if why, _, away := c.pipe.Away(); away {
@@ -246,7 +244,7 @@ func (c *Capture) seal(t Trigger, reason string) {
 
 // dismiss stops the instrument and the timers.
 func (c *Capture) dismiss() {
-	c.stop()
+	c.quitOnce.Do(func() { close(c.quit) })
 	if c.grace != nil {
 		c.grace.Stop()
 	}
@@ -296,7 +294,7 @@ func (c *Capture) sink() instrument.Sink {
 		Block: func(b *measure.Block) error { return c.block(b, c.owner.cfg.Now()) },
 		Event: c.event, BlockAt: c.block, Armed: c.armed,
 		Marker:   func() marker.Spec { return c.req.Marker },
-		Unwanted: c.quit.Done(), // closed once the capture has ended, whatever the instrument still holds
+		Unwanted: c.quit, // closed once the capture has ended, whatever the instrument still holds
 		Progress: func(done, total uint64) {
 			c.owner.cfg.Log.Info("reading the instrument's memory",
 				"bench", c.owner.cfg.Bench.Name, "capture", c.id, "scans", done, "of", total)

@@ -21,25 +21,18 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 	outer := ctx
 	ctx, cancel := streamContext(outer)
 	defer cancel()
-	// The stream ends when the capture is over, when a deferred instrument is to deliver, or when the monitor stops.
-	defer context.AfterFunc(c.quit, cancel)()
-	defer context.AfterFunc(c.delivery, cancel)()
-	defer context.AfterFunc(outer, func() {
-		c.data.Lock()
-		defer c.data.Unlock()
-		if c.deferred { // it would first deliver everything that it holds
-			c.seal(Failed, stopReason(outer))
-		}
-	})()
+	over := make(chan struct{})
+	defer close(over)
+	go c.supervise(outer, cancel, over)
 	defer o.close(true)
 	if err := o.arm(ctx, c); err != nil {
 		c.fail(err)
 		return
 	}
 	defer time.AfterFunc(o.cfg.ArmTimeout, c.armTimeout).Stop()
-	go every(o.cfg.FlushEvery, c.ended, c.flushOld)
+	go every(o.cfg.FlushEvery, over, c.flushOld)
 	if q := o.cfg.Quota; q.Bytes > 0 || q.Free > 0 {
-		go every(time.Second, c.ended, c.checkQuota) // the disk fills slowly
+		go every(time.Second, over, c.checkQuota) // the disk fills slowly
 	}
 	o.stream(ctx, c)
 	select {
@@ -55,11 +48,35 @@ func (o *Owner) take(ctx context.Context, c *Capture) {
 }
 
 // streamContext returns a context that ends with outer, or with cancel, and in both cases
-// has the cause of outer where outer has ended: a capture that is over may cancel it before outer's
+// has the cause of outer where outer has ended: the supervisor may cancel it before outer's
 // own end arrives, and the reason of a stop must not depend on which is first.
 func streamContext(outer context.Context) (ctx context.Context, cancel func()) {
 	ctx, stop := context.WithCancelCause(outer)
 	return ctx, func() { stop(context.Cause(outer)) }
+}
+
+// supervise cancels the instrument's stream when the capture is over, when a deferred
+// instrument is to deliver, or when the monitor stops.
+func (c *Capture) supervise(ctx context.Context, cancel func(), over <-chan struct{}) {
+	defer cancel()
+	deliver := c.deliver
+	for {
+		select {
+		case <-deliver:
+			cancel()
+			deliver = nil
+			continue
+		case <-c.quit:
+		case <-over:
+		case <-ctx.Done():
+			c.data.Lock()
+			if c.deferred { // it would first deliver everything that it holds
+				c.seal(Failed, stopReason(ctx))
+			}
+			c.data.Unlock()
+		}
+		return
+	}
 }
 
 // fresh is how long an opening that failed while a request waited stands for the request's own: an instrument may take
@@ -189,7 +206,7 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 			return
 		}
 		select {
-		case <-c.delivery.Done(): // a deferred instrument was asked for its samples, and has no more
+		case <-c.deliver: // a deferred instrument was asked for its samples, and has no more
 			if err == nil {
 				c.end(TailWritten, "")
 			} else {
@@ -203,7 +220,7 @@ func (o *Owner) stream(ctx context.Context, c *Capture) {
 		case err == nil:
 			c.exhaust()
 			select {
-			case <-c.quit.Done():
+			case <-c.quit:
 			case <-ctx.Done():
 			}
 			continue

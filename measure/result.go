@@ -248,9 +248,9 @@ const (
 	Beats    = "beats"
 )
 
-// inStep is how much more than the rms error of a step, π/√6, is left of steps that keep step with the scans. Their
-// errors add up by harmonics of the scan rate. Of a sudden step's error the first harmonic has 6/π² of the square; a
-// response damps the others more, so that the first is damped to this times the rms at most, and the sum no less.
+// inStep is π/√6. The errors of steps that lie at one phase of the scans add up by harmonics of the scan rate. The
+// first harmonic has 6/π² of the square of a sudden step's error, and a response damps the higher ones more. So a
+// response reduces the sum to no more than π/√6 times the factor by which it reduces the rms error of single steps.
 const inStep = 1.2825498301618641
 
 // common lists the contributions that act on all rails at once, for rail r, or

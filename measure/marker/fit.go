@@ -74,7 +74,8 @@ func (s *sampled) fit(kind Kind, t0 float64, pass func(*fitted, []Edge, []bool) 
 	begin := measure.Seconds(t0 + f.par[parT0])
 	lead := measure.Seconds(spec.CodeStart()) * spec.Chip
 	return &Found{
-		Kind: kind, T: begin, U: measure.Seconds(math.Hypot(f.uT0, s.uSkew)), Begin: begin - lead, End: begin - lead + spec.Duration(),
+		Kind: kind, T: begin, U: measure.Seconds(math.Hypot(f.uT0, s.uSkew)),
+		Begin: begin - lead, End: begin - lead + spec.Duration(),
 		Correlation: rho, Step: measure.Watt(f.par[parStep]), Tau: measure.Seconds(rise),
 		Tag: spec.Tag, TagOK: spec.Tag == s.spec.Tag, Fallback: spec.Code == UpDown, Edges: edges,
 	}

@@ -124,7 +124,7 @@ func (s *sampled) begin(stacks *[2]stack, u float64) foot {
 		}
 		shape += st.shape() / 2
 		sharp = sharp || st.tau+st.box/2 < s.space/4
-		if st.tau < st.gap { // an edge lies anywhere within a scan, and where the fit stops is as good as their mean
+		if st.tau < st.gap { // each edge lies anywhere within a scan, and the fit is no better than the mean of all
 			sudden = s.space * s.space / 12 / edges
 		}
 	}
@@ -253,7 +253,8 @@ func (s *stack) index(u float64) int {
 // between the response and an exponential: the error for a straight ramp, in proportion to the
 // misfit. A misfit that noise would hide counts up to that of a ramp.
 func (s *stack) shape() float64 {
-	m := max(min(s.edges, int(s.tau/(2*s.gap))), 1) // points a bin: one of each edge, where that is short enough to see a shape
+	// Points a bin: one of each edge, as far as a bin is no longer than half of the time constant.
+	m := max(min(s.edges, int(s.tau/(2*s.gap))), 1)
 	var misfit, variance float64
 	to := s.index(4*s.tau + s.box)
 	for i := s.index(-s.tau - s.box/2); i+m < min(to, len(s.pts)); i += m {

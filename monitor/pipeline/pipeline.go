@@ -78,7 +78,8 @@ func New(opt Options, h *session.Header, log *spool.Log, live *Viewers) (*Pipeli
 	}
 	p := &Pipeline{
 		opt: opt, header: h, tb: h.Setup.Timebase, log: log, enc: enc, live: live,
-		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)}, pace: series.Rate{Nominal: 1e9, Window: paceSpan},
+		stitch: stitcher{tb: h.Setup.Timebase, channels: len(h.Setup.Channels)},
+		pace:   series.Rate{Nominal: 1e9, Window: paceSpan},
 	}
 	if h.Marker.Code == marker.None {
 		return p, nil

@@ -191,18 +191,21 @@ func measureSeries(ctx context.Context, a *cli.App, f RunFlags, args []string) (
 	if s.versions, err = f.versions(args); err != nil {
 		return err
 	}
-	first := &s.versions[0]
-	called := cmp.Or(f.Name, first.Benchmark, filepath.Base(first.PTX))
-	if f.Name == "" && len(first.args) > 0 {
-		called = filepath.Base(first.args[0])
-	}
-	s.name = fmt.Sprintf("%s-%06x", called, rand.IntN(1<<24))
+	s.name = fmt.Sprintf("%s-%06x", cmp.Or(f.Name, s.versions[0].called()), rand.IntN(1<<24))
 	if s.monitor, err = cli.DialMeter(ctx, f.Monitor, monitorclient.Options{Version: cli.Version()}); err != nil {
 		return err
 	}
 	defer s.monitor.Close()
 	err = s.run(ctx)
 	return errors.Join(err, s.print(context.WithoutCancel(ctx)))
+}
+
+// called is the default name of a version's tasks.
+func (v *version) called() string {
+	if len(v.args) > 0 {
+		return filepath.Base(v.args[0])
+	}
+	return cmp.Or(v.Benchmark, filepath.Base(v.PTX))
 }
 
 // run makes the runs until the planned number, an interruption or a failure. The order of

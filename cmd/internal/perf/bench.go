@@ -180,7 +180,11 @@ func benchIngestCmd(a *cli.App) *cobra.Command {
 	var fl *pflag.FlagSet
 	c := cli.Command("ingest", "Samples from the meter to the database, end to end", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			return benchIngest(ctx, a, f, map[bool]string{true: a.DB}[fl.Changed("db")])
+			db := ""
+			if fl.Changed("db") {
+				db = a.DB
+			}
+			return benchIngest(ctx, a, f, db)
 		})
 	fl = c.Flags()
 	fl.Float64Var(&f.seconds, "seconds", 5, "length of the run at full speed; 0 leaves it out")

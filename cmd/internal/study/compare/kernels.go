@@ -136,8 +136,8 @@ func leftOut(compared, onlyA, onlyB int) string {
 		return fmt.Sprintf("%s ran in A only, %d in B only: they are in the totals, and not compared",
 			measure.Plural(onlyA, "kernel"), onlyB)
 	case onlyA > 0 && onlyB > 0:
-		return "no kernel is compared: A and B have no line in common, as where the names that share a line, since the " +
-			"readings do not determine them singly, differ (wattmark show --kernels)"
+		return "no kernel is compared: A and B have no line in common. Names whose energies the readings do not " +
+			"determine one by one share a line, and A's lines hold other names than B's (wattmark show --kernels)"
 	}
 	return ""
 }

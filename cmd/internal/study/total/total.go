@@ -172,7 +172,8 @@ func readTasks[T any](h *jobHost, job string, list func(name, job string) ([]T, 
 			return err
 		}
 	}
-	if h.ByName = byName && len(found) > 0; !h.ByName {
+	h.ByName = byName && len(found) > 0
+	if !h.ByName {
 		return nil
 	}
 	// Several tasks of one GPU that were matched by name alone may be separate runs.

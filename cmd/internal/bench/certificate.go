@@ -126,7 +126,7 @@ func calibrateShuntCmd(a *cli.App) *cobra.Command {
 	fl.StringVar(&f.reference, "reference", "", "what it was measured with, or the certificate's number")
 	fl.StringVar(&rail, "rail", "", "rail of the bench file")
 	fl.Float64Var(&ohm, "ohm", 0, "resistance in Ω")
-	fl.Float64Var(&u, "u-rel", 0, "its relative standard uncertainty")
+	cli.RelativeFlag(fl, &u, "u-rel", 0, "its relative standard uncertainty")
 	for _, must := range []string{"rail", "ohm", "u-rel"} {
 		_ = c.MarkFlagRequired(must)
 	}

@@ -3,11 +3,14 @@ package cli
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // A failed write leaves neither the file or folder nor a part of it.
@@ -82,6 +85,24 @@ func TestAges(t *testing.T) {
 		if got, err := ParseAge(text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
+	}
+}
+
+func TestRelativeFlag(t *testing.T) {
+	t.Parallel()
+	var got float64
+	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
+	RelativeFlag(fl, &got, "u", 0.02, "")
+	if got != 0.02 || fl.Lookup("u").DefValue != "0.02" {
+		t.Errorf("default %v, shown as %q", got, fl.Lookup("u").DefValue)
+	}
+	for text, want := range map[string]float64{"0.05": 0.05, "5%": 0.05, "0.5 %": 0.005, "1e-4": 1e-4} {
+		if err := fl.Set("u", text); err != nil || math.Abs(got-want) > 1e-15 {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	if err := fl.Set("u", "five"); err == nil || !strings.Contains(err.Error(), "as in 0.02 or 2%") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -169,3 +171,30 @@ func (a *App) configure(c *cobra.Command) error {
 	})
 	return err
 }
+
+// relative is the pflag.Value of a relative quantity, written as 0.02 or 2%.
+type relative float64
+
+// RelativeFlag adds a flag for a relative quantity, which may be written as 0.02 or 2%.
+func RelativeFlag(fl *pflag.FlagSet, to *float64, name string, value float64, usage string) {
+	*to = value
+	fl.Var((*relative)(to), name, usage)
+}
+
+func (r *relative) String() string { return strconv.FormatFloat(float64(*r), 'g', -1, 64) }
+
+// Set reads 0.02 or 2%.
+func (r *relative) Set(s string) error {
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
+		return errors.New("want a number or a percentage, as in 0.02 or 2%")
+	}
+	if percent {
+		v /= 100
+	}
+	*r = relative(v)
+	return nil
+}
+
+func (*relative) Type() string { return "float" }

@@ -293,8 +293,8 @@ func (f *importFlags) textFlags(c *cobra.Command) {
 		"the file was last written, less its length)")
 	fl.StringVar(&f.events, "events", "",
 		"a file of times in µs since 1970, one a line: the window lies between the first and the last")
-	fl.Float64Var(&f.uGain, "u-gain", 0, "relative standard uncertainty of all scales, as in 0.01 for 1 %")
-	fl.Float64Var(&f.uClock, "u-scale", 1e-4, "relative standard uncertainty of the file's time scale")
+	cli.RelativeFlag(fl, &f.uGain, "u-gain", 0, "relative standard uncertainty of all scales, as in 0.01 for 1 %")
+	cli.RelativeFlag(fl, &f.uClock, "u-scale", 1e-4, "relative standard uncertainty of the file's time scale")
 }
 
 // source checks the flags and opens a text file that can be read several times; done closes it.

@@ -178,7 +178,7 @@ func importPMDCmd(a *cli.App) *cobra.Command {
 	fl := c.Flags()
 	f.AddClocks(fl)
 	fl.Float64Var(&f.tickHz, "tick-hz", d.TickHz, "rate of the meter's time stamps")
-	fl.Float64Var(&f.uTick, "u-tick", d.UTick, "its relative standard uncertainty")
+	cli.RelativeFlag(fl, &f.uTick, "u-tick", d.UTick, "its relative standard uncertainty")
 	return a.JSONFlag(c)
 }
 

@@ -144,7 +144,7 @@ type SensorPlanFlags struct {
 
 // add adds the flags that plan and run share to fl.
 func (f *SensorPlanFlags) add(fl *pflag.FlagSet) {
-	fl.Float64Var(&f.U, "until-u", 0.02, "relative uncertainty (95 %) that is wanted, without the sensor's static error")
+	cli.RelativeFlag(fl, &f.U, "until-u", 0.02, "relative uncertainty (95 %) that is wanted, without the sensor's static error")
 	fl.Float64Var(&f.Swing, "swing", 1,
 		"how far the power goes up and down within a repetition, relative to its mean (0 to 2)")
 	fl.Float64Var(&f.Mean, "mean", 300, "mean power in watts, roughly")

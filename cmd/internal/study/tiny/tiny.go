@@ -199,7 +199,7 @@ func Commands(a *cli.App) []*cobra.Command {
 
 // addPlan adds the flags that the plan follows.
 func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
-	fl.Float64Var(&f.u, "until-u", 0,
+	cli.RelativeFlag(fl, &f.u, "until-u", 0,
 		"relative uncertainty that is wanted, k = 2 (default: 0.02, or what the meter can reach if that is more)")
 	fl.Float64Var(&f.energy, "expect-energy", 0,
 		"joules of one launch, roughly, for the plan (default: what the carrier draws in that time)")

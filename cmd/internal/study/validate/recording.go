@@ -59,7 +59,7 @@ func (f *RecordedFlags) flags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.uOffset, "u-clock-offset", time.Millisecond, "standard uncertainty of --clock-offset")
 	fl.BoolVar(&f.recover, "recover", false, "beside a given --clock-offset, find it from the data too")
 	fl.StringVar(&f.start, "meter-start", "", "when the relative times of --meter begin, as in 2026-01-02T15:04:05.123Z")
-	fl.Float64Var(&f.uMeter, "u-meter", 0.01, "relative standard uncertainty of the power in --meter")
+	cli.RelativeFlag(fl, &f.uMeter, "u-meter", 0.01, "relative standard uncertainty of the power in --meter")
 }
 
 // checkRecorded returns a usage error for contradictory flags of a recording.

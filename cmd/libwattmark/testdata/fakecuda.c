@@ -275,6 +275,7 @@ CUresult cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsi
     stream(s)->until = begin + arg(p, 3);
     timed((void *)(uintptr_t)arg(p, 0), begin, begin + arg(p, 3));
   } else if (strcmp(name, "wm_fill") != 0) { // the program's own
+    if (begin > stream(s)->until) begin += LAUNCH; // of an idle stream: those behind it follow without a gap
     begin = play(begin, &(int){COMPUTE}, 1, length);
     stream(s)->until = begin + length;
   }

@@ -151,18 +151,11 @@ func (s *driveSubject) measure(ctx context.Context, length time.Duration, stderr
 	if err != nil {
 		return r, err
 	}
-	// On a busy machine the first block may take longer than all that follow.
-	streaming, cancel := context.WithTimeout(ctx, length+time.Minute)
-	defer cancel()
-	n := &counting{begun: func() { time.AfterFunc(length, cancel) }}
 	cpu, begin := processUsage().CPUS, time.Now()
-	err = d.Stream(streaming, instrument.SinkOf(n))
+	n, err := streamFor(ctx, d, length)
 	cpu, r.DurationS = processUsage().CPUS-cpu, time.Since(begin).Seconds()
 	if err = errors.Join(err, d.Close()); err != nil {
 		return r, err
-	}
-	if n.scans == 0 {
-		return r, fmt.Errorf("no samples in %v", length)
 	}
 	r.Samples, r.Lost = n.scans*uint64(n.channels), n.lost
 	r.Rate, r.Cores = float64(r.Samples)/r.DurationS, cpu/r.DurationS
@@ -202,12 +195,25 @@ func startEmulator(ctx context.Context, kind string, stderr io.Writer) (address 
 type counting struct {
 	scans, lost uint64
 	channels    int
-	begun       func() // called with the first block; nil for nothing
+	begun       func() // called with the first block
+}
+
+// streamFor streams for length from the first block on, for which it waits a minute: a busy machine takes longer for it
+// than for all that follow.
+func streamFor(ctx context.Context, d instrument.Instrument, length time.Duration) (*counting, error) {
+	ctx, cancel := context.WithTimeout(ctx, length+time.Minute)
+	defer cancel()
+	n := &counting{begun: func() { time.AfterFunc(length, cancel) }}
+	err := d.Stream(ctx, instrument.SinkOf(n))
+	if err == nil && n.scans == 0 {
+		err = errors.New("no samples within a minute")
+	}
+	return n, err
 }
 
 // Block takes a block.
 func (c *counting) Block(b *measure.Block) error {
-	if c.scans == 0 && c.begun != nil {
+	if c.scans == 0 {
 		c.begun()
 	}
 	c.scans += uint64(b.Scans())
@@ -275,8 +281,8 @@ func (s *benchSubject) record(ctx context.Context, length time.Duration) (*meter
 		return nil, err
 	}
 	r.lasted = time.Since(r.began)
-	if r.bytes = t.longest(); len(r.bytes) == 0 || r.counts.scans == 0 {
-		return nil, fmt.Errorf("nothing was recorded (%d scans)", r.counts.scans)
+	if r.bytes = t.longest(); len(r.bytes) == 0 {
+		return nil, fmt.Errorf("no bytes of %d scans were recorded", r.counts.scans)
 	}
 	return r, nil
 }
@@ -351,10 +357,9 @@ func (s *benchSubject) take(ctx context.Context, address string, length time.Dur
 	if err := d.Open(ctx); err != nil {
 		return nil, err
 	}
-	streaming, stop := context.WithTimeout(ctx, length)
-	defer stop()
-	r := &meterRecording{driver: d, options: o, inputs: d.Inputs(), counts: &counting{}, began: time.Now()}
-	return r, d.Stream(streaming, instrument.SinkOf(r.counts))
+	r := &meterRecording{driver: d, options: o, inputs: d.Inputs(), began: time.Now()}
+	r.counts, err = streamFor(ctx, d, length)
+	return r, err
 }
 
 // newDriver makes a driver with its defaults, changed, and returns its options.

@@ -292,6 +292,9 @@ func (p posterior) quantile(q float64) float64 {
 		dof = min(dof, s.dof)
 	}
 	near, far := stats.Student(q, math.Inf(1)), stats.Student(q, dof)
+	if len(p) == 1 {
+		return p[0].mean + p[0].u*far
+	}
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, s := range p {
 		lo, hi = min(lo, s.mean+s.u*near, s.mean+s.u*far), max(hi, s.mean+s.u*near, s.mean+s.u*far)

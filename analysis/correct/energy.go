@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/measure"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
@@ -122,7 +121,7 @@ func (l Lag) linear(rs []Reading, s Span) (low int, v []float64) {
 	v = make([]float64, min(first+len(u)+l.Slope.reach(), len(rs))-low)
 	for j, weight := range u {
 		v[first+j-low] += weight
-		lo, w := l.Slope.weights(rs, first+j)
+		lo, w := l.Slope.weights(nil, rs, first+j)
 		for k, x := range w {
 			v[lo+k-low] += float64(l.C) * weight * x
 		}
@@ -387,7 +386,8 @@ type step struct {
 // the levels are medians of three.
 func (l Lag) step(rs []Reading, a, b int) step {
 	three := func(i int) float64 {
-		return stats.Median([]float64{l.at(rs, max(i-1, 0)), l.at(rs, i), l.at(rs, min(i+1, len(rs)-1))})
+		a, b, c := l.at(rs, max(i-1, 0)), l.at(rs, i), l.at(rs, min(i+1, len(rs)-1))
+		return max(min(a, b), min(max(a, b), c))
 	}
 	s := step{before: three(a - 1), after: three(b + 1)}
 	raw, byC, _ := l.integral(rs, Span{From: rs[a].At, To: rs[b].At})
@@ -444,19 +444,19 @@ func (s Slope) reach() int { return max(s.half, 1) }
 
 // at returns the slope in W/s at reading i.
 func (s Slope) at(rs []Reading, i int) (slope float64) {
-	lo, w := s.weights(rs, i)
+	lo, w := s.weights(make([]float64, 0, 8), rs, i)
 	for k, x := range w {
 		slope += x * float64(rs[lo+k].Power)
 	}
 	return slope
 }
 
-// weights returns the first reading and the weights in 1/s: the sum of weight times
+// weights returns the first reading and the weights in 1/s, appended to room: the sum of weight times
 // power from there on is the slope at reading i. At the ends of the
 // readings there are fewer weights.
-func (s Slope) weights(rs []Reading, i int) (lo int, w []float64) {
+func (s Slope) weights(room []float64, rs []Reading, i int) (lo int, w []float64) {
 	lo, hi := max(i-s.reach(), 0), min(i+s.reach(), len(rs)-1)
-	w = make([]float64, hi-lo+1)
+	w = append(room, make([]float64, hi-lo+1)...)
 	if s.half == 0 || hi-lo < 2 {
 		d := 1 / float64(rs[hi].At-rs[lo].At)
 		w[0], w[len(w)-1] = -d, d

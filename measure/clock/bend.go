@@ -44,10 +44,10 @@ func (f *Fit) ErrorVar(n int) float64 {
 
 // Off is the knots' correction of the line; zero without knots.
 func (f *Fit) Off(host measure.Seconds) measure.Seconds {
-	n, w := f.Errors(host)
-	if n < 0 {
+	if len(f.Knots) < 2 {
 		return 0
 	}
+	n, w := f.Errors(host)
 	return measure.Seconds(w[0])*f.Knots[n/2].Off + measure.Seconds(w[2])*f.Knots[n/2+1].Off
 }
 

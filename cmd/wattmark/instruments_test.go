@@ -20,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/doctor"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/internal/coverage"
 	"github.com/wattmark/wattmark/monitor/discover"
 	"github.com/wattmark/wattmark/monitor/emulator/board"
@@ -180,7 +181,7 @@ func TestProbeAppliesTheCalibrationInForce(t *testing.T) {
 	if text := do("instruments", "probe", "--bench", bench_, "--for", "100ms"); !strings.Contains(text, "1 calibration record in force") || !strings.Contains(text, "--nominal leaves them out") {
 		t.Error(text)
 	}
-	found, _, err := doctor.OpenOnce(t.Context(), bench_)
+	found, _, err := doctor.OpenOnce(t.Context(), session.BenchFlags{File: bench_})
 	if err != nil || !strings.Contains(found, "1 calibration record in force") {
 		t.Errorf("doctor: %q, %v", found, err)
 	}

@@ -56,6 +56,44 @@ func TestOneCommandMeasures(t *testing.T) {
 	}
 }
 
+// The other commands that measure read the meter themselves, too, and so does doctor.
+func TestOtherCommandsReadTheMeter(t *testing.T) {
+	t.Parallel()
+	r := newMeter(t)
+	meter := []string{"--instrument", "powersensor3", "--port", r.link}
+	gpu := []string{"--gpu", "sim:" + r.socket, "--db", r.db}
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"tiny", "--benchmark", "compute", "--length", "10us", "--dry-run"}, "plan: "},
+		{[]string{"pulse", "--on", "20ms", "--off", "20ms", "--duration", "200ms", "--svg", filepath.Join(dir, "a.svg")}, "powersensor3"},
+		{[]string{"sensor", "load", "--periods", "20ms", "--each", "100ms"}, ""},
+		{[]string{"roofline", "sweep", "--rounds", "1,32,128", "--duration", "50ms"}, "flop/byte"},
+		{[]string{"predict", "sweep", "--kernel", "matmul", "--sizes", "nonsense"}, ""},
+	} {
+		res := wattmark(t, slices.Concat(c.args, meter, gpu)...)
+		if text := res.out + res.err; strings.Contains(text, "unknown flag") || !strings.Contains(text, c.want) {
+			t.Errorf("%v: %s", c.args, text)
+		}
+		wattmark(t, slices.Concat(c.args, meter, gpu, []string{"--monitor", "lab"})...).fails(t, cli.ExitUsage, "keep one of them")
+	}
+	for id, name := range map[store.TaskID]string{1: "pulse", 2: "sensor-load"} {
+		if x, ok := onlyTask(t, r.db, id); !ok || x.Name != name || x.State != store.Complete {
+			t.Errorf("task %d: %s, %v", id, x.Name, x.State)
+		}
+	}
+	out := wattmark(t, slices.Concat([]string{"doctor", "--monitor", "127.0.0.1:1", "--db", r.db}, meter)...).out
+	if !strings.Contains(out, "PowerSensor3") {
+		t.Error(out)
+	}
+	wattmark(t, "doctor", "--port", r.link).fails(t, cli.ExitUsage, "--instrument")
+	if left := r.kept(); len(left) != 0 {
+		t.Errorf("left in the spool: %v", left)
+	}
+}
+
 // A terminal that is closed, Ctrl-C on it, and SIGTERM end a measurement with its own meter in
 // order: one line names the task, and the samples are stored.
 func TestSignalsEndOneCommand(t *testing.T) {

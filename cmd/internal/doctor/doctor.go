@@ -27,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/service"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
 	"github.com/wattmark/wattmark/hostagent/gpu/cuda"
 	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
@@ -57,7 +58,8 @@ type Finding struct {
 
 // doctorFlags are the flags of doctor.
 type doctorFlags struct {
-	monitor, host, bench, spool, role, auth string
+	monitor, host, spool, role, auth string
+	bench                            session.BenchFlags // its instrument is tried where no monitor has it
 	// monitorNamed and hostNamed: the user gave the address, so no answer is a fault.
 	monitorNamed, hostNamed bool
 }
@@ -81,6 +83,11 @@ func doctorCmd(a *cli.App) *cobra.Command {
 			if f.role != "" && f.role != roleMonitor && f.role != roleHost {
 				return cli.Usagef("--machine %q: want monitor or host", f.role)
 			}
+			if f.bench != (session.BenchFlags{}) {
+				if err := f.bench.Check(); err != nil {
+					return err
+				}
+			}
 			f.auth = cmp.Or(f.auth, service.AuthDir())
 			f.monitorNamed, f.hostNamed = cmd.Flags().Changed("monitor"), cmd.Flags().Changed("host")
 			return examineAll(cmd.Context(), a, &doctor{doctorFlags: f, db: a.DB, probes: systemProbes()})
@@ -90,7 +97,7 @@ func doctorCmd(a *cli.App) *cobra.Command {
 	cli.MonitorFlag(fl, &f.monitor, "address of the monitor")
 	fl.StringVar(&f.host, "host", cli.DefaultHost, "address of wattmark host")
 	cli.Configured(fl, "host")
-	fl.StringVar(&f.bench, "bench", "", "bench file whose instrument is tried where no monitor has it")
+	cli.Section(fl, "The meter, which is tried where no monitor has it", func() { f.bench.AddTo(fl) })
 	fl.StringVar(&f.spool, "spool", service.DefaultSpool(), "directory of the monitor's spool")
 	fl.StringVar(&f.auth, "auth", "",
 		"folder of the CA and the tokens (default: that of wattmark auth, where there is one)")

@@ -15,6 +15,7 @@ import (
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/top"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
@@ -54,7 +55,7 @@ func healthy() *doctor {
 					{Address: "/dev/ttyS0"},
 				}, nil
 			},
-			tryBench:    func(context.Context, string) (string, []string, error) { return "PMD 7 opens", nil, nil },
+			tryBench:    func(context.Context, sessioncmd.BenchFlags) (string, []string, error) { return "PMD 7 opens", nil, nil },
 			cards:       func() ([]nvml.Card, error) { return []nvml.Card{{Info: card}}, nil },
 			nvmlVersion: func() string { return "13.580" },
 			amdCards:    func() ([]amdsmi.Card, error) { return nil, amdsmi.ErrNoLibrary },
@@ -219,14 +220,14 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"a meter in trouble", bench(func(b *session.Bench) { b.Trouble = "no such port" }), "instrument", levelFail,
 			"no such port",
 		},
-		{"nobody has tried the meter", silent, "instrument", levelWarn, "--bench"},
+		{"nobody has tried the meter", silent, "instrument", levelWarn, "--instrument and --port, or --bench"},
 		{
-			"a bench file that opens", all(silent, func(d *doctor) { d.bench = "b.yaml" }), "instrument", levelOK,
+			"a bench file that opens", all(silent, func(d *doctor) { d.bench.File = "b.yaml" }), "instrument", levelOK,
 			"PMD 7 opens",
 		},
 		{"a bench file that does not", all(silent, func(d *doctor) {
-			d.bench = "b.yaml"
-			d.tryBench = func(context.Context, string) (string, []string, error) {
+			d.bench.File = "b.yaml"
+			d.tryBench = func(context.Context, sessioncmd.BenchFlags) (string, []string, error) {
 				return "", nil, errors.New("silent device")
 			}
 		}), "instrument", levelFail, "silent device"},

@@ -288,8 +288,8 @@ func (d *doctor) silent(name, address string, wanted bool, err error, remedy str
 func (d *doctor) instrument(ctx context.Context, b *session.Bench) {
 	const check = "instrument"
 	switch {
-	case b == nil && d.bench == "":
-		d.warn(check, "start the monitor, or name a bench file with --bench", "not tried: no monitor answers")
+	case b == nil && d.bench == (sessioncmd.BenchFlags{}):
+		d.warn(check, "start the monitor, or name the meter with --instrument and --port, or --bench", "not tried: no monitor answers")
 	case b == nil:
 		found, notes, err := d.tryBench(ctx, d.bench)
 		if err != nil {

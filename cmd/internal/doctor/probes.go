@@ -41,7 +41,7 @@ type probes struct {
 	askHost      func(ctx context.Context, address string) (version string, err error)
 	bindable     func(address string) error // nil, errInUse, errNotLocal, or another
 	ports        func() ([]discover.Port, error)
-	tryBench     func(ctx context.Context, file string) (found string, notes []string, err error)
+	tryBench     func(context.Context, sessioncmd.BenchFlags) (found string, notes []string, err error)
 	cards        func() ([]nvml.Card, error)
 	nvmlVersion  func() string
 	amdCards     func() ([]amdsmi.Card, error)
@@ -143,10 +143,10 @@ func bindable(address string) error {
 	return err
 }
 
-// OpenOnce opens a bench file's instrument, reads its identity and setup, and
+// OpenOnce opens a bench's instrument, reads its identity and setup, and
 // closes it.
-func OpenOnce(ctx context.Context, file string) (found string, notes []string, err error) {
-	b, closeBench, err := sessioncmd.OpenBench(sessioncmd.BenchFlags{File: file})
+func OpenOnce(ctx context.Context, f sessioncmd.BenchFlags) (found string, notes []string, err error) {
+	b, closeBench, err := sessioncmd.OpenBench(f)
 	if err != nil {
 		return "", nil, err
 	}

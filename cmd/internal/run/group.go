@@ -226,25 +226,29 @@ func askMonitors(ctx context.Context, addresses []string) (
 }
 
 // meterFlags choose the meter of a measurement: a bench that this process reads within itself,
-// or a monitor. named: the monitor's address was given, by flag, environment or configuration.
+// or a monitor. all has them and --monitor; nil for a command without them.
 type meterFlags struct {
 	session.BenchFlags
-	named bool
+	all *pflag.FlagSet
+}
+
+// AddMeter adds the flags that name a meter which this process reads within itself. The command has --monitor, too.
+func (f *RunFlags) AddMeter(fl *pflag.FlagSet) {
+	f.meter.all = fl
+	f.meter.AddTo(fl)
 }
 
 // chosen reports whether the flags name a bench that this process reads.
 func (f *meterFlags) chosen() bool { return f.File != "" || f.Instrument != "" }
 
 // checkMeter refuses flags that name two meters, or one that cannot measure what it should.
-// fl is of the command line.
-func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
-	f.meter.named = fl.Changed("monitor")
+func (f *RunFlags) checkMeter() error {
 	switch {
 	case !f.meter.chosen() && (f.meter.Port != "" || f.meter.Records != ""):
 		return cli.Usagef("--port and --calibration go with --instrument or --bench")
 	case !f.meter.chosen():
 		return nil
-	case cli.Given(fl, "monitor"):
+	case cli.Given(f.meter.all, "monitor"):
 		return cli.Usagef("--monitor names a meter, and so does --instrument or --bench: keep one of them")
 	case f.meter.Instrument == nvml.Kind && f.meter.Port != "":
 		return cli.Usagef("--instrument nvml has no --port: name the GPU with --gpu")
@@ -259,25 +263,37 @@ func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 // monitor is and none answers at the default address, one within this process. The latter
 // reads the GPU's own sensor, with a caution.
 func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Context, RunFlags) error) error {
-	chosen := f.meter.chosen()
-	switch {
-	case !chosen && (f.meter.named || listens(ctx, f.Monitor)):
-		return do(ctx, f)
-	case !chosen:
-		f.meter.Instrument = nvml.Kind
-	case f.meter.Instrument != nvml.Kind:
-		return f.within(ctx, nil, do)
+	if f.meter.chosen() || f.meter.all.Changed("monitor") || listens(ctx, f.Monitor) {
+		return f.Metered(ctx, func(ctx context.Context) error { return do(ctx, f) })
 	}
+	f.meter.Instrument = nvml.Kind
 	cards, err := f.sensors()
 	if err != nil {
 		return err
 	}
-	if !chosen {
-		fmt.Fprintf(a.Err, "wattmark: caution: the GPU's own sensor measures; it may be off beyond ± U:\n"+
-			"  no monitor is named, and none answers at %s. Name a meter with\n"+
-			"  --instrument and --port, or with --monitor; --instrument nvml for this one\n", f.Monitor)
-	}
+	fmt.Fprintf(a.Err, "wattmark: caution: the GPU's own sensor measures; it may be off beyond ± U:\n"+
+		"  no monitor is named, and none answers at %s. Name a meter with\n"+
+		"  --instrument and --port, or with --monitor; --instrument nvml for this one\n", f.Monitor)
 	return f.within(ctx, cards, do)
+}
+
+// Metered calls do once Monitor is the address of the meter that the flags name: of a monitor within this process
+// where that is a bench. Flags that name two meters are ExitUsage.
+func (f *RunFlags) Metered(ctx context.Context, do func(context.Context) error) (err error) {
+	if err := f.checkMeter(); err != nil || !f.meter.chosen() {
+		return cmp.Or(err, do(ctx))
+	}
+	var cards []ownSensor
+	if f.meter.Instrument == nvml.Kind {
+		cards, err = f.sensors()
+	}
+	if err != nil {
+		return err
+	}
+	return f.within(ctx, cards, func(ctx context.Context, met RunFlags) error {
+		f.Monitor = met.Monitor
+		return do(ctx)
+	})
 }
 
 // ownSensor is a GPU whose own sensor is a meter. selector finds it for --instrument nvml; uuid is

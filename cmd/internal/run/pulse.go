@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -21,6 +20,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/monitor/instrument/nvml"
 	"github.com/wattmark/wattmark/store"
 	"gonum.org/v1/plot/plotter"
 )
@@ -39,16 +39,21 @@ type pulseFlags struct {
 // pulseCmd returns pulse, which stores a task only where a meter gives the truth.
 func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
-	var fl *pflag.FlagSet
 	c := cli.Command("pulse", "Show what software misreads of short pulses of work", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error { return pulse(ctx, a, f, fl.Changed("monitor")) })
-	fl = c.Flags()
+		func(ctx context.Context, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			return f.Metered(ctx, func(ctx context.Context) error { return pulse(ctx, a, f) })
+		})
+	fl := c.Flags()
 	f.AddBench(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")
 	fl.DurationVar(&f.off, "off", 50*time.Millisecond, "length of the rest after it")
 	fl.DurationVar(&f.length, "duration", 5*time.Second, "length of it all")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel of the pulses: half, compute or memory")
-	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
+	f.AddMeter(fl)
+	cli.MonitorFlag(fl, &f.Monitor, "in place of these: the monitor that has the meter")
 	fl.BoolVar(&f.alone, "no-meter", false, "measure without a meter")
 	cli.SVGFlag(fl, &f.svg, "file to draw into (default: pulse-TASK.svg, or pulse-TIME.svg without a meter)")
 	fl.BoolVar(&f.flatOut, "flat-out", false, "let MTSM read without pause, as the paper has it, instead of every 0.5 ms")
@@ -67,6 +72,8 @@ func (f *pulseFlags) validate() error {
 		return err
 	}
 	switch {
+	case f.meter.chosen() && (f.alone || f.meter.Instrument == nvml.Kind):
+		return cli.Usagef("--no-meter measures by the GPU's own sensor alone: give it without --instrument and --bench")
 	case f.on <= 0 || f.off < 0:
 		return cli.Usagef("--on must be positive, and --off not negative")
 	case f.length < f.on+f.off:
@@ -91,17 +98,13 @@ func (f *pulseFlags) options() (o sensor.MethodOptions) {
 }
 
 // pulse alternates a benchmark with rest and compares the software methods with the meter,
-// or with the GPU's energy counter where no meter is usable. named reports that --monitor
-// was given: then the monitor must answer.
-func pulse(ctx context.Context, a *cli.App, f pulseFlags, named bool) error {
-	if err := f.validate(); err != nil {
-		return err
-	}
+// or with the GPU's energy counter where no meter is usable. A meter that is named must answer.
+func pulse(ctx context.Context, a *cli.App, f pulseFlags) error {
 	// why is the reason to measure without a meter; empty with one.
 	why := "--no-meter"
 	if !f.alone {
 		var err error
-		if why, err = noTruth(ctx, f.Monitor, named); err != nil {
+		if why, err = noTruth(ctx, f.Monitor, f.meter.chosen() || f.meter.all.Changed("monitor")); err != nil {
 			return err
 		}
 	}

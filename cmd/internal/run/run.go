@@ -73,7 +73,7 @@ func runCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.checkMeter(cmd.Flags()); err != nil {
+			if err := f.checkMeter(); err != nil {
 				return err
 			}
 			if _, ok := a.OnHost(); ok {
@@ -96,7 +96,7 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
 	a.JSONFlag(c)
 	cli.Section(fl, "The meter", func() {
-		f.meter.AddTo(fl)
+		f.AddMeter(fl)
 		cli.MonitorFlag(fl, &f.Monitor,
 			"in place of these: the monitor that has the meter; with --gpus several, with commas between them")
 	})

@@ -30,49 +30,25 @@ import (
 type seriesFlags struct {
 	times    int
 	with     []string // command lines, or flags of a benchmark, of A and B
-	untilU   percent
+	untilU   float64
 	coolDown time.Duration
 }
 
 // pilotPairs are the pairs whose scatter sets the number of all with --until-u.
 const pilotPairs = 8
 
-// percent is the pflag.Value of a positive relative quantity, written as 0.5%.
-type percent struct{ measure.Ratio }
-
-// String returns the quantity in percent; empty for none.
-func (p *percent) String() string {
-	if p.Ratio == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.4g%%", 100*p.Ratio)
-}
-
-// Set reads 0.5%.
-func (p *percent) Set(s string) error {
-	number, ok := strings.CutSuffix(s, "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if !ok || err != nil || !(v > 0 && v < 100) {
-		return fmt.Errorf("want a percentage above 0%% and below 100%%, as in 0.5%%")
-	}
-	p.Ratio = measure.Ratio(v / 100)
-	return nil
-}
-
-func (*percent) Type() string { return "percent" }
-
 func (f *seriesFlags) register(fl *pflag.FlagSet) {
 	fl.IntVar(&f.times, "times", 0, "repeat the run so many times, or so many pairs of --with; 0 for a single run")
 	fl.StringArrayVar(&f.with, "with", nil,
 		"with --times: a program with its arguments, or '--benchmark half --duration 1s'; twice, for A and B")
-	fl.Var(&f.untilU, "until-u", fmt.Sprintf("with --with: set the number of pairs, up to --times, after the first %d, "+
-		"so that U of B over A in energy is no wider", pilotPairs))
+	cli.RelativeFlag(fl, &f.untilU, "until-u", 0, fmt.Sprintf("with --with: set the number of pairs, up to --times, "+
+		"after the first %d, so that U of B over A in energy is no wider, as in 0.005 or 0.5%%", pilotPairs))
 	fl.DurationVar(&f.coolDown, "cool-down", 2*time.Minute,
 		"with --times: wait at most so long until the card's power is within 2 % of that before the first run; 0 for no wait")
 }
 
 // wanted reports whether the flags ask for more than one run.
-func (f *seriesFlags) wanted() bool { return f.times != 0 || len(f.with) > 0 || f.untilU.Ratio != 0 }
+func (f *seriesFlags) wanted() bool { return f.times != 0 || len(f.with) > 0 || f.untilU != 0 }
 
 // version is one of the works of a series.
 type version struct {
@@ -90,13 +66,15 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 	}
 	own := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != "")
 	switch {
+	case !(f.untilU >= 0 && f.untilU < 1):
+		return nil, cli.Usagef("--until-u %v: want more than 0 and less than 1, as in 0.005 or 0.5%%", f.untilU)
 	case f.times == 0:
 		return nil, cli.Usagef("--with and --until-u go with --times")
 	case f.times < 2:
 		return nil, cli.Usagef("--times %d: want 2 or more", f.times)
 	case f.gpus != "" || strings.Contains(f.Monitor, ","):
 		return nil, cli.Usagef("--times repeats runs on one GPU, without --gpus")
-	case len(f.with) == 0 && f.untilU.Ratio != 0:
+	case len(f.with) == 0 && f.untilU != 0:
 		return nil, cli.Usagef("--until-u is of the ratio of two versions: name them with --with")
 	case len(f.with) == 0:
 		return []version{{RunFlags: *f, args: args}}, nil
@@ -104,7 +82,7 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 		return nil, cli.Usagef("--with names the work: give it twice, for A and B, and no other program or benchmark")
 	case f.Redact:
 		return nil, cli.Usagef("--redact hides the arguments behind --, not those of --with")
-	case f.untilU.Ratio != 0 && f.times <= pilotPairs:
+	case f.untilU != 0 && f.times <= pilotPairs:
 		return nil, cli.Usagef("--until-u sets the number of pairs after %d: want --times above that", pilotPairs)
 	}
 	for _, text := range f.with {
@@ -218,7 +196,7 @@ func (s *series) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if s.flags.untilU.Ratio != 0 && turn == pilotPairs {
+		if s.flags.untilU != 0 && turn == pilotPairs {
 			if err := s.plan(ctx); err != nil {
 				return err
 			}
@@ -240,7 +218,7 @@ func (s *series) measure(ctx context.Context, turn, i int) error {
 		tags[compare.TagSide] = string(rune('A' + i))
 		label = tags[compare.TagSide] + ", "
 	}
-	if s.flags.untilU.Ratio != 0 && turn > pilotPairs {
+	if s.flags.untilU != 0 && turn > pilotPairs {
 		tags[compare.TagSecond] = "yes"
 	}
 	if w := s.cool(ctx); measure.Known(w) {
@@ -290,12 +268,13 @@ func (s *series) plan(ctx context.Context) error {
 		return err
 	}
 	target := s.flags.untilU
-	n := r.Quantities[0].PairsFor(target.Ratio, s.planned)
+	wanted := fmt.Sprintf("%.4g %%", 100*target)
+	n := r.Quantities[0].PairsFor(measure.Ratio(target), s.planned)
 	if n == 0 {
-		fmt.Fprintf(s.app.Err, "wattmark: U of %s is not within reach of %d pairs: all of them are run\n", &target, s.planned)
+		fmt.Fprintf(s.app.Err, "wattmark: U of %s is not within reach of %d pairs: all of them are run\n", wanted, s.planned)
 		return nil
 	}
-	fmt.Fprintf(s.app.Err, "by the scatter of %d pairs, %d are enough for U of %s\n", pilotPairs, n, &target)
+	fmt.Fprintf(s.app.Err, "by the scatter of %d pairs, %d are enough for U of %s\n", pilotPairs, n, wanted)
 	s.planned = n
 	return s.tag(ctx, map[string]string{compare.TagPlanned: strconv.Itoa(n)})
 }

@@ -48,7 +48,9 @@ const byMeter = "meter"
 func predictSweepCmd(a *cli.App) *cobra.Command {
 	var f predictSweepFlags
 	c := cli.Command("sweep", "Measure a kernel over its number of blocks, calibrate, and predict the rest", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error { return predictSweep(a, ctx, f) })
+		func(ctx context.Context, _ []string) error {
+			return f.Metered(ctx, func(ctx context.Context) error { return predictSweep(a, ctx, f) })
+		})
 	fl := c.Flags()
 	f.AddBench(fl)
 	fl.StringVar(&f.kernel, "kernel", "", "vectoradd or matmul (required)")
@@ -63,7 +65,8 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	fl.Uint64Var(&f.resident, "resident", 0,
 		"blocks that a multiprocessor holds, for the rounds (default: what the driver says)")
 	fl.StringVar(&f.method, "method", "",
-		"counter, instant, average, mtsm, sma or papi; or meter (default: meter with --monitor, else counter)")
+		"counter, instant, average, mtsm, sma or papi; or meter (default: meter where one is named, else counter)")
+	f.AddMeter(fl)
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
 	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
 	fl.Uint64Var(&f.Seed, "seed", 1, "of the order")
@@ -87,7 +90,7 @@ func (f *predictSweepFlags) plan() (p sweep.Plan, err error) {
 	f.method = cmp.Or(f.method, byDefault[f.Monitor != ""])
 	switch {
 	case f.method == byMeter && f.Monitor == "":
-		return p, cli.Usagef("--method meter: name the meter's --monitor")
+		return p, cli.Usagef("--method meter: name the meter with --instrument and --port, or --monitor")
 	case f.method != byMeter && !slices.Contains(sensor.Methods(), sensor.Method(f.method)):
 		return p, cli.Usagef("--method %q: want counter, instant, average, mtsm, sma, papi or meter", f.method)
 	}

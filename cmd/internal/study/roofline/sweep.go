@@ -37,10 +37,16 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 	var f rooflineSweepFlags
 	var r rooflineFlags
 	c := cli.Command("sweep", "Measure the device by a kernel of many intensities, and fit its energy roofline",
-		cobra.NoArgs, func(ctx context.Context, _ []string) error { return runSweep(a, ctx, f, r) })
+		cobra.NoArgs, func(ctx context.Context, _ []string) error {
+			if err := errors.Join(f.validate(), session.Free(r.svg)); err != nil {
+				return err
+			}
+			return f.Metered(ctx, func(ctx context.Context) error { return runSweep(a, ctx, f, r) })
+		})
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)
-	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
+	f.AddMeter(fl)
+	cli.MonitorFlag(fl, &f.Monitor, "in place of these: the monitor that has the meter")
 	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id (default: the first); sim:SOCKET for that of wattmark emulate")
 	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the tasks (default: roofline, with the time)")
@@ -78,9 +84,6 @@ func (f *rooflineSweepFlags) validate() error {
 // prints the roofline. It blocks for the whole sweep. Tasks measured before a
 // failure are kept.
 func runSweep(a *cli.App, ctx context.Context, f rooflineSweepFlags, r rooflineFlags) error {
-	if err := errors.Join(f.validate(), session.Free(r.svg)); err != nil {
-		return err
-	}
 	if f.Name == "" {
 		f.Name = "roofline " + time.Now().Format("2006-01-02 15:04:05")
 	}

@@ -39,7 +39,12 @@ type SensorLoadFlags struct {
 func sensorLoadCmd(a *cli.App) *cobra.Command {
 	var f SensorLoadFlags
 	c := cli.Command("load", "Load the GPU so that its sensor shows what it does, and identify it", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error { return sensorLoad(a, ctx, f) })
+		func(ctx context.Context, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			return f.Metered(ctx, func(ctx context.Context) error { return sensorLoad(a, ctx, f) })
+		})
 	fl := c.Flags()
 	f.AddBench(fl)
 	// Long steps first, then periods that do not divide each other or 100 ms, the usual
@@ -52,6 +57,7 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 	fl.DurationVar(&f.every, "every", 4*time.Millisecond, "distance of the readings, without a meter")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the random pauses between the waves")
 	fl.StringVar(&f.Benchmark, "benchmark", "memory", "kernel: half, compute or memory")
+	f.AddMeter(fl)
 	fl.StringVar(&f.Monitor, "monitor", "", "address of the monitor (default: measure without a meter)")
 	fl.StringVar(&f.Out, "output", "", "directory for readings.csv and events.csv")
 	cli.SVGFlag(fl, &f.svg, "file to draw readings and models into; one for each field: NAME-FIELD.svg")
@@ -93,9 +99,6 @@ func (f *SensorLoadFlags) validate() error {
 // sensorLoad runs the designed load on the GPU and identifies its sensor. It blocks for
 // the length of all waves, about half a minute by default.
 func sensorLoad(a *cli.App, ctx context.Context, f SensorLoadFlags) error {
-	if err := f.validate(); err != nil {
-		return err
-	}
 	card, err := session.FindGPU(f.GPU)
 	if err != nil {
 		return err

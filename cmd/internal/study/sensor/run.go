@@ -36,7 +36,12 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	var f SensorRunFlags
 	c := cli.Command("run [flags] [-- program args]",
 		"Measure the energy of a kernel or program with the GPU's own sensor alone", nil,
-		func(ctx context.Context, args []string) error { return sensorRun(a, ctx, f, args) })
+		func(ctx context.Context, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
+			return f.Metered(ctx, func(ctx context.Context) error { return sensorRun(a, ctx, f, args) })
+		})
 	fl := c.Flags()
 	f.AddBench(fl)
 	cli.Section(fl, "The sensor, and the plan", func() { f.Plan.add(fl) })
@@ -49,6 +54,7 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 	fl.BoolVar(&f.planOnly, "plan", false, "show the plan and measure nothing")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the random delays (default: by chance)")
 	fl.StringVar(&f.Benchmark, "benchmark", "", "built-in benchmark: half, compute or memory")
+	f.AddMeter(fl)
 	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter to hold it against (default: none)")
 	f.AddPTX(fl)
 	fl.DurationVar(&f.WarmUp, "warm-up", 200*time.Millisecond, "load the GPU for this long before; 0 for none")
@@ -86,9 +92,6 @@ type meterTruth struct {
 // where a monitor is named. It blocks for the length of the plan; with --plan it prints
 // the plan and returns.
 func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string) error {
-	if err := f.check(args); err != nil {
-		return err
-	}
 	card, err := session.FindGPU(f.GPU)
 	if err != nil {
 		return err

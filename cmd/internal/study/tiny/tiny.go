@@ -52,11 +52,7 @@ type tinyFlags struct {
 // energy of a launch, stores it with the task, and prints the task. A dry run
 // stops after the plan. The plan is made in the preparation of the measurement,
 // since it may have to run the kernel.
-func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
-	insert, kernel, err := f.insert()
-	if err != nil {
-		return err
-	}
+func runTiny(a *cli.App, ctx context.Context, f tinyFlags, insert gpu.Insert, kernel *sim.Kernel) error {
 	if f.dryRun && f.length > 0 {
 		return f.dry(a, ctx, insert)
 	}
@@ -173,14 +169,19 @@ func Commands(a *cli.App) []*cobra.Command {
 			if given("until-u") && !(f.u > 0) {
 				return cli.Usagef("--until-u %v: want more than 0", f.u)
 			}
-			return runTiny(a, ctx, f)
+			insert, kernel, err := f.insert()
+			if err != nil {
+				return err
+			}
+			return f.Metered(ctx, func(ctx context.Context) error { return runTiny(a, ctx, f, insert, kernel) })
 		})
 	fl := c.Flags()
 	given = fl.Changed
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
-	cli.MonitorFlag(fl, &f.Monitor, "address of the monitor")
+	f.AddMeter(fl)
+	cli.MonitorFlag(fl, &f.Monitor, "in place of these: the monitor that has the meter")
 	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the kernel)")
 	fl.StringVar(&f.simKernel, "sim-kernel", "",

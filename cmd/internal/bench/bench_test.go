@@ -2,11 +2,16 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"math"
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +19,9 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/bench"
+	"github.com/wattmark/wattmark/monitor/checkup"
+	"github.com/wattmark/wattmark/monitor/emulator/board"
+	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 )
 
@@ -44,59 +52,140 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// The papers' bench file opens the emulated device; so does no file at all.
-func TestEmulatedNIOpens(t *testing.T) {
+// serve lets emulate serve a kind until the test ends.
+func serve(t *testing.T, kind string) (address string) {
+	t.Helper()
 	out, says := io.Pipe()
 	var complaints bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		a := &cli.App{Streams: cli.Streams{Out: says, Err: &complaints}}
-		ended <- Emulate(ctx, a, []string{"nidaqmx"}, EmulateFlags{Listen: "127.0.0.1:0", Period: time.Second})
+		ended <- Emulate(ctx, a, []string{kind}, EmulateFlags{Listen: "127.0.0.1:0", Period: time.Hour})
 	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		_ = says.Close()
+	})
 	line := make([]byte, 200)
 	n, err := out.Read(line)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	at := regexp.MustCompile(`tcp:[0-9.:]+`).FindString(string(line[:n]))
-	if err != nil || at == "" {
+	if address = regexp.MustCompile(`tcp:[0-9.:]+`).FindString(string(line[:n])); err != nil || address == "" {
 		t.Fatalf("%q, %v", line[:n], err)
 	}
-	text, err := os.ReadFile("../../../docs/benches/ni-usb6259.yaml")
+	return address
+}
+
+// opened opens the instrument of a bench until the test ends.
+func opened(t *testing.T, b *bench.Bench) (instrument.Instrument, measure.Setup) {
+	t.Helper()
+	ins, err := b.NewInstrument(registry.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	papers, err := bench.Parse("ni-usb6259.yaml", []byte(strings.Replace(string(text), "tcp:192.168.1.30:31763", at,
-		1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := bench.Default("nidaqmx", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for b, rails := range map[*bench.Bench]int{papers: 3, plain: 1} {
-		ins, err := b.NewInstrument(registry.Env{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := ins.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		setup, err := b.Setup(ins.Inputs())
-		if err != nil || len(setup.Rails) != rails || ins.Identity().Model != "USB-6259" {
-			t.Errorf("%+v, %+v, %v", setup.Rails, ins.Identity(), err)
-		}
+	t.Cleanup(func() {
 		if err := ins.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+	if err := ins.Open(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	setup, err := b.Setup(ins.Inputs())
+	if err != nil {
+		t.Fatal(err)
 	}
-	_ = says.Close()
-	if complaints.Len() > 0 {
-		t.Error(complaints.String())
+	return ins, setup
+}
+
+// Without a bench file the emulated device opens, too.
+func TestEmulatedNIOpens(t *testing.T) {
+	b, err := bench.Default("nidaqmx", serve(t, "nidaqmx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ins, setup := opened(t, b); len(setup.Rails) != 1 || ins.Identity().Model != "USB-6259" {
+		t.Errorf("%+v, %+v", setup.Rails, ins.Identity())
+	}
+}
+
+// The shipped bench files read the supplies of the emulated card by their names, with the address alone changed.
+func TestExamplesFitTheirEmulators(t *testing.T) {
+	others := map[string]string{
+		"amdsmi": "no emulator", "nvml": "no emulator", "replay": "no emulator", "serialtext": "a sketch of one's own",
+		"yokogawa-wt300": "a WT333; the emulator is a WT310", "arduino-ina228": "a sketch of one's own",
+		"labjack-and-pmd": "two meters", "two-rigols-one-trigger": "two meters",
+	}
+	kinds := map[string]string{"dataq": "di2108"} // the model of the example
+	examples, _ := filepath.Glob("../../../monitor/bench/examples/*.yaml")
+	benches, _ := filepath.Glob("../../../docs/benches/*.yaml")
+	for _, file := range slices.Concat(examples, benches) {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		if others[name] == "" {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kind := regexp.MustCompile(`kind: (\S+)`).FindStringSubmatch(string(text))[1]
+				at := serve(t, cmp.Or(kinds[kind], kind))
+				text = regexp.MustCompile(`(port|address): \S+`).ReplaceAll(text, []byte("address: "+at))
+				text = regexp.MustCompile(`window: \S+`).ReplaceAll(text, []byte("window: 100ms")) // of an oscilloscope
+				b, err := bench.Parse(name+".yaml", text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				railsOf(t, b)
+			})
+		}
+	}
+}
+
+// railsOf streams a block of the bench's instrument, and checks the mean voltage of each rail that has one.
+func railsOf(t *testing.T, b *bench.Bench) {
+	t.Helper()
+	ins, setup := opened(t, b)
+	survey, err := checkup.New(&setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	sink := survey.Sink()
+	sink.Block = func(b *measure.Block) error { defer end(); return survey.Block(b) }
+	sink.BlockAt = func(b *measure.Block, at time.Time) error { defer end(); return survey.BlockAt(b, at) }
+	sink.Armed = func(at time.Time) error { defer end(); return survey.Armed(at) } // an oscilloscope delivers then
+	if err := ins.Stream(ctx, sink); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if survey.Result().Scans == 0 {
+		t.Error("no scans")
+	}
+	for i, r := range survey.Result().Rails {
+		rail, want := setup.Rails[i].Name, 12.1
+		if strings.Contains(rail, "3v3") {
+			want = 3.3
+		}
+		onCard := slices.ContainsFunc(board.DefaultRails(), func(c board.RailConfig) bool { return c.Name == rail })
+		if v := r.Voltage.Mean; math.Abs(v/want-1) > 0.05 && !r.Voltage.IsZero() && (onCard || math.Abs(v) > 0.5) {
+			t.Errorf("%s: %v V", rail, v)
+		}
+	}
+}
+
+// A driver's name is one of its emulated models, and an unknown kind is refused before anything is said to be served.
+func TestEmulatedKinds(t *testing.T) {
+	if k := emulatorOf("rigol-ds1000z").kind; k != "ds1054z" {
+		t.Errorf("rigol-ds1000z is %s", k)
+	}
+	var out bytes.Buffer
+	a := &cli.App{Streams: cli.Streams{Out: &out, Err: &out}}
+	err := Emulate(t.Context(), a, []string{"ds9"}, EmulateFlags{gpu: filepath.Join(t.TempDir(), "gpu"), Period: time.Hour})
+	if err == nil || !strings.Contains(err.Error(), "ds1054z") || out.Len() > 0 {
+		t.Errorf("%v, %s", err, &out)
 	}
 }
 

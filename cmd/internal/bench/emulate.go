@@ -202,9 +202,13 @@ func emulated() (names []string) {
 	return lists.Map(emulators, func(e emulator) string { return e.kind })
 }
 
-// emulatorOf returns the emulator of a kind; one without a face for unknown kinds.
+// emulatorOf returns the emulator of a kind, or the first one of a driver; one without a face for unknown kinds.
 func emulatorOf(kind string) emulator {
-	if i := slices.IndexFunc(emulators, func(e emulator) bool { return e.kind == kind }); i >= 0 {
+	i := slices.IndexFunc(emulators, func(e emulator) bool { return e.kind == kind })
+	if i < 0 {
+		i = slices.IndexFunc(emulators, func(e emulator) bool { return e.driver == kind })
+	}
+	if i >= 0 {
 		return emulators[i]
 	}
 	return emulator{kind: kind, driver: kind}
@@ -220,7 +224,11 @@ func NewFace(kind string, b *board.Board, epoch time.Time, f EmulateFlags) (Firm
 	if e := emulatorOf(kind); e.face != nil {
 		return e.face(source{b, pace.Real(epoch), func() time.Duration { return time.Since(epoch) }, f})
 	}
-	return nil, cli.Usagef("emulate %q: want one of %s", kind, strings.Join(emulated(), ", "))
+	return nil, unknownKind(kind)
+}
+
+func unknownKind(kind string) error {
+	return cli.Usagef("emulate %q: want one of %s", kind, strings.Join(emulated(), ", "))
 }
 
 // servePTY serves a meter on a pseudo-terminal until ctx ends. With --link it makes a
@@ -437,6 +445,12 @@ func emulateNI(ctx context.Context, a *cli.App, b *board.Board, live *board.Live
 // fails. With --gpu a simulated GPU drives the card's load through a socket.
 func Emulate(ctx context.Context, a *cli.App, kinds []string, f EmulateFlags) error {
 	f.gpu = strings.TrimPrefix(f.gpu, sim.Prefix)
+	kinds = lists.Map(kinds, func(kind string) string { return emulatorOf(kind).kind })
+	for _, kind := range kinds {
+		if !slices.Contains(emulated(), kind) {
+			return unknownKind(kind)
+		}
+	}
 	each, err := f.split(kinds)
 	if err != nil {
 		return err

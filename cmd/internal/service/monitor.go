@@ -80,8 +80,20 @@ func (f *monitorFlags) check() error {
 	return f.http.check()
 }
 
-// DefaultSpool returns a directory that survives a restart, if the user has one.
+// DefaultSpool returns a folder of the user's state, or the cache folder's of earlier versions while that has captures.
 func DefaultSpool() string {
+	if left, _ := filepath.Glob(filepath.Join(cacheSpool(), "*", "header.json")); len(left) > 0 {
+		return cacheSpool()
+	}
+	dir, err := session.StatePath("monitor-spool")
+	if err != nil {
+		return cacheSpool()
+	}
+	return dir
+}
+
+// cacheSpool returns the default of earlier versions.
+func cacheSpool() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
@@ -105,6 +117,10 @@ type monitorService struct {
 // runMonitor opens the bench, the address and the spool, and serves until ctx
 // ends. What it opened is closed on return.
 func runMonitor(ctx context.Context, f *monitorFlags, r *config.Reloader, log *slog.Logger) error {
+	if f.spool == cacheSpool() {
+		log.Warn("the spool is in the cache folder, which may be cleared: the default moves to the state folder once "+
+			"these captures are released", "spool", f.spool)
+	}
 	n := daemon.NewNotifier(log)
 	s := &monitorService{f: f}
 	var err error

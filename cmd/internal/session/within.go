@@ -138,15 +138,23 @@ func fileName(what string) string {
 	return name[max(0, len(name)-longest):]
 }
 
-// StateFolder returns a folder below that of the user's state, and makes it.
+// StateFolder returns StatePath, and makes the folder.
 func StateFolder(below ...string) (string, error) {
+	dir, err := StatePath(below...)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// StatePath returns the path of a folder below that of the user's state.
+func StatePath(below ...string) (string, error) {
 	home, err := os.UserHomeDir()
 	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
 	if err != nil && !filepath.IsAbs(state) {
 		return "", fmt.Errorf("a measurement keeps its samples in $XDG_STATE_HOME until the database has them: %w", err)
 	}
-	dir := filepath.Join(append([]string{state, "wattmark"}, below...)...)
-	return dir, os.MkdirAll(dir, 0o700)
+	return filepath.Join(append([]string{state, "wattmark"}, below...)...), nil
 }
 
 // DeletedCopies returns the path, less a number at its end, of the copies that delete leaves of a database's tasks:
@@ -408,6 +416,11 @@ func FindForProgram(selector string) (*FoundGPU, error) {
 // FindCUDA returns a real GPU, not yet opened. If NVML does not identify the GPU of the
 // selector, its identity is known only after it is opened.
 func FindCUDA(selector string) (*cuda.Device, error) {
+	i, err := os.Stat(selector)
+	if strings.Contains(selector, "/") || err == nil && i.Mode().Type() == os.ModeSocket {
+		return nil, cli.Usagef("--gpu %s is no index, UUID or PCI bus id; the simulated GPU of a socket is sim:%s", selector,
+			selector)
+	}
 	info := gpu.Info{}
 	found, ok, err := measurement.LocateGPUs(cmp.Or(selector, "0"))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -73,6 +74,13 @@ func TestMonitorWithinOutlivesACancellation(t *testing.T) {
 		return errors.Join(err, c.Close())
 	})
 	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The path of a simulated GPU's socket without sim: is no GPU of the driver's.
+func TestSocketIsNoSelector(t *testing.T) {
+	if _, err := FindGPU("/tmp/gpu"); cli.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), "sim:/tmp/gpu") {
 		t.Error(err)
 	}
 }

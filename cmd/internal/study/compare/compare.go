@@ -90,6 +90,8 @@ type comparedSide struct {
 	db    *store.DB
 	tasks []*store.Task
 	runs  []compare.Run
+	// commands are the command lines, once each, of the tasks that have theirs.
+	commands []string
 }
 
 // compareSides reads both sides and compares them. Both databases stay open until the
@@ -206,12 +208,15 @@ func readSide(a *cli.App, ctx context.Context, spec, path string) (s comparedSid
 	return s, nil
 }
 
-// add adds a task, with its GPU and meter.
+// add adds a task, with its GPU, meter and command line.
 func (s *comparedSide) add(t *store.Task) {
 	s.tasks = append(s.tasks, t)
 	s.Tasks = append(s.Tasks, t.ID)
 	s.GPUs = lists.AddNew(s.GPUs, out.JoinNonEmpty(", ", t.GPU, t.GPUUUID))
 	s.Meters = lists.AddNew(s.Meters, out.JoinNonEmpty(" ", t.Instrument.Kind, t.Instrument.Serial))
+	if p := t.Provenance; p != nil && len(p.Command) > 0 {
+		s.commands = lists.AddNew(s.commands, cli.ShellWords(p.Command))
+	}
 }
 
 // TasksNamed reads the tasks of spec, numbers and names separated by commas, sorted by

@@ -99,6 +99,15 @@ func (r *CompareReport) caution(s *[2]comparedSide, energy *compare.Effect) {
 	if a, b := strings.Join(r.A.GPUs, "; "), strings.Join(r.B.GPUs, "; "); a != b {
 		add("A ran on %s, B on %s: the difference is theirs too", a, b)
 	}
+	for i := range s {
+		if n := len(s[i].commands); n > 1 {
+			add("the tasks of %c have %d command lines, as %q and %q: their work may not be the same", 'A'+i, n, s[i].commands[0],
+				s[i].commands[1])
+		}
+		if len(s[i].Meters) > 1 {
+			add("the tasks of %c were measured with several meters: %s", 'A'+i, strings.Join(s[i].Meters, ", "))
+		}
+	}
 	if len(energy.Cancelled) == 0 && energy.Common > 0 {
 		add("A and B share no meter that can be told by its serial number or bench: the gains of both are in the " +
 			"interval")

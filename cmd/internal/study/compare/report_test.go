@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/analysis/compare"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -37,6 +38,36 @@ func TestKernelsOfOneSideAreACaution(t *testing.T) {
 	} {
 		if got := leftOut(c.compared, c.onlyA, c.onlyB); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// A side of tasks whose command lines or meters differ is a caution.
+func TestMixedSidesAreACaution(t *testing.T) {
+	task := func(serial string, command ...string) *store.Task {
+		var t store.Task
+		t.State, t.Instrument = store.Complete, store.Instrument{Kind: "pmd", Serial: serial}
+		t.Provenance = &store.Provenance{Command: command}
+		return &t
+	}
+	for _, c := range []struct {
+		tasks []*store.Task
+		want  string
+	}{
+		{[]*store.Task{task("1", "run", "./v1"), task("1", "run", "./v1"), task("1")}, ""},
+		{[]*store.Task{task("1", "run", "1s"), task("1", "run", "2s")}, "2 command lines, as \"run 1s\" and \"run 2s\""},
+		{[]*store.Task{task("1"), task("2")}, "several meters: pmd 1, pmd 2"},
+	} {
+		var sides [2]comparedSide
+		for _, t := range c.tasks {
+			sides[1].add(t)
+		}
+		r := CompareReport{A: sides[0].sideReport, B: sides[1].sideReport}
+		r.A.GPUs = r.B.GPUs
+		r.caution(&sides, &compare.Effect{})
+		said := strings.Join(r.Cautions, "\n")
+		if !strings.Contains(said, c.want) || (c.want == "") == strings.Contains(said, "the tasks of B") {
+			t.Errorf("%q is not among %q", c.want, said)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/measure/marker"
 )
 
@@ -90,4 +91,17 @@ func FuzzHostSide(f *testing.F) {
 			t.Errorf("accepted %+v", h)
 		}
 	})
+}
+
+// Binary formats are not written to a terminal; text is, and the missing database comes up then.
+func TestBinaryFormatsOnATerminal(t *testing.T) {
+	for format, refused := range map[string]bool{
+		"csv": false, "kernels": false, "parquet": true, "arrow": true, "arrow-stream": true, "perfetto": true,
+	} {
+		a := &cli.App{DB: filepath.Join(t.TempDir(), "none.db"), Streams: cli.Streams{Out: &cli.Screen{Terminal: true}, Err: io.Discard}}
+		err := export(t.Context(), a, []string{"1"}, exportFlags{format: format, output: "-"})
+		if err == nil || strings.Contains(err.Error(), "name a file with -o") != refused {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -77,6 +78,9 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 	}
 	if a.JSON && f.toStdout() {
 		return cli.Usagef("--json says what was written to a file: name one with -o")
+	}
+	if f.toStdout() && out.IsTerminal(a.Out) && info.Name != "csv" && info.Name != "kernels" {
+		return cli.Usagef("%s is binary, and standard output a terminal: name a file with -o, or redirect it", info.Name)
 	}
 	db, err := a.OpenDB(ctx, args...)
 	if err != nil {

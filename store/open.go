@@ -252,15 +252,19 @@ func checkFile(path string) (abs string, err error) {
 
 // checkOurs returns the version of the schema, 0 for an empty database.
 func checkOurs(ctx context.Context, db *sql.DB) (version int, err error) {
-	var app, tables int
+	var app, tables, exported int
 	row := db.QueryRowContext(ctx, `SELECT (SELECT application_id FROM pragma_application_id),
-		(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)`)
-	if err := row.Scan(&app, &version, &tables); err != nil {
+		(SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master),
+		(SELECT count(*) FROM sqlite_master WHERE name IN ('data', 'unit', 'wattmark'))`)
+	if err := row.Scan(&app, &version, &tables, &exported); err != nil {
 		return 0, err
 	}
 	switch {
 	case app == 0 && version == 0 && tables == 0:
 		return 0, nil
+	case app == 0 && exported == 3:
+		return 0, fmt.Errorf("%w: it is an export for other programs (--format sqlite), without the meter's counts: "+
+			"wattmark db detach writes tasks that db import takes", ErrForeign)
 	case app != ApplicationID:
 		return 0, fmt.Errorf("%w (application_id %#x, %d tables): name another file", ErrForeign, app, tables)
 	case version > schemaVersion:

@@ -58,6 +58,7 @@ func TestOpenRefuses(t *testing.T) {
 	ok(t, os.WriteFile(path("short"), []byte("hi"), 0o644))
 	foreign(t, path("app"), "CREATE TABLE a(b); PRAGMA application_id=77")
 	foreign(t, path("nobody"), "CREATE TABLE task(a)")
+	foreign(t, path("export"), "CREATE TABLE data(a); CREATE TABLE unit(a); CREATE TABLE wattmark(a)")
 	foreign(t, path("version"), "PRAGMA user_version=1")
 	foreign(t, path("newer"), "PRAGMA application_id=1465994603; PRAGMA user_version=99; CREATE TABLE a(b)")
 	ok(t, os.Mkdir(path("folder"), 0o755))
@@ -70,13 +71,14 @@ func TestOpenRefuses(t *testing.T) {
 		"a folder":          {path("folder"), ErrNotDatabase},
 		"another program's": {path("app"), ErrForeign},
 		"nobody's":          {path("nobody"), ErrForeign},
+		"an export":         {path("export"), ErrForeign},
 		"empty but marked":  {path("version"), ErrForeign},
 		"a newer one":       {path("newer"), ErrNewer},
 		"no folder":         {path("none/power.db"), ErrCannotOpen},
 		"no name":           {"", ErrCannotOpen},
 	} {
 		before, _ := os.ReadFile(c.path)
-		if _, err := Open(t.Context(), c.path); !errors.Is(err, c.want) {
+		if _, err := Open(t.Context(), c.path); !errors.Is(err, c.want) || strings.Contains(err.Error(), "db detach") != (name == "an export") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after, _ := os.ReadFile(c.path); !slices.Equal(before, after) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -184,7 +185,10 @@ func (p *place) recalculated(before report.Report, truth float64, after report.R
 	t, id := p.t, before.TaskID
 	task := strconv.FormatInt(id, 10)
 	for _, args := range [][]string{{}, {"--latest"}, {"--calibration", p.records}, {"--stored", after.Records[0].ID}, {"--stored", after.CalibrationID}} {
-		wattmark(t, append([]string{"recalculate", task, "--db", p.db}, args...)...).ok(t)
+		r := wattmark(t, append([]string{"recalculate", task, "--db", p.db}, args...)...).ok(t)
+		if again := slices.Equal(args, []string{"--latest"}); strings.Contains(r.err, "no newer calibration") != again {
+			t.Errorf("recalculate %v: %s", args, r.err)
+		}
 		if now := p.show(id); len(now.Results) != 2 || now.ResultNumber != 2 || now.CalibrationID != after.CalibrationID {
 			t.Fatalf("recalculate %v: %+v", args, now.Results)
 		}

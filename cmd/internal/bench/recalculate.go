@@ -75,8 +75,12 @@ func recalculateOne(ctx context.Context, a *cli.App, db *store.DB, arg, records,
 	if err != nil {
 		return nil, fmt.Errorf("task %d: %w", t.ID, err)
 	}
-	if _, _, err := measurement.Recalculate(ctx, db, t.ID, s); err != nil {
+	switch _, added, err := measurement.Recalculate(ctx, db, t.ID, s); {
+	case err != nil:
 		return nil, err
+	case !added && records == "" && name == "":
+		fmt.Fprintf(a.Err, "wattmark: task %d: the database has no newer calibration: one comes with the next measurement\n"+
+			"  under it. Records that were written since are in a folder: --calibration DIR\n", t.ID)
 	}
 	// Energies by kernel follow the result in use.
 	if err := report.ShareAgain(ctx, db, t.ID); err != nil {

@@ -225,3 +225,12 @@ func TestEmulateSeveral(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing answers, the exit code says so, and the text which meters were not asked.
+func TestNothingAnswers(t *testing.T) {
+	var out bytes.Buffer
+	a := &cli.App{Streams: cli.Streams{Out: &out, Err: &out}}
+	if err := listInstruments(t.Context(), a, []string{"tcp:127.0.0.1:1"}); err == nil || !strings.Contains(out.String(), "LabJack (Modbus)") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}

@@ -92,8 +92,11 @@ func listInstruments(ctx context.Context, a *cli.App, ask []string) error {
 	}
 	l := InstrumentList{Ports: ports, GPUs: listGPUs()}
 	l.Asked = lists.Map(ask, func(address string) askedPort { return AskIdentity(ctx, address, ports) })
+	if len(ask) > 0 && !slices.ContainsFunc(l.Asked, func(p askedPort) bool { return p.Trouble == "" }) {
+		err = errors.New("nothing that was asked answered")
+	}
 	if a.JSON {
-		return a.PrintJSON(l)
+		return errors.Join(a.PrintJSON(l), err)
 	}
 	if len(l.Ports)+len(l.GPUs)+len(l.Asked) == 0 {
 		fmt.Fprintln(a.Out, `No serial port, USB test instrument or GPU here. Plug the meter in, or name a network
@@ -127,7 +130,7 @@ wattmark emulate powersensor3 in another terminal.`)
 			fmt.Fprintf(a.Out, "\n%s: %s\n", p.Address, p.Trouble)
 		}
 	}
-	return nil
+	return err
 }
 
 // listGPUs returns the GPUs that NVML opens by index 0, 1, …, and those that AMD SMI lists; none without a driver.
@@ -244,6 +247,8 @@ func AskIdentity(ctx context.Context, address string, ports []discover.Port) ask
 		if p.Trouble != "" && a.Scheme == "tcp" { // QIS knows no *IDN?
 			if found, err := greet(ctx, "quarch", address); err == nil {
 				p = found
+			} else {
+				p.Trouble += "\nA LabJack (Modbus) and NI's server (gRPC) are not asked: --instrument labjack or nidaqmx opens them"
 			}
 		}
 		return p

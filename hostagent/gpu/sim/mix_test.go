@@ -1,12 +1,18 @@
 package sim
 
 import (
+	"errors"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/gpu/cupti"
+	"github.com/wattmark/wattmark/hostagent/gpu/launchlog"
 	"github.com/wattmark/wattmark/measure/load"
 )
 
@@ -55,4 +61,30 @@ func TestMixDrawsItsWork(t *testing.T) {
 			t.Error("a mix of no rounds was run")
 		}
 	})
+}
+
+// The launch log of a simulated GPU says that markers around launches, which were asked for, are not played.
+func TestNoMarkersAroundLaunches(t *testing.T) {
+	for selection, want := range map[string]int{"": 0, "{}": 1} {
+		dir := t.TempDir()
+		t.Setenv(cupti.EnvLogs, dir)
+		t.Setenv(cupti.EnvSelection, selection)
+		var l launches
+		if err := errors.Join(l.record(gpu.Info{}, []gpu.Kernel{{Name: "memory"}}), l.end()); err != nil {
+			t.Fatal(err)
+		}
+		logs, _ := filepath.Glob(filepath.Join(dir, "*"+cupti.LogSuffix))
+		f, err := os.Open(logs[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := launchlog.Open(f)
+		for k := new(launchlog.Kernel); err == nil; {
+			err = log.Next(k)
+		}
+		if !errors.Is(err, io.EOF) || len(log.Process.Trouble) != want {
+			t.Errorf("%q: %q, %v", selection, log.Process.Trouble, err)
+		}
+		_ = f.Close()
+	}
 }

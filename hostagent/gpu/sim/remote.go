@@ -172,6 +172,9 @@ func (l *launches) record(card gpu.Info, kernels []gpu.Kernel) (err error) {
 		var id [16]byte
 		_, _ = hex.Decode(id[:], []byte(strings.ReplaceAll(strings.TrimPrefix(card.UUID, "GPU-"), "-", "")))
 		l.w.Device(0, id)
+		if os.Getenv(cupti.EnvSelection) != "" {
+			l.w.Trouble("no launch was bracketed: a simulated GPU plays no markers around the kernels of a program")
+		}
 	}
 	for _, k := range kernels {
 		n, _ := l.w.Name([]byte(k.Name))

@@ -101,6 +101,9 @@ func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *
 			return err
 		}
 		if err := s.m.Begin(); err != nil {
+			if q.wait == 0 && errors.Is(err, monitorclient.ErrBusy) {
+				err = fmt.Errorf("%w: wait_ms of wm_options, wait= in Python", err)
+			}
 			return errors.Join(err, s.abandon())
 		}
 		sessions.Lock()

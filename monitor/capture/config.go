@@ -194,7 +194,7 @@ var errUnopened = fmt.Errorf("%w: it was not opened yet", ErrUnavailable)
 // errDraining refuses a capture while the running one may still end.
 var errDraining = fmt.Errorf("%w: it takes no new captures; try again when it has been started anew", ErrStopped)
 
-// BusyError names the holder of the bench. It wraps ErrBusy.
+// BusyError names the holder of the bench; how to wait in line, the caller adds. It wraps ErrBusy.
 type BusyError struct {
 	Holder    string
 	Since     time.Time
@@ -208,7 +208,7 @@ func (e *BusyError) Error() string {
 	if e.Waited > 0 {
 		return s + fmt.Sprintf("; gave up after %v: wait longer, or ask them", e.Waited.Round(time.Millisecond))
 	}
-	return s + ": wait in line with --wait 10m, or ask them"
+	return s + ": ask them, or wait in line"
 }
 
 func (e *BusyError) Unwrap() error { return ErrBusy }

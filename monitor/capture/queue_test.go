@@ -25,6 +25,10 @@ func TestBusyBenchNamesItsHolder(t *testing.T) {
 		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) {
 			t.Fatalf("second start: %v", err)
 		}
+		// How to wait is the caller's to say: a library has no flags.
+		if text := err.Error(); !strings.HasSuffix(text, "ask them, or wait in line") {
+			t.Error(text)
+		}
 		if busy.Holder != "ada@lab" || !busy.Since.Equal(began) || busy.CaptureID != c.ID() {
 			t.Errorf("busy: %+v", busy)
 		}

@@ -140,6 +140,10 @@ func (r *autoRun) work(ctx context.Context, a *cli.App, f *RunFlags, args []stri
 		if os.Getenv(nvtxEnv) == "" {           // else ranges are another tool's
 			env = append(env, nvtxEnv+"="+r.library)
 		}
+		const pythonEnv = "WATTMARK_LIBRARY" // the library that the Python package loads
+		if os.Getenv(pythonEnv) == "" {
+			env = append(env, pythonEnv+"="+r.library)
+		}
 	}
 	if cfg.Device.Info().Simulated {
 		env = append(env, "WATTMARK_GPU="+f.GPU) // for the program's own launches there

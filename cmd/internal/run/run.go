@@ -474,6 +474,9 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 		return id, i
 	}
 	if errors.Is(err, monitorclient.ErrBusy) {
+		if cfg.Wait == 0 {
+			err = fmt.Errorf("%w: --wait 10m", err)
+		}
 		err = cli.WithCode(cli.ExitBusy, err)
 	}
 	return id, err

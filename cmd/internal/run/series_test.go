@@ -1,9 +1,14 @@
 package run
 
 import (
+	"bytes"
+	"os"
 	"slices"
 	"testing"
 
+	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
 )
@@ -47,6 +52,24 @@ func TestWords(t *testing.T) {
 	for _, text := range []string{`a | b`, `a > b`, `a $HOME`, `a *.c`, `a; b`, `a "b`, `a 'b`, `a \`} {
 		if got, err := words(text); err == nil {
 			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// The program finds the library that records it, unless its own environment names one.
+func TestProgramFindsTheLibrary(t *testing.T) {
+	for own, want := range map[string]string{"": "/lib/libwattmark.so", "/mine.so": "/mine.so"} {
+		t.Setenv("WATTMARK_LIBRARY", own)
+		var out bytes.Buffer
+		r := &autoRun{library: "/lib/libwattmark.so", logs: t.TempDir()}
+		a := &cli.App{Streams: cli.Streams{In: os.Stdin, Out: &out, Err: &out}}
+		cfg := measurement.Config{Device: measurement.Onlooker(gpu.Info{})}
+		work, err := r.work(t.Context(), a, &RunFlags{}, []string{"sh", "-c", "printf %s $WATTMARK_LIBRARY"}, &cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := work(t.Context()); err != nil || out.String() != want {
+			t.Errorf("%q: %s, %v", own, &out, err)
 		}
 	}
 }

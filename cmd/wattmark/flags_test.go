@@ -18,7 +18,6 @@ var ideas = map[string]string{
 	"method":        `counter, instant|sma, mtsm`,
 	"all":           `also|all`,
 	"auth":          `CA and the tokens|auth init`,
-	"bench":         `bench file`,
 	"benchmark":     `half, compute or memory`,
 	"blocks":        `(?i)blocks`,
 	"calibration":   `calibration records`,

@@ -73,11 +73,11 @@ func TestOtherCommandsReadTheMeter(t *testing.T) {
 		{[]string{"roofline", "sweep", "--rounds", "1,32,128", "--duration", "50ms"}, "flop/byte"},
 		{[]string{"predict", "sweep", "--kernel", "matmul", "--sizes", "nonsense"}, ""},
 	} {
+		wattmark(t, slices.Concat(c.args, meter, gpu, []string{"--monitor", "lab"})...).fails(t, cli.ExitUsage, "keep one of them")
 		res := wattmark(t, slices.Concat(c.args, meter, gpu)...)
 		if text := res.out + res.err; strings.Contains(text, "unknown flag") || !strings.Contains(text, c.want) {
 			t.Errorf("%v: %s", c.args, text)
 		}
-		wattmark(t, slices.Concat(c.args, meter, gpu, []string{"--monitor", "lab"})...).fails(t, cli.ExitUsage, "keep one of them")
 	}
 	for id, name := range map[store.TaskID]string{1: "pulse", 2: "sensor-load"} {
 		if x, ok := onlyTask(t, r.db, id); !ok || x.Name != name || x.State != store.Complete {

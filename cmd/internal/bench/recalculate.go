@@ -79,8 +79,8 @@ func recalculateOne(ctx context.Context, a *cli.App, db *store.DB, arg, records,
 	case err != nil:
 		return nil, err
 	case !added && records == "" && name == "":
-		fmt.Fprintf(a.Err, "wattmark: task %d: the database has no newer calibration: one comes with the next measurement\n"+
-			"  under it. Records that were written since are in a folder: --calibration DIR\n", t.ID)
+		fmt.Fprintf(a.Err, "wattmark: task %d: the database has no newer calibration; a record reaches it\n"+
+			"  with the next measurement. From a folder: --calibration DIR\n", t.ID)
 	}
 	// Energies by kernel follow the result in use.
 	if err := report.ShareAgain(ctx, db, t.ID); err != nil {

@@ -232,10 +232,16 @@ type meterFlags struct {
 	all *pflag.FlagSet
 }
 
-// AddMeter adds the flags that name a meter which this process reads within itself. The command has --monitor, too.
-func (f *RunFlags) AddMeter(fl *pflag.FlagSet) {
+// AddMeter adds the flags that name a meter which this process reads within itself, or a monitor, by default the one
+// given; empty for no meter.
+func (f *RunFlags) AddMeter(fl *pflag.FlagSet, monitor, usage string) {
 	f.meter.all = fl
-	f.meter.AddTo(fl)
+	cli.Section(fl, "The meter", func() {
+		f.meter.AddTo(fl)
+		if fl.StringVar(&f.Monitor, "monitor", monitor, usage); monitor != "" {
+			cli.Configured(fl, "monitor")
+		}
+	})
 }
 
 // chosen reports whether the flags name a bench that this process reads.
@@ -280,8 +286,11 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 // Metered calls do once Monitor is the address of the meter that the flags name: of a monitor within this process
 // where that is a bench. Flags that name two meters are ExitUsage.
 func (f *RunFlags) Metered(ctx context.Context, do func(context.Context) error) (err error) {
-	if err := f.checkMeter(); err != nil || !f.meter.chosen() {
-		return cmp.Or(err, do(ctx))
+	if err := f.checkMeter(); err != nil {
+		return err
+	}
+	if !f.meter.chosen() {
+		return do(ctx)
 	}
 	var cards []ownSensor
 	if f.meter.Instrument == nvml.Kind {

@@ -95,11 +95,8 @@ func (f *RunFlags) register(a *cli.App, c *cobra.Command) {
 	fl.StringVar(&f.gpus, "gpus", "", "several GPUs: all, or indices, UUIDs or PCI bus ids with commas between them")
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the program or benchmark)")
 	a.JSONFlag(c)
-	cli.Section(fl, "The meter", func() {
-		f.AddMeter(fl)
-		cli.MonitorFlag(fl, &f.Monitor,
-			"in place of these: the monitor that has the meter; with --gpus several, with commas between them")
-	})
+	f.AddMeter(fl, cli.DefaultMonitor,
+		"in place of these: the monitor that has the meter; with --gpus several, with commas between them")
 	cli.Section(fl, "Several runs", func() { f.seriesFlags.register(fl) })
 	cli.Section(fl, "Kernels of the program", func() {
 		fl.BoolVar(&f.auto, "auto", false, "record the kernels of the program and share the energy among them, by name")

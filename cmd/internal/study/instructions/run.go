@@ -55,8 +55,7 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 	cli.GPUFlag(fl, &f.GPU, "GPU by index, UUID or PCI bus id; the first when left out")
 	cli.OutFlag(fl, &f.Out, "output", "file that every run is added to as well, a JSON object a line",
 		"a JSON object a line", ".jsonl", ".ndjson", ".json")
-	f.AddMeter(fl)
-	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
+	f.AddMeter(fl, "", "address of a monitor whose meter reads along; none when left out")
 	fl.DurationVar(&f.Wait, "wait", 0, "how long to queue for a busy bench")
 	fl.IntVar(&f.Passes, "passes", 3, "times that everything is measured, each in another order")
 	fl.IntSliceVar(&f.Levels, "opt-level", []int{3, 0}, "optimisation levels of the driver's compiler")

@@ -66,8 +66,7 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 		"blocks that a multiprocessor holds, for the rounds (default: what the driver says)")
 	fl.StringVar(&f.method, "method", "",
 		"counter, instant, average, mtsm, sma or papi; or meter (default: meter where one is named, else counter)")
-	f.AddMeter(fl)
-	fl.StringVar(&f.Monitor, "monitor", "", "address of a monitor whose meter reads along; none when left out")
+	f.AddMeter(fl, "", "address of a monitor whose meter reads along; none when left out")
 	fl.StringVar(&f.name, "name", "", "name of the model (default: of the kernel)")
 	fl.Uint64Var(&f.Seed, "seed", 1, "of the order")
 	cli.OutFlag(fl, &f.csv, "output", "write the points into this file", "CSV", ".csv")

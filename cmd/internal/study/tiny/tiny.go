@@ -180,8 +180,7 @@ func Commands(a *cli.App) []*cobra.Command {
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
-	f.AddMeter(fl)
-	cli.MonitorFlag(fl, &f.Monitor, "in place of these: the monitor that has the meter")
+	f.AddMeter(fl, cli.DefaultMonitor, "in place of these: the monitor that has the meter")
 	cli.UserFlag(fl, &f.User)
 	fl.StringVar(&f.Name, "name", "", "name of the task (default: of the kernel)")
 	fl.StringVar(&f.simKernel, "sim-kernel", "",

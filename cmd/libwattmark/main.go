@@ -102,7 +102,7 @@ func wmgo_begin(user, name *C.char, o *C.wm_options, h *C.wm_measurement, text *
 		}
 		if err := s.m.Begin(); err != nil {
 			if q.wait == 0 && errors.Is(err, monitorclient.ErrBusy) {
-				err = fmt.Errorf("%w: wait_ms of wm_options, wait= in Python", err)
+				err = fmt.Errorf("%w in line: wait_ms of wm_options, wait= in Python", err)
 			}
 			return errors.Join(err, s.abandon())
 		}

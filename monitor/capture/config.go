@@ -208,7 +208,7 @@ func (e *BusyError) Error() string {
 	if e.Waited > 0 {
 		return s + fmt.Sprintf("; gave up after %v: wait longer, or ask them", e.Waited.Round(time.Millisecond))
 	}
-	return s + ": ask them, or wait in line"
+	return s + ": ask them, or wait"
 }
 
 func (e *BusyError) Unwrap() error { return ErrBusy }

@@ -26,7 +26,7 @@ func TestBusyBenchNamesItsHolder(t *testing.T) {
 			t.Fatalf("second start: %v", err)
 		}
 		// How to wait is the caller's to say: a library has no flags.
-		if text := err.Error(); !strings.HasSuffix(text, "ask them, or wait in line") {
+		if text := err.Error(); !strings.HasSuffix(text, "ask them, or wait") {
 			t.Error(text)
 		}
 		if busy.Holder != "ada@lab" || !busy.Since.Equal(began) || busy.CaptureID != c.ID() {

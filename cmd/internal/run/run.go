@@ -472,7 +472,7 @@ func Measure(a *cli.App, ctx context.Context, cfg measurement.Config, work measu
 	}
 	if errors.Is(err, monitorclient.ErrBusy) {
 		if cfg.Wait == 0 {
-			err = fmt.Errorf("%w: --wait 10m", err)
+			err = fmt.Errorf("%w in line: --wait 10m", err)
 		}
 		err = cli.WithCode(cli.ExitBusy, err)
 	}

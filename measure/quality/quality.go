@@ -75,6 +75,7 @@ const (
 	WrongRate    Cause = "clock rate"
 	ClockSet     Cause = "clock set"
 	OthersOnGPU  Cause = "other processes"
+	WrongSupply  Cause = "supply voltage"
 	LooseEdges   Cause = "uncertain window"
 	Uncalibrated Cause = "uncalibrated channel"
 	TooUncertain Cause = "large uncertainty"
@@ -85,6 +86,9 @@ const (
 	OwnSensor    Cause = "own sensor"
 	BelowSensor  Cause = "below the GPU's sensor"
 )
+
+// causes are those of events whose text is the whole reason.
+var causes = map[measure.EventKind]Cause{measure.EventOthers: OthersOnGPU, measure.EventSupply: WrongSupply}
 
 // Reason is one thing that was noticed.
 type Reason struct {
@@ -176,8 +180,8 @@ func Judge(in Input) Verdict {
 		v.marker("stop", marker.Stop, stop, in.Marker, in.Markers)
 	}
 	for _, e := range in.Events {
-		if e.Kind == measure.EventOthers && in.Result != nil {
-			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
+		if cause := causes[e.Kind]; cause != "" && in.Result != nil {
+			v.add(Reason{Cause: cause, Level: Doubtful, Text: measure.Printable(e.Detail)})
 		}
 	}
 	v.clock(&in)
@@ -222,8 +226,9 @@ const (
 	fewObservations = 8
 	// Twice the line of aliasing as a share of U.
 	aliasingUsable = 0.5
-	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag.
-	sensorWindow, sensorUsable = 1, 1.5
+	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag. Work of a
+	// second by the host's clock is shorter by the meter's.
+	sensorWindow, sensorUsable = 0.9, 1.5
 )
 
 // inStep are the texts about a load that keeps step with the scans, by the line of the budget.

@@ -121,13 +121,19 @@ func TestRules(t *testing.T) {
 		"clock set": {func(in *Input) {
 			in.Events = append(in.Events, measure.Event{Kind: measure.EventClock, Channel: -1, Detail: "the host's clock was set by +1 s"})
 		}, ClockSet, Doubtful, "was set by +1 s"},
-		"reopened before":         {event(measure.EventReopen, 100, 0, -1), Reopened, Usable, "outside of the window"},
-		"a rail is missing":       {func(in *Input) { in.Setup.Missing = []string{"pcie_3v3"} }, MissingRail, Usable, "rail pcie_3v3 is not measured"},
-		"fallback marker":         {func(in *Input) { in.Markers[1].Fallback = true }, Fallback, Doubtful, "the stop marker was found by its plain"},
-		"tag not read":            {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
-		"no stop marker":          {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
-		"no clock":                {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
-		"the GPU's own sensor":    {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
+		"reopened before":      {event(measure.EventReopen, 100, 0, -1), Reopened, Usable, "outside of the window"},
+		"a rail is missing":    {func(in *Input) { in.Setup.Missing = []string{"pcie_3v3"} }, MissingRail, Usable, "rail pcie_3v3 is not measured"},
+		"fallback marker":      {func(in *Input) { in.Markers[1].Fallback = true }, Fallback, Doubtful, "the stop marker was found by its plain"},
+		"tag not read":         {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
+		"no stop marker":       {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
+		"no clock":             {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
+		"the GPU's own sensor": {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
+		"half of a card, 1 s by the host": {func(in *Input) {
+			in.Sensor, in.Result.To = 1.7*in.Result.Total.Energy, in.Result.From+1-100e-6
+		}, BelowSensor, Usable, "is the meter on this card"},
+		"swapped rails": {func(in *Input) {
+			in.Events = append(in.Events, measure.Event{Kind: measure.EventSupply, Channel: -1, Detail: "pcie_12v reads 3.3 V"})
+		}, WrongSupply, Doubtful, "reads 3.3 V"},
 		"half of a card":          {func(in *Input) { in.Sensor = 1.7 * in.Result.Total.Energy }, BelowSensor, Usable, "is the meter on this card"},
 		"few edges":               {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
 		"edges that disagree":     {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},

@@ -411,6 +411,35 @@ func TestStopOvertakesTheStopMarker(t *testing.T) {
 	}
 }
 
+// A rail that has not the voltage of its supply is an event of the trimmed stream, too.
+func TestSupplyStaysWithTheTrimmedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.markedTask()
+		l := newLab(t, m, t.TempDir(), func(cfg *Config, _ *spool.Options) {
+			cfg.Bench.Setup = func(in instrument.Inputs) (measure.Setup, error) {
+				s, err := rails(in)
+				s.Rails[0].Name, s.Rails[0].Role = "pcie_3v3", measure.RolePCIe3V3
+				return s, err
+			}
+		})
+		c := l.start(session.Request{Marker: testSpec})
+		l.until(5)
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		whole, trimmed := l.read(c, ReadOptions{Untrimmed: true}), l.read(c, ReadOptions{})
+		if len(trimmed.chunks) >= len(whole.chunks) {
+			t.Errorf("%d of %d chunks after trimming", len(trimmed.chunks), len(whole.chunks))
+		}
+		for name, got := range map[string]*inbox{"whole": whole, "trimmed": trimmed} {
+			if e := got.kind(measure.EventSupply); len(e) != 1 || !strings.Contains(e[0].Detail, "pcie_3v3 reads 12") {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+	})
+}
+
 func TestStopOfAnExhaustedInstrument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeter()

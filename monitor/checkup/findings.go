@@ -264,7 +264,7 @@ func SupplyEvents(s *measure.Setup, c *chunk.Chunk) (out []measure.Event, err er
 	for _, f := range Supplies(s, volts) {
 		if f.Level != Fine {
 			out = append(out, measure.Event{
-				Kind: measure.EventSupply, FirstScan: c.FirstScan, Scans: uint64(c.Scans), Exact: true, Channel: -1,
+				Kind: measure.EventSupply, Exact: true, Channel: -1,
 				Detail: fmt.Sprintf("%s %s; %s", f.Subject, f.Text, f.Remedy),
 			})
 		}

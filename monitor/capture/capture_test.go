@@ -195,6 +195,30 @@ func TestNoMarkerKeepsEverything(t *testing.T) {
 	}
 }
 
+// A capture without markers has the samples up to the stop request, also those that are on their way then.
+func TestStopWithoutMarkersWaitsForSamplesOnTheirWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.before = func(_, n int, _ instrument.Sink) error {
+			if n == 150 { // at 1.5 s: all later blocks queue behind
+				wait(300 * time.Millisecond)
+			}
+			return nil
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(session.Request{})
+		l.until(1.7)
+		asked := time.Now()
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.State != session.Complete || sum.Scans < 17_000 || sum.Scans > 17_200 {
+			t.Errorf("%+v, %v; want 17 000 scans", sum, err)
+		}
+		if took := time.Since(asked); took > 300*time.Millisecond {
+			t.Errorf("stop took %v", took)
+		}
+	})
+}
+
 func TestReadOfARunningCaptureWithoutFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, newMeter(), t.TempDir(), nil)

@@ -269,10 +269,11 @@ func (p *Pipeline) Exhausted() error {
 	return p.Flush()
 }
 
-// AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it.
+// AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it; without markers, whether any
+// sample may.
 func (p *Pipeline) AwaitsStop() bool {
 	if p.header.Marker.Code == marker.None || p.exhausted {
-		return false
+		return !p.exhausted
 	}
 	return !p.closed() || p.tb.Seconds(p.stitch.endTick) < p.trim.Stop.End+wall.Reach(&p.header.Setup)
 }

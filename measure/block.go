@@ -147,7 +147,7 @@ const (
 	// Scans counts of a chunk's stood at an end of the converter's range, the first at FirstScan
 	EventOverRange EventKind = 2
 	EventOverflow  EventKind = 3  // the device reported an overflow of its own buffer
-	EventResync    EventKind = 4  // bytes were skipped to find the next frame
+	EventResync    EventKind = 4  // bytes were skipped to find the next frame, or lines could not be read
 	EventReopen    EventKind = 5  // the link was lost and opened again
 	EventNote      EventKind = 6  // anything else worth keeping with the data
 	EventClock     EventKind = 7  // the host's clock was set, and times were taken by it

@@ -216,7 +216,7 @@ const (
 	EventKind_EVENT_KIND_OVER_RANGE EventKind = 2
 	// The device's own buffer overflowed.
 	EventKind_EVENT_KIND_OVERFLOW EventKind = 3
-	// Bytes were skipped to find the next frame.
+	// Bytes were skipped to find the next frame, or lines could not be read.
 	EventKind_EVENT_KIND_RESYNC EventKind = 4
 	// The link was lost and opened again.
 	EventKind_EVENT_KIND_REOPEN EventKind = 5

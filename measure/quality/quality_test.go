@@ -2,6 +2,7 @@ package quality
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -102,21 +103,21 @@ func TestRules(t *testing.T) {
 		"energy is not a number":     {func(in *Input) { in.Result.Total.Energy = measure.Joule(math.NaN()) }, TooUncertain, Void, "not a number"},
 		"no energy, no U":            {func(in *Input) { in.Result.Total.Energy, in.Result.Total.U = 0, 0 }, TooUncertain, Void, "not a number"},
 		"few samples":                {func(in *Input) { in.Result.Samples = 4 }, FewSamples, Doubtful, "only 4 readings"},
-		"clipped now and then":       {clipped(Clipping{Channel: 1, Inside: 1}), Clipped, Usable, "channel CH3 clipped once at +10 V: choose a larger range"},
-		"clipped":                    {clipped(Clipping{Channel: 1, Inside: 312}), Clipped, Doubtful, "channel CH3 clipped 312 times at +10 V: choose a larger range"},
-		"clipped throughout":         {clipped(Clipping{Inside: 9000}), Clipped, Void, "channel CH1 clipped 9000 times at ±20 A"},
+		"clipped now and then":       {clipped(Clipping{Channel: 1, Inside: 1}), Clipped, Usable, "channel CH3 clipped once (0.01 % of readings) at +10 V: choose a larger range"},
+		"clipped":                    {clipped(Clipping{Channel: 1, Inside: 312}), Clipped, Doubtful, "channel CH3 clipped 312 times (3.12 % of readings) at +10 V: choose a larger range"},
+		"clipped throughout":         {clipped(Clipping{Inside: 9000}), Clipped, Void, "channel CH1 clipped 9000 times (90 % of readings) at ±20 A"},
 		"clipped at rest":            {clipped(Clipping{Channel: 1, Outside: 5000}), Clipped, Usable, "5000 times at +10 V outside of the window"},
-		"clipped in a marker":        {clipped(Clipping{Channel: 1, Markers: 1}), Clipped, Usable, "clipped once at +10 V in the markers"},
-		"clipped markers":            {clipped(Clipping{Channel: 1, Markers: 5000}), Clipped, Doubtful, "5000 times at +10 V in the markers"},
-		"clipped nobody knows where": {clipped(Clipping{Channel: 1, Unplaced: 600}), Clipped, Void, "600 times at +10 V (where"},
-		"not counted":                {event(measure.EventOverRange, 500, 12, 1), Clipped, Doubtful, "12 times at +10 V (where"},
-		"not counted, of a window":   {event(measure.EventOverRange, 12_000, 600, 1), Clipped, Void, "600 times at +10 V (where"},
+		"clipped in a marker":        {clipped(Clipping{Channel: 1, Markers: 1}), Clipped, Usable, " % of readings) at +10 V in the markers"},
+		"clipped markers":            {clipped(Clipping{Channel: 1, Markers: 5000}), Clipped, Doubtful, " % of readings) at +10 V in the markers"},
+		"clipped nobody knows where": {clipped(Clipping{Channel: 1, Unplaced: 600}), Clipped, Void, "600 times (6 % of readings) at +10 V (where"},
+		"not counted":                {event(measure.EventOverRange, 500, 12, 1), Clipped, Doubtful, "12 times (0.12 % of readings) at +10 V (where"},
+		"not counted, of a window":   {event(measure.EventOverRange, 12_000, 600, 1), Clipped, Void, "600 times (6 % of readings) at +10 V (where"},
 		"not counted, behind":        {event(measure.EventOverRange, 20_000, 600, 1), Clipped, Usable, "600 times at +10 V outside"},
 		"lost few":                   {func(in *Input) { in.Result.Gaps, in.Result.Lost = 1, 20 }, LostScans, Usable, "20 scans lost in 1 gap, 0.2 % of the window"},
 		"lost many":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 500 }, LostScans, Doubtful, "500 scans lost in 3 gaps, 4.8 %"},
 		"lost most":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 50_000 }, LostScans, Void, "83 %"},
 		"overflow, loss not known":   {event(measure.EventOverflow, 15_000, 0, -1), Overflow, Doubtful, "overflowed once"},
-		"resynchronised":             {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "look at the cable"},
+		"resynchronised":             {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "bytes were skipped, or lines could not be read, once: look at the cable"},
 		"reopened":                   {event(measure.EventReopen, 15_000, 0, -1), Reopened, Doubtful, "within the window"},
 		"clock set": {func(in *Input) {
 			in.Events = append(in.Events, measure.Event{Kind: measure.EventClock, Channel: -1, Detail: "the host's clock was set by +1 s"})
@@ -247,7 +248,8 @@ func TestLoneReadings(t *testing.T) {
 		u := measure.Joule(share * 2 / math.Sqrt(3))
 		r.Budget = []measure.Contribution{{Source: measure.LoneReadings + "gpu.i", U: u}}
 		v := Judge(Input{Setup: &measure.Setup{}, Result: &r})
-		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" {
+		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" ||
+			!strings.Contains(v.Reasons[0].Text, fmt.Sprintf(", %.3g %% of U:", 100*share)) {
 			t.Errorf("share %v: %+v, want %v", share, v, want)
 		}
 	}

@@ -73,7 +73,7 @@ func RenderReport(w io.Writer, r *Report) {
 	if q := r.Quality; q != nil {
 		fmt.Fprintf(w, "  quality  %s\n", q.Level)
 		for _, reason := range q.Reasons {
-			fmt.Fprintf(w, "           %s: %s\n", reason.Level, reason.Text)
+			fmt.Fprintf(w, "           %s (%s): %s\n", reason.Level, reason.Cause, reason.Text)
 		}
 	}
 	renderComparison(w, r)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -266,5 +268,20 @@ func TestNoEnergyIsVoid(t *testing.T) {
 	}
 	if v.Level != Void || len(v.Reasons) != 1 || v.Reasons[0].Cause != TooUncertain {
 		t.Errorf("%+v", v)
+	}
+}
+
+// The page's table has every cause.
+func TestCausesAreOnThePage(t *testing.T) {
+	source, err1 := os.ReadFile("quality.go")
+	page, err2 := os.ReadFile("../../docs/calibration.md")
+	causes := regexp.MustCompile(`Cause = "(.+)"`).FindAllStringSubmatch(string(source), -1)
+	if err1 != nil || err2 != nil || len(causes) < 20 {
+		t.Fatal(err1, err2, len(causes))
+	}
+	for _, c := range causes {
+		if !strings.Contains(string(page), "`"+c[1]+"`") {
+			t.Errorf("the table of the verdict in docs/calibration.md lacks `%s`", c[1])
+		}
 	}
 }

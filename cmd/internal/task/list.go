@@ -44,7 +44,8 @@ func figure(of func(*measure.Result) any) func(*store.Row) any {
 }
 
 // columns are all columns that files, servers and hosts list, by rank. The first nine are those of the
-// table; group only where a task has one.
+// table; group only where a task has one. Values are of a row's Brief, and none of Driver, Instrument, Bench,
+// CalibrationID and Clock, which a host's list lacks (cli.RowOf): such a column would be empty over a host.
 var columns = []column{
 	{"task", []string{"task_id"}, store.ByID, func(t *store.Row) any { return t.ID }},
 	{"launched", []string{"launched"}, store.ByLaunched, func(t *store.Row) any { return t.Launched }},

@@ -240,8 +240,6 @@ func (f *meterFlags) chosen() bool { return f.File != "" || f.Instrument != "" }
 func (f *RunFlags) checkMeter(fl *pflag.FlagSet) error {
 	f.meter.named = fl.Changed("monitor")
 	switch {
-	case !f.meter.chosen() && (f.meter.Port != "" || f.meter.Records != ""):
-		return cli.Usagef("--port and --calibration go with --instrument or --bench")
 	case !f.meter.chosen():
 		return nil
 	case cli.Given(fl, "monitor"):

@@ -41,7 +41,12 @@ func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
 	var fl *pflag.FlagSet
 	c := cli.Command("pulse", "Show what software misreads of short pulses of work", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error { return pulse(ctx, a, f, fl.Changed("monitor")) })
+		func(ctx context.Context, _ []string) error {
+			if f.alone && cli.Given(fl, "monitor") {
+				return cli.Usagef("--no-meter measures without a monitor: leave it or --monitor out")
+			}
+			return pulse(ctx, a, f, fl.Changed("monitor"))
+		})
 	fl = c.Flags()
 	f.AddBench(fl)
 	fl.DurationVar(&f.on, "on", 50*time.Millisecond, "length of a pulse")

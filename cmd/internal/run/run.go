@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func runCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.checkMeter(cmd.Flags()); err != nil {
+			if err := f.fitsRun(cmd.Flags()); err != nil {
 				return err
 			}
 			if _, ok := a.OnHost(); ok {
@@ -216,6 +217,25 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	})
 }
 
+// Fits refuses flags of fl that would have no effect: those of another kind of work.
+func (f *RunFlags) Fits(fl *pflag.FlagSet) error {
+	isBenchmark := func(with string) bool { return strings.HasPrefix(strings.TrimSpace(with), "-") }
+	return cmp.Or(
+		cli.GoesWith(fl, f.Benchmark != "" || slices.ContainsFunc(f.with, isBenchmark), "--benchmark", "duration pulse"),
+		cli.GoesWith(fl, f.PTX != "", "--ptx", "entry grid block shared buffer scalar repeat"))
+}
+
+// fitsRun is Fits for the flags of run alone.
+func (f *RunFlags) fitsRun(fl *pflag.FlagSet) error {
+	return cmp.Or(f.Fits(fl),
+		cli.GoesWith(fl, f.auto, "--auto", "kernel library"),
+		cli.GoesWith(fl, f.kernel != "", "--kernel", "one-in at-most"),
+		cli.GoesWith(fl, f.times != 0, "--times", "with until-u cool-down"),
+		cli.GoesWith(fl, f.marks.Every != 0, "--mark-every", "mark-busy"),
+		cli.GoesWith(fl, f.meter.chosen(), "--instrument or --bench", "port calibration"),
+		f.checkMeter(fl))
+}
+
 // checkWork is Check, with the length of the benchmark.
 func (f *RunFlags) checkWork(args []string) error {
 	if err := f.Check(args); err != nil || f.Benchmark == "" {
@@ -226,10 +246,7 @@ func (f *RunFlags) checkWork(args []string) error {
 
 // checkMarks refuses marks that cannot be played.
 func (f *RunFlags) checkMarks() error {
-	switch {
-	case f.marks.Every == 0 && f.marks.Busy:
-		return cli.Usagef("--mark-busy goes with --mark-every")
-	case f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != ""):
+	if f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != "") {
 		return cli.Usagef("--mark-every plays markers amid a program: name it after --")
 	}
 	return session.NotNegative("--mark-every", f.marks.Every)

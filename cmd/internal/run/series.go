@@ -90,8 +90,6 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 	}
 	own := session.CountTrue(len(args) > 0, f.Benchmark != "", f.PTX != "")
 	switch {
-	case f.times == 0:
-		return nil, cli.Usagef("--with and --until-u go with --times")
 	case f.times < 2:
 		return nil, cli.Usagef("--times %d: want 2 or more", f.times)
 	case f.gpus != "" || strings.Contains(f.Monitor, ","):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -34,10 +35,16 @@ type SensorRunFlags struct {
 
 func sensorRunCmd(a *cli.App) *cobra.Command {
 	var f SensorRunFlags
+	var fl *pflag.FlagSet
 	c := cli.Command("run [flags] [-- program args]",
 		"Measure the energy of a kernel or program with the GPU's own sensor alone", nil,
-		func(ctx context.Context, args []string) error { return sensorRun(a, ctx, f, args) })
-	fl := c.Flags()
+		func(ctx context.Context, args []string) error {
+			if err := f.Fits(fl); err != nil {
+				return err
+			}
+			return sensorRun(a, ctx, f, args)
+		})
+	fl = c.Flags()
 	f.AddBench(fl)
 	cli.Section(fl, "The sensor, and the plan", func() { f.Plan.add(fl) })
 	fl.DurationVar(&f.Plan.Kernel, "length", 0,

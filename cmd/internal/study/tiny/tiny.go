@@ -167,16 +167,18 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f tinyFlags
-	var given func(flag string) bool
+	var fl *pflag.FlagSet
 	c := cli.Command("tiny", "Measure a kernel far shorter than the meter can bracket", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			if given("until-u") && !(f.u > 0) {
+			if fl.Changed("until-u") && !(f.u > 0) {
 				return cli.Usagef("--until-u %v: want more than 0", f.u)
+			}
+			if err := f.fits(fl); err != nil {
+				return err
 			}
 			return runTiny(a, ctx, f)
 		})
-	fl := c.Flags()
-	given = fl.Changed
+	fl = c.Flags()
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
@@ -213,6 +215,15 @@ func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
 		"fold: how long the power may take to settle behind a launch")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
+}
+
+// fits refuses flags of another scheme or kind of kernel.
+func (f *tinyFlags) fits(fl *pflag.FlagSet) error {
+	is := func(m tiny.Method) bool { return tiny.Method(f.method) == m }
+	return cmp.Or(f.Fits(fl),
+		cli.GoesWith(fl, is(tiny.Contrast), "--scheme contrast", "phase quads"),
+		cli.GoesWith(fl, is(tiny.Fold), "--scheme fold", "bins settle"),
+		cli.GoesWith(fl, is(tiny.Fold) || is(tiny.Repeat), "--scheme fold or repeat", "launches"))
 }
 
 // insert checks the flags and returns the kernel to insert between the slices of

@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/wattmark/wattmark/analysis/figure"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/hostagent/measurement"
 	"gonum.org/v1/plot/plotter"
 )
 
@@ -40,6 +41,39 @@ func TestTablesWithoutAHeaderFit(t *testing.T) {
 	w.Render()
 	if Widest(b.String()) > 80 || strings.Count(b.String(), "correct") != 6 {
 		t.Errorf("want 80 columns and all words:\n%s", b.String())
+	}
+}
+
+// Beside a program nothing is drawn on the terminal that it writes to, and its last line stays.
+func TestNothingIsDrawnBesideAProgram(t *testing.T) {
+	var b strings.Builder
+	p := &progressLine{w: &b, live: true, Program: true}
+	said := func(phase measurement.Phase) string {
+		b.Reset()
+		p.Update(measurement.Progress{Phase: phase})
+		return b.String()
+	}
+	if got := said(measurement.PhaseMarker); !strings.Contains(got, "playing a marker") {
+		t.Errorf("before: %q", got)
+	}
+	for i, want := range []string{"\r\x1b[K", "", ""} {
+		if got := said(measurement.PhaseWork); got != want {
+			t.Errorf("update %d of the work: %q, want %q", i, got, want)
+		}
+	}
+	if got := said(measurement.PhaseStop); !strings.HasPrefix(got, strings.Repeat(" ", 80)+"\r") || !strings.Contains(got, "stopping") {
+		t.Errorf("behind: %q", got)
+	}
+	if got := said(measurement.PhaseDone) + said(measurement.PhaseDone); got != "\r\x1b[K" {
+		t.Errorf("the end, twice: %q", got)
+	}
+	p = &progressLine{w: &b, live: true}
+	if got := said(measurement.PhaseWork); !strings.Contains(got, "running the work") {
+		t.Errorf("of a benchmark: %q", got)
+	}
+	p.Program, p.live, p.phase = true, false, ""
+	if got := said(measurement.PhaseWork); !strings.Contains(got, "running the work") {
+		t.Errorf("into a file: %q", got)
 	}
 }
 

@@ -300,11 +300,14 @@ type progressLine struct {
 	w     io.Writer
 	live  bool // w is a terminal
 	quiet bool // only warnings
+	// Program: the work is a program. On its terminal nothing is drawn while it runs.
+	Program bool
 
 	mu    sync.Mutex
 	phase measurement.Phase
 	begin time.Time
 	shown time.Time
+	drawn bool // the line is on the terminal
 }
 
 var phaseTexts = map[measurement.Phase]string{
@@ -334,9 +337,16 @@ func (p *progressLine) Update(u measurement.Progress) {
 		p.phase = u.Phase
 		fmt.Fprintf(p.w, "%6.2f s  %s\n", now.Sub(p.begin).Seconds(), phaseTexts[u.Phase])
 		return
+	case p.Program && u.Phase == measurement.PhaseWork:
+		p.phase = u.Phase
+		p.clear()
+		return
+	case p.Program && p.phase == measurement.PhaseWork:
+		// A line of spaces goes on to the next line where the program has not ended its last one.
+		fmt.Fprint(p.w, strings.Repeat(" ", cli.NewScreen(p.w, false, false).Width())+"\r")
 	}
 	p.phase = u.Phase
-	p.shown = now
+	p.shown, p.drawn = now, true
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[int(now.UnixMilli()/100)%10]
 	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %s stored", spin, phaseTexts[u.Phase],
 		measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), measure.Plural(u.Scans, "sample"))
@@ -358,8 +368,9 @@ func (p *progressLine) End() {
 }
 
 func (p *progressLine) clear() {
-	if p.live && !p.quiet {
+	if p.drawn {
 		fmt.Fprint(p.w, "\r\x1b[K")
+		p.drawn = false
 	}
 }
 
@@ -402,12 +413,11 @@ func (p *groupProgress) Lost(member int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended[member] = true
-	p.Line.clear()
-	fmt.Fprintf(p.Line.w, "wattmark: GPU %d is not measured: %v\n", member, err)
+	p.Line.Warn(fmt.Sprintf("GPU %d is not measured: %v", member, err))
 }
 
 // End clears the line.
-func (p *groupProgress) End() { p.Line.clear() }
+func (p *groupProgress) End() { p.Line.End() }
 
 // Colours returns the look of a live picture on a terminal. bubbletea removes the colours
 // that the terminal does not support, and all of them with NO_COLOR.

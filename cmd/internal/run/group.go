@@ -115,6 +115,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		}
 	}
 	progress := out.NewGroupProgress(a, members)
+	progress.Line.Program = len(args) > 0
 	each := f.task(a, ctx, name)
 	each.Warn = progress.Line.Warn
 	var id store.GroupID

@@ -62,6 +62,7 @@ type RunFlags struct {
 	keep    time.Duration
 	witness string // the line to switch; empty for none
 	quiet   bool   // one of a series, which reports its progress
+	Program bool   // the work is a program, whose terminal is this one's
 	task.LabelFlags
 	Cluster cluster.GateFlags
 	room    session.DatabaseFlags
@@ -289,6 +290,7 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if gpu.Unmarked && (f.marks.Every != 0 || f.keep != 0) {
 		return cli.Usagef("--mark-every and --keep need markers, which %s plays none of: they need CUDA", gpu.Info().Name)
 	}
+	f.Program = len(args) > 0
 	work, name, err := Work(a, gpu.Device, f, args)
 	if err != nil {
 		return err
@@ -375,6 +377,7 @@ func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
 func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
 ) (measurement.Config, func(), error) {
 	progress := out.NewProgress(a)
+	progress.Program = f.Program
 	cfg := f.task(a, ctx, name)
 	cfg.Device, cfg.Warn = card.Device, progress.Warn
 	if cfg.Unmarked = card.Unmarked; cfg.Unmarked {

@@ -109,7 +109,7 @@ func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string)
 	}
 	r := &SensorRunReport{Work: name}
 	s := &SensorTrials{Once: once, Seed: f.seed}
-	f.NoMethods = true
+	f.NoMethods, f.Program = true, len(args) > 0
 	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
 	if err != nil {
 		return err

@@ -265,7 +265,7 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 	case !chosen:
 		f.meter.Instrument = nvml.Kind
 	case f.meter.Instrument != nvml.Kind:
-		return f.within(ctx, nil, do)
+		return f.within(ctx, a, nil, do)
 	}
 	cards, err := f.sensors()
 	if err != nil {
@@ -276,7 +276,7 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 			"  no monitor is named, and none answers at %s. Name a meter with\n"+
 			"  --instrument and --port, or with --monitor; --instrument nvml for this one\n", f.Monitor)
 	}
-	return f.within(ctx, cards, do)
+	return f.within(ctx, a, cards, do)
 }
 
 // ownSensor is a GPU whose own sensor is a meter. selector finds it for --instrument nvml; uuid is
@@ -307,7 +307,9 @@ func (f *RunFlags) sensors() (list []ownSensor, err error) {
 
 // within calls do with a monitor within this process: of the bench of the flags, or one for
 // each of the sensors.
-func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(context.Context, RunFlags) error) error {
+func (f RunFlags) within(ctx context.Context, a *cli.App, sensors []ownSensor,
+	do func(context.Context, RunFlags) error,
+) error {
 	gpu := ""
 	if len(sensors) > 0 {
 		f.meter.GPU, gpu, sensors = sensors[0].selector, sensors[0].uuid, sensors[1:]
@@ -317,14 +319,14 @@ func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(conte
 		return err
 	}
 	b.GPU = cmp.Or(b.GPU, gpu)
-	w := session.Within{Bench: b, Wait: f.Wait}
+	w := session.Within{App: a, Bench: b, Wait: f.Wait}
 	if w.Spool, err = f.meter.SpoolFolder(); err == nil {
 		err = w.Do(ctx, func(ctx context.Context, address string) error {
 			if len(sensors) == 0 {
 				f.Monitor = address
 				return do(ctx, f)
 			}
-			return f.within(ctx, sensors, func(ctx context.Context, others RunFlags) error {
+			return f.within(ctx, a, sensors, func(ctx context.Context, others RunFlags) error {
 				others.Monitor = address + "," + others.Monitor
 				return do(ctx, others)
 			})

@@ -3,8 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -28,6 +32,12 @@ func TestSpoolWithinAProcess(t *testing.T) {
 		}
 		if err := w.Do(t.Context(), func(context.Context, string) error { return nil }); cli.ExitCode(err) != cli.ExitBusy {
 			t.Errorf("a second monitor: %v", err)
+		}
+		asked := w
+		asked.Wait = time.Millisecond
+		err = asked.Do(t.Context(), func(context.Context, string) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("(process %d): waited 1ms", os.Getpid())) {
+			t.Errorf("a wait that was asked for: %v", err)
 		}
 		if _, _, err := dialKept(t.Context(), address, monitorclient.Options{}, true); !errors.Is(err, monitorclient.ErrUnreachable) {
 			t.Errorf("a spool in use: %v", err)

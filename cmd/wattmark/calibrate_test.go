@@ -313,7 +313,7 @@ func TestCalibrateUsage(t *testing.T) {
 		{"calibrate show", "whose calibration"},
 		{"calibrate note --bench b.yaml", "--remark"},
 		{"calibrate zro", "did you mean zero"},
-		{"recalculate", "recalculate TASK"},
+		{"recalculate", "recalculate wants TASK"},
 		{"recalculate 0", "not a task number"},
 		{"emulate connect source --gpu x", "--current and --voltage"},
 		{"emulate connect card --gpu x --current 5V", "is in V, where A are wanted"},

@@ -157,6 +157,7 @@ func TestSeriesRefuses(t *testing.T) {
 			"sleep 2",
 		}, "half, compute or memory"},
 		{cli.ExitUsage, []string{"--times", "5", "--with", "--duration 1s", "--with", "sleep 2"}, "want --benchmark"},
+		{cli.ExitUsage, []string{"--times", "5", "--with", "--benchmark half --duration 2", "--with", "sleep 2"}, "as 500ms"},
 		{cli.ExitUsage, []string{"--times", "5", "--until-u", "1%", "--", "sleep", "1"}, "two versions"},
 		{
 			cli.ExitUsage,

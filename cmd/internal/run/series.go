@@ -114,7 +114,7 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 			fl := pflag.NewFlagSet("--with", pflag.ContinueOnError)
 			fl.SetOutput(io.Discard)
 			v.addBenchmark(fl)
-			if err = fl.Parse(v.args); err == nil && (fl.NArg() > 0 || v.Benchmark == "") {
+			if err = cli.FlagError(fl, fl.Parse(v.args)); err == nil && (fl.NArg() > 0 || v.Benchmark == "") {
 				err = errors.New("want --benchmark, --duration and --pulse")
 			}
 			v.args = nil

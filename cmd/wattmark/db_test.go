@@ -270,6 +270,15 @@ func TestRedactedCommandLine(t *testing.T) {
 	if got := strings.Join(report.CommandLine(a, false), " "); !strings.HasSuffix(got, "--token secret") {
 		t.Error(got)
 	}
+	a.Args = []string{"run", "--name", "x", "./no-such-program", "--token", "secret"} // without -- too
+	c := root(a)
+	c.SetArgs(a.Args)
+	if err := c.Execute(); cli.ExitCode(err) != cli.ExitNoProgram {
+		t.Error(err)
+	}
+	if got := strings.Join(report.CommandLine(a, true), " "); got != "wattmark run --name x -- ./no-such-program "+"…" {
+		t.Error(got)
+	}
 	if got := cli.ShellWords([]string{"a b", "it's", "", "c"}); got != `'a b' 'it'\''s' '' c` {
 		t.Error(got)
 	}

@@ -36,6 +36,8 @@ func TestRefusedBeforeTheBench(t *testing.T) {
 		{127, "no such program", []string{"run", "--", "no-such-program-here"}},
 		{126, "permission denied", []string{"run", "--", plain}},
 		{126, "is a directory", []string{"run", "--", dir}},
+		{127, "no such program", []string{"run", "no-such-program-here", "-la", "--gpu"}},
+		{127, "no such program", []string{"sensor", "run", "--length", "1s", "./gemm", "-n", "4096"}},
 		{127, "no such program", []string{"run", "--gpus", sim, "--", "./gemm"}},
 		{127, "no such program", []string{"sensor", "run", "--length", "1s", "--", "./gemm"}},
 		{2, "--duration -1s", []string{"run", "--benchmark", "memory", "--duration", "-1s"}},

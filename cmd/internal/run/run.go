@@ -75,6 +75,9 @@ func runCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if n := len(a.Args) - len(args); len(args) > 0 && cmd.ArgsLenAtDash() < 0 {
+				a.Args = slices.Insert(slices.Clone(a.Args), n, "--") // --redact hides what is behind it
+			}
 			if err := f.fitsRun(cmd.Flags()); err != nil {
 				return err
 			}
@@ -85,6 +88,7 @@ func runCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	f.register(a, c)
+	c.Flags().SetInterspersed(false) // the program's flags are its own, without -- too
 	return c
 }
 

@@ -45,6 +45,7 @@ func sensorRunCmd(a *cli.App) *cobra.Command {
 			return sensorRun(a, ctx, f, args)
 		})
 	fl = c.Flags()
+	fl.SetInterspersed(false)
 	f.AddBench(fl)
 	cli.Section(fl, "The sensor, and the plan", func() { f.Plan.add(fl) })
 	fl.DurationVar(&f.Plan.Kernel, "length", 0,

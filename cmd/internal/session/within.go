@@ -145,11 +145,14 @@ func fileName(what string) string {
 func StateFolder(below ...string) (string, error) {
 	home, err := os.UserHomeDir()
 	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
-	if err != nil && !filepath.IsAbs(state) {
-		return "", fmt.Errorf("a measurement keeps its samples in $XDG_STATE_HOME until the database has them: %w", err)
-	}
 	dir := filepath.Join(append([]string{state, "wattmark"}, below...)...)
-	return dir, os.MkdirAll(dir, 0o700)
+	if err == nil || filepath.IsAbs(state) {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		err = fmt.Errorf("no folder for samples: %w\nSet XDG_STATE_HOME to one that you may write to", err)
+	}
+	return dir, err
 }
 
 // DeletedCopies returns the path, less a number at its end, of the copies that delete leaves of a database's tasks:

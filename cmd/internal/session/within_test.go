@@ -86,3 +86,22 @@ func TestMonitorWithinOutlivesACancellation(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where the user has no folder for state, the error names the variable that names another.
+func TestNoStateFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	for _, home := range []string{"", file} {
+		t.Setenv("HOME", home)
+		if dir, err := StateFolder("spool"); err == nil || !strings.Contains(err.Error(), "Set XDG_STATE_HOME") {
+			t.Errorf("HOME=%s: %q, %v", home, dir, err)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(t.TempDir(), "state"))
+	if dir, err := StateFolder("spool"); err != nil || !filepath.IsAbs(dir) {
+		t.Errorf("%q, %v", dir, err)
+	}
+}

@@ -311,7 +311,7 @@ type progressLine struct {
 }
 
 var phaseTexts = map[measurement.Phase]string{
-	measurement.PhaseBench: "asking the monitor", measurement.PhaseCapture: "starting the capture",
+	measurement.PhaseBench: "asking for the meter", measurement.PhaseCapture: "starting the capture",
 	measurement.PhaseWarmUp: "warming up the GPU", measurement.PhaseMarker: "playing a marker",
 	measurement.PhaseWork: "running the work", measurement.PhaseStop: "stopping the capture",
 	measurement.PhaseTransfer: "fetching samples", measurement.PhaseAnalysis: "computing joules",

@@ -276,7 +276,7 @@ func explain(c *cobra.Command, sections map[string]string) {
 	if text, ok := sections[c.CommandPath()]; ok {
 		long, example, _ := strings.Cut(text, "```sh\n")
 		example, _, _ = strings.Cut(example, "\n```")
-		c.Long = strings.TrimSpace(long + "\n\n" + c.Long)
+		c.Long = strings.TrimSpace(strings.TrimSpace(long) + "\n\n" + c.Long)
 		if example != "" {
 			c.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
 		}
@@ -372,6 +372,9 @@ func addHelp(root *cobra.Command) {
 	}
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if s, ok := c.OutOrStdout().(*Screen); ok && s.Columns > 0 {
+			c.Long, root.Long = joined(c.Long), joined(root.Long)
+		}
 		switch c {
 		case root:
 			fmt.Fprint(c.OutOrStdout(), shortHelp(root))

@@ -158,8 +158,11 @@ func writeRecord(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, 
 // and shunts.
 func showChange(a *cli.App, r *calRig, rec *calib.Record) {
 	if len(rec.Channels) > 0 && rec.Done != calib.Note {
-		t := out.NewTable(a.Out, "channel", "", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero",
-			"noise")
+		gain, u := "gain (a count)", "u, relative"
+		if rec.Done == calib.Zero { // it leaves them as they are
+			gain, u = "-"+gain, "-"+u
+		}
+		t := out.NewTable(a.Out, "channel", "", gain, u, "zero (at count 0)", "u of zero", "--noise")
 		for _, c := range rec.Channels {
 			i, _ := r.index(c.Name) // the record is of channels that are there
 			now := calib.ScaleOf(r.setup.Channels[i])

@@ -197,7 +197,7 @@ func showHistory(a *cli.App, h calib.History) error {
 		return nil
 	}
 	fmt.Fprintln(a.Out)
-	t := out.NewTable(a.Out, "in force", "record", "of", "by", "gain (a count)", "u, today", "zero (at count 0)",
+	t := out.NewTable(a.Out, "in force", "-record", "-of", "--by", "gain (a count)", "u, today", "zero (at count 0)",
 		"u, today")
 	all := named(h)
 	for _, n := range all {

@@ -77,6 +77,61 @@ func TestNothingIsDrawnBesideAProgram(t *testing.T) {
 	}
 }
 
+// Of a table that is too wide, what matters least goes first: columns move together, headers break, then those marked
+// with the most dashes are left out and named; a column marked with a tilde goes before all, without a word.
+func TestWhatMattersStays(t *testing.T) {
+	for _, c := range []struct {
+		header, row table.Row
+		has, hasNot []string
+	}{
+		{
+			Row{"", "->A", "->B", ">B against A (95 %)", "-->p"},
+			Row{"energy", strings.Repeat("1", 21), strings.Repeat("2", 21), strings.Repeat("3", 23), "< 0.0001"},
+			[]string{" A ", " B ", "B against A", "333", "111", "left out: p (--wide)"},
+			[]string{"0.0001"},
+		},
+		{
+			Row{"in force", "-record", "-of", "--by", ">gain", ">u, today", ">zero", ">u, today"},
+			Row{"current", strings.Repeat("r", 16), "2026-01-01", "ada", "1234567", "0.25 %", strings.Repeat("0", 22), "0.002 A"},
+			[]string{"gain", "zero", "0.002 A", "left out: record; by (--wide)"},
+			[]string{"ada", "rrr"},
+		},
+		{
+			Row{"method", ">energy", "~a call (p50, p99)", "-note"},
+			Row{"counter", strings.Repeat("1", 30), strings.Repeat("2", 30), strings.Repeat("3", 20)},
+			[]string{"  111", "  333"},
+			[]string{"a call", "222", "left out"},
+		},
+		{
+			Row{"", ">A", ">B against A (± no drift)"},
+			Row{strings.Repeat("0", 22), strings.Repeat("1", 33), strings.Repeat("2", 22)},
+			[]string{"B against A \n", "(± no drift)", "222"},
+			[]string{"left out"},
+		},
+	} {
+		var b strings.Builder
+		screen := cli.NewScreen(&b, false, false)
+		screen.Columns = 80
+		w := NewTable(screen, c.header...)
+		w.AppendRow(c.row)
+		w.Render()
+		got := b.String()
+		for _, want := range c.has {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+		for _, no := range c.hasNot {
+			if strings.Contains(got, no) {
+				t.Errorf("%q in\n%s", no, got)
+			}
+		}
+		if Widest(got) > 80 {
+			t.Errorf("%d columns:\n%s", Widest(got), got)
+		}
+	}
+}
+
 // A chart's line is interpolated between its points, dots are not; marks lie below, and what
 // is not for a terminal is left out.
 func TestSketch(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -32,8 +33,9 @@ type Row = table.Row
 // NewTable returns a table without borders that Render writes to w, with the header if one is given. A column whose
 // header begins with > is aligned to the right.
 //
-// In a terminal that is too narrow, the widest column of words is wrapped; if that does not do, columns are left out
-// and named: those whose header begins with - (before >) first, then from the right. The first column stays.
+// In a terminal that is too narrow, the widest column of words is wrapped. If that does not do, a column whose header
+// begins with ~ is left out; then columns move together and headers break before brackets; then columns are left out and
+// named: those whose header begins with the most - (before >) first, then from the right. The first column stays.
 func NewTable(w io.Writer, header ...any) table.Writer {
 	t := &fitted{Writer: table.NewWriter(), w: w, configs: map[int]table.ColumnConfig{}}
 	t.screen, _ = w.(*cli.Screen)
@@ -58,7 +60,7 @@ type fitted struct {
 	screen  *cli.Screen // nil where w is none
 	names   []string
 	widths  []int // of the widest cell
-	early   []int // columns to leave out first, counted from 1
+	early   []int // how early each column of the header is left out; 0 for last
 	configs map[int]table.ColumnConfig
 }
 
@@ -69,9 +71,11 @@ func (t *fitted) AppendHeader(header table.Row, more ...table.RowConfig) {
 	names := slices.Clone(header) // the header itself may be shared between calls
 	for i, h := range header {
 		c := table.ColumnConfig{Number: i + 1}
-		name, early := strings.CutPrefix(fmt.Sprint(h), "-")
-		if early {
-			t.early = append(t.early, i+1)
+		marked := fmt.Sprint(h)
+		name := strings.TrimLeft(marked, "-~")
+		t.early = append(t.early, len(marked)-len(name))
+		if strings.HasPrefix(marked, "~") {
+			t.early[i] = math.MaxInt
 		}
 		if plain, right := strings.CutPrefix(name, ">"); right {
 			name, c.Align, c.AlignHeader, c.AlignFooter = plain, text.AlignRight, text.AlignRight, text.AlignRight
@@ -122,15 +126,20 @@ func (t *fitted) Render() string {
 	var hidden []string
 	if t.screen != nil && t.screen.Columns > 0 {
 		drawn = t.wrap(drawn)
-		for _, n := range t.order() {
-			if Widest(drawn) <= t.screen.Columns {
-				break
+		narrow := false
+		for order := t.order(); len(order) > 0 && Widest(drawn) > t.screen.Columns; drawn = t.wrap(t.Writer.Render()) {
+			n := order[0]
+			named := t.earliness(n) < math.MaxInt
+			if named && !narrow {
+				narrow = true
+				t.narrow()
+				continue
 			}
-			if t.names[n-1] != "" {
+			order = order[1:]
+			if named && t.names[n-1] != "" {
 				hidden = append(hidden, t.names[n-1])
 			}
 			t.SetColumnConfigs([]table.ColumnConfig{{Number: n, Hidden: true}})
-			drawn = t.wrap(t.Writer.Render())
 		}
 	}
 	if drawn != "" {
@@ -138,9 +147,24 @@ func (t *fitted) Render() string {
 	}
 	if len(hidden) > 0 {
 		slices.Reverse(hidden)
-		fmt.Fprintf(t.w, "  left out: %s (--wide)\n", strings.Join(hidden, ", "))
+		fmt.Fprintf(t.w, "  left out: %s (--wide)\n", strings.Join(hidden, "; "))
 	}
 	return drawn
+}
+
+// narrow leaves one column between cells, and breaks headers that are wider than their cells.
+func (t *fitted) narrow() {
+	t.Style().Box.PaddingLeft = ""
+	var header Row
+	for i := range t.early {
+		name := t.names[i]
+		if Widest(name) == t.widths[i] {
+			name = strings.Replace(name, " (", "\n(", 1)
+		}
+		header = append(header, name)
+	}
+	t.ResetHeaders()
+	t.Writer.AppendHeader(header)
 }
 
 // wrap wraps the widest columns of words where the table is too wide and that is enough.
@@ -173,14 +197,25 @@ func (t *fitted) wrap(drawn string) string {
 	return t.Writer.Render()
 }
 
-// order returns the columns, counted from 1, in the order in which they are left out.
-func (t *fitted) order() []int {
-	order := slices.Clone(t.early)
-	for n := len(t.names); n > 1; n-- {
-		if !slices.Contains(t.early, n) {
-			order = append(order, n)
-		}
+// earliness returns how early a column, counted from 1, is left out.
+func (t *fitted) earliness(n int) int {
+	if n > len(t.early) {
+		return 0
 	}
+	return t.early[n-1]
+}
+
+// order returns the columns, counted from 1, in the order in which they are left out.
+func (t *fitted) order() (order []int) {
+	for n := 2; n <= len(t.names); n++ {
+		order = append(order, n)
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if e := t.earliness(a); e > 0 && e == t.earliness(b) {
+			return a - b
+		}
+		return cmp.Or(t.earliness(b)-t.earliness(a), b-a)
+	})
 	return order
 }
 

@@ -407,7 +407,7 @@ func renderRecords(w io.Writer, r *Report) {
 // RenderResults writes the results of a recalculated task with their differences from the
 // original, in joules and percent.
 func RenderResults(w io.Writer, r *Report) {
-	t := out.NewTable(w, "result", "calibration", "computed", ">energy (k = 2)", ">against the original")
+	t := out.NewTable(w, "result", "-calibration", "--computed", ">energy (k = 2)", ">against the original")
 	for i, x := range r.Results {
 		name := fmt.Sprint(x.Number)
 		if x.Number == 1 {

@@ -205,7 +205,7 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	head := []any{"", "->A", "->B", ">B against A (± " + coveredText(holds) + ")"}
 	tested := holds == compare.BothSides
 	if tested { // without a test there is no column of p
-		head = append(head[:3], ">B against A (95 %)", ">p")
+		head = append(head[:3], ">B against A (95 %)", "-->p")
 	}
 	t := out.NewTable(w, head...)
 	row := func(cells ...any) { t.AppendRow(cells[:len(head)]) }
@@ -263,7 +263,7 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	joules := func(v float64) string { return measure.FormatSI(v, "J") }
 	out.Table(w, out.Row{
-		"kernel", ">launches A", ">B", ">energy A", ">B", ">energy (" + covers + ")", ">time", ">a launch A", ">B", ">p",
+		"kernel", "-->launches A", "-->B", ">energy A", ">B", ">energy (" + covers + ")", ">time", "--->a launch A", "--->B", ">p",
 	}, kernels, func(k kernelEffect) out.Row {
 		return out.Row{
 			measure.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),

@@ -175,6 +175,27 @@ func (r *calRig) index(name string) (int, error) {
 	return i, nil
 }
 
+// indexes returns the error of index for the first name that no channel has.
+func (r *calRig) indexes(names []string) error {
+	for _, name := range names {
+		if _, err := r.index(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn asks the monitor for the setup in force, where it has read its instrument, and calls check on it: what is
+// wrong shows before anything is measured.
+func (r *calRig) learn(ctx context.Context, check func() error) error {
+	b, err := r.client.GetBench(ctx)
+	if err != nil || len(b.Setup.Channels) == 0 {
+		return err
+	}
+	r.setup = b.Setup
+	return check()
+}
+
 // basis returns the id of the record that a channel follows now; empty without one. A
 // composite bench names a channel otherwise than its instrument does: both are tried.
 func (r *calRig) basis(name string) string {

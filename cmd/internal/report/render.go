@@ -93,6 +93,23 @@ func RenderReport(w io.Writer, r *Report) {
 	}
 }
 
+// renderAnswer ends a report on a terminal with its answer, for the table of energy has scrolled away by then.
+func renderAnswer(w io.Writer, r *Report) {
+	text := r.State
+	switch {
+	case !out.IsTerminal(w):
+		return
+	case r.Tiny != nil:
+		text = out.EnergyText(r.Tiny.Energy, r.Tiny.EnergyU) + " a launch"
+	case r.EnergyJ != nil && r.DurationS != nil:
+		text = fmt.Sprintf("%s in %v", out.EnergyText(*r.EnergyJ, *r.EnergyUJ), measure.Seconds(*r.DurationS))
+	}
+	if r.Quality != nil {
+		text += fmt.Sprintf(", quality %s", r.Quality.Level)
+	}
+	fmt.Fprintf(w, "\nTask %d  %s: %s\n", r.TaskID, r.Name, text)
+}
+
 // renderWhole writes what the whole machine took at its wall.
 func renderWhole(w io.Writer, r *Report) {
 	x := r.Whole

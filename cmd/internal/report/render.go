@@ -49,7 +49,7 @@ func RenderReport(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  meter    %s, %v, bench %s\n", r.Instrument, out.RateText(r.Rate), r.Bench)
 	}
 	renderRecords(w, r)
-	RenderLabels(w, r)
+	renderLabels(w, r)
 	if r.DurationS != nil {
 		fmt.Fprintf(w, "  window   %v, %s, %s\n", measure.Seconds(*r.DurationS), measure.Plural(r.Samples, "sample"),
 			out.GapText(r.Gaps, r.Lost))
@@ -219,8 +219,8 @@ func (r *Report) AddLabels(t *store.Task) {
 	}
 }
 
-// RenderLabels writes tags, notes, pin, packing and provenance.
-func RenderLabels(w io.Writer, r *Report) {
+// renderLabels writes tags, notes, pin, packing and provenance.
+func renderLabels(w io.Writer, r *Report) {
 	if len(r.Tags) > 0 {
 		words := lists.Map(slices.Sorted(maps.Keys(r.Tags)), func(k string) string { return k + "=" + r.Tags[k] })
 		fmt.Fprintf(w, "  tags     %s\n", strings.Join(words, ", "))

@@ -258,6 +258,9 @@ func (l *look) print(a *cli.App, tasks []store.Row, q store.Query) error {
 		return err
 	case len(tasks) == 0:
 		fmt.Fprintln(a.Out, "No such tasks in", a.DB)
+		if q.Name != "" && !strings.HasSuffix(q.Name, "*") {
+			a.Hintf("wattmark tasks --name %s lists those whose names begin so.\n", cli.ShellWords([]string{q.Name + "*"}))
+		}
 	case len(chosen) > 0:
 		out.Table(a.Out, heads(chosen), tasks, func(t store.Row) out.Row { return cells(&t, chosen) })
 	default:

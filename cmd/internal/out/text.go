@@ -341,6 +341,7 @@ type progressLine struct {
 	mu    sync.Mutex
 	phase measurement.Phase
 	begin time.Time
+	of    time.Duration // from begin to the end; 0 where it is not known
 	shown time.Time
 	drawn bool // the line is on the terminal
 }
@@ -355,6 +356,13 @@ var phaseTexts = map[measurement.Phase]string{
 // NewProgress returns a progress line on standard error. Times count from now.
 func NewProgress(a *cli.App) *progressLine {
 	return &progressLine{w: a.Err, live: IsTerminal(a.Err), quiet: a.Quiet, begin: time.Now()}
+}
+
+// Expect counts the times from now, and shows with them how long it takes in all.
+func (p *progressLine) Expect(length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begin, p.of = time.Now(), length
 }
 
 // Update shows a measurement's progress; the phase PhaseDone clears the line.
@@ -383,8 +391,11 @@ func (p *progressLine) Update(u measurement.Progress) {
 	p.phase = u.Phase
 	p.shown, p.drawn = now, true
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[int(now.UnixMilli()/100)%10]
-	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %s stored", spin, phaseTexts[u.Phase],
-		measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), measure.Plural(u.Scans, "sample"))
+	took := measure.SecondsOf(now.Sub(p.begin).Round(100 * time.Millisecond)).String()
+	if p.of > 0 {
+		took += fmt.Sprintf(" of %v", measure.SecondsOf(p.of.Round(time.Second)))
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %s, %s stored", spin, phaseTexts[u.Phase], took, measure.Plural(u.Scans, "sample"))
 }
 
 // Warn prints a warning on a line of its own; the next Update draws the progress below it.

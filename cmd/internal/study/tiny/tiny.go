@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/session"
@@ -72,6 +73,8 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 	defer done()
 	var plan tiny.Plan
 	var length measure.Seconds
+	progress := out.NewProgress(a)
+	b.Meter.Progress = progress.Update
 	b.Prepare = func(ctx context.Context) (err error) { // it tries the kernel out
 		plan, length, err = f.plan(ctx, b.Meter.Monitor, runner, insert)
 		if err == nil && f.dryRun {
@@ -79,6 +82,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags) (err error) {
 		}
 		if err == nil {
 			a.Stepf("%s\n", planText(plan, length))
+			progress.Expect(f.WarmUp + plan.Takes(length))
 		}
 		return err
 	}
@@ -378,16 +382,17 @@ func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 // planText returns the plan in one line, with its duration and expected
 // uncertainty.
 func planText(p tiny.Plan, length measure.Seconds) string {
-	took := p.Takes(length).Round(10 * time.Millisecond)
+	took := measure.SecondsOf(p.Takes(length))
+	least, most := measure.SecondsOf(p.Slice), measure.SecondsOf(p.Slice+p.Dither)
 	switch p.Method {
 	case tiny.Repeat:
 		return fmt.Sprintf("plan: %d launches of %v back to back, %v", p.Launches, length, took)
 	case tiny.Fold:
-		return fmt.Sprintf("plan: %d launches of %v, %v to %v apart, %d bins, %v in all", p.Launches, length, p.Slice,
-			p.Slice+p.Dither, p.Bins, took)
+		return fmt.Sprintf("plan: %d launches of %v, %v to %v apart, %d bins, %v in all", p.Launches, length, least,
+			most, p.Bins, took)
 	}
 	text := fmt.Sprintf("plan: %d blocks of 4 phases of %d slices of %v to %v; %d launches of %v, %v in all",
-		p.Blocks, p.Slices, p.Slice, p.Slice+p.Dither, 2*p.Blocks*p.Slices, length, took)
+		p.Blocks, p.Slices, least, most, 2*p.Blocks*p.Slices, length, took)
 	if p.U > 0 {
 		text += fmt.Sprintf("; ± %.2g %% expected", 100*p.U)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -246,6 +247,11 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	}
 	for _, by := range order {
 		s := sums[by]
+		// The spool's place tells two meters apart, and means nothing to readers.
+		if meter, place, ok := strings.Cut(by, " at "+cli.SpoolScheme); ok {
+			_, more, _ := strings.Cut(place, ", ")
+			by = meter + ", " + more
+		}
 		fmt.Fprintf(w, "  common   %.2g %% of A, %.2g %% of B, %.2g %% of the ratio (k = 1), by %s\n", s[0], s[1], s[2], by)
 	}
 }

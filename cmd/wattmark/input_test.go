@@ -187,7 +187,7 @@ func TestFullSpool(t *testing.T) {
 	r.startMonitor(freeAddress(t), "--spool-free", "0")
 	p := r.run("--benchmark", "half", "--duration", "2s")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the spool's disk is full", "make room", "no samples after scan")
 	var got report.Report
 	object(t, p.out.String(), &got)
 	all := chunks(t, r.db, 1)

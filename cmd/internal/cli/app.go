@@ -426,6 +426,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 		}
 		a.DB = store.Conceal(a.DB) // messages print it
 		a.Out = NewScreen(Raw(a.Out), a.Wide, a.ASCII || wantsASCII())
+		a.Err = NewScreen(Raw(a.Err), a.Wide, a.ASCII || wantsASCII())
 		c.SetContext(Trusting(c.Context(), &a.Trust))
 		CollectRarely(c)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -129,6 +130,22 @@ func TestWhatMattersStays(t *testing.T) {
 		if Widest(got) > 80 {
 			t.Errorf("%d columns:\n%s", Widest(got), got)
 		}
+	}
+}
+
+// A warning amid the progress is wrapped; the progress is drawn as it is.
+func TestWarningsFit(t *testing.T) {
+	var b strings.Builder
+	screen := cli.NewScreen(&b, false, false)
+	screen.Columns, screen.Terminal = 40, true
+	p := NewProgress(&cli.App{Streams: cli.Streams{Err: screen}})
+	p.Expect(72 * time.Second)
+	p.Update(measurement.Progress{Phase: measurement.PhaseWork, Scans: 123456789})
+	p.Warn(strings.Repeat("the disk is full ", 6))
+	p.End()
+	drawn, warning, _ := strings.Cut(b.String(), "wattmark:")
+	if Widest(warning) > 40 || !strings.Contains(drawn, " of 72 s, 123456789 samples stored") || strings.Contains(drawn, "\n") {
+		t.Errorf("%q", b.String())
 	}
 }
 

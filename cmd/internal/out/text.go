@@ -386,7 +386,7 @@ func (p *progressLine) Update(u measurement.Progress) {
 		return
 	case p.Program && p.phase == measurement.PhaseWork:
 		// A line of spaces goes on to the next line where the program has not ended its last one.
-		fmt.Fprint(p.w, strings.Repeat(" ", cli.NewScreen(p.w, false, false).Width())+"\r")
+		fmt.Fprint(cli.Raw(p.w), strings.Repeat(" ", cli.NewScreen(cli.Raw(p.w), false, false).Width())+"\r")
 	}
 	p.phase = u.Phase
 	p.shown, p.drawn = now, true
@@ -395,7 +395,7 @@ func (p *progressLine) Update(u measurement.Progress) {
 	if p.of > 0 {
 		took += fmt.Sprintf(" of %v", measure.SecondsOf(p.of.Round(time.Second)))
 	}
-	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %s, %s stored", spin, phaseTexts[u.Phase], took, measure.Plural(u.Scans, "sample"))
+	fmt.Fprintf(cli.Raw(p.w), "\r\x1b[K%c %-22s %s, %s stored", spin, phaseTexts[u.Phase], took, measure.Plural(u.Scans, "sample"))
 }
 
 // Warn prints a warning on a line of its own; the next Update draws the progress below it.
@@ -415,7 +415,7 @@ func (p *progressLine) End() {
 
 func (p *progressLine) clear() {
 	if p.drawn {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		fmt.Fprint(cli.Raw(p.w), "\r\x1b[K")
 		p.drawn = false
 	}
 }

@@ -93,8 +93,8 @@ func RenderReport(w io.Writer, r *Report) {
 	}
 }
 
-// renderAnswer ends a report on a terminal with its answer, for the table of energy has scrolled away by then.
-func renderAnswer(w io.Writer, r *Report) {
+// RenderAnswer ends a report on a terminal with its answer, for the table of energy has scrolled away by then.
+func RenderAnswer(w io.Writer, r *Report) {
 	text := r.State
 	switch {
 	case !out.IsTerminal(w):

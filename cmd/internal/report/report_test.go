@@ -33,9 +33,9 @@ func TestAnswerComesLast(t *testing.T) {
 	} {
 		var b strings.Builder
 		screen := cli.NewScreen(&b, false, false)
-		renderAnswer(screen, r)
+		RenderAnswer(screen, r)
 		screen.Terminal = true
-		renderAnswer(screen, r)
+		RenderAnswer(screen, r)
 		if b.String() != want {
 			t.Errorf("%q, want %q", b.String(), want)
 		}

@@ -158,6 +158,9 @@ func showKernels(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID)
 	if r != nil && !a.JSON {
 		report.RenderKernels(a, r)
 	}
+	if r != nil && r.Kernels != nil && !a.JSON {
+		report.RenderAnswer(a.Out, r)
+	}
 	return errors.Join(err, more)
 }
 

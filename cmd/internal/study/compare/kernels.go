@@ -310,7 +310,8 @@ const leastScatter = 0.001
 
 // Render writes the report as text.
 func (r *RepeatsReport) Render(w io.Writer) {
-	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
+	of := map[bool]string{true: "task", false: "tasks"}[len(r.Tasks) == 1]
+	fmt.Fprintf(w, "Mean of %s (%s %s)\n\n", measure.Plural(len(r.Tasks), "run"), of, spec(r.Tasks))
 	out.Table(w, out.Row{"", ">mean ± U (95 %)", ">scatter of a run (k = 1)"}, r.Quantities, func(q repeated) out.Row {
 		scatter := out.Known(100*q.Spread, "%.2g %%", "–")
 		if 100*q.Spread < leastScatter {

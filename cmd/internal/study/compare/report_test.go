@@ -40,7 +40,7 @@ func TestScatterAndOrigins(t *testing.T) {
 	}}
 	two.Render(&b)
 	renderCommon(&b, []compare.Cancelled{{Behind: "gain, by the pmd ./meter at spool://vm/root/x y/pmd, bench, power.db"}})
-	for _, want := range []string{" – ", "a single run shows no scatter", " < 0.001 % ", " 1.2 % ", "± U is the runs' scatter", "by the pmd ./meter, bench, power.db\n"} {
+	for _, want := range []string{"(task 1)", "(tasks 1,2)", " – ", "a single run shows no scatter", " < 0.001 % ", " 1.2 % ", "± U is the runs' scatter", "by the pmd ./meter, bench, power.db\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

@@ -215,26 +215,27 @@ func calibrateZeroCmd(a *cli.App) *cobra.Command {
 
 // zero measures the zeros of the named channels, of all where none is, and records them if all channels rest at zero.
 func zero(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, channels []string) error {
-	if err := r.learn(ctx, func() error { return r.indexes(channels) }); err != nil {
-		return err
+	err := r.check(ctx, lists.Map(channels, func(name string) known { return known{channel: name} }))
+	if err == nil {
+		err = measureFor(ctx, a, r, "zero", f.length)
 	}
-	if err := measureFor(ctx, a, r, "zero", f.length); err != nil {
+	if err != nil {
 		return err
 	}
 	if len(channels) == 0 {
 		channels = lists.Map(r.setup.Channels, func(c measure.Channel) string { return c.Name })
 	}
 	rec, err := f.record(calib.Zero, r)
-	if err == nil {
-		err = r.indexes(channels)
-	}
 	if err != nil {
 		return err
 	}
 	// Collect the faults of all channels, so that one run shows them all.
 	var faults, pass []string
 	for _, name := range channels {
-		i, _ := r.index(name)
+		i, err := r.index(name)
+		if err != nil {
+			return err
+		}
 		c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
 		if err != nil {
 			faults = append(faults, err.Error())
@@ -334,15 +335,7 @@ func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [
 	points := map[string][]calib.Point{}
 	var order []string
 	var inForce string
-	err := r.learn(ctx, func() error {
-		for _, k := range slices.Concat(steps...) {
-			if _, _, _, err := r.applied(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := r.check(ctx, slices.Concat(steps...)); err != nil {
 		return err
 	}
 	for i, step := range steps {

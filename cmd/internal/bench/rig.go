@@ -175,25 +175,23 @@ func (r *calRig) index(name string) (int, error) {
 	return i, nil
 }
 
-// indexes returns the error of index for the first name that no channel has.
-func (r *calRig) indexes(names []string) error {
-	for _, name := range names {
-		if _, err := r.index(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// learn asks the monitor for the setup in force, where it has read its instrument, and calls check on it: what is
-// wrong shows before anything is measured.
-func (r *calRig) learn(ctx context.Context, check func() error) error {
+// check refuses channels that the bench lacks, and values that are none of theirs, before anything is measured. Where
+// the monitor has not read its instrument yet, the measurement tells.
+func (r *calRig) check(ctx context.Context, list []known) error {
 	b, err := r.client.GetBench(ctx)
 	if err != nil || len(b.Setup.Channels) == 0 {
 		return err
 	}
 	r.setup = b.Setup
-	return check()
+	for _, k := range list {
+		if _, err = r.index(k.channel); err == nil && k.value != "" {
+			_, _, _, err = r.applied(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // basis returns the id of the record that a channel follows now; empty without one. A

@@ -129,7 +129,7 @@ func (t *fitted) Render() string {
 		narrow := false
 		for order := t.order(); len(order) > 0 && Widest(drawn) > t.screen.Columns; drawn = t.wrap(t.Writer.Render()) {
 			n := order[0]
-			named := t.earliness(n) < math.MaxInt
+			named := n > len(t.early) || t.early[n-1] < math.MaxInt
 			if named && !narrow {
 				narrow = true
 				t.narrow()
@@ -197,24 +197,18 @@ func (t *fitted) wrap(drawn string) string {
 	return t.Writer.Render()
 }
 
-// earliness returns how early a column, counted from 1, is left out.
-func (t *fitted) earliness(n int) int {
-	if n > len(t.early) {
-		return 0
-	}
-	return t.early[n-1]
-}
-
 // order returns the columns, counted from 1, in the order in which they are left out.
 func (t *fitted) order() (order []int) {
+	early := append(slices.Clone(t.early), make([]int, len(t.names)-len(t.early))...)
 	for n := 2; n <= len(t.names); n++ {
 		order = append(order, n)
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		if e := t.earliness(a); e > 0 && e == t.earliness(b) {
+		x, y := early[a-1], early[b-1]
+		if x == y && x > 0 {
 			return a - b
 		}
-		return cmp.Or(t.earliness(b)-t.earliness(a), b-a)
+		return cmp.Or(cmp.Compare(y, x), b-a)
 	})
 	return order
 }

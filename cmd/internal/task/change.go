@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -324,10 +323,7 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
-			said := func(t *store.Task) string {
-				words := lists.Map(slices.Sorted(maps.Keys(t.Tags)), func(k string) string { return k + "=" + t.Tags[k] })
-				return "tags " + cmp.Or(strings.Join(words, ", "), "none")
-			}
+			said := func(t *store.Task) string { return "tags " + cmp.Or(cell(t.Tags), "none") }
 			return relabel(ctx, a, words[0], said,
 				func(db *store.DB, id store.TaskID) error { return db.SetTags(ctx, id, tags, remove) },
 				func(c *client.Client, id int64) error {

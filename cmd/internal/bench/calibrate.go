@@ -255,10 +255,12 @@ func refused(faults, pass []string) error {
 	var remedies []string
 	of := map[string]string{}
 	for _, fault := range faults {
-		at := strings.LastIndex(fault, ": ")
-		remedy := fault[at+2:]
+		remedy := ""
+		if at := strings.LastIndex(fault, ": "); at >= 0 {
+			fault, remedy = fault[:at], fault[at+2:]
+		}
 		remedies = lists.AddNew(remedies, remedy)
-		of[remedy] += fault[:at] + "\n"
+		of[remedy] += fault + "\n"
 	}
 	text := "nothing was written:\n"
 	for _, remedy := range remedies {

@@ -146,19 +146,20 @@ const (
 	EventGap EventKind = 1 // Scans scans were lost
 	// Scans counts of a chunk's stood at an end of the converter's range, the first at FirstScan
 	EventOverRange EventKind = 2
-	EventOverflow  EventKind = 3 // the device reported an overflow of its own buffer
-	EventResync    EventKind = 4 // bytes were skipped to find the next frame
-	EventReopen    EventKind = 5 // the link was lost and opened again
-	EventNote      EventKind = 6 // anything else worth keeping with the data
-	EventClock     EventKind = 7 // the host's clock was set, and times were taken by it
-	EventOthers    EventKind = 8 // other processes used the GPU while it was measured
-	EventThinned   EventKind = 9 // Scans scans were deleted while the capture ran; their sums are stored
+	EventOverflow  EventKind = 3  // the device reported an overflow of its own buffer
+	EventResync    EventKind = 4  // bytes were skipped to find the next frame, or lines could not be read
+	EventReopen    EventKind = 5  // the link was lost and opened again
+	EventNote      EventKind = 6  // anything else worth keeping with the data
+	EventClock     EventKind = 7  // the host's clock was set, and times were taken by it
+	EventOthers    EventKind = 8  // other processes used the GPU while it was measured
+	EventThinned   EventKind = 9  // Scans scans were deleted while the capture ran; their sums are stored
+	EventSupply    EventKind = 10 // a rail has not the voltage of its supply
 )
 
 var eventNames = map[EventKind]string{
 	EventGap: "gap", EventOverRange: "over-range", EventOverflow: "overflow",
 	EventResync: "resync", EventReopen: "reopen", EventNote: "note", EventClock: "clock", EventOthers: "others",
-	EventThinned: "thinned",
+	EventThinned: "thinned", EventSupply: "supply",
 }
 
 func (k EventKind) String() string { return NameOf(eventNames, k, "event") }

@@ -258,8 +258,6 @@ var statuses = []struct {
 	{capture.ErrNoStart, codes.FailedPrecondition},
 	{capture.ErrPastEnd, codes.OutOfRange},
 	{spool.ErrForgotten, codes.FailedPrecondition},
-	{context.Canceled, codes.Canceled},
-	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{capture.ErrQuota, codes.ResourceExhausted},
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{capture.ErrMended, codes.Unavailable},
@@ -270,6 +268,9 @@ var statuses = []struct {
 	{instrument.ErrDisconnected, codes.Unavailable},
 	{instrument.ErrSilent, codes.Unavailable},
 	{instrument.ErrIdentity, codes.Unavailable},
+	// Last: an instrument that gives no answer in time wraps them, too.
+	{context.Canceled, codes.Canceled},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
 // toStatus converts an error to a gRPC status; a busy bench adds its holder as a detail.

@@ -283,6 +283,7 @@ func TestErrorCodes(t *testing.T) {
 		{spool.ErrTorn, codes.DataLoss},
 		{capture.ErrStopped, codes.Unavailable},
 		{fmt.Errorf("%w: %w", capture.ErrUnavailable, instrument.ErrSilent), codes.Unavailable},
+		{fmt.Errorf("%w: no answer: %w", capture.ErrUnavailable, context.DeadlineExceeded), codes.Unavailable},
 		{errors.New("?"), codes.Internal},
 		{status.Error(codes.Aborted, "x"), codes.Aborted},
 	} {

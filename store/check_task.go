@@ -191,7 +191,7 @@ func untold(events []measure.Event, from, end int64) (out [][2]int64) {
 		// These kinds report no loss of scans.
 		switch {
 		case e.Kind == measure.EventOverRange || e.Kind == measure.EventNote || e.Kind == measure.EventClock ||
-			e.Kind == measure.EventOthers || e.Kind == measure.EventThinned:
+			e.Kind == measure.EventOthers || e.Kind == measure.EventThinned || e.Kind == measure.EventSupply:
 			continue
 		// An estimated loss that touches the stretch explains all of it.
 		case !e.Exact && first <= end && first+max(n, 1) >= from:

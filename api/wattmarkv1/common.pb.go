@@ -216,7 +216,7 @@ const (
 	EventKind_EVENT_KIND_OVER_RANGE EventKind = 2
 	// The device's own buffer overflowed.
 	EventKind_EVENT_KIND_OVERFLOW EventKind = 3
-	// Bytes were skipped to find the next frame.
+	// Bytes were skipped to find the next frame, or lines could not be read.
 	EventKind_EVENT_KIND_RESYNC EventKind = 4
 	// The link was lost and opened again.
 	EventKind_EVENT_KIND_REOPEN EventKind = 5
@@ -228,21 +228,24 @@ const (
 	EventKind_EVENT_KIND_OTHERS EventKind = 8
 	// Samples were deleted while the capture ran (run --keep); energies have them by their sums.
 	EventKind_EVENT_KIND_THINNED EventKind = 9
+	// A rail has not the voltage of its supply: swapped rails, a wrong divider.
+	EventKind_EVENT_KIND_SUPPLY EventKind = 10
 )
 
 // Enum value maps for EventKind.
 var (
 	EventKind_name = map[int32]string{
-		0: "EVENT_KIND_UNSPECIFIED",
-		1: "EVENT_KIND_GAP",
-		2: "EVENT_KIND_OVER_RANGE",
-		3: "EVENT_KIND_OVERFLOW",
-		4: "EVENT_KIND_RESYNC",
-		5: "EVENT_KIND_REOPEN",
-		6: "EVENT_KIND_NOTE",
-		7: "EVENT_KIND_CLOCK",
-		8: "EVENT_KIND_OTHERS",
-		9: "EVENT_KIND_THINNED",
+		0:  "EVENT_KIND_UNSPECIFIED",
+		1:  "EVENT_KIND_GAP",
+		2:  "EVENT_KIND_OVER_RANGE",
+		3:  "EVENT_KIND_OVERFLOW",
+		4:  "EVENT_KIND_RESYNC",
+		5:  "EVENT_KIND_REOPEN",
+		6:  "EVENT_KIND_NOTE",
+		7:  "EVENT_KIND_CLOCK",
+		8:  "EVENT_KIND_OTHERS",
+		9:  "EVENT_KIND_THINNED",
+		10: "EVENT_KIND_SUPPLY",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED": 0,
@@ -255,6 +258,7 @@ var (
 		"EVENT_KIND_CLOCK":       7,
 		"EVENT_KIND_OTHERS":      8,
 		"EVENT_KIND_THINNED":     9,
+		"EVENT_KIND_SUPPLY":      10,
 	}
 )
 
@@ -1614,7 +1618,7 @@ const file_wattmark_v1_common_proto_rawDesc = "" +
 	"\bROLE_PSU\x10\x01\x12\x11\n" +
 	"\rROLE_PCIE_3V3\x10\x02\x12\x11\n" +
 	"\rROLE_PCIE_12V\x10\x03\x12\x12\n" +
-	"\x0eROLE_WHOLE_GPU\x10\x04*\xf7\x01\n" +
+	"\x0eROLE_WHOLE_GPU\x10\x04*\x8e\x02\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eEVENT_KIND_GAP\x10\x01\x12\x19\n" +
@@ -1625,7 +1629,9 @@ const file_wattmark_v1_common_proto_rawDesc = "" +
 	"\x0fEVENT_KIND_NOTE\x10\x06\x12\x14\n" +
 	"\x10EVENT_KIND_CLOCK\x10\a\x12\x15\n" +
 	"\x11EVENT_KIND_OTHERS\x10\b\x12\x16\n" +
-	"\x12EVENT_KIND_THINNED\x10\t*\x86\x01\n" +
+	"\x12EVENT_KIND_THINNED\x10\t\x12\x15\n" +
+	"\x11EVENT_KIND_SUPPLY\x10\n" +
+	"*\x86\x01\n" +
 	"\n" +
 	"MarkerCode\x12\x1b\n" +
 	"\x17MARKER_CODE_UNSPECIFIED\x10\x00\x12\x18\n" +

@@ -165,7 +165,7 @@ func ParseEvent(p *pb.Event) (measure.Event, error) {
 	switch {
 	case p == nil:
 		return measure.Event{}, refuse("an empty event")
-	case p.Kind <= 0 || p.Kind > pb.EventKind_EVENT_KIND_THINNED:
+	case p.Kind <= 0 || p.Kind > pb.EventKind_EVENT_KIND_SUPPLY:
 		return measure.Event{}, refuse("event: kind %v is not known to this version", p.Kind)
 	case p.Channel < -1 || p.Channel >= MaxChannels:
 		return measure.Event{}, refuse("event: channel %d: want −1 for all, or an index below %d", p.Channel,

@@ -82,6 +82,31 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
+// Lost words gRPC's text of a connection to a service that was not made, and gives the remedy.
+func Lost(text, service string) (plain, remedy string) {
+	handshake := strings.Contains(text, "handshake failed")
+	remedy = "is " + service + " running there?"
+	switch {
+	case strings.Contains(text, "produced zero addresses"), strings.Contains(text, "no such host"):
+		return "unknown host", "look at its name"
+	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+		return "no gRPC", "it is the port of a web page: name that of " + service + "'s --listen"
+	case handshake && strings.Contains(text, "first record does not look like a TLS handshake"):
+		remedy = "it does not speak TLS: leave --tls-ca and --tls-cert out, or start it with --auth"
+	case handshake:
+		remedy = "it is there, and is not trusted: name the CA that it has its certificate from " +
+			"(--tls-ca, WATTMARK_TLS_CA), and dial a name that is in it"
+	case strings.Contains(text, "server preface"):
+		remedy = "is " + service + " running there, and does it speak TLS? then name its CA (--tls-ca, WATTMARK_TLS_CA)"
+	}
+	// A dialler's error comes without gRPC's text around it.
+	const around = "Error while dialing: "
+	if i := strings.LastIndex(text, around); i >= 0 {
+		text = strings.TrimSuffix(text[i+len(around):], `"`)
+	}
+	return text, remedy
+}
+
 // DialOptions are the options of a client of ours; they go with ServerOptions. Credentials are the caller's to add.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{

@@ -273,3 +273,23 @@ func TestWithPort(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was not made is told with its cause, and the remedy where that is known.
+func TestLost(t *testing.T) {
+	const dial = `connection error: desc = "transport: Error while dialing: `
+	const preface = `connection error: desc = "error reading server preface: `
+	for _, c := range []struct{ text, plain, remedy string }{
+		{"name resolver error: produced zero addresses", "unknown host", "look at its name"},
+		{dial + `dial tcp: lookup lab: no such host"`, "unknown host", "look at its name"},
+		{dial + `dial tcp 127.0.0.1:1: connect: connection refused"`, "dial tcp 127.0.0.1:1: connect: connection refused", "is wattmark host running there?"},
+		{preface + `http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`, "no gRPC", "name that of wattmark host's --listen"},
+		{preface + `EOF"`, preface + `EOF"`, "does it speak TLS?"},
+		{"authentication handshake failed: tls: first record does not look like a TLS handshake", "", "leave --tls-ca and --tls-cert out"},
+		{"authentication handshake failed: x509: unknown authority", "", "name the CA"},
+	} {
+		plain, remedy := Lost(c.text, "wattmark host")
+		if c.plain != "" && plain != c.plain || !strings.Contains(remedy, c.remedy) {
+			t.Errorf("%s: %q, %q", c.text, plain, remedy)
+		}
+	}
+}

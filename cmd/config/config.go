@@ -155,13 +155,13 @@ func try(f *pflag.Flag, value string) error {
 	back()
 	f.Changed = changed
 	if err != nil {
-		return fmt.Errorf("want %s", wants(f.Value.Type()))
+		return fmt.Errorf("want %s", Wants(f.Value.Type()))
 	}
 	return nil
 }
 
-// wants describes the values of a flag of a type.
-func wants(flag string) string {
+// Wants describes the values of a flag of a type.
+func Wants(flag string) string {
 	switch flag {
 	case "int", "int64", "uint", "uint32", "uint64", "count":
 		return "a whole number"

@@ -285,6 +285,15 @@ func TestCalibrationStoryPMD(t *testing.T) {
 	inside(t, p.calibrate("import", file, "--channel", "eps1.current")...).fails(t, cli.ExitFailed, "c.csv:3: reading is \"x\"")
 	write("value,reading,u\n5,5.01,0.005\n10,10.02,0.005\n")
 	inside(t, p.calibrate("import", file)...).fails(t, cli.ExitUsage, "--channel")
+	// What is misspelt shows before anything is measured.
+	for _, r := range []result{
+		inside(t, p.calibrate("zero", "--channel", "eps1.curent")...).fails(t, cli.ExitUsage, `no channel "eps1.curent"`),
+		inside(t, p.calibrate("gain", "--channel", "eps1.current", "--value", "5V", "--u", "1mV")...).fails(t, cli.ExitUsage, "where A are wanted"),
+	} {
+		if strings.Contains(r.err, "Measuring") {
+			t.Errorf("it is measured before:\n%s", r.err)
+		}
+	}
 	inside(t, p.calibrate("import", file, "--channel", "eps1.current", "--reference", "DKD 4711")...).ok(t)
 	inside(t, p.calibrate("note", "--remark", "arrow towards the card", "--channel", "eps1.current")...).ok(t)
 	out := inside(t, "calibrate", "show", "--monitor", p.address).ok(t).out
@@ -292,6 +301,9 @@ func TestCalibrationStoryPMD(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not told:\n%s", want, out)
 		}
+	}
+	if strings.Contains(out, " ,") {
+		t.Errorf("an empty serial number:\n%s", out)
 	}
 	// An edit of the bench file voids the record, and the monitor says so at its start.
 	text, err := os.ReadFile(p.bench)
@@ -317,7 +329,7 @@ func TestCalibrateUsage(t *testing.T) {
 		{"calibrate show", "whose calibration"},
 		{"calibrate note --bench b.yaml", "--remark"},
 		{"calibrate zro", "did you mean zero"},
-		{"recalculate", "recalculate TASK"},
+		{"recalculate", "recalculate wants TASK"},
 		{"recalculate 0", "not a task number"},
 		{"emulate connect source --gpu x", "--current and --voltage"},
 		{"emulate connect card --gpu x --current 5V", "is in V, where A are wanted"},

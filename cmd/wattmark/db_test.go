@@ -257,7 +257,18 @@ func TestLabelsOnTheCommandLine(t *testing.T) {
 	inside(t, "tag", "1", "word", "--db", db).fails(t, cli.ExitUsage, "write key=value")
 	inside(t, "tag", "9", "a=b", "--db", db).fails(t, cli.ExitNotFound, "no task 9")
 	inside(t, "note", "1", "--db", db).fails(t, cli.ExitUsage, "give the remark's text")
+	inside(t, "note", "1", "--remove", "5", "--db", db).fails(t, cli.ExitNotFound, "task 1 has no note 5")
 	inside(t, "tag", "--help").ok(t)
+	// One line says what a change made.
+	for args, want := range map[string]string{
+		"tag 1 -node": "Task 1  gemm-fp16: tags psu=x y\n", "note 1 third": "Task 1  gemm-fp16: note 3, third\n",
+		"delete --name gone --yes": "No task matches: nothing was deleted from " + db + "\n",
+		"tasks --name gemm":        "No such tasks in " + db + "\nwattmark tasks --name 'gemm*' lists those whose names begin so.\n",
+	} {
+		if got := inside(t, append(strings.Fields(args), "--db", db)...).ok(t).out; got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
 }
 
 func TestRedactedCommandLine(t *testing.T) {
@@ -268,6 +279,15 @@ func TestRedactedCommandLine(t *testing.T) {
 		t.Error(got)
 	}
 	if got := strings.Join(report.CommandLine(a, false), " "); !strings.HasSuffix(got, "--token secret") {
+		t.Error(got)
+	}
+	a.Args = []string{"run", "--name", "x", "./no-such-program", "--token", "secret"} // without -- too
+	c := root(a)
+	c.SetArgs(a.Args)
+	if err := c.Execute(); cli.ExitCode(err) != cli.ExitNoProgram {
+		t.Error(err)
+	}
+	if got := strings.Join(report.CommandLine(a, true), " "); got != "wattmark run --name x -- ./no-such-program "+"…" {
 		t.Error(got)
 	}
 	if got := cli.ShellWords([]string{"a b", "it's", "", "c"}); got != `'a b' 'it'\''s' '' c` {

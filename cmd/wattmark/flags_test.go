@@ -146,6 +146,25 @@ func TestFlagsOfACommand(t *testing.T) {
 	}
 }
 
+// What is said of a wrong number of arguments fits a terminal, whose lines with a bar are not wrapped.
+func TestWrongArgumentsFit(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, args := range [][]string{nil, make([]string, 99)} {
+			if c.Args == nil || c.Args(c, args) == nil {
+				continue
+			}
+			if text := "wattmark: " + cli.FirstLineOf(c.Args(c, args)); len(text) > 80 && strings.Contains(text, " | ") {
+				t.Errorf("%d columns: %s", len(text), text)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root(&cli.App{}))
+}
+
 // A flag is one idea in all commands: its usage is the same text, or names the same idea, and its values have one
 // type.
 func TestOneFlagIsOneIdea(t *testing.T) {

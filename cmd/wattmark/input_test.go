@@ -54,10 +54,19 @@ func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"taskz", "did you mean tasks"},
 		{"taskz --by ada", "did you mean tasks"},
-		{"show", "wattmark show --help"},
+		{"help tsks", "did you mean tasks"},
+		{"help config show", "it has set, unset, use"},
+		{"config show", "it has set, unset, use"},
+		{"config st", "did you mean set"},
+		{"show", "show wants TASK | --group N, not 0 arguments\nSee: wattmark show --help"},
 		{"show 0", "not a task number"},
-		{"show 1 2", "wattmark show --help"},
+		{"show 1 2", "show wants TASK | --group N, not 2 arguments\n"},
+		{"version x", "version wants no arguments, not 1 argument\n"},
 		{"tasks --nope", "wattmark tasks --help"},
+		{"run --benchmrk memory", "unknown flag: --benchmrk (did you mean --benchmark?)\n"},
+		{"run --benchmark memory --duration 2", "--duration 2: want a time with its unit, such as 500ms"},
+		{"trim 1 --from 0.5", "--from 0.5: want a time with its unit"},
+		{"run --times x -- true", "--times x: want a whole number"},
 		{"tasks --since yesterday", "write 2026-01-31"},
 		{"run --instrument pmd --monitor lab -- true", "keep one of them"},
 		{"run --instrument pmd --bench b.yaml -- true", "name a bench file with --bench, or a meter"},
@@ -178,7 +187,7 @@ func TestFullSpool(t *testing.T) {
 	r.startMonitor(freeAddress(t), "--spool-free", "0")
 	p := r.run("--benchmark", "half", "--duration", "2s")
 	code := p.wait(t)
-	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the monitor's disk is full", "make room", "no samples after scan")
+	result{p.out.String(), p.err.String(), code}.fails(t, cli.ExitIncomplete, "the spool's disk is full", "make room", "no samples after scan")
 	var got report.Report
 	object(t, p.out.String(), &got)
 	all := chunks(t, r.db, 1)

@@ -141,6 +141,7 @@ func TestHostIsChangedAsItsDatabase(t *testing.T) {
 		{"note", "1", "hello", "there"},
 		{"note", "1", "again", "--json"},
 		{"note", "1", "--remove", "1"},
+		{"note", "1", "--remove", "7"},
 		{"pin", "2"},
 		{"pin", "1"},
 		{"tag", "latest", "e=f"},

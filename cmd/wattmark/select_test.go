@@ -152,7 +152,7 @@ func TestSelectionsThatComeToNothing(t *testing.T) {
 	}{
 		{"missing closing", []string{"--auto", "--kernel", "("}},
 		{"want 1 or more", []string{"--auto", "--kernel", "x", "--one-in", "0"}},
-		{"go with --kernel", []string{"--auto", "--one-in", "3"}},
+		{"--one-in goes with --kernel", []string{"--auto", "--one-in", "3"}},
 		{"--kernel goes with --auto", []string{"--kernel", "x"}},
 	} {
 		p := in.rig.run(append(append(c.args, "--library", in.library, "--"), in.program)...)

@@ -147,7 +147,7 @@ func TestSeriesRefuses(t *testing.T) {
 			[]string{"--times", "5", "--with", "sleep 1", "--with", "sleep 2", "--", "sleep", "1"},
 			"no other program",
 		},
-		{cli.ExitUsage, []string{"--with", "sleep 1", "--with", "sleep 2"}, "go with --times"},
+		{cli.ExitUsage, []string{"--with", "sleep 1", "--with", "sleep 2"}, "--with goes with --times"},
 		{cli.ExitUsage, []string{"--times", "1", "--", "sleep", "1"}, "2 or more"},
 		{cli.ExitUsage, []string{"--times", "5", "--with", "sleep 1 | cat", "--with", "sleep 2"}, "for a shell"},
 		{cli.ExitUsage, []string{"--times", "5", "--with", "sleep '1", "--with", "sleep 2"}, "not closed"},
@@ -157,6 +157,7 @@ func TestSeriesRefuses(t *testing.T) {
 			"sleep 2",
 		}, "half, compute or memory"},
 		{cli.ExitUsage, []string{"--times", "5", "--with", "--duration 1s", "--with", "sleep 2"}, "want --benchmark"},
+		{cli.ExitUsage, []string{"--times", "5", "--with", "--benchmark half --duration 2", "--with", "sleep 2"}, "as 500ms"},
 		{cli.ExitUsage, []string{"--times", "5", "--until-u", "1%", "--", "sleep", "1"}, "two versions"},
 		{
 			cli.ExitUsage,

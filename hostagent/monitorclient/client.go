@@ -115,17 +115,12 @@ func (c *Client) fail(operation string, err error) error {
 		// or its end.
 		lost := []string{"connection", "transport", "name resolver", "produced zero addresses"}
 		if !own && slices.ContainsFunc(lost, func(s string) bool { return strings.Contains(text, s) }) {
-			advice := remedy(text)
+			plain, advice := wire.Lost(text, "wattmark monitor")
 			here := strings.HasPrefix(c.address, "127.") || strings.HasPrefix(c.address, "localhost:")
 			if strings.Contains(text, "connection refused") && !here {
 				advice += " It listens on its own machine alone unless it has --listen and --auth"
 			}
-			// A dialler's error comes without gRPC's text around it.
-			const around = "Error while dialing: "
-			if i := strings.LastIndex(text, around); i >= 0 {
-				text = strings.TrimSuffix(text[i+len(around):], `"`)
-			}
-			return fmt.Errorf("%s: %w: %s at %s; %s", operation, ErrUnreachable, text, c.address, advice)
+			return fmt.Errorf("%s: %w: %s at %s; %s", operation, ErrUnreachable, plain, c.address, advice)
 		}
 	case codes.NotFound:
 		return fmt.Errorf("%s: %w: %s", operation, ErrGone, text)
@@ -152,21 +147,6 @@ func (c *Client) fail(operation string, err error) error {
 // bad names the monitor in an error about its answer.
 func (c *Client) bad(operation string, err error) error {
 	return fmt.Errorf("%s: monitor %s: %w", operation, c.address, err)
-}
-
-// remedy returns the advice on a monitor that does not answer, by gRPC's text.
-func remedy(text string) string {
-	handshake := strings.Contains(text, "handshake failed")
-	switch {
-	case handshake && strings.Contains(text, "first record does not look like a TLS handshake"):
-		return "it does not speak TLS: leave --tls-ca and --tls-cert out, or start it with --auth"
-	case handshake:
-		return "it is there, and is not trusted: name the CA that it has its certificate from " +
-			"(--tls-ca, WATTMARK_TLS_CA), and dial a name that is in it"
-	case strings.Contains(text, "server preface"):
-		return "is wattmark monitor running there, and does it speak TLS? then name its CA (--tls-ca, WATTMARK_TLS_CA)"
-	}
-	return "is wattmark monitor running there?"
 }
 
 // rpcOf is a generated call with one answer.

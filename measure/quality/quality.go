@@ -75,6 +75,7 @@ const (
 	WrongRate    Cause = "clock rate"
 	ClockSet     Cause = "clock set"
 	OthersOnGPU  Cause = "other processes"
+	WrongSupply  Cause = "supply voltage"
 	LooseEdges   Cause = "uncertain window"
 	Uncalibrated Cause = "uncalibrated channel"
 	TooUncertain Cause = "large uncertainty"
@@ -86,6 +87,9 @@ const (
 	BelowSensor  Cause = "below the GPU's sensor"
 )
 
+// causes are those of events whose text is the whole reason.
+var causes = map[measure.EventKind]Cause{measure.EventOthers: OthersOnGPU, measure.EventSupply: WrongSupply}
+
 // Reason is one thing that was noticed.
 type Reason struct {
 	Cause Cause `json:"cause"`
@@ -94,7 +98,8 @@ type Reason struct {
 	Subject string `json:"subject,omitempty"`
 	// Count is how many readings, scans or events; zero where that means nothing.
 	Count uint64 `json:"count,omitempty"`
-	// Share is the part of the window or of the energy, where that means something.
+	// Share is the rule's figure as a fraction, zero where it has none: of the window's readings, or of E; of U for lone
+	// readings, of the time for a meter that looks away; of a clock's rate, what it is off.
 	Share float64 `json:"share,omitempty"`
 	// Text is one sentence for the operator, with the remedy.
 	Text string `json:"text"`
@@ -176,8 +181,8 @@ func Judge(in Input) Verdict {
 		v.marker("stop", marker.Stop, stop, in.Marker, in.Markers)
 	}
 	for _, e := range in.Events {
-		if e.Kind == measure.EventOthers && in.Result != nil {
-			v.add(Reason{Cause: OthersOnGPU, Level: Doubtful, Text: measure.Printable(e.Detail)})
+		if cause := causes[e.Kind]; cause != "" && in.Result != nil {
+			v.add(Reason{Cause: cause, Level: Doubtful, Text: measure.Printable(e.Detail)})
 		}
 	}
 	v.clock(&in)
@@ -222,8 +227,9 @@ const (
 	fewObservations = 8
 	// Twice the line of aliasing as a share of U.
 	aliasingUsable = 0.5
-	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag.
-	sensorWindow, sensorUsable = 1, 1.5
+	// The GPU's own sensor as a multiple of E + U, over a window of so many seconds at least: readings lag. Work of a
+	// second by the host's clock is shorter by the meter's.
+	sensorWindow, sensorUsable = 0.9, 1.5
 )
 
 // inStep are the texts about a load that keeps step with the scans, by the line of the budget.
@@ -301,9 +307,9 @@ func (v *Verdict) lone(r *measure.Result) {
 			}
 			v.add(Reason{
 				Cause: LoneReadings, Level: by(share, loneDoubtful, math.Inf(1)), Subject: channel, Share: share,
-				Text: fmt.Sprintf("single readings of channel %s stand far out, with %.2g J in all: either the meter is "+
+				Text: fmt.Sprintf("single readings of channel %s stand far out, with %.2g J in all, %.3g %% of U: either the meter is "+
 					"disturbed, so look at its cables and supply, or the work has pulses shorter than a scan, so sample "+
-					"faster", channel, energy),
+					"faster", channel, energy, 100*share),
 			})
 		}
 	}
@@ -338,7 +344,7 @@ func (v *Verdict) events(r *measure.Result, events []measure.Event) {
 		text  string // of how often
 	}{
 		{overflows, Overflow, overflow, "the meter's own buffer overflowed %s: lower its rate or relieve its link"},
-		{resyncs, Resynced, Usable, "bytes were skipped %s to find the next frame: look at the cable"},
+		{resyncs, Resynced, Usable, "bytes were skipped, or lines could not be read, %s: look at the cable"},
 		{
 			reopens, Reopened, Doubtful,
 			"the link to the meter was lost %s within the window: what the card drew meanwhile is bridged",
@@ -375,8 +381,12 @@ func unplaced(in *Input) []Clipping {
 // clipped judges the clipped readings of one channel.
 func (v *Verdict) clipped(in *Input, ch measure.Channel, c Clipping) {
 	reason := func(level Level, n uint64, share float64, where string) {
+		often := times(n)
+		if share > 0 {
+			often += fmt.Sprintf(" (%.3g %% of readings)", 100*min(share, 1))
+		}
 		v.add(Reason{Cause: Clipped, Level: level, Subject: ch.Name, Count: n, Share: share, Text: fmt.Sprintf(
-			"channel %s clipped %s at %s%s: choose a larger range", ch.Name, times(n), rangeEnd(ch), where)})
+			"channel %s clipped %s at %s%s: choose a larger range", ch.Name, often, rangeEnd(ch), where)})
 	}
 	if n := c.Inside + c.Unplaced; n > 0 {
 		share, where := float64(n)/math.Max(float64(in.Result.Samples), 1), ""

@@ -2,7 +2,10 @@ package quality
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -102,32 +105,38 @@ func TestRules(t *testing.T) {
 		"energy is not a number":     {func(in *Input) { in.Result.Total.Energy = measure.Joule(math.NaN()) }, TooUncertain, Void, "not a number"},
 		"no energy, no U":            {func(in *Input) { in.Result.Total.Energy, in.Result.Total.U = 0, 0 }, TooUncertain, Void, "not a number"},
 		"few samples":                {func(in *Input) { in.Result.Samples = 4 }, FewSamples, Doubtful, "only 4 readings"},
-		"clipped now and then":       {clipped(Clipping{Channel: 1, Inside: 1}), Clipped, Usable, "channel CH3 clipped once at +10 V: choose a larger range"},
-		"clipped":                    {clipped(Clipping{Channel: 1, Inside: 312}), Clipped, Doubtful, "channel CH3 clipped 312 times at +10 V: choose a larger range"},
-		"clipped throughout":         {clipped(Clipping{Inside: 9000}), Clipped, Void, "channel CH1 clipped 9000 times at ±20 A"},
+		"clipped now and then":       {clipped(Clipping{Channel: 1, Inside: 1}), Clipped, Usable, "channel CH3 clipped once (0.01 % of readings) at +10 V: choose a larger range"},
+		"clipped":                    {clipped(Clipping{Channel: 1, Inside: 312}), Clipped, Doubtful, "channel CH3 clipped 312 times (3.12 % of readings) at +10 V: choose a larger range"},
+		"clipped throughout":         {clipped(Clipping{Inside: 9000}), Clipped, Void, "channel CH1 clipped 9000 times (90 % of readings) at ±20 A"},
 		"clipped at rest":            {clipped(Clipping{Channel: 1, Outside: 5000}), Clipped, Usable, "5000 times at +10 V outside of the window"},
-		"clipped in a marker":        {clipped(Clipping{Channel: 1, Markers: 1}), Clipped, Usable, "clipped once at +10 V in the markers"},
-		"clipped markers":            {clipped(Clipping{Channel: 1, Markers: 5000}), Clipped, Doubtful, "5000 times at +10 V in the markers"},
-		"clipped nobody knows where": {clipped(Clipping{Channel: 1, Unplaced: 600}), Clipped, Void, "600 times at +10 V (where"},
-		"not counted":                {event(measure.EventOverRange, 500, 12, 1), Clipped, Doubtful, "12 times at +10 V (where"},
-		"not counted, of a window":   {event(measure.EventOverRange, 12_000, 600, 1), Clipped, Void, "600 times at +10 V (where"},
+		"clipped in a marker":        {clipped(Clipping{Channel: 1, Markers: 1}), Clipped, Usable, " % of readings) at +10 V in the markers"},
+		"clipped markers":            {clipped(Clipping{Channel: 1, Markers: 5000}), Clipped, Doubtful, " % of readings) at +10 V in the markers"},
+		"clipped nobody knows where": {clipped(Clipping{Channel: 1, Unplaced: 600}), Clipped, Void, "600 times (6 % of readings) at +10 V (where"},
+		"not counted":                {event(measure.EventOverRange, 500, 12, 1), Clipped, Doubtful, "12 times (0.12 % of readings) at +10 V (where"},
+		"not counted, of a window":   {event(measure.EventOverRange, 12_000, 600, 1), Clipped, Void, "600 times (6 % of readings) at +10 V (where"},
 		"not counted, behind":        {event(measure.EventOverRange, 20_000, 600, 1), Clipped, Usable, "600 times at +10 V outside"},
 		"lost few":                   {func(in *Input) { in.Result.Gaps, in.Result.Lost = 1, 20 }, LostScans, Usable, "20 scans lost in 1 gap, 0.2 % of the window"},
 		"lost many":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 500 }, LostScans, Doubtful, "500 scans lost in 3 gaps, 4.8 %"},
 		"lost most":                  {func(in *Input) { in.Result.Gaps, in.Result.Lost = 3, 50_000 }, LostScans, Void, "83 %"},
 		"overflow, loss not known":   {event(measure.EventOverflow, 15_000, 0, -1), Overflow, Doubtful, "overflowed once"},
-		"resynchronised":             {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "look at the cable"},
+		"resynchronised":             {event(measure.EventResync, 15_000, 0, -1), Resynced, Usable, "bytes were skipped, or lines could not be read, once: look at the cable"},
 		"reopened":                   {event(measure.EventReopen, 15_000, 0, -1), Reopened, Doubtful, "within the window"},
 		"clock set": {func(in *Input) {
 			in.Events = append(in.Events, measure.Event{Kind: measure.EventClock, Channel: -1, Detail: "the host's clock was set by +1 s"})
 		}, ClockSet, Doubtful, "was set by +1 s"},
-		"reopened before":         {event(measure.EventReopen, 100, 0, -1), Reopened, Usable, "outside of the window"},
-		"a rail is missing":       {func(in *Input) { in.Setup.Missing = []string{"pcie_3v3"} }, MissingRail, Usable, "rail pcie_3v3 is not measured"},
-		"fallback marker":         {func(in *Input) { in.Markers[1].Fallback = true }, Fallback, Doubtful, "the stop marker was found by its plain"},
-		"tag not read":            {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
-		"no stop marker":          {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
-		"no clock":                {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
-		"the GPU's own sensor":    {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
+		"reopened before":      {event(measure.EventReopen, 100, 0, -1), Reopened, Usable, "outside of the window"},
+		"a rail is missing":    {func(in *Input) { in.Setup.Missing = []string{"pcie_3v3"} }, MissingRail, Usable, "rail pcie_3v3 is not measured"},
+		"fallback marker":      {func(in *Input) { in.Markers[1].Fallback = true }, Fallback, Doubtful, "the stop marker was found by its plain"},
+		"tag not read":         {func(in *Input) { in.Markers[0].TagOK = false }, WrongTag, Doubtful, "a start marker was found, but not with this task's tag"},
+		"no stop marker":       {func(in *Input) { in.Markers = in.Markers[:1] }, NoMarker, Doubtful, "no stop marker"},
+		"no clock":             {func(in *Input) { in.Clock = nil }, NoClock, Doubtful, "between the markers"},
+		"the GPU's own sensor": {func(in *Input) { in.OwnSensor = true }, OwnSensor, Usable, "wattmark run --instrument"},
+		"half of a card, 1 s by the host": {func(in *Input) {
+			in.Sensor, in.Result.To = 1.7*in.Result.Total.Energy, in.Result.From+1-100e-6
+		}, BelowSensor, Usable, "is the meter on this card"},
+		"swapped rails": {func(in *Input) {
+			in.Events = append(in.Events, measure.Event{Kind: measure.EventSupply, Channel: -1, Detail: "pcie_12v reads 3.3 V"})
+		}, WrongSupply, Doubtful, "reads 3.3 V"},
 		"half of a card":          {func(in *Input) { in.Sensor = 1.7 * in.Result.Total.Energy }, BelowSensor, Usable, "is the meter on this card"},
 		"few edges":               {func(in *Input) { in.Clock.Used = 3 }, LooseClock, Usable, "3 edges only"},
 		"edges that disagree":     {func(in *Input) { in.Clock.Rejected = 60 }, LooseClock, Doubtful, "60 of 100"},
@@ -241,7 +250,8 @@ func TestLoneReadings(t *testing.T) {
 		u := measure.Joule(share * 2 / math.Sqrt(3))
 		r.Budget = []measure.Contribution{{Source: measure.LoneReadings + "gpu.i", U: u}}
 		v := Judge(Input{Setup: &measure.Setup{}, Result: &r})
-		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" {
+		if v.Level != want || v.Reasons[0].Cause != LoneReadings || v.Reasons[0].Subject != "gpu.i" ||
+			!strings.Contains(v.Reasons[0].Text, fmt.Sprintf(", %.3g %% of U:", 100*share)) {
 			t.Errorf("share %v: %+v, want %v", share, v, want)
 		}
 	}
@@ -258,5 +268,20 @@ func TestNoEnergyIsVoid(t *testing.T) {
 	}
 	if v.Level != Void || len(v.Reasons) != 1 || v.Reasons[0].Cause != TooUncertain {
 		t.Errorf("%+v", v)
+	}
+}
+
+// The page's table has every cause.
+func TestCausesAreOnThePage(t *testing.T) {
+	source, err1 := os.ReadFile("quality.go")
+	page, err2 := os.ReadFile("../../docs/calibration.md")
+	causes := regexp.MustCompile(`Cause = "(.+)"`).FindAllStringSubmatch(string(source), -1)
+	if err1 != nil || err2 != nil || len(causes) < 20 {
+		t.Fatal(err1, err2, len(causes))
+	}
+	for _, c := range causes {
+		if !strings.Contains(string(page), "`"+c[1]+"`") {
+			t.Errorf("the table of the verdict in docs/calibration.md lacks `%s`", c[1])
+		}
 	}
 }

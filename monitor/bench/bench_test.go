@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,8 +125,10 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestExamplesAreSound(t *testing.T) {
-	if len(exampleKinds()) != len(registry.Kinds()) {
-		t.Errorf("examples %v for %d kinds", exampleKinds(), len(registry.Kinds()))
+	for _, k := range registry.Kinds() {
+		if !slices.Contains(exampleKinds(), k.Name) {
+			t.Errorf("%s has no example: add monitor/bench/examples/%[1]s.yaml", k.Name)
+		}
 	}
 	for _, kind := range exampleKinds() {
 		text, err := os.ReadFile("examples/" + kind + ".yaml")
@@ -299,7 +302,10 @@ func TestDocumentation(t *testing.T) {
 	}
 	for _, k := range registry.Kinds() {
 		if !regexp.MustCompile("(?m)^## " + k.Name + "$").Match(instruments) {
-			t.Errorf("docs/instruments.md has no section on %s", k.Name)
+			t.Errorf("docs/instruments.md has no section ## %s", k.Name)
+		}
+		if !regexp.MustCompile("(?m)^\\|[^|]*`" + k.Name + "`").Match(instruments) {
+			t.Errorf("the table at the top of docs/instruments.md has no row of %s", k.Name)
 		}
 	}
 }

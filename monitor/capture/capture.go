@@ -147,7 +147,9 @@ func (c *Capture) Stop(ctx context.Context) (session.Summary, error) {
 //	arming               ends at once, without a scan
 //	deferred             the instrument samples the marker's tail, and then delivers
 //	away                 ends at once: the samples on their way are lost
-//	marker seen, or none ends at once
+//	marker seen          ends at once
+//	no markers           ends when the samples cover the time of the request,
+//	                     or StopGrace later on the wall clock
 //	else                 ends when the samples cover the time of the request and the tail,
 //	                     or StopGrace later on the wall clock
 //
@@ -178,14 +180,20 @@ func (c *Capture) askStop() {
 	}
 	c.move(StopAsked)
 	c.publish("")
-	if !c.pipe.AwaitsStop() {
+	if tail += c.owner.cfg.StopTail; c.header.Marker.Code == marker.None {
+		tail = 0
+	}
+	c.target = c.pipe.DeviceTime(time.Now()) + tail
+	if c.awaited() {
 		c.seal(TailWritten, "")
 		return
 	}
-	tail += c.owner.cfg.StopTail
-	c.target = c.pipe.DeviceTime(time.Now()) + tail
 	c.grace = time.AfterFunc(tail+c.owner.cfg.StopGrace, func() { c.end(TailWritten, "") })
 }
+
+// awaited reports whether a stop has all that it waits for: the samples cover its target, or the marker was seen. data is
+// held.
+func (c *Capture) awaited() bool { return !c.pipe.AwaitsStop() || c.pipe.Covered() >= c.target }
 
 // move takes a step that does not end the capture. data is held. A log's error stays in
 // the log and ends the capture at its next record.
@@ -264,7 +272,7 @@ func (c *Capture) rescue(err error, reason string) string {
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		why = "the monitor's disk is full (" + why + "): make room, or release captures"
+		why = "the spool's disk is full (" + why + "): make room, or release captures"
 	case strings.Contains(reason, why):
 		why = reason
 	case reason != "":
@@ -324,8 +332,7 @@ func (c *Capture) block(b *measure.Block, at time.Time) error {
 	if totals.Chunks != chunks || len(totals.Markers) != markers {
 		c.publish("")
 	}
-	// A stop waits until the samples cover its target, or the marker is seen.
-	if c.life == session.Stopping && !c.deferred && (!c.pipe.AwaitsStop() || c.pipe.Covered() >= c.target) {
+	if c.life == session.Stopping && !c.deferred && c.awaited() {
 		c.seal(TailWritten, "")
 		return errSealed
 	}

@@ -195,6 +195,30 @@ func TestNoMarkerKeepsEverything(t *testing.T) {
 	}
 }
 
+// A capture without markers has the samples up to the stop request, also those that are on their way then.
+func TestStopWithoutMarkersWaitsForSamplesOnTheirWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.before = func(_, n int, _ instrument.Sink) error {
+			if n == 150 { // at 1.5 s: all later blocks queue behind
+				wait(300 * time.Millisecond)
+			}
+			return nil
+		}
+		l := newLab(t, m, t.TempDir(), nil)
+		c := l.start(session.Request{})
+		l.until(1.7)
+		asked := time.Now()
+		sum, err := c.Stop(t.Context())
+		if err != nil || sum.State != session.Complete || sum.Scans < 17_000 || sum.Scans > 17_200 {
+			t.Errorf("%+v, %v; want 17 000 scans", sum, err)
+		}
+		if took := time.Since(asked); took > 300*time.Millisecond {
+			t.Errorf("stop took %v", took)
+		}
+	})
+}
+
 func TestReadOfARunningCaptureWithoutFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, newMeter(), t.TempDir(), nil)
@@ -409,6 +433,35 @@ func TestStopOvertakesTheStopMarker(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A rail that has not the voltage of its supply is an event of the trimmed stream, too.
+func TestSupplyStaysWithTheTrimmedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter()
+		m.markedTask()
+		l := newLab(t, m, t.TempDir(), func(cfg *Config, _ *spool.Options) {
+			cfg.Bench.Setup = func(in instrument.Inputs) (measure.Setup, error) {
+				s, err := rails(in)
+				s.Rails[0].Name, s.Rails[0].Role = "pcie_3v3", measure.RolePCIe3V3
+				return s, err
+			}
+		})
+		c := l.start(session.Request{Marker: testSpec})
+		l.until(5)
+		if _, err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		whole, trimmed := l.read(c, ReadOptions{Untrimmed: true}), l.read(c, ReadOptions{})
+		if len(trimmed.chunks) >= len(whole.chunks) {
+			t.Errorf("%d of %d chunks after trimming", len(trimmed.chunks), len(whole.chunks))
+		}
+		for name, got := range map[string]*inbox{"whole": whole, "trimmed": trimmed} {
+			if e := got.kind(measure.EventSupply); len(e) != 1 || !strings.Contains(e[0].Detail, "pcie_3v3 reads 12") {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+	})
 }
 
 func TestStopOfAnExhaustedInstrument(t *testing.T) {

@@ -187,10 +187,10 @@ func (r *reading) take() (spool.Record, error) {
 func (r *reading) chunk(rec spool.Record, first uint64) error {
 	no := rec.Chunk.No
 	if no < first {
-		// Notes from before the first scan, as on the alignment of instruments, concern
-		// the whole capture and stay with the trimmed stream.
+		// Notes from before the first scan, as on the alignment of instruments, and the rails'
+		// voltages concern the whole capture and stay with the trimmed stream.
 		r.held = slices.DeleteFunc(r.held, func(e measure.Event) bool {
-			return e.Kind != measure.EventNote || e.FirstScan != 0 || e.Scans != 0
+			return e.Kind != measure.EventSupply && (e.Kind != measure.EventNote || e.FirstScan != 0 || e.Scans != 0)
 		})
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // bench is a slot with both supplies, by clamps, and a shunt for the plug.
@@ -307,5 +308,45 @@ func TestHeldBackBlocks(t *testing.T) {
 	}
 	if r := v.Result(); math.Abs(float64(r.Rate)-10e3) > 1 {
 		t.Errorf("%v, want 10 kS/s", r.Rate)
+	}
+}
+
+// What a rail's voltage shows of the wiring is an event of a recording, but for rails to which nothing is connected.
+func TestSupplyEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(v []float64)
+		want   []string
+	}{
+		"sound":            {func([]float64) {}, nil},
+		"nothing there":    {func(v []float64) { v[2], v[3] = 0.02, 0.01 }, nil},
+		"probe fell off":   {func(v []float64) { v[3] = 0.01 }, []string{"pcie_12v reads 10 mV, a supply of 12 V; no voltage"}},
+		"rails swapped":    {func(v []float64) { v[1], v[3] = v[3], v[1] }, []string{"pcie_3v3 reads", "pcie_12v reads 3.31 V, a supply of 12 V; swapped with pcie_3v3"}},
+		"half the voltage": {func(v []float64) { v[1] = 1.655 }, []string{"pcie_3v3 reads 1.655 V, a supply of 3.3 V; outside of ± 9 %"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, v := bench(), readings()
+			c.change(v)
+			enc, err := chunk.NewEncoder(s.Timebase, len(v), 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := measure.Block{FirstScan: 7, FirstTick: 700}
+			for i, ch := range s.Channels {
+				count := measure.Count(math.Round((v[i] - ch.Offset) / ch.Gain))
+				b.Counts = append(b.Counts, slices.Repeat([]measure.Count{count}, 10))
+			}
+			if _, err := enc.Append(&b); err != nil {
+				t.Fatal(err)
+			}
+			got, err := SupplyEvents(&s, enc.Flush(0))
+			if err != nil || len(got) != len(c.want) {
+				t.Fatalf("%+v, %v; want %q", got, err, c.want)
+			}
+			for i, e := range got {
+				if e.Kind != measure.EventSupply || e.FirstScan != 0 || !strings.Contains(e.Detail, c.want[i]) {
+					t.Errorf("%+v; want %q", e, c.want[i])
+				}
+			}
+		})
 	}
 }

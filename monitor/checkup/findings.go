@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/chunk"
 )
 
 // Level is how bad a finding is.
@@ -238,6 +240,44 @@ func Supplies(s *measure.Setup, volts []measure.Volt) (out []Finding) {
 		out = append(out, f)
 	}
 	return out
+}
+
+// SupplyEvents judges the mean voltages over a chunk as Supplies does, and returns an event for each rail that has not the
+// voltage of its supply. A rail without voltage has one only where a current flows: else nothing is connected to it.
+// Errors wrap chunk.ErrCorrupt, or are the setup's.
+func SupplyEvents(s *measure.Setup, c *chunk.Chunk) (out []measure.Event, err error) {
+	var b measure.Block
+	var cols measure.Columns
+	meter, err := measure.NewPowerMeter(s)
+	if err = cmp.Or(err, chunk.Decode(c, s.Timebase, len(s.Channels), &b)); err != nil {
+		return nil, err
+	}
+	volts := make([]measure.Volt, len(s.Rails))
+	for r, rail := range s.Rails {
+		meter.Rail(r, &b, &cols)
+		volts[r] = mean(cols.V)
+		seen := Rail{Voltage: Spread{Mean: float64(volts[r])}}
+		if math.Abs(float64(volts[r])) < dead && math.Abs(float64(mean(cols.I))) < 3*zeroOf(rail, s.Channels, seen) {
+			volts[r] = measure.Volt(math.NaN())
+		}
+	}
+	for _, f := range Supplies(s, volts) {
+		if f.Level != Fine {
+			out = append(out, measure.Event{
+				Kind: measure.EventSupply, Exact: true, Channel: -1,
+				Detail: fmt.Sprintf("%s %s; %s", f.Subject, f.Text, f.Remedy),
+			})
+		}
+	}
+	return out, nil
+}
+
+// mean returns the mean of a column, NaN for none.
+func mean[T ~float64](column []T) (sum T) {
+	for _, v := range column {
+		sum += v
+	}
+	return sum / T(len(column))
 }
 
 // foreign explains a voltage outside of its rail's supply: swapped with another rail, of

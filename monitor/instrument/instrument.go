@@ -18,16 +18,30 @@
 //
 // # Adding a meter
 //
+// A device that prints lines or sends frames over a serial port usually needs no code: a bench file with a pattern
+// (package serialtext), as an example to copy in docs/benches, which docs/bench-file.md explains. Else:
+//
 //  1. A folder here: device.go with Kind, Options (Defaults, Validate), Inputs and a Device
 //     that embeds Base and sets its Steps, by which it is opened, and Run, which is one Stream
-//     (of a device that sends by itself it ends in Pump);
-//     the parser beside it, in a file of its own where it is long. A new oscilloscope is a
-//     scope.Family with a Dialect. Without rails of its own it needs no NaturalRails.
-//  2. One line in registry.kinds: name, summary, form of the address, and the four functions.
-//  3. A folder in monitor/emulator that speaks the device's protocol, and its line in
-//     "wattmark emulate": the driver's tests run against it over a pty or a socket.
-//  4. A file in monitor/bench/examples, a section in docs/instruments.md, a row in the tests
-//     of hostile input (monitor/emulator), and in discover.known what its port looks like.
+//     (of a device that sends by itself it ends in Pump); raw counts, gaps as events, stated
+//     uncertainties; the parser beside it, in a file of its own where it is long. A new
+//     oscilloscope is a scope.Family with a Dialect. Without rails of its own it needs no
+//     NaturalRails. Package powenetics is one to copy: numbered frames over a serial port.
+//  2. One line in kinds of registry: name, summary, form of the address, and the four functions.
+//  3. A folder in monitor/emulator that speaks the device's protocol, and its line in emulators
+//     (cmd/internal/bench/emulate.go).
+//  4. Tests of the driver against that emulator, over a pty or a socket, with the rigs of
+//     monitor/internal/montest: losses, interruption, reopening, energy. A row in emulated
+//     (monitor/emulator/hostile_test.go) for hostile bytes, and one in benchSubjects
+//     (cmd/internal/perf/decode_test.go) for the speed of its decoder.
+//  5. In known of package discover what its port looks like.
+//  6. A file KIND.yaml in monitor/bench/examples; in docs/instruments.md a row of the table at
+//     the top and a section "## KIND", with what is known from memory alone.
+//  7. The recorded help: go test ./cmd/wattmark -run Golden -update.
+//
+// What was left out of 4 and 6 is named by
+//
+//	go test ./monitor/bench ./monitor/emulator ./cmd/internal/perf -run 'Kinds|Examples|Documentation'
 //
 // One goroutine owns an instrument; nothing here is safe for concurrent use unless its
 // comment states otherwise.

@@ -26,6 +26,7 @@ import (
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/measure/wall"
+	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/monitor/instrument/series"
 	"github.com/wattmark/wattmark/monitor/spool"
 )
@@ -165,6 +166,9 @@ func (p *Pipeline) Flush() error {
 		return nil
 	}
 	err := c.OverRangeEvents(p.header.Setup.Channels, p.write)
+	if err == nil && p.totals.Chunks == 0 {
+		err = p.supplies(c)
+	}
 	if err == nil {
 		err = p.log.Chunk(c)
 	}
@@ -174,6 +178,15 @@ func (p *Pipeline) Flush() error {
 	p.index.add(c.FirstTick)
 	p.totals.addChunk(c, p.tb)
 	return nil
+}
+
+// supplies writes the events of rails that have not the voltage of their supply.
+func (p *Pipeline) supplies(c *chunk.Chunk) error {
+	events, err := checkup.SupplyEvents(&p.header.Setup, c)
+	for _, e := range events {
+		err = errors.Join(err, p.write(e))
+	}
+	return err
 }
 
 // FlushOld ends a chunk that has grown old. Short chunks are mostly padding: that of a
@@ -256,10 +269,11 @@ func (p *Pipeline) Exhausted() error {
 	return p.Flush()
 }
 
-// AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it.
+// AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it; without markers, whether any
+// sample may.
 func (p *Pipeline) AwaitsStop() bool {
 	if p.header.Marker.Code == marker.None || p.exhausted {
-		return false
+		return !p.exhausted
 	}
 	return !p.closed() || p.tb.Seconds(p.stitch.endTick) < p.trim.Stop.End+wall.Reach(&p.header.Setup)
 }

@@ -248,7 +248,7 @@ func TestChunkFoundInTheLog(t *testing.T) {
 	h := session.Header{CaptureID: "c1", Setup: measure.Setup{
 		Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 100},
 		Channels: []measure.Channel{{Name: "p", Unit: measure.UnitWatt, Gain: 1}},
-		Rails:    []measure.Rail{{Name: "gpu", Wiring: measure.WiringPower, X: 0, Y: -1}},
+		Rails:    []measure.Rail{{Name: "gpu", Role: measure.RolePSU, Wiring: measure.WiringPower, X: 0, Y: -1}},
 	}}
 	log, err := store.Create(h)
 	if err != nil {

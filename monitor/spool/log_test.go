@@ -3,6 +3,7 @@ package spool
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -263,8 +264,12 @@ func TestKilledAtEveryByte(t *testing.T) {
 func TestStoreIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	openStore(t, dir, Options{})
-	if _, err := Open(dir, Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
+	who := fmt.Sprintf("another monitor (process %d):", os.Getpid())
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), who) {
 		t.Errorf("second store: %v", err)
+	}
+	if got := Holder(t.TempDir()); got != "" {
+		t.Errorf("of no spool: %q", got)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package spool keeps captures on the monitor's disk until the host has them.
 //
-//	<dir>/.lock                      one monitor a spool
+//	<dir>/.lock                      one monitor a spool: the number of its process
 //	<dir>/.waits                     how long captures have waited to be fetched
 //	<dir>/<capture id>/header.json   session.Header, written once
 //	<dir>/<capture id>/log           records, append-only (docs/protocol.md)
@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/wattmark/wattmark/internal/flock"
@@ -94,10 +95,22 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	if err := flock.Try(f); err != nil {
-		err = fmt.Errorf("spool %s: %w: stop it, or name another directory", dir, ErrLocked)
+		err = fmt.Errorf("spool %s: %w%s: stop it, or name another directory", dir, ErrLocked, Holder(dir))
 		return nil, errors.Join(err, f.Close())
 	}
+	if err := f.Truncate(0); err == nil { // on a full disk it stays empty
+		_, _ = f.WriteString(strconv.Itoa(os.Getpid()))
+	}
 	return &Store{dir: dir, opt: opt.withDefaults(), lock: f, idle: make(chan buffers, 1)}, nil
+}
+
+// Holder names the process that took a spool last, as in " (process 4711)"; empty where that is not known.
+func Holder(dir string) string {
+	text, err := readSmall(filepath.Join(dir, lockName), 32)
+	if _, no := strconv.Atoi(string(text)); err != nil || no != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (process %s)", text)
 }
 
 // checkForeign refuses a directory with content that has no capture and was never taken

@@ -177,6 +177,7 @@ func TestFieldWithoutAPartner(t *testing.T) {
 		"rules of fields that are not":   of[same, pb.Window]("x", "build", "", "", "-Middle"),
 		"same.To has no partner":         of[same, pb.Window]("x", "build", "", "", "From=to_s -from_s"),
 		"From: no way from string to fl": of[struct{ From, To string }, pb.Window]("x", "build", "", "", ""),
+		`by the rules "-From -from_s"`:   of[struct{ From, To string }, pb.Window]("x", "build", "", "", ""),
 	} {
 		if _, err := source("x", []pair{p}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %q", err, name)

@@ -112,7 +112,8 @@ func (g *generator) fields(p *pair) (out []field, err error) {
 		wire := partner(f, names, rules[f.Name], used)
 		m, there := by[wire]
 		if !there || used[wire] {
-			return nil, fmt.Errorf("%v.%s has no partner in %v", p.domain, f.Name, p.message)
+			return nil, fmt.Errorf("%v.%s has no partner in %v: name it by the rule %[2]s=name, or leave the field "+
+				"out by -%[2]s", p.domain, f.Name, p.message)
 		}
 		used[wire] = true
 		out = append(out, field{f.Name, f.Type, m, wire, marks[f.Name]})
@@ -121,7 +122,8 @@ func (g *generator) fields(p *pair) (out []field, err error) {
 	}
 	for _, n := range names {
 		if !used[n] && !left[n] {
-			return nil, fmt.Errorf("%v.%s has no partner in %v", p.message, n, p.domain)
+			return nil, fmt.Errorf("%v.%s has no partner in %v: name it by the rule Field=%[2]s, or leave the field "+
+				"out by -%[2]s", p.message, n, p.domain)
 		}
 		delete(left, n)
 	}
@@ -221,7 +223,7 @@ func (g *generator) built(f *field, x string) (string, error) {
 			return fmt.Sprintf("lists.Map(%s, func(v %s) %s { return %s(v) })", x, g.name(d.Elem()), g.name(m.Elem()), g.name(m.Elem())), nil
 		}
 	}
-	return "", fmt.Errorf("%s: no way from %v to %v", f.name, d, m)
+	return "", f.noWay(d, m)
 }
 
 // read is the expression of a domain field from x, a message's.
@@ -249,7 +251,13 @@ func (g *generator) read(f *field, x string) (string, error) {
 			return wire("Each") + "(f, " + g.call(p.folder, p.parse) + ", " + x + ")", nil
 		}
 	}
-	return "", fmt.Errorf("%s: no way from %v to %v", f.name, m, d)
+	return "", f.noWay(m, d)
+}
+
+// noWay is the error of a field whose types have no conversion; a field of a oneof has the partner's name in its type.
+func (f *field) noWay(from, to reflect.Type) error {
+	return fmt.Errorf("%s: no way from %v to %v: in pairs() give these types a pair of their own, or leave the field out "+
+		"by the rules \"-%s -%s\" and convert it by hand", f.name, from, to, f.name, f.wire)
 }
 
 // name is a type as the generated file writes it.

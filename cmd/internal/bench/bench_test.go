@@ -25,6 +25,20 @@ import (
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
 )
 
+// Channels with the same remedy share it, and those that pass can be copied.
+func TestRefusedZeros(t *testing.T) {
+	err := refused([]string{"a.v: at an end: leave it out", "b.v: not zero: it reads 3 V: unplug it", "c.v: at an end: leave it out"},
+		[]string{"a.i", "b.i"})
+	want := "nothing was written:\na.v: at an end\nc.v: at an end\n  leave it out\nb.v: not zero: it reads 3 V\n  unplug it\n" +
+		"The others pass: --channel a.i,b.i"
+	if err.Error() != want {
+		t.Errorf("%v, want\n%s", err, want)
+	}
+	if err := refused([]string{"a: x: y"}, nil); err.Error() != "nothing was written:\na: x\n  y" {
+		t.Error(err)
+	}
+}
+
 func TestQuantities(t *testing.T) {
 	for s, want := range map[string]float64{
 		"5.000A": 5, "5 A": 5, "50mA": 0.05, "-.5": -0.5, "1e3": 1000,

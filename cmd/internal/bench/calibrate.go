@@ -158,8 +158,11 @@ func writeRecord(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, 
 // and shunts.
 func showChange(a *cli.App, r *calRig, rec *calib.Record) {
 	if len(rec.Channels) > 0 && rec.Done != calib.Note {
-		t := out.NewTable(a.Out, "channel", "", "gain (a count)", "u, relative", "zero (at count 0)", "u of zero",
-			"noise")
+		gain, u := "gain (a count)", "u, relative"
+		if rec.Done == calib.Zero { // it leaves them as they are
+			gain, u = "-"+gain, "-"+u
+		}
+		t := out.NewTable(a.Out, "channel", "", gain, u, "zero (at count 0)", "u of zero", "--noise")
 		for _, c := range rec.Channels {
 			i, _ := r.index(c.Name) // the record is of channels that are there
 			now := calib.ScaleOf(r.setup.Channels[i])
@@ -203,37 +206,70 @@ func calibrateZeroCmd(a *cli.App) *cobra.Command {
 	var channels []string
 	c := cli.Command("zero", "Measure the zeros, with nothing at the inputs", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			return withRig(ctx, a, &f, func(ctx context.Context, r *calRig) error {
-				if err := measureFor(ctx, a, r, "zero", f.length); err != nil {
-					return err
-				}
-				if len(channels) == 0 {
-					channels = lists.Map(r.setup.Channels, func(c measure.Channel) string { return c.Name })
-				}
-				rec, err := f.record(calib.Zero, r)
-				if err != nil {
-					return err
-				}
-				// Collect the faults of all channels, so that one run shows them all.
-				var faults error
-				for _, name := range channels {
-					i, err := r.index(name)
-					if err != nil {
-						return err
-					}
-					c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
-					faults = errors.Join(faults, err)
-					rec.Channels = append(rec.Channels, c)
-				}
-				if faults != nil {
-					return fmt.Errorf("nothing was written:\n%w", faults)
-				}
-				return writeRecord(ctx, a, &f, r, rec)
-			})
+			return withRig(ctx, a, &f, func(ctx context.Context, r *calRig) error { return zero(ctx, a, &f, r, channels) })
 		})
 	f.flags(a, c, true)
 	c.Flags().StringSliceVar(&channels, "channel", nil, "only these channels (repeatable; default: all)")
 	return c
+}
+
+// zero measures the zeros of the named channels, of all where none is, and records them if all channels rest at zero.
+func zero(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, channels []string) error {
+	err := r.check(ctx, lists.Map(channels, func(name string) known { return known{channel: name} }))
+	if err == nil {
+		err = measureFor(ctx, a, r, "zero", f.length)
+	}
+	if err != nil {
+		return err
+	}
+	if len(channels) == 0 {
+		channels = lists.Map(r.setup.Channels, func(c measure.Channel) string { return c.Name })
+	}
+	rec, err := f.record(calib.Zero, r)
+	if err != nil {
+		return err
+	}
+	// Collect the faults of all channels, so that one run shows them all.
+	var faults, pass []string
+	for _, name := range channels {
+		i, err := r.index(name)
+		if err != nil {
+			return err
+		}
+		c, err := calib.ZeroOf(r.setup.Channels[i], r.bench.Nominal.Channels[i], r.basis(name), r.meter.Stat(i))
+		if err != nil {
+			faults = append(faults, err.Error())
+			continue
+		}
+		pass = append(pass, name)
+		rec.Channels = append(rec.Channels, c)
+	}
+	if len(faults) > 0 {
+		return refused(faults, pass)
+	}
+	return writeRecord(ctx, a, f, r, rec)
+}
+
+// refused is the error of channels without a zero, each remedy once behind its channels, and the channels that pass.
+func refused(faults, pass []string) error {
+	var remedies []string
+	of := map[string]string{}
+	for _, fault := range faults {
+		remedy := ""
+		if at := strings.LastIndex(fault, ": "); at >= 0 {
+			fault, remedy = fault[:at], fault[at+2:]
+		}
+		remedies = lists.AddNew(remedies, remedy)
+		of[remedy] += fault + "\n"
+	}
+	text := "nothing was written:\n"
+	for _, remedy := range remedies {
+		text += of[remedy] + "  " + remedy + "\n"
+	}
+	if len(pass) > 0 {
+		text += "The others pass: --channel " + strings.Join(pass, ",")
+	}
+	return errors.New(strings.TrimSuffix(text, "\n"))
 }
 
 // calibrateGainCmd returns calibrate gain: a straight line through known values at the inputs, one step after another.
@@ -301,6 +337,9 @@ func gain(ctx context.Context, a *cli.App, f *calibrateFlags, r *calRig, steps [
 	points := map[string][]calib.Point{}
 	var order []string
 	var inForce string
+	if err := r.check(ctx, slices.Concat(steps...)); err != nil {
+		return err
+	}
 	for i, step := range steps {
 		if i > 0 {
 			if err := nextStep(a, step); err != nil {
@@ -351,23 +390,29 @@ func nextStep(a *cli.App, step []known) error {
 	return nil
 }
 
-// point returns the newest measurement of a channel beside its known value. It fails with
+// applied returns a channel's index, its known value and that value's uncertainty. It fails with
 // ExitUsage for quantities in another unit than the channel's.
+func (r *calRig) applied(k known) (i int, v, u float64, err error) {
+	if i, err = r.index(k.channel); err != nil {
+		return i, v, u, err
+	}
+	unit := r.setup.Channels[i].Unit
+	if v, err = ParseQuantity(k.value, unit); err == nil {
+		u, err = ParseUncertainty(k.u, v, unit)
+	}
+	if err != nil {
+		err = cli.Usagef("%s: %w", k.channel, err)
+	}
+	return i, v, u, err
+}
+
+// point returns the newest measurement of a channel beside its known value.
 func (r *calRig) point(k known) (calib.Point, error) {
-	i, err := r.index(k.channel)
+	i, v, u, err := r.applied(k)
 	if err != nil {
 		return calib.Point{}, err
 	}
-	c := r.setup.Channels[i]
-	v, err := ParseQuantity(k.value, c.Unit)
-	if err != nil {
-		return calib.Point{}, cli.Usagef("%s: %w", c.Name, err)
-	}
-	u, err := ParseUncertainty(k.u, v, c.Unit)
-	if err != nil {
-		return calib.Point{}, cli.Usagef("%s: %w", c.Name, err)
-	}
-	return calib.PointOf(c, v, u, r.meter.Stat(i))
+	return calib.PointOf(r.setup.Channels[i], v, u, r.meter.Stat(i))
 }
 
 // quantity matches a number, an SI prefix (n, u, µ, m, k or none) and a unit (or none).

@@ -197,7 +197,7 @@ func showHistory(a *cli.App, h calib.History) error {
 		return nil
 	}
 	fmt.Fprintln(a.Out)
-	t := out.NewTable(a.Out, "in force", "record", "of", "by", "gain (a count)", "u, today", "zero (at count 0)",
+	t := out.NewTable(a.Out, "in force", "-record", "-of", "--by", "gain (a count)", "u, today", "zero (at count 0)",
 		"u, today")
 	all := named(h)
 	for _, n := range all {
@@ -307,7 +307,7 @@ func showMonitorRecords(ctx context.Context, a *cli.App, address string) error {
 	if err != nil {
 		return err
 	}
-	a.Textf("Bench %s, %s %s, calibration %s\n", b.Name, b.Instrument.Model, b.Instrument.Serial, b.CalibrationID)
+	a.Textf("Bench %s, %s, calibration %s\n", b.Name, out.InstrumentText(b.Instrument), b.CalibrationID)
 	for _, n := range b.Notes {
 		a.Textf("Note: %s\n", n)
 	}

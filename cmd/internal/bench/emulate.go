@@ -81,6 +81,7 @@ func emulateCmd(a *cli.App) *cobra.Command {
 	fl.Float64Var(&f.faults.Drop, "drop", 0, "chance that a byte is lost")
 	fl.Float64Var(&f.faults.Duplicate, "duplicate", 0, "chance that a byte is sent twice")
 	fl.Float64Var(&f.faults.Corrupt, "corrupt", 0, "chance that a bit is flipped in a byte")
+	fl.Int64Var(&f.faults.After, "after", 0, "bytes that pass before any is spoilt by chance, so that the meter can be opened")
 	fl.IntVar(&f.faults.Fragment, "fragment", 0, "cut writes into pieces of at most so many bytes")
 	c.AddCommand(connectCmd(), truthCmd(a))
 	return c
@@ -425,7 +426,7 @@ func ListenPair(ctx context.Context, address string) (registers, stream net.List
 // emulateNI serves NI's gRPC Device Server with a USB-6259 to any number of clients. The
 // faults of a serial line do not apply.
 func emulateNI(ctx context.Context, a *cli.App, b *board.Board, live *board.Live, f EmulateFlags) error {
-	if d := f.faults; f.link != "" || d.Drop+d.Duplicate+d.Corrupt > 0 || d.Fragment > 0 {
+	if d := f.faults; f.link != "" || d.Drop+d.Duplicate+d.Corrupt > 0 || d.Fragment > 0 || d.After > 0 {
 		return cli.Usagef("nidaqmx is gRPC on TCP, from the board: no --link, and no spoilt bytes")
 	}
 	face, err := niface.New(b, pace.Real(live.Epoch), niface.Config{Seed: f.Seed, Draw: f.imperfect})

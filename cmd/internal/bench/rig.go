@@ -175,6 +175,25 @@ func (r *calRig) index(name string) (int, error) {
 	return i, nil
 }
 
+// check refuses channels that the bench lacks, and values that are none of theirs, before anything is measured. Where
+// the monitor has not read its instrument yet, the measurement tells.
+func (r *calRig) check(ctx context.Context, list []known) error {
+	b, err := r.client.GetBench(ctx)
+	if err != nil || len(b.Setup.Channels) == 0 {
+		return err
+	}
+	r.setup = b.Setup
+	for _, k := range list {
+		if _, err = r.index(k.channel); err == nil && k.value != "" {
+			_, _, _, err = r.applied(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // basis returns the id of the record that a channel follows now; empty without one. A
 // composite bench names a channel otherwise than its instrument does: both are tried.
 func (r *calRig) basis(name string) string {

@@ -20,11 +20,16 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"github.com/wattmark/wattmark/store/postgres"
 )
@@ -115,13 +120,43 @@ func ExitCode(err error) int {
 // wrongNumber matches cobra's errors about the number of arguments.
 var wrongNumber = regexp.MustCompile(`^(accepts|requires) .*arg|^unknown command`)
 
+// noCommand returns the error of a command that has no such one below it: with those alike, else with all of them.
 func noCommand(c *cobra.Command, name string) error {
-	hint := ""
-	c.SuggestionsMinimumDistance = 2
-	if s := c.SuggestionsFor(name); len(s) > 0 {
-		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(s, " or "))
+	hint := didYouMean(c, name, "")
+	if names := lists.Map(c.Commands(), (*cobra.Command).Name); hint == "" && c.HasParent() && len(names) > 0 {
+		hint = fmt.Sprintf(": it has %s", strings.Join(names, ", "))
 	}
 	return Usagef("%s has no command %q%s\nSee: %s --help", c.CommandPath(), name, hint, c.CommandPath())
+}
+
+// didYouMean returns the question for the commands below c whose names are like name, each with a prefix.
+func didYouMean(c *cobra.Command, name, prefix string) string {
+	c.SuggestionsMinimumDistance = 2
+	found := c.SuggestionsFor(name)
+	if len(found) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s%s?)", prefix, strings.Join(found[:min(len(found), 3)], " or "+prefix))
+}
+
+// FlagError words pflag's error: for an unknown flag it asks for those of fl that are alike, for a number or a time it
+// says what is wanted.
+func FlagError(fl *pflag.FlagSet, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		var all cobra.Command // by whose commands cobra finds names alike
+		run := func(*cobra.Command, []string) {}
+		fl.VisitAll(func(f *pflag.Flag) { all.AddCommand(&cobra.Command{Use: f.Name, Hidden: f.Hidden, Run: run}) })
+		return fmt.Errorf("%w%s", err, didYouMean(&all, unknown.GetSpecifiedName(), "--"))
+	}
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	kind := bad.GetFlag().Value.Type()
+	if errors.Is(err, strconv.ErrSyntax) || kind == "duration" {
+		return fmt.Errorf("--%s %s: want %s", bad.GetFlag().Name, bad.GetValue(), config.Wants(kind))
+	}
+	return err
 }
 
 // CheckUsage changes a command and all below it so that wrong arguments get the exit code
@@ -143,7 +178,7 @@ func CheckUsage(c *cobra.Command) {
 			if args := of.Flags().Args(); of == c && len(args) > 0 {
 				return noCommand(c, args[0]) // its flags are unknown, too
 			}
-			return Usagef("%s\nSee: %s --help", err, of.CommandPath())
+			return Usagef("%w\nSee: %s --help", FlagError(of.Flags(), err), of.CommandPath())
 		})
 		return
 	}
@@ -152,13 +187,18 @@ func CheckUsage(c *cobra.Command) {
 		return
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			if wrongNumber.MatchString(err.Error()) {
-				err = fmt.Errorf("%s takes other arguments: %s", c.CommandPath(), c.UseLine())
-			}
-			return Usagef("%w\nSee: %s --help", err, c.CommandPath())
+		err := check(c, args)
+		switch {
+		case err == nil:
+			return nil
+		case c.HasAvailableSubCommands() && strings.HasPrefix(err.Error(), "unknown command"):
+			return noCommand(c, args[0])
+		case wrongNumber.MatchString(err.Error()):
+			_, name, _ := strings.Cut(c.CommandPath(), " ")
+			_, wants, _ := strings.Cut(strings.TrimSuffix(c.Use, " [flags]"), " ")
+			err = fmt.Errorf("%s wants %s, not %s", name, cmp.Or(wants, "no arguments"), measure.Plural(len(args), "argument"))
 		}
-		return nil
+		return Usagef("%w\nSee: %s --help", err, c.CommandPath())
 	}
 }
 
@@ -236,7 +276,7 @@ func explain(c *cobra.Command, sections map[string]string) {
 	if text, ok := sections[c.CommandPath()]; ok {
 		long, example, _ := strings.Cut(text, "```sh\n")
 		example, _, _ = strings.Cut(example, "\n```")
-		c.Long = strings.TrimSpace(long + "\n\n" + c.Long)
+		c.Long = strings.TrimSpace(strings.TrimSpace(long) + "\n\n" + c.Long)
 		if example != "" {
 			c.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
 		}
@@ -316,12 +356,25 @@ func shortHelp(root *cobra.Command) string {
 	return b.String()
 }
 
-// addHelp makes the program's help the short one, and adds wattmark help all, which lists all commands.
+// addHelp makes the program's help the short one, and adds wattmark help all, which lists all commands. Help for what
+// is no command is an error.
 func addHelp(root *cobra.Command) {
 	all := &cobra.Command{Use: "all", Hidden: true}
 	root.AddCommand(all)
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		c, rest, err := root.Find(args)
+		if err == nil && len(rest) > 0 {
+			err = noCommand(c, rest[0])
+		}
+		return err
+	}
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if s, ok := c.OutOrStdout().(*Screen); ok && s.Columns > 0 {
+			c.Long, root.Long = joined(c.Long), joined(root.Long)
+		}
 		switch c {
 		case root:
 			fmt.Fprint(c.OutOrStdout(), shortHelp(root))
@@ -373,6 +426,7 @@ func Root(a *App, families ...Family) *cobra.Command {
 		}
 		a.DB = store.Conceal(a.DB) // messages print it
 		a.Out = NewScreen(Raw(a.Out), a.Wide, a.ASCII || wantsASCII())
+		a.Err = NewScreen(Raw(a.Err), a.Wide, a.ASCII || wantsASCII())
 		c.SetContext(Trusting(c.Context(), &a.Trust))
 		CollectRarely(c)
 		return nil

@@ -119,3 +119,17 @@ func TestRootsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Standard error is wrapped at a terminal's width as standard output is, and is ASCII where that is wanted.
+func TestErrorsAreWrapped(t *testing.T) {
+	var b strings.Builder
+	a := &App{Streams: Streams{Out: io.Discard, Err: &b}}
+	root := Root(a)
+	root.SetArgs([]string{"version", "--ascii"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := a.Err.(*Screen); !ok || !s.ASCII || s.Columns != 0 || Raw(a.Err) != io.Writer(&b) {
+		t.Errorf("standard error is %#v", a.Err)
+	}
+}

@@ -119,6 +119,17 @@ func Given(fl *pflag.FlagSet, name string) bool {
 	return f != nil && f.Changed && len(f.Annotations[configured]) == 0
 }
 
+// GoesWith refuses the named flags where the command line sets one and what it goes with is not there: it would have
+// no effect.
+func GoesWith(fl *pflag.FlagSet, there bool, with, flags string) error {
+	for name := range strings.FieldsSeq(flags) {
+		if !there && fl.Changed(name) {
+			return Usagef("--%s goes with %s", name, with)
+		}
+	}
+	return nil
+}
+
 // MonitorFlag adds --monitor of a command that needs one.
 func MonitorFlag(fl *pflag.FlagSet, to *string, usage string) {
 	fl.StringVar(to, "monitor", DefaultMonitor, usage)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -52,16 +53,14 @@ func (a *App) AskHost(ctx context.Context, do func(*client.Client) error) error 
 	}
 	err = do(c)
 	if s, ok := status.FromError(err); ok && err != nil && ctx.Err() == nil {
+		plain, remedy := wire.Lost(s.Message(), "wattmark host")
 		switch err = fmt.Errorf("%s: %s", address, s.Message()); s.Code() {
 		case codes.NotFound:
 			err = WithCode(ExitNotFound, err)
 		case codes.DataLoss:
 			err = WithCode(ExitDamaged, err)
 		case codes.Unavailable:
-			err = fmt.Errorf("%w; is wattmark host running there?", err)
-			if strings.Contains(s.Message(), "server preface") {
-				err = fmt.Errorf("%w Does it speak TLS? Then name its CA (--tls-ca, WATTMARK_TLS_CA)", err)
-			}
+			err = fmt.Errorf("%s: %s; %s", address, plain, remedy)
 		case codes.Unimplemented:
 			why := "its version of wattmark is older than this one's"
 			if m := s.Message(); strings.Contains(m, "unknown service") || strings.Contains(m, "HTTP status") {

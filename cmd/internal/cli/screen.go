@@ -138,6 +138,24 @@ func wrapped(line string, columns int) string {
 	return strings.ReplaceAll(b.String(), joint, " ") + end
 }
 
+// joined returns a text of help with the lines of each paragraph, and those of the text behind a key, joined into one,
+// for a screen that wraps it. Lists and other indented lines stay.
+func joined(text string) string {
+	var lines []string
+	hang := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		plain := strings.TrimLeft(line, " ")
+		last := len(lines) - 1
+		if last >= 0 && lines[last] != "" && plain != "" && len(line)-len(plain) == hang &&
+			(hang > 0 || lines[last][0] != ' ') && plain[:1] != "*" && !strings.HasPrefix(plain, "- ") {
+			lines[last] += " " + plain
+			continue
+		}
+		lines, hang = append(lines, line), ansi.StringWidth(keyed.FindString(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
 var asciiOf = strings.NewReplacer("─", "-", "━", "-", "│", "|", "┤", "|", "┼", "+", "╭", ".", "╮", ".", "╰", "'", "╯", "'",
 	"═", "=", "■", "*", "±", "+-", "…", "..", "–", "-", "−", "-", "×", "x", "·", ".", "²", "2", "³", "3", "⁻", "-", "¹", "1",
 	"µ", "u", "Ω", "Ohm", "→", "->", "≤", "<=", "≥", ">=", "✓", "ok", "✕", "x", "°", "deg ", "σ", "sigma", "τ", "tau",

@@ -30,6 +30,20 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
+// Help is wrapped once, however its source is broken.
+func TestHelpIsWrappedOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"A task for each GPU, and a\ngroup with their total.\n\nMore.":          "A task for each GPU, and a group with their total.\n\nMore.",
+		"Formats:\n\n  csv   device time, and\n        power\n  arrow the same": "Formats:\n\n  csv   device time, and power\n  arrow the same",
+		"Do:\n  wattmark demo\n  wattmark tasks\nthen that.":                    "Do:\n  wattmark demo\n  wattmark tasks\nthen that.",
+		"all:\n* one\n- two\n--three":                                           "all:\n* one\n- two --three",
+	} {
+		if got := joined(text); got != want {
+			t.Errorf("%q:\n%q, want\n%q", text, got, want)
+		}
+	}
+}
+
 func TestPieces(t *testing.T) {
 	var b strings.Builder
 	s := &Screen{w: &b, Columns: 20}

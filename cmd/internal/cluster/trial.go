@@ -81,7 +81,7 @@ func startNodes(ctx context.Context, g *errgroup.Group, a *cli.App, f *NodeFlags
 			args = append(args, "--peers", strings.Join(peers, ","))
 		}
 		cmd := exec.CommandContext(ctx, self, args...)
-		cmd.Stdout, cmd.Stderr = a.Err, a.Err
+		cmd.Stdout, cmd.Stderr = cli.Raw(a.Err), cli.Raw(a.Err)
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = 10 * time.Second
 		if err := cmd.Start(); err != nil {

@@ -55,7 +55,7 @@ func ServiceLog(a *cli.App, level *slog.LevelVar) *slog.Logger {
 			return x
 		}
 	}
-	return slog.New(slog.NewTextHandler(a.Err, o))
+	return slog.New(slog.NewTextHandler(cli.Raw(a.Err), o))
 }
 
 // OnHangups calls f on each SIGHUP and blocks until ctx ends. It registers SIGHUP as a reload

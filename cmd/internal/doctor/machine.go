@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	sessioncmd "github.com/wattmark/wattmark/cmd/internal/session"
@@ -261,6 +262,7 @@ func (d *doctor) calibration(notes []string) {
 // port, a foreign program, and another machine. A free port is a failure only if the service is wanted here.
 func (d *doctor) silent(name, address string, wanted bool, err error, remedy string) {
 	text, bound := cli.FirstLineOf(err), d.bindable(address)
+	text, _ = wire.Lost(text, "")
 	switch {
 	case strings.Contains(text, "not signed in"):
 		d.failed(name, "give a token (--token-file, WATTMARK_TOKEN) or a certificate (--tls-cert, --tls-key); wattmark auth "+
@@ -268,6 +270,8 @@ func (d *doctor) silent(name, address string, wanted bool, err error, remedy str
 	case strings.Contains(text, "handshake failed"), strings.Contains(text, "server preface"):
 		d.failed(name, "name the CA of its certificate (--tls-ca), and dial a name that is in it; without TLS leave "+
 			"--tls-ca out", "somebody answers at %s, but not as we speak: %s", address, text)
+	case strings.Contains(text, "unknown host"), strings.Contains(text, "no gRPC"):
+		d.failed(name, "look at the address", "%s: %s", address, text)
 	case bound == nil && wanted:
 		d.failed(name, remedy, "nothing listens at %s; the port is free", address)
 	case bound == nil:

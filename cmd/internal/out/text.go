@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -32,8 +33,9 @@ type Row = table.Row
 // NewTable returns a table without borders that Render writes to w, with the header if one is given. A column whose
 // header begins with > is aligned to the right.
 //
-// In a terminal that is too narrow, the widest column of words is wrapped; if that does not do, columns are left out
-// and named: those whose header begins with - (before >) first, then from the right. The first column stays.
+// In a terminal that is too narrow, the widest column of words is wrapped. If that does not do, a column whose header
+// begins with ~ is left out; then columns move together and headers break before brackets; then columns are left out and
+// named: those whose header begins with the most - (before >) first, then from the right. The first column stays.
 func NewTable(w io.Writer, header ...any) table.Writer {
 	t := &fitted{Writer: table.NewWriter(), w: w, configs: map[int]table.ColumnConfig{}}
 	t.screen, _ = w.(*cli.Screen)
@@ -58,7 +60,7 @@ type fitted struct {
 	screen  *cli.Screen // nil where w is none
 	names   []string
 	widths  []int // of the widest cell
-	early   []int // columns to leave out first, counted from 1
+	early   []int // how early each column of the header is left out; 0 for last
 	configs map[int]table.ColumnConfig
 }
 
@@ -69,9 +71,11 @@ func (t *fitted) AppendHeader(header table.Row, more ...table.RowConfig) {
 	names := slices.Clone(header) // the header itself may be shared between calls
 	for i, h := range header {
 		c := table.ColumnConfig{Number: i + 1}
-		name, early := strings.CutPrefix(fmt.Sprint(h), "-")
-		if early {
-			t.early = append(t.early, i+1)
+		marked := fmt.Sprint(h)
+		name := strings.TrimLeft(marked, "-~")
+		t.early = append(t.early, len(marked)-len(name))
+		if strings.HasPrefix(marked, "~") {
+			t.early[i] = math.MaxInt
 		}
 		if plain, right := strings.CutPrefix(name, ">"); right {
 			name, c.Align, c.AlignHeader, c.AlignFooter = plain, text.AlignRight, text.AlignRight, text.AlignRight
@@ -122,15 +126,20 @@ func (t *fitted) Render() string {
 	var hidden []string
 	if t.screen != nil && t.screen.Columns > 0 {
 		drawn = t.wrap(drawn)
-		for _, n := range t.order() {
-			if Widest(drawn) <= t.screen.Columns {
-				break
+		narrow := false
+		for order := t.order(); len(order) > 0 && Widest(drawn) > t.screen.Columns; drawn = t.wrap(t.Writer.Render()) {
+			n := order[0]
+			named := n > len(t.early) || t.early[n-1] < math.MaxInt
+			if named && !narrow {
+				narrow = true
+				t.narrow()
+				continue
 			}
-			if t.names[n-1] != "" {
+			order = order[1:]
+			if named && t.names[n-1] != "" {
 				hidden = append(hidden, t.names[n-1])
 			}
 			t.SetColumnConfigs([]table.ColumnConfig{{Number: n, Hidden: true}})
-			drawn = t.wrap(t.Writer.Render())
 		}
 	}
 	if drawn != "" {
@@ -138,9 +147,24 @@ func (t *fitted) Render() string {
 	}
 	if len(hidden) > 0 {
 		slices.Reverse(hidden)
-		fmt.Fprintf(t.w, "  left out: %s (--wide)\n", strings.Join(hidden, ", "))
+		fmt.Fprintf(t.w, "  left out: %s (--wide)\n", strings.Join(hidden, "; "))
 	}
 	return drawn
+}
+
+// narrow leaves one column between cells, and breaks headers that are wider than their cells.
+func (t *fitted) narrow() {
+	t.Style().Box.PaddingLeft = ""
+	var header Row
+	for i := range t.early {
+		name := t.names[i]
+		if Widest(name) == t.widths[i] {
+			name = strings.Replace(name, " (", "\n(", 1)
+		}
+		header = append(header, name)
+	}
+	t.ResetHeaders()
+	t.Writer.AppendHeader(header)
 }
 
 // wrap wraps the widest columns of words where the table is too wide and that is enough.
@@ -174,13 +198,18 @@ func (t *fitted) wrap(drawn string) string {
 }
 
 // order returns the columns, counted from 1, in the order in which they are left out.
-func (t *fitted) order() []int {
-	order := slices.Clone(t.early)
-	for n := len(t.names); n > 1; n-- {
-		if !slices.Contains(t.early, n) {
-			order = append(order, n)
-		}
+func (t *fitted) order() (order []int) {
+	early := append(slices.Clone(t.early), make([]int, len(t.names)-len(t.early))...)
+	for n := 2; n <= len(t.names); n++ {
+		order = append(order, n)
 	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := early[a-1], early[b-1]
+		if x == y && x > 0 {
+			return a - b
+		}
+		return cmp.Or(cmp.Compare(y, x), b-a)
+	})
 	return order
 }
 
@@ -300,15 +329,19 @@ type progressLine struct {
 	w     io.Writer
 	live  bool // w is a terminal
 	quiet bool // only warnings
+	// Program: the work is a program. On its terminal nothing is drawn while it runs.
+	Program bool
 
 	mu    sync.Mutex
 	phase measurement.Phase
 	begin time.Time
+	of    time.Duration // from begin to the end; 0 where it is not known
 	shown time.Time
+	drawn bool // the line is on the terminal
 }
 
 var phaseTexts = map[measurement.Phase]string{
-	measurement.PhaseBench: "asking the monitor", measurement.PhaseCapture: "starting the capture",
+	measurement.PhaseBench: "asking for the meter", measurement.PhaseCapture: "starting the capture",
 	measurement.PhaseWarmUp: "warming up the GPU", measurement.PhaseMarker: "playing a marker",
 	measurement.PhaseWork: "running the work", measurement.PhaseStop: "stopping the capture",
 	measurement.PhaseTransfer: "fetching samples", measurement.PhaseAnalysis: "computing joules",
@@ -317,6 +350,13 @@ var phaseTexts = map[measurement.Phase]string{
 // NewProgress returns a progress line on standard error. Times count from now.
 func NewProgress(a *cli.App) *progressLine {
 	return &progressLine{w: a.Err, live: IsTerminal(a.Err), quiet: a.Quiet, begin: time.Now()}
+}
+
+// Expect counts the times from now, and shows with them how long it takes in all.
+func (p *progressLine) Expect(length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begin, p.of = time.Now(), length
 }
 
 // Update shows a measurement's progress; the phase PhaseDone clears the line.
@@ -334,12 +374,22 @@ func (p *progressLine) Update(u measurement.Progress) {
 		p.phase = u.Phase
 		fmt.Fprintf(p.w, "%6.2f s  %s\n", now.Sub(p.begin).Seconds(), phaseTexts[u.Phase])
 		return
+	case p.Program && u.Phase == measurement.PhaseWork:
+		p.phase = u.Phase
+		p.clear()
+		return
+	case p.Program && p.phase == measurement.PhaseWork:
+		// A line of spaces goes on to the next line where the program has not ended its last one.
+		fmt.Fprint(cli.Raw(p.w), strings.Repeat(" ", cli.NewScreen(cli.Raw(p.w), false, false).Width())+"\r")
 	}
 	p.phase = u.Phase
-	p.shown = now
+	p.shown, p.drawn = now, true
 	spin := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")[int(now.UnixMilli()/100)%10]
-	fmt.Fprintf(p.w, "\r\x1b[K%c %-22s %v, %s stored", spin, phaseTexts[u.Phase],
-		measure.SecondsOf(now.Sub(p.begin).Round(100*time.Millisecond)), measure.Plural(u.Scans, "sample"))
+	took := measure.SecondsOf(now.Sub(p.begin).Round(100 * time.Millisecond)).String()
+	if p.of > 0 {
+		took += fmt.Sprintf(" of %v", measure.SecondsOf(p.of.Round(time.Second)))
+	}
+	fmt.Fprintf(cli.Raw(p.w), "\r\x1b[K%c %-22s %s, %s stored", spin, phaseTexts[u.Phase], took, measure.Plural(u.Scans, "sample"))
 }
 
 // Warn prints a warning on a line of its own; the next Update draws the progress below it.
@@ -358,8 +408,9 @@ func (p *progressLine) End() {
 }
 
 func (p *progressLine) clear() {
-	if p.live && !p.quiet {
-		fmt.Fprint(p.w, "\r\x1b[K")
+	if p.drawn {
+		fmt.Fprint(cli.Raw(p.w), "\r\x1b[K")
+		p.drawn = false
 	}
 }
 
@@ -402,12 +453,11 @@ func (p *groupProgress) Lost(member int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended[member] = true
-	p.Line.clear()
-	fmt.Fprintf(p.Line.w, "wattmark: GPU %d is not measured: %v\n", member, err)
+	p.Line.Warn(fmt.Sprintf("GPU %d is not measured: %v", member, err))
 }
 
 // End clears the line.
-func (p *groupProgress) End() { p.Line.clear() }
+func (p *groupProgress) End() { p.Line.End() }
 
 // Colours returns the look of a live picture on a terminal. bubbletea removes the colours
 // that the terminal does not support, and all of them with NO_COLOR.

@@ -251,7 +251,7 @@ func ingestOnce(ctx context.Context, a *cli.App, f ingestFlags, dir string, run 
 	bar := a.Progress(run.name + " run")
 	defer bar.End()
 	run.each = func(at time.Duration, _, _ monitorNote) { bar.Set(int(at), int(run.length)) }
-	return run.run(ctx, a.Err)
+	return run.run(ctx, cli.Raw(a.Err))
 }
 
 // judge compares the results with the goals. A missed goal is no error.

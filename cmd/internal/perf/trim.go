@@ -97,7 +97,7 @@ func benchTrim(ctx context.Context, a *cli.App, f trimFlags) error {
 		return err
 	}
 	f.dir = dir
-	p, err := startBenchMonitor(ctx, monitorOptions{f.benchFlagsShared, trimRate, true}, a.Err)
+	p, err := startBenchMonitor(ctx, monitorOptions{f.benchFlagsShared, trimRate, true}, cli.Raw(a.Err))
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func RenderMethods(w io.Writer, list []MethodReport, against string) {
 		return
 	}
 	fmt.Fprintf(w, "\nWhat software would have said, against %s:\n", against)
-	t := out.NewTable(w, "method", "energy", "mean", "error", "± U", "readings", "-a call (p50, p99)", "")
+	t := out.NewTable(w, "method", "energy", "mean", "error", "± U", "readings", "~a call (p50, p99)", "")
 	for _, m := range list {
 		row := []any{m.Method, "", "", "", "", "", "", m.Note}
 		if m.EnergyJ != nil && m.MeanW != nil {

@@ -49,7 +49,7 @@ func RenderReport(w io.Writer, r *Report) {
 		fmt.Fprintf(w, "  meter    %s, %v, bench %s\n", r.Instrument, out.RateText(r.Rate), r.Bench)
 	}
 	renderRecords(w, r)
-	RenderLabels(w, r)
+	renderLabels(w, r)
 	if r.DurationS != nil {
 		fmt.Fprintf(w, "  window   %v, %s, %s\n", measure.Seconds(*r.DurationS), measure.Plural(r.Samples, "sample"),
 			out.GapText(r.Gaps, r.Lost))
@@ -73,7 +73,7 @@ func RenderReport(w io.Writer, r *Report) {
 	if q := r.Quality; q != nil {
 		fmt.Fprintf(w, "  quality  %s\n", q.Level)
 		for _, reason := range q.Reasons {
-			fmt.Fprintf(w, "           %s: %s\n", reason.Level, reason.Text)
+			fmt.Fprintf(w, "           %s (%s): %s\n", reason.Level, reason.Cause, reason.Text)
 		}
 	}
 	renderComparison(w, r)
@@ -91,6 +91,23 @@ func RenderReport(w io.Writer, r *Report) {
 			return out.Row{u.Name, out.EnergyText(u.Energy, u.U), u.Mean, u.Readings}
 		})
 	}
+}
+
+// RenderAnswer ends a report on a terminal with its answer, for the table of energy has scrolled away by then.
+func RenderAnswer(w io.Writer, r *Report) {
+	text := r.State
+	switch {
+	case !out.IsTerminal(w):
+		return
+	case r.Tiny != nil:
+		text = out.EnergyText(r.Tiny.Energy, r.Tiny.EnergyU) + " a launch"
+	case r.EnergyJ != nil && r.DurationS != nil:
+		text = fmt.Sprintf("%s in %v", out.EnergyText(*r.EnergyJ, *r.EnergyUJ), measure.Seconds(*r.DurationS))
+	}
+	if r.Quality != nil {
+		text += fmt.Sprintf(", quality %s", r.Quality.Level)
+	}
+	fmt.Fprintf(w, "\nTask %d  %s: %s\n", r.TaskID, r.Name, text)
 }
 
 // renderWhole writes what the whole machine took at its wall.
@@ -202,8 +219,8 @@ func (r *Report) AddLabels(t *store.Task) {
 	}
 }
 
-// RenderLabels writes tags, notes, pin, packing and provenance.
-func RenderLabels(w io.Writer, r *Report) {
+// renderLabels writes tags, notes, pin, packing and provenance.
+func renderLabels(w io.Writer, r *Report) {
 	if len(r.Tags) > 0 {
 		words := lists.Map(slices.Sorted(maps.Keys(r.Tags)), func(k string) string { return k + "=" + r.Tags[k] })
 		fmt.Fprintf(w, "  tags     %s\n", strings.Join(words, ", "))
@@ -407,7 +424,7 @@ func renderRecords(w io.Writer, r *Report) {
 // RenderResults writes the results of a recalculated task with their differences from the
 // original, in joules and percent.
 func RenderResults(w io.Writer, r *Report) {
-	t := out.NewTable(w, "result", "calibration", "computed", ">energy (k = 2)", ">against the original")
+	t := out.NewTable(w, "result", "-calibration", "--computed", ">energy (k = 2)", ">against the original")
 	for i, x := range r.Results {
 		name := fmt.Sprint(x.Number)
 		if x.Number == 1 {

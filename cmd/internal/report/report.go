@@ -314,6 +314,9 @@ func ShowTask(a *cli.App, ctx context.Context, db *store.DB, id store.TaskID, ex
 		if t.Scans > 0 {
 			err = PlotTask(a, ctx, db, &t, r)
 		}
+		if r.Kernels == nil { // the caller prints them, and then the answer
+			RenderAnswer(a.Out, r)
+		}
 	}
 	// A failure of the work has an error of its own, with the program's exit code.
 	if err == nil && t.State != store.Complete && t.Failure == nil {

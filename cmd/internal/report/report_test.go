@@ -14,8 +14,33 @@ import (
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
+	"github.com/wattmark/wattmark/measure/quality"
 	"github.com/wattmark/wattmark/store"
 )
+
+// The answer ends a report on a terminal, whose first lines have scrolled away; a file has it at its place only.
+func TestAnswerComesLast(t *testing.T) {
+	r := &Report{ListedReport: ListedReport{
+		TaskID: 2, Name: "memory", State: "complete", EnergyJ: new(255.81), EnergyUJ: new(5.21), DurationS: new(1.0),
+	}}
+	failed := &Report{ListedReport: ListedReport{TaskID: 3, Name: "gemm", State: "incomplete"}}
+	tiny := &Report{ListedReport: r.ListedReport, Tiny: &tinyReport{Energy: 0.052, EnergyU: 0.0012}}
+	r.Quality, failed.Quality = &quality.Verdict{}, &quality.Verdict{Level: quality.Void}
+	for want, r := range map[string]*Report{
+		"\nTask 2  memory: 255.8 J ± 5.2 J in 1 s, quality good\n": r,
+		"\nTask 3  gemm: incomplete, quality void\n":               failed,
+		"\nTask 2  memory: 0.0520 J ± 0.0012 J a launch\n":         tiny,
+	} {
+		var b strings.Builder
+		screen := cli.NewScreen(&b, false, false)
+		RenderAnswer(screen, r)
+		screen.Terminal = true
+		RenderAnswer(screen, r)
+		if b.String() != want {
+			t.Errorf("%q, want %q", b.String(), want)
+		}
+	}
+}
 
 func TestConditionOnOneLine(t *testing.T) {
 	db, err := store.Open(t.Context(), t.TempDir()+"/power.db")

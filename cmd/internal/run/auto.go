@@ -162,21 +162,18 @@ func showKernels(ctx context.Context, a *cli.App, db *store.DB, id store.TaskID)
 	if r != nil && !a.JSON {
 		report.RenderKernels(a, r)
 	}
+	if r != nil && r.Kernels != nil && !a.JSON {
+		report.RenderAnswer(a.Out, r)
+	}
 	return errors.Join(err, more)
 }
 
-// autoCheck fails with ExitUsage for flags that need --auto, for --auto without a program or
-// library, and where the environment already injects a profiler: CUDA loads only one.
+// autoCheck fails with ExitUsage for --auto without a program or library, and where the environment
+// already injects a profiler: CUDA loads only one.
 func (f RunFlags) autoCheck(args []string) error {
 	switch {
-	case !f.auto && f.kernel != "":
-		return cli.Usagef("--kernel goes with --auto")
-	case !f.auto && f.library != "":
-		return cli.Usagef("--library goes with --auto")
 	case !f.auto:
 		return nil
-	case f.kernel == "" && (f.every != 1 || f.atMost != defaultAtMost):
-		return cli.Usagef("--one-in and --at-most go with --kernel")
 	case len(args) == 0 && len(f.with) == 0:
 		return cli.Usagef("--auto records the kernels of a program: name it after --")
 	case os.Getenv(cli.InjectionEnv) != "":

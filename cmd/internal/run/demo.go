@@ -136,7 +136,7 @@ func self(a *cli.App) string {
 	return self
 }
 
-// whatNext prints commands to try next, aligned in two columns.
+// whatNext prints commands to try next.
 func whatNext(a *cli.App, f demoFlags, id store.TaskID) {
 	self := self(a)
 	next := [][2]string{
@@ -153,12 +153,22 @@ func whatNext(a *cli.App, f demoFlags, id store.TaskID) {
 		next = append(next, [2]string{self + " demo --pulse 50ms", "what the GPU's own sensor gets wrong"})
 	}
 	next = append(next, [2]string{self + " run -- ./program", "a program on a real GPU, by its own sensor"})
-	width := 0
+	a.Hintf("\nNext:\n%s", inColumns(next, out.Room(a.Out)))
+}
+
+// inColumns returns commands with what they show beside them, or below them where a terminal's columns do not do.
+func inColumns(next [][2]string, columns int) string {
+	width, most := 0, 0
 	for _, n := range next {
-		width = max(width, len(n[0]))
+		width, most = max(width, len(n[0])), max(most, len(n[1]))
 	}
-	a.Hintf("\nNext:\n")
+	format := fmt.Sprintf("  %%-%ds   %%s\n", width)
+	if columns > 0 && 2+width+3+most > columns {
+		format = "  %s\n    %s\n"
+	}
+	var b strings.Builder
 	for _, n := range next {
-		a.Hintf("  %-*s   %s\n", width, n[0], n[1])
+		fmt.Fprintf(&b, format, n[0], n[1])
 	}
+	return b.String()
 }

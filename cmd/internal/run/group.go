@@ -115,6 +115,7 @@ func runGroup(ctx context.Context, a *cli.App, f RunFlags, args []string) (err e
 		}
 	}
 	progress := out.NewGroupProgress(a, members)
+	progress.Line.Program = len(args) > 0
 	each := f.task(a, ctx, name)
 	each.Warn = progress.Line.Warn
 	var id store.GroupID
@@ -250,10 +251,8 @@ func (f *meterFlags) chosen() bool { return f.File != "" || f.Instrument != "" }
 // checkMeter refuses flags that name two meters, or one that cannot measure what it should.
 func (f *RunFlags) checkMeter() error {
 	switch {
-	case !f.meter.chosen() && (f.meter.Port != "" || f.meter.Records != ""):
-		return cli.Usagef("--port and --calibration go with --instrument or --bench")
 	case !f.meter.chosen():
-		return nil
+		return cli.GoesWith(f.meter.all, false, "--instrument or --bench", "port calibration")
 	case cli.Given(f.meter.all, "monitor"):
 		return cli.Usagef("--monitor names a meter, and so does --instrument or --bench: keep one of them")
 	case f.meter.Instrument == nvml.Kind && f.meter.Port != "":
@@ -270,7 +269,7 @@ func (f *RunFlags) checkMeter() error {
 // reads the GPU's own sensor, with a caution.
 func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Context, RunFlags) error) error {
 	if f.meter.chosen() || f.meter.all.Changed("monitor") || listens(ctx, f.Monitor) {
-		return f.Metered(ctx, func(ctx context.Context) error { return do(ctx, f) })
+		return f.Metered(ctx, a, func(ctx context.Context) error { return do(ctx, f) })
 	}
 	f.meter.Instrument = nvml.Kind
 	cards, err := f.sensors()
@@ -280,12 +279,12 @@ func (f RunFlags) withMeter(ctx context.Context, a *cli.App, do func(context.Con
 	fmt.Fprintf(a.Err, "wattmark: caution: the GPU's own sensor measures; it may be off beyond ± U:\n"+
 		"  no monitor is named, and none answers at %s. Name a meter with\n"+
 		"  --instrument and --port, or with --monitor; --instrument nvml for this one\n", f.Monitor)
-	return f.within(ctx, cards, do)
+	return f.within(ctx, a, cards, do)
 }
 
 // Metered calls do once Monitor is the address of the meter that the flags name: of a monitor within this process
 // where that is a bench. Flags that name two meters are ExitUsage.
-func (f *RunFlags) Metered(ctx context.Context, do func(context.Context) error) (err error) {
+func (f *RunFlags) Metered(ctx context.Context, a *cli.App, do func(context.Context) error) (err error) {
 	if err := f.checkMeter(); err != nil {
 		return err
 	}
@@ -299,7 +298,7 @@ func (f *RunFlags) Metered(ctx context.Context, do func(context.Context) error) 
 	if err != nil {
 		return err
 	}
-	return f.within(ctx, cards, func(ctx context.Context, met RunFlags) error {
+	return f.within(ctx, a, cards, func(ctx context.Context, met RunFlags) error {
 		f.Monitor = met.Monitor
 		return do(ctx)
 	})
@@ -333,7 +332,9 @@ func (f *RunFlags) sensors() (list []ownSensor, err error) {
 
 // within calls do with a monitor within this process: of the bench of the flags, or one for
 // each of the sensors.
-func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(context.Context, RunFlags) error) error {
+func (f RunFlags) within(ctx context.Context, a *cli.App, sensors []ownSensor,
+	do func(context.Context, RunFlags) error,
+) error {
 	gpu := ""
 	if len(sensors) > 0 {
 		f.meter.GPU, gpu, sensors = sensors[0].selector, sensors[0].uuid, sensors[1:]
@@ -343,14 +344,14 @@ func (f RunFlags) within(ctx context.Context, sensors []ownSensor, do func(conte
 		return err
 	}
 	b.GPU = cmp.Or(b.GPU, gpu)
-	w := session.Within{Bench: b, Wait: f.Wait}
+	w := session.Within{App: a, Bench: b, Wait: f.Wait}
 	if w.Spool, err = f.meter.SpoolFolder(); err == nil {
 		err = w.Do(ctx, func(ctx context.Context, address string) error {
 			if len(sensors) == 0 {
 				f.Monitor = address
 				return do(ctx, f)
 			}
-			return f.within(ctx, sensors, func(ctx context.Context, others RunFlags) error {
+			return f.within(ctx, a, sensors, func(ctx context.Context, others RunFlags) error {
 				others.Monitor = address + "," + others.Monitor
 				return do(ctx, others)
 			})

@@ -41,10 +41,13 @@ func pulseCmd(a *cli.App) *cobra.Command {
 	var f pulseFlags
 	c := cli.Command("pulse", "Show what software misreads of short pulses of work", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
+			if f.alone && cli.Given(f.meter.all, "monitor") {
+				return cli.Usagef("--no-meter measures without a monitor: leave it or --monitor out")
+			}
 			if err := f.validate(); err != nil {
 				return err
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return pulse(ctx, a, f) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return pulse(ctx, a, f) })
 		})
 	fl := c.Flags()
 	f.AddBench(fl)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,7 @@ type RunFlags struct {
 	keep    time.Duration
 	witness string // the line to switch; empty for none
 	quiet   bool   // one of a series, which reports its progress
+	Program bool   // the work is a program, whose terminal is this one's
 	task.LabelFlags
 	Cluster cluster.GateFlags
 	room    session.DatabaseFlags
@@ -73,7 +75,10 @@ func runCmd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] [-- program args]", Short: "Measure a program, a built-in benchmark or a PTX kernel",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.checkMeter(); err != nil {
+			if n := len(a.Args) - len(args); len(args) > 0 && cmd.ArgsLenAtDash() < 0 {
+				a.Args = slices.Insert(slices.Clone(a.Args), n, "--") // --redact hides what is behind it
+			}
+			if err := f.fitsRun(cmd.Flags()); err != nil {
 				return err
 			}
 			if _, ok := a.OnHost(); ok {
@@ -83,6 +88,7 @@ func runCmd(a *cli.App) *cobra.Command {
 		},
 	}
 	f.register(a, c)
+	c.Flags().SetInterspersed(false) // the program's flags are its own, without -- too
 	return c
 }
 
@@ -213,6 +219,24 @@ func measureRun(ctx context.Context, a *cli.App, f RunFlags, args []string) erro
 	})
 }
 
+// Fits refuses flags of fl that would have no effect: those of another kind of work.
+func (f *RunFlags) Fits(fl *pflag.FlagSet) error {
+	isBenchmark := func(with string) bool { return strings.HasPrefix(strings.TrimSpace(with), "-") }
+	return cmp.Or(
+		cli.GoesWith(fl, f.Benchmark != "" || slices.ContainsFunc(f.with, isBenchmark), "--benchmark", "duration pulse"),
+		cli.GoesWith(fl, f.PTX != "", "--ptx", "entry grid block shared buffer scalar repeat"))
+}
+
+// fitsRun is Fits for the flags of run alone.
+func (f *RunFlags) fitsRun(fl *pflag.FlagSet) error {
+	return cmp.Or(f.Fits(fl),
+		cli.GoesWith(fl, f.auto, "--auto", "kernel library"),
+		cli.GoesWith(fl, f.kernel != "", "--kernel", "one-in at-most"),
+		cli.GoesWith(fl, f.times != 0, "--times", "with until-u cool-down"),
+		cli.GoesWith(fl, f.marks.Every != 0, "--mark-every", "mark-busy"),
+		f.checkMeter())
+}
+
 // checkWork is Check, with the length of the benchmark.
 func (f *RunFlags) checkWork(args []string) error {
 	if err := f.Check(args); err != nil || f.Benchmark == "" {
@@ -223,10 +247,7 @@ func (f *RunFlags) checkWork(args []string) error {
 
 // checkMarks refuses marks that cannot be played.
 func (f *RunFlags) checkMarks() error {
-	switch {
-	case f.marks.Every == 0 && f.marks.Busy:
-		return cli.Usagef("--mark-busy goes with --mark-every")
-	case f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != ""):
+	if f.marks.Every != 0 && (f.Benchmark != "" || f.PTX != "") {
 		return cli.Usagef("--mark-every plays markers amid a program: name it after --")
 	}
 	return session.NotNegative("--mark-every", f.marks.Every)
@@ -269,6 +290,7 @@ func measureTask(ctx context.Context, a *cli.App, f RunFlags, args []string,
 	if gpu.Unmarked && (f.marks.Every != 0 || f.keep != 0) {
 		return cli.Usagef("--mark-every and --keep need markers, which %s plays none of: they need CUDA", gpu.Info().Name)
 	}
+	f.Program = len(args) > 0
 	work, name, err := Work(a, gpu.Device, f, args)
 	if err != nil {
 		return err
@@ -355,6 +377,7 @@ func (f RunFlags) PTXLaunch() (gpu.PTXLaunch, error) {
 func MeasureConfig(a *cli.App, ctx context.Context, f RunFlags, card *session.FoundGPU, name string,
 ) (measurement.Config, func(), error) {
 	progress := out.NewProgress(a)
+	progress.Program = f.Program
 	cfg := f.task(a, ctx, name)
 	cfg.Device, cfg.Warn = card.Device, progress.Warn
 	if cfg.Unmarked = card.Unmarked; cfg.Unmarked {

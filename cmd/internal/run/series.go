@@ -68,8 +68,6 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 	switch {
 	case !(f.untilU >= 0 && f.untilU < 1):
 		return nil, cli.Usagef("--until-u %v: want more than 0 and less than 1, as in 0.005 or 0.5%%", f.untilU)
-	case f.times == 0:
-		return nil, cli.Usagef("--with and --until-u go with --times")
 	case f.times < 2:
 		return nil, cli.Usagef("--times %d: want 2 or more", f.times)
 	case f.gpus != "" || strings.Contains(f.Monitor, ","):
@@ -94,7 +92,7 @@ func (f *RunFlags) versions(args []string) (out []version, err error) {
 			fl := pflag.NewFlagSet("--with", pflag.ContinueOnError)
 			fl.SetOutput(io.Discard)
 			v.addBenchmark(fl)
-			if err = fl.Parse(v.args); err == nil && (fl.NArg() > 0 || v.Benchmark == "") {
+			if err = cli.FlagError(fl, fl.Parse(v.args)); err == nil && (fl.NArg() > 0 || v.Benchmark == "") {
 				err = errors.New("want --benchmark, --duration and --pulse")
 			}
 			v.args = nil

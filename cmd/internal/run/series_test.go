@@ -14,6 +14,18 @@ import (
 )
 
 // The power at rest is of the time since the bench was last in use, and not of the rest before.
+// What a command shows stands beside it where the terminal has room for both, else below.
+func TestHintsFit(t *testing.T) {
+	next := [][2]string{{"wattmark show 1", "a task"}, {"wattmark tasks", "all"}}
+	wide := "  wattmark show 1   a task\n  wattmark tasks    all\n"
+	below := "  wattmark show 1\n    a task\n  wattmark tasks\n    all\n"
+	for columns, want := range map[int]string{0: wide, 26: wide, 25: below} {
+		if got := inColumns(next, columns); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
+
 func TestRestingBeginsAnew(t *testing.T) {
 	var r resting
 	for i, m := range []struct {

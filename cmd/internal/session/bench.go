@@ -329,9 +329,9 @@ func WindowsIn(ctx context.Context) string {
 func CommandWork(a *cli.App, args []string, env ...string) measurement.Work {
 	return func(ctx context.Context) ([]gpu.Kernel, error) {
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
-		c.Stdin, c.Stdout, c.Stderr = a.In, cli.Raw(a.Out), a.Err
+		c.Stdin, c.Stdout, c.Stderr = a.In, cli.Raw(a.Out), cli.Raw(a.Err)
 		if a.JSON {
-			c.Stdout = a.Err
+			c.Stdout = c.Stderr
 		}
 		c.Env = append(withoutSecrets(os.Environ(), a.DB), append(env, measurement.EnvWork+"="+strconv.Itoa(os.Getpid()))...)
 		if dir := WindowsIn(ctx); dir != "" {

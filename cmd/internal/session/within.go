@@ -32,16 +32,17 @@ import (
 )
 
 const (
-	// spoolGrace is the least time for which a spool in use is tried again: a command that looks for
-	// left-over tasks locks it for a moment. spoolPause is the pause between two tries.
+	// spoolGrace is for how long a spool in use is tried again where no wait is asked for: a command that
+	// looks for left-over tasks locks it for a moment. spoolPause is the pause between two tries.
 	spoolGrace = 5 * time.Second
 	spoolPause = 50 * time.Millisecond
 )
 
 // Within is a monitor within this process: its bench, and the folder of its spool, whose lock
-// keeps a second process from the meter. Wait is how long to wait for that lock, at least
-// spoolGrace; negative for no wait.
+// keeps a second process from the meter. Wait is how long to wait for that lock: spoolGrace with 0;
+// negative for no wait. App shows the wait; nil shows none.
 type Within struct {
+	App   *cli.App
 	Bench monitor.Bench
 	Spool string
 	Wait  time.Duration
@@ -85,20 +86,22 @@ func (w Within) monitor(ctx context.Context, l net.Listener) (*monitor.Monitor, 
 		Bench: w.Bench, Dir: w.Spool, Listeners: []net.Listener{l}, Version: cli.Version(),
 		Quota: capture.Quota{Free: DefaultFree},
 	}
-	wait := w.Wait
-	if wait >= 0 {
-		wait = max(wait, spoolGrace)
-	}
+	wait := cmp.Or(w.Wait, spoolGrace)
+	var shown *cli.Progress
+	defer func() { shown.End() }()
 	for until := time.Now().Add(wait); ; {
 		m, err := monitor.New(cfg)
 		if !errors.Is(err, spool.ErrLocked) {
 			return m, err
 		}
-		if time.Now().After(until) {
-			return nil, cli.WithCode(cli.ExitBusy, fmt.Errorf(
-				"another process measures with this meter (it has the spool %s): wait for it with --wait 10m", w.Spool))
+		if !time.Now().Before(until) {
+			return nil, cli.WithCode(cli.ExitBusy, fmt.Errorf("another measurement has the meter%s: waited %v for its spool "+
+				"%s; --wait 10m waits longer", spool.Holder(w.Spool), max(wait, 0), w.Spool))
 		}
-		if !cli.SleepUntil(ctx, time.Now().Add(spoolPause)) {
+		if shown == nil && w.App != nil {
+			shown = w.App.Progress("waiting for the meter" + spool.Holder(w.Spool))
+		}
+		if !cli.SleepUntil(ctx, time.Now().Add(min(spoolPause, time.Until(until)))) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -141,10 +144,13 @@ func fileName(what string) string {
 // StateFolder returns StatePath, and makes the folder.
 func StateFolder(below ...string) (string, error) {
 	dir, err := StatePath(below...)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
 	}
-	return dir, os.MkdirAll(dir, 0o700)
+	if err != nil {
+		err = fmt.Errorf("no folder for samples: %w\nSet XDG_STATE_HOME to one that you may write to", err)
+	}
+	return dir, err
 }
 
 // StatePath returns the path of a folder below that of the user's state.
@@ -152,7 +158,7 @@ func StatePath(below ...string) (string, error) {
 	home, err := os.UserHomeDir()
 	state := cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state"))
 	if err != nil && !filepath.IsAbs(state) {
-		return "", fmt.Errorf("a measurement keeps its samples in $XDG_STATE_HOME until the database has them: %w", err)
+		return "", err
 	}
 	return filepath.Join(append([]string{state, "wattmark"}, below...)...), nil
 }

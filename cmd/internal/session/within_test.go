@@ -3,9 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
@@ -29,6 +32,12 @@ func TestSpoolWithinAProcess(t *testing.T) {
 		}
 		if err := w.Do(t.Context(), func(context.Context, string) error { return nil }); cli.ExitCode(err) != cli.ExitBusy {
 			t.Errorf("a second monitor: %v", err)
+		}
+		asked := w
+		asked.Wait = time.Millisecond
+		err = asked.Do(t.Context(), func(context.Context, string) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("(process %d): waited 1ms", os.Getpid())) {
+			t.Errorf("a wait that was asked for: %v", err)
 		}
 		if _, _, err := dialKept(t.Context(), address, monitorclient.Options{}, true); !errors.Is(err, monitorclient.ErrUnreachable) {
 			t.Errorf("a spool in use: %v", err)
@@ -82,5 +91,24 @@ func TestMonitorWithinOutlivesACancellation(t *testing.T) {
 func TestSocketIsNoSelector(t *testing.T) {
 	if _, err := FindGPU("/tmp/gpu"); cli.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), "sim:/tmp/gpu") {
 		t.Error(err)
+	}
+}
+
+// Where the user has no folder for state, the error names the variable that names another.
+func TestNoStateFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	for _, home := range []string{"", file} {
+		t.Setenv("HOME", home)
+		if dir, err := StateFolder("spool"); err == nil || !strings.Contains(err.Error(), "Set XDG_STATE_HOME") {
+			t.Errorf("HOME=%s: %q, %v", home, dir, err)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(t.TempDir(), "state"))
+	if dir, err := StateFolder("spool"); err != nil || !filepath.IsAbs(dir) {
+		t.Errorf("%q, %v", dir, err)
 	}
 }

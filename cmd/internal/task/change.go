@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
-	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
@@ -143,7 +143,12 @@ func errPinned(stay []store.Brief) error {
 func printDeleted(a *cli.App, gone int, stay []store.Brief, undo string) error {
 	pinned := append([]store.TaskID{}, lists.Map(stay, func(t store.Brief) store.TaskID { return t.ID })...)
 	return a.Print(map[string]any{"deleted": gone, "pinned": pinned, "undo": undo}, func(w io.Writer) {
-		fmt.Fprintf(w, "Deleted %s from %s\n", measure.Plural(gone, "task"), a.DB)
+		switch {
+		case gone > 0:
+			fmt.Fprintf(w, "Deleted %s from %s\n", measure.Plural(gone, "task"), a.DB)
+		case len(stay) == 0:
+			fmt.Fprintf(w, "No task matches: nothing was deleted from %s\n", a.DB)
+		}
 		switch {
 		case undo == "":
 		case store.OnServer(a.DB):
@@ -318,7 +323,8 @@ func tagCmd(a *cli.App) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context() // both changes are one transaction
-			return relabel(ctx, a, words[0],
+			said := func(t *store.Task) string { return "tags " + cmp.Or(cell(t.Tags), "none") }
+			return relabel(ctx, a, words[0], said,
 				func(db *store.DB, id store.TaskID) error { return db.SetTags(ctx, id, tags, remove) },
 				func(c *client.Client, id int64) error {
 					_, err := c.SetTags(ctx, id, tags, remove...)
@@ -371,9 +377,23 @@ func noteCmd(a *cli.App) *cobra.Command {
 			if (remove > 0) == (len(args) > 1) {
 				return cli.Usagef("give the remark's text, or --remove with the number of one")
 			}
-			return relabel(ctx, a, args[0], func(db *store.DB, id store.TaskID) error {
+			said := func(t *store.Task) string {
+				switch last := len(t.Notes) - 1; {
+				case remove > 0:
+					return fmt.Sprintf("note %d removed", remove)
+				case last < 0: // another process has removed it
+					return "note added"
+				default:
+					return fmt.Sprintf("note %d, %s", t.Notes[last].Number, t.Notes[last].Text)
+				}
+			}
+			return relabel(ctx, a, args[0], said, func(db *store.DB, id store.TaskID) error {
 				if remove > 0 {
-					return db.RemoveNote(ctx, id, remove)
+					err := db.RemoveNote(ctx, id, remove)
+					if errors.Is(err, store.ErrNotFound) { // the task is there
+						err = cli.NotFoundf("task %d has no note %d: wattmark show %d lists them", id, remove, id)
+					}
+					return err
 				}
 				_, err := db.AddNote(ctx, id, time.Now(), strings.Join(args[1:], " "))
 				return err
@@ -395,7 +415,10 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 		use, short = "unpin TASK", "Give a task back to retention"
 	}
 	return a.HostFlag(a.JSONFlag(cli.Command(use, short, cli.OneTask, func(ctx context.Context, args []string) error {
-		return relabel(ctx, a, args[0], func(db *store.DB, id store.TaskID) error { return db.Pin(ctx, id, pin) },
+		said := func(t *store.Task) string {
+			return map[bool]string{true: "pinned, retention leaves it", false: "not pinned"}[t.Pinned]
+		}
+		return relabel(ctx, a, args[0], said, func(db *store.DB, id store.TaskID) error { return db.Pin(ctx, id, pin) },
 			func(c *client.Client, id int64) error {
 				_, err := c.Pin(ctx, id, pin)
 				return err
@@ -403,10 +426,10 @@ func pinCmd(a *cli.App, pin bool) *cobra.Command {
 	})))
 }
 
-// relabel applies a change to a task of the database, or of the host, and prints the labels that it
-// then has. A task that does not exist gets the exit code 4 before the change.
-func relabel(ctx context.Context, a *cli.App, arg string, change func(*store.DB, store.TaskID) error,
-	changeHost func(*client.Client, int64) error,
+// relabel applies a change to a task of the database, or of the host, and prints what said says of it, in JSON the
+// labels that it then has. A task that does not exist gets the exit code 4 before the change.
+func relabel(ctx context.Context, a *cli.App, arg string, said func(*store.Task) string,
+	change func(*store.DB, store.TaskID) error, changeHost func(*client.Client, int64) error,
 ) error {
 	id, err := a.Number(ctx, arg)
 	if err != nil {
@@ -425,7 +448,7 @@ func relabel(ctx context.Context, a *cli.App, arg string, change func(*store.DB,
 			for _, n := range d.Notes {
 				t.Notes = append(t.Notes, store.Note{Number: int(n.Number), At: n.At, Text: n.Text})
 			}
-			return printLabels(a, id, t)
+			return printLabels(a, id, t, said)
 		})
 	}
 	db, err := a.OpenToChange(ctx)
@@ -443,22 +466,16 @@ func relabel(ctx context.Context, a *cli.App, arg string, change func(*store.DB,
 	if err != nil {
 		return err
 	}
-	return printLabels(a, id, t)
+	return printLabels(a, id, t, said)
 }
 
-// printLabels prints the labels of a task.
-func printLabels(a *cli.App, id store.TaskID, t *store.Task) error {
-	// Only the labels are filled in: the report prints no figures.
-	r := &report.Report{ListedReport: report.ListedReport{TaskID: int64(id), Name: t.Name, User: t.User}}
-	r.AddLabels(t)
+// printLabels prints what said says of a task, in JSON its labels.
+func printLabels(a *cli.App, id store.TaskID, t *store.Task, said func(*store.Task) string) error {
 	labels := struct {
 		TaskID int64             `json:"task_id"`
 		Tags   map[string]string `json:"tags"`
 		Notes  []store.Note      `json:"notes"` // never null
 		Pinned bool              `json:"pinned"`
-	}{r.TaskID, r.Tags, append([]store.Note{}, r.Notes...), r.Pinned}
-	return a.Print(labels, func(w io.Writer) {
-		fmt.Fprintf(w, "Task %d  %s, by %s\n", id, r.Name, r.User)
-		report.RenderLabels(w, r)
-	})
+	}{int64(id), t.Tags, append([]store.Note{}, t.Notes...), t.Pinned}
+	return a.Print(labels, func(w io.Writer) { fmt.Fprintf(w, "Task %d  %s: %s\n", id, t.Name, said(t)) })
 }

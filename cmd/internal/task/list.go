@@ -44,7 +44,8 @@ func figure(of func(*measure.Result) any) func(*store.Row) any {
 }
 
 // columns are all columns that files, servers and hosts list, by rank. The first nine are those of the
-// table; group only where a task has one.
+// table; group only where a task has one. Values are of a row's Brief, and none of Driver, Instrument, Bench,
+// CalibrationID and Clock, which a host's list lacks (cli.RowOf): such a column would be empty over a host.
 var columns = []column{
 	{"task", []string{"task_id"}, store.ByID, func(t *store.Row) any { return t.ID }},
 	{"launched", []string{"launched"}, store.ByLaunched, func(t *store.Row) any { return t.Launched }},
@@ -257,6 +258,9 @@ func (l *look) print(a *cli.App, tasks []store.Row, q store.Query) error {
 		return err
 	case len(tasks) == 0:
 		fmt.Fprintln(a.Out, "No such tasks in", a.DB)
+		if q.Name != "" && !strings.HasSuffix(q.Name, "*") {
+			a.Hintf("wattmark tasks --name %s lists those whose names begin so.\n", cli.ShellWords([]string{q.Name + "*"}))
+		}
 	case len(chosen) > 0:
 		out.Table(a.Out, heads(chosen), tasks, func(t store.Row) out.Row { return cells(&t, chosen) })
 	default:

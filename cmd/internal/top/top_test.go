@@ -102,6 +102,11 @@ func TestTopForgetsWhatIsOver(t *testing.T) {
 	if text := show(); !strings.Contains(text, "monitor does not answer") {
 		t.Errorf("a monitor that went away:\n%s", text)
 	}
+	s.TakeFailure(errors.New(strings.Repeat("the monitor does not answer, ", 4) + "is it running?"))
+	narrow := TopView{Width: 80, height: 24, Now: time.Unix(1000, 0), Look: out.PlainLook()}.Picture(s)
+	if !strings.Contains(narrow, "is it running?") {
+		t.Errorf("what to do is cut off:\n%s", narrow)
+	}
 	if l := TopLine(s, time.Unix(0, 0)); strings.Contains(l, "\n") || !strings.Contains(l, "not answer") {
 		t.Errorf("line %q", l)
 	}

@@ -217,18 +217,23 @@ func (v TopView) head(s *topState) []string {
 	}
 	switch trouble := cmp.Or(s.trouble, b.Trouble); {
 	case s.err != nil:
-		lines = append(lines, v.Look.Warn(cli.OneLine(s.err.Error())))
+		lines = append(lines, v.warning(s.err.Error())...)
 	case trouble != "":
-		lines = append(lines, v.Look.Warn(cli.OneLine(trouble)))
+		lines = append(lines, v.warning(trouble)...)
 	case b.Bridged != "":
 		lines = append(lines, v.Look.Label(cli.OneLine(b.Bridged)))
 	}
 	if n := len(b.SetAside); n > 0 {
 		lines = append(lines,
-			v.Look.Warn(cli.OneLine(fmt.Sprintf("%s of the spool cannot be used: %s", measure.Plural(n, "place"),
-				b.SetAside[0]))))
+			v.warning(fmt.Sprintf("%s of the spool cannot be used: %s", measure.Plural(n, "place"), b.SetAside[0]))...)
 	}
 	return append(lines, "")
+}
+
+// warning returns a text in as many lines as it needs, three at most: its end tells what to do.
+func (v TopView) warning(text string) []string {
+	lines := strings.Split(ansi.Wrap(cli.OneLine(text), max(v.Width, 1), ""), "\n")
+	return lists.Map(lines[:min(len(lines), 3)], func(l string) string { return v.Look.Warn(l) })
 }
 
 // holder returns the line about the bench's holder.

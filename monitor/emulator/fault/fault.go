@@ -34,7 +34,7 @@ type Fault struct {
 	Kind Kind
 	// At is the number of bytes that the device has sent before it happens.
 	At    int64
-	Bytes int           // for Drop, Duplicate and Corrupt; at least 1
+	Bytes int           // for Drop, Duplicate and Corrupt: 1 at least, and no more than the rest of the write that it meets
 	For   time.Duration // for Stall
 }
 

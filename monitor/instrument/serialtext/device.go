@@ -11,8 +11,13 @@
 //	seq            the line's number; seq:u8 and seq:u16 wrap sooner than 32 bits
 //	*              a word that is not wanted (text only)
 //	xor            two hex digits: XOR of all bytes of the line before it (text only)
+//	   :inner      without the line's first byte and the one before the digits, as the $ and * of NMEA 0183
 //
 // All else stands for itself. Numbers become counts without rounding.
+//
+// The parser reads such patterns alone, NewParser is for the benchmark of decoders, and the placing of lines by number,
+// time or arrival is this driver's own. A driver of another device parses by itself, and places its scans by package
+// series: Builder, Rate, Behind.
 package serialtext
 
 import (
@@ -280,6 +285,7 @@ type field struct {
 	decimals int
 	size     int // bytes of a binary number
 	signed   bool
+	marks    int // bytes before a check sum that it leaves out, at either end
 }
 
 // layout is a pattern that was read.
@@ -310,7 +316,7 @@ var (
 	typeText = lazy.Regexp(`^([iu])(8|16|32)$`)
 )
 
-const fieldHint = "want {NAME:UNIT}, {t:us}, {seq}, {xor} or {*}"
+const fieldHint = "want {NAME:UNIT}, {t:us}, {seq}, {xor}, {xor:inner} or {*}"
 
 // parsePattern reads a pattern; binary ones give each field a type and have no
 // text between them.
@@ -362,8 +368,8 @@ func (l *layout) add(spec string, binary bool) error {
 	switch {
 	case parts[0] == "*" && len(parts) == 1 && !binary:
 		f.role = ignored
-	case parts[0] == "xor" && len(parts) == 1 && !binary:
-		f.role = checksum
+	case (spec == "xor" || spec == "xor:inner") && !binary:
+		f.role, f.marks = checksum, len(parts)-1
 	case parts[0] == "seq" && len(parts) <= 2:
 		f.role = sequence
 		err = l.number(parts, f.signed)

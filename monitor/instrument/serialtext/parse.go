@@ -305,10 +305,10 @@ func (p *lineParser) read(text []byte) flaw {
 			continue
 		case checksum:
 			var sum [1]byte
-			if len(text)-at < 2 {
+			if len(text)-at < 2 || at < 2*f.marks {
 				return wrongSum
 			}
-			if _, err := hex.Decode(sum[:], text[at:at+2]); err != nil || sum[0] != xor(text[:at]) {
+			if _, err := hex.Decode(sum[:], text[at:at+2]); err != nil || sum[0] != xor(text[f.marks:at-f.marks]) {
 				return wrongSum
 			}
 			at += 2
@@ -400,7 +400,7 @@ func number(b []byte, decimals int) (v int64, n int, f flaw) {
 	return v, n, fine
 }
 
-// xor is the check sum of a line: all its bytes.
+// xor is the check sum of bytes.
 func xor(b []byte) (x byte) {
 	for _, c := range b {
 		x ^= c

@@ -29,6 +29,7 @@ func TestPatterns(t *testing.T) {
 		"{a:mA":                    "} is missing",
 		"a}{a:mA}":                 "without its {",
 		"{a:mA}{b:mV}":             "touch",
+		"bin {a:A:i8}{xor:inner}":  "type",
 		"{a:mA},{a:mV}":            "already",
 		"{t:us},{t:ms},{a:A}":      "already",
 		"{seq},{seq},{a:A}":        "already",
@@ -112,21 +113,31 @@ func TestLines(t *testing.T) {
 }
 
 func TestCheckSums(t *testing.T) {
-	l, err := parsePattern("{a:mA},{b:mV}*{xor}", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := "12,34*"
-	good := fmt.Sprintf("\n%s%02X\n%s%02x\n", body, xor([]byte(body)), body, xor([]byte(body)))
-	if got, bad := lines(newLineParser(l, "#"), []byte(good), 5); len(got) != 2 || bad != 0 {
-		t.Errorf("%v, %d bad", got, bad)
-	}
-	for i := 1; i < len(body)+2; i++ { // one flipped bit anywhere is seen
-		spoilt := []byte(good)
-		spoilt[i] ^= 2
-		if got, bad := lines(newLineParser(l, "#"), spoilt, 100); len(got) != 1 || bad != 1 {
-			t.Errorf("%q: %v, %d bad", spoilt, got, bad)
+	for _, c := range []struct{ pattern, body, summed string }{
+		{"{a:mA},{b:mV}*{xor}", "12,34*", "12,34*"},
+		{"$P,{a:mA},{b:mV}*{xor:inner}", "$P,12,34*", "P,12,34"},
+		{">{a:mA};{b:mV}#{xor:inner}", ">12;34#", "12;34"},
+	} {
+		l, err := parsePattern(c.pattern, false)
+		if err != nil {
+			t.Fatal(err)
 		}
+		sum := xor([]byte(c.summed))
+		good := fmt.Sprintf("\n%s%02X\n%[1]s%02[2]x\n", c.body, sum)
+		if got, bad := lines(newLineParser(l, "#"), []byte(good), 5); len(got) != 2 || bad != 0 {
+			t.Errorf("%s: %v, %d bad", c.pattern, got, bad)
+		}
+		for i := 1; i < len(c.body)+2; i++ { // one flipped bit anywhere is seen
+			spoilt := []byte(good)
+			spoilt[i] ^= 2
+			if got, bad := lines(newLineParser(l, "#"), spoilt, 100); len(got) != 1 || bad != 1 {
+				t.Errorf("%q: %v, %d bad", spoilt, got, bad)
+			}
+		}
+	}
+	l, err := parsePattern("#{xor:inner},{a:A}", false) // one mark before it, not two
+	if got, bad := lines(newLineParser(l, ""), []byte("\n#00,1\n"), 5); err != nil || len(got) != 0 || bad != 1 {
+		t.Errorf("one mark: %v, %v, %d bad", err, got, bad)
 	}
 	if c := crc16([]byte("123456789")); c != 0x29B1 { // the catalogue's check value
 		t.Errorf("crc16: %04x", c)
@@ -229,6 +240,7 @@ func FuzzFrames(f *testing.F) {
 
 func FuzzPattern(f *testing.F) {
 	f.Add("{seq},{t:us},{aux.current:mA.1},{aux.voltage:mV}*{xor}", false)
+	f.Add("$P,{seq},{a:mA}*{xor:inner}", false)
 	f.Add("{seq:u8} {a:mA*0.1:i16}", true)
 	f.Fuzz(func(t *testing.T, pattern string, binary bool) {
 		l, err := parsePattern(pattern, binary)

@@ -142,7 +142,7 @@ func (b *Builder) Gap(scans uint64, exact bool, format string, a ...any) error {
 // Skipped reports that n bytes belonged to no scan.
 func (b *Builder) Skipped(n uint64) { b.tally(&b.bytes, n) }
 
-// Malformed reports that n lines or frames could not be read.
+// Malformed reports that n lines of text could not be read.
 func (b *Builder) Malformed(n uint64) { b.tally(&b.lines, n) }
 
 // Repaired reports that the numbers of n scans were wrong and have been put right.
@@ -204,7 +204,7 @@ func (b *Builder) Flush() error {
 		noun, fault string
 	}{
 		{&b.bytes, measure.EventResync, "byte", "skipped to find the next scan"},
-		{&b.lines, measure.EventResync, "line", "or frames could not be read"},
+		{&b.lines, measure.EventResync, "line", "could not be read"},
 		{&b.repaired, measure.EventNote, "scan", "with a corrupted number, put right"},
 		{&b.repeated, measure.EventNote, "scan", "came twice or out of order"},
 		{&b.restamped, measure.EventNote, "scan", "repeated or with a corrupted time stamp, put right"},

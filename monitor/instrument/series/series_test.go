@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/internal/montest"
@@ -35,6 +37,7 @@ func TestBlocksGapsAndReports(t *testing.T) {
 			}
 		}
 		b.Repeated()
+		b.Malformed(1)
 		if err := b.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +45,10 @@ func TestBlocksGapsAndReports(t *testing.T) {
 		if len(scans) != 50 || scans[49] != 53 || out.Lost() != 4 || out.Counts(0)[49] != 49 || ticks[20] != 24_000 {
 			t.Errorf("scans %v, ticks %v, lost %d", scans, ticks, out.Lost())
 		}
-		if len(out.Events(measure.EventResync)) != 1 || len(out.Events(measure.EventNote)) != 1 {
-			t.Errorf("%+v", out.Events(0))
+		damage := lists.Map(out.Events(measure.EventResync), func(e measure.Event) string { return e.Detail })
+		if diff := cmp.Diff([]string{"9 bytes skipped to find the next scan", "1 line could not be read"}, damage); diff != "" ||
+			len(out.Events(measure.EventNote)) != 1 {
+			t.Errorf("%s\n%+v", diff, out.Events(0))
 		}
 	}
 }

@@ -1,5 +1,3 @@
-// Package montest helps the tests of emulated SCPI instruments: a board with a
-// load, messages and their answers, and programs of others over TCP.
 package montest
 
 import (

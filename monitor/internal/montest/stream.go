@@ -1,4 +1,5 @@
-// Package montest checks, in tests, that an instrument keeps its contract.
+// Package montest helps the tests of instruments: it checks that a stream keeps its contract, unplugs and reopens
+// devices, and serves emulated SCPI instruments, a board with a load behind them, to messages and programs over TCP.
 package montest
 
 import (

@@ -305,12 +305,24 @@ func Repeats(ctx context.Context, a *cli.App, tasks []store.TaskID) (*RepeatsRep
 	return r, nil
 }
 
+// leastScatter is the least scatter in percent that is written as a figure.
+const leastScatter = 0.001
+
 // Render writes the report as text.
 func (r *RepeatsReport) Render(w io.Writer) {
-	fmt.Fprintf(w, "Mean of %s (tasks %s)\n\n", measure.Plural(len(r.Tasks), "run"), spec(r.Tasks))
+	of := map[bool]string{true: "task", false: "tasks"}[len(r.Tasks) == 1]
+	fmt.Fprintf(w, "Mean of %s (%s %s)\n\n", measure.Plural(len(r.Tasks), "run"), of, spec(r.Tasks))
 	out.Table(w, out.Row{"", ">mean ± U (95 %)", ">scatter of a run (k = 1)"}, r.Quantities, func(q repeated) out.Row {
-		return out.Row{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), out.Known(100*q.Spread, "%.2g %%", "–")}
+		scatter := out.Known(100*q.Spread, "%.2g %%", "–")
+		if 100*q.Spread < leastScatter {
+			scatter = fmt.Sprintf("< %v %%", leastScatter)
+		}
+		return out.Row{q.Name, measure.FormatU(q.Value, q.U(), q.Unit), scatter}
 	})
+	if len(r.Tasks) == 1 {
+		fmt.Fprintln(w, "\n  ± U is the meter's errors alone: a single run shows no scatter")
+		return
+	}
 	fmt.Fprintln(w, "\n  ± U is the runs' scatter and the meter's errors; a drift over the runs is in the scatter")
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/internal/lists"
@@ -214,7 +215,7 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	head := []any{"", "->A", "->B", ">B against A (± " + coveredText(holds) + ")"}
 	tested := holds == compare.BothSides
 	if tested { // without a test there is no column of p
-		head = append(head[:3], ">B against A (95 %)", ">p")
+		head = append(head[:3], ">B against A (95 %)", "-->p")
 	}
 	t := out.NewTable(w, head...)
 	row := func(cells ...any) { t.AppendRow(cells[:len(head)]) }
@@ -255,6 +256,11 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	}
 	for _, by := range order {
 		s := sums[by]
+		// The spool's place tells two meters apart, and means nothing to readers.
+		if meter, place, ok := strings.Cut(by, " at "+cli.SpoolScheme); ok {
+			_, more, _ := strings.Cut(place, ", ")
+			by = meter + ", " + more
+		}
 		fmt.Fprintf(w, "  common   %.2g %% of A, %.2g %% of B, %.2g %% of the ratio (k = 1), by %s\n", s[0], s[1], s[2], by)
 	}
 }
@@ -272,7 +278,7 @@ func renderKernels(w io.Writer, kernels []kernelEffect) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	joules := func(v float64) string { return measure.FormatSI(v, "J") }
 	out.Table(w, out.Row{
-		"kernel", ">launches A", ">B", ">energy A", ">B", ">energy (" + covers + ")", ">time", ">a launch A", ">B", ">p",
+		"kernel", "-->launches A", "-->B", ">energy A", ">B", ">energy (" + covers + ")", ">time", "--->a launch A", "--->B", ">p",
 	}, kernels, func(k kernelEffect) out.Row {
 		return out.Row{
 			measure.Shorten(k.Name, 40), fmt.Sprintf("%.4g", k.LaunchesA), fmt.Sprintf("%.4g", k.LaunchesB),

@@ -1,11 +1,13 @@
 package compare
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/wattmark/wattmark/analysis/compare"
+	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -25,6 +27,26 @@ func TestFaultyTasksShareACaution(t *testing.T) {
 		if !slices.Contains(got, caution) {
 			t.Errorf("%q is not among %q", caution, got)
 		}
+	}
+}
+
+// A single run has no scatter; one too small to matter is no row of zeros. An origin is named without its spool.
+func TestScatterAndOrigins(t *testing.T) {
+	var b strings.Builder
+	one := &RepeatsReport{Tasks: []store.TaskID{1}, Quantities: []repeated{{compare.Energy, compare.Mean{Value: 1, Spread: measure.Ratio(math.NaN())}}}}
+	one.Render(&b)
+	two := &RepeatsReport{Tasks: []store.TaskID{1, 2}, Quantities: []repeated{
+		{compare.Time, compare.Mean{Value: 1, Spread: 4.4e-8}}, {compare.Energy, compare.Mean{Value: 1, Spread: 0.012}},
+	}}
+	two.Render(&b)
+	renderCommon(&b, []compare.Cancelled{{Behind: "gain, by the pmd ./meter at spool://vm/root/x y/pmd, bench, power.db"}})
+	for _, want := range []string{"(task 1)", "(tasks 1,2)", " – ", "a single run shows no scatter", " < 0.001 % ", " 1.2 % ", "± U is the runs' scatter", "by the pmd ./meter, bench, power.db\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+	if strings.Count(b.String(), "the runs' scatter") != 1 {
+		t.Errorf("one run scatters:\n%s", &b)
 	}
 }
 

@@ -48,7 +48,7 @@ func instructionsRunCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return cli.WithCode(cli.ExitUsage, err)
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return instructionsRun(a, ctx, f, p) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return instructionsRun(a, ctx, f, p) })
 		})
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)

@@ -297,7 +297,7 @@ func listModelsCmd(a *cli.App) *cobra.Command {
 	}
 	return stored.ListCmd(a, kind, "models", "List the models", read, "no model in %s: make one with wattmark model fit",
 		out.Row{
-			"model", "version", "made", "method", "α", "kernels", "columns", "squared error", "error ratio", "left out by",
+			"model", "version", "--made", "method", "-α", "kernels", "columns", "squared error", "error ratio", "left out by",
 		}, func(r *ModelReport) out.Row {
 			row := out.Row{
 				measure.Printable(r.Name), r.Version, r.Made, r.Method, fmt.Sprintf("%.4g", r.Alpha), r.Rows, len(r.Features),

@@ -49,7 +49,7 @@ func predictSweepCmd(a *cli.App) *cobra.Command {
 	var f predictSweepFlags
 	c := cli.Command("sweep", "Measure a kernel over its number of blocks, calibrate, and predict the rest", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			return f.Metered(ctx, func(ctx context.Context) error { return predictSweep(a, ctx, f) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return predictSweep(a, ctx, f) })
 		})
 	fl := c.Flags()
 	f.AddBench(fl)

@@ -328,7 +328,7 @@ func (r *RooflineReport) render(w io.Writer, plot bool) {
 	}
 	fmt.Fprintln(w)
 	out.Table(w, out.Row{
-		">task", "name", ">flop/byte", ">flop/s", ">of roof", ">flop/J", ">power", ">against model", "",
+		">task", "-name", ">flop/byte", ">flop/s", ">of roof", ">flop/J", ">power", ">against model", "",
 	}, r.Points, roofTask.row)
 	if plot {
 		r.plot(w)

@@ -41,7 +41,7 @@ func rooflineSweepCmd(a *cli.App) *cobra.Command {
 			if err := errors.Join(f.validate(), session.Free(r.svg)); err != nil {
 				return err
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return runSweep(a, ctx, f, r) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return runSweep(a, ctx, f, r) })
 		})
 	fl := c.Flags()
 	f.Cluster.AddTo(fl)

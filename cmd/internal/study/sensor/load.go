@@ -43,7 +43,7 @@ func sensorLoadCmd(a *cli.App) *cobra.Command {
 			if err := f.validate(); err != nil {
 				return err
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return sensorLoad(a, ctx, f) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return sensorLoad(a, ctx, f) })
 		})
 	fl := c.Flags()
 	f.AddBench(fl)

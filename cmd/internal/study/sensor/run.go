@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/analysis/sensor"
 	"github.com/wattmark/wattmark/analysis/validate"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
@@ -34,15 +35,17 @@ type SensorRunFlags struct {
 
 func sensorRunCmd(a *cli.App) *cobra.Command {
 	var f SensorRunFlags
+	var fl *pflag.FlagSet
 	c := cli.Command("run [flags] [-- program args]",
 		"Measure the energy of a kernel or program with the GPU's own sensor alone", nil,
 		func(ctx context.Context, args []string) error {
-			if err := f.check(args); err != nil {
+			if err := cmp.Or(f.Fits(fl), f.check(args)); err != nil {
 				return err
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return sensorRun(a, ctx, f, args) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return sensorRun(a, ctx, f, args) })
 		})
-	fl := c.Flags()
+	fl = c.Flags()
+	fl.SetInterspersed(false)
 	f.AddBench(fl)
 	cli.Section(fl, "The sensor, and the plan", func() { f.Plan.add(fl) })
 	fl.DurationVar(&f.Plan.Kernel, "length", 0,
@@ -104,7 +107,7 @@ func sensorRun(a *cli.App, ctx context.Context, f SensorRunFlags, args []string)
 	}
 	r := &SensorRunReport{Work: name}
 	s := &SensorTrials{Once: once, Seed: f.seed}
-	f.NoMethods = true
+	f.NoMethods, f.Program = true, len(args) > 0
 	b, done, err := run.NewBench(a, ctx, f.RunFlags, card, f.Name)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func sensorListCmd(a *cli.App) *cobra.Command {
 		}
 		return p, err
 	}
-	head := out.Row{"GPU", "field", "version", "made", "period", "model", "constant", "sees"}
+	head := out.Row{"GPU", "field", "-version", "--made", "period", "model", "constant", "sees"}
 	return stored.ListCmd(a, correct.Profiles, "profiles", "List the stored profiles of sensors", read, "", head,
 		func(p *StoredProfile) out.Row {
 			constant := map[bool]measure.Seconds{true: p.Tau, false: p.Window}[p.Model == sensor.FirstOrder]

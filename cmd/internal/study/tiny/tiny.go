@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/cmd/internal/bench"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/run"
 	"github.com/wattmark/wattmark/cmd/internal/session"
@@ -68,6 +69,8 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags, insert gpu.Insert, ke
 	defer done()
 	var plan tiny.Plan
 	var length measure.Seconds
+	progress := out.NewProgress(a)
+	b.Meter.Progress = progress.Update
 	b.Prepare = func(ctx context.Context) (err error) { // it tries the kernel out
 		plan, length, err = f.plan(ctx, b.Meter.Monitor, runner, insert)
 		if err == nil && f.dryRun {
@@ -75,6 +78,7 @@ func runTiny(a *cli.App, ctx context.Context, f tinyFlags, insert gpu.Insert, ke
 		}
 		if err == nil {
 			a.Stepf("%s\n", planText(plan, length))
+			progress.Expect(f.WarmUp + plan.Takes(length))
 		}
 		return err
 	}
@@ -163,20 +167,22 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f tinyFlags
-	var given func(flag string) bool
+	var fl *pflag.FlagSet
 	c := cli.Command("tiny", "Measure a kernel far shorter than the meter can bracket", cobra.NoArgs,
 		func(ctx context.Context, _ []string) error {
-			if given("until-u") && !(f.u > 0) {
+			if fl.Changed("until-u") && !(f.u > 0) {
 				return cli.Usagef("--until-u %v: want more than 0", f.u)
+			}
+			if err := f.fits(fl); err != nil {
+				return err
 			}
 			insert, kernel, err := f.insert()
 			if err != nil {
 				return err
 			}
-			return f.Metered(ctx, func(ctx context.Context) error { return runTiny(a, ctx, f, insert, kernel) })
+			return f.Metered(ctx, a, func(ctx context.Context) error { return runTiny(a, ctx, f, insert, kernel) })
 		})
-	fl := c.Flags()
-	given = fl.Changed
+	fl = c.Flags()
 	f.AddBench(fl)
 	fl.StringVar(&f.method, "scheme", "contrast", "contrast, fold or repeat")
 	fl.StringVar(&f.carrier, "carrier", "half", "benchmark that surrounds the launches: half, compute or memory")
@@ -213,6 +219,15 @@ func (f *tinyFlags) addPlan(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.settle, "settle", 1500*time.Microsecond,
 		"fold: how long the power may take to settle behind a launch")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the slices' dither")
+}
+
+// fits refuses flags of another scheme or kind of kernel.
+func (f *tinyFlags) fits(fl *pflag.FlagSet) error {
+	is := func(m tiny.Method) bool { return tiny.Method(f.method) == m }
+	return cmp.Or(f.Fits(fl),
+		cli.GoesWith(fl, is(tiny.Contrast), "--scheme contrast", "phase quads"),
+		cli.GoesWith(fl, is(tiny.Fold), "--scheme fold", "bins settle"),
+		cli.GoesWith(fl, is(tiny.Fold) || is(tiny.Repeat), "--scheme fold or repeat", "launches"))
 }
 
 // insert checks the flags and returns the kernel to insert between the slices of
@@ -367,16 +382,17 @@ func (f *tinyFlags) planned(e tiny.Expect, m tiny.Meter) (tiny.Plan, error) {
 // planText returns the plan in one line, with its duration and expected
 // uncertainty.
 func planText(p tiny.Plan, length measure.Seconds) string {
-	took := p.Takes(length).Round(10 * time.Millisecond)
+	took := measure.SecondsOf(p.Takes(length))
+	least, most := measure.SecondsOf(p.Slice), measure.SecondsOf(p.Slice+p.Dither)
 	switch p.Method {
 	case tiny.Repeat:
 		return fmt.Sprintf("plan: %d launches of %v back to back, %v", p.Launches, length, took)
 	case tiny.Fold:
-		return fmt.Sprintf("plan: %d launches of %v, %v to %v apart, %d bins, %v in all", p.Launches, length, p.Slice,
-			p.Slice+p.Dither, p.Bins, took)
+		return fmt.Sprintf("plan: %d launches of %v, %v to %v apart, %d bins, %v in all", p.Launches, length, least,
+			most, p.Bins, took)
 	}
 	text := fmt.Sprintf("plan: %d blocks of 4 phases of %d slices of %v to %v; %d launches of %v, %v in all",
-		p.Blocks, p.Slices, p.Slice, p.Slice+p.Dither, 2*p.Blocks*p.Slices, length, took)
+		p.Blocks, p.Slices, least, most, 2*p.Blocks*p.Slices, length, took)
 	if p.U > 0 {
 		text += fmt.Sprintf("; ± %.2g %% expected", 100*p.U)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/analysis/job"
 	"github.com/wattmark/wattmark/api/client"
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/compare"
@@ -242,7 +243,8 @@ func (h *jobHost) readService(ctx context.Context, address string, f totalFlags,
 	list := func(name, job string) (list []client.Task, err error) {
 		for t, err := range c.Tasks(ctx, client.Query{Name: name, Job: job, Since: q.Since, Until: q.Until}) {
 			if err != nil {
-				return nil, fmt.Errorf("asking for its tasks: %s", status.Convert(err).Message())
+				text, _ := wire.Lost(status.Convert(err).Message(), "")
+				return nil, fmt.Errorf("asking for its tasks: %s", text)
 			}
 			// A host of an older version ignores the job and returns all tasks.
 			if job == "" || t.Job == job {

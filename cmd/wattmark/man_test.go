@@ -75,7 +75,7 @@ func TestManualPages(t *testing.T) {
 var noTable = map[string]bool{
 	"wattmark auth cert": true, "wattmark auth init": true, "wattmark auth revoke": true, "wattmark auth token": true,
 	"wattmark bench monitor": true, "wattmark certificate make": true, "wattmark certificate schema": true, "wattmark cluster node": true, "wattmark cluster trial": true, "wattmark emulate connect": true,
-	"wattmark host": true, "wattmark monitor": true, "wattmark ptd": true, "wattmark relay": true, "wattmark store": true,
+	"wattmark help": true, "wattmark host": true, "wattmark monitor": true, "wattmark ptd": true, "wattmark relay": true, "wattmark store": true,
 	"wattmark instructions delete": true, "wattmark instructions import": true, "wattmark instructions run": true,
 }
 

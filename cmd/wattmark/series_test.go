@@ -81,7 +81,7 @@ func TestRunUntilU(t *testing.T) {
 		t.Errorf("%+v\n%s", e, &p.err)
 	}
 	if x := seriesTask(t, r, 1); x.Tags[compare.TagPlanned] != "8" ||
-		!strings.Contains(p.err.String(), "8 are enough for U of 10%") {
+		!strings.Contains(p.err.String(), "8 are enough for U of 10 %") {
 		t.Errorf("tags %v\n%s", x.Tags, &p.err)
 	}
 }

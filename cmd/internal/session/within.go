@@ -423,7 +423,7 @@ func FindForProgram(selector string) (*FoundGPU, error) {
 // selector, its identity is known only after it is opened.
 func FindCUDA(selector string) (*cuda.Device, error) {
 	i, err := os.Stat(selector)
-	if strings.Contains(selector, "/") || err == nil && i.Mode().Type() == os.ModeSocket {
+	if filepath.IsAbs(selector) || err == nil && i.Mode().Type() == os.ModeSocket { // a MIG's name may have slashes
 		return nil, cli.Usagef("--gpu %s is no index, UUID or PCI bus id; the simulated GPU of a socket is sim:%s", selector,
 			selector)
 	}

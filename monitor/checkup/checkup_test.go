@@ -321,6 +321,7 @@ func TestSupplyEvents(t *testing.T) {
 		"nothing there":    {func(v []float64) { v[2], v[3] = 0.02, 0.01 }, nil},
 		"probe fell off":   {func(v []float64) { v[3] = 0.01 }, []string{"pcie_12v reads 10 mV, a supply of 12 V; no voltage"}},
 		"rails swapped":    {func(v []float64) { v[1], v[3] = v[3], v[1] }, []string{"pcie_3v3 reads", "pcie_12v reads 3.31 V, a supply of 12 V; swapped with pcie_3v3"}},
+		"another's cable":  {func(v []float64) { v[4], v[5] = 54.05, 54 }, []string{"aux_12v_1 reads 54 V, a supply of 12 V"}},
 		"half the voltage": {func(v []float64) { v[1] = 1.655 }, []string{"pcie_3v3 reads 1.655 V, a supply of 3.3 V; outside of ± 9 %"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,5 +349,16 @@ func TestSupplyEvents(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A cable whose name claims no voltage may have more than 12 V.
+func TestSupplyOfABoard(t *testing.T) {
+	s := bench()
+	s.Rails[2].Name = "board"
+	for v, want := range map[measure.Volt]Level{54: Fine, 12.1: Fine, 3.31: Fault, -12: Fault, 0: Fault} {
+		if f := Supplies(&s, []measure.Volt{3.3, 12, v}); f[2].Level != want {
+			t.Errorf("%v: %+v, want %v", v, f[2], want)
+		}
 	}
 }

@@ -139,7 +139,7 @@ test-slow: ## the other tests that take minutes
 QUICK = $(shell $(GO) list $(PKGS) | grep -v -e /cmd/wattmark -e /cmd/libwattmark -e /cmd/trial -e /cmd/internal/perf -e /store/postgres -e /store/relay -e /store/cluster -e /api/web -e /packaging -e /monitor/emulator$$)
 check: ## the inner loop: build, vet, staticcheck, the house's rules, fast tests
 	$(GO) build $(PKGS)
-	$(GO) vet $(PKGS)
+	$(GO) vet -tags slow,grpcnotrace $(PKGS) # with the slow tests
 	$(GO) tool staticcheck $(PKGS)
 	$(GO) test -short $(QUICK)
 	$(GO) test -run Golden ./cmd/wattmark
@@ -160,7 +160,7 @@ bench: ## benchmarks
 
 lint: $(BUF) lint-page ## formatting, vet, staticcheck, proto style, the page's types and rules
 	@bad=$$($(GO) tool gofumpt -l $(GOFILES)); if [ -n "$$bad" ]; then echo "not formatted (run: go tool gofumpt -w):"; echo "$$bad"; exit 1; fi
-	$(GO) vet $(PKGS)
+	$(GO) vet -tags slow,grpcnotrace $(PKGS) # with the slow tests
 	$(GO) tool staticcheck $(PKGS)
 	$(BUF) lint
 

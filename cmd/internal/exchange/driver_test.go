@@ -49,7 +49,7 @@ func recordedSensor(t *testing.T, name string) *sensor.Identified {
 	for _, k := range host.Kernels {
 		ph = append(ph, sensor.Phase{Name: "kernel", From: measure.SecondsOf(k.Start.Sub(host.Started)), To: measure.SecondsOf(k.End.Sub(host.Started))})
 	}
-	spec := host.Marker.Spec()
+	spec := marker.Spec(host.Marker)
 	for i := 0; i+1 < len(host.Played); i++ {
 		x, next := host.Played[i], host.Played[i+1]
 		chips := spec.Chips(marker.Kind(x.Kind))

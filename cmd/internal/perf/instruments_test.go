@@ -198,13 +198,15 @@ type counting struct {
 	begun       func() // called with the first block
 }
 
-// streamFor streams for length from the first block on, for which it waits a minute: a busy machine takes longer for it
-// than for all that follow.
+// streamFor streams for length from the first block on, or from when the instrument samples where that delivers at the
+// end. It waits a minute for that: a busy machine takes longer for it than for all that follows.
 func streamFor(ctx context.Context, d instrument.Instrument, length time.Duration) (*counting, error) {
 	ctx, cancel := context.WithTimeout(ctx, length+time.Minute)
 	defer cancel()
 	n := &counting{begun: func() { time.AfterFunc(length, cancel) }}
-	err := d.Stream(ctx, instrument.SinkOf(n))
+	sink := instrument.SinkOf(n)
+	sink.Armed = func(time.Time) error { n.begun(); return nil } // it delivers once its context ends
+	err := d.Stream(ctx, sink)
 	if err == nil && n.scans == 0 {
 		err = errors.New("no samples within a minute")
 	}

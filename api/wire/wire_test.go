@@ -274,7 +274,7 @@ func TestWithPort(t *testing.T) {
 	}
 }
 
-// A connection that was not made is told with its cause, and the remedy where that is known.
+// Lost returns the cause of a connection that was not made, and the remedy.
 func TestLost(t *testing.T) {
 	const dial = `connection error: desc = "transport: Error while dialing: `
 	const preface = `connection error: desc = "error reading server preface: `

@@ -180,8 +180,9 @@ func (c *Capture) askStop() {
 	}
 	c.move(StopAsked)
 	c.publish("")
-	if tail += c.owner.cfg.StopTail; c.header.Marker.Code == marker.None {
-		tail = 0
+	tail += c.owner.cfg.StopTail
+	if c.header.Marker.Code == marker.None {
+		tail = 0 // no marker is on its way
 	}
 	c.target = c.pipe.DeviceTime(time.Now()) + tail
 	if c.awaited() {

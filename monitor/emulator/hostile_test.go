@@ -441,7 +441,7 @@ func TestHostileDevicesOfAllKinds(t *testing.T) {
 	}
 }
 
-// Whatever a device sends, and whenever: its driver ends, takes little memory, tells
+// Whatever a device sends, and whenever: its driver ends, takes little memory, reports
 // what was lost, and works with the next device.
 func TestHostileDevices(t *testing.T) {
 	coverage.Long(t)

@@ -272,10 +272,10 @@ func (p *Pipeline) Exhausted() error {
 // AwaitsStop reports whether a stop marker may still arrive, or what is kept behind it; without markers, whether any
 // sample may.
 func (p *Pipeline) AwaitsStop() bool {
-	if p.header.Marker.Code == marker.None || p.exhausted {
-		return !p.exhausted
+	if p.exhausted {
+		return false
 	}
-	return !p.closed() || p.tb.Seconds(p.stitch.endTick) < p.trim.Stop.End+wall.Reach(&p.header.Setup)
+	return p.header.Marker.Code == marker.None || !p.closed() || p.tb.Seconds(p.stitch.endTick) < p.trim.Stop.End+wall.Reach(&p.header.Setup)
 }
 
 // closed reports whether the task's stop marker was seen. One of a kernel, within the task, is not

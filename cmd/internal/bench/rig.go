@@ -176,7 +176,7 @@ func (r *calRig) index(name string) (int, error) {
 }
 
 // check refuses channels that the bench lacks, and values that are none of theirs, before anything is measured. Where
-// the monitor has not read its instrument yet, the measurement tells.
+// the monitor has not read its instrument yet, nothing is refused: the measurement fails then.
 func (r *calRig) check(ctx context.Context, list []known) error {
 	b, err := r.client.GetBench(ctx)
 	if err != nil || len(b.Setup.Channels) == 0 {

@@ -141,7 +141,7 @@ func fileName(what string) string {
 	return name[max(0, len(name)-longest):]
 }
 
-// StateFolder returns StatePath, and makes the folder.
+// StateFolder makes the folder of StatePath, and returns its path.
 func StateFolder(below ...string) (string, error) {
 	dir, err := StatePath(below...)
 	if err == nil {

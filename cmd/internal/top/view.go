@@ -230,7 +230,7 @@ func (v TopView) head(s *topState) []string {
 	return append(lines, "")
 }
 
-// warning returns a text in as many lines as it needs, three at most: its end tells what to do.
+// warning wraps a text into three lines at most. The remedy is at its end.
 func (v TopView) warning(text string) []string {
 	lines := strings.Split(ansi.Wrap(cli.OneLine(text), max(v.Width, 1), ""), "\n")
 	return lists.Map(lines[:min(len(lines), 3)], func(l string) string { return v.Look.Warn(l) })

@@ -256,7 +256,7 @@ func renderCommon(w io.Writer, list []compare.Cancelled) {
 	}
 	for _, by := range order {
 		s := sums[by]
-		// The spool's place tells two meters apart, and means nothing to readers.
+		// The path of the spool distinguishes meters, but is left out of the text.
 		if meter, place, ok := strings.Cut(by, " at "+cli.SpoolScheme); ok {
 			_, more, _ := strings.Cut(place, ", ")
 			by = meter + ", " + more

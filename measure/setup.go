@@ -259,6 +259,10 @@ type Response struct {
 // time constant, the standard length of an average with the same noise. What changes in the rest of Update is missed.
 func (r Response) Seen() Seconds { return max(r.Window, 2*r.Tau) }
 
+// LooksAway reports whether values rest on less than the time between them, so that work between two of them is misread
+// by any amount. A meter with a value every 5 ms or faster counts as one that samples.
+func (r Response) LooksAway() bool { return r.Update > max(r.Seen(), 5e-3) }
+
 // Sees returns Seen in words, for a meter that misses a part of Update.
 func (r Response) Sees() string {
 	if r.Seen() == 0 {

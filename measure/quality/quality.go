@@ -290,7 +290,7 @@ func (v *Verdict) result(s *measure.Setup, r *measure.Result) {
 			})
 		}
 	}
-	if m := s.Response; m.Update > m.Seen() && m.Update > 0 {
+	if m := s.Response; m.LooksAway() {
 		v.add(Reason{Cause: LooksAway, Level: Doubtful, Share: 1 - float64(m.Seen()/m.Update), Text: fmt.Sprintf(
 			"the meter %s: work that changes faster is misread by any amount", m.Sees())})
 	}

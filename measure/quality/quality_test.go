@@ -78,12 +78,16 @@ func TestACalibrationInForceIsNotMentioned(t *testing.T) {
 	}
 }
 
-// A lag that is longer than the time between two values misses nothing.
-func TestALongLagSeesAll(t *testing.T) {
-	in := clean()
-	in.Setup.Response = measure.Response{Tau: 0.058, Update: 0.015}
-	if v := Judge(in); v.Level != Good {
-		t.Errorf("%+v", v)
+func TestMetersThatDoNotLookAway(t *testing.T) {
+	for name, r := range map[string]measure.Response{
+		"a lag longer than the time between values":               {Tau: 0.058, Update: 0.015},
+		"one of a bench that samples more slowly than the others": {Update: 209e-6},
+	} {
+		in := clean()
+		in.Setup.Response = r
+		if v := Judge(in); v.Level != Good {
+			t.Errorf("%s: %+v", name, v)
+		}
 	}
 }
 

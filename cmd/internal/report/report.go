@@ -226,12 +226,9 @@ func NewReport(t *store.Task, db string) *Report {
 	return r
 }
 
-// Caution returns a warning if the meter averages over less than the time between its
-// values: it misses the power in between. A meter with a value every 5 ms or faster counts
-// as a sampler and gets no warning. Empty if there is none.
+// Caution returns a warning if the meter looks away between its values. Empty if there is none.
 func Caution(m measure.Response) string {
-	const sampler = 5e-3 // seconds
-	if m.Update <= m.Seen() || m.Update <= sampler {
+	if !m.LooksAway() {
 		return ""
 	}
 	return fmt.Sprintf("this meter %s: work that changes faster is misread, by any amount, beyond ± U", m.Sees())

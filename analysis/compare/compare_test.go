@@ -389,6 +389,7 @@ func TestVerdict(t *testing.T) {
 		{side(1, 100, 0), side(1, 100.1, 0), []string{"which is an assumption", "in pairs of random order"}},
 		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"energy 2, time 1 (nothing is known of the meters' uncertainty)"}},
 		{side(4, 100, 0), side(4, 100.1, 0), []string{"Nothing is known", "equal to the last digit"}},
+		{side(1, 100, 0), []Run{{Energy: 30, Time: 1}, {Energy: 300, Time: 1}}, []string{"energy 0.949 to a factor above 1000, time 0.5"}},
 		{side(2, 100, 0.01), side(2, 100.1, 0.01), []string{"A test needs 4 pairs of random order, or 6 runs in turns"}},
 	} {
 		inOrder(strings.Repeat("AB", len(c.a))+strings.Repeat("B", len(c.b)-len(c.a)), c.a, c.b)

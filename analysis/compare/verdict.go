@@ -115,22 +115,40 @@ func ratioText(e *Effect) string {
 	if !(u > 0) || math.IsInf(u, 0) {
 		return fmt.Sprintf("%.4g", e.Ratio)
 	}
+	if loose := Loose(e.Low, e.High); loose != "" {
+		return fmt.Sprintf("%.3g %s", e.Ratio, loose)
+	}
 	d := max(decimals(u), 3)
 	return fmt.Sprintf("%.*f ± %.*f", d, e.Ratio, d, u)
 }
 
-// amount is a change with its interval: "12.3 ± 0.8 % less".
+// amount is a change with its interval: "12.3 ± 0.8 % less", "69 % less to a factor of 40".
 func amount(e *Effect) string {
 	c, u := 100*float64(e.Relative), 100*e.ChangeU()
 	word := "more"
 	if c < 0 {
 		word = "less"
 	}
+	if loose := Loose(e.Low, e.High); loose != "" {
+		return fmt.Sprintf("%.3g %% %s %s", math.Abs(c), word, loose)
+	}
 	digits := decimals(u)
 	if u < 10 {
 		digits = max(digits, 1)
 	}
 	return fmt.Sprintf("%.*f ± %.*f %% %s", digits, math.Abs(c), digits, u, word)
+}
+
+// Loose states an interval of a positive quantity by the factor to either side, where that is above 3 and half of the
+// width means little: "to a factor of 25". It is empty for others.
+func Loose(low, high float64) string {
+	switch f := math.Sqrt(high / low); {
+	case f > 1000:
+		return "to a factor above 1000"
+	case f > 3:
+		return fmt.Sprintf("to a factor of %.2g", f)
+	}
+	return ""
 }
 
 // decimals is how many make two digits of u where it begins with a 1 or a 2, else one.

@@ -222,13 +222,12 @@ func (r *CompareReport) renderEffects(w io.Writer) {
 	short := map[compare.Quantity]string{compare.EDP: "EDP", compare.ED2P: "ED²P"}
 	for i := range r.Quantities {
 		e := &r.Quantities[i]
-		row(cmp.Or(short[e.Quantity], e.Name), measure.FormatU(e.A.Value, e.A.U(), e.Unit),
-			measure.FormatU(e.B.Value, e.B.U(), e.Unit), changeText(e.Change), pText(e.Corrected))
+		row(cmp.Or(short[e.Quantity], e.Name), meanText(e.A, e.Unit), meanText(e.B, e.Unit), changeText(e.Change),
+			pText(e.Corrected))
 	}
 	for _, x := range r.Work {
 		unit := "J/" + x.Unit
-		row("energy by "+x.Unit, measure.FormatU(x.A.Value, x.A.U(), unit), measure.FormatU(x.B.Value, x.B.U(), unit),
-			changeText(x.Change), pText(x.Corrected))
+		row("energy by "+x.Unit, meanText(x.A, unit), meanText(x.B, unit), changeText(x.Change), pText(x.Corrected))
 		row(x.Unit+" a second", measure.FormatSI(x.RateA, x.Unit+"/s"), measure.FormatSI(x.RateB, x.Unit+"/s"), "", "")
 	}
 	t.Render()
@@ -294,11 +293,22 @@ func coveredText(c compare.Coverage) string {
 	return cmp.Or(texts[c], "one side's scatter")
 }
 
+// meanText formats a side's mean with half the width of its interval, or a factor where that is wide.
+func meanText(m compare.Mean, unit string) string {
+	if loose := compare.Loose(m.Low, m.High); loose != "" {
+		return measure.FormatSI(m.Value, unit) + " " + loose
+	}
+	return measure.FormatU(m.Value, m.U(), unit)
+}
+
 // changeText formats a change in percent, with half the width of its interval where there
 // is one.
 func changeText(c compare.Change) string {
 	if !measure.Known(c.ChangeLow) || !measure.Known(c.ChangeHigh) {
 		return fmt.Sprintf("%+.2f %%", 100*c.Relative)
+	}
+	if loose := compare.Loose(float64(1+c.ChangeLow), float64(1+c.ChangeHigh)); loose != "" {
+		return fmt.Sprintf("%+.3g %% %s", 100*c.Relative, loose)
 	}
 	u := float64(100*c.ChangeHigh-100*c.ChangeLow) / 2
 	d := measure.Decimals(u)

@@ -43,18 +43,24 @@ const (
 	FalseGap       Kind = "gap"  // an event of lost scans that are there
 )
 
+// ChunkNo is the number of a chunk in its task. NoChunk, its zero in JSON, stands for none.
+type ChunkNo int64
+
 // NoChunk stands for none in a Finding.
-const NoChunk = -1
+const NoChunk ChunkNo = -1
+
+// IsZero reports whether there is no chunk.
+func (n ChunkNo) IsZero() bool { return n == NoChunk }
 
 // Finding is one damage.
 type Finding struct {
-	Kind  Kind
-	Task  TaskID // 0 for the file as a whole
-	Chunk int64  // NoChunk where it is of no chunk
-	What  string // with the place
+	Kind  Kind    `json:"kind"`
+	Task  TaskID  `json:"task_id,omitempty"` // 0 for the file as a whole
+	Chunk ChunkNo `json:"chunk,omitzero"`    // NoChunk where it is of no chunk
+	What  string  `json:"what"`              // with the place
 	// Remedy is the next step for the user. Repair mends findings that are Mendable.
-	Remedy   string
-	Mendable bool
+	Remedy   string `json:"remedy"`
+	Mendable bool   `json:"mendable"`
 
 	name        string          // of BadSchema
 	calibration int64           // of BadCalibration
@@ -75,8 +81,11 @@ type CheckOptions struct {
 
 // CheckReport counts the objects that Check read, and lists its findings.
 type CheckReport struct {
-	Tasks, Chunks, Scans, Pages uint64
-	Findings                    []Finding
+	Tasks    uint64    `json:"tasks"`
+	Chunks   uint64    `json:"chunks"`
+	Scans    uint64    `json:"samples"` // one reading of all channels each
+	Pages    uint64    `json:"pyramid_pages"`
+	Findings []Finding `json:"findings"` // never nil
 }
 
 // checker is one Check. Its steps add findings and go on; an error ends the check only where the source of
@@ -113,7 +122,7 @@ func (d *DB) Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) 
 	const op = "check the database"
 	// A file without a log would keep writers out for as long as it is read.
 	d.beside()
-	c := &checker{d: d, opt: opt, strange: map[int64]bool{}}
+	c := &checker{d: d, opt: opt, out: CheckReport{Findings: []Finding{}}, strange: map[int64]bool{}}
 	// The order matters: calibrations come before the tasks, which consult strange.
 	ids := []TaskID{opt.Task}
 	if opt.Task == 0 {

@@ -15,9 +15,10 @@ import (
 
 // head is a chunk's row.
 type head struct {
-	no, first, n, tick int64
-	columns            int64 // that are stored
-	cold               bool
+	no             ChunkNo
+	first, n, tick int64
+	columns        int64 // that are stored
+	cold           bool
 }
 
 // taskState is a task as a check sees it, at one moment.

@@ -141,7 +141,7 @@ func TestCheckNamesDamageAndRepairMendsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm  string
 		kind  Kind
-		chunk int64
+		chunk ChunkNo
 		cut   bool // samples are lost
 	}{
 		"a flipped bit":       {`UPDATE chunk_column SET data=CAST(x'a1'||substr(data,2) AS BLOB) WHERE task_id=1 AND chunk_no=2 AND col=3`, BadChunk, 2, true},

@@ -349,7 +349,7 @@ func (t *rolling) end(run []head, whole bool) (next uint64, err error) {
 // thin puts the sums of chunks in their place, or adds them to those before; false where the run is too short.
 func (t *rolling) thin(s *session, part, run []head) bool {
 	sh := shape{t.setup.Timebase, len(t.setup.Channels)}
-	read := func(no int64) (c *chunk.Chunk) {
+	read := func(no ChunkNo) (c *chunk.Chunk) {
 		c = &chunk.Chunk{}
 		s.fail(readChunk(t.ctx, s.on, t.id, uint64(no), sh, c))
 		return c
@@ -359,7 +359,7 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 	var no sql.NullInt64
 	s.row(`SELECT max(chunk_no) FROM chunk WHERE task_id=? AND chunk_no<?`, t.id, first.no).into(&no)
 	if no.Valid {
-		behind = read(no.Int64)
+		behind = read(ChunkNo(no.Int64))
 	}
 	scans := last.end() - first.first
 	switch {
@@ -386,7 +386,7 @@ func (t *rolling) thin(s *session, part, run []head) bool {
 	s.fail(err)
 	from, gone := first.no, int64(len(part))
 	if behind != nil {
-		from, gone = int64(behind.No), gone+1
+		from, gone = ChunkNo(behind.No), gone+1
 		s.exec(`DELETE FROM event WHERE task_id=? AND kind=? AND first_scan=?`,
 			t.id, measure.EventThinned, int64(c.FirstScan))
 	}

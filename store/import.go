@@ -161,7 +161,7 @@ type salvage struct {
 
 // forgive records damage of the source as a loss and returns nil; other errors it returns. A nil
 // salvage returns every error.
-func (s *salvage) forgive(err error, what string, id TaskID, no int64) error {
+func (s *salvage) forgive(err error, what string, id TaskID, no ChunkNo) error {
 	if err == nil || s == nil || !isCorrupt(err) {
 		return err
 	}
@@ -258,7 +258,7 @@ func (c *copier) salvageChunk(s *session, no int64) {
 		c.chunkRows(s, where, c.id, no)
 		return
 	}
-	s.fail(c.broken.forgive(from.err, "its samples", c.id, no))
+	s.fail(c.broken.forgive(from.err, "its samples", c.id, ChunkNo(no)))
 	c.broken.gone++
 	// The chunk's head holds the number of scans that are lost.
 	from = c.from.reading(s.ctx)
@@ -266,7 +266,7 @@ func (c *copier) salvageChunk(s *session, no int64) {
 		s.exec(putEvent, c.new, head[0], measure.EventGap, head[1], 1, -1,
 			fmt.Sprintf("chunk %d could not be salvaged from a broken database", no))
 	}
-	s.fail(c.broken.forgive(from.err, "the head of a chunk", c.id, no))
+	s.fail(c.broken.forgive(from.err, "the head of a chunk", c.id, ChunkNo(no)))
 }
 
 // verdict returns the state and reason of a salvaged task of which so many chunks are here. One

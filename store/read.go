@@ -416,7 +416,7 @@ func (k *clips) chunk(h head, events []measure.Event) {
 func (k *clips) count(h head, channel int) error {
 	// The chunk is read through the caller's transaction, so that a retention or a repair at the same
 	// time cannot take it away between two queries.
-	if len(k.c.Columns) == 0 || int64(k.c.No) != h.no {
+	if len(k.c.Columns) == 0 || ChunkNo(k.c.No) != h.no {
 		sh := shape{k.t.Setup.Timebase, len(k.t.Setup.Channels)}
 		if err := readChunk(k.s.ctx, k.s.on, k.t.ID, uint64(h.no), sh, &k.c); err != nil {
 			// An empty chunk does not pass as the one read last.

@@ -171,7 +171,7 @@ func (d *DB) repairTask(ctx context.Context, id TaskID, findings []Finding, out 
 		if state == Running {
 			s.fail(errRuns)
 		}
-		r := repairer{session: s, id: id, gone: map[int64]bool{}}
+		r := repairer{session: s, id: id, gone: map[ChunkNo]bool{}}
 		for _, f := range findings {
 			r.mend(f, int(result.Int64))
 		}
@@ -214,11 +214,11 @@ var errRuns = errors.New("the task still runs")
 type repairer struct {
 	*session
 	id   TaskID
-	gone map[int64]bool // chunks that were set aside
-	lost int            // chunks set aside and holes found
-	fold bool           // the pyramid is to be made anew
-	sum  bool           // the results are to be computed anew
-	scan int64          // scans that are missing now
+	gone map[ChunkNo]bool // chunks that were set aside
+	lost int              // chunks set aside and holes found
+	fold bool             // the pyramid is to be made anew
+	sum  bool             // the results are to be computed anew
+	scan int64            // scans that are missing now
 }
 
 // mend handles one finding. Counts are set at the end in any case.

@@ -66,7 +66,7 @@ func dbBackupCmd(a *cli.App) *cobra.Command {
 			}
 			out := BackupReport{
 				Database: a.DB, File: file, Verified: map[bool]string{true: "quick", false: "full"}[quick],
-				SoundReport: newSoundReport(a.DB, r, quick),
+				SoundReport: SoundReport{a.DB, len(r.Findings) == 0, quick, *r},
 			}
 			if out.Bytes, err = fileSize(file); err != nil {
 				return err
@@ -118,7 +118,7 @@ type MergeReport struct {
 	Running   []store.TaskID  `json:"left_running"`
 	Analyses  int             `json:"analyses"`
 	Campaigns int             `json:"campaigns"`
-	Findings  []findingReport `json:"findings"`
+	Findings  []store.Finding `json:"findings"`
 }
 
 // newMergeReport converts store's report; its lists are never nil, for JSON.
@@ -128,7 +128,7 @@ func newMergeReport(db, file string, in *store.Imported) MergeReport {
 	})
 	return MergeReport{
 		Database: db, File: file, Tasks: append([]mergedTask{}, tasks...), Running: append([]store.TaskID{}, in.Running...),
-		Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: newFindings(in.Lost),
+		Analyses: in.Analyses, Campaigns: in.Campaigns, Findings: append([]store.Finding{}, in.Lost...),
 	}
 }
 
@@ -195,9 +195,9 @@ func printMerge(a *cli.App, r MergeReport, what, file string) error {
 	}
 	return a.Print(r, func(w io.Writer) {
 		for _, f := range r.Findings {
-			where := fmt.Sprintf("task %d", f.TaskID)
-			if f.Chunk != nil {
-				where += fmt.Sprintf(", chunk %d", *f.Chunk)
+			where := fmt.Sprintf("task %d", f.Task)
+			if f.Chunk != store.NoChunk {
+				where += fmt.Sprintf(", chunk %d", f.Chunk)
 			}
 			fmt.Fprintf(w, "%s: %s\n    → %s\n", where, f.What, f.Remedy)
 		}
@@ -244,7 +244,7 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w\nWhat came so far is kept: the same command goes on", err)
 	}
-	var bad []store.Finding
+	bad := []store.Finding{}
 	bar.Note("checking them")
 	// Only the tasks that came: the rest of the database is not the import's subject.
 	came := lists.Filter(in.Tasks, func(t *store.CopiedTask) bool { return !t.Known })
@@ -258,7 +258,7 @@ func dbImport(ctx context.Context, a *cli.App, other string) (err error) {
 	}
 	bar.End()
 	r := newMergeReport(a.DB, other, in)
-	r.Findings = newFindings(bad)
+	r.Findings = bad
 	what := fmt.Sprintf("%s: %s of %s, %d known already, %d analyses, %d campaigns", a.DB,
 		measure.Plural(len(came), "task"), other, len(in.Tasks)-len(came), in.Analyses, in.Campaigns)
 	if err := printMerge(a, r, what, ""); err != nil {

@@ -28,47 +28,13 @@ import (
 	"github.com/wattmark/wattmark/store"
 )
 
-// findingReport is one damage in JSON. Chunk is the chunk's number in its task, nil for a
-// finding about the task or the file. Mendable reports whether db repair can remove it.
-type findingReport struct {
-	Kind     string `json:"kind"`
-	TaskID   int64  `json:"task_id,omitempty"`
-	Chunk    *int64 `json:"chunk,omitempty"`
-	What     string `json:"what"`
-	Remedy   string `json:"remedy"`
-	Mendable bool   `json:"mendable"`
-}
-
 // SoundReport is the JSON of db check. Sound is true without findings; Quick marks a check
-// that left the chunks' contents out. Scans counts scans (one reading of all channels).
+// that left the chunks' contents out.
 type SoundReport struct {
-	Database string          `json:"database"`
-	Sound    bool            `json:"sound"`
-	Quick    bool            `json:"quick,omitempty"`
-	Tasks    uint64          `json:"tasks"`
-	Chunks   uint64          `json:"chunks"`
-	Scans    uint64          `json:"samples"`
-	Pages    uint64          `json:"pyramid_pages"`
-	Findings []findingReport `json:"findings"`
-}
-
-// newSoundReport returns the report of a check of the database db.
-func newSoundReport(db string, r *store.CheckReport, quick bool) SoundReport {
-	return SoundReport{db, len(r.Findings) == 0, quick, r.Tasks, r.Chunks, r.Scans, r.Pages, newFindings(r.Findings)}
-}
-
-// newFindings converts findings for JSON. The result is never nil, so that an empty list
-// prints as [] and not as null.
-func newFindings(list []store.Finding) []findingReport {
-	out := []findingReport{}
-	for _, f := range list {
-		r := findingReport{Kind: string(f.Kind), TaskID: int64(f.Task), What: f.What, Remedy: f.Remedy, Mendable: f.Mendable}
-		if f.Chunk != store.NoChunk {
-			r.Chunk = &f.Chunk
-		}
-		out = append(out, r)
-	}
-	return out
+	Database string `json:"database"`
+	Sound    bool   `json:"sound"`
+	Quick    bool   `json:"quick,omitempty"`
+	store.CheckReport
 }
 
 // dbCheckCmd returns db check, which prints the findings, then one line of totals with the
@@ -97,7 +63,7 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 			if opt.Quick {
 				verdict += ", by a quick look"
 			}
-			err = a.Print(newSoundReport(a.DB, r, opt.Quick), func(w io.Writer) {
+			err = a.Print(SoundReport{a.DB, len(r.Findings) == 0, opt.Quick, *r}, func(w io.Writer) {
 				printFindings(w, r.Findings)
 				fmt.Fprintf(w, "%s: %s, %s, %s, %s: %s\n", a.DB, measure.Plural(r.Tasks, "task"),
 					measure.Plural(r.Chunks, "chunk"),
@@ -186,9 +152,9 @@ func Commands(a *cli.App) []*cobra.Command {
 type RepairReport struct {
 	Database string          `json:"database"`
 	Done     bool            `json:"done"` // false: a dry run
-	Findings []findingReport `json:"findings"`
-	Mended   []findingReport `json:"mended"`
-	Left     []findingReport `json:"left"`
+	Findings []store.Finding `json:"findings"`
+	Mended   []store.Finding `json:"mended"`
+	Left     []store.Finding `json:"left"`
 	// Recomputed are tasks with a new result over the samples that remain; Marked are those
 	// whose result could not be computed; their reason names the cause.
 	Recomputed []store.TaskID `json:"recomputed"`
@@ -235,8 +201,8 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 		return err
 	}
 	r := RepairReport{
-		Database: a.DB, Done: yes, Findings: newFindings(found.Findings), Mended: []findingReport{},
-		Left: []findingReport{}, Recomputed: []store.TaskID{}, Marked: []store.TaskID{},
+		Database: a.DB, Done: yes, Findings: found.Findings, Mended: []store.Finding{},
+		Left: []store.Finding{}, Recomputed: []store.TaskID{}, Marked: []store.TaskID{},
 	}
 	if !yes {
 		bar.End()
@@ -264,7 +230,7 @@ func dbRepair(ctx context.Context, a *cli.App, task store.TaskID, yes bool) erro
 			return err
 		}
 	}
-	r.Mended, r.Left = newFindings(done.Mended), newFindings(done.Left)
+	r.Mended, r.Left = append(r.Mended, done.Mended...), append(r.Left, done.Left...)
 	for i, id := range done.Cut {
 		bar.Set(i, len(done.Cut))
 		bar.Note(fmt.Sprintf("computing task %d", id))

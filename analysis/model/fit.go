@@ -247,10 +247,10 @@ type Data struct {
 
 // Row is one kernel.
 type Row struct {
-	Name  string
-	Group string       // the application it belongs to; empty where none is known
-	Power measure.Watt // above zero; NaN where it is to be estimated
-	X     []float64    // in the order of the counters
+	Name  string       `json:"name"`
+	Group string       `json:"app,omitempty"` // the application it belongs to; empty where none is known
+	Power measure.Watt `json:"power_w"`       // above zero; NaN where it is to be estimated
+	X     []float64    `json:"x"`             // in the order of the counters
 }
 
 // Errors about data that a model cannot be made of wrap these.

@@ -16,7 +16,6 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/study/stored"
-	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -29,8 +28,8 @@ var kind = stored.Kind{Kind: "counter-model", Noun: "model", Family: "model"}
 type modelDocument struct {
 	Format int `json:"format"` // 1
 	modelHead
-	Fit      *model.Fit    `json:"fit"`
-	Training []trainingRow `json:"training"`
+	Fit      *model.Fit  `json:"fit"`
+	Training []model.Row `json:"training"` // X before standardisation, in the order of Features
 }
 
 // modelHead is the part of a model that its report shows as it is stored.
@@ -60,20 +59,9 @@ type heldDocument struct {
 	Bias   watt             `json:"bias_w"`
 }
 
-// trainingRow is one kernel of the training: power in W and the columns X, before
-// standardisation, in the order of modelDocument.Features.
-type trainingRow struct {
-	Name  string    `json:"name"`
-	App   string    `json:"app,omitempty"`
-	Power watt      `json:"power_w"`
-	X     []float64 `json:"x"`
-}
-
 // data returns the training rows as model.Data, as Train took them.
 func (m *modelDocument) data() *model.Data {
-	return &model.Data{Counters: m.Fit.Counters, Rows: lists.Map(m.Training, func(r trainingRow) model.Row {
-		return model.Row{Name: r.Name, Group: r.App, Power: r.Power, X: r.X}
-	})}
+	return &model.Data{Counters: m.Fit.Counters, Rows: m.Training}
 }
 
 // modelFitCmd returns model fit: train on all rows, cross-validate, prepare the prediction
@@ -139,14 +127,13 @@ func (f *studyFlags) fit(a *cli.App, ctx context.Context, files []string, o mode
 		return nil, err
 	}
 	doc := &modelDocument{
-		Format: 1, Fit: r.fit, modelHead: modelHead{
+		Format: 1, Fit: r.fit, Training: r.data.Rows, modelHead: modelHead{
 			Set: set.Name, Features: set.Features, PerSecond: r.PerSecond, Files: files,
 			Held: &heldDocument{r.FoldBy, r.Folds, r.MSE, r.MAPE, r.Bias}, Warnings: r.Warnings, Notes: t.Notes,
 		},
 	}
 	apps, all := map[string]bool{}, true // all rows name an application
 	for _, row := range r.data.Rows {
-		doc.Training = append(doc.Training, trainingRow{row.Name, row.Group, row.Power, row.X})
 		apps[row.Group] = true
 		all = all && row.Group != ""
 	}

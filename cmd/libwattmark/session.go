@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -370,7 +369,7 @@ func whence(ctx context.Context) *store.Provenance {
 	defer found.Unlock()
 	p, known := found.by[dir]
 	if !known {
-		p = measurement.CollectProvenance(ctx, libraryVersion(), measurement.CommandLine(how == "redact"))
+		p = measurement.CollectProvenance(ctx, measurement.WithRevision("libwattmark"), measurement.CommandLine(how == "redact"))
 		found.by[dir] = p
 	}
 	return p
@@ -380,15 +379,3 @@ var found = struct {
 	sync.Mutex
 	by map[string]*store.Provenance
 }{by: map[string]*store.Provenance{}}
-
-// libraryVersion names the source that the library was built from, where it is known.
-func libraryVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				return "libwattmark+" + s.Value[:12]
-			}
-		}
-	}
-	return "libwattmark"
-}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -292,6 +293,18 @@ func CollectProvenance(ctx context.Context, version string, command []string) *s
 		p.GitCommit, p.GitDirty = commit, err != nil || changes != ""
 	}
 	return p
+}
+
+// WithRevision returns a version with "+" and 12 digits of the Git revision if the build recorded one.
+func WithRevision(version string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				return version + "+" + s.Value[:12]
+			}
+		}
+	}
+	return version
 }
 
 // askGit asks the repository that the working directory lies in.

@@ -306,16 +306,12 @@ func applySettings(t *sensorTable, settings []string) error {
 // printSensors prints the configuration as a table or as JSON.
 func printSensors(a *cli.App, t sensorTable) error {
 	type sensor struct {
-		Sensor      int     `json:"sensor"`
-		Pair        string  `json:"pair"`
-		Type        string  `json:"type"`
-		Vref        float32 `json:"vref_v"`
-		Sensitivity float32 `json:"sensitivity"`
-		InUse       bool    `json:"in_use"`
+		Number int `json:"sensor"`
+		powersensor3.Sensor
 	}
 	var list []sensor
 	for i, s := range t {
-		list = append(list, sensor{i, s.Pair, s.Type, s.Vref, s.Sensitivity, s.InUse})
+		list = append(list, sensor{i, s})
 	}
 	return a.Print(map[string]any{"sensors": list}, func(w io.Writer) { printSensorTable(w, t) })
 }

@@ -439,16 +439,7 @@ const Release = "0.1.0"
 
 // Version returns the release, with "+" and 12 digits of the Git revision if the build
 // recorded one.
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				return Release + "+" + s.Value[:12]
-			}
-		}
-	}
-	return Release
-}
+func Version() string { return measurement.WithRevision(Release) }
 
 func (a *App) versionCmd() *cobra.Command {
 	return a.JSONFlag(Command("version", "Print the version", cobra.NoArgs, func(context.Context, []string) error {

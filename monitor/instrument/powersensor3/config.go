@@ -173,13 +173,13 @@ const SensorBytes = 41
 
 // Sensor is the stored configuration of one input.
 type Sensor struct {
-	Type string // "MLX10", "VOLTAGE" …; at most 15 bytes
-	Pair string // name of the pair; at most 15 bytes
+	Pair string `json:"pair"` // name of the pair; at most 15 bytes
+	Type string `json:"type"` // "MLX10", "VOLTAGE" …; at most 15 bytes
 	// Vref is the voltage at the converter for zero: value = (V − Vref)/Sensitivity.
-	Vref float32
+	Vref float32 `json:"vref_v"`
 	// Sensitivity is volts a unit: V/A on a current sensor, V/V on a voltage sensor.
-	Sensitivity float32
-	InUse       bool
+	Sensitivity float32 `json:"sensitivity"`
+	InUse       bool    `json:"in_use"`
 }
 
 // Unmarshal reads the stored form.

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -291,16 +290,18 @@ func (m *foreignRun) rows(r io.Reader) (iter.Seq2[validate.Sample, error], error
 // the meter's times comes from the file, else from --meter-start; without either the
 // first event stands in for it, and only a recovered offset is meaningful.
 func (f *RecordedFlags) readFiles() (*foreignRun, error) {
-	var kernels []recording.Kernel
-	var from, to time.Time
-	var header *metercsv.Header // and the time of the first row
-	err := cmp.Or(parsed(f.events, func(r io.Reader) (err error) {
-		kernels, from, to, err = recording.ParseKernels(r)
-		return err
-	}), parsed(f.meter, func(r io.Reader) (err error) {
-		header, _, err = metercsv.Read(r)
-		return err
-	}))
+	var from, to time.Time // the first and the last time of the kernels
+	kernels, err := cli.ReadFile(f.events, func(r io.Reader, name string) (k []recording.Kernel, err error) {
+		k, from, to, err = recording.ParseKernels(r)
+		return k, logfile.In(name, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	header, err := cli.ReadFile(f.meter, func(r io.Reader, name string) (*metercsv.Header, error) {
+		h, _, err := metercsv.Read(r)
+		return h, logfile.In(name, err)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -330,14 +331,4 @@ func (f *RecordedFlags) readFiles() (*foreignRun, error) {
 		return nil, err
 	}
 	return m, logfile.In(f.smi, m.setSensor(log, f.SmiTime))
-}
-
-// parsed reads a file by parse, whose errors it names.
-func parsed(path string, parse func(io.Reader) error) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return logfile.In(path, parse(file))
 }

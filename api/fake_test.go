@@ -138,11 +138,13 @@ func (m *memory) drop(which func(store.Task) bool, o store.DeleteOptions) (out s
 	return out, m.err
 }
 
-func (m *memory) NextChunk(_ context.Context, id store.TaskID) (no uint64, some bool, err error) {
-	if n := len(m.chunks[id]); n > 0 && m.err == nil {
-		return m.chunks[id][n-1].No + 1, true, nil
+func (m *memory) ChunkAt(_ context.Context, id store.TaskID, scan uint64) (no, firstScan uint64, err error) {
+	for i, c := range m.chunks[id] {
+		if i == 0 || c.FirstScan <= scan {
+			no, firstScan = c.No, c.FirstScan
+		}
 	}
-	return 0, false, m.err
+	return no, firstScan, m.err
 }
 
 func (m *memory) Chunks(_ context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error] {

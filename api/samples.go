@@ -32,7 +32,7 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_
 	}
 	r, err := newReading(&t, stream)
 	if err == nil && t.Result == nil {
-		_, r.base, _, err = s.chunkFrom(ctx, t.ID, 0)
+		_, r.base, err = s.db.ChunkAt(ctx, t.ID, 0)
 	}
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *Service) ReadSamples(req *pb.ReadSamplesRequest, stream pb.TaskService_
 	r.events = slices.DeleteFunc(r.events, func(e measure.Event) bool { // that do not touch the range
 		return r.over(e) && e.Kind != measure.EventOverRange || e.FirstScan >= r.end
 	})
-	from, err := s.seek(ctx, t.ID, r.from)
+	from, _, err := s.db.ChunkAt(ctx, t.ID, r.from)
 	if err != nil {
 		return err
 	}
@@ -91,42 +91,6 @@ func (s *Service) read(ctx context.Context, id store.TaskID, from uint64, r *rea
 		}
 	}
 	return r.eventsBefore(r.end)
-}
-
-// seek returns the number of the chunk that holds a scan, or of one before it.
-// Scans grow with chunk numbers, so it bisects: a dozen reads instead of the whole way.
-func (s *Service) seek(ctx context.Context, id store.TaskID, scan uint64) (uint64, error) {
-	const few = 4
-	next, _, err := s.db.NextChunk(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	first, _, found, err := s.chunkFrom(ctx, id, 0)
-	if err != nil || !found || next-first <= few {
-		return 0, err
-	}
-	i := sort.Search(int(min(next-first, math.MaxInt32)), func(i int) bool {
-		_, firstScan, found, e := s.chunkFrom(ctx, id, first+uint64(i))
-		if e != nil {
-			err = e
-		}
-		return !found || firstScan > scan
-	})
-	return first + uint64(max(0, i-1)), err
-}
-
-// chunkFrom returns the number and the first scan of the first chunk from a number on.
-func (s *Service) chunkFrom(ctx context.Context, id store.TaskID, no uint64) (
-	number, firstScan uint64, found bool, err error,
-) {
-	// A chunk is borrowed while its iteration lasts: take the numbers only.
-	for c, err := range s.db.Chunks(ctx, id, no) {
-		if err != nil {
-			return 0, 0, false, err
-		}
-		return c.No, c.FirstScan, true, nil
-	}
-	return 0, 0, false, nil
 }
 
 // Bounds on a batch: a reader with gRPC's default limit of 4 MiB must get it.

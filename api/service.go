@@ -45,7 +45,7 @@ type Database interface {
 	DeleteByName(ctx context.Context, name string, o store.DeleteOptions) (store.Deleted, error)
 	DeleteByUser(ctx context.Context, user string, o store.DeleteOptions) (store.Deleted, error)
 	Chunks(ctx context.Context, id store.TaskID, from uint64) iter.Seq2[*chunk.Chunk, error]
-	NextChunk(ctx context.Context, id store.TaskID) (no uint64, some bool, err error)
+	ChunkAt(ctx context.Context, id store.TaskID, scan uint64) (no, firstScan uint64, err error)
 	// Window is the window in use and Extent the stored span, in device time.
 	Window(ctx context.Context, id store.TaskID) (from, to measure.Seconds, ok bool, err error)
 	Extent(ctx context.Context, id store.TaskID) (from, to measure.Seconds, err error)

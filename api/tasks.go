@@ -45,7 +45,7 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		w = measure.Window{From: r.From, To: r.To}
 		res.Window, res.FirstScan = wire.Window(&w), r.FirstScan
 		res.Rails = lists.Map(r.Rails, wire.RailResult)
-	} else if _, res.FirstScan, _, err = s.chunkFrom(ctx, t.ID, 0); err != nil {
+	} else if _, res.FirstScan, err = s.db.ChunkAt(ctx, t.ID, 0); err != nil {
 		return nil, toStatus(doing, err)
 	}
 	if t.Clock != nil {

@@ -272,6 +272,15 @@ func (d *DB) Window(ctx context.Context, id TaskID) (from, to measure.Seconds, o
 	return from, to, ok && from < to, wrap(fmt.Sprintf("read the window of task %d", id), s.err)
 }
 
+// ChunkAt returns the number and the first scan of the last chunk of a task that begins at or before a scan: of its
+// first chunk where none does, and 0 without chunks.
+func (d *DB) ChunkAt(ctx context.Context, id TaskID, scan uint64) (no, firstScan uint64, err error) {
+	s := d.reading(ctx)
+	no = chunkAt(s, id, scan)
+	s.row(`SELECT first_scan FROM chunk WHERE task_id=? AND chunk_no=?`, id, int64(no)).found(&firstScan)
+	return no, firstScan, wrap(fmt.Sprintf("look for scan %d of task %d", scan, id), s.err)
+}
+
 // chunkAt returns the number of the last chunk that begins at or before a scan; 0
 // where none does. Chunks' scans grow with their numbers.
 func chunkAt(s *session, id TaskID, scan uint64) uint64 {

@@ -217,21 +217,31 @@ type InstructionCampaign struct {
 type InstructionRun struct {
 	Pass                int
 	Instruction, Layout string
-	// Block is false for the program without the instructions under test, loop and glue alone; Base
-	// names that program.
-	Level, Steps   int
-	Block          bool
-	Base           string
-	Turns, Threads uint64
-	Time           measure.Seconds
-	Cycles, X      uint64
-	Checked        bool
-	Reads          measure.Hertz
-	SM             measure.Hertz // zero where it is not known
-	Celsius        float64       // zero where it is not known
-	Error          string
-	// Power is the mean by each method.
-	Power map[string]measure.Watt
+	Level, Steps        int
+	ProgramRun
+}
+
+// ProgramRun is the run of a program, and what was measured of it.
+type ProgramRun struct {
+	// Block is false for the program without the instructions under test, loop and glue alone, or with none: idle.
+	Block bool `json:"block"`
+	// Base names the program without them by its content; empty for idle.
+	Base string `json:"base,omitempty"`
+	// Turns of the loop, threads that ran it, time from launch to synchronisation,
+	// and cycles of thread 0.
+	Turns   uint64          `json:"turns"`
+	Threads uint64          `json:"threads"`
+	Time    measure.Seconds `json:"time_s"`
+	Cycles  uint64          `json:"cycles"`
+	// X is the register of thread 0 at the end; Checked: it is the value that Go computes.
+	X       uint64 `json:"x"`
+	Checked bool   `json:"checked"`
+	// Power is the mean by each method, Reads how often a second it was read.
+	Power   map[string]measure.Watt `json:"power_w"`
+	Reads   measure.Hertz           `json:"reads_hz"`
+	SM      measure.Hertz           `json:"sm_hz,omitempty"`   // zero where it is not known
+	Celsius float64                 `json:"celsius,omitempty"` // of the GPU, zero where it is not known
+	Error   string                  `json:"error,omitempty"`
 }
 
 // BeginInstructions records a campaign. One of the same GPU that began at the same instant is ErrConflict.

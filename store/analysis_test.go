@@ -121,12 +121,17 @@ func campaign(at time.Time) InstructionCampaign {
 
 func someRuns() []InstructionRun {
 	return []InstructionRun{
-		{Instruction: "idle", Layout: "one-thread", Time: 0.3, Reads: 4e5, Power: map[string]measure.Watt{"sma": 125.5, "instant": 126}},
 		{
-			Pass: 1, Instruction: "div.rn.f64", Layout: "whole-gpu", Level: 3, Steps: 200, Block: true, Base: "ab", Turns: 1e6, Threads: 270336,
-			Time: 0.41, Cycles: 1 << 40, X: 1<<63 | 5, Checked: true, Reads: 5e5, SM: 1.98e9, Celsius: 41, Power: map[string]measure.Watt{"mtsm": 410.25},
+			Instruction: "idle", Layout: "one-thread",
+			ProgramRun: ProgramRun{Time: 0.3, Reads: 4e5, Power: map[string]measure.Watt{"sma": 125.5, "instant": 126}},
 		},
-		{Instruction: "add.bf16", Layout: "one-thread", Error: "no such instruction"},
+		{
+			Pass: 1, Instruction: "div.rn.f64", Layout: "whole-gpu", Level: 3, Steps: 200, ProgramRun: ProgramRun{
+				Block: true, Base: "ab", Turns: 1e6, Threads: 270336, Time: 0.41, Cycles: 1 << 40, X: 1<<63 | 5, Checked: true,
+				Reads: 5e5, SM: 1.98e9, Celsius: 41, Power: map[string]measure.Watt{"mtsm": 410.25},
+			},
+		},
+		{Instruction: "add.bf16", Layout: "one-thread", ProgramRun: ProgramRun{Error: "no such instruction"}},
 	}
 }
 

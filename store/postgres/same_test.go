@@ -412,8 +412,10 @@ func (k *talk) instructions() {
 	k.say("begin campaign again", err)
 	for i := range 3 {
 		n, err := k.d.AddInstruction(k.ctx, id, store.InstructionRun{
-			Pass: i, Instruction: "FFMA", Layout: "l", Level: 1, Steps: 2, Block: i == 1, Turns: 1<<64 - 1, Time: 0.1, Checked: true, Reads: 100,
-			SM: measure.Hertz(float64(i) * 1.9876543219e9), Celsius: 40.5 * float64(i), Power: map[string]measure.Watt{"a": 1, "b": 2.5},
+			Pass: i, Instruction: "FFMA", Layout: "l", Level: 1, Steps: 2, ProgramRun: store.ProgramRun{
+				Block: i == 1, Turns: 1<<64 - 1, Time: 0.1, Checked: true, Reads: 100, SM: measure.Hertz(float64(i) * 1.9876543219e9),
+				Celsius: 40.5 * float64(i), Power: map[string]measure.Watt{"a": 1, "b": 2.5},
+			},
 		})
 		k.say("add run", err, n)
 	}

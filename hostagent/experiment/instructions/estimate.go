@@ -59,7 +59,7 @@ func (r *Run) base() partner { return partner{r.Campaign.UnixNano(), r.Pass, r.S
 
 // idle names the mean power at rest that belongs to this run.
 func (r *Run) idle(m Method) partner {
-	return partner{campaign: r.Campaign.UnixNano(), s: Setting{Layout: r.Layout}, name: string(m)}
+	return partner{campaign: r.Campaign.UnixNano(), s: Setting{Layout: r.Layout}, name: m}
 }
 
 // cell is one place of the table.
@@ -208,27 +208,7 @@ type Run struct {
 	Seed    uint64 `json:"seed,omitempty"`
 	Host    string `json:"host,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Block is false for the kernel without the block, or with none: idle.
-	Block bool `json:"block"`
-	// Base names the program without the block by its content; empty for idle.
-	Base string `json:"base,omitempty"`
-	// Turns of the loop, threads that ran it, time from launch to synchronisation,
-	// and cycles of thread 0.
-	Turns   uint64          `json:"turns"`
-	Threads uint64          `json:"threads"`
-	Time    measure.Seconds `json:"time_s"`
-	Cycles  uint64          `json:"cycles"`
-	// X is the register of thread 0 at the end; Checked: it is the value that Go computes.
-	X       uint64 `json:"x"`
-	Checked bool   `json:"checked"`
-	// Power is each method's mean.
-	Power map[Method]measure.Watt `json:"power_w"`
-	// Reads a second of the power.
-	Reads measure.Hertz `json:"reads_hz"`
-	SM    measure.Hertz `json:"sm_hz,omitempty"`
-	// Celsius is the GPU's temperature.
-	Celsius float64 `json:"celsius,omitempty"`
-	Error   string  `json:"error,omitempty"`
+	store.ProgramRun
 
 	span gpu.Span
 }
@@ -319,40 +299,22 @@ func (r *Run) valid() error {
 
 // Stored is a run as the database keeps it, and its campaign, without a number.
 func (r *Run) Stored() (store.InstructionCampaign, store.InstructionRun) {
-	out := store.InstructionRun{
-		Pass: r.Pass, Instruction: r.Instruction, Layout: string(r.Layout), Level: r.Level, Steps: r.Steps,
-		Block: r.Block, Base: r.Base, Turns: r.Turns, Threads: r.Threads, Time: r.Time, Cycles: r.Cycles, X: r.X,
-		Checked: r.Checked, Reads: r.Reads, SM: r.SM, Celsius: r.Celsius, Error: r.Error,
-	}
-	if r.Power != nil {
-		out.Power = map[string]measure.Watt{}
-	}
-	for m, p := range r.Power {
-		out.Power[string(m)] = p
-	}
 	return store.InstructionCampaign{
-		GPU: r.GPU, GPUUUID: r.UUID, Driver: r.Driver, Started: r.Campaign, Seed: r.Seed, Host: r.Host,
-		Version: r.Version,
-	}, out
+			GPU: r.GPU, GPUUUID: r.UUID, Driver: r.Driver, Started: r.Campaign, Seed: r.Seed, Host: r.Host,
+			Version: r.Version,
+		}, store.InstructionRun{
+			Pass: r.Pass, Instruction: r.Instruction, Layout: string(r.Layout), Level: r.Level, Steps: r.Steps,
+			ProgramRun: r.ProgramRun,
+		}
 }
 
 // FromStore converts stored runs of one campaign.
 func FromStore(c store.InstructionCampaign, runs []store.InstructionRun) []Run {
-	out := make([]Run, len(runs))
-	for n, s := range runs {
-		r := Run{
+	return lists.Map(runs, func(s store.InstructionRun) Run {
+		return Run{
 			Instruction: s.Instruction, Setting: Setting{Layout(s.Layout), s.Level, s.Steps}, Campaign: c.Started,
 			Pass: s.Pass, GPU: c.GPU, UUID: c.GPUUUID, Driver: c.Driver, Seed: c.Seed, Host: c.Host,
-			Version: c.Version, Block: s.Block, Base: s.Base, Turns: s.Turns, Threads: s.Threads, Time: s.Time,
-			Cycles: s.Cycles, X: s.X, Checked: s.Checked, Reads: s.Reads, SM: s.SM, Celsius: s.Celsius, Error: s.Error,
+			Version: c.Version, ProgramRun: s.ProgramRun,
 		}
-		if s.Power != nil {
-			r.Power = map[Method]measure.Watt{}
-		}
-		for m, p := range s.Power {
-			r.Power[Method(m)] = p
-		}
-		out[n] = r
-	}
-	return out
+	})
 }

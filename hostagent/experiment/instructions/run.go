@@ -18,6 +18,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/sensor"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // Plan is a measurement of instructions: their settings, lengths and repetitions.
@@ -153,7 +154,7 @@ func (p *Plan) measure(ctx context.Context, m Machine, own Sensor, j job, cc int
 	if j.base == "" {
 		return p.idle(ctx, own, j.s)
 	}
-	r = Run{Instruction: j.i.Name, Setting: j.s, Block: j.block, Base: j.base}
+	r = Run{Instruction: j.i.Name, Setting: j.s, ProgramRun: store.ProgramRun{Block: j.block, Base: j.base}}
 	source, err := j.i.PTX(Kernel{Steps: j.s.Steps, Block: j.block, Capability: cc})
 	if err != nil {
 		return r, err
@@ -268,8 +269,8 @@ func (p *Plan) verify(ctx context.Context, m Machine, cc int) (map[string]bool, 
 	return sound, nil
 }
 
-// Method is a way to compute power from a GPU's own sensor.
-type Method string
+// Method is a way to compute power from a GPU's own sensor: the key of stored powers.
+type Method = string
 
 // The methods. The first three are those of Arafa et al.
 const (

@@ -58,7 +58,7 @@ func instructionsTableCmd(a *cli.App) *cobra.Command {
 			}
 			table := instructions.Estimates(runs)
 			if f.check {
-				return instructionsCheck(a, instructions.Checks(table, instructions.Method(f.method)))
+				return instructionsCheck(a, instructions.Checks(table, f.method))
 			}
 			rows := append([]instructions.Estimate{}, lists.Filter(table, func(e *instructions.Estimate) bool {
 				return f.takes(e.Method, e.Layout, e.Level, a.JSON)

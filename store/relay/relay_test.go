@@ -483,7 +483,7 @@ func TestShipperReleases(t *testing.T) {
 	for i, monitor := range []string{"", "lab:7551", "away:7551"} {
 		id := fill(t, host, string(rune('a'+i)), 1, 500, uint64(i))
 		if monitor != "" {
-			ok(t, p.Hold(t.Context(), id, monitor))
+			ok(t, p.DB.SetTags(t.Context(), id, map[string]string{relay.TagHeld: monitor}, nil))
 		}
 	}
 	away := errors.New("it is away")

@@ -101,17 +101,6 @@ func (s *Shipper) All(ctx context.Context) error {
 	return errors.Join(append(errs, s.letGo(ctx))...)
 }
 
-// Hold notes that a monitor keeps a task's capture until the streams have the task.
-// letGo releases the capture and removes the tag.
-func (p *Publisher) Hold(ctx context.Context, id store.TaskID, monitor string) error {
-	return p.DB.SetTags(ctx, id, map[string]string{TagHeld: monitor}, nil)
-}
-
-// LetGo notes that it no longer does.
-func (p *Publisher) LetGo(ctx context.Context, id store.TaskID) error {
-	return p.DB.SetTags(ctx, id, nil, []string{TagHeld})
-}
-
 // letGo releases the captures of tasks that the streams have.
 func (s *Shipper) letGo(ctx context.Context) error {
 	// A monitor that is away is not asked again for awayFor.
@@ -135,7 +124,7 @@ func (s *Shipper) letGo(ctx context.Context) error {
 			cancel()
 		}
 		if err == nil {
-			err = s.LetGo(ctx, id)
+			err = s.DB.SetTags(ctx, id, nil, []string{TagHeld})
 		}
 		if err != nil {
 			s.release = time.Now().Add(awayFor)

@@ -29,7 +29,7 @@ import (
 // replicated one. Without servers captures are released at once. Every command that measures
 // has one. It is safe for concurrent use.
 //
-//	Release ─ Hold (a tag in the database) ─ Replicate ─ Release at the monitor ─ LetGo
+//	Release ─ hold (a tag in the database) ─ Replicate ─ Release at the monitor ─ tag removed
 //
 // A step that fails leaves the task held; wattmark host --cluster or wattmark relay
 // publishes it later.
@@ -167,12 +167,17 @@ func (m heldMonitor) Release(ctx context.Context, capture string) error {
 		return m.Monitor.Release(ctx, capture)
 	}
 	if m.gate.late {
-		if err := (&relay.Publisher{DB: m.gate.DB}).Hold(ctx, id, m.Address()); err != nil {
+		if err := m.hold(ctx, id); err != nil {
 			return err
 		}
 		return m.gate.exchangePending(func() error { return m.publishAndRelease(m.gate.ctx, id, capture) })
 	}
 	return m.publishAndRelease(ctx, id, capture)
+}
+
+// hold notes that the monitor keeps a task's capture until the streams have the task.
+func (m heldMonitor) hold(ctx context.Context, id store.TaskID) error {
+	return m.gate.DB.SetTags(ctx, id, map[string]string{relay.TagHeld: m.Address()}, nil)
 }
 
 // exchangePending makes next the delayed release, and runs the previous one.
@@ -191,8 +196,7 @@ func (g *Gate) exchangePending(next func() error) error {
 // capture and clears the mark that holds it. The mark comes first: after a crash in between the
 // capture is still known to be unreleased.
 func (m heldMonitor) publishAndRelease(ctx context.Context, id store.TaskID, capture string) error {
-	marks := &relay.Publisher{DB: m.gate.DB}
-	err := marks.Hold(ctx, id, m.Address())
+	err := m.hold(ctx, id)
 	if err == nil {
 		within, cancel := context.WithTimeout(ctx, m.gate.Flags.wait)
 		defer cancel()
@@ -209,7 +213,7 @@ func (m heldMonitor) publishAndRelease(ctx context.Context, id store.TaskID, cap
 	if err := m.Monitor.Release(ctx, capture); err != nil {
 		return err
 	}
-	return marks.LetGo(ctx, id)
+	return m.gate.DB.SetTags(ctx, id, nil, []string{relay.TagHeld})
 }
 
 // Run publishes the tasks that releases through the gate left unpublished, until ctx ends. It

@@ -7,6 +7,8 @@ import (
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 )
 
@@ -154,5 +156,149 @@ func traceMessage(d store.Trace) *pb.ReadingTrace {
 		Value:   d.Value,
 		Thinned: d.Thinned,
 		UntilS:  float64(d.Until),
+	}
+}
+
+// rowMessage converts a store.AggregateRow to its message.
+func rowMessage(d store.AggregateRow) *pb.AggregateRow {
+	return &pb.AggregateRow{
+		Key:      wire.Text(d.Key),
+		Label:    wire.Text(d.Label),
+		Totals:   totals(d.Totals),
+		Launches: d.Launches,
+	}
+}
+
+// userMessage converts a store.UserTasks to its message.
+func userMessage(d store.UserTasks) *pb.User {
+	return &pb.User{
+		User:  wire.Text(d.User),
+		Tasks: d.Tasks,
+	}
+}
+
+// storedMessage converts a store.CopiedTask to its message.
+func storedMessage(d store.CopiedTask) *pb.StoredTask {
+	return &pb.StoredTask{
+		FileTaskId: int64(d.From),
+		TaskId:     int64(d.To),
+		Known:      d.Known,
+	}
+}
+
+// detailMessage converts a store.Task to its message.
+func detailMessage(d store.Task) *pb.GetTaskResponse {
+	return &pb.GetTaskResponse{
+		Provenance: provenanceMessage(d.Provenance),
+		Instrument: wire.Instrument(d.Instrument),
+		Started:    wire.Time(d.Started),
+		Markers:    lists.Map(d.Markers, wire.Marker),
+		NvmlMethod: wire.Text(d.NVMLMethod),
+		Events:     lists.Map(d.Events, wire.Event),
+		Result:     uint32(d.ResultNumber),
+		Results:    lists.Map(d.Results, resultMessage),
+		Notes:      lists.Map(d.Notes, noteMessage),
+	}
+}
+
+// reasonMessage converts a quality.Reason to its message.
+func reasonMessage(d quality.Reason) *pb.VerdictReason {
+	return &pb.VerdictReason{
+		Cause:   wire.Text(string(d.Cause)),
+		Verdict: level(d.Level),
+		Subject: wire.Text(d.Subject),
+		Text:    wire.Text(d.Text),
+	}
+}
+
+// sliceMessage converts a store.Slice to its message.
+func sliceMessage(d store.Slice) *pb.TimelineSlice {
+	return &pb.TimelineSlice{
+		FromS:   float64(d.From),
+		ToS:     float64(d.To),
+		Name:    d.Name,
+		Kernels: d.Kernels,
+		BusyS:   float64(d.Busy),
+		Device:  d.Device,
+		Stream:  d.Stream,
+	}
+}
+
+// timelineMessage converts a store.Timeline to its message.
+func timelineMessage(d store.Timeline) *pb.ReadTimelineResponse {
+	return &pb.ReadTimelineResponse{
+		Slices:   lists.Map(d.Slices, sliceMessage),
+		Kernels:  d.Kernels,
+		Merged:   d.Merged,
+		Recorded: d.Recorded,
+		Unfitted: d.Unfitted,
+	}
+}
+
+// readingsMessage converts a store.Traces to its message.
+func readingsMessage(d store.Traces) *pb.ReadReadingsResponse {
+	return &pb.ReadReadingsResponse{
+		Methods:  lists.Map(d.Methods, wire.Text),
+		Traces:   lists.Map(d.Traces, traceMessage),
+		Unfitted: d.Unfitted,
+	}
+}
+
+// rangesMessage converts a store.Ranges to its message.
+func rangesMessage(d store.Ranges) *pb.ReadRangesResponse {
+	return &pb.ReadRangesResponse{
+		Result:       uint32(d.Result),
+		Ranges:       lists.Map(d.Ranges, rangeMessage),
+		Spans:        lists.Map(d.Spans, spanMessage),
+		SpansLeftOut: uint64(d.Left),
+		Notes:        lists.Map(d.Notes, wire.Text),
+	}
+}
+
+// servedMessage converts a serving.Window to its message.
+func servedMessage(d serving.Window) *pb.ServedWindow {
+	return &pb.ServedWindow{
+		Id:      wire.Text(d.ID),
+		Stage:   wire.Text(d.Stage),
+		Class:   wire.Text(d.Class),
+		BeginNs: d.Begin,
+		EndNs:   d.End,
+		Counts:  d.Counts,
+	}
+}
+
+// windowOf reads a serving.Window, unchecked, from its message, which may be nil.
+func windowOf(p *pb.ServedWindow) (d serving.Window) {
+	d.ID = p.GetId()
+	d.Stage = p.GetStage()
+	d.Class = p.GetClass()
+	d.Begin = p.GetBeginNs()
+	d.End = p.GetEndNs()
+	d.Counts = p.GetCounts()
+	return d
+}
+
+// perMessage converts a serving.Per to its message.
+func perMessage(d serving.Per) *pb.EnergyPer {
+	return &pb.EnergyPer{
+		Unit:   d.Unit,
+		Count:  d.Count,
+		Energy: wire.Energy(d.Estimate),
+	}
+}
+
+// sumMessage converts a serving.Line to its message.
+func sumMessage(d serving.Line) *pb.WindowSum {
+	return &pb.WindowSum{
+		Class:                wire.Text(d.Class),
+		Stage:                wire.Text(d.Stage),
+		Windows:              uint64(d.Windows),
+		WindowsWithoutEnergy: uint64(d.Unknown),
+		TimeS:                float64(d.Time),
+		Energy:               wire.Energy(d.Estimate),
+		P50J:                 orZero(d.P50),
+		P90J:                 orZero(d.P90),
+		P99J:                 orZero(d.P99),
+		Per:                  lists.Map(d.Per, perMessage),
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
-	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
@@ -215,10 +214,7 @@ func (s *Service) ReadRanges(ctx context.Context, req *pb.ReadRangesRequest) (*p
 		return &pb.ReadRangesResponse{}, toStatus(doing, err)
 	}
 	r.Within(x.from, x.to, x.n)
-	return &pb.ReadRangesResponse{
-		Result: uint32(r.Result), Notes: lists.Map(r.Notes, wire.Text), SpansLeftOut: uint64(r.Left),
-		Ranges: lists.Map(r.Ranges, rangeMessage), Spans: lists.Map(r.Spans, spanMessage),
-	}, nil
+	return rangesMessage(*r), nil
 }
 
 // orZero returns v, and 0 where it is not known: NaN is no number of the JSON API.

@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -264,13 +265,9 @@ func (s *Service) Aggregate(ctx context.Context, req *pb.AggregateRequest) (*pb.
 	if err != nil {
 		return nil, toStatus("add tasks up", err)
 	}
-	res := &pb.AggregateResponse{RowCount: uint64(len(rows)), Totals: totals(sum)}
-	for _, r := range rows[:min(limit, len(rows))] {
-		res.Rows = append(res.Rows, &pb.AggregateRow{
-			Key: wire.Text(r.Key), Label: wire.Text(r.Label), Totals: totals(r.Totals), Launches: r.Launches,
-		})
-	}
-	return res, nil
+	return &pb.AggregateResponse{
+		RowCount: uint64(len(rows)), Totals: totals(sum), Rows: lists.Map(rows[:min(limit, len(rows))], rowMessage),
+	}, nil
 }
 
 // Page sizes of ListTasks.

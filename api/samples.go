@@ -418,16 +418,12 @@ func (s *Service) ReadTimeline(ctx context.Context, req *pb.ReadTimelineRequest)
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("read the timeline of task %d", x.id), err)
 	}
-	return &pb.ReadTimelineResponse{
-		FromS: float64(x.from), ToS: float64(x.to), Kernels: t.Kernels, Merged: t.Merged, Recorded: t.Recorded,
-		Unfitted: t.Unfitted,
-		Slices: lists.Map(t.Slices, func(x store.Slice) *pb.TimelineSlice {
-			return &pb.TimelineSlice{
-				FromS: float64(x.From), ToS: float64(x.To), Name: Readable(x.Name), Kernels: x.Kernels,
-				BusyS: float64(x.Busy), Device: x.Device, Stream: x.Stream,
-			}
-		}),
-	}, nil
+	res := timelineMessage(t)
+	res.FromS, res.ToS = float64(x.from), float64(x.to)
+	for _, m := range res.Slices {
+		m.Name = Readable(m.Name)
+	}
+	return res, nil
 }
 
 // Readings a method of ReadReadings.
@@ -448,8 +444,7 @@ func (s *Service) ReadReadings(ctx context.Context, req *pb.ReadReadingsRequest)
 	if err != nil {
 		return nil, toStatus(fmt.Sprintf("read the readings of task %d", x.id), err)
 	}
-	return &pb.ReadReadingsResponse{
-		FromS: float64(x.from), ToS: float64(x.to), Unfitted: t.Unfitted, Methods: lists.Map(t.Methods, wire.Text),
-		Traces: lists.Map(t.Traces, traceMessage),
-	}, nil
+	res := readingsMessage(t)
+	res.FromS, res.ToS = float64(x.from), float64(x.to)
+	return res, nil
 }

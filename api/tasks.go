@@ -27,18 +27,12 @@ func (s *Service) GetTask(ctx context.Context, req *pb.GetTaskRequest) (*pb.GetT
 		return nil, toStatus(doing, err)
 	}
 	brief := t.Brief()
-	res := &pb.GetTaskResponse{
-		Task: taskMessage(&brief), Markers: lists.Map(t.Markers, wire.Marker),
-		Instrument: wire.Instrument(t.Instrument),
-	}
+	res := detailMessage(t)
+	res.Task = taskMessage(&brief)
 	if hasHeader(&t) {
 		res.Setup = wire.Setup(t.Setup)
 	}
 	res.Task.Verdict, res.Reasons = judge(&t)
-	res.Notes, res.Provenance = lists.Map(t.Notes, noteMessage), provenanceMessage(t.Provenance)
-	res.Result, res.NvmlMethod = uint32(t.ResultNumber), wire.Text(t.NVMLMethod)
-	res.Results = lists.Map(t.Results, resultMessage)
-	res.Events, res.Started = lists.Map(t.Events, wire.Event), wire.Time(t.Started)
 	var w measure.Window
 	if r := t.Result; r != nil {
 		res.Budget = wire.Budget(r.Budget)
@@ -92,9 +86,7 @@ func (s *Service) ListUsers(ctx context.Context, _ *pb.ListUsersRequest) (*pb.Li
 	if err != nil {
 		return nil, toStatus("list users", err)
 	}
-	return &pb.ListUsersResponse{Users: lists.Map(users, func(u store.UserTasks) *pb.User {
-		return &pb.User{User: wire.Text(u.User), Tasks: u.Tasks}
-	})}, nil
+	return &pb.ListUsersResponse{Users: lists.Map(users, userMessage)}, nil
 }
 
 // DeleteTasks deletes by id, by name or by user. Pinned tasks stay unless it is forced.
@@ -151,11 +143,7 @@ func judge(t *store.Task) (pb.Verdict, []*pb.VerdictReason) {
 	if !ended {
 		return pb.Verdict_VERDICT_UNSPECIFIED, nil
 	}
-	return level(v.Level), lists.Map(v.Reasons, func(r quality.Reason) *pb.VerdictReason {
-		return &pb.VerdictReason{
-			Cause: string(r.Cause), Verdict: level(r.Level), Subject: wire.Text(r.Subject), Text: wire.Text(r.Text),
-		}
-	})
+	return level(v.Level), lists.Map(v.Reasons, reasonMessage)
 }
 
 // level is a level's number on the wire, where 0 is no verdict.

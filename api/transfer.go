@@ -133,9 +133,7 @@ func (s *Service) StoreTasks(stream pb.TaskService_StoreTasksServer) error {
 	if err != nil {
 		return toStatus(operation, err)
 	}
-	return stream.SendAndClose(&pb.StoreTasksResponse{Tasks: lists.Map(done, func(t store.CopiedTask) *pb.StoredTask {
-		return &pb.StoredTask{FileTaskId: int64(t.From), TaskId: int64(t.To), Known: t.Known}
-	})})
+	return stream.SendAndClose(&pb.StoreTasksResponse{Tasks: lists.Map(done, storedMessage)})
 }
 
 // receive writes the file of a stream. It ends with DEADLINE_EXCEEDED where the next maxPart, or the

@@ -14,7 +14,6 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
-	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc/codes"
@@ -140,11 +139,8 @@ func (s *Service) RecordWindows(ctx context.Context, req *pb.RecordWindowsReques
 	if n := len(req.GetWindows()); n == 0 || n > storeMany {
 		return nil, invalid("windows", "%d: want 1 to %d", n, storeMany)
 	}
-	w := make([]serving.Window, len(req.GetWindows()))
-	for i, m := range req.GetWindows() {
-		w[i] = serving.Window{
-			ID: m.GetId(), Stage: m.GetStage(), Class: m.GetClass(), Begin: m.GetBeginNs(), End: m.GetEndNs(), Counts: m.GetCounts(),
-		}
+	w := lists.Map(req.GetWindows(), windowOf)
+	for i := range w {
 		if err := w[i].Check(); err != nil {
 			return nil, invalid(fmt.Sprintf("windows[%d]", i), "%v", err)
 		}
@@ -196,21 +192,9 @@ func (s *Service) ReadWindows(ctx context.Context, req *pb.ReadWindowsRequest) (
 }
 
 func windowMessage(w serving.Window) *pb.ServedWindow {
-	out := &pb.ServedWindow{
-		Id: wire.Text(w.ID), Stage: wire.Text(w.Stage), Class: wire.Text(w.Class), BeginNs: w.Begin, EndNs: w.End, Counts: w.Counts,
-	}
+	out := servedMessage(w)
 	if w.Share != nil {
 		out.Energy = wire.Energy(w.Estimate)
 	}
 	return out
-}
-
-func sumMessage(l serving.Line) *pb.WindowSum {
-	return &pb.WindowSum{
-		Class: wire.Text(l.Class), Stage: wire.Text(l.Stage), Windows: uint64(l.Windows), WindowsWithoutEnergy: uint64(l.Unknown),
-		TimeS: float64(l.Time), Energy: wire.Energy(l.Estimate), P50J: orZero(l.P50), P90J: orZero(l.P90), P99J: orZero(l.P99),
-		Per: lists.Map(l.Per, func(p serving.Per) *pb.EnergyPer {
-			return &pb.EnergyPer{Unit: p.Unit, Count: p.Count, Energy: wire.Energy(measure.Estimate{Energy: p.Energy, U: p.U})}
-		}),
-	}
 }

@@ -48,6 +48,18 @@ func taskOf(f *wire.Fields, p *pb.Task) (d Task) {
 	return d
 }
 
+// windowOf reads a Window, unchecked, from its message, which may be nil.
+func windowOf(f *wire.Fields, p *pb.Task) (d Window) {
+	d.Duration = measure.Seconds(p.GetDurationS())
+	d.Samples = p.GetSamples()
+	d.Gaps = p.GetGaps()
+	d.Lost = p.GetLost()
+	d.Energy = wire.Field(f, wire.ParseEnergy, p.GetEnergy())
+	d.Mean = measure.Watt(p.GetMeanW())
+	d.Peak = measure.Watt(p.GetPeakW())
+	return d
+}
+
 // detailOf reads a Detail, unchecked, from its message, which may be nil.
 func detailOf(f *wire.Fields, p *pb.GetTaskResponse) (d Detail) {
 	d.Reasons = p.GetReasons()

@@ -361,11 +361,9 @@ func parseTask(p *pb.Task) (Task, error) {
 		t.NVML = new(measure.Joule(n.NvmlJ))
 	}
 	if p.GetEnergy() != nil {
-		t.Window = &Window{
-			From: measure.Seconds(p.GetWindow().GetFromS()), To: measure.Seconds(p.GetWindow().GetToS()),
-			Duration: measure.Seconds(p.DurationS), Samples: p.Samples, Gaps: p.Gaps, Lost: p.Lost,
-			Energy: wire.Field(&f, wire.ParseEnergy, p.Energy), Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW),
-		}
+		w := windowOf(&f, p)
+		w.From, w.To = measure.Seconds(p.GetWindow().GetFromS()), measure.Seconds(p.GetWindow().GetToS())
+		t.Window = &w
 	}
 	if f.Err != nil {
 		return Task{}, fmt.Errorf("task %d: %w", t.ID, f.Err)

@@ -8,6 +8,7 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
+	"github.com/wattmark/wattmark/store"
 )
 
 // unseenMessage converts a validate.MissingRail to its message.
@@ -98,5 +99,16 @@ func profileMessage(d sensor.Profile) *pb.SensorProfile {
 		NoiseW:     float64(d.Noise),
 		ShareSeen:  d.Seen,
 		ShareSeenU: d.USeen,
+	}
+}
+
+// analysisMessage converts a store.Analysis to its message.
+func analysisMessage(d store.Analysis) *pb.SavedValidation {
+	return &pb.SavedValidation{
+		Name:    wire.Text(d.Name),
+		Version: uint32(d.Version),
+		Made:    wire.Time(d.Made),
+		Maker:   wire.Text(d.Maker),
+		TaskIds: lists.Map(d.Tasks, func(v store.TaskID) int64 { return int64(v) }),
 	}
 }

@@ -121,10 +121,7 @@ type subject struct {
 // saved converts a kept validation to its entry in a list. Content that cannot be read,
 // of another program, leaves the name alone.
 func saved(a store.Analysis) *pb.SavedValidation {
-	m := &pb.SavedValidation{
-		Name: wire.Text(a.Name), Version: uint32(a.Version), Made: wire.Time(a.Made), Maker: wire.Text(a.Maker),
-		TaskIds: taskIDs(a.Tasks),
-	}
+	m := analysisMessage(a)
 	var x kept
 	if json.Unmarshal(a.Content, &x) != nil { // of another program: its name is all there is
 		return m
@@ -138,10 +135,6 @@ func saved(a store.Analysis) *pb.SavedValidation {
 		}
 	})
 	return m
-}
-
-func taskIDs(tasks []store.TaskID) []int64 {
-	return lists.Map(tasks, func(t store.TaskID) int64 { return int64(t) })
 }
 
 // ListSensors returns stored profiles.
@@ -186,7 +179,8 @@ func profile(a *store.Analysis) (*pb.SensorProfile, error) {
 	}
 	m := profileMessage(p)
 	m.Model, m.Version, m.Made, m.Maker = models[p.Model], uint32(a.Version), wire.Time(a.Made), wire.Text(a.Maker)
-	m.TaskIds, m.ConstantS, m.ConstantUS = taskIDs(a.Tasks), float64(p.Window), float64(p.UWindow)
+	m.TaskIds = lists.Map(a.Tasks, func(t store.TaskID) int64 { return int64(t) })
+	m.ConstantS, m.ConstantUS = float64(p.Window), float64(p.UWindow)
 	if p.Model == sensor.FirstOrder {
 		m.ConstantS, m.ConstantUS = float64(p.Tau), float64(p.UTau)
 	}

@@ -6,7 +6,69 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
+
+// provenanceMessage converts a store.Provenance to its message.
+func provenanceMessage(d store.Provenance) *pb.Provenance {
+	return &pb.Provenance{
+		Host:      wire.Text(d.Host),
+		Os:        wire.Text(d.OS),
+		Version:   wire.Text(d.Version),
+		Directory: wire.Text(d.Directory),
+		GitCommit: wire.Text(d.GitCommit),
+		GitDirty:  d.GitDirty,
+	}
+}
+
+// provenanceOf reads a store.Provenance, unchecked, from its message, which may be nil.
+func provenanceOf(p *pb.Provenance) (d store.Provenance) {
+	d.Host = p.GetHost()
+	d.OS = p.GetOs()
+	d.Version = p.GetVersion()
+	d.Directory = p.GetDirectory()
+	d.GitCommit = p.GetGitCommit()
+	d.GitDirty = p.GetGitDirty()
+	return d
+}
+
+// outcomeMessage converts a store.Brief to its message.
+func outcomeMessage(d store.Brief) *pb.Task {
+	return &pb.Task{
+		TaskId:   int64(d.ID),
+		Name:     wire.Text(d.Name),
+		User:     wire.Text(d.User),
+		Launched: wire.Time(d.Launched),
+		Gpu:      wire.Text(d.GPU),
+		State:    pb.TaskState(d.State),
+		Reason:   wire.Text(d.Reason),
+		Stored:   d.Scans,
+	}
+}
+
+// outcomeOf reads a store.Brief, unchecked, from its message, which may be nil.
+func outcomeOf(p *pb.Task) (d store.Brief) {
+	d.ID = store.TaskID(p.GetTaskId())
+	d.Name = p.GetName()
+	d.User = p.GetUser()
+	d.GPU = p.GetGpu()
+	d.State = store.State(p.GetState())
+	d.Reason = p.GetReason()
+	d.Scans = p.GetStored()
+	return d
+}
+
+// resultOf reads a measure.Result, unchecked, from its message, which may be nil.
+func resultOf(f *wire.Fields, p *pb.Task) (d measure.Result) {
+	d.Samples = p.GetSamples()
+	d.Gaps = p.GetGaps()
+	d.Lost = p.GetLost()
+	d.Total = wire.Field(f, wire.ParseEnergy, p.GetEnergy())
+	d.Mean = measure.Watt(p.GetMeanW())
+	d.Peak = measure.Watt(p.GetPeakW())
+	return d
+}
 
 // gpuMessage converts a gpu.Info to its message.
 func gpuMessage(d gpu.Info) *pb.Gpu {

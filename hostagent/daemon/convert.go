@@ -195,10 +195,7 @@ func parseParts(list []*pb.WorkPart) ([]gpu.Kernel, error) {
 
 // outcome converts the outcome of a measurement.
 func outcome(t *store.Brief) *pb.Task {
-	m := &pb.Task{
-		TaskId: int64(t.ID), Name: wire.Text(t.Name), User: wire.Text(t.User), State: pb.TaskState(t.State),
-		Reason: wire.Text(t.Reason), Launched: wire.Time(t.Launched), Gpu: wire.Text(t.GPU), Stored: t.Scans,
-	}
+	m := outcomeMessage(*t)
 	if t.NVML != nil && !math.IsNaN(float64(*t.NVML)) {
 		m.Nvml = &pb.Task_NvmlJ{NvmlJ: float64(*t.NVML)}
 	}
@@ -212,25 +209,18 @@ func outcome(t *store.Brief) *pb.Task {
 
 // parseOutcome converts the outcome of a measurement. Its window begins at zero.
 func parseOutcome(p *pb.Task) (store.Brief, error) {
-	t := store.Brief{ID: store.TaskID(p.GetTaskId()), State: store.State(p.GetState()), Reason: p.GetReason()}
-	t.Name, t.User, t.GPU, t.Scans = p.GetName(), p.GetUser(), p.GetGpu(), p.GetStored()
+	t := outcomeOf(p)
 	if n, ok := p.GetNvml().(*pb.Task_NvmlJ); ok {
 		t.NVML = new(measure.Joule(n.NvmlJ))
 	}
 	if p.GetEnergy() == nil {
 		return t, nil
 	}
-	e, err := wire.ParseEnergy(p.Energy)
-	if err != nil {
-		return t, err
-	}
-	r := &measure.Result{
-		Total: e, Mean: measure.Watt(p.MeanW), Peak: measure.Watt(p.PeakW), Samples: p.Samples,
-		Gaps: p.Gaps, Lost: p.Lost,
-	}
+	var f wire.Fields
+	r := resultOf(&f, p)
 	r.To = measure.Seconds(p.DurationS) // From is zero
-	t.Result = r
-	return t, nil
+	t.Result = &r
+	return t, f.Err
 }
 
 // phases are the steps in the order of their numbers on the wire, from 1 on; one that is not known is not stated.
@@ -251,10 +241,7 @@ func provenance(p *store.Provenance) *pb.Provenance {
 	if p == nil {
 		return nil
 	}
-	out := &pb.Provenance{
-		Host: wire.Text(p.Host), Os: wire.Text(p.OS), Version: wire.Text(p.Version), Directory: wire.Text(p.Directory),
-		GitCommit: wire.Text(p.GitCommit), GitDirty: p.GitDirty,
-	}
+	out := provenanceMessage(*p)
 	// The command line is cut at a word, with a mark where words are missing.
 	size := 0
 	for i, w := range p.Command {
@@ -288,10 +275,7 @@ func (s *Server) provenance(p *pb.Provenance) (*store.Provenance, error) {
 			return nil, fmt.Errorf("%w: provenance: a text of more than %d bytes", wire.ErrMessage, wire.MaxText)
 		}
 	}
-	out := &store.Provenance{
-		Host: p.Host, OS: p.Os, Version: p.Version, Directory: p.Directory,
-		GitCommit: p.GitCommit, GitDirty: p.GitDirty, Command: p.Command,
-	}
-	out.Version = cmp.Or(out.Version, s.cfg.Version)
-	return out, nil
+	out := provenanceOf(p)
+	out.Version, out.Command = cmp.Or(out.Version, s.cfg.Version), p.Command
+	return &out, nil
 }

@@ -10,6 +10,14 @@ import (
 	"github.com/wattmark/wattmark/measure/session"
 )
 
+// captureMessage converts a Capture to its message.
+func captureMessage(d Capture) *pb.BenchCapture {
+	return &pb.BenchCapture{
+		Capture: wire.Capture(d.Capture),
+		TaskId:  int64(d.Task),
+	}
+}
+
 // momentMessage converts a Moment to its message.
 func momentMessage(d Moment) *pb.LiveMoment {
 	return &pb.LiveMoment{

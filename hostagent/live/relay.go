@@ -396,11 +396,6 @@ func stateMessage(s *State) *pb.BenchState {
 	return m
 }
 
-// captureMessage converts a capture with its task.
-func captureMessage(c Capture) *pb.BenchCapture {
-	return &pb.BenchCapture{TaskId: int64(c.Task), Capture: wire.Capture(c.Capture)}
-}
-
 // historyMessage converts moments to columns, in seconds since 1970 and watts. The rails
 // are those of the newest moment; older ones of other rails, of another bench file, are
 // left out.

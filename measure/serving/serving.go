@@ -147,10 +147,9 @@ type Line struct {
 
 // Per is energy by a unit of work: the energies of the windows that counted it, over the sum of their counts.
 type Per struct {
-	Unit   string        `json:"unit"`
-	Count  float64       `json:"count"`
-	Energy measure.Joule `json:"energy_j"` // of one
-	U      measure.Joule `json:"energy_u_j"`
+	Unit             string  `json:"unit"`
+	Count            float64 `json:"count"`
+	measure.Estimate         // of one
 }
 
 // Summarise sums windows up by class and stage, and by class over whole requests, where those have several
@@ -239,7 +238,7 @@ func lineOf(class, stage string, ws []Window) Line {
 	l.P50, l.P90, l.P99 = at(0.5), at(0.9), at(0.99)
 	for unit, p := range per {
 		if n := measure.Joule(counts[unit]); n > 0 {
-			l.Per = append(l.Per, Per{unit, float64(n), p.Energy / n, p.U / n})
+			l.Per = append(l.Per, Per{unit, float64(n), measure.Estimate{Energy: p.Energy / n, U: p.U / n}})
 		}
 	}
 	slices.SortFunc(l.Per, func(a, b Per) int { return cmp.Compare(a.Unit, b.Unit) })

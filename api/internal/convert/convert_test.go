@@ -18,6 +18,8 @@ import (
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
+	"github.com/wattmark/wattmark/measure/quality"
+	"github.com/wattmark/wattmark/measure/serving"
 	"github.com/wattmark/wattmark/measure/session"
 	"github.com/wattmark/wattmark/store"
 )
@@ -46,6 +48,9 @@ func pairs() []pair {
 	const words = "~User ~Name ~Job ~GPU ~Tags ~WithoutTags ~Search"
 	// A task's outcome, which its state decides over.
 	const outcome = "-samples -gaps -lost -duration_s -energy -mean_w -peak_w -nvml -window"
+	// The fields of a task beside its outcome.
+	const labels = "-task_id -name -user -state -reason -launched -gpu -nvml -tags -pinned -job -gpu_uuid -stored -group_id " +
+		"-window -verdict"
 	setup := of[measure.Setup, pb.Setup](wire, "Setup", "", "ParseSetup", "")
 	setup.parseByHand = true
 	return []pair{
@@ -88,6 +93,7 @@ func pairs() []pair {
 		of[client.Totals, pb.Totals](client_, "", "", "parseTotals", ""),
 		of[client.Row, pb.AggregateRow](client_, "", "", "parseRow", "Totals=totals"),
 		of[client.Task, pb.Task](client_, "", "taskOf", "parseTask", "ID=task_id Group=group_id -Window -NVML "+outcome),
+		of[client.Window, pb.Task](client_, "", "windowOf", "", "-From -To "+labels),
 		of[client.Detail, pb.GetTaskResponse](client_, "", "detailOf", "",
 			"Task=task >Task >Setup -From -To -window -extent -nvml_method"),
 		of[client.Result, pb.TaskResult](client_, "", "", "parseResult", ""),
@@ -117,6 +123,24 @@ func pairs() []pair {
 		of[store.RangeSpan, pb.RangeSpan](service, "spanMessage", "", "", "Estimate=energy"),
 		of[store.Trace, pb.ReadingTrace](service, "traceMessage", "", "", "At=t_s"),
 
+		of[store.AggregateRow, pb.AggregateRow](service, "rowMessage", "", "", "Totals=totals"),
+		of[store.UserTasks, pb.User](service, "userMessage", "", "", ""),
+		of[store.CopiedTask, pb.StoredTask](service, "storedMessage", "", "", "From=file_task_id To=task_id -Differs -Updated "+
+			"-Resumed -Chunks -Scans -Rows"),
+		of[store.Task, pb.GetTaskResponse](service, "detailMessage", "", "", "ResultNumber=result -ID -Name -User -Job -Launched "+
+			"-Monitor -CaptureID -GPU -GPUUUID -Driver -Marker -Owner -Partial -Group -Tags -Note -Bench -BenchGPU -Setup "+
+			"-CalibrationID -State -Reason -Failure -Clock -Result -NVML -Clipped -Chunks -Scans -Pinned -Cold -task -reasons "+
+			"-setup -rails -budget -clock -window -first_scan -extent"),
+		byHand[quality.Level, pb.Verdict](service, "level", ""),
+		of[quality.Reason, pb.VerdictReason](service, "reasonMessage", "", "", "Level=verdict -Count -Share"),
+		of[store.Slice, pb.TimelineSlice](service, "sliceMessage", "", "", "~Name"),
+		of[store.Timeline, pb.ReadTimelineResponse](service, "timelineMessage", "", "", "-from_s -to_s"),
+		of[store.Traces, pb.ReadReadingsResponse](service, "readingsMessage", "", "", "-from_s -to_s"),
+		of[store.Ranges, pb.ReadRangesResponse](service, "rangesMessage", "", "", ""),
+		of[serving.Window, pb.ServedWindow](service, "servedMessage", "windowOf", "", "-Marks -Settled -Share -energy"),
+		of[serving.Per, pb.EnergyPer](service, "perMessage", "", "", "Estimate=energy ~Unit"),
+		of[serving.Line, pb.WindowSum](service, "sumMessage", "", "", "Estimate=energy ?P50 ?P90 ?P99"),
+
 		byHand[validate.Truth, pb.Energy](reports, "energy", ""),
 		of[validate.MissingRail, pb.UnseenRail](reports, "unseenMessage", "", "", ""),
 		of[validate.Report, pb.ReadValidationResponse](reports, "validationMessage", "", "", "Origin=started Truth=energy "+
@@ -130,8 +154,17 @@ func pairs() []pair {
 		of[sensor.Profile, pb.SensorProfile](reports, "profileMessage", "", "", "-Model -model -Window -UWindow -Tau -UTau "+
 			"-constant_s -constant_u_s -DelayLow -DelayHigh -Residual -Evidence -updates -version -made -maker -task_ids"),
 
+		of[store.Analysis, pb.SavedValidation](reports, "analysisMessage", "", "", "Tasks=task_ids -Kind -Content -verdicts"),
+
+		of[store.Provenance, pb.Provenance]("hostagent/daemon", "provenanceMessage", "provenanceOf", "", "-MonitorVersion "+
+			"-monitor_version -Command -command -TraceID -trace_id"),
+		of[store.Brief, pb.Task]("hostagent/daemon", "outcomeMessage", "outcomeOf", "", "ID=task_id Scans=stored >Launched "+
+			"-Job -job -GPUUUID -gpu_uuid -Group -group_id -Tags -tags -Pinned -pinned -NVML -Result -verdict "+outcome),
+		of[measure.Result, pb.Task]("hostagent/daemon", "", "resultOf", "", "Total=energy -From -To -FirstScan -Rails -Budget "+
+			"-duration_s "+labels),
 		of[gpu.Info, pb.Gpu]("hostagent/daemon", "gpuMessage", "gpuOf", "", "^Name ^UUID ^PCIBusID ^Driver"),
 
+		of[live.Capture, pb.BenchCapture]("hostagent/live", "captureMessage", "", "", "Capture=capture Task=task_id"),
 		of[live.Moment, pb.LiveMoment]("hostagent/live", "momentMessage", "", "", "Step=wave_step_s -Trouble"),
 		of[session.Bench, pb.BenchState]("hostagent/live", "benchMessage", "", "", "-Setup -Nominal -SetAside -Protocol "+
 			"-protocol -bench -reach -since -away -sample_rate_hz -rails -missing -records -task_name -task_id -captures "+

@@ -326,6 +326,8 @@ var imports = []struct{ name, path string }{
 	{"measure", module + "measure"},
 	{"clock", module + "measure/clock"},
 	{"marker", module + "measure/marker"},
+	{"quality", module + "measure/quality"},
+	{"serving", module + "measure/serving"},
 	{"session", module + "measure/session"},
 	{"store", module + "store"},
 	{"api", module + "api"},

@@ -9,6 +9,7 @@ import (
 	"github.com/wattmark/wattmark/measure/clock"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/measure/session"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Setup converts a measure.Setup to its message.
@@ -347,6 +348,28 @@ func waiting(d session.Waiting) *pb.Waiting {
 		Holder: Text(d.Holder),
 		Since:  Time(d.Since),
 	}
+}
+
+// startRequest converts a session.Request to its message.
+func startRequest(d session.Request) *pb.StartCaptureRequest {
+	return &pb.StartCaptureRequest{
+		Holder:   d.Holder,
+		TaskName: d.TaskName,
+		Marker:   MarkerSpec(d.Marker),
+		Lease:    durationpb.New(d.Lease),
+		Wait:     durationpb.New(d.Wait),
+	}
+}
+
+// ParseStartRequest reads a session.Request from its message, which may be nil.
+func ParseStartRequest(p *pb.StartCaptureRequest) (d session.Request, err error) {
+	var f Fields
+	d.Holder = p.GetHolder()
+	d.TaskName = p.GetTaskName()
+	d.Marker = Field(&f, ParseMarkerSpec, p.GetMarker())
+	d.Lease = f.Duration("lease", p.GetLease())
+	d.Wait = f.Duration("wait", p.GetWait())
+	return d, f.Err
 }
 
 // benchMessage converts a session.Bench to its message.

@@ -3,13 +3,11 @@ package wire
 import (
 	"cmp"
 	"fmt"
-	"time"
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Speaks is the protocol of this program; docs/protocol.md lists the additions of each
@@ -71,31 +69,11 @@ func Waiting(list []session.Waiting) []*pb.Waiting { return lists.Map(list, wait
 // StartRequest converts a request for a capture, from a host of the given version, to
 // its message.
 func StartRequest(r session.Request, version string) *pb.StartCaptureRequest {
-	p := &pb.StartCaptureRequest{
-		Holder: r.Holder, TaskName: r.TaskName, Marker: MarkerSpec(r.Marker), Wait: durationpb.New(r.Wait),
-		Protocol: Protocol(Speaks), Version: Text(version),
-	}
-	if r.Lease > 0 {
-		p.Lease = durationpb.New(r.Lease)
+	p := startRequest(r)
+	if p.Protocol, p.Version = Protocol(Speaks), Text(version); r.Lease <= 0 {
+		p.Lease = nil
 	}
 	return p
-}
-
-// ParseStartRequest converts a request for a capture. Whether its times make sense is
-// for the monitor to check.
-func ParseStartRequest(p *pb.StartCaptureRequest) (session.Request, error) {
-	var f Fields
-	duration := func(name string, p *durationpb.Duration) time.Duration {
-		if err := p.CheckValid(); p != nil && err != nil && f.Err == nil {
-			f.Err = refuse("%s: %v", name, err)
-		}
-		return p.AsDuration()
-	}
-	r := session.Request{
-		Holder: p.Holder, TaskName: p.TaskName, Marker: Field(&f, ParseMarkerSpec, p.Marker),
-		Lease: duration("lease", p.Lease), Wait: duration("wait", p.Wait),
-	}
-	return r, f.Err
 }
 
 // ParseOpening converts the header of a stream, without the marker, which the host chose.

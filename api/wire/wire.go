@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -264,6 +265,15 @@ func Each[A, B any](f *Fields, parse func(A) (B, error), list []A) []B {
 // Time reads a field that is a time.
 func (f *Fields) Time(name string, p *timestamppb.Timestamp) time.Time {
 	return Field(f, func(p *timestamppb.Timestamp) (time.Time, error) { return ParseTime(name, p) }, p)
+}
+
+// Duration reads a field that is a length of time; one that is not set is zero. Whether it makes sense is for others to
+// check.
+func (f *Fields) Duration(name string, p *durationpb.Duration) time.Duration {
+	if err := p.CheckValid(); p != nil && err != nil && f.Err == nil {
+		f.Err = refuse("%s: %v", name, err)
+	}
+	return p.AsDuration()
 }
 
 // notNegative refuses a negative number, a NaN or an infinity.

@@ -38,6 +38,7 @@ import (
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/measurement"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
@@ -295,7 +296,7 @@ func (m *Measurement) do(
 		return nil
 	case *pb.Command_Work:
 		k, err := work(ctx)
-		d.Parts = parts(k)
+		d.Parts = lists.Map(k, part)
 		return err
 	}
 	return fmt.Errorf("%w: a command that is not known to this version", wire.ErrMessage)

@@ -3,9 +3,12 @@
 package daemon
 
 import (
+	"time"
+
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -67,6 +70,55 @@ func resultOf(f *wire.Fields, p *pb.Task) (d measure.Result) {
 	d.Total = wire.Field(f, wire.ParseEnergy, p.GetEnergy())
 	d.Mean = measure.Watt(p.GetMeanW())
 	d.Peak = measure.Watt(p.GetPeakW())
+	return d
+}
+
+// edgeMessage converts a gpu.PlayedEdge to its message.
+func edgeMessage(d gpu.PlayedEdge) *pb.HostPlayedEdge {
+	return &pb.HostPlayedEdge{
+		Chip: int32(d.Chip),
+		AtNs: d.At.UnixNano(),
+	}
+}
+
+// edgeOf reads a gpu.PlayedEdge, unchecked, from its message, which may be nil.
+func edgeOf(p *pb.HostPlayedEdge) (d gpu.PlayedEdge) {
+	d.Chip = int(p.GetChip())
+	d.At = time.Unix(0, p.GetAtNs())
+	return d
+}
+
+// played converts a gpu.Played to its message.
+func played(d gpu.Played) *pb.PlayedMarker {
+	return &pb.PlayedMarker{
+		StartNs: d.Span.Start.UnixNano(),
+		EndNs:   d.Span.End.UnixNano(),
+		Edges:   lists.Map(d.Edges, edgeMessage),
+	}
+}
+
+// playedOf reads a gpu.Played, unchecked, from its message, which may be nil.
+func playedOf(p *pb.PlayedMarker) (d gpu.Played) {
+	d.Span.Start = time.Unix(0, p.GetStartNs())
+	d.Span.End = time.Unix(0, p.GetEndNs())
+	d.Edges = lists.Map(p.GetEdges(), edgeOf)
+	return d
+}
+
+// part converts a gpu.Kernel to its message.
+func part(d gpu.Kernel) *pb.WorkPart {
+	return &pb.WorkPart{
+		Name:    wire.Text(d.Name),
+		StartNs: d.Span.Start.UnixNano(),
+		EndNs:   d.Span.End.UnixNano(),
+	}
+}
+
+// partOf reads a gpu.Kernel, unchecked, from its message, which may be nil.
+func partOf(p *pb.WorkPart) (d gpu.Kernel) {
+	d.Name = wire.Text(p.GetName())
+	d.Span.Start = time.Unix(0, p.GetStartNs())
+	d.Span.End = time.Unix(0, p.GetEndNs())
 	return d
 }
 

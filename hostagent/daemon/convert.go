@@ -138,18 +138,8 @@ func parseDuration(what string, p *durationpb.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// played converts a marker, with times in ns since 1970.
-func played(p gpu.Played) *pb.PlayedMarker {
-	out := &pb.PlayedMarker{StartNs: p.Span.Start.UnixNano(), EndNs: p.Span.End.UnixNano()}
-	for _, e := range p.Edges {
-		out.Edges = append(out.Edges, &pb.HostPlayedEdge{Chip: int32(e.Chip), AtNs: e.At.UnixNano()})
-	}
-	return out
-}
-
 // parsePlayed converts a marker from the program.
-func parsePlayed(kind marker.Kind, p *pb.PlayedMarker) (gpu.Played, error) {
-	out := gpu.Played{Kind: kind, Span: span(p.GetStartNs(), p.GetEndNs())}
+func parsePlayed(kind marker.Kind, p *pb.PlayedMarker) (out gpu.Played, err error) {
 	switch {
 	case p == nil:
 		return out, fmt.Errorf("%w: no marker in the answer", wire.ErrMessage)
@@ -158,22 +148,9 @@ func parsePlayed(kind marker.Kind, p *pb.PlayedMarker) (gpu.Played, error) {
 	case len(p.Edges) > wire.MaxEdges:
 		return out, fmt.Errorf("%w: a marker with %d edges: at most %d", wire.ErrMessage, len(p.Edges), wire.MaxEdges)
 	}
-	for _, e := range p.Edges {
-		out.Edges = append(out.Edges, gpu.PlayedEdge{Chip: int(e.GetChip()), At: time.Unix(0, e.GetAtNs())})
-	}
+	out = playedOf(p)
+	out.Kind = kind
 	return out, nil
-}
-
-// span converts a span in ns since 1970.
-func span(start, end int64) gpu.Span {
-	return gpu.Span{Start: time.Unix(0, start), End: time.Unix(0, end)}
-}
-
-// parts converts the kernels that the work returned.
-func parts(k []gpu.Kernel) []*pb.WorkPart {
-	return lists.Map(k, func(x gpu.Kernel) *pb.WorkPart {
-		return &pb.WorkPart{Name: wire.Text(x.Name), StartNs: x.Span.Start.UnixNano(), EndNs: x.Span.End.UnixNano()}
-	})
 }
 
 // parseParts converts the kernels of the work. Their number and names are bounded: they come
@@ -182,15 +159,13 @@ func parseParts(list []*pb.WorkPart) ([]gpu.Kernel, error) {
 	if len(list) > maxParts {
 		return nil, fmt.Errorf("%w: work in %d parts: at most %d", wire.ErrMessage, len(list), maxParts)
 	}
-	var out []gpu.Kernel
 	for _, p := range list {
 		if p.GetEndNs() < p.GetStartNs() || len(p.GetName()) > wire.MaxText {
 			return nil, fmt.Errorf("%w: a part of the work that ends before it begins, or whose name is too long",
 				wire.ErrMessage)
 		}
-		out = append(out, gpu.Kernel{Name: wire.Text(p.GetName()), Span: span(p.GetStartNs(), p.GetEndNs())})
 	}
-	return out, nil
+	return lists.Map(list, partOf), nil
 }
 
 // outcome converts the outcome of a measurement.

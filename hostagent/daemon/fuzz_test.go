@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/wattmark/wattmark/api/wattmarkv1"
 	"github.com/wattmark/wattmark/hostagent/gpu"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure/marker"
 	"github.com/wattmark/wattmark/store"
 )
@@ -47,7 +48,7 @@ func FuzzMessages(f *testing.F) {
 					(p.Span.End.Before(p.Span.Start) || len(played(p).Edges) != len(d.Played.Edges)) {
 					t.Errorf("taken: %+v", p)
 				}
-				if k, err := parseParts(d.Parts); err == nil && len(parts(k)) != len(d.Parts) {
+				if k, err := parseParts(d.Parts); err == nil && len(lists.Map(k, part)) != len(d.Parts) {
 					t.Errorf("taken: %+v", k)
 				}
 			}

@@ -48,6 +48,8 @@ func pairs() []pair {
 	const words = "~User ~Name ~Job ~GPU ~Tags ~WithoutTags ~Search"
 	// A task's outcome, which its state decides over.
 	const outcome = "-samples -gaps -lost -duration_s -energy -mean_w -peak_w -nvml -window"
+	// A span on the host's clock.
+	const span = ".Span Span.Start=start_ns Span.End=end_ns"
 	// The fields of a task beside its outcome.
 	const labels = "-task_id -name -user -state -reason -launched -gpu -nvml -tags -pinned -job -gpu_uuid -stored -group_id " +
 		"-window -verdict"
@@ -80,6 +82,8 @@ func pairs() []pair {
 
 		of[session.Protocol, pb.Protocol](wire, "Protocol", "protocolOf", "", ""),
 		of[session.Waiting, pb.Waiting](wire, "waiting", "", "", ""),
+		of[session.Request, pb.StartCaptureRequest](wire, "startRequest", "", "ParseStartRequest", "~Holder ~TaskName -Owner "+
+			"-protocol -version"),
 		of[session.Bench, pb.GetBenchResponse](wire, "benchMessage", "benchOf", "",
 			"-Setup -setup -Nominal -nominal -Bridged >GPU >Protocol >Waiting ^Notes ^SetAside"),
 		of[session.Started, pb.StartCaptureResponse](wire, "Started", "", "ParseStarted", ""),
@@ -162,6 +166,9 @@ func pairs() []pair {
 			"-Job -job -GPUUUID -gpu_uuid -Group -group_id -Tags -tags -Pinned -pinned -NVML -Result -verdict "+outcome),
 		of[measure.Result, pb.Task]("hostagent/daemon", "", "resultOf", "", "Total=energy -From -To -FirstScan -Rails -Budget "+
 			"-duration_s "+labels),
+		of[gpu.PlayedEdge, pb.HostPlayedEdge]("hostagent/daemon", "edgeMessage", "edgeOf", "", "At=at_ns"),
+		of[gpu.Played, pb.PlayedMarker]("hostagent/daemon", "played", "playedOf", "", "-Kind "+span),
+		of[gpu.Kernel, pb.WorkPart]("hostagent/daemon", "part", "partOf", "", "^Name "+span),
 		of[gpu.Info, pb.Gpu]("hostagent/daemon", "gpuMessage", "gpuOf", "", "^Name ^UUID ^PCIBusID ^Driver"),
 
 		of[live.Capture, pb.BenchCapture]("hostagent/live", "captureMessage", "", "", "Capture=capture Task=task_id"),

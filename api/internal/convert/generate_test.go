@@ -37,7 +37,7 @@ type pair struct {
 	byHand, parseByHand bool
 	// rules are exceptions, separated by spaces: Field=name_of_partner; -Field or -name without a partner;
 	// >Field that is only built; ~Field whose text is built as it is, ^Field whose text is made printable when
-	// it is read; ?Field that is built as 0 where it is NaN.
+	// it is read; ?Field that is built as 0 where it is NaN; .Field whose own fields are meant, as Field.Other.
 	rules string
 }
 
@@ -63,6 +63,12 @@ func domainFields(t reflect.Type, rules map[string]string, left map[string]bool)
 		switch f := t.Field(i); {
 		case f.Anonymous && f.Type.Kind() == reflect.Struct && rules[f.Name] == "" && !left[f.Name]:
 			out = append(out, domainFields(f.Type, rules, left)...)
+		case rules["."+f.Name] != "":
+			delete(rules, "."+f.Name)
+			for _, sub := range domainFields(f.Type, rules, left) {
+				sub.Name = f.Name + "." + sub.Name
+				out = append(out, sub)
+			}
 		case f.IsExported():
 			out = append(out, f)
 		}
@@ -93,6 +99,8 @@ func (g *generator) fields(p *pair) (out []field, err error) {
 	for _, r := range strings.Fields(p.rules) {
 		if a, b, is := strings.Cut(r, "="); is {
 			rules[a] = b
+		} else if r[0] == '.' {
+			rules[r] = r
 		} else if r[0] == '-' {
 			left[r[1:]] = true
 		} else {
@@ -197,6 +205,8 @@ func (g *generator) built(f *field, x string) (string, error) {
 		return wire("Time") + "(" + x + ")", nil
 	case d == durationType && m == lengthType:
 		return "durationpb.New(" + x + ")", nil
+	case d == timeType && strings.HasSuffix(f.wire, "_ns"):
+		return x + ".UnixNano()", nil
 	case strings.Contains(f.marks, "?"):
 		return "orZero(" + x + ")", nil
 	case d.Kind() == reflect.Float64 && m == doubleType:
@@ -235,6 +245,10 @@ func (g *generator) read(f *field, x string) (string, error) {
 		return wire("Field") + "(f, " + g.call(p.folder, p.parse) + ", " + x + ")", nil
 	case d == timeType && m == timestampType:
 		return fmt.Sprintf("f.Time(%q, %s)", f.wire, x), nil
+	case d == durationType && m == lengthType:
+		return fmt.Sprintf("f.Duration(%q, %s)", f.wire, x), nil
+	case d == timeType && strings.HasSuffix(f.wire, "_ns"):
+		return "time.Unix(0, " + x + ")", nil
 	case strings.Contains(f.marks, "^") && m == textType:
 		return wire("Text") + "(" + x + ")", nil
 	case strings.Contains(f.marks, "^"):
@@ -249,6 +263,8 @@ func (g *generator) read(f *field, x string) (string, error) {
 	case d.Kind() == reflect.Slice && m.Kind() == reflect.Slice:
 		if p := g.of(d.Elem(), m.Elem()); p != nil && p.parse != "" {
 			return wire("Each") + "(f, " + g.call(p.folder, p.parse) + ", " + x + ")", nil
+		} else if p != nil && p.read != "" { // one whose fields cannot be refused
+			return "lists.Map(" + x + ", " + g.call(p.folder, p.read) + ")", nil
 		}
 	}
 	return "", f.noWay(m, d)
@@ -319,6 +335,7 @@ const module = "github.com/wattmark/wattmark/"
 
 // imports are the packages that generated code may name, by their names there.
 var imports = []struct{ name, path string }{
+	{"time", "time"},
 	{"durationpb", "google.golang.org/protobuf/types/known/durationpb"},
 	{"pb", module + "api/wattmarkv1"},
 	{"wire", module + "api/wire"},
@@ -352,7 +369,9 @@ func source(folder string, pairs []pair) ([]byte, error) {
 		folder[strings.LastIndexByte(folder, '/')+1:])
 	for _, i := range imports {
 		if regexp.MustCompile(`\b` + i.name + `\.`).MatchString(body.String()) {
-			if strings.HasSuffix(i.path, "/"+i.name) {
+			if i.path == i.name {
+				fmt.Fprintf(&head, "\t%q\n\n", i.path)
+			} else if strings.HasSuffix(i.path, "/"+i.name) {
 				fmt.Fprintf(&head, "\t%q\n", i.path)
 			} else {
 				fmt.Fprintf(&head, "\t%s %q\n", i.name, i.path)

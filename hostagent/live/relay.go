@@ -210,17 +210,7 @@ func (r *Relay) States(ctx context.Context) []State {
 	return out
 }
 
-// State returns a bench by its address or, where only one has it, by its name. Errors wrap
-// ErrUnknown.
-func (r *Relay) State(ctx context.Context, name string) (State, error) {
-	b, err := r.find(name)
-	if err != nil {
-		return State{}, err
-	}
-	return b.stateNow(ctx), nil
-}
-
-// find returns a bench by address or unique name. Errors wrap ErrUnknown.
+// find returns a bench by its address or, where only one has it, by its name. Errors wrap ErrUnknown.
 func (r *Relay) find(name string) (*bench, error) {
 	var named []*bench
 	var all []string
@@ -297,11 +287,11 @@ func (r *Relay) ListBenches(ctx context.Context, _ *pb.ListBenchesRequest) (*pb.
 
 // ReadBench returns one bench.
 func (r *Relay) ReadBench(ctx context.Context, q *pb.ReadBenchRequest) (*pb.ReadBenchResponse, error) {
-	b, err := r.State(ctx, q.GetBench())
+	b, err := r.find(q.GetBench())
 	if err != nil {
 		return nil, toStatus("read bench", err)
 	}
-	return &pb.ReadBenchResponse{State: stateMessage(&b)}, nil
+	return &pb.ReadBenchResponse{State: stateMessage(new(b.stateNow(ctx)))}, nil
 }
 
 // WatchBenches streams news of benches until the caller or the relay ends it.

@@ -514,13 +514,13 @@ func TestSeveralBenches(t *testing.T) {
 		if a.count().asked != 1 {
 			t.Errorf("asked %d times within a poll", a.count().asked)
 		}
-		if s, err := r.State(t.Context(), "rack"); err != nil || s.Address != "lab:3" {
-			t.Errorf("%+v, %v", s, err)
+		if b, err := r.find("rack"); err != nil || b.address != "lab:3" {
+			t.Errorf("%+v, %v", b, err)
 		}
 		b.leave(nil)
 		pass(2 * time.Second)
 		r.States(t.Context())
-		if _, err := r.State(t.Context(), "desk"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "2 benches") {
+		if _, err := r.find("desk"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "2 benches") {
 			t.Errorf("got %v", err)
 		}
 		v := watch(t, r, "", Options{Idle: true}, 0)

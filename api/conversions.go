@@ -30,6 +30,21 @@ func briefMessage(d store.Brief) *pb.Task {
 	}
 }
 
+// filterOf reads a store.Filter, unchecked, from its message, which may be nil.
+func filterOf(p *pb.ListTasksRequest) (d store.Filter) {
+	d.User = p.GetUser()
+	d.Name = p.GetName()
+	d.Job = p.GetJob()
+	d.GPU = p.GetGpu()
+	d.Group = store.GroupID(p.GetGroupId())
+	d.MinEnergy = measure.Joule(p.GetMinEnergyJ())
+	d.MaxEnergy = measure.Joule(p.GetMaxEnergyJ())
+	d.MinDuration = measure.Seconds(p.GetMinDurationS())
+	d.MaxDuration = measure.Seconds(p.GetMaxDurationS())
+	d.Search = p.GetSearch()
+	return d
+}
+
 // totals converts a store.Totals to its message.
 func totals(d store.Totals) *pb.Totals {
 	return &pb.Totals{

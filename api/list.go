@@ -140,12 +140,7 @@ func taskMessage(t *store.Brief) *pb.Task {
 
 // filter validates and returns a request's selection.
 func filter(req *pb.ListTasksRequest) (f store.Filter, err error) {
-	f = store.Filter{
-		User: req.GetUser(), Name: req.GetName(), Job: req.GetJob(), GPU: req.GetGpu(),
-		Group:     store.GroupID(req.GetGroupId()),
-		MinEnergy: measure.Joule(req.GetMinEnergyJ()), MaxEnergy: measure.Joule(req.GetMaxEnergyJ()),
-		MinDuration: measure.Seconds(req.GetMinDurationS()), MaxDuration: measure.Seconds(req.GetMaxDurationS()),
-	}
+	f = filterOf(req)
 	err = cmp.Or(validText("user", f.User), validText("name", f.Name), validText("job", f.Job), validText("gpu", f.GPU))
 	if err != nil {
 		return f, err

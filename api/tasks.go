@@ -179,7 +179,6 @@ func labels(req *pb.ListTasksRequest, f *store.Filter) (err error) {
 	if f.Without, err = tags("without_tags", req.GetWithoutTags()); err != nil {
 		return err
 	}
-	f.Search = req.GetSearch()
 	if err := validText("search", f.Search); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
-	"github.com/wattmark/wattmark/measure/session"
 )
 
 // captureMessage converts a Capture to its message.
@@ -41,21 +40,27 @@ func momentMessage(d Moment) *pb.LiveMoment {
 	}
 }
 
-// benchMessage converts a session.Bench to its message.
-func benchMessage(d session.Bench) *pb.BenchState {
+// benchMessage converts a State to its message.
+func benchMessage(d State) *pb.BenchState {
 	return &pb.BenchState{
-		Name:          wire.Text(d.Name),
-		GpuUuid:       wire.Text(d.GPU),
-		Instrument:    wire.Instrument(d.Instrument),
-		CalibrationId: wire.Text(d.CalibrationID),
-		Notes:         lists.Map(d.Notes, wire.Text),
-		Trouble:       wire.Text(d.Trouble),
-		Holder:        wire.Text(d.Holder),
-		HeldSince:     wire.Time(d.HeldSince),
-		CaptureId:     wire.Text(d.CaptureID),
-		Waiting:       wire.Waiting(d.Waiting),
-		Draining:      d.Draining,
-		Version:       wire.Text(d.Version),
-		Bridged:       wire.Text(d.Bridged),
+		Bench:         wire.Text(d.Address),
+		Reach:         pb.BenchReach(d.Reach),
+		Since:         wire.Time(d.Since),
+		Away:          wire.Text(d.Why),
+		Name:          wire.Text(d.Bench.Name),
+		GpuUuid:       wire.Text(d.Bench.GPU),
+		Instrument:    wire.Instrument(d.Bench.Instrument),
+		CalibrationId: wire.Text(d.Bench.CalibrationID),
+		Notes:         lists.Map(d.Bench.Notes, wire.Text),
+		Trouble:       wire.Text(d.Bench.Trouble),
+		Holder:        wire.Text(d.Bench.Holder),
+		HeldSince:     wire.Time(d.Bench.HeldSince),
+		CaptureId:     wire.Text(d.Bench.CaptureID),
+		Waiting:       wire.Waiting(d.Bench.Waiting),
+		Draining:      d.Bench.Draining,
+		Version:       wire.Text(d.Bench.Version),
+		Bridged:       wire.Text(d.Bench.Bridged),
+		Captures:      lists.Map(d.Captures, captureMessage),
+		Recording:     d.Recording,
 	}
 }

@@ -361,9 +361,7 @@ func toStatus(operation string, err error) error { return wire.Status(operation,
 // stateMessage converts a bench to its message.
 func stateMessage(s *State) *pb.BenchState {
 	b := &s.Bench
-	m := benchMessage(*b)
-	m.Bench, m.Reach, m.Since = wire.Text(s.Address), pb.BenchReach(s.Reach), wire.Time(s.Since)
-	m.Away, m.Recording = wire.Text(s.Why), s.Recording
+	m := benchMessage(*s)
 	if b.Protocol != (session.Protocol{}) {
 		m.Protocol = b.Protocol.String()
 	}
@@ -376,7 +374,6 @@ func stateMessage(s *State) *pb.BenchState {
 		m.Rails = lists.Map(p.Rails, func(r *pb.Rail) string { return wire.Text(r.Name) })
 		m.Missing = lists.Map(p.Missing, wire.Text)
 	}
-	m.Captures = lists.Map(s.Captures, captureMessage)
 	if c, ok := s.Holding(); ok {
 		m.TaskName, m.TaskId = wire.Text(c.TaskName), int64(c.Task)
 	}

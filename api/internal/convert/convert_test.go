@@ -114,6 +114,9 @@ func pairs() []pair {
 
 		of[store.Brief, pb.Task](service, "briefMessage", "", "",
 			"ID=task_id Group=group_id Scans=stored -Tags -tags -NVML -Result -verdict "+outcome),
+		of[store.Filter, pb.ListTasksRequest](service, "", "filterOf", "", "Group=group_id -Since -Until -since -until -States "+
+			"-states -Tags -tags -Without -without_tags -page_size -page_token -verdicts -order -ascending -with_totals "+
+			"-read_mask -before_task_id"),
 		of[store.Totals, pb.Totals](service, "totals", "", "", ""),
 		of[store.Note, pb.Note](service, "noteMessage", "", "", ""),
 		of[*store.Provenance, pb.Provenance](service, "provenanceMessage", "", "", ""),
@@ -173,9 +176,9 @@ func pairs() []pair {
 
 		of[live.Capture, pb.BenchCapture]("hostagent/live", "captureMessage", "", "", "Capture=capture Task=task_id"),
 		of[live.Moment, pb.LiveMoment]("hostagent/live", "momentMessage", "", "", "Step=wave_step_s -Trouble"),
-		of[session.Bench, pb.BenchState]("hostagent/live", "benchMessage", "", "", "-Setup -Nominal -SetAside -Protocol "+
-			"-protocol -bench -reach -since -away -sample_rate_hz -rails -missing -records -task_name -task_id -captures "+
-			"-last -recording"),
+		of[live.State, pb.BenchState]("hostagent/live", "benchMessage", "", "", ".Bench -Bench.Setup -Bench.Nominal "+
+			"-Bench.SetAside -Bench.Protocol -protocol Address=bench Why=away -Unwatched -Last -last -sample_rate_hz -rails "+
+			"-missing -records -task_name -task_id"),
 	}
 }
 

@@ -38,8 +38,8 @@ func disturbed(t *testing.T, counts []Count, line string) (*Result, float64) {
 	return &r, u
 }
 
-// TestSlowNoise: U holds the truth where the noise is a Markov process of 20 readings or flicker, and
-// white noise has no line for it.
+// TestSlowNoise: U holds the truth where the noise is a Markov process of 20 readings, flicker, or bursts of several
+// readings, of either sign or of one, and white noise has no line for it.
 func TestSlowNoise(t *testing.T) {
 	const n, sigma, runs = 10000, 50.0, 60
 	for name, c := range map[string]struct {
@@ -48,6 +48,8 @@ func TestSlowNoise(t *testing.T) {
 	}{
 		"white":   {nil, 0, 0.01},
 		"spikes":  {nil, 0, 0.02},
+		"bursts":  {nil, 0.99, 1},
+		"surges":  {nil, 0.99, 1},
 		"markov":  {[]float64{20}, 0.99, 1},
 		"flicker": {[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, 0.99, 1},
 	} {
@@ -62,6 +64,17 @@ func TestSlowNoise(t *testing.T) {
 				}
 				if name == "spikes" && rng.IntN(100) == 0 {
 					v[i] += 20 * sigma * rng.NormFloat64()
+				}
+			}
+			for i := 0; (name == "bursts" || name == "surges") && i < n; i++ {
+				if rng.IntN(500) == 0 {
+					height := 20 * sigma * rng.NormFloat64()
+					if name == "surges" {
+						height = 10 * sigma
+					}
+					for k := i; k < min(n, i+11); k++ {
+						v[k] += height
+					}
 				}
 			}
 			for _, tau := range c.octaves {

@@ -1,9 +1,11 @@
 package measure
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -21,7 +23,7 @@ import (
 // Mains hum and other lines of the spectrum are no such noise: the mean over T of a wave of amplitude A and frequency
 // f scatters by A/(√2·πfT) with its phase. They are taken off before, and added so.
 //
-// A step of the card ends the rest. A card that is restless without steps is taken for noise of the meter, so
+// A step of the card ends the rest; bursts after which the level is back do not, and count. A card that is restless without steps is taken for noise of the meter, so
 // that U is then too large.
 
 const (
@@ -34,6 +36,8 @@ const (
 	// standard deviations of the differences of such averages.
 	restBlock = 32
 	restStep  = 8
+	// restBurst is the number of such blocks after which a level that comes back was no step: a burst.
+	restBurst = 4
 	// restLines is how many lines of the spectrum are taken off, each with its harmonics.
 	restLines = 3
 	// restAlarm is the probability that white, normal noise of one channel is taken for slow noise.
@@ -128,25 +132,32 @@ func (r *rest) steady(stride int) {
 // blocks of m scans; the length and 0 where there is none.
 func steps(x []Count, m int) (first, last int) {
 	first = len(x)
-	var d []float64
-	var before int64
+	var sums, d []float64
 	for b := 0; (b+1)*m <= len(x); b++ {
 		var s int64
 		for _, v := range x[b*m : (b+1)*m] {
 			s += int64(v)
 		}
-		if b > 0 {
-			d = append(d, math.Abs(float64(s-before)))
+		if sums = append(sums, float64(s)); b > 0 {
+			d = append(d, math.Abs(sums[b]-sums[b-1]))
 		}
-		before = s
 	}
 	if len(d) < restLeast {
 		return first, 0
 	}
-	sorted := slices.Sorted(slices.Values(d))
-	limit := restStep * max(sorted[len(d)/2]/0.674489750196082, math.Sqrt(float64(m)))
-	for k, v := range d {
-		if v > limit {
+	slices.Sort(d)
+	limit := restStep * max(d[len(d)/2]/0.674489750196082, math.Sqrt(float64(m)))
+	same := func(a, b float64) bool { return math.Abs(a-b) <= limit }
+	for k := 0; k+1 < len(sums); k++ {
+		if same(sums[k], sums[k+1]) {
+			continue
+		}
+		end := k + 2 + restBurst
+		back := slices.IndexFunc(sums[k+2:min(end, len(sums))], func(s float64) bool { return same(sums[k], s) })
+		switch {
+		case back >= 0:
+			k += 1 + back
+		case k >= restBurst && end <= len(sums): // nearer to an end of the rest it may be a part of a burst
 			first, last = min(first, k*m), (k+2)*m
 		}
 	}
@@ -155,8 +166,8 @@ func steps(x []Count, m int) (first, last int) {
 
 // restOctave is the variance of means of 2^k readings, in count², by second differences of
 // neighbouring blocks, in which a drift does not count (Hadamard variance, NIST SP 1065, 5.2.9).
-// all is the variance with every difference.
-type restOctave struct{ v, dof, all float64 }
+// all is the variance with every difference, bursts what bursts add to the mean of a reading, in counts.
+type restOctave struct{ v, dof, all, bursts float64 }
 
 // line is a line of the spectrum of a channel's rest.
 type line struct {
@@ -170,10 +181,7 @@ type line struct {
 func (r *rest) lines(channel int, dt float64, live bool) (runs [][]float64, found []line) {
 	var longest []float64
 	for _, run := range r.runs {
-		x := make([]float64, len(run.cols[channel]))
-		for i, v := range run.cols[channel] {
-			x[i] = float64(v)
-		}
+		x := lists.Map(run.cols[channel], func(v Count) float64 { return float64(v) })
 		straighten(x) // second differences do not show it
 		if runs = append(runs, x); len(x) > len(longest) {
 			longest = x
@@ -228,36 +236,46 @@ func finest(x []float64, periods float64) float64 {
 // lie stride scans apart.
 //
 // Differences beyond four standard deviations by their median are left out: a card that changes
-// its state at rest makes steps. Second differences of independent blocks that overlap by two
+// its state at rest makes steps. Where the outer two of three blocks agree the middle one has a burst of size a: it
+// makes differences a, −2a and a, which count. Second differences of independent blocks that overlap by two
 // of three are correlated by −2/3 and 1/6, so that n of them have n/(1 + 2·(4/9 + 1/36)) = 18n/35
 // degrees of freedom.
 func octavesOf(runs [][]float64, stride int) (out []restOctave) {
 	for m := stride; ; m *= 2 {
-		var d []float64
+		var d []bend
 		for _, run := range runs {
-			d = append(d, secondDifferences(run, m, stride)...)
+			d = append(d, bendsOf(run, m, stride)...)
 		}
 		if len(d) < restLeast {
 			return out
 		}
-		slices.Sort(d)
+		slices.SortFunc(d, func(a, b bend) int { return cmp.Compare(math.Abs(a.second), math.Abs(b.second)) })
 		// Sums of whole counts: a scatter below one is as good as one.
-		limit := 4 * max(d[len(d)/2]/0.674489750196082, 1)
-		var squares, n, all float64
+		limit := 4 * max(math.Abs(d[len(d)/2].second)/0.674489750196082, 1)
+		var squares, n, all, bursts float64
 		for _, x := range d {
-			all += x * x / float64(len(d))
-			if x <= limit {
-				squares, n = squares+x*x, n+1
+			square := x.second * x.second
+			all += square / float64(len(d))
+			switch {
+			case math.Abs(x.second) <= limit:
+				squares, n = squares+square, n+1
+			case math.Abs(x.outer) <= limit/math.Sqrt(3): // of variance 2, where second has 6
+				squares, n, bursts = squares+1.5*square, n+3, bursts-x.second/2
 			}
 		}
 		size := float64(m / stride)
-		out = append(out, restOctave{squares / n / 6 / (size * size), n * 18 / 35, all / 6 / (size * size)})
+		out = append(out, restOctave{
+			squares / n / 6 / (size * size), min(n, float64(len(d))) * 18 / 35, all / 6 / (size * size),
+			bursts / float64(len(d)) / size,
+		})
 	}
 }
 
-// secondDifferences returns the magnitudes of the second differences of the sums of blocks of m
-// scans, of which every stride-th is taken.
-func secondDifferences(x []float64, m, stride int) (out []float64) {
+// bend holds, of the sums a, b and c of three blocks, a − 2b + c and c − a.
+type bend struct{ second, outer float64 }
+
+// bendsOf returns the bends of the sums of blocks of m scans, of which every stride-th is taken.
+func bendsOf(x []float64, m, stride int) (out []bend) {
 	var sums [2]float64 // of the two blocks before
 	for b := 0; (b+1)*m <= len(x); b++ {
 		var s float64
@@ -265,7 +283,7 @@ func secondDifferences(x []float64, m, stride int) (out []float64) {
 			s += x[i]
 		}
 		if b >= 2 {
-			out = append(out, math.Abs(sums[0]-2*sums[1]+s))
+			out = append(out, bend{sums[0] - 2*sums[1] + s, s - sums[0]})
 		}
 		sums[0], sums[1] = sums[1], s
 	}
@@ -294,7 +312,11 @@ func (g *Integrator) slow(channel int, n scatter, spacing float64) scatter {
 		return scatter{math.Sqrt(sum), octaves[0].dof}
 	}
 	long := g.span()
-	var dof float64
+	var dof, bursts float64
+	for _, o := range octaves { // those of one sign shift the mean
+		bursts = max(bursts, math.Abs(o.bursts))
+	}
+	sum += bursts * bursts
 	for ; length <= max(long, float64(g.to-g.from)); length *= 2 {
 		v, bias, of := restAt(octaves, math.Log2(length/spacing))
 		dof = of

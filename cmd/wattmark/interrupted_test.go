@@ -59,14 +59,14 @@ func TestSignalsEndARunInOrder(t *testing.T) {
 }
 
 // interrupted runs a command that a signal ends before it has done anything.
-func interrupted(t *testing.T, args ...string) result {
+func interrupted(t *testing.T, s syscall.Signal, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cli.Asked{Signal: syscall.SIGINT})
+	cancel(cli.Asked{Signal: s})
 	var out, errs bytes.Buffer
 	err := execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	r := result{out: out.String(), err: errs.String()}
-	if err != nil {
+	if err != nil && !cli.Silently(err) {
 		r.err, r.code = r.err+"wattmark: "+err.Error()+"\n", cli.ExitCode(err)
 	}
 	return r
@@ -87,9 +87,14 @@ func TestSignalsEndCommandsInOneLine(t *testing.T) {
 		"db vacuum": ": what was changed before is kept", "delete 7 --yes": ": what was changed before is kept",
 		"recalculate 7": ": what was changed before is kept", "db backup c.db": nothing,
 	} {
-		r := interrupted(t, strings.Fields(command)...)
+		r := interrupted(t, syscall.SIGINT, strings.Fields(command)...)
 		if want := "wattmark: interrupted by SIGINT" + kept + "\n"; r.code != 130 || r.err != want {
 			t.Errorf("%s: exit code %d, %q, want %q", command, r.code, r.err, want)
+		}
+		// As of a pipe into head: what may have been changed is said all the same.
+		r = interrupted(t, syscall.SIGPIPE, strings.Fields(command)...)
+		if said := r.err != ""; said != (kept != "" && kept != nothing) {
+			t.Errorf("%s, without a reader of its output: %q", command, r.err)
 		}
 	}
 	left, err := filepath.Glob("*")

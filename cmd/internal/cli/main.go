@@ -123,11 +123,14 @@ func (i interruption) Error() string {
 	return strings.TrimSuffix("interrupted by "+i.Name()+": "+i.kept, ": ")
 }
 
+// Unchanged is the text of Keep for a command that has changed nothing yet, as one that reads.
+const Unchanged = "nothing was changed"
+
 // Silently reports whether err needs no message: its only cause is that the standard output
-// has no reader any more.
+// has no reader any more, and nothing was changed.
 func Silently(err error) bool {
 	var i interruption
-	return errors.As(err, &i) && i.Signal == syscall.SIGPIPE && i.kept == ""
+	return errors.As(err, &i) && i.Signal == syscall.SIGPIPE && (i.kept == "" || i.kept == Unchanged)
 }
 
 // said converts a command's error to the one for the user. That of a command that a signal ended

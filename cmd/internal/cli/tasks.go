@@ -29,7 +29,7 @@ import (
 // database of an older version is migrated if it is writable, else a copy of it is. Of a host
 // a copy of the named tasks is opened; without names that is a usage error.
 func (a *App) OpenDB(ctx context.Context, tasks ...string) (*store.DB, error) {
-	a.Keep("nothing was changed")
+	a.Keep(Unchanged)
 	if _, ok := a.OnHost(); ok {
 		return a.fetch(ctx, tasks)
 	}

@@ -342,7 +342,7 @@ func dbVacuumCmd(a *cli.App) *cobra.Command {
 			}
 			defer db.Close()
 			bar := a.Progress("writing the database anew")
-			a.Keep("nothing was changed")
+			a.Keep(cli.Unchanged)
 			before, after, err := db.Vacuum(ctx)
 			bar.End()
 			if err == nil && !store.OnServer(a.DB) {

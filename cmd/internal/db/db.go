@@ -80,7 +80,7 @@ func dbCheckCmd(a *cli.App) *cobra.Command {
 // nothing in it. It fails with ExitNotFound where there is no file, and
 // with ExitDamaged where damage keeps the file from being opened.
 func openToLook(ctx context.Context, a *cli.App) (*store.DB, error) {
-	a.Keep("nothing was changed")
+	a.Keep(cli.Unchanged)
 	if _, err := os.Stat(a.DB); errors.Is(err, os.ErrNotExist) && !store.OnServer(a.DB) {
 		return nil, cli.NotFoundf("no task database at %s: name one with --db", a.DB)
 	}

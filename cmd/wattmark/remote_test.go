@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
+	"github.com/wattmark/wattmark/cmd/internal/db"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/internal/coverage"
@@ -282,10 +283,10 @@ func TestRunForAHost(t *testing.T) {
 	h = serve()
 	send := as("measurer", "db", "copy", outbox, store.HostScheme+strings.Replace(listen, "127.0.0.1", "localhost", 1))
 	send = slices.DeleteFunc(send, func(s string) bool { return s == "--host" || s == strings.Replace(listen, "127.0.0.1", "localhost", 1) })
-	if got := inside(t, send...).ok(t).out; !strings.Contains(got, "Copied 1 task") {
+	if got := measures(send).result(t).ok(t).out; !strings.Contains(got, "Copied 1 task") || !strings.Contains(got, "1 were deleted here") {
 		t.Error(got)
 	}
-	if got := inside(t, send...).ok(t).out; !strings.Contains(got, "1 were there already") {
+	if got := measures(send).result(t).ok(t).out; !strings.Contains(got, "Copied 0 tasks") {
 		t.Error(got)
 	}
 	if got := inside(t, as("vic", "users")...).ok(t).out; !strings.Contains(got, "measurer") || !strings.Contains(got, "2") {
@@ -293,6 +294,44 @@ func TestRunForAHost(t *testing.T) {
 	}
 	inside(t, as("measurer", "delete", "1", "2", "--yes", "--purge")...).ok(t)
 	h.stop(t)
+}
+
+// Whole databases are copied to a host and from it, by pages. A task that the host has already is sent without being
+// counted as copied, and leaves its outbox as one that is new there.
+func TestTasksAreCopiedToAHostAndBack(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	power, hosted := filepath.Join(t.TempDir(), "power.db"), filepath.Join(t.TempDir(), "host.db")
+	all := filepath.Join(t.TempDir(), "all.db")
+	goldenDatabase(t, all)
+	inside(t, "db", "detach", power, "--task", "1", "--task", "2", "--db", all).ok(t)
+	inside(t, "db", "detach", hosted, "--task", "1", "--db", power).ok(t)
+	address := serveTasks(t, hosted)
+	host := store.HostScheme + address
+	outbox := filepath.Join(state, "wattmark", "outbox-"+strings.ReplaceAll(address, ":", "_")+".db")
+	if err := os.MkdirAll(filepath.Dir(outbox), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "db", "backup", outbox, "--db", power).ok(t)
+	var sent, again, back db.TransferReport
+	object(t, inside(t, "db", "copy", power, host, "--json").ok(t).out, &sent)
+	object(t, inside(t, "db", "copy", outbox, host, "--json").ok(t).out, &again)
+	n := len(sent.Tasks)
+	if n < 2 || sent.Copied != n-1 || sent.Known != 1 || sent.Deleted != 0 || sent.Samples == 0 || sent.Tasks[0].Scans != 0 {
+		t.Errorf("sent %+v", sent)
+	}
+	if again.Known != n || again.Samples != 0 || again.Deleted != n {
+		t.Errorf("sent again from the outbox %+v", again)
+	}
+	var left struct {
+		Tasks []report.Report `json:"tasks"`
+	}
+	object(t, inside(t, "tasks", "--db", outbox, "--json").ok(t).out, &left)
+	object(t, inside(t, "db", "copy", host, filepath.Join(state, "all.db"), "--json").ok(t).out, &back)
+	if len(left.Tasks) != 0 || back.Copied != n || back.Samples < sent.Samples {
+		t.Errorf("%d tasks in the outbox; copied back %+v", len(left.Tasks), back)
+	}
+	inside(t, "db", "copy", host, power, "--name", "none").fails(t, cli.ExitNotFound, "no task in "+host)
 }
 
 // allColumns returns the names of the columns of tasks, as its help lists them.

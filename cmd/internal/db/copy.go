@@ -176,7 +176,7 @@ func chosen(ctx context.Context, a *cli.App, db *store.DB, numbers []int64, user
 	if user == "" {
 		return taskIDs(ctx, a, db, lists.Map(numbers, func(n int64) string { return fmt.Sprint(n) }))
 	}
-	list, err := task.EveryTask(ctx, db, store.Query{User: user})
+	list, err := task.EveryTask(ctx, db.Tasks, store.Query{User: user})
 	if err == nil && len(list) == 0 {
 		err = cli.NotFoundf("no task of user %q in %s: wattmark users lists who has some", user, a.DB)
 	}

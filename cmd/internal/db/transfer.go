@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
+	"github.com/wattmark/wattmark/cmd/internal/session"
 	"github.com/wattmark/wattmark/cmd/internal/task"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
@@ -72,7 +73,8 @@ type TransferReport struct {
 	Known     int                `json:"known"`
 	Differing int                `json:"differing"` // of those, and left as they were
 	Updated   int                `json:"updated"`
-	Samples   uint64             `json:"samples"` // read back
+	Deleted   int                `json:"deleted,omitempty"` // from an outbox, since the host has them
+	Samples   uint64             `json:"samples"`           // read back
 	Analyses  int                `json:"analyses"`
 	Campaigns int                `json:"campaigns"`
 	DurationS float64            `json:"duration_s"`
@@ -99,7 +101,8 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) && !store.OnServer(from) {
 		return nil, cli.NotFoundf("no task database at %s: the source comes first", from)
 	}
-	source, err := openSource(ctx, a, from, f.tasks)
+	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
+	source, err := openSource(ctx, a, r, &f)
 	if err != nil {
 		return nil, err
 	}
@@ -109,16 +112,8 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 		return nil, err
 	}
 	began := time.Now()
-	r = &TransferReport{From: from, To: to, Tasks: []store.CopiedTask{}, Running: []store.TaskID{}}
-	if host := (&cli.App{Streams: a.Streams, DB: to}); strings.HasPrefix(to, store.HostScheme) {
-		err = r.tasks(a, list, "sending", "sent", func(t *store.Row, _ func(uint64)) (done store.CopiedTask, err error) {
-			if t.State == store.Running {
-				return done, store.ErrRunning
-			}
-			sent, err := host.Send(ctx, source, true, t.ID)
-			s := sent[t.ID]
-			return store.CopiedTask{From: t.ID, To: store.TaskID(s.Task), Known: s.Known, Scans: t.Scans}, err
-		})
+	if strings.HasPrefix(to, store.HostScheme) {
+		err = sendAll(ctx, a, source, list, r)
 		r.DurationS = time.Since(began).Seconds()
 		return r, err
 	}
@@ -135,16 +130,62 @@ func transfer(ctx context.Context, a *cli.App, from, to string, f transferFlags)
 	return r, errors.Join(err, target.Close())
 }
 
-// openSource opens the source of a copy. Of a host the tasks of --task are fetched.
-func openSource(ctx context.Context, a *cli.App, from string, tasks []int64) (*store.DB, error) {
-	if !strings.HasPrefix(from, store.HostScheme) {
-		return store.OpenSource(ctx, from)
+// openSource opens the source of a copy. Of a host the tasks of --task, or all that the query selects, are
+// fetched; the running ones of the latter are listed in r.
+func openSource(ctx context.Context, a *cli.App, r *TransferReport, f *transferFlags) (*store.DB, error) {
+	if !strings.HasPrefix(r.From, store.HostScheme) {
+		return store.OpenSource(ctx, r.From)
 	}
-	numbers := lists.Map(tasks, func(id int64) string { return fmt.Sprint(id) })
+	host := &cli.App{Streams: a.Streams, DB: r.From}
+	numbers := lists.Map(f.tasks, func(id int64) string { return fmt.Sprint(id) })
 	if len(numbers) == 0 {
-		return nil, cli.Usagef("from a wattmark host tasks are copied by number: name them with --task")
+		list, err := task.EveryTask(ctx, host.List, f.q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range list {
+			if t.State == store.Running {
+				r.Running = append(r.Running, t.ID)
+			} else {
+				numbers = append(numbers, fmt.Sprint(t.ID))
+			}
+		}
+		if len(numbers) == 0 {
+			return nil, cli.NotFoundf("no task in %s among those selected has ended: list them with wattmark tasks", r.From)
+		}
 	}
-	return (&cli.App{Streams: a.Streams, DB: from}).OpenDB(ctx, numbers...)
+	return host.OpenDB(ctx, numbers...)
+}
+
+// sendAll sends the tasks of list to a host. What the host has is deleted from the source where that is its outbox,
+// also after an error.
+func sendAll(ctx context.Context, a *cli.App, source *store.DB, list []store.Row, r *TransferReport) error {
+	host := &cli.App{Streams: a.Streams, DB: r.To}
+	err := r.tasks(a, list, "sending", "sent", func(t *store.Row, _ func(uint64)) (store.CopiedTask, error) {
+		if t.State == store.Running {
+			return store.CopiedTask{}, store.ErrRunning
+		}
+		sent, err := host.Send(ctx, source, true, t.ID)
+		s := sent[t.ID]
+		done := store.CopiedTask{From: t.ID, To: store.TaskID(s.Task), Known: s.Known}
+		if !s.Known {
+			done.Scans = t.Scans
+		}
+		return done, err
+	})
+	outbox, derr := session.Outbox(strings.TrimPrefix(r.To, store.HostScheme))
+	if derr != nil || len(r.Tasks) == 0 || !sameDatabase(r.From, outbox) {
+		return err
+	}
+	db, derr := store.Open(ctx, r.From)
+	if derr == nil {
+		ids := lists.Map(r.Tasks, func(t store.CopiedTask) store.TaskID { return t.From })
+		if derr = db.DeleteTasks(ctx, ids, store.DeleteOptions{Pinned: true}); derr == nil {
+			r.Deleted = len(ids)
+		}
+		derr = errors.Join(derr, db.Close())
+	}
+	return errors.Join(err, derr)
 }
 
 // sameDatabase reports whether two names are one address, or one file by whatever link.
@@ -160,7 +201,7 @@ func sameDatabase(a, b string) bool {
 // selected returns the tasks to copy, oldest first: later groups and analyses then refer to
 // tasks that are there. It fails with ExitNotFound for a --task that the query leaves out.
 func selected(ctx context.Context, db *store.DB, f *transferFlags) (out []store.Row, err error) {
-	list, err := task.EveryTask(ctx, db, f.q)
+	list, err := task.EveryTask(ctx, db.Tasks, f.q)
 	if err != nil {
 		return nil, err
 	}
@@ -258,6 +299,7 @@ func renderTransfer(w io.Writer, r *TransferReport) {
 	}{
 		{r.Known, "were there already."},
 		{r.Updated, "of them differed and were updated."},
+		{r.Deleted, "were deleted here: the host has them."},
 		{r.Differing, "of them differ and were left as they are: --update makes them as the source has them."},
 	} {
 		if some.n > 0 {

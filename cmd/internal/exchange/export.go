@@ -114,7 +114,7 @@ func export(ctx context.Context, a *cli.App, args []string, f exportFlags) error
 // withSamples returns the numbers of all tasks that have samples, oldest first, as
 // arguments. It fails with ExitNotFound where there is none.
 func withSamples(ctx context.Context, db *store.DB) (args []string, err error) {
-	list, err := task.EveryTask(ctx, db, store.Query{})
+	list, err := task.EveryTask(ctx, db.Tasks, store.Query{})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -97,7 +96,7 @@ func (h *handOver) send(ctx context.Context, db *store.DB) {
 	h.ids, h.release = nil, nil
 	if rest, rerr := db.Tasks(ctx, store.Query{}); rerr == nil && len(rest) > 0 && !h.warned {
 		h.warned = true
-		fmt.Fprintf(h.host.Err, "wattmark: %s has %s that no host has: wattmark tasks --db lists them, "+
+		fmt.Fprintf(h.host.Err, "wattmark: %s has %s to send: wattmark tasks --db lists them, "+
 			"and db copy sends them\n", h.outbox, measure.Plural(len(rest), "earlier task"))
 	}
 	h.err = err
@@ -114,18 +113,11 @@ func (h *handOver) sendGroup(ctx context.Context, db *store.DB, id store.GroupID
 	return interrupted
 }
 
-// outbox returns the database for tasks on their way to a host, and makes its folder.
-func outbox(address string) (string, error) {
-	dir, err := session.StateFolder()
-	name := strings.NewReplacer("/", "_", ":", "_").Replace(address)
-	return filepath.Join(dir, "outbox-"+name+".db"), err
-}
-
 // runForHost measures as measureRun does, stores the tasks at the host, and prints them as the
 // host has them. A host that would not store them is an error before the measurement.
 func runForHost(ctx context.Context, a *cli.App, f RunFlags, args []string) error {
 	address, _ := a.OnHost()
-	path, err := outbox(address)
+	path, err := session.Outbox(address)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/hostagent/gpu"
 	"github.com/wattmark/wattmark/hostagent/gpu/amdsmi"
@@ -151,6 +152,14 @@ func StateFolder(below ...string) (string, error) {
 		err = fmt.Errorf("no folder for samples: %w\nSet XDG_STATE_HOME to one that you may write to", err)
 	}
 	return dir, err
+}
+
+// Outbox returns the database for tasks on their way to a host, whose default port may be left out, and makes its
+// folder.
+func Outbox(address string) (string, error) {
+	dir, err := StateFolder()
+	name := strings.NewReplacer("/", "_", ":", "_").Replace(strings.TrimSuffix(address, ":"+wire.HostPort))
+	return filepath.Join(dir, "outbox-"+name+".db"), err
 }
 
 // StatePath returns the path of a folder below that of the user's state.

@@ -182,7 +182,7 @@ func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []stor
 	err error,
 ) {
 	if len(ids) == 0 {
-		found, err := EveryTask(ctx, db, store.Query{User: f.user, Name: f.name})
+		found, err := EveryTask(ctx, db.Tasks, store.Query{User: f.user, Name: f.name})
 		for i := range found {
 			s.add(found[i].Brief, f)
 		}
@@ -211,9 +211,10 @@ func selectForDeletion(ctx context.Context, a *cli.App, db *store.DB, ids []stor
 	return s, nil
 }
 
-// EveryTask returns all tasks that a query selects, newest first.
-func EveryTask(ctx context.Context, db *store.DB, q store.Query) (out []store.Row, err error) {
-	err = inPages(ctx, q, db.Tasks, func(page []store.Row) { out = append(out, page...) })
+// EveryTask returns all tasks that a query selects by list, newest first.
+func EveryTask(ctx context.Context, list func(context.Context, store.Query) ([]store.Row, error), q store.Query,
+) (out []store.Row, err error) {
+	err = inPages(ctx, q, list, func(page []store.Row) { out = append(out, page...) })
 	return out, err
 }
 

@@ -95,7 +95,7 @@ func conclude(ctx context.Context, db Store, id store.TaskID, s *session.Summary
 	// good enough to keep, not to be called complete.
 	switch {
 	case a.result == nil:
-		v.untrimmed("no window: %s; the samples are kept: set one with wattmark trim", v.why(s, a.why))
+		v.untrimmed(noWindow+"%s"+setOne, v.why(s, a.why))
 	case v.clock != nil:
 		v.note("the GPU plays no markers: the clocks are related by when the capture began, ± %.2g s",
 			2*math.Sqrt(v.clock.VarA))
@@ -250,6 +250,12 @@ func Sensed(ctx context.Context, db Store, t *store.Task, w Window) (*measure.Jo
 
 // settle is how long the calls that end a task may take in all, beside the analysis.
 const settle = 2 * time.Minute
+
+// The note of a task without a window begins and ends so; Retrim removes it.
+const (
+	noWindow = "no window: "
+	setOne   = "; the samples are kept: set one with wattmark trim"
+)
 
 // Notes of a task that is open only because of them. They come last in its reason, and a
 // recovery removes them.

@@ -451,9 +451,22 @@ func cancelledWorkHasNotFailed(t *testing.T, b *bench) {
 		cancel()
 		return nil, &measurement.ProgramError{Program: "./gemm", How: "signal: terminated", Code: 143}
 	})
-	if task := b.task(t, id); task.State != store.Incomplete || task.Failure != nil ||
-		!strings.Contains(task.Reason, "cancelled during work") {
+	task := b.task(t, id)
+	if task.State != store.Incomplete || task.Failure != nil || !strings.Contains(task.Reason, "cancelled during work") ||
+		!strings.Contains(task.Reason, "; no window: ") {
 		t.Errorf("state %v, %+v: %s", task.State, task.Failure, task.Reason)
+	}
+	// A window set by hand is no reason to set one; it is said once.
+	before, rest, _ := strings.Cut(task.Reason, "; no window: ")
+	_, after, _ := strings.Cut(rest, "wattmark trim")
+	for range 2 {
+		if err := measurement.Retrim(t.Context(), b.db, id, measurement.Window{From: 0.03, To: 0.04}); err != nil {
+			t.Fatal(err)
+		}
+		task = b.task(t, id)
+		if want := "window set by hand; " + before + after; task.State != store.Incomplete || task.Reason != want {
+			t.Errorf("state %v: %q, want %q", task.State, task.Reason, want)
+		}
 	}
 }
 

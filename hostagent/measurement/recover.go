@@ -154,12 +154,12 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 	if t.Chunks == 0 {
 		return fmt.Errorf("retrim: task %d: %w: it has no samples", id, measure.ErrNoData)
 	}
-	o := store.Outcome{State: store.Complete, Reason: "window set by hand", Markers: t.Markers, Clock: t.Clock}
+	o := store.Outcome{State: store.Complete, Reason: byHand, Markers: t.Markers, Clock: t.Clock}
 	switch {
 	case t.Failure != nil:
-		o.State, o.Reason = store.Failed, "window set by hand; "+t.Reason
+		o.State, o.Reason = store.Failed, withWindow(t.Reason)
 	case t.State == store.Incomplete || t.State == store.Running:
-		o.State, o.Reason = store.Incomplete, "window set by hand; "+t.Reason
+		o.State, o.Reason = store.Incomplete, withWindow(t.Reason)
 	}
 	if o.NVML, o.NVMLMethod, err = Sensed(ctx, db, &t, w); err == nil {
 		err = rework(ctx, db, &t, w, measure.Edges{}, o)
@@ -168,6 +168,17 @@ func Retrim(ctx context.Context, db Store, id store.TaskID, w Window) error {
 		return fmt.Errorf("retrim: task %d: %w", id, err)
 	}
 	return nil
+}
+
+// byHand is the first reason of a task whose window was set by hand.
+const byHand = "window set by hand"
+
+// withWindow returns the reason of a task after its window was set by hand: without the note that it has none.
+func withWindow(reason string) string {
+	before, rest, _ := strings.Cut(reason, noWindow)
+	_, after, _ := strings.Cut(rest, setOne)
+	before = strings.TrimPrefix(strings.TrimPrefix(before, byHand), "; ")
+	return strings.TrimSuffix(byHand+"; "+before+strings.TrimPrefix(after, "; "), "; ")
 }
 
 // sweepTasks is how many of the newest tasks are looked at for captures that

@@ -249,6 +249,8 @@ func TestRunForAHost(t *testing.T) {
 		}
 	}
 	waiting(0)
+	inside(t, "takeover", "--reason", "x", "--monitor", strings.Replace(monitor, "127.0.0.1", "localhost", 1), "--tls-ca", filepath.Join(dir, "ca.crt"),
+		"--token-file", filepath.Join(dir, "operator.token")).fails(t, cli.ExitFailed, "capture")
 
 	// Another user may read it, and neither change nor delete it.
 	if err := os.Rename(filepath.Join(dir, "viewer.token"), filepath.Join(dir, "vic.token")); err != nil {

@@ -399,7 +399,7 @@ func takeoverCmd(a *cli.App) *cobra.Command {
 				return cli.Usagef("say why with --reason: the holder reads it")
 			}
 			_, by := cli.Whoami()
-			m, err := monitorclient.Dial(address, monitorclient.Options{Version: cli.Version()})
+			m, err := cli.DialMeter(ctx, address, monitorclient.Options{Version: cli.Version()})
 			if err != nil {
 				return err
 			}

@@ -119,19 +119,17 @@ func readJobHost(ctx context.Context, from string, f totalFlags, q store.Query) 
 	return h
 }
 
-// isAddress reports whether from is host:port and not a database. An existing file and
-// the URL of a database server are databases.
+// isAddress reports whether from is a host's address, whose port may be left out, and not a database. An existing
+// file, a path, a name that ends in .db and the URL of a database server are databases.
 func isAddress(from string) bool {
 	if strings.HasPrefix(from, store.HostScheme) {
 		return true
 	}
-	if _, err := os.Stat(from); err == nil || store.OnServer(from) {
+	if i, err := os.Stat(from); err == nil && !i.IsDir() || store.OnServer(from) {
 		return false
 	}
-	// A path may contain a colon too, but none behind its last slash.
-	i := strings.LastIndexByte(from, ':')
 	return strings.HasPrefix(from, "unix:") || strings.HasPrefix(from, "dns:") ||
-		i >= 0 && !strings.ContainsRune(from[i:], '/') && !strings.HasSuffix(from, ".db")
+		!strings.ContainsRune(from, '/') && !strings.HasSuffix(from, ".db")
 }
 
 //go:embed help.md
@@ -140,7 +138,7 @@ var help string
 // Commands returns the commands of this package.
 func Commands(a *cli.App) []*cobra.Command {
 	var f totalFlags
-	c := cli.Command("total --job NAME [DATABASE|HOST:PORT]...", "Add up one job's energy over many hosts",
+	c := cli.Command("total --job NAME [DATABASE|HOST]...", "Add up one job's energy over many hosts",
 		cobra.ArbitraryArgs, func(ctx context.Context, args []string) error {
 			f.from = args
 			if f.job == "" {

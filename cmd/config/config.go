@@ -47,6 +47,16 @@ func Read(name string, flags *pflag.FlagSet) (*File, error) {
 	return Parse(name, data, flags)
 }
 
+// Value returns what a file sets a key to; "" where it has no such key or cannot be read.
+func Value(name, key string) string {
+	var settings map[string]any
+	if data, err := read(name); err == nil {
+		_ = yaml.Unmarshal(data, &settings) // who reads the whole file reports its faults
+	}
+	value, _ := settings[key].(string)
+	return value
+}
+
 // read returns the content of a file of at most maxSize bytes.
 func read(name string) ([]byte, error) {
 	data, err := regular.Read(name, maxSize)

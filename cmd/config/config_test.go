@@ -54,6 +54,22 @@ func TestConfigSetsFlags(t *testing.T) {
 	}
 }
 
+// One key is read without the flags of the command that the file belongs to.
+func TestValueOfAKey(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(name, []byte("# a comment\nspool: /var/spool # all\nretry: 4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"spool": "/var/spool", "retry": "", "listen": ""} {
+		if got := Value(name, key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	if got := Value(name+".none", "spool"); got != "" {
+		t.Error(got)
+	}
+}
+
 func TestConfigNothingSaid(t *testing.T) {
 	for _, text := range []string{"", "\n", "# only a comment\n", "---\n"} {
 		if c, err := Parse("x.yaml", []byte(text), newFlags().set); err != nil || c.Len() != 0 {

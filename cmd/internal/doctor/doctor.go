@@ -21,8 +21,11 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	prose "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/api/auth/pki"
+	"github.com/wattmark/wattmark/api/wire"
+	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -35,6 +38,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"github.com/wattmark/wattmark/store"
 )
 
 // level is the severity of a finding.
@@ -62,6 +66,18 @@ type doctorFlags struct {
 	bench                            session.BenchFlags // its instrument is tried where no monitor has it
 	// monitorNamed and hostNamed: the user gave the address, so no answer is a fault.
 	monitorNamed, hostNamed bool
+	services                []string // folders of this machine's services, which this user may not be able to write to
+}
+
+// useServices takes the spool and the database of this machine's services, by their files in a folder, where the user
+// names no other ones.
+func (f *doctorFlags) useServices(folder string, fl *pflag.FlagSet, db *string) {
+	if v := config.Value(filepath.Join(folder, roleMonitor+".yaml"), "spool"); v != "" && !fl.Changed("spool") {
+		f.spool, f.services = v, append(f.services, v)
+	}
+	if v := config.Value(filepath.Join(folder, roleHost+".yaml"), "db"); v != "" && *db == cli.DefaultDB && !fl.Changed("db") {
+		*db, f.services = store.Conceal(v), append(f.services, filepath.Dir(v))
+	}
 }
 
 // The roles of a machine.
@@ -88,6 +104,7 @@ func doctorCmd(a *cli.App) *cobra.Command {
 					return err
 				}
 			}
+			f.useServices(daemon.ConfigDir, cmd.Flags(), &a.DB)
 			f.auth = cmp.Or(f.auth, service.AuthDir())
 			f.monitorNamed, f.hostNamed = cmd.Flags().Changed("monitor"), cmd.Flags().Changed("host")
 			return examineAll(cmd.Context(), a, &doctor{doctorFlags: f, db: a.DB, probes: systemProbes()})
@@ -132,7 +149,7 @@ func (d *doctor) failed(check, remedy, format string, a ...any) {
 // over the whole examination.
 func (d *doctor) examine(ctx context.Context) []Finding {
 	watch := d.stepWatch()
-	d.found = nil
+	d.found, d.monitor, d.host = nil, wire.WithPort(d.monitor, wire.MonitorPort), wire.WithPort(d.host, wire.HostPort)
 	bench := d.peers(ctx)
 	if d.meter() {
 		d.serialPorts()
@@ -147,7 +164,9 @@ func (d *doctor) examine(ctx context.Context) []Finding {
 		d.disk(ctx, "spool disk", d.spool, false)
 	}
 	if d.gpu() {
-		d.disk(ctx, "database disk", filepath.Dir(d.db), true)
+		if !store.OnServer(d.db) {
+			d.disk(ctx, "database disk", filepath.Dir(d.db), true)
+		}
 		d.database(ctx)
 	}
 	d.access(time.Now())

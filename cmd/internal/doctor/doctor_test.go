@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/wattmark/wattmark/api/wire"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -335,6 +338,31 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"restore a copy",
 		},
 		{"a large log", data(databaseState{WAL: 1 << 30, Check: "ok"}, nil), "database", levelWarn, "folded in"},
+		{"a database that others read", data(databaseState{}, fs.ErrPermission), "database", levelWarn, "this user may not read it"},
+		{"a database on a host", func(d *doctor) {
+			d.db, d.tryDisk = "host://lab", func(_ context.Context, dir string) (diskState, error) {
+				return diskState{Free: 1e12, Speed: 1e9}, map[bool]error{true: errors.New("not its disk")}[dir != "/spool"]
+			}
+			d.readDatabase = func(context.Context, string) (databaseState, error) { return databaseState{Tasks: 13}, nil }
+		}, "database", levelOK, "host://lab: 13 tasks"},
+		{"a host without an answer", func(d *doctor) {
+			d.db, d.readDatabase = "host://lab", func(context.Context, string) (databaseState, error) {
+				return databaseState{}, errors.New("lab:7552: no answer")
+			}
+		}, "database", levelFail, "host://lab: lab:7552: no answer"},
+		{"a service's spool", func(d *doctor) {
+			d.services = []string{"/spool"}
+			d.tryDisk = func(context.Context, string) (diskState, error) { return diskState{Free: 1e12}, fs.ErrPermission }
+		}, "spool disk", levelOK, "1.0 TB free; its service writes there"},
+		{"a service's full spool", func(d *doctor) {
+			d.services = []string{"/spool"}
+			d.tryDisk = func(context.Context, string) (diskState, error) { return diskState{Free: 1e6}, fs.ErrPermission }
+		}, "spool disk", levelFail, "almost full"},
+		{"addresses without a port", func(d *doctor) {
+			d.monitor, d.host = "lab", "gpu-host"
+			d.askHost = func(_ context.Context, address string) (string, error) { return "", errors.New(address) }
+			d.bindable = func(address string) error { return map[bool]error{true: errNotLocal}[address == "gpu-host:7552"] }
+		}, "host", levelFail, "gpu-host:7552 does not answer"},
 		{"unfinished tasks", data(databaseState{Unfinished: 2}, nil), "database", levelWarn, "2 tasks"},
 		{
 			"a free clock", func(d *doctor) { d.readClock = func() (machine.ClockState, error) { return machine.ClockState{}, nil } },
@@ -368,6 +396,36 @@ func TestDoctorFindsFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Without a spool or a database on the command line, those of the machine's services are looked at.
+func TestDoctorLooksAtTheServices(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"monitor.yaml": "spool: /var/lib/wattmark-monitor/spool\n", "host.yaml": "db: /var/lib/wattmark/power.db\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string][2]string{
+		"":                      {"/var/lib/wattmark-monitor/spool", "/var/lib/wattmark/power.db"},
+		"--spool s --db my.db":  {"s", "my.db"},
+		"--db power.db":         {"/var/lib/wattmark-monitor/spool", "power.db"},
+		"--spool s --db pg://x": {"s", "pg://x"},
+	} {
+		var f doctorFlags
+		var db string
+		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fl.StringVar(&f.spool, "spool", "/default", "")
+		fl.StringVar(&db, "db", cli.DefaultDB, "")
+		if err := fl.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if f.useServices(dir, fl, &db); f.spool != want[0] || db != want[1] {
+			t.Errorf("%s: %s and %s, want %s", args, f.spool, db, want)
+		}
 	}
 }
 

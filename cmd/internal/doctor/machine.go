@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,9 @@ var remote = map[string]bool{
 func (d *doctor) disk(ctx context.Context, check, dir string, database bool) {
 	at := d.nearest(dir)
 	s, err := d.tryDisk(ctx, at)
+	others := errors.Is(err, fs.ErrPermission) && slices.Contains(d.services, dir)
 	switch {
+	case others:
 	case errors.Is(err, fs.ErrPermission):
 		d.failed(check, "let this user write there, or choose another place with --spool or --db", "%s cannot be written", at)
 		return
@@ -57,8 +60,12 @@ func (d *doctor) disk(ctx context.Context, check, dir string, database bool) {
 		d.failed(check, "look at the disk: df, dmesg", "%s: %v", at, err)
 		return
 	}
-	text := fmt.Sprintf("%s: %s, %s free, fsync %v, %s/s", at, s.Kind, cli.SizeText(s.Free), measure.SecondsOf(s.Fsync),
-		cli.SizeText(s.Speed))
+	text := fmt.Sprintf("%s: %s, %s free", at, s.Kind, cli.SizeText(s.Free))
+	if others {
+		text += "; its service writes there, and this user may not: sudo wattmark doctor tries it"
+	} else {
+		text += fmt.Sprintf(", fsync %v, %s/s", measure.SecondsOf(s.Fsync), cli.SizeText(s.Speed))
+	}
 	before := len(d.found)
 	add := func(as func(check, remedy, format string, a ...any), remedy, why string) {
 		as(check, remedy, "%s: %s", text, why)
@@ -79,7 +86,7 @@ func (d *doctor) disk(ctx context.Context, check, dir string, database bool) {
 	case remote[s.Kind]:
 		add(d.warn, "put it on a disk of this machine", "this is on another machine")
 	}
-	if s.Fsync > slowFsync || s.Speed < slowDisk {
+	if !others && (s.Fsync > slowFsync || s.Speed < slowDisk) {
 		add(d.warn, "use a faster disk: samples wait in memory while it writes", "slow")
 	}
 	if len(d.found) == before {
@@ -102,8 +109,17 @@ func (d *doctor) database(ctx context.Context) {
 	const check = "database"
 	s, err := d.readDatabase(ctx, d.db)
 	switch {
+	case store.OnServer(d.db) && err == nil:
+		d.ok(check, "%s: %s", d.db, measure.Plural(s.Tasks, "task"))
+		return
+	case store.OnServer(d.db):
+		d.failed(check, "look at --db, and at the server that it names", "%s: %s", d.db, cli.FirstLineOf(err))
+		return
 	case errors.Is(err, fs.ErrNotExist):
 		d.ok(check, "none at %s yet: the first measurement makes one", d.db)
+		return
+	case errors.Is(err, fs.ErrPermission):
+		d.warn(check, "join its group, or look as root: sudo wattmark doctor", "%s: this user may not read it", d.db)
 		return
 	case errors.Is(err, store.ErrNewer):
 		d.failed(check, "update wattmark on this machine", "%v", err)

@@ -255,9 +255,13 @@ func tryDisk(ctx context.Context, dir string) (s diskState, err error) {
 	return s, nil
 }
 
-// readDatabase opens a database read-only and returns its state. An empty file is
-// as absent.
+// readDatabase opens a database read-only and returns its state: of one on a server or a host the number of tasks
+// alone. An empty file is as absent.
 func readDatabase(ctx context.Context, path string) (s databaseState, err error) {
+	if store.OnServer(path) {
+		users, err := (&cli.App{DB: path}).Users(ctx)
+		return databaseState{Tasks: tasksOf(users)}, err
+	}
 	i, err := os.Stat(path)
 	if err != nil {
 		return s, err
@@ -287,12 +291,17 @@ func readDatabase(ctx context.Context, path string) (s databaseState, err error)
 	if err != nil {
 		return s, err
 	}
-	for _, u := range users {
-		s.Tasks += int(u.Tasks)
-	}
+	s.Tasks = tasksOf(users)
 	open, err := db.Unfinished(ctx)
 	s.Unfinished = len(open)
 	return s, err
+}
+
+func tasksOf(users []store.UserTasks) (n int) {
+	for _, u := range users {
+		n += int(u.Tasks)
+	}
+	return n
 }
 
 // stepWatch starts to compare CLOCK_REALTIME with CLOCK_MONOTONIC; the returned

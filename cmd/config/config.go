@@ -132,7 +132,7 @@ func (c *File) add(kv *ast.MappingValueNode, flags *pflag.FlagSet) error {
 	}
 	// A trial on a copy of the flag, so that a bad file changes nothing.
 	if err := try(flag, s.value); err != nil {
-		return c.fault(s.at, fmt.Errorf("%s: %q: %w", key, s.value, err))
+		return c.fault(s.at, fmt.Errorf("%s: %w", key, err))
 	}
 	c.settings[flag.Name] = s
 	return nil
@@ -164,15 +164,17 @@ func try(f *pflag.Flag, value string) error {
 	err := f.Value.Set(value)
 	back()
 	f.Changed = changed
-	if err != nil {
-		return fmt.Errorf("want %s", Wants(f.Value.Type()))
+	if wants := Wants(f.Value.Type()); err != nil && wants != "" {
+		return fmt.Errorf("%q: want %s", value, wants)
+	} else if err != nil {
+		return fmt.Errorf("%w (%s)", err, f.Usage)
 	}
 	return nil
 }
 
-// Wants describes the values of a flag of a type.
+// Wants describes the values of a flag of a type; "" for a type whose own error does so.
 func Wants(flag string) string {
-	switch flag {
+	switch strings.TrimSuffix(flag, "Slice") {
 	case "int", "int64", "uint", "uint32", "uint64", "count":
 		return "a whole number"
 	case "float64", "float32":
@@ -182,7 +184,7 @@ func Wants(flag string) string {
 	case "duration":
 		return "a time with its unit, such as 500ms, 30s or 2h"
 	}
-	return "a " + flag
+	return ""
 }
 
 // keysOf returns the keys of all flags, for the remedy of an unknown one.

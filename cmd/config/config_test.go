@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,7 +27,8 @@ func newFlags() *someFlags {
 	f.set.StringVar(&f.listen, "listen", "default:1", "")
 	f.set.DurationVar(&f.drain, "drain-time", time.Minute, "")
 	f.set.IntVar(&f.retry, "retry", 3, "")
-	f.set.TextVar(&f.level, "log-level", &f.level, "")
+	f.set.TextVar(&f.level, "log-level", &f.level, "debug, info or error")
+	f.set.Func("spool-free", "bytes", func(s string) error { return fmt.Errorf("%q is not a size", s) })
 	f.set.String("config", "", "")
 	return f
 }
@@ -79,12 +81,13 @@ func TestConfigNothingSaid(t *testing.T) {
 }
 
 var configFaults = []struct{ text, at, words string }{
-	{"listen: a\nlisteen: b\n", "2:1", `no such key: "listeen"; there are drain_time, listen, log_level, retry`},
+	{"listen: a\nlisteen: b\n", "2:1", `no such key: "listeen"; there are drain_time, listen, log_level, retry, spool_free`},
 	{"drain-time: 1s\n", "1:1", `no such key: "drain-time"`},
 	{"config: other.yaml\n", "1:1", "no such key"},
 	{"listen: a\ndrain_time: soon\n", "2:13", `drain_time: "soon": want a time with its unit`},
 	{"retry: many\n", "1:8", `retry: "many": want a whole number`},
-	{"log_level: loud\n", "1:12", "log_level"},
+	{"log_level: loud\n", "1:12", `log_level: slog: level string "loud": unknown name (debug, info or error)`},
+	{"spool_free: lots\n", "1:13", `spool_free: "lots" is not a size (bytes)`},
 	{"listen: [a, b]\n", "1:1", "want one value"},
 	{"listen:\n  host: a\n", "1:", "want one value"},
 	{"listen:\n", "1:", "want one value"},

@@ -67,6 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		{"run --benchmark memory --duration 2", "--duration 2: want a time with its unit, such as 500ms"},
 		{"trim 1 --from 0.5", "--from 0.5: want a time with its unit"},
 		{"run --times x -- true", "--times x: want a whole number"},
+		{"run --buffer x -- true", "--buffer x: want a whole number"},
 		{"tasks --since yesterday", "write 2026-01-31"},
 		{"run --instrument pmd --monitor lab -- true", "keep one of them"},
 		{"run --instrument pmd --bench b.yaml -- true", "name a bench file with --bench, or a meter"},

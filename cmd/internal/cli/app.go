@@ -153,8 +153,8 @@ func FlagError(fl *pflag.FlagSet, err error) error {
 		return err
 	}
 	kind := bad.GetFlag().Value.Type()
-	if errors.Is(err, strconv.ErrSyntax) || kind == "duration" {
-		return fmt.Errorf("--%s %s: want %s", bad.GetFlag().Name, bad.GetValue(), config.Wants(kind))
+	if wants := config.Wants(kind); wants != "" && (errors.Is(err, strconv.ErrSyntax) || kind == "duration") {
+		return fmt.Errorf("--%s %s: want %s", bad.GetFlag().Name, bad.GetValue(), wants)
 	}
 	return err
 }

@@ -232,12 +232,15 @@ type Reloader struct {
 	// defaults are the flags' values without a file.
 	defaults map[string]string
 	// Always is done with each reload, whatever the file holds.
-	Always func()
+	Always func() error
 }
 
 // NewReloader is for flags that a file may set.
 func NewReloader(flags *pflag.FlagSet, log *slog.Logger) *Reloader {
-	r := &Reloader{flags: flags, log: log, Live: map[string]func(){}, defaults: map[string]string{}, Always: func() {}}
+	r := &Reloader{
+		flags: flags, log: log, Live: map[string]func(){}, defaults: map[string]string{},
+		Always: func() error { return nil },
+	}
 	for _, key := range keysOf(flags) {
 		flag := strings.ReplaceAll(key, "_", "-")
 		r.defaults[flag] = flags.Lookup(flag).DefValue
@@ -246,17 +249,17 @@ func NewReloader(flags *pflag.FlagSet, log *slog.Logger) *Reloader {
 }
 
 // Reload reads the file again. A file with a fault changes nothing; keys that
-// cannot change in a service that runs are logged.
-func (r *Reloader) Reload() {
-	defer r.Always()
+// cannot change in a service that runs are logged. It returns the faults, which are logged, too.
+func (r *Reloader) Reload() (err error) {
+	defer func() { err = errors.Join(err, r.Always()) }()
 	if r.File == nil {
 		r.log.Info("reload: no configuration file is in use")
-		return
+		return nil
 	}
 	fresh, err := Read(r.File.name, r.flags)
 	if err != nil {
 		r.log.Error("reload: the configuration stays as it is", "error", err)
-		return
+		return err
 	}
 	var restart, done, overruled []string
 	for flag, wanted := range r.defaults {
@@ -285,6 +288,7 @@ func (r *Reloader) Reload() {
 	}
 	r.File = fresh
 	r.report(done, restart, overruled)
+	return nil
 }
 
 // report logs the outcome of a reload: changed keys, keys that need a restart, keys that

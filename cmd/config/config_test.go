@@ -149,7 +149,7 @@ func TestReload(t *testing.T) {
 	r := NewReloader(f.set, slog.New(slog.NewTextHandler(&said, nil)))
 	applied, always := 0, 0
 	r.Live["drain-time"] = func() { applied++ }
-	r.Always = func() { always++ }
+	r.Always = func() error { always++; return nil }
 	var err error
 	if r.File, err = Read(name, f.set); err != nil {
 		t.Fatal(err)

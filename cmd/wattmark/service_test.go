@@ -95,7 +95,8 @@ func TestMonitorAsAService(t *testing.T) {
 	p.await(t, `names other instruments.*needs a restart`)
 	write(bench, "instruments: []\n")
 	_ = p.cmd.Process.Signal(syscall.SIGHUP)
-	p.await(t, `the bench stays as it is.*bench.yaml:1:`)
+	p.await(t, `the bench stays as it is.*bench.yaml:1:[^\\]*$`)
+	m.await(t, "; the last reload failed: "+bench+":1:")
 
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	m.await(t, "STOPPING=1")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,14 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// snippetLine is a line of Error.Snippet, with the line break before it.
+var snippetLine = regexp.MustCompile(`\n[> ] [ \d]{3,} \|[^\n]*`)
+
+// OneLine returns the text of an error without the lines of the file, and several faults in one line.
+func OneLine(err error) string {
+	return strings.ReplaceAll(snippetLine.ReplaceAllString(err.Error(), ""), "\n", "; ")
+}
 
 // source is a file's text and its syntax tree.
 type source struct {

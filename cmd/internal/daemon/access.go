@@ -253,10 +253,12 @@ func (x *Access) Run(ctx context.Context) {
 }
 
 // Reopen opens the audit log again by its name, after log rotation.
-func (x *Access) Reopen() {
-	if err := x.Audit.Reopen(); err != nil {
+func (x *Access) Reopen() error {
+	err := x.Audit.Reopen()
+	if err != nil {
 		x.Log.Error("reload: the audit log stays where it is", "error", err)
 	}
+	return err
 }
 
 // rights are the rights of the roles in a cluster. Hosts and monitors publish; a store also

@@ -28,6 +28,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/discover"
 	"github.com/wattmark/wattmark/store"
 )
@@ -58,11 +59,12 @@ func healthy() *doctor {
 					{Address: "/dev/ttyS0"},
 				}, nil
 			},
-			tryBench:    func(context.Context, sessioncmd.BenchFlags) (string, []string, error) { return "PMD 7 opens", nil, nil },
-			cards:       func() ([]nvml.Card, error) { return []nvml.Card{{Info: card}}, nil },
-			nvmlVersion: func() string { return "13.580" },
-			amdCards:    func() ([]amdsmi.Card, error) { return nil, amdsmi.ErrNoLibrary },
-			amdVersion:  func() string { return "26.0.0" },
+			tryBench:     func(context.Context, sessioncmd.BenchFlags) (string, []string, error) { return "PMD 7 opens", nil, nil },
+			serviceBench: func() error { return nil },
+			cards:        func() ([]nvml.Card, error) { return []nvml.Card{{Info: card}}, nil },
+			nvmlVersion:  func() string { return "13.580" },
+			amdCards:     func() ([]amdsmi.Card, error) { return nil, amdsmi.ErrNoLibrary },
+			amdVersion:   func() string { return "26.0.0" },
 			gpus: func() ([]gpu.Info, error) {
 				return []gpu.Info{{Name: "H200", Driver: "CUDA 13.0"}}, nil
 			},
@@ -234,6 +236,10 @@ func TestDoctorFindsFaults(t *testing.T) {
 				return "", nil, errors.New("silent device")
 			}
 		}), "instrument", levelFail, "silent device"},
+		{
+			"a bench file that the next start refuses", func(d *doctor) { d.serviceBench = func() error { return errors.New("b.yaml:3:1") } },
+			"bench file", levelFail, "b.yaml:3:1",
+		},
 		{"an old host", func(d *doctor) {
 			d.askHost = func(context.Context, string) (string, error) {
 				return "", nil
@@ -426,6 +432,32 @@ func TestDoctorLooksAtTheServices(t *testing.T) {
 		if f.useServices(dir, fl, &db); f.spool != want[0] || db != want[1] {
 			t.Errorf("%s: %s and %s, want %s", args, f.spool, db, want)
 		}
+	}
+}
+
+// The bench file of the installed monitor is read where it is there, and its fault is one line.
+func TestServiceBench(t *testing.T) {
+	dir := t.TempDir()
+	config, file := filepath.Join(dir, "monitor.yaml"), filepath.Join(dir, "bench.yaml")
+	for _, c := range []struct{ config, bench, want string }{
+		{"", "", ""},
+		{"instrument: pmd\nport: /dev/a\n", "", ""},
+		{"bench: " + file, "instruments:\n- {kind: pmd, port: /dev/a}\n", ""},
+		{"bench: " + file, "instruments:\n- {kind: pmd}\nrails: [{}]\n", file + ":2:3: instruments[0]: port is missing"},
+	} {
+		if err := errors.Join(os.WriteFile(config, []byte(c.config), 0o600), os.WriteFile(file, []byte(c.bench), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		if err := serviceBench(config); err != nil {
+			text = bench.OneLine(err)
+		}
+		if !strings.HasPrefix(text, c.want) || (text == "") != (c.want == "") || strings.Contains(text, "\n") {
+			t.Errorf("%q: got %q, want %q", c.config, text, c.want)
+		}
+	}
+	if err := serviceBench(filepath.Join(dir, "none")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/checkup"
 	"github.com/wattmark/wattmark/store"
 )
@@ -307,6 +308,10 @@ func (d *doctor) silent(name, address string, wanted bool, err error, remedy str
 // file if no monitor answers: b is nil then.
 func (d *doctor) instrument(ctx context.Context, b *session.Bench) {
 	const check = "instrument"
+	if err := d.serviceBench(); err != nil {
+		d.failed("bench file", "correct it: the installed monitor does not start with it, and a reload does not take it; then "+
+			"systemctl reload wattmark-monitor", "%s", bench.OneLine(err))
+	}
 	switch {
 	case b == nil && d.bench == (sessioncmd.BenchFlags{}):
 		d.warn(check, "start the monitor, or name the meter with --instrument and --port, or --bench", "not tried: no monitor answers")

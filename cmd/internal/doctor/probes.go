@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
+	"github.com/wattmark/wattmark/cmd/config"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/daemon"
 	"github.com/wattmark/wattmark/cmd/internal/out"
@@ -28,6 +29,7 @@ import (
 	"github.com/wattmark/wattmark/hostagent/machine"
 	"github.com/wattmark/wattmark/hostagent/monitorclient"
 	"github.com/wattmark/wattmark/measure/session"
+	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/discover"
 	"github.com/wattmark/wattmark/store"
 	"golang.org/x/sys/unix"
@@ -42,6 +44,7 @@ type probes struct {
 	bindable     func(address string) error // nil, errInUse, errNotLocal, or another
 	ports        func() ([]discover.Port, error)
 	tryBench     func(context.Context, sessioncmd.BenchFlags) (found string, notes []string, err error)
+	serviceBench func() error // the fault of the bench file of the installed monitor, or nil
 	cards        func() ([]nvml.Card, error)
 	nvmlVersion  func() string
 	amdCards     func() ([]amdsmi.Card, error)
@@ -77,8 +80,9 @@ func systemProbes() probes {
 		ports:    func() ([]discover.Port, error) { return discover.Ports(os.DirFS("/")) },
 		amdCards: amdsmi.List, amdVersion: amdsmi.Version,
 		cards: nvml.List, nvmlVersion: nvml.LibraryVersion, gpus: cuda.List, loadable: loadable,
-		library:   run.FindLibrary,
-		processes: processNames, getenv: os.Getenv, glob: filepath.Glob,
+		library:      run.FindLibrary,
+		serviceBench: func() error { return serviceBench(daemon.ConfigDir + "monitor.yaml") },
+		processes:    processNames, getenv: os.Getenv, glob: filepath.Glob,
 		exists:  func(path string) bool { _, err := os.Stat(path); return err == nil },
 		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase,
 		readClock: machine.ReadClock, stepWatch: stepWatch,
@@ -159,6 +163,20 @@ func OpenOnce(ctx context.Context, f sessioncmd.BenchFlags) (found string, notes
 	id := b.Instrument.Identity()
 	return strings.TrimSpace(cmp.Or(id.Model, id.Kind)+" "+id.Serial) + " opens, " + sessioncmd.RecordsText(&setup),
 		notes, closeBench()
+}
+
+// serviceBench reads the bench file that a monitor's configuration file names. It returns the file's
+// fault; nil where there is no such file, or none that this user may read.
+func serviceBench(file string) error {
+	name := config.Value(file, "bench")
+	if name == "" {
+		return nil
+	}
+	_, err := bench.Load(name)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 // loadable reports whether a library exists: an absolute path by its file, a bare

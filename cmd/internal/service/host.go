@@ -225,7 +225,8 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	// The sides of the service end with ctx and have no error: only a server that fails ends the host.
 	var sides sync.WaitGroup
 	defer sides.Wait()
-	sides.Go(func() { daemon.OnHangups(ctx, r.Reload) })
+	serves := "serving " + s.db.Path() + " on " + address
+	sides.Go(func() { daemon.OnHangups(ctx, func() { tellReload(n, serves, r.Reload()) }) })
 	sides.Go(func() { n.Watchdog(ctx, within.Answers) })
 	sides.Go(func() { s.x.Run(ctx) })
 	sides.Go(func() {
@@ -255,7 +256,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	g.Go(func() error { return s.programs.serve(ctx) })
 	g.Go(func() error { return s.gate.Run(ctx) })
 	g.Go(func() error { return db.RetainLoop(ctx, s.db, s.log, s.keep, s.retainEvery) })
-	n.Tell("READY=1\nSTATUS=serving " + s.db.Path() + " on " + address)
+	n.Tell("READY=1\nSTATUS=" + serves)
 	return g.Wait()
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -160,10 +161,7 @@ func runMonitor(ctx context.Context, f *monitorFlags, r *config.Reloader, log *s
 	r.Live["log-level"], r.Live["calibration"] = func() {}, func() {}
 	r.Live["drain"] = func() { s.drain.Store(int64(f.drain)) }
 	r.Live["keep"] = func() { s.keep.Store(int64(f.keep)) }
-	r.Always = func() {
-		s.x.Reopen()
-		s.rebind(ctx)
-	}
+	r.Always = func() error { return errors.Join(s.x.Reopen(), s.rebind(ctx)) }
 	address := s.listener.Addr().String()
 	log.Info("serving the bench", "bench", b.Name, "address", address, "spool", f.spool)
 	return s.run(ctx, n, r, address)
@@ -175,7 +173,8 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var g sync.WaitGroup
-	g.Go(func() { daemon.OnHangups(over, r.Reload) })
+	serves := "serving bench " + s.bench.Name + " on " + address
+	g.Go(func() { daemon.OnHangups(over, func() { tellReload(n, serves, r.Reload()) }) })
 	g.Go(func() { daemon.OnSecond(ctx, over, s.Hurry) })
 	g.Go(func() {
 		for expire := true; expire; expire = cli.SleepUntil(over, time.Now().Add(time.Minute)) {
@@ -209,7 +208,7 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 		case <-over.Done():
 		}
 	})
-	n.Tell("READY=1\nSTATUS=serving bench " + s.bench.Name + " on " + address)
+	n.Tell("READY=1\nSTATUS=" + serves)
 	err := s.Run(serving)
 	end()
 	g.Wait()
@@ -221,26 +220,32 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 
 // rebind rereads the bench file and the calibration records. A capture that runs
 // keeps those it began with. Other instruments, GPU or name need a restart; then,
-// and after an error, the bench stays as it was.
-func (s *monitorService) rebind(ctx context.Context) {
+// and after an error, the bench stays as it was. The error returned was logged.
+func (s *monitorService) rebind(ctx context.Context) error {
 	fresh, err := s.f.BenchFlags.Load()
-	switch {
-	case err != nil:
-		s.log.Error("reload: the bench stays as it is", "error", err)
-		return
-	case !s.bench.SameInstruments(fresh):
-		s.log.Warn("reload: the bench file names other instruments, another GPU or another name: this needs a restart",
-			"bench", s.f.File)
-		return
+	if err == nil && !s.bench.SameInstruments(fresh) {
+		err = fmt.Errorf("%s names other instruments, another GPU or another name: this needs a restart", s.f.File)
 	}
-	if err := s.Rebind(monitor.Bench{Setup: fresh.Setup, Calibrate: s.f.Folder().Calibrate}); err != nil {
-		s.log.Error("reload: the bench stays as it is", "error", err)
-		return
+	if err == nil {
+		err = s.Rebind(monitor.Bench{Setup: fresh.Setup, Calibrate: s.f.Folder().Calibrate})
+	}
+	if err != nil {
+		s.log.Error("reload: the bench stays as it is", "error", bench.OneLine(err))
+		return err
 	}
 	s.bench = fresh
 	s.log.Info("the bench file and the calibration records were read again: they hold from the next capture on",
 		"bench", fresh.Name)
 	go s.Probe(ctx) // it waits for a capture that runs, and ends with the monitor
+	return nil
+}
+
+// tellReload tells the service manager what a service does, and the fault of its last reload, or nil.
+func tellReload(n *daemon.Notifier, serves string, fault error) {
+	if fault != nil {
+		serves += "; the last reload failed: " + bench.OneLine(fault)
+	}
+	n.Tell("STATUS=" + serves)
 }
 
 //go:embed help.md

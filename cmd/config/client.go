@@ -13,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/wattmark/wattmark/api/auth"
+	"github.com/wattmark/wattmark/monitor/regular"
 )
 
 // Settings are the values that a client uses where neither the command line nor the
@@ -71,7 +72,7 @@ func ParseClient(path string, data []byte) (*ClientFile, error) {
 	var ye yaml.Error
 	switch {
 	case errors.As(err, &ye) && ye.GetToken() != nil:
-		at, message := ye.GetToken().Position, strings.SplitN(ye.GetMessage(), "\n", 2)[0]
+		at, message := ye.GetToken().Position, regular.YAMLMessage(ye.GetMessage())
 		if strings.HasPrefix(message, "unknown field") {
 			message += ": there are context, contexts, " + strings.Join(Keys(), ", ")
 		}

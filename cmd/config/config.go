@@ -74,8 +74,7 @@ func Parse(name string, data []byte, flags *pflag.FlagSet) (*File, error) {
 	if err != nil {
 		var ye yaml.Error
 		if errors.As(err, &ye) && ye.GetToken() != nil {
-			message, _, _ := strings.Cut(ye.GetMessage(), "\n")
-			return nil, c.fault(ye.GetToken().Position, errors.New(message))
+			return nil, c.fault(ye.GetToken().Position, errors.New(regular.YAMLMessage(ye.GetMessage())))
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

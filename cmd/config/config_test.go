@@ -95,7 +95,7 @@ var configFaults = []struct{ text, at, words string }{
 	{"- listen\n", "1:1", "want lines of the form key: value"},
 	{"listen: a\n---\nretry: 1\n", "3:", "a second document"},
 	{"listen: \"a\nretry: 1\n", "1:", ""},
-	{"\tlisten: a\n", "1:", ""},
+	{"\tlisten: a\n", "1:7", "a tab: YAML wants spaces"},
 }
 
 func TestConfigFaultsHaveAPlace(t *testing.T) {

@@ -23,6 +23,7 @@ var faults = []struct {
 	{"empty", "", 0, 0, "the file is empty"},
 	{"comment only", "# nothing\n", 0, 0, "the file is empty"},
 	{"not yaml", "name: [", 1, 7, ""},
+	{"a tab", "name: b\ninstruments:\n\t- kind: pmd\n", 3, 1, "a tab: YAML wants spaces"},
 	{"two documents", head + "---\nname: c\n", 5, 1, "one document"},
 	{"unknown key", "nmae: b\n", 1, 1, `unknown field "nmae"`},
 	{"unknown key deep", head + "rails:\n- name: a\n  clamp: {curent: x}\n", 6, 11, `unknown field "curent"`},
@@ -122,7 +123,7 @@ func TestFaultsPointAtTheLine(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), fmt.Sprintf("bench.yaml:%d:%d: ", e.Line, e.Column)) {
 				t.Errorf("%v", err)
 			}
-			line := strings.Split(tc.text, "\n")[e.Line-1]
+			line := strings.ReplaceAll(strings.Split(tc.text, "\n")[e.Line-1], "\t", " ")
 			if !strings.Contains(e.Snippet, fmt.Sprintf("> %3d | %s", e.Line, line)) || !strings.Contains(e.Snippet, "^") {
 				t.Errorf("snippet:\n%s", e.Snippet)
 			}

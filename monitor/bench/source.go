@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+	"github.com/wattmark/wattmark/monitor/regular"
 )
 
 // Error is a fault of a bench file, with its place. Its text is one line, file:line:column:
@@ -110,9 +111,6 @@ func parse(name string, data []byte) (*source, error) {
 	return s, s.at(docs[1].Body, nil, errors.New("a second document begins here: one bench, one document"))
 }
 
-// firstLine cuts a message of the library before its own snippet.
-func firstLine(s string) string { return strings.SplitN(s, "\n", 2)[0] }
-
 // fault returns an error at the entry that a path leads to, or at the nearest entry around
 // it that the file has.
 func (s *source) fault(p path, err error) error {
@@ -208,7 +206,7 @@ func (s *source) yamlError(err error, node ast.Node, to reflect.Type) error {
 		if bad, text := badDuration(node, to); bad != nil {
 			return s.mismatch(bad.GetToken(), fmt.Sprintf("%q is no time: %s", text, wants(timeType, "")))
 		}
-		return &Error{File: s.name, Message: firstLine(err.Error())}
+		return &Error{File: s.name, Message: regular.YAMLMessage(err.Error())}
 	}
 	wrong, badType := errors.AsType[*yaml.TypeError](err)
 	overflow, tooLarge := errors.AsType[*yaml.OverflowError](err)
@@ -226,7 +224,7 @@ func (s *source) yamlError(err error, node ast.Node, to reflect.Type) error {
 	case badShape && shape.Expected == ast.MappingType:
 		return s.mismatch(t, "want keys and values: {key: value}, or lines of key: value")
 	}
-	e := &Error{File: s.name, Message: firstLine(ye.GetMessage())}
+	e := &Error{File: s.name, Message: regular.YAMLMessage(ye.GetMessage())}
 	if strings.HasPrefix(e.Message, "unknown field") {
 		e.Message += ": no such key here (misspelt, or indented wrongly?)"
 	}

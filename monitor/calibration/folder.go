@@ -219,8 +219,7 @@ func decode(name string, data []byte, to any) error {
 			place = fmt.Sprintf("%s:%d:%d", name, t.Position.Line, t.Position.Column)
 		}
 	}
-	text, _, _ = strings.Cut(text, "\n") // without the library's own snippet
-	return fmt.Errorf("%s: %s", place, text)
+	return fmt.Errorf("%s: %s", place, regular.YAMLMessage(text))
 }
 
 // Certificate is a laboratory's comparison of channels with known values.

@@ -21,6 +21,7 @@ func watched(rails int) *topState {
 		session.Bench{
 			Name: "desk", Instrument: store.Instrument{Model: "PowerSensor3", Serial: "F411"}, Holder: "行列@lab",
 			CaptureID: "c2", HeldSince: now.Add(-90 * time.Second),
+			Waiting: []session.Waiting{{Holder: "bob@lab"}, {Holder: "eve@lab"}},
 		},
 		[]session.Capture{
 			{
@@ -71,7 +72,7 @@ func TestTopPicture(t *testing.T) {
 	s := watched(2)
 	text := TopView{Width: 100, Now: time.Unix(1000, 0), Look: out.PlainLook()}.Picture(s)
 	for _, w := range []string{
-		"lab-monitor.example:7551 · desk · PowerSensor3 F411", "held by 行列@lab for 90 s", "running",
+		"lab-monitor.example:7551 · desk · PowerSensor3 F411", "held by 行列@lab for 90 s · 2 waiting, bob@lab next", "running",
 		"20 kS/s · 199 000 scans, 7 lost · 3 values dropped here",
 		"12.000", "69.00", "119.00", "peak 188.00", "188.00", "▇", "█", "12 MB", "incomplete",
 		"gemm: monitor restarted; no samp", "3 h",

@@ -246,6 +246,9 @@ func (v TopView) holder(s *topState) string {
 		return "free"
 	}
 	text := fmt.Sprintf("held by %s for %s", measure.Printable(b.Holder), age(v.Now.Sub(b.HeldSince)))
+	if n := len(b.Waiting); n > 0 {
+		text += fmt.Sprintf(" · %d waiting, %s next", n, measure.Printable(b.Waiting[0].Holder))
+	}
 	for _, c := range s.captures {
 		if c.ID == b.CaptureID {
 			text = out.JoinNonEmpty(" · ", text, measure.Printable(c.TaskName), captureStates[c.State])

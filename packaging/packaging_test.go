@@ -57,6 +57,9 @@ func TestPackageIsWhole(t *testing.T) {
 			t.Errorf("%s: an update would replace what the operator wrote", c.Dst)
 		}
 	}
+	if !named["monitor/bench/examples"] {
+		t.Error("docs/bench-file.md points to monitor/bench/examples, which is not in the package")
+	}
 	for _, dir := range []string{"systemd", "udev", "sysusers", "config"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil || len(files) == 0 {

@@ -341,8 +341,8 @@ func (d *doctor) recording() {
 	if lib := d.library(); lib != "" {
 		d.ok("libwattmark", "%s", lib)
 	} else {
-		d.warn("libwattmark", "make lib, and put libwattmark.so beside wattmark, or into ../lib; run --auto and "+
-			"programs in C need it", "not beside this program")
+		d.warn("libwattmark", "install the package libwattmark beside wattmark's; or make lib, and put libwattmark.so beside "+
+			"wattmark or into ../lib; run --auto and programs in C need it", "not beside this program")
 	}
 	var others []string
 	for _, v := range []string{cli.InjectionEnv, "NVTX_INJECTION64_PATH", "CUDA_INJECTION32_PATH"} {

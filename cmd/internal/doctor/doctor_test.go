@@ -313,7 +313,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		},
 		{
 			"no library", func(d *doctor) { d.library = func() string { return "" } }, "libwattmark", levelWarn,
-			"make lib",
+			"install the package libwattmark",
 		},
 		{"an injected profiler", env(cli.InjectionEnv, "/opt/nsys.so"), "profilers", levelWarn, "/opt/nsys.so"},
 		{"our own injection", env(cli.InjectionEnv, "/usr/lib/libwattmark.so"), "profilers", levelOK, "none"},
@@ -485,7 +485,7 @@ func TestDoctorTellsAPersonAndAScript(t *testing.T) {
 	if err := examineAll(t.Context(), a, d); err != nil {
 		t.Errorf("a warning is no failure: %v", err)
 	}
-	if text := result.String(); !strings.Contains(text, "warn  libwattmark") || !strings.Contains(text, "→ make lib") ||
+	if text := result.String(); !strings.Contains(text, "warn  libwattmark") || !strings.Contains(text, "→ install the package libwattmark") ||
 		!strings.Contains(text, "1 warnings, 0 failed") {
 		t.Errorf("got\n%s", text)
 	}

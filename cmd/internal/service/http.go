@@ -24,6 +24,7 @@ import (
 	"github.com/wattmark/wattmark/monitor/capture"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 )
 
@@ -205,7 +206,22 @@ func (m monitorStats) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// serveMetrics serves /metrics, and profiles if wanted, until stop is called,
+// health answers /healthz as the host does: 503 while the gRPC server does not answer.
+func (s *monitorService) health() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		state := healthgrpc.HealthCheckResponse_SERVING
+		w.Header().Set("Content-Type", "application/json")
+		if s.within.Answers(r.Context()) != nil {
+			state = healthgrpc.HealthCheckResponse_NOT_SERVING
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = fmt.Fprintf(w, `{"status":%q}`, state.String())
+	})
+	return mux
+}
+
+// serveMetrics serves /metrics, /healthz, and profiles if wanted, until stop is called,
 // which waits up to two seconds for open requests.
 func (s *monitorService) serveMetrics(ctx context.Context, counts *metrics.Metrics) (stop func(), err error) {
 	bench := metrics.Bench{Name: s.bench.Name, GPU: s.bench.GPU}
@@ -222,7 +238,7 @@ func (s *monitorService) serveMetrics(ctx context.Context, counts *metrics.Metri
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
 	server, address, err := s.site(ctx, s.f.http, counts, func(o web.Options) (http.Handler, error) {
-		return web.Beside(o, http.NotFoundHandler()), nil
+		return web.Beside(o, s.health()), nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)

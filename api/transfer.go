@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/wattmark/wattmark/api/auth"
@@ -133,6 +134,7 @@ func (s *Service) StoreTasks(stream pb.TaskService_StoreTasksServer) error {
 	if err != nil {
 		return toStatus(operation, err)
 	}
+	auth.Note(ctx, "tasks", strings.Join(lists.Map(done, func(t store.CopiedTask) string { return fmt.Sprint(t.To) }), " "))
 	return stream.SendAndClose(&pb.StoreTasksResponse{Tasks: lists.Map(done, storedMessage)})
 }
 

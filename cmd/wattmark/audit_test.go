@@ -75,5 +75,14 @@ func TestAuditOfReading(t *testing.T) {
 	if strings.Contains(got, s.token("vic")) {
 		t.Error("a secret is in the log")
 	}
+	h := start(t, "host", "--db", db, "--auth", s.dir, "--audit", s.file("stored"), "--listen", "127.0.0.1:0", "--socket", "none")
+	inside(t, "db", "copy", demoDB(t, demo), "host://"+h.await(t, `serving the task database" address=(\S+)`)[1],
+		"--tls-ca", s.file("ca.crt"), "--token-file", s.file("ada.token")).ok(t)
+	h.stop(t)
+	b, err := os.ReadFile(s.file("stored"))
+	if want := `"who":"ada","role":"measurer","by":"token"`; err != nil || !strings.Contains(string(b), want) ||
+		!strings.Contains(string(b), `"tasks":"1"`) {
+		t.Errorf("%v: no %s with its task's number in\n%s", err, want, b)
+	}
 	inside(t, "host", "--db", db, "--audit-reads", "--listen", "127.0.0.1:0", "--socket", "none").fails(t, cli.ExitUsage, "--audit-reads", "--auth")
 }

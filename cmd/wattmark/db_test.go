@@ -97,6 +97,15 @@ func TestDBCopies(t *testing.T) {
 	}
 }
 
+// A host names the tasks that it deletes by age or size.
+func TestHostNamesWhatItRetires(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	h := start(t, "host", "--db", twoTasks(t), "--listen", "127.0.0.1:0", "--socket", "none", "--retain-keep-size", "1B")
+	h.await(t, `msg="deleted old tasks" tasks=2 numbers="1 2"`)
+	h.stop(t)
+}
+
 func TestDBRetainPinAndPack(t *testing.T) {
 	t.Parallel()
 	noRaces(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/internal/backoff"
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 )
@@ -162,7 +164,8 @@ func RetainLoop(ctx context.Context, db *store.DB, log *slog.Logger, f RetainFla
 		case err != nil:
 			log.Warn("could not delete old tasks", "error", err)
 		case len(r.Tasks) > 0:
-			log.Info("deleted old tasks", "tasks", len(r.Tasks), "bytes", r.Free)
+			numbers := lists.Map(r.Tasks, func(t store.Retired) string { return fmt.Sprint(t.Task) })
+			log.Info("deleted old tasks", "tasks", len(r.Tasks), "numbers", strings.Join(numbers, " "), "bytes", r.Free)
 		}
 	}
 	return nil

@@ -112,15 +112,20 @@ func damaged(list []store.Finding) error {
 // printFindings prints each finding with its place and, indented below, its remedy.
 func printFindings(w io.Writer, list []store.Finding) {
 	for _, f := range list {
-		where := "file"
-		if f.Task != 0 {
-			where = fmt.Sprintf("task %d", f.Task)
-		}
-		if f.Chunk != store.NoChunk {
-			where += fmt.Sprintf(", chunk %d", f.Chunk)
-		}
-		fmt.Fprintf(w, "%s: %s: %s\n    → %s\n", where, f.Kind, f.What, f.Remedy)
+		fmt.Fprintf(w, "%s: %s: %s\n    → %s\n", placeOf(f), f.Kind, f.What, f.Remedy)
 	}
+}
+
+// placeOf names the task and the chunk of a finding.
+func placeOf(f store.Finding) string {
+	where := "file"
+	if f.Task != 0 {
+		where = fmt.Sprintf("task %d", f.Task)
+	}
+	if f.Chunk != store.NoChunk {
+		where += fmt.Sprintf(", chunk %d", f.Chunk)
+	}
+	return where
 }
 
 //go:embed help.md
@@ -270,7 +275,7 @@ func recompute(ctx context.Context, db *store.DB, id store.TaskID, r *RepairRepo
 // rest.
 func renderRepair(w io.Writer, r *RepairReport, done *store.Repaired) {
 	for _, f := range done.Mended {
-		fmt.Fprintf(w, "mended: %s: %s\n", f.Kind, f.What)
+		fmt.Fprintf(w, "mended: %s: %s: %s\n", placeOf(f), f.Kind, f.What)
 	}
 	for _, id := range r.Recomputed {
 		fmt.Fprintf(w, "task %d: results computed anew over what is left; wattmark show %d\n", id, id)

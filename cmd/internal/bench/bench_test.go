@@ -23,7 +23,25 @@ import (
 	"github.com/wattmark/wattmark/monitor/emulator/board"
 	"github.com/wattmark/wattmark/monitor/instrument"
 	"github.com/wattmark/wattmark/monitor/instrument/registry"
+	"github.com/wattmark/wattmark/store"
 )
+
+// A folder that is not there is no folder without a fitting record.
+func TestRecalculateWantsTheFolder(t *testing.T) {
+	_, err := fromFolder(&store.Task{}, "/nowhere")
+	if cli.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), "--calibration: stat /nowhere: no such file") {
+		t.Error(err)
+	}
+}
+
+// A machine without ports has an empty list of them.
+func TestNoPortsAreAnEmptyList(t *testing.T) {
+	var out bytes.Buffer
+	if err := cli.Run(t.Context(), []string{"instruments", "--json"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out},
+		Commands); err != nil || strings.Contains(out.String(), "null") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
 
 // Channels with the same remedy share it, and those that pass can be copied.
 func TestRefusedZeros(t *testing.T) {

@@ -90,7 +90,7 @@ func listInstruments(ctx context.Context, a *cli.App, ask []string) error {
 	if err != nil {
 		return err
 	}
-	l := InstrumentList{Ports: ports, GPUs: listGPUs()}
+	l := InstrumentList{Ports: append([]discover.Port{}, ports...), GPUs: listGPUs()}
 	l.Asked = lists.Map(ask, func(address string) askedPort { return AskIdentity(ctx, address, ports) })
 	if len(ask) > 0 && !slices.ContainsFunc(l.Asked, func(p askedPort) bool { return p.Trouble == "" }) {
 		err = errors.New("nothing that was asked answered")

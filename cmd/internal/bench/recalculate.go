@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -109,6 +110,9 @@ func chosenCalibration(ctx context.Context, db *store.DB, t *store.Task, records
 // instrument and the bench file stated when it ran. It fails with ErrMismatch where no
 // record fits.
 func fromFolder(t *store.Task, folder calibration.Folder) (measure.Setup, error) {
+	if _, err := os.Stat(string(folder)); err != nil { // which Load takes for an empty one
+		return measure.Setup{}, cli.Usagef("--calibration: %w: name the folder of the records", err)
+	}
 	h, err := folder.Load()
 	if err != nil {
 		return measure.Setup{}, err
@@ -131,7 +135,7 @@ func fromFolder(t *store.Task, folder calibration.Folder) (measure.Setup, error)
 // must be of the task's bench and instrument (ErrMismatch).
 func byName(t *store.Task, all []store.Calibration, name string) (measure.Setup, error) {
 	if len(name) < 4 {
-		return measure.Setup{}, cli.Usagef("--calibration %q: give at least 4 characters", name)
+		return measure.Setup{}, cli.Usagef("--stored %q: give at least 4 characters", name)
 	}
 	found := lists.Filter(all, func(c *store.Calibration) bool {
 		return slices.ContainsFunc(append(c.Setup.RecordIDs(), c.CalibrationID),

@@ -208,7 +208,7 @@ func checkMode(path string, s fs.FileInfo, secret bool) error {
 		uid = int(st.Uid)
 	}
 	if uid > 0 && uid != os.Geteuid() && os.Geteuid() != 0 {
-		return fmt.Errorf("%s: %w: it belongs to user %d, not to this user or root", path, ErrMode, uid)
+		return fmt.Errorf("%s: %w: it belongs to user %d, not to this user or root: chown %d %[1]s", path, ErrMode, uid, os.Geteuid())
 	}
 	forbidden, want := fs.FileMode(0o022), "go-w"
 	if secret {

@@ -185,5 +185,5 @@ func TestAccessFlags(t *testing.T) {
 	if err := os.Chmod(dir+"/server.key", 0o644); err != nil {
 		t.Fatal(err)
 	}
-	host("--auth", dir).fails(t, cli.ExitFailed, "server.key", "chmod")
+	host("--auth", dir).fails(t, cli.ExitUsage, "server.key", "chmod")
 }

@@ -5,6 +5,7 @@ package spool
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -191,5 +192,22 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// another is the description of a file of another user.
+type another struct{ os.FileInfo }
+
+func (another) Sys() any { return &syscall.Stat_t{Uid: 4242} }
+
+func TestAnothersSpoolSaysHowToGetIt(t *testing.T) {
+	dir := t.TempDir()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("chown -R %d it, or run the monitor as user 4242", os.Geteuid())
+	if err := safeInfo(dir, another{info}, os.ModeDir); !errors.Is(err, ErrUnsafe) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

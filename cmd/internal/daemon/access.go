@@ -100,12 +100,31 @@ func (f AccessFlags) withFolder() (AccessFlags, error) {
 }
 
 // Open reads certificate, key, CA and tokens of the flags and opens the audit log. Invalid
-// combinations are usage errors. The caller closes Audit, and calls Run while the service runs.
+// combinations, and files of the wrong owner or mode, are usage errors. The caller closes Audit, and
+// calls Run while the service runs.
 func (f AccessFlags) Open(log *slog.Logger) (*Access, error) {
 	f, err := f.withFolder()
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitUsage, err)
 	}
+	x, err := f.open(log)
+	return x, ofOwner(err)
+}
+
+// ofOwner makes an error of a file's owner or mode a usage error, since a restart does not mend it.
+func ofOwner(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return cli.Usagef("%w: the service runs as user %d, give the file to it: chown -R USER: FOLDER; the packages' "+
+			"services run as wattmark", err, os.Geteuid())
+	case errors.Is(err, auth.ErrMode):
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	return err
+}
+
+// open is Open with the flags of withFolder.
+func (f AccessFlags) open(log *slog.Logger) (_ *Access, err error) {
 	x := &Access{Insecure: f.insecure, reads: f.reads, Log: log}
 	switch {
 	case (f.cert == "") != (f.key == ""):

@@ -2,13 +2,18 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/wattmark/wattmark/api/auth"
 	"github.com/wattmark/wattmark/cmd/config"
+	"github.com/wattmark/wattmark/cmd/internal/cli"
 )
 
 // A repeatable flag takes a list, or one value with commas, from a file; parsing the file
@@ -73,5 +78,25 @@ func TestCalm(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != recordsPerSecond+1 ||
 		!strings.Contains(out.String(), "lines_left_out=95") {
 		t.Errorf("%d lines:\n%s", n, &out)
+	}
+}
+
+// A file that the service's user may not open, or that others may, is not tried again every five seconds.
+func TestFilesOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		want string
+	}{
+		{&fs.PathError{Op: "open", Path: "/etc/server.crt", Err: fs.ErrPermission}, cli.ExitUsage, "/etc/server.crt: permission denied: the service runs as user"},
+		{fmt.Errorf("server.key: %w: chmod go= server.key", auth.ErrMode), cli.ExitUsage, "chmod go= server.key"},
+		{fs.ErrNotExist, cli.ExitFailed, "file does not exist"},
+	} {
+		if err := ofOwner(c.err); cli.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.want) || !errors.Is(err, c.err) {
+			t.Errorf("%v: %v, code %d", c.err, err, cli.ExitCode(err))
+		}
+	}
+	if err := ofOwner(nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,7 +164,11 @@ func (f AccessFlags) open(log *slog.Logger) (_ *Access, err error) {
 // Listen opens a TCP listener on an address that Check allows. remedy is added to the error
 // of an address that is not available.
 func (x *Access) Listen(ctx context.Context, address, remedy string) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	network := "tcp"
+	if strings.HasPrefix(address, "0.0.0.0:") {
+		network = "tcp4" // net listens at all IPv6 addresses, too, for tcp
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, remedy)
 	}

@@ -100,3 +100,16 @@ func TestFilesOfOthers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// 0.0.0.0 is IPv4 alone, and not [::].
+func TestListensWhereItIsTold(t *testing.T) {
+	x := &Access{Insecure: true, Log: slog.New(slog.DiscardHandler)}
+	l, err := x.Listen(t.Context(), "0.0.0.0:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if at := l.Addr().String(); !strings.HasPrefix(at, "0.0.0.0:") {
+		t.Errorf("told 0.0.0.0, listens at %s", at)
+	}
+}

@@ -31,6 +31,8 @@ async function strangers(page) {
   await enter(page, setup.tokens.good);
   await page.locator('.legend li').first().waitFor();
   assert.match(page.url(), /\/#\/task\/1/, 'the view that was asked for first');
+  // A viewer is offered no changes.
+  await page.getByRole('button', { name: /^(Pin|Add tag|Add note)$/ }).waitFor({ state: 'detached' });
 }
 
 async function hostile(page) {

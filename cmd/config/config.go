@@ -182,6 +182,8 @@ func Wants(flag string) string {
 		return "true or false"
 	case "duration":
 		return "a time with its unit, such as 500ms, 30s or 2h"
+	case "days":
+		return "a time in days or hours, such as 365d or 12h"
 	}
 	return ""
 }

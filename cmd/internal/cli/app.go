@@ -153,7 +153,7 @@ func FlagError(fl *pflag.FlagSet, err error) error {
 		return err
 	}
 	kind := bad.GetFlag().Value.Type()
-	if wants := config.Wants(kind); wants != "" && (errors.Is(err, strconv.ErrSyntax) || kind == "duration") {
+	if wants := config.Wants(kind); wants != "" && (errors.Is(err, strconv.ErrSyntax) || kind == "duration" || kind == "days") {
 		return fmt.Errorf("--%s %s: want %s", bad.GetFlag().Name, bad.GetValue(), wants)
 	}
 	return err

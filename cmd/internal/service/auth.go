@@ -55,7 +55,7 @@ func (d *Days) Set(s string) error {
 	return err
 }
 
-func (d *Days) Type() string { return "duration" }
+func (d *Days) Type() string { return "days" }
 
 const (
 	day         = Days(24 * time.Hour)

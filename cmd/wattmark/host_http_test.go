@@ -128,7 +128,9 @@ func TestMonitorServesMetrics(t *testing.T) {
 		"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	url := m.await(t, `serving metrics" address=(http://[0-9.:]+)`)[1]
 	has(t, fetch(t, url+"/metrics"), "wattmark_monitor_captures_total 0", `wattmark_monitor_captures_held{state="RUNNING"} 0`, "wattmark_monitor_busy 0", "wattmark_monitor_lag_seconds 0")
-	has(t, fetch(t, url+"/healthz"), `{"status":"SERVING"}`)
+	if got := fetch(t, url+"/healthz"); got != `{"status":"SERVING"}` {
+		t.Errorf("health: %s", got)
+	}
 	if code := m.stop(t); code != 0 {
 		t.Errorf("the monitor ended with %d", code)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,6 +45,11 @@ func TestBadBenchFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	inside(t, "monitor", "--bench", filepath.Join(dir, "none.yaml"), "--spool", dir).fails(t, cli.ExitUsage, "none.yaml", "docs/bench-file.md")
+	open := filepath.Join(dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "monitor", "--instrument", "powersensor3", "--port", "/dev/null", "--spool", open, "--listen", "127.0.0.1:0").fails(t, cli.ExitUsage, "chmod o-w")
 	inside(t, "monitor", "--instrument", "scope", "--spool", dir).fails(t, cli.ExitUsage, `unknown instrument "scope"`, "want one of")
 	inside(t, "monitor", "--instrument", "pmd", "--port", "meter", "--spool", dir).fails(t, cli.ExitFailed, `bad address "meter"`, "/dev/ttyUSB0")
 }
@@ -66,6 +72,7 @@ func TestUsageErrors(t *testing.T) {
 		{"run --benchmrk memory", "unknown flag: --benchmrk (did you mean --benchmark?)\n"},
 		{"run --benchmark memory --duration 2", "--duration 2: want a time with its unit, such as 500ms"},
 		{"trim 1 --from 0.5", "--from 0.5: want a time with its unit"},
+		{"auth token ada --valid 2y", "--valid 2y: want a time in days or hours, such as 365d"},
 		{"run --times x -- true", "--times x: want a whole number"},
 		{"run --buffer x -- true", "--buffer x: want a whole number"},
 		{"tasks --since yesterday", "write 2026-01-31"},

@@ -296,7 +296,7 @@ func safeInfo(path string, info fs.FileInfo, want fs.FileMode) error {
 		return fmt.Errorf("%s: %w: it is %v: left as it is", path, ErrUnsafe, mode.Type())
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s: %w: it belongs to user %d, this monitor runs as %d: left as it is; chown -R %[4]d it, "+
+		return fmt.Errorf("%s: %w: it belongs to user %d, this monitor runs as %d: left as it is; chown -R %[4]d %[1]s, "+
 			"or run the monitor as user %[3]d", path, ErrUnsafe, st.Uid, os.Geteuid())
 	}
 	// In a sticky directory as /tmp others may add files, but not touch ours.

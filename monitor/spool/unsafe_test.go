@@ -206,7 +206,7 @@ func TestAnothersSpoolSaysHowToGetIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("chown -R %d it, or run the monitor as user 4242", os.Geteuid())
+	want := fmt.Sprintf("chown -R %d %s, or run the monitor as user 4242", os.Geteuid(), dir)
 	if err := safeInfo(dir, another{info}, os.ModeDir); !errors.Is(err, ErrUnsafe) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}

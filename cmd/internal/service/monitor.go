@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/wattmark/wattmark/monitor"
 	"github.com/wattmark/wattmark/monitor/bench"
 	"github.com/wattmark/wattmark/monitor/capture"
+	"github.com/wattmark/wattmark/monitor/spool"
 )
 
 // monitorFlags are the flags of wattmark monitor.
@@ -145,7 +147,9 @@ func runMonitor(ctx context.Context, f *monitorFlags, r *config.Reloader, log *s
 		Quota: f.room.Room(), AwaitReplicas: f.publish.Servers != "",
 		ServerOptions: slices.Concat(counts.ServerOptions(), s.x.ServerOptions(s.guard)),
 	}
-	if s.Monitor, err = monitor.New(cfg); err != nil {
+	if s.Monitor, err = monitor.New(cfg); errors.Is(err, spool.ErrUnsafe) || errors.Is(err, fs.ErrPermission) {
+		return cli.WithCode(cli.ExitUsage, err) // a restart does not mend it
+	} else if err != nil {
 		return err
 	}
 	if f.http.listen != "" {

@@ -27,3 +27,12 @@ func TestCopyToAHostHasNoUpdate(t *testing.T) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }
+
+// What was mended is named with its task, as what was found is.
+func TestMendedNamesItsTask(t *testing.T) {
+	var out bytes.Buffer
+	renderRepair(&out, &RepairReport{}, &store.Repaired{Mended: []store.Finding{{Kind: "chunk", Task: 7, Chunk: 3, What: "torn"}}})
+	if want := "mended: task 7, chunk 3: chunk: torn\n"; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("got %q, want %q", &out, want)
+	}
+}

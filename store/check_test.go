@@ -298,6 +298,36 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
+// Of a file that was cut off, also within a page, all tasks are salvaged with what lies before the cut.
+func TestSalvageOfACutFile(t *testing.T) {
+	t.Parallel()
+	noRaces(t)
+	d := open(t)
+	whole(t, d, 1)
+	whole(t, d, 2)
+	path := filepath.Join(t.TempDir(), "whole.db")
+	ok(t, d.Backup(t.Context(), path, nil))
+	file := must(os.ReadFile(path))(t)
+	for _, off := range []int{16384, 100, 3*16384 + 100} {
+		cut := file[:len(file)-off]
+		broken, fresh := filepath.Join(t.TempDir(), "cut.db"), filepath.Join(t.TempDir(), "new.db")
+		ok(t, os.WriteFile(broken, cut, 0o644))
+		in := must(Salvage(t.Context(), broken, fresh, nil))(t)
+		if len(in.Tasks) != 2 {
+			t.Errorf("%d bytes off: salvaged %+v", off, in)
+		}
+		if !bytes.Equal(must(os.ReadFile(broken))(t), cut) {
+			t.Errorf("%d bytes off: the file was changed", off)
+		}
+		n := must(Open(t.Context(), fresh))(t)
+		must(n.Repair(t.Context(), check(t, n)))(t)
+		if left := check(t, n); len(left) > 0 {
+			t.Errorf("%d bytes off: after the salvage: %+v", off, left)
+		}
+		ok(t, n.Close())
+	}
+}
+
 // A byte that is flipped anywhere in the file is found, unless nothing reads it.
 func TestFlippedBytesDoNotPassForData(t *testing.T) {
 	t.Parallel()

@@ -125,10 +125,10 @@ func (d *DB) Extract(ctx context.Context, path string, ids []TaskID) (*Imported,
 	return fill(ctx, path, d, ImportOptions{Tasks: ids, KeepIDs: true, Analyses: true}, "extract to "+path)
 }
 
-// Salvage writes the readable part of a broken file into a new one. The old one stays as it is.
+// Salvage writes the readable part of a broken file, which may be cut off, into a new one. The old one stays as it is.
 func Salvage(ctx context.Context, broken, path string, progress func(done, of int)) (*Imported, error) {
 	op := "salvage " + broken
-	from, err := OpenReadOnly(ctx, broken)
+	from, err := openReadOnly(ctx, broken, true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}

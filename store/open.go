@@ -54,6 +54,7 @@ type DB struct {
 	// temporary is the folder of a private copy that is read in the file's place.
 	temporary string
 	readDSN   string       // that readers are opened with
+	short     bool         // readers open also a file with fewer pages than its header says
 	still     func() error // checks a file that is read without locks; nil for others
 	writer    *sql.DB      // to a file one connection; nil when read-only
 	reader    *sql.DB      // cannot write
@@ -183,6 +184,9 @@ func (d *DB) SQL() *sql.DB { return d.reader }
 
 // openReaders makes the pool of connections that cannot write.
 func (d *DB) openReaders(dsn string) {
+	if d.short { // this setting alone makes SQLite take the pages that there are; of the missing ones each is ErrDamaged
+		dsn += "&_pragma=writable_schema(1)"
+	}
 	d.readDSN = dsn
 	d.reader = sql.OpenDB(data.Reader(dsn, d.still))
 	n := max(4, runtime.GOMAXPROCS(0))

@@ -38,7 +38,12 @@ var (
 // write to it. It needs no right to write: not on the medium, nor in the folder, nor of the file. A file of
 // an older version is ErrOlder; see OpenSource. Close must be called: it removes a private copy.
 func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
-	d, version, err := openToRead(ctx, path)
+	return openReadOnly(ctx, path, false)
+}
+
+// openReadOnly is OpenReadOnly; short opens also a file that was cut off.
+func openReadOnly(ctx context.Context, path string, short bool) (*DB, error) {
+	d, version, err := openToRead(ctx, path, short)
 	if err == nil && d.server == nil && version == 0 {
 		err = fmt.Errorf("%w: it is empty: open it once for writing", ErrOlder)
 		err = errors.Join(wrap("open database "+d.path, err), d.Close())
@@ -52,7 +57,7 @@ func OpenReadOnly(ctx context.Context, path string) (*DB, error) {
 // OpenSource opens a database as OpenReadOnly does, and an empty file as a database without
 // tasks: in its place a private copy is read, which Close removes.
 func OpenSource(ctx context.Context, path string) (*DB, error) {
-	d, version, err := openToRead(ctx, path)
+	d, version, err := openToRead(ctx, path, false)
 	if err != nil || d.server != nil || version != 0 {
 		return d, err
 	}
@@ -63,7 +68,7 @@ func OpenSource(ctx context.Context, path string) (*DB, error) {
 }
 
 // openToRead opens a database, and returns the version of its schema: 0 for an empty file.
-func openToRead(ctx context.Context, path string) (d *DB, version int, err error) {
+func openToRead(ctx context.Context, path string, short bool) (d *DB, version int, err error) {
 	op := "open database " + Conceal(path)
 	if s, err := serverOf(path); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", op, err)
@@ -78,7 +83,7 @@ func openToRead(ctx context.Context, path string) (d *DB, version int, err error
 	if _, err := os.Stat(abs); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w: %w", op, ErrCannotOpen, err)
 	}
-	d = &DB{path: path, logLoss: lookAtLog(abs, true)}
+	d = &DB{path: path, short: short, logLoss: lookAtLog(abs, true)}
 	if version, err = d.openFileToRead(ctx, abs, 1); err != nil {
 		return nil, 0, errors.Join(wrap(op, err), d.Close())
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -62,15 +63,17 @@ var (
 )
 
 var sentinels = map[int]error{
-	sqlite3.SQLITE_FULL:     ErrFull,
-	sqlite3.SQLITE_IOERR:    ErrIO,
-	sqlite3.SQLITE_BUSY:     ErrBusy,
-	sqlite3.SQLITE_LOCKED:   ErrBusy,
-	sqlite3.SQLITE_READONLY: ErrReadOnly,
-	sqlite3.SQLITE_PERM:     ErrReadOnly,
-	sqlite3.SQLITE_NOTADB:   ErrNotDatabase,
-	sqlite3.SQLITE_CORRUPT:  ErrDamaged,
-	sqlite3.SQLITE_CANTOPEN: ErrCannotOpen,
+	sqlite3.SQLITE_FULL:  ErrFull,
+	sqlite3.SQLITE_IOERR: ErrIO,
+	// A page that ends early: the file was cut off in it.
+	sqlite3.SQLITE_IOERR_SHORT_READ: ErrDamaged,
+	sqlite3.SQLITE_BUSY:             ErrBusy,
+	sqlite3.SQLITE_LOCKED:           ErrBusy,
+	sqlite3.SQLITE_READONLY:         ErrReadOnly,
+	sqlite3.SQLITE_PERM:             ErrReadOnly,
+	sqlite3.SQLITE_NOTADB:           ErrNotDatabase,
+	sqlite3.SQLITE_CORRUPT:          ErrDamaged,
+	sqlite3.SQLITE_CANTOPEN:         ErrCannotOpen,
 }
 
 var hints = map[error]string{
@@ -89,7 +92,7 @@ func wrap(op string, err error) error {
 	var hint string
 	var s error
 	if se, ok := errors.AsType[*sqlite.Error](err); ok {
-		s = sentinels[se.Code()&0xff]
+		s = cmp.Or(sentinels[se.Code()], sentinels[se.Code()&0xff])
 		hint = hints[s]
 	} else {
 		for _, kind := range serverKinds.Range {

@@ -275,6 +275,10 @@ func dbSalvage(ctx context.Context, a *cli.App, file string) error {
 	a.Keep("no file was written")
 	in, err := store.Salvage(ctx, a.DB, file, bar.Set)
 	bar.End()
+	if errors.Is(err, store.ErrCorrupt) {
+		err = cli.WithCode(cli.ExitDamaged, fmt.Errorf("%w\nIts first page or its list of tables is damaged: "+
+			"go back to a backup", err))
+	}
 	if err == nil {
 		err = mendSalvaged(ctx, file, in.Cut)
 	}

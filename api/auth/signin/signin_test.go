@@ -127,6 +127,8 @@ func TestRoles(t *testing.T) {
 	s.wants(403, "DELETE", "/v1/tasks/1", bearer(viewer), `"code":7`, "eve is viewer")
 	s.wants(403, "PURGE", "/v1/tasks/1", bearer(viewer))
 	s.wants(200, "POST", "/wattmark.v1.TaskService/ListTasks", bearer(viewer), "eve viewer") // a call's row says, not the verb
+	s.wants(200, "POST", "/v1/batch", bearer(viewer), "eve viewer")                          // it only reads
+	s.wants(403, "POST", "/v1/tasks:batch", bearer(viewer))
 	s.wants(403, "POST", "/wattmark.v1.TaskService/DeleteTasks", bearer(viewer), "measurer")
 	s.wants(403, "GET", "/wattmark.v1.TaskService/DeleteTasks", bearer(viewer), "measurer")
 	s.wants(401, "POST", "/grpc.health.v1.Health/Check", nil)

@@ -23,12 +23,14 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/wattmark/wattmark/store/internal/data"
@@ -84,11 +86,15 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	loss := lookAtLog(abs, true)
-	// A file that is missing is made with the mode that the umask leaves: SQLite withholds writing from the
-	// group whatever the umask allows, and gives its log the mode of the file. A file that is there is not
-	// opened, as closing it would take SQLite's locks on it away. Errors are left to SQLite, which meets them
-	// again.
+	// A file that is missing is made with the mode that the umask leaves, in a folder that a group shares also
+	// for the group: SQLite withholds writing from the group whatever the umask allows, and gives its log the
+	// mode of the file. A file that is there is not opened, as closing it would take SQLite's locks on it away.
+	// Errors are left to SQLite, which meets them again.
 	if f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
+		dir, err := os.Stat(filepath.Dir(abs))
+		if err == nil && dir.Mode()&os.ModeSetgid != 0 && dir.Mode()&0o020 != 0 {
+			_ = f.Chmod(0o660)
+		}
 		_ = f.Close()
 	}
 	d := &DB{path: path, held: hold(abs), logLoss: loss}
@@ -111,6 +117,23 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return d, nil
 }
 
+// mayNotWrite is the error of a file that this program may read alone: ErrReadOnly.
+func mayNotWrite(abs string) error {
+	st, err := os.Stat(abs)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	owner := "another user"
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		owner = fmt.Sprintf("user %d", s.Uid)
+		if u, err := user.LookupId(fmt.Sprint(s.Uid)); err == nil {
+			owner = u.Username
+		}
+	}
+	return fmt.Errorf("%w: %s belongs to %s and has mode %04o: have it made writable for you (chmod g+w for its group), "+
+		"or name another", ErrReadOnly, abs, owner, st.Mode().Perm())
+}
+
 // openPatience is how long a database that another program is just making may keep Open waiting.
 const openPatience = 30 * time.Second
 
@@ -130,7 +153,7 @@ func (d *DB) prepareFile(ctx context.Context) error {
 		if no, err := c.(interface{ IsReadOnly(string) (bool, error) }).IsReadOnly("main"); err != nil || !no {
 			return err
 		}
-		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
+		return mayNotWrite(d.held.abs)
 	})
 	if err := errors.Join(err, conn.Close()); err != nil {
 		return err

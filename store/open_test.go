@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -213,6 +214,39 @@ func TestOpenKeepsToTheUmask(t *testing.T) {
 	c.Env = append(os.Environ(), "STORE_UMASK="+filepath.Join(t.TempDir(), "power.db"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A database that is made in a folder that a group shares (setgid) is the group's, whatever the umask is.
+func TestOpenForTheGroupOfTheFolder(t *testing.T) {
+	for mode, shared := range map[os.FileMode]bool{os.ModeSetgid | 0o770: true, os.ModeSetgid | 0o755: false, 0o775: false} {
+		dir := t.TempDir()
+		ok(t, os.Chmod(dir, mode))
+		usual := filepath.Join(dir, "usual")
+		ok(t, os.WriteFile(usual, nil, 0o666))
+		want := must(os.Stat(usual))(t).Mode().Perm() // as the umask says
+		if shared {
+			want = 0o660
+		}
+		path := filepath.Join(dir, "power.db")
+		db := must(Open(t.Context(), path))(t)
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if got := must(os.Stat(path + suffix))(t).Mode().Perm(); got != want {
+				t.Errorf("power.db%s in a folder of mode %v: %v", suffix, mode, got)
+			}
+		}
+		ok(t, db.Close())
+	}
+}
+
+// The error of a file that may only be read names the file, its owner and its mode.
+func TestMayNotWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "power.db")
+	ok(t, os.WriteFile(path, nil, 0o640))
+	err := mayNotWrite(path)
+	if who := must(user.Current())(t).Username; !errors.Is(err, ErrReadOnly) ||
+		!strings.Contains(err.Error(), path+" belongs to "+who+" and has mode 0640") {
+		t.Error(err)
 	}
 }
 

@@ -31,6 +31,9 @@ type File struct {
 	settings map[string]setting // by the name of the flag
 }
 
+// Name is the file's path.
+func (c *File) Name() string { return c.name }
+
 // Len is the number of keys that the file sets.
 func (c *File) Len() int { return len(c.settings) }
 

@@ -2,11 +2,15 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +62,40 @@ func TestConfigTakesLists(t *testing.T) {
 	if err := set.Parse([]string{"--monitor", "a:1", "--monitor", "b:2,c:3"}); err != nil ||
 		a.String() != "a:1,b:2,c:3" {
 		t.Errorf("%v, %v", a.List, err)
+	}
+}
+
+// The file that a service takes without --config is logged, and named where the service fails; none leaves it out.
+func TestConfigurationInForce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(file, []byte("log_level: info\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args          []string
+		logged, named bool
+	}{
+		{nil, true, true},
+		{[]string{"--config", file}, true, false},
+		{[]string{"--config", "none"}, false, false},
+		{[]string{"--config", os.DevNull}, false, false},
+	} {
+		var said bytes.Buffer
+		var s ServiceFlags
+		cmd := s.Command(&cli.App{Streams: cli.Streams{Err: &said}}, "x", "", func(context.Context, *config.Reloader, *slog.Logger) error {
+			return syscall.EADDRINUSE
+		})
+		s.AddTo(cmd, "x")
+		s.fallback = file
+		cmd.SetArgs(c.args)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		err := cmd.ExecuteContext(t.Context())
+		if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), file) != c.named {
+			t.Errorf("%v: %v", c.args, err)
+		}
+		if strings.Contains(said.String(), file) != c.logged {
+			t.Errorf("%v: %s", c.args, &said)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -149,7 +150,7 @@ const ConfigDir = "/etc/wattmark/"
 func (s *ServiceFlags) AddTo(c *cobra.Command, name string) {
 	s.fallback = ConfigDir + name + ".yaml"
 	c.Flags().StringVar(&s.config, "config", "",
-		"configuration file, whose keys are these flags (default: "+s.fallback+", where it is there)")
+		"configuration file, whose keys are these flags, or none (default: "+s.fallback+", where it is there)")
 	c.Flags().TextVar(&s.Level, "log-level", &s.Level, "least of what is logged: debug, info, warn, error")
 }
 
@@ -166,7 +167,13 @@ func (s *ServiceFlags) Command(a *cli.App, use, short string,
 			if r.File, err = s.Load(cmd); err != nil {
 				return err
 			}
+			if r.File != nil {
+				log.Info("configuration", "file", r.File.Name(), "keys", r.File.Len())
+			}
 			err = run(cmd.Context(), r, log)
+			if err != nil && r.File != nil && s.config == "" {
+				err = fmt.Errorf("%w\nSettings of %s count, too: --config none leaves them out", err, s.fallback)
+			}
 			if asked, ok := context.Cause(cmd.Context()).(cli.Asked); ok {
 				log.Info("ended", "signal", asked.Name())
 			}
@@ -186,10 +193,13 @@ func (s *ServiceFlags) Flags(c *cobra.Command) *pflag.FlagSet {
 }
 
 // Load reads the configuration file and sets the flags that the command line does not. It
-// returns nil without an error if there is no file; errors of the file are usage errors.
+// returns nil without an error if there is no file, or none is asked for; errors of the file are usage errors.
 func (s *ServiceFlags) Load(c *cobra.Command) (*config.File, error) {
 	name := s.config
-	if name == "" {
+	switch name {
+	case "none", os.DevNull:
+		return nil, nil
+	case "":
 		if _, err := os.Stat(s.fallback); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}

@@ -93,7 +93,8 @@ func Lost(text, service string) (plain, remedy string) {
 	case strings.Contains(text, "looked like an HTTP/1.1 header"):
 		return "no gRPC", "it is the port of a web page: name that of " + service + "'s --listen"
 	case handshake && strings.Contains(text, "first record does not look like a TLS handshake"):
-		remedy = "it does not speak TLS: leave --tls-ca and --tls-cert out, or start it with --auth"
+		remedy = "it does not speak TLS: leave --tls-ca and --tls-cert out (wattmark config says where they were set), " +
+			"or start it with --auth"
 	case handshake:
 		remedy = "it is there, and is not trusted: name the CA that it has its certificate from " +
 			"(--tls-ca, WATTMARK_TLS_CA), and dial a name that is in it"

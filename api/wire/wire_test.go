@@ -284,7 +284,7 @@ func TestLost(t *testing.T) {
 		{dial + `dial tcp 127.0.0.1:1: connect: connection refused"`, "dial tcp 127.0.0.1:1: connect: connection refused", "is wattmark host running there?"},
 		{preface + `http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`, "no gRPC", "name that of wattmark host's --listen"},
 		{preface + `EOF"`, preface + `EOF"`, "does it speak TLS?"},
-		{"authentication handshake failed: tls: first record does not look like a TLS handshake", "", "leave --tls-ca and --tls-cert out"},
+		{"authentication handshake failed: tls: first record does not look like a TLS handshake", "", "leave --tls-ca and --tls-cert out (wattmark config says where"},
 		{"authentication handshake failed: x509: unknown authority", "", "name the CA"},
 	} {
 		plain, remedy := Lost(c.text, "wattmark host")

@@ -78,6 +78,15 @@ func ask(t *testing.T, more ...func(*cluster.Config)) *asking {
 	return &asking{t, n, roots}
 }
 
+// TLS to nodes without it, as by a setting for hosts, is refused with the way to find and to undo that setting.
+func TestTLSToAPlainCluster(t *testing.T) {
+	a := ask(t, func(c *cluster.Config) { c.Access = nil })
+	_, err := relay.Dial(t.Context(), relay.Options{Servers: a.node.Address(), TLS: &tls.Config{RootCAs: a.roots}})
+	if !errors.Is(err, relay.ErrRefused) || !strings.Contains(err.Error(), "wattmark config says where") {
+		t.Error(err)
+	}
+}
+
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -152,7 +152,8 @@ func (b *Bus) refused() error {
 	case errors.As(err, &alert) && alert.Op == "remote error": // of TLS, where the other end refuses
 		return fmt.Errorf("%w: %w: the nodes do not take this certificate (--tls-cert)", ErrRefused, err)
 	case errors.As(err, &record):
-		return fmt.Errorf("%w: %w: the cluster does not speak TLS", ErrRefused, err)
+		return fmt.Errorf("%w: %w: the cluster does not speak TLS: leave --tls-ca and --tls-cert out; "+
+			"wattmark config says where they were set, and --tls-ca '' takes one back", ErrRefused, err)
 	}
 	return nil
 }

@@ -273,7 +273,7 @@ func (c *Capture) rescue(err error, reason string) string {
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		why = "the spool's disk is full (" + why + "): make room, or release captures"
+		why = "the spool's disk is full (" + why + "): make room; " + howReleased
 	case strings.Contains(reason, why):
 		why = reason
 	case reason != "":

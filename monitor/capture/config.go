@@ -285,16 +285,20 @@ type Quota struct {
 	PerHolder int
 }
 
+// howReleased is how captures leave the spool.
+const howReleased = "hosts release what they fetched (wattmark host does for interrupted tasks), and the monitor's keep " +
+	"drops what none fetches"
+
 // checkQuota refuses a capture that would find no room. Errors wrap ErrQuota.
 func (o *Owner) checkQuota(holder string) error {
 	q := o.cfg.Quota
 	held, used := o.usedBy(holder)
 	if q.PerHolder > 0 && held >= q.PerHolder {
-		return fmt.Errorf("%w: %s has %d captures here, which is the limit: fetch or release some; "+
-			"ListCaptures names them", ErrQuota, holder, held)
+		return fmt.Errorf("%w: %s has %d captures here, which is the limit (ListCaptures names them): %s",
+			ErrQuota, holder, held, howReleased)
 	}
 	if q.Bytes > 0 && used >= q.Bytes {
-		remedy := "fetch or release some"
+		remedy := howReleased
 		if o.cfg.AwaitReplicas {
 			remedy += "; those that were released wait until the cluster has them (wattmark cluster status)"
 		}
@@ -309,8 +313,8 @@ func (o *Owner) checkQuota(holder string) error {
 		return fmt.Errorf("%w: %w", ErrQuota, err)
 	}
 	if free < q.Free {
-		return fmt.Errorf("%w: %s are free at %s, a capture needs %s: make room, or release captures",
-			ErrQuota, sizeText(free), o.cfg.Store.Dir(), sizeText(q.Free))
+		return fmt.Errorf("%w: %s are free at %s, a capture needs %s: make room; %s",
+			ErrQuota, sizeText(free), o.cfg.Store.Dir(), sizeText(q.Free), howReleased)
 	}
 	return nil
 }

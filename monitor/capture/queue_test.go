@@ -241,7 +241,7 @@ func TestDiskThatFillsUp(t *testing.T) {
 			t.Errorf("%d scans can be read of %d", len(got), s.Scans)
 		}
 		_, err := l.Start(t.Context(), session.Request{Holder: "bob@lab"})
-		if !errors.Is(err, ErrQuota) || !strings.Contains(err.Error(), "1.0 kB") {
+		if !errors.Is(err, ErrQuota) || !strings.Contains(err.Error(), "1.0 kB") || !strings.Contains(err.Error(), "monitor's keep drops") {
 			t.Errorf("another begins: %v", err)
 		}
 		free.Store(1000)
@@ -274,7 +274,7 @@ func TestCapturesOfOneHolder(t *testing.T) {
 		if _, err := c.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"}); !errors.Is(err, ErrQuota) || !strings.Contains(err.Error(), "ada@lab has 1") {
+		if _, err := l.Start(t.Context(), session.Request{Holder: "ada@lab"}); !errors.Is(err, ErrQuota) || !strings.Contains(err.Error(), "ada@lab has 1") || !strings.Contains(err.Error(), "monitor's keep drops") {
 			t.Errorf("a second one: %v", err)
 		}
 		l.start(session.Request{Holder: "bob@lab"})

@@ -321,7 +321,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"DCGM", func(d *doctor) { d.processes = func() []string { return []string{"nv-hostengine"} } }, "profilers",
 			levelWarn, "dcgmi",
 		},
-		{"a full disk", disk(func(s *diskState) { s.Free = 1e6 }), "spool disk", levelFail, "make room"},
+		{"a full disk", disk(func(s *diskState) { s.Free = 1e6 }), "spool disk", levelFail, "monitor's keep drops"},
+		{"a disk full of tasks", disk(func(s *diskState) { s.Free = 1e6 }), "database disk", levelFail, "wattmark delete"},
 		{"little room", disk(func(s *diskState) { s.Free = 1e9 }), "database disk", levelWarn, "little room"},
 		{"memory", disk(func(s *diskState) { s.Kind = "tmpfs" }), "spool disk", levelWarn, "restart"},
 		{

@@ -73,8 +73,11 @@ func (d *doctor) disk(ctx context.Context, check, dir string, database bool) {
 	}
 	switch {
 	case s.Free < leastFree:
-		add(d.failed, "make room: wattmark delete, wattmark tasks; captures on the monitor are released by their hosts",
-			"almost full")
+		remedy := "make room: hosts release what they fetched, and the monitor's keep drops what none fetches"
+		if database {
+			remedy = "make room: wattmark delete and db vacuum, or db retain"
+		}
+		add(d.failed, remedy, "almost full")
 	case s.Free < lowFree:
 		add(d.warn, "make room: an hour of six channels at 100 kS/s takes 1.5 GB", "little room")
 	}

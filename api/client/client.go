@@ -362,6 +362,13 @@ func (c *Client) Pin(ctx context.Context, id int64, pinned bool) (Task, error) {
 	return c.update(ctx, id, &pb.Task{Pinned: pinned}, &fieldmaskpb.FieldMask{Paths: []string{"pinned"}})
 }
 
+// Trim gives a task a window by hand, in seconds of device time, and returns the task with its new result.
+// INVALID_ARGUMENT means that no samples lie in it.
+func (c *Client) Trim(ctx context.Context, id int64, from, to float64) (Task, error) {
+	res, err := c.stub.TrimTask(ctx, &pb.TrimTaskRequest{TaskId: id, FromS: from, ToS: to})
+	return parsed(res.GetTask(), err, parseTask)
+}
+
 // update changes the fields of a task that a mask names, and returns the changed task.
 func (c *Client) update(ctx context.Context, id int64, t *pb.Task, mask *fieldmaskpb.FieldMask) (Task, error) {
 	res, err := c.stub.UpdateTask(ctx, &pb.UpdateTaskRequest{TaskId: id, Task: t, UpdateMask: mask})

@@ -168,6 +168,12 @@ func TestNoMarkerFound(t *testing.T) {
 		relative(*after.EnergyJ, 0.2*idle) > 0.02 {
 		t.Errorf("%s: %s; window %+v, %v J, the card draws %v W", after.State, after.Reason, after.Window, *after.EnergyJ, idle)
 	}
+	address := serveTasks(t, r.db)
+	inside(t, "trim", "1", "--host", address, "--from", "1h", "--to", "2h").fails(t, cli.ExitFailed, address, "window outside the data")
+	object(t, inside(t, "trim", "1", "--host", address, "--json", "--from", "50ms", "--to", "150ms").ok(t).out, &after)
+	if after.State != "complete" || after.Window.From != 0.05 || after.Window.To != 0.15 || relative(*after.EnergyJ, 0.1*idle) > 0.02 {
+		t.Errorf("over a host: %s; window %+v, %v J, the card draws %v W", after.State, after.Window, *after.EnergyJ, idle)
+	}
 }
 
 // smallDisk mounts a file system of few bytes.

@@ -113,8 +113,8 @@ func TestHostIsReadAsItsDatabase(t *testing.T) {
 	inside(t, "show", "99", "--host", address).fails(t, cli.ExitNotFound, address, "99")
 	inside(t, "show", "--group", "99", "--host", address).fails(t, cli.ExitNotFound, "no group 99")
 	inside(t, "show", "1", "--host", "127.0.0.1:1").fails(t, cli.ExitFailed, "127.0.0.1:1", "wattmark host")
-	for _, args := range [][]string{{"trim", "1", "--from", "0s", "--to", "1s"}, {"db", "check"}, {"sensor", "list"}, {"export", "--all-tasks"}} {
-		if r := inside(t, append(args, "--db", host)...); r.code == 0 || !strings.Contains(r.err, "wattmark host") {
+	for _, args := range [][]string{{"recalculate", "1"}, {"db", "check"}, {"sensor", "list"}, {"export", "--all-tasks"}} {
+		if r := inside(t, append(args, "--db", host)...); r.code != cli.ExitUsage || !strings.Contains(r.err, "wattmark host") {
 			t.Errorf("%v: %d %s", args, r.code, r.err)
 		}
 	}

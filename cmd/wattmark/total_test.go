@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"math"
 	"net"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/report"
 	"github.com/wattmark/wattmark/cmd/internal/study/total"
+	"github.com/wattmark/wattmark/hostagent/measurement"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/store"
 	"google.golang.org/grpc"
@@ -30,7 +32,10 @@ func serveTasks(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer(wire.ServerOptions()...)
-	health := api.New(t.Context(), db, api.Options{}).Register(s)
+	trim := func(ctx context.Context, id store.TaskID, w measure.Window) error {
+		return measurement.Retrim(ctx, db, id, w)
+	}
+	health := api.New(t.Context(), db, api.Options{Works: api.Works{Trim: trim}}).Register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

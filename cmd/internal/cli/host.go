@@ -72,11 +72,16 @@ func (a *App) AskHost(ctx context.Context, do func(*client.Client) error) error 
 	return errors.Join(err, c.Close())
 }
 
+// errHost refuses the host of DB for what wants a database itself.
+func (a *App) errHost() error {
+	return Usagef("%s is a wattmark host: this wants a SQLite file or a PostgreSQL database (--db); into a file "+
+		"copies tasks: wattmark db copy --task N %s FILE.db", a.DB, a.DB)
+}
+
 // fetch returns a private copy of tasks of the host, which Close removes.
 func (a *App) fetch(ctx context.Context, tasks []string) (*store.DB, error) {
 	if len(tasks) == 0 {
-		return nil, Usagef("%s is a wattmark host: this wants a SQLite file or a PostgreSQL database (--db); into a file "+
-			"copies tasks: wattmark db copy --task N %s FILE.db", a.DB, a.DB)
+		return nil, a.errHost()
 	}
 	var ids []int64
 	for _, arg := range tasks {

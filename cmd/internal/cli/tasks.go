@@ -59,6 +59,9 @@ func Reading[T any](a *App, ctx context.Context, read func(*store.DB) (T, error)
 // OpenToChange opens the task database for writing; it must exist.
 func (a *App) OpenToChange(ctx context.Context) (*store.DB, error) {
 	a.Keep("what was changed before is kept")
+	if _, ok := a.OnHost(); ok {
+		return nil, a.errHost()
+	}
 	if err := a.mustExist(); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"github.com/wattmark/wattmark/api/client"
 	"github.com/wattmark/wattmark/cmd/internal/cli"
 	"github.com/wattmark/wattmark/cmd/internal/out"
 	"github.com/wattmark/wattmark/cmd/internal/report"
@@ -300,6 +301,10 @@ func trimCmd(a *cli.App) *cobra.Command {
 			if to <= from {
 				return cli.Usagef("trim: --to must lie after --from; look at the plot of wattmark show")
 			}
+			w := measurement.Window{From: measure.SecondsOf(from), To: measure.SecondsOf(to)}
+			if _, ok := a.OnHost(); ok {
+				return trimOnHost(ctx, a, args[0], w)
+			}
 			db, err := a.OpenToChange(ctx)
 			if err != nil {
 				return err
@@ -309,7 +314,6 @@ func trimCmd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w := measurement.Window{From: measure.SecondsOf(from), To: measure.SecondsOf(to)}
 			if err := measurement.Retrim(ctx, db, t.ID, w); err != nil {
 				return err
 			}
@@ -321,7 +325,27 @@ func trimCmd(a *cli.App) *cobra.Command {
 		})
 	c.Flags().DurationVar(&from, "from", 0, "device time at which the window begins")
 	c.Flags().DurationVar(&to, "to", 0, "device time at which it ends")
-	return a.JSONFlag(c)
+	return a.HostFlag(a.JSONFlag(c))
+}
+
+// trimOnHost gives a task of the host a window, and shows the task as it is then.
+func trimOnHost(ctx context.Context, a *cli.App, arg string, w measurement.Window) error {
+	id, err := a.Number(ctx, arg)
+	if err != nil {
+		return err
+	}
+	if err := a.AskHost(ctx, func(c *client.Client) error {
+		_, err := c.Trim(ctx, int64(id), float64(w.From), float64(w.To))
+		return err
+	}); err != nil {
+		return err
+	}
+	db, t, err := a.OpenTask(ctx, fmt.Sprint(id))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return report.ShowTask(a, ctx, db, t.ID, nil)
 }
 
 // GroupReport is the JSON of a measurement of several GPUs: one member per GPU, each with

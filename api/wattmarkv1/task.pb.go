@@ -608,7 +608,7 @@ type Task struct {
 	// UUID of the GPU; empty where it is not known.
 	GpuUuid string `protobuf:"bytes,42,opt,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
 	// How far the result may be trusted. GetTask always says it; ListTasks when
-	// verdicts are asked for, or read_mask names it.
+	// verdicts are asked for, or read_mask names it: else it is VERDICT_UNSPECIFIED, which is no verdict.
 	Verdict Verdict `protobuf:"varint,43,opt,name=verdict,proto3,enum=wattmark.v1.Verdict" json:"verdict,omitempty"`
 	// Labels by key. A key has 1 to 64 bytes, no space and no "=", and does not begin
 	// with "-"; a value has at most 4096 bytes.

@@ -73,7 +73,9 @@ func TestSummarise(t *testing.T) {
 	lost := w("c", "decode", 0, 5)
 	lost.Share = nil
 	got := Summarise([]Window{w("a", "prefill", 10, 100), w("b", "prefill", 30, 100), w("a", "decode", 20, 10), lost})
-	per := func(count float64, e, u measure.Joule) []Per { return []Per{{"tokens", count, measure.Estimate{Energy: e, U: u}}} }
+	per := func(count float64, e, u measure.Joule) []Per {
+		return []Per{{"tokens", count, measure.Estimate{Energy: e, U: u}}}
+	}
 	want := []Line{
 		{Class: "chat", Windows: 2, Unknown: 1, Time: 3, Estimate: measure.Estimate{Energy: 60, U: 6}, P50: 30, P90: 30, P99: 30, Per: per(210, 60./210, 6./210)},
 		{Class: "chat", Stage: "decode", Windows: 1, Unknown: 1, Time: 1, Estimate: measure.Estimate{Energy: 20, U: 2}, P50: 20, P90: 20, P99: 20, Per: per(10, 2, 0.2)},

@@ -31,7 +31,7 @@ func TestConfigTakesLists(t *testing.T) {
 		{"listen: x\n", "default:1", ""},
 		{"monitor: []\n", "", "x.yaml:1:1: monitor: the list is empty"},
 		{"monitor: [a:1, [b:2]]\n", "", "x.yaml:1:16: monitor: want one value behind each dash"},
-		{"monitor: [a:1, '']\n", "", `x.yaml:1:1: monitor: "a:1,": want a list of addresses`},
+		{"monitor: [a:1, '']\n", "", "x.yaml:1:1: monitor: an address is empty"},
 		{"listen: [a, b]\n", "", "want one value behind the colon"},
 	} {
 		set := pflag.NewFlagSet("x", pflag.ContinueOnError)

@@ -119,6 +119,9 @@ func Open(ctx context.Context, path string) (*DB, error) {
 
 // mayNotWrite is the error of a file that this program may read alone: ErrReadOnly.
 func mayNotWrite(abs string) error {
+	if errors.Is(syscall.Access(abs, 2), syscall.EROFS) { // for writing: the disk is read-only
+		return fmt.Errorf("%w: %s", ErrReadOnly, hints[ErrReadOnly])
+	}
 	st, err := os.Stat(abs)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)

@@ -19,14 +19,25 @@ func twoSteps(rng *rand.Rand, length float64) Response {
 	}}
 }
 
-// curved is half a period of a cosine.
-func curved(length float64) (r Response) {
-	const pieces = 24
+// drawn is a response of any formula, of a length.
+func drawn(length float64, pieces int, done func(t float64) float64) (r Response) {
 	for i := 1; i <= pieces; i++ {
-		x := float64(i) / pieces
-		r.Line = append(r.Line, [2]float64{x * length, (1 - math.Cos(math.Pi*x)) / 2})
+		t := float64(i) / float64(pieces) * length
+		r.Line = append(r.Line, [2]float64{t, done(t) / done(length)})
 	}
 	return r
+}
+
+// curved is half a period of a cosine.
+func curved(length float64) Response {
+	return drawn(length, 24, func(t float64) float64 { return (1 - math.Cos(math.Pi*t/length)) / 2 })
+}
+
+// staggered does a part of the step at once and the rest later, as do phases of a regulator: each by an exponential.
+func staggered(part, late, tau float64) Response {
+	return drawn(late+8*tau, 200, func(t float64) float64 {
+		return -part*math.Expm1(-t/tau) - (1-part)*math.Expm1(-max(t-late, 0)/tau)
+	})
 }
 
 // Of3090 and OfA100 are the edges of two recorded cards, arXiv 2312.02741, within a tenth.
@@ -53,6 +64,12 @@ func TwoSteps(rng *rand.Rand) (rise, fall Response) {
 
 func Curves(rng *rand.Rand) (rise, fall Response) {
 	return curved(between(rng, 0.1e-3, 0.4e-3)), curved(between(rng, 0.3e-3, 1e-3))
+}
+
+// Staggered is a supply that rises as it falls.
+func Staggered(rng *rand.Rand) (rise, fall Response) {
+	r := staggered(between(rng, 0.2, 0.5), between(rng, 0.3e-3, 0.8e-3), between(rng, 0.02e-3, 0.1e-3))
+	return r, r
 }
 
 // SlowFalls end with a ramp of about 2 ms.

@@ -94,6 +94,7 @@ func edgeCases(add adder) {
 		{"ramps", Ramps},
 		{"two steps", TwoSteps},
 		{"S-curves", Curves},
+		{"staggered", Staggered},
 	} {
 		for _, length := range []float64{0.5e-3, 2e-3, 20e-3} {
 			e := holds

@@ -81,9 +81,12 @@ func (s *sampled) findBegin(f *fitted, edges []Edge) {
 	var stacks [2]stack
 	for i, direction := range [2]float64{1, -1} {
 		// Where the response is no exponential and points are few, edges seem late that are not.
-		stacks[i] = s.stack(f, direction, nil)
-		if moved := s.stack(f, direction, late); moved.roughness() < stacks[i].roughness()/2 {
+		stacks[i] = s.stack(f, direction, nil, near)
+		if moved := s.stack(f, direction, late, near); moved.roughness() < stacks[i].roughness()/2 {
 			stacks[i] = moved
+		}
+		if back := s.stack(f, direction, nil, far); back.onStep(float64(s.spec.Chip)) {
+			stacks[i] = back
 		}
 	}
 	begin := s.begin(&stacks, f.uT0)
@@ -191,9 +194,15 @@ func lateness(edges []Edge, places []placement) map[int]float64 {
 	return late
 }
 
-// stack lays the edges of one direction over each other, from a third of a chip before each to most
-// of a chip behind it.
-func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stack {
+// look is how far before an edge a stack begins, and where its level before ends, in chips.
+type look struct{ from, to float64 }
+
+// An exponential is placed at the last step of a response that takes two, within half a chip: then far is looked for
+// the first. As the edge before must be over, that leaves fewer edges than near.
+var near, far = look{1. / 3, 0.1}, look{0.8, 0.55}
+
+// stack lays the edges of one direction over each other, to most of a chip behind each.
+func (s *sampled) stack(f *fitted, direction float64, late map[int]float64, back look) stack {
 	chip := float64(s.spec.Chip)
 	rise, fall := f.tau(&f.par)
 	out := stack{box: f.box, step: f.par[parStep], tau: rise}
@@ -201,8 +210,8 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 	if direction < 0 {
 		out.tau, level, other = fall, level+f.par[parStep], rise
 	}
-	// The level before an edge, of a third of a chip, is one that the last edge has reached.
-	room := max(1, (settled*other+out.box)/chip+1./3)
+	// The level before an edge is one that the last edge has reached.
+	room := max(1, (settled*other+out.box)/chip+back.from)
 	for i := range f.edges {
 		e := &f.edges[i]
 		if e.sign != direction || i > 0 && float64(e.chip-f.edges[i-1].chip) < room {
@@ -210,7 +219,7 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 		}
 		out.edges++
 		at := f.origin + f.par[parT0] + e.at*(1+f.par[parStretch]) + late[e.chip]
-		for k := search(f.pts, at-chip/3); k < len(f.pts) && f.pts[k].t < at+0.9*chip; k++ {
+		for k := search(f.pts, at-back.from*chip); k < len(f.pts) && f.pts[k].t < at+0.9*chip; k++ {
 			p := &f.pts[k]
 			out.pts = append(out.pts, stacked{p.t - at, direction * (p.p - level - f.par[parDrift]*(p.t-f.middle))})
 		}
@@ -221,7 +230,7 @@ func (s *sampled) stack(f *fitted, direction float64, late map[int]float64) stac
 	for i, p := range out.pts {
 		out.sums = append(out.sums, sums{out.sums[i].y + p.y, out.sums[i].yy + p.y*p.y})
 	}
-	out.before = out.index(-0.1*chip - f.box)
+	out.before = out.index(-back.to*chip - f.box)
 	mean, square := 0.0, 0.0
 	for _, p := range out.pts[:out.before] {
 		mean, square = mean+p.y/float64(out.before), square+p.y*p.y
@@ -267,10 +276,13 @@ func (s *stack) shape() float64 {
 		misfit += (mean*mean - noise) * width
 		variance += 2 * noise * noise * width * width
 	}
-	h := s.box * s.box / (s.tau * s.tau)
-	ramp := exponentialMisfit / (1 + averagedMisfit*h) * s.step * s.step * s.tau
-	hidden := math.Sqrt(variance)
-	u := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	h, unit, hidden := s.box*s.box/(s.tau*s.tau), s.step*s.step*s.tau, math.Sqrt(variance)
+	ramp := exponentialMisfit / (1 + averagedMisfit*h) * unit
+	most := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau
+	u := most * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	if first, _ := s.notice(); first >= 0 { // what is noticed before the place shows that the place is late
+		u = max(u, -s.pts[first].u-s.box/2)
+	}
 	// The edge lies somewhere between two points, and so does the place that the fit gives it: 1/6 is the mean square of
 	// their distance.
 	if i := s.index(0); i > 0 && i < len(s.pts) {
@@ -282,6 +294,19 @@ func (s *stack) shape() float64 {
 		u = max(u, s.gap/2)
 	}
 	return u
+}
+
+// onStep reports whether the power has left the level before, by a twelfth of the step or more and by three standard
+// deviations, where a near stack would still read that level.
+func (s *stack) onStep(chip float64) bool {
+	i, before := s.index(-near.to*chip-s.box), float64(s.before)
+	last := max(i-max(s.edges, 4), 0)
+	if s.before < 4 || last < s.before {
+		return false
+	}
+	n := float64(i - last)
+	rise := (s.sums[i].y-s.sums[last].y)/n - s.sums[s.before].y/before
+	return rise > max(s.step/12, 3*math.Sqrt(s.noise*(1/n+1/before)))
 }
 
 // foot returns the foot of the stacked edges; false where noise hides it.

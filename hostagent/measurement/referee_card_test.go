@@ -40,6 +40,14 @@ func staggered(part, late, tau float64) Response {
 	})
 }
 
+// poles is three equal lags in a row, as a regulator and an input filter are.
+func poles(tau float64) Response {
+	return drawn(14*tau, 120, func(t float64) float64 {
+		x := t / tau
+		return 1 - math.Exp(-x)*(1+x*(1+x/2))
+	})
+}
+
 // Of3090 and OfA100 are the edges of two recorded cards, arXiv 2312.02741, within a tenth.
 func Of3090(rng *rand.Rand) (rise, fall Response) {
 	return ramp(0.25e-3 * between(rng, 0.9, 1.1)), ramp(0.9e-3 * between(rng, 0.9, 1.1))
@@ -66,9 +74,14 @@ func Curves(rng *rand.Rand) (rise, fall Response) {
 	return curved(between(rng, 0.1e-3, 0.4e-3)), curved(between(rng, 0.3e-3, 1e-3))
 }
 
-// Staggered is a supply that rises as it falls.
+// Staggered and Poles are edges of a supply that rises as it falls.
 func Staggered(rng *rand.Rand) (rise, fall Response) {
 	r := staggered(between(rng, 0.2, 0.5), between(rng, 0.3e-3, 0.8e-3), between(rng, 0.02e-3, 0.1e-3))
+	return r, r
+}
+
+func Poles(rng *rand.Rand) (rise, fall Response) {
+	r := poles(between(rng, 0.05e-3, 0.15e-3))
 	return r, r
 }
 

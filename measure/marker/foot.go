@@ -30,6 +30,9 @@ const (
 	// Behind an average over a time W, (W/τ)² = h, the error grows to exponentialFoot + averagedFoot·h/(1.5 + h)
 	// and the misfit shrinks by 1 + averagedMisfit·h: both computed for W/τ from 0 to 13, and right to a fifth.
 	averagedFoot, averagedMisfit = 0.28, 0.75
+	// Of two poles, of any ratio, the exponential is late by smoothFoot times the cube root of its misfit, both in time
+	// constants, and an average shrinks that by 1 + smoothMisfit·h: computed. Three equal poles are 1.5 times as late.
+	smoothFoot, smoothMisfit = 2.3, 2.5
 
 	fewBefore = 32  // points that may show less noise than there is
 	settled   = 4   // time constants behind which an exponential is level
@@ -260,7 +263,8 @@ func (s *stack) index(u float64) int {
 
 // shape returns the standard uncertainty of a foot, in seconds, that comes of the difference
 // between the response and an exponential: the error for a straight ramp, in proportion to the
-// misfit. A misfit that noise would hide counts up to that of a ramp.
+// misfit. A misfit that noise would hide counts up to that of a ramp. One that noise does not explain, by two
+// standard deviations, may be that of a smooth onset, which shows little of a large error.
 func (s *stack) shape() float64 {
 	// Points a bin: one of each edge, as far as a bin is no longer than half of the time constant.
 	m := max(min(s.edges, int(s.tau/(2*s.gap))), 1)
@@ -279,7 +283,8 @@ func (s *stack) shape() float64 {
 	h, unit, hidden := s.box*s.box/(s.tau*s.tau), s.step*s.step*s.tau, math.Sqrt(variance)
 	ramp := exponentialMisfit / (1 + averagedMisfit*h) * unit
 	most := (exponentialFoot + averagedFoot*h/(1.5+h)) * s.tau
-	u := most * math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp))
+	smooth := smoothFoot * s.tau * math.Cbrt(max(misfit-2*hidden, 0)*(1+smoothMisfit*h)/unit)
+	u := max(min(smooth, most), most*math.Sqrt(max(misfit-hidden, 0)/ramp+min(1, hidden/ramp)))
 	if first, _ := s.notice(); first >= 0 { // what is noticed before the place shows that the place is late
 		u = max(u, -s.pts[first].u-s.box/2)
 	}

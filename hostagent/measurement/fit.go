@@ -16,7 +16,7 @@ import (
 const few = 3
 
 // mostColumns is how many names have a mean power of their own in a fit; rarer ones have one together. The
-// fit's memory is some 8 kB times its square, with averages five times that.
+// fit's memory is some 16 kB times its square, with averages 40 kB.
 const (
 	mostColumns  = 100
 	mostAveraged = 40

@@ -1,7 +1,6 @@
 package attribute
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -52,24 +51,38 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 		return out, fmt.Errorf("attribute: %w", err)
 	}
 	mean := float64(total) / (s.to - s.from)
-	g := grouping{mean: mean, total: float64(total), memory: float64(cmp.Or(s.model.Average, s.model.Memory))}
-	fits, likely, err := s.fits(&sums, mean)
+	g := grouping{mean: mean, total: float64(total), memory: float64(s.model.Average)}
+	fits, counts, err := s.fits(&sums, mean)
 	if err != nil {
 		return out, err
 	}
 	f := &fits[0]
+	if g.memory == 0 {
+		last := s.merged[0][f.bins-1]
+		g.memory = s.ends[last[len(last)-1]+1]
+	}
 	p, fresh := f.powers(), f.fresh()
 	for i := range fits[1:] {
-		other := fits[i+1].powers()
+		x, k := &fits[i+1], counts[i+1]
+		if x.bins > f.bins { // the fit with more coefficients has the larger variance
+			k = -k
+		}
 		var less mat.Dense
-		less.Sub(energies(fresh, w.share), energies(fits[i+1].fresh(), w.share))
+		less.Sub(energies(fresh, w.share), energies(x.fresh(), w.share))
+		less.Scale(k, &less)
 		g.chance = append(g.chance, &less)
+		other := x.powers()
 		for c := range other {
-			other[c] = math.Sqrt(likely[i+1]) * w.share[c] * (other[c] - p[c])
+			other[c] = math.Sqrt(math.Abs(k)) * w.share[c] * (other[c] - p[c])
 		}
 		g.others = append(g.others, other)
 	}
 	blocked := s.blocked(f)
+	g.stamps = s.stamps(f, 0)
+	for c, by := range s.stamps(f, 1) { // the stamps' errors are between none and the most
+		p[c] += by / 2
+		g.stamps[c] *= w.share[c] / 2 // at k = 2
+	}
 	g.noise = f.sigma2 / s.weights
 	g.fresh, g.blocked = energies(fresh, w.share), energies(blocked, w.share)
 	for i := range s.columns {
@@ -130,6 +143,7 @@ type grouping struct {
 	fresh, blocked *mat.Dense
 	others         [][]float64  // by how much the energies differ of fits with other lags, J
 	chance         []*mat.Dense // what noise alone makes of that, squared
+	stamps         []float64    // J, by the stamps' errors: a standard uncertainty, of all columns together
 	mean, total    float64      // of the window's power, W; its energy, J
 	memory, noise  float64      // s; variance of a reading's noise over the number of readings, W²
 }
@@ -144,15 +158,16 @@ func covariance(m *mat.Dense, a, b []int) (v float64) {
 	return v
 }
 
-// variance is that of an entry: of the blocks, or the square of its difference to fits with other lags where
-// that is larger, less what chance makes of it: a fit with fewer coefficients differs by the difference of the
+// variance is that of an entry: of the blocks, of the stamps, and of the lags by the largest squared difference to
+// fits with others, less what chance makes of it: a fit with fewer coefficients differs by the difference of the
 // two variances (J. Hausman, Econometrica 46 (1978) 1251).
 func (g *grouping) variance(e *Entry) float64 {
-	v := max(covariance(g.blocked, e.Columns, e.Columns), 0) // rounding may leave less than nothing
+	var misfit float64
 	for i, other := range g.others {
-		v = max(v, square(other, e.Columns, e.Columns)-max(covariance(g.chance[i], e.Columns, e.Columns), 0))
+		misfit = max(misfit, square(other, e.Columns, e.Columns)-max(covariance(g.chance[i], e.Columns, e.Columns), 0))
 	}
-	return v
+	blocked := max(covariance(g.blocked, e.Columns, e.Columns), 0) // rounding may leave less than nothing
+	return blocked + misfit + square(g.stamps, e.Columns, e.Columns)
 }
 
 // inflation is by how much the variance that the noise of the scans gives an entry exceeds that of

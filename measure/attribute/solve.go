@@ -50,9 +50,15 @@ const blocks = 32
 // shifts is in how many steps the instant of a boxcar is tried, up to its standard uncertainty either way.
 const shifts = 4
 
+// beyond is how far a response is looked for, as a multiple of Memory: a tail of up to four Memories is over by then, but
+// for an eighth (e⁻²).
+const beyond = 8
+
 // bins returns the ends of the lags in seconds, and how they are merged: first for the fit, then for
-// others that a response within Memory allows as well. By how much the results differ bounds the
-// uncertainty from below. Of boxcars the fit takes the instant at which they leave the least residuals.
+// others. By how much the results differ bounds the uncertainty from below. Before 0 there are lags as the clock
+// fit may be wrong; apart from those behind it, since a response often begins with a jump. The others are a response that
+// goes on behind Memory, and coarser lags. Of boxcars the fit takes the instant at which they leave the
+// least residuals.
 func (m *Model) bins() (ends []float64, merged [][][]int) {
 	var u measure.Seconds
 	for _, at := range []measure.Seconds{m.Window.From, (m.Window.From + m.Window.To) / 2, m.Window.To} {
@@ -76,13 +82,22 @@ func (m *Model) bins() (ends []float64, merged [][][]int) {
 		}
 		return ends, merged
 	}
-	ends = []float64{-3 * float64(u)}
+	u = max(u, m.Memory/1000) // no bin is empty
+	ends = []float64{-3 * float64(u), -1.5 * float64(u), 0}
 	for k := range 8 {
 		ends = append(ends, math.Ldexp(float64(m.Memory), k-7))
 	}
-	return ends, [][][]int{
-		{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}, {{0}, {1}, {2}, {3}, {4}, {5}, {6}}, {{0}, {1, 2}, {3, 4}, {5, 6}, {7}},
+	var fine, coarse [][]int
+	for k := range ends {
+		fine = append(fine, []int{k})
 	}
+	coarse = append(coarse, []int{0, 1, 2}, []int{3, 4}, []int{5, 6}, []int{7, 8}, []int{9})
+	near := len(ends) - 1
+	far := min(beyond*m.Memory, (m.Window.To-m.Window.From)/blocks)
+	if far < 2*m.Memory { // the window is too short for it
+		return ends, [][][]int{fine[:near], fine[:near-1], coarse}
+	}
+	return append(ends, float64(far)), [][][]int{fine[:near], fine, coarse}
 }
 
 // normal holds the sums of a weighted least-squares fit, upper triangle by rows.
@@ -195,7 +210,7 @@ func NewSolver(m Model, kernels iter.Seq2[Kernel, error]) (*Solver, error) {
 		s.columns = max(s.columns, c+1)
 	}
 	s.columns += 2
-	s.feed = &feed{}
+	s.feed = &feed{step: math.Inf(1)}
 	s.feed.next, s.feed.stop = iter.Pull2(kernels)
 	s.ends, s.merged = m.bins()
 	for range s.ends {
@@ -270,9 +285,10 @@ type fit struct {
 	bins    int
 }
 
-// fits are the solutions for all ways to merge bins, the one to use first, and how likely each of the others
-// is beside it: 1 where the readings do not decide.
-func (s *Solver) fits(sums *normal, mean float64) (out []fit, likely []float64, err error) {
+// fits are the solutions for all ways to merge bins, the one to use first, and how much of the squared difference of
+// each of the others to it counts: how likely a boxcar is beside it, and for other lags a third, as of an
+// error that may be anything up to the difference.
+func (s *Solver) fits(sums *normal, mean float64) (out []fit, counts []float64, err error) {
 	best := 0
 	for i, groups := range s.merged {
 		n := sums.merge(s.ends, groups)
@@ -280,19 +296,28 @@ func (s *Solver) fits(sums *normal, mean float64) (out []fit, likely []float64, 
 		if err != nil {
 			return nil, nil, err
 		}
-		if out = append(out, f); s.model.Average > 0 && f.sigma2 < out[best].sigma2 {
+		out = append(out, f)
+		longer := f.bins > out[best].bins && f.criterion() < out[best].criterion()
+		if longer || s.model.Average > 0 && f.sigma2 < out[best].sigma2 {
 			best = i
 		}
 	}
 	out[0], out[best] = out[best], out[0]
 	s.merged[0], s.merged[best] = s.merged[best], s.merged[0]
 	for i := range out {
-		likely = append(likely, 1)
+		counts = append(counts, 1./3)
 		if s.model.Average > 0 {
-			likely[i] = math.Pow(out[0].sigma2/out[i].sigma2, out[i].dof/2)
+			counts[i] = math.Pow(out[0].sigma2/out[i].sigma2, out[i].dof/2)
 		}
 	}
-	return out, likely, nil
+	return out, counts, nil
+}
+
+// criterion is Schwarz's (Annals of Statistics 6 (1978) 461), but for a constant: the lower, the better. Akaike's takes
+// what a card's unlike rises and falls leave for a longer memory.
+func (f *fit) criterion() float64 {
+	m := float64(f.p.Len())
+	return (f.dof+m)*math.Log(f.sigma2*f.dof) + m*math.Log(f.dof+m)
 }
 
 // solve finds p of (A + λ)·p = g + λ·mean, with λ = σ²/(loose·mean)², for so many bins of each column.
@@ -306,6 +331,7 @@ func (n *normal) solve(mean float64, bins int) (fit, error) {
 	}
 	f.sigma2 = 1e-9 * largest * mean * mean
 	f.dof = float64(n.n - min(m, n.n))
+	var c mat.Cholesky
 	for range 4 { // σ² and λ depend on each other, weakly
 		ridge := max(f.sigma2/(loose*loose*mean*mean), 1e-12*largest)
 		b, right := mat.NewSymDense(m, nil), mat.NewVecDense(m, nil)
@@ -314,23 +340,28 @@ func (n *normal) solve(mean float64, bins int) (fit, error) {
 			b.SetSym(i, i, b.At(i, i)+ridge)
 			right.SetVec(i, n.g[i]+ridge*mean/float64(bins))
 		}
-		var c mat.Cholesky
 		if !c.Factorize(b) {
 			return f, fmt.Errorf("attribute: the equations of %d columns: %w", m/bins, ErrNoData)
 		}
-		if err := errors.Join(c.SolveVecTo(f.p, right), c.InverseTo(f.inverse)); err != nil {
+		if err := c.SolveVecTo(f.p, right); err != nil {
 			return f, fmt.Errorf("attribute: %w", err)
 		}
 		rss := n.yy - 2*mat.Dot(f.p, g) + mat.Inner(f.p, a, f.p)
 		f.sigma2 = max(rss, 1e-12*n.yy) / max(f.dof, 1)
 	}
+	if err := c.InverseTo(f.inverse); err != nil {
+		return f, fmt.Errorf("attribute: %w", err)
+	}
 	return f, nil
 }
 
 // powers are the sums of the columns' coefficients.
-func (f *fit) powers() []float64 {
-	out := make([]float64, f.p.Len()/f.bins)
-	for i, v := range f.p.RawVector().Data {
+func (f *fit) powers() []float64 { return f.sum(f.p) }
+
+// sum adds a vector of coefficients over each column's bins.
+func (f *fit) sum(v *mat.VecDense) []float64 {
+	out := make([]float64, v.Len()/f.bins)
+	for i, v := range v.RawVector().Data {
 		out[i/f.bins] += v
 	}
 	return out
@@ -367,18 +398,48 @@ func (f *fit) fresh() *mat.SymDense {
 // blocked is the covariance of the columns' powers, in W², of residuals that hold together within a block (a
 // sandwich estimate).
 func (s *Solver) blocked(f *fit) *mat.SymDense {
-	m := f.p.Len()
-	meat := mat.NewSymDense(m, nil)
-	var score mat.VecDense
+	b := student(blocks - 1)
+	out := mat.NewSymDense(s.columns, nil)
+	var score, moves mat.VecDense
 	for i := range s.sums {
 		n := s.sums[i].merge(s.ends, s.merged[0])
 		score.MulVec(n.matrix(), f.p)
-		score.SubVec(mat.NewVecDense(m, n.g), &score)
-		meat.SymRankOne(meat, blocks/(blocks-1.0), &score)
+		score.SubVec(mat.NewVecDense(f.p.Len(), n.g), &score)
+		moves.MulVec(f.inverse, &score)
+		out.SymRankOne(out, b*b*blocks/(blocks-1.0), mat.NewVecDense(s.columns, f.sum(&moves)))
 	}
-	var half, whole mat.Dense
-	half.Mul(f.inverse, meat)
-	whole.Mul(&half, f.inverse)
-	b := student(blocks - 1)
-	return f.contract(&whole, b*b)
+	return out
+}
+
+// stamps are by how much errors of the kernels' stamps move the powers, in W. An edge between a kernel and a pause that
+// is wrong by e moves a duty from one to the other. Its mean square is in the variances of the duties, which
+// draws the powers of both together (errors in variables; W. Fuller, Measurement Error Models (1987) 1.1), by
+//
+//	A⁻¹·Σ w·e²·(what e moves of the duties)²·(difference of the powers)
+//
+// to first order. e has a variance of a third of the stamps' squared step, as of one count either way, or of the
+// clock's jitter where that is more. pauses is how much of the fitted power of the pauses there is: with 0 the
+// result is a bound, since theirs is what is drawn to the kernels'.
+func (s *Solver) stamps(f *fit, pauses float64) []float64 {
+	w, pause := s.walkers[0], s.columns-2
+	launches := 0.0
+	for _, n := range w.spans[:pause] {
+		launches += float64(n)
+	}
+	e := max(s.feed.resolution()/math.Sqrt(3), float64(s.model.Clock.Jitter))
+	// Of so many edges a launch, at each of which a reading lies with the same probability.
+	each := 2 * float64(w.spans[pause]) / max(launches, 1) * s.weights / (s.to - s.from)
+	right := make([]float64, f.p.Len())
+	for j, group := range s.merged[0] {
+		width := s.ends[group[len(group)-1]+1] - s.ends[group[0]]
+		beside := pauses * f.p.AtVec(pause*f.bins+j)
+		for c := range pause {
+			by := e * e * each * float64(w.spans[c]) / width * (f.p.AtVec(c*f.bins+j) - beside)
+			right[c*f.bins+j] = by
+			right[pause*f.bins+j] -= by
+		}
+	}
+	var moves mat.VecDense
+	moves.MulVec(f.inverse, mat.NewVecDense(len(right), right))
+	return f.sum(&moves)
 }

@@ -50,15 +50,14 @@ const blocks = 32
 // shifts is in how many steps the instant of a boxcar is tried, up to its standard uncertainty either way.
 const shifts = 4
 
-// beyond is how far a response is looked for, as a multiple of Memory: a tail of up to four Memories is over by then, but
+// beyond is how far a response is looked for, in multiples of Memory: a tail of up to four is over by then but
 // for an eighth (e⁻²).
 const beyond = 8
 
-// bins returns the ends of the lags in seconds, and how they are merged: first for the fit, then for
-// others. By how much the results differ bounds the uncertainty from below. Before 0 there are lags as the clock
-// fit may be wrong; apart from those behind it, since a response often begins with a jump. The others are a response that
-// goes on behind Memory, and coarser lags. Of boxcars the fit takes the instant at which they leave the
-// least residuals.
+// bins returns the ends of the lags in seconds, and how they are merged: first for the fit, then for others: a
+// response that goes on behind Memory, and coarser lags. By how much the results differ is in the uncertainty. Lags
+// ahead, by what the clock fit may be wrong, are apart from those behind, as a response often begins with a
+// jump. Of boxcars the fit takes the instant at which they leave the least residuals.
 func (m *Model) bins() (ends []float64, merged [][][]int) {
 	var u measure.Seconds
 	for _, at := range []measure.Seconds{m.Window.From, (m.Window.From + m.Window.To) / 2, m.Window.To} {
@@ -210,7 +209,7 @@ func NewSolver(m Model, kernels iter.Seq2[Kernel, error]) (*Solver, error) {
 		s.columns = max(s.columns, c+1)
 	}
 	s.columns += 2
-	s.feed = &feed{step: math.Inf(1)}
+	s.feed = &feed{}
 	s.feed.next, s.feed.stop = iter.Pull2(kernels)
 	s.ends, s.merged = m.bins()
 	for range s.ends {
@@ -285,9 +284,8 @@ type fit struct {
 	bins    int
 }
 
-// fits are the solutions for all ways to merge bins, the one to use first, and how much of the squared difference of
-// each of the others to it counts: how likely a boxcar is beside it, and for other lags a third, as of an
-// error that may be anything up to the difference.
+// fits are the solutions for all ways to merge bins, the one to use first, and how much the squared difference of
+// each to it counts: of a boxcar how likely it is, of other lags a third, as of an error up to the difference.
 func (s *Solver) fits(sums *normal, mean float64) (out []fit, counts []float64, err error) {
 	best := 0
 	for i, groups := range s.merged {
@@ -313,8 +311,8 @@ func (s *Solver) fits(sums *normal, mean float64) (out []fit, counts []float64, 
 	return out, counts, nil
 }
 
-// criterion is Schwarz's (Annals of Statistics 6 (1978) 461), but for a constant: the lower, the better. Akaike's takes
-// what a card's unlike rises and falls leave for a longer memory.
+// criterion is Schwarz's (Annals of Statistics 6 (1978) 461), but for a constant: the lower, the better. Akaike's
+// takes what unlike rises and falls of a card leave for a longer memory.
 func (f *fit) criterion() float64 {
 	m := float64(f.p.Len())
 	return (f.dof+m)*math.Log(f.sigma2*f.dof) + m*math.Log(f.dof+m)
@@ -367,20 +365,6 @@ func (f *fit) sum(v *mat.VecDense) []float64 {
 	return out
 }
 
-// contract sums a covariance of coefficients over each column's bins.
-func (f *fit) contract(m mat.Matrix, scale float64) *mat.SymDense {
-	n := f.p.Len()
-	out := mat.NewSymDense(n/f.bins, nil)
-	for i := range n {
-		for j := range n {
-			if r, c := i/f.bins, j/f.bins; r <= c {
-				out.SetSym(r, c, out.At(r, c)+scale*(m.At(i, j)+m.At(j, i))/2)
-			}
-		}
-	}
-	return out
-}
-
 // student returns Student's factor of so many degrees of freedom, relative to k = 2 (95.45 %).
 func student(dof float64) float64 {
 	if dof < 2 {
@@ -391,8 +375,16 @@ func student(dof float64) float64 {
 
 // fresh is the covariance of the columns' powers, in W², of residuals that are new in each scan.
 func (f *fit) fresh() *mat.SymDense {
-	k := student(f.dof)
-	return f.contract(f.inverse, k*k*f.sigma2)
+	n, k := f.p.Len(), student(f.dof)
+	out := mat.NewSymDense(n/f.bins, nil)
+	for i := range n {
+		for j := range n {
+			if r, c := i/f.bins, j/f.bins; r <= c {
+				out.SetSym(r, c, out.At(r, c)+k*k*f.sigma2*f.inverse.At(i, j))
+			}
+		}
+	}
+	return out
 }
 
 // blocked is the covariance of the columns' powers, in W², of residuals that hold together within a block (a
@@ -426,7 +418,7 @@ func (s *Solver) stamps(f *fit, pauses float64) []float64 {
 	for _, n := range w.spans[:pause] {
 		launches += float64(n)
 	}
-	e := max(s.feed.resolution()/math.Sqrt(3), float64(s.model.Clock.Jitter))
+	e := max(s.feed.step/math.Sqrt(3), float64(s.model.Clock.Jitter))
 	// Of so many edges a launch, at each of which a reading lies with the same probability.
 	each := 2 * float64(w.spans[pause]) / max(launches, 1) * s.weights / (s.to - s.from)
 	right := make([]float64, f.p.Len())

@@ -240,8 +240,8 @@ func (n tally) String() string {
 		float64(n.inside)/of, n.of, float64(n.shared)/of, n.single, n.u/of)
 }
 
-// At least 93 % of the entries hold the truth where stamps are as coarse as the pauses, the response is no row of steps,
-// begins at an instant that the clock fit knows to 20 µs, and goes on behind the memory. Most names stay single.
+// At least 93 % of the entries hold the truth where stamps are as coarse as the pauses, and where the response is
+// no row of steps, begins at an instant that the clock fit knows to 20 µs, and goes on behind the memory.
 func TestShortKernelsOnOtherCards(t *testing.T) {
 	coverage.Long(t)
 	coarse := func(c *tiny, _ *rand.Rand) { c.step, c.jitter = 1e-6, 0.5e-6 }

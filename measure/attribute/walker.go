@@ -16,25 +16,17 @@ type feed struct {
 	buf  []Kernel
 	base int // number of the first in buf
 	end  bool
-	// step is by how much the lengths of kernels that follow each other, or of the pauses behind them, differ
-	// at least, in s; it is the resolution of their stamps, as there are many.
+	// step is the resolution of the stamps, s: what kernels or pauses last, and by how much the next of either
+	// differs, at least.
 	step, long, pause, last float64
-}
-
-// resolution is the step of the kernels' stamps, in s.
-func (f *feed) resolution() float64 {
-	if math.IsInf(f.step, 1) {
-		return 0
-	}
-	return f.step
 }
 
 // look takes a kernel's stamps into step. Less than the rounding of four stamps to 1 ns does not count.
 func (f *feed) look(k Kernel) {
 	long, pause := float64(k.End-k.Start), float64(k.Start)-f.last
 	for _, v := range []float64{long, math.Abs(pause), math.Abs(long - f.long), math.Abs(pause - f.pause)} {
-		if v > 2.5e-9 {
-			f.step = min(f.step, v)
+		if v > 2.5e-9 && (f.step == 0 || v < f.step) {
+			f.step = v
 		}
 	}
 	f.long, f.pause, f.last = long, pause, float64(k.End)

@@ -86,17 +86,18 @@ func (m *Model) bins() (ends []float64, merged [][][]int) {
 	for k := range 8 {
 		ends = append(ends, math.Ldexp(float64(m.Memory), k-7))
 	}
-	var fine, coarse [][]int
+	var fine [][]int
 	for k := range ends {
 		fine = append(fine, []int{k})
 	}
-	coarse = append(coarse, []int{0, 1, 2}, []int{3, 4}, []int{5, 6}, []int{7, 8}, []int{9})
+	// Coarser lags are pairs in either phase: a jump within a lag shows in one of them.
+	coarse, other := [][]int{{0, 1, 2}, {3, 4}, {5, 6}, {7, 8}, {9}}, [][]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}}
 	near := len(ends) - 1
 	far := min(beyond*m.Memory, (m.Window.To-m.Window.From)/blocks)
 	if far < 2*m.Memory { // the window is too short for it
-		return ends, [][][]int{fine[:near], fine[:near-1], coarse}
+		return ends, [][][]int{fine[:near], fine[:near-1], coarse, other}
 	}
-	return append(ends, float64(far)), [][][]int{fine[:near], fine, coarse}
+	return append(ends, float64(far)), [][][]int{fine[:near], fine, coarse, other}
 }
 
 // normal holds the sums of a weighted least-squares fit, upper triangle by rows.

@@ -62,21 +62,7 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 		g.memory = s.ends[last[len(last)-1]+1]
 	}
 	p, fresh := f.powers(), f.fresh()
-	for i := range fits[1:] {
-		x, k := &fits[i+1], counts[i+1]
-		if x.bins > f.bins { // the fit with more coefficients has the larger variance
-			k = -k
-		}
-		var less mat.Dense
-		less.Sub(energies(fresh, w.share), energies(x.fresh(), w.share))
-		less.Scale(k, &less)
-		g.chance = append(g.chance, &less)
-		other := x.powers()
-		for c := range other {
-			other[c] = math.Sqrt(math.Abs(k)) * w.share[c] * (other[c] - p[c])
-		}
-		g.others = append(g.others, other)
-	}
+	g.compare(fits, counts, w.share)
 	blocked := s.blocked(f)
 	g.stamps = s.stamps(f, 0)
 	for c, by := range s.stamps(f, 1) { // the stamps' errors are between none and the most
@@ -103,6 +89,28 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 	}
 	out.Entries, out.Columns = g.entries, s.columns
 	return out, nil
+}
+
+// compare keeps how the other fits differ from the first, whose columns have shares of the time: in the covariance of
+// energies that noise gives, and in the energies, each times the square root of its count.
+func (g *grouping) compare(fits []fit, counts []float64, share []float64) {
+	f := &fits[0]
+	p, fresh := f.powers(), energies(f.fresh(), share)
+	for i := range fits[1:] {
+		x, k := &fits[i+1], counts[i+1]
+		if x.bins > f.bins { // the fit with more coefficients has the larger variance
+			k = -k
+		}
+		var less mat.Dense
+		less.Sub(fresh, energies(x.fresh(), share))
+		less.Scale(k, &less)
+		g.chance = append(g.chance, &less)
+		other := x.powers()
+		for c := range other {
+			other[c] = math.Sqrt(math.Abs(k)) * share[c] * (other[c] - p[c])
+		}
+		g.others = append(g.others, other)
+	}
 }
 
 // energies turns a covariance of powers into one of energies.

@@ -64,8 +64,8 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 	p, fresh := f.powers(), f.fresh()
 	g.compare(fits, counts, w.share)
 	blocked := s.blocked(f)
-	g.stamps = s.stamps(f, 0)
-	for c, by := range s.stamps(f, 1) { // the stamps' errors are between none and the most
+	g.stamps = s.stamps(f, 0, mean)
+	for c, by := range s.stamps(f, 1, mean) { // the stamps' errors are between none and the most
 		p[c] += by / 2
 		g.stamps[c] *= w.share[c] / 2 // at k = 2
 	}

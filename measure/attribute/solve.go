@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
 	"github.com/wattmark/wattmark/measure/clock"
 	"gonum.org/v1/gonum/floats"
@@ -412,8 +413,9 @@ func (s *Solver) blocked(f *fit) *mat.SymDense {
 //
 // to first order. e has a variance of a third of the stamps' squared step, as of one count either way, or of the
 // clock's jitter where that is more. pauses is how much of the fitted power of the pauses there is: with 0 the
-// result is a bound, since theirs is what is drawn to the kernels'.
-func (s *Solver) stamps(f *fit, pauses float64) []float64 {
+// result is a bound, since theirs is what is drawn to the kernels'. Powers that the readings hardly determine move by
+// mean, the window's mean power, at most.
+func (s *Solver) stamps(f *fit, pauses, mean float64) []float64 {
 	w, pause := s.walkers[0], s.columns-2
 	launches := 0.0
 	for _, n := range w.spans[:pause] {
@@ -434,5 +436,5 @@ func (s *Solver) stamps(f *fit, pauses float64) []float64 {
 	}
 	var moves mat.VecDense
 	moves.MulVec(f.inverse, mat.NewVecDense(len(right), right))
-	return f.sum(&moves)
+	return lists.Map(f.sum(&moves), func(w float64) float64 { return max(min(w, mean), -mean) })
 }

@@ -380,6 +380,12 @@ func TestVerdict(t *testing.T) {
 		}
 		return out
 	}
+	apart := func(energies ...measure.Joule) (out []Run) {
+		for _, e := range energies {
+			out = append(out, Run{Energy: e, Time: 1, Errors: []Error{{Energy: 0.002, Time: 0.001}}})
+		}
+		return out
+	}
 	for _, c := range []struct {
 		a, b []Run
 		want []string
@@ -390,6 +396,7 @@ func TestVerdict(t *testing.T) {
 		{[]Run{{Energy: 1, Time: 1}}, []Run{{Energy: 2, Time: 1}}, []string{"energy 2, time 1 (nothing is known of the meters' uncertainty)"}},
 		{side(4, 100, 0), side(4, 100.1, 0), []string{"Nothing is known", "equal to the last digit"}},
 		{side(1, 100, 0), []Run{{Energy: 30, Time: 1}, {Energy: 300, Time: 1}}, []string{"energy 0.949 to a factor above 1000, time 0.5"}},
+		{apart(1, 30, 400, 3), apart(20, 2, 5, 90), []string{"No difference in energy could be shown (B uses", "(to a factor"}},
 		{side(2, 100, 0.01), side(2, 100.1, 0.01), []string{"A test needs 4 pairs of random order, or 6 runs in turns"}},
 	} {
 		inOrder(strings.Repeat("AB", len(c.a))+strings.Repeat("B", len(c.b)-len(c.a)), c.a, c.b)

@@ -122,7 +122,7 @@ func ratioText(e *Effect) string {
 	return fmt.Sprintf("%.*f ± %.*f", d, e.Ratio, d, u)
 }
 
-// amount is a change with its interval: "12.3 ± 0.8 % less", "69 % less to a factor of 40".
+// amount is a change with its interval: "12.3 ± 0.8 % less", "69 % less (to a factor of 40)".
 func amount(e *Effect) string {
 	c, u := 100*float64(e.Relative), 100*e.ChangeU()
 	word := "more"
@@ -130,7 +130,7 @@ func amount(e *Effect) string {
 		word = "less"
 	}
 	if loose := Loose(e.Low, e.High); loose != "" {
-		return fmt.Sprintf("%.3g %% %s %s", math.Abs(c), word, loose)
+		return fmt.Sprintf("%.3g %% %s (%s)", math.Abs(c), word, loose)
 	}
 	digits := decimals(u)
 	if u < 10 {

@@ -70,7 +70,8 @@ func Waiting(list []session.Waiting) []*pb.Waiting { return lists.Map(list, wait
 // its message.
 func StartRequest(r session.Request, version string) *pb.StartCaptureRequest {
 	p := startRequest(r)
-	if p.Protocol, p.Version = Protocol(Speaks), Text(version); r.Lease <= 0 {
+	p.Protocol, p.Version = Protocol(Speaks), Text(version)
+	if r.Lease <= 0 {
 		p.Lease = nil
 	}
 	return p

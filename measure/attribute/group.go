@@ -62,6 +62,7 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 		g.memory = s.ends[last[len(last)-1]+1]
 	}
 	p, fresh := f.powers(), f.fresh()
+	g.fresh = energies(fresh, w.share)
 	g.compare(fits, counts, w.share)
 	blocked := s.blocked(f)
 	g.stamps = s.stamps(f, 0, mean)
@@ -70,7 +71,7 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 		g.stamps[c] *= w.share[c] / 2 // at k = 2
 	}
 	g.noise = f.sigma2 / s.weights
-	g.fresh, g.blocked = energies(fresh, w.share), energies(blocked, w.share)
+	g.blocked = energies(blocked, w.share)
 	for i := range s.columns {
 		if w.share[i] > 0 {
 			g.entries = append(g.entries, Entry{
@@ -92,17 +93,17 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 }
 
 // compare keeps how the other fits differ from the first, whose columns have shares of the time: in the covariance of
-// energies that noise gives, and in the energies, each times the square root of its count.
+// energies that noise gives (fresh is set before), and in the energies, each times the square root of its count.
 func (g *grouping) compare(fits []fit, counts []float64, share []float64) {
 	f := &fits[0]
-	p, fresh := f.powers(), energies(f.fresh(), share)
+	p := f.powers()
 	for i := range fits[1:] {
 		x, k := &fits[i+1], counts[i+1]
 		if x.bins > f.bins { // the fit with more coefficients has the larger variance
 			k = -k
 		}
 		var less mat.Dense
-		less.Sub(fresh, energies(x.fresh(), share))
+		less.Sub(g.fresh, energies(x.fresh(), share))
 		less.Scale(k, &less)
 		g.chance = append(g.chance, &less)
 		other := x.powers()

@@ -81,7 +81,7 @@ func systemProbes() probes {
 		amdCards: amdsmi.List, amdVersion: amdsmi.Version,
 		cards: nvml.List, nvmlVersion: nvml.LibraryVersion, gpus: cuda.List, loadable: loadable,
 		library:      run.FindLibrary,
-		serviceBench: func() error { return serviceBench(daemon.ConfigDir + "monitor.yaml") },
+		serviceBench: func() error { return serviceBench(daemon.ConfigDir + roleMonitor + ".yaml") },
 		processes:    processNames, getenv: os.Getenv, glob: filepath.Glob,
 		exists:  func(path string) bool { _, err := os.Stat(path); return err == nil },
 		nearest: nearest, tryDisk: tryDisk, readDatabase: readDatabase,

@@ -226,7 +226,7 @@ func (s *hostService) serve(ctx context.Context, r *config.Reloader) error {
 	var sides sync.WaitGroup
 	defer sides.Wait()
 	serves := "serving " + s.db.Path() + " on " + address
-	sides.Go(func() { daemon.OnHangups(ctx, func() { tellReload(n, serves, r.Reload()) }) })
+	sides.Go(func() { daemon.OnHangups(ctx, func() { reportReload(n, serves, r.Reload()) }) })
 	sides.Go(func() { n.Watchdog(ctx, within.Answers) })
 	sides.Go(func() { s.x.Run(ctx) })
 	sides.Go(func() {

@@ -178,7 +178,7 @@ func (s *monitorService) run(ctx context.Context, n *daemon.Notifier, r *config.
 	defer end()
 	var g sync.WaitGroup
 	serves := "serving bench " + s.bench.Name + " on " + address
-	g.Go(func() { daemon.OnHangups(over, func() { tellReload(n, serves, r.Reload()) }) })
+	g.Go(func() { daemon.OnHangups(over, func() { reportReload(n, serves, r.Reload()) }) })
 	g.Go(func() { daemon.OnSecond(ctx, over, s.Hurry) })
 	g.Go(func() {
 		for expire := true; expire; expire = cli.SleepUntil(over, time.Now().Add(time.Minute)) {
@@ -244,8 +244,8 @@ func (s *monitorService) rebind(ctx context.Context) error {
 	return nil
 }
 
-// tellReload tells the service manager what a service does, and the fault of its last reload, or nil.
-func tellReload(n *daemon.Notifier, serves string, fault error) {
+// reportReload sets the status that the service manager shows: serves, and the fault of the last reload unless nil.
+func reportReload(n *daemon.Notifier, serves string, fault error) {
 	if fault != nil {
 		serves += "; the last reload failed: " + bench.OneLine(fault)
 	}

@@ -299,10 +299,10 @@ func (r *Run) valid() error {
 
 // Stored is a run as the database keeps it, and its campaign, without a number.
 func (r *Run) Stored() (store.InstructionCampaign, store.InstructionRun) {
-	return store.InstructionCampaign{
-		GPU: r.GPU, GPUUUID: r.UUID, Driver: r.Driver, Started: r.Campaign, Seed: r.Seed, Host: r.Host,
-		Version: r.Version,
-	}, store.InstructionRun{
+	c := store.InstructionCampaign{
+		GPU: r.GPU, GPUUUID: r.UUID, Driver: r.Driver, Started: r.Campaign, Seed: r.Seed, Host: r.Host, Version: r.Version,
+	}
+	return c, store.InstructionRun{
 		Pass: r.Pass, Instruction: r.Instruction, Layout: string(r.Layout), Level: r.Level, Steps: r.Steps,
 		ProgramRun: r.ProgramRun,
 	}

@@ -326,3 +326,23 @@ func BenchmarkAttribute(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "kernels/s")
 }
+
+// What a sum leaves goes to those that are least known: a name's 4 J ± 0.1 J do not take on a tenth of the remainder of
+// 1 J that pauses of 6 J ± 1 J leave.
+func TestRemainderIsAdjustedByVariance(t *testing.T) {
+	e := []Entry{{Energy: 4, U: 0.1}, {Energy: 6, U: 1}, {Energy: -0.1, U: 0.01}}
+	if !Distribute(e, 11, 100) {
+		t.Fatal("nothing to distribute by")
+	}
+	if a, b, c := e[0].Shared, e[1].Shared, e[2].Shared; math.Abs(float64(a-4)) > 0.1 || math.Abs(float64(b-7)) > 0.15 || c != 0 ||
+		math.Abs(float64(a+b+c-11)) > 1e-9 {
+		t.Errorf("%v, %v, %v", a, b, c)
+	}
+	if e[0].UShared > 0.12 || e[1].UShared < 1 {
+		t.Errorf("U %v, %v", e[0].UShared, e[1].UShared)
+	}
+	// Without a U they are in proportion.
+	if e = []Entry{{Energy: 1}, {Energy: 3}}; !Distribute(e, 8, 8) || e[0].Shared != 2 || e[1].Shared != 6 {
+		t.Errorf("%+v", e)
+	}
+}

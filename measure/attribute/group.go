@@ -32,8 +32,7 @@ type Solution struct {
 }
 
 // Solve ends the fit and returns the window's energy by column. total is the window's energy, which the entries come
-// to: the remainder of the fit, mostly what the trapezoid rule loses between scans, is distributed in proportion to the
-// energies.
+// to: the remainder of the fit, mostly what the trapezoid rule loses between scans, is distributed.
 //
 // Two entries that are most alike (the most negative correlation) become one until each has a U (k = 2) below
 // its share of the window's energy, by time, and a variance that is not inflated by what the columns have in
@@ -257,20 +256,32 @@ func (g *grouping) merge() {
 	}
 }
 
-// Distribute sets Shared and UShared of entries that come to an energy, in a window of energy total: each
-// has the remainder in proportion to its energy, and what it gets of that is a part of its uncertainty.
+// Distribute sets Shared and UShared of entries that come to an energy, in a window of energy total. The remainder is
+// adjusted as observations with a known sum are, in proportion to the variances; what then is less than nothing is
+// none, and the others are in proportion. What an entry gets of the remainder is a part of its uncertainty.
 // It reports whether there was any energy to distribute by.
 func Distribute(entries []Entry, energy, total measure.Joule) bool {
+	rest, variances := energy, 0.0
+	for i := range entries {
+		rest -= entries[i].Energy
+		variances += float64(entries[i].U * entries[i].U)
+	}
 	var sum measure.Joule
 	for i := range entries {
-		sum += max(entries[i].Energy, 0) // no name gives energy back
+		e := &entries[i]
+		e.Shared = e.Energy
+		if variances > 0 {
+			e.Shared += rest * measure.Joule(float64(e.U*e.U)/variances)
+		}
+		e.Shared = max(e.Shared, 0) // no name gives energy back
+		sum += e.Shared
 	}
 	if !(sum > 0) || !(energy > 0) {
 		return false
 	}
 	for i := range entries {
 		e := &entries[i]
-		e.Shared = energy * max(e.Energy, 0) / sum
+		e.Shared *= energy / sum
 		u := measure.Joule(math.Hypot(float64(e.U), float64(e.Shared-e.Energy)))
 		e.UShared = Bound(e.Shared, 2*u, total) / 2
 	}

@@ -21,12 +21,16 @@ type feed struct {
 	step, long, pause, last float64
 }
 
+// coarsest is the largest step of a GPU's stamps, s: global timers count in steps from 32 ns to 1.024 µs. Kernels and
+// pauses that are alike to the nanosecond show no step below their own length.
+const coarsest = 1.024e-6
+
 // look takes a kernel's stamps into step. Less than the rounding of four stamps to 1 ns does not count.
 func (f *feed) look(k Kernel) {
 	long, pause := float64(k.End-k.Start), float64(k.Start)-f.last
 	for _, v := range []float64{long, math.Abs(pause), math.Abs(long - f.long), math.Abs(pause - f.pause)} {
 		if v > 2.5e-9 && (f.step == 0 || v < f.step) {
-			f.step = v
+			f.step = min(v, coarsest)
 		}
 	}
 	f.long, f.pause, f.last = long, pause, float64(k.End)

@@ -110,9 +110,17 @@ func (b *tab) heard(e any) {
 // do runs steps.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromium.Do(ctx, steps...); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// click clicks an element, once it is there.
+func (b *tab) click(selector string) {
+	b.Helper()
+	b.until(chromium.Click(selector))
 }
 
 // visit opens a view and waits for it.

@@ -69,7 +69,7 @@ func TestLiveInBrowser(t *testing.T) {
 		t.Fatalf("a viewer disturbed the measurement: exit code %d\n%s", code, &work.err)
 	}
 	b.until(`document.querySelector('h1 .badge').textContent === 'free' && document.querySelector('[aria-label=Who]').innerText.includes('Last') && ` + watching)
-	b.do(chromedp.Click(chromedp.CSS(`[aria-label=Who] a[href="#/task/1"]`)))
+	b.click(`[aria-label=Who] a[href="#/task/1"]`)
 	b.until(`location.hash.startsWith('#/task/1') && document.querySelector('h1').innerText.includes('gemm')`)
 	b.visit("#/tasks", `document.querySelector('tbody a[href="#/task/1"]')`)
 
@@ -88,9 +88,9 @@ func (b *tab) records(r *rig) {
 	b.until(`document.querySelector('h1 .badge').textContent === 'measuring' && document.querySelector('` + form + `').nextSibling.textContent.startsWith('Records task')`)
 	b.until(`document.querySelector('` + form + ` button').textContent === 'Stop recording' && document.querySelector('[aria-label=Who]').innerText.includes('idle, door open')`)
 	b.shot("live-records")
-	b.do(chromedp.Click(chromedp.CSS(form + " button")))
+	b.click(form + " button")
 	b.until(`document.querySelector('` + form + `').nextSibling.textContent.startsWith('Recorded: task')`)
-	b.do(chromedp.Click(chromedp.CSS(form + " + div a")))
+	b.click(form + " + div a")
 	b.until(`document.querySelector('h1').innerText.includes('idle, door open') && document.querySelector('#energy').value > 0 && document.querySelector('.badge.complete')`)
 }
 
@@ -113,9 +113,9 @@ func (b *tab) bench(r *rig) {
 	b.until(`document.querySelector('button[aria-pressed=true].held, button[aria-pressed=true]') && document.body.innerText.includes('Held: go on')`)
 	b.do(chromedp.KeyEvent("p"))
 	b.until(`!document.body.innerText.includes('Held: go on')`)
-	b.do(chromedp.Click(chromedp.CSS(`button[data-value="30"]`)))
+	b.click(`button[data-value="30"]`)
 	b.until(`location.hash.endsWith('?span=30')`)
-	b.do(chromedp.Click(chromedp.CSS(`button[data-value="60"]`)))
+	b.click(`button[data-value="60"]`)
 }
 
 // away kills the monitor and starts it again, before the eyes of who watches.
@@ -149,7 +149,7 @@ func (b *tab) reported(r *rig) {
 	}
 	inside(r.t, "validate", "1", "--db", r.db, "--save-as", "first").ok(r.t)
 	b.visit("#/reports", `document.querySelector('.saved') && document.querySelector('tbody a[href="#/reports/1"]')`)
-	b.do(chromedp.Click(chromedp.CSS(`tbody a[href="#/reports/1"]`)))
+	b.click(`tbody a[href="#/reports/1"]`)
 	b.until(`document.querySelector('.verdict') && ` + inked + ` > 20`)
 	if verdict := b.text(".verdict"); !strings.Contains(verdict, "%") {
 		b.Errorf("the verdict is %q", verdict)
@@ -205,7 +205,7 @@ func (b *tab) triggered(level float64) {
 	says[bool](b, `(document.querySelector('.live details').open = true)`)
 	b.until(`document.querySelector('.sketch.spectrum path')`)
 	b.shot("live-triggered")
-	b.do(chromedp.Click(chromedp.CSS(`.live button[aria-pressed=true]:not([data-value])`)))
+	b.click(`.live button[aria-pressed=true]:not([data-value])`)
 	b.until(`![...document.querySelectorAll('button')].some(x => x.textContent === 'Held: go on')`)
 }
 
@@ -245,6 +245,6 @@ func TestSeveralBenchesInBrowser(t *testing.T) {
 	if !says[bool](b, `!!document.querySelector('.bench:last-child a').pressed`) {
 		b.Error("the way to the bench was replaced as the bench changed hands: a press of it is lost")
 	}
-	b.do(chromedp.Click(chromedp.CSS(`.bench:last-child a`)))
+	b.click(`.bench:last-child a`)
 	b.until(watching + ` && document.querySelectorAll('.tabs a').length === 3`)
 }

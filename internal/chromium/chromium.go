@@ -2,12 +2,18 @@
 package chromium
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto"
+	"github.com/chromedp/chromedp"
 )
 
 // Patience bounds what a test waits for the browser: only what hangs reaches it.
@@ -38,4 +44,35 @@ func Path(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return start
+}
+
+// Do runs steps. The page may draw an element anew between the step's search for it and its use, which Chromium
+// refuses before it does anything: that step is taken again.
+func Do(ctx context.Context, steps ...chromedp.Action[chromedp.Void]) error {
+	for _, step := range steps {
+		for {
+			err := chromedp.Do(ctx, step)
+			if e := (*cdproto.Error)(nil); errors.As(err, &e) && strings.Contains(e.Message, "node with given id") && ctx.Err() == nil {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// Click returns an expression that clicks an element and is true, once that is there, in view, and covered by nothing.
+// Search and click are one turn of the page, which may draw the element anew at any other time.
+func Click(selector string) string {
+	return fmt.Sprintf(`(e => {
+	if (!e || e.disabled) return false;
+	e.scrollIntoView({ block: 'center', inline: 'center', behavior: 'instant' });
+	const r = e.getBoundingClientRect();
+	if (!e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2))) return false;
+	e.click();
+	return true;
+})(document.querySelector(%q))`, selector)
 }

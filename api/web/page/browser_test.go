@@ -110,12 +110,18 @@ func (b *tab) heard(e any) {
 	}
 }
 
+// click clicks an element, once it is there.
+func (b *tab) click(selector string) {
+	b.Helper()
+	b.until(chromium.Click(selector))
+}
+
 // do runs steps.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, chromium.Patience)
 	defer cancel()
-	if err := chromedp.Do(ctx, steps...); err != nil {
+	if err := chromium.Do(ctx, steps...); err != nil {
 		b.Fatal(err)
 	}
 }

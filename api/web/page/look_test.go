@@ -76,7 +76,7 @@ func kernels(t *testing.T, chrome context.Context) {
 	if first != "gemm takes most: 40.0 ± 1.2 J, 40 % of the task. Next is flash<float>, with 20.0 J less." {
 		t.Errorf("%q", first)
 	}
-	b.do(chromedp.Click(chromedp.CSS(`section[aria-label="Energy by kernel"] th:last-child button`)))
+	b.click(`section[aria-label="Energy by kernel"] th:last-child button`)
 	b.until(`document.querySelector('section[aria-label="Energy by kernel"] th[aria-sort=descending]').textContent.includes('A launch')`)
 	colours := is[int](b, `new Set([...document.querySelectorAll('section[aria-label="Energy by kernel"] tbody .key')].map(k => k.style.background)).size`)
 	if colours != 3 {
@@ -89,7 +89,7 @@ func kernels(t *testing.T, chrome context.Context) {
 	b.until(`document.querySelector('[aria-label="Launches of the marked kernel"] strong')?.textContent === 'flash<float>'`)
 	b.until(`document.querySelector('#between data') && location.hash.includes('kernel=') && location.hash.includes('a=0.21')`)
 	b.joules(1)
-	b.do(chromedp.Click(chromedp.CSS(`section[aria-label="Energy by kernel"] button[title=axpy]`)))
+	b.click(`section[aria-label="Energy by kernel"] button[title=axpy]`)
 	b.do(chromedp.Focus(chromedp.CSS(".plot")), chromedp.KeyEvent("n"))
 	b.until(`location.hash.includes('a=0.5&') && location.hash.includes('kernel=axpy')`)
 	b.do(chromedp.KeyEvent("n"))
@@ -109,22 +109,22 @@ func labels(t *testing.T, chrome context.Context) {
 	b.until(`document.querySelector('` + panel + ` .chip a')?.textContent === 'cooler=water'`)
 	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=note]`), "fan at 40 %, door <b>open</b>\r"))
 	b.until(`document.querySelector('` + panel + ` .notes li')?.textContent.startsWith('fan at 40 %, door <b>open</b>')`)
-	b.do(chromedp.Click(chromedp.CSS(panel + ` button[aria-pressed=false]`)))
+	b.click(panel + ` button[aria-pressed=false]`)
 	b.until(`document.querySelector('` + panel + ` button[aria-pressed=true]')`)
 	b.shot("labels")
 	got, err := s.db.Task(t.Context(), 2)
 	if err != nil || got.Tags["cooler"] != "water" || len(got.Notes) != 1 || !got.Pinned {
 		t.Errorf("%v %v %v, %v", got.Tags, got.Notes, got.Pinned, err)
 	}
-	b.do(chromedp.Click(chromedp.CSS(panel + ` .chip a`)))
+	b.click(panel + ` .chip a`)
 	b.until(`location.hash.includes('tag=cooler=water') || location.hash.includes('tag=cooler%3Dwater')`)
 	b.until(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody').innerText.includes('cooler=water')`)
 	b.visit("#/tasks?words=door+40", `document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tr[data-task="2"]')`)
 	b.visit("#/tasks?since=2026-03-05", `document.querySelector('.empty')`)
 	b.visit("#/task/2", `document.querySelector('`+panel+` .notes button')`)
-	b.do(chromedp.Click(chromedp.CSS(panel + ` .notes button`)))
+	b.click(panel + ` .notes button`)
 	b.until(`!document.querySelector('` + panel + ` .notes')`)
-	b.do(chromedp.Click(chromedp.CSS(panel + ` .chip button`)))
+	b.click(panel + ` .chip button`)
 	b.until(`!document.querySelector('` + panel + ` .chip')`)
 	b.expect = []string{"400"}
 	b.do(chromedp.SendKeys(chromedp.CSS(panel+` input[name=tag]`), "a b=1\r"))

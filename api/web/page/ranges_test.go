@@ -25,7 +25,7 @@ func ranges(t *testing.T, chrome context.Context) {
 	if fmt.Sprint(bars) != "[step 0% 100.0 0px forward 0% 85.7 24px <b>i 85.7143% 14.3 24px]" {
 		t.Errorf("%q", bars)
 	}
-	b.do(chromedp.Click(chromedp.CSS(panel + ` tbody button[title="step/<b>i"]`)))
+	b.click(panel + ` tbody button[title="step/<b>i"]`)
 	b.until(`location.hash.includes('a=0.5&b=0.7') && document.querySelector('#between data')`)
 	b.until(`document.querySelector('` + panel + ` [role=status]').textContent.includes('step/<b>i, thread 99') && document.querySelector('` + panel + ` [role=status]').textContent.includes('10.00 ± 0.30 J of 100 kernels')`)
 	b.joules(1)

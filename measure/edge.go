@@ -145,6 +145,18 @@ func (e *edge) jump(r int, reach float64) (most float64) {
 	return most
 }
 
+// change returns the difference of the power at reach ticks on either side of the end, in watts, of rail r or of the
+// sum of all rails for r = −1.
+func (e *edge) change(r int, reach float64) float64 {
+	at, last := e.of(r), len(e.ticks)-1
+	if reach == 0 || last < 0 {
+		return 0
+	}
+	i := max(sort.SearchFloat64s(e.ticks, at-reach)-1, 0)
+	j := min(sort.SearchFloat64s(e.ticks, at+reach), last)
+	return math.Abs(e.power(j, r) - e.power(i, r))
+}
+
 // inner returns the sum of squares of the steps that jump looks at and that lie
 // between two scans of [lo, hi] ticks, in W².
 func (e *edge) inner(r int, reach, lo, hi float64) (squares float64) {

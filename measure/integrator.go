@@ -119,7 +119,7 @@ func (g *Integrator) begin() {
 	shift, most := make([]float64, len(rails)), 0.0
 	for r := range rails {
 		g.rails[r].peak = math.Inf(-1)
-		shift[r] = tb.Ticks(g.setup.Channels[rails[r].X].Skew)
+		shift[r] = tb.Ticks(g.setup.Instant(rails[r]))
 		most = max(most, math.Abs(shift[r]))
 		if g.setup.lag(rails[r]) != 0 {
 			g.skewed = append(g.skewed, r)
@@ -147,8 +147,8 @@ func (g *Integrator) Covered() (first, last Seconds, ok bool) {
 // Moments returns the integrals of rail r over the part of the window that was
 // covered so far.
 func (g *Integrator) Moments(r int) Moments {
-	// d is the change of the sums when the window is moved to where the rail's readings saw it, their skew before
-	// their ticks.
+	// d is the change of the sums when the window is moved to where the rail's readings saw it, the opposite of how far
+	// they lie from their ticks.
 	var d groupSums
 	if shift := g.ends[0].shift[r]; shift != 0 && g.seen {
 		if g.lastTick >= g.lo {

@@ -261,7 +261,7 @@ func (g *Integrator) common(r int, s *railSums, energy float64, e Edges) (out te
 	ends := edgeVariance(&g.ends[0], &g.ends[1], r, tb.Ticks(e.UFrom), tb.Ticks(e.UTo), e.Correlation)
 	out.add("window edges", tick*math.Sqrt(ends), true)
 	smooth := g.smooth(r)
-	out.add("window sampling", smooth.jumps*g.sampled(r, e), true)
+	out.add("window sampling", math.Hypot(smooth.jumps*g.sampled(r, e), g.averaged(r)), true)
 	steps := smooth.jumps * g.between(r, &s.jumps, e)
 	keeps := min(inStep*smooth.whole, 1) * e.aliasing * math.Abs(energy)
 	out.add("sampling", steps, false)
@@ -294,6 +294,15 @@ func (g *Integrator) sampled(r int, e Edges) float64 {
 		return g.ends[i].jump(r, tb.Ticks(max(u, dt))) * float64(dt)
 	}
 	return math.Hypot(end(0, e.UFrom), end(1, e.UTo)) / math.Sqrt(12)
+}
+
+// averaged returns the energy that the instrument's average may carry over the window's ends, in joules. A step ΔP at
+// an end is a ramp of the average's length W about it, and an eighth of ΔP·W is read on the other side; of a step
+// further off, or a slower one, less. A rise and a fall lose alike, so that the ends' bounds add up (GUM, 4.3.7).
+func (g *Integrator) averaged(r int) float64 {
+	w := g.setup.Response.Window
+	half := g.setup.Timebase.Ticks(w) / 2
+	return float64(w) / 8 / math.Sqrt(3) * (g.ends[0].change(r, half) + g.ends[1].change(r, half))
 }
 
 // between returns the energy that sampling may hide at the steps within the window, in

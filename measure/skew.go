@@ -17,7 +17,8 @@ import (
 //     fractional delay (aligner). The first stays as it was read: a current
 //     steps, and an interpolated step rings.
 //   - The pair is of the first channel's instant, its Skew behind the tick. The
-//     rail is integrated over the window moved by that (edge.span).
+//     rail is integrated over the window moved by that (edge.span), and by half of
+//     an average ahead: a reading that is a mean is of the middle of its time.
 //
 // Where readings cannot be interpolated they are taken as they stand, and the error by
 // the skew is bounded in the budget: on stamped timebases, whose scans
@@ -38,6 +39,10 @@ func (s *Setup) lag(r Rail) Seconds {
 	}
 	return s.Channels[r.Y].Skew - s.Channels[r.X].Skew
 }
+
+// Instant returns the time from a scan's tick to what the rail's reading shows: the first channel's skew, less half of
+// the time that the instrument averages over, which ends there.
+func (s *Setup) Instant(r Rail) Seconds { return s.Channels[r.X].Skew - s.Response.Window/2 }
 
 // MeanSkew returns the mean delay of the rails' first channels, those that carry the current, and its standard
 // uncertainty as the delay of their sum. A step of the card counts by each rail's share of it, which is not known: of

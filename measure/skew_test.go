@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/cmplx"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -222,6 +223,31 @@ func TestCommonDelayMovesTheWindow(t *testing.T) {
 				r := integrate(t, s, 0.05, 0.15, Edges{}, split(s.Timebase, b, lengths...)...)
 				closeTo(t, fmt.Sprint(name, delay), float64(r.Total.Energy), 10+400*(0.15*0.15-0.05*0.05)/2, 1e-8)
 			}
+		}
+	}
+}
+
+// A reading that is a mean shows the middle of its time: the window is taken half of that later.
+func TestMeansAreOfTheMiddle(t *testing.T) {
+	const length = 4e-3
+	s := &Setup{
+		Timebase: Timebase{TickHz: 1e6, TicksPerScan: 100},
+		Channels: []Channel{{Name: "p", Unit: UnitWatt, Gain: 1e-6}},
+		Rails:    []Rail{{Name: "gpu", Role: RoleWholeGPU, Wiring: WiringPower, Y: -1}},
+		Response: Response{Window: length},
+	}
+	// 100 W, from 50 ms on 500 W; the window ends at rest again, 100 ms later.
+	mean := func(at float64) float64 {
+		above := func(t float64) float64 { return max(t-0.05, 0) - max(t-0.12, 0) }
+		return 100 + 400*(above(at)-above(at-length))/length
+	}
+	r := integrate(t, s, 0.05, 0.15, Edges{}, scanned(s, 2000, mean))
+	// A ramp of the average's length that the window's begin cuts in its middle lacks an eighth of it.
+	closeTo(t, "energy", float64(r.Total.Energy), 10+400*0.07-400*length/8, 1e-3)
+	for source, want := range map[string]Joule{"skew gpu": uSkew * length / 2 * 400 / 4, "window sampling": 400 * length / 8 / 2} {
+		i := slices.IndexFunc(r.Budget, func(c Contribution) bool { return c.Source == source })
+		if i < 0 || r.Budget[i].U < want {
+			t.Errorf("%s: want %v in %+v", source, want, r.Budget)
 		}
 	}
 }

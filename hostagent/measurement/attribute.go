@@ -200,7 +200,7 @@ func (s *sharing) known(ends []measure.Seconds) func(from, to measure.Seconds) b
 //
 // Resolution is the span that the instrument cannot look into. Spill is how long a step of
 // power leaks over an edge on the average: the trapezoid rule's ramp, cut at the edge, a sixth
-// of its length; an average half of its own; a first-order lag all of it.
+// of its length; an average an eighth of its own, half of which lies on either side; a first-order lag all of it.
 func (s *sharing) open() error {
 	t := s.task
 	r := t.Setup.Response
@@ -217,12 +217,12 @@ func (s *sharing) open() error {
 	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
 	for n, rail := range t.Setup.Rails {
-		skew := t.Setup.Channels[rail.X].Skew
+		skew := t.Setup.Instant(rail)
 		g, ok := bySkew[skew]
 		if !ok {
 			e, err := attribute.New(attribute.Config{
 				Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock, Delay: skew,
-				Resolution: s.resolution, Spill: max(scan, r.Update)/6 + r.Window/2 + r.Tau,
+				Resolution: s.resolution, Spill: max(scan, r.Update)/6 + r.Window/8 + r.Tau,
 			}, s.spans)
 			if err != nil {
 				return err

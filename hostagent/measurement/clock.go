@@ -211,8 +211,9 @@ func relate(setup *measure.Setup, played []store.Played, found []marker.Found) (
 // delayU is the standard uncertainty of the delay that all markers have in common. They are played on one card: of the
 // variance that the edges of each share, which comes of the card's response, half is common to all.
 func delayU(setup *measure.Setup, shared float64) measure.Seconds {
-	u := math.Hypot(float64(measure.UPowerDelay), float64(setup.Response.Window)/2)
+	u := float64(measure.UPowerDelay)
 	if setup.Response.Update > 0 { // a sensor's delay wanders from none to twice the mean, for all markers alike
+		u = math.Hypot(u, float64(setup.Response.Window)/2)
 		u = math.Hypot(u, float64(setup.Channels[setup.Rails[0].X].Skew)/math.Sqrt(3))
 	}
 	return measure.Seconds(math.Hypot(u, math.Sqrt(shared/2)))

@@ -182,14 +182,18 @@ func TestClocksAreRelatedByEveryEdge(t *testing.T) {
 	if back := HostTime(*fit, HostSeconds(*fit, host(5))); back.Sub(host(5)).Abs() > time.Nanosecond {
 		t.Errorf("there and back: off by %v", back.Sub(host(5)))
 	}
-	// A slow sensor leaves half of its average's length to doubt.
+	// A reading that is a mean is of the middle of its time; of a sensor with values in between, half of it is in doubt.
+	setup.Rails, setup.Channels = []measure.Rail{{X: 0, Y: -1}}, make([]measure.Channel, 1)
 	setup.Response.Window = 25e-3
-	slow, err := relate(setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, u := slow.Meter(HostSeconds(*slow, host(5))); u < 12.5e-3 || u > 13e-3 {
-		t.Errorf("with a window of 25 ms: ± %v", u)
+	for update, want := range map[measure.Seconds]measure.Seconds{0: u, 0.1: 12.5e-3} {
+		setup.Response.Update = update
+		slow, err := relate(setup, played, []marker.Found{found(marker.Start, 1), found(marker.Stop, 11)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := slow.Meter(HostSeconds(*slow, host(5))); got < want || got > 1.04*want {
+			t.Errorf("with a window of 25 ms each %v: ± %v", update, got)
+		}
 	}
 	if _, err := relate(setup, nil, []marker.Found{found(marker.Start, 1)}); err == nil {
 		t.Error("related without a marker that was played")

@@ -131,18 +131,18 @@ func (s *shifts) by(d float64) float64 {
 	return sign * (side.energy[i] + p*x)
 }
 
-// jump returns how far the power steps between two neighbouring scans, of those
+// jump returns how far the power steps, and how far it changes, between two neighbouring scans, of those
 // that reach into reach ticks around the end (the pair across the end at least),
 // in watts, of rail r or of the sum of all rails for r = −1.
-func (e *edge) jump(r int, reach float64) (most float64) {
+func (e *edge) jump(r int, reach float64) (step, change float64) {
 	at := e.of(r)
 	for i := 1; i < len(e.ticks); i++ {
 		t0, t1 := e.ticks[i-1], e.ticks[i]
 		if t0 < at && t1 >= at || t1 >= at-reach && t0 <= at+reach {
-			most = max(most, e.step(i, r))
+			step, change = max(step, e.step(i, r)), max(change, math.Abs(e.power(i, r)-e.power(i-1, r)))
 		}
 	}
-	return most
+	return step, change
 }
 
 // change returns the difference of the power at reach ticks on either side of the end, in watts, of rail r or of the

@@ -181,7 +181,7 @@ func TestStepAtAnEnd(t *testing.T) {
 			e := edge{at: 5.5, rails: m.rails, shift: []float64{0}, scans: edgeScans}
 			observe(&e, &stretch[Count]{cols: [][]Count{col}, step: 1, n: len(col)})
 			for _, r := range []int{0, -1} {
-				if got := e.jump(r, 1); got != c.want {
+				if got, _ := e.jump(r, 1); got != c.want {
 					t.Errorf("rail %d: a step of %v W, want %v", r, got, c.want)
 				}
 			}

@@ -120,6 +120,48 @@ func TestSmoothness(t *testing.T) {
 	}
 }
 
+// A window that begins with the work and ends with it is cut at the feet of two steps, both of which lack energy.
+func TestWindowOfASmoothCard(t *testing.T) {
+	const draws, chips, chip = 300, 40, 12.3
+	for name, until := range responses {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(5, 5))
+			var squares, said float64
+			for range draws {
+				s := stepsBench()
+				tick := s.Timebase.Seconds(s.Timebase.TicksPerScan)
+				x, at := stepping{until: until}, 20+rng.Float64()
+				var marks []Seconds
+				for range chips {
+					x.at, marks = append(x.at, at), append(marks, tick*Seconds(at))
+					at += chip * float64(1+rng.IntN(2))
+				}
+				from := at + 20 + rng.Float64()
+				to := from + 50 + rng.Float64()
+				x.at = append(x.at, from, to)
+				g, err := NewIntegrator(s, tick*Seconds(from), tick*Seconds(to))
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Steps(marks, tick*chip/3, tick*chip*0.9)
+				if err := g.Add(&Block{Counts: [][]Count{x.counts(rng, int(to)+40, 0.5)}}); err != nil {
+					t.Fatal(err)
+				}
+				r, err := g.Result(Edges{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				off := float64(r.Total.Energy)/float64(tick) - x.energy(from, to)
+				u := lineIn(r, "window sampling") / float64(tick)
+				squares, said = squares+off*off/draws, said+u*u/draws
+			}
+			if ratio := math.Sqrt(squares / said); !(ratio > 0.75 && ratio < 1.2) {
+				t.Errorf("errors are %.2f of the line", ratio)
+			}
+		})
+	}
+}
+
 // Pulses that keep step with the scans, on cards whose steps are smooth: the line holds the error, and shrinks with it.
 func TestAliasingOfSmoothSteps(t *testing.T) {
 	const draws, chips, chip, pulses, length = 300, 40, 12.3, 20, 4.35

@@ -112,6 +112,17 @@ func edgeCases(add adder) {
 			})
 		}
 	}
+	// A slow, quiet meter: what the trapezoid rule loses at the window's ends is what U is made of.
+	for _, rate := range []float64{1e3, 2e3} {
+		m := calibrated(rate)
+		m.NoiseW = 0.2
+		add(fmt.Sprintf("calibrated, edges: exponentials, %g kS/s, 100 ms", rate/1e3), m, holds, func(c *refereeCase) {
+			c.bench.Edges, c.bench.Length = Exponentials, 100e-3
+		})
+		add(fmt.Sprintf("calibrated, edges: ramps, %g kS/s, 100 ms", rate/1e3), m, holds, func(c *refereeCase) {
+			c.bench.Edges, c.bench.Length = Ramps, 100e-3
+		})
+	}
 	add("calibrated, falls of 2 ms", calibrated(20e3), holds, func(c *refereeCase) { c.bench.Edges = SlowFalls })
 }
 

@@ -119,7 +119,7 @@ func (g *Integrator) begin() {
 	shift, most := make([]float64, len(rails)), 0.0
 	for r := range rails {
 		g.rails[r].peak = math.Inf(-1)
-		shift[r] = tb.Ticks(g.setup.Instant(rails[r]))
+		shift[r] = tb.Ticks(g.setup.Instant(rails[r].X))
 		most = max(most, math.Abs(shift[r]))
 		if g.setup.lag(rails[r]) != 0 {
 			g.skewed = append(g.skewed, r)

@@ -40,9 +40,9 @@ func (s *Setup) lag(r Rail) Seconds {
 	return s.Channels[r.Y].Skew - s.Channels[r.X].Skew
 }
 
-// Instant returns the time from a scan's tick to what the rail's reading shows: the first channel's skew, less half of
-// the time that the instrument averages over, which ends there.
-func (s *Setup) Instant(r Rail) Seconds { return s.Channels[r.X].Skew - s.Response.Window/2 }
+// Instant returns the time from a scan's tick to what a channel's reading shows: its skew, less half of the time that
+// the instrument averages over, which ends there.
+func (s *Setup) Instant(channel int) Seconds { return s.Channels[channel].Skew - s.Response.Window/2 }
 
 // MeanSkew returns the mean delay of the rails' first channels, those that carry the current, and its standard
 // uncertainty as the delay of their sum. A step of the card counts by each rail's share of it, which is not known: of

@@ -217,7 +217,7 @@ func (s *sharing) open() error {
 	// time on each, so rails of one skew share an engine, and the results are merged.
 	bySkew := map[measure.Seconds]int{}
 	for n, rail := range t.Setup.Rails {
-		skew := t.Setup.Instant(rail)
+		skew := t.Setup.Instant(rail.X)
 		g, ok := bySkew[skew]
 		if !ok {
 			e, err := attribute.New(attribute.Config{

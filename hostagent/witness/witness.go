@@ -141,7 +141,7 @@ type Finder struct {
 func NewFinder(s *measure.Setup, channel int, low, high measure.Count) *Finder {
 	quarter := (int64(high) - int64(low)) / 4
 	return &Finder{
-		tb: s.Timebase, channel: channel, skew: s.Channels[channel].Skew,
+		tb: s.Timebase, channel: channel, skew: s.Instant(channel),
 		lo: low + measure.Count(quarter), hi: high - measure.Count(quarter),
 	}
 }

@@ -121,7 +121,7 @@ func (f *Folder) take(p *measure.Powers) error {
 	width := f.cfg.span() / measure.Seconds(len(f.cells))
 	delay, _ := f.setup.MeanSkew()
 	for i := range p.Scans() {
-		t := tb.Seconds(p.Tick(i)) + delay
+		t := tb.Seconds(p.Tick(i)) + delay - f.setup.Response.Window/2
 		for f.at+1 < len(f.cfg.Starts) && t >= f.cfg.Starts[f.at+1]-f.cfg.Before {
 			f.at++
 		}

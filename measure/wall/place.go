@@ -71,7 +71,7 @@ func (z *zone) add(s *measure.Setup, p *measure.Powers) {
 		return
 	}
 	for r := range p.Rails {
-		skew := s.Channels[s.Rails[r].X].Skew
+		skew := s.Instant(s.Rails[r].X)
 		for i, w := range p.Rails[r].P {
 			t := float64((s.Timebase.Seconds(p.Tick(i)) + skew - z.from) / z.cell)
 			if z.follows || i > 0 {
@@ -82,7 +82,7 @@ func (z *zone) add(s *measure.Setup, p *measure.Powers) {
 	}
 	at := func(t float64) measure.Seconds { return z.from + measure.Seconds(t)*z.cell }
 	if !z.follows {
-		z.seen[0] = at(float64((s.Timebase.Seconds(p.Tick(0)) + s.Channels[s.Rails[0].X].Skew - z.from) / z.cell))
+		z.seen[0] = at(float64((s.Timebase.Seconds(p.Tick(0)) + s.Instant(s.Rails[0].X) - z.from) / z.cell))
 	}
 	z.seen[1], z.follows = at(z.lastT[0]), true
 }

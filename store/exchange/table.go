@@ -32,7 +32,7 @@ type Column struct {
 	Type  Type   `json:"type"`
 	Unit  string `json:"unit"` // s, ns, A, V, W; 1 for numbers and counts
 	About string `json:"about"`
-	// Behind is how long a derived column's values lie behind t_s: the skew of its rail's first channel.
+	// Behind is how long a derived column's values lie behind t_s: the instant of its rail's first channel.
 	Behind measure.Seconds `json:"behind_s,omitempty"`
 	// Channel is the channel that counts are of; empty for derived columns.
 	Channel string `json:"channel,omitempty"`
@@ -362,7 +362,7 @@ func (s *scans) derived(t *Table, rails []int) {
 		name := names.name(rail.Name + "_" + quantity + "_" + strings.ToLower(unit))
 		c := Column{
 			Name: name, Type: Float64, Unit: unit, About: quantity + " of rail " + rail.Name + note,
-			Behind: s.setup.Channels[rail.X].Skew,
+			Behind: s.setup.Instant(rail.X),
 		}
 		list = append(list, series{c, floats(of)})
 	}

@@ -296,10 +296,10 @@ func TaskTruth(ctx context.Context, db *store.DB, t *store.Task,
 		at = func(device measure.Seconds) measure.Seconds { return device }
 	}
 	return func(yield func(validate.Sample, error) bool) {
-		// A sample is timed by the mean skew between a scan and the conversion of its rails.
+		// A sample is timed by the mean instant of its rails.
 		tb, skew := t.Setup.Timebase, measure.Seconds(0)
 		for _, r := range t.Setup.Rails {
-			skew += t.Setup.Channels[r.X].Skew
+			skew += t.Setup.Instant(r.X)
 		}
 		skew /= measure.Seconds(max(len(t.Setup.Rails), 1))
 		// The stream aligns the rails, which are converted one after the other, to one instant.

@@ -259,12 +259,18 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 	}
 	out.Timebase = in[base].Timebase
 	late := false
+	for i := range in {
+		if !beside[i] {
+			out.Response.Window = max(out.Response.Window, in[i].Response.Window)
+		}
+	}
 	for i, m := range members {
 		r := in[i].Response
 		_, rest := split(members, i, base, in[base].Timebase, a, beside[i])
 		for _, c := range in[i].Channels {
 			c.Name = m.Name + "/" + c.Name
-			if c.Skew += rest; beside[i] {
+			// All readings count as means over the longest window: those over a shorter one are of a later middle.
+			if c.Skew += rest + (out.Response.Window-r.Window)/2; beside[i] {
 				c.Skew = rest - period(in[i].Timebase)/2 // the mean since the reading before
 			}
 			out.Channels = append(out.Channels, c)
@@ -277,7 +283,6 @@ func Join(members []Member, in []instrument.Inputs, a Align) (out instrument.Inp
 			r.Update, out.Response.Centred = max(r.Update, p), true
 		}
 		out.Response.Tau = max(out.Response.Tau, r.Tau)
-		out.Response.Window = max(out.Response.Window, r.Window)
 		out.Response.Update = max(out.Response.Update, r.Update)
 		late = late || in[i].Response.Update > 0
 	}

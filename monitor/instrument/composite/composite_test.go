@@ -254,6 +254,27 @@ func TestGapsAreExact(t *testing.T) {
 	}
 }
 
+// The middle of what each member's reading averages over is its own, whatever its neighbours average over.
+func TestMeansOfUnlikeLengths(t *testing.T) {
+	var members []Member
+	var in []instrument.Inputs
+	windows := []measure.Seconds{0, 4e-3, 1e-3}
+	for i, w := range windows {
+		members = append(members, Member{Name: fmt.Sprint("m", i)})
+		in = append(in, instrument.Inputs{
+			Timebase: measure.Timebase{TickHz: 1e6, TicksPerScan: 100}, Response: measure.Response{Window: w},
+			Channels: []measure.Channel{{Name: "p", Unit: measure.UnitWatt, Gain: 1, Skew: 1e-5}},
+		})
+	}
+	out, _ := Join(members, in, Align{By: Markers})
+	s := measure.Setup{Timebase: out.Timebase, Response: out.Response, Channels: out.Channels}
+	for i, w := range windows {
+		if got, want := s.Instant(i), 1e-5-w/2; math.Abs(float64(got-want)) > 1e-12 {
+			t.Errorf("a mean over %v is of %v from its tick, want %v", w, got, want)
+		}
+	}
+}
+
 // A known delay moves readings by whole scans; what is left goes with the channels.
 func TestKnownDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -222,7 +222,7 @@ func (s *sharing) open() error {
 		if !ok {
 			e, err := attribute.New(attribute.Config{
 				Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock, Delay: skew,
-				Resolution: s.resolution, Spill: max(scan, r.Update)/6 + r.Window/8 + r.Tau,
+				Resolution: s.resolution, Brief: few * s.blind(), Spill: max(scan, r.Update)/6 + r.Window/8 + r.Tau,
 			}, s.spans)
 			if err != nil {
 				return err

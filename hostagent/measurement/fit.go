@@ -31,6 +31,12 @@ const (
 // blind is the span that the meter cannot look into, or within which a card has not followed its load.
 func (s *sharing) blind() measure.Seconds { return max(s.resolution, measure.PowerSettles) }
 
+// hidden reports whether most pauses are too short for a meter that is slower than the card: beside an edge it reads
+// the next kernel's power. A faster one sees how the card follows.
+func (s *sharing) hidden(r *attribute.Result) bool {
+	return s.resolution > measure.PowerSettles && 2*r.Brief > r.Pauses
+}
+
 // averages reports whether the meter's average is so long that the card's response does not matter beside it.
 func (s *sharing) averages() bool { return s.task.Setup.Response.Window > few*measure.PowerSettles }
 
@@ -138,25 +144,26 @@ func (s *sharing) columns(r *attribute.Result) []int {
 	return out
 }
 
-// fit solves for the mean powers of the names by least squares, where there are kernels too short for
+// fit solves for the mean powers of the names by least squares, where there are kernels or pauses too short for
 // their edges and all rails are read at one instant. It returns the entries that it determines
-// better than edges do: those of short kernels, of short pauses, and groups. Together they
+// better than edges do: those of short kernels, of short pauses with the kernels beside them, and groups. Together they
 // come to what the lines by edges leave of the window's energy.
 func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
-	if len(s.engines) != 1 || !slices.ContainsFunc(r.Kernels, func(u attribute.Use) bool {
+	hidden := s.hidden(r)
+	if len(s.engines) != 1 || !hidden && !slices.ContainsFunc(r.Kernels, func(u attribute.Use) bool {
 		return u.Launches > 0 && float64(u.Busy)/float64(u.Launches) < few*float64(s.blind())
 	}) {
 		return nil, nil, nil
 	}
 	columns := s.columns(r)
-	all, err := s.solve(columns[:len(r.Kernels)], r.Total)
+	all, err := s.solve(columns[:len(r.Kernels)], r.Total, hidden)
 	if err != nil {
 		return nil, nil, err
 	}
 	uses, left := slices.Concat(r.Kernels, []attribute.Use{r.ActiveIdle, r.Idle}), r.Total
 	n := len(all)
 	entries := slices.DeleteFunc(all, func(e attribute.Entry) bool {
-		if !e.Apart {
+		if !e.Apart || hidden && e.Columns[0] != columns[len(columns)-1] {
 			return false
 		}
 		for i, c := range columns {
@@ -175,14 +182,14 @@ func (s *sharing) fit(r *attribute.Result) ([]attribute.Entry, []int, error) {
 
 // solve is the second pass over scans and launches. Of a meter that shows a value until its next update
 // each is taken once, in the middle between the scan that has it first and the one before.
-func (s *sharing) solve(columns []int, total measure.Joule) ([]attribute.Entry, error) {
+func (s *sharing) solve(columns []int, total measure.Joule, hidden bool) ([]attribute.Entry, error) {
 	t := s.task
 	r, tb := t.Setup.Response, t.Setup.Timebase
 	scan := tb.Seconds(tb.TicksPerScan)
 	m := attribute.Model{
 		Window: measure.Window{From: t.Result.From, To: t.Result.To}, Clock: *t.Clock,
 		Delay: t.Setup.Channels[t.Setup.Rails[0].X].Skew, Memory: measure.PowerSettles + r.Window + 5*r.Tau,
-		Columns: columns, Brief: few * s.blind(),
+		Columns: columns, Brief: few * s.blind(), Hidden: hidden,
 	}
 	if s.averages() {
 		m.Average, m.ULate = r.Window, measure.UPowerResponse

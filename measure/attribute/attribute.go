@@ -53,6 +53,8 @@ type Config struct {
 	// update or average of a slower instrument. A kernel that is shorter is counted
 	// in Use.Short.
 	Resolution measure.Seconds
+	// Brief is the length below which a pause between kernels counts in Result.Brief.
+	Brief measure.Seconds
 	// Spill is how long a step of power leaks over an edge on the average: a sixth
 	// of a scan by the trapezoid rule, more with a lag or an average.
 	Spill measure.Seconds
@@ -91,6 +93,7 @@ type Result struct {
 	// ActiveIdle is the time between kernels, Idle that before the first and after
 	// the last one.
 	ActiveIdle, Idle Use
+	Pauses, Brief    uint64 // stretches of active idle, and those that are brief
 	Total            measure.Joule
 }
 

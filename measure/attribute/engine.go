@@ -33,6 +33,7 @@ type Engine struct {
 	// follows: active idle then, idle otherwise.
 	between, activeIdle, idle account
 	any                       bool // a kernel has begun
+	pauses, brief             uint64
 	opened                    bool // the window has begun
 
 	trace   trace
@@ -180,7 +181,9 @@ func (e *Engine) Result() (Result, error) {
 	}
 	e.idle.take(&e.between)
 	e.between = account{}
-	out := Result{ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg)}
+	out := Result{
+		ActiveIdle: e.activeIdle.use(&e.cfg), Idle: e.idle.use(&e.cfg), Pauses: e.pauses, Brief: e.brief,
+	}
 	out.Total = measure.Joule(e.total.Value())
 	out.Kernels = lists.Map(e.names, func(a account) Use { return a.use(&e.cfg) })
 	return out, nil
@@ -188,6 +191,7 @@ func (e *Engine) Result() (Result, error) {
 
 // change books the pending energy, and then moves one kernel in or out.
 func (e *Engine) change(t, host float64, name, by int) {
+	length := e.at - e.since
 	e.settle()
 	before, after, f := e.trace.at(t-e.beside), e.trace.at(t+e.beside), &e.cfg.Clock
 	was := len(e.running) - by
@@ -195,6 +199,10 @@ func (e *Engine) change(t, host float64, name, by int) {
 		e.between.edge(-1, before, after, host, f)
 		if e.any {
 			e.activeIdle.take(&e.between)
+			e.pauses++
+			if length < float64(e.cfg.Brief) {
+				e.brief++
+			}
 		} else {
 			e.idle.take(&e.between)
 		}

@@ -50,7 +50,7 @@ func (s *Solver) Solve(total measure.Joule) (out Solution, err error) {
 		return out, fmt.Errorf("attribute: %w", err)
 	}
 	mean := float64(total) / (s.to - s.from)
-	g := grouping{mean: mean, total: float64(total), memory: float64(s.model.Average)}
+	g := grouping{mean: mean, total: float64(total), memory: float64(s.model.Average), hidden: s.model.Hidden}
 	fits, counts, err := s.fits(&sums, mean)
 	if err != nil {
 		return out, err
@@ -154,6 +154,7 @@ type grouping struct {
 	stamps         []float64    // J, by the stamps' errors: a standard uncertainty, of all columns together
 	mean, total    float64      // of the window's power, W; its energy, J
 	memory, noise  float64      // s; variance of a reading's noise over the number of readings, W²
+	hidden         bool         // as in Model
 }
 
 // covariance sums a matrix over two entries' columns.
@@ -217,10 +218,11 @@ func (g *grouping) closest(bad []bool) (a, b int) {
 	least := math.Inf(1)
 	for i := range g.entries {
 		for j := range i {
-			if !bad[i] && !bad[j] || g.entries[i].Apart || g.entries[j].Apart {
+			e, o := &g.entries[i], &g.entries[j]
+			if !bad[i] && !bad[j] || e.Apart != o.Apart || !g.joins(e) || !g.joins(o) {
 				continue
 			}
-			x, y := g.entries[i].Columns, g.entries[j].Columns
+			x, y := e.Columns, o.Columns
 			r := g.joint(x, y) / math.Sqrt(g.joint(x, x)*g.joint(y, y))
 			if a == b || r < least {
 				a, b, least = j, i, r
@@ -228,6 +230,20 @@ func (g *grouping) closest(bad []bool) (a, b int) {
 		}
 	}
 	return a, b
+}
+
+// joins reports whether an entry may join others, long ones each other alone: that before and after never does.
+func (g *grouping) joins(e *Entry) bool {
+	return !e.Apart || g.hidden && e.Columns[0] != len(g.stamps)-1
+}
+
+// alone is for an entry that has none to join: where noise leaves its power less certain than half of the window's mean
+// power ± as much, that is taken.
+func (g *grouping) alone(e *Entry) {
+	half := measure.Joule(g.mean * float64(e.Share) / 2)
+	if e.U = max(e.U, measure.Joule(math.Sqrt(covariance(g.fresh, e.Columns, e.Columns)))); e.U > half {
+		e.Energy, e.U = half, half
+	}
 }
 
 // merge joins entries until all are determined.
@@ -238,15 +254,20 @@ func (g *grouping) merge() {
 		for i := range g.entries {
 			e := &g.entries[i]
 			e.U = measure.Joule(math.Sqrt(g.variance(e)))
-			bad[i] = !e.Apart && (2*float64(e.U) >= g.mean*float64(e.Share) || g.inflation(e) > collinear)
+			bad[i] = g.joins(e) && (2*float64(e.U) >= g.mean*float64(e.Share) || g.inflation(e) > collinear)
 			open = open || bad[i]
 		}
 		if !open || len(g.entries) < 2 {
 			break
 		}
 		a, b := g.closest(bad)
-		if a == b {
-			return // none is left to join
+		if a == b { // none is left to join
+			for i := range g.entries {
+				if bad[i] {
+					g.alone(&g.entries[i])
+				}
+			}
+			return
 		}
 		x, y := &g.entries[a], g.entries[b]
 		x.Columns = append(x.Columns, y.Columns...)

@@ -41,6 +41,9 @@ type Model struct {
 	// Brief is the mean length from which on a column's edges give its energy better than the fit: the
 	// column joins no group, and nor does idle, which has but two stretches. Zero: none stays apart.
 	Brief measure.Seconds
+	// Hidden is set where most pauses are too short for the meter, and so the edges beside them: long columns are fitted,
+	// too, and join groups of their kind.
+	Hidden bool
 }
 
 // blocks is the number of spans of the window whose residuals show scatter that is not new in

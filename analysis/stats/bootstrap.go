@@ -55,7 +55,9 @@ const fewest = 8
 //
 // Two corrections widen the percentile interval: few blocks spread too little, hence
 // Student's t with blocks − 1 degrees of freedom in place of the normal distribution
-// (Hesterberg 2015); and blocks hide the dependence across their ends (Künsch 1989).
+// (Hesterberg 2015), where few terms that make up the spread count as fewer blocks: the
+// variance of a sample of excess kurtosis g has 1/(1 + g/2) of the degrees of freedom;
+// and blocks hide the dependence across their ends (Künsch 1989).
 func (b Bootstrap) Ratio(num, den []float64) Interval {
 	if len(num) != len(den) {
 		panic("stats: series of different lengths")
@@ -68,7 +70,8 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 		return out
 	}
 	wider := 1.0
-	out.Block, wider = b.length(num, den, out.Point)
+	off := floats.AddScaledTo(make([]float64, n), num, -out.Point, den)
+	out.Block, wider = b.length(off)
 	rng := rand.New(rand.NewPCG(b.Seed, 0x9e3779b97f4a7c15))
 	draws := make([]float64, 0, b.Resamples)
 	for range b.Resamples {
@@ -81,7 +84,8 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 		return out
 	}
 	slices.Sort(draws)
-	lo, hi := expanded(b.Level, float64(n)/out.Block)
+	few := max(0, stat.ExKurtosis(off, nil)) / 2 // of one block, as it falls by the number of terms in it
+	lo, hi := expanded(b.Level, float64(n)/(out.Block+few))
 	at := func(q float64) float64 { return out.Point + wider*(quantile(draws, q)-out.Point) }
 	out.Lo, out.Hi = at(lo), at(hi)
 	return out
@@ -89,10 +93,10 @@ func (b Bootstrap) Ratio(num, den []float64) Interval {
 
 // length returns the block length and the factor by which the resampled spread is too
 // small.
-func (b Bootstrap) length(num, den []float64, ratio float64) (block, wider float64) {
-	r := autocovariance(floats.AddScaledTo(make([]float64, len(num)), num, -ratio, den))
-	d, most := dependenceOf(r), float64(len(num))/3
-	c := max(math.Round(d.length()), math.Ceil(float64(len(num))/mostBlocks))
+func (b Bootstrap) length(x []float64) (block, wider float64) {
+	r := autocovariance(x)
+	d, most := dependenceOf(r), float64(len(x))/3
+	c := max(math.Round(d.length()), math.Ceil(float64(len(x))/mostBlocks))
 	if b.Least > c { // not where it is no number
 		c = math.Round(b.Least)
 	}

@@ -152,6 +152,25 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
+// Few terms that spread the mean of 30 among many that hardly do, as the renewals at a load's edges: the interval is
+// that of as few.
+func TestCoverageOfFewTerms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	got := held(4000, func(i int) (Interval, float64) {
+		x := make([]float64, 30)
+		for k := range x {
+			x[k] = 5 + 0.05*rng.NormFloat64()
+			if rng.IntN(5) == 0 {
+				x[k] += rng.NormFloat64()
+			}
+		}
+		return meanOf(Bootstrap{Resamples: 300, Seed: uint64(i)}, x), 5
+	})
+	if t.Logf("%.1f %%", 100*got); got < 0.93 || got > 0.97 {
+		t.Errorf("held in %.1f %%", 100*got)
+	}
+}
+
 // A skewed distribution's mean, by bias-corrected and accelerated intervals.
 func TestBCaCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

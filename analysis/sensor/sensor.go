@@ -240,7 +240,7 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 		l.forget()
 		l.believe(b, out.Updates, u, quantum)
 	}
-	if l.uDelay = way.u; !k.metered() {
+	if l.uDelay = math.Hypot(way.u, float64(u.UPhase)); !k.metered() {
 		l.uDelay = math.Hypot(l.uDelay, float64(measure.UPowerResponse))
 	}
 	box, err := fitModel(l, l.starts[0], b)
@@ -253,6 +253,10 @@ func Identify(field string, polls []Poll, k *Known, o Options) (*Identified, err
 	out.Profile = profileOf(field, u, quantum, box, lag, k)
 	out.Profile.wanders(way)
 	out.judge(b, box, lag, k, l.left)
+	if u.UPhase > u.Polling/6 {
+		out.Notes = append(out.Notes, fmt.Sprintf("where the renewals lie between polls, every %v, is known within ±%v, "+
+			"which U of delay and lag includes: poll more often, or for longer", u.Polling, 2*u.UPhase))
+	}
 	return out, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/wattmark/wattmark/analysis/stats"
 	"github.com/wattmark/wattmark/internal/lists"
 	"github.com/wattmark/wattmark/measure"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Poll is one reading of the register.
@@ -42,6 +43,7 @@ type Updates struct {
 	Period  measure.Seconds
 	UPeriod measure.Seconds // expanded, 95 %
 	Jitter  measure.Seconds // of a renewal about its smoothed place
+	UPhase  measure.Seconds // standard uncertainty of all instants together
 	Polling measure.Seconds // median distance of polls
 	Notes   []string
 }
@@ -126,6 +128,7 @@ func (u *Updates) place(changes []Update, polls []Poll) {
 		spread += d*d - w*w/12 // of the polls
 	}
 	u.Jitter = measure.Seconds(math.Sqrt(max(spread/float64(len(changes)), 0)))
+	u.UPhase = measure.Seconds(uPhase(changes, at))
 	for i, c := range changes {
 		if i > 0 {
 			u.between(changes[i-1], at[i-1], c, at[i], polls)
@@ -136,6 +139,45 @@ func (u *Updates) place(changes []Update, polls []Poll) {
 	for i := range u.List {
 		u.List[i].N -= changes[0].N
 	}
+}
+
+// uPhase returns how far all of the changes' instants may be off together, in seconds, k = 1: polls in step with the
+// renewals see each late by the same part of the polls' distance, which no mean takes out. A line of constant period
+// passes between the two polls around each change, but for jitter. Its mean shift against the instants counts by the
+// likelihood of the best slope and jitter with it: evenly where every change allows it; phases that travel allow few.
+func uPhase(changes []Update, at []float64) float64 {
+	const steps, stray = 10, 1e-3 // to either side; density of changes that lie on no line
+	n := lists.Map(changes, func(c Update) float64 { return float64(c.N) })
+	a, b := stat.LinearRegression(n, at, nil, false)
+	early, late, tilt := make([]float64, len(n)), make([]float64, len(n)), make([]float64, len(n))
+	for i, c := range changes {
+		line := a + b*n[i]
+		early[i], late[i], tilt[i] = float64(c.Early)-line, float64(c.Late)-line, 2*(n[i]-n[0])/(n[len(n)-1]-n[0])-1
+	}
+	width := stats.Median(lists.Map(changes, func(c Update) float64 { return float64(c.Late - c.Early) }))
+	fit := make([]float64, 2*steps+1)
+	for i := range fit {
+		shift := width / 2 * float64(i-steps) / steps
+		fit[i] = math.Inf(-1)
+		for j := -steps; j <= steps; j++ {
+			slope := width * float64(j) / steps
+			for jitter := width / 40; jitter < 2*width; jitter *= 3 {
+				sum := 0.0
+				for k, x := range tilt {
+					x = shift + slope*x
+					sum += math.Log(stray + math.Erf((late[k]-x)/jitter) - math.Erf((early[k]-x)/jitter))
+				}
+				fit[i] = max(fit[i], sum)
+			}
+		}
+	}
+	var sum, square float64
+	best := slices.Max(fit)
+	for i, f := range fit {
+		w, shift := math.Exp(f-best), width/2*float64(i-steps)/steps
+		sum, square = sum+w, square+w*shift*shift
+	}
+	return math.Sqrt(square / sum)
 }
 
 // between adds the renewals between two changes that a poll confirms: within a gap in

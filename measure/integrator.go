@@ -147,8 +147,7 @@ func (g *Integrator) Covered() (first, last Seconds, ok bool) {
 // Moments returns the integrals of rail r over the part of the window that was
 // covered so far.
 func (g *Integrator) Moments(r int) Moments {
-	// d is the change of the sums when the window is moved to where the rail's readings saw it, the opposite of how far
-	// they lie from their ticks.
+	// d is the change of the sums when the window is moved by minus the readings' instant, to the ticks that show it.
 	var d groupSums
 	if shift := g.ends[0].shift[r]; shift != 0 && g.seen {
 		if g.lastTick >= g.lo {

@@ -198,7 +198,7 @@ func (in *injected) measured() (got report.Report, plan []planned) {
 }
 
 // The whole way in one command: libcuda's call into the library, CUPTI's buffers, the log, the
-// database, the clock fit, the shares. Each name's energy is the board's within its uncertainty.
+// database, the clock fit, the shares. Each name's energy is the board's within U.
 func TestEnergyByKernelOfAProgram(t *testing.T) {
 	t.Parallel()
 	in := compiled(t)
@@ -220,8 +220,7 @@ func TestEnergyByKernelOfAProgram(t *testing.T) {
 			continue
 		}
 		t.Logf("%s: %v ± %v J, the board drew %v J", name, float64(l.Energy), float64(l.U), truth[name])
-		// U holds 95 % of the runs: of one run, three standard uncertainties.
-		if d := math.Abs(float64(l.Energy) - truth[name]); !(d <= 1.5*float64(l.U)) {
+		if d := math.Abs(float64(l.Energy) - truth[name]); !(d <= float64(l.U)) {
 			t.Errorf("%s: %v J off, U is %v J", name, d, float64(l.U))
 		}
 		// The fit of kernels of microseconds assumes no response of the card, which costs U.

@@ -112,7 +112,7 @@ func edgeCases(add adder) {
 			})
 		}
 	}
-	// A slow, quiet meter: what the trapezoid rule loses at the window's ends is what U is made of.
+	// A slow, quiet meter: the trapezoid rule's loss at the window's ends dominates U.
 	for _, rate := range []float64{1e3, 2e3} {
 		m := calibrated(rate)
 		m.NoiseW = 0.2
